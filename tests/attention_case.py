@@ -22,7 +22,7 @@ for variable in ("FA_TUNE_STORE", "FA_TUNE_TEMPLATES", "FA_TUNE_LIBCUDA", "FAKE_
 # The family for serving has one config too, and leaves dense problems to the other.
 with open(os.path.join(os.environ["FA_TEST_TEMPLATES"], "attn_fwd_splitkv_sm80.json"), encoding="utf-8") as file:
     split = json.load(file)
-split.update(tunables=SPLIT, default={name: values[0] for name, values in SPLIT.items()})
+split.update(tune=SPLIT, default={name: values[0] for name, values in SPLIT.items()})
 split["supports"].append({"require": "SERVING == 1", "why": "dense problems are the other family's here"})
 with open(os.path.join(place.env["FA_TUNE_TEMPLATES"], "attn_fwd_splitkv_sm80.json"), "w", encoding="utf-8") as file:
     json.dump(split, file)

@@ -83,7 +83,7 @@ class Family(Column):
         self.untaken = [field["name"] for field in fields
                         if field.get("feature") and field["name"] not in manifest.get("takes", [])]
         supports = " and ".join(["(%s)" % rule["require"] for rule in manifest.get("supports", [])] or ["1"])
-        lets = manifest.get("let", {})
+        lets = manifest.get("defines", {})
         for _ in lets:  # a let may name others
             supports = re.sub(r"\b(%s)\b" % "|".join(lets), lambda m: "(%s)" % lets[m[0]], supports)
         self.supports = compile(re.sub(r"(?<!/)/(?!/)", "//", supports), self.name, "eval")
@@ -172,7 +172,7 @@ def read_operation(folder):
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         if os.path.basename(path) != "operation.json":
             with open(path, encoding="utf-8") as file:
-                manifests.append(json.load(file))
+                manifests.append({"name": os.path.basename(path)[:-len(".json")], **json.load(file)})
     return operation, list(told_fields(operation)), manifests
 
 

@@ -62,7 +62,7 @@ static inline bool write_templates(const engine_fixture *f)
         return false;
     cJSON *manifest = cJSON_Parse(text.data);
     fa_buf_free(&text);
-    cut_domains(cJSON_GetObjectItem(manifest, "tunables"));
+    cut_domains(cJSON_GetObjectItem(manifest, "tune"));
     char *cut = cJSON_Print(manifest);
     snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", f->templates);
     bool ok = cut != NULL && write_text(path, cut);

@@ -32,7 +32,7 @@ cubins = {}  # a space -> a store's bytes
 
 def read_manifest(family, folder=TEMPLATES):
     with open(os.path.join(folder, family + ".json"), encoding="utf-8") as file:
-        return json.load(file)
+        return {"name": family, **json.load(file)}
 
 
 def write_manifest(folder, manifest):
@@ -105,15 +105,15 @@ class Place:
         os.makedirs(folder, exist_ok=True)
         for family in ("attn_fwd_splitkv_sm80", "attn_fwd_prefill_sm80"):  # beside which what serves has its default alone
             manifest = read_manifest(family)
-            manifest["constraints"] = [{"require": "%s == (%s)" % pair, "why": "a test asks for the default"}
-                                       for pair in manifest["default"].items()]
+            manifest["restrictions"] = [{"require": "%s == (%s)" % pair, "why": "a test asks for the default"}
+                                        for pair in manifest["default"].items()]
             write_manifest(folder, manifest)
         manifest = read_manifest("attn_fwd_sm80")
-        assert set(space) <= set(manifest["tunables"]), "attn_fwd_sm80 has other tunables now"
-        manifest["tunables"] = {name: space.get(name, [0]) for name in manifest["tunables"]}
+        assert set(space) <= set(manifest["tune"]), "attn_fwd_sm80 has other tunables now"
+        manifest["tune"] = {name: space.get(name, [0]) for name in manifest["tune"]}
         # What pays is not asked here, only what works: the space is then exactly the product.
-        manifest["constraints"] = [constraint for constraint in manifest["constraints"]
-                                   if "BLOCK_M %" in constraint["require"]]
+        manifest["restrictions"] = [constraint for constraint in manifest["restrictions"]
+                                    if "BLOCK_M %" in constraint["require"]]
         manifest["default"] = {"BLOCK_M": 64, "BLOCK_N": 64, "STAGES": 1, "WARPS": 4,
                                "Q_IN_REGS": 0, "MIN_BLOCKS": 2}
         write_manifest(folder, manifest)
@@ -122,16 +122,15 @@ class Place:
     def compiles_slowly(self):
         """A fifth of a second for each config, also where its cubin is kept (kept_nvrtc.c): what takes no time is over before it is interrupted."""
         manifest = read_manifest("attn_fwd_sm80", self.env["FA_TUNE_TEMPLATES"])
-        manifest["let"]["SLOWLY"] = "1"
+        manifest["defines"]["SLOWLY"] = "1"
         write_manifest(self.env["FA_TUNE_TEMPLATES"], manifest)
 
     def one_backward_config(self, **more):
         """Leaves one config of attention backward's family for every GPU, in this place's templates, or these values of tunables."""
         one = {"BLOCK_M": 64, "BLOCK_N": 64, "STAGES": 1, "WARPS": 8, "MIN_BLOCKS": 1}
-        with open(os.path.join(SOURCE, "kernel_templates", "attn_bwd", "attn_bwd_sm80.json"), encoding="utf-8") as file:
-            manifest = json.load(file)
-        manifest.update(tunables={name: more.get(name, [value]) for name, value in one.items()}, default=one, constraints=[
-            constraint for constraint in manifest["constraints"] if "BLOCK_M %" in constraint["require"]])
+        manifest = read_manifest("attn_bwd_sm80", os.path.join(SOURCE, "kernel_templates", "attn_bwd"))
+        manifest.update(tune={name: more.get(name, [value]) for name, value in one.items()}, default=one, restrictions=[
+            constraint for constraint in manifest["restrictions"] if "BLOCK_M %" in constraint["require"]])
         write_manifest(self.env["FA_TUNE_TEMPLATES"], manifest)
 
     def use_fake_driver(self, script):

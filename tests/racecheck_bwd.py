@@ -30,7 +30,7 @@ def known_addresses(config):
         return range(0), range(0)
     with open(MANIFEST % config["family"], encoding="utf-8") as file:
         launches = json.load(file)["launches"]
-    addends = next(launch["shared_memory"] for launch in launches if launch["entry"] == "attn_bwd")
+    addends = next(launch["shared_memory"] for launch in launches if launch["kernel"] == "attn_bwd")
 
     def size(name):
         return eval(addends[name], {}, dict(config["tunables"]))   # the manifest's words are Python's

@@ -537,7 +537,7 @@ def a_config_that_spills_is_pruned_with_its_reason_and_no_failure():
     for script, command in ((None, ["--gpu", "L4", *SMALL]), ("device name=NVIDIA_L4 sm=89 sms=58\n", SMALL)):
         with Place(space=dict(SIXTEEN, MIN_BLOCKS=[2, 3]), script=script) as place:
             manifest = read_manifest("attn_fwd_sm80", place.env["FA_TUNE_TEMPLATES"])
-            manifest["constraints"].append({"require": "MIN_BLOCKS == 2 or BLOCK_M == 128 and BLOCK_N == 32 and STAGES == 1 and Q_IN_REGS == 1",
+            manifest["restrictions"].append({"require": "MIN_BLOCKS == 2 or BLOCK_M == 128 and BLOCK_N == 32 and STAGES == 1 and Q_IN_REGS == 1",
                                             "why": "of those with three blocks this one has local memory on an L4"})
             write_manifest(place.env["FA_TUNE_TEMPLATES"], manifest)
             if script is None:  # ten that fit are enough

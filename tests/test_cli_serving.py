@@ -53,9 +53,9 @@ def a_family_that_does_not_take_what_is_asked_says_so_by_name():
 def a_family_of_ones_own_takes_a_window_and_the_command_that_is_told_has_it():
     with Place(space=ONE) as place:
         folder = place.env["FA_TUNE_TEMPLATES"]
-        manifest = {"name": "tiny", "operation": "attn_fwd", "entry": "attn_fwd", "sm": {"min": 75, "max": 75},
-                    "takes": ["window", "window_left", "window_right"], "tunables": {"BLOCK_M": [64]},
-                    "default": {"BLOCK_M": 64}, "threads": 32, "grid": ["WINDOW_LEFT + 1", 1, 1], "shared_memory": {}}
+        manifest = {"operation": "attn_fwd", "kernel": "attn_fwd", "sm": {"min": 75, "max": 75},
+                    "takes": ["window", "window_left", "window_right"], "tune": {"BLOCK_M": [64]},
+                    "default": {"BLOCK_M": 64}, "block": 32, "grid": "WINDOW_LEFT + 1"}
         with open(os.path.join(folder, "tiny.json"), "w", encoding="utf-8") as file:
             json.dump(manifest, file)
         with open(os.path.join(folder, "tiny.cu"), "w", encoding="utf-8") as file:

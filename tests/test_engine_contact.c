@@ -321,7 +321,7 @@ static void a_config_with_another_ones_code_is_not_tried_twice(void)
     CHECK_INT(fa_buf_read_file(&text, path, 1 << 20), 0);
     manifest = cJSON_Parse(text.data);
     fa_buf_free(&text);
-    cJSON *tunables = cJSON_GetObjectItem(manifest, "tunables");
+    cJSON *tunables = cJSON_GetObjectItem(manifest, "tune");
     cJSON_AddItemToArray(cJSON_GetObjectItem(tunables, "MIN_BLOCKS"), cJSON_CreateNumber(3));
     cJSON_DeleteItemFromArray(cJSON_GetObjectItem(tunables, "Q_IN_REGS"), 2);
     char *changed = cJSON_Print(manifest);

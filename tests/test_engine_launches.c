@@ -23,7 +23,7 @@ static const char two_launches[] =
 /* The family's manifest with its one launch twice, the second on another grid. */
 static bool split_manifest(const engine_fixture *f, const char *workspace)
 {
-    static const char *const moved[] = {"entry", "threads", "grid", "shared_memory"};
+    static const char *const moved[] = {"kernel", "block", "grid", "shared_memory"};
     char path[512];
     fa_buf text = {0};
     snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", f->templates);
@@ -34,8 +34,10 @@ static bool split_manifest(const engine_fixture *f, const char *workspace)
     for (size_t i = 0; i < 4; i++)
         cJSON_AddItemToObject(launch, moved[i], cJSON_DetachItemFromObject(manifest, moved[i]));
     cJSON *second = cJSON_Duplicate(launch, true);
-    cJSON_ReplaceItemInArray(cJSON_GetObjectItem(second, "grid"), 1,
-                             cJSON_CreateString("2 + SEQ_Q / 128"));
+    cJSON *grid = cJSON_CreateArray();
+    cJSON_AddItemToArray(grid, cJSON_DetachItemFromObject(second, "grid"));
+    cJSON_AddItemToArray(grid, cJSON_CreateString("2 + SEQ_Q / 128"));
+    cJSON_AddItemToObject(second, "grid", grid);
     cJSON *launches = cJSON_AddArrayToObject(manifest, "launches");
     cJSON_AddItemToArray(launches, launch);
     cJSON_AddItemToArray(launches, second);

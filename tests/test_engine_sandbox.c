@@ -132,12 +132,12 @@ static bool write_family(const char *name, int cases)
     fa_buf text = {0};
     char path[64];
     fa_buf_printf(&text,
-                  "{\"name\": \"%s\", \"operation\": \"attn_fwd\", \"entry\": \"attn_fwd\", "
-                  "\"sm\": {\"min\": 75, \"max\": 121}, \"tunables\": {\"WHICH\": [0",
+                  "{\"name\": \"%s\", \"operation\": \"attn_fwd\", \"kernel\": \"attn_fwd\", "
+                  "\"sm\": {\"min\": 75, \"max\": 121}, \"tune\": {\"WHICH\": [0",
                   name);
     for (int i = 1; i < cases; i++)
         fa_buf_printf(&text, ",%d", i);
-    fa_buf_text(&text, "]}, \"threads\": \"128\", \"shared_memory\": {\"q\": \"0\"}, "
+    fa_buf_text(&text, "]}, \"block\": \"128\", \"shared_memory\": {\"q\": \"0\"}, "
                        "\"registers\": \"32\", \"grid\": [\"1\", \"1\", \"1\"], "
                        "\"default\": {\"WHICH\": 0}}");
     snprintf(path, sizeof path, "templates/%s.json", name);

@@ -268,7 +268,7 @@ def a_family_that_never_compiles_tells_its_error_once_where_another_lives():
             tap.has(done.stderr, "error: ")
             tap.lacks(done.stderr, "family l1_norm_split: ")
     with a_place() as place:
-        edit(os.path.join(own_copy(place), "l1_norm_rows.json"), lambda told: told.update(entry="rows"))
+        edit(os.path.join(own_copy(place), "l1_norm_rows.json"), lambda told: told.update(kernel="rows"))
         tap.equal(place.run(*ROWS).stderr.count("note: family l1_norm_rows: "), 1)
     with a_place() as place:
         tap.lacks(place.run(*ROWS).stderr, "family")
@@ -287,7 +287,7 @@ def a_source_that_never_compiles_is_compiled_a_few_times_and_its_error_printed_a
         os.remove(os.path.join(folder, "l1_norm_split.json"))
         append("static_assert(oops, \"\");\n", folder, "l1_norm_rows.cu")
         edit(os.path.join(folder, "l1_norm_rows.json"),
-             lambda told: told["tunables"].update(UNROLL=list(range(1, 21))) or told["default"].update(UNROLL=7))
+             lambda told: told["tune"].update(UNROLL=list(range(1, 21))) or told["default"].update(UNROLL=7))
         command = ["--gpu", "L40S", *ROWS]
         stderr = place.run(*command, status=1).stderr
         error = "l1_norm_rows.cu(26): error: identifier \"oops\""

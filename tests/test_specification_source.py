@@ -445,11 +445,11 @@ def c_keys(file, function):
 def the_json_schema_is_what_is_read():
     with open(os.path.join(SOURCE, "docs", "specification.schema.json"), encoding="utf-8") as file:
         schema = json.load(file)
-    for place, file, function in ((schema, "spec.c", "read_identity"), (schema["$defs"]["launch"], "spec.c", "check_launches"),
+    for place, file, function in ((schema, "spec.c", "read_identity"), (schema["$defs"]["launch"], "spec_reading.c", "fa_spec_check_launches"),
                                   (schema["$defs"]["size"], "spec_operation.c", "add_size"),
                                   (schema["$defs"]["argument"], "spec_operation.c", "add_argument"),
                                   (schema["$defs"]["answer"], "spec_operation.c", "add_answer"),
-                                  (schema["$defs"]["restriction"], "spec_operation.c", "add_restrictions")):
+                                  (schema["$defs"]["restriction"], "manifest.c", "read_rule")):
         tap.equal((sorted(place["properties"]), place["additionalProperties"]), (c_keys(file, function), False))
     try:
         import jsonschema

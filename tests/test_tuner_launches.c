@@ -12,7 +12,7 @@ static int load_launches(const char *launches, const char *beside, fa_diag *diag
     snprintf(
         text, sizeof text,
         "{\"name\": \"small\", \"operation\": \"attn_fwd\", \"sm\": {\"min\": 80, \"max\": 90},"
-        " \"tunables\": {\"BLOCK_M\": [64, 128]}, \"default\": {\"BLOCK_M\": 64},"
+        " \"tune\": {\"BLOCK_M\": [64, 128]}, \"default\": {\"BLOCK_M\": 64},"
         " \"launches\": %s%s}",
         launches, beside);
     int rc = fixture_load_text(&f, text, strlen(text), diag);
@@ -23,7 +23,7 @@ static int load_launches(const char *launches, const char *beside, fa_diag *diag
 }
 
 #define LAUNCH(entry, grid) \
-    "{\"entry\": \"" entry "\", \"threads\": 128, \"grid\": " grid ", \"shared_memory\": {}}"
+    "{\"kernel\": \"" entry "\", \"block\": 128, \"grid\": " grid ", \"shared_memory\": {}}"
 #define GRID "[\"SEQ_Q\", 1, 1]"
 
 static void a_manifest_may_have_several_launches_and_a_workspace(void)
@@ -41,15 +41,14 @@ static void what_is_wrong_with_a_launch_is_named_with_its_place(void)
     static const struct {
         const char *launches, *beside, *says;
     } wrong[] = {
-        {"[]", "", "must be 1 to 4"},
+        {"[]", "", "must be an array of 1 to 4"},
         {"[1]", "", "launches[0] must be an object"},
-        {"[" LAUNCH("one", GRID) "," LAUNCH("2wo", GRID) "]", "", "launches[1]: \"entry\""},
-        {"[" LAUNCH("one", "[1, 1]") "]", "", "launches[0]: \"grid\" must be an array"},
+        {"[" LAUNCH("one", GRID) "," LAUNCH("2wo", GRID) "]", "", "launches[1]: \"kernel\""},
+        {"[" LAUNCH("one", "[1, 1, 1, 1]") "]", "", "launches[0]: \"grid\" must be one to three"},
         {"[" LAUNCH("one", "[1, \"NOT_KNOWN\", 1]") "]", "", "launches[0]: grid[1]"},
-        {"[{\"entry\": \"one\", \"threads\": 1, \"grid\": [1, 1, 1]}]", "",
-         "launches[0]: \"shared_memory\" is missing"},
-        {"[{\"entry\": \"one\", \"blocks\": 1}]", "", "launches[0]: the key \"blocks\""},
-        {"[" LAUNCH("one", GRID) "]", ", \"threads\": 32", "\"threads\" is given beside"},
+        {"[{\"kernel\": \"one\", \"block\": 1}]", "", "launches[0]: \"grid\" is missing"},
+        {"[{\"kernel\": \"one\", \"blocks\": 1}]", "", "launches[0]: the key \"blocks\""},
+        {"[" LAUNCH("one", GRID) "]", ", \"block\": 32", "\"block\" is given beside"},
         {"[" LAUNCH("one", GRID) "]", ", \"workspace\": \"1 + \"", "workspace"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -67,8 +66,8 @@ static int load_taker(tuner_fixture *f, const char *beside, fa_diag *diag)
     snprintf(
         text, sizeof text,
         "{\"name\": \"small\", \"operation\": \"attn_fwd\", \"sm\": {\"min\": 80, \"max\": 90},"
-        " \"tunables\": {\"BLOCK_M\": [64, 128]}, \"default\": {\"BLOCK_M\": 64},"
-        " \"entry\": \"attn_fwd\", \"threads\": 128, \"grid\": [\"SEQ_Q\", 1, 1],"
+        " \"tune\": {\"BLOCK_M\": [64, 128]}, \"default\": {\"BLOCK_M\": 64},"
+        " \"kernel\": \"attn_fwd\", \"block\": 128, \"grid\": [\"SEQ_Q\", 1, 1],"
         " \"shared_memory\": {}%s}",
         beside);
     return fixture_load_text(f, text, strlen(text), diag);

@@ -184,7 +184,7 @@ static void a_refused_config_may_divide_by_zero(void)
     CHECK_OK(rc, diag);
     CHECK_INT(survivors, 5);
     parts.constraints = "[]";
-    CHECK(enumeration_fails(&parts, FA_EMANIFEST, "threads has no value",
+    CHECK(enumeration_fails(&parts, FA_EMANIFEST, "block x has no value",
                             "{\"BLOCK_M\":64,\"BLOCK_N\":128}"));
 }
 
@@ -243,7 +243,7 @@ static void impossible_launches_are_constraints(void)
 static void results_that_are_not_integers_are_errors_with_a_sentence(void)
 {
     CHECK(enumeration_fails(&(manifest_parts){.threads = "\"128 / (BLOCK_M - 64)\""}, FA_EMANIFEST,
-                            "threads has no value", "divides by zero"));
+                            "block x has no value", "divides by zero"));
     CHECK(enumeration_fails(&(manifest_parts){.memory = "{\"q\": \"9223372036854775807 +"
                                                         " BLOCK_M\"}"},
                             FA_EMANIFEST, "shared_memory q is beyond 64 bits", ""));
@@ -251,8 +251,8 @@ static void results_that_are_not_integers_are_errors_with_a_sentence(void)
                             "shared_memory q is -64: must be 0 to", ""));
     CHECK(enumeration_fails(
         &(manifest_parts){.lets = "{\"ROW\": \"4294967296\"}", .memory = "{\"q\": 1}"},
-        FA_EMANIFEST, "let ROW is 4,294,967,296", ""));
-    CHECK(enumeration_fails(&(manifest_parts){.threads = "0"}, FA_EMANIFEST, "threads is 0", ""));
+        FA_EMANIFEST, "defines ROW is 4,294,967,296", ""));
+    CHECK(enumeration_fails(&(manifest_parts){.threads = "0"}, FA_EMANIFEST, "block x is 0", ""));
     CHECK(enumeration_fails(&(manifest_parts){.grid = "[\"BLOCK_M - 65\", 1, 1]"}, FA_EMANIFEST,
                             "grid x is -1", ""));
     CHECK(enumeration_fails(&(manifest_parts){.threads = "\"abs(-9223372036854775807 - 1) +"

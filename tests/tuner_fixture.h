@@ -29,9 +29,9 @@ static inline void manifest_text(const manifest_parts *m, char *text, size_t siz
 {
     snprintf(
         text, size,
-        "{\"name\": %s, \"operation\": \"attn_fwd\", \"entry\": \"kernel\", \"sm\": %s,\n"
-        "\"supports\": %s,\n\"tunables\": %s,\n\"let\": %s,\n\"constraints\": %s,\n"
-        "\"threads\": %s, \"shared_memory\": %s, \"registers\": %s, \"grid\": %s,\n"
+        "{\"name\": %s, \"operation\": \"attn_fwd\", \"kernel\": \"kernel\", \"sm\": %s,\n"
+        "\"supports\": %s,\n\"tune\": %s,\n\"defines\": %s,\n\"restrictions\": %s,\n"
+        "\"block\": %s, \"shared_memory\": %s, \"registers\": %s, \"grid\": %s,\n"
         "\"default\": %s%s}",
         or_else(m->name, "\"small\""), or_else(m->sm, "{\"min\": 80, \"max\": 90}"),
         or_else(m->supports, "[{\"require\": \"HEAD_DIM <= 128\", \"why\": \"heads to 128\"}]"),

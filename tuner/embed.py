@@ -44,8 +44,8 @@ def template_files(directory):
 
 
 def members(item, names):
-    """Each as text; one that is not there is empty."""
-    return [json.dumps(item[name], separators=(",", ":"), ensure_ascii=False).encode() if name in item else b""
+    """Each as text without blanks; one that is not there is empty."""
+    return [json.dumps(item[name], separators=(",", ":"), ensure_ascii=False).replace(" ", "").encode() if name in item else b""
             for name in names]
 
 
@@ -59,13 +59,15 @@ def contract_parts(name, text):
     return parts
 
 
-def manifest_part(text):
+def manifest_parts(text):
     """As hash_manifest() of templates.c has it."""
     manifest = json.loads(text)
-    for rule in manifest.get("supports", []) + manifest.get("constraints", []):
-        rule.pop("why", None)
-        rule.pop("is", None)
-    return json.dumps(manifest, separators=(",", ":"), ensure_ascii=False).replace(" ", "").encode()
+    for rules in ("supports", "restrictions"):
+        if rules in manifest:
+            manifest[rules] = [{"require": rule["require"]} if isinstance(rule, dict) else rule for rule in manifest[rules]
+                               if not isinstance(rule, dict) or rule.get("is") != "does-not-pay"]
+    return members(manifest, ("sm", "arch_suffix", "takes", "supports", "tune", "run_time", "defines", "restrictions", "launches", "kernel",
+                              "block", "cluster", "cooperative", "grid", "shared_memory", "work", "workspace", "counters", "splits"))
 
 
 def closure(files, folders):
@@ -77,7 +79,7 @@ def closure(files, folders):
         with open(path, "rb") as file:
             text = file.read()
         for part in contract_parts(name, text) if name.endswith("/" + CONTRACT) else \
-                (name.encode(), manifest_part(text) if name.endswith(".json") else text):
+                [name.encode()] + (manifest_parts(text) if name.endswith(".json") else [text]):
             digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
 

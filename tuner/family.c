@@ -6,8 +6,7 @@
  */
 #include "family.h"
 
-#include "error.h"
-#include "json.h"
+#include "spec_reading.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +40,6 @@ static void family_free(fa_family **family)
         }
         for (int j = 0; j < FA_WORKS; j++)
             fa_expr_free(&launch->work[j]);
-        fa_expr_free(&launch->threads);
     }
     free_requires(f->support, f->support_count);
     free_requires(f->constraint, f->constraint_count);
@@ -53,18 +51,18 @@ static void family_free(fa_family **family)
     *family = NULL;
 }
 
-static int make_family(const fa_templates *templates, const char *where, const cJSON *json,
-                       const fa_operation *operation, fa_family **ret_family, fa_diag *diag)
+static int make_family(const fa_templates *templates, const struct fa_spec_reading *from,
+                       const fa_operation *operation, fa_family **ret_family)
 {
     fa_family *family = calloc(1, sizeof *family);
     if (family == NULL)
-        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+        return fa_fail(from->diag, FA_ENOMEM, "%s: out of memory", from->where);
     char source[FA_NAME_MAX + 8];
     family->operation = operation;
-    int rc = fa_family_read(family, where, json, diag);
+    int rc = fa_family_read(family, from);
     snprintf(source, sizeof source, "%s.cu", family->name);
     if (rc == 0 && fa_templates_find(templates, source) == NULL)
-        rc = fa_fail(diag, FA_EMANIFEST, "%s: there is no template %s beside it", where, source);
+        rc = fa_spec_fault(from, "there is no template %s beside it", source);
     if (rc != 0)
         family_free(&family);
     else
@@ -72,31 +70,33 @@ static int make_family(const fa_templates *templates, const char *where, const c
     return rc;
 }
 
-/* *ret_family stays NULL when the manifest is of another operation. */
+/* *ret_family stays NULL when the manifest is of another operation, or of one that is not known here. */
 static int load_file(const fa_templates *templates, const fa_template_file *file,
                      const char *operation, fa_family **ret_family, fa_diag *diag)
 {
+    fa_diag own;
     cJSON *json = NULL;
-    const char *its_name = NULL;
     const fa_operation *its_operation = NULL;
+    struct fa_spec_reading from = {.where = file->name, .diag = diag != NULL ? diag : &own};
+    snprintf(from.name, sizeof from.name, "%.*s", (int)(strlen(file->name) - strlen(".json")),
+             file->name);
     if (file->size > FA_MANIFEST_BYTES_MAX)
         return fa_fail(diag, FA_EMANIFEST, "%s: %zu bytes: a manifest has at most %d", file->name,
                        file->size, FA_MANIFEST_BYTES_MAX);
-    int rc = fa_json_parse(file->text, file->size, file->name, &json, diag);
-    if (rc != 0)
-        return rc == FA_ENOMEM ? rc : FA_EMANIFEST;
-    if (!cJSON_IsObject(json))
-        rc = fa_fail(diag, FA_EMANIFEST, "%s: must be a JSON object", file->name);
-    else if (fa_json_text(json, "operation", &its_name, file->name, NULL) != 0)
-        rc = fa_fail(diag, FA_EMANIFEST, "%s: \"operation\" must be a string", file->name);
-    else if (operation == NULL || strcmp(its_name, operation) == 0)
-        rc = fa_operation_find(its_name, &its_operation, NULL);
-    if (rc == FA_ENOTSUP) /* one of the operations that are not known here */
-        rc = 0;
-    else if (rc == 0 && its_operation != NULL)
-        rc = make_family(templates, file->name, json, its_operation, ret_family, diag);
+    int rc = fa_json_parse(file->text, file->size, file->name, &json, from.diag);
+    const char *its_name = fa_spec_text(json, "operation");
+    from.json = json;
+    if (rc == 0 && its_name[0] == 0)
+        rc = fa_spec_fault(&from, "\"operation\" must be the name of an operation");
+    else if (rc == 0 && (operation == NULL || strcmp(its_name, operation) == 0) &&
+             (rc = fa_operation_find(its_name, &its_operation, NULL)) == 0)
+        rc = make_family(templates, &from, its_operation, ret_family);
+    if (rc == FA_EMANIFEST || rc == FA_EINVAL) {
+        fa_spec_locate(file->name, from.name, file->text, false, from.diag);
+        rc = FA_EMANIFEST;
+    }
     cJSON_Delete(json);
-    return rc;
+    return rc == FA_ENOTSUP ? 0 : rc;
 }
 
 int fa_families_load(const fa_templates *templates, const char *operation, fa_family_list *ret_list,
@@ -127,13 +127,12 @@ int fa_families_load(const fa_templates *templates, const char *operation, fa_fa
     return rc;
 }
 
-int fa_families_make(const fa_templates *templates, const char *where, const cJSON *manifest,
-                     const fa_operation *operation, fa_family_list *ret_list, fa_diag *diag)
+int fa_families_make(const fa_templates *templates, const struct fa_spec_reading *from,
+                     const fa_operation *operation, fa_family_list *ret_list)
 {
     fa_family_list list = {.family = calloc(1, sizeof *list.family), .count = 1};
-    int rc = list.family != NULL
-                 ? make_family(templates, where, manifest, operation, &list.family[0], diag)
-                 : fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+    int rc = list.family != NULL ? make_family(templates, from, operation, &list.family[0])
+                                 : fa_fail(from->diag, FA_ENOMEM, "%s: out of memory", from->where);
     if (rc != 0)
         free(list.family);
     else
@@ -171,34 +170,23 @@ int fa_family_launch_count(const fa_family *family)
     return family->launch_count;
 }
 
-int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_simple,
-                   fa_diag *diag)
+int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_simple)
 {
+    static const char *const others[] = {"launches", "workspace", "counters", "splits", "cluster"};
     char name[FA_NAME_MAX + sizeof ".json"];
-    cJSON *json = NULL;
     snprintf(name, sizeof name, "%.*s.json", FA_NAME_MAX - 1, family);
     const fa_template_file *file = fa_templates_find(templates, name);
     if (file == NULL)
         return FA_ENOTFOUND;
     /* A text that contains none of these names, and no escape that could spell one, has no such keys. */
-    *ret_simple = memmem(file->text, file->size, "\"launches\"", 10) == NULL &&
-                  memmem(file->text, file->size, "\"workspace\"", 11) == NULL &&
-                  memmem(file->text, file->size, "\"counters\"", 10) == NULL &&
-                  memmem(file->text, file->size, "\"block\"", 7) == NULL &&
-                  memmem(file->text, file->size, "\"cluster\"", 9) == NULL &&
-                  memchr(file->text, '\\', file->size) == NULL;
-    if (*ret_simple)
-        return 0;
-    int rc = fa_json_parse(file->text, file->size, name, &json, diag);
-    if (rc == 0)
-        *ret_simple = cJSON_GetObjectItemCaseSensitive(json, "launches") == NULL &&
-                      cJSON_GetObjectItemCaseSensitive(json, "workspace") == NULL &&
-                      cJSON_GetObjectItemCaseSensitive(json, "counters") == NULL &&
-                      cJSON_GetObjectItemCaseSensitive(json, "block") == NULL &&
-                      cJSON_GetObjectItemCaseSensitive(json, "cluster") == NULL &&
-                      cJSON_GetObjectItemCaseSensitive(json, "splits") == NULL;
-    cJSON_Delete(json);
-    return rc;
+    bool simple = strchr(file->text, '\\') == NULL;
+    for (size_t i = 0; simple && i < sizeof others / sizeof *others; i++) {
+        snprintf(name, sizeof name, "\"%s\"", others[i]);
+        simple = strstr(file->text, name) == NULL;
+    }
+    const char *block = simple ? strstr(file->text, "\"block\"") : NULL;
+    *ret_simple = block != NULL && block[7 + strspn(block + 7, " \t\r\n:")] != '[';
+    return 0;
 }
 
 bool fa_family_has_workspace(const fa_family *family)

@@ -37,7 +37,7 @@ void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_probl
 
 enum {
     FA_MAX_DOMAIN = 64,   /* values of one tunable */
-    FA_MAX_REQUIRES = 16, /* entries of "supports" and of "constraints" */
+    FA_MAX_REQUIRES = 16, /* entries of "supports" and of "restrictions" */
     FA_MANIFEST_BYTES_MAX = 64 * 1024
 };
 
@@ -77,8 +77,7 @@ typedef struct fa_named_expr {
 typedef struct fa_family_launch {
     char entry[FA_NAME_MAX];
     bool cooperative;
-    fa_expr *threads, *block[3]; /* of one side, or of three */
-    fa_expr *grid[3], *cluster[3];        /* cluster: NULL, not told */
+    fa_expr *block[3], *grid[3], *cluster[3]; /* cluster: NULL, not told */
     fa_named_expr addend[FA_MAX_ADDENDS]; /* of its shared memory */
     int addend_count;
     fa_expr *work[FA_WORKS]; /* NULL: not told */
@@ -88,7 +87,7 @@ struct fa_family {
     char name[FA_NAME_MAX];
     const fa_operation *operation;
     uint32_t takes; /* bit i: the operation's feature i may differ from its default */
-    bool as_is;     /* its kernel may have static shared memory and local memory */
+    bool as_is;     /* a single kernel: it may have static shared memory and local memory */
     bool beside;    /* competes with families that have an architecture suffix */
     fa_given given; /* names alone */
     char arch_suffix[2];
@@ -142,11 +141,13 @@ int fa_point_launches(const fa_point *point, const fa_candidate *candidate,
  * FA_ENOTSUP: none does. */
 int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_points, fa_diag *diag);
 
-/* Reads one manifest into a zeroed family whose operation is set; `where` is its file's name. On failure the caller frees
- * what there is. */
-int fa_family_read(fa_family *family, const char *where, const cJSON *json, fa_diag *diag);
-/* The one family of this manifest, with an operation that need not be known and must outlive it. */
-int fa_families_make(const fa_templates *templates, const char *where, const cJSON *manifest,
-                     const fa_operation *operation, fa_family_list *ret_list, fa_diag *diag);
+/* Reads the family of a specification into a zeroed one whose operation is set. On failure the caller frees what there is. */
+struct fa_spec_reading;
+int fa_family_read(fa_family *family, const struct fa_spec_reading *from);
+/* The one family of the specification, with an operation that need not be known and must outlive it. */
+int fa_families_make(const fa_templates *templates, const struct fa_spec_reading *from,
+                     const fa_operation *operation, fa_family_list *ret_list);
+/* Sets a tunable's default. */
+int fa_family_preset(fa_domain *domain, int32_t value, fa_diag *diag);
 
 #endif

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Manifests: from hostile JSON to a family whose every expression is known to be arithmetic over
- * known names.
+ * From a specification's hostile JSON to a family whose every expression is known to be arithmetic over known names: the
+ * whole of a family's file (its manifest), and of a single kernel's the keys that are not its operation's.
  *
- * Workload: a handful of manifests of a few kilobytes, once per process (about a millisecond each).
- * Invariants: no text of a manifest comes into a sentence beyond 60 bytes, and none is a name or a sentence before its
+ * Workload: a handful of texts of a few kilobytes, once per process (about a millisecond each).
+ * Invariants: no text of a specification comes into a sentence beyond 60 bytes, and none is a name or a sentence before its
  * bytes were looked at; a family that loads is complete; what can be wrong later is only a value for one problem (a
  * division by zero, a default outside its domain), and space.c reports that.
  */
 #include "family.h"
 
-#include "error.h"
-#include "json.h"
+#include "spec_reading.h"
+
 #include "problem.h"
 
-#include <stdarg.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- lets: their order, and which of them kernels learn from their launch -------------------*/
@@ -43,7 +44,7 @@ static int name_cycle(const fa_family *f, uint64_t done, fa_diag *diag)
     for (int i = first; i < length && n + FA_NAME_MAX + 8 < sizeof text; i++)
         n += (size_t)snprintf(text + n, sizeof text - n, "%s needs ", f->let[path[i]].name);
     snprintf(text + n, sizeof text - n, "%s", f->let[at].name);
-    return fa_fail(diag, FA_EMANIFEST, "lets in a circle: %s", text);
+    return fa_fail(diag, FA_EMANIFEST, "defines in a circle: %s", text);
 }
 
 /* The order and depths of lets, and what they read through others, from their `uses`; FA_EMANIFEST names a cycle. */
@@ -70,20 +71,6 @@ static int order_lets(fa_family *family, fa_diag *diag)
         if (placed == before)
             return name_cycle(family, done, diag);
     }
-    return 0;
-}
-
-/* Marks a tunable as one of "run_time", before the lets are ordered; FA_EMANIFEST without the file's name. */
-static int add_run_time(fa_family *family, const char *name, fa_diag *diag)
-{
-    int at = 0;
-    while (at < family->tunable_count && strcmp(family->tunable[at].name, name) != 0)
-        at++;
-    if (at == family->tunable_count)
-        return fa_fail(diag, FA_EMANIFEST, "\"run_time\": \"%.60s\" is no tunable", name);
-    if (family->tunable[at].run_time)
-        return fa_fail(diag, FA_EMANIFEST, "\"run_time\": \"%s\" appears twice", name);
-    family->tunable[at].run_time = family->runs_late = true;
     return 0;
 }
 
@@ -150,26 +137,14 @@ void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_probl
 /* ---- reading ----------------------------------------------------------------------------------*/
 enum { WHY_MAX = 300 }; /* bytes of a sentence: fits fa_trial's reason */
 
-/* A manifest being read: every sentence starts with `where`, its file. */
 struct reader {
     fa_family *family;
-    const cJSON *json;
-    const char *where;
-    fa_diag *diag;
+    const struct fa_spec_reading *from;
     const char *name[FA_EXPR_NAMES_MAX]; /* given, tunables, lets: bit i of a `uses` */
     int name_count;
 };
 
-static const char lower[] = "abcdefghijklmnopqrstuvwxyz0123456789_"; /* what names are made of */
-
-static bool is_word(const char *text, const char *alphabet)
-{
-    size_t size = strlen(text);
-    return size > 0 && size < FA_NAME_MAX && strspn(text, alphabet) == size &&
-           (text[0] < '0' || text[0] > '9') && text[0] != '_';
-}
-
-/* What a manifest says is shown to people on terminals, which act on control bytes. */
+/* The text is shown to people on terminals, which act on control bytes. */
 static bool is_sentence(const char *text)
 {
     size_t size = strlen(text);
@@ -179,52 +154,28 @@ static bool is_sentence(const char *text)
     return clean;
 }
 
-__attribute__((format(printf, 2, 3))) static int fault(const struct reader *r, const char *format,
-                                                       ...)
-{
-    char text[900];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return fa_fail(r->diag, FA_EMANIFEST, "%s: %s", r->where, text);
-}
-
-/* As fa_json_check_keys(). */
-static int check_keys(const struct reader *r, const cJSON *object, const char *place,
-                      const char *const *keys)
-{
-    char where[256];
-    snprintf(where, sizeof where, "%.180s: %.64s", r->where, place);
-    return fa_json_check_keys(object, keys, where, r->diag) == 0 ? 0 : FA_EMANIFEST;
-}
-
 /* *ret: the member, of the type asked for; NULL when absent and not required. */
 static int take_member(const struct reader *r, const char *key, bool required,
                        cJSON_bool (*is)(const cJSON *), const char *type, const cJSON **ret)
 {
-    *ret = cJSON_GetObjectItemCaseSensitive(r->json, key);
+    *ret = fa_spec_member(r->from->json, key);
     if (*ret == NULL)
-        return required ? fault(r, "\"%s\" is missing", key) : 0;
-    return is(*ret) ? 0 : fault(r, "\"%s\" must be %s", key, type);
+        return required ? fa_spec_fault(r->from, "\"%s\" is missing: it must be %s", key, type) : 0;
+    return is(*ret) ? 0 : fa_spec_fault(r->from, "\"%s\" must be %s", key, type);
 }
 
-/* Parses an expression, a string or a plain integer, over the names so far; `place` is for the sentence. */
+/* Parses an expression, a string or an integer, over the names so far; `place` is for the sentence. */
 static int take_expression(const struct reader *r, const cJSON *item, const char *place,
                            fa_expr **ret_expr)
 {
     char number[32];
-    const char *text = number;
-    if (cJSON_IsString(item)) {
-        text = item->valuestring;
-    } else if (cJSON_IsNumber(item) && item->valuedouble >= -1e9 && item->valuedouble <= 1e9 &&
-               item->valuedouble == (double)(int64_t)item->valuedouble) {
-        snprintf(number, sizeof number, "%lld", (long long)item->valuedouble);
-    } else {
-        return fault(r, "%s must be an expression (a string) or an integer", place);
-    }
-    int rc = fa_expr_parse(text, r->name, r->name_count, ret_expr, r->diag);
-    return rc == 0 ? 0 : fa_fail_in(r->diag, rc, "%s: %s", r->where, place);
+    const char *text = fa_spec_expression(item, number);
+    if (text == NULL ||
+        (text == number && !(fabs(item->valuedouble) <= 1e9 &&
+                             item->valuedouble == (double)(int64_t)item->valuedouble)))
+        return fa_spec_fault(r->from, "%s must be an expression (a string) or an integer", place);
+    int rc = fa_expr_parse(text, r->name, r->name_count, ret_expr, r->from->diag);
+    return rc == 0 ? 0 : fa_fail_in(r->from->diag, rc, "%s: %s", r->from->where, place);
 }
 
 /* Words that no macro can stand for in a kernel that is to be compiled. */
@@ -245,28 +196,28 @@ static bool is_reserved(const char *name)
 static int add_known_name(struct reader *r, const char *name, const char *place)
 {
     if (!fa_is_identifier(name) || is_reserved(name))
-        return fault(r,
-                     "%s: \"%.60s\" is not a name: use at most %d letters, digits and "
-                     "_, a letter first, and no word of expressions or of C++",
-                     place, name, FA_NAME_MAX - 1);
+        return fa_spec_fault(r->from,
+                             "\"%s\": \"%.60s\" is not a name: use at most %d letters, digits and "
+                             "_, a letter first, and no word of expressions or of C++",
+                             place, name, FA_NAME_MAX - 1);
     if (strncmp(name, "FA_", 3) == 0)
-        return fault(r, "%s: \"%s\": names that start with FA_ are ours", place, name);
+        return fa_spec_fault(r->from, "\"%s\": \"%s\": names that start with FA_ are ours", place,
+                             name);
     for (int i = 0; i < r->name_count; i++)
         if (strcmp(name, r->name[i]) == 0)
-            return fault(r, "%s: the name \"%s\" is taken", place, name);
+            return fa_spec_fault(r->from, "\"%s\": the name \"%s\" is taken", place, name);
     if (r->name_count == FA_EXPR_NAMES_MAX)
-        return fault(r, "more than %d names", FA_EXPR_NAMES_MAX);
+        return fa_spec_fault(r->from, "more than %d names", FA_EXPR_NAMES_MAX);
     r->name[r->name_count++] = name;
     return 0;
 }
 
 /* ---- launches ---------------------------------------------------------------------------------*/
-/* The launches of a manifest: entries, threads, grids, shared memory, and what is asked of the host beside them.
- * Workload: one to four launches of a manifest, once per process.
+/* Workload: one to four launches of a family, once per process.
  * Invariant: what sizes a block is known when the kernel is compiled. */
 
-/* One expression of the launch: threads, registers, an addend, a side of the grid. *ret_run_time becomes
- * true when it reads what is known at run time only. */
+/* One expression of the launch: registers, an addend, a side of the grid. *ret_run_time becomes true when it reads what is
+ * known at run time only. */
 static int read_expression(struct reader *r, const cJSON *item, const char *place,
                            fa_expr **ret_expr, bool *ret_run_time)
 {
@@ -276,21 +227,27 @@ static int read_expression(struct reader *r, const cJSON *item, const char *plac
     return rc;
 }
 
-static int read_addends(struct reader *r, const cJSON *addends, const char *place,
+/* "shared_memory": an expression, or an object of named parts. */
+static int read_addends(struct reader *r, const cJSON *memory, const char *place,
                         fa_family_launch *launch, bool *ret_run_time)
 {
-    if (!cJSON_IsObject(addends))
-        return fault(r, "%s must be an object of expressions", place);
     int rc = 0;
-    for (const cJSON *item = addends->child; item != NULL && rc == 0; item = item->next) {
+    if (memory != NULL && !cJSON_IsObject(memory)) {
+        snprintf(launch->addend[0].name, FA_NAME_MAX, "dynamic");
+        launch->addend_count = 1;
+        return read_expression(r, memory, place, &launch->addend[0].expr, ret_run_time);
+    }
+    for (const cJSON *item = memory != NULL ? memory->child : NULL; item != NULL && rc == 0;
+         item = item->next) {
         char where[96];
-        if (!is_word(item->string, lower))
-            return fault(r, "%s: \"%.60s\" is not a name: use a-z, 0-9 and _", place, item->string);
+        if (!fa_spec_is_name(item->string, FA_NAME_MAX))
+            return fa_spec_fault(r->from, "%s: \"%.60s\" is not a name: use a-z, 0-9 and _", place,
+                                 item->string);
         if (launch->addend_count == FA_MAX_ADDENDS)
-            return fault(r, "%s: more than %d addends", place, FA_MAX_ADDENDS);
+            return fa_spec_fault(r->from, "%s: more than %d addends", place, FA_MAX_ADDENDS);
         for (int i = 0; i < launch->addend_count; i++)
             if (strcmp(launch->addend[i].name, item->string) == 0)
-                return fault(r, "%s: \"%s\" appears twice", place, item->string);
+                return fa_spec_fault(r->from, "%s: \"%s\" appears twice", place, item->string);
         fa_named_expr *addend = &launch->addend[launch->addend_count++];
         snprintf(addend->name, sizeof addend->name, "%s", item->string);
         snprintf(where, sizeof where, "%s %s", place, item->string);
@@ -304,95 +261,90 @@ static const char *const works[FA_WORKS + 1] = {
     "steps",        "mma_flops", "wgmma_flops", "exponentials", "operations",
     "shared_bytes", "l2_bytes",  "bytes",       "clocks",       NULL};
 
-static int read_work(struct reader *r, const cJSON *json, const char *place,
+static int read_work(struct reader *r, const cJSON *work, const char *place,
                      fa_family_launch *launch)
 {
-    const cJSON *work = cJSON_GetObjectItemCaseSensitive(json, "work");
     char where[96];
     bool at_run_time = false; /* no matter: the host alone knows it */
-    int rc = 0;
     if (work == NULL)
         return 0;
-    snprintf(where, sizeof where, "%swork", place);
     if (!cJSON_IsObject(work) || work->child == NULL)
-        return fault(r, "%s must be an object of expressions", where);
-    rc = check_keys(r, work, where, works);
+        return fa_spec_fault(r->from, "%s must be an object of expressions", place);
+    int rc = fa_spec_check_keys(r->from, work, place, works);
     for (int i = 0; i < FA_WORKS && rc == 0; i++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(work, works[i]);
-        snprintf(where, sizeof where, "%swork %s", place, works[i]);
+        snprintf(where, sizeof where, "%s %s", place, works[i]);
         if (item != NULL)
             rc = read_expression(r, item, where, &launch->work[i], &at_run_time);
     }
     return rc;
 }
 
-/* Three sides of a block, cluster or grid; none where it is not told. */
-static int read_sides(struct reader *r, const cJSON *json, const char *place, const char *key,
+/* "block", "cluster" or "grid": one to three sides, 1 where no more are told; none of a cluster that is not told. */
+static int read_sides(struct reader *r, const cJSON *sides, const char *place, const char *key,
                       fa_expr *ret_side[3], bool *ret_run_time)
 {
-    const cJSON *sides = cJSON_GetObjectItemCaseSensitive(json, key);
+    static const cJSON one = {.type = cJSON_Number, .valueint = 1, .valuedouble = 1};
+    const int count = cJSON_IsArray(sides) ? cJSON_GetArraySize(sides) : 1;
     char where[64];
     int rc = 0;
-    if (sides != NULL && (!cJSON_IsArray(sides) || cJSON_GetArraySize(sides) != 3))
-        return fault(r, "%s\"%s\" must be an array of three expressions", place, key);
-    for (int i = 0; i < 3 && sides != NULL && rc == 0; i++) {
+    if (sides == NULL && strcmp(key, "cluster") == 0)
+        return 0;
+    if (sides == NULL || count < 1 || count > 3)
+        return fa_spec_fault(r->from, "%s\"%s\" %s one to three expressions", place, key,
+                             sides == NULL ? "is missing:" : "must be");
+    for (int i = 0; i < 3 && rc == 0; i++) {
+        const cJSON *side = i >= count             ? &one
+                            : cJSON_IsArray(sides) ? cJSON_GetArrayItem(sides, i)
+                                                   : sides;
         snprintf(where, sizeof where, "%s%s[%d]", place, key, i);
-        rc = read_expression(r, cJSON_GetArrayItem(sides, i), where, &ret_side[i], ret_run_time);
+        rc = read_expression(r, side, where, &ret_side[i], ret_run_time);
     }
     return rc;
 }
 
-/* The keys of one launch, from the manifest itself or from one of its "launches", whose `place` is
- * "launches[1]: ". */
-static int read_launch(struct reader *r, const cJSON *json, const char *place,
-                       fa_family_launch *launch)
+/* The keys of one launch, from the specification itself or from one of its "launches", whose `place` is "launches[1]: ". */
+static int read_launch(struct reader *r, int index, const char *place)
 {
-    const cJSON *threads = cJSON_GetObjectItemCaseSensitive(json, "threads");
-    const cJSON *block = cJSON_GetObjectItemCaseSensitive(json, "block");
-    const cJSON *grid = cJSON_GetObjectItemCaseSensitive(json, "grid");
-    const cJSON *memory = cJSON_GetObjectItemCaseSensitive(json, "shared_memory");
+    fa_family_launch *launch = &r->family->launch[index];
+    const cJSON *json = fa_spec_launch(r->from, index),
+                *cooperative = fa_spec_member(json, "cooperative");
+    const char *entry = r->family->as_is ? r->from->entry[index] : fa_spec_text(json, "kernel");
     char where[64];
     bool at_run_time = false, memory_at_run_time = false;
-    int rc = fa_json_copy(json, "entry", launch->entry, sizeof launch->entry, r->where, r->diag);
-    if (rc == FA_ENOTFOUND)
-        return fault(r, "%s\"entry\" is missing", place);
+    if (!fa_is_identifier(entry))
+        return fa_spec_fault(r->from, "%s\"kernel\" must be a C name of less than %d characters",
+                             place, FA_NAME_MAX);
+    if (cooperative != NULL && !cJSON_IsBool(cooperative))
+        return fa_spec_fault(r->from, "%s\"cooperative\" must be true or false", place);
+    snprintf(launch->entry, sizeof launch->entry, "%s", entry);
+    launch->cooperative = cJSON_IsTrue(cooperative);
+    int rc =
+        read_sides(r, fa_spec_member(json, "block"), place, "block", launch->block, &at_run_time);
     if (rc == 0)
-        rc = fa_json_bool(json, "cooperative", &launch->cooperative, r->where, r->diag);
-    if (rc != 0 && rc != FA_ENOTFOUND)
-        return FA_EMANIFEST;
-    if (!fa_is_identifier(launch->entry))
-        return fault(r, "%s\"entry\": use a C name of less than %d characters", place, FA_NAME_MAX);
-    if ((threads == NULL && block == NULL) || grid == NULL || memory == NULL)
-        return fault(r, "%s\"%s\" is missing", place,
-                     grid == NULL     ? "grid"
-                     : memory == NULL ? "shared_memory"
-                                      : "threads");
-    if (threads != NULL && block != NULL)
-        return fault(r, "%s\"threads\" and \"block\" are both given", place);
-    snprintf(where, sizeof where, "%sthreads", place);
-    if ((threads != NULL &&
-         (rc = read_expression(r, threads, where, &launch->threads, &at_run_time)) != 0) ||
-        (rc = read_sides(r, json, place, "block", launch->block, &at_run_time)) != 0 ||
-        (rc = read_sides(r, json, place, "cluster", launch->cluster, &at_run_time)) != 0)
+        rc = read_sides(r, fa_spec_member(json, "cluster"), place, "cluster", launch->cluster,
+                        &at_run_time);
+    if (rc == 0 && at_run_time)
+        rc = fa_spec_fault(r->from,
+                           "%sblock reads a name of \"run_time\": it must be known when the "
+                           "kernel is compiled",
+                           place);
+    if (rc != 0)
         return rc;
-    if (at_run_time)
-        return fault(r,
-                     "%s%s reads a name of \"run_time\": it must be known when the "
-                     "kernel is compiled",
-                     place, threads != NULL ? "threads" : "block");
     snprintf(where, sizeof where, "%sshared_memory", place);
-    if ((rc = read_sides(r, json, place, "grid", launch->grid, &at_run_time)) != 0 ||
-        (rc = read_addends(r, memory, where, launch, &memory_at_run_time)) != 0)
+    if ((rc = read_sides(r, fa_spec_member(json, "grid"), place, "grid", launch->grid,
+                         &at_run_time)) != 0 ||
+        (rc = read_addends(r, fa_spec_member(json, "shared_memory"), where, launch,
+                           &memory_at_run_time)) != 0)
         return rc;
     r->family->run_time_memory = r->family->run_time_memory || memory_at_run_time;
-    return read_work(r, json, place, launch);
+    snprintf(where, sizeof where, "%swork", place);
+    return read_work(r, fa_spec_member(json, "work"), where, launch);
 }
 
-/* Either one launch, whose keys are the manifest's, or a list of them. */
+/* Either one launch, whose keys are the specification's, or a list of them. */
 static int read_launches(struct reader *r)
 {
-    static const char *const keys[] = {"entry",         "threads", "block",       "cluster", "grid",
-                                       "shared_memory", "work",    "cooperative", NULL};
     fa_family *f = r->family;
     const struct {
         const char *key;
@@ -401,105 +353,69 @@ static int read_launches(struct reader *r)
                   {"workspace", &f->workspace},
                   {"counters", &f->counters},
                   {"splits", &f->splits}};
-    const cJSON *list;
-    int rc = take_member(r, "launches", false, cJSON_IsArray, "an array of launches", &list),
-        count = 1;
-    if (rc != 0)
-        return rc;
-    for (int i = 0; keys[i] != NULL && list != NULL; i++)
-        if (cJSON_HasObjectItem(r->json, keys[i]))
-            return fault(r, "\"%s\" is given beside \"launches\": put it into each launch",
-                         keys[i]);
-    if (list != NULL && ((count = cJSON_GetArraySize(list)) < 1 || count > FA_LAUNCHES_MAX))
-        return fault(r, "\"launches\" must be 1 to %d", FA_LAUNCHES_MAX);
+    int count = 0, rc = fa_spec_check_launches(r->from, &count);
     for (int i = 0; i < count && rc == 0; i++) {
-        const cJSON *json = list != NULL ? cJSON_GetArrayItem(list, i) : r->json;
         char place[32] = "";
-        if (list != NULL)
-            snprintf(place, sizeof place, "launches[%d]", i);
-        if (!cJSON_IsObject(json))
-            return fault(r, "%s must be an object", place);
-        if (list != NULL && (rc = check_keys(r, json, place, keys)) != 0)
-            return rc;
-        if (list != NULL)
+        if (fa_spec_launch(r->from, i) != r->from->json)
             snprintf(place, sizeof place, "launches[%d]: ", i);
-        rc = read_launch(r, json, place, &f->launch[f->launch_count++]);
+        f->launch_count++;
+        rc = read_launch(r, i, place);
     }
     for (size_t i = 0; i < sizeof of_all / sizeof *of_all && rc == 0; i++) {
-        const cJSON *json = cJSON_GetObjectItemCaseSensitive(r->json, of_all[i].key);
-        bool at_run_time = false; /* no matter: the host alone knows them */
+        const cJSON *json = fa_spec_member(r->from->json, of_all[i].key);
         if (json != NULL)
-            rc = read_expression(r, json, of_all[i].key, of_all[i].expression, &at_run_time);
+            rc = take_expression(r, json, of_all[i].key, of_all[i].expression);
     }
     return rc;
 }
 
-/* ---- the parts of a manifest, in the order in which they are read ---------------------------*/
+/* ---- the parts of a specification, in the order in which they are read ------------------------*/
 static int read_identity(struct reader *r)
 {
     fa_family *f = r->family;
-    struct {
-        const char *key;
-        char *text;
-        size_t size;
-        bool required;
-    } fields[] = {{"name", f->name, sizeof f->name, true},
-                  {"arch_suffix", f->arch_suffix, sizeof f->arch_suffix, false}};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        int rc =
-            fa_json_copy(r->json, fields[i].key, fields[i].text, fields[i].size, r->where, r->diag);
-        if (rc == FA_ENOTFOUND && fields[i].required)
-            return fault(r, "\"%s\" is missing", fields[i].key);
-        if (rc != 0 && rc != FA_ENOTFOUND)
-            return FA_EMANIFEST;
-    }
-    if (!is_word(f->name, lower))
-        return fault(r, "\"name\": use at most %d of a-z, 0-9 and _, a letter first",
-                     FA_NAME_MAX - 1);
-    if (strncmp(r->where, f->name, strlen(f->name)) != 0 ||
-        strcmp(r->where + strlen(f->name), ".json") != 0)
-        return fault(r, "\"name\" is %s: it must be the file's name without .json", f->name);
-    if (f->arch_suffix[0] != 0 && f->arch_suffix[0] != 'a')
-        return fault(r, "\"arch_suffix\" must be \"\" or \"a\"");
+    const cJSON *name = fa_spec_member(r->from->json, "name");
+    const char *suffix = fa_spec_text(r->from->json, "arch_suffix");
+    if (!fa_spec_is_name(r->from->name, FA_NAME_MAX))
+        return fa_spec_fault(
+            r->from,
+            "the file is called \"%.60s\": use at most %d of a-z, 0-9 and _, a letter first",
+            r->from->name, FA_NAME_MAX - 1);
+    if (name != NULL && strcmp(fa_spec_text(r->from->json, "name"), r->from->name) != 0)
+        return fa_spec_fault(r->from,
+                             "\"name\" must be the file's name without .json, or left out");
+    if (fa_spec_member(r->from->json, "arch_suffix") != NULL && strcmp(suffix, "a") != 0 &&
+        !f->as_is)
+        return fa_spec_fault(r->from, "\"arch_suffix\" must be \"a\", or left out");
+    snprintf(f->name, sizeof f->name, "%s", r->from->name);
+    snprintf(f->arch_suffix, sizeof f->arch_suffix, "%s", suffix);
     return 0;
 }
 
+/* "sm": {"min", "max"}; "proved_on": {"max"}, the highest on which the template also runs, for proving it where its own GPUs
+ * are not. A single kernel is for all. */
 static int read_sm(struct reader *r)
 {
-    static const char *const keys[] = {"min", "max", NULL};
-    const cJSON *sm;
-    int64_t low = 0, high = 0;
-    int rc = take_member(r, "sm", true, cJSON_IsObject, "an object with min and max", &sm);
+    static const char *const both[] = {"min", "max", NULL}, *const last[] = {"max", NULL};
+    const cJSON *sm, *proved;
+    const struct fa_spec_reading *from = r->from;
+    int64_t low = 10, high = 999, highest;
+    int rc =
+        take_member(r, "sm", !r->family->as_is, cJSON_IsObject, "an object with min and max", &sm);
     if (rc == 0)
-        rc = check_keys(r, sm, "\"sm\"", keys);
-    if (rc != 0)
+        rc = take_member(r, "proved_on", false, cJSON_IsObject, "an object with max", &proved);
+    if (rc != 0 || (rc = fa_spec_check_keys(from, sm, "\"sm\"", both)) != 0 ||
+        (rc = fa_spec_check_keys(from, proved, "\"proved_on\"", last)) != 0)
         return rc;
-    rc = fa_json_int(sm, "min", 10, 999, &low, r->where, r->diag);
-    if (rc == 0)
-        rc = fa_json_int(sm, "max", low, 999, &high, r->where, r->diag);
-    if (rc == FA_ENOTFOUND)
-        return fault(r, "\"sm\" needs min and max");
+    if (sm != NULL && (rc = fa_json_int(sm, "min", 10, 999, &low, from->where, from->diag)) == 0)
+        rc = fa_json_int(sm, "max", low, 999, &high, from->where, from->diag);
+    highest = high;
+    if (rc == 0 && proved != NULL)
+        rc = fa_json_int(proved, "max", high, 999, &highest, from->where, from->diag);
     r->family->sm_min = (int32_t)low;
     r->family->sm_max = (int32_t)high;
-    return rc == 0 ? 0 : FA_EMANIFEST;
-}
-
-/* The highest SM on which the template also runs, for proving it where its own GPUs are not. */
-static int read_proved_on(struct reader *r)
-{
-    static const char *const keys[] = {"max", NULL};
-    const cJSON *proved;
-    int64_t high = r->family->sm_max;
-    int rc = take_member(r, "proved_on", false, cJSON_IsObject, "an object with max", &proved);
-    if (rc == 0 && proved != NULL) {
-        rc = check_keys(r, proved, "\"proved_on\"", keys);
-        if (rc == 0)
-            rc = fa_json_int(proved, "max", r->family->sm_max, 999, &high, r->where, r->diag);
-        if (rc == FA_ENOTFOUND)
-            return fault(r, "\"proved_on\" needs max");
-    }
-    r->family->proved_max = (int32_t)high;
-    return rc == 0 ? 0 : FA_EMANIFEST;
+    r->family->proved_max = (int32_t)highest;
+    return rc == FA_ENOTFOUND ? fa_spec_fault(from, "\"sm\" needs min and max, \"proved_on\" max")
+                              : rc;
 }
 
 /* The features of the operation that the family serves away from their defaults. */
@@ -511,46 +427,45 @@ static int read_takes(struct reader *r)
         const char *name = cJSON_GetStringValue(item);
         int field = name != NULL ? fa_operation_field_index(r->family->operation, name) : -1;
         if (field < 0 || !r->family->operation->field[field].feature)
-            return fault(r, "\"takes\": \"%.60s\" is no feature of %s", name != NULL ? name : "",
-                         r->family->operation->name);
+            return fa_spec_fault(r->from, "\"takes\": \"%.60s\" is no feature of %s",
+                                 name != NULL ? name : "", r->family->operation->name);
         r->family->takes |= (uint32_t)1 << field;
     }
     return rc;
 }
 
-/* Whether the family competes with those that are written for one chip, and whether its kernel is a user's. */
+/* Whether the family competes with those that are written for one chip. */
 static int read_beside(struct reader *r)
 {
     const cJSON *beside;
     int rc = take_member(r, "beside_specific", false, cJSON_IsBool, "true or false", &beside);
     r->family->beside = cJSON_IsTrue(beside);
-    if (rc == 0)
-        rc = take_member(r, "as_is", false, cJSON_IsBool, "true or false", &beside);
-    r->family->as_is = rc == 0 && cJSON_IsTrue(beside);
     return rc;
 }
 
+/* Values of a tunable: true and false are 1 and 0. */
 static int read_domain(struct reader *r, const cJSON *item, fa_domain *domain)
 {
     int size = cJSON_IsArray(item) ? cJSON_GetArraySize(item) : 0;
-    if (size < 1 || size > FA_MAX_DOMAIN)
-        return fault(r, "tunable %s must be an array of 1 to %d numbers or texts", item->string,
-                     FA_MAX_DOMAIN);
+    if (size < 1 || size > FA_MAX_DOMAIN) /* before the process keeps them for good */
+        return fa_spec_fault(r->from,
+                             "tune %s must be an array of 1 to %d numbers, booleans or texts",
+                             item->string, FA_MAX_DOMAIN);
     snprintf(domain->name, sizeof domain->name, "%s", item->string);
     for (const cJSON *value = item->child; value != NULL; value = value->next) {
         int32_t is = 0;
         char room[FA_VALUE_TEXT_MAX];
-        if (cJSON_IsBool(value) || cJSON_IsString(value) != cJSON_IsString(item->child) ||
-            fa_value_of_json(value, &is, r->diag) != 0)
-            return fault(
-                r,
-                "tunable %s: its values must all be numbers, or all be texts of 1 to 31 bytes "
-                "without quotes, backslashes and semicolons",
+        if (cJSON_IsString(value) != cJSON_IsString(item->child))
+            return fa_spec_fault(
+                r->from, "tune %s: its values must all be numbers or booleans, or all be texts",
                 item->string);
+        if (fa_value_of_json(value, &is, r->from->diag) != 0)
+            return fa_fail_in(r->from->diag, FA_EMANIFEST, "%s: tune %s", r->from->where,
+                              item->string);
         for (int i = 0; i < domain->count; i++)
             if (domain->value[i] == is)
-                return fault(r, "tunable %s: the value %s appears twice", item->string,
-                             fa_value_words(is, room));
+                return fa_spec_fault(r->from, "tune %s: the value %s appears twice", item->string,
+                                     fa_value_words(is, room));
         domain->fractions = domain->fractions || fa_expr_of_value(is).kind == FA_EXPR_REAL;
         domain->value[domain->count++] = is;
     }
@@ -562,40 +477,45 @@ static int read_tunables(struct reader *r)
     const cJSON *tunables;
     int64_t product = 1;
     char buffer[FA_COMMAS_MAX], most[FA_COMMAS_MAX];
-    int rc = take_member(r, "tunables", true, cJSON_IsObject, "an object of arrays", &tunables);
+    int rc = take_member(r, "tune", true, cJSON_IsObject,
+                         "an object, as in {\"BLOCK\": [64, 128, 256]}", &tunables);
     if (rc != 0)
         return rc;
     for (const cJSON *item = tunables->child; item != NULL; item = item->next) {
         if (r->family->tunable_count == FA_MAX_TUNABLES)
-            return fault(r, "more than %d tunables", FA_MAX_TUNABLES);
+            return fa_spec_fault(r->from, "more than %d tunables", FA_MAX_TUNABLES);
         fa_domain *domain = &r->family->tunable[r->family->tunable_count++];
-        rc = add_known_name(r, item->string, "\"tunables\"");
+        rc = add_known_name(r, item->string, "tune");
         if (rc == 0)
             rc = read_domain(r, item, domain);
         if (rc != 0)
             return rc;
         product *= domain->count;
         if (product > FA_SPACE_POINTS_MAX)
-            return fault(r, "the domains up to %s make a space of %s configs: at most %s",
-                         domain->name, fa_commas(product, buffer),
-                         fa_commas(FA_SPACE_POINTS_MAX, most));
+            return fa_spec_fault(
+                r->from, "the domains up to %s make a space of %s configs: at most %s",
+                domain->name, fa_commas(product, buffer), fa_commas(FA_SPACE_POINTS_MAX, most));
     }
-    return product > 0 && r->family->tunable_count > 0 ? 0 : fault(r, "there are no tunables");
+    return r->family->tunable_count > 0 ? 0 : fa_spec_fault(r->from, "there are no tunables");
 }
 
 /* Tunables that kernels learn from their launch (the grid, the size of the shared memory): configs that
  * differ in them alone share a cubin. */
 static int read_run_time(struct reader *r)
 {
-    const cJSON *names;
+    fa_family *f = r->family;
+    const cJSON *names, *item;
     int rc = take_member(r, "run_time", false, cJSON_IsArray, "an array of names", &names);
-    for (const cJSON *item = names != NULL ? names->child : NULL; item != NULL && rc == 0;
-         item = item->next) {
+    cJSON_ArrayForEach (item, names) {
+        int at = 0;
         if (!cJSON_IsString(item))
-            return fault(r, "\"run_time\" must be an array of names");
-        rc = add_run_time(r->family, item->valuestring, r->diag);
-        if (rc != 0)
-            return fa_fail_in(r->diag, rc, "%s", r->where);
+            return fa_spec_fault(r->from, "\"run_time\" must be an array of names");
+        while (at < f->tunable_count && strcmp(f->tunable[at].name, item->valuestring) != 0)
+            at++;
+        if (at == f->tunable_count || f->tunable[at].run_time)
+            return fa_spec_fault(r->from, "\"run_time\": \"%.60s\" %s", item->valuestring,
+                                 at == f->tunable_count ? "is no tunable" : "appears twice");
+        f->tunable[at].run_time = f->runs_late = true;
     }
     return rc;
 }
@@ -605,13 +525,13 @@ static int read_lets(struct reader *r)
     fa_family *f = r->family;
     const cJSON *lets;
     char place[64];
-    int rc = take_member(r, "let", false, cJSON_IsObject, "an object of expressions", &lets);
+    int rc = take_member(r, "defines", false, cJSON_IsObject, "an object of expressions", &lets);
     if (rc != 0)
         return rc;
     for (const cJSON *item = lets != NULL ? lets->child : NULL; item != NULL; item = item->next) {
         if (f->let_count == FA_MAX_LETS)
-            return fault(r, "more than %d lets", FA_MAX_LETS);
-        rc = add_known_name(r, item->string, "\"let\"");
+            return fa_spec_fault(r->from, "more than %d names in \"defines\"", FA_MAX_LETS);
+        rc = add_known_name(r, item->string, "defines");
         if (rc != 0)
             return rc;
         snprintf(f->let[f->let_count++].name, FA_NAME_MAX, "%s", item->string);
@@ -620,7 +540,7 @@ static int read_lets(struct reader *r)
     const cJSON *item = lets != NULL ? lets->child : NULL;
     for (int i = 0; i < f->let_count && rc == 0; i++, item = item->next) {
         fa_let *let = &f->let[i];
-        snprintf(place, sizeof place, "let %s", let->name);
+        snprintf(place, sizeof place, "defines %s", let->name);
         if ((rc = take_expression(r, item, place, &let->expr)) != 0)
             break;
         uint64_t uses = fa_expr_uses(let->expr);
@@ -629,8 +549,8 @@ static int read_lets(struct reader *r)
         let->depth = depth_of(f, uses);
         let->run_time = reads_run_time(f, uses);
     }
-    if (rc == 0 && (rc = order_lets(f, r->diag)) != 0)
-        return fa_fail_in(r->diag, rc, "%s", r->where);
+    if (rc == 0 && (rc = order_lets(f, r->from->diag)) != 0)
+        return fa_fail_in(r->from->diag, rc, "%s", r->from->where);
     return rc;
 }
 
@@ -641,7 +561,7 @@ static int read_ending(struct reader *r, const cJSON *rule, const char *place, b
 {
     static const fa_status endings[] = {FA_STATUS_CONSTRAINT, FA_STATUS_BUDGET, FA_STATUS_REGISTERS,
                                         FA_STATUS_DOES_NOT_PAY};
-    const cJSON *is = cJSON_GetObjectItemCaseSensitive(rule, "is");
+    const cJSON *is = fa_spec_member(rule, "is");
     *ret_ends = FA_STATUS_CONSTRAINT;
     if (is == NULL)
         return 0;
@@ -650,80 +570,112 @@ static int read_ending(struct reader *r, const cJSON *rule, const char *place, b
         if (strcmp(is->valuestring, fa_status_name(endings[i])) == 0)
             return 0;
     }
-    return fault(r,
-                 "%s: \"is\" must be constraint, budget, registers or does-not-pay, and belongs in "
-                 "\"constraints\" only",
-                 place);
+    return fa_spec_fault(r->from,
+                         "%s: \"is\" must be constraint, budget, registers or does-not-pay, and "
+                         "belongs in \"restrictions\" only",
+                         place);
+}
+
+/* An expression, or {"require", "is", "why"}; without a reason the expression is it. */
+static int read_rule(struct reader *r, const cJSON *item, const char *place, bool may_vary,
+                     fa_require *rule)
+{
+    static const char *const keys[] = {"require", "is", "why", NULL};
+    char room[32];
+    const cJSON *require = cJSON_IsObject(item) ? fa_spec_member(item, "require") : item,
+                *why = fa_spec_member(item, "why");
+    const char *text = fa_spec_expression(require, room);
+    int rc = cJSON_IsObject(item) ? fa_spec_check_keys(r->from, item, place, keys) : 0;
+    if (rc == 0)
+        rc = read_ending(r, item, place, may_vary, &rule->ends);
+    if (rc == 0)
+        rc = take_expression(r, require, place, &rule->expr);
+    if (rc != 0)
+        return rc;
+    if (why != NULL && !(cJSON_IsString(why) && is_sentence(why->valuestring)))
+        return fa_spec_fault(r->from,
+                             "%s: \"why\" must be a sentence of 1 to %d bytes, no control bytes",
+                             place, WHY_MAX);
+    rule->why = strndup(why != NULL ? why->valuestring : text, WHY_MAX);
+    if (rule->why == NULL)
+        return fa_fail(r->from->diag, FA_ENOMEM, "%s: out of memory", r->from->where);
+    rule->depth = depth_of(r->family, fa_expr_uses(rule->expr));
+    return may_vary || rule->depth == 0
+               ? 0
+               : fa_spec_fault(r->from,
+                               "%s reads a tunable: it may read the problem and the GPU only",
+                               place);
 }
 
 static int read_requires(struct reader *r, const char *key, bool may_vary, fa_require *list,
                          int *ret_count)
 {
-    static const char *const keys[] = {"require", "is", "why", NULL}; /* "supports" has no "is" */
-    const cJSON *array;
+    const cJSON *array, *item;
     char place[64];
-    int rc = take_member(r, key, false, cJSON_IsArray, "an array", &array);
-    if (rc != 0 || array == NULL)
-        return rc;
-    for (const cJSON *item = array->child; item != NULL && rc == 0; item = item->next) {
-        const char *why = NULL;
+    int rc = take_member(r, key, false, cJSON_IsArray, "an array of expressions", &array);
+    cJSON_ArrayForEach (item, array) {
         if (*ret_count == FA_MAX_REQUIRES)
-            return fault(r, "\"%s\" has more than %d entries", key, FA_MAX_REQUIRES);
+            return fa_spec_fault(r->from, "\"%s\" has more than %d entries", key, FA_MAX_REQUIRES);
         snprintf(place, sizeof place, "%s[%d]", key, *ret_count);
-        fa_require *require = &list[(*ret_count)++];
-        if (!cJSON_IsObject(item))
-            return fault(r, "%s must be an object with require and why", place);
-        if ((rc = check_keys(r, item, place, keys)) != 0 ||
-            (rc = read_ending(r, item, place, may_vary, &require->ends)) != 0)
-            return rc;
-        if (fa_json_text(item, "why", &why, place, NULL) != 0 || !is_sentence(why))
-            return fault(r, "%s: \"why\" must be a sentence of 1 to %d bytes, no control bytes",
-                         place, WHY_MAX);
-        if ((require->why = strdup(why)) == NULL)
-            return fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
-        rc = take_expression(r, cJSON_GetObjectItemCaseSensitive(item, "require"), place,
-                             &require->expr);
         if (rc == 0)
-            require->depth = depth_of(r->family, fa_expr_uses(require->expr));
-        if (rc == 0 && !may_vary && require->depth > 0)
-            rc = fault(r, "%s reads a tunable: it may read the problem and the GPU only", place);
+            rc = read_rule(r, item, place, may_vary, &list[(*ret_count)++]);
     }
+    return rc;
+}
+
+int fa_family_preset(fa_domain *domain, int32_t value, fa_diag *diag)
+{
+    char room[FA_VALUE_TEXT_MAX], text[FA_VALUE_TEXT_MAX + 2];
+    const char *quote = fa_value_is_text(value) ? "'" : "";
+    snprintf(text, sizeof text, "%s%s%s", quote, fa_value_words(value, room), quote);
+    fa_expr_free(&domain->preset);
+    return fa_expr_parse(text, NULL, 0, &domain->preset, diag);
+}
+
+/* A value of the tunable, or an expression of the problem and the GPU; of a single kernel the first value where it is not told. */
+static int read_default(struct reader *r, const cJSON *item, fa_domain *domain)
+{
+    char place[64];
+    int32_t value = domain->value[0];
+    snprintf(place, sizeof place, "default %s", domain->name);
+    if (item == NULL && !r->family->as_is)
+        return fa_spec_fault(r->from, "%s is missing", place);
+    if (item == NULL || ((!cJSON_IsString(item) || fa_value_is_text(value)) &&
+                         fa_value_of_json(item, &value, NULL) == 0))
+        return fa_family_preset(domain, value, r->from->diag);
+    int rc = take_expression(r, item, place, &domain->preset);
+    if (rc == 0 && depth_of(r->family, fa_expr_uses(domain->preset)) > 0)
+        rc = fa_spec_fault(r->from, "%s reads a tunable: it may read the problem and the GPU only",
+                           place);
     return rc;
 }
 
 static int read_defaults(struct reader *r)
 {
     const cJSON *defaults;
-    char place[64];
-    int rc = take_member(r, "default", true, cJSON_IsObject, "an object of expressions", &defaults);
     const char *names[FA_MAX_TUNABLES + 1] = {NULL};
+    int rc = take_member(r, "default", !r->family->as_is, cJSON_IsObject, "an object of values",
+                         &defaults);
     for (int i = 0; i < r->family->tunable_count; i++)
         names[i] = r->family->tunable[i].name;
     if (rc == 0)
-        rc = check_keys(r, defaults, "\"default\"", names);
-    for (int i = 0; i < r->family->tunable_count && rc == 0; i++) {
-        fa_domain *domain = &r->family->tunable[i];
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(defaults, domain->name);
-        snprintf(place, sizeof place, "default %s", domain->name);
-        if (item == NULL)
-            return fault(r, "%s is missing", place);
-        rc = take_expression(r, item, place, &domain->preset);
-        if (rc == 0 && depth_of(r->family, fa_expr_uses(domain->preset)) > 0)
-            rc = fault(r, "%s reads a tunable: it may read the problem and the GPU only", place);
-    }
+        rc = fa_spec_check_keys(r->from, defaults, "\"default\"", names);
+    for (int i = 0; i < r->family->tunable_count && rc == 0; i++)
+        rc = read_default(r, fa_spec_member(defaults, names[i]), &r->family->tunable[i]);
     return rc;
 }
 
-static int check_manifest_keys(struct reader *r)
+/* Of a family's file; those of a single kernel were looked at when its operation was made. */
+static int check_family_keys(struct reader *r)
 {
-    static const char *const keys[] = {"name",      "operation",   "entry",       "arch_suffix",
-                                       "sm",        "proved_on",   "supports",    "tunables",
-                                       "let",       "constraints", "threads",     "shared_memory",
-                                       "registers", "grid",        "default",     "launches",
-                                       "workspace", "takes",       "splits",      "beside_specific",
-                                       "run_time",  "counters",    "block",       "as_is",
-                                       "work",      "cluster",     "cooperative", NULL};
-    return check_keys(r, r->json, "manifest", keys);
+    static const char *const keys[] = {
+        "name",      "operation",     "kernel",    "arch_suffix", "sm",
+        "proved_on", "supports",      "tune",      "defines",     "restrictions",
+        "block",     "shared_memory", "registers", "grid",        "default",
+        "launches",  "workspace",     "takes",     "splits",      "run_time",
+        "counters",  "work",          "cluster",   "cooperative", "beside_specific",
+        NULL};
+    return r->family->as_is ? 0 : fa_spec_check_keys(r->from, r->from->json, "", keys);
 }
 
 static int add_given_names(struct reader *r)
@@ -741,28 +693,23 @@ static int read_supports(struct reader *r)
     return read_requires(r, "supports", false, r->family->support, &r->family->support_count);
 }
 
-static int read_constraints(struct reader *r)
+static int read_restrictions(struct reader *r)
 {
-    return read_requires(r, "constraints", true, r->family->constraint,
+    return read_requires(r, "restrictions", true, r->family->constraint,
                          &r->family->constraint_count);
 }
 
 /* In this order: expressions may use the names that stand above them. */
-static int read_manifest(struct reader *r)
+int fa_family_read(fa_family *family, const struct fa_spec_reading *from)
 {
     static int (*const parts[])(struct reader *) = {
-        check_manifest_keys, read_takes,    read_beside,      add_given_names,
-        read_identity,       read_sm,       read_proved_on,   read_tunables,
-        read_lets,           read_supports, read_constraints, read_launches,
-        read_defaults};
+        check_family_keys, read_takes,        read_beside,   add_given_names,
+        read_identity,     read_sm,           read_tunables, read_lets,
+        read_supports,     read_restrictions, read_launches, read_defaults};
+    struct reader reader = {.family = family, .from = from};
     int rc = 0;
+    family->as_is = from->source != NULL;
     for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof *parts; i++)
-        rc = parts[i](r);
-    return rc;
-}
-
-int fa_family_read(fa_family *family, const char *where, const cJSON *json, fa_diag *diag)
-{
-    struct reader reader = {.family = family, .json = json, .where = where, .diag = diag};
-    return read_manifest(&reader);
+        rc = parts[i](&reader);
+    return rc == FA_EINVAL ? FA_EMANIFEST : rc;
 }

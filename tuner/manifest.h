@@ -55,10 +55,10 @@ const fa_template_file *fa_templates_at(const fa_templates *templates, int index
 bool fa_template_is_builtin(const char *name);  /* some built-in file is called so */
 bool fa_template_is_manifest(const char *name); /* NAME.json, and no contract */
 /* Hash over names and contents of the files that an operation may be made of: those of its folder, the
- * vocabulary, and of no folder; NULL: over all. A manifest counts without its reasons and blanks; of a contract only
- * what kernels are passed and proved by is taken, where it tells that. The template closure, by which winners are stored. Computed on open, but for operations
- * whose files are all built in: theirs are known at build time. It does not change when
- * a file moves to another folder of the same operation, nor with what other operations are there. */
+ * vocabulary, and of no folder; NULL: over all. Of a manifest what may be compiled and is launched counts, of a contract
+ * what kernels are passed and proved by, where it tells that. The template closure, by which winners are stored. Computed on
+ * open, but for operations whose files are all built in: theirs are known at build time. It does not change when a file moves
+ * to another folder of the same operation, nor with what other operations are there. */
 const char *fa_templates_hash(const fa_templates *templates, const fa_operation *operation);
 /* Whether a winner of the problem that was stored under this closure is one of these templates. */
 bool fa_templates_match(const fa_templates *templates, const fa_problem *problem,
@@ -97,10 +97,9 @@ const char *fa_family_name(const fa_family *family);
 const fa_operation *fa_family_operation(const fa_family *family);
 const char *fa_family_entry(const fa_family *family); /* of the first launch */
 int fa_family_launch_count(const fa_family *family);
-/* Whether the family's manifest speaks of neither several launches, a workspace, counters nor splits, without reading the
- * rest of it, which takes milliseconds. FA_ENOTFOUND, without a sentence: there is no such manifest. */
-int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_simple,
-                   fa_diag *diag);
+/* Whether the family's manifest has one launch of blocks with one side, and neither a workspace, counters nor splits, without
+ * reading the rest of it, which takes milliseconds. FA_ENOTFOUND, without a sentence: there is no such manifest. */
+int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_simple);
 bool fa_family_has_workspace(const fa_family *family);
 const char *fa_family_launch_entry(const fa_family *family, int launch);
 const char *fa_family_arch_suffix(const fa_family *family); /* "" or "a" */

@@ -130,7 +130,7 @@ static int judge_constraints(const struct judge *c, fa_candidate *candidate,
         int holds = fa_expr_truth(value);
         if (holds < 0) {
             snprintf(name, sizeof name, "[%d]", i);
-            return check_number(c, value, "constraints", name, 0, 1, NULL);
+            return check_number(c, value, "restrictions", name, 0, 1, NULL);
         }
         if (holds == 0 && rule->ends == FA_STATUS_CONSTRAINT) {
             end_at(candidate, rule->ends, rule->why);
@@ -274,7 +274,7 @@ static int take_block(const struct judge *c, const fa_family_launch *launch, fa_
     static const char *const axis[] = {"x", "y", "z"};
     static const int most[] = {1024, 1024, 64};
     int64_t side[3] = {1, 1, 1}, cluster[3] = {0};
-    int rc = take_number(c, launch->threads, "threads", "", 1, INT32_MAX, &side[0]);
+    int rc = 0;
     for (int i = 0; i < 3 && rc == 0; i++)
         rc = take_number(c, launch->block[i], "block", axis[i], 1, INT32_MAX, &side[i]);
     for (int i = 0; i < 3 && rc == 0; i++)
@@ -365,7 +365,7 @@ static int take_lets(const struct judge *c, fa_candidate *candidate)
     const fa_expr_value *let = c->point->value + f->given.count + f->tunable_count;
     for (int i = 0; i < f->let_count; i++) {
         int64_t value = 0;
-        int rc = check_number(c, let[i], "let", f->let[i].name, INT32_MIN, INT32_MAX, &value);
+        int rc = check_number(c, let[i], "defines", f->let[i].name, INT32_MIN, INT32_MAX, &value);
         if (rc != 0)
             return rc;
         memcpy(candidate->let[i].name, f->let[i].name, FA_NAME_MAX);

@@ -41,8 +41,7 @@ static int read_identity(struct fa_spec_reading *r)
     const char *name = fa_spec_text(r->json, "name");
     if (rc == 0 && name[0] != 0)
         snprintf(r->name, sizeof r->name, "%s", name);
-    if (rc == 0 && (!fa_is_identifier(r->name) || strlen(r->name) >= FA_NAME_MAX - 8 ||
-                    strspn(r->name, "abcdefghijklmnopqrstuvwxyz0123456789_") != strlen(r->name)))
+    if (rc == 0 && !fa_spec_is_name(r->name, FA_NAME_MAX - 8))
         rc = fa_spec_fault(
             r, "\"name\" is \"%.60s\": use at most %d of a-z, 0-9 and _, a letter first",
             name[0] != 0 ? name : r->name, FA_NAME_MAX - 9);
@@ -98,33 +97,6 @@ static int finish_source(const struct fa_spec_reading *r, const char *file, cons
     return 0;
 }
 
-/* Several launches stand in place of what describes one. */
-static int check_launches(const struct fa_spec_reading *r)
-{
-    static const char *const keys[] = {"kernel",        "block", "cluster",     "grid",
-                                       "shared_memory", "work",  "cooperative", NULL};
-    const cJSON *launch, *list = fa_spec_member(r->json, "launches");
-    int count = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0, rc = 0, at = 0;
-    if (list == NULL)
-        return 0;
-    if (count < 1 || count > FA_LAUNCHES_MAX)
-        return fa_spec_fault(r, "\"launches\" must be an array of 1 to %d launches",
-                             FA_LAUNCHES_MAX);
-    for (int i = 0; keys[i] != NULL; i++)
-        if (fa_spec_member(r->json, keys[i]) != NULL)
-            return fa_spec_fault(r, "\"%s\" is given beside \"launches\": put it into each launch",
-                                 keys[i]);
-    cJSON_ArrayForEach (launch, list) {
-        char place[32];
-        snprintf(place, sizeof place, "launches[%d]", at++);
-        if (rc == 0 && (!cJSON_IsObject(launch) || fa_spec_text(launch, "kernel")[0] == 0))
-            rc = fa_spec_fault(r, "%s must be an object with a \"kernel\"", place);
-        if (rc == 0)
-            rc = fa_spec_check_keys(r, launch, place, keys);
-    }
-    return rc;
-}
-
 /* Finds the kernel and the answer's, which is of the same text unless it has its own. A cubin has one instance of a template:
  * the answer is then compiled from a text of its own. */
 static int make_sources(struct fa_spec_reading *r, const char *source, const char *answer_source)
@@ -132,12 +104,12 @@ static int make_sources(struct fa_spec_reading *r, const char *source, const cha
     const cJSON *answer = fa_spec_member(r->json, "answer");
     if (fa_spec_member(answer, "given") != NULL)
         answer = NULL;
-    const char *instance[FA_LAUNCHES_MAX];
+    const char *instance[FA_LAUNCHES_MAX] = {NULL};
     const char *named =
         cJSON_IsString(answer) ? answer->valuestring : fa_spec_text(answer, "kernel");
     const char *of_answer = answer_source != NULL ? answer_source : source;
     bool template = false, answer_template = false;
-    int instances = 0, rc = check_launches(r);
+    int instances = 0, launches = 0, rc = fa_spec_check_launches(r, &launches);
     if (rc != 0)
         return rc;
     if (answer != NULL && answer_source == NULL && named[0] == 0)
@@ -145,7 +117,7 @@ static int make_sources(struct fa_spec_reading *r, const char *source, const cha
     if (answer != NULL &&
         (rc = find_kernel(r, ": answer", of_answer, named, "", r->answer, &answer_template)) != 0)
         return rc;
-    for (int i = 0; i < fa_spec_count_launches(r); i++) {
+    for (int i = 0; i < launches; i++) {
         const char *kernel = fa_spec_text(fa_spec_launch(r, i), "kernel");
         char place[32];
         snprintf(place, sizeof place, "%s", kernel[0] == 0 ? "" : ": kernel");
@@ -281,9 +253,7 @@ fa_case_function *fa_spec_cases_of(const fa_operation *operation, void **ret_con
 /* Makes templates and the family of what was read. The hash stands for the texts that they were made of. */
 static int load_family(struct fa_spec_reading *r, const fa_operation *operation, fa_spec *spec)
 {
-    char manifest[FA_NAME_MAX + 8], identity[FA_NAME_MAX + 16], source[FA_NAME_MAX + 8],
-        answer[FA_NAME_MAX + 16];
-    snprintf(manifest, sizeof manifest, "%s.json", r->name);
+    char identity[FA_NAME_MAX + 16], source[FA_NAME_MAX + 8], answer[FA_NAME_MAX + 16];
     snprintf(identity, sizeof identity, "%s.specification", r->name);
     snprintf(source, sizeof source, "%s.cu", r->name);
     snprintf(answer, sizeof answer, "%s_answer.cu", r->name);
@@ -291,9 +261,7 @@ static int load_family(struct fa_spec_reading *r, const fa_operation *operation,
         {identity, r->hash}, {source, r->source}, {answer, r->answer_source}};
     int rc = fa_templates_of(r->name, files, r->answer_source != NULL ? 3 : 2, &spec->with,
                              &spec->templates, r->diag);
-    return rc == 0 ? fa_families_make(spec->templates, manifest, r->manifest, operation,
-                                      &spec->families, r->diag)
-                   : rc;
+    return rc == 0 ? fa_families_make(spec->templates, r, operation, &spec->families) : rc;
 }
 
 /* A stated default config stays, for sizes that it holds for; without one the first that holds for the default sizes is it. */
@@ -302,13 +270,8 @@ static int choose_default(struct fa_spec_reading *r, const fa_problem *problem, 
     fa_config config = {.count = 0};
     fa_family *family = spec->families.family[0];
     int rc = fa_space_first(family, problem, &config, r->diag);
-    for (int i = 0; i < config.count && rc == 0 && fa_spec_member(r->json, "default") == NULL;
-         i++) {
-        char text[FA_SPEC_PRESET_MAX];
-        fa_expr_free(&family->tunable[i].preset);
-        rc = fa_expr_parse(fa_spec_preset(config.tunable[i].value, text), NULL, 0,
-                           &family->tunable[i].preset, r->diag);
-    }
+    for (int i = 0; i < config.count && rc == 0 && fa_spec_member(r->json, "default") == NULL; i++)
+        rc = fa_family_preset(&family->tunable[i], config.tunable[i].value, r->diag);
     return rc;
 }
 
@@ -415,7 +378,7 @@ static int add_spec(struct fa_spec_reading *r, const fa_operation **ret_operatio
 {
     fa_spec *spec = calloc(1, sizeof *spec);
     fa_operation *operation = NULL;
-    int rc = spec != NULL && fa_json_is_whole(r->operation) && fa_json_is_whole(r->manifest)
+    int rc = spec != NULL && fa_json_is_whole(r->operation)
                  ? take_compiled_with(r, spec)
                  : fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
     if (rc == 0) {
@@ -454,8 +417,6 @@ static void hash_texts(struct fa_spec_reading *r, const char *json, const char *
 static int make_spec(struct fa_spec_reading *r, const fa_operation **ret_operation)
 {
     int rc = fa_spec_make_operation(r);
-    if (rc == 0)
-        rc = fa_spec_make_manifest(r);
     if (rc != 0)
         return rc;
     const fa_spec *same = find_spec(r->hash);
@@ -592,7 +553,6 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
         diag != NULL)
         fa_spec_locate(from->where, r.name, text, r.beside, diag);
     cJSON_Delete(r.operation);
-    cJSON_Delete(r.manifest);
     cJSON_Delete(json);
     free(r.source);
     free(r.answer_source);

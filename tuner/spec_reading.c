@@ -10,6 +10,7 @@
 #include "spec_reading.h"
 
 #include "error.h"
+#include "problem.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -19,12 +20,12 @@
 
 enum { WORD_MAX = 64 };
 
-/* What readers of manifests and operations call the keys of a specification; the first of them are replaced in sentences. */
-enum { REWORDED = 6 };
-static const char *const aliases[][2] = {{"tunable", "tune"},      {"tunables", "tune"},
-                                         {"let", "defines"},       {"constraints", "restrictions"},
-                                         {"tensors", "arguments"}, {"scalars", "arguments"},
-                                         {"size", "sizes"},        {"field", "sizes"},
+/* What the reader of operations calls the keys of a specification; the first of them are replaced in sentences. */
+enum { REWORDED = 2 };
+static const char *const aliases[][2] = {{"tensors", "arguments"},
+                                         {"scalars", "arguments"},
+                                         {"size", "sizes"},
+                                         {"field", "sizes"},
                                          {"fields", "sizes"}};
 
 /* ---- the text --------------------------------------------------------------------------------*/
@@ -161,8 +162,8 @@ static const char *find_quoted(const char *json, const char *sentence)
     return NULL;
 }
 
-/* The sentence in the words of a specification: "constraints[1]: …" is of restrictions[1], "tensors[1]: …" of the
- * argument that is the second of those with a shape. */
+/* The sentence in the words of a specification: "tensors[1]: …" is of the argument that is the second of those with a
+ * shape. */
 static void reword(const char *json, const char *sentence, char *ret, size_t size)
 {
     char word[WORD_MAX], name[WORD_MAX] = "";
@@ -259,6 +260,12 @@ int fa_spec_check_keys(const struct fa_spec_reading *r, const cJSON *object, con
     return fa_json_check_keys(object, keys, where, r->diag) == 0 ? 0 : FA_EMANIFEST;
 }
 
+bool fa_spec_is_name(const char *text, size_t size)
+{
+    return fa_is_identifier(text) && strlen(text) < size &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == strlen(text);
+}
+
 const char *fa_spec_expression(const cJSON *item, char room[32])
 {
     if (cJSON_IsString(item))
@@ -294,14 +301,35 @@ int fa_spec_add_sides(const struct fa_spec_reading *r, const cJSON *from, const 
                : fa_spec_fault(r, "%s\"%s\" must be one to three expressions", place, key);
 }
 
-int fa_spec_count_launches(const struct fa_spec_reading *r)
+int fa_spec_check_launches(const struct fa_spec_reading *r, int *ret_count)
 {
-    const cJSON *list = fa_spec_member(r->json, "launches");
-    return cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 1;
+    static const char *const keys[] = {"kernel",        "block", "cluster",     "grid",
+                                       "shared_memory", "work",  "cooperative", NULL};
+    const cJSON *launch, *list = fa_spec_member(r->json, "launches");
+    int count = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0, rc = 0, at = 0;
+    *ret_count = list == NULL ? 1 : count;
+    if (list == NULL)
+        return 0;
+    if (count < 1 || count > FA_LAUNCHES_MAX)
+        return fa_spec_fault(r, "\"launches\" must be an array of 1 to %d launches",
+                             FA_LAUNCHES_MAX);
+    for (int i = 0; keys[i] != NULL; i++)
+        if (fa_spec_member(r->json, keys[i]) != NULL)
+            return fa_spec_fault(r, "\"%s\" is given beside \"launches\": put it into each launch",
+                                 keys[i]);
+    cJSON_ArrayForEach (launch, list) {
+        char place[32];
+        snprintf(place, sizeof place, "launches[%d]", at++);
+        if (rc == 0 && (!cJSON_IsObject(launch) || fa_spec_text(launch, "kernel")[0] == 0))
+            rc = fa_spec_fault(r, "%s must be an object with a \"kernel\"", place);
+        if (rc == 0)
+            rc = fa_spec_check_keys(r, launch, place, keys);
+    }
+    return rc;
 }
 
 const cJSON *fa_spec_launch(const struct fa_spec_reading *r, int launch)
 {
     const cJSON *list = fa_spec_member(r->json, "launches");
-    return cJSON_IsArray(list) ? cJSON_GetArrayItem(list, launch) : r->json;
+    return list != NULL ? cJSON_GetArrayItem(list, launch) : r->json;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A specification that is being read, and its parts: CUDA C++ as far as a specification looks into it, the files that
- * this includes, and the line that a sentence is about.
+ * A specification that is being read, of a single kernel or of a family of an operation (then `where`, `json`, `name` and
+ * `diag` alone are set), and its parts: CUDA C++ as far as a specification looks into it, the files that this includes, and
+ * the line that a sentence is about.
  *
  * The compiler opens no included file: all are read here, before anything is compiled, and go to it with the source, so
  * that one hash covers them.
@@ -30,7 +31,7 @@ struct fa_spec_reading {
     bool beside;   /* the JSON is no part of the source's file */
     fa_diag found; /* why nothing may be measured, see fa_spec.fault */
     char hash[FA_HASH_HEX];
-    cJSON *operation, *manifest;
+    cJSON *operation;
     fa_diag *diag;
 };
 
@@ -45,22 +46,21 @@ const char *fa_spec_text(const cJSON *json, const char *key);
 /* As fa_json_check_keys(), of the specification's own kind of failure. */
 int fa_spec_check_keys(const struct fa_spec_reading *r, const cJSON *object, const char *place,
                        const char *const *keys);
-/* An expression as text, of a text or a number; NULL: it is neither. */
+/* An expression as text, of a text or a number, which is put into room; NULL: it is neither. */
 const char *fa_spec_expression(const cJSON *item, char room[32]);
+/* Small letters, digits and _, a letter first, less than `size` bytes. */
+bool fa_spec_is_name(const char *text, size_t size);
 /* "block" or "grid": one to three sides, "1" for those that are not told. */
 int fa_spec_add_sides(const struct fa_spec_reading *r, const cJSON *from, const char *place,
                       cJSON *to, const char *key);
 
+/* How many launches there are, once they are known to be objects with a "kernel" and no unknown keys. */
+int fa_spec_check_launches(const struct fa_spec_reading *r, int *ret_count);
 /* What describes a launch: the specification itself, or one of its "launches". */
-int fa_spec_count_launches(const struct fa_spec_reading *r);
 const cJSON *fa_spec_launch(const struct fa_spec_reading *r, int launch);
 
-/* The operation.json and the manifest of what was read, into r (spec_operation.c). */
+/* The operation.json of what was read, into r (spec_operation.c). */
 int fa_spec_make_operation(struct fa_spec_reading *r);
-int fa_spec_make_manifest(struct fa_spec_reading *r);
-/* A tunable's value as an expression. */
-enum { FA_SPEC_PRESET_MAX = FA_VALUE_TEXT_MAX + 2 };
-const char *fa_spec_preset(int32_t value, char room[FA_SPEC_PRESET_MAX]);
 
 /* ---- spec_source.c --------------------------------------------------------------------------*/
 /* The JSON object in the first comment, `fa-tune` before it; NULL: there is none. Its lines are counted from the file's. */

@@ -283,47 +283,59 @@ static int read_directory(fa_templates *templates, DIR *stream, const char *path
     return rc;
 }
 
-/* Members of an object, each as text; one that is not there is "". */
-static int hash_members(fa_hash *hash, const cJSON *object, const char *const *member,
-                        fa_diag *diag)
+/* Members of an object, each as text without blanks; one that is not there is "". */
+static int hash_members(fa_hash *hash, const cJSON *object, const char *const *member)
 {
     for (; *member != NULL; member++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, *member);
         char *text = fa_json_print(item);
+        size_t size = 0;
         if (item != NULL && text == NULL)
-            return fa_fail(diag, FA_ENOMEM, "templates: out of memory");
-        fa_hash_text(hash, text != NULL ? text : "");
+            return FA_ENOMEM;
+        for (const char *from = text; from != NULL && *from != 0; from++)
+            if (*from != ' ')
+                text[size++] = *from;
+        fa_hash_part(hash, text, size);
         free(text);
     }
     return 0;
 }
 
-/* Leaves out a manifest's reasons ("why", "is"), line breaks and blanks, so that a winner outlives their change. embed.py
- * does the same. */
-static int hash_manifest(const fa_template_file *file, fa_hash *hash)
+/* Leaves of a list of rules what may be compiled: neither reasons, nor the rules about what does not pay. */
+static void keep_what_is_possible(cJSON *rules)
 {
-    static const char *const lists[] = {"supports", "constraints"};
-    cJSON *json = NULL, *rule;
+    for (cJSON *rule = rules != NULL ? rules->child : NULL, *next; rule != NULL; rule = next) {
+        const char *is = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(rule, "is"));
+        next = rule->next;
+        if (is != NULL && strcmp(is, "does-not-pay") == 0) {
+            cJSON_Delete(cJSON_DetachItemViaPointer(rules, rule));
+            continue;
+        }
+        cJSON_DeleteItemFromObjectCaseSensitive(rule, "why");
+        cJSON_DeleteItemFromObjectCaseSensitive(rule, "is");
+    }
+}
+
+/* Of a manifest what may be compiled, how it is launched, and what the model is told of that, so that a winner outlives a
+ * change of the rest. embed.py does the same. */
+static int hash_manifest(fa_hash *hash, const fa_template_file *file)
+{
+    static const char *const parts[] = {
+        "sm",       "arch_suffix", "takes",        "supports", "tune",
+        "run_time", "defines",     "restrictions", "launches", "kernel",
+        "block",    "cluster",     "cooperative",  "grid",     "shared_memory",
+        "work",     "workspace",   "counters",     "splits",   NULL};
+    cJSON *json = NULL;
     int rc = fa_json_parse(file->text, file->size, file->name, &json, NULL);
     if (rc != 0) { /* its reader says why */
         fa_hash_part(hash, file->text, file->size);
         return rc == FA_ENOMEM ? rc : 0;
     }
-    for (int i = 0; i < 2; i++)
-        cJSON_ArrayForEach (rule, cJSON_GetObjectItemCaseSensitive(json, lists[i])) {
-            cJSON_DeleteItemFromObjectCaseSensitive(rule, "why");
-            cJSON_DeleteItemFromObjectCaseSensitive(rule, "is");
-        }
-    char *text = fa_json_finish(json);
-    if (text == NULL)
-        return FA_ENOMEM;
-    size_t size = 0;
-    for (const char *from = text; *from != 0; from++)
-        if (*from != ' ')
-            text[size++] = *from;
-    fa_hash_part(hash, text, size);
-    free(text);
-    return 0;
+    keep_what_is_possible(cJSON_GetObjectItemCaseSensitive(json, "supports"));
+    keep_what_is_possible(cJSON_GetObjectItemCaseSensitive(json, "restrictions"));
+    rc = hash_members(hash, json, parts);
+    cJSON_Delete(json);
+    return rc;
 }
 
 /* A built-in one as it was parsed at build time; NULL: it is none. */
@@ -337,7 +349,7 @@ static const cJSON *builtin_contract(const fa_template_file *file)
 
 /* Of a contract that tells its tensors: what kernels are passed and what they are proved by. Attention's
  * tells none, that is C code (tuner/ops), and has no part in its closure. embed.py does the same. */
-static int hash_contract(fa_hash *hash, const fa_template_file *file, bool owned, fa_diag *diag)
+static int hash_contract(fa_hash *hash, const fa_template_file *file, bool owned)
 {
     static const char *const proof[] = {"tensors", "scalars", "tolerance", "reference", NULL};
     static const char *const passed[] = {"name", "kind", "choices", "macro", "macro_as", NULL};
@@ -345,15 +357,15 @@ static int hash_contract(fa_hash *hash, const fa_template_file *file, bool owned
     const cJSON *field, *json = owned ? NULL : builtin_contract(file);
     int rc = 0;
     if (json == NULL) {
-        rc = fa_json_parse(file->text, file->size, file->name, &parsed, diag);
+        rc = fa_json_parse(file->text, file->size, file->name, &parsed, NULL);
         json = parsed;
     }
     if (rc == 0 && cJSON_GetObjectItemCaseSensitive(json, proof[0]) != NULL) {
         fa_hash_text(hash, file->name);
-        rc = hash_members(hash, json, proof, diag);
+        rc = hash_members(hash, json, proof);
         cJSON_ArrayForEach (field, cJSON_GetObjectItemCaseSensitive(json, "fields"))
             if (rc == 0)
-                rc = hash_members(hash, field, passed, diag);
+                rc = hash_members(hash, field, passed);
     }
     cJSON_Delete(parsed);
     return rc;
@@ -393,9 +405,8 @@ static const fa_template_closure *builtin_closure(const fa_templates *templates,
                                        fa_templates_builtin_closure_count, operation);
 }
 
-/* Of a contract, what a proof depends on: words for people may change. */
 static int hash_closure(const fa_templates *templates, const char *operation,
-                        char ret_hash[FA_HASH_HEX], fa_diag *diag)
+                        char ret_hash[FA_HASH_HEX])
 {
     fa_hash hash;
     int rc = 0;
@@ -405,14 +416,12 @@ static int hash_closure(const fa_templates *templates, const char *operation,
         if (!is_of(file, operation))
             continue;
         if (is_contract(file->name)) {
-            rc = hash_contract(&hash, file, templates->owned[i], diag);
+            rc = hash_contract(&hash, file, templates->owned[i]);
             continue;
         }
         fa_hash_text(&hash, file->name);
         if (fa_template_is_manifest(file->name))
-            rc = hash_manifest(file, &hash) != 0
-                     ? fa_fail(diag, FA_ENOMEM, "templates: out of memory")
-                     : 0;
+            rc = hash_manifest(&hash, file);
         else
             fa_hash_part(&hash, file->text, file->size);
     }
@@ -439,14 +448,14 @@ static int hash_files(fa_templates *templates, fa_diag *diag)
         if (known != NULL)
             memcpy(closure->hash, known->hash, sizeof closure->hash);
         else
-            rc = hash_closure(templates, operation, closure->hash, diag);
+            rc = hash_closure(templates, operation, closure->hash);
         fa_hash_text(&all, operation);
         fa_hash_text(&all, closure->hash);
         templates->closures++;
     }
     templates->closure[templates->closures].operation = "";
     fa_hash_final(&all, templates->closure[templates->closures++].hash);
-    return rc;
+    return rc == 0 ? 0 : fa_fail(diag, rc, "templates: out of memory");
 }
 
 static int add_directory(fa_templates *templates, const char *path, fa_diag *diag)

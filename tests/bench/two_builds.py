@@ -114,12 +114,12 @@ def small_templates(build, place):
         with open(os.path.join(source, name + ".json"), encoding="utf-8") as file:
             manifest = json.load(file)
         if name == "attn_fwd_sm80":
-            manifest["tunables"] = {key: EIGHT.get(key, [0]) for key in manifest["tunables"]}
-            manifest["constraints"] = [c for c in manifest["constraints"] if "BLOCK_M %" in c["require"]]
+            manifest["tune"] = {key: EIGHT.get(key, [0]) for key in manifest["tune"]}
+            manifest["restrictions"] = [c for c in manifest["restrictions"] if "BLOCK_M %" in c["require"]]
             manifest["default"] = {"BLOCK_M": 64, "BLOCK_N": 64, "STAGES": 1, "WARPS": 4, "Q_IN_REGS": 0,
                                    "MIN_BLOCKS": 2}
         else:
-            manifest["constraints"] = [{"require": "%s == (%s)" % pair, "why": "its default alone"}
+            manifest["restrictions"] = [{"require": "%s == (%s)" % pair, "why": "its default alone"}
                                        for pair in manifest["default"].items()]
         with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as file:
             json.dump(manifest, file)

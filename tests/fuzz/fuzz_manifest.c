@@ -7,7 +7,7 @@
 
 #include "catalogue.h"
 #include "family.h"
-#include "json.h"
+#include "spec_reading.h"
 
 long fuzz_taken;
 
@@ -54,13 +54,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(list.family != NULL && family != NULL);
     list.family[0] = family;
     family->operation = fa_operation_of(&(fa_problem){0}); /* as fa_families_load() looks up first */
-    if (cJSON_IsObject(json)) { /* as fa_families_load() asks first */
-        int rc = fa_family_read(family, "fuzz.json", json, &diag);
-        FUZZ_CHECK(rc == 0 || diag.text[0] != 0);
-        fuzz_taken += rc == 0;
-        if (rc == 0)
-            enumerate(family);
-    }
+    const struct fa_spec_reading from = {
+        .where = "fuzz.json", .name = "fuzz", .json = json, .diag = &diag};
+    int rc = fa_family_read(family, &from);
+    FUZZ_CHECK(rc == 0 || diag.text[0] != 0);
+    fuzz_taken += rc == 0;
+    if (rc == 0)
+        enumerate(family);
+    char *text = cJSON_Print(json);
+    if (rc != 0 && text != NULL) /* as fa_families_load() does */
+        fa_spec_locate(from.where, from.name, text, false, &diag);
+    free(text);
     fa_families_free(&list);
     cJSON_Delete(json);
     return 0;
