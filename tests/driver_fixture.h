@@ -7,6 +7,7 @@
 #ifndef FA_TESTS_DRIVER_FIXTURE_H
 #define FA_TESTS_DRIVER_FIXTURE_H
 
+#include "device_context.h"
 #include "check.h"
 #include "fake_cubin.h"
 
@@ -59,7 +60,7 @@ static inline int start(const char *lines)
 {
     use_script(lines);
     int rc = fa_driver_open(&driver, &diag);
-    return rc != 0 ? rc : fa_driver_retain_context(driver, 0, &diag);
+    return rc != 0 ? rc : hold_context(driver, 0, &diag);
 }
 
 /* ---- a problem on the fake -------------------------------------------------------------------*/

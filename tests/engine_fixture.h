@@ -6,6 +6,7 @@
 #ifndef FA_TESTS_ENGINE_FIXTURE_H
 #define FA_TESTS_ENGINE_FIXTURE_H
 
+#include "device_context.h"
 #include "check.h"
 
 #include "buf.h"
@@ -145,8 +146,8 @@ static inline bool fixture_open(engine_fixture *f, const char *script)
     if (!write_templates(f) || !seed_store(f) || !fixture_script(f, script) ||
         fixture_session(f, NULL) != 0)
         return false;
-    return script == NULL || (fa_driver_open(&f->driver, NULL) == 0 &&
-                              fa_driver_retain_context(f->driver, 0, NULL) == 0);
+    return script == NULL ||
+           (fa_driver_open(&f->driver, NULL) == 0 && hold_context(f->driver, 0, NULL) == 0);
 }
 
 /* A new session on the same store, with the driver closed and another script. */
@@ -154,7 +155,7 @@ static inline bool fixture_restart(engine_fixture *f, const char *script)
 {
     fa_close(&f->tuner);
     if (f->driver != NULL)
-        fa_driver_release_context(f->driver, 0);
+        drop_context(f->driver, 0);
     fa_driver_close(&f->driver);
     return fixture_script(f, script) && fixture_session(f, NULL) == 0;
 }
@@ -164,7 +165,7 @@ static inline void fixture_close(engine_fixture *f)
     char command[320];
     fa_close(&f->tuner);
     if (f->driver != NULL)
-        fa_driver_release_context(f->driver, 0);
+        drop_context(f->driver, 0);
     fa_driver_close(&f->driver);
     snprintf(command, sizeof command, "rm -rf '%s'", f->directory);
     if (f->directory[0] != 0 && system(command) != 0)

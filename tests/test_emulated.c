@@ -6,6 +6,7 @@
  * FA_TEST_SEED, FA_TEST_PROBLEMS (per family) and FA_TEST_FAMILY repeat or extend it; with `./dev test --slow`
  * (FA_TEST_SLOW=1) there are four times as many problems and orders of warps.
  */
+#include "device_context.h"
 #include "emulated_fixture.h"
 
 enum { EMULATED_PROBLEMS = 3, HOPPER_PROBLEMS = 2, LONGEST = 203 };
@@ -40,7 +41,7 @@ static void the_fake_driver_and_the_compilers_are_there(void)
     CHECK_OK(fixture_open(&world.fixture, &diag), diag);
     CHECK_OK(fa_driver_open(&world.driver, &diag), diag);
     CHECK_OK(fa_driver_device(world.driver, 0, &world.gpu, &diag), diag);
-    CHECK_OK(fa_driver_retain_context(world.driver, 0, &diag), diag);
+    CHECK_OK(hold_context(world.driver, 0, &diag), diag);
     CHECK_OK(
         fixture_reference(&world.fixture, world.nvrtc, &widest, &world.gpu, &here.reference, &diag),
         diag);

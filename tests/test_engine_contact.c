@@ -51,7 +51,7 @@ static bool open_first_contact(engine_fixture *f, fa_answer *predicted, const ch
     fa_close(&f->tuner);
     snprintf(text, sizeof text, "log %s\n%s\n%s\n", f->log, arrived, script);
     return write_text(f->script, text) && fa_driver_open(&f->driver, NULL) == 0 &&
-           fa_driver_retain_context(f->driver, 0, NULL) == 0 && fixture_session(f, NULL) == 0;
+           hold_context(f->driver, 0, NULL) == 0 && fixture_session(f, NULL) == 0;
 }
 
 static void first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth(void)
@@ -110,7 +110,7 @@ static void when_all_that_is_ready_is_wrong_the_whole_space_is_tuned(void)
 static bool open_under(engine_fixture *f, const char *script, fa_diag *diag)
 {
     return fixture_restart(f, script) && fa_driver_open(&f->driver, diag) == 0 &&
-           fa_driver_retain_context(f->driver, 0, diag) == 0;
+           hold_context(f->driver, 0, diag) == 0;
 }
 
 static void a_winner_is_proved_again_under_another_driver_and_kept(void)
@@ -348,7 +348,7 @@ static int be_child(const char *store, const char *templates)
     fa_driver *driver = NULL;
     const fa_kernel *kernel;
     fa_tuner *tuner;
-    if (fa_driver_open(&driver, NULL) != 0 || fa_driver_retain_context(driver, 0, NULL) != 0 ||
+    if (fa_driver_open(&driver, NULL) != 0 || hold_context(driver, 0, NULL) != 0 ||
         fa_open(&options, &tuner, NULL) != 0)
         return 1;
     return fa_get_best_kernel(tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, NULL) != 0;

@@ -73,10 +73,10 @@ static void a_context_made_anew_gets_kernels_of_its_own(void)
     fa_device_ptr tensor = 0;
     CHECK(fixture_open(&f, ""));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &first, &diag), diag);
-    void *context = fa_driver_current_context(f.driver);
-    fa_driver_release_context(f.driver, 0);
-    CHECK_OK(fa_driver_retain_context(f.driver, 0, &diag), diag);
-    CHECK(fa_driver_current_context(f.driver) == context);
+    void *context = current_context(f.driver);
+    drop_context(f.driver, 0);
+    CHECK_OK(hold_context(f.driver, 0, &diag), diag);
+    CHECK(current_context(f.driver) == context);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &second, &diag), diag);
     CHECK(second != first);
     CHECK_OK(fa_device_alloc(f.driver, 4 << 16, &tensor, &diag), diag);
@@ -169,11 +169,11 @@ static void a_thread_without_a_context_gets_a_sentence(void)
 {
     const fa_kernel *kernel;
     CHECK(fixture_open(&f, ""));
-    fa_driver_release_context(f.driver, 0);
+    drop_context(f.driver, 0);
     CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag),
               FA_ENODEVICE);
     CHECK_HAS(diag.text, "context");
-    CHECK_INT(fa_driver_retain_context(f.driver, 0, NULL), 0);
+    CHECK_INT(hold_context(f.driver, 0, NULL), 0);
 }
 
 static void an_absent_gpu_gets_a_predicted_winner_that_fits_it_to_the_byte(void)
@@ -216,7 +216,7 @@ static void a_predicted_winner_is_not_launched_unproved(void)
              answer.gpu.clock_mhz);
     CHECK(write_text(f.script, text));
     CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
-    CHECK_OK(fa_driver_retain_context(f.driver, 0, &diag), diag);
+    CHECK_OK(hold_context(f.driver, 0, &diag), diag);
     CHECK_OK(fixture_session(&f, &diag), diag);
     CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
               FA_ENOTFOUND);

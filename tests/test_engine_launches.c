@@ -86,8 +86,7 @@ static bool open_counting(engine_fixture *f, const char *workspace)
     cJSON_Delete(manifest);
     snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f->templates);
     return ok && write_text(path, counting) && fixture_restart(f, "") &&
-           fa_driver_open(&f->driver, NULL) == 0 &&
-           fa_driver_retain_context(f->driver, 0, NULL) == 0;
+           fa_driver_open(&f->driver, NULL) == 0 && hold_context(f->driver, 0, NULL) == 0;
 }
 
 static int count_in_log(const engine_fixture *f, const char *what)
@@ -109,7 +108,7 @@ static bool open_split(engine_fixture *f, const char *workspace)
     snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f->templates);
     return ok && write_text(path, two_launches) && split_manifest(f, workspace) &&
            fixture_restart(f, "") && fa_driver_open(&f->driver, NULL) == 0 &&
-           fa_driver_retain_context(f->driver, 0, NULL) == 0;
+           hold_context(f->driver, 0, NULL) == 0;
 }
 
 /* Rows of V all equal make the output equal to them, whatever the scores are. */

@@ -109,13 +109,13 @@ struct launcher {
 static void *launch_often(void *data)
 {
     struct launcher *l = data;
-    l->failures = fa_driver_retain_context(l->f->driver, 0, &l->diag) != 0;
+    l->failures = hold_context(l->f->driver, 0, &l->diag) != 0;
     for (int i = 0; i < 500 && l->failures == 0; i++) {
         fa_attn_args args = args_of(l->arena, (l->number * 3 + i * 7) % 12);
         l->failures += fa_launch(l->kernel, &args, NULL, &l->diag) != 0;
         l->launches++;
     }
-    fa_driver_release_context(l->f->driver, 0);
+    drop_context(l->f->driver, 0);
     return NULL;
 }
 

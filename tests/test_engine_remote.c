@@ -159,10 +159,10 @@ static void *ask(void *context)
     struct asking *a = context;
     const fa_kernel *kernel;
     fa_driver *driver = NULL;
-    if (fa_driver_open(&driver, NULL) != 0 || fa_driver_retain_context(driver, 0, NULL) != 0)
+    if (fa_driver_open(&driver, NULL) != 0 || hold_context(driver, 0, NULL) != 0)
         return NULL;
     a->rc = fa_get_best_kernel(a->f->tuner, &a->problem, FA_EFFORT_CACHED, &kernel, &a->diag);
-    fa_driver_release_context(driver, 0);
+    drop_context(driver, 0);
     fa_driver_close(&driver);
     return NULL;
 }
@@ -204,7 +204,7 @@ static void what_a_service_predicts_is_launched_when_it_has_passed_its_proof(voi
         CHECK(unlink(f.store) == 0); /* nothing is known here */
         CHECK(open_served(&f, &s, &diag));
         CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
-        CHECK_OK(fa_driver_retain_context(f.driver, 0, &diag), diag);
+        CHECK_OK(hold_context(f.driver, 0, &diag), diag);
         CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
                   FA_ENOTFOUND);
         CHECK_HAS(diag.text, "no GPU has proved yet");

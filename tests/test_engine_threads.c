@@ -73,7 +73,7 @@ static void *work(void *context)
 {
     struct worker *w = context;
     engine_fixture *f = w->fixture;
-    w->rc = fa_driver_retain_context(f->driver, 0, &w->diag);
+    w->rc = hold_context(f->driver, 0, &w->diag);
     for (int i = w->number; w->rc == 0 && i < w->number + ROUNDS; i++) {
         w->rc = get_kernel(f->tuner, i, &w->diag);
         if (w->rc == 0 && i % 5 == 0)
@@ -83,7 +83,7 @@ static void *work(void *context)
         if (w->rc == 0 && i % 16 == 0)
             w->rc = own_session(f, i, &w->diag);
     }
-    fa_driver_release_context(f->driver, 0);
+    drop_context(f->driver, 0);
     return NULL;
 }
 
@@ -156,7 +156,7 @@ static void what_is_stored_is_found_while_another_thread_tunes(void)
     CHECK_OK(fa_get_best_kernel(f.tuner, &stored, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK(fixture_restart(&f, "fault BLOCK_M=64;BLOCK_N=32 hang"));
     CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
-    CHECK_OK(fa_driver_retain_context(f.driver, 0, &diag), diag);
+    CHECK_OK(hold_context(f.driver, 0, &diag), diag);
     CHECK_INT(pthread_create(&thread, NULL, tune, &t), 0);
     while (atomic_load(&t.stage) == 0)
         usleep(1000);
@@ -279,11 +279,11 @@ static void tunes_of_one_tuner_run_one_after_another(void)
 static void *get(void *context)
 {
     struct tuning *t = context;
-    t->rc = fa_driver_retain_context(t->fixture->driver, 0, &t->diag);
+    t->rc = hold_context(t->fixture->driver, 0, &t->diag);
     if (t->rc == 0)
         t->rc = fa_get_best_kernel(t->fixture->tuner, &t->problem, FA_EFFORT_MEASURE, &t->kernel,
                                    &t->diag);
-    fa_driver_release_context(t->fixture->driver, 0);
+    drop_context(t->fixture->driver, 0);
     return NULL;
 }
 

@@ -103,8 +103,8 @@ static void an_exact_winner_is_kept_beside_its_bucket_and_preferred(void)
 
 static int use_device(engine_fixture *f, int ordinal)
 {
-    fa_driver_release_context(f->driver, 0);
-    return fa_driver_retain_context(f->driver, ordinal, NULL);
+    drop_context(f->driver, 0);
+    return hold_context(f->driver, ordinal, NULL);
 }
 
 static bool run_sql(const engine_fixture *f, const char *sql)
@@ -148,8 +148,8 @@ static void another_config_of_the_bucket_answers_where_its_tiles_fit_better(void
     /* The bucket's own lengths keep its winner. */
     CHECK_OK(fa_get_best_kernel(f.tuner, &bucket, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_TEXT(fa_kernel_answer(kernel)->cubin_key, at_bucket.cubin_key);
-    fa_driver_release_context(f.driver, 1);
-    fa_driver_retain_context(f.driver, 0, NULL);
+    drop_context(f.driver, 1);
+    hold_context(f.driver, 0, NULL);
 }
 
 /* What was only probed, or in another race, was timed at another clock: it promises nothing. */
@@ -179,8 +179,8 @@ static void a_config_that_was_not_in_the_winners_race_is_no_alternative(void)
         CHECK_INT(answer.from_problem.seq_q, 128);
         CHECK(fa_config_get(&answer.trial.config, "BLOCK_M", &rows) && rows == 128);
     }
-    fa_driver_release_context(f.driver, 1);
-    fa_driver_retain_context(f.driver, 0, NULL);
+    drop_context(f.driver, 1);
+    hold_context(f.driver, 0, NULL);
 }
 
 /* ---- the order of trust ---------------------------------------------------------------------*/
@@ -255,8 +255,8 @@ static void another_gpus_winner_is_proved_here_before_it_is_launched(void)
     CHECK(answer->driver_version > 0 && answer->trial.median_us == 0);
     CHECK(fa_config_equal(&answer->trial.config, &first.trial.config));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
-    fa_driver_release_context(f.driver, 1);
-    CHECK_INT(fa_driver_retain_context(f.driver, 0, NULL), 0);
+    drop_context(f.driver, 1);
+    CHECK_INT(hold_context(f.driver, 0, NULL), 0);
 }
 
 static void a_transferred_winner_that_fails_its_proof_gives_way_to_the_model(void)
@@ -270,12 +270,12 @@ static void a_transferred_winner_that_fails_its_proof_gives_way_to_the_model(voi
     CHECK(fixture_restart(&f, "device name=NVIDIA_L40S sms=142 bus=384 clock=2520\n"
                               "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 wrong"));
     CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
-    CHECK_INT(fa_driver_retain_context(f.driver, 1, NULL), 0);
+    CHECK_INT(hold_context(f.driver, 1, NULL), 0);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_PREDICTED);
     CHECK(!fa_config_equal(&fa_kernel_answer(kernel)->trial.config, &first.trial.config));
-    fa_driver_release_context(f.driver, 1);
-    fa_driver_retain_context(f.driver, 0, NULL);
+    drop_context(f.driver, 1);
+    hold_context(f.driver, 0, NULL);
 }
 
 struct seen {

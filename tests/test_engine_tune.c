@@ -449,10 +449,10 @@ struct asker {
 static void *ask(void *context)
 {
     struct asker *asker = context;
-    fa_driver_retain_context(asker->fixture->driver, 0, NULL);
+    hold_context(asker->fixture->driver, 0, NULL);
     asker->rc = fa_get_best_kernel(asker->fixture->tuner, &small_problem, FA_EFFORT_MEASURE,
                                    &asker->kernel, NULL);
-    fa_driver_release_context(asker->fixture->driver, 0);
+    drop_context(asker->fixture->driver, 0);
     return NULL;
 }
 

@@ -6,6 +6,7 @@
  * FA_TEST_SEED and FA_TEST_PROBLEMS (per family) repeat or extend the sweep; the seed is printed.
  * Fewer than 20 problems make a short run, for slow tools: large problems are left out too.
  */
+#include "device_context.h"
 #include "gpu_attn_fixture.h"
 #include "gpu_attn_reference.h"
 #include "gpu_attn_serving.h"
@@ -21,7 +22,7 @@ static void a_device_and_nvrtc_are_here(void)
     if (fixture_nvrtc(&world.nvrtc, &diag) != 0)
         SKIP(world.missing = "NVRTC is missing");
     CHECK_OK(fa_driver_device(world.driver, 0, &world.gpu, &diag), diag);
-    CHECK_OK(fa_driver_retain_context(world.driver, 0, &diag), diag);
+    CHECK_OK(hold_context(world.driver, 0, &diag), diag);
     CHECK_OK(fixture_open(&world.fixture, &diag), diag);
     printf("# on %s, sm_%d\n", world.gpu.name, world.gpu.sm);
     world.missing = NULL;

@@ -88,20 +88,20 @@ static void contexts_are_pushed_and_popped_in_pairs(void)
     int ordinal = -1;
     use_script("device\ndevice\n");
     CHECK_OK(fa_driver_open(&driver, &diag), diag);
-    CHECK(fa_driver_current_context(driver) == NULL);
+    CHECK(current_context(driver) == NULL);
     CHECK_INT(fa_driver_current_device(driver, &ordinal, &diag), FA_ECUDA);
-    CHECK_OK(fa_driver_retain_context(driver, 1, &diag), diag);
-    void *outer = fa_driver_current_context(driver);
+    CHECK_OK(fa_driver_enter(driver, 1, &diag), diag);
+    void *outer = current_context(driver);
     CHECK(outer != NULL);
-    CHECK_OK(fa_driver_retain_context(driver, 0, &diag), diag);
-    CHECK(fa_driver_current_context(driver) != outer);
-    fa_driver_release_context(driver, 0);
-    CHECK(fa_driver_current_context(driver) == outer);
+    CHECK_OK(fa_driver_enter(driver, 0, &diag), diag);
+    CHECK(current_context(driver) != outer);
+    fa_driver_leave(driver);
+    CHECK(current_context(driver) == outer);
     CHECK_OK(fa_driver_current_device(driver, &ordinal, &diag), diag);
     CHECK_INT(ordinal, 1);
-    fa_driver_release_context(driver, 1);
-    CHECK(fa_driver_current_context(driver) == NULL);
-    CHECK_INT(fa_driver_retain_context(driver, 2, &diag), FA_EINVAL);
+    fa_driver_leave(driver);
+    CHECK(current_context(driver) == NULL);
+    CHECK_INT(fa_driver_enter(driver, 2, &diag), FA_EINVAL);
 }
 
 /* ---- tests: modules and launches -------------------------------------------------------------*/
@@ -230,15 +230,15 @@ static int use_in_child(fa_device_ptr ptr)
     if (strstr(diag.text, "fork") == NULL || strstr(diag.text, "spawn") == NULL)
         return 2;
     if (fa_driver_device(driver, 0, &gpu, NULL) != FA_EFORKED ||
-        fa_driver_retain_context(driver, 0, NULL) != FA_EFORKED ||
+        fa_driver_enter(driver, 0, NULL) != FA_EFORKED ||
         fa_device_memory(driver, &a, &b, NULL) != FA_EFORKED)
         return 3;
     if (fa_launch_kernel(driver, NULL, grid, grid, 0, NULL, NULL, NULL) != FA_EFORKED)
         return 4;
-    if (fa_driver_current_context(driver) != NULL || fa_driver_device_count(driver) != 0)
+    if (fa_driver_context_id(driver) != 0 || fa_driver_device_count(driver) != 0)
         return 5;
     fa_device_free(driver, &ptr); /* harmless */
-    fa_driver_release_context(driver, 0);
+    fa_driver_leave(driver);
     fa_driver_close(&driver);
     return driver == NULL ? 0 : 6;
 }
@@ -296,7 +296,7 @@ static void a_real_device_describes_itself_and_keeps_memory(void)
            gpu.smem_per_sm, gpu.smem_reserved, (long long)gpu.l2_bytes, gpu.memory_bus_bits,
            gpu.clock_mhz, gpu.bandwidth_gbs, gpu.tensor_tflops, gpu.uuid);
     CHECK(gpu.sm >= 70 && gpu.sm_count > 0 && gpu.regs_per_sm == 65536 && gpu.l2_bytes > 0);
-    CHECK_OK(fa_driver_retain_context(driver, 0, &diag), diag);
+    CHECK_OK(hold_context(driver, 0, &diag), diag);
     CHECK_OK(fa_device_alloc(driver, sizeof host, &ptr, &diag), diag);
     CHECK_OK(fa_fill16(driver, ptr, 0x7fa5, 100, NULL, &diag), diag);
     CHECK_OK(fa_copy_from_device(driver, host, ptr, sizeof host, &diag), diag);
@@ -310,7 +310,7 @@ static void a_real_device_describes_itself_and_keeps_memory(void)
         CHECK(state.max_sm_mhz > 0 && state.driver[0] != 0);
     }
     fa_nvml_close(&nvml);
-    fa_driver_release_context(driver, 0);
+    drop_context(driver, 0);
 }
 
 int main(void)

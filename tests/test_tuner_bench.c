@@ -3,6 +3,7 @@
  * Proving and timing without a GPU: proofs and timing on the fake driver (the file that
  * FA_TEST_FAKE_CUDA names), with cubins compiled by the real NVRTC.
  */
+#include "device_context.h"
 #include "attn_fixture.h"
 #include "check.h"
 
@@ -113,7 +114,7 @@ static void a_bench_opens_and_loads_candidates(void)
     CHECK_OK(fixture_open(&world.fixture, &diag), diag);
     CHECK_OK(fa_driver_open(&world.driver, &diag), diag);
     CHECK_OK(fa_driver_device(world.driver, 0, &world.gpu, &diag), diag);
-    CHECK_OK(fa_driver_retain_context(world.driver, 0, &diag), diag);
+    CHECK_OK(hold_context(world.driver, 0, &diag), diag);
     world.problem = some_problem();
     CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, &world.problem, &world.gpu,
                                &reference, &diag), diag);
@@ -357,7 +358,7 @@ static void the_bench_is_closed(void)
     fa_bench_close(&world.bench);
     fa_bench_close(&world.bench);
     CHECK(world.bench == NULL && world.kernel[0] == NULL);
-    fa_driver_release_context(world.driver, 0);
+    drop_context(world.driver, 0);
     fa_driver_close(&world.driver);
     fixture_close(&world.fixture);
     fa_nvrtc_close(&world.nvrtc);

@@ -5,6 +5,7 @@
  */
 static char folder[] = "/tmp/fa-test-maps-XXXXXX";
 
+#include "device_context.h"
 #include "attn_fixture.h"
 #include "check.h"
 #include "fake_cubin.h"
@@ -33,7 +34,7 @@ static int start(const char *lines)
     fputs(lines, file);
     fclose(file);
     int rc = fa_driver_open(&driver, &diag);
-    return rc != 0 ? rc : fa_driver_retain_context(driver, 0, &diag);
+    return rc != 0 ? rc : hold_context(driver, 0, &diag);
 }
 
 /* ---- what a cubin wants ----------------------------------------------------------------------*/

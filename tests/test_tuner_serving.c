@@ -3,6 +3,7 @@
  * Attention as serving engines call it, proved without a GPU: sequences, pages and lists of a case, and proofs on
  * the fake driver with the reference that NVRTC compiles.
  */
+#include "device_context.h"
 #include "attn_fixture.h"
 #include "check.h"
 #include "fake_cubin.h"
@@ -140,7 +141,7 @@ static void the_fake_driver_and_the_compiler_are_there(void)
     CHECK_OK(fixture_open(&world.fixture, &diag), diag);
     CHECK_OK(fa_driver_open(&world.driver, &diag), diag);
     CHECK_OK(fa_driver_device(world.driver, 0, &world.gpu, &diag), diag);
-    CHECK_OK(fa_driver_retain_context(world.driver, 0, &diag), diag);
+    CHECK_OK(hold_context(world.driver, 0, &diag), diag);
     unlink(path);
     world.missing = NULL;
 }

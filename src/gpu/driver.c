@@ -388,14 +388,6 @@ int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *d
 
 /* ---- contexts -------------------------------------------------------------------------------*/
 
-void *fa_driver_current_context(fa_driver *driver)
-{
-    cu_context context = NULL;
-    if (fa_driver_forked() || driver->context_current(&context) != CU_OK)
-        return NULL;
-    return context;
-}
-
 uint64_t fa_driver_context_id(fa_driver *driver)
 {
     unsigned long long id = 0;
@@ -411,45 +403,6 @@ int fa_driver_current_device(fa_driver *driver, int *ret_ordinal, fa_diag *diag)
     if (rc == 0)
         *ret_ordinal = device;
     return rc;
-}
-
-int fa_driver_retain_context(fa_driver *driver, int ordinal, fa_diag *diag)
-{
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
-    if (ordinal < 0 || ordinal >= driver->device_count)
-        return fa_fail(diag, FA_EINVAL, "there is no CUDA device %d", ordinal);
-    cu_device device;
-    cu_context context;
-    int rc = fa_driver_fail(driver, driver->device_get(&device, ordinal), "cuDeviceGet", diag,
-                            "opening device %d", ordinal);
-    if (rc == 0)
-        rc = fa_driver_fail(driver, driver->primary_retain(&context, device),
-                            "cuDevicePrimaryCtxRetain", diag, "opening a context on device %d",
-                            ordinal);
-    if (rc != 0)
-        return rc;
-    rc = fa_driver_fail(driver, driver->context_push(context), "cuCtxPushCurrent", diag,
-                        "entering the context of device %d", ordinal);
-    if (rc != 0) {
-        driver->primary_release(device);
-        return rc;
-    }
-    __atomic_store_n(&driver->primary[ordinal], context, __ATOMIC_RELEASE);
-    return 0;
-}
-
-void fa_driver_release_context(fa_driver *driver, int ordinal)
-{
-    cu_device device;
-    if (fa_driver_forked() || ordinal < 0 || ordinal >= driver->device_count)
-        return;
-    /* Pops only its own context: never one that the caller pushed above it. */
-    cu_context current = fa_driver_current_context(driver);
-    if (current != NULL && current == __atomic_load_n(&driver->primary[ordinal], __ATOMIC_ACQUIRE))
-        driver->context_pop(&current);
-    if (driver->device_get(&device, ordinal) == CU_OK)
-        driver->primary_release(device);
 }
 
 bool fa_driver_is_on(fa_driver *driver, int ordinal)

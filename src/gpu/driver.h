@@ -36,20 +36,15 @@ int fa_driver_device_count(fa_driver *driver);
 /* Limits queried from the device, tensor peak derived from SM and clock. */
 int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *diag);
 
-/* The calling thread's current context, or NULL. */
-void *fa_driver_current_context(fa_driver *driver);
 /* A number for the calling thread's current context that no other context of this process gets, not
  * even a later one at the same address; 0: there is none. A cheap call. */
 uint64_t fa_driver_context_id(fa_driver *driver);
 /* The ordinal of the current context's device. */
 int fa_driver_current_device(fa_driver *driver, int *ret_ordinal, fa_diag *diag);
-/* Retains the device's primary context and makes it current; release undoes both. Never resets. */
-int fa_driver_retain_context(fa_driver *driver, int ordinal, fa_diag *diag);
-void fa_driver_release_context(fa_driver *driver, int ordinal);
 
 /* Whether the calling thread's current context is one of the device. A cheap call. */
 bool fa_driver_is_on(fa_driver *driver, int ordinal);
-/* Makes the device's primary context current, and leaves it. It is retained once and for good: who enters
+/* Makes the device's primary context current, and leaves it; never resets it. It is retained once and for good: who enters
  * thousands of times a second pays for a push and a pop. */
 int fa_driver_enter(fa_driver *driver, int ordinal, fa_diag *diag);
 void fa_driver_leave(fa_driver *driver);

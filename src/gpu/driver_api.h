@@ -113,7 +113,6 @@ struct cu_uuid {
     X(device_uuid, "cuDeviceGetUuid_v2", (struct cu_uuid *, cu_device))                          \
     X(device_attribute, "cuDeviceGetAttribute", (int *, int, cu_device))                         \
     X(primary_retain, "cuDevicePrimaryCtxRetain", (cu_context *, cu_device))                     \
-    X(primary_release, "cuDevicePrimaryCtxRelease_v2", (cu_device))                              \
     X(context_current, "cuCtxGetCurrent", (cu_context *))                                        \
     X(context_push, "cuCtxPushCurrent_v2", (cu_context))                                         \
     X(context_pop, "cuCtxPopCurrent_v2", (cu_context *))                                         \
@@ -175,7 +174,6 @@ struct fa_driver {
     int references; /* guarded by the open lock */
     int version;
     int device_count;
-    cu_context primary[FA_MAX_DEVICES]; /* last seen primary context; atomic access */
     cu_context kept[FA_MAX_DEVICES]; /* primary context that is retained for good; atomic access */
 #define CU_MEMBER(member, symbol, arguments) cu_result(*member) arguments;
     CU_FUNCTIONS(CU_MEMBER)

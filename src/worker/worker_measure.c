@@ -384,7 +384,7 @@ int fa_worker_measure(int fd, int ordinal)
     if (rc == 0)
         rc = fa_driver_device(m->driver, ordinal, &m->gpu, &diag);
     if (rc == 0)
-        rc = fa_driver_retain_context(m->driver, ordinal, &diag);
+        rc = fa_driver_enter(m->driver, ordinal, &diag);
     if (rc == 0)
         fa_nvml_open(&m->nvml, NULL);
     cJSON *answer = fa_worker_answer(rc, &diag);

@@ -53,7 +53,7 @@ int main(int argc, char **argv)
     const fa_kernel *kernel = NULL;
     fa_device_ptr tensor[4] = {0};
     fa_stream stream = NULL;
-    if (fa_driver_open(&driver, &diag) != 0 || fa_driver_retain_context(driver, 0, &diag) != 0)
+    if (fa_driver_open(&driver, &diag) != 0 || fa_driver_enter(driver, 0, &diag) != 0)
         return fail("no device", &diag);
     double begin = now_ns();
     if (fa_open(NULL, &tuner, &diag) != 0)
@@ -99,7 +99,7 @@ int main(int argc, char **argv)
     fa_close(&tuner);
     for (int i = 0; i < 4; i++)
         fa_device_free(driver, &tensor[i]);
-    fa_driver_release_context(driver, 0);
+    fa_driver_leave(driver);
     fa_driver_close(&driver);
     return 0;
 }

@@ -213,7 +213,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_launch: 1 to %d rounds, not %s\n", ROUNDS_MAX, argv[1]);
         return 2;
     }
-    if (fa_driver_open(&driver, &diag) != 0 || fa_driver_retain_context(driver, 0, &diag) != 0)
+    if (fa_driver_open(&driver, &diag) != 0 || fa_driver_enter(driver, 0, &diag) != 0)
         return fail("no device", &diag);
     if (set_up(&cubin, &diag) != 0)
         return fail("no kernel", &diag);
@@ -233,7 +233,7 @@ int main(int argc, char **argv)
         puts(ways[i].function != NULL ? "" : "   this driver lacks it");
     }
     fa_buf_free(&cubin);
-    fa_driver_release_context(driver, 0);
+    fa_driver_leave(driver);
     fa_driver_close(&driver);
     return 0;
 }
