@@ -94,20 +94,9 @@ def filters_of_report_are_those_of_show_and_of_gpus():
         tap.equal((served["L4"], types()["T4"]), (None, None))
 
 
-def a_gpu_name_that_several_types_share_says_which_is_meant():
-    with Place(space=None) as place:
-        told = place.run("explain", "--gpu", "a100", "--seq", "64", "--top", "1").stderr
-        tap.has(told, "note: a100 is taken for A100-SXM4-40GB; others are ")
-        tap.has(told, "A100 80GB PCIe")
-        for name in ("L4", "A100-SXM4-40GB", "A100 80GB PCIe"):
-            tap.lacks(place.run("explain", "--gpu", name, "--seq", "64", "--top", "1").stderr, "taken for")
-        tap.has(place.run("sweep", "--gpu", "L4,H100", "--seq", "64", "--status", status=1).stderr, "H100 is taken for H100 SXM; the other is H100 PCIe")
-
-
 tap.main([
     the_hint_behind_a_tune_explains_that_very_problem,
     a_failure_under_json_is_a_document,
     colour_is_for_terminals_and_can_be_had_or_left,
     filters_of_report_are_those_of_show_and_of_gpus,
-    a_gpu_name_that_several_types_share_says_which_is_meant,
 ])

@@ -198,7 +198,7 @@ static int push_numbers(list *list, const char *option, const fa_field *f, char 
 static int push_values(list *list, const char *option, const fa_field *f, const char *text,
                        fa_diag *diag)
 {
-    char word[WORD_MAX], what[256] = "";
+    char word[WORD_MAX];
     const char *at = text;
     int rc, value;
     while ((rc = next_word(option, text, &at, word, diag)) > 0) {
@@ -211,12 +211,7 @@ static int push_values(list *list, const char *option, const fa_field *f, const 
         } else if ((value = fa_field_choice(f, word)) >= 0) {
             rc = push(list, option, value, diag);
         } else {
-            for (int i = 0; f->choice[i] != NULL; i++)
-                snprintf(what + strlen(what), sizeof what - strlen(what), "%s%s", i > 0 ? ", " : "",
-                         f->choice[i]);
-            snprintf(what + strlen(what), sizeof what - strlen(what), " or %s",
-                     fa_field_may_be_bare(f) ? "both" : "several of them");
-            rc = cli_refuse(option, word, what, f->choice, diag);
+            rc = cli_refuse_choice(option, word, f->choice, diag);
         }
         if (rc != 0)
             return rc;

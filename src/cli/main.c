@@ -244,7 +244,6 @@ static int run_verb(const cli_verb *verb, const cli_options *options)
         run.document = cJSON_CreateObject();
         fa_json_add_text(run.document, "fa_tune", fa_version());
     }
-    cli_note_variants(&run);
     int status = verb->run(&run);
     cli_progress_end(&run.progress);
     if (status < 0)

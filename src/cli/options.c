@@ -280,6 +280,16 @@ static int set_bytes(const cli_option_spec *spec, const char *text, int64_t *ret
     return 0;
 }
 
+int cli_refuse_choice(const char *option, const char *text, const char *const *choices,
+                      fa_diag *diag)
+{
+    fa_buf list = {0};
+    fa_words_or(&list, choices);
+    int rc = cli_refuse(option, text, list.data != NULL ? list.data : "known", choices, diag);
+    fa_buf_free(&list);
+    return rc;
+}
+
 /* Every enum of the API is stored as 32 bits. */
 static int set_choice(const cli_option_spec *spec, const char *const *choices, const char *text,
                       void *ret, fa_diag *diag)
@@ -296,12 +306,8 @@ static int set_choice(const cli_option_spec *spec, const char *const *choices, c
             memcpy(ret, &i, sizeof i);
             return 0;
         }
-    fa_buf list = {0};
     choices += choices[0][0] == 0; /* the value of what is not given has no name */
-    fa_words_or(&list, choices);
-    int rc = cli_refuse(spec->name, text, list.data != NULL ? list.data : "known", choices, diag);
-    fa_buf_free(&list);
-    return rc;
+    return cli_refuse_choice(spec->name, text, choices, diag);
 }
 
 _Static_assert(sizeof(fa_effort) == sizeof(int32_t), "set_choice stores 32 bits");

@@ -220,6 +220,9 @@ int cli_option_field(const cli_option_spec *spec);
 /* A whole number as the field takes it, or the option where `field` is NULL: no field of a problem (options.c). */
 int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const char *text,
                     int32_t *ret, fa_diag *diag);
+/* FA_EINVAL: the text is none of the choices (options.c). */
+int cli_refuse_choice(const char *option, const char *text, const char *const *choices,
+                      fa_diag *diag);
 /* Reads a value's text into its field; text is NULL for a flag (options.c). */
 int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *options,
                    fa_diag *diag);

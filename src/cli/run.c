@@ -12,7 +12,6 @@
 #include "problem.h"
 #include "text.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,7 +126,6 @@ void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner
         cli_text_path(out, fa_store_location(tuner));
 }
 
-/* ---- winners --------------------------------------------------------------------------------*/
 void cli_text_store(cli_run *run, const char *before)
 {
     fa_buf_text(&run->out, before);
@@ -135,6 +133,7 @@ void cli_text_store(cli_run *run, const char *before)
     fa_buf_text(&run->out, "\n");
 }
 
+/* ---- winners --------------------------------------------------------------------------------*/
 bool cli_gpu_is(const char *asked, const char *name)
 {
     fa_gpu one, other;
@@ -142,59 +141,6 @@ bool cli_gpu_is(const char *asked, const char *name)
         return true;
     return strcasecmp(fa_gpu_find(asked, &one, NULL) == 0 ? one.name : asked,
                       fa_gpu_find(name, &other, NULL) == 0 ? other.name : name) == 0;
-}
-
-/* Letters and digits alone, in lower case. */
-static void put_plain(const char *name, size_t length, char ret[64])
-{
-    size_t n = 0;
-    for (size_t i = 0; i < length && n < 63; i++)
-        if (isalnum((unsigned char)name[i]))
-            ret[n++] = (char)tolower((unsigned char)name[i]);
-    ret[n] = 0;
-}
-
-bool cli_gpu_is_like(const char *asked, const char *name)
-{
-    char want[64], is[64];
-    put_plain(asked, strlen(asked), want);
-    put_plain(name, strlen(name), is);
-    return want[0] != 0 && strstr(is, want) != NULL;
-}
-
-/* Of the first name in a list. */
-static void note_variant(cli_run *run, const char *list, size_t length)
-{
-    char asked[64], typed[64], chosen[64];
-    fa_buf note = {0}, names = {0};
-    fa_gpu gpu, other;
-    int others = 0;
-    snprintf(asked, sizeof asked, "%.*s", (int)length, list);
-    if (length >= sizeof asked || fa_gpu_find(asked, &gpu, NULL) != 0)
-        return; /* the verb says what is wrong */
-    put_plain(asked, length, typed);
-    put_plain(gpu.name, strlen(gpu.name), chosen);
-    for (int32_t i = 0; strcmp(typed, chosen) != 0 && fa_gpu_type(i, &other, NULL) == 0; i++)
-        if (strcmp(other.name, gpu.name) != 0 && cli_gpu_is_like(asked, other.name))
-            fa_buf_printf(&names, "%s %s", others++ == 0 ? "" : ",", other.name);
-    fa_buf_printf(&note, "%s is taken for %s; %s%s", asked, gpu.name,
-                  others == 1 ? "the other is" : "others are",
-                  names.data != NULL ? names.data : "");
-    if (others > 0 && !note.failed && !names.failed)
-        cli_progress_note(&run->progress, note.data);
-    fa_buf_free(&note);
-    fa_buf_free(&names);
-}
-
-void cli_note_variants(cli_run *run)
-{
-    const cli_options *options = run->options;
-    const char *at = options->gpu != NULL ? options->gpu : options->sweep.gpu;
-    while (at != NULL && *at != 0) {
-        size_t length = strcspn(at, ",");
-        note_variant(run, at, length);
-        at += length + (at[length] == ',');
-    }
 }
 
 bool cli_filter_keeps(const cli_options *options, const fa_problem *is, const char *gpu)

@@ -120,10 +120,6 @@ void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner
 
 /* Whether both name one GPU type ("NVIDIA L4" is "L4"); also when `asked` is NULL. */
 bool cli_gpu_is(const char *asked, const char *name);
-/* Whether `name` holds what was asked for: "A100 80GB PCIe" holds "a100". */
-bool cli_gpu_is_like(const char *asked, const char *name);
-/* Notes which GPU types names such as "A100" were taken for, where there are others of the kind. */
-void cli_note_variants(cli_run *run);
 /* Whether a problem agrees with every option of a problem that was given, and its GPU type with --gpu. */
 bool cli_filter_keeps(const cli_options *options, const fa_problem *problem, const char *gpu);
 

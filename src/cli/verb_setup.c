@@ -69,7 +69,7 @@ int cli_gpus(cli_run *run)
     if (rc == 0)
         rc = prepare(run, &request);
     for (int32_t i = 0; rc == 0 && fa_gpu_type(i, &gpu, &refused) == 0; i++) {
-        if (asked != NULL && !cli_gpu_is(asked, gpu.name) && !cli_gpu_is_like(asked, gpu.name))
+        if (asked != NULL && !cli_gpu_is(asked, gpu.name) && strcasestr(gpu.name, asked) == NULL)
             continue;
         request.gpu = gpu.name;
         if (run->tuner != NULL && refused == NULL)
