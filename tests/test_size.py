@@ -21,7 +21,7 @@ BUDGET = {
     "src/engine": 8336,
     "src/sources": 1514,
     "src/sweeps": 3326,
-    "src/cli": 6531,
+    "src/cli": 6500,
     "src/daemon": 2858,
     "src/report": 841,
     "C": 59299,

@@ -83,25 +83,22 @@ static bool is_left_out(const fa_member *m, const void *at)
     }
 }
 
-bool fa_struct_add_json(cJSON *object, const fa_member *members, const void *data)
+void fa_struct_add_json(cJSON *object, const fa_member *members, const void *data)
 {
     for (const fa_member *m = members; m->key != NULL; m++) {
         const void *at = (const char *)data + m->offset;
-        if (m->kind == FA_MEMBER_PART
-                ? !fa_struct_add_json(object, m->members, at)
-                : !is_left_out(m, at) && !fa_json_add(object, m->key, write_member(m, at)))
-            return false;
+        if (m->kind == FA_MEMBER_PART)
+            fa_struct_add_json(object, m->members, at);
+        else if (!is_left_out(m, at))
+            fa_json_add(object, m->key, write_member(m, at));
     }
-    return true;
 }
 
 cJSON *fa_struct_to_json(const fa_member *members, const void *data)
 {
     cJSON *object = cJSON_CreateObject();
-    if (object != NULL && fa_struct_add_json(object, members, data))
-        return object;
-    cJSON_Delete(object);
-    return NULL;
+    fa_struct_add_json(object, members, data);
+    return object;
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/

@@ -54,9 +54,9 @@ typedef struct fa_member {
         .size = sizeof(((type *)NULL)->member), __VA_ARGS__                       \
     }
 
-/* Joins the members to an object. false: out of memory. */
-bool fa_struct_add_json(cJSON *object, const fa_member *members, const void *data);
-/* A new object, owned by the caller; NULL: out of memory. */
+/* Joins the members to an object, or marks it (json.h) where memory is short. */
+void fa_struct_add_json(cJSON *object, const fa_member *members, const void *data);
+/* A new object, owned by the caller. */
 cJSON *fa_struct_to_json(const fa_member *members, const void *data);
 /* Sets the members that the document has; FA_EINVAL with a sentence leaves some of them set. Keys that
  * are not in the table are passed over. */

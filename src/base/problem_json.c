@@ -10,54 +10,41 @@
 #include <stdio.h>
 #include <string.h>
 
-/* False when out of memory. */
-static bool add_field(cJSON *object, const fa_field *field, int32_t value)
-{
-    char room[16];
-    if (field->kind == FA_FIELD_INTEGER)
-        return fa_json_add_number(object, field->name, value);
-    if (field->kind == FA_FIELD_BOOLEAN)
-        return fa_json_add_bool(object, field->name, value != 0);
-    return fa_json_add_text(object, field->name, fa_field_text(field, value, room));
-}
-
-/* "NAME@HASH", by which alone it is found. */
-static bool add_whole_name(cJSON *json, const fa_operation *operation)
-{
-    char name[FA_NAME_MAX + 80];
-    const char *hash = cJSON_GetStringValue(
-        cJSON_GetObjectItemCaseSensitive(operation->document, "specification"));
-    snprintf(name, sizeof name, "%s@%s", operation->name, hash != NULL ? hash : "");
-    return fa_json_add_text(json, "operation", name);
-}
-
-static cJSON *problem_to_json(const fa_problem *p, bool whole)
+static cJSON *problem_to_json(const fa_problem *p, const char *name)
 {
     const fa_operation *op = fa_operation_of(p);
     cJSON *json = cJSON_CreateObject();
-    bool good = whole ? add_whole_name(json, op) : fa_json_add_text(json, "operation", op->name);
+    char room[16];
+    fa_json_add_text(json, "operation", name);
     EACH_FIELD(op, f)
     {
         int32_t value = VALUE(p, op, f);
-        if (good && !fa_field_is_absent(f, value))
-            good = add_field(json, f, value);
-    }
-    if (!good) {
-        cJSON_Delete(json);
-        return NULL;
+        if (fa_field_is_absent(f, value))
+            continue;
+        if (f->kind == FA_FIELD_INTEGER)
+            fa_json_add_number(json, f->name, value);
+        else if (f->kind == FA_FIELD_BOOLEAN)
+            fa_json_add_bool(json, f->name, value != 0);
+        else
+            fa_json_add_text(json, f->name, fa_field_text(f, value, room));
     }
     return json;
 }
 
 cJSON *fa_problem_to_json(const fa_problem *p)
 {
-    return problem_to_json(p, false);
+    return problem_to_json(p, fa_operation_of(p)->name);
 }
 
 cJSON *fa_member_very_problem(const void *problem)
 {
-    return problem_to_json(
-        problem, cJSON_HasObjectItem(fa_operation_of(problem)->document, "specification"));
+    const fa_operation *op = fa_operation_of(problem);
+    const char *hash =
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(op->document, "specification"));
+    char name[FA_NAME_MAX + 80];
+    snprintf(name, sizeof name, "%s%s%s", op->name, hash != NULL ? "@" : "",
+             hash != NULL ? hash : "");
+    return problem_to_json(problem, name);
 }
 
 cJSON *fa_member_problem(const void *problem)

@@ -55,10 +55,10 @@ void fa_trial_settle(fa_trial *trial)
         trial->max_error = 0;
 }
 
-bool fa_trial_add_json(cJSON *object, const fa_trial *trial)
+void fa_trial_add_json(cJSON *object, const fa_trial *trial)
 {
     fa_trial known = fa_trial_known(trial);
-    return fa_struct_add_json(object, fa_trial_members, &known);
+    fa_struct_add_json(object, fa_trial_members, &known);
 }
 
 /* Configs and GPUs as text and JSON. Values are kept by name, never by position. */

@@ -74,8 +74,8 @@ extern const fa_member fa_gpu_members[];
 fa_trial fa_trial_known(const fa_trial *trial);
 void fa_trial_settle(fa_trial *trial);
 
-/* Joins a trial's fields to an object; a number that is not known is null. false: out of memory. */
-bool fa_trial_add_json(cJSON *object, const fa_trial *trial);
+/* Joins a trial's fields to an object; a number that is not known is null. */
+void fa_trial_add_json(cJSON *object, const fa_trial *trial);
 
 /* Orders finished trials: measured by time, then compiled by prediction; ties by config text. */
 int fa_trial_compare(const fa_trial *a, const fa_trial *b);
