@@ -16,7 +16,6 @@
 #include "own_place.h"
 #include "places.h"
 
-#include <dirent.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -55,55 +54,38 @@ static bool build_id_in(const unsigned char *page, size_t size, char ret_hex[FA_
     return false;
 }
 
-/* Linkers put the build-id behind the headers; patchelf, which made some wheels, moves it to the end and leaves the program header as
- * it was. FA_ENOTFOUND: neither (no sentence). */
-static int find_build_id(int fd, const char *path, char ret_hex[FA_HASH_HEX], fa_diag *diag)
+/* The build-id in lower-case hex, or the hash of the whole file. Linkers put the build-id behind the headers; patchelf, which
+ * made some wheels, moves it to the end and leaves the program header as it was. */
+static int identify_file(const char *path, char ret_text[FA_HASH_HEX], fa_diag *diag)
 {
     union {
         Elf64_Ehdr header;
         unsigned char byte[PAGE];
     } page = {.byte = {0}};
-    ssize_t size = pread(fd, page.byte, PAGE, 0);
-    if (size < (ssize_t)sizeof page.header || memcmp(page.header.e_ident, ELFMAG, SELFMAG) != 0)
-        return fa_fail(diag, FA_ENONVRTC, "%s is not a shared library", path);
-    if (page.header.e_ident[EI_CLASS] != ELFCLASS64 || page.header.e_machine != OWN_MACHINE)
-        return fa_fail(diag, FA_ENONVRTC, "%s is built for another architecture (ELF machine %u)",
-                       path, page.header.e_machine);
-    if (build_id_in(page.byte, (size_t)size, ret_hex))
-        return 0;
-    off_t end = lseek(fd, 0, SEEK_END), from = end > PAGE ? (end - PAGE + 3) / 4 * 4 : 0;
-    size = pread(fd, page.byte, PAGE, from);
-    return size > 0 && build_id_in(page.byte, (size_t)size, ret_hex) ? 0 : FA_ENOTFOUND;
-}
-
-/* Build-id in lower-case hex, or the hash of the whole file. */
-static int file_identity(const char *path, char ret_text[FA_HASH_HEX], fa_diag *diag)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    fa_buf bytes;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
     if (fd < 0)
         return fa_fail(diag, FA_ENONVRTC, "cannot open %s: %s", path, strerror(errno));
-    int rc = find_build_id(fd, path, ret_text, diag);
+    ssize_t size = pread(fd, page.byte, PAGE, 0);
+    if (size < (ssize_t)sizeof page.header || memcmp(page.header.e_ident, ELFMAG, SELFMAG) != 0)
+        rc = fa_fail(diag, FA_ENONVRTC, "%s is not a shared library", path);
+    else if (page.header.e_ident[EI_CLASS] != ELFCLASS64 || page.header.e_machine != OWN_MACHINE)
+        rc = fa_fail(diag, FA_ENONVRTC, "%s is built for another architecture (ELF machine %u)",
+                     path, page.header.e_machine);
+    bool found = rc != 0 || build_id_in(page.byte, (size_t)size, ret_text);
+    if (!found) {
+        off_t end = lseek(fd, 0, SEEK_END);
+        size = pread(fd, page.byte, PAGE, end > PAGE ? (end - PAGE + 3) / 4 * 4 : 0);
+        found = size > 0 && build_id_in(page.byte, (size_t)size, ret_text);
+    }
     close(fd);
-    if (rc != FA_ENOTFOUND)
+    if (found)
         return rc;
-    fa_buf bytes;
     if (fa_buf_read_file(&bytes, path, MAX_LIBRARY_BYTES) != 0)
         return fa_fail(diag, FA_ENONVRTC, "cannot read %s to tell its version", path);
     fa_hash_bytes(bytes.data, bytes.size, ret_text);
     fa_buf_free(&bytes);
     return 0;
-}
-
-static int identify(fa_nvrtc_location *location, fa_diag *diag)
-{
-    char library[FA_HASH_HEX], builtins[FA_HASH_HEX];
-    int rc = file_identity(location->library, library, diag);
-    if (rc == 0)
-        rc = file_identity(location->builtins, builtins, diag);
-    if (rc == 0)
-        snprintf(location->identity, sizeof location->identity, "%d.%d %s %s", location->major,
-                 location->minor, library, builtins);
-    return rc;
 }
 
 /* ---- places ----------------------------------------------------------------------------------*/
@@ -116,39 +98,28 @@ struct found {
     } at[FOUND_MAX];
 };
 
-/* The minor version of the library's builtins: its own where it is a link to libnvrtc.so.MAJOR.MINOR.PATCH, else the newest
- * that there is; -1: none. */
-static int find_builtins(const char *directory, const char *library, int major)
-{
-    char target[PATH_MAX];
-    int best = -1, wanted = -1, file_major, minor;
-    if (realpath(library, target) != NULL)
-        sscanf(strrchr(target, '/'), "/libnvrtc.so.%*d.%2d", &wanted);
-    DIR *dir = opendir(directory);
-    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
-        const char *name = entry->d_name;
-        int end = 0;
-        if (sscanf(name, "libnvrtc-builtins.so.%2d.%2d%n", &file_major, &minor, &end) == 2 &&
-            name[end] == 0 && file_major == major && (best < 0 || best != wanted) &&
-            (minor == wanted || minor > best))
-            best = minor;
-    }
-    if (dir != NULL)
-        closedir(dir);
-    return best;
-}
-
 static bool regular(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, R_OK) == 0;
 }
 
-static bool is_there(const struct found *all, const char *library)
+/* Finds the library's builtins: of its own version where it is a link to libnvrtc.so.MAJOR.MINOR.PATCH, else the newest
+ * that there are. */
+static bool find_builtins(const char *directory, fa_nvrtc_location *location)
 {
-    for (int i = 0; i < all->count; i++)
-        if (strcmp(all->at[i].location.library, library) == 0)
+    enum { MINORS = 100 };
+    char target[PATH_MAX];
+    int own = MINORS;
+    if (realpath(location->library, target) != NULL)
+        sscanf(strrchr(target, '/'), "/libnvrtc.so.%*d.%2d", &own);
+    for (int i = MINORS; i >= 0; i--) {
+        location->minor = i == MINORS ? own : i;
+        snprintf(location->builtins, sizeof location->builtins,
+                 "%.4000s/libnvrtc-builtins.so.%d.%d", directory, location->major, location->minor);
+        if (regular(location->builtins))
             return true;
+    }
     return false;
 }
 
@@ -160,15 +131,13 @@ static void look_in(const char *directory, struct found *all)
         return;
     for (int major = 13; major >= 12 && all->count < FOUND_MAX; major--) {
         fa_nvrtc_location *location = &all->at[all->count].location;
+        bool known = false;
         *location = (fa_nvrtc_location){.major = major};
         snprintf(location->library, sizeof location->library, "%.4000s/libnvrtc.so.%d", absolute,
                  major);
-        if (!regular(location->library) || is_there(all, location->library))
-            continue;
-        location->minor = find_builtins(absolute, location->library, major);
-        snprintf(location->builtins, sizeof location->builtins,
-                 "%.4000s/libnvrtc-builtins.so.%d.%d", absolute, major, location->minor);
-        all->count += regular(location->builtins);
+        for (int i = 0; i < all->count; i++)
+            known = known || strcmp(all->at[i].location.library, location->library) == 0;
+        all->count += !known && regular(location->library) && find_builtins(absolute, location);
     }
 }
 
@@ -196,62 +165,31 @@ static int newest_first(const void *a, const void *b)
     return strverscmp(*(char *const *)b, *(char *const *)a);
 }
 
-/* Every folder of a pattern, the newest version first. */
-static void look_below_each(const char *pattern, struct found *all)
+/* Where the administrator and the dynamic linker have it: the newest toolkit, the folders of the linker's configuration, and
+ * those that it always knows. */
+static void look_in_the_system(struct found *all)
 {
-    glob_t folders;
-    if (glob(pattern, GLOB_NOSORT, NULL, &folders) == 0) {
-        qsort(folders.gl_pathv, folders.gl_pathc, sizeof *folders.gl_pathv, newest_first);
-        for (size_t i = 0; i < folders.gl_pathc; i++)
-            look_below(folders.gl_pathv[i], all);
-    }
-    globfree(&folders);
-}
-
-/* Where the dynamic linker looks: the folders of its configuration, and those it always knows. */
-static void look_where_the_linker_does(struct found *all)
-{
-    glob_t files;
-    if (glob("/etc/ld.so.conf.d/*.conf", 0, NULL, &files) == 0)
-        for (size_t i = 0; i < files.gl_pathc; i++) {
-            fa_buf text;
-            if (fa_buf_read_file(&text, files.gl_pathv[i], 1 << 16) != 0)
-                continue;
-            char *rest = NULL;
-            for (char *line = text.size != 0 ? strtok_r(text.data, "\n", &rest) : NULL;
-                 line != NULL; line = strtok_r(NULL, "\n", &rest))
+    glob_t paths = {0};
+    look_below("/usr/local/cuda", all); /* the administrator's choice */
+    if (glob("/usr/local/cuda-*", GLOB_NOSORT, NULL, &paths) == 0)
+        qsort(paths.gl_pathv, paths.gl_pathc, sizeof *paths.gl_pathv, newest_first);
+    for (size_t i = 0; i < paths.gl_pathc; i++)
+        look_below(paths.gl_pathv[i], all);
+    globfree(&paths);
+    glob("/etc/ld.so.conf.d/*.conf", 0, NULL, &paths);
+    for (size_t i = 0; i < paths.gl_pathc; i++) {
+        fa_buf text = {0};
+        char *rest = NULL;
+        if (fa_buf_read_file(&text, paths.gl_pathv[i], 1 << 16) == 0 && text.size > 0)
+            for (char *line = strtok_r(text.data, "\n", &rest); line != NULL;
+                 line = strtok_r(NULL, "\n", &rest))
                 if (line[0] == '/')
                     look_in(line, all);
-            fa_buf_free(&text);
-        }
-    globfree(&files);
+        fa_buf_free(&text);
+    }
+    globfree(&paths);
     look_in("/usr/lib64", all);
     look_in("/usr/lib", all);
-}
-
-/* A person's own choice is taken or refused, never silently replaced by another place. */
-static void look_everywhere(struct found *all)
-{
-    /* Beside this library, SITE/fa_tune/_native/libfa_tune.so: Python packages, and conda's PREFIX/lib. */
-    static const char *const packages[] = {"/../../nvidia/cu13/lib", "/../../nvidia/cuda_nvrtc/lib",
-                                           "/../../../.."};
-    const char *named = getenv("FA_TUNE_NVRTC");
-    char here[PATH_MAX - 64], directory[PATH_MAX];
-    if (named != NULL && named[0] != 0) {
-        look_below(named, all);
-        return;
-    }
-    look_below(FA_TUNE_NVRTC_DIR, all);
-    fa_own_directory(here, sizeof here);
-    for (size_t i = 0; i < sizeof packages / sizeof *packages && here[0] != 0; i++) {
-        snprintf(directory, sizeof directory, "%s%s", here, packages[i]);
-        look_in(directory, all);
-    }
-    look_below(getenv("CUDA_HOME"), all);
-    look_below(getenv("CUDA_PATH"), all);
-    look_below("/usr/local/cuda", all); /* the administrator's choice */
-    look_below_each("/usr/local/cuda-*", all);
-    look_where_the_linker_does(all);
 }
 
 /* ---- the choice ------------------------------------------------------------------------------*/
@@ -277,19 +215,6 @@ const char *fa_nvrtc_advice(void)
                  "'fa-tune[nvrtc]' beside the wheel), or set FA_TUNE_NVRTC to the directory that holds it";
 }
 
-static int none_found(fa_diag *diag)
-{
-    const char *named = getenv("FA_TUNE_NVRTC");
-    if (named != NULL && named[0] != 0)
-        return fa_fail(diag, FA_ENONVRTC,
-                       "FA_TUNE_NVRTC names %s, which holds no libnvrtc.so.13 or .12 with its "
-                       "libnvrtc-builtins.so: name the directory of both",
-                       named);
-    return fa_fail(diag, FA_ENONVRTC,
-                   "NVRTC (libnvrtc.so.13 or .12 with its builtins) was not found: %s",
-                   fa_nvrtc_advice());
-}
-
 /* Whether a driver loads what it makes, and it knows the GPU; else says why. */
 static bool suits(struct candidate *candidate, int driver, int since)
 {
@@ -311,44 +236,79 @@ static int choose(struct found *all, const fa_nvrtc_judge *judge, const struct c
     bool newer = false, tried[FOUND_MAX] = {false};
     fa_diag own;
     int rc = 0;
-    *ret = NULL;
     for (int i = 0; i < all->count; i++)
         newer = newer || all->at[i].location.major > 12;
     /* The driver is asked only where the answer may matter: every driver that is served loads what NVRTC 12 makes. */
     const int driver = newer ? fa_driver_peek_version() : 0;
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < all->count; i++) {
-            struct candidate *one = &all->at[i];
-            if (tried[i] || (pass == 0 && !suits(one, driver, judge->since)))
-                continue;
-            tried[i] = true;
-            int is = identify(&one->location, &own);
-            if (is == 0 && judge->try != NULL && all->count > 1)
-                is = judge->try(judge->context, &one->location, &own);
-            *ret = is == 0 ? one : NULL;
-            if (is == 0)
-                return 0;
-            snprintf(one->why, sizeof one->why, "%.299s", own.text);
-            if (is == FA_ENOMEM || is == FA_ETIMEOUT)
-                return fa_fail(diag, is, "%s", own.text);
-            if (rc == 0) /* the first one's reason is told */
-                rc = fa_fail(diag, is == FA_EWORKER ? is : FA_ENONVRTC, "%s", own.text);
+    for (int i = 0; i < 2 * all->count; i++) {
+        const int at = i % all->count;
+        struct candidate *one = &all->at[at];
+        fa_nvrtc_location *nvrtc = &one->location;
+        char library[FA_HASH_HEX], builtins[FA_HASH_HEX];
+        if (tried[at] || (i < all->count && !suits(one, driver, judge->since)))
+            continue;
+        tried[at] = true;
+        int is = identify_file(nvrtc->library, library, &own);
+        if (is == 0)
+            is = identify_file(nvrtc->builtins, builtins, &own);
+        if (is == 0)
+            snprintf(nvrtc->identity, sizeof nvrtc->identity, "%d.%d %s %s", nvrtc->major,
+                     nvrtc->minor, library, builtins);
+        if (is == 0 && judge->try != NULL && all->count > 1)
+            is = judge->try(judge->context, nvrtc, &own);
+        if (is == 0) {
+            *ret = one;
+            return 0;
         }
-    return rc != 0 ? rc : none_found(diag);
+        snprintf(one->why, sizeof one->why, "%.299s", own.text);
+        if (is == FA_ENOMEM || is == FA_ETIMEOUT)
+            return fa_fail(diag, is, "%s", own.text);
+        if (rc == 0) /* the first one's reason is told */
+            rc = fa_fail(diag, is == FA_EWORKER ? is : FA_ENONVRTC, "%s", own.text);
+    }
+    return rc;
 }
 
 int fa_nvrtc_choose(const fa_nvrtc_judge *judge, fa_nvrtc_location *ret_location, fa_diag *diag)
 {
+    /* Beside this library, SITE/fa_tune/_native/libfa_tune.so: Python packages, and conda's PREFIX/lib. */
+    static const char *const packages[] = {"/../../nvidia/cu13/lib", "/../../nvidia/cuda_nvrtc/lib",
+                                           "/../../../.."};
+    const struct candidate *chosen = NULL;
+    const char *named = getenv("FA_TUNE_NVRTC");
+    char here[PATH_MAX - 64], directory[PATH_MAX];
     int rc = fa_descriptors_check(diag); /* without one nothing would be found */
     if (rc != 0)
         return rc;
     struct found *all = calloc(1, sizeof *all);
     if (all == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory looking for NVRTC");
-    look_everywhere(all);
-    const struct candidate *chosen;
-    rc = choose(all, judge, &chosen, diag);
-    if (rc == 0)
+    if (named != NULL && named[0] != 0) { /* taken or refused, never silently replaced by another */
+        look_below(named, all);
+    } else {
+        named = NULL;
+        look_below(FA_TUNE_NVRTC_DIR, all);
+        fa_own_directory(here, sizeof here);
+        for (size_t i = 0; i < sizeof packages / sizeof *packages && here[0] != 0; i++) {
+            snprintf(directory, sizeof directory, "%s%s", here, packages[i]);
+            look_in(directory, all);
+        }
+        look_below(getenv("CUDA_HOME"), all);
+        look_below(getenv("CUDA_PATH"), all);
+        look_in_the_system(all);
+    }
+    if (all->count > 0)
+        rc = choose(all, judge, &chosen, diag);
+    else if (named != NULL)
+        rc = fa_fail(diag, FA_ENONVRTC,
+                     "FA_TUNE_NVRTC names %s, which holds no libnvrtc.so.13 or .12 with its "
+                     "libnvrtc-builtins.so: name the directory of both",
+                     named);
+    else
+        rc = fa_fail(diag, FA_ENONVRTC,
+                     "NVRTC (libnvrtc.so.13 or .12 with its builtins) was not found: %s",
+                     fa_nvrtc_advice());
+    if (chosen != NULL)
         *ret_location = chosen->location;
     for (int i = 0; i < all->count && judge->passed != NULL; i++)
         if (&all->at[i] != chosen && all->at[i].why[0] != 0)
