@@ -4,7 +4,7 @@
  * after it. tests/test_walks.py walks over whole commands with it.
  *
  *   FAIL_IN     the program's name; other processes that inherit the environment are left alone
- *   FAIL_KIND   "memory", "io"; "locks" or "names": of calls of I/O those alone
+ *   FAIL_KIND   "memory", "io"; "locks": of calls of I/O those alone
  *   FAIL_PLACE  the place whose calls are counted (failing_point.c), in hexadecimal; without it, all calls are
  *   FAIL_AT     n, from 1: the n-th call of the process fails; 0: none
  *   FAIL_AFTER  so many calls, from wherever, are not looked at: finding a call's place takes most of the time
@@ -20,17 +20,13 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -228,38 +224,11 @@ WRAP(int, access, -1, EIO, (const char *path, int mode), (path, mode))
 WRAP(int, pipe2, -1, EMFILE, (int ends[2], int flags), (ends, flags))
 WRAP(int, socketpair, -1, EMFILE, (int domain, int type, int protocol, int ends[2]),
      (domain, type, protocol, ends))
-WRAP(int, socket, -1, EMFILE, (int domain, int type, int protocol), (domain, type, protocol))
-int accept4(int fd, __SOCKADDR_ARG from, socklen_t *size, int flags)
-{
-    REAL(accept4);
-    /* for good, nobody could be told */
-    if (!failing_is_lasting() && refuse_io(__builtin_return_address(0))) {
-        errno = EMFILE;
-        return -1;
-    }
-    return real(fd, from, size, flags);
-}
-WRAP(int, connect, -1, ECONNREFUSED, (int fd, __CONST_SOCKADDR_ARG to, socklen_t size),
-     (fd, to, size))
-WRAP(int, bind, -1, EADDRINUSE, (int fd, __CONST_SOCKADDR_ARG at, socklen_t size), (fd, at, size))
-WRAP(int, listen, -1, EADDRINUSE, (int fd, int backlog), (fd, backlog))
-WRAP(int, epoll_create1, -1, EMFILE, (int flags), (flags))
-int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event)
-{
-    REAL(epoll_ctl);
-    if (what == EPOLL_CTL_ADD && refuse_io(__builtin_return_address(0))) { /* others need nothing */
-        errno = ENOSPC;
-        return -1;
-    }
-    return real(epoll, what, fd, event);
-}
-WRAP(int, eventfd, -1, EMFILE, (unsigned value, int flags), (value, flags))
 WRAP(ssize_t, sendmsg, -1, ENOBUFS, (int fd, const struct msghdr *message, int flags),
      (fd, message, flags))
 WRAP(ssize_t, sendto, -1, ENOBUFS,
      (int fd, const void *bytes, size_t size, int flags, __CONST_SOCKADDR_ARG to, socklen_t room),
      (fd, bytes, size, flags, to, room))
-WRAP(ssize_t, sendfile64, -1, EIO, (int out, int in, off64_t *at, size_t size), (out, in, at, size))
 WRAP(ssize_t, send, -1, ENOBUFS, (int fd, const void *bytes, size_t size, int flags),
      (fd, bytes, size, flags))
 WRAP(ssize_t, recv, -1, EIO, (int fd, void *bytes, size_t size, int flags),
@@ -278,16 +247,6 @@ WRAP(int, posix_spawn, EAGAIN, EAGAIN,
      (pid_t * ret, const char *path, const posix_spawn_file_actions_t *actions,
       const posix_spawnattr_t *how, char *const *arguments, char *const *environment),
      (ret, path, actions, how, arguments, environment))
-
-int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
-                struct addrinfo **ret)
-{
-    REAL(getaddrinfo);
-    const void *caller = __builtin_return_address(0);
-    if (refuse_io(caller) || failing_refuse(NAMES, caller, NULL))
-        return EAI_MEMORY; /* it has no other way to tell want of something */
-    return real(host, port, hints, ret);
-}
 
 /* As one call, which may fail in either way: after an allocation has failed within it, glibc 2.36 gives the
  * library no thread-local variables when it is loaded again. */

@@ -148,11 +148,6 @@ bool failing_refuse(enum failing_kind kind, const void *caller, const char *but_
     return refused;
 }
 
-bool failing_is_lasting(void)
-{
-    return state.on;
-}
-
 bool failing_set_inside(bool now)
 {
     bool before = inside;
@@ -188,7 +183,7 @@ static struct told *map_told(const char *path)
 __attribute__((constructor)) static void begin(void)
 {
     static const char *const kinds[] = {
-        [NONE] = "none", [MEMORY] = "memory", [IO] = "io", [LOCKS] = "locks", [NAMES] = "names"};
+        [NONE] = "none", [MEMORY] = "memory", [IO] = "io", [LOCKS] = "locks"};
     void *frame[4];
     if (strcmp(variable("FAIL_IN"), program_invocation_short_name) != 0)
         return;
@@ -204,7 +199,7 @@ __attribute__((constructor)) static void begin(void)
                   &(struct sigaction){.sa_handler = show_end, .sa_flags = (int)SA_RESETHAND}, NULL);
     if (state.told == NULL || (state.at != 0 && !state.on && state.told->failed != 0))
         return;
-    for (enum failing_kind kind = NONE; kind <= NAMES; kind++)
+    for (enum failing_kind kind = NONE; kind <= LOCKS; kind++)
         if (strcmp(variable("FAIL_KIND"), kinds[kind]) == 0)
             state.kind = kind;
 }

@@ -6,14 +6,11 @@
 
 #pragma GCC visibility push(hidden) /* from the program into which it is loaded */
 
-enum failing_kind { NONE, MEMORY, IO, LOCKS, NAMES };
+enum failing_kind { NONE, MEMORY, IO, LOCKS };
 
 /* Whether this call of that kind is to fail. caller: where it returns to; but_of: a library whose calls do not
  * count, or NULL. */
 bool failing_refuse(enum failing_kind kind, const void *caller, const char *but_of);
-
-/* Whether what fails does so for good. */
-bool failing_is_lasting(void);
 
 /* While it is set, the thread's calls do not count. Returns what it was. */
 bool failing_set_inside(bool now);

@@ -94,8 +94,6 @@ def a_measured_problem_is_told_raw_and_as_a_row():
                                                                [1] * problem["configs"][6]["raced"], []])
         tap.equal(problem["environments"][0]["trials"], 8)
         assert problem["tune_s"] > 0 and problem["compile_ms"] > 0, problem
-        assert problem["environments"][0]["driver"] > 0 and problem["gpu"]["tensor_tflops"] > 0
-        tap.equal({gate["status"]: gate["meaning"] for gate in told["gates"]}["wrong"], "gave wrong results")
         # What serving asks for is in a problem's JSON where it is asked for alone.
         forward, = [one for one in told["operations"] if one["name"] == "attn_fwd"]
         tap.equal([field["name"] for field in forward["fields"] if not field.get("feature")],
@@ -109,9 +107,7 @@ def a_measured_problem_is_told_raw_and_as_a_row():
                             ("fa3 / winner", 10 / best["median_us"]), ("pytorch-fa2 / winner", 82 / best["median_us"]),
                             ("TFLOP/s", problem["flops"] / best["median_us"] * 1e-6)):
             assert abs(float(row[name]) / value - 1) < 1e-6, (name, row[name], value)
-        head, _, line = place.run("report").stdout.splitlines()
-        tap.equal(len(head.split(" | ")), len(line.split(" | ")))
-        tap.has(line, " | NVIDIA L4 | measured | %.1f | " % best["median_us"])
+        tap.has(place.run("report").stdout, " | NVIDIA L4 | measured | %.1f | " % best["median_us"])
 
 
 def a_page_holds_the_json_reports_document_without_what_says_nothing():
@@ -163,18 +159,6 @@ def an_empty_store_says_what_to_do():
         done = place.run("report")
         tap.has(done.stderr, "this store holds no problem yet: tune one")
         tap.equal((len(done.stdout.splitlines()), rows_of(place), place.json("report")["problems"]), (2, [], []))
-
-
-def a_gpu_has_one_name_whether_a_problem_was_measured_or_failed():
-    with tuned(TWO) as place:
-        place.use_fake_driver(L4 + "fault family wrong\n")
-        place.run("--seq", "256", *SMALL[2:], status=1)
-        problems = place.json("report")["problems"]
-        tap.equal([(p["known_how"], p["gpu"]["name"], p["winner"] is None) for p in problems],
-                  [("measured", "NVIDIA L4", False), ("failed", "NVIDIA L4", True)])
-        tap.equal(counts_of(problems[1]), {"wrong": 2})
-        tap.equal([row["known how"] for row in rows_of(place)], ["measured", "no winner"])
-        tap.equal(len(place.json("report", "--gpu", "L4")["problems"]), 2)
 
 
 def hostile_texts_are_shown_and_do_nothing():
@@ -272,17 +256,6 @@ def what_nvml_says_beside_the_samples_is_recorded():
             "driver": "580.159.04"})
 
 
-def cubins_that_are_reused_cost_no_compile_time_again():
-    with Place(space=TWO, script=L4 + TIMES) as place:
-        tune(place, 128)
-        spent = place.json("report")["problems"][0]["compile_ms"]
-        assert spent > 0, spent
-        tune(place, 256)  # of the same cubins: this family's kernels do not know their lengths
-        first, second = place.json("report")["problems"]
-        tap.equal((first["compile_ms"], second["compile_ms"]), (spent, None))
-        tap.equal({one["cubin_key"] for one in first["configs"]}, {one["cubin_key"] for one in second["configs"]})
-
-
 def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
     with Place() as place:
         for name, start in (("r.html", "<!DOCTYPE html>"), ("r.md", "| problem | "), ("r.csv", "problem,kernel,"),
@@ -319,7 +292,6 @@ tap.main([
     a_page_holds_the_json_reports_document_without_what_says_nothing,
     a_prediction_never_looks_measured,
     an_empty_store_says_what_to_do,
-    a_gpu_has_one_name_whether_a_problem_was_measured_or_failed,
     hostile_texts_are_shown_and_do_nothing,
     a_spreadsheet_runs_nothing,
     texts_that_are_no_utf8_are_mended,
@@ -327,7 +299,6 @@ tap.main([
     filters_keep_what_agrees,
     an_imported_winner_has_the_evidence_of_the_store_that_it_came_from,
     what_nvml_says_beside_the_samples_is_recorded,
-    cubins_that_are_reused_cost_no_compile_time_again,
     the_format_follows_the_file_and_a_file_is_whole_or_not_there,
     a_page_of_many_problems_stays_small_and_says_what_it_leaves_out,
 ])
