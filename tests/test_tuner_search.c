@@ -126,29 +126,6 @@ static void every_strategy_goes_through_a_space_that_its_budget_exceeds(void)
     }
 }
 
-static void what_does_not_compile_costs_no_evaluation(void)
-{
-    for (int s = 0; name_of(s) != NULL; s++) {
-        int32_t point[5];
-        int costs = 0, failed = 0;
-        fa_search *search;
-        CHECK_INT(fa_search_open(&large, &(fa_search_options){name_of(s), 60, 1, 0}, &search, NULL),
-                  0);
-        while (fa_search_propose(search, 1, point) > 0) {
-            bool built = (point[4] + point[3]) % 4 != 0, runs = point[2] != 0;
-            costs += built && runs;
-            failed += built && !runs;
-            CHECK_INT(fa_search_tell(search, point,
-                                     !built  ? FA_SEARCH_UNBUILT
-                                     : !runs ? FA_SEARCH_FAILED
-                                             : convex(point)),
-                      0);
-        }
-        CHECK_INT(costs + failed, 60);
-        fa_search_close(search);
-    }
-}
-
 static void no_more_than_the_budget_is_ever_under_way(void)
 {
     int32_t points[64 * 5];
@@ -160,39 +137,6 @@ static void no_more_than_the_budget_is_ever_under_way(void)
         CHECK_INT(fa_search_propose(search, 64, points + 50), 0);
         CHECK_INT(fa_search_tell(search, points, FA_SEARCH_UNBUILT), 0);
         CHECK(fa_search_propose(search, 64, points + 50) <= 1);
-        fa_search_close(search);
-    }
-}
-
-static void the_same_seed_gives_the_same_search(void)
-{
-    for (int s = 0; name_of(s) != NULL; s++)
-        CHECK(search_best(&large, name_of(s), 60, 5, rugged) ==
-              search_best(&large, name_of(s), 60, 5, rugged));
-    CHECK(search_best(&large, "random", 60, 5, rugged) !=
-          search_best(&large, "random", 60, 6, rugged));
-}
-
-static void a_search_goes_on_from_what_was_told_first(void)
-{
-    for (int s = 0; name_of(s) != NULL; s++) {
-        int32_t point[5], best[5];
-        double cost;
-        fa_search *search;
-        CHECK_INT(
-            fa_search_open(&large, &(fa_search_options){name_of(s), 100, 1, 0}, &search, NULL), 0);
-        for (int32_t i = 0; i < 40; i++)
-            CHECK_INT(fa_search_tell(search, (int32_t[]){5, 2, 5, i / 8, i % 8},
-                                     convex((int32_t[]){5, 2, 5, i / 8, i % 8})),
-                      0);
-        CHECK_INT(fa_search_spent(search), 40);
-        int more = 0;
-        for (; fa_search_propose(search, 1, point) > 0; more++) {
-            CHECK(!(point[0] == 5 && point[1] == 2 && point[2] == 5 && point[3] < 5));
-            CHECK_INT(fa_search_tell(search, point, convex(point)), 0);
-        }
-        CHECK_INT(more, 60);
-        CHECK(fa_search_best(search, best, &cost) && cost == 1 && best[3] == 2);
         fa_search_close(search);
     }
 }
@@ -412,10 +356,7 @@ int main(void)
 {
     TEST(no_strategy_proposes_a_point_twice_or_one_that_is_forbidden);
     TEST(every_strategy_goes_through_a_space_that_its_budget_exceeds);
-    TEST(what_does_not_compile_costs_no_evaluation);
     TEST(no_more_than_the_budget_is_ever_under_way);
-    TEST(the_same_seed_gives_the_same_search);
-    TEST(a_search_goes_on_from_what_was_told_first);
     TEST(a_point_that_joins_a_search_is_paid_for_and_not_proposed);
     TEST(the_default_tries_all_that_it_can_and_else_models_the_space);
     TEST(what_is_no_cost_is_a_failure);
