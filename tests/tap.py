@@ -6,6 +6,7 @@
 
 A failed assert, or any other exception, fails its test and the next one runs.
 """
+import signal
 import sys
 import traceback
 
@@ -15,6 +16,7 @@ class Skip(Exception):
 
 
 def main(tests):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
     failures = 0
     for number, test in enumerate(tests, 1):
         verdict, directive = "ok", ""
