@@ -26,7 +26,7 @@ BUDGET = {
     "src/report": 841,
     "C": 59299,
     "C files": 245,
-    "tests": 62460,
+    "tests": 62313,
     "public functions": 85,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
