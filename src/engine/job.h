@@ -87,6 +87,7 @@ struct fa_job {
     fa_space space;        /* of one that is searched, the configs that it came to */
     int capacity;          /* configs that there is room for */
     fa_attempt *attempt;   /* [capacity] */
+    fa_attempt reference;  /* FA_JOB_REFERENCE: the kernel that others are compared with */
     fa_launches *launches; /* [capacity * case_count], for the proof's cases */
     fa_problem cases[FA_BENCH_CASES];
     int case_count;
@@ -100,12 +101,7 @@ struct fa_job {
         int wanted; /* kernels that are enough: the rest is not compiled; 0: all of the order */
         int *again; /* [capacity + 1] to be compiled again: their worker was killed */
         int again_count;
-        bool noted_open_files;
-        char reference_key[FA_HASH_HEX];
-        void *reference;
-        size_t reference_size;
-        bool reference_asked;
-        int reference_retries;
+        bool noted_open_files, reference_asked;
     } compile;
 
     struct fa_job_measure {
@@ -160,6 +156,13 @@ struct fa_job {
 
 /* Leaves the loop with rc and the sentence that stands in job->diag; the first call counts. */
 void fa_job_end(fa_job *job, int rc);
+#define FA_JOB_FAIL(job, ...) fa_job_end(job, fa_fail(&(job)->diag, __VA_ARGS__))
+static inline fa_attempt *fa_job_attempt(fa_job *job, int index)
+{
+    return index == FA_JOB_REFERENCE ? &job->reference : &job->attempt[index];
+}
+/* Keeps a copy of a cubin's bytes for as long as the job runs; false: memory ended it. */
+bool fa_job_keep_cubin(fa_job *job, fa_attempt *attempt, const void *bytes, size_t size);
 void fa_job_count(fa_job *job, const fa_trial *trial); /* a trial that ended, now or earlier */
 /* Records where an attempt ended, counts it and tells the caller. */
 void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason);
@@ -227,7 +230,6 @@ void fa_job_compile_prestart(fa_job *job);
 void fa_job_compile_start(fa_job *job);
 void fa_job_compile_advance(fa_job *job);
 bool fa_job_compile_done(const fa_job *job);
-void fa_job_compile_stop(fa_job *job);
 /* Sets what an attempt's cubin executes, in all launches; "": no other is known to be its twin, the device will tell. */
 void fa_job_read_code(fa_job *job, int index, const void *bytes, size_t size);
 

@@ -94,7 +94,7 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     char reason[sizeof trial->reason] = "";
     const char *unused = fa_spec_fault_of(fa_operation_of(&job->target.problem));
     if (unused[0] != 0) {
-        fa_job_end(job, fa_fail(&job->diag, FA_EMANIFEST, "%s", unused));
+        FA_JOB_FAIL(job, FA_EMANIFEST, "%s", unused);
         return false;
     }
     job->progress.compiled++;
@@ -102,7 +102,7 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     int rc = fa_op_read_cubin(family, candidate, &job->target.problem, bytes, size, &info, &diag);
     if (rc != 0) {
         if (rc == FA_ENOMEM)
-            fa_job_end(job, fa_fail(&job->diag, rc, "%s", diag.text));
+            FA_JOB_FAIL(job, rc, "%s", diag.text);
         else
             fa_job_settle(job, index, FA_STATUS_CUBIN, diag.text);
         if (!job->ended)
@@ -138,23 +138,13 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     job->progress.clean++;
     if (join_twin(job, index, bytes, size))
         return true;
-    attempt->cubin = malloc(size);
-    if (attempt->cubin == NULL) {
-        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
+    if (!fa_job_keep_cubin(job, attempt, bytes, size))
         return false;
-    }
-    memcpy(attempt->cubin, bytes, size);
-    attempt->cubin_size = size;
     job->measure.clean[job->measure.clean_count++] = index;
     return true;
 }
 
 /* ---- rendering ------------------------------------------------------------------------------*/
-static char *key_of(fa_job *job, int index)
-{
-    return index == FA_JOB_REFERENCE ? job->compile.reference_key : job->attempt[index].cubin_key;
-}
-
 /* Renders a config, or the reference, and keeps its key. */
 static int render(fa_job *job, int index, fa_rendered *ret)
 {
@@ -172,7 +162,7 @@ static int render(fa_job *job, int index, fa_rendered *ret)
             fa_render_cubin_key(tuner, problem, job->nvrtc.identity, ret);
     }
     if (rc == 0)
-        memcpy(key_of(job, index), ret->key, sizeof ret->key);
+        memcpy(fa_job_attempt(job, index)->cubin_key, ret->key, sizeof ret->key);
     return rc;
 }
 
@@ -182,16 +172,10 @@ static void keep_reference(fa_job *job, const void *bytes, size_t size)
     fa_diag diag = {{0}};
     const char *entry = fa_op_reference_entry(&job->target.problem);
     if (fa_cubin_read(bytes, size, entry, &info, &diag) != 0) {
-        fa_job_end(job, fa_fail(&job->diag, FA_ECOMPILE, "the reference kernel: %s", diag.text));
+        FA_JOB_FAIL(job, FA_ECOMPILE, "the reference kernel: %s", diag.text);
         return;
     }
-    job->compile.reference = malloc(size);
-    if (job->compile.reference == NULL) {
-        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
-        return;
-    }
-    memcpy(job->compile.reference, bytes, size);
-    job->compile.reference_size = size;
+    fa_job_keep_cubin(job, &job->reference, bytes, size);
 }
 
 /* A cubin that is clean goes into the store with the next transaction. */
@@ -309,7 +293,7 @@ static bool take_failed(fa_job *job, int index, const char *key)
     if (known == NULL || job->request->effort == FA_EFFORT_PATIENT)
         return false;
     if (index == FA_JOB_REFERENCE) {
-        fa_job_end(job, fa_fail(&job->diag, FA_ECOMPILE, "the reference kernel: %s", known->error));
+        FA_JOB_FAIL(job, FA_ECOMPILE, "the reference kernel: %s", known->error);
         return true;
     }
     fa_job_settle(job, index, FA_STATUS_COMPILE_FAILED, known->error);
@@ -374,7 +358,7 @@ bool fa_job_compile_done(const fa_job *job)
     const struct fa_job_compile *compile = &job->compile;
     return (compile->order_next == compile->order_count || are_enough(job)) &&
            compile->again_count == 0 && fa_compile_pool_is_idle(&compile->pool) &&
-           (compile->reference != NULL || !needs_reference(job));
+           (job->reference.cubin != NULL || !needs_reference(job));
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
@@ -386,7 +370,7 @@ static fa_cubin_record record_of(fa_job *job, int index, fa_compile_result *resu
                               .size = result->size,
                               .log = strdup(result->log),
                               .compile_ms = result->ms};
-    memcpy(record.key, key_of(job, index), sizeof record.key);
+    memcpy(record.key, fa_job_attempt(job, index)->cubin_key, sizeof record.key);
     result->cubin = NULL;
     return record;
 }
@@ -394,7 +378,7 @@ static fa_cubin_record record_of(fa_job *job, int index, fa_compile_result *resu
 static void reference_compiled(fa_job *job, fa_compile_result *result)
 {
     if (result->rc != 0) {
-        fa_job_end(job, fa_fail(&job->diag, FA_ECOMPILE, "the reference kernel: %s", result->text));
+        FA_JOB_FAIL(job, FA_ECOMPILE, "the reference kernel: %s", result->text);
         return;
     }
     keep_reference(job, result->cubin, result->size);
@@ -413,7 +397,7 @@ static void ran_short(fa_job *job, int index, const char *text)
     if (fa_job_may_retry(job, index))
         job->compile.again[job->compile.again_count++] = index;
     else
-        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "%s, %d times", text, FA_JOB_CLEAN));
+        FA_JOB_FAIL(job, FA_ENOMEM, "%s, %d times", text, FA_JOB_CLEAN);
 }
 
 /* Whether attempt i was compiled with the source of `index`. */
@@ -431,11 +415,11 @@ static void compiled(void *context, int index, fa_compile_result *result)
         return;
     }
     if (result->rc == FA_EMANIFEST) {
-        fa_job_end(job, fa_fail(&job->diag, result->rc, "%s", result->text));
+        FA_JOB_FAIL(job, result->rc, "%s", result->text);
         return;
     }
     if (result->rc == FA_ECOMPILE)
-        fa_tuner_keep_uncompiled(job->tuner, key_of(job, index), result->text);
+        fa_tuner_keep_uncompiled(job->tuner, fa_job_attempt(job, index)->cubin_key, result->text);
     if (index == FA_JOB_REFERENCE) {
         reference_compiled(job, result);
         return;
@@ -457,24 +441,11 @@ static void compiled(void *context, int index, fa_compile_result *result)
     if (clean != FA_JOB_NOBODY) {
         fa_cubin_record record = record_of(job, clean, result);
         if (record.log == NULL)
-            fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
+            FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a cubin");
         else
             keep_fresh(job, clean, &record);
         fa_cubin_record_free(&record);
     }
-}
-
-static void settle_lost(fa_job *job, int index, bool late, const char *reason, int waited_ms)
-{
-    if (late) { /* it took that long at least */
-        job->space.candidate[index].trial.compile_ms = job->tuner->compile_timeout_ms;
-        fa_job_note_timeout(job, index, waited_ms, job->tuner->compile_timeout_ms);
-    } else {
-        fa_job_note_death(job, index);
-    }
-    if (job->ended)
-        return;
-    fa_job_settle(job, index, late ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED, reason);
 }
 
 /* Ends what a worker was given and did not answer. Without the reference there is no tune. */
@@ -484,21 +455,30 @@ static void lost(void *context, int index, const char *reason, fa_child_end end,
     bool late = end == FA_CHILD_TIMED_OUT;
     char text[256];
     snprintf(text, sizeof text, "the compiler %s", reason);
-    int tries =
-        index == FA_JOB_REFERENCE ? job->compile.reference_retries : job->attempt[index].retries;
-    bool first_crash = end == FA_CHILD_DIED && tries == 0; /* NVRTC dies of want of memory, too */
+    bool first_crash = end == FA_CHILD_DIED && fa_job_attempt(job, index)->retries ==
+                                                   0; /* NVRTC dies of want of memory, too */
     if (end == FA_CHILD_SHORT) {
         ran_short(job, index, text);
     } else if ((end == FA_CHILD_KILLED || first_crash) && fa_job_may_retry(job, index)) {
         job->compile.again[job->compile.again_count++] = index;
     } else if (end == FA_CHILD_KILLED && job->plan.verify) {
-        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times", text, FA_JOB_CLEAN));
+        FA_JOB_FAIL(job, FA_EWORKER, "%s, %d times", text, FA_JOB_CLEAN);
     } else if (index == FA_JOB_REFERENCE) {
-        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "the reference kernel: %s", text));
+        FA_JOB_FAIL(job, FA_EWORKER, "the reference kernel: %s", text);
     } else {
-        for (int i = 0; !job->ended && i < job->space.count; i++)
-            if (is_of_source(job, index, i))
-                settle_lost(job, i, late, text, waited_ms);
+        for (int i = 0; !job->ended && i < job->space.count; i++) {
+            if (!is_of_source(job, index, i))
+                continue;
+            if (late) { /* it took that long at least */
+                job->space.candidate[i].trial.compile_ms = job->tuner->compile_timeout_ms;
+                fa_job_note_timeout(job, i, waited_ms, job->tuner->compile_timeout_ms);
+            } else {
+                fa_job_note_death(job, i);
+            }
+            if (!job->ended)
+                fa_job_settle(job, i, late ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED,
+                              text);
+        }
     }
 }
 
@@ -517,7 +497,7 @@ static void started(void *context, bool confined)
 static void failed(void *context, int rc, const char *sentence)
 {
     fa_job *job = context;
-    fa_job_end(job, fa_fail(&job->diag, rc, "%s", sentence));
+    FA_JOB_FAIL(job, rc, "%s", sentence);
 }
 
 static void changed(void *context)
@@ -529,9 +509,8 @@ static void changed(void *context)
 /* ---- the pool -------------------------------------------------------------------------------*/
 static void widen(fa_job *job, int count)
 {
-    fa_compile_pool *pool = &job->compile.pool;
-    fa_compile_pool_widen(pool, count);
-    job->progress.compile_workers = pool->count;
+    fa_compile_pool_widen(&job->compile.pool, count);
+    job->progress.compile_workers = job->compile.pool.count;
 }
 
 void fa_job_compile_init(fa_job *job)
@@ -557,28 +536,18 @@ void fa_job_compile_prestart(fa_job *job)
     fa_compile_pool_start_all(&job->compile.pool);
 }
 
-/* True when the reference needs no worker. */
-static bool take_stored_reference(fa_job *job)
-{
-    fa_rendered rendered = {.key = ""};
-    bool taken = render(job, FA_JOB_REFERENCE, &rendered) == 0 &&
-                 take_stored(job, FA_JOB_REFERENCE, rendered.key);
-    fa_buf_free(&rendered.source);
-    return taken;
-}
-
 void fa_job_compile_start(fa_job *job)
 {
     int wanted = job->compile.order_count;
     if (job->compile.wanted > 0 && wanted > job->compile.wanted)
         wanted = job->compile.wanted;
-    bool needed = needs_reference(job);
-    job->compile.reference_asked = wanted == 0 && needed && take_stored_reference(job);
+    const bool needed = needs_reference(job);
+    if (wanted == 0 && needed) { /* then a worker may not be needed at all */
+        fa_rendered rendered = {.key = ""};
+        job->compile.reference_asked = render(job, FA_JOB_REFERENCE, &rendered) == 0 &&
+                                       take_stored(job, FA_JOB_REFERENCE, rendered.key);
+        fa_buf_free(&rendered.source);
+    }
     wanted += needed && !job->compile.reference_asked;
     widen(job, wanted < job->tuner->compile_workers ? wanted : job->tuner->compile_workers);
-}
-
-void fa_job_compile_stop(fa_job *job)
-{
-    fa_compile_pool_stop(&job->compile.pool);
 }

@@ -228,7 +228,7 @@ static void send_open(fa_job *job)
     if (job->plan.data != NULL)
         fa_json_add(json, "data", fa_case_data_to_json(job->plan.data));
     job->measure.at = FA_MEASURER_OPENING;
-    send_or_end(job, json, job->compile.reference, job->compile.reference_size, OPEN_TIMEOUT_MS);
+    send_or_end(job, json, job->reference.cubin, job->reference.cubin_size, OPEN_TIMEOUT_MS);
 }
 
 /* A resumed config's cubin was in the store when the tune began. */
@@ -328,7 +328,7 @@ static void send_race(fa_job *job)
 /* ---- answers --------------------------------------------------------------------------------*/
 static void out_of_memory(fa_job *job)
 {
-    fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a trial"));
+    FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a trial");
 }
 
 /* Takes the samples as the attempt's and sums them up; false: they are no times, or memory ended the job. */
@@ -389,8 +389,8 @@ static void trial_answered(fa_job *job, const fa_message *message)
     job->measure.starts_in_vain = 0;
     fa_json_int(message->json, "id", 0, INT32_MAX, &id, "message", NULL);
     if (code_of(message) != 0 || id != index) {
-        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "measuring worker: %s",
-                                code_of(message) != 0 ? text_of(message) : "answered out of turn"));
+        FA_JOB_FAIL(job, FA_EWORKER, "measuring worker: %s",
+                    code_of(message) != 0 ? text_of(message) : "answered out of turn");
         return;
     }
     if (fa_json_text(message->json, "status", &name, "message", NULL) != 0 ||
@@ -404,7 +404,7 @@ static void trial_answered(fa_job *job, const fa_message *message)
     const cJSON *samples = cJSON_GetObjectItemCaseSensitive(message->json, "samples");
     const char *reason = status == FA_STATUS_MEASURED ? "" : text_of(message);
     if (job->plan.verify && cJSON_HasObjectItem(message->json, "foreign")) {
-        fa_job_end(job, fa_fail(&job->diag, FA_ECUDA, "%s", reason));
+        FA_JOB_FAIL(job, FA_ECUDA, "%s", reason);
         return;
     }
     if (status == FA_STATUS_MEASURED) {
@@ -478,7 +478,7 @@ static void measurer_answered(fa_child *child, fa_message *message)
         if (rc == FA_ENOMEM && at == FA_MEASURER_OPENING && !job->plan.verify)
             rc = FA_ENOKERNEL;
         if (rc != 0) {
-            fa_job_end(job, fa_fail(&job->diag, (int)rc, "%s", text_of(message)));
+            FA_JOB_FAIL(job, (int)rc, "%s", text_of(message));
             return;
         }
         job->measure.at = at == FA_MEASURER_STARTING ? FA_MEASURER_READY : FA_MEASURER_OPEN;
@@ -504,8 +504,7 @@ static void trial_lost(fa_job *job, fa_child *child, fa_child_end end, const cha
         return;
     }
     if (is_short || (outside && job->plan.verify)) {
-        fa_job_end(job, fa_fail(&job->diag, is_short ? FA_ENOMEM : FA_EWORKER, "%s, %d times", text,
-                                FA_JOB_CLEAN));
+        FA_JOB_FAIL(job, is_short ? FA_ENOMEM : FA_EWORKER, "%s, %d times", text, FA_JOB_CLEAN);
         return;
     }
     if (end == FA_CHILD_TIMED_OUT) {
@@ -531,8 +530,8 @@ static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
             !fa_job_may_retry(job, job->measure.finalist[0]))
             run_solo(job);
     } else if (++job->measure.starts_in_vain >= STARTS_IN_VAIN) {
-        fa_job_end(job, fa_fail(&job->diag, FA_EWORKER, "%s, %d times in a row before any trial",
-                                text, STARTS_IN_VAIN));
+        FA_JOB_FAIL(job, FA_EWORKER, "%s, %d times in a row before any trial", text,
+                    STARTS_IN_VAIN);
     }
     if (!job->ended && start_measurer(job) == 0)
         job->advance(job);
@@ -592,7 +591,7 @@ void fa_job_measure_advance(fa_job *job)
     if (job->ended || job->measure.child == NULL)
         return;
     if (job->measure.at == FA_MEASURER_READY) {
-        if (job->compile.reference != NULL)
+        if (job->reference.cubin != NULL)
             send_open(job);
     } else if (job->measure.at != FA_MEASURER_OPEN) {
         return;

@@ -372,7 +372,7 @@ void fa_job_free(fa_job **job_pointer)
     fa_job *job = *job_pointer;
     if (job == NULL)
         return;
-    fa_job_compile_stop(job);
+    fa_compile_pool_stop(&job->compile.pool);
     fa_loop_close(&job->loop);
     for (int i = 0; job->attempt != NULL && i < job->space.count; i++) {
         fa_cubin_record_free(&job->attempt[i].fresh);
@@ -386,7 +386,7 @@ void fa_job_free(fa_job **job_pointer)
     free(job->compile.again);
     free(job->measure.finalist);
     free(job->launches);
-    free(job->compile.reference);
+    free(job->reference.cubin);
     free(job->environment);
     fa_space_free(&job->space);
     fa_job_search_close(job);
@@ -412,7 +412,7 @@ static void advance(fa_job *job)
         return;
     if (job->measuring && !job->prove_only && job->progress.stage == FA_STAGE_TUNE &&
         fa_job_choose_finalists(job) > 0) {
-        fa_job_compile_stop(job); /* nothing beside the race */
+        fa_compile_pool_stop(&job->compile.pool); /* nothing beside the race */
         enter_stage(job, FA_STAGE_FINAL);
         fa_job_measure_advance(job);
         if (!fa_job_measure_done(job)) /* a single finalist that is loaded already needs no race */

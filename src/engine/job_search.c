@@ -96,7 +96,7 @@ bool fa_job_search_tried_all(const fa_job *job, int tried)
 
 static void no_memory(fa_job *job, int rc)
 {
-    fa_job_end(job, fa_fail(&job->diag, rc, "out of memory for a search"));
+    FA_JOB_FAIL(job, rc, "out of memory for a search");
 }
 
 /* The config of a point that exists; -1: there is no room. */

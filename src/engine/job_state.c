@@ -24,6 +24,18 @@ void fa_job_end(fa_job *job, int rc)
     fa_loop_stop(&job->loop);
 }
 
+bool fa_job_keep_cubin(fa_job *job, fa_attempt *attempt, const void *bytes, size_t size)
+{
+    attempt->cubin = malloc(size);
+    if (attempt->cubin == NULL) {
+        FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a cubin");
+        return false;
+    }
+    memcpy(attempt->cubin, bytes, size);
+    attempt->cubin_size = size;
+    return true;
+}
+
 void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial)
 {
     fa_progress *p = &job->progress;
@@ -142,9 +154,7 @@ void fa_job_settle_twins(fa_job *job, int index)
 bool fa_job_may_retry(fa_job *job, int index)
 {
     enum { CHANCES = FA_JOB_CLEAN - 1 };
-    int *retries =
-        index == FA_JOB_REFERENCE ? &job->compile.reference_retries : &job->attempt[index].retries;
-    return (*retries)++ < CHANCES;
+    return fa_job_attempt(job, index)->retries++ < CHANCES;
 }
 
 static void note(fa_job *job, int index, const char *text)
@@ -153,7 +163,7 @@ static void note(fa_job *job, int index, const char *text)
     free(attempt->clocks);
     attempt->clocks = strdup(text);
     if (attempt->clocks == NULL) /* without it the verdict would last */
-        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a trial"));
+        FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a trial");
 }
 
 void fa_job_note_timeout(fa_job *job, int index, int waited_ms, int timeout_ms)

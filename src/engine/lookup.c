@@ -195,18 +195,14 @@ int fa_matches_collect(fa_tuner *tuner, const fa_target *target, fa_matches **re
                                                    : rc;
 }
 
-/* Why no match serves: a cubin that is gone, else the first of this silicon's that was refused. */
-static int tell_nothing(const fa_target *target, const fa_matches *matches, int nothing,
-                        const char *gone, fa_diag *diag)
+/* Why no match serves: the first of this silicon's that was refused. */
+static int tell_nothing(const fa_target *target, const fa_matches *matches, fa_diag *diag)
 {
-    if (nothing == FA_ECORRUPT)
-        return fa_fail(diag, nothing, "%s", gone);
     for (int i = 0; i < matches->count; i++)
         if (!matches->match[i].usable &&
             strcmp(matches->match[i].scope.silicon, target->scope.silicon) == 0)
             return fa_fail(diag, FA_ENOTFOUND,
-                           "no winner that is stored serves this problem on %s: "
-                           "%s",
+                           "no winner that is stored serves this problem on %s: %s",
                            target->gpu.name, matches->match[i].why);
     return fa_fail(diag, FA_ENOTFOUND, "no winner is stored for this problem on %s",
                    target->gpu.name);
@@ -247,7 +243,8 @@ static int look(fa_tuner *tuner, const fa_target *target, bool with_cubin, fa_lo
     else if ((rc = collect(tuner, target, &own, &found->matches, diag)) != 0)
         return rc;
     else if ((match = choose(tuner, target, found->matches, &found->cubin, with_cubin)) == NULL)
-        return tell_nothing(target, found->matches, nothing, first.text, diag);
+        return nothing == FA_ECORRUPT ? fa_fail(diag, nothing, "%s", first.text)
+                                      : tell_nothing(target, found->matches, diag);
     found->answer = match->answer;
     found->scope = match->scope;
     fa_match_predict(tuner, target, &found->answer);

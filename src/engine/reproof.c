@@ -130,39 +130,32 @@ int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
     return rc;
 }
 
-/* Stores the newly compiled cubin in the winner's row; a winner of another store keeps its own. */
-static int replace_cubin(fa_tuner *tuner, const fa_scope *scope, const char *old_key,
-                         const fa_answer *made, int driver_version, fa_diag *diag)
-{
-    fa_winner_record winner = {0};
-    int rc = fa_store_winner_get(tuner->store, scope, &winner, NULL, diag);
-    if (rc != 0)
-        return rc == FA_ENOTFOUND ? 0 : rc;
-    if (strcmp(winner.cubin_key, old_key) == 0) {
-        memcpy(winner.cubin_key, made->cubin_key, sizeof winner.cubin_key);
-        memcpy(winner.nvrtc, made->nvrtc, sizeof winner.nvrtc);
-        winner.trial.registers = made->trial.registers;
-        winner.trial.spill_bytes = made->trial.spill_bytes;
-        winner.trial.static_smem_bytes = made->trial.static_smem_bytes;
-        winner.driver_version = driver_version;
-        rc = fa_store_winner_put(tuner->store, &winner, NULL, NULL, diag);
-    }
-    fa_winner_record_free(&winner);
-    return rc;
-}
-
-/* Compiles the config again with today's NVRTC, because the stored bytes do not load under this driver. */
+/* Compiles the config again with today's NVRTC, because the stored bytes do not load under this driver, and puts the cubin
+ * into the winner's row; a winner of another store keeps its own. NO_ROW: a config that was chosen for lengths between
+ * buckets has no row that could hold it. */
+enum { NO_ROW = 1 };
 static int prove_anew(fa_tuner *tuner, const fa_target *target, const fa_case_data *data,
                       fa_lookup *found, fa_answer *ret_end, fa_diag *diag)
 {
     fa_answer *answer = &found->answer;
+    fa_winner_record winner = {0};
     fa_cubin_record made = {0};
-    int now = fa_driver_version(tuner->driver);
-    int rc = prove(tuner, target, &answer->trial.config, NULL, data, ret_end, diag);
+    bool stored = fa_store_winner_get(tuner->store, &found->scope, &winner, NULL, NULL) == 0;
+    int rc = stored && strcmp(winner.cubin_key, answer->cubin_key) != 0
+                 ? NO_ROW
+                 : prove(tuner, target, &answer->trial.config, NULL, data, ret_end, diag);
     if (rc == 0)
         rc = fa_records_cubin(tuner, ret_end->cubin_key, &made, diag);
-    if (rc == 0)
-        rc = replace_cubin(tuner, &found->scope, answer->cubin_key, ret_end, now, diag);
+    if (rc == 0 && stored) {
+        memcpy(winner.cubin_key, ret_end->cubin_key, sizeof winner.cubin_key);
+        memcpy(winner.nvrtc, ret_end->nvrtc, sizeof winner.nvrtc);
+        winner.trial.registers = ret_end->trial.registers;
+        winner.trial.spill_bytes = ret_end->trial.spill_bytes;
+        winner.trial.static_smem_bytes = ret_end->trial.static_smem_bytes;
+        winner.driver_version = fa_driver_version(tuner->driver);
+        rc = fa_store_winner_put(tuner->store, &winner, NULL, NULL, diag);
+    }
+    fa_winner_record_free(&winner);
     if (rc != 0) {
         fa_cubin_record_free(&made);
         return rc;
@@ -172,16 +165,6 @@ static int prove_anew(fa_tuner *tuner, const fa_target *target, const fa_case_da
     memcpy(answer->cubin_key, ret_end->cubin_key, sizeof answer->cubin_key);
     memcpy(answer->nvrtc, ret_end->nvrtc, sizeof answer->nvrtc);
     return 0;
-}
-
-/* A config that was chosen for lengths between buckets has no row that could hold a new cubin. */
-static bool is_alternative(fa_tuner *tuner, const fa_scope *scope, const char *cubin_key)
-{
-    fa_winner_record winner = {0};
-    bool alternative = fa_store_winner_get(tuner->store, scope, &winner, NULL, NULL) == 0 &&
-                       strcmp(winner.cubin_key, cubin_key) != 0;
-    fa_winner_record_free(&winner);
-    return alternative;
 }
 
 static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_case_data *data,
@@ -195,9 +178,9 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_case
     memcpy(mark.silicon, target->scope.silicon, sizeof mark.silicon);
     bool read_only = fa_store_is_read_only(tuner->store);
     int rc = prove(tuner, target, &answer->trial.config, &found->cubin, data, &end, &why);
-    if (rc == FA_ENOKERNEL && end.trial.status == FA_STATUS_LOAD_FAILED && !read_only &&
-        !is_alternative(tuner, &found->scope, answer->cubin_key)) {
-        rc = prove_anew(tuner, target, data, found, &end, &why);
+    if (rc == FA_ENOKERNEL && end.trial.status == FA_STATUS_LOAD_FAILED && !read_only) {
+        int anew = prove_anew(tuner, target, data, found, &end, &why);
+        rc = anew != NO_ROW ? anew : rc;
         if (rc == 0)
             fa_note(tuner,
                     "driver %d does not load the winner's cubin that driver %d proved: it was "

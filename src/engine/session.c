@@ -246,14 +246,6 @@ static int open_store(fa_tuner *tuner, const char *path, bool existing, fa_diag 
     return 0;
 }
 
-/* Why a store cannot be opened for writing: its folder is missing, or it is a folder or the like itself. Of a path that
- * the caller gives, that is a wrong argument. */
-static bool is_no_place(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 ? !S_ISREG(st.st_mode) : errno == ENOENT || errno == ENOTDIR;
-}
-
 static int set_up(fa_tuner *tuner, const fa_options *options, fa_sources_maker *make, fa_diag *diag)
 {
     tuner->forks = atomic_load(&forks);
@@ -282,10 +274,14 @@ static int set_up(fa_tuner *tuner, const fa_options *options, fa_sources_maker *
         (rc = fa_options_store(options, path, diag)) != 0 || (rc = make(tuner, options, diag)) != 0)
         return rc;
     rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
-    if (rc == 0 && (rc = open_store(tuner, path, options->existing_store, diag)) == FA_ESTORE &&
-        options->store != NULL && is_no_place(path))
-        rc = FA_EINVAL;
-    return rc;
+    if (rc == 0)
+        rc = open_store(tuner, path, options->existing_store, diag);
+    /* A folder that is missing, or a path that is one, is a wrong argument where the caller gave it. */
+    struct stat st;
+    bool no_place =
+        rc == FA_ESTORE && options->store != NULL &&
+        (stat(path, &st) == 0 ? !S_ISREG(st.st_mode) : errno == ENOENT || errno == ENOTDIR);
+    return no_place ? FA_EINVAL : rc;
 }
 
 int fa_session_open(const fa_options *options, fa_sources_maker *make, fa_tuner **ret_tuner,

@@ -52,17 +52,6 @@ static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
     }
 }
 
-/* When no other tune of this tuner runs its workers. */
-static int run_alone(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
-{
-    int rc = fa_request_turn(tuning->tuner, tuning->request, diag);
-    if (rc != 0)
-        return rc;
-    rc = run_plan(tuning, ret_answer, diag);
-    pthread_mutex_unlock(&tuning->tuner->tuning);
-    return rc;
-}
-
 /* Whether what is stored by now is enough. since: when the request began, for one that wants a new answer: not all
  * who hold the key's lock tune it. */
 static bool find_made(fa_tuning *tuning, bool again, int64_t since, fa_answer *ret_answer)
@@ -79,13 +68,6 @@ static bool find_made(fa_tuning *tuning, bool again, int64_t since, fa_answer *r
 static bool of_server(const fa_tuner *tuner)
 {
     return fa_store_is_address(fa_store_path(tuner->store));
-}
-
-/* Another host may have tuned it between a look and the lock. */
-static bool is_another(const fa_answer *known, const fa_answer *answer)
-{
-    return known->unix_time != answer->unix_time ||
-           strcmp(known->cubin_key, answer->cubin_key) != 0;
 }
 
 int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
@@ -113,9 +95,11 @@ int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
             goto done;
         const fa_answer known = tuning->known.answer;
         const bool sure = waited || asked || !tuning->looked;
+        /* Another host may have tuned it between a look and the lock. */
         found = (waited || (!again && (sure || of_server(tuner)))) &&
                 find_made(tuning, again, since, ret_answer) &&
-                (sure || is_another(&known, ret_answer));
+                (sure || known.unix_time != ret_answer->unix_time ||
+                 strcmp(known.cubin_key, ret_answer->cubin_key) != 0);
         if (found)
             goto done;
         if (asked || !fa_job_asks_caller(target))
@@ -129,8 +113,10 @@ int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
         rc = fa_request_wait(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
     if (rc == 0)
         rc = fa_request_wait(tuner, request, FA_TUNES_LOCK, &tunes_lock, NULL, diag);
-    if (rc == 0)
-        rc = run_alone(tuning, ret_answer, diag);
+    if (rc == 0 && (rc = fa_request_turn(tuner, request, diag)) == 0) {
+        rc = run_plan(tuning, ret_answer, diag);
+        pthread_mutex_unlock(&tuner->tuning);
+    }
 done:
     fa_lookup_free(&tuning->known);
     fa_job_free(&tuning->job);
@@ -234,20 +220,6 @@ int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answ
     return rc;
 }
 
-static int find_locked(fa_tuner *tuner, const fa_request *request, fa_found *found, fa_diag *diag)
-{
-    fa_tuning tuning = {.tuner = tuner, .request = request};
-    int rc = fa_target_resolve(tuner, request, &tuning.target, diag);
-    if (rc != 0)
-        return rc;
-    fa_scope_key(&tuning.target.scope, found->key);
-    found->gpu = tuning.target.gpu;
-    rc = look_up(&tuning, &found->answered, diag);
-    found->answer = tuning.known.answer;
-    fa_lookup_free(&tuning.known);
-    return rc;
-}
-
 int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_diag *diag)
 {
     fa_request known;
@@ -261,8 +233,16 @@ int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_
     if (rc != 0)
         return rc;
     found.size = ret_found->size < sizeof found ? ret_found->size : sizeof found;
+    fa_tuning tuning = {.tuner = tuner, .request = &known};
     pthread_mutex_lock(&tuner->work);
-    rc = find_locked(tuner, &known, &found, diag);
+    rc = fa_target_resolve(tuner, &known, &tuning.target, diag);
+    if (rc == 0) {
+        fa_scope_key(&tuning.target.scope, found.key);
+        found.gpu = tuning.target.gpu;
+        rc = look_up(&tuning, &found.answered, diag);
+        found.answer = tuning.known.answer;
+        fa_lookup_free(&tuning.known);
+    }
     pthread_mutex_unlock(&tuner->work);
     found.answer.size = sizeof found.answer;
     if (found.size < offsetof(fa_found, answer) + sizeof found.answer)
