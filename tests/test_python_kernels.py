@@ -620,6 +620,9 @@ def the_data_of_a_proof_takes_half_of_the_hosts_memory_at_most():
 
 def what_is_wrong_with_a_call_is_said():
     tap.equal(axpy(tune=dict(THREADS=range(64, 129, 64), PER_THREAD=(1, 2))).answer.origin, "measured")
+    with open("beside.h", "w", encoding="utf-8") as file:
+        file.write("\n")
+    tap.equal(axpy(source='#include "beside.h"\n' + AXPY, include=["."]).answer.origin, "measured")
     for sentence, words in (("no_such.cu: No such file", dict(source="no_such.cu")), ("source is empty", dict(source="")),
                             ("args is a dict", dict(args=["y"])), ("axpy: \"restrictions\" must be an array", dict(restrictions="THREADS < 65")),
                             ("\"options\" must be an array", dict(options="-w")), ("\"include\"", dict(include="x")),

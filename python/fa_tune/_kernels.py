@@ -273,9 +273,9 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
         listed = _Listed(args, sizes or {}, source, kernel, answer)
         specification, tensors = {"tune": {}, **given, "arguments": listed.arguments, "sizes": listed.sizes}, listed.tensors
     data = _data(specification, tensors, answer)
-    # A file's folder is where files are looked for that it includes.
-    where = os.path.abspath(path) if not is_text else str(
-        specification.get("name") or _bare(str(specification.get("kernel", "kernel"))))
+    # A file's folder is where files are looked for that it includes; a text's, if it has "include", is the current one.
+    text_name = str(specification.get("name") or _bare(str(specification.get("kernel", "kernel"))))
+    where = text_name if is_text and "include" not in specification else os.path.abspath(text_name + ".cu" if is_text else path)
 
     def load():
         if data.answer is not None:
