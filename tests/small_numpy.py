@@ -46,6 +46,9 @@ class ndarray:
             index = index * size + place
         return self.flat[index]
 
+    def ravel(self):
+        return self.reshape((len(self.flat),))
+
     def item(self):
         return self.flat[0]
 
@@ -99,6 +102,10 @@ def can_cast(dtype, to, casting):
     assert casting == "same_kind"
     order = "bool uint int float complex".split()
     return order.index(dtype.rstrip("0123456789")) <= order.index(to.rstrip("0123456789"))
+
+
+def allclose(a, b, atol):
+    return all(abs(x - y) <= atol + 1e-5 * abs(y) for x, y in zip(a.flat, b.flat))
 
 
 def where(condition, value, array):

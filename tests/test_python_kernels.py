@@ -4,9 +4,11 @@
 driver does the kernels' arithmetic."""
 import array
 import collections
+import contextlib
 import functools
 import importlib
 import inspect
+import io
 import json
 import math
 import os
@@ -1007,12 +1009,12 @@ def the_guides_python_is_run_word_for_word():
             file.write(text)
     blocks = re.findall(r"(?s)```python\n(.*?)```", page)
     y, x = Given((50_000,), [1.0] * 50_000), Given((50_000,), [2.0] * 50_000)
-    names = {"y": y, "x": x}
-    with Torch(a_torch()[0]):
+    names = {"y": y, "x": x, "a": numpy.asarray(2.5, dtype="float32"), "n": numpy.asarray(50_000, dtype="int32")}
+    with Torch(a_torch()[0]), contextlib.redirect_stdout(io.StringIO()):
         for block in blocks:
             exec(block, names)  # pylint: disable=exec-used
     tap.equal((y.read()[0], y.read()[4096]), (3.0, 2.0))
-    tap.equal(names["axpy"].answer.origin, "measured")
+    tap.equal((names["axpy"].answer.origin, len(names["results"])), ("measured", 11))
 
 
 tap.main([
