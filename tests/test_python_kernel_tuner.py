@@ -7,12 +7,14 @@ import io
 import itertools
 import json
 import os
+import runpy
+import subprocess
 import sys
 import types
 import warnings
 
 import tap
-from attention_case import place, refused  # the fake driver, and the package's path
+from attention_case import PACKAGE, place, refused  # the fake driver, and the package's path
 import producer
 import fa_tune
 import fa_tune.kernel_tuner as kernel_tuner
@@ -226,6 +228,34 @@ def what_is_not_there_is_refused_by_name():
     tap.has(str(noted[0].message), "in the place of pso; not read: popsize")
 
 
+SCRIPT = """import small_numpy as numpy
+import kernel_tuner
+from kernel_tuner.util import get_config_string
+args = [numpy.asarray(given, dtype) for given, dtype in (([1.0] * 64, "float32"), ([2.0] * 64, "float32"), (2.5, "float32"), (64, "int32"))]
+_, env = kernel_tuner.tune_kernel("axpy", "axpy.cu", 64, args, {"THREADS": [64, 128], "PER_THREAD": [1]}, block_size_names=["THREADS"])
+print(get_config_string(env["best_config"]))
+"""
+
+
+def a_folder_of_scripts_is_raced():
+    for name, text in (("axpy.cu", AXPY), ("one.py", SCRIPT), ("two.py", "from kernel_tuner.observers.nvml import NVMLObserver\n")):
+        wrote("scripts/" + name, text)
+    path = os.path.join(TESTS, "bench", "kernel_tuner_race.py")
+    done = subprocess.run([sys.executable, path, "scripts"], env=dict(os.environ, PYTHONPATH=PACKAGE + os.pathsep + TESTS), stdout=subprocess.PIPE,
+                          text=True, check=True)
+    one, two, last = done.stdout.splitlines()
+    one, two = json.loads(one)["fa_tune"], json.loads(two)["fa_tune"]
+    tap.equal((one["error"], [(each["kernel"], each["timed"], each["of"]) for each in one["tunes"]], last),
+              (None, [("axpy", 2, 2)], "1 of 2 scripts ran to their end by fa_tune"))
+    tap.has(two["error"], "has no observers")
+    race = runpy.run_path(path)
+    noted = race["Noted"](kernel_tuner.tune_kernel, 0, False, [[{"THREADS": threads, "PER_THREAD": per} for threads, per in ((64, 2), (256, 1))]])
+    tap.equal(len(noted("axpy", AXPY, 64, arguments(), TUNE, quiet=True, **LAUNCH)[0]), 2)
+    tap.equal([len(times) for times in noted.calls[0]["times"]], [1, 1])
+    tap.equal(race["replaced"]("import kernel_tuner as kt\n  from kernel_tuner.util import x\nimport kernel_tuners\n"),
+              "import fa_tune.kernel_tuner as kt\n  from fa_tune.kernel_tuner.util import x\nimport kernel_tuners\n")
+
+
 tap.main([
     results_are_a_dict_for_each_config_with_its_time,
     a_config_that_fails_has_an_error_and_no_time,
@@ -235,4 +265,5 @@ tap.main([
     a_second_run_takes_what_the_cache_file_has,
     one_config_is_launched_on_copies_of_the_arguments,
     what_is_not_there_is_refused_by_name,
+    a_folder_of_scripts_is_raced,
 ])

@@ -891,35 +891,6 @@ def a_convolution_of_another_tuner_is_tuned_by_one_call():
     assert told.tflops > 0
 
 
-def the_race_with_kernel_tuner_says_what_its_examples_take():
-    """On sources of their kernels' names alone: the examples are not ours to ship."""
-    from fa_tune import _kernels
-    path = os.path.join(os.environ["FA_TEST_SOURCE"], "tests", "bench", "kernel_tuner_race.py")
-    race = types.ModuleType("kernel_tuner_race")
-    with open(path, encoding="utf-8") as file:
-        exec(compile(file.read(), path, "exec"), race.__dict__)
-    atoms = [types.SimpleNamespace(shape=shape, dtype="float32")
-             for shape in ((256, 4), (256,), (256,), (256,), (256,), (), (), (), (256, 256, 256))]
-    made, _kernels._made = _kernels._made, lambda operation, at, how: (operation, how["search"]["seconds"])
-    given, race_given = fa_tune._cases.give, []
-    fa_tune._cases.give = lambda operation, data: race_given.append(operation)
-    try:
-        for name, example in race.EXAMPLES.items():
-            answer = example.get("answer", {"kernel": "other"})["kernel"]
-            source = "__global__ void %s(float *o);\n__global__ void %s(float *o) {}\n__global__ void %s(float *o) {}\n" % (
-                answer, answer, example["kernel"])
-            for seconds in (0, 120):
-                told = fa_tune.tune_kernel(source, **race.words_of(fa_tune, example, atoms, seconds))
-                tap.equal((told[0].partition("@")[0], told[1]), (example["kernel"].lower(), seconds))
-            assert set(example["large"]) <= set(example["tune"]), name
-            config = {tunable: values[-1] for tunable, values in example["tune"].items()}
-            assert all(side >= 1 for side in race.sides_of(example, example["grid"], config)), name
-    finally:
-        _kernels._made, fa_tune._cases.give = made, given
-    tap.equal(len(race_given), 2)  # the atoms, and only they
-    tap.equal(race.best_of([{"a": 1, "time": 2.0}, {"a": 2, "__error__": "no"}, None, {"a": 3, "time": 1.5}], ["a"]), {"a": 3})
-
-
 def bfloat16_goes_to_a_function_as_float32_and_comes_back_to_nearest_even():
     from fa_tune import _cases
     bits = [0x3f80, 0x4049, 0xc2f7, 0x0001, 0x7f7f, 0xff80]
@@ -1051,7 +1022,6 @@ tap.main([
     pytorch_itself_compiles_a_graph_with_the_operator,
     a_saved_winner_is_found_where_its_bundle_is,
     a_convolution_of_another_tuner_is_tuned_by_one_call,
-    the_race_with_kernel_tuner_says_what_its_examples_take,
     bfloat16_goes_to_a_function_as_float32_and_comes_back_to_nearest_even,
     fp8_goes_to_a_function_as_float32_and_comes_back_to_nearest_even,
     types_have_the_names_of_every_library,
