@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The proof that a winner gets once more when the driver is another, and that somebody else's
- * answer gets before it is launched here.
+ * The proof that a winner gets once more when the driver is another, that somebody else's answer gets before it is launched
+ * here, and that a config gets which is launched again for a profiler that watches this process's children.
  *
  *   a verdict       is kept: it passed; or a wrong result, a fault of its own launch, a cubin that
  *                   does not load and cannot be compiled anew
@@ -31,19 +31,24 @@
 #include <string.h>
 
 /* ---- proofs ---------------------------------------------------------------------------------*/
-/* One proof in a worker. 0: passed; FA_ENOKERNEL: not, and ret_end says how; FA_ETIMEOUT: its time
+/* One proof in a worker; request: its caller's, or NULL; and so many launches after it for a profiler. 0: passed; FA_ENOKERNEL: not, and ret_end says how; FA_ETIMEOUT: its time
  * ran out; else no proof came about. */
-static int prove(fa_tuner *tuner, const fa_target *target, const fa_config *config,
-                 const fa_cubin_record *cubin, const fa_case_data *data, fa_answer *ret_end,
-                 fa_diag *diag)
+static int prove(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                 const fa_config *config, const fa_cubin_record *cubin, const fa_case_data *data,
+                 int32_t launches, fa_answer *ret_end, fa_diag *diag)
 {
-    fa_request request = {
-        .size = sizeof request, .problem = target->asked, .effort = FA_EFFORT_PREDICT};
-    fa_plan plan = {.count = 1, .prove_only = true, .verify = true, .cubin = cubin, .data = data};
+    const fa_request own = {
+        .size = sizeof own, .problem = target->asked, .effort = FA_EFFORT_PREDICT};
+    fa_plan plan = {.count = 1,
+                    .prove_only = true,
+                    .verify = true,
+                    .cubin = cubin,
+                    .data = data,
+                    .launches = launches};
     fa_job *job = NULL;
     plan.item[0].config = *config;
     *ret_end = (fa_answer){.size = sizeof(fa_answer)};
-    int rc = fa_job_new(tuner, &request, target->gpu.sm, &job, diag);
+    int rc = fa_job_new(tuner, request != NULL ? request : &own, target->gpu.sm, &job, diag);
     if (rc == 0)
         rc = fa_job_run(job, target, &plan, ret_end, diag);
     fa_job_free(&job);
@@ -124,7 +129,7 @@ int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
     if (rc == 0 && !fa_store_is_read_only(tuner->store))
         rc = wait_for(tuner, effort, target->gpu.uuid, patience_ns(tuner), &gpu_lock, diag);
     if (rc == 0)
-        rc = prove(tuner, target, &answer->trial.config, cubin, data, &end, diag);
+        rc = prove(tuner, NULL, target, &answer->trial.config, cubin, data, 0, &end, diag);
     fa_lock_release(&gpu_lock);
     fa_case_data_close(&data);
     return rc;
@@ -143,7 +148,7 @@ static int prove_anew(fa_tuner *tuner, const fa_target *target, const fa_case_da
     bool stored = fa_store_winner_get(tuner->store, &found->scope, &winner, NULL, NULL) == 0;
     int rc = stored && strcmp(winner.cubin_key, answer->cubin_key) != 0
                  ? NO_ROW
-                 : prove(tuner, target, &answer->trial.config, NULL, data, ret_end, diag);
+                 : prove(tuner, NULL, target, &answer->trial.config, NULL, data, 0, ret_end, diag);
     if (rc == 0)
         rc = fa_records_cubin(tuner, ret_end->cubin_key, &made, diag);
     if (rc == 0 && stored) {
@@ -177,7 +182,7 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_case
     memcpy(mark.cubin_key, answer->cubin_key, sizeof mark.cubin_key);
     memcpy(mark.silicon, target->scope.silicon, sizeof mark.silicon);
     bool read_only = fa_store_is_read_only(tuner->store);
-    int rc = prove(tuner, target, &answer->trial.config, &found->cubin, data, &end, &why);
+    int rc = prove(tuner, NULL, target, &answer->trial.config, &found->cubin, data, 0, &end, &why);
     if (rc == FA_ENOKERNEL && end.trial.status == FA_STATUS_LOAD_FAILED && !read_only) {
         int anew = prove_anew(tuner, target, data, found, &end, &why);
         rc = anew != NO_ROW ? anew : rc;
@@ -237,5 +242,74 @@ int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, fa_effort effort
     fa_lock_release(&gpu_lock);
     fa_lock_release(&key_lock);
     fa_case_data_close(&data);
+    return rc;
+}
+
+/* ---- for a profiler --------------------------------------------------------------------------*/
+struct chosen {
+    fa_trial trial;
+    int32_t rank, ranked;
+    bool found;
+};
+
+static int choose(void *context, int32_t rank, const fa_trial *trial)
+{
+    struct chosen *chosen = context;
+    chosen->ranked += rank > 0;
+    if (rank == chosen->rank) {
+        chosen->trial = *trial;
+        chosen->found = true;
+    }
+    return 0;
+}
+
+/* `work` is held. */
+static int run(fa_tuner *tuner, const fa_request *request, const fa_config *config,
+               int32_t launches, fa_answer *ret_end, fa_diag *diag)
+{
+    fa_case_data *data = NULL;
+    fa_target target;
+    fa_lock *gpu_lock = NULL;
+    int rc = fa_target_resolve(tuner, request, &target, diag);
+    if (rc == 0)
+        rc = fa_job_ask_caller(tuner, &target, true, &data, diag);
+    if (rc == 0 && !fa_store_is_read_only(tuner->store))
+        rc = fa_request_wait(tuner, request, target.gpu.uuid, &gpu_lock, NULL, diag);
+    if (rc == 0)
+        rc = prove(tuner, request, &target, config, NULL, data, launches, ret_end, diag);
+    fa_lock_release(&gpu_lock);
+    fa_case_data_close(&data);
+    return rc;
+}
+
+int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int32_t launches,
+                  fa_trial *ret_trial, fa_diag *diag)
+{
+    enum { LAUNCHES_MAX = 1000000 };
+    struct chosen chosen = {.rank = rank};
+    fa_answer end;
+    fa_gpu gpu;
+    fa_request known;
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0 && (rank < 1 || launches < 1 || launches > LAUNCHES_MAX))
+        rc = fa_fail(diag, FA_EINVAL, "rank counts from 1, and launches are 1 to %d", LAUNCHES_MAX);
+    if (rc != 0 || (rc = fa_request_copy(request, &known, diag)) != 0 ||
+        (rc = fa_explain(tuner, &known, choose, &chosen, &gpu, diag)) != 0)
+        return rc;
+    if (!gpu.present)
+        return fa_fail(diag, FA_ENODEVICE, "a kernel runs on the GPU itself, and no %s is here",
+                       gpu.name);
+    if (chosen.ranked == 0)
+        return fa_fail(diag, FA_ENOTFOUND,
+                       "nothing is tuned yet for this problem on %s: tune it first", gpu.name);
+    if (!chosen.found)
+        return fa_fail(diag, FA_ENOTFOUND, "there is no config %d: `fa-tune explain` lists %d",
+                       rank, chosen.ranked);
+    known.effort = FA_EFFORT_PREDICT;
+    pthread_mutex_lock(&tuner->work);
+    rc = run(tuner, &known, &chosen.trial.config, launches, &end, diag);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc == 0 && ret_trial != NULL)
+        *ret_trial = end.trial;
     return rc;
 }
