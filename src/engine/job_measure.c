@@ -84,12 +84,6 @@ static bool may_win(struct chosen *chosen, const fa_trial *trial, double us, dou
     return us <= chosen->limit;
 }
 
-static void choose(struct chosen *chosen, const fa_trial *trial)
-{
-    chosen->round_us += trial->median_us;
-    chosen->count++;
-}
-
 /* What an earlier race timed, at its own clock, is chosen from apart from what was probed. */
 int fa_job_choose_finalists(fa_job *job)
 {
@@ -105,7 +99,8 @@ int fa_job_choose_finalists(fa_job *job)
         if (!(may_win(&kind[raced], trial, trial->low_us, raced ? RACED : PROBED) && room) &&
             !must_race(job, index))
             continue;
-        choose(&kind[raced], trial);
+        kind[raced].round_us += trial->median_us;
+        kind[raced].count++;
         job->measure.finalist[left++] = index;
     }
     job->measure.finalist_count = left;
@@ -129,7 +124,8 @@ static void cut_finalists(fa_job *job)
         bool wins = may_win(&chosen, trial, trial->median_us, HEATED) && has_room(&chosen);
         if (!wins && left >= LEAST && !must_race(job, index))
             continue;
-        choose(&chosen, trial);
+        chosen.round_us += trial->median_us;
+        chosen.count++;
         job->measure.finalist[left++] = index;
     }
     job->measure.finalist_count = left;
@@ -231,23 +227,6 @@ static void send_open(fa_job *job)
     send_or_end(job, json, job->reference.cubin, job->reference.cubin_size, OPEN_TIMEOUT_MS);
 }
 
-/* A resumed config's cubin was in the store when the tune began. */
-static int need_cubin(fa_job *job, int index)
-{
-    fa_attempt *attempt = &job->attempt[index];
-    fa_cubin_record record = {0};
-    if (attempt->cubin != NULL)
-        return 0;
-    int rc = fa_store_cubin_get(job->tuner->store, attempt->cubin_key, &record, &job->diag);
-    if (rc != 0)
-        return rc;
-    attempt->cubin = record.bytes;
-    attempt->cubin_size = record.size;
-    record.bytes = NULL;
-    fa_cubin_record_free(&record);
-    return 0;
-}
-
 static cJSON *three(const uint32_t of_axes[3])
 {
     return cJSON_CreateIntArray((const int[]){(int)of_axes[0], (int)of_axes[1], (int)of_axes[2]},
@@ -326,32 +305,26 @@ static void send_race(fa_job *job)
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
-static void out_of_memory(fa_job *job)
-{
-    FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a trial");
-}
-
 /* Takes the samples as the attempt's and sums them up; false: they are no times, or memory ended the job. */
 static bool take_samples(fa_job *job, int index, const cJSON *array)
 {
     fa_trial *trial = &job->space.candidate[index].trial;
     fa_attempt *attempt = &job->attempt[index];
-    int count = cJSON_GetArraySize(array), n = 0;
+    int count = cJSON_GetArraySize(array), n = 0, rc = FA_ENOMEM;
+    const cJSON *item;
     if (count > FA_BENCH_SAMPLES_MAX)
         return false;
-    float *samples = calloc((size_t)(count > 0 ? count : 1), sizeof *samples);
-    const cJSON *item;
-    int rc = samples != NULL ? 0 : FA_ENOMEM;
-    if (rc == 0) {
+    free(attempt->samples_us);
+    attempt->samples_us = calloc((size_t)count + 1, sizeof *attempt->samples_us);
+    if (attempt->samples_us != NULL) {
         cJSON_ArrayForEach (item, array)
-            samples[n++] = (float)cJSON_GetNumberValue(item);
-        rc = fa_samples_summary(samples, count, &trial->median_us, &trial->low_us, &trial->high_us);
-        free(attempt->samples_us);
-        attempt->samples_us = samples;
-        trial->sample_count = attempt->sample_count = rc == 0 ? count : 0;
+            attempt->samples_us[n++] = (float)cJSON_GetNumberValue(item);
+        rc = fa_samples_summary(attempt->samples_us, count, &trial->median_us, &trial->low_us,
+                                &trial->high_us);
     }
+    trial->sample_count = attempt->sample_count = rc == 0 ? count : 0;
     if (rc == FA_ENOMEM)
-        out_of_memory(job);
+        FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a trial");
     return rc == 0;
 }
 
@@ -361,20 +334,18 @@ static void take_clocks(fa_job *job, fa_attempt *attempt, const fa_message *mess
     free(attempt->clocks);
     attempt->clocks = fa_json_print(clocks);
     if (attempt->clocks == NULL && clocks != NULL)
-        out_of_memory(job);
+        FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a trial");
     if (attempt->clocks != NULL && strlen(attempt->clocks) > CLOCKS_MAX) {
         free(attempt->clocks);
         attempt->clocks = NULL;
     }
 }
 
-static int start_measurer(fa_job *job);
-
 static void restart(fa_job *job)
 {
     fa_child_stop(&job->measure.child);
     if (!job->ended)
-        start_measurer(job);
+        fa_job_measure_start(job);
 }
 
 static void trial_answered(fa_job *job, const fa_message *message)
@@ -533,7 +504,7 @@ static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
         FA_JOB_FAIL(job, FA_EWORKER, "%s, %d times in a row before any trial", text,
                     STARTS_IN_VAIN);
     }
-    if (!job->ended && start_measurer(job) == 0)
+    if (!job->ended && fa_job_measure_start(job) == 0)
         job->advance(job);
 }
 
@@ -550,10 +521,18 @@ static void advance_final(fa_job *job)
             job->measure.finalist_next++;
             continue;
         }
-        int rc = need_cubin(job, index);
-        if (rc != 0) { /* the store's fault, not the config's */
-            fa_job_end(job, rc);
-            return;
+        if (attempt->cubin ==
+            NULL) { /* of an earlier run: it was in the store when the tune began */
+            fa_cubin_record record = {0};
+            int rc = fa_store_cubin_get(job->tuner->store, attempt->cubin_key, &record, &job->diag);
+            if (rc != 0) { /* the store's fault, not the config's */
+                fa_job_end(job, rc);
+                return;
+            }
+            attempt->cubin = record.bytes;
+            attempt->cubin_size = record.size;
+            record.bytes = NULL;
+            fa_cubin_record_free(&record);
         }
         job->measure.finalist_next += job->measure.solo;
         send_trial(job, index, job->measure.solo ? PROBE_COUNT * patience(job) : 0);
@@ -611,7 +590,7 @@ bool fa_job_measure_done(const fa_job *job)
             (job->measure.at < FA_MEASURER_OPENING && job->measure.clean_count == 0));
 }
 
-static int start_measurer(fa_job *job)
+int fa_job_measure_start(fa_job *job)
 {
     static const fa_child_events events = {measurer_answered, measurer_gone};
     char ordinal[16];
@@ -628,9 +607,4 @@ static int start_measurer(fa_job *job)
     else
         fa_job_end(job, rc);
     return rc;
-}
-
-int fa_job_measure_start(fa_job *job)
-{
-    return start_measurer(job);
 }
