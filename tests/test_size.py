@@ -18,7 +18,7 @@ BUDGET = {
     "tuner": 14800,
     "src/worker": 1164,
     "src/bundle": 1544,
-    "src/engine": 8246,
+    "src/engine": 8219,
     "src/sources": 1514,
     "src/sweeps": 3326,
     "src/cli": 6500,
