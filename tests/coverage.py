@@ -87,7 +87,7 @@ class Family(Column):
         for _ in lets:  # a let may name others
             supports = re.sub(r"\b(%s)\b" % "|".join(lets), lambda m: "(%s)" % lets[m[0]], supports)
         self.supports = compile(re.sub(r"(?<!/)/(?!/)", "//", supports), self.name, "eval")
-        self.macros = [(field["macro"], field["name"], field.get("macro_as")) for field in fields if "macro" in field]
+        self.macros = [(field["macro"], field["name"], field.get("shown_as")) for field in fields if "macro" in field]
         self.divides = [(field["name"], field["divides"]) for field in fields if "divides" in field]
         self.default = self.default_problem()
         self.bases = self.find_bases()

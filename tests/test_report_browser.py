@@ -115,7 +115,7 @@ def a_card_answers_which_kernel_how_sure_how_far_and_against_what():
     tap.equal(texts(shown, "#p1 .answers dt"), ["Which kernel", "How sure", "How far from the ceiling", "Against others"])
     which, sure, far, against = texts(shown, "#p1 .answers dd")
     tap.has(which, "attn_fwd_sm80 BLOCK_M=128")
-    tap.has(which, "fa_problem problem = {.head_dim = 64, .batch = 1, .heads_q = 1")
+    tap.has(which, 'fa_make_problem(NULL, &problem); fa_set_field(&problem, "batch", "1", NULL);')
     tap.has(which, "kernel = fa_tune.kernel(batch=1, heads=1, seq=128)")
     tap.has(sure, "95% interval")
     tap.has(far, "% of the ")

@@ -55,7 +55,7 @@ def contract_parts(name, text):
         return []
     parts = [name.encode()] + members(contract, ("tensors", "scalars", "tolerance", "reference"))
     for field in contract["fields"]:
-        parts += members(field, ("name", "kind", "choices", "macro", "macro_as"))
+        parts += members(field, ("name", "kind", "choices", "macro", "shown_as"))
     return parts
 
 

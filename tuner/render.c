@@ -56,12 +56,14 @@ static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t take
 {
     int at[FA_PROBLEM_VALUES];
     const fa_operation *operation = fa_operation_of(problem);
+    /* A specification's sizes are in macros that are made of them. */
+    const bool named = !cJSON_HasObjectItem(operation->document, "specification");
     int count = shaping_fields(operation, takes, at);
     define(out, "FA_SM", gpu->sm);
     for (int i = 0; i < count; i++)
-        if (!operation->field[at[i]].unnamed)
+        if (named)
             define(out, operation->field[at[i]].macro,
-                   fa_field_shown(operation->field[at[i]].macro_as, problem->value[at[i]]));
+                   fa_field_shown(operation->field[at[i]].shown_as, problem->value[at[i]]));
 }
 
 /* A variable that nothing reads: it ends up in the cubin and says what it was made from. */
@@ -83,7 +85,7 @@ static void put_signature(fa_buf *out, const fa_family *family, const fa_config 
     fa_buf_printf(out, "FA_SM=%d;", gpu->sm);
     for (int i = 0; i < count; i++)
         fa_buf_printf(out, "%s=%d;", operation->field[at[i]].macro,
-                      fa_field_shown(operation->field[at[i]].macro_as, problem->value[at[i]]));
+                      fa_field_shown(operation->field[at[i]].shown_as, problem->value[at[i]]));
     fa_buf_text(out, "\";\n");
 }
 

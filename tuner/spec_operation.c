@@ -73,11 +73,8 @@ static int add_size(const struct fa_spec_reading *r, cJSON *fields, const cJSON 
     fa_json_add_text(field, "macro", size->string);
     snprintf(option, sizeof option, "--%s", size->string);
     fa_json_add_text(field, "option", option);
-    fa_json_add_text(field, "option_help", "size of the kernel's arguments");
-    if (cJSON_IsTrue(fa_spec_member(size, "fixed")) || is_defined(r, size->string)) {
+    if (cJSON_IsTrue(fa_spec_member(size, "fixed")) || is_defined(r, size->string))
         fa_json_add_bool(field, "shapes_source", true);
-        fa_json_add_bool(field, "unnamed", true);
-    }
     return fa_json_push(fields, field) ? rc : FA_ENOMEM;
 }
 

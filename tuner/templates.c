@@ -352,7 +352,7 @@ static const cJSON *builtin_contract(const fa_template_file *file)
 static int hash_contract(fa_hash *hash, const fa_template_file *file, bool owned)
 {
     static const char *const proof[] = {"tensors", "scalars", "tolerance", "reference", NULL};
-    static const char *const passed[] = {"name", "kind", "choices", "macro", "macro_as", NULL};
+    static const char *const passed[] = {"name", "kind", "choices", "macro", "shown_as", NULL};
     cJSON *parsed = NULL;
     const cJSON *field, *json = owned ? NULL : builtin_contract(file);
     int rc = 0;

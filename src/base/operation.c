@@ -49,35 +49,25 @@ static const struct property {
     {"key", TEXT, AT(key)},
     {"macro", TEXT, AT(macro)},
     {"option", TEXT, AT(option)},
-    {"option_help", TEXT, AT(option_help)},
     {"min", INTEGER, AT(min)},
     {"max", INTEGER, AT(max)},
     {"default", INTEGER, AT(preset)},
     {"shapes_source", FLAG, AT(shapes_source)},
-    {"unnamed", FLAG, AT(unnamed)},
     {"length", FLAG, AT(length)},
     {"nonempty", FLAG, AT(nonempty)},
     {"optional", FLAG, AT(optional)},
     {"feature", FLAG, AT(feature)},
     {"choices", LIST, AT(choice)},
-    {"member", TEXT, AT(member)},
-    {"c_prefix", TEXT, AT(c_prefix)},
-    {"hint", TEXT, AT(hint)},
     {"above", TEXT, AT(above)},
     {"bars", TEXT, AT(bars)},
-    {"option_value", TEXT, AT(option_value)},
     {"also", TEXT, AT(also)},
-    {"also_help", TEXT, AT(also_help)},
     {"multiple", INTEGER, AT(multiple)},
     {"anchored", FLAG, AT(anchored)},
-    {"single", FLAG, AT(single)},
-    {"quiet", FLAG, AT(quiet)},
     {"divides", EARLIER, AT(divides)},
     {"follows", EARLIER, AT(follows)},
     {"needs", EARLIER, AT(needs)},
     {"at_most", EARLIER, AT(at_most)},
-    {"key_as", SHOWN_AS, AT(key_as)},
-    {"macro_as", SHOWN_AS, AT(macro_as)},
+    {"shown_as", SHOWN_AS, AT(shown_as)},
 };
 
 static const char *const kinds[] = {"integer", "choice", "boolean", NULL};
@@ -191,8 +181,6 @@ static int settle_texts(const cJSON *json, fa_field *field, const char *where, f
 {
     if (!fa_is_identifier(field->name) || strcmp(field->name, "operation") == 0)
         return fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
-    if (field->member[0] == 0)
-        field->member = field->name;
     if (cJSON_GetObjectItemCaseSensitive(json, "key") == NULL)
         field->key = field->name;
     if (field->label[0] == 0 && field->kind != FA_FIELD_CHOICE)
@@ -214,7 +202,10 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
     field->required = field->kind == FA_FIELD_INTEGER && field->follows < 0 &&
                       cJSON_GetObjectItemCaseSensitive(json, "default") == NULL;
     field->optional = field->optional || field->feature;
-    field->quiet = field->quiet || field->optional || field->kind == FA_FIELD_BOOLEAN;
+    /* A choice without a label that shapes the source, as an element type, is always told. */
+    field->quiet =
+        field->optional || field->kind == FA_FIELD_BOOLEAN ||
+        (field->kind == FA_FIELD_CHOICE && (field->label[0] != 0 || !field->shapes_source));
     if (field->multiple < 1 || field->min > field->max)
         return fa_fail(diag, FA_EINVAL, "%s: \"multiple\" or the range is empty", where);
     return 0;
@@ -315,13 +306,31 @@ static int read_optional(const cJSON *json, const char *key, const char **ret, c
 /* The keys of the document, and of the objects in its lists. */
 static int check_keys(const cJSON *json, const char *where, fa_diag *diag)
 {
-    static const char *const all[] = {
-        "name",        "title",      "default",         "example",       "sweep_example",
-        "counts",      "fields",     "products",        "shorthands",    "backward",
-        "models",      "model_work", "common",          "reference",     "reference_of_features",
-        "tensors",     "scalars",    "tolerance",       "specification", "parameters",
-        "answer",      "flops",      "flops_halved_by", "bytes",         "search",
-        "not_covered", NULL};
+    static const char *const all[] = {"name",
+                                      "title",
+                                      "default",
+                                      "example",
+                                      "sweep_example",
+                                      "counts",
+                                      "fields",
+                                      "products",
+                                      "shorthands",
+                                      "backward",
+                                      "models",
+                                      "model_work",
+                                      "reference",
+                                      "reference_of_features",
+                                      "tensors",
+                                      "scalars",
+                                      "tolerance",
+                                      "specification",
+                                      "parameters",
+                                      "answer",
+                                      "flops",
+                                      "bytes",
+                                      "search",
+                                      "not_covered",
+                                      NULL};
     static const struct {
         const char *list, *keys[16];
     } parts[] = {{"tensors",
@@ -362,7 +371,10 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
     if (!fa_is_identifier(operation->name))
         return fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
     operation->is_default = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "default"));
+    const char *text;
     if ((rc = fa_json_text_needed(json, "title", &operation->title, where, diag)) != 0 ||
+        (rc = read_optional(json, "flops", &text, where, diag)) != 0 ||
+        (rc = read_optional(json, "bytes", &text, where, diag)) != 0 ||
         (rc = read_optional(json, "example", &operation->example, where, diag)) != 0 ||
         (rc = read_optional(json, "sweep_example", &operation->sweep_example, where, diag)) != 0)
         return rc;
@@ -500,20 +512,20 @@ const char *fa_field_text(const fa_field *field, int32_t value, char room[16])
 const char *fa_field_range(const fa_field *f, int64_t value, char room[FA_FIELD_RANGE_MAX])
 {
     char steps[40] = "";
-    bool multiple = value % f->multiple == 0, hint = f->hint[0] != 0 && !multiple;
     if (f->multiple > 1)
         snprintf(steps, sizeof steps, "a multiple of %d from ", f->multiple);
     if (value > f->max && f->above[0] != 0)
         snprintf(room, FA_FIELD_RANGE_MAX, ": %s", f->above);
     else
-        snprintf(room, FA_FIELD_RANGE_MAX, ": use %s%d to %d%s%s%s", steps, f->min, f->max,
-                 hint ? " (" : "", hint ? f->hint : "", hint ? ")" : "");
+        snprintf(room, FA_FIELD_RANGE_MAX, ": use %s%d to %d%s", steps, f->min, f->max,
+                 value % f->multiple != 0 ? " (pad the tensors)" : "");
     return room;
 }
 
 bool fa_field_may_be_bare(const fa_field *field)
 {
-    return field->kind == FA_FIELD_CHOICE && field->option_value[0] == '[' && field->max > 0;
+    return field->max > 0 && field->kind == FA_FIELD_CHOICE &&
+           strcmp(field->choice[0], "none") == 0;
 }
 
 int fa_field_choice(const fa_field *field, const char *name)
@@ -608,8 +620,7 @@ static const struct {
 } shared[] = {{"fields", "other fields"},         {"tensors", "other tensors"},
               {"scalars", "other scalars"},       {"tolerance", "another tolerance"},
               {"reference", "another reference"}, {"flops", "other flops"},
-              {"flops_halved_by", "other flops"}, {"bytes", "other bytes"},
-              {"specification", "another text"}};
+              {"bytes", "other bytes"},           {"specification", "another text"}};
 
 /* In what the two differ; NULL: in nothing that matters. */
 static const char *difference(const fa_operation *one, const fa_operation *other)

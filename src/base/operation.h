@@ -28,14 +28,11 @@ typedef enum fa_field_as { FA_AS_VALUE, FA_AS_NONZERO, FA_AS_NOT } fa_field_as;
 
 /* One field of an operation's problems. Texts are never NULL; "" means: none. */
 typedef struct fa_field {
-    const char *name;     /* in JSON and in CSV: "lse" */
-    const char *member;   /* in the typed view of fa_problem: "want_lse"; else as name */
-    const char *c_prefix; /* in C, before the name of a choice in capitals: "FA_CAUSAL_" */
+    const char *name; /* in JSON and in CSV: "lse" */
     fa_field_kind kind;
     /* of a choice: names in the order of their values, NULL */
     const char *choice[FA_CHOICES_MAX + 1];
-    int32_t min, max, multiple;      /* what an integer may be; multiple is at least 1 */
-    const char *hint;                /* what to do about a value that is no multiple */
+    int32_t min, max, multiple; /* what an integer may be; multiple is at least 1 */
     const char *above; /* what values above `max` are, and that they are not covered */
     int32_t preset;                  /* "default": the value of what is not given */
     int divides, follows, at_most;   /* fields by index, -1: none */
@@ -48,21 +45,19 @@ typedef struct fa_field {
     bool optional;      /* absent from keys and JSON at its default, so that older ones stay */
     bool feature;       /* optional, and away from its default served by those families alone whose
                            manifest takes it; the others do not see its macro */
-    bool shapes_source; /* its macro is defined in front of a kernel's source, or */
-    bool unnamed;       /* other macros are that are made of it, and it is not */
+    bool
+        shapes_source; /* its macro is defined in front of a kernel's source; of a specification's, others made of it */
     const char *key;    /* its word in the key: "d" makes "d=64", "" makes "64" */
     const char *macro;  /* its name in manifests and kernels; "": they do not see it */
-    fa_field_as key_as, macro_as;
+    fa_field_as shown_as; /* of a choice, its macro alone: a key has the name */
     /* The command line. */
-    const char *option, *option_help; /* "--heads", "query heads" */
-    const char
-        *option_value; /* what its value is called; "[WHERE]" may be left out: the second choice */
-    const char *also, *also_help;     /* an option that sets several fields: --seq both lengths */
-    bool single;                      /* one value in a sweep, no list */
-    bool required;                    /* has no default and follows nothing */
+    const char *option; /* "--heads" */
+    const char *also;   /* an option that sets several fields: --seq both lengths */
+    bool required;      /* has no default and follows nothing */
     /* For people. */
     const char *label; /* "D" makes "D 64" */
-    const char *words; /* "sequence length" */
+    const char *
+        words; /* "sequence length, of the queries": what is behind the first of ,;:( is for its help alone */
     bool quiet;        /* told only where it is not the default */
 } fa_field;
 
@@ -131,8 +126,8 @@ const char *fa_field_text(const fa_field *field, int32_t value, char room[16]);
 /* Behind the name of an integer field and a value that it may not have: ": use 1 to 8", with what to do about it. */
 enum { FA_FIELD_RANGE_MAX = 256 };
 const char *fa_field_range(const fa_field *field, int64_t value, char room[FA_FIELD_RANGE_MAX]);
-/* Whether its option's value may be left out, and then stands for the second choice; a sweep's list has "both" for that
- * and the default. */
+/* Whether its option's value may be left out, and then stands for the second choice, as the first is "none"; a sweep's list
+ * has "both" for these two. */
 bool fa_field_may_be_bare(const fa_field *field);
 /* The value of this name among a choice's; -1: there is none. */
 int fa_field_choice(const fa_field *field, const char *name);

@@ -280,9 +280,8 @@ static void put_key(const fa_problem *problem, bool lengths, char ret_key[FA_PRO
         end = stpcpy(end, f->key);
         if (f->key[0] != 0)
             *end++ = '=';
-        end = f->kind == FA_FIELD_CHOICE && f->key_as == FA_AS_VALUE
-                  ? stpcpy(end, fa_field_text(f, value, NULL))
-                  : put_number(end, fa_field_shown(f->key_as, value));
+        end = f->kind == FA_FIELD_CHOICE ? stpcpy(end, fa_field_text(f, value, NULL))
+                                         : put_number(end, fa_field_shown(f->shown_as, value));
     }
     *end = 0;
 }
@@ -295,14 +294,6 @@ void fa_problem_key(const fa_problem *problem, char ret_key[FA_PROBLEM_KEY_MAX])
 void fa_problem_shape(const fa_problem *problem, char ret_shape[FA_PROBLEM_KEY_MAX])
 {
     put_key(problem, false, ret_shape);
-}
-
-/* ---- work and traffic, as the operation's file tells them -----------------------------------*/
-/* The value of a field, or a number itself; 0: it is neither. */
-static double factor(const fa_operation *operation, const fa_problem *p, const cJSON *item)
-{
-    int field = cJSON_IsString(item) ? fa_operation_field_index(operation, item->valuestring) : -1;
-    return field >= 0 ? p->value[field] : cJSON_IsNumber(item) ? item->valuedouble : 0;
 }
 
 int fa_operation_expr(const fa_operation *operation, const char *text, fa_expr **ret_expr,
@@ -321,15 +312,18 @@ fa_expr_value fa_problem_evaluate(const fa_problem *problem, const fa_expr *expr
     for (int i = 0; i < operation->field_count; i++)
         value[i] = (fa_expr_value){
             .kind = FA_EXPR_INTEGER,
-            .integer = fa_field_shown(operation->field[i].macro_as, problem->value[i])};
+            .integer = fa_field_shown(operation->field[i].shown_as, problem->value[i])};
     return fa_expr_evaluate(expr, value);
 }
 
-static double value_of_text(const fa_problem *p, const char *text)
+/* The expression of this key; 0 where there is none. */
+static double work_of(const fa_problem *p, const char *key)
 {
+    const char *text =
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(fa_operation_of(p)->document, key));
     fa_expr *expr = NULL;
     fa_expr_value value = {.kind = FA_EXPR_NONE};
-    if (fa_operation_expr(fa_operation_of(p), text, &expr, NULL) == 0)
+    if (text != NULL && fa_operation_expr(fa_operation_of(p), text, &expr, NULL) == 0)
         value = fa_problem_evaluate(p, expr);
     fa_expr_free(&expr);
     return value.kind == FA_EXPR_INTEGER ? (double)value.integer
@@ -337,29 +331,9 @@ static double value_of_text(const fa_problem *p, const char *text)
                                          : 0;
 }
 
-/* An expression, or the sum of the products that `key` lists: [[4, "batch", "seq_q"], …]. */
-static double work_of(const fa_problem *p, const char *key)
-{
-    const fa_operation *operation = fa_operation_of(p);
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(operation->document, key), *product, *item;
-    double sum = 0;
-    if (cJSON_IsString(list))
-        return value_of_text(p, list->valuestring);
-    cJSON_ArrayForEach (product, list) {
-        double value = 1;
-        cJSON_ArrayForEach (item, product)
-            value *= factor(operation, p, item);
-        sum += cJSON_GetArraySize(product) > 0 ? value : 0;
-    }
-    return sum;
-}
-
 double fa_problem_nominal_flops(const fa_problem *p)
 {
-    const fa_operation *operation = fa_operation_of(p);
-    const cJSON *halved = cJSON_GetObjectItemCaseSensitive(operation->document, "flops_halved_by");
-    double flops = work_of(p, "flops"), by = factor(operation, p, halved);
-    return by > 0 ? flops / 2 : flops;
+    return work_of(p, "flops");
 }
 
 double fa_problem_bytes(const fa_problem *p)

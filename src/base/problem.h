@@ -66,9 +66,8 @@ int fa_operation_expr(const fa_operation *operation, const char *text, fa_expr *
                       fa_diag *diag);
 fa_expr_value fa_problem_evaluate(const fa_problem *problem, const fa_expr *expr);
 
-/* Floating-point operations and bytes of all tensors, for reporting: what "flops" (halved where the field
- * "flops_halved_by" is not 0) and "bytes" of the operation's file say, sums of products or an expression; 0: nothing.
- * Of attention the usual count: 4*B*H*Sq*Sk*D, halved when causal. */
+/* Floating-point operations and bytes of all tensors, for reporting: the expressions "flops" and "bytes" of the operation's
+ * file; 0: it has none. Of attention the usual count: 4*B*H*Sq*Sk*D, halved when causal. */
 double fa_problem_nominal_flops(const fa_problem *problem);
 double fa_problem_bytes(const fa_problem *problem);
 /* Whether nothing says what its kernels should compute: they are compared with one another alone. */

@@ -219,8 +219,8 @@ static void put_words(fa_buf *out, const fa_operation *op, const fa_field *f, co
     const char *label = f->label;
     char room[16];
     const char *value = fa_field_text(f, VALUE(p, op, f), room);
-    bool alone = f->kind == FA_FIELD_BOOLEAN ||
-                 (brief && f->quiet && f->kind == FA_FIELD_CHOICE && label[0] != 0);
+    bool alone =
+        f->kind == FA_FIELD_BOOLEAN || (brief && f->kind == FA_FIELD_CHOICE && label[0] != 0);
     fa_buf_printf(out, "%s%s%s", label, alone || brief || label[0] == 0 ? "" : " ",
                   alone ? "" : value);
     if (apart == NULL)

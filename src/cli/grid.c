@@ -169,7 +169,7 @@ static int push_numbers(list *list, const char *option, const fa_field *f, char 
                         fa_diag *diag)
 {
     /* What makes a problem empty is nothing to sweep. */
-    const int32_t low = (f->length || f->nonempty) && f->min < 1 ? 1 : f->min;
+    const int32_t low = (f->length || f->nonempty) && !f->optional && f->min < 1 ? 1 : f->min;
     char what[96], typed[WORD_MAX], *second = strchr(word, ':');
     char *third = second != NULL ? strchr(second + 1, ':') : NULL;
     int64_t first, last, step;

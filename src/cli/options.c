@@ -221,7 +221,6 @@ int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const ch
     const int64_t low = field != NULL ? field->min : spec->low;
     const int64_t high = field != NULL ? field->max : spec->high;
     const int step = field != NULL && field->multiple > 1 ? field->multiple : 1;
-    const char *hint = "";
     char kind[40] = "whole number", what[400];
     if (cli_parse_digits(text, &value) && value <= INT32_MAX && (int64_t)value >= low &&
         (int64_t)value <= high && value % (uint64_t)step == 0) {
@@ -232,10 +231,8 @@ int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const ch
         snprintf(kind, sizeof kind, "multiple of %d", step);
     if (field != NULL && (int64_t)value > high && field->above[0] != 0)
         return fa_fail(diag, FA_EINVAL, "%s: \"%.40s\": %s", spec->name, text, field->above);
-    if (field != NULL)
-        hint = field->hint;
-    snprintf(what, sizeof what, "a %s (%lld to %lld%s%s)", kind, (long long)low, (long long)high,
-             hint[0] != 0 ? "; " : "", hint);
+    snprintf(what, sizeof what, "a %s (%lld to %lld%s)", kind, (long long)low, (long long)high,
+             step > 1 ? "; pad the tensors" : "");
     return cli_refuse(spec->name, text, what, NULL, diag);
 }
 

@@ -23,7 +23,7 @@ static bool leads_also(const fa_operation *operation, int field)
 
 static bool is_list(const fa_field *f)
 {
-    return f->kind != FA_FIELD_BOOLEAN && !f->single && f->option[0] != 0;
+    return f->kind != FA_FIELD_BOOLEAN && f->option[0] != 0;
 }
 
 const char *cli_sweep_option(const fa_operation *operation, int field)
@@ -75,6 +75,26 @@ static const cJSON *shorthand_at(const fa_operation *operation, int index)
 /* ---- rows -----------------------------------------------------------------------------------*/
 enum { FILTERED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER };
 
+/* "sequence length" of "sequence length, of the queries". */
+static const char *field_words(const fa_field *f, char room[FA_NAME_MAX])
+{
+    snprintf(room, FA_NAME_MAX, "%.*s", (int)strcspn(f->words, ",;:("), f->words);
+    return f->words[0] != 0 ? room : f->name;
+}
+
+/* Of an option of several fields: "sequence length and length of keys". */
+static void word_also(const fa_operation *operation, const char *also, char *ret, size_t size)
+{
+    char room[FA_NAME_MAX];
+    size_t used = 0;
+    for (int i = 0; i < operation->field_count && used < size; i++) {
+        const fa_field *f = &operation->field[i];
+        if (strcmp(f->also, also) == 0)
+            used += (size_t)snprintf(ret + used, size - used, "%s%s", used > 0 ? " and " : "",
+                                     field_words(f, room));
+    }
+}
+
 /* "TEXT (DEFAULT)" where the field has a default that its text does not tell. */
 static void word_help(const fa_field *f, const char *text, char *ret, size_t size)
 {
@@ -85,10 +105,11 @@ static void word_help(const fa_field *f, const char *text, char *ret, size_t siz
 
 static void word_value(const fa_field *f, char *ret, size_t size)
 {
-    const bool number = f->kind == FA_FIELD_INTEGER;
-    int n = snprintf(ret, size, "%s", f->option_value[0] == 0 && number ? "N" : f->option_value);
-    for (int i = 0; n == 0 && f->choice[i] != NULL; i++)
-        snprintf(ret + strlen(ret), size - strlen(ret), "%s%s", i > 0 ? "|" : "", f->choice[i]);
+    const bool bare = fa_field_may_be_bare(f);
+    snprintf(ret, size, "%s", bare ? "[" : f->kind == FA_FIELD_INTEGER ? "N" : "");
+    for (int i = bare; f->choice[i] != NULL; i++)
+        snprintf(ret + strlen(ret), size - strlen(ret), "%s%s%s", i > bare ? "|" : "", f->choice[i],
+                 bare && f->choice[i + 1] == NULL ? "]" : "");
 }
 
 /* The next row, of a field; its value and help are those of the field. */
@@ -111,14 +132,22 @@ static cli_option_spec *add_option(cli_problem_options *options, const char *nam
     return spec;
 }
 
+/* Of a field that its file says no words about: a size of a specification. */
+static const char *help_of(const fa_field *f)
+{
+    return f->words[0] != 0 ? f->words : "size of the kernel's arguments";
+}
+
 static void add_field(cli_problem_options *options, const fa_operation *operation, int field)
 {
     const fa_field *f = &operation->field[field];
     const size_t offset = CLI_AT(problem.value) + (size_t)field * sizeof(int32_t);
+    char help[320];
+    word_also(operation, f->also, help, sizeof help);
     if (leads_also(operation, field))
-        add_option(options, f->also, FILTERED, KIND_ALSO, f, f->also_help, offset);
+        add_option(options, f->also, FILTERED, KIND_ALSO, f, help, offset);
     add_option(options, f->option, is_list(f) ? FILTERED : FILTERED | CLI_GROUP_SWEEP, KIND_FIELD,
-               f, f->option_help, offset);
+               f, help_of(f), offset);
 }
 
 /* A filter keeps problems without a flag, too. */
@@ -139,8 +168,9 @@ static void add_list(cli_problem_options *options, const fa_operation *operation
     const fa_field *f = &operation->field[field];
     const bool bare = fa_field_may_be_bare(f);
     char help[320];
-    const char *words = leads_also(operation, field) ? f->also_help : bare ? "" : f->option_help;
-    size_t used = (size_t)snprintf(help, sizeof help, "%.200s", words);
+    size_t used = (size_t)snprintf(help, sizeof help, "%.200s", bare ? "" : help_of(f));
+    if (leads_also(operation, field))
+        word_also(operation, f->also, help, sizeof help);
     for (int c = 0; f->choice[c] != NULL && used < sizeof help; c++)
         used += (size_t)snprintf(help + used, sizeof help - used, "%s%s",
                                  used == 0 ? ""
@@ -198,25 +228,21 @@ void cli_problem_options_make(const fa_operation *operation, cli_problem_options
 }
 
 /* ---- what must be given ---------------------------------------------------------------------*/
-static const char *field_words(const fa_field *f)
-{
-    return f->words[0] != 0 ? f->words : f->name;
-}
-
 /* One length of two may be given, whose option stands for both. */
 static int fail_missing(const cli_options *options, const char *verb, const fa_field *f,
                         uint32_t given, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
     const char *option = f->also[0] != 0 ? f->also : f->option;
+    char room[FA_NAME_MAX];
     for (int i = 0; i < operation->field_count; i++)
         if ((given >> i & 1) && f->also[0] != 0 && strcmp(operation->field[i].also, f->also) == 0)
             option = f->option;
     if (operation->example[0] == 0)
-        return fa_fail(diag, FA_EINVAL, "%s N is missing: the %s", option, field_words(f));
+        return fa_fail(diag, FA_EINVAL, "%s N is missing: the %s", option, field_words(f, room));
     bool named = strcmp(verb, "tune") != 0; /* the default verb */
     return fa_fail(diag, FA_EINVAL, "%s N is missing: the %s, as in `fa-tune %s%s%s%s`", option,
-                   field_words(f), named ? verb : "", options->why ? " --why" : "",
+                   field_words(f, room), named ? verb : "", options->why ? " --why" : "",
                    named ? " " : "", operation->example);
 }
 
@@ -314,6 +340,7 @@ int cli_shorthand_check(const cli_options *options, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
     const cJSON *shorthand, *item;
+    char room[FA_NAME_MAX];
     for (int i = 0; (shorthand = shorthand_at(operation, i)) != NULL; i++)
         cJSON_ArrayForEach (item, member(shorthand, "set")) {
             int field = fa_operation_field_index(operation, item->string);
@@ -322,7 +349,7 @@ int cli_shorthand_check(const cli_options *options, fa_diag *diag)
                 strcmp(list, item->valuestring) != 0)
                 return fa_fail(diag, FA_EINVAL, "%s: does not go with %s: both set the %s",
                                text_of(shorthand, "option"), cli_sweep_option(operation, field),
-                               field_words(&operation->field[field]));
+                               field_words(&operation->field[field], room));
         }
     return 0;
 }

@@ -20,7 +20,7 @@
  *   "tolerance": {"ulps": 2, "absolute": 1e-5}   |o - reference| <= ulps * 2^-10 * |reference| +
  *                              absolute for fp16; 2^-7 for bf16, 2^-23 for fp32. "of_largest" counts
  *                              likewise, of the output's largest reference
- *   "flops", "bytes"           sums of products, as fa_problem_nominal_flops reads them (for reports)
+ *   "flops", "bytes"           expressions, as fa_problem_nominal_flops reads them (for reports)
  * Every entry takes one struct by value: the address of each tensor in the order of "tensors", then the
  * strides (long long, in elements) of those that are strided, then the scalars (float), then the operation's integer fields (int) in the order of its table; then, if the
  * manifest has a workspace, its address. For `reference` outputs are arrays of float; it is launched

@@ -38,7 +38,7 @@ function copyable(name, text) {
 function whichKernel(problem) {
   return [h("p", { class: "kernel mono" }, configWords(problem.winner.config)),
     copyable("command", commandOf(problem)),
-    problem.operation.default ? [copyable("C line", initializerOf(problem)),
+    problem.operation.default ? [copyable("C lines", callsOf(problem)),
       copyable("Python line", pythonOf(problem))] : null];
 }
 

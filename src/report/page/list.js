@@ -70,7 +70,7 @@ function ceilingWords(problems) {
 
 /* What a feature's preset means, as its help says it: "no pages" of a page; "as --head-dim". */
 function offWords(field) {
-  return (/\b0: (.*)/.exec(field.option_help) || [])[1] || "none";
+  return (/\b0: (.*)/.exec(field.words) || [])[1] || "none";
 }
 
 /* A field's value; that of another field where the preset means this. */

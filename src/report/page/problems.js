@@ -279,15 +279,11 @@ function pythonOf(problem) {
   return "kernel = fa_tune.kernel(" + given.filter(Boolean).join(", ") + ")";
 }
 
-/* The problem as a C initializer. */
-function initializerOf(problem) {
-  const members = problem.operation.fields.map((field) => {
+/* The problem in C, of the default operation. */
+function callsOf(problem) {
+  const calls = problem.operation.fields.map((field) => {
     const value = valueOf(problem, field);
-    if (value === false || value === (field.choices || [])[0] ||
-      (field.feature && value === presetOf(field))) return null;
-    const text = field.kind === "boolean" ? "true"
-      : field.kind === "choice" ? (field.c_prefix || "") + value.toUpperCase().replace(/-/g, "_") : value;
-    return "." + (field.member || field.name) + " = " + text;
+    return value === presetOf(field) ? null : 'fa_set_field(&problem, "' + field.name + '", "' + value + '", NULL);';
   });
-  return "fa_problem problem = {" + members.filter(Boolean).join(", ") + "};";
+  return "fa_make_problem(NULL, &problem); " + calls.filter(Boolean).join(" ");
 }

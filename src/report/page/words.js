@@ -134,7 +134,7 @@ function fieldWords(field, value) {
 
 /* What an option stands for whose value is left out; undefined: it needs one. */
 function bareOf(field) {
-  return (field.option_value || "")[0] === "[" ? field.choices[1] : undefined;
+  return (field.choices || [])[0] === "none" ? field.choices[1] : undefined;
 }
 
 /* The same of a length among others that differ from it: "S 1". */
@@ -144,7 +144,7 @@ function lengthWords(field, value) {
 
 /* "sequence length", "head dim", "causal": the field itself. */
 function nameOf(field) {
-  return field.words || (field.kind !== "integer" && field.label) || (field.option || field.name).replace(/^--/, "").replace(/[-_]/g, " ");
+  return (field.kind !== "integer" && field.label) || (field.words || field.option || field.name).replace(/^--/, "").replace(/[,;:(].*/, "").replace(/[-_]/g, " ");
 }
 
 /* Whether two medians' intervals overlap. */
