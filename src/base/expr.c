@@ -141,20 +141,12 @@ static fa_expr_value compare(enum op op, fa_expr_value a, fa_expr_value b)
     int order = a.kind == FA_EXPR_INTEGER && b.kind == FA_EXPR_INTEGER
                     ? (a.integer > b.integer) - (a.integer < b.integer)
                     : (x > y) - (x < y);
-    switch (op) {
-    case OP_EQUAL:
-        return integer(order == 0);
-    case OP_UNEQUAL:
-        return integer(order != 0);
-    case OP_LESS:
-        return integer(order < 0);
-    case OP_LESS_EQUAL:
-        return integer(order <= 0);
-    case OP_GREATER:
-        return integer(order > 0);
-    default:
-        return integer(order >= 0);
-    }
+    return integer(op == OP_EQUAL        ? order == 0
+                   : op == OP_UNEQUAL    ? order != 0
+                   : op == OP_LESS       ? order < 0
+                   : op == OP_LESS_EQUAL ? order <= 0
+                   : op == OP_GREATER    ? order > 0
+                                         : order >= 0);
 }
 
 /* Of bits: a shift by less than 0 or by more than 63 has no value. */

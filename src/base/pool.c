@@ -298,53 +298,33 @@ static void *reap(void *context)
     return NULL;
 }
 
-/* Waits for a child that was told to die. One that sits in a driver call may take long: after a
- * while a thread of its own waits for it, and the caller goes on. True when *ret_status is known. */
-static bool wait_for_death(pid_t pid, int *ret_status)
-{
-    enum { PATIENCE_MS = 3000 };
-    pthread_t thread;
-    for (int i = 0; i < PATIENCE_MS; i++) {
-        pid_t dead = waitpid(pid, ret_status, WNOHANG);
-        if (dead != 0 && !(dead < 0 && errno == EINTR))
-            return dead == pid;
-        usleep(1000);
-    }
-    if (pthread_create(&thread, NULL, reap, (void *)(intptr_t)pid) == 0)
-        pthread_detach(thread);
-    return false;
-}
-
 struct process_end {
     bool known;     /* it died in time, and was not reaped elsewhere */
     bool by_itself; /* it had ended before it was to be killed */
     int status;     /* as waitpid() returns it */
 };
 
-/* Kills the process with its group if it still runs, and reaps it. */
-static struct process_end finish_process(pid_t pid)
+/* Reaps a process that ends by itself within `grace_ms`, or else is killed with its group. One that sits in a driver call may
+ * take long to die: after a while a thread of its own waits for it, and the caller goes on. */
+static struct process_end finish_process(pid_t pid, int grace_ms)
 {
+    enum { PATIENCE_MS = 3000 };
     struct process_end end = {0};
-    pid_t dead = waitpid(pid, &end.status, WNOHANG);
-    end.by_itself = end.known = dead == pid;
-    /* Killed only while it is known to run: the pid of a process that was reaped may belong to another. */
-    if (dead == 0) {
-        kill(-pid, SIGKILL); /* its process group: what it started, too */
-        end.known = wait_for_death(pid, &end.status);
-    }
-    return end;
-}
-
-/* Waits for the end of the process, 50 ms at most, without reaping it. (End of file on the socket comes a moment before
- * the exit status.) */
-static void await_process(pid_t pid)
-{
-    for (int i = 0; i < 50; i++) {
-        siginfo_t info = {0};
-        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0)
-            return;
+    pthread_t thread;
+    for (int waited_ms = 0; waited_ms < grace_ms + PATIENCE_MS; waited_ms++) {
+        pid_t dead = waitpid(pid, &end.status, WNOHANG);
+        if (dead != 0 && !(dead < 0 && errno == EINTR)) {
+            end.known = dead == pid;
+            end.by_itself = end.known && waited_ms <= grace_ms;
+            return end;
+        }
+        if (waited_ms == grace_ms) /* it runs: its pid is not another's */
+            kill(-pid, SIGKILL);
         usleep(1000);
     }
+    if (pthread_create(&thread, NULL, reap, (void *)(intptr_t)pid) == 0)
+        pthread_detach(thread);
+    return end;
 }
 
 /* ---- children -------------------------------------------------------------------------------*/
@@ -386,12 +366,12 @@ static bool from_outside(int signal)
     return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
 }
 
-/* Kills, reaps and closes; describes the end of the child for `reason`. */
-static fa_child_end end_child(fa_child *child, char *reason, size_t size)
+/* Reaps and closes, and kills what does not end by itself within `grace_ms`; describes the end of the child for `reason`. */
+static fa_child_end end_child(fa_child *child, int grace_ms, char *reason, size_t size)
 {
     struct process_end end = {0};
     if (child->pid > 0)
-        end = finish_process(child->pid);
+        end = finish_process(child->pid, grace_ms);
     child->pid = 0;
     if (!end.known) /* the host ignores SIGCHLD, or waits for any child */
         snprintf(reason, size, "ended");
@@ -418,12 +398,11 @@ static fa_child_end end_child(fa_child *child, char *reason, size_t size)
 /* why: NULL when the child ended by itself; else what it is ended for, which is then an `end` of that kind. */
 static void child_gone(fa_child *child, const char *why, fa_child_end end)
 {
+    enum { GRACE_MS = 50 }; /* end of file on the socket comes a moment before the exit status */
     char reason[160];
     if (child->stopped)
         return;
-    if (why == NULL)
-        await_process(child->pid);
-    fa_child_end by_itself = end_child(child, reason, sizeof reason);
+    fa_child_end by_itself = end_child(child, why == NULL ? GRACE_MS : 0, reason, sizeof reason);
     child->events.gone(child, why != NULL ? why : reason, why != NULL ? end : by_itself);
 }
 
@@ -585,7 +564,7 @@ void fa_child_stop(fa_child **child)
     if (child == NULL || *child == NULL)
         return;
     if (!(*child)->stopped)
-        end_child(*child, reason, sizeof reason);
+        end_child(*child, 0, reason, sizeof reason);
     *child = NULL;
 }
 
