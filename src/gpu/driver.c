@@ -9,8 +9,7 @@
  * Contexts are retained and released, pushed and popped in pairs, and never reset: they are shared with the rest of the
  * process.
  *
- * Fork: a page of memory that the kernel empties in a forked child tells the child what it is,
- * for the price of one load per call, however the child was made.
+ * Fork: a flag that is set in the child tells it what it is, for the price of one load per call.
  */
 #include "driver_api.h"
 
@@ -23,47 +22,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum { OLDEST_DRIVER = 12000, CUDA_13_DRIVER = 13000 };
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static fa_driver *opened; /* guarded by open_lock */
 
-/* Set once, before the first cuInit: a page that fork empties, or where the kernel cannot do that,
- * just the pid. */
-static volatile int *fork_page;
-static pid_t fork_pid;
+static bool forked; /* in a child of a process that had called cuInit */
 
 /* Of every thread from its start: what a thread gets at its first access ends the process where memory is short. */
 static _Thread_local cu_result last_result __attribute__((tls_model("initial-exec")));
 
 /* ---- fork ------------------------------------------------------------------------------------*/
 
+static void note_fork(void)
+{
+    __atomic_store_n(&forked, true, __ATOMIC_RELAXED);
+}
+
 static void watch_forks(void)
 {
-    if (__atomic_load_n(&fork_page, __ATOMIC_ACQUIRE) != NULL || fork_pid != 0)
-        return;
-    size_t size = (size_t)sysconf(_SC_PAGESIZE);
-    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page != MAP_FAILED && madvise(page, size, MADV_WIPEONFORK) == 0) {
-        *(volatile int *)page = 1; /* what a forked child reads as 0 */
-        __atomic_store_n(&fork_page, page, __ATOMIC_RELEASE);
-        return;
-    }
-    if (page != MAP_FAILED)
-        munmap(page, size);
-    __atomic_store_n(&fork_pid, getpid(), __ATOMIC_RELEASE);
+    pthread_atfork(NULL, NULL, note_fork);
 }
 
 bool fa_driver_forked(void)
 {
-    volatile int *page = __atomic_load_n(&fork_page, __ATOMIC_ACQUIRE);
-    if (page != NULL)
-        return *page == 0;
-    pid_t pid = __atomic_load_n(&fork_pid, __ATOMIC_ACQUIRE);
-    return pid != 0 && pid != getpid();
+    return __atomic_load_n(&forked, __ATOMIC_RELAXED);
 }
 
 int fa_driver_fail_forked(fa_diag *diag)
@@ -184,7 +168,8 @@ static int check_version(fa_driver *driver, fa_diag *diag)
 
 static int initialise(fa_driver *driver, fa_diag *diag)
 {
-    watch_forks();
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
     cu_result result = driver->init(0);
     if (result == CU_OK)
         result = driver->count_devices(&driver->device_count);
@@ -209,36 +194,29 @@ static int initialise(fa_driver *driver, fa_diag *diag)
     return 0;
 }
 
-static void destroy(fa_driver *driver)
+static void destroy(fa_driver **driver)
 {
-    if (driver->library != NULL)
-        dlclose(driver->library);
-    free(driver);
-}
-
-static int create(fa_driver **ret_driver, fa_diag *diag)
-{
-    fa_driver *driver = calloc(1, sizeof *driver);
-    if (driver == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory opening the CUDA driver");
-    int rc = load_library(driver, diag);
-    if (rc == 0)
-        rc = check_version(driver, diag);
-    if (rc == 0)
-        rc = initialise(driver, diag);
-    if (rc != 0)
-        destroy(driver);
-    else
-        *ret_driver = driver;
-    return rc;
+    if (*driver != NULL && (*driver)->library != NULL)
+        dlclose((*driver)->library);
+    free(*driver);
+    *driver = NULL;
 }
 
 int fa_driver_open(fa_driver **ret_driver, fa_diag *diag)
 {
+    int rc = 0;
     if (fa_driver_forked()) /* before the lock, which a thread of the parent may hold for ever */
         return fa_driver_fail_forked(diag);
     pthread_mutex_lock(&open_lock);
-    int rc = opened == NULL ? create(&opened, diag) : 0;
+    if (opened == NULL) {
+        opened = calloc(1, sizeof *opened);
+        if (opened == NULL)
+            rc = fa_fail(diag, FA_ENOMEM, "out of memory opening the CUDA driver");
+        else if ((rc = load_library(opened, diag)) == 0 && (rc = check_version(opened, diag)) == 0)
+            rc = initialise(opened, diag);
+        if (rc != 0)
+            destroy(&opened);
+    }
     if (rc == 0) {
         opened->references++;
         *ret_driver = opened;
@@ -255,10 +233,8 @@ void fa_driver_close(fa_driver **driver)
     if (fa_driver_forked())
         return;
     pthread_mutex_lock(&open_lock);
-    if (opened != NULL && --opened->references == 0) {
-        destroy(opened);
-        opened = NULL;
-    }
+    if (opened != NULL && --opened->references == 0)
+        destroy(&opened);
     pthread_mutex_unlock(&open_lock);
 }
 
@@ -275,8 +251,7 @@ int fa_driver_peek_version(void)
     if (driver != NULL && load_library(driver, &diag) == 0 &&
         driver->driver_version(&driver->version) == CU_OK)
         version = driver->version;
-    if (driver != NULL)
-        destroy(driver);
+    destroy(&driver);
     return version;
 }
 
@@ -288,12 +263,11 @@ int fa_driver_device_count(fa_driver *driver)
 }
 
 /* The 8-4-4-4-12 digits that nvidia-smi and NVML print after "GPU-". */
-static void uuid_text(const struct cu_uuid *uuid, char *ret_text, size_t size)
+static void uuid_text(const struct cu_uuid *uuid, char *ret_text)
 {
-    const unsigned char *b = uuid->bytes;
-    snprintf(ret_text, size, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-             b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
-             b[14], b[15]);
+    for (int i = 0; i < 16; i++)
+        ret_text += sprintf(ret_text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
+                            (unsigned char)uuid->bytes[i]);
 }
 
 static int query_attributes(fa_driver *driver, cu_device device, fa_gpu *gpu, fa_diag *diag)
@@ -377,7 +351,7 @@ int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *d
                             "naming device %d", ordinal);
     if (rc != 0)
         return rc;
-    uuid_text(&uuid, gpu.uuid, sizeof gpu.uuid);
+    uuid_text(&uuid, gpu.uuid);
     rc = query_attributes(driver, device, &gpu, diag);
     if (rc == 0)
         rc = complete(driver, device, &gpu, diag);

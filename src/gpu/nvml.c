@@ -96,19 +96,6 @@ void fa_nvml_close(fa_nvml **nvml)
     *nvml = NULL;
 }
 
-/* fa_gpu keeps the digits only; NVML wants the kind of device before them. */
-static int find_device(fa_nvml *nvml, const char *uuid, device *ret)
-{
-    static const char *const prefixes[] = {"GPU-", "MIG-", ""};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
-        char text[96];
-        snprintf(text, sizeof text, "%s%.80s", prefixes[i], uuid);
-        if (nvml->by_uuid(text, ret) == RESULT_OK)
-            return 0;
-    }
-    return FA_ENODEVICE;
-}
-
 static int32_t mhz(int (*get)(device, int, unsigned *), device gpu, int kind)
 {
     unsigned value = 0;
@@ -121,7 +108,15 @@ int fa_nvml_read(fa_nvml *nvml, const char *uuid, fa_clock_state *ret_state, fa_
     device gpu;
     unsigned temperature = 0, milliwatts = 0;
     unsigned long long reasons = 0;
-    if (find_device(nvml, uuid, &gpu) != 0)
+    /* fa_gpu keeps the digits only; NVML wants the kind of device before them. */
+    static const char *const kinds[] = {"GPU-", "MIG-", ""};
+    bool found = false;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !found; i++) {
+        char text[96];
+        snprintf(text, sizeof text, "%s%.80s", kinds[i], uuid);
+        found = nvml->by_uuid(text, &gpu) == RESULT_OK;
+    }
+    if (!found)
         return fa_fail(diag, FA_ENODEVICE, "NVML does not know the GPU %.80s", uuid);
     state.sm_mhz = mhz(nvml->clock, gpu, CLOCK_SM);
     state.memory_mhz = mhz(nvml->clock, gpu, CLOCK_MEMORY);

@@ -71,18 +71,6 @@ static const struct fixed_option {
 };
 enum { FIXED_OPTIONS = sizeof fixed_options / sizeof *fixed_options };
 
-static int load_symbols(fa_nvrtc *nvrtc, fa_diag *diag)
-{
-#define LOAD(member, name)                                                                         \
-    *(void **)&nvrtc->member = dlsym(nvrtc->library, name);                                        \
-    if (nvrtc->member == NULL)                                                                     \
-        return fa_fail(diag, FA_ENONVRTC, "%s has no function " name ": it is too old or damaged", \
-                       nvrtc->path);
-    SYMBOLS(LOAD)
-#undef LOAD
-    return 0;
-}
-
 static int open_libraries(const fa_nvrtc_location *location, fa_nvrtc *nvrtc, fa_diag *diag)
 {
     /* Neither library is ever unmapped (they keep thread-local state): RTLD_NODELETE. */
@@ -94,9 +82,13 @@ static int open_libraries(const fa_nvrtc_location *location, fa_nvrtc *nvrtc, fa
     if (nvrtc->library == NULL)
         return fa_fail(diag, FA_ENONVRTC, "cannot load NVRTC: %s", dlerror());
     snprintf(nvrtc->path, sizeof nvrtc->path, "%s", location->library);
-    int rc = load_symbols(nvrtc, diag);
-    if (rc != 0)
-        return rc;
+#define LOAD(member, name)                                                                         \
+    *(void **)&nvrtc->member = dlsym(nvrtc->library, name);                                        \
+    if (nvrtc->member == NULL)                                                                     \
+        return fa_fail(diag, FA_ENONVRTC, "%s has no function " name ": it is too old or damaged", \
+                       nvrtc->path);
+    SYMBOLS(LOAD)
+#undef LOAD
     if (nvrtc->version(&nvrtc->major, &nvrtc->minor) != RESULT_OK)
         return fa_fail(diag, FA_ENONVRTC, "%s does not tell its version", nvrtc->path);
     if (nvrtc->major != location->major || nvrtc->minor != location->minor)
@@ -158,10 +150,8 @@ static bool architecture_ok(const char *text)
 {
     if (text == NULL || strncmp(text, "sm_", 3) != 0)
         return false;
-    size_t digits = strspn(text + 3, "0123456789");
-    const char *suffix = text + 3 + digits;
-    return digits >= 2 && digits <= 3 &&
-           (suffix[0] == 0 || ((suffix[0] == 'a' || suffix[0] == 'f') && suffix[1] == 0));
+    size_t digits = strspn(text + 3, "0123456789"), suffix = strspn(text + 3 + digits, "af");
+    return digits >= 2 && digits <= 3 && suffix <= 1 && text[3 + digits + suffix] == 0;
 }
 
 /* Checks the architecture before compiling, so that an NVRTC that is too new or too old for it has its
@@ -182,13 +172,6 @@ static int check_supported(fa_nvrtc *nvrtc, const char *architecture, fa_diag *d
     return fa_fail(diag, FA_ENOTSUP,
                    "NVRTC %d.%d does not compile for %s: it knows sm_%d to sm_%d%s", nvrtc->major,
                    nvrtc->minor, architecture, sms[0], sms[count - 1], use);
-}
-
-static int out_of_memory(const fa_buf *a, const fa_buf *b, fa_diag *diag)
-{
-    if (!a->failed && !b->failed)
-        return 0;
-    return fa_fail(diag, FA_ENOMEM, "out of memory keeping the result of a compile");
 }
 
 /* Appends what `get` writes, without the NUL that NVRTC counts. */
@@ -228,36 +211,32 @@ static void first_error(const char *log, char *ret_line, size_t size)
     snprintf(ret_line, size, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
-/* Whether the request has an option in place of this fixed one. */
-static bool is_replaced(const fa_compile_request *request, const char *fixed)
-{
-    bool replaced = strcmp(fixed, "--minimal") == 0 && request->options != NULL;
-    for (int i = 0; i < request->option_count && strncmp(fixed, "-std=", 5) == 0; i++)
-        replaced = replaced ||
-                   strncmp(request->options[i] + strspn(request->options[i], "-"), "std=", 4) == 0;
-    return replaced;
-}
-
 static int list_options(const fa_nvrtc *nvrtc, const fa_compile_request *request,
                         const char *architecture,
                         const char *ret_option[1 + FIXED_OPTIONS + MAX_OPTIONS], int *ret_count,
                         fa_diag *diag)
 {
     int count = 0;
+    bool own_standard = false;
     ret_option[count++] = architecture;
-    for (int i = 0; i < FIXED_OPTIONS; i++)
-        if (fixed_options[i].since <= 100 * nvrtc->major + nvrtc->minor &&
-            !is_replaced(request, fixed_options[i].text))
-            ret_option[count++] = fixed_options[i].text;
     if (request->option_count < 0 || request->option_count > MAX_OPTIONS)
         return fa_fail(diag, FA_EINVAL, "%d options: at most %d", request->option_count,
                        MAX_OPTIONS);
     for (int i = 0; i < request->option_count; i++) {
-        if (!fa_nvrtc_allows(request->options[i]))
-            return fa_fail(diag, FA_EINVAL, "\"%.60s\" is no option that may be set",
-                           request->options[i]);
-        ret_option[count++] = request->options[i];
+        const char *option = request->options[i];
+        if (!fa_nvrtc_allows(option))
+            return fa_fail(diag, FA_EINVAL, "\"%.60s\" is no option that may be set", option);
+        own_standard = own_standard || strncmp(option + strspn(option, "-"), "std=", 4) == 0;
     }
+    for (int i = 0; i < FIXED_OPTIONS; i++) {
+        const char *fixed = fixed_options[i].text;
+        bool replaced = (strcmp(fixed, "--minimal") == 0 && request->options != NULL) ||
+                        (strncmp(fixed, "-std=", 5) == 0 && own_standard);
+        if (fixed_options[i].since <= 100 * nvrtc->major + nvrtc->minor && !replaced)
+            ret_option[count++] = fixed;
+    }
+    for (int i = 0; i < request->option_count; i++)
+        ret_option[count++] = request->options[i];
     *ret_count = count;
     return 0;
 }
@@ -336,9 +315,8 @@ static int compile_program(fa_nvrtc *nvrtc, program prog, const fa_compile_reque
         return rc;
     int result = nvrtc->compile(prog, count, options);
     fetch(prog, nvrtc->log_size, nvrtc->log, true, ret_log);
-    rc = out_of_memory(ret_log, ret_log, diag);
-    if (rc != 0)
-        return rc;
+    if (ret_log->failed)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a compiler's log");
     first_error(ret_log->data == NULL ? "" : ret_log->data, line, sizeof line);
     if (result == RESULT_INVALID_OPTION)
         return refuse_option(nvrtc, request, line, diag);
@@ -349,10 +327,12 @@ static int compile_program(fa_nvrtc *nvrtc, program prog, const fa_compile_reque
     if (result != RESULT_OK)
         return fa_fail(diag, FA_ECOMPILE, "NVRTC failed with %s%s%s", nvrtc->error_text(result),
                        line[0] != 0 ? ": " : "", line);
-    if (!fetch(prog, nvrtc->cubin_size, nvrtc->cubin, false, ret_cubin) ||
-        (!ret_cubin->failed && ret_cubin->size == 0))
-        return fa_fail(diag, FA_ECOMPILE, "NVRTC gave no cubin for %s", architecture);
-    return out_of_memory(ret_cubin, ret_log, diag);
+    bool made = fetch(prog, nvrtc->cubin_size, nvrtc->cubin, false, ret_cubin);
+    if (ret_cubin->failed)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a cubin");
+    return made && ret_cubin->size > 0
+               ? 0
+               : fa_fail(diag, FA_ECOMPILE, "NVRTC gave no cubin for %s", architecture);
 }
 
 int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf *ret_cubin,

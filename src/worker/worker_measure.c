@@ -68,33 +68,19 @@ static void add_clocks(struct measurer *m, cJSON *answer)
         fa_json_add_text(clocks, "driver", state->driver);
 }
 
-static void close_problem(struct measurer *m)
-{
-    for (int i = 0; i < MAX_KERNELS && m->bench != NULL; i++)
-        if (m->kernel[i] != NULL)
-            fa_bench_unload(m->bench, &m->kernel[i]);
-    fa_bench_close(&m->bench);
-    fa_case_data_close(&m->data);
-}
-
-static int learn_operation(const cJSON *json, fa_diag *diag)
-{
-    const fa_operation *operation;
-    if (json == NULL)
-        return 0;
-    char *text = fa_json_print(json);
-    int rc = text != NULL ? fa_operation_register(text, strlen(text), "message", &operation, diag)
-                          : fa_fail(diag, FA_ENOMEM, "out of memory for an operation");
-    free(text);
-    return rc;
-}
-
 static int open_problem(struct measurer *m, const fa_message *message, fa_diag *diag)
 {
     fa_problem problem = {0};
     fa_problem cases[FA_BENCH_CASES];
+    const fa_operation *operation;
+    const cJSON *unusual = cJSON_GetObjectItemCaseSensitive(message->json, "operation");
+    char *content = unusual != NULL ? fa_json_print(unusual) : NULL;
     const char *text = "";
-    int rc = learn_operation(cJSON_GetObjectItemCaseSensitive(message->json, "operation"), diag);
+    int rc = unusual == NULL ? 0
+             : content != NULL
+                 ? fa_operation_register(content, strlen(content), "message", &operation, diag)
+                 : fa_fail(diag, FA_ENOMEM, "out of memory for an operation");
+    free(content);
     if (rc == 0)
         rc = fa_problem_from_json(cJSON_GetObjectItemCaseSensitive(message->json, "problem"),
                                   &problem, diag);
@@ -106,7 +92,11 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
     uint64_t seed = strtoull(text, NULL, 10);
     if (rc != 0)
         return rc;
-    close_problem(m);
+    for (int i = 0; i < MAX_KERNELS && m->bench != NULL; i++)
+        if (m->kernel[i] != NULL)
+            fa_bench_unload(m->bench, &m->kernel[i]);
+    fa_bench_close(&m->bench);
+    fa_case_data_close(&m->data);
     m->case_count = fa_bench_cases(&problem, seed, cases);
     rc = fa_case_data_open(cJSON_GetObjectItemCaseSensitive(message->json, "data"), &m->data, diag);
     const fa_bench_setup setup = {&m->gpu, &problem, message->blob, message->blob_size,
@@ -122,19 +112,6 @@ static int read_sides(const cJSON *sides, const char *of, int least, int most, u
         if (!cJSON_IsNumber(side) || !(side->valuedouble >= least && side->valuedouble <= most))
             return fa_fail(diag, FA_EINVAL, "message: a %s is not three sides", of);
         ret_side[i] = (uint32_t)side->valuedouble;
-    }
-    return 0;
-}
-
-/* A number for each case. */
-static int read_splits(const struct measurer *m, const cJSON *splits, fa_bench_candidate *candidate,
-                       fa_diag *diag)
-{
-    for (int i = 0; i < m->case_count; i++) {
-        const cJSON *item = cJSON_GetArrayItem(splits, i);
-        if (!cJSON_IsNumber(item) || !(item->valuedouble >= 1 && item->valuedouble < 2147483648.0))
-            return fa_fail(diag, FA_EINVAL, "message: splits[%d] is not 1 or more", i);
-        candidate->launches[i].splits = (int32_t)item->valuedouble;
     }
     return 0;
 }
@@ -178,15 +155,19 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
         (rc = fa_json_int(message->json, "counters", 0, INT32_MAX, &counters, "message", diag)) !=
             0)
         return rc;
+    const cJSON *splits = cJSON_GetObjectItemCaseSensitive(message->json, "splits");
     for (int i = 0; i < m->case_count; i++) {
+        const cJSON *item = cJSON_GetArrayItem(splits, i);
+        if (!cJSON_IsNumber(item) || !(item->valuedouble >= 1 && item->valuedouble < 2147483648.0))
+            return fa_fail(diag, FA_EINVAL, "message: splits[%d] is not 1 or more", i);
+        candidate->launches[i].splits = (int32_t)item->valuedouble;
         candidate->launches[i].count = count;
         candidate->launches[i].workspace_bytes = workspace;
         candidate->launches[i].counters = counters;
     }
     candidate->cubin = message->blob;
     candidate->size = message->blob_size;
-    return read_splits(m, cJSON_GetObjectItemCaseSensitive(message->json, "splits"), candidate,
-                       diag);
+    return 0;
 }
 
 /* What a failed call means for the candidate. */
