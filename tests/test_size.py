@@ -13,7 +13,7 @@ from rooms import ROOT
 BUDGET = {
     "include": 1508,
     "src/base": 6155,
-    "src/gpu": 4067,
+    "src/gpu": 4053,
     "db": 6395,
     "tuner": 14800,
     "src/worker": 1164,
