@@ -240,6 +240,13 @@ CUDA cuFuncSetAttribute(struct function *f, int attribute, int value)
     return FAKE_OK;
 }
 
+CUDA cuFuncGetAttribute(int *ret_value, int attribute, struct function *f)
+{
+    ENTER;
+    *ret_value = f->allowed_smem;
+    return attribute == 8 ? FAKE_OK : FAKE_INVALID_VALUE;
+}
+
 static int most_threads(const struct function *f)
 {
     int by_registers = 65536 / (f->info.registers * 32) * 32;

@@ -124,6 +124,7 @@ struct cu_uuid {
     X(module_variable, "cuModuleGetGlobal_v2",                                                   \
       (fa_device_ptr *, size_t *, cu_module, const char *))                                      \
     X(function_set, "cuFuncSetAttribute", (fa_function, int, int))                               \
+    X(function_get, "cuFuncGetAttribute", (int *, int, fa_function))                             \
     X(launch, "cuLaunchKernel",                                                                  \
       (fa_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,        \
        fa_stream, void **, void **))                                                             \

@@ -87,11 +87,17 @@ int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
 {
     if (fa_driver_forked())
         return fa_driver_fail_forked(diag);
+    enum { DYNAMIC_SMEM_UNASKED = 49152 };
     fa_driver *driver = module->driver;
     fa_function function;
+    int allowed = 0;
     int rc = fa_driver_fail(driver, find_function(module, entry, &function), "cuModuleGetFunction",
                             diag, "finding entry \"%s\"", entry);
-    if (rc == 0)
+    if (rc == 0) /* another launch of the same function may need more */
+        rc = fa_driver_fail(driver,
+                            driver->function_get(&allowed, CU_FUNCTION_MAX_DYNAMIC_SMEM, function),
+                            "cuFuncGetAttribute", diag, "asking for the limits of %s", entry);
+    if (rc == 0 && (allowed <= DYNAMIC_SMEM_UNASKED || allowed < smem_bytes))
         rc = fa_driver_fail(
             driver, driver->function_set(function, CU_FUNCTION_MAX_DYNAMIC_SMEM, smem_bytes),
             "cuFuncSetAttribute", diag, "allowing %s %d bytes of dynamic shared memory", entry,
