@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._errors import ArgumentError, Error, NotSupported
-from . import strategies
+from . import file_utils, strategies, util  # noqa: F401  # scripts find them here
 from ._cache import Cache
 from ._described import Described, is_array
 from ._device import all_close

@@ -43,7 +43,7 @@ class Described:
                  defines: Any, block_size_names: Any, device: int) -> None:
         self._call = (kernel_name, kernel_source, problem_size, arguments, grid_div, lang, smem_args, cmem_args, compiler_options,
                       defines, block_size_names, device)
-        self.tune = {name: list(values) for name, values in tune_params.items()}
+        self.tune = {name: [value.item() if hasattr(value, "item") else value for value in values] for name, values in tune_params.items()}
         self.arguments, self.constants = list(arguments), dict(cmem_args or {})
         # With `defines` the tunables are no macros of the source: they have names that it does not have.
         self.names = {name: name if defines is None else "kernel_tuner_" + name for name in self.tune}
