@@ -60,20 +60,18 @@ def best_kernel(service, uuid):
     while True:
         status, text = service.ask("POST", "/v1/kernel", ask)
         document = json.loads(text)
-        if status == 504 and "job" in document:  # it is still being tuned: wait on
+        if status == 504:  # it is still being tuned: wait on
             print("tuning", flush=True)
             continue
         if status != 200:
             sys.exit("the service says: " + document["error"]["message"])
         break
-    answer, cubin = document["answer"], document["cubin"]
+    answer = document["answer"]
     if answer["driver_version"] is None:
         sys.exit("no GPU has proved the service's answer yet (origin: %s)" % answer["origin"])
-    if cubin is None:
+    status, data = service.ask("GET", "/v1/cubins/" + answer["cubin_key"])
+    if status != 200:
         sys.exit("the service no longer has the cubin of its answer: ask it to tune \"again\"")
-    status, data = service.ask("GET", "/v1/cubins/" + cubin["key"])
-    if status != 200 or hashlib.sha256(data).hexdigest() != cubin["sha256"]:
-        sys.exit("the service did not give the cubin that it promised")
     return answer, data
 
 

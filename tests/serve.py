@@ -8,6 +8,7 @@ checked against the description that the daemon serves.
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 FAST = "time BLOCK_M=128 40\ntime BLOCK_M=64 60\n"
 TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
        "MIN_BLOCKS": [2]}
+TOKEN = "0123456789abcdef-of-the-test"
 # One of the two configs hangs until its trial's time is up; the default, which comes first, does not.
 HANGS = L4 + "time BLOCK_M=64 40\nfault BLOCK_M=128; hang\n"
 LONG = ("--trial-timeout", "300")
@@ -42,6 +44,14 @@ def ask(seq=128, **more):
         if name in ("causal", "dtype", "batch", "heads_q", "head_dim", "seq_k"):
             problem[name] = more.pop(name)
     return dict({"problem": problem}, **more)
+
+
+def token_file(place, text=TOKEN, mode=0o600):
+    path = os.path.join(place.folder, "token")
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+    os.chmod(path, mode)
+    return path
 
 
 def wait_for(condition, what):
@@ -199,20 +209,19 @@ class Serve:
     def post(self, path, body, **how):
         return self.request("POST", path, body, **how)
 
-    def delete(self, path, **how):
-        return self.request("DELETE", path, **how)
-
     def raw_socket(self):
-        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        client.settimeout(DEADLINE)
-        client.connect(self.socket)
-        return client
+        connection = self.connect()
+        connection.connect()
+        return connection.sock
 
     def jobs(self):
         return self.get("/v1/jobs")[1]["jobs"]
 
     def events(self, body):
         return Events(self.connect(), body)
+
+    def tcp(self):
+        return "127.0.0.1", int(re.search(r"on=tcp:127\.0\.0\.1:(\d+)", self.log()).group(1))
 
     def begins(self, body):
         """A connection that waits for this tune, which is under way."""

@@ -89,9 +89,8 @@ static void a_predicted_winner_whose_cubin_is_gone_is_compiled_again(void)
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         engine_fixture f;
         fa_answer answer = {.size = sizeof answer};
-            void *cubin = NULL;
-        char hash[65], now[65];
-        size_t size = 0, told = 0;
+        void *cubin = NULL;
+        size_t size = 0;
         fa_request request = {.size = sizeof request,
                               .problem = small_problem,
                               .gpu = "L4",
@@ -106,9 +105,6 @@ static void a_predicted_winner_whose_cubin_is_gone_is_compiled_again(void)
         CHECK_INT(answer.compiled, answer.in_budget);
         CHECK_OK(fa_answer_cubin(f.tuner, &answer, &cubin, &size, &diag), diag);
         CHECK(size > 1000);
-        fa_sha256(cubin, size, now);
-        CHECK_OK(fa_answer_cubin_hash(f.tuner, &answer, hash, &told, &diag), diag);
-        CHECK(told == size && strcmp(hash, now) == 0);
         free(cubin);
         fixture_close(&f);
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Clients of a service: what it answers is the answer; whatever else it does ends in one note and the local way. The service is a
-stub that answers as a test says; test_serve_client.py has the real one."""
+stub that answers as a test says; test_serve_life.py has the real one."""
 import hashlib
 import json
 import os

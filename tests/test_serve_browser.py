@@ -3,15 +3,12 @@
 """The service's page in a real browser, with a tune running: what it shows as it happens, and that it keeps what its reader
 has open."""
 import contextlib
-import os
-import re
 
 import devtools
 import tap
 from place import Place
-from serve import FAST, HANGS, L4, LONG, Serve, a_place, ask, wait_for
+from serve import FAST, HANGS, L4, LONG, Serve, TOKEN, a_place, ask, token_file, wait_for
 
-TOKEN = "0123456789abcdef-of-the-test"
 state = {}
 
 
@@ -26,12 +23,8 @@ def shows(page, *words, selector="body"):
 
 @contextlib.contextmanager
 def served(place, *flags):
-    path = os.path.join(place.folder, "token")
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
-        file.write(TOKEN)
-    with Serve(place, "--tcp", "0", "--token-file", path, *flags) as daemon:
-        port = re.search(r"on=tcp:127\.0\.0\.1:(\d+)", daemon.log()).group(1)
-        daemon.page = "http://127.0.0.1:%s/#" % port
+    with Serve(place, "--tcp", "0", "--token-file", token_file(place), *flags) as daemon:
+        daemon.page = "http://%s:%d/#" % daemon.tcp()
         yield daemon
 
 

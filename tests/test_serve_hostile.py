@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that lie, leave or pile up. One daemon meets them all; after each it answers others and
-holds no more descriptors than before, and crowds that come again and again cost no more memory."""
+"""Clients that lie, leave or pile up. One daemon meets them all; after each it answers others and holds no more descriptors than
+before, and crowds that come again and again cost no more memory."""
 import contextlib
 import json
 import os
@@ -9,7 +9,7 @@ import resource
 import socket
 
 import tap
-from place import DEADLINE, Place
+from place import Place
 from serve import Serve, ask, wait_for
 
 HANG = "device name=NVIDIA_L4 sm=89 sms=58\nfault family hang\n"
@@ -158,30 +158,56 @@ def what_follows_a_request_is_read_as_one_or_ends_the_connection():
     well()
 
 
-def paths_lead_nowhere_but_to_what_there_is():
-    for path in (b"/../../etc/passwd", b"/v1/cubins/../../healthz", b"/v1/cubins/%2e%2e%2f%2e%2e", b"/v1", b"/v1/kernel/", b"/v1/jobs/x/events/y",
-                 b"//v1/kernel", b"/v1/kernel%00", b"/v2/kernel",
-                 b"/v1/cubins/" + b"0" * 64 + b"%00.db", b"/v1/cubins/" + b"G" * 64,
-                 b"/v1/cubins/" + b"A" * 64, b"/v1/cubins/" + b"0" * 63,
-                 b"/v1/cubins/" + b"0" * 5000,
-                 b"/v1/cubins/" + b"0" * 64 + b"/", b"/v1/cubins/", b"//healthz", b"/healthz/",
-                 b"/healthz%00", b"/v1/jobs/" + b"a" * 32, b"/v1/jobs/../winners", b"/v1/jobs/%",
-                 b"/v1/jobs/%zz", b"/v1/jobs/a%2fevents", b"/v1/jobs//events", b"/%c0%ae%c0%ae/",
-                 b"http://elsewhere/healthz/x", b"/" + b"%41" * 3000, b"*"):
+def paths_and_methods_lead_nowhere_but_to_what_there_is():
+    for path in (b"/../../etc/passwd", b"/v1/cubins/../../healthz", b"/v1/cubins/%2e%2e%2f%2e%2e", b"/v1", b"/v1/kernel/", b"//v1/kernel",
+                 b"/v1/kernel%00", b"/v1/cubins/" + b"0" * 64 + b"%00.db", b"/v1/cubins/" + b"G" * 64, b"/v1/cubins/" + b"A" * 64,
+                 b"/v1/cubins/" + b"0" * 63, b"/v1/cubins/" + b"0" * 64, b"/v1/cubins/" + b"0" * 5000, b"/v1/cubins/" + b"0" * 64 + b"/",
+                 b"/v1/cubins/", b"//healthz", b"/healthz/", b"/healthz%00", b"/v1/jobs/" + b"a" * 32, b"/v1/jobs/../winners", b"/v1/jobs/%zz",
+                 b"/%c0%ae%c0%ae/", b"http://elsewhere/healthz/x", b"/" + b"%41" * 3000, b"*", b"/v1/kernel", b"/v1/winners?limit=1e3",
+                 b"/v1/winners?limit=99999999999999999999"):
         came = said_back(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert all(400 <= status < 500 for status in statuses(came)), (path, came[:200])
         tap.lacks(came, b"root:")
-    for path in (b"/v1/winners?limit=0", b"/v1/winners?limit=-1", b"/v1/winners?limit=1e3",
-                 b"/v1/winners?limit=99999999999999999999", b"/v1/winners?gpu=" + b"x" * 64):
-        came = said_back(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        tap.equal((path, statuses(came)), (path, [400]))
+    for method in (b"PUT", b"PATCH", b"OPTIONS", b"TRACE", b"CONNECT", b"DELETE", b"get", b"X" * 200):
+        came = said_back(method + b" /v1/kernel HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert all(status in (400, 404, 501) for status in statuses(came)), (method, came)
     well()
 
 
-def methods_that_are_not_taken_say_which_are():
-    for method in (b"PUT", b"PATCH", b"OPTIONS", b"TRACE", b"CONNECT", b"get", b"X" * 200):
-        came = said_back(method + b" /v1/kernel HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert all(status in (400, 404, 405, 501) for status in statuses(came)), (method, came)
+# ---- what one client can take -------------------------------------------------------------------
+def a_body_that_is_too_large_is_refused_and_not_kept():
+    for body, status in ((b"x" * 16384, 400), (b"x" * 16385, 413), (b"x" * 1000000, 413)):
+        tap.equal((len(body), daemon.post("/v1/kernel", body)[0]), (len(body), status))
+    before = daemon.memory_kb()
+    with daemon.raw_socket() as client, contextlib.suppress(BrokenPipeError, ConnectionResetError):  # chunks without an end
+        client.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        for _ in range(1000):
+            client.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+    assert daemon.memory_kb() - before < 20 << 10
+    status, refused = daemon.post("/v1/sweeps", {"items": [ask(gpu="L4")] * 10001})
+    tap.equal(status, 400)
+    tap.has(refused["error"]["message"], "10000")
+    well()
+
+
+def silent_connections_end_and_those_that_wait_for_a_tune_do_not():
+    with Serve(daemon.place, "--idle-timeout", "1", "--trial-timeout", "600") as other:
+        waiting = other.begins(ask())
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(other.raw_socket()) for _ in range(3)]
+            clients[1].sendall(b"GET /hea")
+            clients[2].sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
+            for client in clients:
+                while client.recv(4096):  # a body that does not come may be answered with 408
+                    pass
+        tap.equal(len(other.jobs()), 1)
+        waiting.close()
+        wait_for(lambda: other.jobs() == [], "its end")
+
+
+def a_client_that_closes_its_sending_side_is_answered():
+    body = json.dumps(ask(gpu="A10", effort="predict")).encode()
+    tap.equal(statuses(said_back(HEAD + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)), [200])
     well()
 
 
@@ -263,8 +289,10 @@ def main():
                 chunks_that_lie_are_cut_off,
                 a_connection_that_cannot_go_on_holds_nobody_up_and_ends,
                 what_follows_a_request_is_read_as_one_or_ends_the_connection,
-                paths_lead_nowhere_but_to_what_there_is,
-                methods_that_are_not_taken_say_which_are,
+                paths_and_methods_lead_nowhere_but_to_what_there_is,
+                a_body_that_is_too_large_is_refused_and_not_kept,
+                silent_connections_end_and_those_that_wait_for_a_tune_do_not,
+                a_client_that_closes_its_sending_side_is_answered,
                 a_reader_that_never_reads_holds_nobody_up,
                 clients_that_vanish_are_forgotten,
                 two_thousand_idle_connections_leave_room_and_nothing_behind,

@@ -6,8 +6,7 @@ import json
 import threading
 
 import tap
-from place import Place
-from serve import FAST, HANGS, L4, LONG, TWO, Serve, a_place, ask, wait_for
+from serve import FAST, HANGS, L4, LONG, Serve, a_place, ask, wait_for
 
 
 def in_threads(count, work):
@@ -123,16 +122,6 @@ def too_many_tunes_are_asked_to_come_back():
         connection.close()
 
 
-def an_answer_is_tuned_anew_for_who_wants_that():
-    with Place(space=TWO, script=L4 + FAST) as place, Serve(place) as daemon:
-        first = daemon.post("/v1/kernel", ask())[1]["answer"]
-        place.use_fake_driver(L4 + "time BLOCK_M=64 20\ntime BLOCK_M=128 90\n")
-        again = daemon.post("/v1/kernel", ask(effort="patient"))[1]["answer"]
-        tap.equal((first["config"]["tunables"]["BLOCK_M"], again["config"]["tunables"]["BLOCK_M"]), (128, 64))
-        # No older answer is given from memory after that.
-        tap.equal(daemon.post("/v1/kernel", ask())[1]["answer"]["config"]["tunables"]["BLOCK_M"], 64)
-
-
 tap.main([
     lengths_of_one_bucket_share_a_tune_and_each_gets_its_own_answer,
     events_tell_the_progress_and_the_answer,
@@ -140,5 +129,4 @@ tap.main([
     each_waits_no_longer_than_it_said_and_the_tune_goes_on,
     a_tune_whose_client_leaves_is_canceled_and_the_next_goes_on_there,
     too_many_tunes_are_asked_to_come_back,
-    an_answer_is_tuned_anew_for_who_wants_that,
 ])

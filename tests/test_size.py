@@ -18,16 +18,16 @@ BUDGET = {
     "tuner": 14800,
     "src/worker": 1164,
     "src/bundle": 1544,
-    "src/engine": 8219,
+    "src/engine": 8204,
     "src/sources": 1514,
     "src/sweeps": 3326,
     "src/cli": 6500,
-    "src/daemon": 2858,
+    "src/daemon": 2680,
     "src/report": 841,
-    "C": 59299,
+    "C": 59240,
     "C files": 245,
-    "tests": 62313,
-    "public functions": 85,
+    "tests": 61975,
+    "public functions": 84,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
 

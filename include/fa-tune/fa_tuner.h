@@ -287,10 +287,6 @@ FA_API int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_fou
 FA_API int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes,
                            size_t *ret_size, fa_diag *diag);
 
-/* SHA-256 (hex) and size of the bytes that fa_answer_cubin() gives. */
-FA_API int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char ret_sha256[65],
-                                size_t *ret_size, fa_diag *diag);
-
 typedef struct fa_space_count {
     int64_t configs;
     bool about; /* an estimate: counting takes long */

@@ -15,11 +15,12 @@ enum {
     TICK_MS = 250,
     RUNS = 16,              /* of libmicrohttpd before other events get their turn */
     POOL_BYTES = 16 * 1024, /* for one head, and the head of its answer */
-    DISCARD = 1 << 20, /* bytes read of a body that is too large, so that its client reads why */
-    BLOCK = 4096,      /* of a stream */
-    RETRY_S = 5,
+    DISCARD = 1 << 20,  /* bytes read of a body that is too large, so that its client reads why */
+    BLOCK = 4096,       /* of a stream */
     BEHIND = 256 * 1024 /* of a stream that is not read: events are left out from here on */
 };
+
+static const char RETRY_S[] = "5";
 
 struct door {
     serve_http *http;
@@ -36,7 +37,7 @@ struct serve_http {
     void *context;
     struct door door[SERVE_DOORS_MAX];
     serve_http_counts *counts;
-    int doors, open_handles;
+    int doors;
     int64_t progress;       /* callbacks of libmicrohttpd */
     serve_request *waiting; /* those that libmicrohttpd does not look at */
 };
@@ -270,6 +271,12 @@ static enum MHD_Result queue_reply(serve_request *request)
     return rc;
 }
 
+static void refuse_body(serve_request *request)
+{
+    serve_reply_failure(request, MHD_HTTP_CONTENT_TOO_LARGE, FA_EINVAL,
+                        "the body is larger than this server takes");
+}
+
 static enum MHD_Result begin(serve_request *request, const char *path, const char *method,
                              const char *version)
 {
@@ -278,16 +285,14 @@ static enum MHD_Result begin(serve_request *request, const char *path, const cha
     request->path = path;
     request->method = method;
     if (!is_plain_head(request, method, version, &length))
-        serve_reply_refused(
-            request, MHD_HTTP_BAD_REQUEST, FA_EINVAL,
+        serve_reply_failure(
+            request, 0, FA_EINVAL,
             "the head of this request has bytes that HTTP forbids, or says its host, token or "
-            "length twice",
-            0);
+            "length twice");
     else
         request->http->events.head(request->http->context, request);
     if (request->status == 0 && length != SIZE_MAX && length > request->body_limit + DISCARD)
-        serve_reply_refused(request, MHD_HTTP_CONTENT_TOO_LARGE, FA_EINVAL,
-                            "the body is larger than this server takes", 0);
+        refuse_body(request);
     if (request->status == 0)
         return MHD_YES;
     return request->reply != NULL ? queue_reply(request) : MHD_NO;
@@ -307,8 +312,7 @@ static void handle(serve_request *request)
 {
     request->handled = true;
     if (request->overlong)
-        serve_reply_refused(request, MHD_HTTP_CONTENT_TOO_LARGE, FA_EINVAL,
-                            "the body is larger than this server takes", 0);
+        refuse_body(request);
     else
         request->http->events.handle(request->http->context, request);
 }
@@ -406,6 +410,7 @@ void serve_reply(serve_request *request, unsigned status, struct MHD_Response *r
 void serve_reply_shared(serve_request *request, struct MHD_Response *response)
 {
     request->status = MHD_HTTP_OK;
+    request->left = NULL;
     request->queued = MHD_queue_response(request->mhd, MHD_HTTP_OK, response) == MHD_YES;
 }
 
@@ -415,44 +420,23 @@ void serve_reply_json(serve_request *request, unsigned status, char *text)
                 serve_response("application/json", text, text != NULL ? strlen(text) : 0));
 }
 
-static char *failure_text(int code, const char *message)
+void serve_reply_failure(serve_request *request, unsigned status, int code, const char *message)
 {
     char *text = NULL;
-    return fa_failure_write(code, message, &text, NULL) == 0 ? text : NULL;
-}
-
-void serve_reply_failure(serve_request *request, int code, const char *message)
-{
-    char *text = failure_text(code, message);
-    if (!request->streams) {
-        serve_reply_json(request, status_of(code), text);
+    const bool written = fa_failure_write(code, message, &text, NULL) == 0;
+    request->http->counts->refused += code == FA_EBUSY;
+    if (request->streams) {
+        serve_stream_event(request, "failed", written ? text : "{}", true);
+        free(text);
         return;
     }
-    serve_stream_event(request, "failed", text != NULL ? text : "{}", true);
-    free(text);
-}
-
-void serve_reply_refused(serve_request *request, unsigned status, int code, const char *message,
-                         int retry_after_s)
-{
-    char seconds[16], *text = failure_text(code, message);
     struct MHD_Response *response =
-        serve_response("application/json", text, text != NULL ? strlen(text) : 0);
-    snprintf(seconds, sizeof seconds, "%d", retry_after_s);
-    if (response != NULL && retry_after_s > 0)
-        MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+        serve_response("application/json", text, written ? strlen(text) : 0);
+    if (response != NULL && code == FA_EBUSY)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, RETRY_S);
     if (response != NULL && status == MHD_HTTP_UNAUTHORIZED)
         MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
-    serve_reply(request, status, response);
-}
-
-void serve_reply_busy(serve_request *request, const char *message)
-{
-    request->http->counts->refused++;
-    if (request->streams)
-        serve_reply_failure(request, FA_EBUSY, message);
-    else
-        serve_reply_refused(request, MHD_HTTP_SERVICE_UNAVAILABLE, FA_EBUSY, message, RETRY_S);
+    serve_reply(request, status != 0 ? status : status_of(code), response);
 }
 
 /* ---- streams --------------------------------------------------------------------------------*/
@@ -517,7 +501,6 @@ int serve_http_make(uv_loop_t *loop, const serve_http_events *events, void *cont
     http->events = *events;
     http->context = context;
     http->tick.data = http->soon.data = http;
-    http->open_handles = 2;
     uv_timer_init(loop, &http->tick);
     uv_idle_init(loop, &http->soon);
     uv_timer_start(&http->tick, tick, TICK_MS, TICK_MS);
@@ -528,8 +511,6 @@ int serve_http_make(uv_loop_t *loop, const serve_http_events *events, void *cont
 int serve_http_listen(serve_http *http, int fd, bool local, int connections, int idle_s,
                       fa_diag *diag)
 {
-    if (http->doors == SERVE_DOORS_MAX)
-        return fa_fail(diag, FA_EINVAL, "at most %d sockets are served", SERVE_DOORS_MAX);
     struct door *door = &http->door[http->doors];
     *door = (struct door){.http = http, .local = local, .poll.data = door};
     door->daemon = MHD_start_daemon(
@@ -548,7 +529,6 @@ int serve_http_listen(serve_http *http, int fd, bool local, int connections, int
     }
     uv_poll_start(&door->poll, UV_READABLE, readable);
     http->doors++;
-    http->open_handles++;
     return 0;
 }
 
@@ -565,31 +545,4 @@ int serve_http_connections(const serve_http *http)
         count += (int)MHD_get_daemon_info(http->door[i].daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)
                      ->num_connections;
     return count;
-}
-
-static void closed(uv_handle_t *handle)
-{
-    serve_http *http = handle->type == UV_POLL ? ((struct door *)handle->data)->http : handle->data;
-    if (--http->open_handles == 0)
-        free(http);
-}
-
-void serve_http_close(serve_http **http)
-{
-    serve_http *h = http != NULL ? *http : NULL;
-    if (h == NULL)
-        return;
-    while (h->waiting != NULL) {
-        h->waiting->gone = true;
-        resume(h->waiting);
-    }
-    for (int i = 0; i < h->doors; i++) {
-        MHD_run(h->door[i].daemon); /* those that waited */
-        MHD_quiesce_daemon(h->door[i].daemon);
-        MHD_stop_daemon(h->door[i].daemon);
-        uv_close((uv_handle_t *)&h->door[i].poll, closed);
-    }
-    uv_close((uv_handle_t *)&h->tick, closed);
-    uv_close((uv_handle_t *)&h->soon, closed);
-    *http = NULL;
 }

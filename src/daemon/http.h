@@ -16,7 +16,7 @@
 #include <microhttpd.h>
 #include <uv.h>
 
-enum { SERVE_DOORS_MAX = 8 };
+enum { SERVE_DOORS_MAX = 2 };
 
 typedef struct serve_http serve_http;
 
@@ -65,8 +65,6 @@ int serve_http_listen(serve_http *http, int fd, bool local, int connections, int
 /* Accepts no further client. */
 void serve_http_drain(serve_http *http);
 int serve_http_connections(const serve_http *http);
-/* Cuts off replies that are under way; the loop has to run once more before it is closed. NULL is allowed. */
-void serve_http_close(serve_http **http);
 
 /* ---- the head -------------------------------------------------------------------------------*/
 const char *serve_header(const serve_request *request, const char *name); /* or NULL */
@@ -83,13 +81,9 @@ void serve_reply(serve_request *request, unsigned status, struct MHD_Response *r
 void serve_reply_shared(serve_request *request, struct MHD_Response *response);
 /* Malloced text; NULL: out of memory. */
 void serve_reply_json(serve_request *request, unsigned status, char *text);
-/* {"error": {"code": "FA_E…", "message": …}} with the code's status, or as the event "failed" that ends a stream. */
-void serve_reply_failure(serve_request *request, int code, const char *message);
-/* The same with this status and, when positive, Retry-After. */
-void serve_reply_refused(serve_request *request, unsigned status, int code, const char *message,
-                         int retry_after_s);
-/* Asks the client to come back. */
-void serve_reply_busy(serve_request *request, const char *message);
+/* {"error": {"code": "FA_E…", "message": …}} with this status (0: the code's), or as the event "failed" that ends a stream.
+ * FA_EBUSY asks the client to come back. */
+void serve_reply_failure(serve_request *request, unsigned status, int code, const char *message);
 /* A buffer's text, which is the caller's from here on; NULL: out of memory. */
 char *serve_text_of(fa_buf *buf);
 

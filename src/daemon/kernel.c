@@ -10,7 +10,6 @@
 
 #include "error.h"
 #include "json.h"
-#include "log.h"
 #include "problem.h"
 
 #include <stdlib.h>
@@ -21,15 +20,11 @@ enum { TICK_MS = 100, NEWS_MS = 100, ALIVE_TICKS = 100 };
 
 typedef struct serve_kernel {
     serve_work work; /* first */
-    serve_service *service;
     struct serve_kernel *next;
-    serve_request *request; /* NULL: nobody waits */
-    fa_buf body;
     int64_t epoch, looked_ms; /* of the lookup, for the cache */
     /* run()'s: */
     fa_ask ask;
     fa_found found;
-    char *text; /* the answer's */
     int64_t told_ms;
     /* A tune's: */
     int64_t due_ms;   /* 0: its client waits as long as it takes */
@@ -68,45 +63,31 @@ static int request_of(const serve_service *service, const fa_ask *ask, fa_reques
     return 0;
 }
 
-/* {"answer":…,"cubin":{"key":…,"sha256":…,"size":…}} */
-static int write_kernel(fa_tuner *tuner, const fa_answer *answer, char **ret_text, fa_diag *diag)
+static int write_kernel(serve_work *work, const fa_answer *answer, fa_diag *diag)
 {
-    char *text = NULL, hash[65];
-    size_t size = 0;
-    fa_buf out = {0};
-    int rc = fa_answer_write(answer, &text, diag);
+    char *text = NULL;
+    const int rc = fa_answer_write(answer, &text, diag);
     if (rc != 0)
         return rc;
-    rc = fa_answer_cubin_hash(tuner, answer, hash, &size, diag);
-    if (rc == 0)
-        fa_buf_printf(&out,
-                      "{\"answer\":%s,\"cubin\":{\"key\":\"%s\",\"sha256\":\"%s\",\"size\":%zu}}",
-                      text, answer->cubin_key, hash, size);
-    else
-        fa_buf_printf(&out, "{\"answer\":%s,\"cubin\":null}", text);
+    fa_buf_printf(&work->text, "{\"answer\":%s}", text);
     free(text);
-    if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT) {
-        fa_buf_free(&out);
-        return rc;
-    }
-    *ret_text = serve_text_of(&out);
-    return *ret_text != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for an answer");
+    return work->text.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for an answer") : 0;
 }
 
 static int look_up(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 {
     serve_kernel *kernel = (serve_kernel *)work;
     fa_request request;
-    int rc = fa_ask_read(kernel->body.data != NULL ? kernel->body.data : "", kernel->body.size,
+    int rc = fa_ask_read(work->body.data != NULL ? work->body.data : "", work->body.size,
                          &kernel->ask, diag);
     if (rc == 0)
-        rc = request_of(kernel->service, &kernel->ask, &request, diag);
+        rc = request_of(work->service, &kernel->ask, &request, diag);
     if (rc != 0)
         return rc;
     kernel->found = (fa_found){.size = sizeof kernel->found};
     rc = fa_find(tuner, &request, &kernel->found, diag);
     if (rc == 0 && kernel->found.answered)
-        return write_kernel(tuner, &kernel->found.answer, &kernel->text, diag);
+        return write_kernel(work, &kernel->found.answer, diag);
     /* A client's own GPU is measured where it is. */
     if (rc == 0 && kernel->ask.uuid[0] != 0 && !kernel->found.gpu.present &&
         request.effort >= FA_EFFORT_MEASURE)
@@ -118,18 +99,19 @@ static int look_up(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 static int report_progress(void *context, const fa_progress *progress)
 {
     serve_kernel *kernel = context;
+    serve_service *service = kernel->work.service;
     const int64_t now_ms = (int64_t)(uv_hrtime() / 1000000);
     char *text;
     if ((progress->kind != FA_EVENT_STAGE && now_ms - kernel->told_ms < NEWS_MS) ||
         fa_progress_write(progress, &text, NULL) != 0)
         return atomic_load(&kernel->cancel);
     kernel->told_ms = now_ms;
-    pthread_mutex_lock(&kernel->service->news_lock);
+    pthread_mutex_lock(&service->news_lock);
     char *older = kernel->news;
     kernel->news = text;
-    pthread_mutex_unlock(&kernel->service->news_lock);
+    pthread_mutex_unlock(&service->news_lock);
     free(older);
-    uv_async_send(&kernel->service->news);
+    uv_async_send(&service->news);
     return atomic_load(&kernel->cancel);
 }
 
@@ -141,61 +123,57 @@ static int tune(serve_work *work, fa_tuner *tuner, fa_diag *diag)
     if (atomic_load(&kernel->cancel))
         return fa_fail(diag, FA_ECANCELED, "the tune was canceled");
     atomic_store(&kernel->started, (int64_t)time(NULL));
-    int rc = request_of(kernel->service, &kernel->ask, &request, diag);
+    int rc = request_of(work->service, &kernel->ask, &request, diag);
     request.progress = report_progress;
     request.context = kernel;
     if (rc == 0)
         rc = fa_tune(tuner, &request, &answer, diag);
-    return rc != 0 ? rc : write_kernel(tuner, &answer, &kernel->text, diag);
+    return rc != 0 ? rc : write_kernel(work, &answer, diag);
 }
 
 /* ---- replies --------------------------------------------------------------------------------*/
 static void free_kernel(serve_kernel *kernel)
 {
-    fa_buf_free(&kernel->body);
-    free(kernel->text);
     free(kernel->news);
     free(kernel->progress);
-    free(kernel);
+    serve_work_free(&kernel->work);
+}
+
+/* The client that waits, who is answered now; NULL: nobody does. */
+static serve_request *take_client(serve_kernel *kernel)
+{
+    serve_request *request = kernel->work.request;
+    kernel->work.request = NULL;
+    return request;
 }
 
 static void fail(serve_kernel *kernel, int code, const char *message)
 {
-    if (kernel->request != NULL)
-        serve_reply_failure(kernel->request, code, message);
-    kernel->request = NULL;
-}
-
-static void refuse(serve_kernel *kernel, const char *message)
-{
-    if (kernel->request != NULL)
-        serve_reply_busy(kernel->request, message);
-    kernel->request = NULL;
+    serve_request *request = take_client(kernel);
+    if (request != NULL)
+        serve_reply_failure(request, 0, code, message);
 }
 
 static void answer(serve_kernel *kernel)
 {
-    serve_request *request = kernel->request;
-    kernel->request = NULL;
-    if (request != NULL && request->streams) {
-        serve_stream_event(request, "done", kernel->text, true);
-    } else if (request != NULL) {
-        serve_reply_json(request, MHD_HTTP_OK, kernel->text);
-        kernel->text = NULL;
-    }
+    serve_request *request = take_client(kernel);
+    if (request != NULL && request->streams)
+        serve_stream_event(request, "done", kernel->work.text.data, true);
+    else if (request != NULL)
+        serve_reply_json(request, MHD_HTTP_OK, serve_text_of(&kernel->work.text));
 }
 
 /* ---- tunes ----------------------------------------------------------------------------------*/
 static void left(serve_request *request)
 {
     serve_kernel *kernel = request->waits_in;
-    kernel->request = NULL;
+    take_client(kernel);
     atomic_store(&kernel->cancel, true);
 }
 
 static void tuned(serve_work *work)
 {
-    serve_kernel *kernel = (serve_kernel *)work, **at = &kernel->service->kernels;
+    serve_kernel *kernel = (serve_kernel *)work, **at = &work->service->kernels;
     while (*at != kernel)
         at = &(*at)->next;
     *at = kernel->next;
@@ -204,7 +182,7 @@ static void tuned(serve_work *work)
     if (work->rc != 0) {
         fail(kernel, work->rc, work->diag.text);
     } else {
-        serve_cache_empty(&kernel->service->cache);
+        serve_cache_empty(&work->service->cache);
         answer(kernel);
     }
     free_kernel(kernel);
@@ -218,26 +196,27 @@ static bool wants_events(const serve_request *request)
 
 static void begin_tune(serve_kernel *kernel)
 {
-    serve_service *service = kernel->service;
+    serve_work *work = &kernel->work;
+    serve_service *service = work->service;
     const fa_gpu *gpu = &kernel->found.gpu;
-    const bool streams = wants_events(kernel->request);
+    const bool streams = wants_events(work->request);
     const int64_t wait_ms = kernel->ask.timeout_ms > 0 ? kernel->ask.timeout_ms
                                                        : (int64_t)service->settings->wait_s * 1000;
     if (streams)
-        serve_stream(kernel->request);
-    kernel->request->left = left;
+        serve_stream(work->request);
+    work->request->left = left;
     service->tuned++;
     kernel->accepted = (int64_t)time(NULL);
     kernel->due_ms =
         streams && kernel->ask.timeout_ms == 0 ? 0 : (int64_t)uv_now(service->loop) + wait_ms;
     kernel->next = service->kernels;
     service->kernels = kernel;
-    kernel->work.run = tune;
-    kernel->work.done = tuned;
-    kernel->work.lane =
+    work->run = tune;
+    work->done = tuned;
+    work->lane =
         gpu->present && gpu->ordinal < SERVE_DEVICES_MAX ? 1 + gpu->ordinal : SERVE_LANE_ABSENT;
     serve_log("level=info event=\"tune accepted\" gpu=\"%s\"", gpu->name);
-    serve_work_submit(&service->tunes, &kernel->work);
+    serve_work_submit(&service->tunes, work);
 }
 
 static void expire(uv_timer_t *timer)
@@ -245,12 +224,11 @@ static void expire(uv_timer_t *timer)
     serve_service *service = timer->data;
     const bool alive = ++service->ticks % ALIVE_TICKS == 0;
     for (serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next) {
-        if (alive && kernel->request != NULL && kernel->request->streams)
-            serve_stream_comment(kernel->request);
-        if (kernel->request == NULL || kernel->due_ms == 0 ||
-            (int64_t)uv_now(service->loop) < kernel->due_ms)
-            continue;
-        fail(kernel, FA_ETIMEOUT, "the tune has not ended within the request's time; it goes on");
+        if (alive && kernel->work.request != NULL && kernel->work.request->streams)
+            serve_stream_comment(kernel->work.request);
+        if (kernel->due_ms != 0 && (int64_t)uv_now(service->loop) >= kernel->due_ms)
+            fail(kernel, FA_ETIMEOUT,
+                 "the tune has not ended within the request's time; it goes on");
     }
 }
 
@@ -266,8 +244,8 @@ static void take_news(uv_async_t *async)
             continue;
         free(kernel->progress);
         kernel->progress = news;
-        if (kernel->request != NULL && kernel->request->streams)
-            serve_stream_event(kernel->request, "progress", news, false);
+        if (kernel->work.request != NULL && kernel->work.request->streams)
+            serve_stream_event(kernel->work.request, "progress", news, false);
     }
 }
 
@@ -275,68 +253,52 @@ static void take_news(uv_async_t *async)
 static void looked_up(serve_work *work)
 {
     serve_kernel *kernel = (serve_kernel *)work;
-    serve_service *service = kernel->service;
+    serve_service *service = work->service;
     const bool answered = work->rc == 0 && kernel->found.answered;
-    if (answered || kernel->request == NULL)
-        serve_cache_put(&service->cache, &kernel->body, answered ? kernel->text : NULL,
+    if (answered || work->request == NULL)
+        serve_cache_put(&service->cache, &work->body, answered ? work->text.data : NULL,
                         kernel->epoch, kernel->looked_ms);
     if (work->rc != 0) {
         fail(kernel, work->rc, work->diag.text);
     } else if (answered) {
         answer(kernel);
     } else if (service->stopping) {
-        refuse(kernel, "this server is stopping");
+        fail(kernel, FA_EBUSY, "this server is stopping");
     } else if (service->tunes.running + service->tunes.waiting >= service->settings->max_tunes) {
-        refuse(kernel, "too many tunes are waiting: come back later");
-    } else if (kernel->request != NULL) {
+        fail(kernel, FA_EBUSY, "too many tunes are waiting: come back later");
+    } else if (work->request != NULL) {
         begin_tune(kernel);
         return;
     }
     free_kernel(kernel);
 }
 
-static void stop_waiting(serve_request *request)
-{
-    ((serve_kernel *)request->waits_in)->request = NULL;
-}
-
-/* request: NULL where the cache alone wants to know. */
-static void begin_lookup(serve_service *service, fa_buf *body, serve_request *request)
-{
-    serve_kernel *kernel = calloc(1, sizeof *kernel);
-    if (kernel == NULL) {
-        if (request != NULL)
-            serve_reply_busy(request, "out of memory: come back later");
-        return;
-    }
-    *kernel = (serve_kernel){.work = {.run = look_up, .done = looked_up},
-                             .service = service,
-                             .request = request,
-                             .body = *body,
-                             .epoch = service->cache.epoch,
-                             .looked_ms = (int64_t)uv_now(service->loop)};
-    *body = (fa_buf){0};
-    if (request != NULL) {
-        request->waits_in = kernel;
-        request->left = stop_waiting;
-    }
-    service->looked_up++;
-    serve_work_submit(&service->lookups, &kernel->work);
-}
-
 void serve_post_kernel(serve_service *service, serve_request *request)
 {
+    const int64_t now_ms = (int64_t)uv_now(service->loop);
     bool stale = false;
-    struct MHD_Response *known = wants_events(request)
-                                     ? NULL
-                                     : serve_cache_get(&service->cache, &request->body,
-                                                       (int64_t)uv_now(service->loop), &stale);
+    struct MHD_Response *known =
+        wants_events(request) ? NULL
+                              : serve_cache_get(&service->cache, &request->body, now_ms, &stale);
+    serve_kernel *kernel = NULL;
+    if (known == NULL || stale) {
+        kernel = serve_work_new(service, request, sizeof *kernel);
+        if (kernel == NULL)
+            return;
+        kernel->epoch = service->cache.epoch;
+        kernel->looked_ms = now_ms;
+        kernel->work.run = look_up;
+        kernel->work.done = looked_up;
+        service->looked_up++;
+    }
     if (known != NULL) {
         service->hits++;
         serve_reply_shared(request, known);
+        if (kernel != NULL) /* for the cache alone */
+            kernel->work.request = NULL;
     }
-    if (known == NULL || stale)
-        begin_lookup(service, &request->body, known == NULL ? request : NULL);
+    if (kernel != NULL)
+        serve_work_submit(&service->lookups, &kernel->work);
 }
 
 /* ---- jobs -----------------------------------------------------------------------------------*/
@@ -372,7 +334,6 @@ void serve_get_jobs(serve_service *service, serve_request *request)
 void serve_kernels_open(serve_service *service)
 {
     service->news.data = service->tick.data = service;
-    service->open_handles = 2;
     uv_async_init(service->loop, &service->news, take_news);
     uv_timer_init(service->loop, &service->tick);
     uv_timer_start(&service->tick, expire, TICK_MS, TICK_MS);
@@ -382,6 +343,6 @@ void serve_kernels_stop(serve_service *service)
 {
     for (serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next) {
         atomic_store(&kernel->cancel, true);
-        refuse(kernel, "this server is stopping: what was measured is kept, ask again");
+        fail(kernel, FA_EBUSY, "this server is stopping: what was measured is kept, ask again");
     }
 }

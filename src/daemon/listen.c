@@ -1,8 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * The two protocols of systemd that are used here (LISTEN_FDS, NOTIFY_SOCKET) are a few lines each and stable; libsystemd
- * would bring four compression libraries along.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "listen.h"
 
 #include "error.h"
@@ -12,7 +8,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BACKLOG = 1024, FIRST_INHERITED = 3, LOCK_TRIES = 50 };
+enum { BACKLOG = 1024, LOCK_TRIES = 50 };
 
 /* The process that holds the lock on PATH.lock serves PATH; the kernel releases the lock when the process ends. A child that a
  * killed service was just starting holds it, too, for a moment: until its program is there. */
@@ -68,7 +63,7 @@ int serve_listen_unix(const char *path, serve_listener *ret_listener, fa_diag *d
         unlink(path); /* of a process that ended */
         listener.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (bind(listener.fd, (struct sockaddr *)&address, sizeof address) != 0 ||
-            listen(listener.fd, BACKLOG) != 0 || lstat(path, &st) != 0)
+            listen(listener.fd, BACKLOG) != 0)
             rc = fa_fail(diag, FA_EIO, "cannot listen on %s: %s", path, strerror(errno));
         umask(before);
     }
@@ -76,7 +71,6 @@ int serve_listen_unix(const char *path, serve_listener *ret_listener, fa_diag *d
         serve_listener_close(&listener);
         return rc;
     }
-    listener.inode = st.st_ino;
     snprintf(listener.where, sizeof listener.where, "unix:%s", path);
     *ret_listener = listener;
     return 0;
@@ -100,13 +94,6 @@ static int split(const char *where, char ret_host[HOST_SIZE], const char **ret_p
                        "--tcp %s: use HOST:PORT, [ADDRESS]:PORT or PORT, of at most 65535", where);
     snprintf(ret_host, HOST_SIZE, "%.*s", (int)length, host);
     return 0;
-}
-
-int serve_tcp_check(const char *where, fa_diag *diag)
-{
-    char host[HOST_SIZE];
-    const char *port;
-    return split(where, host, &port, diag);
 }
 
 static void name_tcp(serve_listener *listener)
@@ -153,66 +140,13 @@ int serve_listen_tcp(const char *where, serve_listener *ret_listener, fa_diag *d
     return rc;
 }
 
-/* ---- systemd --------------------------------------------------------------------------------*/
-int serve_listen_inherited(serve_listener *ret_listeners, int room, int *ret_count, fa_diag *diag)
-{
-    const char *pid = getenv("LISTEN_PID"), *fds = getenv("LISTEN_FDS");
-    const int count = pid != NULL && fds != NULL && atol(pid) == (long)getpid() ? atoi(fds) : 0;
-    unsetenv("LISTEN_PID"); /* not for the workers */
-    unsetenv("LISTEN_FDS");
-    unsetenv("LISTEN_FDNAMES");
-    if (count < 0 || count > room)
-        return fa_fail(diag, FA_EINVAL, "systemd passes %d sockets: at most %d are served", count,
-                       room);
-    for (int i = 0; i < count; i++) {
-        const int fd = FIRST_INHERITED + i;
-        int listening = 0, domain = 0;
-        socklen_t size = sizeof listening;
-        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening == 0 ||
-            getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 ||
-            (domain != AF_UNIX && domain != AF_INET && domain != AF_INET6))
-            return fa_fail(diag, FA_EINVAL,
-                           "descriptor %d that systemd passes is no socket that listens: is it "
-                           "Accept=no and ListenStream= in the .socket unit?",
-                           fd);
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
-        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-        ret_listeners[i] = (serve_listener){.fd = fd, .local = domain == AF_UNIX, .lock_fd = -1};
-        if (domain == AF_UNIX)
-            snprintf(ret_listeners[i].where, sizeof ret_listeners[i].where, "unix: of systemd");
-        else
-            name_tcp(&ret_listeners[i]);
-    }
-    *ret_count = count;
-    return 0;
-}
-
-void serve_notify(const char *state)
-{
-    const char *path = getenv("NOTIFY_SOCKET");
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (path == NULL || (path[0] != '/' && path[0] != '@') ||
-        strlen(path) >= sizeof address.sun_path)
-        return;
-    memcpy(address.sun_path, path, strlen(path));
-    if (path[0] == '@')
-        address.sun_path[0] = 0; /* an abstract one */
-    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    (void)!sendto(fd, state, strlen(state), MSG_NOSIGNAL | MSG_DONTWAIT,
-                  (struct sockaddr *)&address,
-                  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
-    close(fd);
-}
-
 void serve_listener_close(serve_listener *listener)
 {
-    struct stat st;
-    const char *path = listener->where + strlen("unix:");
     if (listener->fd >= 0)
         close(listener->fd);
-    if (listener->lock_fd >= 0) {
-        if (listener->inode != 0 && lstat(path, &st) == 0 && st.st_ino == listener->inode)
-            unlink(path);
+    if (listener->lock_fd >= 0) { /* it is still this process's socket */
+        if (listener->where[0] != 0)
+            unlink(listener->where + strlen("unix:"));
         close(listener->lock_fd);
     }
     listener->fd = listener->lock_fd = -1;

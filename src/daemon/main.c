@@ -8,7 +8,6 @@
 
 #include "error.h"
 #include "listen.h"
-#include "log.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -31,33 +30,26 @@ struct program {
 };
 
 /* ---- listening ------------------------------------------------------------------------------*/
-static int listen_unix(struct program *program, fa_diag *diag)
+static int listen_unix(const char *path, serve_listener *ret_listener, fa_diag *diag)
 {
-    const char *path = program->settings.socket, *runtime = getenv("XDG_RUNTIME_DIR");
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
     char preset[160];
     if (path == NULL && (runtime == NULL || runtime[0] != '/'))
         return fa_fail(diag, FA_EINVAL,
                        "XDG_RUNTIME_DIR is not set: say where to serve, as in --socket "
                        "/run/fa-tune/fa-tune.sock");
     snprintf(preset, sizeof preset, "%s/fa-tune.sock", runtime != NULL ? runtime : "");
-    const int rc = serve_listen_unix(path != NULL ? path : preset,
-                                     &program->listener[program->listeners], diag);
-    program->listeners += rc == 0;
-    return rc;
+    return serve_listen_unix(path != NULL ? path : preset, ret_listener, diag);
 }
 
 static int open_listeners(struct program *program, fa_diag *diag)
 {
     const serve_settings *settings = &program->settings;
-    const char *socket = settings->socket;
-    int rc =
-        serve_listen_inherited(program->listener, SERVE_DOORS_MAX - 2, &program->listeners, diag);
-    for (int i = 0; rc == 0 && i < program->listeners; i++)
-        if (!program->listener[i].local && settings->token[0] == 0)
-            rc = fa_fail(diag, FA_EINVAL, "systemd passes %s and there is no --token-file",
-                         program->listener[i].where);
-    if (rc == 0 && (socket != NULL ? socket[0] != 0 : program->listeners == 0))
-        rc = listen_unix(program, diag);
+    int rc = 0;
+    if (settings->socket == NULL || settings->socket[0] != 0) {
+        rc = listen_unix(settings->socket, &program->listener[0], diag);
+        program->listeners += rc == 0;
+    }
     if (rc == 0 && settings->tcp[0] != 0) {
         rc = serve_listen_tcp(settings->tcp, &program->listener[program->listeners], diag);
         program->listeners += rc == 0;
@@ -118,7 +110,6 @@ static void told_to_stop(uv_signal_t *signal, int number)
     if (program->stop_by_ms != 0)
         return;
     program->stop_by_ms = (int64_t)uv_now(&program->loop) + program->settings.stop_s * 1000;
-    serve_notify("STOPPING=1");
     serve_log("level=info event=stopping");
     serve_service_stop(program->service);
     close_listeners(program);
@@ -168,17 +159,11 @@ static int serve(struct program *program)
         return status_of(rc);
     }
     watch_signals(program);
-    serve_notify("READY=1");
     serve_log("level=info event=ready");
     if (program->settings.page)
         print_page(program);
     uv_run(&program->loop, UV_RUN_DEFAULT);
-    serve_service_close(&program->service);
-    uv_close((uv_handle_t *)&program->on_term, NULL);
-    uv_close((uv_handle_t *)&program->on_int, NULL);
-    uv_close((uv_handle_t *)&program->stopping, NULL);
-    uv_run(&program->loop, UV_RUN_DEFAULT);
-    uv_loop_close(&program->loop);
+    serve_service_end(program->service);
     serve_log("level=info event=stopped");
     return 0;
 }

@@ -13,8 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SWEEP_MAX = 8 << 20 };
-
 /* ---- the process ----------------------------------------------------------------------------*/
 static void get_health(serve_service *service, serve_request *request)
 {
@@ -89,72 +87,43 @@ static void get_page(serve_service *service, serve_request *request)
     serve_reply(request, MHD_HTTP_OK, page);
 }
 
-static void refuse_source(serve_service *service, serve_request *request)
-{
-    (void)service;
-    serve_reply_failure(
-        request, FA_ENOTFOUND,
-        "this service compiles no client's source: name its file where the service is "
-        "started, as in fa-tune serve FILE.cu");
-}
-
 /* ---- routes ---------------------------------------------------------------------------------*/
-enum { METHOD_GET = 1, METHOD_POST = 2 };
-
 typedef struct route {
-    const char *path; /* "*" at its end stands for one part */
-    unsigned method;
-    bool open; /* to every client that reaches the port, with or without the token */
-    bool large;
+    const char *method, *path; /* "*" at a path's end stands for one part */
+    bool open;      /* to every client that reaches the port, with or without the token */
     bool arguments; /* its query takes a limit */
+    size_t body;    /* bytes at most */
     void (*handle)(serve_service *service, serve_request *request);
 } route;
 
 static const route routes[] = {
-    {"/v1/kernel", METHOD_POST, .handle = serve_post_kernel},
-    {"/v1/cubins/*", METHOD_GET, .handle = serve_get_cubin},
-    {"/v1/winners", METHOD_GET, .arguments = true, .handle = serve_get_winners},
-    {"/v1/jobs", METHOD_GET, .handle = serve_get_jobs},
-    {"/v1/sweeps", METHOD_GET, .handle = serve_get_sweeps},
-    {"/v1/sweeps", METHOD_POST, .large = true, .handle = serve_post_sweep},
-    {"/v1/report", METHOD_GET, .handle = serve_get_report},
-    {"/v1/families", METHOD_POST, .large = true, .handle = refuse_source},
-    {"/", METHOD_GET, .open = true, .handle = get_page},
-    {"/healthz", METHOD_GET, .open = true, .handle = get_health},
-    {"/readyz", METHOD_GET, .open = true, .handle = serve_get_ready},
-    {"/metrics", METHOD_GET, .handle = get_metrics},
-    {"/openapi.json", METHOD_GET, .open = true, .handle = get_openapi},
+    {"POST", "/v1/kernel", .body = FA_ASK_TEXT_MAX, .handle = serve_post_kernel},
+    {"GET", "/v1/cubins/*", .handle = serve_get_cubin},
+    {"GET", "/v1/winners", .arguments = true, .handle = serve_get_winners},
+    {"GET", "/v1/jobs", .handle = serve_get_jobs},
+    {"GET", "/v1/sweeps", .handle = serve_get_sweeps},
+    {"POST", "/v1/sweeps", .body = FA_SWEEP_ASK_TEXT_MAX, .handle = serve_post_sweep},
+    {"GET", "/v1/report", .handle = serve_get_report},
+    {"GET", "/", .open = true, .handle = get_page},
+    {"GET", "/healthz", .open = true, .handle = get_health},
+    {"GET", "/readyz", .open = true, .handle = serve_get_ready},
+    {"GET", "/metrics", .handle = get_metrics},
+    {"GET", "/openapi.json", .open = true, .handle = get_openapi},
 };
 
-/* ret_part: what "*" stands for. */
-static bool matches(const char *pattern, const char *path, const char **ret_part)
+/* The route of a method and path; NULL: there is none. */
+static const route *find_route(serve_request *request)
 {
-    const size_t head = strcspn(pattern, "*");
-    *ret_part = path + head;
-    return strncmp(pattern, path, head) == 0 &&
-           (pattern[head] == '*' ? **ret_part != 0 && strchr(*ret_part, '/') == NULL
-                                 : **ret_part == 0);
-}
-
-static unsigned method_of(const char *name)
-{
-    return strcmp(name, "POST") == 0                               ? METHOD_POST
-           : strcmp(name, "GET") == 0 || strcmp(name, "HEAD") == 0 ? METHOD_GET
-                                                                   : 0;
-}
-
-static const route *find_route(serve_request *request, unsigned *ret_allowed)
-{
-    const unsigned method = method_of(request->method);
-    const char *part;
-    *ret_allowed = 0;
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
-        if (matches(routes[i].path, request->path, &part)) {
-            *ret_allowed |= routes[i].method;
-            request->part = part;
-            if (routes[i].method == method)
-                return &routes[i];
-        }
+    const char *method = strcmp(request->method, "HEAD") == 0 ? "GET" : request->method;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        const size_t size = strcspn(routes[i].path, "*");
+        if (strcmp(routes[i].method, method) != 0 ||
+            strncmp(routes[i].path, request->path, size) != 0)
+            continue;
+        const char *part = request->part = request->path + size;
+        if (routes[i].path[size] == '*' ? *part != 0 && strchr(part, '/') == NULL : *part == 0)
+            return &routes[i];
+    }
     return NULL;
 }
 
@@ -170,63 +139,39 @@ static bool has_token(const serve_service *service, const serve_request *request
     return differs == 0;
 }
 
-static void reply_no_route(serve_request *request, unsigned allowed)
-{
-    char *text = NULL;
-    if (allowed == 0) {
-        serve_reply_failure(request, FA_ENOTFOUND,
-                            "there is nothing at this path: GET /openapi.json lists the paths");
-        return;
-    }
-    fa_failure_write(FA_EINVAL, "this path does not take that method", &text, NULL);
-    struct MHD_Response *response =
-        serve_response("application/json", text, text != NULL ? strlen(text) : 0);
-    if (response != NULL)
-        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW,
-                                allowed == METHOD_POST  ? "POST"
-                                : allowed == METHOD_GET ? "GET, HEAD"
-                                                        : "GET, HEAD, POST");
-    serve_reply(request, MHD_HTTP_METHOD_NOT_ALLOWED, response);
-}
-
 /* A client without the token is answered before its body, so that it holds no connection with a body that never comes. */
 static void head(void *context, serve_request *request)
 {
     serve_service *service = context;
-    unsigned allowed;
-    const route *found = find_route(request, &allowed);
+    const route *found = find_route(request);
     request->route = found;
+    request->body_limit = found != NULL ? found->body : FA_ASK_TEXT_MAX;
     if (!request->local && (found == NULL || !found->open) && !has_token(service, request)) {
         service->unauthorized++;
-        serve_reply_refused(request, MHD_HTTP_UNAUTHORIZED, FA_EUNTRUSTED,
-                            "send the server's token: Authorization: Bearer …", 0);
-        return;
+        serve_reply_failure(request, MHD_HTTP_UNAUTHORIZED, FA_EUNTRUSTED,
+                            "send the server's token: Authorization: Bearer …");
     }
-    request->body_limit = found == NULL || found->method != METHOD_POST ? 0
-                          : found->large                                ? SWEEP_MAX
-                                         : (size_t)service->settings->max_body;
 }
 
 static void handle(void *context, serve_request *request)
 {
     serve_service *service = context;
     const route *found = request->route;
-    unsigned allowed;
     if (found == NULL) {
-        find_route(request, &allowed);
-        reply_no_route(request, allowed);
+        serve_reply_failure(request, 0, FA_ENOTFOUND,
+                            "there is nothing at this path for this method: GET /openapi.json "
+                            "lists what there is");
         return;
     }
     const bool limited = found->arguments && serve_argument(request, "limit") != NULL;
-    if (serve_argument_count(request) != limited) { /* a filter that is passed over misleads */
-        serve_reply_failure(request, FA_EINVAL,
+    if (serve_argument_count(request) != limited) /* a filter that is passed over misleads */
+        serve_reply_failure(request, 0, FA_EINVAL,
                             found->arguments ? "this path takes only a limit in its query"
                                              : "this path takes nothing in its query");
-    } else if (service->stopping && !found->open) {
-        serve_reply_busy(request, "this server is stopping");
-    } else {
+    else if (service->stopping && !found->open)
+        serve_reply_failure(request, 0, FA_EBUSY, "this server is stopping");
+    else
         found->handle(service, request);
-    }
 }
 
 const serve_http_events serve_routes = {head, handle};

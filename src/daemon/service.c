@@ -2,7 +2,6 @@
 #include "service.h"
 
 #include "error.h"
-#include "log.h"
 
 #include <stdlib.h>
 
@@ -85,24 +84,9 @@ bool serve_service_stopped(const serve_service *service)
                                     0;
 }
 
-static void closed(uv_handle_t *handle)
+void serve_service_end(serve_service *service)
 {
-    serve_service *service = handle->data;
-    if (--service->open_handles == 0)
-        free(service);
-}
-
-void serve_service_close(serve_service **service)
-{
-    serve_service *s = service != NULL ? *service : NULL;
-    if (s == NULL)
-        return;
-    serve_http_close(&s->http);
-    serve_share_close(&s->lookups);
-    serve_share_close(&s->tunes);
-    serve_share_close(&s->lists);
-    serve_cache_empty(&s->cache);
-    uv_close((uv_handle_t *)&s->tick, closed);
-    uv_close((uv_handle_t *)&s->news, closed);
-    *service = NULL;
+    serve_share_close(&service->lookups);
+    serve_share_close(&service->tunes);
+    serve_share_close(&service->lists);
 }

@@ -9,7 +9,6 @@
 #define FA_DAEMON_SERVICE_H
 
 #include "cache.h"
-#include "http.h"
 #include "settings.h"
 #include "work.h"
 
@@ -33,7 +32,7 @@ typedef struct serve_service {
     uv_timer_t tick;
     int64_t tuned; /* so far */
     int64_t hits, looked_up, unauthorized;
-    int open_handles, ticks;
+    int ticks;
     atomic_bool stopping;
     struct {
         fa_gpu gpu[SERVE_DEVICES_MAX];
@@ -48,8 +47,14 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_se
 /* Cancels what runs; what was measured is kept. */
 void serve_service_stop(serve_service *service);
 bool serve_service_stopped(const serve_service *service);
-/* After it has stopped; the loop has to run once more. NULL is allowed. */
-void serve_service_close(serve_service **service);
+/* After it has stopped: closes its stores. The process ends then. */
+void serve_service_end(serve_service *service);
+
+/* ---- the log (log.c) ------------------------------------------------------------------------*/
+/* A line of logfmt on stderr, behind its time, in one write; any thread. Texts in it have no line breaks: fa_diag's and names.
+ *
+ *     serve_log("level=info event=\"tune ended\" gpu=\"%s\"", gpu->name); */
+void serve_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- kernels (kernel.c) ---------------------------------------------------------------------*/
 void serve_kernels_open(serve_service *service);

@@ -3,7 +3,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "listen.h"
 #include "wording.h"
 
 #include <ctype.h>
@@ -69,8 +68,6 @@ static const setting table[] = {
           "most connections at a time, over the Unix socket and over TCP"),
     COUNT("max-tunes", max_tunes, 1, 65536, 2048,
           "most requests that wait for a tune; further ones are told to come back"),
-    COUNT("max-body", max_body, 1024, 16 << 20, 16384,
-          "largest body of a request in bytes, sweeps apart"),
     DURATION("idle-timeout", idle_timeout_s, 86400, 60,
              "how long a connection may be silent, unless it waits for an answer"),
     DURATION("stop-timeout", stop_s, 3600, 20,
@@ -81,16 +78,8 @@ static const setting table[] = {
 };
 enum { SETTINGS = sizeof table / sizeof *table, NAME_MAX_BYTES = 64 };
 
-static void variable_of(const setting *known, char ret[NAME_MAX_BYTES])
-{
-    snprintf(ret, NAME_MAX_BYTES, "FA_TUNE_SERVE_%s", known->name);
-    for (char *c = ret; *c != 0; c++)
-        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-}
-
-/* `said`: where the value came from, for the error. */
-static int set_setting(serve_settings *settings, const setting *known, const char *said,
-                       const char *value, fa_diag *diag)
+static int set_setting(serve_settings *settings, const setting *known, const char *value,
+                       fa_diag *diag)
 {
     char *field = (char *)settings + known->offset, *end;
     if (known->kind == KIND_TEXT) {
@@ -99,16 +88,16 @@ static int set_setting(serve_settings *settings, const setting *known, const cha
         double seconds = 0;
         if (!fa_duration_parse(value, known->high, &seconds) || seconds < known->low)
             return fa_fail(diag, FA_EINVAL,
-                           "%s \"%.40s\": use a time from 1s to %ds, as in 90s, 30m or 2h", said,
-                           value, known->high);
+                           "--%s \"%.40s\": use a time from 1s to %ds, as in 90s, 30m or 2h",
+                           known->name, value, known->high);
         int32_t whole = (int32_t)seconds;
         memcpy(field, &whole, sizeof whole);
     } else {
         long number = strtol(value, &end, 10);
         if (!isdigit((unsigned char)value[0]) || *end != 0 || number < known->low ||
             number > known->high)
-            return fa_fail(diag, FA_EINVAL, "%s \"%.40s\": use a whole number from %d to %d", said,
-                           value, known->low, known->high);
+            return fa_fail(diag, FA_EINVAL, "--%s \"%.40s\": use a whole number from %d to %d",
+                           known->name, value, known->low, known->high);
         int32_t small = (int32_t)number;
         memcpy(field, &small, sizeof small);
     }
@@ -161,26 +150,11 @@ static int read_flags(int count, char **arguments, serve_settings *settings, fa_
         const char *value = flag[size] == '=' ? flag + size + 1 : arguments[++i];
         if (value == NULL)
             return fa_fail(diag, FA_EINVAL, "--%s needs a value: %s", known->name, known->value);
-        char said[NAME_MAX_BYTES];
-        snprintf(said, sizeof said, "--%s", known->name);
-        int rc = set_setting(settings, known, said, value, diag);
+        int rc = set_setting(settings, known, value, diag);
         if (rc != 0)
             return rc;
     }
     return 0;
-}
-
-static int read_environment(serve_settings *settings, fa_diag *diag)
-{
-    char variable[NAME_MAX_BYTES];
-    int rc = 0;
-    for (size_t i = 0; i < SETTINGS && rc == 0; i++) {
-        variable_of(&table[i], variable);
-        const char *value = table[i].kind != KIND_FLAG ? getenv(variable) : NULL;
-        if (value != NULL && (*value != 0 || table[i].kind == KIND_TEXT))
-            rc = set_setting(settings, &table[i], variable, value, diag);
-    }
-    return rc;
 }
 
 /* Whether an Authorization header can carry it. */
@@ -245,14 +219,10 @@ int serve_settings_read(int count, char **arguments, serve_settings *ret_setting
         if (table[i].kind != KIND_TEXT && table[i].kind != KIND_FLAG)
             memcpy((char *)ret_settings + table[i].offset, &table[i].preset,
                    sizeof table[i].preset);
-    int rc = read_environment(ret_settings, diag);
-    if (rc == 0)
-        rc = read_flags(count, arguments, ret_settings, diag);
-    if (rc != 0 || ret_settings->help || ret_settings->version || ret_settings->openapi)
-        return rc;
-    if (ret_settings->tcp[0] != 0 && (rc = serve_tcp_check(ret_settings->tcp, diag)) != 0)
-        return rc;
-    return read_token(ret_settings, diag);
+    const int rc = read_flags(count, arguments, ret_settings, diag);
+    return rc != 0 || ret_settings->help || ret_settings->version || ret_settings->openapi
+               ? rc
+               : read_token(ret_settings, diag);
 }
 
 static void put_wrapped(fa_buf *out, const char *text, size_t indent)
@@ -283,11 +253,7 @@ void serve_settings_help(void)
         put_wrapped(&out, text, 6);
     }
     fa_buf_text(&out, "\n");
-    put_wrapped(
-        &out,
-        "A variable such as FA_TUNE_SERVE_SOCKET sets an option that is not given. A TIME is 90s, "
-        "30m, 2h or 3d; a number alone is in seconds.",
-        0);
+    put_wrapped(&out, "A TIME is 90s, 30m, 2h or 3d; a number alone is in seconds.", 0);
     fputs(out.data != NULL ? out.data : "", stdout);
     fa_buf_free(&out);
 }

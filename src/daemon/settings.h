@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The service's settings: options, and for each that takes a value a variable FA_TUNE_SERVE_… that the option overrides.
+ * The service's options.
  */
 #ifndef FA_DAEMON_SETTINGS_H
 #define FA_DAEMON_SETTINGS_H
@@ -18,7 +18,7 @@ typedef struct serve_settings {
     const char *token_file;
     const char *store, *templates, *worker; /* NULL: the library's */
     int32_t compile_workers, compile_timeout_s, trial_timeout_s, compile_nice;
-    int32_t max_connections, max_tunes, max_body;
+    int32_t max_connections, max_tunes;
     int32_t idle_timeout_s, wait_s, stop_s;
     bool page, help, version, openapi;
     char token[SERVE_TOKEN_MAX + 1]; /* "": none */
@@ -26,7 +26,7 @@ typedef struct serve_settings {
         token_hash[FA_HASH_BYTES]; /* compared whole, so that comparing takes constant time */
 } serve_settings;
 
-/* FA_EINVAL with a sentence. Texts point into arguments and environment. */
+/* FA_EINVAL with a sentence. Texts point into the arguments. */
 int serve_settings_read(int count, char **arguments, serve_settings *ret_settings, fa_diag *diag);
 void serve_settings_help(void);
 

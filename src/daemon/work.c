@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "work.h"
 
+#include <stdlib.h>
+
 void serve_share_init(serve_share *share, uv_loop_t *loop, const fa_options *options, int most)
 {
     *share = (serve_share){.loop = loop, .options = *options, .most = most};
@@ -41,6 +43,7 @@ static void run(uv_work_t *uv)
     serve_work *work = uv->data;
     fa_tuner *tuner = NULL;
     for (bool again = false;; again = true) {
+        fa_buf_clear(&work->text);
         work->rc = take_tuner(work->share, &tuner, &work->diag);
         if (work->rc != 0)
             return;
@@ -85,6 +88,27 @@ static void start_more(serve_share *share)
     }
 }
 
+static void left(serve_request *request)
+{
+    ((serve_work *)request->waits_in)->request = NULL;
+}
+
+void *serve_work_new(struct serve_service *service, serve_request *request, size_t size)
+{
+    serve_work *work = calloc(1, size);
+    if (work == NULL) {
+        serve_reply_failure(request, 0, FA_EBUSY, "out of memory: come back later");
+        return NULL;
+    }
+    work->service = service;
+    work->request = request;
+    work->body = request->body;
+    request->body = (fa_buf){0};
+    request->waits_in = work;
+    request->left = left;
+    return work;
+}
+
 void serve_work_submit(serve_share *share, serve_work *work)
 {
     serve_work **at = &share->first;
@@ -96,4 +120,11 @@ void serve_work_submit(serve_share *share, serve_work *work)
     *at = work;
     share->waiting++;
     start_more(share);
+}
+
+void serve_work_free(serve_work *work)
+{
+    fa_buf_free(&work->body);
+    fa_buf_free(&work->text);
+    free(work);
 }

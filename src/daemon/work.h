@@ -13,9 +13,9 @@
 #define FA_DAEMON_WORK_H
 
 #include "fa_tune.h"
+#include "http.h"
 
 #include <pthread.h>
-#include <uv.h>
 
 enum {
     SERVE_THREADS = 28,
@@ -26,15 +26,21 @@ enum {
 
 typedef struct serve_share serve_share;
 typedef struct serve_work serve_work;
+struct serve_service;
 
+/* The first member of what run() and done() know. */
 struct serve_work {
     uv_work_t uv;
     serve_share *share;
     serve_work *next; /* of those that wait */
-    int lane;         /* 0: none; else below SERVE_THREADS */
+    struct serve_service *service;
+    serve_request *request; /* NULL: nobody waits for a reply, or no longer */
+    fa_buf body;            /* of the request */
+    fa_buf text;            /* of the reply, as run() makes it */
+    int lane;               /* 0: none; else below SERVE_THREADS */
     /* Runs again, with a tuner that was opened anew, where the store was broken. */
     int (*run)(serve_work *work, fa_tuner *tuner, fa_diag *diag);
-    void (*done)(serve_work *work); /* may free it */
+    void (*done)(serve_work *work); /* frees it, or submits it again */
     int rc;                         /* what run() returned, or why there was no tuner */
     fa_diag diag;
 };
@@ -53,6 +59,9 @@ struct serve_share {
 void serve_share_init(serve_share *share, uv_loop_t *loop, const fa_options *options, int most);
 /* No work is left in it. */
 void serve_share_close(serve_share *share);
+/* Zeroed work of `size` bytes, which takes the request's body; NULL: out of memory, and the request is answered. */
+void *serve_work_new(struct serve_service *service, serve_request *request, size_t size);
 void serve_work_submit(serve_share *share, serve_work *work);
+void serve_work_free(serve_work *work);
 
 #endif

@@ -96,21 +96,6 @@ static int list_one(void *context, const fa_winner_record *winner)
     return rc != 0 ? rc : listing->visit(listing->context, &answer);
 }
 
-int fa_answer_cubin_hash(fa_tuner *tuner, const fa_answer *answer, char ret_sha256[65],
-                         size_t *ret_size, fa_diag *diag)
-{
-    void *bytes = NULL;
-    int rc = fa_tuner_check_with(tuner, answer != NULL && ret_sha256 != NULL && ret_size != NULL,
-                                 "answer, ret_sha256 or ret_size", diag);
-    if (rc != 0)
-        return rc;
-    rc = fa_answer_cubin(tuner, answer, &bytes, ret_size, diag);
-    if (rc == 0)
-        fa_sha256(bytes, *ret_size, ret_sha256);
-    free(bytes);
-    return rc;
-}
-
 int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag)
 {
     int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);

@@ -98,13 +98,13 @@ class Soak:
         status, answer = self.kernel(daemon, problem, "cached")
         if status == 503:
             return
-        if status != 200 or answer["answer"]["origin"] != "measured" or answer["cubin"] is None:
+        if status != 200 or answer["answer"]["origin"] != "measured":
             return self.wrong("a stored winner of %r is answered with %d: %r" % (problem, status, answer))
         if self.random.random() < 0.2:
-            cubin = answer["cubin"]
-            status, data, _ = daemon.get("/v1/cubins/" + cubin["key"], raw=True)
-            if status != 200 or hashlib.sha256(data).hexdigest() != cubin["sha256"]:
-                self.wrong("cubin %s: status %d" % (cubin["key"], status))
+            key = answer["answer"]["cubin_key"]
+            status, data, headers = daemon.get("/v1/cubins/" + key, raw=True)
+            if status != 200 or headers["ETag"] != '"%s"' % hashlib.sha256(data).hexdigest():
+                self.wrong("cubin %s: status %d" % (key, status))
 
     def ask_new(self, daemon):
         problem = self.new_problem()
