@@ -182,40 +182,36 @@ static int open_cubin(const void *bytes, size_t size, struct elf *ret, fa_diag *
 }
 
 /* ---- symbols ---------------------------------------------------------------------------------*/
-
 struct symbol {
+    const char *name; /* NULL: it has none */
+    int type;
+    bool kernel;
     uint32_t index; /* per-symbol records name it by that */
     uint32_t section;
     uint64_t value, size;
 };
 
-/* The name of symbol `i` of this type; NULL: it is of another, or has none. */
-static const char *symbol_name(const struct symbols *all, size_t i, int type)
+static struct symbol symbol_at(const struct elf *elf, size_t i)
 {
-    const unsigned char *s = all->bytes.bytes + i * sizeof(Elf64_Sym);
-    return ELF64_ST_TYPE(s[offsetof(Elf64_Sym, st_info)]) == type
-               ? string_at(all->names, read_u32(s + offsetof(Elf64_Sym, st_name)))
-               : NULL;
-}
-
-static struct symbol symbol_at(const struct symbols *all, size_t i)
-{
-    const unsigned char *s = all->bytes.bytes + i * sizeof(Elf64_Sym);
-    return (struct symbol){.index = (uint32_t)i,
-                           .section = read_u16(s + offsetof(Elf64_Sym, st_shndx)),
-                           .value = read_u64(s + offsetof(Elf64_Sym, st_value)),
-                           .size = read_u64(s + offsetof(Elf64_Sym, st_size))};
+    const unsigned char *s = elf->symbols.bytes.bytes + i * sizeof(Elf64_Sym);
+    const int type = ELF64_ST_TYPE(s[offsetof(Elf64_Sym, st_info)]);
+    return (struct symbol){
+        .name = string_at(elf->symbols.names, read_u32(s + offsetof(Elf64_Sym, st_name))),
+        .type = type,
+        .kernel = type == STT_FUNC && (s[offsetof(Elf64_Sym, st_other)] & SYMBOL_IS_KERNEL) != 0,
+        .index = (uint32_t)i,
+        .section = read_u16(s + offsetof(Elf64_Sym, st_shndx)),
+        .value = read_u64(s + offsetof(Elf64_Sym, st_value)),
+        .size = read_u64(s + offsetof(Elf64_Sym, st_size))};
 }
 
 /* The first symbol of this name and type. */
 static bool find_symbol(const struct elf *elf, const char *wanted, int type, struct symbol *ret)
 {
     for (size_t i = 1; i < elf->symbols.count; i++) {
-        const char *name = symbol_name(&elf->symbols, i, type);
-        if (name == NULL || strcmp(name, wanted) != 0)
-            continue;
-        *ret = symbol_at(&elf->symbols, i);
-        return true;
+        *ret = symbol_at(elf, i);
+        if (ret->type == type && ret->name != NULL && strcmp(ret->name, wanted) == 0)
+            return true;
     }
     return false;
 }
@@ -321,74 +317,56 @@ static int read_types(const char *symbol, fa_cubin_type ret[FA_CUBIN_PARAMETERS]
     return count;
 }
 
-/* The name of the symbol where it is a kernel's; NULL: it is not. */
-static const char *kernel_name(const struct symbols *all, size_t i)
-{
-    const unsigned char *s = all->bytes.bytes + i * sizeof(Elf64_Sym);
-    return (s[offsetof(Elf64_Sym, st_other)] & SYMBOL_IS_KERNEL) != 0
-               ? symbol_name(all, i, STT_FUNC)
-               : NULL;
-}
-
-/* Whether the symbol is a kernel of C++ linkage; *ret_name is its name then. */
-static bool is_mangled(const struct symbols *all, size_t i, const char **ret_name)
-{
-    *ret_name = kernel_name(all, i);
-    return *ret_name != NULL && strncmp(*ret_name, "_Z", 2) == 0;
-}
-
 int fa_cubin_mangled(const void *bytes, size_t size, fa_buf *ret_names, fa_diag *diag)
 {
     struct elf elf;
-    const char *name;
     int rc = open_cubin(bytes, size, &elf, diag);
-    for (size_t i = 1; rc == 0 && i < elf.symbols.count; i++)
-        if (is_mangled(&elf.symbols, i, &name) ||
-            ((name = symbol_name(&elf.symbols, i, STT_OBJECT)) != NULL &&
-             strncmp(name, "_Z", 2) == 0))
-            fa_buf_append(ret_names, name, strlen(name) + 1);
+    for (size_t i = 1; rc == 0 && i < elf.symbols.count; i++) {
+        const struct symbol symbol = symbol_at(&elf, i);
+        if ((symbol.kernel || symbol.type == STT_OBJECT) && symbol.name != NULL &&
+            strncmp(symbol.name, "_Z", 2) == 0)
+            fa_buf_append(ret_names, symbol.name, strlen(symbol.name) + 1);
+    }
     return rc == 0 && ret_names->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a cubin")
                                         : rc;
 }
 
-/* The kernel of C++ linkage that is called so. */
-static int find_mangled(const struct elf *elf, const char *entry, const char **ret_name,
-                        struct symbol *ret, fa_diag *diag)
+/* The one kernel of C++ linkage, or the one variable, that is called so. FA_ENOTFOUND without a sentence. */
+static int find_called(const struct elf *elf, bool kernel, const char *name, struct symbol *ret,
+                       fa_diag *diag)
 {
-    const char *name, *found = NULL;
+    *ret = (struct symbol){.name = NULL};
     for (size_t i = 1; i < elf->symbols.count; i++) {
-        if (!is_mangled(&elf->symbols, i, &name) || !fa_cubin_is_called(name, entry))
+        const struct symbol symbol = symbol_at(elf, i);
+        bool right = kernel ? symbol.kernel : symbol.type == STT_OBJECT;
+        if (!right || symbol.name == NULL || (kernel && strncmp(symbol.name, "_Z", 2) != 0) ||
+            !fa_cubin_is_called(symbol.name, name))
             continue;
-        if (found != NULL)
-            return fa_fail(diag, FA_ECORRUPT,
-                           "cubin has several kernels %s, %.200s and %.200s: let the source "
-                           "instantiate or overload it once",
-                           entry, found, name);
-        found = name;
-        *ret = symbol_at(&elf->symbols, i);
+        if (ret->name != NULL)
+            return fa_fail(diag, FA_ECORRUPT, "cubin has several %s %s, %.200s and %.200s: %s",
+                           kernel ? "kernels" : "variables", name, ret->name, symbol.name,
+                           kernel ? "let the source instantiate or overload it once"
+                                  : "rename one");
+        *ret = symbol;
     }
-    *ret_name = found;
-    return found != NULL ? 0
-                         : fa_fail(diag, FA_ENOTFOUND,
-                                   "cubin has no entry \"%s\": declare it __global__", entry);
+    return ret->name != NULL ? 0 : FA_ENOTFOUND;
 }
 
-/* *ret_name: the symbol's, which the names of its sections end with. */
-static int find_entry(const struct elf *elf, const char *entry, const char **ret_name,
-                      uint32_t *ret_index, fa_diag *diag)
+/* The entry's symbol, whose name those of its sections end with. */
+static int open_entry(const void *bytes, size_t size, const char *entry, struct elf *ret_elf,
+                      struct symbol *ret, fa_diag *diag)
 {
-    struct symbol symbol;
     struct section text;
-    *ret_name = entry;
-    int rc = find_symbol(elf, entry, STT_FUNC, &symbol)
-                 ? 0
-                 : find_mangled(elf, entry, ret_name, &symbol, diag);
+    int rc = open_cubin(bytes, size, ret_elf, diag);
+    if (rc == 0 && !find_symbol(ret_elf, entry, STT_FUNC, ret))
+        rc = find_called(ret_elf, true, entry, ret, diag);
+    if (rc == FA_ENOTFOUND)
+        return fa_fail(diag, rc, "cubin has no entry \"%s\": declare it __global__", entry);
     if (rc != 0)
         return rc;
-    if (!section_at(elf, symbol.section, &text) || strncmp(text.name, ".text.", 6) != 0 ||
-        strcmp(text.name + 6, *ret_name) != 0)
+    if (!section_at(ret_elf, ret->section, &text) || strncmp(text.name, ".text.", 6) != 0 ||
+        strcmp(text.name + 6, ret->name) != 0)
         return fa_fail(diag, FA_ECORRUPT, "cubin's symbol %s is not in its .text", entry);
-    *ret_index = symbol.index;
     return 0;
 }
 
@@ -396,11 +374,9 @@ int fa_cubin_types(const void *bytes, size_t size, const char *entry,
                    fa_cubin_type ret_type[FA_CUBIN_PARAMETERS], fa_diag *diag)
 {
     struct elf elf;
-    uint32_t symbol;
-    int rc = open_cubin(bytes, size, &elf, diag);
-    if (rc == 0)
-        rc = find_entry(&elf, entry, &entry, &symbol, diag);
-    return rc == 0 ? read_types(entry, ret_type) : rc;
+    struct symbol symbol;
+    int rc = open_entry(bytes, size, entry, &elf, &symbol, diag);
+    return rc == 0 ? read_types(symbol.name, ret_type) : rc;
 }
 
 int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *ret_value,
@@ -431,20 +407,13 @@ int fa_cubin_variable(const void *bytes, size_t size, const char *name, uint64_t
                       fa_diag *diag)
 {
     struct elf elf;
-    const char *found = NULL;
+    struct symbol symbol;
     int rc = open_cubin(bytes, size, &elf, diag);
-    for (size_t i = 1; rc == 0 && i < elf.symbols.count; i++) {
-        const char *symbol = symbol_name(&elf.symbols, i, STT_OBJECT);
-        if (symbol == NULL || !fa_cubin_is_called(symbol, name))
-            continue;
-        if (found != NULL)
-            return fa_fail(diag, FA_ECORRUPT,
-                           "cubin has several variables %s, %.200s and %.200s: rename one", name,
-                           found, symbol);
-        found = symbol;
-        *ret_size = symbol_at(&elf.symbols, i).size;
-    }
-    return rc != 0 || found != NULL
+    if (rc == 0)
+        rc = find_called(&elf, false, name, &symbol, diag);
+    if (rc == 0)
+        *ret_size = symbol.size;
+    return rc != FA_ENOTFOUND
                ? rc
                : fa_fail(diag, FA_ENOTFOUND,
                          "cubin has no variable %s: declare it __constant__, outside the kernel",
@@ -459,25 +428,17 @@ struct record {
     struct span payload;
 };
 
-static bool next_record(struct span section, size_t *at, struct record *ret, bool *ret_broken)
+/* False at the end of the section, where *at is its size, and before what is no whole record. */
+static bool next_record(struct span section, size_t *at, struct record *ret)
 {
     struct span head;
-    *ret_broken = false;
-    if (*at == section.size)
+    if (!part(section, *at, 4, &head))
         return false;
-    if (!part(section, *at, 4, &head)) {
-        *ret_broken = true;
-        return false;
-    }
     *ret = (struct record){.attribute = head.bytes[1]};
-    *at += 4;
-    if (head.bytes[0] != FORMAT_PAYLOAD)
-        return true;
-    if (!part(section, *at, read_u16(head.bytes + 2), &ret->payload)) {
-        *ret_broken = true;
+    if (head.bytes[0] == FORMAT_PAYLOAD &&
+        !part(section, *at + 4, read_u16(head.bytes + 2), &ret->payload))
         return false;
-    }
-    *at += ret->payload.size;
+    *at += 4 + ret->payload.size;
     return true;
 }
 
@@ -485,10 +446,9 @@ static int read_symbol_info(struct span section, uint32_t symbol, fa_cubin_info 
                             fa_diag *diag)
 {
     size_t at = 0;
-    bool broken;
     struct record record;
     uint32_t registers = 0, stack = 0;
-    while (next_record(section, &at, &record, &broken)) {
+    while (next_record(section, &at, &record)) {
         if (record.payload.size < 8 || read_u32(record.payload.bytes) != symbol)
             continue;
         uint32_t value = read_u32(record.payload.bytes + 4);
@@ -498,7 +458,7 @@ static int read_symbol_info(struct span section, uint32_t symbol, fa_cubin_info 
                  value > stack)
             stack = value;
     }
-    if (broken)
+    if (at != section.size)
         return fa_fail(diag, FA_ECORRUPT, "cubin's .nv.info ends inside a record");
     if (registers == 0 || registers > MAX_REGISTERS)
         return fa_fail(diag, FA_ECORRUPT, "cubin says %u registers per thread: 1 to %d can be",
@@ -513,9 +473,8 @@ static int read_symbol_info(struct span section, uint32_t symbol, fa_cubin_info 
 static int read_kernel_info(struct span section, fa_cubin_info *info, fa_diag *diag)
 {
     size_t at = 0;
-    bool broken;
     struct record record;
-    while (next_record(section, &at, &record, &broken)) {
+    while (next_record(section, &at, &record)) {
         const unsigned char *p = record.payload.bytes;
         if (record.attribute == ATTR_MAX_THREADS && record.payload.size >= 12) {
             uint64_t x = read_u32(p), y = read_u32(p + 4), z = read_u32(p + 8);
@@ -533,20 +492,20 @@ static int read_kernel_info(struct span section, fa_cubin_info *info, fa_diag *d
                 info->parameter_size[ordinal] = (int32_t)(read_u32(p + 8) >> 18);
         }
     }
-    if (broken)
+    if (at != section.size)
         return fa_fail(diag, FA_ECORRUPT, "cubin's .nv.info of the kernel ends inside a record");
     return 0;
 }
 
-/* The symbol's name and number. */
-static int read_kernel(const struct elf *elf, const char *name, uint32_t symbol,
-                       fa_cubin_info *ret_info, fa_diag *diag)
+static int read_kernel(const struct elf *elf, const struct symbol *symbol, fa_cubin_info *ret_info,
+                       fa_diag *diag)
 {
+    const char *name = symbol->name;
     struct section section;
     fa_cubin_info info = {.sm = elf->sm};
     if (!find_section(elf, ".nv.info", "", &section))
         return fa_fail(diag, FA_ECORRUPT, "cubin has no section .nv.info");
-    int rc = read_symbol_info(section.bytes, symbol, &info, diag);
+    int rc = read_symbol_info(section.bytes, symbol->index, &info, diag);
     if (rc != 0)
         return rc;
     if (!find_section(elf, ".nv.info.", name, &section))
@@ -571,23 +530,18 @@ int fa_cubin_read(const void *bytes, size_t size, const char *entry, fa_cubin_in
                   fa_diag *diag)
 {
     struct elf elf;
-    uint32_t symbol = 0;
-    int rc = open_cubin(bytes, size, &elf, diag);
-    if (rc == 0)
-        rc = find_entry(&elf, entry, &entry, &symbol, diag);
-    return rc == 0 ? read_kernel(&elf, entry, symbol, ret_info, diag) : rc;
-}
-
-static int32_t larger(int32_t a, int32_t b)
-{
-    return a > b ? a : b;
+    struct symbol symbol;
+    int rc = open_entry(bytes, size, entry, &elf, &symbol, diag);
+    return rc == 0 ? read_kernel(&elf, &symbol, ret_info, diag) : rc;
 }
 
 void fa_cubin_join(fa_cubin_info *info, const fa_cubin_info *other)
 {
-    info->registers = larger(info->registers, other->registers);
-    info->stack_bytes = larger(info->stack_bytes, other->stack_bytes);
-    info->static_smem_bytes = larger(info->static_smem_bytes, other->static_smem_bytes);
+#define RAISE(member) info->member = other->member > info->member ? other->member : info->member
+    RAISE(registers);
+    RAISE(stack_bytes);
+    RAISE(static_smem_bytes);
+#undef RAISE
 }
 
 int fa_cubin_most(const void *bytes, size_t size, fa_cubin_info *ret_most, fa_diag *diag)
@@ -598,8 +552,9 @@ int fa_cubin_most(const void *bytes, size_t size, fa_cubin_info *ret_most, fa_di
         return rc;
     fa_cubin_info info, most = {.sm = elf.sm};
     for (size_t i = 1; rc == 0 && i < elf.symbols.count; i++) {
-        const char *name = kernel_name(&elf.symbols, i);
-        if (name != NULL && (rc = read_kernel(&elf, name, (uint32_t)i, &info, diag)) == 0)
+        const struct symbol symbol = symbol_at(&elf, i);
+        if (symbol.kernel && symbol.name != NULL &&
+            (rc = read_kernel(&elf, &symbol, &info, diag)) == 0)
             fa_cubin_join(&most, &info);
     }
     if (rc == 0)
@@ -610,16 +565,17 @@ int fa_cubin_most(const void *bytes, size_t size, fa_cubin_info *ret_most, fa_di
 bool fa_cubin_calls(const void *bytes, size_t size, const char *entry, const char *function)
 {
     struct elf elf;
-    uint32_t symbol;
+    struct symbol kernel;
     bool calls = false;
-    if (open_cubin(bytes, size, &elf, NULL) != 0 ||
-        find_entry(&elf, entry, &entry, &symbol, NULL) != 0)
+    if (open_entry(bytes, size, entry, &elf, &kernel, NULL) != 0)
         return false;
-    const size_t length = strlen(entry);
+    const size_t length = strlen(kernel.name);
     for (size_t i = 1; i < elf.symbols.count && !calls; i++) {
-        const char *name = symbol_name(&elf.symbols, i, STT_FUNC);
-        calls = name != NULL && name[0] == '$' && strncmp(name + 1, entry, length) == 0 &&
-                name[1 + length] == '$' && strstr(name + length, function) != NULL;
+        const struct symbol symbol = symbol_at(&elf, i);
+        const char *name = symbol.name;
+        calls = symbol.type == STT_FUNC && name != NULL && name[0] == '$' &&
+                strncmp(name + 1, kernel.name, length) == 0 && name[1 + length] == '$' &&
+                strstr(name + length, function) != NULL;
     }
     return calls;
 }
@@ -631,14 +587,14 @@ int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_he
     fa_cubin_info info;
     struct elf elf;
     struct section section;
+    struct symbol symbol;
     fa_hash hash;
-    uint32_t symbol;
-    int rc;
-    if ((rc = open_cubin(bytes, size, &elf, diag)) != 0 ||
-        (rc = find_entry(&elf, entry, &entry, &symbol, diag)) != 0 ||
-        (rc = read_kernel(&elf, entry, symbol, &info, diag)) != 0)
+    int rc = open_entry(bytes, size, entry, &elf, &symbol, diag);
+    if (rc == 0)
+        rc = read_kernel(&elf, &symbol, &info, diag);
+    if (rc != 0)
         return rc;
-    if (!find_section(&elf, ".text.", entry, &section) || section.bytes.size == 0)
+    if (!find_section(&elf, ".text.", symbol.name, &section) || section.bytes.size == 0)
         return fa_fail(diag, FA_ECORRUPT, "cubin has no instructions for %s", entry);
     fa_hash_init(&hash);
     fa_hash_part(&hash, &info, sizeof info);
