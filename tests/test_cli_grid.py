@@ -30,7 +30,7 @@ def every_bad_grid_gets_its_sentence_and_status_2():
         (["--seq", "64", "--head-dim", "12"], '--head-dim: "12" is not a multiple of 8 (8 to 512'),
         (["--seq", "64", "--head-dim", "64:1024:x2"], "head dims above 512 (MLA, absorbed) are not covered"),
         (["--seq", "64", "--dtype", "fp8"], '--dtype: "fp8" is not fp16 or bf16'),
-        (["--seq", "64", "--causal"], "--causal: its value is missing (LIST)"),
+        (["--seq", "64", "--causal"], "--causal: its value is missing (none,bottom-right,top-left,both)"),
         (["--seq", "64", "--heads", "8", "--heads-kv", "3"], "--heads-kv: 3 is not a divisor of --heads 8"),
         (["--seq", "96", "--tokens", "1000"], "not a multiple of --seq 96"),
         (["--seq", "64", "--tokens", "64", "--batch", "1"], "--tokens: does not go with --batch"),

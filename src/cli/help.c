@@ -141,7 +141,7 @@ static cJSON *option_json(const cli_option_spec *spec, const fa_operation *opera
     cJSON *option = cJSON_CreateObject();
     int index = cli_option_field(spec);
     const fa_field *field = index >= 0 ? &operation->field[index] : NULL;
-    bool list = spec->value != NULL && strcmp(spec->value, "LIST") == 0;
+    bool list = spec->kind == KIND_TEXT && (field != NULL || strcmp(spec->value, "LIST") == 0);
     const char *const *choices = field != NULL ? field->choice : spec->choices;
     const char letter[] = {'-', cli_option_letter(spec), 0};
     fa_json_add_text(option, "name", spec->name);

@@ -161,7 +161,7 @@ static void join(cli_option_list *list, unsigned groups, const cli_option_spec *
 void cli_option_list_make(unsigned groups, const fa_operation *operation, cli_option_list *ret_list)
 {
     cli_problem_options *problem = &ret_list->problem;
-    cli_problem_options_make(operation, problem);
+    cli_problem_options_make(operation, (groups & CLI_GROUP_SWEEP) != 0, problem);
     ret_list->count = 0;
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         const cli_option_kind kind = specs[i].kind;

@@ -236,8 +236,10 @@ typedef struct cli_problem_options {
     } row[CLI_PROBLEM_OPTIONS_MAX];
     size_t count;
     size_t flags; /* rows from here on stand at KIND_HERE_FLAGS */
+    bool sweeps;  /* values are lists */
 } cli_problem_options;
-void cli_problem_options_make(const fa_operation *operation, cli_problem_options *ret_options);
+void cli_problem_options_make(const fa_operation *operation, bool sweeps,
+                              cli_problem_options *ret_options);
 
 /* The options that verbs of these groups take, in the order of their help, and their headings (options.c). */
 enum { CLI_SPECS_MAX = 96, CLI_OPTIONS_MAX = CLI_SPECS_MAX + CLI_PROBLEM_OPTIONS_MAX };

@@ -73,7 +73,7 @@ static const cJSON *shorthand_at(const fa_operation *operation, int index)
 }
 
 /* ---- rows -----------------------------------------------------------------------------------*/
-enum { FILTERED = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER };
+enum { OF_PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
 
 /* "sequence length" of "sequence length, of the queries". */
 static const char *field_words(const fa_field *f, char room[FA_NAME_MAX])
@@ -103,23 +103,29 @@ static void word_help(const fa_field *f, const char *text, char *ret, size_t siz
     snprintf(ret, size, told ? "%s" : "%s (%s)", text, fa_field_text(f, f->preset, room));
 }
 
-static void word_value(const fa_field *f, char *ret, size_t size)
+static void word_value(const fa_field *f, bool list, char *ret, size_t size)
 {
-    const bool bare = fa_field_may_be_bare(f);
-    snprintf(ret, size, "%s", bare ? "[" : f->kind == FA_FIELD_INTEGER ? "N" : "");
-    for (int i = bare; f->choice[i] != NULL; i++)
-        snprintf(ret + strlen(ret), size - strlen(ret), "%s%s%s", i > bare ? "|" : "", f->choice[i],
-                 bare && f->choice[i + 1] == NULL ? "]" : "");
+    const bool bare = fa_field_may_be_bare(f), left_out = bare && !list;
+    const char *number = list ? "LIST" : "N";
+    snprintf(ret, size, "%s", left_out ? "[" : f->kind == FA_FIELD_INTEGER ? number : "");
+    for (int i = left_out; f->choice[i] != NULL; i++)
+        snprintf(ret + strlen(ret), size - strlen(ret), "%s%s",
+                 i == left_out ? ""
+                 : list        ? ","
+                               : "|",
+                 f->choice[i]);
+    if (bare)
+        snprintf(ret + strlen(ret), size - strlen(ret), "%s", list ? ",both" : "]");
 }
 
-/* The next row, of a field; its value and help are those of the field. */
+/* The next row, of a field; its value and help are those of the field. As a text it is a sweep's list of values. */
 static cli_option_spec *add_option(cli_problem_options *options, const char *name, unsigned group,
                                    cli_option_kind kind, const fa_field *f, const char *help,
                                    size_t offset)
 {
     cli_option_spec *spec = &options->row[options->count].spec;
     char *value = options->row[options->count].value, *words = options->row[options->count].help;
-    word_value(f, value, sizeof options->row[0].value);
+    word_value(f, kind == KIND_TEXT, value, sizeof options->row[0].value);
     word_help(f, help, words, sizeof options->row[0].help);
     *spec = (cli_option_spec){.name = name,
                               .group = group,
@@ -141,13 +147,29 @@ static const char *help_of(const fa_field *f)
 static void add_field(cli_problem_options *options, const fa_operation *operation, int field)
 {
     const fa_field *f = &operation->field[field];
-    const size_t offset = CLI_AT(problem.value) + (size_t)field * sizeof(int32_t);
+    const bool list = options->sweeps && is_list(f), leads = leads_also(operation, field);
+    const size_t offset = list ? CLI_AT(sweep.values) + (size_t)field * sizeof(char *)
+                               : CLI_AT(problem.value) + (size_t)field * sizeof(int32_t);
     char help[320];
     word_also(operation, f->also, help, sizeof help);
-    if (leads_also(operation, field))
-        add_option(options, f->also, FILTERED, KIND_ALSO, f, help, offset);
-    add_option(options, f->option, is_list(f) ? FILTERED : FILTERED | CLI_GROUP_SWEEP, KIND_FIELD,
-               f, help_of(f), offset);
+    if (leads)
+        add_option(options, f->also, OF_PROBLEM, list ? KIND_TEXT : KIND_ALSO, f, help, offset);
+    if (!leads || !list)
+        add_option(options, f->option, OF_PROBLEM, list ? KIND_TEXT : KIND_FIELD, f, help_of(f),
+                   offset);
+    for (int i = 0; list && i < operation->product_count; i++) {
+        const fa_product *product = &operation->product[i];
+        if (product->field == field)
+            options->row[options->count++].spec =
+                (cli_option_spec){.name = product->option,
+                                  .group = CLI_GROUP_SWEEP,
+                                  .kind = KIND_INTEGER,
+                                  .offset = CLI_AT(sweep.product) + (size_t)i * sizeof(int32_t),
+                                  .low = product->min,
+                                  .high = INT32_MAX,
+                                  .value = "N",
+                                  .help = product->help};
+    }
 }
 
 /* A filter keeps problems without a flag, too. */
@@ -163,53 +185,17 @@ static void add_without(cli_problem_options *options, const fa_operation *operat
     spec->low = 0;
 }
 
-static void add_list(cli_problem_options *options, const fa_operation *operation, int field)
-{
-    const fa_field *f = &operation->field[field];
-    const bool bare = fa_field_may_be_bare(f);
-    char help[320];
-    size_t used = (size_t)snprintf(help, sizeof help, "%.200s", bare ? "" : help_of(f));
-    if (leads_also(operation, field))
-        word_also(operation, f->also, help, sizeof help);
-    for (int c = 0; f->choice[c] != NULL && used < sizeof help; c++)
-        used += (size_t)snprintf(help + used, sizeof help - used, "%s%s",
-                                 used == 0 ? ""
-                                 : c == 0  ? ": "
-                                           : ", ",
-                                 f->choice[c]);
-    if (bare && used < sizeof help)
-        snprintf(help + used, sizeof help - used, "; both: %s and %s", f->choice[f->preset],
-                 f->choice[1]);
-    add_option(options, cli_sweep_option(operation, field), CLI_GROUP_SWEEP, KIND_TEXT, f, help,
-               CLI_AT(sweep.values) + (size_t)field * sizeof(char *))
-        ->value = "LIST";
-    for (int i = 0; i < operation->product_count; i++) {
-        const fa_product *product = &operation->product[i];
-        if (product->field == field)
-            options->row[options->count++].spec =
-                (cli_option_spec){.name = product->option,
-                                  .group = CLI_GROUP_SWEEP,
-                                  .kind = KIND_INTEGER,
-                                  .offset = CLI_AT(sweep.product) + (size_t)i * sizeof(int32_t),
-                                  .low = product->min,
-                                  .high = INT32_MAX,
-                                  .value = "N",
-                                  .help = product->help};
-    }
-}
-
-void cli_problem_options_make(const fa_operation *operation, cli_problem_options *ret_options)
+void cli_problem_options_make(const fa_operation *operation, bool sweeps,
+                              cli_problem_options *ret_options)
 {
     int order[FA_PROBLEM_VALUES];
     const cJSON *item;
     ret_options->count = 0;
+    ret_options->sweeps = sweeps;
     fa_operation_order(operation, FA_ORDER_OPTIONS, order);
     for (int i = 0; i < operation->field_count; i++)
         if (is_list(&operation->field[order[i]]))
             add_field(ret_options, operation, order[i]);
-    for (int i = 0; i < operation->field_count; i++)
-        if (is_list(&operation->field[order[i]]))
-            add_list(ret_options, operation, order[i]);
     ret_options->flags = ret_options->count;
     for (int i = 0; i < operation->field_count; i++)
         if (!is_list(&operation->field[order[i]]) && operation->field[order[i]].option[0] != 0)
@@ -217,7 +203,7 @@ void cli_problem_options_make(const fa_operation *operation, cli_problem_options
     for (int i = 0; (item = shorthand_at(operation, i)) != NULL; i++)
         ret_options->row[ret_options->count++].spec =
             (cli_option_spec){.name = text_of(item, "option"),
-                              .group = FILTERED | CLI_GROUP_SWEEP,
+                              .group = OF_PROBLEM,
                               .kind = KIND_SHORTHAND,
                               .low = i,
                               .value = text_of(item, "value"),
