@@ -32,23 +32,6 @@ static int place(const char *file, char ret_path[FA_STORE_PATH_MAX], fa_diag *di
                : 0;
 }
 
-static int make_folders(fa_diag *diag)
-{
-    char path[FA_STORE_PATH_MAX];
-    int rc = place(FA_TRUSTED_FOLDER, path, diag);
-    if (rc != 0)
-        return rc;
-    for (char *slash = path; (slash = strchr(slash + 1, '/')) != NULL;) {
-        *slash = 0;
-        mkdir(path, 0700); /* the last one tells whether there is a way */
-        *slash = '/';
-    }
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return fa_fail(diag, FA_EIO, "cannot make directory %s for keys: %s", path,
-                       strerror(errno));
-    return 0;
-}
-
 /* ---- making a pair --------------------------------------------------------------------------*/
 /* Writes the file under another name and links it to its own: it is there whole or not at all, and
  * replaces nothing. */
@@ -76,20 +59,29 @@ static int write_key(const char *path, const char *comment, const void *key, siz
     return error == 0 ? 0 : fa_fail(diag, FA_EIO, "cannot write key %s: %s", path, strerror(error));
 }
 
+/* This user's own, whose folders are made, or beside a file that is named. */
 static int choose_paths(const char *file, char secret[FA_STORE_PATH_MAX],
                         char public[FA_STORE_PATH_MAX], fa_diag *diag)
 {
-    int rc;
-    if (file == NULL)
-        return (rc = place("/minisign.key", secret, diag)) != 0 ||
-                       (rc = place(FA_TRUSTED_FOLDER "/own.pub", public, diag)) != 0
-                   ? rc
-                   : make_folders(diag);
-    if (file[0] == 0 || snprintf(public, FA_STORE_PATH_MAX, "%s.pub", file) >= FA_STORE_PATH_MAX)
-        return fa_fail(diag, FA_EINVAL, "the path of the key is empty or too long");
-    snprintf(secret, FA_STORE_PATH_MAX, "%s", file);
-    rc = fa_output_check(secret, diag);
-    return rc == 0 ? fa_output_check(public, diag) : rc;
+    int rc, failed = 0;
+    if (file != NULL) {
+        if (file[0] == 0 ||
+            snprintf(public, FA_STORE_PATH_MAX, "%s.pub", file) >= FA_STORE_PATH_MAX)
+            return fa_fail(diag, FA_EINVAL, "the path of the key is empty or too long");
+        snprintf(secret, FA_STORE_PATH_MAX, "%s", file);
+        rc = fa_output_check(secret, diag);
+        return rc == 0 ? fa_output_check(public, diag) : rc;
+    }
+    if ((rc = place("/minisign.key", secret, diag)) != 0 ||
+        (rc = place(FA_TRUSTED_FOLDER "/own.pub", public, diag)) != 0)
+        return rc;
+    for (char *slash = public; (slash = strchr(slash + 1, '/')) != NULL; *slash = '/') {
+        *slash = 0;
+        failed = mkdir(public, 0700) != 0 && errno != EEXIST ? errno : 0; /* the last one tells */
+    }
+    return failed == 0 ? 0
+                       : fa_fail(diag, FA_EIO, "cannot make the directory of %s: %s", public,
+                                 strerror(failed));
 }
 
 int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_size, fa_diag *diag)
@@ -125,23 +117,9 @@ int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_si
 }
 
 /* ---- signing --------------------------------------------------------------------------------*/
-static int check_secret(const char *path, const fa_secret_key *key, fa_diag *diag)
-{
-    static const unsigned char none[2];
-    unsigned char public[crypto_sign_PUBLICKEYBYTES], again[crypto_sign_SECRETKEYBYTES];
-    if (memcmp(key->derivation, none, sizeof none) != 0)
-        return fa_fail(diag, FA_ENOTSUP,
-                       "key %s has a password: export with --unsigned, then sign the bundle by "
-                       "`minisign -Sm FILE -s %s`",
-                       path, path);
-    crypto_sign_seed_keypair(public, again, key->key);
-    bool same = sodium_memcmp(again, key->key, sizeof again) == 0;
-    explicit_bzero(again, sizeof again);
-    return same ? 0 : fa_fail(diag, FA_ECORRUPT, "key %s is damaged", path);
-}
-
 int fa_keys_secret(const char *file, fa_secret_key *ret_secret, fa_diag *diag)
 {
+    unsigned char public[crypto_sign_PUBLICKEYBYTES], again[crypto_sign_SECRETKEYBYTES];
     char path[FA_STORE_PATH_MAX];
     struct stat st;
     fa_buf text = {0};
@@ -169,8 +147,17 @@ int fa_keys_secret(const char *file, fa_secret_key *ret_secret, fa_diag *diag)
         rc = fa_fail(diag, FA_ECORRUPT,
                      "key %s is no secret key of minisign's format: `fa-tune keygen` makes one",
                      path);
-    else
-        rc = check_secret(path, ret_secret, diag);
+    else if (ret_secret->derivation[0] != 0 || ret_secret->derivation[1] != 0)
+        rc = fa_fail(diag, FA_ENOTSUP,
+                     "key %s has a password: export with --unsigned, then sign the bundle by "
+                     "`minisign -Sm FILE -s %s`",
+                     path, path);
+    else {
+        crypto_sign_seed_keypair(public, again, ret_secret->key);
+        if (sodium_memcmp(again, ret_secret->key, sizeof again) != 0)
+            rc = fa_fail(diag, FA_ECORRUPT, "key %s is damaged", path);
+        explicit_bzero(again, sizeof again);
+    }
     if (text.data != NULL)
         explicit_bzero(text.data, text.size);
     fa_buf_free(&text);
@@ -179,24 +166,6 @@ int fa_keys_secret(const char *file, fa_secret_key *ret_secret, fa_diag *diag)
 }
 
 /* ---- trusted keys ---------------------------------------------------------------------------*/
-static int read_trusted(const char *path, fa_public_key *ret_key, fa_diag *diag)
-{
-    fa_buf text = {0};
-    int fd = -1, rc = fa_owned_open(path, "trusted key", &fd, diag);
-    if (rc != 0)
-        return rc;
-    rc = fa_buf_read_fd(&text, fd, FA_MINISIGN_MAX);
-    close(fd);
-    if (rc != 0)
-        fa_fail(diag, rc, "trusted key %s cannot be read, or is too large", path);
-    else if (!fa_public_parse(text.data, ret_key))
-        rc = fa_fail(diag, FA_ECORRUPT,
-                     "trusted key %s is no public key of minisign's format: mend or remove it",
-                     path);
-    fa_buf_free(&text);
-    return rc;
-}
-
 static int is_public(const struct dirent *entry)
 {
     size_t size = strlen(entry->d_name);
@@ -208,7 +177,19 @@ static int try_key(const char *path, const char *name, const fa_signature *signa
                    const void *bytes, size_t size, fa_bundle_info *info, fa_diag *diag)
 {
     fa_public_key key;
-    int rc = read_trusted(path, &key, diag);
+    fa_buf text = {0};
+    int fd = -1, rc = fa_owned_open(path, "trusted key", &fd, diag);
+    if (rc != 0)
+        return rc;
+    rc = fa_buf_read_fd(&text, fd, FA_MINISIGN_MAX);
+    close(fd);
+    if (rc != 0)
+        fa_fail(diag, rc, "trusted key %s cannot be read, or is too large", path);
+    else if (!fa_public_parse(text.data, &key))
+        rc = fa_fail(diag, FA_ECORRUPT,
+                     "trusted key %s is no public key of minisign's format: mend or remove it",
+                     path);
+    fa_buf_free(&text);
     if (rc != 0 || memcmp(key.id, signature->signature.id, sizeof key.id) != 0)
         return rc;
     if (!fa_signature_holds(signature, &key, bytes, size))
@@ -216,10 +197,7 @@ static int try_key(const char *path, const char *name, const fa_signature *signa
                        "its signature does not match its content: it was changed after it was "
                        "signed");
     fa_base64(&key, sizeof key, info->key, sizeof info->key);
-    size_t length = strlen(name) - strlen(".pub");
-    length = length < sizeof info->name ? length : sizeof info->name - 1;
-    memcpy(info->name, name, length);
-    info->name[length] = 0;
+    snprintf(info->name, sizeof info->name, "%.*s", (int)(strlen(name) - strlen(".pub")), name);
     info->trusted = true;
     return 1;
 }

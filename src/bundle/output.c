@@ -25,51 +25,38 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-/* Where the file is, or is to be: the folder without links, and the name in it. */
+/* Where the file is, or is to be: the folder without links, and the path. */
 typedef struct target {
     char folder[PATH_MAX], path[2 * PATH_MAX];
-    const char *name; /* in `path` */
 } target;
 
 /* ---- where ----------------------------------------------------------------------------------*/
-static int find_folder(const char *path, char ret_folder[PATH_MAX], fa_diag *diag)
+static int find_target(const char *path, target *ret_target, fa_diag *diag)
 {
+    struct stat st;
     char folder[PATH_MAX] = ".";
-    const char *slash = strrchr(path, '/');
+    if (path == NULL || path[0] == 0)
+        return fa_fail(diag, FA_EINVAL, "no file to write to is named");
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     size_t length = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
     if (length >= sizeof folder)
         return fa_fail(diag, FA_EINVAL, "the path of a file to write is longer than %zu bytes",
                        sizeof folder - 1);
     if (slash != NULL)
         snprintf(folder, sizeof folder, "%.*s", (int)length, path);
-    if (realpath(folder, ret_folder) != NULL)
-        return 0;
-    return errno == ENOENT
-               ? fa_fail(diag, FA_EINVAL,
-                         "cannot write %s: the folder %s does not exist: make it, or name another",
-                         path, folder)
-               : fa_fail(diag, fa_db_errno(errno), "cannot write %s: %s: %s", path, folder,
-                         strerror(errno));
-}
-
-static int find_target(const char *path, target *ret_target, fa_diag *diag)
-{
-    struct stat st;
-    const char *slash, *name;
-    if (path == NULL || path[0] == 0)
-        return fa_fail(diag, FA_EINVAL, "no file to write to is named");
-    slash = strrchr(path, '/');
-    name = slash != NULL ? slash + 1 : path;
-    int rc = find_folder(path, ret_target->folder, diag);
-    if (rc != 0)
-        return rc;
+    if (realpath(folder, ret_target->folder) == NULL)
+        return errno == ENOENT ? fa_fail(diag, FA_EINVAL,
+                                         "cannot write %s: the folder %s does not exist: make it, "
+                                         "or name another",
+                                         path, folder)
+                               : fa_fail(diag, fa_db_errno(errno), "cannot write %s: %s: %s", path,
+                                         folder, strerror(errno));
     /* A rename would take a device's place, /dev/null's for one. */
     if (name[0] == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode)))
         return fa_fail(diag, FA_EINVAL, "cannot write %s: it is there and not a regular file",
                        path);
     if (realpath(path, ret_target->path) == NULL) /* it is not there */
         snprintf(ret_target->path, sizeof ret_target->path, "%s/%s", ret_target->folder, name);
-    ret_target->name = strrchr(ret_target->path, '/') + 1;
     return 0;
 }
 
@@ -116,18 +103,13 @@ static int is_key(const char *path, fa_diag *diag)
     return rc;
 }
 
-static bool same_file(const char *a, const char *b)
-{
-    struct stat one, other;
-    return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
-           one.st_ino == other.st_ino;
-}
-
 static bool is_among_trusted(const target *target)
 {
     char folder[PATH_MAX];
+    struct stat one, other;
     return fa_own_config(FA_TRUSTED_FOLDER, folder, sizeof folder) == 0 &&
-           same_file(target->folder, folder);
+           stat(target->folder, &one) == 0 && stat(folder, &other) == 0 &&
+           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
 static int check_database(const target *target, const char *path, fa_diag *diag)
