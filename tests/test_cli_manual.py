@@ -85,7 +85,6 @@ def check_completions(shell):
                 (["tune", "--dtype", ""], ["bf16", "fp16"]),
                 (["--dtype", "b"], ["bf16"]),
                 (["hel"], ["help"]),
-                (["help", "al"], ["all"]),
                 (["gpus", "--qx"], []),
                 (["sweep", "--causal", "b"], ["both", "bottom-right"]),
                 (["sweep", "--dtype", "fp16,b"], ["fp16,bf16"]),

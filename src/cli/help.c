@@ -61,7 +61,7 @@ static void put_options(unsigned groups, const fa_operation *operation, const ch
 }
 
 /* ---- verbs ----------------------------------------------------------------------------------*/
-void cli_help_overview(const cli_verb *verbs, size_t count, bool all, fa_buf *out)
+void cli_help_overview(const cli_verb *verbs, size_t count, fa_buf *out)
 {
     put_wrapped(
         out,
@@ -77,23 +77,14 @@ void cli_help_overview(const cli_verb *verbs, size_t count, bool all, fa_buf *ou
         fa_buf_printf(out, "  %-10s  ", verbs[i].name);
         put_wrapped(out, verbs[i].summary, 14, 14);
     }
-    if (!all)
-        put_heading(out, "Options of tune, the default verb, that people use first");
-    put_options(verbs[0].groups, fa_operation_of(NULL), all ? NULL : first_options, out);
+    put_heading(out, "Options of tune, the default verb, that people use first");
+    put_options(verbs[0].groups, fa_operation_of(NULL), first_options, out);
     fa_buf_text(out, "\n");
     put_wrapped(
         out,
-        all ? "Where an option is given twice, the last value counts. Exit status: 0 done, 1 "
-              "failed, 2 wrong usage, 130 stopped by Ctrl-C."
-            : "`fa-tune help all` has all options of tune, `fa-tune help VERB` those of "
-              "another verb.",
+        "`fa-tune tune --help` has all options of tune, `fa-tune VERB --help` those of another verb. "
+        "Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.",
         0, 0);
-    if (all)
-        put_wrapped(out,
-                    "Environment: FA_TUNE_STORE, FA_TUNE_LOCAL_STORE, "
-                    "FA_TUNE_SYSTEM, FA_TUNE_SERVER, FA_TUNE_TOKEN_FILE, FA_TUNE_TEMPLATES, "
-                    "FA_TUNE_NVRTC, FA_TUNE_LIBCUDA, FA_TUNE_WORKER, NO_COLOR.",
-                    0, 0);
 }
 
 /* Each line is a paragraph, which is filled, unless it stands in from the margin. */

@@ -163,13 +163,13 @@ static int unknown_verb(const char *name)
 }
 
 /* Prints help; returns the exit status. */
-static int put_help(const cli_verb *verb, const fa_operation *operation, bool all)
+static int put_help(const cli_verb *verb, const fa_operation *operation)
 {
     fa_buf out = {0};
     if (verb != NULL)
         cli_help_verb(verb, operation, &out);
     else
-        cli_help_overview(verbs, VERB_COUNT, all, &out);
+        cli_help_overview(verbs, VERB_COUNT, &out);
     int status = cli_write(&out);
     fa_buf_free(&out);
     return status;
@@ -189,7 +189,7 @@ static int serve(char **arguments)
     return cli_error(1, &diag);
 }
 
-/* help [VERB|all]: options that say how it is printed may stand anywhere. */
+/* help [VERB]: options that say how it is printed may stand anywhere. */
 static int help_on(int count, char **arguments)
 {
     static char help_flag[] = "--help";
@@ -203,20 +203,18 @@ static int help_on(int count, char **arguments)
             continue;
         }
         if (topic != NULL) {
-            cli_refuse(NULL, arguments[i], "taken: `fa-tune help` takes one verb, or all", NULL,
-                       &diag);
+            cli_refuse(NULL, arguments[i], "taken: `fa-tune help` takes one verb", NULL, &diag);
             return cli_error(EXIT_USAGE, &diag);
         }
         topic = arguments[i];
     }
-    const bool all = topic != NULL && strcmp(topic, "all") == 0;
     const cli_verb *verb = topic != NULL ? find_verb(topic) : NULL;
-    if (topic != NULL && !all && verb == NULL && strcmp(topic, "help") != 0)
+    if (topic != NULL && verb == NULL && strcmp(topic, "help") != 0)
         return unknown_verb(topic);
     if (json)
         return cli_json_write(cli_help_json(verbs, VERB_COUNT));
     return verb != NULL && verb->run == NULL ? serve((char *[]){NULL, help_flag, NULL} + 1)
-                                             : put_help(verb, fa_operation_of(NULL), all);
+                                             : put_help(verb, fa_operation_of(NULL));
 }
 
 /* A failure under --json is a document too, where nothing else was written. */
@@ -281,8 +279,7 @@ static int run_line(int count, char **arguments)
     int rc = cli_options_parse(verb, typed, count, arguments, &options, &diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM || rc == FA_EIO ? EXIT_FAILED : EXIT_USAGE, &diag);
-    return options.help ? put_help(verb, options.problem.operation, false)
-                        : run_verb(verb, &options);
+    return options.help ? put_help(verb, options.problem.operation) : run_verb(verb, &options);
 }
 
 int main(int count, char **arguments)

@@ -32,12 +32,6 @@ def values_of(told, option):
     return told["gpus"] if option["name"] == "--gpu" else option["choices"]
 
 
-def operands_of(verb):
-    """The words that a verb's first operand is one of, as `list|add|remove`; []: any."""
-    first = verb.get("operands", "").split(" ")[0]
-    return first.split("|") if "|" in first else []
-
-
 def takes_file(option):
     return option.get("value") in ("FILE", "DIR")
 
@@ -94,7 +88,6 @@ def main_page(told):
 
 # ---- completions -------------------------------------------------------------------------------------
 HELP = {"name": "help", "summary": "how to use fa-tune, or a verb of it", "options": []}
-ALL = "all:every option of tune"  # beside the verbs, behind help
 
 
 def bash(told):
@@ -113,10 +106,7 @@ def bash(told):
     yield "    esac\n    case $verb in"
     for verb in told["verbs"]:
         yield "    %s) words='%s' ;;" % (verb["name"], " ".join(option["name"] for option in verb["options"]))
-        if operands_of(verb):
-            yield "    esac\n    case $verb:$COMP_CWORD:$cur in\n    %s:2:[!-]* | %s:2:) words='%s' ;;\n    esac\n    case $verb in" % (
-                verb["name"], verb["name"], " ".join(operands_of(verb)))
-    yield "    help) words='%s all' ;;" % names
+    yield "    help) words='%s' ;;" % names
     yield "    esac"
     yield "    [ \"$COMP_CWORD\" != 1 ] || [[ $cur == -* ]] || words='%s help'" % names
     # Of a list the last value is completed, behind those before it, which are not offered again.
@@ -153,10 +143,9 @@ def zsh(told):
     yield "if [[ $words[2] != -* ]]; then\n    verb=$words[2]\n    shift words\n    (( CURRENT-- ))\nfi"
     yield "case $verb in"
     for verb in told["verbs"]:
-        first = ["'1:verb:(%s)'" % " ".join(operands_of(verb))] if operands_of(verb) else []
         yield "%s)\n    _arguments \\\n        %s\n    ;;" % (
-            verb["name"], " \\\n        ".join([*(zsh_option(told, option) for option in verb["options"]), *first, "'*:file:_files'"]))
-    yield "help)\n    verbs+=('%s')\n    _describe verb verbs\n    ;;\nesac" % ALL
+            verb["name"], " \\\n        ".join([*(zsh_option(told, option) for option in verb["options"]), "'*:file:_files'"]))
+    yield "help)\n    _describe verb verbs\n    ;;\nesac"
 
 
 def fish(told):
@@ -167,13 +156,9 @@ def fish(told):
     yield "    set -l before (string match -r '.*,' -- (commandline -ct))\n    set -q before[1]; or set before ''"
     yield "    for value in $argv\n        contains -- $value (string split , -- $before); or echo $before$value\n    end\nend"
     yield "complete -c fa-tune -n 'test (count (commandline -opc)) = 1' -a '(__fish_complete_suffix .cu)'"
-    yield "complete -c fa-tune -f -n 'test (__fa_tune_verb) = help' -a %s -d '%s'" % tuple(ALL.split(":"))
     for verb in [*told["verbs"], HELP]:
         yield "complete -c fa-tune -f -n 'test (count (commandline -opc)) = 1; or test (__fa_tune_verb) = help' -a %s -d '%s'" % (
             verb["name"], verb["summary"].replace("'", "\\'"))
-        if operands_of(verb):
-            yield "complete -c fa-tune -f -n 'test (__fa_tune_verb) = %s; and test (count (commandline -opc)) = 2' -a '%s'" % (
-                verb["name"], " ".join(operands_of(verb)))
         for option in verb["options"]:
             line = "complete -c fa-tune -n 'test (__fa_tune_verb) = %s' -l %s -d '%s'" % (
                 verb["name"], option["name"][2:], option["help"].replace("'", "\\'"))

@@ -144,8 +144,8 @@ void cli_hint(fa_buf *out, const char *verb, const cli_options *options);
 void cli_hint_store(fa_buf *out, const char *verb, const cli_options *options);
 
 /* ---- help.c ----------------------------------------------------------------------------------*/
-/* The verbs in groups, and the options of the first one: those that people use first, or `all`. */
-void cli_help_overview(const cli_verb *verbs, size_t count, bool all, fa_buf *out);
+/* The verbs in groups, and the options of the first one that people use first. */
+void cli_help_overview(const cli_verb *verbs, size_t count, fa_buf *out);
 /* One verb with all of its options, those of the operation's problems among them. */
 void cli_help_verb(const cli_verb *verb, const fa_operation *operation, fa_buf *out);
 /* All verbs and options; the caller's. */
