@@ -24,9 +24,9 @@ BUDGET = {
     "src/cli": 6500,
     "src/daemon": 2680,
     "src/report": 841,
-    "C": 59148,
+    "C": 59136,
     "C files": 245,
-    "tests": 61975,
+    "tests": 61943,
     "public functions": 84,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
