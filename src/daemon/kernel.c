@@ -200,8 +200,8 @@ static void begin_tune(serve_kernel *kernel)
     serve_service *service = work->service;
     const fa_gpu *gpu = &kernel->found.gpu;
     const bool streams = wants_events(work->request);
-    const int64_t wait_ms = kernel->ask.timeout_ms > 0 ? kernel->ask.timeout_ms
-                                                       : (int64_t)service->settings->wait_s * 1000;
+    const int64_t wait_ms =
+        kernel->ask.timeout_ms > 0 ? kernel->ask.timeout_ms : service->settings->wait_ms;
     if (streams)
         serve_stream(work->request);
     work->request->left = left;

@@ -22,9 +22,9 @@ enum {
 /* A question about the store, answered by run() on a thread of its share. */
 typedef struct query {
     serve_work work; /* first */
-    const char *type;
-    unsigned status;
-    char key[65]; /* of a cubin */
+    const char *type; /* NULL: JSON */
+    unsigned status;  /* 0: 200 */
+    char key[65];     /* of a cubin */
     int limit, count;
     char tag[FA_HASH_HEX + 2]; /* "": no ETag */
     uint64_t began_ns;
@@ -37,32 +37,28 @@ static void reply(serve_work *work)
     if (work->request != NULL && work->rc != 0) {
         serve_reply_failure(work->request, 0, work->rc, work->diag.text);
     } else if (work->request != NULL) {
-        struct MHD_Response *response = serve_response(q->type, serve_text_of(&work->text), size);
+        struct MHD_Response *response = serve_response(
+            q->type != NULL ? q->type : "application/json", serve_text_of(&work->text), size);
         if (response != NULL && q->tag[0] != 0)
             MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, q->tag);
-        serve_reply(work->request, q->status, response);
+        serve_reply(work->request, q->status != 0 ? q->status : MHD_HTTP_OK, response);
     }
     serve_work_free(work);
 }
 
-/* NULL: out of memory, and the request is answered. */
-static query *new_query(serve_service *service, serve_request *request,
-                        int (*run)(serve_work *, fa_tuner *, fa_diag *))
+static void submit(serve_service *service, serve_share *share, serve_request *request,
+                   const query *asked, int (*run)(serve_work *, fa_tuner *, fa_diag *))
 {
     query *q = serve_work_new(service, request, sizeof *q);
-    if (q != NULL) {
-        q->work.run = run;
-        q->work.done = reply;
-        q->type = "application/json";
-        q->status = MHD_HTTP_OK;
-    }
-    return q;
-}
-
-static void submit(serve_share *share, query *q)
-{
-    if (q != NULL)
-        serve_work_submit(share, &q->work);
+    if (q == NULL)
+        return;
+    const serve_work work = q->work;
+    *q = *asked;
+    q->work = work;
+    q->work.lane = asked->work.lane;
+    q->work.run = run;
+    q->work.done = reply;
+    serve_work_submit(share, &q->work);
 }
 
 /* Takes a text that was malloced into the reply. */
@@ -100,14 +96,10 @@ void serve_get_winners(serve_service *service, serve_request *request)
     char *end = NULL;
     const long most = limit != NULL ? strtol(limit, &end, 10) : WINNERS_DEFAULT;
     if (limit != NULL &&
-        (*limit < '0' || *limit > '9' || *end != 0 || most < 1 || most > WINNERS_MAX)) {
+        (*limit < '0' || *limit > '9' || *end != 0 || most < 1 || most > WINNERS_MAX))
         serve_reply_failure(request, 0, FA_EINVAL, "limit must be 1 to 10000");
-        return;
-    }
-    query *q = new_query(service, request, list_winners);
-    if (q != NULL)
-        q->limit = (int)most;
-    submit(&service->lists, q);
+    else
+        submit(service, &service->lists, request, &(query){.limit = (int)most}, list_winners);
 }
 
 /* ---- cubins ---------------------------------------------------------------------------------*/
@@ -131,17 +123,13 @@ static int read_cubin(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 
 void serve_get_cubin(serve_service *service, serve_request *request)
 {
-    const char *key = request->part;
-    if (strlen(key) != 64 || strspn(key, "0123456789abcdef") != 64) {
+    query asked = {.type = "application/octet-stream"};
+    if (strlen(request->part) != 64 || strspn(request->part, "0123456789abcdef") != 64) {
         serve_reply_failure(request, 0, FA_ENOTFOUND, "a cubin's key is 64 lower-case hex digits");
         return;
     }
-    query *q = new_query(service, request, read_cubin);
-    if (q != NULL) {
-        q->type = "application/octet-stream";
-        memcpy(q->key, key, sizeof q->key);
-    }
-    submit(&service->lookups, q);
+    memcpy(asked.key, request->part, sizeof asked.key);
+    submit(service, &service->lookups, request, &asked, read_cubin);
 }
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/
@@ -156,7 +144,7 @@ static int list_sweeps(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 
 void serve_get_sweeps(serve_service *service, serve_request *request)
 {
-    submit(&service->lists, new_query(service, request, list_sweeps));
+    submit(service, &service->lists, request, &(query){.limit = 0}, list_sweeps);
 }
 
 /* Its items are worked on by whoever runs `fa-tune worker`. */
@@ -180,10 +168,7 @@ static int enter_sweep(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 
 void serve_post_sweep(serve_service *service, serve_request *request)
 {
-    query *q = new_query(service, request, enter_sweep);
-    if (q != NULL)
-        q->status = MHD_HTTP_ACCEPTED;
-    submit(&service->lists, q);
+    submit(service, &service->lists, request, &(query){.status = MHD_HTTP_ACCEPTED}, enter_sweep);
 }
 
 /* ---- the report -----------------------------------------------------------------------------*/
@@ -211,10 +196,7 @@ static int write_report(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 /* One at a time. */
 void serve_get_report(serve_service *service, serve_request *request)
 {
-    query *q = new_query(service, request, write_report);
-    if (q != NULL)
-        q->work.lane = 1;
-    submit(&service->lists, q);
+    submit(service, &service->lists, request, &(query){.work.lane = 1}, write_report);
 }
 
 /* ---- readiness ------------------------------------------------------------------------------*/
@@ -229,10 +211,6 @@ static int try_store(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 
 void serve_get_ready(serve_service *service, serve_request *request)
 {
-    query *q = new_query(service, request, try_store);
-    if (q != NULL) {
-        q->limit = 1;
-        q->type = "text/plain";
-    }
-    submit(&service->lookups, q);
+    submit(service, &service->lookups, request, &(query){.type = "text/plain", .limit = 1},
+           try_store);
 }

@@ -65,7 +65,7 @@ static int serve_listeners(struct program *program, fa_diag *diag)
     for (int i = 0; i < program->listeners && rc == 0; i++) {
         rc = serve_http_listen(program->service->http, program->listener[i].fd,
                                program->listener[i].local, program->settings.max_connections,
-                               program->settings.idle_timeout_s, diag);
+                               program->settings.idle_timeout_ms / 1000, diag);
         if (rc == 0)
             serve_log("level=info event=listening on=%s", program->listener[i].where);
     }
@@ -109,7 +109,7 @@ static void told_to_stop(uv_signal_t *signal, int number)
     (void)number;
     if (program->stop_by_ms != 0)
         return;
-    program->stop_by_ms = (int64_t)uv_now(&program->loop) + program->settings.stop_s * 1000;
+    program->stop_by_ms = (int64_t)uv_now(&program->loop) + program->settings.stop_ms;
     serve_log("level=info event=stopping");
     serve_service_stop(program->service);
     close_listeners(program);

@@ -36,16 +36,9 @@ static void find_devices(serve_service *service)
 int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_service **ret_service,
                        fa_diag *diag)
 {
-    const fa_options options = {.size = sizeof options,
-                                .store = settings->store,
-                                .templates = settings->templates,
-                                .worker = settings->worker,
-                                .compile_workers = settings->compile_workers,
-                                .compile_timeout_ms = settings->compile_timeout_s * 1000,
-                                .trial_timeout_ms = settings->trial_timeout_s * 1000,
-                                .compile_nice = settings->compile_nice,
-                                .log = log_note,
-                                .server = ""}; /* it is one itself */
+    fa_options options = settings->library;
+    options.log = log_note;
+    options.server = ""; /* it is one itself */
     serve_service *service = calloc(1, sizeof *service);
     if (service == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for the service");

@@ -16,7 +16,7 @@
 typedef enum setting_kind {
     KIND_TEXT,
     KIND_INTEGER,
-    KIND_DURATION, /* whole seconds */
+    KIND_DURATION, /* in milliseconds; its bounds are in seconds */
     KIND_FLAG
 } setting_kind;
 
@@ -50,27 +50,27 @@ static const setting table[] = {
     FLAG("page", page,
          "print the address of the page; without --tcp on a free port of 127.0.0.1, without "
          "--token-file with a token that is good until the service stops"),
-    TEXT("store", store, "FILE", "store file (FA_TUNE_STORE)"),
-    TEXT("templates", templates, "DIR",
+    TEXT("store", library.store, "FILE", "store file (FA_TUNE_STORE)"),
+    TEXT("templates", library.templates, "DIR",
          "folder of kernel templates, beside the built-in ones or instead of them "
          "(FA_TUNE_TEMPLATES)"),
-    TEXT("worker", worker, "FILE", "the program fa-tune-worker (FA_TUNE_WORKER)"),
-    COUNT("jobs", compile_workers, 0, 256, 0, "compile workers of one tune (one per core)"),
-    COUNT("compile-nice", compile_nice, 0, 19, 19,
+    TEXT("worker", library.worker, "FILE", "the program fa-tune-worker (FA_TUNE_WORKER)"),
+    COUNT("jobs", library.compile_workers, 0, 256, 0, "compile workers of one tune (one per core)"),
+    COUNT("compile-nice", library.compile_nice, 0, 19, 19,
           "niceness of compile workers: at 19 they give way to all other processes"),
-    DURATION("compile-timeout", compile_timeout_s, 86400, 300,
+    DURATION("compile-timeout", library.compile_timeout_ms, 86400, 300,
              "limit for one compile, waiting for a free worker included"),
-    DURATION("trial-timeout", trial_timeout_s, 86400, 20,
+    DURATION("trial-timeout", library.trial_timeout_ms, 86400, 20,
              "limit for proving and timing one config"),
-    DURATION("wait", wait_s, 86400, 600,
+    DURATION("wait", wait_ms, 86400, 600,
              "how long a request waits for its tune if it names no time itself"),
     COUNT("max-connections", max_connections, 1, 65536, 2048,
           "most connections at a time, over the Unix socket and over TCP"),
     COUNT("max-tunes", max_tunes, 1, 65536, 2048,
           "most requests that wait for a tune; further ones are told to come back"),
-    DURATION("idle-timeout", idle_timeout_s, 86400, 60,
+    DURATION("idle-timeout", idle_timeout_ms, 86400, 60,
              "how long a connection may be silent, unless it waits for an answer"),
-    DURATION("stop-timeout", stop_s, 3600, 20,
+    DURATION("stop-timeout", stop_ms, 3600, 20,
              "how long the service waits for running work when it is stopped"),
     FLAG("help", help, "this text"),
     FLAG("openapi", openapi, "print the description of the API, as GET /openapi.json gives it"),
@@ -81,25 +81,24 @@ enum { SETTINGS = sizeof table / sizeof *table, NAME_MAX_BYTES = 64 };
 static int set_setting(serve_settings *settings, const setting *known, const char *value,
                        fa_diag *diag)
 {
-    char *field = (char *)settings + known->offset, *end;
+    void *field = (char *)settings + known->offset;
+    double seconds = 0;
+    char *end;
     if (known->kind == KIND_TEXT) {
         memcpy(field, &value, sizeof value);
     } else if (known->kind == KIND_DURATION) {
-        double seconds = 0;
         if (!fa_duration_parse(value, known->high, &seconds) || seconds < known->low)
             return fa_fail(diag, FA_EINVAL,
                            "--%s \"%.40s\": use a time from 1s to %ds, as in 90s, 30m or 2h",
                            known->name, value, known->high);
-        int32_t whole = (int32_t)seconds;
-        memcpy(field, &whole, sizeof whole);
+        *(int32_t *)field = (int32_t)(seconds * 1000);
     } else {
         long number = strtol(value, &end, 10);
         if (!isdigit((unsigned char)value[0]) || *end != 0 || number < known->low ||
             number > known->high)
             return fa_fail(diag, FA_EINVAL, "--%s \"%.40s\": use a whole number from %d to %d",
                            known->name, value, known->low, known->high);
-        int32_t small = (int32_t)number;
-        memcpy(field, &small, sizeof small);
+        *(int32_t *)field = (int32_t)number;
     }
     return 0;
 }
@@ -214,11 +213,11 @@ static int read_token(serve_settings *settings, fa_diag *diag)
 
 int serve_settings_read(int count, char **arguments, serve_settings *ret_settings, fa_diag *diag)
 {
-    *ret_settings = (serve_settings){.tcp = ""};
+    *ret_settings = (serve_settings){.tcp = "", .library = {.size = sizeof(fa_options)}};
     for (size_t i = 0; i < SETTINGS; i++)
-        if (table[i].kind != KIND_TEXT && table[i].kind != KIND_FLAG)
-            memcpy((char *)ret_settings + table[i].offset, &table[i].preset,
-                   sizeof table[i].preset);
+        if (table[i].kind == KIND_INTEGER || table[i].kind == KIND_DURATION)
+            *(int32_t *)((char *)ret_settings + table[i].offset) =
+                table[i].preset * (table[i].kind == KIND_DURATION ? 1000 : 1);
     const int rc = read_flags(count, arguments, ret_settings, diag);
     return rc != 0 || ret_settings->help || ret_settings->version || ret_settings->openapi
                ? rc

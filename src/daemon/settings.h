@@ -5,7 +5,7 @@
 #ifndef FA_DAEMON_SETTINGS_H
 #define FA_DAEMON_SETTINGS_H
 
-#include "fa_types.h"
+#include "fa_tune.h"
 #include "hash.h"
 
 enum { SERVE_TOKEN_MAX = 512, SERVE_FILES_MAX = 64 };
@@ -16,10 +16,9 @@ typedef struct serve_settings {
     const char *socket; /* NULL: the default; "": none */
     const char *tcp;    /* "": none */
     const char *token_file;
-    const char *store, *templates, *worker; /* NULL: the library's */
-    int32_t compile_workers, compile_timeout_s, trial_timeout_s, compile_nice;
+    fa_options library; /* of every session */
     int32_t max_connections, max_tunes;
-    int32_t idle_timeout_s, wait_s, stop_s;
+    int32_t idle_timeout_ms, wait_ms, stop_ms;
     bool page, help, version, openapi;
     char token[SERVE_TOKEN_MAX + 1]; /* "": none */
     unsigned char
