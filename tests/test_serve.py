@@ -185,7 +185,7 @@ def what_cannot_be_served_is_refused_at_the_start():
             tap.has(done.stderr, word)
         refused(2, "--token-file", "--socket", "", "--tcp", "0")
         for text, mode, word in ((TOKEN, 0o644, "chmod 600"), ("short", 0o600, "16 to 512"), ("x" * 600, 0o600, "16 to 512"), ("", 0o600, "16 to 512"),
-                                 ("with a space in it", 0o600, "without spaces"), ("with a NUL\0in the text", 0o600, "without spaces")):
+                                 ("with a space in it", 0o600, "16 to 512 printable"), ("with a NUL\0in the text", 0o600, "16 to 512 printable")):
             refused(2, word, "--socket", "", "--tcp", "0", "--token-file", token_file(place, text, mode))
         for where in ("x", "a:b", "1:99999", ":1", "[]:1", "1:"):
             refused(2, "use HOST:PORT", "--socket", "", "--tcp", where, "--token-file", token_file(place))

@@ -8,6 +8,7 @@
  */
 #include "own_place.h"
 
+#include "buf.h"
 #include "error.h"
 #include "fa_types.h"
 #include "places.h"
@@ -128,4 +129,36 @@ int fa_owned_open(const char *path, const char *what, int *ret_fd, fa_diag *diag
     }
     *ret_fd = fd;
     return 0;
+}
+
+int fa_own_token(const char *path, unsigned refused, size_t least, size_t room, char *ret_token,
+                 fa_diag *diag)
+{
+    struct stat st;
+    fa_buf text = {0};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    int rc = 0;
+    if (fd < 0 || fstat(fd, &st) != 0 || fa_buf_read_fd(&text, fd, 4096) != 0)
+        rc = fa_fail(diag, FA_EIO, "the token file %s cannot be read", path);
+    else if ((st.st_uid != geteuid() && st.st_uid != 0) || (st.st_mode & refused) != 0)
+        rc = fa_fail(diag, FA_EUNTRUSTED,
+                     "the token file %s is another user's, or others can %s it: chmod 600 it", path,
+                     (refused & 044) != 0 ? "read" : "write to");
+    if (fd >= 0)
+        close(fd);
+    size_t size = text.size, plain = 0;
+    while (size > 0 && strchr("\r\n \t", text.data[size - 1]) != NULL)
+        size--;
+    while (plain < size && text.data[plain] > ' ' && text.data[plain] <= '~')
+        plain++;
+    if (rc == 0 && (plain < size || size < least || size >= room))
+        rc = fa_fail(diag, FA_EINVAL,
+                     "the token file %s must hold one word of %zu to %zu printable bytes", path,
+                     least, room - 1);
+    if (rc == 0)
+        snprintf(ret_token, room, "%.*s", (int)size, text.data);
+    if (text.data != NULL)
+        explicit_bzero(text.data, text.size);
+    fa_buf_free(&text);
+    return rc;
 }

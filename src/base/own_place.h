@@ -27,4 +27,9 @@ int fa_own_config(const char *file, char *ret_path, size_t size);
  * FA_ENOTFOUND, FA_ESTORE (somebody else could have written it), FA_EIO. */
 int fa_owned_open(const char *path, const char *what, int *ret_fd, fa_diag *diag);
 
+/* Reads a token, one word of `least` to room - 1 printable bytes, from a file of this user's or root's that has none of the
+ * permissions `refused` (022: others can write). FA_EIO, FA_EUNTRUSTED, FA_EINVAL. */
+int fa_own_token(const char *path, unsigned refused, size_t least, size_t room, char *ret_token,
+                 fa_diag *diag);
+
 #endif

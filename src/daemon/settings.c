@@ -3,6 +3,7 @@
 
 #include "buf.h"
 #include "error.h"
+#include "own_place.h"
 #include "wording.h"
 
 #include <ctype.h>
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 
 typedef enum setting_kind {
     KIND_TEXT,
@@ -46,7 +46,7 @@ static const setting table[] = {
     TEXT("tcp", tcp, "[HOST:]PORT",
          "listen on TCP too, on 127.0.0.1 unless HOST is given; needs --token-file"),
     TEXT("token-file", token_file, "FILE",
-         "file whose first line TCP clients must send as \"Authorization: Bearer …\""),
+         "file with the word that TCP clients must send as \"Authorization: Bearer …\""),
     FLAG("page", page,
          "print the address of the page; without --tcp on a free port of 127.0.0.1, without "
          "--token-file with a token that is good until the service stops"),
@@ -156,46 +156,13 @@ static int read_flags(int count, char **arguments, serve_settings *settings, fa_
     return 0;
 }
 
-/* Whether an Authorization header can carry it. */
-static bool can_be_sent(const char *text, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        if (text[i] <= ' ' || text[i] > '~')
-            return false;
-    return text[size] != 0 || size == strlen(text);
-}
-
-static int read_token_file(serve_settings *settings, fa_diag *diag)
-{
-    fa_buf text = {0};
-    struct stat st;
-    const char *file = settings->token_file;
-    int rc = fa_input_read(&text, file, 4096, diag);
-    if (rc != 0)
-        return fa_fail_in(diag, rc, "--token-file %.300s", file);
-    const size_t size = text.data != NULL ? strcspn(text.data, "\r\n") : 0;
-    if (stat(file, &st) != 0 || (st.st_mode & 077) != 0)
-        rc = fa_fail(diag, FA_EINVAL, "others can read the token's file %s: chmod 600 it", file);
-    else if (size < TOKEN_MIN || size > SERVE_TOKEN_MAX || !can_be_sent(text.data, size))
-        rc =
-            fa_fail(diag, FA_EINVAL,
-                    "the token in %s must have %d to %d printable bytes without spaces, such as of "
-                    "`openssl rand -hex 32`",
-                    file, TOKEN_MIN, SERVE_TOKEN_MAX);
-    else
-        memcpy(settings->token, text.data, size);
-    if (text.data != NULL)
-        explicit_bzero(text.data, text.size);
-    fa_buf_free(&text);
-    return rc;
-}
-
 static int read_token(serve_settings *settings, fa_diag *diag)
 {
     unsigned char bytes[TOKEN_BYTES];
     int rc = 0;
     if (settings->token_file != NULL && settings->token_file[0] != 0)
-        rc = read_token_file(settings, diag);
+        rc = fa_own_token(settings->token_file, 077, TOKEN_MIN, sizeof settings->token,
+                          settings->token, diag);
     else if (settings->tcp[0] != 0)
         rc = fa_fail(
             diag, FA_EINVAL,

@@ -7,18 +7,16 @@
 #include "error.h"
 #include "hash.h"
 #include "http_call.h"
+#include "own_place.h"
 #include "pool.h"
 #include "problem.h"
 #include "session.h"
 #include "wire.h"
 
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum {
     PAUSE_MS = 5000,  /* a server that is gone is not asked again for so long, */
@@ -293,34 +291,6 @@ static int kernel(fa_tuner *tuner, const fa_target *target, const fa_problem *pr
 }
 
 /* ---- opening --------------------------------------------------------------------------------*/
-/* One word of printable characters, from a file that nobody else can have written. */
-static int read_token(const char *path, char *ret_token, size_t room, fa_diag *diag)
-{
-    struct stat info;
-    fa_buf text = {0};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    int rc = 0;
-    if (fd < 0 || fstat(fd, &info) != 0 || fa_buf_read_fd(&text, fd, 4096) != 0)
-        rc = fa_fail(diag, FA_EIO, "the token file %s cannot be read", path);
-    else if ((info.st_uid != geteuid() && info.st_uid != 0) || (info.st_mode & 022) != 0)
-        rc = fa_fail(diag, FA_EUNTRUSTED,
-                     "the token file %s is another user's, or others can write to it", path);
-    if (fd >= 0)
-        close(fd);
-    size_t size = text.size, plain = 0;
-    while (size > 0 && strchr("\r\n \t", text.data[size - 1]) != NULL)
-        size--;
-    while (plain < size && text.data[plain] > ' ' && text.data[plain] < 0x7f)
-        plain++;
-    if (rc == 0 && (plain < size || size == 0 || size >= room))
-        rc = fa_fail(diag, FA_EINVAL, "the token file %s must hold one word of 1 to %zu characters",
-                     path, room - 1);
-    if (rc == 0)
-        snprintf(ret_token, room, "%.*s", (int)size, text.data);
-    fa_buf_free(&text);
-    return rc;
-}
-
 static void close_service(fa_service *service)
 {
     free(service);
@@ -341,7 +311,7 @@ int fa_service_make(const fa_options *options, fa_service **ret_service, fa_diag
     int rc = fa_http_parse(address, &server->address, diag);
     const bool local = server->address.path[0] != 0;
     if (rc == 0 && file != NULL && file[0] != 0 && !local)
-        rc = read_token(file, server->address.token, sizeof server->address.token, diag);
+        rc = fa_own_token(file, 022, 1, sizeof server->address.token, server->address.token, diag);
     if (rc != 0) {
         free(server);
         return rc;
