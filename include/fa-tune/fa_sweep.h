@@ -85,7 +85,6 @@ FA_API int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item_v
                                void *context, fa_diag *diag);
 
 FA_API const char *fa_name_of_sweep_state(fa_sweep_state state);
-FA_API const char *fa_name_of_item_state(fa_item_state state);
 
 /* ---- the queue ------------------------------------------------------------------------------*/
 /* Enters a sweep into the queue for workers, or comes back to the one that fa_run_sweep() would go on

@@ -361,8 +361,6 @@ FA_API int fa_doctor(const fa_options *options, fa_check_visit *visit, void *con
 /* Names as the command line and JSON use them; parse returns FA_ENOTFOUND for an unknown one. */
 FA_API const char *fa_name_of_status(fa_status status);
 FA_API const char *fa_name_of_origin(fa_origin origin);
-FA_API const char *fa_name_of_dtype(fa_dtype dtype);
-FA_API const char *fa_name_of_causal(fa_causal causal);
 FA_API const char *fa_name_of_layout(fa_layout layout);
 /* A tunable's value as people read it ("64", "0.5", "half"): in 40 bytes of `room`, or in memory that stays. */
 FA_API const char *fa_name_of_value(int32_t value, char *room);

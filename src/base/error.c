@@ -97,10 +97,6 @@ const char *const fa_sweep_state_names[] = {FA_SWEEP_STATES(ROW) NULL};
 const char *const fa_item_state_names[] = {FA_ITEM_STATES(ROW) NULL};
 #undef ROW
 static const char *const fa_dtype_names[] = {[FA_FP16] = "fp16", [FA_BF16] = "bf16", NULL};
-static const char *const fa_causal_names[] = {[FA_CAUSAL_NONE] = "none",
-                                              [FA_CAUSAL_BOTTOM_RIGHT] = "bottom-right",
-                                              [FA_CAUSAL_TOP_LEFT] = "top-left",
-                                              NULL};
 static const char *const fa_layout_names[] = {[FA_BHSD] = "bhsd", [FA_BSHD] = "bshd", NULL};
 #define ROW(name, value, text) {value, "FA_" #name, text},
 static const struct {
@@ -196,7 +192,6 @@ fa_origin fa_origin_untimed(const fa_trial *trial)
 }
 
 NAME(dtype)
-NAME(causal)
 NAME(layout)
 NAME(sweep_state)
 NAME(item_state)

@@ -45,7 +45,6 @@ bool fa_origin_is_measured(fa_origin origin);
 /* How a winner is known that nobody timed: by a model, or not at all. */
 fa_origin fa_origin_untimed(const fa_trial *trial);
 const char *fa_dtype_name(fa_dtype dtype);     /* "fp16", "bf16" */
-const char *fa_causal_name(fa_causal causal);  /* "none", "bottom-right", "top-left" */
 const char *fa_layout_name(fa_layout layout);  /* "bhsd", "bshd" */
 const char *fa_sweep_state_name(fa_sweep_state state);
 const char *fa_item_state_name(fa_item_state state);

@@ -42,11 +42,8 @@ const char *fa_strerror(int code)
     }
 NAME(status)
 NAME(origin)
-NAME(dtype)
-NAME(causal)
 NAME(layout)
 NAME(sweep_state)
-NAME(item_state)
 
 int fa_gpu_type(int32_t index, fa_gpu *ret_gpu, const char **ret_refused)
 {
