@@ -13,10 +13,6 @@
 extern "C" {
 #endif
 
-/* The problem that is tuned for this one and that its winners are stored under: each length becomes
- * the nearest, in ratio, of 1 to 16, then eight in every octave. Everything else stays. */
-FA_API void fa_bucket(const fa_problem *problem, fa_problem *ret_bucket);
-
 /* ---- why ------------------------------------------------------------------------------------*/
 typedef enum fa_step_kind {
     FA_STEP_EXACT = 0,       /* a winner stored for these very lengths, off the buckets */

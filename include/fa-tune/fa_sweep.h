@@ -84,8 +84,6 @@ typedef int fa_sweep_item_visit(void *context, int32_t index, const fa_sweep_ite
 FA_API int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item_visit *visit,
                                void *context, fa_diag *diag);
 
-FA_API const char *fa_name_of_sweep_state(fa_sweep_state state);
-
 /* ---- the queue ------------------------------------------------------------------------------*/
 /* Enters a sweep into the queue for workers, or comes back to the one that fa_run_sweep() would go on
  * with: what failed is open again, what is done stays, `restart` forgets. The request is that

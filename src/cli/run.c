@@ -160,8 +160,7 @@ void cli_text_buckets(fa_buf *out, const cli_options *options)
 {
     uint32_t given = options->given | options->given_also;
     int32_t told = -1;
-    fa_problem bucket;
-    fa_bucket(&options->problem, &bucket);
+    fa_problem bucket = fa_problem_bucket(&options->problem);
     for (int i = 0; i < FA_PROBLEM_VALUES; i++) {
         int32_t length = options->problem.value[i];
         if (!(given >> i & 1) || bucket.value[i] == length || told == length)

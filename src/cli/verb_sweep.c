@@ -372,7 +372,7 @@ void cli_put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count)
         const bool begun =
             sweep->running + sweep->done + sweep->failed > 0 || sweep->spent.seconds > 0;
         cli_cell(&table, "%s",
-                 begun || sweep->state != FA_SWEEP_RUNNING ? fa_name_of_sweep_state(sweep->state)
+                 begun || sweep->state != FA_SWEEP_RUNNING ? fa_sweep_state_name(sweep->state)
                                                            : "waiting");
         cli_cell(&table, "%d/%d", sweep->done, sweep->items);
         cli_cell(&table, "%.0d", sweep->failed);

@@ -43,7 +43,6 @@ const char *fa_strerror(int code)
 NAME(status)
 NAME(origin)
 NAME(layout)
-NAME(sweep_state)
 
 int fa_gpu_type(int32_t index, fa_gpu *ret_gpu, const char **ret_refused)
 {
@@ -72,11 +71,6 @@ int fa_gpu_device(int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag)
         rc = fa_driver_device(driver, ordinal, ret_gpu, diag);
     fa_driver_close(&driver);
     return rc;
-}
-
-void fa_bucket(const fa_problem *problem, fa_problem *ret_bucket)
-{
-    *ret_bucket = fa_problem_bucket(problem);
 }
 
 struct listing {
