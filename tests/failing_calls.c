@@ -24,6 +24,7 @@
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -105,13 +106,20 @@ static bool refuse_lock(const void *caller)
     if (real == NULL)              \
     *(void **)&real = dlsym(RTLD_NEXT, #name)
 
+/* FAIL_ERRNO: the reason of all calls, as of a shared folder whose server is gone. */
+static int reason(int usual)
+{
+    const char *asked = getenv("FAIL_ERRNO");
+    return asked != NULL ? atoi(asked) : usual;
+}
+
 /* A call of the C library by its name, its result when it fails, and the reason that it gives then. */
 #define WRAP(type, name, fail, why, parameters, arguments) \
     type name parameters                                   \
     {                                                      \
         REAL(name);                                        \
         if (refuse_io(__builtin_return_address(0))) {      \
-            errno = why;                                   \
+            errno = reason(why);                           \
             return fail;                                   \
         }                                                  \
         return real arguments;                             \
@@ -126,7 +134,7 @@ static bool refuse_lock(const void *caller)
         mode_t mode = (mode_t)va_arg(rest, int);      \
         va_end(rest);                                 \
         if (refuse_io(__builtin_return_address(0))) { \
-            errno = EMFILE;                           \
+            errno = reason(EMFILE);                   \
             return -1;                                \
         }                                             \
         return real(given path, flags, mode);         \
@@ -147,7 +155,7 @@ int fcntl64(int fd, int command, ...)
     bool locks = command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK;
     const void *caller = __builtin_return_address(0);
     if (locks ? refuse_lock(caller) : refuse_io(caller)) {
-        errno = locks ? ENOLCK : EMFILE;
+        errno = reason(locks ? ENOLCK : EMFILE);
         return -1;
     }
     return real(fd, command, argument);

@@ -13,7 +13,9 @@ A sample of the places is tried; all of them with `./dev test --slow` (FA_TEST_S
 """
 import contextlib
 import difflib
+import errno
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -308,6 +310,19 @@ def where_no_file_can_be_locked_it_is_said_so():
         tap.equal(done.returncode, 0)
 
 
+def a_shared_folder_that_goes_stale_or_is_busy_fails_as_any_other():
+    if is_sanitized():
+        raise tap.Skip("the sanitizer will not be the second library")
+    for name, why in itertools.product(("predict", "import", "lookup"), (errno.ESTALE, errno.EBUSY)):
+        with closed_after_failure(name) as place:
+            place.env["FAIL_ERRNO"] = str(why)
+            try:
+                for on in False, True:
+                    walk_over(name, "io", on)
+            finally:
+                del place.env["FAIL_ERRNO"]
+
+
 def test_of(name, kind, on):
     def test():
         walk_over(name, kind, on)
@@ -323,7 +338,8 @@ if __name__ == "__main__":
             for kind, on in [(sys.argv[2], sys.argv[3] == "1")] if len(sys.argv) > 3 else WAYS:
                 walk_over(sys.argv[1], kind, on, all_points=True)
         else:
-            tap.main([where_no_file_can_be_locked_it_is_said_so] +
+            tap.main([where_no_file_can_be_locked_it_is_said_so,
+                      a_shared_folder_that_goes_stale_or_is_busy_fails_as_any_other] +
                      [test_of(name, kind, on) for name in WALKS for kind, on in WAYS])
     finally:
         for place in places.values():
