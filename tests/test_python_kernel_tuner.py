@@ -169,6 +169,10 @@ def a_second_run_takes_what_the_cache_file_has():
             refused(fa_tune.ArgumentError, "is of another tune: its " + what, by=functools.partial(kept, **words))
     finally:
         _described.Described.tuned = tuned
+    for text in (read("kept.json")[:70], "", "[1]", '{"cache": 1}', "\0"):  # torn, and of others
+        wrote("torn.json", text)
+        refused(fa_tune.ArgumentError, "torn.json is no cache file of Kernel Tuner's", by=functools.partial(kept, cache="torn"))
+        tap.equal(read("torn.json"), text)
     told = json.loads(read("kept.json"))
     for key in list(told["cache"])[3:]:
         del told["cache"][key]
