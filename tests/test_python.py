@@ -280,7 +280,7 @@ def wrong_tensors_are_refused_with_what_to_pass_instead():
         (fa_tune.ArgumentError, "(out, lse) with return_lse=True", (q, k, v), {"out": (q, q)}),
         (fa_tune.ArgumentError, '"bottom-right" or "top-left"', (q, k, v), {"causal": "left"}),
         (fa_tune.ArgumentError, '"bhsd" or "bshd"', (q, k, v), {"layout": "sbhd"}),
-        (fa_tune.ArgumentError, "scale must be positive", (q, k, v), {"scale": 0.0}),
+        *((fa_tune.ArgumentError, "scale must be positive", (q, k, v), {"scale": scale}) for scale in (0.0, -0.5, math.nan, math.inf)),
         (TypeError, "no argument 'seq_q'", (q, k, v), {"seq_q": 6}),
         (TypeError, "needs v", (q, k), {}), (TypeError, "needs k and v", (q,), {}), (TypeError, "needs q, k and v", (), {}),
         (TypeError, "needs q and v", (), {"k": k}),
