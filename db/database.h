@@ -5,7 +5,7 @@
  *
  * Invariants: between public calls no statement is active and no transaction is open, so no call
  * holds a lock of the file while its caller computes. Every public function that touches the file
- * begins with fa_db_enter(), fa_db_query() or fa_db_change().
+ * begins with fa_db_enter(), fa_db_query() or fa_store_change().
  */
 #ifndef FA_DB_DATABASE_H
 #define FA_DB_DATABASE_H
@@ -74,19 +74,17 @@ typedef struct fa_backend {
     void (*reset)(fa_statement *statement);
     int (*bind)(fa_statement *statement, int place, const fa_value *value);   /* places from 1 */
     void (*column)(fa_statement *statement, int column, fa_value *ret_value); /* from 0 */
-    int64_t (*changes)(fa_store *store); /* rows that the last change changed */
     int (*begin)(fa_store *store, fa_diag *diag);
     int (*commit)(fa_store *store, fa_diag *diag);
     void (*rollback)(fa_store *store); /* whatever happens, no transaction is open afterwards */
 } fa_backend;
 
 /* The backend of a file whose functions are named like its members, after `kind`. */
-#define FA_BACKEND(kind)                                                           \
-    {                                                                              \
-        .exec = kind##_exec, .prepare = kind##_prepare, .step = kind##_step,       \
-        .reset = kind##_reset, .bind = kind##_bind, .column = kind##_column,       \
-        .changes = kind##_changes, .begin = kind##_begin, .commit = kind##_commit, \
-        .rollback = kind##_rollback                                                \
+#define FA_BACKEND(kind)                                                            \
+    {                                                                               \
+        .exec = kind##_exec, .prepare = kind##_prepare, .step = kind##_step,        \
+        .reset = kind##_reset, .bind = kind##_bind, .column = kind##_column,        \
+        .begin = kind##_begin, .commit = kind##_commit, .rollback = kind##_rollback \
     }
 
 struct fa_store {
@@ -115,7 +113,7 @@ struct fa_store {
     bool read_only;
     bool existing;      /* no file is made */
     bool absent;        /* no file of its own: empty tables in memory stand for it, or a bundle */
-    bool batching;      /* inside fa_store_batch */
+    bool changing;      /* inside fa_store_change() */
     bool journal_ready; /* this connection's journal mode has been set */
     bool no_space;      /* journals and temporary tables stand in memory */
     bool marked;        /* this connection's file was marked as a store */
@@ -123,7 +121,7 @@ struct fa_store {
     bool conflict;      /* the last change met another's: it may succeed when it is made again */
     bool damaged;       /* SQLite met corruption: set aside at the next call or at closing */
     bool lost;          /* a server's connection, since it was last made */
-    bool entering;      /* it is being made */
+    bool entering;      /* it, or a file's, is being made */
 };
 
 #endif

@@ -15,11 +15,6 @@
 #define ENDS(text) (memchr(text, 0, sizeof text) != NULL)
 
 /* ---- verifications --------------------------------------------------------------------------*/
-struct marking {
-    const fa_verification *mark;
-    const fa_scope *scope;
-};
-
 static int put_mark(fa_store *store, const fa_verification *mark, fa_diag *diag)
 {
     return fa_db_do(store, diag,
@@ -48,29 +43,26 @@ static int tell_winner(fa_store *store, int64_t scope_id, const fa_verification 
     return fa_db_run(store, &binder, diag);
 }
 
-static int mark_body(fa_store *store, void *context, fa_diag *diag)
-{
-    const struct marking *marking = context;
-    int64_t scope_id = 0;
-    int rc = put_mark(store, marking->mark, diag);
-    if (rc == 0)
-        rc = fa_db_scope_id(store, marking->scope, false, &scope_id, diag);
-    if (rc != 0 || scope_id == 0)
-        return rc; /* without a scope: a winner of another store */
-    return tell_winner(store, scope_id, marking->mark, diag);
-}
-
 int fa_store_verification_put(fa_store *store, const fa_verification *mark, const fa_scope *scope,
                               fa_diag *diag)
 {
-    struct marking marking = {mark, scope};
+    fa_change change = {.store = store, .diag = diag};
+    int64_t scope_id;
     int rc = fa_db_scope_check(scope, diag);
     if (rc != 0)
         return rc;
     if (!ENDS(mark->cubin_key) || mark->cubin_key[0] == 0 || !ENDS(mark->silicon) ||
         !ENDS(mark->reason) || mark->driver_version <= 0)
         return fa_fail(diag, FA_EINVAL, "a verification needs a cubin key, a silicon and a driver");
-    return fa_db_change(store, mark_body, &marking, diag);
+    while (fa_store_change(&change)) {
+        scope_id = 0;
+        change.rc = put_mark(store, mark, diag);
+        if (change.rc == 0)
+            change.rc = fa_db_scope_id(store, scope, false, &scope_id, diag);
+        if (change.rc == 0 && scope_id != 0) /* 0: a winner of another store */
+            change.rc = tell_winner(store, scope_id, mark, diag);
+    }
+    return change.rc;
 }
 
 int fa_store_verification_get(fa_store *store, const char *cubin_key, const char *silicon,
@@ -100,11 +92,6 @@ int fa_store_verification_get(fa_store *store, const char *cubin_key, const char
 /* ---- baselines: one row for each problem, GPU and peer ---------------------------------------*/
 #define FA_COLUMN_RECORD fa_baseline
 static const fa_member baseline_columns[] = {FA_BASELINE_FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
-
-struct putting {
-    const fa_baseline *baselines;
-    size_t count;
-};
 
 static bool sound_baseline(const fa_baseline *b)
 {
@@ -142,55 +129,36 @@ static int put_baseline(fa_store *store, const fa_baseline *baseline, fa_diag *d
     return fa_db_run(store, &binder, diag);
 }
 
-static int put_baselines(fa_store *store, void *context, fa_diag *diag)
-{
-    const struct putting *putting = context;
-    int rc = 0;
-    for (size_t i = 0; i < putting->count && rc == 0; i++)
-        rc = put_baseline(store, &putting->baselines[i], diag);
-    return rc;
-}
-
 int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t count,
                            fa_diag *diag)
 {
-    struct putting putting = {baselines, count};
+    fa_change change = {.store = store, .diag = diag};
     for (size_t i = 0; i < count; i++)
         if (!sound_baseline(&baselines[i]))
             return fa_fail(diag, FA_EINVAL,
                            "baseline %zu lacks a GPU or a peer, or its numbers cannot be", i);
-    return fa_db_change(store, put_baselines, &putting, diag);
+    while (fa_store_change(&change))
+        for (size_t i = 0; i < count && change.rc == 0; i++)
+            change.rc = put_baseline(store, &baselines[i], diag);
+    return change.rc;
 }
 
-struct visiting {
-    fa_store_baseline_visit *visit;
-    void *context;
-};
-
-static int visit_baseline(fa_store *store, int64_t id, void *context, fa_diag *diag)
+int fa_store_baselines(fa_store *store, fa_baseline **ret_rows, size_t *ret_count, fa_diag *diag)
 {
-    const struct visiting *visiting = context;
-    fa_baseline baseline = {0};
-    fa_reader reader;
-    int rc = fa_db_row(
+    fa_list list = {0};
+    fa_reader reader = {0};
+    int rc;
+    fa_binder binder = fa_db_query(
         store,
         "SELECT problem_key, problem" FA_BASELINE_FIELDS(FA_COLUMN_MEMBER) " FROM baseline "
-                                                                           "WHERE id = ?",
-        id, &reader, diag);
-    if (rc <= 0)
-        return rc;
-    fa_db_problem_read(&reader, &baseline.problem);
-    fa_read_columns(&reader, baseline_columns, &baseline);
-    rc = fa_read_end(&reader, diag);
-    if (rc == 1)
-        rc = sound_baseline(&baseline) ? visiting->visit(visiting->context, &baseline) : 0;
-    return rc;
-}
-
-int fa_store_baselines_each(fa_store *store, fa_store_baseline_visit *visit, void *context,
-                            fa_diag *diag)
-{
-    struct visiting visiting = {visit, context};
-    fa_binder ids = fa_db_query(store, "SELECT id FROM baseline ORDER BY id", diag);
-    return fa_db_each(store, &ids, visit_baseline, &visiting, diag);
+                                                                           "ORDER BY id",
+        diag);
+    while ((rc = fa_db_next(store, &binder, &reader, diag)) == 1) {
+        fa_baseline baseline = {0};
+        fa_db_problem_read(&reader, &baseline.problem);
+        fa_read_columns(&reader, baseline_columns, &baseline);
+        if (reader.rc == 0 && sound_baseline(&baseline))
+            fa_list_add(&list, &baseline, sizeof baseline);
+    }
+    return fa_list_end(&list, rc, NULL, ret_rows, ret_count, diag);
 }

@@ -251,7 +251,6 @@ int fa_postgres_command(fa_store *store, const char *sql, int64_t *ret_value, fa
     int rc = take_answer(store, pq->sendQuery(postgres->connection, sql), &result, diag);
     if (rc != 0)
         return rc;
-    postgres->changes = strtoll(pq->cmdTuples(result), NULL, 10);
     if (ret_value != NULL) { /* text: such a command has no parameters */
         char *end = NULL;
         errno = 0;
@@ -573,7 +572,6 @@ static int postgres_step(fa_store *store, fa_statement *statement, fa_diag *diag
             return rc;
         prepared->result = result;
         prepared->row = 0;
-        postgres->changes = strtoll(pq->cmdTuples(result), NULL, 10);
     }
     return prepared->row < pq->ntuples(prepared->result) ? 1 : 0;
 }
@@ -588,11 +586,6 @@ static void postgres_reset(fa_statement *statement)
         prepared->copies[i] = NULL;
     }
     prepared->bound = 0;
-}
-
-static int64_t postgres_changes(fa_store *store)
-{
-    return store->postgres->changes;
 }
 
 /* ---- transactions ---------------------------------------------------------------------------*/

@@ -18,7 +18,7 @@ int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag);
  * the library. */
 /* clang-format off */
 #define FA_PQ_FUNCTIONS(X)                                                                       \
-    X(clear) X(cmdTuples) X(conninfoFree) X(conninfoParse) X(connectStartParams)                 \
+    X(clear) X(conninfoFree) X(conninfoParse) X(connectStartParams)                 \
     X(consumeInput) X(errorMessage) X(finish) X(flush) X(ftype) X(getResult)                     \
     X(getisnull) X(getlength) X(getvalue) X(isBusy) X(nfields) X(ntuples) X(reset)               \
     X(resultErrorField) X(resultStatus) X(sendPrepare) X(sendQuery) X(sendQueryPrepared)         \
@@ -48,7 +48,6 @@ struct fa_postgres {
     const fa_pq *pq;
     PGconn *connection;   /* NULL: the next call connects */
     char *url, *password; /* as given; password: "" when the address has none */
-    int64_t changes;
     int answer_ms; /* FA_POSTGRES_ANSWER_MS */
     bool answered; /* the connection's first command was */
     bool served;   /* some connection has come to its first answer */

@@ -130,11 +130,10 @@ static int read_version(fa_store *store, int64_t *ret_version, fa_diag *diag)
 }
 
 /* One process makes the tables: the commit releases the lock, and the version is read while it is held. */
-static int make_tables(fa_store *store, void *context, fa_diag *diag)
+static int make_tables(fa_store *store, fa_diag *diag)
 {
     int64_t version = 0;
     char sql[160];
-    (void)context;
     snprintf(sql, sizeof sql, "SELECT pg_advisory_xact_lock(%d)", FA_STORE_APPLICATION_ID);
     int rc = fa_postgres_command(store, sql, NULL, diag);
     if (rc == 0)
@@ -183,7 +182,10 @@ static int check_contents(fa_store *store, fa_diag *diag)
         return rc;
     if (store->read_only)
         return fa_fail(diag, FA_ENOTFOUND, "store %s is empty", store->path);
-    return fa_db_write(store, make_tables, NULL, diag);
+    fa_change change = {.store = store, .diag = diag};
+    while (fa_store_change(&change))
+        change.rc = make_tables(store, diag);
+    return change.rc;
 }
 
 /* ---- connected, or by the spare file ---------------------------------------------------------*/
@@ -255,7 +257,7 @@ static void close_spare(fa_store *store)
 
 static int enter_spare(fa_store *store, fa_diag *diag)
 {
-    if (store->batching || fa_db_now_ms() < store->spare.until)
+    if (store->changing || fa_db_now_ms() < store->spare.until)
         return store->spare.enter(store, diag);
     store->spare.close(store);
     use_server(store);
@@ -301,7 +303,7 @@ static int enter_server(fa_store *store, fa_diag *diag)
         look_for_the_end(store);
     if (postgres->connection != NULL)
         return 0;
-    if (store->batching) /* the transaction was undone: what follows may not be stored alone */
+    if (store->changing) /* the transaction was undone: what follows may not be stored alone */
         return fa_fail(diag, FA_EIO, "store %s: the connection was lost in the middle of a change",
                        store->path);
     int rc = connect_server(store, &why);

@@ -9,9 +9,6 @@
  */
 #include "rows.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* ---- a sweep whose items have ended ---------------------------------------------------------*/
 #define OPEN_ITEMS                                                                     \
     "EXISTS (SELECT 1 FROM sweep_item WHERE sweep_id = sweep.id AND sweep_item.state " \
@@ -43,7 +40,7 @@ struct claiming {
     fa_queue_claim claim;
     fa_sweep_item *item;
     int64_t id;
-    int64_t passed_over[PASSED_OVER_MAX]; /* held, or of a newer version */
+    int64_t passed_over[PASSED_OVER_MAX]; /* held, or of an operation that is not known here */
     int passed_over_count;
     bool found;
 };
@@ -78,9 +75,10 @@ static int read_claim(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
     fa_queue_claim *claim = &claiming->claim;
     fa_reader reader;
-    int rc = fa_db_item_load(store, claiming->id, &claim->position, claiming->item, diag);
+    int rc = fa_db_item_load(store, claiming->id, claiming->item, diag);
     if (rc != 1)
         return rc;
+    claim->position = claiming->item->index;
     claim->attempts = claiming->item->attempts;
     rc = fa_db_row(store,
                    "SELECT sweep.key, request, ready FROM sweep JOIN sweep_item "
@@ -108,7 +106,7 @@ static int fail_item(fa_store *store, int64_t id, fa_diag *diag)
     return rc != 0 ? rc : close_sweep(store, sweep, diag);
 }
 
-/* One that only a newer version can read is left to workers of that version. */
+/* One of an operation that is not known here is left to workers that know it. */
 static int take_candidate(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
     const fa_queue_taker *taker = claiming->taker;
@@ -134,10 +132,9 @@ static int take_candidate(fa_store *store, struct claiming *claiming, fa_diag *d
 }
 
 /* An empty queue is no failure: rows that were found invalid on the way are still committed. */
-static int claim_body(fa_store *store, void *context, fa_diag *diag)
+static int claim(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
     static const char *const states[] = {"pending", "running"};
-    struct claiming *claiming = context;
     int rc = 0;
     fa_lock_release(&claiming->claim.lock);
     claiming->found = false;
@@ -161,11 +158,13 @@ int fa_store_queue_claim(fa_store *store, const fa_queue_taker *taker, fa_queue_
 {
     fa_sweep_item item = {0};
     struct claiming claiming = {.taker = taker, .item = &item};
-    int rc = fa_db_change(store, claim_body, &claiming, diag);
-    if (rc != 0)
+    fa_change change = {.store = store, .diag = diag};
+    while (fa_store_change(&change))
+        change.rc = claim(store, &claiming, diag);
+    if (change.rc != 0)
         fa_lock_release(&claiming.claim.lock);
-    if (rc != 0 || !claiming.found)
-        return rc != 0 ? rc : FA_ENOTFOUND;
+    if (change.rc != 0 || !claiming.found)
+        return change.rc != 0 ? change.rc : FA_ENOTFOUND;
     *ret_claim = claiming.claim;
     *ret_item = item;
     ret_claim->attempts = ++ret_item->attempts;
@@ -180,14 +179,6 @@ int fa_store_queue_claim(fa_store *store, const fa_queue_taker *taker, fa_queue_
     " WHERE sweep_id = (SELECT id FROM sweep WHERE key = ?) AND position = ? AND attempts = ? " \
     "AND state = 'running'"
 
-/* A change of what is claimed; one transaction. */
-struct holding {
-    const fa_queue_claim *claim;
-    const fa_sweep_spent *spent;
-    const fa_queue_end *end;
-    char reason[sizeof((fa_sweep_item *)NULL)->reason];
-};
-
 static void bind_spent(fa_binder *binder, const fa_sweep_spent *spent)
 {
     fa_bind(binder, fa_real(spent->seconds), fa_real(spent->cost), fa_int(spent->trials),
@@ -199,48 +190,40 @@ static void bind_claim(fa_binder *binder, const fa_queue_claim *claim)
     fa_bind(binder, fa_text(claim->key), fa_int(claim->position), fa_int(claim->attempts));
 }
 
-static int spend_body(fa_store *store, void *context, fa_diag *diag)
-{
-    const struct holding *holding = context;
-    fa_binder binder = fa_db_prepare(store, "UPDATE sweep_item SET " SPEND OF_CLAIM, diag);
-    bind_spent(&binder, holding->spent);
-    bind_claim(&binder, holding->claim);
-    return fa_db_run(store, &binder, diag);
-}
-
 int fa_store_queue_spend(fa_store *store, const fa_queue_claim *claim, const fa_sweep_spent *spent,
                          fa_diag *diag)
 {
-    struct holding holding = {.claim = claim, .spent = spent};
-    return fa_db_change(store, spend_body, &holding, diag);
-}
-
-static int end_body(fa_store *store, void *context, fa_diag *diag)
-{
-    const struct holding *holding = context;
-    const fa_queue_end *end = holding->end;
-    fa_binder binder = fa_db_prepare(store,
-                                     "UPDATE sweep_item SET " SPEND
-                                     ", state = ?, ready = ?, reason = ?, holder = ''" OF_CLAIM
-                                     " RETURNING sweep_id",
-                                     diag);
-    bind_spent(&binder, holding->spent);
-    fa_bind(&binder, fa_text(fa_item_state_name(end->state)),
-            fa_int(end->compiled || holding->claim->compiled), fa_text(holding->reason));
-    bind_claim(&binder, holding->claim);
-    int64_t sweep = 0;
-    int rc = fa_db_run_id(store, &binder, &sweep, diag);
-    return rc != 0 || sweep == 0 ? rc : close_sweep(store, sweep, diag);
+    fa_change change = {.store = store, .diag = diag};
+    while (fa_store_change(&change)) {
+        fa_binder binder = fa_db_prepare(store, "UPDATE sweep_item SET " SPEND OF_CLAIM, diag);
+        bind_spent(&binder, spent);
+        bind_claim(&binder, claim);
+        change.rc = fa_db_run(store, &binder, diag);
+    }
+    return change.rc;
 }
 
 int fa_store_queue_end(fa_store *store, fa_queue_claim *claim, const fa_queue_end *end,
                        fa_diag *diag)
 {
-    static const fa_sweep_spent nothing;
-    struct holding holding = {
-        .claim = claim, .end = end, .spent = end->spent != NULL ? end->spent : &nothing};
-    snprintf(holding.reason, sizeof holding.reason, "%s", end->reason != NULL ? end->reason : "");
-    int rc = fa_db_change(store, end_body, &holding, diag);
+    fa_change change = {.store = store, .diag = diag};
+    while (fa_store_change(&change)) {
+        fa_binder binder = fa_db_prepare(store,
+                                         "UPDATE sweep_item SET " SPEND
+                                         ", state = ?, ready = ?, reason = ?, holder = ''" OF_CLAIM
+                                         " RETURNING sweep_id",
+                                         diag);
+        bind_spent(&binder, end->spent != NULL ? end->spent : &(fa_sweep_spent){0});
+        fa_bind(&binder, fa_text(fa_item_state_name(end->state)),
+                fa_int(end->compiled || claim->compiled),
+                fa_text_start(end->reason != NULL ? end->reason : "",
+                              sizeof((fa_sweep_item *)NULL)->reason - 1));
+        bind_claim(&binder, claim);
+        int64_t sweep = 0;
+        change.rc = fa_db_run_id(store, &binder, &sweep, diag);
+        if (change.rc == 0 && sweep != 0)
+            change.rc = close_sweep(store, sweep, diag);
+    }
     fa_lock_release(&claim->lock);
-    return rc;
+    return change.rc;
 }

@@ -55,8 +55,7 @@ void fa_db_config_read(fa_reader *reader, fa_config *ret_config);
 extern const char *const fa_db_stage_names[];
 /* The lock of whoever works on it: FA_EBUSY. */
 int fa_db_item_lock(fa_store *store, int64_t id, fa_lock **ret_lock, fa_diag *diag);
-/* 1: loaded; 0: gone or not valid; FA_EVERSION: only a newer version can read it; or negative. */
-int fa_db_item_load(fa_store *store, int64_t id, int32_t *ret_position, fa_sweep_item *ret_item,
-                    fa_diag *diag);
+/* 1: loaded; 0: gone or not valid; FA_EVERSION: its operation is not known here; or negative. */
+int fa_db_item_load(fa_store *store, int64_t id, fa_sweep_item *ret_item, fa_diag *diag);
 
 #endif

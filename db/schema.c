@@ -9,7 +9,7 @@
  */
 #include "rows.h"
 
-/* Columns from a list of fields (statements.h): of a table, and of one that takes any value. */
+/* Columns from a list of fields (statements.h). */
 #define COUNT_COLUMN "INTEGER"
 #define FLAG_COLUMN "INTEGER"
 #define TEXT_COLUMN "TEXT"
@@ -23,14 +23,10 @@
 #define COLUMN(kind, name, member, ...) #member " " kind##_COLUMN NEVER_NULL_##kind ","
 #define THREE(name, member) \
     name "_x INTEGER NOT NULL," name "_y INTEGER NOT NULL," name "_z INTEGER NOT NULL,"
-#define LOOSE(kind, name, member, ...) #member " " kind##_COLUMN ","
-#define LOOSE_THREE(name, member) name "_x INTEGER," name "_y INTEGER," name "_z INTEGER,"
 
 #define TRIAL_TABLE_COLUMNS \
     "config_key TEXT NOT NULL,config TEXT NOT NULL," FA_TRIAL_FIELDS(COLUMN, THREE)
 #define WINNER_TABLE_COLUMNS FA_WINNER_FIELDS(COLUMN)
-#define SET_ASIDE_COLUMNS \
-    "config_key TEXT, config TEXT," FA_TRIAL_FIELDS(LOOSE, LOOSE_THREE) FA_WINNER_FIELDS(LOOSE)
 /* The columns of rows.h. */
 #define PROBLEM_TABLE_COLUMNS "problem_key TEXT NOT NULL, problem TEXT NOT NULL,"
 /* The columns of fa_sweep_spent. */
@@ -94,12 +90,6 @@ const char fa_db_schema[] = SCOPE_TABLE
     "samples BLOB NOT NULL"
     ") STRICT;"
     "CREATE INDEX trial_by_config ON trial(scope_id, config_key);" WINNER_TABLE
-    /* Winners whose rows are not valid: kept as they were, in a table that takes any value. */
-    "CREATE TABLE winner_set_aside ("
-    "id INTEGER PRIMARY KEY,"
-    "set_aside_time INTEGER,"
-    "scope_id INTEGER," SET_ASIDE_COLUMNS "evidence TEXT, unix_time INTEGER"
-    ");"
     /* Which cubins another driver was tried with. */
     "CREATE TABLE verification ("
     "cubin_key TEXT NOT NULL,"

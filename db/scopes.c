@@ -6,7 +6,7 @@
 
 #include "sqlite.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 void fa_scope_key(const fa_scope *scope, char ret_hex[FA_HASH_HEX])
@@ -134,84 +134,41 @@ int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag)
 }
 
 /* ---- listing --------------------------------------------------------------------------------*/
-struct visiting { /* all but one of the visitors are NULL */
-    fa_scope_visit *visit;
-    fa_unread_scope_visit *visit_unread;
-    void *context;
-};
-
-#define TRIALS_OF_SCOPE                                                    \
-    "(SELECT count(DISTINCT config_key) FROM trial WHERE scope_id = ?1), " \
-    "coalesce((SELECT unix_time FROM trial WHERE id = "                    \
-    "(SELECT max(id) FROM trial WHERE scope_id = ?1)), 0) "
-
-static int visit_unread_row(fa_store *store, int64_t id, const struct visiting *visiting,
-                            fa_diag *diag)
+int fa_store_scopes(fa_store *store, fa_scope_row **ret_rows, size_t *ret_count, fa_diag *diag)
 {
-    fa_unread_scope scope = {.id = id};
-    fa_reader reader;
-    int rc =
-        fa_db_row(store,
-                  "SELECT scope.problem, scope.silicon, winner.gpu_name, "
-                  "coalesce(winner.unix_time, 0), " TRIALS_OF_SCOPE
-                  "FROM scope LEFT JOIN winner ON winner.scope_id = scope.id WHERE scope.id = ?1",
-                  id, &reader, diag);
-    if (rc <= 0)
-        return rc;
-    char *problem = fa_read_owned(&reader), *silicon = fa_read_owned(&reader);
-    char *gpu = fa_read_owned(&reader);
-    scope.unix_time = fa_read_int(&reader, 0, INT64_MAX);
-    scope.trials = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-    int64_t trial_time = fa_read_int(&reader, 0, INT64_MAX);
-    rc = fa_read_end(&reader, diag);
-    scope.problem = problem;
-    scope.silicon = silicon;
-    scope.gpu = gpu;
-    if (trial_time > scope.unix_time)
-        scope.unix_time = trial_time;
-    if (rc == 1)
-        rc = problem != NULL && silicon != NULL ? visiting->visit_unread(visiting->context, &scope)
-                                                : 0;
-    free(problem);
-    free(silicon);
-    free(gpu);
-    return rc;
-}
-
-static int visit_scope(fa_store *store, int64_t id, void *context, fa_diag *diag)
-{
-    const struct visiting *visiting = context;
-    fa_scope scope = {0};
-    fa_reader reader;
-    int rc =
-        fa_db_row(store, "SELECT " FA_SCOPE_COLUMNS ", " TRIALS_OF_SCOPE "FROM scope WHERE id = ?1",
-                  id, &reader, diag);
-    if (rc <= 0)
-        return rc;
-    fa_db_scope_read(&reader, &scope);
-    int32_t trials = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-    int64_t unix_time = fa_read_int(&reader, 0, INT64_MAX);
-    rc = fa_read_end(&reader, diag);
-    if (visiting->visit != NULL)
-        return rc == 1 ? visiting->visit(visiting->context, &scope, trials, unix_time) : rc;
-    return rc == 0 ? visit_unread_row(store, id, visiting, diag) : rc < 0 ? rc : 0;
-}
-
-static int visit_each(fa_store *store, struct visiting *visiting, fa_diag *diag)
-{
-    fa_binder ids = fa_db_query(store, "SELECT id FROM scope ORDER BY id", diag);
-    return fa_db_each(store, &ids, visit_scope, visiting, diag);
-}
-
-int fa_store_scopes_each(fa_store *store, fa_scope_visit *visit, void *context, fa_diag *diag)
-{
-    return visit_each(store, &(struct visiting){.visit = visit, .context = context}, diag);
-}
-
-int fa_store_unread_scopes_each(fa_store *store, fa_unread_scope_visit *visit, void *context,
-                                fa_diag *diag)
-{
-    return visit_each(store, &(struct visiting){.visit_unread = visit, .context = context}, diag);
+    static const size_t pointers[] = {offsetof(fa_scope_row, unread), offsetof(fa_scope_row, gpu),
+                                      SIZE_MAX};
+    fa_list list = {0};
+    fa_reader reader = {0};
+    int rc;
+    fa_binder binder =
+        fa_db_query(store,
+                    "SELECT scope.id, scope.problem, scope.silicon, winner.gpu_name, "
+                    "coalesce(winner.unix_time, 0), "
+                    "(SELECT count(DISTINCT config_key) FROM trial WHERE scope_id = scope.id), "
+                    "coalesce((SELECT unix_time FROM trial WHERE id = "
+                    "(SELECT max(id) FROM trial WHERE scope_id = scope.id)), 0), " FA_SCOPE_COLUMNS
+                    " FROM scope LEFT JOIN winner ON winner.scope_id = scope.id ORDER BY scope.id",
+                    diag);
+    while ((rc = fa_db_next(store, &binder, &reader, diag)) == 1) {
+        fa_scope_row row = {.id = fa_read_int(&reader, 0, INT64_MAX)};
+        const char *problem = fa_read_text(&reader, false);
+        const char *silicon = fa_read_text(&reader, false);
+        row.gpu = fa_list_keep_text(&list, fa_read_text(&reader, true));
+        row.winner_time = fa_read_int(&reader, 0, INT64_MAX);
+        row.trials = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
+        row.unix_time = fa_read_int(&reader, 0, INT64_MAX);
+        if (reader.rc != 0)
+            continue;
+        fa_db_scope_read(&reader, &row.scope);
+        if (reader.rc != 0 && reader.rc != FA_ENOMEM) {
+            row.scope = (fa_scope){.policy = ""};
+            snprintf(row.scope.silicon, sizeof row.scope.silicon, "%s", silicon);
+            row.unread = fa_list_keep_text(&list, problem);
+        }
+        fa_list_add(&list, &row, sizeof row);
+    }
+    return fa_list_end(&list, rc, pointers, ret_rows, ret_count, diag);
 }
 
 /* Forgetting: the scopes that go, and the cubins that nothing else refers to, stand in two tables of the
@@ -244,38 +201,19 @@ static const char everything_sql[] =
 static const char delete_sql[] =
     "DELETE FROM winner WHERE scope_id IN " GOING ";"
     "DELETE FROM trial WHERE scope_id IN " GOING ";"
-    "DELETE FROM winner_set_aside WHERE scope_id IN " GOING ";"
     "DELETE FROM scope WHERE id IN " GOING ";"
     "DELETE FROM verification WHERE cubin_key IN " CUBINS_GOING ";"
     "DELETE FROM cubin WHERE key IN " CUBINS_GOING ";"
     "DELETE FROM environment WHERE id NOT IN (SELECT environment_id FROM trial);";
 
-struct forgetting {
-    const fa_forget_scopes *which;
-    fa_store_forgotten forgotten;
-};
-
-static int choose_scope(fa_store *store, const fa_scope *scope, fa_diag *diag)
-{
-    int64_t id = 0;
-    int rc = fa_db_scope_id(store, scope, false, &id, diag);
-    return rc != 0 || id == 0
-               ? rc /* gone meanwhile */
-               : fa_db_do(store, diag,
-                          "INSERT INTO temp.forgotten VALUES (?) ON CONFLICT DO NOTHING",
-                          fa_int(id));
-}
-
 static int choose_scopes(fa_store *store, const fa_forget_scopes *which, fa_diag *diag)
 {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < which->count; i++)
-        rc = choose_scope(store, &which->scopes[i], diag);
-    for (size_t i = 0; rc == 0 && i < which->unread_count; i++)
         rc = fa_db_do(store, diag,
                       "INSERT INTO temp.forgotten SELECT id FROM scope WHERE id = ? "
                       "ON CONFLICT DO NOTHING",
-                      fa_int(which->unread[i]));
+                      fa_int(which->ids[i]));
     return rc != 0 ? rc : fa_db_exec(store, cubins_sql, diag);
 }
 
@@ -309,34 +247,30 @@ static int count_rows(fa_store *store, fa_store_forgotten *ret_forgotten, fa_dia
                    : (rc < 0 ? rc : 0);
 }
 
-static int forget_body(fa_store *store, void *context, fa_diag *diag)
+static int forget(fa_store *store, const fa_forget_scopes *which, fa_store_forgotten *ret_forgotten,
+                  fa_diag *diag)
 {
-    struct forgetting *forgetting = context;
-    const fa_forget_scopes *which = forgetting->which;
     int rc = fa_db_exec(store, begin_sql, diag);
     if (rc == 0)
-        rc = which->scopes == NULL ? fa_db_exec(store, everything_sql, diag)
-                                   : choose_scopes(store, which, diag);
+        rc = which->ids == NULL ? fa_db_exec(store, everything_sql, diag)
+                                : choose_scopes(store, which, diag);
     if (rc == 0)
-        rc = count_rows(store, &forgetting->forgotten, diag);
+        rc = count_rows(store, ret_forgotten, diag);
     return rc == 0 && !which->dry_run ? fa_db_exec(store, delete_sql, diag) : rc;
 }
 
 int fa_store_forget(fa_store *store, const fa_forget_scopes *which,
                     fa_store_forgotten *ret_forgotten, fa_diag *diag)
 {
-    struct forgetting forgetting = {.which = which};
-    int rc = fa_db_enter(store, diag);
-    if (rc != 0)
-        return rc;
-    for (size_t i = 0; rc == 0 && which->scopes != NULL && i < which->count; i++)
-        rc = fa_db_scope_check(&which->scopes[i], diag);
-    if (rc == 0)
-        rc = which->dry_run ? forget_body(store, &forgetting, diag)
-                            : fa_db_write(store, forget_body, &forgetting, diag);
-    if (rc == 0)
-        *ret_forgotten = forgetting.forgotten;
-    return rc;
+    fa_change change = {.store = store, .diag = diag};
+    fa_store_forgotten forgotten = {0};
+    if (which->dry_run && (change.rc = fa_db_enter(store, diag)) == 0)
+        change.rc = forget(store, which, &forgotten, diag);
+    while (!which->dry_run && fa_store_change(&change))
+        change.rc = forget(store, which, &forgotten, diag);
+    if (change.rc == 0)
+        *ret_forgotten = forgotten;
+    return change.rc;
 }
 
 int fa_store_shrink(fa_store *store, int64_t *ret_freed, fa_diag *diag)

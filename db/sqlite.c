@@ -259,11 +259,6 @@ static void sqlite_column(fa_statement *statement, int index, fa_value *ret_valu
     *ret_value = value;
 }
 
-static int64_t sqlite_changes(fa_store *store)
-{
-    return sqlite3_changes64(store->db);
-}
-
 void fa_sqlite_disconnect(fa_store *store)
 {
     for (size_t i = 0; i < FA_STATEMENTS_MAX; i++) {

@@ -214,11 +214,10 @@ static int read_version(fa_store *store, int *ret_version, fa_diag *diag)
 }
 
 /* Inside the transaction, before which another process may have been here. */
-static int make_tables(fa_store *store, void *context, fa_diag *diag)
+static int make_tables(fa_store *store, fa_diag *diag)
 {
     int version = 0;
     char pragmas[128];
-    (void)context;
     int rc = read_version(store, &version, diag);
     if (rc != 0 || version == FA_STORE_SCHEMA)
         return rc;
@@ -228,6 +227,16 @@ static int make_tables(fa_store *store, void *context, fa_diag *diag)
     snprintf(pragmas, sizeof pragmas, "PRAGMA user_version = %d; PRAGMA application_id = %d;",
              FA_STORE_SCHEMA, FA_STORE_APPLICATION_ID);
     return rc == 0 ? fa_db_exec(store, pragmas, diag) : rc;
+}
+
+static int change_tables(fa_store *store, fa_diag *diag)
+{
+    fa_change change = {.store = store, .diag = diag};
+    store->entering = true;
+    while (fa_store_change(&change))
+        change.rc = make_tables(store, diag);
+    store->entering = false;
+    return change.rc;
 }
 
 /* A file without SQLite's header may be a damaged store, or a file of the user's that FA_TUNE_STORE names
@@ -278,7 +287,7 @@ static int check_contents(fa_store *store, fa_diag *diag)
     if (store->read_only || store->existing)
         return fa_fail(diag, FA_ENOTFOUND, "store %s is empty", store->path);
     store->fresh = kind == FA_HEADER_EMPTY;
-    rc = fa_db_write(store, make_tables, NULL, diag);
+    rc = change_tables(store, diag);
     if (store->fresh)
         store->journal_ready = false; /* from now on everything is flushed */
     store->fresh = false;
@@ -329,7 +338,7 @@ static int connect_absent(fa_store *store, fa_diag *diag)
     int rc = fa_sqlite_connect(store, ":memory:", SQLITE_OPEN_READWRITE, diag);
     store->journal_ready = true; /* memory has one of its own */
     if (rc == 0)
-        rc = fa_db_write(store, make_tables, NULL, diag);
+        rc = change_tables(store, diag);
     if (rc != 0)
         fa_sqlite_disconnect(store);
     store->read_only = true;
@@ -351,7 +360,7 @@ static int enter(fa_store *store, fa_diag *diag)
           moved != 0) ||
          fa_sqlite_is_empty(store)))
         fa_sqlite_disconnect(store);
-    if (store->db == NULL && store->batching) /* what follows may not be stored alone */
+    if (store->db == NULL && store->changing) /* what follows may not be stored alone */
         return fa_fail(diag, FA_EIO, "store %s: its file was taken away in the middle of a change",
                        store->path);
     return store->db != NULL ? 0 : connect_file(store, NULL, diag);

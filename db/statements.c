@@ -5,9 +5,6 @@
  */
 #include "statements.h"
 
-#include "buf.h"
-
-#include <stdlib.h>
 #include <unistd.h>
 
 int fa_db_enter(fa_store *store, fa_diag *diag)
@@ -139,114 +136,59 @@ int fa_db_row(fa_store *store, const char *sql, int64_t id, fa_reader *ret_reade
     return fa_db_run_row(store, &binder, ret_reader, diag);
 }
 
-int64_t fa_db_changes(fa_store *store)
+int fa_db_next(fa_store *store, const fa_binder *binder, fa_reader *reader, fa_diag *diag)
 {
-    return store->backend->changes(store);
-}
-
-/* ---- many rows ------------------------------------------------------------------------------*/
-static int collect(fa_store *store, const fa_binder *binder, int64_t **ret_ids, size_t *ret_count,
-                   fa_diag *diag)
-{
-    int64_t *ids = NULL;
-    size_t count = 0, capacity = 0;
-    int rc = fa_db_run(store, binder, diag);
-    for (; rc == 1; rc = step_statement(store, binder->statement, diag)) {
-        fa_value value;
-        store->backend->column(binder->statement, 0, &value);
-        int64_t id = value.kind == FA_VALUE_INT ? value.integer : 0;
-        if (fa_append(&ids, &count, &capacity, &id, sizeof id) != 0) {
-            reset_statement(binder->statement);
-            rc = fa_fail(diag, FA_ENOMEM, "out of memory");
-            break;
-        }
-    }
-    if (rc != 0) {
-        free(ids);
-        return rc;
-    }
-    *ret_ids = ids;
-    *ret_count = count;
-    return 0;
-}
-
-int fa_db_each(fa_store *store, const fa_binder *ids, fa_db_each_row *row, void *context,
-               fa_diag *diag)
-{
-    int64_t *id = NULL;
-    size_t count = 0;
-    int rc = collect(store, ids, &id, &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = fa_db_enter(store, diag);
-        if (rc == 0)
-            rc = row(store, id[i], context, diag);
-    }
-    free(id);
-    return rc;
+    if (reader->rc != FA_ENOMEM)
+        return fa_db_run_row(store, binder, reader, diag);
+    reset_statement(binder->statement);
+    return fa_fail(diag, FA_ENOMEM, "out of memory");
 }
 
 /* ---- transactions ---------------------------------------------------------------------------*/
-static int write_once(fa_store *store, fa_db_body *body, void *context, bool *ret_begun,
-                      fa_diag *diag)
+enum { TRIES = 8 };
+
+/* After a failure. */
+static bool may_try_again(fa_change *change)
 {
-    store->conflict = false;
-    int rc = store->backend->begin(store, diag);
-    *ret_begun = rc == 0;
-    if (rc == 0)
-        rc = body(store, context, diag);
-    if (rc == 0)
-        rc = store->backend->commit(store, diag);
-    if (rc != 0)
+    fa_store *store = change->store;
+    const bool lost = change->rc == FA_EIO && store->lost && !store->entering;
+    if (change->tries == TRIES || !(store->conflict || lost))
+        return false;
+    if (lost)
+        change->rc = fa_db_enter(store, change->diag);
+    return !lost || change->rc == 0;
+}
+
+bool fa_store_change(fa_change *change)
+{
+    fa_store *store = change->store;
+    if (change->within) {
+        return false;
+    } else if (change->tries == 0) {
+        change->rc = store != NULL && store->entering ? 0 : fa_db_enter(store, change->diag);
+        if (change->rc == 0 && store->read_only)
+            change->rc = fa_fail(change->diag, FA_EREADONLY, "store %s was opened for reading only",
+                                 store->path);
+        change->within = change->rc == 0 && store->changing;
+        if (change->rc != 0 || change->within)
+            return change->rc == 0;
+    } else {
+        store->changing = false;
+        if (change->rc == 0)
+            change->rc = store->backend->commit(store, change->diag);
+        if (change->rc == 0)
+            return false;
         store->backend->rollback(store);
-    return rc;
-}
-
-static int run_batch(fa_store *store, void *context, fa_diag *diag);
-
-/* The bodies of this room set their outputs anew each time, so they may run again; a caller's body may
- * not. */
-int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
-{
-    enum { TRIES = 8 };
-    if (store->read_only)
-        return fa_fail(diag, FA_EREADONLY, "store %s was opened for reading only", store->path);
-    if (store->batching) /* inside fa_store_batch, whose transaction this joins */
-        return body(store, context, diag);
-    int rc = 0;
-    for (int i = 0; i < TRIES; i++) {
-        bool begun = false;
-        rc = write_once(store, body, context, &begun, diag);
-        bool lost = rc == FA_EIO && store->lost && !store->entering;
-        if (rc == 0 || !(store->conflict || lost) || (begun && body == run_batch))
-            break;
-        if (lost && (rc = fa_db_enter(store, diag)) != 0)
-            break;
+        if (change->once || !may_try_again(change))
+            return false;
     }
-    return rc;
-}
-
-int fa_db_change(fa_store *store, fa_db_body *body, void *context, fa_diag *diag)
-{
-    int rc = fa_db_enter(store, diag);
-    return rc != 0 ? rc : fa_db_write(store, body, context, diag);
-}
-
-struct batch {
-    fa_store_body *body;
-    void *context;
-};
-
-static int run_batch(fa_store *store, void *context, fa_diag *diag)
-{
-    struct batch *batch = context;
-    store->batching = true;
-    int rc = batch->body(batch->context, diag);
-    store->batching = false;
-    return rc;
-}
-
-int fa_store_batch(fa_store *store, fa_store_body *body, void *context, fa_diag *diag)
-{
-    struct batch batch = {body, context};
-    return fa_db_change(store, run_batch, &batch, diag);
+    do {
+        change->tries++;
+        store->conflict = false;
+        change->rc = store->backend->begin(store, change->diag);
+        if (change->rc == 0)
+            return store->changing = true;
+        store->backend->rollback(store);
+    } while (may_try_again(change));
+    return false;
 }

@@ -36,7 +36,7 @@ void fa_bind_json(fa_binder *binder, cJSON *json);
 
 /* ---- reading --------------------------------------------------------------------------------*/
 /* Reads from left to right. rc becomes FA_ECORRUPT at the first value of a wrong type, range or length,
- * FA_EVERSION at a name that only a newer version can know, and FA_ENOMEM, whatever it was before, when
+ * FA_EVERSION at a problem of an operation that is not known here or has other fields, and FA_ENOMEM, whatever it was before, when
  * memory is lacking: then nothing is known of the row. */
 typedef struct fa_reader {
     fa_statement *statement;
@@ -101,18 +101,9 @@ int fa_db_run_values(fa_store *store, fa_diag *diag, const char *sql, const fa_v
 #define fa_db_do(store, diag, sql, ...) fa_db_run_values(store, diag, sql, FA_VALUES(__VA_ARGS__))
 /* Of a statement with one parameter, a row's number. */
 int fa_db_row(fa_store *store, const char *sql, int64_t id, fa_reader *ret_reader, fa_diag *diag);
-int64_t fa_db_changes(fa_store *store); /* rows that the last change changed */
 
-/* Calls back with every number that the statement gives. All are read first and the store is entered
- * anew for each, so the callback may take its time and may use the store. Non-zero stops. */
-typedef int fa_db_each_row(fa_store *store, int64_t id, void *context, fa_diag *diag);
-int fa_db_each(fa_store *store, const fa_binder *ids, fa_db_each_row *row, void *context,
-               fa_diag *diag);
-
-/* Runs body inside BEGIN IMMEDIATE … COMMIT; anything but 0 from it rolls back. */
-typedef int fa_db_body(fa_store *store, void *context, fa_diag *diag);
-int fa_db_write(fa_store *store, fa_db_body *body, void *context, fa_diag *diag);
-/* fa_db_enter() and then that. */
-int fa_db_change(fa_store *store, fa_db_body *body, void *context, fa_diag *diag);
+/* Steps through the rows of a statement: 1: *ret_reader stands before the columns of the next one; 0: there is no other;
+ * or negative, also where memory was lacking for the row before. A row after which the reader's rc is not 0 is passed over. */
+int fa_db_next(fa_store *store, const fa_binder *binder, fa_reader *reader, fa_diag *diag);
 
 #endif

@@ -18,6 +18,7 @@
 #ifndef FA_DB_STORE_H
 #define FA_DB_STORE_H
 
+#include "buf.h"
 #include "fa_types.h"
 #include "hash.h"
 #include "problem.h"
@@ -67,9 +68,39 @@ const char *fa_store_path(const fa_store *store); /* an address without its pass
 bool fa_store_is_read_only(const fa_store *store);
 bool fa_store_is_absent(const fa_store *store); /* EXISTING, and there was none */
 
-/* Runs `body` with every put it makes in one transaction: all or none. Not to be nested. */
-typedef int fa_store_body(void *context, fa_diag *diag);
-int fa_store_batch(fa_store *store, fa_store_body *body, void *context, fa_diag *diag);
+/* One or more puts in one transaction, all or none. A change within a change belongs to it.
+ *
+ *     fa_change change = {.store = store, .diag = diag};
+ *     while (fa_store_change(&change))
+ *         change.rc = …;
+ *     return change.rc;
+ *
+ * The body runs again after a conflict with others or a lost connection, unless `once`. */
+typedef struct fa_change {
+    fa_store *store;
+    fa_diag *diag;
+    bool once;
+    int rc;
+    int tries;   /* from here on fa_store_change()'s */
+    bool within; /* another one */
+} fa_change;
+bool fa_store_change(fa_change *change);
+
+/* ---- arrays that a call returns --------------------------------------------------------------*/
+/* Records, and all that they point to, in one block: free() frees it. NULL where there are none. A list is such an
+ * array in the making; its failure for want of memory is told at the end. */
+typedef struct fa_list {
+    fa_buf records, kept;
+    size_t count;
+} fa_list;
+void fa_list_add(fa_list *list, const void *record, size_t size);
+/* A copy, and what a record has as its pointer to that until the end; NULL stays NULL. */
+const void *fa_list_keep(fa_list *list, const void *bytes, size_t size);
+const char *fa_list_keep_text(fa_list *list, const char *text);
+/* Frees the list. `pointers`: where in a record what fa_list_keep() gave stands, SIZE_MAX behind the last; NULL: nowhere.
+ * rc other than 0 is returned. */
+int fa_list_end(fa_list *list, int rc, const size_t *pointers, void *ret_rows, size_t *ret_count,
+                fa_diag *diag);
 
 /* ---- scopes: a full winner key, by text and hash ---------------------------------------------*/
 /* What must agree for a winner to be served. Stored and compared in full, not by hash only. */
@@ -81,24 +112,18 @@ typedef struct fa_scope {
 } fa_scope;
 void fa_scope_key(const fa_scope *scope, char ret_hex[FA_HASH_HEX]);
 
-/* Calls back with every scope, how many configs were tried in it and when the newest trial was
- * written (0: none); a non-zero return stops and is returned. */
-typedef int fa_scope_visit(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time);
-int fa_store_scopes_each(fa_store *store, fa_scope_visit *visit, void *context, fa_diag *diag);
-
-/* A scope that fa_store_scopes_each() leaves out: its problem is of an operation that is not known here, or has
- * other fields, or is damaged. Texts are valid while the visit runs. */
-typedef struct fa_unread_scope {
+typedef struct fa_scope_row {
     int64_t id;
-    const char *problem; /* JSON, as stored */
-    const char *silicon;
-    const char *gpu; /* the winner's; NULL: there is no winner */
-    int32_t trials;
-    int64_t unix_time; /* of the newest trial, or of the winner */
-} fa_unread_scope;
-typedef int fa_unread_scope_visit(void *context, const fa_unread_scope *scope);
-int fa_store_unread_scopes_each(fa_store *store, fa_unread_scope_visit *visit, void *context,
-                                fa_diag *diag);
+    fa_scope scope;
+    /* The problem's JSON as stored, where its operation is not known here, or has other fields, or it is damaged; of the
+     * scope the silicon alone is set then. NULL: it was read. */
+    const char *unread;
+    const char *gpu;   /* the winner's; NULL: there is no winner */
+    int32_t trials;    /* configs that were tried */
+    int64_t unix_time; /* of the newest trial; 0: none */
+    int64_t winner_time;
+} fa_scope_row;
+int fa_store_scopes(fa_store *store, fa_scope_row **ret_rows, size_t *ret_count, fa_diag *diag);
 
 /* ---- forgetting: what tuning has stored about some scopes goes, and the file gets smaller --- */
 typedef struct fa_store_forgotten {
@@ -108,14 +133,12 @@ typedef struct fa_store_forgotten {
 } fa_store_forgotten;
 
 typedef struct fa_forget_scopes {
-    const fa_scope *scopes; /* NULL: everything, also what only another version could read */
+    const int64_t *ids; /* fa_scope_row.id; NULL: everything */
     size_t count;
-    const int64_t *unread; /* fa_unread_scope.id */
-    size_t unread_count;
     bool dry_run; /* only counts, and works on a store that is read-only */
 } fa_forget_scopes;
 
-/* Deletes these scopes with their winners, trials and rows set aside, and the cubins with their verifications that only those referred to; in one
+/* Deletes these scopes with their winners and trials, and the cubins with their verifications that only those referred to; in one
  * transaction, or the batch's. Baselines and the plans of sweeps stay. */
 int fa_store_forget(fa_store *store, const fa_forget_scopes *which,
                     fa_store_forgotten *ret_forgotten, fa_diag *diag);
@@ -142,16 +165,18 @@ typedef struct fa_trial_record {
 /* Appends; later trials of one config do not erase earlier ones. */
 int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_trial_record *record,
                        fa_diag *diag);
-/* Calls back with the newest trial of each config of a scope (samples included while the callback
- * runs), oldest first; a non-zero return stops and is returned. */
-typedef int fa_trial_visit(void *context, const fa_trial_record *record);
-int fa_store_trials_each(fa_store *store, const fa_scope *scope, fa_trial_visit *visit,
-                         void *context, fa_diag *diag);
+/* The newest trial of each config of a scope, oldest first. */
+int fa_store_trials(fa_store *store, const fa_scope *scope, fa_trial_record **ret_rows,
+                    size_t *ret_count, fa_diag *diag);
 /* The same without samples, of those that ended as `status` (measured or compiled) alone, and of
  * these the `most` fastest ones: the raced before the others, fastest first by the clock when
  * measured, else by the model. */
 int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status status, int32_t most,
-                            fa_trial_visit *visit, void *context, fa_diag *diag);
+                            fa_trial_record **ret_rows, size_t *ret_count, fa_diag *diag);
+/* Adds a copy to a list of trials, which ends with fa_trials_end(). */
+void fa_trials_add(fa_list *list, const fa_trial_record *record);
+int fa_trials_end(fa_list *list, int rc, fa_trial_record **ret_rows, size_t *ret_count,
+                  fa_diag *diag);
 
 /* ---- compiled kernels and winners -------------------------------------------------------------*/
 /* Compiled kernels by cubin key, the hash of everything that went into them, and winners, one for each
@@ -210,25 +235,23 @@ int fa_store_winner_replace(fa_store *store, const fa_winner_record *winner,
 int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag);
 /* FA_ENOTFOUND when the scope has none; the cubin comes with it in one read transaction. FA_ECORRUPT
  * when the cubin is missing or corrupt (it is deleted; the winner stays, and ret_cubin NULL gets it
- * alone, so that it can be compiled again) or the winner's own row is not valid (a second reading under
- * the write lock sets it aside, in a table of its own). A winner that only a newer version can read is left as
- * it is: FA_ENOTFOUND. */
+ * alone, so that it can be compiled again) or the winner's own row is not valid, which the next put replaces. */
 int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record *ret_winner,
                         fa_cubin_record *ret_cubin, fa_diag *diag);
 /* 0 when some GPU has a winner for this problem from these templates, FA_ENOTFOUND when none has. */
 int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *templates);
-/* The winners of all GPUs for problems that differ from this one in their lengths at most, made from
- * these templates under this policy; newest first. A non-zero return stops and is returned. */
-typedef int fa_winner_visit(void *context, const fa_winner_record *winner);
-int fa_store_winners_like(fa_store *store, const fa_scope *scope, fa_winner_visit *visit,
-                          void *context, fa_diag *diag);
-/* All winners, those of one cubin one after another; where `like` is given, those of them that somebody has timed
- * for a problem of its shape, whatever the lengths. */
-int fa_store_winners_by_cubin(fa_store *store, const fa_problem *like, fa_winner_visit *visit,
-                              void *context, fa_diag *diag);
-void fa_winner_record_free(fa_winner_record *winner);
-/* All winners, newest first. */
-int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context, fa_diag *diag);
+/* The valid winners of all GPUs, newest first. like: for problems that differ from this one in their lengths at most;
+ * NULL: all. */
+int fa_store_winners(fa_store *store, const fa_problem *like, fa_winner_record **ret_rows,
+                     size_t *ret_count, fa_diag *diag);
+/* All of them, those of one cubin one after another. */
+int fa_store_winners_by_cubin(fa_store *store, fa_winner_record **ret_rows, size_t *ret_count,
+                              fa_diag *diag);
+/* Adds a copy to a list of winners, which ends with fa_winners_end(). */
+void fa_winners_add(fa_list *list, const fa_winner_record *winner);
+int fa_winners_end(fa_list *list, int rc, fa_winner_record **ret_rows, size_t *ret_count,
+                   fa_diag *diag);
+void fa_winner_record_free(fa_winner_record *winner); /* of fa_store_winner_get() */
 
 /* ---- verifications: which cubins were proved again, on which silicon, under which driver ---- */
 /* That a cubin was proved again, or failed to be, on a silicon under a driver. */
@@ -264,10 +287,8 @@ int fa_store_verification_get(fa_store *store, const char *cubin_key, const char
 /* All in one transaction. A baseline of the same problem, GPU and peer replaces the earlier baseline. */
 int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t count,
                            fa_diag *diag);
-/* All, in order of their import; a non-zero return stops and is returned. */
-typedef int fa_store_baseline_visit(void *context, const fa_baseline *baseline);
-int fa_store_baselines_each(fa_store *store, fa_store_baseline_visit *visit, void *context,
-                            fa_diag *diag);
+/* All, in order of their import. */
+int fa_store_baselines(fa_store *store, fa_baseline **ret_rows, size_t *ret_count, fa_diag *diag);
 
 /* ---- sweeps: a plan, its budget, and its items, which are the queue --------------------------*/
 enum { FA_QUEUE_REQUEST_MAX = 1024 };
@@ -289,14 +310,11 @@ int fa_store_sweep_enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *
 int fa_store_sweep_read(fa_store *store, const char *key, fa_sweep *ret_sweep, fa_diag *diag);
 int fa_store_sweep_set_state(fa_store *store, const char *key, fa_sweep_state state, fa_diag *diag);
 /* All sweeps, the one last worked on first. */
-typedef int fa_store_sweep_visit(void *context, const fa_sweep *sweep);
-int fa_store_sweeps_each(fa_store *store, fa_store_sweep_visit *visit, void *context,
-                         fa_diag *diag);
+int fa_store_sweeps(fa_store *store, fa_sweep **ret_rows, size_t *ret_count, fa_diag *diag);
 
-/* A sweep's items in their order, positions from 0; one whose worker is gone is pending. The visit may use the store. */
-typedef int fa_store_item_visit(void *context, int32_t position, const fa_sweep_item *item);
-int fa_store_sweep_items_each(fa_store *store, const char *key, fa_store_item_visit *visit,
-                              void *context, fa_diag *diag);
+/* A sweep's items in their order; one whose worker is gone is pending. FA_ENOTFOUND, without a sentence. */
+int fa_store_sweep_items(fa_store *store, const char *key, fa_sweep_item **ret_rows,
+                         size_t *ret_count, fa_diag *diag);
 /* An item that was done is pending again. */
 int fa_store_sweep_reopen(fa_store *store, const char *key, int32_t position, fa_diag *diag);
 

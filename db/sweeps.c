@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define BUDGET(X)                              \
@@ -52,18 +53,6 @@ static const fa_member columns[] = {FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
 const char *const fa_db_stage_names[] = {"compile", "measure", NULL};
 static const fa_member item_columns[] = {ITEM_FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
 
-/* One change of a sweep or of its items; each is one transaction. */
-struct change {
-    const char *key;
-    fa_sweep_state state;
-    int32_t position;
-};
-
-struct entering {
-    const fa_sweep_entry *entry;
-    int64_t id; /* of the sweep entered */
-};
-
 static bool amount(double value)
 {
     return isfinite(value) && value >= 0;
@@ -99,9 +88,9 @@ static int add_item(fa_store *store, int64_t id, int32_t position, const fa_swee
     return fa_db_run(store, &binder, diag);
 }
 
-static int add_sweep(fa_store *store, struct entering *entering, fa_diag *diag)
+static int add_sweep(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag)
 {
-    const fa_sweep *sweep = entering->entry->sweep;
+    int64_t id = 0;
     fa_binder binder =
         fa_db_prepare(store,
                       "INSERT INTO sweep (key, plan, state" BUDGET(
@@ -109,46 +98,43 @@ static int add_sweep(fa_store *store, struct entering *entering, fa_diag *diag)
                                           "(?,?,'running'" BUDGET(FA_COLUMN_PLACE) ",?,?,?) "
                                                                                    "RETURNING id",
                       diag);
-    fa_bind(&binder, fa_text(sweep->key), fa_text(sweep->plan));
-    fa_bind_columns(&binder, budget, sweep);
-    fa_bind(&binder, fa_now(), fa_now(), fa_text(entering->entry->request));
-    int rc = fa_db_run_id(store, &binder, &entering->id, diag);
-    for (int32_t i = 0; i < entering->entry->count && rc == 0; i++)
-        rc = add_item(store, entering->id, i, &entering->entry->items[i], diag);
+    fa_bind(&binder, fa_text(entry->sweep->key), fa_text(entry->sweep->plan));
+    fa_bind_columns(&binder, budget, entry->sweep);
+    fa_bind(&binder, fa_now(), fa_now(), fa_text(entry->request));
+    int rc = fa_db_run_id(store, &binder, &id, diag);
+    for (int32_t i = 0; i < entry->count && rc == 0; i++)
+        rc = add_item(store, id, i, &entry->items[i], diag);
     return rc;
 }
 
-static int come_back(fa_store *store, const struct entering *entering, fa_diag *diag)
+static int come_back(fa_store *store, const fa_sweep_entry *entry, int64_t id, fa_diag *diag)
 {
-    const fa_sweep *sweep = entering->entry->sweep;
     fa_binder binder =
         fa_db_prepare(store,
                       "UPDATE sweep SET plan = ?, budget_seconds = ?, budget_trials = ?, "
                       "budget_cost = ?, price = ?, state = 'running', updated = ?, request = ? "
                       "WHERE id = ?",
                       diag);
-    fa_bind(&binder, fa_text(sweep->plan));
-    fa_bind_columns(&binder, budget, sweep);
-    fa_bind(&binder, fa_now(), fa_text(entering->entry->request), fa_int(entering->id));
+    fa_bind(&binder, fa_text(entry->sweep->plan));
+    fa_bind_columns(&binder, budget, entry->sweep);
+    fa_bind(&binder, fa_now(), fa_text(entry->request), fa_int(id));
     int rc = fa_db_run(store, &binder, diag);
     return rc != 0 ? rc
                    : fa_db_do(store, diag,
                               "UPDATE sweep_item SET state = 'pending', reason = '' "
                               "WHERE sweep_id = ? AND state = 'failed'",
-                              fa_int(entering->id));
+                              fa_int(id));
 }
 
-static int enter_body(fa_store *store, void *context, fa_diag *diag)
+static int enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag)
 {
-    struct entering *entering = context;
-    int rc = find_sweep(store, entering->entry->sweep->key, &entering->id, diag);
-    if (rc == 0 && entering->id != 0 && entering->entry->restart) {
-        rc = forget(store, entering->id, diag);
-        entering->id = 0;
-    }
-    return rc != 0             ? rc
-           : entering->id == 0 ? add_sweep(store, entering, diag)
-                               : come_back(store, entering, diag);
+    int64_t id = 0;
+    int rc = find_sweep(store, entry->sweep->key, &id, diag);
+    if (rc == 0 && id != 0 && !entry->restart)
+        return come_back(store, entry, id, diag);
+    if (rc == 0 && id != 0)
+        rc = forget(store, id, diag);
+    return rc != 0 ? rc : add_sweep(store, entry, diag);
 }
 
 static int check_entry(const fa_sweep_entry *entry, fa_diag *diag)
@@ -175,37 +161,34 @@ static int check_entry(const fa_sweep_entry *entry, fa_diag *diag)
 
 int fa_store_sweep_enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag)
 {
-    struct entering entering = {.entry = entry};
+    fa_change change = {.store = store, .diag = diag};
     int rc = check_entry(entry, diag);
-    return rc != 0 ? rc : fa_db_change(store, enter_body, &entering, diag);
-}
-
-static int state_body(fa_store *store, void *context, fa_diag *diag)
-{
-    const struct change *change = context;
-    return fa_db_do(store, diag, "UPDATE sweep SET state = ?, updated = ? WHERE key = ?",
-                    fa_text(fa_sweep_state_name(change->state)), fa_now(), fa_text(change->key));
+    if (rc != 0)
+        return rc;
+    while (fa_store_change(&change))
+        change.rc = enter(store, entry, diag);
+    return change.rc;
 }
 
 int fa_store_sweep_set_state(fa_store *store, const char *key, fa_sweep_state state, fa_diag *diag)
 {
-    struct change change = {.key = key, .state = state};
-    return fa_db_change(store, state_body, &change, diag);
-}
-
-static int reopen_body(fa_store *store, void *context, fa_diag *diag)
-{
-    const struct change *change = context;
-    return fa_db_do(store, diag,
-                    "UPDATE sweep_item SET state = 'pending' WHERE sweep_id = "
-                    "(SELECT id FROM sweep WHERE key = ?) AND position = ? AND state = 'done'",
-                    fa_text(change->key), fa_int(change->position));
+    fa_change change = {.store = store, .diag = diag};
+    while (fa_store_change(&change))
+        change.rc = fa_db_do(store, diag, "UPDATE sweep SET state = ?, updated = ? WHERE key = ?",
+                             fa_text(fa_sweep_state_name(state)), fa_now(), fa_text(key));
+    return change.rc;
 }
 
 int fa_store_sweep_reopen(fa_store *store, const char *key, int32_t position, fa_diag *diag)
 {
-    struct change change = {.key = key, .position = position};
-    return fa_db_change(store, reopen_body, &change, diag);
+    fa_change change = {.store = store, .diag = diag};
+    while (fa_store_change(&change))
+        change.rc =
+            fa_db_do(store, diag,
+                     "UPDATE sweep_item SET state = 'pending' WHERE sweep_id = "
+                     "(SELECT id FROM sweep WHERE key = ?) AND position = ? AND state = 'done'",
+                     fa_text(key), fa_int(position));
+    return change.rc;
 }
 
 /* ---- who works on an item -------------------------------------------------------------------*/
@@ -216,46 +199,80 @@ int fa_db_item_lock(fa_store *store, int64_t id, fa_lock **ret_lock, fa_diag *di
     return fa_store_lock(store, name, false, ret_lock, diag);
 }
 
-/* Of an item that is running; one whose worker is gone is not held. */
+/* Of an item that is running; one whose worker is gone is not held, nor is any where none can be worked on. */
 static int is_held(fa_store *store, int64_t id, bool *ret_held, fa_diag *diag)
 {
     fa_lock *lock = NULL;
     int rc = fa_db_item_lock(store, id, &lock, diag);
     *ret_held = rc == FA_EBUSY;
     fa_lock_release(&lock);
-    return rc == FA_EBUSY ? 0 : rc;
-}
-
-static int count_held(fa_store *store, int64_t id, void *context, fa_diag *diag)
-{
-    fa_sweep *sweep = context;
-    bool held;
-    int rc = is_held(store, id, &held, diag);
-    if (rc == FA_EREADONLY) /* nobody can work on it */
-        return 0;
-    sweep->running += rc == 0 && held;
-    return rc;
+    return rc == FA_EBUSY || rc == FA_EREADONLY ? 0 : rc;
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
-/* 1: read; 0: gone or not valid; or negative. */
-static int load_sweep(fa_store *store, int64_t id, fa_sweep *ret_sweep, fa_diag *diag)
+struct running {
+    int64_t item;
+    char sweep[FA_HASH_HEX];
+};
+
+static int count_running(fa_store *store, fa_sweep *sweeps, size_t count, fa_diag *diag)
 {
-    fa_reader reader;
-    int rc = fa_db_row(store, "SELECT 1" FIELDS(FA_COLUMN_NAME) " FROM sweep WHERE id = ?", id,
-                       &reader, diag);
-    if (rc <= 0)
-        return rc;
-    fa_read_int(&reader, 1, 1);
-    fa_read_columns(&reader, columns, ret_sweep);
-    rc = fa_read_end(&reader, diag);
-    if (rc != 1)
-        return rc;
-    fa_binder running = fa_db_prepare(
-        store, "SELECT id FROM sweep_item WHERE sweep_id = ? AND state = 'running'", diag);
-    fa_bind(&running, fa_int(id));
-    rc = fa_db_each(store, &running, count_held, ret_sweep, diag);
-    return rc != 0 ? rc : 1;
+    fa_list list = {0};
+    fa_reader reader = {0};
+    struct running *running = NULL;
+    size_t rows = 0;
+    int rc;
+    fa_binder binder = fa_db_prepare(store,
+                                     "SELECT sweep_item.id, sweep.key FROM sweep_item JOIN sweep "
+                                     "ON sweep.id = sweep_id WHERE sweep_item.state = 'running'",
+                                     diag);
+    while ((rc = fa_db_next(store, &binder, &reader, diag)) == 1) {
+        struct running row = {.item = fa_read_int(&reader, 0, INT64_MAX)};
+        fa_read_copy(&reader, row.sweep, sizeof row.sweep);
+        if (reader.rc == 0)
+            fa_list_add(&list, &row, sizeof row);
+    }
+    rc = fa_list_end(&list, rc, NULL, &running, &rows, diag);
+    for (size_t i = 0; rc == 0 && i < rows; i++)
+        for (size_t k = 0; rc == 0 && k < count; k++) {
+            bool held = false;
+            if (strcmp(sweeps[k].key, running[i].sweep) == 0)
+                rc = is_held(store, running[i].item, &held, diag);
+            sweeps[k].running += held;
+        }
+    free(running);
+    return rc;
+}
+
+/* key NULL: all. */
+static int list_sweeps(fa_store *store, const char *key, fa_sweep **ret_rows, size_t *ret_count,
+                       fa_diag *diag)
+{
+    fa_list list = {0};
+    fa_reader reader = {0};
+    int rc;
+    fa_binder binder =
+        fa_db_query(store,
+                    "SELECT 1" FIELDS(FA_COLUMN_NAME) " FROM sweep WHERE key = coalesce(?, key) "
+                                                      "ORDER BY updated DESC, id DESC",
+                    diag);
+    fa_bind(&binder, fa_text(key));
+    while ((rc = fa_db_next(store, &binder, &reader, diag)) == 1) {
+        fa_sweep sweep = {0};
+        fa_read_int(&reader, 1, 1);
+        fa_read_columns(&reader, columns, &sweep);
+        if (reader.rc == 0)
+            fa_list_add(&list, &sweep, sizeof sweep);
+    }
+    rc = fa_list_end(&list, rc, NULL, ret_rows, ret_count, diag);
+    if (rc == 0 && (rc = count_running(store, *ret_rows, *ret_count, diag)) != 0)
+        free(*ret_rows);
+    return rc;
+}
+
+int fa_store_sweeps(fa_store *store, fa_sweep **ret_rows, size_t *ret_count, fa_diag *diag)
+{
+    return list_sweeps(store, NULL, ret_rows, ret_count, diag);
 }
 
 /* Its number; FA_ENOTFOUND, without a sentence. */
@@ -269,89 +286,78 @@ static int need_sweep(fa_store *store, const char *key, int64_t *ret_id, fa_diag
 
 int fa_store_sweep_read(fa_store *store, const char *key, fa_sweep *ret_sweep, fa_diag *diag)
 {
-    fa_sweep sweep = {0};
+    fa_sweep *row = NULL;
+    size_t count = 0;
     int64_t id = 0;
     int rc = need_sweep(store, key, &id, diag);
-    if (rc == 0)
-        rc = load_sweep(store, id, &sweep, diag);
-    if (rc < 0)
+    if (rc != 0 || (rc = list_sweeps(store, key, &row, &count, diag)) != 0)
         return rc;
-    if (rc == 0)
-        return fa_fail(diag, FA_ECORRUPT,
-                       "store %s: this sweep's row is not valid: restart the sweep", store->path);
-    *ret_sweep = sweep;
-    return 0;
+    if (count == 1)
+        *ret_sweep = *row;
+    free(row);
+    return count == 1
+               ? 0
+               : fa_fail(diag, FA_ECORRUPT,
+                         "store %s: this sweep's row is not valid: restart the sweep", store->path);
 }
 
-int fa_db_item_load(fa_store *store, int64_t id, int32_t *ret_position, fa_sweep_item *ret_item,
-                    fa_diag *diag)
+#define ITEM_COLUMNS "id, position, problem_key, problem" ITEM_FIELDS(FA_COLUMN_NAME)
+
+static void read_item(fa_reader *reader, int64_t *ret_id, fa_sweep_item *ret_item)
+{
+    *ret_id = fa_read_int(reader, 0, INT64_MAX);
+    ret_item->index = (int32_t)fa_read_int(reader, 0, INT32_MAX);
+    fa_db_problem_read(reader, &ret_item->problem);
+    fa_read_columns(reader, item_columns, ret_item);
+}
+
+int fa_db_item_load(fa_store *store, int64_t id, fa_sweep_item *ret_item, fa_diag *diag)
 {
     fa_reader reader;
-    int rc = fa_db_row(
-        store,
-        "SELECT position, problem_key, problem" ITEM_FIELDS(FA_COLUMN_NAME) " FROM sweep_item "
-                                                                            "WHERE id = ?",
-        id, &reader, diag);
+    int rc =
+        fa_db_row(store, "SELECT " ITEM_COLUMNS " FROM sweep_item WHERE id = ?", id, &reader, diag);
     if (rc <= 0)
         return rc;
-    *ret_position = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-    fa_db_problem_read(&reader, &ret_item->problem);
-    fa_read_columns(&reader, item_columns, ret_item);
+    read_item(&reader, &id, ret_item);
     rc = fa_read_end(&reader, diag);
     return rc == 0 && reader.rc == FA_EVERSION ? FA_EVERSION : rc;
 }
 
-struct visiting {
-    fa_store_sweep_visit *sweep;
-    fa_store_item_visit *item; /* one of both is NULL */
-    void *context;
-};
-
-static int visit_sweep(fa_store *store, int64_t id, void *context, fa_diag *diag)
+int fa_store_sweep_items(fa_store *store, const char *key, fa_sweep_item **ret_rows,
+                         size_t *ret_count, fa_diag *diag)
 {
-    const struct visiting *visiting = context;
-    fa_sweep sweep = {0};
-    int rc = load_sweep(store, id, &sweep, diag);
-    return rc == 1 ? visiting->sweep(visiting->context, &sweep) : rc;
-}
-
-int fa_store_sweeps_each(fa_store *store, fa_store_sweep_visit *visit, void *context, fa_diag *diag)
-{
-    struct visiting visiting = {.sweep = visit, .context = context};
-    fa_binder ids = fa_db_query(store, "SELECT id FROM sweep ORDER BY updated DESC, id DESC", diag);
-    return fa_db_each(store, &ids, visit_sweep, &visiting, diag);
-}
-
-static int visit_item(fa_store *store, int64_t id, void *context, fa_diag *diag)
-{
-    const struct visiting *visiting = context;
-    fa_sweep_item item = {0};
-    int32_t position = 0;
-    bool held = true;
-    int rc = fa_db_item_load(store, id, &position, &item, diag);
-    if (rc != 1)
-        return rc == FA_EVERSION ? 0 : rc;
-    if (item.state == FA_ITEM_RUNNING)
-        rc = is_held(store, id, &held, diag);
-    if (rc < 0 && rc != FA_EREADONLY)
-        return rc;
-    if (!held || rc == FA_EREADONLY)
-        item.state = FA_ITEM_PENDING;
-    if (item.state != FA_ITEM_RUNNING)
-        item.holder[0] = 0;
-    return visiting->item(visiting->context, position, &item);
-}
-
-int fa_store_sweep_items_each(fa_store *store, const char *key, fa_store_item_visit *visit,
-                              void *context, fa_diag *diag)
-{
-    struct visiting visiting = {.item = visit, .context = context};
-    int64_t id = 0;
-    int rc = need_sweep(store, key, &id, diag);
+    fa_list items = {0}, ids = {0};
+    fa_reader reader = {0};
+    int64_t sweep = 0, id, *number = NULL;
+    size_t numbers = 0;
+    bool held;
+    int rc = need_sweep(store, key, &sweep, diag);
     if (rc != 0)
         return rc;
-    fa_binder ids =
-        fa_db_query(store, "SELECT id FROM sweep_item WHERE sweep_id = ? ORDER BY position", diag);
-    fa_bind(&ids, fa_int(id));
-    return fa_db_each(store, &ids, visit_item, &visiting, diag);
+    fa_binder binder = fa_db_prepare(
+        store, "SELECT " ITEM_COLUMNS " FROM sweep_item WHERE sweep_id = ? ORDER BY position",
+        diag);
+    fa_bind(&binder, fa_int(sweep));
+    while ((rc = fa_db_next(store, &binder, &reader, diag)) == 1) {
+        fa_sweep_item item = {0};
+        read_item(&reader, &id, &item);
+        if (reader.rc != 0)
+            continue;
+        fa_list_add(&items, &item, sizeof item);
+        fa_list_add(&ids, &id, sizeof id);
+    }
+    rc = fa_list_end(&ids, rc, NULL, &number, &numbers, diag);
+    rc = fa_list_end(&items, rc, NULL, ret_rows, ret_count, diag);
+    for (size_t i = 0; rc == 0 && i < numbers; i++) {
+        fa_sweep_item *item = &(*ret_rows)[i];
+        if (item->state == FA_ITEM_RUNNING &&
+            ((rc = is_held(store, number[i], &held, diag)) != 0 || !held))
+            item->state = FA_ITEM_PENDING;
+        if (item->state != FA_ITEM_RUNNING)
+            item->holder[0] = 0;
+    }
+    if (rc != 0 && number != NULL)
+        free(*ret_rows);
+    free(number);
+    return rc;
 }

@@ -9,11 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct putting {
-    const fa_scope *scope;
-    const fa_trial_record *record;
-};
-
 static int check_text(const char *text, const char *what, fa_diag *diag)
 {
     if (text == NULL || strnlen(text, FA_STORE_TEXT_MAX + 1) <= FA_STORE_TEXT_MAX)
@@ -81,13 +76,12 @@ static void encode_samples(const float *samples, size_t count, unsigned char *re
     }
 }
 
-static int add_trial(fa_store *store, const struct putting *putting, const unsigned char *samples,
-                     size_t size, fa_diag *diag)
+static int add_trial(fa_store *store, const fa_scope *scope, const fa_trial_record *record,
+                     const unsigned char *samples, size_t size, fa_diag *diag)
 {
-    const fa_trial_record *record = putting->record;
     int64_t scope_id = 0, environment = 0;
     char hash[FA_HASH_HEX];
-    int rc = fa_db_scope_id(store, putting->scope, true, &scope_id, diag);
+    int rc = fa_db_scope_id(store, scope, true, &scope_id, diag);
     if (rc == 0)
         rc = environment_id(store, record->environment, &environment, diag);
     if (rc != 0)
@@ -106,46 +100,28 @@ static int add_trial(fa_store *store, const struct putting *putting, const unsig
     return fa_db_run(store, &binder, diag);
 }
 
-static int put_body(fa_store *store, void *context, fa_diag *diag)
-{
-    const struct putting *putting = context;
-    size_t count = (size_t)putting->record->sample_count;
-    unsigned char *samples = malloc(4 * count + 1); /* never NULL for none */
-    if (samples == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    encode_samples(putting->record->samples_us, count, samples);
-    int rc = add_trial(store, putting, samples, 4 * count, diag);
-    free(samples);
-    return rc;
-}
-
 int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_trial_record *record,
                        fa_diag *diag)
 {
-    struct putting putting = {scope, record};
+    fa_change change = {.store = store, .diag = diag};
     int rc = fa_db_scope_check(scope, diag);
     if (rc == 0)
         rc = check_record(record, diag);
-    return rc != 0 ? rc : fa_db_change(store, put_body, &putting, diag);
+    if (rc != 0)
+        return rc;
+    const size_t count = (size_t)record->sample_count;
+    unsigned char *samples = malloc(4 * count + 1); /* never NULL for none */
+    if (samples == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    encode_samples(record->samples_us, count, samples);
+    while (fa_store_change(&change))
+        change.rc = add_trial(store, scope, record, samples, 4 * count, diag);
+    free(samples);
+    return change.rc;
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
-/* A record and what its pointers point to. */
-struct loaded {
-    fa_trial_record record;
-    float *samples;
-    char *environment, *clocks;
-};
-
-static void unload(struct loaded *loaded)
-{
-    free(loaded->samples);
-    free(loaded->environment);
-    free(loaded->clocks);
-    *loaded = (struct loaded){0};
-}
-
-static void read_samples(fa_reader *reader, struct loaded *loaded)
+static void read_samples(fa_reader *reader, fa_list *list, fa_trial_record *record)
 {
     char stored[FA_HASH_HEX], now[FA_HASH_HEX];
     size_t size;
@@ -156,108 +132,98 @@ static void read_samples(fa_reader *reader, struct loaded *loaded)
         fa_read_fail(reader, FA_ECORRUPT);
     if (reader->rc != 0)
         return;
-    size_t count = size / 4;
-    loaded->samples = malloc(size + 1);
-    if (loaded->samples == NULL) {
+    float *samples = malloc(size + 1);
+    if (samples == NULL) {
         fa_read_fail(reader, FA_ENOMEM);
         return;
     }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < size / 4; i++) {
         uint32_t bits = 0;
         for (unsigned byte = 0; byte < 4; byte++)
             bits |= (uint32_t)bytes[4 * i + byte] << (8 * byte);
-        memcpy(&loaded->samples[i], &bits, 4);
-        if (!(loaded->samples[i] >= 0 && isfinite(loaded->samples[i])))
+        memcpy(&samples[i], &bits, 4);
+        if (!(samples[i] >= 0 && isfinite(samples[i])))
             fa_read_fail(reader, FA_ECORRUPT);
     }
-    loaded->record.samples_us = loaded->samples;
-    loaded->record.sample_count = (int32_t)count;
+    record->sample_count = (int32_t)(size / 4);
+    record->samples_us = fa_list_keep(list, samples, size);
+    free(samples);
 }
 
-static void read_row(fa_reader *reader, bool bare, struct loaded *loaded)
+static void read_row(fa_reader *reader, bool bare, fa_list *list)
 {
-    fa_trial_record *record = &loaded->record;
+    fa_trial_record record = {.seed = 0};
     char stored[FA_HASH_HEX], now[FA_HASH_HEX];
-    fa_db_trial_read(reader, &record->trial);
-    fa_read_copy(reader, record->cubin_key, sizeof record->cubin_key);
-    loaded->clocks = fa_read_owned(reader);
-    record->seed = (uint64_t)fa_read_int(reader, INT64_MIN, INT64_MAX);
-    record->unix_time = fa_read_int(reader, 0, INT64_MAX);
+    fa_db_trial_read(reader, &record.trial);
+    fa_read_copy(reader, record.cubin_key, sizeof record.cubin_key);
+    record.clocks = fa_list_keep_text(list, fa_read_text(reader, true));
+    record.seed = (uint64_t)fa_read_int(reader, INT64_MIN, INT64_MAX);
+    record.unix_time = fa_read_int(reader, 0, INT64_MAX);
     if (!bare)
-        read_samples(reader, loaded);
+        read_samples(reader, list, &record);
     fa_read_copy(reader, stored, sizeof stored);
-    loaded->environment = fa_read_owned(reader);
-    const char *environment = loaded->environment != NULL ? loaded->environment : "";
+    const char *environment = fa_read_text(reader, false);
     fa_hash_bytes(environment, strlen(environment), now);
     if (strcmp(stored, now) != 0)
         fa_read_fail(reader, FA_ECORRUPT);
-    record->environment = loaded->environment;
-    record->clocks = loaded->clocks;
+    record.environment = fa_list_keep_text(list, environment);
+    if (reader->rc == 0)
+        fa_list_add(list, &record, sizeof record);
 }
 
-#define READ_SQL(samples)                                                       \
+void fa_trials_add(fa_list *list, const fa_trial_record *record)
+{
+    fa_trial_record copy = *record;
+    copy.samples_us = fa_list_keep(list, record->samples_us,
+                                   (size_t)record->sample_count * sizeof *record->samples_us);
+    copy.environment = fa_list_keep_text(list, record->environment);
+    copy.clocks = fa_list_keep_text(list, record->clocks);
+    fa_list_add(list, &copy, sizeof copy);
+}
+
+int fa_trials_end(fa_list *list, int rc, fa_trial_record **ret_rows, size_t *ret_count,
+                  fa_diag *diag)
+{
+    static const size_t pointers[] = {offsetof(fa_trial_record, samples_us),
+                                      offsetof(fa_trial_record, environment),
+                                      offsetof(fa_trial_record, clocks), SIZE_MAX};
+    return fa_list_end(list, rc, pointers, ret_rows, ret_count, diag);
+}
+
+#define LIST(samples)                                                           \
     "SELECT " FA_TRIAL_COLUMNS ", cubin_key, clocks, seed, unix_time, " samples \
     "environment.hash, environment.json FROM trial JOIN environment "           \
-    "ON environment.id = environment_id JOIN scope ON scope.id = scope_id "     \
-    "WHERE trial.id = ? AND scope.key = ?"
+    "ON environment.id = environment_id "                                       \
+    "WHERE trial.id IN (SELECT max(id) FROM trial WHERE scope_id = ? GROUP BY config_key) "
 
-struct visiting {
-    char scope_key[FA_HASH_HEX]; /* numbers of rows that went may be another scope's by now */
-    bool bare;                   /* without samples */
-    fa_trial_visit *visit;
-    void *context;
-};
-
-static int visit_row(fa_store *store, int64_t id, void *context, fa_diag *diag)
+static int list_trials(fa_store *store, const fa_binder *binder, bool bare,
+                       fa_trial_record **ret_rows, size_t *ret_count, fa_diag *diag)
 {
-    const struct visiting *visiting = context;
-    struct loaded loaded = {0};
-    fa_reader reader;
-    fa_binder binder = fa_db_prepare(
-        store, visiting->bare ? READ_SQL("") : READ_SQL("samples_hash, samples, "), diag);
-    fa_bind(&binder, fa_int(id), fa_text(visiting->scope_key));
-    int rc = fa_db_run_row(store, &binder, &reader, diag);
-    if (rc == 1) {
-        read_row(&reader, visiting->bare, &loaded);
-        rc = fa_read_end(&reader, diag);
-    }
-    if (rc == 1)
-        rc = visiting->visit(visiting->context, &loaded.record);
-    unload(&loaded);
-    return rc;
+    fa_list list = {0};
+    fa_reader reader = {0};
+    int rc;
+    while ((rc = fa_db_next(store, binder, &reader, diag)) == 1)
+        read_row(&reader, bare, &list);
+    return fa_trials_end(&list, rc, ret_rows, ret_count, diag);
 }
 
-/* `sql` gives numbers of trials. Binds the scope's number to its first place; the caller binds the others. */
-static fa_binder trials_of(fa_store *store, const fa_scope *scope, const char *sql,
-                           struct visiting *visiting, fa_diag *diag)
+int fa_store_trials(fa_store *store, const fa_scope *scope, fa_trial_record **ret_rows,
+                    size_t *ret_count, fa_diag *diag)
 {
-    fa_binder ids = fa_db_prepare_scope(store, scope, sql, diag);
-    if (ids.rc == 0)
-        fa_scope_key(scope, visiting->scope_key);
-    return ids;
-}
-
-int fa_store_trials_each(fa_store *store, const fa_scope *scope, fa_trial_visit *visit,
-                         void *context, fa_diag *diag)
-{
-    struct visiting visiting = {.visit = visit, .context = context};
-    fa_binder ids = trials_of(store, scope,
-                              "SELECT max(id) AS newest FROM trial WHERE scope_id = ? "
-                              "GROUP BY config_key ORDER BY newest",
-                              &visiting, diag);
-    return fa_db_each(store, &ids, visit_row, &visiting, diag);
+    fa_binder binder = fa_db_prepare_scope(
+        store, scope, LIST("samples_hash, samples, ") "ORDER BY trial.id", diag);
+    return list_trials(store, &binder, false, ret_rows, ret_count, diag);
 }
 
 int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status status, int32_t most,
-                            fa_trial_visit *visit, void *context, fa_diag *diag)
+                            fa_trial_record **ret_rows, size_t *ret_count, fa_diag *diag)
 {
-    struct visiting visiting = {.bare = true, .visit = visit, .context = context};
-    fa_binder ids = trials_of(store, scope,
-                              "SELECT id FROM trial WHERE id IN (SELECT max(id) FROM trial "
-                              "WHERE scope_id = ? GROUP BY config_key) AND status = ? "
-                              "ORDER BY raced DESC, CASE status WHEN 'measured' THEN median_us "
-                              "ELSE predicted_us END, config_key LIMIT ?",
-                              &visiting, diag);
-    fa_bind(&ids, fa_text(fa_status_name(status)), fa_int(most));
-    return fa_db_each(store, &ids, visit_row, &visiting, diag);
+    fa_binder binder =
+        fa_db_prepare_scope(store, scope,
+                            LIST("") "AND status = ? ORDER BY raced DESC, CASE status WHEN "
+                                     "'measured' THEN median_us ELSE predicted_us END, config_key "
+                                     "LIMIT ?",
+                            diag);
+    fa_bind(&binder, fa_text(fa_status_name(status)), fa_int(most));
+    return list_trials(store, &binder, true, ret_rows, ret_count, diag);
 }

@@ -250,7 +250,7 @@ void fa_read_columns(fa_reader *reader, const fa_member *members, void *ret_reco
             break;
         case FA_MEMBER_CHOICE:
             if (fa_name_find(m->names, fa_read_text(reader, false), at) != 0)
-                fa_read_fail(reader, FA_EVERSION);
+                fa_read_fail(reader, FA_ECORRUPT);
             break;
         default:
             break;

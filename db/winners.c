@@ -6,9 +6,7 @@
  * Winners: one per scope, written together with its cubin and its evidence in one transaction and
  * read together in one statement. A winner that is not wholly valid is not served.
  *
- * A reader never deletes: what it cannot read it passes over. A row that is read whole once more under
- * the write lock and is not valid in itself is moved to table winner_set_aside; a row that a newer version
- * may have written, or for which there was no memory, stays.
+ * A reader never deletes a winner: a row that it cannot read it passes over, and the next put replaces it.
  */
 #include "rows.h"
 
@@ -104,22 +102,19 @@ static int delete_key(fa_store *store, const char *key, fa_diag *diag)
     return fa_db_run(store, &binder, diag);
 }
 
-/* Looks again inside the transaction: another process may have stored a good one since. */
-static int drop_body(fa_store *store, void *context, fa_diag *diag)
-{
-    fa_cubin_record record = {0};
-    int rc = get_cubin(store, context, &record, diag);
-    fa_cubin_record_free(&record);
-    if (rc == FA_ECORRUPT && !store->damaged)
-        return delete_key(store, context, diag);
-    return rc == FA_ENOTFOUND ? 0 : rc;
-}
-
-/* Deletes the row if it is still corrupt; best effort. */
+/* Deletes the row if it is still corrupt: another process may have stored a good one since. Best effort. */
 static void drop_cubin(fa_store *store, const char *key)
 {
-    if (!store->read_only && !store->damaged)
-        fa_db_write(store, drop_body, (void *)(uintptr_t)key, NULL);
+    fa_change change = {.store = store};
+    fa_cubin_record record = {0};
+    if (store->read_only || store->damaged)
+        return;
+    while (fa_store_change(&change)) {
+        change.rc = get_cubin(store, key, &record, NULL);
+        fa_cubin_record_free(&record);
+        if (change.rc == FA_ECORRUPT && !store->damaged)
+            change.rc = delete_key(store, key, NULL);
+    }
 }
 
 /* A cubin that is stored and sound stays: its proof is about its very bytes. */
@@ -153,15 +148,15 @@ static int put_cubin(fa_store *store, const fa_cubin_record *record, fa_diag *di
     return fa_db_run(store, &binder, diag);
 }
 
-static int put_cubin_body(fa_store *store, void *context, fa_diag *diag)
-{
-    return put_cubin(store, context, diag);
-}
-
 int fa_store_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag)
 {
+    fa_change change = {.store = store, .diag = diag};
     int rc = check_cubin(record, diag);
-    return rc != 0 ? rc : fa_db_change(store, put_cubin_body, (void *)(uintptr_t)record, diag);
+    if (rc != 0)
+        return rc;
+    while (fa_store_change(&change))
+        change.rc = put_cubin(store, record, diag);
+    return change.rc;
 }
 
 int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_record, fa_diag *diag)
@@ -207,13 +202,6 @@ static const fa_member columns[] = {FA_WINNER_FIELDS(FA_COLUMN_ENTRY){.key = NUL
 #define ROW_COLUMNS \
     "scope_id, " FA_TRIAL_COLUMNS FA_WINNER_FIELDS(FA_COLUMN_MEMBER) ", evidence, unix_time"
 
-struct putting {
-    const fa_winner_record *winner;
-    const fa_cubin_record *cubin; /* may be NULL */
-    bool replace;                 /* whatever is there */
-    bool kept;
-};
-
 void fa_winner_record_free(fa_winner_record *winner)
 {
     if (winner == NULL)
@@ -245,38 +233,6 @@ static int read_row(fa_store *store, int64_t scope_id, fa_reader *ret_reader,
         read_winner(ret_reader, ret_winner);
     }
     return rc;
-}
-
-static int delete_row(fa_store *store, int64_t scope_id, fa_diag *diag)
-{
-    return fa_db_do(store, diag, "DELETE FROM winner WHERE scope_id = ?", fa_int(scope_id));
-}
-
-static int set_aside(fa_store *store, int64_t scope_id, fa_diag *diag)
-{
-    int rc = fa_db_do(store, diag,
-                      "INSERT INTO winner_set_aside (set_aside_time, " ROW_COLUMNS
-                      ") SELECT ?, " ROW_COLUMNS " FROM winner WHERE scope_id = ?",
-                      fa_now(), fa_int(scope_id));
-    return rc != 0 ? rc : delete_row(store, scope_id, diag);
-}
-
-/* Another process may have put a sound one since it was read. */
-static int set_aside_body(fa_store *store, void *context, fa_diag *diag)
-{
-    int64_t scope_id = *(const int64_t *)context;
-    fa_winner_record winner = {0};
-    fa_reader reader;
-    int rc = fa_db_scope_lock(store, scope_id, diag);
-    if (rc == 0)
-        rc = read_row(store, scope_id, &reader, &winner, diag);
-    if (rc != 1)
-        return rc;
-    fa_winner_record_free(&winner);
-    bool invalid = reader.rc == FA_ECORRUPT;
-    rc = fa_read_end(&reader, diag);
-    return rc == 0 && invalid && !store->damaged ? set_aside(store, scope_id, diag)
-                                                 : (rc < 0 ? rc : 0);
 }
 
 /* ---- putting --------------------------------------------------------------------------------*/
@@ -311,37 +267,21 @@ static int check_winner(const fa_winner_record *winner, const fa_cubin_record *c
     return 0;
 }
 
-/* What a new winner finds in its place. */
-enum earlier { EARLIER_NONE, EARLIER_WORSE, EARLIER_BETTER, EARLIER_NOT_VALID };
-
-/* A better origin counts only with its cubin: without, it could not be served. */
-static int weigh_earlier(fa_store *store, int64_t scope_id, fa_origin origin,
-                         enum earlier *ret_earlier, fa_diag *diag)
+/* Whether the scope has a winner of a better origin. It counts only with its cubin: without, it could not be served. */
+static int has_better(fa_store *store, int64_t scope_id, fa_origin origin, bool *ret_better,
+                      fa_diag *diag)
 {
     fa_winner_record earlier = {0};
     fa_reader reader;
-    bool servable = false;
-    *ret_earlier = EARLIER_NONE;
+    *ret_better = false;
     int rc = read_row(store, scope_id, &reader, &earlier, diag);
     if (rc != 1)
         return rc;
     fa_winner_record_free(&earlier);
     rc = fa_read_end(&reader, diag);
-    if (rc == 1) {
-        rc = cubin_exists(store, earlier.cubin_key, &servable, diag);
-        bool better = fa_origin_trust(earlier.origin) < fa_origin_trust(origin);
-        *ret_earlier = servable && better ? EARLIER_BETTER : EARLIER_WORSE;
-    } else if (rc == 0) {
-        *ret_earlier = EARLIER_NOT_VALID;
-    }
-    return rc;
-}
-
-static int make_way(fa_store *store, int64_t scope_id, enum earlier earlier, fa_diag *diag)
-{
-    return earlier == EARLIER_NONE        ? 0
-           : earlier == EARLIER_NOT_VALID ? set_aside(store, scope_id, diag)
-                                          : delete_row(store, scope_id, diag);
+    if (rc == 1 && fa_origin_trust(earlier.origin) < fa_origin_trust(origin))
+        return cubin_exists(store, earlier.cubin_key, ret_better, diag);
+    return rc < 0 ? rc : 0;
 }
 
 static int add_row(fa_store *store, int64_t scope_id, const fa_winner_record *winner,
@@ -377,72 +317,73 @@ static int hold(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag
     return rc != 0 ? rc : fa_db_scope_lock(store, *ret_id, diag);
 }
 
-static int put_body(fa_store *store, void *context, fa_diag *diag)
+/* Inside a change. unix_time: of its making. */
+static int put_winner(fa_store *store, const fa_winner_record *winner, const fa_cubin_record *cubin,
+                      bool replace, bool *ret_kept, fa_diag *diag)
 {
-    struct putting *putting = context;
-    const fa_winner_record *winner = putting->winner;
     int64_t scope_id = 0;
-    enum earlier earlier = EARLIER_NONE;
+    bool kept = false;
     int rc = hold(store, &winner->scope, &scope_id, diag);
-    if (rc == 0)
-        rc = weigh_earlier(store, scope_id, winner->origin, &earlier, diag);
-    if (rc != 0)
-        return rc;
-    putting->kept = earlier == EARLIER_BETTER && !putting->replace;
-    if (putting->cubin != NULL)
-        rc = put_cubin(store, putting->cubin, diag);
-    else if (!putting->kept)
+    if (rc == 0 && !replace)
+        rc = has_better(store, scope_id, winner->origin, &kept, diag);
+    if (rc == 0 && cubin != NULL)
+        rc = put_cubin(store, cubin, diag);
+    else if (rc == 0 && !kept)
         rc = need_cubin(store, winner->cubin_key, diag);
-    if (rc == 0 && !putting->kept)
-        rc = make_way(store, scope_id, earlier, diag);
-    if (rc == 0 && !putting->kept)
-        rc = add_row(store, scope_id, winner,
-                     putting->replace ? winner->unix_time : (int64_t)time(NULL), diag);
-    return rc;
+    *ret_kept = kept;
+    if (rc == 0 && !kept)
+        rc = fa_db_do(store, diag, "DELETE FROM winner WHERE scope_id = ?", fa_int(scope_id));
+    return rc != 0 || kept ? rc
+                           : add_row(store, scope_id, winner,
+                                     replace ? winner->unix_time : (int64_t)time(NULL), diag);
 }
 
-static int put_winner(fa_store *store, struct putting *putting, fa_diag *diag)
+static int change_winner(fa_store *store, const fa_winner_record *winner,
+                         const fa_cubin_record *cubin, bool replace, bool *ret_kept, fa_diag *diag)
 {
-    int rc = check_winner(putting->winner, putting->cubin, diag);
-    return rc != 0 ? rc : fa_db_change(store, put_body, putting, diag);
+    fa_change change = {.store = store, .diag = diag};
+    bool kept = false;
+    int rc = check_winner(winner, cubin, diag);
+    if (rc != 0)
+        return rc;
+    while (fa_store_change(&change))
+        change.rc = put_winner(store, winner, cubin, replace, &kept, diag);
+    if (change.rc == 0 && ret_kept != NULL)
+        *ret_kept = kept;
+    return change.rc;
 }
 
 int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
                         const fa_cubin_record *cubin, bool *ret_kept, fa_diag *diag)
 {
-    struct putting putting = {.winner = winner, .cubin = cubin};
-    int rc = put_winner(store, &putting, diag);
-    if (rc == 0 && ret_kept != NULL)
-        *ret_kept = putting.kept;
-    return rc;
+    return change_winner(store, winner, cubin, false, ret_kept, diag);
 }
 
 int fa_store_winner_replace(fa_store *store, const fa_winner_record *winner,
                             const fa_cubin_record *cubin, fa_diag *diag)
 {
-    struct putting putting = {.winner = winner, .cubin = cubin, .replace = true};
-    return put_winner(store, &putting, diag);
-}
-
-static int hold_body(fa_store *store, void *context, fa_diag *diag)
-{
-    int64_t scope_id = 0;
-    return hold(store, context, &scope_id, diag);
+    return change_winner(store, winner, cubin, true, NULL, diag);
 }
 
 int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag)
 {
+    fa_change change = {.store = store, .diag = diag};
+    int64_t scope_id = 0;
     int rc = fa_db_scope_check(scope, diag);
-    return rc != 0 ? rc : fa_db_change(store, hold_body, (void *)(uintptr_t)scope, diag);
+    if (rc != 0)
+        return rc;
+    while (fa_store_change(&change))
+        change.rc = hold(store, scope, &scope_id, diag);
+    return change.rc;
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
-/* 1: the reader stands before scope_id, WINNER_COLUMNS and CUBIN_COLUMNS of the scope's winner. */
+/* 1: the reader stands before WINNER_COLUMNS and CUBIN_COLUMNS of the scope's winner. */
 static int find_winner(fa_store *store, const fa_scope *scope, fa_reader *ret_reader, fa_diag *diag)
 {
     fa_binder binder =
         fa_db_prepare(store,
-                      "SELECT winner.scope_id, " WINNER_COLUMNS ", " CUBIN_COLUMNS
+                      "SELECT " WINNER_COLUMNS ", " CUBIN_COLUMNS
                       " FROM scope JOIN winner ON winner.scope_id = scope.id "
                       "LEFT JOIN cubin AS found ON found.key = winner.cubin_key" CUBIN_ROW
                       "WHERE scope.key = ? AND scope.problem_key = ? AND scope.silicon = ? "
@@ -450,21 +391,6 @@ static int find_winner(fa_store *store, const fa_scope *scope, fa_reader *ret_re
                       diag);
     fa_db_scope_bind(&binder, scope);
     return fa_db_run_row(store, &binder, ret_reader, diag);
-}
-
-static int refuse_row(fa_store *store, int64_t scope_id, int why, fa_diag *diag)
-{
-    if (why == FA_EVERSION)
-        return fa_fail(diag, FA_ENOTFOUND,
-                       "store %s: the winner of this problem was stored by a newer fa-tune or "
-                       "under other fields of its operation; it is left as it is",
-                       store->path);
-    if (!store->read_only)
-        fa_db_write(store, set_aside_body, &scope_id, NULL);
-    return fa_fail(
-        diag, FA_ECORRUPT,
-        "store %s: the winner of this problem is not valid and is not served; tune again",
-        store->path);
 }
 
 int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record *ret_winner,
@@ -480,7 +406,6 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
     if (rc == 0)
         return fa_fail(diag, FA_ENOTFOUND, "store %s has no winner for this problem and GPU",
                        store->path);
-    int64_t scope_id = fa_read_int(&reader, 0, INT64_MAX);
     read_winner(&reader, &winner);
     int why = reader.rc;
     if (why == 0 && ret_cubin != NULL)
@@ -496,7 +421,10 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
     if (rc < 0)
         return rc;
     if (why != 0)
-        return refuse_row(store, scope_id, why, diag);
+        return fa_fail(
+            diag, FA_ECORRUPT,
+            "store %s: the winner of this problem is not valid and is not served; tune again",
+            store->path);
     drop_cubin(store, winner.cubin_key);
     return fa_fail(diag, FA_ECORRUPT,
                    "store %s: the winner's cubin %s is missing or does not match its hash; "
@@ -518,75 +446,58 @@ int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *
     return rc != 0 ? rc : any ? 0 : FA_ENOTFOUND;
 }
 
-struct visiting {
-    fa_winner_visit *visit;
-    void *context;
-    const char *shape; /* may be NULL */
-};
-
-/* The row's shape is believed for looking only. */
-static bool is_of_shape(const fa_winner_record *winner, const char *shape)
+void fa_winners_add(fa_list *list, const fa_winner_record *winner)
 {
-    char own[FA_PROBLEM_KEY_MAX];
-    fa_problem_shape(&winner->scope.problem, own);
-    return shape == NULL || strcmp(own, shape) == 0;
+    fa_winner_record copy = *winner;
+    copy.evidence = (char *)(uintptr_t)fa_list_keep_text(list, winner->evidence);
+    fa_list_add(list, &copy, sizeof copy);
 }
 
-static int visit_row(fa_store *store, int64_t scope_id, void *context, fa_diag *diag)
+int fa_winners_end(fa_list *list, int rc, fa_winner_record **ret_rows, size_t *ret_count,
+                   fa_diag *diag)
 {
-    const struct visiting *visiting = context;
-    fa_winner_record winner = {0};
-    fa_reader reader;
-    int rc = read_row(store, scope_id, &reader, &winner, diag);
-    if (rc == 1)
-        rc = fa_read_end(&reader, diag);
-    if (rc == 1)
-        rc =
-            is_of_shape(&winner, visiting->shape) ? visiting->visit(visiting->context, &winner) : 0;
-    fa_winner_record_free(&winner);
-    return rc;
+    static const size_t pointers[] = {offsetof(fa_winner_record, evidence), SIZE_MAX};
+    return fa_list_end(list, rc, pointers, ret_rows, ret_count, diag);
 }
 
-int fa_store_winners_each(fa_store *store, fa_winner_visit *visit, void *context, fa_diag *diag)
+static int list_winners(fa_store *store, const fa_binder *binder, fa_winner_record **ret_rows,
+                        size_t *ret_count, fa_diag *diag)
 {
-    struct visiting visiting = {.visit = visit, .context = context};
-    fa_binder ids = fa_db_query(
-        store, "SELECT scope_id FROM winner ORDER BY unix_time DESC, scope_id DESC", diag);
-    return fa_db_each(store, &ids, visit_row, &visiting, diag);
+    fa_list list = {0};
+    fa_reader reader = {0};
+    int rc;
+    while ((rc = fa_db_next(store, binder, &reader, diag)) == 1) {
+        fa_winner_record winner = {0};
+        fa_db_scope_read(&reader, &winner.scope);
+        read_winner(&reader, &winner);
+        if (reader.rc == 0)
+            fa_winners_add(&list, &winner);
+        fa_winner_record_free(&winner);
+    }
+    return fa_winners_end(&list, rc, ret_rows, ret_count, diag);
 }
 
-int fa_store_winners_like(fa_store *store, const fa_scope *scope, fa_winner_visit *visit,
-                          void *context, fa_diag *diag)
-{
-    struct visiting visiting = {.visit = visit, .context = context};
-    char shape[FA_PROBLEM_KEY_MAX];
-    int rc = fa_db_scope_check(scope, diag);
-    if (rc != 0)
-        return rc;
-    fa_problem_shape(&scope->problem, shape);
-    fa_binder ids = fa_db_query(store,
-                                "SELECT winner.scope_id FROM scope JOIN winner "
-                                "ON winner.scope_id = scope.id "
-                                "WHERE shape = ? AND templates = ? AND policy = ? "
-                                "ORDER BY winner.unix_time DESC, winner.scope_id DESC",
-                                diag);
-    fa_bind(&ids, fa_text(shape), fa_text(scope->templates), fa_text(scope->policy));
-    return fa_db_each(store, &ids, visit_row, &visiting, diag);
-}
+#define LIST                                       \
+    "SELECT " FA_SCOPE_COLUMNS ", " WINNER_COLUMNS \
+    " FROM scope JOIN winner ON winner.scope_id = scope.id "
+#define NEWEST "ORDER BY winner.unix_time DESC, winner.scope_id DESC"
 
-int fa_store_winners_by_cubin(fa_store *store, const fa_problem *like, fa_winner_visit *visit,
-                              void *context, fa_diag *diag)
+int fa_store_winners(fa_store *store, const fa_problem *like, fa_winner_record **ret_rows,
+                     size_t *ret_count, fa_diag *diag)
 {
     char shape[FA_PROBLEM_KEY_MAX];
-    if (like != NULL)
+    fa_binder binder =
+        fa_db_query(store, like != NULL ? LIST "WHERE scope.shape = ? " NEWEST : LIST NEWEST, diag);
+    if (like != NULL) {
         fa_problem_shape(like, shape);
-    struct visiting visiting = {visit, context, like != NULL ? shape : NULL};
-    fa_binder ids = fa_db_query(store,
-                                "SELECT winner.scope_id FROM winner "
-                                "JOIN scope ON scope.id = winner.scope_id "
-                                "WHERE ?1 IS NULL OR (scope.shape = ?1 AND winner.origin <> ?2) "
-                                "ORDER BY winner.cubin_key, scope.key",
-                                diag);
-    fa_bind(&ids, fa_text(visiting.shape), fa_text(fa_origin_name(FA_ORIGIN_PREDICTED)));
-    return fa_db_each(store, &ids, visit_row, &visiting, diag);
+        fa_bind(&binder, fa_text(shape));
+    }
+    return list_winners(store, &binder, ret_rows, ret_count, diag);
+}
+
+int fa_store_winners_by_cubin(fa_store *store, fa_winner_record **ret_rows, size_t *ret_count,
+                              fa_diag *diag)
+{
+    fa_binder binder = fa_db_query(store, LIST "ORDER BY winner.cubin_key, scope.key", diag);
+    return list_winners(store, &binder, ret_rows, ret_count, diag);
 }

@@ -222,4 +222,35 @@ static inline bool kill_worker(const char *role)
     return killed;
 }
 
+/* The configs of fa_explain(), the caller's to free; *ret_count is -1 after a failure. */
+static inline fa_ranked *fixture_explain(fa_tuner *tuner, const fa_request *request, int *ret_count)
+{
+    fa_ranked *row = NULL;
+    size_t count = 0;
+    *ret_count = fa_explain(tuner, request, &row, &count, NULL, NULL) == 0 ? (int)count : -1;
+    return row;
+}
+
+/* How many of them ended so. */
+static inline int fixture_ended(fa_tuner *tuner, const fa_request *request, fa_status status)
+{
+    int count, found = 0;
+    fa_ranked *row = fixture_explain(tuner, request, &count);
+    for (int i = 0; i < count; i++)
+        found += row[i].trial.status == status;
+    free(row);
+    return found;
+}
+
+/* How many of them have a reason with this text. */
+static inline int fixture_reasons(fa_tuner *tuner, const fa_request *request, const char *part)
+{
+    int count, found = 0;
+    fa_ranked *row = fixture_explain(tuner, request, &count);
+    for (int i = 0; i < count; i++)
+        found += strstr(row[i].trial.reason, part) != NULL;
+    free(row);
+    return found;
+}
+
 #endif

@@ -11,6 +11,7 @@
 #include "postgres.h"
 #include "statements.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -118,12 +119,14 @@ static inline long pg_sql(const char *url, const char *sql)
     PGconn *connection = pq->connectStartParams(keywords, values, 1);
     pq->reset(connection);
     PGresult *result = NULL;
+    char *(*changed)(PGresult *);
+    *(void **)(void *)&changed = dlsym(dlopen("libpq.so.5", RTLD_NOW), "PQcmdTuples");
     long rows = -1;
     if (pq->status(connection) == CONNECTION_OK && pq->sendQuery(connection, sql) != 0)
         result = pq->getResult(connection);
     ExecStatusType status = pq->resultStatus(result);
     if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK)
-        rows = strtol(pq->cmdTuples(result), NULL, 10);
+        rows = strtol(changed(result), NULL, 10);
     else
         printf("# %s: %s", sql, pq->errorMessage(connection));
     pq->clear(result);

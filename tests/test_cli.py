@@ -354,14 +354,11 @@ ASK_LIBRARY = """
 import ctypes, os, sys
 class Check(ctypes.Structure):
     _fields_ = [("level", ctypes.c_int), ("name", ctypes.c_char * 32), ("text", ctypes.c_char * 512), ("advice", ctypes.c_char * 512)]
-@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Check))
-def visit(_, check):
-    if check.contents.name == b"worker":
-        print(check.contents.text.decode())
-    return 0
 library = ctypes.CDLL(os.path.join(os.curdir, sys.argv[1]))
 os.chdir(sys.argv[2])
-library.fa_doctor(None, visit, None, None)
+checks, count = ctypes.POINTER(Check)(), ctypes.c_size_t()
+library.fa_doctor(None, ctypes.byref(checks), ctypes.byref(count), None)
+print(*(check.text.decode() for check in checks[:count.value] if check.name == b"worker"))
 """
 
 

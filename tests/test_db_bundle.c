@@ -42,26 +42,25 @@ static bool write_bundle(const char *path, const int order[WINNERS], const fa_se
     return good;
 }
 
-static int count_one(void *context, const fa_winner_record *winner, const fa_cubin_record *cubin,
-                     fa_diag *unused)
-{
-    (void)unused;
-    *(int *)context += strcmp(winner->cubin_key, cubin->key) == 0;
-    return 0;
-}
-
 /* Everything that an import does with the file short of a store. */
 static int read_whole(const char *path)
 {
     fa_bundle *bundle = NULL;
-    int count = 0;
+    fa_winner_record *row = NULL;
+    fa_cubin_record cubin = {0};
+    size_t count = 0;
     int rc = fa_bundle_open(path, false, &bundle, &diag);
     if (rc == 0)
         rc = fa_bundle_read(bundle, &diag);
     if (rc == 0)
-        rc = fa_bundle_each(bundle, count_one, &count, &diag);
-    if (rc == 0 && count != fa_bundle_get_info(bundle)->winners)
-        rc = 1;
+        rc = fa_bundle_winners(bundle, &row, &count, &diag);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rc = fa_bundle_cubin_of(bundle, &row[i], &cubin, &diag);
+        if (rc == 0 && strcmp(row[i].cubin_key, cubin.key) != 0)
+            rc = 1;
+    }
+    fa_cubin_record_free(&cubin);
+    free(row);
     fa_bundle_close(&bundle);
     return rc;
 }
@@ -133,18 +132,19 @@ static void the_same_content_gives_the_same_bytes_in_any_order(void)
     fa_buf_free(&bytes);
 }
 
-static int count_winner(void *context, const fa_winner_record *winner)
+static size_t count_like(fa_bundle *bundle, const fa_problem *like)
 {
-    (void)winner;
-    ++*(int *)context;
-    return 0;
+    fa_winner_record *row = NULL;
+    size_t count = 0;
+    int rc = fa_bundle_winners_like(bundle, like, &row, &count);
+    free(row);
+    return rc == 0 ? count : SIZE_MAX;
 }
 
 static void check_put_in(fa_bundle *bundle, int i)
 {
     fa_winner_record put = winner_of(i), got;
     fa_cubin_record cubin, same;
-    int count = 0;
     CHECK_OK(fa_bundle_find(bundle, &put.scope, &got, &cubin, &diag), diag);
     CHECK(fa_problem_equal(&got.scope.problem, &put.scope.problem));
     CHECK(fa_config_equal(&got.trial.config, &put.trial.config));
@@ -164,11 +164,9 @@ static void check_put_in(fa_bundle *bundle, int i)
     fa_winner_record_free(&got);
     fa_problem like = put.scope.problem;
     like.seq_q = 4;
-    CHECK_INT(fa_bundle_winners(bundle, &like, count_winner, &count), 0);
-    CHECK_INT(count, WINNERS);
+    CHECK_INT(count_like(bundle, &like), WINNERS);
     like.batch++;
-    CHECK_INT(fa_bundle_winners(bundle, &like, count_winner, &count), 0);
-    CHECK_INT(count, WINNERS);
+    CHECK_INT(count_like(bundle, &like), 0);
 }
 
 static void what_was_put_in_comes_out(void)
@@ -503,7 +501,7 @@ static void rows_that_lie_are_refused_though_their_hash_is_right(void)
         {"UPDATE scope SET key = 'x' || id", "not valid"},
         {"UPDATE cubin SET bytes = zeroblob(600)", "does not match its hash"},
         {"UPDATE cubin SET hash = 'x'", "does not match its hash"},
-        {"DELETE FROM cubin WHERE id = 1", "its cubin is missing"},
+        {"DELETE FROM cubin WHERE id = 1", "cubin of a winner is missing"},
         {"DELETE FROM winner; DELETE FROM scope; DELETE FROM cubin", "0 winners"},
         {"DELETE FROM scope WHERE id = 1", ""},
         {"DELETE FROM winner WHERE scope_id = 1", "of no winner"},
@@ -599,21 +597,14 @@ static void look_at_outputs(void)
     CHECK(another_process_sees_a_lock());
 }
 
-static int in_a_change(void *looked, fa_diag *unused)
-{
-    (void)unused;
-    look_at_outputs();
-    *(bool *)looked = true;
-    return 0;
-}
-
 static void a_store_that_an_output_names_keeps_its_locks(void)
 {
     fa_store *store = db_open(&diag);
-    bool looked = false;
+    fa_change change = {.store = store, .diag = &diag};
     CHECK(store != NULL);
-    CHECK_OK(fa_store_batch(store, in_a_change, &looked, &diag), diag);
-    CHECK(looked);
+    while (fa_store_change(&change))
+        look_at_outputs();
+    CHECK(change.rc == 0 && change.tries == 1);
     fa_store_close(&store);
 }
 

@@ -95,9 +95,8 @@ struct census {
     uint32_t from, trials, unreported, wrong;
 };
 
-static int count_trial(void *context, const fa_trial_record *record)
+static void count_trial(struct census *census, const fa_trial_record *record)
 {
-    struct census *census = context;
     uint32_t n = (uint32_t)record->trial.config.tunable[1].value;
     float samples[DB_SAMPLES];
     db_trial_record(n, samples);
@@ -108,7 +107,6 @@ static int count_trial(void *context, const fa_trial_record *record)
         census->trials++;
     else
         census->unreported++;
-    return 0;
 }
 
 /* Every reported trial, whole; what was stored and not reported is reported from now on. */
@@ -118,7 +116,12 @@ static void check_trials(uint32_t killed)
     CHECK(store != NULL);
     struct census census = {0};
     fa_scope scope = db_scope(TRIAL_SEQ);
-    CHECK_OK(fa_store_trials_each(store, &scope, count_trial, &census, &diag), diag);
+    fa_trial_record *record = NULL;
+    size_t count = 0;
+    CHECK_OK(fa_store_trials(store, &scope, &record, &count, &diag), diag);
+    for (size_t i = 0; i < count; i++)
+        count_trial(&census, &record[i]);
+    free(record);
     uint32_t expected = 0;
     for (uint32_t n = 0; n < reported; n++)
         expected += stored[n];

@@ -26,13 +26,17 @@ struct told {
     int count;
 };
 
-static int tell(void *context, const fa_baseline *baseline)
+static struct told listed(void)
 {
-    struct told *told = context;
-    if (told->count < 4)
-        told->baseline[told->count] = *baseline;
-    told->count++;
-    return 0;
+    struct told told = {.count = -1};
+    fa_baseline *row = NULL;
+    size_t count = 0;
+    if (fa_store_baselines(store, &row, &count, &diag) == 0)
+        told.count = (int)count;
+    if (count > 0)
+        memcpy(told.baseline, row, (count < 4 ? count : 4) * sizeof *row);
+    free(row);
+    return told;
 }
 
 static void a_baseline_replaces_the_earlier_one_and_comes_last(void)
@@ -40,10 +44,9 @@ static void a_baseline_replaces_the_earlier_one_and_comes_last(void)
     const fa_baseline first[] = {baseline_of(1, "fa2", 10.1), baseline_of(1, "fa3", 8.3),
                                  baseline_of(2, "fa2", 20.7)};
     const fa_baseline again = baseline_of(1, "fa2", 9.9);
-    struct told told = {0};
     CHECK_OK(fa_store_baselines_put(store, first, 3, &diag), diag);
     CHECK_OK(fa_store_baselines_put(store, &again, 1, &diag), diag);
-    CHECK_OK(fa_store_baselines_each(store, tell, &told, &diag), diag);
+    struct told told = listed();
     CHECK_INT(told.count, 3);
     CHECK_TEXT(told.baseline[0].peer, "fa3");
     CHECK(told.baseline[0].median_us == 8.3 && told.baseline[0].high_us == 16.6);
@@ -52,43 +55,22 @@ static void a_baseline_replaces_the_earlier_one_and_comes_last(void)
     CHECK_TEXT(told.baseline[2].source, "PyTorch 2.11");
     CHECK_INT(told.baseline[2].unix_time, 1700000000);
     CHECK(db_tamper("UPDATE baseline SET median_us = -1 WHERE peer = 'fa3'"));
-    told.count = 0;
-    CHECK_OK(fa_store_baselines_each(store, tell, &told, &diag), diag);
+    told = listed();
     CHECK_INT(told.count, 2);
 }
 
 static void baselines_are_put_together_or_not_at_all(void)
 {
     fa_baseline two[] = {baseline_of(1, "fa2", 10), baseline_of(2, "fa2", NAN)};
-    struct told told = {0};
     CHECK_INT(fa_store_baselines_put(store, two, 2, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "baseline 1");
     two[1] = baseline_of(2, "fa2", 10);
     two[1].unix_time = ((int64_t)1 << 40) + 1;
     CHECK_INT(fa_store_baselines_put(store, two, 2, &diag), FA_EINVAL);
-    CHECK_OK(fa_store_baselines_each(store, tell, &told, &diag), diag);
-    CHECK_INT(told.count, 0);
+    CHECK_INT(listed().count, 0);
 }
 
 /* ---- scopes and trials ----------------------------------------------------------------------*/
-static int see_scope(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
-{
-    int64_t *seen = context; /* how many; trials of seq 512; when its newest was written */
-    seen[0]++;
-    if (scope->problem.seq_q == 512) {
-        seen[1] = trials;
-        seen[2] = unix_time;
-    }
-    return 0;
-}
-
-static int see_config(void *context, const fa_trial_record *record)
-{
-    int32_t *seen = context;
-    seen[++seen[0]] = record->trial.config.tunable[1].value;
-    return record->sample_count == 0 ? 0 : FA_EINVAL; /* told without samples */
-}
-
 static void scopes_tell_their_trials_and_the_fastest_come_first(void)
 {
     float samples[DB_SAMPLES];
@@ -110,24 +92,32 @@ static void scopes_tell_their_trials_and_the_fastest_come_first(void)
         CHECK_OK(fa_store_trial_put(store, &scope, &put, &diag), diag);
     }
     CHECK_OK(db_put_winner(store, 7, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    int64_t seen[3] = {0};
-    CHECK_OK(fa_store_scopes_each(store, see_scope, seen, &diag), diag);
-    CHECK_INT(seen[0], 2);
-    CHECK_INT(seen[1], 6); /* configs */
-    CHECK(seen[2] > 0);
-    int32_t fastest[4] = {0};
-    CHECK_OK(
-        fa_store_trials_fastest(store, &scope, FA_STATUS_MEASURED, 2, see_config, fastest, &diag),
-        diag);
-    CHECK_INT(fastest[0], 2);
-    CHECK_INT(fastest[1], 5);
-    CHECK_INT(fastest[2], 2); /* by its newest time */
-    memset(fastest, 0, sizeof fastest);
-    CHECK_OK(
-        fa_store_trials_fastest(store, &scope, FA_STATUS_COMPILED, 9, see_config, fastest, &diag),
-        diag);
-    CHECK_INT(fastest[0], 2);
-    CHECK_INT(fastest[1], 3); /* by the model's */
+    fa_scope_row *row = NULL;
+    size_t count = 0;
+    CHECK_OK(fa_store_scopes(store, &row, &count, &diag), diag);
+    CHECK_INT(count, 2);
+    for (size_t i = 0; i < 2; i++) {
+        bool tried = row[i].scope.problem.seq_q == 512;
+        CHECK(row[i].unread == NULL && (row[i].gpu == NULL) == tried);
+        CHECK_INT(row[i].trials, tried ? 6 : 0); /* configs */
+        CHECK((row[i].unix_time > 0) == tried && (row[i].winner_time > 0) != tried);
+    }
+    free(row);
+    static const int32_t fastest[2][2] = {{5, 2},
+                                          /* 2 by its newest time */ {3, 6}}; /* by the model's */
+    for (int i = 0; i < 2; i++) {
+        fa_trial_record *record = NULL;
+        CHECK_OK(fa_store_trials_fastest(store, &scope,
+                                         i == 0 ? FA_STATUS_MEASURED : FA_STATUS_COMPILED, 2,
+                                         &record, &count, &diag),
+                 diag);
+        CHECK_INT(count, 2);
+        for (int k = 0; k < 2; k++) {
+            CHECK_INT(record[k].trial.config.tunable[1].value, fastest[i][k]);
+            CHECK(record[k].sample_count == 0 && record[k].samples_us == NULL);
+        }
+        free(record);
+    }
 }
 
 /* ---- winners that take another's place ------------------------------------------------------*/
@@ -184,18 +174,22 @@ static int64_t count_rows(const char *sql)
 
 #define COUNT(table) count_rows("SELECT count(*) FROM " table)
 
-static int see_unread(void *context, const fa_unread_scope *scope)
-{
-    *(int64_t *)context = scope->id;
-    return strcmp(scope->problem, "{}") == 0 && scope->gpu != NULL ? 0 : FA_EINVAL;
-}
-
-/* Of one scope, or everything (NULL). */
+/* Of one scope, of none (an unknown one), or everything (NULL). */
 static int forget(fa_store *from, const fa_scope *scope, bool dry_run, fa_store_forgotten *ret,
                   fa_diag *why)
 {
-    return fa_store_forget(from, &(fa_forget_scopes){scope, scope != NULL, NULL, 0, dry_run}, ret,
-                           why);
+    fa_scope_row *row = NULL;
+    size_t count = 0;
+    int64_t id = -1;
+    int rc = fa_store_scopes(from, &row, &count, why);
+    for (size_t i = 0; scope != NULL && i < count; i++)
+        if (row[i].unread == NULL && fa_problem_equal(&row[i].scope.problem, &scope->problem))
+            id = row[i].id;
+    free(row);
+    return rc != 0
+               ? rc
+               : fa_store_forget(from, &(fa_forget_scopes){scope != NULL ? &id : NULL, 1, dry_run},
+                                 ret, why);
 }
 
 static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
@@ -226,11 +220,14 @@ static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
     int64_t freed = 0;
     CHECK_OK(fa_store_shrink(store, &freed, &diag), diag);
     CHECK(db_tamper("UPDATE scope SET problem = '{}'")); /* only another version could read it */
-    int64_t unread = 0;
-    CHECK_OK(fa_store_unread_scopes_each(store, see_unread, &unread, &diag), diag);
-    CHECK_OK(
-        fa_store_forget(store, &(fa_forget_scopes){&first, 0, &unread, 1, true}, &would, &diag),
-        diag);
+    fa_scope_row *row = NULL;
+    size_t rows = 0;
+    CHECK_OK(fa_store_scopes(store, &row, &rows, &diag), diag);
+    CHECK_INT(rows, 1);
+    CHECK_TEXT(row->unread, "{}");
+    CHECK(row->gpu != NULL && row->scope.silicon[0] != 0);
+    CHECK_OK(fa_store_forget(store, &(fa_forget_scopes){&row->id, 1, true}, &would, &diag), diag);
+    free(row);
     CHECK_INT(would.winners, 1);
     CHECK_OK(forget(store, NULL, false, &did, &diag), diag);
     CHECK_INT(did.winners, 1);
@@ -243,43 +240,21 @@ static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
     CHECK(fill_scope(store, 1, 10) && db_winner_is(store, 1, 10, &diag));
 }
 
-static int forget_and_fail(void *context, fa_diag *diag)
-{
-    fa_store_forgotten did;
-    int rc = forget(context, NULL, false, &did, diag);
-    return rc == 0 && did.winners == 2 ? FA_ECANCELED : FA_EINVAL;
-}
-
 static void forgetting_is_all_or_nothing(void)
 {
     CHECK(fill_scope(store, 1, 10) && fill_scope(store, 2, 20));
-    CHECK_INT(fa_store_batch(store, forget_and_fail, store, &diag), FA_ECANCELED);
+    fa_store_forgotten did;
+    fa_change change = {.store = store, .diag = &diag};
+    while (fa_store_change(&change)) {
+        CHECK_OK(forget(store, NULL, false, &did, &diag), diag);
+        CHECK_INT(did.winners, 2);
+        change.rc = FA_ECANCELED;
+    }
+    CHECK_INT(change.rc, FA_ECANCELED);
     CHECK(db_winner_is(store, 1, 10, &diag) && db_winner_is(store, 2, 20, &diag));
     CHECK_INT(COUNT("trial") + COUNT("scope") + COUNT("cubin"), 8);
 }
 
-/* While the trials of a scope are told another process forgets it, and stores those of another scope. */
-static int forget_behind_the_back(void *context, const fa_trial_record *record)
-{
-    int *told = context;
-    fa_store *other = db_open(&diag);
-    fa_scope scope = db_scope(1);
-    fa_store_forgotten did;
-    bool good = other != NULL && record->trial.config.tunable[1].value == 10 &&
-                forget(other, &scope, false, &did, &diag) == 0 && fill_scope(other, 2, 20);
-    fa_store_close(&other);
-    ++*told;
-    return good ? 0 : FA_EINVAL;
-}
-
-static void a_trial_whose_number_another_scope_has_now_is_not_told(void)
-{
-    fa_scope scope = db_scope(1);
-    int told = 0;
-    CHECK(fill_scope(store, 1, 10));
-    CHECK_OK(fa_store_trials_each(store, &scope, forget_behind_the_back, &told, &diag), diag);
-    CHECK_INT(told, 1);
-}
 #endif
 
 int main(void)
@@ -287,7 +262,6 @@ int main(void)
 #ifndef DB_ON_POSTGRES
     DB_STORE_TEST(what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to);
     DB_STORE_TEST(forgetting_is_all_or_nothing);
-    DB_STORE_TEST(a_trial_whose_number_another_scope_has_now_is_not_told);
 #endif
     DB_STORE_TEST(a_baseline_replaces_the_earlier_one_and_comes_last);
     DB_STORE_TEST(baselines_are_put_together_or_not_at_all);

@@ -11,13 +11,6 @@
 /* ---- many at once ---------------------------------------------------------------------------*/
 enum { WRITERS = 8, WRITES = 12 };
 
-static int count_trial(void *context, const fa_trial_record *record)
-{
-    (void)record;
-    ++*(int *)context;
-    return 0;
-}
-
 /* 0, or which of its writes failed. */
 static int write_as(int writer)
 {
@@ -58,9 +51,11 @@ static void eight_processes_make_and_write_one_store_and_nothing_is_lost(void)
     CHECK_INT(bad, 0);
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
-    int trials = 0;
+    fa_trial_record *trial = NULL;
+    size_t trials = 0;
     fa_scope shared = db_scope(4096);
-    CHECK_OK(fa_store_trials_each(store, &shared, count_trial, &trials, &diag), diag);
+    CHECK_OK(fa_store_trials(store, &shared, &trial, &trials, &diag), diag);
+    free(trial);
     CHECK_INT(trials, WRITERS * WRITES);
     for (int w = 0; w < WRITERS; w++)
         for (int i = 0; i < WRITES; i += 4)

@@ -17,18 +17,6 @@ enum { POINTS_MAX = 20000, ROWS = 3 };
 /* What is walked over. 0: the right answer; else its code, or 1 for a wrong answer. */
 typedef int step_under_test(fa_store *store);
 
-static int count_winner(void *context, const fa_winner_record *winner)
-{
-    *(int *)context += winner->trial.config.count == 3;
-    return 0;
-}
-
-static int count_trial(void *context, const fa_trial_record *record)
-{
-    *(int *)context += record->sample_count == DB_SAMPLES;
-    return 0;
-}
-
 static int look_up(fa_store *store)
 {
     fa_scope scope = db_scope(2);
@@ -44,15 +32,24 @@ static int look_up(fa_store *store)
 
 static int list_winners(fa_store *store)
 {
-    int count = 0, rc = fa_store_winners_each(store, count_winner, &count, NULL);
+    fa_winner_record *row = NULL;
+    size_t count = 0;
+    int rc = fa_store_winners(store, NULL, &row, &count, NULL);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = row[i].trial.config.count != 3 || row[i].evidence == NULL;
+    free(row);
     return rc != 0 ? rc : count != ROWS;
 }
 
 static int list_trials(fa_store *store)
 {
-    int count = 0;
     fa_scope scope = db_scope(1);
-    int rc = fa_store_trials_each(store, &scope, count_trial, &count, NULL);
+    fa_trial_record *row = NULL;
+    size_t count = 0;
+    int rc = fa_store_trials(store, &scope, &row, &count, NULL);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = row[i].sample_count != DB_SAMPLES;
+    free(row);
     return rc != 0 ? rc : count != ROWS;
 }
 
@@ -112,9 +109,7 @@ static bool whole(void)
 {
     fa_store *store = db_open(&diag);
     bool good = store != NULL && look_up(store) == 0 && list_winners(store) == 0 &&
-                list_trials(store) == 0 &&
-                number(store, "SELECT count(*) FROM cubin") == ROWS &&
-                number(store, "SELECT count(*) FROM winner_set_aside") == 0 &&
+                list_trials(store) == 0 && number(store, "SELECT count(*) FROM cubin") == ROWS &&
                 number(store, "SELECT count(*) FROM sweep_item WHERE state = 'failed'") == 0;
     fa_store_close(&store);
     return good && db_count_files("store.db.corrupt-") == 0;
@@ -172,66 +167,9 @@ WALK(a_list_of_trials_is_whole_or_fails, list_trials)
 WALK(an_item_does_not_fail_for_lack_of_memory, claim_and_give_back)
 WALK(a_worse_winner_displaces_none_for_lack_of_memory, put_worse_winner)
 
-/* ---- a row that another process puts right --------------------------------------------------*/
-/* Holds the write lock and, when somebody waits for it, makes the winner's row valid again and lets go; from
- * then on the n-th allocation fails. */
-static sqlite3 *rival;
-static long fails_then;
-
-static void put_right(void)
-{
-    static const char sql[] = "UPDATE winner SET driver_version = -driver_version; COMMIT";
-    int rc = sqlite3_exec(rival, sql, NULL, NULL, NULL);
-    sqlite3_close(rival);
-    rival = NULL;
-    CHECK_INT(rc, SQLITE_OK);
-    allocator_fail(fails_then, false);
-}
-
-int nanosleep(const struct timespec *pause, struct timespec *ret_left)
-{
-    if (rival != NULL)
-        put_right();
-    errno = clock_nanosleep(CLOCK_MONOTONIC, 0, pause, ret_left);
-    return errno == 0 ? 0 : -1;
-}
-
-/* Whether the row outlives the reader that found it invalid. */
-static bool outlives(long n, bool *ret_failed)
-{
-    fa_scope scope = db_scope(2);
-    fa_winner_record winner = {0};
-    fa_store *store = db_open(&diag);
-    bool good = store != NULL && db_tamper("UPDATE winner SET driver_version = -driver_version") &&
-                sqlite3_open(db_path, &rival) == SQLITE_OK &&
-                sqlite3_exec(rival, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK;
-    fails_then = n;
-    int rc = good ? fa_store_winner_get(store, &scope, &winner, NULL, &diag) : 0;
-    *ret_failed = allocator_stop();
-    good = good && rc == FA_ECORRUPT && rival == NULL && look_up(store) == 0 &&
-           number(store, "SELECT count(*) FROM winner_set_aside") == 0;
-    fa_winner_record_free(&winner);
-    fa_store_close(&store);
-    return good;
-}
-
-static void a_winner_that_was_put_right_meanwhile_is_not_set_aside(void)
-{
-    bool failed = FAILING_ALLOCATOR;
-    long n = 0;
-    CHECK(fill());
-    CHECK(outlives(0, &(bool){false}));
-    while (failed && n < POINTS_MAX)
-        CHECK(outlives(n += stride_of(5, 1), &failed));
-    printf("# %ld points\n", n);
-    CHECK(!failed);
-    CHECK(whole());
-}
-
 int main(void)
 {
     DB_TEST(a_lookup_without_memory_loses_no_winner);
-    DB_TEST(a_winner_that_was_put_right_meanwhile_is_not_set_aside);
     DB_TEST(a_list_of_winners_is_whole_or_fails);
     DB_TEST(a_list_of_trials_is_whole_or_fails);
     DB_TEST(an_item_does_not_fail_for_lack_of_memory);

@@ -332,35 +332,31 @@ static void a_store_that_was_moved_away_is_made_anew_by_the_next_write(void)
     fa_store_close(&store);
 }
 
-static int put_and_move_away(void *context, fa_diag *d)
-{
-    char away[320];
-    snprintf(away, sizeof away, "%s/away", db_directory);
-    int rc = db_put_winner(context, 1, 1, FA_ORIGIN_MEASURED, NULL, d);
-    if (rc == 0 && rename(db_path, away) != 0)
-        rc = FA_EINVAL;
-    return rc != 0 ? rc : db_put_winner(context, 2, 2, FA_ORIGIN_MEASURED, NULL, d);
-}
-
 static void a_batch_whose_store_was_moved_away_is_stored_nowhere_in_part(void)
 {
     fa_store *store = db_open(&diag);
+    char away[320];
+    fa_change change = {.store = store, .diag = &diag};
     CHECK(store != NULL);
-    CHECK_INT(fa_store_batch(store, put_and_move_away, store, &diag), FA_EIO);
+    snprintf(away, sizeof away, "%s/away", db_directory);
+    while (fa_store_change(&change)) {
+        CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
+        CHECK_INT(rename(db_path, away), 0);
+        change.rc = db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag);
+    }
+    CHECK_INT(change.rc, FA_EIO);
     CHECK_HAS(diag.text, "in the middle of a change");
     CHECK(!db_winner_is(store, 1, 1, &diag) && !db_winner_is(store, 2, 2, &diag));
     fa_store_close(&store);
 }
 
-static int look_at_trial(void *context, const fa_trial_record *record)
+static bool is_wrong(const fa_trial_record *record)
 {
     uint32_t n = (uint32_t)record->trial.config.tunable[1].value;
     float samples[DB_SAMPLES];
     db_trial_record(n, samples);
-    if (record->sample_count != DB_SAMPLES ||
-        memcmp(samples, record->samples_us, sizeof samples) != 0)
-        ++*(int *)context;
-    return 0;
+    return record->sample_count != DB_SAMPLES ||
+           memcmp(samples, record->samples_us, sizeof samples) != 0;
 }
 
 /* Answers wrong bytes served; everything else may fail, if it fails with a sentence. */
@@ -384,7 +380,12 @@ static int use_damaged(void)
             wrong += diag.text[0] == 0;
         fa_winner_record_free(&winner);
         fa_cubin_record_free(&cubin);
-        fa_store_trials_each(store, &scope, look_at_trial, &wrong, &diag);
+        fa_trial_record *record = NULL;
+        size_t count = 0;
+        fa_store_trials(store, &scope, &record, &count, &diag);
+        for (size_t k = 0; k < count; k++)
+            wrong += is_wrong(&record[k]);
+        free(record);
     }
     db_put_winner(store, 9, 9, FA_ORIGIN_MEASURED, NULL, &diag);
     fa_store_close(&store);

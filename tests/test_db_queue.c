@@ -74,20 +74,17 @@ struct seen {
     int count;
 };
 
-static int see(void *context, int32_t position, const fa_sweep_item *item)
-{
-    struct seen *seen = context;
-    if (position < ITEMS)
-        seen->item[position] = *item;
-    seen->count++;
-    return 0;
-}
-
 static struct seen items_of(char letter)
 {
-    struct seen seen = {0};
-    if (fa_store_sweep_items_each(store, a_sweep(letter).key, see, &seen, &diag) != 0)
-        seen.count = -1;
+    struct seen seen = {.count = -1};
+    fa_sweep_item *row = NULL;
+    size_t count = 0;
+    if (fa_store_sweep_items(store, a_sweep(letter).key, &row, &count, &diag) == 0)
+        seen.count = (int)count;
+    for (size_t i = 0; i < count; i++)
+        if (row[i].index < ITEMS)
+            seen.item[row[i].index] = row[i];
+    free(row);
     return seen;
 }
 
@@ -232,13 +229,6 @@ static void what_cannot_be_is_not_entered(void)
     CHECK_INT(read_sweep('a').items, -1);
 }
 
-static int count_sweep(void *context, const fa_sweep *sweep)
-{
-    (void)sweep;
-    ++*(int *)context;
-    return 0;
-}
-
 static void rows_that_are_not_valid_are_not_told_and_fail_when_they_are_taken(void)
 {
     static const char *const damages[] = {
@@ -259,38 +249,13 @@ static void rows_that_are_not_valid_are_not_told_and_fail_when_they_are_taken(vo
     CHECK_OK(fa_db_exec(store, "UPDATE sweep SET request = " DB_REPEAT(2000), &diag), diag);
     CHECK_INT(claim(NULL, &held), FA_ENOTFOUND);
     CHECK(read_sweep('a').failed == ITEMS && read_sweep('a').state == FA_SWEEP_DONE);
-    int count = 0;
-    fa_sweep sweep;
+    size_t count = 1;
+    fa_sweep sweep, *listed = NULL;
     CHECK_OK(fa_db_exec(store, "UPDATE sweep SET state = 'happy'", &diag), diag);
-    CHECK_OK(fa_store_sweeps_each(store, count_sweep, &count, &diag), diag);
+    CHECK_OK(fa_store_sweeps(store, &listed, &count, &diag), diag);
     CHECK_INT(count, 0);
     CHECK_INT(fa_store_sweep_read(store, a_sweep('a').key, &sweep, &diag), FA_ECORRUPT);
     CHECK_HAS(diag.text, "restart the sweep");
-}
-
-/* As an older worker meets it beside newer ones. */
-static void an_item_that_only_a_newer_version_can_read_is_passed_over_and_stays(void)
-{
-    fa_queue_claim held;
-    CHECK_OK(enter('a', false), diag);
-    CHECK_OK(fa_db_exec(store,
-                        "UPDATE sweep_item SET problem = replace(problem, 'bf16', 'fp8') "
-                        "WHERE position = 0",
-                        &diag),
-             diag);
-    CHECK_OK(claim("L4", &held), diag);
-    CHECK_INT(held.position, 2);
-    CHECK_OK(end_as(&held, FA_ITEM_DONE, NULL), diag);
-    CHECK_INT(claim("L4", &held), FA_ENOTFOUND);
-    CHECK_INT(read_sweep('a').failed, 0);
-    CHECK_OK(fa_db_exec(store,
-                        "UPDATE sweep_item SET problem = replace(problem, 'fp8', 'bf16') "
-                        "WHERE position = 0",
-                        &diag),
-             diag);
-    CHECK_OK(claim("L4", &held), diag);
-    CHECK(held.position == 0 && held.attempts == 1); /* it had not been taken before */
-    CHECK_OK(end_as(&held, FA_ITEM_DONE, NULL), diag);
 }
 
 /* As a worker meets it whose template directory has another edition of the operation. */
@@ -366,7 +331,6 @@ int main(void)
     DB_STORE_TEST(coming_back_keeps_what_is_done_and_restarting_forgets_it);
     DB_STORE_TEST(what_cannot_be_is_not_entered);
     DB_STORE_TEST(rows_that_are_not_valid_are_not_told_and_fail_when_they_are_taken);
-    DB_STORE_TEST(an_item_that_only_a_newer_version_can_read_is_passed_over_and_stays);
     DB_STORE_TEST(an_item_of_an_operation_with_other_fields_now_is_passed_over_and_stays);
     DB_STORE_TEST(a_lock_has_one_holder_or_those_who_share_it);
     DB_STORE_TEST(a_killed_holder_holds_no_lock_any_more);

@@ -57,7 +57,7 @@ static int import(engine_fixture *f, bool allow_unsigned, bool dry_run, fa_bundl
                                  .file = bundle,
                                  .allow_unsigned = allow_unsigned,
                                  .dry_run = dry_run};
-    return fa_import(f->tuner, &options, info, &diag);
+    return fa_import(f->tuner, &options, NULL, NULL, info, &diag);
 }
 
 static bool same_file(const char *path, const fa_buf *before)
@@ -69,26 +69,26 @@ static bool same_file(const char *path, const fa_buf *before)
     return same;
 }
 
-static int count_one(void *context, const fa_answer *answer)
-{
-    (void)answer;
-    ++*(int *)context;
-    return 0;
-}
-
 static int winners_in(fa_tuner *tuner)
 {
-    int count = 0;
-    fa_list_winners(tuner, count_one, &count, NULL);
-    return count;
+    fa_answer *answer = NULL;
+    size_t count = 0;
+    fa_list_winners(tuner, &answer, &count, NULL);
+    free(answer);
+    return (int)count;
 }
 
-static int find_measured(void *context, const fa_answer *answer)
+/* The one that was timed. */
+static fa_answer measured_in(fa_tuner *tuner)
 {
-    fa_answer *found = context;
-    if (answer->origin != FA_ORIGIN_PREDICTED)
-        *found = *answer;
-    return 0;
+    fa_answer *answer = NULL, found = {0};
+    size_t count = 0;
+    fa_list_winners(tuner, &answer, &count, &diag);
+    for (size_t i = 0; i < count; i++)
+        if (answer[i].origin != FA_ORIGIN_PREDICTED)
+            found = answer[i];
+    free(answer);
+    return found;
 }
 
 /* ---- bundles made by hand -------------------------------------------------------------------*/
@@ -98,21 +98,20 @@ struct made {
     fa_cubin_record cubin;
 };
 
-static int take_winner(void *context, const fa_winner_record *winner)
-{
-    struct made *made = context;
-    if (winner->origin != FA_ORIGIN_MEASURED)
-        return 0;
-    made->winner = *winner;
-    made->winner.evidence = strdup(winner->evidence);
-    return 0;
-}
-
 static bool take_made(engine_fixture *f, struct made *made)
 {
+    fa_winner_record *row = NULL;
+    size_t count = 0;
     *made = (struct made){0};
-    return fa_store_winners_each(f->tuner->store, take_winner, made, &diag) == 0 &&
-           made->winner.evidence != NULL &&
+    if (fa_store_winners(f->tuner->store, NULL, &row, &count, &diag) != 0)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (row[i].origin == FA_ORIGIN_MEASURED && made->winner.evidence == NULL) {
+            made->winner = row[i];
+            made->winner.evidence = strdup(row[i].evidence);
+        }
+    free(row);
+    return made->winner.evidence != NULL &&
            fa_store_cubin_get(f->tuner->store, made->winner.cubin_key, &made->cubin, &diag) == 0;
 }
 
@@ -140,20 +139,19 @@ static bool bundle_made(const struct made *made, int count)
 }
 
 /* ---- there and back -------------------------------------------------------------------------*/
-static int add_evidence(void *context, const fa_winner_record *winner)
-{
-    fa_buf_text(context, winner->evidence);
-    return 0;
-}
-
 /* Of all winners of the bundle. */
 static bool read_evidence(fa_buf *ret_evidence)
 {
     fa_bundle *opened = NULL;
     *ret_evidence = (fa_buf){0};
+    fa_winner_record *row = NULL;
+    size_t count = 0;
     bool good = fa_bundle_open(bundle, false, &opened, &diag) == 0 &&
                 fa_bundle_read(opened, &diag) == 0 &&
-                fa_bundle_winners(opened, NULL, add_evidence, ret_evidence) == 0;
+                fa_bundle_winners(opened, &row, &count, &diag) == 0;
+    for (size_t i = 0; i < count; i++)
+        fa_buf_text(ret_evidence, row[i].evidence);
+    free(row);
     fa_bundle_close(&opened);
     return good;
 }
@@ -166,7 +164,7 @@ static void what_was_measured_there_is_imported_and_launchable_here(void)
     fa_buf before, evidence;
     CHECK(open_place(&f));
     CHECK(make_key());
-    CHECK_OK(fa_list_winners(f.tuner, find_measured, &there, &diag), diag);
+    there = measured_in(f.tuner);
     CHECK_INT(there.origin, FA_ORIGIN_MEASURED);
     CHECK_OK(export_all(&f, false), diag);
     CHECK(restart_elsewhere(&f, NULL));
@@ -175,7 +173,7 @@ static void what_was_measured_there_is_imported_and_launchable_here(void)
     CHECK_INT(info.added, 2);
     CHECK_INT(info.unserved, 0);
     CHECK(info.is_signed && info.trusted);
-    CHECK_OK(fa_list_winners(f.tuner, find_measured, &here, &diag), diag);
+    here = measured_in(f.tuner);
     CHECK_INT(here.origin, FA_ORIGIN_IMPORTED);
     CHECK(here.trial.median_us == there.trial.median_us && here.unix_time == there.unix_time);
     CHECK_INT(here.driver_version, there.driver_version);
@@ -206,8 +204,10 @@ static void import_in_child(const engine_fixture *f)
     fa_tuner *tuner = NULL;
     fa_options options = fixture_options(f);
     fa_import_options import = {.size = sizeof import, .file = bundle, .allow_unsigned = true};
-    _exit(fa_open(&options, &tuner, NULL) == 0 && fa_import(tuner, &import, NULL, NULL) == 0 ? 0
-                                                                                              : 1);
+    _exit(fa_open(&options, &tuner, NULL) == 0 &&
+                  fa_import(tuner, &import, NULL, NULL, NULL, NULL) == 0
+              ? 0
+              : 1);
 }
 
 static void an_import_that_is_killed_leaves_all_or_nothing(void)
@@ -285,50 +285,36 @@ static void a_cubin_that_is_not_what_its_winner_says_is_refused(void)
     free_made(&made);
 }
 
-static int hear_gpu(void *context, const fa_bundle_item *item)
+static fa_gpu gpu_shown(void)
 {
-    *(fa_gpu *)context = item->answer->gpu;
-    return 0;
+    fa_bundle_item *item = NULL;
+    size_t count = 0;
+    fa_gpu gpu = {.sm_count = -1};
+    fa_bundle_inspect(bundle, &item, &count, NULL, &diag);
+    if (count > 0)
+        gpu = item->answer->gpu;
+    free(item);
+    return gpu;
 }
 
 static void evidence_of_another_gpu_than_the_winners_is_not_shown_as_its_gpu(void)
 {
     struct made made;
-    fa_gpu gpu = {.sm_count = -1};
     CHECK(open_place(&f));
     CHECK(take_made(&f, &made));
     CHECK(bundle_made(&made, 1));
-    CHECK_OK(fa_bundle_inspect(bundle, hear_gpu, &gpu, NULL, &diag), diag);
-    CHECK(gpu.sm_count > 0);
+    CHECK(gpu_shown().sm_count > 0);
     char *count = strstr(made.winner.evidence, "\"sm_count\":");
     CHECK(count != NULL);
     count[strlen("\"sm_count\":")] = '9'; /* its first digit */
     CHECK(bundle_made(&made, 1));
-    CHECK_OK(fa_bundle_inspect(bundle, hear_gpu, &gpu, NULL, &diag), diag);
+    fa_gpu gpu = gpu_shown();
     CHECK_INT(gpu.sm_count, 0);
     CHECK_TEXT(gpu.name, made.winner.gpu_name);
     free_made(&made);
 }
 
 /* ---- which of two stays ---------------------------------------------------------------------*/
-struct told {
-    fa_bundle_change change;
-    char why[64];
-    fa_origin stored;
-    bool had;
-};
-
-static int hear(void *context, const fa_bundle_item *item)
-{
-    struct told *told = context;
-    told->change = item->change;
-    snprintf(told->why, sizeof told->why, "%s", item->why);
-    told->had = item->stored != NULL;
-    if (told->had)
-        told->stored = item->stored->origin;
-    return 0;
-}
-
 static void conflicts_resolve_by_origin_then_interval_then_driver_then_time(void)
 {
     static const struct {
@@ -363,7 +349,8 @@ static void conflicts_resolve_by_origin_then_interval_then_driver_then_time(void
     made.winner.trial.low_us = made.winner.trial.median_us * 0.99;
     made.winner.trial.high_us = made.winner.trial.median_us * 1.01;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct told told = {0};
+        fa_bundle_item *told = NULL;
+        size_t count = 0;
         fa_winner_record stored = made.winner, left = {0};
         stored.origin = rows[i].stored;
         CHECK_OK(fa_store_winner_replace(f.tuner->store, &stored, &made.cubin, &diag), diag);
@@ -377,17 +364,16 @@ static void conflicts_resolve_by_origin_then_interval_then_driver_then_time(void
         incoming.winner.driver_version += rows[i].driver;
         incoming.winner.unix_time += rows[i].later;
         CHECK(bundle_made(&incoming, 1));
-        fa_import_options options = {.size = sizeof options,
-                                     .file = bundle,
-                                     .allow_unsigned = true,
-                                     .visit = hear,
-                                     .context = &told};
-        CHECK_OK(fa_import(f.tuner, &options, NULL, &diag), diag);
-        if (told.change != rows[i].change)
-            printf("# row %zu: %s\n", i, told.why);
-        CHECK_INT(told.change, rows[i].change);
-        CHECK_HAS(told.why, rows[i].why);
-        CHECK(told.had);
+        fa_import_options options = {
+            .size = sizeof options, .file = bundle, .allow_unsigned = true};
+        CHECK_OK(fa_import(f.tuner, &options, &told, &count, NULL, &diag), diag);
+        CHECK_INT(count, 1);
+        if (told->change != rows[i].change)
+            printf("# row %zu: %s\n", i, told->why);
+        CHECK_INT(told->change, rows[i].change);
+        CHECK_HAS(told->why, rows[i].why);
+        CHECK(told->stored != NULL);
+        free(told);
         CHECK_OK(fa_store_winner_get(f.tuner->store, &made.winner.scope, &left, NULL, &diag), diag);
         CHECK_INT(left.driver_version, rows[i].change == FA_BUNDLE_REPLACED
                                            ? incoming.winner.driver_version
@@ -410,7 +396,7 @@ static void what_nobody_signed_is_not_launched_before_it_is_proved_here(void)
     CHECK_OK(export_all(&f, true), diag);
     CHECK(restart_elsewhere(&f, NULL));
     CHECK_OK(import(&f, true, false, &info), diag);
-    CHECK_OK(fa_list_winners(f.tuner, find_measured, &here, &diag), diag);
+    here = measured_in(f.tuner);
     CHECK_INT(here.origin, FA_ORIGIN_IMPORTED);
     CHECK_INT(here.driver_version, 0);
     CHECK_OK(import(&f, true, false, &info), diag);

@@ -249,21 +249,20 @@ static void a_cubin_that_another_driver_does_not_load_is_compiled_anew(void)
     CHECK_INT(number_in_store(&f, sql), 1);
 }
 
-static int keep_measured_scope(void *context, const fa_winner_record *winner)
-{
-    if (winner->origin == FA_ORIGIN_MEASURED)
-        *(fa_scope *)context = winner->scope;
-    return 0;
-}
-
 /* As if the measured winner had been chosen from templates of which one file is another. */
 static bool age_templates(const engine_fixture *f)
 {
     char sql[300], key[FA_HASH_HEX];
     fa_scope scope = {.templates = ""};
     sqlite3 *db = NULL;
-    if (fa_store_winners_each(f->tuner->store, keep_measured_scope, &scope, NULL) != 0)
+    fa_winner_record *row = NULL;
+    size_t count = 0;
+    if (fa_store_winners(f->tuner->store, NULL, &row, &count, NULL) != 0)
         return false;
+    for (size_t i = 0; i < count; i++)
+        if (row[i].origin == FA_ORIGIN_MEASURED)
+            scope = row[i].scope;
+    free(row);
     memset(scope.templates, 'c', FA_HASH_HEX - 1);
     fa_scope_key(&scope, key);
     snprintf(sql, sizeof sql,
@@ -294,24 +293,10 @@ static void a_winner_of_other_templates_is_not_found_and_stays(void)
 }
 
 /* ---- the same code twice --------------------------------------------------------------------*/
-struct twins {
-    int measured, equal;
-};
-
-static int see_twin(void *context, int32_t rank, const fa_trial *trial)
-{
-    struct twins *twins = context;
-    (void)rank;
-    twins->measured += trial->status == FA_STATUS_MEASURED;
-    twins->equal += trial->status == FA_STATUS_MEASURED &&
-                    strstr(trial->reason, "the same code as") != NULL;
-    return 0;
-}
-
 /* Under a hint of 2 or 3 resident blocks ptxas makes the same of some configs. */
 static void a_config_with_another_ones_code_is_not_tried_twice(void)
 {
-    struct twins twins = {0};
+    int measured = 0, equal = 0, count;
     fa_answer answer = {.size = sizeof answer};
     fa_buf text = {0};
     char path[400];
@@ -331,11 +316,17 @@ static void a_config_with_another_ones_code_is_not_tried_twice(void)
     CHECK(fixture_restart(&f, "time * 90"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
     fa_request request = {.size = sizeof request, .problem = small_problem};
-    CHECK_OK(fa_explain(f.tuner, &request, see_twin, &twins, NULL, &diag), diag);
-    printf("# %d measured, %d of them by another's code\n", twins.measured, twins.equal);
+    fa_ranked *row = fixture_explain(f.tuner, &request, &count);
+    for (int i = 0; i < count; i++) {
+        measured += row[i].trial.status == FA_STATUS_MEASURED;
+        equal += row[i].trial.status == FA_STATUS_MEASURED &&
+                 strstr(row[i].trial.reason, "the same code as") != NULL;
+    }
+    free(row);
+    printf("# %d measured, %d of them by another's code\n", measured, equal);
     CHECK_INT(answer.failed, 0); /* a hint of 3 makes one spill, which is pruned */
-    CHECK_INT(twins.measured, answer.clean);
-    CHECK(twins.equal >= 1 && twins.equal < twins.measured / 2);
+    CHECK_INT(measured, answer.clean);
+    CHECK(equal >= 1 && equal < measured / 2);
     CHECK(strstr(answer.trial.reason, "the same code") == NULL);
     CHECK_INT(answer.measured, answer.clean);
     CHECK_INT(answer.compiled, answer.in_budget);

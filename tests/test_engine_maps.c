@@ -242,21 +242,11 @@ static void strides_that_tma_does_not_take_fail_with_the_tensor_and_the_way_out(
     }
 }
 
-static int find_reason(void *context, int32_t rank, const fa_trial *trial)
-{
-    int *refused = context;
-    (void)rank;
-    *refused += trial->status == FA_STATUS_CUBIN &&
-                strstr(trial->reason, "boxes of 48 columns") != NULL;
-    return 0;
-}
-
 static void configs_with_impossible_boxes_are_refused_once_they_are_compiled(void)
 {
     fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
                           .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
-    int refused = 0;
     CHECK(open_maps(&f, 1, NULL));
     fa_close(&f.tuner);
     char path[400];
@@ -264,8 +254,7 @@ static void configs_with_impossible_boxes_are_refused_once_they_are_compiled(voi
     CHECK(write_text(path, maps_template(48, 1)));
     CHECK_OK(fixture_session(&f, &diag), diag);
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOKERNEL);
-    CHECK_OK(fa_explain(f.tuner, &request, find_reason, &refused, NULL, &diag), diag);
-    CHECK(refused > 0);
+    CHECK(fixture_reasons(f.tuner, &request, "boxes of 48 columns") > 0);
 }
 
 int main(void)

@@ -35,24 +35,22 @@ struct ends {
     int measured, raced, load_failed, crashed, timed_out;
 };
 
-static int count_end(void *context, int32_t rank, const fa_trial *trial)
-{
-    struct ends *ends = context;
-    (void)rank;
-    ends->measured += trial->status == FA_STATUS_MEASURED;
-    ends->raced += trial->status == FA_STATUS_MEASURED && trial->raced;
-    ends->load_failed += trial->status == FA_STATUS_LOAD_FAILED;
-    ends->crashed += trial->status == FA_STATUS_CRASHED;
-    ends->timed_out += trial->status == FA_STATUS_TIMEOUT;
-    return 0;
-}
-
 static struct ends count_ends(engine_fixture *f)
 {
     struct ends ends = {0};
     fa_request request = {.size = sizeof request, .problem = small_problem};
-    if (fa_explain(f->tuner, &request, count_end, &ends, NULL, NULL) != 0)
-        ends.measured = -1;
+    int count;
+    fa_ranked *row = fixture_explain(f->tuner, &request, &count);
+    for (int i = 0; i < count; i++) {
+        const fa_trial *trial = &row[i].trial;
+        ends.measured += trial->status == FA_STATUS_MEASURED;
+        ends.raced += trial->status == FA_STATUS_MEASURED && trial->raced;
+        ends.load_failed += trial->status == FA_STATUS_LOAD_FAILED;
+        ends.crashed += trial->status == FA_STATUS_CRASHED;
+        ends.timed_out += trial->status == FA_STATUS_TIMEOUT;
+    }
+    free(row);
+    ends.measured -= count < 0;
     return ends;
 }
 

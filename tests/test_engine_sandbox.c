@@ -195,17 +195,6 @@ static int open_tuner(const char *worker)
     return fa_open(&options, &t.tuner, &t.diag);
 }
 
-static int keep_trial(void *context, int32_t rank, const fa_trial *trial)
-{
-    int32_t at = trial->config.tunable[0].value;
-    (void)context;
-    (void)rank;
-    if (at >= 0 && at < HOSTILE)
-        t.trial[at] = *trial;
-    t.trials++;
-    return 0;
-}
-
 static int tune(void)
 {
     fa_request request = {
@@ -217,8 +206,17 @@ static int tune(void)
 static int explain(void)
 {
     fa_request request = {.size = sizeof request, .problem = wide_problem, .gpu = "T4"};
-    t.trials = 0;
-    return fa_explain(t.tuner, &request, keep_trial, NULL, NULL, &t.diag);
+    fa_ranked *row = NULL;
+    size_t count = 0;
+    int rc = fa_explain(t.tuner, &request, &row, &count, NULL, &t.diag);
+    t.trials = (int)count;
+    for (size_t i = 0; i < count; i++) {
+        int32_t at = row[i].trial.config.tunable[0].value;
+        if (at >= 0 && at < HOSTILE)
+            t.trial[at] = row[i].trial;
+    }
+    free(row);
+    return rc;
 }
 
 /* Whether any file of the store holds the secret. */

@@ -16,7 +16,7 @@ enum { TRIALS_MAX = 4096 };
 struct seen {
     int studies;
     fa_study study;
-    int trials, tried, ranked, defaults, samples;
+    int trials, tried, ranked, defaults, samples, wrong;
     char config[TRIALS_MAX][FA_CONFIG_TEXT_MAX + FA_NAME_MAX];
 };
 static struct seen seen, explained;
@@ -31,41 +31,34 @@ static void keep_config(struct seen *into, const fa_trial *trial)
     into->trials++;
 }
 
-static int see_study(void *context, const fa_study *study)
-{
-    (void)context;
-    if (strstr(study->silicon, " x56 ") == NULL)
-        return 0; /* the fixture's own, of an L4 */
-    seen.studies++;
-    seen.study = *study;
-    return 0;
-}
-
-static int see_trial(void *context, const fa_study_trial *trial)
-{
-    (void)context;
-    keep_config(&seen, &trial->trial);
-    seen.tried += trial->tried;
-    seen.ranked += trial->rank > 0;
-    seen.defaults += trial->is_default;
-    seen.samples += trial->sample_count;
-    return trial->rank > 0 && trial->rank != seen.ranked ? FA_EINVAL : 0;
-}
-
-static int see_explained(void *context, int32_t rank, const fa_trial *trial)
-{
-    (void)context;
-    (void)rank;
-    keep_config(&explained, trial);
-    return 0;
-}
-
+/* Of the studies but the fixture's own, of an L4, the last, and its configs. */
 static int look(fa_tuner *tuner)
 {
+    fa_study *study = NULL;
+    fa_study_trial *trial = NULL;
+    size_t studies = 0, trials = 0;
     memset(&seen, 0, sizeof seen);
-    int rc = fa_list_studies(tuner, see_study, NULL, &diag);
+    int rc = fa_list_studies(tuner, &study, &studies, &diag);
+    for (size_t i = 0; i < studies; i++)
+        if (strstr(study[i].silicon, " x56 ") != NULL) {
+            seen.studies++;
+            seen.study = study[i];
+        }
+    free(study);
     if (rc == 0 && seen.studies > 0)
-        rc = fa_list_study_trials(tuner, &seen.study, see_trial, NULL, &diag);
+        rc = fa_list_study_trials(tuner, &seen.study, &trial, &trials, &diag);
+    for (size_t i = 0; i < trials; i++) {
+        keep_config(&seen, &trial[i].trial);
+        seen.tried += trial[i].tried;
+        seen.ranked += trial[i].rank > 0;
+        seen.defaults += trial[i].is_default;
+        seen.samples += trial[i].sample_count;
+        seen.wrong +=
+            (trial[i].rank != 0 && trial[i].rank != seen.ranked) ||
+            (trial[i].sample_count > 0 && !(trial[i].samples_us[trial[i].sample_count - 1] > 0)) ||
+            (trial[i].tried && strstr(trial[i].environment, "nvrtc") == NULL);
+    }
+    free(trial);
     return rc;
 }
 
@@ -95,9 +88,14 @@ static void a_tuned_problem_comes_back_whole_in_the_order_of_explain(void)
     CHECK_INT(seen.study.trials, seen.tried);
     CHECK_INT(seen.ranked, answer.measured);
     CHECK_INT(seen.defaults, 1);
+    CHECK_INT(seen.wrong, 0);
     CHECK(seen.samples >= seen.ranked);
     memset(&explained, 0, sizeof explained);
-    CHECK_OK(fa_explain(fixture.tuner, &request, see_explained, NULL, NULL, &diag), diag);
+    int count;
+    fa_ranked *row = fixture_explain(fixture.tuner, &request, &count);
+    for (int i = 0; i < count; i++)
+        keep_config(&explained, &row[i].trial);
+    free(row);
     CHECK_INT(explained.trials, seen.trials);
     for (int i = 0; i < seen.trials && i < TRIALS_MAX; i++)
         CHECK_TEXT(seen.config[i], explained.config[i]);
@@ -129,23 +127,12 @@ static void with_other_templates_what_was_tried_comes_back(void)
     CHECK_INT(seen.defaults, 0);
 }
 
-static int is_seen(void *context, const fa_study *study)
-{
-    (void)context;
-    return strcmp(study->silicon, seen.study.silicon) == 0;
-}
-
-static int refuse_study(void *context, const fa_study *study)
-{
-    (void)context;
-    (void)study;
-    return FA_ECANCELED;
-}
-
 static int forget_seen(bool dry_run, fa_forgotten *ret_forgotten)
 {
-    fa_forget_options options = {.size = sizeof options, .dry_run = dry_run, .select = is_seen};
-    return fa_forget(fixture.tuner, &options, ret_forgotten, &diag);
+    fa_study study = seen.study;
+    size_t count = 1;
+    int rc = fa_forget(fixture.tuner, &study, &count, dry_run, ret_forgotten, &diag);
+    return rc == 0 && count != 1 ? FA_EINVAL : rc;
 }
 
 static void a_dry_run_of_forgetting_works_on_a_read_only_store_and_says_what_goes(void)
@@ -161,15 +148,39 @@ static void a_dry_run_of_forgetting_works_on_a_read_only_store_and_says_what_goe
     CHECK_OK(forget_seen(true, &read_only), diag);
     CHECK_INT(forget_seen(false, &did), FA_EREADONLY);
     CHECK(fixture_restart(&fixture, ""));
-    fa_forget_options refusing = {.size = sizeof refusing, .select = refuse_study};
-    CHECK_INT(fa_forget(fixture.tuner, &refusing, &did, &diag), FA_ECANCELED);
     CHECK_OK(forget_seen(false, &did), diag);
     CHECK(did.winners == 1 && did.trials == seen.tried && did.bytes > 0);
     read_only.freed = did.freed;
     CHECK(memcmp(&read_only, &did, sizeof did) == 0);
     CHECK_OK(look(fixture.tuner), diag);
     CHECK_INT(seen.studies, 0);
-    CHECK_INT(fa_forget(fixture.tuner, NULL, &did, &diag), FA_EINVAL);
+}
+
+/* Nothing is forgotten where nothing was named, nor what has changed since it was listed. */
+static void forgetting_takes_what_was_listed_and_nothing_else(void)
+{
+    fa_request request = {
+        .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
+    fa_answer answer = {.size = sizeof answer};
+    fa_forgotten did;
+    CHECK(fixture_restart(&fixture, ""));
+    CHECK_OK(fa_tune(fixture.tuner, &request, &answer, &diag), diag);
+    CHECK_OK(look(fixture.tuner), diag);
+    CHECK_INT(seen.studies, 1);
+    for (int i = 0; i < 3; i++) {
+        fa_study study = seen.study;
+        size_t count = i > 0;
+        study.trials -= i == 1;
+        study.unix_time -= i == 2;
+        CHECK_OK(fa_forget(fixture.tuner, i > 0 ? &study : NULL, &count, false, &did, &diag), diag);
+        CHECK(count == 0 && did.winners == 0 && did.trials == 0 && did.cubins == 0);
+    }
+    CHECK_OK(look(fixture.tuner), diag);
+    CHECK_INT(seen.studies, 1);
+    CHECK_OK(fa_forget(fixture.tuner, NULL, NULL, false, &did, &diag), diag);
+    CHECK(did.winners >= 1);
+    CHECK_OK(look(fixture.tuner), diag);
+    CHECK_INT(seen.studies, 0);
 }
 
 static bool keep_none(const void *context, const fa_problem *problem, const char *gpu)
@@ -204,12 +215,16 @@ static void a_report_is_text_of_the_caller_by_the_format_asked_for(void)
 static void what_is_no_study_is_refused(void)
 {
     fa_study none = {0}, unended = {.size = sizeof unended};
+    fa_study *study;
+    fa_study_trial *trial;
+    size_t count = 1;
     CHECK_INT(fa_list_studies(fixture.tuner, NULL, NULL, &diag), FA_EINVAL);
-    CHECK_INT(fa_list_studies(NULL, see_study, NULL, &diag), FA_EINVAL);
-    CHECK_INT(fa_list_study_trials(fixture.tuner, &none, see_trial, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_list_studies(NULL, &study, &count, &diag), FA_EINVAL);
+    CHECK_INT(fa_forget(fixture.tuner, NULL, &count, true, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_list_study_trials(fixture.tuner, &none, &trial, &count, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "fa_list_studies");
     memset(unended.silicon, 'x', sizeof unended.silicon);
-    CHECK_INT(fa_list_study_trials(fixture.tuner, &unended, see_trial, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_list_study_trials(fixture.tuner, &unended, &trial, &count, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "do not end");
     fixture_close(&fixture);
 }
@@ -221,6 +236,7 @@ int main(void)
     TEST(without_the_gpu_it_is_the_same);
     TEST(with_other_templates_what_was_tried_comes_back);
     TEST(a_dry_run_of_forgetting_works_on_a_read_only_store_and_says_what_goes);
+    TEST(forgetting_takes_what_was_listed_and_nothing_else);
     TEST(a_report_is_text_of_the_caller_by_the_format_asked_for);
     TEST(what_is_no_study_is_refused);
     return check_done();

@@ -278,24 +278,11 @@ static void a_transferred_winner_that_fails_its_proof_gives_way_to_the_model(voi
     hold_context(f.driver, 0, NULL);
 }
 
-struct seen {
-    fa_step step[16];
-    int count;
-};
-
-static int keep_step(void *context, const fa_step *step)
+static const fa_step *step_of(const fa_step *step, size_t count, fa_step_kind kind)
 {
-    struct seen *seen = context;
-    if (seen->count < 16)
-        seen->step[seen->count++] = *step;
-    return 0;
-}
-
-static const fa_step *step_of(const struct seen *seen, fa_step_kind kind)
-{
-    for (int i = 0; i < seen->count; i++)
-        if (seen->step[i].kind == kind)
-            return &seen->step[i];
+    for (size_t i = 0; i < count; i++)
+        if (step[i].kind == kind)
+            return &step[i];
     return NULL;
 }
 
@@ -304,12 +291,13 @@ static const fa_step *step_of(const struct seen *seen, fa_step_kind kind)
 static void a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason(void)
 {
     fa_answer answer = {.size = sizeof answer};
-    struct seen *seen = calloc(1, sizeof *seen);
-    CHECK(seen != NULL && fixture_open(&f, ""));
+    fa_step *seen = NULL;
+    size_t count = 0;
+    CHECK(fixture_open(&f, ""));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
     fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "T4"};
-    CHECK_OK(fa_why(f.tuner, &request, keep_step, seen, NULL, &diag), diag);
-    const fa_step *step = step_of(seen, FA_STEP_TRANSFERRED);
+    CHECK_OK(fa_why(f.tuner, &request, &seen, &count, NULL, &diag), diag);
+    const fa_step *step = step_of(seen, count, FA_STEP_TRANSFERRED);
     CHECK(step != NULL && step->found && !step->taken);
     CHECK_HAS(step->why, "passed over");
     CHECK_HAS(step->why, "sm_75");
@@ -320,9 +308,10 @@ static void a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason(voi
 static void the_nearest_gpu_is_of_the_same_major_architecture(void)
 {
     fa_answer answer = {.size = sizeof answer};
-    struct seen *seen = calloc(1, sizeof *seen);
-    CHECK(seen != NULL && fixture_open(&f, "device name=NVIDIA_RTX_5090 sm=120 sms=170 bus=512 clock=2407\n"
-                                           "device name=NVIDIA_A10 sm=86 sms=72 bus=384 clock=1695"));
+    fa_step *seen = NULL;
+    size_t count = 0;
+    CHECK(fixture_open(&f, "device name=NVIDIA_RTX_5090 sm=120 sms=170 bus=512 clock=2407\n"
+                           "device name=NVIDIA_A10 sm=86 sms=72 bus=384 clock=1695"));
     for (int32_t ordinal = 1; ordinal <= 2; ordinal++) {
         fa_request request = {.size = sizeof request,
                               .problem = small_problem,
@@ -333,8 +322,8 @@ static void the_nearest_gpu_is_of_the_same_major_architecture(void)
         CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
     }
     fa_request request = {.size = sizeof request, .problem = small_problem};
-    CHECK_OK(fa_why(f.tuner, &request, keep_step, seen, NULL, &diag), diag);
-    const fa_step *step = step_of(seen, FA_STEP_TRANSFERRED);
+    CHECK_OK(fa_why(f.tuner, &request, &seen, &count, NULL, &diag), diag);
+    const fa_step *step = step_of(seen, count, FA_STEP_TRANSFERRED);
     CHECK(step != NULL && step->found);
     CHECK_TEXT(step->answer.from_gpu, "NVIDIA A10");
     CHECK_TEXT(step[1].answer.from_gpu, "NVIDIA RTX 5090");

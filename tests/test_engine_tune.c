@@ -35,23 +35,19 @@ struct counting {
     char reason[512];
 };
 
-static int count_one(void *context, int32_t rank, const fa_trial *trial)
-{
-    struct counting *c = context;
-    (void)rank;
-    if (trial->status == c->status) {
-        c->count++;
-        snprintf(c->reason, sizeof c->reason, "%s", trial->reason);
-    }
-    return 0;
-}
-
 static struct counting count_status(engine_fixture *f, fa_status status)
 {
     struct counting counting = {.status = status};
     fa_request request = {.size = sizeof request, .problem = small_problem};
-    if (fa_explain(f->tuner, &request, count_one, &counting, NULL, NULL) != 0)
-        counting.count = -1;
+    int count;
+    fa_ranked *row = fixture_explain(f->tuner, &request, &count);
+    for (int i = 0; i < count; i++)
+        if (row[i].trial.status == status) {
+            counting.count++;
+            snprintf(counting.reason, sizeof counting.reason, "%s", row[i].trial.reason);
+        }
+    free(row);
+    counting.count -= count < 0;
     return counting;
 }
 
@@ -75,18 +71,16 @@ struct cubins {
     char key[64][FA_HASH_HEX];
 };
 
-static int note_cubin(void *context, const fa_trial_record *record)
+static void note_cubin(struct cubins *c, const fa_trial_record *record)
 {
-    struct cubins *c = context;
     int at = 0;
     if (record->trial.status != FA_STATUS_COMPILED)
-        return 0;
+        return;
     c->trials++;
     while (at < c->keys && strcmp(c->key[at], record->cubin_key) != 0)
         at++;
     if (at == c->keys && at < 64)
         memcpy(c->key[c->keys++], record->cubin_key, FA_HASH_HEX);
-    return 0;
 }
 
 /* For a GPU that is not here, of three that are drawn; with this seed two of one source are among them. The kernel does
@@ -113,7 +107,12 @@ static void configs_of_one_source_are_compiled_once(void)
     f.tuner->seed = 4;
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
     CHECK_OK(fa_target_resolve(f.tuner, &request, &target, &diag), diag);
-    CHECK_OK(fa_store_trials_each(f.tuner->store, &target.scope, note_cubin, &cubins, &diag), diag);
+    fa_trial_record *record = NULL;
+    size_t count = 0;
+    CHECK_OK(fa_store_trials(f.tuner->store, &target.scope, &record, &count, &diag), diag);
+    for (size_t i = 0; i < count; i++)
+        note_cubin(&cubins, &record[i]);
+    free(record);
     printf("# %d configs on %d cubins\n", cubins.trials, cubins.keys);
     CHECK_INT(cubins.trials, 3);
     CHECK(cubins.keys < cubins.trials && cubins.keys > 0);
@@ -220,16 +219,6 @@ static void a_clock_that_falls_among_the_probes_does_not_choose(void)
     check_drift(40000, 160000, 60000, "1.2", 0, 97);
 }
 
-/* Of configs by their BLOCK_M, 64 and 128: those that ran in the last race. */
-static int count_raced(void *context, int32_t rank, const fa_trial *trial)
-{
-    int *raced = context;
-    (void)rank;
-    if (trial->raced)
-        raced[trial->config.tunable[0].value == 128]++;
-    return 0;
-}
-
 static int looks; /* how often the winner of a problem was read, by any connection */
 
 static int note_look(unsigned what, void *context, void *statement, void *text)
@@ -264,46 +253,38 @@ static void a_request_looks_once(void)
     sqlite3_reset_auto_extension();
 }
 
-struct rows {
-    fa_trial row[64];
-    int count;
-};
-
-static int keep_row(void *context, int32_t rank, const fa_trial *trial)
-{
-    struct rows *rows = context;
-    if (rank > 0 && rows->count < 64)
-        rows->row[rows->count++] = *trial;
-    return rank > 0 && rank != rows->count ? FA_EINVAL : 0;
-}
-
 /* For lengths of a bucket, and for others, where the configs are ranked by the model's times for these. */
 static void a_ranking_is_what_explain_says_of_those_that_finished(void)
 {
-    static struct rows told, explained;
     CHECK(fixture_open(&f, ""));
     for (int at = 0; at < 3; at++) {
+        fa_ranked *told = NULL;
+        size_t count = 0;
         fa_request request = {.size = sizeof request,
                               .problem = small_problem,
                               .gpu = at < 2 ? "L4" : NULL,
                               .effort = FA_EFFORT_MEASURE,
-                              .ranking = keep_row,
-                              .ranking_context = &told};
+                              .ret_ranking = &told,
+                              .ret_ranked = &count};
         fa_answer answer = {.size = sizeof answer};
-        told.count = explained.count = 0;
+        int all;
         request.problem.seq_q = request.problem.seq_k = at == 1 ? 135 : 128;
         CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
         CHECK_INT(answer.from_store, at < 2);
-        CHECK_OK(fa_explain(f.tuner, &request, keep_row, &explained, NULL, &diag), diag);
-        CHECK(told.count > 6);
-        CHECK_INT(told.count, explained.count);
-        CHECK(fa_config_equal(&told.row[0].config, &answer.trial.config));
-        for (int i = 0; i < told.count; i++)
-            CHECK(fa_config_equal(&told.row[i].config, &explained.row[i].config) &&
-                  told.row[i].median_us == explained.row[i].median_us &&
-                  told.row[i].predicted_us == explained.row[i].predicted_us &&
-                  told.row[i].blocks_per_sm == explained.row[i].blocks_per_sm &&
-                  memcmp(told.row[i].grid, explained.row[i].grid, sizeof told.row[i].grid) == 0);
+        fa_ranked *explained = fixture_explain(f.tuner, &request, &all);
+        CHECK(count > 6 && all >= (int)count);
+        CHECK(all == (int)count || explained[count].rank == 0);
+        CHECK(fa_config_equal(&told->trial.config, &answer.trial.config));
+        for (size_t i = 0; i < count; i++) {
+            const fa_trial *one = &told[i].trial, *other = &explained[i].trial;
+            CHECK(told[i].rank == (int)i + 1 && explained[i].rank == (int)i + 1);
+            CHECK(fa_config_equal(&one->config, &other->config) &&
+                  one->median_us == other->median_us && one->predicted_us == other->predicted_us &&
+                  one->blocks_per_sm == other->blocks_per_sm &&
+                  memcmp(one->grid, other->grid, sizeof one->grid) == 0);
+        }
+        free(told);
+        free(explained);
     }
 }
 
@@ -316,7 +297,11 @@ static void a_heat_tells_who_is_in_the_race(void)
     int raced[2] = {0, 0};
     CHECK(fixture_open(&f, "time * 115\ntime BLOCK_M=64 100"));
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
-    CHECK_OK(fa_explain(f.tuner, &request, count_raced, raced, NULL, &diag), diag);
+    int count;
+    fa_ranked *row = fixture_explain(f.tuner, &request, &count);
+    for (int i = 0; i < count; i++) /* by their BLOCK_M, 64 and 128 */
+        raced[row[i].trial.config.tunable[0].value == 128] += row[i].trial.raced;
+    free(row);
     CHECK_INT(answer.measured, 13);
     CHECK_INT(raced[0], 5);
     CHECK(raced[1] <= 1);

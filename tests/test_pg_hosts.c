@@ -161,14 +161,6 @@ static void hosts_drain_a_queue_and_each_item_is_taken_once(void)
 }
 
 /* ---- hosts that are killed ------------------------------------------------------------------*/
-static int put_and_die(void *context, fa_diag *d)
-{
-    int rc = db_put_winner(context, 1, 2, FA_ORIGIN_MEASURED, NULL, d);
-    if (rc == 0)
-        raise(SIGKILL);
-    return rc;
-}
-
 static void a_host_killed_in_the_middle_of_a_change_leaves_nothing_of_it_and_no_lock(void)
 {
     fa_store *store = db_open(&diag);
@@ -177,9 +169,10 @@ static void a_host_killed_in_the_middle_of_a_change_leaves_nothing_of_it_and_no_
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        fa_store *own = db_open(&diag);
-        if (own != NULL)
-            fa_store_batch(own, put_and_die, own, &diag);
+        fa_change change = {.store = db_open(&diag)};
+        while (fa_store_change(&change))
+            if (db_put_winner(change.store, 1, 2, FA_ORIGIN_MEASURED, NULL, &diag) == 0)
+                raise(SIGKILL);
         _exit(1);
     }
     int status = 0;

@@ -53,31 +53,18 @@ static void a_full_disk_loses_nothing_that_was_stored(void)
     CHECK(db_winner_is(store, 1, 2, &diag));
 }
 
-static int tries;
-
-static const char conflict_sql[] =
-    "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40001'; END $$";
-
-static int conflict_twice(fa_store *of, void *context, fa_diag *d)
+static void a_change_that_met_anothers_is_made_again_unless_it_is_made_once(void)
 {
-    (void)context;
-    return ++tries > 2 ? 0 : fa_db_exec(of, conflict_sql, d);
-}
-
-static int batch_conflict(void *context, fa_diag *d)
-{
-    tries++;
-    return fa_db_exec(context, conflict_sql, d);
-}
-
-static void a_change_that_met_anothers_is_made_again_but_not_a_callers_batch(void)
-{
-    tries = 0;
-    CHECK_OK(fa_db_change(store, conflict_twice, NULL, &diag), diag);
-    CHECK_INT(tries, 3);
-    tries = 0;
-    CHECK_INT(fa_store_batch(store, batch_conflict, store, &diag), FA_EBUSY);
-    CHECK_INT(tries, 1);
+    for (int once = 0; once < 2; once++) {
+        fa_change change = {.store = store, .diag = &diag, .once = once};
+        while (fa_store_change(&change))
+            if (once || change.tries <= 2)
+                change.rc = fa_db_exec(
+                    store, "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40001'; END $$",
+                    &diag);
+        CHECK_INT(change.rc, once ? FA_EBUSY : 0);
+        CHECK_INT(change.tries, once ? 1 : 3);
+    }
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
 }
 
@@ -95,23 +82,19 @@ static void who_waits_for_a_lock_for_too_long_is_told(void)
     fa_store_close(&other);
 }
 
-static int hold_while_another_tries(void *context, fa_diag *d)
-{
-    fa_store **store = context; /* ours, another's */
-    fa_scope scope = db_scope(1);
-    int rc = fa_store_winner_hold(store[0], &scope, d);
-    if (rc == 0 && db_put_winner(store[1], 1, 2, FA_ORIGIN_MEASURED, NULL, d) != FA_EBUSY)
-        rc = FA_EINVAL;
-    return rc;
-}
-
 static void a_winner_that_is_held_is_changed_by_nobody_else_until_the_end(void)
 {
     fa_store *store[2] = {db_open(&diag), db_open(&diag)};
     CHECK(store[0] != NULL && store[1] != NULL);
     for (int i = 0; i < 2; i++) { /* of a scope that is new, and of one that is known */
         CHECK_OK(fa_db_exec(store[1], "SET lock_timeout = 20", &diag), diag);
-        CHECK_OK(fa_store_batch(store[0], hold_while_another_tries, store, &diag), diag);
+        fa_change change = {.store = store[0], .diag = &diag};
+        while (fa_store_change(&change)) {
+            fa_scope scope = db_scope(1);
+            CHECK_OK(fa_store_winner_hold(store[0], &scope, &diag), diag);
+            CHECK_INT(db_put_winner(store[1], 1, 2, FA_ORIGIN_MEASURED, NULL, &diag), FA_EBUSY);
+        }
+        CHECK_OK(change.rc, diag);
         CHECK_OK(fa_db_exec(store[1], "SET lock_timeout = 0", &diag), diag);
     }
     CHECK_OK(db_put_winner(store[1], 1, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
@@ -121,29 +104,25 @@ static void a_winner_that_is_held_is_changed_by_nobody_else_until_the_end(void)
 }
 
 /* ---- a server that dies or hangs ------------------------------------------------------------*/
-struct dying {
-    fa_store *store;
-    bool again; /* comes back at once */
-};
-
-static int put_and_crash(void *context, fa_diag *d)
+/* again: the server comes back at once. */
+static int put_while_it_crashes(bool again)
 {
-    struct dying *dying = context;
-    int rc = db_put_winner(dying->store, 2, 2, FA_ORIGIN_MEASURED, NULL, d);
-    if (rc != 0 || !pg_tell("crash") || (dying->again && !pg_tell("start")))
-        return FA_EINVAL;
-    rc = db_put_winner(dying->store, 3, 3, FA_ORIGIN_MEASURED, NULL, d);
-    /* Whoever goes on in spite of that stores nothing alone. */
-    if (rc != FA_EIO)
-        return FA_EINVAL;
-    return db_put_winner(dying->store, 3, 3, FA_ORIGIN_MEASURED, NULL, d);
+    fa_change change = {.store = store, .diag = &diag, .once = true};
+    while (fa_store_change(&change)) {
+        change.rc = db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag);
+        if (change.rc != 0 || !pg_tell("crash") || (again && !pg_tell("start")))
+            change.rc = FA_EINVAL;
+        for (int i = 0; i < 2; i++) /* who goes on in spite of the failure stores nothing alone */
+            if (change.rc == 0 || change.rc == FA_EIO)
+                change.rc = db_put_winner(store, 3, 3, FA_ORIGIN_MEASURED, NULL, &diag);
+    }
+    return change.rc;
 }
 
 static void a_server_killed_in_the_middle_loses_the_change_and_nothing_else(void)
 {
-    struct dying dying = {.store = store};
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    CHECK_INT(fa_store_batch(store, put_and_crash, &dying, &diag), FA_EIO);
+    CHECK_INT(put_while_it_crashes(false), FA_EIO);
     CHECK(tells_no_password(diag.text));
     for (int i = 0; i < 2; i++) { /* while it is down */
         CHECK_INT(db_put_winner(store, 4, 4, FA_ORIGIN_MEASURED, NULL, &diag), FA_EIO);
@@ -151,8 +130,7 @@ static void a_server_killed_in_the_middle_loses_the_change_and_nothing_else(void
         CHECK(tells_no_password(diag.text));
     }
     CHECK(pg_tell("start"));
-    dying.again = true;
-    CHECK_INT(fa_store_batch(store, put_and_crash, &dying, &diag), FA_EIO);
+    CHECK_INT(put_while_it_crashes(true), FA_EIO);
     CHECK(db_winner_is(store, 1, 1, &diag)); /* the same store goes on */
     CHECK(!db_winner_is(store, 2, 2, &diag) && !db_winner_is(store, 3, 3, &diag));
     CHECK_OK(db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
@@ -170,19 +148,21 @@ static void a_server_that_was_restarted_meanwhile_is_not_noticed(void)
     }
 }
 
-static int put_large_and_hang(void *context, fa_diag *d)
+static int put_large_and_hang(void)
 {
-    fa_store *store = context;
+    fa_change change = {.store = store, .diag = &diag, .once = true};
     size_t size = (size_t)8 << 20; /* more than a socket holds */
     fa_cubin_record large = db_cubin(2, bytes);
     large.bytes = calloc(1, size);
     large.size = size;
-    int rc = large.bytes == NULL || !pg_tell("stop") ? FA_EINVAL : 0;
-    store->postgres->answer_ms = 50;
-    if (rc == 0)
-        rc = fa_store_cubin_put(store, &large, d);
+    while (fa_store_change(&change)) {
+        change.rc = large.bytes == NULL || !pg_tell("stop") ? FA_EINVAL : 0;
+        store->postgres->answer_ms = 50;
+        if (change.rc == 0)
+            change.rc = fa_store_cubin_put(store, &large, &diag);
+    }
     free(large.bytes);
-    return rc;
+    return change.rc;
 }
 
 static void a_server_that_hangs_is_given_up(void)
@@ -197,7 +177,7 @@ static void a_server_that_hangs_is_given_up(void)
         }
         int rc = i == 0   ? fa_store_winner_get(store, &scope, &winner, NULL, &diag)
                  : i == 1 ? db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag)
-                          : fa_store_batch(store, put_large_and_hang, store, &diag);
+                          : put_large_and_hang();
         CHECK(pg_tell("go"));
         CHECK_INT(rc, FA_EIO);
         CHECK_HAS(diag.text,
@@ -268,7 +248,7 @@ int main(void)
 {
     DB_STORE_TEST(the_servers_errors_become_codes);
     DB_STORE_TEST(a_full_disk_loses_nothing_that_was_stored);
-    DB_STORE_TEST(a_change_that_met_anothers_is_made_again_but_not_a_callers_batch);
+    DB_STORE_TEST(a_change_that_met_anothers_is_made_again_unless_it_is_made_once);
     DB_STORE_TEST(who_waits_for_a_lock_for_too_long_is_told);
     DB_STORE_TEST(a_winner_that_is_held_is_changed_by_nobody_else_until_the_end);
     DB_STORE_TEST(a_server_killed_in_the_middle_loses_the_change_and_nothing_else);

@@ -85,11 +85,9 @@ typedef struct fa_bundle_item {
         *evidence; /* of a bundle that is shown: a JSON object, with its "trials"; NULL: none */
 } fa_bundle_item;
 
-typedef int fa_bundle_visit(void *context, const fa_bundle_item *item);
-
 /* Checks a bundle wholly (hash, signature, every part, every cubin) and shows it; needs no store,
- * no GPU and no trust in its signer. visit may be NULL. */
-FA_API int fa_bundle_inspect(const char *file, fa_bundle_visit *visit, void *context,
+ * no GPU and no trust in its signer. ret_items and ret_count may both be NULL. */
+FA_API int fa_bundle_inspect(const char *file, fa_bundle_item **ret_items, size_t *ret_count,
                              fa_bundle_info *ret_info, fa_diag *diag);
 
 /* ---- export ---------------------------------------------------------------------------------*/
@@ -125,12 +123,11 @@ typedef struct fa_import_options {
     /* On purpose; a bundle with a signature is held to it all the same. Its winners count as not
      * proved, whatever they say: fa_get_best_kernel proves them before it launches them. */
     bool allow_unsigned;
-    bool dry_run;        /* say what would change */
-    fa_bundle_visit *visit; /* every winner and what became of it, when all is done; may be NULL */
-    void *context;
+    bool dry_run; /* say what would change */
     /* Of lines; NULL: all are taken, and nobody is told. As in fa_export_options. */
     bool (*keep)(void *context, const fa_answer *answer);
     int (*progress)(void *context, const char *what, int32_t done, int32_t all);
+    void *context;
 } fa_import_options;
 
 /* All or nothing, in one transaction; what is refused leaves the store's bytes as they were.
@@ -138,9 +135,9 @@ typedef struct fa_import_options {
  * measured-same-silicon, imported, transferred, predicted). Of two with the same origin: one whose
  * cubin is there; then the narrower confidence interval relative to its median; then the newer
  * driver it was proved under; then the later one; and when all are equal, the stored one.
- * FA_EUNTRUSTED: not signed, or by nobody who is trusted. */
-FA_API int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info *ret_info,
-                     fa_diag *diag);
+ * FA_EUNTRUSTED: not signed, or by nobody who is trusted. The items: every winner and what became of it; both may be NULL. */
+FA_API int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_item **ret_items,
+                     size_t *ret_count, fa_bundle_info *ret_info, fa_diag *diag);
 
 #ifdef __cplusplus
 }

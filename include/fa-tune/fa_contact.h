@@ -32,13 +32,11 @@ typedef struct fa_step {
     char why[512];          /* why it was taken or passed over */
     fa_answer answer;       /* what it would give */
 } fa_step;
-typedef int fa_step_visit(void *context, const fa_step *step);
 
 /* The steps of a lookup for this request, in the order of trust; several of one kind follow each
- * other, nearest first. They are the local store's; a fleet's is asked whether it has them too. A non-zero return stops and is
- * returned. */
-FA_API int fa_why(fa_tuner *tuner, const fa_request *request, fa_step_visit *visit, void *context,
-                  fa_gpu *ret_gpu, fa_diag *diag);
+ * other, nearest first. */
+FA_API int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps,
+                  size_t *ret_count, fa_gpu *ret_gpu, fa_diag *diag);
 
 #ifdef __cplusplus
 }

@@ -34,16 +34,16 @@ typedef struct fa_study {
     bool stale;          /* no lookup serves its winner any more, and no tune uses its trials: neither
                           * this session's templates nor the built-in ones make it, or it was measured
                           * by another policy. An older library that shares the store may still use it */
-    /* By fa_forget() alone, else NULL: the problem's JSON as stored, because its operation or its fields are
-     * not known here. problem and winner are then all 0. Valid while a callback runs. */
+    /* The problem's JSON as stored, where its operation or its fields are not known here: problem and winner are
+     * then all 0, and it can be forgotten alone. Else NULL. */
     const char *unread;
 } fa_study;
 
-/* Every study, in no order that means anything. A non-zero return stops and is returned. */
-typedef int fa_study_visit(void *context, const fa_study *study);
-FA_API int fa_list_studies(fa_tuner *tuner, fa_study_visit *visit, void *context, fa_diag *diag);
+/* Every study, in no order that means anything. */
+FA_API int fa_list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count,
+                           fa_diag *diag);
 
-/* One config of a study. Pointers are valid while the visit runs. */
+/* One config of a study. */
 typedef struct fa_study_trial {
     int32_t rank;            /* from 1 for configs that finished (measured, else compiled), else 0 */
     fa_trial trial;
@@ -62,9 +62,8 @@ typedef struct fa_study_trial {
 /* The configs of a study in the order of fa_explain(), the winner first. A current study comes
  * with the rest of its space, each config with what the budget says of it. Of an imported winner whose
  * problem was not tuned here: what was measured beside it, as far as it brought that with it. */
-typedef int fa_study_trial_visit(void *context, const fa_study_trial *trial);
-FA_API int fa_list_study_trials(fa_tuner *tuner, const fa_study *study,
-                                fa_study_trial_visit *visit, void *context, fa_diag *diag);
+FA_API int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial **ret_trials,
+                                size_t *ret_count, fa_diag *diag);
 
 /* ---- the report -----------------------------------------------------------------------------*/
 typedef enum fa_report_format {
@@ -90,17 +89,6 @@ FA_API int fa_write_report(fa_tuner *tuner, const fa_report_options *options, ch
                            size_t *ret_size, fa_diag *diag);
 
 /* ---- forgetting -----------------------------------------------------------------------------*/
-typedef struct fa_forget_options {
-    size_t size;  /* sizeof(fa_forget_options) */
-    bool dry_run; /* only tell what would go; works on a store that is read-only */
-    /* Which studies of the local store go: 1, or 0, or a negative number, with which nothing goes and which is
-     * returned. NULL: everything, also what only another version or other templates can read. Asked inside the
-     * transaction that deletes: it may not use the tuner. */
-    int (*select)(void *context, const fa_study *study);
-    fa_study_visit *visit; /* every study that went, when all is done; may be NULL */
-    void *context;
-} fa_forget_options;
-
 typedef struct fa_forgotten {
     int64_t winners, trials; /* trials: configs on record */
     int64_t cubins;          /* that nothing in the store refers to any more */
@@ -110,14 +98,14 @@ typedef struct fa_forgotten {
                               * next lookup finds */
 } fa_forgotten;
 
-/* Forgets what tuning has stored of some studies in the store: winners, trials,
- * cubins that nothing else refers to, their proofs, predictions, and what waits for the fleet. All or
- * nothing, in one transaction; lookups, lists, reports and tunes are then as if it had never been tuned.
- * Baselines and the plans of sweeps stay, and such a sweep tunes the problem again. System bundles, the
- * fleet's store and a service's are left as they are; kernels that a process has loaded stay loaded.
- * Waits up to ten seconds for tunes into this store: FA_EBUSY. FA_EREADONLY. ret_forgotten may be NULL. */
-FA_API int fa_forget(fa_tuner *tuner, const fa_forget_options *options, fa_forgotten *ret_forgotten,
-                     fa_diag *diag);
+/* Forgets what tuning has stored of these studies, as fa_list_studies() gave them: winners, trials, their proofs and the
+ * cubins that nothing else refers to, in one transaction. Studies to which something was stored since they were listed
+ * stay: those that went are the first *count. count NULL: everything. Baselines and the plans of sweeps stay, and such a
+ * sweep tunes the problem again; so do system bundles, and kernels that a process has loaded. dry_run: only says what would
+ * go, also of a store that is read-only. Waits up to ten seconds for tunes into this store: FA_EBUSY. FA_EREADONLY.
+ * ret_forgotten may be NULL. */
+FA_API int fa_forget(fa_tuner *tuner, fa_study *studies, size_t *count, bool dry_run,
+                     fa_forgotten *ret_forgotten, fa_diag *diag);
 
 #ifdef __cplusplus
 }

@@ -76,13 +76,10 @@ FA_API int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_swe
 /* The key of the sweep that this request would run. */
 FA_API int fa_sweep_key(const fa_sweep_request *request, char ret_key[65], fa_diag *diag);
 
-/* Stored sweeps, the one last worked on first, and one's items in their order. A non-zero return
- * stops and is returned. FA_ENOTFOUND: no such sweep. */
-typedef int fa_sweep_visit(void *context, const fa_sweep *sweep);
-FA_API int fa_list_sweeps(fa_tuner *tuner, fa_sweep_visit *visit, void *context, fa_diag *diag);
-typedef int fa_sweep_item_visit(void *context, int32_t index, const fa_sweep_item *item);
-FA_API int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item_visit *visit,
-                               void *context, fa_diag *diag);
+/* Stored sweeps, the one last worked on first, and one's items in their order. FA_ENOTFOUND: no such sweep. */
+FA_API int fa_list_sweeps(fa_tuner *tuner, fa_sweep **ret_sweeps, size_t *ret_count, fa_diag *diag);
+FA_API int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item **ret_items,
+                               size_t *ret_count, fa_diag *diag);
 
 /* ---- the queue ------------------------------------------------------------------------------*/
 /* Enters a sweep into the queue for workers, or comes back to the one that fa_run_sweep() would go on
@@ -128,7 +125,7 @@ typedef struct fa_pushed {
 FA_API int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag);
 
 /* ---- baselines ------------------------------------------------------------------------------*/
-/* Takes a file of JSON lines into the store, all of them or none:
+/* A line of a file that fa_import() takes:
  *
  *   {"gpu": "H200", "peer": "pytorch-fa2", "median_us": 41.2,
  *    "problem": {"dtype": "fp16", "causal": "none", "head_dim": 64, "batch": 4, "heads_q": 8,
@@ -136,16 +133,12 @@ FA_API int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag);
  *    "low_us": 41.0, "high_us": 41.5, "sample_count": 50, "unix_time": 1760000000,
  *    "source": "PyTorch 2.11"}
  *
- * The second half may be left out, and of the problem "layout", "lse" and "unaligned"; keys that are
- * not known are passed over, and so are empty lines. "dry_run": true makes a line bad: its time is made up,
- * to show the form. A line of the same problem, GPU and peer as one before it or in the store replaces that
- * one. FA_EINVAL names each bad line by its number. */
-FA_API int fa_import_baselines(fa_tuner *tuner, const char *path, int32_t *ret_count,
-                               fa_diag *diag);
+ * The second half may be left out, and of the problem "layout", "lse" and "unaligned"; keys that are not known are
+ * passed over. "dry_run": true makes a line bad: its time is made up, to show the form. A line of the same problem, GPU
+ * and peer as one before it or in the store replaces that one. */
 
-/* Every baseline in the store. A non-zero return stops and is returned. */
-typedef int fa_baseline_visit(void *context, const fa_baseline *baseline);
-FA_API int fa_list_baselines(fa_tuner *tuner, fa_baseline_visit *visit, void *context,
+/* Every baseline in the store. */
+FA_API int fa_list_baselines(fa_tuner *tuner, fa_baseline **ret_baselines, size_t *ret_count,
                              fa_diag *diag);
 
 /* Whether a baseline is for what an answer answers: the same computation on the same GPU type, under

@@ -17,7 +17,8 @@
  * - Thread-safety: one fa_tuner serves any number of threads, except that fa_close must come last.
  *   What is stored is found while another thread tunes; tunes of one tuner run one after another. An
  *   fa_case_function may use the tuner that calls it, and tune; a request's progress may look up, and is
- *   refused a tune (FA_EBUSY); other callbacks (log, visit, select) may not use that tuner.
+ *   refused a tune (FA_EBUSY); other callbacks (log, keep) may not use that tuner.
+ * - An array that a function returns is one block with all that it points to: free() frees it. Of nothing it is NULL.
  * - A structure that begins with `size` may grow at its end in a later version. Whoever provides its
  *   memory sets `size` to its sizeof: the caller for what is passed or filled, the library for what it
  *   hands out a pointer to; nothing beyond `size` bytes is read or written. fa_problem has its size for

@@ -228,8 +228,11 @@ typedef struct fa_progress {
     int32_t ended;
 } fa_progress;
 
-/* A config and where it ended; rank counts from 1, 0: it did not finish. */
-typedef int fa_explain_visit(void *context, int32_t rank, const fa_trial *trial);
+/* A config and where it ended. */
+typedef struct fa_ranked {
+    int32_t rank; /* from 1; 0: it did not finish */
+    fa_trial trial;
+} fa_ranked;
 
 typedef struct fa_request {
     size_t size; /* sizeof(fa_request) */
@@ -247,11 +250,10 @@ typedef struct fa_request {
                           own, which lookups prefer to the bucket's from then on */
     bool first_contact; /* MEASURE as fa_get_best_kernel does it: a race of what is ready is enough
                           where there is something ready. Otherwise MEASURE tunes the whole space */
-    /* For fa_tune() alone; NULL: no ranking is wanted. Called on this thread, once *ret_answer is set, for
-     * each stored config that finished, best first, as fa_explain() ranks them; a service, or a bundle
-     * without its times, reports the answer's config alone. A non-zero return becomes fa_tune()'s. */
-    fa_explain_visit *ranking;
-    void *ranking_context;
+    /* For fa_tune() alone; NULL: no ranking is wanted. Else set when it succeeds: the stored configs that finished, best
+     * first, as fa_explain() ranks them; of a service, or a bundle without its times, the answer's config alone. */
+    fa_ranked **ret_ranking;
+    size_t *ret_ranked;
     /* A space of more than 20,000 configs is searched; so is any other when these bound what may be spent, or name a
      * strategy; seconds alone make no search of effort PREDICT. What does not compile costs no evaluation, and what is
      * on record is counted as spent. */
@@ -298,10 +300,10 @@ FA_API int fa_count_space(fa_tuner *tuner, const fa_request *request, fa_space_c
                           fa_diag *diag);
 
 /* Every config of the request's space and where it ended, best first, then by gate; of a space that is searched, those
- * on record; nothing is compiled. `rank` counts from 1 for configs that finished (measured or compiled), else 0. Of an imported
- * winner whose problem was not tuned here: what was measured beside it, as far as it brought that. */
-FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *visit,
-                      void *context, fa_gpu *ret_gpu, fa_diag *diag);
+ * on record; nothing is compiled. Of an imported winner whose problem was not tuned here: what was measured beside it, as
+ * far as it brought that. */
+FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_ranked **ret_configs,
+                      size_t *ret_count, fa_gpu *ret_gpu, fa_diag *diag);
 
 /* Proves one config of the request's space in a worker process, which then launches it `launches` times between
  * cuProfilerStart and cuProfilerStop, for a profiler that watches the processes that this one starts. rank: as fa_explain()
@@ -325,16 +327,16 @@ typedef struct fa_checked_kernel {
     /* the types of all its arguments were compared; otherwise some by their sizes alone, as of extern "C" and of templates */
     bool typed;
 } fa_checked_kernel;
-typedef int fa_checked_visit(void *context, const fa_checked_kernel *kernel);
 /* Compiles the answer and the default config of each family that serves the problem, for a GPU that need not be here, and
  * compares them with what the operation says that kernels take. Nothing is looked up or stored. Returns 0
- * when every kernel was visited, whatever is wrong with it; a non-zero return of visit ends it. ret_gpu: NULL is allowed. */
-FA_API int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_visit *visit,
-                            void *context, fa_gpu *ret_gpu, fa_diag *diag);
+ * whatever is wrong with them. ret_gpu: NULL is allowed. */
+FA_API int fa_check_kernels(fa_tuner *tuner, const fa_request *request,
+                            fa_checked_kernel **ret_kernels, size_t *ret_count, fa_gpu *ret_gpu,
+                            fa_diag *diag);
 
-/* Stored winners, newest first. A non-zero return stops and is returned. */
-typedef int fa_answer_visit(void *context, const fa_answer *answer);
-FA_API int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag);
+/* Stored winners, newest first. */
+FA_API int fa_list_winners(fa_tuner *tuner, fa_answer **ret_answers, size_t *ret_count,
+                           fa_diag *diag);
 /* What the last call read and wrote: the store's file, or its address without its password. */
 FA_API const char *fa_store_location(const fa_tuner *tuner);
 
@@ -352,10 +354,9 @@ typedef struct fa_check {
     char text[512];    /* what was found */
     char advice[512];  /* what to do; "" when ok */
 } fa_check;
-typedef int fa_check_visit(void *context, const fa_check *check);
 /* Looks at driver, NVRTC, their versions and skew, GPU and limits, store, disk, clock state and
- * worker. Returns 0 when every check ran, whatever it found. */
-FA_API int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context,
+ * worker. Returns 0 whatever it found. */
+FA_API int fa_doctor(const fa_options *options, fa_check **ret_checks, size_t *ret_count,
                      fa_diag *diag);
 
 /* Names as the command line and JSON use them; parse returns FA_ENOTFOUND for an unknown one. */

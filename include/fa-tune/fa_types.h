@@ -313,6 +313,7 @@ typedef struct fa_sweep_item {
     char reason[512];    /* why it failed */
     fa_work_stage stage; /* of the latest attempt */
     char holder[96];     /* who works on it now: host:process */
+    int32_t index;       /* of the sweep's items, from 0 */
 } fa_sweep_item;
 
 /* ---- arguments of fa_launch_args -------------------------------------------------------------*/

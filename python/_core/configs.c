@@ -9,22 +9,20 @@
 
 #include <stdlib.h>
 
-/* Called without the GIL. The library writes a trial inside of an event of its progress. */
-static int take(void *context, int32_t rank, const fa_trial *trial)
+/* The library writes a trial inside of an event of its progress. */
+static int append(PyObject *list, const fa_ranked *config)
 {
-    const fa_progress event = {.kind = FA_EVENT_TRIAL, .trial = trial};
+    const fa_progress event = {.kind = FA_EVENT_TRIAL, .trial = &config->trial};
     char *text = NULL;
-    PyGILState_STATE state = PyGILState_Ensure();
     int rc = fa_progress_write(&event, &text, NULL);
     PyObject *dict = rc == 0 ? json_loads(text) : PyErr_NoMemory();
     PyObject *row = dict != NULL ? PyDict_GetItemString(dict, "trial") : NULL;
-    PyObject *place = row != NULL ? PyLong_FromLong(rank) : NULL;
+    PyObject *place = row != NULL ? PyLong_FromLong(config->rank) : NULL;
     if (place == NULL || PyDict_SetItemString(row, "rank", place) != 0 ||
-        PyList_Append(context, row) != 0)
+        PyList_Append(list, row) != 0)
         rc = FA_ECANCELED; /* the exception is set */
     Py_XDECREF(place);
     Py_XDECREF(dict);
-    PyGILState_Release(state);
     free(text);
     return rc;
 }
@@ -45,8 +43,13 @@ PyObject *configs_list(PyObject *self, PyObject *args)
     if (list == NULL)
         return NULL;
     PyThreadState *state = session_release();
-    int rc = fa_explain(tuner, &request, take, list, NULL, &diag);
+    fa_ranked *config = NULL;
+    size_t count = 0;
+    int rc = fa_explain(tuner, &request, &config, &count, NULL, &diag);
     session_acquire(state);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = append(list, &config[i]);
+    free(config);
     if (rc == 0)
         return list;
     Py_DECREF(list);

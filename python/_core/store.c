@@ -65,31 +65,25 @@ static int on_sweep(void *context, const fa_sweep_progress *progress)
     return tell_text(context, rc, text, &diag);
 }
 
-/* How the items stand that no event was about. */
-struct items {
-    const fa_sweep *sweep;
-    PyObject *function;
-};
-
-static int on_item(void *context, int32_t index, const fa_sweep_item *item)
-{
-    struct items *items = context;
-    fa_sweep_progress progress = {.event = FA_SWEEP_ITEM_ENDS,
-                                  .sweep = items->sweep,
-                                  .index = index,
-                                  .item = item,
-                                  .left_s = -1};
-    return on_sweep(items->function, &progress);
-}
-
-static int run(fa_tuner *tuner, const fa_sweep_request *request, PyObject *items_function,
+/* Runs the sweep, and tells how its items stand at the end, also those that no event was about. */
+static int run(fa_tuner *tuner, const fa_sweep_request *request, PyObject *on_end,
                fa_sweep *ret_sweep, fa_diag *diag)
 {
-    struct items items = {ret_sweep, items_function};
+    fa_sweep_item *item = NULL;
+    size_t count = 0;
     PyThreadState *state = session_release();
     int rc = fa_run_sweep(tuner, request, ret_sweep, diag);
     if (rc == 0)
-        rc = fa_list_sweep_items(tuner, ret_sweep->key, on_item, &items, diag);
+        rc = fa_list_sweep_items(tuner, ret_sweep->key, &item, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        fa_sweep_progress progress = {.event = FA_SWEEP_ITEM_ENDS,
+                                      .sweep = ret_sweep,
+                                      .index = item[i].index,
+                                      .item = &item[i],
+                                      .left_s = -1};
+        rc = on_sweep(on_end, &progress);
+    }
+    free(item);
     session_acquire(state);
     return rc;
 }
@@ -184,31 +178,13 @@ PyObject *store_import(PyObject *self, PyObject *args)
     int rc = FA_EINVAL;
     if (tuner != NULL) {
         PyThreadState *state = session_release();
-        rc = fa_import(tuner, &options, &info, &diag);
+        rc = fa_import(tuner, &options, NULL, NULL, &info, &diag);
         session_acquire(state);
     }
     return file_done(path, rc, &diag);
 }
 
 /* ---- winners, the doctor --------------------------------------------------------------------*/
-static int on_winner(void *context, const fa_answer *answer)
-{
-    fa_diag diag = {{0}};
-    char *text = NULL;
-    int rc = fa_answer_write(answer, &text, &diag);
-    return tell_text(context, rc, text, &diag);
-}
-
-static int on_check(void *context, const fa_check *check)
-{
-    static const char *const levels[] = {"ok", "warn", "fail"};
-    PyGILState_STATE state = PyGILState_Ensure();
-    int stop = tell(context, Py_BuildValue("(ssss)", levels[check->level], check->name, check->text,
-                                           check->advice));
-    PyGILState_Release(state);
-    return stop;
-}
-
 /* A tuner that makes no store where none is. */
 static int open_existing(fa_tuner **ret_tuner, fa_diag *diag)
 {
@@ -216,52 +192,58 @@ static int open_existing(fa_tuner **ret_tuner, fa_diag *diag)
     return fa_open(&options, ret_tuner, diag);
 }
 
-static int list_winners(PyObject *append, fa_diag *diag)
+/* Adds an item, whose reference is taken, to a list; *list becomes NULL after an exception. */
+static void append(PyObject **list, PyObject *item)
 {
-    fa_tuner *tuner = NULL;
-    int rc = open_existing(&tuner, diag);
-    if (rc == 0)
-        rc = fa_list_winners(tuner, on_winner, append, diag);
-    fa_close(&tuner);
-    return rc;
-}
-
-static int list_checks(PyObject *append, fa_diag *diag)
-{
-    fa_options options = {.size = sizeof options};
-    return fa_doctor(&options, on_check, append, diag);
-}
-
-static PyObject *listed(int (*fill)(PyObject *append, fa_diag *diag))
-{
-    fa_diag diag = {{0}};
-    PyObject *list = PyList_New(0);
-    PyObject *append = list != NULL ? PyObject_GetAttrString(list, "append") : NULL;
-    if (append != NULL) {
-        PyThreadState *state = PyEval_SaveThread();
-        int rc = fill(append, &diag);
-        PyEval_RestoreThread(state);
-        if (rc != 0)
-            fail_with(rc, &diag);
-        Py_DECREF(append);
-    }
-    if (PyErr_Occurred() != NULL)
-        Py_CLEAR(list);
-    return list;
+    if (*list != NULL && (item == NULL || PyList_Append(*list, item) != 0))
+        Py_CLEAR(*list);
+    Py_XDECREF(item);
 }
 
 PyObject *store_winners(PyObject *self, PyObject *unused)
 {
-    (void)self;
-    (void)unused;
-    return listed(list_winners);
+    fa_tuner *tuner = NULL;
+    fa_answer *answer = NULL;
+    fa_diag diag = {{0}};
+    size_t count = 0;
+    (void)self, (void)unused;
+    PyThreadState *state = PyEval_SaveThread();
+    int rc = open_existing(&tuner, &diag);
+    if (rc == 0)
+        rc = fa_list_winners(tuner, &answer, &count, &diag);
+    fa_close(&tuner);
+    PyEval_RestoreThread(state);
+    if (rc != 0)
+        fail_with(rc, &diag);
+    PyObject *list = rc == 0 ? PyList_New(0) : NULL;
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        char *text = NULL;
+        rc = fa_answer_write(&answer[i], &text, &diag);
+        append(&list, parsed(rc, text, &diag));
+    }
+    free(answer);
+    return list;
 }
 
 PyObject *store_doctor(PyObject *self, PyObject *unused)
 {
-    (void)self;
-    (void)unused;
-    return listed(list_checks);
+    static const char *const levels[] = {"ok", "warn", "fail"};
+    fa_options options = {.size = sizeof options};
+    fa_check *check = NULL;
+    fa_diag diag = {{0}};
+    size_t count = 0;
+    (void)self, (void)unused;
+    PyThreadState *state = PyEval_SaveThread();
+    int rc = fa_doctor(&options, &check, &count, &diag);
+    PyEval_RestoreThread(state);
+    if (rc != 0)
+        fail_with(rc, &diag);
+    PyObject *list = rc == 0 ? PyList_New(0) : NULL;
+    for (size_t i = 0; list != NULL && i < count; i++)
+        append(&list, Py_BuildValue("(ssss)", levels[check[i].level], check[i].name, check[i].text,
+                                    check[i].advice));
+    free(check);
+    return list;
 }
 
 /* ---- reports --------------------------------------------------------------------------------*/
@@ -372,60 +354,60 @@ static PyObject *study_dict(const fa_study *study)
                          "stale", study->stale ? Py_True : Py_False, "answer", answer_of(study));
 }
 
-struct forgetting {
-    PyObject *select, *gone; /* a function or None; a list */
-};
-
-/* An exception ends it, before anything has gone. */
-static int is_chosen(void *context, const fa_study *study)
+/* Of the studies those that the function (or None) is true of come first, as dicts in a list. NULL: an exception. */
+static PyObject *choose(PyObject *select, fa_study *study, size_t *count)
 {
-    struct forgetting *f = context;
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *dict = study_dict(study);
-    PyObject *chosen = dict != NULL ? PyObject_CallFunctionObjArgs(f->select, dict, NULL) : NULL;
-    int goes = chosen != NULL ? PyObject_IsTrue(chosen) : -1;
-    Py_XDECREF(chosen);
-    Py_XDECREF(dict);
-    PyGILState_Release(state);
-    return goes < 0 ? FA_ECANCELED : goes;
-}
-
-static int on_gone(void *context, const fa_study *study)
-{
-    struct forgetting *f = context;
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *dict = study_dict(study);
-    int rc = dict != NULL && PyList_Append(f->gone, dict) == 0 ? 0 : FA_ENOMEM;
-    Py_XDECREF(dict);
-    PyGILState_Release(state);
-    return rc;
+    PyObject *chosen = PyList_New(0);
+    size_t left = 0;
+    for (size_t i = 0; chosen != NULL && i < *count; i++) {
+        PyObject *dict = study_dict(&study[i]), *said = NULL;
+        if (dict != NULL && select != Py_None)
+            said = PyObject_CallFunctionObjArgs(select, dict, NULL);
+        int goes = dict == NULL        ? -1
+                   : select == Py_None ? 1
+                   : said != NULL      ? PyObject_IsTrue(said)
+                                       : -1;
+        if (goes < 0 || (goes > 0 && PyList_Append(chosen, dict) != 0))
+            Py_CLEAR(chosen);
+        if (goes > 0)
+            study[left++] = study[i];
+        Py_XDECREF(said);
+        Py_XDECREF(dict);
+    }
+    *count = left;
+    return chosen;
 }
 
 PyObject *store_forget(PyObject *self, PyObject *args)
 {
-    struct forgetting f = {0};
-    fa_forget_options options = {.size = sizeof options, .visit = on_gone, .context = &f};
+    PyObject *select, *gone = NULL;
     fa_forgotten did = {0};
     fa_tuner *tuner = NULL;
+    fa_study *study = NULL;
     fa_diag diag = {{0}};
+    size_t count = 0;
     int dry_run;
     (void)self;
-    if (!PyArg_ParseTuple(args, "Op:forget", &f.select, &dry_run) ||
-        (f.gone = PyList_New(0)) == NULL)
+    if (!PyArg_ParseTuple(args, "Op:forget", &select, &dry_run))
         return NULL;
-    options.dry_run = dry_run != 0;
-    options.select = f.select != Py_None ? is_chosen : NULL;
     PyThreadState *state = PyEval_SaveThread();
     int rc = open_existing(&tuner, &diag);
     if (rc == 0)
-        rc = fa_forget(tuner, &options, &did, &diag);
+        rc = fa_list_studies(tuner, &study, &count, &diag);
+    PyEval_RestoreThread(state);
+    if (rc == 0)
+        gone = choose(select, study, &count);
+    state = PyEval_SaveThread();
+    if (gone != NULL)
+        rc = fa_forget(tuner, study, select != Py_None ? &count : NULL, dry_run != 0, &did, &diag);
+    free(study);
     fa_close(&tuner);
     PyEval_RestoreThread(state);
-    if (rc == 0 && PyErr_Occurred() == NULL)
-        return Py_BuildValue("N{s:L,s:L,s:L,s:L,s:L}", f.gone, "trials", (long long)did.trials,
+    if (rc == 0 && gone != NULL)
+        return Py_BuildValue("N{s:L,s:L,s:L,s:L,s:L}", gone, "trials", (long long)did.trials,
                              "cubins", (long long)did.cubins, "bytes", (long long)did.bytes,
                              "freed", (long long)did.freed, "elsewhere", (long long)did.elsewhere);
-    Py_DECREF(f.gone);
+    Py_XDECREF(gone);
     fail_with(rc, &diag);
     return NULL;
 }

@@ -318,28 +318,21 @@ int fa_bundle_read(fa_bundle *bundle, fa_diag *diag)
     return 0;
 }
 
-struct reading {
-    fa_bundle *bundle;
-    fa_bundle_winner_visit *visit;
-    fa_winner_visit *visit_winner; /* the other one is NULL */
-    void *context;
-    fa_cubin_record cubin; /* of the last winner */
-    int32_t count;
-    fa_diag *diag;
-};
-
-static int read_valid(void *context, const fa_winner_record *winner)
+int fa_bundle_winners_like(fa_bundle *bundle, const fa_problem *like, fa_winner_record **ret_rows,
+                           size_t *ret_count)
 {
-    struct reading *reading = context;
-    int rc = check_winner(winner, NULL);
-    return rc == 0 ? reading->visit_winner(reading->context, winner) : rc == FA_EINVAL ? 0 : rc;
-}
-
-int fa_bundle_winners(fa_bundle *bundle, const fa_problem *like, fa_winner_visit *visit,
-                      void *context)
-{
-    struct reading reading = {.visit_winner = visit, .context = context};
-    return fa_store_winners_by_cubin(bundle->store, like, read_valid, &reading, NULL);
+    fa_winner_record *rows = NULL;
+    size_t count = 0, left = 0;
+    int rc = fa_store_winners(bundle->store, like, &rows, &count, NULL);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        if (check_winner(&rows[i], NULL) == 0 &&
+            (like == NULL || rows[i].origin != FA_ORIGIN_PREDICTED))
+            rows[left++] = rows[i];
+    if (rc == 0) {
+        *ret_rows = rows;
+        *ret_count = left;
+    }
+    return rc;
 }
 
 /* A compiler's log has no place in a bundle. */
@@ -370,39 +363,45 @@ void fa_bundle_describe_cubin(const fa_winner_record *winner, fa_cubin_record *c
     cubin->compile_ms = winner->trial.compile_ms;
 }
 
-static int read_one(void *context, const fa_winner_record *winner)
+int fa_bundle_winners(fa_bundle *bundle, fa_winner_record **ret_rows, size_t *ret_count,
+                      fa_diag *diag)
 {
-    struct reading *reading = context;
-    const char *path = reading->bundle->path;
-    int rc = check_winner(winner, reading->diag);
+    fa_winner_record *rows = NULL;
+    size_t count = 0, i = 0;
+    int rc = fa_store_winners_by_cubin(bundle->store, &rows, &count, diag);
+    while (rc == 0 && i < count)
+        rc = check_winner(&rows[i++], diag);
     if (rc == FA_EINVAL) /* the bundle's fault, not the caller's */
-        return fa_fail_in(reading->diag, FA_ECORRUPT, "bundle %s, winner %d", path,
-                          reading->count + 1);
-    if (rc == 0 && strcmp(reading->cubin.key, winner->cubin_key) != 0) {
-        fa_cubin_record_free(&reading->cubin);
-        rc = fa_bundle_cubin(reading->bundle, winner->cubin_key, &reading->cubin, reading->diag);
-        if (rc == FA_ENOTFOUND)
-            rc = fa_fail(reading->diag, FA_ECORRUPT, "bundle %s, winner %d: its cubin is missing",
-                         path, reading->count + 1);
-    }
-    if (rc != 0)
-        return rc;
-    reading->count++;
-    return reading->visit(reading->context, winner, &reading->cubin, reading->diag);
-}
-
-int fa_bundle_each(fa_bundle *bundle, fa_bundle_winner_visit *visit, void *context, fa_diag *diag)
-{
-    struct reading reading = {.bundle = bundle, .visit = visit, .context = context, .diag = diag};
-    int rc = fa_store_winners_by_cubin(bundle->store, NULL, read_one, &reading, diag);
-    fa_cubin_record_free(&reading.cubin);
-    if (rc == 0 && reading.count != bundle->info.winners)
+        rc = fa_fail_in(diag, FA_ECORRUPT, "bundle %s, winner %zu", bundle->path, i);
+    if (rc == 0 && count != (size_t)bundle->info.winners)
         rc = fa_fail(diag, FA_ECORRUPT,
                      "bundle %s: %d of its %d winners are not valid, or are of an operation or a "
                      "version that is not known here: name the file of a kernel of your own first, "
                      "as it was then, as in `fa-tune import KERNEL.cu FILE`",
-                     bundle->path, bundle->info.winners - reading.count, bundle->info.winners);
-    return rc;
+                     bundle->path, bundle->info.winners - (int)count, bundle->info.winners);
+    if (rc != 0) {
+        free(rows);
+        return rc;
+    }
+    *ret_rows = rows;
+    *ret_count = count;
+    return 0;
+}
+
+int fa_bundle_cubin_of(fa_bundle *bundle, const fa_winner_record *winner, fa_cubin_record *cubin,
+                       fa_diag *diag)
+{
+    if (cubin->bytes == NULL || strcmp(cubin->key, winner->cubin_key) != 0) {
+        fa_cubin_record_free(cubin);
+        int rc = fa_bundle_cubin(bundle, winner->cubin_key, cubin, diag);
+        if (rc == FA_ENOTFOUND)
+            rc = fa_fail(diag, FA_ECORRUPT, "bundle %s: the cubin of a winner is missing",
+                         bundle->path);
+        if (rc != 0)
+            return rc;
+    }
+    fa_bundle_describe_cubin(winner, cubin);
+    return 0;
 }
 
 int fa_bundle_find(fa_bundle *bundle, const fa_scope *scope, fa_winner_record *ret_winner,
@@ -475,19 +474,19 @@ static int write_signature(const fa_buf *bytes, const char *path, const fa_secre
     return rc;
 }
 
-struct copying {
-    fa_store *from, *to;
-    fa_diag *diag;
-};
-
-static int copy_one(void *context, const fa_winner_record *winner)
+static int copy_all(fa_store *from, fa_store *to, fa_diag *diag)
 {
-    const struct copying *copying = context;
-    fa_cubin_record cubin = {0};
-    int rc = fa_store_cubin_get(copying->from, winner->cubin_key, &cubin, copying->diag);
-    if (rc == 0)
-        rc = fa_bundle_add(copying->to, winner, cubin.bytes, cubin.size, copying->diag);
-    fa_cubin_record_free(&cubin);
+    fa_winner_record *rows = NULL;
+    size_t count = 0;
+    int rc = fa_store_winners_by_cubin(from, &rows, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        fa_cubin_record cubin = {0};
+        rc = fa_store_cubin_get(from, rows[i].cubin_key, &cubin, diag);
+        if (rc == 0)
+            rc = fa_bundle_add(to, &rows[i], cubin.bytes, cubin.size, diag);
+        fa_cubin_record_free(&cubin);
+    }
+    free(rows);
     return rc;
 }
 
@@ -496,7 +495,7 @@ int fa_bundle_write(fa_store *part, const char *path, const fa_secret_key *secre
 {
     fa_public_key key;
     int64_t winners = 0, cubins = 0;
-    struct copying copying = {part, NULL, diag};
+    fa_store *copy = NULL;
     fa_buf out = {0};
     int rc = fa_portable_count(part, &winners, &cubins, diag);
     if (rc != 0)
@@ -506,11 +505,10 @@ int fa_bundle_write(fa_store *part, const char *path, const fa_secret_key *secre
     if (winners > FA_BUNDLE_WINNERS_MAX)
         return fa_fail(diag, FA_EINVAL, "a bundle holds at most %d winners: export fewer",
                        FA_BUNDLE_WINNERS_MAX);
-    if ((rc = fa_portable_new(&copying.to, diag)) != 0 ||
-        (rc = fa_store_winners_by_cubin(part, NULL, copy_one, &copying, diag)) != 0 ||
-        (rc = fa_portable_print(copying.to, &out, diag)) != 0)
+    if ((rc = fa_portable_new(&copy, diag)) != 0 || (rc = copy_all(part, copy, diag)) != 0 ||
+        (rc = fa_portable_print(copy, &out, diag)) != 0)
         goto done;
-    fa_store_close(&copying.to);
+    fa_store_close(&copy);
     fa_bundle_seal(&out);
     if (out.failed)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a bundle");
@@ -531,7 +529,7 @@ int fa_bundle_write(fa_store *part, const char *path, const fa_secret_key *secre
         }
     }
 done:
-    fa_store_close(&copying.to);
+    fa_store_close(&copy);
     fa_buf_free(&out);
     return rc;
 }

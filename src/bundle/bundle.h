@@ -57,17 +57,20 @@ const fa_bundle_info *fa_bundle_get_info(const fa_bundle *bundle);
 
 /* Checks the tables, and lets SQLite see the file: comes before everything below. */
 int fa_bundle_read(fa_bundle *bundle, fa_diag *diag);
-/* Every winner with its cubin, those of one cubin one after another. What the cubin is, nobody has checked. Non-zero
- * stops. FA_ECORRUPT where one of them is not valid, or is of an operation that is not known here. */
-typedef int fa_bundle_winner_visit(void *context, const fa_winner_record *winner,
-                                   const fa_cubin_record *cubin, fa_diag *diag);
-int fa_bundle_each(fa_bundle *bundle, fa_bundle_winner_visit *visit, void *context, fa_diag *diag);
-/* Those that are valid, without their cubins; `like` as of fa_store_winners_by_cubin(). */
-int fa_bundle_winners(fa_bundle *bundle, const fa_problem *like, fa_winner_visit *visit,
-                      void *context);
+/* All winners, those of one cubin one after another, for fa_bundle_cubin_of(). FA_ECORRUPT where one of them is not
+ * valid, or is of an operation that is not known here. */
+int fa_bundle_winners(fa_bundle *bundle, fa_winner_record **ret_rows, size_t *ret_count,
+                      fa_diag *diag);
+/* Those that are valid and were timed for a problem like this one, whatever its lengths; NULL: all. */
+int fa_bundle_winners_like(fa_bundle *bundle, const fa_problem *like, fa_winner_record **ret_rows,
+                           size_t *ret_count);
 /* The winner for this scope with its cubin, or FA_ENOTFOUND. */
 int fa_bundle_find(fa_bundle *bundle, const fa_scope *scope, fa_winner_record *ret_winner,
                    fa_cubin_record *ret_cubin, fa_diag *diag);
+/* A winner's cubin, as the winner describes it; `cubin`: of the winner before, or zeros, and the caller's to free.
+ * Whether it is a kernel is not checked here. */
+int fa_bundle_cubin_of(fa_bundle *bundle, const fa_winner_record *winner, fa_cubin_record *cubin,
+                       fa_diag *diag);
 int fa_bundle_cubin(fa_bundle *bundle, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag);
 /* Sets all but the bytes from the winner that it belongs to. */
 void fa_bundle_describe_cubin(const fa_winner_record *winner, fa_cubin_record *cubin);

@@ -12,52 +12,6 @@
 
 static const double longest_us = 1e12; /* eleven days */
 
-void fa_trial_list_lighten(fa_trial_record *record)
-{
-    free((void *)(uintptr_t)record->samples_us);
-    free((void *)(uintptr_t)record->environment);
-    free((void *)(uintptr_t)record->clocks);
-    record->samples_us = NULL;
-    record->environment = record->clocks = NULL;
-    record->sample_count = 0;
-}
-
-void fa_trial_list_cut(fa_trial_list *list, size_t left)
-{
-    while (list->count > left)
-        fa_trial_list_lighten(&list->record[--list->count]);
-}
-
-void fa_trial_list_free(fa_trial_list *list)
-{
-    fa_trial_list_cut(list, 0);
-    free(list->record);
-    *list = (fa_trial_list){0};
-}
-
-int fa_trial_list_add(fa_trial_list *list, const fa_trial_record *record)
-{
-    int32_t count = record->samples_us == NULL                    ? 0
-                    : record->sample_count > FA_TRIAL_SAMPLES_MAX ? FA_TRIAL_SAMPLES_MAX
-                                                                  : record->sample_count;
-    fa_trial_record copy = *record;
-    float *samples = count > 0 ? malloc((size_t)count * sizeof *samples) : NULL;
-    if (samples != NULL)
-        memcpy(samples, record->samples_us, (size_t)count * sizeof *samples);
-    copy.samples_us = samples;
-    copy.sample_count = count;
-    copy.environment = record->environment != NULL ? strdup(record->environment) : NULL;
-    copy.clocks = record->clocks != NULL ? strdup(record->clocks) : NULL;
-    if ((count > 0 && samples == NULL) ||
-        (record->environment != NULL && copy.environment == NULL) ||
-        (record->clocks != NULL && copy.clocks == NULL) ||
-        fa_append(&list->record, &list->count, &list->capacity, &copy, sizeof copy) != 0) {
-        fa_trial_list_lighten(&copy);
-        return FA_ENOMEM;
-    }
-    return 0;
-}
-
 static double rounded(double us)
 {
     return us > 0 ? rint(us * 1e3) / 1e3 : 0; /* to the nanosecond: events resolve less */
@@ -123,18 +77,10 @@ static cJSON *write_trial(const fa_trial_record *record)
     add_environment(json, "clocks", record->clocks);
     if (record->sample_count > 0) {
         cJSON *samples = fa_json_add_array(json, "samples_us");
-        for (int32_t i = 0; i < record->sample_count; i++)
+        for (int32_t i = 0; i < record->sample_count && i < FA_TRIAL_SAMPLES_MAX; i++)
             fa_json_push(samples, cJSON_CreateNumber(rounded((double)record->samples_us[i])));
     }
     return json;
-}
-
-cJSON *fa_trial_list_to_json(const fa_trial_list *list)
-{
-    cJSON *array = cJSON_CreateArray();
-    for (size_t i = 0; array != NULL && i < list->count; i++)
-        fa_json_push(array, write_trial(&list->record[i]));
-    return array;
 }
 
 /* ---- read -----------------------------------------------------------------------------------*/
@@ -157,7 +103,7 @@ static int print_object(const cJSON *json, char **ret_text)
     return cJSON_IsObject(json) && *ret_text == NULL ? FA_ENOMEM : 0;
 }
 
-static int read_trial(const cJSON *json, fa_trial_list *list, fa_diag *diag)
+static int read_trial(const cJSON *json, fa_list *list, fa_diag *diag)
 {
     float samples[FA_TRIAL_SAMPLES_MAX];
     fa_trial_record record = {.samples_us = samples,
@@ -183,48 +129,54 @@ static int read_trial(const cJSON *json, fa_trial_list *list, fa_diag *diag)
     record.environment = environment;
     record.clocks = clocks;
     if (rc == 0)
-        rc = fa_trial_list_add(list, &record);
+        fa_trials_add(list, &record);
     free(environment);
     free(clocks);
     return rc == 0 ? 0 : fa_fail(diag, rc, "out of memory for evidence");
 }
 
-int fa_trial_list_from_json(const cJSON *json, fa_trial_list *list, fa_diag *diag)
+int fa_trials_from_json(const cJSON *json, fa_trial_record **ret_rows, size_t *ret_count,
+                        fa_diag *diag)
 {
     const cJSON *item;
+    fa_list list = {0};
+    int rc = 0;
     if (json != NULL && (!cJSON_IsArray(json) || cJSON_GetArraySize(json) > FA_TRIAL_LIST_MAX))
         return fa_fail(diag, FA_EINVAL, "\"trials\" must be an array of at most %d",
                        FA_TRIAL_LIST_MAX);
-    cJSON_ArrayForEach (item, json) {
-        int rc = read_trial(item, list, diag);
-        if (rc != 0)
-            return rc;
-    }
-    return 0;
+    cJSON_ArrayForEach (item, json)
+        if (rc == 0)
+            rc = read_trial(item, &list, diag);
+    return fa_trials_end(&list, rc, ret_rows, ret_count, diag);
 }
 
-int fa_trial_list_from_evidence(const char *evidence, fa_trial_list *list, fa_diag *diag)
+int fa_trials_from_evidence(const char *evidence, fa_trial_record **ret_rows, size_t *ret_count,
+                            fa_diag *diag)
 {
     cJSON *json;
+    fa_list list = {0};
     int rc = fa_json_parse_object(evidence, "evidence", &json, diag);
     const cJSON *trials = cJSON_GetObjectItemCaseSensitive(json, "trials"), *item;
     cJSON_ArrayForEach (item, trials) {
-        if (rc == FA_ENOMEM || list->count == FA_TRIAL_LIST_MAX || !cJSON_IsArray(trials))
+        if (rc == FA_ENOMEM || list.count == FA_TRIAL_LIST_MAX || !cJSON_IsArray(trials))
             break;
-        rc = read_trial(item, list, NULL);
+        rc = read_trial(item, &list, NULL);
     }
     cJSON_Delete(json);
-    return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for evidence") : 0;
+    rc = rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for evidence") : 0;
+    return fa_trials_end(&list, rc, ret_rows, ret_count, diag);
 }
 
-int fa_trial_list_join(const fa_trial_list *list, char **evidence, fa_diag *diag)
+int fa_trials_join(const fa_trial_record *rows, size_t count, char **evidence, fa_diag *diag)
 {
     cJSON *json;
     int rc = fa_json_parse_object(*evidence, "evidence", &json, diag);
     if (rc != 0)
         return rc;
     cJSON_DeleteItemFromObjectCaseSensitive(json, "trials");
-    fa_json_add(json, "trials", fa_trial_list_to_json(list));
+    cJSON *trials = fa_json_add_array(json, "trials");
+    for (size_t i = 0; i < count; i++)
+        fa_json_push(trials, write_trial(&rows[i]));
     char *text = fa_json_finish(json);
     if (text == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for evidence");

@@ -9,19 +9,10 @@
 #include "wording.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- winners of a file ----------------------------------------------------------------------*/
-/* A winner of a bundle or of lines, and what became of it. */
-struct item {
-    fa_bundle_change change;
-    bool served;
-    char why[64];
-    fa_answer answer;
-    fa_origin stored_origin;
-    cJSON *trials; /* of a bundle that is shown as JSON */
-};
-
 static const char *const change_name[] = {"listed", "added", "replaced", "kept", "same"};
 
 struct items {
@@ -29,7 +20,8 @@ struct items {
     const char *file;
     bool import; /* what became of each; else they are only shown */
     fa_bundle_info info;
-    cli_list list; /* of struct item */
+    fa_bundle_item *item;
+    size_t count;
 };
 
 static bool keep_asked_for(void *context, const fa_answer *answer)
@@ -55,42 +47,29 @@ static cJSON *trials_of(const char *evidence)
     return trials;
 }
 
-static int take_item(void *context, const fa_bundle_item *from)
-{
-    struct items *items = context;
-    struct item item = {.change = from->change, .served = from->served, .answer = *from->answer};
-    if (!items->import && !keep_asked_for(items, from->answer))
-        return 0;
-    snprintf(item.why, sizeof item.why, "%s", from->why);
-    if (from->stored != NULL)
-        item.stored_origin = from->stored->origin;
-    if (items->run->options->json)
-        item.trials = trials_of(from->evidence);
-    return cli_list_keep(&items->list, &item, sizeof item);
-}
-
 static int compare_items(const void *a, const void *b)
 {
-    return cli_answer_compare(&((const struct item *)a)->answer, &((const struct item *)b)->answer);
+    return cli_answer_compare(((const fa_bundle_item *)a)->answer,
+                              ((const fa_bundle_item *)b)->answer);
 }
 
 static void put_table(const struct items *items, fa_buf *out)
 {
     cli_table table = {0};
     bool import = items->import;
-    for (size_t i = 0; i < items->list.count; i++) {
-        const struct item *item = (const struct item *)items->list.item + i;
+    for (size_t i = 0; i < items->count; i++) {
+        const fa_bundle_item *item = &items->item[i];
         cli_cell(&table, "%s", import ? change_name[item->change] : "");
-        cli_text_problem(&table.cell, &item->answer.problem);
+        cli_text_problem(&table.cell, &item->answer->problem);
         cli_cell_end(&table);
-        cli_cell(&table, "%s", item->answer.gpu.name);
-        cli_cell(&table, "%s", fa_origin_name(item->answer.origin));
-        cli_text_known_time(&table.cell, &item->answer.trial, false);
+        cli_cell(&table, "%s", item->answer->gpu.name);
+        cli_cell(&table, "%s", fa_origin_name(item->answer->origin));
+        cli_text_known_time(&table.cell, &item->answer->trial, false);
         cli_cell_end(&table);
         if (!import)
-            cli_text_config(&table.cell, &item->answer.trial.config);
+            cli_text_config(&table.cell, &item->answer->trial.config);
         else if (item->why[0] != 0)
-            fa_buf_printf(&table.cell, "%s (%s)", item->why, fa_origin_name(item->stored_origin));
+            fa_buf_printf(&table.cell, "%s (%s)", item->why, fa_origin_name(item->stored->origin));
         else if (!item->served)
             fa_buf_text(&table.cell, "for other templates than these");
         cli_cell_end(&table);
@@ -184,12 +163,12 @@ static void add_items(const struct items *items, bool dry_run, cJSON *document)
         fa_json_add_number(document, "unserved", info->unserved);
     }
     cJSON *array = fa_json_add_array(document, "winners");
-    for (size_t i = 0; i < items->list.count; i++) {
-        struct item *one = (struct item *)items->list.item + i;
-        cJSON *item = cli_json_winner(&one->answer);
-        if (one->trials != NULL)
-            fa_json_add(item, "trials", one->trials);
-        one->trials = NULL; /* the document's now */
+    for (size_t i = 0; i < items->count; i++) {
+        const fa_bundle_item *one = &items->item[i];
+        cJSON *item = cli_json_winner(one->answer);
+        cJSON *trials = trials_of(one->evidence);
+        if (trials != NULL)
+            fa_json_add(item, "trials", trials);
         if (items->import) {
             fa_json_add_text(item, "change", change_name[one->change]);
             fa_json_add_text(item, "why", one->why);
@@ -202,23 +181,25 @@ static void add_items(const struct items *items, bool dry_run, cJSON *document)
 /* What a library call that listed these items ended with. */
 static int finish_items(cli_run *run, struct items *items, int rc)
 {
-    if (rc == 0) {
-        cli_list_sort(&items->list, sizeof(struct item), compare_items);
-        if (run->options->json)
-            add_items(items, run->options->dry_run, run->document);
-        else
-            put_items(items, run->options->dry_run, &run->out);
-    }
-    for (size_t i = 0; i < items->list.count; i++)
-        cJSON_Delete(((struct item *)items->list.item)[i].trials);
-    cli_list_free(&items->list);
+    size_t kept = 0;
+    for (size_t i = 0; i < items->count; i++)
+        if (items->import || keep_asked_for(items, items->item[i].answer))
+            items->item[kept++] = items->item[i];
+    items->count = kept;
+    if (kept > 0)
+        qsort(items->item, kept, sizeof *items->item, compare_items);
+    if (rc == 0 && run->options->json)
+        add_items(items, run->options->dry_run, run->document);
+    else if (rc == 0)
+        put_items(items, run->options->dry_run, &run->out);
+    free(items->item);
     return rc;
 }
 
 int cli_show_bundle(cli_run *run)
 {
     struct items items = {.run = run, .file = run->options->operand[0]};
-    int rc = fa_bundle_inspect(items.file, take_item, &items, &items.info, &run->diag);
+    int rc = fa_bundle_inspect(items.file, &items.item, &items.count, &items.info, &run->diag);
     return finish_items(run, &items, rc);
 }
 
@@ -261,15 +242,15 @@ int cli_import(cli_run *run)
                                       .file = items.file,
                                       .allow_unsigned = options->bundle.allow_unsigned,
                                       .dry_run = options->dry_run,
-                                      .visit = take_item,
-                                      .context = &items,
                                       .keep = filtered ? keep_asked_for : NULL,
-                                      .progress = count_compiled};
+                                      .progress = count_compiled,
+                                      .context = &items};
     int rc;
     if ((rc = cli_check_gpu(run)) != 0 || (rc = cli_open(run, options->dry_run)) != 0)
         return rc;
     cli_interrupt_install();
-    return finish_items(run, &items, fa_import(run->tuner, &import, &items.info, &run->diag));
+    rc = fa_import(run->tuner, &import, &items.item, &items.count, &items.info, &run->diag);
+    return finish_items(run, &items, rc);
 }
 
 /* ---- keys -----------------------------------------------------------------------------------*/

@@ -199,21 +199,3 @@ cJSON *cli_json_winner(const fa_answer *answer)
     fa_json_add(object, "answer", cli_json_answer(answer));
     return object;
 }
-
-/* ---- lists ----------------------------------------------------------------------------------*/
-int cli_list_keep(cli_list *list, const void *item, size_t size)
-{
-    return fa_append(&list->item, &list->count, &list->capacity, item, size);
-}
-
-void cli_list_sort(cli_list *list, size_t size, int (*compare)(const void *a, const void *b))
-{
-    if (list->count > 1)
-        qsort(list->item, list->count, size, compare);
-}
-
-void cli_list_free(cli_list *list)
-{
-    free(list->item);
-    *list = (cli_list){0};
-}

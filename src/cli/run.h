@@ -126,16 +126,6 @@ bool cli_filter_keeps(const cli_options *options, const fa_problem *problem, con
 /* A line where lengths that were given stand for others, under which their winners are stored. */
 void cli_text_buckets(fa_buf *out, const cli_options *options);
 
-/* Items that a visit collects. */
-typedef struct cli_list {
-    void *item;
-    size_t count, capacity;
-} cli_list;
-/* Joins a copy of an item. Returns 0 or FA_ENOMEM, as a visit does. */
-int cli_list_keep(cli_list *list, const void *item, size_t size);
-void cli_list_sort(cli_list *list, size_t size, int (*compare)(const void *a, const void *b));
-void cli_list_free(cli_list *list);
-
 /* The order of winners in a list: by GPU, then as problems are listed. */
 int cli_answer_compare(const fa_answer *a, const fa_answer *b);
 /* A document that the library wrote, which is freed; NULL where `rc` says that it did not. */

@@ -183,24 +183,7 @@ void cli_table_free(cli_table *table)
 }
 
 /* ---- configs as rows -------------------------------------------------------------------------*/
-int cli_rows_visit(void *context, int32_t rank, const fa_trial *trial)
-{
-    cli_rows *rows = context;
-    if (rows->winner != NULL && rank > 0 && fa_config_equal(rows->winner, &trial->config))
-        rows->winner_rank = rank;
-    if (rows->ranked_limit > 0 && (rank < 1 || rank > rows->ranked_limit))
-        return 0;
-    cli_row row = {.rank = rank, .trial = *trial};
-    return fa_append(&rows->row, &rows->count, &rows->capacity, &row, sizeof row);
-}
-
-void cli_rows_free(cli_rows *rows)
-{
-    free(rows->row);
-    *rows = (cli_rows){0};
-}
-
-void cli_tunables_find(cli_tunables *tunables, const cli_row *rows, size_t count, fa_buf *columns)
+void cli_tunables_find(cli_tunables *tunables, const fa_ranked *rows, size_t count, fa_buf *columns)
 {
     enum { MOST = sizeof tunables->name / sizeof *tunables->name };
     tunables->count = 0;
@@ -237,7 +220,7 @@ static void put_number(cli_table *table, int64_t value, bool known)
     cli_cell(table, "%s", known ? "" : "-");
 }
 
-bool cli_rows_ranked(const cli_row *rows, size_t count)
+bool cli_rows_ranked(const fa_ranked *rows, size_t count)
 {
     bool ranked = count == 0;
     for (size_t r = 0; r < count; r++)
@@ -297,7 +280,7 @@ cJSON *cli_json_rows(const cli_rows *rows, size_t count)
 {
     cJSON *array = cJSON_CreateArray();
     for (size_t r = 0; r < count && array != NULL; r++) {
-        const cli_row *row = &rows->row[r];
+        const fa_ranked *row = &rows->row[r];
         cJSON *object = cJSON_CreateObject();
         fa_json_add_known(object, "rank", row->rank,
                           row->rank > rows->tied && cli_rows_ranked(row, 1));

@@ -115,37 +115,26 @@ void cli_table_write(cli_table *table, const char *columns, bool csv, fa_buf *ou
 void cli_table_free(cli_table *table); /* one that is not printed */
 
 /* ---- rows.c ----------------------------------------------------------------------------------*/
-/* The configs of a problem's space as fa_explain() lists them, kept for printing: a table of those that finished, and the
+/* The configs of a problem's space as fa_explain() lists them, printed: a table of those that finished, and the
  * same as JSON. */
-typedef struct cli_row {
-    int32_t rank; /* from 1; 0: did not finish */
-    fa_trial trial;
-} cli_row;
-
 typedef struct cli_rows {
-    cli_row *row;
-    size_t count, capacity;
-    int32_t ranked_limit; /* keeps only this many ranked rows and no others; 0: everything */
-    int32_t winner_rank;  /* of the config *winner; 0: not among the visited */
-    const fa_config *winner;
+    fa_ranked *row;
+    size_t count;
     int32_t tied;   /* the model does not tell the first so many apart: their ranks are not shown */
     bool elsewhere; /* times were measured for another problem */
 } cli_rows;
-
-/* An fa_explain_visit; context is a cli_rows. */
-int cli_rows_visit(void *context, int32_t rank, const fa_trial *trial);
-void cli_rows_free(cli_rows *rows);
 
 /* The tunables that any of the rows has, in order of appearance; and their columns ("|>NAME"). */
 typedef struct cli_tunables {
     int count;
     const char *name[48]; /* point into the rows */
 } cli_tunables;
-void cli_tunables_find(cli_tunables *tunables, const cli_row *rows, size_t count, fa_buf *columns);
+void cli_tunables_find(cli_tunables *tunables, const fa_ranked *rows, size_t count,
+                       fa_buf *columns);
 void cli_tunables_cells(const cli_tunables *tunables, cli_table *table, const fa_config *config);
 
 /* Whether any time stands behind the rows' order, measured or a model's. */
-bool cli_rows_ranked(const cli_row *rows, size_t count);
+bool cli_rows_ranked(const fa_ranked *rows, size_t count);
 /* The ranked rows among the first `count`, or, where no time stands behind their order, what their cubins say.
  * default_us > 0 adds the speed-up over the default config. */
 void cli_print_ranking(const cli_rows *rows, size_t count, double default_us, fa_buf *out);

@@ -131,25 +131,23 @@ enum { FOLLOW_MS = 1000 };
 
 /* All sweeps in the queue. */
 struct queues {
-    cli_list list; /* of fa_sweep */
-    fa_sweep now;  /* the counts of all together */
+    fa_sweep *sweep;
+    size_t count;
+    fa_sweep now; /* the counts of all together */
 };
-
-static int keep_sweep(void *context, const fa_sweep *sweep)
-{
-    struct queues *queues = context;
-    queues->now.items += sweep->items;
-    queues->now.done += sweep->done;
-    queues->now.failed += sweep->failed;
-    queues->now.running += sweep->running;
-    return cli_list_keep(&queues->list, sweep, sizeof *sweep);
-}
 
 static int read_queue(cli_run *run, struct queues *queues)
 {
-    cli_list_free(&queues->list);
+    free(queues->sweep);
     *queues = (struct queues){0};
-    return fa_list_sweeps(run->tuner, keep_sweep, queues, &run->diag);
+    int rc = fa_list_sweeps(run->tuner, &queues->sweep, &queues->count, &run->diag);
+    for (size_t i = 0; i < queues->count; i++) {
+        queues->now.items += queues->sweep[i].items;
+        queues->now.done += queues->sweep[i].done;
+        queues->now.failed += queues->sweep[i].failed;
+        queues->now.running += queues->sweep[i].running;
+    }
+    return rc;
 }
 
 static int print_json(cli_run *run)
@@ -166,28 +164,33 @@ static int print_json(cli_run *run)
 }
 
 /* ---- for persons ----------------------------------------------------------------------------*/
-static int held_text(void *context, int32_t index, const fa_sweep_item *item)
+static int put_held(cli_run *run, const fa_sweep *sweep)
 {
-    fa_buf *out = context;
-    (void)index;
-    if (item->state != FA_ITEM_RUNNING)
-        return 0;
-    cli_text_safe(out, item->holder);
-    fa_buf_text(out, item->stage == FA_WORK_MEASURE ? " measures " : " compiles ");
-    cli_text_item(out, item, true);
-    fa_buf_text(out, "\n");
-    return 0;
+    fa_buf *out = &run->out;
+    fa_sweep_item *item = NULL;
+    size_t count = 0;
+    int rc = fa_list_sweep_items(run->tuner, sweep->key, &item, &count, &run->diag);
+    for (size_t i = 0; i < count; i++) {
+        if (item[i].state != FA_ITEM_RUNNING)
+            continue;
+        cli_text_safe(out, item[i].holder);
+        fa_buf_text(out, item[i].stage == FA_WORK_MEASURE ? " measures " : " compiles ");
+        cli_text_item(out, &item[i], true);
+        fa_buf_text(out, "\n");
+    }
+    free(item);
+    return rc;
 }
 
 static int print_text(cli_run *run, const struct queues *queues)
 {
-    const fa_sweep *sweep = queues->list.item;
+    const fa_sweep *sweep = queues->sweep;
     int rc = 0;
-    cli_put_sweeps(&run->out, sweep, queues->list.count);
-    for (size_t i = 0; i < queues->list.count && rc == 0; i++)
+    cli_put_sweeps(&run->out, sweep, queues->count);
+    for (size_t i = 0; i < queues->count && rc == 0; i++)
         if (sweep[i].running > 0)
-            rc = fa_list_sweep_items(run->tuner, sweep[i].key, held_text, &run->out, &run->diag);
-    cli_text_count(&run->out, (int64_t)queues->list.count, "sweep");
+            rc = put_held(run, &sweep[i]);
+    cli_text_count(&run->out, (int64_t)queues->count, "sweep");
     cli_text_store(run, " in the queue of ");
     return rc;
 }
@@ -209,13 +212,13 @@ static int follow(cli_run *run, struct queues *queues)
     fa_sweep told = {.items = -1};
     int rc = read_queue(run, queues);
     while (rc == 0 && cli_interrupted() == 0) {
-        const fa_sweep *now = &queues->now, *sweep = queues->list.item;
+        const fa_sweep *now = &queues->now, *sweep = queues->sweep;
         bool moved = memcmp(&told, now, sizeof told) != 0, open = false;
         if (lines->rows && (lines->terminal || (moved && cli_progress_is_due(lines))))
             tell_now(lines, now);
         if (moved)
             told = *now;
-        for (size_t i = 0; i < queues->list.count; i++)
+        for (size_t i = 0; i < queues->count; i++)
             open = open || sweep[i].state == FA_SWEEP_RUNNING;
         if (!open)
             break;
@@ -231,10 +234,10 @@ static int follow(cli_run *run, struct queues *queues)
 static int stop_queue(cli_run *run, struct queues *queues)
 {
     const char *typed = run->options->fleet.stop;
-    const fa_sweep *sweep = queues->list.item, *found = NULL;
+    const fa_sweep *sweep = queues->sweep, *found = NULL;
     char shown[CLI_SHORT_SIZE];
     cli_text_short(typed, shown);
-    for (size_t i = 0; i < queues->list.count; i++) {
+    for (size_t i = 0; i < queues->count; i++) {
         if (strncmp(sweep[i].key, typed, strlen(typed)) != 0)
             continue;
         if (found != NULL)
@@ -273,6 +276,6 @@ int cli_queue(cli_run *run)
     int rc = cli_open(run, true);
     if (rc == 0)
         rc = queue(run, &queues);
-    cli_list_free(&queues.list);
+    free(queues.sweep);
     return rc;
 }

@@ -12,11 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct gone {
-    const cli_options *options;
-    cli_list list; /* of fa_study, the newest first */
-} gone;
-
 /* ---- which ----------------------------------------------------------------------------------*/
 /* Its templates are gone: only winners that cannot be read have this name. */
 static bool names_unknown(const cli_options *options)
@@ -52,9 +47,8 @@ static cJSON *read_stored(const fa_study *study)
 }
 
 /* Of a problem that cannot be read nothing is known but its operation's name. */
-static int is_asked_for(void *context, const fa_study *study)
+static bool is_asked_for(const cli_options *options, const fa_study *study)
 {
-    const cli_options *options = ((const gone *)context)->options;
     const char *operation = NULL;
     if (study->unread == NULL)
         return !names_unknown(options) &&
@@ -71,18 +65,6 @@ static int is_asked_for(void *context, const fa_study *study)
 }
 
 /* ---- what went ------------------------------------------------------------------------------*/
-static int keep_study(void *context, const fa_study *study)
-{
-    gone *gone = context;
-    fa_study copy = *study;
-    if (study->unread != NULL && (copy.unread = strdup(study->unread)) == NULL)
-        return FA_ENOMEM;
-    int rc = cli_list_keep(&gone->list, &copy, sizeof copy);
-    if (rc != 0)
-        free((void *)(uintptr_t)copy.unread);
-    return rc;
-}
-
 static int compare_studies(const void *a, const void *b)
 {
     const fa_study *x = a, *y = b;
@@ -154,19 +136,19 @@ static const fa_member forgotten_members[] = {
     FA_MEMBER("elsewhere", COUNT64, fa_forgotten, elsewhere),
     {0}};
 
-static void put_result(cli_run *run, const cli_list *list, const fa_forgotten *forgotten)
+static void put_result(cli_run *run, const fa_study *study, size_t count,
+                       const fa_forgotten *forgotten)
 {
     cJSON *array = fa_json_add_array(run->document, "problems");
     fa_buf *out = &run->out;
     cli_table table = {0};
-    const fa_study *study = list->item;
-    for (size_t i = 0; i < list->count; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (array != NULL)
             fa_json_push(array, study_json(&study[i]));
         put_study(&table, &study[i]);
     }
     cli_table_put(&table, "problem|GPU|origin|>trials|made|", out);
-    if (list->count == 0 && forgotten->winners == 0 && forgotten->bytes == 0) {
+    if (count == 0 && forgotten->winners == 0 && forgotten->bytes == 0) {
         cli_text_store(run, "nothing to forget: no problem matches in ");
         cli_text_buckets(out, run->options);
     } else {
@@ -185,27 +167,27 @@ static void put_result(cli_run *run, const cli_list *list, const fa_forgotten *f
 int cli_rm(cli_run *run)
 {
     const cli_options *options = run->options;
-    gone gone = {.options = options};
+    fa_study *study = NULL;
     fa_forgotten forgotten = {0};
-    fa_forget_options request = {.size = sizeof request,
-                                 .dry_run = options->dry_run,
-                                 .select = options->forget_all ? NULL : is_asked_for,
-                                 .visit = keep_study,
-                                 .context = &gone};
+    size_t listed = 0, count = 0;
     int rc = check_selection(options, &run->diag);
     if (rc == 0 && (rc = cli_open(run, true)) == 0)
-        rc = fa_forget(run->tuner, &request, &forgotten, &run->diag);
-    if (rc == 0 && gone.list.count == 0 && names_unknown(options) &&
+        rc = fa_list_studies(run->tuner, &study, &listed, &run->diag);
+    for (size_t i = 0; i < listed; i++)
+        if (options->forget_all || is_asked_for(options, &study[i]))
+            study[count++] = study[i];
+    if (rc == 0)
+        rc = fa_forget(run->tuner, study, options->forget_all ? NULL : &count, options->dry_run,
+                       &forgotten, &run->diag);
+    if (rc == 0 && count == 0 && names_unknown(options) &&
         fa_operation_find(options->operation, &(const fa_operation *){NULL}, &run->diag) != 0)
         rc = FA_EINVAL;
-    else if (rc == 0 && gone.list.count == 0)
+    else if (rc == 0 && count == 0)
         rc = cli_check_gpu(run); /* a name that nobody knows is a mistake, not an empty choice */
-    cli_list_sort(&gone.list, sizeof(fa_study), compare_studies);
+    if (count > 0)
+        qsort(study, count, sizeof *study, compare_studies);
     if (rc == 0)
-        put_result(run, &gone.list, &forgotten);
-    fa_study *study = gone.list.item;
-    for (size_t i = 0; i < gone.list.count; i++)
-        free((void *)(uintptr_t)study[i].unread);
-    cli_list_free(&gone.list);
+        put_result(run, study, count, &forgotten);
+    free(study);
     return rc;
 }

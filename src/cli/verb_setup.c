@@ -14,15 +14,10 @@
 #include "wording.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ANY_LENGTH = 512 }; /* for a length that was not given: families serve all of them alike */
-
-static int visit_nothing(void *context, int32_t rank, const fa_trial *trial)
-{
-    (void)context, (void)rank, (void)trial;
-    return 0;
-}
 
 static void put_row(cli_table *table, const fa_gpu *gpu)
 {
@@ -73,7 +68,7 @@ int cli_gpus(cli_run *run)
             continue;
         request.gpu = gpu.name;
         if (run->tuner != NULL && refused == NULL)
-            rc = fa_explain(run->tuner, &request, visit_nothing, NULL, &(fa_gpu){0}, &run->diag);
+            rc = fa_count_space(run->tuner, &request, &(fa_space_count){0}, &run->diag);
         if (rc == FA_ENOTSUP)
             refused = run->diag.text;
         else if (rc != 0)
@@ -105,9 +100,8 @@ struct checked {
     fa_buf *logs;
 };
 
-static int visit_kernel(void *context, const fa_checked_kernel *kernel)
+static void put_kernel(struct checked *checked, const fa_checked_kernel *kernel)
 {
-    struct checked *checked = context;
     const int32_t numbers[] = {kernel->registers, kernel->spill_bytes, kernel->smem_bytes,
                                kernel->parameter_bytes};
     static const char *const names[] = {"registers", "spill_bytes", "smem_bytes",
@@ -143,7 +137,6 @@ static int visit_kernel(void *context, const fa_checked_kernel *kernel)
         }
     }
     checked->faults += kernel->fault[0] != 0;
-    return 0;
 }
 
 /* Once the tuner is open: what it says of the store before that is of no use here. */
@@ -173,7 +166,12 @@ int cli_check(cli_run *run)
     fa_request request = cli_request(run->options);
     if (request.gpu == NULL && fa_gpu_device(request.ordinal, &gpu, NULL) != 0)
         request.gpu = absent;
-    rc = fa_check_kernels(run->tuner, &request, visit_kernel, &checked, &gpu, &run->diag);
+    fa_checked_kernel *kernel = NULL;
+    size_t count = 0;
+    rc = fa_check_kernels(run->tuner, &request, &kernel, &count, &gpu, &run->diag);
+    for (size_t i = 0; i < count; i++)
+        put_kernel(&checked, &kernel[i]);
+    free(kernel);
     if (rc == 0) {
         cli_text_heading(&run->out, &run->options->problem, &gpu);
         fa_json_add(run->document, "gpu", fa_gpu_to_json(&gpu));
@@ -191,47 +189,44 @@ int cli_check(cli_run *run)
 static const char *const levels[] = {"ok", "warn", "fail"};
 static const cli_style styles[] = {CLI_GREEN, CLI_YELLOW, CLI_RED};
 
-struct findings {
-    int count[3]; /* by level */
-    fa_buf *out;
-    cJSON *checks;
-};
-
-static int visit(void *context, const fa_check *check)
+static void put_check(cli_run *run, const fa_check *check, cJSON *checks)
 {
-    struct findings *found = context;
-    int level = check->level >= FA_CHECK_OK && check->level <= FA_CHECK_FAIL ? (int)check->level
-                                                                             : FA_CHECK_FAIL;
-    found->count[level]++;
+    fa_buf *out = &run->out;
     cJSON *item = cJSON_CreateObject();
-    fa_json_add_text(item, "level", levels[level]);
+    fa_json_add_text(item, "level", levels[check->level]);
     fa_json_add_text(item, "name", check->name);
     fa_json_add_text(item, "text", check->text);
     fa_json_add_text(item, "advice", check->advice);
-    fa_json_push(found->checks, item);
-    cli_styled(found->out, styles[level], levels[level]);
-    fa_buf_printf(found->out, "%*s  %-9s  ", 4 - (int)strlen(levels[level]), "", check->name);
-    cli_text_safe(found->out, check->text);
+    fa_json_push(checks, item);
+    cli_styled(out, styles[check->level], levels[check->level]);
+    fa_buf_printf(out, "%*s  %-9s  ", 4 - (int)strlen(levels[check->level]), "", check->name);
+    cli_text_safe(out, check->text);
     if (check->advice[0] != 0)
-        fa_buf_printf(found->out, "\n%17s%s ", "", cli_sym()->arrow);
-    cli_text_safe(found->out, check->advice);
-    fa_buf_text(found->out, "\n");
-    return 0;
+        fa_buf_printf(out, "\n%17s%s ", "", cli_sym()->arrow);
+    cli_text_safe(out, check->advice);
+    fa_buf_text(out, "\n");
 }
 
 int cli_doctor(cli_run *run)
 {
-    struct findings found = {.out = &run->out,
-                             .checks = fa_json_add_array(run->document, "checks")};
+    int found[3] = {0}; /* by level */
+    cJSON *checks = fa_json_add_array(run->document, "checks");
     fa_options library = cli_library_options(run->options);
-    int rc = fa_doctor(&library, visit, &found, &run->diag);
+    fa_check *check = NULL;
+    size_t count = 0;
+    int rc = fa_doctor(&library, &check, &count, &run->diag);
     if (rc != 0)
         return rc;
+    for (size_t i = 0; i < count; i++) {
+        found[check[i].level]++;
+        put_check(run, &check[i], checks);
+    }
+    free(check);
     for (int i = 0; i < 3; i++)
-        fa_json_add_number(run->document, levels[i], found.count[i]);
-    int warnings = found.count[FA_CHECK_WARN], failures = found.count[FA_CHECK_FAIL];
-    fa_buf_printf(&run->out, "%d ok, %d warning%s, %d failure%s\n", found.count[FA_CHECK_OK],
-                  warnings, warnings == 1 ? "" : "s", failures, failures == 1 ? "" : "s");
+        fa_json_add_number(run->document, levels[i], found[i]);
+    int warnings = found[FA_CHECK_WARN], failures = found[FA_CHECK_FAIL];
+    fa_buf_printf(&run->out, "%d ok, %d warning%s, %d failure%s\n", found[FA_CHECK_OK], warnings,
+                  warnings == 1 ? "" : "s", failures, failures == 1 ? "" : "s");
     int status = cli_print(run);
-    return status != 0 ? status : found.count[FA_CHECK_FAIL] > 0;
+    return status != 0 ? status : failures > 0;
 }

@@ -12,20 +12,7 @@
 #include "text.h"
 #include "wording.h"
 
-typedef struct winners {
-    cli_run *run;
-    cli_list list; /* of fa_answer */
-    size_t skipped;
-} winners;
-
-static int keep_answer(void *context, const fa_answer *answer)
-{
-    winners *w = context;
-    if (cli_filter_keeps(w->run->options, &answer->problem, answer->gpu.name))
-        return cli_list_keep(&w->list, answer, sizeof *answer);
-    w->skipped++;
-    return 0;
-}
+#include <stdlib.h>
 
 /* The newest first; a sweep's or an import's of one second in the order of lists. */
 static int compare_answers(const void *a, const void *b)
@@ -59,28 +46,32 @@ static void print_winner(cli_table *table, const fa_answer *answer)
 static int show_winners(cli_run *run)
 {
     cJSON *array = fa_json_add_array(run->document, "winners");
-    winners w = {.run = run};
     fa_buf *out = &run->out;
     cli_table table = {0};
-    int rc = fa_list_winners(run->tuner, keep_answer, &w, &run->diag);
-    if (rc == 0 && w.list.count == 0)
+    fa_answer *answer = NULL;
+    size_t listed = 0, count = 0;
+    int rc = fa_list_winners(run->tuner, &answer, &listed, &run->diag);
+    for (size_t i = 0; i < listed; i++)
+        if (cli_filter_keeps(run->options, &answer[i].problem, answer[i].gpu.name))
+            answer[count++] = answer[i];
+    if (rc == 0 && count == 0)
         rc = cli_check_gpu(run); /* a name that nobody knows is a mistake, not an empty list */
-    cli_list_sort(&w.list, sizeof(fa_answer), compare_answers);
-    for (size_t i = 0; rc == 0 && i < w.list.count; i++) {
-        const fa_answer *answer = (const fa_answer *)w.list.item + i;
+    if (count > 0)
+        qsort(answer, count, sizeof *answer, compare_answers);
+    for (size_t i = 0; i < count; i++) {
         if (array != NULL)
-            fa_json_push(array, cli_json_winner(answer));
+            fa_json_push(array, cli_json_winner(&answer[i]));
         else
-            print_winner(&table, answer);
+            print_winner(&table, &answer[i]);
     }
+    free(answer);
     cli_table_put(&table, "problem|GPU|origin|>time|made|config", out);
-    cli_text_count(out, (int64_t)w.list.count, "winner");
-    if (w.skipped > 0)
-        fa_buf_printf(out, ", %zu left out by the filters,", w.skipped);
+    cli_text_count(out, (int64_t)count, "winner");
+    if (listed > count)
+        fa_buf_printf(out, ", %zu left out by the filters,", listed - count);
     cli_text_store(run, " in ");
-    if (w.list.count == 0 && w.skipped > 0)
+    if (count == 0 && listed > 0)
         cli_text_buckets(out, run->options);
-    cli_list_free(&w.list);
     return rc;
 }
 
@@ -104,11 +95,6 @@ static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
     fa_buf_text(out, "\n");
 }
 
-static int keep_step(void *context, const fa_step *step)
-{
-    return cli_list_keep(context, step, sizeof *step);
-}
-
 static cJSON *step_json(const fa_step *step)
 {
     cJSON *item = cJSON_CreateObject();
@@ -127,10 +113,11 @@ static int show_why(cli_run *run)
     fa_request request = cli_request(run->options);
     fa_problem bucket = fa_problem_bucket(problem);
     fa_gpu gpu;
-    cli_list list = {0};
-    int rc = fa_why(run->tuner, &request, keep_step, &list, &gpu, &run->diag);
+    fa_step *step = NULL;
+    size_t count = 0;
+    int rc = fa_why(run->tuner, &request, &step, &count, &gpu, &run->diag);
     if (rc != 0)
-        goto done;
+        return rc;
     fa_json_add(run->document, "problem", fa_problem_to_json(problem));
     fa_json_add(run->document, "bucket", fa_problem_to_json(&bucket));
     fa_json_add(run->document, "gpu", fa_gpu_to_json(&gpu));
@@ -141,15 +128,13 @@ static int show_why(cli_run *run)
         cli_text_problem(&run->out, &bucket);
         fa_buf_text(&run->out, "\n");
     }
-    for (size_t i = 0; i < list.count; i++) {
-        const fa_step *step = (const fa_step *)list.item + i;
-        step_text(step, run->tuner, &run->out);
+    for (size_t i = 0; i < count; i++) {
+        step_text(&step[i], run->tuner, &run->out);
         if (steps != NULL)
-            fa_json_push(steps, step_json(step));
+            fa_json_push(steps, step_json(&step[i]));
     }
-done:
-    cli_list_free(&list);
-    return rc;
+    free(step);
+    return 0;
 }
 
 int cli_show(cli_run *run)
@@ -213,7 +198,7 @@ static void print_funnel(const cli_options *options, const fa_gpu *gpu, const fu
                          fa_buf *out)
 {
     const size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX, ranked = f->ranked;
-    const cli_row *row = f->rows.row;
+    const fa_ranked *row = f->rows.row;
     char number[FA_COMMAS_MAX];
     cli_text_heading(out, &options->problem, gpu);
     if (cli_text_too_large(out, &options->problem))
@@ -265,7 +250,7 @@ static int read_funnel(cli_run *run, funnel *f, fa_gpu *ret_gpu)
     fa_answer answer = {.size = sizeof answer};
     int rc = fa_count_space(run->tuner, &request, &f->space, &run->diag);
     if (rc == 0)
-        rc = fa_explain(run->tuner, &request, cli_rows_visit, &f->rows, ret_gpu, &run->diag);
+        rc = fa_explain(run->tuner, &request, &f->rows.row, &f->rows.count, ret_gpu, &run->diag);
     for (size_t r = 0; rc == 0 && r < f->rows.count; r++) {
         f->ended[f->rows.row[r].trial.status]++;
         f->ranked += f->rows.row[r].rank > 0;
@@ -289,6 +274,6 @@ int cli_explain(cli_run *run)
         add_funnel(run->document, run->options, &gpu, &funnel);
     else if (rc == 0)
         print_funnel(run->options, &gpu, &funnel, &run->out);
-    cli_rows_free(&funnel.rows);
+    free(funnel.rows.row);
     return rc;
 }

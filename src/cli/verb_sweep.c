@@ -26,7 +26,7 @@ typedef struct sweep_run {
     fa_sweep_budget budget;
     cli_grid grid;
     row *row;
-    cli_list baselines; /* of fa_baseline */
+    fa_baseline *baseline; /* all that are stored */
     bool many_gpus;     /* each line names its GPU */
     int32_t before;     /* items that an earlier run has done, until they are told in one line */
 } sweep_run;
@@ -168,25 +168,20 @@ static int on_event(void *context, const fa_sweep_progress *event)
 }
 
 /* ---- baselines ------------------------------------------------------------------------------*/
-static int keep_baseline(void *context, const fa_baseline *baseline)
-{
-    return cli_list_keep(context, baseline, sizeof *baseline);
-}
-
 static int match_baselines(sweep_run *s)
 {
-    int rc = fa_list_baselines(s->run->tuner, keep_baseline, &s->baselines, &s->run->diag);
-    const fa_baseline *baseline = s->baselines.item;
+    size_t count = 0;
+    int rc = fa_list_baselines(s->run->tuner, &s->baseline, &count, &s->run->diag);
     for (int32_t i = 0; i < s->grid.count; i++) {
         row *row = &s->row[i];
         /* A winner that stands for this problem was timed on another one, or elsewhere. */
         if (!row->known || !fa_origin_is_measured(row->answer.origin) ||
             !fa_problem_equal(&row->answer.problem, &s->grid.item[i].problem))
             continue;
-        for (size_t b = 0; b < s->baselines.count; b++)
-            if (fa_baseline_concerns(&baseline[b], &row->answer) &&
-                (row->best == NULL || baseline[b].median_us < row->best->median_us))
-                row->best = &baseline[b];
+        for (size_t b = 0; b < count; b++)
+            if (fa_baseline_concerns(&s->baseline[b], &row->answer) &&
+                (row->best == NULL || s->baseline[b].median_us < row->best->median_us))
+                row->best = &s->baseline[b];
     }
     return rc;
 }
@@ -360,11 +355,6 @@ static fa_sweep_request request_of(const cli_options *options, const cli_grid *g
 }
 
 /* ---- how sweeps stand -----------------------------------------------------------------------*/
-static int keep_sweep(void *context, const fa_sweep *sweep)
-{
-    return cli_list_keep(context, sweep, sizeof *sweep);
-}
-
 void cli_put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count)
 {
     cli_table table = {0};
@@ -392,12 +382,18 @@ void cli_put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count)
     cli_table_put(&table, "state|done|?>failed|?>held|?>compiled|spent|worked on|key|plan", out);
 }
 
-static int print_failed(void *context, int32_t index, const fa_sweep_item *item)
+static int print_status(cli_run *run, const fa_sweep *sweep)
 {
-    (void)index;
-    if (item->state == FA_ITEM_FAILED || item->state == FA_ITEM_RUNNING)
-        text_failed(context, item);
-    return 0;
+    fa_sweep_item *item = NULL;
+    size_t count = 0;
+    fa_json_add(run->document, "sweep", sweep_json(sweep));
+    cli_put_sweeps(&run->out, sweep, 1);
+    int rc = fa_list_sweep_items(run->tuner, sweep->key, &item, &count, &run->diag);
+    for (size_t i = 0; i < count; i++)
+        if (item[i].state == FA_ITEM_FAILED || item[i].state == FA_ITEM_RUNNING)
+            text_failed(&run->out, &item[i]);
+    free(item);
+    return rc;
 }
 
 /* Of the sweep of this grid, else of the latest. */
@@ -405,23 +401,20 @@ static int show_status(sweep_run *s)
 {
     cli_run *run = s->run;
     char key[65] = "";
-    cli_list sweeps = {0};
+    fa_sweep *sweep = NULL;
+    size_t count = 0, at = 0;
     fa_sweep_request request = request_of(run->options, &s->grid);
     int rc = s->grid.count > 0 ? fa_sweep_key(&request, key, &run->diag) : 0;
     if (rc == 0)
-        rc = fa_list_sweeps(run->tuner, keep_sweep, &sweeps, &run->diag);
-    const fa_sweep *sweep = sweeps.item, *end = sweep + sweeps.count;
-    while (sweep < end && key[0] != 0 && strcmp(key, sweep->key) != 0)
-        sweep++;
-    if (rc == 0 && sweep == end) {
-        rc = fa_fail(&run->diag, FA_ENOTFOUND, "no such sweep is in %s: `fa-tune queue` lists them",
-                     fa_store_location(run->tuner));
-    } else if (rc == 0) {
-        fa_json_add(run->document, "sweep", sweep_json(sweep));
-        cli_put_sweeps(&run->out, sweep, 1);
-        rc = fa_list_sweep_items(run->tuner, sweep->key, print_failed, &run->out, &run->diag);
-    }
-    cli_list_free(&sweeps);
+        rc = fa_list_sweeps(run->tuner, &sweep, &count, &run->diag);
+    while (at < count && key[0] != 0 && strcmp(key, sweep[at].key) != 0)
+        at++;
+    if (rc == 0)
+        rc = at < count ? print_status(run, &sweep[at])
+                        : fa_fail(&run->diag, FA_ENOTFOUND,
+                                  "no such sweep is in %s: `fa-tune queue` lists them",
+                                  fa_store_location(run->tuner));
+    free(sweep);
     return rc;
 }
 
@@ -437,12 +430,17 @@ static int stopped(cli_run *run, int rc, const fa_sweep *sweep)
     return status;
 }
 
-static int keep_item(void *context, int32_t index, const fa_sweep_item *item)
+/* How the items stand that no event was about, too. */
+static int read_items(sweep_run *s, const char *key)
 {
-    sweep_run *s = context;
-    if (index < s->grid.count)
-        s->grid.item[index] = *item;
-    return 0;
+    fa_sweep_item *item = NULL;
+    size_t count = 0;
+    int rc = fa_list_sweep_items(s->run->tuner, key, &item, &count, &s->run->diag);
+    for (size_t i = 0; i < count; i++)
+        if (item[i].index < s->grid.count)
+            s->grid.item[item[i].index] = item[i];
+    free(item);
+    return rc;
 }
 
 static int run_sweep(sweep_run *s)
@@ -460,8 +458,7 @@ static int run_sweep(sweep_run *s)
     cli_progress_end(&run->progress);
     if (rc != 0)
         return stopped(run, rc, &sweep);
-    if ((rc = fa_list_sweep_items(run->tuner, sweep.key, keep_item, s, &run->diag)) != 0 ||
-        (rc = match_baselines(s)) != 0)
+    if ((rc = read_items(s, sweep.key)) != 0 || (rc = match_baselines(s)) != 0)
         return rc;
     fa_json_add(run->document, "sweep", sweep_json(&sweep));
     cJSON *items = fa_json_add_array(run->document, "items");
@@ -499,12 +496,14 @@ static int enqueue(cli_run *run, const cli_grid *grid)
 static int import(cli_run *run)
 {
     char sentence[96];
-    int32_t count = 0;
-    if (run->options->sweep.baseline == NULL)
+    fa_bundle_info info = {0};
+    const fa_import_options options = {.size = sizeof options,
+                                       .file = run->options->sweep.baseline};
+    if (options.file == NULL)
         return 0;
-    int rc = fa_import_baselines(run->tuner, run->options->sweep.baseline, &count, &run->diag);
-    snprintf(sentence, sizeof sentence, "%d baseline%s taken into the store", count,
-             count == 1 ? "" : "s");
+    int rc = fa_import(run->tuner, &options, NULL, NULL, &info, &run->diag);
+    snprintf(sentence, sizeof sentence, "%d baseline%s taken into the store", info.baselines,
+             info.baselines == 1 ? "" : "s");
     if (rc == 0)
         cli_progress_note(&run->progress, sentence);
     return rc;
@@ -539,7 +538,7 @@ int cli_sweep(cli_run *run)
     cli_interrupt_install();
     rc = sweep(&s);
     free(s.row);
-    cli_list_free(&s.baselines);
+    free(s.baseline);
     cli_grid_free(&s.grid);
     return rc;
 }

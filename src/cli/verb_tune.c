@@ -13,6 +13,7 @@
 #include "wording.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 enum { DEFAULT_TOP = 10 };
@@ -138,8 +139,18 @@ static void print_place(const fa_answer *answer, const cli_options *options, con
     fa_buf_text(out, "\n");
 }
 
+/* Of the answer's config; 0: it is none of them. */
+static int32_t rank_of(const fa_answer *answer, const cli_rows *rows)
+{
+    for (size_t i = 0; i < rows->count; i++)
+        if (fa_config_equal(&rows->row[i].trial.config, &answer->trial.config))
+            return rows->row[i].rank;
+    return 0;
+}
+
 static void print_text(const cli_options *options, const fa_answer *answer, const cli_rows *rows,
-                       const cli_progress *progress, const fa_tuner *tuner, fa_buf *out)
+                       int32_t rank, const cli_progress *progress, const fa_tuner *tuner,
+                       fa_buf *out)
 {
     cli_text_heading(out, &options->problem, &answer->gpu);
     if (cli_text_too_large(out, &options->problem))
@@ -158,7 +169,7 @@ static void print_text(const cli_options *options, const fa_answer *answer, cons
     }
     print_funnel(answer, progress, out);
     cli_print_ranking(rows, rows->count, answer->default_us, out);
-    print_winner(answer, rows->winner_rank, out);
+    print_winner(answer, rank, out);
     print_place(answer, options, tuner, out);
 }
 
@@ -171,7 +182,7 @@ static const fa_member funnel_members[] = {FA_MEMBER("space", COUNT, fa_answer, 
                                            FA_MEMBER("failed", COUNT, fa_answer, failed),
                                            {0}};
 
-static void print_json(cJSON *document, const fa_answer *answer, const cli_rows *rows,
+static void print_json(cJSON *document, const fa_answer *answer, const cli_rows *rows, int32_t rank,
                        const cli_progress *progress, const fa_tuner *tuner)
 {
     const char *server = fa_server_location(tuner);
@@ -180,9 +191,8 @@ static void print_json(cJSON *document, const fa_answer *answer, const cli_rows 
     cJSON *json = cli_json_answer(answer), *funnel = fa_struct_to_json(funnel_members, answer);
     fa_json_add_bool(json, "proved",
                      answer->driver_version != 0 && !fa_problem_has_no_answer(&answer->problem));
-    fa_json_add_known(json, "rank", rows->winner_rank,
-                      rows->winner_rank > 0 && answer->origin != FA_ORIGIN_UNRANKED &&
-                          !is_tied(answer));
+    fa_json_add_known(json, "rank", rank,
+                      rank > 0 && answer->origin != FA_ORIGIN_UNRANKED && !is_tied(answer));
     fa_json_add(document, "answer", json);
     fa_json_add_number(funnel, "resumed", answer->from_store ? 0 : progress->last.resumed);
     fa_json_add_number(funnel, "seconds", answer->from_store ? 0 : progress->last.elapsed_s);
@@ -224,32 +234,43 @@ static int failed(cli_run *run, int rc)
     return status;
 }
 
-static int tune(cli_run *run, cli_rows *rows, fa_answer *answer)
+static int tune(cli_run *run)
 {
     const cli_options *options = run->options;
+    const size_t most = options->top > 0 ? (size_t)options->top : DEFAULT_TOP;
     cli_progress *progress = &run->progress;
     fa_request request = cli_request(options);
     fa_problem bucket = fa_problem_bucket(&options->problem);
+    fa_answer answer = {.size = sizeof answer};
+    fa_ranked *ranked = NULL;
+    cli_rows rows = {.count = 0};
     progress->untimed = !options->exact && !fa_problem_equal(&bucket, &options->problem);
     request.progress = cli_progress_event;
     request.context = progress;
-    request.ranking = cli_rows_visit;
-    request.ranking_context = rows;
-    int rc = fa_tune(run->tuner, &request, answer, &run->diag);
-    rows->tied = is_tied(answer) ? answer->ties + 1 : 0;
-    rows->elsewhere = answer->origin == FA_ORIGIN_NEAREST;
+    request.ret_ranking = &ranked;
+    request.ret_ranked = &rows.count;
+    int rc = fa_tune(run->tuner, &request, &answer, &run->diag), status = 0;
+    fa_ranked only = {1, answer.trial};
+    rows.row = ranked;
+    rows.tied = is_tied(&answer) ? answer.ties + 1 : 0;
+    rows.elsewhere = answer.origin == FA_ORIGIN_NEAREST;
     cli_progress_end(progress);
     if (rc == FA_ECANCELED && cli_interrupted() != 0)
         return stopped(progress); /* before there was a row */
-    if (answer->entry[0] == 0)
+    if (answer.entry[0] == 0)
         return failed(run, rc);
-    if (rows->count == 0) /* the ranking could not be read */
-        cli_rows_visit(rows, 1, &answer->trial);
+    if (ranked == NULL) { /* the ranking could not be read */
+        rows.row = &only;
+        rows.count = 1;
+    }
+    const int32_t rank = rank_of(&answer, &rows);
+    rows.count = rows.count < most ? rows.count : most;
     if (run->options->json)
-        print_json(run->document, answer, rows, progress, run->tuner);
+        print_json(run->document, &answer, &rows, rank, progress, run->tuner);
     else
-        print_text(options, answer, rows, progress, run->tuner, &run->out);
-    int status = cli_print(run);
+        print_text(options, &answer, &rows, rank, progress, run->tuner, &run->out);
+    status = cli_print(run);
+    free(ranked);
     return status != 0 ? status : rc;
 }
 
@@ -260,14 +281,7 @@ int cli_tune(cli_run *run)
         return rc;
     cli_interrupt_install();
     rc = cli_open(run, false);
-    if (rc != 0)
-        return rc;
-    fa_answer answer = {.size = sizeof answer};
-    cli_rows rows = {.ranked_limit = run->options->top > 0 ? run->options->top : DEFAULT_TOP,
-                     .winner = &answer.trial.config};
-    rc = tune(run, &rows, &answer);
-    cli_rows_free(&rows);
-    return rc;
+    return rc != 0 ? rc : tune(run);
 }
 
 /* ---- run ------------------------------------------------------------------------------------*/

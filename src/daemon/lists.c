@@ -25,7 +25,7 @@ typedef struct query {
     const char *type; /* NULL: JSON */
     unsigned status;  /* 0: 200 */
     char key[65];     /* of a cubin */
-    int limit, count;
+    int limit;
     char tag[FA_HASH_HEX + 2]; /* "": no ETag */
     uint64_t began_ns;
 } query;
@@ -71,23 +71,20 @@ static int take_text(serve_work *work, int rc, char *text, const char *before, c
 }
 
 /* ---- winners --------------------------------------------------------------------------------*/
-static int take_winner(void *context, const fa_answer *answer)
-{
-    query *q = context;
-    char *text = NULL;
-    if (q->count == q->limit)
-        return 1;
-    const int rc = fa_answer_write(answer, &text, &q->work.diag);
-    return take_text(&q->work, rc, text, q->count++ > 0 ? "," : "", "");
-}
-
 static int list_winners(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 {
-    ((query *)work)->count = 0;
+    fa_answer *answer = NULL;
+    size_t count = 0;
     fa_buf_text(&work->text, "{\"winners\":[");
-    const int rc = fa_list_winners(tuner, take_winner, work, diag);
+    int rc = fa_list_winners(tuner, &answer, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count && i < (size_t)((query *)work)->limit; i++) {
+        char *text = NULL;
+        rc = fa_answer_write(&answer[i], &text, diag);
+        rc = take_text(work, rc, text, i > 0 ? "," : "", "");
+    }
+    free(answer);
     fa_buf_text(&work->text, "]}");
-    return rc < 0 ? rc : 0;
+    return rc;
 }
 
 void serve_get_winners(serve_service *service, serve_request *request)

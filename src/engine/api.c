@@ -73,30 +73,26 @@ int fa_gpu_device(int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag)
     return rc;
 }
 
-struct listing {
-    fa_answer_visit *visit;
-    void *context;
-    fa_diag *diag;
-};
-
-static int list_one(void *context, const fa_winner_record *winner)
+int fa_list_winners(fa_tuner *tuner, fa_answer **ret_answers, size_t *ret_count, fa_diag *diag)
 {
-    struct listing *listing = context;
+    fa_winner_record *rows = NULL;
+    fa_list list = {0};
     fa_answer answer;
-    int rc = fa_records_answer(winner, NULL, &answer, listing->diag);
-    return rc != 0 ? rc : listing->visit(listing->context, &answer);
-}
-
-int fa_list_winners(fa_tuner *tuner, fa_answer_visit *visit, void *context, fa_diag *diag)
-{
-    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
+    size_t count = 0;
+    int rc = fa_tuner_check_with(tuner, ret_answers != NULL && ret_count != NULL,
+                                 "ret_answers or ret_count", diag);
     if (rc != 0)
         return rc;
-    struct listing listing = {visit, context, diag};
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_winners_each(tuner->store, list_one, &listing, diag);
+    rc = fa_store_winners(tuner->store, NULL, &rows, &count, diag);
     pthread_mutex_unlock(&tuner->work);
-    return rc;
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rc = fa_records_answer(&rows[i], NULL, &answer, diag);
+        if (rc == 0)
+            fa_list_add(&list, &answer, sizeof answer);
+    }
+    free(rows);
+    return fa_list_end(&list, rc, NULL, ret_answers, ret_count, diag);
 }
 
 int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, size_t *ret_size,

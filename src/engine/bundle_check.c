@@ -170,35 +170,60 @@ fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner
 }
 
 /* ---- inspecting -----------------------------------------------------------------------------*/
-struct inspecting {
-    fa_bundle_visit *visit;
-    void *context;
-};
-
-static int inspect_one(void *context, const fa_winner_record *winner, const fa_cubin_record *cubin,
-                       fa_diag *diag)
+void fa_bundle_item_add(fa_list *list, const fa_bundle_item *item)
 {
-    const struct inspecting *inspecting = context;
-    fa_answer answer;
-    int rc = fa_bundle_check_cubin(winner, cubin->bytes, cubin->size, diag);
-    if (rc != 0 || inspecting->visit == NULL)
-        return rc;
-    rc = fa_records_answer(winner, NULL, &answer, diag);
-    fa_bundle_item item = {
-        .why = "", .answer = &answer, .served = true, .evidence = winner->evidence};
-    return rc != 0 ? rc : inspecting->visit(inspecting->context, &item);
+    fa_bundle_item copy = *item;
+    copy.why = fa_list_keep_text(list, item->why);
+    copy.answer = fa_list_keep(list, item->answer, sizeof *item->answer);
+    copy.stored = fa_list_keep(list, item->stored, sizeof *item->stored);
+    copy.evidence = fa_list_keep_text(list, item->evidence);
+    fa_list_add(list, &copy, sizeof copy);
 }
 
-int fa_bundle_inspect(const char *file, fa_bundle_visit *visit, void *context,
+int fa_bundle_items_end(fa_list *list, int rc, fa_bundle_item **ret_items, size_t *ret_count,
+                        fa_diag *diag)
+{
+    static const size_t pointers[] = {
+        offsetof(fa_bundle_item, why), offsetof(fa_bundle_item, answer),
+        offsetof(fa_bundle_item, stored), offsetof(fa_bundle_item, evidence), SIZE_MAX};
+    fa_bundle_item *items = NULL;
+    size_t count = 0;
+    rc = fa_list_end(list, rc, pointers, &items, &count, diag);
+    if (rc == 0 && ret_items != NULL && ret_count != NULL) {
+        *ret_items = items;
+        *ret_count = count;
+    } else {
+        free(items);
+    }
+    return rc;
+}
+
+int fa_bundle_inspect(const char *file, fa_bundle_item **ret_items, size_t *ret_count,
                       fa_bundle_info *ret_info, fa_diag *diag)
 {
     fa_bundle *bundle = NULL;
     fa_bundle_info info;
-    struct inspecting inspecting = {visit, context};
+    fa_winner_record *rows = NULL;
+    fa_cubin_record cubin = {0};
+    fa_list list = {0};
+    fa_answer answer;
+    size_t count = 0;
     int rc = fa_bundle_open_whole(file, NULL, &bundle, &info, diag);
     if (rc == 0)
-        rc = fa_bundle_each(bundle, inspect_one, &inspecting, diag);
+        rc = fa_bundle_winners(bundle, &rows, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        if ((rc = fa_bundle_cubin_of(bundle, &rows[i], &cubin, diag)) != 0 ||
+            (rc = fa_bundle_check_cubin(&rows[i], cubin.bytes, cubin.size, diag)) != 0 ||
+            (rc = fa_records_answer(&rows[i], NULL, &answer, diag)) != 0)
+            break;
+        fa_bundle_item_add(
+            &list, &(fa_bundle_item){
+                       .why = "", .answer = &answer, .served = true, .evidence = rows[i].evidence});
+    }
+    fa_cubin_record_free(&cubin);
+    free(rows);
     fa_bundle_close(&bundle);
+    rc = fa_bundle_items_end(&list, rc, ret_items, ret_count, diag);
     if (rc == 0 && ret_info != NULL)
         *ret_info = info;
     return rc;

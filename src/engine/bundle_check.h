@@ -26,4 +26,9 @@ int fa_bundle_adopt(fa_winner_record *winner, const char *signer, fa_diag *diag)
 fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner_record *incoming,
                                  const char **ret_why);
 
+/* A copy, into a list of items; its end. ret_items and ret_count may be NULL. */
+void fa_bundle_item_add(fa_list *list, const fa_bundle_item *item);
+int fa_bundle_items_end(fa_list *list, int rc, fa_bundle_item **ret_items, size_t *ret_count,
+                        fa_diag *diag);
+
 #endif

@@ -15,6 +15,7 @@
 #include "op.h"
 #include "render.h"
 #include "spec.h"
+#include "store.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -105,8 +106,8 @@ static void cut_log(char *log)
 }
 
 /* A kernel of a cubin, compared with what the operation says. */
-static int tell_kernel(const struct check *check, int index, const char *entry, int launch,
-                       fa_checked_visit *visit, void *context)
+static void add_kernel(const struct check *check, int index, const char *entry, int launch,
+                       fa_list *list)
 {
     const struct source *source = &check->source[index];
     const fa_build *build = &check->build[index];
@@ -133,35 +134,39 @@ static int tell_kernel(const struct check *check, int index, const char *entry, 
             &diag);
     if (rc == 0 && unused[0] != 0)
         rc = fa_fail(&diag, FA_EMANIFEST, "%s", unused);
-    fa_checked_kernel kernel = {.size = sizeof kernel,
-                                .entry = entry,
-                                .answer = source->family == THE_ANSWER,
-                                .registers = info.registers,
-                                .spill_bytes = info.stack_bytes,
-                                .smem_bytes = info.static_smem_bytes +
-                                              source->candidate.launches.at[launch].smem_bytes,
-                                .parameter_bytes = info.parameter_bytes,
-                                .fault = rc != 0 ? diag.text : "",
-                                .log = build->log != NULL && launch == 0 ? build->log : "",
-                                .typed = typed};
-    return visit(context, &kernel);
+    fa_checked_kernel kernel = {
+        .size = sizeof kernel,
+        .entry = fa_list_keep_text(list, entry),
+        .answer = source->family == THE_ANSWER,
+        .registers = info.registers,
+        .spill_bytes = info.stack_bytes,
+        .smem_bytes = info.static_smem_bytes + source->candidate.launches.at[launch].smem_bytes,
+        .parameter_bytes = info.parameter_bytes,
+        .fault = fa_list_keep_text(list, rc != 0 ? diag.text : ""),
+        .log = fa_list_keep_text(list, build->log != NULL && launch == 0 ? build->log : ""),
+        .typed = typed};
+    fa_list_add(list, &kernel, sizeof kernel);
 }
 
-static int tell_all(const struct check *check, fa_checked_visit *visit, void *context)
+static int list_kernels(const struct check *check, int rc, fa_checked_kernel **ret_kernels,
+                        size_t *ret_count)
 {
-    int stopped = 0;
-    for (int i = 0; i < check->count && stopped == 0; i++) {
+    static const size_t pointers[] = {offsetof(fa_checked_kernel, entry),
+                                      offsetof(fa_checked_kernel, fault),
+                                      offsetof(fa_checked_kernel, log), SIZE_MAX};
+    fa_list list = {0};
+    for (int i = 0; rc == 0 && i < check->count; i++) {
         const struct source *source = &check->source[i];
         const fa_family *family =
             source->family != THE_ANSWER ? check->task.families->family[source->family] : NULL;
         const int count = family != NULL ? fa_family_launch_count(family) : 1;
-        for (int k = 0; k < count && stopped == 0; k++)
-            stopped = tell_kernel(check, i,
-                                  family != NULL ? fa_family_launch_entry(family, k)
-                                                 : fa_op_reference_entry(&check->target.problem),
-                                  k, visit, context);
+        for (int k = 0; k < count; k++)
+            add_kernel(check, i,
+                       family != NULL ? fa_family_launch_entry(family, k)
+                                      : fa_op_reference_entry(&check->target.problem),
+                       k, &list);
     }
-    return stopped;
+    return fa_list_end(&list, rc, pointers, ret_kernels, ret_count, check->diag);
 }
 
 static int run_check(struct check *check, const fa_request *request)
@@ -186,11 +191,12 @@ static int run_check(struct check *check, const fa_request *request)
     return rc;
 }
 
-int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_visit *visit,
-                     void *context, fa_gpu *ret_gpu, fa_diag *diag)
+int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_kernel **ret_kernels,
+                     size_t *ret_count, fa_gpu *ret_gpu, fa_diag *diag)
 {
     fa_request known;
-    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
+    int rc = fa_tuner_check_with(tuner, ret_kernels != NULL && ret_count != NULL,
+                                 "ret_kernels or ret_count", diag);
     if (rc == 0)
         rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
@@ -207,8 +213,7 @@ int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_visi
     pthread_mutex_unlock(&tuner->work);
     if (rc == 0 && ret_gpu != NULL)
         *ret_gpu = check->target.gpu;
-    if (rc == 0)
-        rc = tell_all(check, visit, context);
+    rc = list_kernels(check, rc, ret_kernels, ret_count);
     fa_builds_free(check->build, SOURCES_MAX);
     free(check);
     return rc;

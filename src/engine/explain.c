@@ -23,18 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct merging {
-    fa_space *space;
-    bool any; /* something is on record */
-};
-
-/* A space that begins empty and takes the trials that finished. */
-struct growing {
-    fa_space *space;
-    size_t capacity;
-    bool failed; /* out of memory */
-};
-
 static fa_candidate *find_pending(fa_space *space, const fa_config *config)
 {
     int index = fa_space_find(space, config, FA_STATUS_PENDING);
@@ -49,27 +37,16 @@ static void take_trial(fa_trial *trial, const fa_trial *known)
     memcpy(trial->grid, grid, sizeof grid);
 }
 
-static int merge_one(void *context, const fa_trial_record *record)
+/* Reads trials into a space that begins empty. */
+static int take_trials(fa_trial_record *record, size_t count, fa_space *space, fa_diag *diag)
 {
-    struct merging *merging = context;
-    fa_candidate *one = find_pending(merging->space, &record->trial.config);
-    merging->any = true;
-    if (one != NULL)
-        take_trial(&one->trial, &record->trial);
-    return 0;
-}
-
-static int add_one(void *context, const fa_trial_record *record)
-{
-    struct growing *growing = context;
-    fa_space *space = growing->space;
-    void *grown = fa_grow(space->candidate, &growing->capacity, (size_t)space->count,
-                          sizeof *space->candidate);
-    growing->failed = grown == NULL;
-    if (growing->failed)
-        return FA_ENOMEM;
+    fa_candidate *grown =
+        realloc(space->candidate, ((size_t)space->count + count + 1) * sizeof *space->candidate);
+    if (grown == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for %zu configs", count);
     space->candidate = grown;
-    space->candidate[space->count++] = (fa_candidate){.trial = record->trial};
+    for (size_t i = 0; i < count; i++)
+        grown[space->count++] = (fa_candidate){.trial = record[i].trial};
     return 0;
 }
 
@@ -78,19 +55,20 @@ static int add_one(void *context, const fa_trial_record *record)
 static int merge_brought(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
 {
     fa_winner_record winner = {0};
-    fa_trial_list brought = {0};
+    fa_trial_record *record = NULL;
+    size_t brought = 0;
     fa_answer answer;
     int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, NULL, diag);
     if (rc != 0) /* a damaged one brings nothing */
         return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
     if (winner.origin == FA_ORIGIN_IMPORTED)
-        rc = fa_trial_list_from_evidence(winner.evidence, &brought, diag);
-    if (rc == 0 && brought.count > 0)
+        rc = fa_trials_from_evidence(winner.evidence, &record, &brought, diag);
+    if (rc == 0 && brought > 0)
         rc = fa_records_answer(&winner, &target->gpu, &answer, diag);
-    if (rc == 0 && brought.count > 0 && space->count == 0)
+    if (rc == 0 && brought > 0 && space->count == 0)
         rc = fa_tuner_enumerate(tuner, &target->problem, &target->gpu, space, diag);
-    for (size_t i = 0; rc == 0 && i < brought.count; i++) {
-        const fa_trial *timed = &brought.record[i].trial;
+    for (size_t i = 0; rc == 0 && i < brought; i++) {
+        const fa_trial *timed = &record[i].trial;
         fa_candidate *one = find_pending(space, &timed->config);
         if (one == NULL)
             continue;
@@ -109,7 +87,7 @@ static int merge_brought(fa_tuner *tuner, const fa_target *target, fa_space *spa
         trial->max_error = timed->max_error;
         trial->tolerance = timed->tolerance;
     }
-    fa_trial_list_free(&brought);
+    free(record);
     fa_winner_record_free(&winner);
     return rc;
 }
@@ -165,40 +143,42 @@ static int predict(fa_tuner *tuner, const fa_target *target, fa_space *space, fa
     return rc;
 }
 
-/* Of a space that is not built, what is on record. */
-static int read_tried(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
-{
-    struct growing growing = {.space = space};
-    int rc = fa_store_trials_each(tuner->store, &target->scope, add_one, &growing, diag);
-    return growing.failed ? fa_fail(diag, rc, "out of memory after %d configs", space->count) : rc;
-}
-
 /* The whole space, and where each config of it ended; of one that is too large, those that were tried. */
 static int read_space(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
 {
-    struct merging merging = {.space = space};
+    fa_trial_record *record = NULL;
+    size_t count = 0;
     int rc = fa_tuner_enumerate(tuner, &target->problem, &target->gpu, space, diag);
-    if (rc != 0)
-        return rc;
-    if (space->held > 0)
-        return read_tried(tuner, target, space, diag);
-    if ((rc = fa_store_trials_each(tuner->store, &target->scope, merge_one, &merging, diag)) != 0 ||
-        (!merging.any && (rc = merge_brought(tuner, target, space, diag)) != 0))
-        return rc;
-    return predict(tuner, target, space, diag);
+    if (rc == 0)
+        rc = fa_store_trials(tuner->store, &target->scope, &record, &count, diag);
+    const bool whole = rc == 0 && space->held == 0;
+    if (rc == 0 && !whole)
+        rc = take_trials(record, count, space, diag);
+    for (size_t i = 0; whole && i < count; i++) {
+        fa_candidate *one = find_pending(space, &record[i].trial.config);
+        if (one != NULL)
+            take_trial(&one->trial, &record[i].trial);
+    }
+    free(record);
+    if (whole && count == 0)
+        rc = merge_brought(tuner, target, space, diag);
+    return whole && rc == 0 ? predict(tuner, target, space, diag) : rc;
 }
 
 /* Of the configs on record those that finished. */
 static int read_finished(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
 {
     const fa_status finished[] = {FA_STATUS_MEASURED, FA_STATUS_COMPILED};
-    struct growing growing = {.space = space};
     int rc = 0;
-    for (int i = 0; rc == 0 && i < 2; i++)
+    for (int i = 0; rc == 0 && i < 2; i++) {
+        fa_trial_record *record = NULL;
+        size_t count = 0;
         rc = fa_store_trials_fastest(tuner->store, &target->scope, finished[i], FA_SPACE_MAX,
-                                     add_one, &growing, diag);
-    if (growing.failed)
-        return fa_fail(diag, rc, "out of memory after %d configs", space->count);
+                                     &record, &count, diag);
+        if (rc == 0)
+            rc = take_trials(record, count, space, diag);
+        free(record);
+    }
     if (rc == 0 && space->count == 0)
         rc = merge_brought(tuner, target, space, diag);
     const fa_candidate *last = space->count > 0 ? &space->candidate[space->count - 1] : NULL;
@@ -216,14 +196,16 @@ static void rank(fa_space *space, const fa_answer *winner)
         winner_first(space, winner);
 }
 
-int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *visit, void *context,
-               fa_gpu *ret_gpu, fa_diag *diag)
+int fa_explain(fa_tuner *tuner, const fa_request *request, fa_ranked **ret_configs,
+               size_t *ret_count, fa_gpu *ret_gpu, fa_diag *diag)
 {
     fa_space space = {0};
+    fa_list list = {0};
     fa_target target;
     fa_lookup winner = {.matches = NULL};
     fa_request known;
-    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
+    int rc = fa_tuner_check_with(tuner, ret_configs != NULL && ret_count != NULL,
+                                 "ret_configs or ret_count", diag);
     if (rc == 0)
         rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
@@ -234,18 +216,18 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_explain_visit *vis
         rc = read_space(tuner, &target, &space, diag);
     bool won = rc == 0 && fa_look(tuner, &target, 0, &winner, NULL) == 0;
     pthread_mutex_unlock(&tuner->work);
-    if (rc != 0)
-        goto done;
-    rank(&space, won ? &winner.answer : NULL);
-    if (ret_gpu != NULL)
+    if (rc == 0)
+        rank(&space, won ? &winner.answer : NULL);
+    if (rc == 0 && ret_gpu != NULL)
         *ret_gpu = target.gpu;
-    for (int i = 0; i < space.count && rc == 0; i++)
-        rc = visit(context, fa_trial_finished(&space.candidate[i].trial) ? i + 1 : 0,
-                   &space.candidate[i].trial);
-done:
+    for (int i = 0; rc == 0 && i < space.count; i++) {
+        const fa_trial *trial = &space.candidate[i].trial;
+        const fa_ranked row = {fa_trial_finished(trial) ? i + 1 : 0, *trial};
+        fa_list_add(&list, &row, sizeof row);
+    }
     fa_lookup_free(&winner);
     fa_space_free(&space);
-    return rc;
+    return fa_list_end(&list, rc, NULL, ret_configs, ret_count, diag);
 }
 
 int fa_count_space(fa_tuner *tuner, const fa_request *request, fa_space_count *ret_count,
@@ -272,26 +254,33 @@ int fa_count_space(fa_tuner *tuner, const fa_request *request, fa_space_count *r
     return rc;
 }
 
-int fa_ranking_tell(fa_tuner *tuner, const fa_request *request, const fa_answer *answer,
-                    fa_diag *diag)
+int fa_ranking_read(fa_tuner *tuner, const fa_request *request, const fa_answer *answer,
+                    bool elsewhere, fa_diag *diag)
 {
     fa_space space = {0};
     fa_target target;
-    pthread_mutex_lock(&tuner->work);
-    int rc = fa_target_resolve(tuner, request, &target, diag);
+    fa_list list = {0};
+    int rc = 0;
+    if (!elsewhere) {
+        pthread_mutex_lock(&tuner->work);
+        rc = fa_target_resolve(tuner, request, &target, diag);
+        if (rc == 0)
+            rc = read_finished(tuner, &target, &space, diag);
+        pthread_mutex_unlock(&tuner->work);
+    }
     if (rc == 0)
-        rc = read_finished(tuner, &target, &space, diag);
-    pthread_mutex_unlock(&tuner->work);
-    if (rc != 0)
-        goto done;
-    rank(&space, answer);
-    for (int i = 0; rc == 0 && i < space.count && fa_trial_finished(&space.candidate[i].trial); i++)
-        rc = request->ranking(request->ranking_context, i + 1, &space.candidate[i].trial);
-    if (rc == 0 && (space.count == 0 || !fa_trial_finished(&space.candidate[0].trial)))
-        rc = request->ranking(request->ranking_context, 1, &answer->trial);
-done:
+        rank(&space, answer);
+    for (int i = 0; rc == 0 && i < space.count && fa_trial_finished(&space.candidate[i].trial);
+         i++) {
+        const fa_ranked row = {i + 1, space.candidate[i].trial};
+        fa_list_add(&list, &row, sizeof row);
+    }
     fa_space_free(&space);
-    return rc;
+    if (rc == 0 && list.count == 0) {
+        const fa_ranked only = {1, answer->trial};
+        fa_list_add(&list, &only, sizeof only);
+    }
+    return fa_list_end(&list, rc, NULL, request->ret_ranking, request->ret_ranked, diag);
 }
 
 /* ---- why ------------------------------------------------------------------------------------*/
@@ -428,10 +417,11 @@ static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all,
     return rc;
 }
 
-int fa_why(fa_tuner *tuner, const fa_request *request, fa_step_visit *visit, void *context,
+int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps, size_t *ret_count,
            fa_gpu *ret_gpu, fa_diag *diag)
 {
-    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
+    int rc = fa_tuner_check_with(tuner, ret_steps != NULL && ret_count != NULL,
+                                 "ret_steps or ret_count", diag);
     fa_request known;
     if (rc == 0)
         rc = fa_request_copy(request, &known, diag);
@@ -443,8 +433,9 @@ int fa_why(fa_tuner *tuner, const fa_request *request, fa_step_visit *visit, voi
     pthread_mutex_lock(&tuner->work);
     rc = collect_steps(tuner, &known, all, ret_gpu, diag);
     pthread_mutex_unlock(&tuner->work);
+    fa_list list = {0};
     for (int i = 0; rc == 0 && i < all->count; i++)
-        rc = visit(context, &all->step[i]);
+        fa_list_add(&list, &all->step[i], sizeof all->step[i]);
     free(all);
-    return rc;
+    return fa_list_end(&list, rc, NULL, ret_steps, ret_count, diag);
 }

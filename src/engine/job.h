@@ -177,8 +177,6 @@ void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial);
 /* Writes what the store has not seen, cubins and trials, in one transaction; ends a job that it
  * fails in. */
 int fa_job_flush(fa_job *job);
-/* fa_store_batch() of a body that may run again: once more after a lost connection. */
-int fa_job_batch(fa_job *job, fa_store_body *body, void *context, fa_diag *diag);
 /* Whether an attempt (or the reference) whose worker was killed from outside gets another chance;
  * takes it. A few are enough for bad luck, and bound what the out-of-memory killer costs. */
 bool fa_job_may_retry(fa_job *job, int index);
@@ -273,9 +271,9 @@ typedef struct fa_tuning {
 /* Waits for the key's lock, looks where that took a while or nobody has looked, then tunes; `work` is held, but not
  * during waits. Frees `known` and `job`. */
 int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag);
-/* Calls request->ranking for an answer that was found or made here: with the configs on record that finished, the
- * answer's first, or with the answer alone where none is (explain.c). Takes `work` itself. */
-int fa_ranking_tell(fa_tuner *tuner, const fa_request *request, const fa_answer *answer,
-                    fa_diag *diag);
+/* Sets *request->ret_ranking for an answer that was found or made here: the configs on record that finished, the
+ * answer's first; or, of an answer from elsewhere, its config alone. */
+int fa_ranking_read(fa_tuner *tuner, const fa_request *request, const fa_answer *answer,
+                    bool elsewhere, fa_diag *diag);
 
 #endif

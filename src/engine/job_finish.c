@@ -205,20 +205,6 @@ void fa_job_note_families(const fa_job *job)
     }
 }
 
-struct storing {
-    fa_tuner *tuner;
-    const fa_winner_record *winner;
-    const fa_cubin_record *cubin; /* or NULL: it is stored */
-    bool kept;
-};
-
-static int store_winner(void *context, fa_diag *diag)
-{
-    struct storing *storing = context;
-    return fa_store_winner_put(storing->tuner->store, storing->winner, storing->cubin,
-                               &storing->kept, diag);
-}
-
 int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag)
 {
     const fa_candidate *candidate = &job->space.candidate[index];
@@ -244,21 +230,21 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
                              .compile_ms = winner.trial.compile_ms};
     memcpy(cubin.key, winner.cubin_key, sizeof cubin.key);
     memcpy(cubin.entry, winner.entry, sizeof cubin.entry);
-    struct storing storing = {
-        .tuner = job->tuner, .winner = &winner, .cubin = cubin.bytes != NULL ? &cubin : NULL};
+    bool kept = false;
     if (rc == 0)
-        rc = fa_job_batch(job, store_winner, &storing, diag);
+        rc = fa_store_winner_put(job->tuner->store, &winner, cubin.bytes != NULL ? &cubin : NULL,
+                                 &kept, diag);
     /* Fills the answer as any later lookup would. If an earlier winner with a better origin stands, that
      * is the answer; a prediction gives way to what a source has. */
     fa_lookup found = {.matches = NULL};
-    if (rc == 0 && (storing.kept || !fa_origin_is_timed(winner.origin)))
+    if (rc == 0 && (kept || !fa_origin_is_timed(winner.origin)))
         rc = fa_look(job->tuner, &job->target, 0, &found, diag);
     else if (rc == 0)
         rc = fa_lookup_of_winner(job->tuner, &job->target, &winner, &found.answer, diag);
     free(winner.evidence);
     if (rc == 0) {
         *answer = found.answer;
-        answer->from_store = storing.kept;
+        answer->from_store = kept;
     }
     fa_lookup_free(&found);
     return rc;

@@ -113,9 +113,8 @@ static bool ended_by_chance(const fa_job *job, const fa_trial_record *record)
 /* A config that ended in an earlier run is not tried again, unless it ended for want of memory or of
  * time that it has today, or where another compiler or another driver may see it differently: what
  * another driver proved is proved, and timed, by this one before it may win. */
-static int resume_one(void *context, const fa_trial_record *record)
+static int resume_one(fa_job *job, const fa_trial_record *record)
 {
-    fa_job *job = context;
     const fa_trial *old = &record->trial;
     bool finished = fa_trial_finished(old);
     const fa_driver *driver = job->tuner->driver;
@@ -333,6 +332,8 @@ static void set_up_order(fa_job *job)
 static int set_up(fa_job *job)
 {
     fa_tuner *tuner = job->tuner;
+    fa_trial_record *record = NULL;
+    size_t count = 0;
     int rc = 0;
     if (job->plan.data != NULL)
         job->seed = job->plan.data->seed;
@@ -345,7 +346,10 @@ static int set_up(fa_job *job)
     bool resume =
         job->request->effort != FA_EFFORT_PATIENT && !(job->plan.count > 0 && job->plan.prove_only);
     if (rc == 0 && resume)
-        rc = fa_store_trials_each(tuner->store, &job->target.scope, resume_one, job, &job->diag);
+        rc = fa_store_trials(tuner->store, &job->target.scope, &record, &count, &job->diag);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = resume_one(job, &record[i]);
+    free(record);
     if (rc != 0)
         return rc;
     if (job->search.search != NULL)

@@ -180,9 +180,8 @@ void fa_job_note_death(fa_job *job, int index)
 }
 
 /* One transaction for whatever came since the loop last slept. */
-static int write_outcomes(void *context, fa_diag *diag)
+static int write_outcomes(fa_job *job, fa_diag *diag)
 {
-    fa_job *job = context;
     fa_store *store = job->tuner->store;
     int rc = 0;
     for (int i = 0; i < job->space.count && rc == 0; i++) {
@@ -209,24 +208,18 @@ static int write_outcomes(void *context, fa_diag *diag)
 /* Between two transactions as much time as WRITE_SHARE of them take, and no more than a second. */
 static const uint64_t WRITE_SHARE = 9, WRITE_PAUSE_NS = 1000000000;
 
-int fa_job_batch(fa_job *job, fa_store_body *body, void *context, fa_diag *diag)
-{
-    int rc = fa_store_batch(job->tuner->store, body, context, diag);
-    return rc == FA_EIO && fa_store_is_lost(job->tuner->store)
-               ? fa_store_batch(job->tuner->store, body, context, diag)
-               : rc;
-}
-
 int fa_job_flush(fa_job *job)
 {
     /* Where the store cannot be written, a config can still be proved, but the proof is not kept. */
     if (!job->unwritten || (job->plan.verify && fa_store_is_read_only(job->tuner->store)))
         return 0;
     const uint64_t began = fa_clock_ns();
-    int rc = fa_job_batch(job, write_outcomes, job, &job->diag);
-    if (rc != 0) {
-        fa_job_end(job, rc);
-        return rc;
+    fa_change change = {.store = job->tuner->store, .diag = &job->diag};
+    while (fa_store_change(&change))
+        change.rc = write_outcomes(job, &job->diag);
+    if (change.rc != 0) {
+        fa_job_end(job, change.rc);
+        return change.rc;
     }
     const uint64_t now = fa_clock_ns(), pause = WRITE_SHARE * (now - began);
     job->write_due_ns = now + (pause < WRITE_PAUSE_NS ? pause : WRITE_PAUSE_NS);

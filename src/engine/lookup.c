@@ -59,7 +59,6 @@ struct collecting {
     const fa_target *target;
     fa_match *match;
     size_t count, capacity;
-    bool failed; /* out of memory */
 };
 
 static int compare_matches(const void *a, const void *b)
@@ -73,9 +72,8 @@ static int compare_matches(const void *a, const void *b)
            (x->answer.unix_time > y->answer.unix_time);
 }
 
-static int take_other(void *context, const fa_winner_record *winner)
+static int take_other(struct collecting *c, const fa_winner_record *winner)
 {
-    struct collecting *c = context;
     const fa_target *target = c->target;
     const fa_problem *problem = &winner->scope.problem;
     const fa_problem bucket = fa_problem_bucket(&target->asked);
@@ -101,8 +99,7 @@ static int take_other(void *context, const fa_winner_record *winner)
         match.distance = gpu_distance(&answer->gpu, &target->gpu);
         snprintf(answer->from_gpu, sizeof answer->from_gpu, "%s", answer->gpu.name);
     }
-    c->failed = fa_append(&c->match, &c->count, &c->capacity, &match, sizeof match) != 0;
-    return c->failed ? FA_ENOMEM : 0;
+    return fa_append(&c->match, &c->count, &c->capacity, &match, sizeof match);
 }
 
 /* Turns what was measured on another GPU into a match for this one. */
@@ -158,8 +155,13 @@ static int collect(fa_tuner *tuner, const fa_target *target, const struct own *o
     int room[] = {[FA_STEP_NEAREST] = NEAREST_MAX, [FA_STEP_TRANSFERRED] = TRANSFERRED_MAX};
     struct collecting c = {.target = target};
     fa_matches *matches = calloc(1, sizeof *matches);
-    int rc = matches == NULL ? FA_ENOMEM : fa_records_like(tuner, target, take_other, &c, diag);
-    if (matches == NULL || c.failed)
+    fa_winner_record *winner = NULL;
+    size_t winners = 0;
+    int rc = matches == NULL ? FA_ENOMEM : fa_records_like(tuner, target, &winner, &winners, diag);
+    for (size_t i = 0; rc == 0 && i < winners; i++)
+        rc = take_other(&c, &winner[i]);
+    free(winner);
+    if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory for a lookup");
     if (c.count > 0)
         qsort(c.match, c.count, sizeof *c.match, compare_matches);

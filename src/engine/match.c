@@ -97,9 +97,8 @@ static double time_of(const fa_trial *trial)
     return trial->status == FA_STATUS_MEASURED ? trial->median_us : trial->predicted_us;
 }
 
-static int keep_trial(void *context, const fa_trial_record *record)
+static void keep_trial(struct between *b, const fa_trial_record *record)
 {
-    struct between *b = context;
     struct tried *one = &b->tried[b->count];
     const fa_trial *trial = &record->trial;
     double fastest = time_of(b->count > 0 ? &b->tried[0].trial : trial);
@@ -107,16 +106,15 @@ static int keep_trial(void *context, const fa_trial_record *record)
         strcmp(trial->config.family, b->winner->config.family) != 0 ||
         !(time_of(trial) > 0 && time_of(trial) <= fastest * SLOWER) ||
         !fa_records_tools(record->environment, &one->tools))
-        return 0;
+        return;
     if (trial->status != FA_STATUS_MEASURED)
         one->tools.driver = 0;
     else if (one->tools.driver == 0)
-        return 0;
+        return;
     one->trial = *trial;
     one->seed = record->seed;
     memcpy(one->cubin_key, record->cubin_key, sizeof one->cubin_key);
     b->count++;
-    return 0;
 }
 
 /* Sets a config's time and grid at the asked lengths. */
@@ -153,10 +151,15 @@ static int find_between(fa_tuner *tuner, const fa_target *target, const fa_scope
                         struct between *b)
 {
     const fa_config *config[LOOKED_AT];
+    fa_trial_record *record = NULL;
+    size_t records = 0;
     int rc = fa_tuner_families(tuner, NULL);
     if (rc == 0)
-        rc = fa_store_trials_fastest(tuner->store, bucket, b->winner->status, LOOKED_AT, keep_trial,
-                                     b, NULL);
+        rc = fa_store_trials_fastest(tuner->store, bucket, b->winner->status, LOOKED_AT, &record,
+                                     &records, NULL);
+    for (size_t i = 0; rc == 0 && i < records; i++)
+        keep_trial(b, &record[i]);
+    free(record);
     if (rc != 0 || b->count == 0)
         return rc;
     for (int i = 0; i < b->count; i++)

@@ -56,8 +56,6 @@ struct readying {
     const fa_target *target;
     const char *nvrtc;
     fa_plan *plan;
-    fa_trial *trial; /* on record: [count] */
-    size_t count, capacity;
 };
 
 /* Adds a config to the race if it fits and its cubin is there; false: it is not in the plan. */
@@ -81,19 +79,11 @@ static bool add_ready(struct readying *r, const fa_plan_item *item)
     return ready;
 }
 
-static int keep_trial(void *context, const fa_trial_record *record)
-{
-    struct readying *r = context;
-    const fa_trial *trial = &record->trial;
-    return fa_trial_finished(trial) && trial->predicted_us > 0
-               ? fa_append(&r->trial, &r->count, &r->capacity, trial, sizeof *trial)
-               : 0;
-}
-
 static int by_prediction(const void *a, const void *b)
 {
-    const fa_trial *x = a, *y = b;
-    return (x->predicted_us > y->predicted_us) - (x->predicted_us < y->predicted_us);
+    double x = ((const fa_trial_record *)a)->trial.predicted_us;
+    double y = ((const fa_trial_record *)b)->trial.predicted_us;
+    return (x > y) - (x < y);
 }
 
 /* A few matches of each kind in the order of trust, then what was compiled for this silicon as the model ranks it. Nothing
@@ -106,6 +96,8 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_matches 
     bool any = false;
     fa_nvrtc_location nvrtc;
     struct readying r = {.tuner = tuner, .target = target, .nvrtc = nvrtc.identity, .plan = plan};
+    fa_trial_record *trial = NULL;
+    size_t count = 0, ready = 0;
     if ((rc = fa_compiler_choose(tuner->worker_path, target->gpu.sm, &nvrtc, NULL, diag)) != 0 ||
         (rc = fa_tuner_families(tuner, diag)) != 0)
         return rc;
@@ -118,15 +110,18 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_matches 
         any = any || guessed(match);
     }
     if (any)
-        rc = fa_store_trials_each(tuner->store, &target->scope, keep_trial, &r, diag);
+        rc = fa_store_trials(tuner->store, &target->scope, &trial, &count, diag);
     else
         plan->count = 0;
-    if (r.count > 0)
-        qsort(r.trial, r.count, sizeof *r.trial, by_prediction);
-    for (size_t i = 0; rc == 0 && i < r.count; i++)
-        add_ready(&r, &(fa_plan_item){r.trial[i].config, FA_ORIGIN_PREDICTED, ""});
-    free(r.trial);
-    return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for %zu trials", r.count) : rc;
+    for (size_t i = 0; i < count; i++)
+        if (fa_trial_finished(&trial[i].trial) && trial[i].trial.predicted_us > 0)
+            trial[ready++] = trial[i];
+    if (ready > 0)
+        qsort(trial, ready, sizeof *trial, by_prediction);
+    for (size_t i = 0; i < ready; i++)
+        add_ready(&r, &(fa_plan_item){trial[i].trial.config, FA_ORIGIN_PREDICTED, ""});
+    free(trial);
+    return rc;
 }
 
 int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *target,

@@ -28,6 +28,7 @@
 #include "error.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- proofs ---------------------------------------------------------------------------------*/
@@ -246,23 +247,6 @@ int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, fa_effort effort
 }
 
 /* ---- for a profiler --------------------------------------------------------------------------*/
-struct chosen {
-    fa_trial trial;
-    int32_t rank, ranked;
-    bool found;
-};
-
-static int choose(void *context, int32_t rank, const fa_trial *trial)
-{
-    struct chosen *chosen = context;
-    chosen->ranked += rank > 0;
-    if (rank == chosen->rank) {
-        chosen->trial = *trial;
-        chosen->found = true;
-    }
-    return 0;
-}
-
 /* `work` is held. */
 static int run(fa_tuner *tuner, const fa_request *request, const fa_config *config,
                int32_t launches, fa_answer *ret_end, fa_diag *diag)
@@ -286,7 +270,8 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
                   fa_trial *ret_trial, fa_diag *diag)
 {
     enum { LAUNCHES_MAX = 1000000 };
-    struct chosen chosen = {.rank = rank};
+    fa_ranked *config = NULL;
+    size_t count = 0, ranked = 0;
     fa_answer end;
     fa_gpu gpu;
     fa_request known;
@@ -294,20 +279,25 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
     if (rc == 0 && (rank < 1 || launches < 1 || launches > LAUNCHES_MAX))
         rc = fa_fail(diag, FA_EINVAL, "rank counts from 1, and launches are 1 to %d", LAUNCHES_MAX);
     if (rc != 0 || (rc = fa_request_copy(request, &known, diag)) != 0 ||
-        (rc = fa_explain(tuner, &known, choose, &chosen, &gpu, diag)) != 0)
+        (rc = fa_explain(tuner, &known, &config, &count, &gpu, diag)) != 0)
         return rc;
+    while (ranked < count && config[ranked].rank > 0)
+        ranked++;
+    const bool found = (size_t)rank <= ranked;
+    const fa_config chosen = found ? config[rank - 1].trial.config : (fa_config){.count = 0};
+    free(config);
     if (!gpu.present)
         return fa_fail(diag, FA_ENODEVICE, "a kernel runs on the GPU itself, and no %s is here",
                        gpu.name);
-    if (chosen.ranked == 0)
+    if (ranked == 0)
         return fa_fail(diag, FA_ENOTFOUND,
                        "nothing is tuned yet for this problem on %s: tune it first", gpu.name);
-    if (!chosen.found)
-        return fa_fail(diag, FA_ENOTFOUND, "there is no config %d: `fa-tune explain` lists %d",
-                       rank, chosen.ranked);
+    if (!found)
+        return fa_fail(diag, FA_ENOTFOUND, "there is no config %d: `fa-tune explain` lists %zu",
+                       rank, ranked);
     known.effort = FA_EFFORT_PREDICT;
     pthread_mutex_lock(&tuner->work);
-    rc = run(tuner, &known, &chosen.trial.config, launches, &end, diag);
+    rc = run(tuner, &known, &chosen, launches, &end, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc == 0 && ret_trial != NULL)
         *ret_trial = end.trial;

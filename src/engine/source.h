@@ -31,7 +31,7 @@ typedef struct fa_source {
     void (*close)(struct fa_source *source);
     int (*find)(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                 fa_cubin_record *ret_cubin);
-    int (*each)(fa_tuner *tuner, const fa_problem *like, fa_winner_visit *visit, void *context);
+    void (*list)(fa_tuner *tuner, const fa_problem *like, fa_list *list);
     int (*cubin)(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin);
 } fa_source;
 

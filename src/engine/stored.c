@@ -181,28 +181,30 @@ int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_a
     return rc;
 }
 
-struct looking {
-    const fa_scope *scope;
-    fa_winner_visit *visit;
-    void *context;
-};
-
-static int visit_like(void *context, const fa_winner_record *winner)
+int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_record **ret_rows,
+                    size_t *ret_count, fa_diag *diag)
 {
-    const struct looking *looking = context;
-    if (!fa_problem_alike(&winner->scope.problem, &looking->scope->problem) ||
-        strcmp(winner->scope.templates, looking->scope->templates) != 0 ||
-        strcmp(winner->scope.policy, looking->scope->policy) != 0)
-        return 0;
-    return looking->visit(looking->context, winner);
-}
-
-int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_visit *visit, void *context,
-                    fa_diag *diag)
-{
-    struct looking looking = {&target->scope, visit, context};
-    int rc = fa_store_winners_like(tuner->store, &target->scope, visit, context, diag);
-    return rc != 0 ? rc : tuner->system->each(tuner, &target->scope.problem, visit_like, &looking);
+    const fa_scope *scope = &target->scope;
+    fa_winner_record *rows = NULL;
+    fa_list list = {0};
+    size_t count = 0, left = 0;
+    int rc = fa_store_winners(tuner->store, &scope->problem, &rows, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        fa_winners_add(&list, &rows[i]);
+    free(rows);
+    if (rc == 0)
+        tuner->system->list(tuner, &scope->problem, &list);
+    rc = fa_winners_end(&list, rc, &rows, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        if (fa_problem_alike(&rows[i].scope.problem, &scope->problem) &&
+            strcmp(rows[i].scope.templates, scope->templates) == 0 &&
+            strcmp(rows[i].scope.policy, scope->policy) == 0)
+            rows[left++] = rows[i];
+    if (rc == 0) {
+        *ret_rows = rows;
+        *ret_count = left;
+    }
+    return rc;
 }
 
 int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag)

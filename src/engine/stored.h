@@ -31,8 +31,8 @@ int fa_records_winner(const fa_answer *answer, const fa_scope *scope, fa_winner_
 int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                       fa_cubin_record *ret_cubin, fa_diag *diag);
 /* Winners of any GPU for problems that differ from the target's in their lengths at most. */
-int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_visit *visit, void *context,
-                    fa_diag *diag);
+int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_record **ret_rows,
+                    size_t *ret_count, fa_diag *diag);
 /* A cubin by key: the store's, else a system bundle's. */
 int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag);
 /* Whether there is one; the store's bytes are not compared with their hash. */

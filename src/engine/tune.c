@@ -199,10 +199,9 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
     if (rc != 0)
         return rc;
     fa_answer_give(&answer, ret_answer);
-    if (known.ranking == NULL)
+    if (known.ret_ranking == NULL || known.ret_ranked == NULL)
         return 0;
-    return elsewhere ? known.ranking(known.ranking_context, 1, &answer.trial)
-                     : fa_ranking_tell(tuner, &known, &answer, diag);
+    return fa_ranking_read(tuner, &known, &answer, elsewhere, diag);
 }
 
 int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)

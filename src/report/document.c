@@ -345,9 +345,8 @@ static int add_config(struct collecting *c, const fa_study_trial *trial)
     return rc;
 }
 
-static int take_trial(void *context, const fa_study_trial *trial)
+static int take_trial(struct collecting *c, const fa_study_trial *trial)
 {
-    struct collecting *c = context;
     add_row(c, trial);
     count_outcome(c, &trial->trial);
     c->unfinished |= trial->rank > 0 || trial->trial.status == FA_STATUS_PENDING;
@@ -448,7 +447,12 @@ static int write_problem(document *document, fa_tuner *tuner, size_t number, siz
                            .space = cJSON_CreateArray(),
                            .environments = cJSON_CreateArray(),
                            .stored = cJSON_CreateArray()};
-    int rc = fa_list_study_trials(tuner, c.study, take_trial, &c, diag);
+    fa_study_trial *trial = NULL;
+    size_t trials = 0;
+    int rc = fa_list_study_trials(tuner, c.study, &trial, &trials, diag);
+    for (size_t i = 0; rc == 0 && i < trials; i++)
+        rc = take_trial(&c, &trial[i]);
+    free(trial);
     cJSON *json = problem_json(&c);
     fa_json_add(json, "outcomes", outcomes_json(&c));
     fa_json_add(json, "environments", c.environments);

@@ -5,34 +5,33 @@
  */
 #include "report.h"
 
-#include "error.h"
 #include "operation.h"
 #include "problem.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct reading {
-    const report_options *options;
-    report_problems *problems;
-    size_t capacity, baseline_capacity;
-};
-
 bool report_asks_for(const report_options *options, const fa_problem *problem, const char *gpu)
 {
     return options->keep == NULL || options->keep(options->context, problem, gpu);
 }
 
-static int keep_study(void *context, const fa_study *study)
+/* Leaves those that the report tells. */
+static void choose_studies(const report_options *options, report_problems *problems)
 {
-    struct reading *r = context;
-    if (!study->has_winner && fa_problem_computes_nothing(&study->problem))
-        return 0; /* a tune of --seq 0 that did not end: nobody would finish it */
-    if (!report_asks_for(r->options, &study->problem, study->gpu.name)) {
-        r->problems->filtered++;
-        return 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < problems->count; i++) {
+        const fa_study *study = &problems->study[i];
+        if (study->unread != NULL ||
+            /* a tune of --seq 0 that did not end: nobody would finish it */
+            (!study->has_winner && fa_problem_computes_nothing(&study->problem)))
+            continue;
+        if (report_asks_for(options, &study->problem, study->gpu.name))
+            problems->study[kept++] = *study;
+        else
+            problems->filtered++;
     }
-    return fa_append(&r->problems->study, &r->problems->count, &r->capacity, study, sizeof *study);
+    problems->count = kept;
 }
 
 static int compare_numbers(int64_t a, int64_t b)
@@ -101,16 +100,6 @@ static bool concerns(const fa_baseline *baseline, const fa_study *study)
     return baseline->median_us > 0 && fa_baseline_concerns(baseline, &answer);
 }
 
-static int keep_baseline(void *context, const fa_baseline *baseline)
-{
-    struct reading *r = context;
-    for (size_t i = 0; i < r->problems->count; i++)
-        if (concerns(baseline, &r->problems->study[i]))
-            return fa_append(&r->problems->baseline, &r->problems->baselines, &r->baseline_capacity,
-                             baseline, sizeof *baseline);
-    return 0;
-}
-
 const fa_baseline *report_next_baseline(const report_problems *problems, const fa_study *study,
                                         const fa_baseline *last)
 {
@@ -125,17 +114,22 @@ int report_read(fa_tuner *tuner, const report_options *options, report_problems 
                 fa_diag *diag)
 {
     report_problems problems = {0};
-    struct reading reading = {.options = options, .problems = &problems};
-    int rc = fa_list_studies(tuner, keep_study, &reading, diag);
-    if (rc == 0) {
-        order_studies(options, &problems);
-        rc = fa_list_baselines(tuner, keep_baseline, &reading, diag);
-    }
+    size_t listed = 0;
+    int rc = fa_list_studies(tuner, &problems.study, &problems.count, diag);
+    choose_studies(options, &problems);
+    order_studies(options, &problems);
     if (rc == 0)
-        *ret_problems = problems;
-    else
-        report_problems_free(&problems);
-    return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for a report") : rc;
+        rc = fa_list_baselines(tuner, &problems.baseline, &listed, diag);
+    for (size_t b = 0, i; b < listed; b++) {
+        for (i = 0; i < problems.count && !concerns(&problems.baseline[b], &problems.study[i]);)
+            i++;
+        if (i < problems.count)
+            problems.baseline[problems.baselines++] = problems.baseline[b];
+    }
+    *ret_problems = problems;
+    if (rc != 0)
+        report_problems_free(ret_problems);
+    return rc;
 }
 
 void report_problems_free(report_problems *problems)

@@ -190,35 +190,26 @@ static int find_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cub
     return FA_ENOTFOUND;
 }
 
-struct visiting {
-    fa_winner_visit *visit;
-    void *context;
-    int rc;
-};
-
-static int visit_one(void *context, const fa_winner_record *found)
+void fa_system_list(fa_system *system, const fa_problem *like, fa_list *list)
 {
-    struct visiting *visiting = context;
-    fa_winner_record winner = *found;
-    winner.origin = fa_bundle_origin(winner.origin);
-    return visiting->rc = visiting->visit(visiting->context, &winner);
-}
-
-int fa_system_visit(fa_system *system, const fa_problem *like, fa_winner_visit *visit,
-                    void *context)
-{
-    struct visiting visiting = {.visit = visit, .context = context};
     open_all(system);
-    for (size_t i = 0; visiting.rc == 0 && i < system->count; i++)
-        fa_bundle_winners(system->bundle[i], like, visit_one, &visiting);
-    return visiting.rc;
+    for (size_t i = 0; i < system->count; i++) {
+        fa_winner_record *rows = NULL;
+        size_t count = 0;
+        fa_bundle_winners_like(system->bundle[i], like, &rows, &count);
+        for (size_t k = 0; k < count; k++) {
+            rows[k].origin = fa_bundle_origin(rows[k].origin);
+            fa_winners_add(list, &rows[k]);
+        }
+        free(rows);
+    }
 }
 
-static int visit_each(fa_tuner *tuner, const fa_problem *like, fa_winner_visit *visit,
-                      void *context)
+static void list_winners(fa_tuner *tuner, const fa_problem *like, fa_list *list)
 {
     fa_system *system = opened(tuner);
-    return system != NULL ? fa_system_visit(system, like, visit, context) : 0;
+    if (system != NULL)
+        fa_system_list(system, like, list);
 }
 
 static void close_system(fa_source *source)
@@ -237,7 +228,7 @@ int fa_system_make(fa_tuner *tuner, fa_source **ret_source, fa_diag *diag)
     fa_system *system = fa_system_new(note_of_tuner, tuner);
     if (system == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
-    system->source = (fa_source){close_system, find_winner, visit_each, find_cubin};
+    system->source = (fa_source){close_system, find_winner, list_winners, find_cubin};
     *ret_source = &system->source;
     return 0;
 }

@@ -16,9 +16,7 @@ int fa_system_make(fa_tuner *tuner, fa_source **ret_source, fa_diag *diag);
  * of memory. */
 fa_system *fa_system_new(void (*note)(void *context, const char *sentence), void *context);
 void fa_system_free(fa_system **system);
-/* Every winner, with its origin here; where `like` is given, those that somebody has timed for a
- * problem of its shape, whatever the lengths. A non-zero return stops and is returned. */
-int fa_system_visit(fa_system *system, const fa_problem *like, fa_winner_visit *visit,
-                    void *context);
+/* Adds their winners of fa_bundle_winners_like(), each with its origin here. */
+void fa_system_list(fa_system *system, const fa_problem *like, fa_list *list);
 
 #endif

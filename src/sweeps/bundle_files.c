@@ -19,43 +19,44 @@
 enum { SAMPLED_MAX = 8 };
 
 /* ---- trials as evidence ---------------------------------------------------------------------*/
-static int keep_measured(void *context, const fa_trial_record *record)
-{
-    return record->trial.status == FA_STATUS_MEASURED ? fa_trial_list_add(context, record) : 0;
-}
-
 static int compare(const void *a, const void *b)
 {
     return fa_trial_compare(&((const fa_trial_record *)a)->trial,
                             &((const fa_trial_record *)b)->trial);
 }
 
-/* Measured trials of a winner's scope, best first, the first few with samples; of a winner that was imported those
- * that it brought. */
-static int list_trials(fa_store *store, const fa_winner_record *winner, fa_trial_list *list,
-                       fa_diag *diag)
+/* Measured trials of a winner's scope, best first, the first few with samples and circumstances. */
+static size_t choose_trials(fa_trial_record *record, size_t count)
 {
-    int rc = fa_trial_list_from_evidence(winner->evidence, list, diag);
-    if (rc != 0 || list->count > 0)
-        return rc;
-    rc = fa_store_trials_each(store, &winner->scope, keep_measured, list, diag);
-    if (rc == FA_ENOMEM)
-        fa_fail(diag, rc, "out of memory for evidence");
-    if (rc == 0 && list->count > 0)
-        qsort(list->record, list->count, sizeof *list->record, compare);
-    fa_trial_list_cut(list, FA_TRIAL_LIST_MAX);
-    for (size_t i = SAMPLED_MAX; i < list->count; i++)
-        fa_trial_list_lighten(&list->record[i]);
-    return rc;
+    size_t left = 0;
+    for (size_t i = 0; i < count; i++)
+        if (record[i].trial.status == FA_STATUS_MEASURED)
+            record[left++] = record[i];
+    if (left > 0)
+        qsort(record, left, sizeof *record, compare);
+    left = left < FA_TRIAL_LIST_MAX ? left : FA_TRIAL_LIST_MAX;
+    for (size_t i = SAMPLED_MAX; i < left; i++) {
+        record[i].samples_us = NULL;
+        record[i].environment = record[i].clocks = NULL;
+        record[i].sample_count = 0;
+    }
+    return left;
 }
 
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag)
 {
-    fa_trial_list list = {0};
-    int rc = winner->evidence != NULL ? list_trials(store, winner, &list, diag) : 0;
-    if (rc == 0 && list.count > 0)
-        rc = fa_trial_list_join(&list, &winner->evidence, diag);
-    fa_trial_list_free(&list);
+    fa_trial_record *record = NULL;
+    size_t count = 0;
+    if (winner->evidence == NULL)
+        return 0;
+    int rc = fa_trials_from_evidence(winner->evidence, &record, &count, diag);
+    if (rc == 0 && count == 0) { /* not imported */
+        rc = fa_store_trials(store, &winner->scope, &record, &count, diag);
+        count = rc == 0 ? choose_trials(record, count) : 0;
+    }
+    if (rc == 0 && count > 0)
+        rc = fa_trials_join(record, count, &winner->evidence, diag);
+    free(record);
     return rc;
 }
 
@@ -65,15 +66,13 @@ struct exporting {
     const fa_export_options *options;
     fa_store *part;
     int32_t skipped;
-    fa_diag *diag;
 };
 
-static int export_one(void *context, const fa_winner_record *stored)
+static int export_one(struct exporting *exporting, const fa_winner_record *stored, fa_diag *diag)
 {
-    struct exporting *exporting = context;
     const fa_export_options *options = exporting->options;
     fa_answer answer;
-    int rc = fa_records_answer(stored, NULL, &answer, exporting->diag);
+    int rc = fa_records_answer(stored, NULL, &answer, diag);
     if (rc != 0)
         return rc;
     if (options->keep != NULL && !options->keep(options->context, &answer))
@@ -81,7 +80,6 @@ static int export_one(void *context, const fa_winner_record *stored)
     fa_winner_record winner = *stored;
     fa_cubin_record cubin = {0};
     winner.evidence = stored->evidence != NULL ? strdup(stored->evidence) : NULL;
-    fa_diag *diag = exporting->diag;
     rc = stored->evidence != NULL && winner.evidence == NULL
              ? fa_fail(diag, FA_ENOMEM, "out of memory for evidence")
              : fa_store_cubin_get(exporting->tuner->store, winner.cubin_key, &cubin, diag);
@@ -139,9 +137,14 @@ static int export_stored(struct exporting *exporting, fa_diag *diag)
     int rc = fa_portable_new(&exporting->part, diag);
     if (rc != 0)
         return rc;
+    fa_winner_record *rows = NULL;
+    size_t count = 0;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_winners_each(tuner->store, export_one, exporting, diag);
+    rc = fa_store_winners(tuner->store, NULL, &rows, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = export_one(exporting, &rows[i], diag);
     pthread_mutex_unlock(&tuner->work);
+    free(rows);
     if (rc != 0)
         fa_store_close(&exporting->part);
     return rc;
@@ -151,8 +154,8 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
               fa_diag *diag)
 {
     fa_diag reason = {{0}};
-    struct exporting exporting = {
-        .tuner = tuner, .options = options, .diag = diag != NULL ? diag : &reason};
+    struct exporting exporting = {.tuner = tuner, .options = options};
+    diag = diag != NULL ? diag : &reason;
     fa_made made = {0};
     int rc;
     if ((rc = fa_tuner_check(tuner, diag)) != 0 || (rc = check_output(options, diag)) != 0)
@@ -163,7 +166,10 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
                              : export_stored(&exporting, diag);
     if (rc != 0)
         return rc;
-    rc = finish(source.file != NULL ? made.part : exporting.part, options, ret_info, diag);
+    if (source.file != NULL && made.lines.count == 0)
+        rc = fa_fail(diag, FA_ENOTFOUND, "%s holds no winner", source.file);
+    else
+        rc = finish(source.file != NULL ? made.part : exporting.part, options, ret_info, diag);
     if (rc == 0 && ret_info != NULL) {
         ret_info->skipped = exporting.skipped;
         ret_info->failed = made.failed;
@@ -178,22 +184,12 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
  * valid undoes it. Then the caller is told what became of each.
  *
  * Workload: up to some thousand winners that share some hundred cubins. */
-/* A winner of the bundle that is being imported. */
-struct arrival {
-    fa_answer answer; /* as the bundle has it */
-    fa_bundle_change change;
-    const char *why;
-    fa_answer *stored; /* NULL: none */
-    bool served;
-};
-
 struct importing {
     fa_tuner *tuner;
     fa_bundle *bundle;
     fa_bundle_info info;
     bool dry_run;
-    struct arrival *arrival; /* [info.winners], those of one cubin one after another */
-    int32_t arrivals;
+    fa_list items;               /* of fa_bundle_item */
     char cubin_key[FA_HASH_HEX]; /* of the last of them */
     bool other_bytes;            /* the store has others under its key */
     bool put;                    /* it is in the store */
@@ -215,74 +211,60 @@ static int compare_cubin(struct importing *importing, const fa_cubin_record *cub
     return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
-/* The store's winner for the imported winner's scope. A winner that cannot be served (its cubin is gone,
+/* The store's winner for the imported winner's scope, in *ret_stored. A winner that cannot be served (its cubin is gone,
  * its row is invalid) does not count. */
-static int weigh_one(fa_store *store, const fa_winner_record *winner, struct arrival *arrival,
-                     fa_diag *diag)
+static int weigh_one(fa_store *store, const fa_winner_record *winner, fa_bundle_item *item,
+                     fa_answer *ret_stored, fa_diag *diag)
 {
     fa_winner_record stored = {0};
     fa_cubin_record cubin = {0};
-    arrival->change = FA_BUNDLE_ADDED;
+    item->change = FA_BUNDLE_ADDED;
     int rc = fa_store_winner_get(store, &winner->scope, &stored, NULL, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
         return 0;
     if (rc != 0)
         return rc;
-    arrival->change = fa_bundle_weigh(&stored, winner, &arrival->why);
+    item->change = fa_bundle_weigh(&stored, winner, &item->why);
     rc = fa_store_cubin_get(store, stored.cubin_key, &cubin, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT) {
-        arrival->change = FA_BUNDLE_REPLACED;
-        arrival->why = "the stored winner's cubin is gone";
+        item->change = FA_BUNDLE_REPLACED;
+        item->why = "the stored winner's cubin is gone";
         rc = 0;
     }
     fa_cubin_record_free(&cubin);
-    if (rc == 0 && (arrival->stored = malloc(sizeof *arrival->stored)) == NULL)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for an import");
     if (rc == 0)
-        rc = fa_records_answer(&stored, NULL, arrival->stored, diag);
+        rc = fa_records_answer(&stored, NULL, ret_stored, diag);
+    item->stored = ret_stored;
     fa_winner_record_free(&stored);
     return rc;
 }
 
-/* The winner is as it will be stored here. */
-static int settle(struct importing *importing, struct arrival *arrival,
-                  const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag)
+static int put_one(struct importing *importing, const fa_winner_record *winner,
+                   const fa_cubin_record *cubin, fa_diag *diag)
 {
     fa_store *store = importing->tuner->store;
-    int rc = weigh_one(store, winner, arrival, diag);
-    if (rc != 0 || importing->dry_run ||
-        (arrival->change != FA_BUNDLE_ADDED && arrival->change != FA_BUNDLE_REPLACED))
-        return rc;
-    rc = importing->put ? 0 : fa_store_cubin_put(store, cubin, diag);
+    int rc = importing->put ? 0 : fa_store_cubin_put(store, cubin, diag);
     if (rc != 0)
         return rc;
     importing->put = true;
     return fa_store_winner_replace(store, winner, NULL, diag);
 }
 
-static int take_one(void *context, const fa_winner_record *winner, const fa_cubin_record *cubin,
-                    fa_diag *diag)
+static int take_one(struct importing *importing, const fa_winner_record *winner,
+                    const fa_cubin_record *cubin, fa_diag *diag)
 {
-    struct importing *importing = context;
-    const fa_bundle_info *info = &importing->info;
-    struct arrival *arrival = &importing->arrival[importing->arrivals];
+    fa_bundle_info *info = &importing->info;
+    fa_answer answer, stored;
+    fa_bundle_item item = {.why = "", .answer = &answer};
     fa_winner_record here = *winner;
-    fa_cubin_record described = *cubin;
-    int rc = fa_bundle_check_cubin(winner, cubin->bytes, cubin->size, diag);
-    if (rc == 0)
-        rc = fa_records_answer(winner, NULL, &arrival->answer, diag);
-    if (rc != 0)
+    int rc;
+    if ((rc = fa_bundle_check_cubin(winner, cubin->bytes, cubin->size, diag)) != 0 ||
+        (rc = fa_records_answer(winner, NULL, &answer, diag)) != 0 ||
+        (rc = compare_cubin(importing, cubin, diag)) != 0)
         return rc;
-    importing->arrivals++; /* what it owns is freed at the end */
-    arrival->why = "";
-    arrival->served = fa_templates_match(fa_templates_for(importing->tuner, &winner->scope.problem),
-                                         &winner->scope.problem, winner->scope.templates) &&
-                      strcmp(winner->scope.policy, FA_MEASURE_POLICY) == 0;
-    importing->info.unserved += !arrival->served;
-    fa_bundle_describe_cubin(winner, &described);
-    rc = compare_cubin(importing, &described, diag);
-    if (rc != 0)
-        return rc;
+    item.served = fa_templates_match(fa_templates_for(importing->tuner, &winner->scope.problem),
+                                     &winner->scope.problem, winner->scope.templates) &&
+                  strcmp(winner->scope.policy, FA_MEASURE_POLICY) == 0;
     here.evidence = winner->evidence != NULL ? strdup(winner->evidence) : NULL;
     rc = winner->evidence != NULL && here.evidence == NULL
              ? fa_fail(diag, FA_ENOMEM, "out of memory for an import")
@@ -292,103 +274,97 @@ static int take_one(void *context, const fa_winner_record *winner, const fa_cubi
     if (!info->trusted || importing->other_bytes)
         here.driver_version = 0;
     if (rc == 0)
-        rc = settle(importing, arrival, &here, &described, diag);
+        rc = weigh_one(importing->tuner->store, &here, &item, &stored, diag);
+    const bool better = item.change == FA_BUNDLE_ADDED || item.change == FA_BUNDLE_REPLACED;
+    if (rc == 0 && better && !importing->dry_run)
+        rc = put_one(importing, &here, cubin, diag);
     fa_winner_record_free(&here);
-    return rc;
+    if (rc != 0)
+        return rc;
+    fa_bundle_item_add(&importing->items, &item);
+    info->unserved += !item.served;
+    info->added += item.change == FA_BUNDLE_ADDED;
+    info->replaced += item.change == FA_BUNDLE_REPLACED;
+    info->kept += item.change == FA_BUNDLE_KEPT;
+    info->same += item.change == FA_BUNDLE_SAME;
+    return 0;
 }
 
-static int take_all(void *context, fa_diag *diag)
+static int take_all(struct importing *importing, fa_diag *diag)
 {
-    struct importing *importing = context;
-    return fa_bundle_each(importing->bundle, take_one, importing, diag);
-}
-
-/* ---- telling --------------------------------------------------------------------------------*/
-static int report_outcome(struct importing *importing, const fa_import_options *options)
-{
-    fa_bundle_info *info = &importing->info;
-    int rc = 0;
-    for (int32_t i = 0; i < info->winners; i++) {
-        const struct arrival *arrival = &importing->arrival[i];
-        info->added += arrival->change == FA_BUNDLE_ADDED;
-        info->replaced += arrival->change == FA_BUNDLE_REPLACED;
-        info->kept += arrival->change == FA_BUNDLE_KEPT;
-        info->same += arrival->change == FA_BUNDLE_SAME;
+    fa_winner_record *rows = NULL;
+    fa_cubin_record cubin = {0};
+    size_t count = 0;
+    int rc = fa_bundle_winners(importing->bundle, &rows, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rc = fa_bundle_cubin_of(importing->bundle, &rows[i], &cubin, diag);
+        if (rc == 0)
+            rc = take_one(importing, &rows[i], &cubin, diag);
     }
-    for (int32_t i = 0; rc == 0 && options->visit != NULL && i < info->winners; i++) {
-        const struct arrival *arrival = &importing->arrival[i];
-        fa_bundle_item item = {.change = arrival->change,
-                               .why = arrival->why,
-                               .answer = &arrival->answer,
-                               .stored = arrival->stored,
-                               .served = arrival->served};
-        rc = options->visit(options->context, &item);
-    }
+    fa_cubin_record_free(&cubin);
+    free(rows);
     return rc;
-}
-
-static int import_locked(struct importing *importing, const fa_import_options *options,
-                         fa_diag *diag)
-{
-    fa_tuner *tuner = importing->tuner;
-    if (!options->dry_run && fa_store_is_read_only(tuner->store))
-        return fa_fail(diag, FA_EREADONLY, "the store %s cannot be written", tuner->store_path);
-    importing->arrival = calloc((size_t)importing->info.winners, sizeof *importing->arrival);
-    if (importing->arrival == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for an import");
-    return options->dry_run ? take_all(importing, diag)
-                            : fa_store_batch(tuner->store, take_all, importing, diag);
 }
 
 static int import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_bundle_info *info,
-                         const fa_import_options *options, fa_bundle_info *ret_info, fa_diag *diag)
+                         const fa_import_options *options, fa_bundle_item **ret_items,
+                         size_t *ret_count, fa_bundle_info *ret_info, fa_diag *diag)
 {
     struct importing importing = {
         .tuner = tuner, .bundle = bundle, .info = *info, .dry_run = options->dry_run};
+    fa_change change = {.store = tuner->store, .diag = diag, .once = true};
     pthread_mutex_lock(&tuner->work);
-    int rc = import_locked(&importing, options, diag);
+    if (options->dry_run)
+        change.rc = take_all(&importing, diag);
+    else if (fa_store_is_read_only(tuner->store))
+        change.rc =
+            fa_fail(diag, FA_EREADONLY, "the store %s cannot be written", tuner->store_path);
+    else
+        while (fa_store_change(&change))
+            change.rc = take_all(&importing, diag);
     pthread_mutex_unlock(&tuner->work);
-    if (rc == 0)
-        rc = report_outcome(&importing, options);
+    int rc = fa_bundle_items_end(&importing.items, change.rc, ret_items, ret_count, diag);
     if (rc == 0 && ret_info != NULL)
         *ret_info = importing.info;
-    for (int32_t i = 0; i < importing.arrivals; i++)
-        free(importing.arrival[i].stored);
-    free(importing.arrival);
     return rc;
 }
 
 /* Imports the winners of lines as an unsigned bundle, and then the baselines. */
-static int import_lines(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info *ret_info,
+static int import_lines(fa_tuner *tuner, const fa_import_options *options,
+                        fa_bundle_item **ret_items, size_t *ret_count, fa_bundle_info *ret_info,
                         fa_diag *diag)
 {
     const fa_lines_source source = {options->file, options->keep, options->progress,
                                     options->context};
     fa_made made;
     fa_bundle *bundle = NULL;
+    fa_bundle_info info = {0};
+    fa_list none = {0};
     int rc = fa_lines_make(tuner, &source, &made, diag);
     if (rc != 0)
         return rc;
-    rc = fa_bundle_of(&made.part, options->file, &bundle, diag);
-    if (rc == 0)
-        rc = import_bundle(tuner, bundle, fa_bundle_get_info(bundle), options, ret_info, diag);
+    if (made.lines.count == 0)
+        rc = fa_bundle_items_end(&none, 0, ret_items, ret_count, diag);
+    else if ((rc = fa_bundle_of(&made.part, options->file, &bundle, diag)) == 0)
+        rc = import_bundle(tuner, bundle, fa_bundle_get_info(bundle), options, ret_items, ret_count,
+                           &info, diag);
     fa_bundle_close(&bundle);
     if (rc == 0 && !options->dry_run) {
         pthread_mutex_lock(&tuner->work);
         rc = fa_store_baselines_put(tuner->store, made.lines.baseline, made.lines.baselines, diag);
         pthread_mutex_unlock(&tuner->work);
     }
-    if (rc == 0 && ret_info != NULL) {
-        ret_info->failed = made.failed;
-        ret_info->baselines = (int32_t)made.lines.baselines;
-        ret_info->from_lines = true;
-    }
+    info.failed = made.failed;
+    info.baselines = (int32_t)made.lines.baselines;
+    info.from_lines = true;
+    if (rc == 0 && ret_info != NULL)
+        *ret_info = info;
     fa_made_free(&made);
     return rc;
 }
 
-int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info *ret_info,
-              fa_diag *diag)
+int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_item **ret_items,
+              size_t *ret_count, fa_bundle_info *ret_info, fa_diag *diag)
 {
     fa_bundle *bundle = NULL;
     fa_bundle_info info;
@@ -398,7 +374,7 @@ int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info 
     if (options == NULL || options->size != sizeof *options)
         return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_import_options)");
     if (fa_is_lines(options->file))
-        return import_lines(tuner, options, ret_info, diag);
+        return import_lines(tuner, options, ret_items, ret_count, ret_info, diag);
     if (options->keep != NULL)
         return fa_fail(
             diag, FA_EINVAL,
@@ -406,7 +382,7 @@ int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info 
     /* The signer is checked before anything in the bundle is read. */
     rc = fa_bundle_open_whole(options->file, options, &bundle, &info, diag);
     if (rc == 0)
-        rc = import_bundle(tuner, bundle, &info, options, ret_info, diag);
+        rc = import_bundle(tuner, bundle, &info, options, ret_items, ret_count, ret_info, diag);
     fa_bundle_close(&bundle);
     return rc;
 }

@@ -135,7 +135,7 @@ static void complete_answer(const struct making *making, fa_line *line, const fa
         if (answer->origin != FA_ORIGIN_TRANSFERRED)
             answer->origin = fa_origin_untimed(trial);
         answer->default_us = 0;
-        fa_trial_list_free(&line->trials);
+        line->trials = 0;
     }
     /* The proof is valid for the proved bytes only, and another compiler may produce others. */
     if (!measured || strcmp(answer->cubin_key, line->key) != 0)
@@ -164,8 +164,8 @@ static int add_line(struct making *making, fa_line *line, fa_diag *diag)
     snprintf(scope.policy, sizeof scope.policy, "%s", FA_MEASURE_POLICY);
     int rc = fa_records_winner(answer, &scope, &winner, diag);
     snprintf(winner.entry, sizeof winner.entry, "%s", fa_family_entry(family));
-    if (rc == 0 && line->trials.count > 0)
-        rc = fa_trial_list_join(&line->trials, &winner.evidence, diag);
+    if (rc == 0 && line->trials > 0)
+        rc = fa_trials_join(line->trial, line->trials, &winner.evidence, diag);
     if (rc == 0)
         rc = fa_bundle_add(making->made->part, &winner, build->cubin, build->size, diag);
     fa_winner_record_free(&winner);
@@ -216,7 +216,8 @@ int fa_lines_make(fa_tuner *tuner, const fa_lines_source *source, fa_made *ret_m
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = make_lines(&making, diag);
+    if (made.lines.count > 0)
+        rc = make_lines(&making, diag);
     pthread_mutex_unlock(&tuner->work);
     fa_builds_free(making.build, making.builds);
     if (rc != 0)

@@ -26,9 +26,7 @@
 
 struct doctor {
     fa_options options;
-    fa_check_visit *visit;
-    void *context;
-    int stopped; /* what visit returned, once it is not 0 */
+    fa_list checks;
     fa_driver *driver;
     fa_gpu gpu; /* device 0, when there is one */
     bool has_gpu;
@@ -50,8 +48,7 @@ static void report(struct doctor *d, fa_check_level level, const char *name, con
     va_end(args);
     snprintf(check.name, sizeof check.name, "%s", name);
     snprintf(check.advice, sizeof check.advice, "%s", advice);
-    if (d->stopped == 0)
-        d->stopped = d->visit(d->context, &check);
+    fa_list_add(&d->checks, &check, sizeof check);
 }
 
 static void check_driver(struct doctor *d)
@@ -310,26 +307,10 @@ static void check_templates(struct doctor *d)
 }
 
 /* ---- system bundles -------------------------------------------------------------------------*/
-struct system_check {
-    struct doctor *doctor;
-    const fa_templates *templates;
-    int32_t winners, served;
-};
-
 static void note_bundle(void *context, const char *sentence)
 {
-    struct system_check *check = context;
-    report(check->doctor, FA_CHECK_WARN, "bundles",
-           "mend or remove the file, or set FA_TUNE_SYSTEM", "%s", sentence);
-}
-
-static int count_bundled(void *context, const fa_winner_record *winner)
-{
-    struct system_check *check = context;
-    check->winners++;
-    check->served +=
-        fa_templates_match(check->templates, &winner->scope.problem, winner->scope.templates);
-    return 0;
+    report(context, FA_CHECK_WARN, "bundles", "mend or remove the file, or set FA_TUNE_SYSTEM",
+           "%s", sentence);
 }
 
 static void check_bundles(struct doctor *d)
@@ -337,17 +318,25 @@ static void check_bundles(struct doctor *d)
     fa_templates *templates = NULL;
     if (fa_templates_open(fa_options_templates(&d->options), &templates, NULL) != 0)
         return; /* check_templates reports it */
-    struct system_check check = {.doctor = d, .templates = templates};
-    fa_system *system = fa_system_new(note_bundle, &check);
-    if (system == NULL || fa_system_visit(system, NULL, count_bundled, &check) != 0)
+    fa_system *system = fa_system_new(note_bundle, d);
+    fa_list list = {0};
+    fa_winner_record *winner = NULL;
+    size_t count = 0;
+    int32_t served = 0;
+    if (system != NULL)
+        fa_system_list(system, NULL, &list);
+    if (system == NULL || fa_winners_end(&list, 0, &winner, &count, NULL) != 0)
         report(d, FA_CHECK_FAIL, "bundles", "", "out of memory");
-    else if (check.winners > 0)
-        report(d, check.served > 0 ? FA_CHECK_OK : FA_CHECK_WARN, "bundles",
-               check.served > 0
-                   ? ""
-                   : "they were made for another fa-tune: install the bundle of this one",
-               "%d winner%s in system bundles, %d for these templates", check.winners,
-               check.winners == 1 ? "" : "s", check.served);
+    for (size_t i = 0; i < count; i++)
+        served +=
+            fa_templates_match(templates, &winner[i].scope.problem, winner[i].scope.templates);
+    if (count > 0)
+        report(d, served > 0 ? FA_CHECK_OK : FA_CHECK_WARN, "bundles",
+               served > 0 ? ""
+                          : "they were made for another fa-tune: install the bundle of this one",
+               "%zu winner%s in system bundles, %d for these templates", count,
+               count == 1 ? "" : "s", served);
+    free(winner);
     fa_system_free(&system);
     fa_templates_close(&templates);
 }
@@ -374,11 +363,11 @@ static void check_server(struct doctor *d)
         server->close(server);
 }
 
-int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context, fa_diag *diag)
+int fa_doctor(const fa_options *options, fa_check **ret_checks, size_t *ret_count, fa_diag *diag)
 {
-    struct doctor doctor = {.visit = visit, .context = context};
-    if (visit == NULL)
-        return fa_fail(diag, FA_EINVAL, "visit is NULL");
+    struct doctor doctor = {.driver = NULL};
+    if (ret_checks == NULL || ret_count == NULL)
+        return fa_fail(diag, FA_EINVAL, "ret_checks or ret_count is NULL");
     int rc = fa_options_copy(options, &doctor.options, diag);
     if (rc != 0)
         return rc;
@@ -398,5 +387,5 @@ int fa_doctor(const fa_options *options, fa_check_visit *visit, void *context, f
     check_clocks(&doctor);
     check_server(&doctor);
     fa_driver_close(&doctor.driver);
-    return doctor.stopped;
+    return fa_list_end(&doctor.checks, 0, NULL, ret_checks, ret_count, diag);
 }

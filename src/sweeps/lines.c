@@ -30,7 +30,7 @@ bool fa_is_lines(const char *path)
 void fa_lines_free(fa_lines *lines)
 {
     for (size_t i = 0; i < lines->count; i++)
-        fa_trial_list_free(&lines->line[i].trials);
+        free(lines->line[i].trial);
     free(lines->line);
     free(lines->baseline);
     *lines = (fa_lines){0};
@@ -111,7 +111,7 @@ static int read_winner(const cJSON *json, fa_line *line, const char *where, fa_d
     bool timed = answer->origin <= FA_ORIGIN_IMPORTED;
     if (timed && !fa_trial_is_timed(&answer->trial))
         return fa_fail(diag, FA_EINVAL, "its median does not lie in its interval");
-    return timed ? fa_trial_list_from_json(trials, &line->trials, diag) : 0;
+    return timed ? fa_trials_from_json(trials, &line->trial, &line->trials, diag) : 0;
 }
 
 static int add_winner(const cJSON *json, const fa_lines_source *source, fa_lines *lines,
@@ -129,7 +129,7 @@ static int add_winner(const cJSON *json, const fa_lines_source *source, fa_lines
         fa_append(&lines->line, &lines->count, &lines->capacity, line, sizeof *line) != 0)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for winners");
     if (rc != 0 || !wanted)
-        fa_trial_list_free(&line->trials);
+        free(line->trial);
     free(line);
     return rc;
 }
@@ -217,7 +217,8 @@ static int take_text(const fa_buf *text, const fa_lines_source *source, fa_lines
     for (size_t at = 0; rc == 0 && at < text->size; number++) {
         const char *newline = memchr(text->data + at, '\n', text->size - at);
         size_t size = newline != NULL ? (size_t)(newline - text->data) - at : text->size - at;
-        rc = take_line(text->data + at, size, number, source, lines, diag);
+        if (strspn(text->data + at, " \t\r") < size)
+            rc = take_line(text->data + at, size, number, source, lines, diag);
         at += size + 1;
     }
     return rc;
@@ -232,7 +233,7 @@ int fa_lines_read(const fa_lines_source *source, fa_lines *ret_lines, fa_diag *d
         return fa_fail_in(diag, rc, "winners %s", source->file);
     rc = take_text(&text, source, &lines, diag);
     fa_buf_free(&text);
-    if (rc == 0 && lines.count == 0)
+    if (rc == 0 && lines.count + lines.baselines == 0)
         rc = fa_fail(diag, FA_ENOTFOUND, "%s holds no winner that is asked for: nothing is written",
                      source->file);
     if (rc != 0)

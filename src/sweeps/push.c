@@ -13,6 +13,7 @@
 #include "session.h"
 #include "stored.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { CUBINS_WORTH_HAVING = 8 }; /* of the fastest configs, for who tunes the key again */
@@ -24,31 +25,39 @@ struct pushing {
     const fa_cubin_record *cubin;
     fa_bundle_change change;
     fa_pushed pushed;
-    fa_diag *diag;
-    int rc;
 };
 
 /* ---- what belongs to a winner ---------------------------------------------------------------*/
-static int push_trial(void *context, const fa_trial_record *record)
+static int push_trials(const struct pushing *p, fa_diag *diag)
 {
-    struct pushing *p = context;
-    return p->rc = fa_store_trial_put(p->tuner->store, &p->winner->scope, record, p->diag);
+    fa_trial_record *record = NULL;
+    size_t count = 0;
+    int rc = fa_store_trials(p->file, &p->winner->scope, &record, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = fa_store_trial_put(p->tuner->store, &p->winner->scope, &record[i], diag);
+    free(record);
+    return rc;
 }
 
 /* A cubin that the file has lost since is nobody's concern here. */
-static int push_cubin(void *context, const fa_trial_record *record)
+static int push_cubins(const struct pushing *p, fa_diag *diag)
 {
-    struct pushing *p = context;
-    fa_cubin_record cubin = {0};
-    bool there = false;
-    if (record->cubin_key[0] == 0)
-        return 0;
-    p->rc = fa_store_cubin_exists(p->tuner->store, record->cubin_key, &there, p->diag);
-    if (p->rc != 0 || there || fa_store_cubin_get(p->file, record->cubin_key, &cubin, NULL) != 0)
-        return p->rc;
-    p->rc = fa_store_cubin_put(p->tuner->store, &cubin, p->diag);
-    fa_cubin_record_free(&cubin);
-    return p->rc;
+    fa_trial_record *record = NULL;
+    size_t count = 0;
+    int rc = fa_store_trials_fastest(p->file, &p->winner->scope, FA_STATUS_MEASURED,
+                                     CUBINS_WORTH_HAVING, &record, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        const char *key = record[i].cubin_key;
+        fa_cubin_record cubin = {0};
+        bool there = key[0] == 0;
+        if (!there)
+            rc = fa_store_cubin_exists(p->tuner->store, key, &there, diag);
+        if (rc == 0 && !there && fa_store_cubin_get(p->file, key, &cubin, NULL) == 0)
+            rc = fa_store_cubin_put(p->tuner->store, &cubin, diag);
+        fa_cubin_record_free(&cubin);
+    }
+    free(record);
+    return rc;
 }
 
 /* ---- a winner -------------------------------------------------------------------------------*/
@@ -77,10 +86,8 @@ static int weigh(struct pushing *p, fa_diag *diag)
     return rc;
 }
 
-static int push_in_batch(void *context, fa_diag *diag)
+static int weigh_and_push(struct pushing *p, fa_diag *diag)
 {
-    struct pushing *p = context;
-    p->diag = diag;
     int rc = fa_store_winner_hold(p->tuner->store, &p->winner->scope, diag);
     if (rc == 0)
         rc = weigh(p, diag);
@@ -88,16 +95,16 @@ static int push_in_batch(void *context, fa_diag *diag)
         return rc;
     void_other_proof(p);
     rc = fa_store_winner_replace(p->tuner->store, p->winner, p->cubin, diag);
-    return rc != 0 ? rc : fa_store_trials_each(p->file, &p->winner->scope, push_trial, p, diag);
+    return rc != 0 ? rc : push_trials(p, diag);
 }
 
-static int push_winner(void *context, const fa_winner_record *listed)
+static int push_winner(struct pushing *p, const fa_scope *scope, fa_diag *diag)
 {
-    struct pushing *p = context;
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
     fa_diag why = {{0}};
-    int rc = fa_store_winner_get(p->file, &listed->scope, &winner, &cubin, &why);
+    fa_change change = {.store = p->tuner->store, .diag = diag};
+    int rc = fa_store_winner_get(p->file, scope, &winner, &cubin, &why);
     if (rc == 0)
         rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, &why);
     p->winner = &winner;
@@ -105,29 +112,28 @@ static int push_winner(void *context, const fa_winner_record *listed)
     if (rc != 0) {
         fa_note(p->tuner, "a winner is left out: %s", why.text);
         p->pushed.refused++;
-        rc = 0;
-    } else if ((rc = fa_store_batch(p->tuner->store, push_in_batch, p, &why)) != 0) {
-        p->rc = fa_fail(p->diag, rc, "%s", why.text);
-    } else {
+    }
+    while (rc == 0 && fa_store_change(&change))
+        change.rc = weigh_and_push(p, diag);
+    if (rc == 0 && change.rc == 0) {
         p->pushed.added += p->change == FA_BUNDLE_ADDED;
         p->pushed.replaced += p->change == FA_BUNDLE_REPLACED;
         p->pushed.same += p->change == FA_BUNDLE_SAME;
         p->pushed.worse += p->change == FA_BUNDLE_KEPT;
-        /* Outside of the batch: hosts bring cubins in any order, so that transactions would deadlock. */
+        /* Outside of the transaction: hosts bring cubins in any order, so that transactions would deadlock. */
         if (p->change == FA_BUNDLE_ADDED || p->change == FA_BUNDLE_REPLACED)
-            fa_store_trials_fastest(p->file, &winner.scope, FA_STATUS_MEASURED, CUBINS_WORTH_HAVING,
-                                    push_cubin, p, p->diag);
-        rc = p->rc;
+            change.rc = push_cubins(p, diag);
     }
     fa_cubin_record_free(&cubin);
     fa_winner_record_free(&winner);
-    return rc;
+    return change.rc;
 }
 
 int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag)
 {
-    fa_diag reason = {{0}};
-    struct pushing p = {.tuner = tuner, .diag = diag != NULL ? diag : &reason};
+    struct pushing p = {.tuner = tuner};
+    fa_winner_record *rows = NULL;
+    size_t count = 0;
     int rc = fa_tuner_check_with(tuner, ret_pushed != NULL, "ret_pushed", diag);
     if (rc != 0)
         return rc;
@@ -142,7 +148,10 @@ int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag)
     if (rc == 0)
         rc = fa_store_open(tuner->spare_path, FA_STORE_EXISTING, &p.file, NULL, diag);
     if (rc == 0)
-        rc = fa_store_winners_each(p.file, push_winner, &p, diag);
+        rc = fa_store_winners(p.file, NULL, &rows, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = push_winner(&p, &rows[i].scope, diag);
+    free(rows);
     fa_store_close(&p.file);
     pthread_mutex_unlock(&tuner->work);
     const size_t size = ret_pushed->size;

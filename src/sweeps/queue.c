@@ -208,6 +208,12 @@ int fa_enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep 
     return rc;
 }
 
+static int no_such_sweep(const fa_tuner *tuner, const char *key, fa_diag *diag)
+{
+    return fa_fail(diag, FA_ENOTFOUND, "there is no sweep %.64s in store %s", key,
+                   tuner->store_path);
+}
+
 int fa_stop_sweep(fa_tuner *tuner, const char *key, fa_diag *diag)
 {
     fa_sweep sweep;
@@ -219,81 +225,85 @@ int fa_stop_sweep(fa_tuner *tuner, const char *key, fa_diag *diag)
     if (rc == 0)
         rc = fa_store_sweep_set_state(tuner->store, key, FA_SWEEP_STOPPED, diag);
     pthread_mutex_unlock(&tuner->work);
-    return rc == FA_ENOTFOUND
-               ? fa_fail(diag, rc, "there is no sweep %.64s in store %s", key, tuner->store_path)
-               : rc;
+    return rc == FA_ENOTFOUND ? no_such_sweep(tuner, key, diag) : rc;
 }
 
 /* ---- lists ----------------------------------------------------------------------------------*/
-int fa_list_sweeps(fa_tuner *tuner, fa_sweep_visit *visit, void *context, fa_diag *diag)
+int fa_list_sweeps(fa_tuner *tuner, fa_sweep **ret_sweeps, size_t *ret_count, fa_diag *diag)
 {
-    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
+    int rc = fa_tuner_check_with(tuner, ret_sweeps != NULL && ret_count != NULL,
+                                 "ret_sweeps or ret_count", diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_sweeps_each(tuner->store, visit, context, diag);
+    rc = fa_store_sweeps(tuner->store, ret_sweeps, ret_count, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }
 
-int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item_visit *visit, void *context,
-                        fa_diag *diag)
+int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item **ret_items,
+                        size_t *ret_count, fa_diag *diag)
 {
-    int rc = fa_tuner_check_with(tuner, visit != NULL && key != NULL, "visit or key", diag);
+    int rc = fa_tuner_check_with(tuner, key != NULL && ret_items != NULL && ret_count != NULL,
+                                 "key, ret_items or ret_count", diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_sweep_items_each(tuner->store, key, visit, context, diag);
+    rc = fa_store_sweep_items(tuner->store, key, ret_items, ret_count, diag);
     pthread_mutex_unlock(&tuner->work);
-    return rc == FA_ENOTFOUND
-               ? fa_fail(diag, rc, "there is no sweep %.64s in store %s", key, tuner->store_path)
-               : rc;
+    return rc == FA_ENOTFOUND ? no_such_sweep(tuner, key, diag) : rc;
 }
 
 /* ---- as JSON text ---------------------------------------------------------------------------*/
-static int add_held(void *context, int32_t index, const fa_sweep_item *item)
+static cJSON *held_json(const fa_sweep_item *item)
 {
-    if (item->state != FA_ITEM_RUNNING)
-        return 0;
     cJSON *object = cJSON_CreateObject();
-    fa_json_add_number(object, "index", index);
+    fa_json_add_number(object, "index", item->index);
     fa_json_add(object, "problem", fa_problem_to_json(&item->problem));
     fa_json_add_text(object, "gpu", item->gpu);
     fa_json_add_number(object, "attempts", item->attempts);
     fa_json_add_text(object, "stage", item->stage == FA_WORK_MEASURE ? "measure" : "compile");
     fa_json_add_text(object, "holder", item->holder);
-    return fa_json_push(context, object) ? 0 : FA_ENOMEM;
+    return object;
 }
 
-static int add_sweep(void *context, const fa_sweep *sweep)
+static int add_sweep(fa_tuner *tuner, const fa_sweep *sweep, cJSON *sweeps, fa_diag *diag)
 {
     char *text = NULL;
-    int rc = fa_sweep_write(sweep, &text, NULL);
+    fa_sweep_item *item = NULL;
+    size_t items = 0;
+    int rc = fa_sweep_write(sweep, &text, diag);
+    if (rc == 0)
+        rc = fa_list_sweep_items(tuner, sweep->key, &item, &items, diag);
     cJSON *object = rc == 0 ? cJSON_Parse(text) : NULL;
-    free(text);
     fa_json_add_number(object, "running", sweep->running);
     fa_json_add_number(object, "pending",
                        sweep->items - sweep->done - sweep->failed - sweep->running);
     fa_json_add_number(object, "compiled", sweep->compiled);
-    fa_json_add_array(object, "held");
-    return fa_json_push(context, object) ? 0 : rc != 0 ? rc : FA_ENOMEM;
+    cJSON *held = fa_json_add_array(object, "held");
+    for (size_t i = 0; i < items; i++)
+        if (item[i].state == FA_ITEM_RUNNING)
+            fa_json_push(held, held_json(&item[i]));
+    free(item);
+    free(text);
+    if (rc == FA_ENOTFOUND) /* it has left the queue meanwhile */
+        return 0;
+    return rc != 0 ? rc : fa_json_push(sweeps, object) ? 0 : FA_ENOMEM;
 }
 
 int fa_queue_write(fa_tuner *tuner, char **ret_text, fa_diag *diag)
 {
+    fa_sweep *sweep = NULL;
+    size_t count = 0;
     if (ret_text == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_text is NULL");
-    cJSON *json = cJSON_CreateObject(), *object;
-    cJSON *sweeps = fa_json_add_array(json, "sweeps");
-    int rc = fa_list_sweeps(tuner, add_sweep, sweeps, diag);
-    cJSON_ArrayForEach (object, sweeps) {
-        if (rc == 0)
-            rc = fa_list_sweep_items(
-                tuner, cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "key")),
-                add_held, cJSON_GetObjectItemCaseSensitive(object, "held"), diag);
-        if (rc == FA_ENOTFOUND) /* it has left the queue meanwhile */
-            rc = 0;
-    }
+    int rc = fa_list_sweeps(tuner, &sweep, &count, diag);
+    if (rc != 0)
+        return rc;
+    cJSON *json = cJSON_CreateObject(), *sweeps = fa_json_add_array(json, "sweeps");
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = add_sweep(tuner, &sweep[i], sweeps, diag);
+    free(sweep);
     char *text = rc == 0 ? fa_json_print(json) : NULL;
     cJSON_Delete(json);
     if (rc == FA_ENOMEM || (rc == 0 && text == NULL))

@@ -5,10 +5,10 @@
  *
  * Workload: a report reads them all, one after another: tens of studies of some hundred trials.
  *
- * Forgetting deletes studies that the caller selects, and says which other sources still have their winners.
- * Invariants: studies are chosen in the transaction that deletes them, so that nothing is deleted which was stored
- * later; no tune into the store runs meanwhile, because a tune relies on cubins that it found there. Lookups may
- * run: they read a winner with its cubin in one statement.
+ * Forgetting deletes studies that the caller has listed, and says which other sources still have their winners.
+ * Invariants: a study to which something was stored since it was listed stays; no tune into the store runs meanwhile,
+ * because a tune relies on cubins that it found there. Lookups may run: they read a winner with its cubin in one
+ * statement.
  */
 #include "buf.h"
 #include "catalogue.h"
@@ -31,25 +31,6 @@
 #include <string.h>
 #include <time.h>
 
-/* Scopes of the store as studies. */
-struct study_list {
-    fa_study *study;
-    size_t count, capacity;
-};
-
-/* ---- studies --------------------------------------------------------------------------------*/
-/* An fa_scope_visit: adds the scope's row to a study_list. */
-static int add_study(void *context, const fa_scope *scope, int32_t trials, int64_t unix_time)
-{
-    struct study_list *list = context;
-    fa_study study = {
-        .size = sizeof study, .problem = scope->problem, .trials = trials, .unix_time = unix_time};
-    snprintf(study.silicon, sizeof study.silicon, "%s", scope->silicon);
-    snprintf(study.templates, sizeof study.templates, "%s", scope->templates);
-    snprintf(study.policy, sizeof study.policy, "%s", scope->policy);
-    return fa_append(&list->study, &list->count, &list->capacity, &study, sizeof study);
-}
-
 static bool is_silicon(const fa_gpu *gpu, const char *silicon)
 {
     char text[FA_SILICON_MAX];
@@ -57,7 +38,7 @@ static bool is_silicon(const fa_gpu *gpu, const char *silicon)
     return strcmp(text, silicon) == 0;
 }
 
-/* For a study without a winner: sets the catalogue's GPU of its silicon. */
+/* Sets the catalogue's GPU of its silicon, or calls it by that. */
 static void find_study_gpu(fa_study *study)
 {
     for (int i = 0; i < fa_catalogue_count(); i++) {
@@ -80,19 +61,18 @@ static bool is_named_by_device(const fa_study *study)
 
 /* A device calls itself "NVIDIA L4", the catalogue "L4". The device's name is taken for all studies of its silicon, so
  * that a list of GPUs has one entry for it. */
-static void share_gpu_names(struct study_list *list)
+static void share_gpu_names(fa_study *all, size_t count)
 {
     const fa_study *named = NULL;
-    for (size_t i = 0; i < list->count; i++) {
-        fa_study *study = &list->study[i];
+    for (size_t i = 0; i < count; i++) {
+        fa_study *study = &all[i];
         if (is_named_by_device(study))
             continue;
         if (named == NULL || strcmp(named->silicon, study->silicon) != 0) {
             named = NULL;
-            for (size_t j = 0; j < list->count && named == NULL; j++)
-                if (is_named_by_device(&list->study[j]) &&
-                    strcmp(list->study[j].silicon, study->silicon) == 0)
-                    named = &list->study[j];
+            for (size_t j = 0; j < count && named == NULL; j++)
+                if (is_named_by_device(&all[j]) && strcmp(all[j].silicon, study->silicon) == 0)
+                    named = &all[j];
         }
         if (named != NULL)
             memcpy(study->gpu.name, named->gpu.name, sizeof study->gpu.name);
@@ -134,26 +114,49 @@ static int is_stale(const fa_tuner *tuner, const fa_study *study, bool *ret_stal
     return 0;
 }
 
-/* Adds the winner, the GPU and whether the templates are current. The caller holds `work`. */
-static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
+/* A problem of an unknown operation is stale, because its templates are not here. Problems of attention that a
+ * newer library has written are not stale, and neither are damaged rows. */
+static bool is_of_absent_templates(const char *problem)
 {
-    fa_scope scope;
+    cJSON *json = NULL;
+    if (fa_json_parse(problem, strlen(problem), "problem", &json, NULL) != 0)
+        return false;
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(json, "operation");
+    bool is = cJSON_IsString(name) && strcmp(name->valuestring, fa_operation_of(NULL)->name) != 0;
+    cJSON_Delete(json);
+    return is;
+}
+
+/* The caller holds `work`. */
+static int read_study(fa_tuner *tuner, const fa_scope_row *row, fa_study *study, fa_diag *diag)
+{
     fa_winner_record winner = {0};
-    int rc = scope_of_study(study, &scope, diag);
-    if (rc == 0)
-        rc = fa_store_winner_get(tuner->store, &scope, &winner, NULL, diag);
+    *study = (fa_study){.size = sizeof *study,
+                        .problem = row->scope.problem,
+                        .trials = row->trials,
+                        .unix_time =
+                            row->unix_time > row->winner_time ? row->unix_time : row->winner_time,
+                        .unread = row->unread};
+    memcpy(study->silicon, row->scope.silicon, sizeof row->scope.silicon);
+    memcpy(study->templates, row->scope.templates, sizeof row->scope.templates);
+    memcpy(study->policy, row->scope.policy, sizeof row->scope.policy);
+    if (row->unread != NULL) {
+        study->has_winner = row->gpu != NULL;
+        study->stale = is_of_absent_templates(row->unread);
+        find_study_gpu(study);
+        if (row->gpu != NULL)
+            snprintf(study->gpu.name, sizeof study->gpu.name, "%s", row->gpu);
+        return 0;
+    }
+    int rc = fa_store_winner_get(tuner->store, &row->scope, &winner, NULL, diag);
+    study->has_winner = rc == 0;
     if (rc == 0) {
-        study->has_winner = true;
         rc = fa_records_answer(&winner, NULL, &study->winner, diag);
         study->gpu = study->winner.gpu;
-        if (winner.unix_time > study->unix_time)
-            study->unix_time = winner.unix_time;
         fa_winner_record_free(&winner);
-        if (rc != 0)
-            return rc;
-    } else if (rc != FA_ENOTFOUND && rc != FA_ECORRUPT) {
-        return rc;
     }
+    if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)
+        return rc;
     if (study->gpu.sm == 0) {
         char name[sizeof study->gpu.name];
         memcpy(name, study->gpu.name, sizeof name);
@@ -167,104 +170,88 @@ static int complete_study(fa_tuner *tuner, fa_study *study, fa_diag *diag)
     return is_stale(tuner, study, &study->stale, diag);
 }
 
-/* Whether lists show it: scopes without a winner and without trials are left out. */
-static bool is_listed(const fa_study *study)
+/* The caller holds `work`. */
+static int list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count, fa_diag *diag)
 {
-    return study->has_winner || study->trials > 0;
+    static const size_t pointers[] = {offsetof(fa_study, unread), SIZE_MAX};
+    fa_list list = {0};
+    fa_scope_row *row = NULL;
+    size_t rows = 0;
+    int rc = fa_store_scopes(tuner->store, &row, &rows, diag);
+    for (size_t i = 0; rc == 0 && i < rows; i++) {
+        fa_study study;
+        rc = read_study(tuner, &row[i], &study, diag);
+        study.unread = fa_list_keep_text(&list, study.unread);
+        if (study.has_winner || study.trials > 0)
+            fa_list_add(&list, &study, sizeof study);
+    }
+    free(row);
+    rc = fa_list_end(&list, rc, pointers, ret_studies, ret_count, diag);
+    if (rc == 0)
+        share_gpu_names(*ret_studies, *ret_count);
+    return rc;
 }
 
-int fa_list_studies(fa_tuner *tuner, fa_study_visit *visit, void *context, fa_diag *diag)
+int fa_list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count, fa_diag *diag)
 {
-    struct study_list list = {0};
-    int rc = fa_tuner_check_with(tuner, visit != NULL, "visit", diag);
+    int rc = fa_tuner_check_with(tuner, ret_studies != NULL && ret_count != NULL,
+                                 "ret_studies or ret_count", diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_scopes_each(tuner->store, add_study, &list, diag);
-    if (rc == FA_ENOMEM)
-        fa_fail(diag, rc, "out of memory after %zu studies", list.count);
-    for (size_t i = 0; i < list.count && rc == 0; i++)
-        rc = complete_study(tuner, &list.study[i], diag);
+    rc = list_studies(tuner, ret_studies, ret_count, diag);
     pthread_mutex_unlock(&tuner->work);
-    share_gpu_names(&list);
-    for (size_t i = 0; i < list.count && rc == 0; i++)
-        if (is_listed(&list.study[i]))
-            rc = visit(context, &list.study[i]);
-    free(list.study);
     return rc;
 }
 
 /* ---- trials ---------------------------------------------------------------------------------*/
 struct trial_list {
-    fa_study_trial *trial; /* owns the texts and samples that are pointed to */
+    fa_study_trial *trial; /* what they point to is the records' */
     size_t count, capacity;
 };
 
-static fa_study_trial *add_row(struct trial_list *list)
+static int add_row(struct trial_list *list, const fa_study_trial *row)
 {
-    const fa_study_trial row = {0};
-    return fa_append(&list->trial, &list->count, &list->capacity, &row, sizeof row) == 0
-               ? &list->trial[list->count - 1]
-               : NULL;
+    return fa_append(&list->trial, &list->count, &list->capacity, row, sizeof *row);
 }
 
-static void free_trial_list(struct trial_list *list)
+static int add_records(struct trial_list *list, const fa_trial_record *record, size_t count)
 {
-    for (size_t i = 0; i < list->count; i++) {
-        free((void *)(uintptr_t)list->trial[i].samples_us);
-        free((void *)(uintptr_t)list->trial[i].environment);
-        free((void *)(uintptr_t)list->trial[i].clocks);
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        fa_study_trial row = {.trial = record[i].trial,
+                              .tried = true,
+                              .samples_us = record[i].samples_us,
+                              .sample_count = record[i].sample_count,
+                              .environment = record[i].environment,
+                              .clocks = record[i].clocks,
+                              .seed = record[i].seed,
+                              .unix_time = record[i].unix_time};
+        memcpy(row.cubin_key, record[i].cubin_key, sizeof row.cubin_key);
+        rc = add_row(list, &row);
     }
-    free(list->trial);
-    *list = (struct trial_list){0};
+    return rc;
 }
 
-static int add_tried_config(void *context, const fa_trial_record *record)
-{
-    fa_study_trial *kept = add_row(context);
-    if (kept == NULL)
-        return FA_ENOMEM;
-    size_t size = (size_t)record->sample_count * sizeof(float);
-    float *samples = size > 0 ? malloc(size) : NULL;
-    if (size > 0 && samples != NULL)
-        memcpy(samples, record->samples_us, size);
-    kept->trial = record->trial;
-    kept->tried = true;
-    kept->samples_us = samples;
-    kept->sample_count = record->sample_count;
-    kept->environment = record->environment != NULL ? strdup(record->environment) : NULL;
-    kept->clocks = record->clocks != NULL ? strdup(record->clocks) : NULL;
-    kept->seed = record->seed;
-    kept->unix_time = record->unix_time;
-    memcpy(kept->cubin_key, record->cubin_key, sizeof kept->cubin_key);
-    bool lost = (size > 0 && samples == NULL) ||
-                (record->environment != NULL && kept->environment == NULL) ||
-                (record->clocks != NULL && kept->clocks == NULL);
-    return lost ? FA_ENOMEM : 0;
-}
-
-/* Adds the trials that were imported with a winner. The winner's own trial is the one it is stored with. */
-static int add_brought_configs(fa_tuner *tuner, const fa_study *study, const fa_scope *scope,
-                               struct trial_list *list, fa_diag *diag)
+/* The trials that were imported with a winner. The winner's own trial is the one it is stored with. */
+static int read_brought(fa_tuner *tuner, const fa_study *study, const fa_scope *scope,
+                        fa_trial_record **ret_record, size_t *ret_count, fa_diag *diag)
 {
     fa_winner_record winner = {0};
-    fa_trial_list brought = {0};
     int rc = fa_store_winner_get(tuner->store, scope, &winner, NULL, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
         return 0;
     if (rc == 0)
-        rc = fa_trial_list_from_evidence(winner.evidence, &brought, diag);
-    for (size_t i = 0; rc == 0 && i < brought.count; i++) {
-        fa_trial_record *record = &brought.record[i];
+        rc = fa_trials_from_evidence(winner.evidence, ret_record, ret_count, diag);
+    for (size_t i = 0; rc == 0 && i < *ret_count; i++) {
+        fa_trial_record *record = &(*ret_record)[i];
         record->unix_time = winner.unix_time;
         if (fa_config_equal(&record->trial.config, &study->winner.trial.config)) {
             record->trial = study->winner.trial;
             record->trial.compile_ms = 0; /* not here */
             memcpy(record->cubin_key, winner.cubin_key, sizeof record->cubin_key);
         }
-        rc = add_tried_config(list, record);
     }
-    fa_trial_list_free(&brought);
     fa_winner_record_free(&winner);
     return rc;
 }
@@ -316,12 +303,9 @@ static int add_untried_configs(fa_tuner *tuner, const fa_study *study, struct tr
             continue;
         if (candidate->trial.status == FA_STATUS_PENDING)
             fa_model_predict(candidate, &study->problem, &study->gpu, &candidate->trial);
-        fa_study_trial *added = add_row(list);
-        rc = added == NULL ? FA_ENOMEM : 0;
-        if (added != NULL) {
-            added->trial = candidate->trial;
-            added->is_default = candidate->is_default;
-        }
+        const fa_study_trial added = {.trial = candidate->trial,
+                                      .is_default = candidate->is_default};
+        rc = add_row(list, &added);
     }
     free(digests);
     fa_space_free(&space);
@@ -351,42 +335,58 @@ static void rank_rows(const fa_study *study, struct trial_list *list)
         list->trial[i].rank = (int32_t)i + 1;
 }
 
-/* All that is on record of a study, and the rest of its space. */
-static int read_study(fa_tuner *tuner, const fa_study *study, const fa_scope *scope,
-                      struct trial_list *list, fa_diag *diag)
+/* One block of all of them. */
+static int end_trials(const struct trial_list *all, int rc, fa_study_trial **ret_trials,
+                      size_t *ret_count, fa_diag *diag)
 {
-    int rc;
-    if ((rc = fa_store_trials_each(tuner->store, scope, add_tried_config, list, diag)) != 0 ||
-        (list->count == 0 && study->has_winner &&
-         (rc = add_brought_configs(tuner, study, scope, list, diag)) != 0))
-        return rc;
-    return study->current ? add_untried_configs(tuner, study, list) : 0;
+    static const size_t pointers[] = {offsetof(fa_study_trial, samples_us),
+                                      offsetof(fa_study_trial, environment),
+                                      offsetof(fa_study_trial, clocks), SIZE_MAX};
+    fa_list list = {0};
+    for (size_t i = 0; rc == 0 && i < all->count; i++) {
+        fa_study_trial row = all->trial[i];
+        row.samples_us =
+            fa_list_keep(&list, row.samples_us, (size_t)row.sample_count * sizeof(float));
+        row.environment = fa_list_keep_text(&list, row.environment);
+        row.clocks = fa_list_keep_text(&list, row.clocks);
+        fa_list_add(&list, &row, sizeof row);
+    }
+    return fa_list_end(&list, rc, pointers, ret_trials, ret_count, diag);
 }
 
-int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial_visit *visit,
-                         void *context, fa_diag *diag)
+int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial **ret_trials,
+                         size_t *ret_count, fa_diag *diag)
 {
     struct trial_list list = {0};
+    fa_trial_record *record = NULL;
+    size_t count = 0;
     fa_scope scope;
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_tuner_check_with(tuner, ret_trials != NULL && ret_count != NULL,
+                                 "ret_trials or ret_count", diag);
     if (rc != 0)
         return rc;
-    if (study == NULL || visit == NULL || study->size != sizeof *study)
+    if (study == NULL || study->size != sizeof *study || study->unread != NULL)
         return fa_fail(diag, FA_EINVAL,
-                       "study or visit is NULL, or the study is none of fa_list_studies");
+                       "study is NULL, none of fa_list_studies, or one whose problem is not known");
     rc = scope_of_study(study, &scope, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = read_study(tuner, study, &scope, &list, diag);
+    rc = fa_store_trials(tuner->store, &scope, &record, &count, diag);
+    if (rc == 0 && count == 0 && study->has_winner)
+        rc = read_brought(tuner, study, &scope, &record, &count, diag);
+    if (rc == 0)
+        rc = add_records(&list, record, count);
+    if (rc == 0 && study->current)
+        rc = add_untried_configs(tuner, study, &list);
     pthread_mutex_unlock(&tuner->work);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory after %zu configs of a study", list.count);
     if (rc == 0 && list.count > 0)
         rank_rows(study, &list);
-    for (size_t i = 0; i < list.count && rc == 0; i++)
-        rc = visit(context, &list.trial[i]);
-    free_trial_list(&list);
+    rc = end_trials(&list, rc, ret_trials, ret_count, diag);
+    free(list.trial);
+    free(record);
     return rc;
 }
 
@@ -395,121 +395,51 @@ enum { WAIT_MS = 10000 };
 
 struct forgetting {
     fa_tuner *tuner;
-    const fa_forget_options *options;
+    fa_study *study;
+    size_t count; /* of them those that go, which come first */
+    bool all;     /* everything */
     bool dry_run;
-    struct study_list list;   /* those that go, from choose_studies() on */
-    struct study_list unread; /* the same of problems that cannot be read; owns their texts */
-    int64_t *unread_id;
-    size_t id_capacity;
     fa_store_forgotten counts;
 };
 
-static void free_lists(struct forgetting *f)
+/* Whether the row is the study's, and as it was listed. */
+static bool is_row_of(const fa_scope_row *row, const fa_study *study)
 {
-    for (size_t i = 0; i < f->unread.count; i++)
-        free((void *)(uintptr_t)f->unread.study[i].unread);
-    free(f->unread.study);
-    free(f->unread_id);
-    free(f->list.study);
-    f->list = f->unread = (struct study_list){0};
-    f->unread_id = NULL;
-    f->id_capacity = 0;
-}
-
-static int ask_select(const fa_forget_options *options, const fa_study *study)
-{
-    if (options->select == NULL)
-        return 1;
-    fa_callback_begin("select");
-    int goes = options->select(options->context, study);
-    fa_callback_end();
-    return goes;
-}
-
-static int choose_studies(struct forgetting *f, fa_diag *diag)
-{
-    struct study_list *list = &f->list;
-    int rc = fa_store_scopes_each(f->tuner->store, add_study, list, diag);
-    if (rc == FA_ENOMEM)
-        fa_fail(diag, rc, "out of memory after %zu studies", list->count);
-    size_t kept = 0;
-    for (size_t i = 0; i < list->count && rc == 0; i++) {
-        fa_study study = list->study[i];
-        rc = complete_study(f->tuner, &study, diag);
-        int goes = rc != 0 ? 1 : ask_select(f->options, &study);
-        if (goes < 0)
-            rc = goes;
-        else if (rc == 0 && goes != 0)
-            list->study[kept++] = study;
-    }
-    list->count = kept;
-    return rc;
-}
-
-/* A problem of an unknown operation is stale, because its templates are not here. Problems of attention that a
- * newer library has written are not stale, and neither are damaged rows. */
-static bool is_of_absent_templates(const char *problem)
-{
-    cJSON *json = NULL;
-    if (fa_json_parse(problem, strlen(problem), "problem", &json, NULL) != 0)
+    const int64_t made = row->unix_time > row->winner_time ? row->unix_time : row->winner_time;
+    if (row->trials != study->trials || made != study->unix_time ||
+        strcmp(row->scope.silicon, study->silicon) != 0)
         return false;
-    const cJSON *name = cJSON_GetObjectItemCaseSensitive(json, "operation");
-    bool is = cJSON_IsString(name) && strcmp(name->valuestring, fa_operation_of(NULL)->name) != 0;
-    cJSON_Delete(json);
-    return is;
+    return row->unread != NULL
+               ? study->unread != NULL && strcmp(row->unread, study->unread) == 0
+               : study->unread == NULL && strcmp(row->scope.templates, study->templates) == 0 &&
+                     strcmp(row->scope.policy, study->policy) == 0 &&
+                     fa_problem_equal(&row->scope.problem, &study->problem);
 }
 
-/* An fa_unread_scope_visit: keeps the scopes that the caller selects. */
-static int choose_unread(void *context, const fa_unread_scope *scope)
+/* With a store that is read-only or in a change of it. */
+static int forget_studies(struct forgetting *f, fa_diag *diag)
 {
-    struct forgetting *f = context;
-    struct study_list *list = &f->unread;
-    fa_study study = {.size = sizeof study,
-                      .trials = scope->trials,
-                      .unix_time = scope->unix_time,
-                      .has_winner = scope->gpu != NULL,
-                      .stale = is_of_absent_templates(scope->problem),
-                      .unread = scope->problem};
-    snprintf(study.silicon, sizeof study.silicon, "%s", scope->silicon);
-    find_study_gpu(&study);
-    if (scope->gpu != NULL)
-        snprintf(study.gpu.name, sizeof study.gpu.name, "%s", scope->gpu);
-    int goes = ask_select(f->options, &study);
-    if (goes <= 0)
-        return goes;
-    fa_study *grown = fa_grow(list->study, &list->capacity, list->count, sizeof *grown);
-    if (grown != NULL)
-        list->study = grown;
-    int64_t *ids = fa_grow(f->unread_id, &f->id_capacity, list->count, sizeof *ids);
-    if (ids != NULL)
-        f->unread_id = ids;
-    study.unread = grown != NULL && ids != NULL ? strdup(scope->problem) : NULL;
-    if (study.unread == NULL)
-        return FA_ENOMEM;
-    ids[list->count] = scope->id;
-    grown[list->count++] = study;
-    return 0;
-}
-
-/* With a store that is read-only or in a batch of it. */
-static int forget_studies(void *context, fa_diag *diag)
-{
-    struct forgetting *f = context;
-    int rc = choose_studies(f, diag);
-    if (rc == 0)
-        rc = fa_store_unread_scopes_each(f->tuner->store, choose_unread, f, diag);
-    if (rc != 0)
-        return rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for studies that go") : rc;
-    fa_scope *scopes = calloc(f->list.count + 1, sizeof *scopes);
-    if (scopes == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for %zu studies", f->list.count);
-    for (size_t i = 0; i < f->list.count && rc == 0; i++)
-        rc = scope_of_study(&f->list.study[i], &scopes[i], diag);
-    const fa_forget_scopes which = {f->options->select != NULL ? scopes : NULL, f->list.count,
-                                    f->unread_id, f->unread.count, f->dry_run};
+    fa_scope_row *row = NULL;
+    size_t rows = 0, left = 0;
+    int rc = fa_store_scopes(f->tuner->store, &row, &rows, diag);
+    int64_t *ids = rc == 0 ? calloc(f->count + 1, sizeof *ids) : NULL;
+    if (rc == 0 && ids == NULL)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for %zu studies", f->count);
+    for (size_t i = 0; rc == 0 && !f->all && i < f->count; i++)
+        for (size_t k = 0; k < rows; k++)
+            if (is_row_of(&row[k], &f->study[i])) {
+                const fa_study moved = f->study[left];
+                f->study[left] = f->study[i];
+                f->study[i] = moved;
+                ids[left++] = row[k].id;
+                break;
+            }
+    f->count = f->all ? f->count : left;
+    const fa_forget_scopes which = {f->all ? NULL : ids, left, f->dry_run};
     if (rc == 0)
         rc = fa_store_forget(f->tuner->store, &which, &f->counts, diag);
-    free(scopes);
+    free(ids);
+    free(row);
     return rc;
 }
 
@@ -518,6 +448,7 @@ static int forget_alone(struct forgetting *f, int64_t *ret_freed, fa_diag *diag)
     fa_tuner *tuner = f->tuner;
     fa_lock *lock = NULL;
     fa_diag why = {{0}};
+    const size_t count = f->count;
     int rc = fa_callback_check(diag);
     if (rc != 0)
         return rc;
@@ -534,12 +465,17 @@ static int forget_alone(struct forgetting *f, int64_t *ret_freed, fa_diag *diag)
             "a tune into the store %s is under way: wait for its end, or stop it (what it has "
             "tried is kept), and try again",
             tuner->store_path);
-    if (rc == 0)
-        rc = fa_store_batch(tuner->store, forget_studies, f, diag);
-    if (rc == FA_EFULL) {
-        free_lists(f);
-        fa_store_use_no_space(tuner->store, true);
-        rc = fa_store_batch(tuner->store, forget_studies, f, diag);
+    for (int full = 0; rc == 0 && full < 2; full++) {
+        fa_change change = {.store = tuner->store, .diag = diag};
+        fa_store_use_no_space(tuner->store, full > 0);
+        while (fa_store_change(&change)) {
+            f->count = count;
+            change.rc = forget_studies(f, diag);
+        }
+        rc = change.rc;
+        if (rc != FA_EFULL || full > 0)
+            break;
+        rc = 0;
     }
     if (rc == 0 && f->counts.bytes > 0 && fa_store_shrink(tuner->store, ret_freed, &why) != 0)
         fa_note(tuner, "what was to be forgotten is, but the file stays as large as it was: %s",
@@ -549,63 +485,68 @@ static int forget_alone(struct forgetting *f, int64_t *ret_freed, fa_diag *diag)
     return rc;
 }
 
-/* ---- who else has them ----------------------------------------------------------------------*/
-static int is_for_study(void *context, const fa_winner_record *winner)
-{
-    const fa_study *study = context;
-    return strcmp(winner->scope.silicon, study->silicon) == 0 &&
-           fa_problem_equal(&winner->scope.problem, &study->problem);
-}
-
 /* Counts the winners that another source has too. */
-static int64_t count_elsewhere(struct forgetting *f)
+static int64_t count_elsewhere(const struct forgetting *f)
 {
-    int64_t count = 0;
-    for (size_t i = 0; i < f->list.count; i++) {
-        fa_study *study = &f->list.study[i];
-        count += study->has_winner &&
-                 f->tuner->system->each(f->tuner, &study->problem, is_for_study, study) != 0;
+    int64_t found = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        const fa_study *study = &f->study[i];
+        fa_list list = {0};
+        fa_winner_record *winner = NULL;
+        size_t count = 0;
+        bool there = false;
+        if (!study->has_winner || study->unread != NULL)
+            continue;
+        f->tuner->system->list(f->tuner, &study->problem, &list);
+        fa_winners_end(&list, 0, &winner, &count, NULL);
+        for (size_t k = 0; k < count; k++)
+            there |= strcmp(winner[k].scope.silicon, study->silicon) == 0 &&
+                     fa_problem_equal(&winner[k].scope.problem, &study->problem);
+        free(winner);
+        found += there;
     }
-    return count;
+    return found;
 }
 
-int fa_forget(fa_tuner *tuner, const fa_forget_options *options, fa_forgotten *ret_forgotten,
-              fa_diag *diag)
+int fa_forget(fa_tuner *tuner, fa_study *studies, size_t *count, bool dry_run,
+              fa_forgotten *ret_forgotten, fa_diag *diag)
 {
-    fa_forget_options known;
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0)
-        rc = fa_copy_sized(&known, sizeof known, options,
-                           "options.size is not sizeof(fa_forget_options)", diag);
+    fa_forgotten forgotten = {0};
+    int rc = fa_tuner_check_with(tuner, count == NULL || *count == 0 || studies != NULL, "studies",
+                                 diag);
     if (rc != 0)
         return rc;
-    struct forgetting f = {.tuner = tuner, .options = &known, .dry_run = known.dry_run};
-    fa_forgotten forgotten = {0};
+    struct forgetting f = {.tuner = tuner,
+                           .study = studies,
+                           .count = count != NULL ? *count : 0,
+                           .all = count == NULL,
+                           .dry_run = dry_run};
     pthread_mutex_lock(&tuner->work);
     /* Where there is no store there is nothing to forget. */
     f.dry_run = f.dry_run || fa_store_is_absent(tuner->store);
-    if (f.dry_run)
+    if (f.all)
+        rc = list_studies(tuner, &f.study, &f.count, diag);
+    if (rc == 0 && f.dry_run)
         rc = forget_studies(&f, diag);
-    else if (fa_store_is_read_only(tuner->store))
+    else if (rc == 0 && fa_store_is_read_only(tuner->store))
         rc = fa_fail(diag, FA_EREADONLY, "the store %s cannot be written: nothing is forgotten",
                      tuner->store_path);
-    else
+    else if (rc == 0)
         rc = forget_alone(&f, &forgotten.freed, diag);
     if (rc == 0)
         forgotten.elsewhere = count_elsewhere(&f);
     pthread_mutex_unlock(&tuner->work);
+    if (f.all)
+        free(f.study);
+    if (rc != 0)
+        return rc;
     forgotten.winners = f.counts.winners;
     forgotten.trials = f.counts.trials;
     forgotten.cubins = f.counts.cubins;
     forgotten.bytes = f.counts.bytes;
-    if (rc == 0 && ret_forgotten != NULL)
+    if (count != NULL)
+        *count = f.count;
+    if (ret_forgotten != NULL)
         *ret_forgotten = forgotten;
-    for (size_t i = 0; i < f.list.count && rc == 0 && known.visit != NULL; i++)
-        if (is_listed(&f.list.study[i]))
-            rc = known.visit(known.context, &f.list.study[i]);
-    for (size_t i = 0; i < f.unread.count && rc == 0 && known.visit != NULL; i++)
-        if (is_listed(&f.unread.study[i]))
-            rc = known.visit(known.context, &f.unread.study[i]);
-    free_lists(&f);
-    return rc;
+    return 0;
 }

@@ -302,39 +302,38 @@ static int is_known(struct runner *r, bool *ret_known, fa_diag *diag)
                : 0;
 }
 
-struct checking {
-    struct runner *r;
-    fa_diag *diag;
-};
-
 /* An item that is done and that the caller has not heard of: an earlier run's, or another process's. It stays done
  * while its winner is stored, and is opened again if the templates have changed, the store is another one, or a GPU was
- * added that was missing before. `work` is held. */
-static int check_done_item(void *context, int32_t position, const fa_sweep_item *item)
+ * added that was missing before. */
+static int check_done_item(struct runner *r, const fa_sweep_item *item, fa_diag *diag)
 {
-    struct checking *checking = context;
-    struct runner *r = checking->r;
     bool known = false;
-    if (item->state != FA_ITEM_DONE || position >= r->request->count || r->told[position])
+    if (item->state != FA_ITEM_DONE || item->index >= r->request->count || r->told[item->index])
         return 0;
     r->item = *item;
-    r->item.problem = r->request->items[position].problem; /* whatever the row says */
-    memcpy(r->item.gpu, r->request->items[position].gpu, sizeof r->item.gpu);
-    r->claim.position = position;
-    /* Between two rows of a list others may use the store. */
-    pthread_mutex_unlock(&r->tuner->work);
-    int rc = is_known(r, &known, checking->diag);
+    r->item.problem = r->request->items[item->index].problem; /* whatever the row says */
+    memcpy(r->item.gpu, r->request->items[item->index].gpu, sizeof r->item.gpu);
+    r->claim.position = item->index;
+    int rc = is_known(r, &known, diag);
+    if (rc != 0 || known)
+        return rc;
     pthread_mutex_lock(&r->tuner->work);
-    return rc != 0 || known
-               ? rc
-               : fa_store_sweep_reopen(r->tuner->store, r->sweep.key, position, checking->diag);
+    rc = fa_store_sweep_reopen(r->tuner->store, r->sweep.key, item->index, diag);
+    pthread_mutex_unlock(&r->tuner->work);
+    return rc;
 }
 
 static int check_done_items(struct runner *r, fa_diag *diag)
 {
+    fa_sweep_item *item = NULL;
+    size_t count = 0;
     pthread_mutex_lock(&r->tuner->work);
-    int rc = fa_store_sweep_items_each(r->tuner->store, r->sweep.key, check_done_item,
-                                       &(struct checking){r, diag}, diag);
+    int rc = fa_store_sweep_items(r->tuner->store, r->sweep.key, &item, &count, diag);
+    pthread_mutex_unlock(&r->tuner->work);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = check_done_item(r, &item[i], diag);
+    free(item);
+    pthread_mutex_lock(&r->tuner->work);
     if (rc == 0)
         rc = fa_store_sweep_read(r->tuner->store, r->sweep.key, &r->sweep, diag);
     pthread_mutex_unlock(&r->tuner->work);

@@ -69,25 +69,33 @@ static void mend(uint8_t *bytes, size_t size)
     fa_hash_raw(bytes, size - FA_BUNDLE_TRAILER, bytes + size - FA_BUNDLE_TRAILER);
 }
 
-static int see_winner(void *context, const fa_winner_record *winner, const fa_cubin_record *cubin,
-                      fa_diag *diag)
+static int read_all(fa_bundle *bundle, fa_diag *diag)
 {
-    fa_winner_record found = {0};
-    fa_cubin_record same = {0};
-    fuzz_taken++;
-    FUZZ_CHECK(strcmp(winner->cubin_key, cubin->key) == 0 && cubin->size > 0);
-    FUZZ_CHECK(fa_bundle_find(context, &winner->scope, &found, &same, diag) == 0);
-    FUZZ_CHECK(same.size == cubin->size && same.log == NULL);
-    fa_winner_record_free(&found);
-    fa_cubin_record_free(&same);
-    return 0;
-}
-
-static int see_like(void *context, const fa_winner_record *winner)
-{
-    (void)context;
-    FUZZ_CHECK(winner->entry[0] != 0);
-    return 0;
+    fa_winner_record *row = NULL;
+    fa_cubin_record cubin = {0};
+    size_t count = 0;
+    int rc = fa_bundle_winners_like(bundle, &(fa_problem){.head_dim = 64}, &row, &count);
+    for (size_t i = 0; i < count; i++)
+        FUZZ_CHECK(row[i].entry[0] != 0);
+    free(row);
+    row = NULL;
+    count = 0;
+    rc = fa_bundle_winners(bundle, &row, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        fa_winner_record found = {0};
+        fa_cubin_record same = {0};
+        if ((rc = fa_bundle_cubin_of(bundle, &row[i], &cubin, diag)) != 0)
+            break;
+        fuzz_taken++;
+        FUZZ_CHECK(strcmp(row[i].cubin_key, cubin.key) == 0 && cubin.size > 0);
+        FUZZ_CHECK(fa_bundle_find(bundle, &row[i].scope, &found, &same, diag) == 0);
+        FUZZ_CHECK(same.size == cubin.size && same.log == NULL);
+        fa_winner_record_free(&found);
+        fa_cubin_record_free(&same);
+    }
+    fa_cubin_record_free(&cubin);
+    free(row);
+    return rc;
 }
 
 static void read_file(const uint8_t *bytes, size_t size)
@@ -96,10 +104,8 @@ static void read_file(const uint8_t *bytes, size_t size)
     fa_diag diag = {{0}};
     int rc = fa_bundle_open(fuzz_file(bytes, size), false, &bundle, &diag);
     FUZZ_CHECK(rc == 0 || diag.text[0] != 0);
-    if (rc == 0 && (rc = fa_bundle_read(bundle, &diag)) == 0) {
-        fa_bundle_winners(bundle, &(fa_problem){.head_dim = 64}, see_like, NULL);
-        rc = fa_bundle_each(bundle, see_winner, bundle, &diag);
-    }
+    if (rc == 0 && (rc = fa_bundle_read(bundle, &diag)) == 0)
+        rc = read_all(bundle, &diag);
     FUZZ_CHECK(rc == 0 || diag.text[0] != 0);
     fa_bundle_close(&bundle);
 }

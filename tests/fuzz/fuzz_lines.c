@@ -7,8 +7,6 @@
 #include "options.h"
 #include "lines.h"
 
-#include "baselines.c" /* its reader of lines, without a store behind it */
-
 long fuzz_taken;
 
 static void read_plan(const char *path)
@@ -22,19 +20,6 @@ static void read_plan(const char *path)
     for (int32_t i = 0; rc == 0 && i < grid.count; i++)
         FUZZ_CHECK(fa_problem_check(&grid.item[i].problem, NULL) == 0);
     cli_grid_free(&grid);
-}
-
-static void read_baselines(const char *path)
-{
-    struct reading reading = {0};
-    fa_diag why = {{0}};
-    int rc = read_baseline_file(&reading, path, &why);
-    fuzz_taken += rc == 0;
-    FUZZ_CHECK(rc == 0 || why.text[0] != 0);
-    for (size_t i = 0; rc == 0 && i < reading.count; i++)
-        FUZZ_CHECK(reading.baseline[i].median_us > 0);
-    free(reading.baseline);
-    fa_buf_free(&reading.bad);
 }
 
 static void read_records(const char *path)
@@ -59,9 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *path = fuzz_file(data + 1, size - 1);
     if (data[0] == 'p')
         read_plan(path);
-    else if (data[0] == 'b')
-        read_baselines(path);
-    else if (data[0] == 'r')
+    else if (data[0] == 'b' || data[0] == 'r') /* baselines, winners */
         read_records(path);
     return 0;
 }
