@@ -258,6 +258,7 @@ static int prove(Problem x) {
         draw_starts(starts_q, count, x.seq_q, 4);
         draw_starts(starts_k, count, x.seq_k, 3);
         x.seq_q = starts_q.back(), x.seq_k = starts_k.back();
+        for (std::vector<int> *starts : {&starts_q, &starts_k}) starts->push_back(1 << 30);   // behind the end, which no kernel reads
     }
     for (int b = 0; b < count; b++)
         if (rendered.varlen) spans.push_back({0, starts_q[b], starts_q[b + 1] - starts_q[b], starts_k[b], starts_k[b + 1] - starts_k[b]});
