@@ -616,6 +616,14 @@ def several_launches_are_one_kernel():
                        grid=None, launches=shared, tune=dict(THREADS=[64]), restrictions=None, name="shared%d" % large).answer.origin, "measured")
 
 
+def a_space_that_gains_a_value_compiles_its_new_configs_alone():
+    def compiled(threads):
+        rows = axpy(name="wider", tune=dict(THREADS=threads, PER_THREAD=[1, 2]), restrictions=None).configs
+        return {row["config"]["tunables"]["THREADS"] for row in rows if row["compile_ms"] is not None}, {row["status"] for row in rows}
+    tap.equal(compiled([64, 96]), ({64, 96}, {"measured"}))
+    tap.equal(compiled([64, 96, 160]), ({160}, {"measured"}))
+
+
 def the_data_of_a_proof_takes_half_of_the_hosts_memory_at_most():
     with open("/proc/meminfo", encoding="utf-8") as file:
         left = int(re.search(r"MemAvailable: *(\d+) kB", file.read())[1]) << 10
@@ -1017,6 +1025,7 @@ tap.main([
     partial_results_are_passed_in_and_added_up,
     numbers_may_have_any_type_of_integers,
     several_launches_are_one_kernel,
+    a_space_that_gains_a_value_compiles_its_new_configs_alone,
     the_data_of_a_proof_takes_half_of_the_hosts_memory_at_most,
     what_is_wrong_with_a_call_is_said,
     every_key_of_a_specification_is_a_keyword,
