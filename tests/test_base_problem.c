@@ -416,11 +416,10 @@ static void tables_that_are_not_valid_are_refused_with_a_sentence(void)
         {"\"fields\"", "\"tolerance\":{\"absolut\":1},\"fields\"",
          "test: \"tolerance\": the key \"absolut\" is unknown: did you mean \"absolute\"?"},
         {"\"fields\"", "\"tolerance\":[2],\"fields\"", "\"tolerance\" must be an object"},
-        {"\"fields\"", "\"tensors\":[{\"outptu\":true}],\"fields\"",
-         "test: tensors[0]: the key \"outptu\" is unknown: did you mean \"output\"?"},
-        {"\"fields\"", "\"scalars\":[{\"name\":\"e\",\"valeu\":1}],\"fields\"",
-         "did you mean \"value\"?"},
-        {"\"fields\"", "\"scalars\":[1],\"fields\"", "test: scalars[0] must be an object"},
+        {"\"fields\"", "\"arguments\":[{\"shap\":[]}],\"fields\"",
+         "test: arguments[0]: the key \"shap\" is unknown: did you mean \"shape\"?"},
+        {"\"fields\"", "\"arguments\":[1],\"fields\"", "test: arguments[0] must be an object"},
+        {"\"default\":7", "\"default\":-1", "fields[1]: its default -1 is below its \"min\""},
         {"\"max\":4096", "\"max\":0", "the range is empty"},
         {"[\"fp16\",\"fp32\"]", "[]", "\"choices\" must be 1 to 16 names"},
     };
@@ -448,8 +447,9 @@ static void what_kernels_read_tells_whether_tensor_cores_are_a_ceiling(void)
     static const char scaled[] =
         "{\"name\":\"scaled\",\"title\":\"scaled\",\"fields\":[{\"name\":\"type\",\"kind\":\"choice\","
         "\"choices\":[\"fp16\",\"fp32\"]},{\"name\":\"n\",\"kind\":\"integer\",\"default\":1}],"
-        "\"tensors\":[{\"name\":\"x\",\"dtype\":\"type\"},{\"name\":\"statistics\",\"dtype\":\"fp32\"},"
-        "{\"name\":\"y\",\"dtype\":\"fp32\",\"output\":true}]}";
+        "\"arguments\":[{\"name\":\"x\",\"type\":\"type\",\"shape\":[]},"
+        "{\"name\":\"statistics\",\"type\":\"fp32\",\"shape\":[]},"
+        "{\"name\":\"y\",\"type\":\"fp32\",\"shape\":[],\"is\":\"out\"}]}";
     const fa_operation *operation = NULL;
     fa_diag diag;
     CHECK_OK(fa_operation_register(scaled, sizeof scaled - 1, "test", &operation, &diag), diag);
@@ -465,15 +465,15 @@ static void an_operation_of_a_known_name_differs_in_words_alone(void)
     static const char row_max[] =
         "{\"name\":\"row_max\",\"title\":\"maximum of rows\",\"reference\":\"row_max.cu\","
         "\"fields\":[{\"name\":\"rows\",\"kind\":\"integer\"}],\"flops\":\"2\","
-        "\"bytes\":\"4\",\"tensors\":[{\"name\":\"x\",\"dtype\":\"fp32\",\"shape\":[]}],"
-        "\"scalars\":[{\"name\":\"floor\",\"value\":1}],\"tolerance\":{\"ulps\":2}}";
+        "\"bytes\":\"4\",\"arguments\":[{\"name\":\"x\",\"type\":\"fp32\",\"shape\":[]},"
+        "{\"name\":\"floor\",\"value\":1}],\"tolerance\":{\"ulps\":2}}";
     static const struct {
         const char *from, *to, *sentence;
     } changes[] = {
         {"ulps\":2", "ulps\":1000", "operation row_max is known with another tolerance: give"},
         {",\"tolerance\":{\"ulps\":2}", "", "known with another tolerance"},
-        {"fp32", "fp16", "known with other tensors"},
-        {"\"value\":1", "\"value\":2", "known with other scalars"},
+        {"fp32", "fp16", "known with other arguments"},
+        {"\"value\":1", "\"value\":2", "known with other arguments"},
         {"row_max.cu", "row_min.cu", "known with another reference"},
         {"\"2\"", "\"3\"", "known with other flops"},
         {"\"4\"", "\"8\"", "known with other bytes"},

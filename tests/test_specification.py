@@ -441,7 +441,7 @@ def what_is_wrong_is_said_with_its_place():
         (told(tune={"while": [64]}), "\"while\" is not a name"),
         (told(restrictions=["THREADS <= BLOK"]), "unknown name BLOK"),
         (told(restrictions=["THREADS < 1"]), "no config holds to \"THREADS < 1\""),
-        (told(sizes={}), "\"sizes\" must name at least one size"),
+        (told(sizes={}), "\"sizes\" must name 1 to"),
         (told(grid=["1", "1", "1", "1"]), "\"grid\" must be one to three expressions"),
         (lambda document: document.pop("grid"), "\"grid\" is missing: one to three expressions"),
         (told(arguments=[{"name": "y", "type": "f31", "shape": ["n"]}]), "not \"f31\""),

@@ -339,9 +339,9 @@ HEAD = """// SPDX-License-Identifier: Apache-2.0
 
 def a_fault_names_its_line():
     wrong = [('"is": "inout"', '"is": "io"', 6, "arguments[0] y: "), ('"n"]},\n    {"name": "a"', '"m"]},\n    {"name": "a"', 7, "unknown name m"),
-             ('"n": 1000', '"n": "x"', 12, 'size "n" must'), ("[64, 128]", "[64, 64]", 15, "appears twice"), ("[1]", "[]", 16, "PART must be"),
+             ('"n": 1000', '"n": "x"', 12, 'sizes n must'), ("[64, 128]", "[64, 64]", 15, "appears twice"), ("[1]", "[]", 16, "PART must be"),
              ('"2 * PART"', '"2 * PARTS"', 18, "unknown name PARTS"), ("PART > 0", "PART >", 21, "restrictions[1]"),
-             ('"kernel": "axpy"', '"kernel": "axpi"', 4, "kernel: there is no kernel axpi"), ('"x", "type"', '"x", "align": 3, "type"', 7, "arguments x: \"align\""),
+             ('"kernel": "axpy"', '"kernel": "axpi"', 4, "kernel: there is no kernel axpi"), ('"x", "type"', '"x", "align": 3, "type"', 7, "arguments[1] x: \"align\""),
              ('} */', '} } */', 25, "text after the JSON value"), ('"kernel"', '"source": "a.cu", "kernel"', 4, "leave it out"),
              ('"1"]', '"1", "ONE"]', 24, "grid[2]"), ('"block": "THREADS",', '"blok": "THREADS",', 23, 'did you mean "block"?'),
              ('"PART": [1]', '"PART": [1],', 17, "not valid JSON"), ('"1"]', '"1 + Q"]', 24, "unknown name Q")]
@@ -438,7 +438,7 @@ def c_keys(file, function):
     """The list of keys that a function of the reader knows."""
     with open(os.path.join(SOURCE, "tuner", file), encoding="utf-8") as opened:
         body = opened.read().split(" %s(" % function, 1)[1]
-    listed = re.search(r"keys\[\] = \{(.*?)\bNULL\}", body, re.DOTALL).group(1)
+    listed = re.search(r"(?:keys|of_\w+)\[\] = \{([^}]*?)\bNULL\}", body, re.DOTALL).group(1)
     return sorted(re.findall(r'"(\w+)"', listed))
 
 
@@ -446,8 +446,8 @@ def the_json_schema_is_what_is_read():
     with open(os.path.join(SOURCE, "docs", "specification.schema.json"), encoding="utf-8") as file:
         schema = json.load(file)
     for place, file, function in ((schema, "spec.c", "read_identity"), (schema["$defs"]["launch"], "spec_reading.c", "fa_spec_check_launches"),
-                                  (schema["$defs"]["size"], "spec_operation.c", "add_size"),
-                                  (schema["$defs"]["argument"], "spec_operation.c", "add_argument"),
+                                  (schema["$defs"]["size"], "../src/base/operation.c", "read_properties"),
+                                  (schema["$defs"]["argument"], "../src/base/operation.c", "check_keys"),
                                   (schema["$defs"]["answer"], "spec_operation.c", "add_answer"),
                                   (schema["$defs"]["restriction"], "manifest.c", "read_rule")):
         tap.equal((sorted(place["properties"]), place["additionalProperties"]), (c_keys(file, function), False))

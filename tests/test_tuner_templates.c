@@ -174,9 +174,9 @@ static void a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone(v
 {
     static const char base[] =
         "{\"name\":\"told\",\"title\":\"told\",\"reference\":\"told.cu\",\"tolerance\":{\"ulps\":2},"
-        "\"scalars\":[{\"name\":\"s\",\"value\":1}],\"fields\":[{\"name\":\"n\",\"kind\":\"integer\"},"
-        "{\"name\":\"m\",\"kind\":\"integer\"}],\"tensors\":"
-        "[{\"name\":\"y\",\"dtype\":\"fp32\",\"shape\":[4],\"output\":true}]}";
+        "\"fields\":[{\"name\":\"n\",\"kind\":\"integer\"},"
+        "{\"name\":\"m\",\"kind\":\"integer\"}],\"arguments\":"
+        "[{\"name\":\"y\",\"type\":\"fp32\",\"shape\":[4],\"is\":\"out\"}]}";
     static const struct {
         const char *key, *value;
         bool differs;
@@ -192,9 +192,8 @@ static void a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone(v
          "{\"name\":\"n\",\"kind\":\"integer\"}]",
          true},
         {"tolerance", "{\"ulps\":1}", true},
-        {"scalars", "[{\"name\":\"s\",\"value\":2}]", true},
         {"reference", "\"other.cu\"", true},
-        {"tensors", "[{\"name\":\"y\",\"dtype\":\"fp16\",\"shape\":[4],\"output\":true}]", true},
+        {"arguments", "[{\"name\":\"y\",\"type\":\"fp16\",\"shape\":[4],\"is\":\"out\"}]", true},
     };
     char before[FA_HASH_HEX] = "", after[FA_HASH_HEX] = "", name[24];
     fa_diag diag = {{0}};
@@ -264,14 +263,14 @@ static void an_operation_of_which_no_tensor_is_an_output_has_no_proof(void)
     static const char silent[] =
         "{\"name\": \"silent\", \"title\": \"nothing\", \"tolerance\": {\"absolute\": 1},"
         "\"fields\": [{\"name\": \"n\", \"kind\": \"integer\", \"macro\": \"N\"}],"
-        "\"tensors\": [{\"name\": \"x\", \"dtype\": \"fp32\", \"shape\": [\"N\"], \"output\": 1}]}";
+        "\"arguments\": [{\"name\": \"x\", \"type\": \"fp32\", \"shape\": [\"N\"], \"is\": \"in\"}]}";
     fa_problem problem = {.value = {4}};
     fa_tensor_list list;
     fa_diag diag = {{0}};
     CHECK_OK(fa_operation_register(silent, sizeof silent - 1, "silent", &problem.operation, &diag),
              diag);
     CHECK_INT(fa_tensors_read(&problem, &list, &diag), FA_EINVAL);
-    CHECK_HAS(diag.text, "none of its tensors is an output");
+    CHECK_HAS(diag.text, "arguments: none is an output");
 }
 
 /* `blocks`: more values than 64, behind a comma. */

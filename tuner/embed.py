@@ -51,9 +51,9 @@ def members(item, names):
 
 def contract_parts(name, text):
     contract = json.loads(text)
-    if "tensors" not in contract:
+    if "arguments" not in contract:
         return []
-    parts = [name.encode()] + members(contract, ("tensors", "scalars", "tolerance", "reference"))
+    parts = [name.encode()] + members(contract, ("arguments", "tolerance", "reference"))
     for field in contract["fields"]:
         parts += members(field, ("name", "kind", "choices", "macro", "shown_as"))
     return parts

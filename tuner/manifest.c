@@ -169,7 +169,7 @@ static int take_expression(const struct reader *r, const cJSON *item, const char
                            fa_expr **ret_expr)
 {
     char number[32];
-    const char *text = fa_spec_expression(item, number);
+    const char *text = fa_json_expression(item, number);
     if (text == NULL ||
         (text == number && !(fabs(item->valuedouble) <= 1e9 &&
                              item->valuedouble == (double)(int64_t)item->valuedouble)))
@@ -584,7 +584,7 @@ static int read_rule(struct reader *r, const cJSON *item, const char *place, boo
     char room[32];
     const cJSON *require = cJSON_IsObject(item) ? fa_spec_member(item, "require") : item,
                 *why = fa_spec_member(item, "why");
-    const char *text = fa_spec_expression(require, room);
+    const char *text = fa_json_expression(require, room);
     int rc = cJSON_IsObject(item) ? fa_spec_check_keys(r->from, item, place, keys) : 0;
     if (rc == 0)
         rc = read_ending(r, item, place, may_vary, &rule->ends);

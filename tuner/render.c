@@ -57,7 +57,7 @@ static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t take
     int at[FA_PROBLEM_VALUES];
     const fa_operation *operation = fa_operation_of(problem);
     /* A specification's sizes are in macros that are made of them. */
-    const bool named = !cJSON_HasObjectItem(operation->document, "specification");
+    const bool named = operation->specification[0] == 0;
     int count = shaping_fields(operation, takes, at);
     define(out, "FA_SM", gpu->sm);
     for (int i = 0; i < count; i++)
@@ -222,9 +222,8 @@ static int put_reference(fa_buf *out, const fa_templates *templates, const fa_ta
                          const char *name, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(task->problem);
-    const cJSON *document = operation->document;
     const fa_template_file *file = name != NULL ? fa_templates_find(templates, name) : NULL;
-    bool specified = cJSON_HasObjectItem(document, "specification");
+    bool specified = operation->specification[0] != 0;
     int rc = specified ? put_checks(out, templates, diag) : 0;
     if (rc == 0 && name != NULL && file == NULL)
         rc = fa_fail(diag, FA_EMANIFEST,
@@ -236,7 +235,7 @@ static int put_reference(fa_buf *out, const fa_templates *templates, const fa_ta
     if (specified)
         rc = put_default(out, task, diag);
     put_file(out, file);
-    if (rc == 0 && !specified && cJSON_HasObjectItem(document, "tensors"))
+    if (rc == 0 && !specified && cJSON_HasObjectItem(operation->document, "arguments"))
         rc = put_checks(out, templates, diag);
     return rc;
 }
@@ -250,7 +249,7 @@ int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_b
     bool features = has_features(problem);
     int rc = fa_json_text(operation->document, features ? "reference_of_features" : "reference",
                           &name, operation->name, diag);
-    if (rc == FA_ENOTFOUND && cJSON_HasObjectItem(operation->document, "specification"))
+    if (rc == FA_ENOTFOUND && operation->specification[0] != 0)
         rc = 0;
     else if (rc == FA_ENOTFOUND)
         rc = fa_json_text_needed(operation->document, "reference", &name, operation->name, diag);

@@ -191,7 +191,7 @@ static fa_spec *find_spec(const char *hash)
 {
     int count = atomic_load_explicit(&known_count, memory_order_acquire);
     for (int i = 0; i < count; i++)
-        if (strcmp(fa_spec_text(known[i]->operation->document, "specification"), hash) == 0)
+        if (strcmp(known[i]->operation->specification, hash) == 0)
             return known[i];
     return NULL;
 }

@@ -193,7 +193,7 @@ static void put_defines(fa_buf *texts, const char *code, const cJSON *defines)
         found = false;
         cJSON_ArrayForEach (item, defines) {
             char room[32];
-            const char *text = fa_spec_expression(item, room);
+            const char *text = fa_json_expression(item, room);
             if (!live[at] && text != NULL &&
                 (fa_source_reads(code, item->string) ||
                  fa_source_find(texts->data, item->string) != NULL)) {

@@ -20,14 +20,6 @@
 
 enum { WORD_MAX = 64 };
 
-/* What the reader of operations calls the keys of a specification; the first of them are replaced in sentences. */
-enum { REWORDED = 2 };
-static const char *const aliases[][2] = {{"tensors", "arguments"},
-                                         {"scalars", "arguments"},
-                                         {"size", "sizes"},
-                                         {"field", "sizes"},
-                                         {"fields", "sizes"}};
-
 /* ---- the text --------------------------------------------------------------------------------*/
 static const char *skip_space(const char *at)
 {
@@ -80,19 +72,14 @@ static const char *value_of(const char *key)
     return *at == ':' ? skip_space(at + 1) : at;
 }
 
-/* Of an array; of tensors[] and scalars[], which are arguments with and without a shape, among those alone. */
-static const char *find_element(const char *array, const char *called, long index)
+static const char *find_element(const char *array, long index)
 {
-    const bool tensors = strcmp(called, "tensors") == 0,
-               some = tensors || strcmp(called, "scalars") == 0;
     const char *at = *array == '[' ? skip_space(array + 1) : NULL;
-    while (at != NULL) {
-        if ((!some || (find_key(at, "shape") != NULL) == tensors) && index-- == 0)
-            return at;
+    while (at != NULL && index-- > 0) {
         at = skip_space(skip_value(at));
         at = *at == ',' ? skip_space(at + 1) : NULL;
     }
-    return NULL;
+    return at;
 }
 
 /* A key of this name wherever it is. */
@@ -119,25 +106,17 @@ static const char *read_word(const char *at, char ret[WORD_MAX])
     return at + size + (at[size] == '"');
 }
 
-static const char *key_called(const char *word)
-{
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (strcmp(aliases[i][0], word) == 0)
-            return aliases[i][1];
-    return word;
-}
-
 /* What "grid[1]", "tune BLOCK" and the like stand for. */
 static const char *find_place(const char *json, const char *sentence)
 {
     char word[WORD_MAX], member[WORD_MAX];
-    const char *rest = read_word(sentence, word), *key = find_key(json, key_called(word));
+    const char *rest = read_word(sentence, word), *key = find_key(json, word);
     if (key == NULL)
         return NULL;
     const char *found = key, *value = value_of(key);
     while (*rest == '[') {
         char *end;
-        const char *element = find_element(value, word, strtol(rest + 1, &end, 10));
+        const char *element = find_element(value, strtol(rest + 1, &end, 10));
         if (element != NULL)
             found = value = element;
         rest = *end == ']' ? end + 1 : end;
@@ -162,29 +141,6 @@ static const char *find_quoted(const char *json, const char *sentence)
     return NULL;
 }
 
-/* The sentence in the words of a specification: "tensors[1]: …" is of the argument that is the second of those with a
- * shape. */
-static void reword(const char *json, const char *sentence, char *ret, size_t size)
-{
-    char word[WORD_MAX], name[WORD_MAX] = "";
-    const char *rest = read_word(sentence, word), *key = word;
-    for (int i = 0; i < REWORDED; i++)
-        if (strcmp(aliases[i][0], word) == 0)
-            key = aliases[i][1];
-    const char *list = key != word && *rest == '[' ? find_key(json, key) : NULL;
-    if (list != NULL && strcmp(key, "arguments") == 0) {
-        char *end;
-        const char *element = find_element(value_of(list), word, strtol(rest + 1, &end, 10));
-        const char *called = element != NULL ? find_key(element, "name") : NULL;
-        read_word(called != NULL ? value_of(called) : "", name);
-        rest = name[0] != 0 && *end == ']' ? end + 1 : rest;
-    }
-    if (key == word)
-        snprintf(ret, size, "%s", sentence);
-    else
-        snprintf(ret, size, "%s%s%s%s", key, name[0] != 0 ? " " : "", name, rest);
-}
-
 static bool skip_name(const char **sentence, const char *before, const char *name,
                       const char *ending)
 {
@@ -201,7 +157,7 @@ void fa_spec_locate(const char *where, const char *name, const char *json, bool 
 {
     static const char syntax[] = "not valid JSON in line ",
                       behind[] = "text after the JSON value at offset ";
-    char text[sizeof diag->text], words[sizeof diag->text];
+    char text[sizeof diag->text];
     const char *sentence = memcpy(text, diag->text, sizeof text);
     long line = 1;
     while (skip_name(&sentence, "", where, "") || skip_name(&sentence, "", name, ".json") ||
@@ -222,11 +178,10 @@ void fa_spec_locate(const char *where, const char *name, const char *json, bool 
         for (const char *at = json; at < (found != NULL ? found : begin); at++)
             line += *at == '\n';
     }
-    reword(skip_space(json), sentence, words, sizeof words);
     if (beside && strchr(json, '\n') == NULL)
-        fa_fail(diag, FA_EMANIFEST, "%s: %s", where, words);
+        fa_fail(diag, FA_EMANIFEST, "%s: %s", where, sentence);
     else
-        fa_fail(diag, FA_EMANIFEST, "%s:%ld: %s", where, line, words);
+        fa_fail(diag, FA_EMANIFEST, "%s:%ld: %s", where, line, sentence);
 }
 
 /* ---- what the parts of a specification are read with -----------------------------------------*/
@@ -266,16 +221,6 @@ bool fa_spec_is_name(const char *text, size_t size)
            strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == strlen(text);
 }
 
-const char *fa_spec_expression(const cJSON *item, char room[32])
-{
-    if (cJSON_IsString(item))
-        return item->valuestring;
-    if (!cJSON_IsNumber(item))
-        return NULL;
-    snprintf(room, 32, "%.17g", item->valuedouble);
-    return room;
-}
-
 int fa_spec_add_sides(const struct fa_spec_reading *r, const cJSON *from, const char *place,
                       cJSON *to, const char *key)
 {
@@ -290,7 +235,7 @@ int fa_spec_add_sides(const struct fa_spec_reading *r, const cJSON *from, const 
         const cJSON *side = cJSON_IsArray(sides) ? cJSON_GetArrayItem(sides, i)
                             : i == 0             ? sides
                                                  : NULL;
-        const char *text = fa_spec_expression(side, room);
+        const char *text = fa_json_expression(side, room);
         if (i < count && text == NULL)
             return fa_spec_fault(r, "%s\"%s\" must be one to three expressions", place, key);
         if (!fa_json_push(array, cJSON_CreateString(i < count ? text : "1")))

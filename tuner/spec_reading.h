@@ -46,8 +46,6 @@ const char *fa_spec_text(const cJSON *json, const char *key);
 /* As fa_json_check_keys(), of the specification's own kind of failure. */
 int fa_spec_check_keys(const struct fa_spec_reading *r, const cJSON *object, const char *place,
                        const char *const *keys);
-/* An expression as text, of a text or a number, which is put into room; NULL: it is neither. */
-const char *fa_spec_expression(const cJSON *item, char room[32]);
 /* Small letters, digits and _, a letter first, less than `size` bytes. */
 bool fa_spec_is_name(const char *text, size_t size);
 /* "block" or "grid": one to three sides, "1" for those that are not told. */
@@ -59,7 +57,7 @@ int fa_spec_check_launches(const struct fa_spec_reading *r, int *ret_count);
 /* What describes a launch: the specification itself, or one of its "launches". */
 const cJSON *fa_spec_launch(const struct fa_spec_reading *r, int launch);
 
-/* The operation.json of what was read, into r (spec_operation.c). */
+/* The document of the specification's operation, into r (spec_operation.c). */
 int fa_spec_make_operation(struct fa_spec_reading *r);
 
 /* ---- spec_source.c --------------------------------------------------------------------------*/

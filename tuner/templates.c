@@ -351,7 +351,7 @@ static const cJSON *builtin_contract(const fa_template_file *file)
  * tells none, that is C code (tuner/ops), and has no part in its closure. embed.py does the same. */
 static int hash_contract(fa_hash *hash, const fa_template_file *file, bool owned)
 {
-    static const char *const proof[] = {"tensors", "scalars", "tolerance", "reference", NULL};
+    static const char *const proof[] = {"arguments", "tolerance", "reference", NULL};
     static const char *const passed[] = {"name", "kind", "choices", "macro", "shown_as", NULL};
     cJSON *parsed = NULL;
     const cJSON *field, *json = owned ? NULL : builtin_contract(file);

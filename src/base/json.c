@@ -140,6 +140,14 @@ int fa_json_check_keys(const cJSON *object, const char *const *keys, const char 
     return 0;
 }
 
+const char *fa_json_expression(const cJSON *item, char room[32])
+{
+    if (!cJSON_IsNumber(item))
+        return cJSON_GetStringValue(item);
+    snprintf(room, 32, "%.17g", item->valuedouble);
+    return room;
+}
+
 int fa_json_number(const cJSON *object, const char *key, double *ret, const char *where,
                    fa_diag *diag)
 {

@@ -36,6 +36,8 @@ int fa_json_int(const cJSON *object, const char *key, int64_t low, int64_t high,
 int fa_json_number(const cJSON *object, const char *key, double *ret, const char *where,
                    fa_diag *diag);
 int fa_json_bool(const cJSON *object, const char *key, bool *ret, const char *where, fa_diag *diag);
+/* An expression as text, of a text or a number, which is put into room; NULL: it is neither. */
+const char *fa_json_expression(const cJSON *item, char room[32]);
 /* *ret points into the document. */
 int fa_json_text(const cJSON *object, const char *key, const char **ret, const char *where,
                  fa_diag *diag);

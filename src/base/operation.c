@@ -10,12 +10,14 @@
 
 #include "buf.h"
 #include "error.h"
+#include "expr.h"
 #include "json.h"
 #include "problem.h"
 
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -53,6 +55,7 @@ static const struct property {
     {"max", INTEGER, AT(max)},
     {"default", INTEGER, AT(preset)},
     {"shapes_source", FLAG, AT(shapes_source)},
+    {"fixed", FLAG, AT(shapes_source)},
     {"length", FLAG, AT(length)},
     {"nonempty", FLAG, AT(nonempty)},
     {"optional", FLAG, AT(optional)},
@@ -72,6 +75,11 @@ static const struct property {
 
 static const char *const kinds[] = {"integer", "choice", "boolean", NULL};
 static const char *const as_names[] = {"value", "nonzero", "not", NULL};
+
+static bool is_specified(const fa_operation *operation)
+{
+    return operation->specification[0] != 0;
+}
 
 static int index_of(const char *const *names, const char *name)
 {
@@ -157,6 +165,7 @@ static int read_properties(const cJSON *json, const fa_operation *operation, fa_
                            const char *where, fa_diag *diag)
 {
     enum { COUNT = sizeof properties / sizeof *properties };
+    static const char *const of_sizes[] = {"default", "fixed", "multiple", "max", NULL};
     const char *keys[COUNT + 1] = {NULL};
     for (int i = 0; i < COUNT; i++) {
         keys[i] = properties[i].key;
@@ -166,7 +175,9 @@ static int read_properties(const cJSON *json, const fa_operation *operation, fa_
         else if (properties[i].reading == EARLIER)
             *(int *)to = -1;
     }
-    int rc = operation->owned != NULL ? fa_json_check_keys(json, keys, where, diag) : 0;
+    int rc = 0;
+    if (operation->owned != NULL)
+        rc = fa_json_check_keys(json, is_specified(operation) ? of_sizes : keys, where, diag);
     for (cJSON *item = json->child; rc == 0 && item != NULL; item = item->next) {
         const cJSON from_here = {.type = cJSON_Object, .child = item};
         int at = index_of(keys, item->string);
@@ -190,6 +201,21 @@ static int settle_texts(const cJSON *json, fa_field *field, const char *where, f
     return 0;
 }
 
+/* A default that is given must be a value of the field. */
+static int check_preset(const fa_field *field, const char *where, fa_diag *diag)
+{
+    if (field->preset < field->min)
+        return fa_fail(diag, FA_EINVAL, "%s: its default %d is below its \"min\"", where,
+                       field->preset);
+    if (field->preset > field->max)
+        return fa_fail(diag, FA_EINVAL, "%s: its default %d is above its \"max\"", where,
+                       field->preset);
+    if (field->preset % field->multiple != 0)
+        return fa_fail(diag, FA_EINVAL, "%s: its default %d is no multiple of %d", where,
+                       field->preset, field->multiple);
+    return 0;
+}
+
 static int read_field(const cJSON *json, fa_operation *operation, const char *where, fa_diag *diag)
 {
     fa_field *field = &operation->field[operation->field_count];
@@ -199,8 +225,8 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
         (rc = settle_texts(json, field, where, diag)) != 0 ||
         (rc = read_choices(json, field, where, diag)) != 0)
         return rc;
-    field->required = field->kind == FA_FIELD_INTEGER && field->follows < 0 &&
-                      cJSON_GetObjectItemCaseSensitive(json, "default") == NULL;
+    const bool given = cJSON_HasObjectItem(json, "default");
+    field->required = field->kind == FA_FIELD_INTEGER && field->follows < 0 && !given;
     field->optional = field->optional || field->feature;
     /* A choice without a label that shapes the source, as an element type, is always told. */
     field->quiet =
@@ -208,7 +234,39 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
         (field->kind == FA_FIELD_CHOICE && (field->label[0] != 0 || !field->shapes_source));
     if (field->multiple < 1 || field->min > field->max)
         return fa_fail(diag, FA_EINVAL, "%s: \"multiple\" or the range is empty", where);
-    return 0;
+    return given ? check_preset(field, where, diag) : 0;
+}
+
+/* Of a specification, "n": 1024 or "n": {"default": 1024, …}: an integer from 1 on, whose macro, option and name are one. */
+static int read_size(const cJSON *json, fa_operation *operation, const char *where, fa_diag *diag)
+{
+    fa_field *field = &operation->field[operation->field_count];
+    cJSON preset = *json;
+    const cJSON number = {.type = cJSON_Object, .child = &preset};
+    const char *name = json->string;
+    if (!fa_is_identifier(name) || fa_expr_is_word(name) || strcmp(name, "operation") == 0 ||
+        !(cJSON_IsNumber(json) || cJSON_IsObject(json)))
+        return fa_fail(diag, FA_EINVAL, "%s must be a name with a number, or with an object",
+                       where);
+    const cJSON *given =
+        cJSON_IsObject(json) ? cJSON_GetObjectItemCaseSensitive(json, "default") : json;
+    const double value = cJSON_IsNumber(given) ? given->valuedouble : 1;
+    if (!(value >= 1 && value <= INT32_MAX && value <= floor(value)))
+        return fa_fail(diag, FA_EINVAL, "%s: %.17g is no whole number from 1 to %d", where, value,
+                       INT32_MAX);
+    preset.string = (char[]){"default"};
+    preset.next = NULL;
+    *field = (fa_field){.min = 1, .max = INT32_MAX, .multiple = 1};
+    if (cJSON_IsNumber(json))
+        json = &number;
+    int rc = read_properties(json, operation, field, where, diag);
+    snprintf(field->own_option, sizeof field->own_option, "--%s", name);
+    field->name = field->key = field->macro = field->label = name;
+    field->option = field->own_option;
+    field->required = given == NULL;
+    if (rc == 0 && (field->multiple < 1 || field->max < 1))
+        rc = fa_fail(diag, FA_EINVAL, "%s: \"multiple\" and \"max\" must be 1 or more", where);
+    return rc == 0 && !field->required ? check_preset(field, where, diag) : rc;
 }
 
 /* ---- one operation --------------------------------------------------------------------------*/
@@ -226,19 +284,29 @@ static size_t longest_key(const fa_operation *operation)
     return size;
 }
 
-static int read_fields(const cJSON *list, fa_operation *operation, const char *where, fa_diag *diag)
+/* A file's "fields", or a specification's "sizes". */
+static int read_fields(fa_operation *operation, const char *where, fa_diag *diag)
 {
-    const cJSON *item;
-    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) < 1 ||
-        cJSON_GetArraySize(list) > FA_PROBLEM_VALUES)
-        return fa_fail(diag, FA_EINVAL, "%s: \"fields\" must be a list of 1 to %d", where,
-                       FA_PROBLEM_VALUES);
+    const bool sizes = is_specified(operation);
+    const cJSON *item,
+        *list = cJSON_GetObjectItemCaseSensitive(operation->document, sizes ? "sizes" : "fields");
+    const int count = cJSON_GetArraySize(list);
+    if (!(sizes ? cJSON_IsObject(list) : cJSON_IsArray(list)) || count < 1 ||
+        count > FA_PROBLEM_VALUES)
+        return fa_fail(diag, FA_EINVAL,
+                       sizes ? "%s: \"sizes\" must name 1 to %d sizes, as in {\"n\": 4096}"
+                             : "%s: \"fields\" must be a list of 1 to %d",
+                       where, FA_PROBLEM_VALUES);
     cJSON_ArrayForEach (item, list) {
         char place[256];
-        snprintf(place, sizeof place, "%.200s: fields[%d]", where, operation->field_count);
-        if (!cJSON_IsObject(item))
+        if (sizes)
+            snprintf(place, sizeof place, "%.180s: sizes %.60s", where, item->string);
+        else
+            snprintf(place, sizeof place, "%.200s: fields[%d]", where, operation->field_count);
+        if (!sizes && !cJSON_IsObject(item))
             return fa_fail(diag, FA_EINVAL, "%s must be an object", place);
-        int rc = read_field(item, operation, place, diag);
+        int rc = sizes ? read_size(item, operation, place, diag)
+                       : read_field(item, operation, place, diag);
         if (rc != 0)
             return rc;
         const char *name = operation->field[operation->field_count].name;
@@ -303,53 +371,37 @@ static int read_optional(const cJSON *json, const char *key, const char **ret, c
     return rc == FA_ENOTFOUND ? 0 : rc;
 }
 
-/* The keys of the document, and of the objects in its lists. */
-static int check_keys(const cJSON *json, const char *where, fa_diag *diag)
+/* The keys of the document, and of the objects in its lists. Those of a specification were looked at when it was read. */
+static int check_keys(const fa_operation *operation, const char *where, fa_diag *diag)
 {
-    static const char *const all[] = {"name",
-                                      "title",
-                                      "default",
-                                      "example",
-                                      "sweep_example",
-                                      "counts",
-                                      "fields",
-                                      "products",
-                                      "shorthands",
-                                      "backward",
-                                      "models",
-                                      "model_work",
-                                      "reference",
-                                      "reference_of_features",
-                                      "tensors",
-                                      "scalars",
-                                      "tolerance",
-                                      "specification",
-                                      "parameters",
-                                      "answer",
-                                      "flops",
-                                      "bytes",
-                                      "search",
-                                      "not_covered",
-                                      NULL};
+    static const char *const all[] = {
+        "name",          "title",     "default",     "example",
+        "sweep_example", "counts",    "fields",      "products",
+        "shorthands",    "backward",  "models",      "model_work",
+        "reference",     "arguments", "tolerance",   "reference_of_features",
+        "flops",         "bytes",     "not_covered", "strategy",
+        "evaluations",   "seconds",   NULL};
+    static const char *const of_specifications[] = {"name",  "type",  "shape",  "value",     "is",
+                                                    "range", "align", "symbol", "parameter", NULL};
     static const struct {
         const char *list, *keys[16];
-    } parts[] = {{"tensors",
-                  {"name", "dtype", "shape", "output", "made", "strided", "align", "when",
-                   "updated", "range", "partial", "symbol", "parameter"}},
-                 {"scalars", {"name", "value", "dtype"}},
+    } parts[] = {{"arguments",
+                  {"name", "type", "shape", "value", "is", "range", "align", "strided", "when"}},
                  {"not_covered", {"words", "instead"}},
                  {"products", {"option", "field", "by", "min", "help"}},
                  {"shorthands", {"option", "value", "set", "values", "help"}}};
     static const char *const tolerance[] = {"ulps", "relative", "of_largest", "absolute", NULL};
+    const cJSON *json = operation->document;
     char place[256];
-    int rc = fa_json_check_keys(json, all, where, diag);
+    int rc = is_specified(operation) ? 0 : fa_json_check_keys(json, all, where, diag);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const cJSON *item;
         int at = 0;
         cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, parts[i].list)) {
             snprintf(place, sizeof place, "%.200s: %s[%d]", where, parts[i].list, at++);
             if (rc == 0)
-                rc = fa_json_check_keys(item, parts[i].keys, place, diag);
+                rc = fa_json_check_keys(
+                    item, is_specified(operation) ? of_specifications : parts[i].keys, place, diag);
         }
     }
     snprintf(place, sizeof place, "%.200s: \"tolerance\"", where);
@@ -363,7 +415,9 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
     const cJSON *json = operation->document;
     if (!cJSON_IsObject(json))
         return fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
-    int rc = operation->owned != NULL ? check_keys(json, where, diag) : 0;
+    int rc = read_optional(json, "specification", &operation->specification, where, diag);
+    if (rc == 0 && operation->owned != NULL)
+        rc = check_keys(operation, where, diag);
     if (rc == 0)
         rc = fa_json_text_needed(json, "name", &operation->name, where, diag);
     if (rc != 0)
@@ -378,7 +432,7 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
         (rc = read_optional(json, "example", &operation->example, where, diag)) != 0 ||
         (rc = read_optional(json, "sweep_example", &operation->sweep_example, where, diag)) != 0)
         return rc;
-    rc = read_fields(cJSON_GetObjectItemCaseSensitive(json, "fields"), operation, where, diag);
+    rc = read_fields(operation, where, diag);
     return rc == 0 ? read_products(cJSON_GetObjectItemCaseSensitive(json, "products"), operation,
                                    where, diag)
                    : rc;
@@ -574,18 +628,11 @@ static const char *name_at(int index)
                                                : known_at(index)->name;
 }
 
-static const char *specification_of(const fa_operation *operation)
-{
-    return cJSON_GetStringValue(
-        cJSON_GetObjectItemCaseSensitive(operation->document, "specification"));
-}
-
 /* "@HASH" finds the specification whose hash begins so, and "" the newest. */
 static bool is_meant(const fa_operation *operation, const char *wanted)
 {
-    const char *hash = specification_of(operation);
-    return *wanted == 0 ||
-           (hash != NULL && wanted[1] != 0 && strncmp(hash, wanted + 1, strlen(wanted + 1)) == 0);
+    return *wanted == 0 || (wanted[1] != 0 &&
+                            strncmp(operation->specification, wanted + 1, strlen(wanted + 1)) == 0);
 }
 
 /* Index of the newest of that name; -1: there is none. */
@@ -602,13 +649,13 @@ static int find_index(const char *name)
     return -1;
 }
 
-/* Index of the one of the same name and specification, trusted or not; -1: there is none. */
+/* Index of the one of the same name and specification; -1: there is none. */
 static int find_specified(const fa_operation *operation)
 {
-    const char *hash = specification_of(operation), *its;
-    for (int i = fa_operations_builtin_count, end = count_known(); hash != NULL && i < end; i++)
+    for (int i = fa_operations_builtin_count, end = count_known();
+         is_specified(operation) && i < end; i++)
         if (strcmp(name_at(i), operation->name) == 0 &&
-            (its = specification_of(known_at(i))) != NULL && strcmp(its, hash) == 0)
+            strcmp(known_at(i)->specification, operation->specification) == 0)
             return i;
     return -1;
 }
@@ -617,10 +664,10 @@ static int find_specified(const fa_operation *operation)
  * for people. */
 static const struct {
     const char *member, *words;
-} shared[] = {{"fields", "other fields"},         {"tensors", "other tensors"},
-              {"scalars", "other scalars"},       {"tolerance", "another tolerance"},
-              {"reference", "another reference"}, {"flops", "other flops"},
-              {"bytes", "other bytes"},           {"specification", "another text"}};
+} shared[] = {{"fields", "other fields"},         {"arguments", "other arguments"},
+              {"tolerance", "another tolerance"}, {"reference", "another reference"},
+              {"flops", "other flops"},           {"bytes", "other bytes"},
+              {"specification", "another text"}};
 
 /* In what the two differ; NULL: in nothing that matters. */
 static const char *difference(const fa_operation *one, const fa_operation *other)
@@ -645,7 +692,7 @@ static int add_locked(fa_operation *operation, const char *where,
         rc = fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
     const char *other = same != NULL ? difference(operation, same) : NULL;
     /* A specification's operation is one for each text, and the newest has the name. */
-    if (other != NULL && specification_of(same) != NULL && specification_of(operation) != NULL)
+    if (other != NULL && is_specified(same) && is_specified(operation))
         same = NULL, other = NULL;
     if (other != NULL)
         rc = fa_fail(diag, FA_EINVAL,
@@ -667,7 +714,7 @@ static int add_locked(fa_operation *operation, const char *where,
 
 const fa_operation *fa_operation_of(const fa_problem *problem)
 {
-    static const fa_operation none = {.name = "", .title = ""};
+    static const fa_operation none = {.name = "", .title = "", .specification = ""};
     const fa_operation *operation = problem != NULL && problem->operation != NULL
                                         ? problem->operation
                                         : known_at(fa_operations_builtin_default);

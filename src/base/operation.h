@@ -52,6 +52,7 @@ typedef struct fa_field {
     fa_field_as shown_as; /* of a choice, its macro alone: a key has the name */
     /* The command line. */
     const char *option; /* "--heads" */
+    char own_option[FA_NAME_MAX + 2]; /* that of a specification's size: "--n" */
     const char *also;   /* an option that sets several fields: --seq both lengths */
     bool required;      /* has no default and follows nothing */
     /* For people. */
@@ -75,6 +76,9 @@ struct fa_operation {
     fa_field field[FA_PROBLEM_VALUES];
     fa_product product[FA_PRODUCTS_MAX];
     bool is_default;       /* what a problem without an operation means */
+    /* The hash of the specification that it was made of, whose keys the document then has; "": it is of an
+     * operation's file. */
+    const char *specification;
     const cJSON *document; /* the texts lie in it */
     cJSON *owned;          /* the document, where it is freed with the operation */
     _Atomic int32_t contents; /* a hash of what the caller gives as inputs of proofs; 0: nothing */

@@ -343,9 +343,9 @@ double fa_problem_bytes(const fa_problem *p)
 
 bool fa_problem_has_no_answer(const fa_problem *p)
 {
-    const cJSON *document = fa_operation_of(p)->document;
-    return cJSON_HasObjectItem(document, "specification") &&
-           !cJSON_HasObjectItem(document, "reference") && !fa_problem_answer_is_given(p);
+    const fa_operation *operation = fa_operation_of(p);
+    return operation->specification[0] != 0 &&
+           !cJSON_HasObjectItem(operation->document, "reference") && !fa_problem_answer_is_given(p);
 }
 
 bool fa_problem_answer_is_given(const fa_problem *p)
@@ -359,16 +359,19 @@ bool fa_problem_reads_fp32(const fa_problem *p)
     const fa_operation *operation = fa_operation_of(p);
     const cJSON *tensor;
     bool single = false, half = false;
-    cJSON_ArrayForEach (tensor, cJSON_GetObjectItemCaseSensitive(operation->document, "tensors")) {
-        const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(tensor, "dtype"));
+    cJSON_ArrayForEach (tensor,
+                        cJSON_GetObjectItemCaseSensitive(operation->document, "arguments")) {
+        const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(tensor, "type"));
+        const char *is = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(tensor, "is"));
         int field = type != NULL ? fa_operation_field_index(operation, type) : -1;
         char room[16];
         if (field >= 0)
             type = fa_field_text(&operation->field[field], p->value[field], room);
-        if (type == NULL || cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(tensor, "output")))
+        if (type == NULL || !cJSON_HasObjectItem(tensor, "shape") ||
+            (is != NULL && strcmp(is, "in") != 0 && strcmp(is, "made") != 0))
             continue;
-        single |= strcmp(type, "fp32") == 0;
-        half |= strcmp(type, "fp16") == 0 || strcmp(type, "bf16") == 0;
+        single |= strcmp(type, "fp32") == 0 || strcmp(type, "f32") == 0;
+        half |= strcmp(type, "fp16") == 0 || strcmp(type, "f16") == 0 || strcmp(type, "bf16") == 0;
     }
     return single && !half;
 }

@@ -39,11 +39,9 @@ cJSON *fa_problem_to_json(const fa_problem *p)
 cJSON *fa_member_very_problem(const void *problem)
 {
     const fa_operation *op = fa_operation_of(problem);
-    const char *hash =
-        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(op->document, "specification"));
     char name[FA_NAME_MAX + 80];
-    snprintf(name, sizeof name, "%s%s%s", op->name, hash != NULL ? "@" : "",
-             hash != NULL ? hash : "");
+    snprintf(name, sizeof name, "%s%s%s", op->name, op->specification[0] != 0 ? "@" : "",
+             op->specification);
     return problem_to_json(problem, name);
 }
 

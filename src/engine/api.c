@@ -212,10 +212,9 @@ int fa_spec_read(const char *where, const char *text, const char *source,
 int fa_spec_name(const fa_operation *operation, char *ret_name, size_t size, fa_diag *diag)
 {
     operation = or_default(operation);
-    const char *hash = cJSON_GetStringValue(
-        cJSON_GetObjectItemCaseSensitive(operation->document, "specification"));
+    const char *hash = operation->specification;
     int length = ret_name == NULL ? -1
-                 : hash == NULL   ? snprintf(ret_name, size, "%s", operation->name)
+                 : hash[0] == 0   ? snprintf(ret_name, size, "%s", operation->name)
                                   : snprintf(ret_name, size, "%s@%s", operation->name, hash);
     return length >= 0 && (size_t)length < size
                ? 0

@@ -238,10 +238,8 @@ bool fa_origin_is_timed(fa_origin origin)
 
 const fa_request *fa_request_with_search(const fa_request *request, fa_request *own)
 {
-    const cJSON *search =
-        cJSON_GetObjectItemCaseSensitive(fa_operation_of(&request->problem)->document, "search");
-    if (search == NULL || request->strategy != NULL || request->evaluations > 0 ||
-        request->seconds > 0)
+    const cJSON *search = fa_operation_of(&request->problem)->document;
+    if (request->strategy != NULL || request->evaluations > 0 || request->seconds > 0)
         return request;
     const cJSON *evaluations = cJSON_GetObjectItemCaseSensitive(search, "evaluations");
     const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(search, "seconds");

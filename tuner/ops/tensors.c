@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading tensors and scalars of an operation.json, numbers of each element type, and what kernels take.
+ * Reading the arguments of an operation or a specification, numbers of each element type, and what kernels take.
  */
 #include "tensors.h"
 
@@ -164,28 +164,35 @@ void fa_element_store(fa_element element, double value, void *at)
 }
 
 /* ---- tensors ---------------------------------------------------------------------------------*/
+/* Kernels of a specification take its arguments in their order; others one struct. */
+static bool is_one_by_one(const fa_problem *problem)
+{
+    return fa_operation_of(problem)->specification[0] != 0;
+}
+
 static int read_element(const cJSON *json, const fa_problem *problem, fa_element *ret_element,
                         const char *where, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
-    const char *name = NULL;
-    int rc = fa_json_text_needed(json, "dtype", &name, where, diag);
-    int field = rc == 0 ? fa_operation_field_index(operation, name) : -1;
+    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "type"));
+    int field = name != NULL ? fa_operation_field_index(operation, name) : -1;
     if (field >= 0 && operation->field[field].kind == FA_FIELD_CHOICE)
         name = operation->field[field].choice[problem->value[field]];
-    if (rc != 0 || fa_element_find(name, ret_element))
-        return rc;
-    return fa_fail(
-        diag, FA_EINVAL,
-        "%s: \"dtype\" must be a type (fp16, bf16, fp32, fp64, fp8_e4m3, fp8_e5m2, int8 to "
-        "int64, uint8 to uint64, complex64, complex128, bool) or a field",
-        where);
+    if (name != NULL && fa_element_find(name, ret_element))
+        return 0;
+    return name == NULL && !cJSON_HasObjectItem(json, "type")
+               ? fa_fail(diag, FA_EINVAL, "%s needs a \"type\", or is to have the name of a size",
+                         where)
+               : fa_fail(diag, FA_EINVAL,
+                         "%s: \"type\" must be f16, bf16, f32, f64, f8e4m3, f8e5m2, i8 to i64, u8 "
+                         "to u64, bool, c64 or c128, not \"%.20s\"",
+                         where, name != NULL ? name : "");
 }
 
-static int read_expr(const cJSON *item, const fa_operation *operation, fa_expr **ret_expr,
+static int read_expr(const char *text, const fa_operation *operation, fa_expr **ret_expr,
                      const char *where, fa_diag *diag)
 {
-    int rc = fa_operation_expr(operation, item->valuestring, ret_expr, diag);
+    int rc = fa_operation_expr(operation, text, ret_expr, diag);
     return rc == 0 ? 0 : fa_fail_in(diag, rc == FA_ENOMEM ? rc : FA_EINVAL, "%s", where);
 }
 
@@ -205,7 +212,8 @@ static int read_dimension(const cJSON *item, const fa_operation *operation, fa_t
     for (int i = 0; *field < 0 && i < operation->field_count; i++)
         if (strcmp(operation->field[i].macro, item->valuestring) == 0)
             *field = i;
-    return *field >= 0 ? 0 : read_expr(item, operation, &tensor->expr[at], where, diag);
+    return *field >= 0 ? 0
+                       : read_expr(item->valuestring, operation, &tensor->expr[at], where, diag);
 }
 
 static int read_shape(const cJSON *shape, const fa_problem *problem, fa_tensor *tensor,
@@ -258,13 +266,15 @@ static int read_range(const cJSON *json, const fa_problem *problem, fa_tensor *t
 {
     const fa_operation *operation = fa_operation_of(problem);
     const cJSON *range = cJSON_GetObjectItemCaseSensitive(json, "range");
-    const cJSON *low = cJSON_GetArrayItem(range, 0), *high = cJSON_GetArrayItem(range, 1);
+    char room[2][32];
+    const char *low = fa_json_expression(cJSON_GetArrayItem(range, 0), room[0]);
+    const char *high = fa_json_expression(cJSON_GetArrayItem(range, 1), room[1]);
     if (tensor->element == FA_ELEMENT_BOOL)
         tensor->span = 2;
     if (range == NULL)
         return 0;
-    if (!fa_element_is_integer(tensor->element) || cJSON_GetArraySize(range) != 2 ||
-        !cJSON_IsString(low) || !cJSON_IsString(high))
+    if (!fa_element_is_integer(tensor->element) || cJSON_GetArraySize(range) != 2 || low == NULL ||
+        high == NULL)
         return fa_fail(diag, FA_EINVAL, "%s: \"range\" must be two expressions, of integers",
                        where);
     int rc = read_expr(low, operation, &tensor->low, where, diag);
@@ -309,29 +319,38 @@ static int read_symbol(const cJSON *json, fa_tensor *tensor, const char *where, 
     return 0;
 }
 
+/* "is": what a launch does with it. */
+static int read_way(const cJSON *json, bool one_by_one, fa_tensor *tensor, const char *where,
+                    fa_diag *diag)
+{
+    static const char *const ways[] = {"in", "out", "inout", "partial", "made"};
+    const cJSON *is = cJSON_GetObjectItemCaseSensitive(json, "is");
+    const char *way = is == NULL ? "in" : cJSON_IsString(is) ? is->valuestring : "";
+    size_t which = 0, count = sizeof ways / sizeof *ways - (size_t)one_by_one;
+    while (which < count && strcmp(ways[which], way) != 0)
+        which++;
+    tensor->output = which >= 1 && which <= 3;
+    tensor->updated = which == 2;
+    tensor->partial = which == 3;
+    tensor->made = which == 4;
+    return which < count ? 0
+                         : fa_fail(diag, FA_EINVAL, "%s: \"is\" must be in, out, inout%s", where,
+                                   one_by_one ? " or partial" : ", partial or made");
+}
+
 static int read_tensor(const cJSON *json, const fa_problem *problem, fa_tensor *tensor,
                        const char *where, fa_diag *diag)
 {
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(json, "shape");
     int rc;
-    if ((rc = fa_json_text_needed(json, "name", &tensor->name, where, diag)) != 0 ||
-        (rc = read_element(json, problem, &tensor->element, where, diag)) != 0 ||
+    if ((rc = read_element(json, problem, &tensor->element, where, diag)) != 0 ||
+        (rc = read_way(json, is_one_by_one(problem), tensor, where, diag)) != 0 ||
         (rc = read_demands(json, fa_operation_of(problem), tensor, where, diag)) != 0 ||
         (rc = read_shape(shape, problem, tensor, where, diag)) != 0 ||
-        (rc = read_range(json, problem, tensor, where, diag)) != 0)
+        (rc = read_range(json, problem, tensor, where, diag)) != 0 ||
+        (rc = read_symbol(json, tensor, where, diag)) != 0)
         return rc;
     bool strided = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "strided"));
-    tensor->output = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "output"));
-    tensor->made = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "made"));
-    tensor->updated =
-        tensor->output && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "updated"));
-    tensor->partial =
-        tensor->output && cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "partial"));
-    if (tensor->output && tensor->made)
-        return fa_fail(diag, FA_EINVAL, "%s: an output cannot be \"made\"", where);
-    rc = read_symbol(json, tensor, where, diag);
-    if (rc != 0)
-        return rc;
     tensor->stride_count = strided ? tensor->dims - 1 : 0;
     if (strided && (tensor->stride_count < 1 || tensor->stride_count > FA_TENSOR_STRIDES))
         return fa_fail(diag, FA_EINVAL, "%s: a strided tensor has 2 to %d dimensions", where,
@@ -401,52 +420,84 @@ static bool is_exact(fa_element element, double value)
     return kept <= value && kept >= value;
 }
 
+/* A number, which callers pass and proofs use; an expression, or the size of its name, which they do not. */
 static int read_scalar(const cJSON *json, const fa_problem *problem, fa_scalar *scalar,
                        const char *where, fa_diag *diag)
 {
+    const fa_operation *operation = fa_operation_of(problem);
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, "value");
-    int rc = fa_json_text_needed(json, "name", &scalar->name, where, diag);
-    scalar->element = FA_ELEMENT_FP32;
-    if (rc == 0 && cJSON_HasObjectItem(json, "dtype"))
-        rc = read_element(json, problem, &scalar->element, where, diag);
-    if (rc == 0 && scalar->element != FA_ELEMENT_FP32 && scalar->element != FA_ELEMENT_FP64 &&
-        !fa_element_is_integer(scalar->element))
-        return fa_fail(diag, FA_EINVAL, "%s: a scalar is of fp32, fp64 or of integers", where);
+    const bool size = value == NULL && is_one_by_one(problem) &&
+                      fa_operation_field_index(operation, scalar->name) >= 0;
+    const char *text = size ? scalar->name : cJSON_GetStringValue(value);
+    int rc = 0;
+    scalar->element = size ? FA_ELEMENT_INT32 : FA_ELEMENT_FP32;
     scalar->value = number_of(json, "value");
     scalar->field = -1;
-    for (int i = 0; rc == 0 && cJSON_IsString(value) && fa_element_is_integer(scalar->element) &&
-                    i < fa_operation_of(problem)->field_count;
-         i++)
-        if (strcmp(fa_operation_of(problem)->field[i].macro, value->valuestring) == 0)
-            scalar->field = i;
-    if (rc == 0 && !is_exact(scalar->element, scalar->value))
+    if (cJSON_HasObjectItem(json, "type") || (is_one_by_one(problem) && !size))
+        rc = read_element(json, problem, &scalar->element, where, diag);
+    if (rc != 0)
+        return rc;
+    if (cJSON_HasObjectItem(json, "symbol") || cJSON_HasObjectItem(json, "parameter"))
+        return fa_fail(diag, FA_EINVAL,
+                       "%s: \"symbol\" and \"parameter\" are of arrays, with a \"shape\"", where);
+    if (text == NULL && !cJSON_IsNumber(value))
+        return fa_fail(diag, FA_EINVAL,
+                       "%s needs a \"shape\" if it is an array, a \"value\" if it is a number, or "
+                       "the name of a size",
+                       where);
+    if (scalar->element != FA_ELEMENT_FP32 && scalar->element != FA_ELEMENT_FP64 &&
+        !fa_element_is_integer(scalar->element))
+        return fa_fail(diag, FA_EINVAL, "%s: a scalar is of fp32, fp64 or of integers", where);
+    if (!is_one_by_one(problem) && (scalar->element != FA_ELEMENT_FP32 || text != NULL))
+        return fa_fail(diag, FA_EINVAL, "%s: a struct has numbers of fp32", where);
+    if (!is_exact(scalar->element, scalar->value))
         return fa_fail(diag, FA_EINVAL, "%s: its value %.17g does not fit in %s", where,
                        scalar->value, fa_element_name(scalar->element));
-    return rc == 0 && cJSON_IsString(value)
-               ? read_expr(value, fa_operation_of(problem), &scalar->expr, where, diag)
-               : rc;
+    for (int i = 0;
+         text != NULL && fa_element_is_integer(scalar->element) && i < operation->field_count; i++)
+        if (strcmp(operation->field[i].macro, text) == 0)
+            scalar->field = i;
+    return text != NULL ? read_expr(text, operation, &scalar->expr, where, diag) : 0;
 }
 
-/* The order in which a kernel takes tensors and scalars one by one. */
-static int read_parameters(const fa_operation *operation, fa_tensor_list *list, fa_diag *diag)
+static bool is_taken(const fa_tensor_list *list, const char *name)
 {
-    const cJSON *item, *names = cJSON_GetObjectItemCaseSensitive(operation->document, "parameters");
-    cJSON_ArrayForEach (item, names) {
-        const char *name = cJSON_IsString(item) ? item->valuestring : "";
-        int found = -1;
-        for (int i = 0; i < list->count; i++)
-            if (strcmp(list->at[i].name, name) == 0)
-                found = i;
-        for (int i = 0; i < list->scalar_count; i++)
-            if (strcmp(list->scalar[i].name, name) == 0)
-                found = FA_TENSORS_MAX + i;
-        if (found < 0 || list->parameter_count == FA_PARAMETERS_MAX)
-            return fa_fail(diag, FA_EINVAL,
-                           "operation %s: \"parameters\": \"%.60s\" is no tensor or scalar",
-                           operation->name, name);
-        list->parameter[list->parameter_count++] = found;
+    bool taken = false;
+    for (int i = 0; i < list->count; i++)
+        taken = taken || strcmp(list->at[i].name, name) == 0;
+    for (int i = 0; i < list->scalar_count; i++)
+        taken = taken || strcmp(list->scalar[i].name, name) == 0;
+    return taken;
+}
+
+/* With a shape it is a tensor, else a scalar. */
+static int read_argument(const cJSON *json, const fa_problem *problem, int index,
+                         fa_tensor_list *list, fa_diag *diag)
+{
+    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "name"));
+    const bool tensor = cJSON_HasObjectItem(json, "shape");
+    char where[160];
+    snprintf(where, sizeof where, "operation %s: arguments[%d] %.40s",
+             fa_operation_of(problem)->name, index, name != NULL ? name : "");
+    if (name == NULL || !fa_is_identifier(name))
+        return fa_fail(diag, FA_EINVAL,
+                       "%s: a name begins with a letter, and has letters, digits and _, at most "
+                       "%d; it need not be the kernel's own",
+                       where, FA_NAME_MAX - 1);
+    if (is_taken(list, name))
+        return fa_fail(diag, FA_EINVAL, "%s appears twice", where);
+    if (tensor ? list->count == FA_TENSORS_MAX : list->scalar_count == FA_SCALARS_MAX)
+        return fa_fail(diag, FA_EINVAL, "%s: at most %d %s can be", where,
+                       tensor ? FA_TENSORS_MAX : FA_SCALARS_MAX, tensor ? "arrays" : "numbers");
+    if (is_one_by_one(problem))
+        list->parameter[list->parameter_count++] =
+            tensor ? list->count : FA_TENSORS_MAX + list->scalar_count;
+    if (tensor) {
+        list->at[list->count].name = name;
+        return read_tensor(json, problem, &list->at[list->count++], where, diag);
     }
-    return 0;
+    list->scalar[list->scalar_count].name = name;
+    return read_scalar(json, problem, &list->scalar[list->scalar_count++], where, diag);
 }
 
 /* The boolean field that says that nothing is aligned; -1: the operation has none. */
@@ -459,47 +510,29 @@ static int unaligned_field(const fa_operation *operation)
 static int read_list(const fa_problem *problem, fa_tensor_list *list, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
-    const cJSON *json = operation->document, *item;
-    int outputs = 0;
-    char where[128];
-    cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, "tensors")) {
-        snprintf(where, sizeof where, "operation %s: tensors[%d]", operation->name, list->count);
-        if (list->count == FA_TENSORS_MAX)
-            return fa_fail(diag, FA_EINVAL, "%s: at most %d can be", where, FA_TENSORS_MAX);
-        fa_tensor *tensor = &list->at[list->count++];
-        int rc = read_tensor(item, problem, tensor, where, diag);
-        if (rc != 0)
-            return rc;
-        outputs += tensor->output;
-    }
-    cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, "scalars")) {
-        snprintf(where, sizeof where, "operation %s: scalars[%d]", operation->name,
-                 list->scalar_count);
-        if (list->scalar_count == FA_SCALARS_MAX)
-            return fa_fail(diag, FA_EINVAL, "%s: at most %d can be", where, FA_SCALARS_MAX);
-        int rc = read_scalar(item, problem, &list->scalar[list->scalar_count++], where, diag);
-        if (rc != 0)
-            return rc;
-    }
-    if (list->count == 0 || !(list->ulps > 0 || list->relative > 0 || list->absolute > 0))
-        return fa_fail(diag, FA_EINVAL, "operation %s: its file lacks tensors or a tolerance",
+    const cJSON *item,
+        *arguments = cJSON_GetObjectItemCaseSensitive(operation->document, "arguments");
+    int outputs = 0, index = 0, rc = 0;
+    if (!cJSON_IsArray(arguments))
+        return fa_fail(diag, FA_EINVAL,
+                       "operation %s: \"arguments\" must be an array, in the kernel's order",
                        operation->name);
+    cJSON_ArrayForEach (item, arguments)
+        if (rc == 0)
+            rc = read_argument(item, problem, index++, list, diag);
+    if (rc != 0)
+        return rc;
+    for (int i = 0; i < list->count; i++)
+        outputs += list->at[i].output;
     if (outputs == 0) /* every kernel would pass its proof without being launched */
         return fa_fail(diag, FA_EINVAL,
-                       "operation %s: none of its tensors is an output: say "
-                       "\"output\": true",
+                       "operation %s: arguments: none is an output: say which \"is\" \"out\" or "
+                       "\"inout\"",
                        operation->name);
-    int rc = read_parameters(operation, list, diag);
-    for (int i = 0; i < list->count && rc == 0 && list->parameter_count == 0; i++)
-        if (list->at[i].symbol != NULL)
-            rc = fa_fail(diag, FA_EINVAL,
-                         "operation %s: tensors[%d]: a \"symbol\" needs \"parameters\"",
-                         operation->name, i);
-    for (int i = 0; i < list->scalar_count && rc == 0 && list->parameter_count == 0; i++)
-        if (list->scalar[i].element != FA_ELEMENT_FP32 || list->scalar[i].expr != NULL)
-            rc = fa_fail(diag, FA_EINVAL, "operation %s: scalars[%d]: a struct has numbers of fp32",
-                         operation->name, i);
-    return rc;
+    return list->ulps > 0 || list->relative > 0 || list->absolute > 0
+               ? 0
+               : fa_fail(diag, FA_EINVAL, "operation %s: its file lacks a tolerance",
+                         operation->name);
 }
 
 int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag *diag)

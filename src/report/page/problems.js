@@ -24,6 +24,8 @@ function complete(given, last, number, document) {
   problem.environments = problem.environments || [];
   problem.operation = operations.find((one) => one.name === problem.problem.operation) ||
     operations.find((one) => one.default) || operations[0] || { name: "", fields: [] };
+  problem.operation.fields ??= Object.entries(problem.operation.sizes || {}).map(([name, size]) => (
+    { name, kind: "integer", label: name, option: "--" + name, default: size.default ?? size }));
   readSpace(problem, document);
   addTimes(problem);
   Object.assign(problem, { gates: gatesOf(problem, document), funnel: funnelOf(problem), ...circumstancesOf(problem) });
