@@ -195,13 +195,6 @@ class Page:
         """Until what was asked for has been drawn."""
         self.run("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(1))))")
 
-    def screenshot(self, path=None, **clip):
-        data = base64.b64decode(self.call("Page.captureScreenshot", format="png", **clip)["data"])
-        if path:
-            with open(path, "wb") as file:
-                file.write(data)
-        return data
-
     def pdf(self):
         return base64.b64decode(self.call("Page.printToPDF", preferCSSPageSize=True,
                                           printBackground=True)["data"])
