@@ -26,7 +26,7 @@ BUDGET = {
     "src/report": 841,
     "C": 58261,
     "C files": 245,
-    "tests": 61612,
+    "tests": 61431,
     "public functions": 84,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
