@@ -102,7 +102,7 @@ def a_config_that_fails_has_an_error_and_no_time():
 SAID = [
     ("a / b <= 1", "((1.0 * a / b) <= 1)"), ("a == 1 or b % 2 == 0 and s == 'x'", "((a == 1) or (((b % 2) == 0) and (s == 'x')))"),
     ("(a - b) % 2 == 1", "(((((a - b) % 2) + 2) % 2) == 1)"), ("int(a / b) == 1", "((a // b) == 1)"), ("1 < a < 3", "((a > 1) and (a < 3))"),
-    ("not a == 2", "(not (a == 2))"), ("a in [1, 3]", "((a == 1) or (a == 3))"), ("ceil(a / 2) == b", "(ceil_div(a, 2) == b)"), ("True", "1"),
+    ("not a == 2", "(not (a == 2))"), ("any(a == x for x in (1, 3))", "((a == 1) or (a == 3))"), ("ceil(a / 2) == b", "(ceil_div(a, 2) == b)"), ("True", "1"),
     (lambda p: p["a"] * p["b"] <= 8, "((a * b) <= 8)"), (lambda p: p["s"] == "x" and p["a"] > 1, "((s == 'x') and (a > 1))"),
     (lambda p: int(p["a"] / 2) == 1, "(0 if a == 1 else 1)"), (lambda p: {1: 1, 2: 0, 3: 1}[p["a"]], "(0 if a == 2 else 1)"),
     (lambda p: max(p["a"], p.get("b")) > 2, "((b > 2) if (b > a) else (a > 2))"), (lambda a, b: a < b, "(a < b)")]
@@ -133,6 +133,7 @@ def the_grid_is_that_of_kernel_tuner():
             (100, None, 0, "ceil_div(100, block_size_x)"), ((100, 7), [], 1, "7"), ((100,), None, 1, "ceil_div(1, block_size_x)"), (100, 7, 0, "15"),
             ("THREADS * 2", [], 0, "(THREADS * 2)"), (100, ["THREADS / PER_THREAD"], 0, "ceil_div(100, (THREADS // PER_THREAD))"), (100, [], 0, "100"),
             (100, lambda p: p["THREADS"] / 32, 0, "ceil_div((100 * 32), THREADS)"),
+            (100, [lambda p: p["PER_THREAD"] * 0.75], 0, "(34 if PER_THREAD == 4 else (67 if PER_THREAD == 2 else 134))"),
             (lambda p: (p["THREADS"], 3), "PER_THREAD", 0, "ceil_div(THREADS, PER_THREAD)")]:
         side = _described._side(size, divisors, "block_size_x", axis)
         tap.equal(_trace.expression("grid", side, tunables, {name: name for name in tunables}), expected)

@@ -39,9 +39,13 @@ class Traced:
         return self.path.decide(str(self))
 
     def __ceil__(self) -> Traced:
+        if "." in self.over + (self.under or ""):
+            raise TypeError("whether a placeholder is a whole number is not known")
         return self if self.under is None else Traced(self.path, "ceil_div(%s, %s)" % (self.over, self.under))
 
     def __floor__(self) -> Traced:
+        if "." in self.over + (self.under or ""):
+            raise TypeError("whether a placeholder is a whole number is not known")
         return self if self.under is None else Traced(self.path, "(%s // %s)" % (self.over, self.under))
 
     def __mul__(self, other: Any) -> Any:
@@ -144,7 +148,7 @@ def of_text(text: str) -> Callable[[Mapping[str, Any]], Any]:
     def evaluate(tunables: Mapping[str, Any]) -> Any:
         known = {"int": whole, "ceil": math.ceil, "floor": math.floor, "math": math}
         try:
-            return eval(code, known, dict(tunables))  # pylint: disable=eval-used  # the caller's own text, as Kernel Tuner runs it
+            return eval(code, {**known, **tunables})  # pylint: disable=eval-used  # the caller's own text, as Kernel Tuner runs it
         except NameError as error:
             raise ArgumentError("%s: %s: the tunables are %s" % (text, error, ", ".join(tunables))) from None
     return evaluate
@@ -226,7 +230,7 @@ def _tree(results: dict[tuple[Any, ...], str], names: list[str]) -> str:
         parts.setdefault(values[0], {})[values[1:]] = result
     branches = {value: _tree(part, names[1:]) for value, part in parts.items()}
     text = usual = Counter(branches.values()).most_common(1)[0][0]
-    for other in set(branches.values()) - {usual}:
+    for other in (each for each in dict.fromkeys(branches.values()) if each != usual):
         of = [_text(value) for value in branches if branches[value] == other]
         text = "(%s if %s else %s)" % (other, " or ".join("%s == %s" % (names[0], value) for value in of), text)
     return text
