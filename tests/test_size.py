@@ -22,11 +22,11 @@ BUDGET = {
     "src/sources": 1472,
     "src/sweeps": 3158,
     "src/cli": 6398,
-    "src/daemon": 2611,
+    "src/daemon": 2596,
     "src/report": 841,
-    "C": 58261,
+    "C": 58247,
     "C files": 245,
-    "tests": 61431,
+    "tests": 61378,
     "public functions": 84,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered

@@ -31,8 +31,9 @@ typedef struct serve_kernel {
     int64_t accepted; /* Unix time */
     atomic_int_least64_t started;
     atomic_bool cancel;
-    char *news;     /* progress as JSON that the loop has not taken yet; under news_lock */
-    char *progress; /* the last that it took */
+    /* Under news_lock: the last progress as JSON, and whether its client has not heard it yet. */
+    char *progress;
+    bool is_news;
 } serve_kernel;
 
 /* ---- on other threads ------------------------------------------------------------------------*/
@@ -107,8 +108,9 @@ static int report_progress(void *context, const fa_progress *progress)
         return atomic_load(&kernel->cancel);
     kernel->told_ms = now_ms;
     pthread_mutex_lock(&service->news_lock);
-    char *older = kernel->news;
-    kernel->news = text;
+    char *older = kernel->progress;
+    kernel->progress = text;
+    kernel->is_news = true;
     pthread_mutex_unlock(&service->news_lock);
     free(older);
     uv_async_send(&service->news);
@@ -134,7 +136,6 @@ static int tune(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 /* ---- replies --------------------------------------------------------------------------------*/
 static void free_kernel(serve_kernel *kernel)
 {
-    free(kernel->news);
     free(kernel->progress);
     serve_work_free(&kernel->work);
 }
@@ -235,18 +236,13 @@ static void expire(uv_timer_t *timer)
 static void take_news(uv_async_t *async)
 {
     serve_service *service = async->data;
+    pthread_mutex_lock(&service->news_lock);
     for (serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next) {
-        pthread_mutex_lock(&service->news_lock);
-        char *news = kernel->news;
-        kernel->news = NULL;
-        pthread_mutex_unlock(&service->news_lock);
-        if (news == NULL)
-            continue;
-        free(kernel->progress);
-        kernel->progress = news;
-        if (kernel->work.request != NULL && kernel->work.request->streams)
-            serve_stream_event(kernel->work.request, "progress", news, false);
+        if (kernel->is_news && kernel->work.request != NULL && kernel->work.request->streams)
+            serve_stream_event(kernel->work.request, "progress", kernel->progress, false);
+        kernel->is_news = false;
     }
+    pthread_mutex_unlock(&service->news_lock);
 }
 
 /* ---- lookups --------------------------------------------------------------------------------*/
@@ -325,8 +321,10 @@ void serve_get_jobs(serve_service *service, serve_request *request)
     cJSON *devices = fa_json_add_array(json, "devices"), *jobs = fa_json_add_array(json, "jobs");
     for (int i = 0; i < service->device.count; i++)
         fa_json_push(devices, fa_gpu_to_json(&service->device.gpu[i]));
+    pthread_mutex_lock(&service->news_lock);
     for (const serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next)
         fa_json_push(jobs, job_json(kernel));
+    pthread_mutex_unlock(&service->news_lock);
     serve_reply_json(request, MHD_HTTP_OK, fa_json_finish(json));
 }
 

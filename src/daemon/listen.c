@@ -11,35 +11,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { BACKLOG = 1024, LOCK_TRIES = 50 };
+enum { BACKLOG = 1024 };
 
-/* The process that holds the lock on PATH.lock serves PATH; the kernel releases the lock when the process ends. A child that a
- * killed service was just starting holds it, too, for a moment: until its program is there. */
+/* The process that holds the lock on PATH.lock serves PATH; the kernel releases the lock, which no child inherits, when the
+ * process ends. */
 static int take_lock(const char *path, int *ret_fd, fa_diag *diag)
 {
     char name[128];
     snprintf(name, sizeof name, "%s.lock", path);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     const int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return fa_fail(diag, errno == ENOENT ? FA_EINVAL : FA_EIO,
                        "cannot open %s: %s; is its folder there, and this user's?", name,
                        strerror(errno));
-    for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
-        if (tries == LOCK_TRIES) {
-            close(fd);
-            return fa_fail(diag, FA_EBUSY,
-                           "another fa-tune-serve serves %s: stop it first, or give --socket "
-                           "another path",
-                           path);
-        }
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    if (fcntl(fd, F_SETLK, &whole) != 0) {
+        close(fd);
+        return fa_fail(diag, FA_EBUSY,
+                       "another fa-tune-serve serves %s: stop it first, or give --socket another "
+                       "path",
+                       path);
     }
     *ret_fd = fd;
     return 0;

@@ -42,7 +42,7 @@ static int listen_unix(const char *path, serve_listener *ret_listener, fa_diag *
     return serve_listen_unix(path != NULL ? path : preset, ret_listener, diag);
 }
 
-static int open_listeners(struct program *program, fa_diag *diag)
+static int open_doors(struct program *program, fa_diag *diag)
 {
     const serve_settings *settings = &program->settings;
     int rc = 0;
@@ -56,18 +56,12 @@ static int open_listeners(struct program *program, fa_diag *diag)
     }
     if (rc == 0 && program->listeners == 0)
         rc = fa_fail(diag, FA_EINVAL, "there is nothing to serve on: give --socket or --tcp");
-    return rc;
-}
-
-static int serve_listeners(struct program *program, fa_diag *diag)
-{
-    int rc = 0;
     for (int i = 0; i < program->listeners && rc == 0; i++) {
-        rc = serve_http_listen(program->service->http, program->listener[i].fd,
-                               program->listener[i].local, program->settings.max_connections,
-                               program->settings.idle_timeout_ms / 1000, diag);
+        const serve_listener *listener = &program->listener[i];
+        rc = serve_http_listen(program->service->http, listener->fd, listener->local,
+                               settings->max_connections, settings->idle_timeout_ms / 1000, diag);
         if (rc == 0)
-            serve_log("level=info event=listening on=%s", program->listener[i].where);
+            serve_log("level=info event=listening on=%s", listener->where);
     }
     return rc;
 }
@@ -148,11 +142,9 @@ static int serve(struct program *program)
     fa_diag diag = {{0}};
     int rc = uv_loop_init(&program->loop) == 0 ? 0 : fa_fail(&diag, FA_EIO, "libuv does not start");
     if (rc == 0)
-        rc = open_listeners(program, &diag);
-    if (rc == 0)
         rc = serve_service_open(&program->loop, &program->settings, &program->service, &diag);
     if (rc == 0)
-        rc = serve_listeners(program, &diag);
+        rc = open_doors(program, &diag);
     if (rc != 0) {
         serve_log("level=error event=\"cannot start\" reason=\"%s\"", diag.text);
         close_listeners(program);
