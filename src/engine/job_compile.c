@@ -206,19 +206,6 @@ static bool take_stored(fa_job *job, int index, const char *key)
     return true;
 }
 
-/* Later configs of the same source come with this one, which is about to be compiled. */
-static void share_source(fa_job *job, int index)
-{
-    const struct fa_job_compile *compile = &job->compile;
-    for (int i = compile->order_next; index >= 0 && i < compile->order_count; i++) {
-        int other = compile->order[i];
-        if (job->attempt[other].source_of == 0 &&
-            fa_render_is_same(fa_families_for(job->tuner, &job->target.problem),
-                              &job->space.candidate[index], &job->space.candidate[other]))
-            job->attempt[other].source_of = index + 1;
-    }
-}
-
 /* Whether the configs that compiled, or are on their way, are as many as the tune wants, or its time is over. For a GPU
  * that is not here these are no worse by the model than what is next. */
 static bool are_enough(const fa_job *job)
@@ -338,8 +325,15 @@ static bool next_task(void *context, fa_compile_task *ret_task)
                    !take_failed(job, index, rendered.key)) {
             memcpy(ret_task->architecture, rendered.architecture, sizeof rendered.architecture);
             ret_task->source = rendered.source.data; /* the buffer's memory goes on as the source */
-            if (!job->prove_only)
-                share_source(job, index);
+            /* Later configs of the same source come with this one. */
+            for (int i = compile->order_next;
+                 index >= 0 && !job->prove_only && i < compile->order_count; i++) {
+                int other = compile->order[i];
+                if (job->attempt[other].source_of == 0 &&
+                    fa_render_is_same(fa_families_for(job->tuner, &job->target.problem),
+                                      &job->space.candidate[index], &job->space.candidate[other]))
+                    job->attempt[other].source_of = index + 1;
+            }
             return true;
         }
         fa_buf_free(&rendered.source);

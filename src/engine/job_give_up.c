@@ -16,14 +16,6 @@ struct alike {
     uint64_t differ; /* bit i: not all have the same value of tunable i */
 };
 
-static uint64_t differences(const fa_config *a, const fa_config *b)
-{
-    uint64_t differ = 0;
-    for (int i = 0; i < a->count; i++)
-        differ |= (uint64_t)(a->tunable[i].value != b->tunable[i].value) << i;
-    return differ;
-}
-
 /* None when one of the family's sources ended otherwise, or the default is still to come. */
 static struct alike find_alike(const fa_job *job, const fa_candidate *failed)
 {
@@ -42,7 +34,10 @@ static struct alike find_alike(const fa_job *job, const fa_candidate *failed)
             return (struct alike){0};
         alike.count += job->attempt[i].source_of == 0;
         alike.compile_ms += trial->compile_ms;
-        alike.differ |= differences(&trial->config, &failed->trial.config);
+        for (int t = 0; t < trial->config.count; t++)
+            alike.differ |=
+                (uint64_t)(trial->config.tunable[t].value != failed->trial.config.tunable[t].value)
+                << t;
     }
     return alike;
 }
@@ -59,16 +54,6 @@ static bool are_enough(const fa_job *job, const fa_candidate *failed, const stru
     for (int i = 0; i < failed->trial.config.count; i++)
         apart = apart && (fa_family_values(family, i) == 1 || (alike->differ >> i & 1) != 0);
     return (alike->count >= ENOUGH && (apart || !cubin)) || (apart && alike->compile_ms >= SLOW_MS);
-}
-
-/* Whether some config may still come to a kernel, or has. */
-static bool is_hopeful(const fa_job *job, int given_up)
-{
-    bool hopeful = job->progress.clean > 0 || (job->search.search != NULL && !job->search.over);
-    for (int i = 0; i < job->space.count && !hopeful; i++)
-        hopeful = job->space.candidate[i].family != given_up &&
-                  job->space.candidate[i].trial.status == FA_STATUS_PENDING;
-    return hopeful;
 }
 
 void fa_job_give_up_family(fa_job *job, int index, bool known)
@@ -92,6 +77,11 @@ void fa_job_give_up_family(fa_job *job, int index, bool known)
         if (other->trial.status == FA_STATUS_PENDING && key[0] == 0)
             fa_job_settle(job, i, FA_STATUS_COMPILE_FAILED, reason);
     }
-    if (!is_hopeful(job, failed->family))
-        fa_job_end(job, 0); /* what is being compiled is not waited for */
+    /* Whether some config may still come to a kernel, or has; what is being compiled is not waited for. */
+    bool hopeful = job->progress.clean > 0 || (job->search.search != NULL && !job->search.over);
+    for (int i = 0; i < job->space.count && !hopeful; i++)
+        hopeful = job->space.candidate[i].family != failed->family &&
+                  job->space.candidate[i].trial.status == FA_STATUS_PENDING;
+    if (!hopeful)
+        fa_job_end(job, 0);
 }
