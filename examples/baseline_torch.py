@@ -5,7 +5,7 @@ packages can be imported, as JSON lines that fa-tune takes in.
 
     python3 examples/baseline_torch.py --seq 512:16384:x2 --head-dim 64,128 --dtype fp16,bf16 \\
             --causal both --tokens 16384 --hidden 2048 >torch.jsonl
-    fa-tune sweep --seq 512:16384:x2 … --baseline torch.jsonl
+    fa-tune import torch.jsonl
 
 Takes the grid's options as `fa-tune sweep` does, or --plan FILE. Times one call between CUDA events
 with the L2 cache flushed before each, and tells the median with its 95% confidence interval. What a

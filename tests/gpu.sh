@@ -253,7 +253,7 @@ beside_torch() {
     python3 examples/baseline_torch.py $grid --peers pytorch-fa2,pytorch-cudnn >"$out/baseline.jsonl"
     verdict baseline $?
     # shellcheck disable=SC2086
-    "$bundle/fa-tune" sweep $grid --baseline "$out/baseline.jsonl" --quiet >"$work/sweep.txt"
+    "$bundle/fa-tune" import "$out/baseline.jsonl" --quiet && "$bundle/fa-tune" sweep $grid --quiet >"$work/sweep.txt"
     verdict "sweep with a baseline" $?
     cut -c1-200 "$work/sweep.txt"
 }

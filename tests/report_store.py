@@ -47,7 +47,7 @@ def add_baselines(place, rows):
     with open(path, "w", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps(row) + "\n")
-    place.run("sweep", "--baseline", path)
+    place.run("import", path)
 
 
 def change(place, *statements):

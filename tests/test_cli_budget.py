@@ -93,8 +93,8 @@ def baselines_stand_beside_winners_and_what_is_far_behind_is_flagged():
             file.write(baseline(64, "pytorch-fa2", 80.0) + baseline(64, "pytorch-cudnn", 60.0) +
                        baseline(128, "pytorch-cudnn", 12.0) + baseline(4096, "pytorch-fa2", 1.0))
         grid = ["sweep", "--seq", "64,128,256", *TINY]
-        done = place.run(*grid, "--baseline", path)
-        tap.has(done.stderr, "4 baselines taken")
+        tap.has(place.run("import", path).stdout, "4 baselines")
+        done = place.run(*grid)
         tap.has(done.stdout, "0.30× pytorch-cudnn SLOW")
         tap.has(done.stdout, "1 of 2 at or ahead")
         told = place.json(*grid) # they stay in the store
@@ -105,8 +105,7 @@ def baselines_stand_beside_winners_and_what_is_far_behind_is_flagged():
 
         with open(path, "a", encoding="utf-8") as file:
             file.write(baseline(512, "new", 5.0) + '{"peer":1}\n')
-        done = place.run(*grid, "--baseline", path, status=2)
-        tap.has(done.stderr, "line 6: ")
+        tap.has(place.run("import", path, status=1).stderr, "line 6: ")
         tap.equal(place.json(*grid)["items"][2]["baseline"], None)
 
 

@@ -257,7 +257,7 @@ def what_is_asked_wrongly_says_what_to_do():
                 (["keygen", "--out", "none/key"], "the folder none does not exist"),
                 (["export", "--unsigned", "--out", "none/a/x.fab"], "the folder none/a does not exist"),
                 *((arguments, "none.x: there is no such file") for arguments in (
-                    ["import", "none.x"], ["show", "none.x"], ["sweep", "--baseline", "none.x"],
+                    ["import", "none.x"], ["show", "none.x"],
                     ["export", "--unsigned", "--out", "x.fab", "--from-records", "none.x"])),
         ]:
             tap.has(place.run(*arguments, status=2).stderr, sentence)

@@ -133,7 +133,8 @@ def lengths_off_the_buckets_share_a_winner_that_no_baseline_is_held_against():
         path = os.path.join(place.folder, "lines")
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(json.dumps(line) for line in lines))
-        told = place.json(*grid, "--baseline", path)["items"]
+        place.run("import", path)
+        told = place.json(*grid)["items"]
         tap.equal([(i["problem"]["seq_q"], i["answer"]["origin"], i["spent"]["trials"])
                    for i in told], [(126, "nearest", 2), (128, "measured", 0)])
         tap.equal(told[0]["baseline"], None)

@@ -389,8 +389,9 @@ def no_sentence_names_an_option_of_the_command_line():
     option = re.compile(r"(?<![\w-])--[a-z]")
     found = []
     others = ("src/bundle/", "src/engine/bundle_check.c", "src/sweeps/bundle_make.c", "src/gpu/nvrtc.c",
-              "python/fa_tune/profile.py", "python/fa_tune/integrations/sglang.py")
-    for room in ("src/base", "src/gpu", "db", "tuner", "src/worker", "src/engine", "src/sources", "src/sweeps", "python"):
+              "python/fa_tune/profile.py",
+              "python/fa_tune/kernel_tuner/_described.py", "python/fa_tune/integrations/sglang.py")
+    for room in ("src/base", "src/gpu", "src/db", "src/tuner", "src/worker", "src/engine", "src/sources", "src/sweeps", "python"):
         for folder, _, names in os.walk(os.path.join(SOURCE, room)):
             for name in names:
                 path = os.path.relpath(os.path.join(folder, name), SOURCE)

@@ -91,8 +91,6 @@ static const cli_option_spec specs[] = {
            "price of an hour of the GPU"),
 
     {.kind = KIND_HEADING, .help = "Task"},
-    TEXT("--baseline", IN(SWEEP_RUN), sweep.baseline, "FILE",
-         "import times of other libraries first (JSON lines)"),
     FLAG("--restart", IN(SWEEP_RUN), sweep.restart,
          "forget this sweep's earlier runs; winners stay"),
     FLAG("--status", IN(SWEEP_RUN), sweep.status,

@@ -86,7 +86,7 @@ typedef struct cli_options {
     struct { /* of a sweep: lists as they were typed, by field, NULL where not */
         const char *gpu, *values[FA_PROBLEM_VALUES];
         int32_t product[FA_PRODUCTS_MAX]; /* 0: not given */
-        const char *plan, *baseline, *model;
+        const char *plan, *model;
         double seconds, cost, price; /* 0: not given */
         int32_t trials;
         bool status, restart, training;

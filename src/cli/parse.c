@@ -133,7 +133,6 @@ static int check_inputs(const cli_verb *verb, const cli_options *options, fa_dia
     struct stat is;
     int rc;
     if ((rc = check_input(options->operand[0], diag)) != 0 ||
-        (rc = check_input(options->sweep.baseline, diag)) != 0 ||
         (rc = check_input(options->bundle.from_records, diag)) != 0)
         return rc;
     if (folder == NULL || strcmp(verb->name, "doctor") == 0 || /* which has a line for it */

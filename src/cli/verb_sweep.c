@@ -493,42 +493,12 @@ static int enqueue(cli_run *run, const cli_grid *grid)
     return 0;
 }
 
-static int import(cli_run *run)
-{
-    char sentence[96];
-    fa_bundle_info info = {0};
-    const fa_import_options options = {.size = sizeof options,
-                                       .file = run->options->sweep.baseline};
-    if (options.file == NULL)
-        return 0;
-    int rc = fa_import(run->tuner, &options, NULL, NULL, &info, &run->diag);
-    snprintf(sentence, sizeof sentence, "%d baseline%s taken into the store", info.baselines,
-             info.baselines == 1 ? "" : "s");
-    if (rc == 0)
-        cli_progress_note(&run->progress, sentence);
-    return rc;
-}
-
-static int sweep(sweep_run *s)
-{
-    const cli_options *options = s->run->options;
-    int rc = cli_open(s->run, options->sweep.status && options->sweep.baseline == NULL);
-    if (rc != 0 || (rc = import(s->run)) != 0)
-        return rc;
-    if (options->sweep.status)
-        return show_status(s);
-    if (s->grid.count > 0)
-        return options->fleet.enqueue ? enqueue(s->run, &s->grid) : run_sweep(s);
-    s->run->printed = true; /* only baselines were to be taken */
-    return 0;
-}
-
 int cli_sweep(cli_run *run)
 {
     const cli_options *options = run->options;
     sweep_run s = {.run = run};
     int rc = 0;
-    if (cli_grid_given(options) || !(options->sweep.status || options->sweep.baseline))
+    if (cli_grid_given(options) || !options->sweep.status)
         rc = cli_grid_make(options, &s.grid, &run->diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM ? EXIT_FAILED : EXIT_USAGE, &run->diag);
@@ -536,7 +506,11 @@ int cli_sweep(cli_run *run)
     for (int32_t i = 1; i < s.grid.count; i++)
         s.many_gpus |= strcmp(s.grid.item[i].gpu, s.grid.item[0].gpu) != 0;
     cli_interrupt_install();
-    rc = sweep(&s);
+    rc = cli_open(run, options->sweep.status);
+    if (rc == 0)
+        rc = options->sweep.status    ? show_status(&s)
+             : options->fleet.enqueue ? enqueue(run, &s.grid)
+                                      : run_sweep(&s);
     free(s.row);
     free(s.baseline);
     cli_grid_free(&s.grid);

@@ -88,7 +88,7 @@ function against(problem) {
     lines.push(verdict(problem, "the family’s default config", { median_us: problem.default_us }));
   if (lines.length === 0)
     return h("p", {}, "No baseline is stored for this problem: ",
-      h("code", {}, "fa-tune sweep --baseline FILE"), " takes some in.");
+      h("code", {}, "fa-tune import FILE"), " takes some in.");
   return h("ul", {}, lines.map(({ mood, text }) => h("li", { class: mood }, text)));
 }
 
