@@ -12,7 +12,7 @@
 #include "catalogue.h"
 #include "driver.h"
 #include "nvrtc.h"
-#include "manifest.h"
+#include "family.h"
 #include "hash.h"
 #include "render.h"
 #include "attn_launch.h"
@@ -114,8 +114,7 @@ static inline int fixture_pick(const struct fixture *f, const char *family,
     fa_gpu gpu;
     fa_space space = {0};
     int index = 0;
-    while (index < f->families.count &&
-           strcmp(fa_family_name(f->families.family[index]), family) != 0)
+    while (index < f->families.count && strcmp(f->families.family[index]->name, family) != 0)
         index++;
     if (index == f->families.count)
         return FA_ENOTFOUND;

@@ -6,6 +6,7 @@
 #ifndef FA_TESTS_GPU_ATTN_SWEEP_H
 #define FA_TESTS_GPU_ATTN_SWEEP_H
 
+#include "family.h"
 #include "gpu_attn_fixture.h"
 
 #include "attn_launch.h"
@@ -94,7 +95,7 @@ static inline fa_attn_case random_case(struct dice *dice, struct taste taste)
 static inline const fa_family *family_called(const char *name)
 {
     for (int i = 0; i < world.fixture.families.count; i++)
-        if (strcmp(fa_family_name(world.fixture.families.family[i]), name) == 0)
+        if (strcmp(world.fixture.families.family[i]->name, name) == 0)
             return world.fixture.families.family[i];
     return NULL;
 }

@@ -7,6 +7,7 @@
  * Fewer than 20 problems make a short run, for slow tools: large problems are left out too.
  */
 #include "device_context.h"
+#include "family.h"
 #include "gpu_attn_fixture.h"
 #include "gpu_attn_reference.h"
 #include "gpu_attn_serving.h"
@@ -100,8 +101,8 @@ static bool runs_here(const char *family)
     if (!is_asked_for(family))
         return false;
     for (int i = 0; i < world.fixture.families.count; i++)
-        if (strcmp(fa_family_name(world.fixture.families.family[i]), family) == 0)
-            return world.gpu.sm <= fa_family_proved_max(world.fixture.families.family[i]);
+        if (strcmp(world.fixture.families.family[i]->name, family) == 0)
+            return world.gpu.sm <= world.fixture.families.family[i]->proved_max;
     return false;
 }
 

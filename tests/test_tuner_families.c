@@ -10,6 +10,7 @@
 
 #include "attn_fixture.h"
 #include "cubin.h"
+#include "family.h"
 #include "model.h"
 
 #include <pthread.h>
@@ -112,11 +113,11 @@ static void check_job(struct job *job)
     if (rc == 0)
         rc = fixture_compile(&all.fixture, all.nvrtc, &source, family, &job->gpu, &cubin, &diag);
     if (rc == 0)
-        rc = fa_cubin_read(cubin.data, cubin.size, fa_family_entry(family), &info, &diag);
+        rc = fa_cubin_read(cubin.data, cubin.size, family->launch[0].entry, &info, &diag);
     struct fa_attn_boxes boxes;
     if (rc == 0)
         rc = fa_attn_boxes_read(
-            &(fa_cubin_entry){cubin.data, cubin.size, .name = fa_family_entry(family)}, &boxes,
+            &(fa_cubin_entry){cubin.data, cubin.size, .name = family->launch[0].entry}, &boxes,
             &diag);
     if (rc != 0)
         snprintf(what, sizeof what, "%.180s", diag.text);

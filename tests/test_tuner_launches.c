@@ -2,6 +2,7 @@
  *
  * Manifests of several launches, and of features that a family takes: what is read, and what is refused.
  */
+#include "family.h"
 #include "tuner_fixture.h"
 
 /* The whole manifest of two launches: what stands in `launches` and `beside` it. */
@@ -17,7 +18,7 @@ static int load_launches(const char *launches, const char *beside, fa_diag *diag
         launches, beside);
     int rc = fixture_load_text(&f, text, strlen(text), diag);
     if (rc == 0 && ret_count != NULL)
-        *ret_count = fa_family_launch_count(f.families.family[0]);
+        *ret_count = f.families.family[0]->launch_count;
     fixture_free(&f);
     return rc;
 }

@@ -2,6 +2,7 @@
  *
  * Manifests as hostile input: what is refused, and in which words.
  */
+#include "family.h"
 #include "tuner_fixture.h"
 
 /* Loading this manifest fails as FA_EMANIFEST with these parts in its sentence. */
@@ -32,11 +33,10 @@ static void a_right_manifest_loads(void)
     fa_diag diag = {{0}};
     int rc = fixture_load(&f, &(manifest_parts){0}, &diag);
     int count = f.families.count;
-    char name[64] = "";
+    char name[80] = "";
     if (count == 1)
-        snprintf(name, sizeof name, "%s %s %s|", fa_family_name(f.families.family[0]),
-                 fa_family_entry(f.families.family[0]),
-                 fa_family_arch_suffix(f.families.family[0]));
+        snprintf(name, sizeof name, "%s %s %s|", f.families.family[0]->name,
+                 f.families.family[0]->launch[0].entry, f.families.family[0]->arch_suffix);
     fixture_free(&f);
     CHECK_OK(rc, diag);
     CHECK_INT(count, 1);

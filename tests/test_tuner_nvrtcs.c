@@ -11,6 +11,7 @@
 #include "attn_fixture.h"
 #include "cubin.h"
 #include "fa_problem.h"
+#include "family.h"
 #include "operation.h"
 
 #include <dirent.h>
@@ -76,8 +77,8 @@ static int compile_family(fa_nvrtc *nvrtc, const fa_task *task, int index, fa_di
         rc = fa_render(fixture.templates, task, &candidate, &source, diag);
     if (rc == 0)
         rc = fixture_compile(&fixture, nvrtc, &source, family, task->gpu, &cubin, diag);
-    for (int i = 0; i < fa_family_launch_count(family) && rc == 0; i++) {
-        rc = fa_cubin_read(cubin.data, cubin.size, fa_family_launch_entry(family, i), &info, diag);
+    for (int i = 0; i < family->launch_count && rc == 0; i++) {
+        rc = fa_cubin_read(cubin.data, cubin.size, family->launch[i].entry, &info, diag);
         if (rc == 0 && (info.sm != task->gpu->sm || info.stack_bytes > STACK_ALLOWED))
             rc = fa_fail(diag, FA_ECORRUPT, "a cubin for sm_%d that spills %d B", info.sm,
                          info.stack_bytes);
@@ -121,9 +122,8 @@ static int compile_use(struct run *run, const struct use *use, fa_diag *diag)
     fa_buf_free(&cubin);
     for (int i = 0; i < fixture.families.count && rc == 0; i++) {
         const fa_family *family = fixture.families.family[i];
-        const char *name = fa_family_name(family);
-        if (!run->wanted[i] || (run->done[i] && !slow) ||
-            fa_family_operation(family) != operation ||
+        const char *name = family->name;
+        if (!run->wanted[i] || (run->done[i] && !slow) || family->operation != operation ||
             fa_family_supports(family, &problem, &gpu, NULL) != 0)
             continue;
         fa_diag why = {{0}};
@@ -159,7 +159,7 @@ static bool compile_all(const char *folder, int version)
         printf("# %s\n", diag.text);
     for (int i = 0; i < families && rc == 0; i++)
         if (run.wanted[i] && !run.done[i]) {
-            printf("# nothing is here for %s\n", fa_family_name(fixture.families.family[i]));
+            printf("# nothing is here for %s\n", fixture.families.family[i]->name);
             run.wrong++;
         }
     printf("# NVRTC %d.%d: %d cubins\n", version / 100, version % 100, run.compiled);

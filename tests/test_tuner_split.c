@@ -3,6 +3,7 @@
  * The families for serving, the one that splits keys and the one for many queries, without a GPU: which problems they
  * take, what their launches depend on, and that the cost model knows when each pays.
  */
+#include "family.h"
 #include "tuner_fixture.h"
 
 #include "catalogue.h"
@@ -27,7 +28,7 @@ static const fa_problem decode = {.dtype = FA_BF16,
 static const fa_family *family_called(const char *name)
 {
     for (int i = 0; i < families.count; i++)
-        if (strcmp(fa_family_name(families.family[i]), name) == 0)
+        if (strcmp(families.family[i]->name, name) == 0)
             return families.family[i];
     return NULL;
 }

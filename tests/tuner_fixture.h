@@ -7,7 +7,7 @@
 #define FA_TESTS_TUNER_FIXTURE_H
 
 #include "check.h"
-#include "manifest.h"
+#include "family.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -103,7 +103,7 @@ static inline void fixture_keep_own(fa_family_list *list)
 {
     fa_family_list others = {calloc((size_t)list->count, sizeof *others.family), 0};
     for (int i = 0; i < list->count; i++)
-        if (strcmp(fa_family_name(list->family[i]), "small") != 0)
+        if (strcmp(list->family[i]->name, "small") != 0)
             others.family[others.count++] = list->family[i];
         else
             list->family[0] = list->family[i];

@@ -150,26 +150,6 @@ void fa_families_free(fa_family_list *list)
     *list = (fa_family_list){0};
 }
 
-const char *fa_family_name(const fa_family *family)
-{
-    return family->name;
-}
-
-const fa_operation *fa_family_operation(const fa_family *family)
-{
-    return family->operation;
-}
-
-const char *fa_family_entry(const fa_family *family)
-{
-    return family->launch[0].entry;
-}
-
-int fa_family_launch_count(const fa_family *family)
-{
-    return family->launch_count;
-}
-
 int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_simple)
 {
     static const char *const others[] = {"launches", "workspace", "counters", "splits", "cluster"};
@@ -187,34 +167,4 @@ int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_
     const char *block = simple ? strstr(file->text, "\"block\"") : NULL;
     *ret_simple = block != NULL && block[7 + strspn(block + 7, " \t\r\n:")] != '[';
     return 0;
-}
-
-bool fa_family_has_workspace(const fa_family *family)
-{
-    return family->workspace != NULL;
-}
-
-const char *fa_family_launch_entry(const fa_family *family, int launch)
-{
-    return family->launch[launch].entry;
-}
-
-bool fa_family_is_as_is(const fa_family *family)
-{
-    return family->as_is;
-}
-
-int fa_family_values(const fa_family *family, int tunable)
-{
-    return family->tunable[tunable].count;
-}
-
-const char *fa_family_arch_suffix(const fa_family *family)
-{
-    return family->arch_suffix;
-}
-
-int32_t fa_family_proved_max(const fa_family *family)
-{
-    return family->proved_max;
 }

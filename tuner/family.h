@@ -6,7 +6,7 @@
  * Invariants: every expression was parsed over the same names: `given`, the tunables, the lets, in this order.
  * Lets have no cycle; `order` lists them so that each stands behind those it needs. A family that is loaded does
  * not change: threads may share it.
- * May be used by: tuner.
+ * May be used by: tuner, engine.
  */
 #ifndef FA_TUNER_FAMILY_H
 #define FA_TUNER_FAMILY_H
@@ -87,12 +87,14 @@ struct fa_family {
     char name[FA_NAME_MAX];
     const fa_operation *operation;
     uint32_t takes; /* bit i: the operation's feature i may differ from its default */
-    bool as_is;     /* a single kernel: it may have static shared memory and local memory */
+    bool
+        as_is; /* a single kernel, not written for a budget: it may have static shared memory and local memory */
     bool beside;    /* competes with families that have an architecture suffix */
     fa_given given; /* names alone */
     char arch_suffix[2];
     int32_t sm_min, sm_max;
-    int32_t proved_max; /* sm_max, or beyond it */
+    int32_t
+        proved_max; /* the last on which it also runs, to be proved there though it is never offered: sm_max at least */
     fa_domain tunable[FA_MAX_TUNABLES];
     int tunable_count;
     fa_let let[FA_MAX_LETS];

@@ -93,22 +93,9 @@ int fa_families_load(const fa_templates *templates, const char *operation, fa_fa
                      fa_diag *diag);
 void fa_families_free(fa_family_list *list);
 
-const char *fa_family_name(const fa_family *family);
-const fa_operation *fa_family_operation(const fa_family *family);
-const char *fa_family_entry(const fa_family *family); /* of the first launch */
-int fa_family_launch_count(const fa_family *family);
 /* Whether the family's manifest has one launch of blocks with one side, and neither a workspace, counters nor splits, without
  * reading the rest of it, which takes milliseconds. FA_ENOTFOUND, without a sentence: there is no such manifest. */
 int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_simple);
-bool fa_family_has_workspace(const fa_family *family);
-const char *fa_family_launch_entry(const fa_family *family, int launch);
-const char *fa_family_arch_suffix(const fa_family *family); /* "" or "a" */
-/* Whether its kernel, not written for a budget, may have static shared memory and local memory. */
-bool fa_family_is_as_is(const fa_family *family);
-int fa_family_values(const fa_family *family, int tunable); /* how many it may have */
-/* The highest SM on which the template also runs correctly, so that it can be proved there though it
- * is never offered: "proved_on": {"max": 121} of the manifest, else the end of its SM range. */
-int32_t fa_family_proved_max(const fa_family *family);
 /* 0, or FA_ENOTSUP with the manifest's own sentence why this family cannot serve the problem on
  * this GPU (SM range first, then features). */
 int fa_family_supports(const fa_family *family, const fa_problem *problem, const fa_gpu *gpu,

@@ -162,7 +162,7 @@ int fa_render(const fa_templates *templates, const fa_task *task, const fa_candi
     char name[FA_NAME_MAX + 8];
     if (candidate->family < 0 || candidate->family >= families->count)
         return fa_fail(diag, FA_EINVAL, "rendering: the candidate is of no known family");
-    snprintf(name, sizeof name, "%s.cu", fa_family_name(families->family[candidate->family]));
+    snprintf(name, sizeof name, "%s.cu", families->family[candidate->family]->name);
     const fa_template_file *file = fa_templates_find(templates, name);
     if (file == NULL)
         return fa_fail(diag, FA_ENOTFOUND, "rendering: there is no template %s", name);
@@ -269,8 +269,7 @@ int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_b
 
 void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *ret_text, size_t size)
 {
-    snprintf(ret_text, size, "sm_%d%s", gpu->sm,
-             family != NULL ? fa_family_arch_suffix(family) : "");
+    snprintf(ret_text, size, "sm_%d%s", gpu->sm, family != NULL ? family->arch_suffix : "");
 }
 
 /* ---- the key -------------------------------------------------------------------------------*/

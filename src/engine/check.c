@@ -7,6 +7,7 @@
  * Called with no lock held; takes the tuner's lock for the whole of it, and lets go of it while it waits.
  */
 #include "candidate.h"
+#include "family.h"
 #include "session.h"
 
 #include "compile_pool.h"
@@ -65,8 +66,8 @@ static int add_family(struct check *check, int family)
     if (rc != 0)
         return rc;
     if (source->candidate.trial.status != FA_STATUS_PENDING)
-        return fa_fail(check->diag, FA_ENOKERNEL, "the default config of %s: %s",
-                       fa_family_name(is), source->candidate.trial.reason);
+        return fa_fail(check->diag, FA_ENOKERNEL, "the default config of %s: %s", is->name,
+                       source->candidate.trial.reason);
     rc = fa_render(fa_templates_for(check->tuner, problem), &check->task, &source->candidate, &text,
                    check->diag);
     if (rc != 0)
@@ -84,7 +85,7 @@ static int add_all(struct check *check)
     const bool answered = cJSON_HasObjectItem(operation->document, "reference");
     int rc = answered ? add_answer(check) : 0;
     for (int i = 0; i < check->task.families->count && rc == 0 && check->count < SOURCES_MAX; i++)
-        if (fa_family_operation(check->task.families->family[i]) == operation &&
+        if (check->task.families->family[i]->operation == operation &&
             fa_family_supports(check->task.families->family[i], &check->target.problem,
                                &check->target.gpu, NULL) == 0)
             rc = add_family(check, i);
@@ -159,10 +160,10 @@ static int list_kernels(const struct check *check, int rc, fa_checked_kernel **r
         const struct source *source = &check->source[i];
         const fa_family *family =
             source->family != THE_ANSWER ? check->task.families->family[source->family] : NULL;
-        const int count = family != NULL ? fa_family_launch_count(family) : 1;
+        const int count = family != NULL ? family->launch_count : 1;
         for (int k = 0; k < count; k++)
             add_kernel(check, i,
-                       family != NULL ? fa_family_launch_entry(family, k)
+                       family != NULL ? family->launch[k].entry
                                       : fa_op_reference_entry(&check->target.problem),
                        k, &list);
     }

@@ -8,7 +8,7 @@
 #include "buf.h"
 #include "candidate.h"
 #include "hash.h"
-#include "manifest.h"
+#include "family.h"
 #include "pool.h"
 #include "store.h"
 #include "source.h"
@@ -47,13 +47,13 @@ static bool are_launched_alike(const fa_launches *first, const fa_launches *seco
 void fa_job_read_code(fa_job *job, int index, const void *bytes, size_t size)
 {
     const fa_family *family = family_of(job, index);
-    const int count = fa_family_launch_count(family);
+    const int count = family->launch_count;
     char *ret_code = job->attempt[index].code, code[FA_HASH_HEX];
     fa_hash all;
     fa_hash_init(&all);
-    bool known = count == 1 || fa_family_is_as_is(family); /* others pass what is not in the code */
+    bool known = count == 1 || family->as_is; /* others pass what is not in the code */
     for (int i = 0; i < count && known; i++) {
-        known = fa_cubin_code(bytes, size, fa_family_launch_entry(family, i), code, NULL) == 0;
+        known = fa_cubin_code(bytes, size, family->launch[i].entry, code, NULL) == 0;
         fa_hash_text(&all, known ? code : "");
     }
     fa_hash_final(&all, ret_code);
@@ -111,7 +111,7 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     }
     trial->registers = info.registers;
     trial->spill_bytes = info.stack_bytes;
-    if (fa_family_is_as_is(family)) { /* its author's, and no fault */
+    if (family->as_is) { /* its author's, and no fault */
         trial->static_smem_bytes = info.static_smem_bytes;
         info.stack_bytes = info.static_smem_bytes = 0;
     }
@@ -181,7 +181,7 @@ static void keep_reference(fa_job *job, const void *bytes, size_t size)
 /* A cubin that is clean goes into the store with the next transaction. */
 static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
 {
-    snprintf(record->entry, sizeof record->entry, "%s", fa_family_entry(family_of(job, index)));
+    snprintf(record->entry, sizeof record->entry, "%s", family_of(job, index)->launch[0].entry);
     record->sm = job->target.gpu.sm;
     job->attempt[index].fresh = *record;
     *record = (fa_cubin_record){0};
@@ -254,7 +254,7 @@ static int next_in_order(fa_job *job)
     int *next = compile->order + at, other = 0;
     if (job->progress.compiled > 0 || job->search.search != NULL)
         return *next;
-    if (at == 1 && fa_family_is_as_is(family_of(job, *next)))
+    if (at == 1 && family_of(job, *next)->as_is)
         other = farthest(job, at) - at;
     else if (job->progress.failed > 0) /* of 2^32, spread evenly */
         other = (int)((uint64_t)left * ((uint32_t)at * 2654435769u) >> 32);

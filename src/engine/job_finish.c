@@ -10,7 +10,7 @@
 
 #include "driver.h"
 #include "stored.h"
-#include "manifest.h"
+#include "family.h"
 #include "model.h"
 #include "pool.h"
 #include "store.h"
@@ -200,7 +200,7 @@ void fa_job_note_families(const fa_job *job)
         }
         if (none && first != NULL)
             fa_note(job->tuner, "family %s: none of %d configs became a kernel; the first: %s: %s",
-                    fa_family_name(families->family[family]), failed, fa_status_name(first->status),
+                    families->family[family]->name, failed, fa_status_name(first->status),
                     first->reason);
     }
 }
@@ -217,8 +217,10 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     answer->tune_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
     answer->driver_version = job->measuring && driver != NULL ? fa_driver_version(driver) : 0;
     snprintf(answer->entry, sizeof answer->entry, "%s",
-             fa_family_entry(
-                 fa_families_for(job->tuner, &job->target.problem)->family[candidate->family]));
+             fa_families_for(job->tuner, &job->target.problem)
+                 ->family[candidate->family]
+                 ->launch[0]
+                 .entry);
     snprintf(answer->cubin_key, sizeof answer->cubin_key, "%s", job->attempt[index].cubin_key);
     snprintf(answer->nvrtc, sizeof answer->nvrtc, "%s", job->nvrtc.identity);
     fa_winner_record winner;

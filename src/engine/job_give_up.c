@@ -4,7 +4,7 @@
  */
 #include "job.h"
 
-#include "manifest.h"
+#include "family.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static bool are_enough(const fa_job *job, const fa_candidate *failed, const stru
     bool apart = alike->count > 1;
     const bool cubin = failed->trial.status == FA_STATUS_CUBIN; /* neighbours came first */
     for (int i = 0; i < failed->trial.config.count; i++)
-        apart = apart && (fa_family_values(family, i) == 1 || (alike->differ >> i & 1) != 0);
+        apart = apart && (family->tunable[i].count == 1 || (alike->differ >> i & 1) != 0);
     return (alike->count >= ENOUGH && (apart || !cubin)) || (apart && alike->compile_ms >= SLOW_MS);
 }
 

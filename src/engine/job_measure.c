@@ -14,7 +14,7 @@
 #include "bench.h"
 #include "error.h"
 #include "json.h"
-#include "manifest.h"
+#include "family.h"
 #include "pool.h"
 #include "problem.h"
 #include "store.h"
@@ -242,7 +242,7 @@ static cJSON *launches_array(const fa_job *job, const fa_candidate *candidate,
     cJSON *array = cJSON_CreateArray();
     for (int l = 0; l < of_case->count; l++) {
         cJSON *launch = cJSON_CreateObject();
-        fa_json_add_text(launch, "entry", fa_family_launch_entry(family, l));
+        fa_json_add_text(launch, "entry", family->launch[l].entry);
         fa_json_add(launch, "block", three(of_case->at[l].block));
         fa_json_add(launch, "cluster", three(of_case->at[l].cluster));
         fa_json_add_bool(launch, "cooperative", of_case->at[l].cooperative);

@@ -6,6 +6,7 @@
  * a lookup that finds its kernel in the table (kernel_table.h) takes no lock and makes one driver call.
  */
 #include "driver.h"
+#include "family.h"
 #include "request.h"
 #include "kernel_table.h"
 #include "op.h"
@@ -74,7 +75,7 @@ static int find_composed(fa_tuner *tuner, const fa_problem *problem, const fa_an
         rc = fa_tuner_families(tuner, diag);
     const fa_family_list *families = fa_families_for(tuner, problem);
     for (int i = 0; rc == 0 && i < families->count; i++)
-        if (strcmp(fa_family_name(families->family[i]), name) == 0)
+        if (strcmp(families->family[i]->name, name) == 0)
             *ret_family = families->family[i];
     return rc;
 }
@@ -99,7 +100,7 @@ static int prepare_call(fa_tuner *tuner, const fa_answer *answer, fa_loaded *loa
     composed->launches = candidate.launches;
     composed->memory = loaded->memory;
     for (int i = 0; rc == 0 && i < candidate.launches.count; i++)
-        rc = fa_module_function(loaded->module, fa_family_launch_entry(family, i),
+        rc = fa_module_function(loaded->module, family->launch[i].entry,
                                 candidate.launches.at[i].smem_bytes, &composed->function[i], diag);
     return rc;
 }
@@ -127,7 +128,7 @@ static int load_cubin(const struct asking *asking, const fa_answer *answer,
         (rc = fa_module_function(loaded->module, answer->entry, answer->trial.smem_bytes,
                                  &loaded->call.function, diag)) != 0)
         goto done;
-    entry.workspace = loaded->composed != NULL && fa_family_has_workspace(loaded->composed);
+    entry.workspace = loaded->composed != NULL && loaded->composed->workspace != NULL;
     rc = loaded->call.launcher->load(tuner->driver, loaded->module, asking->problem, &entry,
                                      &loaded->call.shared, diag);
     if (rc == 0 && loaded->composed != NULL) /* now: a capture may ask for the next length */

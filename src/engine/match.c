@@ -16,7 +16,7 @@
 #include "request.h"
 #include "error.h"
 #include "stored.h"
-#include "manifest.h"
+#include "family.h"
 #include "model.h"
 #include "problem.h"
 #include "store.h"
@@ -169,7 +169,7 @@ static int find_between(fa_tuner *tuner, const fa_target *target, const fa_scope
     if ((rc = fa_space_some(&task, config, b->count, b->candidate, NULL)) != 0 ||
         (rc = fa_space_launches(&measured, b->candidate, b->count, b->launches, 1, NULL)) != 0)
         return rc;
-    b->entry = fa_family_entry(task.families->family[b->candidate[0].family]);
+    b->entry = task.families->family[b->candidate[0].family]->launch[0].entry;
     uint64_t race = 0;
     for (int i = 0; i < b->count; i++) {
         scale(&b->tried[i], &b->candidate[i], &b->launches[i], &bucket->problem, target);

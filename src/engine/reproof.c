@@ -18,7 +18,7 @@
 #include "driver.h"
 #include "hash.h"
 #include "job.h"
-#include "manifest.h"
+#include "family.h"
 #include "lookup.h"
 #include "pool.h"
 #include "request.h"
@@ -106,7 +106,7 @@ static bool launched_so(fa_tuner *tuner, const fa_target *target, const fa_answe
            candidate.trial.threads == trial->threads &&
            candidate.trial.smem_bytes == trial->smem_bytes &&
            memcmp(candidate.trial.grid, trial->grid, sizeof trial->grid) == 0 &&
-           strcmp(fa_family_entry(fa_families_for(tuner, &target->asked)->family[candidate.family]),
+           strcmp(fa_families_for(tuner, &target->asked)->family[candidate.family]->launch[0].entry,
                   answer->entry) == 0;
 }
 

@@ -15,6 +15,7 @@
 #include "candidate.h"
 #include "compile_pool.h"
 #include "error.h"
+#include "family.h"
 #include "job.h"
 #include "model.h"
 #include "nvrtc.h"
@@ -163,7 +164,7 @@ static int add_line(struct making *making, fa_line *line, fa_diag *diag)
              fa_templates_hash(tuner->templates, fa_operation_of(&answer->problem)));
     snprintf(scope.policy, sizeof scope.policy, "%s", FA_MEASURE_POLICY);
     int rc = fa_records_winner(answer, &scope, &winner, diag);
-    snprintf(winner.entry, sizeof winner.entry, "%s", fa_family_entry(family));
+    snprintf(winner.entry, sizeof winner.entry, "%s", family->launch[0].entry);
     if (rc == 0 && line->trials > 0)
         rc = fa_trials_join(line->trial, line->trials, &winner.evidence, diag);
     if (rc == 0)

@@ -7,6 +7,7 @@
 #include "attn_cases.h"
 #include "attn_launch.h"
 #include "attn_model.h"
+#include "family.h"
 #include "generic.h"
 #include "model.h"
 
@@ -63,12 +64,12 @@ int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
     fa_cubin_info all = {0};
     if (candidate->launches.counters > 0 && !op->counters)
         return fa_fail(diag, FA_EMANIFEST,
-                       "%s.json has \"counters\", which kernels of %s are not passed",
-                       fa_family_name(family), fa_operation_of(problem)->name);
-    for (int i = 0; i < fa_family_launch_count(family); i++) {
+                       "%s.json has \"counters\", which kernels of %s are not passed", family->name,
+                       fa_operation_of(problem)->name);
+    for (int i = 0; i < family->launch_count; i++) {
         int32_t threads = candidate->launches.at[i].threads;
         fa_cubin_info info;
-        entry.name = fa_family_launch_entry(family, i);
+        entry.name = family->launch[i].entry;
         entry.ordinary = !candidate->launches.at[i].cooperative;
         int rc;
         if ((rc = fa_cubin_read(cubin, size, entry.name, &info, diag)) != 0 ||
