@@ -134,6 +134,7 @@ def the_grid_is_that_of_kernel_tuner():
             ("THREADS * 2", [], 0, "(THREADS * 2)"), (100, ["THREADS / PER_THREAD"], 0, "ceil_div(100, (THREADS // PER_THREAD))"), (100, [], 0, "100"),
             (100, lambda p: p["THREADS"] / 32, 0, "ceil_div((100 * 32), THREADS)"),
             (100, [lambda p: p["PER_THREAD"] * 0.75], 0, "(34 if PER_THREAD == 4 else (67 if PER_THREAD == 2 else 134))"),
+            (100, ["(PER_THREAD - 1) % 3 + 1"], 0, "(50 if PER_THREAD == 2 else 100)"),
             (lambda p: (p["THREADS"], 3), "PER_THREAD", 0, "ceil_div(THREADS, PER_THREAD)")]:
         side = _described._side(size, divisors, "block_size_x", axis)
         tap.equal(_trace.expression("grid", side, tunables, {name: name for name in tunables}), expected)

@@ -7,6 +7,7 @@ run with all values of the tunables that it reads, and becomes a list of its res
 """
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 import operator
@@ -141,14 +142,17 @@ def whole(value: Any) -> Any:
 def of_text(text: str) -> Callable[[Mapping[str, Any]], Any]:
     """The function that Python's expression is."""
     try:
-        code = compile(text.strip(), "<%s>" % text, "eval")
+        tree = ast.parse(text.strip(), mode="eval")
+        code = compile(tree, "<%s>" % text, "eval")
     except (SyntaxError, ValueError) as error:
         raise ArgumentError("%s: is no expression of Python's: %s" % (text, error)) from None
 
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
     def evaluate(tunables: Mapping[str, Any]) -> Any:
-        known = {"int": whole, "ceil": math.ceil, "floor": math.floor, "math": math}
+        known = {"int": whole, "ceil": math.ceil, "floor": math.floor, "math": math, **{name: tunables[name] for name in names if name in tunables}}
         try:
-            return eval(code, {**known, **tunables})  # pylint: disable=eval-used  # the caller's own text, as Kernel Tuner runs it
+            return eval(code, known)  # pylint: disable=eval-used  # the caller's own text, as Kernel Tuner runs it
         except NameError as error:
             raise ArgumentError("%s: %s: the tunables are %s" % (text, error, ", ".join(tunables))) from None
     return evaluate
