@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -145,6 +146,9 @@ def sources_may_be_files_functions_and_templates():
     wrote("none.h", "\n")
     for source in ("axpy.cu", '#include "none.h"\n' + AXPY, lambda p: AXPY.replace("PER_THREAD", str(p["PER_THREAD"]))):
         tap.equal(len(tune(source=source, lang="cupy")[0]), 9)
+    made = _described.Described("k", lambda p: "__global__ void k(float *y) { y[0] = %d; }" % (p["A"] // 2), 64, arguments()[:1], {"A": [2, 3, 4], "S": ["x", "y"]},
+                                (None,) * 3, None, None, None, None, None, None, None, 0)
+    tap.equal(re.findall(r"(?m)^#.*", made.source), ["#if A == 2 || A == 3", "#elif A == 4", "#endif"])
     described = functools.partial(_described.Described, restrictions=None, lang=None, device=0, arguments=arguments()[:1])
     said = described("k<THREADS>", "template<int THREADS> __global__ void k(float *y) { y[0] = block_size_y + grid_size_x; }", 64, tune_params={"THREADS": [32]},
                      grid_div=(["THREADS"], None, None), smem_args={"size": "THREADS * 4"}, cmem_args={"c": floats([1.0])}, compiler_options=["-I", "."],

@@ -96,20 +96,23 @@ class Described:
         return text, path
 
     def _generated(self, generate: Any) -> str:
-        """One source of all that a generator makes: each behind an #if."""
-        texts: dict[str, list[str]] = {}
+        """One source of all that a generator makes: each behind an #if of the tunables that it depends on."""
+        made: dict[tuple[Any, ...], str] = {}
+        when: dict[str, dict[str, None]] = {}
         size = 0
         for values in itertools.product(*self.tune.values()):
-            text = generate(dict(zip(self.tune, values)))
-            if text not in texts:
-                size += len(text.encode())
-            texts.setdefault(text, []).append(" && ".join("%s == %s" % (name, self._number(name, value)) for name, value in zip(
-                self.tune, values) if len(self.tune[name]) > 1) or "1")
-            if size + 32 * len(texts) > MOST_TEXT:
-                raise NotSupported("kernel_source: its sources for all configs have more than %d bytes: pass one source that reads the "
-                                   "tunables as macros" % MOST_TEXT)
-        parts = ["#%s %s\n%s\n" % ("elif" if i else "if", " || ".join(when), text) for i, (text, when) in enumerate(texts.items())]
-        return next(iter(texts)) if len(texts) == 1 else "".join(parts) + "#endif\n"
+            made[values] = text = generate(dict(zip(self.tune, values)))
+            size += 0 if text in when else len(text)
+            when.setdefault(text, {})
+            if len(made) > MOST_RUNS or size > MOST_TEXT:
+                raise NotSupported("kernel_source: its sources for all configs have more than %d bytes, or are more than %d: pass one source "
+                                   "that reads the tunables as macros" % (MOST_TEXT, MOST_RUNS))
+        first = next(iter(made))
+        matter = [i for i in range(len(first)) if any(text != made[(*values[:i], first[i], *values[i + 1:])] for values, text in made.items())]
+        for values, text in made.items():
+            when[text][" && ".join("%s == %s" % (name, self._number(name, values[i])) for i, name in enumerate(self.tune) if i in matter)] = None
+        return made[first] if len(when) == 1 else "".join("#%s %s\n%s\n" % ("elif" if i else "if", " || ".join(conditions), text)
+                                                          for i, (text, conditions) in enumerate(when.items())) + "#endif\n"
 
     def _number(self, name: str, value: Any) -> Any:
         """A value as the preprocessor compares it."""
