@@ -51,6 +51,20 @@ int fa_target_candidate(fa_tuner *tuner, const fa_target *target, const fa_confi
     return rc == 0 ? fa_space_one(&task, config, ret_candidate, diag) : rc;
 }
 
+bool fa_target_predict(fa_tuner *tuner, const fa_target *target, fa_trial *trial)
+{
+    fa_candidate candidate;
+    if (fa_target_candidate(tuner, target, &trial->config, &candidate, NULL) != 0 ||
+        candidate.trial.status != FA_STATUS_PENDING)
+        return false;
+    candidate.trial.registers = trial->registers;
+    candidate.trial.static_smem_bytes = trial->static_smem_bytes;
+    fa_model_predict(&candidate, &target->asked, &target->gpu, &candidate.trial);
+    trial->predicted_us = candidate.trial.predicted_us;
+    trial->blocks_per_sm = candidate.trial.blocks_per_sm;
+    return true;
+}
+
 fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin_info *info,
                         const char *log, char *ret_reason, size_t size)
 {

@@ -32,6 +32,8 @@ fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin
 /* What a config is in the space of the problem that is asked for; reads the families, unless they are there. */
 int fa_target_candidate(fa_tuner *tuner, const fa_target *target, const fa_config *config,
                         fa_candidate *ret_candidate, fa_diag *diag);
+/* Sets the model's time of a config at the asked lengths, by the registers on record; false: it does not run there. */
+bool fa_target_predict(fa_tuner *tuner, const fa_target *target, fa_trial *trial);
 /* What a record's config is in today's space, and what it renders to with this NVRTC; the source is the caller's to free.
  * FA_ENOKERNEL: the config is not of today's space. */
 int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,

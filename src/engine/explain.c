@@ -8,6 +8,7 @@
  */
 #include "job.h"
 
+#include "candidate.h"
 #include "error.h"
 #include "lookup.h"
 #include "manifest.h"
@@ -112,35 +113,18 @@ static void winner_first(fa_space *space, const fa_answer *winner)
 }
 
 /* The model's times of what nobody timed: for the lengths that were asked for, which the space's may stand for. */
-static int predict(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
+static void predict(fa_tuner *tuner, const fa_target *target, fa_space *space)
 {
-    fa_space asked = {0};
-    int rc = fa_problem_equal(&target->asked, &target->problem)
-                 ? 0
-                 : fa_tuner_enumerate(tuner, &target->asked, &target->gpu, &asked, diag);
-    for (int i = 0; rc == 0 && i < space->count; i++) {
-        fa_candidate *one = &space->candidate[i], *there = one;
-        if (one->trial.status != FA_STATUS_PENDING &&
-            (one->trial.status != FA_STATUS_COMPILED || asked.count == 0))
-            continue;
-        if (i < asked.count && asked.candidate[i].trial.status == FA_STATUS_PENDING &&
-            fa_config_equal(&asked.candidate[i].trial.config, &one->trial.config))
-            there = &asked.candidate[i];
-        else if (asked.count > 0)
-            there = find_pending(&asked, &one->trial.config);
-        if (there == NULL && one->launches.count == 0)
-            continue; /* of a ranking, and not for these lengths: what is on record stays */
-        if (there == NULL)
-            there = one;
-        there->trial.registers = one->trial.registers;
-        there->trial.static_smem_bytes = one->trial.static_smem_bytes;
-        fa_model_predict(there, there == one ? &target->problem : &target->asked, &target->gpu,
-                         &there->trial);
-        one->trial.predicted_us = there->trial.predicted_us;
-        one->trial.blocks_per_sm = there->trial.blocks_per_sm;
+    const bool same = fa_problem_equal(&target->asked, &target->problem);
+    for (int i = 0; i < space->count; i++) {
+        fa_candidate *one = &space->candidate[i];
+        bool untimed = one->trial.status == FA_STATUS_PENDING ||
+                       (one->trial.status == FA_STATUS_COMPILED && !same);
+        /* Of a ranking, what does not run at these lengths keeps what is on record. */
+        if (untimed && (same || !fa_target_predict(tuner, target, &one->trial)) &&
+            one->launches.count > 0)
+            fa_model_predict(one, &target->problem, &target->gpu, &one->trial);
     }
-    fa_space_free(&asked);
-    return rc;
 }
 
 /* The whole space, and where each config of it ended; of one that is too large, those that were tried. */
@@ -162,7 +146,9 @@ static int read_space(fa_tuner *tuner, const fa_target *target, fa_space *space,
     free(record);
     if (whole && count == 0)
         rc = merge_brought(tuner, target, space, diag);
-    return whole && rc == 0 ? predict(tuner, target, space, diag) : rc;
+    if (whole && rc == 0)
+        predict(tuner, target, space);
+    return rc;
 }
 
 /* Of the configs on record those that finished. */
@@ -184,7 +170,7 @@ static int read_finished(fa_tuner *tuner, const fa_target *target, fa_space *spa
     const fa_candidate *last = space->count > 0 ? &space->candidate[space->count - 1] : NULL;
     if (rc == 0 && last != NULL && last->trial.status == FA_STATUS_COMPILED &&
         !fa_problem_equal(&target->asked, &target->problem))
-        rc = predict(tuner, target, space, diag);
+        predict(tuner, target, space);
     return rc;
 }
 

@@ -377,18 +377,9 @@ void fa_match_judge_own(fa_tuner *tuner, const fa_target *target, fa_match *matc
 
 void fa_match_predict(fa_tuner *tuner, const fa_target *target, fa_answer *answer)
 {
-    fa_candidate candidate;
-    fa_trial *trial = &answer->trial;
-    if (trial->status != FA_STATUS_COMPILED || !(trial->predicted_us > 0) ||
-        fa_problem_equal(&answer->from_problem, &target->asked) ||
-        fa_target_candidate(tuner, target, &trial->config, &candidate, NULL) != 0 ||
-        candidate.trial.status != FA_STATUS_PENDING)
-        return;
-    candidate.trial.registers = trial->registers;
-    candidate.trial.static_smem_bytes = trial->static_smem_bytes;
-    fa_model_predict(&candidate, &target->asked, &target->gpu, &candidate.trial);
-    if (candidate.trial.predicted_us > 0)
-        trial->predicted_us = candidate.trial.predicted_us;
+    if (answer->trial.status == FA_STATUS_COMPILED && answer->trial.predicted_us > 0 &&
+        !fa_problem_equal(&answer->from_problem, &target->asked))
+        fa_target_predict(tuner, target, &answer->trial);
 }
 
 int fa_lookup_of_winner(fa_tuner *tuner, const fa_target *target, const fa_winner_record *winner,
