@@ -16,7 +16,7 @@
 #include "hash.h"
 #include "render.h"
 #include "attn_launch.h"
-#include "attn_cases.h"
+#include "attn_proof.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -170,6 +170,39 @@ static inline int fixture_grid(const struct fixture *f, const fa_candidate *cand
                           diag);
     if (rc == 0)
         memcpy(ret_grid, one.trial.grid, sizeof one.trial.grid);
+    return rc;
+}
+
+static inline fa_attn_case fa_attn_case_packed(const fa_problem *problem)
+{
+    return fa_attn_case_make(problem, 0, 0, false);
+}
+
+static inline fa_attn_case fa_attn_case_padded(const fa_problem *problem, int pad)
+{
+    return fa_attn_case_make(problem, pad, 0, false);
+}
+
+static inline fa_attn_case fa_attn_case_ragged(const fa_problem *problem, int pad, uint64_t seed)
+{
+    return fa_attn_case_make(problem, pad, seed, true);
+}
+
+/* A prover of cases of one's own, of one dtype, head_dim and causal kind. */
+static inline int fixture_prover(fa_driver *driver, const fa_bench_setup *setup,
+                                 const fa_attn_case *cases, int count, fa_prover **ret_prover,
+                                 fa_diag *diag)
+{
+    fa_prover *p = NULL;
+    int rc = fa_prover_new(&fa_attn_proof, driver, setup, &p, diag);
+    if (rc == 0)
+        rc = fa_attn_proof_take(p, cases, count, diag);
+    if (rc == 0)
+        rc = fa_prover_begin(p, setup, diag);
+    if (rc != 0)
+        fa_prover_close(&p);
+    else
+        *ret_prover = p;
     return rc;
 }
 

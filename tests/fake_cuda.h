@@ -146,7 +146,5 @@ bool fake_backward_reference(const struct fake_build *build, void **arguments);
 bool fake_checks_known(const char *entry);
 bool fake_checks_run(const char *entry, void **arguments);
 void fake_kernel_forget(void); /* frees remembered results */
-/* The i-th number of a stream as attn_fill makes it. */
-float fake_normal(uint64_t seed, uint64_t i);
 
 #endif

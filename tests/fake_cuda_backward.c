@@ -316,8 +316,9 @@ bool fake_backward_run(const char *entry, const struct fake_build *build, void *
         return true;
     if (!map(build, arguments, true, false, &c) || !run(&c, false))
         return false;
-    if (damage->spoil && c.view[O].host != NULL)
-        *(uint16_t *)c.view[O].host ^= 1;
+    uint16_t *o = damage->spoil ? fake_memory((uint64_t)(uintptr_t)c.p.o, sizeof *o, true) : NULL;
+    if (o != NULL)
+        *o ^= 1;
     if (damage->wrong && c.view[DQ].host != NULL)
         *(uint16_t *)c.view[DQ].host =
             storage(build, value(build, *(uint16_t *)c.view[DQ].host) + 1);

@@ -10,8 +10,6 @@
 
 #include "fake_cuda_numbers.h"
 
-#include "attn_check.h"
-
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -22,32 +20,6 @@ typedef struct fa_attn_serving_params params;
 
 enum { TOGETHER = 4 }; /* values that are added at once */
 
-/* ---- e4m3 -----------------------------------------------------------------------------------*/
-static float e4m3_value(uint8_t x)
-{
-    int exponent = x >> 3 & 15, fraction = x & 7;
-    if (exponent == 15 && fraction == 7)
-        return NAN;
-    float size = exponent == 0
-                     ? (float)fraction * 0x1p-9f
-                     : bits_float((uint32_t)(exponent + 120) << 23 | (uint32_t)fraction << 20);
-    return x & 0x80 ? -size : size;
-}
-
-/* The nearest, of two that are as near the even one; too large to the largest. */
-static uint8_t e4m3_bits(float x)
-{
-    uint8_t low = 0, sign = x < 0 ? 0x80 : 0;
-    float size = fabsf(x);
-    for (uint8_t step = 0x40; step > 0; step >>= 1)
-        if (low + step < 0x7f && e4m3_value(low + step) <= size)
-            low = (uint8_t)(low + step);
-    if (low == 0x7e)
-        return sign | low;
-    float below = size - e4m3_value(low), above = e4m3_value(low + 1) - size;
-    return sign | (uint8_t)(above < below || (above <= below && (low & 1) != 0) ? low + 1 : low);
-}
-
 /* A row of a cache, or of Q where that has the same type. */
 INLINE void load_row(const struct fake_build *build, bool fp8, const void *row, int columns,
                      float *ret)
@@ -55,7 +27,7 @@ INLINE void load_row(const struct fake_build *build, bool fp8, const void *row, 
     const uint16_t *bits = row;
     if (fp8)
         for (int d = 0; d < columns; d++)
-            ret[d] = e4m3_value(((const uint8_t *)row)[d]);
+            ret[d] = fp8_value(((const uint8_t *)row)[d], true);
     else if (build->bf16)
         for (int d = 0; d < columns; d++)
             ret[d] = bf16_value(bits[d]);
@@ -440,42 +412,15 @@ bool fake_serving_forward(const struct fake_build *build, void **arguments,
         if (lse != NULL)
             *lse = memo->lse[id];
     }
+    uint16_t *q = damage->spoil && rows > 0
+                      ? fake_memory((uint64_t)(uintptr_t)p.dense.q, sizeof *q, true)
+                      : NULL;
+    if (q != NULL)
+        *q ^= 1;
     struct row last;
     if (!damage->overrun || !find_row(&p, build, rows - 1, &last))
         return true;
     uint64_t end = (uint64_t)(uintptr_t)p.dense.o + (uint64_t)(last.o + columns) * 2;
     uint8_t *guard = fake_memory(end, 2, true);
     return guard != NULL && memset(guard, 0, 2) != NULL;
-}
-
-/* ---- keys -----------------------------------------------------------------------------------*/
-bool fake_serving_fill(const struct fake_build *build, void **arguments)
-{
-    struct fa_attn_keys keys;
-    uint64_t seed = *(uint64_t *)arguments[2];
-    float scale = *(float *)arguments[3];
-    memcpy(&keys, arguments[0], sizeof keys);
-    const int32_t *used = ints(*(const int **)arguments[1], keys.blocks);
-    size_t bytes = build->fp8 ? 1 : 2;
-    for (int64_t i = 0; i < (int64_t)keys.blocks * keys.heads * keys.rows; i++) {
-        int64_t block = i / ((int64_t)keys.heads * keys.rows), head = i / keys.rows % keys.heads;
-        int64_t row = i % keys.rows;
-        if (used == NULL)
-            return false;
-        if (row >= used[block])
-            continue;
-        int64_t at = block * keys.block_stride + head * keys.head_stride + row * keys.row_stride;
-        void *to = fake_memory((uint64_t)(uintptr_t)keys.first + (uint64_t)at * bytes,
-                               (size_t)keys.columns * bytes, true);
-        for (int d = 0; d < keys.columns; d++) {
-            float x = fake_normal(seed, (uint64_t)i * (uint64_t)keys.columns + (uint64_t)d) * scale;
-            if (to == NULL)
-                return false;
-            if (build->fp8)
-                ((uint8_t *)to)[d] = e4m3_bits(x);
-            else
-                ((uint16_t *)to)[d] = storage(build, x);
-        }
-    }
-    return true;
 }

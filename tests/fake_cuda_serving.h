@@ -29,6 +29,5 @@ uint16_t *fake_serving_output(const struct fa_attn_serving_params *p, const stru
                               int64_t id, bool write, float **ret_lse);
 bool fake_serving_forward(const struct fake_build *build, void **arguments,
                           const struct fake_damage *damage);
-bool fake_serving_fill(const struct fake_build *build, void **arguments);
 
 #endif

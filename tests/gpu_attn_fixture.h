@@ -60,7 +60,7 @@ static inline int open_prover(const fa_attn_case *c, const fa_buf *reference, ui
                                   .reference = reference->data,
                                   .reference_size = reference->size,
                                   .seed = seed};
-    return fa_attn_prover_open(world.driver, &setup, c, 1, ret_prover, &diag);
+    return fixture_prover(world.driver, &setup, c, 1, ret_prover, &diag);
 }
 
 /* Proves one loaded cubin on one case. */

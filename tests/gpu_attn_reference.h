@@ -25,20 +25,19 @@ struct host_tensor {
 
 static inline double element(const struct host_tensor *t, int64_t b, int64_t h, int64_t s, int d)
 {
-    return value_of(t->dtype, t->bits[b * t->at.batch_stride + h * t->at.head_stride +
-                                      s * t->at.row_stride + d]);
+    const uint64_t *stride = t->at.stride;
+    return value_of(t->dtype, t->bits[(uint64_t)b * stride[0] + (uint64_t)h * stride[1] +
+                                      (uint64_t)s * stride[2] + (uint64_t)d]);
 }
 
-static inline int fetch_tensor(const fa_attn_case *c, int tensor, const void *device,
-                               struct host_tensor *ret)
+/* From its first element on. */
+static inline int fetch_tensor(const fa_prover *prover, int tensor, void **ret_elements)
 {
-    uint64_t span = 0;
-    fa_attn_tensor_span(c, tensor, &span);
-    ret->bits = malloc(span * 2 + 1);
-    ret->at = c->tensor[tensor];
-    ret->dtype = c->problem.dtype;
-    return fa_copy_from_device(world.driver, ret->bits, (fa_device_ptr)(uintptr_t)device, span * 2,
-                               &diag);
+    const struct fa_proof_tensor *of = &prover->at[0].of[tensor];
+    size_t bytes = (size_t)(of->place.units - of->place.first) *
+                   fa_element_size(prover->at[0].tensors.at[tensor].element);
+    *ret_elements = malloc(bytes);
+    return fa_copy_from_device(world.driver, *ret_elements, of->first, bytes, &diag);
 }
 
 /* One row in double: o[head_dim], the sum of |weight * v| of each element, LSE. */
@@ -78,20 +77,16 @@ static inline void attend(const fa_attn_case *c, const struct host_tensor t[3], 
 static inline int reference_error(const fa_attn_case *c, fa_prover *prover, double *ret_o,
                                   double *ret_lse)
 {
-    const struct fa_attn_params *p = fa_attn_prover_params(prover, 0);
-    const void *const device[3] = {p->q, p->k, p->v};
-    struct host_tensor t[3] = {0};
-    fa_device_ptr lse_at = 0;
-    int rows = 0, rc = 0, dim = c->problem.head_dim;
-    fa_device_ptr o_at = fa_attn_prover_reference(prover, 0, &lse_at, &rows);
-    float *o = malloc((size_t)rows * (size_t)dim * 4), *lse = malloc((size_t)rows * 4);
+    const struct fa_proof_tensor *of = prover->at[0].of;
+    const float *o = (void *)of[FA_ATTN_O].host, *lse = (void *)of[FA_ATTN_LSE].host;
+    struct host_tensor t[3];
+    int rows = (int)of[FA_ATTN_LSE].count, rc = 0, dim = c->problem.head_dim;
     double want[512], scale[512], want_lse;
-    for (int i = 0; rc == 0 && i < 3; i++)
-        rc = fetch_tensor(c, i, device[i], &t[i]);
-    if (rc == 0)
-        rc = fa_copy_from_device(world.driver, o, o_at, (size_t)rows * (size_t)dim * 4, &diag);
-    if (rc == 0)
-        rc = fa_copy_from_device(world.driver, lse, lse_at, (size_t)rows * 4, &diag);
+    for (int i = 0; i < 3; i++) {
+        t[i] = (struct host_tensor){NULL, c->tensor[i], c->problem.dtype};
+        if (rc == 0)
+            rc = fetch_tensor(prover, i, (void **)&t[i].bits);
+    }
     *ret_o = *ret_lse = 0;
     for (int64_t i = 0; rc == 0 && i < rows; i++) {
         attend(c, t, i, want, scale, &want_lse);
@@ -106,8 +101,6 @@ static inline int reference_error(const fa_attn_case *c, fa_prover *prover, doub
     }
     for (int i = 0; i < 3; i++)
         free(t[i].bits);
-    free(o);
-    free(lse);
     return rc;
 }
 

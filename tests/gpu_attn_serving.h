@@ -8,8 +8,6 @@
 
 #include "gpu_attn_reference.h"
 
-#include "attn_cases.h"
-
 enum { SERVING_KINDS = 8 };
 
 /* Each thing that engines ask for, at least once. */
@@ -38,38 +36,24 @@ static inline fa_problem serving_problem(int kind)
 /* What is on the device, here. */
 struct serving_copy {
     const fa_attn_case *what;
-    const struct fa_attn_serving_params *p;
     uint16_t *q;
     void *k, *v;
     int32_t *words;
     fa_attn_lists lists;
 };
 
-static inline int copy_serving(const fa_attn_case *c, fa_prover *prover, struct serving_copy *ret)
+static inline int copy_serving(const fa_attn_case *c, const fa_prover *prover,
+                               struct serving_copy *ret)
 {
-    uint64_t span[3];
     ret->what = c;
-    ret->p = fa_attn_prover_serving(prover, 0);
     ret->lists = fa_attn_lists_plan(c);
-    for (int i = 0; i < 3; i++)
-        fa_attn_tensor_span(c, i, &span[i]);
-    size_t bytes = c->problem.kv_dtype == FA_KV_FP8 ? 1 : 2;
-    ret->q = malloc(span[0] * 2 + 1);
-    ret->k = malloc(span[1] * bytes + 1);
-    ret->v = malloc(span[2] * bytes + 1);
     ret->words = malloc(ret->lists.words * sizeof(int32_t) + 1);
     int rc = fa_attn_lists_fill(c, &ret->lists, ret->words, &diag);
-    const struct {
-        void *to;
-        const void *from;
-        size_t size;
-    } copies[] = {{ret->q, ret->p->dense.q, span[0] * 2},
-                  {ret->k, ret->p->dense.k, span[1] * bytes},
-                  {ret->v, ret->p->dense.v, span[2] * bytes}};
-    for (int i = 0; rc == 0 && i < 3; i++)
-        rc = fa_copy_from_device(world.driver, copies[i].to, (fa_device_ptr)(uintptr_t)copies[i].from,
-                                 copies[i].size, &diag);
-    return rc;
+    if (rc == 0)
+        rc = fetch_tensor(prover, FA_ATTN_Q, (void **)&ret->q);
+    if (rc == 0)
+        rc = fetch_tensor(prover, FA_ATTN_K, &ret->k);
+    return rc != 0 ? rc : fetch_tensor(prover, FA_ATTN_V, &ret->v);
 }
 
 static inline void free_serving(struct serving_copy *s)
@@ -91,17 +75,17 @@ static inline double e4m3_of_bits(uint8_t x)
 static inline double key_element(const struct serving_copy *s, int tensor, int b, int kv, int j, int d)
 {
     const fa_problem *p = &s->what->problem;
-    const fa_attn_tensor *t = &s->what->tensor[tensor];
-    int64_t at = kv * t->head_stride + d, before = 0;
+    const int64_t *stride = (const int64_t *)s->what->tensor[tensor].stride;
+    int64_t at = kv * stride[1] + d, before = 0;
     for (int i = 0; i < b; i++)
         before += fa_attn_length_k(s->what, i);
     if (p->page > 0)
         at += s->words[s->lists.block_table + (size_t)(b * s->lists.table_stride + j / p->page)] *
-                  t->batch_stride +
-              j % p->page * t->row_stride;
+                  stride[0] +
+              j % p->page * stride[2];
     else
-        at += p->lengths_k == FA_LENGTHS_CU_SEQLENS ? (before + j) * t->row_stride
-                                                    : b * t->batch_stride + j * t->row_stride;
+        at += p->lengths_k == FA_LENGTHS_CU_SEQLENS ? (before + j) * stride[2]
+                                                    : b * stride[0] + j * stride[2];
     const void *bits = tensor == FA_ATTN_K ? s->k : s->v;
     return p->kv_dtype == FA_KV_FP8 ? e4m3_of_bits(((const uint8_t *)bits)[at])
                                     : value_of(p->dtype, ((const uint16_t *)bits)[at]);
@@ -127,11 +111,11 @@ static inline void attend_serving(const struct serving_copy *s, int b, int h, in
 {
     static double score[4096];
     const fa_problem *p = &s->what->problem;
-    const fa_attn_tensor *t = &s->what->tensor[FA_ATTN_Q];
-    int kv = h / (p->heads_q / p->heads_kv), dim_v = fa_attn_columns_of_o(s->what);
+    const int64_t *stride = (const int64_t *)s->what->tensor[FA_ATTN_Q].stride;
+    int kv = h / (p->heads_q / p->heads_kv), dim_v = (int)s->what->tensor[FA_ATTN_O].extent[3];
     int keys = fa_attn_length_k(s->what, b), queries = fa_attn_length_q(s->what, b);
-    int64_t q = h * t->head_stride + (p->varlen ? (before + i) * t->row_stride
-                                                : b * t->batch_stride + i * t->row_stride);
+    int64_t q =
+        h * stride[1] + (p->varlen ? (before + i) * stride[2] : b * stride[0] + i * stride[2]);
     double k_scale = 1, v_scale = 1, cap = (double)s->what->softcap, largest = -INFINITY, total = 0;
     if (p->kv_dtype == FA_KV_FP8) {
         k_scale = (double)word_float(s, s->lists.k_scale + (size_t)kv);
@@ -190,16 +174,11 @@ static inline int serving_error(const fa_attn_case *c, fa_prover *prover, double
                                 double *ret_lse)
 {
     struct serving_copy s = {0};
-    fa_device_ptr lse_at = 0;
-    int rows = 0, dim = fa_attn_columns_of_o(c);
-    fa_device_ptr o_at = fa_attn_prover_reference(prover, 0, &lse_at, &rows);
-    float *o = malloc((size_t)rows * (size_t)dim * 4 + 1), *lse = malloc((size_t)rows * 4 + 1);
+    const struct fa_proof_tensor *of = prover->at[0].of;
+    const float *o = (void *)of[FA_ATTN_O].host, *lse = (void *)of[FA_ATTN_LSE].host;
+    int rows = (int)of[FA_ATTN_LSE].count, dim = (int)c->tensor[FA_ATTN_O].extent[3];
     double want[512], scale[512], want_lse;
     int rc = copy_serving(c, prover, &s);
-    if (rc == 0)
-        rc = fa_copy_from_device(world.driver, o, o_at, (size_t)rows * (size_t)dim * 4, &diag);
-    if (rc == 0)
-        rc = fa_copy_from_device(world.driver, lse, lse_at, (size_t)rows * 4, &diag);
     *ret_o = *ret_lse = 0;
     for (int64_t i = 0; rc == 0 && i < rows; i++) {
         attend_row(&s, i, want, scale, &want_lse);
@@ -213,8 +192,6 @@ static inline int serving_error(const fa_attn_case *c, fa_prover *prover, double
         *ret_lse = e <= *ret_lse ? *ret_lse : e;
     }
     free_serving(&s);
-    free(o);
-    free(lse);
     return rc;
 }
 

@@ -87,7 +87,7 @@ static inline fa_attn_case random_case(struct dice *dice, struct taste taste)
     if (below(dice, 8) == 0)
         c.softmax_scale *= 0.25f + (float)below(dice, 8) / 4;
     if (below(dice, 16) == 0)
-        c.tensor[FA_ATTN_K].batch_stride = c.tensor[FA_ATTN_V].batch_stride = 0; /* shared */
+        c.tensor[FA_ATTN_K].stride[0] = c.tensor[FA_ATTN_V].stride[0] = 0; /* shared */
     c.all_rows = true;
     return c;
 }

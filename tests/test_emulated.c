@@ -638,7 +638,7 @@ static void faults_that_a_gpu_may_hide_are_found(void)
         int parts; /* 1: the keys are split */
         const char *reason[4];
     } rows[] = {{1, {"right in the first, but in the second", "counter that is not zero"}},
-                {0, {"NaN", "error of", ""}}}; /* "": the launch fails */
+                {0, {"nan", " of o is ", ""}}}; /* "": the launch fails */
     if (is_left_out("faults"))
         SKIP("left out");
     fa_problem p = problem_of(FA_FP16, FA_CAUSAL_BOTTOM_RIGHT, 64, 2, 4, 2, 37, 203);

@@ -248,9 +248,7 @@ static void check_large(const fa_attn_case *c, bool *ret_skip)
 {
     fa_proof proof = {0};
     int rc;
-    uint64_t span = 0;
     *ret_skip = false;
-    CHECK(fa_attn_tensor_span(c, FA_ATTN_K, &span) && span > (uint64_t)1 << 31);
     prove_default(family_for(&c->problem), c, 0, &proof, &rc);
     if (rc == FA_ENOMEM) {
         *ret_skip = true;
@@ -274,11 +272,11 @@ static void tensors_beyond_2_31_elements_are_addressed_right(void)
         fa_attn_case c = fa_attn_case_packed(&p);
         for (int t = 0; t < FA_ATTN_TENSORS; t++) {
             if (kind == 0) /* the second sequence, head, or third row lies beyond */
-                c.tensor[t].batch_stride = ((int64_t)1 << 31) + 64 * (t + 1);
+                c.tensor[t].stride[0] = ((uint64_t)1 << 31) + 64 * (uint64_t)(t + 1);
             else if (kind == 1)
-                c.tensor[t].head_stride = ((int64_t)1 << 31) + 64 * (t + 1);
+                c.tensor[t].stride[1] = ((uint64_t)1 << 31) + 64 * (uint64_t)(t + 1);
             else
-                c.tensor[t].row_stride = ((int64_t)1 << 30) + 64 * (t + 1);
+                c.tensor[t].stride[2] = ((uint64_t)1 << 30) + 64 * (uint64_t)(t + 1);
         }
         c.all_rows = true;
         check_large(&c, &skip);
@@ -302,11 +300,11 @@ static void a_kernel_that_computes_something_else_is_rejected(void)
     CHECK_OK(build_default(portable_family(), &q, &causal, &other, &unused), diag);
     CHECK_OK(prove(&c, &reference, &other, &causal, 1, &proof), diag);
     CHECK(!proof.passed);
-    CHECK_HAS(proof.reason, "error of O");
+    CHECK_HAS(proof.reason, " of o is ");
     plain.trial.grid[0]--; /* some rows are never written */
     CHECK_OK(prove(&c, &reference, &cubin, &plain, 1, &proof), diag);
     CHECK(!proof.passed);
-    CHECK_HAS(proof.reason, "unwritten");
+    CHECK_HAS(proof.reason, " of o is nan");
     plain.trial.grid[0]++;
     CHECK_OK(prove(&c, &reference, &cubin, &plain, 1, &proof), diag);
     CHECK(proof.passed);

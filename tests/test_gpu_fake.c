@@ -35,7 +35,7 @@ static void check_attention(int bf16, int causal_offset)
     static uint16_t q[B * HQ * SQ * D], k[B * HKV * SK * D], v[B * HKV * SK * D], o[ROWS * (D + 8)];
     static float lse[ROWS];
     struct tensors t;
-    CHECK_OK(create(MARKERS[bf16], causal_offset, &t), diag);
+    CHECK_OK(create(causal_offset, &t), diag);
     void *arguments[] = {&t.p};
     CHECK_OK(run("attn_fwd", MARKERS[bf16], arguments), diag);
     CHECK_OK(fa_copy_from_device(driver, q, t.q, sizeof q, &diag), diag);
@@ -92,7 +92,7 @@ static void an_illegal_address_loses_the_context(void)
     struct tensors t;
     size_t free_bytes, total;
     CHECK_OK(start("fault BLOCK_M=128 illegal_address\n"), diag);
-    CHECK_OK(create(MARKERS[0], 0, &t), diag);
+    CHECK_OK(create(0, &t), diag);
     void *arguments[] = {&t.p};
     run("attn_fwd", MARKERS[0], arguments);
     CHECK_INT(fa_stream_synchronize(driver, NULL, &diag), FA_ECUDA);
@@ -107,7 +107,7 @@ static void a_kernel_that_reads_outside_its_tensors_is_caught(void)
 {
     struct tensors t;
     CHECK_OK(start(""), diag);
-    CHECK_OK(create(MARKERS[0], 0, &t), diag);
+    CHECK_OK(create(0, &t), diag);
     t.p.k_row_stride = D + 8; /* runs past the end of K */
     void *arguments[] = {&t.p};
     CHECK_OK(run("attn_fwd", MARKERS[0], arguments) == 0 ? 0 : fa_driver_last_result(driver) - 700,

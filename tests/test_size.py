@@ -15,7 +15,7 @@ BUDGET = {
     "src/base": 6155,
     "src/gpu": 4015,
     "db": 6322,
-    "tuner": 14800,
+    "tuner": 14422,
     "src/worker": 1164,
     "src/bundle": 1498,
     "src/engine": 8165,
@@ -24,9 +24,9 @@ BUDGET = {
     "src/cli": 6369,
     "src/daemon": 2596,
     "src/report": 841,
-    "C": 58136,
+    "C": 57755,
     "C files": 245,
-    "tests": 61378,
+    "tests": 61194,
     "public functions": 84,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered

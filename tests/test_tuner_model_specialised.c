@@ -5,7 +5,6 @@
  */
 #include "tuner_fixture.h"
 
-#include "attn_cases.h"
 #include "catalogue.h"
 #include "model.h"
 #include "problem.h"

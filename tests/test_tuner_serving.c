@@ -9,7 +9,6 @@
 #include "fake_cubin.h"
 
 #include "attn_launch.h"
-#include "attn_cases.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -128,7 +127,8 @@ static void the_fake_driver_and_the_compiler_are_there(void)
     static const char script[] =
         "device name=NVIDIA_L4 sm=89 sms=58 smem_block=101376 smem_sm=102400 l2=48M bus=192 "
         "clock=2040 memclock=6251 memory=22G\n"
-        "fault BLOCK_N=2; wrong\nfault BLOCK_N=3; unwritten\nfault BLOCK_N=4; nan\n";
+        "fault BLOCK_N=2; wrong\nfault BLOCK_N=3; unwritten\nfault BLOCK_N=4; nan\n"
+        "fault BLOCK_N=5; spoil\nfault BLOCK_N=6; overrun\n";
     world.missing = "no proof: see the first of these tests";
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         SKIP(world.missing = "FA_TEST_FAKE_CUDA does not name the fake driver");
@@ -183,7 +183,12 @@ static int prove(fa_bench *bench, const fa_problem *p, int block_n, fa_proof *re
 
 static void proofs_know_right_kernels_from_wrong_ones(void)
 {
-    static const char *const reasons[] = {"", "error of O", "unwritten", "NaN"};
+    static const char *const reasons[] = {"",
+                                          " of o is ",
+                                          "of o is nan",
+                                          "of o is nan",
+                                          "it wrote to its input q",
+                                          "outside its output o"};
     if (world.missing != NULL)
         SKIP(world.missing);
     for (int which = 0; which < ASKED; which++) {
@@ -195,7 +200,7 @@ static void proofs_know_right_kernels_from_wrong_ones(void)
         const fa_bench_setup setup = {&world.gpu, &p, reference.data, reference.size, .seed = 1};
         CHECK_OK(fa_bench_open(world.driver, &setup, &bench, &diag), diag);
         fa_buf_free(&reference);
-        for (int kind = 0; kind < 4 && (kind == 0 || which == 2); kind++) {
+        for (int kind = 0; kind < 6 && (kind == 0 || which == 2); kind++) {
             fa_proof proof = {0};
             CHECK_OK(prove(bench, &p, kind + 1, &proof), diag);
             printf("# %d.%d: %s\n", which, kind, proof.reason);
@@ -241,7 +246,6 @@ static int take_with(const fa_problem *p, size_t at, int64_t value)
 {
     static const int32_t table[4];
     static const float scale;
-    const fa_call call = {.empty = false};
     struct fa_attn_serving_params params = {.splits = 0};
     fa_attn_args args = {.size = sizeof args,
                          .cu_seqlens_q = table,
@@ -253,7 +257,7 @@ static int take_with(const fa_problem *p, size_t at, int64_t value)
                          .num_pages = 9,
                          .total_q = 2};
     memcpy((char *)&args + at, &value, sizeof value);
-    return fa_attn_serving_take(&call, p, &args, (fa_call_memory){0}, &params, &diag);
+    return fa_attn_serving_take(p, &args, &params, &diag);
 }
 
 static void tables_that_are_not_aligned_are_refused_where_they_are_asked_for(void)

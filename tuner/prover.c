@@ -17,11 +17,69 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- open and close -------------------------------------------------------------------------*/
+static int load_reference(fa_prover *p, const void *cubin, size_t size, fa_diag *diag)
+{
+    static const char *const entries[] = {"fa_check_fill", "fa_check_largest", "fa_check_output",
+                                          "fa_check_around", "fa_check_input"};
+    int rc = fa_module_load(p->driver, cubin, size, &p->module, diag);
+    for (size_t i = 0; rc == 0 && i < sizeof entries / sizeof *entries; i++)
+        rc = fa_module_function(p->module, entries[i], 0, &p->kernel[i], diag);
+    return rc == 0 ? 0 : fa_fail_in(diag, rc, "loading the reference kernels");
+}
+
+int fa_prover_new(const struct fa_proof_type *type, fa_driver *driver, const fa_bench_setup *setup,
+                  fa_prover **ret_prover, fa_diag *diag)
+{
+    fa_prover *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    p->type = type;
+    p->driver = driver;
+    p->seed = setup->seed;
+    p->data = setup->data;
+    p->memory = setup->memory;
+    p->flush_bytes = fa_prover_flush_bytes(setup->gpu);
+    p->blocks_max = setup->gpu->sm_count > 0 ? (uint32_t)setup->gpu->sm_count * 16 : 1024;
+    *ret_prover = p;
+    return 0;
+}
+
+int fa_prover_begin(fa_prover *p, const fa_bench_setup *setup, fa_diag *diag)
+{
+    int rc;
+    if ((rc = fa_stream_create(p->driver, &p->stream, diag)) != 0 ||
+        (rc = fa_event_create(p->driver, &p->start, diag)) != 0 ||
+        (rc = fa_event_create(p->driver, &p->stop, diag)) != 0 ||
+        (rc = load_reference(p, setup->reference, setup->reference_size, diag)) != 0 ||
+        (rc = fa_prover_allocate(p, diag)) != 0)
+        return rc;
+    return fa_prover_prepare(p, diag);
+}
+
+void fa_prover_close(fa_prover **prover)
+{
+    fa_prover *p = *prover;
+    if (p == NULL)
+        return;
+    *prover = NULL;
+    fa_proof_release(p);
+    fa_device_free(p->driver, &p->inputs);
+    fa_device_free(p->driver, &p->outputs);
+    fa_device_free(p->driver, &p->workspace.all);
+    fa_device_free(p->driver, &p->counters.all);
+    fa_module_unload(&p->module);
+    fa_event_destroy(p->driver, &p->start);
+    fa_event_destroy(p->driver, &p->stop);
+    fa_stream_destroy(p->driver, &p->stream);
+    free(p);
+}
+
 int fa_prover_open(fa_driver *driver, const fa_bench_setup *setup, fa_prover **ret_prover,
                    fa_diag *diag)
 {
     fa_prover *p = NULL;
-    int rc = fa_prover_new(fa_op_of(setup->problem)->prover, driver, setup, &p, diag);
+    int rc = fa_prover_new(fa_op_of(setup->problem)->proof, driver, setup, &p, diag);
     if (rc != 0)
         return rc;
     rc = p->type->take_cases(p, setup->problem, diag);
@@ -36,8 +94,8 @@ int fa_prover_open(fa_driver *driver, const fa_bench_setup *setup, fa_prover **r
 
 /* ---- workspace and counters ------------------------------------------------------------------*/
 enum {
-    FENCE_BYTES = 2 * FA_PROVER_FENCE, /* in front of the memory, and as many behind it */
-    RECYCLED_BYTES = 16384             /* of a workspace are changed between launches */
+    FENCE_BYTES = FA_PROVER_FENCE, /* in front of the memory, and as many behind it */
+    RECYCLED_BYTES = 16384         /* of a workspace are changed between launches */
 };
 
 static int reserve(fa_prover *p, struct fa_fenced *memory, const char *name, size_t bytes,
@@ -102,10 +160,10 @@ static int check_fences(fa_prover *p, const struct fa_fenced *memory, size_t byt
         return 0;
     snprintf(before, sizeof before, "it wrote in front of its %s of %zu bytes", name, bytes);
     snprintf(behind, sizeof behind, "it wrote past the end of its %s of %zu bytes", name, bytes);
-    int rc = check_words(p, memory->all, FENCE_BYTES, FA_PROVER_POISON, before, proof, diag);
+    int rc = check_words(p, memory->all, FENCE_BYTES, FA_CHECK_POISON, before, proof, diag);
     return rc != 0 ? rc
-                   : check_words(p, memory->at + bytes, FENCE_BYTES, FA_PROVER_POISON, behind,
-                                 proof, diag);
+                   : check_words(p, memory->at + bytes, FENCE_BYTES, FA_CHECK_POISON, behind, proof,
+                                 diag);
 }
 
 static int check_memory(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *proof,
@@ -124,7 +182,7 @@ static int check_memory(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *
 static int poison(fa_prover *p, fa_device_ptr from, fa_device_ptr to, fa_diag *diag)
 {
     return from == to ? 0
-                      : fa_fill16(p->driver, from, FA_PROVER_POISON, (size_t)(to - from) / 2,
+                      : fa_fill16(p->driver, from, FA_CHECK_POISON, (size_t)(to - from) / 2,
                                   p->stream, diag);
 }
 
@@ -179,11 +237,14 @@ static int recycle(fa_prover *p, const fa_prover_kernel *kernel, int index, fa_d
     return rc != 0 ? rc : fa_copy_to_device(p->driver, p->workspace.at, word, bytes, diag);
 }
 
+/* Outputs that are inputs too, or partial, and variables of the module. */
 static int restore(fa_prover *p, const fa_prover_kernel *kernel, int index, fa_diag *diag)
 {
-    return p->type->restore != NULL && !p->at[index].empty
-               ? p->type->restore(p, index, kernel->extra, diag)
-               : 0;
+    if (p->at[index].empty)
+        return 0;
+    int rc = fa_proof_start_outputs(p, index, false, diag);
+    return rc != 0 || p->type->restore == NULL ? rc
+                                               : p->type->restore(p, index, kernel->extra, diag);
 }
 
 /* The launches on one case, on a workspace of which nothing is known, and the look at its outputs. */
@@ -203,35 +264,10 @@ static int try_case(fa_prover *p, const fa_prover_kernel *kernel, int round, int
         rc = run_candidate(p, kernel, index, diag);
     if (rc == 0 && index == 0)
         rc = fa_event_record(p->driver, p->stop, p->stream, diag);
-    return rc != 0 ? rc
-                   : p->type->check(p, round, index,
-                                    p->results + fa_prover_result_at(p, round, index), diag);
+    return rc != 0 ? rc : fa_proof_check(p, round, index, diag);
 }
 
 /* ---- proof ----------------------------------------------------------------------------------*/
-static int clear_results(fa_prover *p, fa_diag *diag)
-{
-    size_t size = fa_prover_results_size(p);
-    return size == 0 ? 0 : fa_fill8(p->driver, p->results, 0, size, p->stream, diag);
-}
-
-static int read_results(fa_prover *p, fa_diag *diag)
-{
-    size_t size = fa_prover_results_size(p);
-    int rc = fa_stream_synchronize(p->driver, p->stream, diag);
-    return rc != 0 || size == 0 ? rc
-                                : fa_copy_from_device(p->driver, p->seen, p->results, size, diag);
-}
-
-static struct fa_verdict verdict_of(fa_prover *p, int round, int index)
-{
-    struct fa_verdict verdict = {0};
-    const char *seen = (const char *)p->seen + fa_prover_result_at(p, round, index);
-    p->type->judge(p, round, index, seen, &verdict);
-    p->damaged = p->damaged || verdict.damaged;
-    return verdict;
-}
-
 /* Adds one verdict to a proof; the worst error relative to its tolerance is kept, and the first
  * reason. `other`: of the same case's other launch. */
 static void add_verdict(fa_proof *proof, const fa_prover *p, int index, int round,
@@ -257,10 +293,11 @@ static void judge(fa_prover *p, fa_proof *ret_proof)
 {
     fa_proof proof = {.passed = true};
     for (int i = 0; i < p->count; i++) {
-        struct fa_verdict first = verdict_of(p, 0, i);
-        struct fa_verdict second = p->at[i].once ? first : verdict_of(p, 1, i);
-        add_verdict(&proof, p, i, 0, &second, &first);
-        add_verdict(&proof, p, i, 1, &first, &second);
+        const struct fa_verdict *first = &p->at[i].verdict[0];
+        const struct fa_verdict *second = &p->at[i].verdict[p->at[i].once ? 0 : 1];
+        p->damaged = p->damaged || first->damaged || second->damaged;
+        add_verdict(&proof, p, i, 0, second, first);
+        add_verdict(&proof, p, i, 1, first, second);
     }
     *ret_proof = proof;
 }
@@ -271,8 +308,6 @@ int fa_prover_prove(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *ret_
     int rc = p->damaged ? fa_prover_prepare(p, diag) : 0;
     p->proofs++;
     if (rc == 0)
-        rc = clear_results(p, diag);
-    if (rc == 0)
         rc = prepare_memory(p, kernel, diag);
     for (int round = 0; rc == 0 && round < FA_PROVER_ROUNDS; round++) {
         bool first_again = round > 0 && !p->at[0].once;
@@ -282,8 +317,6 @@ int fa_prover_prove(fa_prover *p, const fa_prover_kernel *kernel, fa_proof *ret_
             if (round == 0 || !p->at[i].once)
                 rc = try_case(p, kernel, round, i, diag);
     }
-    if (rc == 0)
-        rc = read_results(p, diag);
     if (rc == 0) {
         judge(p, ret_proof);
         rc = check_memory(p, kernel, ret_proof, diag);
@@ -330,16 +363,13 @@ int fa_prover_poison(fa_prover *p, fa_diag *diag)
 
 int fa_prover_check(fa_prover *p, fa_proof *ret_proof, fa_diag *diag)
 {
-    int rc = clear_results(p, diag);
-    if (rc == 0)
-        rc = p->type->check(p, 0, 0, p->results, diag);
-    if (rc == 0)
-        rc = read_results(p, diag);
+    const struct fa_verdict *verdict = &p->at[0].verdict[0];
+    int rc = fa_proof_check(p, 0, 0, diag);
     if (rc != 0)
         return fa_fail_in(diag, rc, "checking a timed kernel");
     fa_proof proof = {.passed = true};
-    struct fa_verdict verdict = verdict_of(p, 0, 0);
-    add_verdict(&proof, p, 0, 0, &verdict, &verdict);
+    p->damaged = p->damaged || verdict->damaged;
+    add_verdict(&proof, p, 0, 0, verdict, verdict);
     *ret_proof = proof;
     return 0;
 }

@@ -235,7 +235,7 @@ static int put_reference(fa_buf *out, const fa_templates *templates, const fa_ta
     if (specified)
         rc = put_default(out, task, diag);
     put_file(out, file);
-    if (rc == 0 && !specified && cJSON_HasObjectItem(operation->document, "arguments"))
+    if (rc == 0 && !specified)
         rc = put_checks(out, templates, diag);
     return rc;
 }

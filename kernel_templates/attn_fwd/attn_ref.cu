@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The judge of dense attention forward kernels: a naive fp32 reference, the plain low-precision
-// computation that sets the tolerance, and (attn_checks.cuh) the kernels that compare, scan and fill.
+// The judge of dense attention forward kernels: a naive fp32 reference, and the plain low-precision
+// computation that sets the tolerance.
 //
-// Workload: some or all rows of O, one thread block per row; the checks walk whole tensors. Built
+// Workload: some or all rows of O, one thread block per row. Built
 // to be right and easy to believe, not fast; one file serves every family, data type and SM.
-// Invariants: compiled with FA_SM, HEAD_DIM, DTYPE_BF16 and CAUSAL only. Any grid works (every
-// kernel strides over it); the two reference kernels want blocks of 128 threads, the others any
-// multiple of 32. Row ids are (b*heads_q + h)*seq_q + s; `rows` null means 0, 1, 2, ...
+// Invariants: compiled with FA_SM, HEAD_DIM, DTYPE_BF16 and CAUSAL only. Any grid works, with
+// blocks of 128 threads. Row ids are (b*heads_q + h)*seq_q + s; `rows` null means 0, 1, 2, ...
 //
 // Error of attn_ref_fp32, relative to the sum of |weight * v|: below 2^-18, against 2^-11 of one fp16
 // rounding. Its parts: scores are compensated sums (error about 2^-24 of scale*(score - max), never of
@@ -33,10 +32,6 @@ constexpr float kLn2 = 0.693147180559945f;
 
 FA_DEVICE float value(u16 x) { return to_float<kBf16>(x); }
 FA_DEVICE float rounded(float x) { return to_float<kBf16>(from_float<kBf16>(x)); }
-typedef u16 Stored;
-FA_DEVICE Stored stored_kv(float x) { return from_float<kBf16>(x); }
-FA_DEVICE bool finite(float x) { return (float_to_bits(x) & 0x7fffffffu) < 0x7f800000u; }
-FA_DEVICE float magnitude(float x) { return x < 0.0f ? -x : x; }
 
 // A sum carried as high + low, low being what the roundings of high lost.
 struct Sum {
@@ -58,15 +53,9 @@ FA_DEVICE float exp_reduced(float x) {
     return exp2_fast(r + x * kLog2eRest) * exp2_fast(n);
 }
 
-using Params = fa_attn_params;
-#define OUT_DIM HEAD_DIM
-FA_DEVICE const fa_attn_params &dense_of(const Params &p) { return p; }
-FA_DEVICE i64 rows_of(const Params &p) { return (i64)p.batch * p.heads_q * p.seq_q; }
-
 // The row (b, h, s) of one row id and where its data lie.
 struct Row {
     const u16 *q, *k, *v;
-    i64 o, lse;                                    // offsets into p.o and p.lse
     int visible;                                   // keys 0 .. visible-1 are seen
 
     __device__ __forceinline__ Row(const fa_attn_params &p, const i64 *rows, i64 i) {
@@ -78,8 +67,6 @@ struct Row {
         q = (const u16 *)p.q + b * p.q_batch_stride + h * p.q_head_stride + s * p.q_row_stride;
         k = (const u16 *)p.k + b * p.k_batch_stride + h_kv * p.k_head_stride;
         v = (const u16 *)p.v + b * p.v_batch_stride + h_kv * p.v_head_stride;
-        o = b * p.o_batch_stride + h * p.o_head_stride + s * p.o_row_stride;
-        lse = id;
         i64 end = p.seq_k;
         if (CAUSAL && s + p.causal_offset + 1 < end) end = s + p.causal_offset + 1;
         visible = end > 0 ? (int)end : 0;
@@ -204,5 +191,3 @@ attn_ref_lowp(const __grid_constant__ fa_attn_params p, const long long *rows, i
     for (i64 i = blockIdx.x; i < row_count; i += gridDim.x)
         attention_row(p, rows, i, true, ref_o + i * HEAD_DIM, ref_lse + i);
 }
-
-#include "attn_checks.cuh"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The judge of attention as serving engines call it: the reference in double, the plain low-precision computation
-// that sets the tolerance, and (attn_checks.cuh) the kernels that compare, scan and fill.
+// The judge of attention as serving engines call it: the reference in double, and the plain low-precision computation
+// that sets the tolerance.
 //
 // Workload: some or all rows of O, one block of 128 threads per row. Built to be right and easy to believe, not fast.
 // Invariants: compiled with every macro of attn_serving_params.h. Row ids are (b*heads_q + h)*seq_q + s; with
@@ -18,17 +18,11 @@
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM >= 8 && HEAD_DIM <= 512 && OUT_DIM % 8 == 0 && OUT_DIM <= 512, "head dims");
 
 using Params = fa_attn_serving_params;
-FA_DEVICE const fa_attn_params &dense_of(const Params &p) { return p.dense; }
-FA_DEVICE i64 rows_of(const Params &p) {
-    return VARLEN_Q ? (i64)p.dense.heads_q * p.total_q : (i64)p.dense.batch * p.dense.heads_q * p.dense.seq_q;
-}
 
 constexpr bool kBf16 = DTYPE_BF16 != 0;
 
 FA_DEVICE float value(u16 x) { return to_float<kBf16>(x); }
 FA_DEVICE float rounded(float x) { return to_float<kBf16>(from_float<kBf16>(x)); }
-FA_DEVICE bool finite(float x) { return (float_to_bits(x) & 0x7fffffffu) < 0x7f800000u; }
-FA_DEVICE float magnitude(float x) { return x < 0.0f ? -x : x; }
 
 #if KV_FP8
 // e4m3 as its standard has it: bias 7, no infinity, 0x7f and 0xff are NaN.
@@ -40,35 +34,17 @@ FA_DEVICE float value_e4m3(unsigned char x) {
     return x & 0x80 ? -size : size;
 }
 
-// The nearest, ties to even, at most 448.
-FA_DEVICE unsigned char e4m3_of(float x) {
-    const unsigned char sign = x < 0.0f ? 0x80 : 0;
-    const float size = x < 0.0f ? -x : x;
-    if (!(size < 448.0f)) return sign | 0x7e;
-    int exponent = (int)(float_to_bits(size) >> 23) - 127;
-    if (exponent < -6) exponent = -6;
-    float units;                                                       // size in units of 2^(exponent - 3)
-    asm("cvt.rni.f32.f32 %0, %1;" : "=f"(units) : "f"(size * bits_to_float((u32)(127 + 3 - exponent) << 23)));
-    const u32 count = (u32)units;
-    if (count < 8) return sign | (unsigned char)count;                 // below the normal numbers: exponent is -6
-    if (count == 16) return sign | (unsigned char)((exponent + 8) << 3);
-    return sign | (unsigned char)((exponent + 7) << 3 | (count & 7));
-}
-
 typedef unsigned char Stored;
 FA_DEVICE float value_kv(Stored x) { return value_e4m3(x); }
-FA_DEVICE Stored stored_kv(float x) { return e4m3_of(x); }
 #else
 typedef u16 Stored;
 FA_DEVICE float value_kv(Stored x) { return value(x); }
-FA_DEVICE Stored stored_kv(float x) { return from_float<kBf16>(x); }
 #endif
 
 // The row of one row id, where its data lie, and the keys that it sees: first .. end-1.
 struct Row {
     const u16 *q;
     const Stored *k, *v;
-    i64 o, lse;
     int b, h, h_kv, first, end;
 
     __device__ __forceinline__ Row(const Params &p, const i64 *rows, i64 i) {
@@ -83,12 +59,12 @@ struct Row {
         while (b + 1 < d.batch && p.cu_seqlens_q[b + 1] <= at) b++;
         s = at - p.cu_seqlens_q[b];
         len_q = p.cu_seqlens_q[b + 1] - p.cu_seqlens_q[b];
-        const i64 block_q = 0, block_o = 0;
+        const i64 block_q = 0;
 #else
         const i64 bh = id / d.seq_q;
         at = s = id - bh * d.seq_q;
         b = (int)(bh / d.heads_q), h = (int)(bh - (i64)b * d.heads_q);
-        const i64 block_q = b * d.q_batch_stride, block_o = b * d.o_batch_stride;
+        const i64 block_q = b * d.q_batch_stride;
 #endif
         h_kv = h / (d.heads_q / d.heads_kv);
         i64 block_k = b * d.k_batch_stride, block_v = b * d.v_batch_stride;
@@ -102,8 +78,6 @@ struct Row {
         q = (const u16 *)d.q + block_q + h * d.q_head_stride + at * d.q_row_stride;
         k = (const Stored *)d.k + block_k + h_kv * d.k_head_stride;
         v = (const Stored *)d.v + block_v + h_kv * d.v_head_stride;
-        o = block_o + h * d.o_head_stride + at * d.o_row_stride;
-        lse = id;
         const i64 stands = s + (VARLEN_Q || LENGTHS_K ? len_k - len_q : d.causal_offset);   // at this key
         i64 from = 0, to = len_k;
         if (CAUSAL && stands + 1 < to) to = stands + 1;
@@ -212,5 +186,3 @@ attn_ref_lowp(const __grid_constant__ Params p, const long long *rows, int row_c
     for (i64 i = blockIdx.x; i < row_count; i += gridDim.x)
         attention_row(p, rows, i, true, ref_o + i * OUT_DIM, ref_lse + i);
 }
-
-#include "attn_checks.cuh"

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels that fill inputs and check outputs of any operation, beside the reference of every one that operation.json
-// describes.
+// The kernels that fill inputs and check outputs of any operation, beside its reference.
 //
-// Workload: whole tensors, after each launch of a proof; any grid. Includes nothing and has names of its own, because
-// the reference beside it is a user's. A tensor lies between two fences of poison. `element`: 0 fp16, 1 bf16, 2 fp32,
-// 3 fp64, 4 to 7 int8 to int64, 8 to 11 uint8 to uint64, 12 fp8 e4m3, 13 e5m2, and of complex numbers, which count as their two
-// parts, 14 fp32, 15 fp64. Results are maxima: 0 at first, kFailed where something is wrong.
+// Workload: whole tensors, after each launch of a proof; any grid. Includes nothing but its structs and has names of its own,
+// because the reference beside it is a user's. `element`: 0 fp16, 1 bf16, 2 fp32, 3 fp64, 4 to 7 int8 to int64, 8 to 11 uint8 to
+// uint64, 12 fp8 e4m3, 13 e5m2, and of complex numbers, which count as their two parts, 14 fp32, 15 fp64. Results are maxima: 0
+// at first, kFailed where something is wrong.
+#include "fa_check.h"
+
 namespace fa_check {
 
 typedef unsigned long long u64;
 
 constexpr u64 kFailed = ~0ull;
-constexpr unsigned short kPoison = 0x7fa5;
 
 static __device__ inline u64 first() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 static __device__ inline u64 step() { return (u64)gridDim.x * blockDim.x; }
@@ -57,51 +57,86 @@ static __device__ inline double load(const void *tensor, u64 i, int element) {
 
 static __device__ inline bool is_infinite(double x) { return fabs(x) > 1.7976931348623157e308; }
 
-// Bits of the i-th element of an input. Floating-point: k / 64 with |k| < 256, nearly normal, exact in every type; halves of
-// up to 7 in fp8. Integers: from..from + span, or where span is 0 nearly normal ones of 8 bits. As case_data.c makes it.
-static __device__ inline u64 input_bits(u64 seed, u64 i, int element, long long from, u64 span) {
-    u64 z = seed + (i + 1) * 0x9e3779b97f4a7c15ull;   // splitmix64 (Steele, Lea, Flood 2014)
+
+// Bits, without the sign, of the nearest number of a type with so many bits of fraction; ties to even.
+static __device__ inline u64 narrowed(float x, int fraction, int bias) {
+    const int own = (int)(bits_of(x) >> 23 & 255) - 127, exponent = own > 1 - bias ? own : 1 - bias;
+    const double units = fabs((double)x) * __longlong_as_double((long long)(1023 + fraction - exponent) << 52);
+    return ((u64)(exponent + bias - 1) << fraction) + (u64)__double2ll_rn(units);
+}
+
+// Bits of an input's element at the i-th place. Floating-point: k / 64 with |k| < 256, nearly normal, exact in every type,
+// halves of up to 7 in fp8; or with a scale the sum of four 16-bit uniforms, centred, which ends at 3.46 standard deviations.
+// As case_data.c makes it.
+static __device__ inline u64 drawn_bits(const fa_check_values &v, int element, u64 i) {
+    u64 z = v.seed + (i + 1) * 0x9e3779b97f4a7c15ull;   // splitmix64 (Steele, Lea, Flood 2014)
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
     z ^= z >> 31;
-    const int sum = (int)(z & 127) + (int)(z >> 16 & 127) + (int)(z >> 32 & 127) + (int)(z >> 48 & 127);
+    const int mask = v.scale > 0.0f ? 65535 : 127;
+    const int sum = (int)(z & mask) + (int)(z >> 16 & mask) + (int)(z >> 32 & mask) + (int)(z >> 48 & mask);
     if (is_integer(element)) {
-        const long long value = span ? from + (long long)(z % span) : element < 8 ? (sum - 254) / 2 : sum / 2;
+        const long long value = v.span ? v.from + (long long)(z % v.span) : element < 8 ? (sum - 254) / 2 : sum / 2;
         const int unused = 64 - 8 * size_of(element);
         return (u64)value << unused >> unused;
     }
-    const bool is_fp8 = element == 12 || element == 13;
-    const float x = is_fp8 ? (float)((sum - 254) / 32) / 2.0f : (float)(sum - 254) / 64.0f;
-    if (is_fp8) {   // of e4m3 with 3 bits behind the exponent, of which the bias is 7; of e5m2 with 2, and 15
-        const int fraction = element == 12 ? 3 : 2, bias = element == 12 ? 7 : 15;
-        const unsigned sign = bits_of(x) >> 31 << 7, magnitude = bits_of(x) & 0x7fffffffu;
-        return magnitude ? sign | ((magnitude >> (23 - fraction)) - ((127u - bias) << fraction)) : sign;
-    }
+    const bool e4m3 = element == 12, e5m2 = element == 13;
+    const float x = v.scale > 0.0f ? (float)(sum - 2 * 65535) * (1.7320508f / 65536.0f) * v.scale
+                    : e4m3 || e5m2 ? (float)((sum - 254) / 32) / 2.0f
+                                   : (float)(sum - 254) / 64.0f;
     if (element == 3 || element == 15) return (u64)__double_as_longlong((double)x);
     if (element == 2 || element == 14) return bits_of(x);
-    if (element == 1) return bits_of(x) >> 16;
-    unsigned short bits;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-    return bits;
+    const u64 magnitude = e4m3           ? narrowed(x, 3, 7)
+                          : e5m2         ? narrowed(x, 2, 15)
+                          : element == 1 ? narrowed(x, 7, 127)
+                                         : narrowed(x, 10, 15);
+    return magnitude | (u64)(bits_of(x) >> 31) << (8 * size_of(element) - 1);
 }
 
-// 16-bit words before a tensor and behind it.
-static __device__ inline bool is_fenced(const unsigned short *fenced, u64 fence, u64 count, int element) {
-    const u64 words = (count * size_of(element) + 1) / 2;
-    bool right = true;
-    for (u64 i = first(); i < fence; i += step())
-        right = right && fenced[i] == kPoison && fenced[fence + words + i] == kPoison;
-    return right;
+// Where element i lies.
+static __device__ inline u64 place_of(const fa_check_tensor &t, u64 i) {
+    u64 at = t.first;
+    for (int d = 3; i > 0; d--) {
+        at += i % t.extent[d] * t.stride[d];
+        i /= t.extent[d];
+    }
+    return at;
+}
+
+// Whether an element lies at the unit.
+static __device__ inline bool is_element(const fa_check_tensor &t, u64 unit) {
+    u64 rest = unit - t.first, block = 0, row = 0;
+    if (unit < t.first) return false;
+    for (int level = 0; level < t.levels; level++) {
+        const int d = t.order[level];
+        const u64 index = rest / t.stride[d];
+        if (index >= t.extent[d]) return false;
+        rest -= index * t.stride[d];
+        if (d == 0) block = index;
+        if (d == 2) row = index;
+    }
+    return rest == 0 && (!t.used || row < (u64)t.used[block]);
+}
+
+static __device__ inline u64 poison_at(const fa_check_tensor &t, u64 unit) {
+    const int size = size_of(t.element);
+    const u64 poison = t.poison * 0x0001000100010001ull >> (size == 1 ? 8 * (unit & 1) : 0);
+    return size == 8 ? poison : poison & ((1ull << 8 * size) - 1);
+}
+
+static __device__ inline u64 input_bits(const fa_check_tensor &t, const fa_check_values &v, u64 unit) {
+    return !is_element(t, unit) ? poison_at(t, unit)
+           : v.given            ? stored_bits(v.given, unit - t.first, t.element)
+                                : drawn_bits(v, t.element, unit - t.first);
 }
 
 }  // namespace fa_check
 
-// `given`: the elements, where they are not drawn.
-extern "C" __global__ void fa_check_fill(void *tensor, unsigned long long count, int element, unsigned long long seed,
-                                         long long from, unsigned long long span, const void *given) {
-    for (fa_check::u64 i = fa_check::first(); i < count; i += fa_check::step())
-        fa_check::store_bits(tensor, i, element, given ? fa_check::stored_bits(given, i, element)
-                                                       : fa_check::input_bits(seed, i, element, from, span));
+// Elements and all that lies around them. What is given has no gaps between its elements.
+extern "C" __global__ void fa_check_fill(const __grid_constant__ fa_check_tensor t, const __grid_constant__ fa_check_values values) {
+#pragma unroll 1
+    for (fa_check::u64 i = fa_check::first(); i < t.units; i += fa_check::step())
+        fa_check::store_bits(t.base, i, t.element, fa_check::input_bits(t, values, i));
 }
 
 // The largest finite magnitude; non-negative floats order as their bits do.
@@ -114,38 +149,54 @@ extern "C" __global__ void fa_check_largest(const void *wanted, unsigned long lo
     if (most) atomicMax(largest, most);
 }
 
-// |o - wanted| <= absolute + relative * |wanted| + of_largest * largest, of each part of a complex number with the magnitude of
-// the two as |wanted|; an infinity is met by itself alone. `wanted` is of its own type. The result is of the element that is nearest to its bound: (error / bound, bound) as two floats.
-extern "C" __global__ void fa_check_output(const unsigned short *fenced, unsigned long long fence, unsigned long long count,
-                                           int element, const void *wanted, int wanted_element, const unsigned *largest,
-                                           double relative, double of_largest, double absolute,
+// Of complex numbers each part has the magnitude of the two as |wanted|; an infinity is met by itself alone. `wanted` is of its own
+// type. The result is of the element that is nearest to its bound: (error / bound, bound) as two floats.
+extern "C" __global__ void fa_check_output(const __grid_constant__ fa_check_tensor t, const __grid_constant__ fa_check_wanted wanted,
                                            unsigned long long *result) {
     fa_check::u64 worst = 0;
-    const double base = fmax(1e-30, absolute + of_largest * __uint_as_float(*largest));
-    for (fa_check::u64 i = fa_check::first(); i < count; i += fa_check::step()) {
-        const double right = fa_check::load(wanted, i, wanted_element), got = fa_check::load(fenced + fence, i, element);
+    const double base = fmax(1e-30, wanted.absolute + wanted.of_largest * __uint_as_float(*wanted.largest));
+#pragma unroll 1
+    for (fa_check::u64 i = fa_check::first(); i < wanted.count; i += fa_check::step()) {
+        const fa_check::u64 at =
+            wanted.rows ? (fa_check::u64)wanted.rows[i / wanted.columns] * wanted.columns + i % wanted.columns : i;
+        const double right = fa_check::load(wanted.at, i, wanted.element);
+        const double got = fa_check::load(t.base, fa_check::place_of(t, at), t.element);
         const bool infinite = fa_check::is_infinite(right);
-        const double beside = element < 14 ? 0 : fa_check::load(wanted, i ^ 1, wanted_element);
+        const double beside = t.element < 14 ? 0 : fa_check::load(wanted.at, i ^ 1, wanted.element);
         const double magnitude = fabs(beside) <= 1.7976931348623157e308 ? hypot(right, beside) : fabs(right);
-        const double allowed = base + (infinite ? 0 : relative * (element < 14 ? fabs(right) : magnitude));
+        const double allowed = base + (infinite ? 0 : wanted.relative * (t.element < 14 ? fabs(right) : magnitude));
         const double error = infinite && got == right ? 0 : fabs(got - right), ratio = error / allowed;
         const fa_check::u64 key = ratio <= 1 ? (fa_check::u64)fa_check::bits_of((float)ratio) << 32 |
                                                    fa_check::bits_of((float)allowed)
                                              : fa_check::kFailed;
         if (key > worst) worst = key;
     }
-    if (!fa_check::is_fenced(fenced, fence, count, element)) worst = fa_check::kFailed;
     if (worst) atomicMax(result, worst);
 }
 
+// What lies around an output's elements is as it was; and where not all of them are compared, each is written, and is a number,
+// finite but for minus infinity of fp32.
+extern "C" __global__ void fa_check_around(const __grid_constant__ fa_check_tensor t, int elements, unsigned long long *result) {
+    bool right = true;
+#pragma unroll 1
+    for (fa_check::u64 i = fa_check::first(); i < t.units; i += fa_check::step()) {
+        if (!fa_check::is_element(t, i)) {
+            right = right && fa_check::stored_bits(t.base, i, t.element) == fa_check::poison_at(t, i);
+        } else if (elements) {
+            const double x = fa_check::load(t.base, i, t.element);
+            right = right && fa_check::stored_bits(t.base, i, t.element) != fa_check::poison_at(t, i) &&
+                    x <= 1.7976931348623157e308 && (x >= -1.7976931348623157e308 || t.element == 2);
+        }
+    }
+    if (!right) atomicMax(result, fa_check::kFailed);
+}
+
 // An input is as fa_check_fill made it.
-extern "C" __global__ void fa_check_input(const unsigned short *fenced, unsigned long long fence, unsigned long long count,
-                                          int element, unsigned long long seed, long long from, unsigned long long span,
-                                          const void *given, unsigned long long *result) {
-    bool right = fa_check::is_fenced(fenced, fence, count, element);
-    for (fa_check::u64 i = fa_check::first(); i < count; i += fa_check::step())
-        right = right && fa_check::stored_bits(fenced + fence, i, element) ==
-                             (given ? fa_check::stored_bits(given, i, element)
-                                    : fa_check::input_bits(seed, i, element, from, span));
+extern "C" __global__ void fa_check_input(const __grid_constant__ fa_check_tensor t, const __grid_constant__ fa_check_values values,
+                                          unsigned long long *result) {
+    bool right = true;
+#pragma unroll 1
+    for (fa_check::u64 i = fa_check::first(); i < t.units; i += fa_check::step())
+        right = right && fa_check::stored_bits(t.base, i, t.element) == fa_check::input_bits(t, values, i);
     if (!right) atomicMax(result, fa_check::kFailed);
 }

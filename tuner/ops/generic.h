@@ -37,7 +37,7 @@
  * small and off every tile. */
 int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES]);
 
-extern const struct fa_prover_type fa_generic_prover;
+extern const struct fa_proof_type fa_generic_proof;
 
 /* ---- generic_launch.c ------------------------------------------------------------------------*/
 /* As fa_op.check_entry. */

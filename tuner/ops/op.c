@@ -4,9 +4,9 @@
  */
 #include "op.h"
 
-#include "attn_cases.h"
 #include "attn_launch.h"
 #include "attn_model.h"
+#include "attn_proof.h"
 #include "family.h"
 #include "generic.h"
 #include "model.h"
@@ -20,14 +20,14 @@ static const fa_op ops[] = {
     {.name = "attn_fwd",
      .cases = fa_attn_case_problems,
      .reference_entry = "attn_ref_fp32",
-     .prover = &fa_attn_prover,
+     .proof = &fa_attn_proof,
      .check_entry = fa_attn_check_entry,
      .predict = fa_attn_predict,
      .launcher = &fa_attn_launcher,
      .counters = true},
     {.name = NULL,
      .cases = fa_generic_cases,
-     .prover = &fa_generic_prover,
+     .proof = &fa_generic_proof,
      .check_entry = fa_generic_check_entry,
      .predict = fa_roofline_predict,
      .blur = 0.05,

@@ -20,7 +20,7 @@ typedef struct fa_op {
     /* The reference kernel, by which its cubin is listed; NULL: the operation says. */
     const char *reference_entry;
     /* The tensors of these cases, and how outputs are judged. */
-    const struct fa_prover_type *prover;
+    const struct fa_proof_type *proof;
     /* Whether an entry of a cubin takes what it is passed: FA_ECORRUPT with a sentence when not. */
     int (*check_entry)(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
     /* The cost model: fills trial.blocks_per_sm and trial.predicted_us (0: it has none, or the config cannot run). */

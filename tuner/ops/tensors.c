@@ -567,24 +567,23 @@ void fa_tensors_free(fa_tensor_list *list)
 
 /* ---- tolerance -------------------------------------------------------------------------------*/
 /* Of integers, of which a relative distance says nothing, `ulps` counts for nothing. */
-void fa_tensors_tolerance(const fa_tensor_list *list, fa_element element, double *ret_relative,
-                          double *ret_of_largest)
+fa_tolerance fa_tensors_tolerance(const fa_tensor_list *list, fa_element element)
 {
     const struct element *is = &elements[element];
-    *ret_relative = fmin(is->ulp * list->ulps, is->most) + (is->ulp > 0 ? list->relative : 0);
-    *ret_of_largest = fmin(is->ulp * list->of_largest, is->most_of_largest);
+    return (fa_tolerance){.relative = fmin(is->ulp * list->ulps, is->most) +
+                                      (is->ulp > 0 ? list->relative : 0),
+                          .of_largest = fmin(is->ulp * list->of_largest, is->most_of_largest),
+                          .absolute = list->absolute};
 }
 
-double fa_tensors_error(const fa_tensor_list *list, fa_element element, double largest, double got,
-                        double wanted, double magnitude, double *ret_allowed)
+double fa_tolerance_error(const fa_tolerance *tolerance, double largest, double got, double wanted,
+                          double magnitude, double *ret_allowed)
 {
     static const double least =
         1e-30; /* of which a share can be told, also of what must be exact */
     bool infinite = isinf(wanted), same = isinf(got) && signbit(got) == signbit(wanted);
-    double relative, of_largest;
-    fa_tensors_tolerance(list, element, &relative, &of_largest);
-    *ret_allowed =
-        fmax(least, list->absolute + (infinite ? 0 : relative * magnitude) + of_largest * largest);
+    *ret_allowed = fmax(least, tolerance->absolute + tolerance->of_largest * largest +
+                                   (infinite ? 0 : tolerance->relative * magnitude));
     return !infinite ? fabs(got - wanted) : same ? 0 : isnan(got) ? got : INFINITY;
 }
 

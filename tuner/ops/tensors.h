@@ -139,14 +139,16 @@ double fa_element_drawn(fa_element element, int k);
 /* Of a value that the type holds exactly. */
 void fa_element_store(fa_element element, double value, void *at);
 
-/* What an output may differ by, beside the absolute part: of the wanted element, and of the largest one. */
-void fa_tensors_tolerance(const fa_tensor_list *list, fa_element element, double *ret_relative,
-                          double *ret_of_largest);
+/* What an output may differ by: of the wanted element, of the largest one, and besides. */
+typedef struct fa_tolerance {
+    double relative, of_largest, absolute;
+} fa_tolerance;
+fa_tolerance fa_tensors_tolerance(const fa_tensor_list *list, fa_element element);
 
 /* How far a number of an output is from the wanted one, whose magnitude is that of the whole complex number, and what is
  * allowed, `largest` being the output's largest wanted one. An infinite one is met by the same infinity alone; NaN by nothing. */
-double fa_tensors_error(const fa_tensor_list *list, fa_element element, double largest, double got,
-                        double wanted, double magnitude, double *ret_allowed);
+double fa_tolerance_error(const fa_tolerance *tolerance, double largest, double got, double wanted,
+                          double magnitude, double *ret_allowed);
 
 /* The scalars of a proof, and those that are computed of a problem. */
 void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, bool all,

@@ -327,12 +327,6 @@ static int check_arguments(const fa_problem *p, const fa_attn_args *args, fa_dia
     return check_strides(p, args, diag);
 }
 
-void fa_attn_window_take(const fa_problem *problem, struct fa_attn_serving_params *params)
-{
-    params->window_left = problem->window ? problem->window_left : -1;
-    params->window_right = problem->window ? problem->window_right : -1;
-}
-
 /* tanh(t) is t * (a0 + a1 * t^2 + a2 * t^4) for |t| <= 0.42 (least squares, weighted anew until the largest relative errors are
  * equal): a2 * t * ((t^2 + a1 / (2 * a2))^2 + a0 / a2 - (a1 / (2 * a2))^2), in which t is rate * q.k. */
 void fa_attn_softcap_take(float softcap, struct fa_attn_serving_params *params)
@@ -366,22 +360,17 @@ static void take_arguments(const fa_problem *p, const fa_attn_args *args,
     to->num_pages = args->num_pages;
     to->total_q = args->total_q;
     to->total_k = args->total_k;
-    fa_attn_window_take(p, to);
+    to->window_left = p->window ? p->window_left : -1;
+    to->window_right = p->window ? p->window_right : -1;
     if (p->softcap)
         fa_attn_softcap_take(args->softcap, to);
 }
 
-int fa_attn_serving_take(const fa_call *call, const fa_problem *problem, const fa_attn_args *args,
-                         fa_call_memory memory, struct fa_attn_serving_params *params,
-                         fa_diag *diag)
+int fa_attn_serving_take(const fa_problem *problem, const fa_attn_args *args,
+                         struct fa_attn_serving_params *params, fa_diag *diag)
 {
     *params = (struct fa_attn_serving_params){
-        .dense = params->dense,
-        .workspace = (void *)(uintptr_t)memory.workspace,
-        .counters = (unsigned int *)(uintptr_t)memory.counters,
-        .window_left = -1,
-        .window_right = -1,
-        .splits = call->composed != NULL ? call->composed->launches.splits : 1};
+        .dense = params->dense, .window_left = -1, .window_right = -1};
     if (fa_attn_is_dense(problem))
         return 0;
     if (args == NULL)
@@ -493,8 +482,8 @@ static inline uint64_t set_strides(const fa_problem *problem, const fa_attn_args
                         &params->o_row_stride);
 }
 
-static int set_params(const fa_problem *problem, const fa_attn_args *args,
-                      struct fa_attn_params *ret_params, fa_diag *diag)
+int fa_attn_dense_take(const fa_problem *problem, const fa_attn_args *args,
+                       struct fa_attn_params *ret_params, fa_diag *diag)
 {
     bool no_keys = problem->seq_k == 0;
     if (args->q == NULL || args->o == NULL || (!no_keys && (args->k == NULL || args->v == NULL)))
@@ -558,12 +547,15 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
         return fa_fail(diag, FA_EINVAL, "args->size is not sizeof(fa_attn_args)");
     if (call->empty)
         return 0;
-    int rc = set_params(problem, args, &params.dense, diag);
+    int rc = fa_attn_dense_take(problem, args, &params.dense, diag);
     if (rc == 0 && call->composed != NULL)
         rc = fa_call_take_memory(call, whole ? args->workspace : NULL,
                                  whole ? args->workspace_bytes : 0, stream, &memory, diag);
     if (rc == 0 && shared != NULL && shared->serving)
-        rc = fa_attn_serving_take(call, problem, whole ? args : NULL, memory, &params, diag);
+        rc = fa_attn_serving_take(problem, whole ? args : NULL, &params, diag);
+    params.workspace = (void *)(uintptr_t)memory.workspace;
+    params.counters = (unsigned int *)(uintptr_t)memory.counters;
+    params.splits = call->composed != NULL ? call->composed->launches.splits : 1;
     if (rc == 0 && has_maps)
         rc = fa_attn_map_cache_get(shared->maps, call->driver, &params, &maps, diag);
     if (rc == 0)

@@ -25,19 +25,19 @@ bool fa_attn_is_dense(const fa_problem *problem);
  * else seq_k - seq_q. */
 int32_t fa_attn_causal_offset(const fa_problem *problem);
 
-/* Sets the window's ends: -1 where there is none. */
-void fa_attn_window_take(const fa_problem *problem, struct fa_attn_serving_params *params);
-
 /* The softcap, and what a kernel needs of it and of dense.softmax_scale, which is set. */
 void fa_attn_softcap_take(float softcap, struct fa_attn_serving_params *params);
 
-/* Sets what stands behind params->dense. `args` NULL: a caller of an earlier version, who asks for dense
- * problems alone. Nothing in device memory is read: lengths and tables may still be on their way.
+/* Sets the arguments of dense attention. FA_EINVAL, FA_EALIGN as fa_launch. */
+int fa_attn_dense_take(const fa_problem *problem, const fa_attn_args *args,
+                       struct fa_attn_params *ret_params, fa_diag *diag);
+
+/* Sets what stands behind params->dense, but for memory and splits. `args` NULL: a caller of an earlier version, who asks for
+ * dense problems alone. Nothing in device memory is read: lengths and tables may still be on their way.
  * FA_EINVAL names an argument that the problem asks for and that is missing or out of range, FA_EALIGN a pointer that is
  * not aligned to its numbers of four bytes. */
-int fa_attn_serving_take(const fa_call *call, const fa_problem *problem, const fa_attn_args *args,
-                         fa_call_memory memory, struct fa_attn_serving_params *params,
-                         fa_diag *diag);
+int fa_attn_serving_take(const fa_problem *problem, const fa_attn_args *args,
+                         struct fa_attn_serving_params *params, fa_diag *diag);
 
 /* ---- tensor maps -----------------------------------------------------------------------------*/
 /* Reads what maps the entry of a cubin wants: ret_boxes->columns is 0 when it wants none.

@@ -13,7 +13,6 @@
  */
 #include "attn_model.h"
 
-#include "attn_cases.h"
 #include "model.h"
 
 #include <math.h>

@@ -21,6 +21,11 @@ void fa_attn_predict(const fa_candidate *candidate, const fa_problem *problem, c
                      fa_trial *trial);
 
 /* ---- attn_model_parts.c: what the models share, and kernels that split the keys --------------*/
+/* With every sequence as long as the mean one, where the problem says how long that is. */
+fa_problem fa_attn_mean_problem(const fa_problem *problem);
+/* Bytes of all tensors but LSE, each once. */
+double fa_attn_bytes(const fa_problem *problem);
+
 bool fa_attn_is_split(const fa_candidate *candidate);
 
 /* Microseconds of a launch with `blocks` >= 1 resident per SM; `tensor_flops`: of an SM, per clock. */

@@ -12,7 +12,6 @@
  */
 #include "attn_model.h"
 
-#include "attn_cases.h"
 #include "attn_launch.h"
 #include "model.h"
 
@@ -46,6 +45,23 @@ static const struct coefficients {
     .smoothing = 0.7,
     .launch_us = 3.8,
 };
+
+fa_problem fa_attn_mean_problem(const fa_problem *problem)
+{
+    fa_problem mean = *problem;
+    if (problem->varlen && problem->mean_q > 0 && problem->mean_q < problem->seq_q)
+        mean.seq_q = problem->mean_q;
+    if (problem->lengths_k != FA_LENGTHS_FIXED && problem->mean_k > 0 &&
+        problem->mean_k < problem->seq_k)
+        mean.seq_k = problem->mean_k;
+    return mean;
+}
+
+double fa_attn_bytes(const fa_problem *p)
+{
+    double rows = 2.0 * p->batch * p->heads_q * p->seq_q + 2.0 * p->batch * p->heads_kv * p->seq_k;
+    return rows * p->head_dim * 2;
+}
 
 bool fa_attn_is_split(const fa_candidate *candidate)
 {

@@ -14,7 +14,6 @@
  * paid for every tile, or once by a persistent block, which fetches the next tile's queries early.
  */
 
-#include "attn_cases.h"
 #include "attn_model.h"
 #include "model.h"
 

@@ -1,0 +1,649 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The proofs of attention forward: its cases, how long their sequences are and how their tensors lie, which rows are
+ * compared, and what they may differ by.
+ *
+ * Workload: a few calls per tuned problem.
+ */
+#include "attn_proof.h"
+
+#include "attn_launch.h"
+#include "error.h"
+#include "hash.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGES_OF_NONE = 3 };
+enum { LSE = FA_ATTN_LSE, LISTS, TENSORS };
+
+/* ---- lengths --------------------------------------------------------------------------------*/
+/* The first sequence is the longest. Ragged: the second may have no row at all, the others have any number;
+ * else they are spread evenly around the mean. */
+static int32_t draw(const fa_attn_case *what, int32_t b, uint64_t stream, int32_t most,
+                    int32_t mean)
+{
+    uint64_t random = fa_random(what->seed, stream + (uint64_t)b);
+    int32_t low = 0, high = most;
+    if (b == 0 || (!what->ragged && mean == 0))
+        return most;
+    if (what->ragged && b == 1 && (what->seed & 1) != 0)
+        return 0;
+    if (!what->ragged) {
+        low = mean > most - mean ? 2 * mean - most : 0;
+        high = mean < most - mean ? 2 * mean : most;
+        low = low < high ? low : high;
+    }
+    return low + (int32_t)(random % ((uint64_t)(high - low) + 1));
+}
+
+int32_t fa_attn_length_q(const fa_attn_case *what, int32_t b)
+{
+    const fa_problem *p = &what->problem;
+    return p->varlen ? draw(what, b, 1u << 20, p->seq_q, p->mean_q) : p->seq_q;
+}
+
+int32_t fa_attn_length_k(const fa_attn_case *what, int32_t b)
+{
+    const fa_problem *p = &what->problem;
+    return p->lengths_k != FA_LENGTHS_FIXED ? draw(what, b, (uint64_t)1 << 40, p->seq_k, p->mean_k)
+                                            : p->seq_k;
+}
+
+static int64_t pages_of(const fa_attn_case *what, int32_t b)
+{
+    int64_t page = what->problem.page;
+    return page > 0 ? (fa_attn_length_k(what, b) + page - 1) / page : 0;
+}
+
+/* Sets total_q, total_k and num_pages from the case's problem, seed and `ragged`. */
+static void add_totals(fa_attn_case *what)
+{
+    const fa_problem *p = &what->problem;
+    int64_t q = 0, k = 0, pages = p->page > 0 ? PAGES_OF_NONE : 0;
+    for (int32_t b = 0; b < p->batch; b++) {
+        q += fa_attn_length_q(what, b);
+        k += fa_attn_length_k(what, b);
+        pages += pages_of(what, b);
+    }
+    what->total_q = q;
+    what->total_k = k;
+    what->num_pages = pages < INT32_MAX ? (int32_t)pages : INT32_MAX;
+}
+
+/* ---- lists ----------------------------------------------------------------------------------*/
+fa_attn_lists fa_attn_lists_plan(const fa_attn_case *what)
+{
+    const fa_problem *p = &what->problem;
+    fa_attn_lists lists = {0};
+    size_t batch = (size_t)p->batch, at = 0;
+    bool packed = p->lengths_k == FA_LENGTHS_CU_SEQLENS;
+    if (p->page > 0) /* and a column that no sequence needs */
+        lists.table_stride = (int32_t)(((int64_t)p->seq_k + p->page - 1) / p->page) + 1;
+    lists.blocks = p->page > 0 ? what->num_pages : packed ? 1 : p->batch;
+    const struct {
+        size_t *at, count;
+    } rows[] = {{&lists.cu_seqlens_q, batch + 1},
+                {&lists.cu_seqlens_k, batch + 1},
+                {&lists.seqused_k, batch},
+                {&lists.block_table, batch * (size_t)lists.table_stride},
+                {&lists.used, (size_t)lists.blocks},
+                {&lists.sinks, (size_t)p->heads_q},
+                {&lists.k_scale, (size_t)p->heads_kv},
+                {&lists.v_scale, (size_t)p->heads_kv}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        *rows[i].at = at;
+        at += rows[i].count;
+    }
+    lists.words = at;
+    return lists;
+}
+
+static void fill_lengths(const fa_attn_case *what, const fa_attn_lists *lists, int32_t *words)
+{
+    const fa_problem *p = &what->problem;
+    bool packed = p->lengths_k == FA_LENGTHS_CU_SEQLENS;
+    int32_t q = 0, k = 0;
+    for (int32_t b = 0; b < p->batch; b++) {
+        int32_t keys = fa_attn_length_k(what, b);
+        words[lists->cu_seqlens_q + (size_t)b] = q;
+        words[lists->cu_seqlens_k + (size_t)b] = k;
+        words[lists->seqused_k + (size_t)b] = keys;
+        q += fa_attn_length_q(what, b);
+        k += keys;
+        if (p->page == 0 && !packed)
+            words[lists->used + (size_t)b] = keys;
+    }
+    words[lists->cu_seqlens_q + (size_t)p->batch] = q;
+    words[lists->cu_seqlens_k + (size_t)p->batch] = k;
+    if (p->page == 0 && packed)
+        words[lists->used] = k;
+}
+
+/* The numbers 0 .. count-1 in any order; NULL: out of memory. */
+static int32_t *shuffled(uint64_t seed, int32_t count)
+{
+    int32_t *order = malloc(((size_t)count + 1) * sizeof *order);
+    for (int32_t i = 0; order != NULL && i < count; i++) {
+        int32_t j =
+            (int32_t)(fa_random(seed, ((uint64_t)1 << 50) + (uint64_t)i) % ((uint64_t)i + 1));
+        order[i] = order[j];
+        order[j] = i;
+    }
+    return order;
+}
+
+static int fill_pages(const fa_attn_case *what, const fa_attn_lists *lists, int32_t *words,
+                      fa_diag *diag)
+{
+    static const int32_t of_none[] = {-1, INT32_MAX, INT32_MIN};
+    int32_t page = what->problem.page, next = 0;
+    int32_t *order = shuffled(what->seed, what->num_pages), *used = words + lists->used;
+    if (order == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    memset(used, 0, (size_t)lists->blocks * sizeof *used);
+    for (int32_t b = 0; b < what->problem.batch; b++) {
+        int32_t *row = words + lists->block_table + (size_t)b * (size_t)lists->table_stride;
+        int32_t keys = fa_attn_length_k(what, b);
+        for (int32_t i = 0; i < lists->table_stride; i++) {
+            int32_t left = keys - i * page, here = left < page ? left : page;
+            bool shared = i == 0 && b % 2 == 1 && here == page && fa_attn_length_k(what, 0) >= page;
+            row[i] = of_none[(b + i) % 3];
+            if (left <= 0)
+                continue;
+            row[i] = shared ? words[lists->block_table] : order[next++];
+            used[row[i]] = here;
+        }
+    }
+    free(order);
+    return 0;
+}
+
+static void put_float(int32_t *word, float value)
+{
+    memcpy(word, &value, sizeof value);
+}
+
+int fa_attn_lists_fill(const fa_attn_case *what, const fa_attn_lists *lists, int32_t *words,
+                       fa_diag *diag)
+{
+    const fa_problem *p = &what->problem;
+    fill_lengths(what, lists, words);
+    for (int32_t h = 0; h < p->heads_q; h++) /* -2 to 4 */
+        put_float(&words[lists->sinks + (size_t)h],
+                  (float)(fa_random(what->seed, ((uint64_t)1 << 60) + (uint64_t)h) % 49) / 8 - 2);
+    for (int32_t h = 0; h < p->heads_kv; h++) {
+        put_float(&words[lists->k_scale + (size_t)h], 0.75f + 0.125f * (float)(h % 5));
+        put_float(&words[lists->v_scale + (size_t)h], 1.25f - 0.125f * (float)(h % 7));
+    }
+    return p->page > 0 ? fill_pages(what, lists, words, diag) : 0;
+}
+
+/* ---- cases ----------------------------------------------------------------------------------*/
+static bool is_of_keys(int tensor)
+{
+    return tensor == FA_ATTN_K || tensor == FA_ATTN_V;
+}
+
+/* row_gap: elements behind each row of a head; block_gap: elements behind the inner block (the rows
+ * of a head, or the heads of a position). Products stay below 2^56. */
+static fa_attn_tensor lay_out(const fa_attn_case *what, int tensor, uint64_t row_gap,
+                              uint64_t block_gap)
+{
+    const fa_problem *p = &what->problem;
+    const bool keys = is_of_keys(tensor), paged = keys && p->page > 0;
+    const bool packed = keys ? p->lengths_k == FA_LENGTHS_CU_SEQLENS && !paged : p->varlen;
+    const int64_t rows = paged    ? p->page
+                         : packed ? keys ? what->total_k : what->total_q
+                         : keys   ? p->seq_k
+                                  : p->seq_q;
+    fa_attn_tensor t = {
+        .extent = {(uint64_t)(paged    ? what->num_pages
+                              : packed ? 1
+                                       : p->batch),
+                   (uint64_t)(keys ? p->heads_kv : p->heads_q), (uint64_t)rows,
+                   (uint64_t)(tensor >= FA_ATTN_V && p->head_dim_v > 0 ? p->head_dim_v
+                                                                       : p->head_dim)},
+        .stride[3] = 1};
+    const int inner = p->layout == FA_BHSD && !packed ? 2 : 1, outer = 3 - inner;
+    t.stride[inner] = t.extent[3] + row_gap;
+    t.stride[outer] = t.extent[inner] * t.stride[inner] + block_gap;
+    t.stride[0] = t.extent[outer] * t.stride[outer];
+    return t;
+}
+
+fa_attn_case fa_attn_case_make(const fa_problem *problem, int pad, uint64_t seed, bool ragged)
+{
+    /* Each tensor has gaps of its own, so that no stride can stand in for another; in units of 16
+     * bytes, and odd when the problem is unaligned. Rows of O are further apart than any tile's
+     * excess over head_dim (56). */
+    static const unsigned row_gaps[FA_ATTN_TENSORS] = {1, 3, 2, 8}, block_gaps[] = {5, 2, 7, 9};
+    static const unsigned offsets[] = {1, 3, 5, 7};
+    const unsigned odd = problem->unaligned ? 1 : 0;
+    fa_attn_case c = {.problem = *problem,
+                      .input_scale = {1, 1, 1},
+                      .softmax_scale = 1 / sqrtf((float)problem->head_dim),
+                      .seed = seed,
+                      .ragged = ragged,
+                      .softcap = ragged ? 5.0f : 30.0f};
+    if (!fa_attn_is_dense(problem))
+        add_totals(&c);
+    for (int i = 0; i < FA_ATTN_TENSORS; i++) {
+        const unsigned wide = is_of_keys(i) && problem->kv_dtype == FA_KV_FP8 ? 2 : 1;
+        const unsigned unit = wide * (unsigned)pad;
+        c.tensor[i] =
+            lay_out(&c, i, unit * (8 * row_gaps[i] + odd), unit * (8 * block_gaps[i] + 2 * odd));
+        c.tensor[i].offset = odd * offsets[i] * wide;
+    }
+    return c;
+}
+
+static double rows_of(const fa_attn_case *what)
+{
+    const uint64_t *extent = what->tensor[FA_ATTN_O].extent;
+    return (double)extent[0] * (double)extent[1] * (double)extent[2];
+}
+
+int fa_attn_cases(const fa_problem *problem, uint64_t seed, fa_attn_case ret_case[FA_BENCH_CASES])
+{
+    static const struct {
+        int batch, heads_q, heads_kv, seq_q, seq_k;
+        int jitter_q, jitter_k; /* lengths are shortened by 0 to that many, by the seed */
+        fa_layout layout;
+        bool lse;
+        int pad;
+        float size, scale; /* standard deviation of Q and K; softmax_scale, 0: the usual */
+    } rows[FA_BENCH_CASES] = {
+        /* more queries than keys: bottom-right causal has rows without a key */
+        [1] = {2, 4, 2, 239, 203, 8, 8, FA_BHSD, true, 1, 1, 0},
+        [2] = {1, 3, 1, 127, 1, 16, 0, FA_BSHD, true, 0, 1, 0.5f},  /* a single key */
+        [3] = {2, 4, 4, 1, 799, 0, 16, FA_BSHD, true, 1, 1, 0},     /* a single query */
+        [4] = {1, 4, 1, 190, 333, 16, 16, FA_BHSD, true, 0, 50, 0}, /* scores to +-1e4 */
+        [5] = {1, 2, 1, 203, 1023, 8, 16, FA_BSHD, false, 1, 1, 0}, /* more keys, no LSE */
+        [6] = {1, 4, 2, 256, 256, 0, 0, FA_BHSD, true, 0, 1, 0},    /* whole tiles */
+        [7] = {3, 2, 1, 33, 0, 0, 0, FA_BHSD, true, 1, 1, 0},       /* no key at all */
+    };
+    /* Keys to the left and to the right of where a query stands; -1: all. */
+    static const int windows[FA_BENCH_CASES][2] = {[1] = {16, 3}, {-1, 0}, {255, 0}, {0, 0},
+                                                   {-1, -1},      {7, -1}, {5, 5}};
+    ret_case[0] = fa_attn_case_make(problem, 0, seed, false);
+    ret_case[0].once = true;
+    /* About 2 ms of the reference kernels on a large GPU; 32 MiB of reference. */
+    const double work = rows_of(&ret_case[0]) * problem->head_dim;
+    ret_case[0].all_rows = work <= 0x1p22 && work * problem->seq_k <= 0x1p30;
+    for (int i = 1; i < FA_BENCH_CASES; i++) {
+        fa_problem p = *problem; /* dtype, head_dim, causal and alignment: one cubin for all */
+        uint64_t random = fa_random(seed, (uint64_t)i);
+        p.batch = rows[i].batch;
+        p.heads_q = rows[i].heads_q;
+        p.heads_kv = rows[i].heads_kv;
+        p.seq_q = rows[i].seq_q - (int32_t)((random & 0xffff) % (uint64_t)(rows[i].jitter_q + 1));
+        p.seq_k = rows[i].seq_k - (int32_t)((random >> 32) % (uint64_t)(rows[i].jitter_k + 1));
+        p.layout = rows[i].layout;
+        p.want_lse = rows[i].lse;
+        p.mean_q = p.mean_k = 0;
+        if (p.window) {
+            p.window_left = windows[i][0];
+            p.window_right = windows[i][1];
+        }
+        fa_attn_case c = fa_attn_case_make(&p, rows[i].pad, random, true);
+        c.input_scale[FA_ATTN_Q] = c.input_scale[FA_ATTN_K] = rows[i].size;
+        if (rows[i].scale > 0)
+            c.softmax_scale = rows[i].scale;
+        c.all_rows = true;
+        ret_case[i] = c;
+    }
+    return FA_BENCH_CASES;
+}
+
+int fa_attn_case_problems(const fa_problem *problem, uint64_t seed,
+                          fa_problem ret_case[FA_BENCH_CASES])
+{
+    fa_attn_case cases[FA_BENCH_CASES];
+    int count = fa_attn_cases(problem, seed, cases);
+    for (int i = 0; i < count; i++)
+        ret_case[i] = cases[i].problem;
+    return count;
+}
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+/* By position in the sequence. */
+static int by_position(const void *left, const void *right, void *seq)
+{
+    int64_t rows = *(int64_t *)seq;
+    int64_t a = *(const int64_t *)left % rows, b = *(const int64_t *)right % rows;
+    return (a > b) - (a < b);
+}
+
+void fa_attn_sample_rows(int64_t heads, int64_t seq, uint64_t seed,
+                         int64_t ret_rows[FA_PROVER_ROWS])
+{
+    /* Rows at the edges of tiles, from the start and (negative) from the end of a sequence. */
+    static const int edges[] = {0,   1,   15,  16,   17,   31,   63,   64,   65,  127, 128,
+                                129, 191, 192, 255,  256,  257,  -1,   -2,   -15, -16, -17,
+                                -63, -64, -65, -127, -128, -129, -255, -256, -257};
+    enum { EDGES = sizeof edges / sizeof *edges };
+    for (int i = 0; i < FA_PROVER_ROWS; i++) {
+        uint64_t random = fa_random(seed, (uint64_t)i);
+        int64_t head = (int64_t)(random % (uint64_t)heads);
+        int64_t row = (int64_t)((random >> 32) % (uint64_t)seq);
+        if (i < 4 * EDGES) {
+            int edge = edges[i % EDGES];
+            row = edge < 0 ? seq + edge : edge;
+            if (row < 0 || row >= seq)
+                row = (int64_t)((random >> 32) % (uint64_t)seq);
+        }
+        if (i < EDGES)
+            head = 0;
+        else if (i < 2 * EDGES)
+            head = heads - 1;
+        ret_rows[i] = head * seq + row;
+    }
+    qsort_r(ret_rows, FA_PROVER_ROWS, sizeof *ret_rows, by_position, &seq);
+}
+
+/* ---- tensors of a prover --------------------------------------------------------------------*/
+static const fa_attn_case *case_of(const fa_prover *prover, int index)
+{
+    return (const fa_attn_case *)prover->own + index;
+}
+
+static struct fa_attn_serving_params *params_of(struct fa_proof_case *c)
+{
+    _Static_assert(sizeof(struct fa_attn_serving_params) <= FA_PARAMS_MAX, "");
+    return (void *)c->params; /* a kernel may take their beginning alone */
+}
+
+const struct fa_attn_serving_params *fa_attn_proof_params(fa_prover *prover, int index)
+{
+    return params_of(&prover->at[index]);
+}
+
+/* Sets the tensors of a case. False: one of them passes 2^60 elements. */
+static bool set_tensors(const fa_attn_case *what, struct fa_proof_case *c)
+{
+    static const char *const names[TENSORS] = {"q", "k", "v", "o", "lse", "lists"};
+    const fa_problem *p = &what->problem;
+    const uint64_t rows = (uint64_t)rows_of(what), compared = c->sampled ? FA_PROVER_ROWS : rows;
+    const uint64_t columns = what->tensor[FA_ATTN_O].extent[3];
+    bool fits = true;
+    c->tensors.count = TENSORS;
+    for (int t = 0; t < TENSORS; t++) {
+        fa_tensor *tensor = &c->tensors.at[t];
+        *tensor = (fa_tensor){.name = names[t],
+                              .element = p->dtype == FA_BF16 ? FA_ELEMENT_BF16 : FA_ELEMENT_FP16,
+                              .output = t == FA_ATTN_O || t == LSE,
+                              .elements = rows * columns};
+        if (is_of_keys(t) && p->kv_dtype == FA_KV_FP8)
+            tensor->element = FA_ELEMENT_FP8_E4M3;
+        if (t < FA_ATTN_TENSORS)
+            fits = fits && fa_proof_lay(tensor, what->tensor[t].extent, what->tensor[t].stride,
+                                        what->tensor[t].offset, &c->of[t]);
+        c->of[t].scale = t < FA_ATTN_O ? what->input_scale[t] : 0;
+    }
+    c->tensors.at[LSE].element = FA_ELEMENT_FP32;
+    c->tensors.at[LSE].elements = p->want_lse ? rows : 0;
+    c->tensors.at[LISTS].element = FA_ELEMENT_INT32;
+    c->tensors.at[LISTS].elements = fa_attn_is_dense(p) ? 0 : fa_attn_lists_plan(what).words;
+    for (int t = LSE; t < TENSORS; t++)
+        fits = fits && fa_proof_pack(&c->tensors.at[t], &c->of[t]);
+    c->of[FA_ATTN_O].columns = columns;
+    c->of[FA_ATTN_O].count = compared * columns;
+    c->of[LSE].columns = 1;
+    c->of[LSE].count = compared; /* the reference has it, though it be not wanted */
+    c->of[LISTS].on_host = true;
+    c->room_bytes =
+        compared * (columns + 1) * sizeof(float); /* the plain computation's O and LSE */
+    return fits;
+}
+
+int fa_attn_proof_take(fa_prover *prover, const fa_attn_case *cases, int count, fa_diag *diag)
+{
+    fa_attn_case *own = malloc((size_t)count * sizeof *own);
+    if (own == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    memcpy(own, cases, (size_t)count * sizeof *own);
+    prover->own = own;
+    prover->count = count;
+    for (int i = 0; i < count; i++) {
+        const fa_attn_case *what = &own[i];
+        const uint64_t *extent = what->tensor[FA_ATTN_O].extent;
+        const double rows = rows_of(what);
+        struct fa_proof_case *c = &prover->at[i];
+        if (what->total_q > INT32_MAX || what->total_k > INT32_MAX)
+            return fa_fail(diag, FA_ENOMEM, "case %d has more than 2^31 rows in all", i);
+        if (rows > (what->all_rows ? INT32_MAX : 0x1p50))
+            return fa_fail(diag, FA_ENOMEM, "case %d has too many query rows", i);
+        *c = (struct fa_proof_case){.problem = what->problem,
+                                    .once = what->once,
+                                    .empty = rows < 1,
+                                    .sampled = !what->all_rows && rows >= 1,
+                                    .bands = 1};
+        if (c->sampled)
+            fa_attn_sample_rows((int64_t)(extent[0] * extent[1]), (int64_t)extent[2],
+                                fa_random(prover->seed, 2000 + (uint64_t)i), c->row);
+        /* Causal rows with few keys have large outputs and large roundings; what these allow
+         * would hide everything in rows that average many thousand keys. */
+        if (c->sampled && what->problem.causal != FA_CAUSAL_NONE && !what->problem.varlen)
+            c->bands = FA_PROVER_BANDS;
+        if (!set_tensors(what, c))
+            return fa_fail(diag, FA_ENOMEM, "the tensors of case %d pass 2^60 elements", i);
+    }
+    return 0;
+}
+
+static int take_cases(fa_prover *prover, const fa_problem *problem, fa_diag *diag)
+{
+    fa_attn_case cases[FA_BENCH_CASES];
+    return fa_attn_proof_take(prover, cases, fa_attn_cases(problem, prover->seed, cases), diag);
+}
+
+static int make_input(const fa_prover *prover, int index, int tensor, void *elements, fa_diag *diag)
+{
+    const fa_attn_case *what = case_of(prover, index);
+    fa_attn_lists lists = fa_attn_lists_plan(what);
+    return prover->at[index].tensors.at[tensor].elements > 0
+               ? fa_attn_lists_fill(what, &lists, elements, diag)
+               : 0;
+}
+
+/* ---- what kernels are passed ----------------------------------------------------------------*/
+/* As a caller passes it. */
+static int place(fa_prover *prover, int index, fa_diag *diag)
+{
+    struct fa_proof_case *c = &prover->at[index];
+    const fa_attn_case *what = case_of(prover, index);
+    const fa_problem *p = &what->problem;
+    const fa_attn_lists lists = fa_attn_lists_plan(what);
+    const int32_t *words = (const int32_t *)(uintptr_t)c->of[LISTS].first;
+    const float *floats = (const float *)words;
+    void *at[TENSORS];
+    fa_attn_args args = {.size = sizeof args};
+    int64_t *const strides[] = {args.q_stride, args.k_stride, args.v_stride, args.o_stride};
+    for (int t = 0; t < TENSORS; t++)
+        at[t] = (void *)(uintptr_t)c->of[t].first;
+    for (int t = 0; t < FA_ATTN_TENSORS; t++) {
+        memcpy(strides[t], what->tensor[t].stride, sizeof args.q_stride);
+        if (is_of_keys(t) && !fa_attn_is_dense(p))
+            c->of[t].place.used = words + lists.used;
+    }
+    args.q = at[FA_ATTN_Q];
+    args.k = at[FA_ATTN_K];
+    args.v = at[FA_ATTN_V];
+    args.o = at[FA_ATTN_O];
+    args.lse = p->want_lse ? at[LSE] : NULL;
+    args.softmax_scale = what->softmax_scale;
+    args.cu_seqlens_q = p->varlen ? words + lists.cu_seqlens_q : NULL;
+    args.cu_seqlens_k = p->lengths_k == FA_LENGTHS_CU_SEQLENS ? words + lists.cu_seqlens_k : NULL;
+    args.seqused_k = p->lengths_k == FA_LENGTHS_SEQUSED ? words + lists.seqused_k : NULL;
+    args.block_table = p->page > 0 ? words + lists.block_table : NULL;
+    args.block_table_stride = lists.table_stride;
+    args.sinks = p->sinks ? floats + lists.sinks : NULL;
+    args.k_scale = p->kv_dtype == FA_KV_FP8 ? floats + lists.k_scale : NULL;
+    args.v_scale = p->kv_dtype == FA_KV_FP8 ? floats + lists.v_scale : NULL;
+    args.k_scale_stride[1] = args.v_scale_stride[1] = 1;
+    args.num_pages = what->num_pages;
+    args.total_q = (int32_t)what->total_q;
+    args.total_k = (int32_t)what->total_k;
+    args.softcap = what->softcap;
+    int rc = fa_attn_dense_take(p, &args, &params_of(c)->dense, diag);
+    return rc != 0 ? rc : fa_attn_serving_take(p, &args, params_of(c), diag);
+}
+
+static int load(fa_prover *prover, fa_module *module, const fa_cubin_entry *entry, void **ret_extra,
+                fa_diag *diag)
+{
+    (void)module;
+    struct fa_attn_boxes boxes;
+    int rc = fa_attn_boxes_read(entry, &boxes, diag);
+    if (rc == 0)
+        *ret_extra = NULL;
+    if (rc != 0 || boxes.columns == 0)
+        return rc;
+    struct fa_attn_tensor_maps *maps =
+        aligned_alloc(_Alignof(struct fa_attn_tensor_maps), (size_t)prover->count * sizeof *maps);
+    if (maps == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    for (int i = 0; rc == 0 && i < prover->count; i++) {
+        struct fa_attn_form form = fa_attn_form_of(&prover->at[i].problem);
+        rc = fa_attn_maps_encode(prover->driver, &boxes, &form, params_of(&prover->at[i]), &maps[i],
+                                 diag);
+    }
+    if (rc != 0)
+        free(maps);
+    else
+        *ret_extra = maps;
+    return rc;
+}
+
+static void arguments(fa_prover *prover, int index, void *extra,
+                      void *ret_argument[FA_PROVER_ARGUMENTS])
+{
+    struct fa_attn_serving_params *params = params_of(&prover->at[index]);
+    params->workspace = (void *)(uintptr_t)prover->workspace.at;
+    params->counters = (unsigned int *)(uintptr_t)prover->counters.at;
+    params->splits = prover->splits;
+    ret_argument[0] = params;
+    ret_argument[1] = extra != NULL ? (struct fa_attn_tensor_maps *)extra + index : NULL;
+}
+
+/* ---- the reference, and what a kernel may differ by -----------------------------------------*/
+/* Scores of magnitude s carry roundings in every kernel: matrix units add a few products at a
+ * time and seem to truncate (m16n8k8 on an H200: errors nine times in ten towards zero, up to 2^-18.3 * s at
+ * head_dim 144, where a plain fp32 sum stays below 2^-22); folding the scale into one multiply-add,
+ * exp2(x*c - m*c), adds half a unit of m*c. Both shift a weight by that relative amount, which attn_ref_lowp
+ * does not show (it subtracts first): with scores near 1e4 a right kernel may be one fp16 step away where
+ * lowp is exact. So
+ *     |o - reference|   <= 2 * lowp_error + max|v| * (2^-16 + 2^-22 * s)
+ *     |lse - reference| <= 2^-16 + 2^-24 * head_dim * s
+ * With scores of ordinary size (below 30) the terms beside 2 * lowp_error stay below 2^-15 * max|v|.
+ * LSE shows how large scores were, but not behind a softcap. Elements of Q and K are nearly normal, so that a product of
+ * head_dim of them hardly goes beyond four standard deviations. */
+void fa_attn_tolerances(const fa_attn_case *what, double lowp_error, double of_lse, double *ret_o,
+                        double *ret_lse)
+{
+    const double uncapped = 4 * (double)what->softmax_scale * sqrt(what->problem.head_dim) *
+                            (double)what->input_scale[FA_ATTN_Q] *
+                            (double)what->input_scale[FA_ATTN_K];
+    const double scores = what->problem.softcap ? fmax(uncapped, of_lse) : of_lse;
+    /* Drawn elements end at 3.4642 standard deviations. */
+    const double largest_v = 3.4642 * (double)what->input_scale[FA_ATTN_V];
+    *ret_o = 2 * lowp_error + largest_v * (0x1p-16 + 0x1p-22 * scores);
+    *ret_lse = 0x1p-16 + 0x1p-24 * what->problem.head_dim * scores;
+}
+
+/* The largest error of the plain computation in some rows, and the largest finite LSE. False: something is no number. */
+static bool look_at_rows(const struct fa_proof_case *c, const float *lowp, uint64_t first,
+                         uint64_t count, double *error, double *of_lse)
+{
+    const uint64_t columns = c->of[FA_ATTN_O].columns;
+    const float *o = (const void *)c->of[FA_ATTN_O].host, *lse = (const void *)c->of[LSE].host;
+    bool right = true;
+    for (uint64_t i = first * columns; i < (first + count) * columns; i++) {
+        double difference = fabs((double)lowp[i] - (double)o[i]);
+        right = right && isfinite(difference);
+        *error = difference > *error ? difference : *error;
+    }
+    for (uint64_t i = first; i < first + count; i++) {
+        double magnitude = fabs((double)lse[i]);
+        right = right && !isnan(magnitude) && !(isinf(magnitude) && lse[i] > 0);
+        if (isfinite(magnitude) && magnitude > *of_lse)
+            *of_lse = magnitude;
+    }
+    return right;
+}
+
+/* The compared rows together are held to what all proofs are. Each band is held to its own rows as
+ * well, with half as much slack again: the plain error of 64 rows is less steady, because one row
+ * with a heavy key can be most of it (in simulations right kernels reach 0.92 of the common
+ * tolerance there, while a missing tile of keys exceeds it several times). */
+static int set_tolerances(struct fa_proof_case *c, const fa_attn_case *what, const float *lowp,
+                          fa_diag *diag)
+{
+    static const double BAND_SLACK = 1.5;
+    const uint64_t rows = c->of[LSE].count / (uint64_t)c->bands;
+    double error[FA_PROVER_BANDS] = {0}, of_lse[FA_PROVER_BANDS] = {0}, o, lse, worst = 0, most = 0;
+    for (int band = 0; band < c->bands; band++) {
+        if (!look_at_rows(c, lowp, (uint64_t)band * rows, rows, &error[band], &of_lse[band]))
+            return fa_fail(diag, FA_ECORRUPT, "the reference has results that are no numbers");
+        worst = fmax(worst, error[band]);
+        most = fmax(most, of_lse[band]);
+    }
+    fa_attn_tolerances(what, worst, most, &o, &lse);
+    for (int band = 0; band < c->bands; band++) {
+        double own_o = o, own_lse = lse;
+        if (c->bands > 1)
+            fa_attn_tolerances(what, BAND_SLACK * error[band], of_lse[band], &own_o, &own_lse);
+        c->of[FA_ATTN_O].tolerance[band].absolute = fmin(o, own_o);
+        c->of[LSE].tolerance[band].absolute = fmin(lse, own_lse);
+    }
+    return 0;
+}
+
+static int refer(fa_prover *prover, int index, fa_diag *diag)
+{
+    struct fa_proof_case *c = &prover->at[index];
+    struct fa_proof_tensor *o = &c->of[FA_ATTN_O];
+    const size_t bytes = (size_t)o->count * sizeof(float);
+    int count = (int)c->of[LSE].count, rc;
+    fa_device_ptr lowp_lse = c->room + bytes;
+    void *fp32[] = {c->params, &c->rows, &count, &o->wanted, &c->of[LSE].wanted};
+    void *plain[] = {c->params, &c->rows, &count, &c->room, &lowp_lse};
+    const uint64_t work = (uint64_t)count * FA_PROVER_REFERENCE_THREADS;
+    if ((rc = fa_prover_run_entry(prover, "attn_ref_fp32", work, fp32, diag)) != 0 ||
+        (rc = fa_prover_run_entry(prover, "attn_ref_lowp", work, plain, diag)) != 0 ||
+        (rc = fa_proof_fetch(prover, index, FA_ATTN_O, diag)) != 0 ||
+        (rc = fa_proof_fetch(prover, index, LSE, diag)) != 0)
+        return rc;
+    float *lowp = malloc(bytes + 1);
+    if (lowp == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for the reference");
+    rc = fa_copy_from_device(prover->driver, lowp, c->room, bytes, diag);
+    if (rc == 0)
+        rc = set_tolerances(c, case_of(prover, index), lowp, diag);
+    free(lowp);
+    return rc;
+}
+
+/* "batch 2, heads 4/2, seq 239x203, bhsd, padded": for sentences. */
+static void text(const fa_prover *prover, int index, char *ret_text, size_t size)
+{
+    const fa_attn_case *what = case_of(prover, index);
+    const fa_problem *p = &what->problem;
+    const fa_attn_tensor *o = &what->tensor[FA_ATTN_O];
+    bool rows_touch = o->stride[2] == o->extent[3] || o->stride[1] == o->extent[3];
+    bool own = p->varlen || p->lengths_k != FA_LENGTHS_FIXED;
+    snprintf(ret_text, size, "batch %d, heads %d/%d, seq %s%dx%d, %s%s%s", p->batch, p->heads_q,
+             p->heads_kv, own ? "up to " : "", p->seq_q, p->seq_k, fa_layout_name(p->layout),
+             rows_touch ? "" : ", padded", what->input_scale[0] > 2 ? ", large scores" : "");
+}
+
+const struct fa_proof_type fa_attn_proof = {.take_cases = take_cases,
+                                            .place = place,
+                                            .make_input = make_input,
+                                            .refer = refer,
+                                            .load = load,
+                                            .arguments = arguments,
+                                            .text = text};
