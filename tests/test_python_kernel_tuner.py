@@ -198,7 +198,8 @@ def one_config_is_launched_on_copies_of_the_arguments():
     sys.modules["cupy"] = types.SimpleNamespace(array=lambda given: Cupy(given.shape, list(given.flat), dtype=(producer.FLOAT, 32)))
     try:
         given, config = arguments(), {"THREADS": 64, "PER_THREAD": 2}
-        out = kernel_tuner.run_kernel("axpy", AXPY, 64, given, config, quiet=True, **LAUNCH)
+        for source, params in ((AXPY.replace("THREADS", "256").replace("PER_THREAD", "1"), {}), (AXPY, config)):
+            out = kernel_tuner.run_kernel("axpy", source, 64, given, params, quiet=True, **(LAUNCH if params else {"grid_div_x": [256]}))
         tap.equal((list(out[0].flat), list(out[1].flat), out[3] is given[3], list(given[0].flat)), (RIGHT, list(range(64)), True, [1.0] * 64))
         kernel = PythonKernel("axpy", AXPY, 64, given, config, outputs=[True, False, False, False], **LAUNCH)
         tap.equal([list(one.flat) for one in kernel(*arguments())], [RIGHT])

@@ -65,6 +65,8 @@ class Described:
             if len(self.tune[name]) > 1:
                 warnings.warn("%s: neither the kernel nor its launch reads it: it stays at %s" % (name, shown(value)), stacklevel=4)
         words["tune"] = {self.names[name]: values for name, values in self.tune.items() if name not in self.left}
+        if not words["tune"]:  # a specification has one
+            words["tune"], words["block"][0] = {"kernel_tuner_config": [1]}, words["block"][0] + " * kernel_tuner_config"
         self.source, self.words = source, words
 
     def alone(self, config: Mapping[str, Any]) -> Described:
@@ -127,7 +129,7 @@ class Described:
         if defines is None:
             sides = {"grid_size_" + "xyz"[i]: _side(problem_size, grid_div[i], blocks[i], i) for i in range(3)}
             expressions = {name: side for name, side in sides.items() if re.search(r"\b%s\b" % name, source)}
-            texts = {name: 1 if i else 256 for i, name in enumerate(blocks) if name not in self.tune}
+            texts: dict[str, Any] = {name: 1 if i else 256 for i, name in enumerate(blocks) if name not in self.tune}
             texts = {name: value for name, value in {**texts, "kernel_tuner": 1}.items() if re.search(r"\b%s\b" % name, source)}
         else:
             expressions = {name: value for name, value in defines.items() if callable(value)}
@@ -197,7 +199,7 @@ class Described:
 
     def _may_write(self, place: int) -> bool:
         try:
-            return _kernels._way(self.source, self.words["kernel"], None, place, len(self.arguments), "arg%d" % place) == "inout"
+            return _kernels._way(self.source, self.words["kernel"], None, place, len(self.arguments), "arg%d" % place) != "in"
         except ArgumentError:  # the source does not say
             return True
 

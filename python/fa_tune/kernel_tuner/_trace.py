@@ -213,7 +213,7 @@ def _listed(what: str, function: Callable[..., Any], tune: Mapping[str, Sequence
     read: list[str] = []
     used: list[str] = []
     while True:
-        results = {}
+        results: dict[tuple[Any, ...], str] = {}
         for values in itertools.product(*(tune[name] for name in used)):
             if len(results) == MOST_RUNS:
                 raise NotSupported("%s: a function of too many tunables (%s), which cannot be followed: write it as a text" % (
