@@ -229,9 +229,10 @@ static void one_text_gives_this(const char *text, int rc, const char *sentence)
               rc);
     CHECK_HAS(diag.text, sentence);
     if (rc == 0)
-        CHECK(!sweep ? one.effort == FA_EFFORT_MEASURE && one.problem.heads_kv == 8 &&
-                           one.problem.seq_k == 512 && one.size == sizeof one
-                     : many.count == 1 && many.strategy != NULL && many.plan == plan);
+        CHECK(!sweep
+                  ? one.request.effort == FA_EFFORT_MEASURE && one.request.problem.heads_kv == 8 &&
+                        one.request.problem.seq_k == 512 && one.request.size == sizeof one.request
+                  : many.count == 1 && many.strategy != NULL && many.plan == plan);
     free(items);
     free(asked);
 }

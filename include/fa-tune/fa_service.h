@@ -56,19 +56,12 @@ enum {
  * The problem needs these four. By default heads_kv is heads_q, seq_k is seq_q, dtype "fp16", causal
  * "none", layout "bhsd", lse and unaligned false; effort "measure"; the rest 0, false or empty. */
 typedef struct fa_ask {
-    size_t size;        /* sizeof(fa_ask) */
-    fa_problem problem;
+    fa_request request; /* as it is to be made, but for its gpu, whose name is here */
     char gpu[64];       /* catalogue name; "": a device of the server's */
     char uuid[48];      /* that device where the server has it, else the type `gpu` (FA_ENODEVICE where
                            that is ""); "": the type, or the device `ordinal` where that is "" too */
-    int32_t ordinal;
-    fa_effort effort;
-    bool again, exact, first_contact; /* as in fa_request */
-    int32_t timeout_ms;               /* 0: the server's default */
-    /* how the space is searched and what that may spend, as in fa_request; "": the default */
-    char strategy[16];
-    int32_t evaluations;
-    double seconds;
+    char strategy[16];  /* the request's, as text; "": the default */
+    int32_t timeout_ms; /* 0: the server's default */
 } fa_ask;
 
 FA_API int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag);

@@ -50,17 +50,11 @@ static int request_of(const serve_service *service, const fa_ask *ask, fa_reques
                        "no device here has the uuid %s: GET /v1/jobs lists them", ask->uuid);
     if (ask->gpu[0] == 0 && service->device.code != 0)
         return fa_fail(diag, service->device.code, "%s", service->device.reason.text);
-    *ret_request = (fa_request){.size = sizeof *ret_request,
-                                .problem = ask->problem,
-                                .gpu = device == NULL && ask->gpu[0] != 0 ? ask->gpu : NULL,
-                                .ordinal = device != NULL ? device->ordinal : ask->ordinal,
-                                .effort = ask->effort,
-                                .again = ask->again,
-                                .exact = ask->exact,
-                                .first_contact = ask->first_contact,
-                                .strategy = ask->strategy[0] != 0 ? ask->strategy : NULL,
-                                .evaluations = ask->evaluations,
-                                .seconds = ask->seconds};
+    *ret_request = ask->request;
+    if (device != NULL)
+        ret_request->ordinal = device->ordinal;
+    else if (ask->gpu[0] != 0)
+        ret_request->gpu = ask->gpu;
     return 0;
 }
 
@@ -303,7 +297,7 @@ static cJSON *job_json(const serve_kernel *kernel)
     cJSON *json = cJSON_CreateObject();
     fa_buf words = {0};
     const int64_t started = atomic_load(&kernel->started);
-    fa_problem_words(&words, &kernel->ask.problem, " · ", false);
+    fa_problem_words(&words, &kernel->ask.request.problem, " · ", false);
     fa_json_add_text(json, "what", words.data != NULL ? words.data : "");
     fa_json_add_text(json, "gpu", kernel->found.gpu.name);
     fa_json_add_known(json, "ordinal", kernel->found.gpu.ordinal, kernel->found.gpu.present);

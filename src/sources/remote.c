@@ -86,7 +86,9 @@ static int ask(fa_tuner *tuner, const fa_http_call *call, fa_http_reply *ret_rep
     remote *server = remote_of(tuner);
     const int64_t began_ms = now_ms();
     fa_diag why = {{0}};
-    int rc = fa_http_do(&server->address, call, ret_reply, &why), code = FA_EIO;
+    if (began_ms < atomic_load(&server->paused_until_ms))
+        return FA_SOURCE_NONE;
+    int code = FA_EIO, rc = fa_http_do(&server->address, call, ret_reply, &why);
     if (rc == FA_ECANCELED)
         return fa_fail(diag, rc, "%s", why.text);
     if (rc != 0) {
@@ -138,15 +140,7 @@ static int on_idle(void *context)
 /* gpu: the type that the request names, or the device here that it is for; NULL: the server's choice. */
 static int write_ask(const fa_request *request, const fa_gpu *gpu, char **ret_body, fa_diag *diag)
 {
-    fa_ask asked = {.size = sizeof asked,
-                    .problem = request->problem,
-                    .ordinal = request->ordinal,
-                    .effort = request->effort,
-                    .again = request->again,
-                    .exact = request->exact,
-                    .first_contact = request->first_contact,
-                    .evaluations = request->evaluations,
-                    .seconds = request->seconds};
+    fa_ask asked = {.request = *request};
     fa_gpu type;
     if (gpu != NULL && fa_catalogue_match(gpu, &type) == 0)
         snprintf(asked.gpu, sizeof asked.gpu, "%s", type.name);
@@ -198,16 +192,9 @@ static int ask_kernel(fa_tuner *tuner, const fa_request *request, const fa_gpu *
 }
 
 /* ---- what is asked -----------------------------------------------------------------------------*/
-static bool is_usable(const fa_tuner *tuner)
-{
-    return now_ms() >= atomic_load(&remote_of(tuner)->paused_until_ms);
-}
-
 static int tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_gpu gpu;
-    if (!is_usable(tuner))
-        return FA_SOURCE_NONE;
     if (request->memory > 0 || tuner->memory > 0)
         return fa_fail(diag, FA_EINVAL,
                        "\"memory\" bounds tunes on this machine, and a service tunes in its place: "
@@ -236,8 +223,6 @@ static int get_cubin(fa_tuner *tuner, const char *key, void **ret_bytes, size_t 
     const fa_http_call call = {.target = target, .limit = CUBIN_MAX, .quiet_ms = QUIET_MS};
     if (!fa_is_sha256(key))
         return fa_fail(diag, FA_EINVAL, "\"%.64s\" is no cubin's key", key);
-    if (!is_usable(tuner))
-        return FA_SOURCE_NONE;
     snprintf(target, sizeof target, "/v1/cubins/%.64s", key);
     const int rc = ask(tuner, &call, &reply, diag);
     if (rc != 0)
@@ -264,8 +249,6 @@ static int kernel(fa_tuner *tuner, const fa_target *target, const fa_problem *pr
     char silicon[FA_SILICON_MAX];
     fa_cubin_record cubin = {.sm = target->gpu.sm};
     fa_diag why = {{0}};
-    if (!is_usable(tuner))
-        return FA_SOURCE_NONE;
     int rc = ask_kernel(tuner, &request, &target->gpu, &answer, diag);
     if (rc != 0)
         return rc;

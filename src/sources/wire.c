@@ -129,6 +129,14 @@ int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_m
 static const char where[] = "ask";
 static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
 
+/* *ret_strategy: the name that is valid for good, or NULL. */
+static int check_search(const char *name, int32_t evaluations, double seconds,
+                        const char **ret_strategy, fa_diag *diag)
+{
+    *ret_strategy = name[0] != 0 ? name : NULL;
+    return fa_search_check(ret_strategy, evaluations, seconds, diag);
+}
+
 #define OPTIONAL .rules = FA_MEMBER_OPTIONAL
 #define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT
 /* What is asked of a specification is asked of that text: a service may know another of its name. */
@@ -137,18 +145,19 @@ static const char *const efforts[] = {"cached", "predict", "measure", "patient",
 #define ORDINAL ROW(ordinal, COUNT, OPTIONAL, .most = 1023)
 
 /* ---- one problem ----------------------------------------------------------------------------*/
-#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_ask, member, __VA_ARGS__)
+#define TEXT(member, rules_) FA_MEMBER(#member, TEXT, fa_ask, member, rules_)
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_ask, request.member, __VA_ARGS__)
 static const fa_member ask_members[] = {
     PROBLEM,
-    ROW(gpu, TEXT, OPTIONAL),
-    ROW(uuid, TEXT, OPTIONAL),
+    TEXT(gpu, OPTIONAL),
+    TEXT(uuid, OPTIONAL),
     ORDINAL,
     EFFORT,
     ROW(again, FLAG, OPTIONAL),
     ROW(exact, FLAG, OPTIONAL),
     ROW(first_contact, FLAG, OPTIONAL),
-    ROW(timeout_ms, COUNT, OPTIONAL),
-    ROW(strategy, TEXT, LEFT_OUT),
+    FA_MEMBER("timeout_ms", COUNT, fa_ask, timeout_ms, OPTIONAL),
+    TEXT(strategy, LEFT_OUT),
     ROW(evaluations, COUNT, LEFT_OUT),
     ROW(seconds, REAL, LEFT_OUT),
     {.key = NULL},
@@ -162,11 +171,14 @@ int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag)
 
 int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag)
 {
-    fa_ask ask = {.size = sizeof ask, .effort = FA_EFFORT_MEASURE};
+    fa_ask ask = {.request = {.size = sizeof ask.request, .effort = FA_EFFORT_MEASURE}};
     if (ret_ask == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_ask is NULL");
-    const int rc = read_struct(text, size, FA_ASK_TEXT_MAX, where, ask_members,
-                               fa_struct_from_strict_json, &ask, diag);
+    int rc = read_struct(text, size, FA_ASK_TEXT_MAX, where, ask_members,
+                         fa_struct_from_strict_json, &ask, diag);
+    if (rc == 0)
+        rc = check_search(ask.strategy, ask.request.evaluations, ask.request.seconds,
+                          &ask.request.strategy, diag);
     if (rc == 0)
         *ret_ask = ask;
     return rc;
@@ -363,10 +375,9 @@ int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_request *ret_reque
         return fa_fail(diag, FA_EINVAL, "ret_request, ret_items or ret_plan is NULL");
     int rc = read_struct(text, size, FA_SWEEP_ASK_TEXT_MAX, where, sweep_ask_members,
                          fa_struct_from_strict_json, &ask, diag);
-    ask.request.strategy = ask.strategy[0] != 0 ? ask.strategy : NULL;
-    if (rc == 0) /* which makes of the name one that is valid for good */
-        rc = fa_search_check(&ask.request.strategy, ask.request.evaluations,
-                             ask.request.seconds_each, diag);
+    if (rc == 0)
+        rc = check_search(ask.strategy, ask.request.evaluations, ask.request.seconds_each,
+                          &ask.request.strategy, diag);
     if (rc != 0) {
         free(ask.items);
         return rc;

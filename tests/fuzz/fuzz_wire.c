@@ -30,7 +30,6 @@ static fa_answer answer = {.size = sizeof answer};
 
 static int read_ask(const char *text, size_t size, fa_diag *d)
 {
-    ask.size = sizeof ask;
     return fa_ask_read(text, size, &ask, d);
 }
 
