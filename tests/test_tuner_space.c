@@ -7,84 +7,82 @@
 #include "points.h"
 #include "problem.h"
 
-/* Loads `parts` and enumerates; the caller frees both. */
-static int enumerate(const manifest_parts *parts, const fa_problem *problem, const fa_gpu *gpu,
-                     tuner_fixture *f, fa_space *ret_space, fa_diag *diag)
+static tuner_fixture f;
+static fa_space space;
+static fa_diag diag;
+static fa_task task;
+
+static void end(void)
 {
-    *ret_space = (fa_space){0};
-    int rc = fixture_load(f, parts, diag);
-    return rc == 0 ? fa_space_enumerate(&(fa_task){&f->families, problem, gpu}, ret_space, diag)
-                   : rc;
+    fa_space_free(&space);
+    fixture_free(&f);
+}
+
+/* The built-in families, or with `parts` that one, for a problem of 512 on an L4. */
+static int start(const manifest_parts *parts)
+{
+    end();
+    int rc = parts != NULL ? fixture_load(&f, parts, &diag) : fixture_built_in(&f, &diag);
+    task = (fa_task){&f.families, &problem_512, &gpu_l4};
+    return rc;
+}
+
+static int enumerate(const manifest_parts *parts)
+{
+    int rc = start(parts);
+    return rc == 0 ? fa_space_enumerate(&task, &space, &diag) : rc;
 }
 
 static bool enumeration_fails(const manifest_parts *parts, int code, const char *one,
                               const char *two)
 {
-    tuner_fixture f;
-    fa_space space;
-    fa_diag diag = {{0}};
-    int rc = enumerate(parts, &problem_512, &gpu_l4, &f, &space, &diag);
+    int rc = enumerate(parts);
     bool ok = rc == code && strstr(diag.text, one) != NULL && strstr(diag.text, two) != NULL &&
               space.candidate == NULL;
     if (!ok)
         printf("# rc %d: \"%s\" should hold \"%s\" and \"%s\"\n", rc, diag.text, one, two);
-    fa_space_free(&space);
-    fixture_free(&f);
     return ok;
 }
 
 /* An empty one, whose status is nobody's expectation, where the space lacks it. */
-static const fa_candidate *find(const fa_space *space, int32_t block_m, int32_t block_n)
+static const fa_candidate *find(int32_t block_m, int32_t block_n)
 {
     static const fa_candidate none = {.trial = {.status = -1}};
-    for (int i = 0; i < space->count; i++) {
-        const fa_tunable *t = space->candidate[i].trial.config.tunable;
+    for (int i = 0; i < space.count; i++) {
+        const fa_tunable *t = space.candidate[i].trial.config.tunable;
         if (t[0].value == block_m && t[1].value == block_n)
-            return &space->candidate[i];
+            return &space.candidate[i];
     }
     return &none;
 }
 
 static void configs_come_in_the_order_of_their_domains(void)
 {
-    tuner_fixture f;
-    fa_space space;
-    fa_diag diag = {{0}};
-    int rc = enumerate(&(manifest_parts){0}, &problem_512, &gpu_l4, &f, &space, &diag);
-    static const int32_t order[6][2] = {{64, 32},  {64, 64},  {64, 128},
-                                        {128, 32}, {128, 64}, {128, 128}};
-    bool right = rc == 0 && space.count == 6;
-    for (int i = 0; right && i < 6; i++) {
+    int defaults = 0;
+    CHECK_OK(enumerate(&(manifest_parts){0}), diag);
+    CHECK_INT(space.count, 6);
+    for (int i = 0; i < 6; i++) {
         const fa_config *c = &space.candidate[i].trial.config;
-        right = c->count == 2 && strcmp(c->family, "small") == 0 &&
-                strcmp(c->tunable[0].name, "BLOCK_M") == 0 && c->tunable[0].value == order[i][0] &&
-                strcmp(c->tunable[1].name, "BLOCK_N") == 0 && c->tunable[1].value == order[i][1];
-    }
-    int survivors = space.survivors, at = space.default_index, defaults = 0;
-    for (int i = 0; rc == 0 && i < space.count; i++)
+        CHECK_INT(c->count, 2);
+        CHECK_TEXT(c->family, "small");
+        CHECK_TEXT(c->tunable[0].name, "BLOCK_M");
+        CHECK_INT(c->tunable[0].value, 64 << i / 3);
+        CHECK_TEXT(c->tunable[1].name, "BLOCK_N");
+        CHECK_INT(c->tunable[1].value, 32 << i % 3);
         defaults += space.candidate[i].is_default;
-    fa_space_free(&space);
-    fixture_free(&f);
-    CHECK_OK(rc, diag);
-    CHECK(right);
-    CHECK_INT(survivors, 5);
-    CHECK_INT(at, 1); /* BLOCK_M 64, BLOCK_N min(64, 128) */
+    }
+    CHECK_INT(space.survivors, 5);
+    CHECK_INT(space.default_index, 1); /* BLOCK_M 64, BLOCK_N min(64, 128) */
     CHECK_INT(defaults, 1);
 }
 
 /* The config with these blocks, of the small family with these parts. */
 static fa_candidate candidate_of(const manifest_parts *parts, int block_m, int block_n)
 {
-    tuner_fixture f;
-    fa_space space;
-    fa_diag diag = {{0}};
-    int rc = enumerate(parts, &problem_512, &gpu_l4, &f, &space, &diag);
-    fa_candidate c = rc == 0 ? *find(&space, block_m, block_n) : (fa_candidate){0};
-    fa_space_free(&space);
-    fixture_free(&f);
+    int rc = enumerate(parts);
     if (rc != 0)
         printf("# %s\n", diag.text);
-    return c;
+    return rc == 0 ? *find(block_m, block_n) : (fa_candidate){0};
 }
 
 /* Whether it ends so, for that reason. */
@@ -121,33 +119,23 @@ static void a_survivor_carries_its_launch_and_its_addends(void)
 /* Of the six configs of the small family, one does not survive, and one has failed since. */
 static void other_problems_have_launches_of_survivors_alone(void)
 {
-    tuner_fixture f;
-    fa_space space;
-    fa_diag diag = {{0}};
     fa_launches launches[12];
-    fa_problem problems[2] = {problem_512, problem_512};
-    bool right = true;
-    problems[1].seq_q = problems[1].seq_k = 1024;
-    int rc = enumerate(&(manifest_parts){0}, &problem_512, &gpu_l4, &f, &space, &diag);
-    if (rc == 0) {
-        space.candidate[0].trial.status = FA_STATUS_MEASURED; /* by an earlier tune */
-        space.candidate[1].trial.status = FA_STATUS_COMPILE_FAILED;
-    }
-    for (int p = 0; rc == 0 && p < 2; p++) {
-        fa_task task = {&f.families, &problems[p], &gpu_l4};
-        rc = fa_space_launches(&task, space.candidate, space.count, launches + p, 2, &diag);
-    }
-    for (int i = 0; rc == 0 && i < space.count; i++) {
+    fa_problem longer = problem_512;
+    longer.seq_q = longer.seq_k = 1024;
+    CHECK_OK(enumerate(&(manifest_parts){0}), diag);
+    space.candidate[0].trial.status = FA_STATUS_MEASURED; /* by an earlier tune */
+    space.candidate[1].trial.status = FA_STATUS_COMPILE_FAILED;
+    CHECK_OK(fa_space_launches(&task, space.candidate, space.count, launches, 2, &diag), diag);
+    task.problem = &longer;
+    CHECK_OK(fa_space_launches(&task, space.candidate, space.count, launches + 1, 2, &diag), diag);
+    for (int i = 0; i < space.count; i++) {
         const fa_candidate *c = &space.candidate[i];
         bool may = i != 1 && c->trial.status != FA_STATUS_CONSTRAINT;
-        right = right && launches[2 * i].count == may && launches[2 * i + 1].count == may &&
-                (!may || (launches[2 * i].at[0].grid[0] == c->trial.grid[0] &&
-                          launches[2 * i + 1].at[0].grid[0] == 2 * c->trial.grid[0]));
+        CHECK_INT(launches[2 * i].count, may);
+        CHECK_INT(launches[2 * i + 1].count, may);
+        CHECK(!may || (launches[2 * i].at[0].grid[0] == c->trial.grid[0] &&
+                       launches[2 * i + 1].at[0].grid[0] == 2 * c->trial.grid[0]));
     }
-    fa_space_free(&space);
-    fixture_free(&f);
-    CHECK_OK(rc, diag);
-    CHECK(right);
 }
 
 static void a_config_ends_at_the_first_gate_that_it_does_not_pass(void)
@@ -174,15 +162,8 @@ static void a_refused_config_may_divide_by_zero(void)
                             .threads = "\"128 / TILES\"",
                             .constraints =
                                 "[{\"require\": \"TILES > 0\", \"why\": \"at least one\"}]"};
-    tuner_fixture f;
-    fa_space space;
-    fa_diag diag = {{0}};
-    int rc = enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag);
-    int survivors = space.survivors;
-    fa_space_free(&space);
-    fixture_free(&f);
-    CHECK_OK(rc, diag);
-    CHECK_INT(survivors, 5);
+    CHECK_OK(enumerate(&parts), diag);
+    CHECK_INT(space.survivors, 5);
     parts.constraints = "[]";
     CHECK(enumeration_fails(&parts, FA_EMANIFEST, "block x has no value",
                             "{\"BLOCK_M\":64,\"BLOCK_N\":128}"));
@@ -285,93 +266,50 @@ static void what_no_family_serves_is_not_supported_with_each_reason(void)
 
 static void a_default_that_does_not_fit_is_no_default_to_fall_back_on(void)
 {
-    tuner_fixture f;
-    fa_space space;
-    fa_diag diag = {{0}};
-    int rc = enumerate(&(manifest_parts){.memory = "{\"q\": \"BLOCK_N * 2000\"}"}, &problem_512,
-                       &gpu_l4, &f, &space, &diag);
-    fa_trial preset = rc == 0 ? find(&space, 64, 64)->trial : (fa_trial){0};
-    bool marked = rc == 0 && find(&space, 64, 64)->is_default;
-    int at = space.default_index, survivors = space.survivors;
-    fa_space_free(&space);
-    fixture_free(&f);
-    CHECK_OK(rc, diag);
-    CHECK_INT(preset.status, FA_STATUS_BUDGET);
-    CHECK(marked);
-    CHECK_INT(at, -1);
-    CHECK_INT(survivors, 2);
+    CHECK_OK(enumerate(&(manifest_parts){.memory = "{\"q\": \"BLOCK_N * 2000\"}"}), diag);
+    CHECK_INT(find(64, 64)->trial.status, FA_STATUS_BUDGET);
+    CHECK(find(64, 64)->is_default);
+    CHECK_INT(space.default_index, -1);
+    CHECK_INT(space.survivors, 2);
 }
 
 static void one_config_is_what_it_is_in_the_space(void)
 {
-    fa_diag diag = {{0}};
-    tuner_fixture f;
-    fa_space space = {0};
-    int rc = fixture_built_in(&f, &diag);
-    if (rc == 0)
-        rc = fa_space_enumerate(&(fa_task){&f.families, &problem_512, &gpu_l4}, &space, &diag);
-    int different = 0, compared = 0;
-    for (int i = 0; i < space.count && rc == 0; i += 7, compared++) {
-        fa_candidate one;
-        rc = fa_space_one(&(fa_task){&f.families, &problem_512, &gpu_l4},
-                          &space.candidate[i].trial.config, &one, &diag);
-        different += rc == 0 && memcmp(&one, &space.candidate[i], sizeof one) != 0;
-    }
-    fa_config config = space.count > 0 ? space.candidate[0].trial.config : (fa_config){0};
     fa_candidate one;
-    fa_diag why[4];
+    CHECK_OK(enumerate(NULL), diag);
+    CHECK(space.count > 700);
+    for (int i = 0; i < space.count; i += 7) {
+        CHECK_OK(fa_space_one(&task, &space.candidate[i].trial.config, &one, &diag), diag);
+        CHECK(memcmp(&one, &space.candidate[i], sizeof one) == 0);
+    }
+    fa_config config = space.candidate[0].trial.config;
     config.tunable[0].value = 7;
-    int domain =
-        fa_space_one(&(fa_task){&f.families, &problem_512, &gpu_l4}, &config, &one, &why[0]);
+    CHECK_INT(fa_space_one(&task, &config, &one, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "is 7, which is not in its domain");
     config.count--;
-    int missing =
-        fa_space_one(&(fa_task){&f.families, &problem_512, &gpu_l4}, &config, &one, &why[1]);
+    CHECK_INT(fa_space_one(&task, &config, &one, &diag), FA_EINVAL);
     snprintf(config.family, sizeof config.family, "nobody");
-    int nobody =
-        fa_space_one(&(fa_task){&f.families, &problem_512, &gpu_l4}, &config, &one, &why[2]);
-    fa_space_free(&space);
-    fixture_free(&f);
-    CHECK_OK(rc, diag);
-    CHECK(compared > 100);
-    CHECK_INT(different, 0);
-    CHECK_INT(domain, FA_EINVAL);
-    CHECK_HAS(why[0].text, "is 7, which is not in its domain");
-    CHECK_INT(missing, FA_EINVAL);
-    CHECK_INT(nobody, FA_ENOTFOUND);
-    CHECK_HAS(why[2].text, "nobody");
+    CHECK_INT(fa_space_one(&task, &config, &one, &diag), FA_ENOTFOUND);
+    CHECK_HAS(diag.text, "nobody");
 }
 
 /* What every built-in family promises: a default that fits every GPU in its range, every head. */
 static void built_in_defaults_fit_everywhere(void)
 {
     static const fa_gpu *const gpus[] = {&gpu_t4, &gpu_a100, &gpu_l4, &gpu_h200};
-    fa_diag diag = {{0}};
-    tuner_fixture f;
-    int rc = fixture_built_in(&f, &diag), missing = 0, spaces = 0;
-    for (size_t g = 0; g < sizeof gpus / sizeof *gpus && rc == 0; g++) {
-        for (int32_t d = 8; d <= 256 && rc == 0; d += 8) {
-            fa_problem problem = problem_512;
-            fa_space space = {0};
-            problem.head_dim = d;
-            problem.causal = d % 16 == 0 ? FA_CAUSAL_BOTTOM_RIGHT : FA_CAUSAL_NONE;
-            rc = fa_space_enumerate(&(fa_task){&f.families, &problem, gpus[g]}, &space, &diag);
-            for (int i = 0; i < space.count; i++) {
-                const fa_candidate *c = &space.candidate[i];
-                if (c->is_default && c->trial.status != FA_STATUS_PENDING) {
-                    printf("# %s D=%d on %s: %s\n", c->trial.config.family, d, gpus[g]->name,
-                           c->trial.reason);
-                    missing++;
-                }
-            }
-            missing += rc == 0 && space.default_index < 0;
-            spaces++;
-            fa_space_free(&space);
-        }
+    CHECK_OK(start(NULL), diag);
+    for (int32_t at = 0; at < 4 * 32; at++) {
+        fa_problem problem = problem_512;
+        problem.head_dim = at / 4 * 8 + 8;
+        problem.causal = at / 4 % 2 ? FA_CAUSAL_BOTTOM_RIGHT : FA_CAUSAL_NONE;
+        task = (fa_task){&f.families, &problem, gpus[at % 4]};
+        fa_space_free(&space);
+        CHECK_OK(fa_space_enumerate(&task, &space, &diag), diag);
+        CHECK(space.default_index >= 0);
+        for (int i = 0; i < space.count; i++)
+            if (space.candidate[i].is_default)
+                CHECK_TEXT(space.candidate[i].trial.reason, "");
     }
-    fixture_free(&f);
-    CHECK_OK(rc, diag);
-    CHECK_INT(spaces, 4 * 32);
-    CHECK_INT(missing, 0);
 }
 
 /* The number of a key or row inside the last tile, up to 256 beyond the end, must fit 32 bits. */
@@ -379,44 +317,31 @@ static void built_in_families_refuse_sequences_whose_last_tile_passes_32_bits(vo
 {
     enum { LONGEST = INT32_MAX - 256 };
     static const fa_gpu *const gpus[] = {&gpu_t4, &gpu_l4, &gpu_h200};
-    fa_diag diag = {{0}};
-    tuner_fixture f;
-    int refused = 0;
-    int rc = fixture_built_in(&f, &diag);
-    for (size_t i = 0; i < 6 && rc == 0; i++) {
+    CHECK_OK(start(NULL), diag);
+    for (size_t i = 0; i < 6; i++) {
         fa_problem problem = problem_512;
-        fa_space space = {0};
         int32_t *seq = i % 2 == 0 ? &problem.seq_k : &problem.seq_q;
+        task = (fa_task){&f.families, &problem, gpus[i / 2]};
         *seq = LONGEST;
-        rc = fa_space_enumerate(&(fa_task){&f.families, &problem, gpus[i / 2]}, &space, &diag);
         fa_space_free(&space);
+        CHECK_OK(fa_space_enumerate(&task, &space, &diag), diag);
         *seq = LONGEST + 1;
-        if (rc == 0)
-            refused += fa_space_enumerate(&(fa_task){&f.families, &problem, gpus[i / 2]}, &space,
-                                          &diag) == FA_ENOTSUP &&
-                       strstr(diag.text, "at most 2,147,483,391") != NULL;
+        fa_space_free(&space);
+        CHECK_INT(fa_space_enumerate(&task, &space, &diag), FA_ENOTSUP);
+        CHECK_HAS(diag.text, "at most 2,147,483,391");
     }
-    fixture_free(&f);
-    CHECK_OK(rc, diag);
-    CHECK_INT(refused, 6);
 }
 
 static void an_empty_problem_still_has_a_space(void)
 {
-    tuner_fixture f;
-    fa_space space;
-    fa_diag diag = {{0}};
     fa_problem empty = problem_512;
     empty.seq_q = 0;
     empty.batch = 0;
-    int rc = enumerate(&(manifest_parts){0}, &empty, &gpu_l4, &f, &space, &diag);
-    int survivors = space.survivors;
-    uint32_t grid = rc == 0 ? space.candidate[0].trial.grid[0] : 9;
-    fa_space_free(&space);
-    fixture_free(&f);
-    CHECK_OK(rc, diag);
-    CHECK_INT(survivors, 5);
-    CHECK_INT(grid, 0);
+    CHECK_OK(start(&(manifest_parts){0}), diag);
+    task.problem = &empty;
+    CHECK_OK(fa_space_enumerate(&task, &space, &diag), diag);
+    CHECK_INT(space.survivors, 5);
+    CHECK_INT(space.candidate[0].trial.grid[0], 0);
 }
 
 /* A space beyond what is kept leaves out what breaks a constraint, and is not walked beneath it. */
@@ -437,33 +362,24 @@ static void of_a_large_space_what_holds_to_the_constraints_is_kept_or_counted(vo
             "[{\"require\": \"T0 != 6\", \"why\": \"d\"},{\"require\": \"SUM == 21\", \"why\": \"a\"},"
             "{\"require\": \"T3 <= T4 <= T5\", \"why\": \"b\"},"
             "{\"require\": \"100 / (T0 - 6) > 99\", \"why\": \"c\"}]"};
-    tuner_fixture f;
-    fa_space space = {0};
-    fa_diag diag = {{0}};
-    int rc = enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag);
-    int count = space.count, survivors = space.survivors, preset_at = space.default_index;
-    int64_t left_out = space.left_out;
     int32_t t0 = 0, t5 = 0;
-    for (int i = 0; i < count && rc == 0; i++) {
+    CHECK_OK(enumerate(&parts), diag);
+    for (int i = 0; i < space.count; i++) {
         const fa_config *config = &space.candidate[i].trial.config;
         int32_t value = 0;
         t0 += fa_config_get(config, "T0", &value) && value != 7;
         t5 += fa_config_get(config, "T5", &value) && value == 9;
     }
-    fa_space_free(&space);
-    fixture_free(&f);
-    CHECK_OK(rc, diag);
     /* T0 = 7 alone gives 100; T1 + T2 = 14 in 5 ways; 220 triples are in order, of which 55 end in 9. */
-    CHECK_INT(count, 4 * 5 * 220);
-    CHECK_INT(left_out, 4000000 - 4 * 5 * 220);
+    CHECK_INT(space.count, 4 * 5 * 220);
+    CHECK_INT(space.left_out, 4000000 - 4 * 5 * 220);
     CHECK_INT(t0, 0);
     CHECK_INT(t5, 4 * 5 * 55);
-    CHECK(survivors > 0 && preset_at >= 0);
+    CHECK(space.survivors > 0 && space.default_index >= 0);
     parts.constraints = "[{\"require\": \"SUM == 21\", \"why\": \"a\"}]";
-    CHECK_OK(enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag), diag);
+    CHECK_OK(enumerate(&parts), diag);
     CHECK_INT(space.held, 112000); /* 28 of 1000 triples */
     CHECK(!space.about && space.candidate == NULL && space.count == 0);
-    fixture_free(&f);
 }
 
 /* 10^9 points, and a constraint that is known only with the last tunable: of many steps, of which few are taken. */
@@ -490,12 +406,7 @@ static void a_space_that_takes_too_long_is_estimated_or_stopped(void)
     /* 0 and 7, of ten values */
     snprintf(constraints, sizeof constraints, "[{\"require\": \"(%s) == 0\", \"why\": \"x\"}]",
              sum);
-    tuner_fixture f;
-    fa_space space = {0};
-    fa_diag diag = {{0}};
-    int rc = enumerate(&parts, &problem_512, &gpu_l4, &f, &space, &diag);
-    fixture_free(&f);
-    CHECK_OK(rc, diag);
+    CHECK_OK(enumerate(&parts), diag);
     CHECK(space.about && space.count == 0);
     CHECK(space.held > 780000000 && space.held < 820000000);
 }
@@ -508,12 +419,9 @@ static const manifest_parts walked = {
 /* Whatever the enumeration has for a config, and no more configs than it has. */
 static void a_space_of_points_is_the_enumerated_one(void)
 {
-    tuner_fixture f;
-    fa_space space;
     fa_points *points = NULL;
-    fa_diag diag = {{0}};
-    CHECK_OK(enumerate(&walked, &problem_512, &gpu_l4, &f, &space, &diag), diag);
-    CHECK_OK(fa_points_open(&(fa_task){&f.families, &problem_512, &gpu_l4}, &points, &diag), diag);
+    CHECK_OK(enumerate(&walked), diag);
+    CHECK_OK(fa_points_open(&task, &points, &diag), diag);
     const fa_search_space *walk = fa_points_space(points);
     CHECK_INT(walk->dims, 3);
     CHECK_INT(walk->twos(walk->context, 0, 1), 7); /* BLOCK_M 128 */
@@ -544,57 +452,46 @@ static void a_space_of_points_is_the_enumerated_one(void)
     CHECK_INT(exist, space.survivors);
     CHECK_INT(same, space.survivors);
     fa_points_close(&points);
-    fa_space_free(&space);
-    fixture_free(&f);
 }
 
 /* The first parameter is then the family. */
 static void several_families_make_one_space_of_points(void)
 {
-    fa_diag diag = {{0}};
-    tuner_fixture f;
-    fa_space space = {0};
     fa_points *points = NULL;
     fa_config preset;
     fa_problem problem = problem_512;
+    int families = 0, of[8] = {0};
     problem.seq_q = 1; /* keys may be split, too */
-    int rc = fixture_built_in(&f, &diag), families = 0, wrong = 0, of[8] = {0};
-    if (rc == 0)
-        rc = fa_space_enumerate(&(fa_task){&f.families, &problem, &gpu_l4}, &space, &diag);
-    if (rc == 0)
-        rc = fa_points_open(&(fa_task){&f.families, &problem, &gpu_l4}, &points, &diag);
-    while (rc == 0 && fa_points_default(points, families, &preset))
+    CHECK_OK(start(NULL), diag);
+    task.problem = &problem;
+    CHECK_OK(fa_space_enumerate(&task, &space, &diag), diag);
+    CHECK_OK(fa_points_open(&task, &points, &diag), diag);
+    while (fa_points_default(points, families, &preset))
         families++;
-    for (int i = 0; i < space.count && rc == 0; i++) {
+    for (int i = 0; i < space.count; i++) {
         const fa_candidate *is = &space.candidate[i];
         int32_t at[FA_SEARCH_DIMS_MAX];
         fa_candidate found = {.family = -1};
         bool exists = fa_points_find(points, &is->trial.config, at);
-        wrong += exists != (is->trial.status == FA_STATUS_PENDING);
+        CHECK_INT(exists, is->trial.status == FA_STATUS_PENDING);
         if (!exists)
             continue;
         fa_points_candidate(points, at, &found);
-        wrong += found.family != is->family || found.is_default != is->is_default ||
-                 !fa_config_equal(&found.trial.config, &is->trial.config);
+        CHECK(found.family == is->family && found.is_default == is->is_default &&
+              fa_config_equal(&found.trial.config, &is->trial.config));
         of[at[0] & 7]++;
     }
-    fa_points_close(&points);
-    fa_space_free(&space);
-    fixture_free(&f);
-    CHECK_OK(rc, diag);
-    CHECK_INT(wrong, 0);
     CHECK(families > 1 && of[0] > 0 && of[1] > 0);
+    fa_points_close(&points);
 }
 
 static void an_expression_without_a_value_is_told_of_the_point_that_needs_it(void)
 {
     manifest_parts parts = walked;
     parts.threads = "\"128 / (BLOCK_N - 32)\"";
-    tuner_fixture f;
     fa_points *points = NULL;
-    fa_diag diag = {{0}};
-    CHECK_OK(fixture_load(&f, &parts, &diag), diag);
-    CHECK_OK(fa_points_open(&(fa_task){&f.families, &problem_512, &gpu_l4}, &points, &diag), diag);
+    CHECK_OK(start(&parts), diag);
+    CHECK_OK(fa_points_open(&task, &points, &diag), diag);
     const fa_search_space *walk = fa_points_space(points);
     CHECK(walk->valid(walk->context, (int32_t[]){1, 1, 1}));
     CHECK_INT(fa_points_check(points, &diag), 0);
@@ -602,7 +499,6 @@ static void an_expression_without_a_value_is_told_of_the_point_that_needs_it(voi
     CHECK_INT(fa_points_check(points, &diag), FA_EMANIFEST);
     CHECK(strstr(diag.text, "divides by zero") != NULL);
     fa_points_close(&points);
-    fixture_free(&f);
 }
 
 int main(void)
@@ -628,5 +524,6 @@ int main(void)
     TEST(a_space_of_points_is_the_enumerated_one);
     TEST(several_families_make_one_space_of_points);
     TEST(an_expression_without_a_value_is_told_of_the_point_that_needs_it);
+    end();
     return check_done();
 }
