@@ -26,7 +26,7 @@ BUDGET = {
     "src/report": 841,
     "C": 57736,
     "C files": 245,
-    "tests": 61194,
+    "tests": 60950,
     "public functions": 84,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
