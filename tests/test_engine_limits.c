@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A host that is short of descriptors or of memory: a tune ends with a sentence, and the host lives.
+ * A host that is short of descriptors: a tune ends with a sentence, and the host lives.
  */
 #include "engine_fixture.h"
-
-#include "failing_allocator.h"
-#include "job.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -76,27 +73,8 @@ static void a_tune_without_descriptors_ends_with_that_sentence_and_no_signal(voi
     fixture_close(&f);
 }
 
-/* A tune that cannot name its winner for want of memory has not found that no config survived. */
-static void want_of_memory_over_the_winner_is_told_as_such(void)
-{
-    if (!FAILING_ALLOCATOR)
-        SKIP("the sanitizer has its own allocator");
-    static fa_job job;
-    fa_answer answer = {.size = sizeof answer};
-    fa_diag diag = {{0}};
-    int winner = 0;
-    allocator_fail(1, false);
-    int rc = fa_job_choose_winner(&job, &answer, &winner, &diag);
-    CHECK(allocator_stop());
-    CHECK_INT(rc, FA_ENOMEM);
-    CHECK(strstr(diag.text, "out of memory") != NULL);
-    CHECK_OK(fa_job_choose_winner(&job, &answer, &winner, &diag), diag);
-    CHECK_INT(winner, FA_JOB_NOBODY);
-}
-
 int main(void)
 {
     TEST(a_tune_without_descriptors_ends_with_that_sentence_and_no_signal);
-    TEST(want_of_memory_over_the_winner_is_told_as_such);
     return check_done();
 }

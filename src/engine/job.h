@@ -161,6 +161,11 @@ static inline fa_attempt *fa_job_attempt(fa_job *job, int index)
 {
     return index == FA_JOB_REFERENCE ? &job->reference : &job->attempt[index];
 }
+static inline const fa_family *fa_job_family(const fa_job *job, int index)
+{
+    return fa_families_for(job->tuner, &job->target.problem)
+        ->family[job->space.candidate[index].family];
+}
 /* Keeps a copy of a cubin's bytes for as long as the job runs; false: memory ended it. */
 bool fa_job_keep_cubin(fa_job *job, fa_attempt *attempt, const void *bytes, size_t size);
 void fa_job_count(fa_job *job, const fa_trial *trial); /* a trial that ended, now or earlier */
@@ -245,8 +250,8 @@ int fa_job_sorted(fa_job *job, fa_status status, int *ret_order);
 int fa_job_choose_finalists(fa_job *job);
 
 /* ---- the end: who wins, and what is kept (job_finish.c) ---- */
-/* *ret_winner: the winner's index, or FA_JOB_NOBODY; fills ties, default and counts of the answer. */
-int fa_job_choose_winner(fa_job *job, fa_answer *answer, int *ret_winner, fa_diag *diag);
+/* The winner's index, or FA_JOB_NOBODY; fills ties, default and counts of the answer. */
+int fa_job_choose_winner(fa_job *job, fa_answer *answer);
 int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag);
 /* Notes the first error of each family of which no config came to a kernel. */
 void fa_job_note_families(const fa_job *job);

@@ -24,12 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const fa_family *family_of(const fa_job *job, int index)
-{
-    return fa_families_for(job->tuner, &job->target.problem)
-        ->family[job->space.candidate[index].family];
-}
-
 /* ---- gates ----------------------------------------------------------------------------------*/
 static bool are_launched_alike(const fa_launches *first, const fa_launches *second)
 {
@@ -46,7 +40,7 @@ static bool are_launched_alike(const fa_launches *first, const fa_launches *seco
 
 void fa_job_read_code(fa_job *job, int index, const void *bytes, size_t size)
 {
-    const fa_family *family = family_of(job, index);
+    const fa_family *family = fa_job_family(job, index);
     const int count = family->launch_count;
     char *ret_code = job->attempt[index].code, code[FA_HASH_HEX];
     fa_hash all;
@@ -98,7 +92,7 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
         return false;
     }
     job->progress.compiled++;
-    const fa_family *family = family_of(job, index);
+    const fa_family *family = fa_job_family(job, index);
     int rc = fa_op_read_cubin(family, candidate, &job->target.problem, bytes, size, &info, &diag);
     if (rc != 0) {
         if (rc == FA_ENOMEM)
@@ -181,7 +175,7 @@ static void keep_reference(fa_job *job, const void *bytes, size_t size)
 /* A cubin that is clean goes into the store with the next transaction. */
 static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
 {
-    snprintf(record->entry, sizeof record->entry, "%s", family_of(job, index)->launch[0].entry);
+    snprintf(record->entry, sizeof record->entry, "%s", fa_job_family(job, index)->launch[0].entry);
     record->sm = job->target.gpu.sm;
     job->attempt[index].fresh = *record;
     *record = (fa_cubin_record){0};
@@ -254,7 +248,7 @@ static int next_in_order(fa_job *job)
     int *next = compile->order + at, other = 0;
     if (job->progress.compiled > 0 || job->search.search != NULL)
         return *next;
-    if (at == 1 && family_of(job, *next)->as_is)
+    if (at == 1 && fa_job_family(job, *next)->as_is)
         other = farthest(job, at) - at;
     else if (job->progress.failed > 0) /* of 2^32, spread evenly */
         other = (int)((uint64_t)left * ((uint32_t)at * 2654435769u) >> 32);

@@ -142,23 +142,18 @@ int fa_job_verified(const fa_job *job, fa_answer *answer)
     return answer->trial.status == FA_STATUS_COMPILED ? 0 : FA_JOB_NOBODY;
 }
 
-int fa_job_choose_winner(fa_job *job, fa_answer *answer, int *ret_winner, fa_diag *diag)
+int fa_job_choose_winner(fa_job *job, fa_answer *answer)
 {
-    int *order = calloc((size_t)job->space.count + 1, sizeof *order);
+    int *order = job->measure.finalist, count = job->measure.finalist_count;
     int winner = FA_JOB_NOBODY;
-    if (order == NULL)
-        return fa_fail(diag, FA_ENOMEM, "choosing a winner: out of memory");
     fill_counts(job, answer);
     /* After a race only the raced are comparable; they hold the best of the rest, too. */
-    int count = job->measure.raced ? job->measure.finalist_count
-                                   : fa_job_sorted(job, FA_STATUS_MEASURED, order);
-    if (job->measure.raced) {
-        memcpy(order, job->measure.finalist, (size_t)count * sizeof *order);
+    if (job->measure.raced)
         fa_job_sort(job, order, count);
-        while (count > 0 &&
-               job->space.candidate[order[count - 1]].trial.status != FA_STATUS_MEASURED)
-            count--;
-    }
+    else
+        count = fa_job_sorted(job, FA_STATUS_MEASURED, order);
+    while (count > 0 && job->space.candidate[order[count - 1]].trial.status != FA_STATUS_MEASURED)
+        count--;
     if (count > 0) {
         winner = break_ties(job, order, count, &answer->ties);
         answer->origin = job->measuring ? FA_ORIGIN_MEASURED : FA_ORIGIN_MEASURED_SAME_SILICON;
@@ -172,12 +167,9 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer, int *ret_winner, fa_dia
     } else if ((count = fa_job_sorted(job, FA_STATUS_COMPILED, order)) > 0) {
         winner = best_unmeasured(job, order, count, answer);
     }
-    free(order);
     /* Answers with the config that was loaded and proved, not with an equal one. */
-    if (winner >= 0 && job->attempt[winner].twin_of != 0)
-        winner = job->attempt[winner].twin_of - 1;
-    *ret_winner = winner;
-    return 0;
+    return winner >= 0 && job->attempt[winner].twin_of != 0 ? job->attempt[winner].twin_of - 1
+                                                            : winner;
 }
 
 void fa_job_note_families(const fa_job *job)
@@ -216,11 +208,7 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     answer->trial = candidate->trial;
     answer->tune_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
     answer->driver_version = job->measuring && driver != NULL ? fa_driver_version(driver) : 0;
-    snprintf(answer->entry, sizeof answer->entry, "%s",
-             fa_families_for(job->tuner, &job->target.problem)
-                 ->family[candidate->family]
-                 ->launch[0]
-                 .entry);
+    snprintf(answer->entry, sizeof answer->entry, "%s", fa_job_family(job, index)->launch[0].entry);
     snprintf(answer->cubin_key, sizeof answer->cubin_key, "%s", job->attempt[index].cubin_key);
     snprintf(answer->nvrtc, sizeof answer->nvrtc, "%s", job->nvrtc.identity);
     fa_winner_record winner;

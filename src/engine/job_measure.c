@@ -234,11 +234,9 @@ static cJSON *three(const uint32_t of_axes[3])
 }
 
 /* {"entry","block":[x,y,z],"cluster":[x,y,z],"cooperative","smem","grid":[[x,y,z] for each case]} for each launch. */
-static cJSON *launches_array(const fa_job *job, const fa_candidate *candidate,
-                             const fa_launches *of_case)
+static cJSON *launches_array(const fa_job *job, int index, const fa_launches *of_case)
 {
-    const fa_family *family =
-        fa_families_for(job->tuner, &job->target.problem)->family[candidate->family];
+    const fa_family *family = fa_job_family(job, index);
     cJSON *array = cJSON_CreateArray();
     for (int l = 0; l < of_case->count; l++) {
         cJSON *launch = cJSON_CreateObject();
@@ -264,7 +262,7 @@ static void send_trial(fa_job *job, int index, int count)
     cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "do", "trial");
     fa_json_add_number(json, "id", index);
-    fa_json_add(json, "launches", launches_array(job, &job->space.candidate[index], of_case));
+    fa_json_add(json, "launches", launches_array(job, index, of_case));
     cJSON *splits = fa_json_add_array(json, "splits");
     for (int c = 0; c < job->case_count; c++) {
         fa_json_push(splits, cJSON_CreateNumber(of_case[c].splits));

@@ -482,16 +482,13 @@ int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_ans
     fa_child_kill(job->measure.child); /* its context takes a while to go */
     if (rc == 0) {
         fa_answer answer = {.size = sizeof answer};
-        int index = FA_JOB_NOBODY;
-        if (plan->verify)
-            index = fa_job_verified(job, &answer);
-        else
-            rc = fa_job_choose_winner(job, &answer, &index, &job->diag);
-        if (rc == 0 && index == FA_JOB_NOBODY)
+        int index =
+            plan->verify ? fa_job_verified(job, &answer) : fa_job_choose_winner(job, &answer);
+        if (index == FA_JOB_NOBODY)
             rc = plan->verify ? fa_fail(&job->diag, FA_ENOKERNEL, "%s: %s",
                                         fa_status_name(answer.trial.status), answer.trial.reason)
                               : fail_none_survived(job);
-        else if (rc == 0 && !plan->verify) {
+        else if (!plan->verify) {
             fa_job_note_families(job);
             rc = fa_job_store_winner(job, index, &answer, &job->diag);
         }

@@ -98,22 +98,16 @@ static int take_other(struct collecting *c, const fa_winner_record *winner)
             return 0;
         match.distance = gpu_distance(&answer->gpu, &target->gpu);
         snprintf(answer->from_gpu, sizeof answer->from_gpu, "%s", answer->gpu.name);
+        answer->origin = FA_ORIGIN_TRANSFERRED;
+        answer->gpu = target->gpu;
+        answer->driver_version = 0;
+        answer->cubin_key[0] = 0;
+        answer->default_us = 0;
+        answer->ties = answer->space = answer->in_budget = answer->compiled = 0;
+        answer->clean = answer->proved = answer->measured = answer->failed = 0;
+        answer->shortlist_only = true;
     }
     return fa_append(&c->match, &c->count, &c->capacity, &match, sizeof match);
-}
-
-/* Turns what was measured on another GPU into a match for this one. */
-static void transfer(const fa_target *target, fa_match *match)
-{
-    fa_answer *answer = &match->answer;
-    answer->origin = FA_ORIGIN_TRANSFERRED;
-    answer->gpu = target->gpu;
-    answer->driver_version = 0;
-    answer->cubin_key[0] = 0;
-    answer->default_us = 0;
-    answer->ties = answer->space = answer->in_budget = answer->compiled = 0;
-    answer->clean = answer->proved = answer->measured = answer->failed = 0;
-    answer->shortlist_only = true;
 }
 
 /* ---- all of them ----------------------------------------------------------------------------*/
@@ -171,8 +165,6 @@ static int collect(fa_tuner *tuner, const fa_target *target, const struct own *o
         fa_match *match = &c.match[i];
         if (room[match->kind]-- <= 0)
             continue;
-        if (match->kind == FA_STEP_TRANSFERRED)
-            transfer(target, match);
         fa_match_judge(tuner, target, match, NULL);
         if (match->rc != 0)
             rc = fa_fail(diag, match->rc, "%s", match->why);
