@@ -18,15 +18,15 @@ BUDGET = {
     "tuner": 14422,
     "src/worker": 1164,
     "src/bundle": 1498,
-    "src/engine": 8165,
+    "src/engine": 8139,
     "src/sources": 1465,
     "src/sweeps": 3158,
     "src/cli": 6369,
     "src/daemon": 2590,
     "src/report": 841,
-    "C": 57736,
+    "C": 57709,
     "C files": 245,
-    "tests": 60950,
+    "tests": 60928,
     "public functions": 84,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
