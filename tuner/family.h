@@ -50,6 +50,14 @@ typedef struct fa_domain {
     bool run_time; /* kernels learn it from their launch: it is not rendered */
 } fa_domain;
 
+static inline int fa_domain_index(const fa_domain *domain, int64_t value)
+{
+    for (int i = 0; i < domain->count; i++)
+        if (domain->value[i] == value)
+            return i;
+    return -1;
+}
+
 typedef struct fa_let {
     char name[FA_NAME_MAX];
     fa_expr *expr;

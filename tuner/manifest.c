@@ -434,15 +434,6 @@ static int read_takes(struct reader *r)
     return rc;
 }
 
-/* Whether the family competes with those that are written for one chip. */
-static int read_beside(struct reader *r)
-{
-    const cJSON *beside;
-    int rc = take_member(r, "beside_specific", false, cJSON_IsBool, "true or false", &beside);
-    r->family->beside = cJSON_IsTrue(beside);
-    return rc;
-}
-
 /* Values of a tunable: true and false are 1 and 0. */
 static int read_domain(struct reader *r, const cJSON *item, fa_domain *domain)
 {
@@ -665,8 +656,8 @@ static int read_defaults(struct reader *r)
     return rc;
 }
 
-/* Of a family's file; those of a single kernel were looked at when its operation was made. */
-static int check_family_keys(struct reader *r)
+/* In this order: expressions may use the names that stand above them. */
+static int read_all(struct reader *r)
 {
     static const char *const keys[] = {
         "name",      "operation",     "kernel",    "arch_suffix", "sm",
@@ -675,41 +666,33 @@ static int check_family_keys(struct reader *r)
         "launches",  "workspace",     "takes",     "splits",      "run_time",
         "counters",  "work",          "cluster",   "cooperative", "beside_specific",
         NULL};
-    return r->family->as_is ? 0 : fa_spec_check_keys(r->from, r->from->json, "", keys);
-}
-
-static int add_given_names(struct reader *r)
-{
     fa_family *f = r->family;
-    int rc = 0;
+    const cJSON *beside;
+    int rc;
+    /* Those of a single kernel were looked at when its operation was made. */
+    if ((!f->as_is && (rc = fa_spec_check_keys(r->from, r->from->json, "", keys)) != 0) ||
+        (rc = read_takes(r)) != 0 ||
+        (rc = take_member(r, "beside_specific", false, cJSON_IsBool, "true or false", &beside)) !=
+            0)
+        return rc;
+    f->beside = cJSON_IsTrue(beside);
     fa_given_make(f->operation, f->takes, NULL, NULL, &f->given);
-    for (int i = 0; i < f->given.count && rc == 0; i++)
-        rc = add_known_name(r, f->given.name[i], f->operation->name);
-    return rc;
+    for (int i = 0; i < f->given.count; i++)
+        if ((rc = add_known_name(r, f->given.name[i], f->operation->name)) != 0)
+            return rc;
+    if ((rc = read_identity(r)) != 0 || (rc = read_sm(r)) != 0 || (rc = read_tunables(r)) != 0 ||
+        (rc = read_lets(r)) != 0 ||
+        (rc = read_requires(r, "supports", false, f->support, &f->support_count)) != 0 ||
+        (rc = read_requires(r, "restrictions", true, f->constraint, &f->constraint_count)) != 0 ||
+        (rc = read_launches(r)) != 0)
+        return rc;
+    return read_defaults(r);
 }
 
-static int read_supports(struct reader *r)
-{
-    return read_requires(r, "supports", false, r->family->support, &r->family->support_count);
-}
-
-static int read_restrictions(struct reader *r)
-{
-    return read_requires(r, "restrictions", true, r->family->constraint,
-                         &r->family->constraint_count);
-}
-
-/* In this order: expressions may use the names that stand above them. */
 int fa_family_read(fa_family *family, const struct fa_spec_reading *from)
 {
-    static int (*const parts[])(struct reader *) = {
-        check_family_keys, read_takes,        read_beside,   add_given_names,
-        read_identity,     read_sm,           read_tunables, read_lets,
-        read_supports,     read_restrictions, read_launches, read_defaults};
     struct reader reader = {.family = family, .from = from};
-    int rc = 0;
     family->as_is = from->source != NULL;
-    for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof *parts; i++)
-        rc = parts[i](&reader);
+    int rc = read_all(&reader);
     return rc == FA_EINVAL ? FA_EMANIFEST : rc;
 }

@@ -86,16 +86,6 @@ static int twos(void *context, int dim, int32_t value)
                : 0;
 }
 
-static void add_family(fa_points *points, const fa_task *task, int index, const fa_config *preset)
-{
-    struct family *family = &points->family[points->count++];
-    int64_t steps = 0;
-    family->index = index;
-    family->preset = *preset;
-    fa_point_start(&family->point, task->families->family[index], task->problem, task->gpu);
-    family->empty = fa_point_breaks(&family->point, 0, &steps);
-}
-
 /* The parameters: each has as many values as the family that has the most. */
 static void add_parameters(fa_points *points)
 {
@@ -135,9 +125,13 @@ int fa_points_open(const fa_task *task, fa_points **ret_points, fa_diag *diag)
     for (int i = 0; rc == 0 && i < families->count; i++) {
         if (!serves[i])
             continue;
+        struct family *family = &points->family[points->count++];
+        int64_t steps = 0;
         rc = fa_space_default(task, i, &points->judged, diag);
-        if (rc == 0)
-            add_family(points, task, i, &points->judged.trial.config);
+        family->index = i;
+        family->preset = points->judged.trial.config;
+        fa_point_start(&family->point, families->family[i], task->problem, task->gpu);
+        family->empty = fa_point_breaks(&family->point, 0, &steps);
     }
     free(serves);
     if (rc != 0) {
@@ -174,14 +168,6 @@ void fa_points_candidate(fa_points *points, const int32_t *point, fa_candidate *
     *ret_candidate = points->judged;
 }
 
-static int32_t index_of(const fa_domain *domain, int32_t value)
-{
-    for (int32_t i = 0; i < domain->count; i++)
-        if (domain->value[i] == value)
-            return i;
-    return -1;
-}
-
 bool fa_points_find(fa_points *points, const fa_config *config, int32_t *ret_point)
 {
     const int first = points->count > 1;
@@ -196,7 +182,7 @@ bool fa_points_find(fa_points *points, const fa_config *config, int32_t *ret_poi
     for (int i = 0; i < f->tunable_count; i++) {
         int32_t value = 0;
         if (!fa_config_get(config, f->tunable[i].name, &value) ||
-            (ret_point[first + i] = index_of(&f->tunable[i], value)) < 0)
+            (ret_point[first + i] = fa_domain_index(&f->tunable[i], value)) < 0)
             return false;
     }
     return exists(points, ret_point);

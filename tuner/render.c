@@ -273,12 +273,6 @@ void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *re
 }
 
 /* ---- the key -------------------------------------------------------------------------------*/
-static bool is_header(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    return dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0);
-}
-
 /* Index of the file that the text behind the word "include" names; -1: none of ours. */
 static int named_file(const fa_templates *templates, const char *text)
 {
@@ -326,9 +320,11 @@ static void mark_includes(struct marks *marks, const char *text)
             unsure = word[size] == '\\' || (size == 0 && word[0] == '/');
         }
     }
-    for (int i = 0; unsure && i < marks->count; i++)
-        marks->marked[i] =
-            marks->marked[i] || is_header(fa_templates_at(marks->templates, i)->name);
+    for (int i = 0; unsure && i < marks->count; i++) {
+        const char *dot = strrchr(fa_templates_at(marks->templates, i)->name, '.');
+        marks->marked[i] = marks->marked[i] ||
+                           (dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0));
+    }
 }
 
 /* Marks what marked files include, until nothing new is marked. */

@@ -75,14 +75,6 @@ static void start_point(fa_point *ret_point, const fa_task *task, int family)
     fa_point_start(ret_point, task->families->family[family], task->problem, task->gpu);
 }
 
-static bool in_domain(const fa_domain *domain, int64_t value)
-{
-    for (int i = 0; i < domain->count; i++)
-        if (domain->value[i] == value)
-            return true;
-    return false;
-}
-
 /* The config that the manifest presets; FA_EMANIFEST when it lies outside the domains. */
 static int preset_config(const fa_point *point, fa_config *ret_config, fa_diag *diag)
 {
@@ -98,7 +90,7 @@ static int preset_config(const fa_point *point, fa_config *ret_config, fa_diag *
         if (!fa_expr_to_value(value, &preset))
             return fa_fail(diag, FA_EMANIFEST, "%s.json: default %s %s", f->name, domain->name,
                            why != NULL ? why : "is a number too many for this process");
-        if (!in_domain(domain, preset))
+        if (fa_domain_index(domain, preset) < 0)
             return fa_fail(diag, FA_EMANIFEST,
                            "%s.json: default %s is %s, which is not in its domain", f->name,
                            domain->name, fa_value_words(preset, room));
@@ -225,15 +217,6 @@ static int judge(const struct walk *w, const fa_config *config, fa_candidate *ca
     return fa_point_judge(&w->point, candidate, w->diag);
 }
 
-static int64_t steps_of_lets(const fa_family *f, int depth)
-{
-    int64_t steps = 1;
-    for (int i = 0; i < f->let_count; i++)
-        if (f->let[i].depth == depth)
-            steps += fa_expr_steps(f->let[i].expr);
-    return steps;
-}
-
 static int walk(struct walk *w, int tunable)
 {
     const fa_family *f = w->point.family;
@@ -243,8 +226,11 @@ static int walk(struct walk *w, int tunable)
         return candidate != NULL ? judge(w, &w->config, candidate) : 0;
     }
     const fa_domain *domain = &f->tunable[tunable];
-    int64_t steps = steps_of_lets(f, tunable + 1);
+    int64_t steps = 1; /* of a value: its lets */
     int rc = 0;
+    for (int i = 0; i < f->let_count; i++)
+        if (f->let[i].depth == tunable + 1)
+            steps += fa_expr_steps(f->let[i].expr);
     if (w->candidate == NULL && tunable >= w->free_from) {
         w->count += domain_product(f, tunable);
         return 0;
@@ -332,9 +318,8 @@ int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_point
     return rc;
 }
 
-static void count_space(fa_space *space)
+static void count_survivors(fa_space *space)
 {
-    space->default_index = -1;
     for (int i = 0; i < space->count; i++) {
         if (space->candidate[i].trial.status != FA_STATUS_PENDING)
             continue;
@@ -461,7 +446,7 @@ done:
         fa_space_free(&space);
         return rc;
     }
-    count_space(&space);
+    count_survivors(&space);
     *ret_space = space;
     return 0;
 }
@@ -492,7 +477,7 @@ static int check_config(const fa_family *f, const fa_config *config, fa_diag *di
         char room[FA_VALUE_TEXT_MAX];
         if (!fa_config_get(config, domain->name, &value))
             return fa_fail(diag, FA_EINVAL, "config of %s: %s is missing", f->name, domain->name);
-        if (!in_domain(domain, value))
+        if (fa_domain_index(domain, value) < 0)
             return fa_fail(diag, FA_EINVAL, "config of %s: %s is %s, which is not in its domain",
                            f->name, domain->name, fa_value_words(value, room));
     }
@@ -590,22 +575,17 @@ int fa_space_first(const fa_family *family, const fa_problem *problem, fa_config
 }
 
 /* ---- launches for other problems ------------------------------------------------------------*/
-static bool may_be_launched(const fa_candidate *candidate)
-{
-    fa_status status = candidate->trial.status;
-    return candidate->launches.count > 0 &&
-           (status == FA_STATUS_PENDING || status == FA_STATUS_COMPILED ||
-            status == FA_STATUS_MEASURED);
-}
-
 int fa_space_launches(const fa_task *task, const fa_candidate *candidate, int count,
                       fa_launches *ret_launches, int stride, fa_diag *diag)
 {
     fa_point point = {.family = NULL};
     int rc = 0;
     for (int i = 0; i < count && rc == 0; i++, candidate++, ret_launches += stride) {
+        const fa_status status = candidate->trial.status;
         *ret_launches = (fa_launches){0};
-        if (!may_be_launched(candidate))
+        if (candidate->launches.count == 0 ||
+            (status != FA_STATUS_PENDING && status != FA_STATUS_COMPILED &&
+             status != FA_STATUS_MEASURED))
             continue;
         if (point.family != task->families->family[candidate->family])
             start_point(&point, task, candidate->family);

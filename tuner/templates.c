@@ -338,28 +338,15 @@ static int hash_manifest(fa_hash *hash, const fa_template_file *file)
     return rc;
 }
 
-/* A built-in one as it was parsed at build time; NULL: it is none. */
-static const cJSON *builtin_contract(const fa_template_file *file)
-{
-    for (int i = 0; i < fa_operations_builtin_count; i++)
-        if (strcmp(fa_operations_builtin[i].where, file->name) == 0)
-            return fa_operations_builtin[i].document;
-    return NULL;
-}
-
 /* Of a contract that tells its tensors: what kernels are passed and what they are proved by. Attention's
  * tells none, that is C code (tuner/ops), and has no part in its closure. embed.py does the same. */
-static int hash_contract(fa_hash *hash, const fa_template_file *file, bool owned)
+static int hash_contract(fa_hash *hash, const fa_template_file *file)
 {
     static const char *const proof[] = {"arguments", "tolerance", "reference", NULL};
     static const char *const passed[] = {"name", "kind", "choices", "macro", "shown_as", NULL};
-    cJSON *parsed = NULL;
-    const cJSON *field, *json = owned ? NULL : builtin_contract(file);
-    int rc = 0;
-    if (json == NULL) {
-        rc = fa_json_parse(file->text, file->size, file->name, &parsed, NULL);
-        json = parsed;
-    }
+    cJSON *json = NULL;
+    const cJSON *field;
+    int rc = fa_json_parse(file->text, file->size, file->name, &json, NULL);
     if (rc == 0 && cJSON_GetObjectItemCaseSensitive(json, proof[0]) != NULL) {
         fa_hash_text(hash, file->name);
         rc = hash_members(hash, json, proof);
@@ -367,7 +354,7 @@ static int hash_contract(fa_hash *hash, const fa_template_file *file, bool owned
             if (rc == 0)
                 rc = hash_members(hash, field, passed);
     }
-    cJSON_Delete(parsed);
+    cJSON_Delete(json);
     return rc;
 }
 
@@ -416,7 +403,7 @@ static int hash_closure(const fa_templates *templates, const char *operation,
         if (!is_of(file, operation))
             continue;
         if (is_contract(file->name)) {
-            rc = hash_contract(&hash, file, templates->owned[i]);
+            rc = hash_contract(&hash, file);
             continue;
         }
         fa_hash_text(&hash, file->name);

@@ -37,6 +37,9 @@ enum reading {
     LIST,
 };
 
+static const char *const kinds[] = {"integer", "choice", "boolean", NULL};
+static const char *const as_names[] = {"value", "nonzero", "not", NULL};
+
 #define AT(member) offsetof(fa_field, member)
 
 static const struct property {
@@ -73,9 +76,6 @@ static const struct property {
     {"shown_as", SHOWN_AS, AT(shown_as)},
 };
 
-static const char *const kinds[] = {"integer", "choice", "boolean", NULL};
-static const char *const as_names[] = {"value", "nonzero", "not", NULL};
-
 static bool is_specified(const fa_operation *operation)
 {
     return operation->specification[0] != 0;
@@ -87,20 +87,6 @@ static int index_of(const char *const *names, const char *name)
         if (names[i][0] == name[0] && strcmp(names[i], name) == 0)
             return i;
     return -1;
-}
-
-/* A text that names one of these. */
-static int read_name(const cJSON *json, const char *key, const char *const *names, int *ret,
-                     const char *where, fa_diag *diag)
-{
-    const char *text = "";
-    int rc = fa_json_text(json, key, &text, where, diag);
-    if (rc != 0)
-        return rc;
-    *ret = index_of(names, text);
-    return *ret >= 0 ? 0
-                     : fa_fail(diag, FA_EINVAL, "%s: \"%s\" is \"%.40s\", which is not known",
-                               where, key, text);
 }
 
 static int read_choices(const cJSON *json, fa_field *field, const char *where, fa_diag *diag)
@@ -130,7 +116,7 @@ static int read_property(const cJSON *json, const struct property *property,
     void *to = (char *)field + property->at;
     const char *text = "";
     int64_t value = 0;
-    int choice = 0, rc = 0;
+    int rc = 0;
     switch (property->reading) {
     case TEXT:
         return fa_json_text(json, property->key, to, where, diag);
@@ -147,14 +133,15 @@ static int read_property(const cJSON *json, const struct property *property,
                    ? rc
                    : fa_fail(diag, FA_EINVAL, "%s: \"%s\" must name an earlier field", where,
                              property->key);
-    case SHOWN_AS:
-        rc = read_name(json, property->key, as_names, &choice, where, diag);
-        *(fa_field_as *)to = (fa_field_as)choice;
-        return rc;
     case KIND:
-        rc = read_name(json, property->key, kinds, &choice, where, diag);
-        *(fa_field_kind *)to = (fa_field_kind)choice;
-        return rc;
+    case SHOWN_AS: /* enumerations of one size */
+        rc = fa_json_text(json, property->key, &text, where, diag);
+        value = index_of(property->reading == KIND ? kinds : as_names, text);
+        *(fa_field_kind *)to = (fa_field_kind)value;
+        return rc != 0 || value >= 0
+                   ? rc
+                   : fa_fail(diag, FA_EINVAL, "%s: \"%s\" is \"%.40s\", which is not known", where,
+                             property->key, text);
     case LIST: /* once the kind is known */
         break;
     }
@@ -515,13 +502,8 @@ int fa_operation_refuse(const fa_operation *operation, const char *name, fa_diag
     return 0;
 }
 
-/* Lengths, what makes a problem empty, and sizes stand in this order behind what shapes the source. */
-static int rank_in_sweep(const fa_field *f)
-{
-    return f->shapes_source ? f->kind != FA_FIELD_INTEGER : f->length ? 4 : f->nonempty ? 3 : 2;
-}
-
-/* Integers that shape the source, as a head dim does, stand behind the others. */
+/* Integers that shape the source, as a head dim does, stand behind the others; in a sweep lengths, what makes a problem empty,
+ * and sizes behind what shapes the source. */
 static int rank(const fa_field *f, fa_order order)
 {
     static const int of_kind[] = {
@@ -530,7 +512,7 @@ static int rank(const fa_field *f, fa_order order)
     if (order == FA_ORDER_WORDS)
         return f->quiet ? 2 : shape;
     if (order == FA_ORDER_SWEEP)
-        return rank_in_sweep(f);
+        return f->shapes_source ? !integer : f->length ? 4 : f->nonempty ? 3 : 2;
     if (order == FA_ORDER_OPTIONS)
         return f->feature ? 7 : f->also[0] != 0 ? 0 : integer ? 1 + shape : of_kind[f->kind];
     if (f->kind != FA_FIELD_BOOLEAN && f->shapes_source)
