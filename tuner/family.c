@@ -12,41 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void free_requires(fa_require *list, int count)
-{
-    for (int i = 0; i < count; i++) {
-        fa_expr_free(&list[i].expr);
-        free(list[i].why);
-    }
-}
-
 static void family_free(fa_family **family)
 {
     fa_family *f = *family;
     if (f == NULL)
         return;
-    for (int i = 0; i < f->tunable_count; i++)
-        fa_expr_free(&f->tunable[i].preset);
-    for (int i = 0; i < f->let_count; i++)
-        fa_expr_free(&f->let[i].expr);
-    for (int i = 0; i < FA_LAUNCHES_MAX; i++) {
-        fa_family_launch *launch = &f->launch[i];
-        for (int j = 0; j < launch->addend_count; j++)
-            fa_expr_free(&launch->addend[j].expr);
-        for (int j = 0; j < 3; j++) {
-            fa_expr_free(&launch->grid[j]);
-            fa_expr_free(&launch->cluster[j]);
-            fa_expr_free(&launch->block[j]);
-        }
-        for (int j = 0; j < FA_WORKS; j++)
-            fa_expr_free(&launch->work[j]);
+    for (int i = 0; i < f->expr_count; i++)
+        fa_expr_free(&f->expr[i]);
+    for (int i = 0; i < FA_MAX_REQUIRES; i++) {
+        free(f->support[i].why);
+        free(f->constraint[i].why);
     }
-    free_requires(f->support, f->support_count);
-    free_requires(f->constraint, f->constraint_count);
-    fa_expr_free(&f->registers);
-    fa_expr_free(&f->workspace);
-    fa_expr_free(&f->counters);
-    fa_expr_free(&f->splits);
     free(f);
     *family = NULL;
 }

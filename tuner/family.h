@@ -91,7 +91,14 @@ typedef struct fa_family_launch {
     fa_expr *work[FA_WORKS]; /* NULL: not told */
 } fa_family_launch;
 
+enum {
+    FA_FAMILY_EXPRS_MAX = 2 * FA_MAX_TUNABLES + FA_MAX_LETS + 2 * FA_MAX_REQUIRES + 4 +
+                          FA_LAUNCHES_MAX * (9 + FA_MAX_ADDENDS + FA_WORKS)
+};
+
 struct fa_family {
+    fa_expr *expr[FA_FAMILY_EXPRS_MAX]; /* all those below, which are freed with it */
+    int expr_count;
     char name[FA_NAME_MAX];
     const fa_operation *operation;
     uint32_t takes; /* bit i: the operation's feature i may differ from its default */
@@ -157,7 +164,7 @@ int fa_family_read(fa_family *family, const struct fa_spec_reading *from);
 /* The one family of the specification, with an operation that need not be known and must outlive it. */
 int fa_families_make(const fa_templates *templates, const struct fa_spec_reading *from,
                      const fa_operation *operation, fa_family_list *ret_list);
-/* Sets a tunable's default. */
-int fa_family_preset(fa_domain *domain, int32_t value, fa_diag *diag);
+/* Sets a tunable's default, once more at most. */
+int fa_family_preset(fa_family *family, int tunable, int32_t value, fa_diag *diag);
 
 #endif

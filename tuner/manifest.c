@@ -175,7 +175,10 @@ static int take_expression(const struct reader *r, const cJSON *item, const char
                              item->valuedouble == (double)(int64_t)item->valuedouble)))
         return fa_spec_fault(r->from, "%s must be an expression (a string) or an integer", place);
     int rc = fa_expr_parse(text, r->name, r->name_count, ret_expr, r->from->diag);
-    return rc == 0 ? 0 : fa_fail_in(r->from->diag, rc, "%s: %s", r->from->where, place);
+    if (rc != 0)
+        return fa_fail_in(r->from->diag, rc, "%s: %s", r->from->where, place);
+    r->family->expr[r->family->expr_count++] = *ret_expr;
+    return 0;
 }
 
 /* Words that no macro can stand for in a kernel that is to be compiled. */
@@ -614,18 +617,22 @@ static int read_requires(struct reader *r, const char *key, bool may_vary, fa_re
     return rc;
 }
 
-int fa_family_preset(fa_domain *domain, int32_t value, fa_diag *diag)
+int fa_family_preset(fa_family *family, int tunable, int32_t value, fa_diag *diag)
 {
+    fa_domain *domain = &family->tunable[tunable];
     char room[FA_VALUE_TEXT_MAX], text[FA_VALUE_TEXT_MAX + 2];
     const char *quote = fa_value_is_text(value) ? "'" : "";
     snprintf(text, sizeof text, "%s%s%s", quote, fa_value_words(value, room), quote);
-    fa_expr_free(&domain->preset);
-    return fa_expr_parse(text, NULL, 0, &domain->preset, diag);
+    int rc = fa_expr_parse(text, NULL, 0, &domain->preset, diag);
+    if (rc == 0)
+        family->expr[family->expr_count++] = domain->preset;
+    return rc;
 }
 
 /* A value of the tunable, or an expression of the problem and the GPU; of a single kernel the first value where it is not told. */
-static int read_default(struct reader *r, const cJSON *item, fa_domain *domain)
+static int read_default(struct reader *r, const cJSON *item, int tunable)
 {
+    fa_domain *domain = &r->family->tunable[tunable];
     char place[64];
     int32_t value = domain->value[0];
     snprintf(place, sizeof place, "default %s", domain->name);
@@ -633,7 +640,7 @@ static int read_default(struct reader *r, const cJSON *item, fa_domain *domain)
         return fa_spec_fault(r->from, "%s is missing", place);
     if (item == NULL || ((!cJSON_IsString(item) || fa_value_is_text(value)) &&
                          fa_value_of_json(item, &value, NULL) == 0))
-        return fa_family_preset(domain, value, r->from->diag);
+        return fa_family_preset(r->family, tunable, value, r->from->diag);
     int rc = take_expression(r, item, place, &domain->preset);
     if (rc == 0 && depth_of(r->family, fa_expr_uses(domain->preset)) > 0)
         rc = fa_spec_fault(r->from, "%s reads a tunable: it may read the problem and the GPU only",
@@ -652,7 +659,7 @@ static int read_defaults(struct reader *r)
     if (rc == 0)
         rc = fa_spec_check_keys(r->from, defaults, "\"default\"", names);
     for (int i = 0; i < r->family->tunable_count && rc == 0; i++)
-        rc = read_default(r, fa_spec_member(defaults, names[i]), &r->family->tunable[i]);
+        rc = read_default(r, fa_spec_member(defaults, names[i]), i);
     return rc;
 }
 

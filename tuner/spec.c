@@ -271,7 +271,7 @@ static int choose_default(struct fa_spec_reading *r, const fa_problem *problem, 
     fa_family *family = spec->families.family[0];
     int rc = fa_space_first(family, problem, &config, r->diag);
     for (int i = 0; i < config.count && rc == 0 && fa_spec_member(r->json, "default") == NULL; i++)
-        rc = fa_family_preset(&family->tunable[i], config.tunable[i].value, r->diag);
+        rc = fa_family_preset(family, i, config.tunable[i].value, r->diag);
     return rc;
 }
 
