@@ -171,6 +171,8 @@ def a_second_run_takes_what_the_cache_file_has():
         tap.equal([(one["THREADS"], one["more"]) for one in again], [(one["THREADS"], 2 * one["time"]) for one in first])
         tap.equal(told["best_config"]["time"], env["best_config"]["time"])
         tap.equal(len(kept(strategy="random_sample", strategy_options={"max_fevals": 4})[0]), 6)
+        tap.equal(len(kept(tunables={"THREADS": [64], "PER_THREAD": [1, 2]})[0]), 2)
+        tap.equal(len(json.loads(read("kept.json"))["cache"]), 6)
         for what, words in (("kernel_name", {"kernel": "other"}), ("problem_size", {"size": 65}), ("tune_params_keys", {"tunables": {**TUNE, "X": [1]}})):
             refused(fa_tune.ArgumentError, "is of another tune: its " + what, by=functools.partial(kept, **words))
     finally:

@@ -43,7 +43,7 @@ def tune_kernel(kernel_name: str, kernel_source: Any, problem_size: Any, argumen
                           restrictions, lang, smem_args, cmem_args, compiler_options, defines, block_size_names, device)
     given = None if verify else described.answers(answer)
     kept = Cache(cache, kernel_name, problem_size, tune_params, objective) if cache else None
-    results: list[dict[str, Any]] = kept.results() if kept else []
+    results: list[dict[str, Any]] = [one for one in kept.results() if described.has(one)] if kept else []
     most = search.get("evaluations")
     env: dict[str, Any] = {"iterations": iterations, "compiler_options": compiler_options}
     if not (kept and kept.device and (len(results) >= most if most else described.all_of(results))):

@@ -52,8 +52,8 @@ class Cache:
         return list(self._entries.values())
 
     def write(self, device: Any, results: Mapping[str, Mapping[str, Any]]) -> None:
-        """The file appears whole or not at all."""
-        told = {"device_name": device, **self._head, "cache": results}
+        """Adds them to those that the file has; it appears whole or not at all."""
+        told = {"device_name": device, **self._head, "cache": {**self._entries, **results}}
         beside = "%s.%d" % (self.path, os.getpid())
         with open(beside, "w", encoding="utf-8") as file:
             json.dump(told, file, cls=NpEncoder, indent="")

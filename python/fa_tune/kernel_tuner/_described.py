@@ -235,6 +235,11 @@ class Described:
     def place(self, result: Mapping[str, Any]) -> tuple[int, ...]:
         return tuple(values.index(result[name]) for name, values in self.tune.items())
 
+    def has(self, result: Mapping[str, Any]) -> bool:
+        """Whether it is of a config of this space."""
+        config = {name: result.get(name) for name in self.tune}
+        return all(config[name] in values for name, values in self.tune.items()) and all(held(config) for held in self.held)
+
     def all_of(self, results: Sequence[Mapping[str, Any]]) -> bool:
         """Whether these are all configs that hold to the restrictions, as far as that is soon known."""
         values = [self.tune[name] if name not in self.left else self.tune[name][:1] for name in self.tune]
@@ -294,7 +299,7 @@ def _options(given: Any) -> dict[str, Any]:
     words = iter(given or [])
     for word in words:
         if word.startswith("-I") or word.startswith("--include-path="):
-            include.append(os.path.abspath(word.partition("=")[2] or word[2:] or next(words)))
+            include.append(os.path.abspath(word.partition("=")[2] if word[1] == "-" else word[2:] or next(words, "")))
         elif re.match(r"--?(arch|gencode|gpu-architecture|O\d?$)", word):
             warnings.warn("compiler_options: %s is left out: fa-tune compiles for the GPU, optimized" % word, stacklevel=5)
         else:
