@@ -16,33 +16,42 @@ static const fake_cubin good = {
     .threads_x = 64, .threads_y = 2, .parameters = 168, .marker = "family=x;",
 };
 
+static unsigned char bytes[FAKE_CUBIN_MAX];
+static fa_cubin_info info;
+static fa_diag diag;
+
 /* Reads a heap copy, so that a sanitizer sees one byte too far. */
-static int read_copy(const unsigned char *bytes, size_t size, const char *entry,
-                     fa_cubin_info *info, fa_diag *diag)
+static int read_copy(const void *of, size_t size, const char *entry)
 {
     unsigned char *copy = malloc(size == 0 ? 1 : size);
     if (copy == NULL)
         return FA_ENOMEM;
     if (size != 0)
-        memcpy(copy, bytes, size);
-    int rc = fa_cubin_read(copy, size, entry, info, diag);
+        memcpy(copy, of, size);
+    int rc = fa_cubin_read(copy, size, entry, &info, &diag);
     free(copy);
     return rc;
 }
 
+/* Of one that is made so. */
+static int read_made(const fake_cubin *cubin)
+{
+    return read_copy(bytes, fake_cubin_build(cubin, bytes), "attn_fwd");
+}
+
 static void everything_that_ptxas_decided_is_read(void)
 {
-    unsigned char bytes[FAKE_CUBIN_MAX];
-    fa_cubin_info info;
-    fa_diag diag = {{0}};
-    size_t size = fake_cubin_build(&good, bytes);
-    CHECK_OK(read_copy(bytes, size, "attn_fwd", &info, &diag), diag);
+    fake_cubin c = good;
+    CHECK_OK(read_made(&c), diag);
     CHECK_INT(info.sm, 89);
     CHECK_INT(info.registers, 168);
     CHECK_INT(info.stack_bytes, 16);
     CHECK_INT(info.static_smem_bytes, 512);
     CHECK_INT(info.max_threads, 128);
     CHECK_INT(info.parameter_bytes, 168);
+    c.threads_x = 0; /* no launch bounds, no limit */
+    CHECK_OK(read_made(&c), diag);
+    CHECK_INT(info.max_threads, 0);
 }
 
 static void the_types_of_parameters_are_those_of_the_symbol(void)
@@ -65,10 +74,8 @@ static void the_types_of_parameters_are_those_of_the_symbol(void)
                 {"_Z4axpyP", ""},
                 {"_Z", ""}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        unsigned char bytes[FAKE_CUBIN_MAX];
         fa_cubin_type type[FA_CUBIN_PARAMETERS];
         char told[128] = "";
-        fa_diag diag = {{0}};
         fake_cubin c = good;
         c.entry = rows[i].entry;
         size_t size = fake_cubin_build(&c, bytes);
@@ -82,83 +89,48 @@ static void the_types_of_parameters_are_those_of_the_symbol(void)
 
 static void the_systems_share_is_taken_off_static_shared_memory_from_sm_90_on(void)
 {
-    unsigned char bytes[FAKE_CUBIN_MAX];
-    fa_cubin_info info;
-    fa_diag diag = {{0}};
     for (int i = 0; i < 4; i++) {
-        const int sms[] = {75, 90, 100, 120};
         fake_cubin c = good;
-        c.sm = sms[i];
-        size_t size = fake_cubin_build(&c, bytes);
-        CHECK_OK(read_copy(bytes, size, "attn_fwd", &info, &diag), diag);
-        CHECK_INT(info.sm, sms[i]);
+        c.sm = (const int[]){75, 90, 100, 120}[i];
+        CHECK_OK(read_made(&c), diag);
+        CHECK_INT(info.sm, c.sm);
         CHECK_INT(info.static_smem_bytes, 512);
     }
 }
 
 static void both_encodings_of_the_architecture_are_read(void)
 {
-    unsigned char bytes[FAKE_CUBIN_MAX];
-    fa_cubin_info info;
-    fa_diag diag = {{0}};
-    for (int abi = 7; abi <= 8; abi++) {
-        fake_cubin c = good;
-        c.abi = abi;
-        size_t size = fake_cubin_build(&c, bytes);
-        CHECK_OK(read_copy(bytes, size, "attn_fwd", &info, &diag), diag);
+    fake_cubin c = good;
+    for (c.abi = 7; c.abi <= 8; c.abi++) {
+        CHECK_OK(read_made(&c), diag);
         CHECK_INT(info.sm, 89);
     }
-    fake_cubin c = good;
-    c.abi = 9;
-    size_t size = fake_cubin_build(&c, bytes);
-    CHECK_INT(read_copy(bytes, size, "attn_fwd", &info, &diag), FA_ECORRUPT);
+    CHECK_INT(read_made(&c), FA_ECORRUPT);
     CHECK_HAS(diag.text, "ABI version 9");
-}
-
-static void no_launch_bounds_gives_no_thread_limit(void)
-{
-    unsigned char bytes[FAKE_CUBIN_MAX];
-    fa_cubin_info info;
-    fa_diag diag = {{0}};
-    fake_cubin c = good;
-    c.threads_x = 0;
-    size_t size = fake_cubin_build(&c, bytes);
-    CHECK_OK(read_copy(bytes, size, "attn_fwd", &info, &diag), diag);
-    CHECK_INT(info.max_threads, 0);
 }
 
 static void a_missing_entry_is_not_found(void)
 {
-    unsigned char bytes[FAKE_CUBIN_MAX];
-    fa_cubin_info info = {.sm = -1};
-    fa_diag diag = {{0}};
-    size_t size = fake_cubin_build(&good, bytes);
-    CHECK_INT(read_copy(bytes, size, "attn_bwd", &info, &diag), FA_ENOTFOUND);
+    info.sm = -1;
+    CHECK_INT(read_copy(bytes, fake_cubin_build(&good, bytes), "attn_bwd"), FA_ENOTFOUND);
     CHECK_HAS(diag.text, "attn_bwd");
     CHECK_INT(info.sm, -1); /* outputs are set only on success */
 }
 
 static void what_is_no_cubin_is_refused(void)
 {
-    fa_cubin_info info;
-    fa_diag diag = {{0}};
-    unsigned char bytes[FAKE_CUBIN_MAX];
+    static const char text[] = ".version 9.0\n.target sm_89\n.address_size 64\n// PTX is no cubin";
     CHECK_INT(fa_cubin_read(NULL, 0, "attn_fwd", &info, &diag), FA_ECORRUPT);
-    CHECK_INT(read_copy((const unsigned char *)"", 0, "attn_fwd", &info, &diag), FA_ECORRUPT);
-    const char text[] = ".version 9.0\n.target sm_89\n.address_size 64\n// PTX is no cubin";
-    CHECK_INT(read_copy((const unsigned char *)text, sizeof text, "attn_fwd", &info, &diag),
-              FA_ECORRUPT);
+    CHECK_INT(read_copy("", 0, "attn_fwd"), FA_ECORRUPT);
+    CHECK_INT(read_copy(text, sizeof text, "attn_fwd"), FA_ECORRUPT);
     fake_cubin_build(&good, bytes);
     bytes[offsetof(Elf64_Ehdr, e_machine)] = EM_X86_64;
-    CHECK_INT(read_copy(bytes, FAKE_CUBIN_MAX, "attn_fwd", &info, &diag), FA_ECORRUPT);
+    CHECK_INT(read_copy(bytes, FAKE_CUBIN_MAX, "attn_fwd"), FA_ECORRUPT);
     CHECK_HAS(diag.text, "not CUDA");
 }
 
 static void impossible_numbers_are_refused(void)
 {
-    unsigned char bytes[FAKE_CUBIN_MAX];
-    fa_cubin_info info;
-    fa_diag diag = {{0}};
     fake_cubin cases[] = {good, good, good, good, good, good};
     cases[0].registers = 0;
     cases[1].registers = 256;
@@ -167,19 +139,15 @@ static void impossible_numbers_are_refused(void)
     cases[4].threads_x = 0x10000; /* its square overflows 32 bits */
     cases[4].threads_y = 0x10000;
     cases[5].static_smem = 0x7fffffff;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        size_t size = fake_cubin_build(&cases[i], bytes);
-        CHECK_INT(read_copy(bytes, size, "attn_fwd", &info, &diag), FA_ECORRUPT);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_INT(read_made(&cases[i]), FA_ECORRUPT);
 }
 
 static void every_truncation_is_refused(void)
 {
-    unsigned char bytes[FAKE_CUBIN_MAX];
-    fa_cubin_info info;
     size_t size = fake_cubin_build(&good, bytes);
     for (size_t n = 0; n < size; n++) /* the section table is last, so every cut damages it */
-        CHECK_INT(read_copy(bytes, n, "attn_fwd", &info, NULL), FA_ECORRUPT);
+        CHECK_INT(read_copy(bytes, n, "attn_fwd"), FA_ECORRUPT);
 }
 
 static uint64_t random_state = 1;
@@ -190,17 +158,16 @@ static uint32_t random_below(uint32_t limit)
     return (uint32_t)((random_state >> 33) % limit);
 }
 
-/* Any damage gives success or a code of the contract, in bounds. Returns false otherwise. */
-static bool survives_damage(const unsigned char *bytes, size_t size, const char *entry, int rounds)
+/* Any damage gives success or a code of the contract, in bounds (fuzz_cubin does it to those made here). */
+static bool survives_damage(const char *of, size_t size, const char *entry, int rounds)
 {
-    unsigned char *copy = malloc(size);
+    char *copy = malloc(size);
     bool ok = copy != NULL;
     for (int i = 0; ok && i < rounds; i++) {
-        fa_cubin_info info = {0};
-        memcpy(copy, bytes, size);
+        memcpy(copy, of, size);
         for (uint32_t flips = 1 + random_below(8); flips > 0; flips--)
             copy[random_below(3) == 0 ? random_below(64) : random_below((uint32_t)size)] =
-                (unsigned char)random_below(256);
+                (char)random_below(256);
         size_t cut = random_below(4) == 0 ? random_below((uint32_t)size) : 0;
         int rc = fa_cubin_read(copy, size - cut, entry, &info, NULL);
         ok = rc == 0 ? info.registers >= 1 && info.registers <= 255 && info.stack_bytes >= 0 &&
@@ -211,28 +178,19 @@ static bool survives_damage(const unsigned char *bytes, size_t size, const char 
     return ok;
 }
 
-static void random_damage_never_reads_out_of_bounds(void)
-{
-    unsigned char bytes[FAKE_CUBIN_MAX];
-    size_t size = fake_cubin_build(&good, bytes);
-    CHECK(survives_damage(bytes, size, "attn_fwd", 200000));
-}
-
 static void hostile_section_headers_are_survived(void)
 {
     static const uint64_t values[] = {0, 1, 0x7fffffff, 0xffffffff, 0x100000000ull,
                                       0x7fffffffffffffffull, 0x8000000000000000ull, UINT64_MAX};
-    unsigned char bytes[FAKE_CUBIN_MAX];
     size_t size = fake_cubin_build(&good, bytes);
     Elf64_Ehdr header;
     memcpy(&header, bytes, sizeof header);
     for (size_t at = header.e_shoff; at + 8 <= size; at += 4) {
         for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
             unsigned char damaged[FAKE_CUBIN_MAX];
-            fa_cubin_info info;
             memcpy(damaged, bytes, size);
             memcpy(damaged + at, &values[i], 8);
-            int rc = read_copy(damaged, size, "attn_fwd", &info, NULL);
+            int rc = read_copy(damaged, size, "attn_fwd");
             CHECK(rc == 0 || rc == FA_ECORRUPT || rc == FA_ENOTFOUND);
         }
     }
@@ -242,49 +200,45 @@ static void hostile_section_headers_are_survived(void)
 
 static const uint32_t wanted_boxes[6] = {64, 128, 1, 96, 80, 64};
 
-static size_t build_constant(unsigned char *bytes)
+static size_t build_constant(void)
 {
     fake_cubin c = good;
     c.boxes = wanted_boxes;
     return fake_cubin_build(&c, bytes);
 }
 
-static int constant_copy(const unsigned char *bytes, size_t size, uint32_t ret[6], fa_diag *diag)
+static uint32_t boxes[6];
+
+static int constant_copy(const void *of, size_t size)
 {
     unsigned char *copy = malloc(size == 0 ? 1 : size);
     if (copy == NULL)
         return FA_ENOMEM;
-    memcpy(copy, bytes, size);
-    int rc = fa_cubin_constant(copy, size, "fa_attn_boxes_wanted", ret, 6 * sizeof *ret, diag);
+    memcpy(copy, of, size);
+    int rc = fa_cubin_constant(copy, size, "fa_attn_boxes_wanted", boxes, sizeof boxes, &diag);
     free(copy);
     return rc;
 }
 
 static void a_constant_is_read_by_its_name(void)
 {
-    unsigned char bytes[FAKE_CUBIN_MAX];
-    uint32_t boxes[6] = {0};
-    fa_cubin_info info;
-    fa_diag diag = {{0}};
-    size_t size = build_constant(bytes);
-    CHECK_OK(constant_copy(bytes, size, boxes, &diag), diag);
+    size_t size = build_constant();
+    CHECK_OK(constant_copy(bytes, size), diag);
     CHECK(memcmp(boxes, wanted_boxes, sizeof boxes) == 0);
-    CHECK_OK(read_copy(bytes, size, "attn_fwd", &info, &diag), diag);
+    CHECK_OK(read_copy(bytes, size, "attn_fwd"), diag);
     CHECK_INT(fa_cubin_constant(bytes, size, "fa_attn_boxes", boxes, sizeof boxes, &diag),
               FA_ENOTFOUND);
     CHECK_INT(fa_cubin_constant(bytes, size, "attn_fwd", boxes, sizeof boxes, &diag),
               FA_ENOTFOUND); /* a function */
     size = fake_cubin_build(&good, bytes);
-    CHECK_INT(constant_copy(bytes, size, boxes, &diag), FA_ENOTFOUND);
+    CHECK_INT(constant_copy(bytes, size), FA_ENOTFOUND);
     CHECK(memcmp(boxes, wanted_boxes, sizeof boxes) == 0);
 }
 
 static void a_variable_tells_its_size(void)
 {
-    unsigned char bytes[FAKE_CUBIN_MAX];
     uint64_t has = 0;
-    fa_diag diag = {{0}};
-    size_t size = build_constant(bytes);
+    size_t size = build_constant();
     CHECK_OK(fa_cubin_variable(bytes, size, "fa_attn_boxes_wanted", &has, &diag), diag);
     CHECK_INT((long long)has, (long long)sizeof wanted_boxes);
     CHECK_INT(fa_cubin_variable(bytes, size, "attn_fwd", &has, &diag), FA_ENOTFOUND);
@@ -295,11 +249,9 @@ static void a_variable_tells_its_size(void)
 
 static void every_truncation_under_a_constant_is_refused(void)
 {
-    unsigned char bytes[FAKE_CUBIN_MAX];
-    uint32_t boxes[6];
-    size_t size = build_constant(bytes);
+    size_t size = build_constant();
     for (size_t n = 0; n < size; n++)
-        CHECK_INT(constant_copy(bytes, n, boxes, NULL), FA_ECORRUPT);
+        CHECK_INT(constant_copy(bytes, n), FA_ECORRUPT);
 }
 
 /* The constant's symbol is the last of the table. */
@@ -334,15 +286,12 @@ static void a_constant_outside_its_section_is_refused(void)
         {offsetof(Elf64_Sym, st_shndx), 2, SHN_ABS, "outside"},
         {offsetof(Elf64_Sym, st_shndx), 2, 14, "outside"}, /* no such section */
     };
-    unsigned char bytes[FAKE_CUBIN_MAX];
-    size_t size = build_constant(bytes), at = symbol_at(bytes);
+    size_t size = build_constant(), at = symbol_at(bytes);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         unsigned char damaged[FAKE_CUBIN_MAX];
-        uint32_t boxes[6];
-        fa_diag diag = {{0}};
         memcpy(damaged, bytes, size);
         memcpy(damaged + at + rows[i].field, &rows[i].value, rows[i].bytes);
-        CHECK_INT(constant_copy(damaged, size, boxes, &diag), FA_ECORRUPT);
+        CHECK_INT(constant_copy(damaged, size), FA_ECORRUPT);
         CHECK_HAS(diag.text, rows[i].sentence);
     }
 }
@@ -350,11 +299,9 @@ static void a_constant_outside_its_section_is_refused(void)
 /* Uninitialised variables and code are no values. */
 static void a_constant_without_bytes_in_the_file_is_refused(void)
 {
-    unsigned char bytes[FAKE_CUBIN_MAX];
-    uint32_t boxes[6];
     Elf64_Ehdr header;
     Elf64_Shdr section;
-    size_t size = build_constant(bytes);
+    size_t size = build_constant();
     Elf64_Sym symbol;
     memcpy(&symbol, bytes + symbol_at(bytes), sizeof symbol);
     memcpy(&header, bytes, sizeof header);
@@ -362,24 +309,7 @@ static void a_constant_without_bytes_in_the_file_is_refused(void)
     memcpy(&section, bytes + at, sizeof section);
     section.sh_type = SHT_NOBITS;
     memcpy(bytes + at, &section, sizeof section);
-    CHECK_INT(constant_copy(bytes, size, boxes, NULL), FA_ECORRUPT);
-}
-
-static void random_damage_around_a_constant_never_reads_out_of_bounds(void)
-{
-    unsigned char bytes[FAKE_CUBIN_MAX];
-    size_t size = build_constant(bytes);
-    unsigned char *copy = malloc(size);
-    CHECK(copy != NULL);
-    for (int i = 0; i < 100000; i++) {
-        uint32_t boxes[6];
-        memcpy(copy, bytes, size);
-        for (uint32_t flips = 1 + random_below(8); flips > 0; flips--)
-            copy[random_below((uint32_t)size)] = (unsigned char)random_below(256);
-        int rc = fa_cubin_constant(copy, size, "fa_attn_boxes_wanted", boxes, sizeof boxes, NULL);
-        CHECK(rc == 0 || rc == FA_ECORRUPT || rc == FA_ENOTFOUND);
-    }
-    free(copy);
+    CHECK_INT(constant_copy(bytes, size), FA_ECORRUPT);
 }
 
 /* ---- cubins of the real compiler -------------------------------------------------------------*/
@@ -408,16 +338,14 @@ static void real_cubins_of_every_architecture_are_read(void)
     fa_nvrtc_location location;
     fa_nvrtc *nvrtc = NULL;
     fa_buf cubin = {0}, log = {0};
-    fa_diag diag = {{0}};
     if (fa_nvrtc_locate(&location, &diag) != 0)
         SKIP("no NVRTC");
     CHECK_OK(fa_nvrtc_open(&location, &nvrtc, &diag), diag);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        fa_compile_request request = {.source = kernels, .name = "test.cu",
-                                      .architecture = rows[i].architecture};
-        fa_cubin_info info;
+        fa_compile_request request = {
+            .source = kernels, .name = "test.cu", .architecture = rows[i].architecture};
         CHECK_OK(fa_nvrtc_compile(nvrtc, &request, &cubin, &log, &diag), diag);
-        CHECK_OK(read_copy((unsigned char *)cubin.data, cubin.size, "clean", &info, &diag), diag);
+        CHECK_OK(read_copy(cubin.data, cubin.size, "clean"), diag);
         CHECK_INT(info.sm, rows[i].sm);
         CHECK(info.registers >= 8 && info.registers <= 40);
         CHECK_INT(info.stack_bytes, 0);
@@ -427,16 +355,16 @@ static void real_cubins_of_every_architecture_are_read(void)
         CHECK_INT(info.parameter_count, 1);
         CHECK_INT(info.parameter_size[0], 24);
         CHECK_INT(info.parameter_size[1], 0);
-        uint32_t boxes[6] = {0}; /* no kernel uses it */
-        CHECK_OK(constant_copy((unsigned char *)cubin.data, cubin.size, boxes, &diag), diag);
+        memset(boxes, 0, sizeof boxes); /* no kernel uses it */
+        CHECK_OK(constant_copy(cubin.data, cubin.size), diag);
         CHECK(memcmp(boxes, wanted_boxes, sizeof boxes) == 0);
-        CHECK_OK(read_copy((unsigned char *)cubin.data, cubin.size, "spills", &info, &diag), diag);
+        CHECK_OK(read_copy(cubin.data, cubin.size, "spills"), diag);
         CHECK(info.stack_bytes >= 256);
         CHECK_INT(info.parameter_count, 4);
         CHECK_INT(info.parameter_size[1], 8);
         CHECK_INT(info.static_smem_bytes, 0);
         CHECK_INT(info.max_threads, 0);
-        CHECK(survives_damage((unsigned char *)cubin.data, cubin.size, "clean", 2000));
+        CHECK(survives_damage(cubin.data, cubin.size, "clean", 2000));
     }
     fa_buf_free(&cubin);
     fa_buf_free(&log);
@@ -456,7 +384,6 @@ static void code_is_equal_where_only_names_differ(void)
     } rows[] = {{"a", "n", 1}, {"b", "n", 2}, {"a", "n + 1", 1}};
     fa_nvrtc_location location;
     fa_nvrtc *nvrtc = NULL;
-    fa_diag diag = {{0}};
     char code[3][FA_HASH_HEX], wanted[FA_HASH_HEX];
     if (fa_nvrtc_locate(&location, &diag) != 0)
         SKIP("no NVRTC");
@@ -491,19 +418,16 @@ int main(void)
     TEST(the_types_of_parameters_are_those_of_the_symbol);
     TEST(the_systems_share_is_taken_off_static_shared_memory_from_sm_90_on);
     TEST(both_encodings_of_the_architecture_are_read);
-    TEST(no_launch_bounds_gives_no_thread_limit);
     TEST(a_missing_entry_is_not_found);
     TEST(what_is_no_cubin_is_refused);
     TEST(impossible_numbers_are_refused);
     TEST(every_truncation_is_refused);
-    TEST(random_damage_never_reads_out_of_bounds);
     TEST(hostile_section_headers_are_survived);
     TEST(a_constant_is_read_by_its_name);
     TEST(a_variable_tells_its_size);
     TEST(every_truncation_under_a_constant_is_refused);
     TEST(a_constant_outside_its_section_is_refused);
     TEST(a_constant_without_bytes_in_the_file_is_refused);
-    TEST(random_damage_around_a_constant_never_reads_out_of_bounds);
     TEST(real_cubins_of_every_architecture_are_read);
     return check_done();
 }
