@@ -26,7 +26,7 @@ BUDGET = {
     "src/report": 841,
     "C": 57618,
     "C files": 245,
-    "tests": 60928,
+    "tests": 60852,
     "public functions": 84,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
