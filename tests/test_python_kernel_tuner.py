@@ -105,7 +105,7 @@ SAID = [
     ("(a - b) % 2 == 1", "(((((a - b) % 2) + 2) % 2) == 1)"), ("int(a / b) == 1", "((a // b) == 1)"), ("1 < a < 3", "((a > 1) and (a < 3))"),
     ("not a == 2", "(not (a == 2))"), ("any(a == x for x in (1, 3))", "((a == 1) or (a == 3))"), ("ceil(a / 2) == b", "(ceil_div(a, 2) == b)"), ("True", "1"),
     (lambda p: p["a"] * p["b"] <= 8, "((a * b) <= 8)"), (lambda p: p["s"] == "x" and p["a"] > 1, "((s == 'x') and (a > 1))"),
-    (lambda p: int(p["a"] / 2) == 1, "(0 if a == 1 else 1)"), (lambda p: {1: 1, 2: 0, 3: 1}[p["a"]], "(0 if a == 2 else 1)"),
+    (lambda p: int(p["a"] / 2) == 1, "((a // 2) == 1)"), (lambda p: isinstance(p["a"], int) and p["a"] > 1, "(0 if a == 1 else 1)"), (lambda p: {1: 1, 2: 0, 3: 1}[p["a"]], "(0 if a == 2 else 1)"),
     (lambda p: max(p["a"], p.get("b")) > 2, "((b > 2) if (b > a) else (a > 2))"), (lambda a, b: a < b, "(a < b)")]
 
 

@@ -16,7 +16,7 @@ from .. import _kernels
 from .._cases import is_tensor
 from .._errors import ArgumentError, NotSupported, shown
 from . import _device
-from ._trace import LONGEST, MOST_RUNS, Traced, expression, of_text, whole
+from ._trace import LONGEST, MOST_RUNS, Traced, expression, of_function, of_text, whole
 from .util import CompilationFailedConfig, InvalidConfig, RuntimeFailedConfig
 
 SIDES = ("block_size_x", "block_size_y", "block_size_z")
@@ -132,7 +132,7 @@ class Described:
             texts: dict[str, Any] = {name: 1 if i else 256 for i, name in enumerate(blocks) if name not in self.tune}
             texts = {name: value for name, value in {**texts, "kernel_tuner": 1}.items() if re.search(r"\b%s\b" % name, source)}
         else:
-            expressions = {name: value for name, value in defines.items() if callable(value)}
+            expressions = {name: of_function(value) for name, value in defines.items() if callable(value)}
             texts = {name: self._named(str(value)).replace("\n", "\\\n") for name, value in defines.items() if name not in expressions}
         head = "".join("#define %s %s\n" % one for one in texts.items())
         return head + "#line 1\n" * bool(head) + source, {
@@ -162,7 +162,7 @@ class Described:
         if not given:
             return None
         size = given["size"]
-        return self._said("smem_args", size if callable(size) else of_text(size) if isinstance(size, str) else lambda _: size)
+        return self._said("smem_args", of_function(size) if callable(size) else of_text(size) if isinstance(size, str) else lambda _: size)
 
     # ---- arguments ----------------------------------------------------------------------------------------------------
     def answers(self, answer: Any) -> dict[str, Any] | None:
@@ -261,11 +261,13 @@ def _block_names(given: Any, tune: Mapping[str, Any]) -> list[str]:
 def _of_names(function: Any) -> Any:
     """A restriction that is a function: of a dict, of tunables by their names, or with a list of those."""
     if isinstance(function, tuple) and callable(function[0]):
-        return lambda tunables: function[0](*(tunables[name] for name in function[1]))
+        called = of_function(function[0])
+        return lambda tunables: called(*(tunables[name] for name in function[1]))
     if not callable(function) or hasattr(function, "preProcess"):  # a constraint of python-constraint
         raise NotSupported("restrictions: texts and functions are taken, and not %s" % shown(function))
     takes = list(inspect.signature(function).parameters)
-    return lambda tunables: function(tunables) if len(takes) == 1 and takes[0] not in tunables else function(
+    called = of_function(function)
+    return lambda tunables: called(tunables) if len(takes) == 1 and takes[0] not in tunables else called(
         **{name: tunables[name] for name in (takes if set(takes) <= set(tunables) else tunables)})
 
 
@@ -273,13 +275,13 @@ def _side(problem_size: Any, divisors: Any, block: str, axis: int) -> Any:
     """A function of tunables: how many blocks the grid has along an axis."""
     def value(given: Any, tunables: Mapping[str, Any]) -> Any:
         if callable(given):
-            return given(tunables)
+            return of_function(given)(tunables)
         if isinstance(given, str):
             return whole(of_text(given)(tunables))
         return given if isinstance(given, Traced) else operator.index(given)
 
     def side(tunables: Mapping[str, Any]) -> Any:
-        sizes = problem_size(tunables) if callable(problem_size) else problem_size
+        sizes = of_function(problem_size)(tunables) if callable(problem_size) else problem_size
         sizes = list(sizes) if isinstance(sizes, (tuple, list)) or is_array(sizes) else [sizes]
         size = value(sizes[axis], tunables) if axis < len(sizes) else 1
         by: Any = 1

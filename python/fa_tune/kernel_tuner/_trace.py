@@ -11,6 +11,7 @@ import ast
 import itertools
 import math
 import operator
+import types
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -48,6 +49,8 @@ class Traced:
         if "." in self.over + (self.under or ""):
             raise TypeError("whether a placeholder is a whole number is not known")
         return self if self.under is None else Traced(self.path, "(%s // %s)" % (self.over, self.under))
+
+    ceil, floor = __ceil__, __floor__  # for NumPy
 
     def __mul__(self, other: Any) -> Any:
         return Traced(self.path, _product(self.over, _over(other)) or "1", _product(self.under, _under(other)))
@@ -132,11 +135,24 @@ class _Path:
         return self.known[text]
 
 
-def whole(value: Any) -> Any:
+def whole(*value: Any) -> Any:
     """int(), of placeholders, too."""
-    if isinstance(value, Traced) and "-" in str(value):
+    if isinstance(value[0], Traced) and "-" in str(value[0]):
         raise TypeError("the sign of a placeholder is not known")
-    return math.floor(value) if isinstance(value, Traced) else int(value)
+    return math.floor(value[0]) if isinstance(value[0], Traced) else int(*value)
+
+
+def of_function(function: Any) -> Any:
+    """A function of the caller's whose own int() takes placeholders, where it is given some."""
+    if not isinstance(function, types.FunctionType):
+        return function
+    traced = types.FunctionType(function.__code__, {**function.__globals__, "int": whole}, function.__name__, function.__defaults__,
+                                function.__closure__)
+
+    def call(*args: Any, **words: Any) -> Any:
+        values = [*words.values(), *args, *(args[0].values() if args and isinstance(args[0], Mapping) else ())]
+        return (traced if any(isinstance(value, Traced) for value in values) else function)(*args, **words)
+    return call
 
 
 def of_text(text: str) -> Callable[[Mapping[str, Any]], Any]:
