@@ -281,122 +281,101 @@ static const struct {
     [FA_STEP_TUNE] = {"tune", ""},
 };
 
-enum { STEPS_MAX = FA_MATCHES_MAX + FA_STEP_TUNE + 1 };
-
-typedef struct steps {
-    fa_step step[STEPS_MAX];
-    int count;
-} steps;
-
-static fa_step *add_step(steps *all, fa_step_kind kind)
+static void add_step(fa_list *list, fa_step *step, fa_step_kind kind)
 {
-    fa_step *step = &all->step[all->count++];
-    *step = (fa_step){.kind = kind};
+    step->kind = kind;
     snprintf(step->name, sizeof step->name, "%s", kinds[kind].name);
-    return step;
+    fa_list_add(list, step, sizeof *step);
 }
 
-/* One match as a step; taken: a lookup answers with it. */
-static int add_match(steps *all, fa_tuner *tuner, const fa_target *target, const fa_match *match,
-                     bool *taken, fa_diag *diag)
+/* One match as a step. taken: none, or the answer that a lookup gives, which this one may be. */
+static int add_match(fa_list *list, fa_tuner *tuner, const fa_target *target, const fa_match *match,
+                     fa_answer *taken, fa_diag *diag)
 {
-    fa_step *step = add_step(all, match->kind);
+    fa_step step = {.found = true, .answer = match->answer};
     fa_cubin_record cubin = {0};
-    const char *ready = "";
-    step->found = true;
-    step->answer = match->answer;
-    fa_match_predict(tuner, target, &step->answer);
     bool serves = fa_match_serves(target, match);
     int rc = serves ? fa_records_cubin(tuner, match->answer.cubin_key, &cubin, diag) : 0;
     if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)
         return rc;
-    if (rc != 0) {
-        serves = false;
-        ready = "its cubin is gone from the store, a tune compiles it again";
-    }
+    serves = serves && rc == 0;
     fa_cubin_record_free(&cubin);
-    step->taken = serves && !*taken;
-    if (!match->usable)
-        snprintf(step->why, sizeof step->why, "%.200s; passed over: %.290s", match->answer.why,
-                 match->why);
-    else if (step->taken && match->answer.driver_version == 0 && target->gpu.present)
-        snprintf(step->why, sizeof step->why,
-                 "%s; not launched before this GPU has proved it (effort predict)",
-                 match->answer.why);
-    else if (step->taken)
-        snprintf(step->why, sizeof step->why, "%s", match->answer.why);
-    else if (serves)
-        snprintf(step->why, sizeof step->why, "%s; passed over: something above is trusted more",
-                 match->answer.why);
-    else
-        snprintf(step->why, sizeof step->why, "%s; passed over: %s", match->answer.why,
-                 ready[0] != 0 ? ready : "it is not compiled for this GPU yet");
-    *taken = *taken || step->taken;
+    fa_match_predict(tuner, target, &step.answer);
+    step.taken = serves && taken->size == 0;
+    bool unproved = match->answer.driver_version == 0 && target->gpu.present;
+    const char *more = !match->usable ? match->why
+                       : step.taken && unproved
+                           ? "it is not launched before this GPU has proved it "
+                             "(effort predict)"
+                       : step.taken ? ""
+                       : serves     ? "something above is trusted more"
+                       : rc != 0    ? "its cubin is gone from the store, a tune compiles it again"
+                                    : "it is not compiled for this GPU yet";
+    snprintf(step.why, sizeof step.why, "%s%s%.240s", match->answer.why,
+             step.taken ? (unproved ? "; " : "") : "; passed over: ", more);
+    if (step.taken)
+        *taken = step.answer;
+    add_step(list, &step, match->kind);
     return 0;
 }
 
 /* What effort measure of fa_get_best_kernel would do next. */
-static int add_tune(steps *all, fa_tuner *tuner, const fa_target *target, const fa_matches *matches,
-                    bool exact, fa_diag *diag)
+static int add_tune(fa_list *list, fa_tuner *tuner, const fa_target *target,
+                    const fa_matches *matches, bool exact, const fa_answer *taken, fa_diag *diag)
 {
-    fa_request request = {.size = sizeof request,
-                          .problem = target->asked,
-                          .effort = FA_EFFORT_MEASURE,
-                          .exact = exact,
-                          .first_contact = true};
-    fa_step *step = add_step(all, FA_STEP_TUNE);
+    const fa_request request = {.size = sizeof request,
+                                .problem = target->asked,
+                                .effort = FA_EFFORT_MEASURE,
+                                .exact = exact,
+                                .first_contact = true};
+    fa_step step = {.found = false};
     fa_plan plan = {0};
     fa_diag said = {{0}};
-    for (int i = 0; i < all->count; i++) {
-        if (all->step[i].taken && fa_answer_satisfies(&all->step[i].answer, &request)) {
-            snprintf(step->why, sizeof step->why, "effort measure has nothing to add");
-            return 0;
-        }
-    }
-    int rc = fa_plan_make(tuner, &request, target, matches, &plan, &said);
+    bool enough = taken->size != 0 && fa_answer_satisfies(taken, &request);
+    int rc = enough ? 0 : fa_plan_make(tuner, &request, target, matches, &plan, &said);
     if (rc == FA_ENOMEM || rc == FA_EIO)
         return fa_fail(diag, rc, "%s", said.text);
-    if (rc != 0)
-        snprintf(step->why, sizeof step->why, "%.500s", said.text);
-    else if (plan.count > 0)
-        snprintf(step->why, sizeof step->why, "effort measure would race the %d cubin%s ready here",
+    if (plan.count > 0)
+        snprintf(step.why, sizeof step.why, "effort measure would race the %d cubin%s ready here",
                  plan.count, plan.count == 1 ? " that is" : "s that are");
-    else if (target->gpu.present)
-        snprintf(step->why, sizeof step->why,
-                 "effort measure would prove and time the whole space");
     else
-        snprintf(step->why, sizeof step->why,
-                 "a tune would compile the whole space and rank it by the model");
+        snprintf(step.why, sizeof step.why, "%.500s",
+                 enough                ? "effort measure has nothing to add"
+                 : rc != 0             ? said.text
+                 : target->gpu.present ? "effort measure would prove and time the whole space"
+                                       : "a tune would compile the whole space and rank it by the "
+                                         "model");
+    add_step(list, &step, FA_STEP_TUNE);
     return 0;
 }
 
-static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all, fa_gpu *ret_gpu,
-                         fa_diag *diag)
+static int list_steps(fa_tuner *tuner, const fa_request *request, fa_list *list, fa_gpu *ret_gpu,
+                      fa_diag *diag)
 {
     fa_target target;
     fa_matches *matches = NULL;
+    fa_answer taken = {.size = 0};
     int rc = fa_target_resolve(tuner, request, &target, diag);
     if (rc == 0)
         rc = fa_matches_collect(tuner, &target, &matches, diag);
     if (rc != 0)
         return rc;
-    fa_problem bucket = fa_problem_bucket(&target.asked);
-    bool taken = false;
+    const fa_problem bucket = fa_problem_bucket(&target.asked);
     for (fa_step_kind kind = FA_STEP_EXACT; kind < FA_STEP_TUNE; kind++) {
-        int found = 0;
-        for (int i = 0; rc == 0 && i < matches->count; i++) {
-            if (matches->match[i].kind != kind)
-                continue;
-            rc = add_match(all, tuner, &target, &matches->match[i], &taken, diag);
-            found++;
-        }
-        /* The lengths are the bucket's own, so there is no more exact problem. */
-        bool asked = kind != FA_STEP_EXACT || !fa_problem_equal(&bucket, &target.asked);
-        if (found == 0 && asked)
-            snprintf(add_step(all, kind)->why, sizeof all->step[0].why, "%s", kinds[kind].nothing);
+        /* The lengths may be the bucket's own: then there is no more exact problem. */
+        bool missed = kind != FA_STEP_EXACT || !fa_problem_equal(&bucket, &target.asked);
+        for (int i = 0; rc == 0 && i < matches->count; i++)
+            if (matches->match[i].kind == kind) {
+                rc = add_match(list, tuner, &target, &matches->match[i], &taken, diag);
+                missed = false;
+            }
+        fa_step none = {.found = false};
+        snprintf(none.why, sizeof none.why, "%s", kinds[kind].nothing);
+        if (missed)
+            add_step(list, &none, kind);
     }
     if (rc == 0)
-        rc = add_tune(all, tuner, &target, matches, request->exact, diag);
+        rc = add_tune(list, tuner, &target, matches, request->exact, &taken, diag);
     free(matches);
     if (ret_gpu != NULL)
         *ret_gpu = target.gpu;
@@ -406,22 +385,16 @@ static int collect_steps(fa_tuner *tuner, const fa_request *request, steps *all,
 int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps, size_t *ret_count,
            fa_gpu *ret_gpu, fa_diag *diag)
 {
+    fa_list list = {0};
+    fa_request known;
     int rc = fa_tuner_check_with(tuner, ret_steps != NULL && ret_count != NULL,
                                  "ret_steps or ret_count", diag);
-    fa_request known;
     if (rc == 0)
         rc = fa_request_copy(request, &known, diag);
     if (rc != 0)
         return rc;
-    steps *all = calloc(1, sizeof *all);
-    if (all == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a lookup");
     pthread_mutex_lock(&tuner->work);
-    rc = collect_steps(tuner, &known, all, ret_gpu, diag);
+    rc = list_steps(tuner, &known, &list, ret_gpu, diag);
     pthread_mutex_unlock(&tuner->work);
-    fa_list list = {0};
-    for (int i = 0; rc == 0 && i < all->count; i++)
-        fa_list_add(&list, &all->step[i], sizeof all->step[i]);
-    free(all);
     return fa_list_end(&list, rc, NULL, ret_steps, ret_count, diag);
 }
