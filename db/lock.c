@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOCK_NAME_MAX = 160, LOCK_POLL_MS = 20 };
+enum { LOCK_NAME_MAX = 160 };
 
 struct fa_lock {
     int fd;
@@ -68,9 +68,10 @@ static int check_is_store(const char *path, fa_diag *diag)
     return fa_fail(diag, FA_ESTORE, "%s is not a store, so nothing is locked there", path);
 }
 
-/* One try. 1: somebody else holds it; 0: ret_fd holds it. */
-static int try_lock(const char *path, int kind, int *ret_fd, fa_diag *diag)
+/* One try; FA_EBUSY: somebody else holds it. */
+static int try_file(fa_lock *lock, fa_diag *diag)
 {
+    const char *path = lock->path;
     for (;;) {
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
         if (fd < 0 && errno == EINTR)
@@ -83,44 +84,45 @@ static int try_lock(const char *path, int kind, int *ret_fd, fa_diag *diag)
         struct stat held, named;
         int rc;
         do
-            rc = flock(fd, kind | LOCK_NB);
+            rc = flock(fd, lock->kind | LOCK_NB);
         while (rc != 0 && errno == EINTR);
         int error = rc != 0 ? errno : 0;
         if (rc == 0 && fstat(fd, &held) == 0 && lstat(path, &named) == 0 &&
             held.st_ino == named.st_ino && held.st_dev == named.st_dev) {
-            *ret_fd = fd;
+            lock->fd = fd;
             return 0;
         }
         close(fd);
         if (error == EWOULDBLOCK)
-            return 1;
+            return FA_EBUSY;
         if (error != 0)
             return fa_fail(diag, FA_EIO, "cannot lock %s: %s", path, strerror(error));
     }
 }
 
-/* Polls, so that giveup is asked and the time limit kept. */
-static int wait_lock(fa_lock *lock, fa_lock_wait wait, fa_diag *diag)
+static fa_lock *new_lock(fa_store *store, const char *folder, const char *name, bool shared)
 {
-    int64_t start = fa_db_now_ms();
-    for (;;) {
-        int rc = try_lock(lock->path, lock->kind, &lock->fd, diag);
-        if (rc <= 0)
-            return rc;
-        if (wait.giveup != NULL && wait.giveup(wait.context))
-            return fa_fail(diag, FA_ECANCELED, "gave up waiting for lock %s", lock->path);
-        int64_t left = start + wait.timeout_ms - fa_db_now_ms();
-        if (wait.timeout_ms >= 0 && left <= 0)
-            return fa_fail(diag, FA_ETIMEOUT, "another process has held lock %s for over %d ms",
-                           lock->path, wait.timeout_ms);
-        int64_t pause = wait.timeout_ms >= 0 && left < LOCK_POLL_MS ? left : LOCK_POLL_MS;
-        struct timespec nap = {.tv_nsec = (long)pause * 1000000};
-        nanosleep(&nap, NULL); /* a signal only makes it look sooner */
-    }
+    fa_lock *lock = calloc(1, sizeof *lock);
+    if (lock == NULL)
+        return NULL;
+    *lock = (fa_lock){
+        .fd = -1, .kind = shared ? LOCK_SH : LOCK_EX, .pid = getpid(), .store = store};
+    snprintf(lock->path, sizeof lock->path, "%s%s%s", folder, folder[0] != 0 ? "/" : "", name);
+    return lock;
 }
 
-static int take(const char *store_path, const char *name, int kind, fa_lock_wait wait,
-                fa_lock **ret_lock, fa_diag *diag)
+/* Gives the lock out, or forgets it. */
+static int end_lock(fa_lock *lock, int rc, fa_lock **ret_lock)
+{
+    if (rc == 0)
+        *ret_lock = lock;
+    else
+        free(lock);
+    return rc;
+}
+
+int fa_lock_of_file(const char *store_path, const char *name, bool shared, fa_lock **ret_lock,
+                    fa_diag *diag)
 {
     char store[FA_STORE_PATH_MAX], directory[FA_LOCKS_PATH_MAX];
     int rc;
@@ -129,25 +131,9 @@ static int take(const char *store_path, const char *name, int kind, fa_lock_wait
         (rc = check_is_store(store, diag)) != 0 ||
         (rc = fa_db_locks_directory(store, directory, diag)) != 0)
         return rc;
-    fa_lock *lock = calloc(1, sizeof *lock);
-    if (lock == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    snprintf(lock->path, sizeof lock->path, "%s/%s", directory, name);
-    lock->pid = getpid();
-    lock->kind = kind;
-    rc = wait_lock(lock, wait, diag);
-    if (rc != 0) {
-        free(lock);
-        return rc;
-    }
-    *ret_lock = lock;
-    return 0;
-}
-
-int fa_lock_acquire(const char *store_path, const char *name, fa_lock_wait wait, fa_lock **ret_lock,
-                    fa_diag *diag)
-{
-    return take(store_path, name, LOCK_EX, wait, ret_lock, diag);
+    fa_lock *lock = new_lock(NULL, directory, name, shared);
+    return lock == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory")
+                        : end_lock(lock, try_file(lock, diag), ret_lock);
 }
 
 /* ---- of a server ----------------------------------------------------------------------------*/
@@ -180,27 +166,22 @@ void fa_lock_take_again(fa_store *store)
         try_server(store, lock, &had, NULL);
 }
 
-static int lock_on_server(fa_store *store, const char *name, int kind, fa_lock **ret_lock,
+static int lock_on_server(fa_store *store, const char *name, bool shared, fa_lock **ret_lock,
                           fa_diag *diag)
 {
     bool had = true;
     for (const fa_lock *held = store->postgres->locks; held != NULL; held = held->next)
-        if (strcmp(held->path, name) == 0 && (held->kind == LOCK_EX || kind == LOCK_EX))
+        if (strcmp(held->path, name) == 0 && (held->kind == LOCK_EX || !shared))
             return FA_EBUSY;
-    fa_lock *lock = calloc(1, sizeof *lock);
+    fa_lock *lock = new_lock(store, "", name, shared);
     if (lock == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    *lock = (fa_lock){.fd = -1, .kind = kind, .pid = getpid(), .store = store};
-    snprintf(lock->path, sizeof lock->path, "%s", name);
     int rc = try_server(store, lock, &had, diag);
-    if (rc != 0 || !had) {
-        free(lock);
-        return rc != 0 ? rc : FA_EBUSY;
-    }
+    if (rc != 0 || !had)
+        return end_lock(lock, rc != 0 ? rc : FA_EBUSY, ret_lock);
     lock->next = store->postgres->locks;
     store->postgres->locks = lock;
-    *ret_lock = lock;
-    return 0;
+    return end_lock(lock, 0, ret_lock);
 }
 
 static void unlock_on_server(fa_lock *lock)
@@ -221,17 +202,14 @@ static void unlock_on_server(fa_lock *lock)
 /* ---- of either ------------------------------------------------------------------------------*/
 int fa_store_lock(fa_store *store, const char *name, bool shared, fa_lock **ret_lock, fa_diag *diag)
 {
-    const int kind = shared ? LOCK_SH : LOCK_EX;
-    fa_diag why = {{0}};
     int rc = check_name(name, diag);
     if (rc == 0)
         rc = fa_db_enter(store, diag);
     if (rc != 0)
         return rc;
-    if (store->postgres != NULL && !store->spare.serves)
-        return lock_on_server(store, name, kind, ret_lock, diag);
-    rc = take(store->path, name, kind, (fa_lock_wait){.timeout_ms = 0}, ret_lock, &why);
-    return rc == FA_ETIMEOUT ? FA_EBUSY : rc != 0 ? fa_fail(diag, rc, "%s", why.text) : 0;
+    return store->postgres != NULL && !store->spare.serves
+               ? lock_on_server(store, name, shared, ret_lock, diag)
+               : fa_lock_of_file(store->path, name, shared, ret_lock, diag);
 }
 
 void fa_lock_release(fa_lock **lock)

@@ -67,6 +67,9 @@ const char *fa_db_network_name(unsigned long f_type);    /* NULL: a local file s
 #define FA_LOCKS_ENDING ".locks" /* of a store's path */
 enum { FA_LOCKS_PATH_MAX = FA_STORE_PATH_MAX + 16 };
 
+/* fa_store_lock() of a file that need not be open. */
+int fa_lock_of_file(const char *store_path, const char *name, bool shared, fa_lock **ret_lock,
+                    fa_diag *diag);
 /* Makes the directory where it is missing: mode 0700, ours alone, since whoever can write it can hold
  * every lock of it for ever. */
 int fa_db_locks_directory(const char *store_path, char ret_directory[FA_LOCKS_PATH_MAX],

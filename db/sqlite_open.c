@@ -176,8 +176,13 @@ static int set_aside_locked(fa_store *store, fa_diag *ret_note, fa_diag *diag)
 static int set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
 {
     fa_lock *lock = NULL;
-    int rc = fa_lock_acquire(store->path, "set-aside",
-                             (fa_lock_wait){.timeout_ms = FA_STORE_BUSY_MS}, &lock, diag);
+    const int64_t until = fa_db_now_ms() + FA_STORE_BUSY_MS;
+    int rc;
+    while ((rc = fa_lock_of_file(store->path, "set-aside", false, &lock, diag)) == FA_EBUSY &&
+           fa_db_now_ms() < until)
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    if (rc == FA_EBUSY)
+        fa_fail(diag, rc, "another process has been setting it aside for too long");
     if (rc != 0)
         return fa_fail_in(diag, FA_ECORRUPT, "store %s is corrupt", store->path);
     rc = set_aside_locked(store, ret_note, diag);

@@ -363,15 +363,6 @@ int fa_store_queue_end(fa_store *store, fa_queue_claim *claim, const fa_queue_en
  * acquires it, and the other way round. name: letters, digits, '-' and '_' only. FA_EREADONLY, FA_EIO. */
 int fa_store_lock(fa_store *store, const char *name, bool shared, fa_lock **ret_lock,
                   fa_diag *diag);
-/* How long to wait while another process holds the lock. */
-typedef struct fa_lock_wait {
-    int timeout_ms;                /* 0: one try; negative: for ever */
-    bool (*giveup)(void *context); /* called about every 20 ms; true ends the wait. NULL: never */
-    void *context;
-} fa_lock_wait;
-/* The same of a file that need not be open. FA_ETIMEOUT / FA_ECANCELED / FA_EREADONLY / FA_EIO. */
-int fa_lock_acquire(const char *store_path, const char *name, fa_lock_wait wait, fa_lock **ret_lock,
-                    fa_diag *diag);
 void fa_lock_release(fa_lock **lock); /* NULL is allowed; on the thread that uses its store */
 
 #endif

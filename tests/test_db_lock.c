@@ -5,16 +5,17 @@
 #include "check.h"
 #include "db_fixture.h"
 
+#include "sqlite.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
 
-static int take(const char *name, int timeout_ms, fa_lock **ret_lock)
+static int take(const char *name, fa_lock **ret_lock)
 {
-    return fa_lock_acquire(db_path, name, (fa_lock_wait){.timeout_ms = timeout_ms}, ret_lock,
-                           &diag);
+    return fa_lock_of_file(db_path, name, false, ret_lock, &diag);
 }
 
 /* A child that takes the lock, says so over a pipe and sleeps. */
@@ -27,7 +28,7 @@ static pid_t start_holder(const char *name, int *ret_pipe)
     pid_t child = fork();
     if (child == 0) {
         fa_lock *lock = NULL;
-        char said = take(name, 0, &lock) == 0 ? 'y' : 'n';
+        char said = take(name, &lock) == 0 ? 'y' : 'n';
         if (write(ends[1], &said, 1) != 1)
             _exit(1);
         for (;;)
@@ -47,7 +48,7 @@ static pid_t start_holder(const char *name, int *ret_pipe)
 static void a_lock_is_taken_and_given_back_and_leaves_no_file(void)
 {
     fa_lock *lock = NULL;
-    CHECK_OK(take("tune-abc_1", 0, &lock), diag);
+    CHECK_OK(take("tune-abc_1", &lock), diag);
     CHECK(lock != NULL);
     char path[400];
     struct stat st;
@@ -57,22 +58,22 @@ static void a_lock_is_taken_and_given_back_and_leaves_no_file(void)
     CHECK(lock == NULL && stat(path, &st) != 0);
     fa_lock_release(&lock);
     fa_lock_release(NULL);
-    CHECK_OK(take("tune-abc_1", 0, &lock), diag);
+    CHECK_OK(take("tune-abc_1", &lock), diag);
     fa_lock_release(&lock);
 }
 
 static void two_names_are_two_locks_and_one_name_is_one_even_through_a_link(void)
 {
     fa_lock *a = NULL, *b = NULL, *c = NULL;
-    CHECK_OK(take("a", 0, &a), diag);
-    CHECK_OK(take("b", 0, &b), diag);
-    CHECK_INT(take("a", 0, &c), FA_ETIMEOUT);
+    CHECK_OK(take("a", &a), diag);
+    CHECK_OK(take("b", &b), diag);
+    CHECK_INT(take("a", &c), FA_EBUSY);
     char other[400];
     snprintf(other, sizeof other, "%s/../%s/store.db", db_directory, strrchr(db_directory, '/'));
-    CHECK_INT(fa_lock_acquire(other, "a", (fa_lock_wait){.timeout_ms = 0}, &c, &diag), FA_ETIMEOUT);
+    CHECK_INT(fa_lock_of_file(other, "a", false, &c, &diag), FA_EBUSY);
     CHECK(c == NULL);
     fa_lock_release(&a);
-    CHECK_OK(fa_lock_acquire(other, "a", (fa_lock_wait){.timeout_ms = 0}, &c, &diag), diag);
+    CHECK_OK(fa_lock_of_file(other, "a", false, &c, &diag), diag);
     fa_lock_release(&b);
     fa_lock_release(&c);
 }
@@ -82,59 +83,27 @@ static void a_name_with_other_characters_is_refused(void)
     const char *const names[] = {"", "..", "a/b", "../x", "a b", "a.b", "\xc3\xa9", NULL};
     fa_lock *lock = NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        CHECK_INT(take(names[i], 0, &lock), FA_EINVAL);
+        CHECK_INT(take(names[i], &lock), FA_EINVAL);
     char longest[400];
     memset(longest, 'x', sizeof longest - 1);
     longest[sizeof longest - 1] = 0;
-    CHECK_INT(take(longest, 0, &lock), FA_EINVAL);
+    CHECK_INT(take(longest, &lock), FA_EINVAL);
     CHECK(lock == NULL);
     CHECK_INT(db_count_files("store"), 0);
 }
 
-static bool give_up_later(void *context)
+static void a_killed_holder_lets_go(void)
 {
-    return ++*(int *)context == 3;
-}
-
-static void waiting_ends_when_the_caller_gives_up_or_time_is_over(void)
-{
-    int end = -1;
-    pid_t holder = start_holder("k", &end);
-    CHECK(holder > 0);
     fa_lock *lock = NULL;
-    int calls = 0;
-    CHECK_INT(
-        fa_lock_acquire(db_path, "k", (fa_lock_wait){-1, give_up_later, &calls}, &lock, &diag),
-        FA_ECANCELED);
-    CHECK_INT(calls, 3);
-    CHECK_INT(take("k", 0, &lock), FA_ETIMEOUT);
-    CHECK_INT(take("k", 30, &lock), FA_ETIMEOUT);
-    CHECK_HAS(diag.text, "held lock");
-    CHECK(lock == NULL);
-    kill(holder, SIGKILL);
-    waitpid(holder, NULL, 0);
-    close(end);
-}
-
-static void a_killed_holder_lets_go_while_another_waits(void)
-{
     for (int round = 0; round < 5; round++) {
         int end = -1;
         pid_t holder = start_holder("k", &end);
         CHECK(holder > 0);
-        fflush(stdout);
-        pid_t killer = fork();
-        if (killer == 0) {
-            struct timespec nap = {.tv_nsec = 40000000};
-            nanosleep(&nap, NULL);
-            kill(holder, SIGKILL);
-            _exit(0);
-        }
-        fa_lock *lock = NULL;
-        CHECK_OK(take("k", 20000, &lock), diag);
-        fa_lock_release(&lock);
-        waitpid(killer, NULL, 0);
+        CHECK_INT(take("k", &lock), FA_EBUSY);
+        kill(holder, SIGKILL);
         waitpid(holder, NULL, 0);
+        CHECK_OK(take("k", &lock), diag);
+        fa_lock_release(&lock);
         close(end);
     }
 }
@@ -142,7 +111,7 @@ static void a_killed_holder_lets_go_while_another_waits(void)
 static void a_forked_child_cannot_let_go_of_its_parents_lock(void)
 {
     fa_lock *lock = NULL, *second = NULL;
-    CHECK_OK(take("k", 0, &lock), diag);
+    CHECK_OK(take("k", &lock), diag);
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
@@ -151,9 +120,9 @@ static void a_forked_child_cannot_let_go_of_its_parents_lock(void)
     }
     int status = -1;
     CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
-    CHECK_INT(take("k", 0, &second), FA_ETIMEOUT);
+    CHECK_INT(take("k", &second), FA_EBUSY);
     fa_lock_release(&lock);
-    CHECK_OK(take("k", 0, &second), diag);
+    CHECK_OK(take("k", &second), diag);
     fa_lock_release(&second);
 }
 
@@ -162,7 +131,7 @@ static void a_store_that_is_just_being_made_can_be_locked(void)
 {
     fa_lock *lock = NULL;
     CHECK(db_write_file(db_path, "", 0));
-    CHECK_OK(take("k", 0, &lock), diag);
+    CHECK_OK(take("k", &lock), diag);
     fa_lock_release(&lock);
 }
 
@@ -173,10 +142,10 @@ static void a_directory_of_locks_that_others_can_write_is_refused(void)
     snprintf(path, sizeof path, "%s.locks", db_path);
     CHECK_INT(mkdir(path, 0700), 0);
     CHECK_INT(chmod(path, 0777), 0);
-    CHECK_INT(take("k", 0, &lock), FA_ESTORE);
+    CHECK_INT(take("k", &lock), FA_ESTORE);
     CHECK_INT(rmdir(path), 0);
     CHECK_INT(symlink("/tmp", path), 0);
-    CHECK_INT(take("k", 0, &lock), FA_ESTORE);
+    CHECK_INT(take("k", &lock), FA_ESTORE);
     CHECK(lock == NULL);
 }
 
@@ -193,8 +162,7 @@ static bool take_turns(struct room *room)
     for (int i = 0; i < TURNS; i++) {
         fa_lock *lock = NULL;
         int rc;
-        while ((rc = fa_lock_acquire(db_path, "turns", (fa_lock_wait){.timeout_ms = 0}, &lock,
-                                     NULL)) == FA_ETIMEOUT)
+        while ((rc = fa_lock_of_file(db_path, "turns", false, &lock, NULL)) == FA_EBUSY)
             sched_yield();
         if (rc != 0)
             return false;
@@ -295,7 +263,7 @@ static void what_is_no_store_any_more_once_the_lock_is_had_is_not_set_aside(void
     fa_scope scope = db_scope(2);
     fa_winner_record winner = {0};
     CHECK_INT(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ECORRUPT);
-    CHECK_OK(take("set-aside", 0, &held), diag);
+    CHECK_OK(take("set-aside", &held), diag);
     while_waiting = write_letter_and_let_go;
     CHECK_INT(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ESTORE);
     CHECK_HAS(diag.text, "not a store");
@@ -313,8 +281,7 @@ int main(void)
     DB_TEST(a_lock_is_taken_and_given_back_and_leaves_no_file);
     DB_TEST(two_names_are_two_locks_and_one_name_is_one_even_through_a_link);
     DB_TEST(a_name_with_other_characters_is_refused);
-    DB_TEST(waiting_ends_when_the_caller_gives_up_or_time_is_over);
-    DB_TEST(a_killed_holder_lets_go_while_another_waits);
+    DB_TEST(a_killed_holder_lets_go);
     DB_TEST(a_forked_child_cannot_let_go_of_its_parents_lock);
     DB_TEST(a_store_that_is_just_being_made_can_be_locked);
     DB_TEST(a_directory_of_locks_that_others_can_write_is_refused);
