@@ -105,8 +105,8 @@ static fa_lock *new_lock(fa_store *store, const char *folder, const char *name, 
     fa_lock *lock = calloc(1, sizeof *lock);
     if (lock == NULL)
         return NULL;
-    *lock = (fa_lock){
-        .fd = -1, .kind = shared ? LOCK_SH : LOCK_EX, .pid = getpid(), .store = store};
+    *lock =
+        (fa_lock){.fd = -1, .kind = shared ? LOCK_SH : LOCK_EX, .pid = getpid(), .store = store};
     snprintf(lock->path, sizeof lock->path, "%s%s%s", folder, folder[0] != 0 ? "/" : "", name);
     return lock;
 }

@@ -183,8 +183,9 @@ static int set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     if (rc == FA_EBUSY)
         fa_fail(diag, rc, "another process has been setting it aside for too long");
-    if (rc != 0)
-        return fa_fail_in(diag, FA_ECORRUPT, "store %s is corrupt", store->path);
+    if (rc != 0) /* FA_ESTORE: it is no store any more */
+        return rc == FA_ESTORE ? rc
+                               : fa_fail_in(diag, FA_ECORRUPT, "store %s is corrupt", store->path);
     rc = set_aside_locked(store, ret_note, diag);
     fa_lock_release(&lock);
     fa_sqlite_disconnect(store);

@@ -253,8 +253,7 @@ static void a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once(void)
     CHECK(open_tuned(&f));
     CHECK(open_under(&f, "driver 13010"));
     CHECK_OK(fa_gpu_device(0, &gpu, &diag), diag);
-    CHECK_OK(fa_store_lock(f.tuner->store, gpu.uuid, false, &gpu_lock, &diag),
-             diag);
+    CHECK_OK(fa_store_lock(f.tuner->store, gpu.uuid, false, &gpu_lock, &diag), diag);
     int before = launches(&f);
     double began = seconds();
     CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
@@ -286,8 +285,7 @@ static void a_proof_is_made_as_soon_as_its_turn_comes(void)
     CHECK(open_tuned(&f));
     CHECK(open_under(&f, "driver 13010"));
     CHECK_OK(fa_gpu_device(0, &gpu, &diag), diag);
-    CHECK_OK(fa_store_lock(f.tuner->store, gpu.uuid, false, &lock, &diag),
-             diag);
+    CHECK_OK(fa_store_lock(f.tuner->store, gpu.uuid, false, &lock, &diag), diag);
     CHECK_INT(pthread_create(&thread, NULL, let_go, &lock), 0);
     int rc = ask(&f, FA_EFFORT_CACHED, &kernel, &diag);
     pthread_join(thread, NULL);

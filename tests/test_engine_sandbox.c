@@ -7,6 +7,7 @@
 
 #include "buf.h"
 #include "fa_tune.h"
+#include "trial.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -244,7 +245,7 @@ static void nothing_that_source_asks_for_is_there(void)
         if (t.trial[i].status != hostile[i].status ||
             strstr(t.trial[i].reason, hostile[i].reason) == NULL)
             printf("# %s\n#   ended as %s: %s\n", hostile[i].text,
-                   fa_name_of_status(t.trial[i].status), t.trial[i].reason);
+                   fa_status_name(t.trial[i].status), t.trial[i].reason);
         CHECK_INT(t.trial[i].status, hostile[i].status);
         CHECK_HAS(t.trial[i].reason, hostile[i].reason);
         CHECK(strstr(t.trial[i].reason, SECRET) == NULL);

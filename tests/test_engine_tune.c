@@ -8,6 +8,7 @@
 #include "candidate.h"
 #include "model.h"
 #include "problem.h"
+#include "trial.h"
 #include "store.h"
 #include "request.h"
 
@@ -349,7 +350,7 @@ static void a_fault_costs_its_own_trial_only(void)
         CHECK_OK(tune(&f, &request, &answer, &diag), diag);
         struct counting faulty = count_status(&f, faults[i].status);
         printf("# %s: %d %s, %d measured: %s\n", faults[i].kind, faulty.count,
-               fa_name_of_status(faults[i].status), answer.measured, faulty.reason);
+               fa_status_name(faults[i].status), answer.measured, faulty.reason);
         CHECK(faulty.count >= 1);
         CHECK_INT(answer.failed, faulty.count);
         CHECK(answer.measured >= 4);

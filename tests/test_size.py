@@ -11,23 +11,23 @@ from rooms import ROOT
 
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
-    "include": 1508,
+    "include": 1506,
     "src/base": 6155,
     "src/gpu": 4015,
-    "db": 6322,
-    "tuner": 14350,
+    "db": 6300,
+    "tuner": 14341,
     "src/worker": 1164,
     "src/bundle": 1498,
-    "src/engine": 8111,
+    "src/engine": 8065,
     "src/sources": 1465,
-    "src/sweeps": 3158,
-    "src/cli": 6369,
+    "src/sweeps": 3157,
+    "src/cli": 6361,
     "src/daemon": 2590,
     "src/report": 841,
-    "C": 57590,
+    "C": 57497,
     "C files": 245,
-    "tests": 60852,
-    "public functions": 84,
+    "tests": 60810,
+    "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
 

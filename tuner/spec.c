@@ -217,25 +217,17 @@ const char *fa_spec_fault_of(const fa_operation *operation)
 }
 
 int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function, void *context,
-                      fa_diag *diag)
+                      int32_t contents, fa_diag *diag)
 {
     fa_spec *spec = spec_of(operation);
-    if (spec == NULL)
-        return fa_fail(diag, FA_EINVAL, "%s is no kernel specification of this process",
+    if (spec == NULL || contents < 0)
+        return fa_fail(diag, FA_EINVAL,
+                       "%s is no kernel specification of this process, or the hash is negative",
                        operation->name);
     pthread_mutex_lock(&mutex);
     spec->cases = function;
     spec->cases_context = context;
     pthread_mutex_unlock(&mutex);
-    return 0;
-}
-
-int fa_spec_set_contents(const fa_operation *operation, int32_t contents, fa_diag *diag)
-{
-    if (spec_of(operation) == NULL || contents < 0)
-        return fa_fail(diag, FA_EINVAL,
-                       "%s is no kernel specification of this process, or the hash is negative",
-                       operation->name);
     atomic_store(&((fa_operation *)(uintptr_t)operation)->contents, contents);
     return 0;
 }

@@ -58,8 +58,7 @@ const char *fa_spec_fault_of(const fa_operation *operation);
 
 /* As fa_spec_cases() of fa_problem.h; and what is set of the operation, NULL: nothing. */
 int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function, void *context,
-                      fa_diag *diag);
-int fa_spec_set_contents(const fa_operation *operation, int32_t contents, fa_diag *diag);
+                      int32_t contents, fa_diag *diag);
 fa_case_function *fa_spec_cases_of(const fa_operation *operation, void **ret_context);
 
 #endif

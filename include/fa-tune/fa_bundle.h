@@ -29,11 +29,9 @@ extern "C" {
 #endif
 
 /* ---- files that are written -----------------------------------------------------------------*/
-/* Whether a file may be written here: FA_EINVAL where its folder does not exist, where something is there
- * that is no regular file, and where it is a store, what belongs to one, a key or a file among the
- * trusted keys, by whatever name. What this library writes to a file that its caller names goes through it. */
-FA_API int fa_output_check(const char *path, fa_diag *diag);
-/* Checks likewise; then the file is there whole, or what was there stays. Its mode is 0644 less the umask. */
+/* The file is there whole, or what was there stays. Its mode is 0644 less the umask. FA_EINVAL where its folder does not
+ * exist, where something is there that is no regular file, and where it is a store, what belongs to one, a key or a file
+ * among the trusted keys, by whatever name. What this library writes to a file that its caller names goes through it. */
 FA_API int fa_output_write(const char *path, const void *bytes, size_t size, fa_diag *diag);
 
 /* ---- keys -----------------------------------------------------------------------------------*/

@@ -40,12 +40,11 @@ FA_API int fa_spec_name(const fa_operation *operation, char *ret_name, size_t si
 /* Data of the caller's own for the proofs of a specification: before anything is compiled, tunes of this process call the
  * function on their thread, once for each case, with the arguments in the kernel's order. It may give inputs, with which
  * the problem itself is timed, too. Where the specification's answer is {"given": …} it answers cases; in one that it leaves
- * unanswered configs must agree. NaN is refused. NULL: no function; whatever is set holds until the process ends. */
-FA_API int fa_spec_cases(const fa_operation *operation, fa_case_function *function, void *context,
-                         fa_diag *diag);
-/* A hash, not negative, of the inputs that this function gives from now on; 0: none. MEASURE then races the best configs again
+ * unanswered configs must agree. NaN is refused. NULL: no function; whatever is set holds until the process ends.
+ * contents: a hash, not negative, of the inputs that it gives from now on; 0: none. MEASURE then races the best configs again
  * where the winner was timed with other inputs; other efforts are answered with that winner, and its `why` says so. */
-FA_API int fa_spec_contents(const fa_operation *operation, int32_t contents, fa_diag *diag);
+FA_API int fa_spec_cases(const fa_operation *operation, fa_case_function *function, void *context,
+                         int32_t contents, fa_diag *diag);
 /* NULL stands for attention forward. */
 FA_API const char *fa_name_of_operation(const fa_operation *operation);
 
@@ -67,9 +66,6 @@ FA_API int fa_make_problem(const fa_operation *operation, fa_problem *ret_proble
 /* Sets one field from text: a choice's name, a number, true or false. What the fields are worth together
  * is checked by every function that takes a problem. */
 FA_API int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_diag *diag);
-/* The inverse; FA_EINVAL when there is no such field or the text does not fit. */
-FA_API int fa_get_field(const fa_problem *problem, const char *name, char *ret_text, size_t size,
-                        fa_diag *diag);
 
 /* A problem as JSON; *ret_text is malloced and the caller's. */
 FA_API int fa_problem_write(const fa_problem *problem, char **ret_text, fa_diag *diag);

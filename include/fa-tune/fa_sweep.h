@@ -45,6 +45,15 @@ typedef struct fa_sweep_progress {
     double left_s;           /* until every item has ended; < 0: not known yet */
 } fa_sweep_progress;
 
+typedef enum fa_sweep_task {
+    FA_TASK_RUN = 0,
+    /* Only enters the sweep into the queue, for workers, or comes back to the one of the same request: what failed is open
+     * again, what is done stays. Items name GPU types ("" is the type of the device here), and progress is not called.
+     * FA_EIO: the server does not answer, and nothing was entered. */
+    FA_TASK_ENTER = 1,
+    FA_TASK_LOOK = 2 /* only says how it stands; FA_ENOTFOUND: it was never run */
+} fa_sweep_task;
+
 typedef struct fa_sweep_request {
     size_t size; /* sizeof(fa_sweep_request) */
     const fa_sweep_item *items; /* problem and gpu are read; kept until the call returns */
@@ -64,6 +73,7 @@ typedef struct fa_sweep_request {
     const char *strategy;
     int32_t evaluations;
     double seconds_each;
+    fa_sweep_task task;
 } fa_sweep_request;
 
 /* Runs a sweep, or goes on with the one of the same items, effort, `again`, `exact` and bounds of each item's search. An item whose winner
@@ -73,22 +83,12 @@ typedef struct fa_sweep_request {
 FA_API int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
                         fa_diag *diag);
 
-/* The key of the sweep that this request would run. */
-FA_API int fa_sweep_key(const fa_sweep_request *request, char ret_key[65], fa_diag *diag);
-
 /* Stored sweeps, the one last worked on first, and one's items in their order. FA_ENOTFOUND: no such sweep. */
 FA_API int fa_list_sweeps(fa_tuner *tuner, fa_sweep **ret_sweeps, size_t *ret_count, fa_diag *diag);
 FA_API int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item **ret_items,
                                size_t *ret_count, fa_diag *diag);
 
 /* ---- the queue ------------------------------------------------------------------------------*/
-/* Enters a sweep into the queue for workers, or comes back to the one that fa_run_sweep() would go on
- * with: what failed is open again, what is done stays, `restart` forgets. The request is that
- * of fa_run_sweep(); its progress is not called, and its items name GPU types ("" is the type of the
- * device here). Returns at once. FA_EIO: the server does not answer, and nothing was entered. */
-FA_API int fa_enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request,
-                            fa_sweep *ret_sweep, fa_diag *diag);
-
 /* Nobody takes further items of a sweep until it is entered again; those under way come to their
  * end. FA_ENOTFOUND: there is no such sweep. */
 FA_API int fa_stop_sweep(fa_tuner *tuner, const char *key, fa_diag *diag);

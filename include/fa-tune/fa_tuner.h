@@ -95,7 +95,7 @@ typedef struct fa_answer {
     char strategy[16];      /* the space was searched, and in_budget configs of it were tried; "": all */
     bool space_estimated;   /* `space` is an estimate */
     bool undated;           /* unix_time is the day of its file of records: measured by then */
-    int32_t contents;       /* fa_spec_contents() of the inputs of its times; 0: they were drawn */
+    int32_t contents;       /* fa_spec_cases() of the inputs of its times; 0: they were drawn */
 } fa_answer;
 
 /* ---- kernels in the caller's context --------------------------------------------------------*/
@@ -289,21 +289,18 @@ FA_API int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_fou
 FA_API int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes,
                            size_t *ret_size, fa_diag *diag);
 
-typedef struct fa_space_count {
-    int64_t configs;
-    bool about; /* an estimate: counting takes long */
+typedef struct fa_explained {
+    fa_gpu gpu;
+    int64_t configs; /* how many the space has, which is not built where that is many */
+    bool about;      /* an estimate: counting takes long */
     /* so many hold to the constraints; else all are tried, with the reasons of those that do not */
     bool is_searched;
-} fa_space_count;
-/* How many configs the request's space has, which is not built where that is many. */
-FA_API int fa_count_space(fa_tuner *tuner, const fa_request *request, fa_space_count *ret_count,
-                          fa_diag *diag);
-
+} fa_explained;
 /* Every config of the request's space and where it ended, best first, then by gate; of a space that is searched, those
  * on record; nothing is compiled. Of an imported winner whose problem was not tuned here: what was measured beside it, as
  * far as it brought that. */
 FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_ranked **ret_configs,
-                      size_t *ret_count, fa_gpu *ret_gpu, fa_diag *diag);
+                      size_t *ret_count, fa_explained *ret_space, fa_diag *diag);
 
 /* Proves one config of the request's space in a worker process, which then launches it `launches` times between
  * cuProfilerStart and cuProfilerStop, for a profiler that watches the processes that this one starts. rank: as fa_explain()
@@ -360,9 +357,7 @@ FA_API int fa_doctor(const fa_options *options, fa_check **ret_checks, size_t *r
                      fa_diag *diag);
 
 /* Names as the command line and JSON use them; parse returns FA_ENOTFOUND for an unknown one. */
-FA_API const char *fa_name_of_status(fa_status status);
 FA_API const char *fa_name_of_origin(fa_origin origin);
-FA_API const char *fa_name_of_layout(fa_layout layout);
 /* A tunable's value as people read it ("64", "0.5", "half"): in 40 bytes of `room`, or in memory that stays. */
 FA_API const char *fa_name_of_value(int32_t value, char *room);
 

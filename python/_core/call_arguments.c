@@ -128,7 +128,7 @@ PyObject *call_words(const struct call *c)
         Py_CLEAR(words);
     if (words == NULL || c->door->layout == FA_BHSD)
         return words;
-    PyObject *layout = PyUnicode_FromString(fa_name_of_layout(c->door->layout));
+    PyObject *layout = PyUnicode_FromString(c->door->layout == FA_BSHD ? "bshd" : "bhsd");
     if (layout == NULL || PyDict_SetItemString(words, "layout", layout) != 0)
         Py_CLEAR(words);
     Py_XDECREF(layout);

@@ -18,7 +18,7 @@ static int compare_shape(const struct call *c, const tensor *t, const int64_t *w
     return fail(ERROR_SHAPE, "%s has the shape %s and needs %s, as %s, %s and layout=\"%s\" say",
                 t->name, shape_text(t->shape, t->dims, has, sizeof has),
                 shape_text(wanted, dims, needs, sizeof needs), c->tensor[Q].name, c->tensor[K].name,
-                fa_name_of_layout(c->problem.layout));
+                c->problem.layout == FA_BSHD ? "bshd" : "bhsd");
 }
 
 /* ---- inputs ---------------------------------------------------------------------------------*/

@@ -113,9 +113,7 @@ PyObject *cases_give(PyObject *self, PyObject *args)
     const char *name = PyUnicode_AsUTF8AndSize(operation, NULL);
     int rc = name != NULL ? fa_find_operation(name, &found, &diag) : FA_EINVAL;
     if (rc == 0)
-        rc = fa_spec_cases(found, provide, operation, &diag);
-    if (rc == 0)
-        rc = fa_spec_contents(found, contents, &diag);
+        rc = fa_spec_cases(found, provide, operation, contents, &diag);
     if (rc != 0) {
         fail_with(rc, &diag);
         return NULL;

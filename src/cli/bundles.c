@@ -220,7 +220,7 @@ int cli_export(cli_run *run)
                                       .progress = count_compiled};
     int rc = out == NULL
                  ? fa_fail(&run->diag, FA_EINVAL, "--out FILE is missing, as in --out l4.fab")
-                 : fa_output_check(out, &run->diag);
+                 : 0;
     if (rc != 0 || (rc = cli_check_gpu(run)) != 0 || (rc = cli_open(run, true)) != 0)
         return rc;
     cli_interrupt_install();

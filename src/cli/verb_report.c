@@ -173,7 +173,6 @@ int cli_report(cli_run *run)
     report_problems counts = {0};
     int rc;
     if ((rc = choose_format(run->options, &format, &run->diag)) != 0 ||
-        (file != NULL && (rc = fa_output_check(file, &run->diag)) != 0) ||
         (rc = cli_open(run, true)) != 0)
         return rc;
     cli_interrupt_install();

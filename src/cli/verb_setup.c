@@ -66,9 +66,12 @@ int cli_gpus(cli_run *run)
     for (int32_t i = 0; rc == 0 && fa_gpu_type(i, &gpu, &refused) == 0; i++) {
         if (asked != NULL && !cli_gpu_is(asked, gpu.name) && strcasestr(gpu.name, asked) == NULL)
             continue;
+        fa_ranked *config = NULL;
+        size_t configs = 0;
         request.gpu = gpu.name;
         if (run->tuner != NULL && refused == NULL)
-            rc = fa_count_space(run->tuner, &request, &(fa_space_count){0}, &run->diag);
+            rc = fa_explain(run->tuner, &request, &config, &configs, NULL, &run->diag);
+        free(config);
         if (rc == FA_ENOTSUP)
             refused = run->diag.text;
         else if (rc != 0)

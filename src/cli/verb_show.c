@@ -151,7 +151,7 @@ int cli_show(cli_run *run)
 /* A problem's space: every config with where it ended, and how many ended at each stage. */
 typedef struct funnel {
     cli_rows rows;
-    fa_space_count space;
+    fa_explained space;
     size_t ended[FA_STAGES],
         ranked;    /* by status; of all, those that have a rank, which come first */
     bool imported; /* its times are those that an imported winner brought with it */
@@ -244,13 +244,11 @@ static void add_funnel(cJSON *document, const cli_options *options, const fa_gpu
     fa_json_add_bool(document, "imported", f->imported);
 }
 
-static int read_funnel(cli_run *run, funnel *f, fa_gpu *ret_gpu)
+static int read_funnel(cli_run *run, funnel *f)
 {
     fa_request request = cli_request(run->options);
     fa_answer answer = {.size = sizeof answer};
-    int rc = fa_count_space(run->tuner, &request, &f->space, &run->diag);
-    if (rc == 0)
-        rc = fa_explain(run->tuner, &request, &f->rows.row, &f->rows.count, ret_gpu, &run->diag);
+    int rc = fa_explain(run->tuner, &request, &f->rows.row, &f->rows.count, &f->space, &run->diag);
     for (size_t r = 0; rc == 0 && r < f->rows.count; r++) {
         f->ended[f->rows.row[r].trial.status]++;
         f->ranked += f->rows.row[r].rank > 0;
@@ -266,14 +264,13 @@ static int read_funnel(cli_run *run, funnel *f, fa_gpu *ret_gpu)
 int cli_explain(cli_run *run)
 {
     funnel funnel = {0};
-    fa_gpu gpu;
     int rc = cli_check_gpu(run);
     if (rc == 0 && (rc = cli_open(run, true)) == 0)
-        rc = read_funnel(run, &funnel, &gpu);
+        rc = read_funnel(run, &funnel);
     if (rc == 0 && run->options->json)
-        add_funnel(run->document, run->options, &gpu, &funnel);
+        add_funnel(run->document, run->options, &funnel.space.gpu, &funnel);
     else if (rc == 0)
-        print_funnel(run->options, &gpu, &funnel, &run->out);
+        print_funnel(run->options, &funnel.space.gpu, &funnel, &run->out);
     free(funnel.rows.row);
     return rc;
 }

@@ -382,40 +382,33 @@ void cli_put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count)
     cli_table_put(&table, "state|done|?>failed|?>held|?>compiled|spent|worked on|key|plan", out);
 }
 
-static int print_status(cli_run *run, const fa_sweep *sweep)
-{
-    fa_sweep_item *item = NULL;
-    size_t count = 0;
-    fa_json_add(run->document, "sweep", sweep_json(sweep));
-    cli_put_sweeps(&run->out, sweep, 1);
-    int rc = fa_list_sweep_items(run->tuner, sweep->key, &item, &count, &run->diag);
-    for (size_t i = 0; i < count; i++)
-        if (item[i].state == FA_ITEM_FAILED || item[i].state == FA_ITEM_RUNNING)
-            text_failed(&run->out, &item[i]);
-    free(item);
-    return rc;
-}
-
 /* Of the sweep of this grid, else of the latest. */
 static int show_status(sweep_run *s)
 {
     cli_run *run = s->run;
-    char key[65] = "";
-    fa_sweep *sweep = NULL;
-    size_t count = 0, at = 0;
+    fa_sweep sweep = {0}, *all = NULL;
+    fa_sweep_item *item = NULL;
+    size_t count = 0, items = 0;
     fa_sweep_request request = request_of(run->options, &s->grid);
-    int rc = s->grid.count > 0 ? fa_sweep_key(&request, key, &run->diag) : 0;
+    request.task = FA_TASK_LOOK;
+    int rc = s->grid.count > 0 ? fa_run_sweep(run->tuner, &request, &sweep, &run->diag)
+                               : fa_list_sweeps(run->tuner, &all, &count, &run->diag);
+    if (rc == 0 && s->grid.count == 0 && count == 0)
+        rc = fa_fail(&run->diag, FA_ENOTFOUND, "no sweep is in %s", fa_store_location(run->tuner));
+    if (count > 0)
+        sweep = *all;
+    free(all);
     if (rc == 0)
-        rc = fa_list_sweeps(run->tuner, &sweep, &count, &run->diag);
-    while (at < count && key[0] != 0 && strcmp(key, sweep[at].key) != 0)
-        at++;
-    if (rc == 0)
-        rc = at < count ? print_status(run, &sweep[at])
-                        : fa_fail(&run->diag, FA_ENOTFOUND,
-                                  "no such sweep is in %s: `fa-tune queue` lists them",
-                                  fa_store_location(run->tuner));
-    free(sweep);
-    return rc;
+        rc = fa_list_sweep_items(run->tuner, sweep.key, &item, &items, &run->diag);
+    if (rc != 0)
+        return rc;
+    fa_json_add(run->document, "sweep", sweep_json(&sweep));
+    cli_put_sweeps(&run->out, &sweep, 1);
+    for (size_t i = 0; i < items; i++)
+        if (item[i].state == FA_ITEM_FAILED || item[i].state == FA_ITEM_RUNNING)
+            text_failed(&run->out, &item[i]);
+    free(item);
+    return 0;
 }
 
 /* ---- a run ----------------------------------------------------------------------------------*/
@@ -478,7 +471,8 @@ static int enqueue(cli_run *run, const cli_grid *grid)
     fa_sweep_request request = request_of(run->options, grid);
     fa_buf *out = &run->out;
     fa_sweep sweep;
-    int rc = fa_enqueue_sweep(run->tuner, &request, &sweep, &run->diag);
+    request.task = FA_TASK_ENTER;
+    int rc = fa_run_sweep(run->tuner, &request, &sweep, &run->diag);
     if (rc != 0)
         return rc;
     fa_json_add(run->document, "sweep", sweep_json(&sweep));

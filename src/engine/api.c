@@ -35,14 +35,10 @@ const char *fa_strerror(int code)
     return fa_error_text(code);
 }
 
-#define NAME(kind)                                 \
-    const char *fa_name_of_##kind(fa_##kind value) \
-    {                                              \
-        return fa_##kind##_name(value);            \
-    }
-NAME(status)
-NAME(origin)
-NAME(layout)
+const char *fa_name_of_origin(fa_origin origin)
+{
+    return fa_origin_name(origin);
+}
 
 int fa_gpu_type(int32_t index, fa_gpu *ret_gpu, const char **ret_refused)
 {
@@ -222,14 +218,9 @@ int fa_spec_name(const fa_operation *operation, char *ret_name, size_t size, fa_
 }
 
 int fa_spec_cases(const fa_operation *operation, fa_case_function *function, void *context,
-                  fa_diag *diag)
+                  int32_t contents, fa_diag *diag)
 {
-    return fa_spec_set_cases(or_default(operation), function, context, diag);
-}
-
-int fa_spec_contents(const fa_operation *operation, int32_t contents, fa_diag *diag)
-{
-    return fa_spec_set_contents(or_default(operation), contents, diag);
+    return fa_spec_set_cases(or_default(operation), function, context, contents, diag);
 }
 
 const char *fa_name_of_operation(const fa_operation *operation)
@@ -306,21 +297,6 @@ int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_dia
         return fa_fail(diag, FA_EINVAL, "%s cannot be \"%.40s\"%s", f->name, text,
                        whole && f->kind == FA_FIELD_INTEGER ? fa_field_range(f, value, room) : "");
     problem->value[f - fa_operation_of(problem)->field] = (int32_t)value;
-    return 0;
-}
-
-int fa_get_field(const fa_problem *problem, const char *name, char *ret_text, size_t size,
-                 fa_diag *diag)
-{
-    const fa_field *f = NULL;
-    char room[16];
-    int rc = find_field(problem, name, &f, diag);
-    if (rc != 0)
-        return rc;
-    const char *text = fa_field_text(f, problem->value[f - fa_operation_of(problem)->field], room);
-    if (ret_text == NULL || strlen(text) >= size)
-        return fa_fail(diag, FA_EINVAL, "%s is \"%s\", which does not fit", f->name, text);
-    memcpy(ret_text, text, strlen(text) + 1);
     return 0;
 }
 

@@ -183,7 +183,7 @@ static void rank(fa_space *space, const fa_answer *winner)
 }
 
 int fa_explain(fa_tuner *tuner, const fa_request *request, fa_ranked **ret_configs,
-               size_t *ret_count, fa_gpu *ret_gpu, fa_diag *diag)
+               size_t *ret_count, fa_explained *ret_space, fa_diag *diag)
 {
     fa_space space = {0};
     fa_list list = {0};
@@ -204,8 +204,11 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_ranked **ret_confi
     pthread_mutex_unlock(&tuner->work);
     if (rc == 0)
         rank(&space, won ? &winner.answer : NULL);
-    if (rc == 0 && ret_gpu != NULL)
-        *ret_gpu = target.gpu;
+    if (rc == 0 && ret_space != NULL)
+        *ret_space = (fa_explained){.gpu = target.gpu,
+                                    .configs = space.held > 0 ? space.held : space.count,
+                                    .about = space.about,
+                                    .is_searched = space.held > 0};
     for (int i = 0; rc == 0 && i < space.count; i++) {
         const fa_trial *trial = &space.candidate[i].trial;
         const fa_ranked row = {fa_trial_finished(trial) ? i + 1 : 0, *trial};
@@ -214,30 +217,6 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_ranked **ret_confi
     fa_lookup_free(&winner);
     fa_space_free(&space);
     return fa_list_end(&list, rc, NULL, ret_configs, ret_count, diag);
-}
-
-int fa_count_space(fa_tuner *tuner, const fa_request *request, fa_space_count *ret_count,
-                   fa_diag *diag)
-{
-    fa_space space = {0};
-    fa_target target;
-    fa_request known;
-    int rc = fa_tuner_check_with(tuner, ret_count != NULL, "ret_count", diag);
-    if (rc == 0)
-        rc = fa_request_copy(request, &known, diag);
-    if (rc != 0)
-        return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = fa_target_resolve(tuner, &known, &target, diag);
-    if (rc == 0)
-        rc = fa_tuner_enumerate(tuner, &target.problem, &target.gpu, &space, diag);
-    pthread_mutex_unlock(&tuner->work);
-    if (rc == 0)
-        *ret_count = (fa_space_count){.configs = space.held > 0 ? space.held : space.count,
-                                      .about = space.about,
-                                      .is_searched = space.held > 0};
-    fa_space_free(&space);
-    return rc;
 }
 
 int fa_ranking_read(fa_tuner *tuner, const fa_request *request, const fa_answer *answer,

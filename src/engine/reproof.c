@@ -273,25 +273,26 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
     fa_ranked *config = NULL;
     size_t count = 0, ranked = 0;
     fa_answer end;
-    fa_gpu gpu;
+    fa_explained space;
     fa_request known;
     int rc = fa_tuner_check(tuner, diag);
     if (rc == 0 && (rank < 1 || launches < 1 || launches > LAUNCHES_MAX))
         rc = fa_fail(diag, FA_EINVAL, "rank counts from 1, and launches are 1 to %d", LAUNCHES_MAX);
     if (rc != 0 || (rc = fa_request_copy(request, &known, diag)) != 0 ||
-        (rc = fa_explain(tuner, &known, &config, &count, &gpu, diag)) != 0)
+        (rc = fa_explain(tuner, &known, &config, &count, &space, diag)) != 0)
         return rc;
     while (ranked < count && config[ranked].rank > 0)
         ranked++;
     const bool found = (size_t)rank <= ranked;
     const fa_config chosen = found ? config[rank - 1].trial.config : (fa_config){.count = 0};
     free(config);
-    if (!gpu.present)
+    if (!space.gpu.present)
         return fa_fail(diag, FA_ENODEVICE, "a kernel runs on the GPU itself, and no %s is here",
-                       gpu.name);
+                       space.gpu.name);
     if (ranked == 0)
         return fa_fail(diag, FA_ENOTFOUND,
-                       "nothing is tuned yet for this problem on %s: tune it first", gpu.name);
+                       "nothing is tuned yet for this problem on %s: tune it first",
+                       space.gpu.name);
     if (!found)
         return fa_fail(diag, FA_ENOTFOUND, "there is no config %d: `fa-tune explain` lists %zu",
                        rank, ranked);

@@ -18,7 +18,7 @@ char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *
                              int32_t contents);
 /* What an environment names. */
 typedef struct fa_tools {
-    int64_t driver, contents; /* contents: of the inputs, fa_spec_contents() */
+    int64_t driver, contents; /* contents: of the inputs, fa_spec_cases() */
     char nvrtc[256];
 } fa_tools;
 bool fa_records_tools(const char *environment, fa_tools *ret_tools); /* false: not all of it */

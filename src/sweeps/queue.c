@@ -39,33 +39,26 @@ int fa_sweep_request_copy(const fa_sweep_request *request, fa_sweep_request *ret
     return fa_search_check(&ret->strategy, ret->evaluations, ret->seconds_each, diag);
 }
 
-int fa_sweep_key(const fa_sweep_request *request, char ret_key[65], fa_diag *diag)
+void fa_sweep_key(const fa_sweep_request *request, char ret_key[65])
 {
-    fa_sweep_request known;
     fa_hash hash;
     char text[FA_PROBLEM_KEY_MAX];
-    int rc = fa_sweep_request_copy(request, &known, diag);
-    if (rc == 0 && ret_key == NULL)
-        rc = fa_fail(diag, FA_EINVAL, "ret_key is NULL");
-    if (rc != 0)
-        return rc;
     fa_hash_init(&hash);
-    snprintf(text, sizeof text, "sweep effort=%d again=%d exact=%d device=%d", (int)known.effort,
-             known.again, known.exact, known.ordinal);
+    snprintf(text, sizeof text, "sweep effort=%d again=%d exact=%d device=%d", (int)request->effort,
+             request->again, request->exact, request->ordinal);
     fa_hash_text(&hash, text);
-    if (known.strategy != NULL || known.evaluations > 0 || known.seconds_each > 0) {
+    if (request->strategy != NULL || request->evaluations > 0 || request->seconds_each > 0) {
         snprintf(text, sizeof text, "strategy=%s evaluations=%d seconds_each=%.17g",
-                 known.strategy != NULL ? known.strategy : "", (int)known.evaluations,
-                 known.seconds_each);
+                 request->strategy != NULL ? request->strategy : "", (int)request->evaluations,
+                 request->seconds_each);
         fa_hash_text(&hash, text);
     }
-    for (int32_t i = 0; i < known.count; i++) {
-        fa_problem_key(&known.items[i].problem, text);
+    for (int32_t i = 0; i < request->count; i++) {
+        fa_problem_key(&request->items[i].problem, text);
         fa_hash_text(&hash, text);
-        fa_hash_part(&hash, known.items[i].gpu, strnlen(known.items[i].gpu, 64));
+        fa_hash_part(&hash, request->items[i].gpu, strnlen(request->items[i].gpu, 64));
     }
     fa_hash_final(&hash, ret_key);
-    return 0;
 }
 
 /* ---- how an item is tuned, as text ----------------------------------------------------------*/
@@ -168,43 +161,25 @@ static int name_item_gpu(fa_tuner *tuner, int32_t ordinal, fa_sweep_item *item, 
     return rc;
 }
 
-static int enqueue(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep_item *items,
-                   fa_sweep *ret_sweep, fa_diag *diag)
-{
-    int rc = fa_sweep_need_server(tuner, diag);
-    for (int32_t i = 0; rc == 0 && i < request->count; i++)
-        rc = name_item_gpu(tuner, request->ordinal, &items[i], diag);
-    fa_sweep_request named = *request;
-    named.items = items;
-    named.ordinal = 0;
-    if (rc == 0)
-        rc = fa_sweep_key(&named, ret_sweep->key, diag);
-    return rc != 0 ? rc : fa_sweep_enter(tuner, &named, ret_sweep, diag);
-}
-
-int fa_enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
+int fa_sweep_enqueue(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
                      fa_diag *diag)
 {
-    fa_sweep_request known;
-    fa_sweep sweep = {.items = 0};
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0)
-        rc = fa_sweep_request_copy(request, &known, diag);
-    if (rc != 0)
-        return rc;
-    fa_sweep_item *items = calloc((size_t)known.count, sizeof *items);
+    fa_sweep_request named = *request;
+    fa_sweep_item *items = calloc((size_t)request->count, sizeof *items);
     if (items == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
-    for (int32_t i = 0; i < known.count; i++) {
-        items[i].problem = known.items[i].problem;
-        memcpy(items[i].gpu, known.items[i].gpu, sizeof items[i].gpu);
+    int rc = fa_sweep_need_server(tuner, diag);
+    for (int32_t i = 0; rc == 0 && i < request->count; i++) {
+        items[i].problem = request->items[i].problem;
+        memcpy(items[i].gpu, request->items[i].gpu, sizeof items[i].gpu);
+        rc = name_item_gpu(tuner, request->ordinal, &items[i], diag);
     }
-    pthread_mutex_lock(&tuner->work);
-    rc = enqueue(tuner, &known, items, &sweep, diag);
-    pthread_mutex_unlock(&tuner->work);
+    named.items = items;
+    named.ordinal = 0;
+    fa_sweep_key(&named, ret_sweep->key);
+    if (rc == 0)
+        rc = fa_sweep_enter(tuner, &named, ret_sweep, diag);
     free(items);
-    if (rc == 0 && ret_sweep != NULL)
-        *ret_sweep = sweep;
     return rc;
 }
 
