@@ -5,14 +5,14 @@
 // Workload: whole tensors, after each launch of a proof; any grid. Includes nothing but its structs and has names of its own,
 // because the reference beside it is a user's. `element`: 0 fp16, 1 bf16, 2 fp32, 3 fp64, 4 to 7 int8 to int64, 8 to 11 uint8 to
 // uint64, 12 fp8 e4m3, 13 e5m2, and of complex numbers, which count as their two parts, 14 fp32, 15 fp64. Results are maxima: 0
-// at first, kFailed where something is wrong.
+// at first, kDiffers where an output is not what is wanted, kFailed where something else is wrong.
 #include "fa_check.h"
 
 namespace fa_check {
 
 typedef unsigned long long u64;
 
-constexpr u64 kFailed = ~0ull;
+constexpr u64 kFailed = ~0ull, kDiffers = ~1ull;
 
 static __device__ inline u64 first() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 static __device__ inline u64 step() { return (u64)gridDim.x * blockDim.x; }
@@ -168,7 +168,7 @@ extern "C" __global__ void fa_check_output(const __grid_constant__ fa_check_tens
         const double error = infinite && got == right ? 0 : fabs(got - right), ratio = error / allowed;
         const fa_check::u64 key = ratio <= 1 ? (fa_check::u64)fa_check::bits_of((float)ratio) << 32 |
                                                    fa_check::bits_of((float)allowed)
-                                             : fa_check::kFailed;
+                                             : fa_check::kDiffers;
         if (key > worst) worst = key;
     }
     if (worst) atomicMax(result, worst);

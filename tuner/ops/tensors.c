@@ -93,12 +93,12 @@ static float from_bits(uint32_t bits)
     return value;
 }
 
+/* The exponents of both types are 112 apart; the product is exact, of subnormal numbers too. */
 static double half_value(uint32_t bits)
 {
-    int exponent = bits >> 10 & 31;
-    float magnitude = exponent == 31 ? (bits & 1023) != 0 ? NAN : INFINITY
-                                     : ldexpf((float)((bits & 1023) + (exponent > 0 ? 1024 : 0)),
-                                              (exponent > 0 ? exponent : 1) - 25);
+    uint32_t rest = bits & 0x7fff;
+    float magnitude =
+        rest >= 0x7c00 ? from_bits(0x7f800000 | rest << 13) : from_bits(rest << 13) * 0x1p112f;
     return (double)((bits & 0x8000) != 0 ? -magnitude : magnitude);
 }
 
