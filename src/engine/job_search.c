@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tune whose space is searched: too large to be tried whole, or the request bounds what may be spent.
+ * A tune whose space is searched: too large to be tried whole, or the request bounds what may be spent. And when a family
+ * is given up, in any tune.
  *
  * The space is not built. Its configs join the job's as the search proposes them, so that a few compile ahead of what is
  * measured; where each ended is told to the search in the order in which they joined, and a proposal is made after
@@ -10,10 +11,13 @@
 #include "job.h"
 
 #include "error.h"
+#include "family.h"
 #include "model.h"
 #include "wording.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     OF_A_SECOND = 3,    /* configs that one worker is expected to compile in it */
@@ -94,11 +98,6 @@ bool fa_job_search_tried_all(const fa_job *job, int tried)
     return tried >= job->search.fit || job->search.exhausted;
 }
 
-static void no_memory(fa_job *job, int rc)
-{
-    FA_JOB_FAIL(job, rc, "out of memory for a search");
-}
-
 /* The config of a point that exists; -1: there is no room. */
 static int join(fa_job *job, const int32_t *point)
 {
@@ -168,7 +167,7 @@ static void tell_next(fa_job *job)
     s->over = s->over || (s->kernels == 0 && s->told >= IN_VAIN);
     if (fa_points_find(s->points, &trial->config, point) &&
         fa_search_tell(s->search, point, cost) == FA_ENOMEM)
-        no_memory(job, FA_ENOMEM);
+        FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a search");
 }
 
 /* Proposals until there are enough under way. */
@@ -183,7 +182,7 @@ static void propose(fa_job *job)
         fa_tuner_resume(job->tuner);
         int rc = fa_points_check(s->points, &job->diag);
         if (count < 0)
-            no_memory(job, count);
+            FA_JOB_FAIL(job, count, "out of memory for a search");
         else if (rc != 0)
             fa_job_end(job, rc);
         else if (count > 0)
@@ -241,7 +240,7 @@ static void join_first(fa_job *job, const int32_t *point)
     if (rc == 0)
         join_order(job, point);
     else if (rc == FA_ENOMEM)
-        no_memory(job, rc);
+        FA_JOB_FAIL(job, rc, "out of memory for a search");
 }
 
 /* The defaults, which others are compared with, come first; then of one kernel a config that shares no value with its
@@ -261,4 +260,83 @@ void fa_job_search_begin(fa_job *job)
             join_first(job, opposite);
     }
     fa_job_search_more(job);
+}
+
+/* ---- families that do not compile ------------------------------------------------------------*/
+/* When the compiler's errors are the source's own, whatever the tunables are, the rest of a family is not compiled. */
+/* The sources of a family that failed to compile with the same error. */
+struct alike {
+    int count;
+    double compile_ms;
+    uint64_t differ; /* bit i: not all have the same value of tunable i */
+};
+
+/* None when one of the family's sources ended otherwise, or the default is still to come. */
+static struct alike find_alike(const fa_job *job, const fa_candidate *failed)
+{
+    struct alike alike = {0};
+    for (int i = 0; i < job->space.count; i++) {
+        const fa_candidate *other = &job->space.candidate[i];
+        const fa_trial *trial = &other->trial;
+        bool pending = trial->status == FA_STATUS_PENDING && trial->registers == 0;
+        bool tried = job->attempt[i].cubin_key[0] != 0;
+        if (other->family != failed->family || (!tried && !(pending && other->is_default)))
+            continue;
+        if (pending && !other->is_default) /* under way */
+            continue;
+        if (trial->status != failed->trial.status ||
+            strcmp(trial->reason, failed->trial.reason) != 0)
+            return (struct alike){0};
+        alike.count += job->attempt[i].source_of == 0;
+        alike.compile_ms += trial->compile_ms;
+        for (int t = 0; t < trial->config.count; t++)
+            alike.differ |=
+                (uint64_t)(trial->config.tunable[t].value != failed->trial.config.tunable[t].value)
+                << t;
+    }
+    return alike;
+}
+
+/* Whether the error is the source's own, whatever the tunables are: of sources that take long to compile a few tell, if no
+ * value of a tunable can be to blame. */
+static bool are_enough(const fa_job *job, const fa_candidate *failed, const struct alike *alike)
+{
+    enum { ENOUGH = 8, SLOW_MS = 3000 };
+    const fa_family *family =
+        fa_families_for(job->tuner, &job->target.problem)->family[failed->family];
+    bool apart = alike->count > 1;
+    const bool cubin = failed->trial.status == FA_STATUS_CUBIN; /* neighbours came first */
+    for (int i = 0; i < failed->trial.config.count; i++)
+        apart = apart && (family->tunable[i].count == 1 || (alike->differ >> i & 1) != 0);
+    return (alike->count >= ENOUGH && (apart || !cubin)) || (apart && alike->compile_ms >= SLOW_MS);
+}
+
+void fa_job_give_up_family(fa_job *job, int index, bool known)
+{
+    const fa_candidate *failed = &job->space.candidate[index];
+    const struct alike alike = find_alike(job, failed);
+    char reason[sizeof failed->trial.reason];
+    if (job->request->effort == FA_EFFORT_PATIENT || (!known && !are_enough(job, failed, &alike)))
+        return;
+    fa_job_search_give_up(job, failed->family);
+    snprintf(reason, sizeof reason, "not compiled, as %d others of its family are not: %.420s",
+             alike.count, failed->trial.reason);
+    for (int i = 0; i < job->space.count && !job->ended; i++) {
+        const fa_candidate *other = &job->space.candidate[i];
+        const char *key = job->attempt[i].cubin_key;
+        fa_uncompiled *kept = key[0] != 0 ? fa_tuner_uncompiled(job->tuner, key) : NULL;
+        if (other->family != failed->family)
+            continue;
+        if (kept != NULL)
+            kept->hopeless = true;
+        if (other->trial.status == FA_STATUS_PENDING && key[0] == 0)
+            fa_job_settle(job, i, FA_STATUS_COMPILE_FAILED, reason);
+    }
+    /* Whether some config may still come to a kernel, or has; what is being compiled is not waited for. */
+    bool hopeful = job->progress.clean > 0 || (job->search.search != NULL && !job->search.over);
+    for (int i = 0; i < job->space.count && !hopeful; i++)
+        hopeful = job->space.candidate[i].family != failed->family &&
+                  job->space.candidate[i].trial.status == FA_STATUS_PENDING;
+    if (!hopeful)
+        fa_job_end(job, 0);
 }

@@ -255,43 +255,31 @@ static bool stands_under_driver(fa_tuner *tuner, const fa_target *target, fa_mat
 
 static void explain(const fa_target *target, fa_match *match)
 {
+    static const char *const how[] = {
+        [FA_ORIGIN_MEASURED] = "measured on this GPU",
+        [FA_ORIGIN_MEASURED_SAME_SILICON] = "measured on another board of this silicon",
+        [FA_ORIGIN_NEAREST] = "measured on this silicon",
+        [FA_ORIGIN_IMPORTED] = "imported for this silicon",
+        [FA_ORIGIN_TRANSFERRED] = "transferred from ",
+        [FA_ORIGIN_PREDICTED] = "predicted by the model",
+        [FA_ORIGIN_UNRANKED] = "the default config, unranked without a model"};
     fa_answer *answer = &match->answer;
-    char length[48], how[96];
-    bool same = fa_problem_equal(&match->scope.problem, &target->asked);
+    char length[48];
+    const bool same = fa_problem_equal(&match->scope.problem, &target->asked),
+               timed = fa_origin_is_timed(answer->origin);
+    const char *from = answer->origin != FA_ORIGIN_TRANSFERRED ? ""
+                       : answer->from_gpu[0] != 0              ? answer->from_gpu
+                                                               : "another GPU";
+    const int32_t given = fa_contents_of(&target->asked);
     fa_problem_lengths(&match->scope.problem, length, sizeof length);
-    switch (answer->origin) {
-    case FA_ORIGIN_MEASURED:
-        snprintf(how, sizeof how, "measured on this GPU");
-        break;
-    case FA_ORIGIN_MEASURED_SAME_SILICON:
-        snprintf(how, sizeof how, "measured on another board of this silicon");
-        break;
-    case FA_ORIGIN_NEAREST:
-        snprintf(how, sizeof how, "measured on this silicon");
-        break;
-    case FA_ORIGIN_IMPORTED:
-        snprintf(how, sizeof how, "imported for this silicon");
-        break;
-    case FA_ORIGIN_TRANSFERRED:
-        snprintf(how, sizeof how, "transferred from %.63s",
-                 answer->from_gpu[0] != 0 ? answer->from_gpu : "another GPU");
-        break;
-    case FA_ORIGIN_UNRANKED:
-        snprintf(how, sizeof how, "the default config, unranked without a model");
-        break;
-    default:
-        snprintf(how, sizeof how, "predicted by the model");
-    }
-    const char *where =
-        match->kind == FA_STEP_NEAREST || same ? "" : ", the bucket of these lengths";
-    bool timed = fa_origin_is_timed(answer->origin);
-    int32_t given = fa_contents_of(&target->asked);
-    snprintf(answer->why, sizeof answer->why, "%s%s%s%s%s%s", how, length[0] != 0 ? " for " : "",
-             length, where, answer->shortlist_only && timed ? ", in a race of the top few" : "",
+    snprintf(answer->why, sizeof answer->why, "%s%s%s%s%s%s%s", how[answer->origin], from,
+             length[0] != 0 ? " for " : "", length,
+             match->kind == FA_STEP_NEAREST || same ? "" : ", the bucket of these lengths",
+             answer->shortlist_only && timed ? ", in a race of the top few" : "",
              timed && given != 0 && given != answer->contents
                  ? ", with other contents than those that are given"
                  : "");
-    if (!same && fa_origin_is_timed(answer->origin))
+    if (!same && timed)
         answer->origin = FA_ORIGIN_NEAREST;
     answer->problem = target->asked;
 }
