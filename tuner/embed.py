@@ -87,6 +87,7 @@ def closure(files, folders):
 def main():
     directory, output, depfile = sys.argv[1:4]
     files = template_files(directory)
+    assert len(files) <= 128, "more files than templates.c has room for"
     out = ["/* Made by embed.py from kernel_templates/: do not edit. */",
            '#include "manifest.h"', ""]
     table = []

@@ -25,14 +25,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILES_MAX = 128, FILE_BYTES_MAX = 1 << 20, FILE_NAME_MAX = 64 };
+enum {
+    FILES_MAX = 128,
+    BUILTIN_MAX = 128 /* embed.py */,
+    FILE_BYTES_MAX = 1 << 20,
+    FILE_NAME_MAX = 64
+};
 
 static const char CONTRACT[] = "operation.json", VOCABULARY[] = "vocabulary";
 
 struct fa_templates {
-    fa_template_file *file; /* sorted by name */
-    int count, capacity;
-    bool *owned;             /* name and text of file[i] are ours */
+    fa_template_file file[BUILTIN_MAX + FILES_MAX]; /* sorted by name */
+    int count;
+    bool owned[BUILTIN_MAX + FILES_MAX]; /* name and text of file[i] are ours */
     char *folder[FILES_MAX]; /* names of the directory's folders */
     int folders;
     bool builtin;
@@ -107,18 +112,19 @@ static int check_replaced(const fa_templates *templates, int at, const char *fol
     return 0;
 }
 
-/* Takes over text and name: they are freed on failure. `folder` must live as long as the templates. */
+/* Takes over text and name: they are freed on failure, NULL where memory was short. `folder` must live as long as the
+ * templates. */
 static int put_file(fa_templates *templates, const char *folder, char *name, char *text,
                     size_t size, fa_diag *diag)
 {
-    int at = 0, rc = 0;
-    while (at < templates->count && strcmp(templates->file[at].name, name) < 0)
+    int at = 0;
+    int rc =
+        name == NULL || text == NULL ? fa_fail(diag, FA_ENOMEM, "templates: out of memory") : 0;
+    while (rc == 0 && at < templates->count && strcmp(templates->file[at].name, name) < 0)
         at++;
-    bool replaces = at < templates->count && strcmp(templates->file[at].name, name) == 0;
+    bool replaces = rc == 0 && at < templates->count && strcmp(templates->file[at].name, name) == 0;
     if (replaces)
         rc = check_replaced(templates, at, folder, diag);
-    else if (templates->count == templates->capacity)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory");
     if (rc != 0) {
         free(name);
         free(text);
@@ -201,10 +207,8 @@ static int take_file(const struct reading *r, const char *name)
     int rc = read_template(dirfd(r->stream), name, &text, &size, r->diag);
     bool contract = strcmp(name, CONTRACT) == 0;
     if (rc == 0 &&
-        asprintf(&full, "%s%s%s", contract ? r->folder : "", contract ? "/" : "", name) < 0) {
-        free(text);
-        return fa_fail(r->diag, FA_ENOMEM, "out of memory");
-    }
+        asprintf(&full, "%s%s%s", contract ? r->folder : "", contract ? "/" : "", name) < 0)
+        full = NULL;
     if (rc == 0)
         rc = put_file(r->templates, r->folder, full, text, size, r->diag);
     if (rc == 0 && contract)
@@ -461,13 +465,6 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
     fa_templates *templates = calloc(1, sizeof *templates);
     if (templates == NULL)
         return fa_fail(diag, FA_ENOMEM, "templates: out of memory");
-    templates->capacity = fa_templates_builtin_count + FILES_MAX;
-    templates->file = calloc((size_t)templates->capacity, sizeof *templates->file);
-    templates->owned = calloc((size_t)templates->capacity, sizeof *templates->owned);
-    if (templates->file == NULL || templates->owned == NULL) {
-        fa_templates_close(&templates);
-        return fa_fail(diag, FA_ENOMEM, "templates: out of memory");
-    }
     templates->count = fa_templates_builtin_count;
     memcpy(templates->file, fa_templates_builtin,
            (size_t)templates->count * sizeof *templates->file);
@@ -499,16 +496,9 @@ int fa_templates_of(const char *folder, const fa_template_text *files, int count
         rc = fa_fail(diag, FA_ENOMEM, "templates: out of memory");
     if (kept != NULL)
         templates->folder[templates->folders++] = kept;
-    for (int i = 0; i < count && rc == 0; i++) {
-        char *name = strdup(files[i].name), *text = strdup(files[i].text);
-        if (name != NULL && text != NULL) {
-            rc = put_file(templates, kept, name, text, strlen(text), diag);
-            continue;
-        }
-        free(name);
-        free(text);
-        rc = fa_fail(diag, FA_ENOMEM, "templates: out of memory");
-    }
+    for (int i = 0; i < count && rc == 0; i++)
+        rc = put_file(templates, kept, strdup(files[i].name), strdup(files[i].text),
+                      strlen(files[i].text), diag);
     if (rc == 0) {
         templates->builtin = false;
         templates->with = with;
@@ -526,16 +516,12 @@ void fa_templates_close(fa_templates **templates)
     if (templates == NULL || *templates == NULL)
         return;
     fa_templates *t = *templates;
-    for (int i = 0; i < t->count && t->owned != NULL; i++) {
-        if (t->owned[i]) {
-            free((void *)(uintptr_t)t->file[i].name);
-            free((void *)(uintptr_t)t->file[i].text);
-        }
+    for (int i = 0; i < t->count; i++) {
+        free(t->owned[i] ? (void *)(uintptr_t)t->file[i].name : NULL);
+        free(t->owned[i] ? (void *)(uintptr_t)t->file[i].text : NULL);
     }
     for (int i = 0; i < t->folders; i++)
         free(t->folder[i]);
-    free(t->file);
-    free(t->owned);
     free(t);
     *templates = NULL;
 }
