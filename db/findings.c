@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENDS(text) (memchr(text, 0, sizeof text) != NULL)
-
 /* ---- verifications --------------------------------------------------------------------------*/
 static int put_mark(fa_store *store, const fa_verification *mark, fa_diag *diag)
 {
@@ -51,9 +49,6 @@ int fa_store_verification_put(fa_store *store, const fa_verification *mark, cons
     int rc = fa_db_scope_check(scope, diag);
     if (rc != 0)
         return rc;
-    if (!ENDS(mark->cubin_key) || mark->cubin_key[0] == 0 || !ENDS(mark->silicon) ||
-        !ENDS(mark->reason) || mark->driver_version <= 0)
-        return fa_fail(diag, FA_EINVAL, "a verification needs a cubin key, a silicon and a driver");
     while (fa_store_change(&change)) {
         scope_id = 0;
         change.rc = put_mark(store, mark, diag);
@@ -95,10 +90,9 @@ static const fa_member baseline_columns[] = {FA_BASELINE_FIELDS(FA_COLUMN_ENTRY)
 
 static bool sound_baseline(const fa_baseline *b)
 {
-    return ENDS(b->gpu_name) && b->gpu_name[0] != 0 && ENDS(b->peer) && b->peer[0] != 0 &&
-           ENDS(b->source) && isfinite(b->median_us) && isfinite(b->low_us) &&
-           isfinite(b->matmul_tflops) && b->matmul_tflops >= 0 && isfinite(b->high_us) &&
-           b->median_us > 0 &&
+    return b->gpu_name[0] != 0 && b->peer[0] != 0 && isfinite(b->median_us) &&
+           isfinite(b->low_us) && isfinite(b->matmul_tflops) && b->matmul_tflops >= 0 &&
+           isfinite(b->high_us) && b->median_us > 0 &&
            ((b->low_us == 0 && b->high_us == 0) ||
             (0 < b->low_us && b->low_us <= b->median_us && b->median_us <= b->high_us)) &&
            b->sample_count >= 0 && b->unix_time >= 0 && b->unix_time <= FA_BASELINE_TIME_MAX &&

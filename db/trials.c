@@ -9,28 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int check_text(const char *text, const char *what, fa_diag *diag)
-{
-    if (text == NULL || strnlen(text, FA_STORE_TEXT_MAX + 1) <= FA_STORE_TEXT_MAX)
-        return 0;
-    return fa_fail(diag, FA_EINVAL, "a trial's %s is longer than %d bytes", what,
-                   FA_STORE_TEXT_MAX);
-}
-
 static int check_record(const fa_trial_record *record, fa_diag *diag)
 {
-    int rc = record == NULL ? fa_fail(diag, FA_EINVAL, "no trial given")
-                            : fa_db_trial_check(&record->trial, diag);
+    int rc = fa_db_trial_check(&record->trial, diag);
     if (rc != 0)
         return rc;
-    if ((rc = check_text(record->environment, "environment", diag)) != 0 ||
-        (rc = check_text(record->clocks, "clocks", diag)) != 0)
-        return rc;
-    if (memchr(record->cubin_key, 0, sizeof record->cubin_key) == NULL)
-        return fa_fail(diag, FA_EINVAL, "a trial's cubin key does not end");
-    if (record->trial.sample_count < 0 || record->sample_count < 0 ||
-        record->sample_count > FA_STORE_SAMPLES_MAX ||
-        (record->sample_count > 0 && record->samples_us == NULL))
+    if (record->sample_count < 0 || record->sample_count > FA_STORE_SAMPLES_MAX)
         return fa_fail(diag, FA_EINVAL, "a trial has %d samples: 0 to %d can be stored",
                        record->sample_count, FA_STORE_SAMPLES_MAX);
     for (int32_t i = 0; i < record->sample_count; i++)

@@ -26,13 +26,10 @@ static const char get_sql[] =
 
 static int check_cubin(const fa_cubin_record *record, fa_diag *diag)
 {
-    if (record == NULL || memchr(record->key, 0, sizeof record->key) == NULL ||
-        record->key[0] == 0 || memchr(record->entry, 0, sizeof record->entry) == NULL)
-        return fa_fail(diag, FA_EINVAL, "a cubin needs a key and an entry that end");
-    if (record->bytes == NULL || record->size == 0 || record->size > FA_STORE_CUBIN_MAX)
-        return fa_fail(diag, FA_EINVAL, "a cubin has %zu bytes: 1 to %d can be stored",
-                       record->size, FA_STORE_CUBIN_MAX);
-    return 0;
+    return record->size > 0 && record->size <= FA_STORE_CUBIN_MAX
+               ? 0
+               : fa_fail(diag, FA_EINVAL, "a cubin has %zu bytes: 1 to %d can be stored",
+                         record->size, FA_STORE_CUBIN_MAX);
 }
 
 /* A statement about one cubin. */
@@ -164,8 +161,6 @@ int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_re
     int rc = fa_db_enter(store, diag);
     if (rc != 0)
         return rc;
-    if (key == NULL || key[0] == 0)
-        return fa_fail(diag, FA_EINVAL, "no cubin key given");
     rc = get_cubin(store, key, ret_record, diag);
     if (rc == FA_ECORRUPT)
         drop_cubin(store, key);
@@ -238,28 +233,13 @@ static int read_row(fa_store *store, int64_t scope_id, fa_reader *ret_reader,
 /* ---- putting --------------------------------------------------------------------------------*/
 static int check_winner(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag)
 {
-    if (winner == NULL)
-        return fa_fail(diag, FA_EINVAL, "no winner given");
     int rc;
     if ((rc = fa_db_scope_check(&winner->scope, diag)) != 0 ||
         (rc = fa_db_trial_check(&winner->trial, diag)) != 0 ||
         (cubin != NULL && (rc = check_cubin(cubin, diag)) != 0))
         return rc;
-    fa_origin origin;
-    if (fa_origin_parse(fa_origin_name(winner->origin), &origin) != 0)
-        return fa_fail(diag, FA_EINVAL, "a winner has no such origin as %d", (int)winner->origin);
-    if (memchr(winner->entry, 0, sizeof winner->entry) == NULL ||
-        memchr(winner->gpu_name, 0, sizeof winner->gpu_name) == NULL ||
-        memchr(winner->nvrtc, 0, sizeof winner->nvrtc) == NULL ||
-        memchr(winner->cubin_key, 0, sizeof winner->cubin_key) == NULL || winner->cubin_key[0] == 0)
-        return fa_fail(diag, FA_EINVAL,
-                       "a winner needs a cubin key, an entry, a GPU name and an NVRTC that end");
-    if (winner->trial.sample_count < 0 ||
-        (winner->evidence != NULL &&
-         strnlen(winner->evidence, FA_STORE_TEXT_MAX + 1) > FA_STORE_TEXT_MAX))
-        return fa_fail(diag, FA_EINVAL,
-                       "a winner's sample count is negative or its evidence "
-                       "longer than %d bytes",
+    if (winner->evidence != NULL && strlen(winner->evidence) > FA_STORE_TEXT_MAX)
+        return fa_fail(diag, FA_EINVAL, "a winner's evidence is longer than %d bytes",
                        FA_STORE_TEXT_MAX);
     if (cubin != NULL && strcmp(cubin->key, winner->cubin_key) != 0)
         return fa_fail(diag, FA_EINVAL, "a winner names cubin %s and comes with cubin %s",

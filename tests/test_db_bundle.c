@@ -238,12 +238,6 @@ static void another_version_has_its_own_sentence(void)
         snprintf(sentence, sizeof sentence, "of version %d", version);
         CHECK_HAS(diag.text, sentence);
     }
-    memcpy(bytes.data,
-           "\x89"
-           "FAB\r\n\x1a\n",
-           8); /* as bundles once began */
-    CHECK_INT(read_bytes(&bytes), FA_EVERSION);
-    CHECK_HAS(diag.text, "of an earlier kind");
     fa_buf_free(&bytes);
 }
 
@@ -386,24 +380,6 @@ static void a_signed_bundle_is_held_to_its_signature(void)
     fa_buf_free(&bytes);
 }
 
-static void a_signature_in_the_earlier_format_is_not_taken_for_none(void)
-{
-    char path[400];
-    fa_bundle *bundle = NULL;
-    fa_buf bytes;
-    CHECK(good_bytes(&bytes));
-    for (size_t behind = 1; behind <= FA_BUNDLE_TRAILER - 32; behind += 19) {
-        bytes.data[bytes.size - behind] = 1;
-        CHECK_INT(read_bytes(&bytes), FA_EVERSION);
-        CHECK_HAS(diag.text, "export it again");
-        bundle_path(path, "changed.fab");
-        CHECK_INT(fa_bundle_open(path, true, &bundle, &diag), FA_EVERSION);
-        bytes.data[bytes.size - behind] = 0;
-    }
-    CHECK_OK(read_bytes(&bytes), diag);
-    fa_buf_free(&bytes);
-}
-
 /* ---- what has its hash and cannot be --------------------------------------------------------*/
 static void check_forgery(const char *sql, const char *sentence)
 {
@@ -415,14 +391,6 @@ static void check_forgery(const char *sql, const char *sentence)
         printf("# %s: %d\n", sql, rc);
     CHECK_INT(rc, FA_ECORRUPT);
     CHECK_HAS(diag.text, sentence);
-    fa_buf_free(&bytes);
-}
-
-static void a_forgery_that_changes_nothing_is_taken(void)
-{
-    fa_buf bytes = {0};
-    CHECK(forge("UPDATE winner SET driver_version = driver_version + 1", &bytes));
-    CHECK_OK(read_bytes(&bytes), diag);
     fa_buf_free(&bytes);
 }
 
@@ -443,25 +411,19 @@ static void other_tables_than_ours_are_refused_though_their_hash_is_right(void)
         "DELETE FROM sqlite_schema WHERE name = 'scope_by_problem'",
         "DELETE FROM sqlite_schema",
         "ANALYZE",
+        /* Pages that do not fit together. */
+        "UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'scope') "
+        "WHERE name = 'cubin'",
+        "UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'scope_by_shape') "
+        "WHERE name = 'scope_by_problem'",
+        "UPDATE sqlite_schema SET rootpage = 99999 WHERE name = 'winner'",
     };
     for (size_t i = 0; i < sizeof forgeries / sizeof *forgeries; i++)
         check_forgery(forgeries[i], "is not valid");
+    check_forgery("UPDATE sqlite_schema SET rootpage = 0 WHERE name = 'winner'", "");
     check_forgery("PRAGMA page_size = 8192; VACUUM", "is no bundle");
     check_forgery("PRAGMA journal_mode = WAL", "is no bundle");
     check_forgery("PRAGMA application_id = 0x4641746e", "is no bundle"); /* a store */
-}
-
-static void pages_that_do_not_fit_together_are_refused(void)
-{
-    check_forgery("UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema "
-                  "WHERE name = 'scope') WHERE name = 'cubin'",
-                  "is not valid");
-    check_forgery("UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema "
-                  "WHERE name = 'scope_by_shape') WHERE name = 'scope_by_problem'",
-                  "is not valid");
-    check_forgery("UPDATE sqlite_schema SET rootpage = 99999 WHERE name = 'winner'",
-                  "is not valid");
-    check_forgery("UPDATE sqlite_schema SET rootpage = 0 WHERE name = 'winner'", "");
 }
 
 static void rows_that_lie_are_refused_though_their_hash_is_right(void)
@@ -470,37 +432,25 @@ static void rows_that_lie_are_refused_though_their_hash_is_right(void)
         const char *sql, *sentence;
     } lies[] = {
         {"UPDATE winner SET threads = 0", "cannot be launched"},
-        {"UPDATE winner SET threads = 99999", "cannot be launched"},
         {"UPDATE winner SET grid_x = 0", "cannot be launched"},
-        {"UPDATE winner SET grid_x = -1", "not valid"},
-        {"UPDATE winner SET registers = 1000000000000", "not valid"},
-        {"UPDATE winner SET median_us = -1.5", "not valid"},
         {"UPDATE winner SET median_us = 9e999", "not valid"},
         {"UPDATE winner SET median_us = 99.5", "no median with its interval"},
         {"UPDATE winner SET median_us = NULL", ""},
         {"UPDATE winner SET status = 'crashed'", "which no winner does"},
-        {"UPDATE winner SET status = 'else'", "not valid"},
         {"UPDATE winner SET origin = 'nearest'", "no winner is stored as"},
-        {"UPDATE winner SET origin = 'else'", "not valid"},
         {"UPDATE winner SET entry = ''", "no name"},
         {"UPDATE winner SET entry = printf('%.999c', 'x')", "not valid"},
         {"UPDATE winner SET gpu_name = char(27) || '[1m'", "control byte"},
         {"UPDATE winner SET nvrtc = 'a' || char(0) || 'b'", "not valid"},
         {"UPDATE winner SET cubin_key = 'x'; UPDATE cubin SET key = 'x' WHERE id = 1", ""},
         {"UPDATE winner SET config = '{}'", "not valid"},
-        {"UPDATE winner SET config_key = 'x'", "not valid"},
-        {"UPDATE winner SET unix_time = -1", "not valid"},
         {"UPDATE winner SET unix_time = 9000000000000000", "in no calendar"},
         {"UPDATE winner SET evidence = '[1]'", "must be an object"},
-        {"UPDATE winner SET evidence = '{'", "not valid JSON"},
-        {"UPDATE winner SET evidence = printf('%.99c', '[')", "nested deeper"},
         {"UPDATE winner SET evidence = '{\"a\":\"' || printf('%.1100000c', 'x') || '\"}'",
          "is the most"},
         {"UPDATE scope SET problem = replace(problem, '\"batch\":', '\"batch\":9')", "not valid"},
-        {"UPDATE scope SET silicon = 'sm_90'", "not valid"},
         {"UPDATE scope SET key = 'x' || id", "not valid"},
         {"UPDATE cubin SET bytes = zeroblob(600)", "does not match its hash"},
-        {"UPDATE cubin SET hash = 'x'", "does not match its hash"},
         {"DELETE FROM cubin WHERE id = 1", "cubin of a winner is missing"},
         {"DELETE FROM winner; DELETE FROM scope; DELETE FROM cubin", "0 winners"},
         {"DELETE FROM scope WHERE id = 1", ""},
@@ -515,11 +465,15 @@ static void rows_that_lie_are_refused_though_their_hash_is_right(void)
          "INSERT INTO winner SELECT * FROM many",
          "1 to 20000 of each can be"},
     };
+    fa_buf bytes = {0}; /* one that changes nothing is taken */
+    CHECK(forge("UPDATE winner SET driver_version = driver_version + 1", &bytes));
+    CHECK_OK(read_bytes(&bytes), diag);
+    fa_buf_free(&bytes);
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++)
         check_forgery(lies[i].sql, lies[i].sentence);
 }
 
-static void an_owned_bundle_must_be_writable_by_its_owner_only(void)
+static void an_owned_bundle_must_be_a_file_writable_by_its_owner_only(void)
 {
     char path[400];
     fa_bundle *bundle = NULL;
@@ -540,18 +494,10 @@ static void an_owned_bundle_must_be_writable_by_its_owner_only(void)
     CHECK_INT(symlink(path, link_path), 0);
     CHECK_INT(fa_bundle_open(link_path, true, &bundle, &diag), FA_EIO);
     CHECK_HAS(diag.text, "symbolic link");
-}
-
-static void what_is_no_regular_file_is_refused(void)
-{
-    char path[400];
-    fa_bundle *bundle = NULL;
     bundle_path(path, "fifo.fab");
     CHECK_INT(mkfifo(path, 0600), 0);
     CHECK_INT(fa_bundle_open(path, false, &bundle, &diag), FA_ECORRUPT);
     CHECK_INT(fa_bundle_open(db_directory, false, &bundle, &diag), FA_ECORRUPT);
-    bundle_path(path, "absent.fab");
-    CHECK_INT(fa_bundle_open(path, false, &bundle, &diag), FA_ENOTFOUND);
 }
 
 static void the_writer_refuses_what_no_reader_would_take(void)
@@ -636,13 +582,9 @@ int main(void)
     DB_TEST(a_change_of_any_byte_of_a_signature_is_refused);
     DB_TEST(keys_that_cannot_be_believed_are_named);
     DB_TEST(a_signed_bundle_is_held_to_its_signature);
-    DB_TEST(a_signature_in_the_earlier_format_is_not_taken_for_none);
-    DB_TEST(a_forgery_that_changes_nothing_is_taken);
     DB_TEST(other_tables_than_ours_are_refused_though_their_hash_is_right);
-    DB_TEST(pages_that_do_not_fit_together_are_refused);
     DB_TEST(rows_that_lie_are_refused_though_their_hash_is_right);
-    DB_TEST(an_owned_bundle_must_be_writable_by_its_owner_only);
-    DB_TEST(what_is_no_regular_file_is_refused);
+    DB_TEST(an_owned_bundle_must_be_a_file_writable_by_its_owner_only);
     DB_TEST(the_writer_refuses_what_no_reader_would_take);
     DB_TEST(a_store_that_an_output_names_keeps_its_locks);
     DB_TEST(a_trial_in_the_evidence_keeps_every_digit_of_its_seed);

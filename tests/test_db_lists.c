@@ -120,27 +120,6 @@ static void scopes_tell_their_trials_and_the_fastest_come_first(void)
     }
 }
 
-/* ---- winners that take another's place ------------------------------------------------------*/
-static void a_winner_made_elsewhere_replaces_a_better_one_and_keeps_its_time(void)
-{
-    static unsigned char bytes[DB_CUBIN_SIZE];
-    CHECK_OK(db_put_winner(store, 512, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    fa_cubin_record cubin = db_cubin(2, bytes);
-    fa_winner_record winner = db_winner(512, 2, FA_ORIGIN_IMPORTED), got = {0};
-    winner.unix_time = 1600000000;
-    bool exists = true;
-    CHECK_OK(fa_store_cubin_exists(store, cubin.key, &exists, &diag), diag);
-    CHECK(!exists);
-    CHECK_OK(fa_store_winner_replace(store, &winner, &cubin, &diag), diag);
-    CHECK(db_winner_is(store, 512, 2, &diag));
-    CHECK_OK(fa_store_cubin_exists(store, cubin.key, &exists, &diag), diag);
-    CHECK(exists);
-    CHECK_OK(fa_store_winner_get(store, &winner.scope, &got, NULL, &diag), diag);
-    CHECK_INT(got.unix_time, 1600000000);
-    CHECK_INT(got.origin, FA_ORIGIN_IMPORTED);
-    fa_winner_record_free(&got);
-}
-
 /* ---- forgetting -----------------------------------------------------------------------------*/
 #ifndef DB_ON_POSTGRES
 /* Scope `seq` with winner n and trials of configs n and n + 1, whose cubins they name. */
@@ -266,6 +245,5 @@ int main(void)
     DB_STORE_TEST(a_baseline_replaces_the_earlier_one_and_comes_last);
     DB_STORE_TEST(baselines_are_put_together_or_not_at_all);
     DB_STORE_TEST(scopes_tell_their_trials_and_the_fastest_come_first);
-    DB_STORE_TEST(a_winner_made_elsewhere_replaces_a_better_one_and_keeps_its_time);
     return check_done();
 }

@@ -18,33 +18,6 @@ static int take(const char *name, fa_lock **ret_lock)
     return fa_lock_of_file(db_path, name, false, ret_lock, &diag);
 }
 
-/* A child that takes the lock, says so over a pipe and sleeps. */
-static pid_t start_holder(const char *name, int *ret_pipe)
-{
-    int ends[2];
-    if (pipe(ends) != 0)
-        return -1;
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        fa_lock *lock = NULL;
-        char said = take(name, &lock) == 0 ? 'y' : 'n';
-        if (write(ends[1], &said, 1) != 1)
-            _exit(1);
-        for (;;)
-            pause();
-    }
-    close(ends[1]);
-    char said = 0;
-    if (child > 0 && (read(ends[0], &said, 1) != 1 || said != 'y')) {
-        kill(child, SIGKILL);
-        waitpid(child, NULL, 0);
-        child = -1;
-    }
-    *ret_pipe = ends[0];
-    return child;
-}
-
 static void a_lock_is_taken_and_given_back_and_leaves_no_file(void)
 {
     fa_lock *lock = NULL;
@@ -90,22 +63,6 @@ static void a_name_with_other_characters_is_refused(void)
     CHECK_INT(take(longest, &lock), FA_EINVAL);
     CHECK(lock == NULL);
     CHECK_INT(db_count_files("store"), 0);
-}
-
-static void a_killed_holder_lets_go(void)
-{
-    fa_lock *lock = NULL;
-    for (int round = 0; round < 5; round++) {
-        int end = -1;
-        pid_t holder = start_holder("k", &end);
-        CHECK(holder > 0);
-        CHECK_INT(take("k", &lock), FA_EBUSY);
-        kill(holder, SIGKILL);
-        waitpid(holder, NULL, 0);
-        CHECK_OK(take("k", &lock), diag);
-        fa_lock_release(&lock);
-        close(end);
-    }
 }
 
 static void a_forked_child_cannot_let_go_of_its_parents_lock(void)
@@ -281,7 +238,6 @@ int main(void)
     DB_TEST(a_lock_is_taken_and_given_back_and_leaves_no_file);
     DB_TEST(two_names_are_two_locks_and_one_name_is_one_even_through_a_link);
     DB_TEST(a_name_with_other_characters_is_refused);
-    DB_TEST(a_killed_holder_lets_go);
     DB_TEST(a_forked_child_cannot_let_go_of_its_parents_lock);
     DB_TEST(a_store_that_is_just_being_made_can_be_locked);
     DB_TEST(a_directory_of_locks_that_others_can_write_is_refused);

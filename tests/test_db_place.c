@@ -216,42 +216,27 @@ static void read_only_file_body(void)
         check_readable_only();
 }
 
-static bool give_to_bound_user(void)
+static void what_a_user_may_not_write_is_opened_for_reading(void)
 {
-    return geteuid() != 0 ||
-           (chown(db_path, NOBODY, NOBODY) == 0 && chown(db_directory, NOBODY, NOBODY) == 0);
-}
-
-static void a_file_that_may_not_be_written_is_opened_for_reading(void)
-{
-    CHECK(fill_store(1));
-    if (!give_to_bound_user())
-        SKIP("this root may not give files away");
-    CHECK_INT(chmod(db_path, 0400), 0);
-    CHECK_CHILD(read_only_file_body, "cannot become an ordinary user here");
-}
-
-static void a_directory_that_may_not_be_written_is_opened_for_reading(void)
-{
-    CHECK(fill_store(1));
-    if (!give_to_bound_user())
-        SKIP("this root may not give files away");
-    CHECK_INT(chmod(db_directory, 0500), 0);
-    int child = in_child(read_only_file_body);
-    CHECK_INT(chmod(db_directory, 0700), 0);
-    if (child == DB_CANNOT)
-        SKIP("cannot become an ordinary user here");
-    CHECK_INT(child, 0);
-}
-
-static void roots_store_is_readable_for_others(void)
-{
-    if (geteuid() != 0)
-        SKIP("only root can make root's store");
-    CHECK(fill_store(1));
-    CHECK_INT(chmod(db_path, 0644), 0);
-    CHECK_INT(chmod(db_directory, 0755), 0);
-    CHECK_CHILD(read_only_file_body, "cannot become an ordinary user here");
+    static const struct {
+        bool given; /* or root's */
+        mode_t file, directory;
+    } table[] = {{true, 0400, 0700}, {true, 0600, 0500}, {false, 0644, 0755}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        uid_t owner = table[i].given ? NOBODY : 0;
+        CHECK(fill_store(1));
+        if (geteuid() == 0 &&
+            (chown(db_path, owner, owner) != 0 || chown(db_directory, owner, owner) != 0))
+            SKIP("this root may not give files away");
+        CHECK(chmod(db_path, table[i].file) == 0 && chmod(db_directory, table[i].directory) == 0);
+        int child = table[i].given || geteuid() == 0 ? in_child(read_only_file_body) : 0;
+        CHECK(chmod(db_path, 0600) == 0 && chmod(db_directory, 0700) == 0);
+        if (geteuid() == 0)
+            CHECK(chown(db_path, 0, 0) == 0 && chown(db_directory, 0, 0) == 0);
+        if (child == DB_CANNOT)
+            SKIP("cannot become an ordinary user here");
+        CHECK_INT(child, 0);
+    }
 }
 
 static bool overwrite(const char *path, const char *text)
@@ -378,9 +363,7 @@ int main(void)
     DB_TEST(paths_that_cannot_be_a_store_are_refused);
     DB_TEST(a_store_for_reading_is_not_made_where_none_is);
     DB_TEST(the_default_path_follows_the_environment);
-    DB_TEST(a_file_that_may_not_be_written_is_opened_for_reading);
-    DB_TEST(a_directory_that_may_not_be_written_is_opened_for_reading);
-    DB_TEST(roots_store_is_readable_for_others);
+    DB_TEST(what_a_user_may_not_write_is_opened_for_reading);
     DB_TEST(a_file_system_mounted_read_only_is_opened_for_reading);
     DB_TEST(a_limit_on_file_sizes_is_a_full_disk_and_the_store_stays_usable);
     DB_TEST(a_store_that_found_no_room_to_begin_begins_when_there_is);

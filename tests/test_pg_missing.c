@@ -28,14 +28,8 @@ static void without_libpq_a_server_is_refused_with_what_to_install(void)
     }
 }
 
-static void without_libpq_a_file_is_a_store(void)
-{
-    CHECK(fill_store(1));
-}
-
 int main(void)
 {
     DB_TEST(without_libpq_a_server_is_refused_with_what_to_install);
-    DB_TEST(without_libpq_a_file_is_a_store);
     return check_done();
 }

@@ -69,17 +69,10 @@ static int read_at(const fa_bundle *bundle, int fd, void *bytes, size_t size, ui
                              errno != 0 ? strerror(errno) : "it is cut short");
 }
 
-static int check_header(fa_bundle *bundle, const unsigned char *header, fa_diag *diag)
+static int check_ends(fa_bundle *bundle, const unsigned char *header, const unsigned char *trailer,
+                      fa_diag *diag)
 {
     fa_bundle_info *info = &bundle->info;
-    if (memcmp(header,
-               "\x89"
-               "FAB\r\n\x1a\n",
-               8) == 0)
-        return fa_fail(diag, FA_EVERSION,
-                       "bundle %s is of an earlier kind, which this fa-tune does not read: use the "
-                       "fa-tune that made it, or export it anew",
-                       bundle->path);
     int rc = fa_portable_check(header, (size_t)info->bytes - FA_BUNDLE_TRAILER, &info->version);
     if (rc == FA_EVERSION)
         return fa_fail(diag, rc,
@@ -91,27 +84,12 @@ static int check_header(fa_bundle *bundle, const unsigned char *header, fa_diag 
                        "%s is no bundle but a store: --store names it, and `fa-tune export` makes "
                        "a bundle of it",
                        bundle->path);
+    for (int i = FA_HASH_BYTES; rc == 0 && i < FA_BUNDLE_TRAILER; i++)
+        rc = trailer[i] != 0 ? FA_ECORRUPT : 0;
     return rc == 0 ? 0
-                   : fa_fail(diag, rc, "%s is no bundle, or was cut short: its header is wrong",
+                   : fa_fail(diag, rc,
+                             "%s is no bundle, or was cut short: its header or its end is wrong",
                              bundle->path);
-}
-
-static bool all_zero(const unsigned char *bytes, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        if (bytes[i] != 0)
-            return false;
-    return true;
-}
-
-static int check_trailer(const fa_bundle *bundle, const unsigned char *trailer, fa_diag *diag)
-{
-    if (all_zero(trailer + FA_HASH_BYTES, FA_BUNDLE_TRAILER - FA_HASH_BYTES))
-        return 0;
-    return fa_fail(diag, FA_EVERSION,
-                   "bundle %s is signed in an earlier format, which this fa-tune does not check: "
-                   "export it again",
-                   bundle->path);
 }
 
 int fa_bundle_signature_path(const char *path, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag)
@@ -144,8 +122,7 @@ static int check_file(fa_bundle *bundle, int fd, fa_diag *diag)
     int rc;
     if ((rc = read_at(bundle, fd, header, sizeof header, 0, diag)) != 0 ||
         (rc = read_at(bundle, fd, trailer, sizeof trailer, content, diag)) != 0 ||
-        (rc = check_header(bundle, header, diag)) != 0 ||
-        (rc = check_trailer(bundle, trailer, diag)) != 0 || bundle->owned)
+        (rc = check_ends(bundle, header, trailer, diag)) != 0 || bundle->owned)
         return rc;
     rc = fa_buf_read_fd(&bundle->bytes, fd, FA_BUNDLE_BYTES_MAX);
     if (rc != 0)
@@ -153,8 +130,7 @@ static int check_file(fa_bundle *bundle, int fd, fa_diag *diag)
     if (bundle->bytes.size != size)
         return fa_fail(diag, FA_ECORRUPT, "bundle %s changed while it was read", bundle->path);
     const unsigned char *bytes = (const unsigned char *)bundle->bytes.data;
-    if ((rc = check_header(bundle, bytes, diag)) != 0 ||
-        (rc = check_trailer(bundle, bytes + content, diag)) != 0)
+    if ((rc = check_ends(bundle, bytes, bytes + content, diag)) != 0)
         return rc;
     fa_hash_raw(bytes, content, now);
     if (memcmp(now, bytes + content, sizeof now) != 0)
