@@ -118,35 +118,6 @@ static void a_server_that_says_nothing_is_left_in_time(void)
     stop(&s, false);
 }
 
-static void which_server_is_asked_the_options_say_before_the_environment(void)
-{
-    static const char named[] = "http://127.0.0.1:1";
-    static const struct {
-        const char *option;
-        bool templates;
-        const char *asked;
-    } cases[] = {{NULL, false, "unix:/env"},
-                 {"", false, ""},
-                 {named, false, named},
-                 {NULL, true, ""},
-                 {named, true, named}};
-    engine_fixture f;
-    CHECK(fixture_open(&f, ""));
-    setenv("FA_TUNE_SERVER", "/env", 1);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fa_options options = fixture_options(&f);
-        fa_tuner *tuner = NULL;
-        fa_diag diag = {{0}};
-        options.server = cases[i].option;
-        options.templates = cases[i].templates ? options.templates : NULL;
-        CHECK_OK(fa_open(&options, &tuner, &diag), diag);
-        CHECK_TEXT(fa_server_location(tuner), cases[i].asked);
-        fa_close(&tuner);
-    }
-    unsetenv("FA_TUNE_SERVER");
-    fixture_close(&f);
-}
-
 struct asking {
     engine_fixture *f;
     fa_problem problem;
@@ -257,7 +228,6 @@ static void neither_hits_nor_other_requests_wait_for_a_slow_server(void)
 int main(void)
 {
     TEST(a_server_that_says_nothing_is_left_in_time);
-    TEST(which_server_is_asked_the_options_say_before_the_environment);
     TEST(what_a_service_predicts_is_launched_when_it_has_passed_its_proof);
     TEST(neither_hits_nor_other_requests_wait_for_a_slow_server);
     return check_done();

@@ -239,9 +239,12 @@ def an_address_or_a_token_that_is_not_understood_is_told():
             tap.has(done.stderr, why)
         local_winner(place)
         tap.has(place.run(*EXAMPLE, "--server", "http://[::1]:1").stderr, "cannot be used")
-        # A store that is named is meant; so is a server on the command line.
+        # A store or templates that are named are meant; so is a server on the command line.
         place.env["FA_TUNE_SERVER"] = "unix:/nobody"
-        tap.equal(place.run(*EXAMPLE, "--quiet", "--store", place.store).stderr, "")
+        one_note(place.run(*EXAMPLE).stderr, "the server unix:/nobody")
+        one_note(place.run(*EXAMPLE, "--server", "/somebody").stderr, "the server unix:/somebody")
+        for meant in (["--store", place.store], ["--templates", place.env["FA_TUNE_TEMPLATES"]]):
+            tap.equal(place.run(*EXAMPLE, *meant).stderr, "")
         for arguments in (["report"], ["sweep", "--seq", "128"], ["show"], [*EXAMPLE, "--templates", "t"]):
             tap.has(place.run(*arguments, "--server", "/s", status=2).stderr, "--server")
         tap.has(place.run(*EXAMPLE, "--gpu", "L4", "--server", "/s", "--memory", "1G", status=2).stderr, "\"memory\" bounds tunes on this machine")
