@@ -22,11 +22,11 @@ BUDGET = {
     "src/sources": 1465,
     "src/sweeps": 3157,
     "src/cli": 6361,
-    "src/daemon": 2590,
+    "src/daemon": 2551,
     "src/report": 841,
-    "C": 57369,
+    "C": 57328,
     "C files": 245,
-    "tests": 60638,
+    "tests": 60610,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered

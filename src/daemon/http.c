@@ -80,13 +80,6 @@ static void readable(uv_poll_t *poll, int status, int events)
     run(((struct door *)poll->data)->http);
 }
 
-static int fd_of(const serve_request *request)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(request->mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-    return info != NULL ? info->connect_fd : -1;
-}
-
 static void resume(serve_request *request)
 {
     if (!request->suspended)
@@ -119,7 +112,9 @@ static void tick(uv_timer_t *timer)
     serve_request *next;
     for (serve_request *request = http->waiting; request != NULL; request = next) {
         next = request->next;
-        struct pollfd client = {.fd = fd_of(request)};
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(request->mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+        struct pollfd client = {.fd = info != NULL ? info->connect_fd : -1};
         if (poll(&client, 1, 0) > 0 && (client.revents & (POLLHUP | POLLERR)) != 0) {
             request->gone = true;
             resume(request);

@@ -30,24 +30,22 @@ struct program {
 };
 
 /* ---- listening ------------------------------------------------------------------------------*/
-static int listen_unix(const char *path, serve_listener *ret_listener, fa_diag *diag)
+static int open_doors(struct program *program, fa_diag *diag)
 {
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    const serve_settings *settings = &program->settings;
+    const char *path = settings->socket, *runtime = getenv("XDG_RUNTIME_DIR");
     char preset[160];
+    int rc = 0;
     if (path == NULL && (runtime == NULL || runtime[0] != '/'))
         return fa_fail(diag, FA_EINVAL,
                        "XDG_RUNTIME_DIR is not set: say where to serve, as in --socket "
                        "/run/fa-tune/fa-tune.sock");
-    snprintf(preset, sizeof preset, "%s/fa-tune.sock", runtime != NULL ? runtime : "");
-    return serve_listen_unix(path != NULL ? path : preset, ret_listener, diag);
-}
-
-static int open_doors(struct program *program, fa_diag *diag)
-{
-    const serve_settings *settings = &program->settings;
-    int rc = 0;
-    if (settings->socket == NULL || settings->socket[0] != 0) {
-        rc = listen_unix(settings->socket, &program->listener[0], diag);
+    if (path == NULL) {
+        snprintf(preset, sizeof preset, "%s/fa-tune.sock", runtime);
+        path = preset;
+    }
+    if (path[0] != 0) {
+        rc = serve_listen_unix(path, &program->listener[0], diag);
         program->listeners += rc == 0;
     }
     if (rc == 0 && settings->tcp[0] != 0) {
@@ -71,14 +69,6 @@ static void close_listeners(struct program *program)
     for (int i = 0; i < program->listeners; i++)
         serve_listener_close(&program->listener[i]);
     program->listeners = 0;
-}
-
-/* The token is in the fragment, which a browser sends to no server. */
-static void print_page(const struct program *program)
-{
-    const char *where = program->listener[program->listeners - 1].where;
-    printf("http://%s/#%s\n", where + strlen("tcp:"), program->settings.token);
-    fflush(stdout);
 }
 
 /* ---- stopping -------------------------------------------------------------------------------*/
@@ -121,22 +111,6 @@ static void raise_open_files(void)
     }
 }
 
-/* Of what it cannot start for: a folder or a file that is named and missing is wrong usage. */
-static int status_of(int rc)
-{
-    return rc == FA_EINVAL || rc == FA_EMANIFEST || rc == FA_ENOTFOUND ? EXIT_USAGE : 1;
-}
-
-static void watch_signals(struct program *program)
-{
-    uv_signal_init(&program->loop, &program->on_term);
-    uv_signal_init(&program->loop, &program->on_int);
-    uv_timer_init(&program->loop, &program->stopping);
-    program->on_term.data = program->on_int.data = program->stopping.data = program;
-    uv_signal_start(&program->on_term, told_to_stop, SIGTERM);
-    uv_signal_start(&program->on_int, told_to_stop, SIGINT);
-}
-
 static int serve(struct program *program)
 {
     fa_diag diag = {{0}};
@@ -148,12 +122,22 @@ static int serve(struct program *program)
     if (rc != 0) {
         serve_log("level=error event=\"cannot start\" reason=\"%s\"", diag.text);
         close_listeners(program);
-        return status_of(rc);
+        /* A folder or a file that is named and missing is wrong usage. */
+        return rc == FA_EINVAL || rc == FA_EMANIFEST || rc == FA_ENOTFOUND ? EXIT_USAGE : 1;
     }
-    watch_signals(program);
+    uv_signal_init(&program->loop, &program->on_term);
+    uv_signal_init(&program->loop, &program->on_int);
+    uv_timer_init(&program->loop, &program->stopping);
+    program->on_term.data = program->on_int.data = program->stopping.data = program;
+    uv_signal_start(&program->on_term, told_to_stop, SIGTERM);
+    uv_signal_start(&program->on_int, told_to_stop, SIGINT);
     serve_log("level=info event=ready");
-    if (program->settings.page)
-        print_page(program);
+    if (program->settings
+            .page) { /* a browser sends the fragment, which has the token, to no server */
+        const char *where = program->listener[program->listeners - 1].where;
+        printf("http://%s/#%s\n", where + strlen("tcp:"), program->settings.token);
+        fflush(stdout);
+    }
     uv_run(&program->loop, UV_RUN_DEFAULT);
     serve_service_end(program->service);
     serve_log("level=info event=stopped");

@@ -11,16 +11,6 @@ static void log_note(void *context, const char *sentence)
     serve_log("level=warn event=note text=\"%s\"", sentence);
 }
 
-/* Fails early where the store cannot be opened at all. */
-static int open_store(serve_share *share, fa_diag *diag)
-{
-    int rc = fa_open(&share->options, &share->idle[0], diag);
-    if (rc == 0)
-        serve_log("level=info event=store at=\"%s\"", fa_store_location(share->idle[0]));
-    share->idle_count = rc == 0;
-    return rc;
-}
-
 static void find_devices(serve_service *service)
 {
     int rc = 0, at;
@@ -48,7 +38,12 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_se
     serve_share_init(&service->lookups, loop, &options, SERVE_LOOKUPS);
     serve_share_init(&service->tunes, loop, &options, SERVE_TUNES);
     serve_share_init(&service->lists, loop, &options, SERVE_LISTS);
-    int rc = open_store(&service->lookups, diag);
+    /* Fails early where the store cannot be opened at all. */
+    fa_tuner **first = &service->lookups.idle[0];
+    int rc = fa_open(&options, first, diag);
+    service->lookups.idle_count = rc == 0;
+    if (rc == 0)
+        serve_log("level=info event=store at=\"%s\"", fa_store_location(*first));
     if (rc == 0)
         rc = serve_http_make(loop, &serve_routes, service, &service->counts, &service->http, diag);
     if (rc != 0) { /* the process ends */

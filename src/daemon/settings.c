@@ -6,7 +6,6 @@
 #include "own_place.h"
 #include "wording.h"
 
-#include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,24 +81,20 @@ static int set_setting(serve_settings *settings, const setting *known, const cha
                        fa_diag *diag)
 {
     void *field = (char *)settings + known->offset;
-    double seconds = 0;
-    char *end;
+    const bool timed = known->kind == KIND_DURATION;
+    double number = 0;
     if (known->kind == KIND_TEXT) {
         memcpy(field, &value, sizeof value);
-    } else if (known->kind == KIND_DURATION) {
-        if (!fa_duration_parse(value, known->high, &seconds) || seconds < known->low)
-            return fa_fail(diag, FA_EINVAL,
-                           "--%s \"%.40s\": use a time from 1s to %ds, as in 90s, 30m or 2h",
-                           known->name, value, known->high);
-        *(int32_t *)field = (int32_t)(seconds * 1000);
-    } else {
-        long number = strtol(value, &end, 10);
-        if (!isdigit((unsigned char)value[0]) || *end != 0 || number < known->low ||
-            number > known->high)
-            return fa_fail(diag, FA_EINVAL, "--%s \"%.40s\": use a whole number from %d to %d",
-                           known->name, value, known->low, known->high);
-        *(int32_t *)field = (int32_t)number;
+        return 0;
     }
+    if (!(timed ? fa_duration_parse(value, known->high, &number)
+                : fa_decimal_parse(value, strlen(value), known->high, &number)) ||
+        number < known->low || (!timed && number != (int32_t)number))
+        return fa_fail(diag, FA_EINVAL,
+                       timed ? "--%s \"%.40s\": use a time from %ds to %ds, as in 90s, 30m or 2h"
+                             : "--%s \"%.40s\": use a whole number from %d to %d",
+                       known->name, value, known->low, known->high);
+    *(int32_t *)field = (int32_t)(number * (timed ? 1000 : 1));
     return 0;
 }
 

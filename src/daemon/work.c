@@ -17,21 +17,6 @@ void serve_share_close(serve_share *share)
 }
 
 /* ---- on a thread of libuv's ------------------------------------------------------------------*/
-static int take_tuner(serve_share *share, fa_tuner **ret_tuner, fa_diag *diag)
-{
-    pthread_mutex_lock(&share->lock);
-    *ret_tuner = share->idle_count > 0 ? share->idle[--share->idle_count] : NULL;
-    pthread_mutex_unlock(&share->lock);
-    return *ret_tuner != NULL ? 0 : fa_open(&share->options, ret_tuner, diag);
-}
-
-static void put_tuner(serve_share *share, fa_tuner *tuner)
-{
-    pthread_mutex_lock(&share->lock);
-    share->idle[share->idle_count++] = tuner;
-    pthread_mutex_unlock(&share->lock);
-}
-
 /* Opening a store makes the tables of an empty file, and moves a damaged file away. */
 static bool is_broken(const fa_tuner *tuner, int rc)
 {
@@ -41,20 +26,27 @@ static bool is_broken(const fa_tuner *tuner, int rc)
 static void run(uv_work_t *uv)
 {
     serve_work *work = uv->data;
-    fa_tuner *tuner = NULL;
+    serve_share *share = work->share;
     for (bool again = false;; again = true) {
+        pthread_mutex_lock(&share->lock);
+        fa_tuner *tuner = share->idle_count > 0 ? share->idle[--share->idle_count] : NULL;
+        pthread_mutex_unlock(&share->lock);
         fa_buf_clear(&work->text);
-        work->rc = take_tuner(work->share, &tuner, &work->diag);
+        work->rc = tuner != NULL ? 0 : fa_open(&share->options, &tuner, &work->diag);
         if (work->rc != 0)
             return;
         work->rc = work->run(work, tuner, &work->diag);
-        if (!is_broken(tuner, work->rc)) {
-            put_tuner(work->share, tuner);
-            return;
+        if (is_broken(tuner, work->rc)) {
+            fa_close(&tuner);
+            if (!again)
+                continue;
         }
-        fa_close(&tuner);
-        if (again)
-            return;
+        if (tuner != NULL) {
+            pthread_mutex_lock(&share->lock);
+            share->idle[share->idle_count++] = tuner;
+            pthread_mutex_unlock(&share->lock);
+        }
+        return;
     }
 }
 
