@@ -84,12 +84,9 @@ static cJSON *problem_words(const void *problem)
     return text;
 }
 
-#define PROBLEM_MEMBERS(key, words_key, type, member)                \
-    FA_MEMBER(key, OTHER, type, member, .write = fa_member_problem), \
-        FA_MEMBER(words_key, OTHER, type, member, .write = problem_words)
-
 static const fa_member study_members[] = {
-    PROBLEM_MEMBERS("problem", "words", fa_study, problem),
+    FA_MEMBER("problem", OTHER, fa_study, problem, .write = fa_member_problem),
+    FA_MEMBER("words", OTHER, fa_study, problem, .write = problem_words),
     FA_MEMBER("gpu", STRUCT, fa_study, gpu, .members = fa_gpu_members),
     FA_MEMBER("silicon", TEXT, fa_study, silicon),
     FA_MEMBER("templates", TEXT, fa_study, templates),
@@ -173,9 +170,12 @@ struct collecting {
     document *document;
     const fa_study *study;
     uint32_t number; /* of the problem, from 1 */
-    cJSON *configs, *space, *environments;
-    cJSON *stored; /* the environments' texts */
-    size_t tried, other_environments;
+    cJSON *configs, *space;
+    struct environment {
+        const char *text; /* of the first of its trials */
+        size_t trials;
+    } environment[ENVIRONMENTS];
+    size_t tried, environments, other_environments;
     struct outcome {
         fa_status status;
         size_t count, order;
@@ -271,7 +271,7 @@ static cJSON *outcomes_json(const struct collecting *c)
     cJSON *array = cJSON_CreateArray(), *item = NULL;
     if (c->outcomes > 0)
         qsort(c->outcome, c->outcomes, sizeof *c->outcome, compare_outcomes);
-    for (size_t i = 0, of_gate = 0; i < c->outcomes; i++) {
+    for (size_t i = 0, of_gate = 0; i < c->outcomes && array != NULL; i++) {
         const struct outcome *one = &c->outcome[i];
         of_gate = i > 0 && one->status == one[-1].status ? of_gate + 1 : 0;
         cJSON *count = cJSON_GetObjectItemCaseSensitive(item, "count");
@@ -288,44 +288,44 @@ static cJSON *outcomes_json(const struct collecting *c)
     return array;
 }
 
-static int count_environment(struct collecting *c, const char *text)
+static void count_environment(struct collecting *c, const char *text)
 {
-    cJSON *json, *seen, *one = c->environments != NULL ? c->environments->child : NULL;
-    int rc, known = 0;
+    size_t i = 0;
     if (text == NULL)
-        return 0; /* it came with an imported winner, and was not said */
-    cJSON_ArrayForEach (seen, c->stored) {
-        if (cJSON_IsString(seen) && strcmp(seen->valuestring, text) == 0) {
-            cJSON *trials = cJSON_GetObjectItemCaseSensitive(one, "trials");
-            if (trials != NULL)
-                cJSON_SetNumberValue(trials, trials->valuedouble + 1);
-            return 0;
-        }
-        one = one != NULL ? one->next : NULL;
-        known++;
-    }
-    if (known == ENVIRONMENTS) {
+        return; /* it came with an imported winner, and was not said */
+    while (i < c->environments && strcmp(c->environment[i].text, text) != 0)
+        i++;
+    if (i == ENVIRONMENTS) {
         c->other_environments++;
-        return 0;
+        return;
     }
-    if ((rc = fa_json_parse_object(text, "environment", &json, NULL)) != 0)
-        return rc;
-    if (json == NULL)
-        json = cJSON_CreateObject();
-    cJSON_DeleteItemFromObjectCaseSensitive(json, "trials");
-    fa_json_add_number(json, "trials", 1);
-    fa_json_push(c->environments, json);
-    fa_json_push(c->stored, cJSON_CreateString(text));
-    return 0;
+    c->environment[i].text = text;
+    c->environment[i].trials++;
+    c->environments += i == c->environments;
+}
+
+static cJSON *environments_json(const struct collecting *c)
+{
+    cJSON *array = cJSON_CreateArray();
+    for (size_t i = 0; i < c->environments; i++) {
+        cJSON *json = NULL;
+        c->document->out->failed |=
+            fa_json_parse_object(c->environment[i].text, "environment", &json, NULL) != 0;
+        if (json == NULL)
+            json = cJSON_CreateObject();
+        cJSON_DeleteItemFromObjectCaseSensitive(json, "trials");
+        fa_json_add_number(json, "trials", (double)c->environment[i].trials);
+        fa_json_push(array, json);
+    }
+    return array;
 }
 
 /* A config that was tried, in full. */
-static int add_config(struct collecting *c, const fa_study_trial *trial)
+static void add_config(struct collecting *c, const fa_study_trial *trial)
 {
     const fa_study *study = c->study;
     cJSON *clocks, *item = cJSON_CreateObject(), *samples;
     char seed[24];
-    fa_json_push(c->configs, item);
     fa_json_add_known(item, "rank", trial->rank, trial->rank > 0);
     fa_trial_add_json(item, &trial->trial);
     fa_json_add_bool(item, "default", trial->is_default);
@@ -335,27 +335,27 @@ static int add_config(struct collecting *c, const fa_study_trial *trial)
     samples = fa_json_add_array(item, "samples_us");
     for (int32_t s = 0; s < trial->sample_count; s++)
         fa_json_push(samples, cJSON_CreateNumber(shortened((double)trial->samples_us[s])));
-    int rc = fa_json_parse_object(trial->clocks, "clocks", &clocks, NULL);
+    c->document->out->failed |= fa_json_parse_object(trial->clocks, "clocks", &clocks, NULL) != 0;
     fa_json_add(item, "clocks", clocks != NULL ? clocks : cJSON_CreateNull());
     /* 64 bits: as text, because a JSON number may lose some. */
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)trial->seed);
     fa_json_add_text(item, "seed", seed);
     fa_json_add_text(item, "cubin_key", trial->cubin_key);
     fa_json_add_number(item, "unix_time", (double)trial->unix_time);
-    return rc;
+    fa_json_push(c->configs, item);
 }
 
-static int take_trial(struct collecting *c, const fa_study_trial *trial)
+static void take_trial(struct collecting *c, const fa_study_trial *trial)
 {
     add_row(c, trial);
     count_outcome(c, &trial->trial);
     c->unfinished |= trial->rank > 0 || trial->trial.status == FA_STATUS_PENDING;
     if (!trial->tried)
-        return 0;
+        return;
     c->tried++;
     c->compile_ms += trial->trial.compile_ms > 0 ? trial->trial.compile_ms : 0;
-    int rc = add_config(c, trial);
-    return rc != 0 ? rc : count_environment(c, trial->environment);
+    add_config(c, trial);
+    count_environment(c, trial->environment);
 }
 
 /* The problem that computes this one's gradients, by its number; 0: none is told, or this is no forward pass of
@@ -444,20 +444,17 @@ static int write_problem(document *document, fa_tuner *tuner, size_t number, siz
                            .study = &problems->study[number],
                            .number = (uint32_t)number + 1,
                            .configs = cJSON_CreateArray(),
-                           .space = cJSON_CreateArray(),
-                           .environments = cJSON_CreateArray(),
-                           .stored = cJSON_CreateArray()};
+                           .space = cJSON_CreateArray()};
     fa_study_trial *trial = NULL;
     size_t trials = 0;
     int rc = fa_list_study_trials(tuner, c.study, &trial, &trials, diag);
-    for (size_t i = 0; rc == 0 && i < trials; i++)
-        rc = take_trial(&c, &trial[i]);
-    free(trial);
+    for (size_t i = 0; i < trials; i++)
+        take_trial(&c, &trial[i]);
     cJSON *json = problem_json(&c);
     fa_json_add(json, "outcomes", outcomes_json(&c));
-    fa_json_add(json, "environments", c.environments);
-    cJSON_Delete(c.stored);
+    fa_json_add(json, "environments", environments_json(&c));
     free(c.outcome);
+    free(trial);
     if (document->is_short && json != NULL && c.configs != NULL && c.space != NULL) {
         shorten(json);
         shorten(c.configs);
@@ -540,12 +537,11 @@ static void write_tail(document *document)
 }
 
 int report_document_write(fa_tuner *tuner, const report_options *options,
-                          const report_problems *problems, bool is_short, fa_buf *out,
-                          fa_diag *diag)
+                          const report_problems *problems, fa_buf *out, fa_diag *diag)
 {
     document document = {.options = options,
                          .problems = problems,
-                         .is_short = is_short,
+                         .is_short = options->format != REPORT_JSON,
                          .out = out,
                          .configs = cJSON_CreateArray(),
                          .slot = calloc(SLOTS, sizeof *document.slot),

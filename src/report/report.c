@@ -13,8 +13,7 @@ int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
         return rc;
     if (part != NULL)
         fa_buf_append(out, part[0].bytes, part[0].size);
-    rc =
-        report_document_write(tuner, options, &problems, options->format != REPORT_JSON, out, diag);
+    rc = report_document_write(tuner, options, &problems, out, diag);
     if (part != NULL)
         fa_buf_append(out, part[1].bytes, part[1].size);
     if (rc == FA_ENOMEM || (rc == 0 && out->failed))

@@ -54,10 +54,9 @@ FA_API const fa_baseline *report_next_baseline(const report_problems *problems,
 FA_API int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
                         report_problems *ret_counts, fa_diag *diag);
 
-/* document.c: the document of these problems (docs/json.md). is_short: as a page holds it. */
+/* document.c: the document of these problems (docs/json.md). */
 int report_document_write(fa_tuner *tuner, const report_options *options,
-                          const report_problems *problems, bool is_short, fa_buf *out,
-                          fa_diag *diag);
+                          const report_problems *problems, fa_buf *out, fa_diag *diag);
 
 /* The page, made by embed.py from page/: what stands before the document, and what after it. The live page is the same
  * with page/live.js, which draws what it reads from the service that serves it. */
