@@ -24,7 +24,7 @@ BUDGET = {
     "src/cli": 6361,
     "src/daemon": 2551,
     "src/report": 841,
-    "C": 57328,
+    "C": 57322,
     "C files": 245,
     "tests": 60610,
     "public functions": 70,
