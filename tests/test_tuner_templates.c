@@ -3,6 +3,7 @@
  * Directories of templates: what of them counts in a hash and in a closure, and, as hostile input, what is refused
  * and in which words.
  */
+#include "problem.h"
 #include "tuner_fixture.h"
 
 #include "ops/tensors.h"
@@ -253,6 +254,36 @@ static int read_numbered(const char *blocks, const char *grid, int number,
     return rc;
 }
 
+/* A size that "defines" reads shapes the source, a fixed one does too; null says as much as nothing. */
+static void sizes_of_a_specification_are_its_operations_fields(void)
+{
+    static const char text[] =
+        "{\"kernel\":\"set\",\"sizes\":{\"n\":8,\"w\":{\"default\":4,\"max\":9,\"multiple\":null},"
+        "\"v\":{\"default\":2,\"fixed\":true},\"m\":16},\"defines\":{\"N\":\"n * 2\",\"W\":\"w + B\"},"
+        "\"tune\":{\"B\":[64]},\"block\":\"B\",\"grid\":\"m\",\"answer\":null,"
+        "\"arguments\":[{\"name\":\"y\",\"type\":\"f32\",\"shape\":[\"n\", 2],\"is\":\"out\"},"
+        "{\"name\":\"v\"},{\"name\":\"a\",\"type\":\"f32\",\"value\":0.5}]}";
+    const fa_operation *operation = NULL;
+    fa_tensor_list list;
+    fa_diag diag = {{0}};
+    CHECK_OK(fa_spec_make("sizes", text,
+                          "__global__ void set(float *y, int v, float a) { y[0] = N + W + B; }",
+                          &operation, &diag),
+             diag);
+    fa_problem problem = {.operation = operation, .value = {8, 4, 2, 16}};
+    const fa_field *field = operation->field;
+    CHECK_INT(operation->field_count, 4);
+    CHECK(field[0].shapes_source && field[1].shapes_source && field[2].shapes_source &&
+          !field[3].shapes_source);
+    CHECK(field[0].preset == 8 && field[1].preset == 4 && field[1].max == 9);
+    CHECK_TEXT(field[3].option, "--m");
+    CHECK_OK(fa_tensors_read(&problem, &list, &diag), diag);
+    CHECK_INT(list.parameter_count, 3);
+    CHECK(list.at[0].output && list.at[0].elements == 16 && list.scalar[0].field == 2);
+    CHECK(list.scalar[1].value == 0.5 && fa_problem_has_no_answer(&problem));
+    fa_tensors_free(&list);
+}
+
 static void specifications_that_are_refused_leave_nothing_behind(void)
 {
     const fa_operation *operation = NULL;
@@ -353,6 +384,7 @@ int main(void)
     TEST(the_built_in_hash_is_the_hash_of_its_files);
     TEST(a_folder_without_a_contract_is_no_operation);
     TEST(an_operation_of_which_no_tensor_is_an_output_has_no_proof);
+    TEST(sizes_of_a_specification_are_its_operations_fields);
     TEST(specifications_that_are_refused_leave_nothing_behind);
     TEST(fractions_of_a_domain_that_is_too_long_are_not_kept);
     TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);

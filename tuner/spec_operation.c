@@ -77,6 +77,26 @@ static int add_usual_launch(const struct fa_spec_reading *r, cJSON *answer)
     return made ? 0 : FA_ENOMEM;
 }
 
+/* "block" or "grid" of the answer: one to three sides. */
+static int add_sides(const struct fa_spec_reading *r, const cJSON *from, cJSON *answer,
+                     const char *key)
+{
+    const cJSON *sides = fa_spec_member(from, key);
+    const int count = cJSON_IsArray(sides) ? cJSON_GetArraySize(sides) : 1;
+    cJSON *array = fa_json_add_array(answer, key);
+    bool right = sides != NULL && count >= 1 && count <= 3;
+    for (int i = 0; i < count && right; i++) {
+        char room[32];
+        const char *text =
+            fa_json_expression(cJSON_IsArray(sides) ? cJSON_GetArrayItem(sides, i) : sides, room);
+        right = text != NULL;
+        fa_json_push(array, cJSON_CreateString(right ? text : ""));
+    }
+    return right ? 0
+                 : fa_spec_fault(r, "answer: \"%s\" %s one to three expressions", key,
+                                 sides == NULL ? "is missing:" : "must be");
+}
+
 static int add_answer(const struct fa_spec_reading *r)
 {
     static const char *const keys[] = {"kernel", "source", "block", "grid", NULL};
@@ -99,8 +119,8 @@ static int add_answer(const struct fa_spec_reading *r)
     fa_json_add_text(answer, "kernel", r->answer);
     if (fa_spec_member(is, "grid") == NULL && fa_spec_member(is, "block") == NULL)
         return add_usual_launch(r, answer);
-    int rc = fa_spec_add_sides(r, is, "answer: ", answer, "grid");
-    return rc == 0 ? fa_spec_add_sides(r, is, "answer: ", answer, "block") : rc;
+    int rc = add_sides(r, is, answer, "grid");
+    return rc == 0 ? add_sides(r, is, answer, "block") : rc;
 }
 
 static double number_or(const cJSON *json, const char *key, double preset)

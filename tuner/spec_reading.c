@@ -221,31 +221,6 @@ bool fa_spec_is_name(const char *text, size_t size)
            strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == strlen(text);
 }
 
-int fa_spec_add_sides(const struct fa_spec_reading *r, const cJSON *from, const char *place,
-                      cJSON *to, const char *key)
-{
-    const cJSON *sides = fa_spec_member(from, key);
-    cJSON *array = fa_json_add_array(to, key);
-    char room[32];
-    if (sides == NULL)
-        return fa_spec_fault(r, "%s\"%s\" is missing: one to three expressions of sizes and tunables",
-                             place, key);
-    int count = cJSON_IsArray(sides) ? cJSON_GetArraySize(sides) : 1;
-    for (int i = 0; i < 3; i++) {
-        const cJSON *side = cJSON_IsArray(sides) ? cJSON_GetArrayItem(sides, i)
-                            : i == 0             ? sides
-                                                 : NULL;
-        const char *text = fa_json_expression(side, room);
-        if (i < count && text == NULL)
-            return fa_spec_fault(r, "%s\"%s\" must be one to three expressions", place, key);
-        if (!fa_json_push(array, cJSON_CreateString(i < count ? text : "1")))
-            return FA_ENOMEM;
-    }
-    return count >= 1 && count <= 3
-               ? 0
-               : fa_spec_fault(r, "%s\"%s\" must be one to three expressions", place, key);
-}
-
 int fa_spec_check_launches(const struct fa_spec_reading *r, int *ret_count)
 {
     static const char *const keys[] = {"kernel",        "block", "cluster",     "grid",

@@ -48,10 +48,6 @@ int fa_spec_check_keys(const struct fa_spec_reading *r, const cJSON *object, con
                        const char *const *keys);
 /* Small letters, digits and _, a letter first, less than `size` bytes. */
 bool fa_spec_is_name(const char *text, size_t size);
-/* "block" or "grid": one to three sides, "1" for those that are not told. */
-int fa_spec_add_sides(const struct fa_spec_reading *r, const cJSON *from, const char *place,
-                      cJSON *to, const char *key);
-
 /* How many launches there are, once they are known to be objects with a "kernel" and no unknown keys. */
 int fa_spec_check_launches(const struct fa_spec_reading *r, int *ret_count);
 /* What describes a launch: the specification itself, or one of its "launches". */
