@@ -93,12 +93,16 @@ static __device__ inline u64 drawn_bits(const fa_check_values &v, int element, u
     return magnitude | (u64)(bits_of(x) >> 31) << (8 * size_of(element) - 1);
 }
 
+// A division of 32 bits takes a fraction of the time.
+static __device__ inline u64 divided(u64 a, u64 b) { return (a | b) >> 32 ? a / b : (unsigned)a / (unsigned)b; }
+
 // Where element i lies.
 static __device__ inline u64 place_of(const fa_check_tensor &t, u64 i) {
     u64 at = t.first;
     for (int d = 3; i > 0; d--) {
-        at += i % t.extent[d] * t.stride[d];
-        i /= t.extent[d];
+        const u64 rest = divided(i, t.extent[d]);
+        at += (i - rest * t.extent[d]) * t.stride[d];
+        i = rest;
     }
     return at;
 }
@@ -109,7 +113,7 @@ static __device__ inline bool is_element(const fa_check_tensor &t, u64 unit) {
     if (unit < t.first) return false;
     for (int level = 0; level < t.levels; level++) {
         const int d = t.order[level];
-        const u64 index = rest / t.stride[d];
+        const u64 index = divided(rest, t.stride[d]);
         if (index >= t.extent[d]) return false;
         rest -= index * t.stride[d];
         if (d == 0) block = index;
