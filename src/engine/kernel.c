@@ -28,7 +28,8 @@ struct asking {
     fa_tuner *tuner;
     const fa_problem *problem;
     fa_effort effort;
-    uint64_t context; /* this and the target: from resolve() on */
+    uint64_t context; /* this and what follows: from resolve() on */
+    fa_request request;
     fa_target target;
 };
 
@@ -48,15 +49,18 @@ static inline const fa_kernel *find_loaded(const fa_tuner *tuner, const fa_probl
 static int resolve(struct asking *asking, fa_diag *diag)
 {
     fa_tuner *tuner = asking->tuner;
-    fa_request request = {.problem = *asking->problem};
+    asking->request = (fa_request){.size = sizeof asking->request,
+                                   .problem = *asking->problem,
+                                   .effort = asking->effort,
+                                   .first_contact = asking->effort == FA_EFFORT_MEASURE};
     int rc = fa_tuner_driver(tuner, diag);
     if (rc != 0)
         return rc;
     if ((asking->context = fa_driver_context_id(tuner->driver)) == 0)
         return fa_fail(diag, FA_ENODEVICE,
                        "the calling thread has no current CUDA context: make one current first");
-    rc = fa_driver_current_device(tuner->driver, &request.ordinal, diag);
-    return rc != 0 ? rc : fa_target_resolve(tuner, &request, &asking->target, diag);
+    rc = fa_driver_current_device(tuner->driver, &asking->request.ordinal, diag);
+    return rc != 0 ? rc : fa_target_resolve(tuner, &asking->request, &asking->target, diag);
 }
 
 /* The family of an answer's config where a call of it has more than one launch or memory, else NULL.
@@ -186,9 +190,7 @@ static int admit(const struct asking *asking, bool late, fa_lookup *found, fa_di
                        "all that is stored (origin: %s) is a winner that no GPU has proved yet: "
                        "ask with effort predict or measure",
                        fa_origin_name(answer->origin));
-    const fa_request enough = {
-        .problem = *asking->problem, .effort = asking->effort, .first_contact = true};
-    if (!fa_answer_satisfies(answer, &enough))
+    if (!fa_answer_satisfies(answer, &asking->request))
         return FA_ENOTFOUND;
     if (answer->driver_version == now)
         return 0;
@@ -242,12 +244,8 @@ static int load_tuned(const struct asking *asking, fa_tuning *tuning, const fa_k
 
 static int make_kernel(const struct asking *asking, const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    fa_request request = {.size = sizeof request,
-                          .problem = *asking->problem,
-                          .ordinal = asking->target.gpu.ordinal,
-                          .effort = asking->effort,
-                          .first_contact = asking->effort == FA_EFFORT_MEASURE};
-    fa_tuning tuning = {.tuner = asking->tuner, .request = &request, .target = asking->target};
+    fa_tuning tuning = {
+        .tuner = asking->tuner, .request = &asking->request, .target = asking->target};
     int rc = FA_ENOTFOUND;
     if (asking->effort != FA_EFFORT_PATIENT) {
         rc = load_stored(asking, &tuning.known, ret_kernel, diag);

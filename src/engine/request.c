@@ -180,34 +180,23 @@ void fa_answer_give(const fa_answer *answer, fa_answer *ret_answer)
 }
 
 /* A name that a device of this machine answers to means that device. */
-static int find_present(fa_tuner *tuner, const fa_gpu *type, fa_gpu *ret_gpu)
-{
-    if (fa_tuner_driver(tuner, NULL) != 0)
-        return FA_ENOTFOUND;
-    int count = fa_driver_device_count(tuner->driver);
-    for (int i = 0; i < count; i++) {
-        fa_gpu device, known;
-        if (fa_driver_device(tuner->driver, i, &device, NULL) == 0 &&
-            fa_catalogue_match(&device, &known) == 0 && strcmp(known.name, type->name) == 0) {
-            *ret_gpu = device;
-            return 0;
-        }
-    }
-    return FA_ENOTFOUND;
-}
-
 static int resolve_gpu(fa_tuner *tuner, const char *name, int32_t ordinal, fa_gpu *ret_gpu,
                        fa_diag *diag)
 {
-    if (name != NULL) {
-        fa_gpu type;
-        int rc = fa_catalogue_find(name, &type, diag);
-        if (rc == 0 && find_present(tuner, &type, ret_gpu) != 0)
-            *ret_gpu = type;
-        return rc;
+    int rc = name != NULL ? fa_catalogue_find(name, ret_gpu, diag) : fa_tuner_driver(tuner, diag);
+    if (rc == 0 && name == NULL)
+        return fa_driver_device(tuner->driver, ordinal, ret_gpu, diag);
+    int count =
+        rc == 0 && fa_tuner_driver(tuner, NULL) == 0 ? fa_driver_device_count(tuner->driver) : 0;
+    for (int i = 0; i < count; i++) {
+        fa_gpu device, known;
+        if (fa_driver_device(tuner->driver, i, &device, NULL) == 0 &&
+            fa_catalogue_match(&device, &known) == 0 && strcmp(known.name, ret_gpu->name) == 0) {
+            *ret_gpu = device;
+            break;
+        }
     }
-    int rc = fa_tuner_driver(tuner, diag);
-    return rc != 0 ? rc : fa_driver_device(tuner->driver, ordinal, ret_gpu, diag);
+    return rc;
 }
 
 int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret_target,
