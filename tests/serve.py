@@ -86,15 +86,12 @@ class Events:
         connection.request("POST", "/v1/kernel", json.dumps(body), {"Accept": "text/event-stream"})
         self.response = connection.getresponse()
         assert self.response.status == 200, (self.response.status, self.response.read())
-        self.comments = 0
 
     def __iter__(self):
         name, data = None, None
         for line in self.response:
             line = line.decode("utf-8").rstrip("\n")
-            if line.startswith(":"):
-                self.comments += 1
-            elif line.startswith("event: "):
+            if line.startswith("event: "):
                 name = line[7:]
             elif line.startswith("data: "):
                 data = json.loads(line[6:])
@@ -113,7 +110,7 @@ class Serve:
     well. kill() and start() end it and start it again. slow_s: how long its workers take to start,
     so that a tune lasts no less."""
 
-    def __init__(self, place, *flags, env=None, wait=True, prefix=(), slow_s=0):
+    def __init__(self, place, *flags, env=None, prefix=(), slow_s=0):
         self.place, self.flags, self.prefix = place, list(flags), list(prefix)
         self.env = dict(place.env, **(env or {}))
         self.env.setdefault("FA_TUNE_WORKER", os.path.join(BUILD, "fa-tune-worker"))
@@ -129,7 +126,6 @@ class Serve:
         self.socket = os.path.join(self.folder, "s")
         self.log_path = os.path.join(place.folder, "serve-%s.log" % os.path.basename(self.folder))
         self.process = None
-        self.wait = wait
 
     def __enter__(self):
         self.start()
@@ -156,10 +152,7 @@ class Serve:
             self.process = subprocess.Popen(
                 [*self.prefix, FA_TUNE_SERVE, "--socket", self.socket, *self.flags], env=self.env,
                 cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        if self.wait:
-            self.wait_until_ready()
 
-    def wait_until_ready(self):
         def is_ready():
             assert self.process.poll() is None, "it ended with %s:\n%s" % (self.process.returncode,
                                                                            self.log())
