@@ -14,6 +14,7 @@ BUDGET = {
     "include": 1506,
     "src/base": 6155,
     "src/gpu": 4015,
+    "src/code": 960,
     "db": 6230,
     "tuner": 14318,
     "src/worker": 1164,

@@ -94,13 +94,142 @@ def cudas_own_headers_are_found_and_covered():
         write(place, "cuda/include/detail/half.h", "#include <nv/target>\n#define HALVED(x) ((x) * HALF_OF)\n")
         write(place, "cuda/include/cccl/nv/target", "#define HALF_OF 0.5f\n")
         write(place, "cuda/include/thrust/system/cuda/tag.h", "#define TAG 1\n")
-        write(place, "cuda/include/thrust/tag.h", "#define __THRUST_DEVICE_SYSTEM_ROOT thrust/system/cuda\n"
+        write(place, "cuda/include/thrust/swap.h", "#define __THRUST_DEVICE_SYSTEM_ROOT thrust/system/cuda\n"
                                                   "#define TAG_HEADER <__THRUST_DEVICE_SYSTEM_ROOT/tag.h>\n#include TAG_HEADER\n")
-        path = specified(place, "#include <cuda_fp16.h>\n#include <thrust/tag.h>\n#include <stdint.h>\n#include <math.h>\n" +
+        path = specified(place, "#include <cuda_fp16.h>\n#include <thrust/swap.h>\n#include <stdint.h>\n#include <math.h>\n" +
                          KERNEL % "TAG * 2 * HALVED(a) * x[(int64_t)i]")
         tap.equal(tuned(place, path), 1)
         write(place, "cuda/include/cccl/nv/target", "#define HALF_OF 0.50f\n")
         tap.equal(tuned(place, path), 1)
+
+
+AS_IT_LIES = r"""#include <stdio.h>
+#include <stdlib.h>
+#include <math.h>
+#include <time.h>
+#include <vector>
+#include <limits>
+#include <type_traits>
+#include <cuda_runtime.h>
+#include <cublas_v2.h>
+#include "helper_cuda.h"
+#include "shared.h"
+using namespace std;
+using std::vector;
+namespace chrono_ = std::chrono;
+#define CHECK(call) do { cudaError_t e = (call); if (e != cudaSuccess) { fprintf(stderr, "%s'\n", host(e)); exit(1); } } while (0)
+#define DEVICE_FUNCTION __device__ __forceinline__
+#define HALF 0.5f
+#define FACTOR (kTwo * HALF)
+std::vector<float> pool(10);
+float *x, *y, table[2][2] = {{1, 2}, {3, 4}};
+static int verbose = 0, (*compare)(const void *, const void *) = nullptr;
+static cublasHandle_t handle;
+const char quote = '"', brace = '{';
+constexpr float kTwo = 2.0f;
+typedef struct _pair { std::vector<int> sizes; FILE *file; } Pair;
+typedef float real; typedef real (*operation_t)(real);
+enum class Mode : int { kFast, kSlow };
+enum { THREADS_MAX = 1024 };
+extern "C" bool isPow2(unsigned int x);
+void host(float *data, int n = 3);
+const char *host(cudaError_t error) { return R"(})" "} { \" \" // "; } // it's {
+class Timer { public: Timer() { cudaEventCreate(&begin); } ~Timer() {} private: cudaEvent_t begin; };
+struct Scaled {
+    float a;
+    Scaled(float a_) : a{a_}, none(0) { std::cout << a; }
+    std::string words() const;
+    bool operator==(const Scaled &other) const { return words() == other.words(); }
+    Scaled() = default;
+    __device__ float times(real x) const { return a * x; }
+    int none;
+};
+template <typename T, typename = typename std::enable_if<(sizeof(T) > 2)>::type> constexpr T twice(T x) { return x + x; }
+#ifdef ELSEWHERE
+void host(int n) {
+#else
+void host(long n) {
+#endif
+    if (n) { printf("}"); }
+}
+#if 0
+it isn't { code
+#endif
+namespace { template <class T> DEVICE_FUNCTION T added(T x, T y) { return x + y; } float added_on_host(float x) { return x; } }
+__global__ void other(cudaTextureObject_t texture) { other<<<1, 1>>>(nothing); }
+namespace mine {
+__global__ void axpy(float *y, const float *x, float a, int n)
+{
+    uint i = blockIdx.x * THREADS + threadIdx.x;
+    Scaled scaled;
+    scaled.a = a * (std::is_same<real, float>::value ? 1 : 0) * (M_PI > 3 && INFINITY > a);
+    Mode mode = Mode::kFast;
+    if (i < n && i < std::numeric_limits<int>::max()) y[i] = added(y[i], scaled.times(x[i]) * FACTOR * twice(0.5f)) + (mode == Mode::kSlow) + (THREADS_MAX == 0);
+}
+}
+template <typename T> void launch(T *y, int n) { mine::axpy<<<n, 64>>>(y, y, 1.0f, n); }
+template void launch<float>(float *y, int n);
+PYBIND11_MODULE(extension, m) { m.def("axpy", &launch<float>, "a*x + y"); }
+int main(int argc, char **argv)
+{
+    auto kernel = [=] __device__ (int i) { return i; };
+    for (auto &one : pool) { CHECK(cudaMalloc(&one, sizeof(Pair))); }
+    return EXIT_SUCCESS;
+}
+"""
+
+
+def a_file_is_taken_as_it_lies_on_the_disk():
+    """Host code, its headers, and what nvcc includes by itself; the compiler's lines are the file's."""
+    with a_place() as place:
+        write(place, "work/shared.h", "#pragma once\n#include <iostream>\ninline int main_of(int argc, char **argv) { std::cout << argv; }\n")
+        path = specified(place, AS_IT_LIES)
+        said = place.run("check", path, "--gpu", "L4").stdout
+        tap.has(said, "left out for NVRTC: pool in line 20")
+        tap.equal(place.json("check", path, "--gpu", "L4")["left_out"][-3:], ['<vector> in line 6', '<cublas_v2.h> in line 10', '"helper_cuda.h" in line 11'])
+        tap.equal(tuned(place, path), 1)
+        broken = AS_IT_LIES.replace("FACTOR *", "FACTOR_ *")
+        line = 2 + broken[:broken.index("FACTOR_ *")].count("\n")
+        tap.has(place.run("check", specified(place, broken), "--gpu", "L4", status=1).stdout, 'axpy.cu(%d): error: identifier "FACTOR_"' % line)
+        # functions of the host become the device's by an option; main and what launches do not
+        specified(place, "float scaled(float a) { return a; }\n" + KERNEL % "scaled(a) * x[i]" + "int main() { axpy<<<1, 1>>>(0, 0, 0, 0); cudaMalloc(0, 0); }\n",
+                  options=["-default-device"])
+        tap.equal(tuned(place, path), 1)
+
+
+def headers_of_the_host_and_types_of_the_system_are_no_hindrance():
+    headers = ("cuda.h cuda_runtime.h cuda_runtime_api.h device_launch_parameters.h time.h unistd.h sys/time.h sys/types.h inttypes.h ctype.h stdio.h "
+               "algorithm type_traits limits atomic utility tuple array chrono map cstdint omp.h cub/cub.cuh cub/device/device_reduce.cuh "
+               "thrust/device_vector.h cublas_v2.h curand.h nvToolsExt.h torch/extension.h").split()
+    types = "uint ushort ulong uchar u_int32_t ssize_t int8_t uint64_t".split()
+    with a_place() as place:
+        text = "".join("#include <%s>\n" % name for name in headers) + "using namespace cub;\nusing namespace std;\nusing namespace thrust;\n"
+        path = specified(place, text + KERNEL % ("a * x[i] * (0 %s == 0)" % "".join("+ sizeof(%s)" % name for name in types)))
+        tap.equal(tuned(place, path), 1)
+        # of the author's own definitions none is in the way
+        specified(place, "typedef unsigned int uint;\nusing uchar = unsigned char;\n#define ulong unsigned long\n#define M_PI 3\n" +
+                  KERNEL % "a * x[i] * (sizeof(uint) + sizeof(uchar) + sizeof(ulong) + M_PI == 16)")
+        tap.equal(tuned(place, path), 1)
+        place.env["CUDA_HOME"] = os.path.join(place.folder, "cuda")
+        write(place, "cuda/include/cuda_fp16.h", "")
+        write(place, "cuda/include/cuda/std/utility", "namespace cuda { namespace std { template <class T> __device__ T twice(T x) { return x + x; } } }\n")
+        write(place, "cuda/include/cub/block/block_double.cuh", "namespace cub { template <class T> struct BlockDouble { __device__ T of(T x) { return x + x; } }; }\n")
+        specified(place, "#include <utility>\n#include <cub/cub.cuh>\n" + KERNEL % "0.25f * std::twice(cub::BlockDouble<float>().of(a)) * x[i]")
+        tap.equal(tuned(place, path), 1)
+
+
+def what_was_left_out_and_is_missed_is_named():
+    with Place(space=None) as place:
+        for source, said in (
+                ("float scaled(float a) { return a; }\n" + KERNEL % "scaled(a) * x[i]", "scaled in line 2 is the host's, and is left out: let it be __device__"),
+                ("float factor = 2;\n" + KERNEL % "factor * x[i]", "factor in line 2 is the host's"),
+                ("#include \"scale.h\"\n#include <vector>\nint main() {}\n" + KERNEL % "SCALE(a, x[i])", "\"scale.h\" in line 2 is not here, and is left out"),
+                ("template <typename T> __device__ T same(T THREADS) { return THREADS; }\n" + KERNEL % "same(a) * x[i]", "THREADS is a macro of the specification: rename it"),
+                ("const int THREADS = 64;\n" + KERNEL % "a * x[i]", "THREADS is a macro of the specification: rename it"),
+                (KERNEL % "a * x[i]" + "int main() { cudaFree(0); }}\n", "no bracket matches that of line 4: put host code between #ifndef __CUDACC_RTC__ and #endif")):
+            tap.has(place.run("check", specified(place, source), "--gpu", "L4", status=1).stdout, said)
+        tap.has(place.run("check", specified(place, "int main() {\n" + KERNEL % "a * x[i]"), status=2).stderr,
+                "no __global__ function in it; of it is left out nothing, for no bracket matches that of line 2: put host code between")
 
 
 def options_go_to_the_compiler_and_are_covered():
@@ -274,7 +403,7 @@ def what_only_a_host_can_make_is_refused_by_name():
         arguments[1]["type"] = "u64"
         path = specified(place, (KERNEL % "a * x[i][0]").replace("float *x", "float *const *x"), arguments=arguments)
         tap.has(place.run("check", path, "--gpu", "L4", status=1).stdout, "argument 2 of axpy, x, is a pointer to pointers: addresses cannot be drawn")
-        path = specified(place, "struct S { cudaTextureObject_t texture; };\n" + KERNEL % "a * x[i]")
+        path = specified(place, "struct S { cudaTextureObject_t texture; };\n" + KERNEL % "a * x[i] + 0 * sizeof(S)")
         tap.has(place.run("check", path, "--gpu", "L4", status=1).stdout, "the source takes cudaTextureObject_t, a handle that the host makes")
         tap.has(place.run(path, status=2).stderr, "cudaTextureObject_t")
         place.run("check", specified(place, "// cudaTextureObject_t\n" + KERNEL % "a * x[i]"), "--gpu", "L4")
@@ -393,7 +522,7 @@ def a_check_compiles_and_compares_without_a_gpu():
             tap.has(place.run("check", specified(place, source)).stdout, "sizes agree")
         tap.has(place.run("check", specified(place, "template <class T> " + KERNEL % "x[i]", kernel="axpy<int>")).stdout, "sizes agree")
         # every error of the compiler, with the lines of the file
-        write(place, "work/axpy.cu", HEAD + KERNEL % "b * x[i]" + "what;\n")
+        write(place, "work/axpy.cu", HEAD + KERNEL % "b * x[i]" + "static_assert(what, \"\");\n")
         run = place.run("check", path, status=1)
         tap.has(run.stdout, 'axpy.cu(27): error: identifier "b" is undefined')
         tap.has(run.stdout, "axpy.cu(28): error")
@@ -504,9 +633,12 @@ def a_source_is_read_in_linear_time():
     for unit in ("__global__ ", "template __global__ ", "__global__ <", "__global__ __launch_bounds__(", "template <", "/*", '"', "R\"(",
                  "(", "{", "#", "'", "#undef THREADS\n", "#define THREADS 64\n", "#ifdef THREADS\n", "THREADS "):
         tap.equal(read_text(library, "axpy", document, plain + unit * (760000 // len(unit))), (0, ""))
-    for unit in ("__global__ void f( ", "__global__ <__global__ void f(", "__global__ __launch_bounds__(__global__ void f("):
+    for unit in ("__global__ void f( ", "__global__ <__global__ void f("):
         tap.equal(read_text(library, "axpy", document, plain + unit * (760000 // len(unit))),
                   (-11, 'axpy: "kernel" must say which one is meant: axpy, f'))
+    for unit in ("__global__ __launch_bounds__(__global__ void f(", "a<", "operator ", "#define A B\n", "#if 0\n", "#if 1\n#else\n", "class A { A() {} ", "A(", "A() ", "enum { A } ", "struct{",
+                 "A::A() : b{", "a = {", "BlockReduce ", "Block", "using namespace a; ", "#include <a.h>\n", "a;", "##", "\\\n", "[", "-> "):
+        tap.equal(read_text(library, "axpy", document, plain + unit * (760000 // len(unit))), (0, ""))
 
 
 tap.main([
@@ -515,6 +647,9 @@ tap.main([
     a_file_may_have_the_name_of_one_of_the_vocabulary,
     a_kernel_may_stand_in_a_file_that_is_included,
     cudas_own_headers_are_found_and_covered,
+    a_file_is_taken_as_it_lies_on_the_disk,
+    headers_of_the_host_and_types_of_the_system_are_no_hindrance,
+    what_was_left_out_and_is_missed_is_named,
     options_go_to_the_compiler_and_are_covered,
     a_template_is_named_with_its_arguments,
     a_name_is_made_of_any_files_name,

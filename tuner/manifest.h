@@ -43,6 +43,9 @@ typedef struct fa_compiled_with {
     int header_count;
     const char *const *option; /* of fa_compile_request */
     int option_count, cuda_headers;
+    const char
+        *left; /* what of the sources the compiler does not see, "NAME in line 7\n" each; "" */
+    const char *macro; /* the names of the specification's, each between blanks */
 } fa_compiled_with;
 int fa_templates_of(const char *folder, const fa_template_text *files, int count,
                     const fa_compiled_with *with, fa_templates **ret_templates, fa_diag *diag);

@@ -49,27 +49,11 @@ static int read_identity(struct fa_spec_reading *r)
 }
 
 /* ---- sources ---------------------------------------------------------------------------------*/
-/* Beside the text, in which kernels are looked for, the author's files that it includes. */
-static int find_kernel(const struct fa_spec_reading *r, const char *place, const char *text,
-                       const char *named, const char *other, char ret_name[FA_NAME_MAX],
-                       bool *ret_template)
-{
-    char where[512];
-    fa_buf all = {0};
-    fa_buf_text(&all, text);
-    snprintf(where, sizeof where, "%s%s", r->where, place);
-    int rc = fa_includes_own(r->includes, &all) != 0
-                 ? fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where)
-                 : fa_source_kernel(where, all.data != NULL ? all.data : "", named, other, ret_name,
-                                    ret_template, r->diag);
-    fa_buf_free(&all);
-    return rc;
-}
-
 /* The text as it is compiled: with the instances of templates, and a line that names, for every key and
  * hash that covers the text, what else goes into its compile. */
 static int finish_source(const struct fa_spec_reading *r, const char *file, const char *text,
-                         const char *const *instance, int count, char **ret_text)
+                         const char *const *instance, int count, const char *before,
+                         char **ret_text)
 {
     static const char plain[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+ ";
@@ -77,8 +61,11 @@ static int finish_source(const struct fa_spec_reading *r, const char *file, cons
     const cJSON *option;
     char hash[FA_HASH_HEX];
     fa_includes_hash(r->includes, hash);
+    fa_buf_text(&out, before);
     if (file[0] != 0 && strspn(file, plain) == strlen(file)) /* the compiler tells its lines */
         fa_buf_printf(&out, "#line 1 \"%s\"\n", file);
+    else if (before[0] != 0)
+        fa_buf_text(&out, "#line 1\n");
     fa_buf_printf(&out, "%s\n", text);
     for (int i = 0; i < count; i++)
         fa_buf_printf(&out,
@@ -97,49 +84,57 @@ static int finish_source(const struct fa_spec_reading *r, const char *file, cons
     return 0;
 }
 
-/* Finds the kernel and the answer's, which is of the same text unless it has its own. A cubin has one instance of a template:
- * the answer is then compiled from a text of its own. */
-static int make_sources(struct fa_spec_reading *r, const char *source, const char *answer_source)
+static const char *answer_named(const struct fa_spec_reading *r)
 {
     const cJSON *answer = fa_spec_member(r->json, "answer");
-    if (fa_spec_member(answer, "given") != NULL)
-        answer = NULL;
-    const char *instance[FA_LAUNCHES_MAX] = {NULL};
-    const char *named =
-        cJSON_IsString(answer) ? answer->valuestring : fa_spec_text(answer, "kernel");
-    const char *of_answer = answer_source != NULL ? answer_source : source;
-    bool template = false, answer_template = false;
-    int instances = 0, launches = 0, rc = fa_spec_check_launches(r, &launches);
-    if (rc != 0)
-        return rc;
-    if (answer != NULL && answer_source == NULL && named[0] == 0)
+    return cJSON_IsString(answer) ? answer->valuestring : fa_spec_text(answer, "kernel");
+}
+
+/* Finds the kernel and the answer's, which is of the same text unless it has its own. A cubin has one instance of a template:
+ * the answer is then compiled from a text of its own. */
+static int find_kernels(struct fa_spec_reading *r, bool answer_source)
+{
+    const cJSON *answer = fa_spec_member(r->json, "answer");
+    char where[512];
+    bool template = false;
+    int rc = fa_spec_check_launches(r, &r->launches);
+    r->answered = answer != NULL && fa_spec_member(answer, "given") == NULL;
+    snprintf(where, sizeof where, "%.400s: answer", r->where);
+    if (rc == 0 && r->answered && !answer_source && answer_named(r)[0] == 0)
         return fa_spec_fault(r, "\"answer\" must name a kernel, or say {\"kernel\", \"source\"}");
-    if (answer != NULL &&
-        (rc = find_kernel(r, ": answer", of_answer, named, "", r->answer, &answer_template)) != 0)
-        return rc;
-    for (int i = 0; i < launches; i++) {
+    if (rc == 0 && r->answered)
+        rc = fa_source_kernel(where, r->cut, answer_source, answer_named(r), "", r->answer,
+                              &r->answer_template, r->diag);
+    for (int i = 0; i < r->launches && rc == 0; i++) {
         const char *kernel = fa_spec_text(fa_spec_launch(r, i), "kernel");
-        char place[32];
-        snprintf(place, sizeof place, "%s", kernel[0] == 0 ? "" : ": kernel");
+        char place[32] = "";
         if (fa_spec_member(r->json, "launches") != NULL)
-            snprintf(place, sizeof place, ": launches[%d]: kernel", i);
-        rc = find_kernel(r, place, source, kernel, answer_source == NULL ? r->answer : "",
-                         r->entry[i], &template);
-        if (rc != 0)
-            return rc;
-        if (template)
-            instance[instances++] = kernel;
-        if (answer != NULL && answer_source == NULL && strcmp(r->entry[i], r->answer) == 0 &&
-            (!template || strcmp(named, kernel) == 0))
+            snprintf(place, sizeof place, ": launches[%d]", i);
+        snprintf(where, sizeof where, "%.400s%s%s", r->where, place,
+                 kernel[0] != 0 ? ": kernel" : "");
+        rc = fa_source_kernel(where, r->cut, 0, kernel, !answer_source ? r->answer : "",
+                              r->entry[i], &template, r->diag);
+        if (rc == 0 && template)
+            r->instance[r->instances++] = kernel;
+        if (rc == 0 && r->answered && !answer_source && strcmp(r->entry[i], r->answer) == 0 &&
+            (!template || strcmp(answer_named(r), kernel) == 0))
             return fa_spec_fault(r,
                                  "answer: %s is the kernel itself: name another, or leave "
                                  "\"answer\" out, and the configs must agree",
-                                 named);
+                                 answer_named(r));
     }
-    rc = finish_source(r, r->file, source, instance, instances, &r->source);
-    if (rc == 0 && answer != NULL && (answer_source != NULL || instances > 0 || answer_template))
-        rc = finish_source(r, answer_source != NULL ? fa_spec_text(answer, "source") : r->file,
-                           of_answer, &named, answer_template, &r->answer_source);
+    return rc;
+}
+
+static int make_sources(struct fa_spec_reading *r, bool answer_source, const char *before)
+{
+    const char *source = fa_includes_source(r->includes, 0), *named = answer_named(r);
+    int rc = finish_source(r, r->file, source, r->instance, r->instances, before, &r->source);
+    if (rc == 0 && r->answered && (answer_source || r->instances > 0 || r->answer_template))
+        rc = finish_source(
+            r, answer_source ? fa_spec_text(fa_spec_member(r->json, "answer"), "source") : r->file,
+            fa_includes_source(r->includes, answer_source), &named, r->answer_template, before,
+            &r->answer_source);
     return rc;
 }
 
@@ -184,6 +179,16 @@ static int check_options(const struct fa_spec_reading *r)
         if (rc == 0)
             rc = check_macro(r, option->valuestring);
     return rc;
+}
+
+static bool keeps_host(const struct fa_spec_reading *r)
+{
+    const cJSON *option;
+    cJSON_ArrayForEach (option, fa_spec_member(r->json, "options"))
+        if (strstr(option->valuestring, "-default-device") != NULL ||
+            strstr(option->valuestring, "-device-as-default") != NULL)
+            return true;
+    return false;
 }
 
 /* ---- what is known ---------------------------------------------------------------------------*/
@@ -276,24 +281,37 @@ static void free_spec(fa_spec *spec)
     for (int i = 0; i < spec->with.option_count; i++)
         free((void *)(uintptr_t)spec->option[i]);
     fa_includes_close(&spec->includes);
+    free(spec->left);
+    free(spec->macro);
     free(spec);
 }
 
 /* What it is compiled with, from the reading. */
 static int take_compiled_with(struct fa_spec_reading *r, fa_spec *spec)
 {
-    const cJSON *option;
+    static const char *const keys[] = {"tune", "defines"};
+    const cJSON *option, *macro;
+    fa_buf macros = {0};
+    fa_buf_text(&macros, " ");
+    for (int i = 0; i < 2; i++)
+        cJSON_ArrayForEach (macro, fa_spec_member(r->json, keys[i]))
+            fa_buf_printf(&macros, "%s ", macro->string);
+    spec->with.macro = spec->macro = macros.data;
+    spec->with.left = spec->left = strdup(r->left.data != NULL ? r->left.data : "");
+    if (macros.failed || spec->left == NULL)
+        return fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
     spec->includes = r->includes;
     r->includes = NULL;
     spec->with.header = fa_includes_files(spec->includes, &spec->with.header_count);
     spec->with.cuda_headers = fa_includes_cuda(spec->includes);
     spec->with.option = spec->option;
-    cJSON_ArrayForEach (option, fa_spec_member(r->json, "options")) {
-        char *text = strdup(option->valuestring);
-        if (text == NULL)
+    if (!keeps_host(r)) /* for what is constexpr */
+        spec->option[spec->with.option_count++] = strdup("-default-device");
+    cJSON_ArrayForEach (option, fa_spec_member(r->json, "options"))
+        spec->option[spec->with.option_count++] = strdup(option->valuestring);
+    for (int i = 0; i < spec->with.option_count; i++)
+        if (spec->option[i] == NULL)
             return fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
-        spec->option[spec->with.option_count++] = text;
-    }
     return 0;
 }
 
@@ -400,7 +418,7 @@ static void hash_texts(struct fa_spec_reading *r, const char *json, const char *
     fa_hash_text(&hash, r->name);
     fa_hash_text(&hash, json);
     fa_hash_text(&hash, source);
-    fa_hash_text(&hash, answer_source != NULL ? answer_source : "");
+    fa_hash_text(&hash, answer_source);
     fa_hash_text(&hash, files);
     fa_hash_final(&hash, r->hash);
     r->hash[SHORT_HASH] = 0;
@@ -418,13 +436,40 @@ static int make_spec(struct fa_spec_reading *r, const fa_operation **ret_operati
     return 0;
 }
 
+/* The author's files, cut to their device part, and all that this includes. */
+static int read_sources(struct fa_spec_reading *r, const char *source, const char *answer_source,
+                        fa_buf *ret_before)
+{
+    char *const copies[] = {strdup(source), strdup(answer_source != NULL ? answer_source : "")};
+    struct fa_cut_text *texts = NULL;
+    fa_buf macros = {0};
+    int rc = fa_includes_read_own(r->includes, copies, &texts, r->diag);
+    fa_spec_put_macros(r, &macros);
+    if (rc == 0 && (macros.failed || fa_cut_read(texts, macros.data, keeps_host(r), &r->cut) != 0))
+        rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
+    if (rc == 0 && (rc = find_kernels(r, answer_source != NULL)) == 0)
+        rc = fa_spec_reach(r);
+    if (rc == 0) {
+        fa_spec_check_macros(r);
+        if (fa_cut_apply(r->cut, ret_before) != 0)
+            rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
+    }
+    if (rc == 0) {
+        fa_buf_text(&r->left, fa_cut_left(r->cut));
+        rc = fa_includes_read(r->includes, r->cut, &r->left, r->diag);
+    }
+    fa_cut_free(&r->cut);
+    fa_buf_free(&macros);
+    free(texts);
+    return rc;
+}
+
 /* answer_source: NULL where it is the same text's. */
 static int read_texts(struct fa_spec_reading *r, const char *json, const char *folder,
                       const char *source, const char *answer_source,
                       const fa_operation **ret_operation)
 {
-    char *text = NULL, *answer = NULL;
-    fa_buf all = {0};
+    fa_buf before = {0};
     int rc;
     if (cJSON_GetArraySize(fa_spec_member(r->json, "tune")) > FA_MAX_TUNABLES)
         return fa_spec_fault(r, "more than %d tunables", FA_MAX_TUNABLES);
@@ -433,28 +478,17 @@ static int read_texts(struct fa_spec_reading *r, const char *json, const char *f
     if ((rc = read_identity(r)) != 0 || (rc = check_options(r)) != 0 ||
         (rc = fa_includes_open(r->where, folder, r->json, &r->includes, r->diag)) != 0)
         return rc;
-    rc = fa_includes_read(r->includes, source, &text, r->diag);
-    if (rc == 0 && answer_source != NULL)
-        rc = fa_includes_read(r->includes, answer_source, &answer, r->diag);
-    if (rc != 0)
-        goto done;
-    fa_buf_printf(&all, "%s\n%s\n", text, answer != NULL ? answer : "");
-    if (fa_includes_own(r->includes, &all) != 0)
-        rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
-    else
-        rc = fa_spec_check_macros(r, all.data);
+    rc = read_sources(r, source, answer_source, &before);
     if (r->found.text[0] != 0)
         fa_spec_locate(r->where, r->name, json, r->beside, &r->found);
-    if (rc != 0)
-        goto done;
-    hash_texts(r, json, text, answer);
-    rc = make_sources(r, text, answer);
+    if (rc == 0) {
+        hash_texts(r, json, fa_includes_source(r->includes, 0), fa_includes_source(r->includes, 1));
+        rc = make_sources(r, answer_source != NULL, before.data != NULL ? before.data : "");
+    }
     if (rc == 0)
         rc = make_spec(r, ret_operation);
-done:
-    free(text);
-    free(answer);
-    fa_buf_free(&all);
+    fa_buf_free(&before);
+    fa_buf_free(&r->left);
     fa_includes_close(&r->includes);
     return rc;
 }

@@ -38,7 +38,8 @@ typedef struct fa_spec {
     fa_family_list families;
     fa_compiled_with with; /* lies in the following */
     struct fa_includes *includes;
-    const char *option[FA_OPTIONS_MAX];
+    char *left, *macro;
+    const char *option[FA_OPTIONS_MAX + 1];
     fa_case_function *cases; /* NULL: none */
     void *cases_context;
     /* "": all is well; or why nothing may be measured: some tunable has no effect, the source takes handles */

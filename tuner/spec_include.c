@@ -38,11 +38,15 @@ struct place {
     char *folder; /* with a slash at its end; NULL: it includes nothing beside itself */
     dev_t device;
     ino_t node;
-    bool own; /* the author's */
+    bool own;     /* the author's */
+    bool library; /* found through "include", or beside such a file */
 };
 
 struct fa_includes {
     const char *where;
+    char *source[FA_CUT_SOURCES];
+    const fa_cut *cut;         /* what the author's files use, once they are cut */
+    fa_buf *left;              /* each #include of theirs that is left out */
     const cJSON *json;         /* the specification, while it is read */
     char *folder[FOLDERS_MAX]; /* the specification's own first; folders that are searched */
     int folders;
@@ -51,7 +55,7 @@ struct fa_includes {
     int cuda_version, cuda_read; /* of the folder, and of what was read from there */
     fa_template_text file[FILES_MAX];
     struct place place[FILES_MAX];
-    int count, read; /* files whose own directives were read */
+    int count;
     size_t bytes;
 };
 
@@ -91,6 +95,8 @@ void fa_includes_close(fa_includes **includes)
         return;
     for (int i = 0; i < all->folders; i++)
         free(all->folder[i]);
+    for (int i = 0; i < FA_CUT_SOURCES; i++)
+        free(all->source[i]);
     for (int i = 0; i < all->count; i++) {
         free((void *)(uintptr_t)all->file[i].name);
         free((void *)(uintptr_t)all->file[i].text);
@@ -254,7 +260,10 @@ static int take_file(fa_includes *all, const char *folder, const char *written, 
         return fa_fail_in(diag, FA_EMANIFEST, "%s: %s", all->where, path);
     }
     char *slash = strrchr(path, '/');
-    struct place place = {strndup(path, (size_t)(slash - path) + 1), st.st_dev, st.st_ino, own};
+    struct place place = {.folder = strndup(path, (size_t)(slash - path) + 1),
+                          .device = st.st_dev,
+                          .node = st.st_ino,
+                          .own = own};
     return add_file(all, name, text.data != NULL ? text.data : strdup(""), &place, ret_index, diag);
 }
 
@@ -280,13 +289,17 @@ int fa_includes_cuda(const fa_includes *includes)
 static int take_standard(fa_includes *all, const char *name, int *ret_index, fa_diag *diag)
 {
     const struct place nowhere = {.folder = NULL};
+    *ret_index = file_called(all, name);
+    if (*ret_index >= 0 && !all->place[*ret_index].own)
+        return 0;
+    *ret_index = -1;
     for (size_t i = 0; i < sizeof standard / sizeof *standard; i++)
         if (strcmp(standard[i].name, name) == 0)
             return add_file(all, name, strdup(standard[i].text), &nowhere, ret_index, diag);
     return 0;
 }
 
-/* Beside the file that includes it; `from` is that file, -1 the source. */
+/* Beside the file that includes it; `from` is that file, less than 0 a source. */
 static int find_beside(fa_includes *all, int from, const char *written, bool own, int *ret_index,
                        fa_diag *diag)
 {
@@ -317,19 +330,127 @@ static int find_outside(fa_includes *all, const char *name, int *ret_index, fa_d
     return rc == 0 && *ret_index < 0 ? take_standard(all, name, ret_index, diag) : rc;
 }
 
-/* What a file includes as `written`, looked for as a compiler does. *ret_index stays -1: nothing that is known here. */
+/* cub as a whole is the host's, too: the parts for a block or a warp that kernels name, BlockScan in block/block_scan.cuh. */
+static int take_cub(fa_includes *all, int *ret_index, fa_diag *diag)
+{
+    const struct place nowhere = {.folder = NULL};
+    fa_buf text = {0};
+    int rc = 0;
+    for (const char *at = fa_cut_blocks(all->cut); *at == ' ' && rc == 0;) {
+        char name[NAME_MAX_], *out = name;
+        size_t size = strcspn(++at, " ");
+        out += snprintf(name, sizeof name, "cub/%s/", *at == 'B' ? "block" : "warp");
+        for (size_t i = 0; i < size && out < name + sizeof name - 6; i++) {
+            if (i > 0 && isupper((unsigned char)at[i]))
+                *out++ = '_';
+            *out++ = (char)tolower((unsigned char)at[i]);
+        }
+        snprintf(out, 5, ".cuh");
+        int index = -1;
+        rc = find_outside(all, name, &index, diag);
+        if (index >= 0)
+            fa_buf_printf(&text, "#include <%s>\n", name);
+        at += size;
+    }
+    fa_buf_text(&text, "\n");
+    return rc == 0 ? add_file(all, "cub/cub.cuh", text.data, &nowhere, ret_index, diag)
+                   : (fa_buf_free(&text), rc);
+}
+
+/* C++'s, if CUDA has its like for kernels. */
+static int take_library(fa_includes *all, const char *name, int *ret_index, fa_diag *diag)
+{
+    const struct place nowhere = {.folder = NULL};
+    char of_cuda[NAME_MAX_ + 16];
+    int index = -1;
+    fa_buf text = {0};
+    snprintf(of_cuda, sizeof of_cuda, "cuda/std/%s", name);
+    int rc = find_outside(all, of_cuda, &index, diag);
+    if (rc != 0 || index < 0)
+        return rc;
+    for (size_t i = 0; i < sizeof standard / sizeof *standard; i++)
+        if (strcmp(standard[i].name, name) == 0)
+            fa_buf_text(&text, standard[i].text);
+    fa_buf_printf(&text, "#include <%s>\nnamespace std { using namespace cuda::std; }\n", of_cuda);
+    return add_file(all, name, text.data, &nowhere, ret_index, diag);
+}
+
+/* Those of CUDA's and of its libraries' headers that are for kernels; of others an author's file has no use here. */
+static bool is_device_header(const char *name)
+{
+    static const char *const begins[] = {"cuda_fp",
+                                         "cuda_bf16",
+                                         "cuda_pipe",
+                                         "cuda_awb",
+                                         "cuda/",
+                                         "cuComplex",
+                                         "curand_",
+                                         "cooperative_grou",
+                                         "mma.h",
+                                         "math_const",
+                                         "cub/cub.cuh",
+                                         "cub/block/",
+                                         "cub/warp/",
+                                         "cub/thread",
+                                         "cub/util_t",
+                                         "cub/util_ptx",
+                                         "thrust/complex",
+                                         "thrust/tuple",
+                                         "thrust/pa",
+                                         "thrust/swap",
+                                         "thrust/functi",
+                                         "thrust/extrema",
+                                         "nv/",
+                                         "crt/",
+                                         "cute/",
+                                         "cutlass/",
+                                         "cuda_texture",
+                                         "vector_",
+                                         "sm_"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Among the author's files, as a compiler looks for it there. *ret_index stays -1: it is none of them. */
+static int find_own(fa_includes *all, int from, const char *written, bool quoted, int *ret_index,
+                    fa_diag *diag)
+{
+    char name[NAME_MAX_] = "";
+    const int count = all->count;
+    const bool own = from < 0 || all->place[from].own;
+    bool library = from >= 0 && all->place[from].library;
+    int rc = quoted ? find_beside(all, from, written, own, ret_index, diag) : 0;
+    const bool named = written[0] != '/' && join_name(name, written);
+    for (int i = 1; named && own && i < all->folders && rc == 0 && *ret_index < 0; i++) {
+        rc = take_file(all, all->folder[i], written, name, true, ret_index, diag);
+        library = true;
+    }
+    if (all->count > count)
+        all->place[count].library = library;
+    return rc;
+}
+
+/* What a file includes as `written`. *ret_index stays -1: nothing that is known here, or the vocabulary's. */
 static int find_file(fa_includes *all, int from, const char *written, bool quoted, int *ret_index,
                      fa_diag *diag)
 {
     char name[NAME_MAX_] = "";
-    const bool own = from < 0 || all->place[from].own;
-    int rc = quoted ? find_beside(all, from, written, own, ret_index, diag) : 0;
-    if (rc != 0 || *ret_index >= 0 || written[0] == '/' || !join_name(name, written))
+    const bool own = from < 0 || (all->place[from].own && !all->place[from].library);
+    int rc = find_own(all, from, written, quoted, ret_index, diag);
+    if (rc != 0 || *ret_index >= 0 || written[0] == '/' || !join_name(name, written) ||
+        fa_template_is_builtin(name) || strstr(written, "..") != NULL)
         return rc;
-    for (int i = 1; own && i < all->folders && rc == 0 && *ret_index < 0; i++) /* of "include" */
-        rc = take_file(all, all->folder[i], written, name, true, ret_index, diag);
-    const bool inside = fa_template_is_builtin(name) || strstr(written, "..") != NULL;
-    return rc != 0 || *ret_index >= 0 || inside ? rc : find_outside(all, name, ret_index, diag);
+    if (own && file_called(all, name) < 0 && strcmp(name, "cub/cub.cuh") == 0)
+        rc = take_cub(all, ret_index, diag);
+    else if (own && file_called(all, name) < 0 && strpbrk(name, "./") == NULL &&
+             fa_cut_uses_std(all->cut))
+        rc = take_library(all, name, ret_index, diag);
+    if (rc != 0 || *ret_index >= 0)
+        return rc;
+    return !own || is_device_header(name) ? find_outside(all, name, ret_index, diag)
+                                          : take_standard(all, name, ret_index, diag);
 }
 
 /* ---- directives ------------------------------------------------------------------------------*/
@@ -385,13 +506,34 @@ static bool read_directive(const char *line, struct directive *ret)
     return ret->size > 0 && ret->from[ret->size] == close;
 }
 
-/* A copy of the text in which every file has its name. */
-static int read_text(fa_includes *all, int from, const char *text, char **ret_text, fa_diag *diag)
+/* Whether an author's #include is left out: what is not here, or the host's. */
+static bool leave_out(fa_includes *all, int from, const struct directive *found,
+                      const char *written, long line)
+{
+    static const char *const usual[] = {"cuda.h", "cuda_runtime.h", "device_launch_parameters.h"};
+    bool told = true;
+    if ((from >= 0 && (!all->place[from].own || all->place[from].library)) ||
+        (found->quoted && fa_cut_left(all->cut)[0] == 0) || /* no host code could need it */
+        found->stands_for != NULL || fa_template_is_builtin(written) || is_device_header(written))
+        return false; /* the compiler says what is missing */
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        told = told && strcmp(written, usual[i]) != 0;
+    if (told)
+        fa_buf_printf(all->left, "%c%s%c in line %ld%s%s\n", found->from[-1], written,
+                      found->from[found->size], line, from >= 0 ? " of " : "",
+                      from >= 0 ? all->file[from].name : "");
+    return true;
+}
+
+/* Names every file in the text as the compiler will know it; of the author's files, only has those read if `own`. */
+static int read_text(fa_includes *all, int from, char **text, bool own, fa_diag *diag)
 {
     fa_buf out = {0};
     int rc = 0;
-    const char *kept = text;
-    for (const char *line = text, *end; *line != 0 && rc == 0; line = *end != 0 ? end + 1 : end) {
+    long number = 1;
+    const char *kept = *text;
+    for (const char *line = *text, *end; *line != 0 && rc == 0;
+         line = *end != 0 ? end + 1 : end, number++) {
         struct directive found;
         char written[NAME_MAX_];
         int index = -1;
@@ -401,52 +543,87 @@ static int read_text(fa_includes *all, int from, const char *text, char **ret_te
                      found.stands_for != NULL ? found.stands_for : "", (int)found.size,
                      found.from) >= (int)sizeof written)
             continue;
-        rc = find_file(all, from, written, found.quoted, &index, diag);
-        if (rc != 0 || index < 0 || found.stands_for != NULL ||
-            strcmp(all->file[index].name, written) == 0)
+        rc = (own ? find_own : find_file)(all, from, written, found.quoted, &index, diag);
+        if (own || rc != 0 ||
+            (index >= 0 &&
+             (found.stands_for != NULL || strcmp(all->file[index].name, written) == 0)))
             continue;
-        fa_buf_append(&out, kept, (size_t)(found.from - kept));
-        fa_buf_text(&out, all->file[index].name);
-        kept = found.from + found.size;
+        if (index >= 0) {
+            fa_buf_append(&out, kept, (size_t)(found.from - kept));
+            fa_buf_text(&out, all->file[index].name);
+            kept = found.from + found.size;
+        } else if (leave_out(all, from, &found, written, number)) {
+            fa_buf_append(&out, kept, (size_t)(line - kept));
+            kept = end;
+        }
+    }
+    if (own || rc != 0) {
+        fa_buf_free(&out);
+        return rc;
     }
     fa_buf_text(&out, kept);
-    if (rc == 0 && (out.failed || (out.data == NULL && (out.data = strdup("")) == NULL) ||
-                    ((from < 0 || all->place[from].own) && fa_source_guard(all->json, &out) != 0)))
-        rc = fa_fail(diag, FA_ENOMEM, "%s: out of memory", all->where);
-    if (rc != 0)
+    if (out.failed || (out.data == NULL && (out.data = strdup("")) == NULL) ||
+        ((from < 0 || all->place[from].own) && fa_source_guard(all->json, &out) != 0)) {
         fa_buf_free(&out);
-    else
-        *ret_text = out.data;
+        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", all->where);
+    }
+    free(*text);
+    *text = out.data;
+    return 0;
+}
+
+/* All texts, those that are found on the way, too. */
+static int read_texts(fa_includes *all, bool own, fa_diag *diag)
+{
+    int rc = 0;
+    for (int i = 0; i < FA_CUT_SOURCES && rc == 0; i++)
+        rc = read_text(all, -1 - i, &all->source[i], own, diag);
+    for (int i = 0; i < all->count && rc == 0; i++) {
+        char *text = (char *)(uintptr_t)all->file[i].text;
+        rc = read_text(all, i, &text, own, diag);
+        all->file[i].text = text;
+    }
     return rc;
 }
 
-int fa_includes_read(fa_includes *all, const char *text, char **ret_text, fa_diag *diag)
+int fa_includes_read_own(fa_includes *all, char *const source[FA_CUT_SOURCES],
+                         struct fa_cut_text **ret_texts, fa_diag *diag)
 {
-    char *read = NULL, *named = NULL;
-    int rc = read_text(all, -1, text, &read, diag);
-    for (; rc == 0 && all->read < all->count; all->read++) {
-        rc = read_text(all, all->read, all->file[all->read].text, &named, diag);
-        if (rc != 0)
-            break;
-        free((void *)(uintptr_t)all->file[all->read].text);
-        all->file[all->read].text = named;
-    }
+    int count = 0;
+    memcpy(all->source, source, sizeof all->source);
+    int rc = source[0] != NULL && source[1] != NULL
+                 ? read_texts(all, true, diag)
+                 : fa_fail(diag, FA_ENOMEM, "%s: out of memory", all->where);
     if (rc != 0)
-        free(read);
-    else
-        *ret_text = read;
+        return rc;
+    struct fa_cut_text *texts = calloc((size_t)all->count + FA_CUT_SOURCES + 1, sizeof *texts);
+    if (texts == NULL)
+        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", all->where);
+    for (int i = 0; i < FA_CUT_SOURCES; i++)
+        texts[count++].text = all->source[i];
+    for (int i = 0; i < all->count; i++)
+        texts[count++] =
+            (struct fa_cut_text){(char *)(uintptr_t)all->file[i].text, all->place[i].library};
+    *ret_texts = texts;
+    return 0;
+}
+
+int fa_includes_read(fa_includes *all, const fa_cut *cut, fa_buf *ret_left, fa_diag *diag)
+{
+    all->cut = cut;
+    all->left = ret_left;
+    int rc = read_texts(all, false, diag);
+    all->cut = NULL;
+    all->left = NULL;
     return rc;
+}
+
+const char *fa_includes_source(const fa_includes *all, int source)
+{
+    return all->source[source];
 }
 
 /* ---- what was read ---------------------------------------------------------------------------*/
-int fa_includes_own(const fa_includes *all, fa_buf *ret_text)
-{
-    for (int i = 0; i < all->count; i++)
-        if (all->place[i].own)
-            fa_buf_printf(ret_text, "\n%s", all->file[i].text);
-    return ret_text->failed ? FA_ENOMEM : 0;
-}
-
 const fa_template_text *fa_includes_files(const fa_includes *all, int *ret_count)
 {
     *ret_count = all->count;

@@ -13,24 +13,9 @@
 #include "problem.h"
 #include "spec.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool is_word(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
-
-const char *fa_source_find(const char *text, const char *name)
-{
-    const size_t size = strlen(name);
-    for (const char *at = text; (at = strstr(at, name)) != NULL; at += size)
-        if ((at == text || !is_word(at[-1])) && !is_word(at[size]))
-            return at;
-    return NULL;
-}
 
 /* A line that goes on is one to the preprocessor. */
 static const char *past_blanks(const char *at)
@@ -44,7 +29,8 @@ static const char *past_blanks(const char *at)
 static const char *past_word(const char *at, const char *word)
 {
     const size_t size = strlen(word);
-    return strncmp(at, word, size) == 0 && !is_word(at[size]) ? past_blanks(at + size) : NULL;
+    return strncmp(at, word, size) == 0 && !fa_code_is_word(at[size]) ? past_blanks(at + size)
+                                                                      : NULL;
 }
 
 /* ---- macros that the source changes -----------------------------------------------------------*/
@@ -62,7 +48,7 @@ static const cJSON *find_change(const cJSON *json, const char *line, bool *ret_d
     if (at == NULL && (at = past_word(line, "undef")) == NULL)
         return NULL;
     size_t size = 0;
-    while (is_word(at[size]))
+    while (fa_code_is_word(at[size]))
         size++;
     if (size >= sizeof name)
         return NULL;
@@ -75,60 +61,11 @@ static const cJSON *find_change(const cJSON *json, const char *line, bool *ret_d
     return NULL;
 }
 
-/* Behind the first letter of where code last reads a macro, not where that is defined, or asked whether it is; 0: nowhere. */
-static size_t last_read(const char *code, const char *name)
-{
-    static const char *const guards[] = {"define",  "undef",   "ifdef",    "ifndef",
-                                         "defined", "defines", "undefines" /* an #error's */};
-    size_t last = 0;
-    for (const char *at = code; (at = fa_source_find(at, name)) != NULL; at += strlen(name)) {
-        const char *end = at;
-        while (end > code && strchr(" \t(", end[-1]) != NULL)
-            end--;
-        const char *word = end;
-        while (word > code && is_word(word[-1]))
-            word--;
-        bool read = true;
-        for (size_t i = 0; i < sizeof guards / sizeof *guards; i++)
-            read = read && past_word(word, guards[i]) == NULL;
-        if (read)
-            last = (size_t)(at - code) + 1;
-    }
-    return last;
-}
-
-bool fa_source_reads(const char *code, const char *name)
-{
-    return last_read(code, name) > 0;
-}
-
-/* Where each macro is last read, looked for once, however often it is undefined. */
-struct reads {
-    struct {
-        const cJSON *macro;
-        size_t last;
-    } of[FA_MAX_TUNABLES + FA_DEFINES_MAX];
-    int count;
-};
-
-static size_t find_last(struct reads *reads, const char *code, const cJSON *macro)
-{
-    int i = 0;
-    while (i < reads->count && reads->of[i].macro != macro)
-        i++;
-    if (i == reads->count) {
-        reads->of[reads->count].macro = macro;
-        reads->of[reads->count++].last = last_read(code, macro->string);
-    }
-    return reads->of[i].last;
-}
-
 int fa_source_guard(const cJSON *json, fa_buf *text)
 {
     fa_buf out = {0};
-    char *code = fa_source_code(text->data);
+    char *code = fa_code_of(text->data, false);
     bool changed = false;
-    struct reads reads = {.count = 0};
     if (code == NULL)
         return FA_ENOMEM;
     for (const char *line = code, *end; *line != 0; line = end) {
@@ -137,7 +74,7 @@ int fa_source_guard(const cJSON *json, fa_buf *text)
         const char *rest = end;
         end += *end != 0;
         const cJSON *macro = continues ? NULL : find_change(json, line, &defines);
-        if (macro != NULL && (defines || find_last(&reads, code, macro) > (size_t)(rest - code))) {
+        if (macro != NULL && (defines || fa_code_find(rest, macro->string) != NULL)) {
             const char *name = macro->string;
             const bool tunable = fa_spec_member(fa_spec_member(json, "tune"), name) == macro;
             fa_buf_printf(&out, "#error " FA_SPEC_REFUSED "the source %s %s, a %s: ",
@@ -164,6 +101,8 @@ int fa_source_guard(const cJSON *json, fa_buf *text)
 }
 
 /* ---- macros that nothing reads ----------------------------------------------------------------*/
+static const char *const handles[] = {"cudaTextureObject_t", "cudaSurfaceObject_t"};
+
 /* Appends the texts of the specification that may read a macro; a grid alone tells a kernel nothing that does not look
  * how large it is. */
 static void put_texts(fa_buf *out, const cJSON *json, bool grid_counts)
@@ -183,59 +122,60 @@ static void put_texts(fa_buf *out, const cJSON *json, bool grid_counts)
     }
 }
 
-/* Appends the expressions of those "defines" that something reads, until no more come to it. */
-static void put_defines(fa_buf *texts, const char *code, const cJSON *defines)
+/* The values of tunables, which may be names. */
+static void put_values(fa_buf *out, const cJSON *tune)
 {
-    bool live[FA_DEFINES_MAX] = {false}, found = true;
-    while (found && !texts->failed) {
-        const cJSON *item;
-        int at = 0;
-        found = false;
-        cJSON_ArrayForEach (item, defines) {
-            char room[32];
-            const char *text = fa_json_expression(item, room);
-            if (!live[at] && text != NULL &&
-                (fa_source_reads(code, item->string) ||
-                 fa_source_find(texts->data, item->string) != NULL)) {
-                fa_buf_printf(texts, " %s\n", text);
-                live[at] = found = true;
-            }
-            at++;
-        }
-    }
+    const cJSON *values, *value;
+    cJSON_ArrayForEach (values, tune)
+        cJSON_ArrayForEach (value, values)
+            if (cJSON_IsString(value))
+                fa_buf_printf(out, " %s\n", value->valuestring);
 }
 
-int fa_spec_check_macros(struct fa_spec_reading *r, const char *source)
+int fa_spec_reach(struct fa_spec_reading *r)
+{
+    static const char *const looks[] = {"gridDim", "%nctaid", "atomic", "this_grid", "grid_group"};
+    fa_buf used = {0};
+    bool grid_counts = false;
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
+        grid_counts = grid_counts || fa_cut_has(r->cut, looks[i]);
+    fa_buf_printf(&used, "%s\n", r->answer);
+    for (int i = 0; i < r->launches; i++)
+        fa_buf_printf(&used, "%s\n", r->entry[i]);
+    put_values(&used, fa_spec_member(r->json, "tune"));
+    put_texts(&used, r->json, grid_counts);
+    int rc = used.failed ? FA_ENOMEM : fa_cut_reach(r->cut, used.data);
+    fa_buf_free(&used);
+    return rc == 0 ? 0 : fa_fail(r->diag, rc, "%s: out of memory", r->where);
+}
+
+void fa_spec_put_macros(const struct fa_spec_reading *r, fa_buf *ret_text)
+{
+    const cJSON *item;
+    char room[32];
+    cJSON_ArrayForEach (item, fa_spec_member(r->json, "tune"))
+        fa_buf_printf(ret_text, "#define %s\n", item->string);
+    cJSON_ArrayForEach (item, fa_spec_member(r->json, "defines")) {
+        const char *text = fa_json_expression(item, room);
+        fa_buf_printf(ret_text, "#define %s %s\n", item->string, text != NULL ? text : "");
+    }
+    for (size_t i = 0; i < sizeof handles / sizeof *handles; i++)
+        fa_buf_printf(ret_text, "#define %s\n", handles[i]);
+}
+
+void fa_spec_check_macros(struct fa_spec_reading *r)
 {
     static const char *const keys[] = {"tune", "defines"}, *const kinds[] = {"tunable", "define"};
-    static const char *const handles[] = {"cudaTextureObject_t", "cudaSurfaceObject_t"};
-    static const char *const looks[] = {"gridDim", "nctaid", "atomic", "this_grid", "grid_group"};
     const cJSON *item;
-    fa_buf texts = {0};
-    char *code = fa_source_code(source);
-    bool grid_counts = false, any_name = code == NULL || strstr(code, "##") != NULL;
-    for (size_t i = 0; code != NULL && i < sizeof looks / sizeof *looks; i++)
-        grid_counts = grid_counts || strstr(code, looks[i]) != NULL;
-    fa_buf_text(&texts, "\n");
-    put_texts(&texts, r->json, grid_counts);
-    if (!any_name)
-        put_defines(&texts, code, fa_spec_member(r->json, "defines"));
-    int rc = code == NULL || texts.failed
-                 ? fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where)
-                 : 0;
-    for (int i = 0; i < 2 && rc == 0 && !any_name; i++)
+    for (int i = 0; i < 2 && !fa_cut_has(r->cut, "##"); i++) /* else any name may be made */
         cJSON_ArrayForEach (item, fa_spec_member(r->json, keys[i]))
-            if (r->found.text[0] == 0 && !fa_source_reads(code, item->string) &&
-                fa_source_find(texts.data, item->string) == NULL)
+            if (r->found.text[0] == 0 && !fa_cut_reaches(r->cut, item->string))
                 fa_fail(&r->found, FA_EMANIFEST, "%s: %s %s: the source never uses the %s %s",
                         r->where, keys[i], item->string, kinds[i], item->string);
-    for (int i = 0; i < 2 && code != NULL && r->found.text[0] == 0; i++)
-        if (fa_source_find(code, handles[i]) != NULL)
+    for (size_t i = 0; i < sizeof handles / sizeof *handles && r->found.text[0] == 0; i++)
+        if (fa_cut_reaches(r->cut, handles[i]))
             fa_fail(&r->found, FA_EMANIFEST,
                     "%s: arguments: the source takes %s, a handle that the host makes: none can be "
                     "drawn for a proof",
                     r->where, handles[i]);
-    fa_buf_free(&texts);
-    free(code);
-    return rc;
 }

@@ -24,7 +24,7 @@ static bool is_defined(const struct fa_spec_reading *r, const char *size)
     char room[32];
     cJSON_ArrayForEach (item, fa_spec_member(r->json, "defines")) {
         const char *text = fa_json_expression(item, room);
-        if (text != NULL && fa_source_find(text, size) != NULL)
+        if (text != NULL && fa_code_find(text, size) != NULL)
             return true;
     }
     return false;

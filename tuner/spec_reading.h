@@ -11,6 +11,8 @@
 #define FA_TUNER_SPEC_READING_H
 
 #include "buf.h"
+#include "code.h"
+#include "cut.h"
 #include "error.h"
 #include "hash.h"
 #include "json.h"
@@ -25,9 +27,14 @@ struct fa_spec_reading {
     const cJSON *json;
     char name[FA_NAME_MAX], answer[FA_NAME_MAX];
     char entry[FA_LAUNCHES_MAX][FA_NAME_MAX]; /* of the kernel, or of those of "launches" */
+    const char *instance[FA_LAUNCHES_MAX];    /* of templates among them, with their arguments */
+    int instances, launches;
+    bool answered, answer_template;           /* by a kernel */
     char *source;                             /* as it is compiled */
     char *answer_source;                      /* NULL: it is in the same text */
     fa_includes *includes;
+    fa_cut *cut;
+    fa_buf left;   /* what the compiler does not see of the sources, a line each */
     bool beside;   /* the JSON is no part of the source's file */
     fa_diag found; /* why nothing may be measured, see fa_spec.fault */
     char hash[FA_HASH_HEX];
@@ -60,27 +67,23 @@ int fa_spec_make_operation(struct fa_spec_reading *r);
 /* The JSON object in the first comment, `fa-tune` before it; NULL: there is none. Its lines are counted from the file's. */
 char *fa_source_head(const char *text, fa_diag *diag);
 
-/* A copy whose comments are blank (free()); NULL: no memory. */
-char *fa_source_code(const char *text);
-
 /* Finds the kernel that is named, "space::name<arguments>" where it is a template, or where `named` is "" the only one but
  * `other`. Its name alone goes to ret_name; *ret_template: the source must instantiate it. FA_EMANIFEST lists those there
  * are. */
-int fa_source_kernel(const char *where, const char *text, const char *named, const char *other,
-                     char ret_name[FA_NAME_MAX], bool *ret_template, fa_diag *diag);
+int fa_source_kernel(const char *where, const fa_cut *cut, int source, const char *named,
+                     const char *other, char ret_name[FA_NAME_MAX], bool *ret_template,
+                     fa_diag *diag);
 
 enum { FA_DEFINES_MAX = 64 };
 
 /* ---- spec_macros.c --------------------------------------------------------------------------*/
-/* The next occurrence of the name, which is no part of a longer one; NULL: there is none. */
-const char *fa_source_find(const char *text, const char *name);
-/* Whether code reads a macro: it has the name elsewhere than where that is defined, or asked whether it is. */
-bool fa_source_reads(const char *code, const char *name);
 /* Replaces what changes a macro of the specification by an #error of FA_SPEC_REFUSED, where the compiler meets it. */
 int fa_source_guard(const cJSON *json, fa_buf *text);
-/* r->found: neither the source (all that the author wrote) nor the specification reads some macro, or the source has
- * handles that the host makes. */
-int fa_spec_check_macros(struct fa_spec_reading *r, const char *source);
+/* The macros as lines of CUDA C++; what the specification says of them, and of what its kernels use, reaches into the cut;
+ * r->found: neither the source nor the specification reads some macro, or the source has handles that the host makes. */
+void fa_spec_put_macros(const struct fa_spec_reading *r, fa_buf *ret_text);
+int fa_spec_reach(struct fa_spec_reading *r);
+void fa_spec_check_macros(struct fa_spec_reading *r);
 
 /* ---- spec_include.c ------------------------------------------------------------------------*/
 /* `folder`, with a slash at its end, is the specification's, where files are looked for, and in those of its "include", which
@@ -89,12 +92,17 @@ int fa_includes_open(const char *where, const char *folder, const cJSON *json,
                      fa_includes **ret_includes, fa_diag *diag);
 void fa_includes_close(fa_includes **includes); /* NULL is allowed */
 
-/* Reads the files that the text includes, and those that they do, whatever the preprocessor will leave out. *ret_text is the
- * text, where it names files as the compiler will know them, guarded by fa_source_guard() as the author's files are (free()). What is not found is left to the compiler. */
-int fa_includes_read(fa_includes *includes, const char *text, char **ret_text, fa_diag *diag);
+/* Takes over the sources, the second of which may be "", and reads the author's files that they include, whatever the
+ * preprocessor will leave out. *ret_texts are all of them, the sources first, to be cut in place (free()). */
+int fa_includes_read_own(fa_includes *includes, char *const source[FA_CUT_SOURCES],
+                         struct fa_cut_text **ret_texts, fa_diag *diag);
+/* Reads other files as far as the author's still include them, for what the cut left of them. Texts name files as the compiler
+ * will know them then, and the author's are guarded by fa_source_guard(). An #include of the author's that is not found is
+ * blanked, as those of host headers are, and told in *ret_left, a line for each. */
+int fa_includes_read(fa_includes *includes, const fa_cut *cut, fa_buf *ret_left, fa_diag *diag);
+const char *fa_includes_source(const fa_includes *includes, int source);
 
-/* What was read so far: the author's files one behind the other, for a look; all of it; over all of it. */
-int fa_includes_own(const fa_includes *includes, fa_buf *ret_text);
+/* What was read so far; over all of it. */
 const fa_template_text *fa_includes_files(const fa_includes *includes, int *ret_count);
 int fa_includes_cuda(
     const fa_includes *includes); /* of CUDA's own among them, as fa_compile_request has it */

@@ -323,6 +323,8 @@ typedef struct fa_checked_kernel {
     const char *log;   /* the compiler's, of the source's first kernel; "" */
     /* the types of all its arguments were compared; otherwise some by their sizes alone, as of extern "C" and of templates */
     bool typed;
+    const char *
+        left_out; /* what of the source the compiler does not see: host functions, headers, "main in line 7\n" each; "" */
 } fa_checked_kernel;
 /* Compiles the answer and the default config of each family that serves the problem, for a GPU that need not be here, and
  * compares them with what the operation says that kernels take. Nothing is looked up or stored. Returns 0

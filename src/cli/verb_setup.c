@@ -96,6 +96,8 @@ int cli_gpus(cli_run *run)
 }
 
 /* ---- check ----------------------------------------------------------------------------------*/
+enum { LEFT_TOLD = 8 };
+
 struct checked {
     int faults;
     cli_table table;
@@ -142,6 +144,29 @@ static void put_kernel(struct checked *checked, const fa_checked_kernel *kernel)
     checked->faults += kernel->fault[0] != 0;
 }
 
+/* What of the source NVRTC does not see, the first lines of it. */
+static void put_left(fa_buf *out, cJSON *document, const char *left)
+{
+    cJSON *list = fa_json_add_array(document, "left_out");
+    fa_buf text = {0};
+    int told = 0;
+    for (const char *line = left; *line != 0; line += strcspn(line, "\n") + 1) {
+        char one[256];
+        snprintf(one, sizeof one, "%.*s", (int)strcspn(line, "\n"), line);
+        fa_json_push(list, cJSON_CreateString(one));
+        if (told++ < LEFT_TOLD)
+            fa_buf_printf(&text, "%s%s", told == 1 ? "left out for NVRTC: " : ", ", one);
+    }
+    if (told > LEFT_TOLD)
+        fa_buf_printf(&text, " and %d more", told - LEFT_TOLD);
+    if (told > 0) {
+        fa_buf_text(out, "\n");
+        cli_text_safe(out, text.data != NULL ? text.data : "");
+        fa_buf_text(out, "\n");
+    }
+    fa_buf_free(&text);
+}
+
 /* Once the tuner is open: what it says of the store before that is of no use here. */
 static void note(void *context, const char *sentence)
 {
@@ -174,6 +199,7 @@ int cli_check(cli_run *run)
     rc = fa_check_kernels(run->tuner, &request, &kernel, &count, &gpu, &run->diag);
     for (size_t i = 0; i < count; i++)
         put_kernel(&checked, &kernel[i]);
+    put_left(&logs, run->document, count > 0 ? kernel[0].left_out : "");
     free(kernel);
     if (rc == 0) {
         cli_text_heading(&run->out, &run->options->problem, &gpu);

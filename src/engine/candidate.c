@@ -5,7 +5,6 @@
 #include "candidate.h"
 
 #include "buf.h"
-#include "compile_pool.h"
 #include "manifest.h"
 #include "nvrtc.h"
 #include "store.h"
@@ -15,6 +14,7 @@
 #include "model.h"
 #include "render.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,6 +139,63 @@ bool fa_record_holds(fa_tuner *tuner, const fa_answer *record)
 }
 
 /* ---- compiling ------------------------------------------------------------------------------*/
+/* ---- a source that does not compile ----------------------------------------------------------*/
+/* The word that the log's caret points to, below the line of the source; "": none. */
+static void read_word_at_caret(const char *log, char ret[FA_NAME_MAX])
+{
+    const char *source = strchr(log, '\n'),
+               *caret = source != NULL ? strchr(source + 1, '\n') : NULL;
+    size_t column = caret != NULL ? strspn(caret + 1, " ") : 0, size = 0;
+    ret[0] = 0;
+    if (caret == NULL || caret[1 + column] != '^' || column >= (size_t)(caret - source - 1))
+        return;
+    while (isalnum((unsigned char)source[1 + column + size]) || source[1 + column + size] == '_')
+        size++;
+    if (size < FA_NAME_MAX)
+        snprintf(ret, FA_NAME_MAX, "%.*s", (int)size, source + 1 + column);
+}
+
+void fa_advise(const fa_compile_pool *pool, fa_compile_result *result, char room[1024])
+{
+    static const char undefined[] = "error: identifier \"", *const unknown[] = {" is undefined",
+                                                                                "no member",
+                                                                                "name followed by"};
+    const fa_compiled_with *with = fa_templates_with(pool->setup.templates);
+    const char *text = result->text, *at = strstr(text, undefined), *host = NULL, *header = NULL;
+    char word[FA_NAME_MAX], place[FA_NAME_MAX + 16];
+    bool named = false;
+    if (result->rc != FA_ECOMPILE || with == NULL)
+        return;
+    read_word_at_caret(result->log, word);
+    snprintf(place, sizeof place, " %s ", word);
+    const bool macro = strstr(text, "error: expected ") != NULL && word[0] != 0 &&
+                       strstr(with->macro, place) != NULL;
+    at = at != NULL ? at + sizeof undefined - 1 : "";
+    snprintf(place, sizeof place, "%.*s in line ", (int)strcspn(at, "\""), at);
+    for (const char *left = with->left; *left != 0; left += strcspn(left, "\n") + 1) {
+        if (host == NULL &&
+            (strncmp(left, place, strlen(place)) == 0 || strncmp(left, "nothing", 7) == 0))
+            host = left;
+        if (header == NULL && strchr("<\"", *left) != NULL)
+            header = left;
+    }
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        named = named || strstr(text, unknown[i]) != NULL;
+    if (macro)
+        snprintf(room, 1024, "%.600s: %s is a macro of the specification: rename it", text, word);
+    else if (host != NULL && *host == 'n' && strncmp(host, place, strlen(place)) != 0)
+        snprintf(room, 1024, "%.600s: left out is %.*s", text, (int)strcspn(host, "\n"), host);
+    else if (host != NULL)
+        snprintf(room, 1024, "%.600s: %.*s is the host's, and is left out: let it be __device__",
+                 text, (int)strcspn(host, "\n"), host);
+    else if (named && header != NULL)
+        snprintf(room, 1024, "%.600s: %.*s is not here, and is left out", text,
+                 (int)strcspn(header, "\n"), header);
+    else
+        return;
+    result->text = room;
+}
+
 struct building {
     fa_tuner *tuner;
     fa_build *build;
@@ -188,6 +245,8 @@ static void build_compiled(void *context, int id, fa_compile_result *result)
 {
     struct building *all = context;
     fa_build *build = &all->build[id];
+    char advised[1024];
+    fa_advise(&all->pool, result, advised);
     build->rc = result->rc;
     if (result->rc != 0)
         fa_fail(&build->diag, result->rc, "%s", result->text);

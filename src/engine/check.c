@@ -135,6 +135,7 @@ static void add_kernel(const struct check *check, int index, const char *entry, 
             &diag);
     if (rc == 0 && unused[0] != 0)
         rc = fa_fail(&diag, FA_EMANIFEST, "%s", unused);
+    const fa_compiled_with *with = fa_templates_with(fa_templates_for(check->tuner, problem));
     fa_checked_kernel kernel = {
         .size = sizeof kernel,
         .entry = fa_list_keep_text(list, entry),
@@ -145,16 +146,17 @@ static void add_kernel(const struct check *check, int index, const char *entry, 
         .parameter_bytes = info.parameter_bytes,
         .fault = fa_list_keep_text(list, rc != 0 ? diag.text : ""),
         .log = fa_list_keep_text(list, build->log != NULL && launch == 0 ? build->log : ""),
-        .typed = typed};
+        .typed = typed,
+        .left_out = fa_list_keep_text(list, with != NULL ? with->left : "")};
     fa_list_add(list, &kernel, sizeof kernel);
 }
 
 static int list_kernels(const struct check *check, int rc, fa_checked_kernel **ret_kernels,
                         size_t *ret_count)
 {
-    static const size_t pointers[] = {offsetof(fa_checked_kernel, entry),
-                                      offsetof(fa_checked_kernel, fault),
-                                      offsetof(fa_checked_kernel, log), SIZE_MAX};
+    static const size_t pointers[] = {
+        offsetof(fa_checked_kernel, entry), offsetof(fa_checked_kernel, fault),
+        offsetof(fa_checked_kernel, log), offsetof(fa_checked_kernel, left_out), SIZE_MAX};
     fa_list list = {0};
     for (int i = 0; rc == 0 && i < check->count; i++) {
         const struct source *source = &check->source[i];

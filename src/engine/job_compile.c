@@ -398,6 +398,8 @@ static void compiled(void *context, int index, fa_compile_result *result)
 {
     fa_job *job = context;
     int clean = FA_JOB_NOBODY; /* the first one: it keeps the cubin for the store */
+    char advised[1024];
+    fa_advise(&job->compile.pool, result, advised);
     if (result->rc == FA_ENOMEM) {
         ran_short(job, index, result->text);
         return;
