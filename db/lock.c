@@ -34,21 +34,6 @@ struct fa_lock {
     char path[FA_STORE_PATH_MAX + LOCK_NAME_MAX + 16];
 };
 
-static int check_name(const char *name, fa_diag *diag)
-{
-    size_t size = name == NULL ? 0 : strnlen(name, LOCK_NAME_MAX);
-    bool good = size > 0 && size < LOCK_NAME_MAX;
-    for (size_t i = 0; good && i < size; i++) {
-        char c = name[i];
-        good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-               c == '-' || c == '_';
-    }
-    if (good)
-        return 0;
-    return fa_fail(diag, FA_EINVAL, "lock name \"%.64s\": use 1 to %d letters, digits, - and _",
-                   name == NULL ? "" : name, LOCK_NAME_MAX - 1);
-}
-
 /* The lock's directory is made only beside a store, or where a store is about to be made, so that a wrong
  * path does not leave a directory beside some other file. */
 static int check_is_store(const char *path, fa_diag *diag)
@@ -126,8 +111,7 @@ int fa_lock_of_file(const char *store_path, const char *name, bool shared, fa_lo
 {
     char store[FA_STORE_PATH_MAX], directory[FA_LOCKS_PATH_MAX];
     int rc;
-    if ((rc = check_name(name, diag)) != 0 ||
-        (rc = fa_db_resolve(store_path, true, store, diag)) != 0 ||
+    if ((rc = fa_db_resolve(store_path, true, store, diag)) != 0 ||
         (rc = check_is_store(store, diag)) != 0 ||
         (rc = fa_db_locks_directory(store, directory, diag)) != 0)
         return rc;
@@ -202,9 +186,7 @@ static void unlock_on_server(fa_lock *lock)
 /* ---- of either ------------------------------------------------------------------------------*/
 int fa_store_lock(fa_store *store, const char *name, bool shared, fa_lock **ret_lock, fa_diag *diag)
 {
-    int rc = check_name(name, diag);
-    if (rc == 0)
-        rc = fa_db_enter(store, diag);
+    int rc = fa_db_enter(store, diag);
     if (rc != 0)
         return rc;
     return store->postgres != NULL && !store->spare.serves

@@ -351,7 +351,7 @@ static const char *skip_quoted(const char *at)
     return end != NULL ? end + 1 : at + strlen(at);
 }
 
-char *fa_postgres_sql(const char *sql)
+static char *own_sql(const char *sql)
 {
     fa_buf out = {0};
     int place = 0;
@@ -515,7 +515,7 @@ static void postgres_column(fa_statement *statement, int index, fa_value *ret_va
 /* ---- statements -----------------------------------------------------------------------------*/
 static int postgres_exec(fa_store *store, const char *sql, fa_diag *diag)
 {
-    char *own = fa_postgres_sql(sql);
+    char *own = own_sql(sql);
     if (own == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     int rc = fa_postgres_command(store, own, NULL, diag);
@@ -527,7 +527,7 @@ static int postgres_prepare(fa_store *store, fa_statement *statement, fa_diag *d
 {
     struct fa_postgres *postgres = store->postgres;
     struct prepared *prepared = calloc(1, sizeof *prepared);
-    char *own = fa_postgres_sql(statement->sql);
+    char *own = own_sql(statement->sql);
     PGresult *result = NULL;
     int rc = 0;
     if (prepared == NULL || own == NULL)

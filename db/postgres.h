@@ -10,7 +10,6 @@
 
 #include <libpq-fe.h>
 
-bool fa_postgres_is_address(const char *path);
 int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag);
 
 /* ---- the client library -------------------------------------------------------------------- */
@@ -70,9 +69,5 @@ void fa_lock_take_again(fa_store *store);
 
 /* ---- the backend ---------------------------------------------------------------------------- */
 extern const fa_backend fa_postgres_backend;
-/* SQL as it is written for SQLite in PostgreSQL's words; malloced. Places ? and ?1 become $1; what
- * stands in a comment that begins with an exclamation mark is meant for PostgreSQL alone; unix_ms()
- * and the types of columns are its own. */
-char *fa_postgres_sql(const char *sql);
 
 #endif

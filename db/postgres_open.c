@@ -19,7 +19,7 @@
 #include <time.h>
 
 /* ---- addresses ------------------------------------------------------------------------------*/
-bool fa_postgres_is_address(const char *path)
+bool fa_store_is_address(const char *path)
 {
     return strncmp(path, "postgresql://", 13) == 0 || strncmp(path, "postgres://", 11) == 0;
 }

@@ -17,11 +17,6 @@ int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa
     return fa_store_open_spared(path, mode, NULL, ret_store, ret_note, diag);
 }
 
-bool fa_store_is_address(const char *path)
-{
-    return fa_postgres_is_address(path);
-}
-
 int fa_store_open_spared(const char *path, fa_store_mode mode, const fa_store_spare *spare,
                          fa_store **ret_store, fa_diag *ret_note, fa_diag *diag)
 {
@@ -36,7 +31,7 @@ int fa_store_open_spared(const char *path, fa_store_mode mode, const fa_store_sp
     if (spare != NULL)
         store->spare.is = *spare;
     int rc;
-    if (path != NULL && fa_postgres_is_address(path))
+    if (path != NULL && fa_store_is_address(path))
         rc = fa_postgres_open(store, path, diag);
     else
         rc = fa_sqlite_open(store, path, ret_note, diag);

@@ -6,7 +6,6 @@
  */
 #include "rows.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,11 +51,6 @@ static const fa_member columns[] = {FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
 #define FA_COLUMN_RECORD fa_sweep_item
 const char *const fa_db_stage_names[] = {"compile", "measure", NULL};
 static const fa_member item_columns[] = {ITEM_FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
-
-static bool amount(double value)
-{
-    return isfinite(value) && value >= 0;
-}
 
 /* ---- entering a sweep -----------------------------------------------------------------------*/
 static int find_sweep(fa_store *store, const char *key, int64_t *ret_id, fa_diag *diag)
@@ -137,31 +131,14 @@ static int enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag)
     return rc != 0 ? rc : add_sweep(store, entry, diag);
 }
 
-static int check_entry(const fa_sweep_entry *entry, fa_diag *diag)
+int fa_store_sweep_enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag)
 {
-    const fa_sweep *sweep = entry->sweep;
-    if (strlen(sweep->key) != FA_HASH_HEX - 1 || entry->count < 1 ||
-        !amount(sweep->budget.seconds) || !amount(sweep->budget.cost) ||
-        !amount(sweep->budget.price) || sweep->budget.trials < 0)
-        return fa_fail(diag, FA_EINVAL,
-                       "a sweep needs a key, items, and a budget that is not negative");
-    if (strlen(entry->request) >= FA_QUEUE_REQUEST_MAX)
-        return fa_fail(diag, FA_EINVAL, "a sweep's request has up to %d bytes",
-                       FA_QUEUE_REQUEST_MAX - 1);
+    fa_change change = {.store = store, .diag = diag};
     for (int32_t i = 0; i < entry->count; i++) {
         int rc = fa_problem_check(&entry->items[i].problem, diag);
         if (rc != 0)
             return rc;
     }
-    return 0;
-}
-
-int fa_store_sweep_enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag)
-{
-    fa_change change = {.store = store, .diag = diag};
-    int rc = check_entry(entry, diag);
-    if (rc != 0)
-        return rc;
     while (fa_store_change(&change))
         change.rc = enter(store, entry, diag);
     return change.rc;

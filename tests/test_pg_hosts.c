@@ -62,38 +62,6 @@ static void hosts_that_write_one_winner_at_once_leave_one_and_the_best(void)
     CHECK_INT(pg_sql(db_path, "SELECT 1 FROM cubin"), HOSTS);
 }
 
-static int take_one_lock(int host)
-{
-    fa_store *store = db_open(&diag);
-    fa_lock *lock = NULL;
-    int rc = store == NULL ? FA_EIO : 0, got = 0;
-    (void)host;
-    while (rc == 0 && got < ROUNDS) {
-        rc = fa_store_lock(store, "key", false, &lock, &diag);
-        if (rc == 0) {
-            got++;
-            /* Alone: nobody else changes the row meanwhile. */
-            rc = fa_db_exec(store, "UPDATE aside SET value = (SELECT value FROM aside) + 1", &diag);
-            fa_lock_release(&lock);
-        } else if (rc == FA_EBUSY) {
-            usleep(1000);
-            rc = 0;
-        }
-    }
-    fa_store_close(&store);
-    return rc;
-}
-
-static void hosts_take_a_lock_in_turn(void)
-{
-    CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
-    CHECK(pg_sql(db_path, "CREATE TABLE aside AS SELECT 0 AS value") >= 0);
-    CHECK_INT(hosts(take_one_lock), 0);
-    char sql[100];
-    snprintf(sql, sizeof sql, "UPDATE aside SET value = 0 WHERE value = %d", HOSTS * ROUNDS);
-    CHECK_INT(pg_sql(db_path, sql), 1);
-}
-
 static const char *sweep_key(void)
 {
     static char key[65];
@@ -248,7 +216,6 @@ static void workers_killed_at_any_moment_leave_one_winner_for_each_item(void)
 int main(void)
 {
     DB_TEST(hosts_that_write_one_winner_at_once_leave_one_and_the_best);
-    DB_TEST(hosts_take_a_lock_in_turn);
     DB_TEST(hosts_drain_a_queue_and_each_item_is_taken_once);
     DB_TEST(a_host_killed_in_the_middle_of_a_change_leaves_nothing_of_it_and_no_lock);
     DB_TEST(workers_killed_at_any_moment_leave_one_winner_for_each_item);

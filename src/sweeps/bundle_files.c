@@ -211,10 +211,8 @@ static int compare_cubin(struct importing *importing, const fa_cubin_record *cub
     return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
-/* The store's winner for the imported winner's scope, in *ret_stored. A winner that cannot be served (its cubin is gone,
- * its row is invalid) does not count. */
-static int weigh_one(fa_store *store, const fa_winner_record *winner, fa_bundle_item *item,
-                     fa_answer *ret_stored, fa_diag *diag)
+int fa_bundle_weigh_here(fa_store *store, const fa_winner_record *winner, fa_bundle_item *item,
+                         fa_answer *ret_stored, fa_diag *diag)
 {
     fa_winner_record stored = {0};
     fa_cubin_record cubin = {0};
@@ -274,7 +272,7 @@ static int take_one(struct importing *importing, const fa_winner_record *winner,
     if (!info->trusted || importing->other_bytes)
         here.driver_version = 0;
     if (rc == 0)
-        rc = weigh_one(importing->tuner->store, &here, &item, &stored, diag);
+        rc = fa_bundle_weigh_here(importing->tuner->store, &here, &item, &stored, diag);
     const bool better = item.change == FA_BUNDLE_ADDED || item.change == FA_BUNDLE_REPLACED;
     if (rc == 0 && better && !importing->dry_run)
         rc = put_one(importing, &here, cubin, diag);

@@ -7,6 +7,7 @@
  * that ends in the middle is made again.
  */
 #include "bundle_check.h"
+#include "bundle_work.h"
 #include "error.h"
 #include "fa_tune.h"
 #include "request.h"
@@ -71,26 +72,14 @@ static void void_other_proof(struct pushing *p)
     fa_cubin_record_free(&there);
 }
 
-static int weigh(struct pushing *p, fa_diag *diag)
-{
-    fa_winner_record there = {0};
-    bool served = false;
-    const char *why;
-    p->change = FA_BUNDLE_ADDED;
-    int rc = fa_store_winner_get(p->tuner->store, &p->winner->scope, &there, NULL, diag);
-    if (rc != 0)
-        return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
-    rc = fa_store_cubin_exists(p->tuner->store, there.cubin_key, &served, diag);
-    p->change = served ? fa_bundle_weigh(&there, p->winner, &why) : FA_BUNDLE_REPLACED;
-    fa_winner_record_free(&there);
-    return rc;
-}
-
 static int weigh_and_push(struct pushing *p, fa_diag *diag)
 {
+    fa_bundle_item item = {.why = ""};
+    fa_answer stored;
     int rc = fa_store_winner_hold(p->tuner->store, &p->winner->scope, diag);
     if (rc == 0)
-        rc = weigh(p, diag);
+        rc = fa_bundle_weigh_here(p->tuner->store, p->winner, &item, &stored, diag);
+    p->change = item.change;
     if (rc != 0 || (p->change != FA_BUNDLE_ADDED && p->change != FA_BUNDLE_REPLACED))
         return rc;
     void_other_proof(p);

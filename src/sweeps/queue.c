@@ -142,23 +142,19 @@ void fa_sweep_gpu_type(const fa_gpu *gpu, char ret_name[64])
 static int name_item_gpu(fa_tuner *tuner, int32_t ordinal, fa_sweep_item *item, fa_diag *diag)
 {
     fa_gpu gpu;
-    int rc;
     if (item->gpu[0] != 0) {
-        rc = memchr(item->gpu, 0, sizeof item->gpu) != NULL
-                 ? fa_catalogue_find(item->gpu, &gpu, diag)
-                 : fa_fail(diag, FA_EINVAL, "the GPU's name of an item does not end");
-    } else {
-        rc = fa_tuner_driver(tuner, diag);
+        int rc = fa_catalogue_find(item->gpu, &gpu, diag);
         if (rc == 0)
-            rc = fa_driver_device(tuner->driver, ordinal, &gpu, diag);
-        if (rc != 0)
-            return fa_fail_in(diag, rc, "name the GPU type, or enter the sweep where one is");
-        fa_sweep_gpu_type(&gpu, item->gpu);
-        return 0;
+            snprintf(item->gpu, sizeof item->gpu, "%s", gpu.name);
+        return rc;
     }
+    int rc = fa_tuner_driver(tuner, diag);
     if (rc == 0)
-        snprintf(item->gpu, sizeof item->gpu, "%s", gpu.name);
-    return rc;
+        rc = fa_driver_device(tuner->driver, ordinal, &gpu, diag);
+    if (rc != 0)
+        return fa_fail_in(diag, rc, "name the GPU type, or enter the sweep where one is");
+    fa_sweep_gpu_type(&gpu, item->gpu);
+    return 0;
 }
 
 int fa_sweep_enqueue(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,

@@ -79,18 +79,13 @@ static void share_gpu_names(fa_study *all, size_t count)
     }
 }
 
-static int scope_of_study(const fa_study *study, fa_scope *ret_scope, fa_diag *diag)
+static fa_scope scope_of_study(const fa_study *study)
 {
     fa_scope scope = {.problem = study->problem};
-    if (memchr(study->silicon, 0, sizeof study->silicon) == NULL ||
-        memchr(study->templates, 0, sizeof study->templates) == NULL ||
-        memchr(study->policy, 0, sizeof study->policy) == NULL)
-        return fa_fail(diag, FA_EINVAL, "the study's texts do not end");
     memcpy(scope.silicon, study->silicon, sizeof scope.silicon);
     memcpy(scope.templates, study->templates, sizeof scope.templates);
     memcpy(scope.policy, study->policy, sizeof scope.policy);
-    *ret_scope = scope;
-    return 0;
+    return scope;
 }
 
 static bool is_of_templates(const fa_templates *templates, const fa_study *study)
@@ -205,32 +200,22 @@ int fa_list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count, 
 }
 
 /* ---- trials ---------------------------------------------------------------------------------*/
-struct trial_list {
-    fa_study_trial *trial; /* what they point to is the records' */
-    size_t count, capacity;
-};
-
-static int add_row(struct trial_list *list, const fa_study_trial *row)
+static void add_records(fa_list *list, const fa_trial_record *record, size_t count)
 {
-    return fa_append(&list->trial, &list->count, &list->capacity, row, sizeof *row);
-}
-
-static int add_records(struct trial_list *list, const fa_trial_record *record, size_t count)
-{
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         fa_study_trial row = {.trial = record[i].trial,
                               .tried = true,
-                              .samples_us = record[i].samples_us,
+                              .samples_us =
+                                  fa_list_keep(list, record[i].samples_us,
+                                               (size_t)record[i].sample_count * sizeof(float)),
                               .sample_count = record[i].sample_count,
-                              .environment = record[i].environment,
-                              .clocks = record[i].clocks,
+                              .environment = fa_list_keep_text(list, record[i].environment),
+                              .clocks = fa_list_keep_text(list, record[i].clocks),
                               .seed = record[i].seed,
                               .unix_time = record[i].unix_time};
         memcpy(row.cubin_key, record[i].cubin_key, sizeof row.cubin_key);
-        rc = add_row(list, &row);
+        fa_list_add(list, &row, sizeof row);
     }
-    return rc;
 }
 
 /* The trials that were imported with a winner. The winner's own trial is the one it is stored with. */
@@ -256,6 +241,11 @@ static int read_brought(fa_tuner *tuner, const fa_study *study, const fa_scope *
     return rc;
 }
 
+static fa_study_trial *rows_of(fa_list *list)
+{
+    return (fa_study_trial *)(void *)list->records.data;
+}
+
 /* Equal for equal configs, whatever the order of their tunables. */
 static int64_t digest_config(const fa_config *config)
 {
@@ -266,16 +256,15 @@ static int64_t digest_config(const fa_config *config)
 }
 
 /* Marks the default among the configs on record; false: this candidate is not on record. */
-static bool mark_if_on_record(struct trial_list *list, const int64_t *digests, size_t tried,
+static bool mark_if_on_record(fa_study_trial *row, const int64_t *digests, size_t tried,
                               const fa_candidate *candidate)
 {
     int64_t wanted = digest_config(&candidate->trial.config);
     for (size_t i = 0; i < tried; i++) {
-        fa_study_trial *known = &list->trial[i];
         if (digests[i] != wanted ||
-            !fa_config_equal(&known->trial.config, &candidate->trial.config))
+            !fa_config_equal(&row[i].trial.config, &candidate->trial.config))
             continue;
-        known->is_default = candidate->is_default;
+        row[i].is_default = candidate->is_default;
         return true;
     }
     return false;
@@ -283,7 +272,7 @@ static bool mark_if_on_record(struct trial_list *list, const int64_t *digests, s
 
 /* Adds the configs of the space that are not on record. If the space cannot be enumerated any more, the study has
  * the configs on record alone. */
-static int add_untried_configs(fa_tuner *tuner, const fa_study *study, struct trial_list *list)
+static int add_untried_configs(fa_tuner *tuner, const fa_study *study, fa_list *list)
 {
     fa_space space = {0};
     size_t tried = list->count;
@@ -294,18 +283,18 @@ static int add_untried_configs(fa_tuner *tuner, const fa_study *study, struct tr
     if (rc != 0)
         return rc == FA_ENOMEM || rc == FA_EIO ? rc : 0;
     int64_t *digests = calloc(tried + 1, sizeof *digests);
-    rc = digests == NULL ? FA_ENOMEM : 0;
+    rc = digests == NULL || list->records.failed ? FA_ENOMEM : 0;
     for (size_t i = 0; i < tried && rc == 0; i++)
-        digests[i] = digest_config(&list->trial[i].trial.config);
+        digests[i] = digest_config(&rows_of(list)[i].trial.config);
     for (int i = 0; i < space.count && rc == 0; i++) {
         fa_candidate *candidate = &space.candidate[i];
-        if (mark_if_on_record(list, digests, tried, candidate))
+        if (list->records.failed || mark_if_on_record(rows_of(list), digests, tried, candidate))
             continue;
         if (candidate->trial.status == FA_STATUS_PENDING)
             fa_model_predict(candidate, &study->problem, &study->gpu, &candidate->trial);
         const fa_study_trial added = {.trial = candidate->trial,
                                       .is_default = candidate->is_default};
-        rc = add_row(list, &added);
+        fa_list_add(list, &added, sizeof added);
     }
     free(digests);
     fa_space_free(&space);
@@ -318,49 +307,32 @@ static int compare_rows(const void *a, const void *b)
                                  &((const fa_study_trial *)b)->trial);
 }
 
-static void rank_rows(const fa_study *study, struct trial_list *list)
+static void rank_rows(const fa_study *study, fa_study_trial *row, size_t count)
 {
-    qsort(list->trial, list->count, sizeof *list->trial, compare_rows);
-    for (size_t i = 1; study->has_winner && i < list->count; i++) {
-        fa_study_trial chosen = list->trial[i];
+    qsort(row, count, sizeof *row, compare_rows);
+    for (size_t i = 1; study->has_winner && i < count; i++) {
+        const fa_study_trial chosen = row[i];
         if (!fa_config_equal(&chosen.trial.config, &study->winner.trial.config))
             continue;
         if (fa_trial_finished(&chosen.trial)) {
-            memmove(&list->trial[1], &list->trial[0], i * sizeof chosen);
-            list->trial[0] = chosen;
+            memmove(&row[1], &row[0], i * sizeof chosen);
+            row[0] = chosen;
         }
         break;
     }
-    for (size_t i = 0; i < list->count && fa_trial_finished(&list->trial[i].trial); i++)
-        list->trial[i].rank = (int32_t)i + 1;
-}
-
-/* One block of all of them. */
-static int end_trials(const struct trial_list *all, int rc, fa_study_trial **ret_trials,
-                      size_t *ret_count, fa_diag *diag)
-{
-    static const size_t pointers[] = {offsetof(fa_study_trial, samples_us),
-                                      offsetof(fa_study_trial, environment),
-                                      offsetof(fa_study_trial, clocks), SIZE_MAX};
-    fa_list list = {0};
-    for (size_t i = 0; rc == 0 && i < all->count; i++) {
-        fa_study_trial row = all->trial[i];
-        row.samples_us =
-            fa_list_keep(&list, row.samples_us, (size_t)row.sample_count * sizeof(float));
-        row.environment = fa_list_keep_text(&list, row.environment);
-        row.clocks = fa_list_keep_text(&list, row.clocks);
-        fa_list_add(&list, &row, sizeof row);
-    }
-    return fa_list_end(&list, rc, pointers, ret_trials, ret_count, diag);
+    for (size_t i = 0; i < count && fa_trial_finished(&row[i].trial); i++)
+        row[i].rank = (int32_t)i + 1;
 }
 
 int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial **ret_trials,
                          size_t *ret_count, fa_diag *diag)
 {
-    struct trial_list list = {0};
+    static const size_t pointers[] = {offsetof(fa_study_trial, samples_us),
+                                      offsetof(fa_study_trial, environment),
+                                      offsetof(fa_study_trial, clocks), SIZE_MAX};
+    fa_list list = {0};
     fa_trial_record *record = NULL;
     size_t count = 0;
-    fa_scope scope;
     int rc = fa_tuner_check_with(tuner, ret_trials != NULL && ret_count != NULL,
                                  "ret_trials or ret_count", diag);
     if (rc != 0)
@@ -368,26 +340,22 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial 
     if (study == NULL || study->size != sizeof *study || study->unread != NULL)
         return fa_fail(diag, FA_EINVAL,
                        "study is NULL, none of fa_list_studies, or one whose problem is not known");
-    rc = scope_of_study(study, &scope, diag);
-    if (rc != 0)
-        return rc;
+    const fa_scope scope = scope_of_study(study);
     pthread_mutex_lock(&tuner->work);
     rc = fa_store_trials(tuner->store, &scope, &record, &count, diag);
     if (rc == 0 && count == 0 && study->has_winner)
         rc = read_brought(tuner, study, &scope, &record, &count, diag);
     if (rc == 0)
-        rc = add_records(&list, record, count);
+        add_records(&list, record, count);
     if (rc == 0 && study->current)
         rc = add_untried_configs(tuner, study, &list);
     pthread_mutex_unlock(&tuner->work);
     if (rc == FA_ENOMEM)
         fa_fail(diag, rc, "out of memory after %zu configs of a study", list.count);
-    if (rc == 0 && list.count > 0)
-        rank_rows(study, &list);
-    rc = end_trials(&list, rc, ret_trials, ret_count, diag);
-    free(list.trial);
+    if (rc == 0 && list.count > 0 && !list.records.failed)
+        rank_rows(study, rows_of(&list), list.count);
     free(record);
-    return rc;
+    return fa_list_end(&list, rc, pointers, ret_trials, ret_count, diag);
 }
 
 /* ---- forgetting -----------------------------------------------------------------------------*/
