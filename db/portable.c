@@ -82,35 +82,27 @@ int fa_portable_print(fa_store *store, fa_buf *out, fa_diag *diag)
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
-static uint32_t number_at(const unsigned char *bytes, int size)
-{
-    uint32_t number = 0;
-    for (int i = 0; i < size; i++)
-        number = number << 8 | bytes[i];
-    return number;
-}
-
 int fa_portable_check(const unsigned char header[FA_PORTABLE_HEADER], size_t size,
                       uint32_t *ret_version)
 {
-    if (memcmp(header, "SQLite format 3", 16) != 0 ||
-        number_at(header + 68, 4) != FA_BUNDLE_APPLICATION_ID)
+    if (fa_sqlite_kind(header, ret_version) != FA_HEADER_BUNDLE)
         return FA_ECORRUPT;
-    *ret_version = number_at(header + 60, 4);
     if (*ret_version != FA_STORE_SCHEMA)
         return FA_EVERSION;
-    bool ours = number_at(header + 16, 2) == PAGE_SIZE_BYTES &&
-                number_at(header + 18, 3) == 0x010100 && /* a rollback journal, no tail of pages */
-                number_at(header + 56, 4) == SQLITE_UTF8 &&
-                memcmp(header + 24, header + 92, 4) == 0 && /* the number of pages counts */
-                (uint64_t)number_at(header + 28, 4) * PAGE_SIZE_BYTES == size;
+    bool ours =
+        fa_sqlite_number(header + 16, 2) == PAGE_SIZE_BYTES &&
+        fa_sqlite_number(header + 18, 3) == 0x010100 && /* a rollback journal, no tail of pages */
+        fa_sqlite_number(header + 56, 4) == SQLITE_UTF8 &&
+        memcmp(header + 24, header + 92, 4) == 0 && /* the number of pages counts */
+        (uint64_t)fa_sqlite_number(header + 28, 4) * PAGE_SIZE_BYTES == size;
     return ours ? 0 : FA_ECORRUPT;
 }
 
 bool fa_portable_is_store(const unsigned char header[FA_PORTABLE_HEADER])
 {
-    return memcmp(header, "SQLite format 3", 16) == 0 &&
-           number_at(header + 68, 4) == FA_STORE_APPLICATION_ID;
+    uint32_t version;
+    const fa_sqlite_header kind = fa_sqlite_kind(header, &version);
+    return kind == FA_HEADER_OURS || kind == FA_HEADER_OTHER_VERSION;
 }
 
 /* The tables and indices of a database as one text. */
@@ -209,21 +201,21 @@ int fa_portable_open(const void *bytes, size_t size, const char *path, fa_store 
 
 int fa_portable_count(fa_store *store, int64_t *ret_winners, int64_t *ret_cubins, fa_diag *diag)
 {
-    int64_t of_nobody = 0;
-    fa_binder winners = fa_db_query(store, "SELECT count(*) FROM winner", diag);
-    int rc = fa_db_run_id(store, &winners, ret_winners, diag);
-    if (rc != 0)
+    fa_reader reader;
+    fa_binder binder =
+        fa_db_query(store,
+                    "SELECT (SELECT count(*) FROM winner), (SELECT count(*) FROM cubin), "
+                    "(SELECT count(*) FROM scope WHERE id NOT IN (SELECT scope_id FROM winner)) + "
+                    "(SELECT count(*) FROM cubin WHERE key NOT IN (SELECT cubin_key FROM winner))",
+                    diag);
+    int rc = fa_db_run_row(store, &binder, &reader, diag);
+    if (rc <= 0)
         return rc;
-    fa_binder cubins = fa_db_query(store, "SELECT count(*) FROM cubin", diag);
-    rc = fa_db_run_id(store, &cubins, ret_cubins, diag);
-    if (rc != 0)
-        return rc;
-    fa_binder others = fa_db_query(
-        store,
-        "SELECT (SELECT count(*) FROM scope WHERE id NOT IN (SELECT scope_id FROM winner)) + "
-        "(SELECT count(*) FROM cubin WHERE key NOT IN (SELECT cubin_key FROM winner))",
-        diag);
-    rc = fa_db_run_id(store, &others, &of_nobody, diag);
+    *ret_winners = fa_read_int(&reader, 0, INT64_MAX);
+    *ret_cubins = fa_read_int(&reader, 0, INT64_MAX);
+    const int64_t of_nobody = fa_read_int(&reader, 0, INT64_MAX);
+    rc = fa_read_end(&reader, diag);
+    rc = rc < 0 ? rc : 0;
     if (rc == 0 && of_nobody != 0)
         rc = fa_fail(diag, FA_ECORRUPT, "store %s: it holds a scope or a cubin of no winner",
                      store->path);

@@ -73,9 +73,23 @@ int fa_sqlite_fail(fa_store *store, fa_diag *diag, const char *what)
 }
 
 /* ---- whose file it is -----------------------------------------------------------------------*/
-static uint32_t big_endian(const unsigned char *bytes)
+uint32_t fa_sqlite_number(const unsigned char *bytes, int size)
 {
-    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+    uint32_t number = 0;
+    for (int i = 0; i < size; i++)
+        number = number << 8 | bytes[i];
+    return number;
+}
+
+fa_sqlite_header fa_sqlite_kind(const unsigned char header[100], uint32_t *ret_version)
+{
+    const uint32_t application = fa_sqlite_number(header + 68, 4);
+    *ret_version = fa_sqlite_number(header + 60, 4);
+    return memcmp(header, "SQLite format 3", 16) != 0 ? FA_HEADER_UNKNOWN
+           : application == FA_BUNDLE_APPLICATION_ID  ? FA_HEADER_BUNDLE
+           : application != FA_STORE_APPLICATION_ID   ? FA_HEADER_FOREIGN
+           : *ret_version == FA_STORE_SCHEMA          ? FA_HEADER_OURS
+                                                      : FA_HEADER_OTHER_VERSION;
 }
 
 /* SQLite's own descriptor and the file's size; NULL: there is none, or the size cannot be told. */
@@ -117,15 +131,9 @@ static int read_header(sqlite3 *db, fa_sqlite_header *ret_kind, uint32_t *ret_ve
     int rc = file->pMethods->xRead(file, header, sizeof header, 0);
     if (rc != SQLITE_OK && rc != SQLITE_IOERR_SHORT_READ)
         return FA_EIO;
-    *ret_version = big_endian(header + 60);
-    if (size < 100 || memcmp(header, "SQLite format 3", 16) != 0)
+    *ret_kind = fa_sqlite_kind(header, ret_version);
+    if (size < 100)
         *ret_kind = FA_HEADER_UNKNOWN;
-    else if (big_endian(header + 68) == FA_BUNDLE_APPLICATION_ID)
-        *ret_kind = FA_HEADER_BUNDLE;
-    else if (big_endian(header + 68) != FA_STORE_APPLICATION_ID)
-        *ret_kind = FA_HEADER_FOREIGN;
-    else
-        *ret_kind = *ret_version == FA_STORE_SCHEMA ? FA_HEADER_OURS : FA_HEADER_OTHER_VERSION;
     return 0;
 }
 

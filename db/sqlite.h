@@ -26,6 +26,9 @@ typedef enum fa_sqlite_header {
     FA_HEADER_FOREIGN,       /* SQLite, of another program */
     FA_HEADER_UNKNOWN        /* not SQLite, or damaged */
 } fa_sqlite_header;
+fa_sqlite_header fa_sqlite_kind(const unsigned char header[100], uint32_t *ret_version);
+/* A number of the header. */
+uint32_t fa_sqlite_number(const unsigned char *bytes, int size);
 /* Reads the header through SQLite's own descriptor, without a lock. *ret_version is user_version
  * where the file is ours. */
 int fa_sqlite_read_header(fa_store *store, fa_sqlite_header *ret_kind, uint32_t *ret_version,

@@ -50,19 +50,14 @@ static int environment_id(fa_store *store, const char *json, int64_t *ret_id, fa
     return rc == 0 && *ret_id == 0 ? find_environment(store, hash, ret_id, diag) : rc;
 }
 
-static void encode_samples(const float *samples, size_t count, unsigned char *ret_bytes)
-{
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &samples[i], 4);
-        for (unsigned byte = 0; byte < 4; byte++)
-            ret_bytes[4 * i + byte] = (unsigned char)(bits >> (8 * byte));
-    }
-}
+/* Samples are stored as the floats that they are: every machine with such a GPU is little-endian. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(float) == 4, "as they are");
 
 static int add_trial(fa_store *store, const fa_scope *scope, const fa_trial_record *record,
-                     const unsigned char *samples, size_t size, fa_diag *diag)
+                     fa_diag *diag)
 {
+    const size_t size = (size_t)record->sample_count * sizeof(float);
+    const void *samples = size > 0 ? (const void *)record->samples_us : "";
     int64_t scope_id = 0, environment = 0;
     char hash[FA_HASH_HEX];
     int rc = fa_db_scope_id(store, scope, true, &scope_id, diag);
@@ -93,14 +88,8 @@ int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_trial_re
         rc = check_record(record, diag);
     if (rc != 0)
         return rc;
-    const size_t count = (size_t)record->sample_count;
-    unsigned char *samples = malloc(4 * count + 1); /* never NULL for none */
-    if (samples == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    encode_samples(record->samples_us, count, samples);
     while (fa_store_change(&change))
-        change.rc = add_trial(store, scope, record, samples, 4 * count, diag);
-    free(samples);
+        change.rc = add_trial(store, scope, record, diag);
     return change.rc;
 }
 
@@ -114,24 +103,17 @@ static void read_samples(fa_reader *reader, fa_list *list, fa_trial_record *reco
     fa_hash_bytes(bytes != NULL ? bytes : (const unsigned char *)"", size, now);
     if (size % 4 != 0 || strcmp(stored, now) != 0)
         fa_read_fail(reader, FA_ECORRUPT);
-    if (reader->rc != 0)
-        return;
-    float *samples = malloc(size + 1);
-    if (samples == NULL) {
-        fa_read_fail(reader, FA_ENOMEM);
-        return;
-    }
-    for (size_t i = 0; i < size / 4; i++) {
-        uint32_t bits = 0;
-        for (unsigned byte = 0; byte < 4; byte++)
-            bits |= (uint32_t)bytes[4 * i + byte] << (8 * byte);
-        memcpy(&samples[i], &bits, 4);
-        if (!(samples[i] >= 0 && isfinite(samples[i])))
+    for (size_t i = 0; reader->rc == 0 && i < size / 4; i++) {
+        float sample;
+        memcpy(&sample, bytes + 4 * i, sizeof sample);
+        if (!(sample >= 0 && isfinite(sample)))
             fa_read_fail(reader, FA_ECORRUPT);
     }
+    if (reader->rc != 0)
+        return;
     record->sample_count = (int32_t)(size / 4);
-    record->samples_us = fa_list_keep(list, samples, size);
-    free(samples);
+    record->samples_us =
+        fa_list_keep(list, bytes != NULL ? bytes : (const unsigned char *)"", size);
 }
 
 static void read_row(fa_reader *reader, bool bare, fa_list *list)
