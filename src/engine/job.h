@@ -206,8 +206,6 @@ void fa_job_search_forget(fa_job *job);
 bool fa_job_search_tried_all(const fa_job *job, int tried);
 /* The first configs to be compiled, once those on record were added. */
 void fa_job_search_begin(fa_job *job);
-/* No config of the family is proposed any more. */
-void fa_job_search_give_up(fa_job *job, int family);
 /* Takes notice of what ended, and adds what is to be compiled next; nothing where no space is searched. */
 void fa_job_search_more(fa_job *job);
 

@@ -205,13 +205,6 @@ static void stop(fa_job *job)
     job->search.over = true;
 }
 
-void fa_job_search_give_up(fa_job *job, int family)
-{
-    struct fa_job_search *s = &job->search;
-    if (s->search != NULL && !fa_points_give_up(s->points, family))
-        stop(job);
-}
-
 void fa_job_search_more(fa_job *job)
 {
     struct fa_job_search *s = &job->search;
@@ -318,7 +311,8 @@ void fa_job_give_up_family(fa_job *job, int index, bool known)
     char reason[sizeof failed->trial.reason];
     if (job->request->effort == FA_EFFORT_PATIENT || (!known && !are_enough(job, failed, &alike)))
         return;
-    fa_job_search_give_up(job, failed->family);
+    if (job->search.search != NULL && !fa_points_give_up(job->search.points, failed->family))
+        stop(job); /* none else is proposed any more */
     snprintf(reason, sizeof reason, "not compiled, as %d others of its family are not: %.420s",
              alike.count, failed->trial.reason);
     for (int i = 0; i < job->space.count && !job->ended; i++) {

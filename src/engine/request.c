@@ -46,41 +46,36 @@ int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag 
 }
 
 /* ---- callbacks ------------------------------------------------------------------------------*/
-/* Callbacks are called while locks are held that another tune needs. in_callback names the one that this thread is in, NULL for
- * none; callback_since is when the tune that has those locks called its own, 0 outside of it. */
-static _Thread_local const char *in_callback __attribute__((tls_model("initial-exec")));
+/* A request's progress is called while locks are held that another tune needs. in_callback: this thread is in one;
+ * callback_since is when the tune that has those locks called its own, 0 outside of it. */
+static _Thread_local bool in_callback __attribute__((tls_model("initial-exec")));
 static _Atomic uint64_t callback_since;
-
-void fa_callback_begin(const char *name)
-{
-    in_callback = name;
-    atomic_store(&callback_since, fa_clock_ns());
-}
-
-void fa_callback_end(void)
-{
-    in_callback = NULL;
-    atomic_store(&callback_since, 0);
-}
 
 int fa_callback_check(fa_diag *diag)
 {
-    return in_callback == NULL
+    return !in_callback
                ? 0
                : fa_fail(diag, FA_EBUSY,
-                         "%s called the library for something that waits for its own call: nothing "
-                         "can be tuned or forgotten inside of it",
-                         in_callback);
+                         "progress called the library for something that waits for its own call: "
+                         "nothing can be tuned or forgotten inside of it");
+}
+
+static bool report(const fa_request *request, const fa_progress *progress)
+{
+    in_callback = true;
+    bool stop = request->progress(request->context, progress) != 0;
+    in_callback = false;
+    return stop;
 }
 
 bool fa_request_report(fa_tuner *tuner, const fa_request *request, const fa_progress *progress)
 {
     if (request->progress == NULL)
         return false;
-    fa_callback_begin("progress");
+    atomic_store(&callback_since, fa_clock_ns());
     fa_tuner_pause(tuner);
-    bool stop = request->progress(request->context, progress) != 0;
-    fa_callback_end();
+    bool stop = report(request, progress);
+    atomic_store(&callback_since, 0);
     fa_tuner_resume(tuner);
     return stop;
 }
@@ -93,20 +88,14 @@ struct waiting {
 };
 
 /* A callback that has not returned for so long may wait for this thread. */
-static bool give_up(void *context)
+static bool give_up(struct waiting *waiting)
 {
     static const uint64_t STUCK_NS = 5000000000;
-    struct waiting *waiting = context;
-    const fa_request *request = waiting->request;
     uint64_t since = atomic_load(&callback_since);
     waiting->progress.elapsed_s += 0.02;
     waiting->stuck = since != 0 && fa_clock_ns() > since + STUCK_NS;
-    if (waiting->stuck || request->progress == NULL)
-        return waiting->stuck;
-    in_callback = "progress";
-    bool stop = request->progress(request->context, &waiting->progress) != 0;
-    in_callback = NULL;
-    return stop;
+    return waiting->stuck ||
+           (waiting->request->progress != NULL && report(waiting->request, &waiting->progress));
 }
 
 /* Sleeps between two tries, `work` let go; 0, or why it gave up. */
@@ -158,25 +147,6 @@ int fa_request_turn(fa_tuner *tuner, const fa_request *request, fa_diag *diag)
     while (rc == 0 && pthread_mutex_trylock(&tuner->tuning) != 0)
         rc = nap(tuner, &waiting, 1, "another tune of this process was under way", diag);
     return rc;
-}
-
-bool fa_request_is_again(const fa_request *request)
-{
-    return request->again || request->effort == FA_EFFORT_PATIENT;
-}
-
-int fa_answer_check(const fa_answer *answer, fa_diag *diag)
-{
-    if (answer == NULL || answer->size < sizeof(size_t) || answer->size > 1 << 20)
-        return fa_fail(diag, FA_EINVAL, "ret_answer is NULL, or its size is not sizeof(fa_answer)");
-    return 0;
-}
-
-void fa_answer_give(const fa_answer *answer, fa_answer *ret_answer)
-{
-    size_t size = ret_answer->size < sizeof *answer ? ret_answer->size : sizeof *answer;
-    memcpy(ret_answer, answer, size);
-    ret_answer->size = size;
 }
 
 /* A name that a device of this machine answers to means that device. */

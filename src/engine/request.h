@@ -16,12 +16,6 @@ int fa_copy_sized(void *ret, size_t size, const void *given, const char *why, fa
 /* Checks a caller's request and completes one of an older, shorter struct. */
 int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag);
 
-/* Whether it tunes anew, whatever is stored. */
-bool fa_request_is_again(const fa_request *request);
-
-/* Whether a caller's place for an answer is one; then what of an answer fits there goes there. */
-int fa_answer_check(const fa_answer *answer, fa_diag *diag);
-void fa_answer_give(const fa_answer *answer, fa_answer *ret_answer);
 /* The lock that all tunes into the store share, so that no cubin which one of them relies on is forgotten
  * meanwhile (fa_forget() acquires it). */
 #define FA_TUNES_LOCK "tunes"
@@ -31,11 +25,10 @@ int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name
                     fa_lock **ret_lock, bool *ret_waited, fa_diag *diag);
 /* Waits until no other tune of this tuner runs its workers; the caller unlocks `tuning`. As above. */
 int fa_request_turn(fa_tuner *tuner, const fa_request *request, fa_diag *diag);
-/* Calls the request's progress, if any; true: it cancels. `work` is held, but not meanwhile. */
+/* Calls the request's progress, if any; true: it cancels. `work` is held, but not meanwhile; locks that another tune
+ * needs are. */
 bool fa_request_report(fa_tuner *tuner, const fa_request *request, const fa_progress *progress);
-/* Around a caller's function while locks are held: inside of it tunes and what else waits for such locks are FA_EBUSY. */
-void fa_callback_begin(const char *name);
-void fa_callback_end(void);
+/* FA_EBUSY inside of it: for tunes, and for what else waits for such locks. */
 int fa_callback_check(fa_diag *diag);
 
 /* Everything that is decided before a winner is looked up. */

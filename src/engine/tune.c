@@ -16,6 +16,12 @@
 #include <string.h>
 #include <time.h>
 
+/* Whether it tunes anew, whatever is stored. */
+static bool is_again(const fa_request *request)
+{
+    return request->again || request->effort == FA_EFFORT_PATIENT;
+}
+
 /* The plan first; when none of the few that it names comes through, the whole space (or the model's
  * first, for effort PREDICT); and when none of it does, what was refused with other inputs. */
 static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
@@ -78,7 +84,7 @@ int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
     fa_lock *key_lock = NULL, *gpu_lock = NULL, *tunes_lock = NULL;
     char key[FA_HASH_HEX];
     bool waited = false, found = false;
-    bool again = fa_request_is_again(request);
+    bool again = is_again(request);
     int64_t since = (int64_t)time(NULL);
     int rc = 0;
     if (fa_store_is_read_only(tuner->store)) {
@@ -137,7 +143,7 @@ static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
         return false;
     fa_problem bucket =
         request->exact ? fa_problem_exact(&request->problem) : fa_problem_bucket(&request->problem);
-    return fa_request_is_again(request) ||
+    return is_again(request) ||
            fa_store_winner_any(tuner->store, &bucket,
                                fa_templates_hash(fa_templates_for(tuner, &bucket),
                                                  fa_operation_of(&bucket))) == FA_ENOTFOUND;
@@ -149,7 +155,7 @@ static int look_up(fa_tuning *tuning, bool *ret_answered, fa_diag *diag)
 {
     const fa_request *request = tuning->request;
     *ret_answered = false;
-    if (fa_request_is_again(request))
+    if (is_again(request))
         return 0;
     int rc = fa_look(tuning->tuner, &tuning->target, 0, &tuning->known, diag);
     tuning->looked = true;
@@ -188,8 +194,11 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
     fa_request known;
     fa_answer answer;
     int rc;
-    if ((rc = fa_tuner_check(tuner, diag)) != 0 || (rc = fa_answer_check(ret_answer, diag)) != 0 ||
-        (rc = fa_request_copy(request, &known, diag)) != 0)
+    if ((rc = fa_tuner_check(tuner, diag)) != 0)
+        return rc;
+    if (ret_answer == NULL || ret_answer->size < sizeof(size_t) || ret_answer->size > 1 << 20)
+        return fa_fail(diag, FA_EINVAL, "ret_answer is NULL, or its size is not sizeof(fa_answer)");
+    if ((rc = fa_request_copy(request, &known, diag)) != 0)
         return rc;
     rc = tuner->service != NULL ? tuner->service->tune(tuner, &known, &answer, diag)
                                 : FA_SOURCE_NONE;
@@ -198,7 +207,8 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
         rc = fa_tune_here(tuner, &known, &answer, diag);
     if (rc != 0)
         return rc;
-    fa_answer_give(&answer, ret_answer);
+    answer.size = ret_answer->size < sizeof answer ? ret_answer->size : sizeof answer;
+    memcpy(ret_answer, &answer, answer.size);
     if (known.ret_ranking == NULL || known.ret_ranked == NULL)
         return 0;
     return fa_ranking_read(tuner, &known, &answer, elsewhere, diag);
