@@ -70,19 +70,15 @@ static inline int prove(const fa_attn_case *c, const fa_buf *reference, const fa
     const fa_trial *trial = &candidate->trial;
     fa_prover *prover = NULL;
     fa_module *module = NULL;
-    fa_prover_kernel kernel = {.launch_count = 1,
-                               .launch = {{.block = {(uint32_t)trial->threads, 1, 1},
-                                           .smem_bytes = (uint32_t)trial->smem_bytes}},
+    fa_prover_kernel kernel = {.launches = {candidate->launches},
                                .workspace_bytes = (size_t)candidate->launches.workspace_bytes,
-                               .counters = (size_t)candidate->launches.counters,
-                               .splits = {candidate->launches.splits}};
-    memcpy(kernel.launch[0].grid[0], trial->grid, sizeof trial->grid);
+                               .counters = (size_t)candidate->launches.counters};
+    memcpy(kernel.launches[0].at[0].grid, trial->grid, sizeof trial->grid);
     int rc = open_prover(c, reference, seed, &prover);
     if (rc == 0)
         rc = fa_module_load(world.driver, cubin->data, cubin->size, &module, &diag);
     if (rc == 0)
-        rc = fa_module_function(module, "attn_fwd", trial->smem_bytes, &kernel.launch[0].function,
-                                &diag);
+        rc = fa_module_function(module, "attn_fwd", trial->smem_bytes, &kernel.function[0], &diag);
     if (rc == 0)
         rc = fa_prover_load(prover, (fa_cubin_entry){cubin->data, cubin->size, .name = "attn_fwd"},
                             &kernel, &diag);

@@ -263,16 +263,15 @@ static int open_sampled(fa_prover **ret_prover, fa_module **ret_module, fa_prove
         rc = fixture_build(&world.fixture, world.nvrtc, &candidate, &problem, &world.gpu, &cubin,
                            &diag);
     if (rc == 0)
-        rc = fixture_grid(&world.fixture, &candidate, &problem, &world.gpu, kernel->launch[0].grid[0],
-                          &diag);
+        kernel->launches[0] = candidate.launches;
+    if (rc == 0)
+        rc = fixture_grid(&world.fixture, &candidate, &problem, &world.gpu,
+                          kernel->launches[0].at[0].grid, &diag);
     if (rc == 0)
         rc = fa_module_load(world.driver, cubin.data, cubin.size, ret_module, &diag);
     if (rc == 0)
         rc = fa_module_function(*ret_module, "attn_fwd", candidate.trial.smem_bytes,
-                                &kernel->launch[0].function, &diag);
-    kernel->launch_count = 1;
-    memcpy(kernel->launch[0].block, candidate.launches.at[0].block, sizeof kernel->launch[0].block);
-    kernel->launch[0].smem_bytes = rc == 0 ? (uint32_t)candidate.trial.smem_bytes : 0;
+                                &kernel->function[0], &diag);
     fa_buf_free(&reference);
     fa_buf_free(&cubin);
     return rc;

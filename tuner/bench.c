@@ -119,15 +119,13 @@ static int take_launches(const fa_bench_candidate *candidate, fa_prover_kernel *
 {
     const fa_launches *first = &candidate->launches[0];
     int rc = check_launches(first, 0, diag);
-    kernel->launch_count = first->count;
-    for (int c = 0; rc == 0 && c < FA_BENCH_CASES; c++) {
+    for (int c = 0; rc == 0 && c < FA_BENCH_CASES && candidate->launches[c].count > 0; c++) {
         const fa_launches *one = &candidate->launches[c];
-        if (one->count == 0)
-            break;
         rc = check_launches(one, c, diag);
+        kernel->launches[c] = *first;
+        kernel->launches[c].splits = one->splits;
         for (int i = 0; i < first->count; i++)
-            memcpy(kernel->launch[i].grid[c], one->at[i].grid, sizeof one->at[i].grid);
-        kernel->splits[c] = one->splits;
+            memcpy(kernel->launches[c].at[i].grid, one->at[i].grid, sizeof one->at[i].grid);
         if (kernel->workspace_bytes < (size_t)one->workspace_bytes)
             kernel->workspace_bytes = (size_t)one->workspace_bytes;
         if (kernel->counters < (size_t)one->counters)
@@ -137,23 +135,17 @@ static int take_launches(const fa_bench_candidate *candidate, fa_prover_kernel *
 }
 
 static int load_launches(fa_bench *bench, const fa_bench_candidate *candidate,
-                         fa_bench_kernel *kernel, fa_diag *diag)
+                         fa_prover_kernel *kernel, fa_diag *diag)
 {
-    const fa_launches *first = &candidate->launches[0];
-    int rc = fa_module_load(bench->driver, candidate->cubin, candidate->size,
-                            &kernel->kernel.module, diag);
-    for (int i = 0; rc == 0 && i < first->count; i++) {
-        memcpy(kernel->kernel.launch[i].block, first->at[i].block, sizeof first->at[i].block);
-        memcpy(kernel->kernel.launch[i].cluster, first->at[i].cluster, sizeof first->at[i].cluster);
-        kernel->kernel.launch[i].cooperative = first->at[i].cooperative;
-        kernel->kernel.launch[i].smem_bytes = (uint32_t)first->at[i].smem_bytes;
-        rc = fa_module_function(kernel->kernel.module, candidate->entry[i], first->at[i].smem_bytes,
-                                &kernel->kernel.launch[i].function, diag);
+    int rc =
+        fa_module_load(bench->driver, candidate->cubin, candidate->size, &kernel->module, diag);
+    for (int i = 0; rc == 0 && i < candidate->launches[0].count; i++) {
+        const fa_cubin_entry entry = {candidate->cubin, candidate->size,
+                                      .name = candidate->entry[i]};
+        rc = fa_module_function(kernel->module, entry.name, candidate->launches[0].at[i].smem_bytes,
+                                &kernel->function[i], diag);
         if (rc == 0)
-            rc = fa_prover_load(
-                bench->prover,
-                (fa_cubin_entry){candidate->cubin, candidate->size, .name = candidate->entry[i]},
-                &kernel->kernel, diag);
+            rc = fa_prover_load(bench->prover, entry, kernel, diag);
     }
     return rc;
 }
@@ -181,7 +173,7 @@ int fa_bench_load(fa_bench *bench, const fa_bench_candidate *candidate,
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     int rc = take_launches(candidate, &kernel->kernel, diag);
     if (rc == 0)
-        rc = load_launches(bench, candidate, kernel, diag);
+        rc = load_launches(bench, candidate, &kernel->kernel, diag);
     if (rc != 0) {
         fa_bench_unload(bench, &kernel);
         return rc;

@@ -7,6 +7,7 @@
  */
 #include "prover.h"
 
+#include "call.h"
 #include "op.h"
 #include "prover_base.h"
 #include "hash.h"
@@ -203,21 +204,17 @@ static int prepare_memory(fa_prover *p, const fa_prover_kernel *kernel, fa_diag 
 static int run_candidate(fa_prover *p, const fa_prover_kernel *kernel, int index, fa_diag *diag)
 {
     void *arguments[FA_PROVER_ARGUMENTS + 1] = {NULL};
-    int count = 0, rc = 0;
+    int count = 0;
     if (p->at[index].empty)
         return 0;
-    p->splits = kernel->splits[index];
+    p->splits = kernel->launches[index].splits;
     p->type->arguments(p, index, kernel->extra, arguments);
     while (count < FA_PROVER_ARGUMENTS && arguments[count] != NULL)
         count++;
     if (kernel->workspace_bytes > 0)
         arguments[count] = &p->workspace.at;
-    for (int i = 0; rc == 0 && i < kernel->launch_count; i++)
-        rc = fa_launch_clusters(p->driver, kernel->launch[i].function,
-                                kernel->launch[i].grid[index], kernel->launch[i].block,
-                                kernel->launch[i].cluster, kernel->launch[i].cooperative,
-                                kernel->launch[i].smem_bytes, p->stream, arguments, diag);
-    return rc;
+    return fa_launches_run(p->driver, &kernel->launches[index], kernel->function, arguments,
+                           p->stream, diag);
 }
 
 /* Makes of the workspace what an allocator hands out that other kernels share: what the last launch left there, with some

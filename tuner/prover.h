@@ -20,18 +20,13 @@ typedef struct fa_prover fa_prover;
 
 /* A loaded kernel. Its launches run in order; all are passed the same. */
 typedef struct fa_prover_kernel {
-    int launch_count;
-    struct {
-        fa_function function;
-        uint32_t block[3], cluster[3], smem_bytes;
-        bool cooperative;
-        uint32_t grid[FA_BENCH_CASES][3]; /* for each case */
-    } launch[FA_LAUNCHES_MAX];
-    size_t workspace_bytes;         /* 0: none is passed */
+    fa_launches
+        launches[FA_BENCH_CASES]; /* for each case; but for grids and splits as the first one's */
+    fa_function function[FA_LAUNCHES_MAX];
+    size_t workspace_bytes; /* 0: none is passed */
     fa_module *module;
-    size_t counters;                /* words, zero before and after the launches */
-    int32_t splits[FA_BENCH_CASES]; /* for each case */
-    void *extra; /* what else is passed (tensor maps of each case), to be freed; or NULL */
+    size_t counters; /* words, zero before and after the launches */
+    void *extra;     /* what else is passed (tensor maps of each case), to be freed; or NULL */
 } fa_prover_kernel;
 
 /* FA_ENOMEM when it does not fit the device or the budget, with what it needs. */

@@ -31,17 +31,15 @@ int fa_call_take_memory(const fa_call *call, void *brought, size_t bytes, fa_str
     return rc;
 }
 
-static int run_composed(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS], int count,
-                        fa_device_ptr workspace, fa_stream stream, fa_diag *diag)
+int fa_launches_run(fa_driver *driver, const fa_launches *launches, const fa_function *function,
+                    void **arguments, fa_stream stream, fa_diag *diag)
 {
-    const fa_call_composed *composed = call->composed;
     int rc = 0;
-    arguments[count] = &workspace;
-    for (int i = 0; rc == 0 && i < composed->launches.count; i++) {
-        const fa_launch_shape *launch = &composed->launches.at[i];
-        rc = fa_launch_clusters(call->driver, composed->function[i], launch->grid, launch->block,
-                                launch->cluster, launch->cooperative, (uint32_t)launch->smem_bytes,
-                                stream, arguments, diag);
+    for (int i = 0; rc == 0 && i < launches->count; i++) {
+        const fa_launch_shape *launch = &launches->at[i];
+        rc = fa_launch_clusters(driver, function[i], launch->grid, launch->block, launch->cluster,
+                                launch->cooperative, (uint32_t)launch->smem_bytes, stream,
+                                arguments, diag);
     }
     return rc;
 }
@@ -49,9 +47,12 @@ static int run_composed(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS],
 int fa_call_run(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS], int count,
                 fa_device_ptr workspace, fa_stream stream, fa_diag *diag)
 {
-    if (call->composed != NULL)
-        return run_composed(call, arguments, count, workspace, stream, diag);
-    return fa_launch_kernel(call->driver, call->function, call->grid,
-                            (const uint32_t[]){call->threads, 1, 1}, call->smem_bytes, stream,
-                            arguments, diag);
+    const fa_call_composed *composed = call->composed;
+    if (composed == NULL)
+        return fa_launch_kernel(call->driver, call->function, call->grid,
+                                (const uint32_t[]){call->threads, 1, 1}, call->smem_bytes, stream,
+                                arguments, diag);
+    arguments[count] = &workspace;
+    return fa_launches_run(call->driver, &composed->launches, composed->function, arguments, stream,
+                           diag);
 }

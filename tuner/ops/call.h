@@ -63,6 +63,10 @@ typedef struct fa_launcher {
 int fa_call_take_memory(const fa_call *call, void *brought, size_t bytes, fa_stream stream,
                         fa_call_memory *ret_memory, fa_diag *diag);
 
+/* Launches of these functions, one behind the other; each takes as many of the arguments as its kernel does. */
+int fa_launches_run(fa_driver *driver, const fa_launches *launches, const fa_function *function,
+                    void **arguments, fa_stream stream, fa_diag *diag);
+
 /* All launches of a call. The first `count` entries of `arguments` are set; the address of the workspace
  * follows them, where the call has one. */
 int fa_call_run(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS], int count,
