@@ -206,6 +206,11 @@ def headers_of_the_host_and_types_of_the_system_are_no_hindrance():
         text = "".join("#include <%s>\n" % name for name in headers) + "using namespace cub;\nusing namespace std;\nusing namespace thrust;\n"
         path = specified(place, text + KERNEL % ("a * x[i] * (0 %s == 0)" % "".join("+ sizeof(%s)" % name for name in types)))
         tap.equal(tuned(place, path), 1)
+        # H100's functions of programmatic dependent launches, which NVRTC declares nowhere
+        waits = KERNEL.replace("{", "{ cudaGridDependencySynchronize(); ", 1).replace("}", "cudaTriggerProgrammaticLaunchCompletion(); }", 1) % "a * x[i]"
+        for header in "", "#include <cuda_device_runtime_api.h>\n", "#include <cub/cub.cuh>\n":
+            specified(place, header + waits)
+            tap.equal(place.json(path, "--gpu", "H100")["answer"]["origin"], "unranked")
         # of the author's own definitions none is in the way
         specified(place, "typedef unsigned int uint;\nusing uchar = unsigned char;\n#define ulong unsigned long\n#define M_PI 3\n" +
                   KERNEL % "a * x[i] * (sizeof(uint) + sizeof(uchar) + sizeof(ulong) + M_PI == 16)")

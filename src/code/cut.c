@@ -117,6 +117,10 @@ static const char usual[] =
     "#define M_2_SQRTPI 1.12837916709551257390\n"
     "#define M_SQRT2 1.41421356237309504880\n"
     "#define M_SQRT1_2 0.70710678118654752440\n"
+    "__device__ inline void cudaGridDependencySynchronize()\n"
+    "{ asm volatile(\"griddepcontrol.wait;\" ::: \"memory\"); }\n"
+    "__device__ inline void cudaTriggerProgrammaticLaunchCompletion()\n"
+    "{ asm volatile(\"griddepcontrol.launch_dependents;\"); }\n"
     "#define std\n";
 
 struct fa_cut {
@@ -763,12 +767,11 @@ int fa_cut_apply(fa_cut *d, fa_buf *ret_before)
         const struct name *name = find_name(d, d->names, part->name);
         const bool alone = name == NULL || name + 1 == d->name + d->names ||
                            compare_words(name->word, name[1].word) != 0;
-        const char *code = d->file[part->file].code;
         if (part->file + 1 == d->files && part->from < sizeof usual && part->kept && alone &&
             !is(part->name, "std"))
             fa_buf_printf(ret_before, "%s%.*s%.*s\n", (part->says & MACRO) != 0 ? "#define " : "",
                           (part->says & MACRO) != 0 ? (int)part->name.size : 0, part->name.at,
-                          (int)(part->to - part->from), code + part->from);
+                          (int)(part->to - part->from), d->file[part->file].text + part->from);
         /* a namespace may be of a header that is left out */
         if ((part->says & (USING | ALWAYS)) == (USING | ALWAYS) && part->name.size > 0 &&
             part->name.at[-1] != ':' && (name == NULL || is(part->name, "std")))
