@@ -140,7 +140,7 @@ static void check_job(struct job *job)
         fa_config_text(&trial->config, config);
         snprintf(job->wrong, sizeof job->wrong, "%s sm_%d head_dim %d %s: %.180s: %.300s",
                  trial->config.family, job->sm, job->problem.head_dim,
-                 fa_dtype_name(job->problem.dtype), what, config);
+                 job->problem.dtype == FA_BF16 ? "bf16" : "fp16", what, config);
     }
     fa_buf_free(&source);
     fa_buf_free(&cubin);

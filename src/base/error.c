@@ -25,16 +25,8 @@ size_t fa_utf8_at(const char *text, size_t left, uint32_t *ret_code)
 
 int fa_control_at(const char *text, unsigned *ret_code)
 {
-    const unsigned char *c = (const unsigned char *)text;
-    unsigned code = c[0];
-    int length = code < 0x80 ? 1 : (code & 0xe0) == 0xc0 ? 2 : (code & 0xf0) == 0xe0 ? 3 : 0;
-    if (length > 1)
-        code &= length == 2 ? 0x1f : 0x0f;
-    for (int i = 1; i < length; i++) {
-        if ((c[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (c[i] & 0x3fu);
-    }
+    uint32_t code = 0;
+    size_t length = fa_utf8_at(text, 4, &code); /* no further than the text's NUL */
     bool control = code < 0x20 || (code >= 0x7f && code < 0xa0);
     bool reorders = code == 0x061c || (code >= 0x200b && code <= 0x200f) ||
                     (code >= 0x2028 && code <= 0x202e) || (code >= 0x2060 && code <= 0x206f) ||
@@ -42,7 +34,7 @@ int fa_control_at(const char *text, unsigned *ret_code)
     if (length == 0 || !(control || reorders))
         return 0;
     *ret_code = code;
-    return length;
+    return (int)length;
 }
 
 /* Terminals act on control bytes, and texts from compilers and drivers are not ours. */
@@ -96,7 +88,6 @@ const char *const fa_origin_names[] = {FA_ORIGINS(ROW) NULL};
 const char *const fa_sweep_state_names[] = {FA_SWEEP_STATES(ROW) NULL};
 const char *const fa_item_state_names[] = {FA_ITEM_STATES(ROW) NULL};
 #undef ROW
-static const char *const fa_dtype_names[] = {[FA_FP16] = "fp16", [FA_BF16] = "bf16", NULL};
 static const char *const fa_layout_names[] = {[FA_BHSD] = "bhsd", [FA_BSHD] = "bshd", NULL};
 #define ROW(name, value, text) {value, "FA_" #name, text},
 static const struct {
@@ -156,18 +147,19 @@ int fa_error_parse(const char *name, int *ret_code)
     {                                                     \
         return fa_name_at(fa_##kind##_names, (int)value); \
     }
-#define NAME_AND_PARSE(kind)                                           \
-    NAME(kind)                                                         \
-    int fa_##kind##_parse(const char *name, fa_##kind *ret)            \
-    {                                                                  \
-        int value, rc = fa_name_find(fa_##kind##_names, name, &value); \
-        if (rc == 0)                                                   \
-            *ret = (fa_##kind)value;                                   \
-        return rc;                                                     \
-    }
+NAME(status)
+NAME(origin)
+NAME(layout)
+NAME(sweep_state)
+NAME(item_state)
 
-NAME_AND_PARSE(status)
-NAME_AND_PARSE(origin)
+int fa_status_parse(const char *name, fa_status *ret)
+{
+    int value, rc = fa_name_find(fa_status_names, name, &value);
+    if (rc == 0)
+        *ret = (fa_status)value;
+    return rc;
+}
 
 int fa_origin_trust(fa_origin origin)
 {
@@ -190,8 +182,3 @@ fa_origin fa_origin_untimed(const fa_trial *trial)
 {
     return trial->predicted_us > 0 ? FA_ORIGIN_PREDICTED : FA_ORIGIN_UNRANKED;
 }
-
-NAME(dtype)
-NAME(layout)
-NAME(sweep_state)
-NAME(item_state)

@@ -99,6 +99,13 @@ static void put_row(const column *columns, const cell *cells, size_t count, fa_b
     fa_buf_text(out, "\n");
 }
 
+static void free_table(cli_table *table)
+{
+    fa_buf_free(&table->cell);
+    fa_buf_free(&table->text);
+    *table = (cli_table){0};
+}
+
 void cli_table_put(cli_table *table, const char *titles, fa_buf *out)
 {
     column columns[COLUMNS_MAX];
@@ -125,7 +132,7 @@ void cli_table_put(cli_table *table, const char *titles, fa_buf *out)
         at = read_row(at, cells, count);
         put_row(columns, cells, count, out);
     }
-    cli_table_free(table);
+    free_table(table);
 }
 
 /* ---- as Markdown and as CSV ------------------------------------------------------------------*/
@@ -172,14 +179,7 @@ void cli_table_write(cli_table *table, const char *titles, bool csv, fa_buf *out
         at = read_row(at, cells, count);
         write_row(cells, count, csv, out);
     }
-    cli_table_free(table);
-}
-
-void cli_table_free(cli_table *table)
-{
-    fa_buf_free(&table->cell);
-    fa_buf_free(&table->text);
-    *table = (cli_table){0};
+    free_table(table);
 }
 
 /* ---- configs as rows -------------------------------------------------------------------------*/

@@ -11,11 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool report_asks_for(const report_options *options, const fa_problem *problem, const char *gpu)
-{
-    return options->keep == NULL || options->keep(options->context, problem, gpu);
-}
-
 /* Leaves those that the report tells. */
 static void choose_studies(const report_options *options, report_problems *problems)
 {
@@ -26,7 +21,8 @@ static void choose_studies(const report_options *options, report_problems *probl
             /* a tune of --seq 0 that did not end: nobody would finish it */
             (!study->has_winner && fa_problem_computes_nothing(&study->problem)))
             continue;
-        if (report_asks_for(options, &study->problem, study->gpu.name))
+        if (options->keep == NULL ||
+            options->keep(options->context, &study->problem, study->gpu.name))
             problems->study[kept++] = *study;
         else
             problems->filtered++;

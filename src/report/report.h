@@ -44,7 +44,6 @@ typedef struct report_problems {
 FA_API int report_read(fa_tuner *tuner, const report_options *options,
                        report_problems *ret_problems, fa_diag *diag);
 FA_API void report_problems_free(report_problems *problems);
-bool report_asks_for(const report_options *options, const fa_problem *problem, const char *gpu);
 /* The baselines of a study, one after another: NULL before the first, NULL after the last. */
 FA_API const fa_baseline *report_next_baseline(const report_problems *problems,
                                                const fa_study *study, const fa_baseline *last);
