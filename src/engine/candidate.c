@@ -265,11 +265,6 @@ static void build_lost(void *context, int id, const char *reason, fa_child_end e
     end_build(all);
 }
 
-static void worker_started(void *context, bool confined)
-{
-    (void)context, (void)confined;
-}
-
 static void go_on(void *context)
 {
     struct building *all = context;
@@ -287,8 +282,8 @@ int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc
                   fa_build *build, int count, fa_build_progress *progress, void *context,
                   fa_diag *diag)
 {
-    static const fa_compile_events events = {next_build,     build_compiled, build_lost,
-                                             worker_started, fail_builds,    go_on};
+    static const fa_compile_events events = {next_build, build_compiled, build_lost,
+                                             NULL,       fail_builds,    go_on};
     int left = 0;
     for (int i = 0; i < count; i++)
         left += build[i].source != NULL;

@@ -24,17 +24,6 @@
 #include <unistd.h>
 
 /* ---- answers ---------------------------------------------------------------------------------*/
-static cJSON *write_uuid(const void *gpu)
-{
-    return cJSON_CreateString(((const fa_gpu *)gpu)->uuid);
-}
-
-static int pass_over(const cJSON *json, void *member, fa_diag *diag)
-{
-    (void)json, (void)member, (void)diag;
-    return 0; /* it stands in the GPU */
-}
-
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
 #define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT
 static const fa_member evidence_members[] = {
@@ -54,7 +43,6 @@ static const fa_member evidence_members[] = {
     ROW(space_estimated, FLAG, LEFT_OUT),
     ROW(undated, FLAG, LEFT_OUT),
     ROW(contents, COUNT, LEFT_OUT),
-    FA_MEMBER("uuid", OTHER, fa_answer, gpu, .write = write_uuid, .read = pass_over),
     ROW(gpu, STRUCT, .members = fa_gpu_members),
     {.key = NULL},
 };

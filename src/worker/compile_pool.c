@@ -137,7 +137,8 @@ static void answered(fa_child *child, fa_message *message)
         }
         worker->ready = true;
         pool->starts_in_vain = 0;
-        pool->events->started(pool->context, confined);
+        if (pool->events->started != NULL)
+            pool->events->started(pool->context, confined);
     } else if (worker->busy) {
         int64_t serial = -1;
         worker->busy = false;
