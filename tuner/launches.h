@@ -16,7 +16,7 @@ typedef struct fa_cubin_entry {
     const void *cubin;
     size_t size;
     const char *name;
-    bool workspace; /* the address of a workspace, too */
+    bool workspace, counters; /* their addresses, too */
     bool ordinary;  /* its launch is not cooperative: it may not wait for its whole grid */
     bool *
         ret_typed; /* set where the types of all arguments were compared, beside their sizes; NULL: nobody asks */

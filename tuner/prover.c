@@ -119,6 +119,7 @@ int fa_prover_load(fa_prover *p, fa_cubin_entry entry, fa_prover_kernel *kernel,
 {
     kernel->workspace_bytes = (kernel->workspace_bytes + 1) & ~(size_t)1; /* of 16-bit poison */
     entry.workspace = kernel->workspace_bytes > 0;
+    entry.counters = kernel->counters > 0;
     int rc = reserve(p, &p->workspace, "a workspace", kernel->workspace_bytes, diag);
     if (rc == 0)
         rc = reserve(p, &p->counters, "counters", 4 * kernel->counters, diag);
@@ -203,7 +204,7 @@ static int prepare_memory(fa_prover *p, const fa_prover_kernel *kernel, fa_diag 
 
 static int run_candidate(fa_prover *p, const fa_prover_kernel *kernel, int index, fa_diag *diag)
 {
-    void *arguments[FA_PROVER_ARGUMENTS + 1] = {NULL};
+    void *arguments[FA_PROVER_ARGUMENTS + 2] = {NULL};
     int count = 0;
     if (p->at[index].empty)
         return 0;
@@ -212,7 +213,9 @@ static int run_candidate(fa_prover *p, const fa_prover_kernel *kernel, int index
     while (count < FA_PROVER_ARGUMENTS && arguments[count] != NULL)
         count++;
     if (kernel->workspace_bytes > 0)
-        arguments[count] = &p->workspace.at;
+        arguments[count++] = &p->workspace.at;
+    if (kernel->counters > 0)
+        arguments[count] = &p->counters.at;
     return fa_launches_run(p->driver, &kernel->launches[index], kernel->function, arguments,
                            p->stream, diag);
 }

@@ -130,6 +130,7 @@ static void add_kernel(const struct check *check, int index, const char *entry, 
                               .size = build->size,
                               .name = entry,
                               .workspace = source->candidate.launches.workspace_bytes > 0,
+                              .counters = source->candidate.launches.counters > 0,
                               .ordinary = !source->candidate.launches.at[launch].cooperative,
                               .ret_typed = &typed},
             &diag);

@@ -123,7 +123,7 @@ static int load_cubin(const struct asking *asking, const fa_answer *answer,
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     loaded->call.launcher = fa_op_of(asking->problem)->launcher;
     loaded->call.driver = tuner->driver;
-    fa_cubin_entry entry = {cubin->bytes, cubin->size, answer->entry, .workspace = false};
+    fa_cubin_entry entry = {cubin->bytes, cubin->size, answer->entry, .workspace = false, .counters = false};
     int rc;
     if ((rc = find_composed(tuner, asking->problem, answer, &loaded->composed, diag)) != 0 ||
         (rc = fa_driver_current_device(tuner->driver, &loaded->ordinal, diag)) != 0 ||
@@ -133,6 +133,7 @@ static int load_cubin(const struct asking *asking, const fa_answer *answer,
                                  &loaded->call.function, diag)) != 0)
         goto done;
     entry.workspace = loaded->composed != NULL && loaded->composed->workspace != NULL;
+    entry.counters = loaded->composed != NULL && loaded->composed->counters != NULL;
     rc = loaded->call.launcher->load(tuner->driver, loaded->module, asking->problem, &entry,
                                      &loaded->call.shared, diag);
     if (rc == 0 && loaded->composed != NULL) /* now: a capture may ask for the next length */

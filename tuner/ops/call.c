@@ -45,14 +45,16 @@ int fa_launches_run(fa_driver *driver, const fa_launches *launches, const fa_fun
 }
 
 int fa_call_run(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS], int count,
-                fa_device_ptr workspace, fa_stream stream, fa_diag *diag)
+                fa_call_memory *memory, fa_stream stream, fa_diag *diag)
 {
     const fa_call_composed *composed = call->composed;
     if (composed == NULL)
         return fa_launch_kernel(call->driver, call->function, call->grid,
                                 (const uint32_t[]){call->threads, 1, 1}, call->smem_bytes, stream,
                                 arguments, diag);
-    arguments[count] = &workspace;
+    if (composed->launches.workspace_bytes > 0)
+        arguments[count++] = &memory->workspace;
+    arguments[count] = &memory->counters;
     return fa_launches_run(call->driver, &composed->launches, composed->function, arguments, stream,
                            diag);
 }

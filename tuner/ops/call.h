@@ -15,7 +15,7 @@
 #include "launches.h"
 #include "driver.h"
 
-enum { FA_CALL_ARGUMENTS = 28 }; /* of a kernel, the address of its workspace included */
+enum { FA_CALL_ARGUMENTS = 29 }; /* of a kernel, the addresses of its workspace and counters included */
 
 /* What a call of more than one launch, or with memory between its blocks, has besides. */
 typedef struct fa_call_composed {
@@ -67,9 +67,9 @@ int fa_call_take_memory(const fa_call *call, void *brought, size_t bytes, fa_str
 int fa_launches_run(fa_driver *driver, const fa_launches *launches, const fa_function *function,
                     void **arguments, fa_stream stream, fa_diag *diag);
 
-/* All launches of a call. The first `count` entries of `arguments` are set; the address of the workspace
- * follows them, where the call has one. */
+/* All launches of a call. The first `count` entries of `arguments` are set; the addresses of the workspace and of the
+ * counters follow them. */
 int fa_call_run(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS], int count,
-                fa_device_ptr workspace, fa_stream stream, fa_diag *diag);
+                fa_call_memory *memory, fa_stream stream, fa_diag *diag);
 
 #endif

@@ -154,14 +154,13 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
                             const fa_cubin_entry *cubin, bool *ret_typed, fa_diag *diag)
 {
     const char *entry = cubin->name, *taken = NULL;
-    const bool workspace = cubin->workspace;
     fa_cubin_type type[FA_CUBIN_PARAMETERS];
     char room[40];
     int passed[FA_PARAMETERS_MAX], known = 0;
     for (int i = 0; i < list->parameter_count; i++)
         if (fa_tensors_is_passed(list, list->parameter[i]))
             passed[known++] = list->parameter[i];
-    const int count = known + workspace;
+    const int count = known + cubin->workspace + cubin->counters;
     if (info->parameter_count != count)
         return fa_fail(diag, FA_ECORRUPT, "%s takes %d arguments, and %d are stated", entry,
                        info->parameter_count, count);
@@ -176,7 +175,8 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
                            i + 1, entry,
                            scalar      ? is->name
                            : i < known ? list->at[passed[i]].name
-                                       : "the workspace",
+                                       : i == known && cubin->workspace ? "the workspace"
+                                            : "the counters",
                            info->parameter_size[i],
                            scalar ? fa_element_name(is->element) : "an address", size);
         if (i >= known || i >= told)
@@ -198,7 +198,7 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
 
 int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag)
 {
-    const bool workspace = entry->workspace;
+    const int behind = entry->workspace + entry->counters;
     bool typed = false;
     unsigned char params[FA_PARAMS_MAX];
     fa_tensor_values values = {0};
@@ -214,13 +214,18 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
     int32_t bytes = (int32_t)fa_tensors_params(problem, &list, &values, params);
     if (list.parameter_count > 0)
         rc = check_parameters(&list, &info, entry, &typed, diag);
-    else if (info.parameter_count != 1 + workspace || info.parameter_size[0] > bytes ||
-             (workspace && info.parameter_size[1] != (int32_t)sizeof(fa_device_ptr)))
+    else if (info.parameter_count != 1 + behind || info.parameter_size[0] > bytes ||
+             (behind > 0 && info.parameter_size[1] != (int32_t)sizeof(fa_device_ptr)) ||
+             (behind > 1 && info.parameter_size[2] != (int32_t)sizeof(fa_device_ptr)))
         rc =
             fa_fail(diag, FA_ECORRUPT,
                     "%s does not take just a struct of %d bytes (addresses, "
                     "strides, scalars, integer fields)%s",
-                    entry->name, bytes, workspace ? ", and then the address of its workspace" : "");
+                    entry->name, bytes,
+                    behind == 2        ? ", and then the addresses of its workspace and counters"
+                    : entry->workspace ? ", and then the address of its workspace"
+                    : behind == 1      ? ", and then the address of its counters"
+                                       : "");
     if (rc == 0 && entry->ordinary &&
         fa_cubin_calls(entry->cubin, entry->size, entry->name, FA_SPEC_GRID_WAIT))
         rc = fa_fail(diag, FA_ENOTSUP,
@@ -412,7 +417,7 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
         rc = fa_symbols_copy(call->driver, &passed->symbols, &passed->list, problem, values.address,
                              stream, diag);
     if (rc == 0)
-        rc = fa_call_run(call, arguments, count, memory.workspace, stream, diag);
+        rc = fa_call_run(call, arguments, count, &memory, stream, diag);
     const int left = enters ? fa_module_leave(passed->module, stream, rc == 0 ? diag : NULL) : 0;
     fa_stream_memory_leave(&memory.lease);
     return rc != 0 ? rc : left;

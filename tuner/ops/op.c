@@ -23,8 +23,7 @@ static const fa_op ops[] = {
      .proof = &fa_attn_proof,
      .check_entry = fa_attn_check_entry,
      .predict = fa_attn_predict,
-     .launcher = &fa_attn_launcher,
-     .counters = true},
+     .launcher = &fa_attn_launcher},
     {.name = NULL,
      .cases = fa_generic_cases,
      .proof = &fa_generic_proof,
@@ -60,12 +59,9 @@ int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
                      fa_cubin_info *ret_info, fa_diag *diag)
 {
     const fa_op *op = fa_op_of(problem);
-    fa_cubin_entry entry = {cubin, size, .workspace = candidate->launches.workspace_bytes > 0};
+    fa_cubin_entry entry = {cubin, size, .workspace = candidate->launches.workspace_bytes > 0,
+                            .counters = candidate->launches.counters > 0};
     fa_cubin_info all = {0};
-    if (candidate->launches.counters > 0 && !op->counters)
-        return fa_fail(diag, FA_EMANIFEST,
-                       "%s.json has \"counters\", which kernels of %s are not passed", family->name,
-                       fa_operation_of(problem)->name);
     for (int i = 0; i < family->launch_count; i++) {
         int32_t threads = candidate->launches.at[i].threads;
         fa_cubin_info info;

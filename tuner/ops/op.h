@@ -28,7 +28,6 @@ typedef struct fa_op {
                     fa_trial *trial);
     double blur; /* predictions that differ by less than this share do not tell configs apart */
     const struct fa_launcher *launcher;
-    bool counters; /* its kernels may ask for memory that stays zero between launches */
 } fa_op;
 
 /* The functions of this problem's operation. */

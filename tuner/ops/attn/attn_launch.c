@@ -559,7 +559,7 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     if (rc == 0 && has_maps)
         rc = fa_attn_map_cache_get(shared->maps, call->driver, &params, &maps, diag);
     if (rc == 0)
-        rc = fa_call_run(call, arguments, has_maps ? 2 : 1, memory.workspace, stream, diag);
+        rc = fa_call_run(call, arguments, has_maps ? 2 : 1, &memory, stream, diag);
     fa_stream_memory_leave(&memory.lease);
     return rc;
 }
