@@ -10,14 +10,14 @@ namespace test {
 struct Arguments {
     fa_gemm_params p;
     float *workspace;
+    u32 *counters;
 };
 #if KERNEL == 1
 inline void first(Arguments a) { gemm_sm80(a.p); }
 #elif KERNEL == 2
-inline void first(Arguments a) { gemm_sums(a.p, a.workspace); }
-inline void second(Arguments a) { gemm_add(a.p, a.workspace); }
+inline void first(Arguments a) { gemm_splitk(a.p, a.workspace, a.counters); }
 #elif KERNEL == 3
-inline void first(Arguments a) { gemm_sm90a(a.p, (fa_tensor_map *)a.workspace); }
+inline void first(Arguments a) { gemm_sm90a(a.p, (fa_tensor_map *)a.workspace, a.counters); }
 #else
 inline void first(Arguments a) { reference(a.p); }
 #endif
@@ -27,18 +27,16 @@ inline int prove(int m, int n, int k, int gap, u32 threads, u32 bytes, u32 tiles
     a.draw(), b.draw();
     readable[0] = &a, readable[1] = &b;
     emu::granted = granted;
-    // Of Hopper's kernel three tensor maps a block.
-    const size_t floats = KERNEL == 3 ? tiles * 3 * 32 : (size_t)splits * m * n;
+    // Of Hopper's kernel three tensor maps a block. Then the sums of tiles that are cut.
+    const size_t all = (size_t)((m + BLOCK_M - 1) / BLOCK_M) * ((n + BLOCK_N - 1) / BLOCK_N), cut = KERNEL == 3 ? all % tiles : all;
+    const size_t floats = (KERNEL == 3 ? tiles * 3 * 32 : 0) + (splits > 1 ? cut * splits * BLOCK_M * BLOCK_N : 0);
+    std::vector<u32> counters(2 * cut);
     std::vector<float> space(floats + 48, NAN), packed(KERNEL == 0 ? (size_t)m * n + 1 : 0, NAN);
     float *workspace = (float *)(((uintptr_t)space.data() + 127) & ~(uintptr_t)127);
     Arguments arguments = {{a.at(0), b.at(0), KERNEL == 0 ? (void *)packed.data() : c.at(0), a.stride, b.stride, c.stride, m, n, k},
-                           workspace};
-    const u32 grid[3] = {tiles, splits, 1};
+                           workspace, counters.data()};
+    const u32 grid[3] = {tiles, KERNEL == 3 ? 1 : splits, 1};
     run(emu::launch(first, &arguments, grid, threads, bytes));
-#if KERNEL == 2
-    const u32 adds[3] = {(u32)((i64)m * n + 1023) / 1024, 1, 1};
-    run(emu::launch(second, &arguments, adds, 256, 0));
-#endif
     int failures = 0;
     for (int row = 0; row < m; row++)
         for (int column = 0; column < n; column++) {
@@ -56,6 +54,8 @@ inline int prove(int m, int n, int k, int gap, u32 threads, u32 bytes, u32 tiles
     for (u16 x : c.memory)
         if (x != 0x7fff && failures++ < 8) printf("a gap of C was written to\n");
     if (KERNEL == 0 && packed.back() == packed.back()) failures++, printf("the end of C was passed\n");
+    for (u32 x : counters)
+        if (x != 0 && failures++ < 8) printf("a counter is left at %u\n", x);
     for (float *x = workspace + floats; x < space.data() + space.size(); x++)
         if (*x == *x && failures++ < 8) printf("the end of the workspace was passed\n");
     return failures == 0 ? 0 : 1;

@@ -10,18 +10,18 @@ import random
 import emulate
 import tap
 
-REFERENCE, WHOLE, SPLIT, HOPPER = range(4)
+REFERENCE, WHOLE, SPLIT, HOPPER, CUT = range(5)  # CUT: Hopper's with tiles in parts
 FILES = ["gemm_reference.cu", "gemm_sm80.cu", "gemm_splitk_sm80.cu", "gemm_sm90a.cu"]
 # BLOCK_M, BLOCK_N, BLOCK_K, STAGES, WARPS_M, WARPS_N; Hopper's kernel has no use for the last two
 CONFIGS = {WHOLE: [(64, 64, 32, 3, 2, 2), (64, 128, 64, 3, 1, 4), (128, 64, 32, 5, 4, 2), (128, 128, 32, 4, 2, 2), (256, 64, 32, 3, 4, 2)],
-           HOPPER: [(128, 64, 64, 3, 0, 0), (128, 192, 64, 3, 0, 0), (256, 128, 64, 3, 0, 0), (128, 256, 64, 4, 0, 0), (256, 64, 64, 4, 0, 0)],
+           HOPPER: [(128, 64, 64, 3, 0, 0), (128, 192, 64, 3, 0, 0), (256, 128, 64, 3, 0, 0), (128, 256, 64, 4, 0, 0), (256, 64, 64, 4, 0, 0), (128, 96, 64, 4, 0, 0), (256, 160, 64, 3, 0, 0)],
           SPLIT: [(16, 64, 64, 4, 1, 2), (32, 64, 64, 4, 2, 2), (64, 128, 64, 4, 2, 4), (16, 128, 64, 6, 1, 4)]}
 
 
 class Case:
     def __init__(self, kernel, dice):
         self.kernel = kernel
-        self.bf16, self.splits = dice.choice([0, 1]), dice.choice([2, 4]) if kernel == SPLIT else 1
+        self.bf16, self.splits = dice.choice([0, 1]), dice.choice({SPLIT: [2, 4], HOPPER: [1, 2, 3]}.get(kernel, [1]))
         self.config = dice.choice(CONFIGS[kernel]) if kernel != REFERENCE else (64, 64, 32, 3, 2, 2)
         self.group_m = dice.choice([1, 2, 8])
         self.draw_sizes(dice)
@@ -35,7 +35,7 @@ class Case:
     def defines(self):
         m, n, k, stages, down, across = self.config
         return {"FA_SM": 90 if self.kernel == HOPPER else 80, "DTYPE_BF16": self.bf16, "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "STAGES": stages, "WARPS_M": down,
-                "WARPS_N": across, "FA_THREADS": self.threads(), "GROUP_M": self.group_m, "SPLITS": self.splits, "KERNEL": self.kernel}
+                "WARPS_N": across, "FA_THREADS": self.threads(), "GROUP_M": self.group_m, "SPLITS": self.splits, "CLUSTER_M": 1, "CLUSTER_N": 1, "KERNEL": self.kernel}
 
     def threads(self):
         return {REFERENCE: 128, HOPPER: 384}.get(self.kernel, self.config[4] * self.config[5] * 32)
@@ -43,8 +43,9 @@ class Case:
     def words(self):
         m, n, k, stages, _, _ = self.config
         tiles = -(-self.m // m) * -(-self.n // n)
-        blocks = {REFERENCE: 3, HOPPER: min(tiles, 2)}.get(self.kernel, tiles)   # two of Hopper's blocks take all tiles
-        shared = 0 if self.kernel == REFERENCE else stages * (m + n) * k * 2 + (32768 + 16 * stages if self.kernel == HOPPER else 0)
+        # A few of Hopper's blocks take all tiles, and cut what would not come out even.
+        blocks = {REFERENCE: 3, HOPPER: 3 + self.seed % 3 if self.splits > 1 else min(tiles, 2)}.get(self.kernel, tiles)
+        shared = 0 if self.kernel == REFERENCE else stages * (m + n) * k * 2 + (32784 + 16 * stages if self.kernel == HOPPER else 0)
         return [self.m, self.n, self.k, self.gap, self.threads(), shared, blocks, self.splits, self.seed]
 
 
@@ -67,17 +68,21 @@ def a_kernel_that_is_wrong_is_found():
     for kernel, changes in ((WHOLE, (("at < rows && column < columns", "at < rows"), ("at < rows && column < columns", "column < columns"),
                                      ("cp_async_wait<kStages - 2>();\n        block_sync();", "cp_async_wait<kStages - 2>();"),
                                      ("cp_async_wait<kStages - 2>();", "cp_async_wait<kStages - 1>();"),
-                                     ("at / rows * BLOCK_N", "at / rows * (BLOCK_N / 2)"))),
-                            (SPLIT, (("begin_of(p, blockIdx.y + 1)", "p.k"), ("split < SPLITS", "split < SPLITS - 1"))),
+                                     ("at / rows * kColumns", "at / rows * (kColumns / 2)"))),
+                            (SPLIT, (("begin_of(p, blockIdx.y + 1)", "p.k"), ("split < SPLITS", "split < SPLITS - 1"), ("sum[i][j][e] += x[e]", "sum[i][j][e] = x[e]"))),
+                            (CUT, (("x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] += y[3];", "x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] = y[3];"), ("last = (split + 1) * slices / SPLITS;", "last = (split + 1) * slices / SPLITS - split;"),
+                                   ("if (came != SPLITS - 1) return false;", "if (came != SPLITS - 2) return false;"),
+                                   ("arrives_last(counter, SPLITS)", "arrives_last(counter, SPLITS + 1)"), ("return tile < tiles;", "return tile + 1 < tiles;"))),
                             (REFERENCE, (("column + at < columns", "true"),)),
                             (HOPPER, (("barrier_wait(empty(base, ring.slot), ring.parity ^ 1);", ""), ("wgmma_wait<1>();", "wgmma_wait<2>();"),
                                       ("barrier_wait(full(base, ring.slot), ring.parity);", ""), ("async_proxy_fence();", ""),
                                       ("if (lane == 0) tma_store_wait_read<1>();", "if (lane == 0) tma_store_wait_read<2>();"),
-                                      ("barrier_init(empty(base, slot), kConsumers);", "barrier_init(empty(base, slot), kConsumers - 1);"),
+                                      ("barrier_init(empty(base, slot), kConsumers * kCluster);", "barrier_init(empty(base, slot), kConsumers - 1);"),
                                       ("if (consumer.lane == 0) tma_store_wait_read<0>();", ""), ("piece ^= 1;", "")))):
-        case = Case(kernel, dice)
+        case = Case(HOPPER if kernel == CUT else kernel, dice)
+        case.splits = {HOPPER: 1, CUT: 2}.get(kernel, case.splits)
         case.m, case.n, case.k, case.gap, case.group_m = 130, 136, 328, 8, 2
-        case.config = {WHOLE: (64, 64, 32, 3, 2, 2), SPLIT: (32, 64, 64, 4, 2, 2), HOPPER: (128, 64, 64, 3, 0, 0)}.get(kernel, case.config)
+        case.config = {WHOLE: (64, 64, 32, 3, 2, 2), SPLIT: (32, 64, 64, 4, 2, 2), HOPPER: (128, 64, 64, 3, 0, 0), CUT: (128, 64, 64, 3, 0, 0)}.get(kernel, case.config)
         for change in range(len(changes) + 1):
             done = proved(case, changes=changes, change=change)
             assert done.returncode == (change > 0), (change, done)

@@ -4,10 +4,15 @@
 //
 // Workload: as many blocks as there are SMs, or tiles if they are fewer; each takes every gridDim.x-th tile of C. A consumer owns half
 // of the tile's rows and all of its columns. While the consumers store a tile, the producer fetches the next one.
+// The tiles that would not fill the GPU are cut into SPLITS parts of K, and done first: the block that ends the last part of a tile
+// adds all of them up. Nobody waits for another block but in its cluster: CLUSTER_M x CLUSTER_N blocks have neighbouring tiles and the
+// same slices at the same time; each fetches its share of what they have in common, for all of them.
 // Invariants:
 //  - shared memory is a ring of STAGES slots of {64 columns of A, 64 columns of B}, then two pieces of C (16 rows x 64 columns) for
 //    each consuming warp, then the barriers. All are slabs of 64 columns with swizzled rows of 128 bytes.
 //  - a block makes the three tensor maps for itself, in its part of the workspace, before anybody uses them.
+//  - behind the maps the workspace has the sums of each part of a tile that is cut.
+#include "fa_global.cuh"
 #include "fa_tma_device.cuh"
 #include "fa_wgmma.cuh"
 #include "gemm_place.cuh"
@@ -15,39 +20,97 @@
 namespace {
 
 constexpr bool kBf16 = DTYPE_BF16 != 0;
-constexpr int kM = BLOCK_M, kN = BLOCK_N, kStages = STAGES, kGroups = 2, kThreads = (kGroups + 1) * 128;
+constexpr int kM = BLOCK_M, kN = BLOCK_N, kDown = CLUSTER_M, kAcross = CLUSTER_N, kCluster = kDown * kAcross, kStages = STAGES, kGroups = 2, kThreads = (kGroups + 1) * 128;
 constexpr int kParts = kM / (64 * kGroups);   // products of 64 rows that a consumer has
-static_assert(kM % (64 * kGroups) == 0 && kN % 64 == 0 && kN <= 256 && kM <= 256, "a consumer owns whole products");
+static_assert(kM % (64 * kGroups) == 0 && kN % 32 == 0 && kN <= 256 && kM <= 256, "a consumer owns whole products");
+using Place = PlaceOf<kM * kDown, kN * kAcross>;   // of a cluster
 static_assert(FA_THREADS == kThreads, "the manifest differs");
 constexpr u32 kWarp = 32, kGroup = 128, kRowBytes = 128, kConsumers = kGroups * 4;   // warps
 constexpr u32 kABytes = kM * kRowBytes, kSlotBytes = kABytes + kN * kRowBytes, kPieceBytes = 16 * kRowBytes;
-constexpr u32 kPiecesAt = kStages * kSlotBytes, kBarriersAt = kPiecesAt + kConsumers * 2 * kPieceBytes;
+constexpr u32 kPiecesAt = kStages * kSlotBytes, kBarriersAt = kPiecesAt + kConsumers * 2 * kPieceBytes, kAnswersAt = kBarriersAt + 16 * kStages;
 enum Map { kMapA, kMapB, kMapC, kMaps };
 extern __shared__ __align__(1024) unsigned char shared_memory[];
 
 FA_DEVICE u32 full(u32 base, u32 slot) { return base + kBarriersAt + 8 * slot; }
 FA_DEVICE u32 empty(u32 base, u32 slot) { return base + kBarriersAt + 8 * (kStages + slot); }
 
+// Whether of a tile's parts all others are summed; the counter is zero again then.
+FA_DEVICE bool all_others_came(u32 *counter) {
+    u32 came;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(came) : "l"(counter) : "memory");
+    if (came != SPLITS - 1) return false;
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(counter), "r"(0) : "memory");
+    return true;
+}
+
 FA_DEVICE MapShape shape_of(const fa_gemm_params &p, u32 map) {
     return {map == kMapA ? p.a : map == kMapB ? p.b : p.c, map == kMapC ? p.n : p.k, map == kMapB ? p.n : p.m, 1, 1,
-            map == kMapA ? p.a_row : map == kMapB ? p.b_row : p.c_row, 0, 0, map == kMapA ? kM : map == kMapB ? kN : 16};
+            map == kMapA ? p.a_row : map == kMapB ? p.b_row : p.c_row, 0, 0, map == kMapA ? kM / kAcross : map == kMapB ? kN / kDown : 16};
 }
+
+// A box of a map for all blocks of the cluster, to the same place in each, and to its barrier.
+FA_DEVICE void tma_load_to_all(u32 to, const fa_tensor_map *map, u32 barrier, int column, int row) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
+                 " [%0], [%1, {%3, %4, %5, %5}], [%2], %6, %7;"
+                 :: "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(0), "h"((u16)((1 << kCluster) - 1)), "l"(kEvictLast) : "memory");
+}
+FA_DEVICE u32 cluster_rank() {
+    u32 rank = 0;
+    if (kCluster > 1) asm("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+// All threads of the cluster have come, and of those of a block alone all of the block.
+FA_DEVICE void cluster_sync() {
+    if (kCluster > 1)
+        asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+    else
+        named_sync(0, kThreads);
+}
+
+// What a cluster has to do, in order: slices [first, last) of 64 columns of K of a tile. First parts of the tiles that are cut, the same
+// part of all of them before the next one, so that blocks that run together share rows of A and of B; then whole tiles.
+struct Work {
+    const u32 slices, cut, tiles;
+    u32 unit, next, tile, split, first, last;   // unit, next: that come next, a part and a whole tile
+
+    __device__ __forceinline__ Work(const fa_gemm_params &p)
+        : slices(((u32)p.k + 63) / 64), cut(SPLITS > 1 && slices >= SPLITS ? Place::tiles(p) % clusters() : 0), tiles(Place::tiles(p)),
+          unit(blockIdx.x / kCluster), next(cut + blockIdx.x / kCluster) {}
+    static __device__ __forceinline__ u32 clusters() { return gridDim.x / kCluster; }
+    __device__ __forceinline__ bool advance() {
+        if (SPLITS > 1 && unit < cut * SPLITS) {
+            tile = unit % cut, split = unit / cut;
+            first = split * slices / SPLITS;
+            last = (split + 1) * slices / SPLITS;
+            unit += clusters();
+            return true;
+        }
+        tile = next, first = 0, last = slices;
+        next += clusters();
+        return tile < tiles;
+    }
+};
 
 // One thread fetches what the consumers multiply.
 FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *maps, u32 base) {
     acquire_map(maps + kMapA);
     acquire_map(maps + kMapB);
+    const u32 rank = cluster_rank();
+    const int down = (int)rank / kAcross, across = (int)rank % kAcross;
     Ring<kStages> ring;
 #pragma unroll 1
-    for (u32 tile = blockIdx.x; tile < Place::tiles(p); tile += gridDim.x) {
-        const Place place(p, tile);
+    for (Work work(p); work.advance();) {
+        const Place place(p, work.tile);
 #pragma unroll 1
-        for (int column = 0; column < p.k; column += 64) {
+        for (int column = (int)work.first * 64; column < (int)work.last * 64; column += 64) {
             const u32 to = base + ring.slot * kSlotBytes, barrier = full(base, ring.slot);
             barrier_wait(empty(base, ring.slot), ring.parity ^ 1);
             barrier_expect(barrier, kSlotBytes);
-            tma_load(to, maps + kMapA, barrier, column, place.row, 0, 0, kEvictLast);
-            tma_load(to + kABytes, maps + kMapB, barrier, column, place.column, 0, 0, kEvictLast);
+            const int row = place.row + down * kM + across * (kM / kAcross), other = place.column + across * kN + down * (kN / kDown);
+            if constexpr (kAcross > 1) tma_load_to_all(to + across * (kABytes / kAcross), maps + kMapA, barrier, column, row);
+            else tma_load(to, maps + kMapA, barrier, column, row, 0, 0, kEvictLast);
+            if constexpr (kDown > 1) tma_load_to_all(to + kABytes + down * (kN * kRowBytes / kDown), maps + kMapB, barrier, column, other);
+            else tma_load(to + kABytes, maps + kMapB, barrier, column, other, 0, 0, kEvictLast);
             ring.advance();
         }
     }
@@ -55,14 +118,14 @@ FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *maps, u32 b
 
 struct Consumer {
     const fa_gemm_params &p;
-    const u32 base, group, warp, lane;
+    const u32 base, group, rank, warp, lane;
     const u64 a_rows, b_rows;   // descriptors of slot 0
     Ring<kStages> ring;         // what is multiplied next
     float c[kParts][kN / 2];
     u32 piece;                  // of this warp, that is filled next
 
     __device__ __forceinline__ Consumer(const fa_gemm_params &p, u32 base, u32 group)
-        : p(p), base(base), group(group), warp(threadIdx.x % kGroup / kWarp), lane(threadIdx.x % kWarp),
+        : p(p), base(base), group(group), rank(cluster_rank()), warp(threadIdx.x % kGroup / kWarp), lane(threadIdx.x % kWarp),
           a_rows(wgmma_descriptor<64>(base + group * kParts * 64 * kRowBytes, 0)), b_rows(wgmma_descriptor<64>(base + kABytes, 0)),
           piece(0) {}
 
@@ -77,15 +140,20 @@ struct Consumer {
         wgmma_commit();
     }
     __device__ __forceinline__ void release(u32 slot) const {
-        if (lane == 0) barrier_arrive(empty(base, slot));
+        if constexpr (kCluster == 1) {
+            if (lane == 0) barrier_arrive(empty(base, slot));
+        } else if (lane < kCluster) {   // each block of the cluster may fill it again
+            asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
+                         "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(empty(base, slot)), "r"(lane) : "memory");
+        }
     }
     // A slot is given back when the products of the next one are under way.
-    __device__ __forceinline__ void multiply() {
+    __device__ __forceinline__ void multiply(u32 slices) {
         issue<true>();
         u32 before = ring.slot;
         ring.advance();
 #pragma unroll 1
-        for (int column = 64; column < p.k; column += 64) {
+        for (u32 slice = 1; slice < slices; slice++) {
             issue<false>();
             wgmma_wait<1>();
             release(before);
@@ -97,30 +165,87 @@ struct Consumer {
         for (int part = 0; part < kParts; ++part) Wgmma<kN>::pin(c[part]);
         release(before);
     }
+    // This thread's sums of a part of a tile, in the workspace: every kGroup-th vector of four.
+    template <class Do> __device__ __forceinline__ void each_vector(float *parts, u32 tile, u32 split, Do &&take) {
+        float *at = parts + ((((u64)tile * SPLITS + split) * kCluster + rank) * kGroups + group) * (kM / kGroups * kN) + threadIdx.x % kGroup * 4;
+#pragma unroll
+        for (int part = 0; part < kParts; ++part)
+#pragma unroll
+            for (int i = 0; i < kN / 2; i += 4) take(at + (part * kN / 2 + i) * kGroup, c[part] + i);
+    }
+    // The answer of the group's first thread, when all have come, to all.
+    template <class Ask> __device__ __forceinline__ bool answer(Ask &&ask) const {
+        const u32 room = base + kAnswersAt + 4 * group;
+        u32 x;
+        named_sync(1 + group, kGroup);
+        if (threadIdx.x % kGroup == 0) asm volatile("st.shared.b32 [%0], %1;" :: "r"(room), "r"((u32)ask()) : "memory");
+        named_sync(1 + group, kGroup);
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(room) : "memory");
+        return x != 0;
+    }
+    // Whether this group has the sums of all of K now; else they are in the workspace, and another block adds them up: the last one
+    // to come, in the order of K.
+    __device__ __forceinline__ bool join(const Work &work, float *parts, u32 *counters) {
+        u32 *const counter = counters + (work.tile * kCluster + rank) * kGroups + group;
+        if (work.split > 0 || !answer([=] { return all_others_came(counter); })) {
+            each_vector(parts, work.tile, work.split, [](float *to, const float *x) { store_floats(to, {x[0], x[1], x[2], x[3]}); });
+            if (!answer([=] { return arrives_last(counter, SPLITS); })) return false;
+            if (work.split > 0)
+                each_vector(parts, work.tile, 0, [](const float *from, float *x) {
+                    float y[4];
+                    load_floats(y, from);
+                    x[0] = y[0], x[1] = y[1], x[2] = y[2], x[3] = y[3];
+                });
+        }
+#pragma unroll 1
+        for (u32 split = 1; split < SPLITS; split++)
+            each_vector(parts, work.tile, split, [](const float *from, float *x) {
+                float y[4];
+                load_floats(y, from);
+                x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] += y[3];
+            });
+        return true;
+    }
     // Rounded, 16 rows and 64 columns of this warp at a time, through its two pieces. What lies outside C is dropped.
     __device__ __forceinline__ void store(const Place &place, const fa_tensor_map *map) {
+        const int first = place.row + (int)(rank / kAcross * kM), from = place.column + (int)(rank % kAcross) * kN;
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
-            const int row = place.row + (int)((group * kParts + part) * 64 + warp * 16);
+            const int row = first + (int)((group * kParts + part) * 64 + warp * 16);
 #pragma unroll
-            for (int slab = 0; slab < kN / 64; ++slab) {
+            for (int slab = 0; slab * 64 < kN; ++slab) {
                 const u32 room = base + kPiecesAt + ((group * 4 + warp) * 2 + piece) * kPieceBytes;
+                const bool whole = slab * 64 + 64 <= kN;
                 if (lane == 0) tma_store_wait_read<1>();
                 warp_sync();
 #pragma unroll
-                for (u32 j = 0; j < 4; ++j) {
+                for (u32 j = 0; j < (whole ? 4 : 2); ++j) {
                     const float *x = &c[part][8 * (slab * 4 + j)];
                     stmatrix_x4(room + (lane & 15) * kRowBytes + ((2 * j + (lane >> 4)) ^ (lane & 7)) * 16, pack2<kBf16>(x[0], x[1]),
                                 pack2<kBf16>(x[2], x[3]), pack2<kBf16>(x[4], x[5]), pack2<kBf16>(x[6], x[7]));
                 }
                 async_proxy_fence();
                 warp_sync();
+                if (!whole) store_half(room, row, from + slab * 64);
                 if (lane == 0) {
-                    tma_store(map, room, place.column + slab * 64, row, 0, 0, kEvictFirst);
+                    if (whole) tma_store(map, room, from + slab * 64, row, 0, 0, kEvictFirst);
                     tma_store_commit();
                 }
                 piece ^= 1;
             }
+        }
+    }
+    // 32 columns of a piece, of which a box would be too wide.
+    __device__ __forceinline__ void store_half(u32 room, int row, int column) const {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int down = i * 8 + (int)lane / 4, chunk = (int)lane % 4;
+            u32 x[4];
+            asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                         : "r"(room + down * kRowBytes + (chunk ^ (down & 7)) * 16) : "memory");
+            if (row + down < p.m && column + chunk * 8 < p.n)
+                asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};"
+                             :: "l"((u16 *)p.c + (row + down) * p.c_row + column + chunk * 8), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
         }
     }
 };
@@ -128,32 +253,37 @@ struct Consumer {
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-gemm_sm90a(const __grid_constant__ fa_gemm_params p, fa_tensor_map *workspace) {
+#if CLUSTER_M * CLUSTER_N > 1
+__cluster_dims__(CLUSTER_M * CLUSTER_N, 1, 1)
+#endif
+gemm_sm90a(const __grid_constant__ fa_gemm_params p, fa_tensor_map *workspace, u32 *counters) {
     const u32 base = shared_address(shared_memory);
     fa_tensor_map *maps = workspace + blockIdx.x * kMaps;
     if (threadIdx.x == 0) {
         if (base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
         for (u32 slot = 0; slot < kStages; ++slot) {
             barrier_init(full(base, slot), 1);
-            barrier_init(empty(base, slot), kConsumers);
+            barrier_init(empty(base, slot), kConsumers * kCluster);
         }
         barrier_init_fence();
     }
     const u32 warp = (u32)uniform((int)(threadIdx.x / kWarp));
     if (warp < kMaps) make_map<kBf16>(maps + warp, base + kPiecesAt + warp * sizeof(fa_tensor_map), shape_of(p, warp));
-    named_sync(0, kThreads);
+    cluster_sync();
     if (warp < 4) {
-        registers_decrease<24>();
+        registers_decrease<40>();
         if (warp == 0 && threadIdx.x == 0) produce(p, maps, base);
     } else {
-        registers_increase<240>();
+        registers_increase<232>();
         Consumer consumer(p, base, warp / 4 - 1);
         if (consumer.lane == 0) acquire_map(maps + kMapC);
 #pragma unroll 1
-        for (u32 tile = blockIdx.x; tile < Place::tiles(p); tile += gridDim.x) {
-            consumer.multiply();
-            consumer.store(Place(p, tile), maps + kMapC);
+        for (Work work(p); work.advance();) {
+            consumer.multiply(work.last - work.first);
+            if (SPLITS == 1 || work.tile >= work.cut || consumer.join(work, (float *)(workspace + gridDim.x * kMaps), counters))
+                consumer.store(Place(p, work.tile), maps + kMapC);
         }
         if (consumer.lane == 0) tma_store_wait_read<0>();   // shared memory is gone when the block is
     }
+    if (kCluster > 1) cluster_sync();   // nothing is under way to a block that has ended
 }

@@ -19,6 +19,7 @@ constexpr bool kBf16 = DTYPE_BF16 != 0;
 constexpr int kM = BLOCK_M, kN = BLOCK_N, kK = BLOCK_K, kStages = STAGES, kThreads = WARPS_M * WARPS_N * 32;
 constexpr int kWarpM = kM / WARPS_M, kWarpN = kN / WARPS_N;
 static_assert(kM % (16 * WARPS_M) == 0 && kN % (32 * WARPS_N) == 0 && kK % 32 == 0, "a warp owns whole fragments");
+using Place = PlaceOf<kM, kN>;
 using Layout = TileLayout<kK>;
 using Part = TileLayout<kWarpN>;   // of a warp's elements of C, on their way to memory
 constexpr u32 kABytes = kM * Layout::kPitch, kSlotBytes = kABytes + kN * Layout::kPitch;
@@ -114,6 +115,32 @@ FA_DEVICE void clear(Sums &sum) {
     for (int i = 0; i < kWarpM / 16; ++i) {
 #pragma unroll
         for (int j = 0; j < kWarpN / 8; ++j) sum[i][j][0] = sum[i][j][1] = sum[i][j][2] = sum[i][j][3] = 0.0f;
+    }
+}
+
+// Rounds and stores a tile. Each warp passes its part through shared memory, so that memory is written 16 bytes a lane.
+FA_DEVICE void store(const fa_gemm_params &p, const Place &place, const Sums &sum) {
+    const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const u32 room = shared_address(shared_memory) + warp * (kWarpM * Part::kPitch);
+#pragma unroll
+    for (int i = 0; i < kWarpM / 16; ++i) {
+#pragma unroll
+        for (int j = 0; j < kWarpN / 8; ++j) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                store_shared_4(room + Part::offset(i * 16 + half * 8 + lane / 4, j) + lane % 4 * 4,
+                               pack2<kBf16>(sum[i][j][2 * half], sum[i][j][2 * half + 1]));
+        }
+    }
+    warp_sync();
+    const int row = place.row + (int)(warp / WARPS_N) * kWarpM, column = place.column + (int)(warp % WARPS_N) * kWarpN;
+    u16 *c = (u16 *)p.c + (i64)row * p.c_row + column;
+#pragma unroll
+    for (int i = 0; i < kWarpM * Part::kChunks / 32; ++i) {
+        const int at = i * 32 + (int)lane, r = at / Part::kChunks, chunk = at % Part::kChunks;
+        u32 x[4];
+        load_shared_16(x, room + Part::offset((u32)r, (u32)chunk));
+        if (row + r < p.m && column + chunk * 8 < p.n) store_global_16(c + (i64)r * p.c_row + chunk * 8, x);
     }
 }
 
