@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Problems that nobody listed: draws them from a seed as people have them, and races ours against every peer that is there.
+
+Each row: all in turn, three rounds of medians of 15 with the L2 cache flushed and the host's part hidden; after the timing the whole of the
+outputs, which were NaN before, against a peer's. Needs the installed wheel and PyTorch on a GPU. FA_PEERS: training_vs_torch.py's.
+
+    python3 tests/bench/drawn_shapes.py SEED forward|backward|gemm|rms_norm [COUNT] [--out FILE]"""
+import argparse
+import math
+import random
+import time
+
+import operation_vs_torch
+import training_vs_torch as training
+from training_vs_torch import F, fa_tune, torch  # with a store of their own
+
+# Heads and KV heads of published models; [n, k] of their layers.
+HEADS = [(32, 8), (28, 4), (16, 2), (24, 24), (12, 12), (64, 8), (40, 8), (32, 32), (16, 16), (8, 8), (14, 2), (48, 8), (8, 1), (20, 20), (96, 8)]
+LAYERS = [(4096, 4096), (14336, 4096), (4096, 14336), (6144, 4096), (5120, 13824), (3584, 18944), (18944, 3584), (11008, 4096), (8192, 8192),
+          (28672, 8192), (8192, 28672), (2560, 10240), (1536, 1536), (1536, 8960), (1024, 7168), (7168, 2048), (5120, 5120), (2048, 1408), (768, 3072)]
+
+
+def between(dice, low, high):
+    """An integer whose logarithm is uniform."""
+    return int(math.exp(dice.uniform(math.log(low), math.log(high + 1))))
+
+
+def draw_attention(dice, most):
+    heads, heads_kv = dice.choice(HEADS)
+    dim, seq = dice.choice([40, 64, 64, 72, 80, 96, 112, 128, 128, 128, 192, 256]), between(dice, 100, most)
+    if dice.random() < 0.3:
+        seq = max(128, seq // 128 * 128)
+    room = int(3e8 / (seq * heads * dim))   # elements of a tensor
+    batch = min(between(dice, 1, 32), max(1, room), max(1, int(6e13 / (seq * seq * heads * dim))))
+    return {"batch": batch, "heads": heads, "heads_kv": heads_kv, "seq": seq, "dim": dim, "causal": dice.random() < 0.6}
+
+
+def draw_gemm(dice):
+    n, k = dice.choice(LAYERS) if dice.random() < 0.7 else (8 * between(dice, 16, 2048), 8 * between(dice, 16, 2048))
+    return {"m": between(dice, 1, 20000), "n": n, "k": k}
+
+
+def draw_rms_norm(dice):
+    return {"rows": between(dice, 1, 65536), "columns": dice.choice([128, 768, 1024, 2048, 2880, 3584, 4096, 5120, 7168, 8192, 16384]),
+            "residual": dice.random() < 0.5}
+
+
+def attention_ways(heads, heads_kv, causal):
+    def sdpa(back_end):
+        def attend(*tensors):
+            with training.sdpa_kernel(back_end):
+                return F.scaled_dot_product_attention(*tensors, is_causal=causal, enable_gqa=heads != heads_kv)
+        return attend
+    ways = training.ways_of(causal)
+    ways.update((name, (sdpa(back_end), False)) for name, back_end in training.SDPA.items())
+    return ways
+
+
+def forward(problem, cache):
+    batch, heads, heads_kv, seq, dim, causal = problem.values()
+    q, k, v = (torch.randn(batch, count, seq, dim, device="cuda", dtype=torch.bfloat16) for count in (heads, heads_kv, heads_kv))
+    o = torch.full_like(q, math.nan)
+    begin = time.monotonic()
+    fa_tune.attention(q, k, v, causal=causal, out=o)
+    torch.cuda.synchronize()
+    cold = time.monotonic() - begin
+    calls = {"fa_tune": lambda: fa_tune.attention(q, k, v, causal=causal, out=o)}
+    for name, (attend, turns) in list(attention_ways(heads, heads_kv, causal).items())[1:]:
+        given = [x.transpose(1, 2).contiguous() if turns else x for x in (q, k, v)]
+        try:
+            right = attend(*given)
+            right, calls[name] = right.transpose(1, 2) if turns else right, lambda attend=attend, given=given: attend(*given)
+        except (RuntimeError, AssertionError, NotImplementedError):
+            pass
+    times = training.in_turn(calls, cache)
+    assert float((o.float() - right.float()).abs().max()) <= 0.03, "o differs from a peer's"
+    return {"cold_s": cold, **times}
+
+
+def backward(problem, cache):
+    batch, heads, heads_kv, seq, dim, causal = problem.values()
+    return training.measure(attention_ways(heads, heads_kv, causal), [(batch, count, seq, dim) for count in (heads, heads_kv, heads_kv)], False, cache)
+
+
+def operation(name):
+    return lambda problem, cache: operation_vs_torch.measure(name, problem, torch.bfloat16, cache)
+
+
+OPERATIONS = {"forward": (lambda dice: draw_attention(dice, 32768), forward), "backward": (lambda dice: draw_attention(dice, 16384), backward),
+              "gemm": (draw_gemm, operation("gemm")), "rms_norm": (draw_rms_norm, operation("rms_norm"))}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("seed", type=int)
+    parser.add_argument("operation", choices=OPERATIONS)
+    parser.add_argument("count", type=int, nargs="?", default=40)
+    parser.add_argument("--out", help="also write the rows as JSON lines")
+    options = parser.parse_args()
+    draw, run = OPERATIONS[options.operation]
+    dice, rows = random.Random("%d %s" % (options.seed, options.operation)), []
+    cache = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    print("%s, seed %d, %s\n| problem | fa_tune us | fastest peer us | / fa_tune | cold s |" % (torch.cuda.get_device_name(), options.seed, options.operation))
+    for _ in range(options.count):
+        problem = draw(dice)
+        row = {**problem, **run(problem, cache)}
+        peers = {name: row[name] for name in ("pytorch-fa2", "pytorch-cudnn", "flash-attention-4", "cublas", "torch", "torch.compile") if name in row}
+        name = min(peers, key=peers.get)
+        row["fastest"] = peers[name]
+        rows.append(row)
+        print("| %s | %.1f | %s %.1f | %.3f | %.1f | %s" % (" ".join("%s=%s" % item for item in problem.items()), row["fa_tune"], name, peers[name],
+                                                          peers[name] / row["fa_tune"], row["cold_s"], " ".join(map(str, [row.get("family", ""), *row.get("tunables", {}).items()]))), flush=True)
+        torch.cuda.empty_cache()
+    training.finish(rows, ["fastest"], options.out)
+    ratios = sorted(row["fastest"] / row["fa_tune"] for row in rows)
+    print("%d problems, worst %.3f, below 1.00: %d, below 0.95: %d" % (len(rows), ratios[0], sum(r < 1 for r in ratios), sum(r < 0.95 for r in ratios)))
+
+
+if __name__ == "__main__":
+    main()
