@@ -150,10 +150,6 @@ static void check_put_in(fa_bundle *bundle, int i)
     CHECK(fa_config_equal(&got.trial.config, &put.trial.config));
     CHECK_INT(got.origin, put.origin);
     CHECK_INT(got.unix_time, put.unix_time);
-    CHECK_INT(got.driver_version, put.driver_version);
-    CHECK_INT(got.trial.registers, put.trial.registers);
-    CHECK(got.trial.grid[2] == put.trial.grid[2]);
-    CHECK(got.trial.median_us == put.trial.median_us && got.trial.high_us == put.trial.high_us);
     CHECK_TEXT(got.evidence, put.evidence);
     CHECK_INT(cubin.size, CUBIN_BYTES);
     CHECK(((char *)cubin.bytes)[CUBIN_BYTES - 1] == 'A' + i % CUBINS);

@@ -188,15 +188,6 @@ static void a_server_that_hangs_is_given_up(void)
     CHECK_INT(pg_sql(db_path, "SELECT 1 FROM cubin"), 1);
 }
 
-static void a_session_that_the_server_ends_is_made_anew(void)
-{
-    CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    CHECK(pg_sql(db_path, "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE "
-                          "application_name = 'fa-tune'") >= 1);
-    CHECK_OK(db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    CHECK(db_winner_is(store, 1, 1, &diag) && db_winner_is(store, 2, 2, &diag));
-}
-
 /* ---- the file in the server's place ---------------------------------------------------------*/
 static int notes;
 
@@ -254,7 +245,6 @@ int main(void)
     DB_STORE_TEST(a_server_killed_in_the_middle_loses_the_change_and_nothing_else);
     DB_STORE_TEST(a_server_that_was_restarted_meanwhile_is_not_noticed);
     DB_STORE_TEST(a_server_that_hangs_is_given_up);
-    DB_STORE_TEST(a_session_that_the_server_ends_is_made_anew);
     DB_STORE_TEST(a_file_serves_while_the_server_does_not);
     return check_done();
 }

@@ -11,7 +11,7 @@ from rooms import ROOT
 
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
-    "include": 1506,
+    "include": 1450,
     "src/base": 6155,
     "src/gpu": 4015,
     "src/code": 960,

@@ -24,10 +24,6 @@
 
 #include "fa_tuner.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* ---- files that are written -----------------------------------------------------------------*/
 /* The file is there whole, or what was there stays. Its mode is 0644 less the umask. FA_EINVAL where its folder does not
  * exist, where something is there that is no regular file, and where it is a store, what belongs to one, a key or a file
@@ -137,7 +133,4 @@ typedef struct fa_import_options {
 FA_API int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_item **ret_items,
                      size_t *ret_count, fa_bundle_info *ret_info, fa_diag *diag);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -9,10 +9,6 @@
 
 #include "fa_tuner.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* ---- why ------------------------------------------------------------------------------------*/
 typedef enum fa_step_kind {
     FA_STEP_EXACT = 0,       /* a winner stored for these very lengths, off the buckets */
@@ -38,7 +34,4 @@ typedef struct fa_step {
 FA_API int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps,
                   size_t *ret_count, fa_gpu *ret_gpu, fa_diag *diag);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -17,10 +17,6 @@
 
 #include "fa_tuner.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* FA_ENOTSUP, with a sentence that lists those known. */
 FA_API int fa_find_operation(const char *name, const fa_operation **ret_operation, fa_diag *diag);
 /* Makes the operations of a directory of templates known: its folders' operation.json. */
@@ -71,7 +67,4 @@ FA_API int fa_set_field(fa_problem *problem, const char *name, const char *text,
 FA_API int fa_problem_write(const fa_problem *problem, char **ret_text, fa_diag *diag);
 FA_API int fa_problem_read(const char *text, size_t size, fa_problem *ret_problem, fa_diag *diag);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -13,10 +13,6 @@
 
 #include "fa_tuner.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* All that is on record about one problem on one silicon, from one set of templates. */
 typedef struct fa_study {
     size_t size;         /* sizeof(fa_study), set by the library */
@@ -107,7 +103,4 @@ typedef struct fa_forgotten {
 FA_API int fa_forget(fa_tuner *tuner, fa_study *studies, size_t *count, bool dry_run,
                      fa_forgotten *ret_forgotten, fa_diag *diag);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -17,10 +17,6 @@
 
 #include "fa_tuner.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* ---- the library as a client ----------------------------------------------------------------
  * With fa_options.server or FA_TUNE_SERVER fa_tune(), fa_get_best_kernel() and fa_answer_cubin() ask that server
  * first, for one kernel and its cubin; everything else is about the local store. FA_TUNE_TOKEN_FILE names a file
@@ -96,7 +92,4 @@ FA_API int fa_queue_write(fa_tuner *tuner, char **ret_text, fa_diag *diag);
 /* {"error": {"code": "FA_ENOTFOUND", "message": "…"}} */
 FA_API int fa_failure_write(int code, const char *message, char **ret_text, fa_diag *diag);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

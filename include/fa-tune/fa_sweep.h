@@ -16,10 +16,6 @@
 
 #include "fa_tuner.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* ---- sweeps ---------------------------------------------------------------------------------*/
 enum { FA_SWEEP_ITEMS_MAX = 10000 };
 
@@ -145,7 +141,4 @@ FA_API int fa_list_baselines(fa_tuner *tuner, fa_baseline **ret_baselines, size_
  * any of its names. Where seq_q is seq_k both causal masks are one. */
 FA_API bool fa_baseline_concerns(const fa_baseline *baseline, const fa_answer *answer);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -10,13 +10,9 @@
 #include "fa_types.h"
 
 #ifdef __cplusplus
-extern "C" {
-#endif
-
-#if defined(__GNUC__)
-#define FA_API __attribute__((visibility("default")))
+#define FA_API extern "C" __attribute__((visibility("default")))
 #else
-#define FA_API
+#define FA_API __attribute__((visibility("default")))
 #endif
 
 FA_API const char *fa_version(void);
@@ -363,7 +359,4 @@ FA_API const char *fa_name_of_origin(fa_origin origin);
 /* A tunable's value as people read it ("64", "0.5", "half"): in 40 bytes of `room`, or in memory that stays. */
 FA_API const char *fa_name_of_value(int32_t value, char *room);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -13,10 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* ---- errors ---------------------------------------------------------------------------------
  * Functions return 0 or one of these; the sentence for a person is in fa_diag. */
 #define FA_ERRORS(X)                                                          \
@@ -365,7 +361,4 @@ typedef struct fa_args {
     size_t workspace_bytes;
 } fa_args;
 
-#ifdef __cplusplus
-}
-#endif
 #endif
