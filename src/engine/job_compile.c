@@ -363,22 +363,6 @@ static fa_cubin_record record_of(fa_job *job, int index, fa_compile_result *resu
     return record;
 }
 
-static void reference_compiled(fa_job *job, fa_compile_result *result)
-{
-    if (result->rc != 0) {
-        FA_JOB_FAIL(job, FA_ECOMPILE, "the reference kernel: %s", result->text);
-        return;
-    }
-    keep_reference(job, result->cubin, result->size);
-    if (job->ended)
-        return;
-    fa_cubin_record record = record_of(job, FA_JOB_REFERENCE, result);
-    snprintf(record.entry, sizeof record.entry, "%s", fa_op_reference_entry(&job->target.problem));
-    if (record.log != NULL) /* only a saving for the next run */
-        fa_store_cubin_put(job->tuner->store, &record, NULL);
-    fa_cubin_record_free(&record);
-}
-
 /* It says nothing about what was compiled: another worker tries it. */
 static void ran_short(fa_job *job, int index, const char *text)
 {
@@ -410,8 +394,18 @@ static void compiled(void *context, int index, fa_compile_result *result)
     }
     if (result->rc == FA_ECOMPILE)
         fa_tuner_keep_uncompiled(job->tuner, fa_job_attempt(job, index)->cubin_key, result->text);
+    if (index == FA_JOB_REFERENCE && result->rc != 0) {
+        FA_JOB_FAIL(job, FA_ECOMPILE, "the reference kernel: %s", result->text);
+        return;
+    }
     if (index == FA_JOB_REFERENCE) {
-        reference_compiled(job, result);
+        keep_reference(job, result->cubin, result->size);
+        fa_cubin_record record = record_of(job, index, result);
+        snprintf(record.entry, sizeof record.entry, "%s",
+                 fa_op_reference_entry(&job->target.problem));
+        if (!job->ended && record.log != NULL) /* only a saving for the next run */
+            fa_store_cubin_put(job->tuner->store, &record, NULL);
+        fa_cubin_record_free(&record);
         return;
     }
     for (int i = 0; !job->ended && i < job->space.count; i++) {
@@ -459,12 +453,9 @@ static void lost(void *context, int index, const char *reason, fa_child_end end,
         for (int i = 0; !job->ended && i < job->space.count; i++) {
             if (!is_of_source(job, index, i))
                 continue;
-            if (late) { /* it took that long at least */
+            if (late) /* it took that long at least */
                 job->space.candidate[i].trial.compile_ms = job->tuner->compile_timeout_ms;
-                fa_job_note_timeout(job, i, waited_ms, job->tuner->compile_timeout_ms);
-            } else {
-                fa_job_note_death(job, i);
-            }
+            fa_job_note_end(job, i, waited_ms, late ? job->tuner->compile_timeout_ms : 0);
             if (!job->ended)
                 fa_job_settle(job, i, late ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED,
                               text);

@@ -477,7 +477,7 @@ static void trial_lost(fa_job *job, fa_child *child, fa_child_end end, const cha
         return;
     }
     if (end == FA_CHILD_TIMED_OUT) {
-        fa_job_note_timeout(job, index, fa_child_waited_ms(child), job->tuner->trial_timeout_ms);
+        fa_job_note_end(job, index, fa_child_waited_ms(child), job->tuner->trial_timeout_ms);
         /* it takes that long at least */
         job->space.candidate[index].trial.low_us = 1000.0 * job->tuner->trial_timeout_ms;
     }

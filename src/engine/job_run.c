@@ -87,7 +87,7 @@ static bool usable(fa_job *job, const fa_trial_record *record, int index)
     return true;
 }
 
-/* Whether the machine may be to blame, by what fa_job_note_timeout() and fa_job_note_death() noted: a limit was shorter than
+/* Whether the machine may be to blame, by what fa_job_note_end() noted: a limit was shorter than
  * today's, or the machine gave no CPU for a good part of the time; and nothing tells a source on which a compiler dies from
  * a machine without memory. */
 static bool ended_by_chance(const fa_job *job, const fa_trial_record *record)

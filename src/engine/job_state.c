@@ -74,11 +74,6 @@ int fa_job_set_launches(fa_job *job, int first, int count)
     return rc;
 }
 
-static bool better(const fa_trial *a, const fa_trial *b)
-{
-    return b->status == FA_STATUS_PENDING || fa_trial_compare(a, b) < 0;
-}
-
 void fa_job_count(fa_job *job, const fa_trial *trial)
 {
     fa_progress *p = &job->progress;
@@ -98,7 +93,7 @@ void fa_job_count(fa_job *job, const fa_trial *trial)
         p->failed++;
         return;
     }
-    if (better(trial, &job->best))
+    if (job->best.status == FA_STATUS_PENDING || fa_trial_compare(trial, &job->best) < 0)
         job->best = *trial;
 }
 
@@ -157,26 +152,17 @@ bool fa_job_may_retry(fa_job *job, int index)
     return fa_job_attempt(job, index)->retries++ < CHANCES;
 }
 
-static void note(fa_job *job, int index, const char *text)
+void fa_job_note_end(fa_job *job, int index, int waited_ms, int timeout_ms)
 {
     fa_attempt *attempt = &job->attempt[index];
+    char text[96] = "{\"compiler_died\":1}";
+    if (timeout_ms > 0)
+        snprintf(text, sizeof text, "{\"waited_for_cpu_ms\":%d,\"timeout_ms\":%d}", waited_ms,
+                 timeout_ms);
     free(attempt->clocks);
     attempt->clocks = strdup(text);
     if (attempt->clocks == NULL) /* without it the verdict would last */
         FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a trial");
-}
-
-void fa_job_note_timeout(fa_job *job, int index, int waited_ms, int timeout_ms)
-{
-    char text[96];
-    snprintf(text, sizeof text, "{\"waited_for_cpu_ms\":%d,\"timeout_ms\":%d}", waited_ms,
-             timeout_ms);
-    note(job, index, text);
-}
-
-void fa_job_note_death(fa_job *job, int index)
-{
-    note(job, index, "{\"compiler_died\":1}");
 }
 
 /* One transaction for whatever came since the loop last slept. */
