@@ -169,6 +169,15 @@ static void unknown_keys_are_refused_by_name(void)
                   "\"else\"", "unknown"));
 }
 
+/* Lines of the fixture's text: the third has the tunables, the fifth the restrictions. */
+static void a_mistake_has_its_line(void)
+{
+    CHECK(refused(&(manifest_parts){.tunables = "{\"A\": []}"}, "small.json:3: tune A", "array"));
+    CHECK(refused(&(manifest_parts){.constraints = "[\"1\",\n\"1 +\"]"},
+                  "small.json:6: restrictions[1]", ""));
+    CHECK(refused(&(manifest_parts){.extra = ",\n\"smem\": 1"}, "small.json:8: ", "\"smem\""));
+}
+
 static void what_is_missing_is_named(void)
 {
     CHECK(refused(&(manifest_parts){.preset = "{\"BLOCK_M\": 64}"}, "default BLOCK_N", "missing"));
@@ -501,6 +510,7 @@ int main(void)
     TEST(unknown_names_are_named);
     TEST(what_is_known_at_run_time_only_is_a_tunable_and_sizes_no_block);
     TEST(unknown_keys_are_refused_by_name);
+    TEST(a_mistake_has_its_line);
     TEST(what_is_missing_is_named);
     TEST(a_rule_is_about_one_of_four_things);
     TEST(sentences_for_a_terminal_hold_no_control_bytes);

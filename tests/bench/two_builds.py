@@ -112,15 +112,15 @@ def small_templates(build, place):
     os.makedirs(folder)
     for name in ("attn_fwd_sm80", "attn_fwd_splitkv_sm80"):
         with open(os.path.join(source, name + ".json"), encoding="utf-8") as file:
-            manifest = json.load(file)
+            manifest = {"name": name, **json.load(file)}
+        tune, rules = ("tune", "restrictions") if "tune" in manifest else ("tunables", "constraints")  # as an older tree has them
         if name == "attn_fwd_sm80":
-            manifest["tune"] = {key: EIGHT.get(key, [0]) for key in manifest["tune"]}
-            manifest["restrictions"] = [c for c in manifest["restrictions"] if "BLOCK_M %" in c["require"]]
+            manifest[tune] = {key: EIGHT.get(key, [0]) for key in manifest[tune]}
+            manifest[rules] = [c for c in manifest[rules] if "BLOCK_M %" in c["require"]]
             manifest["default"] = {"BLOCK_M": 64, "BLOCK_N": 64, "STAGES": 1, "WARPS": 4, "Q_IN_REGS": 0,
                                    "MIN_BLOCKS": 2}
         else:
-            manifest["restrictions"] = [{"require": "%s == (%s)" % pair, "why": "its default alone"}
-                                       for pair in manifest["default"].items()]
+            manifest[rules] = [{"require": "%s == (%s)" % pair, "why": "its default alone"} for pair in manifest["default"].items()]
         with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as file:
             json.dump(manifest, file)
     return folder
