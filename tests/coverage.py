@@ -168,6 +168,8 @@ def read_operation(folder):
     """The operation, its fields that a table tells, and its families' manifests."""
     with open(os.path.join(folder, "operation.json"), encoding="utf-8") as file:
         operation = json.load(file)
+    operation["fields"] = [{"name": name, "kind": "choice" if "choices" in size else "boolean" if size.get("default") is False else "integer",
+                            **size} for name, size in operation["sizes"].items()]
     manifests = []
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         if os.path.basename(path) != "operation.json":

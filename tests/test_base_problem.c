@@ -355,12 +355,11 @@ static void out_of_range_sentences_say_what_to_use(void)
     CHECK_INT(fa_problem_check(&plain, NULL), 0);
 }
 
-static const char row_sum[] =
-    "{\"name\":\"row_sum\",\"title\":\"sum of rows\",\"fields\":["
-    "{\"name\":\"dtype\",\"kind\":\"choice\",\"choices\":[\"fp16\",\"fp32\"],\"key\":\"\"},"
-    "{\"name\":\"rows\",\"kind\":\"integer\",\"length\":true,\"nonempty\":true,\"default\":7},"
-    "{\"name\":\"columns\",\"kind\":\"integer\",\"min\":1,\"max\":4096,\"follows\":\"rows\"},"
-    "{\"name\":\"mean\",\"kind\":\"boolean\",\"optional\":true}]}";
+static const char row_sum[] = "{\"name\":\"row_sum\",\"title\":\"sum of rows\",\"sizes\":{"
+                              "\"dtype\":{\"choices\":[\"fp16\",\"fp32\"],\"key\":\"\"},"
+                              "\"rows\":{\"length\":true,\"nonempty\":true,\"default\":7},"
+                              "\"columns\":{\"min\":1,\"max\":4096,\"follows\":\"rows\"},"
+                              "\"mean\":{\"default\":false,\"optional\":true}}}";
 
 static void an_operation_of_its_own_table_is_known_once_it_is_registered(void)
 {
@@ -403,23 +402,25 @@ static void tables_that_are_not_valid_are_refused_with_a_sentence(void)
     static const struct {
         const char *from, *to, *sentence;
     } bad[] = {
-        {"4096", "4095", "test: operation row_sum is known with other fields"},
+        {"4096", "4095", "test: operation row_sum is known with other sizes"},
         {"row_sum", "row-sum", "test: \"name\" must be an identifier"},
-        {"\"boolean\"", "\"flag\"", "test: fields[3]: \"kind\" is \"flag\", which is not known"},
-        {"\"rows\"", "\"dtype\"", "fields[1]: there is a field \"dtype\" already"},
+        {"\"optional\":true", "\"shown_as\":\"flag\"",
+         "test: sizes mean: \"shown_as\" is \"flag\", which is not known"},
+        {"\"rows\"", "\"dtype\"", "sizes dtype appears twice"},
+        {"\"rows\"", "\"1s\"", "sizes 1s must be a name"},
         {"\"follows\":\"rows\"", "\"follows\":\"mean\"", "\"follows\" must name an earlier field"},
         {"\"optional\"", "\"optinal\"",
-         "fields[3]: the key \"optinal\" is unknown: did you mean \"optional\"?"},
+         "sizes mean: the key \"optinal\" is unknown: did you mean \"optional\"?"},
         {"\"title\"", "\"titel\":1,\"title\"",
          "test: the key \"titel\" is unknown: did you mean \"title\"?"},
-        {"\"fields\"", "\"tolerence\":{},\"fields\"", "did you mean \"tolerance\"?"},
-        {"\"fields\"", "\"tolerance\":{\"absolut\":1},\"fields\"",
+        {"\"sizes\"", "\"tolerence\":{},\"sizes\"", "did you mean \"tolerance\"?"},
+        {"\"sizes\"", "\"tolerance\":{\"absolut\":1},\"sizes\"",
          "test: \"tolerance\": the key \"absolut\" is unknown: did you mean \"absolute\"?"},
-        {"\"fields\"", "\"tolerance\":[2],\"fields\"", "\"tolerance\" must be an object"},
-        {"\"fields\"", "\"arguments\":[{\"shap\":[]}],\"fields\"",
+        {"\"sizes\"", "\"tolerance\":[2],\"sizes\"", "\"tolerance\" must be an object"},
+        {"\"sizes\"", "\"arguments\":[{\"shap\":[]}],\"sizes\"",
          "test: arguments[0]: the key \"shap\" is unknown: did you mean \"shape\"?"},
-        {"\"fields\"", "\"arguments\":[1],\"fields\"", "test: arguments[0] must be an object"},
-        {"\"default\":7", "\"default\":-1", "fields[1]: its default -1 is below its \"min\""},
+        {"\"sizes\"", "\"arguments\":[1],\"sizes\"", "test: arguments[0] must be an object"},
+        {"\"default\":7", "\"default\":-1", "sizes rows: its default -1 is below its \"min\""},
         {"\"max\":4096", "\"max\":0", "the range is empty"},
         {"[\"fp16\",\"fp32\"]", "[]", "\"choices\" must be 1 to 16 names"},
     };
@@ -444,12 +445,11 @@ static void replace(fa_buf *text, const char *from, const char *to)
 
 static void what_kernels_read_tells_whether_tensor_cores_are_a_ceiling(void)
 {
-    static const char scaled[] =
-        "{\"name\":\"scaled\",\"title\":\"scaled\",\"fields\":[{\"name\":\"type\",\"kind\":\"choice\","
-        "\"choices\":[\"fp16\",\"fp32\"]},{\"name\":\"n\",\"kind\":\"integer\",\"default\":1}],"
-        "\"arguments\":[{\"name\":\"x\",\"type\":\"type\",\"shape\":[]},"
-        "{\"name\":\"statistics\",\"type\":\"fp32\",\"shape\":[]},"
-        "{\"name\":\"y\",\"type\":\"fp32\",\"shape\":[],\"is\":\"out\"}]}";
+    static const char scaled[] = "{\"name\":\"scaled\",\"title\":\"scaled\",\"sizes\":{\"type\":{"
+                                 "\"choices\":[\"fp16\",\"fp32\"]},\"n\":1},"
+                                 "\"arguments\":[{\"name\":\"x\",\"type\":\"type\",\"shape\":[]},"
+                                 "{\"name\":\"statistics\",\"type\":\"fp32\",\"shape\":[]},"
+                                 "{\"name\":\"y\",\"type\":\"fp32\",\"shape\":[],\"is\":\"out\"}]}";
     const fa_operation *operation = NULL;
     fa_diag diag;
     CHECK_OK(fa_operation_register(scaled, sizeof scaled - 1, "test", &operation, &diag), diag);
@@ -464,7 +464,7 @@ static void an_operation_of_a_known_name_differs_in_words_alone(void)
 {
     static const char row_max[] =
         "{\"name\":\"row_max\",\"title\":\"maximum of rows\",\"reference\":\"row_max.cu\","
-        "\"fields\":[{\"name\":\"rows\",\"kind\":\"integer\"}],\"flops\":\"2\","
+        "\"sizes\":{\"rows\":{}},\"flops\":\"2\","
         "\"bytes\":\"4\",\"arguments\":[{\"name\":\"x\",\"type\":\"fp32\",\"shape\":[]},"
         "{\"name\":\"floor\",\"value\":1}],\"tolerance\":{\"ulps\":2}}";
     static const struct {
@@ -507,10 +507,10 @@ static void one_row_gives_attention_another_field_and_leaves_earlier_keys_as_the
              getenv("FA_TEST_SOURCE"));
     CHECK_INT(fa_buf_read_file(&text, path, 1 << 20), 0);
     replace(&text, "\"attn_fwd\"", "\"attn_band\"");
-    replace(&text, "\n  ],\n  \"products\"",
-            ",\n    {\"name\": \"band\", \"kind\": \"integer\", \"max\": 65536, \"default\": 0, "
+    replace(&text, "\n  },\n  \"products\"",
+            ",\n    \"band\": {\"max\": 65536, \"default\": 0, "
             "\"optional\": true, \"key\": \"bw\", \"macro\": \"BAND\", \"option\": \"--band\", "
-            "\"label\": \"band\"}\n  ],\n  \"products\"");
+            "\"label\": \"band\"}\n  },\n  \"products\"");
     CHECK_OK(fa_operation_register(text.data, text.size, "test", &operation, &diag), diag);
     fa_buf_free(&text);
     fa_problem p = plain, back = {0};

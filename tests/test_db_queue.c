@@ -238,8 +238,8 @@ static void rows_that_are_not_valid_are_not_told_and_fail_when_they_are_taken(vo
 /* As a worker meets it whose template directory has another edition of the operation. */
 static void an_item_of_an_operation_with_other_fields_now_is_passed_over_and_stays(void)
 {
-    static const char now[] = "{\"name\":\"queued\",\"title\":\"queued\",\"fields\":["
-                              "{\"name\":\"rows\",\"kind\":\"integer\",\"key\":\"r\"}]}";
+    static const char now[] = "{\"name\":\"queued\",\"title\":\"queued\",\"sizes\":{"
+                              "\"rows\":{\"key\":\"r\"}}}";
     const fa_operation *operation = NULL;
     fa_queue_claim held;
     CHECK_OK(enter('a', false), diag);

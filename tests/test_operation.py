@@ -333,11 +333,11 @@ def a_bundle_takes_its_winners_to_another_store():
 
 
 def one_more_row_in_its_table_is_a_field_everywhere():
-    row = {"name": "groups", "kind": "integer", "min": 1, "max": 64, "default": 1, "key": "g",
+    row = {"min": 1, "max": 64, "default": 1, "key": "g",
            "macro": "GROUPS", "option": "--groups", "words": "rows normed together", "label": "G"}
     with a_place() as place:
         folder = own_copy(place)
-        edit(os.path.join(folder, "operation.json"), lambda told: told["fields"].append(row))
+        edit(os.path.join(folder, "operation.json"), lambda told: told["sizes"].update(groups=row))
         edit(os.path.join(folder, "l1_norm_split.json"), lambda told: told.setdefault(
             "supports", []).append({"require": "GROUPS == 1", "why": "it norms one row at a time"}))
         # Options, what they take, and the help.

@@ -96,7 +96,7 @@ def a_measured_problem_is_told_raw_and_as_a_row():
         assert problem["tune_s"] > 0 and problem["compile_ms"] > 0, problem
         # What serving asks for is in a problem's JSON where it is asked for alone.
         forward, = [one for one in told["operations"] if one["name"] == "attn_fwd"]
-        tap.equal([field["name"] for field in forward["fields"] if not field.get("feature")],
+        tap.equal([name for name, size in forward["sizes"].items() if not size.get("feature")],
                   [name for name in problem["problem"] if name != "operation"])
 
         row, = rows_of(place)

@@ -83,7 +83,7 @@ static void the_built_in_hash_is_the_hash_of_its_files(void)
 }
 
 static const char contract[] = "{\"name\": \"mine\", \"title\": \"something of mine\", "
-                               "\"fields\": [{\"name\": \"n\", \"kind\": \"integer\"}]}";
+                               "\"sizes\": {\"n\": {}}}";
 
 static void a_folder_without_a_contract_is_no_operation(void)
 {
@@ -143,8 +143,7 @@ static void a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone(v
 {
     static const char base[] =
         "{\"name\":\"told\",\"title\":\"told\",\"reference\":\"told.cu\",\"tolerance\":{\"ulps\":2},"
-        "\"fields\":[{\"name\":\"n\",\"kind\":\"integer\"},"
-        "{\"name\":\"m\",\"kind\":\"integer\"}],\"arguments\":"
+        "\"sizes\":{\"n\":{},\"m\":{}},\"arguments\":"
         "[{\"name\":\"y\",\"type\":\"fp32\",\"shape\":[4],\"is\":\"out\"}]}";
     static const struct {
         const char *key, *value;
@@ -152,14 +151,9 @@ static void a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone(v
     } changes[] = {
         {"title", "\"told in other words\"", false},
         {"flops", "\"3\"", false},
-        {"fields",
-         "[{\"name\":\"n\",\"kind\":\"integer\",\"label\":\"N\"},"
-         "{\"name\":\"m\",\"kind\":\"integer\"}]",
-         false},
-        {"fields",
-         "[{\"name\":\"m\",\"kind\":\"integer\"},"
-         "{\"name\":\"n\",\"kind\":\"integer\"}]",
-         true},
+        {"sizes", "{\"n\":{\"label\":\"N\"},\"m\":4}", false},
+        {"sizes", "{\"m\":{},\"n\":{}}", true},
+        {"sizes", "{\"n\":{},\"m\":false}", true},
         {"tolerance", "{\"ulps\":1}", true},
         {"reference", "\"other.cu\"", true},
         {"arguments", "[{\"name\":\"y\",\"type\":\"fp16\",\"shape\":[4],\"is\":\"out\"}]", true},
@@ -225,7 +219,7 @@ static void an_operation_of_which_no_tensor_is_an_output_has_no_proof(void)
 {
     static const char silent[] =
         "{\"name\": \"silent\", \"title\": \"nothing\", \"tolerance\": {\"absolute\": 1},"
-        "\"fields\": [{\"name\": \"n\", \"kind\": \"integer\", \"macro\": \"N\"}],"
+        "\"sizes\": {\"n\": {\"macro\": \"N\"}},"
         "\"arguments\": [{\"name\": \"x\", \"type\": \"fp32\", \"shape\": [\"N\"], \"is\": \"in\"}]}";
     fa_problem problem = {.value = {4}};
     fa_tensor_list list;

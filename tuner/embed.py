@@ -54,8 +54,10 @@ def contract_parts(name, text):
     if "arguments" not in contract:
         return []
     parts = [name.encode()] + members(contract, ("arguments", "tolerance", "reference"))
-    for field in contract["fields"]:
-        parts += members(field, ("name", "kind", "choices", "macro", "shown_as"))
+    for name, field in contract["sizes"].items():
+        size = field if isinstance(field, dict) else {"default": field}
+        parts += [name.encode(), b"boolean" if isinstance(size.get("default"), bool) else b""]
+        parts += members(size, ("choices", "macro", "shown_as"))
     return parts
 
 

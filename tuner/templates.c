@@ -347,16 +347,20 @@ static int hash_manifest(fa_hash *hash, const fa_template_file *file)
 static int hash_contract(fa_hash *hash, const fa_template_file *file)
 {
     static const char *const proof[] = {"arguments", "tolerance", "reference", NULL};
-    static const char *const passed[] = {"name", "kind", "choices", "macro", "shown_as", NULL};
+    static const char *const passed[] = {"choices", "macro", "shown_as", NULL};
     cJSON *json = NULL;
     const cJSON *field;
     int rc = fa_json_parse(file->text, file->size, file->name, &json, NULL);
     if (rc == 0 && cJSON_GetObjectItemCaseSensitive(json, proof[0]) != NULL) {
         fa_hash_text(hash, file->name);
         rc = hash_members(hash, json, proof);
-        cJSON_ArrayForEach (field, cJSON_GetObjectItemCaseSensitive(json, "fields"))
+        cJSON_ArrayForEach (field, cJSON_GetObjectItemCaseSensitive(json, "sizes")) {
+            const cJSON *preset = cJSON_GetObjectItemCaseSensitive(field, "default");
+            fa_hash_text(hash, field->string);
+            fa_hash_text(hash, cJSON_IsBool(field) || cJSON_IsBool(preset) ? "boolean" : "");
             if (rc == 0)
                 rc = hash_members(hash, field, passed);
+        }
     }
     cJSON_Delete(json);
     return rc;

@@ -33,11 +33,10 @@ enum reading {
     FLAG,
     EARLIER, /* the name of an earlier field */
     SHOWN_AS,
-    KIND,
+    PRESET,
     LIST,
 };
 
-static const char *const kinds[] = {"integer", "choice", "boolean", NULL};
 static const char *const as_names[] = {"value", "nonzero", "not", NULL};
 
 #define AT(member) offsetof(fa_field, member)
@@ -47,8 +46,6 @@ static const struct property {
     enum reading reading;
     size_t at;
 } properties[] = {
-    {"name", TEXT, AT(name)},
-    {"kind", KIND, AT(kind)},
     {"label", TEXT, AT(label)},
     {"words", TEXT, AT(words)},
     {"key", TEXT, AT(key)},
@@ -56,7 +53,7 @@ static const struct property {
     {"option", TEXT, AT(option)},
     {"min", INTEGER, AT(min)},
     {"max", INTEGER, AT(max)},
-    {"default", INTEGER, AT(preset)},
+    {"default", PRESET, AT(preset)},
     {"shapes_source", FLAG, AT(shapes_source)},
     {"fixed", FLAG, AT(shapes_source)},
     {"length", FLAG, AT(length)},
@@ -93,8 +90,8 @@ static int read_choices(const cJSON *json, fa_field *field, const char *where, f
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(json, "choices");
     int count = cJSON_GetArraySize(list);
-    if ((field->kind == FA_FIELD_CHOICE) != (count > 0) || count > FA_CHOICES_MAX)
-        return fa_fail(diag, FA_EINVAL, "%s: \"choices\" must be 1 to %d names of a choice", where,
+    if (list != NULL && (count < 1 || count > FA_CHOICES_MAX || field->kind == FA_FIELD_BOOLEAN))
+        return fa_fail(diag, FA_EINVAL, "%s: \"choices\" must be 1 to %d names", where,
                        FA_CHOICES_MAX);
     for (int i = 0; i < count; i++) {
         field->choice[i] = cJSON_GetStringValue(cJSON_GetArrayItem(list, i));
@@ -102,6 +99,8 @@ static int read_choices(const cJSON *json, fa_field *field, const char *where, f
             strlen(field->choice[i]) >= FA_NAME_MAX)
             return fa_fail(diag, FA_EINVAL, "%s: \"choices\" must be names", where);
     }
+    if (count > 0)
+        field->kind = FA_FIELD_CHOICE;
     if (field->kind != FA_FIELD_INTEGER) {
         field->min = 0;
         field->max = count > 0 ? count - 1 : 1;
@@ -122,6 +121,13 @@ static int read_property(const cJSON *json, const struct property *property,
         return fa_json_text(json, property->key, to, where, diag);
     case FLAG:
         return fa_json_bool(json, property->key, to, where, diag);
+    case PRESET:
+        if (cJSON_IsBool(json->child)) { /* the only child; of a yes or no */
+            field->kind = FA_FIELD_BOOLEAN;
+            *(int32_t *)to = cJSON_IsTrue(json->child);
+            return 0;
+        }
+    /* fall through */
     case INTEGER:
         rc = fa_json_int(json, property->key, INT32_MIN, INT32_MAX, &value, where, diag);
         *(int32_t *)to = (int32_t)value;
@@ -133,11 +139,10 @@ static int read_property(const cJSON *json, const struct property *property,
                    ? rc
                    : fa_fail(diag, FA_EINVAL, "%s: \"%s\" must name an earlier field", where,
                              property->key);
-    case KIND:
-    case SHOWN_AS: /* enumerations of one size */
+    case SHOWN_AS:
         rc = fa_json_text(json, property->key, &text, where, diag);
-        value = index_of(property->reading == KIND ? kinds : as_names, text);
-        *(fa_field_kind *)to = (fa_field_kind)value;
+        value = index_of(as_names, text);
+        *(fa_field_as *)to = (fa_field_as)value;
         return rc != 0 || value >= 0
                    ? rc
                    : fa_fail(diag, FA_EINVAL, "%s: \"%s\" is \"%.40s\", which is not known", where,
@@ -174,18 +179,22 @@ static int read_properties(const cJSON *json, const fa_operation *operation, fa_
     return rc;
 }
 
-/* What the texts must be, and what follows from those that are absent. */
-static int settle_texts(const cJSON *json, fa_field *field, const char *where, fa_diag *diag)
+/* What the texts must be, and what follows from those that are absent; a size's macro, option and name are one. */
+static int settle_texts(const cJSON *json, const fa_operation *operation, fa_field *field,
+                        const char *where, fa_diag *diag)
 {
-    if (!fa_is_identifier(field->name) || strcmp(field->name, "operation") == 0)
-        return fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
-    if (cJSON_GetObjectItemCaseSensitive(json, "key") == NULL)
+    if (!cJSON_HasObjectItem(json, "key"))
         field->key = field->name;
     if (field->label[0] == 0 && field->kind != FA_FIELD_CHOICE)
         field->label = field->name;
-    if (field->macro[0] != 0 && !fa_is_identifier(field->macro))
-        return fa_fail(diag, FA_EINVAL, "%s: \"macro\" must be an identifier", where);
-    return 0;
+    if (is_specified(operation)) {
+        snprintf(field->own_option, sizeof field->own_option, "--%s", field->name);
+        field->option = field->own_option;
+        field->macro = field->name;
+    }
+    return field->macro[0] == 0 || fa_is_identifier(field->macro)
+               ? 0
+               : fa_fail(diag, FA_EINVAL, "%s: \"macro\" must be an identifier", where);
 }
 
 /* A default that is given must be a value of the field. */
@@ -203,17 +212,35 @@ static int check_preset(const fa_field *field, const char *where, fa_diag *diag)
     return 0;
 }
 
+/* "n": {"default": 1024, …}, or "n": 1024. Of a specification it is an integer from 1 on. */
 static int read_field(const cJSON *json, fa_operation *operation, const char *where, fa_diag *diag)
 {
     fa_field *field = &operation->field[operation->field_count];
-    *field = (fa_field){.max = INT32_MAX, .multiple = 1};
-    int rc;
-    if ((rc = read_properties(json, operation, field, where, diag)) != 0 ||
-        (rc = settle_texts(json, field, where, diag)) != 0 ||
-        (rc = read_choices(json, field, where, diag)) != 0)
+    const bool size = is_specified(operation), brief = !cJSON_IsObject(json);
+    cJSON preset = *json;
+    const cJSON object = {.type = cJSON_Object, .child = &preset};
+    preset.string = (char[]){"default"};
+    preset.next = NULL;
+    const cJSON *given = brief ? &preset : cJSON_GetObjectItemCaseSensitive(json, "default");
+    const double value = cJSON_IsNumber(given) ? given->valuedouble : 1;
+    if (!fa_is_identifier(json->string) || fa_expr_is_word(json->string) ||
+        strcmp(json->string, "operation") == 0 ||
+        (brief && !cJSON_IsNumber(json) && (size || !cJSON_IsBool(json))))
+        return fa_fail(diag, FA_EINVAL, "%s must be a name with a number, or with an object",
+                       where);
+    if (size && !(value >= 1 && value <= INT32_MAX && value <= floor(value)))
+        return fa_fail(diag, FA_EINVAL, "%s: %.17g is no whole number from 1 to %d", where, value,
+                       INT32_MAX);
+    *field = (fa_field){.min = size, .max = INT32_MAX, .multiple = 1};
+    const char *name = json->string;
+    if (brief)
+        json = &object;
+    int rc = read_properties(json, operation, field, where, diag);
+    field->name = name;
+    if (rc != 0 || (rc = read_choices(json, field, where, diag)) != 0 ||
+        (rc = settle_texts(json, operation, field, where, diag)) != 0)
         return rc;
-    const bool given = cJSON_HasObjectItem(json, "default");
-    field->required = field->kind == FA_FIELD_INTEGER && field->follows < 0 && !given;
+    field->required = field->kind == FA_FIELD_INTEGER && field->follows < 0 && given == NULL;
     field->optional = field->optional || field->feature;
     /* A choice without a label that shapes the source, as an element type, is always told. */
     field->quiet =
@@ -221,39 +248,7 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
         (field->kind == FA_FIELD_CHOICE && (field->label[0] != 0 || !field->shapes_source));
     if (field->multiple < 1 || field->min > field->max)
         return fa_fail(diag, FA_EINVAL, "%s: \"multiple\" or the range is empty", where);
-    return given ? check_preset(field, where, diag) : 0;
-}
-
-/* Of a specification, "n": 1024 or "n": {"default": 1024, …}: an integer from 1 on, whose macro, option and name are one. */
-static int read_size(const cJSON *json, fa_operation *operation, const char *where, fa_diag *diag)
-{
-    fa_field *field = &operation->field[operation->field_count];
-    cJSON preset = *json;
-    const cJSON number = {.type = cJSON_Object, .child = &preset};
-    const char *name = json->string;
-    if (!fa_is_identifier(name) || fa_expr_is_word(name) || strcmp(name, "operation") == 0 ||
-        !(cJSON_IsNumber(json) || cJSON_IsObject(json)))
-        return fa_fail(diag, FA_EINVAL, "%s must be a name with a number, or with an object",
-                       where);
-    const cJSON *given =
-        cJSON_IsObject(json) ? cJSON_GetObjectItemCaseSensitive(json, "default") : json;
-    const double value = cJSON_IsNumber(given) ? given->valuedouble : 1;
-    if (!(value >= 1 && value <= INT32_MAX && value <= floor(value)))
-        return fa_fail(diag, FA_EINVAL, "%s: %.17g is no whole number from 1 to %d", where, value,
-                       INT32_MAX);
-    preset.string = (char[]){"default"};
-    preset.next = NULL;
-    *field = (fa_field){.min = 1, .max = INT32_MAX, .multiple = 1};
-    if (cJSON_IsNumber(json))
-        json = &number;
-    int rc = read_properties(json, operation, field, where, diag);
-    snprintf(field->own_option, sizeof field->own_option, "--%s", name);
-    field->name = field->key = field->macro = field->label = name;
-    field->option = field->own_option;
-    field->required = given == NULL;
-    if (rc == 0 && (field->multiple < 1 || field->max < 1))
-        rc = fa_fail(diag, FA_EINVAL, "%s: \"multiple\" and \"max\" must be 1 or more", where);
-    return rc == 0 && !field->required ? check_preset(field, where, diag) : rc;
+    return given != NULL ? check_preset(field, where, diag) : 0;
 }
 
 /* ---- one operation --------------------------------------------------------------------------*/
@@ -271,34 +266,22 @@ static size_t longest_key(const fa_operation *operation)
     return size;
 }
 
-/* A file's "fields", or a specification's "sizes". */
 static int read_fields(fa_operation *operation, const char *where, fa_diag *diag)
 {
-    const bool sizes = is_specified(operation);
-    const cJSON *item,
-        *list = cJSON_GetObjectItemCaseSensitive(operation->document, sizes ? "sizes" : "fields");
-    const int count = cJSON_GetArraySize(list);
-    if (!(sizes ? cJSON_IsObject(list) : cJSON_IsArray(list)) || count < 1 ||
-        count > FA_PROBLEM_VALUES)
+    const cJSON *item, *sizes = cJSON_GetObjectItemCaseSensitive(operation->document, "sizes");
+    if (!cJSON_IsObject(sizes) || sizes->child == NULL ||
+        cJSON_GetArraySize(sizes) > FA_PROBLEM_VALUES)
         return fa_fail(diag, FA_EINVAL,
-                       sizes ? "%s: \"sizes\" must name 1 to %d sizes, as in {\"n\": 4096}"
-                             : "%s: \"fields\" must be a list of 1 to %d",
-                       where, FA_PROBLEM_VALUES);
-    cJSON_ArrayForEach (item, list) {
+                       "%s: \"sizes\" must name 1 to %d sizes, as in {\"n\": 4096}", where,
+                       FA_PROBLEM_VALUES);
+    cJSON_ArrayForEach (item, sizes) {
         char place[256];
-        if (sizes)
-            snprintf(place, sizeof place, "%.180s: sizes %.60s", where, item->string);
-        else
-            snprintf(place, sizeof place, "%.200s: fields[%d]", where, operation->field_count);
-        if (!sizes && !cJSON_IsObject(item))
-            return fa_fail(diag, FA_EINVAL, "%s must be an object", place);
-        int rc = sizes ? read_size(item, operation, place, diag)
-                       : read_field(item, operation, place, diag);
+        snprintf(place, sizeof place, "%.180s: sizes %.60s", where, item->string);
+        if (fa_operation_field_index(operation, item->string) >= 0)
+            return fa_fail(diag, FA_EINVAL, "%s appears twice", place);
+        int rc = read_field(item, operation, place, diag);
         if (rc != 0)
             return rc;
-        const char *name = operation->field[operation->field_count].name;
-        if (fa_operation_field_index(operation, name) >= 0)
-            return fa_fail(diag, FA_EINVAL, "%s: there is a field \"%s\" already", place, name);
         operation->field_count++;
     }
     if (longest_key(operation) > FA_PROBLEM_KEY_MAX)
@@ -363,7 +346,7 @@ static int check_keys(const fa_operation *operation, const char *where, fa_diag 
 {
     static const char *const all[] = {
         "name",          "title",     "default",     "example",
-        "sweep_example", "counts",    "fields",      "products",
+        "sweep_example", "counts",    "sizes",       "products",
         "shorthands",    "backward",  "models",      "model_work",
         "reference",     "arguments", "tolerance",   "reference_of_features",
         "flops",         "bytes",     "not_covered", "strategy",
@@ -646,7 +629,7 @@ static int find_specified(const fa_operation *operation)
  * for people. */
 static const struct {
     const char *member, *words;
-} shared[] = {{"fields", "other fields"},         {"arguments", "other arguments"},
+} shared[] = {{"sizes", "other sizes"},           {"arguments", "other arguments"},
               {"tolerance", "another tolerance"}, {"reference", "another reference"},
               {"flops", "other flops"},           {"bytes", "other bytes"},
               {"specification", "another text"}};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operations: what can be computed, each as a table of the fields of its problems. The table is read
- * from the operation's file (operation.json) and decides how a problem is checked, printed, keyed,
- * compared and asked for; no code here knows what an operation computes.
+ * Operations: what can be computed, each as a table of the fields of its problems. The table is read from the "sizes" of a
+ * specification or of an operation's file (operation.json), in one grammar: NAME: its default, or an object of properties, whose
+ * default's type or "choices" say which kind of field it is. It decides how a problem is checked, printed, keyed, compared and
+ * asked for; no code here knows what an operation computes.
  *
  * Workload: a few operations, each read once per process, when it is first asked for; their tables are then only read, by any
  * thread.
@@ -45,8 +46,8 @@ typedef struct fa_field {
     bool optional;      /* absent from keys and JSON at its default, so that older ones stay */
     bool feature;       /* optional, and away from its default served by those families alone whose
                            manifest takes it; the others do not see its macro */
-    bool
-        shapes_source; /* its macro is defined in front of a kernel's source; of a specification's, others made of it */
+    /* "fixed", too: its macro is defined in front of a kernel's source; of a specification, macros made of it. */
+    bool shapes_source;
     const char *key;    /* its word in the key: "d" makes "d=64", "" makes "64" */
     const char *macro;  /* its name in manifests and kernels; "": they do not see it */
     fa_field_as shown_as; /* of a choice, its macro alone: a key has the name */

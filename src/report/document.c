@@ -488,7 +488,7 @@ static void add_store(cJSON *head, const char *path)
 /* The operations that reports know, each with the fields of its problems. */
 static cJSON *operations_json(void)
 {
-    static const char *const told[] = {"name", "title", "default", "counts", "fields", "sizes"};
+    static const char *const told[] = {"name", "title", "default", "counts", "sizes"};
     const fa_operation *operation;
     cJSON *array = cJSON_CreateArray();
     for (int i = 0; (operation = fa_operation_at(i)) != NULL; i++) {

@@ -12,6 +12,13 @@ const SLOW = 0.5; /* below this part of a peer's speed a problem is flagged */
 
 /* The problem with all its members: a short document leaves out what is empty, and what the problem
  * before it has too. */
+/* A field as an operation's "sizes" have it; a specification's has no option, which is its name. */
+function fieldOf([name, size]) {
+  const own = typeof size === "object" ? size : { default: size };
+  return { name, kind: own.choices ? "choice" : typeof own.default === "boolean" ? "boolean" : "integer",
+    ...(own.words === undefined && own.macro === undefined ? { label: name, option: "--" + name } : {}), ...own };
+}
+
 function complete(given, last, number, document) {
   const problem = {
     number, problem: {}, words: "", baselines: [], outcomes: [], configs: [], space: [],
@@ -24,8 +31,7 @@ function complete(given, last, number, document) {
   problem.environments = problem.environments || [];
   problem.operation = operations.find((one) => one.name === problem.problem.operation) ||
     operations.find((one) => one.default) || operations[0] || { name: "", fields: [] };
-  problem.operation.fields ??= Object.entries(problem.operation.sizes || {}).map(([name, size]) => (
-    { name, kind: "integer", label: name, option: "--" + name, default: size.default ?? size }));
+  problem.operation.fields ??= Object.entries(problem.operation.sizes || {}).map(fieldOf);
   readSpace(problem, document);
   addTimes(problem);
   Object.assign(problem, { gates: gatesOf(problem, document), funnel: funnelOf(problem), ...circumstancesOf(problem) });
