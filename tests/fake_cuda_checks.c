@@ -32,12 +32,25 @@ static size_t size_of(int element)
     return sizes[element];
 }
 
-/* splitmix64's sum of four 16-bit uniforms: bit for bit what the kernel makes. */
-static float normal_number(uint64_t z)
+/* The sum of four 16-bit uniforms: bit for bit what the kernel makes. */
+INLINE float normal_number(uint64_t seed, uint64_t i)
 {
+    uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15ull; /* splitmix64, as fa_random */
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    z ^= z >> 31;
     int sum =
         (int)(z & 0xffff) + (int)(z >> 16 & 0xffff) + (int)(z >> 32 & 0xffff) + (int)(z >> 48);
     return (float)(sum - 2 * 65535) * (1.7320508f / 65536.0f);
+}
+
+WIDE static void draw_normals(const struct fa_check_values *v, bool bf16, uint64_t first,
+                              uint64_t count, uint16_t *ret)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        float x = normal_number(v->seed, first + i) * v->scale;
+        ret[i] = bf16 ? bf16_bits(x) : half_bits(x);
+    }
 }
 
 static uint64_t drawn_bits(const struct fa_check_values *v, int element, uint64_t i)
@@ -45,7 +58,7 @@ static uint64_t drawn_bits(const struct fa_check_values *v, int element, uint64_
     uint64_t z = fa_random(v->seed, i), bits;
     struct fake_build build = {.bf16 = element == BF16};
     int sum = (int)(z & 127) + (int)(z >> 16 & 127) + (int)(z >> 32 & 127) + (int)(z >> 48 & 127);
-    double x = v->scale > 0 ? (double)(normal_number(z) * v->scale) : (sum - 254) / 64.0;
+    double x = v->scale > 0 ? (double)(normal_number(v->seed, i) * v->scale) : (sum - 254) / 64.0;
     if (element == E4M3 || element == E5M2)
         return fp8_bits(v->scale > 0 ? (float)x : (float)((sum - 254) / 32) / 2, element == E4M3);
     if (element >= INT8 && element < E4M3)
@@ -147,6 +160,27 @@ static bool map_tensor(const struct fa_check_tensor *t, bool write, char **ret_b
     return *ret_bytes != NULL && (t->used == NULL || *ret_used != NULL || t->extent[0] == 0);
 }
 
+enum { PIECE = 512 };
+
+/* Elements of an input, or poison, from a unit on. */
+static void make_units(const struct fa_check_tensor *t, const struct fa_check_values *v,
+                       const char *given, bool elements, uint64_t unit, uint64_t count,
+                       uint64_t *ret)
+{
+    const size_t size = size_of(t->element);
+    const uint64_t first = unit - t->first;
+    if (elements && given != NULL)
+        memcpy(ret, given + first * size, count * size);
+    else if (elements && t->element <= BF16 && v->scale > 0)
+        draw_normals(v, t->element == BF16, first, count, (uint16_t *)ret);
+    else
+        for (uint64_t i = 0; i < count; i++) {
+            uint64_t bits =
+                elements ? drawn_bits(v, t->element, first + i) : poison_at(t, unit + i);
+            memcpy((char *)ret + i * size, &bits, size);
+        }
+}
+
 /* Fills an input with its values, or compares it with them. */
 static bool walk_input(const struct fa_check_tensor *t, const struct fa_check_values *v, bool write,
                        bool *ret_right)
@@ -155,6 +189,7 @@ static bool walk_input(const struct fa_check_tensor *t, const struct fa_check_va
     const int32_t *used;
     const char *given = NULL;
     char *bytes;
+    uint64_t piece[PIECE];
     if (!map_tensor(t, write, &bytes, &used))
         return false;
     for (uint64_t i = 0, count; i < t->units && (write || *ret_right); i += count) {
@@ -163,19 +198,12 @@ static bool walk_input(const struct fa_check_tensor *t, const struct fa_check_va
         if (elements && v->given != NULL && given == NULL &&
             (given = fake_memory((uint64_t)(uintptr_t)v->given, count * size, false)) == NULL)
             return false;
-        if (!elements && !write)
-            *ret_right = is_poisoned(t, bytes, i, count);
-        for (uint64_t u = i; u < i + count && (elements || write); u++) {
-            uint64_t bits = !elements ? poison_at(t, u) : 0;
-            if (elements && given != NULL)
-                memcpy(&bits, given + (u - t->first) * size, size);
-            else if (elements)
-                bits = drawn_bits(v, t->element, u - t->first);
-            if (write)
-                memcpy(bytes + u * size, &bits, size);
-            else
-                *ret_right = *ret_right && memcmp(bytes + u * size, &bits, size) == 0;
-        }
+        count = count < PIECE ? count : PIECE;
+        make_units(t, v, given, elements, i, count, piece);
+        if (write)
+            memcpy(bytes + i * size, piece, count * size);
+        else
+            *ret_right = *ret_right && memcmp(bytes + i * size, piece, count * size) == 0;
     }
     return true;
 }

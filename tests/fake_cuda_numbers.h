@@ -73,16 +73,18 @@ static inline float fp8_value(uint8_t h, bool e4m3)
                                 : 256 * half_value((uint16_t)((h & 0x80) << 8 | (h & 0x7f) << 7));
 }
 
-/* The nearest by trying all; ties to even, too large to the largest. */
+/* The nearest, ties to even; too large to the largest. */
 static inline uint8_t fp8_bits(float x, bool e4m3)
 {
-    unsigned best = 0;
-    for (unsigned h = 0; h < (e4m3 ? 0x7fu : 0x7cu); h++) {
-        float is = fabsf(fp8_value((uint8_t)h, e4m3) - fabsf(x));
-        float least = fabsf(fp8_value((uint8_t)best, e4m3) - fabsf(x));
-        best = is < least || (is <= least && h % 2 == 0) ? h : best;
-    }
-    return isnan(x) ? 0x7f : (uint8_t)(best | (signbit(x) ? 0x80 : 0));
+    const int fraction = e4m3 ? 3 : 2, bias = e4m3 ? 7 : 15;
+    const uint32_t largest = e4m3 ? 0x7e : 0x7b, sign = signbit(x) ? 0x80 : 0;
+    const int own = (int)(float_bits(x) >> 23 & 255) - 127,
+              exponent = own > 1 - bias ? own : 1 - bias;
+    if (!(own < 128)) /* infinite or NaN */
+        return (uint8_t)(isnan(x) ? 0x7f : sign | largest);
+    uint32_t units = (uint32_t)nearbyintf(ldexpf(fabsf(x), fraction - exponent));
+    uint32_t bits = ((uint32_t)(exponent + bias - 1) << fraction) + units;
+    return (uint8_t)(sign | (bits < largest ? bits : largest));
 }
 
 INLINE float value(const struct fake_build *build, uint16_t bits)
