@@ -99,18 +99,13 @@ static bool sound_baseline(const fa_baseline *b)
            fa_problem_check(&b->problem, NULL) == 0;
 }
 
-static int forget_earlier(fa_store *store, const fa_baseline *baseline, fa_diag *diag)
+static int put_baseline(fa_store *store, const fa_baseline *baseline, fa_diag *diag)
 {
     char key[FA_PROBLEM_KEY_MAX];
     fa_problem_key(&baseline->problem, key);
-    return fa_db_do(store, diag,
-                    "DELETE FROM baseline WHERE problem_key = ? AND gpu_name = ? AND peer = ?",
-                    fa_text(key), fa_text(baseline->gpu_name), fa_text(baseline->peer));
-}
-
-static int put_baseline(fa_store *store, const fa_baseline *baseline, fa_diag *diag)
-{
-    int rc = forget_earlier(store, baseline, diag);
+    int rc = fa_db_do(store, diag,
+                      "DELETE FROM baseline WHERE problem_key = ? AND gpu_name = ? AND peer = ?",
+                      fa_text(key), fa_text(baseline->gpu_name), fa_text(baseline->peer));
     if (rc != 0)
         return rc;
     fa_binder binder =
@@ -127,10 +122,6 @@ int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t
                            fa_diag *diag)
 {
     fa_change change = {.store = store, .diag = diag};
-    for (size_t i = 0; i < count; i++)
-        if (!sound_baseline(&baselines[i]))
-            return fa_fail(diag, FA_EINVAL,
-                           "baseline %zu lacks a GPU or a peer, or its numbers cannot be", i);
     while (fa_store_change(&change))
         for (size_t i = 0; i < count && change.rc == 0; i++)
             change.rc = put_baseline(store, &baselines[i], diag);

@@ -92,22 +92,6 @@ static int make_directory(const char *path, const char *purpose, fa_diag *diag)
                          purpose, strerror(error));
 }
 
-/* Makes every missing directory of an absolute or relative path. The last byte of path that
- * matters is before `end`. */
-static int make_directories(const char *path, size_t end, fa_diag *diag)
-{
-    char part[FA_STORE_PATH_MAX];
-    int rc = 0;
-    for (size_t i = 1; rc == 0 && i <= end; i++) {
-        if (i != end && path[i] != '/')
-            continue;
-        memcpy(part, path, i);
-        part[i] = 0;
-        rc = make_directory(part, "the store", diag);
-    }
-    return rc;
-}
-
 /* Another name may be a person's mistake. */
 static bool is_cache_path(const char *path)
 {
@@ -138,8 +122,12 @@ static int resolve_new(const char *path, bool create, char ret_path[FA_STORE_PAT
     if (base[0] == 0 || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
         return fa_fail(diag, FA_EINVAL, "store %s: this names a directory, not a file", path);
     int rc = create ? fa_db_need_directory(path, diag) : 0;
-    if (rc == 0 && create && is_cache_path(path))
-        rc = make_directories(path, (size_t)(slash - path), diag);
+    for (size_t i = 1; rc == 0 && create && is_cache_path(path) && i <= strlen(directory); i++)
+        if (directory[i] == '/' || directory[i] == 0) { /* every one that is missing */
+            char part[FA_STORE_PATH_MAX];
+            snprintf(part, sizeof part, "%.*s", (int)i, directory);
+            rc = make_directory(part, "the store", diag);
+        }
     if (rc != 0)
         return rc;
     if (realpath(directory, real) == NULL)
@@ -191,7 +179,7 @@ int fa_db_resolve(const char *path, bool create, char ret_path[FA_STORE_PATH_MAX
 
 /* File systems on which locks or fsync are another machine's word. Values from the kernel's
  * uapi/linux/magic.h and statfs(2). FUSE is here because nobody can tell what is behind it. */
-const char *fa_db_network_name(unsigned long f_type)
+static const char *network_name(unsigned long f_type)
 {
     static const struct {
         uint32_t type;
@@ -219,7 +207,7 @@ int fa_db_check_directory(const char *path, fa_diag *diag)
     struct stat st;
     if (statfs(directory, &fs) != 0 || stat(directory, &st) != 0)
         return fa_fail(diag, fa_db_errno(errno), "store %s: %s", path, strerror(errno));
-    const char *network = fa_db_network_name((unsigned long)fs.f_type);
+    const char *network = network_name((unsigned long)fs.f_type);
     if (network != NULL)
         return fa_fail(diag, FA_ESTORE,
                        "store %s: it is on a %s file system, where locks cannot be relied on; set "
@@ -230,16 +218,14 @@ int fa_db_check_directory(const char *path, fa_diag *diag)
                        "store %s: its directory belongs to user %ld, not to you; set FA_TUNE_STORE "
                        "to a file in a directory of your own",
                        path, (long)st.st_uid);
-    if ((st.st_mode & 022) != 0 && (st.st_mode & S_ISVTX) != 0) /* shared on purpose, like /tmp */
-        return fa_fail(diag, FA_ESTORE,
-                       "store %s: %s is shared with other users; set FA_TUNE_STORE to a file in a "
-                       "directory of your own",
-                       path, directory);
+    const bool shared = (st.st_mode & S_ISVTX) != 0; /* on purpose, like /tmp */
     if ((st.st_mode & 022) != 0)
-        return fa_fail(diag, FA_ESTORE,
-                       "store %s: other users can write its directory (mode %04o); chmod go-w %s, "
-                       "or set FA_TUNE_STORE to a file in a directory of your own",
-                       path, (unsigned)(st.st_mode & 07777), directory);
+        return fa_fail(
+            diag, FA_ESTORE,
+            "store %s: %s is shared with other users (mode %04o); %s%s%sset FA_TUNE_STORE "
+            "to a file in a directory of your own",
+            path, directory, (unsigned)(st.st_mode & 07777), shared ? "" : "chmod go-w ",
+            shared ? "" : directory, shared ? "" : ", or ");
     return 0;
 }
 

@@ -344,13 +344,6 @@ static int find_word(const char *sql, const char *at)
     return -1;
 }
 
-/* A text in quotes, whole. */
-static const char *skip_quoted(const char *at)
-{
-    const char *end = strchr(at + 1, *at);
-    return end != NULL ? end + 1 : at + strlen(at);
-}
-
 static char *own_sql(const char *sql)
 {
     fa_buf out = {0};
@@ -359,9 +352,9 @@ static char *own_sql(const char *sql)
     for (const char *at = sql; *at != 0;) {
         int word = find_word(sql, at);
         if (*at == '\'') {
-            const char *end = skip_quoted(at);
-            fa_buf_append(&out, at, (size_t)(end - at));
-            at = end;
+            const char *end = strchr(at + 1, '\'');
+            fa_buf_append(&out, at, (size_t)(end + 1 - at));
+            at = end + 1;
         } else if (strncmp(at, "/*!", 3) == 0) {
             spoken = true;
             at += 3;

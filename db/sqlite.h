@@ -63,7 +63,6 @@ int fa_db_check_file(const char *path, struct stat *ret_stat, fa_diag *diag);
 /* By permission and by file system; the directory too, for the journal. */
 int fa_db_check_writable(const char *path, fa_diag *diag);
 int fa_db_create_empty(const char *path, fa_diag *diag); /* mode 0600; 0 when it exists already */
-const char *fa_db_network_name(unsigned long f_type);    /* NULL: a local file system */
 
 /* STORE.locks, the directory beside a store: its locks (lock.c), and the mark that says which file of
  * that name was a store. The directory itself proves nothing: anybody may have made it. */

@@ -60,12 +60,6 @@ static int find_sweep(fa_store *store, const char *key, int64_t *ret_id, fa_diag
     return fa_db_run_id(store, &binder, ret_id, diag);
 }
 
-static int forget(fa_store *store, int64_t id, fa_diag *diag)
-{
-    int rc = fa_db_do(store, diag, "DELETE FROM sweep_item WHERE sweep_id = ?", fa_int(id));
-    return rc != 0 ? rc : fa_db_do(store, diag, "DELETE FROM sweep WHERE id = ?", fa_int(id));
-}
-
 static int add_item(fa_store *store, int64_t id, int32_t position, const fa_sweep_item *item,
                     fa_diag *diag)
 {
@@ -127,7 +121,9 @@ static int enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag)
     if (rc == 0 && id != 0 && !entry->restart)
         return come_back(store, entry, id, diag);
     if (rc == 0 && id != 0)
-        rc = forget(store, id, diag);
+        rc = fa_db_do(store, diag, "DELETE FROM sweep_item WHERE sweep_id = ?", fa_int(id));
+    if (rc == 0 && id != 0)
+        rc = fa_db_do(store, diag, "DELETE FROM sweep WHERE id = ?", fa_int(id));
     return rc != 0 ? rc : add_sweep(store, entry, diag);
 }
 

@@ -59,17 +59,6 @@ static void a_baseline_replaces_the_earlier_one_and_comes_last(void)
     CHECK_INT(told.count, 2);
 }
 
-static void baselines_are_put_together_or_not_at_all(void)
-{
-    fa_baseline two[] = {baseline_of(1, "fa2", 10), baseline_of(2, "fa2", NAN)};
-    CHECK_INT(fa_store_baselines_put(store, two, 2, &diag), FA_EINVAL);
-    CHECK_HAS(diag.text, "baseline 1");
-    two[1] = baseline_of(2, "fa2", 10);
-    two[1].unix_time = ((int64_t)1 << 40) + 1;
-    CHECK_INT(fa_store_baselines_put(store, two, 2, &diag), FA_EINVAL);
-    CHECK_INT(listed().count, 0);
-}
-
 /* ---- scopes and trials ----------------------------------------------------------------------*/
 static void scopes_tell_their_trials_and_the_fastest_come_first(void)
 {
@@ -243,7 +232,6 @@ int main(void)
     DB_STORE_TEST(forgetting_is_all_or_nothing);
 #endif
     DB_STORE_TEST(a_baseline_replaces_the_earlier_one_and_comes_last);
-    DB_STORE_TEST(baselines_are_put_together_or_not_at_all);
     DB_STORE_TEST(scopes_tell_their_trials_and_the_fastest_come_first);
     return check_done();
 }

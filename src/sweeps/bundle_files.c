@@ -61,16 +61,10 @@ int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *dia
 }
 
 /* ---- exporting ------------------------------------------------------------------------------*/
-struct exporting {
-    fa_tuner *tuner;
-    const fa_export_options *options;
-    fa_store *part;
-    int32_t skipped;
-};
-
-static int export_one(struct exporting *exporting, const fa_winner_record *stored, fa_diag *diag)
+/* Adds a winner of the store to the bundle's part, or leaves it out. */
+static int export_one(fa_tuner *tuner, const fa_export_options *options, fa_store *part,
+                      const fa_winner_record *stored, int32_t *skipped, fa_diag *diag)
 {
-    const fa_export_options *options = exporting->options;
     fa_answer answer;
     int rc = fa_records_answer(stored, NULL, &answer, diag);
     if (rc != 0)
@@ -82,16 +76,16 @@ static int export_one(struct exporting *exporting, const fa_winner_record *store
     winner.evidence = stored->evidence != NULL ? strdup(stored->evidence) : NULL;
     rc = stored->evidence != NULL && winner.evidence == NULL
              ? fa_fail(diag, FA_ENOMEM, "out of memory for evidence")
-             : fa_store_cubin_get(exporting->tuner->store, winner.cubin_key, &cubin, diag);
+             : fa_store_cubin_get(tuner->store, winner.cubin_key, &cubin, diag);
     if (rc == 0)
         rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, diag);
     if (rc == 0)
-        rc = fa_bundle_add_trials(exporting->tuner->store, &winner, diag);
+        rc = fa_bundle_add_trials(tuner->store, &winner, diag);
     if (rc == 0)
-        rc = fa_bundle_add(exporting->part, &winner, cubin.bytes, cubin.size, diag);
+        rc = fa_bundle_add(part, &winner, cubin.bytes, cubin.size, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT) {
-        fa_note(exporting->tuner, "a winner is left out: %s", diag->text);
-        exporting->skipped++;
+        fa_note(tuner, "a winner is left out: %s", diag->text);
+        (*skipped)++;
         rc = 0;
     }
     fa_cubin_record_free(&cubin);
@@ -131,22 +125,22 @@ static int check_output(const fa_export_options *options, fa_diag *diag)
     return rc;
 }
 
-static int export_stored(struct exporting *exporting, fa_diag *diag)
+static int export_stored(fa_tuner *tuner, const fa_export_options *options, fa_store **ret_part,
+                         int32_t *skipped, fa_diag *diag)
 {
-    fa_tuner *tuner = exporting->tuner;
-    int rc = fa_portable_new(&exporting->part, diag);
-    if (rc != 0)
-        return rc;
     fa_winner_record *rows = NULL;
     size_t count = 0;
+    int rc = fa_portable_new(ret_part, diag);
+    if (rc != 0)
+        return rc;
     pthread_mutex_lock(&tuner->work);
     rc = fa_store_winners(tuner->store, NULL, &rows, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = export_one(exporting, &rows[i], diag);
+        rc = export_one(tuner, options, *ret_part, &rows[i], skipped, diag);
     pthread_mutex_unlock(&tuner->work);
     free(rows);
     if (rc != 0)
-        fa_store_close(&exporting->part);
+        fa_store_close(ret_part);
     return rc;
 }
 
@@ -154,28 +148,27 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
               fa_diag *diag)
 {
     fa_diag reason = {{0}};
-    struct exporting exporting = {.tuner = tuner, .options = options};
-    diag = diag != NULL ? diag : &reason;
     fa_made made = {0};
+    int32_t skipped = 0;
     int rc;
+    diag = diag != NULL ? diag : &reason;
     if ((rc = fa_tuner_check(tuner, diag)) != 0 || (rc = check_output(options, diag)) != 0)
         return rc;
     const fa_lines_source source = {options->lines, options->keep, options->progress,
                                     options->context};
     rc = source.file != NULL ? fa_lines_make(tuner, &source, &made, diag)
-                             : export_stored(&exporting, diag);
+                             : export_stored(tuner, options, &made.part, &skipped, diag);
     if (rc != 0)
         return rc;
     if (source.file != NULL && made.lines.count == 0)
         rc = fa_fail(diag, FA_ENOTFOUND, "%s holds no winner", source.file);
     else
-        rc = finish(source.file != NULL ? made.part : exporting.part, options, ret_info, diag);
+        rc = finish(made.part, options, ret_info, diag);
     if (rc == 0 && ret_info != NULL) {
-        ret_info->skipped = exporting.skipped;
+        ret_info->skipped = skipped;
         ret_info->failed = made.failed;
         ret_info->baselines = (int32_t)made.lines.baselines;
     }
-    fa_store_close(&exporting.part);
     fa_made_free(&made);
     return rc;
 }
