@@ -128,17 +128,14 @@ int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc
 
 bool fa_record_holds(fa_tuner *tuner, const fa_answer *record)
 {
-    fa_candidate *candidate = malloc(sizeof *candidate);
+    fa_candidate candidate;
     fa_rendered rendered = {.key = ""};
-    bool same = candidate != NULL &&
-                fa_record_render(tuner, record, record->nvrtc, candidate, &rendered, NULL) == 0 &&
+    bool same = fa_record_render(tuner, record, record->nvrtc, &candidate, &rendered, NULL) == 0 &&
                 strcmp(rendered.key, record->cubin_key) == 0;
     fa_buf_free(&rendered.source);
-    free(candidate);
     return same;
 }
 
-/* ---- compiling ------------------------------------------------------------------------------*/
 /* ---- a source that does not compile ----------------------------------------------------------*/
 /* The word that the log's caret points to, below the line of the source; "": none. */
 static void read_word_at_caret(const char *log, char ret[FA_NAME_MAX])
@@ -196,6 +193,7 @@ void fa_advise(const fa_compile_pool *pool, fa_compile_result *result, char room
     result->text = room;
 }
 
+/* ---- compiling ------------------------------------------------------------------------------*/
 struct building {
     fa_tuner *tuner;
     fa_build *build;
