@@ -19,7 +19,7 @@ BUDGET = {
     "tuner": 14318,
     "src/worker": 1164,
     "src/bundle": 1478,
-    "src/engine": 8024,
+    "src/engine": 8022,
     "src/sources": 1465,
     "src/sweeps": 3105,
     "src/cli": 6361,
