@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The entries of kernel_templates/attn_ref.cu on the CPU, and the table of all entries.
+ * The references of attention forward on the CPU, and the table of all entries.
  *
  * Invariant: no byte is touched that fake_memory has not granted.
  */
 #include "fake_cuda_numbers.h"
 #include "fake_cuda_serving.h"
-
-#include <stdlib.h>
-
-/* For the vectoriser: no floating-point exception is asked for. */
-#pragma GCC optimize("O3", "no-trapping-math")
 
 /* The list of row ids, or NULL for 0, 1, 2, … */
 static bool map_rows(const long long *address, int count, const long long **ret)

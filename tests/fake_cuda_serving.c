@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention as serving engines call it, on the CPU for the fake CUDA driver: what a perfect candidate computes,
- * and the entries of attn_ref_serving.cu that look at sequences.
+ * Attention as serving engines call it, on the CPU for the fake CUDA driver: what a perfect candidate and the references
+ * compute.
  *
  * Workload: small problems; a candidate's result is remembered until its inputs change.
  * Invariant: no byte is touched that fake_memory has not granted; keys that a row does not see are not read.
