@@ -420,6 +420,26 @@ def folders_that_are_not_there_are_refused():
             tap.has(place.run(specified(place, KERNEL % "a * x[i]", include=wrong), status=2).stderr, "\"include\"")
 
 
+def neither_sizes_nor_tunables_are_needed():
+    with a_place() as place:
+        source, arguments = (KERNEL % "a * x[i]").replace("THREADS", "64"), [dict(one) for one in SPECIFICATION["arguments"]]
+        path = specified(place, source, tune=None, block=64, grid="ceil_div(n, 64)")
+        tap.equal([place.json(path)["answer"]["funnel"][name] for name in ("space", "measured")], [1, 1])
+        for one in arguments[:2]:
+            one["shape"] = [1000]
+        arguments[3].update(type="i32", value="1000")
+        for sizes in (None, {}):
+            path = specified(place, source + "//%s\n" % sizes, tune={}, sizes=sizes, arguments=arguments, block=64, grid=16)
+            tap.equal(tuned(place, path), 1)
+
+
+def a_division_is_pythons():
+    with Place(space=None) as place:
+        for rule, count in (("X / 2 <= 1", 2), ("X / 2 < 1.25", 2), ("1 / X > 0", 3), ("X // 2 <= 1", 3), ("4 / X == 2", 1)):
+            path = specified(place, KERNEL % "a * x[i] + 0 * X", tune={"THREADS": [64], "X": [1, 2, 3]}, restrictions=[rule])
+            tap.equal((rule, sum(one["status"] == "pending" for one in place.json("explain", path, "--gpu", "L4")["configs"])), (rule, count))
+
+
 def a_tunable_may_be_a_fraction_or_a_text():
     """It is a macro, may stand in restrictions, and everything that tells of a config tells it."""
     tune = {"THREADS": [128], "TYPE": ["float", "double"], "PART": [0.5, 1, -2.25], "FAST": [False, True]}
@@ -670,6 +690,8 @@ tap.main([
     several_kernels_run_one_behind_the_other,
     a_cluster_is_the_kernels_own,
     the_json_schema_is_what_is_read,
+    neither_sizes_nor_tunables_are_needed,
+    a_division_is_pythons,
     a_tunable_may_be_a_fraction_or_a_text,
     a_text_names_no_file,
     a_source_is_read_in_linear_time,

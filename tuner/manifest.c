@@ -177,6 +177,8 @@ static int take_expression(const struct reader *r, const cJSON *item, const char
     int rc = fa_expr_parse(text, r->name, r->name_count, ret_expr, r->from->diag);
     if (rc != 0)
         return fa_fail_in(r->from->diag, rc, "%s: %s", r->from->where, place);
+    if (r->family->as_is)
+        fa_expr_divide_truly(*ret_expr);
     r->family->expr[r->family->expr_count++] = *ret_expr;
     return 0;
 }
@@ -471,11 +473,12 @@ static int read_tunables(struct reader *r)
     const cJSON *tunables;
     int64_t product = 1;
     char buffer[FA_COMMAS_MAX], most[FA_COMMAS_MAX];
-    int rc = take_member(r, "tune", true, cJSON_IsObject,
+    int rc = take_member(r, "tune", !r->family->as_is, cJSON_IsObject,
                          "an object, as in {\"BLOCK\": [64, 128, 256]}", &tunables);
     if (rc != 0)
         return rc;
-    for (const cJSON *item = tunables->child; item != NULL; item = item->next) {
+    for (const cJSON *item = tunables != NULL ? tunables->child : NULL; item != NULL;
+         item = item->next) {
         if (r->family->tunable_count == FA_MAX_TUNABLES)
             return fa_spec_fault(r->from, "more than %d tunables", FA_MAX_TUNABLES);
         fa_domain *domain = &r->family->tunable[r->family->tunable_count++];
@@ -490,7 +493,9 @@ static int read_tunables(struct reader *r)
                 r->from, "the domains up to %s make a space of %s configs: at most %s",
                 domain->name, fa_commas(product, buffer), fa_commas(FA_SPACE_POINTS_MAX, most));
     }
-    return r->family->tunable_count > 0 ? 0 : fa_spec_fault(r->from, "there are no tunables");
+    return r->family->as_is || r->family->tunable_count > 0
+               ? 0
+               : fa_spec_fault(r->from, "there are no tunables");
 }
 
 /* Tunables that kernels learn from their launch (the grid, the size of the shared memory): configs that

@@ -30,10 +30,17 @@ static bool is_defined(const struct fa_spec_reading *r, const char *size)
     return false;
 }
 
-/* Sizes that "defines" reads are fixed. */
+/* Sizes that "defines" reads are fixed; a kernel of constants alone has a size that nobody sets. */
 static int fix_sizes(const struct fa_spec_reading *r)
 {
     cJSON *size, *sizes = cJSON_GetObjectItemCaseSensitive(r->operation, "sizes");
+    if (sizes == NULL)
+        sizes = fa_json_add_object(r->operation, "sizes");
+    if (cJSON_IsObject(sizes) && sizes->child == NULL) {
+        size = fa_json_add_object(sizes, "one");
+        fa_json_add_number(size, "default", 1);
+        fa_json_add_bool(size, "fixed", true);
+    }
     for (int i = 0; (size = cJSON_GetArrayItem(sizes, i)) != NULL; i++) {
         if (size->string == NULL || !is_defined(r, size->string))
             continue;

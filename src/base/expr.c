@@ -41,6 +41,7 @@ enum op {
     OP_MULTIPLY,
     OP_POWER,
     OP_DIVIDE,
+    OP_TRUE_DIV,
     OP_FLOOR_DIV,
     OP_REMAINDER,
     OP_MIN,
@@ -107,7 +108,7 @@ const char *fa_expr_fault(fa_expr_value value)
         [FA_EXPR_REAL] = "is beyond 64 bits",
         [FA_EXPR_WORD] = "is a text, which can only be compared with == and !="};
     bool fraction = value.kind == FA_EXPR_REAL && fabs(value.real) < 9e18;
-    return fraction ? "is a fraction, where an integer is needed" : faults[value.kind];
+    return fraction ? "is a fraction, where an integer is needed: write // or ceil_div" : faults[value.kind];
 }
 
 fa_expr_value fa_expr_of_value(int32_t value)
@@ -183,6 +184,8 @@ static fa_expr_value divide(enum op op, fa_expr_value a, fa_expr_value b)
     int64_t quotient = a.integer / b.integer, rest = a.integer % b.integer;
     if (op == OP_REMAINDER)
         return integer(rest);
+    if (op == OP_TRUE_DIV && rest != 0)
+        return real((double)a.integer / (double)b.integer);
     bool below = rest != 0 && (rest < 0) == (b.integer < 0), above = rest != 0 && !below;
     return integer(quotient + (op == OP_CEIL_DIV && below) - (op == OP_FLOOR_DIV && above));
 }
@@ -697,4 +700,11 @@ int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr 
     memcpy(expr->step, p.step, bytes);
     *ret_expr = expr;
     return 0;
+}
+
+void fa_expr_divide_truly(fa_expr *expr)
+{
+    for (int i = 0; i < expr->count; i++)
+        if (expr->step[i].op == OP_DIVIDE)
+            expr->step[i].op = OP_TRUE_DIV;
 }

@@ -46,6 +46,8 @@ typedef struct fa_expr fa_expr;
 int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr **ret_expr,
                   fa_diag *diag);
 void fa_expr_free(fa_expr **expr);
+/* From now on `/` is Python's: a fraction where whole numbers leave a remainder, which otherwise is cut off as in C. */
+void fa_expr_divide_truly(fa_expr *expr);
 
 /* Whether expressions use the word themselves ("and", "max"): no name can be written so. */
 bool fa_expr_is_word(const char *text);

@@ -302,7 +302,10 @@ int fa_operation_expr(const fa_operation *operation, const char *text, fa_expr *
     const char *name[FA_PROBLEM_VALUES];
     for (int i = 0; i < operation->field_count; i++)
         name[i] = operation->field[i].macro;
-    return fa_expr_parse(text, name, operation->field_count, ret_expr, diag);
+    int rc = fa_expr_parse(text, name, operation->field_count, ret_expr, diag);
+    if (rc == 0 && cJSON_HasObjectItem(operation->document, "specification"))
+        fa_expr_divide_truly(*ret_expr);
+    return rc;
 }
 
 fa_expr_value fa_problem_evaluate(const fa_problem *problem, const fa_expr *expr)
