@@ -452,6 +452,7 @@ def what_is_wrong_is_said_with_its_place():
         (told(answer={"kernel": "axpy_naive", "source": "absent.cu"}), "absent.cu"),
         (told(flops="2 * m"), "flops: uses the unknown name m"),
         (told(sizes={"n": 0}), "sizes n: 0 is no whole number from 1"),
+        (told(sizes={"n": 4e9}), "a larger one is the \"value\" of an i64, as \"rows * columns\""),
         (told(sizes={"n": {"default": 100, "max": 64}}), "its default 100 is above its \"max\""),
         (told(sizes={"n": {"default": 100, "multiple": 64}}), "its default 100 is no multiple of 64"),
         (told(default={"THREADS": 65}), "default THREADS is 65"),

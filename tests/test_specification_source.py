@@ -543,6 +543,19 @@ def a_check_compiles_and_compares_without_a_gpu():
                 run = place.run("check", specified(place, source, arguments=arguments, kernel=kernel), status=int("stated" in word))
                 tap.has(run.stdout, word)
         tap.equal([one["typed"] for one in told["kernels"]], [True, True])
+        # a struct by value has no words here; an enum is the integer that it is passed as
+        for index, type_, head, taken, word in (
+                (2, "f64", "struct P { double a; }; ", "P", "argument 3 of axpy, a, is the struct P: a struct by value cannot be described"),
+                (2, "i64", "class P { long long a; }; ", "P", "a, is the struct P"), (2, "f32", "union P { float a; int b; }; ", "P", "a, is the struct P"),
+                (0, "f32", "struct P { float *y; const float *x; float a; int n; }; ", "P", "y, is the struct P"), (2, "i32", "enum P { NONE }; ", "P", "sizes agree")):
+            parameters, arguments = ["float *y", "const float *x", "float a", "int n"], [dict(one) for one in SPECIFICATION["arguments"]]
+            parameters[index] = taken + " p"
+            arguments[index].update(type=type_, **({"value": 2} if index == 2 else {}))
+            run = place.run("check", specified(place, "%s__global__ void axpy(%s) { }\n" % (head, ", ".join(parameters)), arguments=arguments),
+                            status=int(word != "sizes agree"))
+            tap.has(run.stdout, word)
+        tap.has(place.run("check", specified(place, "struct P { int n; }; __global__ void axpy(P p) { }\n"), status=1).stdout,
+                "argument 1 of axpy is the struct P: a struct")
         for source in ('extern "C" ' + KERNEL % "x[i]", KERNEL.replace("float *y", "double *y").join(['extern "C" ', ""]) % "x[i]"):
             tap.has(place.run("check", specified(place, source)).stdout, "sizes agree")
         tap.has(place.run("check", specified(place, "template <class T> " + KERNEL % "x[i]", kernel="axpy<int>")).stdout, "sizes agree")

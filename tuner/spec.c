@@ -318,10 +318,17 @@ static int take_compiled_with(struct fa_spec_reading *r, fa_spec *spec)
 static int check_expression(struct fa_spec_reading *r, const fa_operation *operation,
                             const char *text, const char *place, const char *key)
 {
+    const cJSON *tunable;
     fa_expr *expr = NULL;
     int rc = fa_operation_expr(operation, text, &expr, r->diag);
     if (rc == FA_EMANIFEST || rc == FA_EINVAL)
         rc = fa_fail_in(r->diag, FA_EMANIFEST, "%s: %s%s", r->where, place, key);
+    cJSON_ArrayForEach (tunable, fa_spec_member(r->json, "tune"))
+        if (rc != 0 && fa_code_find(text, tunable->string) != NULL)
+            return fa_spec_fault(r,
+                                 "%s%s: uses the unknown name %s: it is a tunable, and an answer, "
+                                 "one kernel for all configs, knows sizes alone",
+                                 place, key, tunable->string);
     fa_expr_free(&expr);
     return rc;
 }

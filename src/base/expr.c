@@ -108,7 +108,8 @@ const char *fa_expr_fault(fa_expr_value value)
         [FA_EXPR_REAL] = "is beyond 64 bits",
         [FA_EXPR_WORD] = "is a text, which can only be compared with == and !="};
     bool fraction = value.kind == FA_EXPR_REAL && fabs(value.real) < 9e18;
-    return fraction ? "is a fraction, where an integer is needed: write // or ceil_div" : faults[value.kind];
+    return fraction ? "is a fraction, where an integer is needed: write // or ceil_div"
+                    : faults[value.kind];
 }
 
 fa_expr_value fa_expr_of_value(int32_t value)

@@ -11,6 +11,7 @@
 #include "spec.h"
 #include "tensors.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,6 +150,17 @@ static const char *contradiction(const fa_cubin_type *type, fa_element stated, b
     return how == DIFFER ? room : NULL;
 }
 
+/* Of a type that has a name of its own and no word here; one of up to 4 bytes for which an integer is stated may be an enum. */
+static bool is_struct(const fa_cubin_type *type, int32_t size, int stated,
+                      const fa_tensor_list *list)
+{
+    bool known = type->pointers > 0 || !isdigit((unsigned char)type->name[0]);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        known = known || strcmp(types[i].mangled, type->name) == 0;
+    return !known && (size > 4 || stated < FA_TENSORS_MAX ||
+                      !fa_element_is_integer(list->scalar[stated - FA_TENSORS_MAX].element));
+}
+
 /* One by one, each of its own size, and of its type where the kernel's symbol says it; *ret_typed: of all it does. */
 static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *info,
                             const fa_cubin_entry *cubin, bool *ret_typed, fa_diag *diag)
@@ -160,11 +172,23 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
     for (int i = 0; i < list->parameter_count; i++)
         if (fa_tensors_is_passed(list, list->parameter[i]))
             passed[known++] = list->parameter[i];
-    const int count = known + cubin->workspace + cubin->counters;
+    const int count = known + cubin->workspace + cubin->counters,
+              told = fa_cubin_types(cubin->cubin, cubin->size, entry, type, diag);
+    for (int i = 0; i < told && i < info->parameter_count; i++)
+        if (is_struct(&type[i], info->parameter_size[i], i < known ? passed[i] : -1, list))
+            return fa_fail(diag, FA_ECORRUPT,
+                           "argument %d of %s%s%s%sis the struct %s: a struct by value cannot be "
+                           "described",
+                           i + 1, entry, i < known && count == info->parameter_count ? ", " : " ",
+                           i >= known || count != info->parameter_count ? ""
+                           : passed[i] >= FA_TENSORS_MAX
+                               ? list->scalar[passed[i] - FA_TENSORS_MAX].name
+                               : list->at[passed[i]].name,
+                           i < known && count == info->parameter_count ? ", " : "",
+                           type[i].name + strspn(type[i].name, "0123456789"));
     if (info->parameter_count != count)
         return fa_fail(diag, FA_ECORRUPT, "%s takes %d arguments, and %d are stated", entry,
                        info->parameter_count, count);
-    const int told = fa_cubin_types(cubin->cubin, cubin->size, entry, type, diag);
     *ret_typed = told >= known;
     for (int i = 0; i < count; i++) {
         bool scalar = i < known && passed[i] >= FA_TENSORS_MAX;
