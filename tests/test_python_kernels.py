@@ -595,9 +595,29 @@ def numbers_may_have_any_type_of_integers():
     for wrong in (-1, 1 << 32, 1.5, "3"):
         refused(fa_tune.ArgumentError, "count must be an int of 32 bits, 0 or more", lambda: some(y, x, 2.0, wrong))  # pylint: disable=cell-var-from-loop
     for type_, value, sentence in (("i8", 300, "its value 300 does not fit in int8"), ("u64", -1, "does not fit in uint64"),
-                                   ("i32", 2.5, "its value 2.5 does not fit in int32"), ("f16", 1, "fp32, fp64 or of integers")):
+                                   ("i32", 2.5, "its value 2.5 does not fit in int32"), ("f16", 1e5, "does not fit in fp16"),
+                                   ("f8e4m3", 1, "fp32, fp64 or of integers, or of fp16 or bf16")):
         refused(fa_tune.Error, sentence, lambda: axpy(  # pylint: disable=cell-var-from-loop
             source=source, args={**args, "count": fa_tune.scalar(type_, value)}, sizes=dict(n=64)))  # pylint: disable=cell-var-from-loop
+
+
+def numbers_may_be_halves():
+    for type_, taken, given, kept in (("f16", "__half", 0.1, 0.0999755859375), ("f16", "__half", -65504, -65504),
+                                      ("bf16", "__nv_bfloat16", 2.5, 2.5), ("bf16", "__nv_bfloat16", -1e30, -1.0002969904867166e30)):
+        seen = set()
+
+        def answer(y, x, a, h):
+            seen.add(h)  # pylint: disable=cell-var-from-loop
+            return y + scaled(x, a)
+        some = axpy(source="#include <cuda_%s.h>\n" % type_.replace("f16", "fp16").replace("bfp", "bf") + AXPY.replace("int n)", "int n, %s h)" % taken),
+                    args=dict(y=fa_tune.inout("f32", "n"), x=fa_tune.array("f32", "n"), a=2.5, n=64, h=fa_tune.scalar(type_, given)),
+                    answer=answer, name="halves", tune=dict(THREADS=[64], PER_THREAD=[1]))
+        tap.equal(len(seen), 1)
+        assert abs(seen.pop() / kept - 1) < 0.01
+        for number in (given, 6e-8, 0):
+            some(Given((64,), [0.0] * 64), Given((64,), [1.0] * 64), 2.0, number)
+        for wrong in ("x", float("nan"), float("inf")):
+            refused(fa_tune.ArgumentError, "h must be a", lambda: some(Given((64,), [0.0] * 64), Given((64,), [1.0] * 64), 2.0, wrong))  # pylint: disable=cell-var-from-loop
 
 
 def several_launches_are_one_kernel():
@@ -1024,6 +1044,7 @@ tap.main([
     each_call_fills_constant_memory_and_no_stream_disturbs_another,
     partial_results_are_passed_in_and_added_up,
     numbers_may_have_any_type_of_integers,
+    numbers_may_be_halves,
     several_launches_are_one_kernel,
     a_space_that_gains_a_value_compiles_its_new_configs_alone,
     the_data_of_a_proof_takes_half_of_the_hosts_memory_at_most,

@@ -11,6 +11,7 @@
 
 #include "fa_tune.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { GIVEN = 1, ANSWERED = 2 };
@@ -29,6 +30,16 @@ static PyObject *number_of(const fa_case_argument *argument)
     if (strcmp(dtype, "fp64") == 0) {
         memcpy(&wide, argument->input, sizeof wide);
         return PyFloat_FromDouble(wide);
+    }
+    if (strcmp(dtype, "fp16") == 0 || strcmp(dtype, "bf16") == 0) {
+        uint16_t half;
+        memcpy(&half, argument->input, sizeof half);
+        const int exponent = half >> 10 & 31;
+        const uint32_t word = (uint32_t)half << 16;
+        memcpy(&narrow, &word, sizeof narrow);
+        wide = exponent == 0 ? ldexp(half & 1023, -24) : ldexp((half & 1023) + 1024, exponent - 25);
+        wide = half >> 15 != 0 ? -wide : wide;
+        return PyFloat_FromDouble(dtype[0] == 'b' ? (double)narrow : wide);
     }
     if (strcmp(dtype, "int32") == 0) {
         memcpy(&small, argument->input, sizeof small);

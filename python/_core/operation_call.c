@@ -24,6 +24,7 @@ struct operation_call {
     union {
         float fp32;
         double fp64;
+        uint16_t half;
         uint64_t bits; /* of an integer, in the low ones */
     } scalar[OPERATION_ARGUMENTS];
     const void *at[OPERATION_ARGUMENTS];
@@ -102,9 +103,33 @@ static int take_integer(struct operation_call *c, int i)
     return 0;
 }
 
+/* To the nearest, of two as near the even one. */
+static uint16_t half_of(float value)
+{
+    uint32_t word, sign, tiny;
+    memcpy(&word, &value, sizeof word);
+    sign = word >> 16 & 0x8000u;
+    word &= INT32_MAX;
+    if (word >= 0x38800000u)
+        return (uint16_t)(sign | (word + 0xc8000fffu + (word >> 13 & 1)) >> 13);
+    value =
+        (value < 0 ? -value : value) + 0.5f; /* whose last bit is that of the smallest numbers */
+    memcpy(&tiny, &value, sizeof tiny);
+    return (uint16_t)(sign | (tiny - 0x3f000000u));
+}
+
+static uint16_t bfloat_of(float value)
+{
+    uint32_t word;
+    memcpy(&word, &value, sizeof word);
+    return (uint16_t)((word + 0x7fffu + (word >> 16 & 1)) >> 16);
+}
+
 static int take_scalar(struct operation_call *c, int i)
 {
-    const bool fraction = c->argument[i].dtype[0] == 'f';
+    const char *dtype = c->argument[i].dtype;
+    const bool half = strcmp(dtype, "fp16") == 0, bfloat = strcmp(dtype, "bf16") == 0,
+               fraction = dtype[0] == 'f' || bfloat;
     double number = fraction ? PyFloat_AsDouble(c->given[i]) : 0;
     c->at[i] = &c->scalar[i];
     if (!fraction)
@@ -113,7 +138,11 @@ static int take_scalar(struct operation_call *c, int i)
         PyErr_Clear();
         return fail(ERROR_ARGUMENT, "%s must be a number", c->argument[i].name);
     }
-    if (strcmp(c->argument[i].dtype, "fp32") == 0)
+    if (half && !(number < 65520 && number > -65520))
+        return fail(ERROR_ARGUMENT, "%s must be a number that fp16 has", c->argument[i].name);
+    if (half || bfloat)
+        c->scalar[i].half = half ? half_of((float)number) : bfloat_of((float)number);
+    else if (strcmp(dtype, "fp32") == 0)
         c->scalar[i].fp32 = (float)number;
     else
         c->scalar[i].fp64 = number;

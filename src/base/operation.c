@@ -229,10 +229,11 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
         return fa_fail(diag, FA_EINVAL, "%s must be a name with a number, or with an object",
                        where);
     if (size && !(value >= 1 && value <= INT32_MAX && value <= floor(value)))
-        return fa_fail(diag, FA_EINVAL,
-                       "%s: %.17g is no whole number from 1 to %d: a larger one is the \"value\" of "
-                       "an i64, as \"rows * columns\"",
-                       where, value, INT32_MAX);
+        return fa_fail(
+            diag, FA_EINVAL,
+            "%s: %.17g is no whole number from 1 to %d: a larger one is the \"value\" of "
+            "an i64, as \"rows * columns\"",
+            where, value, INT32_MAX);
     *field = (fa_field){.min = size, .max = INT32_MAX, .multiple = 1};
     const char *name = json->string;
     if (brief)

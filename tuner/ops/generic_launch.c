@@ -379,10 +379,7 @@ static int take_scalar(const fa_scalar *scalar, const void *given, fa_scalar_bit
 {
     if (given != NULL)
         memcpy(ret_bits, given, fa_element_size(scalar->element));
-    bool finite = given != NULL && (scalar->element == FA_ELEMENT_FP32   ? isfinite(ret_bits->fp32)
-                                    : scalar->element == FA_ELEMENT_FP64 ? isfinite(ret_bits->fp64)
-                                                                         : true);
-    if (!finite)
+    if (given == NULL || !isfinite(fa_element_value(scalar->element, ret_bits)))
         return fa_fail(diag, FA_EINVAL, "%s must be a finite number", scalar->name);
     return 0;
 }

@@ -412,7 +412,8 @@ static bool is_exact(fa_element element, double value)
 {
     uint64_t bits = 0;
     if (!fa_element_is_integer(element))
-        return true;
+        return element != FA_ELEMENT_FP16 || (fabs(value) >= 0x1p-14 && fabs(value) <= 65504) ||
+               fpclassify(value) == FP_ZERO;
     if (!(value >= -0x1p63 && value < 0x1p64))
         return false;
     fa_element_store(element, value, &bits);
@@ -445,9 +446,10 @@ static int read_scalar(const cJSON *json, const fa_problem *problem, fa_scalar *
                        "%s needs a \"shape\" if it is an array, a \"value\" if it is a number, or "
                        "the name of a size",
                        where);
-    if (scalar->element != FA_ELEMENT_FP32 && scalar->element != FA_ELEMENT_FP64 &&
-        !fa_element_is_integer(scalar->element))
-        return fa_fail(diag, FA_EINVAL, "%s: a scalar is of fp32, fp64 or of integers", where);
+    if (fa_element_numbers(scalar->element) > 1 || scalar->element == FA_ELEMENT_FP8_E4M3 ||
+        scalar->element == FA_ELEMENT_FP8_E5M2)
+        return fa_fail(diag, FA_EINVAL,
+                       "%s: a scalar is of fp32, fp64 or of integers, or of fp16 or bf16", where);
     if (!is_one_by_one(problem) && (scalar->element != FA_ELEMENT_FP32 || text != NULL))
         return fa_fail(diag, FA_EINVAL, "%s: a struct has numbers of fp32", where);
     if (!is_exact(scalar->element, scalar->value))
