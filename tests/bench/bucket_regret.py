@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What buckets of lengths cost between their points, on the GPU that is here: random lengths off the
-buckets, each tuned exactly beside its bucket, where what a lookup answers from the bucket (its winner,
-or another of its configs that promises more at that length) takes part in the exact point's race.
-Regret is that answer's time there over the best time there, less one.
+buckets, each tuned exactly beside its bucket. Regret is the time there of what a lookup answers from the
+bucket (its winner, or another of its configs that promises more at that length) over the best time there,
+less one: of the exact point's race where it is among the fastest, else of its probe.
 
     python3 tests/bench/bucket_regret.py build/fa-tune [POINTS] [--seed N] [--range LOW HIGH]
                                          [--out FILE] [--keep STORE]
