@@ -458,6 +458,7 @@ def a_tunable_may_be_a_fraction_or_a_text():
         tap.has(place.run("report", path, "--format", "json").stdout, "-2.25")
         for key, wrong, sentence in (("restrictions", ["TYPE > 1"], "a text is used as a number"), ("grid", "TYPE", "is a text"),
                                      ("block", "64 * PART", "is a fraction"), ("tune", {"THREADS": [64, "x"]}, "or all be texts"),
+                                     ("tune", [1, 2], "\"tune\" must be an object"), ("defines", ["2"], "\"defines\" must be an object"),
                                      ("tune", {"THREADS": ["a;b"]}, "is no value"), ("default", {"TYPE": "half"}, "is half, which is not")):
             specified(place, source, **{"tune": tune, key: wrong})
             tap.has(place.run(path, status=2).stderr, sentence)

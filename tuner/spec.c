@@ -476,8 +476,13 @@ static int read_texts(struct fa_spec_reading *r, const char *json, const char *f
                       const char *source, const char *answer_source,
                       const fa_operation **ret_operation)
 {
+    static const char *const named[] = {"tune", "defines"};
     fa_buf before = {0};
     int rc;
+    for (int i = 0; i < 2; i++)
+        if (fa_spec_member(r->json, named[i]) != NULL &&
+            !cJSON_IsObject(fa_spec_member(r->json, named[i])))
+            return fa_spec_fault(r, "\"%s\" must be an object, whose keys are macros", named[i]);
     if (cJSON_GetArraySize(fa_spec_member(r->json, "tune")) > FA_MAX_TUNABLES)
         return fa_spec_fault(r, "more than %d tunables", FA_MAX_TUNABLES);
     if (cJSON_GetArraySize(fa_spec_member(r->json, "defines")) > FA_DEFINES_MAX)

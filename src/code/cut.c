@@ -744,7 +744,7 @@ int fa_cut_kernels(const fa_cut *d, size_t source, struct fa_source_kernel *ret,
     int count = 0;
     for (size_t i = 0; i < d->parts && count < most; i++) {
         const struct part *part = &d->part[i];
-        if ((part->says & (GLOBAL | FUNCTION)) != (GLOBAL | FUNCTION) ||
+        if ((part->says & (GLOBAL | FUNCTION)) != (GLOBAL | FUNCTION) || part->name.size == 0 ||
             part->name.size >= FA_NAME_MAX || (part->file != source && part->file < FA_CUT_SOURCES))
             continue;
         struct fa_source_kernel *kernel = &ret[count];
