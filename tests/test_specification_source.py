@@ -191,6 +191,7 @@ def a_file_is_taken_as_it_lies_on_the_disk():
         broken = AS_IT_LIES.replace("FACTOR *", "FACTOR_ *")
         line = 2 + broken[:broken.index("FACTOR_ *")].count("\n")
         tap.has(place.run("check", specified(place, broken), "--gpu", "L4", status=1).stdout, 'axpy.cu(%d): error: identifier "FACTOR_"' % line)
+        tap.has(place.run("check", os.path.join(SOURCE, "examples", "with_main.cu"), "--gpu", "L4").stdout, "right")
         # functions of the host become the device's by an option; main and what launches do not
         specified(place, "float scaled(float a) { return a; }\n" + KERNEL % "scaled(a) * x[i]" + "int main() { axpy<<<1, 1>>>(0, 0, 0, 0); cudaMalloc(0, 0); }\n",
                   options=["-default-device"])
@@ -418,6 +419,19 @@ def folders_that_are_not_there_are_refused():
     with a_place() as place:
         for wrong in (["absent"], [7], "x", ["axpy.cu"], [""]):
             tap.has(place.run(specified(place, KERNEL % "a * x[i]", include=wrong), status=2).stderr, "\"include\"")
+
+
+def a_file_without_a_specification_gets_one_to_begin_with():
+    with Place(space=None) as place:
+        source = "#include <cstdio>\n#ifndef THREADS\n#define THREADS 64\n#endif\n#define EPSILON 1e-5f\n%sint main() { axpy<<<1, 64>>>(0, 0, 0, 0); }\n" % (
+            KERNEL % "EPSILON * a * x[i]").replace("int n", "unsigned char flags[], unsigned int m, int n")
+        path = write(place, "work/axpy.cu", source)
+        said = place.run("check", path, status=2).stderr
+        tap.has(said, "axpy.cu: there is no specification: let the file begin with a comment")
+        head = said[said.index("/* fa-tune {\"kernel"):].strip()
+        tap.has(head, '{"name": "x", "type": "f32", "shape": ["n"]}, {"name": "a", "type": "f32", "value": 1}, {"name": "flags", "type": "u8", "shape": ["n"], "is": "inout"}')
+        write(place, "work/axpy.cu", head + "\n" + source)
+        tap.has(place.run("check", path, "--gpu", "L4").stdout, "right")
 
 
 def neither_sizes_nor_tunables_are_needed():
@@ -704,6 +718,7 @@ tap.main([
     several_kernels_run_one_behind_the_other,
     a_cluster_is_the_kernels_own,
     the_json_schema_is_what_is_read,
+    a_file_without_a_specification_gets_one_to_begin_with,
     neither_sizes_nor_tunables_are_needed,
     a_division_is_pythons,
     a_tunable_may_be_a_fraction_or_a_text,

@@ -580,6 +580,8 @@ static int read_all(const struct texts *from, const fa_operation **ret_operation
     char *head = from->cuda ? fa_source_head(from->text, diag) : NULL;
     const char *text = from->cuda ? head : from->text;
     name_kernel(from->name, r.name);
+    if (text == NULL)
+        fa_source_propose(from->text, diag);
     int rc = text == NULL ? fa_fail_in(diag, FA_EMANIFEST, "%s", from->where)
                           : fa_json_parse(text, strlen(text), from->where, &json, diag);
     if (rc == 0) {

@@ -67,6 +67,9 @@ int fa_spec_make_operation(struct fa_spec_reading *r);
 /* The JSON object in the first comment, `fa-tune` before it; NULL: there is none. Its lines are counted from the file's. */
 char *fa_source_head(const char *text, fa_diag *diag);
 
+/* Appends to the sentence a specification to begin with, of the text's first kernel, where that has room. */
+void fa_source_propose(const char *text, fa_diag *diag);
+
 /* Finds the kernel that is named, "space::name<arguments>" where it is a template, or where `named` is "" the only one but
  * `other`. Its name alone goes to ret_name; *ret_template: the source must instantiate it. FA_EMANIFEST lists those there
  * are. */

@@ -45,6 +45,108 @@ char *fa_source_head(const char *text, fa_diag *diag)
     return head;
 }
 
+/* ---- a specification to begin with -----------------------------------------------------------*/
+static const char *unsigned_type(const char *of)
+{
+    static const char *const types[] = {"u8", "u16", "u32", "u64"};
+    size_t i = 3;
+    while (i > 0 && strcmp(types[i] + 1, of + 1) != 0)
+        i--;
+    return types[i];
+}
+
+/* The word for a parameter's type; "f32" where there is none. */
+static const char *type_of(const char *parameter)
+{
+    static const char *const types[][2] = {
+        {"double", "f64"},   {"float", "f32"},   {"half", "f16"},
+        {"__half", "f16"},   {"bool", "bool"},   {"__nv_bfloat16", "bf16"},
+        {"int8_t", "i8"},    {"uint8_t", "u8"},  {"int64_t", "i64"},
+        {"uint64_t", "u64"}, {"size_t", "u64"},  {"uint32_t", "u32"},
+        {"uint", "u32"},     {"int32_t", "i32"}, {"long", "i64"},
+        {"char", "i8"},      {"short", "i16"},   {"int", "i32"}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (fa_code_find(parameter, types[i][0]) != NULL)
+            return fa_code_find(parameter, "unsigned") == NULL ? types[i][1]
+                                                               : unsigned_type(types[i][1]);
+    return fa_code_find(parameter, "unsigned") != NULL ? "u32" : "f32";
+}
+
+/* Its name: the last word before what brackets hold. */
+static void name_of(const char *parameter, char ret[FA_NAME_MAX])
+{
+    size_t end = strcspn(parameter, "[="), from;
+    while (end > 0 && !fa_code_is_word(parameter[end - 1]))
+        end--;
+    for (from = end; from > 0 && fa_code_is_word(parameter[from - 1]); from--)
+        continue;
+    snprintf(ret, FA_NAME_MAX, "%.*s", (int)(end - from), parameter + from);
+}
+
+/* Integers are sizes: all tensors have the last one's; a macro that is a number may be a tunable. */
+static void put_proposal(fa_buf *out, const char *kernel, char *parameters, const char *text)
+{
+    char name[FA_NAME_MAX], size[FA_NAME_MAX] = "1024", *rest = NULL, *copy = strdup(parameters);
+    fa_buf sizes = {0}, tune = {0};
+    long value;
+    int end;
+    for (char *at = copy != NULL ? strtok_r(copy, ",", &rest) : NULL; at != NULL;
+         at = strtok_r(NULL, ",", &rest))
+        if (strpbrk(at, "*[") == NULL && strchr("iu", type_of(at)[0]) != NULL) {
+            name_of(at, size);
+            fa_buf_printf(&sizes, "%s\"%s\": 1024", sizes.size > 0 ? ", " : "", size);
+        }
+    for (const char *line = text; *line != 0; line += strcspn(line, "\n"), line += *line != 0)
+        if (sscanf(line, " # define %31[A-Za-z0-9_] %ld%n", name, &value, &end) == 2 && value > 0 &&
+            strchr(" \t\r\n", line[end]) != NULL)
+            fa_buf_printf(&tune, "%s\"%s\": [%ld]", tune.size > 0 ? ", " : "", name, value);
+    fa_buf_printf(out, "/* fa-tune {\"kernel\": \"%s\", \"arguments\": [", kernel);
+    const char *between = "";
+    for (char *at = strtok_r(parameters, ",", &rest); at != NULL;
+         at = strtok_r(NULL, ",", &rest), between = ", ") {
+        const char *type = type_of(at);
+        name_of(at, name);
+        fa_buf_printf(out, "%s{\"name\": \"%s\"", between, name);
+        if (strpbrk(at, "*[") == NULL && strchr("iu", type[0]) != NULL && strcmp(type, "i32") == 0)
+            fa_buf_text(out, "}");
+        else if (strpbrk(at, "*[") == NULL)
+            fa_buf_printf(out, ", \"type\": \"%s\"%s}", type,
+                          strchr("iu", type[0]) != NULL ? "" : ", \"value\": 1");
+        else
+            fa_buf_printf(out, ", \"type\": \"%s\", \"shape\": [\"%s\"]%s}", type, size,
+                          fa_code_find(at, "const") != NULL ? "" : ", \"is\": \"inout\"");
+    }
+    fa_buf_printf(out,
+                  "], \"sizes\": {%s}, \"tune\": {%s}, \"block\": 128, \"grid\": \"ceil_div(%s, "
+                  "128)\"} */",
+                  sizes.data != NULL ? sizes.data : "", tune.data != NULL ? tune.data : "", size);
+    out->failed |= copy == NULL || sizes.failed || tune.failed;
+    fa_buf_free(&sizes);
+    fa_buf_free(&tune);
+    free(copy);
+}
+
+void fa_source_propose(const char *text, fa_diag *diag)
+{
+    char *copy = strdup(text), *parameters = NULL;
+    const struct fa_cut_text texts[] = {{copy, false}, {NULL, false}};
+    struct fa_source_kernel kernel[1 + 1];
+    fa_cut *cut = NULL;
+    fa_buf out = {0};
+    if (copy != NULL && fa_cut_read(texts, "", false, &cut) == 0 &&
+        fa_cut_kernels(cut, 0, kernel, 1) > 0 &&
+        (parameters = fa_cut_parameters(cut, kernel[0].name)) != NULL)
+        put_proposal(&out, kernel[0].name, parameters, copy);
+    if (diag != NULL && strncmp(diag->text, "there is no spec", 16) == 0 && !out.failed &&
+        out.size > 0 && strlen(diag->text) + out.size + 40 < sizeof diag->text - 100)
+        snprintf(diag->text + strlen(diag->text), sizeof diag->text - strlen(diag->text),
+                 ", for example %s", out.data);
+    fa_buf_free(&out);
+    fa_cut_free(&cut);
+    free(parameters);
+    free(copy);
+}
+
 /* ---- kernels ---------------------------------------------------------------------------------*/
 static int fail_to_choose(const char *where, const char *name,
                           const struct fa_source_kernel *kernel, int count, const char *left,

@@ -642,6 +642,19 @@ static void reach_conditions(struct fa_cut *d, const char *code)
     }
 }
 
+char *fa_cut_parameters(const fa_cut *d, const char *kernel)
+{
+    for (size_t i = 0; i < d->parts; i++) {
+        const struct part *part = &d->part[i];
+        const char *code = d->file[part->file].code, *at = part->name.at;
+        if ((part->says & GLOBAL) == 0 || !is(part->name, kernel))
+            continue;
+        const size_t from = (size_t)(at - code) + strcspn(at, "(") + 1;
+        return strndup(code + from, end_of_group(code, from - 1, part->to) - from - 1);
+    }
+    return NULL;
+}
+
 int fa_cut_reach(fa_cut *d, const char *used)
 {
     reach_words(d, used, 0, strlen(used));

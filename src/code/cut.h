@@ -31,6 +31,9 @@ struct fa_source_kernel {
 /* Those of one source and of the headers; returns how many. */
 int fa_cut_kernels(const fa_cut *cut, size_t source, struct fa_source_kernel *ret, int most);
 
+char *fa_cut_parameters(const fa_cut *cut,
+                        const char *kernel); /* as the source has them (free()) */
+
 /* Keeps the declarations that a word of `used` reaches, and what they reach. FA_ENOMEM. */
 int fa_cut_reach(fa_cut *cut, const char *used);
 bool fa_cut_reaches(const fa_cut *cut, const char *macro); /* before fa_cut_apply() */
