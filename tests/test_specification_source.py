@@ -219,8 +219,10 @@ def headers_of_the_host_and_types_of_the_system_are_no_hindrance():
         place.env["CUDA_HOME"] = os.path.join(place.folder, "cuda")
         write(place, "cuda/include/cuda_fp16.h", "")
         write(place, "cuda/include/cuda/std/utility", "namespace cuda { namespace std { template <class T> __device__ T twice(T x) { return x + x; } } }\n")
+        write(place, "cuda/include/cuda/std/functional", "namespace cuda { namespace std { __device__ float largest(float x, float y) { return x > y ? x : y; } } }\n")
         write(place, "cuda/include/cub/block/block_double.cuh", "namespace cub { template <class T> struct BlockDouble { __device__ T of(T x) { return x + x; } }; }\n")
-        specified(place, "#include <utility>\n#include <cub/cub.cuh>\n" + KERNEL % "0.25f * std::twice(cub::BlockDouble<float>().of(a)) * x[i]")
+        specified(place, "#include <utility>\n#include <algorithm>\n#include <cub/cub.cuh>\n" +
+                  KERNEL % "0.25f * std::twice(cub::BlockDouble<float>().of(std::largest(a, a))) * x[i]")
         tap.equal(tuned(place, path), 1)
 
 

@@ -366,6 +366,11 @@ static int take_library(fa_includes *all, const char *name, int *ret_index, fa_d
     fa_buf text = {0};
     snprintf(of_cuda, sizeof of_cuda, "cuda/std/%s", name);
     int rc = find_outside(all, of_cuda, &index, diag);
+    if (rc == 0 && index < 0 &&
+        strcmp(name, "algorithm") == 0) { /* of which this has min and max */
+        snprintf(of_cuda, sizeof of_cuda, "cuda/std/functional");
+        rc = find_outside(all, of_cuda, &index, diag);
+    }
     if (rc != 0 || index < 0)
         return rc;
     for (size_t i = 0; i < sizeof standard / sizeof *standard; i++)
