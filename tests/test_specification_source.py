@@ -188,6 +188,9 @@ def a_file_is_taken_as_it_lies_on_the_disk():
         tap.has(said, "left out for NVRTC: pool in line 20")
         tap.equal(place.json("check", path, "--gpu", "L4")["left_out"][-3:], ['<vector> in line 6', '<cublas_v2.h> in line 10', '"helper_cuda.h" in line 11'])
         tap.equal(tuned(place, path), 1)
+        for name, text in (("shared.h", "\ufeff#pragma once\ninline int main_of() { return 0; }\n"), ("axpy.cu", "\ufeff" + open(path, encoding="utf-8").read())):
+            write(place, "work/" + name, text)
+        tap.equal(tuned(place, path), 1)  # a byte-order mark is none of the text
         broken = AS_IT_LIES.replace("FACTOR *", "FACTOR_ *")
         line = 2 + broken[:broken.index("FACTOR_ *")].count("\n")
         tap.has(place.run("check", specified(place, broken), "--gpu", "L4", status=1).stdout, 'axpy.cu(%d): error: identifier "FACTOR_"' % line)

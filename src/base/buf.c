@@ -120,6 +120,8 @@ int fa_input_read(fa_buf *buf, const char *path, size_t limit, fa_diag *diag)
     struct stat st;
     errno = 0;
     int rc = fa_buf_read_file(buf, path, limit), error = errno;
+    if (rc == 0 && buf->size >= 3 && memcmp(buf->data, "\xef\xbb\xbf", 3) == 0)
+        memset(buf->data, ' ', 3); /* a byte-order mark */
     if (rc == 0)
         return 0;
     if (rc == FA_ENOTFOUND)
