@@ -180,8 +180,14 @@ static bool survives_damage(const char *of, size_t size, const char *entry, int 
 
 static void hostile_section_headers_are_survived(void)
 {
-    static const uint64_t values[] = {0, 1, 0x7fffffff, 0xffffffff, 0x100000000ull,
-                                      0x7fffffffffffffffull, 0x8000000000000000ull, UINT64_MAX};
+    static const uint64_t values[] = {0,
+                                      1,
+                                      0x7fffffff,
+                                      0xffffffff,
+                                      0x100000000ull,
+                                      0x7fffffffffffffffull,
+                                      0x8000000000000000ull,
+                                      UINT64_MAX};
     size_t size = fake_cubin_build(&good, bytes);
     Elf64_Ehdr header;
     memcpy(&header, bytes, sizeof header);

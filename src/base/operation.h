@@ -52,10 +52,10 @@ typedef struct fa_field {
     const char *macro;  /* its name in manifests and kernels; "": they do not see it */
     fa_field_as shown_as; /* of a choice, its macro alone: a key has the name */
     /* The command line. */
-    const char *option; /* "--heads" */
+    const char *option;               /* "--heads" */
     char own_option[FA_NAME_MAX + 2]; /* that of a specification's size: "--n" */
-    const char *also;   /* an option that sets several fields: --seq both lengths */
-    bool required;      /* has no default and follows nothing */
+    const char *also;                 /* an option that sets several fields: --seq both lengths */
+    bool required;                    /* has no default and follows nothing */
     /* For people. */
     const char *label; /* "D" makes "D 64" */
     const char *

@@ -123,7 +123,8 @@ static int load_cubin(const struct asking *asking, const fa_answer *answer,
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     loaded->call.launcher = fa_op_of(asking->problem)->launcher;
     loaded->call.driver = tuner->driver;
-    fa_cubin_entry entry = {cubin->bytes, cubin->size, answer->entry, .workspace = false, .counters = false};
+    fa_cubin_entry entry = {cubin->bytes, cubin->size, answer->entry, .workspace = false,
+                            .counters = false};
     int rc;
     if ((rc = find_composed(tuner, asking->problem, answer, &loaded->composed, diag)) != 0 ||
         (rc = fa_driver_current_device(tuner->driver, &loaded->ordinal, diag)) != 0 ||

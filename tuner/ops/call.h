@@ -15,7 +15,9 @@
 #include "launches.h"
 #include "driver.h"
 
-enum { FA_CALL_ARGUMENTS = 29 }; /* of a kernel, the addresses of its workspace and counters included */
+enum {
+    FA_CALL_ARGUMENTS = 29
+}; /* of a kernel, the addresses of its workspace and counters included */
 
 /* What a call of more than one launch, or with memory between its blocks, has besides. */
 typedef struct fa_call_composed {

@@ -197,10 +197,10 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
         if (info->parameter_size[i] != size)
             return fa_fail(diag, FA_ECORRUPT, "argument %d of %s, %s, has %d bytes, and %s has %d",
                            i + 1, entry,
-                           scalar      ? is->name
-                           : i < known ? list->at[passed[i]].name
-                                       : i == known && cubin->workspace ? "the workspace"
-                                            : "the counters",
+                           scalar                           ? is->name
+                           : i < known                      ? list->at[passed[i]].name
+                           : i == known && cubin->workspace ? "the workspace"
+                                                            : "the counters",
                            info->parameter_size[i],
                            scalar ? fa_element_name(is->element) : "an address", size);
         if (i >= known || i >= told)
@@ -241,15 +241,14 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
     else if (info.parameter_count != 1 + behind || info.parameter_size[0] > bytes ||
              (behind > 0 && info.parameter_size[1] != (int32_t)sizeof(fa_device_ptr)) ||
              (behind > 1 && info.parameter_size[2] != (int32_t)sizeof(fa_device_ptr)))
-        rc =
-            fa_fail(diag, FA_ECORRUPT,
-                    "%s does not take just a struct of %d bytes (addresses, "
-                    "strides, scalars, integer fields)%s",
-                    entry->name, bytes,
-                    behind == 2        ? ", and then the addresses of its workspace and counters"
-                    : entry->workspace ? ", and then the address of its workspace"
-                    : behind == 1      ? ", and then the address of its counters"
-                                       : "");
+        rc = fa_fail(diag, FA_ECORRUPT,
+                     "%s does not take just a struct of %d bytes (addresses, "
+                     "strides, scalars, integer fields)%s",
+                     entry->name, bytes,
+                     behind == 2        ? ", and then the addresses of its workspace and counters"
+                     : entry->workspace ? ", and then the address of its workspace"
+                     : behind == 1      ? ", and then the address of its counters"
+                                        : "");
     if (rc == 0 && entry->ordinary &&
         fa_cubin_calls(entry->cubin, entry->size, entry->name, FA_SPEC_GRID_WAIT))
         rc = fa_fail(diag, FA_ENOTSUP,

@@ -482,8 +482,8 @@ static inline uint64_t set_strides(const fa_problem *problem, const fa_attn_args
                         &params->o_row_stride);
 }
 
-int fa_attn_dense_take(const fa_problem *problem, const fa_attn_args *args,
-                       struct fa_attn_params *ret_params, fa_diag *diag)
+static inline __attribute__((always_inline)) int set_params(const fa_problem *problem, const fa_attn_args *args,
+                             struct fa_attn_params *ret_params, fa_diag *diag)
 {
     bool no_keys = problem->seq_k == 0;
     if (args->q == NULL || args->o == NULL || (!no_keys && (args->k == NULL || args->v == NULL)))
@@ -526,6 +526,12 @@ int fa_attn_dense_take(const fa_problem *problem, const fa_attn_args *args,
     return 0;
 }
 
+int fa_attn_dense_take(const fa_problem *problem, const fa_attn_args *args,
+                       struct fa_attn_params *ret_params, fa_diag *diag)
+{
+    return set_params(problem, args, ret_params, diag);
+}
+
 /* Whether the caller's structure goes to its end; what he knows nothing of is not read. */
 static bool is_whole(const fa_attn_args *args)
 {
@@ -547,15 +553,17 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
         return fa_fail(diag, FA_EINVAL, "args->size is not sizeof(fa_attn_args)");
     if (call->empty)
         return 0;
-    int rc = fa_attn_dense_take(problem, args, &params.dense, diag);
+    int rc = set_params(problem, args, &params.dense, diag);
     if (rc == 0 && call->composed != NULL)
         rc = fa_call_take_memory(call, whole ? args->workspace : NULL,
                                  whole ? args->workspace_bytes : 0, stream, &memory, diag);
     if (rc == 0 && shared != NULL && shared->serving)
         rc = fa_attn_serving_take(problem, whole ? args : NULL, &params, diag);
-    params.workspace = (void *)(uintptr_t)memory.workspace;
-    params.counters = (unsigned int *)(uintptr_t)memory.counters;
-    params.splits = call->composed != NULL ? call->composed->launches.splits : 1;
+    if (call->composed != NULL || (shared != NULL && shared->serving)) {
+        params.workspace = (void *)(uintptr_t)memory.workspace;
+        params.counters = (unsigned int *)(uintptr_t)memory.counters;
+        params.splits = call->composed != NULL ? call->composed->launches.splits : 1;
+    }
     if (rc == 0 && has_maps)
         rc = fa_attn_map_cache_get(shared->maps, call->driver, &params, &maps, diag);
     if (rc == 0)
