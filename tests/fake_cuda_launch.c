@@ -236,15 +236,15 @@ CUDA cuFuncSetAttribute(struct function *f, int attribute, int value)
     int most = fake.script.device[f->module->device].gpu.smem_per_block;
     if (attribute != 8 || value < 0 || value + f->info.static_smem_bytes > most)
         return FAKE_INVALID_VALUE;
-    f->allowed_smem = value > 49152 ? value : 49152;
+    f->allowed_smem = value;
     return FAKE_OK;
 }
 
 CUDA cuFuncGetAttribute(int *ret_value, int attribute, struct function *f)
 {
     ENTER;
-    *ret_value = f->allowed_smem;
-    return attribute == 8 ? FAKE_OK : FAKE_INVALID_VALUE;
+    *ret_value = attribute == 8 ? f->allowed_smem : f->info.static_smem_bytes;
+    return attribute == 8 || attribute == 1 ? FAKE_OK : FAKE_INVALID_VALUE;
 }
 
 static int most_threads(const struct function *f)

@@ -630,7 +630,7 @@ def several_launches_are_one_kernel():
     y = Given((64,), counted_up(64))
     twice(y, Given((64,), counted_up(64)), 1.0)
     tap.equal((twice.answer.origin, list(y.read())), ("measured", [3 * value for value in counted_up(64)]))
-    for large, small in ((60000, 1000), (1000, 60000)):  # one function: a launch that needs less leaves it what the other needs
+    for large, small in ((60000, 1000), (1000, 60000), (40000, 1000)):  # one function: a launch that needs less leaves it what the other needs
         shared = [dict(kernel="axpy_first", block="THREADS", grid="ceil_div(n, THREADS)", shared_memory=size) for size in (large, small)]
         tap.equal(axpy(source="extern __shared__ float s[];\n__global__ void axpy_first" + body.replace("x[i];", "x[i] + 0.0f * s[0];"), kernel=None, block=None,
                        grid=None, launches=shared, tune=dict(THREADS=[64]), restrictions=None, name="shared%d" % large).answer.origin, "measured")

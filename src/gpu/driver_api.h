@@ -62,6 +62,7 @@ enum {
 
 /* CUfunction_attribute */
 enum {
+    CU_FUNCTION_SMEM = 1, /* static */
     CU_FUNCTION_MAX_DYNAMIC_SMEM = 8,
 };
 

@@ -87,17 +87,21 @@ int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
 {
     if (fa_driver_forked())
         return fa_driver_fail_forked(diag);
-    enum { DYNAMIC_SMEM_UNASKED = 49152 };
+    enum { SMEM_UNASKED = 49152 }; /* static and dynamic */
     fa_driver *driver = module->driver;
     fa_function function;
-    int allowed = 0;
+    int allowed = 0, fixed = 0;
     int rc = fa_driver_fail(driver, find_function(module, entry, &function), "cuModuleGetFunction",
                             diag, "finding entry \"%s\"", entry);
     if (rc == 0) /* another launch of the same function may need more */
         rc = fa_driver_fail(driver,
                             driver->function_get(&allowed, CU_FUNCTION_MAX_DYNAMIC_SMEM, function),
                             "cuFuncGetAttribute", diag, "asking for the limits of %s", entry);
-    if (rc == 0 && (allowed <= DYNAMIC_SMEM_UNASKED || allowed < smem_bytes))
+    if (rc == 0)
+        rc = fa_driver_fail(driver, driver->function_get(&fixed, CU_FUNCTION_SMEM, function),
+                            "cuFuncGetAttribute", diag, "asking for the memory of %s", entry);
+    if (rc == 0 &&
+        (allowed < smem_bytes || (allowed <= SMEM_UNASKED && smem_bytes > SMEM_UNASKED - fixed)))
         rc = fa_driver_fail(
             driver, driver->function_set(function, CU_FUNCTION_MAX_DYNAMIC_SMEM, smem_bytes),
             "cuFuncSetAttribute", diag, "allowing %s %d bytes of dynamic shared memory", entry,
