@@ -20,7 +20,8 @@
 namespace {
 
 constexpr bool kBf16 = DTYPE_BF16 != 0;
-constexpr int kM = BLOCK_M, kN = BLOCK_N, kDown = CLUSTER_M, kAcross = CLUSTER_N, kCluster = kDown * kAcross, kStages = STAGES, kGroups = 2, kThreads = (kGroups + 1) * 128;
+constexpr int kM = BLOCK_M, kN = BLOCK_N, kDown = CLUSTER_M, kAcross = CLUSTER_N, kCluster = kDown * kAcross;
+constexpr int kStages = STAGES, kGroups = 2, kThreads = (kGroups + 1) * 128;
 constexpr int kParts = kM / (64 * kGroups);   // products of 64 rows that a consumer has
 static_assert(kM % (64 * kGroups) == 0 && kN % 32 == 0 && kN <= 256 && kM <= 256, "a consumer owns whole products");
 using Place = PlaceOf<kM * kDown, kN * kAcross>;   // of a cluster
