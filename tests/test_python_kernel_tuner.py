@@ -69,6 +69,8 @@ def results_are_a_dict_for_each_config_with_its_time():
     assert all(one["time"] >= best["time"] > 0 and one["compile_time"] >= 0 and one["timestamp"] for one in results), results
     tap.equal((best["double"], env["iterations"]), (2 * 64 * 12 / 1e6 / best["time"], 3))
     json.dumps((results, env))
+    for first in (float("nan"), 2.0):  # NaN is no value of an objective
+        tap.equal(kernel_tuner.get_best_config([{"cost": first}, {"cost": 2.0}, {"cost": float("nan")}], "cost"), {"cost": 2.0})
     near = [floats([value + 1e-3 for value in RIGHT]), None, None, None]
     refused(fa_tune.Error, "none of", by=lambda: tune(answer=near))
     tap.has(json.dumps(tune(answer=near, atol=1e-2, tunables=ONE)[0]), '[{"THREADS": 64, "PER_THREAD": 1, "time": ')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -58,7 +59,7 @@ def get_objective_defaults(objective: Any, objective_higher_is_better: bool | No
 
 
 def get_best_config(results: Iterable[dict[str, Any]], objective: str, objective_higher_is_better: bool = False) -> dict[str, Any]:
-    good = [one for one in results if "__error__" not in one and isinstance(one.get(objective), (int, float))]
+    good = [one for one in results if "__error__" not in one and isinstance(one.get(objective), (int, float)) and not math.isnan(one[objective])]
     if not good:
         raise ArgumentError("no config has a value of the objective %r" % objective)
     return (max if objective_higher_is_better else min)(good, key=lambda one: one[objective])
