@@ -62,7 +62,7 @@ class Traced:
         return Traced(self.path, _product(_over(other), self.under) or "1", self.over)
 
     def __mod__(self, other: Any) -> Any:
-        signed = "-" in str(self) + str(other)  # the remainder of expressions has the sign of what is divided, as in C
+        signed = self.path.negative or "-" in str(self) + str(other)  # the remainder of expressions has the sign of what is divided, as in C
         text = "(%s %% %s)" % (self, _text(other))
         return Traced(self.path, "((%s + %s) %% %s)" % (text, _text(other), _text(other)) if signed else text)
 
@@ -121,10 +121,11 @@ def _product(*factors: str | None) -> str | None:
 
 
 class _Path:
-    """One run: what its first comparisons came to."""
+    """One run: what its first comparisons came to. negative: a tunable may be less than 0."""
 
-    def __init__(self, taken: tuple[bool, ...]) -> None:
+    def __init__(self, taken: tuple[bool, ...], negative: bool) -> None:
         self.taken = taken
+        self.negative = negative
         self.known: dict[str, bool] = {}
 
     def decide(self, text: str) -> bool:
@@ -137,7 +138,7 @@ class _Path:
 
 def whole(*value: Any) -> Any:
     """int(), of placeholders, too."""
-    if isinstance(value[0], Traced) and "-" in str(value[0]):
+    if isinstance(value[0], Traced) and (value[0].path.negative or "-" in str(value[0])):
         raise TypeError("the sign of a placeholder is not known")
     return math.floor(value[0]) if isinstance(value[0], Traced) else int(*value)
 
@@ -177,8 +178,9 @@ def of_text(text: str) -> Callable[[Mapping[str, Any]], Any]:
 def expression(what: str, function: Callable[[Mapping[str, Any]], Any], tune: Mapping[str, Sequence[Any]],
                names: Mapping[str, str], condition: bool = False) -> str:
     """What the function computes of a dict of tunables. names: of the tunables in the specification; condition: it is one."""
+    negative = any(isinstance(value, (int, float)) and value < 0 for values in tune.values() for value in values)
     try:
-        text = _followed(function, names, condition, (), [MOST_RUNS])
+        text = _followed(function, names, condition, (), [MOST_RUNS], negative)
     except Exception:  # pylint: disable=broad-except  # of placeholders; what it raises of numbers is raised below
         text = _listed(what, function, tune, names, condition)
     if len(text) > LONGEST:
@@ -187,17 +189,18 @@ def expression(what: str, function: Callable[[Mapping[str, Any]], Any], tune: Ma
     return text
 
 
-def _followed(function: Callable[..., Any], names: Mapping[str, str], condition: bool, taken: tuple[bool, ...], left: list[int]) -> str:
+def _followed(function: Callable[..., Any], names: Mapping[str, str], condition: bool, taken: tuple[bool, ...], left: list[int],
+              negative: bool) -> str:
     left[0] -= 1
     if left[0] < 0 or len(taken) > 40:
         raise RecursionError("too many comparisons")
-    path = _Path(taken)
+    path = _Path(taken, negative)
     try:
         value = function({name: Traced(path, own) for name, own in names.items()})
         return _text(bool(value) if condition else value)
     except _Fork as fork:
         asked = str(fork)
-    yes, no = (_followed(function, names, condition, (*taken, outcome), left) for outcome in (True, False))
+    yes, no = (_followed(function, names, condition, (*taken, outcome), left, negative) for outcome in (True, False))
     if yes == no:
         return yes
     if condition and no == "0":
