@@ -549,8 +549,9 @@ static void advance_final(fa_job *job)
  * while it is compiled. */
 static bool bring_default(fa_job *job)
 {
-    const int first = job->space.default_index;
-    int *clean = job->measure.clean;
+    int first = job->space.default_index, *clean = job->measure.clean;
+    if (first >= 0 && job->attempt[first].twin_of != 0)
+        first = job->attempt[first].twin_of - 1;
     if (job->measure.clean_next > 0 || first < 0 || !fa_problem_has_no_answer(&job->target.problem))
         return true;
     for (int i = 0; i < job->measure.clean_count; i++) {
