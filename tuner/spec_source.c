@@ -83,10 +83,11 @@ static void name_of(const char *parameter, char ret[FA_NAME_MAX])
     snprintf(ret, FA_NAME_MAX, "%.*s", (int)(end - from), parameter + from);
 }
 
-/* Integers are sizes: all tensors have the last one's; a macro that is a number may be a tunable. */
+/* Integers are sizes: all tensors have the last one's; a number that stands behind its #ifndef may be a tunable. */
 static void put_proposal(fa_buf *out, const char *kernel, char *parameters, const char *text)
 {
-    char name[FA_NAME_MAX], size[FA_NAME_MAX] = "1024", *rest = NULL, *copy = strdup(parameters);
+    char name[FA_NAME_MAX], guard[FA_NAME_MAX] = "", size[FA_NAME_MAX] = "1024";
+    char *rest = NULL, *copy = strdup(parameters);
     fa_buf sizes = {0}, tune = {0};
     long value;
     int end;
@@ -97,8 +98,9 @@ static void put_proposal(fa_buf *out, const char *kernel, char *parameters, cons
             fa_buf_printf(&sizes, "%s\"%s\": 1024", sizes.size > 0 ? ", " : "", size);
         }
     for (const char *line = text; *line != 0; line += strcspn(line, "\n"), line += *line != 0)
-        if (sscanf(line, " # define %31[A-Za-z0-9_] %ld%n", name, &value, &end) == 2 && value > 0 &&
-            strchr(" \t\r\n", line[end]) != NULL)
+        if (sscanf(line, " # ifndef %31[A-Za-z0-9_]", guard) != 1 &&
+            sscanf(line, " # define %31[A-Za-z0-9_] %ld%n", name, &value, &end) == 2 && value > 0 &&
+            value <= INT32_MAX && strcmp(name, guard) == 0 && strchr(" \t\r\n", line[end]) != NULL)
             fa_buf_printf(&tune, "%s\"%s\": [%ld]", tune.size > 0 ? ", " : "", name, value);
     fa_buf_printf(out, "/* fa-tune {\"kernel\": \"%s\", \"arguments\": [", kernel);
     const char *between = "";
