@@ -353,6 +353,8 @@ static int take_cub(fa_includes *all, int *ret_index, fa_diag *diag)
         at += size;
     }
     fa_buf_text(&text, "\n");
+    if (text.failed) /* its end may be missing */
+        fa_buf_free(&text);
     return rc == 0 ? add_file(all, "cub/cub.cuh", text.data, &nowhere, ret_index, diag)
                    : (fa_buf_free(&text), rc);
 }
@@ -377,6 +379,8 @@ static int take_library(fa_includes *all, const char *name, int *ret_index, fa_d
         if (strcmp(standard[i].name, name) == 0)
             fa_buf_text(&text, standard[i].text);
     fa_buf_printf(&text, "#include <%s>\nnamespace std { using namespace cuda::std; }\n", of_cuda);
+    if (text.failed)
+        fa_buf_free(&text);
     return add_file(all, name, text.data, &nowhere, ret_index, diag);
 }
 

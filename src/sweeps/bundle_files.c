@@ -344,6 +344,10 @@ static int import_lines(fa_tuner *tuner, const fa_import_options *options,
         pthread_mutex_lock(&tuner->work);
         rc = fa_store_baselines_put(tuner->store, made.lines.baseline, made.lines.baselines, diag);
         pthread_mutex_unlock(&tuner->work);
+        if (rc != 0) {
+            free(*ret_items);
+            *ret_items = NULL;
+        }
     }
     info.failed = made.failed;
     info.baselines = (int32_t)made.lines.baselines;
