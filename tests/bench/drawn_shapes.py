@@ -65,7 +65,7 @@ def forward(problem, cache):
     fa_tune.attention(q, k, v, causal=causal, out=o)
     torch.cuda.synchronize()
     cold = time.monotonic() - begin
-    calls = {"fa_tune": lambda: fa_tune.attention(q, k, v, causal=causal, out=o)}
+    calls, right = {"fa_tune": lambda: fa_tune.attention(q, k, v, causal=causal, out=o)}, None
     for name, (attend, turns) in list(attention_ways(heads, heads_kv, causal).items())[1:]:
         given = [x.transpose(1, 2).contiguous() if turns else x for x in (q, k, v)]
         try:
@@ -74,7 +74,7 @@ def forward(problem, cache):
         except (RuntimeError, AssertionError, NotImplementedError):
             pass
     times = training.in_turn(calls, cache)
-    assert float((o.float() - right.float()).abs().max()) <= 0.03, "o differs from a peer's"
+    assert right is None or float((o.float() - right.float()).abs().max()) <= 0.03, "o differs from a peer's"
     return {"cold_s": cold, **times}
 
 
@@ -106,6 +106,9 @@ def main():
         problem = draw(dice)
         row = {**problem, **run(problem, cache)}
         peers = {name: row[name] for name in ("pytorch-fa2", "pytorch-cudnn", "flash-attention-4", "cublas", "torch", "torch.compile") if name in row}
+        if not peers:
+            print("| %s | %.1f | no peer takes it" % (problem, row["fa_tune"]))
+            continue
         name = min(peers, key=peers.get)
         row["fastest"] = peers[name]
         rows.append(row)
