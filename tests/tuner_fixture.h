@@ -7,6 +7,8 @@
 #define FA_TESTS_TUNER_FIXTURE_H
 
 #include "check.h"
+
+#include "catalogue.h"
 #include "family.h"
 
 #include <dirent.h>
@@ -143,73 +145,18 @@ static inline int fixture_load(tuner_fixture *f, const manifest_parts *parts, fa
     return fixture_load_text(f, text, strlen(text), diag);
 }
 
-static const fa_gpu gpu_l4 = {.name = "L4",
-                              .sm = 89,
-                              .sm_count = 58,
-                              .smem_per_block = 101376,
-                              .smem_per_sm = 102400,
-                              .smem_reserved = 1024,
-                              .regs_per_sm = 65536,
-                              .threads_per_sm = 1536,
-                              .blocks_per_sm = 24,
-                              .l2_bytes = 50331648,
-                              .memory_bus_bits = 192,
-                              .clock_mhz = 2040,
-                              .bandwidth_gbs = 300,
-                              .tensor_tflops = 121,
-                              .ordinal = -1};
-static const fa_gpu gpu_a100 = {.name = "A100",
-                                .sm = 80,
-                                .sm_count = 108,
-                                .smem_per_block = 166912,
-                                .smem_per_sm = 167936,
-                                .smem_reserved = 1024,
-                                .regs_per_sm = 65536,
-                                .threads_per_sm = 2048,
-                                .blocks_per_sm = 32,
-                                .l2_bytes = 41943040,
-                                .memory_bus_bits = 5120,
-                                .clock_mhz = 1410,
-                                .bandwidth_gbs = 2039,
-                                .tensor_tflops = 312,
-                                .ordinal = -1};
-static const fa_gpu gpu_t4 = {.name = "T4",
-                              .sm = 75,
-                              .sm_count = 40,
-                              .smem_per_block = 65536,
-                              .smem_per_sm = 65536,
-                              .smem_reserved = 0,
-                              .regs_per_sm = 65536,
-                              .threads_per_sm = 1024,
-                              .blocks_per_sm = 16,
-                              .l2_bytes = 4194304,
-                              .memory_bus_bits = 256,
-                              .clock_mhz = 1590,
-                              .bandwidth_gbs = 320,
-                              .tensor_tflops = 65,
-                              .ordinal = -1};
-static const fa_gpu gpu_h200 = {.name = "H200",
-                                .sm = 90,
-                                .sm_count = 132,
-                                .smem_per_block = 232448,
-                                .smem_per_sm = 233472,
-                                .smem_reserved = 1024,
-                                .regs_per_sm = 65536,
-                                .threads_per_sm = 2048,
-                                .blocks_per_sm = 32,
-                                .l2_bytes = 62914560,
-                                .memory_bus_bits = 6144,
-                                .clock_mhz = 1980,
-                                .bandwidth_gbs = 4917,
-                                .tensor_tflops = 1070,
-                                .ordinal = -1};
+static fa_gpu gpu_t4, gpu_a100, gpu_l4, gpu_h200;
 
-static const fa_problem problem_512 = {.dtype = FA_FP16,
-                                       .head_dim = 64,
-                                       .batch = 4,
-                                       .heads_q = 8,
-                                       .heads_kv = 8,
-                                       .seq_q = 512,
-                                       .seq_k = 512};
+__attribute__((constructor)) static void find_gpus(void)
+{
+    if (fa_catalogue_find("T4", &gpu_t4, NULL) != 0 ||
+        fa_catalogue_find("A100 80GB", &gpu_a100, NULL) != 0 ||
+        fa_catalogue_find("L4", &gpu_l4, NULL) != 0 ||
+        fa_catalogue_find("H200", &gpu_h200, NULL) != 0)
+        abort();
+}
+
+static const fa_problem problem_512 = {
+    .head_dim = 64, .batch = 4, .heads_q = 8, .heads_kv = 8, .seq_q = 512, .seq_k = 512};
 
 #endif
