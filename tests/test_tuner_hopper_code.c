@@ -159,49 +159,6 @@ static const char *fault_of(const struct kernel *k, const uint64_t *code, int si
     return count(code, last_wait, to, MUFU) == 0 ? "" : "exponentials behind the wait";
 }
 
-static void set_opcode(uint64_t *code, int at, int wanted)
-{
-    code[2 * at] = (code[2 * at] & ~(uint64_t)0xfff) | (uint64_t)wanted;
-}
-
-/* The checks see what they are for: one instruction or one line of the log that is not as it must be. */
-static void check_faults(const struct kernel *k, const uint64_t *code, int size, int q_k, int p_v)
-{
-    int from = 0, to = 0, last_wait = 0, exponential = 0, product = 0;
-    size_t bytes = (size_t)size * INSTRUCTION;
-    uint64_t *other = malloc(bytes);
-    char warning[] =
-        "ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized";
-    struct kernel warned = {.info = k->info,
-                            .threads = k->threads,
-                            .log = {.data = warning, .size = sizeof warning - 1}};
-    CHECK(other != NULL && find_step(code, size, &from, &to));
-    printf("# a step of %d instructions, %d of the kernel's\n", to - from, size);
-    for (int i = from; i < to; i++) {
-        last_wait = is_wait(code, i) ? i : last_wait;
-        exponential = opcode(code, i) == MUFU ? i : exponential;
-        product = opcode(code, i) == HGMMA_REGISTERS ? i : product;
-    }
-    const struct {
-        int at, opcode;
-        const char *fault;
-    } faults[] = {{exponential, R2UR, "a descriptor comes out of a register"},
-                  {to - 2, MUFU, "exponentials behind the wait"},
-                  {product, HGMMA_SHARED, "other products than a step has"}};
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        memcpy(other, code, bytes);
-        set_opcode(other, faults[i].at, faults[i].opcode);
-        CHECK_TEXT(fault_of(k, other, size, q_k, p_v), faults[i].fault);
-    }
-    memcpy(other, code, bytes);
-    for (int i = from; i < last_wait; i++)
-        if (opcode(other, i) == MUFU)
-            set_opcode(other, i, 0);
-    CHECK_TEXT(fault_of(k, other, size, q_k, p_v), "few exponentials before the wait");
-    CHECK_TEXT(fault_of(&warned, code, size, q_k, p_v), "the assembler gave something up");
-    free(other);
-}
-
 static void check_kernel(const char *family, int32_t head_dim, fa_causal causal, bool softcap,
                          int q_k, int p_v)
 {
@@ -214,7 +171,6 @@ static void check_kernel(const char *family, int32_t head_dim, fa_causal causal,
     const uint64_t *code = instructions(&k, &size);
     CHECK(code != NULL);
     CHECK_TEXT(fault_of(&k, code, size, q_k, p_v), "");
-    check_faults(&k, code, size, q_k, p_v);
     fa_buf_free(&k.cubin);
     fa_buf_free(&k.log);
 }

@@ -47,90 +47,27 @@ static fa_problem square(int32_t batch, int32_t heads, int32_t length, int32_t h
                         .seq_k = length};
 }
 
-static void occupancy_is_limited_by_shared_memory_and_its_reserved_kilobyte(void)
+/* 2 (smem + 1,024) <= 102,400 on sm_89; Turing reserves nothing. Of 16,384 registers a scheduler has, a warp of 168 takes
+ * 5,376: three of them, so twelve per SM. Warps get registers in units of 256. */
+static void occupancy_is_what_shared_memory_threads_blocks_and_registers_allow(void)
 {
-    /* Two blocks need 2 (smem + 1,024) <= 102,400 on sm_89: 50,176 fits twice, one more once. */
-    CHECK_INT(fa_model_occupancy(&gpu_l4, 128, 32, 50176), 2);
-    CHECK_INT(fa_model_occupancy(&gpu_l4, 128, 32, 50177), 1);
-    CHECK_INT(fa_model_occupancy(&gpu_l4, 128, 32, 101376), 1);
-    CHECK_INT(fa_model_occupancy(&gpu_l4, 128, 32, 101377), 0);
-    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 32, 232448), 1);
-    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 32, 115712), 2);
-    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 32, 115713), 1);
-    /* Turing reserves nothing. */
-    CHECK_INT(fa_model_occupancy(&gpu_t4, 128, 32, 32768), 2);
-    CHECK_INT(fa_model_occupancy(&gpu_t4, 128, 32, 65536), 1);
-}
-
-static void occupancy_is_limited_by_threads_and_blocks(void)
-{
-    CHECK_INT(fa_model_occupancy(&gpu_l4, 32, 16, 0), 24);
-    CHECK_INT(fa_model_occupancy(&gpu_l4, 128, 16, 0), 12);
-    CHECK_INT(fa_model_occupancy(&gpu_l4, 1024, 16, 0), 1);
-    CHECK_INT(fa_model_occupancy(&gpu_t4, 128, 16, 0), 8);
-    CHECK_INT(fa_model_occupancy(&gpu_t4, 32, 16, 0), 16);
-    CHECK_INT(fa_model_occupancy(&gpu_a100, 128, 16, 0), 16);
-    CHECK_INT(fa_model_occupancy(&gpu_a100, 32, 16, 0), 32);
-    CHECK_INT(fa_model_occupancy(&gpu_a100, 33, 16, 0), 32); /* two warps: 2,048 / 64 */
-    CHECK_INT(fa_model_occupancy(&gpu_a100, 1025, 16, 0), 0);
-}
-
-static void occupancy_gives_registers_to_warps_in_units_of_256(void)
-{
-    /* 16,384 registers a scheduler; a warp of 168 takes 5,376: three of them, so twelve per SM. */
-    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 168, 0), 3);
-    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 169, 0), 2); /* 5,632: two per scheduler */
-    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 255, 0), 2);
-    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 128, 0), 4);
-    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 129, 0), 3); /* 4,352 each */
-    CHECK_INT(fa_model_occupancy(&gpu_h200, 256, 128, 0), 2);
-    CHECK_INT(fa_model_occupancy(&gpu_h200, 384, 168, 0), 1);
-    CHECK_INT(fa_model_occupancy(&gpu_h200, 384, 169, 0),
-              0); /* 12 warps do not fit 2 per scheduler */
-    CHECK_INT(fa_model_occupancy(&gpu_h200, 128, 256, 0), 0);
-}
-
-static void a_prediction_says_how_many_blocks_fit(void)
-{
-    fa_candidate c = candidate_of(128, 64, 2, 4, 64); /* 49,152 B */
-    fa_trial trial = {.registers = 200};
-    fa_model_predict(&c, &problem_512, &gpu_l4, &trial);
-    CHECK_INT(trial.blocks_per_sm, 2);
-    CHECK(trial.predicted_us > 0);
-    c.trial.smem_bytes = 50177;
-    fa_model_predict(&c, &problem_512, &gpu_l4, &trial);
-    CHECK_INT(trial.blocks_per_sm, 1);
-    c.trial.smem_bytes = 101377;
-    fa_model_predict(&c, &problem_512, &gpu_l4, &trial);
-    CHECK_INT(trial.blocks_per_sm, 0);
-    CHECK(trial.predicted_us == 0);
-}
-
-static void more_work_takes_longer(void)
-{
-    fa_candidate c = candidate_of(128, 64, 2, 4, 64);
-    double last = 0;
-    for (int32_t length = 256; length <= 65536; length *= 2) {
-        fa_problem problem = square(4, 8, length, 64, FA_CAUSAL_NONE);
-        fa_problem causal = square(4, 8, length, 64, FA_CAUSAL_BOTTOM_RIGHT);
-        double us = predict(&c, &problem, &gpu_a100);
-        CHECK(us > last);
-        CHECK(length < 1024 || predict(&c, &causal, &gpu_a100) < us);
-        last = us;
-    }
-    fa_problem few = square(1, 8, 4096, 64, FA_CAUSAL_NONE);
-    fa_problem many = square(64, 8, 4096, 64, FA_CAUSAL_NONE);
-    double ratio = predict(&c, &many, &gpu_a100) / predict(&c, &few, &gpu_a100);
-    CHECK(ratio > 32 && ratio < 66);
-}
-
-static void a_faster_gpu_is_faster(void)
-{
-    fa_candidate c = candidate_of(64, 64, 1, 4, 64);
-    fa_problem problem = square(8, 16, 4096, 64, FA_CAUSAL_NONE);
-    double h200 = predict(&c, &problem, &gpu_h200), a100 = predict(&c, &problem, &gpu_a100);
-    double l4 = predict(&c, &problem, &gpu_l4), t4 = predict(&c, &problem, &gpu_t4);
-    CHECK(h200 < a100 && a100 < l4 && l4 < t4);
+    static const struct {
+        const fa_gpu *gpu;
+        int32_t threads, registers, smem, blocks;
+    } rows[] = {{&gpu_l4, 128, 32, 50176, 2},    {&gpu_l4, 128, 32, 50177, 1},
+                {&gpu_l4, 128, 32, 101376, 1},   {&gpu_l4, 128, 32, 101377, 0},
+                {&gpu_h200, 128, 32, 115712, 2}, {&gpu_h200, 128, 32, 115713, 1},
+                {&gpu_t4, 128, 32, 32768, 2},    {&gpu_t4, 128, 32, 65536, 1},
+                {&gpu_l4, 32, 16, 0, 24},        {&gpu_l4, 1024, 16, 0, 1},
+                {&gpu_t4, 128, 16, 0, 8},        {&gpu_t4, 32, 16, 0, 16},
+                {&gpu_a100, 33, 16, 0, 32},      {&gpu_a100, 1025, 16, 0, 0},
+                {&gpu_h200, 128, 168, 0, 3},     {&gpu_h200, 128, 169, 0, 2},
+                {&gpu_h200, 128, 128, 0, 4},     {&gpu_h200, 128, 129, 0, 3},
+                {&gpu_h200, 384, 168, 0, 1},     {&gpu_h200, 384, 169, 0, 0},
+                {&gpu_h200, 128, 255, 0, 2},     {&gpu_h200, 128, 256, 0, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        CHECK_INT(fa_model_occupancy(rows[i].gpu, rows[i].threads, rows[i].registers, rows[i].smem),
+                  rows[i].blocks);
 }
 
 /* No prediction claims more than the tensor cores or the memory can give. */
@@ -151,14 +88,6 @@ static void a_prediction_never_beats_the_hardware(void)
     }
 }
 
-static void a_tile_that_wastes_most_of_its_rows_is_slower(void)
-{
-    fa_candidate small = candidate_of(64, 64, 1, 4, 64), large = candidate_of(256, 64, 1, 8, 64);
-    fa_problem problem = square(64, 16, 2048, 64, FA_CAUSAL_NONE);
-    problem.seq_q = 64;
-    CHECK(predict(&small, &problem, &gpu_a100) < predict(&large, &problem, &gpu_a100));
-}
-
 /* 1,000 causal rows of 32 heads fit 132 SMs at once; with 128 rows a block, an SM that gets rows
  * 1,000 and 500 has a third more to do than the mean. Measured on an H200: 64 rows win. */
 static void a_causal_wave_lasts_as_long_as_its_fullest_sm(void)
@@ -168,46 +97,6 @@ static void a_causal_wave_lasts_as_long_as_its_fullest_sm(void)
     fa_candidate small = candidate_of(64, 64, 3, 4, 128), large = candidate_of(128, 64, 2, 4, 128);
     CHECK(predict(&small, &causal, &gpu_h200) < predict(&large, &causal, &gpu_h200));
     CHECK(predict(&small, &plain, &gpu_h200) > predict(&large, &plain, &gpu_h200));
-}
-
-static void registers_that_do_not_fit_cost_time(void)
-{
-    fa_candidate easy = candidate_of(64, 64, 1, 4, 64), tight = easy;
-    easy.trial.config.count = tight.trial.config.count = 6;
-    easy.trial.config.tunable[5] = (fa_tunable){"MIN_BLOCKS", 2};
-    tight.trial.config.tunable[5] = (fa_tunable){"MIN_BLOCKS", 2};
-    easy.estimated_registers = 200;
-    tight.estimated_registers = 280;
-    fa_problem problem = square(16, 16, 2048, 64, FA_CAUSAL_NONE);
-    CHECK(predict(&easy, &problem, &gpu_a100) < predict(&tight, &problem, &gpu_a100));
-}
-
-static void odd_problems_have_finite_predictions(void)
-{
-    static const int32_t lengths[] = {0, 1, 239, 1023, 2147483647};
-    fa_candidate c = candidate_of(128, 48, 2, 4, 64);
-    for (size_t i = 0; i < 5; i++) {
-        for (size_t j = 0; j < 5; j++) {
-            for (int causal = 0; causal <= 2; causal++) {
-                fa_problem problem = square(1, 1, lengths[i], 64, (fa_causal)causal);
-                problem.seq_k = lengths[j];
-                double us = predict(&c, &problem, &gpu_l4);
-                CHECK(isfinite(us) && us > 0);
-            }
-        }
-    }
-    fa_gpu unknown = {.sm = 999,
-                      .sm_count = 1,
-                      .smem_per_block = 65536,
-                      .smem_per_sm = 65536,
-                      .regs_per_sm = 65536,
-                      .threads_per_sm = 1024,
-                      .blocks_per_sm = 8};
-    double us = predict(&c, &problem_512, &unknown);
-    CHECK(isfinite(us) && us > 0);
-    fa_candidate bare = {.trial = {.threads = 0}};
-    us = predict(&bare, &problem_512, &gpu_l4);
-    CHECK(isfinite(us) && us > 0);
 }
 
 /* The same order whatever order the indices come in; equal predictions by text; misfits last. */
@@ -300,50 +189,13 @@ static void work_beyond_numbers_predicts_nothing(void)
         }
 }
 
-static void all_launches_count_and_the_largest_limits_the_blocks(void)
-{
-    fa_candidate c = {.trial = {.threads = 128, .smem_bytes = 120000}, .estimated_registers = 32};
-    fa_launch_shape small = {.threads = 128, .smem_bytes = 0, .grid = {1000, 1, 1}}, large = small;
-    int32_t blocks;
-    large.smem_bytes = 120000;
-    small.work[FA_WORK_BYTES] = large.work[FA_WORK_BYTES] = 1e9;
-    c.launches = (fa_launches){.count = 1, .at = {small}};
-    double one = roofline(&c, &gpu_h200, &blocks);
-    c.launches = (fa_launches){.count = 2, .at = {small, large}};
-    CHECK(is_near(roofline(&c, &gpu_h200, &blocks), 2 * one));
-    CHECK_INT(blocks, 1);
-    CHECK(one > 1e9 / (gpu_h200.bandwidth_gbs * 1e3)); /* what no launch is faster than */
-    /* Latency is filled by other blocks; products of wgmma are faster than those of mma.sync. */
-    small.work[FA_WORK_CLOCKS] = large.work[FA_WORK_CLOCKS] = 1e9;
-    c.launches = (fa_launches){.count = 1, .at = {small}};
-    double filled = roofline(&c, &gpu_h200, &blocks);
-    c.launches.at[0] = large;
-    CHECK(roofline(&c, &gpu_h200, &blocks) > 3 * filled);
-    fa_launch_shape mma = {.threads = 128, .grid = {1000, 1, 1}}, wgmma = mma;
-    mma.work[FA_WORK_MMA_FLOPS] = wgmma.work[FA_WORK_WGMMA_FLOPS] = 1e13;
-    c.launches.at[0] = mma;
-    double slow = roofline(&c, &gpu_h200, &blocks);
-    c.launches.at[0] = wgmma;
-    CHECK(roofline(&c, &gpu_h200, &blocks) < slow);
-    CHECK(roofline(&c, &gpu_h200, &blocks) > 1e13 / gpu_h200.tensor_tflops * 1e-6);
-}
-
 int main(void)
 {
-    TEST(occupancy_is_limited_by_shared_memory_and_its_reserved_kilobyte);
-    TEST(occupancy_is_limited_by_threads_and_blocks);
-    TEST(occupancy_gives_registers_to_warps_in_units_of_256);
-    TEST(a_prediction_says_how_many_blocks_fit);
-    TEST(more_work_takes_longer);
-    TEST(a_faster_gpu_is_faster);
+    TEST(occupancy_is_what_shared_memory_threads_blocks_and_registers_allow);
     TEST(a_prediction_never_beats_the_hardware);
-    TEST(a_tile_that_wastes_most_of_its_rows_is_slower);
     TEST(a_causal_wave_lasts_as_long_as_its_fullest_sm);
-    TEST(registers_that_do_not_fit_cost_time);
-    TEST(odd_problems_have_finite_predictions);
     TEST(ranking_is_deterministic);
     TEST(a_launch_takes_as_long_as_its_fullest_sm);
     TEST(work_beyond_numbers_predicts_nothing);
-    TEST(all_launches_count_and_the_largest_limits_the_blocks);
     return check_done();
 }

@@ -146,39 +146,6 @@ static void the_measured_winner_is_among_the_first_eight(void)
     }
 }
 
-static void small_grids_want_short_tiles_and_large_ones_tall_tiles(void)
-{
-    for (int32_t head_dim = 32; head_dim <= 128; head_dim += 32) {
-        for (int causal = 0; causal <= 1; causal++) {
-            fa_problem few = square(1, 8, 512, head_dim, causal);
-            fa_problem many = square(8, 32, 2048, head_dim, causal);
-            const fa_problem *const problem[] = {&few, &many};
-            for (int large = 0; large <= 1; large++) {
-                fa_space space;
-                int *order = NULL, count = rank_space(problem[large], &gpu_h200, &space, &order);
-                int32_t m = 0;
-                CHECK(count > 0);
-                fa_config_get(&space.candidate[order[0]].trial.config, "BLOCK_M", &m);
-                CHECK(large || m == 64);
-                CHECK(!large || m > 64 || (causal && head_dim == 96));
-                free(order);
-                fa_space_free(&space);
-            }
-        }
-    }
-}
-
-/* Persistent blocks share causal tiles out evenly and overlap their ends. Measured: a block for every
- * tile is 4% slower where tiles are long (192 by 80 against itself), 16% where they are short. */
-static void causal_tiles_that_are_dealt_out_beat_a_block_for_every_tile(void)
-{
-    fa_problem tall = square(2, 16, 8192, 128, 1), brief = square(32, 8, 512, 256, 1);
-    CHECK(predict((tile){192, 80, 2, 2, 0, 1, 1}, &tall, &gpu_h200) <
-          predict((tile){192, 80, 2, 1, 1, 0, 1}, &tall, &gpu_h200));
-    CHECK(predict((tile){128, 64, 2, 1, 1, 1, 1}, &brief, &gpu_h200) * 1.05 <
-          predict((tile){128, 64, 2, 1, 1, 0, 1}, &brief, &gpu_h200));
-}
-
 /* Lets are any 32-bit number: the model reads some by name, of kernels that are specialised and of others. */
 static void any_numbers_have_finite_predictions(void)
 {
@@ -254,33 +221,6 @@ static void what_compiles_longest_is_compiled_first(void)
     fa_space_free(&space);
 }
 
-/* 192 by 80 and 192 by 64 are within 2 % of each other to the model: nobody waits for the longer compile. */
-static void what_compiles_soonest_of_equals_is_first(void)
-{
-    fa_space space = {0};
-    fa_problem problem = square(4, 16, 4096, 128, 0);
-    int order[FA_SPACE_MAX], ranked[FA_SPACE_MAX], count = 0;
-    predict_all(&problem, &space, order, &count);
-    CHECK(count > 0);
-    fa_model_rank(&space, order, count);
-    memcpy(ranked, order, sizeof ranked[0] * (size_t)count);
-    fa_model_soonest_first(&space, order, count);
-    double limit = space.candidate[ranked[0]].trial.predicted_us * 1.02;
-    int32_t keys = fa_model_tunable(&space.candidate[order[0]], "BLOCK_N", 0);
-    CHECK(order[0] != ranked[0] && space.candidate[order[0]].trial.predicted_us <= limit);
-    for (int i = 0; i < count && space.candidate[ranked[i]].trial.predicted_us <= limit; i++)
-        CHECK(fa_model_tunable(&space.candidate[ranked[i]], "BLOCK_N", 0) >= keys);
-    for (int i = 1, at = 0; i < count; i++, at++) {
-        at += ranked[at] == order[0];
-        CHECK_INT(order[i], ranked[at]); /* the others keep their order */
-    }
-    int one = ranked[count - 1];
-    fa_model_soonest_first(&space, &one, 1);
-    CHECK_INT(one, ranked[count - 1]);
-    fa_model_soonest_first(&space, &one, 0);
-    fa_space_free(&space);
-}
-
 int main(void)
 {
     fa_diag diag = {{0}};
@@ -290,11 +230,8 @@ int main(void)
     }
     TEST(predictions_are_within_a_quarter_of_what_was_measured);
     TEST(the_measured_winner_is_among_the_first_eight);
-    TEST(small_grids_want_short_tiles_and_large_ones_tall_tiles);
-    TEST(causal_tiles_that_are_dealt_out_beat_a_block_for_every_tile);
     TEST(any_numbers_have_finite_predictions);
     TEST(what_compiles_longest_is_compiled_first);
-    TEST(what_compiles_soonest_of_equals_is_first);
     fixture_free(&built_in);
     return check_done();
 }

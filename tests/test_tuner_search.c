@@ -126,38 +126,6 @@ static void every_strategy_goes_through_a_space_that_its_budget_exceeds(void)
     }
 }
 
-static void no_more_than_the_budget_is_ever_under_way(void)
-{
-    int32_t points[64 * 5];
-    for (int s = 0; name_of(s) != NULL; s++) {
-        fa_search *search;
-        CHECK_INT(fa_search_open(&large, &(fa_search_options){name_of(s), 10, 1, 0}, &search, NULL),
-                  0);
-        CHECK_INT(fa_search_propose(search, 64, points), 10);
-        CHECK_INT(fa_search_propose(search, 64, points + 50), 0);
-        CHECK_INT(fa_search_tell(search, points, FA_SEARCH_UNBUILT), 0);
-        CHECK(fa_search_propose(search, 64, points + 50) <= 1);
-        fa_search_close(search);
-    }
-}
-
-/* It counts as under way from then on, and is not proposed. */
-static void a_point_that_joins_a_search_is_paid_for_and_not_proposed(void)
-{
-    int32_t first[5] = {5, 2, 5, 2, 5}, points[9 * 5];
-    fa_search *search;
-    CHECK_INT(fa_search_open(&large, &(fa_search_options){"random", 9, 1, 0}, &search, NULL), 0);
-    CHECK_INT(fa_search_join(search, first), 0);
-    CHECK_INT(fa_search_join(search, first), FA_EINVAL);
-    CHECK_INT(fa_search_pending(search), 1);
-    CHECK_INT(fa_search_propose(search, 9, points), 8);
-    for (int i = 0; i < 8; i++)
-        CHECK(memcmp(points + i * 5, first, sizeof first) != 0);
-    CHECK_INT(fa_search_tell(search, first, FA_SEARCH_UNBUILT), 0);
-    CHECK_INT(fa_search_propose(search, 9, points), 1);
-    fa_search_close(search);
-}
-
 /* A clock may end a search before its evaluations are spent: what it is likely to get decides. */
 static void the_default_tries_all_that_it_can_and_else_models_the_space(void)
 {
@@ -356,8 +324,6 @@ int main(void)
 {
     TEST(no_strategy_proposes_a_point_twice_or_one_that_is_forbidden);
     TEST(every_strategy_goes_through_a_space_that_its_budget_exceeds);
-    TEST(no_more_than_the_budget_is_ever_under_way);
-    TEST(a_point_that_joins_a_search_is_paid_for_and_not_proposed);
     TEST(the_default_tries_all_that_it_can_and_else_models_the_space);
     TEST(what_is_no_cost_is_a_failure);
     TEST(a_space_that_cannot_be_is_refused);

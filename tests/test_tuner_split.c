@@ -225,20 +225,6 @@ static void the_workspace_holds_what_the_grid_writes(void)
     }
 }
 
-/* Of a window only its keys are cut into parts. */
-static void a_window_bounds_the_parts(void)
-{
-    fa_problem problem = decode;
-    fa_space space;
-    problem.batch = 1, problem.causal = FA_CAUSAL_BOTTOM_RIGHT, problem.window = 1,
-    problem.window_left = 255;
-    int count = survivors(&problem, "H200", &space, order, ROOM);
-    CHECK(count > 0);
-    for (int i = 0; i < count; i++)
-        CHECK(space.candidate[order[i]].trial.grid[1] <= 5);
-    fa_space_free(&space);
-}
-
 /* Whatever the batch: the order in which a sequence's keys are added up, and how they are cut. */
 static void batch_invariant_configs_differ_in_nothing_that_bits_depend_on(void)
 {
@@ -337,7 +323,6 @@ int main(void)
     TEST(a_batch_invariant_problem_is_one_family_s);
     TEST(the_model_knows_mean_lengths_and_windows);
     TEST(the_workspace_holds_what_the_grid_writes);
-    TEST(a_window_bounds_the_parts);
     TEST(batch_invariant_configs_differ_in_nothing_that_bits_depend_on);
     TEST(lengths_of_one_bucket_have_the_same_space);
     TEST(the_default_fits_wherever_the_family_serves);

@@ -214,21 +214,6 @@ static void one_name_stands_for_one_file_in_all_folders(void)
     CHECK_HAS(diag.text, "is the name of a file of attn_fwd");
 }
 
-/* Without outputs there would be nothing to launch, and nothing that could be wrong. */
-static void an_operation_of_which_no_tensor_is_an_output_has_no_proof(void)
-{
-    static const char silent[] =
-        "{\"name\": \"silent\", \"title\": \"nothing\", \"tolerance\": {\"absolute\": 1},"
-        "\"sizes\": {\"n\": {\"macro\": \"N\"}},"
-        "\"arguments\": [{\"name\": \"x\", \"type\": \"fp32\", \"shape\": [\"N\"], \"is\": \"in\"}]}";
-    fa_problem problem = {.value = {4}};
-    fa_tensor_list list;
-    CHECK_OK(fa_operation_register(silent, sizeof silent - 1, "silent", &problem.operation, &diag),
-             diag);
-    CHECK_INT(fa_tensors_read(&problem, &list, &diag), FA_EINVAL);
-    CHECK_HAS(diag.text, "arguments: none is an output");
-}
-
 /* `blocks`: more values than 64, behind a comma. */
 static int read_numbered(const char *blocks, const char *grid, int number,
                          const fa_operation **ret_operation)
@@ -248,36 +233,6 @@ static int read_numbered(const char *blocks, const char *grid, int number,
     return rc;
 }
 
-/* A size that "defines" reads shapes the source, a fixed one does too; null says as much as nothing. */
-static void sizes_of_a_specification_are_its_operations_fields(void)
-{
-    static const char text[] =
-        "{\"kernel\":\"set\",\"sizes\":{\"n\":8,\"w\":{\"default\":4,\"max\":9,\"multiple\":null},"
-        "\"v\":{\"default\":2,\"fixed\":true},\"m\":16},\"defines\":{\"N\":\"n * 2\",\"W\":\"w + B\"},"
-        "\"tune\":{\"B\":[64]},\"block\":\"B\",\"grid\":\"m\",\"answer\":null,"
-        "\"arguments\":[{\"name\":\"y\",\"type\":\"f32\",\"shape\":[\"n\", 2],\"is\":\"out\"},"
-        "{\"name\":\"v\"},{\"name\":\"a\",\"type\":\"f32\",\"value\":0.5}]}";
-    const fa_operation *operation = NULL;
-    fa_tensor_list list;
-    fa_diag diag = {{0}};
-    CHECK_OK(fa_spec_make("sizes", text,
-                          "__global__ void set(float *y, int v, float a) { y[0] = N + W + B; }",
-                          &operation, &diag),
-             diag);
-    fa_problem problem = {.operation = operation, .value = {8, 4, 2, 16}};
-    const fa_field *field = operation->field;
-    CHECK_INT(operation->field_count, 4);
-    CHECK(field[0].shapes_source && field[1].shapes_source && field[2].shapes_source &&
-          !field[3].shapes_source);
-    CHECK(field[0].preset == 8 && field[1].preset == 4 && field[1].max == 9);
-    CHECK_TEXT(field[3].option, "--m");
-    CHECK_OK(fa_tensors_read(&problem, &list, &diag), diag);
-    CHECK_INT(list.parameter_count, 3);
-    CHECK(list.at[0].output && list.at[0].elements == 16 && list.scalar[0].field == 2);
-    CHECK(list.scalar[1].value == 0.5 && fa_problem_has_no_answer(&problem));
-    fa_tensors_free(&list);
-}
-
 static void specifications_that_are_refused_leave_nothing_behind(void)
 {
     const fa_operation *operation = NULL;
@@ -291,20 +246,6 @@ static void specifications_that_are_refused_leave_nothing_behind(void)
     CHECK(fa_operation_at(known) == NULL);
     CHECK_OK(read_numbered("", "ceil_div(n, B)", 1, &operation), diag);
     CHECK(fa_operation_at(known) == operation);
-}
-
-static void fractions_of_a_domain_that_is_too_long_are_not_kept(void)
-{
-    const fa_operation *operation = NULL;
-    fa_buf many = {0};
-    int32_t value = 0;
-    for (int i = 0; i < 5000; i++) /* more than a process keeps */
-        fa_buf_printf(&many, ",%d.5", i);
-    int rc = many.data != NULL ? read_numbered(many.data, "1", 1, &operation) : FA_ENOMEM;
-    fa_buf_free(&many);
-    CHECK_INT(rc, FA_EMANIFEST);
-    CHECK_HAS(diag.text, "tune B must be an array of 1 to 64");
-    CHECK_OK(fa_value_of_number(12345.25, &value, &diag), diag);
 }
 
 static int open_with(const char *name, const char *bytes, size_t size)
@@ -377,10 +318,7 @@ int main(void)
     TEST(a_directory_replaces_and_joins_the_built_in_files);
     TEST(the_built_in_hash_is_the_hash_of_its_files);
     TEST(a_folder_without_a_contract_is_no_operation);
-    TEST(an_operation_of_which_no_tensor_is_an_output_has_no_proof);
-    TEST(sizes_of_a_specification_are_its_operations_fields);
     TEST(specifications_that_are_refused_leave_nothing_behind);
-    TEST(fractions_of_a_domain_that_is_too_long_are_not_kept);
     TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);
     TEST(a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone);
     TEST(a_manifest_changes_the_closure_by_what_may_be_compiled_and_is_launched_alone);
