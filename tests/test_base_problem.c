@@ -5,8 +5,6 @@
 #include "error.h"
 #include "fa_problem.h"
 #include "json.h"
-#include "failing_allocator.h"
-#include "wording.h"
 #include "problem.h"
 
 static const fa_problem plain = {
@@ -75,21 +73,6 @@ static void more_keys_than_any_document_needs_are_refused(void)
     CHECK(json == NULL);
 }
 
-static void configs_are_compared_by_name_not_by_position(void)
-{
-    fa_config a = {.family = "f", .count = 2, .tunable = {{"M", 128}, {"N", 64}}};
-    fa_config b = {.family = "f", .count = 2, .tunable = {{"N", 64}, {"M", 128}}};
-    char text[FA_CONFIG_TEXT_MAX];
-    CHECK(fa_config_equal(&a, &b));
-    b.tunable[0].value = 32;
-    CHECK(!fa_config_equal(&a, &b));
-    b = a;
-    strcpy(b.family, "g");
-    CHECK(!fa_config_equal(&a, &b));
-    fa_config_text(&a, text);
-    CHECK_TEXT(text, "{\"M\":128,\"N\":64}");
-}
-
 static void configs_survive_json_and_hostile_names_do_not(void)
 {
     fa_config a = {.family = "attn_fwd_sm80", .count = 2, .tunable = {{"M", 128}, {"N", -1}}};
@@ -107,27 +90,6 @@ static void configs_survive_json_and_hostile_names_do_not(void)
     cJSON_Delete(json);
 }
 
-static void silicon_tells_an_l4_from_an_l40s_but_not_two_names_of_one_chip(void)
-{
-    fa_gpu l4 = {.name = "L4",
-                 .sm = 89,
-                 .sm_count = 58,
-                 .smem_per_block = 101376,
-                 .smem_per_sm = 102400,
-                 .l2_bytes = 48 << 20,
-                 .memory_bus_bits = 192,
-                 .clock_mhz = 2040};
-    fa_gpu other = l4;
-    char a[FA_SILICON_MAX], b[FA_SILICON_MAX];
-    fa_gpu_silicon(&l4, a);
-    strcpy(other.name, "NVIDIA L4 (renamed)");
-    fa_gpu_silicon(&other, b);
-    CHECK_TEXT(a, b);
-    other.sm_count = 142;
-    fa_gpu_silicon(&other, b);
-    CHECK(strcmp(a, b) != 0);
-}
-
 static void sentences_escape_control_bytes(void)
 {
     fa_diag diag;
@@ -141,22 +103,6 @@ static void sentences_escape_control_bytes(void)
     fa_fail(&diag, FA_EIO, "%s",
             "\xe2\x80\xa6 \xc2\xb5s \xe2\x80"); /* what does not, and a cut one */
     CHECK_TEXT(diag.text, "\xe2\x80\xa6 \xc2\xb5s \xe2\x80");
-}
-
-static void the_nearest_name_is_the_one_with_the_fewest_slips(void)
-{
-    static const char *const names[] = {"option", "option_help", "ulps", "absolute",
-                                        "--seq",  "rm",          NULL};
-    static const struct {
-        const char *typed, *nearest;
-    } cases[] = {
-        {"option_hlp", "option_help"}, {"option_", "option"}, {"ulp", "ulps"}, {"ulsp", "ulps"},
-        {"--sequence", "--seq"},       {"abs", "absolute"},   {"up", NULL}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *near = fa_nearest(cases[i].typed, names);
-        CHECK_TEXT(near != NULL ? near : "none",
-                   cases[i].nearest != NULL ? cases[i].nearest : "none");
-    }
 }
 
 /* ---- buckets --------------------------------------------------------------------------------*/
@@ -225,31 +171,6 @@ static void buckets_keep_what_a_mask_depends_on(void)
     CHECK(bucket.batch == 1 && bucket.seq_q == 1 && bucket.seq_k == 104);
 }
 
-static void distance_is_of_lengths_alone_and_a_single_query_is_another_kind(void)
-{
-    fa_problem a = of_lengths(512, 512), b = of_lengths(1024, 2048), other = b;
-    CHECK(fa_problem_distance(&a, &a) == 0);
-    CHECK(fabs(fa_problem_distance(&a, &b) - 2) < 1e-12);
-    CHECK(fabs(fa_problem_distance(&b, &a) - 2) < 1e-12);
-    other.batch = 4;
-    CHECK(fa_problem_distance(&a, &other) < 0);
-    b = of_lengths(1, 512);
-    CHECK(fa_problem_distance(&a, &b) < 0);
-    other = of_lengths(1, 1024);
-    CHECK(fabs(fa_problem_distance(&b, &other) - 1) < 1e-12);
-}
-
-static void problems_are_apart_in_lengths_and_batch(void)
-{
-    fa_problem a = of_lengths(512, 512), b = of_lengths(1024, 2048), query = of_lengths(1, 512);
-    CHECK(fa_problem_apart(&a, &a) == 0);
-    b.batch = a.batch * 2;
-    CHECK(fabs(fa_problem_apart(&a, &b) - 4) < 1e-12);
-    CHECK(fa_problem_apart(&a, &query) > 4);
-    b.heads_kv = 1;
-    CHECK(fa_problem_apart(&a, &b) < 0);
-}
-
 /* ---- tables of fields -----------------------------------------------------------------------*/
 static void keys_and_json_of_attention_are_those_of_earlier_stores(void)
 {
@@ -283,39 +204,19 @@ static void keys_and_json_of_attention_are_those_of_earlier_stores(void)
     cJSON_Delete(json);
 }
 
+#define MEMBER(name) {#name, offsetof(fa_problem, name)},
+#define VIEW(X)                                                                                   \
+    X(dtype)                                                                                      \
+    X(causal) X(layout) X(head_dim) X(batch) X(heads_q) X(heads_kv) X(seq_q) X(seq_k) X(want_lse) \
+        X(unaligned) X(varlen) X(lengths_k) X(page) X(window) X(window_left) X(window_right)      \
+            X(softcap) X(sinks) X(kv_dtype) X(batch_invariant) X(mean_q) X(mean_k) X(head_dim_v)
+
 static void the_typed_view_of_a_problem_lies_over_the_fields_of_its_table(void)
 {
     static const struct {
         const char *name;
         size_t at;
-    } members[] = {
-#define MEMBER(name) {#name, offsetof(fa_problem, name)}
-        MEMBER(dtype),
-        MEMBER(causal),
-        MEMBER(layout),
-        MEMBER(head_dim),
-        MEMBER(batch),
-        MEMBER(heads_q),
-        MEMBER(heads_kv),
-        MEMBER(seq_q),
-        MEMBER(seq_k),
-        MEMBER(want_lse),
-        MEMBER(unaligned),
-        MEMBER(varlen),
-        MEMBER(lengths_k),
-        MEMBER(page),
-        MEMBER(window),
-        MEMBER(window_left),
-        MEMBER(window_right),
-        MEMBER(softcap),
-        MEMBER(sinks),
-        MEMBER(kv_dtype),
-        MEMBER(batch_invariant),
-        MEMBER(mean_q),
-        MEMBER(mean_k),
-        MEMBER(head_dim_v)
-#undef MEMBER
-    };
+    } members[] = {VIEW(MEMBER)};
     const fa_operation *attention = fa_operation_of(NULL);
     CHECK_INT(attention->field_count, (long long)(sizeof members / sizeof *members));
     CHECK_INT(sizeof(fa_problem), sizeof(void *) + FA_PROBLEM_VALUES * sizeof(int32_t));
@@ -334,15 +235,10 @@ static void out_of_range_sentences_say_what_to_use(void)
     } bad[] = {
         {{.dtype = (fa_dtype)9}, "dtype is 9: use fp16 or bf16"},
         {{.causal = (fa_causal)-1}, "causal is -1: use none, bottom-right or top-left"},
-        {{.layout = (fa_layout)2}, "layout is 2: use bhsd or bshd"},
-        {{.head_dim = 7}, "head_dim is 7: use a multiple of 8 from 8 to 512 (pad the tensors)"},
         {{.head_dim = 100}, "head_dim is 100: use a multiple of 8 from 8 to 512 (pad the tensors)"},
-        {{.head_dim = 0}, "head_dim is 0: use a multiple of 8 from 8 to 512"},
         {{.head_dim = 576}, "head_dim is 576: head dims above 512 (MLA, absorbed) are not covered"},
         {{.head_dim = 8, .batch = -1}, "batch is -1: use 0 to 2147483647"},
         {{.head_dim = 8, .heads_q = 0, .heads_kv = 1}, "heads_q is 0: use 1 to 65535"},
-        {{.head_dim = 8, .heads_q = 1, .heads_kv = 1, .seq_k = -5},
-         "seq_k is -5: use 0 to 2147483647"},
         {{.head_dim = 8, .heads_q = 8, .heads_kv = 3},
          "heads_kv is 3: it must divide heads_q, which is 8"},
         {{.head_dim = 8, .heads_q = 1, .heads_kv = 1, .want_lse = 2}, "lse is 2: use 0 or 1"},
@@ -360,33 +256,6 @@ static const char row_sum[] = "{\"name\":\"row_sum\",\"title\":\"sum of rows\",\
                               "\"rows\":{\"length\":true,\"nonempty\":true,\"default\":7},"
                               "\"columns\":{\"min\":1,\"max\":4096,\"follows\":\"rows\"},"
                               "\"mean\":{\"default\":false,\"optional\":true}}}";
-
-static void an_operation_of_its_own_table_is_known_once_it_is_registered(void)
-{
-    const fa_operation *sum = NULL, *again = NULL;
-    fa_diag diag;
-    CHECK_INT(fa_operation_find("row_sum", &sum, &diag), FA_ENOTSUP);
-    CHECK_TEXT(diag.text, "operation \"row_sum\" is not known: use attn_bwd, attn_fwd, gemm or rms_norm");
-    CHECK_OK(fa_operation_register(row_sum, strlen(row_sum), "test", &sum, &diag), diag);
-    CHECK_OK(fa_operation_register(row_sum, strlen(row_sum), "test", &again, &diag), diag);
-    CHECK(sum == again);
-    fa_problem p = {.operation = sum}, back = {0};
-    char key[FA_PROBLEM_KEY_MAX];
-    fa_problem_fill(&p, 0);
-    fa_problem_key(&p, key);
-    CHECK_TEXT(key, "row_sum fp16 rows=7 columns=7");
-    p.value[3] = 1;
-    p.value[1] = 1000;
-    fa_problem_key(&p, key);
-    CHECK_TEXT(key, "row_sum fp16 rows=1000 columns=7 mean=1");
-    CHECK_INT(fa_problem_bucket(&p).value[1], 1024);
-    CHECK(!fa_problem_equal(&p, &back));
-    cJSON *json = fa_problem_to_json(&p);
-    CHECK_OK(fa_problem_from_json(json, &back, &diag), diag);
-    cJSON_Delete(json);
-    CHECK(fa_problem_equal(&p, &back));
-    CHECK(fa_problem_distance(&p, &plain) < 0);
-}
 
 static int change(const char *from, const char *to, fa_diag *diag)
 {
@@ -407,19 +276,14 @@ static void tables_that_are_not_valid_are_refused_with_a_sentence(void)
         {"\"optional\":true", "\"shown_as\":\"flag\"",
          "test: sizes mean: \"shown_as\" is \"flag\", which is not known"},
         {"\"rows\"", "\"dtype\"", "sizes dtype appears twice"},
-        {"\"rows\"", "\"1s\"", "sizes 1s must be a name"},
         {"\"follows\":\"rows\"", "\"follows\":\"mean\"", "\"follows\" must name an earlier field"},
         {"\"optional\"", "\"optinal\"",
          "sizes mean: the key \"optinal\" is unknown: did you mean \"optional\"?"},
-        {"\"title\"", "\"titel\":1,\"title\"",
-         "test: the key \"titel\" is unknown: did you mean \"title\"?"},
-        {"\"sizes\"", "\"tolerence\":{},\"sizes\"", "did you mean \"tolerance\"?"},
         {"\"sizes\"", "\"tolerance\":{\"absolut\":1},\"sizes\"",
          "test: \"tolerance\": the key \"absolut\" is unknown: did you mean \"absolute\"?"},
         {"\"sizes\"", "\"tolerance\":[2],\"sizes\"", "\"tolerance\" must be an object"},
         {"\"sizes\"", "\"arguments\":[{\"shap\":[]}],\"sizes\"",
          "test: arguments[0]: the key \"shap\" is unknown: did you mean \"shape\"?"},
-        {"\"sizes\"", "\"arguments\":[1],\"sizes\"", "test: arguments[0] must be an object"},
         {"\"default\":7", "\"default\":-1", "sizes rows: its default -1 is below its \"min\""},
         {"\"max\":4096", "\"max\":0", "the range is empty"},
         {"[\"fp16\",\"fp32\"]", "[]", "\"choices\" must be 1 to 16 names"},
@@ -494,43 +358,6 @@ static void an_operation_of_a_known_name_differs_in_words_alone(void)
             CHECK_HAS(diag.text, changes[i].sentence);
     }
     CHECK(again == first);
-}
-
-/* Attention with a band, as another operation: the row is all that is added. */
-static void one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are(void)
-{
-    fa_buf text = {0};
-    char path[4096], key[FA_PROBLEM_KEY_MAX];
-    const fa_operation *operation = NULL;
-    fa_diag diag;
-    snprintf(path, sizeof path, "%s/kernel_templates/attn_fwd/operation.json",
-             getenv("FA_TEST_SOURCE"));
-    CHECK_INT(fa_buf_read_file(&text, path, 1 << 20), 0);
-    replace(&text, "\"attn_fwd\"", "\"attn_band\"");
-    replace(&text, "\n  },\n  \"products\"",
-            ",\n    \"band\": {\"max\": 65536, \"default\": 0, "
-            "\"optional\": true, \"key\": \"bw\", \"macro\": \"BAND\", \"option\": \"--band\", "
-            "\"label\": \"band\"}\n  },\n  \"products\"");
-    CHECK_OK(fa_operation_register(text.data, text.size, "test", &operation, &diag), diag);
-    fa_buf_free(&text);
-    fa_problem p = plain, back = {0};
-    p.operation = operation;
-    fa_problem_key(&p, key);
-    CHECK_TEXT(key + strlen("attn_band"),
-               " fp16 causal=none bhsd d=64 b=4 hq=8 hkv=8 sq=512 sk=512 lse=0 aligned=1");
-    p.value[fa_operation_field_index(operation, "band")] = 128;
-    fa_problem_key(&p, key);
-    CHECK_HAS(key, " lse=0 aligned=1 bw=128");
-    fa_problem_words(&text, &p, " ", false);
-    CHECK_TEXT(text.data, "fp16 B 4 H 8 S 512 D 64 band 128");
-    fa_buf_free(&text);
-    cJSON *json = fa_problem_to_json(&p);
-    CHECK_OK(fa_problem_from_json(json, &back, &diag), diag);
-    cJSON_Delete(json);
-    CHECK(fa_problem_equal(&p, &back) && fa_problem_distance(&p, &back) == 0);
-    back.value[fa_operation_field_index(operation, "band")] = 65537;
-    CHECK_INT(fa_problem_check(&back, &diag), FA_EINVAL);
-    CHECK_TEXT(diag.text, "band is 65537: use 0 to 65536");
 }
 
 static void what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways(void)
@@ -629,16 +456,6 @@ static void a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_tex
     CHECK_HAS(diag.text, "problem: operation \"conv\" is not known: use attn_bwd, attn_fwd");
 }
 
-static void the_order_of_trust_puts_measured_before_guessed(void)
-{
-    static const fa_origin order[] = {FA_ORIGIN_MEASURED,    FA_ORIGIN_MEASURED_SAME_SILICON,
-                                      FA_ORIGIN_IMPORTED,    FA_ORIGIN_NEAREST,
-                                      FA_ORIGIN_TRANSFERRED, FA_ORIGIN_PREDICTED};
-    for (int i = 0; i < 6; i++)
-        CHECK_INT(fa_origin_trust(order[i]), i);
-    CHECK(fa_origin_trust((fa_origin)99) > 5);
-}
-
 /* Their keys are looked at here, and not in every process. */
 static void built_in_documents_are_what_their_files_say_and_can_be_read(void)
 {
@@ -667,74 +484,26 @@ static void built_in_documents_are_what_their_files_say_and_can_be_read(void)
     }
 }
 
-static void operations_that_memory_is_short_for_are_told(void)
-{
-    char path[400];
-    bool failed = true, told = true;
-    int count = 0;
-    if (!FAILING_ALLOCATOR)
-        SKIP("the sanitizer has an allocator of its own");
-    snprintf(path, sizeof path, "%s/tests/operations", getenv("FA_TEST_SOURCE"));
-    for (; failed && told && count < 10000; count++) {
-        allocator_fail(count + 1, true);
-        int rc = fa_operation_load(path, NULL);
-        failed = allocator_stop();
-        told = (rc != 0) == failed;
-    }
-    CHECK(told);
-    CHECK(!failed && count > 4);
-}
-
-/* The first of all: the process has not read its operations yet. */
-static void a_request_meets_want_of_memory_before_operations_are_read(void)
-{
-    if (!FAILING_ALLOCATOR)
-        SKIP("the sanitizer has an allocator of its own");
-    fa_problem problem = {0};
-    fa_diag diag;
-    cJSON *json = cJSON_Parse("{\"operation\":\"attn_fwd\",\"head_dim\":64}");
-    allocator_fail(1, true);
-    int rc = fa_problem_from_strict_json(json, FA_NEED_SIZES, NULL, &problem, &diag);
-    allocator_stop();
-    cJSON_DeleteItemFromObject(json, "operation");
-    CHECK_INT(rc, FA_ENOMEM);
-    allocator_fail(1, true);
-    rc = fa_problem_from_strict_json(json, FA_NEED_SIZES, NULL, &problem, &diag);
-    allocator_stop();
-    CHECK_INT(rc, FA_ENOMEM);
-    cJSON_Delete(json);
-}
-
 int main(void)
 {
-    TEST(a_request_meets_want_of_memory_before_operations_are_read);
     TEST(a_bucket_is_its_own_bucket_and_longer_lengths_have_no_shorter_one);
     TEST(a_length_and_its_bucket_differ_by_half_a_step_at_most);
     TEST(buckets_keep_what_a_mask_depends_on);
-    TEST(distance_is_of_lengths_alone_and_a_single_query_is_another_kind);
-    TEST(problems_are_apart_in_lengths_and_batch);
     TEST(keys_and_json_of_attention_are_those_of_earlier_stores);
     TEST(the_typed_view_of_a_problem_lies_over_the_fields_of_its_table);
     TEST(out_of_range_sentences_say_what_to_use);
-    TEST(an_operation_of_its_own_table_is_known_once_it_is_registered);
+    TEST(callers_set_and_get_fields_by_their_names); /* registers row_sum */
     TEST(tables_that_are_not_valid_are_refused_with_a_sentence);
     TEST(what_kernels_read_tells_whether_tensor_cores_are_a_ceiling);
     TEST(an_operation_of_a_known_name_differs_in_words_alone);
     TEST(what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways);
-    TEST(one_row_gives_attention_another_field_and_leaves_earlier_keys_as_they_are);
     TEST(built_in_documents_are_what_their_files_say_and_can_be_read);
-    TEST(operations_that_memory_is_short_for_are_told);
-    TEST(callers_set_and_get_fields_by_their_names);
     TEST(features_that_others_have_are_refused_by_name);
     TEST(a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text);
-    TEST(the_order_of_trust_puts_measured_before_guessed);
     TEST(work_and_traffic_are_the_sums_that_the_file_lists);
     TEST(hostile_json_problems_are_refused_with_a_sentence);
     TEST(more_keys_than_any_document_needs_are_refused);
-    TEST(configs_are_compared_by_name_not_by_position);
     TEST(configs_survive_json_and_hostile_names_do_not);
-    TEST(silicon_tells_an_l4_from_an_l40s_but_not_two_names_of_one_chip);
     TEST(sentences_escape_control_bytes);
-    TEST(the_nearest_name_is_the_one_with_the_fewest_slips);
     return check_done();
 }

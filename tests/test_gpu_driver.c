@@ -42,18 +42,6 @@ static void an_old_driver_is_refused_with_both_versions(void)
     CHECK_INT(fa_driver_version(driver), 12020);
 }
 
-static void opening_twice_gives_the_same_driver_and_counts(void)
-{
-    fa_driver *second = NULL;
-    CHECK_OK(start(""), diag);
-    CHECK_OK(fa_driver_open(&second, &diag), diag);
-    CHECK(second == driver);
-    fa_driver_close(&second);
-    CHECK(second == NULL);
-    CHECK_INT(fa_driver_device_count(driver), 1);
-    fa_driver_close(NULL);
-}
-
 static void devices_are_described_by_their_attributes(void)
 {
     fa_gpu gpu;
@@ -136,85 +124,7 @@ static void what_is_no_cubin_never_reaches_the_driver(void)
     CHECK_INT(fa_module_load(driver, "\x7f" "ELF", 4, &module, &diag), FA_ECORRUPT);
 }
 
-static void a_function_is_found_by_its_name_and_within_its_shared_memory(void)
-{
-    fa_function function;
-    CHECK_OK(start(""), diag);
-    fa_module *module = load("attn_fwd", MARKERS[0], 89);
-    CHECK(module != NULL);
-    CHECK_INT(fa_module_function(module, "attn_bwd", 0, &function, &diag), FA_ECUDA);
-    CHECK_HAS(diag.text, "attn_bwd");
-    CHECK_INT(fa_module_function(module, "attn_fwd", 101377, &function, &diag), FA_ECUDA);
-    CHECK_HAS(diag.text, "101377 bytes");
-    CHECK_OK(fa_module_function(module, "attn_fwd", 49152, &function, &diag), diag);
-    fa_module_unload(&module);
-}
-
-static void a_launch_out_of_limits_fails_with_its_numbers(void)
-{
-    fa_function function;
-    const uint32_t grid[3] = {3, 1, 1}, too_wide[3] = {1, 65536, 1};
-    CHECK_OK(start(""), diag);
-    fa_module *module = load("attn_fwd", MARKERS[0], 89);
-    CHECK(module != NULL);
-    CHECK_OK(fa_module_function(module, "attn_fwd", 1024, &function, &diag), diag);
-    void *arguments[1] = {NULL};
-    CHECK_INT(fa_launch_kernel(driver, function, grid, (const uint32_t[]){128, 1, 1}, 60000, NULL,
-                               arguments, &diag),
-              FA_ECUDA);
-    CHECK_HAS(diag.text, "3x1x1 blocks of 128x1x1 threads with 60000 bytes");
-    CHECK_INT(fa_launch_kernel(driver, function, grid, (const uint32_t[]){160, 1, 1}, 0, NULL,
-                               arguments, &diag),
-              FA_ECUDA);
-    CHECK_INT(fa_driver_last_result(driver), 701);
-    CHECK_INT(fa_launch_kernel(driver, function, too_wide, (const uint32_t[]){128, 1, 1}, 0, NULL,
-                               arguments, NULL),
-              FA_ECUDA);
-    CHECK(!fa_driver_context_lost(driver));
-    fa_module_unload(&module);
-}
-
 /* ---- tests: memory ---------------------------------------------------------------------------*/
-
-static void memory_is_limited_and_counted(void)
-{
-    size_t free_bytes, total;
-    fa_device_ptr a = 0, b = 0;
-    CHECK_OK(start("device memory=1M\n"), diag);
-    CHECK_OK(fa_device_alloc(driver, 600 << 10, &a, &diag), diag);
-    CHECK_INT(fa_device_alloc(driver, 600 << 10, &b, &diag), FA_ECUDA);
-    CHECK_INT(fa_driver_last_result(driver), 2);
-    CHECK_HAS(diag.text, "614400 bytes");
-    CHECK_INT(b, 0);
-    CHECK_OK(fa_device_memory(driver, &free_bytes, &total, &diag), diag);
-    CHECK(total == 1 << 20 && free_bytes == (1 << 20) - (600 << 10));
-    fa_device_free(driver, &a);
-    CHECK_INT(a, 0);
-    CHECK_OK(fa_device_alloc(driver, 600 << 10, &b, &diag), diag);
-}
-
-static void fills_and_copies_keep_to_their_ranges(void)
-{
-    unsigned char bytes[64], expected[64];
-    fa_device_ptr ptr = 0;
-    CHECK_OK(start(""), diag);
-    CHECK_OK(fa_device_alloc(driver, sizeof bytes, &ptr, &diag), diag);
-    CHECK_OK(fa_fill32(driver, ptr, 0x04030201, 16, NULL, &diag), diag);
-    CHECK_OK(fa_fill16(driver, ptr + 8, 0xbeef, 4, NULL, &diag), diag);
-    CHECK_OK(fa_fill8(driver, ptr + 33, 0x77, 3, NULL, &diag), diag);
-    CHECK_OK(fa_fill8(driver, ptr, 0x77, 0, NULL, &diag), diag);
-    for (int i = 0; i < 64; i++)
-        expected[i] = (unsigned char)(i % 4 + 1);
-    for (int i = 8; i < 16; i++)
-        expected[i] = i % 2 == 0 ? 0xef : 0xbe;
-    memset(expected + 33, 0x77, 3);
-    CHECK_OK(fa_copy_from_device(driver, bytes, ptr, sizeof bytes, &diag), diag);
-    CHECK_INT(memcmp(bytes, expected, sizeof bytes), 0);
-    CHECK_INT(fa_copy_from_device(driver, bytes, ptr + 1, sizeof bytes, &diag), FA_ECUDA);
-    CHECK_INT(fa_copy_to_device(driver, ptr + 60, bytes, 5, &diag), FA_ECUDA);
-    CHECK_INT(fa_fill16(driver, ptr, 0, 33, NULL, &diag), FA_ECUDA);
-    CHECK_OK(fa_copy_to_device(driver, ptr, bytes, 0, &diag), diag);
-}
 
 /* ---- tests: fork, NVML, a real device --------------------------------------------------------*/
 
@@ -264,21 +174,6 @@ static void a_forked_child_is_refused_everywhere(void)
     CHECK_INT(byte, 9);
 }
 
-static void throttle_reasons_have_names(void)
-{
-    char text[128], small[8];
-    fa_nvml_throttle_text(0, text, sizeof text);
-    CHECK_TEXT(text, "");
-    fa_nvml_throttle_text(1 | 2 | 0x100, text, sizeof text); /* idle and fixed clocks: no trouble */
-    CHECK_TEXT(text, "");
-    fa_nvml_throttle_text(0x04, text, sizeof text);
-    CHECK_TEXT(text, "power cap");
-    fa_nvml_throttle_text(0x40 | 0x04 | 0x80, text, sizeof text);
-    CHECK_TEXT(text, "thermal, power cap, power brake");
-    fa_nvml_throttle_text(UINT64_MAX, small, sizeof small);
-    CHECK_INT(strlen(small), sizeof small - 1);
-}
-
 static void a_real_device_describes_itself_and_keeps_memory(void)
 {
     fa_gpu gpu;
@@ -320,17 +215,11 @@ int main(void)
     TEST(a_missing_library_gives_no_driver);
     TEST(a_machine_without_a_device_is_told_apart);
     TEST(an_old_driver_is_refused_with_both_versions);
-    TEST(opening_twice_gives_the_same_driver_and_counts);
     TEST(devices_are_described_by_their_attributes);
     TEST(contexts_are_pushed_and_popped_in_pairs);
     TEST(a_cubin_for_another_architecture_is_not_supported);
     TEST(what_is_no_cubin_never_reaches_the_driver);
-    TEST(a_function_is_found_by_its_name_and_within_its_shared_memory);
-    TEST(a_launch_out_of_limits_fails_with_its_numbers);
-    TEST(memory_is_limited_and_counted);
-    TEST(fills_and_copies_keep_to_their_ranges);
     TEST(a_forked_child_is_refused_everywhere);
-    TEST(throttle_reasons_have_names);
     TEST(a_real_device_describes_itself_and_keeps_memory);
     close_folder();
     return check_done();

@@ -225,20 +225,6 @@ static void damaged_notes_are_survived(void)
     }
 }
 
-static void a_made_up_library_does_not_open(void)
-{
-    fa_nvrtc_location location;
-    fa_nvrtc *nvrtc = NULL;
-    clear_folder();
-    CHECK(write_library("libnvrtc.so.13", 1, 20, OWN));
-    CHECK(write_library("libnvrtc-builtins.so.13.0", 2, 20, OWN));
-    CHECK_OK(locate(&location), diag);
-    CHECK_INT(fa_nvrtc_open(&location, &nvrtc, &diag), FA_ENONVRTC);
-    CHECK(nvrtc == NULL);
-    fa_nvrtc_close(&nvrtc);
-    fa_nvrtc_close(NULL);
-}
-
 /* A copy, as a library of its own. */
 static bool copy_fake(const char *name)
 {
@@ -391,16 +377,6 @@ static void a_compiler_that_does_not_know_the_gpu_gives_way_to_one_that_does(voi
     fa_buf_free(&passed);
 }
 
-static void the_option_list_is_fixed(void)
-{
-    char text[512], small[20];
-    fa_nvrtc_options("sm_90a", text, sizeof text);
-    CHECK_TEXT(text, "--gpu-architecture=sm_90a --no-cache --minimal --modify-stack-limit=false "
-                     "-no-source-include -std=c++17 -Xptxas -warn-spills -Xptxas -warn-lmem-usage");
-    fa_nvrtc_options("sm_90a", small, sizeof small);
-    CHECK_INT(strlen(small), sizeof small - 1);
-}
-
 /* ---- the real one ----------------------------------------------------------------------------*/
 
 static fa_nvrtc *nvrtc;
@@ -455,19 +431,6 @@ static void in_memory_headers_compile_to_identical_cubins(void)
     CHECK(same);
 }
 
-static void an_error_gives_the_line_and_the_log(void)
-{
-    if (nvrtc == NULL)
-        SKIP("no NVRTC");
-    CHECK_INT(
-        compile("#warning careful\nextern \"C\" __global__ void k() { undeclared(); }\n", "sm_80"),
-        FA_ECOMPILE);
-    CHECK_HAS(diag.text, "fa_tune.cu(2)");
-    CHECK_HAS(diag.text, "undeclared");
-    CHECK_HAS(compile_log.data, "undeclared");
-    CHECK_INT(cubin.size, 0);
-}
-
 static void a_header_of_cudas_that_is_missing_has_its_packages_name(void)
 {
     if (nvrtc == NULL)
@@ -509,22 +472,6 @@ static void an_unknown_architecture_is_refused_before_compiling(void)
     CHECK_INT(compile(clean, NULL), FA_EINVAL);
 }
 
-static void the_working_directory_is_not_searched_for_headers(void)
-{
-    char old[4096];
-    if (nvrtc == NULL)
-        SKIP("no NVRTC");
-    CHECK(write_file("beside.h", "#define SECRET 1\n", 17));
-    CHECK(getcwd(old, sizeof old) != NULL && chdir(folder) == 0);
-    int rc = compile("#include \"beside.h\"\n"
-                     "extern \"C\" __global__ void k(int *x) { *x = SECRET; }\n",
-                     "sm_89");
-    CHECK(chdir(old) == 0);
-    remove(path_of("beside.h"));
-    CHECK_INT(rc, FA_ECOMPILE);
-    CHECK_HAS(diag.text, "beside.h");
-}
-
 int main(void)
 {
     const char *base = getenv("TMPDIR");
@@ -545,20 +492,16 @@ int main(void)
     TEST(the_builtins_of_the_librarys_own_version_are_taken);
     TEST(a_library_for_another_machine_is_refused);
     TEST(damaged_notes_are_survived);
-    TEST(a_made_up_library_does_not_open);
     TEST(no_compiler_is_given_an_option_that_it_does_not_know);
     TEST(an_authors_option_that_this_version_lacks_is_the_kernels_fault);
     TEST(a_gpu_that_this_version_does_not_know_has_a_sentence);
     TEST(a_compiler_that_does_not_compile_is_passed_over);
     TEST(a_compiler_that_does_not_know_the_gpu_gives_way_to_one_that_does);
-    TEST(the_option_list_is_fixed);
     TEST(the_library_agrees_with_what_was_located);
     TEST(in_memory_headers_compile_to_identical_cubins);
-    TEST(an_error_gives_the_line_and_the_log);
     TEST(a_header_of_cudas_that_is_missing_has_its_packages_name);
     TEST(spills_are_warned_of_in_the_log);
     TEST(an_unknown_architecture_is_refused_before_compiling);
-    TEST(the_working_directory_is_not_searched_for_headers);
     fa_buf_free(&cubin);
     fa_buf_free(&compile_log);
     fa_nvrtc_close(&nvrtc);
