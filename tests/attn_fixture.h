@@ -190,20 +190,13 @@ static inline fa_attn_case fa_attn_case_ragged(const fa_problem *problem, int pa
 
 /* A prover of cases of one's own, of one dtype, head_dim and causal kind. */
 static inline int fixture_prover(fa_driver *driver, const fa_bench_setup *setup,
-                                 const fa_attn_case *cases, int count, fa_prover **ret_prover,
+                                 const fa_attn_case *cases, int count, fa_bench **ret_prover,
                                  fa_diag *diag)
 {
-    fa_prover *p = NULL;
-    int rc = fa_prover_new(&fa_attn_proof, driver, setup, &p, diag);
-    if (rc == 0)
-        rc = fa_attn_proof_take(p, cases, count, diag);
-    if (rc == 0)
-        rc = fa_prover_begin(p, setup, diag);
-    if (rc != 0)
-        fa_prover_close(&p);
-    else
-        *ret_prover = p;
-    return rc;
+    fa_bench *b = fa_bench_new(&fa_attn_proof, driver, setup, diag);
+    if (b != NULL)
+        fa_attn_proof_take(b, cases, count);
+    return fa_bench_begin(b, setup, ret_prover);
 }
 
 /* GQA, causal, with lengths that no tile divides. */

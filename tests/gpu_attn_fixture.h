@@ -54,7 +54,7 @@ static inline fa_problem problem_of(fa_dtype dtype, fa_causal causal, int head_d
 }
 
 static inline int open_prover(const fa_attn_case *c, const fa_buf *reference, uint64_t seed,
-                              fa_prover **ret_prover)
+                              fa_bench **ret_prover)
 {
     const fa_bench_setup setup = {.gpu = &world.gpu,
                                   .reference = reference->data,
@@ -68,25 +68,27 @@ static inline int prove(const fa_attn_case *c, const fa_buf *reference, const fa
                         const fa_candidate *candidate, uint64_t seed, fa_proof *ret_proof)
 {
     const fa_trial *trial = &candidate->trial;
-    fa_prover *prover = NULL;
+    fa_bench *prover = NULL;
     fa_module *module = NULL;
-    fa_prover_kernel kernel = {.launches = {candidate->launches},
-                               .workspace_bytes = (size_t)candidate->launches.workspace_bytes,
-                               .counters = (size_t)candidate->launches.counters};
+    fa_bench_kernel kernel = {.launches = {candidate->launches},
+                              .workspace_bytes = (size_t)candidate->launches.workspace_bytes,
+                              .counters = (size_t)candidate->launches.counters};
     memcpy(kernel.launches[0].at[0].grid, trial->grid, sizeof trial->grid);
     int rc = open_prover(c, reference, seed, &prover);
     if (rc == 0)
         rc = fa_module_load(world.driver, cubin->data, cubin->size, &module, &diag);
     if (rc == 0)
         rc = fa_module_function(module, "attn_fwd", trial->smem_bytes, &kernel.function[0], &diag);
+    if (rc == 0) {
+        fa_prover_load(prover, (fa_cubin_entry){cubin->data, cubin->size, .name = "attn_fwd"},
+                       &kernel);
+        rc = prover->rc;
+    }
     if (rc == 0)
-        rc = fa_prover_load(prover, (fa_cubin_entry){cubin->data, cubin->size, .name = "attn_fwd"},
-                            &kernel, &diag);
-    if (rc == 0)
-        rc = fa_prover_prove(prover, &kernel, ret_proof, &diag);
+        rc = fa_bench_verify(prover, &kernel, ret_proof, &diag);
     fa_module_unload(&module);
     free(kernel.extra);
-    fa_prover_close(&prover);
+    fa_bench_close(&prover);
     return rc;
 }
 

@@ -31,7 +31,7 @@ static inline double element(const struct host_tensor *t, int64_t b, int64_t h, 
 }
 
 /* From its first element on. */
-static inline int fetch_tensor(const fa_prover *prover, int tensor, void **ret_elements)
+static inline int fetch_tensor(const fa_bench *prover, int tensor, void **ret_elements)
 {
     const struct fa_proof_tensor *of = &prover->at[0].of[tensor];
     size_t bytes = (size_t)(of->place.units - of->place.first) *
@@ -74,7 +74,7 @@ static inline void attend(const fa_attn_case *c, const struct host_tensor t[3], 
 
 /* Largest error of the reference, relative to what its file promises (2^-18 of the sum of
  * |weight * v|; LSE 2^-20 and 2^-24 of its magnitude, twice that allowed). */
-static inline int reference_error(const fa_attn_case *c, fa_prover *prover, double *ret_o,
+static inline int reference_error(const fa_attn_case *c, fa_bench *prover, double *ret_o,
                                   double *ret_lse)
 {
     const struct fa_proof_tensor *of = prover->at[0].of;

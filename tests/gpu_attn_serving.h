@@ -42,7 +42,7 @@ struct serving_copy {
     fa_attn_lists lists;
 };
 
-static inline int copy_serving(const fa_attn_case *c, const fa_prover *prover,
+static inline int copy_serving(const fa_attn_case *c, const fa_bench *prover,
                                struct serving_copy *ret)
 {
     ret->what = c;
@@ -170,7 +170,7 @@ static inline void attend_row(const struct serving_copy *s, int64_t id, double *
 }
 
 /* As reference_error. */
-static inline int serving_error(const fa_attn_case *c, fa_prover *prover, double *ret_o,
+static inline int serving_error(const fa_attn_case *c, fa_bench *prover, double *ret_o,
                                 double *ret_lse)
 {
     struct serving_copy s = {0};

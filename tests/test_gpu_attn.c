@@ -40,16 +40,16 @@ static const char *why_left_out(void)
 /* ---- the reference --------------------------------------------------------------------------*/
 /* The reference of one case against `error_of`, with which *worst and *worst_lse are kept up. */
 static void check_reference(const fa_problem *p, const fa_attn_case *c, uint64_t seed,
-                            int (*error_of)(const fa_attn_case *, fa_prover *, double *, double *),
+                            int (*error_of)(const fa_attn_case *, fa_bench *, double *, double *),
                             double *worst, double *worst_lse)
 {
-    fa_prover *prover = NULL;
+    fa_bench *prover = NULL;
     fa_buf reference = {0};
     double e = NAN, e_lse = NAN;
     CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, p, &world.gpu, &reference, &diag), diag);
     CHECK_OK(open_prover(c, &reference, seed, &prover), diag);
     CHECK_OK(error_of(c, prover, &e, &e_lse), diag);
-    fa_prover_close(&prover);
+    fa_bench_close(&prover);
     fa_buf_free(&reference);
     printf("# case %d: %.3f %.3f\n", (int)seed, e, e_lse);
     CHECK(e <= 1);

@@ -16,7 +16,7 @@ BUDGET = {
     "src/gpu": 4015,
     "src/code": 960,
     "db": 6126,
-    "tuner": 14318,
+    "tuner": 14247,
     "src/worker": 1164,
     "src/bundle": 1478,
     "src/engine": 8022,
@@ -27,7 +27,7 @@ BUDGET = {
     "src/report": 841,
     "C": 57290,
     "C files": 245,
-    "tests": 59780,
+    "tests": 59775,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered

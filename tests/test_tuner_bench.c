@@ -243,7 +243,7 @@ static void a_kernel_that_is_wrong_only_when_timed_loses_its_proof(void)
 }
 
 /* A prover of one sampled causal case of 1,024 tokens, and a right kernel for it. */
-static int open_sampled(fa_prover **ret_prover, fa_module **ret_module, fa_prover_kernel *kernel)
+static int open_sampled(fa_bench **ret_prover, fa_module **ret_module, fa_bench_kernel *kernel)
 {
     fa_problem problem = some_problem();
     problem.batch = problem.heads_q = problem.heads_kv = 1;
@@ -283,14 +283,14 @@ static void late_rows_of_a_causal_problem_are_not_held_to_what_its_first_rows_co
 {
     enum { ROWS = 1024, HEAD_DIM = 64, HALVES = ROWS * HEAD_DIM };
     static uint16_t o[HALVES];
-    fa_prover *sampled = NULL;
+    fa_bench *sampled = NULL;
     fa_module *module = NULL;
-    fa_prover_kernel kernel = {0};
+    fa_bench_kernel kernel = {0};
     fa_proof right, wrong;
     if (world.missing != NULL)
         SKIP(world.missing);
     CHECK_OK(open_sampled(&sampled, &module, &kernel), diag);
-    CHECK_OK(fa_prover_prove(sampled, &kernel, &right, &diag), diag);
+    CHECK_OK(fa_bench_verify(sampled, &kernel, &right, &diag), diag);
     CHECK_TEXT(right.reason, "");
     fa_device_ptr at = sampled->at[0].of[FA_ATTN_O].first;
     CHECK_OK(fa_copy_from_device(world.driver, o, at, sizeof o, &diag), diag);
@@ -305,7 +305,7 @@ static void late_rows_of_a_causal_problem_are_not_held_to_what_its_first_rows_co
     CHECK(wrong.max_error < 6e-4); /* the first rows are allowed as much */
     printf("# fake: %s\n", wrong.reason);
     fa_module_unload(&module);
-    fa_prover_close(&sampled);
+    fa_bench_close(&sampled);
 }
 
 static int open_with(const fa_buf *reference, size_t memory, fa_bench **ret_bench)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Timing: candidates on the prover's first case; and what their samples say: medians, their intervals, and what the
- * rounds of a race have in common.
+ * A bench: opening it, loading candidates, and timing them on the first case; and what their samples say: medians, their
+ * intervals, and what the rounds of a race have in common.
  *
  * Workload: a probe of a few launches per proved candidate, a race of tens of rounds between a few.
  * Invariants: only proved kernels are launched; L2 is flushed before every timed launch and outside
@@ -21,59 +21,79 @@
 
 enum { PAIRS = FA_BENCH_SAMPLES_MAX };
 
-struct fa_bench {
-    fa_driver *driver;
-    fa_prover *prover;
-    fa_device_ptr flush;
-    size_t flush_bytes;
-    uint64_t seed, draws;
-    fa_event start[PAIRS], stop[PAIRS];
-};
-
-struct fa_bench_kernel {
-    fa_prover_kernel kernel;
-    bool proved;
-    double proof_us; /* fa_proof.launch_us of its last proof */
-};
-
 int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES])
 {
     return fa_op_of(problem)->cases(problem, seed, ret_case);
 }
 
 /* ---- open and close -------------------------------------------------------------------------*/
-static int make_events(fa_bench *bench, fa_diag *diag)
+fa_bench *fa_bench_new(const struct fa_proof_type *type, fa_driver *driver,
+                       const fa_bench_setup *setup, fa_diag *diag)
 {
-    int rc = 0;
-    for (int i = 0; rc == 0 && i < PAIRS; i++) {
-        rc = fa_event_create(bench->driver, &bench->start[i], diag);
-        if (rc == 0)
-            rc = fa_event_create(bench->driver, &bench->stop[i], diag);
+    const fa_gpu *gpu = setup->gpu;
+    const size_t least = (size_t)32 << 20;
+    fa_bench *b = calloc(1, sizeof *b);
+    if (b == NULL) {
+        fa_fail(diag, FA_ENOMEM, "out of memory");
+        return NULL;
     }
+    b->type = type;
+    b->driver = driver;
+    b->diag = diag;
+    b->seed = setup->seed;
+    b->data = setup->data;
+    b->memory = setup->memory;
+    /* Twice the L2, so that no line of the tensors stays whatever the replacement policy. */
+    b->flush_bytes = gpu->l2_bytes > 0 ? 2 * (size_t)gpu->l2_bytes : 8 * least;
+    if (b->flush_bytes < least)
+        b->flush_bytes = least;
+    b->blocks_max = gpu->sm_count > 0 ? (uint32_t)gpu->sm_count * 16 : 1024;
+    return b;
+}
+
+static int load_reference(fa_bench *b, const void *cubin, size_t size, fa_diag *diag)
+{
+    static const char *const entries[] = {"fa_check_fill", "fa_check_largest", "fa_check_output",
+                                          "fa_check_around", "fa_check_input"};
+    int rc = fa_module_load(b->driver, cubin, size, &b->module, diag);
+    for (size_t i = 0; rc == 0 && i < sizeof entries / sizeof *entries; i++)
+        rc = fa_module_function(b->module, entries[i], 0, &b->kernel[i], diag);
+    return rc == 0 ? 0 : fa_fail_in(diag, rc, "loading the reference kernels");
+}
+
+int fa_bench_begin(fa_bench *b, const fa_bench_setup *setup, fa_bench **ret_bench)
+{
+    if (b == NULL)
+        return FA_ENOMEM;
+    FA_TRY(b, fa_stream_create(b->driver, &b->stream, b->diag));
+    for (int i = 0; i < PAIRS; i++) {
+        FA_TRY(b, fa_event_create(b->driver, &b->start[i], b->diag));
+        FA_TRY(b, fa_event_create(b->driver, &b->stop[i], b->diag));
+    }
+    FA_TRY(b, load_reference(b, setup->reference, setup->reference_size, b->diag));
+    if (b->rc == 0)
+        fa_bench_allocate(b);
+    fa_bench_prepare(b);
+    if (b->rc == 0 &&
+        FA_TRY(b, fa_device_alloc(b->driver, b->flush_bytes, &b->flush, b->diag)) != 0) {
+        fa_bench_note_memory(b);
+        fa_fail_in(b->diag, b->rc, "allocating %zu MiB to flush L2 with", b->flush_bytes >> 20);
+    }
+    int rc = b->rc;
+    if (rc != 0)
+        fa_bench_close(&b);
+    else
+        *ret_bench = b;
     return rc;
 }
 
 int fa_bench_open(fa_driver *driver, const fa_bench_setup *setup, fa_bench **ret_bench,
                   fa_diag *diag)
 {
-    fa_bench *bench = calloc(1, sizeof *bench);
-    if (bench == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    bench->driver = driver;
-    bench->seed = setup->seed;
-    bench->flush_bytes = fa_prover_flush_bytes(setup->gpu);
-    int rc = fa_prover_open(driver, setup, &bench->prover, diag);
-    if (rc == 0 && (rc = fa_device_alloc(driver, bench->flush_bytes, &bench->flush, diag)) != 0)
-        rc = fa_fail_in(diag, fa_prover_memory_error(driver, rc),
-                        "allocating %zu MiB to flush L2 with", bench->flush_bytes >> 20);
-    if (rc == 0)
-        rc = make_events(bench, diag);
-    if (rc != 0) {
-        fa_bench_close(&bench);
-        return rc;
-    }
-    *ret_bench = bench;
-    return 0;
+    fa_bench *b = fa_bench_new(fa_op_of(setup->problem)->proof, driver, setup, diag);
+    if (b != NULL)
+        b->type->take_cases(b, setup->problem);
+    return fa_bench_begin(b, setup, ret_bench);
 }
 
 void fa_bench_close(fa_bench **bench)
@@ -82,12 +102,23 @@ void fa_bench_close(fa_bench **bench)
     if (b == NULL)
         return;
     *bench = NULL;
+    for (int i = 0; i < FA_BENCH_CASES; i++) {
+        for (int t = 0; t < FA_TENSORS_MAX; t++)
+            free(b->at[i].of[t].host);
+        fa_tensors_free(&b->at[i].tensors);
+    }
+    free(b->own);
+    free(b->host);
+    fa_device_ptr *const memory[] = {&b->inputs, &b->outputs, &b->workspace.all, &b->counters.all,
+                                     &b->flush};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        fa_device_free(b->driver, memory[i]);
+    fa_module_unload(&b->module);
     for (int i = 0; i < PAIRS; i++) {
         fa_event_destroy(b->driver, &b->start[i]);
         fa_event_destroy(b->driver, &b->stop[i]);
     }
-    fa_prover_close(&b->prover);
-    fa_device_free(b->driver, &b->flush);
+    fa_stream_destroy(b->driver, &b->stream);
     free(b);
 }
 
@@ -114,14 +145,13 @@ static int check_launches(const fa_launches *launches, int index, fa_diag *diag)
 }
 
 /* Takes what is the same for all cases from the first, grids, the largest workspace and the most counters. */
-static int take_launches(const fa_bench_candidate *candidate, fa_prover_kernel *kernel,
-                         fa_diag *diag)
+static void take_launches(fa_bench *b, const fa_bench_candidate *candidate, fa_bench_kernel *kernel)
 {
     const fa_launches *first = &candidate->launches[0];
-    int rc = check_launches(first, 0, diag);
-    for (int c = 0; rc == 0 && c < FA_BENCH_CASES && candidate->launches[c].count > 0; c++) {
+    FA_TRY(b, check_launches(first, 0, b->diag));
+    for (int c = 0; b->rc == 0 && c < FA_BENCH_CASES && candidate->launches[c].count > 0; c++) {
         const fa_launches *one = &candidate->launches[c];
-        rc = check_launches(one, c, diag);
+        FA_TRY(b, check_launches(one, c, b->diag));
         kernel->launches[c] = *first;
         kernel->launches[c].splits = one->splits;
         for (int i = 0; i < first->count; i++)
@@ -131,55 +161,47 @@ static int take_launches(const fa_bench_candidate *candidate, fa_prover_kernel *
         if (kernel->counters < (size_t)one->counters)
             kernel->counters = (size_t)one->counters;
     }
-    return rc;
-}
-
-static int load_launches(fa_bench *bench, const fa_bench_candidate *candidate,
-                         fa_prover_kernel *kernel, fa_diag *diag)
-{
-    int rc =
-        fa_module_load(bench->driver, candidate->cubin, candidate->size, &kernel->module, diag);
-    for (int i = 0; rc == 0 && i < candidate->launches[0].count; i++) {
-        const fa_cubin_entry entry = {candidate->cubin, candidate->size,
-                                      .name = candidate->entry[i]};
-        rc = fa_module_function(kernel->module, entry.name, candidate->launches[0].at[i].smem_bytes,
-                                &kernel->function[i], diag);
-        if (rc == 0)
-            rc = fa_prover_load(bench->prover, entry, kernel, diag);
-    }
-    return rc;
 }
 
 int fa_bench_admit(const fa_bench *bench, const fa_bench_candidate *candidate, fa_diag *diag)
 {
-    size_t most = 0, room = fa_prover_room(bench->prover);
+    size_t most = 0;
     for (int c = 0; c < FA_BENCH_CASES && candidate->launches[c].count > 0; c++) {
         const fa_launches *launches = &candidate->launches[c];
         size_t bytes = (size_t)launches->workspace_bytes + 4 * (size_t)launches->counters;
         most = bytes > most ? bytes : most;
     }
-    return most <= room ? 0
-                        : fa_fail(diag, FA_ENOMEM,
-                                  "a workspace of %zu MiB, and %zu MiB are left of the tune's "
-                                  "budget of GPU memory: raise \"memory\"",
-                                  most >> 20, room >> 20);
+    return most <= bench->room
+               ? 0
+               : fa_fail(diag, FA_ENOMEM,
+                         "a workspace of %zu MiB, and %zu MiB are left of the tune's "
+                         "budget of GPU memory: raise \"memory\"",
+                         most >> 20, bench->room >> 20);
 }
 
-int fa_bench_load(fa_bench *bench, const fa_bench_candidate *candidate,
-                  fa_bench_kernel **ret_kernel, fa_diag *diag)
+int fa_bench_load(fa_bench *b, const fa_bench_candidate *candidate, fa_bench_kernel **ret_kernel,
+                  fa_diag *diag)
 {
     fa_bench_kernel *kernel = calloc(1, sizeof *kernel);
     if (kernel == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    int rc = take_launches(candidate, &kernel->kernel, diag);
-    if (rc == 0)
-        rc = load_launches(bench, candidate, &kernel->kernel, diag);
-    if (rc != 0) {
-        fa_bench_unload(bench, &kernel);
-        return rc;
+    b->rc = 0;
+    b->diag = diag;
+    take_launches(b, candidate, kernel);
+    FA_TRY(b, fa_module_load(b->driver, candidate->cubin, candidate->size, &kernel->module, diag));
+    for (int i = 0; b->rc == 0 && i < candidate->launches[0].count; i++) {
+        const fa_cubin_entry entry = {candidate->cubin, candidate->size,
+                                      .name = candidate->entry[i]};
+        FA_TRY(b, fa_module_function(kernel->module, entry.name,
+                                     candidate->launches[0].at[i].smem_bytes, &kernel->function[i],
+                                     diag));
+        fa_prover_load(b, entry, kernel);
     }
-    *ret_kernel = kernel;
-    return 0;
+    if (b->rc != 0)
+        fa_bench_unload(b, &kernel);
+    else
+        *ret_kernel = kernel;
+    return b->rc;
 }
 
 void fa_bench_unload(fa_bench *bench, fa_bench_kernel **kernel)
@@ -187,8 +209,8 @@ void fa_bench_unload(fa_bench *bench, fa_bench_kernel **kernel)
     (void)bench;
     if (*kernel == NULL)
         return;
-    fa_module_unload(&(*kernel)->kernel.module);
-    free((*kernel)->kernel.extra);
+    fa_module_unload(&(*kernel)->module);
+    free((*kernel)->extra);
     free(*kernel);
     *kernel = NULL;
 }
@@ -198,60 +220,46 @@ bool fa_bench_kernel_proved(const fa_bench_kernel *kernel)
     return kernel->proved;
 }
 
-int fa_bench_verify(fa_bench *bench, fa_bench_kernel *kernel, fa_proof *ret_proof, fa_diag *diag)
-{
-    fa_proof proof;
-    kernel->proved = false;
-    int rc = fa_prover_prove(bench->prover, &kernel->kernel, &proof, diag);
-    if (rc != 0)
-        return rc;
-    kernel->proved = proof.passed;
-    kernel->proof_us = proof.launch_us;
-    *ret_proof = proof;
-    return 0;
-}
-
 /* ---- timing ---------------------------------------------------------------------------------*/
-static int may_time(fa_bench *bench, const fa_bench_kernel *kernel, fa_diag *diag)
+/* Begins to time; fails for a kernel that may not be timed. */
+static void begin(fa_bench *b, fa_bench_kernel *const *kernels, int count, fa_diag *diag)
 {
-    if (!kernel->proved)
-        return fa_fail(diag, FA_EINVAL, "only a proved kernel is timed");
-    if (fa_prover_is_empty(bench->prover))
-        return fa_fail(diag, FA_EINVAL, "the problem is empty: there is nothing to time");
-    return 0;
+    b->rc = 0;
+    b->diag = diag;
+    for (int i = 0; i < count; i++)
+        if (!kernels[i]->proved)
+            FA_TRY(b, fa_fail(diag, FA_EINVAL, "only a proved kernel is timed"));
+    if (b->at[0].empty)
+        FA_TRY(b, fa_fail(diag, FA_EINVAL, "the problem is empty: there is nothing to time"));
 }
 
 /* One timed launch, its events in pair `at`. */
-static int timed_launch(fa_bench *bench, const fa_bench_kernel *kernel, int at, fa_diag *diag)
+static void timed_launch(fa_bench *b, const fa_bench_kernel *kernel, int at)
 {
-    fa_stream stream = fa_prover_stream(bench->prover);
-    int rc;
-    if ((rc = fa_fill32(bench->driver, bench->flush, (uint32_t)++bench->draws,
-                        bench->flush_bytes / 4, stream, diag)) != 0 ||
-        (rc = fa_prover_restore(bench->prover, &kernel->kernel, diag)) != 0 ||
-        (rc = fa_event_record(bench->driver, bench->start[at], stream, diag)) != 0 ||
-        (rc = fa_prover_launch(bench->prover, &kernel->kernel, diag)) != 0)
-        return rc;
-    return fa_event_record(bench->driver, bench->stop[at], stream, diag);
+    FA_TRY(b, fa_fill32(b->driver, b->flush, (uint32_t)++b->draws, b->flush_bytes / 4, b->stream,
+                        b->diag));
+    fa_prover_restore(b, kernel);
+    FA_TRY(b, fa_event_record(b->driver, b->start[at], b->stream, b->diag));
+    fa_prover_launch(b, kernel);
+    FA_TRY(b, fa_event_record(b->driver, b->stop[at], b->stream, b->diag));
 }
 
-static int read_sample(fa_bench *bench, int at, float *ret_us, fa_diag *diag)
+static void read_sample(fa_bench *b, int at, float *ret_us)
 {
     double us = 0;
-    int rc = fa_event_elapsed_us(bench->driver, bench->start[at], bench->stop[at], &us, diag);
-    if (rc == 0 && !(us > 0 && us < 1e12))
-        rc = fa_fail(diag, FA_ECUDA, "an event pair says %g us: the device's clock is not usable",
-                     us);
-    if (rc == 0)
+    FA_TRY(b, fa_event_elapsed_us(b->driver, b->start[at], b->stop[at], &us, b->diag));
+    if (!(us > 0 && us < 1e12))
+        FA_TRY(b, fa_fail(b->diag, FA_ECUDA,
+                          "an event pair says %g us: the device's clock is not usable", us));
+    if (b->rc == 0)
         *ret_us = (float)us;
-    return rc;
 }
 
 /* After timing: the output of case 0 as it is now, poisoned before the launches. */
-static int check_timed(fa_bench *bench, fa_bench_kernel *kernel, fa_diag *diag)
+static int check_timed(fa_bench *b, fa_bench_kernel *kernel, fa_diag *diag)
 {
     fa_proof proof;
-    int rc = fa_prover_check(bench->prover, &proof, diag);
+    int rc = b->rc != 0 ? b->rc : fa_prover_check(b, &proof, diag);
     if (rc != 0 || proof.passed)
         return rc;
     kernel->proved = false;
@@ -274,27 +282,26 @@ static int launches_for(double proof_us, const fa_probe *probe)
     return launches < probe->count ? launches : probe->count;
 }
 
-int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, const fa_probe *probe,
+int fa_bench_probe(fa_bench *b, fa_bench_kernel *kernel, const fa_probe *probe,
                    float *ret_samples_us, int *ret_count, fa_diag *diag)
 {
     if (probe->count < 1 || probe->count > PAIRS)
         return fa_fail(diag, FA_EINVAL, "a probe of %d launches: use 1 to %d", probe->count, PAIRS);
-    int rc;
-    if ((rc = may_time(bench, kernel, diag)) != 0)
-        return rc;
-    int launches = launches_for(kernel->proof_us, probe);
+    begin(b, &kernel, 1, diag);
+    if (b->rc != 0)
+        return b->rc;
+    int launches = launches_for(kernel->launch_us, probe);
     if (launches == 0) { /* the proof has looked at what it wrote */
-        ret_samples_us[0] = (float)kernel->proof_us;
+        ret_samples_us[0] = (float)kernel->launch_us;
         *ret_count = 1;
         return 0;
     }
-    rc = fa_prover_poison(bench->prover, diag);
-    for (int i = 0; rc == 0 && i < launches; i++)
-        rc = timed_launch(bench, kernel, i, diag);
-    for (int i = 0; rc == 0 && i < launches; i++)
-        rc = read_sample(bench, i, &ret_samples_us[i], diag);
-    if (rc == 0)
-        rc = check_timed(bench, kernel, diag);
+    fa_prover_poison(b);
+    for (int i = 0; i < launches; i++)
+        timed_launch(b, kernel, i);
+    for (int i = 0; i < launches; i++)
+        read_sample(b, i, &ret_samples_us[i]);
+    int rc = check_timed(b, kernel, diag);
     if (rc == 0)
         *ret_count = launches;
     return rc;
@@ -311,81 +318,58 @@ static void shuffle(fa_bench *bench, int *order, int count)
     }
 }
 
-struct race {
-    fa_bench *bench;
-    fa_bench_kernel *const *kernels;
-    int count, rounds; /* of the kernels; of the race in all */
-    float *samples;    /* of a kernel one behind the other */
-};
-
-/* Rounds first..first+rounds of a race, one synchronisation. */
-static int race_rounds(const struct race *race, int first, int rounds, fa_diag *diag)
-{
-    fa_bench *bench = race->bench;
-    int order[PAIRS], rc = 0, count = race->count;
-    for (int r = 0; rc == 0 && r < rounds; r++) {
-        shuffle(bench, order, count);
-        for (int i = 0; rc == 0 && i < count; i++)
-            rc = timed_launch(bench, race->kernels[order[i]], r * count + order[i], diag);
-    }
-    for (int r = 0; rc == 0 && r < rounds; r++)
-        for (int i = 0; rc == 0 && i < count; i++)
-            rc = read_sample(bench, r * count + i, &race->samples[i * race->rounds + first + r],
-                             diag);
-    return rc;
-}
-
 /* One more launch of each, checked; every kernel is, also when an earlier one was wrong. */
-static int check_raced(fa_bench *bench, fa_bench_kernel *const *kernels, int count, fa_diag *diag)
+static int check_raced(fa_bench *b, fa_bench_kernel *const *kernels, int count, fa_diag *diag)
 {
     int wrong = 0;
     for (int i = 0; i < count; i++) {
-        int rc;
-        if ((rc = fa_prover_poison(bench->prover, diag)) != 0 ||
-            (rc = fa_prover_restore(bench->prover, &kernels[i]->kernel, diag)) != 0 ||
-            (rc = fa_prover_launch(bench->prover, &kernels[i]->kernel, diag)) != 0 ||
-            (rc = check_timed(bench, kernels[i], wrong == 0 ? diag : NULL)) != 0) {
-            if (rc != FA_ECORRUPT)
-                return rc;
-            wrong = rc;
-        }
+        b->diag = diag;
+        fa_prover_poison(b);
+        fa_prover_restore(b, kernels[i]);
+        fa_prover_launch(b, kernels[i]);
+        int rc = check_timed(b, kernels[i], wrong == 0 ? diag : NULL);
+        if (rc != 0 && rc != FA_ECORRUPT)
+            return rc;
+        wrong = rc != 0 ? rc : wrong;
     }
     return wrong;
 }
 
-int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int rounds,
+int fa_bench_race(fa_bench *b, fa_bench_kernel *const *kernels, int count, int rounds,
                   float *ret_samples_us, fa_diag *diag)
 {
-    int rc = 0;
+    int order[PAIRS];
     if (count < 1 || count > PAIRS || rounds < 1 || rounds > FA_BENCH_SAMPLES_MAX)
         return fa_fail(diag, FA_EINVAL, "a race of %d kernels over %d rounds: use 1 to %d", count,
                        rounds, PAIRS);
-    for (int i = 0; rc == 0 && i < count; i++)
-        rc = may_time(bench, kernels[i], diag);
-    for (int i = 0; rc == 0 && i < count; i++)
-        rc = timed_launch(bench, kernels[i], i, diag); /* warm-up */
-    const struct race race = {bench, kernels, count, rounds, ret_samples_us};
-    int at_once = PAIRS / count;
-    for (int r = 0; rc == 0 && r < rounds; r += at_once) {
-        int some = rounds - r < at_once ? rounds - r : at_once;
-        rc = race_rounds(&race, r, some, diag);
+    begin(b, kernels, count, diag);
+    for (int i = 0; b->rc == 0 && i < count; i++)
+        timed_launch(b, kernels[i], i); /* warm-up */
+    const int at_once = PAIRS / count;  /* rounds with one synchronisation */
+    for (int first = 0; b->rc == 0 && first < rounds; first += at_once) {
+        const int some = rounds - first < at_once ? rounds - first : at_once;
+        for (int r = 0; r < some; r++) {
+            shuffle(b, order, count);
+            for (int i = 0; i < count; i++)
+                timed_launch(b, kernels[order[i]], r * count + order[i]);
+        }
+        for (int r = 0; r < some; r++)
+            for (int i = 0; i < count; i++)
+                read_sample(b, r * count + i, &ret_samples_us[i * rounds + first + r]);
     }
-    return rc != 0 ? rc : check_raced(bench, kernels, count, diag);
+    return b->rc != 0 ? b->rc : check_raced(b, kernels, count, diag);
 }
 
-int fa_bench_profile(fa_bench *bench, const fa_bench_kernel *kernel, int count, fa_diag *diag)
+int fa_bench_profile(fa_bench *b, fa_bench_kernel *kernel, int count, fa_diag *diag)
 {
-    int rc = may_time(bench, kernel, diag);
-    if (rc == 0)
-        rc = fa_profiler_turn(bench->driver, true, diag);
-    for (int i = 0; i < count && rc == 0; i++) {
-        rc = fa_prover_restore(bench->prover, &kernel->kernel, diag);
-        if (rc == 0)
-            rc = fa_prover_launch(bench->prover, &kernel->kernel, diag);
+    begin(b, &kernel, 1, diag);
+    FA_TRY(b, fa_profiler_turn(b->driver, true, diag));
+    for (int i = 0; i < count && b->rc == 0; i++) {
+        fa_prover_restore(b, kernel);
+        fa_prover_launch(b, kernel);
     }
-    if (rc == 0)
-        rc = fa_stream_synchronize(bench->driver, fa_prover_stream(bench->prover), diag);
-    return rc != 0 ? rc : fa_profiler_turn(bench->driver, false, diag);
+    fa_bench_synchronize(b);
+    return FA_TRY(b, fa_profiler_turn(b->driver, false, diag));
 }
 
 /* ---- samples --------------------------------------------------------------------------------*/

@@ -96,7 +96,7 @@ int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, i
 
 /* Calls a proved kernel `count` times between fa_profiler_turn on and off, for a profiler that watches this
  * process. FA_EINVAL: as for a probe. */
-int fa_bench_profile(fa_bench *bench, const fa_bench_kernel *kernel, int count, fa_diag *diag);
+int fa_bench_profile(fa_bench *bench, fa_bench_kernel *kernel, int count, fa_diag *diag);
 
 /* ---- statistics of timed launches, pure arithmetic -------------------------------------------*/
 enum { FA_BENCH_SAMPLES_MAX = 200 };

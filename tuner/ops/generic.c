@@ -8,7 +8,7 @@
 
 #include "case_data.h"
 #include "hash.h"
-#include "prover_base.h"
+#include "prover.h"
 
 #include "error.h"
 #include "operation.h"
@@ -114,30 +114,27 @@ int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_ca
 }
 
 /* ---- tensors --------------------------------------------------------------------------------*/
-static int take_cases(fa_prover *prover, const fa_problem *problem, fa_diag *diag)
+static void take_cases(fa_bench *b, const fa_problem *problem)
 {
     fa_problem cases[FA_BENCH_CASES];
-    int rc = 0;
-    prover->count = fa_generic_cases(problem, prover->seed, cases);
-    for (int i = 0; i < prover->count && rc == 0; i++) {
-        struct fa_proof_case *c = &prover->at[i];
+    b->count = fa_generic_cases(problem, b->seed, cases);
+    for (int i = 0; i < b->count; i++) {
+        struct fa_proof_case *c = &b->at[i];
         *c = (struct fa_proof_case){.problem = cases[i], .once = i == 0, .empty = true, .bands = 1};
-        rc = fa_tensors_read(&cases[i], &c->tensors, diag);
-        for (int t = 0; rc == 0 && t < c->tensors.count; t++) {
+        FA_TRY(b, fa_tensors_read(&cases[i], &c->tensors, b->diag));
+        for (int t = 0; t < c->tensors.count; t++) {
             const fa_tensor *tensor = &c->tensors.at[t];
             fa_proof_pack(tensor, &c->of[t]);
             c->of[t].tolerance[0] = fa_tensors_tolerance(&c->tensors, tensor->element);
             c->empty = c->empty && (!tensor->output || tensor->elements == 0);
         }
     }
-    return rc;
 }
 
 /* Packed tensors at these addresses, and the scalars of a proof. */
-static int list_arguments(const fa_prover *prover, int index, bool references,
-                          fa_tensor_values *values, unsigned char *params, void **argument)
+static int list_arguments(const struct fa_proof_case *c, bool references, fa_tensor_values *values,
+                          unsigned char *params, void **argument)
 {
-    const struct fa_proof_case *c = &prover->at[index];
     for (int t = 0; t < c->tensors.count; t++) {
         values->address[t] =
             references && c->tensors.at[t].output ? c->of[t].wanted : c->of[t].first;
@@ -147,48 +144,52 @@ static int list_arguments(const fa_prover *prover, int index, bool references,
     return fa_tensors_arguments(&c->problem, &c->tensors, values, params, argument);
 }
 
-static int place(fa_prover *prover, int index, fa_diag *diag)
+static void place(fa_bench *b, int index)
 {
-    struct fa_proof_case *c = &prover->at[index];
-    (void)diag;
-    c->argument_count = list_arguments(prover, index, false, &c->values, c->params, c->argument);
-    return 0;
+    struct fa_proof_case *c = &b->at[index];
+    c->argument_count = list_arguments(c, false, &c->values, c->params, c->argument);
 }
 
 /* The module's variables that inputs are copied to. */
-static int copy_symbols(fa_prover *prover, int index, const void *symbols, fa_diag *diag)
+static void copy_symbols(fa_bench *b, int index, const void *symbols)
 {
-    const struct fa_proof_case *c = &prover->at[index];
-    return symbols == NULL ? 0
-                           : fa_symbols_copy(prover->driver, symbols, &c->tensors, &c->problem,
-                                             c->values.address, prover->stream, diag);
+    const struct fa_proof_case *c = &b->at[index];
+    if (symbols != NULL)
+        FA_TRY(b, fa_symbols_copy(b->driver, symbols, &c->tensors, &c->problem, c->values.address,
+                                  b->stream, b->diag));
 }
 
 /* ---- references -----------------------------------------------------------------------------*/
+/* Elements of the largest tensor that is an output, or made by the reference. */
+static uint64_t most_elements(const struct fa_proof_case *c, bool made)
+{
+    uint64_t most = 0;
+    for (int t = 0; t < c->tensors.count; t++) {
+        const fa_tensor *tensor = &c->tensors.at[t];
+        if ((made ? tensor->made : tensor->output) && most < tensor->elements)
+            most = tensor->elements;
+    }
+    return most;
+}
+
 /* Inputs that the reference computes from the others, and copies of them to be compared with later: on the device, and here
  * where no kernel can write. */
-static int make_inputs(fa_prover *prover, int index, fa_diag *diag)
+static void make_inputs(fa_bench *b, int index)
 {
-    struct fa_proof_case *c = &prover->at[index];
-    uint64_t work = 0;
-    int rc = 0;
-    for (int t = 0; t < c->tensors.count; t++)
-        if (c->tensors.at[t].made && work < c->tensors.at[t].elements)
-            work = c->tensors.at[t].elements;
-    if (work > 0)
-        rc = fa_prover_run_entry(prover, "inputs", work, c->argument, diag);
-    if (rc == 0 && work > 0)
-        rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
-    for (int t = 0; t < c->tensors.count && rc == 0; t++) {
-        size_t bytes = 0;
-        if (!c->tensors.at[t].made || (rc = fa_proof_host(c, t, &bytes, diag)) != 0 || bytes == 0)
+    struct fa_proof_case *c = &b->at[index];
+    const uint64_t work = most_elements(c, true);
+    if (work == 0)
+        return;
+    fa_bench_run_entry(b, "inputs", work, c->argument);
+    fa_bench_synchronize(b);
+    for (int t = 0; t < c->tensors.count; t++) {
+        struct fa_proof_tensor *of = &c->of[t];
+        if (!c->tensors.at[t].made)
             continue;
-        rc = fa_copy_on_device(prover->driver, c->of[t].given, c->of[t].first, bytes,
-                               prover->stream, diag);
-        if (rc == 0)
-            rc = fa_copy_from_device(prover->driver, c->of[t].host, c->of[t].first, bytes, diag);
+        size_t bytes = fa_proof_host(b, index, t);
+        FA_TRY(b, fa_copy_on_device(b->driver, of->given, of->first, bytes, b->stream, b->diag));
+        fa_bench_download(b, of->host, of->first, bytes);
     }
-    return rc;
 }
 
 /* One side of the reference's grid or block: 1 where it is not told. */
@@ -210,10 +211,9 @@ static int read_side(const cJSON *sides, int side, const fa_problem *problem, in
 }
 
 /* The reference's launch: of a kernel that strides over any grid, or as the operation's "answer" says. */
-static int run_reference(fa_prover *prover, int index, uint64_t work, void **arguments,
-                         fa_diag *diag)
+static void run_reference(fa_bench *b, int index, uint64_t work, void **arguments)
 {
-    const fa_problem *problem = &prover->at[index].problem;
+    const fa_problem *problem = &b->at[index].problem;
     const cJSON *answer =
                     cJSON_GetObjectItemCaseSensitive(fa_operation_of(problem)->document, "answer"),
                 *grid = cJSON_GetObjectItemCaseSensitive(answer, "grid"),
@@ -223,106 +223,86 @@ static int run_reference(fa_prover *prover, int index, uint64_t work, void **arg
     fa_function function;
     if (entry == NULL)
         entry = "reference";
-    if (grid == NULL)
-        return fa_prover_run_entry(prover, entry, work, arguments, diag);
-    int rc = fa_module_function(prover->module, entry, 0, &function, diag);
-    for (int i = 0; i < 3 && rc == 0; i++) {
-        rc = read_side(grid, i, problem, i == 0 ? INT32_MAX : 65535, &grids[i], diag);
-        if (rc == 0)
-            rc = read_side(block, i, problem, 1024, &blocks[i], diag);
+    if (grid == NULL) {
+        fa_bench_run_entry(b, entry, work, arguments);
+        return;
     }
-    return rc != 0 ? rc
-                   : fa_launch_kernel(prover->driver, function, grids, blocks, 0, prover->stream,
-                                      arguments, diag);
+    FA_TRY(b, fa_module_function(b->module, entry, 0, &function, b->diag));
+    for (int i = 0; i < 3; i++) {
+        FA_TRY(b, read_side(grid, i, problem, i == 0 ? INT32_MAX : 65535, &grids[i], b->diag));
+        FA_TRY(b, read_side(block, i, problem, 1024, &blocks[i], b->diag));
+    }
+    FA_TRY(b,
+           fa_launch_kernel(b->driver, function, grids, blocks, 0, b->stream, arguments, b->diag));
 }
 
-static int compute_reference(fa_prover *prover, int index, fa_diag *diag)
+static void compute_reference(fa_bench *b, int index)
 {
-    struct fa_proof_case *c = &prover->at[index];
+    struct fa_proof_case *c = &b->at[index];
     fa_tensor_values values;
     _Alignas(8) unsigned char params[FA_PARAMS_MAX];
     void *arguments[FA_PARAMETERS_MAX];
-    fa_symbols symbols; /* the answer may do without them */
-    uint64_t work = 0;
-    int rc = fa_proof_start_outputs(prover, index, true, diag);
-    list_arguments(prover, index, true, &values, params, arguments);
+    fa_symbols symbols = {0}; /* the answer may do without them */
+    fa_proof_start_outputs(b, index, true);
+    list_arguments(c, true, &values, params, arguments);
+    FA_TRY(b, fa_symbols_find(&c->tensors, b->module, &symbols, b->diag));
+    copy_symbols(b, index, &symbols);
+    run_reference(b, index, most_elements(c, false), arguments);
+    fa_bench_synchronize(b);
     for (int t = 0; t < c->tensors.count; t++)
-        if (c->tensors.at[t].output && work < c->tensors.at[t].elements)
-            work = c->tensors.at[t].elements;
-    if (rc != 0 || (rc = fa_symbols_find(&c->tensors, prover->module, &symbols, diag)) != 0 ||
-        (rc = copy_symbols(prover, index, &symbols, diag)) != 0 ||
-        (rc = run_reference(prover, index, work, arguments, diag)) != 0 ||
-        (rc = fa_stream_synchronize(prover->driver, prover->stream, diag)) != 0)
-        return rc;
-    for (int t = 0; t < c->tensors.count && rc == 0; t++)
         if (c->tensors.at[t].output)
-            rc = fa_proof_fetch(prover, index, t, diag);
-    return rc;
+            fa_proof_fetch(b, index, t);
 }
 
 /* What an earlier kernel made, or the tuning program answered, to the device again. */
-static int give_answer(fa_prover *prover, int index, fa_diag *diag)
+static void give_answer(fa_bench *b, int index)
 {
-    struct fa_proof_case *c = &prover->at[index];
-    int rc = 0;
-    for (int t = 0; t < c->tensors.count && rc == 0; t++) {
+    struct fa_proof_case *c = &b->at[index];
+    for (int t = 0; t < c->tensors.count; t++) {
         const fa_tensor *tensor = &c->tensors.at[t];
-        int64_t at = fa_proof_answer_at(prover, index, t);
-        size_t size = 0;
-        if (!tensor->output || tensor->elements == 0 || (at < 0 && c->answered == 0))
+        struct fa_proof_tensor *of = &c->of[t];
+        if (!tensor->output || tensor->elements == 0 || (of->answer_at < 0 && c->answered == 0))
             continue;
-        rc = fa_proof_host(c, t, &size, diag);
-        if (rc == 0 && at >= 0)
-            rc = fa_case_data_read(prover->data, at, c->of[t].host, size, diag);
-        if (rc == 0)
-            rc = fa_copy_to_device(prover->driver, c->of[t].wanted, c->of[t].host, size, diag);
-        if (rc == 0)
-            rc = fa_proof_largest(prover, index, t, diag);
+        size_t size = fa_proof_host(b, index, t);
+        if (of->answer_at >= 0)
+            FA_TRY(b, fa_case_data_read(b->data, of->answer_at, of->host, size, b->diag));
+        fa_bench_upload(b, of->wanted, of->host, size);
+        fa_proof_largest(b, index, t);
     }
-    return rc;
 }
 
-static int refer(fa_prover *prover, int index, fa_diag *diag)
+static void refer(fa_bench *b, int index)
 {
-    int rc = make_inputs(prover, index, diag);
-    if (rc != 0)
-        return rc;
-    return fa_proof_is_answered(prover, index) || fa_proof_has_no_answer(prover, index)
-               ? give_answer(prover, index, diag)
-               : compute_reference(prover, index, diag);
+    make_inputs(b, index);
+    (b->at[index].by == FA_PROOF_REFERENCE ? compute_reference : give_answer)(b, index);
 }
 
 /* ---- launching ------------------------------------------------------------------------------*/
-static int load(fa_prover *prover, fa_module *module, const fa_cubin_entry *entry, void **ret_extra,
-                fa_diag *diag)
+static void load(fa_bench *b, fa_module *module, const fa_cubin_entry *entry, void **ret_extra)
 {
     fa_symbols symbols = {0};
-    int rc = fa_generic_check_entry(&prover->at[0].problem, entry, diag);
-    *ret_extra = NULL;
-    if (rc == 0)
-        rc = fa_symbols_find(&prover->at[0].tensors, module, &symbols, diag);
-    if (rc != 0 || symbols.count == 0)
-        return rc;
-    fa_symbols *extra = malloc(sizeof *extra);
-    if (extra == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    *extra = symbols;
-    *ret_extra = extra;
-    return 0;
+    FA_TRY(b, fa_generic_check_entry(&b->at[0].problem, entry, b->diag));
+    FA_TRY(b, fa_symbols_find(&b->at[0].tensors, module, &symbols, b->diag));
+    if (b->rc != 0 || symbols.count == 0)
+        return;
+    if ((*ret_extra = malloc(sizeof symbols)) == NULL)
+        FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "out of memory for a kernel"));
+    else
+        memcpy(*ret_extra, &symbols, sizeof symbols);
 }
 
-static void arguments(fa_prover *prover, int index, void *extra,
-                      void *ret_argument[FA_PROVER_ARGUMENTS])
+static int arguments(fa_bench *b, int index, void *extra, void *ret_argument[FA_PROVER_ARGUMENTS])
 {
-    const struct fa_proof_case *c = &prover->at[index];
+    const struct fa_proof_case *c = &b->at[index];
     (void)extra;
     memcpy(ret_argument, c->argument, (size_t)c->argument_count * sizeof *ret_argument);
+    return c->argument_count;
 }
 
-static void text(const fa_prover *prover, int index, char *ret_text, size_t size)
+static void text(const fa_bench *b, int index, char *ret_text, size_t size)
 {
     char key[FA_PROBLEM_KEY_MAX];
-    fa_problem_key(&prover->at[index].problem, key);
+    fa_problem_key(&b->at[index].problem, key);
     snprintf(ret_text, size, "%s", key);
 }
 

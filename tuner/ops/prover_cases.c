@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cases of a prover in device memory: how tensors lie between their fences, their inputs, and references.
+ * The cases of a bench in device memory: how tensors lie between their fences, their inputs, and references.
  *
  * Workload: made once per problem; filled anew after a candidate wrote where it must not.
  */
-#include "prover_base.h"
+#include "prover.h"
 
 #include "case_data.h"
 
 #include "error.h"
+#include "problem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,13 @@
 enum { INPUT_FENCE = 4096, CHECK_THREADS = 256 };
 enum { FILL, LARGEST };
 
-fa_device_ptr fa_cursor_take(struct fa_cursor *cursor, uint64_t count, uint64_t size)
+/* Hands out addresses, 256-byte aligned; first counts from 0, then again from the real base. */
+struct cursor {
+    uint64_t at;
+    bool overflow;
+};
+
+static fa_device_ptr take(struct cursor *cursor, uint64_t count, uint64_t size)
 {
     uint64_t start = cursor->at, bytes;
     if (__builtin_mul_overflow(count, size, &bytes) ||
@@ -27,24 +34,21 @@ fa_device_ptr fa_cursor_take(struct fa_cursor *cursor, uint64_t count, uint64_t 
     return start;
 }
 
-int fa_prover_run(fa_prover *p, fa_function function, uint32_t threads, uint64_t work,
-                  void **arguments, fa_diag *diag)
+void fa_bench_run(fa_bench *b, fa_function function, uint32_t threads, uint64_t work,
+                  void **arguments)
 {
     uint64_t blocks = (work + threads - 1) / threads;
-    if (blocks == 0)
-        return 0;
-    uint32_t grid[3] = {blocks < p->blocks_max ? (uint32_t)blocks : p->blocks_max, 1, 1};
-    return fa_launch_kernel(p->driver, function, grid, (const uint32_t[]){threads, 1, 1}, 0,
-                            p->stream, arguments, diag);
+    uint32_t grid[3] = {blocks < b->blocks_max ? (uint32_t)blocks : b->blocks_max, 1, 1};
+    if (blocks > 0)
+        FA_TRY(b, fa_launch_kernel(b->driver, function, grid, (const uint32_t[]){threads, 1, 1}, 0,
+                                   b->stream, arguments, b->diag));
 }
 
-int fa_prover_run_entry(fa_prover *p, const char *entry, uint64_t work, void **arguments,
-                        fa_diag *diag)
+void fa_bench_run_entry(fa_bench *b, const char *entry, uint64_t work, void **arguments)
 {
-    fa_function function;
-    int rc = fa_module_function(p->module, entry, 0, &function, diag);
-    return rc != 0 ? rc
-                   : fa_prover_run(p, function, FA_PROVER_REFERENCE_THREADS, work, arguments, diag);
+    fa_function function = NULL;
+    FA_TRY(b, fa_module_function(b->module, entry, 0, &function, b->diag));
+    fa_bench_run(b, function, FA_PROVER_REFERENCE_THREADS, work, arguments);
 }
 
 /* ---- how tensors lie -------------------------------------------------------------------------*/
@@ -97,37 +101,39 @@ fa_element fa_proof_wanted_element(const struct fa_proof_case *c, int tensor)
     return c->tensors.parameter_count == 0 ? FA_ELEMENT_FP32 : c->tensors.at[tensor].element;
 }
 
-int64_t fa_proof_input_at(const fa_prover *prover, int index, int tensor)
+/* Where the tuning program's data are, and with them whose outputs are the right ones. */
+static void find_data(fa_bench *b, int index)
 {
-    return prover->data != NULL ? prover->data->input[index][tensor] : -1;
+    struct fa_proof_case *c = &b->at[index];
+    bool answered = false; /* an output without elements has its place in the file, too */
+    for (int t = 0; t < c->tensors.count; t++) {
+        c->of[t].input_at = b->data != NULL ? b->data->input[index][t] : -1;
+        c->of[t].answer_at = b->data != NULL ? b->data->answer[index][t] : -1;
+        answered = answered || (c->tensors.at[t].output && c->of[t].answer_at >= 0);
+    }
+    c->by = fa_problem_has_no_answer(&c->problem)     ? FA_PROOF_FIRST
+            : answered                                ? FA_PROOF_ANSWER
+            : fa_problem_answer_is_given(&c->problem) ? FA_PROOF_FIRST
+                                                      : FA_PROOF_REFERENCE;
 }
 
-int64_t fa_proof_answer_at(const fa_prover *prover, int index, int tensor)
+static void plan_case(struct fa_proof_case *c, struct cursor *inputs, struct cursor *outputs)
 {
-    return prover->data != NULL ? prover->data->answer[index][tensor] : -1;
-}
-
-static void plan_case(fa_prover *prover, int index, struct fa_cursor *inputs,
-                      struct fa_cursor *outputs)
-{
-    struct fa_proof_case *c = &prover->at[index];
     for (int t = 0; t < c->tensors.count; t++) {
         const fa_tensor *tensor = &c->tensors.at[t];
         struct fa_proof_tensor *of = &c->of[t];
         const size_t size = fa_element_size(tensor->element);
-        fa_device_ptr base =
-            fa_cursor_take(tensor->output ? outputs : inputs, of->place.units, size);
+        fa_device_ptr base = take(tensor->output ? outputs : inputs, of->place.units, size);
         of->place.base = (void *)(uintptr_t)base;
         of->first = base + of->place.first * size;
-        if (fa_proof_input_at(prover, index, t) >= 0 || tensor->made || of->on_host)
-            of->given = fa_cursor_take(inputs, tensor->elements, size);
+        if (of->input_at >= 0 || tensor->made || of->on_host)
+            of->given = take(inputs, tensor->elements, size);
         if (tensor->output)
-            of->wanted =
-                fa_cursor_take(inputs, of->count, fa_element_size(fa_proof_wanted_element(c, t)));
+            of->wanted = take(inputs, of->count, fa_element_size(fa_proof_wanted_element(c, t)));
     }
-    c->largest = fa_cursor_take(inputs, FA_TENSORS_MAX, sizeof(float));
-    c->rows = c->sampled ? fa_cursor_take(inputs, FA_PROVER_ROWS, sizeof *c->row) : 0;
-    c->room = fa_cursor_take(inputs, c->room_bytes, 1);
+    c->largest = take(inputs, FA_TENSORS_MAX, sizeof(float));
+    c->rows = c->sampled ? take(inputs, FA_PROVER_ROWS, sizeof *c->row) : 0;
+    c->room = take(inputs, c->room_bytes, 1);
 }
 
 /* ---- inputs ----------------------------------------------------------------------------------*/
@@ -142,20 +148,18 @@ struct fa_check_values fa_proof_values(const struct fa_proof_case *c, int tensor
                                     .scale = of->scale};
 }
 
-static int fill(fa_prover *prover, const struct fa_proof_case *c, int tensor,
-                const struct fa_check_tensor *place, fa_diag *diag)
+static void fill(fa_bench *b, const struct fa_proof_case *c, int tensor,
+                 const struct fa_check_tensor *place)
 {
     struct fa_check_values values = fa_proof_values(c, tensor, !c->tensors.at[tensor].made);
     void *arguments[] = {(void *)(uintptr_t)place, &values};
-    return fa_prover_run(prover, prover->kernel[FILL], CHECK_THREADS, place->units, arguments,
-                         diag);
+    fa_bench_run(b, b->kernel[FILL], CHECK_THREADS, place->units, arguments);
 }
 
-int fa_proof_start_outputs(fa_prover *prover, int index, bool references, fa_diag *diag)
+void fa_proof_start_outputs(fa_bench *b, int index, bool references)
 {
-    const struct fa_proof_case *c = &prover->at[index];
-    int rc = 0;
-    for (int t = 0; t < c->tensors.count && rc == 0; t++) {
+    const struct fa_proof_case *c = &b->at[index];
+    for (int t = 0; t < c->tensors.count; t++) {
         const fa_tensor *tensor = &c->tensors.at[t];
         const struct fa_proof_tensor *of = &c->of[t];
         const fa_element is = references ? fa_proof_wanted_element(c, t) : tensor->element;
@@ -166,154 +170,126 @@ int fa_proof_start_outputs(fa_prover *prover, int index, bool references, fa_dia
             place.units = of->count;
         }
         if (tensor->updated)
-            rc = fill(prover, c, t, &place, diag);
+            fill(b, c, t, &place);
         else if (tensor->partial)
-            rc = fa_fill8(prover->driver, references ? of->wanted : of->first, 0,
-                          tensor->elements * fa_element_size(is), prover->stream, diag);
+            fa_bench_zero(b, references ? of->wanted : of->first,
+                          tensor->elements * fa_element_size(is));
     }
-    return rc;
 }
 
-int fa_proof_host(struct fa_proof_case *c, int tensor, size_t *ret_bytes, fa_diag *diag)
+size_t fa_proof_host(fa_bench *b, int index, int tensor)
 {
+    struct fa_proof_case *c = &b->at[index];
     const fa_tensor *t = &c->tensors.at[tensor];
     struct fa_proof_tensor *of = &c->of[tensor];
-    *ret_bytes = t->output ? (size_t)of->count * fa_element_size(fa_proof_wanted_element(c, tensor))
-                           : (size_t)t->elements * fa_element_size(t->element);
+    size_t bytes = t->output
+                       ? (size_t)of->count * fa_element_size(fa_proof_wanted_element(c, tensor))
+                       : (size_t)t->elements * fa_element_size(t->element);
     if (of->host == NULL)
-        of->host = malloc(*ret_bytes + 1);
-    return of->host != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for %s", t->name);
+        of->host = malloc(bytes + 1);
+    if (of->host == NULL)
+        FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "out of memory for %s", t->name));
+    return bytes;
 }
 
 /* From the file to the device. */
-static int upload(fa_prover *prover, int64_t at, fa_device_ptr to, uint64_t bytes, fa_diag *diag)
+static void upload(fa_bench *b, int64_t at, fa_device_ptr to, uint64_t bytes)
 {
     enum { PIECE = 4 << 20 };
-    int rc = 0;
     size_t size = 0;
     char *piece = malloc(bytes < PIECE ? (size_t)bytes + 1 : PIECE);
     if (piece == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for the data of a proof");
-    for (uint64_t done = 0; rc == 0 && done < bytes; done += size) {
+        FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "out of memory for the data of a proof"));
+    for (uint64_t done = 0; b->rc == 0 && done < bytes; done += size) {
         size = bytes - done < PIECE ? (size_t)(bytes - done) : PIECE;
-        rc = fa_case_data_read(prover->data, at + (int64_t)done, piece, size, diag);
-        if (rc == 0)
-            rc = fa_copy_to_device(prover->driver, to + done, piece, size, diag);
+        FA_TRY(b, fa_case_data_read(b->data, at + (int64_t)done, piece, size, b->diag));
+        fa_bench_upload(b, to + done, piece, size);
     }
     free(piece);
-    return rc;
 }
 
-static int make_on_host(fa_prover *prover, int index, int tensor, fa_diag *diag)
+static void prepare_case(fa_bench *b, int index)
 {
-    struct fa_proof_case *c = &prover->at[index];
-    size_t bytes = 0;
-    int rc = fa_proof_host(c, tensor, &bytes, diag);
-    if (rc == 0)
-        rc = prover->type->make_input(prover, index, tensor, c->of[tensor].host, diag);
-    return rc != 0 || bytes == 0 ? rc
-                                 : fa_copy_to_device(prover->driver, c->of[tensor].given,
-                                                     c->of[tensor].host, bytes, diag);
-}
-
-static int prepare_case(fa_prover *prover, int index, fa_diag *diag)
-{
-    struct fa_proof_case *c = &prover->at[index];
-    int rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
-    for (int t = c->tensors.count - 1; t >= 0 && rc == 0;
-         t--) { /* the last may say what others use */
+    struct fa_proof_case *c = &b->at[index];
+    fa_bench_synchronize(b);
+    for (int t = c->tensors.count - 1; t >= 0; t--) { /* the last may say what others use */
         const fa_tensor *tensor = &c->tensors.at[t];
-        int64_t at = fa_proof_input_at(prover, index, t);
-        c->of[t].seed = fa_case_seed(prover->seed, index, t);
-        if (at >= 0)
-            rc = upload(prover, at, c->of[t].given,
-                        tensor->elements * fa_element_size(tensor->element), diag);
-        else if (c->of[t].on_host)
-            rc = make_on_host(prover, index, t, diag);
-        if (rc == 0 && !tensor->output)
-            rc = fill(prover, c, t, &c->of[t].place, diag);
+        struct fa_proof_tensor *of = &c->of[t];
+        of->seed = fa_case_seed(b->seed, index, t);
+        if (of->input_at >= 0) {
+            upload(b, of->input_at, of->given, tensor->elements * fa_element_size(tensor->element));
+        } else if (of->on_host) {
+            size_t bytes = fa_proof_host(b, index, t);
+            if (b->rc == 0)
+                b->type->make_input(b, index, t, of->host);
+            fa_bench_upload(b, of->given, of->host, bytes);
+        }
+        if (!tensor->output)
+            fill(b, c, t, &of->place);
     }
-    if (rc == 0 && c->sampled)
-        rc = fa_copy_to_device(prover->driver, c->rows, c->row, sizeof c->row, diag);
-    return rc != 0 || c->empty ? rc : prover->type->refer(prover, index, diag);
+    if (c->sampled)
+        fa_bench_upload(b, c->rows, c->row, sizeof c->row);
+    if (b->rc == 0 && !c->empty)
+        b->type->refer(b, index);
 }
 
 /* ---- references ------------------------------------------------------------------------------*/
-int fa_proof_largest(fa_prover *prover, int index, int tensor, fa_diag *diag)
+void fa_proof_largest(fa_bench *b, int index, int tensor)
 {
-    struct fa_proof_case *c = &prover->at[index];
+    struct fa_proof_case *c = &b->at[index];
     int element = fa_proof_device_element(fa_proof_wanted_element(c, tensor));
     fa_device_ptr largest = c->largest + sizeof(float) * (size_t)tensor;
     void *arguments[] = {&c->of[tensor].wanted, &c->of[tensor].count, &element, &largest};
-    int rc = fa_fill8(prover->driver, largest, 0, sizeof(float), prover->stream, diag);
-    return rc != 0 ? rc
-                   : fa_prover_run(prover, prover->kernel[LARGEST], CHECK_THREADS,
-                                   c->of[tensor].count, arguments, diag);
+    fa_bench_zero(b, largest, sizeof(float));
+    fa_bench_run(b, b->kernel[LARGEST], CHECK_THREADS, c->of[tensor].count, arguments);
 }
 
-int fa_proof_fetch(fa_prover *prover, int index, int tensor, fa_diag *diag)
+void fa_proof_fetch(fa_bench *b, int index, int tensor)
 {
-    struct fa_proof_case *c = &prover->at[index];
-    size_t size = 0;
-    int rc = fa_proof_host(c, tensor, &size, diag);
-    if (rc == 0)
-        rc = fa_proof_largest(prover, index, tensor, diag);
-    if (rc == 0)
-        rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
-    return rc != 0 || size == 0 ? rc
-                                : fa_copy_from_device(prover->driver, c->of[tensor].host,
-                                                      c->of[tensor].wanted, size, diag);
+    const struct fa_proof_tensor *of = &b->at[index].of[tensor];
+    size_t size = fa_proof_host(b, index, tensor);
+    fa_proof_largest(b, index, tensor);
+    fa_bench_synchronize(b);
+    fa_bench_download(b, of->host, of->wanted, size);
 }
 
 /* ---- all cases -----------------------------------------------------------------------------*/
 /* Addresses of everything, from the bases that the cursors hold. */
-static void plan(fa_prover *p, struct fa_cursor *inputs, struct fa_cursor *outputs)
+static void plan(fa_bench *b, struct cursor *inputs, struct cursor *outputs)
 {
-    for (int i = 0; i < p->count; i++) {
-        plan_case(p, i, inputs, outputs);
+    for (int i = 0; i < b->count; i++) {
+        plan_case(&b->at[i], inputs, outputs);
         if (i == 0)
-            p->small_outputs = outputs->at;
+            b->small_outputs = outputs->at;
     }
-    p->outputs_end = outputs->at;
-    p->result = fa_cursor_take(outputs, FA_TENSORS_MAX, sizeof(uint64_t));
+    b->outputs_end = outputs->at;
+    b->result = take(outputs, FA_TENSORS_MAX, sizeof(uint64_t));
 }
 
-int fa_prover_memory_error(const fa_driver *driver, int rc)
+void fa_bench_note_memory(fa_bench *b)
 {
     enum { CUDA_OUT_OF_MEMORY = 2 };
-    return fa_driver_last_result(driver) == CUDA_OUT_OF_MEMORY ? FA_ENOMEM : rc;
-}
-
-/* Twice the L2, so that no line of the tensors stays whatever the replacement policy. */
-size_t fa_prover_flush_bytes(const fa_gpu *gpu)
-{
-    size_t least = (size_t)32 << 20;
-    size_t twice = gpu->l2_bytes > 0 ? 2 * (size_t)gpu->l2_bytes : 8 * least;
-    return twice > least ? twice : least;
-}
-
-size_t fa_prover_room(const fa_prover *prover)
-{
-    return prover->room;
+    if (b->rc != 0 && fa_driver_last_result(b->driver) == CUDA_OUT_OF_MEMORY)
+        b->rc = FA_ENOMEM;
 }
 
 /* Holds the tensors of this size and all else to the budget. */
-static int keep_to_budget(fa_prover *p, size_t tensors, fa_diag *diag)
+static int keep_to_budget(fa_bench *b, size_t tensors, fa_diag *diag)
 {
     enum { FENCES = 4 * FA_PROVER_FENCE }; /* of a workspace and of counters */
     char which[96];
-    size_t available = 0, total = 0, need = tensors + p->flush_bytes + FENCES;
-    int rc = fa_device_memory(p->driver, &available, &total, diag);
+    size_t available = 0, total = 0, need = tensors + b->flush_bytes + FENCES;
+    int rc = fa_device_memory(b->driver, &available, &total, diag);
     if (rc != 0)
         return rc;
-    size_t budget = p->memory > 0 ? p->memory : available / 2;
+    size_t budget = b->memory > 0 ? b->memory : available / 2;
     if (need > available)
         return fa_fail(
             diag, FA_ENOMEM,
             "proving this problem needs %zu MiB of GPU memory and %zu MiB are free: free "
             "some, or tune a smaller batch",
             need >> 20, available >> 20);
-    snprintf(which, sizeof which, p->memory > 0 ? "as asked" : "half of the %zu MiB that are free",
+    snprintf(which, sizeof which, b->memory > 0 ? "as asked" : "half of the %zu MiB that are free",
              available >> 20);
     if (need > budget)
         return fa_fail(
@@ -321,54 +297,45 @@ static int keep_to_budget(fa_prover *p, size_t tensors, fa_diag *diag)
             "proving this problem needs %zu MiB of GPU memory and its budget is %zu MiB, "
             "%s: raise \"memory\", or tune a smaller batch",
             (need >> 20) + 1, budget >> 20, which);
-    p->room = budget - need;
+    b->room = budget - need;
     return 0;
 }
 
-int fa_prover_allocate(fa_prover *p, fa_diag *diag)
+void fa_bench_allocate(fa_bench *b)
 {
-    struct fa_cursor inputs = {0}, outputs = {0};
-    plan(p, &inputs, &outputs);
+    struct cursor inputs = {0}, outputs = {0};
+    for (int i = 0; i < b->count; i++)
+        find_data(b, i);
+    plan(b, &inputs, &outputs);
     if (inputs.overflow || outputs.overflow || inputs.at > SIZE_MAX / 4 ||
         outputs.at > SIZE_MAX / 4)
-        return fa_fail(diag, FA_ENOMEM, "the tensors of this problem pass 2^62 bytes");
-    int rc = keep_to_budget(p, (size_t)(inputs.at + outputs.at), diag);
-    if (rc != 0)
-        return rc;
-    rc = fa_device_alloc(p->driver, (size_t)inputs.at, &p->inputs, diag);
-    if (rc == 0)
-        rc = fa_device_alloc(p->driver, (size_t)outputs.at, &p->outputs, diag);
-    if (rc != 0)
-        return fa_fail_in(diag, fa_prover_memory_error(p->driver, rc),
-                          "allocating %llu MiB for tensors",
-                          (unsigned long long)(inputs.at + outputs.at) >> 20);
-    inputs = (struct fa_cursor){.at = p->inputs};
-    outputs = (struct fa_cursor){.at = p->outputs};
-    plan(p, &inputs, &outputs);
-    for (int i = 0; rc == 0 && i < p->count; i++)
-        rc = p->type->place(p, i, diag);
-    return rc;
-}
-
-int fa_prover_prepare(fa_prover *p, fa_diag *diag)
-{
-    int rc = 0;
-    for (int i = 0; rc == 0 && i < p->count; i++)
-        rc = prepare_case(p, i, diag);
-    if (rc == 0)
-        rc = fa_stream_synchronize(p->driver, p->stream, diag);
-    if (rc == 0)
-        p->damaged = false;
-    return rc == 0 ? 0 : fa_fail_in(diag, rc, "preparing the reference");
-}
-
-void fa_proof_release(fa_prover *prover)
-{
-    for (int i = 0; i < FA_BENCH_CASES; i++) {
-        for (int t = 0; t < FA_TENSORS_MAX; t++)
-            free(prover->at[i].of[t].host);
-        fa_tensors_free(&prover->at[i].tensors);
+        FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "the tensors of this problem pass 2^62 bytes"));
+    FA_TRY(b, keep_to_budget(b, (size_t)(inputs.at + outputs.at), b->diag));
+    if (b->rc != 0)
+        return;
+    FA_TRY(b, fa_device_alloc(b->driver, (size_t)inputs.at, &b->inputs, b->diag));
+    FA_TRY(b, fa_device_alloc(b->driver, (size_t)outputs.at, &b->outputs, b->diag));
+    if (b->rc != 0) {
+        fa_bench_note_memory(b);
+        fa_fail_in(b->diag, b->rc, "allocating %llu MiB for tensors",
+                   (unsigned long long)(inputs.at + outputs.at) >> 20);
     }
-    free(prover->own);
-    free(prover->host);
+    inputs = (struct cursor){.at = b->inputs};
+    outputs = (struct cursor){.at = b->outputs};
+    plan(b, &inputs, &outputs);
+    for (int i = 0; b->rc == 0 && i < b->count; i++)
+        b->type->place(b, i);
+}
+
+void fa_bench_prepare(fa_bench *b)
+{
+    if (b->rc != 0)
+        return;
+    for (int i = 0; b->rc == 0 && i < b->count; i++)
+        prepare_case(b, i);
+    fa_bench_synchronize(b);
+    if (b->rc == 0)
+        b->damaged = false;
+    else
+        fa_fail_in(b->diag, b->rc, "preparing the reference");
 }

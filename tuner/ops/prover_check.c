@@ -5,12 +5,11 @@
  * Workload: fa_check.cuh compares on the device. What it does not find right is looked at once more on the host, which
  * decides and says why.
  */
-#include "prover_base.h"
+#include "prover.h"
 
 #include "case_data.h"
 
 #include "error.h"
-#include "problem.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,23 +18,6 @@
 
 enum { CHECK_THREADS = 256 };
 enum { OUTPUT = 2, AROUND, INPUT };
-
-bool fa_proof_is_answered(const fa_prover *prover, int index)
-{
-    const struct fa_proof_case *c = &prover->at[index];
-    bool answered = false; /* an output without elements has its place in the file, too */
-    for (int t = 0; t < c->tensors.count; t++)
-        answered =
-            answered || (c->tensors.at[t].output && fa_proof_answer_at(prover, index, t) >= 0);
-    return answered;
-}
-
-bool fa_proof_has_no_answer(const fa_prover *prover, int index)
-{
-    const fa_problem *problem = &prover->at[index].problem;
-    return fa_problem_has_no_answer(problem) ||
-           (fa_problem_answer_is_given(problem) && !fa_proof_is_answered(prover, index));
-}
 
 /* ---- on the host -----------------------------------------------------------------------------*/
 /* Where element i lies. As fa_check.cuh. */
@@ -89,11 +71,12 @@ static void check_around(const struct fa_proof_case *c, int tensor, const unsign
     }
 }
 
-static const char *said_by(const fa_prover *prover, int index)
+static const char *said_by(const struct fa_proof_case *c)
 {
-    return prover->at[index].answered > 0        ? "in the config that was first"
-           : fa_proof_is_answered(prover, index) ? "the answer says"
-                                                 : "the reference says";
+    static const char *const said[] = {[FA_PROOF_REFERENCE] = "the reference says",
+                                       [FA_PROOF_ANSWER] = "the answer says",
+                                       [FA_PROOF_FIRST] = "in the config that was first"};
+    return said[c->by];
 }
 
 /* Of a wanted number that a complex one has beside it: the magnitude of the two together. */
@@ -107,10 +90,9 @@ static double magnitude_of(const fa_tensor *t, fa_element is, const unsigned cha
 }
 
 /* `outputs`: the whole tensor, its fences included. */
-static void compare(const fa_prover *prover, int index, int tensor, const unsigned char *outputs,
+static void compare(const struct fa_proof_case *c, int tensor, const unsigned char *outputs,
                     struct fa_verdict *v)
 {
-    const struct fa_proof_case *c = &prover->at[index];
     const fa_tensor *t = &c->tensors.at[tensor];
     const struct fa_proof_tensor *of = &c->of[tensor];
     const fa_element is = fa_proof_wanted_element(c, tensor);
@@ -142,12 +124,12 @@ static void compare(const fa_prover *prover, int index, int tensor, const unsign
         if (error <= allowed)
             continue;
         v->passed = false;
-        snprintf(
-            v->reason, sizeof v->reason, "%selement %llu of %s is %.6g, %s %.6g, allowed is %.3g",
-            numbers == 1 ? ""
-            : i % 2 == 0 ? "the real part of "
-                         : "the imaginary part of ",
-            (unsigned long long)at / numbers, t->name, got, said_by(prover, index), right, allowed);
+        snprintf(v->reason, sizeof v->reason,
+                 "%selement %llu of %s is %.6g, %s %.6g, allowed is %.3g",
+                 numbers == 1 ? ""
+                 : i % 2 == 0 ? "the real part of "
+                              : "the imaginary part of ",
+                 (unsigned long long)at / numbers, t->name, got, said_by(c), right, allowed);
         if (!(ratio > 0))
             return;
     }
@@ -170,10 +152,9 @@ static double sum_of(const fa_tensor *t, fa_element is, unsigned part, const uns
 }
 
 /* Of a partial output the sum of all elements, of complex ones that of each part. */
-static void compare_sum(const fa_prover *prover, int index, int tensor, unsigned part,
+static void compare_sum(const struct fa_proof_case *c, int tensor, unsigned part,
                         const unsigned char *elements, struct fa_verdict *v)
 {
-    const struct fa_proof_case *c = &prover->at[index];
     const fa_tensor *t = &c->tensors.at[tensor];
     double magnitude = 0, allowed, got = sum_of(t, t->element, part, elements, &magnitude);
     double wanted =
@@ -188,98 +169,76 @@ static void compare_sum(const fa_prover *prover, int index, int tensor, unsigned
         return;
     v->passed = false;
     snprintf(v->reason, sizeof v->reason, "the sum of %s is %.9g, %s %.9g, allowed is %.3g",
-             t->name, got, said_by(prover, index), wanted, allowed);
+             t->name, got, said_by(c), wanted, allowed);
 }
 
 /* What a kernel only reads must be as it was: the next one is proved on it. Where it was drawn, the device has compared it
  * with nothing that a kernel could have written. */
-static int check_input(fa_prover *prover, int index, int tensor, const unsigned char *bytes,
-                       struct fa_verdict *v, fa_diag *diag)
+static void check_input(fa_bench *b, int index, int tensor, const unsigned char *bytes,
+                        struct fa_verdict *v)
 {
-    struct fa_proof_case *c = &prover->at[index];
-    const fa_tensor *t = &c->tensors.at[tensor];
-    const struct fa_check_tensor *place = &c->of[tensor].place;
-    const int64_t at = fa_proof_input_at(prover, index, tensor);
-    const size_t size = fa_element_size(t->element), fence = place->first * size;
-    size_t given = 0;
-    bool same = c->of[tensor].given != 0;
-    int rc = same ? fa_proof_host(c, tensor, &given, diag) : 0;
-    if (rc == 0 && same && at >= 0)
-        rc = fa_case_data_read(prover->data, at, c->of[tensor].host, given, diag);
-    const uint16_t poison = (uint16_t)place->poison;
-    for (size_t i = 0; rc == 0 && same && i < place->units * size; i++)
+    const fa_tensor *t = &b->at[index].tensors.at[tensor];
+    const struct fa_proof_tensor *of = &b->at[index].of[tensor];
+    const size_t size = fa_element_size(t->element), fence = of->place.first * size;
+    const uint16_t poison = (uint16_t)of->place.poison;
+    bool same = of->given != 0;
+    size_t given = same ? fa_proof_host(b, index, tensor) : 0;
+    if (same && of->input_at >= 0)
+        FA_TRY(b, fa_case_data_read(b->data, of->input_at, of->host, given, b->diag));
+    for (size_t i = 0; b->rc == 0 && same && i < of->place.units * size; i++)
         same = i >= fence && i < fence + given
-                   ? bytes[i] == c->of[tensor].host[i - fence]
+                   ? bytes[i] == of->host[i - fence]
                    : bytes[i] == (unsigned char)(poison >> (i % 2 == 0 ? 0 : 8));
-    if (rc != 0 || same)
-        return rc;
+    if (b->rc != 0 || same)
+        return;
     v->damaged = true;
     if (v->passed)
         snprintf(v->reason, sizeof v->reason, "it wrote to its input %s", t->name);
     v->passed = false;
-    return 0;
 }
 
-/* The tensor with all that lies around it, on the host until the next is fetched. */
-static int fetch_tensor(fa_prover *prover, const struct fa_proof_case *c, int tensor,
-                        const unsigned char **ret_bytes, fa_diag *diag)
+/* Copies a tensor with all that lies around it to the host and looks at it there; `around`: at what lies around it, too. */
+static void check_tensor(fa_bench *b, int index, int tensor, bool around, struct fa_verdict *v)
 {
+    const struct fa_proof_case *c = &b->at[index];
     const fa_tensor *t = &c->tensors.at[tensor];
-    size_t size = (size_t)c->of[tensor].place.units * fa_element_size(t->element);
-    if (size > prover->host_bytes) {
-        free(prover->host);
-        prover->host = malloc(size);
-        prover->host_bytes = prover->host != NULL ? size : 0;
+    const struct fa_check_tensor *place = &c->of[tensor].place;
+    const size_t size = fa_element_size(t->element), all = (size_t)place->units * size;
+    if (all > b->host_bytes) {
+        free(b->host);
+        b->host = malloc(all);
+        b->host_bytes = b->host != NULL ? all : 0;
     }
-    *ret_bytes = prover->host;
-    return prover->host == NULL
-               ? fa_fail(diag, FA_ENOMEM, "out of memory for the tensor %s", t->name)
-               : fa_copy_from_device(prover->driver, prover->host,
-                                     (fa_device_ptr)(uintptr_t)c->of[tensor].place.base, size,
-                                     diag);
-}
-
-/* Copies a tensor to the host and looks at it there; `around`: at what lies around it, too. */
-static int check_tensor(fa_prover *prover, int index, int tensor, bool around, struct fa_verdict *v,
-                        fa_diag *diag)
-{
-    struct fa_proof_case *c = &prover->at[index];
-    const fa_tensor *t = &c->tensors.at[tensor];
-    const unsigned char *bytes;
-    int rc = fetch_tensor(prover, c, tensor, &bytes, diag);
-    if (rc == 0 && !t->output)
-        return check_input(prover, index, tensor, bytes, v, diag);
-    if (rc == 0 && around)
-        check_around(c, tensor, bytes, v);
-    const unsigned char *elements = bytes + c->of[tensor].place.first * fa_element_size(t->element);
-    for (int part = 0; rc == 0 && t->partial && part < fa_element_numbers(t->element) && v->passed;
-         part++)
-        compare_sum(prover, index, tensor, (unsigned)part, elements, v);
-    if (rc == 0 && !t->partial && v->passed && t->elements > 0)
-        compare(prover, index, tensor, bytes, v);
-    return rc;
+    if (b->host == NULL)
+        FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "out of memory for the tensor %s", t->name));
+    fa_bench_download(b, b->host, (fa_device_ptr)(uintptr_t)place->base, all);
+    if (b->rc != 0)
+        return;
+    if (!t->output) {
+        check_input(b, index, tensor, b->host, v);
+        return;
+    }
+    if (around)
+        check_around(c, tensor, b->host, v);
+    for (int part = 0; t->partial && part < fa_element_numbers(t->element) && v->passed; part++)
+        compare_sum(c, tensor, (unsigned)part, b->host + place->first * size, v);
+    if (!t->partial && v->passed && t->elements > 0)
+        compare(c, tensor, b->host, v);
 }
 
 /* ---- on the device ---------------------------------------------------------------------------*/
-static int run_check(fa_prover *prover, int kernel, uint64_t work, void **arguments, fa_diag *diag)
+static void start_input(fa_bench *b, int index, int tensor, fa_device_ptr result)
 {
-    return fa_prover_run(prover, prover->kernel[kernel], CHECK_THREADS, work, arguments, diag);
-}
-
-static int start_input(fa_prover *prover, int index, int tensor, fa_device_ptr result,
-                       fa_diag *diag)
-{
-    struct fa_proof_tensor *of = &prover->at[index].of[tensor];
-    struct fa_check_values values = fa_proof_values(&prover->at[index], tensor, true);
+    struct fa_proof_tensor *of = &b->at[index].of[tensor];
+    struct fa_check_values values = fa_proof_values(&b->at[index], tensor, true);
     void *arguments[] = {&of->place, &values, &result};
-    return run_check(prover, INPUT, of->place.units, arguments, diag);
+    fa_bench_run(b, b->kernel[INPUT], CHECK_THREADS, of->place.units, arguments);
 }
 
 /* Each band of the compared rows has a tolerance of its own. */
-static int start_output(fa_prover *prover, int index, int tensor, fa_device_ptr result,
-                        fa_diag *diag)
+static void start_output(fa_bench *b, int index, int tensor, fa_device_ptr result)
 {
-    struct fa_proof_case *c = &prover->at[index];
+    struct fa_proof_case *c = &b->at[index];
     struct fa_proof_tensor *of = &c->of[tensor];
     const fa_element is = fa_proof_wanted_element(c, tensor);
     const bool compared = c->tensors.at[tensor].elements > 0;
@@ -287,8 +246,8 @@ static int start_output(fa_prover *prover, int index, int tensor, fa_device_ptr 
                    rows = FA_PROVER_ROWS / (unsigned)c->bands;
     int elements = c->sampled;
     void *around[] = {&of->place, &elements, &result};
-    int rc = run_check(prover, AROUND, of->place.units, around, diag);
-    for (int band = 0; rc == 0 && compared && band < c->bands; band++) {
+    fa_bench_run(b, b->kernel[AROUND], CHECK_THREADS, of->place.units, around);
+    for (int band = 0; compared && band < c->bands; band++) {
         const fa_tolerance *allowed = &of->tolerance[band];
         struct fa_check_wanted wanted = {
             .at = (void *)(uintptr_t)(of->wanted + (uint64_t)band * count * fa_element_size(is)),
@@ -303,9 +262,8 @@ static int start_output(fa_prover *prover, int index, int tensor, fa_device_ptr 
             .absolute = allowed->absolute,
             .element = fa_proof_device_element(is)};
         void *arguments[] = {&of->place, &wanted, &result};
-        rc = run_check(prover, OUTPUT, count, arguments, diag);
+        fa_bench_run(b, b->kernel[OUTPUT], CHECK_THREADS, count, arguments);
     }
-    return rc;
 }
 
 /* Takes what the device found of an output that is right. */
@@ -336,59 +294,52 @@ static uint64_t find_unwritten(const unsigned char *bytes, uint64_t count, size_
 }
 
 /* Takes the first kernel's outputs as what is wanted of all others: on the device, and here for what is made anew. */
-static int take_answer(fa_prover *prover, int index, struct fa_verdict *v, fa_diag *diag)
+static void take_answer(fa_bench *b, int index, struct fa_verdict *v)
 {
-    struct fa_proof_case *c = &prover->at[index];
-    int rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
-    for (int t = 0; t < c->tensors.count && rc == 0; t++) {
+    struct fa_proof_case *c = &b->at[index];
+    fa_bench_synchronize(b);
+    for (int t = 0; t < c->tensors.count; t++) {
         const fa_tensor *tensor = &c->tensors.at[t];
         struct fa_proof_tensor *of = &c->of[t];
-        size_t bytes = tensor->elements * fa_element_size(tensor->element);
+        const size_t size = fa_element_size(tensor->element), bytes = tensor->elements * size;
         if (!tensor->output || bytes == 0)
             continue;
-        if ((rc = fa_copy_on_device(prover->driver, of->wanted, of->first, bytes, prover->stream,
-                                    diag)) != 0 ||
-            (rc = fa_proof_fetch(prover, index, t, diag)) != 0 || !v->passed || tensor->partial)
+        FA_TRY(b, fa_copy_on_device(b->driver, of->wanted, of->first, bytes, b->stream, b->diag));
+        fa_proof_fetch(b, index, t);
+        if (b->rc != 0 || !v->passed || tensor->partial)
             continue;
-        uint64_t at = find_unwritten(of->host, tensor->elements, fa_element_size(tensor->element));
+        uint64_t at = find_unwritten(of->host, tensor->elements, size);
         v->passed = at == tensor->elements;
         if (!v->passed)
             snprintf(v->reason, sizeof v->reason, "element %llu of %s is not written",
                      (unsigned long long)at / (unsigned)fa_element_numbers(tensor->element),
                      tensor->name);
     }
-    c->answered = prover->proofs;
-    return rc;
+    c->answered = b->proofs;
 }
 
 /* ---- a case ----------------------------------------------------------------------------------*/
-int fa_proof_check(fa_prover *prover, int round, int index, fa_diag *diag)
+void fa_proof_check(fa_bench *b, int round, int index)
 {
     enum { FAILED = -1, DIFFERS = -2 }; /* as fa_check.cuh */
-    struct fa_proof_case *c = &prover->at[index];
+    struct fa_proof_case *c = &b->at[index];
     struct fa_verdict v = {.passed = true,
                            .tolerance = c->tensors.absolute > 0 ? c->tensors.absolute : 1};
     uint64_t found[FA_TENSORS_MAX] = {0};
-    int rc = fa_fill8(prover->driver, prover->result, 0, sizeof found, prover->stream, diag);
-    if (rc == 0 && !c->empty && fa_proof_has_no_answer(prover, index) &&
-        (c->answered == 0 || c->answered == prover->refuted))
-        rc = take_answer(prover, index, &v, diag);
-    for (int t = 0; t < c->tensors.count && rc == 0 && !c->empty; t++) {
-        fa_device_ptr result = prover->result + sizeof *found * (size_t)t;
+    fa_bench_zero(b, b->result, sizeof found);
+    if (!c->empty && c->by == FA_PROOF_FIRST && (c->answered == 0 || c->answered == b->refuted))
+        take_answer(b, index, &v);
+    for (int t = 0; t < c->tensors.count && !c->empty; t++)
         if (!c->tensors.at[t].partial)
-            rc = (c->tensors.at[t].output ? start_output : start_input)(prover, index, t, result,
-                                                                        diag);
-    }
-    if (rc == 0)
-        rc = fa_stream_synchronize(prover->driver, prover->stream, diag);
-    if (rc == 0)
-        rc = fa_copy_from_device(prover->driver, found, prover->result, sizeof found, diag);
-    for (int t = 0; t < c->tensors.count && rc == 0 && !c->empty; t++) {
+            (c->tensors.at[t].output ? start_output : start_input)(
+                b, index, t, b->result + sizeof *found * (size_t)t);
+    fa_bench_synchronize(b);
+    fa_bench_download(b, found, b->result, sizeof found);
+    for (int t = 0; b->rc == 0 && t < c->tensors.count && !c->empty; t++) {
         const bool failed = found[t] >= (uint64_t)DIFFERS, partial = c->tensors.at[t].partial;
         struct fa_verdict one = {.passed = true, .error = v.error, .tolerance = v.tolerance};
         if (failed || partial)
-            rc =
-                check_tensor(prover, index, t, partial || found[t] == (uint64_t)FAILED, &one, diag);
+            check_tensor(b, index, t, partial || found[t] == (uint64_t)FAILED, &one);
         else if (c->tensors.at[t].output)
             take_worst(found[t], &one);
         /* What is right here and was not on the device was compared with something that is wrong there. */
@@ -398,5 +349,4 @@ int fa_proof_check(fa_prover *prover, int round, int index, fa_diag *diag)
         v.damaged = one.damaged;
     }
     c->verdict[round] = v;
-    return rc;
 }

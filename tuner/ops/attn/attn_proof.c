@@ -345,9 +345,9 @@ void fa_attn_sample_rows(int64_t heads, int64_t seq, uint64_t seed,
 }
 
 /* ---- tensors of a prover --------------------------------------------------------------------*/
-static const fa_attn_case *case_of(const fa_prover *prover, int index)
+static const fa_attn_case *case_of(const fa_bench *b, int index)
 {
-    return (const fa_attn_case *)prover->own + index;
+    return (const fa_attn_case *)b->own + index;
 }
 
 static struct fa_attn_serving_params *params_of(struct fa_proof_case *c)
@@ -356,9 +356,9 @@ static struct fa_attn_serving_params *params_of(struct fa_proof_case *c)
     return (void *)c->params; /* a kernel may take their beginning alone */
 }
 
-const struct fa_attn_serving_params *fa_attn_proof_params(fa_prover *prover, int index)
+const struct fa_attn_serving_params *fa_attn_proof_params(fa_bench *b, int index)
 {
-    return params_of(&prover->at[index]);
+    return params_of(&b->at[index]);
 }
 
 /* Sets the tensors of a case. False: one of them passes 2^60 elements. */
@@ -399,23 +399,26 @@ static bool set_tensors(const fa_attn_case *what, struct fa_proof_case *c)
     return fits;
 }
 
-int fa_attn_proof_take(fa_prover *prover, const fa_attn_case *cases, int count, fa_diag *diag)
+void fa_attn_proof_take(fa_bench *b, const fa_attn_case *cases, int count)
 {
-    fa_attn_case *own = malloc((size_t)count * sizeof *own);
-    if (own == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    fa_attn_case *own = b->own = malloc((size_t)count * sizeof *own);
+    if (own == NULL) {
+        FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "out of memory"));
+        return;
+    }
     memcpy(own, cases, (size_t)count * sizeof *own);
-    prover->own = own;
-    prover->count = count;
+    b->count = count;
     for (int i = 0; i < count; i++) {
         const fa_attn_case *what = &own[i];
         const uint64_t *extent = what->tensor[FA_ATTN_O].extent;
         const double rows = rows_of(what);
-        struct fa_proof_case *c = &prover->at[i];
+        struct fa_proof_case *c = &b->at[i];
         if (what->total_q > INT32_MAX || what->total_k > INT32_MAX)
-            return fa_fail(diag, FA_ENOMEM, "case %d has more than 2^31 rows in all", i);
+            FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "case %d has more than 2^31 rows in all", i));
         if (rows > (what->all_rows ? INT32_MAX : 0x1p50))
-            return fa_fail(diag, FA_ENOMEM, "case %d has too many query rows", i);
+            FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "case %d has too many query rows", i));
+        if (b->rc != 0)
+            return;
         *c = (struct fa_proof_case){.problem = what->problem,
                                     .once = what->once,
                                     .empty = rows < 1,
@@ -423,38 +426,36 @@ int fa_attn_proof_take(fa_prover *prover, const fa_attn_case *cases, int count, 
                                     .bands = 1};
         if (c->sampled)
             fa_attn_sample_rows((int64_t)(extent[0] * extent[1]), (int64_t)extent[2],
-                                fa_random(prover->seed, 2000 + (uint64_t)i), c->row);
+                                fa_random(b->seed, 2000 + (uint64_t)i), c->row);
         /* Causal rows with few keys have large outputs and large roundings; what these allow
          * would hide everything in rows that average many thousand keys. */
         if (c->sampled && what->problem.causal != FA_CAUSAL_NONE && !what->problem.varlen)
             c->bands = FA_PROVER_BANDS;
         if (!set_tensors(what, c))
-            return fa_fail(diag, FA_ENOMEM, "the tensors of case %d pass 2^60 elements", i);
+            FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "the tensors of case %d pass 2^60 elements", i));
     }
-    return 0;
 }
 
-static int take_cases(fa_prover *prover, const fa_problem *problem, fa_diag *diag)
+static void take_cases(fa_bench *b, const fa_problem *problem)
 {
     fa_attn_case cases[FA_BENCH_CASES];
-    return fa_attn_proof_take(prover, cases, fa_attn_cases(problem, prover->seed, cases), diag);
+    fa_attn_proof_take(b, cases, fa_attn_cases(problem, b->seed, cases));
 }
 
-static int make_input(const fa_prover *prover, int index, int tensor, void *elements, fa_diag *diag)
+static void make_input(fa_bench *b, int index, int tensor, void *elements)
 {
-    const fa_attn_case *what = case_of(prover, index);
+    const fa_attn_case *what = case_of(b, index);
     fa_attn_lists lists = fa_attn_lists_plan(what);
-    return prover->at[index].tensors.at[tensor].elements > 0
-               ? fa_attn_lists_fill(what, &lists, elements, diag)
-               : 0;
+    if (b->at[index].tensors.at[tensor].elements > 0)
+        FA_TRY(b, fa_attn_lists_fill(what, &lists, elements, b->diag));
 }
 
 /* ---- what kernels are passed ----------------------------------------------------------------*/
 /* As a caller passes it. */
-static int place(fa_prover *prover, int index, fa_diag *diag)
+static void place(fa_bench *b, int index)
 {
-    struct fa_proof_case *c = &prover->at[index];
-    const fa_attn_case *what = case_of(prover, index);
+    struct fa_proof_case *c = &b->at[index];
+    const fa_attn_case *what = case_of(b, index);
     const fa_problem *p = &what->problem;
     const fa_attn_lists lists = fa_attn_lists_plan(what);
     const int32_t *words = (const int32_t *)(uintptr_t)c->of[LISTS].first;
@@ -488,45 +489,37 @@ static int place(fa_prover *prover, int index, fa_diag *diag)
     args.total_q = (int32_t)what->total_q;
     args.total_k = (int32_t)what->total_k;
     args.softcap = what->softcap;
-    int rc = fa_attn_dense_take(p, &args, &params_of(c)->dense, diag);
-    return rc != 0 ? rc : fa_attn_serving_take(p, &args, params_of(c), diag);
+    FA_TRY(b, fa_attn_dense_take(p, &args, &params_of(c)->dense, b->diag));
+    FA_TRY(b, fa_attn_serving_take(p, &args, params_of(c), b->diag));
 }
 
-static int load(fa_prover *prover, fa_module *module, const fa_cubin_entry *entry, void **ret_extra,
-                fa_diag *diag)
+static void load(fa_bench *b, fa_module *module, const fa_cubin_entry *entry, void **ret_extra)
 {
     (void)module;
     struct fa_attn_boxes boxes;
-    int rc = fa_attn_boxes_read(entry, &boxes, diag);
-    if (rc == 0)
-        *ret_extra = NULL;
-    if (rc != 0 || boxes.columns == 0)
-        return rc;
-    struct fa_attn_tensor_maps *maps =
-        aligned_alloc(_Alignof(struct fa_attn_tensor_maps), (size_t)prover->count * sizeof *maps);
+    FA_TRY(b, fa_attn_boxes_read(entry, &boxes, b->diag));
+    if (b->rc != 0 || boxes.columns == 0)
+        return;
+    struct fa_attn_tensor_maps *maps = *ret_extra =
+        aligned_alloc(_Alignof(struct fa_attn_tensor_maps), (size_t)b->count * sizeof *maps);
     if (maps == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    for (int i = 0; rc == 0 && i < prover->count; i++) {
-        struct fa_attn_form form = fa_attn_form_of(&prover->at[i].problem);
-        rc = fa_attn_maps_encode(prover->driver, &boxes, &form, params_of(&prover->at[i]), &maps[i],
-                                 diag);
+        FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "out of memory"));
+    for (int i = 0; i < b->count; i++) {
+        struct fa_attn_form form = fa_attn_form_of(&b->at[i].problem);
+        FA_TRY(b, fa_attn_maps_encode(b->driver, &boxes, &form, params_of(&b->at[i]), &maps[i],
+                                      b->diag));
     }
-    if (rc != 0)
-        free(maps);
-    else
-        *ret_extra = maps;
-    return rc;
 }
 
-static void arguments(fa_prover *prover, int index, void *extra,
-                      void *ret_argument[FA_PROVER_ARGUMENTS])
+static int arguments(fa_bench *b, int index, void *extra, void *ret_argument[FA_PROVER_ARGUMENTS])
 {
-    struct fa_attn_serving_params *params = params_of(&prover->at[index]);
-    params->workspace = (void *)(uintptr_t)prover->workspace.at;
-    params->counters = (unsigned int *)(uintptr_t)prover->counters.at;
-    params->splits = prover->splits;
+    struct fa_attn_serving_params *params = params_of(&b->at[index]);
+    params->workspace = (void *)(uintptr_t)b->workspace.at;
+    params->counters = (unsigned int *)(uintptr_t)b->counters.at;
+    params->splits = b->splits;
     ret_argument[0] = params;
     ret_argument[1] = extra != NULL ? (struct fa_attn_tensor_maps *)extra + index : NULL;
+    return extra != NULL ? 2 : 1;
 }
 
 /* ---- the reference, and what a kernel may differ by -----------------------------------------*/
@@ -602,35 +595,32 @@ static int set_tolerances(struct fa_proof_case *c, const fa_attn_case *what, con
     return 0;
 }
 
-static int refer(fa_prover *prover, int index, fa_diag *diag)
+static void refer(fa_bench *b, int index)
 {
-    struct fa_proof_case *c = &prover->at[index];
+    struct fa_proof_case *c = &b->at[index];
     struct fa_proof_tensor *o = &c->of[FA_ATTN_O];
     const size_t bytes = (size_t)o->count * sizeof(float);
-    int count = (int)c->of[LSE].count, rc;
+    int count = (int)c->of[LSE].count;
     fa_device_ptr lowp_lse = c->room + bytes;
     void *fp32[] = {c->params, &c->rows, &count, &o->wanted, &c->of[LSE].wanted};
     void *plain[] = {c->params, &c->rows, &count, &c->room, &lowp_lse};
     const uint64_t work = (uint64_t)count * FA_PROVER_REFERENCE_THREADS;
-    if ((rc = fa_prover_run_entry(prover, "attn_ref_fp32", work, fp32, diag)) != 0 ||
-        (rc = fa_prover_run_entry(prover, "attn_ref_lowp", work, plain, diag)) != 0 ||
-        (rc = fa_proof_fetch(prover, index, FA_ATTN_O, diag)) != 0 ||
-        (rc = fa_proof_fetch(prover, index, LSE, diag)) != 0)
-        return rc;
     float *lowp = malloc(bytes + 1);
     if (lowp == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for the reference");
-    rc = fa_copy_from_device(prover->driver, lowp, c->room, bytes, diag);
-    if (rc == 0)
-        rc = set_tolerances(c, case_of(prover, index), lowp, diag);
+        FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "out of memory for the reference"));
+    fa_bench_run_entry(b, "attn_ref_fp32", work, fp32);
+    fa_bench_run_entry(b, "attn_ref_lowp", work, plain);
+    fa_proof_fetch(b, index, FA_ATTN_O);
+    fa_proof_fetch(b, index, LSE);
+    fa_bench_download(b, lowp, c->room, bytes);
+    FA_TRY(b, set_tolerances(c, case_of(b, index), lowp, b->diag));
     free(lowp);
-    return rc;
 }
 
 /* "batch 2, heads 4/2, seq 239x203, bhsd, padded": for sentences. */
-static void text(const fa_prover *prover, int index, char *ret_text, size_t size)
+static void text(const fa_bench *b, int index, char *ret_text, size_t size)
 {
-    const fa_attn_case *what = case_of(prover, index);
+    const fa_attn_case *what = case_of(b, index);
     const fa_problem *p = &what->problem;
     const fa_attn_tensor *o = &what->tensor[FA_ATTN_O];
     bool rows_touch = o->stride[2] == o->extent[3] || o->stride[1] == o->extent[3];

@@ -12,7 +12,7 @@
 #define FA_TUNER_OPS_ATTN_PROOF_H
 
 #include "attn_serving_params.h"
-#include "prover_base.h"
+#include "prover.h"
 
 /* How one tensor lies in memory, in elements: sequences (or pages; one where they are packed behind one another), heads,
  * rows, and columns, which have stride 1. */
@@ -89,8 +89,8 @@ int fa_attn_lists_fill(const fa_attn_case *what, const fa_attn_lists *lists, int
 extern const struct fa_proof_type fa_attn_proof;
 
 /* Takes 1..FA_BENCH_CASES cases of one dtype, head_dim and causal kind: as fa_proof_type.take_cases, for tests. */
-int fa_attn_proof_take(fa_prover *prover, const fa_attn_case *cases, int count, fa_diag *diag);
+void fa_attn_proof_take(fa_bench *bench, const fa_attn_case *cases, int count);
 /* What kernels are passed for case `index`. */
-const struct fa_attn_serving_params *fa_attn_proof_params(fa_prover *prover, int index);
+const struct fa_attn_serving_params *fa_attn_proof_params(fa_bench *bench, int index);
 
 #endif
