@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A place for end-to-end tests: a directory with its own store, templates and fake driver script,
 and the built programs run there with an environment that holds nothing else."""
-import fcntl
 import json
 import os
-import pty
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 
 SOURCE = os.environ["FA_TEST_SOURCE"]
 BUILD = os.environ["FA_TEST_BUILD"]
@@ -194,27 +190,6 @@ class Place:
         with open(os.path.join(self.folder, path), "w", encoding="utf-8") as file:
             file.writelines(json.dumps(winner) + "\n" for winner in winners)
         return winners
-
-    def on_a_terminal(self, stream, *arguments, columns=0):
-        """What fa-tune writes to "stdout" or "stderr" when that is a terminal; 0: of unknown width."""
-        parent, child = pty.openpty()
-        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL,
-               "stderr": subprocess.DEVNULL, stream: child}
-        process = self.start(*arguments, **how)
-        os.close(child)
-        text = b""
-        while True:
-            try:
-                block = os.read(parent, 65536)
-            except OSError:  # the other end is closed
-                break
-            if not block:
-                break
-            text += block
-        os.close(parent)
-        assert process.wait(DEADLINE) == 0, text[-2000:]
-        return text.decode("utf-8")
 
     def start(self, *arguments, **how):
         return subprocess.Popen([FA_TUNE, *arguments], env=leaks_once(self.env, *arguments), cwd=self.folder, **how)

@@ -27,27 +27,20 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "--quiet"], "--seq: its value is missing (N)"),
         (["--seq", "9" * 5000], '999..." is not a whole number'),
         (["--seq", "5", "--head-dim", "7"], '--head-dim: "7" is not a multiple of 8 (8 to 512'),
-        (["--seq", "5", "--heads-kv", "3"], "--heads-kv: 3 is not a divisor of --heads 8"),
+        (["--seq", "5", "--heads-kv", "3"], "heads_kv is 3: it must divide heads_q, which is 8"),
         (["--seq", "5", "--dtype", "bf61"], '--dtype: "bf61" is not fp16 or bf16: did you mean bf16?'),
-        (["--seq", "5", "--window", "foo"], '--window: "foo" is not LEFT[,RIGHT]'),
         (["--seq", "5", "--time", "0"], '--time: "0" is not a time (90s, 30m, 2h, 3d; at most a year)'),
         (["--seq", "5", "--lse=yes"], '--lse: "yes" is not taken: it has no value'),
-        (["--seq", "5", "--store", ""], '--store: "" is not FILE'),
-        (["--gpu", "L4"], "--seq N is missing: the sequence length, as in `fa-tune --gpu L4 --seq 512`"),
-        (["show", "--why", "--seq-q", "1"], "--seq-k N is missing: the length of keys, as in `fa-tune show --why --gpu L4 --seq 512`"),
+        (["--gpu", "L4"], "--seq N is missing, as in fa-tune --gpu L4 --seq 512"),
         (["--gpu", "L4", "--device", "0", "--seq", "5"], "--gpu: does not go with --device"),
         (["sweep", "--cost", "3", "--seq", "5"], "--cost: needs --price"),
         (["--gpu", "RTX", "--seq", "5"], "near it: RTX 2080 Ti, RTX A5000, RTX A6000; `fa-tune gpus`"),
         (["--sqe", "5"], '"--sqe" is not an option of `fa-tune tune` (--help lists them): did you mean --seq?'),
         (["--operation", "attn_bwd", "--seq", "64", "--attn_mask=x"], "--attn_mask is not covered: PyTorch's SDPA computes it"),
-        (["sweep", "--gpu", "L4", "--alibi"], "--alibi is not covered: PyTorch's SDPA"),
         (["--seq", "64", "--head-dim-v", "1024"], "head dims above 512 (MLA, absorbed) are not covered"),
-        (["doctor", "--seq", "5"], '"--seq" is not an option of `fa-tune doctor`'),
         (["show", "a.fab", "b.fab"], '"b.fab" is not an option of `fa-tune show`'),
-        (["--store", "X", "explain"], '"explain" is not an option, and a verb comes first'),
         (["import"], "FILE is missing: see `fa-tune import --help`"),
         (["missing.cu", "--gpu", "L4"], "missing.cu: there is no such file"),
-        (["--seq", "5", "--templates", "missing"], '--templates: "missing" is not a folder'),
         (["dokter"], '"dokter" is not a verb (`fa-tune help` lists them): did you mean doctor?'),
         (["\x1b[31mred"], "\\x1b[31mred"),
         (["serve", "--sokcet", "x"], "did you mean --socket?"),
@@ -141,9 +134,6 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
         tap.equal(len(place.json("show", "--gpu", "NVIDIA L4")["winners"]), 1)
         tap.equal(place.json("show", "--gpu", "T4")["winners"], [])
         tap.has(place.run("show", "--gpu", "T4").stdout, "0 winners, 1 left out by the filters, in %s" % place.store.replace(place.folder, "~"))
-        none = place.run("report", "--seq", "100", "--out", "none.md").stderr
-        tap.has(none, "note: 1 problem is left out by the filters\n")
-        tap.has(none, "a length of 100 is stored as its bucket, 104")
         tap.has(place.run("report", "--gpu", "T4").stderr, "note: 1 problem is left out by the filters\n")
         for more in ([], ["--gpu", "T4", "--quiet"]):
             tap.equal(place.run("report", *more).stderr, "")
@@ -195,7 +185,7 @@ def an_empty_problem_is_told_as_it_was_asked():
     with Place() as place:
         first, second, *_ = place.run("--gpu", "L4", *SMALL[2:], "--seq", "0").stdout.splitlines()
         tap.has(first, "B 1 · H 1 · S 0 · D 64")
-        tap.has(second, "its kernel is the same as that of attention forward")
+        tap.has(second, "its kernel is that of attention forward")
         first, second, *_ = place.run("--gpu", "L4", *SMALL[:2], *SMALL[4:], "--batch", "0").stdout.splitlines()
         tap.has(first, "B 0 · H 1 · S 128 · D 64")
         tap.has(second, "B 1 · H 1 · S 128 · D 64")
@@ -419,15 +409,6 @@ def quiet_is_silent_and_progress_is_not():
             tap.equal(place.run("--gpu", "L4", *SMALL, "--again", option).stderr, "")
 
 
-def without_utf8_everything_is_ascii():
-    with Place() as place:
-        place.env["LC_ALL"] = "C"
-        done = place.run("--gpu", "L4", *SMALL)
-        assert (done.stdout + done.stderr).isascii(), done
-        tap.has(done.stdout, " us")
-        tap.has(done.stdout, "->")
-
-
 def raw_terminal(columns=80):
     """A pseudo-terminal that passes bytes through unchanged."""
     master, slave = pty.openpty()
@@ -624,6 +605,44 @@ def a_limit_on_file_sizes_has_a_sentence_and_leaves_nothing():
         tap.equal(len(place.json("show")["winners"]), 1)
 
 
+def a_failure_under_json_is_a_document():
+    with Place(space=None) as place:
+        for arguments, status, parts in (
+                (["--seq", "12x", "--json"], 2, ['--seq: "12x"']),
+                (["tunee", "--json"], 2, ["did you mean tune?"]),
+                (["--seq", "5", "--json"], 1, ["driver", "name a GPU type"]),
+                (["show", "--json", "x.fab"], 2, ["x.fab"])):
+            done = place.run(*arguments, status=status)
+            document = json.loads(done.stdout)
+            tap.equal(list(document), ["fa_tune", "error"])
+            error = document["error"]
+            tap.equal((error["exit_status"], len(error["sentences"])), (status, len(parts)))
+            for sentence, part in zip(error["sentences"], parts):
+                tap.has(sentence, part)
+                tap.has(done.stderr, sentence)
+        tap.equal(place.run("--seq", "12x", status=2).stdout, "")
+
+
+def filters_of_report_are_those_of_show_and_of_gpus():
+    with Place() as place:
+        place.run("--gpu", "L4", *SMALL, "--quiet")
+        place.run("--gpu", "L4", *SMALL[:4], "--heads", "2", "--causal", "--quiet")
+        for asked, count in (([], 2), (["--causal"], 1), (["--heads", "2"], 1), (["--seq", "128"], 2), (["--seq", "127"], 2),  # whose bucket is 128
+                              (["--dtype", "bf16"], 0),
+                             (["--gpu", "L4", "--heads", "1"], 1), (["--gpu", "T4"], 0)):
+            tap.equal((asked, len(place.json("show", *asked)["winners"])), (asked, count))
+
+    def types(*asked):
+        return {gpu["name"]: gpu["refused"] for gpu in place.json("gpus", *asked)["gpus"]}
+
+    with Place(space=None) as place:
+        tap.equal(list(types("--gpu", "L4")), ["L4"] + [name for name in types() if "L4" in name and name != "L4"])
+        assert len(types("--gpu", "A100")) == 4, types("--gpu", "A100")
+        served = types("--kv-dtype", "fp8")
+        tap.has(served["T4"], "no kernel family serves this problem on T4")
+        tap.equal((served["L4"], types()["T4"]), (None, None))
+
+
 tap.main([
     every_bad_input_gets_its_sentence_and_status_2,
     a_limit_on_file_sizes_has_a_sentence_and_leaves_nothing,
@@ -644,7 +663,6 @@ tap.main([
     nothing_of_ours_is_looked_for_in_the_current_folder,
     doctor_changes_nothing,
     quiet_is_silent_and_progress_is_not,
-    without_utf8_everything_is_ascii,
     stdout_is_the_same_in_a_pipe_and_on_a_terminal_that_is_wide_enough,
     the_progress_line_is_erased_at_the_end,
     a_long_report_tells_how_far_it_is_and_can_be_stopped,
@@ -652,4 +670,6 @@ tap.main([
     ctrl_c_keeps_what_was_done_and_the_next_run_goes_on,
     a_terminate_signal_stops_in_order_and_a_problem_of_nothing_is_then_not_unfinished,
     a_full_disk_below_stdout_is_a_failure,
+    a_failure_under_json_is_a_document,
+    filters_of_report_are_those_of_show_and_of_gpus,
 ])

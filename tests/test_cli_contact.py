@@ -68,7 +68,7 @@ def lengths_between_buckets_are_answered_by_the_nearest():
         again = place.json(*OF_128, "135")["answer"]
         tap.equal((again["origin"], again["from_store"]), ("nearest", True))
         text = place.run(*OF_128, "135").stdout
-        tap.has(text, "its kernel and times are the same as those of")
+        tap.has(text, "its kernel is that of")
         exact = place.json(*OF_128, "135", "--exact")
         tap.equal((exact["answer"]["origin"], exact["answer"]["from_problem"]["seq_q"]),
                   ("measured", 135))
@@ -105,7 +105,7 @@ def a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1():
             tap.has(answer["why"], "where another config won: scaled by the model this one takes ~%.1f µs here and that one ~"
                     % answer["predicted_us"])
         text = place.run(*command).stdout
-        tap.has(text, "its kernel is the same as that of")
+        tap.has(text, "its kernel is that of")
         tap.has(text, "winner #1, predicted.")
         tap.has(text, "  ~%.1f µs" % answer["predicted_us"])
         tap.equal(place.json("explain", *problem, "520")["configs"][0]["predicted_us"], answer["predicted_us"])

@@ -21,7 +21,7 @@ def plans(place, *options):
 
 def every_bad_grid_gets_its_sentence_and_status_2():
     table = [
-        ([], "say what to sweep, as in `fa-tune sweep --seq 512:16384:x2"),
+        ([], "--seq LIST or --plan FILE is missing, as in fa-tune sweep --seq 512:16384:x2"),
         *((["--seq", text], '--seq: "%s" is not a range (FIRST:LAST:xFACTOR as 512:16384:x2, FIRST:LAST:+STEP' % text)
           for text in ("512:1024", "1024:512:x2", "512:1024:+0", "512:1024:x2:x2")),
         (["--seq", "1:2000000000:+1"], "more than 256 values"),
@@ -31,7 +31,7 @@ def every_bad_grid_gets_its_sentence_and_status_2():
         (["--seq", "64", "--head-dim", "64:1024:x2"], "head dims above 512 (MLA, absorbed) are not covered"),
         (["--seq", "64", "--dtype", "fp8"], '--dtype: "fp8" is not fp16 or bf16'),
         (["--seq", "64", "--causal"], "--causal: its value is missing (none,bottom-right,top-left,both)"),
-        (["--seq", "64", "--heads", "8", "--heads-kv", "3"], "--heads-kv: 3 is not a divisor of --heads 8"),
+        (["--seq", "64", "--heads", "8", "--heads-kv", "3"], "heads_kv is 3: it must divide heads_q, which is 8"),
         (["--seq", "96", "--tokens", "1000"], "not a multiple of --seq 96"),
         (["--seq", "64", "--tokens", "64", "--batch", "1"], "--tokens: does not go with --batch"),
         (["--seq", "64", "--gpu", "L4,L44"], "L44"),

@@ -137,10 +137,7 @@ def what_is_not_chosen_clearly_is_refused():
         for arguments, part in (((), "say what to forget"), (("--dry-run",), "say what to forget"), (("--all", "--gpu", "L4"), "--all"),
                                 (("--gpu", "L5"), "near it: L4"), (("512",), "512")):
             tap.has(place.run("rm", *arguments, status=2).stderr, part)
-        none = place.run("rm", "--seq", "300").stdout
-        tap.has(none, "no problem matches in ~/store.db")
-        tap.has(none, "a length of 300 is stored as its bucket, 288")
-        tap.has(place.run("rm", "--seq", "0").stdout, "a length of 0 is stored as its bucket, 1")
+        tap.has(place.run("rm", "--seq", "300").stdout, "no problem matches in ~/store.db")
         tap.equal(bytes_of(place) == before, True)
     with Place() as place:
         tap.has(place.run("rm", "--all").stdout, "nothing to forget")

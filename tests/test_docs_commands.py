@@ -179,7 +179,7 @@ def what_readme_shows_of_a_tune_is_what_it_prints():
     with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as file:
         command, shown = re.search(r"(?m)^\$ \./dev (tune .*)\n((?:.+\n)+)```", file.read()).groups()
     with Place(space=None) as place:
-        place.env.update(HOME=place.folder, FA_TUNE_STORE=os.path.join(place.folder, ".cache/fa-tune/store.db"), FA_TUNE_CALLED="./dev")
+        place.env.update(HOME=place.folder, FA_TUNE_STORE=os.path.join(place.folder, ".cache/fa-tune/store.db"))
         told = place.run(*command.split()).stdout
     tap.equal(bare(told), bare(shown))
 

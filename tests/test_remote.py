@@ -287,7 +287,7 @@ def the_last_event_or_a_failure_is_the_answer():
         with Place(script=L4) as place, Stub(lambda request: answer if request.path == "/v1/kernel" else served.answers(request)) as stub:
             local_winner(place)
             run = place.run(*EXAMPLE, "--server", stub.address, status=0 if good else 1)
-            tap.has(run.stdout if good else run.stderr, " by " + stub.address if good else "so says the server")
+            tap.has(run.stdout if good else run.stderr, " in " + stub.address if good else "so says the server")
             tap.lacks(run.stderr, "note:")
             tap.equal([request.headers["accept"] for request in stub.requests], ["text/event-stream"])
 

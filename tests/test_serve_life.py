@@ -224,7 +224,7 @@ def both_examples_and_the_command_line_get_a_kernel_from_the_daemon():
         tap.has(second.stdout, "origin measured, found in the store")
         told = away.run(*SMALL)
         tap.has(told.stdout, "winner #1, measured")
-        tap.has(told.stdout, "kept by " + there)
+        tap.has(told.stdout, "kept in " + there)
         tap.equal(notes(told.stderr), [])
         again = away.json(*SMALL)
         tap.equal((again["answer"]["from_store"], again["server"]), (True, there))

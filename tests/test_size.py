@@ -22,12 +22,12 @@ BUDGET = {
     "src/engine": 8022,
     "src/sources": 1465,
     "src/sweeps": 3105,
-    "src/cli": 6361,
+    "src/cli": 6018,
     "src/daemon": 2542,
     "src/report": 841,
     "C": 57290,
     "C files": 245,
-    "tests": 59775,
+    "tests": 59654,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered

@@ -39,24 +39,24 @@ void fa_words_grouped(fa_buf *out, int64_t value)
 }
 
 /* `digits` after the point below 10, and one less below 1,000. */
-static void put_us(fa_buf *out, double us, int digits, const char *micro)
+static void put_us(fa_buf *out, double us, int digits)
 {
     if (us >= 9999.5 && us < 1e15)
         fa_words_grouped(out, (int64_t)(us + 0.5));
     else
         fa_buf_printf(out, "%.*f", digits, us);
-    fa_buf_printf(out, " %s", micro);
+    fa_buf_text(out, " µs");
 }
 
-void fa_words_us(fa_buf *out, double us, const char *micro)
+void fa_words_us(fa_buf *out, double us)
 {
-    put_us(out, us, us < 9.995 ? 2 : us < 999.95 ? 1 : 0, micro);
+    put_us(out, us, us < 9.995 ? 2 : us < 999.95 ? 1 : 0);
 }
 
-void fa_words_about(fa_buf *out, double us, const char *micro)
+void fa_words_about(fa_buf *out, double us)
 {
     fa_buf_text(out, "~");
-    put_us(out, us, us < 99.95 ? 1 : 0, micro);
+    put_us(out, us, us < 99.95 ? 1 : 0);
 }
 
 void fa_words_tflops(fa_buf *out, double tflops)

@@ -15,9 +15,9 @@
 enum { FA_COMMAS_MAX = 32 };
 const char *fa_commas(int64_t number, char buffer[FA_COMMAS_MAX]);
 void fa_words_grouped(fa_buf *out, int64_t value);
-/* 41.3 µs, and a model's ~41 µs; `micro` is the unit where the locale is not UTF-8. */
-void fa_words_us(fa_buf *out, double us, const char *micro);
-void fa_words_about(fa_buf *out, double us, const char *micro);
+/* 41.3 µs, and a model's ~41 µs */
+void fa_words_us(fa_buf *out, double us);
+void fa_words_about(fa_buf *out, double us);
 void fa_words_tflops(fa_buf *out, double tflops);           /* 467, 9.9, 0.57, 0.002 */
 void fa_words_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=128 … */
 void fa_words_time(fa_buf *out, int64_t unix_time); /* 2026-11-20 16:23, of the process's zone */

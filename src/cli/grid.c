@@ -39,69 +39,6 @@ void cli_grid_free(cli_grid *grid)
     *grid = (cli_grid){0};
 }
 
-/* ---- a plan: JSON lines. Its bytes are anybody's: all is checked, and the sentence names the line ----*/
-enum { PLAN_MAX = 16 << 20, PLAN_LINE_MAX = 16384 };
-
-/* A problem, for its own GPU or for each of the defaults'. */
-static int take_line(const cJSON *json, const cli_plan_defaults *defaults, cli_grid *grid,
-                     fa_diag *diag)
-{
-    fa_problem problem = {.operation = defaults->operation};
-    const char *name = NULL;
-    fa_gpu gpu;
-    const cJSON *inner = cJSON_GetObjectItemCaseSensitive(json, "problem");
-    if (!cJSON_IsObject(json) || (inner != NULL && !cJSON_IsObject(inner)))
-        return fa_fail(diag, FA_EINVAL, "%s is no JSON object",
-                       inner != NULL ? "\"problem\"" : "it");
-    int rc = fa_problem_from_strict_json(inner != NULL ? inner : json, FA_NEED_REQUIRED,
-                                         inner == NULL ? "gpu" : NULL, &problem, diag);
-    if (rc != 0)
-        return rc;
-    rc = fa_json_text(json, "gpu", &name, "JSON", diag);
-    if (rc == 0 && (rc = fa_gpu_find(name, &gpu, diag)) == 0)
-        return add_item(grid, &problem, gpu.name, diag);
-    if (rc != FA_ENOTFOUND || name != NULL)
-        return rc;
-    rc = 0;
-    for (int i = 0; i < defaults->gpu_count && rc == 0; i++)
-        rc = add_item(grid, &problem, defaults->gpus[i], diag);
-    return rc;
-}
-
-static int take_lines(const fa_buf *file, const cli_plan_defaults *defaults, cli_grid *grid,
-                      fa_diag *diag)
-{
-    const char *at = file->data, *end = file->data + file->size;
-    for (size_t line = 1; at < end; line++) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        size_t size = (size_t)((stop != NULL ? stop : end) - at), blank = 0;
-        cJSON *json = NULL;
-        int rc = 0;
-        while (blank < size && strchr(" \t\r", at[blank]) != NULL && at[blank] != 0)
-            blank++;
-        if (size > PLAN_LINE_MAX)
-            rc = fa_fail(diag, FA_EINVAL, "longer than %d bytes", PLAN_LINE_MAX);
-        else if (blank < size && (rc = fa_json_parse(at, size, "problem", &json, diag)) == 0)
-            rc = take_line(json, defaults, grid, diag);
-        cJSON_Delete(json);
-        if (rc != 0)
-            return fa_fail_in(diag, rc, "line %zu", line);
-        at += size + (stop != NULL);
-    }
-    return grid->count > 0 ? 0 : fa_fail(diag, FA_EINVAL, "it holds no problem");
-}
-
-int cli_plan_read(const char *path, const cli_plan_defaults *defaults, cli_grid *grid,
-                  fa_diag *diag)
-{
-    fa_buf file = {0};
-    int rc = fa_input_read(&file, path, PLAN_MAX, diag);
-    if (rc == 0)
-        rc = take_lines(&file, defaults, grid, diag);
-    fa_buf_free(&file);
-    return rc == 0 ? 0 : fa_fail_in(diag, rc, "plan %.200s", path);
-}
-
 /* ---- lists ----------------------------------------------------------------------------------*/
 enum { VALUES_MAX = 256, WORD_MAX = 64 };
 enum { FOLLOWS = -1 }; /* in the list of a field that was not given and follows another */
@@ -278,15 +215,13 @@ static int add_one(const lists *l, const char *gpu, fa_problem problem, cli_grid
     for (int i = 0; i < operation->field_count; i++)
         if (problem.value[i] == FOLLOWS && operation->field[i].follows >= 0)
             problem.value[i] = problem.value[operation->field[i].follows];
-    int rc = cli_problem_check(&problem, diag);
-    if (rc != 0 || !l->options->sweep.training)
-        return rc == 0 ? add_item(grid, &problem, gpu, diag) : rc;
     fa_problem gradients;
-    rc = fa_problem_train(&problem, &gradients, diag);
-    if (rc != 0)
-        return fa_fail_in(diag, rc, "--training");
-    rc = add_item(grid, &problem, gpu, diag);
-    return rc == 0 ? add_item(grid, &gradients, gpu, diag) : rc;
+    int rc = fa_problem_check(&problem, diag);
+    if (rc == 0 && l->options->sweep.training)
+        rc = fa_problem_train(&problem, &gradients, diag);
+    if (rc == 0)
+        rc = add_item(grid, &problem, gpu, diag);
+    return rc == 0 && l->options->sweep.training ? add_item(grid, &gradients, gpu, diag) : rc;
 }
 
 /* The i-th combination, in the order in which sweeps vary fields; GPUs vary slowest of all. */
@@ -319,6 +254,66 @@ static int multiply(const lists *l, cli_grid *grid, fa_diag *diag)
         rc = add_one(l, gpu, problem, grid, diag);
     }
     return rc;
+}
+
+/* ---- a plan: JSON lines. Its bytes are anybody's: all is checked, and the sentence names the line ----*/
+enum { PLAN_MAX = 16 << 20, PLAN_LINE_MAX = 16384 };
+
+/* A problem, for its own GPU or for each of the options'. */
+static int take_line(const cJSON *json, const lists *l, cli_grid *grid, fa_diag *diag)
+{
+    fa_problem problem = {.operation = l->operation};
+    const char *name = NULL;
+    fa_gpu gpu;
+    const cJSON *inner = cJSON_GetObjectItemCaseSensitive(json, "problem");
+    if (!cJSON_IsObject(json) || (inner != NULL && !cJSON_IsObject(inner)))
+        return fa_fail(diag, FA_EINVAL, "%s is no JSON object",
+                       inner != NULL ? "\"problem\"" : "it");
+    int rc = fa_problem_from_strict_json(inner != NULL ? inner : json, FA_NEED_REQUIRED,
+                                         inner == NULL ? "gpu" : NULL, &problem, diag);
+    if (rc != 0)
+        return rc;
+    rc = fa_json_text(json, "gpu", &name, "JSON", diag);
+    if (rc == 0 && (rc = fa_gpu_find(name, &gpu, diag)) == 0)
+        return add_item(grid, &problem, gpu.name, diag);
+    if (rc != FA_ENOTFOUND || name != NULL)
+        return rc;
+    rc = 0;
+    for (int i = 0; i < l->gpus && rc == 0; i++)
+        rc = add_item(grid, &problem, l->gpu[i], diag);
+    return rc;
+}
+
+static int take_lines(const fa_buf *file, const lists *l, cli_grid *grid, fa_diag *diag)
+{
+    const char *at = file->data, *end = file->data + file->size;
+    for (size_t line = 1; at < end; line++) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        size_t size = (size_t)((stop != NULL ? stop : end) - at), blank = 0;
+        cJSON *json = NULL;
+        int rc = 0;
+        while (blank < size && strchr(" \t\r", at[blank]) != NULL && at[blank] != 0)
+            blank++;
+        if (size > PLAN_LINE_MAX)
+            rc = fa_fail(diag, FA_EINVAL, "longer than %d bytes", PLAN_LINE_MAX);
+        else if (blank < size && (rc = fa_json_parse(at, size, "problem", &json, diag)) == 0)
+            rc = take_line(json, l, grid, diag);
+        cJSON_Delete(json);
+        if (rc != 0)
+            return fa_fail_in(diag, rc, "line %zu", line);
+        at += size + (stop != NULL);
+    }
+    return grid->count > 0 ? 0 : fa_fail(diag, FA_EINVAL, "it holds no problem");
+}
+
+static int read_plan(const char *path, const lists *l, cli_grid *grid, fa_diag *diag)
+{
+    fa_buf file = {0};
+    int rc = fa_input_read(&file, path, PLAN_MAX, diag);
+    if (rc == 0)
+        rc = take_lines(&file, l, grid, diag);
+    fa_buf_free(&file);
+    return rc == 0 ? 0 : fa_fail_in(diag, rc, "plan %.200s", path);
 }
 
 /* ---- the grid -------------------------------------------------------------------------------*/
@@ -356,11 +351,9 @@ static int check_lists(const cli_options *o, const fa_operation *operation, fa_d
     for (int i = 0; i < operation->field_count; i++) {
         if (!operation->field[i].required || o->sweep.values[i] != NULL)
             continue;
-        if (operation->sweep_example[0] == 0)
-            return fa_fail(diag, FA_EINVAL, "say what to sweep: add %s LIST, or --plan FILE",
-                           cli_sweep_option(operation, i));
-        return fa_fail(diag, FA_EINVAL,
-                       "say what to sweep, as in `fa-tune sweep %s`, or --plan FILE",
+        return fa_fail(diag, FA_EINVAL, "%s LIST or --plan FILE is missing%s%s",
+                       cli_sweep_option(operation, i),
+                       operation->sweep_example[0] != 0 ? ", as in fa-tune sweep " : "",
                        operation->sweep_example);
     }
     for (int i = 0; i < operation->product_count; i++) {
@@ -413,9 +406,7 @@ int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
     if (rc == 0 && options->sweep.model != NULL)
         rc = add_model(options, l, &grid, diag);
     else if (rc == 0 && options->sweep.plan != NULL)
-        rc = cli_plan_read(options->sweep.plan,
-                           &(cli_plan_defaults){l->operation, (const char(*)[64])l->gpu, l->gpus},
-                           &grid, diag);
+        rc = read_plan(options->sweep.plan, l, &grid, diag);
     else if (rc == 0)
         rc = multiply(l, &grid, diag);
     free(l);

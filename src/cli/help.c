@@ -25,9 +25,7 @@ static void put_wrapped(fa_buf *out, const char *text, size_t column, size_t ind
 /* ---- options --------------------------------------------------------------------------------*/
 static void put_heading(fa_buf *out, const char *text)
 {
-    fa_buf_text(out, "\n");
-    cli_styled(out, CLI_BOLD, text);
-    fa_buf_text(out, "\n");
+    fa_buf_printf(out, "\n%s\n", text);
 }
 
 /* only: of these alone, ended by NULL, without headings; NULL: all. */

@@ -198,10 +198,8 @@ static int help_on(int count, char **arguments)
     fa_diag diag;
     for (int i = 0; i < count; i++) {
         json |= strcmp(arguments[i], "--json") == 0;
-        if (arguments[i][0] == '-') {
-            i += strcmp(arguments[i], "--color") == 0;
+        if (arguments[i][0] == '-')
             continue;
-        }
         if (topic != NULL) {
             cli_refuse(NULL, arguments[i], "taken: `fa-tune help` takes one verb", NULL, &diag);
             return cli_error(EXIT_USAGE, &diag);
@@ -286,8 +284,6 @@ int main(int count, char **arguments)
 {
     bool json = false;
     signal(SIGXFSZ, SIG_IGN); /* a write past the limit on file sizes fails with EFBIG */
-    cli_symbols_init();
-    cli_options_colour(count, arguments);
     for (int i = 1; i < count; i++)
         json |= strcmp(arguments[i], "--json") == 0;
     int status = run_line(count, arguments);

@@ -137,8 +137,6 @@ static const cli_option_spec specs[] = {
     FLAG("--verbose", IN(TUNE), verbose, "print every config as it ends"),
     FLAG("--no-progress", IN(QUIET), no_progress, "no progress on stderr"),
     FLAG("--quiet", IN(QUIET), quiet, "nothing on stderr but errors"),
-    {"--color", ANY_VERB, KIND_CHOICE, AT(colour), 0, 0, cli_colour_names, "WHEN",
-     "auto, always or never (auto, unless NO_COLOR is set)"},
     FLAG("--help", ANY_VERB, help, "this text"),
 };
 

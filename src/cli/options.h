@@ -68,7 +68,6 @@ typedef struct cli_options {
     bool effort_given;  /* not the default */
     bool problem_given; /* any option of it, or of the device */
     bool again, exact, why, quiet, json, no_progress, verbose;
-    int32_t colour;                             /* of cli_colour_names; heeded before all others */
     int32_t jobs;                               /* 0: one per core */
     double compile_timeout_s, trial_timeout_s;  /* 0: the library's */
     int32_t top;                                /* 0: not given */
@@ -130,18 +129,9 @@ bool cli_names_specification(const char *argument);
 int cli_options_parse(const cli_verb *verb, bool typed, int count, char **arguments,
                       cli_options *ret_options, fa_diag *diag);
 
-/* Heeds --color wherever it stands, before anything is told about the others. */
-void cli_options_colour(int count, char **arguments);
-
 /* Digits only: no sign, no space, no base prefix. false when there is anything else or more than
  * 64 bits; *ret is then left alone. */
 bool cli_parse_digits(const char *text, uint64_t *ret);
-
-/* Appends "`fa-tune VERB --gpu … --seq …`": GPU, problem, store and templates as these options have
- * them, so that it works as it is printed. */
-void cli_hint(fa_buf *out, const char *verb, const cli_options *options);
-/* The same without a GPU and a problem. */
-void cli_hint_store(fa_buf *out, const char *verb, const cli_options *options);
 
 /* ---- help.c ----------------------------------------------------------------------------------*/
 /* The verbs in groups, and the options of the first one that people use first. */
@@ -170,16 +160,6 @@ int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
 
 /* Whether the options name a grid or a plan at all. */
 bool cli_grid_given(const cli_options *options);
-
-/* What lines of a plan are for that do not say it: an operation, and each of these GPUs. */
-typedef struct cli_plan_defaults {
-    const fa_operation *operation;
-    const char (*gpus)[64];
-    int gpu_count;
-} cli_plan_defaults;
-/* Joins the items of a file of JSON lines, each a problem or an object with a "problem", with "gpu" beside it or not. */
-int cli_plan_read(const char *path, const cli_plan_defaults *defaults, cli_grid *grid,
-                  fa_diag *diag);
 
 /* ---- the rows of the options, for the files that hold a table of them or read values ----------*/
 typedef enum cli_option_kind {
@@ -259,11 +239,8 @@ const char *cli_option_of_letter(char letter);
 /* What verbs of these groups take beside options, in brackets where it may be left out; NULL: nothing. */
 const char *cli_operand(unsigned groups);
 
-/* Values that were not given become their defaults; FA_EINVAL for those that must be given, with an example of
- * that verb. */
-int cli_problem_complete(cli_options *options, const char *verb, fa_diag *diag);
-/* fa_problem_check(), with the options' names where one field must divide another. */
-int cli_problem_check(const fa_problem *problem, fa_diag *diag);
+/* Values that were not given become their defaults; FA_EINVAL for those that must be given. */
+int cli_problem_complete(cli_options *options, fa_diag *diag);
 
 /* The option that gives a sweep the list of this field's values; NULL: it has one value. */
 const char *cli_sweep_option(const fa_operation *operation, int field);
@@ -273,7 +250,6 @@ const char *cli_sweep_option(const fa_operation *operation, int field);
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag);
 /* FA_EINVAL where a sweep's list has other values for a field than a shorthand. */
 int cli_shorthand_check(const cli_options *options, fa_diag *diag);
-
 /* Adds the names that --model takes to a JSON array. */
 void cli_options_models(const fa_operation *operation, cJSON *names);
 

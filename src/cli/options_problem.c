@@ -214,61 +214,19 @@ void cli_problem_options_make(const fa_operation *operation, bool sweeps,
 }
 
 /* ---- what must be given ---------------------------------------------------------------------*/
-/* One length of two may be given, whose option stands for both. */
-static int fail_missing(const cli_options *options, const char *verb, const fa_field *f,
-                        uint32_t given, fa_diag *diag)
-{
-    const fa_operation *operation = fa_operation_of(&options->problem);
-    const char *option = f->also[0] != 0 ? f->also : f->option;
-    char room[FA_NAME_MAX];
-    for (int i = 0; i < operation->field_count; i++)
-        if ((given >> i & 1) && f->also[0] != 0 && strcmp(operation->field[i].also, f->also) == 0)
-            option = f->option;
-    if (operation->example[0] == 0)
-        return fa_fail(diag, FA_EINVAL, "%s N is missing: the %s", option, field_words(f, room));
-    bool named = strcmp(verb, "tune") != 0; /* the default verb */
-    return fa_fail(diag, FA_EINVAL, "%s N is missing: the %s, as in `fa-tune %s%s%s%s`", option,
-                   field_words(f, room), named ? verb : "", options->why ? " --why" : "",
-                   named ? " " : "", operation->example);
-}
-
-int cli_problem_complete(cli_options *options, const char *verb, fa_diag *diag)
+int cli_problem_complete(cli_options *options, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
     uint32_t given = options->given | options->given_also;
     for (int i = 0; i < operation->field_count; i++) {
         const fa_field *f = &operation->field[i];
         if ((f->required || f->also[0] != 0) && !(given >> i & 1))
-            return fail_missing(options, verb, f, given, diag);
+            return fa_fail(
+                diag, FA_EINVAL, "%s N is missing%s%s", f->also[0] != 0 ? f->also : f->option,
+                operation->example[0] != 0 ? ", as in fa-tune " : "", operation->example);
     }
     fa_problem_fill(&options->problem, given);
-    return cli_problem_check(&options->problem, diag);
-}
-
-int cli_problem_check(const fa_problem *problem, fa_diag *diag)
-{
-    const fa_operation *operation = fa_operation_of(problem);
-    for (int i = 0; i < operation->field_count; i++) {
-        const fa_field *f = &operation->field[i];
-        int32_t value = problem->value[i];
-        if (f->divides >= 0 && value > 0 && problem->value[f->divides] % value != 0)
-            return fa_fail(diag, FA_EINVAL, "%s: %d is not a divisor of %s %d", f->option, value,
-                           operation->field[f->divides].option, problem->value[f->divides]);
-        const fa_field *needed = f->needs >= 0 ? &operation->field[f->needs] : NULL;
-        char name[FA_NAME_MAX + 2], other[FA_NAME_MAX + 2];
-        if (needed != NULL && value != f->preset && problem->value[f->needs] == needed->preset)
-            return fa_fail(diag, FA_EINVAL, "%s: needs %s", typed_name(f, name),
-                           typed_name(needed, other));
-        if (f->at_most >= 0 && value > problem->value[f->at_most])
-            return fa_fail(diag, FA_EINVAL, "%s: %d is not at most %s, which is %d",
-                           typed_name(f, name), value,
-                           typed_name(&operation->field[f->at_most], other),
-                           problem->value[f->at_most]);
-        if (fa_field_is_barred(operation, f, problem))
-            return fa_fail(diag, FA_EINVAL, "%s: does not go with --%.*s %s", typed_name(f, name),
-                           (int)strcspn(f->bars, "="), f->bars, strchr(f->bars, '=') + 1);
-    }
-    return fa_problem_check(problem, diag);
+    return fa_problem_check(&options->problem, diag);
 }
 
 /* ---- options that set several fields ---------------------------------------------------------*/
@@ -326,44 +284,14 @@ int cli_shorthand_check(const cli_options *options, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
     const cJSON *shorthand, *item;
-    char room[FA_NAME_MAX];
     for (int i = 0; (shorthand = shorthand_at(operation, i)) != NULL; i++)
         cJSON_ArrayForEach (item, member(shorthand, "set")) {
             int field = fa_operation_field_index(operation, item->string);
             const char *list = field >= 0 ? options->sweep.values[field] : NULL;
             if (options->shorthand[i] != NULL && list != NULL &&
                 strcmp(list, item->valuestring) != 0)
-                return fa_fail(diag, FA_EINVAL, "%s: does not go with %s: both set the %s",
-                               text_of(shorthand, "option"), cli_sweep_option(operation, field),
-                               field_words(&operation->field[field], room));
+                return fa_fail(diag, FA_EINVAL, "%s: does not go with %s",
+                               text_of(shorthand, "option"), cli_sweep_option(operation, field));
         }
     return 0;
-}
-
-/* ---- hints: commands as they must be typed here ----------------------------------------------*/
-static void put_option(fa_buf *out, const char *option, const char *value)
-{
-    if (value == NULL)
-        return;
-    fa_buf_printf(out, " %s ", option);
-    cli_text_word(out, value);
-}
-
-void cli_hint(fa_buf *out, const char *verb, const cli_options *options)
-{
-    fa_buf_printf(out, "`fa-tune %s", verb);
-    for (int i = 0; i < options->words; i++) {
-        fa_buf_text(out, " ");
-        cli_text_word(out, options->word[i]);
-    }
-    put_option(out, "--store", options->store);
-    put_option(out, "--templates", options->templates);
-    fa_buf_text(out, "`");
-}
-
-void cli_hint_store(fa_buf *out, const char *verb, const cli_options *options)
-{
-    cli_options without = *options;
-    without.words = 0;
-    cli_hint(out, verb, &without);
 }

@@ -197,7 +197,7 @@ static int complete(const parse *p, fa_diag *diag)
     if (!(verb->groups & CLI_GROUP_PROBLEM))
         return cli_shorthand_check(options, diag);
     if (!(verb->groups & CLI_GROUP_WHY) || options->why)
-        return cli_problem_complete(options, verb->name, diag);
+        return cli_problem_complete(options, diag);
     return options->device < 0 ? 0 : fa_fail(diag, FA_EINVAL, "--device: needs --why");
 }
 
@@ -215,13 +215,6 @@ static const char *find_value(const char *name, int count, char **arguments)
             value = arguments[i + 1];
     }
     return value;
-}
-
-void cli_options_colour(int count, char **arguments)
-{
-    const char *value = find_value("--color", count, arguments);
-    if (value != NULL)
-        cli_colour_choose(value);
 }
 
 bool cli_names_specification(const char *argument)

@@ -137,8 +137,7 @@ int32_t cli_progress_done(const fa_progress *event)
 /* done/total · counts · best · time left */
 static void text_counts(const cli_progress *progress, const fa_progress *event, fa_buf *out)
 {
-    const char *dot = cli_sym()->dot;
-    fa_buf_printf(out, "%d/%d %s %d compiled", cli_progress_done(event), event->in_budget, dot,
+    fa_buf_printf(out, "%d/%d · %d compiled", cli_progress_done(event), event->in_budget,
                   event->compiled);
     if (event->measured > 0)
         fa_buf_printf(out, ", %d measured", event->measured);
@@ -147,7 +146,7 @@ static void text_counts(const cli_progress *progress, const fa_progress *event, 
     if (event->resumed > 0)
         fa_buf_printf(out, ", %d from earlier", event->resumed);
     if (event->best != NULL && !progress->untimed) {
-        fa_buf_printf(out, " %s best ", dot);
+        fa_buf_text(out, " · best ");
         cli_text_trial_time(out, event->best, false);
     }
     cli_text_left(out, event->left_s);
@@ -162,7 +161,7 @@ static void tell_stage(cli_progress *progress, const fa_progress *event)
     else if (event->stage == FA_STAGE_FINAL)
         fa_buf_text(&line, "racing the finalists");
     else if (event->stage == FA_STAGE_TUNE)
-        fa_buf_printf(&line, "space %s %s ", fa_commas(event->space, space), cli_sym()->arrow);
+        fa_buf_printf(&line, "space %s → ", fa_commas(event->space, space));
     if (event->stage == FA_STAGE_TUNE && event->compile_workers == 0)
         fa_buf_text(&line, "every compile is on record");
     else if (event->stage == FA_STAGE_TUNE)

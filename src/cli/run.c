@@ -145,31 +145,15 @@ bool cli_gpu_is(const char *asked, const char *name)
 
 bool cli_filter_keeps(const cli_options *options, const fa_problem *is, const char *gpu)
 {
-    const fa_problem *want = &options->problem;
+    const fa_problem *want = &options->problem, bucket = fa_problem_bucket(want);
     uint32_t given = options->given | options->given_also;
     bool named = options->operation != NULL || options->specification != NULL;
     if ((given != 0 || named) && fa_operation_of(is) != fa_operation_of(want))
         return false;
     for (int i = 0; i < FA_PROBLEM_VALUES; i++)
-        if ((given >> i & 1) && is->value[i] != want->value[i])
+        if ((given >> i & 1) && is->value[i] != want->value[i] && is->value[i] != bucket.value[i])
             return false;
     return cli_gpu_is(options->gpu, gpu);
-}
-
-void cli_text_buckets(fa_buf *out, const cli_options *options)
-{
-    uint32_t given = options->given | options->given_also;
-    int32_t told = -1;
-    fa_problem bucket = fa_problem_bucket(&options->problem);
-    for (int i = 0; i < FA_PROBLEM_VALUES; i++) {
-        int32_t length = options->problem.value[i];
-        if (!(given >> i & 1) || bucket.value[i] == length || told == length)
-            continue;
-        fa_buf_printf(out, "%sa length of %d is stored as its bucket, %d", told < 0 ? "" : "; ",
-                      length, bucket.value[i]);
-        told = length;
-    }
-    fa_buf_text(out, told < 0 ? "" : ", unless it was tuned with --exact\n");
 }
 
 int cli_answer_compare(const fa_answer *a, const fa_answer *b)

@@ -116,15 +116,11 @@ int cli_fail(cli_run *run, int rc);
 void cli_text_store(cli_run *run, const char *before);
 /* The stores that an answer's winner lies in. */
 void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner);
-/* What became of the model's first choice, if it was measured. */
 
 /* Whether both name one GPU type ("NVIDIA L4" is "L4"); also when `asked` is NULL. */
 bool cli_gpu_is(const char *asked, const char *name);
-/* Whether a problem agrees with every option of a problem that was given, and its GPU type with --gpu. */
+/* Whether a problem agrees with every option of a problem that was given, or is its bucket, and its GPU type with --gpu. */
 bool cli_filter_keeps(const cli_options *options, const fa_problem *problem, const char *gpu);
-
-/* A line where lengths that were given stand for others, under which their winners are stored. */
-void cli_text_buckets(fa_buf *out, const cli_options *options);
 
 /* The order of winners in a list: by GPU, then as problems are listed. */
 int cli_answer_compare(const fa_answer *a, const fa_answer *b);

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { COLUMNS_MAX = 64, GAP = 2 };
 
@@ -123,11 +122,8 @@ void cli_table_put(cli_table *table, const char *titles, fa_buf *out)
     }
     for (size_t c = 0; c < count; c++)
         cells[c] = columns[c].title;
-    if (*text != 0) {
-        fa_buf_text(out, cli_style_begin(STDOUT_FILENO, CLI_BOLD));
+    if (*text != 0)
         put_row(columns, cells, count, out);
-        fa_buf_text(out, cli_style_end(STDOUT_FILENO));
-    }
     for (const char *at = text; *at != 0;) {
         at = read_row(at, cells, count);
         put_row(columns, cells, count, out);
@@ -261,9 +257,9 @@ void cli_print_ranking(const cli_rows *rows, size_t count, double default_us, fa
         cli_cell_end(&table);
         if (timed && !rows->elsewhere)
             cli_text_interval(&table.cell, trial);
-        cli_cell(&table, "%s", probe ? cli_sym()->probe : "");
+        cli_cell(&table, "%s", probe ? "ᵖ" : "");
         if (default_us > 0 && trial->raced) /* only times of one race compare finely */
-            cli_cell(&table, "%.2f%s", default_us / trial->median_us, cli_sym()->times);
+            cli_cell(&table, "%.2f×", default_us / trial->median_us);
         else
             cli_cell(&table, "%s", default_us > 0 ? "-" : "");
         cli_row_end(&table);
@@ -272,8 +268,7 @@ void cli_print_ranking(const cli_rows *rows, size_t count, double default_us, fa
     cli_table_put(&table, columns.data != NULL ? columns.data : "", out);
     fa_buf_free(&columns);
     if (probed)
-        fa_buf_printf(out, "%s: a probe, timed alone; it ranks below every config that raced\n",
-                      cli_sym()->probe);
+        fa_buf_text(out, "ᵖ: a probe, timed alone; it ranks below every config that raced\n");
 }
 
 cJSON *cli_json_rows(const cli_rows *rows, size_t count)

@@ -7,31 +7,10 @@
 #include "wording.h"
 
 #include <errno.h>
-#include <langinfo.h>
-#include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <time.h>
-#include <unistd.h>
-
-static const cli_symbols ascii = {"us", "-", "->", "+-", "x", "...", "p"};
-static const cli_symbols utf8 = {"µs", "·", "→", "±", "×", "…", "ᵖ"};
-static const cli_symbols *symbols = &ascii;
-
-void cli_symbols_init(void)
-{
-    setlocale(LC_CTYPE, "");
-    if (strcmp(nl_langinfo(CODESET), "UTF-8") == 0)
-        symbols = &utf8;
-}
-
-const cli_symbols *cli_sym(void)
-{
-    return symbols;
-}
 
 void cli_text_safe(fa_buf *out, const char *text)
 {
@@ -86,22 +65,12 @@ int cli_refuse(const char *option, const char *text, const char *what, const cha
                    near != NULL ? "?" : "");
 }
 
-void cli_text_us(fa_buf *out, double us)
-{
-    fa_words_us(out, us, symbols->micro);
-}
-
-void cli_text_about(fa_buf *out, double us)
-{
-    fa_words_about(out, us, symbols->micro);
-}
-
 bool cli_text_known_time(fa_buf *out, const fa_trial *trial, bool elsewhere)
 {
     if (trial->median_us > 0)
-        (elsewhere ? cli_text_about : cli_text_us)(out, trial->median_us);
+        (elsewhere ? fa_words_about : fa_words_us)(out, trial->median_us);
     else if (trial->predicted_us > 0)
-        cli_text_about(out, trial->predicted_us);
+        fa_words_about(out, trial->predicted_us);
     return trial->median_us > 0 || trial->predicted_us > 0;
 }
 
@@ -114,7 +83,7 @@ void cli_text_trial_time(fa_buf *out, const fa_trial *trial, bool elsewhere)
 void cli_text_interval(fa_buf *out, const fa_trial *trial)
 {
     if (trial->high_us > trial->low_us) /* a single launch has none */
-        fa_buf_printf(out, "%s%.*f", symbols->plus_minus, trial->median_us < 9.995 ? 2 : 1,
+        fa_buf_printf(out, "±%.*f", trial->median_us < 9.995 ? 2 : 1,
                       (trial->high_us - trial->low_us) / 2);
 }
 
@@ -140,49 +109,32 @@ void cli_text_left(fa_buf *out, double seconds)
 {
     if (seconds < 0)
         return;
-    fa_buf_printf(out, " %s ", symbols->dot);
+    fa_buf_text(out, " · ");
     cli_text_seconds(out, seconds);
     fa_buf_text(out, " left");
 }
 
 void cli_text_problem(fa_buf *out, const fa_problem *p)
 {
-    fa_buf_printf(out, "%s %s ", fa_operation_of(p)->title, symbols->dot);
+    fa_buf_printf(out, "%s · ", fa_operation_of(p)->title);
     cli_text_problem_short(out, p);
 }
 
 void cli_text_problem_short(fa_buf *out, const fa_problem *p)
 {
-    char separator[8];
-    snprintf(separator, sizeof separator, " %s ", symbols->dot);
-    fa_problem_words(out, p, separator, false);
+    fa_problem_words(out, p, " · ", false);
 }
 
 void cli_text_heading(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu)
 {
     cli_text_problem(out, problem);
-    fa_buf_printf(out, " %s on ", symbols->dot);
+    fa_buf_text(out, " · on ");
     cli_text_safe(out, gpu->name);
     fa_buf_printf(out, " (sm_%d, %d SMs, ", gpu->sm, gpu->sm_count);
     if (gpu->present)
         fa_buf_printf(out, "device %d)\n", gpu->ordinal);
     else
         fa_buf_text(out, "not present here)\n");
-}
-
-bool cli_text_too_large(fa_buf *out, const fa_problem *p)
-{
-    const double largest = 288e9, gib = 1 << 30; /* no GPU of the catalogue has more, a B300 has that */
-    double bytes = fa_problem_bytes(p);
-    if (!(bytes > largest))
-        return false;
-    fa_buf_text(out, "its tensors take ");
-    if (bytes / gib < 1e15)
-        fa_words_grouped(out, (int64_t)(bytes / gib + 0.5));
-    else
-        fa_buf_printf(out, "%.0e", bytes / gib);
-    fa_buf_text(out, " GiB: no GPU has so much memory");
-    return true;
 }
 
 void cli_text_config(fa_buf *out, const fa_config *config)
@@ -205,39 +157,6 @@ void cli_text_path(fa_buf *out, const char *path)
     cli_text_safe(out, path);
 }
 
-void cli_text_age(fa_buf *out, int64_t unix_time)
-{
-    const int64_t age = (int64_t)time(NULL) - unix_time;
-    if (age < 1)
-        fa_buf_text(out, "now");
-    else if (age < 60)
-        cli_text_count(out, age, "second");
-    else if (age < 3600)
-        cli_text_count(out, age / 60, "minute");
-    else if (age < 86400)
-        cli_text_count(out, age / 3600, "hour");
-    else
-        cli_text_count(out, age / 86400, "day");
-    fa_buf_text(out, age < 1 ? "" : " ago");
-}
-
-/* Writes text; "`fa-tune …`" is said as it is to be typed here, where ./dev says that it was called. */
-static bool put_called(const char *text, size_t size, FILE *file)
-{
-    static const char hint[] = "`fa-tune ";
-    const char *called = getenv("FA_TUNE_CALLED"), *end = text + size;
-    while (called != NULL && text < end) {
-        const char *at = memmem(text, (size_t)(end - text), hint, sizeof hint - 1);
-        size_t before = at == NULL ? 0 : (size_t)(at - text) + 1; /* with the quote */
-        if (at == NULL)
-            break;
-        if (fwrite(text, 1, before, file) != before || fputs(called, file) < 0)
-            return false;
-        text = at + sizeof hint - 2; /* from the space on */
-    }
-    return text == end || fwrite(text, 1, (size_t)(end - text), file) == (size_t)(end - text);
-}
-
 static bool result_written;
 
 int cli_write(const fa_buf *out)
@@ -247,7 +166,8 @@ int cli_write(const fa_buf *out)
     result_written = result_written || out->size > 0;
     if (out->failed)
         rc = fa_fail(&diag, FA_ENOMEM, "out of memory while wording the result");
-    else if ((out->size > 0 && !put_called(out->data, out->size, stdout)) || fflush(stdout) != 0)
+    else if ((out->size > 0 && fwrite(out->data, 1, out->size, stdout) != out->size) ||
+             fflush(stdout) != 0)
         rc = fa_fail(&diag, FA_EIO, "cannot write the result to standard output: %s",
                      strerror(errno));
     return rc == 0 ? 0 : cli_error(1, &diag);
@@ -270,10 +190,7 @@ int cli_error(int status, const fa_diag *diag)
     if (errors == NULL)
         errors = cJSON_CreateArray();
     fa_json_push(errors, cJSON_CreateString(diag->text));
-    fprintf(stderr, "%sfa-tune:%s ", cli_style_begin(STDERR_FILENO, CLI_RED),
-            cli_style_end(STDERR_FILENO));
-    put_called(diag->text, strlen(diag->text), stderr);
-    fputs("\n", stderr);
+    fprintf(stderr, "fa-tune: %s\n", diag->text);
     return status;
 }
 
@@ -285,45 +202,4 @@ void cli_tell(const char *format, ...)
     vsnprintf(diag.text, sizeof diag.text, format, arguments);
     va_end(arguments);
     cli_error(0, &diag);
-}
-
-/* ---- colour ---------------------------------------------------------------------------------*/
-const char *const cli_colour_names[] = {"auto", "always", "never", NULL};
-
-static int choice; /* by these names */
-
-void cli_colour_choose(const char *name)
-{
-    for (int i = 0; cli_colour_names[i] != NULL; i++)
-        choice = strcasecmp(cli_colour_names[i], name) == 0 ? i : choice;
-}
-
-/* Whether this descriptor's output is coloured. */
-static bool is_coloured(int descriptor)
-{
-    const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
-    if (choice != 0)
-        return choice == 1;
-    return isatty(descriptor) == 1 && (none == NULL || none[0] == 0) && term != NULL &&
-           strcmp(term, "dumb") != 0;
-}
-
-const char *cli_style_begin(int descriptor, cli_style style)
-{
-    static const char *const escapes[] = {[CLI_BOLD] = "\033[1m",
-                                          [CLI_RED] = "\033[1;31m",
-                                          [CLI_GREEN] = "\033[32m",
-                                          [CLI_YELLOW] = "\033[33m"};
-    return is_coloured(descriptor) ? escapes[style] : "";
-}
-
-const char *cli_style_end(int descriptor)
-{
-    return is_coloured(descriptor) ? "\033[0m" : "";
-}
-
-void cli_styled(fa_buf *out, cli_style style, const char *text)
-{
-    fa_buf_printf(out, "%s%s%s", cli_style_begin(STDOUT_FILENO, style), text,
-                  cli_style_end(STDOUT_FILENO));
 }

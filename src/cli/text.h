@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How this program words numbers, problems, GPUs and configs, and what the terminal behind stdout and stderr is good for:
- * colour, its width, and prose that breaks at words. Symbols outside ASCII are used only where the locale is UTF-8. Text
- * that is not ours (names, reasons, paths) goes through cli_text_safe, because terminals act on control bytes.
- *
- * Invariant: what is written to a file or a pipe depends on no terminal, except where --color=always is given.
+ * How this program words numbers, problems, GPUs and configs, in UTF-8. Text that is not ours (names, reasons, paths) goes
+ * through cli_text_safe, because terminals act on control bytes.
  */
 #ifndef FA_CLI_TEXT_H
 #define FA_CLI_TEXT_H
@@ -13,14 +10,6 @@
 #include "fa_tune.h"
 
 #include <cJSON.h>
-
-typedef struct cli_symbols {
-    const char *micro, *dot, *arrow, *plus_minus, *times, *ellipsis, *probe;
-} cli_symbols;
-
-/* Reads the locale's character set; call once, before any other thread. Numbers stay C's. */
-void cli_symbols_init(void);
-const cli_symbols *cli_sym(void);
 
 void cli_text_safe(fa_buf *out, const char *text);
 enum { CLI_SHORT_SIZE = 84 };
@@ -32,8 +21,6 @@ void cli_text_word(fa_buf *out, const char *word);
  * ends, was meant. */
 int cli_refuse(const char *option, const char *text, const char *what, const char *const *names,
                fa_diag *diag);
-void cli_text_us(fa_buf *out, double us);           /* 41.3 µs */
-void cli_text_about(fa_buf *out, double us);        /* ~41.3 µs: a model's estimate */
 /* A trial's time: measured, else estimated; false where it has neither, and nothing is appended. elsewhere: it was
  * measured for another problem, and is an estimate for this one. */
 bool cli_text_known_time(fa_buf *out, const fa_trial *trial, bool elsewhere);
@@ -49,11 +36,8 @@ void cli_text_problem(fa_buf *out, const fa_problem *problem);
 void cli_text_problem_short(fa_buf *out, const fa_problem *problem); /* without the operation */
 /* A result's first line: the problem, and the GPU it is for. */
 void cli_text_heading(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu);
-/* Says that the problem's tensors exceed every GPU's memory, where they do. */
-bool cli_text_too_large(fa_buf *out, const fa_problem *problem);
 void cli_text_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=128 … */
 void cli_text_path(fa_buf *out, const char *path);          /* ~/.cache/fa-tune/store.db */
-void cli_text_age(fa_buf *out, int64_t unix_time);          /* 3 days ago */
 
 /* Writes the buffer to stdout; 0, or 1 after a sentence on stderr (disk full, closed pipe). */
 int cli_write(const fa_buf *out);
@@ -65,20 +49,6 @@ void cli_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The sentences of both, as an array of texts that is the caller's; NULL where there are none, or where
  * a result was written after all. */
 cJSON *cli_errors_take(void);
-
-/* ---- the terminal behind stdout and stderr ---------------------------------------------------*/
-typedef enum cli_style { CLI_BOLD, CLI_RED, CLI_GREEN, CLI_YELLOW } cli_style;
-
-/* What --color takes. */
-extern const char *const cli_colour_names[];
-/* One of these names; others are passed over. Until it is called, and with "auto": a terminal that takes escapes is coloured,
- * unless NO_COLOR is set. */
-void cli_colour_choose(const char *name);
-/* Appends text for stdout in a style; plain where stdout is not coloured. */
-void cli_styled(fa_buf *out, cli_style style, const char *text);
-/* The escape that begins a style on a descriptor, and the one that ends every style; "" where it is not coloured. */
-const char *cli_style_begin(int descriptor, cli_style style);
-const char *cli_style_end(int descriptor);
 
 /* ---- tables (table.c) ------------------------------------------------------------------------*/
 /* A table of texts with columns as wide as their widest cell, written cell after cell and row after row; and configs as

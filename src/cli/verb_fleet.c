@@ -7,6 +7,7 @@
 #include "json.h"
 #include "run.h"
 #include "text.h"
+#include "wording.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,7 +43,7 @@ static void print_event(struct work *work, const fa_sweep_progress *event)
     if (event->event == FA_SWEEP_ITEM_BEGINS) {
         fa_buf_text(&line, item->stage == FA_WORK_MEASURE ? "measuring" : "compiling");
     } else if (item->state == FA_ITEM_DONE) {
-        cli_text_us(&line, event->answer->trial.median_us);
+        fa_words_us(&line, event->answer->trial.median_us);
         if (event->answer->from_store)
             fa_buf_text(&line, ", from the store");
     } else if (item->state == FA_ITEM_FAILED) {

@@ -118,14 +118,13 @@ static int write_table(cli_run *run, const report_options *options, bool csv,
     report_problems problems;
     cli_table table = {0};
     fa_buf titles = {0};
-    const char *peers[PEERS], *us = cli_sym()->micro;
+    const char *peers[PEERS];
     int rc = report_read(run->tuner, options, &problems, &run->diag);
     if (rc != 0)
         return rc;
-    fa_buf_printf(&titles,
-                  "problem|kernel|GPU|known how|>median %s|>low %s|>high %s|>predicted %s|>TFLOP/s|"
-                  ">default / winner",
-                  us, us, us, us);
+    fa_buf_text(&titles,
+                "problem|kernel|GPU|known how|>median µs|>low µs|>high µs|>predicted µs|>TFLOP/s|"
+                ">default / winner");
     const int count = find_peers(&problems, peers);
     for (int p = 0; p < count; p++) {
         fa_buf_text(&titles, "|>");
@@ -156,13 +155,6 @@ static void tell_left_out(cli_run *run, const report_problems *counts)
                     "this store holds no problem yet: tune one, as in fa-tune --gpu L4 --seq 512");
     if (note.size > 0)
         cli_progress_note(&run->progress, note.data);
-    fa_buf_clear(&note);
-    if (counts->count == 0 && counts->filtered > 0)
-        cli_text_buckets(&note, run->options);
-    if (note.size > 0) {
-        note.data[note.size - 1] = 0;
-        cli_progress_note(&run->progress, note.data);
-    }
     fa_buf_free(&note);
 }
 

@@ -8,6 +8,7 @@
 #include "problem.h"
 #include "run.h"
 #include "text.h"
+#include "wording.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +87,7 @@ static void put_study(cli_table *table, const fa_study *study)
              : study->unread != NULL ? "not known here"
                                      : fa_name_of_origin(study->winner.origin));
     cli_cell(table, "%d", study->trials);
-    cli_text_age(&table->cell, study->unix_time);
+    fa_words_time(&table->cell, study->unix_time);
     cli_cell_end(table);
     cli_cell(table, "%s", study->stale ? "stale" : "");
     cli_row_end(table);
@@ -150,7 +151,6 @@ static void put_result(cli_run *run, const fa_study *study, size_t count,
     cli_table_put(&table, "problem|GPU|origin|>trials|made|", out);
     if (count == 0 && forgotten->winners == 0 && forgotten->bytes == 0) {
         cli_text_store(run, "nothing to forget: no problem matches in ");
-        cli_text_buckets(out, run->options);
     } else {
         print_counts(run, forgotten);
     }

@@ -48,7 +48,7 @@ static int prepare(cli_run *run, fa_request *request)
             given |= 1u << i;
         }
     fa_problem_fill(problem, given);
-    int rc = cli_problem_check(problem, &run->diag);
+    int rc = fa_problem_check(problem, &run->diag);
     return rc == 0 ? fa_open(&library, &run->tuner, &run->diag) : rc;
 }
 
@@ -216,7 +216,6 @@ int cli_check(cli_run *run)
 
 /* ---- doctor ---------------------------------------------------------------------------------*/
 static const char *const levels[] = {"ok", "warn", "fail"};
-static const cli_style styles[] = {CLI_GREEN, CLI_YELLOW, CLI_RED};
 
 static void put_check(cli_run *run, const fa_check *check, cJSON *checks)
 {
@@ -227,11 +226,10 @@ static void put_check(cli_run *run, const fa_check *check, cJSON *checks)
     fa_json_add_text(item, "text", check->text);
     fa_json_add_text(item, "advice", check->advice);
     fa_json_push(checks, item);
-    cli_styled(out, styles[check->level], levels[check->level]);
-    fa_buf_printf(out, "%*s  %-9s  ", 4 - (int)strlen(levels[check->level]), "", check->name);
+    fa_buf_printf(out, "%-4s  %-9s  ", levels[check->level], check->name);
     cli_text_safe(out, check->text);
     if (check->advice[0] != 0)
-        fa_buf_printf(out, "\n%17s%s ", "", cli_sym()->arrow);
+        fa_buf_printf(out, "\n%17s→ ", "");
     cli_text_safe(out, check->advice);
     fa_buf_text(out, "\n");
 }

@@ -35,7 +35,7 @@ static void print_winner(cli_table *table, const fa_answer *answer)
         fa_buf_text(&table->cell, "by ");
         fa_words_day(&table->cell, answer->unix_time);
     } else {
-        cli_text_age(&table->cell, answer->unix_time);
+        fa_words_time(&table->cell, answer->unix_time);
     }
     cli_cell_end(table);
     cli_text_config(&table->cell, &answer->trial.config);
@@ -70,8 +70,6 @@ static int show_winners(cli_run *run)
     if (listed > count)
         fa_buf_printf(out, ", %zu left out by the filters,", listed - count);
     cli_text_store(run, " in ");
-    if (count == 0 && listed > 0)
-        cli_text_buckets(out, run->options);
     return rc;
 }
 
@@ -80,7 +78,7 @@ static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
 {
     const char *indent = "\n               "; /* as wide as the arrow and the name */
     bool placed = step->found && step->answer.from_system;
-    fa_buf_printf(out, "%s %-11s  ", step->taken ? cli_sym()->arrow : " ", step->name);
+    fa_buf_printf(out, "%s %-11s  ", step->taken ? "→" : " ", step->name);
     if (step->found) {
         cli_text_config(out, &step->answer.trial.config);
         fa_buf_text(out, ", ");
@@ -177,7 +175,7 @@ static void print_stage(const funnel *f, fa_status stage, size_t limit, fa_buf *
         cli_cell(&table, "%s", trial->config.family);
         cli_tunables_cells(&tunables, &table, &trial->config);
         if (pending && trial->predicted_us > 0)
-            cli_text_about(&table.cell, trial->predicted_us);
+            fa_words_about(&table.cell, trial->predicted_us);
         else
             fa_buf_text(&table.cell, trial->reason);
         cli_cell_end(&table);
@@ -190,8 +188,7 @@ static void print_stage(const funnel *f, fa_status stage, size_t limit, fa_buf *
     cli_table_put(&table, columns.data != NULL ? columns.data : "", out);
     fa_buf_free(&columns);
     if (total > limit)
-        fa_buf_printf(out, "%s and %s more\n", cli_sym()->ellipsis,
-                      fa_commas((int64_t)(total - limit), number));
+        fa_buf_printf(out, "… and %s more\n", fa_commas((int64_t)(total - limit), number));
 }
 
 static void print_funnel(const cli_options *options, const fa_gpu *gpu, const funnel *f,
@@ -201,17 +198,15 @@ static void print_funnel(const cli_options *options, const fa_gpu *gpu, const fu
     const fa_ranked *row = f->rows.row;
     char number[FA_COMMAS_MAX];
     cli_text_heading(out, &options->problem, gpu);
-    if (cli_text_too_large(out, &options->problem))
-        fa_buf_text(out, "\n");
     if (f->space.is_searched)
-        fa_buf_printf(out, "space %s%s: searched, not built %s tried %zu",
+        fa_buf_printf(out, "space %s%s: searched, not built · tried %zu",
                       f->space.about ? "about " : "", fa_commas(f->space.configs, number),
-                      cli_sym()->dot, f->rows.count);
+                      f->rows.count);
     else
         fa_buf_printf(out, "space %s", fa_commas((int64_t)f->rows.count, number));
     for (int s = FA_STAGES - 1; s >= 0; s--)
         if (f->ended[fa_stages[s]] > 0)
-            fa_buf_printf(out, " %s %s %s", cli_sym()->dot, fa_status_name(fa_stages[s]),
+            fa_buf_printf(out, " · %s %s", fa_status_name(fa_stages[s]),
                           fa_commas((int64_t)f->ended[fa_stages[s]], number));
     fa_buf_text(out, "\n");
     if (ranked > 0) {
@@ -221,7 +216,7 @@ static void print_funnel(const cli_options *options, const fa_gpu *gpu, const fu
                                   : "");
         cli_print_ranking(&f->rows, ranked < limit ? ranked : limit, 0, out);
         if (limit < ranked)
-            fa_buf_printf(out, "%s and %zu more\n", cli_sym()->ellipsis, ranked - limit);
+            fa_buf_printf(out, "… and %zu more\n", ranked - limit);
     }
     for (int s = FA_STAGES - 1; s >= 0; s--)
         print_stage(f, fa_stages[s], limit, out);

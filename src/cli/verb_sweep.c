@@ -8,6 +8,7 @@
 #include "problem.h"
 #include "run.h"
 #include "text.h"
+#include "wording.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,7 +41,7 @@ void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
     cli_text_problem_short(out, &item->problem);
     if (!with_gpu)
         return;
-    fa_buf_printf(out, " %s ", cli_sym()->dot);
+    fa_buf_text(out, " · ");
     cli_text_safe(out, item->gpu[0] != 0 ? item->gpu : "here");
 }
 
@@ -83,7 +84,7 @@ static void text_best(fa_buf *out, const fa_trial *trial, double default_us, int
 {
     cli_text_trial_time(out, trial, false);
     if (trial->median_us > 0 && default_us > 0)
-        fa_buf_printf(out, ", %.2f%s default", default_us / trial->median_us, cli_sym()->times);
+        fa_buf_printf(out, ", %.2f× default", default_us / trial->median_us);
     fa_buf_text(out, reused > 0 ? ", " : "");
     if (reused > 0)
         cli_text_count(out, reused, "cubin");
@@ -96,7 +97,7 @@ static void show_now(sweep_run *s, const fa_sweep_progress *event)
     const fa_progress *tune = event->tune;
     fa_buf line = {0};
     text_ended(&line, event->sweep);
-    fa_buf_printf(&line, " %s ", cli_sym()->dot);
+    fa_buf_text(&line, " · ");
     fa_problem_words(&line, &event->item->problem, " ", true);
     fa_buf_text(&line, s->many_gpus ? " " : "");
     cli_text_safe(&line, s->many_gpus ? event->item->gpu : "");
@@ -108,7 +109,7 @@ static void show_now(sweep_run *s, const fa_sweep_progress *event)
     if (tune->best != NULL)
         text_best(&line, tune->best, tune->default_us, tune->reused);
     cli_text_left(&line, event->left_s);
-    fa_buf_printf(&line, " %s ", cli_sym()->dot);
+    fa_buf_text(&line, " · ");
     text_spent(&line, &event->sweep->spent, &s->budget);
     fa_buf_text(&line, " spent");
     cli_progress_show(&s->run->progress, &line);
@@ -211,11 +212,10 @@ static void put_row(cli_table *table, const row *row)
         cli_text_interval(&table->cell, trial);
     cli_cell_end(table);
     if (timed && answer->default_us > 0)
-        fa_buf_printf(&table->cell, "%.2f%s", answer->default_us / trial->median_us,
-                      cli_sym()->times);
+        fa_buf_printf(&table->cell, "%.2f×", answer->default_us / trial->median_us);
     cli_cell_end(table);
     if (ratio_of(row) > 0)
-        fa_buf_printf(&table->cell, "%.2f%s %s%s", ratio_of(row), cli_sym()->times, row->best->peer,
+        fa_buf_printf(&table->cell, "%.2f× %s%s", ratio_of(row), row->best->peer,
                       slow(row) ? " SLOW" : "");
     cli_cell_end(table);
     cli_cell(table, "%s", fa_origin_name(answer->origin));
@@ -371,7 +371,7 @@ void cli_put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count)
         text_spent(&table.cell, &sweep->spent, &sweep->budget);
         cli_cell_end(&table);
         if (begun)
-            cli_text_age(&table.cell, sweep->updated);
+            fa_words_time(&table.cell, sweep->updated);
         else
             fa_buf_text(&table.cell, "not yet");
         cli_cell_end(&table);
@@ -480,10 +480,7 @@ static int enqueue(cli_run *run, const cli_grid *grid)
     if (sweep.done > 0)
         fa_buf_printf(out, ", %d of them done before,", sweep.done);
     cli_text_store(run, " in the queue of ");
-    cli_hint_store(out, "worker", run->options);
-    fa_buf_text(out, " works on it, ");
-    cli_hint_store(out, "queue --follow", run->options);
-    fa_buf_text(out, " shows its progress\n");
+    fa_buf_text(out, "`fa-tune worker` works on it, `fa-tune queue --follow` shows its progress\n");
     return 0;
 }
 

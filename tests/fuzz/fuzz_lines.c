@@ -11,10 +11,11 @@ long fuzz_taken;
 
 static void read_plan(const char *path)
 {
-    static const char gpus[2][64] = {"L4", "H200"};
+    const cli_options options = {.effort = FA_EFFORT_MEASURE,
+                                 .sweep = {.gpu = "L4,H200", .plan = path}};
     cli_grid grid = {0};
     fa_diag why = {{0}};
-    int rc = cli_plan_read(path, &(cli_plan_defaults){NULL, gpus, 2}, &grid, &why);
+    int rc = cli_grid_make(&options, &grid, &why);
     fuzz_taken += rc == 0;
     FUZZ_CHECK(rc == 0 || why.text[0] != 0);
     for (int32_t i = 0; rc == 0 && i < grid.count; i++)
