@@ -117,6 +117,23 @@ static bool sum(const struct fake_build *build, void **arguments, const struct f
     return out != NULL && x != NULL;
 }
 
+/* sum_parts(x, parts, n): one of each block; sum_total(y, parts), sum_whole(y, x, n) */
+static bool split(const char *entry, const struct fake_build *build, void **arguments,
+                  const struct fake_damage *damage)
+{
+    const bool total = strcmp(entry, "sum_total") == 0, parts = strcmp(entry, "sum_parts") == 0;
+    const size_t blocks = parts || total ? (size_t)build->blocks : 1;
+    const size_t n = total ? blocks : (size_t)int_of(arguments[2]);
+    float *out = floats(arguments[parts], parts ? blocks : 1, true);
+    const float *x = floats(arguments[!parts], n, false);
+    for (size_t b = 0; out != NULL && x != NULL && b < (parts ? blocks : 1); b++) {
+        out[b] = (float)damage->wrong;
+        for (size_t i = b; i < n; i += parts ? blocks : 1)
+            out[b] += x[i];
+    }
+    return out != NULL && x != NULL;
+}
+
 /* mixed(y, v, w, x, u, z, where, n): y = -x and v = -u of fp8, w = i z of complex numbers where it is true, else 0 */
 static bool mix(void **arguments, const struct fake_damage *damage)
 {
@@ -149,7 +166,7 @@ bool fake_specified_known(const char *entry)
 {
     return strncmp(entry, "convolution", 11) == 0 || strncmp(entry, "convolve", 8) == 0 ||
            strncmp(entry, "axpy", 4) == 0 || strncmp(entry, "gather", 6) == 0 ||
-           strncmp(entry, "blur", 4) == 0 || strcmp(entry, "sums") == 0 ||
+           strncmp(entry, "blur", 4) == 0 || strncmp(entry, "sum", 3) == 0 ||
            strncmp(entry, "mixed", 5) == 0;
 }
 
@@ -161,6 +178,7 @@ bool fake_specified_run(const char *entry, const struct fake_build *build, void 
     return entry[0] == 'c'   ? convolve(entry, build, arguments, damage)
            : entry[0] == 'a' ? add(entry, arguments, damage)
            : entry[0] == 'b' ? blur(entry, build, arguments, damage)
+           : entry[3] == '_' ? split(entry, build, arguments, damage)
            : entry[0] == 's' ? sum(build, arguments, damage)
            : entry[0] == 'm' ? mix(arguments, damage)
                              : gather(arguments, damage);

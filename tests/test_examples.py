@@ -186,7 +186,17 @@ def a_winner_that_became_slower_fails_the_comparison():
             tap.has(done.stdout, part)
 
 
+def kernels_of_ones_own_are_right_and_tuned():
+    with Place(space=None, script="device name=NVIDIA_H200 sm=90 sms=132\n") as place:
+        for name in ("split_sum",):
+            path = os.path.join(SOURCE, "examples", name + ".cu")
+            tap.equal(place.json("check", path)["faults"], 0)
+            funnel = place.json(path, "--n", "1000")["funnel"]
+            tap.equal((funnel["measured"], funnel["failed"]), (funnel["in_budget"], 0))
+
+
 tap.main([
+    kernels_of_ones_own_are_right_and_tuned,
     the_lines_of_the_example_are_taken_in_and_stand_beside_a_sweep,
     a_winner_that_became_slower_fails_the_comparison,
     a_problems_configs_travel_as_t4_and_are_replayed,

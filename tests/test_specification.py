@@ -320,6 +320,41 @@ def partial_results_are_compared_by_their_sum():
         tap.has(place.run("explain", path_of("sums.cu")).stdout, "the sum of out is")
 
 
+def split_sum(place, **words):
+    """A copy of the example's specification beside its code, in a few configs, with other words in it."""
+    with open(os.path.join(SOURCE, "examples", "split_sum.cu"), encoding="utf-8") as file:
+        head, end, code = file.read().partition("*/")
+    document = {**json.loads(head[head.index("{"):]), "sizes": {"n": 1000}, "tune": {"BLOCKS": [1, 64], "THREADS": [128]}, **words}
+    path = os.path.join(place.folder, "split_sum.cu")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("/* fa-tune\n%s\n%s" % (json.dumps(document), end + code))
+    return path, document["launches"]
+
+
+def each_launch_takes_its_own_arguments_and_some_configs_or_sizes_leave_one_out():
+    with a_place() as place:
+        path, (parts, total, whole) = split_sum(place)
+        tap.equal([one["fault"] for one in place.json("check", path)["kernels"]], ["", "", ""])
+        for launches, failed in (([parts, total, whole], 0), ([whole, parts, {**total, "block": "BLOCKS // 64 * 64"}], 0),
+                                 ([parts, {**total, "when": "n > 100"}, {**whole, "when": "not n > 100"}], 0),
+                                 ([parts, {**total, "when": "n > 9999"}, {**whole, "when": "n <= 9999"}], 0),
+                                 ([parts, total, {**whole, "when": "BLOCKS > 64"}], 1),
+                                 ([parts, total, {**whole, "when": "n == 1000 and BLOCKS == 1"}], 1)):
+            split_sum(place, launches=launches)
+            tap.equal(place.json(path)["funnel"]["failed"], failed)
+        for launches, sentence in (([parts, {**total, "arguments": ["y", "z"]}], "launches[1]: arguments: \"z\" is the name of none"),
+                                   ([parts, {**total, "arguments": "y"}], "launches[1]: \"arguments\" must be an array of names"),
+                                   ([{**parts, "arguments": ["x", "parts"]}, total], "arguments[3] n: no launch takes it"),
+                                   ([parts, {**total, "when": "Q > 1"}], "launches[1]: when: uses the unknown name Q"),
+                                   ([parts, {**total, "when": "n // (BLOCKS - 1)"}], "when has no value")):
+            split_sum(place, launches=launches)
+            tap.has(place.run("check", path, status=2).stderr, sentence)
+        for one in parts, total:
+            one.pop("arguments", None)
+        split_sum(place, launches=[parts, total, whole])
+        tap.has(place.run("check", path, status=1).stdout, "sum_parts takes 3 arguments, and 4 are stated: let the launch say its")
+
+
 def shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit():
     with a_place() as place:
         tune = {"THREADS": [64, 128], "BLOCKS": [16]}
@@ -519,6 +554,7 @@ tap.main([
     a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune,
     a_check_names_the_authors_files_and_no_store,
     partial_results_are_compared_by_their_sum,
+    each_launch_takes_its_own_arguments_and_some_configs_or_sizes_leave_one_out,
     shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit,
     a_bundle_is_imported_where_its_kernels_file_is,
     an_absent_gpu_gets_cubins_and_no_rank,

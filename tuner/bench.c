@@ -191,7 +191,7 @@ int fa_bench_load(fa_bench *b, const fa_bench_candidate *candidate, fa_bench_ker
     FA_TRY(b, fa_module_load(b->driver, candidate->cubin, candidate->size, &kernel->module, diag));
     for (int i = 0; b->rc == 0 && i < candidate->launches[0].count; i++) {
         const fa_cubin_entry entry = {candidate->cubin, candidate->size,
-                                      .name = candidate->entry[i]};
+                                      .name = candidate->entry[i], .launch = i};
         FA_TRY(b, fa_module_function(kernel->module, entry.name,
                                      candidate->launches[0].at[i].smem_bytes, &kernel->function[i],
                                      diag));

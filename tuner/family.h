@@ -89,11 +89,12 @@ typedef struct fa_family_launch {
     fa_named_expr addend[FA_MAX_ADDENDS]; /* of its shared memory */
     int addend_count;
     fa_expr *work[FA_WORKS]; /* NULL: not told */
+    fa_expr *when;           /* NULL: always */
 } fa_family_launch;
 
 enum {
     FA_FAMILY_EXPRS_MAX = 2 * FA_MAX_TUNABLES + FA_MAX_LETS + 2 * FA_MAX_REQUIRES + 4 +
-                          FA_LAUNCHES_MAX * (9 + FA_MAX_ADDENDS + FA_WORKS)
+                          FA_LAUNCHES_MAX * (10 + FA_MAX_ADDENDS + FA_WORKS)
 };
 
 struct fa_family {

@@ -9,13 +9,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FA_LAUNCHES_MAX = 4 };
+enum {
+    FA_LAUNCHES_MAX = 4,
+    FA_THE_ANSWER = FA_LAUNCHES_MAX /* in place of a launch: the kernel that says what is right */
+};
 
 /* A kernel of a cubin, and what it is to be passed. */
 typedef struct fa_cubin_entry {
     const void *cubin;
     size_t size;
     const char *name;
+    int launch;               /* which of a call's it is for, or FA_THE_ANSWER */
     bool workspace, counters; /* their addresses, too */
     bool ordinary;  /* its launch is not cooperative: it may not wait for its whole grid */
     bool *
@@ -44,6 +48,12 @@ typedef struct fa_launch_shape {
     bool cooperative; /* all blocks are resident at once, so that they can wait for one another */
     double work[FA_WORKS]; /* all 0: not told */
 } fa_launch_shape;
+
+/* Of a config, or of sizes, that the launch is not for. */
+static inline bool fa_launch_is_left_out(const fa_launch_shape *launch)
+{
+    return launch->grid[0] == 0 && launch->grid[1] == 0 && launch->grid[2] == 0;
+}
 
 /* In the order in which they run, one behind the other on one stream. */
 typedef struct fa_launches {

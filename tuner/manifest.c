@@ -343,6 +343,10 @@ static int read_launch(struct reader *r, int index, const char *place)
                            &memory_at_run_time)) != 0)
         return rc;
     r->family->run_time_memory = r->family->run_time_memory || memory_at_run_time;
+    snprintf(where, sizeof where, "%swhen", place);
+    if (fa_spec_member(json, "when") != NULL &&
+        (rc = take_expression(r, fa_spec_member(json, "when"), where, &launch->when)) != 0)
+        return rc;
     snprintf(where, sizeof where, "%swork", place);
     return read_work(r, fa_spec_member(json, "work"), where, launch);
 }

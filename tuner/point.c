@@ -143,11 +143,19 @@ static int judge_constraints(const struct judge *c, fa_candidate *candidate,
     return 0;
 }
 
+/* All sides are 0 where the launch is not made. */
 static int take_grid(const struct judge *c, const fa_family_launch *launch, int64_t ret_grid[3])
 {
     static const char *const axis[] = {"x", "y", "z"};
+    int64_t made = 1;
     int rc = 0;
-    for (int i = 0; i < 3 && rc == 0; i++)
+    memset(ret_grid, 0, 3 * sizeof *ret_grid);
+    if (launch->when != NULL) {
+        const fa_expr_value value = fa_expr_evaluate(launch->when, c->point->value);
+        made = fa_expr_truth(value);
+        rc = made < 0 ? check_number(c, value, "when", "", 0, 1, NULL) : 0;
+    }
+    for (int i = 0; i < 3 && rc == 0 && made > 0; i++)
         rc = take_number(c, launch->grid[i], "grid", axis[i], 0, INT64_MAX, &ret_grid[i]);
     return rc;
 }
@@ -229,7 +237,7 @@ static void refuse_budget(fa_candidate *candidate, int64_t bytes, const fa_gpu *
 
 /* Takes the addends of a launch; the candidate keeps those of its first and of what does not fit. */
 static int judge_budget(const struct judge *c, const fa_family_launch *launch, const fa_gpu *gpu,
-                        fa_candidate *candidate, fa_launch_shape *shape)
+                        fa_candidate *candidate, bool first, fa_launch_shape *shape)
 {
     fa_addend addend[FA_MAX_ADDENDS] = {{{0}, 0}};
     int64_t bytes = 0;
@@ -242,7 +250,7 @@ static int judge_budget(const struct judge *c, const fa_family_launch *launch, c
         bytes += addend[i].bytes;
     }
     bool exceeds = candidate->trial.status == FA_STATUS_PENDING && bytes > gpu->smem_per_block;
-    if (exceeds || shape == &candidate->launches.at[0]) {
+    if (exceeds || first) {
         memcpy(candidate->addend, addend, sizeof addend);
         candidate->addend_count = launch->addend_count;
     }
@@ -313,11 +321,33 @@ static int take_work(const struct judge *c, const fa_family_launch *launch, fa_l
     return 0;
 }
 
-/* Takes all launches; trial's threads and grid are the first one's, its shared memory that of the one with the most. */
+static bool is_left_out(const int64_t grid[3])
+{
+    return grid[0] == 0 && grid[1] == 0 && grid[2] == 0;
+}
+
+/* Other sizes of the same config may have the launch: it has its block and memory, as far as they fit. */
+static void take_left_out(const struct judge *c, const fa_family_launch *launch,
+                          fa_launch_shape *shape)
+{
+    const struct judge quiet = {c->point, c->config, NULL};
+    fa_candidate unseen = {.trial = {.status = FA_STATUS_PENDING}};
+    int64_t threads = 0;
+    if (take_block(&quiet, launch, shape, &threads) != 0 || threads > THREADS_MAX ||
+        judge_budget(&quiet, launch, c->point->gpu, &unseen, false, shape) != 0 ||
+        unseen.trial.status != FA_STATUS_PENDING) {
+        *shape = (fa_launch_shape){.block = {1, 1, 1}};
+        threads = 1;
+    }
+    shape->threads = (int32_t)threads;
+}
+
+/* Takes all launches; trial's threads and grid are those of the first that is made, its shared memory that of the one with the most. */
 static int take_launches(const struct judge *c, fa_candidate *candidate)
 {
     const fa_family *f = c->point->family;
     fa_launches *launches = &candidate->launches;
+    const fa_launch_shape *first = NULL;
     int64_t registers = 0, grid[3] = {0}, threads = 0;
     int rc = take_number(c, f->registers, "registers", "", 0, 1000000, &registers);
     if (rc == 0)
@@ -325,21 +355,27 @@ static int take_launches(const struct judge *c, fa_candidate *candidate)
     candidate->estimated_registers = (int32_t)registers;
     for (int i = 0; i < f->launch_count && rc == 0; i++) {
         fa_launch_shape *shape = &launches->at[launches->count++];
-        rc = take_block(c, &f->launch[i], shape, &threads);
+        rc = take_grid(c, &f->launch[i], grid);
+        if (rc == 0 && is_left_out(grid)) {
+            take_left_out(c, &f->launch[i], shape);
+            continue;
+        }
         if (rc == 0)
-            rc = take_grid(c, &f->launch[i], grid);
+            rc = take_block(c, &f->launch[i], shape, &threads);
         if (rc != 0)
             return rc;
+        first = first != NULL ? first : shape;
         shape->threads = (int32_t)threads;
         judge_launch(candidate, c->point->gpu, grid, shape);
-        rc = judge_budget(c, &f->launch[i], c->point->gpu, candidate, shape);
+        rc = judge_budget(c, &f->launch[i], c->point->gpu, candidate, shape == first, shape);
         if (rc == 0)
             rc = take_work(c, &f->launch[i], shape);
         if (shape->smem_bytes > candidate->trial.smem_bytes)
             candidate->trial.smem_bytes = shape->smem_bytes;
     }
-    candidate->trial.threads = launches->at[0].threads;
-    memcpy(candidate->trial.grid, launches->at[0].grid, sizeof candidate->trial.grid);
+    first = first != NULL ? first : &launches->at[0];
+    candidate->trial.threads = first->threads;
+    memcpy(candidate->trial.grid, first->grid, sizeof candidate->trial.grid);
     return rc;
 }
 
@@ -405,7 +441,7 @@ int fa_point_launches(const fa_point *point, const fa_candidate *candidate,
         rc = take_grid(&c, &point->family->launch[i], grid);
         if (rc == 0) /* one that cannot be launched stays 0 */
             set_grid(grid, &launches.at[i], reason, sizeof reason);
-        if (rc == 0)
+        if (rc == 0 && !is_left_out(grid))
             rc = take_work(&c, &point->family->launch[i], &launches.at[i]);
     }
     *ret_launches = launches;

@@ -115,15 +115,16 @@ static void prepare_memory(fa_bench *b, const fa_bench_kernel *kernel)
 static void run_candidate(fa_bench *b, const fa_bench_kernel *kernel, int index)
 {
     void *arguments[FA_PROVER_ARGUMENTS + 2];
-    if (b->at[index].empty)
-        return;
-    b->splits = kernel->launches[index].splits;
-    int count = b->type->arguments(b, index, kernel->extra, arguments);
-    if (kernel->workspace_bytes > 0)
-        arguments[count++] = &b->workspace.at;
-    arguments[count] = &b->counters.at;
-    FA_TRY(b, fa_launches_run(b->driver, &kernel->launches[index], kernel->function, arguments,
-                              b->stream, b->diag));
+    const fa_launches *launches = &kernel->launches[index];
+    b->splits = launches->splits;
+    for (int i = 0; !b->at[index].empty && i < launches->count; i++) {
+        int count = b->type->arguments(b, index, i, kernel->extra, arguments);
+        if (kernel->workspace_bytes > 0)
+            arguments[count++] = &b->workspace.at;
+        arguments[count] = &b->counters.at;
+        FA_TRY(b, fa_launch_shaped(b->driver, &launches->at[i], kernel->function[i], arguments,
+                                   b->stream, b->diag));
+    }
 }
 
 /* Makes of the workspace what an allocator hands out that other kernels share: what the last launch left there, with some

@@ -32,7 +32,7 @@ enum {
     FA_PROVER_KERNELS = 8
 };
 
-/* A loaded kernel. Its launches run in order; all are passed the same. */
+/* A loaded kernel. Its launches run in order. */
 struct fa_bench_kernel {
     fa_launches
         launches[FA_BENCH_CASES]; /* for each case; but for grids and splits as the first one's */
@@ -88,8 +88,6 @@ struct fa_proof_case {
     fa_tensor_values values;
     _Alignas(8) unsigned char params
         [FA_PARAMS_MAX]; /* what kernels are passed, as the operation has it */
-    void *argument[FA_PROVER_ARGUMENTS];
-    int argument_count;
     uint64_t answered; /* by the first kernel: the proof that it was in; 0: none yet */
     struct fa_verdict verdict[FA_PROVER_ROUNDS];
 };
@@ -109,8 +107,8 @@ struct fa_proof_type {
     void (*load)(fa_bench *bench, fa_module *module, const fa_cubin_entry *entry, void **ret_extra);
     /* Before each launch: variables of the kernel's module; NULL: nothing. `extra` is of `load`. */
     void (*restore)(fa_bench *bench, int index, const void *extra);
-    /* What a kernel is passed for a case, in order, of which the count is returned. */
-    int (*arguments)(fa_bench *bench, int index, void *extra,
+    /* What the kernel of a launch is passed for a case, in order, of which the count is returned. */
+    int (*arguments)(fa_bench *bench, int index, int launch, void *extra,
                      void *ret_argument[FA_PROVER_ARGUMENTS]);
     void (*text)(const fa_bench *bench, int index, char *ret_text, size_t size);
 };

@@ -566,7 +566,7 @@ int fa_space_first(const fa_family *family, const fa_problem *problem, fa_config
     if ((rc = fa_point_judge(&point, &candidate, diag)) != 0)
         return rc;
     for (int i = 0; i < candidate.launches.count * 3; i++)
-        if (candidate.trial.status == FA_STATUS_PENDING &&
+        if (candidate.trial.status == FA_STATUS_PENDING && family->launch[i / 3].when == NULL &&
             candidate.launches.at[i / 3].grid[i % 3] == 0)
             return fa_fail(diag, FA_EMANIFEST,
                            "%s.json: grid %c is 0 in the default config: it launches nothing",

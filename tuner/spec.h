@@ -12,8 +12,9 @@
  *   "sizes": {"n": 1024 | {"default", "fixed", "multiple", "max"}}
  *   "tune": {"BLOCK": [64, 128]}, "default": {…}, "restrictions": [text], "defines": {"WIDTH": expression}
  *   "block", "cluster", "grid": one to three expressions; "cooperative": true | false; "shared_memory": an expression, or an object of them
- *   "answer": null | "kernel" | {"kernel", "source", "block", "grid"} | {"given": text}; "rtol", "atol". The last says that
+ *   "answer": null | "kernel" | {"kernel", "source", "block", "grid", "arguments"} | {"given": text}; "rtol", "atol". The last says that
  *                                         fa_spec_cases() answers; the text tells answers of different programs apart
+ *   "launches": [{"kernel", "block", …, "when": expression, "arguments": [name]}]  in place of one kernel's keys
  *   "flops", "bytes": expressions; "strategy", "evaluations", "seconds": of fa_request, where that says none of them
  *
  * May be used by: engine. Thread-safety: any thread. A specification that was loaded stays as it is until the process ends.

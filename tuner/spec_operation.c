@@ -106,8 +106,9 @@ static int add_sides(const struct fa_spec_reading *r, const cJSON *from, cJSON *
 
 static int add_answer(const struct fa_spec_reading *r)
 {
-    static const char *const keys[] = {"kernel", "source", "block", "grid", NULL};
-    const cJSON *is = fa_spec_member(r->json, "answer"), *given = fa_spec_member(is, "given");
+    static const char *const keys[] = {"kernel", "source", "block", "grid", "arguments", NULL};
+    const cJSON *is = fa_spec_member(r->json, "answer"), *given = fa_spec_member(is, "given"),
+                *names = fa_spec_member(is, "arguments");
     char file[FA_NAME_MAX + 16];
     if (is == NULL)
         return 0;
@@ -124,6 +125,8 @@ static int add_answer(const struct fa_spec_reading *r)
     snprintf(file, sizeof file, "%s%s.cu", r->name, r->answer_source != NULL ? "_answer" : "");
     fa_json_add_text(r->operation, "reference", file);
     fa_json_add_text(answer, "kernel", r->answer);
+    if (names != NULL)
+        fa_json_add(answer, "arguments", cJSON_Duplicate(names, true));
     if (fa_spec_member(is, "grid") == NULL && fa_spec_member(is, "block") == NULL)
         return add_usual_launch(r, answer);
     int rc = add_sides(r, is, answer, "grid");

@@ -224,7 +224,8 @@ bool fa_spec_is_name(const char *text, size_t size)
 int fa_spec_check_launches(const struct fa_spec_reading *r, int *ret_count)
 {
     static const char *const keys[] = {"kernel",        "block", "cluster",     "grid",
-                                       "shared_memory", "work",  "cooperative", NULL};
+                                       "shared_memory", "work",  "cooperative", "when",
+                                       "arguments",     NULL};
     const cJSON *launch, *list = fa_spec_member(r->json, "launches");
     int count = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0, rc = 0, at = 0;
     *ret_count = list == NULL ? 1 : count;
@@ -234,7 +235,7 @@ int fa_spec_check_launches(const struct fa_spec_reading *r, int *ret_count)
         return fa_spec_fault(r, "\"launches\" must be an array of 1 to %d launches",
                              FA_LAUNCHES_MAX);
     for (int i = 0; keys[i] != NULL; i++)
-        if (fa_spec_member(r->json, keys[i]) != NULL)
+        if (fa_spec_member(r->json, keys[i]) != NULL && keys[i + 1] != NULL)
             return fa_spec_fault(r, "\"%s\" is given beside \"launches\": put it into each launch",
                                  keys[i]);
     cJSON_ArrayForEach (launch, list) {
@@ -244,6 +245,9 @@ int fa_spec_check_launches(const struct fa_spec_reading *r, int *ret_count)
             rc = fa_spec_fault(r, "%s must be an object with a \"kernel\"", place);
         if (rc == 0)
             rc = fa_spec_check_keys(r, launch, place, keys);
+        if (rc == 0 && r->file == NULL && fa_spec_member(launch, "arguments") != NULL)
+            rc = fa_spec_fault(
+                r, "%s: \"arguments\" are a single kernel's: a family's take one struct", place);
     }
     return rc;
 }

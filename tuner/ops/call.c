@@ -31,20 +31,22 @@ int fa_call_take_memory(const fa_call *call, void *brought, size_t bytes, fa_str
     return rc;
 }
 
-int fa_launches_run(fa_driver *driver, const fa_launches *launches, const fa_function *function,
-                    void **arguments, fa_stream stream, fa_diag *diag)
+int fa_launch_shaped(fa_driver *driver, const fa_launch_shape *launch, fa_function function,
+                     void **arguments, fa_stream stream, fa_diag *diag)
 {
-    int rc = 0;
-    for (int i = 0; rc == 0 && i < launches->count; i++) {
-        const fa_launch_shape *launch = &launches->at[i];
-        rc = fa_launch_clusters(driver, function[i], launch->grid, launch->block, launch->cluster,
-                                launch->cooperative, (uint32_t)launch->smem_bytes, stream,
-                                arguments, diag);
-    }
-    return rc;
+    return fa_launch_is_left_out(launch)
+               ? 0
+               : fa_launch_clusters(driver, function, launch->grid, launch->block, launch->cluster,
+                                    launch->cooperative, (uint32_t)launch->smem_bytes, stream,
+                                    arguments, diag);
 }
 
-int fa_call_run(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS], int count,
+int fa_call_launches(const fa_call *call)
+{
+    return call->composed != NULL ? call->composed->launches.count : 1;
+}
+
+int fa_call_run(const fa_call *call, int launch, void *arguments[FA_CALL_ARGUMENTS], int count,
                 fa_call_memory *memory, fa_stream stream, fa_diag *diag)
 {
     const fa_call_composed *composed = call->composed;
@@ -55,6 +57,6 @@ int fa_call_run(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS], int cou
     if (composed->launches.workspace_bytes > 0)
         arguments[count++] = &memory->workspace;
     arguments[count] = &memory->counters;
-    return fa_launches_run(call->driver, &composed->launches, composed->function, arguments, stream,
-                           diag);
+    return fa_launch_shaped(call->driver, &composed->launches.at[launch],
+                            composed->function[launch], arguments, stream, diag);
 }

@@ -65,13 +65,14 @@ typedef struct fa_launcher {
 int fa_call_take_memory(const fa_call *call, void *brought, size_t bytes, fa_stream stream,
                         fa_call_memory *ret_memory, fa_diag *diag);
 
-/* Launches of these functions, one behind the other; each takes as many of the arguments as its kernel does. */
-int fa_launches_run(fa_driver *driver, const fa_launches *launches, const fa_function *function,
-                    void **arguments, fa_stream stream, fa_diag *diag);
+/* A launch of the function, which takes as many of the arguments as its kernel does; none that is left out. */
+int fa_launch_shaped(fa_driver *driver, const fa_launch_shape *launch, fa_function function,
+                     void **arguments, fa_stream stream, fa_diag *diag);
 
-/* All launches of a call. The first `count` entries of `arguments` are set; the addresses of the workspace and of the
- * counters follow them. */
-int fa_call_run(const fa_call *call, void *arguments[FA_CALL_ARGUMENTS], int count,
+int fa_call_launches(const fa_call *call);
+/* One of a call's launches, which run in their order. The first `count` entries of `arguments` are set; the addresses of the
+ * workspace and of the counters follow them. */
+int fa_call_run(const fa_call *call, int launch, void *arguments[FA_CALL_ARGUMENTS], int count,
                 fa_call_memory *memory, fa_stream stream, fa_diag *diag);
 
 #endif

@@ -132,8 +132,7 @@ static void take_cases(fa_bench *b, const fa_problem *problem)
 }
 
 /* Packed tensors at these addresses, and the scalars of a proof. */
-static int list_arguments(const struct fa_proof_case *c, bool references, fa_tensor_values *values,
-                          unsigned char *params, void **argument)
+static void set_values(const struct fa_proof_case *c, bool references, fa_tensor_values *values)
 {
     for (int t = 0; t < c->tensors.count; t++) {
         values->address[t] =
@@ -141,13 +140,11 @@ static int list_arguments(const struct fa_proof_case *c, bool references, fa_ten
         fa_tensor_pack(&c->tensors.at[t], &c->problem, values->stride[t]);
     }
     fa_tensors_scalars(&c->problem, &c->tensors, true, values);
-    return fa_tensors_arguments(&c->problem, &c->tensors, values, params, argument);
 }
 
 static void place(fa_bench *b, int index)
 {
-    struct fa_proof_case *c = &b->at[index];
-    c->argument_count = list_arguments(c, false, &c->values, c->params, c->argument);
+    set_values(&b->at[index], false, &b->at[index].values);
 }
 
 /* The module's variables that inputs are copied to. */
@@ -178,9 +175,11 @@ static void make_inputs(fa_bench *b, int index)
 {
     struct fa_proof_case *c = &b->at[index];
     const uint64_t work = most_elements(c, true);
+    void *argument[FA_PARAMETERS_MAX];
     if (work == 0)
         return;
-    fa_bench_run_entry(b, "inputs", work, c->argument);
+    fa_tensors_arguments(&c->problem, &c->tensors, 0, &c->values, c->params, argument);
+    fa_bench_run_entry(b, "inputs", work, argument);
     fa_bench_synchronize(b);
     for (int t = 0; t < c->tensors.count; t++) {
         struct fa_proof_tensor *of = &c->of[t];
@@ -244,7 +243,8 @@ static void compute_reference(fa_bench *b, int index)
     void *arguments[FA_PARAMETERS_MAX];
     fa_symbols symbols = {0}; /* the answer may do without them */
     fa_proof_start_outputs(b, index, true);
-    list_arguments(c, true, &values, params, arguments);
+    set_values(c, true, &values);
+    fa_tensors_arguments(&c->problem, &c->tensors, FA_THE_ANSWER, &values, params, arguments);
     FA_TRY(b, fa_symbols_find(&c->tensors, b->module, &symbols, b->diag));
     copy_symbols(b, index, &symbols);
     run_reference(b, index, most_elements(c, false), arguments);
@@ -291,12 +291,13 @@ static void load(fa_bench *b, fa_module *module, const fa_cubin_entry *entry, vo
         memcpy(*ret_extra, &symbols, sizeof symbols);
 }
 
-static int arguments(fa_bench *b, int index, void *extra, void *ret_argument[FA_PROVER_ARGUMENTS])
+static int arguments(fa_bench *b, int index, int launch, void *extra,
+                     void *ret_argument[FA_PROVER_ARGUMENTS])
 {
-    const struct fa_proof_case *c = &b->at[index];
+    struct fa_proof_case *c = &b->at[index];
     (void)extra;
-    memcpy(ret_argument, c->argument, (size_t)c->argument_count * sizeof *ret_argument);
-    return c->argument_count;
+    return fa_tensors_arguments(&c->problem, &c->tensors, launch, &c->values, c->params,
+                                ret_argument);
 }
 
 static void text(const fa_bench *b, int index, char *ret_text, size_t size)

@@ -165,13 +165,10 @@ static bool is_struct(const fa_cubin_type *type, int32_t size, int stated,
 static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *info,
                             const fa_cubin_entry *cubin, bool *ret_typed, fa_diag *diag)
 {
-    const char *entry = cubin->name, *taken = NULL;
+    const char *entry = cubin->name, *is_taken = NULL;
     fa_cubin_type type[FA_CUBIN_PARAMETERS];
     char room[40];
-    int passed[FA_PARAMETERS_MAX], known = 0;
-    for (int i = 0; i < list->parameter_count; i++)
-        if (fa_tensors_is_passed(list, list->parameter[i]))
-            passed[known++] = list->parameter[i];
+    const int *passed = list->taken[cubin->launch].at, known = list->taken[cubin->launch].count;
     const int count = known + cubin->workspace + cubin->counters,
               told = fa_cubin_types(cubin->cubin, cubin->size, entry, type, diag);
     for (int i = 0; i < told && i < info->parameter_count; i++)
@@ -187,8 +184,9 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
                            i < known && count == info->parameter_count ? ", " : "",
                            type[i].name + strspn(type[i].name, "0123456789"));
     if (info->parameter_count != count)
-        return fa_fail(diag, FA_ECORRUPT, "%s takes %d arguments, and %d are stated", entry,
-                       info->parameter_count, count);
+        return fa_fail(diag, FA_ECORRUPT, "%s takes %d arguments, and %d are stated%s", entry,
+                       info->parameter_count, count,
+                       list->launches ? ": let the launch say its \"arguments\"" : "");
     *ret_typed = told >= known;
     for (int i = 0; i < count; i++) {
         bool scalar = i < known && passed[i] >= FA_TENSORS_MAX;
@@ -211,10 +209,10 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
                 "argument %d of %s, %s, is a pointer to pointers: addresses cannot be drawn", i + 1,
                 entry, list->at[passed[i]].name);
         const fa_element stated = scalar ? is->element : list->at[passed[i]].element;
-        if ((taken = contradiction(&type[i], stated, !scalar, room, ret_typed)) != NULL)
+        if ((is_taken = contradiction(&type[i], stated, !scalar, room, ret_typed)) != NULL)
             return fa_fail(diag, FA_ECORRUPT,
                            "argument %d of %s, %s, is %s in the kernel, and %s%s is stated", i + 1,
-                           entry, scalar ? is->name : list->at[passed[i]].name, taken,
+                           entry, scalar ? is->name : list->at[passed[i]].name, is_taken,
                            fa_element_name(stated), scalar ? "" : " *");
     }
     return 0;
@@ -233,8 +231,6 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
         rc = fa_tensors_read(problem, &list, diag);
     if (rc != 0)
         return rc;
-    const char *answer = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(
-        cJSON_GetObjectItemCaseSensitive(fa_operation_of(problem)->document, "answer"), "kernel"));
     int32_t bytes = (int32_t)fa_tensors_params(problem, &list, &values, params);
     if (list.parameter_count > 0)
         rc = check_parameters(&list, &info, entry, &typed, diag);
@@ -255,7 +251,7 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
                      "%s waits for its whole grid (grid.sync()), and is launched without that: "
                      "\"cooperative\": true launches it so",
                      entry->name);
-    if (rc == 0 && (answer == NULL || strcmp(entry->name, answer) != 0)) /* which may do without */
+    if (rc == 0 && entry->launch != FA_THE_ANSWER) /* which may do without */
         rc = check_symbols(&list, entry->cubin, entry->size, diag);
     if (entry->ret_typed != NULL)
         *entry->ret_typed = typed;
@@ -425,7 +421,6 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     if (rc != 0 || empty)
         return rc;
     fa_tensors_scalars(problem, &passed->list, false, &values);
-    int count = fa_tensors_arguments(problem, &passed->list, &values, params, arguments);
     if (call->composed != NULL &&
         (call->composed->launches.workspace_bytes > 0 || call->composed->launches.counters > 0))
         rc = fa_call_take_memory(call, args->workspace, args->workspace_bytes, stream, &memory,
@@ -436,8 +431,10 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     if (enters)
         rc = fa_symbols_copy(call->driver, &passed->symbols, &passed->list, problem, values.address,
                              stream, diag);
-    if (rc == 0)
-        rc = fa_call_run(call, arguments, count, &memory, stream, diag);
+    for (int i = 0; rc == 0 && i < fa_call_launches(call); i++) {
+        int count = fa_tensors_arguments(problem, &passed->list, i, &values, params, arguments);
+        rc = fa_call_run(call, i, arguments, count, &memory, stream, diag);
+    }
     const int left = enters ? fa_module_leave(passed->module, stream, rc == 0 ? diag : NULL) : 0;
     fa_stream_memory_leave(&memory.lease);
     return rc != 0 ? rc : left;

@@ -171,6 +171,8 @@ void fa_roofline_predict(const fa_candidate *candidate, const fa_problem *proble
                                               launch->smem_bytes + trial->static_smem_bytes);
         if (resident < trial->blocks_per_sm)
             trial->blocks_per_sm = resident;
+        if (fa_launch_is_left_out(launch))
+            continue;
         told = told || tells_work(launch);
         us += resident > 0 ? launch_time(launch, gpu, resident) : 0;
     }

@@ -66,6 +66,7 @@ int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
         int32_t threads = candidate->launches.at[i].threads;
         fa_cubin_info info;
         entry.name = family->launch[i].entry;
+        entry.launch = i;
         entry.ordinary = !candidate->launches.at[i].cooperative;
         int rc;
         if ((rc = fa_cubin_read(cubin, size, entry.name, &info, diag)) != 0 ||

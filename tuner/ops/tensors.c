@@ -502,6 +502,74 @@ static int read_argument(const cJSON *json, const fa_problem *problem, int index
     return read_scalar(json, problem, &list->scalar[list->scalar_count++], where, diag);
 }
 
+/* ---- what each launch takes ------------------------------------------------------------------*/
+static bool is_passed(const fa_tensor_list *list, int argument)
+{
+    return argument >= FA_TENSORS_MAX || list->at[argument].symbol == NULL ||
+           list->at[argument].parameter;
+}
+
+static const char *name_of(const fa_tensor_list *list, int argument)
+{
+    return argument < FA_TENSORS_MAX ? list->at[argument].name
+                                     : list->scalar[argument - FA_TENSORS_MAX].name;
+}
+
+/* The argument of this name that is passed; -1: there is none. */
+static int passed_index(const fa_tensor_list *list, const char *name)
+{
+    for (int i = 0; name != NULL && i < list->parameter_count; i++)
+        if (strcmp(name_of(list, list->parameter[i]), name) == 0 &&
+            is_passed(list, list->parameter[i]))
+            return i;
+    return -1;
+}
+
+/* "arguments" of a launch, or all. */
+static int take(const cJSON *of, int launch, fa_tensor_list *list, const char *where, fa_diag *diag)
+{
+    const cJSON *item, *names = cJSON_GetObjectItemCaseSensitive(of, "arguments");
+    int *at = list->taken[launch].at, *count = &list->taken[launch].count;
+    for (int i = 0; names == NULL && i < list->parameter_count; i++)
+        if (is_passed(list, list->parameter[i]))
+            at[(*count)++] = list->parameter[i];
+    if (names != NULL && !cJSON_IsArray(names))
+        return fa_fail(diag, FA_EINVAL, "%s: \"arguments\" must be an array of names", where);
+    cJSON_ArrayForEach (item, names) {
+        int index = passed_index(list, cJSON_GetStringValue(item));
+        if (index < 0 || *count == FA_PARAMETERS_MAX)
+            return fa_fail(diag, FA_EINVAL, "%s: arguments: \"%.40s\" %s", where,
+                           cJSON_IsString(item) ? item->valuestring : "",
+                           index < 0 ? "is the name of none that kernels are passed"
+                                     : "is one too many");
+        at[(*count)++] = list->parameter[index];
+    }
+    return 0;
+}
+
+static int take_all(const fa_operation *operation, fa_tensor_list *list, fa_diag *diag)
+{
+    const cJSON *launches = cJSON_GetObjectItemCaseSensitive(operation->document, "launches"),
+                *answer = cJSON_GetObjectItemCaseSensitive(operation->document, "answer");
+    const int count = launches != NULL ? cJSON_GetArraySize(launches) : 1;
+    bool taken[FA_TENSORS_MAX + FA_SCALARS_MAX] = {false};
+    char where[80];
+    list->launches = launches != NULL;
+    snprintf(where, sizeof where, "operation %s: answer", operation->name);
+    int rc = take(answer, FA_THE_ANSWER, list, where, diag);
+    for (int i = 0; i < count && i < FA_LAUNCHES_MAX && rc == 0; i++) {
+        snprintf(where, sizeof where, "operation %s: launches[%d]", operation->name, i);
+        rc = take(cJSON_GetArrayItem(launches, i), i, list, where, diag);
+        for (int k = 0; k < list->taken[i].count; k++)
+            taken[list->taken[i].at[k]] = true;
+    }
+    for (int i = 0; i < list->parameter_count && rc == 0; i++)
+        if (is_passed(list, list->parameter[i]) && !taken[list->parameter[i]])
+            rc = fa_fail(diag, FA_EINVAL, "operation %s: arguments[%d] %s: no launch takes it",
+                         operation->name, i, name_of(list, list->parameter[i]));
+    return rc;
+}
+
 /* The boolean field that says that nothing is aligned; -1: the operation has none. */
 static int unaligned_field(const fa_operation *operation)
 {
@@ -522,6 +590,8 @@ static int read_list(const fa_problem *problem, fa_tensor_list *list, fa_diag *d
     cJSON_ArrayForEach (item, arguments)
         if (rc == 0)
             rc = read_argument(item, problem, index++, list, diag);
+    if (rc == 0)
+        rc = take_all(operation, list, diag);
     if (rc != 0)
         return rc;
     for (int i = 0; i < list->count; i++)
@@ -618,13 +688,7 @@ void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, b
     }
 }
 
-bool fa_tensors_is_passed(const fa_tensor_list *list, int argument)
-{
-    return argument >= FA_TENSORS_MAX || list->at[argument].symbol == NULL ||
-           list->at[argument].parameter;
-}
-
-int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list,
+int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list, int launch,
                          fa_tensor_values *values, unsigned char ret_params[FA_PARAMS_MAX],
                          void *ret_argument[FA_PARAMETERS_MAX])
 {
@@ -633,15 +697,12 @@ int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list,
         fa_tensors_params(problem, list, values, ret_params);
         return 1;
     }
-    int count = 0;
-    for (int i = 0; i < list->parameter_count; i++) {
-        int at = list->parameter[i];
-        if (fa_tensors_is_passed(list, at))
-            ret_argument[count++] = at < FA_TENSORS_MAX
-                                        ? (void *)&values->address[at]
-                                        : (void *)&values->scalar[at - FA_TENSORS_MAX];
+    for (int i = 0; i < list->taken[launch].count; i++) {
+        int at = list->taken[launch].at[i];
+        ret_argument[i] = at < FA_TENSORS_MAX ? (void *)&values->address[at]
+                                              : (void *)&values->scalar[at - FA_TENSORS_MAX];
     }
-    return count;
+    return list->taken[launch].count;
 }
 
 size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,

@@ -9,6 +9,7 @@
 
 #include "expr.h"
 #include "driver.h"
+#include "launches.h"
 
 #include <string.h>
 
@@ -83,6 +84,11 @@ typedef struct fa_tensor_list {
     /* The arguments of a kernel that takes them one by one, tensors by their index and scalars by FA_TENSORS_MAX + theirs;
      * none: it takes one struct. */
     int parameter_count, parameter[FA_PARAMETERS_MAX];
+    /* Those that each launch takes, and the answer, in its order; as `parameter` has them. */
+    struct {
+        int count, at[FA_PARAMETERS_MAX];
+    } taken[FA_LAUNCHES_MAX + 1];
+    bool launches; /* there is a list of them */
     int unaligned; /* the field that lifts the demands on alignment; -1: none does */
     double ulps, relative, of_largest, absolute; /* what an output may differ by */
 } fa_tensor_list;
@@ -153,10 +159,9 @@ double fa_tolerance_error(const fa_tolerance *tolerance, double largest, double 
 /* The scalars of a proof, and those that are computed of a problem. */
 void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, bool all,
                         fa_tensor_values *values);
-/* Whether the kernel takes an argument as a parameter; `argument`: of fa_tensor_list.parameter. */
-bool fa_tensors_is_passed(const fa_tensor_list *list, int argument);
-/* Points to what a kernel is passed: to the one struct in ret_params, or to each parameter in `values`. Their count. */
-int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list,
+/* Points to what the kernel of a launch is passed: to the one struct in ret_params, or to each parameter in `values`. Their
+ * count. */
+int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list, int launch,
                          fa_tensor_values *values, unsigned char ret_params[FA_PARAMS_MAX],
                          void *ret_argument[FA_PARAMETERS_MAX]);
 /* Bytes of that struct. */

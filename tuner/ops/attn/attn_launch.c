@@ -566,8 +566,8 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     }
     if (rc == 0 && has_maps)
         rc = fa_attn_map_cache_get(shared->maps, call->driver, &params, &maps, diag);
-    if (rc == 0)
-        rc = fa_call_run(call, arguments, has_maps ? 2 : 1, &memory, stream, diag);
+    for (int i = 0; rc == 0 && i < fa_call_launches(call); i++)
+        rc = fa_call_run(call, i, arguments, has_maps ? 2 : 1, &memory, stream, diag);
     fa_stream_memory_leave(&memory.lease);
     return rc;
 }

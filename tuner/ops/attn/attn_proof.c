@@ -511,8 +511,10 @@ static void load(fa_bench *b, fa_module *module, const fa_cubin_entry *entry, vo
     }
 }
 
-static int arguments(fa_bench *b, int index, void *extra, void *ret_argument[FA_PROVER_ARGUMENTS])
+static int arguments(fa_bench *b, int index, int launch, void *extra,
+                     void *ret_argument[FA_PROVER_ARGUMENTS])
 {
+    (void)launch;
     struct fa_attn_serving_params *params = params_of(&b->at[index]);
     params->workspace = (void *)(uintptr_t)b->workspace.at;
     params->counters = (unsigned int *)(uintptr_t)b->counters.at;
