@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Expressions: a recursive-descent parser that emits the steps of a stack machine, and that machine. See expr.h.
+ * Expressions: a parser by the strength of operators, which lists steps, each of which reads earlier ones. See expr.h.
  *
- * Invariants: steps jump forward only, so that evaluation ends after at most as many as there are; the parser counts the
- * height of the stack and refuses what exceeds it; it goes at most DEPTH_MAX calls deep.
+ * Invariants: a step reads only earlier steps, so that evaluation takes as many as there are; the parser goes at most DEPTH_MAX
+ * calls deep.
  */
 #include "expr.h"
 
@@ -18,12 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 64, STACK_MAX = 128, STEPS_MAX = 2 * FA_EXPR_TEXT_MAX + 64 };
+enum { DEPTH_MAX = 96, STEPS_MAX = 2 * FA_EXPR_TEXT_MAX + 64 };
 
 enum op {
-    OP_VALUE, /* pushes the step's value */
-    OP_NAME,  /* pushes the value of the name `at` */
-    /* Replace the two values on top by one. */
+    OP_VALUE, /* the step's value */
+    OP_NAME,  /* the value of the name at[0] */
+    /* Of the steps at[0] and at[1]. */
     OP_OR,
     OP_AND,
     OP_EQUAL,
@@ -47,21 +47,20 @@ enum op {
     OP_MIN,
     OP_MAX,
     OP_CEIL_DIV,
-    /* Replace the value on top. */
+    /* Of the step at[0]. */
     OP_NOT,
     OP_NEGATE,
     OP_BIT_NOT,
     OP_ABS,
-    /* Move values and jump. */
-    OP_COPY,      /* pushes what lies `at` values below the top */
-    OP_SWAP,      /* exchanges the two values on top */
-    OP_DROP_NEXT, /* removes the value below the top */
-    OP_CHOOSE /* pops a condition: if it holds, jumps to step `at`, else pops the value below it, too */
+    OP_CHOOSE, /* at[0] if at[2] holds, else at[1] */
+    /* Of the parser alone. */
+    OP_IN,
+    OP_NOT_IN
 };
 
 struct step {
     enum op op;
-    int at;
+    int at[3];
     fa_expr_value value;
 };
 
@@ -151,25 +150,6 @@ static fa_expr_value compare(enum op op, fa_expr_value a, fa_expr_value b)
                                          : order >= 0);
 }
 
-/* Of bits: a shift by less than 0 or by more than 63 has no value. */
-static fa_expr_value combine_bits(enum op op, fa_expr_value a, fa_expr_value b)
-{
-    bool shifts = op == OP_SHIFT_LEFT || op == OP_SHIFT_RIGHT;
-    if (a.kind != FA_EXPR_INTEGER || b.kind != FA_EXPR_INTEGER ||
-        (shifts && (b.integer < 0 || b.integer > 63)))
-        return none();
-    switch (op) {
-    case OP_BIT_OR:
-        return integer(a.integer | b.integer);
-    case OP_BIT_AND:
-        return integer(a.integer & b.integer);
-    case OP_SHIFT_LEFT:
-        return integer((int64_t)((uint64_t)a.integer << b.integer));
-    default:
-        return integer(a.integer >> b.integer);
-    }
-}
-
 static fa_expr_value divide(enum op op, fa_expr_value a, fa_expr_value b)
 {
     if (fa_expr_truth(b) == 0)
@@ -205,8 +185,17 @@ static fa_expr_value calculate(enum op op, fa_expr_value a, fa_expr_value b)
 {
     double x = (double)number_of(a), y = (double)number_of(b);
     bool exact = a.kind == FA_EXPR_INTEGER && b.kind == FA_EXPR_INTEGER;
+    bool shifts = exact && b.integer >= 0 && b.integer <= 63; /* by no other number of bits */
     int64_t result = 0;
     switch (op) {
+    case OP_BIT_OR:
+        return exact ? integer(a.integer | b.integer) : none();
+    case OP_BIT_AND:
+        return exact ? integer(a.integer & b.integer) : none();
+    case OP_SHIFT_LEFT:
+        return shifts ? integer((int64_t)((uint64_t)a.integer << b.integer)) : none();
+    case OP_SHIFT_RIGHT:
+        return shifts ? integer(a.integer >> b.integer) : none();
     case OP_ADD:
         return exact && !__builtin_add_overflow(a.integer, b.integer, &result) ? integer(result)
                                                                                : real(x + y);
@@ -237,9 +226,7 @@ static fa_expr_value combine(enum op op, fa_expr_value a, fa_expr_value b)
         bool equal = a.kind == b.kind && a.integer == b.integer;
         return op == OP_EQUAL || op == OP_UNEQUAL ? integer(equal == (op == OP_EQUAL)) : none();
     }
-    if (op <= OP_GREATER_EQUAL)
-        return compare(op, a, b);
-    return op <= OP_SHIFT_RIGHT ? combine_bits(op, a, b) : calculate(op, a, b);
+    return op <= OP_GREATER_EQUAL ? compare(op, a, b) : calculate(op, a, b);
 }
 
 static fa_expr_value change(enum op op, fa_expr_value a)
@@ -257,50 +244,31 @@ static fa_expr_value change(enum op op, fa_expr_value a)
 
 fa_expr_value fa_expr_evaluate(const fa_expr *expr, const fa_expr_value *value)
 {
-    fa_expr_value stack[STACK_MAX], top = none();
-    int height = 0; /* values below the top; the first of them is not used */
+    fa_expr_value is[STEPS_MAX];
     for (int i = 0; i < expr->count; i++) {
         const struct step *step = &expr->step[i];
+        const int *at = step->at;
         switch (step->op) {
         case OP_VALUE:
-            stack[height++] = top;
-            top = step->value;
+            is[i] = step->value;
             break;
         case OP_NAME:
-            stack[height++] = top;
-            top = value[step->at];
-            break;
-        case OP_COPY:
-            stack[height++] = top;
-            top = stack[height - 1 - step->at];
-            break;
-        case OP_SWAP: {
-            fa_expr_value next = stack[height - 1];
-            stack[height - 1] = top;
-            top = next;
-            break;
-        }
-        case OP_DROP_NEXT:
-            height--;
+            is[i] = value[at[0]];
             break;
         case OP_CHOOSE:
-            if (fa_expr_truth(top) == 1)
-                i = step->at - 1;
-            else
-                height--;
-            top = stack[--height];
+            is[i] = is[fa_expr_truth(is[at[2]]) == 1 ? at[0] : at[1]];
             break;
         case OP_NOT:
         case OP_NEGATE:
         case OP_BIT_NOT:
         case OP_ABS:
-            top = change(step->op, top);
+            is[i] = change(step->op, is[at[0]]);
             break;
         default:
-            top = combine(step->op, stack[--height], top);
+            is[i] = combine(step->op, is[at[0]], is[at[1]]);
         }
     }
-    return top;
+    return is[expr->count - 1];
 }
 
 uint64_t fa_expr_uses(const fa_expr *expr)
@@ -320,20 +288,67 @@ void fa_expr_free(fa_expr **expr)
 }
 
 /* ---- the parser ----------------------------------------------------------------------------------*/
-/* The first error stays in `rc`: nothing is taken or emitted after it, so that every loop ends. */
+/* How strongly operators bind, the weakest first. */
+enum {
+    CALL, /* a function's name */
+    CHOICE,
+    OR,
+    AND,
+    NOT,
+    COMPARISON,
+    BITS,
+    SUMS,
+    PRODUCTS,
+    SIGNS
+};
+
+/* One that begins as another does stands before it. */
+static const struct infix {
+    const char *text;
+    enum op op;
+    int level;
+} operators[] = {{"if", OP_CHOOSE, CHOICE},
+                 {"or", OP_OR, OR},
+                 {"and", OP_AND, AND},
+                 {"in", OP_IN, COMPARISON},
+                 {"not", OP_NOT_IN, COMPARISON},
+                 {"<<", OP_SHIFT_LEFT, BITS},
+                 {">>", OP_SHIFT_RIGHT, BITS},
+                 {"|", OP_BIT_OR, BITS},
+                 {"&", OP_BIT_AND, BITS},
+                 {"!=", OP_UNEQUAL, COMPARISON},
+                 {"==", OP_EQUAL, COMPARISON},
+                 {"<=", OP_LESS_EQUAL, COMPARISON},
+                 {">=", OP_GREATER_EQUAL, COMPARISON},
+                 {"<", OP_LESS, COMPARISON},
+                 {">", OP_GREATER, COMPARISON},
+                 {"+", OP_ADD, SUMS},
+                 {"-", OP_SUBTRACT, SUMS},
+                 {"*", OP_MULTIPLY, PRODUCTS},
+                 {"//", OP_FLOOR_DIV, PRODUCTS},
+                 {"/", OP_DIVIDE, PRODUCTS},
+                 {"%", OP_REMAINDER, PRODUCTS},
+                 {"min", OP_MIN, CALL},
+                 {"max", OP_MAX, CALL},
+                 {"abs", OP_ABS, CALL},
+                 {"ceil_div", OP_CEIL_DIV, CALL}};
+enum { OPERATORS = sizeof operators / sizeof *operators };
+
+/* The first error stays in `rc`: nothing is taken or listed after it, so that every loop ends. Functions return the step that
+ * has the value of what they read. */
 struct parser {
     const char *at; /* what is not read yet */
     const char *const *name;
     int name_count;
     uint64_t uses;
-    int height, depth;
+    int depth;
     int count;
     struct step step[STEPS_MAX];
     int rc;
     fa_diag *diag;
 };
 
-static void parse_any(struct parser *p);
+static int parse(struct parser *p, int level);
 
 __attribute__((format(printf, 2, 3))) static void fail(struct parser *p, const char *format, ...)
 {
@@ -360,34 +375,26 @@ static void fail_here(struct parser *p, const char *fault)
         fail(p, "has \"%.*s\" where %s", size, p->at, fault);
 }
 
-static void parse_deeper(struct parser *p, void (*parse)(struct parser *))
+static int add(struct parser *p, const struct step *step)
 {
-    if (++p->depth > DEPTH_MAX)
-        fail(p, "is nested too deeply: split it into lets");
-    if (p->rc == 0)
-        parse(p);
-    p->depth--;
-}
-
-static void emit_step(struct parser *p, enum op op, int at, fa_expr_value value)
-{
-    bool pops = (op > OP_NAME && op <= OP_CEIL_DIV) || op == OP_DROP_NEXT;
-    p->height += op == OP_CHOOSE ? -2 : pops ? -1 : op <= OP_NAME || op == OP_COPY;
-    if (p->count == STEPS_MAX || p->height >= STACK_MAX)
+    if (p->count == STEPS_MAX)
         fail(p, "is too large: split it into lets");
     if (p->rc == 0)
-        p->step[p->count++] = (struct step){op, at, value};
+        p->step[p->count++] = *step;
+    return p->count - 1;
 }
 
-static void emit(struct parser *p, enum op op, int at)
+static int add_value(struct parser *p, fa_expr_value value)
 {
-    emit_step(p, op, at, none());
+    return add(p, &(struct step){.op = OP_VALUE, .value = value});
 }
 
-static void skip_space(struct parser *p)
+static int combine_steps(struct parser *p, enum op op, int a, int b)
 {
-    p->at += strspn(p->at, " \t\r\n");
+    return add(p, &(struct step){.op = op, .at = {a, b}});
 }
+
+static const char SPACE[] = " \t\r\n";
 
 static bool is_word(char c)
 {
@@ -398,7 +405,7 @@ static bool is_word(char c)
 static bool take(struct parser *p, const char *token)
 {
     size_t size = strlen(token);
-    skip_space(p);
+    p->at += strspn(p->at, SPACE);
     if (p->rc != 0 || strncmp(p->at, token, size) != 0 ||
         (is_word(token[0]) && is_word(p->at[size])))
         return false;
@@ -414,65 +421,54 @@ static void expect(struct parser *p, const char *token)
         fail_here(p, fault);
 }
 
-/* min() and max() take two values or more, ceil_div() two, abs() one. */
-static void parse_arguments(struct parser *p, enum op op)
-{
-    parse_any(p);
-    if (op != OP_ABS && *p->at != ',')
-        fail_here(p, "the second of two values is expected");
-    for (int count = 1; op != OP_ABS && (count == 1 || op != OP_CEIL_DIV) && take(p, ",");
-         count++) {
-        parse_any(p);
-        emit(p, op, 0);
-    }
-    if (op == OP_ABS)
-        emit(p, op, 0);
-    expect(p, ")");
-}
-
 static bool is_same(const char *word, int size, const char *name)
 {
     return strlen(name) == (size_t)size && memcmp(word, name, (size_t)size) == 0;
 }
 
-static void parse_call(struct parser *p, const char *word, int size)
+/* min() and max() take two values or more, ceil_div() two, abs() one. */
+static int parse_call(struct parser *p, const char *word, int size)
 {
-    static const struct {
-        const char *name;
-        enum op op;
-    } functions[] = {{"min", OP_MIN}, {"max", OP_MAX}, {"abs", OP_ABS}, {"ceil_div", OP_CEIL_DIV}};
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        if (is_same(word, size, functions[i].name)) {
-            parse_arguments(p, functions[i].op);
-            return;
-        }
+    const struct infix *is = operators, *end = operators + OPERATORS;
+    while (is < end && (is->level != CALL || !is_same(word, size, is->text)))
+        is++;
+    if (is == end) {
+        fail(p, "calls %.*s(), which is unknown: use min, max, abs or ceil_div",
+             size < 40 ? size : 40, word);
+        return 0;
     }
-    fail(p, "calls %.*s(), which is unknown: use min, max, abs or ceil_div", size < 40 ? size : 40,
-         word);
+    int value = parse(p, CHOICE);
+    if (is->op == OP_ABS)
+        value = combine_steps(p, OP_ABS, value, 0);
+    else if (*p->at != ',')
+        fail_here(p, "the second of two values is expected");
+    for (int count = 1; is->op != OP_ABS && (count == 1 || is->op != OP_CEIL_DIV) && take(p, ",");
+         count++)
+        value = combine_steps(p, is->op, value, parse(p, CHOICE));
+    expect(p, ")");
+    return value;
 }
 
-static void parse_word(struct parser *p)
+static int parse_word(struct parser *p)
 {
     const char *word = p->at;
     int size = 0;
     while (is_word(word[size]))
         size++;
     p->at += size;
-    if (take(p, "(")) {
-        parse_call(p, word, size);
-        return;
-    }
+    if (take(p, "("))
+        return parse_call(p, word, size);
     for (int i = 0; i < p->name_count; i++) {
         if (is_same(word, size, p->name[i])) {
             p->uses |= (uint64_t)1 << i;
-            emit(p, OP_NAME, i);
-            return;
+            return combine_steps(p, OP_NAME, i, 0);
         }
     }
     fail(p, "uses the unknown name %.*s", size < 40 ? size : 40, word);
+    return 0;
 }
 
-static void parse_number(struct parser *p)
+static int parse_number(struct parser *p)
 {
     const char *start = p->at;
     char *end;
@@ -492,11 +488,11 @@ static void parse_number(struct parser *p)
     }
     if (is_word(*p->at))
         fail_here(p, "a number must end");
-    emit_step(p, OP_VALUE, 0, exact ? integer(number) : real(large));
+    return add_value(p, exact ? integer(number) : real(large));
 }
 
 /* A text in quotes of either kind. */
-static void parse_text(struct parser *p)
+static int parse_text(struct parser *p)
 {
     char text[FA_VALUE_TEXT_MAX], close[] = {*p->at, 0};
     int32_t value = 0;
@@ -508,173 +504,108 @@ static void parse_text(struct parser *p)
         fail(p, "has \"%.40s\", which is the value of no tunable", text);
     else
         p->at += size + 2;
-    emit_step(p, OP_VALUE, 0, (fa_expr_value){.kind = FA_EXPR_WORD, .integer = value});
+    return add_value(p, (fa_expr_value){.kind = FA_EXPR_WORD, .integer = value});
 }
 
-static void parse_primary(struct parser *p)
+static int parse_primary(struct parser *p)
 {
-    skip_space(p);
-    if (*p->at >= '0' && *p->at <= '9') {
-        parse_number(p);
-    } else if (*p->at == '\'' || *p->at == '"') {
-        parse_text(p);
-    } else if (take(p, "(")) {
-        parse_any(p);
+    if (take(p, "(")) {
+        int value = parse(p, CHOICE);
         expect(p, ")");
-    } else if (is_word(*p->at)) {
-        parse_word(p);
-    } else {
-        fail_here(p, "a value is expected");
+        return value;
     }
+    if (*p->at >= '0' && *p->at <= '9')
+        return parse_number(p);
+    if (*p->at == '\'' || *p->at == '"')
+        return parse_text(p);
+    if (is_word(*p->at))
+        return parse_word(p);
+    fail_here(p, "a value is expected");
+    return 0;
 }
 
-static void parse_signs(struct parser *p)
+/* Signs, and what they stand before. */
+static int parse_signs(struct parser *p)
 {
     bool plus = take(p, "+");
-    enum op op = take(p, "-") ? OP_NEGATE : take(p, "~") ? OP_BIT_NOT : OP_VALUE;
-    if (op == OP_VALUE && !plus) {
-        parse_primary(p);
-        if (take(p, "**")) { /* binds from the right, and before a sign in front of it */
-            parse_deeper(p, parse_signs);
-            emit(p, OP_POWER, 0);
-        }
-        return;
-    }
-    parse_deeper(p, parse_signs);
-    if (op != OP_VALUE)
-        emit(p, op, 0);
+    if (take(p, "-"))
+        return combine_steps(p, OP_NEGATE, parse(p, SIGNS), 0);
+    if (take(p, "~"))
+        return combine_steps(p, OP_BIT_NOT, parse(p, SIGNS), 0);
+    if (plus)
+        return parse(p, SIGNS);
+    int value = parse_primary(p);
+    if (take(p, "**")) /* binds from the right, and before a sign in front of it */
+        value = combine_steps(p, OP_POWER, value, parse(p, SIGNS));
+    return value;
 }
 
-struct sign {
-    const char *text;
-    enum op op;
-};
-
-/* Takes one of these, up to one without text. */
-static bool take_sign(struct parser *p, const struct sign *sign, enum op *ret_op)
+/* x in (a, b): x == a or x == b. */
+static int parse_in(struct parser *p, int value)
 {
-    while (sign->text != NULL && !take(p, sign->text))
-        sign++;
-    *ret_op = sign->op;
-    return sign->text != NULL;
-}
-
-static void parse_not(struct parser *p);
-static void parse_level(struct parser *p, int level);
-
-/* Operators of two values that bind from the left, the weakest first; comparisons stand between `and` and `|`. */
-enum { LEVEL_OR, LEVEL_AND, LEVEL_BITS, LEVEL_SUMS, LEVEL_PRODUCTS };
-
-static void parse_operand(struct parser *p, int level)
-{
-    if (level == LEVEL_AND)
-        parse_not(p);
-    else if (level == LEVEL_PRODUCTS)
-        parse_signs(p);
-    else
-        parse_level(p, level + 1);
-}
-
-static void parse_level(struct parser *p, int level)
-{
-    static const struct sign signs[][5] = {
-        {{"or", OP_OR}},
-        {{"and", OP_AND}},
-        {{"<<", OP_SHIFT_LEFT}, {">>", OP_SHIFT_RIGHT}, {"|", OP_BIT_OR}, {"&", OP_BIT_AND}},
-        {{"+", OP_ADD}, {"-", OP_SUBTRACT}},
-        {{"*", OP_MULTIPLY}, {"//", OP_FLOOR_DIV}, {"/", OP_DIVIDE}, {"%", OP_REMAINDER}}};
-    enum op op;
-    parse_operand(p, level);
-    while (take_sign(p, signs[level], &op)) {
-        parse_operand(p, level);
-        emit(p, op, 0);
-    }
-}
-
-/* x in (a, b), with x on the stack: x == a or x == b. */
-static void parse_in(struct parser *p)
-{
+    int found = add_value(p, integer(0));
     expect(p, "(");
-    emit_step(p, OP_VALUE, 0, integer(0));
-    do {
-        emit(p, OP_COPY, 1);
-        parse_any(p);
-        emit(p, OP_EQUAL, 0);
-        emit(p, OP_OR, 0);
-    } while (take(p, ","));
+    do
+        found = combine_steps(p, OP_OR, found, combine_steps(p, OP_EQUAL, value, parse(p, CHOICE)));
+    while (take(p, ","));
     expect(p, ")");
-    emit(p, OP_DROP_NEXT, 0);
+    return found;
 }
 
-static void parse_comparison(struct parser *p)
+static const struct infix *take_operator(struct parser *p, int level, int most)
 {
-    static const struct sign signs[] = {
-        {"!=", OP_UNEQUAL}, {"==", OP_EQUAL},  {"<=", OP_LESS_EQUAL}, {">=", OP_GREATER_EQUAL},
-        {"<", OP_LESS},     {">", OP_GREATER}, {NULL, OP_EQUAL}};
-    enum op op, next;
-    int links = 0;
-    parse_level(p, LEVEL_BITS);
-    for (bool more = take_sign(p, signs, &op); more; op = next) {
-        parse_level(p, LEVEL_BITS);
-        more = take_sign(p, signs, &next);
-        if (more) { /* a b becomes (a op b) b, and b is compared again */
-            emit(p, OP_SWAP, 0);
-            emit(p, OP_COPY, 1);
-            links++;
+    for (const struct infix *is = operators; is < operators + OPERATORS; is++)
+        if (is->level >= level && is->level <= most && take(p, is->text))
+            return is;
+    return NULL;
+}
+
+/* Operators that bind as strongly as `level` or more. */
+static int parse(struct parser *p, int level)
+{
+    int most = SIGNS;       /* a weaker one ends what a stronger one is between */
+    int value, middle = -1; /* of a < b < c, which is a < b and b < c */
+    if (++p->depth > DEPTH_MAX)
+        fail(p, "is nested too deeply: split it into lets");
+    if (p->rc != 0)
+        return 0;
+    if (level <= NOT && take(p, "not"))
+        value = combine_steps(p, OP_NOT, parse(p, most = NOT), 0);
+    else
+        value = parse_signs(p);
+    for (const struct infix *is; (is = take_operator(p, level, most)) != NULL;) {
+        most = is->level;
+        if (is->op == OP_CHOOSE) {
+            struct step choice = {.op = OP_CHOOSE, .at = {value, 0, parse(p, OR)}};
+            expect(p, "else");
+            choice.at[1] = parse(p, CHOICE);
+            value = add(p, &choice);
+        } else if (is->op == OP_IN || is->op == OP_NOT_IN) {
+            if (is->op == OP_NOT_IN)
+                expect(p, "in");
+            value = parse_in(p, value);
+            if (is->op == OP_NOT_IN)
+                value = combine_steps(p, OP_NOT, value, 0);
+            most = NOT;
+        } else if (is->level == COMPARISON) {
+            int right = parse(p, BITS);
+            int pair = combine_steps(p, is->op, middle < 0 ? value : middle, right);
+            value = middle < 0 ? pair : combine_steps(p, OP_AND, value, pair);
+            middle = right;
+        } else {
+            value = combine_steps(p, is->op, value, parse(p, is->level + 1));
         }
-        emit(p, op, 0);
-        if (more)
-            emit(p, OP_SWAP, 0);
     }
-    while (links-- > 0)
-        emit(p, OP_AND, 0);
-    bool not = take(p, "not");
-    if (take(p, "in"))
-        parse_in(p);
-    else if (not )
-        fail_here(p, "in is expected");
-    if (not )
-        emit(p, OP_NOT, 0);
-}
-
-static void parse_not(struct parser *p)
-{
-    if (!take(p, "not")) {
-        parse_comparison(p);
-        return;
-    }
-    parse_deeper(p, parse_not);
-    emit(p, OP_NOT, 0);
-}
-
-/* x if condition else y. */
-static void parse_choice(struct parser *p)
-{
-    parse_level(p, LEVEL_OR);
-    if (!take(p, "if"))
-        return;
-    parse_level(p, LEVEL_OR);
-    emit(p, OP_CHOOSE, 0);
-    int chooses = p->count - 1;
-    expect(p, "else");
-    parse_any(p);
-    if (p->rc == 0)
-        p->step[chooses].at = p->count;
-}
-
-static void parse_any(struct parser *p)
-{
-    parse_deeper(p, parse_choice);
+    p->depth--;
+    return value;
 }
 
 bool fa_expr_is_word(const char *text)
 {
-    static const char *const words[] = {"or",   "and", "not", "in",  "if",
-                                        "else", "min", "max", "abs", "ceil_div"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(words[i], text) == 0)
-            return true;
-    return false;
+    bool found = strcmp(text, "else") == 0;
+    for (int i = 0; i < OPERATORS; i++)
+        found = found || strcmp(operators[i].text, text) == 0;
+    return found;
 }
 
 int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr **ret_expr,
@@ -685,8 +616,8 @@ int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr 
     if (size == 0 || size > FA_EXPR_TEXT_MAX)
         return fa_fail(diag, FA_EMANIFEST, "is %zu bytes long: use 1 to %d", size,
                        FA_EXPR_TEXT_MAX);
-    parse_any(&p);
-    skip_space(&p);
+    parse(&p, CHOICE);
+    p.at += strspn(p.at, SPACE);
     if (*p.at != 0)
         fail_here(&p,
                   "an operator or the end is expected (as in Python: ==, and, or, x if c else y)");
