@@ -271,7 +271,7 @@ static void tables_that_are_not_valid_are_refused_with_a_sentence(void)
     static const struct {
         const char *from, *to, *sentence;
     } bad[] = {
-        {"4096", "4095", "test: operation row_sum is known with other sizes"},
+        {"4096", "4095", "test: operation row_sum is known with another \"sizes\""},
         {"row_sum", "row-sum", "test: \"name\" must be an identifier"},
         {"\"optional\":true", "\"shown_as\":\"flag\"",
          "test: sizes mean: \"shown_as\" is \"flag\", which is not known"},
@@ -284,7 +284,7 @@ static void tables_that_are_not_valid_are_refused_with_a_sentence(void)
         {"\"sizes\"", "\"tolerance\":[2],\"sizes\"", "\"tolerance\" must be an object"},
         {"\"sizes\"", "\"arguments\":[{\"shap\":[]}],\"sizes\"",
          "test: arguments[0]: the key \"shap\" is unknown: did you mean \"shape\"?"},
-        {"\"default\":7", "\"default\":-1", "sizes rows: its default -1 is below its \"min\""},
+        {"\"default\":7", "\"default\":-1", "sizes rows: its default is -1: use 0 to"},
         {"\"max\":4096", "\"max\":0", "the range is empty"},
         {"[\"fp16\",\"fp32\"]", "[]", "\"choices\" must be 1 to 16 names"},
     };
@@ -334,13 +334,13 @@ static void an_operation_of_a_known_name_differs_in_words_alone(void)
     static const struct {
         const char *from, *to, *sentence;
     } changes[] = {
-        {"ulps\":2", "ulps\":1000", "operation row_max is known with another tolerance: give"},
-        {",\"tolerance\":{\"ulps\":2}", "", "known with another tolerance"},
-        {"fp32", "fp16", "known with other arguments"},
-        {"\"value\":1", "\"value\":2", "known with other arguments"},
-        {"row_max.cu", "row_min.cu", "known with another reference"},
-        {"\"2\"", "\"3\"", "known with other flops"},
-        {"\"4\"", "\"8\"", "known with other bytes"},
+        {"ulps\":2", "ulps\":1000", "operation row_max is known with another \"tolerance\": give"},
+        {",\"tolerance\":{\"ulps\":2}", "", "known with another \"tolerance\""},
+        {"fp32", "fp16", "known with another \"arguments\""},
+        {"\"value\":1", "\"value\":2", "known with another \"arguments\""},
+        {"row_max.cu", "row_min.cu", "known with another \"reference\""},
+        {"\"2\"", "\"3\"", "known with another \"flops\""},
+        {"\"4\"", "\"8\"", "known with another \"bytes\""},
         {"\"2\"", "[[2,\"rows\"]]", "\"flops\" must be a string"},
         {"maximum of", "largest of", NULL},
     };

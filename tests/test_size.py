@@ -12,11 +12,11 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1450,
-    "src/base": 6155,
+    "src/base": 6070,
     "src/gpu": 4015,
     "src/code": 960,
     "db": 6126,
-    "tuner": 14247,
+    "tuner": 14168,
     "src/worker": 1164,
     "src/bundle": 1478,
     "src/engine": 8022,

@@ -3,7 +3,7 @@
  * From a kernel specification to an operation with one family.
  *
  * Workload: a few specifications in a process; each costs some milliseconds.
- * Invariants: the list only grows; readers take its count first and need no lock. The same text is one specification.
+ * Invariant: a specification lives as long as its operation, which the process keeps. The same text is one of both.
  */
 #include "spec.h"
 
@@ -22,11 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPECS_MAX = 512, TEXT_MAX = 1 << 20, SHORT_HASH = 16 };
+enum { TEXT_MAX = 1 << 20, SHORT_HASH = 16 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static fa_spec *known[SPECS_MAX];
-static atomic_int known_count;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of all cases */
 
 /* ---- from texts to a specification -----------------------------------------------------------*/
 static int read_identity(struct fa_spec_reading *r)
@@ -142,25 +140,18 @@ static int make_sources(struct fa_spec_reading *r, bool answer_source, const cha
 static int check_macro(const struct fa_spec_reading *r, const char *option)
 {
     static const char *const spellings[] = {"-define-macro=", "-undefine-macro=", "-D", "-U"};
-    static const char *const keys[] = {"tune", "defines"};
-    const cJSON *macro;
-    const char *dash = option + (option[1] == '-');
-    for (size_t i = 0; i < 8; i++) {
-        size_t size = strlen(spellings[i / 2]);
-        cJSON_ArrayForEach (macro, fa_spec_member(r->json, keys[i % 2])) {
-            size_t name = strlen(macro->string);
-            if (strncmp(dash, spellings[i / 2], size) == 0 &&
-                strncmp(dash + size, macro->string, name) == 0 &&
-                (dash[size + name] == 0 || dash[size + name] == '='))
-                return fa_spec_fault(r,
-                                     "options: %.60s names %s of \"%s\", which has its value there",
-                                     option, i % 2 == 0 ? "a tunable" : "a macro", keys[i % 2]);
-        }
+    const char *dash = option + (option[1] == '-'), *key;
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+        size_t size = strlen(spellings[i]);
+        if (strncmp(dash, spellings[i], size) == 0 &&
+            fa_spec_macro(r->json, dash + size, strcspn(dash + size, "="), &key) != NULL)
+            return fa_spec_fault(r, "options: %.60s names %s of \"%s\", which has its value there",
+                                 option, strcmp(key, "tune") == 0 ? "a tunable" : "a macro", key);
     }
     return 0;
 }
 
-static int check_options(const struct fa_spec_reading *r)
+static int check_options(struct fa_spec_reading *r)
 {
     int rc = 0;
     const cJSON *option, *options = fa_spec_member(r->json, "options");
@@ -168,63 +159,36 @@ static int check_options(const struct fa_spec_reading *r)
         (!cJSON_IsArray(options) || cJSON_GetArraySize(options) > FA_OPTIONS_MAX))
         return fa_spec_fault(r, "\"options\" must be an array of at most %d options of NVRTC",
                              FA_OPTIONS_MAX);
-    cJSON_ArrayForEach (option, options)
+    cJSON_ArrayForEach (option, options) {
         if (!cJSON_IsString(option) || !fa_nvrtc_allows(option->valuestring))
             return fa_spec_fault(
                 r,
                 "options: \"%.60s\" may not be set: use -std=, -D, -U, -use_fast_math, -fmad=, "
                 "-maxrregcount= and others of the kind, each with its value in one text",
                 cJSON_IsString(option) ? option->valuestring : "");
-    cJSON_ArrayForEach (option, options)
         if (rc == 0)
             rc = check_macro(r, option->valuestring);
+        r->keeps_host = r->keeps_host || strstr(option->valuestring, "-default-device") != NULL ||
+                        strstr(option->valuestring, "-device-as-default") != NULL;
+    }
     return rc;
 }
 
-static bool keeps_host(const struct fa_spec_reading *r)
-{
-    const cJSON *option;
-    cJSON_ArrayForEach (option, fa_spec_member(r->json, "options"))
-        if (strstr(option->valuestring, "-default-device") != NULL ||
-            strstr(option->valuestring, "-device-as-default") != NULL)
-            return true;
-    return false;
-}
-
 /* ---- what is known ---------------------------------------------------------------------------*/
-static fa_spec *find_spec(const char *hash)
-{
-    int count = atomic_load_explicit(&known_count, memory_order_acquire);
-    for (int i = 0; i < count; i++)
-        if (strcmp(known[i]->operation->specification, hash) == 0)
-            return known[i];
-    return NULL;
-}
-
-static fa_spec *spec_of(const fa_operation *operation)
-{
-    int count = atomic_load_explicit(&known_count, memory_order_acquire);
-    for (int i = 0; i < count; i++)
-        if (known[i]->operation == operation)
-            return known[i];
-    return NULL;
-}
-
 const fa_spec *fa_spec_of(const fa_operation *operation)
 {
-    return spec_of(operation);
+    return operation->spec;
 }
 
 const char *fa_spec_fault_of(const fa_operation *operation)
 {
-    const fa_spec *spec = spec_of(operation);
-    return spec != NULL ? spec->fault : "";
+    return operation->spec != NULL ? operation->spec->fault : "";
 }
 
 int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function, void *context,
                       int32_t contents, fa_diag *diag)
 {
-    fa_spec *spec = spec_of(operation);
+    fa_spec *spec = operation->spec;
     if (spec == NULL || contents < 0)
         return fa_fail(diag, FA_EINVAL,
                        "%s is no kernel specification of this process, or the hash is negative",
@@ -239,37 +203,12 @@ int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function,
 
 fa_case_function *fa_spec_cases_of(const fa_operation *operation, void **ret_context)
 {
-    const fa_spec *spec = spec_of(operation);
+    const fa_spec *spec = operation->spec;
     pthread_mutex_lock(&mutex);
     fa_case_function *function = spec != NULL ? spec->cases : NULL;
     *ret_context = spec != NULL ? spec->cases_context : NULL;
     pthread_mutex_unlock(&mutex);
     return function;
-}
-
-/* Makes templates and the family of what was read. The hash stands for the texts that they were made of. */
-static int load_family(struct fa_spec_reading *r, const fa_operation *operation, fa_spec *spec)
-{
-    char identity[FA_NAME_MAX + 16], source[FA_NAME_MAX + 8], answer[FA_NAME_MAX + 16];
-    snprintf(identity, sizeof identity, "%s.specification", r->name);
-    snprintf(source, sizeof source, "%s.cu", r->name);
-    snprintf(answer, sizeof answer, "%s_answer.cu", r->name);
-    const fa_template_text files[] = {
-        {identity, r->hash}, {source, r->source}, {answer, r->answer_source}};
-    int rc = fa_templates_of(r->name, files, r->answer_source != NULL ? 3 : 2, &spec->with,
-                             &spec->templates, r->diag);
-    return rc == 0 ? fa_families_make(spec->templates, r, operation, &spec->families) : rc;
-}
-
-/* A stated default config stays, for sizes that it holds for; without one the first that holds for the default sizes is it. */
-static int choose_default(struct fa_spec_reading *r, const fa_problem *problem, const fa_spec *spec)
-{
-    fa_config config = {.count = 0};
-    fa_family *family = spec->families.family[0];
-    int rc = fa_space_first(family, problem, &config, r->diag);
-    for (int i = 0; i < config.count && rc == 0 && fa_spec_member(r->json, "default") == NULL; i++)
-        rc = fa_family_preset(family, i, config.tunable[i].value, r->diag);
-    return rc;
 }
 
 static void free_spec(fa_spec *spec)
@@ -278,137 +217,128 @@ static void free_spec(fa_spec *spec)
         return;
     fa_families_free(&spec->families);
     fa_templates_close(&spec->templates);
-    for (int i = 0; i < spec->with.option_count; i++)
-        free((void *)(uintptr_t)spec->option[i]);
     fa_includes_close(&spec->includes);
-    free(spec->left);
-    free(spec->macro);
+    fa_buf_free(&spec->left);
+    fa_buf_free(&spec->macro);
     free(spec);
 }
 
-/* What it is compiled with, from the reading. */
-static int take_compiled_with(struct fa_spec_reading *r, fa_spec *spec)
+/* What it is compiled with, from the reading and the operation's document. */
+static int take_compiled_with(struct fa_spec_reading *r, const fa_operation *operation,
+                              fa_spec *spec)
 {
     static const char *const keys[] = {"tune", "defines"};
     const cJSON *option, *macro;
-    fa_buf macros = {0};
-    fa_buf_text(&macros, " ");
+    fa_compiled_with *with = &spec->with;
+    fa_buf_text(&spec->macro, " ");
     for (int i = 0; i < 2; i++)
         cJSON_ArrayForEach (macro, fa_spec_member(r->json, keys[i]))
-            fa_buf_printf(&macros, "%s ", macro->string);
-    spec->with.macro = spec->macro = macros.data;
-    spec->with.left = spec->left = strdup(r->left.data != NULL ? r->left.data : "");
-    if (macros.failed || spec->left == NULL)
-        return fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
+            fa_buf_printf(&spec->macro, "%s ", macro->string);
+    fa_buf_text(&r->left, "");
+    spec->left = r->left;
     spec->includes = r->includes;
+    r->left = (fa_buf){0};
     r->includes = NULL;
-    spec->with.header = fa_includes_files(spec->includes, &spec->with.header_count);
-    spec->with.cuda_headers = fa_includes_cuda(spec->includes);
-    spec->with.option = spec->option;
-    if (!keeps_host(r)) /* for what is constexpr */
-        spec->option[spec->with.option_count++] = strdup("-default-device");
-    cJSON_ArrayForEach (option, fa_spec_member(r->json, "options"))
-        spec->option[spec->with.option_count++] = strdup(option->valuestring);
-    for (int i = 0; i < spec->with.option_count; i++)
-        if (spec->option[i] == NULL)
-            return fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
-    return 0;
-}
-
-static int check_expression(struct fa_spec_reading *r, const fa_operation *operation,
-                            const char *text, const char *place, const char *key)
-{
-    const cJSON *tunable;
-    fa_expr *expr = NULL;
-    int rc = fa_operation_expr(operation, text, &expr, r->diag);
-    if (rc == FA_EMANIFEST || rc == FA_EINVAL)
-        rc = fa_fail_in(r->diag, FA_EMANIFEST, "%s: %s%s", r->where, place, key);
-    cJSON_ArrayForEach (tunable, fa_spec_member(r->json, "tune"))
-        if (rc != 0 && fa_code_find(text, tunable->string) != NULL)
-            return fa_spec_fault(r,
-                                 "%s%s: uses the unknown name %s: it is a tunable, and an answer, "
-                                 "one kernel for all configs, knows sizes alone",
-                                 place, key, tunable->string);
-    fa_expr_free(&expr);
-    return rc;
+    with->macro = spec->macro.data;
+    with->left = spec->left.data;
+    with->header = fa_includes_files(spec->includes, &with->header_count);
+    with->cuda_headers = fa_includes_cuda(spec->includes);
+    with->option = spec->option;
+    if (!r->keeps_host) /* for what is constexpr */
+        spec->option[with->option_count++] = "-default-device";
+    cJSON_ArrayForEach (option, fa_spec_member(operation->document, "options"))
+        spec->option[with->option_count++] = option->valuestring;
+    return spec->macro.failed || spec->left.failed
+               ? fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where)
+               : 0;
 }
 
 /* What the answer is launched with and what a launch counts for, for their places are not told where they are read. */
 static int check_expressions(struct fa_spec_reading *r, const fa_operation *operation)
 {
-    static const char *const sides[] = {"grid", "block"}, *const counts[] = {"flops", "bytes"};
-    const cJSON *side, *document = operation->document,
-                       *answer = cJSON_GetObjectItemCaseSensitive(document, "answer");
-    int rc = 0;
-    for (int i = 0; i < 2 && rc == 0; i++)
-        cJSON_ArrayForEach (side, cJSON_GetObjectItemCaseSensitive(answer, sides[i]))
-            if (rc == 0)
-                rc = check_expression(r, operation, cJSON_GetStringValue(side),
-                                      "answer: ", sides[i]);
-    for (int i = 0; i < 2 && rc == 0; i++)
-        if (fa_spec_member(document, counts[i]) != NULL)
-            rc = check_expression(r, operation, fa_spec_text(document, counts[i]), "", counts[i]);
-    return rc;
+    static const char *const keys[] = {"grid", "block", "flops", "bytes"};
+    const cJSON *tunable, *document = operation->document,
+                          *answer = fa_spec_member(document, "answer");
+    for (int i = 0; i < 4; i++) {
+        const cJSON *is = fa_spec_member(i < 2 ? answer : document, keys[i]);
+        for (is = cJSON_IsArray(is) ? is->child : is; is != NULL; is = is->next) {
+            const char *text = cJSON_IsString(is) ? is->valuestring : "";
+            const char *place = i < 2 ? "answer: " : "";
+            fa_expr *expr = NULL;
+            int rc = fa_operation_expr(operation, text, &expr, r->diag);
+            fa_expr_free(&expr);
+            cJSON_ArrayForEach (tunable, fa_spec_member(r->json, "tune"))
+                if (rc != 0 && fa_code_find(text, tunable->string) != NULL)
+                    return fa_spec_fault(
+                        r,
+                        "%s%s: uses the unknown name %s: it is a tunable, and an answer, one "
+                        "kernel for all configs, knows sizes alone",
+                        place, keys[i], tunable->string);
+            if (rc != 0)
+                return fa_fail_in(r->diag, rc == FA_EINVAL ? FA_EMANIFEST : rc, "%s: %s%s",
+                                  r->where, place, keys[i]);
+            if (i >= 2)
+                break;
+        }
+    }
+    return 0;
 }
 
-/* Makes all of it with an operation that nobody else sees: what is wrong is told before it has a place for good. */
+/* Makes all of it with an operation that nobody else sees: what is wrong is told before it has a place for good. The hash
+ * stands for the texts that it is made of. */
 static int fill_spec(struct fa_spec_reading *r, const fa_operation *operation, fa_spec *spec)
 {
+    char identity[FA_NAME_MAX + 16], source[FA_NAME_MAX + 8], answer[FA_NAME_MAX + 16];
+    const fa_template_text files[] = {
+        {identity, r->hash}, {source, r->source}, {answer, r->answer_source}};
     fa_problem problem = fa_problem_some(operation);
+    fa_config config = {.count = 0};
     fa_tensor_list tensors;
     int rc = fa_tensors_read(&problem, &tensors, r->diag);
     if (rc != 0)
         return rc;
     fa_tensors_free(&tensors);
-    if ((rc = check_expressions(r, operation)) == 0 && (rc = load_family(r, operation, spec)) == 0)
-        rc = choose_default(r, &problem, spec);
+    snprintf(identity, sizeof identity, "%s.specification", r->name);
+    snprintf(source, sizeof source, "%s.cu", r->name);
+    snprintf(answer, sizeof answer, "%s_answer.cu", r->name);
+    snprintf(spec->fault, sizeof spec->fault, "%s", r->found.text);
+    if ((rc = check_expressions(r, operation)) != 0 ||
+        (rc = take_compiled_with(r, operation, spec)) != 0 ||
+        (rc = fa_templates_of(r->name, files, r->answer_source != NULL ? 3 : 2, &spec->with,
+                              &spec->templates, r->diag)) != 0 ||
+        (rc = fa_families_make(spec->templates, r, operation, &spec->families)) != 0)
+        return rc;
+    /* A stated default config stays, for sizes that it holds for; without one the first that holds for the default sizes is
+     * it. */
+    fa_family *family = spec->families.family[0];
+    rc = fa_space_first(family, &problem, &config, r->diag);
+    for (int i = 0; i < config.count && rc == 0 && fa_spec_member(r->json, "default") == NULL; i++)
+        rc = fa_family_preset(family, i, config.tunable[i].value, r->diag);
     return rc;
 }
 
-/* Takes both over into the lists, with the mutex held; another thread may have been sooner. */
-static int keep_spec(struct fa_spec_reading *r, fa_operation **operation, fa_spec **spec,
-                     const fa_operation **ret_operation)
+/* The operation of the same text, or a new one. */
+static int make_spec(struct fa_spec_reading *r, const fa_operation **ret_operation)
 {
-    const fa_spec *same = find_spec(r->hash);
-    int rc = 0, count = atomic_load_explicit(&known_count, memory_order_relaxed);
-    if (same != NULL) {
-        *ret_operation = same->operation;
-        return 0;
-    }
-    if (count == SPECS_MAX)
-        return fa_fail(r->diag, FA_EINVAL, "%s: this process knows %d specifications already",
-                       r->where, SPECS_MAX);
-    rc = fa_operation_add(*operation, r->where, &(*spec)->operation, r->diag);
-    *operation = NULL;
-    if (rc != 0)
-        return rc;
-    (*spec)->families.family[0]->operation = (*spec)->operation;
-    *ret_operation = (*spec)->operation;
-    known[count] = *spec;
-    *spec = NULL;
-    atomic_store_explicit(&known_count, count + 1, memory_order_release);
-    return 0;
-}
-
-/* Nobody waits while a default config is looked for. */
-static int add_spec(struct fa_spec_reading *r, const fa_operation **ret_operation)
-{
-    fa_spec *spec = calloc(1, sizeof *spec);
+    char name[FA_NAME_MAX + FA_HASH_HEX];
     fa_operation *operation = NULL;
-    int rc = spec != NULL && fa_json_is_whole(r->operation)
-                 ? take_compiled_with(r, spec)
-                 : fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
-    if (rc == 0) {
-        snprintf(spec->fault, sizeof spec->fault, "%s", r->found.text);
-        rc = fa_operation_make(r->operation, r->where, &operation, r->diag);
-        r->operation = NULL;
+    snprintf(name, sizeof name, "%s@%s", r->name, r->hash);
+    int rc = fa_spec_make_operation(r);
+    if (rc != 0 || fa_operation_find(name, ret_operation, NULL) == 0)
+        return rc;
+    fa_spec *spec = calloc(1, sizeof *spec);
+    if (spec == NULL || !fa_json_is_whole(r->operation)) {
+        free(spec);
+        return fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
     }
-    if (rc == 0)
-        rc = fill_spec(r, operation, spec);
-    if (rc == 0) {
-        pthread_mutex_lock(&mutex);
-        rc = keep_spec(r, &operation, &spec, ret_operation);
-        pthread_mutex_unlock(&mutex);
+    rc = fa_operation_make(r->operation, r->where, &operation, r->diag);
+    r->operation = NULL;
+    if (rc == 0 && (rc = fill_spec(r, operation, spec)) == 0) {
+        operation->spec = spec;
+        rc = fa_operation_add(operation, r->where, ret_operation, r->diag);
+        if (rc == 0 && (*ret_operation)->spec == spec) /* no other thread was sooner */
+            return 0;
+        operation = NULL;
     }
     free_spec(spec);
     fa_operation_free(operation);
@@ -431,18 +361,6 @@ static void hash_texts(struct fa_spec_reading *r, const char *json, const char *
     r->hash[SHORT_HASH] = 0;
 }
 
-static int make_spec(struct fa_spec_reading *r, const fa_operation **ret_operation)
-{
-    int rc = fa_spec_make_operation(r);
-    if (rc != 0)
-        return rc;
-    const fa_spec *same = find_spec(r->hash);
-    if (same == NULL)
-        return add_spec(r, ret_operation);
-    *ret_operation = same->operation;
-    return 0;
-}
-
 /* The author's files, cut to their device part, and all that this includes. */
 static int read_sources(struct fa_spec_reading *r, const char *source, const char *answer_source,
                         fa_buf *ret_before)
@@ -452,7 +370,7 @@ static int read_sources(struct fa_spec_reading *r, const char *source, const cha
     fa_buf macros = {0};
     int rc = fa_includes_read_own(r->includes, copies, &texts, r->diag);
     fa_spec_put_macros(r, &macros);
-    if (rc == 0 && (macros.failed || fa_cut_read(texts, macros.data, keeps_host(r), &r->cut) != 0))
+    if (rc == 0 && (macros.failed || fa_cut_read(texts, macros.data, r->keeps_host, &r->cut) != 0))
         rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
     if (rc == 0 && (rc = find_kernels(r, answer_source != NULL)) == 0)
         rc = fa_spec_reach(r);

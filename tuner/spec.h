@@ -23,6 +23,7 @@
 #ifndef FA_TUNER_SPEC_H
 #define FA_TUNER_SPEC_H
 
+#include "buf.h"
 #include "manifest.h"
 
 enum { FA_OPTIONS_MAX = 32 };
@@ -34,12 +35,11 @@ enum { FA_OPTIONS_MAX = 32 };
 #define FA_SPEC_GRID_WAIT "fa_tune_waits_for_grid"
 
 typedef struct fa_spec {
-    const fa_operation *operation;
     fa_templates *templates;
     fa_family_list families;
-    fa_compiled_with with; /* lies in the following */
+    fa_compiled_with with; /* lies in the following, and in the operation's document */
     struct fa_includes *includes;
-    char *left, *macro;
+    fa_buf left, macro;
     const char *option[FA_OPTIONS_MAX + 1];
     fa_case_function *cases; /* NULL: none */
     void *cases_context;

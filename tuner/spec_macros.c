@@ -35,30 +35,21 @@ static const char *past_word(const char *at, const char *word)
 
 /* ---- macros that the source changes -----------------------------------------------------------*/
 /* The macro of the specification that the line defines, or undefines; NULL: it does neither. */
-static const cJSON *find_change(const cJSON *json, const char *line, bool *ret_defines)
+static const cJSON *find_change(const cJSON *json, const char *line, const char **ret_key,
+                                bool *ret_defines)
 {
-    static const char *const keys[] = {"tune", "defines"};
-    char name[FA_NAME_MAX];
     line = past_blanks(line);
     if (*line != '#')
         return NULL;
     line = past_blanks(line + 1);
     const char *at = past_word(line, "define");
+    size_t size = 0;
     *ret_defines = at != NULL;
     if (at == NULL && (at = past_word(line, "undef")) == NULL)
         return NULL;
-    size_t size = 0;
     while (fa_code_is_word(at[size]))
         size++;
-    if (size >= sizeof name)
-        return NULL;
-    snprintf(name, sizeof name, "%.*s", (int)size, at);
-    for (int i = 0; i < 2; i++) {
-        const cJSON *macro = cJSON_GetObjectItemCaseSensitive(fa_spec_member(json, keys[i]), name);
-        if (macro != NULL)
-            return macro;
-    }
-    return NULL;
+    return fa_spec_macro(json, at, size, ret_key);
 }
 
 int fa_source_guard(const cJSON *json, fa_buf *text)
@@ -73,13 +64,13 @@ int fa_source_guard(const cJSON *json, fa_buf *text)
         end = strchrnul(line, '\n');
         const char *rest = end;
         end += *end != 0;
-        const cJSON *macro = continues ? NULL : find_change(json, line, &defines);
+        const char *key;
+        const cJSON *macro = continues ? NULL : find_change(json, line, &key, &defines);
         if (macro != NULL && (defines || fa_code_find(rest, macro->string) != NULL)) {
             const char *name = macro->string;
-            const bool tunable = fa_spec_member(fa_spec_member(json, "tune"), name) == macro;
             fa_buf_printf(&out, "#error " FA_SPEC_REFUSED "the source %s %s, a %s: ",
                           defines ? "defines" : "undefines", name,
-                          tunable ? "tunable" : "name of \"defines\"");
+                          strcmp(key, "tune") == 0 ? "tunable" : "name of \"defines\"");
             if (defines)
                 fa_buf_printf(&out, "put #ifndef %s around it\n", name);
             else

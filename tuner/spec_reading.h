@@ -35,6 +35,7 @@ struct fa_spec_reading {
     fa_includes *includes;
     fa_cut *cut;
     fa_buf left;   /* what the compiler does not see of the sources, a line each */
+    bool keeps_host; /* by "options" all functions are the device's */
     bool beside;   /* the JSON is no part of the source's file */
     fa_diag found; /* why nothing may be measured, see fa_spec.fault */
     char hash[FA_HASH_HEX];
@@ -53,6 +54,8 @@ const char *fa_spec_text(const cJSON *json, const char *key);
 /* As fa_json_check_keys(), of the specification's own kind of failure. */
 int fa_spec_check_keys(const struct fa_spec_reading *r, const cJSON *object, const char *place,
                        const char *const *keys);
+/* The macro of "tune" or "defines", whose key goes to ret_key, by its name of `size` bytes; NULL: there is none. */
+const cJSON *fa_spec_macro(const cJSON *json, const char *name, size_t size, const char **ret_key);
 /* Small letters, digits and _, a letter first, less than `size` bytes. */
 bool fa_spec_is_name(const char *text, size_t size);
 /* How many launches there are, once they are known to be objects with a "kernel" and no unknown keys. */

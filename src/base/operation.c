@@ -13,17 +13,15 @@
 #include "expr.h"
 #include "json.h"
 #include "problem.h"
+#include "wording.h"
 
 #include <ctype.h>
-#include <dirent.h>
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- one field ------------------------------------------------------------------------------*/
 /* How a property of a field is read. */
@@ -76,14 +74,6 @@ static const struct property {
 static bool is_specified(const fa_operation *operation)
 {
     return operation->specification[0] != 0;
-}
-
-static int index_of(const char *const *names, const char *name)
-{
-    for (int i = 0; names[i] != NULL; i++)
-        if (names[i][0] == name[0] && strcmp(names[i], name) == 0)
-            return i;
-    return -1;
 }
 
 static int read_choices(const cJSON *json, fa_field *field, const char *where, fa_diag *diag)
@@ -141,9 +131,7 @@ static int read_property(const cJSON *json, const struct property *property,
                              property->key);
     case SHOWN_AS:
         rc = fa_json_text(json, property->key, &text, where, diag);
-        value = index_of(as_names, text);
-        *(fa_field_as *)to = (fa_field_as)value;
-        return rc != 0 || value >= 0
+        return rc != 0 || fa_name_find(as_names, text, to) == 0
                    ? rc
                    : fa_fail(diag, FA_EINVAL, "%s: \"%s\" is \"%.40s\", which is not known", where,
                              property->key, text);
@@ -159,29 +147,21 @@ static int read_properties(const cJSON *json, const fa_operation *operation, fa_
     enum { COUNT = sizeof properties / sizeof *properties };
     static const char *const of_sizes[] = {"default", "fixed", "multiple", "max", NULL};
     const char *keys[COUNT + 1] = {NULL};
-    for (int i = 0; i < COUNT; i++) {
+    int rc = 0, at;
+    for (int i = 0; i < COUNT; i++)
         keys[i] = properties[i].key;
-        void *to = (char *)field + properties[i].at;
-        if (properties[i].reading == TEXT)
-            *(const char **)to = "";
-        else if (properties[i].reading == EARLIER)
-            *(int *)to = -1;
-    }
-    int rc = 0;
     if (operation->owned != NULL)
         rc = fa_json_check_keys(json, is_specified(operation) ? of_sizes : keys, where, diag);
     for (cJSON *item = json->child; rc == 0 && item != NULL; item = item->next) {
         const cJSON from_here = {.type = cJSON_Object, .child = item};
-        int at = index_of(keys, item->string);
-        if (at >= 0)
+        if (fa_name_find(keys, item->string, &at) == 0)
             rc = read_property(&from_here, &properties[at], operation, field, where, diag);
     }
     return rc;
 }
 
-/* What the texts must be, and what follows from those that are absent; a size's macro, option and name are one. */
-static int settle_texts(const cJSON *json, const fa_operation *operation, fa_field *field,
-                        const char *where, fa_diag *diag)
+/* What follows from texts that are absent; a size's macro, option and name are one. */
+static void settle_texts(const cJSON *json, const fa_operation *operation, fa_field *field)
 {
     if (!cJSON_HasObjectItem(json, "key"))
         field->key = field->name;
@@ -192,24 +172,6 @@ static int settle_texts(const cJSON *json, const fa_operation *operation, fa_fie
         field->option = field->own_option;
         field->macro = field->name;
     }
-    return field->macro[0] == 0 || fa_is_identifier(field->macro)
-               ? 0
-               : fa_fail(diag, FA_EINVAL, "%s: \"macro\" must be an identifier", where);
-}
-
-/* A default that is given must be a value of the field. */
-static int check_preset(const fa_field *field, const char *where, fa_diag *diag)
-{
-    if (field->preset < field->min)
-        return fa_fail(diag, FA_EINVAL, "%s: its default %d is below its \"min\"", where,
-                       field->preset);
-    if (field->preset > field->max)
-        return fa_fail(diag, FA_EINVAL, "%s: its default %d is above its \"max\"", where,
-                       field->preset);
-    if (field->preset % field->multiple != 0)
-        return fa_fail(diag, FA_EINVAL, "%s: its default %d is no multiple of %d", where,
-                       field->preset, field->multiple);
-    return 0;
 }
 
 /* "n": {"default": 1024, …}, or "n": 1024. Of a specification it is an integer from 1 on. */
@@ -223,6 +185,7 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
     preset.next = NULL;
     const cJSON *given = brief ? &preset : cJSON_GetObjectItemCaseSensitive(json, "default");
     const double value = cJSON_IsNumber(given) ? given->valuedouble : 1;
+    char room[FA_FIELD_RANGE_MAX];
     if (!fa_is_identifier(json->string) || fa_expr_is_word(json->string) ||
         strcmp(json->string, "operation") == 0 ||
         (brief && !cJSON_IsNumber(json) && (size || !cJSON_IsBool(json))))
@@ -234,15 +197,19 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
             "%s: %.17g is no whole number from 1 to %d: a larger one is the \"value\" of "
             "an i64, as \"rows * columns\"",
             where, value, INT32_MAX);
-    *field = (fa_field){.min = size, .max = INT32_MAX, .multiple = 1};
+    *field = (fa_field){.min = size, .max = INT32_MAX, .multiple = 1, .above = "", .bars = ""};
+    field->key = field->macro = field->option = field->also = field->label = field->words = "";
+    field->divides = field->follows = field->needs = field->at_most = -1;
     const char *name = json->string;
     if (brief)
         json = &object;
     int rc = read_properties(json, operation, field, where, diag);
     field->name = name;
-    if (rc != 0 || (rc = read_choices(json, field, where, diag)) != 0 ||
-        (rc = settle_texts(json, operation, field, where, diag)) != 0)
+    if (rc != 0 || (rc = read_choices(json, field, where, diag)) != 0)
         return rc;
+    settle_texts(json, operation, field);
+    if (field->macro[0] != 0 && !fa_is_identifier(field->macro))
+        return fa_fail(diag, FA_EINVAL, "%s: \"macro\" must be an identifier", where);
     field->required = field->kind == FA_FIELD_INTEGER && field->follows < 0 && given == NULL;
     field->optional = field->optional || field->feature;
     /* A choice without a label that shapes the source, as an element type, is always told. */
@@ -251,24 +218,14 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
         (field->kind == FA_FIELD_CHOICE && (field->label[0] != 0 || !field->shapes_source));
     if (field->multiple < 1 || field->min > field->max)
         return fa_fail(diag, FA_EINVAL, "%s: \"multiple\" or the range is empty", where);
-    return given != NULL ? check_preset(field, where, diag) : 0;
+    if (given != NULL && (field->preset < field->min || field->preset > field->max ||
+                          field->preset % field->multiple != 0))
+        return fa_fail(diag, FA_EINVAL, "%s: its default is %d%s", where, field->preset,
+                       fa_field_range(field, field->preset, room));
+    return 0;
 }
 
 /* ---- one operation --------------------------------------------------------------------------*/
-/* Bytes that the longest key of its problems needs. */
-static size_t longest_key(const fa_operation *operation)
-{
-    size_t size = strlen(operation->name) + 1;
-    for (int i = 0; i < operation->field_count; i++) {
-        size_t value = 11; /* digits of INT32_MIN */
-        for (int c = 0; operation->field[i].choice[c] != NULL; c++)
-            if (strlen(operation->field[i].choice[c]) > value)
-                value = strlen(operation->field[i].choice[c]);
-        size += 2 + strlen(operation->field[i].key) + value;
-    }
-    return size;
-}
-
 static int read_fields(fa_operation *operation, const char *where, fa_diag *diag)
 {
     const cJSON *item, *sizes = cJSON_GetObjectItemCaseSensitive(operation->document, "sizes");
@@ -277,8 +234,11 @@ static int read_fields(fa_operation *operation, const char *where, fa_diag *diag
         return fa_fail(diag, FA_EINVAL,
                        "%s: \"sizes\" must name 1 to %d sizes, as in {\"n\": 4096}", where,
                        FA_PROBLEM_VALUES);
+    size_t longest = strlen(operation->name) + 1; /* bytes of a problem's key */
     cJSON_ArrayForEach (item, sizes) {
         char place[256];
+        const fa_field *field = &operation->field[operation->field_count];
+        size_t value = 11; /* digits of INT32_MIN */
         snprintf(place, sizeof place, "%.180s: sizes %.60s", where, item->string);
         if (fa_operation_field_index(operation, item->string) >= 0)
             return fa_fail(diag, FA_EINVAL, "%s appears twice", place);
@@ -286,8 +246,11 @@ static int read_fields(fa_operation *operation, const char *where, fa_diag *diag
         if (rc != 0)
             return rc;
         operation->field_count++;
+        for (int c = 0; field->choice[c] != NULL; c++)
+            value = strlen(field->choice[c]) > value ? strlen(field->choice[c]) : value;
+        longest += 2 + strlen(field->key) + value;
     }
-    if (longest_key(operation) > FA_PROBLEM_KEY_MAX)
+    if (longest > FA_PROBLEM_KEY_MAX)
         return fa_fail(diag, FA_EINVAL, "%s: a problem's key would be longer than %d bytes", where,
                        FA_PROBLEM_KEY_MAX - 1);
     return 0;
@@ -559,8 +522,6 @@ int fa_field_choice(const fa_field *field, const char *name)
 }
 
 /* ---- the operations of this process ---------------------------------------------------------*/
-enum { OPERATION_TEXT_MAX = 1 << 20 };
-
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* who adds holds it */
 static _Atomic(fa_operation *) known[FA_OPERATIONS_MAX];  /* set once */
 static atomic_int added;                                  /* behind the built-in ones */
@@ -628,23 +589,16 @@ static int find_specified(const fa_operation *operation)
     return -1;
 }
 
-/* What two files of one operation must agree on, since one of them then stands for both; the rest is words
- * for people. */
-static const struct {
-    const char *member, *words;
-} shared[] = {{"sizes", "other sizes"},           {"arguments", "other arguments"},
-              {"tolerance", "another tolerance"}, {"reference", "another reference"},
-              {"flops", "other flops"},           {"bytes", "other bytes"},
-              {"specification", "another text"}};
-
-/* In what the two differ; NULL: in nothing that matters. */
+/* In what two files of one operation differ, one of which then stands for both; NULL: in words for people at most. */
 static const char *difference(const fa_operation *one, const fa_operation *other)
 {
+    static const char *const shared[] = {"sizes", "arguments", "tolerance",    "reference",
+                                         "flops", "bytes",     "specification"};
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
-        const cJSON *a = cJSON_GetObjectItemCaseSensitive(one->document, shared[i].member);
-        const cJSON *b = cJSON_GetObjectItemCaseSensitive(other->document, shared[i].member);
+        const cJSON *a = cJSON_GetObjectItemCaseSensitive(one->document, shared[i]);
+        const cJSON *b = cJSON_GetObjectItemCaseSensitive(other->document, shared[i]);
         if ((a != NULL || b != NULL) && !cJSON_Compare(a, b, true))
-            return shared[i].words;
+            return shared[i];
     }
     return NULL;
 }
@@ -664,8 +618,8 @@ static int add_locked(fa_operation *operation, const char *where,
         same = NULL, other = NULL;
     if (other != NULL)
         rc = fa_fail(diag, FA_EINVAL,
-                     "%s: operation %s is known with %s: give this one another name", where,
-                     same->name, other);
+                     "%s: operation %s is known with another \"%s\": give this one another name",
+                     where, same->name, other);
     else if (rc == 0 && same == NULL && count == FA_OPERATIONS_MAX)
         rc = fa_fail(diag, FA_EINVAL, "%s: more than %d operations", where, FA_OPERATIONS_MAX);
     if (rc == 0 && same == NULL) {
@@ -696,28 +650,21 @@ const fa_operation *fa_operation_at(int index)
 
 int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_diag *diag)
 {
-    int at = find_index(name), last = -1;
+    int at = find_index(name), names = 0;
     const fa_operation *found = at >= 0 ? known_at(at) : NULL;
     if (found != NULL)
         *ret_operation = found;
     if (at >= 0)
         return found != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for operations");
     fa_buf list = {0};
-    int count = count_known();
-    for (int i = 0; i < count; i++)
+    const char *known_name[FA_OPERATIONS_MAX + 1] = {NULL};
+    for (int i = 0, count = count_known(); i < count; i++)
         if (find_index(name_at(i)) == i) /* by its name alone */
-            last = i;
-    for (int i = 0; i <= last; i++)
-        if (find_index(name_at(i)) == i)
-            fa_buf_printf(&list, "%s%s",
-                          list.size == 0 ? ""
-                          : i == last    ? " or "
-                                         : ", ",
-                          name_at(i));
-    int rc = list.data == NULL
-                 ? fa_fail(diag, FA_ENOMEM, "out of memory for operations")
-                 : fa_fail(diag, FA_ENOTSUP, "operation \"%.40s\" is not known: use %s", name,
-                           list.data);
+            known_name[names++] = name_at(i);
+    fa_words_or(&list, known_name);
+    int rc = list.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for operations")
+                         : fa_fail(diag, FA_ENOTSUP, "operation \"%.40s\" is not known: use %s",
+                                   name, list.data);
     fa_buf_free(&list);
     return rc;
 }
@@ -737,40 +684,4 @@ int fa_operation_register(const char *text, size_t size, const char *where,
     fa_operation *operation = NULL;
     int rc = fa_operation_read(text, size, where, &operation, diag);
     return rc != 0 ? rc : fa_operation_add(operation, where, ret_operation, diag);
-}
-
-/* Nothing where the folder holds no operation.json, or may not be looked into. */
-static int load_folder(const char *path, const char *name, fa_diag *diag)
-{
-    char file[4096], where[320];
-    fa_buf text = {0};
-    const fa_operation *operation;
-    snprintf(where, sizeof where, "%.255s/operation.json", name);
-    int length = snprintf(file, sizeof file, "%s/%.255s/.", path, name);
-    if (name[0] == '.' || length >= (int)sizeof file || access(file, X_OK) != 0)
-        return 0;
-    length = snprintf(file, sizeof file, "%s/%s", path, where);
-    if (length >= (int)sizeof file)
-        return 0;
-    int rc = fa_input_read(&text, file, OPERATION_TEXT_MAX, diag);
-    if (rc != 0)
-        return rc == FA_ENOTFOUND ? 0 : fa_fail_in(diag, rc, "%s", file);
-    rc = fa_operation_register(text.data, text.size, where, &operation, diag);
-    fa_buf_free(&text);
-    return rc;
-}
-
-int fa_operation_load(const char *path, fa_diag *diag)
-{
-    struct dirent **entry = NULL;
-    int count = scandir(path, &entry, NULL, alphasort), rc = 0;
-    if (count < 0 && errno == ENOMEM)
-        return fa_fail(diag, FA_ENOMEM, "%s: out of memory for operations", path);
-    for (int i = 0; i < count; i++) {
-        if (rc == 0)
-            rc = load_folder(path, entry[i]->d_name, diag);
-        free(entry[i]);
-    }
-    free(entry);
-    return rc;
 }

@@ -80,6 +80,7 @@ struct fa_operation {
     /* The hash of the specification that it was made of, whose keys the document then has; "": it is of an
      * operation's file. */
     const char *specification;
+    struct fa_spec *spec;  /* what the tuner keeps of it (spec.h); NULL: it is of none */
     const cJSON *document; /* the texts lie in it */
     cJSON *owned;          /* the document, where it is freed with the operation */
     _Atomic int32_t contents; /* a hash of what the caller gives as inputs of proofs; 0: nothing */
@@ -98,10 +99,6 @@ const fa_operation *fa_operation_of(const fa_problem *problem);
  * its fields, tensors, tolerance …); the same again is fine. `where` names the text in sentences. */
 int fa_operation_register(const char *text, size_t size, const char *where,
                           const fa_operation **ret_operation, fa_diag *diag);
-
-/* Registers the operation.json of every folder below `path` (a directory of templates); a directory that
- * cannot be read has none. An operation.json that is there and cannot be read fails it. */
-int fa_operation_load(const char *path, fa_diag *diag);
 
 /* The i-th operation known, built-in ones first; NULL: there are no more. */
 const fa_operation *fa_operation_at(int index);

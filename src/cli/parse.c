@@ -234,7 +234,7 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
     const char *templates = find_value("--templates", count, arguments);
     if (templates == NULL)
         templates = getenv("FA_TUNE_TEMPLATES");
-    int rc = templates != NULL ? fa_operation_load(templates, diag) : 0;
+    int rc = templates != NULL ? fa_load_operations(templates, diag) : 0;
     *ret_operation = fa_operation_of(NULL);
     if (rc != 0)
         return rc;

@@ -187,7 +187,10 @@ int fa_load_operations(const char *templates, fa_diag *diag)
 {
     if (templates == NULL)
         return fa_fail(diag, FA_EINVAL, "templates is NULL");
-    return fa_operation_load(templates, diag);
+    fa_templates *read = NULL;
+    int rc = fa_templates_open(templates, &read, diag);
+    fa_templates_close(&read);
+    return rc == FA_ENOTFOUND || rc == FA_EIO ? 0 : rc; /* it has no operation */
 }
 
 int fa_spec_load(const char *path, const fa_operation **ret_operation, fa_diag *diag)
