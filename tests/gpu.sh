@@ -1,12 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The whole proof on a real GPU, in one call: correctness, robustness, figures, and a short table
-# at the end. Run tests/gpu_bundle.sh first; needs Python with PyTorch and Triton for the peers.
+# Correctness, robustness and figures on a real GPU, and a short table at the end. Run tests/gpu_bundle.sh
+# first; needs Python with PyTorch and Triton for the peers.
 #
-#   tests/gpu.sh            everything (about 5 minutes on an H200 with 16 cores)
-#   tests/gpu.sh quick      without compute-sanitizer and with fewer rows
-#   tests/gpu.sh hopper     attn_fwd_sm90a alone: its proof and its whole table
 #   tests/gpu.sh proof [PART...]  these parts or all, at once: serving attention; neighbours; gradients from the wheel by every
 #                           way to them; what belongs to no family ("reference") and each family of attn_fwd: 300 random
 #                           problems, memcheck and racecheck (two problems); each family of attn_bwd, from the wheel: 300
@@ -29,7 +26,7 @@
 #                           is the folder where vLLM 0.26.0 is installed
 #   tests/gpu.sh sglang [--model NAME]  likewise SGLang's fa3, triton and fa_tune; FA_SGLANG is the folder of SGLang 0.5.13
 #   tests/gpu.sh deploy     sweeps that are killed, a report, a bundle on an empty store, buckets' regret
-#   tests/gpu.sh final      in 420 s at most, what matters most first and each part within a time of its own:
+#   tests/gpu.sh [final]    in 420 s at most, what matters most first and each part within a time of its own:
 #                           correctness of every family (120 problems), serving, cold tunes and first predicted
 #                           kernels, gradients (20 random problems and the ways to them), a sweep of 48 problems with
 #                           PyTorch's times and its records, ways to launch, memcheck (2 problems a family), the Python
@@ -39,9 +36,10 @@
 #                           Eight files in $OUT, copied as they come. `tests/gpu.sh final serving memcheck` runs
 #                           these parts alone.
 # FA_TUNE_NVRTC may be an archive of gpu-nvrtc/: `FA_TUNE_NVRTC=gpu-nvrtc/12.8.tar.xz tests/gpu.sh proof neighbours`.
+# shellcheck disable=SC2317 # parts are called by their names
 set -u
 cd "$(dirname "$0")/.." || exit
-mode=${1:-all}
+mode=${1:-final}
 bundle=$PWD/gpu-bundle
 work=${FA_GPU_WORK:-$(mktemp -d)}
 out=${OUT:-$work}
@@ -83,7 +81,7 @@ sanitize() { # TOOL...: a short sweep of each family that is swept
         FA_TEST_PROBLEMS=${FA_SANITIZED_PROBLEMS:-4} timeout "${FA_SANITIZER_S:-200}" compute-sanitizer --tool "$tool" \
             --error-exitcode 9 "$bundle/test_gpu_attn" >"$out/$tool.log" 2>&1
         status=$?
-        verdict "compute-sanitizer $tool (exit status $status; 124: out of time)" $status
+        verdict "compute-sanitizer $tool (exit status $status; 124: out of time)" "$status"
         note "compute-sanitizer $tool: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.log" | tail -n 1)"
     done
 }
@@ -101,7 +99,7 @@ cold_tunes() {
         for problem in "--seq 512 --head-dim 64" "--seq 512 --head-dim 64 --dtype bf16 --causal" "--seq 4096 --head-dim 128 --causal" \
             "--operation attn_bwd --seq 4096 --head-dim 128 --heads 16 --causal" "--operation attn_bwd --seq 16384 --head-dim 64 --heads 32 --batch 1"; do
             how=
-            [ $effort = tune ] || how="--effort $effort"
+            [ "$effort" = tune ] || how="--effort $effort"
             rm -rf "$work"/cold.db*
             begin=$(clock)
             # shellcheck disable=SC2086
@@ -133,8 +131,6 @@ PY
         verdict "every config of $operation $problem is right" $?
     done
 }
-rms_norms=("--rows 16384" "--rows 4096 --dtype bf16 --residual" "--rows 3 --columns 28672 --residual" "--rows 5000 --columns 128 --dtype bf16"
-           "--rows 200 --columns 1001 --unaligned" "--rows 4 --columns 131072 --dtype bf16" "--rows 300 --columns 65536")
 versus() { # NAME ARGUMENTS: ours beside PyTorch's back ends
     name=$1
     shift
@@ -155,35 +151,6 @@ finish() {
     echo "$passed passed, $failed failed"
     [ $failed -eq 0 ]
     exit
-}
-
-profile() { # PROBLEM...: what bounds their winners, by the profiler's counters
-    echo "== profile"
-    for problem in "$@"; do
-        # shellcheck disable=SC2086
-        "$bundle/fa-tune" $problem --quiet >/dev/null && python3 -m fa_tune.profile $problem --quiet >"$work/profile.txt"
-        verdict "profile $problem" $?
-        tee -a "$table" <"$work/profile.txt"
-    done
-}
-
-hopper() {
-    export FA_TEST_FAMILY=attn_fwd_sm90a
-    prove
-    cold_tunes
-    "$bundle/fa-tune" --seq 512 --quiet >/dev/null
-    latency "$FA_TUNE_STORE"
-    versus "fp16" --head-dim 64 128 256 --dtype fp16
-    versus "bf16" --head-dim 128 --dtype bf16
-    versus "small" --set small --dtype fp16
-    profile "--head-dim 64 --heads 32 --batch 32 --seq 512 --causal" "--head-dim 64 --heads 32 --batch 2 --seq 8192" \
-        "--head-dim 128 --heads 16 --batch 4 --seq 4096 --causal" "--head-dim 256 --heads 8 --batch 8 --seq 2048" \
-        "--head-dim 128 --heads 32 --heads-kv 8 --batch 4 --seq-q 1 --seq-k 8192" \
-        "--operation attn_bwd --head-dim 128 --heads 16 --batch 4 --seq 4096 --causal"
-    note "$(python3 tests/bench/model_regret.py "$FA_TUNE_STORE")"
-    gzip -c "$FA_TUNE_STORE" >"$out/store.db.gz"
-    sanitize memcheck racecheck
-    finish
 }
 
 # What takes minutes a family and leaves cores and the GPU idle, beside each other. Nothing is timed here.
@@ -291,6 +258,7 @@ deploy() {
     python3 tests/bench/bucket_regret.py "$bundle/fa-tune" 24 --out "$out/regret.jsonl" 2>"$work/regret.txt"
     verdict "bucket regret" $?
     note "$(tail -n 1 "$work/regret.txt")"
+    note "$(python3 tests/bench/model_regret.py "$FA_TUNE_STORE")"
     gzip -c "$FA_TUNE_STORE" >"$out/store.db.gz"
     finish
 }
@@ -456,9 +424,10 @@ engine() { # NAME VARIABLE VERSION ARGUMENTS of tests/bench/engines_in_turn.py
 }
 
 # ---- final: parts, each in a process of its own that its time ends ---------------------------------
-# shellcheck disable=SC2317 # they are called by their names
-{
-part_correctness() { FA_TEST_PROBLEMS=120 prove; }
+part_correctness() {
+    FA_TEST_FAKE_CUDA=$bundle/fake/libcuda.so.1 "$bundle/test_gpu_driver"; verdict driver $?
+    FA_TEST_PROBLEMS=120 prove
+}
 part_cold() {
     cold_tunes
     for effort in predict measure; do
@@ -505,7 +474,6 @@ part_stable() {
     python3 tests/bench/stable_choice.py --times 10 4096:128:bottom-right 512:64:none | tee -a "$table"
     verdict "the same tune ten times" "${PIPESTATUS[0]}"
 }
-}
 
 final() { # PARTS, or all
     limits="correctness:110 serving:70 memcheck:85 training:120 cold:60 sweep:100 torch:60 prefill:100 many:90 python:60 decode:62 launch:15 stable:60"
@@ -534,84 +502,34 @@ final() { # PARTS, or all
     finish
 }
 
-if [ "$mode" = final ]; then shift; final "$@"; fi
-if [ "$mode" = proof ]; then shift; proof "$@"; fi
-if [ "${mode#part_}" != "$mode" ]; then "$mode"; [ $failed -eq 0 ]; exit; fi
-if [ "$mode" = python ]; then
-    shift
+shift $(($# > 0))
+case $mode in
+final) final "$@" ;;
+proof) proof "$@" ;;
+part_*) "$mode"; [ $failed -eq 0 ]; exit ;;
+python)
     python_package "$@"
     [ $# -gt 0 ] || gradients_right ways
     finish
-fi
-if [ "$mode" = training ]; then shift; training "$@"; fi
-if [ "$mode" = gemm ]; then
+    ;;
+training) training "$@" ;;
+gemm)
     every_config gemm "--m 4096 --dtype bf16" "--m 16 --dtype bf16" "--m 200 --n 1032 --k 520 --dtype bf16"
     beside_peers gemm
-fi
-if [ "$mode" = rms_norm ]; then every_config rms_norm "${rms_norms[@]}"; beside_peers rms_norm; fi
-if [ "$mode" = nvrtc ]; then shift; nvrtcs "$@"; fi
-if [ "$mode" = vllm ]; then shift; engine vllm FA_VLLM 0.26.0 "$@"; fi
-if [ "$mode" = sglang ]; then shift; engine sglang FA_SGLANG 0.5.13 "$@"; fi
-if [ "$mode" = hopper ]; then hopper; fi
-if [ "$mode" = neighbours ]; then shift; neighbours "$@"; fi
-if [ "$mode" = serving ]; then serving; finish; fi
-if [ "$mode" = serve ]; then serve; fi
-if [ "$mode" = deploy ]; then deploy; fi
-
-echo "== doctor"
-"$bundle/fa-tune" doctor
-verdict doctor $?
-
-echo "== cold tune, fa-tune --seq 512, beside FlexAttention max-autotune"
-"$bundle/fa-tune" tune --seq 512 --store "$work/warm.db" --effort predict --quiet >/dev/null # page in the libraries
-begin=$(clock)
-"$bundle/fa-tune" --seq 512 --json --quiet --store "$work/cold.db" >"$out/cold.json"
-status=$?
-cold=$(seconds "$begin" "$(clock)")
-verdict "cold tune" $status
-python3 tests/bench/flex_cold.py 2>/dev/null | tail -n 1 >"$out/flex.json"
-note "$(python3 - "$out/cold.json" "$out/flex.json" "$cold" <<'PY'
-import json, sys
-ours, flex, cold = json.load(open(sys.argv[1])), json.load(open(sys.argv[2])), float(sys.argv[3])
-n = ours["funnel"]["measured"]
-print(f"cold tune: {n} configs compiled, proved and measured in {cold:.2f} s = {n / cold:.0f}/s; "
-      f"FlexAttention max-autotune {flex['configs']} in {flex['seconds']:.2f} s = "
-      f"{flex['configs_per_s']:.2f}/s; ratio {n / cold / flex['configs_per_s']:.0f} x")
-PY
-)"
-
-latency "$work/cold.db"
-every_config rms_norm "${rms_norms[@]}"
-
-echo "== example: tunes, launches, checks; the second process finds the winner"
-FA_TUNE_STORE=$work/example.db "$bundle/tune_and_launch"; verdict "example, first process" $?
-begin=$(clock)
-FA_TUNE_STORE=$work/example.db "$bundle/tune_and_launch" >"$work/second"; status=$?
-cat "$work/second"
-note "example's second process: $(seconds "$begin" "$(clock)") s, no tuning"
-grep -q 'found in the store' "$work/second" && [ $status -eq 0 ]; verdict "example, second process" $?
-
-echo "== killing workers in mid-tune changes nothing for the caller"
-"$bundle/fa-tune" --seq 1024 --json --quiet --store "$work/kill.db" >"$out/kill.json" &
-tune=$!
-for _ in 1 2 3 4; do
-    sleep 0.45
-    worker=$(pgrep -f 'fa-tune-worker measure' | head -n 1)
-    [ -n "$worker" ] && kill -9 "$worker" && echo "killed measuring worker $worker"
-    worker=$(pgrep -f 'fa-tune-worker compile' | shuf -n 1)
-    [ -n "$worker" ] && kill -9 "$worker" && echo "killed compile worker $worker"
-done
-wait $tune; verdict "tune while workers are killed" $?
-
-prove
-FA_TEST_FAKE_CUDA=$bundle/fake/libcuda.so.1 "$bundle/test_gpu_driver"; verdict driver $?
-
-[ "$mode" = all ] && sanitize memcheck racecheck
-
-rows=""
-[ "$mode" = quick ] && rows="--seq 512 4096 --dtype fp16"
-# shellcheck disable=SC2086
-versus "table" $rows
-note "$(python3 tests/bench/model_regret.py "$FA_TUNE_STORE")"
-cp "$FA_TUNE_STORE" "$out/store.db" 2>/dev/null
-finish
+    ;;
+rms_norm)
+    every_config rms_norm "--rows 16384" "--rows 4096 --dtype bf16 --residual" "--rows 3 --columns 28672 --residual" \
+        "--rows 5000 --columns 128 --dtype bf16" "--rows 200 --columns 1001 --unaligned" "--rows 4 --columns 131072 --dtype bf16" \
+        "--rows 300 --columns 65536"
+    beside_peers rms_norm
+    ;;
+nvrtc) nvrtcs "$@" ;;
+vllm) engine vllm FA_VLLM 0.26.0 "$@" ;;
+sglang) engine sglang FA_SGLANG 0.5.13 "$@" ;;
+neighbours) neighbours "$@" ;;
+serving) serving; finish ;;
+serve) serve ;;
+deploy) deploy ;;
+esac
+echo "tests/gpu.sh: there is no mode \"$mode\"" >&2
+exit 2
