@@ -120,31 +120,18 @@ struct fake_damage {
     bool wrong, nan, unwritten, overrun, underrun, spoil;
 };
 
+/* Runs an entry; false: it touched memory outside the blocks. */
+typedef bool fake_kernel(const char *entry, const struct fake_build *build, void **arguments,
+                         const struct fake_damage *damage);
+/* Of attention forward and its references, attention backward, tests/operations/l1_norm, tests/specifications, and the kernels
+ * that check outputs of any operation. */
+fake_kernel fake_serving_forward, fake_serving_reference, fake_backward_run, fake_rows_run,
+    fake_specified_run, fake_checks_run;
 /* Whether the entry is one that can be run, and whether faults and times are for it: it is what is
  * tuned, not what checks it. */
 bool fake_kernel_known(const char *entry);
 bool fake_kernel_is_tuned(const char *entry);
-/* Runs it; false: it touched memory outside the blocks. */
-bool fake_kernel_run(const char *entry, const struct fake_build *build, void **arguments,
-                     const struct fake_damage *damage);
-/* The kernels of tests/operations/l1_norm, but for the reference; and that. */
-/* Those of tests/specifications. */
-bool fake_specified_known(const char *entry);
-bool fake_specified_run(const char *entry, const struct fake_build *build, void **arguments,
-                        const struct fake_damage *damage);
-bool fake_rows_known(const char *entry);
-bool fake_rows_run(const char *entry, const struct fake_build *build, void **arguments,
-                   const struct fake_damage *damage);
-bool fake_rows_reference(const struct fake_build *build, void **arguments);
-/* Those of kernel_templates/attn_bwd, but for the reference's two; and those. */
-bool fake_backward_known(const char *entry);
-bool fake_backward_run(const char *entry, const struct fake_build *build, void **arguments,
-                       const struct fake_damage *damage);
-bool fake_backward_inputs(const struct fake_build *build, void **arguments);
-bool fake_backward_reference(const struct fake_build *build, void **arguments);
-/* The kernels that check outputs of any operation. */
-bool fake_checks_known(const char *entry);
-bool fake_checks_run(const char *entry, void **arguments);
+fake_kernel fake_kernel_run;   /* damage: NULL for none */
 void fake_kernel_forget(void); /* frees remembered results */
 
 #endif

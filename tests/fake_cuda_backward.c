@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of kernel_templates/attn_bwd on the CPU: their entries, those of the reference among them. The main launch
- * computes the gradients, and the launches beside it nothing.
+ * The kernels of kernel_templates/attn_bwd on the CPU, those of the reference among them, by the definition and in double. The
+ * main launch computes the gradients, and the launches beside it nothing.
  *
  * Invariant: no byte is touched that fake_memory has not granted.
  */
@@ -13,141 +13,92 @@
 
 typedef struct fa_attn_bwd_strides strides;
 
-/* A tensor of the caller: elements of the kernel's type, or fp32. */
-struct view {
-    void *host;
-    strides by;
-    bool fp32;
-};
-
-enum { Q, K, V, O, D_O, DQ, DK, DV, VIEWS };
+enum { Q, K, V, O, D_O, DQ, DK, DV, COLUMNS_MOST = 512 };
 
 struct backward {
     struct fa_attn_bwd_params p;
     const struct fake_build *build;
-    struct view view[VIEWS];
-    float *lse, *d_sinks;
-    const float *sinks;
     int *starts_q, *starts_k; /* NULL: all sequences are of one length */
-    int sequences, longest_k;
+    bool forward, fp32;       /* makes O and the LSE; gradients are of fp32 */
+    bool outside;             /* something was asked for that lies in no block */
 };
 
-static float *floats_at(const void *address, size_t count, bool write)
-{
-    return fake_memory((uint64_t)(uintptr_t)address, count * sizeof(float), write);
-}
-
-static bool take_view(struct backward *c, int which, const void *address, const strides *by,
-                      int heads, int rows, int columns, bool write, bool fp32)
-{
-    int batch = c->starts_q != NULL ? 1 : c->p.batch;
-    size_t last =
-        (size_t)((batch - 1) * by->batch + (heads - 1) * by->head + (rows - 1) * by->row) +
-        (size_t)columns;
-    c->view[which] = (struct view){.by = *by, .fp32 = fp32};
-    if (batch < 1 || rows < 1)
-        return true;
-    c->view[which].host = fake_memory((uint64_t)(uintptr_t)address, last * (fp32 ? 4 : 2), write);
-    return c->view[which].host != NULL;
-}
-
-/* outputs: whether gradients are wanted, in fp32 by the reference; else O and the LSE are. */
-static bool map(const struct fake_build *build, void **arguments, bool outputs, bool fp32,
-                struct backward *ret)
-{
-    struct backward c = {.build = build};
-    memcpy(&c.p, arguments[0], sizeof c.p);
-    const struct fa_attn_bwd_params *p = &c.p;
-    size_t count = (size_t)p->batch + 1;
-    if (build->varlen) {
-        c.starts_q =
-            fake_memory((uint64_t)(uintptr_t)p->cu_seqlens_q, count * sizeof(int), !outputs);
-        c.starts_k =
-            fake_memory((uint64_t)(uintptr_t)p->cu_seqlens_k, count * sizeof(int), !outputs);
-        if (c.starts_q == NULL || c.starts_k == NULL)
-            return false;
-    }
-    c.sequences = p->batch;
-    c.longest_k = p->seq_k;
-    int64_t batches = build->varlen ? 1 : p->batch;
-    size_t rows = (size_t)((batches - 1) * p->lse_strides.batch +
-                           (p->heads_q - 1) * p->lse_strides.head + p->seq_q);
-    if (batches > 0 && p->seq_q > 0 && (c.lse = floats_at(p->lse, rows, !outputs)) == NULL)
-        return false;
-    if (build->sinks && (c.sinks = floats_at(p->sinks, (size_t)p->heads_q, false)) == NULL)
-        return false;
-    if (outputs && p->d_sinks != NULL &&
-        (c.d_sinks = floats_at(p->d_sinks, (size_t)p->heads_q, true)) == NULL)
-        return false;
-    int hq = p->heads_q, hk = p->heads_kv, d = p->head_dim, dv = p->head_dim_v;
-    bool ok = take_view(&c, Q, p->q, &p->q_strides, hq, p->seq_q, d, false, false) &&
-              take_view(&c, K, p->k, &p->k_strides, hk, p->seq_k, d, false, false) &&
-              take_view(&c, V, p->v, &p->v_strides, hk, p->seq_k, dv, false, false) &&
-              take_view(&c, O, p->o, &p->o_strides, hq, p->seq_q, dv, !outputs, false);
-    if (ok && outputs)
-        ok = take_view(&c, D_O, p->d_o, &p->d_o_strides, hq, p->seq_q, dv, false, false) &&
-             take_view(&c, DQ, p->dq, &p->dq_strides, hq, p->seq_q, d, true, fp32) &&
-             take_view(&c, DK, p->dk, &p->dk_strides, hk, p->seq_k, d, true, fp32) &&
-             take_view(&c, DV, p->dv, &p->dv_strides, hk, p->seq_k, dv, true, fp32);
-    *ret = c;
-    return ok;
-}
-
-/* One head of one sequence. */
-struct place {
-    int64_t batch, head, first_q, first_k;
-    int rows, keys;
+/* One head of one sequence, and its arrays: K and V and what is summed for them, the scores and rows of a query. */
+struct work {
+    int sequence, head, rows, keys;
+    double *k, *v, *dk, *dv, *score;
+    double q[COLUMNS_MOST], o[COLUMNS_MOST], d_o[COLUMNS_MOST], dq[COLUMNS_MOST];
 };
 
-static struct place place_of(const struct backward *c, int sequence, int head)
+static void *granted(struct backward *c, const void *address, int64_t offset, size_t bytes,
+                     bool write)
 {
-    struct place at = {sequence, head, 0, 0, c->p.seq_q, c->p.seq_k};
-    if (c->starts_q != NULL)
-        at = (struct place){0,
-                            head,
-                            c->starts_q[sequence],
-                            c->starts_k[sequence],
-                            c->starts_q[sequence + 1] - c->starts_q[sequence],
-                            c->starts_k[sequence + 1] - c->starts_k[sequence]};
+    void *at = fake_memory((uint64_t)(uintptr_t)address + (uint64_t)offset, bytes, write);
+    c->outside = c->outside || at == NULL;
     return at;
 }
 
-static int64_t offset(const struct backward *c, int which, const struct place *at, int row)
+static float *lse_of(struct backward *c, const struct work *w, int row)
 {
-    const strides *by = &c->view[which].by;
-    bool of_keys = which == K || which == V || which == DK || which == DV;
-    int64_t head = of_keys ? at->head / (c->p.heads_q / c->p.heads_kv) : at->head;
-    return at->batch * by->batch + head * by->head +
-           ((of_keys ? at->first_k : at->first_q) + row) * by->row;
+    const struct fa_attn_bwd_params *p = &c->p;
+    int64_t first =
+        c->starts_q != NULL ? c->starts_q[w->sequence] : w->sequence * p->lse_strides.batch;
+    int64_t at = first + w->head * p->lse_strides.head + row;
+    return granted(c, p->lse, at * 4, sizeof(float), c->forward);
 }
 
-static void read_row(const struct backward *c, int which, const struct place *at, int row,
-                     int columns, double *ret)
+/* The weight of the sink in front of all keys, by its logarithm. */
+static double sink_of(struct backward *c, int head)
 {
-    const uint16_t *from = (const uint16_t *)c->view[which].host + offset(c, which, at, row);
-    for (int i = 0; i < columns; i++)
+    const float *sink =
+        c->build->sinks ? granted(c, c->p.sinks, head * 4, sizeof *sink, false) : NULL;
+    return sink != NULL ? (double)*sink : -INFINITY;
+}
+
+static int columns_of(const struct backward *c, int which)
+{
+    bool of_v = which == V || which == O || which == D_O || which == DV;
+    return of_v ? c->p.head_dim_v : c->p.head_dim;
+}
+
+static void *row_of(struct backward *c, int which, const struct work *w, int row, int size)
+{
+    const struct fa_attn_bwd_params *p = &c->p;
+    const void *const base[] = {p->q, p->k, p->v, p->o, p->d_o, p->dq, p->dk, p->dv};
+    const strides *const all[] = {&p->q_strides,   &p->k_strides,  &p->v_strides,  &p->o_strides,
+                                  &p->d_o_strides, &p->dq_strides, &p->dk_strides, &p->dv_strides};
+    const strides *by = all[which];
+    bool keys = which == K || which == V || which == DK || which == DV;
+    const int *starts = keys ? c->starts_k : c->starts_q;
+    int head = keys ? w->head / (p->heads_q / p->heads_kv) : w->head;
+    int64_t at = starts != NULL ? starts[w->sequence] * by->row : w->sequence * by->batch;
+    at += head * by->head + row * by->row;
+    return granted(c, base[which], at * size, (size_t)(columns_of(c, which) * size),
+                   which >= DQ || (which == O && c->forward));
+}
+
+static void read_row(struct backward *c, int which, const struct work *w, int row, double *ret)
+{
+    const uint16_t *from = row_of(c, which, w, row, 2);
+    for (int i = 0; from != NULL && i < columns_of(c, which); i++)
         ret[i] = (double)value(c->build, from[i]);
 }
 
-static void write_row(const struct backward *c, int which, const struct place *at, int row,
-                      int columns, const double *from)
+static void write_row(struct backward *c, int which, const struct work *w, int row,
+                      const double *from)
 {
-    for (int64_t i = 0, to = offset(c, which, at, row); i < columns; i++)
-        if (c->view[which].fp32)
-            ((float *)c->view[which].host)[to + i] = (float)from[i];
+    const bool fp32 = c->fp32 && which >= DQ;
+    void *to = row_of(c, which, w, row, fp32 ? 4 : 2);
+    for (int i = 0; to != NULL && i < columns_of(c, which); i++)
+        if (fp32)
+            ((float *)to)[i] = (float)from[i];
         else
-            ((uint16_t *)c->view[which].host)[to + i] = storage(c->build, (float)from[i]);
+            ((uint16_t *)to)[i] = storage(c->build, (float)from[i]);
 }
 
-static float *lse_of(const struct backward *c, const struct place *at, int row)
+static bool sees(const struct backward *c, const struct work *w, int row, int key)
 {
-    return c->lse + at->batch * c->p.lse_strides.batch + at->head * c->p.lse_strides.head +
-           at->first_q + row;
-}
-
-static bool sees(const struct backward *c, const struct place *at, int row, int key)
-{
-    int ahead = key - row - (c->build->causal == 2 ? 0 : at->keys - at->rows);
+    int ahead = key - row - (c->build->causal == 2 ? 0 : w->keys - w->rows);
     bool window = c->build->window != 0;
     return !(c->build->causal != 0 && ahead > 0) &&
            !(window && c->p.window_left >= 0 && ahead < -c->p.window_left) &&
@@ -162,165 +113,147 @@ static double dot(const double *a, const double *b, int count)
     return sum;
 }
 
-/* Rows in double: of one head's keys and what is summed for them, and of one query. */
-struct sums {
-    double *k, *v, *dk, *dv, *score, *q, *o, *d_o, *dq;
-};
-
-/* The scores of a row; -infinity where it does not see the key. */
-static void score_row(const struct backward *c, const struct place *at, int row,
-                      const struct sums *s)
+static void forward_row(struct backward *c, struct work *w, int row)
 {
-    for (int j = 0; j < at->keys; j++) {
-        double score = (double)c->p.softmax_scale *
-                       dot(s->q, s->k + (size_t)j * (size_t)c->p.head_dim, c->p.head_dim);
-        if (c->build->softcap)
-            score = (double)c->p.softcap * tanh(score / (double)c->p.softcap);
-        s->score[j] = sees(c, at, row, j) ? score : -INFINITY;
-    }
+    const double sink = sink_of(c, w->head);
+    double top = sink, total = 0;
+    int columns = c->p.head_dim_v;
+    memset(w->o, 0, sizeof w->o);
+    for (int j = 0; j < w->keys; j++)
+        top = fmax(top, w->score[j]);
+    for (int j = 0; j < w->keys && isfinite(top); j++)
+        total += exp(w->score[j] - top);
+    total += isfinite(top) ? exp(sink - top) : 0;
+    for (int j = 0; j < w->keys && total > 0; j++)
+        for (int i = 0; i < columns; i++)
+            w->o[i] += exp(w->score[j] - top) / total * w->v[j * columns + i];
+    write_row(c, O, w, row, w->o);
+    float *lse = lse_of(c, w, row);
+    if (lse != NULL)
+        *lse = total > 0 ? (float)(top + log(total)) : -INFINITY;
 }
 
-static void forward_row(const struct backward *c, const struct place *at, int row,
-                        const struct sums *s)
-{
-    double top = c->sinks != NULL ? (double)c->sinks[at->head] : -INFINITY, total = 0;
-    memset(s->o, 0, (size_t)c->p.head_dim_v * sizeof *s->o);
-    for (int j = 0; j < at->keys; j++)
-        top = fmax(top, s->score[j]);
-    if (isfinite(top))
-        total = c->sinks != NULL ? exp((double)c->sinks[at->head] - top) : 0;
-    for (int j = 0; j < at->keys && isfinite(top); j++)
-        total += exp(s->score[j] - top);
-    for (int j = 0; j < at->keys && total > 0; j++)
-        for (int i = 0; i < c->p.head_dim_v; i++)
-            s->o[i] += exp(s->score[j] - top) / total *
-                       s->v[(size_t)j * (size_t)c->p.head_dim_v + (size_t)i];
-    write_row(c, O, at, row, c->p.head_dim_v, s->o);
-    *lse_of(c, at, row) = total > 0 ? (float)(top + log(total)) : -INFINITY;
-}
-
-static void backward_row(const struct backward *c, const struct place *at, int row,
-                         const struct sums *s)
+static void backward_row(struct backward *c, struct work *w, int row)
 {
     int d = c->p.head_dim, d_v = c->p.head_dim_v;
-    double lse = (double)*lse_of(c, at, row);
-    read_row(c, O, at, row, d_v, s->o);
-    read_row(c, D_O, at, row, d_v, s->d_o);
-    double delta = dot(s->o, s->d_o, d_v);
-    memset(s->dq, 0, (size_t)d * sizeof *s->dq);
-    for (int j = 0; j < at->keys && isfinite(lse); j++) {
-        const double *k = s->k + (size_t)j * (size_t)d, *v = s->v + (size_t)j * (size_t)d_v;
-        double weight = exp(s->score[j] - lse),
-               slope = weight * (dot(s->d_o, v, d_v) - delta) * (double)c->p.softmax_scale;
+    const float *stored = lse_of(c, w, row);
+    double lse = stored != NULL ? (double)*stored : -INFINITY, cap = (double)c->p.softcap;
+    read_row(c, O, w, row, w->o);
+    read_row(c, D_O, w, row, w->d_o);
+    double delta = dot(w->o, w->d_o, d_v);
+    memset(w->dq, 0, sizeof w->dq);
+    for (int j = 0; j < w->keys && isfinite(lse); j++) {
+        double weight = exp(w->score[j] - lse), *dk = w->dk + j * d, *dv = w->dv + j * d_v;
+        double slope =
+            weight * (dot(w->d_o, w->v + j * d_v, d_v) - delta) * (double)c->p.softmax_scale;
         if (weight == 0)
             continue;
         if (c->build->softcap)
-            slope *=
-                1 - (s->score[j] / (double)c->p.softcap) * (s->score[j] / (double)c->p.softcap);
+            slope *= 1 - w->score[j] / cap * (w->score[j] / cap);
         for (int i = 0; i < d; i++) {
-            s->dq[i] += slope * k[i];
-            s->dk[(size_t)j * (size_t)d + (size_t)i] += slope * s->q[i];
+            w->dq[i] += slope * w->k[j * d + i];
+            dk[i] += slope * w->q[i];
         }
         for (int i = 0; i < d_v; i++)
-            s->dv[(size_t)j * (size_t)d_v + (size_t)i] += weight * s->d_o[i];
+            dv[i] += weight * w->d_o[i];
     }
-    write_row(c, DQ, at, row, d, s->dq);
-    if (c->d_sinks != NULL && c->sinks != NULL && isfinite(lse))
-        c->d_sinks[at->head] -= (float)(exp((double)c->sinks[at->head] - lse) * delta);
+    write_row(c, DQ, w, row, w->dq);
+    if (c->p.d_sinks != NULL && isfinite(lse)) {
+        float *sum = granted(c, c->p.d_sinks, w->head * 4, sizeof *sum, true);
+        if (sum != NULL)
+            *sum -= (float)(exp(sink_of(c, w->head) - lse) * delta);
+    }
 }
 
 /* All query heads of one key head, in one sequence. */
-static void run_group(const struct backward *c, int sequence, int head_kv, bool forward,
-                      const struct sums *s)
+static void run_group(struct backward *c, int head_kv, struct work *w)
 {
     int group = c->p.heads_q / c->p.heads_kv, d = c->p.head_dim, d_v = c->p.head_dim_v;
-    struct place at = place_of(c, sequence, head_kv * group);
-    memset(s->dk, 0, (size_t)at.keys * (size_t)d * sizeof *s->dk);
-    memset(s->dv, 0, (size_t)at.keys * (size_t)d_v * sizeof *s->dv);
-    for (int j = 0; j < at.keys; j++) {
-        read_row(c, K, &at, j, d, s->k + (size_t)j * (size_t)d);
-        read_row(c, V, &at, j, d_v, s->v + (size_t)j * (size_t)d_v);
+    double cap = (double)c->p.softcap;
+    w->head = head_kv * group;
+    memset(w->dk, 0, (size_t)w->keys * (size_t)(d + d_v) * sizeof *w->dk); /* and dv behind it */
+    for (int j = 0; j < w->keys; j++) {
+        read_row(c, K, w, j, w->k + j * d);
+        read_row(c, V, w, j, w->v + j * d_v);
     }
-    for (int h = 0; h < group; h++) {
-        at.head = head_kv * group + h;
-        for (int row = 0; row < at.rows; row++) {
-            read_row(c, Q, &at, row, d, s->q);
-            score_row(c, &at, row, s);
-            (forward ? forward_row : backward_row)(c, &at, row, s);
+    for (int h = 0; h < group; h++, w->head++)
+        for (int row = 0; row < w->rows; row++) {
+            read_row(c, Q, w, row, w->q);
+            for (int j = 0; j < w->keys; j++) {
+                double score = (double)c->p.softmax_scale * dot(w->q, w->k + j * d, d);
+                score = c->build->softcap ? cap * tanh(score / cap) : score;
+                w->score[j] = sees(c, w, row, j) ? score : -INFINITY;
+            }
+            (c->forward ? forward_row : backward_row)(c, w, row);
         }
-    }
-    for (int j = 0; j < at.keys && !forward; j++) {
-        write_row(c, DK, &at, j, d, s->dk + (size_t)j * (size_t)d);
-        write_row(c, DV, &at, j, d_v, s->dv + (size_t)j * (size_t)d_v);
+    w->head = head_kv * group;
+    for (int j = 0; j < w->keys && !c->forward; j++) {
+        write_row(c, DK, w, j, w->dk + j * d);
+        write_row(c, DV, w, j, w->dv + j * d_v);
     }
 }
 
-static bool run(const struct backward *c, bool forward)
+static bool run(struct backward *c)
 {
-    size_t keys = (size_t)c->longest_k + 1, d = (size_t)c->p.head_dim,
-           d_v = (size_t)c->p.head_dim_v;
-    double *room = calloc(2 * keys * (d + d_v) + keys + 2 * (d + d_v), sizeof *room), *next = room;
-    struct sums s;
-    const struct {
-        double **at;
-        size_t size;
-    } parts[] = {{&s.k, keys * d},    {&s.v, keys * d_v}, {&s.dk, keys * d},
-                 {&s.dv, keys * d_v}, {&s.score, keys},   {&s.q, d},
-                 {&s.dq, d},          {&s.o, d_v},        {&s.d_o, d_v}};
-    for (size_t i = 0; room != NULL && i < sizeof parts / sizeof *parts; next += parts[i].size, i++)
-        *parts[i].at = next;
-    for (int h = 0; room != NULL && c->d_sinks != NULL && h < c->p.heads_q; h++)
-        c->d_sinks[h] = 0;
-    for (int b = 0; room != NULL && b < c->sequences; b++)
-        for (int h = 0; h < c->p.heads_kv; h++)
-            run_group(c, b, h, forward, &s);
+    const struct fa_attn_bwd_params *p = &c->p;
+    size_t keys = (size_t)p->seq_k + 1, d = (size_t)p->head_dim, d_v = (size_t)p->head_dim_v;
+    struct work w = {.rows = p->seq_q, .keys = p->seq_k};
+    double *room = calloc(keys * (2 * d + 2 * d_v + 1), sizeof *room);
+    for (int h = 0; !c->forward && p->d_sinks != NULL && h < p->heads_q; h++) {
+        float *sum = granted(c, p->d_sinks, h * 4, sizeof *sum, true);
+        if (sum != NULL)
+            *sum = 0;
+    }
+    for (; room != NULL && w.sequence < p->batch; w.sequence++) {
+        if (c->starts_q != NULL) {
+            w.rows = c->starts_q[w.sequence + 1] - c->starts_q[w.sequence];
+            w.keys = c->starts_k[w.sequence + 1] - c->starts_k[w.sequence];
+        }
+        keys = (size_t)w.keys;
+        w.k = room, w.v = w.k + keys * d, w.dk = w.v + keys * d_v;
+        w.dv = w.dk + keys * d, w.score = w.dv + keys * d_v;
+        for (int h = 0; h < p->heads_kv; h++)
+            run_group(c, h, &w);
+    }
     free(room);
-    return room != NULL;
+    return room != NULL && !c->outside;
 }
 
 /* Where sequences begin, as any are: of growing lengths. */
 static void make_starts(const struct backward *c)
 {
-    for (int64_t b = 0; c->starts_q != NULL && b <= c->sequences; b++) {
-        int64_t whole = (int64_t)c->sequences * c->sequences;
-        c->starts_q[b] = whole > 0 ? (int)(c->p.seq_q * b * b / whole) : 0;
-        c->starts_k[b] = whole > 0 ? (int)(c->p.seq_k * b * b / whole) : 0;
+    int64_t all = c->p.batch, whole = all * all > 0 ? all * all : 1;
+    for (int64_t b = 0; b <= all; b++) {
+        c->starts_q[b] = (int)(c->p.seq_q * b * b / whole);
+        c->starts_k[b] = (int)(c->p.seq_k * b * b / whole);
     }
-}
-
-bool fake_backward_known(const char *entry)
-{
-    return strncmp(entry, "attn_bwd", 8) == 0 || strcmp(entry, "inputs") == 0;
-}
-
-bool fake_backward_inputs(const struct fake_build *build, void **arguments)
-{
-    struct backward c;
-    if (!map(build, arguments, false, false, &c))
-        return false;
-    make_starts(&c);
-    return run(&c, true);
-}
-
-bool fake_backward_reference(const struct fake_build *build, void **arguments)
-{
-    struct backward c;
-    return map(build, arguments, true, true, &c) && run(&c, false);
 }
 
 bool fake_backward_run(const char *entry, const struct fake_build *build, void **arguments,
                        const struct fake_damage *damage)
 {
-    struct backward c;
-    if (strcmp(entry, "attn_bwd") != 0)
+    struct backward c = {.build = build};
+    c.forward = strcmp(entry, "inputs") == 0, c.fp32 = strcmp(entry, "reference") == 0;
+    if (!c.forward && !c.fp32 && strcmp(entry, "attn_bwd") != 0)
         return true;
-    if (!map(build, arguments, true, false, &c) || !run(&c, false))
+    memcpy(&c.p, arguments[0], sizeof c.p);
+    size_t bytes = ((size_t)c.p.batch + 1) * sizeof(int);
+    if (build->varlen) {
+        c.starts_q = granted(&c, c.p.cu_seqlens_q, 0, bytes, c.forward);
+        c.starts_k = granted(&c, c.p.cu_seqlens_k, 0, bytes, c.forward);
+        if (c.outside)
+            return false;
+        if (c.forward)
+            make_starts(&c);
+    }
+    if (!run(&c))
         return false;
+    const struct work first = {.rows = 0};
     uint16_t *o = damage->spoil ? fake_memory((uint64_t)(uintptr_t)c.p.o, sizeof *o, true) : NULL;
+    uint16_t *dq = damage->wrong && c.p.batch * c.p.seq_q > 0 ? row_of(&c, DQ, &first, 0, 2) : NULL;
     if (o != NULL)
         *o ^= 1;
-    if (damage->wrong && c.view[DQ].host != NULL)
-        *(uint16_t *)c.view[DQ].host =
-            storage(build, value(build, *(uint16_t *)c.view[DQ].host) + 1);
+    if (dq != NULL)
+        *dq = storage(build, value(build, *dq) + 1);
     return true;
 }

@@ -362,15 +362,12 @@ static const struct {
               {"fa_check_around", check_around},
               {"fa_check_input", check_input}};
 
-bool fake_checks_known(const char *entry)
+bool fake_checks_run(const char *entry, const struct fake_build *build, void **arguments,
+                     const struct fake_damage *damage)
 {
-    return fake_checks_run(entry, NULL);
-}
-
-bool fake_checks_run(const char *entry, void **arguments)
-{
+    (void)build, (void)damage;
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         if (strcmp(checks[i].entry, entry) == 0)
-            return arguments == NULL || checks[i].run(arguments);
+            return checks[i].run(arguments);
     return false;
 }

@@ -1,71 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The references of attention forward on the CPU, and the table of all entries.
- *
- * Invariant: no byte is touched that fake_memory has not granted.
+ * The table of all kernels of the fake CUDA driver.
  */
-#include "fake_cuda_numbers.h"
-#include "fake_cuda_serving.h"
+#include "fake_cuda.h"
 
-/* The list of row ids, or NULL for 0, 1, 2, … */
-static bool map_rows(const long long *address, int count, const long long **ret)
+#include <string.h>
+
+static bool run_reference(const char *entry, const struct fake_build *build, void **arguments,
+                          const struct fake_damage *damage)
 {
-    *ret = NULL;
-    if (address == NULL || count == 0)
-        return true;
-    *ret = fake_memory((uint64_t)(uintptr_t)address, (size_t)count * sizeof **ret, false);
-    return *ret != NULL;
+    return (build->columns > 0 ? fake_rows_run : fake_backward_run)(entry, build, arguments,
+                                                                    damage);
 }
 
-static bool run_reference(const struct fake_build *build, void **arguments, bool lowp)
-{
-    const struct fa_attn_serving_params p = fake_serving_params(build, arguments[0]);
-    const long long *rows;
-    int count, columns = fake_columns(build);
-    memcpy(&count, arguments[2], sizeof count);
-    if (count <= 0 || !map_rows(*(const long long *const *)arguments[1], count, &rows))
-        return count == 0;
-    float *o = fake_memory(*(uint64_t *)arguments[3],
-                           (size_t)count * (size_t)columns * sizeof(float), true);
-    float *lse = fake_memory(*(uint64_t *)arguments[4], (size_t)count * sizeof(float), true);
-    return o != NULL && lse != NULL && fake_serving_attend(&p, build, rows, count, lowp, o, lse);
-}
+static const struct kernel {
+    const char *begins; /* the entry's name */
+    bool tuned;         /* unless it is a naive one */
+    fake_kernel *run;
+} kernels[] = {
+    {"attn_fwd", true, fake_serving_forward}, {"attn_ref", false, fake_serving_reference},
+    {"attn_bwd", true, fake_backward_run},    {"inputs", false, fake_backward_run},
+    {"reference", false, run_reference},      {"l1_norm_", true, fake_rows_run},
+    {"fa_check_", false, fake_checks_run},    {"convolution", true, fake_specified_run},
+    {"convolve", true, fake_specified_run},   {"axpy", true, fake_specified_run},
+    {"gather", true, fake_specified_run},     {"blur", true, fake_specified_run},
+    {"sum", true, fake_specified_run},       {"mixed", true, fake_specified_run}};
 
-static const char *const known[] = {"attn_fwd", "attn_ref_fp32", "attn_ref_lowp", "reference"};
+static const struct kernel *find(const char *entry)
+{
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if (strncmp(kernels[i].begins, entry, strlen(kernels[i].begins)) == 0)
+            return &kernels[i];
+    return NULL;
+}
 
 bool fake_kernel_known(const char *entry)
 {
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(known[i], entry) == 0)
-            return true;
-    return fake_rows_known(entry) || fake_checks_known(entry) || fake_specified_known(entry) ||
-           fake_backward_known(entry);
+    return find(entry) != NULL;
 }
 
 bool fake_kernel_is_tuned(const char *entry)
 {
-    return strcmp(entry, "attn_fwd") == 0 || fake_rows_known(entry) ||
-           strncmp(entry, "attn_bwd", 8) == 0 ||
-           (fake_specified_known(entry) && strstr(entry, "_naive") == NULL);
+    return find(entry)->tuned && strstr(entry, "_naive") == NULL;
 }
 
 bool fake_kernel_run(const char *entry, const struct fake_build *build, void **arguments,
                      const struct fake_damage *damage)
 {
-    if (fake_rows_known(entry))
-        return fake_rows_run(entry, build, arguments, damage);
-    if (fake_specified_known(entry))
-        return fake_specified_run(entry, build, arguments, damage);
-    if (fake_checks_known(entry))
-        return fake_checks_run(entry, arguments);
-    if (strcmp(entry, "reference") == 0)
-        return build->columns > 0 ? fake_rows_reference(build, arguments)
-                                  : fake_backward_reference(build, arguments);
-    if (strcmp(entry, "inputs") == 0)
-        return fake_backward_inputs(build, arguments);
-    if (fake_backward_known(entry))
-        return fake_backward_run(entry, build, arguments, damage);
-    if (strcmp(entry, "attn_fwd") == 0)
-        return fake_serving_forward(build, arguments, damage);
-    return run_reference(build, arguments, strcmp(entry, "attn_ref_lowp") == 0);
+    static const struct fake_damage none;
+    return find(entry)->run(entry, build, arguments, damage != NULL ? damage : &none);
 }

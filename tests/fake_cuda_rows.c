@@ -8,8 +8,6 @@
 
 #include "operations/l1_norm/l1_norm_params.h"
 
-#include <stdlib.h>
-
 struct rows {
     struct l1_norm_params p;
     const struct fake_build *build;
@@ -37,32 +35,6 @@ static float magnitudes(const struct rows *r, int row, int first, int end)
     return sum;
 }
 
-/* What the elements of a row with this sum are divided by. */
-static float divisor(const struct rows *r, float sum)
-{
-    return sum / (float)r->p.columns + r->p.epsilon;
-}
-
-static float scaled(const struct rows *r, size_t i, size_t column)
-{
-    return value(r->build, r->w[column]) * value(r->build, r->x[i]);
-}
-
-bool fake_rows_reference(const struct fake_build *build, void **arguments)
-{
-    struct rows r;
-    if (!map_rows(build, arguments, &r))
-        return false;
-    float *y = fake_memory((uint64_t)(uintptr_t)r.p.y, r.count * sizeof(float), true);
-    size_t i = 0;
-    for (int row = 0; y != NULL && row < r.p.rows; row++) {
-        float by = divisor(&r, magnitudes(&r, row, 0, r.p.columns));
-        for (int c = 0; c < r.p.columns; c++, i++)
-            y[i] = scaled(&r, i, (size_t)c) / by;
-    }
-    return y != NULL;
-}
-
 /* Two bytes; false: they lie in no block. */
 static bool clear(uint64_t address)
 {
@@ -72,80 +44,60 @@ static bool clear(uint64_t address)
     return at != NULL;
 }
 
-/* y from the sums of its rows' parts, `parts` of each. */
-static bool write_output(const struct rows *r, const float *sums, int parts,
+/* y, or the reference's in fp32, from the sums of its rows' parts; NULL: it adds them up itself. */
+static bool write_output(const struct rows *r, const float *sums, bool fp32,
                          const struct fake_damage *damage)
 {
-    uint16_t *y = fake_memory((uint64_t)(uintptr_t)r->p.y, r->count * 2, true);
-    size_t i = 0, end = r->count - (damage->unwritten ? 1 : 0);
+    const uint64_t address = (uint64_t)(uintptr_t)r->p.y;
+    void *y = fake_memory(address, r->count * (fp32 ? 4 : 2), true);
+    size_t i = 0, end = r->count - damage->unwritten;
     for (int row = 0; y != NULL && row < r->p.rows; row++) {
-        float sum = 0;
-        for (int part = 0; part < parts; part++)
-            sum += sums[row * parts + part];
-        float by = divisor(r, sum);
-        for (int c = 0; c < r->p.columns && i < end; c++, i++)
-            y[i] = storage(r->build, scaled(r, i, (size_t)c) / by);
+        float sum = sums == NULL ? magnitudes(r, row, 0, r->p.columns) : 0;
+        for (int part = 0; sums != NULL && part < r->build->parts; part++)
+            sum += sums[row * r->build->parts + part];
+        float by = sum / (float)r->p.columns + r->p.epsilon;
+        for (int c = 0; c < r->p.columns && i < end; c++, i++) {
+            float scaled = value(r->build, r->w[c]) * value(r->build, r->x[i]) / by;
+            if (fp32)
+                ((float *)y)[i] = scaled;
+            else
+                ((uint16_t *)y)[i] = storage(r->build, scaled);
+        }
     }
     if (y == NULL || r->count == 0)
         return y != NULL;
+    uint16_t *first = y;
     if (damage->wrong)
-        y[0] = storage(r->build, value(r->build, y[0]) + 1.0f);
+        first[0] = storage(r->build, value(r->build, first[0]) + 1.0f);
     if (damage->nan)
-        y[r->count - 1] = 0x7fff;
-    uint64_t address = (uint64_t)(uintptr_t)r->p.y;
+        first[r->count - 1] = 0x7fff;
     return (!damage->overrun || clear(address + r->count * 2)) &&
            (!damage->underrun || clear(address - 2)) &&
            (!damage->spoil || clear((uint64_t)(uintptr_t)r->p.x));
 }
 
-/* One launch: from x to y. */
-static bool run_rows(const struct fake_build *build, void **arguments,
-                     const struct fake_damage *damage)
+bool fake_rows_run(const char *entry, const struct fake_build *build, void **arguments,
+                   const struct fake_damage *damage)
 {
     struct rows r;
+    bool first = strcmp(entry, "l1_norm_sums") == 0, fp32 = strcmp(entry, "reference") == 0;
     if (!map_rows(build, arguments, &r))
         return false;
-    float *sums = calloc((size_t)r.p.rows + 1, sizeof *sums);
-    for (int row = 0; sums != NULL && row < r.p.rows; row++)
-        sums[row] = magnitudes(&r, row, 0, r.p.columns);
-    bool ok = sums != NULL && write_output(&r, sums, 1, damage);
-    free(sums);
-    return ok;
-}
-
-/* The first of two launches leaves the sums in the workspace, where the second finds them. */
-static bool run_split(const struct fake_build *build, void **arguments, bool first,
-                      const struct fake_damage *damage)
-{
-    struct rows r;
-    int parts = build->parts, part = parts > 0 ? (build->columns + parts - 1) / parts : 0;
-    if (parts < 1 || !map_rows(build, arguments, &r))
-        return false;
+    if (fp32 || strcmp(entry, "l1_norm_rows") == 0)
+        return write_output(&r, NULL, fp32, damage);
+    /* The first of two launches leaves the sums in the workspace, where the second finds them. */
+    int parts = build->parts, part = (build->columns + parts - 1) / (parts > 0 ? parts : 1);
     size_t count = (size_t)r.p.rows * (size_t)parts + (damage->overrun && first ? 1 : 0);
-    float *sums = fake_memory(*(uint64_t *)arguments[1], count * sizeof *sums, first);
-    if (sums == NULL)
-        return false;
+    uint64_t workspace = *(uint64_t *)arguments[1];
+    float *sums = fake_memory(workspace, count * sizeof *sums, first);
     struct fake_damage of_output = *damage;
     of_output.overrun = of_output.underrun = false; /* what it writes outside is its workspace */
-    if (!first)
-        return write_output(&r, sums, parts, &of_output);
+    if (sums == NULL || !first)
+        return sums != NULL && write_output(&r, sums, false, &of_output);
     for (int row = 0; row < r.p.rows; row++)
         for (int i = 0; i < parts; i++)
             sums[row * parts + i] = magnitudes(&r, row, i * part, (i + 1) * part);
     if (damage->overrun)
         sums[count - 1] = 0;
-    return !damage->underrun || clear(*(uint64_t *)arguments[1] - 2);
-}
-
-bool fake_rows_known(const char *entry)
-{
-    return strncmp(entry, "l1_norm_", 8) == 0;
-}
-
-bool fake_rows_run(const char *entry, const struct fake_build *build, void **arguments,
-                   const struct fake_damage *damage)
-{
-    if (strcmp(entry, "l1_norm_rows") == 0)
-        return run_rows(build, arguments, damage);
-    return run_split(build, arguments, strcmp(entry, "l1_norm_sums") == 0, damage);
+    return !damage->underrun || clear(workspace - 2);
 }

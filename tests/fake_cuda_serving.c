@@ -6,9 +6,9 @@
  * Workload: small problems; a candidate's result is remembered until its inputs change.
  * Invariant: no byte is touched that fake_memory has not granted; keys that a row does not see are not read.
  */
-#include "fake_cuda_serving.h"
-
 #include "fake_cuda_numbers.h"
+
+#include "attn_serving_params.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -36,6 +36,12 @@ INLINE void load_row(const struct fake_build *build, bool fp8, const void *row, 
             ret[d] = half_value(bits[d]);
 }
 
+/* Elements of a row of O. */
+static int columns_of(const struct fake_build *build)
+{
+    return build->head_dim_v > 0 ? build->head_dim_v : build->head_dim;
+}
+
 /* ---- rows -----------------------------------------------------------------------------------*/
 /* One row of Q and O: where it lies and which keys it sees. */
 struct row {
@@ -43,7 +49,8 @@ struct row {
     int64_t first, end;
 };
 
-params fake_serving_params(const struct fake_build *build, const void *argument)
+/* Of a launch, whose dense problems pass the beginning alone. */
+static params params_of(const struct fake_build *build, const void *argument)
 {
     params p = {0};
     memcpy(&p, argument, build->serving ? sizeof p : sizeof p.dense);
@@ -55,7 +62,8 @@ static const int32_t *ints(const int *address, int64_t count)
     return fake_memory((uint64_t)(uintptr_t)address, (size_t)count * sizeof(int32_t), false);
 }
 
-int64_t fake_serving_rows(const params *p, const struct fake_build *build)
+/* Rows of O; ids count through them as attn_ref_serving.cu says. */
+static int64_t rows_of(const params *p, const struct fake_build *build)
 {
     return build->varlen ? (int64_t)p->dense.heads_q * p->total_q
                          : (int64_t)p->dense.batch * p->dense.heads_q * p->dense.seq_q;
@@ -66,7 +74,7 @@ static bool find_row(const params *p, const struct fake_build *build, int64_t id
     const struct fa_attn_params *d = &p->dense;
     int64_t len_q = d->seq_q, len_k = d->seq_k, at, s;
     struct row r = {0};
-    if (id < 0 || id >= fake_serving_rows(p, build) || d->heads_kv <= 0)
+    if (id < 0 || id >= rows_of(p, build) || d->heads_kv <= 0)
         return false;
     if (build->varlen) {
         const int32_t *cu = ints(p->cu_seqlens_q, (int64_t)d->batch + 1);
@@ -123,7 +131,7 @@ static const void *key_row(const params *p, const struct fake_build *build, cons
     int64_t block = of_values ? d->v_batch_stride : d->k_batch_stride;
     size_t bytes = build->fp8 ? 1 : 2, columns = (size_t)build->head_dim;
     if (of_values)
-        columns = (size_t)fake_columns(build);
+        columns = (size_t)columns_of(build);
     if (build->page > 0) {
         const int32_t *entry =
             ints(p->block_table + r->b * p->block_table_stride + j / build->page, 1);
@@ -173,7 +181,7 @@ static bool seen_start(const struct fake_build *build, const struct row *r, stru
                           r->kv,
                           r->end,
                           malloc((end * (size_t)build->head_dim + 1) * sizeof(float)),
-                          malloc((end * (size_t)fake_columns(build) + 1) * sizeof(float)),
+                          malloc((end * (size_t)columns_of(build) + 1) * sizeof(float)),
                           calloc(end + 1, 1),
                           calloc(end + 1, 1),
                           malloc((end + 1) * sizeof(float))};
@@ -185,7 +193,7 @@ static bool seen_start(const struct fake_build *build, const struct row *r, stru
 INLINE const float *seen_row(const params *p, const struct fake_build *build, const struct row *r,
                              struct seen *seen, int64_t j, bool of_values)
 {
-    int columns = of_values ? fake_columns(build) : build->head_dim;
+    int columns = of_values ? columns_of(build) : build->head_dim;
     float *row = (of_values ? seen->v : seen->k) + j * columns;
     bool *has = (of_values ? seen->has_v : seen->has_k) + j;
     if (*has)
@@ -235,7 +243,7 @@ INLINE bool attend_row(const params *p, const struct fake_build *build, const st
 {
     float out[512] = {0}, largest = -INFINITY;
     double total = 0;
-    int columns = fake_columns(build);
+    int columns = columns_of(build);
     int64_t count = r->end > r->first ? r->end - r->first : 0;
     bool ok = seen_start(build, r, seen) && scores_of(p, build, r, seen);
     float sink = build->sinks ? (float)scale_of(p->sinks, 0, r->h) : -INFINITY;
@@ -290,9 +298,9 @@ static int by_keys(const void *left, const void *right)
                             : (a->end < b->end) - (a->end > b->end);
 }
 
-WIDE bool fake_serving_attend(const params *p, const struct fake_build *build,
-                              const long long *ids, int64_t count, bool lowp, float *ret_o,
-                              float *ret_lse)
+/* Rows, those of ids or NULL for 0, 1, 2, …: o[count][columns] and lse[count]. False: something lies outside the blocks. */
+WIDE static bool attend(const params *p, const struct fake_build *build, const long long *ids,
+                        int64_t count, bool lowp, float *ret_o, float *ret_lse)
 {
     struct seen seen = {.b = -1};
     struct asked *asked = malloc(((size_t)count + 1) * sizeof *asked);
@@ -305,15 +313,16 @@ WIDE bool fake_serving_attend(const params *p, const struct fake_build *build,
         qsort(asked, (size_t)count, sizeof *asked, by_keys);
     for (int64_t i = 0; ok && i < count; i++)
         ok = attend_row(p, build, &asked[i].row, &seen, lowp,
-                        ret_o + asked[i].at * fake_columns(build), ret_lse + asked[i].at);
+                        ret_o + asked[i].at * columns_of(build), ret_lse + asked[i].at);
     seen_free(&seen);
     free(asked);
     return ok;
 }
 
 /* ---- outputs --------------------------------------------------------------------------------*/
-uint16_t *fake_serving_output(const params *p, const struct fake_build *build, int64_t id,
-                              bool write, float **ret_lse)
+/* Where it is stored; NULL: outside. *ret_lse NULL: there is none. */
+static uint16_t *output_of(const params *p, const struct fake_build *build, int64_t id, bool write,
+                           float **ret_lse)
 {
     struct row r;
     if (!find_row(p, build, id, &r))
@@ -325,7 +334,7 @@ uint16_t *fake_serving_output(const params *p, const struct fake_build *build, i
             return NULL;
     }
     return fake_memory((uint64_t)(uintptr_t)p->dense.o + (uint64_t)r.o * 2,
-                       (size_t)fake_columns(build) * 2, write);
+                       (size_t)columns_of(build) * 2, write);
 }
 
 /* The last results, by what they were computed from. */
@@ -367,8 +376,8 @@ static struct memo key_of(const params *p, const struct fake_build *build)
 static const struct memo *remember(const params *p, const struct fake_build *build)
 {
     struct memo key = key_of(p, build);
-    size_t same = offsetof(struct memo, o), columns = (size_t)fake_columns(build);
-    int64_t rows = fake_serving_rows(p, build);
+    size_t same = offsetof(struct memo, o), columns = (size_t)columns_of(build);
+    int64_t rows = rows_of(p, build);
     for (size_t i = 0; i < sizeof memos / sizeof *memos; i++)
         if (memos[i].o != NULL && memcmp(&memos[i], &key, same) == 0)
             return &memos[i];
@@ -380,7 +389,7 @@ static const struct memo *remember(const params *p, const struct fake_build *bui
     memo->lse = malloc((size_t)rows * sizeof(float) + 1);
     float *o = malloc((size_t)rows * columns * sizeof *o + 1);
     bool ok = o != NULL && memo->o != NULL && memo->lse != NULL &&
-              fake_serving_attend(p, build, NULL, rows, false, o, memo->lse);
+              attend(p, build, NULL, rows, false, o, memo->lse);
     for (size_t i = 0; ok && i < (size_t)rows * columns; i++)
         memo->o[i] = storage(build, o[i]);
     free(o);
@@ -391,15 +400,16 @@ static const struct memo *remember(const params *p, const struct fake_build *bui
     return NULL;
 }
 
-bool fake_serving_forward(const struct fake_build *build, void **arguments,
+bool fake_serving_forward(const char *entry, const struct fake_build *build, void **arguments,
                           const struct fake_damage *damage)
 {
-    const params p = fake_serving_params(build, arguments[0]);
-    int64_t rows = fake_serving_rows(&p, build), columns = fake_columns(build);
+    (void)entry;
+    const params p = params_of(build, arguments[0]);
+    int64_t rows = rows_of(&p, build), columns = columns_of(build);
     const struct memo *memo = rows > 0 ? remember(&p, build) : NULL;
     for (int64_t id = 0; id < rows; id++) {
         float *lse = NULL;
-        uint16_t *row = memo != NULL ? fake_serving_output(&p, build, id, true, &lse) : NULL;
+        uint16_t *row = memo != NULL ? output_of(&p, build, id, true, &lse) : NULL;
         if (row == NULL)
             return false;
         if (damage->unwritten && id == rows - 1)
@@ -423,4 +433,23 @@ bool fake_serving_forward(const struct fake_build *build, void **arguments,
     uint64_t end = (uint64_t)(uintptr_t)p.dense.o + (uint64_t)(last.o + columns) * 2;
     uint8_t *guard = fake_memory(end, 2, true);
     return guard != NULL && memset(guard, 0, 2) != NULL;
+}
+
+/* attn_ref_fp32 and attn_ref_lowp(params, ids or NULL for 0, 1, 2, …, count, o, lse) */
+bool fake_serving_reference(const char *entry, const struct fake_build *build, void **arguments,
+                            const struct fake_damage *damage)
+{
+    const params p = params_of(build, arguments[0]);
+    const uint64_t ids = *(uint64_t *)arguments[1];
+    int count;
+    memcpy(&count, arguments[2], sizeof count);
+    (void)damage;
+    if (count <= 0)
+        return count == 0;
+    size_t rows = (size_t)count, columns = (size_t)columns_of(build);
+    const long long *asked = ids != 0 ? fake_memory(ids, rows * sizeof *asked, false) : NULL;
+    float *o = fake_memory(*(uint64_t *)arguments[3], rows * columns * sizeof *o, true);
+    float *lse = fake_memory(*(uint64_t *)arguments[4], rows * sizeof *lse, true);
+    return (asked != NULL || ids == 0) && o != NULL && lse != NULL &&
+           attend(&p, build, asked, count, strcmp(entry, "attn_ref_lowp") == 0, o, lse);
 }

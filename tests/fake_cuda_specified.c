@@ -6,8 +6,6 @@
  */
 #include "fake_cuda_numbers.h"
 
-static const struct fake_damage none;
-
 static int int_of(const void *argument)
 {
     int number;
@@ -162,19 +160,9 @@ static bool mix(void **arguments, const struct fake_damage *damage)
     return true;
 }
 
-bool fake_specified_known(const char *entry)
-{
-    return strncmp(entry, "convolution", 11) == 0 || strncmp(entry, "convolve", 8) == 0 ||
-           strncmp(entry, "axpy", 4) == 0 || strncmp(entry, "gather", 6) == 0 ||
-           strncmp(entry, "blur", 4) == 0 || strncmp(entry, "sum", 3) == 0 ||
-           strncmp(entry, "mixed", 5) == 0;
-}
-
 bool fake_specified_run(const char *entry, const struct fake_build *build, void **arguments,
                         const struct fake_damage *damage)
 {
-    if (damage == NULL)
-        damage = &none;
     return entry[0] == 'c'   ? convolve(entry, build, arguments, damage)
            : entry[0] == 'a' ? add(entry, arguments, damage)
            : entry[0] == 'b' ? blur(entry, build, arguments, damage)
