@@ -20,14 +20,12 @@ static float *floats(const void *argument, size_t count, bool write)
     return fake_memory(address, count * sizeof(float), write);
 }
 
-/* convolution(out, in, filter, w, h), and convolve(…, fw, fh) */
-static bool convolve(const char *entry, const struct fake_build *build, void **arguments,
+/* convolution(out, in, filter, w, h) */
+static bool convolve(const struct fake_build *build, void **arguments,
                      const struct fake_damage *damage)
 {
-    const bool sized = strncmp(entry, "convolve", 8) == 0;
     const size_t w = (size_t)int_of(arguments[3]), h = (size_t)int_of(arguments[4]);
-    const size_t fw = (size_t)(sized ? int_of(arguments[5]) : build->filter_w);
-    const size_t fh = (size_t)(sized ? int_of(arguments[6]) : build->filter_h), pitch = w + fw - 1;
+    const size_t fw = (size_t)build->filter_w, fh = (size_t)build->filter_h, pitch = w + fw - 1;
     float *out = floats(arguments[0], w * h, true);
     const float *in = floats(arguments[1], (h + fh - 1) * pitch, false);
     const float *filter = floats(arguments[2], fw * fh, false);
@@ -163,7 +161,7 @@ static bool mix(void **arguments, const struct fake_damage *damage)
 bool fake_specified_run(const char *entry, const struct fake_build *build, void **arguments,
                         const struct fake_damage *damage)
 {
-    return entry[0] == 'c'   ? convolve(entry, build, arguments, damage)
+    return entry[0] == 'c'   ? convolve(build, arguments, damage)
            : entry[0] == 'a' ? add(entry, arguments, damage)
            : entry[0] == 'b' ? blur(entry, build, arguments, damage)
            : entry[3] == '_' ? split(entry, build, arguments, damage)

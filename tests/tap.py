@@ -42,5 +42,15 @@ def has(text, part):
     assert part in text, "%r lacks %r" % (text, part)
 
 
+def refused(kind, part, call):
+    """The exception of this kind that the call raises, with these words in it."""
+    try:
+        call()
+    except kind as error:
+        has(str(error), part)
+        return error
+    raise AssertionError("was not refused: " + part)
+
+
 def lacks(text, part):
     assert part not in text, "%r has %r" % (text, part)

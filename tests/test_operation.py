@@ -246,17 +246,6 @@ def without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_eith
             tap.equal(place.json("show")["winners"], [])
 
 
-def a_reference_without_its_entry_is_refused_where_the_gpu_is_not_either():
-    for text in ("", "extern \"C\" __global__ void judge(int *x) { *x = 1; }\n"):
-        for gpu in ([], ["--gpu", "L40S"]):
-            with a_place() as place:
-                with open(os.path.join(own_copy(place), "l1_norm_reference.cu"), "w", encoding="utf-8") as file:
-                    file.write(text)
-                for _ in range(2):
-                    tap.has(place.run(*gpu, *ROWS, status=1).stderr, "the reference kernel: ")
-                tap.equal(place.json("show")["winners"], [])
-
-
 def a_family_that_never_compiles_tells_its_error_once_where_another_lives():
     with a_place() as place:
         folder = own_copy(place)
@@ -272,13 +261,6 @@ def a_family_that_never_compiles_tells_its_error_once_where_another_lives():
         tap.equal(place.run(*ROWS).stderr.count("note: family l1_norm_rows: "), 1)
     with a_place() as place:
         tap.lacks(place.run(*ROWS).stderr, "family")
-
-
-def an_unknown_key_is_asked_wrongly_in_an_operation_and_in_a_manifest():
-    for name in ("operation.json", "l1_norm_rows.json"):
-        with a_place() as place:
-            edit(os.path.join(own_copy(place), name), lambda told: told.update(colour=1))
-            tap.has(place.run(*ROWS, status=2).stderr, 'the key "colour" is unknown')
 
 
 def a_source_that_never_compiles_is_compiled_a_few_times_and_its_error_printed_at_once():
@@ -320,16 +302,6 @@ def a_sweep_fills_its_grid_and_a_report_tells_it():
         told = json.loads(place.run("report", "--format", "json").stdout)
         tap.has(json.dumps(told), '"least_bytes": 66048')
         tap.has(place.run("report", "--format", "html").stdout, "l1_norm_rows")
-
-
-def a_bundle_takes_its_winners_to_another_store():
-    with a_place() as place, a_place() as other:
-        place.run(*ROWS)
-        bundle = os.path.join(place.folder, "rows.fab")
-        tap.has(place.run("export", "--unsigned", "--out", bundle).stdout, "1 winner")
-        tap.has(other.run("import", "--allow-unsigned", bundle).stdout, "1 added")
-        answer = other.json(*ROWS, "--effort", "cached")["answer"]
-        tap.equal((answer["origin"], tunables(answer)), ("imported", "WARPS=2"))
 
 
 def one_more_row_in_its_table_is_a_field_everywhere():
@@ -382,12 +354,9 @@ tap.main([
     attention_backward_for_hopper_compiles_as_it_was_meant,
     rms_norm_is_predicted_and_compiles_as_it_was_meant,
     without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_either,
-    a_reference_without_its_entry_is_refused_where_the_gpu_is_not_either,
     a_family_that_never_compiles_tells_its_error_once_where_another_lives,
-    an_unknown_key_is_asked_wrongly_in_an_operation_and_in_a_manifest,
     a_source_that_never_compiles_is_compiled_a_few_times_and_its_error_printed_at_once,
     a_sweep_fills_its_grid_and_a_report_tells_it,
-    a_bundle_takes_its_winners_to_another_store,
     one_more_row_in_its_table_is_a_field_everywhere,
     without_its_folder_the_operation_is_not_known_and_the_store_stays_whole,
 ])

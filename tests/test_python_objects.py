@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the Python package has above the extension, on the fake driver: problems, policy, warm-ups,
 recordings, and the objects that answers are. With PyTorch only where it can be imported."""
-import ast
 import atexit
 import datetime
 import importlib.util
@@ -21,6 +20,7 @@ import warnings
 
 import tap
 from place import SOURCE, Place
+from tap import refused
 
 ONE = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
 place = Place(space=ONE, script="device sm=89\ninit_once\nlog log\n")
@@ -50,15 +50,6 @@ def problem(seq=8, **more):
 def loads():
     with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
         return sum("load" in line for line in file)
-
-
-def refused(kind, part, call):
-    try:
-        call()
-    except kind as error:
-        tap.has(str(error), part)
-        return
-    raise AssertionError("was not refused")
 
 
 # ---- problems ------------------------------------------------------------------------------------
@@ -161,12 +152,6 @@ def what_sdpa_answers_for_is_a_miss_and_no_fault():
     tap.equal([_policy.is_not_covered(error) for error in (fa_tune.NotTuned(), fa_tune.ShapeError(),
                                                            fa_tune.CaptureError(), fault)],
               [True, True, False, False])
-
-
-def a_policy_of_unknown_words_changes_nothing():
-    refused(fa_tune.ArgumentError, "effort is 'cached', 'predict'", lambda: fa_tune.policy(effort="fast"))
-    refused(ValueError, "on_miss is 'raise', 'sdpa' or 'nearest', not 'ignore'", lambda: fa_tune.policy(on_miss="ignore"))
-    tap.equal(fa_tune.policy().effort, "measure")
 
 
 # ---- warm-ups and recordings ---------------------------------------------------------------------
@@ -276,22 +261,6 @@ def a_gpu_name_that_several_types_share_says_which_is_meant():
     tap.has(told[0], "h100 is taken for H100 SXM; the other is H100 PCIe")
 
 
-def arguments_that_the_library_cannot_be_passed_are_refused_by_name():
-    code = "__global__ void f(float *o, int n) {}"
-    for part, call in (
-            ("gpu is the name", lambda: fa_tune.tune(seq=64, gpu="L4\0")),
-            ("gpu is the name", lambda: fa_tune.sweep([problem(16)], gpu="\udc80")),
-            ("seconds is a number, not nan", lambda: fa_tune.sweep([problem(16)], seconds=float("nan"))),
-            ("cost is a number, not inf", lambda: fa_tune.sweep([problem(16)], cost=float("inf"), price=1)),
-            ("source is the path", lambda: fa_tune.tune_kernel(None, gpu="L4")),
-            ("source is empty", lambda: fa_tune.tune_kernel("", gpu="L4")),
-            ("source is the path", lambda: fa_tune.tune_kernel("a\0b.cu", gpu="L4")),
-            ("source is the path", lambda: fa_tune.tune_kernel(code + "// \udc80", args={"n": 1}, gpu="L4")),
-            ("tune is a dict", lambda: fa_tune.tune_kernel(code, args={"n": 1}, tune=["A"], gpu="L4")),
-            ("sizes is a dict", lambda: fa_tune.tune_kernel(code, args={"n": 1}, sizes=[1], gpu="L4"))):
-        refused(fa_tune.ArgumentError, part, call)
-
-
 class Sized:
     """As NumPy's integers are: no int, and one all the same."""
 
@@ -336,6 +305,9 @@ def odd_arguments_are_refused_with_what_to_pass_instead():
         ("report.txt: its ending names no format", fa_tune.report, ["report.txt"], {}),
         ("record is the path of a file", fa_tune.policy, [], {"record": 5}),
         ("gpu is 'L4,', where a name between commas is missing", fa_tune.sweep, [[problem()]], {"gpu": "L4,"}),
+        ("gpu is the name", fa_tune.sweep, [[problem()]], {"gpu": "\udc80"}), ("seconds is a number, not nan", fa_tune.sweep, [[problem()]], {"seconds": float("nan")}),
+        ("source is the path", fa_tune.tune_kernel, ["a\0b.cu"], {}), ("source is empty", fa_tune.tune_kernel, [""], {}),
+        ("tune is a dict", fa_tune.tune_kernel, ["__global__ void f(int n) {}"], {"args": {"n": 1}, "tune": ["A"]}),
         ("gpu is the name", fa_tune.winners, [], {"gpu": "a\0"}), ("is no path", fa_tune.warm_up, ["a\0"], {}),
     ]
     for part, call, args, more in rows:
@@ -381,48 +353,6 @@ def wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed
     fa_tune.attention(*tensors(), dropout_p=0.0)
     for call, name, meant in ((fa_tune.attention, "is_causal", "causal"), (fa_tune.attention, "casual", "causal"), (fa_tune.attention_varlen, "max_seq_q", "max_seqlen_q")):
         refused(TypeError, "has no argument '%s': did you mean '%s'?" % (name, meant), lambda: call(*tensors(), **{name: 1}))
-
-
-def no_sentence_names_an_option_of_the_command_line():
-    """Of the library, whose sentences Python passes on, and of the package. Bundles are the command line's alone; NVRTC, ncu,
-    containers and SGLang have options of their own."""
-    option = re.compile(r"(?<![\w-])--[a-z]")
-    found = []
-    others = ("src/bundle/", "src/engine/bundle_check.c", "src/sweeps/bundle_make.c", "src/gpu/nvrtc.c",
-              "python/fa_tune/profile.py",
-              "python/fa_tune/kernel_tuner/_described.py", "python/fa_tune/integrations/sglang.py")
-    for room in ("src/base", "src/gpu", "src/db", "src/tuner", "src/worker", "src/engine", "src/sources", "src/sweeps", "python"):
-        for folder, _, names in os.walk(os.path.join(SOURCE, room)):
-            for name in names:
-                path = os.path.relpath(os.path.join(folder, name), SOURCE)
-                if not name.endswith((".c", ".def", ".py")) or path.startswith(others):
-                    continue
-                with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
-                    text = file.read()
-                if name.endswith(".py"):
-                    quoted = [one.value for one in ast.walk(ast.parse(re.sub(r'"{3}.*?"{3}', "None", text, flags=re.DOTALL)))
-                              if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-                else:
-                    quoted = re.findall(r'"(?:[^"\\\n]|\\.)*"', re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL))
-                found += [(path, one) for one in quoted if option.search(one)]
-    tap.equal(found, [])
-
-
-def a_bound_kernel_carries_its_answer():
-    bound = fa_tune.kernel(seq=16, batch=1, heads=2, heads_kv=1)
-    tap.equal((bound.answer.origin, bound.problem), ("measured", problem(16)))
-    tap.equal(bound(*tensors(16)).shape, (1, 2, 16, 64))
-    assert fa_tune.best_kernel(problem(16)).answer.tunables == bound.answer.tunables
-
-
-def what_raises_while_a_tune_tells_its_progress_ends_it():
-    def stop(told):
-        raise KeyboardInterrupt
-    try:
-        fa_tune.tune(problem(2048), progress=stop)
-    except KeyboardInterrupt:
-        return
-    raise AssertionError("the tune went on")
 
 
 def a_sweep_is_its_items():
@@ -633,63 +563,6 @@ def whoever_is_imported_later_is_greeted_once():
         _hooks.COMERS.update(kept)
 
 
-def pytorch_knows_the_operators_and_why_it_cannot_have_them():
-    if importlib.util.find_spec("torch") is None:
-        raise tap.Skip("PyTorch is not here")
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    q, k = torch.zeros(2, 8, 16, 64, dtype=torch.float16), torch.zeros(2, 2, 24, 64, dtype=torch.float16)
-    refused(fa_tune.DeviceError, "pass q.cuda()", lambda: fa_tune.attention(q, k, k))
-    refused(fa_tune.DeviceError, "pass q.cuda()", lambda: torch.ops.fa_tune.attention(q, k, k))
-    leaf = q.clone().requires_grad_()
-    refused(fa_tune.NotSupported, "no backward", lambda: torch.ops.fa_tune.attention_out(leaf, k, k, out=q))
-    refused(fa_tune.DeviceError, "pass q.cuda()", lambda: torch.ops.fa_tune.attention(leaf, k, k))
-    with FakeTensorMode() as mode:
-        fq, fk = mode.from_tensor(q).transpose(1, 2), mode.from_tensor(k).transpose(1, 2)
-        o, lse = torch.ops.fa_tune.attention_lse(fq, fk, fk, layout="bshd")
-        tap.equal((o.shape, o.stride(), o.dtype), ((2, 16, 8, 64), (8192, 512, 64, 1), torch.float16))
-        tap.equal((lse.shape, lse.dtype), ((2, 8, 16), torch.float32))
-    if hasattr(torch.nn.attention, "list_flash_attention_impls"):
-        assert "fa_tune" in torch.nn.attention.list_flash_attention_impls()
-    whole = torch.nn.Module()
-    whole.forward = lambda a, b: torch.ops.fa_tune.attention(a, b, b, True)
-    with torch.no_grad():
-        told = torch.export.export(whole, (q, k), dynamic_shapes=({2: torch.export.Dim("S", max=64)}, None))
-    tap.has(str(told.graph), "fa_tune.attention")
-    found = []
-    graph = torch.compile(lambda a, b: fa_tune.attention(a, b, b, causal=True), fullgraph=True,
-                          backend=lambda module, _: found.append(module) or module.forward)
-    refused(fa_tune.DeviceError, "", lambda: graph(q, k))
-    tap.has(found[0].code, "fa_tune.attention")
-
-
-def the_llama_of_transformers_answers_on_the_cpu_by_sdpa():
-    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise tap.Skip("%s is not here" % " nor ".join(missing))
-    done = subprocess.run(
-        [sys.executable, os.path.join(os.environ["FA_TEST_SOURCE"], "examples", "hf_llama.py"), "--cpu",
-         "--prompt", "16", "--new-tokens", "3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        encoding="utf-8", check=False, timeout=240,
-        env={**os.environ, "PYTHONPATH": os.path.join(os.environ["FA_TEST_BUILD"], "python")})
-    assert done.returncode == 0, done.stderr[-3000:]
-    tap.has(done.stdout, "3 tokens for each of 2 prompts: the same as with SDPA")
-    tap.has(done.stderr, "sdpa_attention_forward computes a call")
-
-
-def sinks_that_sdpa_does_not_know_are_never_left_out():
-    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise tap.Skip("%s is not here" % " nor ".join(missing))
-    import torch
-    import transformers.modeling_utils
-    assert "fa_tune" in transformers.AttentionInterface()
-    from fa_tune import _hf
-    q, module = torch.zeros(1, 2, 4, 64), types.SimpleNamespace(is_causal=True)
-    refused(fa_tune.NotSupported, "attention sinks, which SDPA does not know", lambda: _hf.attention_forward(
-        module, q, q, q, None, s_aux=torch.zeros(2)))
-
-
 tap.main([
     a_problem_says_what_is_left_out_and_takes_the_names_people_use,
     a_problem_survives_repr_pickle_and_json,
@@ -697,7 +570,6 @@ tap.main([
     with_nearest_a_loaded_kernel_answers_and_what_it_answered_is_recorded,
     a_miss_is_looked_up_again_after_a_while_only,
     what_sdpa_answers_for_is_a_miss_and_no_fault,
-    a_policy_of_unknown_words_changes_nothing,
     a_warm_up_loads_what_calls_then_find,
     a_recording_collects_each_problem_once_with_its_calls,
     a_recording_is_a_plan_that_can_be_saved_and_tuned_elsewhere,
@@ -705,12 +577,8 @@ tap.main([
     another_lengths_time_is_never_shown_as_measured,
     a_gpu_that_is_not_here_is_predicted_for,
     a_gpu_name_that_several_types_share_says_which_is_meant,
-    arguments_that_the_library_cannot_be_passed_are_refused_by_name,
     odd_arguments_are_refused_with_what_to_pass_instead,
     wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed,
-    no_sentence_names_an_option_of_the_command_line,
-    a_bound_kernel_carries_its_answer,
-    what_raises_while_a_tune_tells_its_progress_ends_it,
     a_sweep_is_its_items,
     a_sweep_without_a_driver_says_what_to_do,
     an_interrupted_sweep_keeps_what_it_did_and_goes_on,
@@ -721,7 +589,4 @@ tap.main([
     objects_show_themselves_in_a_line_in_a_notebook_and_to_pandas,
     every_name_has_a_docstring_and_is_known_to_editors,
     whoever_is_imported_later_is_greeted_once,
-    pytorch_knows_the_operators_and_why_it_cannot_have_them,
-    the_llama_of_transformers_answers_on_the_cpu_by_sdpa,
-    sinks_that_sdpa_does_not_know_are_never_left_out,
 ])

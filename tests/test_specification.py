@@ -391,13 +391,6 @@ def a_bundle_is_imported_where_its_kernels_file_is():
         tap.has(other.run(path, "--n", "1000").stdout, "found in")
 
 
-def an_absent_gpu_gets_cubins_and_no_rank():
-    with a_place() as place:
-        told = place.json(eight_of_conv2d(place.folder), "--gpu", "L40S")
-        tap.equal((told["answer"]["origin"], told["answer"]["rank"]), ("unranked", None))
-        tap.equal(tunables(told["answer"]), "BLOCK_X=16;BLOCK_Y=4;TILE_X=1;TILE_Y=1")
-
-
 def without_a_gpu_the_command_is_told_that_compiles_the_file():
     with Place(space=None) as place:
         tap.has(place.run(path_of("axpy.json"), status=1).stderr, "as in `fa-tune FILE --gpu L4`;")
@@ -412,28 +405,6 @@ def an_absent_gpu_takes_the_winner_of_one_that_was_here_and_no_rank():
         tap.equal(tunables(place.json(path_of("axpy.json"), "--gpu", "A100")["answer"]), "THREADS=128;PER_THREAD=2")
 
 
-def an_absent_gpu_ranks_a_kernel_that_says_what_it_does():
-    with a_place() as place:
-        path = os.path.join(place.folder, "axpy.json")
-        with open(path_of("axpy.json"), encoding="utf-8") as file:
-            told = json.load(file)
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump({**told, "work": {"operations": "n*THREADS*PER_THREAD*PER_THREAD"}}, file)
-        shutil.copy(path_of(told["source"]), place.folder)
-        told = place.json(path, "--n", "100000000", "--gpu", "A100")
-        tap.equal((told["answer"]["origin"], told["answer"]["rank"]), ("predicted", 1))
-        times = [row["predicted_us"] for row in told["ranking"]]
-        assert times == sorted(times) and times[0] * 1.5 < times[1], times
-
-
-def it_is_swept_reported_and_explained():
-    with a_place() as place:
-        place.run("sweep", path_of("gather.cu"), "--n", "100,200")
-        tap.has(place.run("report", path_of("gather.cu"), "--format", "csv").stdout, "gather")
-        tap.has(place.run("explain", path_of("gather.cu"), "--n", "100").stdout, "measured 4")
-        tap.has(place.run("tune", path_of("gather.cu"), "--help").stdout, "--n N")
-
-
 def a_queue_is_worked_on_by_workers_that_have_the_file():
     with a_place() as place:
         place.env["FA_TUNE_STORE"] = os.path.join(place.folder, "shared.db")
@@ -441,15 +412,6 @@ def a_queue_is_worked_on_by_workers_that_have_the_file():
         tap.has(place.run("worker", "--idle-exit", "1s").stdout, "0 measured, 0 compiled")
         tap.has(place.run("worker", path_of("gather.cu"), "--idle-exit", "1s").stdout, "1 measured, 0 compiled")
         tap.has(place.run(path_of("gather.cu"), "--n", "10").stdout, "found in")
-
-
-def a_files_name_may_be_long_and_have_capitals_and_other_letters():
-    with a_place() as place:
-        for file, name in ("Table-2 Gather.cu", "table_2_gather"), ("gather_with_prefetching_of_indexes.cu", "gather_with_prefetching"):
-            path, _ = changed(place, "gather.cu", tune={"THREADS": [64], "UNROLLED": [False]})
-            path = shutil.move(path, os.path.join(place.folder, file))
-            tap.equal(place.json("check", path)["faults"], 0)
-            tap.equal(place.json(path, "--n", "10")["answer"]["problem"]["operation"], name)
 
 
 def an_edited_kernel_is_tuned_anew():
@@ -557,13 +519,9 @@ tap.main([
     each_launch_takes_its_own_arguments_and_some_configs_or_sizes_leave_one_out,
     shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit,
     a_bundle_is_imported_where_its_kernels_file_is,
-    an_absent_gpu_gets_cubins_and_no_rank,
     without_a_gpu_the_command_is_told_that_compiles_the_file,
     an_absent_gpu_takes_the_winner_of_one_that_was_here_and_no_rank,
-    an_absent_gpu_ranks_a_kernel_that_says_what_it_does,
-    it_is_swept_reported_and_explained,
     a_queue_is_worked_on_by_workers_that_have_the_file,
-    a_files_name_may_be_long_and_have_capitals_and_other_letters,
     an_edited_kernel_is_tuned_anew,
     what_is_wrong_is_said_with_its_place,
     an_answer_that_a_program_gives_is_that_programs_to_tune,

@@ -453,13 +453,6 @@ def neither_sizes_nor_tunables_are_needed():
             tap.equal(tuned(place, path), 1)
 
 
-def a_division_is_pythons():
-    with Place(space=None) as place:
-        for rule, count in (("X / 2 <= 1", 2), ("X / 2 < 1.25", 2), ("1 / X > 0", 3), ("X // 2 <= 1", 3), ("4 / X == 2", 1)):
-            path = specified(place, KERNEL % "a * x[i] + 0 * X", tune={"THREADS": [64], "X": [1, 2, 3]}, restrictions=[rule])
-            tap.equal((rule, sum(one["status"] == "pending" for one in place.json("explain", path, "--gpu", "L4")["configs"])), (rule, count))
-
-
 def a_tunable_may_be_a_fraction_or_a_text():
     """It is a macro, may stand in restrictions, and everything that tells of a config tells it."""
     tune = {"THREADS": [128], "TYPE": ["float", "double"], "PART": [0.5, 1, -2.25], "FAST": [False, True]}
@@ -726,7 +719,6 @@ tap.main([
     the_json_schema_is_what_is_read,
     a_file_without_a_specification_gets_one_to_begin_with,
     neither_sizes_nor_tunables_are_needed,
-    a_division_is_pythons,
     a_tunable_may_be_a_fraction_or_a_text,
     a_text_names_no_file,
     a_source_is_read_in_linear_time,
