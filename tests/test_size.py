@@ -27,7 +27,7 @@ BUDGET = {
     "src/report": 841,
     "C": 57290,
     "C files": 245,
-    "tests": 58735,
+    "tests": 58614,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
