@@ -146,7 +146,7 @@ static void threads_that_launch_one_kernel_never_get_each_others_maps(void)
 
 /* The cache alone, without a launch's lock around it: more sets of buffers than it keeps. */
 struct getter {
-    fa_attn_map_cache *cache;
+    struct fa_attn_shared *shared;
     fa_driver *driver;
     const struct fa_attn_serving_params *params;
     const struct fa_attn_tensor_maps *expected;
@@ -154,6 +154,7 @@ struct getter {
 };
 
 enum { SETS = 11 };
+static const fa_problem one_head = {.dtype = FA_FP16, .head_dim = 64};
 
 static void *get_often(void *data)
 {
@@ -161,7 +162,7 @@ static void *get_often(void *data)
     for (int i = 0; i < 300000; i++) {
         int set = (i / 5 + g->number * i) % SETS;
         struct fa_attn_tensor_maps maps;
-        int rc = fa_attn_map_cache_get(g->cache, g->driver, &g->params[set], &maps, NULL);
+        int rc = fa_attn_maps_get(g->shared, g->driver, &one_head, &g->params[set], &maps, NULL);
         g->wrong += rc != 0 || memcmp(&maps, &g->expected[set], sizeof maps) != 0;
     }
     return NULL;
@@ -170,15 +171,13 @@ static void *get_often(void *data)
 static void a_cache_under_contention_gives_whole_maps(void)
 {
     enum { THREADS = 4 };
-    const struct fa_attn_boxes boxes = {64, 64, 1, 64, 32, 32};
-    const struct fa_attn_form form = {FA_FP16, 64, 64, false, false, 0, false};
+    static struct fa_attn_shared shared = {.boxes = {64, 64, 1, 64, 32, 32},
+                                           .taken = ATOMIC_FLAG_INIT};
     struct fa_attn_serving_params params[SETS];
     struct fa_attn_tensor_maps expected[SETS];
     struct getter getter[THREADS];
     pthread_t thread[THREADS];
-    fa_attn_map_cache *cache = NULL;
     CHECK(open_maps(&f, 1, ""));
-    CHECK_OK(fa_attn_map_cache_create(&boxes, &form, &cache, &diag), diag);
     for (int i = 0; i < SETS; i++) {
         uintptr_t at = (uintptr_t)(i + 1) << 20;
         params[i].dense = (struct fa_attn_params){
@@ -186,18 +185,18 @@ static void a_cache_under_contention_gives_whole_maps(void)
             .o = (void *)(at + 12288), .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 16,
             .seq_k = 16, .q_row_stride = 64 + 8 * i, .k_row_stride = 64, .v_row_stride = 64,
             .o_row_stride = 64 + 8 * i};
-        CHECK_OK(fa_attn_maps_encode(f.driver, &boxes, &form, &params[i], &expected[i], &diag), diag);
+        CHECK_OK(fa_attn_maps_encode(f.driver, &shared.boxes, &one_head, &params[i], &expected[i],
+                                     &diag),
+                 diag);
     }
     for (int i = 0; i < THREADS; i++) {
-        getter[i] = (struct getter){cache, f.driver, params, expected, i, 0};
+        getter[i] = (struct getter){&shared, f.driver, params, expected, i, 0};
         CHECK_INT(pthread_create(&thread[i], NULL, get_often, &getter[i]), 0);
     }
     for (int i = 0; i < THREADS; i++)
         pthread_join(thread[i], NULL);
     for (int i = 0; i < THREADS; i++)
         CHECK_INT(getter[i].wrong, 0);
-    fa_attn_map_cache_free(&cache);
-    CHECK(cache == NULL);
 }
 
 static void grouped_heads_and_missing_keys_launch(void)

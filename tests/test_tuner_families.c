@@ -115,10 +115,11 @@ static void check_job(struct job *job)
     if (rc == 0)
         rc = fa_cubin_read(cubin.data, cubin.size, family->launch[0].entry, &info, &diag);
     struct fa_attn_boxes boxes;
+    bool serving;
     if (rc == 0)
         rc = fa_attn_boxes_read(
             &(fa_cubin_entry){cubin.data, cubin.size, .name = family->launch[0].entry}, &boxes,
-            &diag);
+            &serving, &diag);
     if (rc != 0)
         snprintf(what, sizeof what, "%.180s", diag.text);
     else if (info.sm != job->sm)

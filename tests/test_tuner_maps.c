@@ -46,7 +46,9 @@ static int read_boxes(const struct fa_attn_boxes *boxes, unsigned first, unsigne
     fake_cubin c = {.sm = 90, .entry = "attn_fwd", .registers = 64,
                     .sizes = {first, second, third}, .boxes = boxes};
     size_t size = fake_cubin_build(&c, bytes);
-    return fa_attn_boxes_read(&(fa_cubin_entry){bytes, size, .name = "attn_fwd"}, ret, &diag);
+    bool serving;
+    return fa_attn_boxes_read(&(fa_cubin_entry){bytes, size, .name = "attn_fwd"}, ret, &serving,
+                              &diag);
 }
 
 static void impossible_boxes_are_refused(void)
@@ -110,9 +112,11 @@ static void boxes_survive_the_real_compiler_on_every_architecture(void)
                                       .architecture = architectures[i]};
         const struct fa_attn_boxes expected = {64, 128, 2, 96, 48, 64};
         struct fa_attn_boxes boxes = {0};
+        bool serving = true;
         CHECK_OK(fa_nvrtc_compile(nvrtc, &request, &cubin, &log, &diag), diag);
         const fa_cubin_entry entry = {cubin.data, cubin.size, .name = "attn_fwd"};
-        CHECK_OK(fa_attn_boxes_read(&entry, &boxes, &diag), diag);
+        CHECK_OK(fa_attn_boxes_read(&entry, &boxes, &serving, &diag), diag);
+        CHECK(!serving);
         CHECK(memcmp(&boxes, &expected, sizeof boxes) == 0);
     }
     fa_buf_free(&source);
@@ -195,7 +199,7 @@ static int make_params(struct fa_attn_params *ret)
     return 0;
 }
 
-static struct fa_attn_form form = {FA_FP16, 64, 64, false, false, 0, false};
+static fa_problem form = {.dtype = FA_FP16, .head_dim = 64};
 
 /* Encodes maps for `encoded` and launches a kernel with them and `launched`. */
 static int launch(const struct fa_attn_boxes *boxes, const struct fa_attn_params *encoded,
@@ -243,12 +247,12 @@ static void maps_say_what_the_launch_says(void)
 static void maps_of_fp8_keys_are_of_bytes(void)
 {
     struct fa_attn_params p;
-    const struct fa_attn_form usual = form;
+    const fa_problem usual = form;
     CHECK_OK(start(""), diag);
     CHECK_OK(make_params(&p), diag);
     marker = "family=x;HEAD_DIM=64;DTYPE_BF16=0;CAUSAL=0;KV_FP8=1;";
     CHECK(launch(&good_boxes, &p, &p) != 0); /* of 16-bit ones */
-    form.fp8 = true;
+    form.kv_dtype = FA_KV_FP8;
     for (unsigned columns = 32; columns <= 64; columns *= 2) {
         struct fa_attn_boxes boxes = good_boxes;
         boxes.columns = columns;

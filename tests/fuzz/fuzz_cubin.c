@@ -16,13 +16,14 @@ static void read_all(const uint8_t *bytes, size_t size)
     fa_diag diag;
     fa_cubin_info info;
     struct fa_attn_boxes boxes;
+    bool serving;
     char hex[FA_HASH_HEX], constant[24];
     int rc = fa_cubin_read(bytes, size, "attn_fwd", &info, &diag);
     fuzz_taken += rc == 0;
     if (rc == 0)
         FUZZ_CHECK(info.registers >= 0 && info.stack_bytes >= 0 && info.parameter_count >= 0);
     fa_attn_boxes_read(&(fa_cubin_entry){bytes, size, "attn_fwd", .workspace = size % 2 != 0},
-                       &boxes, &diag);
+                       &boxes, &serving, &diag);
     fa_cubin_type types[FA_CUBIN_PARAMETERS];
     fa_cubin_types(bytes, size, "attn_fwd", types, &diag);
     fa_cubin_code(bytes, size, "attn_fwd", hex, &diag);

@@ -16,7 +16,6 @@
 #include "error.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,11 +79,30 @@ static bool takes(const fa_cubin_info *info, bool maps, bool workspace)
     return same;
 }
 
-int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_boxes, fa_diag *diag)
+static int check_takes(const fa_cubin_entry *entry, const fa_cubin_info *info, bool maps,
+                       fa_diag *diag)
 {
-    const bool workspace = entry->workspace;
-    const int32_t one = sizeof(struct fa_attn_params), other = sizeof(struct fa_attn_tensor_maps);
-    const char *then = workspace ? ", and then the address of its workspace" : "";
+    const int one = sizeof(struct fa_attn_params), other = sizeof(struct fa_attn_tensor_maps);
+    const char *then = entry->workspace ? ", and then the address of its workspace" : "";
+    if (takes(info, maps, entry->workspace))
+        return 0;
+    if (!maps && !entry->workspace)
+        return fa_fail(diag, FA_ECORRUPT,
+                       "%s takes more than fa_attn_params (%d bytes): a kernel "
+                       "that takes tensor maps declares fa_attn_boxes_wanted",
+                       entry->name, one);
+    if (!maps)
+        return fa_fail(diag, FA_ECORRUPT, "%s does not take just fa_attn_params (%d bytes)%s",
+                       entry->name, one, then);
+    return fa_fail(diag, FA_ECORRUPT,
+                   "cubin wants tensor maps, but %s does not take just "
+                   "fa_attn_params (%d bytes) and fa_attn_tensor_maps (%d bytes)%s",
+                   entry->name, one, other, then);
+}
+
+int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_boxes,
+                       bool *ret_serving, fa_diag *diag)
+{
     struct fa_attn_boxes boxes = {0};
     fa_cubin_info info;
     int rc = fa_cubin_read(entry->cubin, entry->size, entry->name, &info, diag);
@@ -92,43 +110,23 @@ int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_bo
         return rc;
     rc = fa_cubin_constant(entry->cubin, entry->size, "fa_attn_boxes_wanted", &boxes, sizeof boxes,
                            diag);
+    if (rc == 0)
+        rc = check_boxes(&boxes, diag);
     if (rc != 0 && rc != FA_ENOTFOUND)
         return rc;
-    bool wanted = rc == 0;
-    if (wanted && (rc = check_boxes(&boxes, diag)) != 0)
+    if ((rc = check_takes(entry, &info, rc == 0, diag)) != 0)
         return rc;
-    if (wanted && !takes(&info, true, workspace))
-        return fa_fail(diag, FA_ECORRUPT,
-                       "cubin wants tensor maps, but %s does not take just "
-                       "fa_attn_params (%d bytes) and fa_attn_tensor_maps (%d bytes)%s",
-                       entry->name, one, other, then);
-    if (!wanted && workspace && !takes(&info, false, true))
-        return fa_fail(diag, FA_ECORRUPT, "%s does not take just fa_attn_params (%d bytes)%s",
-                       entry->name, one, then);
-    if (!wanted && !workspace && !takes(&info, false, false))
-        return fa_fail(diag, FA_ECORRUPT,
-                       "%s takes more than fa_attn_params (%d bytes): a kernel "
-                       "that takes tensor maps declares fa_attn_boxes_wanted",
-                       entry->name, one);
     *ret_boxes = boxes;
+    *ret_serving = is_serving(&info);
     return 0;
-}
-
-/* Whether the entry takes fa_attn_serving_params, and not just their beginning, fa_attn_params. */
-static int read_serving(const fa_cubin_entry *entry, bool *ret_serving, fa_diag *diag)
-{
-    fa_cubin_info info;
-    int rc = fa_cubin_read(entry->cubin, entry->size, entry->name, &info, diag);
-    if (rc == 0)
-        *ret_serving = is_serving(&info);
-    return rc;
 }
 
 int fa_attn_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag)
 {
     struct fa_attn_boxes boxes;
+    bool serving;
     (void)problem;
-    return fa_attn_boxes_read(entry, &boxes, diag);
+    return fa_attn_boxes_read(entry, &boxes, &serving, diag);
 }
 
 /* ---- maps -----------------------------------------------------------------------------------*/
@@ -144,42 +142,38 @@ struct tensor {
     unsigned group_box;
 };
 
-/* Appends a dimension; `packed` is a stride that any driver takes. */
-static bool add_dimension(fa_tensor_shape *shape, int extent, long long stride, uint64_t packed,
-                          unsigned box)
-{
-    uint32_t at = shape->rank++;
-    shape->extent[at] = extent > 1 ? (uint64_t)extent : 1;
-    shape->box[at] = box;
-    if (extent <= 1)
-        stride = (long long)packed / fa_tensor_element_bytes(shape);
-    else if (stride < 0 || stride > STRIDE_MAX)
-        return false;
-    shape->stride[at - 1] = (uint64_t)stride * fa_tensor_element_bytes(shape);
-    return true;
-}
-
 static int encode_tensor(fa_driver *driver, const struct tensor *t, fa_dtype dtype,
                          unsigned box_columns, struct fa_tensor_map *ret_map, fa_diag *diag)
 {
     static const char advice[] = "ask for the kernel with problem.unaligned = true, which needs no "
                                  "tensor maps";
+    const int group = t->group > 0 ? t->group : 1;
     fa_tensor_shape shape = {.dtype = dtype,
                              .bytes = t->bytes,
                              .rank = 1,
                              .base = (fa_device_ptr)(uintptr_t)t->base,
                              .extent = {(uint64_t)t->columns},
                              .box = {box_columns}};
-    uint64_t packed = ((uint64_t)t->columns * fa_tensor_element_bytes(&shape) + 15) / 16 * 16;
-    bool fits =
-        t->group == 0 || add_dimension(&shape, t->group, t->head_stride, packed, t->group_box);
-    long long heads_stride = t->head_stride;
-    if (t->group > 1 && __builtin_mul_overflow(t->head_stride, t->group, &heads_stride))
-        fits = false;
-    fits = fits && add_dimension(&shape, t->rows, t->row_stride, packed, t->box_rows) &&
-           add_dimension(&shape, t->group == 0 ? t->heads : t->heads / t->group, heads_stride,
-                         packed, 1) &&
-           add_dimension(&shape, t->batch, t->batch_stride, packed, 1);
+    const uint64_t size = fa_tensor_element_bytes(&shape),
+                   packed = ((uint64_t)t->columns * size + 15) / 16 * 16; /* any driver takes it */
+    long long groups_stride;
+    bool fits = !__builtin_mul_overflow(t->head_stride, group, &groups_stride);
+    const struct {
+        int extent;
+        unsigned box;
+        long long stride;
+    } dimension[] = {{t->group, t->group_box, t->head_stride},
+                     {t->rows, t->box_rows, t->row_stride},
+                     {t->heads / group, 1, groups_stride},
+                     {t->batch, 1, t->batch_stride}};
+    for (int i = t->group == 0; i < 4; i++) {
+        const uint32_t at = shape.rank++;
+        const bool one = dimension[i].extent <= 1;
+        shape.extent[at] = one ? 1 : (uint64_t)dimension[i].extent;
+        shape.box[at] = dimension[i].box;
+        shape.stride[at - 1] = one ? packed : (uint64_t)dimension[i].stride * size;
+        fits = fits && (one || (dimension[i].stride >= 0 && dimension[i].stride <= STRIDE_MAX));
+    }
     if (!fits)
         return fa_fail(diag, FA_EALIGN,
                        "TMA does not take %s with strides %lld, %lld, %lld "
@@ -194,28 +188,31 @@ static int encode_tensor(fa_driver *driver, const struct tensor *t, fa_dtype dty
     return rc != 0 ? fa_fail_in(diag, rc, "the tensor map of %s", t->name) : 0;
 }
 
-struct fa_attn_form fa_attn_form_of(const fa_problem *problem)
+static int32_t columns_of_v(const fa_problem *problem)
 {
-    return (struct fa_attn_form){
-        .dtype = problem->dtype,
-        .head_dim = problem->head_dim,
-        .head_dim_v = problem->head_dim_v > 0 ? problem->head_dim_v : problem->head_dim,
-        .packed_q = problem->varlen,
-        .packed_k = problem->lengths_k == FA_LENGTHS_CU_SEQLENS && problem->page == 0,
-        .page = problem->page,
-        .fp8 = problem->kv_dtype == FA_KV_FP8};
+    return problem->head_dim_v > 0 ? problem->head_dim_v : problem->head_dim;
+}
+
+/* Whether keys of all sequences lie behind one another. */
+static bool packs_keys(const fa_problem *problem)
+{
+    return problem->lengths_k == FA_LENGTHS_CU_SEQLENS && problem->page == 0;
 }
 
 int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
-                        const struct fa_attn_form *form,
-                        const struct fa_attn_serving_params *params,
+                        const fa_problem *problem, const struct fa_attn_serving_params *params,
                         struct fa_attn_tensor_maps *ret_maps, fa_diag *diag)
 {
     const struct fa_attn_params *p = &params->dense;
-    const bool packed_q = form->packed_q, packed_k = form->packed_k, paged = form->page > 0;
+    const bool packed_q = problem->varlen, packed_k = packs_keys(problem),
+               paged = problem->page > 0, fp8 = problem->kv_dtype == FA_KV_FP8;
+    const int dim = problem->head_dim, dim_v = columns_of_v(problem);
     const int group = boxes->q_heads > 1 ? p->heads_q / p->heads_kv : 0;
     const int queries = packed_q ? params->total_q : p->seq_q, batch_q = packed_q ? 1 : p->batch;
-    int keys = paged ? form->page : packed_k ? params->total_k : p->seq_k, heads_kv = p->heads_kv;
+    int keys = paged      ? problem->page
+               : packed_k ? params->total_k
+                          : p->seq_k,
+        heads_kv = p->heads_kv;
     int batch_k = paged ? params->num_pages : packed_k ? 1 : p->batch;
     const void *k_base = p->k, *v_base = p->v;
     if (p->seq_k == 0) { /* never loaded: one row of q stands in, for the pointers may be null */
@@ -225,21 +222,22 @@ int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
     const struct {
         struct tensor tensor;
         struct fa_tensor_map *map;
-    } all[] = {{{"q", p->q, p->q_batch_stride, p->q_head_stride, p->q_row_stride, form->head_dim,
-                 batch_q, queries, p->heads_q, false, boxes->q_rows, group, boxes->q_heads},
+    } all[] = {{{"q", p->q, p->q_batch_stride, p->q_head_stride, p->q_row_stride, dim, batch_q,
+                 queries, p->heads_q, false, boxes->q_rows, group, boxes->q_heads},
                 &ret_maps->q},
-               {{"k", k_base, p->k_batch_stride, p->k_head_stride, p->k_row_stride, form->head_dim,
-                 batch_k, keys, heads_kv, form->fp8, boxes->k_rows, 0, 0},
+               {{"k", k_base, p->k_batch_stride, p->k_head_stride, p->k_row_stride, dim, batch_k,
+                 keys, heads_kv, fp8, boxes->k_rows, 0, 0},
                 &ret_maps->k},
-               {{"v", v_base, p->v_batch_stride, p->v_head_stride, p->v_row_stride,
-                 form->head_dim_v, batch_k, keys, heads_kv, form->fp8, boxes->v_rows, 0, 0},
+               {{"v", v_base, p->v_batch_stride, p->v_head_stride, p->v_row_stride, dim_v, batch_k,
+                 keys, heads_kv, fp8, boxes->v_rows, 0, 0},
                 &ret_maps->v},
-               {{"o", p->o, p->o_batch_stride, p->o_head_stride, p->o_row_stride, form->head_dim_v,
-                 batch_q, queries, p->heads_q, false, boxes->o_rows, group, boxes->q_heads},
+               {{"o", p->o, p->o_batch_stride, p->o_head_stride, p->o_row_stride, dim_v, batch_q,
+                 queries, p->heads_q, false, boxes->o_rows, group, boxes->q_heads},
                 &ret_maps->o}};
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof all / sizeof *all; i++)
-        rc = encode_tensor(driver, &all[i].tensor, form->dtype, boxes->columns, all[i].map, diag);
+        rc =
+            encode_tensor(driver, &all[i].tensor, problem->dtype, boxes->columns, all[i].map, diag);
     return rc;
 }
 
@@ -341,31 +339,6 @@ void fa_attn_softcap_take(float softcap, struct fa_attn_serving_params *params)
     params->cap_slope = (float)(a2 * log2_e * (double)softcap * rate * square * square);
 }
 
-static void take_arguments(const fa_problem *p, const fa_attn_args *args,
-                           struct fa_attn_serving_params *to)
-{
-    to->cu_seqlens_q = args->cu_seqlens_q;
-    to->cu_seqlens_k = args->cu_seqlens_k;
-    to->seqused_k = args->seqused_k;
-    to->block_table = args->block_table;
-    to->block_table_stride = args->block_table_stride > 0 ? args->block_table_stride : pages_of(p);
-    to->sinks = args->sinks;
-    to->k_scale = args->k_scale;
-    to->v_scale = args->v_scale;
-    to->k_scale_batch_stride = (int)args->k_scale_stride[0];
-    to->k_scale_head_stride = (int)args->k_scale_stride[1];
-    to->v_scale_batch_stride = (int)args->v_scale_stride[0];
-    to->v_scale_head_stride = (int)args->v_scale_stride[1];
-    to->page_size = p->page;
-    to->num_pages = args->num_pages;
-    to->total_q = args->total_q;
-    to->total_k = args->total_k;
-    to->window_left = p->window ? p->window_left : -1;
-    to->window_right = p->window ? p->window_right : -1;
-    if (p->softcap)
-        fa_attn_softcap_take(args->softcap, to);
-}
-
 int fa_attn_serving_take(const fa_problem *problem, const fa_attn_args *args,
                          struct fa_attn_serving_params *params, fa_diag *diag)
 {
@@ -377,53 +350,61 @@ int fa_attn_serving_take(const fa_problem *problem, const fa_attn_args *args,
         return fa_fail(diag, FA_EINVAL,
                        "args->size is that of an earlier version, which knows dense problems only");
     int rc = check_arguments(problem, args, diag);
-    if (rc == 0)
-        take_arguments(problem, args, params);
-    return rc;
+    if (rc != 0)
+        return rc;
+    params->cu_seqlens_q = args->cu_seqlens_q;
+    params->cu_seqlens_k = args->cu_seqlens_k;
+    params->seqused_k = args->seqused_k;
+    params->block_table = args->block_table;
+    params->block_table_stride =
+        args->block_table_stride > 0 ? args->block_table_stride : pages_of(problem);
+    params->sinks = args->sinks;
+    params->k_scale = args->k_scale;
+    params->v_scale = args->v_scale;
+    params->k_scale_batch_stride = (int)args->k_scale_stride[0];
+    params->k_scale_head_stride = (int)args->k_scale_stride[1];
+    params->v_scale_batch_stride = (int)args->v_scale_stride[0];
+    params->v_scale_head_stride = (int)args->v_scale_stride[1];
+    params->page_size = problem->page;
+    params->num_pages = args->num_pages;
+    params->total_q = args->total_q;
+    params->total_k = args->total_k;
+    if (problem->window) {
+        params->window_left = problem->window_left;
+        params->window_right = problem->window_right;
+    }
+    if (problem->softcap)
+        fa_attn_softcap_take(args->softcap, params);
+    return 0;
 }
 
 /* ---- launches ---------------------------------------------------------------------------------*/
-/* What launches of a cubin share; of one that takes fa_attn_params alone without maps, nothing. */
-struct shared {
-    fa_attn_map_cache *maps; /* NULL: it takes no tensor maps */
-    bool serving;            /* it takes fa_attn_serving_params */
-};
-
 static void unload(void **shared)
 {
-    struct shared *s = *shared;
-    if (s != NULL)
-        fa_attn_map_cache_free(&s->maps);
-    free(s);
+    free(*shared);
     *shared = NULL;
 }
 
 static int attn_load(fa_driver *driver, fa_module *module, const fa_problem *problem,
                      const fa_cubin_entry *entry, void **ret_shared, fa_diag *diag)
 {
-    (void)module;
+    (void)module, (void)problem;
     struct fa_attn_boxes boxes;
-    bool serving = false;
-    int rc = fa_attn_boxes_read(entry, &boxes, diag);
-    if (rc == 0)
-        rc = read_serving(entry, &serving, diag);
+    bool serving;
+    int rc = fa_attn_boxes_read(entry, &boxes, &serving, diag);
+    if (rc == 0 && boxes.columns != 0)
+        rc = fa_tensor_map_available(driver, diag);
     if (rc != 0 || (boxes.columns == 0 && !serving))
         return rc;
-    struct shared *shared = calloc(1, sizeof *shared);
+    struct fa_attn_shared *shared = aligned_alloc(_Alignof(struct fa_attn_shared), sizeof *shared);
     if (shared == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    memset(shared, 0, sizeof *shared);
     shared->serving = serving;
-    if (boxes.columns != 0) {
-        rc = fa_tensor_map_available(driver, diag);
-        struct fa_attn_form form = fa_attn_form_of(problem);
-        if (rc == 0)
-            rc = fa_attn_map_cache_create(&boxes, &form, &shared->maps, diag);
-    }
-    void *made = shared;
-    if (rc != 0)
-        unload(&made);
-    *ret_shared = made;
-    return rc;
+    shared->boxes = boxes;
+    atomic_flag_clear(&shared->taken);
+    *ret_shared = shared;
+    return 0;
 }
 
 struct strides {
@@ -462,8 +443,8 @@ static inline uint64_t set_strides(const fa_problem *problem, const fa_attn_args
                                    struct fa_attn_params *params)
 {
     int32_t heads = problem->heads_q, heads_kv = problem->heads_kv, dim = problem->head_dim;
-    int32_t dim_v = problem->head_dim_v > 0 ? problem->head_dim_v : dim; /* of V and O */
-    bool paged = problem->page > 0, packed = problem->lengths_k == FA_LENGTHS_CU_SEQLENS && !paged;
+    int32_t dim_v = columns_of_v(problem);
+    bool paged = problem->page > 0, packed = packs_keys(problem);
     bool rows = problem->varlen != 0;
     int32_t seq_q = problem->seq_q, seq_k = paged ? problem->page : problem->seq_k;
     struct strides q = contiguous(problem, rows, heads, seq_q, dim), o = q;
@@ -482,8 +463,10 @@ static inline uint64_t set_strides(const fa_problem *problem, const fa_attn_args
                         &params->o_row_stride);
 }
 
-static inline __attribute__((always_inline)) int set_params(const fa_problem *problem, const fa_attn_args *args,
-                             struct fa_attn_params *ret_params, fa_diag *diag)
+inline __attribute__((always_inline)) int fa_attn_dense_take(const fa_problem *problem,
+                                                             const fa_attn_args *args,
+                                                             struct fa_attn_params *ret_params,
+                                                             fa_diag *diag)
 {
     bool no_keys = problem->seq_k == 0;
     if (args->q == NULL || args->o == NULL || (!no_keys && (args->k == NULL || args->v == NULL)))
@@ -526,12 +509,6 @@ static inline __attribute__((always_inline)) int set_params(const fa_problem *pr
     return 0;
 }
 
-int fa_attn_dense_take(const fa_problem *problem, const fa_attn_args *args,
-                       struct fa_attn_params *ret_params, fa_diag *diag)
-{
-    return set_params(problem, args, ret_params, diag);
-}
-
 /* Whether the caller's structure goes to its end; what he knows nothing of is not read. */
 static bool is_whole(const fa_attn_args *args)
 {
@@ -542,18 +519,18 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
                   fa_stream stream, fa_diag *diag)
 {
     const fa_attn_args *args = data;
-    const struct shared *shared = call->shared;
+    struct fa_attn_shared *shared = call->shared;
     struct fa_attn_serving_params params; /* a kernel may take their beginning alone */
     struct fa_attn_tensor_maps maps;
     void *arguments[FA_CALL_ARGUMENTS]; /* those behind the set ones are not read */
     arguments[0] = &params, arguments[1] = &maps;
-    bool whole = is_whole(args), has_maps = shared != NULL && shared->maps != NULL;
+    bool whole = is_whole(args), has_maps = shared != NULL && shared->boxes.columns != 0;
     fa_call_memory memory = {0};
     if (args->size < offsetof(fa_attn_args, cu_seqlens_q))
         return fa_fail(diag, FA_EINVAL, "args->size is not sizeof(fa_attn_args)");
     if (call->empty)
         return 0;
-    int rc = set_params(problem, args, &params.dense, diag);
+    int rc = fa_attn_dense_take(problem, args, &params.dense, diag);
     if (rc == 0 && call->composed != NULL)
         rc = fa_call_take_memory(call, whole ? args->workspace : NULL,
                                  whole ? args->workspace_bytes : 0, stream, &memory, diag);
@@ -565,7 +542,7 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
         params.splits = call->composed != NULL ? call->composed->launches.splits : 1;
     }
     if (rc == 0 && has_maps)
-        rc = fa_attn_map_cache_get(shared->maps, call->driver, &params, &maps, diag);
+        rc = fa_attn_maps_get(shared, call->driver, problem, &params, &maps, diag);
     for (int i = 0; rc == 0 && i < fa_call_launches(call); i++)
         rc = fa_call_run(call, i, arguments, has_maps ? 2 : 1, &memory, stream, diag);
     fa_stream_memory_leave(&memory.lease);
@@ -575,118 +552,56 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
 const fa_launcher fa_attn_launcher = {.load = attn_load, .unload = unload, .launch = launch};
 
 /* ---- kept tensor maps -------------------------------------------------------------------------*/
-/* A few sets of tensor maps and a flag.
- * Workload: every launch of a kernel that takes maps, from any thread; nearly always with one of a
- * few sets of buffers. A hit costs a comparison of 152 bytes and a copy of 512.
- * Invariant: entries are touched only by the thread that has the flag. A thread that does not get
- * it goes without the cache, so nobody ever waits for anybody, not even for one that was stopped. */
-
-enum { ENTRIES = 8 };
-
-/* What distinguishes launches of one cubin: pointers without lse, strides, the five sizes, and of packed tensors
- * and pages how many rows and pages there are. */
-struct key {
-    const void *q, *k, *v, *o;
-    long long stride[12];
-    int size[5], total_q, total_k, num_pages;
-};
-
-_Static_assert(offsetof(struct fa_attn_params, o) == offsetof(struct key, o),
+_Static_assert(offsetof(struct fa_attn_params, o) == offsetof(struct fa_attn_map_key, o),
                "q, k, v and o come first, in this order");
 _Static_assert(offsetof(struct fa_attn_params, batch) -
                        offsetof(struct fa_attn_params, q_batch_stride) ==
-                   sizeof((struct key){0}.stride),
+                   sizeof((struct fa_attn_map_key){0}.stride),
                "the twelve strides lie together");
 _Static_assert(offsetof(struct fa_attn_params, causal_offset) -
                        offsetof(struct fa_attn_params, batch) ==
-                   sizeof((struct key){0}.size),
+                   sizeof((struct fa_attn_map_key){0}.size),
                "the five sizes lie together");
 
-struct entry {
-    struct fa_attn_tensor_maps maps;
-    struct key key; /* q is NULL: nothing here */
-};
-
-struct fa_attn_map_cache {
-    struct entry entry[ENTRIES];
-    struct fa_attn_boxes boxes;
-    struct fa_attn_form form;
-    atomic_flag taken;
-    unsigned last, next; /* last hit; next to be replaced */
-};
-
-int fa_attn_map_cache_create(const struct fa_attn_boxes *boxes, const struct fa_attn_form *form,
-                             fa_attn_map_cache **ret_cache, fa_diag *diag)
-{
-    fa_attn_map_cache *cache = aligned_alloc(_Alignof(fa_attn_map_cache), sizeof *cache);
-    if (cache == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for tensor maps");
-    memset(cache, 0, sizeof *cache);
-    cache->boxes = *boxes;
-    cache->form = *form;
-    atomic_flag_clear(&cache->taken);
-    *ret_cache = cache;
-    return 0;
-}
-
-void fa_attn_map_cache_free(fa_attn_map_cache **cache)
-{
-    free(*cache);
-    *cache = NULL;
-}
-
-static struct key key_of(const struct fa_attn_form *form, const struct fa_attn_serving_params *params)
+static struct fa_attn_map_key key_of(const fa_problem *problem,
+                                     const struct fa_attn_serving_params *params)
 {
     const struct fa_attn_params *p = &params->dense;
-    struct key key = {.total_q = form->packed_q ? params->total_q : 0,
-                      .total_k = form->packed_k ? params->total_k : 0,
-                      .num_pages = form->page > 0 ? params->num_pages : 0};
-    memcpy(&key, p, offsetof(struct key, stride));
+    struct fa_attn_map_key key = {.total_q = problem->varlen ? params->total_q : 0,
+                                  .total_k = packs_keys(problem) ? params->total_k : 0,
+                                  .num_pages = problem->page > 0 ? params->num_pages : 0};
+    memcpy(&key, p, offsetof(struct fa_attn_map_key, stride));
     memcpy(key.stride, (const char *)p + offsetof(struct fa_attn_params, q_batch_stride),
            sizeof key.stride);
     memcpy(key.size, (const char *)p + offsetof(struct fa_attn_params, batch), sizeof key.size);
     return key;
 }
 
-/* With the flag held: the entry of this key, or NULL. */
-static const struct entry *find_entry(fa_attn_map_cache *cache, const struct key *key)
+int fa_attn_maps_get(struct fa_attn_shared *shared, fa_driver *driver, const fa_problem *problem,
+                     const struct fa_attn_serving_params *params,
+                     struct fa_attn_tensor_maps *ret_maps, fa_diag *diag)
 {
-    for (unsigned i = 0; i < ENTRIES; i++) {
-        unsigned at = (cache->last + i) % ENTRIES;
-        if (memcmp(&cache->entry[at].key, key, sizeof *key) == 0) {
-            cache->last = at;
-            return &cache->entry[at];
+    const struct fa_attn_map_key key = key_of(problem, params);
+    const bool mine = !atomic_flag_test_and_set_explicit(&shared->taken, memory_order_acquire);
+    bool known = false;
+    int rc = 0;
+    for (unsigned i = 0; mine && !known && i < FA_ATTN_MAP_SETS; i++) {
+        const unsigned at = (shared->last + i) % FA_ATTN_MAP_SETS;
+        known = memcmp(&shared->kept[at].key, &key, sizeof key) == 0;
+        if (known) {
+            shared->last = at;
+            *ret_maps = shared->kept[at].maps;
         }
     }
-    return NULL;
-}
-
-static void keep_entry(fa_attn_map_cache *cache, const struct key *key,
-                       const struct fa_attn_tensor_maps *maps)
-{
-    struct entry *entry = &cache->entry[cache->next];
-    entry->key = *key;
-    entry->maps = *maps;
-    cache->last = cache->next;
-    cache->next = (cache->next + 1) % ENTRIES;
-}
-
-int fa_attn_map_cache_get(fa_attn_map_cache *cache, fa_driver *driver,
-                          const struct fa_attn_serving_params *params,
-                          struct fa_attn_tensor_maps *ret_maps,
-                          fa_diag *diag)
-{
-    struct key key = key_of(&cache->form, params);
-    bool mine = !atomic_flag_test_and_set_explicit(&cache->taken, memory_order_acquire);
-    const struct entry *known = mine ? find_entry(cache, &key) : NULL;
-    int rc = 0;
-    if (known != NULL)
-        *ret_maps = known->maps;
-    else
-        rc = fa_attn_maps_encode(driver, &cache->boxes, &cache->form, params, ret_maps, diag);
-    if (mine && known == NULL && rc == 0)
-        keep_entry(cache, &key, ret_maps);
+    if (!known)
+        rc = fa_attn_maps_encode(driver, &shared->boxes, problem, params, ret_maps, diag);
+    if (mine && !known && rc == 0) {
+        shared->kept[shared->next].key = key;
+        shared->kept[shared->next].maps = *ret_maps;
+        shared->last = shared->next;
+        shared->next = (shared->next + 1) % FA_ATTN_MAP_SETS;
+    }
     if (mine)
-        atomic_flag_clear_explicit(&cache->taken, memory_order_release);
+        atomic_flag_clear_explicit(&shared->taken, memory_order_release);
     return rc;
 }

@@ -14,6 +14,8 @@
 #include "call.h"
 #include "fa_attn.h"
 
+#include <stdatomic.h>
+
 /* ---- the arguments of serving engines --------------------------------------------------------*/
 /* Strides beyond it, either way, reach outside any memory. In elements. */
 #define FA_ATTN_STRIDE_LIMIT ((int64_t)1 << 48)
@@ -40,49 +42,57 @@ int fa_attn_serving_take(const fa_problem *problem, const fa_attn_args *args,
                          struct fa_attn_serving_params *params, fa_diag *diag);
 
 /* ---- tensor maps -----------------------------------------------------------------------------*/
-/* Reads what maps the entry of a cubin wants: ret_boxes->columns is 0 when it wants none.
+/* Reads what maps the entry of a cubin wants: ret_boxes->columns is 0 when it wants none; and whether it takes
+ * fa_attn_serving_params, and not just their beginning, fa_attn_params.
  * FA_ECORRUPT: the boxes are impossible, or the entry's parameters are not those that go with them and with a workspace,
  * whose address comes last, or lies in fa_attn_serving_params (the driver would read arguments that nobody passes). */
-int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_boxes, fa_diag *diag);
+int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_boxes,
+                       bool *ret_serving, fa_diag *diag);
 
 /* As fa_op.check_entry. */
 int fa_attn_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
-
-/* How the tensors of a problem lie. */
-struct fa_attn_form {
-    fa_dtype dtype;
-    int32_t head_dim, head_dim_v; /* of q and k, of v and o */
-    bool packed_q, packed_k; /* sequences lie behind one another, total_q and total_k rows in all */
-    int32_t page;            /* keys of a page; 0: no pages */
-    bool fp8;                /* elements of k and v are single bytes */
-};
-
-struct fa_attn_form fa_attn_form_of(const fa_problem *problem);
 
 /* Encodes the four maps of a launch; `boxes` wants some. Takes any number of keys, rows and
  * batches, 0 too. Packed tensors are one batch, pages are batches of `page` rows. Of params what lies behind `dense` is read
  * for packed tensors and pages alone. FA_EALIGN: TMA does not take a tensor; the sentence names it, and ret_maps holds
  * nothing of use. */
 int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
-                        const struct fa_attn_form *form,
-                        const struct fa_attn_serving_params *params,
+                        const fa_problem *problem, const struct fa_attn_serving_params *params,
                         struct fa_attn_tensor_maps *ret_maps, fa_diag *diag);
 
 /* ---- launches --------------------------------------------------------------------------------*/
 /* Launches on tensors of the caller: fa_attn_args (fa_attn.h). */
 extern const fa_launcher fa_attn_launcher;
 
-typedef struct fa_attn_map_cache fa_attn_map_cache;
+/* What distinguishes launches of one cubin: pointers without lse, strides, the five sizes, and of packed tensors
+ * and pages how many rows and pages there are. */
+struct fa_attn_map_key {
+    const void *q, *k, *v, *o; /* q is NULL: nothing here */
+    long long stride[12];
+    int size[5], total_q, total_k, num_pages;
+};
 
-/* For kernels that want these boxes, of tensors of this form. */
-int fa_attn_map_cache_create(const struct fa_attn_boxes *boxes, const struct fa_attn_form *form,
-                             fa_attn_map_cache **ret_cache, fa_diag *diag);
-void fa_attn_map_cache_free(fa_attn_map_cache **cache); /* NULL is allowed */
+enum { FA_ATTN_MAP_SETS = 8 };
 
-/* The maps for a launch, of params as fa_attn_maps_encode reads them, whose errors it has. Any thread at any time; never
- * waits. */
-int fa_attn_map_cache_get(fa_attn_map_cache *cache, fa_driver *driver,
-                          const struct fa_attn_serving_params *params,
-                          struct fa_attn_tensor_maps *ret_maps, fa_diag *diag);
+/* What launches of a cubin share; of one that takes fa_attn_params alone without maps, nothing.
+ * Workload of its maps: every launch of a kernel that takes some, from any thread; nearly always with one of a
+ * few sets of buffers. A hit costs a comparison of 152 bytes and a copy of 512.
+ * Invariant: those that are kept are touched only by the thread that has the flag. A thread that does not get
+ * it goes without them, so nobody ever waits for anybody, not even for one that was stopped. */
+struct fa_attn_shared {
+    bool serving;               /* it takes fa_attn_serving_params */
+    struct fa_attn_boxes boxes; /* columns 0: it takes no tensor maps */
+    atomic_flag taken;
+    unsigned last, next; /* last hit; next to be replaced */
+    struct {
+        struct fa_attn_tensor_maps maps;
+        struct fa_attn_map_key key;
+    } kept[FA_ATTN_MAP_SETS];
+};
+
+/* The maps for a launch, as fa_attn_maps_encode makes them. Any thread at any time; never waits. */
+int fa_attn_maps_get(struct fa_attn_shared *shared, fa_driver *driver, const fa_problem *problem,
+                     const struct fa_attn_serving_params *params,
+                     struct fa_attn_tensor_maps *ret_maps, fa_diag *diag);
 
 #endif

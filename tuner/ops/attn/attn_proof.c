@@ -497,18 +497,17 @@ static void load(fa_bench *b, fa_module *module, const fa_cubin_entry *entry, vo
 {
     (void)module;
     struct fa_attn_boxes boxes;
-    FA_TRY(b, fa_attn_boxes_read(entry, &boxes, b->diag));
+    bool serving;
+    FA_TRY(b, fa_attn_boxes_read(entry, &boxes, &serving, b->diag));
     if (b->rc != 0 || boxes.columns == 0)
         return;
     struct fa_attn_tensor_maps *maps = *ret_extra =
         aligned_alloc(_Alignof(struct fa_attn_tensor_maps), (size_t)b->count * sizeof *maps);
     if (maps == NULL)
         FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "out of memory"));
-    for (int i = 0; i < b->count; i++) {
-        struct fa_attn_form form = fa_attn_form_of(&b->at[i].problem);
-        FA_TRY(b, fa_attn_maps_encode(b->driver, &boxes, &form, params_of(&b->at[i]), &maps[i],
-                                      b->diag));
-    }
+    for (int i = 0; i < b->count; i++)
+        FA_TRY(b, fa_attn_maps_encode(b->driver, &boxes, &b->at[i].problem, params_of(&b->at[i]),
+                                      &maps[i], b->diag));
 }
 
 static int arguments(fa_bench *b, int index, int launch, void *extra,
