@@ -214,23 +214,6 @@ static void one_that_hangs_gives_way_to_what_a_tune_finds(void)
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
 }
 
-static void the_next_best_is_served_meanwhile_where_it_needs_no_proof(void)
-{
-    const fa_kernel *kernel;
-    fa_answer answer = {.size = sizeof answer};
-    fa_request other = {.size = sizeof other, .problem = small_problem,
-                        .effort = FA_EFFORT_MEASURE};
-    other.problem.seq_q = other.problem.seq_k = 256;
-    CHECK(open_tuned(&f));
-    CHECK(open_under(&f, hangs));
-    CHECK_OK(fa_tune(f.tuner, &other, &answer, &diag), diag);
-    CHECK_OK(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), diag);
-    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_NEAREST);
-    CHECK_INT(fa_kernel_answer(kernel)->from_problem.seq_q, 256);
-    CHECK_INT(in_store(&f, "SELECT count(*) FROM winner WHERE origin = 'measured' AND "
-                           "driver_version = 13000"), 1);
-}
-
 /* What cannot be kept is remembered by the process. */
 static void a_read_only_store_waits_for_a_hang_once(void)
 {
@@ -303,7 +286,6 @@ int main(void)
     ENGINE_TEST(a_winner_whose_time_runs_out_is_passed_over_by_its_session_and_proved_by_the_next);
     ENGINE_TEST(one_that_hangs_gives_way_to_what_a_tune_finds);
     ENGINE_TEST(a_read_only_store_waits_for_a_hang_once);
-    ENGINE_TEST(the_next_best_is_served_meanwhile_where_it_needs_no_proof);
     ENGINE_TEST(a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once);
     ENGINE_TEST(a_proof_is_made_as_soon_as_its_turn_comes);
     return check_done();

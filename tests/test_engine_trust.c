@@ -184,21 +184,16 @@ static void a_config_that_was_not_in_the_winners_race_is_no_alternative(void)
 }
 
 /* ---- the order of trust ---------------------------------------------------------------------*/
-static void the_nearest_measured_length_answers_until_the_bucket_is_measured(void)
+static void another_length_is_not_this_one_measured(void)
 {
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
-    fa_problem near = of_length(192), far = of_length(640), query = small_problem;
+    fa_problem near = of_length(192), query = small_problem;
     query.seq_q = 1;
     CHECK(fixture_open(&f, ""));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
-    CHECK_OK(fa_get_best_kernel(f.tuner, &near, FA_EFFORT_CACHED, &kernel, &diag), diag);
-    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_NEAREST);
-    CHECK_INT(fa_kernel_answer(kernel)->from_problem.seq_q, 128);
-    CHECK(launches_whole(&f, kernel, &near, &diag));
-    CHECK_INT(fa_get_best_kernel(f.tuner, &far, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
+    CHECK_INT(fa_get_best_kernel(f.tuner, &near, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
     CHECK_INT(fa_get_best_kernel(f.tuner, &query, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
-    /* Another length is not this one measured, and no reason for a race. */
     CHECK_OK(fa_get_best_kernel(f.tuner, &near, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
     CHECK(!fa_kernel_answer(kernel)->shortlist_only);
@@ -249,8 +244,7 @@ static void another_gpus_winner_is_proved_here_before_it_is_launched(void)
               FA_ENOTFOUND);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
     const fa_answer *answer = fa_kernel_answer(kernel);
-    CHECK_INT(answer->origin, FA_ORIGIN_TRANSFERRED);
-    CHECK_TEXT(answer->from_gpu, "NVIDIA L4");
+    CHECK_INT(answer->origin, FA_ORIGIN_PREDICTED); /* nobody has timed it on this one */
     CHECK_INT(answer->proved, 1);
     CHECK(answer->driver_version > 0 && answer->trial.median_us == 0);
     CHECK(fa_config_equal(&answer->trial.config, &first.trial.config));
@@ -259,7 +253,7 @@ static void another_gpus_winner_is_proved_here_before_it_is_launched(void)
     CHECK_INT(hold_context(f.driver, 0, NULL), 0);
 }
 
-static void a_transferred_winner_that_fails_its_proof_gives_way_to_the_model(void)
+static void another_gpus_winner_that_fails_its_proof_here_gives_way_to_the_model(void)
 {
     const fa_kernel *kernel;
     fa_answer first = {.size = sizeof first};
@@ -278,57 +272,26 @@ static void a_transferred_winner_that_fails_its_proof_gives_way_to_the_model(voi
     hold_context(f.driver, 0, NULL);
 }
 
-static const fa_step *step_of(const fa_step *step, size_t count, fa_step_kind kind)
-{
-    for (size_t i = 0; i < count; i++)
-        if (step[i].kind == kind)
-            return &step[i];
-    return NULL;
-}
-
-/* A block of 128 rows by 128 keys in two stages: more than a T4 has. The T4's family is another one,
- * too, so its space has no such config at all. */
-static void a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason(void)
-{
-    fa_answer answer = {.size = sizeof answer};
-    fa_step *seen = NULL;
-    size_t count = 0;
-    CHECK(fixture_open(&f, ""));
-    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
-    fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "T4"};
-    CHECK_OK(fa_why(f.tuner, &request, &seen, &count, NULL, &diag), diag);
-    const fa_step *step = step_of(seen, count, FA_STEP_TRANSFERRED);
-    CHECK(step != NULL && step->found && !step->taken);
-    CHECK_HAS(step->why, "passed over");
-    CHECK_HAS(step->why, "sm_75");
-    CHECK_INT(tune_for(&f, "T4", small_problem, FA_EFFORT_CACHED, &answer, &diag), FA_ENOTFOUND);
-    free(seen);
-}
-
+/* The RTX 5090 was tuned last, and its winner fits, too. */
 static void the_nearest_gpu_is_of_the_same_major_architecture(void)
 {
-    fa_answer answer = {.size = sizeof answer};
-    fa_step *seen = NULL;
-    size_t count = 0;
-    CHECK(fixture_open(&f, "device name=NVIDIA_RTX_5090 sm=120 sms=170 bus=512 clock=2407\n"
-                           "device name=NVIDIA_A10 sm=86 sms=72 bus=384 clock=1695"));
+    const fa_kernel *kernel;
+    fa_answer answer[3] = {{.size = sizeof *answer}, {.size = sizeof *answer}};
+    CHECK(fixture_open(&f, "device name=NVIDIA_A10 sm=86 sms=72 bus=384 clock=1695\n"
+                           "device name=NVIDIA_RTX_5090 sm=120 sms=170 bus=512 clock=2407"));
     for (int32_t ordinal = 1; ordinal <= 2; ordinal++) {
         fa_request request = {.size = sizeof request,
                               .problem = small_problem,
                               .ordinal = ordinal,
                               .effort = FA_EFFORT_MEASURE,
-                              .evaluations = 1}; /* nothing else compiles for these */
-        CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
-        CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
+                              .strategy = "random",
+                              .evaluations = 1 + 2 * ordinal}; /* nothing else compiles for these */
+        answer[ordinal].size = sizeof *answer;
+        CHECK_OK(fa_tune(f.tuner, &request, &answer[ordinal], &diag), diag);
+        CHECK_INT(answer[ordinal].origin, FA_ORIGIN_MEASURED);
     }
-    fa_request request = {.size = sizeof request, .problem = small_problem};
-    CHECK_OK(fa_why(f.tuner, &request, &seen, &count, NULL, &diag), diag);
-    const fa_step *step = step_of(seen, count, FA_STEP_TRANSFERRED);
-    CHECK(step != NULL && step->found);
-    CHECK_TEXT(step->answer.from_gpu, "NVIDIA A10");
-    CHECK_TEXT(step[1].answer.from_gpu, "NVIDIA RTX 5090");
-    CHECK(step[1].kind == FA_STEP_TRANSFERRED);
-    free(seen);
+    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
+    CHECK(fa_config_equal(&fa_kernel_answer(kernel)->trial.config, &answer[1].trial.config));
 }
 
 int main(void)
@@ -339,11 +302,10 @@ int main(void)
     ENGINE_TEST(an_exact_winner_is_kept_beside_its_bucket_and_preferred);
     ENGINE_TEST(another_config_of_the_bucket_answers_where_its_tiles_fit_better);
     ENGINE_TEST(a_config_that_was_not_in_the_winners_race_is_no_alternative);
-    ENGINE_TEST(the_nearest_measured_length_answers_until_the_bucket_is_measured);
+    ENGINE_TEST(another_length_is_not_this_one_measured);
     ENGINE_TEST(of_the_loaded_kernels_the_nearest_that_is_right_serves_and_no_store_is_read);
     ENGINE_TEST(another_gpus_winner_is_proved_here_before_it_is_launched);
-    ENGINE_TEST(a_transferred_winner_that_fails_its_proof_gives_way_to_the_model);
-    ENGINE_TEST(a_winner_that_this_gpu_cannot_run_is_passed_over_with_the_reason);
+    ENGINE_TEST(another_gpus_winner_that_fails_its_proof_here_gives_way_to_the_model);
     ENGINE_TEST(the_nearest_gpu_is_of_the_same_major_architecture);
     return check_done();
 }

@@ -11,7 +11,7 @@ from rooms import ROOT
 
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
-    "include": 1450,
+    "include": 1447,
     "src/base": 6070,
     "src/gpu": 4015,
     "src/code": 960,
@@ -19,7 +19,7 @@ BUDGET = {
     "tuner": 14168,
     "src/worker": 1164,
     "src/bundle": 1478,
-    "src/engine": 8022,
+    "src/engine": 7681,
     "src/sources": 1465,
     "src/sweeps": 3105,
     "src/cli": 6018,

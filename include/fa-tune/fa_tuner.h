@@ -60,9 +60,8 @@ FA_API void fa_close(fa_tuner **tuner);
 /* A winner and how we know. Plain data: copy it freely.
  *
  * The order of trust, in which a lookup goes: measured on this board; on another board of the same
- * silicon; imported for this silicon; the nearest measured problem on this GPU; transferred from the
- * nearest GPU whose winner this one can run; predicted by the model; unranked, where there is
- * none. A problem is tuned on its bucket (fa_contact.h), so a measured answer for a length between buckets is
+ * silicon; imported for this silicon; predicted by the model; unranked, where there is none. What won on
+ * another GPU is the first that a tune proves here. A problem is tuned on its bucket (fa_contact.h), so a measured answer for a length between buckets is
  * NEAREST with from_problem naming the bucket; its trial's grid is the asked problem's own, its measured times
  * are from_problem's, and a prediction is for the asked problem. */
 typedef struct fa_answer {
@@ -84,7 +83,7 @@ typedef struct fa_answer {
     int32_t ties;
     bool from_store;        /* found, not made by this call */
     fa_problem from_problem; /* that was tuned */
-    char from_gpu[64];      /* the GPU whose winner it is, where that is another type */
+    char from_gpu[64];       /* of an unranked answer: the GPU on which its config won; "": none */
     char why[256];          /* how it was come by, a sentence */
     bool shortlist_only;    /* only a few configs were tried: PATIENT or `again` tries them all */
     bool from_system;          /* found in a system bundle */
@@ -100,18 +99,17 @@ typedef struct fa_kernel fa_kernel;
 /* The best kernel for a problem, loaded in the calling thread's current CUDA context and ready to
  * launch. Kernels belong to the tuner and live until fa_close.
  *   CACHED   a stored winner, by the order of trust, that was proved on this silicon, or FA_ENOTFOUND
- *   PREDICT  else the best of what is transferred or predicted that passes its proof (in a worker),
- *            untimed
- *   MEASURE  else measures. Where a winner is transferred or predicted for the problem's bucket and
- *            its cubin is in the store (first contact), at most 8 ready cubins are raced, in well
+ *   PREDICT  else the first that passes its proof (in a worker) of what was predicted, else of what won on
+ *            another GPU and the model's first choices; untimed
+ *   MEASURE  else measures. Where a winner is predicted for the problem's bucket and its
+ *            cubin is in the store (first contact), at most 8 ready cubins are raced, in well
  *            under a second of device time, and the answer says shortlist_only. Where nothing is ready,
  *            tunes: compiles, proves and times the whole space. Stores the winner either way
  *   PATIENT  tunes the whole space again with more repeats, even when a winner is stored
  * A winner that was proved under another driver version is proved once more, in a worker, before it
  * is launched under this one, with any effort; that takes what starting a CUDA context takes (0.3 s
  * or so), once. One that fails is dropped with a note and the next by the order of trust is taken.
- * One whose time (trial_timeout_ms) runs out stays and is passed over: for a minute, and for twice
- * as long after each further time in a row. What says nothing about the kernel (no memory, a worker
+ * One whose time (trial_timeout_ms) runs out stays and is passed over by this process. What says nothing about the kernel (no memory, a worker
  * that was killed) is an error of its own, and the next call tries again. Where another process
  * measures on the GPU meanwhile, CACHED waits at most 5 s for that proof, and from then on not at
  * all until the GPU is found free: FA_ENOTFOUND, and the next call looks again. Cubins stay as they

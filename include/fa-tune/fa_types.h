@@ -183,7 +183,7 @@ typedef enum fa_status { FA_STATUSES(FA_STATUS_ENUM) } fa_status;
 
 /* How we know that a winner is good. Values are in the order in which they came to be; the order of
  * trust is MEASURED, MEASURED_SAME_SILICON, IMPORTED, NEAREST, TRANSFERRED, PREDICTED, UNRANKED. NEAREST is
- * measured, but on another length than the one asked for. UNRANKED is a default config that compiled, of an
+ * measured, but on another length than the one asked for. TRANSFERRED, another GPU's winner, is read and not made any more. UNRANKED is a default config that compiled, of an
  * operation without a cost model: nothing is known of its speed. */
 #define FA_ORIGINS(X)                                    \
     X(MEASURED, 0, "measured")                           \
@@ -201,9 +201,10 @@ typedef enum fa_origin { FA_ORIGINS(FA_ORIGIN_ENUM) } fa_origin;
 /* How much a request may spend; fa_tune.h says how each answers. */
 typedef enum fa_effort {
     FA_EFFORT_CACHED = 0,  /* stored winners only; FA_ENOTFOUND otherwise */
-    FA_EFFORT_PREDICT = 1, /* else what is transferred or predicted, proved where the GPU is, untimed */
+    FA_EFFORT_PREDICT = 1, /* else what is predicted, proved where the GPU is, untimed */
     FA_EFFORT_MEASURE = 2, /* else measure: what is ready, or the whole space, once */
-    FA_EFFORT_PATIENT = 3  /* the whole space with more repeats, even when a winner is stored; for an absent
+    FA_EFFORT_PATIENT =
+        3 /* the whole space with more repeats, even when a winner is stored; for an absent
                               GPU, compile it, where MEASURE compiles the model's first ten */
 } fa_effort;
 

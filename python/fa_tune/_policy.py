@@ -29,7 +29,7 @@ class policy:  # noqa: N801, called as a function
 
     effort    "cached": take a stored winner, or miss (a few milliseconds)
               "predict": else prove the model's choice (about a second)
-              "measure": else prove and time, once: what is ready, where a winner was predicted or transferred
+              "measure": else prove and time, once: what is ready, where a winner was predicted
                   (under a second), or the whole space (seconds). The default: right for a script, wrong for a server
               "patient": time it again with more repeats, even when a winner is stored
     on_miss   when the effort found no kernel: "raise" fa_tune.NotTuned (the default), or "sdpa":

@@ -88,7 +88,7 @@ static void print_winner(const fa_answer *answer, int32_t rank, fa_buf *out)
     else
         fa_buf_printf(out, "winner, %s", fa_origin_name(origin));
     if (answer->from_gpu[0] != 0)
-        fa_buf_printf(out, " from %s", answer->from_gpu);
+        fa_buf_printf(out, "; it won on %s", answer->from_gpu);
     if (fa_problem_has_no_answer(&answer->problem))
         fa_buf_text(out, ", not checked: the kernel has no reference; all configs agree");
     print_times(answer, out);

@@ -188,7 +188,7 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_ranked **ret_confi
     fa_space space = {0};
     fa_list list = {0};
     fa_target target;
-    fa_lookup winner = {.matches = NULL};
+    fa_lookup winner = {.count = 0};
     fa_request known;
     int rc = fa_tuner_check_with(tuner, ret_configs != NULL && ret_count != NULL,
                                  "ret_configs or ret_count", diag);
@@ -254,8 +254,6 @@ static const struct {
 } kinds[] = {
     [FA_STEP_EXACT] = {"exact", "no winner is stored for these very lengths"},
     [FA_STEP_BUCKET] = {"bucket", "nothing measured is stored for this problem's bucket"},
-    [FA_STEP_NEAREST] = {"nearest", "no other length within two octaves was measured on this GPU"},
-    [FA_STEP_TRANSFERRED] = {"transferred", "no other GPU has a measured winner for this bucket"},
     [FA_STEP_PREDICTED] = {"predicted", "no prediction is stored for this bucket and GPU"},
     [FA_STEP_TUNE] = {"tune", ""},
 };
@@ -267,40 +265,23 @@ static void add_step(fa_list *list, fa_step *step, fa_step_kind kind)
     fa_list_add(list, step, sizeof *step);
 }
 
-/* One match as a step. taken: none, or the answer that a lookup gives, which this one may be. */
-static int add_match(fa_list *list, fa_tuner *tuner, const fa_target *target, const fa_match *match,
-                     fa_answer *taken, fa_diag *diag)
+static void add_match(fa_list *list, const fa_target *target, const fa_match *match, bool taken)
 {
-    fa_step step = {.found = true, .answer = match->answer};
-    fa_cubin_record cubin = {0};
-    bool serves = fa_match_serves(target, match);
-    int rc = serves ? fa_records_cubin(tuner, match->answer.cubin_key, &cubin, diag) : 0;
-    if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)
-        return rc;
-    serves = serves && rc == 0;
-    fa_cubin_record_free(&cubin);
-    fa_match_predict(tuner, target, &step.answer);
-    step.taken = serves && taken->size == 0;
-    bool unproved = match->answer.driver_version == 0 && target->gpu.present;
-    const char *more = !match->usable ? match->why
-                       : step.taken && unproved
-                           ? "it is not launched before this GPU has proved it "
-                             "(effort predict)"
-                       : step.taken ? ""
-                       : serves     ? "something above is trusted more"
-                       : rc != 0    ? "its cubin is gone from the store, a tune compiles it again"
-                                    : "it is not compiled for this GPU yet";
+    fa_step step = {.found = true, .taken = taken, .answer = match->answer};
+    const bool unproved = taken && match->answer.driver_version == 0 && target->gpu.present;
+    const char *more = unproved        ? "; it is not launched before this GPU has proved it "
+                                         "(effort predict)"
+                       : taken         ? ""
+                       : match->usable ? "something above is trusted more"
+                                       : match->why;
     snprintf(step.why, sizeof step.why, "%s%s%.240s", match->answer.why,
-             step.taken ? (unproved ? "; " : "") : "; passed over: ", more);
-    if (step.taken)
-        *taken = step.answer;
+             taken ? "" : "; passed over: ", more);
     add_step(list, &step, match->kind);
-    return 0;
 }
 
 /* What effort measure of fa_get_best_kernel would do next. */
-static int add_tune(fa_list *list, fa_tuner *tuner, const fa_target *target,
-                    const fa_matches *matches, bool exact, const fa_answer *taken, fa_diag *diag)
+static int add_tune(fa_list *list, fa_tuner *tuner, const fa_target *target, const fa_lookup *known,
+                    bool exact, fa_diag *diag)
 {
     const fa_request request = {.size = sizeof request,
                                 .problem = target->asked,
@@ -310,8 +291,8 @@ static int add_tune(fa_list *list, fa_tuner *tuner, const fa_target *target,
     fa_step step = {.found = false};
     fa_plan plan = {0};
     fa_diag said = {{0}};
-    bool enough = taken->size != 0 && fa_answer_satisfies(taken, &request);
-    int rc = enough ? 0 : fa_plan_make(tuner, &request, target, matches, &plan, &said);
+    bool enough = known->taken > 0 && fa_answer_satisfies(&known->answer, &request);
+    int rc = enough ? 0 : fa_plan_make(tuner, &request, target, known, &plan, &said);
     if (rc == FA_ENOMEM || rc == FA_EIO)
         return fa_fail(diag, rc, "%s", said.text);
     if (plan.count > 0)
@@ -331,31 +312,32 @@ static int add_tune(fa_list *list, fa_tuner *tuner, const fa_target *target,
 static int list_steps(fa_tuner *tuner, const fa_request *request, fa_list *list, fa_gpu *ret_gpu,
                       fa_diag *diag)
 {
+    static const fa_step_kind order[] = {FA_STEP_EXACT, FA_STEP_BUCKET, FA_STEP_PREDICTED};
     fa_target target;
-    fa_matches *matches = NULL;
-    fa_answer taken = {.size = 0};
+    fa_lookup found;
     int rc = fa_target_resolve(tuner, request, &target, diag);
-    if (rc == 0)
-        rc = fa_matches_collect(tuner, &target, &matches, diag);
     if (rc != 0)
         return rc;
+    rc = fa_look(tuner, &target, FA_LOOK_ALL, &found, diag);
+    if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
+        rc = 0;
     const fa_problem bucket = fa_problem_bucket(&target.asked);
-    for (fa_step_kind kind = FA_STEP_EXACT; kind < FA_STEP_TUNE; kind++) {
+    for (size_t k = 0; rc == 0 && k < sizeof order / sizeof *order; k++) {
         /* The lengths may be the bucket's own: then there is no more exact problem. */
-        bool missed = kind != FA_STEP_EXACT || !fa_problem_equal(&bucket, &target.asked);
-        for (int i = 0; rc == 0 && i < matches->count; i++)
-            if (matches->match[i].kind == kind) {
-                rc = add_match(list, tuner, &target, &matches->match[i], &taken, diag);
+        bool missed = order[k] != FA_STEP_EXACT || !fa_problem_equal(&bucket, &target.asked);
+        for (int i = 0; i < found.count; i++)
+            if (found.own[i].kind == order[k]) {
+                add_match(list, &target, &found.own[i], found.taken == i + 1);
                 missed = false;
             }
         fa_step none = {.found = false};
-        snprintf(none.why, sizeof none.why, "%s", kinds[kind].nothing);
+        snprintf(none.why, sizeof none.why, "%s", kinds[order[k]].nothing);
         if (missed)
-            add_step(list, &none, kind);
+            add_step(list, &none, order[k]);
     }
     if (rc == 0)
-        rc = add_tune(list, tuner, &target, matches, request->exact, &taken, diag);
-    free(matches);
+        rc = add_tune(list, tuner, &target, &found, request->exact, diag);
+    fa_lookup_free(&found);
     if (ret_gpu != NULL)
         *ret_gpu = target.gpu;
     return rc;

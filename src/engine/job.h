@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One tune: its plan (plan.c), and its job with its state, what its stages do to it (job_state.c), and the stages.
+ * One tune: its plan, and its job with its state, what its stages do to it (job_state.c), and the stages.
  *
  * Workload: 100 configs of about 0.3 s of compiling and a few milliseconds of GPU each.
  * Invariants: every pending config ends exactly once, in fa_job_settle; what has ended is written
@@ -17,23 +17,16 @@
 #include "nvrtc.h"
 #include "points.h"
 #include "pool.h"
+#include "stored.h"
 
 /* ---- what it is to try ----------------------------------------------------------------------*/
 enum { FA_PLAN_MAX = 8 };
 
 /* What a tune is to try: everything, or these configs alone. */
-typedef struct fa_plan_item {
-    fa_config config;
-    fa_origin origin; /* TRANSFERRED or PREDICTED; of a config to be raced: where it is from */
-    char from_gpu[64];
-} fa_plan_item;
-
 typedef struct fa_plan {
-    fa_plan_item item[FA_PLAN_MAX];
+    fa_config item[FA_PLAN_MAX];
     int count; /* 0: the whole space */
     bool prove_only;
-    bool promised; /* what would be served unmeasured */
-    fa_plan_item promise;
     bool verify;                  /* prove item[0] and store no winner and no trial */
     int32_t launches;             /* of item[0] once it is proved, for a profiler */
     const fa_cubin_record *cubin; /* that is to be verified as it is; NULL: compiled for it */
@@ -41,9 +34,9 @@ typedef struct fa_plan {
     bool refused_too;             /* try what was refused with other inputs */
 } fa_plan;
 
-/* Plans a tune of the target for a request. `work` is held. */
+/* Plans a tune of the target for a request, by what is stored for it. `work` is held. */
 int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                 const fa_matches *matches, fa_plan *ret_plan, fa_diag *diag);
+                 const fa_lookup *known, fa_plan *ret_plan, fa_diag *diag);
 
 /* ---- the job --------------------------------------------------------------------------------*/
 typedef struct fa_job fa_job;
@@ -78,9 +71,9 @@ struct fa_job {
     fa_request own; /* the request, where its operation says how to search */
     fa_target target;
     fa_plan plan;
-    int planned[FA_PLAN_MAX]; /* item of the space's config, where the plan names configs */
-    bool measuring;           /* the GPU is here: prove and time, else compile and rank */
-    bool prove_only;          /* effort PREDICT on a present GPU, or a verification */
+    fa_elsewhere elsewhere; /* what won on another GPU, where the whole space is tried */
+    bool measuring;         /* the GPU is here: prove and time, else compile and rank */
+    bool prove_only;        /* effort PREDICT on a present GPU, or a verification */
     uint64_t seed;
     char *environment;
 
@@ -264,8 +257,8 @@ typedef struct fa_tuning {
     fa_tuner *tuner;
     const fa_request *request;
     fa_target target;
-    bool looked;     /* `known` is what a look has just found for the target, enough or not */
-    fa_lookup known; /* for fa_lookup_free() */
+    fa_lookup
+        known; /* what a look has just found for the target, enough or not; for fa_lookup_free() */
     fa_job *job;     /* NULL, or begun for this request: its workers are loading already */
     fa_case_data *data; /* of the proof's cases; NULL: all is drawn */
 } fa_tuning;

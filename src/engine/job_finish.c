@@ -86,50 +86,36 @@ static void fill_counts(const fa_job *job, fa_answer *answer)
     }
 }
 
-/* Where the plan names configs, its order decides among those that nobody has timed; where the whole
- * space is ranked for a GPU that is not here, what was measured on another comes before the model; and
- * where there is no model, a default config answers. */
+/* Where the plan names configs, its order decides among those that nobody has timed; where there is no model, what won on
+ * another GPU answers, else a default config. */
 static int best_unmeasured(fa_job *job, int *order, int count, fa_answer *answer)
 {
-    const fa_plan_item *item = &job->plan.promise;
+    const fa_elsewhere *elsewhere = &job->elsewhere;
+    const bool few = job->plan.count > 0;
     int winner = order[0];
     answer->origin = fa_origin_untimed(&job->space.candidate[winner].trial);
-    for (int i = 0; answer->origin == FA_ORIGIN_UNRANKED && i < count; i++)
-        if (job->space.candidate[order[i]].is_default) {
-            winner = order[i];
-            break;
+    answer->shortlist_only = few || job->request->effort == FA_EFFORT_PREDICT;
+    for (int i = 0; i < count && few; i++)
+        winner = order[i] < winner ? order[i] : winner;
+    if (few)
+        return winner;
+    for (int i = 0; i < count && answer->origin == FA_ORIGIN_UNRANKED; i++) {
+        const fa_candidate *candidate = &job->space.candidate[order[i]];
+        if (fa_config_equal(&candidate->trial.config, &elsewhere->config)) {
+            memcpy(answer->from_gpu, elsewhere->gpu, sizeof answer->from_gpu);
+            return order[i];
         }
-    if (job->plan.count > 0) {
-        for (int i = 0; i < count; i++)
-            if (order[i] < winner)
-                winner = order[i];
-        item = &job->plan.item[job->planned[winner]];
-        answer->shortlist_only = true;
-    } else if (!job->measuring && job->plan.promised && item->origin == FA_ORIGIN_TRANSFERRED) {
-        int at = 0;
-        while (at < count &&
-               !fa_config_equal(&job->space.candidate[order[at]].trial.config, &item->config))
-            at++;
-        if (at == count)
-            return winner;
-        winner = order[at];
-    } else {
-        answer->shortlist_only = job->request->effort == FA_EFFORT_PREDICT;
-        if (answer->origin != FA_ORIGIN_PREDICTED)
-            return winner;
-        /* Those too that were not compiled, though the model does not tell them from the best. */
-        for (int i = 0; i < job->space.count; i++)
-            if (job->space.candidate[i].trial.status == FA_STATUS_PENDING)
-                answer->ties +=
-                    fa_model_is_tied(&job->target.problem, &job->space.candidate[i].trial,
-                                     &job->space.candidate[order[0]].trial);
-        answer->ties += fa_model_break_ties(&job->target.problem, &job->space, order, count);
-        return order[0];
+        winner = candidate->is_default ? order[i] : winner;
     }
-    answer->origin = item->origin;
-    if (item->origin == FA_ORIGIN_TRANSFERRED)
-        memcpy(answer->from_gpu, item->from_gpu, sizeof answer->from_gpu);
-    return winner;
+    if (answer->origin != FA_ORIGIN_PREDICTED)
+        return winner;
+    /* Those too that were not compiled, though the model does not tell them from the best. */
+    for (int i = 0; i < job->space.count; i++)
+        if (job->space.candidate[i].trial.status == FA_STATUS_PENDING)
+            answer->ties += fa_model_is_tied(&job->target.problem, &job->space.candidate[i].trial,
+                                             &job->space.candidate[order[0]].trial);
+    answer->ties += fa_model_break_ties(&job->target.problem, &job->space, order, count);
+    return order[0];
 }
 
 int fa_job_verified(const fa_job *job, fa_answer *answer)
@@ -226,11 +212,9 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
                                  &kept, diag);
     /* Fills the answer as any later lookup would. If an earlier winner with a better origin stands, that
      * is the answer; a prediction gives way to what a source has. */
-    fa_lookup found = {.matches = NULL};
-    if (rc == 0 && (kept || !fa_origin_is_timed(winner.origin)))
+    fa_lookup found = {.count = 0};
+    if (rc == 0)
         rc = fa_look(job->tuner, &job->target, 0, &found, diag);
-    else if (rc == 0)
-        rc = fa_lookup_of_winner(job->tuner, &job->target, &winner, &found.answer, diag);
     free(winner.evidence);
     if (rc == 0) {
         *answer = found.answer;

@@ -11,6 +11,8 @@
 #include "job.h"
 
 #include "bench.h"
+#include "buf.h"
+#include "candidate.h"
 #include "driver.h"
 #include "error.h"
 #include "json.h"
@@ -31,6 +33,91 @@
 
 enum { PREDICT_CONFIGS = 8, PREDICTED_KERNELS = 10, TICK_MS = 100, FEW_ROUNDS = 8 };
 
+/* ---- first contact: what is to be tried, where the model's choice is known ---------------------*/
+struct readying {
+    fa_tuner *tuner;
+    const fa_target *target;
+    const char *nvrtc;
+    fa_plan *plan;
+};
+
+/* Adds a config to the race if it fits and its cubin is there; false: it is not in the plan. */
+static bool add_ready(struct readying *r, const fa_config *config)
+{
+    fa_candidate candidate;
+    fa_rendered rendered = {.key = ""};
+    for (int i = 0; i < r->plan->count; i++)
+        if (fa_config_equal(&r->plan->item[i], config))
+            return true;
+    if (r->plan->count == FA_PLAN_MAX)
+        return false;
+    fa_task task = fa_task_for(r->tuner, &r->target->problem, &r->target->gpu);
+    bool ready = fa_space_one(&task, config, &candidate, NULL) == 0 &&
+                 candidate.trial.status == FA_STATUS_PENDING &&
+                 fa_render_candidate(r->tuner, &task, &candidate, r->nvrtc, &rendered, NULL) == 0 &&
+                 fa_records_has_cubin(r->tuner, rendered.key);
+    if (ready)
+        r->plan->item[r->plan->count++] = *config;
+    fa_buf_free(&rendered.source);
+    return ready;
+}
+
+static int by_prediction(const void *a, const void *b)
+{
+    double x = ((const fa_trial_record *)a)->trial.predicted_us;
+    double y = ((const fa_trial_record *)b)->trial.predicted_us;
+    return (x > y) - (x < y);
+}
+
+/* The predicted winner, and what was compiled for this silicon as the model ranks it; nothing where that winner's cubin is
+ * not ready. */
+static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_config *predicted,
+                     fa_plan *plan, fa_diag *diag)
+{
+    int rc;
+    fa_nvrtc_location nvrtc;
+    struct readying r = {.tuner = tuner, .target = target, .nvrtc = nvrtc.identity, .plan = plan};
+    fa_trial_record *trial = NULL;
+    size_t count = 0, ready = 0;
+    if ((rc = fa_compiler_choose(tuner->worker_path, target->gpu.sm, &nvrtc, NULL, diag)) != 0 ||
+        (rc = fa_tuner_families(tuner, diag)) != 0 || !add_ready(&r, predicted) ||
+        (rc = fa_store_trials(tuner->store, &target->scope, &trial, &count, diag)) != 0)
+        return rc;
+    for (size_t i = 0; i < count; i++)
+        if (fa_trial_finished(&trial[i].trial) && trial[i].trial.predicted_us > 0)
+            trial[ready++] = trial[i];
+    if (ready > 0)
+        qsort(trial, ready, sizeof *trial, by_prediction);
+    for (size_t i = 0; i < ready; i++)
+        add_ready(&r, &trial[i].trial.config);
+    free(trial);
+    return 0;
+}
+
+int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                 const fa_lookup *known, fa_plan *ret_plan, fa_diag *diag)
+{
+    const fa_match *guess = NULL;
+    bool timed = false;
+    *ret_plan = (fa_plan){.count = 0};
+    for (int i = 0; i < known->count; i++) {
+        const fa_match *match = &known->own[i];
+        timed = timed || (match->usable && match->kind != FA_STEP_PREDICTED);
+        if (match->usable && guess == NULL)
+            guess = match;
+    }
+    if (timed || guess == NULL)
+        return 0;
+    const fa_config *config = &guess->answer.trial.config;
+    if (request->effort == FA_EFFORT_PREDICT)
+        *ret_plan = (fa_plan){.item = {*config}, .count = 1, .prove_only = true};
+    else if (request->effort == FA_EFFORT_MEASURE && request->first_contact && !request->again &&
+             target->gpu.present && guess->answer.origin != FA_ORIGIN_UNRANKED)
+        return plan_race(tuner, target, config, ret_plan, diag);
+    return 0;
+}
+
+/* ---- the job --------------------------------------------------------------------------------*/
 /* A transaction waits for the disk several times, and the loop with it: it comes when its turn is, or with the next tick. */
 static void before_wait(void *context)
 {
@@ -170,9 +257,9 @@ static int plan_space(fa_job *job, const fa_problem *problem, fa_space *ret_spac
     fa_task task = fa_task_for(job->tuner, problem, &job->target.gpu);
     for (int i = 0; i < job->plan.count; i++) {
         fa_candidate *candidate = &space.candidate[space.count];
-        if (fa_space_one(&task, &job->plan.item[i].config, candidate, diag) != 0)
+        if (fa_space_one(&task, &job->plan.item[i], candidate, diag) != 0)
             continue;
-        job->planned[space.count++] = i;
+        space.count++;
         space.survivors += candidate->trial.status == FA_STATUS_PENDING;
     }
     *ret_space = space;
@@ -270,22 +357,31 @@ int fa_job_ask_caller(fa_tuner *tuner, const fa_target *target, bool verify,
     return rc;
 }
 
-/* A default that does not compile tells the most about its family; what was measured on another GPU is served
- * before what a model says. */
-static void move_first(const fa_job *job, int *order, int count)
+/* A default that does not compile tells the most about its family. */
+static void move_defaults_first(const fa_job *job, int *order, int count)
 {
-    bool transferred =
-        !job->measuring && job->plan.promised && job->plan.promise.origin == FA_ORIGIN_TRANSFERRED;
     int first = 0;
     for (int i = 0; i < count; i++) {
         const int index = order[i];
-        const fa_candidate *candidate = &job->space.candidate[index];
-        if (!candidate->is_default &&
-            !(transferred && fa_config_equal(&candidate->trial.config, &job->plan.promise.config)))
+        if (!job->space.candidate[index].is_default)
             continue;
         memmove(order + first + 1, order + first, (size_t)(i - first) * sizeof *order);
         order[first++] = index;
     }
+}
+
+/* Another GPU's winner is proved before what the model says: 1 where it is in the order. */
+static int move_seed_first(const fa_job *job, int *order, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const int index = order[i];
+        if (!fa_config_equal(&job->space.candidate[index].trial.config, &job->elsewhere.config))
+            continue;
+        memmove(order + 1, order, (size_t)i * sizeof *order);
+        order[0] = index;
+        return 1;
+    }
+    return 0;
 }
 
 /* The families' defaults first, then the model's first choices, so that a run that is cut short has seen
@@ -304,6 +400,7 @@ static void set_up_order(fa_job *job)
         job->compile.order[count++] = i;
     }
     fa_model_rank(&job->space, job->compile.order, count);
+    const int seeds = job->prove_only ? move_seed_first(job, job->compile.order, count) : 0;
     if (job->request->effort == FA_EFFORT_PREDICT && count > PREDICT_CONFIGS)
         count = PREDICT_CONFIGS;
     if (job->plan.count > 0) { /* few, and in the order of trust */
@@ -315,8 +412,9 @@ static void set_up_order(fa_job *job)
     }
     int first = count <= FEW_ROUNDS * job->tuner->compile_workers ? 0 : count / 2;
     if (job->prove_only) {
-        fa_model_soonest_first(&job->space, job->compile.order, count);
-        fa_model_break_ties(&job->target.problem, &job->space, job->compile.order, count);
+        int *order = job->compile.order + seeds;
+        fa_model_soonest_first(&job->space, order, count - seeds);
+        fa_model_break_ties(&job->target.problem, &job->space, order, count - seeds);
     } else {
         /* Where nothing can be timed and a model ranks the configs, compiling tells only whether one fits. */
         if (count > 0 && job->space.candidate[job->compile.order[0]].trial.predicted_us > 0 &&
@@ -324,7 +422,7 @@ static void set_up_order(fa_job *job)
             job->compile.wanted = PREDICTED_KERNELS;
         if (job->compile.wanted == 0)
             fa_model_largest_first(&job->space, job->compile.order + first, count - first);
-        move_first(job, job->compile.order, count);
+        move_defaults_first(job, job->compile.order, count);
     }
     job->compile.order_count = count;
 }
@@ -343,6 +441,8 @@ static int set_up(fa_job *job)
     if (job->request->seconds > 0)
         job->until_ns = job->started_ns + (uint64_t)(job->request->seconds * 1e9);
     rc = set_up_space(job);
+    if (rc == 0 && job->plan.count == 0)
+        rc = fa_records_elsewhere(tuner, &job->target, &job->elsewhere, &job->diag);
     bool resume =
         job->request->effort != FA_EFFORT_PATIENT && !(job->plan.count > 0 && job->plan.prove_only);
     if (rc == 0 && resume)

@@ -236,15 +236,17 @@ static void join_first(fa_job *job, const int32_t *point)
         FA_JOB_FAIL(job, rc, "out of memory for a search");
 }
 
-/* The defaults, which others are compared with, come first; then of one kernel a config that shares no value with its
+/* What won on another GPU, and the defaults, which others are compared with, come first; then of one kernel a config that shares no value with its
  * default: where neither compiles, the source is to blame. */
 void fa_job_search_begin(fa_job *job)
 {
     struct fa_job_search *s = &job->search;
     int32_t point[FA_SEARCH_DIMS_MAX], opposite[FA_SEARCH_DIMS_MAX];
-    fa_config preset;
+    fa_config preset = job->elsewhere.config;
     while (s->told < job->space.count && !job->ended)
         tell_next(job);
+    if (!job->ended && fa_points_find(s->points, &preset, point))
+        join_first(job, point);
     for (int i = 0; !job->ended && fa_points_default(s->points, i, &preset); i++) {
         if (!fa_points_find(s->points, &preset, point))
             continue;

@@ -180,13 +180,10 @@ static int load_kernel(const struct asking *asking, const fa_answer *answer,
 }
 
 /* Whether a stored winner may be launched: proved on this silicon under this driver, which is done now where it has not
- * been, and good enough for the effort. late: another's proof ran out of time, and no other proof is started, because
- * the GPU may be busy. FA_ENOTFOUND: it may not; FA_ENOKERNEL, FA_ETIMEOUT: the next look finds another. */
-static int admit(const struct asking *asking, bool late, fa_lookup *found, fa_diag *diag)
+ * been, and good enough for the effort. FA_ENOTFOUND: it may not; FA_ENOKERNEL: the next look finds another. */
+static int admit(const struct asking *asking, fa_lookup *found, fa_diag *diag)
 {
-    fa_tuner *tuner = asking->tuner;
     const fa_answer *answer = &found->answer;
-    int now = fa_driver_version(tuner->driver);
     if (answer->driver_version == 0)
         return fa_fail(diag, FA_ENOTFOUND,
                        "all that is stored (origin: %s) is a winner that no GPU has proved yet: "
@@ -194,36 +191,30 @@ static int admit(const struct asking *asking, bool late, fa_lookup *found, fa_di
                        fa_origin_name(answer->origin));
     if (!fa_answer_satisfies(answer, &asking->request))
         return FA_ENOTFOUND;
-    if (answer->driver_version == now)
+    if (answer->driver_version == fa_driver_version(asking->tuner->driver))
         return 0;
-    if (late)
-        return fa_fail(diag, FA_ENOTFOUND,
-                       "a winner's proof under driver %d ran out of time, and the next best one "
-                       "is not proved under it yet: ask again",
-                       now);
-    int rc = fa_reproof_verify(tuner, &asking->target, asking->effort, found, diag);
-    /* The sentence says why. */
-    return rc == FA_EBUSY && asking->effort == FA_EFFORT_CACHED ? FA_ENOTFOUND : rc;
+    int rc = fa_reproof_verify(asking->tuner, &asking->target, asking->effort, found, diag);
+    /* The sentence says why. Where the proof's time ran out the GPU may be busy, and nothing else is proved now. */
+    return rc == FA_ETIMEOUT || (rc == FA_EBUSY && asking->effort == FA_EFFORT_CACHED)
+               ? FA_ENOTFOUND
+               : rc;
 }
 
 /* The first stored winner that may be launched. *found: what the last look found, for fa_lookup_free(). */
 static int load_stored(const struct asking *asking, fa_lookup *found, const fa_kernel **ret_kernel,
                        fa_diag *diag)
 {
-    bool late = false;
-    for (int looks = 0; looks < FA_MATCHES_MAX; looks++) {
+    enum { LOOKS = 4 }; /* each after the first without a winner that failed its proof */
+    int rc = FA_ENOKERNEL;
+    for (int looks = 0; looks < LOOKS && rc == FA_ENOKERNEL; looks++) {
         fa_lookup_free(found);
-        int rc = fa_look(asking->tuner, &asking->target, FA_LOOK_CUBIN, found, diag);
-        bool none = rc != 0;
+        rc = fa_look(asking->tuner, &asking->target, FA_LOOK_CUBIN, found, diag);
         if (rc == 0)
-            rc = admit(asking, late, found, diag);
+            rc = admit(asking, found, diag);
         if (rc == 0)
             rc = load_kernel(asking, &found->answer, &found->cubin, ret_kernel, diag);
-        late = late || rc == FA_ETIMEOUT;
-        if (none || (rc != FA_ENOKERNEL && rc != FA_ETIMEOUT))
-            return rc;
     }
-    return FA_ENOTFOUND;
+    return rc == FA_ENOKERNEL ? FA_ENOTFOUND : rc;
 }
 
 /* Tunes, and loads the winner. */
@@ -251,7 +242,6 @@ static int make_kernel(const struct asking *asking, const fa_kernel **ret_kernel
     int rc = FA_ENOTFOUND;
     if (asking->effort != FA_EFFORT_PATIENT) {
         rc = load_stored(asking, &tuning.known, ret_kernel, diag);
-        tuning.looked = true;
         /* FA_ECORRUPT: its cubin is gone from the store, and a tune makes it again. */
         if (asking->effort == FA_EFFORT_CACHED && rc == FA_ECORRUPT)
             rc = FA_ENOTFOUND; /* the sentence says why */

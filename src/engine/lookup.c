@@ -1,266 +1,413 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The order of trust: which stored winners may serve a problem on a GPU, and in which order; and for servers that do not
- * wait for the store, which loaded kernel is the nearest that is right for a problem.
+ * Which winner answers for a problem on a GPU, in the order of trust; and for servers that do not wait for the store,
+ * which loaded kernel is the nearest that is right for a problem.
  *
  *   the very lengths, where somebody had them tuned exactly
- *   their bucket on this silicon: measured here, on another board, or imported
- *   the nearest measured problem on this silicon
- *   transferred from the nearest GPU whose winner this one can run
- *   predicted for the bucket
+ *   their bucket: measured here, on another board of this silicon, or imported
+ *   what the model predicted for either
  *
- * Workload: a hit in one of the first two places reads one row and looks no further; a miss reads the few rows of the
- * same shape. A few hundred cubins are loaded at the most.
+ * Lengths between buckets: where the number of tiles jumps, the config that wins at the bucket may waste a row of
+ * tiles that another one does not. All of the bucket's were proved and timed there: each one's time, scaled as the
+ * model scales it from the bucket to the asked lengths, tells which one to take.
+ *
+ * Workload: a hit in one of the first two places reads one row, and at lengths between buckets the few fastest of the
+ * bucket's trials, once for each such length in a process. A few hundred cubins are loaded at the most.
  * Invariants: nothing is served whose geometry does not hold for the asked problem on this GPU, and nothing that this
- * driver was seen to get wrong.
+ * driver was seen to get wrong. The winner stays unless another config promises more than the model's error between two
+ * lengths so near to each other; a raced winner is compared with those of its race alone, as the others were probed at
+ * another clock.
  */
 #include "lookup.h"
 
+#include "candidate.h"
 #include "request.h"
 #include "stored.h"
+#include "family.h"
+#include "model.h"
 #include "problem.h"
 #include "store.h"
 
-#include "catalogue.h"
 #include "error.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const double NEAREST_OCTAVES = 2;
-enum { NEAREST_MAX = 4, TRANSFERRED_MAX = 8 };
-_Static_assert(2 + NEAREST_MAX + TRANSFERRED_MAX == FA_MATCHES_MAX, "room for the own ones");
-
-/* The winners for the problem itself or its bucket. */
-struct own {
-    fa_match match[2];
-    int count;
-};
-
-/* ---- the others -----------------------------------------------------------------------------*/
-static double apart(double a, double b)
+/* ---- proofs under other drivers, in the store, else in the session ---------------------------*/
+static bool same_mark(const fa_verification *mark, const fa_verification *other)
 {
-    return a > 0 && b > 0 ? fabs(log2(a / b)) : 1; /* not known: as if it were the double */
+    return mark->driver_version == other->driver_version &&
+           strcmp(mark->cubin_key, other->cubin_key) == 0 &&
+           strcmp(mark->silicon, other->silicon) == 0;
 }
 
-/* How unlike two GPUs are: 0 for the same figures; those of one major architecture come first. */
-static double gpu_distance(const fa_gpu *a, const fa_gpu *b)
+bool fa_reproof_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,
+                     int32_t driver_version, fa_verification *ret_mark)
 {
-    enum { ANOTHER_MAJOR = 1000 };
-    return (a->sm / 10 != b->sm / 10 ? ANOTHER_MAJOR : 0) + abs(a->sm - b->sm) / 10.0 +
-           apart(a->sm_count, b->sm_count) + apart(a->smem_per_block, b->smem_per_block) +
-           apart(a->smem_per_sm, b->smem_per_sm) + apart((double)a->l2_bytes, (double)b->l2_bytes) +
-           apart(a->bandwidth_gbs, b->bandwidth_gbs) + apart(a->tensor_tflops, b->tensor_tflops);
+    fa_verification asked = {.driver_version = driver_version};
+    if (fa_store_verification_get(tuner->store, cubin_key, silicon, driver_version, ret_mark,
+                                  NULL) == 0)
+        return true;
+    snprintf(asked.cubin_key, sizeof asked.cubin_key, "%s", cubin_key);
+    snprintf(asked.silicon, sizeof asked.silicon, "%s", silicon);
+    for (int i = 0; i < FA_UNKEPT_MAX; i++)
+        if (same_mark(&tuner->unkept[i], &asked)) {
+            *ret_mark = tuner->unkept[i];
+            return true;
+        }
+    return false;
 }
 
-struct collecting {
-    const fa_target *target;
-    fa_match *match;
-    size_t count, capacity;
-};
-
-static int compare_matches(const void *a, const void *b)
+void fa_reproof_keep(fa_tuner *tuner, const fa_scope *scope, const fa_verification *mark,
+                     bool verdict)
 {
-    const fa_match *x = a, *y = b;
-    if (x->kind != y->kind)
-        return (int)x->kind - (int)y->kind;
-    if (x->distance != y->distance)
-        return x->distance < y->distance ? -1 : 1;
-    return (x->answer.unix_time < y->answer.unix_time) -
-           (x->answer.unix_time > y->answer.unix_time);
-}
-
-static int take_other(struct collecting *c, const fa_winner_record *winner)
-{
-    const fa_target *target = c->target;
-    const fa_problem *problem = &winner->scope.problem;
-    const fa_problem bucket = fa_problem_bucket(&target->asked);
-    bool here = strcmp(winner->scope.silicon, target->scope.silicon) == 0;
-    bool tuned = fa_problem_equal(problem, &target->problem);
-    if (!fa_origin_is_timed(winner->origin) ||
-        (here ? tuned || fa_problem_equal(problem, &target->asked)
-              : !tuned && !fa_problem_equal(problem, &bucket)))
-        return 0;
-    fa_match match = {.scope = winner->scope, .kind = here ? FA_STEP_NEAREST : FA_STEP_TRANSFERRED};
-    fa_answer *answer = &match.answer;
-    int rc = fa_records_answer(winner, here ? &target->gpu : NULL, answer, NULL);
-    if (rc != 0)
-        return rc;
-    if (here) {
-        match.distance = fa_problem_distance(problem, &target->asked);
-        if (match.distance < 0 || match.distance > NEAREST_OCTAVES)
-            return 0;
-    } else {
-        /* The GPU's facts as they were stored, else the catalogue's. */
-        if (answer->gpu.sm <= 0 && fa_catalogue_find(winner->gpu_name, &answer->gpu, NULL) != 0)
-            return 0;
-        match.distance = gpu_distance(&answer->gpu, &target->gpu);
-        snprintf(answer->from_gpu, sizeof answer->from_gpu, "%s", answer->gpu.name);
-        answer->origin = FA_ORIGIN_TRANSFERRED;
-        answer->gpu = target->gpu;
-        answer->driver_version = 0;
-        answer->cubin_key[0] = 0;
-        answer->default_us = 0;
-        answer->ties = answer->space = answer->in_budget = answer->compiled = 0;
-        answer->clean = answer->proved = answer->measured = answer->failed = 0;
-        answer->shortlist_only = true;
+    fa_diag why = {{0}};
+    bool kept = false;
+    if (verdict && !fa_store_is_read_only(tuner->store)) {
+        kept = fa_store_verification_put(tuner->store, mark, scope, &why) == 0;
+        if (!kept)
+            fa_note(tuner, "the result of a winner's proof under driver %d could not be kept: %s",
+                    mark->driver_version, why.text);
     }
-    return fa_append(&c->match, &c->count, &c->capacity, &match, sizeof match);
+    if (!kept && !mark->passed) /* else every ask would prove it again */
+        tuner->unkept[tuner->unkept_next++ % FA_UNKEPT_MAX] = *mark;
+}
+
+/* ---- lengths between buckets ------------------------------------------------------------------*/
+/* SLOWER: how far behind the bucket's fastest a config may be there; MARGIN: how much faster than the
+ * winner it must promise to be. */
+static const double SLOWER = 1.3, MARGIN = 0.97;
+
+enum { LOOKED_AT = 32 };
+
+/* A config that was tried for the bucket. */
+struct tried {
+    fa_trial trial; /* as stored, with the grid for the asked lengths */
+    char cubin_key[FA_HASH_HEX];
+    fa_tools tools; /* driver: that it was proved under; 0: it is only predicted */
+    uint64_t seed;  /* of the tune that timed it */
+    double us;      /* at the asked lengths; 0: it does not run there as it is */
+};
+
+/* What is on record of the bucket, the fastest first; all of one family. */
+struct between {
+    const fa_trial *winner;
+    struct tried tried[LOOKED_AT];
+    int count;
+    double winner_us; /* at the asked lengths */
+    const char *entry;
+    fa_candidate candidate[LOOKED_AT]; /* at the asked lengths */
+    fa_launches launches[LOOKED_AT];   /* at the bucket's */
+};
+
+static double time_of(const fa_trial *trial)
+{
+    return trial->status == FA_STATUS_MEASURED ? trial->median_us : trial->predicted_us;
+}
+
+static void keep_trial(struct between *b, const fa_trial_record *record)
+{
+    struct tried *one = &b->tried[b->count];
+    const fa_trial *trial = &record->trial;
+    double fastest = time_of(b->count > 0 ? &b->tried[0].trial : trial);
+    if (b->count == LOOKED_AT || trial->raced != b->winner->raced ||
+        strcmp(trial->config.family, b->winner->config.family) != 0 ||
+        !(time_of(trial) > 0 && time_of(trial) <= fastest * SLOWER) ||
+        !fa_records_tools(record->environment, &one->tools))
+        return;
+    if (trial->status != FA_STATUS_MEASURED)
+        one->tools.driver = 0;
+    else if (one->tools.driver == 0)
+        return;
+    one->trial = *trial;
+    one->seed = record->seed;
+    memcpy(one->cubin_key, record->cubin_key, sizeof one->cubin_key);
+    b->count++;
+}
+
+/* Sets a config's time and grid at the asked lengths. */
+static void scale(struct tried *one, fa_candidate *candidate, const fa_launches *launches,
+                  const fa_problem *bucket, const fa_target *target)
+{
+    fa_trial *trial = &one->trial;
+    if (candidate->trial.status != FA_STATUS_PENDING ||
+        candidate->trial.threads != trial->threads ||
+        candidate->trial.smem_bytes != trial->smem_bytes)
+        return;
+    fa_candidate there = *candidate;
+    /* Of a candidate, only grids and work depend on the lengths, and the bucket's first grid is on record. */
+    memcpy(there.trial.grid, trial->grid, sizeof there.trial.grid);
+    there.launches = *launches;
+    there.trial.registers = candidate->trial.registers = trial->registers;
+    there.trial.static_smem_bytes = candidate->trial.static_smem_bytes = trial->static_smem_bytes;
+    fa_model_predict(&there, bucket, &target->gpu, &there.trial);
+    fa_model_predict(candidate, &target->asked, &target->gpu, &candidate->trial);
+    double from = there.trial.predicted_us, to = candidate->trial.predicted_us;
+    if (from > 0 && to > 0)
+        one->us = time_of(trial) * to / from;
+    memcpy(trial->grid, candidate->trial.grid, sizeof trial->grid);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct tried *x = a, *y = b;
+    return (x->us > y->us) - (x->us < y->us);
+}
+
+/* Leaves those that are faster than the winner at the asked lengths, the fastest first. */
+static int find_between(fa_tuner *tuner, const fa_target *target, const fa_scope *bucket,
+                        struct between *b)
+{
+    const fa_config *config[LOOKED_AT];
+    fa_trial_record *record = NULL;
+    size_t records = 0;
+    int rc = fa_tuner_families(tuner, NULL);
+    if (rc == 0)
+        rc = fa_store_trials_fastest(tuner->store, bucket, b->winner->status, LOOKED_AT, &record,
+                                     &records, NULL);
+    for (size_t i = 0; rc == 0 && i < records; i++)
+        keep_trial(b, &record[i]);
+    free(record);
+    if (rc != 0 || b->count == 0)
+        return rc;
+    for (int i = 0; i < b->count; i++)
+        config[i] = &b->tried[i].trial.config;
+    const fa_task task = fa_task_for(tuner, &target->asked, &target->gpu);
+    const fa_task measured = {task.families, &bucket->problem, &target->gpu};
+    if ((rc = fa_space_some(&task, config, b->count, b->candidate, NULL)) != 0 ||
+        (rc = fa_space_launches(&measured, b->candidate, b->count, b->launches, 1, NULL)) != 0)
+        return rc;
+    b->entry = task.families->family[b->candidate[0].family]->launch[0].entry;
+    uint64_t race = 0;
+    for (int i = 0; i < b->count; i++) {
+        scale(&b->tried[i], &b->candidate[i], &b->launches[i], &bucket->problem, target);
+        if (fa_config_equal(config[i], &b->winner->config)) {
+            b->winner_us = b->tried[i].us;
+            race = b->tried[i].seed;
+        }
+    }
+    double margin = b->winner->status == FA_STATUS_MEASURED ? MARGIN : 1;
+    int left = 0;
+    for (int i = 0; i < b->count; i++) {
+        const struct tried *one = &b->tried[i];
+        if (one->us > 0 && one->us < b->winner_us * margin &&
+            (!b->winner->raced || one->seed == race))
+            b->tried[left++] = *one;
+    }
+    b->count = left;
+    qsort(b->tried, (size_t)left, sizeof *b->tried, by_time);
+    return 0;
+}
+
+/* ---- one match -------------------------------------------------------------------------------*/
+static bool refuse(fa_match *match, const char *why)
+{
+    snprintf(match->why, sizeof match->why, "%.511s", why);
+    return false;
+}
+
+/* Whether the config runs the asked problem on this GPU, launched as its cubin was compiled: sets its grid there. */
+static bool fits(fa_tuner *tuner, const fa_target *target, fa_match *match)
+{
+    fa_trial *trial = &match->answer.trial;
+    bool has_grid = trial->grid[0] > 0; /* a loaded cubin's answer has none */
+    fa_candidate candidate;
+    fa_diag diag = {{0}};
+    if (has_grid && fa_problem_equal(&match->scope.problem, &target->asked))
+        return true;
+    int rc = fa_target_candidate(tuner, target, &trial->config, &candidate, &diag);
+    match->rc = rc == FA_ENOMEM || rc == FA_EIO ? rc : 0;
+    if (rc != 0)
+        return refuse(match, diag.text);
+    if (candidate.trial.status != FA_STATUS_PENDING)
+        return refuse(match, candidate.trial.reason);
+    if (candidate.trial.threads != trial->threads ||
+        candidate.trial.smem_bytes != trial->smem_bytes)
+        return refuse(match, "it is launched otherwise for these lengths");
+    memcpy(trial->grid, candidate.trial.grid, sizeof trial->grid);
+    return true;
+}
+
+/* Whether no proof under the driver of today speaks against its cubin. One that passed makes it this driver's. */
+static bool stands_under_driver(fa_tuner *tuner, const fa_target *target, fa_match *match)
+{
+    fa_verification mark;
+    fa_answer *answer = &match->answer;
+    char text[sizeof match->why];
+    int now = target->gpu.present && tuner->driver != NULL ? fa_driver_version(tuner->driver) : 0;
+    if (now == 0 || answer->driver_version == 0 || answer->driver_version == now ||
+        !fa_reproof_mark(tuner, answer->cubin_key, target->scope.silicon, now, &mark))
+        return true;
+    if (mark.passed) {
+        answer->driver_version = now;
+        return true;
+    }
+    snprintf(text, sizeof text, "it failed its proof under driver %d: %.440s", now, mark.reason);
+    return refuse(match, text);
+}
+
+static void explain(const fa_target *target, fa_match *match)
+{
+    static const char *const how[] = {
+        [FA_ORIGIN_MEASURED] = "measured on this GPU",
+        [FA_ORIGIN_MEASURED_SAME_SILICON] = "measured on another board of this silicon",
+        [FA_ORIGIN_NEAREST] = "measured on this silicon",
+        [FA_ORIGIN_IMPORTED] = "imported for this silicon",
+        [FA_ORIGIN_TRANSFERRED] = "transferred from ",
+        [FA_ORIGIN_PREDICTED] = "predicted by the model",
+        [FA_ORIGIN_UNRANKED] = "the default config, unranked without a model"};
+    fa_answer *answer = &match->answer;
+    char length[48];
+    const bool same = fa_problem_equal(&match->scope.problem, &target->asked),
+               timed = fa_origin_is_timed(answer->origin);
+    const char *from = answer->origin != FA_ORIGIN_TRANSFERRED ? ""
+                       : answer->from_gpu[0] != 0              ? answer->from_gpu
+                                                               : "another GPU";
+    const int32_t given = fa_contents_of(&target->asked);
+    fa_problem_lengths(&match->scope.problem, length, sizeof length);
+    snprintf(answer->why, sizeof answer->why, "%s%s%s%s%s%s%s", how[answer->origin], from,
+             length[0] != 0 ? " for " : "", length,
+             match->kind == FA_STEP_EXACT || same ? "" : ", the bucket of these lengths",
+             answer->shortlist_only && timed ? ", in a race of the top few" : "",
+             timed && given != 0 && given != answer->contents
+                 ? ", with other contents than those that are given"
+                 : "");
+    if (!same && timed)
+        answer->origin = FA_ORIGIN_NEAREST;
+    answer->problem = target->asked;
+}
+
+/* Takes another of the bucket's configs, with its cubin, where that promises more at the asked lengths, and says so. What keeps it from being taken leaves the match as it is. */
+static void refine(fa_tuner *tuner, const fa_target *target, fa_match *match,
+                   fa_cubin_record *match_cubin)
+{
+    fa_answer *answer = &match->answer;
+    fa_problem bucket = fa_problem_bucket(&target->asked);
+    bool guess =
+        match->kind == FA_STEP_PREDICTED && answer->driver_version == 0 && !target->gpu.present;
+    if (!(guess || fa_origin_is_timed(answer->origin)) ||
+        fa_problem_equal(&bucket, &target->asked) ||
+        !fa_problem_equal(&bucket, &match->scope.problem))
+        return;
+    struct between *b = calloc(1, sizeof *b);
+    if (b == NULL)
+        return;
+    b->winner = &answer->trial;
+    int rc = find_between(tuner, target, &match->scope, b);
+    for (int i = 0; rc == 0 && i < b->count; i++) {
+        const struct tried *one = &b->tried[i];
+        fa_cubin_record cubin = {0};
+        fa_match other = *match;
+        other.answer.trial = one->trial;
+        other.answer.driver_version = (int32_t)one->tools.driver;
+        memcpy(other.answer.cubin_key, one->cubin_key, sizeof one->cubin_key);
+        memcpy(other.answer.nvrtc, one->tools.nvrtc, sizeof one->tools.nvrtc);
+        snprintf(other.answer.entry, sizeof other.answer.entry, "%s", b->entry);
+        if (!stands_under_driver(tuner, target, &other) ||
+            fa_records_cubin(tuner, one->cubin_key, &cubin, NULL) != 0)
+            continue;
+        size_t said = strlen(answer->why);
+        snprintf(other.answer.why + said, sizeof answer->why - said,
+                 ", where another config won: scaled by the model this one takes ~%.1f µs here and "
+                 "that one ~%.1f µs",
+                 one->us, b->winner_us);
+        *match = other;
+        fa_cubin_record_free(match_cubin);
+        *match_cubin = cubin;
+        break;
+    }
+    free(b);
+}
+
+/* Explained before it is refined, which adds a sentence; the driver's proofs are asked last, of the cubin that was
+ * chosen: a bucket's winner that failed under this driver may have given way to another config. A prediction becomes that
+ * of the asked lengths; as stored it is the bucket's. */
+static void judge(fa_tuner *tuner, const fa_target *target, fa_match *match, fa_cubin_record *cubin)
+{
+    fa_answer *answer = &match->answer;
+    const fa_problem *problem = &match->scope.problem, bucket = fa_problem_bucket(problem);
+    match->kind = !fa_origin_is_timed(answer->origin)  ? FA_STEP_PREDICTED
+                  : fa_problem_equal(problem, &bucket) ? FA_STEP_BUCKET
+                                                       : FA_STEP_EXACT;
+    match->usable = fits(tuner, target, match);
+    explain(target, match);
+    if (match->usable) {
+        refine(tuner, target, match, cubin);
+        match->usable = stands_under_driver(tuner, target, match);
+    }
+    if (answer->trial.status == FA_STATUS_COMPILED && answer->trial.predicted_us > 0 &&
+        !fa_problem_equal(&answer->from_problem, &target->asked))
+        fa_target_predict(tuner, target, &answer->trial);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------*/
-/* Reads the own ones, exact before bucket, until one serves, which is then the last, with its cubin: 0; or all of
- * them, with ret_cubin NULL. Else FA_ENOTFOUND, FA_ECORRUPT when a cubin is gone, or what made reading fail. */
-static int read_own(fa_tuner *tuner, const fa_target *target, struct own *own,
-                    fa_cubin_record *ret_cubin, fa_diag *diag)
+int fa_look(fa_tuner *tuner, const fa_target *target, unsigned flags, fa_lookup *found,
+            fa_diag *diag)
 {
-    const fa_problem *problem[] = {&target->asked, &target->problem};
+    const fa_problem bucket = fa_problem_bucket(&target->asked), *const problem[] = {&target->asked,
+                                                                                     &bucket};
     int none = FA_ENOTFOUND;
+    bool timed = false;
+    *found = (fa_lookup){.looked = true};
     for (int i = fa_problem_equal(problem[0], problem[1]); i < 2; i++) {
-        fa_match *match = &own->match[own->count];
+        fa_match *match = &found->own[found->count];
+        fa_cubin_record cubin = {0};
+        fa_diag why = {{0}};
         fa_target there = *target;
         there.problem = there.scope.problem = *problem[i];
         *match = (fa_match){.scope = there.scope};
-        fa_cubin_record_free(ret_cubin);
-        int rc = fa_records_lookup(tuner, &there, &match->answer, ret_cubin,
-                                   none == FA_ECORRUPT ? NULL : diag);
-        if (rc == FA_ECORRUPT)
-            none = rc;
-        if (rc == FA_ECORRUPT || rc == FA_ENOTFOUND)
+        int rc = fa_records_lookup(tuner, &there, &match->answer, &cubin, &why);
+        const bool gone = rc == FA_ECORRUPT; /* its cubin */
+        if (gone) {
+            none = fa_fail(diag, rc, "%s", why.text);
+            rc = fa_records_lookup(tuner, &there, &match->answer, NULL, NULL);
+        }
+        if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
             continue;
-        if (rc != 0)
-            return rc;
-        fa_match_judge_own(tuner, target, match, ret_cubin);
-        if (match->rc != 0)
-            return fa_fail(diag, match->rc, "%s", match->why);
-        own->count++;
-        if (ret_cubin != NULL && match->usable && fa_origin_is_timed(match->answer.origin))
-            return 0;
+        if (rc == 0)
+            judge(tuner, target, match, &cubin);
+        if (rc == 0 && match->rc != 0)
+            rc = fa_fail(&why, match->rc, "%s", match->why);
+        if (rc != 0) {
+            fa_cubin_record_free(&cubin);
+            return fa_fail(diag, rc, "%s", why.text);
+        }
+        if (gone)
+            match->usable = refuse(match, why.text);
+        found->count++;
+        const bool is_timed = fa_origin_is_timed(match->answer.origin);
+        if (match->usable && (found->taken == 0 || (is_timed && !timed))) {
+            fa_cubin_record_free(&found->cubin);
+            found->cubin = cubin;
+            found->taken = found->count;
+            timed = is_timed;
+        } else {
+            fa_cubin_record_free(&cubin);
+        }
+        if (timed && (flags & FA_LOOK_ALL) == 0)
+            break;
     }
-    return none;
-}
-
-/* The own ones and the nearest few of the others, judged, in the order of trust. */
-static int collect(fa_tuner *tuner, const fa_target *target, const struct own *own,
-                   fa_matches **ret_matches, fa_diag *diag)
-{
-    int room[] = {[FA_STEP_NEAREST] = NEAREST_MAX, [FA_STEP_TRANSFERRED] = TRANSFERRED_MAX};
-    struct collecting c = {.target = target};
-    fa_matches *matches = calloc(1, sizeof *matches);
-    fa_winner_record *winner = NULL;
-    size_t winners = 0;
-    int rc = matches == NULL ? FA_ENOMEM : fa_records_like(tuner, target, &winner, &winners, diag);
-    for (size_t i = 0; rc == 0 && i < winners; i++)
-        rc = take_other(&c, &winner[i]);
-    free(winner);
-    if (rc == FA_ENOMEM)
-        fa_fail(diag, rc, "out of memory for a lookup");
-    if (c.count > 0)
-        qsort(c.match, c.count, sizeof *c.match, compare_matches);
-    for (int i = 0; rc == 0 && i < own->count; i++)
-        matches->match[matches->count++] = own->match[i];
-    for (size_t i = 0; rc == 0 && i < c.count; i++) {
-        fa_match *match = &c.match[i];
-        if (room[match->kind]-- <= 0)
-            continue;
-        fa_match_judge(tuner, target, match, NULL);
-        if (match->rc != 0)
-            rc = fa_fail(diag, match->rc, "%s", match->why);
-        matches->match[matches->count++] = *match;
+    if ((flags & FA_LOOK_CUBIN) == 0 || found->taken == 0)
+        fa_cubin_record_free(&found->cubin);
+    if (found->taken > 0) {
+        found->answer = found->own[found->taken - 1].answer;
+        found->scope = found->own[found->taken - 1].scope;
+        return 0;
     }
-    free(c.match);
-    if (rc != 0) {
-        free(matches);
-        return rc;
-    }
-    qsort(matches->match, (size_t)matches->count, sizeof *matches->match, compare_matches);
-    *ret_matches = matches;
-    return 0;
-}
-
-int fa_matches_collect(fa_tuner *tuner, const fa_target *target, fa_matches **ret_matches,
-                       fa_diag *diag)
-{
-    struct own own = {.count = 0};
-    int rc = read_own(tuner, target, &own, NULL, diag);
-    return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? collect(tuner, target, &own, ret_matches, diag)
-                                                   : rc;
-}
-
-/* Why no match serves: the first of this silicon's that was refused. */
-static int tell_nothing(const fa_target *target, const fa_matches *matches, fa_diag *diag)
-{
-    for (int i = 0; i < matches->count; i++)
-        if (!matches->match[i].usable &&
-            strcmp(matches->match[i].scope.silicon, target->scope.silicon) == 0)
-            return fa_fail(diag, FA_ENOTFOUND,
-                           "no winner that is stored serves this problem on %s: %s",
-                           target->gpu.name, matches->match[i].why);
-    return fa_fail(diag, FA_ENOTFOUND, "no winner is stored for this problem on %s",
-                   target->gpu.name);
-}
-
-/* The first of the matches that serves and whose cubin is there; NULL: none. `known` is a cubin that was
- * read and checked; it becomes that of the match, unless nobody wants one. */
-static const fa_match *choose(fa_tuner *tuner, const fa_target *target, const fa_matches *matches,
-                              fa_cubin_record *known, bool wanted)
-{
-    for (int i = 0; i < matches->count; i++) {
-        const fa_match *match = &matches->match[i];
-        const char *key = match->answer.cubin_key;
-        if (!fa_match_serves(target, match))
-            continue;
-        if (known->bytes != NULL && strcmp(known->key, key) == 0)
-            return match;
-        if (!wanted && fa_records_has_cubin(tuner, key))
-            return match;
-        fa_cubin_record_free(known);
-        if (wanted && fa_records_cubin(tuner, key, known, NULL) == 0)
-            return match;
-    }
-    return NULL;
-}
-
-static int look(fa_tuner *tuner, const fa_target *target, bool with_cubin, fa_lookup *found,
-                fa_diag *diag)
-{
-    struct own own = {.count = 0};
-    fa_diag first = {{0}}; /* why the own winner does not serve */
-    const fa_match *match = NULL;
-    int nothing = read_own(tuner, target, &own, &found->cubin, &first), rc = 0;
-    if (nothing == 0)
-        match = &own.match[own.count - 1];
-    else if (nothing != FA_ENOTFOUND && nothing != FA_ECORRUPT)
-        return fa_fail(diag, nothing, "%s", first.text);
-    else if ((rc = collect(tuner, target, &own, &found->matches, diag)) != 0)
-        return rc;
-    else if ((match = choose(tuner, target, found->matches, &found->cubin, with_cubin)) == NULL)
-        return nothing == FA_ECORRUPT ? fa_fail(diag, nothing, "%s", first.text)
-                                      : tell_nothing(target, found->matches, diag);
-    found->answer = match->answer;
-    found->scope = match->scope;
-    fa_match_predict(tuner, target, &found->answer);
-    return 0;
-}
-
-int fa_look(fa_tuner *tuner, const fa_target *target, unsigned flags, fa_lookup *ret_found,
-            fa_diag *diag)
-{
-    bool with_cubin = (flags & FA_LOOK_CUBIN) != 0;
-    *ret_found = (fa_lookup){.matches = NULL};
-    int rc = look(tuner, target, with_cubin, ret_found, diag);
-    if (rc != 0 || !with_cubin)
-        fa_cubin_record_free(&ret_found->cubin);
-    return rc;
+    if (none == FA_ECORRUPT) /* the sentence is there */
+        return none;
+    return found->count > 0
+               ? fa_fail(diag, none, "no winner that is stored serves this problem on %s: %s",
+                         target->gpu.name, found->own[0].why)
+               : fa_fail(diag, none, "no winner is stored for this problem on %s",
+                         target->gpu.name);
 }
 
 void fa_lookup_free(fa_lookup *found)
 {
     fa_cubin_record_free(&found->cubin);
-    free(found->matches);
-    *found = (fa_lookup){.matches = NULL};
+    *found = (fa_lookup){.count = 0};
 }
 
 /* ---- of what is loaded ----------------------------------------------------------------------*/
@@ -268,6 +415,7 @@ struct nearest {
     fa_tuner *tuner;
     const fa_target *target;
     fa_match match[2]; /* the best so far, and the one that is tried */
+    double distance;   /* of the best */
     int count;         /* of best ones: 0 or 1 */
     int rc;            /* why nothing more is tried */
 };
@@ -279,19 +427,18 @@ static bool take_nearer(void *context, const fa_answer *answer)
     fa_match *best = &n->match[0], *match = &n->match[1];
     double distance = fa_problem_apart(&answer->from_problem, &n->target->asked);
     bool nearer =
-        n->count == 0 || distance < best->distance ||
-        (!(distance > best->distance) && strcmp(answer->cubin_key, best->answer.cubin_key) < 0);
+        n->count == 0 || distance < n->distance ||
+        (!(distance > n->distance) && strcmp(answer->cubin_key, best->answer.cubin_key) < 0);
     if (distance < 0 || answer->driver_version == 0 || !nearer)
         return true;
-    *match = (fa_match){.kind = FA_STEP_NEAREST,
-                        .answer = *answer,
-                        .scope = n->target->scope,
-                        .distance = distance};
+    *match = (fa_match){.kind = FA_STEP_EXACT, .answer = *answer, .scope = n->target->scope};
     match->scope.problem = answer->from_problem;
-    fa_match_judge_loaded(n->tuner, n->target, match);
+    match->usable = fits(n->tuner, n->target, match);
+    explain(n->target, match);
     n->rc = match->rc;
     if (match->usable) {
         *best = *match;
+        n->distance = distance;
         n->count = 1;
     }
     return n->rc == 0;

@@ -47,7 +47,7 @@ static int prove(fa_tuner *tuner, const fa_request *request, const fa_target *ta
                     .data = data,
                     .launches = launches};
     fa_job *job = NULL;
-    plan.item[0].config = *config;
+    plan.item[0] = *config;
     *ret_end = (fa_answer){.size = sizeof(fa_answer)};
     int rc = fa_job_new(tuner, request != NULL ? request : &own, target->gpu.sm, &job, diag);
     if (rc == 0)

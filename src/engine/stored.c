@@ -9,6 +9,7 @@
 #include "stored.h"
 
 #include "buf.h"
+#include "catalogue.h"
 #include "error.h"
 #include "hash.h"
 #include "json.h"
@@ -18,6 +19,7 @@
 #include "source.h"
 #include "store.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,13 +171,28 @@ int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_a
     return rc;
 }
 
-int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_record **ret_rows,
-                    size_t *ret_count, fa_diag *diag)
+static double apart(double a, double b)
+{
+    return a > 0 && b > 0 ? fabs(log2(a / b)) : 1; /* not known: as if it were the double */
+}
+
+/* How unlike two GPUs are: those of one major architecture come first. */
+static double gpu_distance(const fa_gpu *a, const fa_gpu *b)
+{
+    return 1000 * (a->sm / 10 != b->sm / 10) + abs(a->sm - b->sm) / 10.0 +
+           apart(a->sm_count, b->sm_count) + apart(a->smem_per_sm, b->smem_per_sm) +
+           apart(a->bandwidth_gbs, b->bandwidth_gbs);
+}
+
+int fa_records_elsewhere(fa_tuner *tuner, const fa_target *target, fa_elsewhere *ret_elsewhere,
+                         fa_diag *diag)
 {
     const fa_scope *scope = &target->scope;
     fa_winner_record *rows = NULL;
     fa_list list = {0};
-    size_t count = 0, left = 0;
+    fa_answer answer;
+    double nearest = INFINITY;
+    size_t count = 0;
     int rc = fa_store_winners(tuner->store, &scope->problem, &rows, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++)
         fa_winners_add(&list, &rows[i]);
@@ -183,15 +200,26 @@ int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_record *
     if (rc == 0)
         tuner->system->list(tuner, &scope->problem, &list);
     rc = fa_winners_end(&list, rc, &rows, &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        if (fa_problem_alike(&rows[i].scope.problem, &scope->problem) &&
-            strcmp(rows[i].scope.templates, scope->templates) == 0 &&
-            strcmp(rows[i].scope.policy, scope->policy) == 0)
-            rows[left++] = rows[i];
-    if (rc == 0) {
-        *ret_rows = rows;
-        *ret_count = left;
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        const fa_scope *other = &rows[i].scope;
+        if (!fa_origin_is_timed(rows[i].origin) || strcmp(other->silicon, scope->silicon) == 0 ||
+            !fa_problem_equal(&other->problem, &scope->problem) ||
+            strcmp(other->templates, scope->templates) != 0 ||
+            strcmp(other->policy, scope->policy) != 0 ||
+            (rc = fa_records_answer(&rows[i], NULL, &answer, diag)) != 0)
+            continue;
+        /* The GPU's facts as they were stored, else the catalogue's. */
+        if (answer.gpu.sm <= 0 && fa_catalogue_find(rows[i].gpu_name, &answer.gpu, NULL) != 0)
+            continue;
+        const double distance = gpu_distance(&answer.gpu, &target->gpu);
+        if (distance < nearest) {
+            nearest = distance;
+            ret_elsewhere->config = answer.trial.config;
+            memcpy(ret_elsewhere->gpu, answer.gpu.name, sizeof ret_elsewhere->gpu);
+        }
     }
+    if (rc == 0)
+        free(rows);
     return rc;
 }
 

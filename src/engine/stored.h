@@ -30,9 +30,14 @@ int fa_records_winner(const fa_answer *answer, const fa_scope *scope, fa_winner_
  * FA_ENOTFOUND when there is none. */
 int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                       fa_cubin_record *ret_cubin, fa_diag *diag);
-/* Winners of any GPU for problems that differ from the target's in their lengths at most. */
-int fa_records_like(fa_tuner *tuner, const fa_target *target, fa_winner_record **ret_rows,
-                    size_t *ret_count, fa_diag *diag);
+/* The config that won on the nearest other GPU for the very problem that is to be tuned; where there is none, its config has
+ * no name and fits none. */
+typedef struct fa_elsewhere {
+    fa_config config;
+    char gpu[64];
+} fa_elsewhere;
+int fa_records_elsewhere(fa_tuner *tuner, const fa_target *target, fa_elsewhere *ret_elsewhere,
+                         fa_diag *diag);
 /* A cubin by key: the store's, else a system bundle's. */
 int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag);
 /* Whether there is one; the store's bytes are not compared with their hash. */

@@ -30,11 +30,10 @@ static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
     fa_plan plan;
     fa_diag none = {{0}};
     int rc = 0;
-    if (tuning->known.matches == NULL)
-        rc = fa_matches_collect(tuner, &tuning->target, &tuning->known.matches, diag);
-    if (rc == 0)
-        rc = fa_plan_make(tuner, tuning->request, &tuning->target, tuning->known.matches, &plan,
-                          diag);
+    if (!tuning->known.looked)
+        rc = fa_look(tuner, &tuning->target, 0, &tuning->known, diag);
+    if (rc == 0 || rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
+        rc = fa_plan_make(tuner, tuning->request, &tuning->target, &tuning->known, &plan, diag);
     for (;;) {
         if (rc == 0 && tuning->job == NULL)
             rc = fa_job_new(tuner, tuning->request, tuning->target.gpu.sm, &tuning->job, diag);
@@ -100,7 +99,7 @@ int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
         if (rc != 0)
             goto done;
         const fa_answer known = tuning->known.answer;
-        const bool sure = waited || asked || !tuning->looked;
+        const bool sure = waited || asked || !tuning->known.looked;
         /* Another host may have tuned it between a look and the lock. */
         found = (waited || (!again && (sure || of_server(tuner)))) &&
                 find_made(tuning, again, since, ret_answer) &&
@@ -158,7 +157,6 @@ static int look_up(fa_tuning *tuning, bool *ret_answered, fa_diag *diag)
     if (is_again(request))
         return 0;
     int rc = fa_look(tuning->tuner, &tuning->target, 0, &tuning->known, diag);
-    tuning->looked = true;
     *ret_answered = rc == 0 && fa_answer_satisfies(&tuning->known.answer, request);
     bool nothing = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
     return nothing && request->effort != FA_EFFORT_CACHED ? 0 : rc;
