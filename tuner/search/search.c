@@ -9,12 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct fa_search {
-    fa_walk walk;
-    const fa_strategy *strategy;
-    void *state;
-};
-
 /* NULL: "auto". */
 static const fa_strategy *const strategies[] = {
     NULL,
@@ -108,12 +102,11 @@ int fa_search_open(const fa_search_space *space, const fa_search_options *option
     if (rc != 0)
         return rc;
     fa_search *search = calloc(1, sizeof *search);
-    if (search == NULL || fa_walk_init(&search->walk, space, options) != 0)
+    if (search == NULL || fa_walk_init(search, space, options) != 0)
         goto no_memory;
     search->strategy = strategies[at];
     if (search->strategy == NULL)
-        search->strategy =
-            is_affordable(&search->walk) ? &fa_strategy_exhaustive : &fa_strategy_surrogate;
+        search->strategy = is_affordable(search) ? &fa_strategy_exhaustive : &fa_strategy_surrogate;
     search->state = calloc(1, search->strategy->size + 1);
     if (search->state == NULL)
         goto no_memory;
@@ -126,12 +119,8 @@ no_memory:
 
 void fa_search_close(fa_search *search)
 {
-    if (search == NULL)
-        return;
-    if (search->state != NULL && search->strategy->end != NULL)
-        search->strategy->end(search->state);
-    free(search->state);
-    fa_walk_free(&search->walk);
+    if (search != NULL)
+        fa_walk_free(search);
     free(search);
 }
 
@@ -141,12 +130,11 @@ const char *fa_search_name(const fa_search *search)
 }
 
 /* ---- asking and telling ---------------------------------------------------------------------*/
-int fa_search_propose(fa_search *search, int count, int32_t *ret_points)
+int fa_search_propose(fa_search *walk, int count, int32_t *ret_points)
 {
-    fa_walk *walk = &search->walk;
     int found = 0;
     while (found < count && walk->spent + walk->pending < walk->evaluations) {
-        uint64_t rank = search->strategy->next(walk, search->state);
+        uint64_t rank = walk->strategy->next(walk);
         if (walk->no_memory)
             return FA_ENOMEM;
         if (rank == FA_NO_POINT)
@@ -166,18 +154,16 @@ static bool is_point(const fa_walk *walk, const int32_t *point)
     return true;
 }
 
-int fa_search_join(fa_search *search, const int32_t *point)
+int fa_search_join(fa_search *walk, const int32_t *point)
 {
-    fa_walk *walk = &search->walk;
     if (!is_point(walk, point) || !walk->space.valid(walk->space.context, point) ||
         fa_walk_find(walk, fa_walk_rank(walk, point)) != NULL)
         return FA_EINVAL;
     return fa_walk_add(walk, fa_walk_rank(walk, point)) != NULL ? 0 : FA_ENOMEM;
 }
 
-int fa_search_tell(fa_search *search, const int32_t *point, double cost)
+int fa_search_tell(fa_search *walk, const int32_t *point, double cost)
 {
-    fa_walk *walk = &search->walk;
     if (!is_point(walk, point))
         return FA_EINVAL;
     uint64_t rank = fa_walk_rank(walk, point);
@@ -198,9 +184,8 @@ int fa_search_tell(fa_search *search, const int32_t *point, double cost)
     return 0;
 }
 
-bool fa_search_best(const fa_search *search, int32_t *ret_point, double *ret_cost)
+bool fa_search_best(const fa_search *walk, int32_t *ret_point, double *ret_cost)
 {
-    const fa_walk *walk = &search->walk;
     if (walk->best == SIZE_MAX)
         return false;
     if (ret_point != NULL)
@@ -209,12 +194,12 @@ bool fa_search_best(const fa_search *search, int32_t *ret_point, double *ret_cos
     return true;
 }
 
-int64_t fa_search_spent(const fa_search *search)
+int64_t fa_search_spent(const fa_search *walk)
 {
-    return search->walk.spent;
+    return walk->spent;
 }
 
-int64_t fa_search_pending(const fa_search *search)
+int64_t fa_search_pending(const fa_search *walk)
 {
-    return search->walk.pending;
+    return walk->pending;
 }

@@ -17,7 +17,8 @@
 /* A Gaussian process over the points of a grid: what a point may cost, and how unsure that is. Two points are alike as
  * the product over their parameters says. Of each parameter three numbers are learnt: a length (Matérn 5/2 over the
  * order of values), what any other value costs (96 and 128 threads may be far apart), and what another power of 2 in
- * it costs (64 and 128 are nearer to one another than to 96). Some hundred points; no allocation after init. */
+ * it costs (64 and 128 are nearer to one another than to 96). Some hundred points; of a space's few values little of the
+ * tables is ever touched. */
 enum { GP_POINTS_MAX = 448, GP_VALUES_MAX = 256, GP_LEARNT_MAX = 3 * FA_SEARCH_DIMS_MAX + 1 };
 
 typedef struct gaussian {
@@ -27,14 +28,17 @@ typedef struct gaussian {
     uint8_t twos[FA_SEARCH_DIMS_MAX][GP_VALUES_MAX];
     /* logarithms: lengths, steps, powers of 2 of each parameter; the noise */
     double learnt[GP_LEARNT_MAX];
-    uint8_t *x; /* [dims][GP_POINTS_MAX], indices of values */
-    double *y;
-    double mean, variance;             /* of y, and of the process */
-    double *alike[FA_SEARCH_DIMS_MAX]; /* of two values of a parameter: [values][values] */
+    uint8_t x[FA_SEARCH_DIMS_MAX][GP_POINTS_MAX]; /* indices of values */
+    double y[GP_POINTS_MAX];
+    double mean, variance; /* of y, and of the process */
+    double
+        alike[FA_SEARCH_DIMS_MAX]
+             [GP_VALUES_MAX * GP_VALUES_MAX]; /* of two values of a parameter: [values][values] */
     /* of its logarithm by that of the length, by how far they are apart */
-    double *slope[FA_SEARCH_DIMS_MAX];
-    double *factor, *inverse, *weight, *scratch;
-    double *near; /* how alike each point and that of the last gp_mean() are */
+    double slope[FA_SEARCH_DIMS_MAX][GP_VALUES_MAX];
+    double factor[GP_POINTS_MAX][GP_POINTS_MAX], inverse[GP_POINTS_MAX][GP_POINTS_MAX];
+    double weight[GP_POINTS_MAX], scratch[GP_POINTS_MAX];
+    double near[GP_POINTS_MAX]; /* how alike each point and that of the last gp_mean() are */
 } gaussian;
 
 /* What is learnt of a parameter, and the noise as a share of the variance: a priori about the guess, within a factor of
@@ -59,54 +63,11 @@ static double learnt(const gaussian *gp, enum kind kind, int d)
     return exp(gp->learnt[(int)kind * gp->dims + d]);
 }
 
-/* FA_ENOMEM. */
-static int gp_init(gaussian *gp, int dims, const int *values)
-{
-    size_t most = GP_POINTS_MAX, square = most * most, cells = 0;
-    *gp = (gaussian){.dims = dims};
-    for (int d = 0; d < dims; d++) {
-        gp->values[d] = values[d];
-        cells += (size_t)values[d] * (size_t)(values[d] + 1);
-    }
-    for (int i = 0; i <= 3 * dims; i++)
-        gp->learnt[i] = log(prior[kind_of(gp, i)].guess);
-    gp->x = malloc(most * (size_t)dims);
-    gp->y = malloc(most * sizeof(double));
-    gp->alike[0] = malloc(cells * sizeof(double));
-    gp->factor = malloc(square * sizeof(double));
-    gp->inverse = malloc(square * sizeof(double));
-    gp->weight = malloc(most * sizeof(double));
-    gp->scratch = malloc(most * sizeof(double));
-    gp->near = malloc(most * sizeof(double));
-    if (gp->x == NULL || gp->y == NULL || gp->alike[0] == NULL || gp->factor == NULL ||
-        gp->inverse == NULL || gp->weight == NULL || gp->scratch == NULL || gp->near == NULL)
-        return FA_ENOMEM;
-    for (int d = 0; d < dims; d++) {
-        size_t count = (size_t)values[d];
-        gp->slope[d] = gp->alike[d] + count * count;
-        if (d + 1 < dims)
-            gp->alike[d + 1] = gp->slope[d] + count;
-    }
-    return 0;
-}
-
-static void gp_free(gaussian *gp)
-{
-    free(gp->x);
-    free(gp->y);
-    free(gp->alike[0]);
-    free(gp->factor);
-    free(gp->inverse);
-    free(gp->weight);
-    free(gp->scratch);
-    free(gp->near);
-}
-
 /* A point more, which counts from the next gp_learn() or gp_solve() on. */
 static void gp_add(gaussian *gp, const uint8_t *x, double y)
 {
     for (int d = 0; d < gp->dims; d++)
-        gp->x[(size_t)d * GP_POINTS_MAX + (size_t)gp->count] = x[d];
+        gp->x[d][gp->count] = x[d];
     gp->y[gp->count++] = y;
 }
 
@@ -137,7 +98,7 @@ static void all_alike(const gaussian *gp, const uint8_t *x, int count, double *r
     for (int i = 0; i < count; i++)
         ret[i] = 1;
     for (int d = 0; d < gp->dims; d++) {
-        const uint8_t *other = gp->x + (size_t)d * GP_POINTS_MAX;
+        const uint8_t *other = gp->x[d];
         const double *alike = gp->alike[d] + x[d] * gp->values[d];
         for (int i = 0; i < count; i++)
             ret[i] *= alike[other[i]];
@@ -147,7 +108,7 @@ static void all_alike(const gaussian *gp, const uint8_t *x, int count, double *r
 static void point(const gaussian *gp, int i, uint8_t *ret_x)
 {
     for (int d = 0; d < gp->dims; d++)
-        ret_x[d] = gp->x[(size_t)d * GP_POINTS_MAX + (size_t)i];
+        ret_x[d] = gp->x[d][i];
 }
 
 /* ---- linear algebra -------------------------------------------------------------------------*/
@@ -168,7 +129,7 @@ static double dot(const double *a, const double *b, int count)
 static void forward(const gaussian *gp, int first, double *x)
 {
     for (int i = first; i < gp->count; i++) {
-        const double *row = gp->factor + (size_t)i * GP_POINTS_MAX;
+        const double *row = gp->factor[i];
         x[i] = (x[i] - dot(row + first, x + first, i - first)) / row[i];
     }
 }
@@ -176,15 +137,15 @@ static void forward(const gaussian *gp, int first, double *x)
 static void backward(const gaussian *gp, double *x)
 {
     for (int i = gp->count - 1; i >= 0; i--) {
-        const double *row = gp->factor + (size_t)i * GP_POINTS_MAX;
+        const double *row = gp->factor[i];
         x[i] /= row[i];
         for (int j = 0; j < i; j++)
             x[j] -= row[j] * x[i];
     }
 }
 
-/* The Cholesky factor of the kernel, and the weights of a prediction. The noise on the diagonal keeps it positive. */
-/* Makes ready to predict. */
+/* Makes ready to predict: the Cholesky factor of the kernel, and the weights of a prediction. The noise on the diagonal keeps
+ * it positive. */
 static void gp_solve(gaussian *gp)
 {
     uint8_t x[FA_SEARCH_DIMS_MAX];
@@ -195,11 +156,11 @@ static void gp_solve(gaussian *gp)
         sum += gp->y[i];
     gp->mean = gp->count > 0 ? sum / gp->count : 0;
     for (int i = 0; i < gp->count; i++) {
-        double *row = gp->factor + (size_t)i * GP_POINTS_MAX;
+        double *row = gp->factor[i];
         point(gp, i, x);
         all_alike(gp, x, i, row);
         for (int j = 0; j < i; j++) {
-            const double *other = gp->factor + (size_t)j * GP_POINTS_MAX;
+            const double *other = gp->factor[j];
             row[j] = (row[j] - dot(row, other, j)) / other[j];
         }
         row[i] = sqrt(fmax(1 + noise - dot(row, row, i), 1e-9));
@@ -215,7 +176,7 @@ static void gp_solve(gaussian *gp)
 static void invert(gaussian *gp)
 {
     for (int c = 0; c < gp->count; c++) {
-        double *column = gp->inverse + (size_t)c * GP_POINTS_MAX;
+        double *column = gp->inverse[c];
         memset(column, 0, (size_t)gp->count * sizeof *column);
         column[c] = 1;
         forward(gp, c, column);
@@ -228,7 +189,7 @@ static void invert(gaussian *gp)
 static void add_pairs(const gaussian *gp, int i, const double *share, double *gradient)
 {
     for (int d = 0; d < gp->dims; d++) {
-        const uint8_t *value = gp->x + (size_t)d * GP_POINTS_MAX, *twos = gp->twos[d];
+        const uint8_t *value = gp->x[d], *twos = gp->twos[d];
         double length = 0, step = 0, power = 0;
         for (int j = 0; j < i; j++) {
             length += share[j] * gp->slope[d][abs(value[i] - value[j])];
@@ -250,7 +211,7 @@ static void gradient_of(gaussian *gp, double *ret)
     invert(gp);
     memset(ret, 0, (size_t)(3 * gp->dims + 1) * sizeof *ret);
     for (int i = 0; i < gp->count; i++) {
-        const double *inverse = gp->inverse + (size_t)i * GP_POINTS_MAX;
+        const double *inverse = gp->inverse[i];
         double weight = gp->weight[i] / gp->variance;
         point(gp, i, x);
         all_alike(gp, x, i, share);
@@ -266,8 +227,8 @@ static void gradient_of(gaussian *gp, double *ret)
     }
 }
 
-/* Steps by the signs of the gradient alone (Rprop): no line search, and no scale to choose. */
-/* Some steps from what was learnt before to what makes the points likelier. */
+/* Some steps from what was learnt before to what makes the points likelier, by the signs of the gradient alone (Rprop): no
+ * line search, and no scale to choose. */
 static void gp_learn(gaussian *gp, int steps)
 {
     double now[GP_LEARNT_MAX], before[GP_LEARNT_MAX] = {0}, step[GP_LEARNT_MAX];
@@ -289,14 +250,14 @@ static void gp_learn(gaussian *gp, int steps)
 }
 
 /* ---- predicting -----------------------------------------------------------------------------*/
-static double gp_mean(const gaussian *gp, const uint8_t *x)
+static double gp_mean(gaussian *gp, const uint8_t *x)
 {
     all_alike(gp, x, gp->count, gp->near);
     return gp->mean + dot(gp->near, gp->weight, gp->count);
 }
 
 /* The standard deviation at the point of the last gp_mean(). */
-static double gp_deviation(const gaussian *gp)
+static double gp_deviation(gaussian *gp)
 {
     memcpy(gp->scratch, gp->near, (size_t)gp->count * sizeof *gp->scratch);
     forward(gp, 0, gp->scratch);
@@ -304,8 +265,7 @@ static double gp_deviation(const gaussian *gp)
     return sqrt(gp->variance * fmax(left, 1e-9));
 }
 
-/* What would be left if the point that is most alike were the only one. */
-/* What it is not above, which costs less. */
+/* What it is not above, which costs less: what would be left if the point that is most alike were the only one. */
 static double gp_deviation_most(const gaussian *gp)
 {
     double most = 0;
@@ -319,13 +279,13 @@ static double gp_deviation_most(const gaussian *gp)
 enum { POOL = 512, REFRESHED = 24, ELITE = 5, NEAR_MAX = 96, FAILED_MAX = 192, PENDING_MAX = 64 };
 
 struct surrogate {
-    bool ready, broken;
+    bool ready;
     gaussian gp;
     int axis[FA_SEARCH_DIMS_MAX]; /* the parameters that have a choice */
     size_t known;                 /* of which the model was made */
     int64_t learnt;               /* at this many evaluations the lengths were last learnt */
     double goal;                  /* the logarithm of the cost that a point is to be below */
-    uint64_t *pool;
+    uint64_t pool[POOL];
     int pooled, oldest;
 };
 
@@ -347,30 +307,24 @@ static void place_twos(const fa_search_space *space, int axis, uint8_t *ret)
         memset(ret, 0, (size_t)space->values[axis]);
 }
 
-static bool begin(fa_walk *walk, struct surrogate *s)
+static void begin(const fa_walk *walk, struct surrogate *s)
 {
     const fa_search_space *space = &walk->space;
-    int dims = 0, values[FA_SEARCH_DIMS_MAX] = {1};
-    for (int d = 0; d < space->dims; d++)
-        if (space->values[d] > 1) {
-            values[dims] = space->values[d] < GP_VALUES_MAX ? space->values[d] : GP_VALUES_MAX;
-            s->axis[dims++] = d;
-        }
+    gaussian *gp = &s->gp;
+    for (int d = 0; d < space->dims; d++) {
+        const bool all = space->values[d] <= GP_VALUES_MAX;
+        if (space->values[d] == 1)
+            continue;
+        gp->values[gp->dims] = all ? space->values[d] : GP_VALUES_MAX;
+        if (all && space->twos != NULL)
+            place_twos(space, d, gp->twos[gp->dims]);
+        s->axis[gp->dims++] = d;
+    }
+    if (gp->dims == 0)
+        gp->values[gp->dims++] = 1;
+    for (int i = 0; i <= 3 * gp->dims; i++)
+        gp->learnt[i] = log(prior[kind_of(gp, i)].guess);
     s->ready = true;
-    s->pool = malloc(POOL * sizeof *s->pool);
-    if (gp_init(&s->gp, dims > 0 ? dims : 1, values) != 0 || s->pool == NULL)
-        return false;
-    for (int d = 0; d < dims && space->twos != NULL; d++)
-        if (space->values[s->axis[d]] == values[d])
-            place_twos(space, s->axis[d], s->gp.twos[d]);
-    return true;
-}
-
-static void surrogate_end(void *state)
-{
-    struct surrogate *s = state;
-    gp_free(&s->gp);
-    free(s->pool);
 }
 
 /* Where there are more values than the model takes, neighbours are one to it. */
@@ -455,8 +409,7 @@ static double expected_gain(double ahead, double deviation)
 }
 
 /* Takes the point if more is expected to be gained there. */
-static void consider(const fa_walk *walk, const struct surrogate *s, uint64_t rank,
-                     struct hope *best)
+static void consider(const fa_walk *walk, struct surrogate *s, uint64_t rank, struct hope *best)
 {
     uint8_t x[FA_SEARCH_DIMS_MAX];
     if (rank == FA_NO_POINT || rank == best->rank || fa_walk_find(walk, rank) != NULL ||
@@ -472,8 +425,7 @@ static void consider(const fa_walk *walk, const struct surrogate *s, uint64_t ra
 }
 
 /* The neighbours of a point, or some of them where they are many. */
-static void consider_near(fa_walk *walk, const struct surrogate *s, uint64_t rank,
-                          struct hope *best)
+static void consider_near(fa_walk *walk, struct surrogate *s, uint64_t rank, struct hope *best)
 {
     uint32_t count = fa_walk_neighbours(walk), tried = count < NEAR_MAX ? count : NEAR_MAX;
     for (uint32_t k = 0; k < tried; k++)
@@ -495,13 +447,13 @@ static void refresh(fa_walk *walk, struct surrogate *s)
     }
 }
 
-static uint64_t surrogate_next(fa_walk *walk, void *state)
+static uint64_t surrogate_next(fa_walk *walk)
 {
-    struct surrogate *s = state;
+    struct surrogate *s = walk->state;
     if (!s->ready)
-        s->broken = !begin(walk, s);
+        begin(walk, s);
     int count = 0, first = 4 + s->gp.dims;
-    fa_known *list = s->broken ? NULL : sorted(walk, &count);
+    fa_known *list = sorted(walk, &count);
     if (list == NULL) {
         walk->no_memory = true;
         return FA_NO_POINT;
@@ -532,7 +484,5 @@ static uint64_t surrogate_next(fa_walk *walk, void *state)
     return best.rank;
 }
 
-const fa_strategy fa_strategy_surrogate = {.name = "surrogate",
-                                           .size = sizeof(struct surrogate),
-                                           .next = surrogate_next,
-                                           .end = surrogate_end};
+const fa_strategy fa_strategy_surrogate = {
+    .name = "surrogate", .size = sizeof(struct surrogate), .next = surrogate_next};

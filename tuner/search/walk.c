@@ -54,6 +54,7 @@ void fa_walk_free(fa_walk *walk)
 {
     free(walk->known);
     free(walk->slot);
+    free(walk->state);
 }
 
 uint64_t fa_walk_rank(const fa_walk *walk, const int32_t *point)
@@ -246,18 +247,6 @@ uint64_t fa_walk_mutate(fa_walk *walk, uint64_t rank, double share)
 }
 
 /* ---- strategies: all, and any ---------------------------------------------------------------*/
-static uint64_t exhaustive_next(fa_walk *walk, void *state)
-{
-    (void)state;
-    return next_point(walk);
-}
+const fa_strategy fa_strategy_exhaustive = {.name = "exhaustive", .next = next_point};
 
-const fa_strategy fa_strategy_exhaustive = {.name = "exhaustive", .next = exhaustive_next};
-
-static uint64_t random_next(fa_walk *walk, void *state)
-{
-    (void)state;
-    return fa_walk_draw(walk);
-}
-
-const fa_strategy fa_strategy_random = {.name = "random", .next = random_next};
+const fa_strategy fa_strategy_random = {.name = "random", .next = fa_walk_draw};

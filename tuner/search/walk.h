@@ -14,8 +14,20 @@ typedef struct fa_known {
     double cost; /* 0: under way; FA_SEARCH_UNBUILT, FA_SEARCH_FAILED */
 } fa_known;
 
-/* What is known of a space. A point's rank is its number among all combinations, whether they exist or not. */
-typedef struct fa_walk {
+/* A strategy. */
+typedef struct fa_strategy {
+    const char *name;
+    size_t size; /* of fa_walk.state */
+    /* A point that exists and is not known; FA_NO_POINT: nothing now. */
+    uint64_t (*next)(fa_search *walk);
+} fa_strategy;
+
+extern const fa_strategy fa_strategy_exhaustive, fa_strategy_random, fa_strategy_surrogate;
+
+/* A search, and what is known of its space. A point's rank is its number among all combinations, whether they exist or not. */
+typedef struct fa_search {
+    const fa_strategy *strategy;
+    void *state; /* of the strategy; all 0 at first */
     fa_search_space space;
     uint64_t size;                    /* combinations */
     double phase[FA_SEARCH_DIMS_MAX]; /* of the sequence of draws */
@@ -31,7 +43,7 @@ typedef struct fa_walk {
     size_t best;   /* of known; SIZE_MAX: none has a cost */
     uint64_t scan; /* every point before this rank was proposed or does not exist */
     bool no_memory; /* a strategy found none: the search is at its end */
-} fa_walk;
+} fa_walk;          /* as strategies know it */
 
 int fa_walk_init(fa_walk *walk, const fa_search_space *space, const fa_search_options *options);
 void fa_walk_free(fa_walk *walk);
@@ -56,16 +68,5 @@ uint64_t fa_walk_neighbour(const fa_walk *walk, uint64_t rank, uint32_t k);
 /* A point that exists near one: each parameter is moved with probability `share`, to any value or to the next one.
  * FA_NO_POINT: some tries found none. It may be known. */
 uint64_t fa_walk_mutate(fa_walk *walk, uint64_t rank, double share);
-
-/* A strategy. */
-typedef struct fa_strategy {
-    const char *name;
-    size_t size; /* of its state, all 0 at first */
-    /* A point that exists and is not known; FA_NO_POINT: nothing now. */
-    uint64_t (*next)(fa_walk *walk, void *state);
-    void (*end)(void *state); /* may be NULL */
-} fa_strategy;
-
-extern const fa_strategy fa_strategy_exhaustive, fa_strategy_random, fa_strategy_surrogate;
 
 #endif
