@@ -16,7 +16,7 @@ BUDGET = {
     "src/gpu": 4015,
     "src/code": 960,
     "db": 6126,
-    "tuner": 14168,
+    "tuner": 14146,
     "src/worker": 1164,
     "src/bundle": 1478,
     "src/engine": 7681,
@@ -25,9 +25,9 @@ BUDGET = {
     "src/cli": 6018,
     "src/daemon": 2542,
     "src/report": 841,
-    "C": 57290,
+    "C": 57034,
     "C files": 245,
-    "tests": 58614,
+    "tests": 58611,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
