@@ -190,65 +190,6 @@ static void a_tune_proves_under_this_driver_whatever_it_may_serve(void)
     what_another_driver_measured_does_not_win_without_a_proof(FA_EFFORT_MEASURE);
 }
 
-/* Makes the measured winner's cubin one of another compiler: under another key, with another marker. */
-static bool age_cubin(const engine_fixture *f, const char *key, const char *old_key)
-{
-    static const char marker[] = "family=attn_fwd_sm80", old_marker[] = "family=attn_fwd_smOL";
-    char sql[200], hash[FA_HASH_HEX];
-    sqlite3 *db = NULL;
-    sqlite3_stmt *get = NULL, *put = NULL;
-    snprintf(sql, sizeof sql, "SELECT bytes FROM cubin WHERE key = '%s'", key);
-    bool ok = sqlite3_open(f->store, &db) == SQLITE_OK &&
-              sqlite3_prepare_v2(db, sql, -1, &get, NULL) == SQLITE_OK &&
-              sqlite3_step(get) == SQLITE_ROW;
-    size_t size = ok ? (size_t)sqlite3_column_bytes(get, 0) : 0;
-    char *bytes = malloc(size + 1);
-    ok = ok && bytes != NULL;
-    if (ok)
-        memcpy(bytes, sqlite3_column_blob(get, 0), size);
-    char *at = ok ? memmem(bytes, size, marker, sizeof marker - 1) : NULL;
-    sqlite3_finalize(get);
-    if (at != NULL) {
-        memcpy(at, old_marker, sizeof old_marker - 1);
-        fa_hash_bytes(bytes, size, hash);
-        snprintf(sql, sizeof sql, "UPDATE cubin SET key = ?, bytes = ?, hash = ? WHERE key = '%s'",
-                 key);
-        ok = sqlite3_prepare_v2(db, sql, -1, &put, NULL) == SQLITE_OK;
-        sqlite3_bind_text(put, 1, old_key, -1, SQLITE_STATIC);
-        sqlite3_bind_blob(put, 2, bytes, (int)size, SQLITE_STATIC);
-        sqlite3_bind_text(put, 3, hash, -1, SQLITE_STATIC);
-        ok = ok && sqlite3_step(put) == SQLITE_DONE;
-        sqlite3_finalize(put);
-        snprintf(sql, sizeof sql, "UPDATE winner SET cubin_key = '%s' WHERE origin = 'measured'",
-                 old_key);
-        ok = ok && sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK;
-    }
-    free(bytes);
-    sqlite3_close(db);
-    return ok && at != NULL;
-}
-
-static void a_cubin_that_another_driver_does_not_load_is_compiled_anew(void)
-{
-    const fa_kernel *kernel;
-    fa_answer first = {.size = sizeof first};
-    char sql[200], old_key[65];
-    memset(old_key, 'a', 64);
-    old_key[64] = 0;
-    CHECK(fixture_open(&f, "driver 13000"));
-    CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
-    CHECK(age_cubin(&f, first.cubin_key, old_key));
-    CHECK(open_under(&f, "driver 13010\nfault attn_fwd_smOL load_failure", &diag));
-    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
-    const fa_answer *answer = fa_kernel_answer(kernel);
-    CHECK_TEXT(answer->cubin_key, first.cubin_key);
-    CHECK_INT(answer->driver_version, 13010);
-    CHECK(answer->trial.median_us == first.trial.median_us);
-    snprintf(sql, sizeof sql, "SELECT count(*) FROM winner WHERE cubin_key = '%s' AND "
-                              "driver_version = 13010 AND origin = 'measured'", first.cubin_key);
-    CHECK_INT(number_in_store(&f, sql), 1);
-}
-
 /* As if the measured winner had been chosen from templates of which one file is another. */
 static bool age_templates(const engine_fixture *f)
 {
@@ -401,7 +342,6 @@ int main(int argc, char **argv)
     ENGINE_TEST(a_winner_that_fails_under_another_driver_is_dropped_for_the_next);
     ENGINE_TEST(a_proof_alone_is_made_under_this_driver);
     ENGINE_TEST(a_tune_proves_under_this_driver_whatever_it_may_serve);
-    ENGINE_TEST(a_cubin_that_another_driver_does_not_load_is_compiled_anew);
     ENGINE_TEST(a_winner_of_other_templates_is_not_found_and_stays);
     ENGINE_TEST(a_config_with_another_ones_code_is_not_tried_twice);
     ENGINE_TEST(killed_at_first_contact_nothing_is_lost_and_the_next_finishes);

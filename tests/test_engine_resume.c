@@ -227,36 +227,12 @@ static int timeouts_with(engine_fixture *f, int32_t limit_ms)
     return count_ends(f).timed_out;
 }
 
-static void what_ran_out_of_time_is_tried_again_when_there_is_more(void)
-{
-    CHECK(fixture_open(&f, "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang"));
-    int hung = timeouts_with(&f, 2500);
-    CHECK(hung > 0);
-    CHECK(fixture_script(&f, ""));            /* nothing hangs any more */
-    CHECK_INT(timeouts_with(&f, 2500), hung); /* on record: not waited for again */
-    CHECK_INT(timeouts_with(&f, 20000), 0);
-}
-
-/* As if the machine had no CPU for what ran out of time. */
-static bool starve_timeouts(const engine_fixture *f)
-{
-    static const char sql[] = "UPDATE trial SET clocks = "
-                              "'{\"waited_for_cpu_ms\":1500,\"timeout_ms\":2500}' "
-                              "WHERE status = 'timeout'";
-    sqlite3 *db = NULL;
-    bool ok = sqlite3_open(f->store, &db) == SQLITE_OK &&
-              sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK && sqlite3_changes(db) > 0;
-    sqlite3_close(db);
-    return ok;
-}
-
-static void what_an_overloaded_machine_had_no_time_for_is_tried_again(void)
+/* A kernel that hangs, or a machine that was busy: nobody can tell. */
+static void what_ran_out_of_time_is_tried_again(void)
 {
     CHECK(fixture_open(&f, "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang"));
     CHECK(timeouts_with(&f, 2500) > 0);
-    CHECK(fixture_script(&f, ""));
-    fa_close(&f.tuner);
-    CHECK(starve_timeouts(&f));
+    CHECK(fixture_script(&f, "")); /* nothing hangs any more */
     CHECK_INT(timeouts_with(&f, 2500), 0);
 }
 
@@ -271,7 +247,6 @@ int main(void)
     ENGINE_TEST(what_an_earlier_race_timed_is_not_held_against_probes);
     ENGINE_TEST(a_finalist_that_crashes_does_not_cost_the_others_their_race);
     ENGINE_TEST(a_kill_from_outside_costs_no_finalist);
-    ENGINE_TEST(what_ran_out_of_time_is_tried_again_when_there_is_more);
-    ENGINE_TEST(what_an_overloaded_machine_had_no_time_for_is_tried_again);
+    ENGINE_TEST(what_ran_out_of_time_is_tried_again);
     return check_done();
 }

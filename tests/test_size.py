@@ -12,22 +12,22 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1447,
-    "src/base": 6070,
+    "src/base": 6062,
     "src/gpu": 4015,
     "src/code": 960,
     "db": 6126,
     "tuner": 14146,
     "src/worker": 1164,
     "src/bundle": 1478,
-    "src/engine": 7681,
+    "src/engine": 7587,
     "src/sources": 1465,
     "src/sweeps": 3105,
     "src/cli": 6018,
     "src/daemon": 2542,
     "src/report": 841,
-    "C": 57034,
+    "C": 56928,
     "C files": 245,
-    "tests": 58611,
+    "tests": 58524,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered

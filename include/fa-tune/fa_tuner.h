@@ -113,7 +113,7 @@ typedef struct fa_kernel fa_kernel;
  * that was killed) is an error of its own, and the next call tries again. Where another process
  * measures on the GPU meanwhile, CACHED waits at most 5 s for that proof, and from then on not at
  * all until the GPU is found free: FA_ENOTFOUND, and the next call looks again. Cubins stay as they
- * are when NVRTC is another; only one that the driver no longer loads is compiled anew, and proved.
+ * are when NVRTC is another.
  * Needs a current context (FA_ENODEVICE else). A hit in this process takes nanoseconds and no lock.
  * When another process tunes the same key, PREDICT, MEASURE and PATIENT wait for its result.
  * Kernels of attention forward are launched by fa_launch, those of all other operations by fa_launch_args. */

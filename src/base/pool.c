@@ -588,11 +588,6 @@ void fa_child_deadline(fa_child *child, int timeout_ms)
     child->waited_ns = 0;
 }
 
-int fa_child_waited_ms(const fa_child *child)
-{
-    return (int)(child->waited_ns / 1000000u);
-}
-
 void fa_child_yield(fa_child *child, int nice)
 {
     struct sched_param none = {0};

@@ -112,8 +112,6 @@ int fa_child_send(fa_child *child, const cJSON *json, const void *blob, size_t b
                   int timeout_ms, fa_diag *diag);
 /* Time for which the child was ready to run and got no CPU is added, up to nine times the timeout. */
 void fa_child_deadline(fa_child *child, int timeout_ms); /* 0: none */
-/* Milliseconds that were added since the deadline was set. */
-int fa_child_waited_ms(const fa_child *child);
 /* Lowers the child's priority: 1 to 19, as nice(1) counts; 19 runs only when no other process wants to (SCHED_IDLE); 0
  * does nothing. To be called soon after the start: threads that the child has already keep their priority. */
 void fa_child_yield(fa_child *child, int nice);

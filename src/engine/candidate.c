@@ -255,10 +255,10 @@ static void build_compiled(void *context, int id, fa_compile_result *result)
     end_build(all);
 }
 
-static void build_lost(void *context, int id, const char *reason, fa_child_end end, int waited_ms)
+static void build_lost(void *context, int id, const char *reason, fa_child_end end)
 {
     struct building *all = context;
-    (void)end, (void)waited_ms;
+    (void)end;
     all->build[id].rc = fa_fail(&all->build[id].diag, FA_EWORKER, "the compiler %s", reason);
     end_build(all);
 }

@@ -178,9 +178,6 @@ int fa_job_flush(fa_job *job);
 /* Whether an attempt (or the reference) whose worker was killed from outside gets another chance;
  * takes it. A few are enough for bad luck, and bound what the out-of-memory killer costs. */
 bool fa_job_may_retry(fa_job *job, int index);
-/* Notes that an attempt ran out of its time, of which it had to wait waited_ms for a CPU; timeout_ms 0: that its compiler died,
- * twice: want of memory ends NVRTC by a signal, too. */
-void fa_job_note_end(fa_job *job, int index, int waited_ms, int timeout_ms);
 /* The launches of `count` configs for the problems that they will be proved on. */
 int fa_job_set_launches(fa_job *job, int first, int count);
 

@@ -433,7 +433,7 @@ static void compiled(void *context, int index, fa_compile_result *result)
 }
 
 /* Ends what a worker was given and did not answer. Without the reference there is no tune. */
-static void lost(void *context, int index, const char *reason, fa_child_end end, int waited_ms)
+static void lost(void *context, int index, const char *reason, fa_child_end end)
 {
     fa_job *job = context;
     bool late = end == FA_CHILD_TIMED_OUT;
@@ -455,10 +455,9 @@ static void lost(void *context, int index, const char *reason, fa_child_end end,
                 continue;
             if (late) /* it took that long at least */
                 job->space.candidate[i].trial.compile_ms = job->tuner->compile_timeout_ms;
-            fa_job_note_end(job, i, waited_ms, late ? job->tuner->compile_timeout_ms : 0);
-            if (!job->ended)
-                fa_job_settle(job, i, late ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED,
-                              text);
+            fa_job_settle(job, i, late ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED,
+                          text);
+            job->attempt[i].dirty = late; /* a compiler that died is no verdict to be kept */
         }
     }
 }

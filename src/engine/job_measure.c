@@ -461,7 +461,7 @@ static void measurer_answered(fa_child *child, fa_message *message)
 
 /* A worker that was killed from outside says nothing about its config, which gets another chance; one that short memory
  * kills again and again ends the tune, and a proof gives no verdict then. Any other end is the config's own. */
-static void trial_lost(fa_job *job, fa_child *child, fa_child_end end, const char *text)
+static void trial_lost(fa_job *job, fa_child_end end, const char *text)
 {
     int index = job->measure.in_flight;
     bool is_short = end == FA_CHILD_SHORT, outside = end == FA_CHILD_KILLED || is_short;
@@ -476,14 +476,10 @@ static void trial_lost(fa_job *job, fa_child *child, fa_child_end end, const cha
         FA_JOB_FAIL(job, is_short ? FA_ENOMEM : FA_EWORKER, "%s, %d times", text, FA_JOB_CLEAN);
         return;
     }
-    if (end == FA_CHILD_TIMED_OUT) {
-        fa_job_note_end(job, index, fa_child_waited_ms(child), job->tuner->trial_timeout_ms);
-        /* it takes that long at least */
+    if (end == FA_CHILD_TIMED_OUT) /* it takes that long at least */
         job->space.candidate[index].trial.low_us = 1000.0 * job->tuner->trial_timeout_ms;
-    }
-    if (!job->ended)
-        fa_job_settle(job, index, end == FA_CHILD_TIMED_OUT ? FA_STATUS_TIMEOUT : FA_STATUS_CRASHED,
-                      text);
+    fa_job_settle(job, index, end == FA_CHILD_TIMED_OUT ? FA_STATUS_TIMEOUT : FA_STATUS_CRASHED,
+                  text);
 }
 
 static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
@@ -493,7 +489,7 @@ static void measurer_gone(fa_child *child, const char *reason, fa_child_end end)
     snprintf(text, sizeof text, "the measuring worker %s", reason);
     job->measure.child = NULL;
     if (job->measure.at == FA_MEASURER_TRIAL) {
-        trial_lost(job, child, end, text);
+        trial_lost(job, end, text);
     } else if (job->measure.at == FA_MEASURER_RACE) {
         if ((end != FA_CHILD_KILLED && end != FA_CHILD_SHORT) ||
             !fa_job_may_retry(job, job->measure.finalist[0]))

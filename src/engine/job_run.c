@@ -15,7 +15,6 @@
 #include "candidate.h"
 #include "driver.h"
 #include "error.h"
-#include "json.h"
 #include "manifest.h"
 #include "model.h"
 #include "nvrtc.h"
@@ -174,32 +173,9 @@ static bool usable(fa_job *job, const fa_trial_record *record, int index)
     return true;
 }
 
-/* Whether the machine may be to blame, by what fa_job_note_end() noted: a limit was shorter than
- * today's, or the machine gave no CPU for a good part of the time; and nothing tells a source on which a compiler dies from
- * a machine without memory. */
-static bool ended_by_chance(const fa_job *job, const fa_trial_record *record)
-{
-    const fa_trial *old = &record->trial;
-    const bool compiling = old->status == FA_STATUS_COMPILE_TIMEOUT;
-    int64_t waited_ms = 0, timeout_ms = 0, died = 0;
-    cJSON *json = NULL;
-    if (record->clocks != NULL &&
-        fa_json_parse(record->clocks, strlen(record->clocks), "clocks", &json, NULL) == 0) {
-        fa_json_int(json, "waited_for_cpu_ms", 0, INT32_MAX, &waited_ms, "clocks", NULL);
-        fa_json_int(json, "timeout_ms", 0, INT32_MAX, &timeout_ms, "clocks", NULL);
-        fa_json_int(json, "compiler_died", 0, 1, &died, "clocks", NULL);
-        cJSON_Delete(json);
-    }
-    if (!compiling && old->status != FA_STATUS_TIMEOUT)
-        return old->status == FA_STATUS_COMPILE_FAILED && died != 0;
-    return (waited_ms > 0 && 4 * waited_ms >= timeout_ms) ||
-           (compiling ? old->compile_ms < job->tuner->compile_timeout_ms
-                      : old->low_us < 1000.0 * job->tuner->trial_timeout_ms);
-}
-
-/* A config that ended in an earlier run is not tried again, unless it ended for want of memory or of
- * time that it has today, or where another compiler or another driver may see it differently: what
- * another driver proved is proved, and timed, by this one before it may win. */
+/* A config that ended in an earlier run is not tried again, unless the machine may be to blame (no memory, no time, a
+ * compiler that died), or another compiler or another driver may see it differently: what another driver proved is
+ * proved, and timed, by this one before it may win. */
 static int resume_one(fa_job *job, const fa_trial_record *record)
 {
     const fa_trial *old = &record->trial;
@@ -208,7 +184,7 @@ static int resume_one(fa_job *job, const fa_trial_record *record)
     fa_tools tools;
     bool refused = old->status > FA_STATUS_COMPILED && old->status != FA_STATUS_MEASURED;
     if (old->status < FA_STATUS_REGISTERS || old->status == FA_STATUS_OUT_OF_MEMORY ||
-        ended_by_chance(job, record) ||
+        old->status == FA_STATUS_TIMEOUT || old->status == FA_STATUS_COMPILE_TIMEOUT ||
         (job->measuring && old->status == FA_STATUS_COMPILED) || /* not proved */
         !fa_records_tools(record->environment, &tools) ||
         strcmp(tools.nvrtc, job->nvrtc.identity) != 0 ||
@@ -240,8 +216,7 @@ static int resume_one(fa_job *job, const fa_trial_record *record)
     memcpy(trial->grid, grid, sizeof grid);
     memcpy(attempt->cubin_key, record->cubin_key, sizeof attempt->cubin_key);
     job->progress.resumed++;
-    job->progress.compiled +=
-        old->status != FA_STATUS_COMPILE_FAILED && old->status != FA_STATUS_COMPILE_TIMEOUT;
+    job->progress.compiled += old->status != FA_STATUS_COMPILE_FAILED;
     job->progress.clean += old->status >= FA_STATUS_COMPILED;
     fa_job_count(job, trial);
     return 0;

@@ -152,19 +152,6 @@ bool fa_job_may_retry(fa_job *job, int index)
     return fa_job_attempt(job, index)->retries++ < CHANCES;
 }
 
-void fa_job_note_end(fa_job *job, int index, int waited_ms, int timeout_ms)
-{
-    fa_attempt *attempt = &job->attempt[index];
-    char text[96] = "{\"compiler_died\":1}";
-    if (timeout_ms > 0)
-        snprintf(text, sizeof text, "{\"waited_for_cpu_ms\":%d,\"timeout_ms\":%d}", waited_ms,
-                 timeout_ms);
-    free(attempt->clocks);
-    attempt->clocks = strdup(text);
-    if (attempt->clocks == NULL) /* without it the verdict would last */
-        FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a trial");
-}
-
 /* One transaction for whatever came since the loop last slept. */
 static int write_outcomes(fa_job *job, fa_diag *diag)
 {

@@ -4,7 +4,7 @@
  * here, and that a config gets which is launched again for a profiler that watches this process's children.
  *
  *   a verdict       is kept: it passed; or a wrong result, a fault of its own launch, a cubin that
- *                   does not load and cannot be compiled anew
+ *                   does not load
  *   no time left    may be a kernel that hangs or a GPU that is busy, and nobody can tell. The
  *                   winner stays, and this session passes it over
  *   anything else   (no worker, no memory, a worker that was killed from outside, a device that was
@@ -136,43 +136,6 @@ int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
     return rc;
 }
 
-/* Compiles the config again with today's NVRTC, because the stored bytes do not load under this driver, and puts the cubin
- * into the winner's row; a winner of another store keeps its own. NO_ROW: a config that was chosen for lengths between
- * buckets has no row that could hold it. */
-enum { NO_ROW = 1 };
-static int prove_anew(fa_tuner *tuner, const fa_target *target, const fa_case_data *data,
-                      fa_lookup *found, fa_answer *ret_end, fa_diag *diag)
-{
-    fa_answer *answer = &found->answer;
-    fa_winner_record winner = {0};
-    fa_cubin_record made = {0};
-    bool stored = fa_store_winner_get(tuner->store, &found->scope, &winner, NULL, NULL) == 0;
-    int rc = stored && strcmp(winner.cubin_key, answer->cubin_key) != 0
-                 ? NO_ROW
-                 : prove(tuner, NULL, target, &answer->trial.config, NULL, data, 0, ret_end, diag);
-    if (rc == 0)
-        rc = fa_records_cubin(tuner, ret_end->cubin_key, &made, diag);
-    if (rc == 0 && stored) {
-        memcpy(winner.cubin_key, ret_end->cubin_key, sizeof winner.cubin_key);
-        memcpy(winner.nvrtc, ret_end->nvrtc, sizeof winner.nvrtc);
-        winner.trial.registers = ret_end->trial.registers;
-        winner.trial.spill_bytes = ret_end->trial.spill_bytes;
-        winner.trial.static_smem_bytes = ret_end->trial.static_smem_bytes;
-        winner.driver_version = fa_driver_version(tuner->driver);
-        rc = fa_store_winner_put(tuner->store, &winner, NULL, NULL, diag);
-    }
-    fa_winner_record_free(&winner);
-    if (rc != 0) {
-        fa_cubin_record_free(&made);
-        return rc;
-    }
-    fa_cubin_record_free(&found->cubin);
-    found->cubin = made;
-    memcpy(answer->cubin_key, ret_end->cubin_key, sizeof answer->cubin_key);
-    memcpy(answer->nvrtc, ret_end->nvrtc, sizeof answer->nvrtc);
-    return 0;
-}
-
 static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_case_data *data,
                          fa_lookup *found, fa_diag *diag)
 {
@@ -182,26 +145,14 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_case
     fa_verification mark = {.driver_version = now};
     memcpy(mark.cubin_key, answer->cubin_key, sizeof mark.cubin_key);
     memcpy(mark.silicon, target->scope.silicon, sizeof mark.silicon);
-    bool read_only = fa_store_is_read_only(tuner->store);
     int rc = prove(tuner, NULL, target, &answer->trial.config, &found->cubin, data, 0, &end, &why);
-    if (rc == FA_ENOKERNEL && end.trial.status == FA_STATUS_LOAD_FAILED && !read_only) {
-        int anew = prove_anew(tuner, target, data, found, &end, &why);
-        rc = anew != NO_ROW ? anew : rc;
-        if (rc == 0)
-            fa_note(tuner,
-                    "driver %d does not load the winner's cubin that driver %d proved: it was "
-                    "compiled anew and proved",
-                    now, before);
-    }
     if (rc != 0 && rc != FA_ENOKERNEL && rc != FA_ETIMEOUT)
         return fa_fail(diag, rc,
                        "the winner was proved under driver %d and must be once more under "
                        "%d: %s",
                        before, now, why.text);
     mark.passed = rc == 0;
-    if (rc == 0)
-        memcpy(mark.cubin_key, answer->cubin_key, sizeof mark.cubin_key);
-    else
+    if (rc != 0)
         snprintf(mark.reason, sizeof mark.reason, "%.500s", why.text);
     fa_reproof_keep(tuner, &found->scope, &mark, rc != FA_ETIMEOUT);
     if (rc == 0) {

@@ -148,7 +148,7 @@ static void answered(fa_child *child, fa_message *message)
             take_answer(pool, worker->id, message);
         } else { /* nothing more that it says is believed */
             fa_child_stop(&worker->child);
-            pool->events->lost(pool->context, worker->id, "answered out of turn", FA_CHILD_DIED, 0);
+            pool->events->lost(pool->context, worker->id, "answered out of turn", FA_CHILD_DIED);
         }
     }
     pool->events->changed(pool->context);
@@ -163,7 +163,7 @@ static void gone(fa_child *child, const char *reason, fa_child_end end)
     worker->busy = false;
     pool->busy -= busy;
     if (busy) {
-        pool->events->lost(pool->context, worker->id, reason, end, fa_child_waited_ms(child));
+        pool->events->lost(pool->context, worker->id, reason, end);
     } else if (!worker->ready && ++pool->starts_in_vain >= STARTS_IN_VAIN) {
         char sentence[512];
         snprintf(sentence, sizeof sentence, "compile worker %.180s with %.180s: %.120s",

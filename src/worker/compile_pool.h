@@ -37,8 +37,8 @@ typedef struct fa_compile_events {
     bool (*next)(void *context,
                  fa_compile_task *ret_task); /* for an idle worker; false: none now */
     void (*compiled)(void *context, int id, fa_compile_result *result);
-    /* Its worker was gone before it answered. waited_ms: of its time, what it had to wait for a CPU. */
-    void (*lost)(void *context, int id, const char *reason, fa_child_end end, int waited_ms);
+    /* Its worker was gone before it answered. */
+    void (*lost)(void *context, int id, const char *reason, fa_child_end end);
     /* A worker; confined: it can read no files. May be NULL. */
     void (*started)(void *context, bool confined);
     void (*failed)(void *context, int rc, const char *sentence); /* the pool cannot go on */
