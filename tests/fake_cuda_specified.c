@@ -113,20 +113,25 @@ static bool sum(const struct fake_build *build, void **arguments, const struct f
     return out != NULL && x != NULL;
 }
 
-/* sum_parts(x, parts, n): one of each block; sum_total(y, parts), sum_whole(y, x, n) */
+/* sum_parts(x, parts, n): one of each block, which sum_parts_added() adds; sum_total(y, parts), which sum_total_zeroed() leaves
+ * zeros behind; sum_whole(y, x, n) */
 static bool split(const char *entry, const struct fake_build *build, void **arguments,
                   const struct fake_damage *damage)
 {
-    const bool total = strcmp(entry, "sum_total") == 0, parts = strcmp(entry, "sum_parts") == 0;
+    const bool total = strncmp(entry, "sum_total", 9) == 0,
+               parts = strncmp(entry, "sum_parts", 9) == 0,
+               added = strcmp(entry, "sum_parts_added") == 0;
     const size_t blocks = parts || total ? (size_t)build->blocks : 1;
     const size_t n = total ? blocks : (size_t)int_of(arguments[2]);
     float *out = floats(arguments[parts], parts ? blocks : 1, true);
     const float *x = floats(arguments[!parts], n, false);
     for (size_t b = 0; out != NULL && x != NULL && b < (parts ? blocks : 1); b++) {
-        out[b] = (float)damage->wrong;
+        out[b] = (added ? out[b] : 0) + (float)damage->wrong;
         for (size_t i = b; i < n; i += parts ? blocks : 1)
             out[b] += x[i];
     }
+    if (x != NULL && strcmp(entry, "sum_total_zeroed") == 0)
+        memset(floats(arguments[1], n, true), 0, n * sizeof *x);
     return out != NULL && x != NULL;
 }
 

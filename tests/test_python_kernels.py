@@ -599,6 +599,19 @@ def several_launches_are_one_kernel():
     y = Given((64,), counted_up(64))
     twice(y, Given((64,), counted_up(64)), 1.0)
     tap.equal((twice.answer.origin, list(y.read())), ("measured", [3 * value for value in counted_up(64)]))
+    with open(os.path.join(FOLDER, "..", "..", "examples", "split_sum.cu"), encoding="utf-8") as file:
+        source = file.read().partition("*/")[2]
+    summed = fa_tune.tune_kernel(
+        source, name="split",
+        args=dict(x=fa_tune.array("f32", "n"), first=fa_tune.scratch("f32", 3), parts=fa_tune.scratch("f32", "BLOCKS"), y=fa_tune.out("f32", 1), n=100),
+        launches=[dict(kernel="sum_parts", arguments=["x", "parts", "n"], block="THREADS", grid="BLOCKS"),
+                  dict(kernel="sum_total", arguments=["y", "parts"], block="THREADS", grid=1),
+                  dict(kernel="sum_total", arguments=["first", "parts"], block="THREADS", grid=1)],
+        tune=dict(BLOCKS=[16], THREADS=[128]), answer=dict(kernel="sum_naive", arguments=["y", "x", "n"], block=1, grid=1))
+    tap.equal([one[0] for one in summed.arguments], ["x", "y"])
+    y = Given((1,), [0.0])
+    summed(Given((100,), counted_up(100)), y)
+    tap.equal(y.read()[0], sum(counted_up(100)))
     for large, small in ((60000, 1000), (1000, 60000), (40000, 1000)):  # one function: a launch that needs less leaves it what the other needs
         shared = [dict(kernel="axpy_first", block="THREADS", grid="ceil_div(n, THREADS)", shared_memory=size) for size in (large, small)]
         tap.equal(axpy(source="extern __shared__ float s[];\n__global__ void axpy_first" + body.replace("x[i];", "x[i] + 0.0f * s[0];"), kernel=None, block=None,

@@ -333,14 +333,17 @@ def split_sum(place, **words):
 
 def each_launch_takes_its_own_arguments_and_some_configs_or_sizes_leave_one_out():
     with a_place() as place:
+        parts_of_all = [dict(name="x", type="f32", shape=["n"]), dict(name="parts", type="f32", shape=[64], **{"is": "partial"}),
+                        dict(name="y", type="f32", shape=[1], **{"is": "out"}), dict(name="n")]
         path, (parts, total, whole) = split_sum(place)
-        tap.equal([one["fault"] for one in place.json("check", path)["kernels"]], ["", "", ""])
+        parts.pop("when")
+        tap.equal([one["fault"] for one in place.json("check", path)["kernels"]], [""] * 4)
         for launches, failed in (([parts, total, whole], 0), ([whole, parts, {**total, "block": "BLOCKS // 64 * 64"}], 0),
                                  ([parts, {**total, "when": "n > 100"}, {**whole, "when": "not n > 100"}], 0),
                                  ([parts, {**total, "when": "n > 9999"}, {**whole, "when": "n <= 9999"}], 0),
                                  ([parts, total, {**whole, "when": "BLOCKS > 64"}], 1),
                                  ([parts, total, {**whole, "when": "n == 1000 and BLOCKS == 1"}], 1)):
-            split_sum(place, launches=launches)
+            split_sum(place, launches=launches, arguments=parts_of_all, answer=None)
             tap.equal(place.json(path)["funnel"]["failed"], failed)
         for launches, sentence in (([parts, {**total, "arguments": ["y", "z"]}], "launches[1]: arguments: \"z\" is the name of none"),
                                    ([parts, {**total, "arguments": "y"}], "launches[1]: \"arguments\" must be an array of names"),
@@ -353,6 +356,33 @@ def each_launch_takes_its_own_arguments_and_some_configs_or_sizes_leave_one_out(
             one.pop("arguments", None)
         split_sum(place, launches=[parts, total, whole])
         tap.has(place.run("check", path, status=1).stdout, "sum_parts takes 3 arguments, and 4 are stated: let the launch say its")
+
+
+def nothing_is_known_of_scratch_before_a_call():
+    with a_place() as place:
+        path, launches = split_sum(place, tune={"BLOCKS": [16], "THREADS": [128]})
+        arguments = parts_of(path)[0]["arguments"]
+        for parts, total, why in (("sum_parts", "sum_total", None), ("sum_parts_added", "sum_total", "element 0 of y is nan"),
+                                  ("sum_parts_added", "sum_total_zeroed", "element 0 of y is nan"), ("sum_parts", "sum_total_zeroed", None)):
+            with open(os.path.join(SOURCE, "examples", "split_sum.cu"), encoding="utf-8") as file:
+                code = file.read().partition("*/")[2].replace("void sum_parts(", "void %s(" % parts).replace("void sum_total(", "void %s(" % total)
+            document = {**parts_of(path)[0], "launches": [{**launches[0], "kernel": parts}, {**launches[1], "kernel": total}]}
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("/* fa-tune\n%s\n*/%s" % (json.dumps(document), code))
+            run = place.run(path, status=1 if why else 0)
+            tap.has(run.stderr if why else run.stdout, why or "winner #1, measured: ")
+        for shape, why in ((["BLOCKS - 1"], "it wrote past the end of its workspace of 60 bytes"), (["BLOCKS", "n / 3"], "is a fraction"),
+                           (["Q"], "arguments[1]: uses the unknown name Q")):
+            split_sum(place, tune={"BLOCKS": [16], "THREADS": [128]}, launches=launches[:2],
+                      arguments=[arguments[0], {**arguments[1], "shape": shape}, *arguments[2:]])
+            tap.has(place.run(path, status=1 if "wrote" in why else 2).stderr, why)
+        for words, why in (({"answer": {"kernel": "sum_naive", "arguments": ["y", "parts", "n"], "block": 1, "grid": 1}}, "which has no scratch"),
+                           ({"arguments": [{**arguments[1], "name": "p%d" % i} for i in range(5)] + arguments, "launches": [
+                               {"kernel": "sum_whole", "block": "THREADS", "grid": 1}]}, "more than 4 are scratch"),
+                           ({"arguments": [arguments[0], {**arguments[1], "symbol": "parts"}, *arguments[2:]]}, "belongs to inputs"),
+                           ({"arguments": [*arguments[:2], {**arguments[2], "is": "scratch"}, arguments[3]], "answer": None}, "none is an output")):
+            split_sum(place, **words)
+            tap.has(place.run(path, status=2).stderr, why)
 
 
 def shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit():
@@ -517,6 +547,7 @@ tap.main([
     a_check_names_the_authors_files_and_no_store,
     partial_results_are_compared_by_their_sum,
     each_launch_takes_its_own_arguments_and_some_configs_or_sizes_leave_one_out,
+    nothing_is_known_of_scratch_before_a_call,
     shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit,
     a_bundle_is_imported_where_its_kernels_file_is,
     without_a_gpu_the_command_is_told_that_compiles_the_file,

@@ -154,6 +154,7 @@ static void take_launches(fa_bench *b, const fa_bench_candidate *candidate, fa_b
         FA_TRY(b, check_launches(one, c, b->diag));
         kernel->launches[c] = *first;
         kernel->launches[c].splits = one->splits;
+        memcpy(kernel->launches[c].scratch, one->scratch, sizeof one->scratch);
         for (int i = 0; i < first->count; i++)
             memcpy(kernel->launches[c].at[i].grid, one->at[i].grid, sizeof one->at[i].grid);
         if (kernel->workspace_bytes < (size_t)one->workspace_bytes)

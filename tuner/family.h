@@ -94,7 +94,7 @@ typedef struct fa_family_launch {
 
 enum {
     FA_FAMILY_EXPRS_MAX = 2 * FA_MAX_TUNABLES + FA_MAX_LETS + 2 * FA_MAX_REQUIRES + 4 +
-                          FA_LAUNCHES_MAX * (10 + FA_MAX_ADDENDS + FA_WORKS)
+                          FA_SCRATCH_MAX + FA_LAUNCHES_MAX * (10 + FA_MAX_ADDENDS + FA_WORKS)
 };
 
 struct fa_family {
@@ -124,6 +124,8 @@ struct fa_family {
     int launch_count;
     fa_expr *registers; /* NULL: no estimate */
     fa_expr *workspace; /* NULL: none */
+    fa_named_expr scratch[FA_SCRATCH_MAX]; /* bytes of a single kernel's arguments that are it */
+    int scratch_count;
     fa_expr *counters;  /* NULL: none */
     fa_expr *splits;    /* NULL: 1 */
 };

@@ -11,6 +11,7 @@
 
 enum {
     FA_LAUNCHES_MAX = 4,
+    FA_SCRATCH_MAX = 4,             /* arguments that are scratch */
     FA_THE_ANSWER = FA_LAUNCHES_MAX /* in place of a launch: the kernel that says what is right */
 };
 
@@ -61,6 +62,7 @@ typedef struct fa_launches {
     fa_launch_shape at[FA_LAUNCHES_MAX];
     /* scratch that all launches of a call share, its content unknown; 0: none */
     int64_t workspace_bytes;
+    int64_t scratch[FA_SCRATCH_MAX]; /* where in it the arguments begin that are scratch */
     /* 32-bit words that are 0 before and after a call, for one stream alone; 0: none */
     int64_t counters;
     int32_t splits; /* that a kernel is told: into how many parts it cuts its keys */

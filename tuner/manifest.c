@@ -13,6 +13,7 @@
 #include "spec_reading.h"
 
 #include "problem.h"
+#include "tensors.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -351,6 +352,39 @@ static int read_launch(struct reader *r, int index, const char *place)
     return read_work(r, fa_spec_member(json, "work"), where, launch);
 }
 
+/* Arguments of a single kernel that are scratch: their bytes. */
+static int read_scratch(struct reader *r)
+{
+    fa_family *f = r->family;
+    const cJSON *argument, *side;
+    char place[64], room[32];
+    int at = 0, rc = 0;
+    cJSON_ArrayForEach (argument, fa_spec_member(r->from->json, "arguments")) {
+        fa_element element = FA_ELEMENT_FP32;
+        fa_buf bytes = {0};
+        snprintf(place, sizeof place, "arguments[%d]", at++);
+        if (rc != 0 || strcmp(fa_spec_text(argument, "is"), "scratch") != 0)
+            continue;
+        if (f->scratch_count == FA_SCRATCH_MAX)
+            return fa_spec_fault(r->from, "%s: more than %d are scratch", place, FA_SCRATCH_MAX);
+        fa_named_expr *scratch = &f->scratch[f->scratch_count++];
+        snprintf(scratch->name, sizeof scratch->name, "%s", fa_spec_text(argument, "name"));
+        fa_element_find(fa_spec_text(argument, "type"), &element);
+        fa_buf_printf(&bytes, "%zu",
+                      fa_element_size(element) * (size_t)fa_element_numbers(element));
+        cJSON_ArrayForEach (side, fa_spec_member(argument, "shape")) {
+            const char *text = fa_json_expression(side, room);
+            fa_buf_printf(&bytes, " * (%s)", text != NULL ? text : "");
+        }
+        rc = bytes.failed
+                 ? fa_fail(r->from->diag, FA_ENOMEM, "%s: out of memory", r->from->where)
+                 : take_expression(r, &(cJSON){.type = cJSON_String, .valuestring = bytes.data},
+                                   place, &scratch->expr);
+        fa_buf_free(&bytes);
+    }
+    return rc;
+}
+
 /* Either one launch, whose keys are the specification's, or a list of them. */
 static int read_launches(struct reader *r)
 {
@@ -362,7 +396,9 @@ static int read_launches(struct reader *r)
                   {"workspace", &f->workspace},
                   {"counters", &f->counters},
                   {"splits", &f->splits}};
-    int count = 0, rc = fa_spec_check_launches(r->from, &count);
+    int count = 0, rc = read_scratch(r);
+    if (rc == 0)
+        rc = fa_spec_check_launches(r->from, &count);
     for (int i = 0; i < count && rc == 0; i++) {
         char place[32] = "";
         if (fa_spec_launch(r->from, i) != r->from->json)

@@ -270,6 +270,13 @@ static int take_call(const struct judge *c, fa_launches *launches)
         take_number(c, f->workspace, "workspace", "", 0, addend_max, &launches->workspace_bytes);
     if (rc == 0)
         rc = take_number(c, f->counters, "counters", "", 0, INT32_MAX, &launches->counters);
+    for (int i = 0; i < f->scratch_count && rc == 0; i++) {
+        int64_t bytes = 0;
+        launches->scratch[i] = (launches->workspace_bytes + 255) / 256 * 256;
+        rc = take_number(c, f->scratch[i].expr, "scratch", f->scratch[i].name, 0,
+                         addend_max / FA_SCRATCH_MAX - 255, &bytes);
+        launches->workspace_bytes = launches->scratch[i] + bytes;
+    }
     if (rc == 0)
         rc = take_number(c, f->splits, "splits", "", 1, INT32_MAX, &splits);
     launches->splits = (int32_t)splits;

@@ -115,8 +115,7 @@ static void prepare_memory(fa_bench *b, const fa_bench_kernel *kernel)
 static void run_candidate(fa_bench *b, const fa_bench_kernel *kernel, int index)
 {
     void *arguments[FA_PROVER_ARGUMENTS + 2];
-    const fa_launches *launches = &kernel->launches[index];
-    b->splits = launches->splits;
+    const fa_launches *launches = b->launches = &kernel->launches[index];
     for (int i = 0; !b->at[index].empty && i < launches->count; i++) {
         int count = b->type->arguments(b, index, i, kernel->extra, arguments);
         if (kernel->workspace_bytes > 0)

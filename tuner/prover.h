@@ -34,8 +34,8 @@ enum {
 
 /* A loaded kernel. Its launches run in order. */
 struct fa_bench_kernel {
-    fa_launches
-        launches[FA_BENCH_CASES]; /* for each case; but for grids and splits as the first one's */
+    fa_launches launches
+        [FA_BENCH_CASES]; /* for each case; but for grids, splits and scratch as the first one's */
     fa_function function[FA_LAUNCHES_MAX];
     size_t workspace_bytes; /* 0: none is passed */
     fa_module *module;
@@ -147,7 +147,7 @@ struct fa_bench {
     size_t memory; /* what may be used of the device; 0: half of what is free */
     size_t room;   /* what is left of it for a kernel's workspace and counters */
     struct fa_fenced workspace, counters;
-    int32_t splits; /* of the launch at hand */
+    const fa_launches *launches; /* at hand */
 };
 
 /* Calls what has not failed before, and remembers its failure. */

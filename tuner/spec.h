@@ -7,7 +7,7 @@
  * Keys (docs/your-own-kernel.md tells them to people):
  *   "name", "kernel", "source"            the operation, the kernel (of a template with its arguments), the file beside the JSON
  *   "include": [folder], "options": [text]   folders from the specification's on; of NVRTC, those that fa_nvrtc_allows()
- *   "arguments": [{"name", "type", "shape"|"value", "is": "in"|"out"|"inout"|"partial", "range", "align",
+ *   "arguments": [{"name", "type", "shape"|"value", "is": "in"|"out"|"inout"|"partial"|"scratch", "range", "align",
  *     "symbol", "parameter"}, …]          as the kernel takes them; one that is neither has the value of the size of its name
  *   "sizes": {"n": 1024 | {"default", "fixed", "multiple", "max"}}
  *   "tune": {"BLOCK": [64, 128]}, "default": {…}, "restrictions": [text], "defines": {"WIDTH": expression}

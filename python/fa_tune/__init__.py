@@ -30,6 +30,7 @@ _NAMES = {
     "out": "_kernels",
     "inout": "_kernels",
     "partial": "_kernels",
+    "scratch": "_kernels",
     "scalar": "_kernels",
     "fixed": "_kernels",
     "tune": "_functions",

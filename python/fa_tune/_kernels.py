@@ -19,7 +19,7 @@ from ._problem import Problem
 from ._types import Effort, Progress
 
 
-WRITTEN = ("out", "partial")  # ways of arguments that the kernel does not read
+WRITTEN = ("out", "partial", "scratch")  # ways of arguments that the kernel is given nothing in
 
 
 class _Argument(dict):
@@ -60,6 +60,12 @@ def partial(type: Any, *shape: int | str, align: int | None = None) -> Any:
     """A tensor of partial results, of which a config may write a part, as blocks of a reduction do: proofs give it as zeros
     and compare the sum of its elements. Callers pass it, as zeros. As array()."""
     return _tensor("partial", type, shape, None, align)
+
+
+def scratch(type: Any, *shape: int | str) -> Any:
+    """A tensor that launches of a call share, of sizes and tunables: the library has it, and callers do not pass it. Nothing is
+    known of its content before the first launch. As array()."""
+    return _tensor("scratch", type, shape, None, None)
 
 
 def scalar(type: Any, value: float | str) -> Any:

@@ -263,9 +263,12 @@ static void send_trial(fa_job *job, int index, int count)
     fa_json_add_text(json, "do", "trial");
     fa_json_add_number(json, "id", index);
     fa_json_add(json, "launches", launches_array(job, index, of_case));
-    cJSON *splits = fa_json_add_array(json, "splits");
+    cJSON *splits = fa_json_add_array(json, "splits"),
+          *scratch = fa_json_add_array(json, "scratch");
     for (int c = 0; c < job->case_count; c++) {
         fa_json_push(splits, cJSON_CreateNumber(of_case[c].splits));
+        for (int i = 0; i < FA_SCRATCH_MAX; i++)
+            fa_json_push(scratch, cJSON_CreateNumber((double)of_case[c].scratch[i]));
         workspace = of_case[c].workspace_bytes > workspace ? of_case[c].workspace_bytes : workspace;
         counters = of_case[c].counters > counters ? of_case[c].counters : counters;
     }

@@ -155,12 +155,20 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
         (rc = fa_json_int(message->json, "counters", 0, INT32_MAX, &counters, "message", diag)) !=
             0)
         return rc;
-    const cJSON *splits = cJSON_GetObjectItemCaseSensitive(message->json, "splits");
+    const cJSON *splits = cJSON_GetObjectItemCaseSensitive(message->json, "splits"),
+                *scratch = cJSON_GetObjectItemCaseSensitive(message->json, "scratch");
     for (int i = 0; i < m->case_count; i++) {
         const cJSON *item = cJSON_GetArrayItem(splits, i);
         if (!cJSON_IsNumber(item) || !(item->valuedouble >= 1 && item->valuedouble < 2147483648.0))
             return fa_fail(diag, FA_EINVAL, "message: splits[%d] is not 1 or more", i);
         candidate->launches[i].splits = (int32_t)item->valuedouble;
+        for (int s = 0; s < FA_SCRATCH_MAX; s++) {
+            const cJSON *at = cJSON_GetArrayItem(scratch, FA_SCRATCH_MAX * i + s);
+            if (!cJSON_IsNumber(at) ||
+                !(at->valuedouble >= 0 && at->valuedouble <= (double)workspace))
+                return fa_fail(diag, FA_EINVAL, "message: scratch is not within the workspace");
+            candidate->launches[i].scratch[s] = (int64_t)at->valuedouble;
+        }
         candidate->launches[i].count = count;
         candidate->launches[i].workspace_bytes = workspace;
         candidate->launches[i].counters = counters;

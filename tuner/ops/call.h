@@ -16,7 +16,7 @@
 #include "driver.h"
 
 enum {
-    FA_CALL_ARGUMENTS = 29
+    FA_CALL_ARGUMENTS = 30
 }; /* of a kernel, the addresses of its workspace and counters included */
 
 /* What a call of more than one launch, or with memory between its blocks, has besides. */

@@ -296,6 +296,7 @@ static int arguments(fa_bench *b, int index, int launch, void *extra,
 {
     struct fa_proof_case *c = &b->at[index];
     (void)extra;
+    fa_tensors_scratch(&c->tensors, b->launches, b->workspace.at, &c->values);
     return fa_tensors_arguments(&c->problem, &c->tensors, launch, &c->values, c->params,
                                 ret_argument);
 }

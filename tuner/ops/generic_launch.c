@@ -168,52 +168,43 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
     const char *entry = cubin->name, *is_taken = NULL;
     fa_cubin_type type[FA_CUBIN_PARAMETERS];
     char room[40];
-    const int *passed = list->taken[cubin->launch].at, known = list->taken[cubin->launch].count;
-    const int count = known + cubin->workspace + cubin->counters,
+    const int *passed = list->taken[cubin->launch].at, count = list->taken[cubin->launch].count,
               told = fa_cubin_types(cubin->cubin, cubin->size, entry, type, diag);
+    const bool named = count == info->parameter_count;
     for (int i = 0; i < told && i < info->parameter_count; i++)
-        if (is_struct(&type[i], info->parameter_size[i], i < known ? passed[i] : -1, list))
+        if (is_struct(&type[i], info->parameter_size[i], i < count ? passed[i] : -1, list))
             return fa_fail(diag, FA_ECORRUPT,
                            "argument %d of %s%s%s%sis the struct %s: a struct by value cannot be "
                            "described",
-                           i + 1, entry, i < known && count == info->parameter_count ? ", " : " ",
-                           i >= known || count != info->parameter_count ? ""
-                           : passed[i] >= FA_TENSORS_MAX
-                               ? list->scalar[passed[i] - FA_TENSORS_MAX].name
-                               : list->at[passed[i]].name,
-                           i < known && count == info->parameter_count ? ", " : "",
+                           i + 1, entry, named ? ", " : " ",
+                           named ? fa_tensors_name(list, passed[i]) : "", named ? ", " : "",
                            type[i].name + strspn(type[i].name, "0123456789"));
-    if (info->parameter_count != count)
+    if (!named)
         return fa_fail(diag, FA_ECORRUPT, "%s takes %d arguments, and %d are stated%s", entry,
                        info->parameter_count, count,
                        list->launches ? ": let the launch say its \"arguments\"" : "");
-    *ret_typed = told >= known;
+    *ret_typed = told >= count;
     for (int i = 0; i < count; i++) {
-        bool scalar = i < known && passed[i] >= FA_TENSORS_MAX;
-        const fa_scalar *is = scalar ? &list->scalar[passed[i] - FA_TENSORS_MAX] : NULL;
-        int32_t size = scalar ? (int32_t)fa_element_size(is->element) : 8;
+        const bool scalar = passed[i] >= FA_TENSORS_MAX;
+        const char *name = fa_tensors_name(list, passed[i]);
+        const fa_element stated =
+            scalar ? list->scalar[passed[i] - FA_TENSORS_MAX].element : list->at[passed[i]].element;
+        int32_t size = scalar ? (int32_t)fa_element_size(stated) : 8;
         if (info->parameter_size[i] != size)
             return fa_fail(diag, FA_ECORRUPT, "argument %d of %s, %s, has %d bytes, and %s has %d",
-                           i + 1, entry,
-                           scalar                           ? is->name
-                           : i < known                      ? list->at[passed[i]].name
-                           : i == known && cubin->workspace ? "the workspace"
-                                                            : "the counters",
-                           info->parameter_size[i],
-                           scalar ? fa_element_name(is->element) : "an address", size);
-        if (i >= known || i >= told)
+                           i + 1, entry, name, info->parameter_size[i],
+                           scalar ? fa_element_name(stated) : "an address", size);
+        if (i >= told)
             continue;
         if (type[i].pointers > 1 && !scalar)
             return fa_fail(
                 diag, FA_ECORRUPT,
                 "argument %d of %s, %s, is a pointer to pointers: addresses cannot be drawn", i + 1,
-                entry, list->at[passed[i]].name);
-        const fa_element stated = scalar ? is->element : list->at[passed[i]].element;
+                entry, name);
         if ((is_taken = contradiction(&type[i], stated, !scalar, room, ret_typed)) != NULL)
             return fa_fail(diag, FA_ECORRUPT,
                            "argument %d of %s, %s, is %s in the kernel, and %s%s is stated", i + 1,
-                           entry, scalar ? is->name : list->at[passed[i]].name, is_taken,
-                           fa_element_name(stated), scalar ? "" : " *");
+                           entry, name, is_taken, fa_element_name(stated), scalar ? "" : " *");
     }
     return 0;
 }
@@ -275,7 +266,8 @@ static void order_arguments(struct passed *passed)
     int count = list->parameter_count;
     for (int i = 0; i < count; i++) {
         int at = list->parameter[i];
-        if (at < FA_TENSORS_MAX || list->scalar[at - FA_TENSORS_MAX].expr == NULL)
+        if (at < FA_TENSORS_MAX ? list->at[at].scratch < 0
+                                : list->scalar[at - FA_TENSORS_MAX].expr == NULL)
             passed->at[passed->count++] = at;
     }
     for (int i = 0; count == 0 && i < list->count; i++)
@@ -431,6 +423,8 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     if (enters)
         rc = fa_symbols_copy(call->driver, &passed->symbols, &passed->list, problem, values.address,
                              stream, diag);
+    if (call->composed != NULL)
+        fa_tensors_scratch(&passed->list, &call->composed->launches, memory.workspace, &values);
     for (int i = 0; rc == 0 && i < fa_call_launches(call); i++) {
         int count = fa_tensors_arguments(problem, &passed->list, i, &values, params, arguments);
         rc = fa_call_run(call, i, arguments, count, &memory, stream, diag);

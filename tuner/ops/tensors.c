@@ -223,6 +223,12 @@ static int read_shape(const cJSON *shape, const fa_problem *problem, fa_tensor *
     if (!cJSON_IsArray(shape))
         return fa_fail(diag, FA_EINVAL, "%s: \"shape\" must be an array", where);
     tensor->elements = (uint64_t)fa_element_numbers(tensor->element);
+    if (tensor->scratch >= 0) { /* its family has the size, of a config: here it is empty */
+        tensor->elements = 0;
+        tensor->dims = 1;
+        tensor->field[0] = -1;
+        return 0;
+    }
     cJSON_ArrayForEach (item, shape) {
         if (tensor->dims == FA_ARGUMENT_DIMS)
             return fa_fail(diag, FA_EINVAL, "%s: more than %d dimensions", where, FA_ARGUMENT_DIMS);
@@ -308,7 +314,8 @@ static int read_symbol(const cJSON *json, fa_tensor *tensor, const char *where, 
     const cJSON *parameter = cJSON_GetObjectItemCaseSensitive(json, "parameter");
     tensor->symbol = cJSON_GetStringValue(symbol);
     tensor->parameter = cJSON_IsTrue(parameter);
-    if (symbol != NULL && (!names_variable(tensor->symbol) || tensor->output))
+    if (symbol != NULL &&
+        (!names_variable(tensor->symbol) || tensor->output || tensor->scratch >= 0))
         return fa_fail(diag, FA_EINVAL,
                        "%s: \"symbol\" must be the name of a variable of the source, without its "
                        "namespace, and belongs to inputs",
@@ -326,16 +333,18 @@ static int read_way(const cJSON *json, bool one_by_one, fa_tensor *tensor, const
     static const char *const ways[] = {"in", "out", "inout", "partial", "made"};
     const cJSON *is = cJSON_GetObjectItemCaseSensitive(json, "is");
     const char *way = is == NULL ? "in" : cJSON_IsString(is) ? is->valuestring : "";
-    size_t which = 0, count = sizeof ways / sizeof *ways - (size_t)one_by_one;
-    while (which < count && strcmp(ways[which], way) != 0)
+    size_t which = 0, count = sizeof ways / sizeof *ways;
+    while (which < count && strcmp(which == 4 && one_by_one ? "scratch" : ways[which], way) != 0)
         which++;
     tensor->output = which >= 1 && which <= 3;
     tensor->updated = which == 2;
     tensor->partial = which == 3;
-    tensor->made = which == 4;
-    return which < count ? 0
-                         : fa_fail(diag, FA_EINVAL, "%s: \"is\" must be in, out, inout%s", where,
-                                   one_by_one ? " or partial" : ", partial or made");
+    tensor->made = which == 4 && !one_by_one;
+    tensor->scratch = which == 4 && one_by_one ? 0 : -1;
+    return which < count
+               ? 0
+               : fa_fail(diag, FA_EINVAL, "%s: \"is\" must be in, out, inout, partial or %s", where,
+                         one_by_one ? "scratch" : "made");
 }
 
 static int read_tensor(const cJSON *json, const fa_problem *problem, fa_tensor *tensor,
@@ -372,6 +381,14 @@ bool fa_tensor_is_needed(const fa_tensor *tensor, const fa_problem *problem)
     const fa_field *field =
         tensor->when >= 0 ? &fa_operation_of(problem)->field[tensor->when] : NULL;
     return field == NULL || !fa_field_is_absent(field, problem->value[tensor->when]);
+}
+
+void fa_tensors_scratch(const fa_tensor_list *list, const fa_launches *launches, uint64_t workspace,
+                        fa_tensor_values *values)
+{
+    for (int t = 0; t < list->count; t++)
+        if (list->at[t].scratch >= 0)
+            values->address[t] = workspace + (uint64_t)launches->scratch[list->at[t].scratch];
 }
 
 void fa_tensor_argument(const fa_tensor *tensor, const fa_problem *problem,
@@ -495,8 +512,12 @@ static int read_argument(const cJSON *json, const fa_problem *problem, int index
         list->parameter[list->parameter_count++] =
             tensor ? list->count : FA_TENSORS_MAX + list->scalar_count;
     if (tensor) {
-        list->at[list->count].name = name;
-        return read_tensor(json, problem, &list->at[list->count++], where, diag);
+        fa_tensor *is = &list->at[list->count++];
+        is->name = name;
+        int rc = read_tensor(json, problem, is, where, diag);
+        if (rc == 0 && is->scratch >= 0)
+            is->scratch = list->scratch_count++;
+        return rc;
     }
     list->scalar[list->scalar_count].name = name;
     return read_scalar(json, problem, &list->scalar[list->scalar_count++], where, diag);
@@ -509,18 +530,25 @@ static bool is_passed(const fa_tensor_list *list, int argument)
            list->at[argument].parameter;
 }
 
-static const char *name_of(const fa_tensor_list *list, int argument)
+const char *fa_tensors_name(const fa_tensor_list *list, int argument)
 {
     return argument < FA_TENSORS_MAX ? list->at[argument].name
                                      : list->scalar[argument - FA_TENSORS_MAX].name;
 }
 
-/* The argument of this name that is passed; -1: there is none. */
-static int passed_index(const fa_tensor_list *list, const char *name)
+/* An answer is one launch, and has no scratch. */
+static bool may_take(const fa_tensor_list *list, int argument, int launch)
+{
+    return is_passed(list, argument) && (launch != FA_THE_ANSWER || argument >= FA_TENSORS_MAX ||
+                                         list->at[argument].scratch < 0);
+}
+
+/* The argument of this name that the launch may take; -1: there is none. */
+static int passed_index(const fa_tensor_list *list, const char *name, int launch)
 {
     for (int i = 0; name != NULL && i < list->parameter_count; i++)
-        if (strcmp(name_of(list, list->parameter[i]), name) == 0 &&
-            is_passed(list, list->parameter[i]))
+        if (strcmp(fa_tensors_name(list, list->parameter[i]), name) == 0 &&
+            may_take(list, list->parameter[i], launch))
             return i;
     return -1;
 }
@@ -531,17 +559,20 @@ static int take(const cJSON *of, int launch, fa_tensor_list *list, const char *w
     const cJSON *item, *names = cJSON_GetObjectItemCaseSensitive(of, "arguments");
     int *at = list->taken[launch].at, *count = &list->taken[launch].count;
     for (int i = 0; names == NULL && i < list->parameter_count; i++)
-        if (is_passed(list, list->parameter[i]))
+        if (may_take(list, list->parameter[i], launch))
             at[(*count)++] = list->parameter[i];
     if (names != NULL && !cJSON_IsArray(names))
         return fa_fail(diag, FA_EINVAL, "%s: \"arguments\" must be an array of names", where);
     cJSON_ArrayForEach (item, names) {
-        int index = passed_index(list, cJSON_GetStringValue(item));
+        int index = passed_index(list, cJSON_GetStringValue(item), launch);
         if (index < 0 || *count == FA_PARAMETERS_MAX)
             return fa_fail(diag, FA_EINVAL, "%s: arguments: \"%.40s\" %s", where,
                            cJSON_IsString(item) ? item->valuestring : "",
-                           index < 0 ? "is the name of none that kernels are passed"
-                                     : "is one too many");
+                           index >= 0 ? "is one too many"
+                           : launch == FA_THE_ANSWER
+                               ? "is the name of none that an answer is "
+                                 "passed, which has no scratch"
+                               : "is the name of none that kernels are passed");
         at[(*count)++] = list->parameter[index];
     }
     return 0;
@@ -566,7 +597,7 @@ static int take_all(const fa_operation *operation, fa_tensor_list *list, fa_diag
     for (int i = 0; i < list->parameter_count && rc == 0; i++)
         if (is_passed(list, list->parameter[i]) && !taken[list->parameter[i]])
             rc = fa_fail(diag, FA_EINVAL, "operation %s: arguments[%d] %s: no launch takes it",
-                         operation->name, i, name_of(list, list->parameter[i]));
+                         operation->name, i, fa_tensors_name(list, list->parameter[i]));
     return rc;
 }
 

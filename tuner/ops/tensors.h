@@ -51,6 +51,7 @@ typedef struct fa_tensor {
     bool updated;
     /* an output of which a kernel writes as much as it likes: the sum of its elements is compared */
     bool partial;
+    int scratch; /* which of fa_launches.scratch it is, whose size the launches say; -1: none */
     bool made; /* an input that the reference's entry `inputs` computes from the others */
     int when;  /* the field at whose default the tensor is not needed; -1: it always is */
     /* of an input: the variable of the module that it is copied to; NULL: none */
@@ -89,6 +90,7 @@ typedef struct fa_tensor_list {
         int count, at[FA_PARAMETERS_MAX];
     } taken[FA_LAUNCHES_MAX + 1];
     bool launches; /* there is a list of them */
+    int scratch_count;
     int unaligned; /* the field that lifts the demands on alignment; -1: none does */
     double ulps, relative, of_largest, absolute; /* what an output may differ by */
 } fa_tensor_list;
@@ -117,6 +119,9 @@ void fa_tensors_free(fa_tensor_list *list);
 int64_t fa_tensor_size(const fa_tensor *tensor, const fa_problem *problem, int dimension);
 /* Whether a caller must pass it. */
 bool fa_tensor_is_needed(const fa_tensor *tensor, const fa_problem *problem);
+/* The addresses of scratch in a launch's workspace, into the values. */
+void fa_tensors_scratch(const fa_tensor_list *list, const fa_launches *launches, uint64_t workspace,
+                        fa_tensor_values *values);
 /* What it is to a caller. */
 void fa_tensor_argument(const fa_tensor *tensor, const fa_problem *problem,
                         fa_argument *ret_argument);
@@ -159,6 +164,8 @@ double fa_tolerance_error(const fa_tolerance *tolerance, double largest, double 
 /* The scalars of a proof, and those that are computed of a problem. */
 void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, bool all,
                         fa_tensor_values *values);
+/* Of one of fa_tensor_list.parameter. */
+const char *fa_tensors_name(const fa_tensor_list *list, int argument);
 /* Points to what the kernel of a launch is passed: to the one struct in ret_params, or to each parameter in `values`. Their
  * count. */
 int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list, int launch,

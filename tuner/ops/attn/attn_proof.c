@@ -517,7 +517,7 @@ static int arguments(fa_bench *b, int index, int launch, void *extra,
     struct fa_attn_serving_params *params = params_of(&b->at[index]);
     params->workspace = (void *)(uintptr_t)b->workspace.at;
     params->counters = (unsigned int *)(uintptr_t)b->counters.at;
-    params->splits = b->splits;
+    params->splits = b->launches->splits;
     ret_argument[0] = params;
     ret_argument[1] = extra != NULL ? (struct fa_attn_tensor_maps *)extra + index : NULL;
     return extra != NULL ? 2 : 1;
