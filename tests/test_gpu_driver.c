@@ -1,12 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The driver room against the fake driver, and on a real device where there is one.
+ * The driver room against the fake driver, which FA_TEST_FAKE_CUDA names, and on a real device where there is one.
  */
-#include "driver_fixture.h"
+#include "check.h"
+#include "device_context.h"
+#include "fake_cubin.h"
 
 #include "driver.h"
 
 #include <sys/wait.h>
+#include <unistd.h>
+
+static fa_diag diag;
+static char folder[200], script_path[256];
+static fa_driver *driver;
+
+static bool open_folder(void)
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/fa_driver_XXXXXX", base == NULL ? "/tmp" : base);
+    if (getenv("FA_TEST_FAKE_CUDA") == NULL || mkdtemp(folder) == NULL) {
+        printf("Bail out! FA_TEST_FAKE_CUDA must name the fake driver\n");
+        return false;
+    }
+    snprintf(script_path, sizeof script_path, "%s/script", folder);
+    return true;
+}
+
+static void close_folder(void)
+{
+    fa_driver_close(&driver);
+    remove(script_path);
+    rmdir(folder);
+}
+
+/* Closes the driver of the test before, writes the script, and opens unless told otherwise. */
+static void use_script(const char *lines)
+{
+    fa_driver_close(&driver);
+    FILE *file = fopen(script_path, "we");
+    if (file != NULL) {
+        fputs(lines, file);
+        fclose(file);
+    }
+    setenv("FAKE_CUDA_SCRIPT", script_path, 1);
+    setenv("FA_TUNE_LIBCUDA", getenv("FA_TEST_FAKE_CUDA"), 1);
+}
+
+static int start(const char *lines)
+{
+    use_script(lines);
+    int rc = fa_driver_open(&driver, &diag);
+    return rc != 0 ? rc : hold_context(driver, 0, &diag);
+}
+
+static fa_module *load(int sm)
+{
+    unsigned char bytes[FAKE_CUBIN_MAX];
+    fa_module *module = NULL;
+    fake_cubin c = {.sm = sm,
+                    .entry = "attn_fwd",
+                    .registers = 64,
+                    .marker = "family=tested;HEAD_DIM=16;DTYPE_BF16=0;CAUSAL=0;ALIGNED=1;"};
+    size_t size = fake_cubin_build(&c, bytes);
+    fa_module_load(driver, bytes, size, &module, &diag);
+    return module;
+}
 
 /* ---- tests: opening --------------------------------------------------------------------------*/
 
@@ -99,7 +158,7 @@ static void a_cubin_for_another_architecture_is_not_supported(void)
     CHECK_OK(start(""), diag);
     for (int i = 0; i < 3; i++) {
         const int sms[] = {75, 90, 120};
-        CHECK(load("attn_fwd", MARKERS[0], sms[i]) == NULL);
+        CHECK(load(sms[i]) == NULL);
         CHECK_HAS(diag.text, "CUDA_ERROR_NO_BINARY_FOR_GPU (209)");
     }
     unsigned char bytes[FAKE_CUBIN_MAX];
@@ -108,7 +167,7 @@ static void a_cubin_for_another_architecture_is_not_supported(void)
     size_t size = fake_cubin_build(&c, bytes);
     CHECK_INT(fa_module_load(driver, bytes, size, &module, &diag), FA_ENOTSUP);
     CHECK(!fa_driver_context_lost(driver));
-    module = load("attn_fwd", MARKERS[0], 80); /* same major, lower minor */
+    module = load(80); /* same major, lower minor */
     CHECK(module != NULL);
     fa_module_unload(&module);
     CHECK(module == NULL);
