@@ -29,10 +29,9 @@
 #   tests/gpu.sh [final]    in 420 s at most, what matters most first and each part within a time of its own:
 #                           correctness of every family (120 problems), serving, cold tunes and first predicted
 #                           kernels, gradients (20 random problems and the ways to them), a sweep of 48 problems with
-#                           PyTorch's times and its records, ways to launch, memcheck (2 problems a family), the Python
-#                           package's first calls and serving calls, many queries as serving engines ask for them, decoding,
-#                           two tunes ten times each and the prefill table as far as the time goes. Parts that no
-#                           time is left for count as failed.
+#                           PyTorch's times and its records, a launch, memcheck (2 problems a family), the Python
+#                           package's first calls and serving calls, many queries as serving engines ask for them, decoding
+#                           and the prefill table as far as the time goes. Parts that no time is left for count as failed.
 #                           Eight files in $OUT, copied as they come. `tests/gpu.sh final serving memcheck` runs
 #                           these parts alone.
 # FA_TUNE_NVRTC may be an archive of gpu-nvrtc/: `FA_TUNE_NVRTC=gpu-nvrtc/12.8.tar.xz tests/gpu.sh proof neighbours`.
@@ -428,14 +427,7 @@ part_correctness() {
     FA_TEST_FAKE_CUDA=$bundle/fake/libcuda.so.1 "$bundle/test_gpu_driver"; verdict driver $?
     FA_TEST_PROBLEMS=120 prove
 }
-part_cold() {
-    cold_tunes
-    for effort in predict measure; do
-        echo "== where the time goes, --effort $effort"
-        python3 tests/bench/tune_timeline.py --effort "$effort" 4096 128 bottom-right
-        verdict "timeline of effort $effort" $?
-    done
-}
+part_cold() { cold_tunes; }
 part_sweep() {
     begin=$(clock)
     # shellcheck disable=SC2086
@@ -452,8 +444,6 @@ part_torch() {
 part_serving() { serving; }
 part_training() { FA_TEST_PROBLEMS=20 gradients_right; }
 part_launch() {
-    echo "== ways to launch"
-    "$bundle/bench_launch" 100 | tee -a "$table"; verdict "ways to launch" "${PIPESTATUS[0]}"
     "$bundle/fa-tune" --seq 512 --quiet >/dev/null; verdict "a tune" $?
     latency "$FA_TUNE_STORE"
 }
@@ -469,14 +459,9 @@ part_many() { # many queries as serving engines ask for them, beside the dense k
 part_prefill() { versus fp16 --head-dim 128 64 256 --dtype fp16 --budget 40 --seconds 85; }
 part_python() { python_package the_newcomers_three_lines host_costs serving_calls; }
 part_memcheck() { FA_SANITIZED_PROBLEMS=2 FA_SANITIZER_S=75 sanitize memcheck; }
-part_stable() {
-    echo "== the same tune ten times"
-    python3 tests/bench/stable_choice.py --times 10 4096:128:bottom-right 512:64:none | tee -a "$table"
-    verdict "the same tune ten times" "${PIPESTATUS[0]}"
-}
 
 final() { # PARTS, or all
-    limits="correctness:110 serving:70 memcheck:85 training:120 cold:60 sweep:100 torch:60 prefill:100 many:90 python:60 decode:62 launch:15 stable:60"
+    limits="correctness:110 serving:70 memcheck:85 training:120 cold:60 sweep:100 torch:60 prefill:100 many:90 python:60 decode:62 launch:15"
     all=${FA_FINAL_SECONDS:-410} # for a call of 420
     mkdir "$work/out"
     export FA_GPU_WORK=$work XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=

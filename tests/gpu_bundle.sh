@@ -26,8 +26,7 @@ if [ -f build-gpu/build.ninja ]; then
 else
     meson setup build-gpu --buildtype=release -Dc_link_args="$link_args" >/dev/null
 fi
-programs="tests/test_gpu_attn tests/test_gpu_driver tests/bench_latency tests/bench_launch examples/tune_and_launch
-          examples/compile_for_absent_gpu"
+programs="tests/test_gpu_attn tests/test_gpu_driver tests/bench_latency examples/tune_and_launch examples/compile_for_absent_gpu"
 # shellcheck disable=SC2086
 ninja -C build-gpu --quiet fa-tune fa-tune-worker fa-tune-serve tests/bench_serve tests/fake/libcuda.so.1 $programs
 rm -rf gpu-bundle
