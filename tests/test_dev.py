@@ -3,14 +3,13 @@
 """./dev: what it says of a mistyped word, and ./dev fmt, in a git checkout of its own with one file; and what .ci/run has run."""
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 
 import tap
-from place import BUILD, FA_TUNE, SOURCE
+from place import BUILD, SOURCE
 
 OLD = "int  kept( void );  /* as somebody aligned it */\n\nint f(void)\n{\n    return 0;\n}\n"
 
@@ -49,30 +48,6 @@ class Checkout:
                               stderr=subprocess.PIPE, encoding="utf-8", check=False)
 
 
-def a_mistyped_word_is_told_with_the_one_that_was_meant():
-    def said(*words):
-        done = subprocess.run([os.path.join(SOURCE, "dev"), *words], stderr=subprocess.PIPE, encoding="utf-8", check=False,
-                              env={**os.environ, "LC_ALL": "C"})  # Bash warns of a locale that is not installed
-        tap.equal(done.returncode, 1)
-        return done.stderr
-    tap.equal(said("tnue"), 'dev: there is no command "tnue": did you mean ./dev tune? ./dev help lists them all\n')
-    tap.has(said("tets"), "did you mean ./dev test?")
-    tap.equal(said("xyzzy"), 'dev: there is no command "xyzzy": ./dev help lists them all\n')
-    tap.equal(said("build", "--asan", "foo"), 'dev: build takes --asan, --tsan or --aarch64, and --suite plain or --suite sanitized, not "foo"\n')
-    tap.equal(said("build", "--suite", "quick"), 'dev: build takes --asan, --tsan or --aarch64, and --suite plain or --suite sanitized, not "--suite quick"\n')
-    for name in ("wheel", "sdist"):
-        tap.equal(said(name, "foo"), 'dev: %s takes no arguments, not "foo"\n' % name)
-    with open(os.path.join(SOURCE, "dev"), encoding="utf-8") as file:
-        text = file.read()
-    known, = re.findall(r"(?s)python3 - \"\$1\" (.*?) 2>", text)
-    arms = text.split("\ncase ${1-help} in\n")[1]
-    told = subprocess.run([FA_TUNE, "help", "--json"], stdout=subprocess.PIPE, check=True).stdout
-    for verb in json.loads(told)["verbs"]:
-        assert verb["name"] in known.split(), "./dev does not know %s" % verb["name"]
-    for word in re.findall("[a-z]+", known):
-        assert re.search(r"(?m)^(.* )?%s\b.*[|)\\]" % word, arms), word
-
-
 def fmt_formats_changed_lines_and_new_files_and_nothing_else():
     with Checkout() as here:
         tap.equal((here.dev("fmt").returncode, here.read("old.c")), (0, OLD))
@@ -82,23 +57,6 @@ def fmt_formats_changed_lines_and_new_files_and_nothing_else():
         tap.equal(done.returncode, 0)
         tap.equal(here.read("old.c"), OLD.replace("return 0;", "return 1;"))
         tap.equal(here.read("new.c"), "int g(void);\n")
-
-
-def fmt_says_when_another_version_is_here_than_the_one_of_the_sources():
-    with Checkout() as here:
-        tools = os.path.join(here.temporary.name, "tools")
-        os.mkdir(tools)
-        here.write("tools/clang-format", "#!/bin/sh\necho clang-format version 99.1.0\n")
-        os.chmod(os.path.join(tools, "clang-format"), 0o755)
-        done = here.dev("fmt", path=tools)
-        tap.has(done.stderr, "clang-format 99 is here, and the sources are formatted with 14")
-
-
-def fmt_refuses_what_is_no_commit():
-    with Checkout() as here:
-        done = here.dev("fmt", "nowhere")
-        tap.equal(done.returncode, 1)
-        tap.has(done.stderr, '"nowhere" is none of a git checkout here')
 
 
 def ci_sums_two_runs_and_fails_for_what_neither_had():
@@ -152,10 +110,7 @@ def a_verb_is_built_without_the_tests():
 
 
 tap.main([
-    a_mistyped_word_is_told_with_the_one_that_was_meant,
     fmt_formats_changed_lines_and_new_files_and_nothing_else,
-    fmt_says_when_another_version_is_here_than_the_one_of_the_sources,
-    fmt_refuses_what_is_no_commit,
     ci_sums_two_runs_and_fails_for_what_neither_had,
     every_test_is_of_a_run_of_ci,
     the_target_of_a_suite_builds_each_program_of_it_and_no_test_of_the_other,

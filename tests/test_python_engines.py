@@ -553,20 +553,6 @@ def graphs_capture_shapes_that_were_not_met():
             tap.equal(sorted(json.loads(line)["batch"] for line in file), [1, 3])  # the next start tunes them
 
 
-def what_was_met_lies_beside_the_local_store():
-    before = dict(os.environ)
-    try:
-        for set_to, path in (({"FA_TUNE_STORE": "/a/b.db"}, "/a/met-by-vllm.jsonl"),
-                             ({"FA_TUNE_STORE": "postgresql://host/db", "FA_TUNE_LOCAL_STORE": "/c/d.db"}, "/c/met-by-vllm.jsonl"),
-                             ({"FA_TUNE_STORE": "", "XDG_CACHE_HOME": "/e"}, "/e/fa-tune/met-by-vllm.jsonl"),
-                             ({"FA_TUNE_STORE": "", "XDG_CACHE_HOME": "e", "HOME": "/h"}, "/h/.cache/fa-tune/met-by-vllm.jsonl")):
-            os.environ.update(set_to)
-            tap.equal(_start.record_of("vllm"), path)
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
 def an_engines_start_begins_with_what_it_cannot_do_without():
     kind = {"dtype": "bf16", "head_dim": 128, "heads_q": 32, "heads_kv": 8, "varlen": True, "lengths_k": "seqused",
             "page": 64, "kv_dtype": "same"}
@@ -924,20 +910,6 @@ def handed_over_by_sglang(cache, window, cap, sinks):
         tap.equal(_start.kind_of(asked), _start.kind_of(Problem(**kind, batch=2, seq_q=asked.seq_q, seq_k=asked.seq_k)))
 
 
-def an_answer_with_cached_prompts_is_judged():
-    """tests/bench/engines_in_turn.py: a sure token that differs fails, and so does a cache that held nothing."""
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench"))
-    import engines_in_turn
-
-    def judged(token, lead, cached_tokens):
-        steps = [{"7": -0.1, "8": -0.1 - lead}]
-        row = dict(engines_in_turn.with_prefixes({"tokens": [[token]], "best": [steps]}, {"tokens": [[7]], "best": [steps]}),
-                   cached_tokens=cached_tokens)
-        return row["cached_tokens_same"], engines_in_turn.prefixes_right([{"backend": "did not start"}, row])
-    tap.equal([judged(7, 5.0, 64), judged(8, 0.5, 64), judged(8, 5.0, 64), judged(7, 5.0, 0)],
-              [(1.0, True), (0.0, True), (0.0, False), (1.0, False)])
-
-
 # ---- both -----------------------------------------------------------------------------------------
 def importing_the_entry_points_imports_no_engine():
     told = subprocess.run([sys.executable, "-c", "import fa_tune.integrations, sys\n"
@@ -977,7 +949,6 @@ tap.main([
     serving_tunes_nothing_and_the_next_start_tunes_what_was_met,
     every_step_is_answered_from_memory,
     graphs_capture_shapes_that_were_not_met,
-    what_was_met_lies_beside_the_local_store,
     an_engines_start_begins_with_what_it_cannot_do_without,
     several_processes_tune_each_kernel_once_and_serve_the_same,
     several_processes_of_a_service_serve_the_same_and_tune_nothing_themselves,
@@ -986,6 +957,5 @@ tap.main([
     vllm_is_told_what_the_backend_takes_and_what_it_does_not,
     sglang_extends_and_decodes_also_by_a_graphs_buffers,
     sglangs_layers_are_handed_over_as_they_are,
-    an_answer_with_cached_prompts_is_judged,
     versions_that_were_not_tried_get_a_warning,
 ])

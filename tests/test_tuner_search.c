@@ -204,20 +204,6 @@ static void rough_ground_is_searched_better_than_by_chance(void)
     CHECK(median_best("surrogate", rugged) < chance * 0.9);
 }
 
-/* Widths of 16, 32, ... 512: fast are multiples of 128, and the more so the nearer to 384, whatever the rest does. */
-static double aligned(const int32_t *point)
-{
-    int width = 16 * (point[0] + 1);
-    double cost = 1 + 0.02 * (point[1] + point[2]);
-    return cost * (width % 128 == 0 ? 1 + abs(width - 384) / 1000.0 : 2 - width / 2000.0);
-}
-
-static int twos_of_width(void *context, int dim, int32_t value)
-{
-    (void)context;
-    return dim == 0 ? fa_search_twos(16 * (value + 1)) : 0;
-}
-
 static void what_fails_or_does_not_compile_is_soon_left_alone(void)
 {
     for (int kind = 0; kind < 2; kind++) {
@@ -236,25 +222,6 @@ static void what_fails_or_does_not_compile_is_soon_left_alone(void)
         fa_search_close(search);
         CHECK(bad < 300);
     }
-}
-
-static void values_that_share_a_power_of_two_are_known_to_be_alike(void)
-{
-    fa_search_space space = {.dims = 3, .values = {32, 8, 8}, .valid = all_valid};
-    const struct {
-        double number;
-        int twos;
-    } cases[] = {{0, 0},  {-8, 0}, {1, 0},   {0.5, 0},     {2.5, 0},
-                 {96, 5}, {64, 6}, {NAN, 0}, {INFINITY, 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        CHECK_INT(fa_search_twos(cases[i].number), cases[i].twos);
-    int found[2] = {0};
-    for (int known = 0; known < 2; known++) {
-        space.twos = known ? twos_of_width : NULL;
-        for (uint64_t seed = 0; seed < 30; seed++)
-            found[known] += search_best(&space, "surrogate", 30, seed, aligned) < 1.05;
-    }
-    CHECK(found[1] > found[0]);
 }
 
 static bool rarely_valid(void *context, const int32_t *point)
@@ -330,7 +297,6 @@ int main(void)
     TEST(the_floor_of_one_valley_is_found_in_120_of_32768_points);
     TEST(rough_ground_is_searched_better_than_by_chance);
     TEST(what_fails_or_does_not_compile_is_soon_left_alone);
-    TEST(values_that_share_a_power_of_two_are_known_to_be_alike);
     TEST(a_space_of_ten_to_the_sixteenth_is_walked_and_not_built);
     TEST(points_that_are_rare_are_drawn_value_by_value_and_evenly);
     return check_done();

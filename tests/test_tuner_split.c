@@ -83,18 +83,6 @@ static void few_queries_and_many_keys_are_split_on_every_gpu_from_ampere_on(void
         CHECK_TEXT(first_choice(&decode, gpus[i]), FAMILY);
 }
 
-/* As 24 problems measured on an H200 have it. */
-static void few_queries_of_few_keys_are_split_too(void)
-{
-    static const int32_t batches[] = {1, 8}, queries[] = {1, 8, 16}, keys[] = {64, 128, 300, 800};
-    for (int i = 0; i < 2 * 3 * 4; i++) {
-        fa_problem problem = {.head_dim = 128, .dtype = FA_BF16, .heads_q = 32, .heads_kv = 8};
-        problem.batch = batches[i / 12], problem.seq_q = queries[i / 4 % 3], problem.seq_k = keys[i % 4];
-        problem.causal = problem.seq_q > 1 ? FA_CAUSAL_BOTTOM_RIGHT : FA_CAUSAL_NONE;
-        CHECK_TEXT(first_choice(&problem, "H200"), FAMILY);
-    }
-}
-
 static void long_dense_queries_are_left_to_other_families(void)
 {
     fa_problem problem = decode;
@@ -158,18 +146,6 @@ static void many_queries_go_to_the_family_for_them_on_every_gpu_from_ampere_on(v
     CHECK_TEXT(first_choice(&problem, "H200"), PREFILL);
 }
 
-static void a_batch_invariant_problem_is_one_family_s(void)
-{
-    fa_problem problem = prefill();
-    fa_diag diag = {{0}};
-    fa_gpu gpu;
-    problem.batch_invariant = 1;
-    CHECK_OK(fa_catalogue_find("H200", &gpu, &diag), diag);
-    CHECK_OK(fa_family_supports(split_family(), &problem, &gpu, &diag), diag);
-    CHECK_INT(fa_family_supports(family_called(PREFILL), &problem, &gpu, &diag), FA_ENOTSUP);
-    CHECK_HAS(diag.text, "two families would not give the same bits");
-}
-
 /* What the family for many queries would take for a problem, by the model; 0: nothing. */
 static double prefill_us(const fa_problem *problem)
 {
@@ -193,36 +169,6 @@ static void the_model_knows_mean_lengths_and_windows(void)
     CHECK(window_us > 0 && window_us < full_us / 4);
     window.causal = FA_CAUSAL_NONE, window.window_right = 512;
     CHECK(prefill_us(&window) > 1.3 * window_us && prefill_us(&window) < full_us / 2);
-}
-
-/* The workspace holds a pair and a row of floats for each row of each part of a unit; each unit has a counter. */
-static void the_workspace_holds_what_the_grid_writes(void)
-{
-    static const int32_t batches[] = {1, 3, 8, 1000};
-    for (size_t b = 0; b < sizeof batches / sizeof *batches; b++) {
-        fa_problem problem = decode;
-        fa_space space;
-        problem.batch = batches[b];
-        int count = survivors(&problem, "H200", &space, order, ROOM), split = 0;
-        CHECK(count > 0);
-        for (int i = 0; i < count; i++) {
-            const fa_candidate *c = &space.candidate[order[i]];
-            int32_t rows = 0;
-            if (strcmp(c->trial.config.family, FAMILY) != 0)
-                continue;
-            CHECK(fa_config_get(&c->trial.config, "BLOCK_M", &rows));
-            int64_t units = c->trial.grid[0], parts = c->trial.grid[1];
-            CHECK_INT(units, problem.batch * 8);
-            CHECK_INT(c->launches.splits, parts);
-            CHECK(parts >= 1 && parts <= 32);
-            int64_t need = parts == 1 ? 0 : units * parts * rows * (8 + 4 * 128);
-            CHECK_INT(c->launches.workspace_bytes, need);
-            CHECK_INT(c->launches.counters, parts == 1 ? 0 : units);
-            split += parts > 1;
-        }
-        CHECK((split > 0) == (problem.batch < 1000));
-        fa_space_free(&space);
-    }
 }
 
 /* Whatever the batch: the order in which a sequence's keys are added up, and how they are cut. */
@@ -316,13 +262,10 @@ int main(void)
         return 1;
     }
     TEST(few_queries_and_many_keys_are_split_on_every_gpu_from_ampere_on);
-    TEST(few_queries_of_few_keys_are_split_too);
     TEST(long_dense_queries_are_left_to_other_families);
     TEST(what_it_cannot_take_is_refused_with_the_reason);
     TEST(many_queries_go_to_the_family_for_them_on_every_gpu_from_ampere_on);
-    TEST(a_batch_invariant_problem_is_one_family_s);
     TEST(the_model_knows_mean_lengths_and_windows);
-    TEST(the_workspace_holds_what_the_grid_writes);
     TEST(batch_invariant_configs_differ_in_nothing_that_bits_depend_on);
     TEST(lengths_of_one_bucket_have_the_same_space);
     TEST(the_default_fits_wherever_the_family_serves);
