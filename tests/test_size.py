@@ -27,7 +27,7 @@ BUDGET = {
     "src/report": 841,
     "C": 56928,
     "C files": 245,
-    "tests": 57647,
+    "tests": 57560,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
