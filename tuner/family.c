@@ -27,7 +27,7 @@ static void family_free(fa_family **family)
     *family = NULL;
 }
 
-static int make_family(const fa_templates *templates, const struct fa_spec_reading *from,
+static int make_family(const fa_templates *templates, struct fa_spec_reading *from,
                        const fa_operation *operation, fa_family **ret_family)
 {
     fa_family *family = calloc(1, sizeof *family);
@@ -103,7 +103,7 @@ int fa_families_load(const fa_templates *templates, const char *operation, fa_fa
     return rc;
 }
 
-int fa_families_make(const fa_templates *templates, const struct fa_spec_reading *from,
+int fa_families_make(const fa_templates *templates, struct fa_spec_reading *from,
                      const fa_operation *operation, fa_family_list *ret_list)
 {
     fa_family_list list = {.family = calloc(1, sizeof *list.family), .count = 1};

@@ -47,7 +47,6 @@ typedef struct fa_domain {
     int count;
     bool fractions;  /* kernels read a number with a decimal point */
     fa_expr *preset; /* the default: reads no tunable */
-    bool run_time; /* kernels learn it from their launch: it is not rendered */
 } fa_domain;
 
 static inline int fa_domain_index(const fa_domain *domain, int64_t value)
@@ -61,12 +60,8 @@ static inline int fa_domain_index(const fa_domain *domain, int64_t value)
 typedef struct fa_let {
     char name[FA_NAME_MAX];
     fa_expr *expr;
-    uint64_t uses; /* lets it reads directly: bit i is let[i] */
-    int depth;     /* how many tunables must have a value before it has one; 0: it reads none */
-    /* Reads a field that does not shape the source, directly or through other lets: for the host alone, so that
-     * one cubin serves every size. */
-    bool sized;
-    bool run_time; /* reads a tunable of "run_time", directly or through other lets */
+    uint64_t reads; /* names, directly or through other lets */
+    int depth;      /* how many tunables must have a value before it has one; 0: it reads none */
 } fa_let;
 
 typedef struct fa_require {
@@ -116,7 +111,7 @@ struct fa_family {
     fa_let let[FA_MAX_LETS];
     int let_count;
     int order[FA_MAX_LETS];
-    bool runs_late;       /* some name is of "run_time" */
+    uint64_t run_time;    /* names that kernels learn from their launch: they are not rendered */
     bool run_time_memory; /* some launch's shared memory reads such a name */
     fa_require support[FA_MAX_REQUIRES], constraint[FA_MAX_REQUIRES];
     int support_count, constraint_count;
@@ -163,10 +158,17 @@ int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_point
 
 /* Reads the family of a specification into a zeroed one whose operation is set. On failure the caller frees what there is. */
 struct fa_spec_reading;
-int fa_family_read(fa_family *family, const struct fa_spec_reading *from);
+int fa_family_read(fa_family *family, struct fa_spec_reading *from);
 /* The one family of the specification, with an operation that need not be known and must outlive it. */
-int fa_families_make(const fa_templates *templates, const struct fa_spec_reading *from,
+int fa_families_make(const fa_templates *templates, struct fa_spec_reading *from,
                      const fa_operation *operation, fa_family_list *ret_list);
+/* The names that an expression reads that uses these: bits of `given`, the tunables and the lets, those behind lets, too. */
+uint64_t fa_family_reads(const fa_family *family, uint64_t uses);
+/* Whether the tunable is of "run_time". */
+static inline bool fa_family_runs_late(const fa_family *family, int tunable)
+{
+    return (family->run_time >> (family->given.count + tunable) & 1) != 0;
+}
 /* Sets a tunable's default, once more at most. */
 int fa_family_preset(fa_family *family, int tunable, int32_t value, fa_diag *diag);
 

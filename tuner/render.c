@@ -79,7 +79,7 @@ static void put_signature(fa_buf *out, const fa_family *family, const fa_config 
                   "\"fa_tune_config=family=%s;",
                   config->family);
     for (int i = 0; i < config->count; i++)
-        if (family == NULL || !family->tunable[i].run_time)
+        if (family == NULL || !fa_family_runs_late(family, i))
             fa_buf_printf(out, "%s=%s;", config->tunable[i].name,
                           fa_value_words(config->tunable[i].value, room));
     fa_buf_printf(out, "FA_SM=%d;", gpu->sm);
@@ -114,11 +114,11 @@ static int list_defines(const fa_family *family, const fa_candidate *candidate,
     const fa_config *config = &candidate->trial.config; /* in the family's order */
     int count = 0;
     for (int i = 0; i < config->count; i++)
-        if (!family->tunable[i].run_time)
+        if (!fa_family_runs_late(family, i))
             ret[count++] = (struct define){config->tunable[i].name, config->tunable[i].value,
                                            &family->tunable[i]};
     for (int i = 0; i < candidate->let_count; i++)
-        if (!family->let[i].sized && !family->let[i].run_time)
+        if ((family->let[i].reads & (family->given.sized | family->run_time)) == 0)
             ret[count++] = (struct define){candidate->let[i].name, candidate->let[i].value, NULL};
     ret[count++] = (struct define){"FA_THREADS", candidate->trial.threads, NULL};
     if (!family->run_time_memory)
@@ -139,7 +139,7 @@ bool fa_render_is_same(const fa_family_list *families, const fa_candidate *a, co
 {
     struct define of_a[DEFINES_MAX], of_b[DEFINES_MAX];
     const fa_family *family = families->family[a->family];
-    if (a->family != b->family || !family->runs_late)
+    if (a->family != b->family || family->run_time == 0)
         return false; /* no two configs of a space are equal */
     int count = list_defines(family, a, of_a);
     bool same = list_defines(family, b, of_b) == count;

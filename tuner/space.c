@@ -140,17 +140,13 @@ static bool find_first(fa_point *point, int tunable, fa_config *config, int64_t 
     return false;
 }
 
-/* What the constraints read of the problem and of the GPU, directly or through lets: bits of names. */
+/* What the constraints read of the problem and of the GPU: bits of names. */
 static uint64_t given_that_matters(const fa_family *f)
 {
-    const int lets = f->given.count + f->tunable_count;
-    uint64_t read = 0;
+    uint64_t uses = 0;
     for (int i = 0; i < f->constraint_count; i++)
-        read |= fa_expr_uses(f->constraint[i].expr);
-    for (int i = f->let_count - 1; i >= 0; i--)
-        if ((read >> (lets + f->order[i]) & 1) != 0)
-            read |= fa_expr_uses(f->let[f->order[i]].expr);
-    return read & ((UINT64_C(1) << f->given.count) - 1);
+        uses |= fa_expr_uses(f->constraint[i].expr);
+    return fa_family_reads(f, uses) & ((UINT64_C(1) << f->given.count) - 1);
 }
 
 static int fail_none_holds(const fa_point *point, int64_t passed, fa_diag *diag)

@@ -14,6 +14,7 @@
 #include "code.h"
 #include "cut.h"
 #include "error.h"
+#include "expr.h"
 #include "hash.h"
 #include "json.h"
 #include "manifest.h"
@@ -40,6 +41,9 @@ struct fa_spec_reading {
     fa_diag found; /* why nothing may be measured, see fa_spec.fault */
     char hash[FA_HASH_HEX];
     cJSON *operation;
+    fa_family *family;                    /* which the rest is of */
+    const char *known[FA_EXPR_NAMES_MAX]; /* names, so far: given, tunables, lets */
+    int known_count;
     fa_diag *diag;
 };
 

@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(list.family != NULL && family != NULL);
     list.family[0] = family;
     family->operation = fa_operation_of(&(fa_problem){0}); /* as fa_families_load() looks up first */
-    const struct fa_spec_reading from = {
+    struct fa_spec_reading from = {
         .where = "fuzz.json", .name = "fuzz", .json = json, .diag = &diag};
     int rc = fa_family_read(family, &from);
     FUZZ_CHECK(rc == 0 || diag.text[0] != 0);
