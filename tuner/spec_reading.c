@@ -51,45 +51,25 @@ static const char *skip_value(const char *at)
     return at;
 }
 
-/* The key of an object's member; NULL: there is none. */
-static const char *find_key(const char *object, const char *key)
+/* The member of an object, by its key, or of an array, by its index (NULL); NULL: there is none. */
+static const char *find_member(const char *in, const char *key, long index, const char **ret_value)
 {
-    size_t size = strlen(key);
-    object = skip_space(object);
-    for (const char *at = *object == '{' ? skip_space(object + 1) : ""; *at == '"';) {
-        if (strncmp(at + 1, key, size) == 0 && at[1 + size] == '"')
-            return at;
-        at = skip_space(skip_text(at));
-        at = *at == ':' ? skip_space(skip_value(at + 1)) : "";
+    const bool object = *in == '{';
+    const char *at = object == (key != NULL) && (object || *in == '[') ? skip_space(in + 1) : "";
+    for (; *at != 0 && (!object || *at == '"'); index--) {
+        const char *member = at;
+        if (object) {
+            at = skip_space(skip_text(at));
+            at = skip_space(at + (*at == ':'));
+        }
+        *ret_value = at;
+        if (key == NULL
+                ? index == 0
+                : strncmp(member + 1, key, strlen(key)) == 0 && member[1 + strlen(key)] == '"')
+            return member;
+        at = skip_space(skip_value(at));
         at = *at == ',' ? skip_space(at + 1) : "";
     }
-    return NULL;
-}
-
-static const char *value_of(const char *key)
-{
-    const char *at = skip_space(skip_text(key));
-    return *at == ':' ? skip_space(at + 1) : at;
-}
-
-static const char *find_element(const char *array, long index)
-{
-    const char *at = *array == '[' ? skip_space(array + 1) : NULL;
-    while (at != NULL && index-- > 0) {
-        at = skip_space(skip_value(at));
-        at = *at == ',' ? skip_space(at + 1) : NULL;
-    }
-    return at;
-}
-
-/* A key of this name wherever it is. */
-static const char *find_anywhere(const char *json, const char *key)
-{
-    char quoted[WORD_MAX + 2];
-    int size = snprintf(quoted, sizeof quoted, "\"%s\"", key);
-    for (const char *at = json; (at = strstr(at, quoted)) != NULL; at++)
-        if (*skip_space(at + size) == ':')
-            return at;
     return NULL;
 }
 
@@ -109,47 +89,34 @@ static const char *read_word(const char *at, char ret[WORD_MAX])
 /* What "grid[1]", "tune BLOCK" and the like stand for. */
 static const char *find_place(const char *json, const char *sentence)
 {
-    char word[WORD_MAX], member[WORD_MAX];
-    const char *rest = read_word(sentence, word), *key = find_key(json, word);
-    if (key == NULL)
-        return NULL;
-    const char *found = key, *value = value_of(key);
-    while (*rest == '[') {
+    char word[WORD_MAX];
+    const char *value, *rest = read_word(sentence, word), *at;
+    const char *found = find_member(json, word, 0, &value);
+    while (found != NULL && *rest == '[') {
         char *end;
-        const char *element = find_element(value, strtol(rest + 1, &end, 10));
-        if (element != NULL)
-            found = value = element;
+        if ((at = find_member(value, NULL, strtol(rest + 1, &end, 10), &value)) != NULL)
+            found = at;
         rest = *end == ']' ? end + 1 : end;
     }
-    if (*rest == ':')
-        rest++;
-    read_word(rest, member);
-    const char *deeper = member[0] != 0 ? find_key(value, member) : NULL;
-    return deeper != NULL ? deeper : found;
+    if (found == NULL)
+        return NULL;
+    read_word(rest + (*rest == ':'), word);
+    at = word[0] != 0 ? find_member(value, word, 0, &value) : NULL;
+    return at != NULL ? at : found;
 }
 
-/* The first key that the sentence has in quotes. */
+/* The first key, wherever it is, that the sentence has in quotes. */
 static const char *find_quoted(const char *json, const char *sentence)
 {
-    char word[WORD_MAX];
-    for (const char *at = sentence; (at = strchr(at, '"')) != NULL; at++) {
-        read_word(at, word);
-        const char *found = word[0] != 0 ? find_anywhere(json, word) : NULL;
-        if (found != NULL)
-            return found;
+    char word[WORD_MAX], quoted[WORD_MAX + 2];
+    for (const char *from = sentence; (from = strchr(from, '"')) != NULL; from++) {
+        read_word(from, word);
+        int size = snprintf(quoted, sizeof quoted, "\"%s\"", word);
+        for (const char *at = json; word[0] != 0 && (at = strstr(at, quoted)) != NULL; at++)
+            if (*skip_space(at + size) == ':')
+                return at;
     }
     return NULL;
-}
-
-static bool skip_name(const char **sentence, const char *before, const char *name,
-                      const char *ending)
-{
-    char begin[512];
-    int size = snprintf(begin, sizeof begin, "%s%s%s: ", before, name, ending);
-    if (size >= (int)sizeof begin || strncmp(*sentence, begin, (size_t)size) != 0)
-        return false;
-    *sentence += size;
-    return true;
 }
 
 void fa_spec_locate(const char *where, const char *name, const char *json, bool beside,
@@ -157,27 +124,31 @@ void fa_spec_locate(const char *where, const char *name, const char *json, bool 
 {
     static const char syntax[] = "not valid JSON in line ",
                       behind[] = "text after the JSON value at offset ";
-    char text[sizeof diag->text];
-    const char *sentence = memcpy(text, diag->text, sizeof text);
+    const char *const begins[][3] = {
+        {"", where, ": "}, {"", name, ".json: "}, {"operation ", name, ": "}, {"", name, ": "}};
+    char text[sizeof diag->text], begin[512];
+    const char *sentence = memcpy(text, diag->text, sizeof text), *found = skip_space(json);
     long line = 1;
-    while (skip_name(&sentence, "", where, "") || skip_name(&sentence, "", name, ".json") ||
-           skip_name(&sentence, "operation ", name, "") || skip_name(&sentence, "", name, ""))
-        continue;
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        int size =
+            snprintf(begin, sizeof begin, "%s%s%s", begins[i][0], begins[i][1], begins[i][2]);
+        if (size < (int)sizeof begin && strncmp(sentence, begin, (size_t)size) == 0) {
+            sentence += size;
+            i = (size_t)-1; /* from the first again */
+        }
+    }
     if (sentence == text)
         return;
-    if (strncmp(sentence, syntax, sizeof syntax - 1) == 0) {
+    if (strncmp(sentence, behind, sizeof behind - 1) == 0)
+        found = json + strtoul(sentence + sizeof behind - 1, NULL, 10);
+    else if (find_place(found, sentence) != NULL)
+        found = find_place(found, sentence);
+    else if (find_quoted(found, sentence) != NULL)
+        found = find_quoted(found, sentence);
+    for (const char *at = json; at < found; at++)
+        line += *at == '\n';
+    if (strncmp(sentence, syntax, sizeof syntax - 1) == 0)
         line = strtol(sentence + sizeof syntax - 1, NULL, 10);
-    } else if (strncmp(sentence, behind, sizeof behind - 1) == 0) {
-        size_t size = strtoul(sentence + sizeof behind - 1, NULL, 10);
-        for (size_t i = 0; i < size; i++)
-            line += json[i] == '\n';
-    } else {
-        const char *begin = skip_space(json), *found = find_place(begin, sentence);
-        if (found == NULL)
-            found = find_quoted(begin, sentence);
-        for (const char *at = json; at < (found != NULL ? found : begin); at++)
-            line += *at == '\n';
-    }
     if (beside && strchr(json, '\n') == NULL)
         fa_fail(diag, FA_EMANIFEST, "%s: %s", where, sentence);
     else
