@@ -261,10 +261,15 @@ static int check_expressions(struct fa_spec_reading *r, const fa_operation *oper
                           *answer = fa_spec_member(document, "answer");
     for (int i = 0; i < 4; i++) {
         const cJSON *is = fa_spec_member(i < 2 ? answer : document, keys[i]);
-        for (is = cJSON_IsArray(is) ? is->child : is; is != NULL; is = is->next) {
-            const char *text = cJSON_IsString(is) ? is->valuestring : "";
+        const bool list = cJSON_IsArray(is);
+        for (is = list ? is->child : is; is != NULL; is = list ? is->next : NULL) {
+            char room[32];
+            const char *text = fa_json_expression(is, room);
             const char *place = i < 2 ? "answer: " : "";
             fa_expr *expr = NULL;
+            if (text == NULL)
+                return fa_spec_fault(r, "%s\"%s\" must be one to three expressions", place,
+                                     keys[i]);
             int rc = fa_operation_expr(operation, text, &expr, r->diag);
             fa_expr_free(&expr);
             cJSON_ArrayForEach (tunable, fa_spec_member(r->json, "tune"))
@@ -277,8 +282,6 @@ static int check_expressions(struct fa_spec_reading *r, const fa_operation *oper
             if (rc != 0)
                 return fa_fail_in(r->diag, rc == FA_EINVAL ? FA_EMANIFEST : rc, "%s: %s%s",
                                   r->where, place, keys[i]);
-            if (i >= 2)
-                break;
         }
     }
     return 0;

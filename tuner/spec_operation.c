@@ -59,78 +59,34 @@ static int fix_sizes(const struct fa_spec_reading *r)
 }
 
 /* ---- the answer -----------------------------------------------------------------------------*/
-/* Without a launch of its own the answer has a thread for each element of the largest output, in blocks of 128. */
-static int add_usual_launch(const struct fa_spec_reading *r, cJSON *answer)
-{
-    const cJSON *tensor, *size;
-    fa_buf grid = {0};
-    char room[32];
-    fa_buf_text(&grid, "ceil_div(max(1, 1");
-    cJSON_ArrayForEach (tensor, fa_spec_member(r->json, "arguments")) {
-        const char *is = fa_spec_text(tensor, "is");
-        if (is[0] == 0 || strcmp(is, "in") == 0)
-            continue;
-        fa_buf_text(&grid, ", 1");
-        cJSON_ArrayForEach (size, fa_spec_member(tensor, "shape"))
-            fa_buf_printf(&grid, " * (%s)",
-                          fa_json_expression(size, room) != NULL ? fa_json_expression(size, room)
-                                                                 : "1");
-    }
-    fa_buf_text(&grid, "), 128)");
-    cJSON *sides = fa_json_add_array(answer, "grid"), *block = fa_json_add_array(answer, "block");
-    bool made = !grid.failed && fa_json_push(sides, cJSON_CreateString(grid.data)) &&
-                fa_json_push(block, cJSON_CreateString("128"));
-    fa_buf_free(&grid);
-    return made ? 0 : FA_ENOMEM;
-}
-
-/* "block" or "grid" of the answer: one to three sides. */
-static int add_sides(const struct fa_spec_reading *r, const cJSON *from, cJSON *answer,
-                     const char *key)
-{
-    const cJSON *sides = fa_spec_member(from, key);
-    const int count = cJSON_IsArray(sides) ? cJSON_GetArraySize(sides) : 1;
-    cJSON *array = fa_json_add_array(answer, key);
-    bool right = sides != NULL && count >= 1 && count <= 3;
-    for (int i = 0; i < count && right; i++) {
-        char room[32];
-        const char *text =
-            fa_json_expression(cJSON_IsArray(sides) ? cJSON_GetArrayItem(sides, i) : sides, room);
-        right = text != NULL;
-        fa_json_push(array, cJSON_CreateString(right ? text : ""));
-    }
-    return right ? 0
-                 : fa_spec_fault(r, "answer: \"%s\" %s one to three expressions", key,
-                                 sides == NULL ? "is missing:" : "must be");
-}
-
 static int add_answer(const struct fa_spec_reading *r)
 {
     static const char *const keys[] = {"kernel", "source", "block", "grid", "arguments", NULL};
-    const cJSON *is = fa_spec_member(r->json, "answer"), *given = fa_spec_member(is, "given"),
-                *names = fa_spec_member(is, "arguments");
+    const cJSON *is = fa_spec_member(r->json, "answer"), *given = fa_spec_member(is, "given");
     char file[FA_NAME_MAX + 16];
-    if (is == NULL)
-        return 0;
-    if (cJSON_IsObject(is) && given == NULL && fa_spec_check_keys(r, is, "answer", keys) != 0)
-        return FA_EMANIFEST;
-    cJSON_DeleteItemFromObjectCaseSensitive(r->operation, "answer");
-    cJSON *answer = fa_json_add_object(r->operation, "answer");
-    if (given != NULL) {
-        fa_json_add_text(answer, "given", cJSON_GetStringValue(given));
+    if (given != NULL)
         return cJSON_IsString(given) && is->child->next == NULL
                    ? 0
                    : fa_spec_fault(r, "answer: \"given\" must be a text, and alone");
+    if (is == NULL || (cJSON_IsObject(is) && fa_spec_check_keys(r, is, "answer", keys) != 0))
+        return is == NULL ? 0 : FA_EMANIFEST;
+    for (int i = 2; i < 4; i++) {
+        const cJSON *sides = fa_spec_member(is, keys[i]), *other = fa_spec_member(is, keys[5 - i]);
+        const int count = cJSON_IsArray(sides) ? cJSON_GetArraySize(sides) : 1;
+        if (sides == NULL ? other != NULL : count < 1 || count > 3)
+            return fa_spec_fault(r, "answer: \"%s\" %s one to three expressions", keys[i],
+                                 sides == NULL ? "is missing:" : "must be");
     }
+    if (!cJSON_IsObject(is)) {
+        cJSON_DeleteItemFromObjectCaseSensitive(r->operation, "answer");
+        fa_json_add_object(r->operation, "answer");
+    }
+    cJSON *answer = cJSON_GetObjectItemCaseSensitive(r->operation, "answer");
+    cJSON_DeleteItemFromObjectCaseSensitive(answer, "kernel");
+    fa_json_add_text(answer, "kernel", r->answer);
     snprintf(file, sizeof file, "%s%s.cu", r->name, r->answer_source != NULL ? "_answer" : "");
     fa_json_add_text(r->operation, "reference", file);
-    fa_json_add_text(answer, "kernel", r->answer);
-    if (names != NULL)
-        fa_json_add(answer, "arguments", cJSON_Duplicate(names, true));
-    if (fa_spec_member(is, "grid") == NULL && fa_spec_member(is, "block") == NULL)
-        return add_usual_launch(r, answer);
-    int rc = add_sides(r, is, answer, "grid");
-    return rc == 0 ? add_sides(r, is, answer, "block") : rc;
+    return 0;
 }
 
 static double number_or(const cJSON *json, const char *key, double preset)

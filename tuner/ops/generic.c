@@ -11,6 +11,7 @@
 #include "prover.h"
 
 #include "error.h"
+#include "json.h"
 #include "operation.h"
 #include "problem.h"
 
@@ -195,7 +196,11 @@ static void make_inputs(fa_bench *b, int index)
 static int read_side(const cJSON *sides, int side, const fa_problem *problem, int64_t most,
                      uint32_t *ret_side, fa_diag *diag)
 {
-    const char *text = cJSON_GetStringValue(cJSON_GetArrayItem(sides, side));
+    char room[32];
+    const char *text = fa_json_expression(cJSON_IsArray(sides) ? cJSON_GetArrayItem(sides, side)
+                                          : side == 0          ? sides
+                                                               : NULL,
+                                          room);
     fa_expr *expr = NULL;
     fa_expr_value value = {.kind = FA_EXPR_INTEGER, .integer = 1};
     int rc = text != NULL ? fa_operation_expr(fa_operation_of(problem), text, &expr, diag) : 0;
@@ -209,9 +214,11 @@ static int read_side(const cJSON *sides, int side, const fa_problem *problem, in
     return rc;
 }
 
-/* The reference's launch: of a kernel that strides over any grid, or as the operation's "answer" says. */
+/* The reference's launch: of a kernel that strides over any grid, or of an "answer": as it says, else with a thread for each
+ * element of the largest output. */
 static void run_reference(fa_bench *b, int index, uint64_t work, void **arguments)
 {
+    enum { USUAL = 128 };
     const fa_problem *problem = &b->at[index].problem;
     const cJSON *answer =
                     cJSON_GetObjectItemCaseSensitive(fa_operation_of(problem)->document, "answer"),
@@ -220,16 +227,18 @@ static void run_reference(fa_bench *b, int index, uint64_t work, void **argument
     const char *entry = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "kernel"));
     uint32_t grids[3], blocks[3];
     fa_function function;
-    if (entry == NULL)
-        entry = "reference";
-    if (grid == NULL) {
-        fa_bench_run_entry(b, entry, work, arguments);
+    if (entry == NULL) {
+        fa_bench_run_entry(b, "reference", work, arguments);
         return;
     }
     FA_TRY(b, fa_module_function(b->module, entry, 0, &function, b->diag));
     for (int i = 0; i < 3; i++) {
         FA_TRY(b, read_side(grid, i, problem, i == 0 ? INT32_MAX : 65535, &grids[i], b->diag));
         FA_TRY(b, read_side(block, i, problem, 1024, &blocks[i], b->diag));
+    }
+    if (grid == NULL) {
+        blocks[0] = USUAL;
+        grids[0] = work > USUAL ? (uint32_t)((work + USUAL - 1) / USUAL) : 1;
     }
     FA_TRY(b,
            fa_launch_kernel(b->driver, function, grids, blocks, 0, b->stream, arguments, b->diag));
