@@ -59,7 +59,7 @@ static int get_new_kernel(fa_tuner *tuner, int i, fa_diag *diag)
 {
     const fa_kernel *kernel;
     fa_problem problem = problem_of(0);
-    problem.seq_q = problem.seq_k = 57 + i % 7;
+    problem.seq_q = problem.seq_k = 125 + i % 7;
     return fa_get_best_kernel(tuner, &problem, FA_EFFORT_CACHED, &kernel, diag);
 }
 

@@ -10,7 +10,7 @@
 #include "problem.h"
 #include "trial.h"
 #include "store.h"
-#include "request.h"
+#include "session.h"
 
 #include <pthread.h>
 #include <spawn.h>

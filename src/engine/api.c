@@ -18,7 +18,7 @@
 #include "session.h"
 #include "spec.h"
 #include "store.h"
-#include "stored.h"
+#include "lookup.h"
 #include "trial.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include "cubin.h"
 #include "error.h"
-#include "stored.h"
+#include "lookup.h"
 #include "json.h"
 #include "bundle.h"
 #include "own_place.h"

@@ -5,7 +5,7 @@
 #ifndef FA_ENGINE_CANDIDATE_H
 #define FA_ENGINE_CANDIDATE_H
 
-#include "request.h"
+#include "session.h"
 
 #include "buf.h"
 #include "compile_pool.h"

@@ -15,9 +15,8 @@
 #include "model.h"
 #include "problem.h"
 #include "trials.h"
-#include "request.h"
+#include "session.h"
 #include "store.h"
-#include "stored.h"
 #include "trial.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One tune: its plan, and its job with its state, what its stages do to it (job_state.c), and the stages.
+ * One tune: its plan, and its job with its state, what its stages do to it (job.c), and the stages.
  *
  * Workload: 100 configs of about 0.3 s of compiling and a few milliseconds of GPU each.
  * Invariants: every pending config ends exactly once, in fa_job_settle; what has ended is written
@@ -17,7 +17,6 @@
 #include "nvrtc.h"
 #include "points.h"
 #include "pool.h"
-#include "stored.h"
 
 /* ---- what it is to try ----------------------------------------------------------------------*/
 enum { FA_PLAN_MAX = 8 };
@@ -192,7 +191,10 @@ int fa_job_search_find(fa_job *job, const fa_config *config);
 /* The last one that was added is none that is on record. */
 void fa_job_search_forget(fa_job *job);
 /* Whether nothing is left to try, of which so many configs were. */
-bool fa_job_search_tried_all(const fa_job *job, int tried);
+static inline bool fa_job_search_tried_all(const fa_job *job, int tried)
+{
+    return tried >= job->search.fit || job->search.exhausted;
+}
 /* The first configs to be compiled, once those on record were added. */
 void fa_job_search_begin(fa_job *job);
 /* Takes notice of what ended, and adds what is to be compiled next; nothing where no space is searched. */
@@ -228,23 +230,14 @@ int fa_job_measure_start(fa_job *job);
 void fa_job_measure_advance(fa_job *job);
 bool fa_job_measure_done(const fa_job *job);
 
-/* Sorts indices of attempts, best first. */
-void fa_job_sort(fa_job *job, int *order, int count);
-/* Indices of trials with this status, best first; returns their number. ret_order: [space.count] */
-int fa_job_sorted(fa_job *job, fa_status status, int *ret_order);
-
+/* ---- who is raced, who wins (job.c), and what is kept (job_run.c) ---- */
 /* Chooses from the probes who is raced, and whether a heat comes first (measure.heat); 0: no config was measured. */
 int fa_job_choose_finalists(fa_job *job);
-
-/* ---- the end: who wins, and what is kept (job_finish.c) ---- */
+/* Keeps of a heat's finalists those that may win. */
+void fa_job_cut_finalists(fa_job *job);
 /* The winner's index, or FA_JOB_NOBODY; fills ties, default and counts of the answer. */
 int fa_job_choose_winner(fa_job *job, fa_answer *answer);
 int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag);
-/* Notes the first error of each family of which no config came to a kernel. */
-void fa_job_note_families(const fa_job *job);
-/* 0 when what was to be verified passed, else FA_JOB_NOBODY; fills the answer's trial, cubin key and
- * compiler either way. */
-int fa_job_verified(const fa_job *job, fa_answer *answer);
 
 /* ---- tune.c: one request to its answer -------------------------------------------------------*/
 /* fa_tune() of a checked request, whatever server there is. */

@@ -15,6 +15,7 @@
 #include "candidate.h"
 #include "driver.h"
 #include "error.h"
+#include "family.h"
 #include "manifest.h"
 #include "model.h"
 #include "nvrtc.h"
@@ -23,12 +24,14 @@
 #include "search.h"
 #include "spec.h"
 #include "store.h"
-#include "stored.h"
+#include "lookup.h"
 #include "trial.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
 enum { PREDICT_CONFIGS = 8, PREDICTED_KERNELS = 10, TICK_MS = 100, FEW_ROUNDS = 8 };
 
@@ -541,6 +544,83 @@ static int run_job(fa_job *job)
     return job->rc != 0 ? job->rc : rc;
 }
 
+/* ---- its end ---------------------------------------------------------------------------------*/
+static int verified(const fa_job *job, fa_answer *answer)
+{
+    if (job->space.count == 0)
+        return FA_JOB_NOBODY;
+    answer->trial = job->space.candidate[0].trial;
+    memcpy(answer->cubin_key, job->attempt[0].cubin_key, sizeof answer->cubin_key);
+    snprintf(answer->nvrtc, sizeof answer->nvrtc, "%s", job->nvrtc.identity);
+    return answer->trial.status == FA_STATUS_COMPILED ? 0 : FA_JOB_NOBODY;
+}
+
+static void note_families(const fa_job *job)
+{
+    const fa_family_list *families = fa_families_for(job->tuner, &job->target.problem);
+    for (int family = 0; family < families->count; family++) {
+        const fa_trial *first = NULL;
+        int failed = 0;
+        bool none = true;
+        for (int i = 0; i < job->space.count && none; i++) {
+            const fa_trial *trial = &job->space.candidate[i].trial;
+            const bool tried = job->attempt[i].cubin_key[0] != 0;
+            if (job->space.candidate[i].family != family)
+                continue;
+            bool bad =
+                trial->status == FA_STATUS_COMPILE_FAILED || trial->status == FA_STATUS_CUBIN;
+            failed += bad;
+            first = bad && first == NULL && tried ? trial : first;
+            none = bad || !tried || (trial->status == FA_STATUS_PENDING && trial->registers == 0);
+        }
+        if (none && first != NULL)
+            fa_note(job->tuner, "family %s: none of %d configs became a kernel; the first: %s: %s",
+                    families->family[family]->name, failed, fa_status_name(first->status),
+                    first->reason);
+    }
+}
+
+int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag)
+{
+    const fa_candidate *candidate = &job->space.candidate[index];
+    fa_driver *driver = job->tuner->driver;
+    answer->problem = answer->from_problem = job->target.problem;
+    answer->gpu = job->target.gpu;
+    answer->unix_time = (int64_t)time(NULL);
+    answer->contents = job->plan.data != NULL ? job->plan.data->contents : 0;
+    answer->trial = candidate->trial;
+    answer->tune_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
+    answer->driver_version = job->measuring && driver != NULL ? fa_driver_version(driver) : 0;
+    snprintf(answer->entry, sizeof answer->entry, "%s", fa_job_family(job, index)->launch[0].entry);
+    snprintf(answer->cubin_key, sizeof answer->cubin_key, "%s", job->attempt[index].cubin_key);
+    snprintf(answer->nvrtc, sizeof answer->nvrtc, "%s", job->nvrtc.identity);
+    fa_winner_record winner;
+    int rc = fa_records_winner(answer, &job->target.scope, &winner, diag);
+    /* The store may be another by now, the file in the place of a server. */
+    fa_cubin_record cubin = {.sm = job->target.gpu.sm,
+                             .bytes = job->attempt[index].cubin,
+                             .size = job->attempt[index].cubin_size,
+                             .compile_ms = winner.trial.compile_ms};
+    memcpy(cubin.key, winner.cubin_key, sizeof cubin.key);
+    memcpy(cubin.entry, winner.entry, sizeof cubin.entry);
+    bool kept = false;
+    if (rc == 0)
+        rc = fa_store_winner_put(job->tuner->store, &winner, cubin.bytes != NULL ? &cubin : NULL,
+                                 &kept, diag);
+    /* Fills the answer as any later lookup would. If an earlier winner with a better origin stands, that
+     * is the answer; a prediction gives way to what a source has. */
+    fa_lookup found = {.count = 0};
+    if (rc == 0)
+        rc = fa_look(job->tuner, &job->target, 0, &found, diag);
+    free(winner.evidence);
+    if (rc == 0) {
+        *answer = found.answer;
+        answer->from_store = kept;
+    }
+    fa_lookup_free(&found);
+    return rc;
+}
+
 int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_answer *ret_answer,
                fa_diag *diag)
 {
@@ -557,14 +637,13 @@ int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_ans
     fa_child_kill(job->measure.child); /* its context takes a while to go */
     if (rc == 0) {
         fa_answer answer = {.size = sizeof answer};
-        int index =
-            plan->verify ? fa_job_verified(job, &answer) : fa_job_choose_winner(job, &answer);
+        int index = plan->verify ? verified(job, &answer) : fa_job_choose_winner(job, &answer);
         if (index == FA_JOB_NOBODY)
             rc = plan->verify ? fa_fail(&job->diag, FA_ENOKERNEL, "%s: %s",
                                         fa_status_name(answer.trial.status), answer.trial.reason)
                               : fail_none_survived(job);
         else if (!plan->verify) {
-            fa_job_note_families(job);
+            note_families(job);
             rc = fa_job_store_winner(job, index, &answer, &job->diag);
         }
         if (rc == 0) {

@@ -93,11 +93,6 @@ void fa_job_search_close(fa_job *job)
     job->search.search = NULL;
 }
 
-bool fa_job_search_tried_all(const fa_job *job, int tried)
-{
-    return tried >= job->search.fit || job->search.exhausted;
-}
-
 /* The config of a point that exists; -1: there is no room. */
 static int join(fa_job *job, const int32_t *point)
 {

@@ -7,7 +7,7 @@
  */
 #include "driver.h"
 #include "family.h"
-#include "request.h"
+#include "session.h"
 #include "kernel_table.h"
 #include "op.h"
 #include "problem.h"
@@ -15,7 +15,6 @@
 #include "source.h"
 #include "spec.h"
 #include "store.h"
-#include "stored.h"
 #include "job.h"
 
 #include "error.h"

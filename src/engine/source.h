@@ -6,7 +6,7 @@
 #ifndef FA_ENGINE_SOURCE_H
 #define FA_ENGINE_SOURCE_H
 
-#include "request.h"
+#include "session.h"
 
 /* Not an error: the service cannot be used (a note has said so) or has no answer. */
 enum { FA_SOURCE_NONE = 1 };

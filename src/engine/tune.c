@@ -1,18 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One request to its answer: look up, wait for whoever tunes the same key, look again where
- * somebody did, tune.
+ * One request to its answer: look up, wait for whoever tunes the same key, look again where somebody did, tune. And
+ * proofs without a tune: of a winner when the driver is another, of somebody else's answer before it is launched here, and
+ * of a config that is launched again for a profiler that watches this process's children.
+ *
+ *   a verdict       is kept: it passed; or a wrong result, a fault of its own launch, a cubin that
+ *                   does not load
+ *   no time left    may be a kernel that hangs or a GPU that is busy, and nobody can tell. The
+ *                   winner stays, and this session passes it over
+ *   anything else   (no worker, no memory, a worker that was killed from outside, a device that was
+ *                   lost) is told to the caller and not kept: the next ask tries again
+ * * Workload of proofs: one config, once for each driver. Invariant: nothing here is launched but in the measuring worker.
  */
-
-#include "request.h"
-#include "job.h"
-#include "problem.h"
-#include "store.h"
-#include "stored.h"
-
+#include "candidate.h"
+#include "driver.h"
 #include "error.h"
+#include "family.h"
+#include "hash.h"
+#include "job.h"
+#include "lookup.h"
+#include "pool.h"
+#include "problem.h"
+#include "session.h"
 #include "source.h"
+#include "store.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -256,5 +270,230 @@ int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_
         found.answer.size = found.size - offsetof(fa_found, answer);
     if (rc == 0)
         memcpy(ret_found, &found, found.size);
+    return rc;
+}
+
+/* ---- proofs ---------------------------------------------------------------------------------*/
+/* One proof in a worker; request: its caller's, or NULL; and so many launches after it for a profiler. 0: passed; FA_ENOKERNEL: not, and ret_end says how; FA_ETIMEOUT: its time
+ * ran out; else no proof came about. */
+static int prove(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                 const fa_config *config, const fa_cubin_record *cubin, const fa_case_data *data,
+                 int32_t launches, fa_answer *ret_end, fa_diag *diag)
+{
+    const fa_request own = {
+        .size = sizeof own, .problem = target->asked, .effort = FA_EFFORT_PREDICT};
+    fa_plan plan = {.count = 1,
+                    .prove_only = true,
+                    .verify = true,
+                    .cubin = cubin,
+                    .data = data,
+                    .launches = launches};
+    fa_job *job = NULL;
+    plan.item[0] = *config;
+    *ret_end = (fa_answer){.size = sizeof(fa_answer)};
+    int rc = fa_job_new(tuner, request != NULL ? request : &own, target->gpu.sm, &job, diag);
+    if (rc == 0)
+        rc = fa_job_run(job, target, &plan, ret_end, diag);
+    fa_job_free(&job);
+    /* A kernel for which the device had no memory or no time was not proved wrong. */
+    fa_status status = ret_end->trial.status;
+    if (rc == FA_ENOKERNEL && status == FA_STATUS_OUT_OF_MEMORY)
+        rc = FA_ENOMEM;
+    if (rc == FA_ENOKERNEL && (status == FA_STATUS_TIMEOUT || status == FA_STATUS_COMPILE_TIMEOUT))
+        rc = FA_ETIMEOUT;
+    return rc;
+}
+
+/* ---- turns ----------------------------------------------------------------------------------*/
+static int is_over(void *until_ns, const fa_progress *progress)
+{
+    (void)progress;
+    return fa_clock_ns() >= *(const uint64_t *)until_ns;
+}
+
+/* Waits for a lock that another process may hold for minutes while it tunes. A lookup of effort CACHED
+ * waits until the deadline only and then answers FA_EBUSY. */
+static int wait_for(fa_tuner *tuner, fa_effort effort, const char *name, uint64_t until_ns,
+                    fa_lock **ret_lock, fa_diag *diag)
+{
+    fa_request request = {.size = sizeof request};
+    if (effort == FA_EFFORT_CACHED)
+        request.progress = is_over, request.context = &until_ns;
+    int rc = fa_request_wait(tuner, &request, name, ret_lock, NULL, diag);
+    if (effort > FA_EFFORT_CACHED)
+        return rc;
+    tuner->found_busy = rc == FA_ECANCELED;
+    if (rc == FA_ECANCELED)
+        return fa_fail(diag, FA_EBUSY,
+                       "a stored winner must be proved under this driver, and another tune is "
+                       "measuring on this GPU: ask again when it is done");
+    return rc;
+}
+
+/* The deadline of a lookup of effort CACHED: long enough for another process to finish a proof. Once the
+ * GPU was found busy, later lookups do not wait at all. */
+static uint64_t patience_ns(const fa_tuner *tuner)
+{
+    static const uint64_t CACHED_WAIT_NS = 5000000000;
+    return fa_clock_ns() + (tuner->found_busy ? 0 : CACHED_WAIT_NS);
+}
+
+/* Whether our own manifest launches a config as an answer says: a proof runs the manifest's entry. */
+static bool launched_so(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
+{
+    const fa_trial *trial = &answer->trial;
+    fa_candidate candidate;
+    return fa_target_candidate(tuner, target, &trial->config, &candidate, NULL) == 0 &&
+           candidate.trial.status == FA_STATUS_PENDING &&
+           candidate.trial.threads == trial->threads &&
+           candidate.trial.smem_bytes == trial->smem_bytes &&
+           memcmp(candidate.trial.grid, trial->grid, sizeof trial->grid) == 0 &&
+           strcmp(fa_families_for(tuner, &target->asked)->family[candidate.family]->launch[0].entry,
+                  answer->entry) == 0;
+}
+
+bool fa_reproof_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
+{
+    return launched_so(tuner, target, answer) && fa_record_holds(tuner, answer);
+}
+
+int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
+                     const fa_answer *answer, const fa_cubin_record *cubin, fa_diag *diag)
+{
+    fa_lock *gpu_lock = NULL;
+    fa_answer end;
+    if (!launched_so(tuner, target, answer))
+        return fa_fail(diag, FA_ENOKERNEL,
+                       "the templates here do not launch %s so: they must be the "
+                       "server's (FA_TUNE_TEMPLATES)",
+                       answer->trial.config.family);
+    fa_case_data *data = NULL;
+    int rc = fa_job_ask_caller(tuner, target, true, &data, diag);
+    if (rc == 0 && !fa_store_is_read_only(tuner->store))
+        rc = wait_for(tuner, effort, target->gpu.uuid, patience_ns(tuner), &gpu_lock, diag);
+    if (rc == 0)
+        rc = prove(tuner, NULL, target, &answer->trial.config, cubin, data, 0, &end, diag);
+    fa_lock_release(&gpu_lock);
+    fa_case_data_close(&data);
+    return rc;
+}
+
+static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_case_data *data,
+                         fa_lookup *found, fa_diag *diag)
+{
+    fa_answer *answer = &found->answer, end;
+    fa_diag why = {{0}};
+    int before = answer->driver_version, now = fa_driver_version(tuner->driver);
+    fa_verification mark = {.driver_version = now};
+    memcpy(mark.cubin_key, answer->cubin_key, sizeof mark.cubin_key);
+    memcpy(mark.silicon, target->scope.silicon, sizeof mark.silicon);
+    int rc = prove(tuner, NULL, target, &answer->trial.config, &found->cubin, data, 0, &end, &why);
+    if (rc != 0 && rc != FA_ENOKERNEL && rc != FA_ETIMEOUT)
+        return fa_fail(diag, rc,
+                       "the winner was proved under driver %d and must be once more under "
+                       "%d: %s",
+                       before, now, why.text);
+    mark.passed = rc == 0;
+    if (rc != 0)
+        snprintf(mark.reason, sizeof mark.reason, "%.500s", why.text);
+    fa_reproof_keep(tuner, &found->scope, &mark, rc != FA_ETIMEOUT);
+    if (rc == 0) {
+        answer->driver_version = now;
+        return 0;
+    }
+    fa_note(tuner, "a winner that driver %d proved %s under driver %d and is %s: %s", before,
+            rc == FA_ETIMEOUT ? "had no time for its proof" : "failed its proof", now,
+            rc == FA_ETIMEOUT ? "passed over by this process" : "dropped", mark.reason);
+    return fa_fail(diag, rc, "%s", mark.reason);
+}
+
+int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, fa_effort effort, fa_lookup *found,
+                      fa_diag *diag)
+{
+    fa_answer *answer = &found->answer;
+    fa_lock *key_lock = NULL, *gpu_lock = NULL;
+    fa_verification mark;
+    char key[FA_HASH_HEX];
+    fa_case_data *data = NULL;
+    int rc = fa_job_ask_caller(tuner, target, true, &data, diag);
+    int now = fa_driver_version(tuner->driver);
+    uint64_t until_ns = patience_ns(tuner);
+    fa_scope_key(&found->scope, key);
+    if (rc == 0 && !fa_store_is_read_only(tuner->store)) {
+        rc = wait_for(tuner, effort, key, until_ns, &key_lock, diag);
+        if (rc == 0)
+            rc = wait_for(tuner, effort, target->gpu.uuid, until_ns, &gpu_lock, diag);
+    }
+    /* Another process may have done it while this one waited. */
+    bool known =
+        rc == 0 && fa_reproof_mark(tuner, answer->cubin_key, target->scope.silicon, now, &mark);
+    if (known && mark.passed)
+        answer->driver_version = now;
+    else if (known)
+        rc = fa_fail(diag, FA_ENOKERNEL, "%s", mark.reason);
+    else if (rc == 0)
+        rc = verify_locked(tuner, target, data, found, diag);
+    fa_lock_release(&gpu_lock);
+    fa_lock_release(&key_lock);
+    fa_case_data_close(&data);
+    return rc;
+}
+
+/* ---- for a profiler --------------------------------------------------------------------------*/
+/* `work` is held. */
+static int run(fa_tuner *tuner, const fa_request *request, const fa_config *config,
+               int32_t launches, fa_answer *ret_end, fa_diag *diag)
+{
+    fa_case_data *data = NULL;
+    fa_target target;
+    fa_lock *gpu_lock = NULL;
+    int rc = fa_target_resolve(tuner, request, &target, diag);
+    if (rc == 0)
+        rc = fa_job_ask_caller(tuner, &target, true, &data, diag);
+    if (rc == 0 && !fa_store_is_read_only(tuner->store))
+        rc = fa_request_wait(tuner, request, target.gpu.uuid, &gpu_lock, NULL, diag);
+    if (rc == 0)
+        rc = prove(tuner, request, &target, config, NULL, data, launches, ret_end, diag);
+    fa_lock_release(&gpu_lock);
+    fa_case_data_close(&data);
+    return rc;
+}
+
+int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int32_t launches,
+                  fa_trial *ret_trial, fa_diag *diag)
+{
+    enum { LAUNCHES_MAX = 1000000 };
+    fa_ranked *config = NULL;
+    size_t count = 0, ranked = 0;
+    fa_answer end;
+    fa_explained space;
+    fa_request known;
+    int rc = fa_tuner_check(tuner, diag);
+    if (rc == 0 && (rank < 1 || launches < 1 || launches > LAUNCHES_MAX))
+        rc = fa_fail(diag, FA_EINVAL, "rank counts from 1, and launches are 1 to %d", LAUNCHES_MAX);
+    if (rc != 0 || (rc = fa_request_copy(request, &known, diag)) != 0 ||
+        (rc = fa_explain(tuner, &known, &config, &count, &space, diag)) != 0)
+        return rc;
+    while (ranked < count && config[ranked].rank > 0)
+        ranked++;
+    const bool found = (size_t)rank <= ranked;
+    const fa_config chosen = found ? config[rank - 1].trial.config : (fa_config){.count = 0};
+    free(config);
+    if (!space.gpu.present)
+        return fa_fail(diag, FA_ENODEVICE, "a kernel runs on the GPU itself, and no %s is here",
+                       space.gpu.name);
+    if (ranked == 0)
+        return fa_fail(diag, FA_ENOTFOUND,
+                       "nothing is tuned yet for this problem on %s: tune it first",
+                       space.gpu.name);
+    if (!found)
+        return fa_fail(diag, FA_ENOTFOUND, "there is no config %d: `fa-tune explain` lists %zu",
+                       rank, ranked);
+    known.effort = FA_EFFORT_PREDICT;
+    pthread_mutex_lock(&tuner->work);
+    rc = run(tuner, &known, &chosen, launches, &end, diag);
+    pthread_mutex_unlock(&tuner->work);
+    if (rc == 0 && ret_trial != NULL)
+        *ret_trial = end.trial;
     return rc;
 }

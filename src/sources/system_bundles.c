@@ -16,7 +16,7 @@
 #include "error.h"
 #include "own_place.h"
 #include "places.h"
-#include "stored.h"
+#include "lookup.h"
 
 #include <dirent.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  */
 #include "fa_service.h"
 #include "json.h"
-#include "request.h"
+#include "session.h"
 #include "search.h"
 #include "trial.h"
 #include "wire.h"

@@ -9,7 +9,7 @@
 #include "json.h"
 #include "portable.h"
 #include "session.h"
-#include "stored.h"
+#include "lookup.h"
 #include "trial.h"
 
 #include <stdlib.h>

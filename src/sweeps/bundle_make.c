@@ -23,7 +23,7 @@
 #include "portable.h"
 #include "problem.h"
 #include "session.h"
-#include "stored.h"
+#include "lookup.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,9 +10,8 @@
 #include "bundle_work.h"
 #include "error.h"
 #include "fa_tune.h"
-#include "request.h"
 #include "session.h"
-#include "stored.h"
+#include "lookup.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include "json.h"
 #include "json_struct.h"
 #include "problem.h"
-#include "request.h"
+#include "session.h"
 #include "search.h"
 
 #include <math.h>

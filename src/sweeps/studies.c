@@ -19,11 +19,10 @@
 #include "model.h"
 #include "problem.h"
 #include "trial.h"
-#include "request.h"
 #include "session.h"
 #include "source.h"
 #include "store.h"
-#include "stored.h"
+#include "lookup.h"
 #include "trials.h"
 
 #include <stdio.h>

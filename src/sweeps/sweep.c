@@ -12,7 +12,7 @@
 #include "job.h"
 #include "pool.h"
 #include "problem.h"
-#include "request.h"
+#include "session.h"
 
 #include <math.h>
 #include <stdio.h>

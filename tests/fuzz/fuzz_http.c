@@ -13,7 +13,7 @@
 #include "listen.h"
 #include "service.h"
 #include "store.h"
-#include "request.h"
+#include "session.h"
 
 #include <errno.h>
 #include <sys/socket.h>

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the stages of a tune do to its state: settle, count, tell, write, end; and who is raced, and who wins.
+ *
+ * A probe's time holds the clock of its own moment, which on a card at its power limit moves by
+ * more than candidates differ, so probes only tell who is out of the question (PROBED). When many are left, a heat of a
+ * few rounds compares them at one clock, and those that may be the best by it (HEATED) go into the race that decides.
+ *
+ * The winner is the lowest median. Configs within TIE of it whose confidence intervals overlap its
+ * own are ties, declared in the answer and broken the same way every time: the default config
+ * first, then less shared memory, fewer threads, config text.
+ */
+#include "job.h"
+
+#include "bench.h"
+#include "driver.h"
+#include "error.h"
+#include "family.h"
+#include "lookup.h"
+#include "manifest.h"
+#include "model.h"
+#include "pool.h"
+#include "problem.h"
+#include "session.h"
+#include "store.h"
+#include "trial.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void fa_job_end(fa_job *job, int rc)
+{
+    if (job->ended)
+        return;
+    job->ended = true;
+    job->rc = rc;
+    job->end_diag = job->diag;
+    fa_loop_stop(&job->loop);
+}
+
+bool fa_job_keep_cubin(fa_job *job, fa_attempt *attempt, const void *bytes, size_t size)
+{
+    attempt->cubin = malloc(size);
+    if (attempt->cubin == NULL) {
+        FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a cubin");
+        return false;
+    }
+    memcpy(attempt->cubin, bytes, size);
+    attempt->cubin_size = size;
+    return true;
+}
+
+void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial)
+{
+    fa_progress *p = &job->progress;
+    const fa_request *request = job->request;
+    p->kind = kind;
+    p->trial = trial;
+    p->best = job->best.status != FA_STATUS_PENDING ? &job->best : NULL;
+    p->elapsed_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
+    p->ended = p->failed + job->pruned + (job->measuring ? p->proved : p->clean);
+    int done = p->ended - p->resumed, left = job->compile.order_count - done;
+    if (job->search.search != NULL) {
+        left = p->in_budget - p->ended;
+    } else if (!job->measuring && job->compile.wanted > 0) {
+        int missing = job->compile.wanted > p->clean ? job->compile.wanted - p->clean : 0;
+        left = missing < left ? missing : left;
+        p->in_budget = p->ended + left;
+    }
+    p->left_s = done < 3 ? -1 : p->elapsed_s / done * left;
+    if (job->search.search != NULL && job->until_ns != 0)
+        p->left_s = job->request->seconds - p->elapsed_s;
+    if (!job->ended && fa_request_report(job->tuner, request, p)) {
+        fa_fail(&job->diag, FA_ECANCELED, "canceled; what was done is kept for the next run");
+        fa_job_end(job, FA_ECANCELED);
+    }
+}
+
+int fa_job_set_launches(fa_job *job, int first, int count)
+{
+    fa_launches *launches = job->launches + (size_t)first * (size_t)job->case_count;
+    int rc = 0;
+    for (int c = 0; c < job->case_count && rc == 0; c++) {
+        fa_task task = fa_task_for(job->tuner, &job->cases[c], &job->target.gpu);
+        rc = fa_space_launches(&task, job->space.candidate + first, count, launches + c,
+                               job->case_count, &job->diag);
+    }
+    return rc;
+}
+
+void fa_job_count(fa_job *job, const fa_trial *trial)
+{
+    fa_progress *p = &job->progress;
+    switch (trial->status) {
+    case FA_STATUS_MEASURED:
+        p->measured++;
+        p->proved++;
+        break;
+    case FA_STATUS_COMPILED:
+        p->proved += job->prove_only;
+        break;
+    case FA_STATUS_SPILLS:
+    case FA_STATUS_REGISTERS:
+        job->pruned++;
+        return;
+    default:
+        p->failed++;
+        return;
+    }
+    if (job->best.status == FA_STATUS_PENDING || fa_trial_compare(trial, &job->best) < 0)
+        job->best = *trial;
+}
+
+void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason)
+{
+    fa_trial *trial = &job->space.candidate[index].trial;
+    fa_attempt *attempt = &job->attempt[index];
+    if (trial->status == FA_STATUS_MEASURED) /* a finalist, settled for the second time */
+        job->progress.measured--, job->progress.proved--;
+    trial->status = status;
+    snprintf(trial->reason, sizeof trial->reason, "%s", reason);
+    attempt->dirty = true;
+    job->unwritten = true;
+    fa_job_count(job, trial);
+    if (job->space.candidate[index].is_default && status == FA_STATUS_MEASURED)
+        job->progress.default_us = trial->median_us;
+    fa_job_emit(job, FA_EVENT_TRIAL, trial);
+    fa_job_settle_twins(job, index);
+}
+
+void fa_job_settle_twin(fa_job *job, int index)
+{
+    fa_attempt *attempt = &job->attempt[index];
+    const fa_trial *from = &job->space.candidate[attempt->twin_of - 1].trial;
+    fa_trial *trial = &job->space.candidate[index].trial;
+    char config[FA_CONFIG_TEXT_MAX], reason[sizeof trial->reason];
+    fa_config_text(&from->config, config);
+    snprintf(reason, sizeof reason, "the same code as %.300s%s%.150s", config,
+             from->reason[0] != 0 ? ": " : "", from->reason);
+    bool first = trial->status == FA_STATUS_PENDING;
+    trial->median_us = from->median_us;
+    trial->low_us = from->low_us;
+    trial->high_us = from->high_us;
+    trial->sample_count = from->sample_count;
+    trial->max_error = from->max_error;
+    trial->tolerance = from->tolerance;
+    trial->raced = from->raced;
+    if (first || trial->status != from->status) {
+        fa_job_settle(job, index, from->status, reason);
+    } else {
+        attempt->dirty = true;
+        job->unwritten = true;
+    }
+}
+
+void fa_job_settle_twins(fa_job *job, int index)
+{
+    for (int i = 0; i < job->space.count; i++)
+        if (job->attempt[i].twin_of == index + 1)
+            fa_job_settle_twin(job, i);
+}
+
+bool fa_job_may_retry(fa_job *job, int index)
+{
+    enum { CHANCES = FA_JOB_CLEAN - 1 };
+    return fa_job_attempt(job, index)->retries++ < CHANCES;
+}
+
+/* One transaction for whatever came since the loop last slept. */
+static int write_outcomes(fa_job *job, fa_diag *diag)
+{
+    fa_store *store = job->tuner->store;
+    int rc = 0;
+    for (int i = 0; i < job->space.count && rc == 0; i++) {
+        fa_attempt *attempt = &job->attempt[i];
+        fa_trial *trial = &job->space.candidate[i].trial;
+        if (attempt->fresh.bytes != NULL)
+            rc = fa_store_cubin_put(store, &attempt->fresh, diag);
+        if (rc != 0 || !attempt->dirty || job->plan.verify)
+            continue;
+        const fa_attempt *timed =
+            attempt->twin_of != 0 ? &job->attempt[attempt->twin_of - 1] : attempt;
+        fa_trial_record record = {.trial = *trial,
+                                  .samples_us = timed->samples_us,
+                                  .sample_count = timed->sample_count,
+                                  .environment = job->environment,
+                                  .clocks = attempt->clocks,
+                                  .seed = job->seed};
+        memcpy(record.cubin_key, attempt->cubin_key, sizeof record.cubin_key);
+        rc = fa_store_trial_put(store, &job->target.scope, &record, diag);
+    }
+    return rc;
+}
+
+/* Between two transactions as much time as WRITE_SHARE of them take, and no more than a second. */
+static const uint64_t WRITE_SHARE = 9, WRITE_PAUSE_NS = 1000000000;
+
+int fa_job_flush(fa_job *job)
+{
+    /* Where the store cannot be written, a config can still be proved, but the proof is not kept. */
+    if (!job->unwritten || (job->plan.verify && fa_store_is_read_only(job->tuner->store)))
+        return 0;
+    const uint64_t began = fa_clock_ns();
+    fa_change change = {.store = job->tuner->store, .diag = &job->diag};
+    while (fa_store_change(&change))
+        change.rc = write_outcomes(job, &job->diag);
+    if (change.rc != 0) {
+        fa_job_end(job, change.rc);
+        return change.rc;
+    }
+    const uint64_t now = fa_clock_ns(), pause = WRITE_SHARE * (now - began);
+    job->write_due_ns = now + (pause < WRITE_PAUSE_NS ? pause : WRITE_PAUSE_NS);
+    job->unwritten = false;
+    for (int i = 0; i < job->space.count; i++) {
+        job->attempt[i].dirty = false;
+        fa_cubin_record_free(&job->attempt[i].fresh);
+    }
+    return 0;
+}
+
+/* ---- who is raced ----------------------------------------------------------------------------*/
+/* Times the fastest: the interval's low end of a probe, as the clock was seen to move by 16 % in one race, and some
+ * noise; of an earlier tune's race; the median of a heat's few rounds. */
+static const double PROBED = 1.25, RACED = 1.10, HEATED = 1.08;
+/* At least FINALISTS_MIN are raced, more while a race of the shortest length stays short. */
+enum { FINALISTS_MIN = 12, FINALISTS_MAX = 24, FINALISTS_ROUND_US = 3000, HEAT_MAX = 32 };
+
+static int compare_index(const void *a, const void *b, void *context)
+{
+    const fa_job *job = context;
+    return fa_trial_compare(&job->space.candidate[*(const int *)a].trial,
+                            &job->space.candidate[*(const int *)b].trial);
+}
+
+static void sort(fa_job *job, int *order, int count)
+{
+    qsort_r(order, (size_t)count, sizeof *order, compare_index, job);
+}
+
+static int sorted(fa_job *job, fa_status status, int *ret_order)
+{
+    int count = 0;
+    for (int i = 0; i < job->space.count; i++)
+        if (job->space.candidate[i].trial.status == status)
+            ret_order[count++] = i;
+    sort(job, ret_order, count);
+    return count;
+}
+
+/* Whether the config must be raced, because others are compared with it: a default, or identical code. */
+static bool must_race(const fa_job *job, int index)
+{
+    for (int i = 0; i < job->space.count; i++)
+        if ((i == index || job->attempt[i].twin_of == index + 1) &&
+            job->space.candidate[i].is_default)
+            return true;
+    return false;
+}
+
+/* Those of one kind of time that were chosen so far. */
+struct chosen {
+    double limit, round_us;
+    int count;
+};
+
+/* Whether one more goes into the race that decides. */
+static bool has_room(const struct chosen *chosen)
+{
+    return chosen->count < FINALISTS_MIN ||
+           (chosen->count < FINALISTS_MAX && chosen->round_us < FINALISTS_ROUND_US);
+}
+
+/* Whether the next one, slower than all before it, may be the best. */
+static bool may_win(struct chosen *chosen, const fa_trial *trial, double us, double within)
+{
+    if (chosen->limit == 0) /* the fastest of its kind comes first */
+        chosen->limit = trial->median_us * within;
+    return us <= chosen->limit;
+}
+
+/* What an earlier race timed, at its own clock, is chosen from apart from what was probed. */
+int fa_job_choose_finalists(fa_job *job)
+{
+    struct chosen kind[2] = {{0}};
+    int count = sorted(job, FA_STATUS_MEASURED, job->measure.finalist), left = 0;
+    for (int i = 0; i < count; i++) {
+        int index = job->measure.finalist[i];
+        bool raced = job->attempt[index].raced_before;
+        const fa_trial *trial = &job->space.candidate[index].trial;
+        if (job->attempt[index].twin_of != 0) /* raced as the one that it equals */
+            continue;
+        bool room = raced ? has_room(&kind[raced]) : kind[raced].count < HEAT_MAX;
+        if (!(may_win(&kind[raced], trial, trial->low_us, raced ? RACED : PROBED) && room) &&
+            !must_race(job, index))
+            continue;
+        kind[raced].round_us += trial->median_us;
+        kind[raced].count++;
+        job->measure.finalist[left++] = index;
+    }
+    job->measure.finalist_count = left;
+    job->measure.finalist_next = 0;
+    job->measure.heat = left > FINALISTS_MIN;
+    return left;
+}
+
+/* Three at least, so that there is a race of which the winner is the fastest. */
+void fa_job_cut_finalists(fa_job *job)
+{
+    enum { LEAST = 3 };
+    struct chosen chosen = {0};
+    int left = 0;
+    sort(job, job->measure.finalist, job->measure.finalist_count);
+    for (int i = 0; i < job->measure.finalist_count; i++) {
+        int index = job->measure.finalist[i];
+        const fa_trial *trial = &job->space.candidate[index].trial;
+        if (trial->status != FA_STATUS_MEASURED)
+            continue;
+        bool wins = may_win(&chosen, trial, trial->median_us, HEATED) && has_room(&chosen);
+        if (!wins && left >= LEAST && !must_race(job, index))
+            continue;
+        chosen.round_us += trial->median_us;
+        chosen.count++;
+        job->measure.finalist[left++] = index;
+    }
+    job->measure.finalist_count = left;
+    job->measure.finalist_next = 0;
+    job->measure.heat = false;
+}
+
+/* ---- who wins --------------------------------------------------------------------------------*/
+static const double TIE = 1.005;
+
+/* Whether a tie goes to a rather than to b. */
+static bool preferred(const fa_candidate *a, const fa_candidate *b)
+{
+    if (a->is_default != b->is_default)
+        return a->is_default;
+    if (a->trial.smem_bytes != b->trial.smem_bytes)
+        return a->trial.smem_bytes < b->trial.smem_bytes;
+    if (a->trial.threads != b->trial.threads)
+        return a->trial.threads < b->trial.threads;
+    char text_a[FA_CONFIG_TEXT_MAX], text_b[FA_CONFIG_TEXT_MAX];
+    fa_config_text(&a->trial.config, text_a);
+    fa_config_text(&b->trial.config, text_b);
+    return strcmp(text_a, text_b) < 0;
+}
+
+static int break_ties(fa_job *job, const int *order, int count, int32_t *ret_ties)
+{
+    const fa_trial *fastest = &job->space.candidate[order[0]].trial;
+    int winner = order[0];
+    *ret_ties = 0;
+    for (int i = 1; i < count; i++) {
+        const fa_candidate *candidate = &job->space.candidate[order[i]];
+        const fa_trial *trial = &candidate->trial;
+        if (!(trial->median_us <= fastest->median_us * TIE && trial->low_us <= fastest->high_us &&
+              fastest->low_us <= trial->high_us))
+            continue;
+        ++*ret_ties;
+        if (preferred(candidate, &job->space.candidate[winner]))
+            winner = order[i];
+    }
+    return winner;
+}
+
+static void fill_counts(const fa_job *job, fa_answer *answer)
+{
+    const fa_progress *p = &job->progress;
+    answer->space = p->space;
+    answer->in_budget = job->space.survivors;
+    if (job->search.search != NULL) {
+        const struct fa_job_compile *compile = &job->compile;
+        answer->in_budget = job->space.count - (compile->order_count - compile->order_next);
+        answer->space_estimated = job->search.about;
+        if (answer->space < answer->in_budget) /* it was estimated too low */
+            answer->space = answer->in_budget;
+        if (!fa_job_search_tried_all(job, answer->in_budget))
+            snprintf(answer->strategy, sizeof answer->strategy, "%s",
+                     fa_search_name(job->search.search));
+    }
+    answer->compiled = p->compiled;
+    answer->clean = p->clean;
+    answer->proved = p->proved;
+    answer->measured = p->measured;
+    answer->failed = p->failed;
+    for (int i = 0; i < job->space.count; i++) {
+        const fa_candidate *candidate = &job->space.candidate[i];
+        if (candidate->is_default && candidate->trial.status == FA_STATUS_MEASURED)
+            answer->default_us = candidate->trial.median_us;
+    }
+}
+
+/* Where the plan names configs, its order decides among those that nobody has timed; where there is no model, what won on
+ * another GPU answers, else a default config. */
+static int best_unmeasured(fa_job *job, int *order, int count, fa_answer *answer)
+{
+    const fa_elsewhere *elsewhere = &job->elsewhere;
+    const bool few = job->plan.count > 0;
+    int winner = order[0];
+    answer->origin = fa_origin_untimed(&job->space.candidate[winner].trial);
+    answer->shortlist_only = few || job->request->effort == FA_EFFORT_PREDICT;
+    for (int i = 0; i < count && few; i++)
+        winner = order[i] < winner ? order[i] : winner;
+    if (few)
+        return winner;
+    for (int i = 0; i < count && answer->origin == FA_ORIGIN_UNRANKED; i++) {
+        const fa_candidate *candidate = &job->space.candidate[order[i]];
+        if (fa_config_equal(&candidate->trial.config, &elsewhere->config)) {
+            memcpy(answer->from_gpu, elsewhere->gpu, sizeof answer->from_gpu);
+            return order[i];
+        }
+        winner = candidate->is_default ? order[i] : winner;
+    }
+    if (answer->origin != FA_ORIGIN_PREDICTED)
+        return winner;
+    /* Those too that were not compiled, though the model does not tell them from the best. */
+    for (int i = 0; i < job->space.count; i++)
+        if (job->space.candidate[i].trial.status == FA_STATUS_PENDING)
+            answer->ties += fa_model_is_tied(&job->target.problem, &job->space.candidate[i].trial,
+                                             &job->space.candidate[order[0]].trial);
+    answer->ties += fa_model_break_ties(&job->target.problem, &job->space, order, count);
+    return order[0];
+}
+
+int fa_job_choose_winner(fa_job *job, fa_answer *answer)
+{
+    int *order = job->measure.finalist, count = job->measure.finalist_count;
+    int winner = FA_JOB_NOBODY;
+    fill_counts(job, answer);
+    /* After a race only the raced are comparable; they hold the best of the rest, too. */
+    if (job->measure.raced)
+        sort(job, order, count);
+    else
+        count = sorted(job, FA_STATUS_MEASURED, order);
+    while (count > 0 && job->space.candidate[order[count - 1]].trial.status != FA_STATUS_MEASURED)
+        count--;
+    if (count > 0) {
+        winner = break_ties(job, order, count, &answer->ties);
+        answer->origin = job->measuring ? FA_ORIGIN_MEASURED : FA_ORIGIN_MEASURED_SAME_SILICON;
+        /* A guess while other configs wait: effort PREDICT tries a few. */
+        for (int i = 0; i < job->space.count; i++) {
+            fa_status status = job->space.candidate[i].trial.status;
+            if (status == FA_STATUS_PENDING || status == FA_STATUS_COMPILED)
+                answer->origin = fa_origin_untimed(&job->space.candidate[winner].trial);
+        }
+        answer->shortlist_only = job->plan.count > 0 || !fa_origin_is_timed(answer->origin);
+    } else if ((count = sorted(job, FA_STATUS_COMPILED, order)) > 0) {
+        winner = best_unmeasured(job, order, count, answer);
+    }
+    /* Answers with the config that was loaded and proved, not with an equal one. */
+    return winner >= 0 && job->attempt[winner].twin_of != 0 ? job->attempt[winner].twin_of - 1
+                                                            : winner;
+}
