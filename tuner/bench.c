@@ -126,11 +126,14 @@ void fa_bench_close(fa_bench **bench)
 static int check_launches(const fa_launches *launches, int index, fa_diag *diag)
 {
     if (launches->count < 1 || launches->count > FA_LAUNCHES_MAX || launches->workspace_bytes < 0 ||
-        launches->counters < 0)
+        launches->counters < 0 || launches->splits < 0)
         return fa_fail(diag, FA_EINVAL,
                        "case %d has %d launches, a workspace of %lld bytes and %lld counters",
                        index, launches->count, (long long)launches->workspace_bytes,
                        (long long)launches->counters);
+    for (int i = 0; i < FA_SCRATCH_MAX; i++)
+        if (launches->scratch[i] < 0 || launches->scratch[i] > launches->workspace_bytes)
+            return fa_fail(diag, FA_EINVAL, "case %d has scratch outside its workspace", index);
     for (int i = 0; i < launches->count; i++) {
         const fa_launch_shape *l = &launches->at[i];
         if (l->threads < 1 || l->threads > 1024 || l->smem_bytes < 0 ||

@@ -87,61 +87,32 @@ static void send_open(fa_job *job)
     send_or_end(job, json, job->reference.cubin, job->reference.cubin_size, OPEN_TIMEOUT_MS);
 }
 
-static cJSON *three(const uint32_t of_axes[3])
-{
-    return cJSON_CreateIntArray((const int[]){(int)of_axes[0], (int)of_axes[1], (int)of_axes[2]},
-                                3);
-}
-
-/* {"entry","block":[x,y,z],"cluster":[x,y,z],"cooperative","smem","grid":[[x,y,z] for each case]} for each launch. */
-static cJSON *launches_array(const fa_job *job, int index, const fa_launches *of_case)
-{
-    const fa_family *family = fa_job_family(job, index);
-    cJSON *array = cJSON_CreateArray();
-    for (int l = 0; l < of_case->count; l++) {
-        cJSON *launch = cJSON_CreateObject();
-        fa_json_add_text(launch, "entry", family->launch[l].entry);
-        fa_json_add(launch, "block", three(of_case->at[l].block));
-        fa_json_add(launch, "cluster", three(of_case->at[l].cluster));
-        fa_json_add_bool(launch, "cooperative", of_case->at[l].cooperative);
-        fa_json_add_number(launch, "smem", of_case->at[l].smem_bytes);
-        cJSON *grids = fa_json_add_array(launch, "grid");
-        for (int c = 0; c < job->case_count; c++)
-            fa_json_push(grids, three(of_case[c].at[l].grid));
-        fa_json_push(array, launch);
-    }
-    return array;
-}
-
 /* count 0: prove only. */
 static void send_trial(fa_job *job, int index, int count)
 {
     const fa_attempt *attempt = &job->attempt[index];
     const fa_launches *of_case = &job->launches[(size_t)index * (size_t)job->case_count];
-    int64_t workspace = 0, counters = 0; /* of all cases the most */
+    const fa_family *family = fa_job_family(job, index);
+    fa_buf blob = {0};
     cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "do", "trial");
     fa_json_add_number(json, "id", index);
-    fa_json_add(json, "launches", launches_array(job, index, of_case));
-    cJSON *splits = fa_json_add_array(json, "splits"),
-          *scratch = fa_json_add_array(json, "scratch");
-    for (int c = 0; c < job->case_count; c++) {
-        fa_json_push(splits, cJSON_CreateNumber(of_case[c].splits));
-        for (int i = 0; i < FA_SCRATCH_MAX; i++)
-            fa_json_push(scratch, cJSON_CreateNumber((double)of_case[c].scratch[i]));
-        workspace = of_case[c].workspace_bytes > workspace ? of_case[c].workspace_bytes : workspace;
-        counters = of_case[c].counters > counters ? of_case[c].counters : counters;
-    }
-    fa_json_add_number(json, "workspace", (double)workspace);
-    fa_json_add_number(json, "counters", (double)counters);
+    cJSON *entries = fa_json_add_array(json, "entries");
+    for (int l = 0; l < of_case->count; l++)
+        fa_json_push(entries, cJSON_CreateString(family->launch[l].entry));
     fa_json_add_number(json, "count", count);
     fa_json_add_number(json, "profiled", job->plan.launches);
     fa_json_add_number(json, "budget_us", PROBE_BUDGET_US * patience(job));
     fa_json_add_number(json, "best_us", patience(job) == 1 ? job->measure.best_us : 0);
     job->measure.at = FA_MEASURER_TRIAL;
     job->measure.in_flight = index;
-    send_or_end(job, json, attempt->cubin, attempt->cubin_size,
+    fa_buf_append(&blob, attempt->cubin, attempt->cubin_size);
+    fa_buf_append(&blob, of_case, (size_t)job->case_count * sizeof *of_case);
+    if (blob.failed)
+        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
+    send_or_end(job, json, blob.data, blob.size,
                 job->tuner->trial_timeout_ms * (job->plan.launches > 0 ? PROFILED : 1));
+    fa_buf_free(&blob);
 }
 
 static void send_race(fa_job *job)

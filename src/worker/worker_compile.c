@@ -13,7 +13,12 @@
 
 #include <string.h>
 
-enum { MAX_HEADERS = 4096, MAX_OPTIONS = 32, LOG_MAX = 256 << 10 };
+enum {
+    MAX_HEADERS = 4096,
+    MAX_OPTIONS = 32,
+    LOG_MAX = 256 << 10,
+    CUBIN_MAX = FA_FRAME_BLOB_MAX - (1 << 20) /* a trial's launches go with it */
+};
 
 struct compiler {
     fa_nvrtc *nvrtc;
@@ -76,9 +81,9 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
         }
         rc = fa_nvrtc_compile(compiler->nvrtc, &request, &cubin, &log, &diag);
     }
-    if (rc == 0 && cubin.size > FA_FRAME_BLOB_MAX)
+    if (rc == 0 && cubin.size > CUBIN_MAX)
         rc = fa_fail(&diag, FA_ECOMPILE, "the cubin has %zu bytes: at most %d are taken",
-                     cubin.size, FA_FRAME_BLOB_MAX);
+                     cubin.size, CUBIN_MAX);
     if (log.size > LOG_MAX)
         log.data[LOG_MAX] = 0;
     cJSON *answer = fa_worker_answer(rc, &diag);

@@ -3,8 +3,7 @@
  * The measuring role: one CUDA context of its own, one problem at a time. Messages:
  *   {"do":"open","problem":…,"seed":"n","memory":n,"data":…} + reference cubin    {"rc","text","clocks"}
  *     and "operation", the content of its operation.json, unless the operation is the usual one
- *   {"do":"trial","id":n,"launches":[{"entry","block":[x,y,z],"cluster":[x,y,z],"cooperative","smem","grid":[[x,y,z],…]},…],"workspace",
- *    "counters","splits","count","budget_us","best_us","profiled"} + cubin
+ *   {"do":"trial","id":n,"entries":[…],"count","budget_us","best_us","profiled"} + cubin, and fa_launches of each case
  *                                     {"rc","id","status","text","max_error","tolerance","samples","clocks"}
  *                                     and "foreign" where what failed says nothing about the config
  *   {"do":"race","ids":[…],"rounds":n}                        {"rc","text","samples":[[…],…],"clocks"}
@@ -104,77 +103,24 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
     return rc != 0 ? rc : fa_bench_open(m->driver, &setup, &m->bench, diag);
 }
 
-static int read_sides(const cJSON *sides, const char *of, int least, int most, uint32_t ret_side[3],
-                      fa_diag *diag)
-{
-    for (int i = 0; i < 3; i++) {
-        const cJSON *side = cJSON_GetArrayItem(sides, i);
-        if (!cJSON_IsNumber(side) || !(side->valuedouble >= least && side->valuedouble <= most))
-            return fa_fail(diag, FA_EINVAL, "message: a %s is not three sides", of);
-        ret_side[i] = (uint32_t)side->valuedouble;
-    }
-    return 0;
-}
-
 static int read_candidate(const struct measurer *m, const fa_message *message,
                           fa_bench_candidate *candidate, fa_diag *diag)
 {
-    const cJSON *launches = cJSON_GetObjectItemCaseSensitive(message->json, "launches");
-    int count = cJSON_GetArraySize(launches), rc;
-    int64_t smem = 0, workspace = 0, counters = 0;
-    if (count < 1 || count > FA_LAUNCHES_MAX)
-        return fa_fail(diag, FA_EINVAL, "message: %d launches", count);
-    for (int l = 0; l < count; l++) {
-        const cJSON *launch = cJSON_GetArrayItem(launches, l);
-        const cJSON *grids = cJSON_GetObjectItemCaseSensitive(launch, "grid");
-        fa_launch_shape shape = {.threads = 0};
-        if ((rc = fa_json_text(launch, "entry", &candidate->entry[l], "message", diag)) != 0 ||
-            (rc = read_sides(cJSON_GetObjectItemCaseSensitive(launch, "block"), "block", 1, 1024,
-                             shape.block, diag)) != 0 ||
-            (rc = read_sides(cJSON_GetObjectItemCaseSensitive(launch, "cluster"), "cluster", 0,
-                             1024, shape.cluster, diag)) != 0 ||
-            (rc = fa_json_bool_needed(launch, "cooperative", &shape.cooperative, "message",
-                                      diag)) != 0 ||
-            (rc = fa_json_int(launch, "smem", 0, 1 << 20, &smem, "message", diag)) != 0)
-            return rc;
-        shape.threads = (int32_t)(shape.block[0] * shape.block[1] * shape.block[2]);
-        shape.smem_bytes = (int32_t)smem;
-        if (cJSON_GetArraySize(grids) != m->case_count)
-            return fa_fail(diag, FA_EINVAL, "message: %d grids for %d cases",
-                           cJSON_GetArraySize(grids), m->case_count);
-        for (int i = 0; i < m->case_count; i++) {
-            candidate->launches[i].at[l] = shape;
-            rc = read_sides(cJSON_GetArrayItem(grids, i), "grid", 0, INT32_MAX,
-                            candidate->launches[i].at[l].grid, diag);
-            if (rc != 0)
-                return rc;
-        }
-    }
-    if ((rc = fa_json_int(message->json, "workspace", 0, (int64_t)1 << 40, &workspace, "message",
-                          diag)) != 0 ||
-        (rc = fa_json_int(message->json, "counters", 0, INT32_MAX, &counters, "message", diag)) !=
-            0)
-        return rc;
-    const cJSON *splits = cJSON_GetObjectItemCaseSensitive(message->json, "splits"),
-                *scratch = cJSON_GetObjectItemCaseSensitive(message->json, "scratch");
-    for (int i = 0; i < m->case_count; i++) {
-        const cJSON *item = cJSON_GetArrayItem(splits, i);
-        if (!cJSON_IsNumber(item) || !(item->valuedouble >= 1 && item->valuedouble < 2147483648.0))
-            return fa_fail(diag, FA_EINVAL, "message: splits[%d] is not 1 or more", i);
-        candidate->launches[i].splits = (int32_t)item->valuedouble;
-        for (int s = 0; s < FA_SCRATCH_MAX; s++) {
-            const cJSON *at = cJSON_GetArrayItem(scratch, FA_SCRATCH_MAX * i + s);
-            if (!cJSON_IsNumber(at) ||
-                !(at->valuedouble >= 0 && at->valuedouble <= (double)workspace))
-                return fa_fail(diag, FA_EINVAL, "message: scratch is not within the workspace");
-            candidate->launches[i].scratch[s] = (int64_t)at->valuedouble;
-        }
-        candidate->launches[i].count = count;
-        candidate->launches[i].workspace_bytes = workspace;
-        candidate->launches[i].counters = counters;
-    }
+    const cJSON *entries = cJSON_GetObjectItemCaseSensitive(message->json, "entries");
+    const size_t launches = (size_t)m->case_count * sizeof *candidate->launches;
+    const int count = cJSON_GetArraySize(entries);
+    if (message->blob_size < launches || count < 1 || count > FA_LAUNCHES_MAX)
+        return fa_fail(diag, FA_EINVAL, "message: a trial of %d launches in %zu bytes", count,
+                       message->blob_size);
     candidate->cubin = message->blob;
-    candidate->size = message->blob_size;
+    candidate->size = message->blob_size - launches;
+    memcpy(candidate->launches, (const char *)message->blob + candidate->size, launches);
+    for (int c = 0; c < m->case_count; c++)
+        if (candidate->launches[c].count != count)
+            return fa_fail(diag, FA_EINVAL, "message: %d launches have names", count);
+    for (int l = 0; l < count; l++)
+        if ((candidate->entry[l] = cJSON_GetStringValue(cJSON_GetArrayItem(entries, l))) == NULL)
+            return fa_fail(diag, FA_EINVAL, "message: launch %d has no name", l);
     return 0;
 }
 
