@@ -17,7 +17,7 @@ BUDGET = {
     "src/code": 960,
     "db": 6126,
     "tuner": 14047,
-    "src/worker": 1164,
+    "src/worker": 1150,
     "src/bundle": 1478,
     "src/engine": 7491,
     "src/sources": 1465,
