@@ -14,18 +14,10 @@ enum { EMULATED_PROBLEMS = 3, HOPPER_PROBLEMS = 2, LONGEST = 203 };
 static void the_fake_driver_and_the_compilers_are_there(void)
 {
     char script[128];
-    fa_problem widest = {.head_dim = 512,
-                         .batch = 1,
-                         .heads_q = 1,
-                         .heads_kv = 1,
-                         .seq_q = 1,
-                         .seq_k = 1,
-                         .varlen = 1,
-                         .lengths_k = FA_LENGTHS_SEQUSED,
-                         .page = 65536,
-                         .window = 1,
-                         .head_dim_v = 512,
-                         .batch_invariant = 1};
+    fa_problem widest = {
+        .head_dim = 512, .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 1};
+    widest.varlen = widest.window = widest.batch_invariant = 1;
+    widest.lengths_k = FA_LENGTHS_SEQUSED, widest.page = 65536, widest.head_dim_v = 512;
     world.missing = "no proof: see the first of these tests";
     if (getenv("FA_TEST_FAKE_CUDA") == NULL || getenv("FA_TEST_SOURCE") == NULL)
         SKIP(world.missing = "FA_TEST_FAKE_CUDA or FA_TEST_SOURCE does not say where things are");
@@ -121,53 +113,30 @@ static bool is_left_out(const char *family)
     return world.missing != NULL || !is_asked_for(family);
 }
 
-static void attn_fwd_sm80_is_right(void)
+/* Those that are written for Hopper on a card with so few SMs that a block takes many tiles. */
+static void every_family_is_right_on_random_problems(void)
 {
-    if (is_left_out("attn_fwd_sm80"))
-        SKIP("left out");
-    CHECK_INT(prove_some("attn_fwd_sm80", (struct taste){true, true, false}), 0);
-}
-
-static void attn_fwd_splitkv_sm80_is_right(void)
-{
-    if (is_left_out("attn_fwd_splitkv_sm80"))
-        SKIP("left out");
-    CHECK_INT(prove_some("attn_fwd_splitkv_sm80", (struct taste){.bf16 = true, .serving = true}),
-              0);
-}
-
-static void attn_fwd_prefill_sm80_is_right(void)
-{
-    if (is_left_out("attn_fwd_prefill_sm80"))
-        SKIP("left out");
-    CHECK_INT(prove_some("attn_fwd_prefill_sm80",
-                         (struct taste){.bf16 = true, .unaligned = true, .serving = true}),
-              0);
-}
-
-/* Of the families that are written for Hopper, on a card with so few SMs that a block takes many tiles. */
-static int prove_some_of_hopper(const char *family, struct taste taste)
-{
-    world.gpu.sm_count = 2;
-    int wrong = prove_some(family, taste);
+    static const struct {
+        const char *family;
+        struct taste taste;
+    } rows[] = {
+        {"attn_fwd_sm80", {.bf16 = true, .unaligned = true}},
+        {"attn_fwd_splitkv_sm80", {.bf16 = true, .serving = true}},
+        {"attn_fwd_prefill_sm80", {.bf16 = true, .unaligned = true, .serving = true}},
+        {"attn_fwd_sm90a", {.bf16 = true}},
+        {"attn_fwd_prefill_sm90a", {.bf16 = true, .serving = true}},
+    };
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (is_left_out(rows[i].family))
+            continue;
+        world.gpu.sm_count = strstr(rows[i].family, "sm90a") != NULL ? 2 : 132;
+        wrong += prove_some(rows[i].family, rows[i].taste);
+    }
     world.gpu.sm_count = 132;
-    return wrong;
-}
-
-static void attn_fwd_sm90a_is_right(void)
-{
-    if (is_left_out("attn_fwd_sm90a"))
-        SKIP("left out");
-    CHECK_INT(prove_some_of_hopper("attn_fwd_sm90a", (struct taste){.bf16 = true}), 0);
-}
-
-static void attn_fwd_prefill_sm90a_is_right(void)
-{
-    if (is_left_out("attn_fwd_prefill_sm90a"))
-        SKIP("left out");
-    CHECK_INT(prove_some_of_hopper("attn_fwd_prefill_sm90a",
-                                   (struct taste){.bf16 = true, .serving = true}),
-              0);
+    if (world.missing != NULL)
+        SKIP(world.missing);
+    CHECK_INT(wrong, 0);
 }
 
 /* Heads beyond 256, whose output's columns two warps share: configs of both families, of chips with little shared
@@ -175,59 +144,24 @@ static void attn_fwd_prefill_sm90a_is_right(void)
 static void heads_wider_than_256_are_right(void)
 {
     static const struct {
-        const char *family, *gpu;
-        fa_problem problem;
+        const char *family, *gpu, *problem;
     } rows[] = {
-        {"attn_fwd_prefill_sm80",
-         "L4",
-         {.head_dim = 512, .seq_q = 37, .causal = FA_CAUSAL_BOTTOM_RIGHT}},
-        {"attn_fwd_prefill_sm80",
-         "H200",
-         {.head_dim = 512,
-          .seq_q = 70,
-          .dtype = FA_BF16,
-          .varlen = 1,
-          .page = 24,
-          .lengths_k = FA_LENGTHS_CU_SEQLENS,
-          .window = 1,
-          .window_left = 60,
-          .kv_dtype = FA_KV_FP8}},
-        {"attn_fwd_prefill_sm80",
-         "A100 80GB",
-         {.head_dim = 40,
-          .head_dim_v = 488,
-          .seq_q = 3,
-          .lengths_k = FA_LENGTHS_SEQUSED,
-          .sinks = 1,
-          .unaligned = 1,
-          .batch_invariant = 1}},
-        {"attn_fwd_splitkv_sm80",
-         "L4",
-         {.head_dim = 512,
-          .seq_q = 1,
-          .dtype = FA_BF16,
-          .page = 16,
-          .lengths_k = FA_LENGTHS_SEQUSED,
-          .sinks = 1}},
-        {"attn_fwd_splitkv_sm80",
-         "H200",
-         {.head_dim = 512,
-          .head_dim_v = 72,
-          .seq_q = 16,
-          .causal = FA_CAUSAL_BOTTOM_RIGHT,
-          .lengths_k = FA_LENGTHS_SEQUSED,
-          .softcap = 1}},
-        {"attn_fwd_splitkv_sm80",
-         "A100 80GB",
-         {.head_dim = 320,
-          .head_dim_v = 512,
-          .seq_q = 3,
-          .page = 64,
-          .window = 1,
-          .window_left = 60,
-          .lengths_k = FA_LENGTHS_SEQUSED,
-          .kv_dtype = FA_KV_FP8,
-          .batch_invariant = 1}},
+        {"attn_fwd_prefill_sm80", "L4", "'head_dim': 512, 'seq_q': 37, 'causal': 'bottom-right'"},
+        {"attn_fwd_prefill_sm80", "H200",
+         "'head_dim': 512, 'seq_q': 70, 'dtype': 'bf16', 'varlen': true, 'page': 24,"
+         " 'lengths_k': 'cu_seqlens', 'window': true, 'window_left': 60, 'kv_dtype': 'fp8'"},
+        {"attn_fwd_prefill_sm80", "A100 80GB",
+         "'head_dim': 40, 'head_dim_v': 488, 'seq_q': 3, 'lengths_k': 'seqused', 'sinks': true,"
+         " 'unaligned': true, 'batch_invariant': true"},
+        {"attn_fwd_splitkv_sm80", "L4",
+         "'head_dim': 512, 'seq_q': 1, 'dtype': 'bf16', 'page': 16, 'lengths_k': 'seqused',"
+         " 'sinks': true"},
+        {"attn_fwd_splitkv_sm80", "H200",
+         "'head_dim': 512, 'head_dim_v': 72, 'seq_q': 16, 'causal': 'bottom-right',"
+         " 'lengths_k': 'seqused', 'softcap': true"},
+        {"attn_fwd_splitkv_sm80", "A100 80GB",
+         "'head_dim': 320, 'head_dim_v': 512, 'seq_q': 3, 'page': 64, 'window': true,"
+         " 'window_left': 60, 'lengths_k': 'seqused', 'kv_dtype': 'fp8', 'batch_invariant': true"},
     };
     uint64_t seed = environment("FA_TEST_SEED", 20261122);
     struct dice dice = {.seed = seed};
@@ -238,8 +172,17 @@ static void heads_wider_than_256_are_right(void)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct job job = {.pick = below(&dice, 1 << 30)};
         fa_proof proof = {0};
-        fa_problem p = rows[i].problem;
-        p.batch = p.heads_kv = 2, p.heads_q = 4, p.seq_k = 150, p.want_lse = 1;
+        fa_problem p = {.head_dim = 0};
+        char text[300];
+        snprintf(text, sizeof text,
+                 "{'batch': 2, 'heads_q': 4, 'heads_kv': 2, 'seq_k': 150, 'lse': true, %s}",
+                 rows[i].problem);
+        for (char *at = text; (at = strchr(at, '\'')) != NULL;)
+            *at = '"';
+        cJSON *json = cJSON_Parse(text);
+        int known = fa_problem_from_json(json, &p, &diag);
+        cJSON_Delete(json);
+        CHECK_OK(known, diag);
         CHECK_OK(fa_catalogue_find(rows[i].gpu, &world.gpu, &diag), diag);
         sweep.family = rows[i].family;
         job.what = fa_attn_case_ragged(&p, (int)below(&dice, 3), seed + i);
@@ -668,11 +611,7 @@ int main(void)
 {
     char command[128];
     TEST(the_fake_driver_and_the_compilers_are_there);
-    TEST(attn_fwd_sm80_is_right);
-    TEST(attn_fwd_splitkv_sm80_is_right);
-    TEST(attn_fwd_prefill_sm80_is_right);
-    TEST(attn_fwd_sm90a_is_right);
-    TEST(attn_fwd_prefill_sm90a_is_right);
+    TEST(every_family_is_right_on_random_problems);
     TEST(heads_wider_than_256_are_right);
     TEST(a_sequence_has_the_same_bits_in_any_batch);
     TEST(the_bits_do_not_depend_on_what_a_workspace_holds);
