@@ -56,26 +56,6 @@ static const fa_candidate *find(int32_t block_m, int32_t block_n)
     return &none;
 }
 
-static void configs_come_in_the_order_of_their_domains(void)
-{
-    int defaults = 0;
-    CHECK_OK(enumerate(&(manifest_parts){0}), diag);
-    CHECK_INT(space.count, 6);
-    for (int i = 0; i < 6; i++) {
-        const fa_config *c = &space.candidate[i].trial.config;
-        CHECK_INT(c->count, 2);
-        CHECK_TEXT(c->family, "small");
-        CHECK_TEXT(c->tunable[0].name, "BLOCK_M");
-        CHECK_INT(c->tunable[0].value, 64 << i / 3);
-        CHECK_TEXT(c->tunable[1].name, "BLOCK_N");
-        CHECK_INT(c->tunable[1].value, 32 << i % 3);
-        defaults += space.candidate[i].is_default;
-    }
-    CHECK_INT(space.survivors, 5);
-    CHECK_INT(space.default_index, 1); /* BLOCK_M 64, BLOCK_N min(64, 128) */
-    CHECK_INT(defaults, 1);
-}
-
 /* The config with these blocks, of the small family with these parts. */
 static fa_candidate candidate_of(const manifest_parts *parts, int block_m, int block_n)
 {
@@ -114,28 +94,6 @@ static void a_survivor_carries_its_launch_and_its_addends(void)
     CHECK_INT(c.let_count, 1);
     CHECK_TEXT(c.let[0].name, "ROW");
     CHECK_INT(c.let[0].value, 128);
-}
-
-/* Of the six configs of the small family, one does not survive, and one has failed since. */
-static void other_problems_have_launches_of_survivors_alone(void)
-{
-    fa_launches launches[12];
-    fa_problem longer = problem_512;
-    longer.seq_q = longer.seq_k = 1024;
-    CHECK_OK(enumerate(&(manifest_parts){0}), diag);
-    space.candidate[0].trial.status = FA_STATUS_MEASURED; /* by an earlier tune */
-    space.candidate[1].trial.status = FA_STATUS_COMPILE_FAILED;
-    CHECK_OK(fa_space_launches(&task, space.candidate, space.count, launches, 2, &diag), diag);
-    task.problem = &longer;
-    CHECK_OK(fa_space_launches(&task, space.candidate, space.count, launches + 1, 2, &diag), diag);
-    for (int i = 0; i < space.count; i++) {
-        const fa_candidate *c = &space.candidate[i];
-        bool may = i != 1 && c->trial.status != FA_STATUS_CONSTRAINT;
-        CHECK_INT(launches[2 * i].count, may);
-        CHECK_INT(launches[2 * i + 1].count, may);
-        CHECK(!may || (launches[2 * i].at[0].grid[0] == c->trial.grid[0] &&
-                       launches[2 * i + 1].at[0].grid[0] == 2 * c->trial.grid[0]));
-    }
 }
 
 static void a_config_ends_at_the_first_gate_that_it_does_not_pass(void)
@@ -271,26 +229,6 @@ static void a_default_that_does_not_fit_is_no_default_to_fall_back_on(void)
     CHECK(find(64, 64)->is_default);
     CHECK_INT(space.default_index, -1);
     CHECK_INT(space.survivors, 2);
-}
-
-static void one_config_is_what_it_is_in_the_space(void)
-{
-    fa_candidate one;
-    CHECK_OK(enumerate(NULL), diag);
-    CHECK(space.count > 700);
-    for (int i = 0; i < space.count; i += 7) {
-        CHECK_OK(fa_space_one(&task, &space.candidate[i].trial.config, &one, &diag), diag);
-        CHECK(memcmp(&one, &space.candidate[i], sizeof one) == 0);
-    }
-    fa_config config = space.candidate[0].trial.config;
-    config.tunable[0].value = 7;
-    CHECK_INT(fa_space_one(&task, &config, &one, &diag), FA_EINVAL);
-    CHECK_HAS(diag.text, "is 7, which is not in its domain");
-    config.count--;
-    CHECK_INT(fa_space_one(&task, &config, &one, &diag), FA_EINVAL);
-    snprintf(config.family, sizeof config.family, "nobody");
-    CHECK_INT(fa_space_one(&task, &config, &one, &diag), FA_ENOTFOUND);
-    CHECK_HAS(diag.text, "nobody");
 }
 
 /* What every built-in family promises: a default that fits every GPU in its range, every head. */
@@ -454,58 +392,9 @@ static void a_space_of_points_is_the_enumerated_one(void)
     fa_points_close(&points);
 }
 
-/* The first parameter is then the family. */
-static void several_families_make_one_space_of_points(void)
-{
-    fa_points *points = NULL;
-    fa_config preset;
-    fa_problem problem = problem_512;
-    int families = 0, of[8] = {0};
-    problem.seq_q = 1; /* keys may be split, too */
-    CHECK_OK(start(NULL), diag);
-    task.problem = &problem;
-    CHECK_OK(fa_space_enumerate(&task, &space, &diag), diag);
-    CHECK_OK(fa_points_open(&task, &points, &diag), diag);
-    while (fa_points_default(points, families, &preset))
-        families++;
-    for (int i = 0; i < space.count; i++) {
-        const fa_candidate *is = &space.candidate[i];
-        int32_t at[FA_SEARCH_DIMS_MAX];
-        fa_candidate found = {.family = -1};
-        bool exists = fa_points_find(points, &is->trial.config, at);
-        CHECK_INT(exists, is->trial.status == FA_STATUS_PENDING);
-        if (!exists)
-            continue;
-        fa_points_candidate(points, at, &found);
-        CHECK(found.family == is->family && found.is_default == is->is_default &&
-              fa_config_equal(&found.trial.config, &is->trial.config));
-        of[at[0] & 7]++;
-    }
-    CHECK(families > 1 && of[0] > 0 && of[1] > 0);
-    fa_points_close(&points);
-}
-
-static void an_expression_without_a_value_is_told_of_the_point_that_needs_it(void)
-{
-    manifest_parts parts = walked;
-    parts.threads = "\"128 / (BLOCK_N - 32)\"";
-    fa_points *points = NULL;
-    CHECK_OK(start(&parts), diag);
-    CHECK_OK(fa_points_open(&task, &points, &diag), diag);
-    const fa_search_space *walk = fa_points_space(points);
-    CHECK(walk->valid(walk->context, (int32_t[]){1, 1, 1}));
-    CHECK_INT(fa_points_check(points, &diag), 0);
-    CHECK(!walk->valid(walk->context, (int32_t[]){1, 0, 1}));
-    CHECK_INT(fa_points_check(points, &diag), FA_EMANIFEST);
-    CHECK(strstr(diag.text, "divides by zero") != NULL);
-    fa_points_close(&points);
-}
-
 int main(void)
 {
-    TEST(configs_come_in_the_order_of_their_domains);
     TEST(a_survivor_carries_its_launch_and_its_addends);
-    TEST(other_problems_have_launches_of_survivors_alone);
     TEST(a_config_ends_at_the_first_gate_that_it_does_not_pass);
     TEST(a_refused_config_may_divide_by_zero);
     TEST(the_budget_holds_to_the_byte);
@@ -515,15 +404,12 @@ int main(void)
     TEST(a_default_outside_the_domains_is_refused);
     TEST(what_no_family_serves_is_not_supported_with_each_reason);
     TEST(a_default_that_does_not_fit_is_no_default_to_fall_back_on);
-    TEST(one_config_is_what_it_is_in_the_space);
     TEST(built_in_defaults_fit_everywhere);
     TEST(built_in_families_refuse_sequences_whose_last_tile_passes_32_bits);
     TEST(an_empty_problem_still_has_a_space);
     TEST(of_a_large_space_what_holds_to_the_constraints_is_kept_or_counted);
     TEST(a_space_that_takes_too_long_is_estimated_or_stopped);
     TEST(a_space_of_points_is_the_enumerated_one);
-    TEST(several_families_make_one_space_of_points);
-    TEST(an_expression_without_a_value_is_told_of_the_point_that_needs_it);
     end();
     return check_done();
 }
