@@ -340,87 +340,6 @@ static void large_scores_over_many_tiles_are_right(void)
 
 /* ---- the bench ------------------------------------------------------------------------------*/
 
-/* Loads a family's default into a bench. */
-static int load_default(fa_bench *bench, const fa_candidate *candidate, const fa_buf *cubin,
-                        const fa_problem *problem, fa_bench_kernel **ret_kernel)
-{
-    fa_problem cases[FA_BENCH_CASES];
-    fa_bench_candidate load = {.entry = {"attn_fwd"}, .cubin = cubin->data, .size = cubin->size};
-    int count = fa_bench_cases(problem, 1, cases), rc = 0;
-    for (int i = 0; rc == 0 && i < count; i++) {
-        load.launches[i] = candidate->launches;
-        rc = fixture_grid(&world.fixture, candidate, &cases[i], &world.gpu,
-                          load.launches[i].at[0].grid, &diag);
-    }
-    return rc != 0 ? rc : fa_bench_load(bench, &load, ret_kernel, &diag);
-}
-
-static void bench_one(const fa_problem *problem, bool *ret_skip)
-{
-    fa_candidate candidate;
-    fa_buf cubin = {0}, reference = {0};
-    fa_bench *bench = NULL;
-    fa_bench_kernel *kernel = NULL;
-    fa_proof proof = {0};
-    float samples[30];
-    double median, low, high, at[6];
-    int count = 0;
-    *ret_skip = false;
-    CHECK_OK(build_default(family_for(problem), problem, &candidate, &cubin, &reference), diag);
-    at[0] = fixture_ms();
-    const fa_bench_setup setup = {&world.gpu, problem, reference.data, reference.size, .seed = 1};
-    int rc = fa_bench_open(world.driver, &setup, &bench, &diag);
-    if (rc == FA_ENOMEM) {
-        *ret_skip = true;
-        return;
-    }
-    CHECK_OK(rc, diag);
-    at[1] = fixture_ms();
-    CHECK_OK(load_default(bench, &candidate, &cubin, problem, &kernel), diag);
-    CHECK_OK(fa_bench_verify(bench, kernel, &proof, &diag), diag);
-    CHECK_TEXT(proof.reason, "");
-    at[2] = fixture_ms();
-    CHECK_OK(fa_bench_verify(bench, kernel, &proof, &diag), diag);
-    at[3] = fixture_ms();
-    CHECK_OK(fa_bench_probe(bench, kernel, &(fa_probe){10, 1e5, 0}, samples, &count, &diag), diag);
-    at[4] = fixture_ms();
-    fa_bench_kernel *twice[] = {kernel, kernel};
-    CHECK_OK(fa_bench_race(bench, twice, 2, 15, samples, &diag), diag);
-    at[5] = fixture_ms();
-    CHECK_INT(fa_samples_summary(samples, 15, &median, &low, &high), 0);
-    printf("# b%d h%d s%dx%d d%d: open %.1f ms, load+first verify %.2f, verify %.2f, probe of %d "
-           "%.2f, race of 2 x 15 %.2f; %.1f us (%.1f..%.1f), %.0f TFLOP/s, error %.2g of %.2g\n",
-           problem->batch, problem->heads_q, problem->seq_q, problem->seq_k, problem->head_dim,
-           at[1] - at[0], at[2] - at[1], at[3] - at[2], count, at[4] - at[3], at[5] - at[4], median,
-           low, high, fa_problem_nominal_flops(problem) / median / 1e6, proof.max_error, proof.tolerance);
-    fa_bench_unload(bench, &kernel);
-    fa_bench_close(&bench);
-    fa_buf_free(&cubin);
-    fa_buf_free(&reference);
-}
-
-static void a_bench_proves_and_times_the_default_config(void)
-{
-    bool skip;
-    if (why_left_out() != NULL)
-        SKIP(why_left_out());
-    fa_problem problems[] = {problem_of(FA_FP16, FA_CAUSAL_NONE, 64, 4, 8, 8, 512, 512),
-                             problem_of(FA_FP16, FA_CAUSAL_BOTTOM_RIGHT, 128, 1, 32, 8, 2048, 2048),
-                             problem_of(FA_FP16, FA_CAUSAL_NONE, 64, 1, 1, 1, 1, 1),
-                             problem_of(FA_FP16, FA_CAUSAL_NONE, 128, 1, 16, 16, 16384, 16384)};
-    problems[1].unaligned = true;
-    if (short_run())
-        SKIP("a short run");
-    size_t count = sizeof problems / sizeof *problems;
-    for (size_t i = 0; i < count; i++) {
-        bench_one(&problems[i], &skip);
-        if (skip)
-            SKIP("not enough free device memory");
-        if (check_state.failed)
-            return;
-    }
-}
-
 int main(void)
 {
     TEST(a_device_and_nvrtc_are_here);
@@ -429,7 +348,6 @@ int main(void)
     TEST(empty_problems_are_right);
     TEST(blocks_that_take_several_tiles_are_right);
     TEST(a_kernel_that_computes_something_else_is_rejected);
-    TEST(a_bench_proves_and_times_the_default_config);
     TEST(attn_fwd_sm80_is_right_on_random_problems);
     TEST(attn_fwd_splitkv_sm80_is_right_on_random_problems);
     TEST(attn_fwd_prefill_sm80_is_right_on_random_problems);
