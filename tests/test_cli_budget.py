@@ -31,7 +31,7 @@ def a_trial_budget_stops_between_trials_and_a_larger_one_goes_on():
         spent = place.run(*FOUR, "--trials", "11")
         tap.has(spent.stdout, "3 left; ")
         tap.has(spent.stdout, "the budget is spent: the same command with a larger one goes on")
-        assert re.search(r"budget-spent +1/4 ", place.run("sweep", "--status").stdout)
+        assert re.search(r"budget-spent +1/4 ", place.run("queue").stdout)
         # The three trials of the second problem are on record: 5 are left of it. Its race is free.
         told = place.json(*FOUR, "--trials", "16")
         tap.equal((told["sweep"]["spent"]["trials"], told["sweep"]["done"]), (16, 2))
@@ -77,7 +77,7 @@ def money_is_counted_for_a_gpu_that_is_held_and_for_no_other():
         tap.equal(told["sweep"]["state"], "budget-spent")
         spent = told["sweep"]["spent"]
         assert spent["cost"] >= 0.10 and abs(spent["cost"] - spent["seconds"] * 10) < 1e-6, spent
-        tap.has(place.run("sweep", "--status").stdout, " of 0.10")
+        tap.has(place.run("queue").stdout, " of 0.10")
         short = place.run("sweep", "--seq", "96", *TINY, "--time", "0.01s").stdout
         assert re.search(r" of 0\.01 s\b", short), short
         told = place.json("sweep", "--seq", "64", *TINY, "--gpu", "L40S", "--cost", "0.01",

@@ -14,7 +14,7 @@ TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN
 
 
 def plans(place, *options):
-    """The problems of a grid, as --status would look for them: cheap, nothing is tuned."""
+    """The problems of a grid, which one trial ends."""
     done = place.run("sweep", *options, "--trials", "1", "--json")
     return [item["problem"] for item in json.loads(done.stdout)["items"]]
 
@@ -42,7 +42,6 @@ def every_bad_grid_gets_its_sentence_and_status_2():
         (["--plan", "/nowhere/plan"], "/nowhere/plan: there is no such file"),
         (["--plan", "/"], "it is a folder"),
         (["--plan", "x", "--seq", "64"], "--plan: does not go with options of a grid"),
-        (["--status", "--restart", "--seq", "64"], "--restart: does not go with --status"),
     ]
     with Place(space=TWO) as place:
         for arguments, part in table:

@@ -153,7 +153,7 @@ def everything_goes_but_baselines_and_the_plans_of_sweeps_which_tune_again():
         tap.equal(lengths(place.json("show")), [128])
         gone = place.json("rm", "--all")
         tap.equal((lengths(gone), gone["forgotten"]["winners"], gone["forgotten"]["trials"]), ([128], 2, 4))
-        tap.equal(place.json("sweep", "--status")["sweep"]["items"], 2)
+        tap.equal(place.json("queue")["sweeps"][0]["items"], 2)
         tap.equal(rm(place, "--all")["winners"], 0)
         again = place.json(*sweep)
         tap.equal(([one["state"] for one in again["items"]], again["sweep"]["spent"]["trials"]), (["done"] * 2, 8))

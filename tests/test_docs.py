@@ -87,7 +87,7 @@ def what_verbs_print_under_json_is_what_json_md_says():
              "worker": ["worker", "--idle-exit", "1s"],
              "run": ["run", *SMALL]}
     space = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
-    order = ["tune", "explain", "show", "show --why", "sweep", "sweep --status", "keygen", "export", "show FILE",
+    order = ["tune", "explain", "show", "show --why", "sweep", "keygen", "export", "show FILE",
              "import", "rm", "check", "doctor", "gpus", "queue", "worker",
              "run", "version"]
     tap.equal(set(told), {*order, "help --json", "push"})  # push needs a server: test_fleet_server.py

@@ -411,7 +411,7 @@ def an_interrupted_sweep_keeps_what_it_did_and_goes_on():
     told = running.communicate(timeout=60)
     tap.has(told[1], "KeyboardInterrupt")
     assert running.returncode != 0 and not told[0], told
-    stands = place.json("sweep", "--status")["sweep"]
+    stands = place.json("queue")["sweeps"][0]
     assert stands["state"] == "stopped" and 1 <= stands["done"] < 64, stands
 
 

@@ -46,8 +46,7 @@ typedef enum fa_sweep_task {
     /* Only enters the sweep into the queue, for workers, or comes back to the one of the same request: what failed is open
      * again, what is done stays. Items name GPU types ("" is the type of the device here), and progress is not called.
      * FA_EIO: the server does not answer, and nothing was entered. */
-    FA_TASK_ENTER = 1,
-    FA_TASK_LOOK = 2 /* only says how it stands; FA_ENOTFOUND: it was never run */
+    FA_TASK_ENTER = 1
 } fa_sweep_task;
 
 typedef struct fa_sweep_request {

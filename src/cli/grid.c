@@ -340,11 +340,6 @@ static bool lists_given(const cli_options *o)
     return given;
 }
 
-bool cli_grid_given(const cli_options *o)
-{
-    return o->sweep.plan != NULL || o->sweep.model != NULL || lists_given(o);
-}
-
 /* A grid without a list that it needs, and lists that another option makes. */
 static int check_lists(const cli_options *o, const fa_operation *operation, fa_diag *diag)
 {

@@ -11,11 +11,6 @@
 
 enum { COLUMN = 26 /* where an option's help begins */ };
 
-/* The options of tune that people use first. */
-static const char *const first_options[] = {"--gpu",   "--seq",    "--heads",  "--head-dim",
-                                            "--dtype", "--causal", "--effort", "--jobs",
-                                            "--quiet", "--json",   NULL};
-
 static void put_wrapped(fa_buf *out, const char *text, size_t column, size_t indent)
 {
     fa_wrap(out, text, strlen(text), column, indent, fa_help_width());
@@ -28,20 +23,12 @@ static void put_heading(fa_buf *out, const char *text)
     fa_buf_printf(out, "\n%s\n", text);
 }
 
-/* only: of these alone, ended by NULL, without headings; NULL: all. */
-static void put_options(unsigned groups, const fa_operation *operation, const char *const *only,
-                        fa_buf *out)
+static void put_options(unsigned groups, const fa_operation *operation, fa_buf *out)
 {
     static cli_option_list list;
     cli_option_list_make(groups, operation, &list);
     for (size_t i = 0; i < list.count; i++) {
         const cli_option_spec *spec = list.spec[i];
-        const char *const *first = only;
-        while (first != NULL && *first != NULL &&
-               (spec->name == NULL || strcmp(*first, spec->name) != 0))
-            first++;
-        if (first != NULL && *first == NULL)
-            continue;
         if (spec->kind == KIND_HEADING) {
             put_heading(out, spec->help);
             continue;
@@ -75,13 +62,11 @@ void cli_help_overview(const cli_verb *verbs, size_t count, fa_buf *out)
         fa_buf_printf(out, "  %-10s  ", verbs[i].name);
         put_wrapped(out, verbs[i].summary, 14, 14);
     }
-    put_heading(out, "Options of tune, the default verb, that people use first");
-    put_options(verbs[0].groups, fa_operation_of(NULL), first_options, out);
     fa_buf_text(out, "\n");
     put_wrapped(
         out,
-        "`fa-tune tune --help` has all options of tune, `fa-tune VERB --help` those of another verb. "
-        "Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.",
+        "`fa-tune tune --help` has the options of tune, the default verb, `fa-tune VERB --help` those of "
+        "another. Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.",
         0, 0);
 }
 
@@ -121,7 +106,7 @@ void cli_help_verb(const cli_verb *verb, const fa_operation *operation, fa_buf *
     put_operands(verb->groups, out);
     fa_buf_text(out, verb->details[0] != 0 ? " [OPTIONS]\n\n" : " [OPTIONS]\n");
     put_details(out, verb->details);
-    put_options(groups_told(verb, operation), operation, NULL, out);
+    put_options(groups_told(verb, operation), operation, out);
 }
 
 /* ---- JSON -----------------------------------------------------------------------------------*/

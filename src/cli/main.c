@@ -36,20 +36,19 @@ enum {
 static const cli_verb verbs[] = {
     {"tune", ONE_PROBLEM | TUNES | STORED | CLI_GROUP_TOP | CLI_GROUP_SEARCH | CLI_GROUP_SERVER,
      "find, prove and keep the fastest kernel for a problem (the default verb)",
-     "With the GPU in this machine it compiles the problem's whole space, and proves and times each "
-     "kernel; without it a model ranks the configs, the best ten that fit are compiled, and the answer "
-     "says \"predicted\". Lengths are tuned in buckets, eight per octave. Ctrl-C stops the tune, and the "
-     "same command continues it. A space of more than 20,000 configs is searched, and so is any with "
-     "--strategy, --evaluations or --time.\n",
+     "With the GPU in this machine each kernel of the space is compiled, proved and timed; without it a "
+     "model ranks them, and the answer says \"predicted\". Lengths are tuned in buckets, eight per octave. "
+     "After Ctrl-C the same command continues. A space of more than 20,000 configs is searched, and so is "
+     "any with --strategy, --evaluations or --time.\n",
      cli_tune, "Tune"},
     {"sweep", CLI_GROUP_SWEEP | CLI_GROUP_SWEEP_RUN | CLI_GROUP_DEVICE | TUNES | STORED,
      "tune a grid of problems as one job that can be stopped and continued",
      "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 \\\n"
      "                --causal both --tokens 16384 --hidden 2048 \\\n"
      "                --time 30m\n\n"
-     "Tunes every combination of the lists, as in 512,1024 or 512:16384:x2 or 512:2048:+512. The same command continues after any kind of stop, and "
-     "tries failed problems again. Budgets apply to all runs together. Exit status 1 when a problem "
-     "failed.\n",
+     "Tunes every combination of the lists, as in 512,1024 or 512:16384:x2 or 512:2048:+512. The same command "
+     "continues, and tries failed problems again. Budgets apply to all runs together. Exit status 1 when "
+     "a problem failed.\n",
      cli_sweep, NULL},
     {"explain", ONE_PROBLEM | STORED | CLI_GROUP_TOP,
      "list every config of a problem's space with its outcome and the reason",
@@ -64,9 +63,8 @@ static const cli_verb verbs[] = {
      cli_check, NULL},
     {"show", CLI_GROUP_SHOW | ONE_PROBLEM | STORED | CLI_GROUP_WHY,
      "list the winners in the store or in a bundle; --why explains a lookup",
-     "Newest first; --gpu and options of a problem are filters. With --why and a problem it lists every "
-     "winner that could serve the problem, and why each is taken or passed over. With a FILE.fab it "
-     "verifies that bundle and lists its winners, without a store and without a GPU.\n",
+     "Newest first; --gpu and options of a problem are filters. --why says which winners could serve a "
+     "problem, and why each is taken or passed over. A FILE.fab is verified, and its winners are listed.\n",
      cli_show, "Look at results"},
     {"report", CLI_GROUP_REPORT | FILTERS | STORED | CLI_GROUP_TOP,
      "write the results in the store as a page or JSON, or a table of them as Markdown or CSV",
@@ -92,15 +90,14 @@ static const cli_verb verbs[] = {
      "  fa-tune import l4.fab\n"
      "  fa-tune import conv2d.cu conv2d.fab         of a kernel of your own\n"
      "  fa-tune import records.jsonl --gpu H200     compiled here, with trials\n\n"
-     "Records are the winners of `show --json` (with a FILE.fab, with their trials), one a line. Options "
-     "of a problem and --gpu filter them; a bundle is imported whole or not at all. Of two "
-     "winners of a problem the one with the more trusted origin stays, then the narrower interval.\n",
+     "Records are the winners of `show --json`, one a line; --gpu and options of a problem filter them. A "
+     "bundle is imported whole or not at all. Of two winners of a problem the one with the more trusted "
+     "origin stays, then the narrower interval.\n",
      cli_import, NULL},
     {"keygen", CLI_GROUP_KEYGEN | CLI_GROUP_JSON, "make a key that signs bundles",
-     "A pair in minisign's format; no file is overwritten. Prints the public half, the line of "
-     "fa-tune/trusted/own.pub in the configuration directory (with --out FILE of FILE.pub). Bundles are "
-     "imported whose signer's .pub file lies in that folder, under any name. Their kernels run on this "
-     "machine's GPU with this user's data: trust only people whose programs you would run.\n",
+     "A pair in minisign's format; no file is overwritten. Prints the public half, which is in "
+     "fa-tune/trusted/own.pub in the configuration directory, too. Bundles are imported whose signer's "
+     ".pub file lies in that folder: trust only people whose programs you would run.\n",
      cli_keygen, NULL},
     {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL,
      "Hosts and fleets"},
@@ -110,26 +107,23 @@ static const cli_verb verbs[] = {
      "  fa-tune sweep --enqueue --gpu L4,H100 --seq 512        anywhere\n"
      "  fa-tune worker --idle-exit 10m                         on each host\n"
      "  fa-tune queue --follow                                 anywhere\n\n"
-     "A worker with a GPU measures the problems that are queued for its GPU type; one without compiles "
-     "for any type, or for that of --gpu. SIGTERM and Ctrl-C return the problem to the queue, and so "
-     "does a worker's death.\n",
+     "A worker with a GPU measures the problems that are queued for its GPU type; one without compiles for "
+     "any type, or for that of --gpu. A worker that ends returns its problem to the queue.\n",
      cli_worker, NULL},
     {"queue", CLI_GROUP_QUEUE | STORED,
      "show the store's queue: finished problems and those that somebody works on",
      "Exit status with --follow: 1 when a problem failed.\n", cli_queue, NULL},
     {"push", STORED, "bring the local file's winners to the server that was away",
      "While the server of FA_TUNE_STORE does not answer, winners are kept in a local file "
-     "(FA_TUNE_LOCAL_STORE). This brings them to the server, where the better one of two stays. The "
-     "file is left as it is, so that the command can be repeated.\n",
+     "(FA_TUNE_LOCAL_STORE). Of two winners the better one stays; the file is left as it is.\n",
      cli_push, NULL},
     {"rm", CLI_GROUP_FORGET | FILTERS | STORED,
      "delete winners, with everything that tuning stored for them",
      "  fa-tune rm --gpu L4 --dry-run               lists what would be deleted\n"
      "  fa-tune rm --seq 4096 --head-dim 128        these problems, on every GPU\n\n"
-     "Deletes winners with their trials and proofs, and cubins that nothing else needs, in "
-     "one transaction. Baselines and plans of sweeps stay. Only this store changes: lookups still "
-     "find winners of system bundles and of a service. Winners of an operation whose templates are gone "
-     "are chosen by --operation NAME.\n",
+     "Deletes winners with their trials and proofs, and cubins that nothing else needs, in one transaction. "
+     "Lookups still find winners of system bundles and of a service. Winners of an operation whose "
+     "templates are gone are chosen by --operation NAME.\n",
      cli_rm, "Maintenance"},
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "check driver, NVRTC, GPU, store and service, with advice",
@@ -189,28 +183,16 @@ static int serve(char **arguments)
     return cli_error(1, &diag);
 }
 
-/* help [VERB]: options that say how it is printed may stand anywhere. */
+/* help [VERB] [--json] */
 static int help_on(int count, char **arguments)
 {
     static char help_flag[] = "--help";
-    const char *topic = NULL;
-    bool json = false;
-    fa_diag diag;
-    for (int i = 0; i < count; i++) {
-        json |= strcmp(arguments[i], "--json") == 0;
-        if (arguments[i][0] == '-')
-            continue;
-        if (topic != NULL) {
-            cli_refuse(NULL, arguments[i], "taken: `fa-tune help` takes one verb", NULL, &diag);
-            return cli_error(EXIT_USAGE, &diag);
-        }
-        topic = arguments[i];
-    }
-    const cli_verb *verb = topic != NULL ? find_verb(topic) : NULL;
-    if (topic != NULL && verb == NULL && strcmp(topic, "help") != 0)
-        return unknown_verb(topic);
-    if (json)
+    const char *topic = count > 0 ? arguments[0] : "help";
+    const cli_verb *verb = find_verb(topic);
+    if (strcmp(topic, "--json") == 0)
         return cli_json_write(cli_help_json(verbs, VERB_COUNT));
+    if (verb == NULL && strcmp(topic, "help") != 0)
+        return unknown_verb(topic);
     return verb != NULL && verb->run == NULL ? serve((char *[]){NULL, help_flag, NULL} + 1)
                                              : put_help(verb, fa_operation_of(NULL));
 }

@@ -18,7 +18,7 @@
 #include <strings.h>
 
 /* A choice's index is its value. */
-static const char *const formats[] = {"", "html", "md", "csv", "json", NULL};
+const char *const cli_formats[] = {"", "html", "md", "csv", "json", NULL};
 static const char *const strategies[] = {"exhaustive", "random", "surrogate", "auto", NULL};
 static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
 
@@ -45,8 +45,7 @@ static const cli_option_spec specs[] = {
     NUMBER("--device", IN(DEVICE), INTEGER, device, 0, 1023, "N",
            "CUDA ordinal of the GPU here (0)"),
     TEXT("--gpu", IN(SWEEP), sweep.gpu, "LIST", "GPU types, as L4,A100,H100 (the one here)"),
-    {.kind = KIND_HERE_VALUES},
-    {.kind = KIND_HERE_FLAGS},
+    {.kind = KIND_HERE},
     TEXT("--operation", PROBLEM, operation, "NAME", "what is computed (attn_fwd)"),
     FLAG("--exact", IN(PROBLEM) | IN(SWEEP), exact,
          "tune the given lengths themselves, not their bucket"),
@@ -93,8 +92,6 @@ static const cli_option_spec specs[] = {
     {.kind = KIND_HEADING, .help = "Task"},
     FLAG("--restart", IN(SWEEP_RUN), sweep.restart,
          "forget this sweep's earlier runs; winners stay"),
-    FLAG("--status", IN(SWEEP_RUN), sweep.status,
-         "show this sweep's state (without a grid: the latest's)"),
     FLAG("--enqueue", IN(SWEEP_RUN), fleet.enqueue,
          "add the sweep to the store's queue and return"),
     FLAG("--once", IN(WORKER), fleet.once, "exit after one problem"),
@@ -107,7 +104,7 @@ static const cli_option_spec specs[] = {
     NUMBER("--launches", IN(RUN), INTEGER, launch.count, 1, 1000000, "N",
            "calls after the proof (1)"),
     FLAG("--why", IN(WHY), why, "explain which winner the problem gets, and why"),
-    {"--format", IN(REPORT), KIND_CHOICE, AT(format), 0, 0, formats, "HOW",
+    {"--format", IN(REPORT), KIND_CHOICE, AT(format), 0, 0, cli_formats, "HOW",
      "html, md, csv or json (by the ending of FILE, else md)"},
     TEXT("--out", IN(REPORT), out, "FILE", "the file (standard output)"),
     TEXT("--out", IN(EXPORT), bundle.out, "FILE", "the bundle to write, as in l4.fab"),
@@ -160,12 +157,9 @@ void cli_option_list_make(unsigned groups, const fa_operation *operation, cli_op
     cli_problem_options_make(operation, (groups & CLI_GROUP_SWEEP) != 0, problem);
     ret_list->count = 0;
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
-        const cli_option_kind kind = specs[i].kind;
-        const bool flags = kind == KIND_HERE_FLAGS, here = flags || kind == KIND_HERE_VALUES;
-        if (!here)
+        if (specs[i].kind != KIND_HERE)
             join(ret_list, groups, &specs[i]);
-        for (size_t row = flags ? problem->flags : 0;
-             here && row < (flags ? problem->count : problem->flags); row++)
+        for (size_t row = 0; specs[i].kind == KIND_HERE && row < problem->count; row++)
             join(ret_list, groups, &problem->row[row].spec);
     }
 }

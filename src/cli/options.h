@@ -55,6 +55,8 @@ enum {
 
 enum { CLI_OPERANDS_MAX = 1, CLI_SHORTHANDS_MAX = 8, CLI_WORDS_MAX = 64 };
 enum { CLI_FORMAT_UNSET, CLI_FORMAT_HTML, CLI_FORMAT_MARKDOWN, CLI_FORMAT_CSV, CLI_FORMAT_JSON };
+extern const char
+    *const cli_formats[]; /* their names, which are files' endings, too; NULL ends them */
 typedef struct cli_options {
     bool help;
     const char *gpu;       /* NULL: the device here */
@@ -88,7 +90,7 @@ typedef struct cli_options {
         const char *plan, *model;
         double seconds, cost, price; /* 0: not given */
         int32_t trials;
-        bool status, restart, training;
+        bool restart, training;
     } sweep;
     struct { /* of a store's queue */
         bool enqueue, once, follow;
@@ -134,7 +136,7 @@ int cli_options_parse(const cli_verb *verb, bool typed, int count, char **argume
 bool cli_parse_digits(const char *text, uint64_t *ret);
 
 /* ---- help.c ----------------------------------------------------------------------------------*/
-/* The verbs in groups, and the options of the first one that people use first. */
+/* The verbs in groups. */
 void cli_help_overview(const cli_verb *verbs, size_t count, fa_buf *out);
 /* One verb with all of its options, those of the operation's problems among them. */
 void cli_help_verb(const cli_verb *verb, const fa_operation *operation, fa_buf *out);
@@ -158,9 +160,6 @@ void cli_grid_free(cli_grid *grid);
 /* The problems that the options ask for; FA_EINVAL, FA_ENOTFOUND or FA_ENOTSUP with a sentence. */
 int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag);
 
-/* Whether the options name a grid or a plan at all. */
-bool cli_grid_given(const cli_options *options);
-
 /* ---- the rows of the options, for the files that hold a table of them or read values ----------*/
 typedef enum cli_option_kind {
     KIND_FLAG,      /* bool */
@@ -174,11 +173,9 @@ typedef enum cli_option_kind {
     KIND_FIELD,     /* a field of the problem; a flag sets it to `low` */
     KIND_ALSO,      /* every field of the problem that names it */
     KIND_SHORTHAND, /* several fields of the problem; `low` is its number */
-    /* In the table of options: a heading of the help, which is `help`, and where the operation's stand: those of
-     * values and lists, of flags. */
+    /* In the table of options: a heading of the help, which is `help`, and where the operation's stand. */
     KIND_HEADING,
-    KIND_HERE_VALUES,
-    KIND_HERE_FLAGS
+    KIND_HERE
 } cli_option_kind;
 
 typedef struct cli_option_spec {
@@ -215,7 +212,6 @@ typedef struct cli_problem_options {
         char value[128], help[320];
     } row[CLI_PROBLEM_OPTIONS_MAX];
     size_t count;
-    size_t flags; /* rows from here on stand at KIND_HERE_FLAGS */
     bool sweeps;  /* values are lists */
 } cli_problem_options;
 void cli_problem_options_make(const fa_operation *operation, bool sweeps,

@@ -75,26 +75,6 @@ static const cJSON *shorthand_at(const fa_operation *operation, int index)
 /* ---- rows -----------------------------------------------------------------------------------*/
 enum { OF_PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
 
-/* "sequence length" of "sequence length, of the queries". */
-static const char *field_words(const fa_field *f, char room[FA_NAME_MAX])
-{
-    snprintf(room, FA_NAME_MAX, "%.*s", (int)strcspn(f->words, ",;:("), f->words);
-    return f->words[0] != 0 ? room : f->name;
-}
-
-/* Of an option of several fields: "sequence length and length of keys". */
-static void word_also(const fa_operation *operation, const char *also, char *ret, size_t size)
-{
-    char room[FA_NAME_MAX];
-    size_t used = 0;
-    for (int i = 0; i < operation->field_count && used < size; i++) {
-        const fa_field *f = &operation->field[i];
-        if (strcmp(f->also, also) == 0)
-            used += (size_t)snprintf(ret + used, size - used, "%s%s", used > 0 ? " and " : "",
-                                     field_words(f, room));
-    }
-}
-
 /* "TEXT (DEFAULT)" where the field has a default that its text does not tell. */
 static void word_help(const fa_field *f, const char *text, char *ret, size_t size)
 {
@@ -138,25 +118,19 @@ static cli_option_spec *add_option(cli_problem_options *options, const char *nam
     return spec;
 }
 
-/* Of a field that its file says no words about: a size of a specification. */
-static const char *help_of(const fa_field *f)
-{
-    return f->words[0] != 0 ? f->words : "size of the kernel's arguments";
-}
-
 static void add_field(cli_problem_options *options, const fa_operation *operation, int field)
 {
     const fa_field *f = &operation->field[field];
     const bool list = options->sweeps && is_list(f), leads = leads_also(operation, field);
     const size_t offset = list ? CLI_AT(sweep.values) + (size_t)field * sizeof(char *)
                                : CLI_AT(problem.value) + (size_t)field * sizeof(int32_t);
-    char help[320];
-    word_also(operation, f->also, help, sizeof help);
+    const char *words = f->words[0] != 0 ? f->words : "size of the kernel's arguments";
+    char lead[FA_NAME_MAX]; /* "sequence length" of "sequence length, of the queries" */
+    snprintf(lead, sizeof lead, "%.*s", (int)strcspn(words, ",;:("), words);
     if (leads)
-        add_option(options, f->also, OF_PROBLEM, list ? KIND_TEXT : KIND_ALSO, f, help, offset);
+        add_option(options, f->also, OF_PROBLEM, list ? KIND_TEXT : KIND_ALSO, f, lead, offset);
     if (!leads || !list)
-        add_option(options, f->option, OF_PROBLEM, list ? KIND_TEXT : KIND_FIELD, f, help_of(f),
-                   offset);
+        add_option(options, f->option, OF_PROBLEM, list ? KIND_TEXT : KIND_FIELD, f, words, offset);
     for (int i = 0; list && i < operation->product_count; i++) {
         const fa_product *product = &operation->product[i];
         if (product->field == field)
@@ -196,7 +170,6 @@ void cli_problem_options_make(const fa_operation *operation, bool sweeps,
     for (int i = 0; i < operation->field_count; i++)
         if (is_list(&operation->field[order[i]]))
             add_field(ret_options, operation, order[i]);
-    ret_options->flags = ret_options->count;
     for (int i = 0; i < operation->field_count; i++)
         if (!is_list(&operation->field[order[i]]) && operation->field[order[i]].option[0] != 0)
             add_field(ret_options, operation, order[i]);

@@ -112,47 +112,40 @@ static int parse_one(parse *p, fa_diag *diag)
     return rc;
 }
 
-/* A file that a verb is to read; NULL: none is named. */
-static int check_input(const char *path, fa_diag *diag)
+/* A file that a verb is to read, which says what else is wrong with it; NULL: none is named. */
+static int check_file(const char *path, fa_diag *diag)
 {
-    struct stat is;
-    if (path == NULL)
+    struct stat is = {0};
+    if (path == NULL ||
+        (stat(path, &is) == 0 ? !S_ISDIR(is.st_mode) : errno != ENOENT && errno != ENOTDIR))
         return 0;
-    if (stat(path, &is) == 0)
-        return !S_ISDIR(is.st_mode)
-                   ? 0
-                   : fa_fail(diag, FA_EINVAL, "%.300s: it is a folder: name a file in it", path);
-    return errno != ENOENT && errno != ENOTDIR /* the verb says what is wrong */
-               ? 0
-               : fa_fail(diag, FA_EINVAL, "%.300s: there is no such file", path);
+    return fa_fail(diag, FA_EINVAL, "%.300s: %s", path,
+                   S_ISDIR(is.st_mode) ? "it is a folder: name a file in it"
+                                       : "there is no such file");
 }
 
 static int check_inputs(const cli_verb *verb, const cli_options *options, fa_diag *diag)
 {
     const char *folder = options->templates;
     struct stat is;
-    int rc;
-    if ((rc = check_input(options->operand[0], diag)) != 0 ||
-        (rc = check_input(options->bundle.from_records, diag)) != 0)
-        return rc;
-    if (folder == NULL || strcmp(verb->name, "doctor") == 0 || /* which has a line for it */
-        (stat(folder, &is) == 0 ? S_ISDIR(is.st_mode) : errno != ENOENT && errno != ENOTDIR))
-        return 0;
-    return cli_refuse("--templates", folder, "a folder", NULL, diag);
+    int rc = check_file(options->operand[0], diag);
+    if (rc == 0)
+        rc = check_file(options->bundle.from_records, diag);
+    if (rc == 0 && folder != NULL && strcmp(verb->name, "doctor") != 0 && /* it has a line for it */
+        (stat(folder, &is) == 0 ? !S_ISDIR(is.st_mode) : errno == ENOENT || errno == ENOTDIR))
+        rc = cli_refuse("--templates", folder, "a folder", NULL, diag);
+    return rc;
 }
 
-/* Options that exclude one another, FILE.cu and FILE among them, and options that need another. */
+/* Options that exclude one another, FILE.cu and FILE among them. */
 static const struct {
     const char *one, *other;
-} exclusive[] =
-    {
-        {"--gpu", "--device"},     {"--quiet", "--verbose"},  {"--server", "--templates"},
-        {"--server", "--why"},     {"--server", "FILE"},      {"--server", "FILE.cu"},
-        {"--why", "FILE"},         {"--json", "--format"},    {"--operation", "FILE.cu"},
-        {"--restart", "--status"}, {"--enqueue", "--status"}, {"--plan", "--model"},
-        {"--plan", "--training"},
-},
-  needed[] = {{"--cost", "--price"}};
+} exclusive[] = {
+    {"--gpu", "--device"}, {"--quiet", "--verbose"}, {"--server", "--templates"},
+    {"--server", "--why"}, {"--server", "FILE"},     {"--server", "FILE.cu"},
+    {"--why", "FILE"},     {"--json", "--format"},   {"--operation", "FILE.cu"},
+    {"--plan", "--model"}, {"--plan", "--training"},
+};
 
 static bool is_given(const parse *p, const char *name)
 {
@@ -171,10 +164,9 @@ static int check_together(const parse *p, fa_diag *diag)
         if (is_given(p, exclusive[i].one) && is_given(p, exclusive[i].other))
             return fa_fail(diag, FA_EINVAL, "%s: does not go with %s", exclusive[i].one,
                            exclusive[i].other);
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (is_given(p, needed[i].one) && !is_given(p, needed[i].other))
-            return fa_fail(diag, FA_EINVAL, "%s: needs %s", needed[i].one, needed[i].other);
-    return 0;
+    return is_given(p, "--cost") && !is_given(p, "--price")
+               ? fa_fail(diag, FA_EINVAL, "--cost: needs --price")
+               : 0;
 }
 
 /* What no single option can tell. */
@@ -240,7 +232,7 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
         return rc;
     if ((*ret_operation)->field_count == 0)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    if (specification != NULL && (rc = check_input(specification, diag)) != 0)
+    if ((rc = check_file(specification, diag)) != 0)
         return rc;
     if (specification != NULL)
         return fa_spec_load(specification, ret_operation, diag);

@@ -134,9 +134,12 @@ int32_t cli_progress_done(const fa_progress *event)
     return event->ended < event->in_budget ? event->ended : event->in_budget;
 }
 
-/* done/total · counts · best · time left */
-static void text_counts(const cli_progress *progress, const fa_progress *event, fa_buf *out)
+void cli_text_counts(fa_buf *out, const fa_progress *event, bool timed)
 {
+    if (event->stage == FA_STAGE_WAIT) {
+        fa_buf_text(out, "waiting for the process that tunes this problem");
+        return;
+    }
     fa_buf_printf(out, "%d/%d · %d compiled", cli_progress_done(event), event->in_budget,
                   event->compiled);
     if (event->measured > 0)
@@ -145,11 +148,10 @@ static void text_counts(const cli_progress *progress, const fa_progress *event, 
         fa_buf_printf(out, ", %d failed", event->failed);
     if (event->resumed > 0)
         fa_buf_printf(out, ", %d from earlier", event->resumed);
-    if (event->best != NULL && !progress->untimed) {
+    if (event->best != NULL && timed) {
         fa_buf_text(out, " · best ");
         cli_text_trial_time(out, event->best, false);
     }
-    cli_text_left(out, event->left_s);
 }
 
 static void tell_stage(cli_progress *progress, const fa_progress *event)
@@ -208,10 +210,8 @@ int cli_progress_event(void *context, const fa_progress *event)
     progress->failed |= error;
     if (due && event->stage != FA_STAGE_DONE) {
         fa_buf line = {0};
-        if (event->stage == FA_STAGE_WAIT)
-            fa_buf_text(&line, "waiting for the process that tunes this problem");
-        else
-            text_counts(progress, event, &line);
+        cli_text_counts(&line, event, !progress->untimed);
+        cli_text_left(&line, event->left_s);
         cli_progress_show(progress, &line);
     }
     return cli_interrupted();

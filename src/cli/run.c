@@ -19,12 +19,6 @@
 #include <strings.h>
 
 /* ---- opening --------------------------------------------------------------------------------*/
-/* A store that is named is the one that is meant, whatever service the environment names. */
-static const char *server_of(const cli_options *options)
-{
-    return options->server != NULL ? options->server : options->store != NULL ? "" : NULL;
-}
-
 fa_options cli_library_options(const cli_options *options)
 {
     return (fa_options){
@@ -36,7 +30,10 @@ fa_options cli_library_options(const cli_options *options)
         .trial_timeout_ms = (int32_t)ceil(options->trial_timeout_s * 1000),
         .seed = options->seed,
         .memory = options->memory,
-        .server = server_of(options),
+        /* a store that is named is meant, whatever service the environment names */
+        .server = options->server != NULL  ? options->server
+                  : options->store != NULL ? ""
+                                           : NULL,
     };
 }
 

@@ -35,6 +35,8 @@ void cli_progress_init(cli_progress *progress, const cli_options *options);
 int cli_progress_event(void *context, const fa_progress *event);
 /* How many configs have ended, of in_budget. */
 int32_t cli_progress_done(const fa_progress *event);
+/* "12/45 · 30 compiled, 7 measured · best 41.3 µs", the latter where it is timed for this very problem. */
+void cli_text_counts(fa_buf *out, const fa_progress *event, bool timed);
 /* "  measured: 41.3 µs, attn_fwd_sm80 BLOCK_M=128 …" */
 void cli_progress_trial(cli_progress *progress, const fa_trial *trial);
 /* An fa_options.log. */
@@ -59,8 +61,12 @@ int cli_interrupted(void); /* the signal's number, or 0 */
 /* ---- words about sweeps (verb_sweep.c) --------------------------------------------------------*/
 /* How they stand, one a row. */
 void cli_put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count);
+/* A problem that failed, with the reason. */
+void cli_text_failed(fa_buf *out, const fa_sweep_item *item);
 /* A problem, with its GPU where there are several. */
 void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu);
+/* "[3/48] problem: 41.3 µs, 1.31× default, 58 cubins reused", that it begins, or why it failed; a worker counts nothing. */
+void cli_tell_item(cli_progress *progress, const fa_sweep_progress *event, bool with_gpu);
 
 /* ---- the run --------------------------------------------------------------------------------*/
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };

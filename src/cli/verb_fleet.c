@@ -34,27 +34,6 @@ struct work {
     char idle_for[256]; /* the last reason for idling that was told */
 };
 
-static void print_event(struct work *work, const fa_sweep_progress *event)
-{
-    const fa_sweep_item *item = event->item;
-    fa_buf line = {0};
-    cli_text_item(&line, item, true);
-    fa_buf_text(&line, ": ");
-    if (event->event == FA_SWEEP_ITEM_BEGINS) {
-        fa_buf_text(&line, item->stage == FA_WORK_MEASURE ? "measuring" : "compiling");
-    } else if (item->state == FA_ITEM_DONE) {
-        fa_words_us(&line, event->answer->trial.median_us);
-        if (event->answer->from_store)
-            fa_buf_text(&line, ", from the store");
-    } else if (item->state == FA_ITEM_FAILED) {
-        fa_buf_text(&line, "failed: ");
-        cli_text_safe(&line, item->reason);
-    } else {
-        fa_buf_text(&line, event->answer != NULL ? "compiled" : "handed back");
-    }
-    cli_progress_tell(work->lines, &line);
-}
-
 /* Each new reason once: nothing to do, the server does not answer. */
 static void tell_idle(struct work *work, const char *reason)
 {
@@ -79,7 +58,7 @@ static int on_event(void *context, const fa_sweep_progress *event)
     if (work->lines->rows && event->event == FA_SWEEP_IDLE) {
         tell_idle(work, event->reason);
     } else if (work->lines->rows && event->event != FA_SWEEP_ITEM_TUNES) {
-        print_event(work, event);
+        cli_tell_item(work->lines, event, true);
         work->idle_for[0] = 0;
     }
     return cli_interrupted();
@@ -155,23 +134,25 @@ static int print_json(cli_run *run)
 {
     char *text = NULL;
     int rc = fa_queue_write(run->tuner, &text, &run->diag);
-    if (rc != 0)
-        return rc;
-    cJSON *queue = cJSON_Parse(text);
-    free(text);
-    fa_json_add(run->document, "sweeps", cJSON_DetachItemFromObjectCaseSensitive(queue, "sweeps"));
+    cJSON *queue = cli_json_of(rc, &text);
+    if (rc == 0)
+        fa_json_add(run->document, "sweeps",
+                    cJSON_DetachItemFromObjectCaseSensitive(queue, "sweeps"));
     cJSON_Delete(queue);
-    return 0;
+    return rc;
 }
 
 /* ---- for persons ----------------------------------------------------------------------------*/
-static int put_held(cli_run *run, const fa_sweep *sweep)
+/* Who works on which item, and the items that failed. */
+static int put_open(cli_run *run, const fa_sweep *sweep)
 {
     fa_buf *out = &run->out;
     fa_sweep_item *item = NULL;
     size_t count = 0;
     int rc = fa_list_sweep_items(run->tuner, sweep->key, &item, &count, &run->diag);
     for (size_t i = 0; i < count; i++) {
+        if (item[i].state == FA_ITEM_FAILED)
+            cli_text_failed(out, &item[i]);
         if (item[i].state != FA_ITEM_RUNNING)
             continue;
         cli_text_safe(out, item[i].holder);
@@ -189,8 +170,8 @@ static int print_text(cli_run *run, const struct queues *queues)
     int rc = 0;
     cli_put_sweeps(&run->out, sweep, queues->count);
     for (size_t i = 0; i < queues->count && rc == 0; i++)
-        if (sweep[i].running > 0)
-            rc = put_held(run, &sweep[i]);
+        if (sweep[i].running + sweep[i].failed > 0)
+            rc = put_open(run, &sweep[i]);
     cli_text_count(&run->out, (int64_t)queues->count, "sweep");
     cli_text_store(run, " in the queue of ");
     return rc;

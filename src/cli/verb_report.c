@@ -11,32 +11,19 @@
 
 #include <string.h>
 
-static const struct {
-    const char *ending;
-    unsigned format;
-} endings[] = {
-    {".html", CLI_FORMAT_HTML},         {".htm", CLI_FORMAT_HTML}, {".md", CLI_FORMAT_MARKDOWN},
-    {".markdown", CLI_FORMAT_MARKDOWN}, {".csv", CLI_FORMAT_CSV},  {".json", CLI_FORMAT_JSON},
-};
-
 /* As asked, else as the file ends, else Markdown, which reads well on a terminal. */
 static int choose_format(const cli_options *options, unsigned *ret_format, fa_diag *diag)
 {
-    unsigned format = options->format;
-    if (options->json)
-        format = CLI_FORMAT_JSON;
-    size_t length = options->out != NULL ? strlen(options->out) : 0;
-    for (size_t i = 0; i < sizeof endings / sizeof *endings && format == CLI_FORMAT_UNSET; i++) {
-        size_t tail = strlen(endings[i].ending);
-        if (length > tail && strcmp(options->out + length - tail, endings[i].ending) == 0)
-            format = endings[i].format;
-    }
-    if (format == CLI_FORMAT_UNSET && options->out != NULL)
-        return fa_fail(diag, FA_EINVAL,
-                       "--out %s: its ending names no format; add --format html, md, csv or json",
-                       options->out);
-    *ret_format = format != CLI_FORMAT_UNSET ? format : CLI_FORMAT_MARKDOWN;
-    return 0;
+    const char *ending = options->out != NULL ? strrchr(options->out, '.') : ".md";
+    *ret_format = options->json ? CLI_FORMAT_JSON : options->format;
+    for (unsigned i = 1; *ret_format == CLI_FORMAT_UNSET && cli_formats[i] != NULL; i++)
+        if (ending != NULL && strcmp(ending + 1, cli_formats[i]) == 0)
+            *ret_format = i;
+    return *ret_format != CLI_FORMAT_UNSET
+               ? 0
+               : fa_fail(diag, FA_EINVAL,
+                         "--out %s: its ending names no format; add --format html, md, csv or json",
+                         options->out);
 }
 
 static bool is_asked_for(const void *context, const fa_problem *problem, const char *gpu)

@@ -61,8 +61,7 @@ static void text_spent(fa_buf *out, const fa_sweep_spent *spent, const fa_sweep_
         fa_buf_printf(out, " of %.2f", budget->cost);
 }
 
-/* A problem that failed or is under way, with the reason. */
-static void text_failed(fa_buf *out, const fa_sweep_item *item)
+void cli_text_failed(fa_buf *out, const fa_sweep_item *item)
 {
     fa_buf_printf(out, "%s: ", fa_item_state_name(item->state));
     cli_text_item(out, item, item->gpu[0] != 0);
@@ -94,20 +93,14 @@ static void text_best(fa_buf *out, const fa_trial *trial, double default_us, int
 /* What matters most comes first: a narrow terminal cuts the rest. */
 static void show_now(sweep_run *s, const fa_sweep_progress *event)
 {
-    const fa_progress *tune = event->tune;
     fa_buf line = {0};
     text_ended(&line, event->sweep);
     fa_buf_text(&line, " · ");
     fa_problem_words(&line, &event->item->problem, " ", true);
     fa_buf_text(&line, s->many_gpus ? " " : "");
     cli_text_safe(&line, s->many_gpus ? event->item->gpu : "");
-    if (tune->stage == FA_STAGE_WAIT)
-        fa_buf_text(&line, ": another process tunes it");
-    else
-        fa_buf_printf(&line, ": %d/%d", cli_progress_done(tune), tune->in_budget);
-    fa_buf_text(&line, tune->best != NULL ? ", " : "");
-    if (tune->best != NULL)
-        text_best(&line, tune->best, tune->default_us, tune->reused);
+    fa_buf_text(&line, ": ");
+    cli_text_counts(&line, event->tune, true);
     cli_text_left(&line, event->left_s);
     fa_buf_text(&line, " · ");
     text_spent(&line, &event->sweep->spent, &s->budget);
@@ -115,23 +108,31 @@ static void show_now(sweep_run *s, const fa_sweep_progress *event)
     cli_progress_show(&s->run->progress, &line);
 }
 
-/* "[3/48] problem: 41.3 µs, 1.31× default, 58 cubins reused", or why it failed. */
-static void tell_end(sweep_run *s, const fa_sweep_progress *event)
+void cli_tell_item(cli_progress *progress, const fa_sweep_progress *event, bool with_gpu)
 {
+    const fa_sweep_item *item = event->item;
     const fa_answer *answer = event->answer;
     fa_buf line = {0};
-    fa_buf_text(&line, "[");
-    text_ended(&line, event->sweep);
-    fa_buf_text(&line, "] ");
-    cli_text_item(&line, event->item, s->many_gpus);
-    fa_buf_text(&line, answer != NULL ? ": " : ": failed: ");
-    if (answer == NULL)
-        cli_text_safe(&line, event->item->reason);
-    else
+    if (event->sweep != NULL) {
+        fa_buf_text(&line, "[");
+        text_ended(&line, event->sweep);
+        fa_buf_text(&line, "] ");
+    }
+    cli_text_item(&line, item, with_gpu);
+    fa_buf_text(&line, ": ");
+    if (event->event == FA_SWEEP_ITEM_BEGINS) {
+        fa_buf_text(&line, item->stage == FA_WORK_MEASURE ? "measuring" : "compiling");
+    } else if (item->state == FA_ITEM_FAILED) {
+        fa_buf_text(&line, "failed: ");
+        cli_text_safe(&line, item->reason);
+    } else if (item->state == FA_ITEM_DONE) {
         text_best(&line, &answer->trial, answer->default_us,
-                  answer->from_store ? 0 : event->item->spent.reused);
-    fa_buf_text(&line, answer != NULL && answer->from_store ? ", from the store" : "");
-    cli_progress_tell(&s->run->progress, &line);
+                  answer->from_store ? 0 : item->spent.reused);
+        fa_buf_text(&line, answer->from_store ? ", from the store" : "");
+    } else {
+        fa_buf_text(&line, answer != NULL ? "compiled" : "handed back");
+    }
+    cli_progress_tell(progress, &line);
 }
 
 static void tell_before(sweep_run *s)
@@ -159,7 +160,7 @@ static int on_event(void *context, const fa_sweep_progress *event)
     if (!known)
         tell_before(s);
     if (ends && lines->rows)
-        tell_end(s, event);
+        cli_tell_item(lines, event, s->many_gpus);
     if (tune != NULL && tune->trial != NULL && tune->kind == FA_EVENT_TRIAL && lines->verbose &&
         lines->rows)
         cli_progress_trial(lines, tune->trial);
@@ -256,7 +257,7 @@ static void put_text(const sweep_run *s, const fa_sweep *sweep, fa_buf *out)
     put_table(s, out);
     for (int32_t i = 0; i < s->grid.count; i++) {
         if (s->grid.item[i].state == FA_ITEM_FAILED)
-            text_failed(out, &s->grid.item[i]);
+            cli_text_failed(out, &s->grid.item[i]);
         compared += ratio_of(&s->row[i]) > 0;
         ahead += ratio_of(&s->row[i]) >= 1;
     }
@@ -382,35 +383,6 @@ void cli_put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count)
     cli_table_put(&table, "state|done|?>failed|?>held|?>compiled|spent|worked on|key|plan", out);
 }
 
-/* Of the sweep of this grid, else of the latest. */
-static int show_status(sweep_run *s)
-{
-    cli_run *run = s->run;
-    fa_sweep sweep = {0}, *all = NULL;
-    fa_sweep_item *item = NULL;
-    size_t count = 0, items = 0;
-    fa_sweep_request request = request_of(run->options, &s->grid);
-    request.task = FA_TASK_LOOK;
-    int rc = s->grid.count > 0 ? fa_run_sweep(run->tuner, &request, &sweep, &run->diag)
-                               : fa_list_sweeps(run->tuner, &all, &count, &run->diag);
-    if (rc == 0 && s->grid.count == 0 && count == 0)
-        rc = fa_fail(&run->diag, FA_ENOTFOUND, "no sweep is in %s", fa_store_location(run->tuner));
-    if (count > 0)
-        sweep = *all;
-    free(all);
-    if (rc == 0)
-        rc = fa_list_sweep_items(run->tuner, sweep.key, &item, &items, &run->diag);
-    if (rc != 0)
-        return rc;
-    fa_json_add(run->document, "sweep", sweep_json(&sweep));
-    cli_put_sweeps(&run->out, &sweep, 1);
-    for (size_t i = 0; i < items; i++)
-        if (item[i].state == FA_ITEM_FAILED || item[i].state == FA_ITEM_RUNNING)
-            text_failed(&run->out, &item[i]);
-    free(item);
-    return 0;
-}
-
 /* ---- a run ----------------------------------------------------------------------------------*/
 /* Stopped by the person who runs it, or by what would stop every problem. */
 static int stopped(cli_run *run, int rc, const fa_sweep *sweep)
@@ -488,20 +460,16 @@ int cli_sweep(cli_run *run)
 {
     const cli_options *options = run->options;
     sweep_run s = {.run = run};
-    int rc = 0;
-    if (cli_grid_given(options) || !options->sweep.status)
-        rc = cli_grid_make(options, &s.grid, &run->diag);
+    int rc = cli_grid_make(options, &s.grid, &run->diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM ? EXIT_FAILED : EXIT_USAGE, &run->diag);
     s.budget = request_of(options, &s.grid).budget;
     for (int32_t i = 1; i < s.grid.count; i++)
         s.many_gpus |= strcmp(s.grid.item[i].gpu, s.grid.item[0].gpu) != 0;
     cli_interrupt_install();
-    rc = cli_open(run, options->sweep.status);
+    rc = cli_open(run, false);
     if (rc == 0)
-        rc = options->sweep.status    ? show_status(&s)
-             : options->fleet.enqueue ? enqueue(run, &s.grid)
-                                      : run_sweep(&s);
+        rc = options->fleet.enqueue ? enqueue(run, &s.grid) : run_sweep(&s);
     free(s.row);
     free(s.baseline);
     cli_grid_free(&s.grid);

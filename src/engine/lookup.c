@@ -44,14 +44,14 @@
 /* ---- answers ---------------------------------------------------------------------------------*/
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
 #define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT
+#define COUNTED(member) ROW(member, COUNT, .rules = FA_MEMBER_OPTIONAL | FA_MEMBER_NULL)
+const fa_member fa_funnel_members[] = {
+    COUNTED(space),  COUNTED(in_budget), COUNTED(compiled), COUNTED(clean),
+    COUNTED(proved), COUNTED(measured),  COUNTED(failed),   {.key = NULL},
+};
+
 static const fa_member evidence_members[] = {
-    ROW(space, COUNT),
-    ROW(in_budget, COUNT),
-    ROW(compiled, COUNT),
-    ROW(clean, COUNT),
-    ROW(proved, COUNT),
-    ROW(measured, COUNT),
-    ROW(failed, COUNT),
+    {.key = "funnel", .kind = FA_MEMBER_PART, .members = fa_funnel_members},
     ROW(ties, COUNT),
     ROW(default_us, NUMBER),
     ROW(tune_s, NUMBER),

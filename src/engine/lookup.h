@@ -10,9 +10,11 @@
 #include "fa_contact.h"
 #include "fa_tune.h"
 #include "hash.h"
+#include "json_struct.h"
 #include "session.h"
 #include "store.h"
 
+extern const fa_member fa_funnel_members[]; /* of an fa_answer; each may be absent */
 /* A stored winner as an answer; gpu NULL: of no GPU in particular. 0 or FA_ENOMEM. */
 __attribute__((warn_unused_result)) int fa_records_answer(const fa_winner_record *winner,
                                                           const fa_gpu *gpu, fa_answer *ret_answer,

@@ -7,6 +7,7 @@
 #include "json.h"
 #include "session.h"
 #include "search.h"
+#include "lookup.h"
 #include "trial.h"
 #include "wire.h"
 
@@ -191,11 +192,6 @@ int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag)
     ROW(member, OTHER, .write = fa_member_problem, .read = fa_member_read_whole_problem)
 #define UNKNOWN .rules = FA_MEMBER_UNKNOWN
 
-static const fa_member funnel[] = {
-    COUNT(space),  COUNT(in_budget), COUNT(compiled), COUNT(clean),
-    COUNT(proved), COUNT(measured),  COUNT(failed),   {.key = NULL},
-};
-
 static const fa_member answer_members[] = {
     WHOLE(problem),
     ROW(gpu, STRUCT, .members = fa_gpu_members),
@@ -210,7 +206,7 @@ static const fa_member answer_members[] = {
     ROW(unix_time, COUNT64, .most = (int64_t)1 << 40),
     ROW(default_us, REAL, UNKNOWN),
     ROW(tune_s, REAL, UNKNOWN),
-    {.key = "funnel", .kind = FA_MEMBER_STRUCT, .members = funnel},
+    {.key = "funnel", .kind = FA_MEMBER_STRUCT, .members = fa_funnel_members},
     COUNT(ties),
     WHOLE(from_problem),
     ROW(from_gpu, TEXT, UNKNOWN),

@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 struct doctor {
@@ -84,13 +83,12 @@ static void check_gpu(struct doctor *d)
             d->gpu = gpu;
         d->has_gpu = true;
         bool served = gpu.sm >= 75;
-        report(d, served ? FA_CHECK_OK : FA_CHECK_FAIL, "gpu",
-               served ? "" : "use a GPU of compute capability 7.5 or newer",
-               "device %d: %s, sm_%d, %d SMs", i, gpu.name, gpu.sm, gpu.sm_count);
-        report(d, FA_CHECK_OK, "limits", "",
-               "device %d: %d B of shared memory a block, %d B an SM, L2 %lld MiB, %.0f GB/s", i,
-               gpu.smem_per_block, gpu.smem_per_sm, (long long)(gpu.l2_bytes >> 20),
-               gpu.bandwidth_gbs);
+        report(
+            d, served ? FA_CHECK_OK : FA_CHECK_FAIL, "gpu",
+            served ? "" : "use a GPU of compute capability 7.5 or newer",
+            "device %d: %s, sm_%d, %d SMs, %d B of shared memory a block, L2 %lld MiB, %.0f GB/s",
+            i, gpu.name, gpu.sm, gpu.sm_count, gpu.smem_per_block, (long long)(gpu.l2_bytes >> 20),
+            gpu.bandwidth_gbs);
     }
 }
 
@@ -203,36 +201,6 @@ static void check_clocks(struct doctor *d)
     fa_nvml_close(&nvml);
 }
 
-/* The nearest directory above a file that is there: the store's may have to be made first. */
-static void find_directory(const char *path, char ret_directory[FA_STORE_PATH_MAX])
-{
-    char *slash;
-    snprintf(ret_directory, FA_STORE_PATH_MAX, "%s", path);
-    while ((slash = strrchr(ret_directory, '/')) != NULL && slash != ret_directory) {
-        *slash = 0;
-        if (access(ret_directory, F_OK) == 0)
-            return;
-    }
-    snprintf(ret_directory, FA_STORE_PATH_MAX, "%s", slash != NULL ? "/" : ".");
-}
-
-static void check_disk(struct doctor *d, const char *path)
-{
-    enum { ENOUGH_MIB = 64 };
-    char directory[FA_STORE_PATH_MAX];
-    struct statvfs fs;
-    find_directory(path, directory);
-    if (statvfs(directory, &fs) != 0) {
-        report(d, FA_CHECK_WARN, "disk", "check the store's directory", "%s: %s", directory,
-               strerror(errno));
-        return;
-    }
-    unsigned long long mib = (unsigned long long)fs.f_bavail * fs.f_frsize >> 20;
-    report(d, mib < ENOUGH_MIB ? FA_CHECK_WARN : FA_CHECK_OK, "disk",
-           mib < ENOUGH_MIB ? "free some space, or set FA_TUNE_STORE to another disk" : "",
-           "%llu MiB free at %s", mib, directory);
-}
-
 /* An error of a store ends with advice after "; ", unless only another place helps. */
 static void report_store(struct doctor *d, int rc, fa_diag *diag)
 {
@@ -250,40 +218,35 @@ static void check_store(struct doctor *d)
 {
     fa_store *store = NULL;
     fa_diag diag;
-    char path[FA_STORE_PATH_MAX] = "";
+    struct stat st;
+    char path[FA_STORE_PATH_MAX] = "", directory[FA_STORE_PATH_MAX];
     int rc = fa_options_store(&d->options, path, &diag);
     if (rc == 0)
         rc = fa_store_open(path, FA_STORE_EXISTING, &store, NULL, &diag);
-    struct stat st;
-    char directory[FA_STORE_PATH_MAX];
-    find_directory(path, directory);
     const bool server = fa_store_is_address(path);
-    bool none = rc == 0 && !server && (stat(path, &st) != 0 || st.st_size == 0);
+    const bool none = rc == 0 && !server && (stat(path, &st) != 0 || st.st_size == 0);
+    const char *slash = strrchr(path, '/');
+    snprintf(directory, sizeof directory, "%.*s", slash != NULL ? (int)(slash - path) : 0, path);
     if (none && fa_db_need_directory(path, &diag) != 0)
         report_store(d, FA_ESTORE, &diag);
-    else if (none && access(directory, W_OK | X_OK) != 0)
+    else if (none && access(directory, W_OK | X_OK) != 0 && errno != ENOENT)
         report(d, FA_CHECK_FAIL, "store", "set FA_TUNE_STORE to a file that can be written",
                "%s cannot be made: nothing can be written there", path);
     else if (none)
         report(d, FA_CHECK_OK, "store", "", "%s, which the first tune makes", path);
     else if (rc == FA_EREADONLY)
         report(d, FA_CHECK_WARN, "store",
-               "winners are read where there are some, new ones cannot "
-               "be kept: set FA_TUNE_STORE to a file that can be written",
-               "%s", diag.text);
+               "no new winners can be kept: set FA_TUNE_STORE to a file that can be written", "%s",
+               diag.text);
     else if (rc != 0 && server)
-        report(
-            d, FA_CHECK_FAIL, "store",
-            "until it answers, a local file serves (FA_TUNE_LOCAL_STORE); `fa-tune push` brings its "
-            "winners to the server later",
-            "%s", diag.text);
+        report(d, FA_CHECK_FAIL, "store",
+               "until it answers, a local file serves; `fa-tune push` brings its winners later",
+               "%s", diag.text);
     else if (rc != 0)
         report_store(d, rc, &diag);
     else
         report(d, FA_CHECK_OK, "store", "", "%s", fa_store_path(store));
     fa_store_close(&store);
-    if (path[0] != 0 && !server)
-        check_disk(d, path);
 }
 
 static void check_templates(struct doctor *d)

@@ -7,6 +7,7 @@
 #include "error.h"
 #include "json.h"
 #include "problem.h"
+#include "lookup.h"
 #include "trial.h"
 
 #include <fcntl.h>
@@ -68,11 +69,6 @@ static int read_gpu(const cJSON *json, void *ret_gpu, fa_diag *diag)
 #define MAYBE .rules = FA_MEMBER_OPTIONAL | FA_MEMBER_NULL
 #define COUNT(member) ROW(member, COUNT, MAYBE)
 
-static const fa_member funnel[] = {
-    COUNT(space),  COUNT(in_budget), COUNT(compiled), COUNT(clean),
-    COUNT(proved), COUNT(measured),  COUNT(failed),   {.key = NULL},
-};
-
 static const fa_member answer_members[] = {
     ROW(origin, CHOICE, .names = fa_origin_names),
     ROW(trial, PART, .members = fa_timed_members),
@@ -84,7 +80,10 @@ static const fa_member answer_members[] = {
     ROW(default_us, REAL, MAYBE),
     COUNT(ties),
     ROW(strategy, TEXT, MAYBE),
-    {.key = "funnel", .kind = FA_MEMBER_STRUCT, .rules = FA_MEMBER_OPTIONAL, .members = funnel},
+    {.key = "funnel",
+     .kind = FA_MEMBER_STRUCT,
+     .rules = FA_MEMBER_OPTIONAL,
+     .members = fa_funnel_members},
     {.key = NULL},
 };
 

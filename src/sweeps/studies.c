@@ -37,19 +37,19 @@ static bool is_silicon(const fa_gpu *gpu, const char *silicon)
     return strcmp(text, silicon) == 0;
 }
 
-/* Sets the catalogue's GPU of its silicon, or calls it by that. */
-static void find_study_gpu(fa_study *study)
+/* Sets the catalogue's GPU of its silicon; it is called by `name`, where that is known, or by its silicon. */
+static void find_study_gpu(fa_study *study, const char *name)
 {
-    for (int i = 0; i < fa_catalogue_count(); i++) {
-        fa_gpu gpu;
-        const char *refused;
-        fa_catalogue_at(i, &gpu, &refused);
-        if (is_silicon(&gpu, study->silicon)) {
-            study->gpu = gpu;
-            return;
-        }
-    }
+    const char *refused;
     snprintf(study->gpu.name, sizeof study->gpu.name, "%.63s", study->silicon);
+    for (int i = 0; i < fa_catalogue_count() && study->gpu.sm == 0; i++) {
+        fa_gpu gpu;
+        fa_catalogue_at(i, &gpu, &refused);
+        if (is_silicon(&gpu, study->silicon))
+            study->gpu = gpu;
+    }
+    if (name != NULL && name[0] != 0)
+        snprintf(study->gpu.name, sizeof study->gpu.name, "%s", name);
 }
 
 static bool is_named_by_device(const fa_study *study)
@@ -62,20 +62,12 @@ static bool is_named_by_device(const fa_study *study)
  * that a list of GPUs has one entry for it. */
 static void share_gpu_names(fa_study *all, size_t count)
 {
-    const fa_study *named = NULL;
-    for (size_t i = 0; i < count; i++) {
-        fa_study *study = &all[i];
-        if (is_named_by_device(study))
-            continue;
-        if (named == NULL || strcmp(named->silicon, study->silicon) != 0) {
-            named = NULL;
-            for (size_t j = 0; j < count && named == NULL; j++)
-                if (is_named_by_device(&all[j]) && strcmp(all[j].silicon, study->silicon) == 0)
-                    named = &all[j];
-        }
-        if (named != NULL)
-            memcpy(study->gpu.name, named->gpu.name, sizeof study->gpu.name);
-    }
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < count && !is_named_by_device(&all[i]); j++)
+            if (is_named_by_device(&all[j]) && strcmp(all[j].silicon, all[i].silicon) == 0) {
+                memcpy(all[i].gpu.name, all[j].gpu.name, sizeof all[i].gpu.name);
+                break;
+            }
 }
 
 static fa_scope scope_of_study(const fa_study *study)
@@ -137,9 +129,7 @@ static int read_study(fa_tuner *tuner, const fa_scope_row *row, fa_study *study,
     if (row->unread != NULL) {
         study->has_winner = row->gpu != NULL;
         study->stale = is_of_absent_templates(row->unread);
-        find_study_gpu(study);
-        if (row->gpu != NULL)
-            snprintf(study->gpu.name, sizeof study->gpu.name, "%s", row->gpu);
+        find_study_gpu(study, row->gpu);
         return 0;
     }
     int rc = fa_store_winner_get(tuner->store, &row->scope, &winner, NULL, diag);
@@ -151,13 +141,8 @@ static int read_study(fa_tuner *tuner, const fa_scope_row *row, fa_study *study,
     }
     if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)
         return rc;
-    if (study->gpu.sm == 0) {
-        char name[sizeof study->gpu.name];
-        memcpy(name, study->gpu.name, sizeof name);
-        find_study_gpu(study);
-        if (name[0] != 0)
-            memcpy(study->gpu.name, name, sizeof name);
-    }
+    if (study->gpu.sm == 0)
+        find_study_gpu(study, study->winner.gpu.name);
     study->current = is_of_templates(fa_templates_for(tuner, &study->problem), study) &&
                      is_silicon(&study->gpu, study->silicon) &&
                      strcmp(study->policy, FA_MEASURE_POLICY) == 0;

@@ -387,23 +387,6 @@ static int run_entered_sweep(struct runner *r, fa_diag *diag)
     return rc != 0 ? rc : kept;
 }
 
-/* Enters the sweep, or looks how it stands. */
-static int do_without_work(struct runner *r, fa_sweep *ret_sweep, fa_diag *diag)
-{
-    fa_tuner *tuner = r->tuner;
-    pthread_mutex_lock(&tuner->work);
-    int rc = r->request->task == FA_TASK_ENTER
-                 ? fa_sweep_enqueue(tuner, r->request, &r->sweep, diag)
-                 : fa_store_sweep_read(tuner->store, r->sweep.key, &r->sweep, diag);
-    pthread_mutex_unlock(&tuner->work);
-    if (rc == FA_ENOTFOUND)
-        return fa_fail(diag, rc, "no such sweep is in %s: `fa-tune queue` lists them",
-                       tuner->store_path);
-    if (rc == 0 && ret_sweep != NULL)
-        *ret_sweep = r->sweep;
-    return rc;
-}
-
 int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
                  fa_diag *diag)
 {
@@ -414,8 +397,14 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
         (rc = fa_sweep_request_copy(request, &known, diag)) != 0)
         return rc;
     fa_sweep_key(&known, r.sweep.key);
-    if (known.task != FA_TASK_RUN)
-        return do_without_work(&r, ret_sweep, diag);
+    if (known.task == FA_TASK_ENTER) {
+        pthread_mutex_lock(&tuner->work);
+        rc = fa_sweep_enqueue(tuner, &known, &r.sweep, diag);
+        pthread_mutex_unlock(&tuner->work);
+        if (rc == 0 && ret_sweep != NULL)
+            *ret_sweep = r.sweep;
+        return rc;
+    }
     r.told = calloc((size_t)known.count, sizeof *r.told);
     if (r.told == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
