@@ -88,20 +88,10 @@ def what_its_reader_has_open_is_not_swept_away():
         well(page, daemon)
 
 
-def without_the_token_it_says_where_that_is_and_a_service_that_goes_is_told_of():
-    with Place(script="no_device\n") as place, served(place) as daemon:
-        opened(daemon, "This page needs the service’s token. The address that fa-tune serve --page prints has it.", token="another")
-        page = opened(daemon, "No GPU is here")
-        daemon.stop()
-        shows(page, "The service does not answer.")
-        daemon.start()
-
-
 try:
     tap.main([
         a_tune_is_seen_as_it_runs_and_its_winner_when_it_ends,
         what_its_reader_has_open_is_not_swept_away,
-        without_the_token_it_says_where_that_is_and_a_service_that_goes_is_told_of,
     ])
 finally:
     if state:

@@ -77,18 +77,6 @@ def the_verb_becomes_the_daemon_and_the_default_is_in_the_runtime_directory():
         tap.has(done.stderr, "--socket")
 
 
-def two_daemons_on_one_store_tune_a_problem_once():
-    with a_place(L4 + FAST) as place, Serve(place, slow_s=1) as one, Serve(place, slow_s=1) as two:
-        connections = [daemon.connect() for daemon in (one, two)]
-        for connection in connections:
-            connection.request("POST", "/v1/kernel", json.dumps(ask()))
-        answers = [json.loads(connection.getresponse().read())["answer"] for connection in connections]
-        tap.equal(sorted(each["from_store"] for each in answers), [False, True])
-        tap.equal(answers[0]["cubin_key"], answers[1]["cubin_key"])
-        for connection in connections:
-            connection.close()
-
-
 # ---- stores -------------------------------------------------------------------------------------
 def a_full_disk_is_told_and_what_is_stored_is_still_served():
     # A disk of its own: a small tmpfs in a mount namespace, which needs no root where the kernel lets users have namespaces.
@@ -135,20 +123,6 @@ def a_store_that_is_deleted_in_mid_tune_or_emptied_is_made_anew():
                 pass
         tap.equal(daemon.get("/v1/winners"), (200, {"winners": []}))
         tap.equal(daemon.get("/readyz", raw=True)[0], 200)
-
-
-def a_store_that_can_neither_be_read_nor_made_anew_is_not_ready():
-    with a_place(L4 + FAST) as place, Serve(place) as daemon:
-        tap.equal(daemon.post("/v1/kernel", ask())[0], 200)
-        os.rename(place.store, place.store + ".good")
-        os.mkdir(place.store)
-        wait_for(lambda: daemon.post("/v1/kernel", ask(seq=512))[0] != 200, "a failure")
-        wait_for(lambda: daemon.get("/readyz", raw=True)[0] >= 500, "its being told")
-        tap.has(daemon.get("/readyz")[1]["error"]["message"], place.store)
-        os.rmdir(place.store)
-        os.rename(place.store + ".good", place.store)
-        wait_for(lambda: daemon.get("/readyz", raw=True)[0] == 200, "a daemon that is ready again")
-        tap.equal(daemon.post("/v1/kernel", ask(seq=512))[0], 200)
 
 
 # ---- many clients -------------------------------------------------------------------------------
@@ -239,19 +213,6 @@ def both_examples_and_the_command_line_get_a_kernel_from_the_daemon():
         tap.has(run(away, *example, daemon.socket, status=77).stdout, "no CUDA device")
 
 
-def what_a_server_without_the_gpu_cannot_measure_is_measured_here():
-    with Place() as home, a_place(ONCE) as away, Serve(home) as daemon:
-        away.env["FA_TUNE_SERVER"] = daemon.socket
-        for errors in (launch(away).stderr, away.run(*SMALL, "--again", "--no-progress").stderr):
-            tap.equal(len(notes(errors)), 1)
-            tap.has(errors, "this service has no L4")
-        told = away.json(*SMALL)
-        tap.equal((told["answer"]["origin"], told["server"]), ("measured", None))
-        # Nothing was compiled there for that; a prediction is the server's to make.
-        tap.equal(daemon.get("/v1/winners")[1]["winners"], [])
-        tap.equal(daemon.get("/v1/jobs")[1]["jobs"], [])
-
-
 def a_client_that_is_interrupted_cancels_its_tune_and_one_whose_daemon_dies_does_without():
     home, away = Place(script=SLOW), Place(script=ONCE)
     home.take_cubins()
@@ -274,26 +235,6 @@ def a_client_that_is_interrupted_cancels_its_tune_and_one_whose_daemon_dies_does
 
 
 # ---- operations of one's own --------------------------------------------------------------------
-def an_operation_of_a_folder_is_served_as_attention_is():
-    problem = {"operation": "l1_norm", "dtype": "fp16", "rows": 64, "columns": 256}
-    with Place(space=None, script=L4 + "time WARPS= 50\ntime WARPS=2; 30\ntime PARTS= 60\n") as place:
-        place.env["FA_TUNE_TEMPLATES"] = os.path.join(SOURCE, "tests", "operations")
-        with Serve(place) as daemon:
-            for _ in range(2):
-                status, told = daemon.post("/v1/kernel", {"problem": problem})
-                tap.equal((status, told["answer"]["problem"], told["answer"]["origin"]), (200, problem, "measured"))
-            tap.equal(told["answer"]["config"]["family"], "l1_norm_rows")
-            tap.equal([winner["problem"] for winner in daemon.get("/v1/winners")[1]["winners"]], [problem])
-            for wrong in ({"rows": 64}, {"rows": 64, "columns": 12}, {"rows": 64, "columns": 256, "seq_q": 1}):
-                status, told = daemon.post("/v1/kernel", {"problem": dict(wrong, operation="l1_norm")})
-                tap.equal((status, told["error"]["code"]), (400, "FA_EINVAL"))
-            place.env.update(FA_TUNE_SERVER="unix:" + daemon.socket, FA_TUNE_STORE=place.store + ".own")
-            del place.env["FA_TUNE_LIBCUDA"]  # no device of its own
-            answer = place.json("--gpu", "L4", "--operation", "l1_norm", "--rows", "64", "--columns", "256")["answer"]
-            tap.equal((answer["origin"], answer["problem"]), ("measured", problem))
-            tap.equal(daemon.metric("tunes_total"), 1)
-
-
 def a_kernel_of_ones_own_is_served_from_its_file():
     """To who asks over HTTP, to the client of the same file, and on the page; never another text of its name."""
     with Place(space=None, script=L4) as place:
@@ -321,14 +262,10 @@ tap.main([
     killed_in_mid_tune_it_goes_on_when_it_is_asked_again,
     a_live_socket_and_what_is_no_socket_are_left_alone,
     the_verb_becomes_the_daemon_and_the_default_is_in_the_runtime_directory,
-    two_daemons_on_one_store_tune_a_problem_once,
     a_full_disk_is_told_and_what_is_stored_is_still_served,
     a_store_that_is_deleted_in_mid_tune_or_emptied_is_made_anew,
-    a_store_that_can_neither_be_read_nor_made_anew_is_not_ready,
     two_hundred_clients_of_a_cold_key_cause_one_tune,
     both_examples_and_the_command_line_get_a_kernel_from_the_daemon,
-    what_a_server_without_the_gpu_cannot_measure_is_measured_here,
     a_client_that_is_interrupted_cancels_its_tune_and_one_whose_daemon_dies_does_without,
-    an_operation_of_a_folder_is_served_as_attention_is,
     a_kernel_of_ones_own_is_served_from_its_file,
 ])

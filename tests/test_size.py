@@ -11,7 +11,7 @@ from rooms import ROOT
 
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
-    "include": 1447,
+    "include": 1446,
     "src/base": 6062,
     "src/gpu": 4015,
     "src/code": 960,
@@ -25,7 +25,7 @@ BUDGET = {
     "src/cli": 5870,
     "src/daemon": 2542,
     "src/report": 841,
-    "C": 56745,
+    "C": 56706,
     "C files": 245,
     "tests": 57272,
     "public functions": 70,
