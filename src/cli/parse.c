@@ -226,6 +226,8 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
     const char *templates = find_value("--templates", count, arguments);
     if (templates == NULL)
         templates = getenv("FA_TUNE_TEMPLATES");
+    if (!(verb->groups & CLI_GROUPS_SPECIFIED)) /* it takes no problem */
+        templates = NULL;
     int rc = templates != NULL ? fa_load_operations(templates, diag) : 0;
     *ret_operation = fa_operation_of(NULL);
     if (rc != 0)
