@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- measuring ------------------------------------------------------------------------------*/
 enum {
@@ -81,8 +82,11 @@ static void send_open(fa_job *job)
     fa_json_add_number(
         json, "memory",
         (double)(job->request->memory > 0 ? job->request->memory : job->tuner->memory));
-    if (job->plan.data != NULL)
-        fa_json_add(json, "data", fa_case_data_to_json(job->plan.data));
+    char path[64];
+    if (job->plan.data != NULL) {
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), job->plan.data->fd);
+        fa_json_add_text(json, "data", path);
+    }
     job->measure.at = FA_MEASURER_OPENING;
     send_or_end(job, json, job->reference.cubin, job->reference.cubin_size, OPEN_TIMEOUT_MS);
 }

@@ -97,7 +97,10 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
     fa_bench_close(&m->bench);
     fa_case_data_close(&m->data);
     m->case_count = fa_bench_cases(&problem, seed, cases);
-    rc = fa_case_data_open(cJSON_GetObjectItemCaseSensitive(message->json, "data"), &m->data, diag);
+    const char *data =
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message->json, "data"));
+    if (data != NULL)
+        rc = fa_case_data_open(data, &m->data, diag);
     const fa_bench_setup setup = {&m->gpu, &problem, message->blob, message->blob_size,
                                   seed,    m->data,  (size_t)memory};
     return rc != 0 ? rc : fa_bench_open(m->driver, &setup, &m->bench, diag);

@@ -7,7 +7,6 @@
 #include "buf.h"
 #include "error.h"
 #include "hash.h"
-#include "json.h"
 #include "problem.h"
 
 #include <errno.h>
@@ -204,37 +203,32 @@ static int keep_case(fa_case_data *data, const struct one_case *c, fa_diag *diag
     return rc;
 }
 
-static int seal(int fd, fa_diag *diag)
+/* Writes the places in front of what they are of. What kernels are proved against then stays as it is, whoever opens it. */
+static int seal(const fa_case_data *data, fa_diag *diag)
 {
-    return fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0
+    return pwrite(data->fd, data, sizeof *data, 0) == (ssize_t)sizeof *data &&
+                   fcntl(data->fd, F_ADD_SEALS,
+                         F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0
                ? 0
                : fa_fail(diag, FA_EIO, "the data of a proof cannot be sealed: %s", strerror(errno));
-}
-
-static fa_case_data *new_data(int fd)
-{
-    fa_case_data *data = malloc(sizeof *data);
-    if (data == NULL) {
-        close(fd);
-        return NULL;
-    }
-    memset(data, 0xff, sizeof *data); /* every place is -1 */
-    data->fd = fd;
-    return data;
 }
 
 int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case_function *function,
                       void *context, fa_case_data **ret_data, fa_diag *diag)
 {
-    int rc = 0, fd = memfd_create("fa-tune-cases", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return fa_fail(diag, FA_EIO, "no file for the data of a proof: %s", strerror(errno));
-    fa_case_data *data = new_data(fd);
-    struct one_case *c = data != NULL ? malloc(sizeof *c) : NULL;
-    if (c == NULL)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for the data of a proof");
-    else
-        data->seed = seed;
+    int rc = 0;
+    fa_case_data *data = malloc(sizeof *data);
+    struct one_case *c = malloc(sizeof *c);
+    if (data == NULL || c == NULL) {
+        free(data);
+        free(c);
+        return fa_fail(diag, FA_ENOMEM, "out of memory for the data of a proof");
+    }
+    memset(data, 0xff, sizeof *data); /* every place is -1 */
+    data->seed = seed;
+    data->fd = memfd_create("fa-tune-cases", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (data->fd < 0 || lseek(data->fd, sizeof *data, SEEK_SET) < 0)
+        rc = fa_fail(diag, FA_EIO, "no file for the data of a proof: %s", strerror(errno));
     for (int i = 0; i < count && rc == 0; i++) {
         memset(c, 0, sizeof *c);
         c->problem = &cases[i];
@@ -248,8 +242,8 @@ int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case
         free_case(c);
     }
     free(c);
-    if (rc == 0) /* what kernels are proved against stays as it is, whoever opens it */
-        rc = seal(fd, diag);
+    if (rc == 0)
+        rc = seal(data, diag);
     if (rc != 0)
         fa_case_data_close(&data);
     else
@@ -259,68 +253,23 @@ int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case
 
 void fa_case_data_close(fa_case_data **data)
 {
-    if (*data != NULL)
+    if (*data != NULL && (*data)->fd >= 0)
         close((*data)->fd);
     free(*data);
     *data = NULL;
 }
 
 /* ---- the worker's way to it ------------------------------------------------------------------*/
-static cJSON *places_array(const int64_t place[FA_BENCH_CASES][FA_TENSORS_MAX])
+int fa_case_data_open(const char *path, fa_case_data **ret_data, fa_diag *diag)
 {
-    cJSON *array = cJSON_CreateArray();
-    for (int i = 0; i < FA_BENCH_CASES * FA_TENSORS_MAX; i++)
-        fa_json_push(array,
-                     cJSON_CreateNumber((double)place[i / FA_TENSORS_MAX][i % FA_TENSORS_MAX]));
-    return array;
-}
-
-cJSON *fa_case_data_to_json(const fa_case_data *data)
-{
-    char path[64];
-    if (data == NULL)
-        return NULL;
-    cJSON *json = cJSON_CreateObject();
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), data->fd);
-    fa_json_add_text(json, "file", path);
-    fa_json_add(json, "inputs", places_array(data->input));
-    fa_json_add(json, "answers", places_array(data->answer));
-    return json;
-}
-
-static int read_places(const cJSON *json, const char *key,
-                       int64_t ret_place[FA_BENCH_CASES][FA_TENSORS_MAX], fa_diag *diag)
-{
-    const cJSON *item, *array = cJSON_GetObjectItemCaseSensitive(json, key);
-    int count = 0;
-    if (cJSON_GetArraySize(array) != FA_BENCH_CASES * FA_TENSORS_MAX)
-        return fa_fail(diag, FA_EINVAL, "message: %s are not those of all cases", key);
-    cJSON_ArrayForEach (item, array) {
-        double at = cJSON_IsNumber(item) ? item->valuedouble : -2;
-        if (!(at >= -1 && at < 9007199254740992.0))
-            return fa_fail(diag, FA_EINVAL, "message: %s are not places in a file", key);
-        ret_place[count / FA_TENSORS_MAX][count % FA_TENSORS_MAX] = (int64_t)at;
-        count++;
-    }
-    return 0;
-}
-
-int fa_case_data_open(const cJSON *json, fa_case_data **ret_data, fa_diag *diag)
-{
-    const char *path = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "file"));
-    *ret_data = NULL;
-    if (json == NULL)
-        return 0;
-    int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0)
-        return fa_fail(diag, FA_EIO, "the data of a proof at %s: %s", path != NULL ? path : "?",
-                       strerror(errno));
-    fa_case_data *data = new_data(fd);
+    fa_case_data *data = calloc(1, sizeof *data);
     if (data == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for the data of a proof");
-    int rc = read_places(json, "inputs", data->input, diag);
-    if (rc == 0)
-        rc = read_places(json, "answers", data->answer, diag);
+    const int fd = data->fd = open(path, O_RDONLY | O_CLOEXEC);
+    int rc = fd >= 0
+                 ? fa_case_data_read(data, 0, data, sizeof *data, diag)
+                 : fa_fail(diag, FA_EIO, "the data of a proof at %s: %s", path, strerror(errno));
+    data->fd = fd;
     if (rc != 0)
         fa_case_data_close(&data);
     else

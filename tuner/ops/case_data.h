@@ -13,8 +13,6 @@
 #include "bench.h"
 #include "tensors.h"
 
-#include <cJSON.h>
-
 typedef struct fa_case_data {
     int fd;
     uint64_t
@@ -34,9 +32,8 @@ int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case
                       void *context, fa_case_data **ret_data, fa_diag *diag);
 void fa_case_data_close(fa_case_data **data); /* NULL is allowed */
 
-/* For the worker's message, and its way back; NULL for no data each time. */
-cJSON *fa_case_data_to_json(const fa_case_data *data);
-int fa_case_data_open(const cJSON *json, fa_case_data **ret_data, fa_diag *diag);
+/* The worker's way to it: a path of fa_case_data.fd. */
+int fa_case_data_open(const char *path, fa_case_data **ret_data, fa_diag *diag);
 
 /* Bytes of the file from there on; FA_EIO where it ends before. */
 int fa_case_data_read(const fa_case_data *data, int64_t at, void *ret_bytes, size_t size,
