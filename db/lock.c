@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Locks of a file are flock(2) on STORE.locks/NAME. Whoever holds it alone removes the file before it lets go, so
- * that names do not pile up; whoever gets the lock checks that the file it locked is still the one of
- * that name, and starts again otherwise. A killed holder leaves its file, which harms nobody.
+ * Locks of a file are bytes of STORE.lock beside it, each held by a descriptor of its own (F_OFD_SETLK): so threads exclude
+ * one another, too, and whoever dies holds none. Where a name's byte stands is a hash of the name.
  *
  * Locks of a server are its advisory locks, which end with their session. A session may take the same one twice, so it
  * keeps a list of what it holds.
@@ -18,106 +17,79 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { LOCK_NAME_MAX = 160 };
 
 struct fa_lock {
     int fd;
-    int kind;        /* LOCK_EX or LOCK_SH */
+    bool shared;
     pid_t pid;       /* a forked child shares the open file: it may close it, never unlock it */
     fa_store *store; /* of a server's; NULL: a file's */
     fa_lock *next;   /* of a server's */
-    char path[FA_STORE_PATH_MAX + LOCK_NAME_MAX + 16];
+    char name[LOCK_NAME_MAX];
 };
 
-/* The lock's directory is made only beside a store, or where a store is about to be made, so that a wrong
- * path does not leave a directory beside some other file. */
+/* The file is made only beside a store, or where a store is about to be made, so that a wrong path does not leave one
+ * beside some other file. */
 static int check_is_store(const char *path, fa_diag *diag)
 {
-    struct stat st, now;
+    struct stat st;
     fa_sqlite_header kind;
-    do { /* again when another file took the name meanwhile: a store that was just set aside */
-        int rc = fa_db_check_file(path, &st, diag);
-        if (rc != 0)
-            return rc == FA_ENOTFOUND ? 0 : rc;
-        if (fa_db_is_marked(path))
-            return 0;
-        if (fa_sqlite_kind_of(path, &kind) == 0 &&
-            (kind == FA_HEADER_OURS || kind == FA_HEADER_OTHER_VERSION || kind == FA_HEADER_EMPTY))
-            return 0; /* empty: a store that another process is just making */
-    } while (lstat(path, &now) != 0 || now.st_ino != st.st_ino || now.st_dev != st.st_dev);
+    int rc = fa_db_check_file(path, &st, diag);
+    if (rc != 0)
+        return rc == FA_ENOTFOUND ? 0 : rc;
+    if (fa_db_is_marked(path) ||
+        (fa_sqlite_kind_of(path, &kind) == 0 &&
+         (kind == FA_HEADER_OURS || kind == FA_HEADER_OTHER_VERSION || kind == FA_HEADER_EMPTY)))
+        return 0; /* empty: a store that another process is just making */
     return fa_fail(diag, FA_ESTORE, "%s is not a store, so nothing is locked there", path);
 }
 
-/* One try; FA_EBUSY: somebody else holds it. */
-static int try_file(fa_lock *lock, fa_diag *diag)
+static int set_byte(const fa_lock *lock, short type)
 {
-    const char *path = lock->path;
-    for (;;) {
-        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-        if (fd < 0 && errno == EINTR)
-            continue;
-        if (fd < 0) {
-            int code = fa_db_errno(errno);
-            return fa_fail(diag, code == FA_ENOTFOUND ? FA_EIO : code, "cannot open lock %s: %s",
-                           path, strerror(errno));
-        }
-        struct stat held, named;
-        int rc;
-        do
-            rc = flock(fd, lock->kind | LOCK_NB);
-        while (rc != 0 && errno == EINTR);
-        int error = rc != 0 ? errno : 0;
-        if (rc == 0 && fstat(fd, &held) == 0 && lstat(path, &named) == 0 &&
-            held.st_ino == named.st_ino && held.st_dev == named.st_dev) {
-            lock->fd = fd;
-            return 0;
-        }
-        close(fd);
-        if (error == EWOULDBLOCK)
-            return FA_EBUSY;
-        if (error != 0)
-            return fa_fail(diag, FA_EIO, "cannot lock %s: %s", path, strerror(error));
-    }
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (const char *c = lock->name; *c != 0; c++)
+        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    struct flock byte = {
+        .l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)(hash >> 2), .l_len = 1};
+    return fcntl(lock->fd, F_OFD_SETLK, &byte);
 }
 
-static fa_lock *new_lock(fa_store *store, const char *folder, const char *name, bool shared)
+static fa_lock *new_lock(fa_store *store, const char *name, bool shared)
 {
     fa_lock *lock = calloc(1, sizeof *lock);
     if (lock == NULL)
         return NULL;
-    *lock =
-        (fa_lock){.fd = -1, .kind = shared ? LOCK_SH : LOCK_EX, .pid = getpid(), .store = store};
-    snprintf(lock->path, sizeof lock->path, "%s%s%s", folder, folder[0] != 0 ? "/" : "", name);
+    *lock = (fa_lock){.fd = -1, .shared = shared, .pid = getpid(), .store = store};
+    snprintf(lock->name, sizeof lock->name, "%s", name);
     return lock;
-}
-
-/* Gives the lock out, or forgets it. */
-static int end_lock(fa_lock *lock, int rc, fa_lock **ret_lock)
-{
-    if (rc == 0)
-        *ret_lock = lock;
-    else
-        free(lock);
-    return rc;
 }
 
 int fa_lock_of_file(const char *store_path, const char *name, bool shared, fa_lock **ret_lock,
                     fa_diag *diag)
 {
-    char store[FA_STORE_PATH_MAX], directory[FA_LOCKS_PATH_MAX];
-    int rc;
-    if ((rc = fa_db_resolve(store_path, true, store, diag)) != 0 ||
+    char store[FA_STORE_PATH_MAX];
+    fa_lock *lock = new_lock(NULL, name, shared);
+    int rc = lock == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory") : 0;
+    if (rc != 0 || (rc = fa_db_resolve(store_path, true, store, diag)) != 0 ||
         (rc = check_is_store(store, diag)) != 0 ||
-        (rc = fa_db_locks_directory(store, directory, diag)) != 0)
+        (rc = fa_db_open_lock_file(store, &lock->fd, diag)) != 0) {
+        free(lock);
         return rc;
-    fa_lock *lock = new_lock(NULL, directory, name, shared);
-    return lock == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory")
-                        : end_lock(lock, try_file(lock, diag), ret_lock);
+    }
+    if (set_byte(lock, shared ? F_RDLCK : F_WRLCK) == 0) {
+        *ret_lock = lock;
+        return 0;
+    }
+    rc =
+        errno == EAGAIN || errno == EACCES
+            ? FA_EBUSY
+            : fa_fail(diag, FA_EIO, "cannot lock %s" FA_LOCK_ENDING ": %s", store, strerror(errno));
+    close(lock->fd);
+    free(lock);
+    return rc;
 }
 
 /* ---- of a server ----------------------------------------------------------------------------*/
@@ -129,7 +101,7 @@ static int ask_server(fa_store *store, const char *sql, const fa_lock *lock, boo
 {
     fa_binder binder = fa_db_prepare(store, sql, diag);
     int64_t had = 0;
-    fa_bind(&binder, fa_text(lock->path));
+    fa_bind(&binder, fa_text(lock->name));
     int rc = fa_db_run_id(store, &binder, &had, diag);
     *ret_had = rc == 0 && had == 1;
     return rc;
@@ -138,8 +110,8 @@ static int ask_server(fa_store *store, const char *sql, const fa_lock *lock, boo
 static int try_server(fa_store *store, const fa_lock *lock, bool *ret_had, fa_diag *diag)
 {
     return ask_server(store,
-                      lock->kind == LOCK_SH ? "SELECT CAST(pg_try_advisory_lock_shared" KEY
-                                            : "SELECT CAST(pg_try_advisory_lock" KEY,
+                      lock->shared ? "SELECT CAST(pg_try_advisory_lock_shared" KEY
+                                   : "SELECT CAST(pg_try_advisory_lock" KEY,
                       lock, ret_had, diag);
 }
 
@@ -155,17 +127,19 @@ static int lock_on_server(fa_store *store, const char *name, bool shared, fa_loc
 {
     bool had = true;
     for (const fa_lock *held = store->postgres->locks; held != NULL; held = held->next)
-        if (strcmp(held->path, name) == 0 && (held->kind == LOCK_EX || !shared))
+        if (strcmp(held->name, name) == 0 && !(held->shared && shared))
             return FA_EBUSY;
-    fa_lock *lock = new_lock(store, "", name, shared);
+    fa_lock *lock = new_lock(store, name, shared);
     if (lock == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     int rc = try_server(store, lock, &had, diag);
-    if (rc != 0 || !had)
-        return end_lock(lock, rc != 0 ? rc : FA_EBUSY, ret_lock);
+    if (rc != 0 || !had) {
+        free(lock);
+        return rc != 0 ? rc : FA_EBUSY;
+    }
     lock->next = store->postgres->locks;
-    store->postgres->locks = lock;
-    return end_lock(lock, 0, ret_lock);
+    *ret_lock = store->postgres->locks = lock;
+    return 0;
 }
 
 static void unlock_on_server(fa_lock *lock)
@@ -178,8 +152,8 @@ static void unlock_on_server(fa_lock *lock)
     *at = lock->next;
     if (store->postgres->connection != NULL && !store->spare.serves)
         ask_server(store,
-                   lock->kind == LOCK_SH ? "SELECT CAST(pg_advisory_unlock_shared" KEY
-                                         : "SELECT CAST(pg_advisory_unlock" KEY,
+                   lock->shared ? "SELECT CAST(pg_advisory_unlock_shared" KEY
+                                : "SELECT CAST(pg_advisory_unlock" KEY,
                    lock, &had, NULL);
 }
 
@@ -202,11 +176,8 @@ void fa_lock_release(fa_lock **lock)
         if ((*lock)->pid == getpid())
             unlock_on_server(*lock);
     } else {
-        if ((*lock)->pid == getpid()) {
-            if ((*lock)->kind == LOCK_EX) /* others may share it */
-                unlink((*lock)->path);
-            flock((*lock)->fd, LOCK_UN); /* a forked child may still have it open */
-        }
+        if ((*lock)->pid == getpid())
+            set_byte(*lock, F_UNLCK); /* a forked child may still have it open */
         close((*lock)->fd);
     }
     free(*lock);

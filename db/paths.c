@@ -79,7 +79,7 @@ int fa_store_default_path(const char *variable, char ret_path[FA_STORE_PATH_MAX]
     return 0;
 }
 
-static int make_directory(const char *path, const char *purpose, fa_diag *diag)
+static int make_directory(const char *path, fa_diag *diag)
 {
     struct stat st;
     if (mkdir(path, 0700) == 0 || errno == EEXIST)
@@ -88,8 +88,8 @@ static int make_directory(const char *path, const char *purpose, fa_diag *diag)
     int error = errno;
     return stat(path, &st) == 0
                ? 0
-               : fa_fail(diag, fa_db_errno(error), "cannot make directory %s for %s: %s", path,
-                         purpose, strerror(error));
+               : fa_fail(diag, fa_db_errno(error), "cannot make directory %s for the store: %s",
+                         path, strerror(error));
 }
 
 /* Another name may be a person's mistake. */
@@ -126,7 +126,7 @@ static int resolve_new(const char *path, bool create, char ret_path[FA_STORE_PAT
         if (directory[i] == '/' || directory[i] == 0) { /* every one that is missing */
             char part[FA_STORE_PATH_MAX];
             snprintf(part, sizeof part, "%.*s", (int)i, directory);
-            rc = make_directory(part, "the store", diag);
+            rc = make_directory(part, diag);
         }
     if (rc != 0)
         return rc;
@@ -287,77 +287,53 @@ int fa_db_create_empty(const char *path, fa_diag *diag)
     return fa_fail(diag, fa_db_errno(error), "cannot make store %s: %s", path, strerror(error));
 }
 
-/* ---- STORE.locks ----------------------------------------------------------------------------*/
-/* The mark is a symbolic link, STORE.locks/.store, whose text names a file by its device, inode and time
- * of birth: it is made and read whole by one call each, and a file that comes to the store's name later
- * does not fit it, not even one that was given the same inode. */
-enum { IDENTITY_MAX = 128 };
-
-static bool is_own_directory(const char *path)
+/* ---- STORE.lock -----------------------------------------------------------------------------*/
+static bool is_own_file(const struct stat *st)
 {
-    struct stat st;
-    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
-           (st.st_mode & 022) == 0;
+    return S_ISREG(st->st_mode) && st->st_uid == geteuid() && (st->st_mode & 022) == 0;
 }
 
-int fa_db_locks_directory(const char *store_path, char ret_directory[FA_LOCKS_PATH_MAX],
-                          fa_diag *diag)
+static void lock_file_of(const char *store_path, char ret_path[FA_STORE_PATH_MAX + 16])
 {
+    snprintf(ret_path, FA_STORE_PATH_MAX + 16, "%s" FA_LOCK_ENDING, store_path);
+}
+
+int fa_db_open_lock_file(const char *store_path, int *ret_fd, fa_diag *diag)
+{
+    char path[FA_STORE_PATH_MAX + 16];
+    struct stat st;
     int rc = fa_db_check_directory(store_path, diag);
     if (rc != 0)
         return rc;
-    snprintf(ret_directory, FA_LOCKS_PATH_MAX, "%s" FA_LOCKS_ENDING, store_path);
-    rc = make_directory(ret_directory, "locks", diag);
-    if (rc != 0)
-        return rc;
-    return is_own_directory(ret_directory)
-               ? 0
-               : fa_fail(diag, FA_ESTORE,
-                         "%s must be a directory of your own that nobody else can write: remove it",
-                         ret_directory);
-}
-
-static bool identify(const char *path, char ret_text[IDENTITY_MAX])
-{
-    struct statx file;
-    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_INO | STATX_BTIME, &file) != 0)
-        return false;
-    bool born = (file.stx_mask & STATX_BTIME) != 0; /* some file systems do not say */
-    snprintf(ret_text, IDENTITY_MAX, "device %u:%u inode %llu born %lld.%09u", file.stx_dev_major,
-             file.stx_dev_minor, (unsigned long long)file.stx_ino,
-             born ? (long long)file.stx_btime.tv_sec : 0, born ? file.stx_btime.tv_nsec : 0);
-    return true;
-}
-
-static bool mark_says(const char *mark, const char *identity)
-{
-    char text[IDENTITY_MAX];
-    ssize_t size = readlink(mark, text, sizeof text);
-    return size > 0 && (size_t)size == strlen(identity) &&
-           memcmp(text, identity, (size_t)size) == 0;
+    lock_file_of(store_path, path);
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (fd >= 0 && fstat(fd, &st) == 0 && is_own_file(&st)) {
+        *ret_fd = fd;
+        return 0;
+    }
+    const int code = fd >= 0 || errno == ENXIO ? FA_ESTORE : fa_db_errno(errno);
+    if (code == FA_ESTORE)
+        fa_fail(diag, code, "%s must be a file of your own that nobody else can write: remove it",
+                path);
+    else
+        fa_fail(diag, code == FA_ENOTFOUND ? FA_EIO : code, "cannot open %s: %s", path,
+                strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return code == FA_ENOTFOUND ? FA_EIO : code;
 }
 
 bool fa_db_is_marked(const char *store_path)
 {
-    char mark[FA_STORE_PATH_MAX + 32], identity[IDENTITY_MAX];
-    snprintf(mark, sizeof mark, "%s" FA_LOCKS_ENDING, store_path);
-    if (!is_own_directory(mark))
-        return false;
-    snprintf(mark, sizeof mark, "%s" FA_LOCKS_ENDING "/.store", store_path);
-    return identify(store_path, identity) && mark_says(mark, identity);
+    char path[FA_STORE_PATH_MAX + 16];
+    struct stat st;
+    lock_file_of(store_path, path);
+    return lstat(path, &st) == 0 && is_own_file(&st);
 }
 
 void fa_db_mark_store(const char *store_path)
 {
-    char directory[FA_LOCKS_PATH_MAX], identity[IDENTITY_MAX];
-    char mark[FA_STORE_PATH_MAX + 32], fresh[FA_STORE_PATH_MAX + 64];
-    if (!identify(store_path, identity) || fa_db_locks_directory(store_path, directory, NULL) != 0)
-        return;
-    snprintf(mark, sizeof mark, "%s/.store", directory);
-    if (mark_says(mark, identity))
-        return;
-    snprintf(fresh, sizeof fresh, "%s/.store.%ld", directory, (long)getpid());
-    unlink(fresh); /* of a process that was killed and had our number */
-    if (symlink(identity, fresh) != 0 || rename(fresh, mark) != 0)
-        unlink(fresh);
+    int fd;
+    if (!fa_db_is_marked(store_path) && fa_db_open_lock_file(store_path, &fd, NULL) == 0)
+        close(fd);
 }

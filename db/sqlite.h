@@ -64,23 +64,18 @@ int fa_db_check_file(const char *path, struct stat *ret_stat, fa_diag *diag);
 int fa_db_check_writable(const char *path, fa_diag *diag);
 int fa_db_create_empty(const char *path, fa_diag *diag); /* mode 0600; 0 when it exists already */
 
-/* STORE.locks, the directory beside a store: its locks (lock.c), and the mark that says which file of
- * that name was a store. The directory itself proves nothing: anybody may have made it. */
-#define FA_LOCKS_ENDING ".locks" /* of a store's path */
-enum { FA_LOCKS_PATH_MAX = FA_STORE_PATH_MAX + 16 };
+/* STORE.lock, the file beside a store: its locks (lock.c), and the mark that there was a store of that name. */
+#define FA_LOCK_ENDING ".lock" /* of a store's path */
 
 /* fa_store_lock() of a file that need not be open. */
 int fa_lock_of_file(const char *store_path, const char *name, bool shared, fa_lock **ret_lock,
                     fa_diag *diag);
-/* Makes the directory where it is missing: mode 0700, ours alone, since whoever can write it can hold
- * every lock of it for ever. */
-int fa_db_locks_directory(const char *store_path, char ret_directory[FA_LOCKS_PATH_MAX],
-                          fa_diag *diag);
+/* Makes the file where it is missing: mode 0600, ours alone, since whoever can write it can hold every lock of it for
+ * ever. */
+int fa_db_open_lock_file(const char *store_path, int *ret_fd, fa_diag *diag);
 
-/* Marks the file that has the path now. Only for a file that was just read and written as a store; best
- * effort. */
+/* Only for a file that was just read and written as a store; best effort. */
 void fa_db_mark_store(const char *store_path);
-/* Whether the very file that has the path now was marked: not another that took its name. */
 bool fa_db_is_marked(const char *store_path);
 
 #endif

@@ -355,7 +355,7 @@ int fa_store_queue_end(fa_store *store, fa_queue_claim *claim, const fa_queue_en
 
 /* ---- locks ----------------------------------------------------------------------------------*/
 /* Named locks between processes, among all who use a store: one tunes a key while the rest wait, one measures on a GPU at a
- * time. Of a file they are flock(2) on files of a directory next to it, of a server its advisory locks: whoever dies, however,
+ * time. Of a file they are bytes of a file next to it, of a server its advisory locks: whoever dies, however,
  * holds none any more. A server that is restarted has forgotten them; their holders take them again with their next
  * connection. Two threads of one process exclude one another too. */
 

@@ -299,7 +299,7 @@ def no_output_replaces_a_store_or_a_key_by_any_name():
             pass
         names = ["store.db", "other.db", "./round/../" + os.path.basename(place.folder) + "/store.db", "link.html",
                  "hard.html", "trust.html", "store.db-wal", "store.db-WAL",
-                 "store.db-shm", "store.db-journal", "round/other.db-wal", "store.db.locks/any", "other-key",
+                 "store.db-shm", "store.db-journal", "round/other.db-wal", "store.db.lock", "other-key",
                  "other-key.pub", "former-key", "of-another-program.db", ".config/fa-tune/minisign.key",
                  ".config/fa-tune/trusted/own.pub", ".config/fa-tune/trusted/new.pub"]
         before = bytes_below(place.folder)

@@ -73,28 +73,18 @@ static bool write_noise(void)
 
 static void a_store_that_is_cut_short_or_overwritten_is_set_aside(void)
 {
-    for (int i = 0; i < 3; i++) { /* its pages, its header, random bytes */
+    for (int i = 0; i < 4;
+         i++) { /* its pages, its header, random bytes, another file of its name */
         CHECK(fill_store(4));
-        CHECK(i == 2 ? write_noise() : truncate(db_path, i == 0 ? 16384 : 50) == 0);
+        CHECK(i == 3   ? unlink(db_path) == 0 && db_write_file(db_path, "Dear aunt,\n", 11)
+              : i == 2 ? write_noise()
+                       : truncate(db_path, i == 0 ? 16384 : 50) == 0);
         check_set_aside();
         CHECK_INT(db_count_files("store.db.corrupt-"), i + 1);
     }
 }
 
 /* ---- files that never were a store ----------------------------------------------------------*/
-static void a_directory_of_locks_beside_a_file_does_not_make_it_a_store(void)
-{
-    char locks[400];
-    snprintf(locks, sizeof locks, "%s.locks", db_path);
-    CHECK_INT(mkdir(locks, 0700), 0);
-    CHECK(write_noise());
-    check_refused(FA_ESTORE, "not a store");
-    /* The name alone was a store's once. Another file that takes it is not that store. */
-    CHECK(unlink(db_path) == 0 && fill_store(1) && unlink(db_path) == 0);
-    CHECK(db_write_file(db_path, "Dear aunt,\n", 11));
-    check_refused(FA_ESTORE, "not a store");
-}
-
 static void nothing_is_locked_beside_a_file_that_is_not_a_store(void)
 {
     fa_lock *lock = NULL;
@@ -460,7 +450,6 @@ static void a_store_that_could_not_be_opened_for_writing_once_is_not_read_only_f
 int main(void)
 {
     DB_TEST(a_store_that_is_cut_short_or_overwritten_is_set_aside);
-    DB_TEST(a_directory_of_locks_beside_a_file_does_not_make_it_a_store);
     DB_TEST(nothing_is_locked_beside_a_file_that_is_not_a_store);
     DB_TEST(a_link_that_comes_to_point_elsewhere_takes_no_file_along);
     DB_TEST(two_corrupt_files_of_one_second_are_both_kept);

@@ -112,7 +112,7 @@ def a_store_that_is_deleted_in_mid_tune_or_emptied_is_made_anew():
         connection = daemon.begins(ask(seq=512))
         wait_for(lambda: (daemon.jobs()[0]["progress"] or {}).get("compiled"), "its first cubin")
         for name in os.listdir(place.folder):
-            if name.startswith("store.db") and not name.endswith(".locks"):
+            if name.startswith("store.db") and not name.endswith(".lock"):
                 os.unlink(os.path.join(place.folder, name))
         assert connection.getresponse().status in (200, 500), "no fault of the client"
         connection.close()

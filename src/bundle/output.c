@@ -114,7 +114,7 @@ static bool is_among_trusted(const target *target)
 
 static int check_database(const target *target, const char *path, fa_diag *diag)
 {
-    static const char *const endings[] = {"-journal", "-wal", "-shm"};
+    static const char *const endings[] = {"-journal", "-wal", "-shm", FA_LOCK_ENDING};
     int rc = is_database(target->path, diag);
     if (rc > 0)
         return fa_fail(diag, FA_EINVAL,
@@ -123,8 +123,6 @@ static int check_database(const target *target, const char *path, fa_diag *diag)
                        path);
     for (size_t i = 0; rc == 0 && i < sizeof endings / sizeof *endings; i++)
         rc = belongs_to_database(target->path, endings[i], diag);
-    if (rc == 0)
-        rc = belongs_to_database(target->folder, FA_LOCKS_ENDING, diag);
     return rc > 0 ? fa_fail(diag, FA_EINVAL,
                             "cannot write %s: the name belongs to a store: name another file", path)
                   : rc;
