@@ -125,17 +125,23 @@ struct fa_family {
     fa_expr *splits;    /* NULL: 1 */
 };
 
-/* ---- a point of a family's space (point.c) ----------------------------------------------------*/
+/* ---- a point of a family's space (point.c)  ----------------------------------------------------*/
 /* The values that the family's expressions read. */
 typedef struct fa_point {
     const fa_family *family;
     const fa_gpu *gpu;
+    int index;                /* of the family in its list */
+    fa_config config, preset; /* as far as it is set; the family's default */
+    int rc;                   /* the first failure, with its sentence in diag */
+    fa_diag *diag;
     fa_expr_value value[FA_EXPR_NAMES_MAX];
 } fa_point;
 
 /* The problem, the GPU, and the lets that read no tunable. */
 void fa_point_start(fa_point *ret_point, const fa_family *family, const fa_problem *problem,
-                    const fa_gpu *gpu);
+                    const fa_gpu *gpu, fa_diag *diag);
+/* The same of a family of the task, with its default config (space.c). FA_ENOKERNEL: it has none for the problem. */
+int fa_point_open(fa_point *ret_point, const fa_task *task, int family, fa_diag *diag);
 /* The value of a tunable, and of the lets that read no later one. Tunables are set in their order. */
 void fa_point_set(fa_point *point, int tunable, int32_t value);
 /* All tunables, from a config that has every one. */
@@ -145,12 +151,11 @@ void fa_point_set_all(fa_point *point, const fa_config *config);
  * another, which is judged with the whole point. Adds what that took to *steps. */
 bool fa_point_breaks(const fa_point *point, int depth, int64_t *steps);
 
-/* Judges the point, whose tunables are all set, into the candidate, whose config is set and which is zero elsewhere.
- * FA_EMANIFEST when an expression that is needed has no value in its range. */
-int fa_point_judge(const fa_point *point, fa_candidate *candidate, fa_diag *diag);
+/* Judges the point, whose tunables are all set, into the candidate, which is zero. FA_EMANIFEST when an expression that is
+ * needed has no value in its range. */
+int fa_point_judge(fa_point *point, fa_candidate *candidate);
 /* The launches alone, into *ret_launches, from those that the candidate has for another problem. */
-int fa_point_launches(const fa_point *point, const fa_candidate *candidate,
-                      fa_launches *ret_launches, fa_diag *diag);
+int fa_point_launches(fa_point *point, const fa_candidate *candidate, fa_launches *ret_launches);
 
 /* Which families make the problem's space, into [families->count], and the points of their domains together;
  * FA_ENOTSUP: none does. */

@@ -162,7 +162,7 @@ int fa_space_find(const fa_space *space, const fa_config *config, fa_status stat
 
 /* The default config of a specification's family for its default sizes, on a GPU that has no limit; where none is found but
  * other sizes may have one, what the manifest presets. FA_EMANIFEST: no sizes have one, or it has no launch. */
-int fa_space_first(const fa_family *family, const fa_problem *problem, fa_config *ret_config,
+int fa_space_first(const fa_family_list *families, const fa_problem *problem, fa_config *ret_config,
                    fa_diag *diag);
 /* The family's default config for the problem, as judged. */
 int fa_space_default(const fa_task *task, int family, fa_candidate *ret_candidate, fa_diag *diag);

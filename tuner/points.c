@@ -13,9 +13,7 @@
 
 /* A family that serves. */
 struct family {
-    int index; /* in the list */
     fa_point point;
-    fa_config preset;
     bool empty; /* whatever the tunables are */
 };
 
@@ -29,50 +27,37 @@ struct fa_points {
 };
 
 /* Sets the tunables of the point's first values; false: there is no such point, or it breaks a constraint already. */
-static bool set_point(const fa_points *points, const int32_t *at, int count, fa_config *config)
+static bool begins(void *context, const int32_t *at, int count)
 {
+    const fa_points *points = context;
     const int first = points->count > 1;
     struct family *family = &points->family[first != 0 ? at[0] : 0];
     const fa_family *f = family->point.family;
     int64_t steps = 0;
-    if (family->empty)
-        return false;
-    *config = family->preset;
-    for (int i = 0; i < count - first; i++) {
+    for (int i = 0; i < count - first && !family->empty; i++) {
         int32_t value = at[first + i];
         if (value >= (i < f->tunable_count ? f->tunable[i].count : 1))
             return false;
         if (i >= f->tunable_count)
             continue;
-        config->tunable[i].value = f->tunable[i].value[value];
         fa_point_set(&family->point, i, f->tunable[i].value[value]);
         if (fa_point_breaks(&family->point, i + 1, &steps))
             return false;
     }
-    return true;
-}
-
-static bool begins(void *context, const int32_t *at, int count)
-{
-    fa_config config;
-    return set_point(context, at, count, &config);
+    return !family->empty;
 }
 
 static bool exists(void *context, const int32_t *at)
 {
     fa_points *points = context;
-    const struct family *family = &points->family[points->count > 1 ? at[0] : 0];
-    fa_config config;
-    if (!set_point(points, at, points->space.dims, &config))
+    fa_point *point = &points->family[points->count > 1 ? at[0] : 0].point;
+    if (!begins(points, at, points->space.dims))
         return false;
-    points->judged = (fa_candidate){.trial = {.config = config}, .family = family->index};
-    points->judged.is_default = fa_config_equal(&config, &family->preset);
-    fa_diag diag;
-    int rc = fa_point_judge(&family->point, &points->judged, &diag);
-    if (rc != 0 && points->rc == 0) {
-        points->rc = rc;
-        points->diag = diag;
-    }
+    points->judged = (fa_candidate){.family = 0};
+    point->rc = 0;
+    point->diag = points->rc == 0 ? &points->diag : NULL;
+    int rc = fa_point_judge(point, &points->judged);
+    points->rc = points->rc != 0 ? points->rc : rc;
     return rc == 0 && points->judged.trial.status == FA_STATUS_PENDING;
 }
 
@@ -127,10 +112,7 @@ int fa_points_open(const fa_task *task, fa_points **ret_points, fa_diag *diag)
             continue;
         struct family *family = &points->family[points->count++];
         int64_t steps = 0;
-        rc = fa_space_default(task, i, &points->judged, diag);
-        family->index = i;
-        family->preset = points->judged.trial.config;
-        fa_point_start(&family->point, families->family[i], task->problem, task->gpu);
+        rc = fa_point_open(&family->point, task, i, diag);
         family->empty = fa_point_breaks(&family->point, 0, &steps);
     }
     free(serves);
@@ -172,9 +154,9 @@ bool fa_points_find(fa_points *points, const fa_config *config, int32_t *ret_poi
 {
     const int first = points->count > 1;
     int k = 0;
-    while (k < points->count && strcmp(points->family[k].preset.family, config->family) != 0)
+    while (k < points->count && strcmp(points->family[k].point.preset.family, config->family) != 0)
         k++;
-    if (k == points->count || config->count != points->family[k].preset.count)
+    if (k == points->count || config->count != points->family[k].point.preset.count)
         return false;
     const fa_family *f = points->family[k].point.family;
     memset(ret_point, 0, (size_t)points->space.dims * sizeof *ret_point);
@@ -192,7 +174,7 @@ bool fa_points_default(const fa_points *points, int i, fa_config *ret_config)
 {
     if (i >= points->count)
         return false;
-    *ret_config = points->family[i].preset;
+    *ret_config = points->family[i].point.preset;
     return true;
 }
 
@@ -217,7 +199,8 @@ bool fa_points_give_up(fa_points *points, int family)
 {
     bool left = false;
     for (int i = 0; i < points->count; i++) {
-        points->family[i].empty = points->family[i].empty || points->family[i].index == family;
+        points->family[i].empty =
+            points->family[i].empty || points->family[i].point.index == family;
         left = left || !points->family[i].empty;
     }
     return left;

@@ -57,7 +57,7 @@ int fa_family_supports(const fa_family *f, const fa_problem *problem, const fa_g
     if (rc != 0 || f->support_count == 0)
         return rc;
     fa_point point;
-    fa_point_start(&point, f, problem, gpu);
+    fa_point_start(&point, f, problem, gpu, diag);
     for (int i = 0; i < f->support_count; i++) {
         fa_expr_value value = fa_expr_evaluate(f->support[i].expr, point.value);
         int holds = fa_expr_truth(value);
@@ -70,34 +70,26 @@ int fa_family_supports(const fa_family *f, const fa_problem *problem, const fa_g
     return 0;
 }
 
-static void start_point(fa_point *ret_point, const fa_task *task, int family)
-{
-    fa_point_start(ret_point, task->families->family[family], task->problem, task->gpu);
-}
-
 /* The config that the manifest presets; FA_EMANIFEST when it lies outside the domains. */
-static int preset_config(const fa_point *point, fa_config *ret_config, fa_diag *diag)
+static int preset_config(fa_point *p)
 {
-    const fa_family *f = point->family;
-    fa_config config = {.count = f->tunable_count};
+    const fa_family *f = p->family;
     char room[FA_VALUE_TEXT_MAX];
-    memcpy(config.family, f->name, sizeof config.family);
+    p->preset = p->config;
     for (int i = 0; i < f->tunable_count; i++) {
         const fa_domain *domain = &f->tunable[i];
-        fa_expr_value value = fa_expr_evaluate(domain->preset, point->value);
+        fa_expr_value value = fa_expr_evaluate(domain->preset, p->value);
         int32_t preset;
         const char *why = fa_expr_fault(value);
         if (!fa_expr_to_value(value, &preset))
-            return fa_fail(diag, FA_EMANIFEST, "%s.json: default %s %s", f->name, domain->name,
+            return fa_fail(p->diag, FA_EMANIFEST, "%s.json: default %s %s", f->name, domain->name,
                            why != NULL ? why : "is a number too many for this process");
         if (fa_domain_index(domain, preset) < 0)
-            return fa_fail(diag, FA_EMANIFEST,
+            return fa_fail(p->diag, FA_EMANIFEST,
                            "%s.json: default %s is %s, which is not in its domain", f->name,
                            domain->name, fa_value_words(preset, room));
-        memcpy(config.tunable[i].name, domain->name, FA_NAME_MAX);
-        config.tunable[i].value = preset;
+        p->preset.tunable[i].value = preset;
     }
-    *ret_config = config;
     return 0;
 }
 
@@ -110,36 +102,64 @@ static int64_t domain_product(const fa_family *f, int first)
     return product;
 }
 
-/* ---- the default config ---------------------------------------------------------------------*/
-static bool holds_to_all(fa_point *point, const fa_config *config)
-{
-    bool holds = true;
-    int64_t steps = 0;
-    fa_point_set_all(point, config);
-    for (int depth = 0; depth <= point->family->tunable_count && holds; depth++)
-        holds = !fa_point_breaks(point, depth, &steps);
-    return holds;
-}
+/* ---- the space -----------------------------------------------------------------------------*/
+/* A walk over the points of one family. */
+struct walk {
+    fa_point point;
+    bool prune;               /* leaves out what breaks a constraint */
+    bool first;               /* ends with FOUND at the first point */
+    int64_t steps, steps_max; /* of expressions: so far, and where it ends */
+    int free_from;            /* no constraint reads this tunable or a later one */
+    int64_t count, passed;    /* of the points that it came to, that it left out */
+    fa_candidate *candidate;  /* room for every point; NULL: they are counted alone */
+};
 
-/* Sets the tunables from one on to the first values that hold to the constraints; *passed counts the points before. */
-static bool find_first(fa_point *point, int tunable, fa_config *config, int64_t *steps,
-                       int64_t *passed)
+enum { FOUND = 1 };
+
+static int walk(struct walk *w, int tunable)
 {
-    const fa_domain *domain = &point->family->tunable[tunable];
-    if (tunable == point->family->tunable_count)
-        return true;
-    for (int i = 0; i < domain->count && *steps < counting_steps_max; i++) {
-        config->tunable[tunable].value = domain->value[i];
-        fa_point_set(point, tunable, domain->value[i]);
-        ++*steps;
-        if (fa_point_breaks(point, tunable + 1, steps))
-            *passed += domain_product(point->family, tunable + 1);
-        else if (find_first(point, tunable + 1, config, steps, passed))
-            return true;
+    const fa_family *f = w->point.family;
+    if (tunable == f->tunable_count) {
+        fa_candidate *candidate = w->candidate != NULL ? &w->candidate[w->count] : NULL;
+        w->count++;
+        return w->first ? FOUND : candidate != NULL ? fa_point_judge(&w->point, candidate) : 0;
     }
-    return false;
+    const fa_domain *domain = &f->tunable[tunable];
+    int64_t steps = 1; /* of a value: its lets */
+    int rc = 0;
+    for (int i = 0; i < f->let_count; i++)
+        if (f->let[i].depth == tunable + 1)
+            steps += fa_expr_steps(f->let[i].expr);
+    if (w->candidate == NULL && !w->first && tunable >= w->free_from) {
+        w->count += domain_product(f, tunable);
+        return 0;
+    }
+    for (int i = 0; i < domain->count && rc == 0; i++) {
+        fa_point_set(&w->point, tunable, domain->value[i]);
+        w->steps += steps;
+        if (w->steps > w->steps_max)
+            return FA_ETIMEOUT;
+        if (w->prune && fa_point_breaks(&w->point, tunable + 1, &w->steps))
+            w->passed += domain_product(f, tunable + 1);
+        else
+            rc = walk(w, tunable + 1);
+    }
+    return rc;
 }
 
+static int start_walk(struct walk *w)
+{
+    const fa_family *f = w->point.family;
+    for (int i = 0; i < f->constraint_count; i++)
+        w->free_from =
+            f->constraint[i].depth > w->free_from ? f->constraint[i].depth : w->free_from;
+    if (!w->prune || !fa_point_breaks(&w->point, 0, &w->steps))
+        return walk(w, 0);
+    w->passed = domain_product(f, 0);
+    return 0;
+}
+
+/* ---- the default config ---------------------------------------------------------------------*/
 /* What the constraints read of the problem and of the GPU: bits of names. */
 static uint64_t given_that_matters(const fa_family *f)
 {
@@ -174,86 +194,32 @@ static int fail_none_holds(const fa_point *point, int64_t passed, fa_diag *diag)
     return rc;
 }
 
-/* The default config for the problem: what the manifest presets or, where a specification's breaks a restriction there, the
- * first that holds. FA_ENOKERNEL: none was found. */
-static int default_config(const fa_point *point, fa_config *ret_config, fa_diag *diag)
+/* The default config for the problem is what the manifest presets or, where a specification's breaks a restriction there, the
+ * first that holds. */
+int fa_point_open(fa_point *ret_point, const fa_task *task, int family, fa_diag *diag)
 {
-    fa_point at = *point;
-    int64_t steps = 0, passed = 0;
-    int rc = preset_config(point, ret_config, diag);
-    if (rc != 0 || !point->family->as_is || holds_to_all(&at, ret_config))
+    const fa_family *f = task->families->family[family];
+    int64_t steps = 0;
+    bool holds = true;
+    fa_point_start(ret_point, f, task->problem, task->gpu, diag);
+    ret_point->index = family;
+    int rc = preset_config(ret_point);
+    if (rc != 0 || !f->as_is)
         return rc;
-    if (fa_point_breaks(&at, 0, &steps))
-        passed = domain_product(point->family, 0);
-    else if (find_first(&at, 0, ret_config, &steps, &passed))
+    fa_point_set_all(ret_point, &ret_point->preset);
+    for (int depth = 0; depth <= f->tunable_count && holds; depth++)
+        holds = !fa_point_breaks(ret_point, depth, &steps);
+    if (holds)
         return 0;
-    return fail_none_holds(point, passed, diag);
+    struct walk w = {
+        .point = *ret_point, .prune = true, .first = true, .steps_max = counting_steps_max};
+    if (start_walk(&w) != FOUND)
+        return fail_none_holds(ret_point, w.passed, diag);
+    ret_point->preset = w.point.config;
+    return 0;
 }
 
-/* ---- the space -----------------------------------------------------------------------------*/
-/* A walk over the points of one family. */
-struct walk {
-    const fa_task *task;
-    fa_point point;
-    bool prune;               /* leaves out what breaks a constraint */
-    int64_t steps, steps_max; /* of expressions: so far, and where it ends */
-    int free_from;            /* no constraint reads this tunable or a later one */
-    int64_t count;            /* of the points that it came to */
-    fa_config config, preset; /* the point's, the default */
-    int family_index;
-    fa_candidate *candidate; /* room for every point; NULL: they are counted alone */
-    fa_diag *diag;
-};
-
-static int judge(const struct walk *w, const fa_config *config, fa_candidate *candidate)
-{
-    candidate->family = w->family_index;
-    candidate->trial.config = *config;
-    candidate->is_default = fa_config_equal(config, &w->preset);
-    return fa_point_judge(&w->point, candidate, w->diag);
-}
-
-static int walk(struct walk *w, int tunable)
-{
-    const fa_family *f = w->point.family;
-    if (tunable == f->tunable_count) {
-        fa_candidate *candidate = w->candidate != NULL ? &w->candidate[w->count] : NULL;
-        w->count++;
-        return candidate != NULL ? judge(w, &w->config, candidate) : 0;
-    }
-    const fa_domain *domain = &f->tunable[tunable];
-    int64_t steps = 1; /* of a value: its lets */
-    int rc = 0;
-    for (int i = 0; i < f->let_count; i++)
-        if (f->let[i].depth == tunable + 1)
-            steps += fa_expr_steps(f->let[i].expr);
-    if (w->candidate == NULL && tunable >= w->free_from) {
-        w->count += domain_product(f, tunable);
-        return 0;
-    }
-    for (int i = 0; i < domain->count && rc == 0; i++) {
-        w->config.tunable[tunable].value = domain->value[i];
-        fa_point_set(&w->point, tunable, domain->value[i]);
-        w->steps += steps;
-        if (w->steps > w->steps_max)
-            return FA_ETIMEOUT;
-        if (!w->prune || !fa_point_breaks(&w->point, tunable + 1, &w->steps))
-            rc = walk(w, tunable + 1);
-    }
-    return rc;
-}
-
-static int start_walk(struct walk *w)
-{
-    const fa_family *f = w->point.family;
-    int rc = default_config(&w->point, &w->preset, w->diag);
-    for (int i = 0; i < f->constraint_count; i++)
-        w->free_from =
-            f->constraint[i].depth > w->free_from ? f->constraint[i].depth : w->free_from;
-    w->config = w->preset;
-    return rc == 0 && (!w->prune || !fa_point_breaks(&w->point, 0, &w->steps)) ? walk(w, 0) : rc;
-}
-
+/* ---- spaces ---------------------------------------------------------------------------------*/
 /* Families written for this very chip, where one serves, come instead of those that newer chips can
  * run too, but for those that say that they compete. Returns the points of the spaces that are left. */
 static int64_t prefer_specific(const fa_family_list *families, bool *serves)
@@ -269,22 +235,6 @@ static int64_t prefer_specific(const fa_family_list *families, bool *serves)
             size += domain_product(families->family[i], 0);
     }
     return size;
-}
-
-/* Why none serves: the families for this GPU, each with its reason; where there is none, all. */
-static int fail_refused(const fa_gpu *gpu, const fa_buf *here, const fa_buf *away, int away_count,
-                        fa_diag *diag)
-{
-    const char *other = away->data != NULL ? away->data : "there is none";
-    if (here->size == 0)
-        return fa_fail(diag, FA_ENOTSUP, "no kernel family serves this problem on %s: %s",
-                       gpu->name, other);
-    if (away_count == 0)
-        return fa_fail(diag, FA_ENOTSUP, "no kernel family serves this problem on %s: %s",
-                       gpu->name, here->data);
-    return fa_fail(diag, FA_ENOTSUP,
-                   "no kernel family serves this problem on %s: %s; %d more %s for other GPUs",
-                   gpu->name, here->data, away_count, away_count == 1 ? "is" : "are");
 }
 
 int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_points, fa_diag *diag)
@@ -307,38 +257,36 @@ int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_point
     }
     if (rc == 0 || rc == FA_ENOTSUP) {
         *ret_points = prefer_specific(families, ret_serves);
-        rc = *ret_points > 0 ? 0 : fail_refused(task->gpu, &here, &away, away_count, diag);
+        if (here.size == 0) /* the reasons of all, where there is no family for this GPU */
+            fa_buf_text(&here, away.data != NULL ? away.data : "there is none");
+        else if (away_count > 0)
+            fa_buf_printf(&here, "; %d more %s for other GPUs", away_count,
+                          away_count == 1 ? "is" : "are");
+        rc = *ret_points > 0
+                 ? 0
+                 : fa_fail(diag, FA_ENOTSUP, "no kernel family serves this problem on %s: %s",
+                           task->gpu->name, here.data != NULL ? here.data : "");
     }
     fa_buf_free(&here);
     fa_buf_free(&away);
     return rc;
 }
 
-static void count_survivors(fa_space *space)
-{
-    for (int i = 0; i < space->count; i++) {
-        if (space->candidate[i].trial.status != FA_STATUS_PENDING)
-            continue;
-        space->survivors++;
-        if (space->candidate[i].is_default)
-            space->default_index = i;
-    }
-}
-
 /* Walks the spaces of the families that serve: into `candidate`, or to count them (NULL). */
-static int walk_all(const struct walk *how, const bool *serves, fa_candidate *candidate,
-                    int64_t *ret_count)
+static int walk_all(const fa_task *task, const bool *serves, bool prune, int64_t most_steps,
+                    fa_candidate *candidate, int64_t *ret_count, fa_diag *diag)
 {
     int64_t steps = 0, count = 0;
-    for (int i = 0; i < how->task->families->count; i++) {
+    for (int i = 0; i < task->families->count; i++) {
         if (!serves[i])
             continue;
-        struct walk w = *how;
-        start_point(&w.point, w.task, i);
-        w.family_index = i;
-        w.candidate = candidate != NULL ? candidate + count : NULL;
-        w.steps = steps;
-        int rc = start_walk(&w);
+        struct walk w = {.prune = prune,
+                         .steps = steps,
+                         .steps_max = most_steps,
+                         .candidate = candidate != NULL ? candidate + count : NULL};
+        int rc = fa_point_open(&w.point, task, i, diag);
+        if (rc == 0)
+            rc = start_walk(&w);
         if (rc != 0)
             return rc;
         steps = w.steps;
@@ -372,7 +320,7 @@ static int64_t estimate_held(const fa_task *task, const bool *serves)
         int64_t steps = 0, kept = 0;
         if (!serves[i])
             continue;
-        start_point(&point, task, i);
+        fa_point_start(&point, task->families->family[i], task->problem, task->gpu, NULL);
         for (uint64_t d = 0; d < DRAWS && !fa_point_breaks(&point, 0, &steps); d++)
             kept += draw(&point, d);
         held += (double)kept / DRAWS * (double)domain_product(point.family, 0);
@@ -383,25 +331,23 @@ static int64_t estimate_held(const fa_task *task, const bool *serves)
 }
 
 /* How many configs hold to the constraints, and whether that is an estimate. */
-static int count_held(const struct walk *how, const bool *serves, int64_t *ret_count,
-                      bool *ret_about)
+static int count_held(const fa_task *task, const bool *serves, int64_t *ret_count, bool *ret_about,
+                      fa_diag *diag)
 {
-    struct walk quick = *how;
-    quick.steps_max = counting_steps_max;
-    int rc = walk_all(&quick, serves, NULL, ret_count);
+    int rc = walk_all(task, serves, true, counting_steps_max, NULL, ret_count, diag);
     if (rc != FA_ETIMEOUT)
         return rc;
-    int64_t estimate = estimate_held(how->task, serves);
+    int64_t estimate = estimate_held(task, serves);
     if (estimate > 0 && estimate <= FA_SPACE_MAX) /* few enough to be tried whole */
-        rc = walk_all(how, serves, NULL, ret_count);
+        rc = walk_all(task, serves, true, steps_max, NULL, ret_count, diag);
     if (rc != FA_ETIMEOUT)
         return rc;
-    const fa_family *one = how->task->families->count == 1 ? how->task->families->family[0] : NULL;
+    const fa_family *one = task->families->count == 1 ? task->families->family[0] : NULL;
     *ret_about = true;
     *ret_count = estimate > 0 ? estimate : 1;
     if (estimate > 0 || (one != NULL && one->as_is)) /* whose default holds */
         return 0;
-    return fa_fail(how->diag, FA_EMANIFEST,
+    return fa_fail(diag, FA_EMANIFEST,
                    "%s.json: its space takes too long to walk: let constraints read the first "
                    "tunables alone, or shorten the domains",
                    one != NULL ? one->name : "a family");
@@ -412,37 +358,33 @@ int fa_space_enumerate(const fa_task *task, fa_space *ret_space, fa_diag *diag)
     fa_space space = {.default_index = -1};
     int64_t points = 0, count = 0;
     bool *serves = calloc((size_t)task->families->count + 1, sizeof *serves);
-    if (serves == NULL)
-        return fa_fail(diag, FA_ENOMEM, "space: out of memory");
-    struct walk how = {.task = task, .steps_max = steps_max, .diag = diag};
-    int rc = fa_families_choose(task, serves, &points, diag);
-    if (rc != 0)
-        goto done;
+    int rc = serves != NULL ? fa_families_choose(task, serves, &points, diag)
+                            : fa_fail(diag, FA_ENOMEM, "space: out of memory");
+    const bool prune = points > FA_SPACE_MAX;
     count = points;
-    how.prune = points > FA_SPACE_MAX;
-    if (how.prune)
-        rc = count_held(&how, serves, &count, &space.about);
-    if (rc != 0)
-        goto done;
+    if (rc == 0 && prune)
+        rc = count_held(task, serves, &count, &space.about, diag);
     space.left_out = points - count;
-    if (count > FA_SPACE_MAX || space.about) {
+    if (rc == 0 && (count > FA_SPACE_MAX || space.about)) {
         space.held = count;
-        goto done;
+    } else if (rc == 0) {
+        space.candidate = calloc((size_t)count + 1, sizeof *space.candidate);
+        rc = space.candidate != NULL
+                 ? walk_all(task, serves, prune, steps_max, space.candidate, &count, diag)
+                 : fa_fail(diag, FA_ENOMEM, "space of %d configs: out of memory", (int)count);
+        space.count = (int)count;
     }
-    space.candidate = calloc((size_t)count + 1, sizeof *space.candidate);
-    if (space.candidate == NULL) {
-        rc = fa_fail(diag, FA_ENOMEM, "space of %d configs: out of memory", (int)count);
-        goto done;
-    }
-    rc = walk_all(&how, serves, space.candidate, &count);
-    space.count = (int)count;
-done:
     free(serves);
     if (rc != 0) {
         fa_space_free(&space);
         return rc;
     }
-    count_survivors(&space);
+    for (int i = 0; i < space.count; i++) {
+        const bool survives = space.candidate[i].trial.status == FA_STATUS_PENDING;
+        space.survivors += survives;
+        if (survives && space.candidate[i].is_default)
+            space.default_index = i;
+    }
     *ret_space = space;
     return 0;
 }
@@ -495,7 +437,7 @@ int fa_space_some(const fa_task *task, const fa_config *const *config, int count
         return fa_fail(diag, FA_ENOTFOUND, "there is no kernel family \"%.31s\"", name);
     memset(ret_candidate, 0, (size_t)count * sizeof *ret_candidate);
     const fa_family *f = families->family[index];
-    struct walk w = {.family_index = index, .diag = diag};
+    fa_point point;
     int rc = 0;
     for (int i = 0; rc == 0 && i < count; i++)
         rc = strcmp(config[i]->family, name) == 0
@@ -504,13 +446,11 @@ int fa_space_some(const fa_task *task, const fa_config *const *config, int count
                            config[i]->family);
     if (rc == 0)
         rc = fa_family_supports(f, task->problem, task->gpu, diag);
-    if (rc != 0)
-        return rc;
-    start_point(&w.point, task, index);
-    rc = default_config(&w.point, &w.preset, diag);
+    if (rc == 0)
+        rc = fa_point_open(&point, task, index, diag);
     for (int i = 0; rc == 0 && i < count; i++) {
-        fa_point_set_all(&w.point, config[i]);
-        rc = judge(&w, config[i], &ret_candidate[i]);
+        fa_point_set_all(&point, config[i]);
+        rc = fa_point_judge(&point, &ret_candidate[i]);
     }
     return rc;
 }
@@ -527,17 +467,16 @@ int fa_space_one(const fa_task *task, const fa_config *config, fa_candidate *ret
 
 int fa_space_default(const fa_task *task, int family, fa_candidate *ret_candidate, fa_diag *diag)
 {
-    struct walk w = {.family_index = family, .diag = diag};
-    start_point(&w.point, task, family);
-    int rc = default_config(&w.point, &w.preset, diag);
+    fa_point point;
+    int rc = fa_point_open(&point, task, family, diag);
     if (rc != 0)
         return rc;
     memset(ret_candidate, 0, sizeof *ret_candidate);
-    fa_point_set_all(&w.point, &w.preset);
-    return judge(&w, &w.preset, ret_candidate);
+    fa_point_set_all(&point, &point.preset);
+    return fa_point_judge(&point, ret_candidate);
 }
 
-int fa_space_first(const fa_family *family, const fa_problem *problem, fa_config *ret_config,
+int fa_space_first(const fa_family_list *families, const fa_problem *problem, fa_config *ret_config,
                    fa_diag *diag)
 {
     enum { ENOUGH = 1 << 20 };
@@ -548,18 +487,18 @@ int fa_space_first(const fa_family *family, const fa_problem *problem, fa_config
                         .smem_per_sm = ENOUGH,
                         .regs_per_sm = ENOUGH,
                         .threads_per_sm = 2048};
+    const fa_task task = {families, problem, &gpu};
+    const fa_family *family = families->family[0];
     fa_point point;
     fa_candidate candidate = {.family = 0};
-    fa_point_start(&point, family, problem, &gpu);
-    int rc = default_config(&point, ret_config, diag);
+    int rc = fa_point_open(&point, &task, 0, diag);
+    *ret_config = point.preset;
     if (rc == FA_ENOKERNEL)
-        return given_that_matters(family) != 0 ? preset_config(&point, ret_config, diag)
-                                               : FA_EMANIFEST;
+        return given_that_matters(family) != 0 ? 0 : FA_EMANIFEST;
     if (rc != 0)
         return rc;
-    candidate.trial.config = *ret_config;
     fa_point_set_all(&point, ret_config);
-    if ((rc = fa_point_judge(&point, &candidate, diag)) != 0)
+    if ((rc = fa_point_judge(&point, &candidate)) != 0)
         return rc;
     for (int i = 0; i < candidate.launches.count * 3; i++)
         if (candidate.trial.status == FA_STATUS_PENDING && family->launch[i / 3].when == NULL &&
@@ -584,9 +523,10 @@ int fa_space_launches(const fa_task *task, const fa_candidate *candidate, int co
              status != FA_STATUS_MEASURED))
             continue;
         if (point.family != task->families->family[candidate->family])
-            start_point(&point, task, candidate->family);
+            fa_point_start(&point, task->families->family[candidate->family], task->problem,
+                           task->gpu, diag);
         fa_point_set_all(&point, &candidate->trial.config);
-        rc = fa_point_launches(&point, candidate, ret_launches, diag);
+        rc = fa_point_launches(&point, candidate, ret_launches);
     }
     return rc;
 }

@@ -314,7 +314,7 @@ static int fill_spec(struct fa_spec_reading *r, const fa_operation *operation, f
     /* A stated default config stays, for sizes that it holds for; without one the first that holds for the default sizes is
      * it. */
     fa_family *family = spec->families.family[0];
-    rc = fa_space_first(family, &problem, &config, r->diag);
+    rc = fa_space_first(&spec->families, &problem, &config, r->diag);
     for (int i = 0; i < config.count && rc == 0 && fa_spec_member(r->json, "default") == NULL; i++)
         rc = fa_family_preset(family, i, config.tunable[i].value, r->diag);
     return rc;
