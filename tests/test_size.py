@@ -16,7 +16,7 @@ BUDGET = {
     "src/gpu": 4015,
     "src/code": 960,
     "db": 6067,
-    "tuner": 14047,
+    "tuner": 13948,
     "src/worker": 1150,
     "src/bundle": 1476,
     "src/engine": 7461,
@@ -25,9 +25,9 @@ BUDGET = {
     "src/cli": 5870,
     "src/daemon": 2542,
     "src/report": 841,
-    "C": 56529,
+    "C": 56290,
     "C files": 245,
-    "tests": 57272,
+    "tests": 57028,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
