@@ -19,11 +19,6 @@
 #include <time.h>
 
 /* ---- addresses ------------------------------------------------------------------------------*/
-bool fa_store_is_address(const char *path)
-{
-    return strncmp(path, "postgresql://", 13) == 0 || strncmp(path, "postgres://", 11) == 0;
-}
-
 static const char *value_of(const PQconninfoOption *options, const char *keyword)
 {
     for (; options->keyword != NULL; options++)

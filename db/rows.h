@@ -36,26 +36,4 @@ int fa_db_trial_check(const fa_trial *trial, fa_diag *diag);
 void fa_db_trial_bind(fa_binder *binder, const fa_trial *trial);
 void fa_db_trial_read(fa_reader *reader, fa_trial *ret_trial);
 
-/* The same for equal configs, whatever the order of their tunables. */
-void fa_db_config_key(const fa_config *config, char ret_hex[FA_HASH_HEX]);
-/* A config alone, as text of JSON. */
-enum { FA_CONFIG_JSON_MAX = 1280 };
-void fa_db_config_print(const fa_config *config, char ret_json[FA_CONFIG_JSON_MAX]);
-void fa_db_config_read(fa_reader *reader, fa_config *ret_config);
-
-/* ---- items of a sweep ------------------------------------------------------------------------*/
-/* What was spent, of any struct with a member `spent`. */
-#define FA_SPENT_FIELDS(X)                 \
-    X(REAL, "seconds", spent.seconds)      \
-    X(REAL, "cost", spent.cost)            \
-    X(COUNT64, "trials", spent.trials)     \
-    X(COUNT64, "compiled", spent.compiled) \
-    X(COUNT64, "reused", spent.reused)
-
-extern const char *const fa_db_stage_names[];
-/* The lock of whoever works on it: FA_EBUSY. */
-int fa_db_item_lock(fa_store *store, int64_t id, fa_lock **ret_lock, fa_diag *diag);
-/* 1: loaded; 0: gone or not valid; FA_EVERSION: its operation is not known here; or negative. */
-int fa_db_item_load(fa_store *store, int64_t id, fa_sweep_item *ret_item, fa_diag *diag);
-
 #endif

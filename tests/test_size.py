@@ -15,7 +15,7 @@ BUDGET = {
     "src/base": 6062,
     "src/gpu": 4015,
     "src/code": 960,
-    "db": 6067,
+    "db": 6010,
     "tuner": 13948,
     "src/worker": 1150,
     "src/bundle": 1476,
