@@ -105,34 +105,6 @@ static void the_identity_holds_the_version_and_both_build_ids(void)
     CHECK_TEXT(location.identity, "13.0 abababababababababababababababababababab 0101010101010101");
 }
 
-static void a_library_without_build_id_is_known_by_its_hash(void)
-{
-    fa_nvrtc_location location;
-    char first[256];
-    clear_folder();
-    CHECK(write_library("libnvrtc.so.13", 1, 0, OWN));
-    CHECK(write_library("libnvrtc-builtins.so.13.0", 1, 64, OWN)); /* too long to be one */
-    CHECK_OK(locate(&location), diag);
-    CHECK_INT(strlen(location.identity), strlen("13.0 ") + 64 + 1 + 64);
-    snprintf(first, sizeof first, "%s", location.identity);
-    CHECK(write_library("libnvrtc.so.13", 2, 0, OWN));
-    CHECK_OK(locate(&location), diag);
-    CHECK(strcmp(first, location.identity) != 0);
-}
-
-static void the_wheel_layout_is_found_below_the_named_directory(void)
-{
-    fa_nvrtc_location location;
-    clear_folder();
-    CHECK(mkdir(path_of("nvidia"), 0755) == 0 && mkdir(path_of("nvidia/cu13"), 0755) == 0 &&
-          mkdir(path_of("nvidia/cu13/lib"), 0755) == 0);
-    CHECK(write_library("nvidia/cu13/lib/libnvrtc.so.13", 1, 20, OWN));
-    CHECK(write_library("nvidia/cu13/lib/libnvrtc-builtins.so.13.0", 2, 20, OWN));
-    CHECK_OK(locate(&location), diag);
-    CHECK_HAS(location.library, "/nvidia/cu13/lib/libnvrtc.so.13");
-    CHECK_HAS(location.builtins, "/nvidia/cu13/lib/libnvrtc-builtins.so.13.0");
-}
-
 /* The driver of the script's version, or none: the made-up NVRTC is located. */
 static int locate_under(const char *script, fa_nvrtc_location *ret)
 {
@@ -175,19 +147,6 @@ static void the_alt_build_is_never_taken(void)
     CHECK(write_library("libnvrtc.so.13", 1, 20, OWN)); /* no builtins of its kind yet */
     CHECK_INT(locate(&location), FA_ENONVRTC);
     CHECK_HAS(diag.text, folder);
-}
-
-static void the_builtins_of_the_librarys_own_version_are_taken(void)
-{
-    fa_nvrtc_location location;
-    clear_folder();
-    CHECK(write_library("libnvrtc.so.13.0.88", 1, 20, OWN));
-    CHECK(symlink("libnvrtc.so.13.0.88", path_of("libnvrtc.so.13")) == 0);
-    CHECK(write_library("libnvrtc-builtins.so.13.0", 2, 20, OWN));
-    CHECK(write_library("libnvrtc-builtins.so.13.1", 3, 20, OWN));
-    CHECK(write_library("libnvrtc-builtins.so.12.8", 4, 20, OWN));
-    CHECK_OK(locate(&location), diag);
-    CHECK_INT(location.minor, 0);
 }
 
 static void a_library_for_another_machine_is_refused(void)
@@ -485,11 +444,8 @@ int main(void)
     if (mkdtemp(folder) == NULL)
         return 1;
     TEST(the_identity_holds_the_version_and_both_build_ids);
-    TEST(a_library_without_build_id_is_known_by_its_hash);
-    TEST(the_wheel_layout_is_found_below_the_named_directory);
     TEST(an_nvrtc_that_is_too_new_for_the_driver_gives_way_to_an_older_one);
     TEST(the_alt_build_is_never_taken);
-    TEST(the_builtins_of_the_librarys_own_version_are_taken);
     TEST(a_library_for_another_machine_is_refused);
     TEST(damaged_notes_are_survived);
     TEST(no_compiler_is_given_an_option_that_it_does_not_know);
