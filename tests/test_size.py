@@ -27,7 +27,7 @@ BUDGET = {
     "src/report": 841,
     "C": 56290,
     "C files": 245,
-    "tests": 57028,
+    "tests": 56588,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
