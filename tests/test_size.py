@@ -25,7 +25,7 @@ BUDGET = {
     "src/cli": 5870,
     "src/daemon": 2542,
     "src/report": 841,
-    "C": 56290,
+    "C": 56234,
     "C files": 245,
     "tests": 56588,
     "public functions": 70,
