@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a sweep may spend, and how its winners stand beside baselines."""
+"""What a sweep may spend."""
 import json
-import os
 import re
 
 import tap
@@ -14,12 +13,6 @@ TINY = ["--batch", "1", "--heads", "1"]
 FOUR = ["sweep", "--seq", "64,128", "--causal", "both", *TINY]
 TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
        "MIN_BLOCKS": [2]}
-
-
-def baseline(seq, peer, us, **more):
-    return json.dumps({"gpu": "L4", "peer": peer, "median_us": us, "problem": {
-        "dtype": "fp16", "causal": "none", "head_dim": 64, "batch": 1, "heads_q": 1,
-        "heads_kv": 1, "seq_q": seq, "seq_k": seq}, **more}) + "\n"
 
 
 def a_trial_budget_stops_between_trials_and_a_larger_one_goes_on():
@@ -86,33 +79,9 @@ def money_is_counted_for_a_gpu_that_is_held_and_for_no_other():
         tap.equal(told["items"][0]["answer"]["origin"], "predicted")
 
 
-def baselines_stand_beside_winners_and_what_is_far_behind_is_flagged():
-    with Place(space=TWO, script=L4 + FAST) as place:
-        path = os.path.join(place.folder, "peers.jsonl")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(baseline(64, "pytorch-fa2", 80.0) + baseline(64, "pytorch-cudnn", 60.0) +
-                       baseline(128, "pytorch-cudnn", 12.0) + baseline(4096, "pytorch-fa2", 1.0))
-        grid = ["sweep", "--seq", "64,128,256", *TINY]
-        tap.has(place.run("import", path).stdout, "4 baselines")
-        done = place.run(*grid)
-        tap.has(done.stdout, "0.30× pytorch-cudnn SLOW")
-        tap.has(done.stdout, "1 of 2 at or ahead")
-        told = place.json(*grid) # they stay in the store
-        ours = [i["baseline"] for i in told["items"]]
-        tap.equal([(b["peer"], round(b["speed_ratio"], 1), b["slow"]) for b in ours[:2]],
-                  [("pytorch-cudnn", 1.5, False), ("pytorch-cudnn", 0.3, True)])
-        tap.equal(ours[2], None)
-
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(baseline(512, "new", 5.0) + '{"peer":1}\n')
-        tap.has(place.run("import", path, status=1).stderr, "line 6: ")
-        tap.equal(place.json(*grid)["items"][2]["baseline"], None)
-
-
 tap.main([
     a_trial_budget_stops_between_trials_and_a_larger_one_goes_on,
     a_time_budget_holds_for_all_runs_together,
     a_tune_that_passes_its_budget_of_gpu_memory_says_what_it_needs,
     money_is_counted_for_a_gpu_that_is_held_and_for_no_other,
-    baselines_stand_beside_winners_and_what_is_far_behind_is_flagged,
 ])

@@ -12,7 +12,7 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1446,
-    "src/base": 6062,
+    "src/base": 6054,
     "src/gpu": 4015,
     "src/code": 960,
     "db": 6010,
@@ -22,10 +22,10 @@ BUDGET = {
     "src/engine": 7461,
     "src/sources": 1461,
     "src/sweeps": 3041,
-    "src/cli": 5870,
+    "src/cli": 5758,
     "src/daemon": 2542,
     "src/report": 841,
-    "C": 56234,
+    "C": 56115,
     "C files": 245,
     "tests": 56588,
     "public functions": 70,

@@ -225,12 +225,6 @@ int fa_json_needed(int rc, const char *key, const char *where, fa_diag *diag)
     return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, key) : rc;
 }
 
-int fa_json_bool_needed(const cJSON *object, const char *key, bool *ret, const char *where,
-                        fa_diag *diag)
-{
-    return fa_json_needed(fa_json_bool(object, key, ret, where, diag), key, where, diag);
-}
-
 int fa_json_text_needed(const cJSON *object, const char *key, const char **ret, const char *where,
                         fa_diag *diag)
 {

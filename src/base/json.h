@@ -48,8 +48,6 @@ int fa_json_copy(const cJSON *object, const char *key, char *ret, size_t size, c
 /* Turns the FA_ENOTFOUND of one of these into FA_EINVAL with a sentence, for a field that must be there. */
 int fa_json_needed(int rc, const char *key, const char *where, fa_diag *diag);
 /* The same for fields that must be there: 0 or FA_EINVAL with a sentence. */
-int fa_json_bool_needed(const cJSON *object, const char *key, bool *ret, const char *where,
-                        fa_diag *diag);
 int fa_json_text_needed(const cJSON *object, const char *key, const char **ret, const char *where,
                         fa_diag *diag);
 

@@ -122,8 +122,7 @@ static const cli_verb verbs[] = {
      "  fa-tune rm --gpu L4 --dry-run               lists what would be deleted\n"
      "  fa-tune rm --seq 4096 --head-dim 128        these problems, on every GPU\n\n"
      "Deletes winners with their trials and proofs, and cubins that nothing else needs, in one transaction. "
-     "Lookups still find winners of system bundles and of a service. Winners of an operation whose "
-     "templates are gone are chosen by --operation NAME.\n",
+     "Lookups still find winners of system bundles and of a service.\n",
      cli_rm, "Maintenance"},
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "check driver, NVRTC, GPU, store and service, with advice",

@@ -216,8 +216,7 @@ bool cli_names_specification(const char *argument)
            (strcmp(dot, ".cu") == 0 || strcmp(dot, ".json") == 0);
 }
 
-/* Whose problems the other options speak of; operations of a directory of templates count. rm takes any name,
- * because a store may have winners of an operation whose templates are gone: the others are then attention's. */
+/* Whose problems the other options speak of; operations of a directory of templates count. */
 static int choose_operation(const cli_verb *verb, int count, char **arguments,
                             const char *specification, const fa_operation **ret_operation,
                             fa_diag *diag)
@@ -238,10 +237,7 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
         return rc;
     if (specification != NULL)
         return fa_spec_load(specification, ret_operation, diag);
-    if (name == NULL)
-        return 0;
-    rc = fa_operation_find(name, ret_operation, diag);
-    return rc == FA_ENOTSUP && (verb->groups & CLI_GROUP_FORGET) ? 0 : rc;
+    return name != NULL ? fa_operation_find(name, ret_operation, diag) : 0;
 }
 
 /* A size is an option, and must not have the name of one that means another thing. */

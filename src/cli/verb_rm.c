@@ -14,55 +14,25 @@
 #include <string.h>
 
 /* ---- which ----------------------------------------------------------------------------------*/
-/* Its templates are gone: only winners that cannot be read have this name. */
-static bool names_unknown(const cli_options *options)
-{
-    return options->operation != NULL &&
-           strcmp(options->operation, fa_operation_of(&options->problem)->name) != 0;
-}
-
 static int check_selection(const cli_options *options, fa_diag *diag)
 {
-    const bool fields = options->given != 0 || options->given_also != 0;
-    const bool some = fields || options->operation != NULL || options->specification != NULL ||
+    const bool some = options->given != 0 || options->given_also != 0 ||
+                      options->operation != NULL || options->specification != NULL ||
                       options->gpu != NULL;
     if (options->forget_all == some)
         return fa_fail(diag, FA_EINVAL,
                        "say what to forget: FILE.cu, --gpu, options of a problem, or --all alone; "
                        "--dry-run lists what would be deleted");
-    if (names_unknown(options) && fields)
-        return fa_fail(diag, FA_EINVAL,
-                       "fields of the operation %s are not known here: give its --templates, or "
-                       "leave them out",
-                       options->operation);
     return 0;
 }
 
-/* The problem that cannot be read, as JSON; NULL where it is none. */
-static cJSON *read_stored(const fa_study *study)
-{
-    cJSON *problem = NULL;
-    return fa_json_parse(study->unread, strlen(study->unread), "problem", &problem, NULL) == 0
-               ? problem
-               : NULL;
-}
-
-/* Of a problem that cannot be read nothing is known but its operation's name. */
+/* Of a problem that cannot be read nothing is known. */
 static bool is_asked_for(const cli_options *options, const fa_study *study)
 {
-    const char *operation = NULL;
     if (study->unread == NULL)
-        return !names_unknown(options) &&
-               cli_filter_keeps(options, &study->problem, study->gpu.name);
-    cJSON *problem = read_stored(study);
-    fa_json_text(problem, "operation", &operation, "problem", NULL);
-    bool keeps = options->given == 0 && options->given_also == 0 &&
-                 options->specification == NULL &&
-                 (options->operation == NULL ||
-                  (operation != NULL && strcmp(operation, options->operation) == 0)) &&
-                 cli_gpu_is(options->gpu, study->gpu.name);
-    cJSON_Delete(problem);
-    return keeps;
+        return cli_filter_keeps(options, &study->problem, study->gpu.name);
+    return options->given == 0 && options->given_also == 0 && options->operation == NULL &&
+           options->specification == NULL && cli_gpu_is(options->gpu, study->gpu.name);
 }
 
 /* ---- what went ------------------------------------------------------------------------------*/
@@ -95,12 +65,12 @@ static void put_study(cli_table *table, const fa_study *study)
 
 static cJSON *study_json(const fa_study *study)
 {
-    cJSON *item = cJSON_CreateObject();
-    cJSON *stored =
-        study->unread != NULL ? read_stored(study) : fa_problem_to_json(&study->problem);
-    if (stored == NULL && study->unread != NULL)
-        stored = cJSON_CreateString(study->unread);
-    fa_json_add(item, "problem", stored);
+    cJSON *item = cJSON_CreateObject(), *problem = NULL;
+    if (study->unread == NULL)
+        problem = fa_problem_to_json(&study->problem);
+    else if (fa_json_parse(study->unread, strlen(study->unread), "problem", &problem, NULL) != 0)
+        problem = cJSON_CreateString(study->unread);
+    fa_json_add(item, "problem", problem);
     fa_json_add_bool(item, "unread", study->unread != NULL);
     fa_json_add(item, "gpu", fa_gpu_to_json(&study->gpu));
     fa_json_add_number(item, "trials", study->trials);
@@ -110,22 +80,6 @@ static cJSON *study_json(const fa_study *study)
                 study->has_winner && study->unread == NULL ? cli_json_answer(&study->winner)
                                                            : cJSON_CreateNull());
     return item;
-}
-
-static void print_counts(cli_run *run, const fa_forgotten *forgotten)
-{
-    fa_buf *out = &run->out;
-    fa_buf_text(out, run->options->dry_run ? "would forget " : "forgot ");
-    cli_text_count(out, forgotten->winners, "winner");
-    fa_buf_text(out, ", ");
-    cli_text_count(out, forgotten->trials, "trial");
-    fa_buf_text(out, " and ");
-    cli_text_count(out, forgotten->cubins, "cubin");
-    fa_buf_text(out, ", ");
-    cli_text_count(out, forgotten->bytes, "byte");
-    if (forgotten->freed > 0)
-        fa_buf_printf(out, ", so that %lld bytes are free,", (long long)forgotten->freed);
-    cli_text_store(run, " in ");
 }
 
 static const fa_member forgotten_members[] = {
@@ -152,7 +106,15 @@ static void put_result(cli_run *run, const fa_study *study, size_t count,
     if (count == 0 && forgotten->winners == 0 && forgotten->bytes == 0) {
         cli_text_store(run, "nothing to forget: no problem matches in ");
     } else {
-        print_counts(run, forgotten);
+        fa_buf_text(out, run->options->dry_run ? "would forget " : "forgot ");
+        cli_text_count(out, forgotten->winners, "winner");
+        fa_buf_text(out, ", ");
+        cli_text_count(out, forgotten->trials, "trial");
+        fa_buf_text(out, " and ");
+        cli_text_count(out, forgotten->cubins, "cubin");
+        fa_buf_text(out, ", ");
+        cli_text_count(out, forgotten->bytes, "byte");
+        cli_text_store(run, " in ");
     }
     if (forgotten->elsewhere > 0) {
         cli_text_count(out, forgotten->elsewhere, "winner");
@@ -179,10 +141,7 @@ int cli_rm(cli_run *run)
     if (rc == 0)
         rc = fa_forget(run->tuner, study, options->forget_all ? NULL : &count, options->dry_run,
                        &forgotten, &run->diag);
-    if (rc == 0 && count == 0 && names_unknown(options) &&
-        fa_operation_find(options->operation, &(const fa_operation *){NULL}, &run->diag) != 0)
-        rc = FA_EINVAL;
-    else if (rc == 0 && count == 0)
+    if (rc == 0 && count == 0)
         rc = cli_check_gpu(run); /* a name that nobody knows is a mistake, not an empty choice */
     if (count > 0)
         qsort(study, count, sizeof *study, compare_studies);

@@ -19,7 +19,6 @@
 typedef struct row {
     bool known; /* it has an answer */
     fa_answer answer;
-    const fa_baseline *best; /* the fastest baseline of this very problem, or NULL */
 } row;
 
 typedef struct sweep_run {
@@ -27,13 +26,9 @@ typedef struct sweep_run {
     fa_sweep_budget budget;
     cli_grid grid;
     row *row;
-    fa_baseline *baseline; /* all that are stored */
     bool many_gpus;     /* each line names its GPU */
     int32_t before;     /* items that an earlier run has done, until they are told in one line */
 } sweep_run;
-
-/* Slower than this share of the best baseline's speed is worth a person's time. */
-static const double SLOW = 0.5;
 
 /* ---- words ----------------------------------------------------------------------------------*/
 void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
@@ -169,38 +164,6 @@ static int on_event(void *context, const fa_sweep_progress *event)
     return cli_interrupted();
 }
 
-/* ---- baselines ------------------------------------------------------------------------------*/
-static int match_baselines(sweep_run *s)
-{
-    size_t count = 0;
-    int rc = fa_list_baselines(s->run->tuner, &s->baseline, &count, &s->run->diag);
-    for (int32_t i = 0; i < s->grid.count; i++) {
-        row *row = &s->row[i];
-        /* A winner that stands for this problem was timed on another one, or elsewhere. */
-        if (!row->known || !fa_origin_is_measured(row->answer.origin) ||
-            !fa_problem_equal(&row->answer.problem, &s->grid.item[i].problem))
-            continue;
-        for (size_t b = 0; b < count; b++)
-            if (fa_baseline_concerns(&s->baseline[b], &row->answer) &&
-                (row->best == NULL || s->baseline[b].median_us < row->best->median_us))
-                row->best = &s->baseline[b];
-    }
-    return rc;
-}
-
-/* What there is over what we take: above 1 is ahead of the best baseline; 0: not known. */
-static double ratio_of(const row *row)
-{
-    return row->best != NULL && row->answer.trial.median_us > 0
-               ? row->best->median_us / row->answer.trial.median_us
-               : 0;
-}
-
-static bool slow(const row *row)
-{
-    return ratio_of(row) > 0 && ratio_of(row) < SLOW;
-}
-
 /* ---- the result as text ---------------------------------------------------------------------*/
 static void put_row(cli_table *table, const row *row)
 {
@@ -214,10 +177,6 @@ static void put_row(cli_table *table, const row *row)
     cli_cell_end(table);
     if (timed && answer->default_us > 0)
         fa_buf_printf(&table->cell, "%.2f×", answer->default_us / trial->median_us);
-    cli_cell_end(table);
-    if (ratio_of(row) > 0)
-        fa_buf_printf(&table->cell, "%.2f× %s%s", ratio_of(row), row->best->peer,
-                      slow(row) ? " SLOW" : "");
     cli_cell_end(table);
     cli_cell(table, "%s", fa_origin_name(answer->origin));
     cli_text_config(&table->cell, &trial->config);
@@ -239,7 +198,7 @@ static void put_table(const sweep_run *s, fa_buf *out)
                  : row->known          ? row->answer.gpu.name
                  : item[i].gpu[0] != 0 ? item[i].gpu
                                        : "here");
-        for (int c = 0; c < 4 && !row->known; c++) /* no times */
+        for (int c = 0; c < 3 && !row->known; c++) /* no times */
             cli_cell_end(&table);
         if (row->known)
             put_row(&table, row);
@@ -248,21 +207,16 @@ static void put_table(const sweep_run *s, fa_buf *out)
         cli_cell_end(&table);
         cli_row_end(&table);
     }
-    cli_table_put(&table, "problem|?GPU|>time||>vs default|?vs best baseline|origin|config", out);
+    cli_table_put(&table, "problem|?GPU|>time||>vs default|origin|config", out);
 }
 
 static void put_text(const sweep_run *s, const fa_sweep *sweep, fa_buf *out)
 {
-    int32_t left = sweep->items - sweep->done - sweep->failed, ahead = 0, compared = 0;
+    const int32_t left = sweep->items - sweep->done - sweep->failed;
     put_table(s, out);
-    for (int32_t i = 0; i < s->grid.count; i++) {
+    for (int32_t i = 0; i < s->grid.count; i++)
         if (s->grid.item[i].state == FA_ITEM_FAILED)
             cli_text_failed(out, &s->grid.item[i]);
-        compared += ratio_of(&s->row[i]) > 0;
-        ahead += ratio_of(&s->row[i]) >= 1;
-    }
-    if (compared > 0)
-        fa_buf_printf(out, "%d of %d at or ahead of their best baseline\n", ahead, compared);
     fa_buf_printf(out, "%d of %d done", sweep->done, sweep->items);
     if (sweep->failed > 0)
         fa_buf_printf(out, ", %d failed (the same command tries them again)", sweep->failed);
@@ -297,22 +251,6 @@ static const fa_member item_members[] = {
     FA_MEMBER("spent", STRUCT, fa_sweep_item, spent, .members = spent_members),
     {0}};
 
-static const fa_member baseline_members[] = {
-    FA_MEMBER("peer", TEXT, fa_baseline, peer),
-    FA_MEMBER("median_us", REAL, fa_baseline, median_us),
-    FA_MEMBER("low_us", REAL, fa_baseline, low_us, .rules = FA_MEMBER_UNKNOWN),
-    FA_MEMBER("high_us", REAL, fa_baseline, high_us, .rules = FA_MEMBER_UNKNOWN),
-    FA_MEMBER("source", TEXT, fa_baseline, source),
-    {0}};
-
-static cJSON *json_baseline(const row *row)
-{
-    cJSON *json = fa_struct_to_json(baseline_members, row->best);
-    fa_json_add_number(json, "speed_ratio", ratio_of(row));
-    fa_json_add_bool(json, "slow", slow(row));
-    return json;
-}
-
 static cJSON *json_row(const row *row, const fa_sweep_item *item)
 {
     cJSON *json = cJSON_CreateObject();
@@ -322,7 +260,6 @@ static cJSON *json_row(const row *row, const fa_sweep_item *item)
     fa_json_add(json, "gpu", row->known ? fa_gpu_to_json(&row->answer.gpu) : cJSON_CreateNull());
     fa_struct_add_json(json, item_members, item);
     fa_json_add(json, "answer", row->known ? cli_json_answer(&row->answer) : cJSON_CreateNull());
-    fa_json_add(json, "baseline", ratio_of(row) > 0 ? json_baseline(row) : cJSON_CreateNull());
     return json;
 }
 
@@ -423,7 +360,7 @@ static int run_sweep(sweep_run *s)
     cli_progress_end(&run->progress);
     if (rc != 0)
         return stopped(run, rc, &sweep);
-    if ((rc = read_items(s, sweep.key)) != 0 || (rc = match_baselines(s)) != 0)
+    if ((rc = read_items(s, sweep.key)) != 0)
         return rc;
     fa_json_add(run->document, "sweep", sweep_json(&sweep));
     cJSON *items = fa_json_add_array(run->document, "items");
@@ -471,7 +408,6 @@ int cli_sweep(cli_run *run)
     if (rc == 0)
         rc = options->fleet.enqueue ? enqueue(run, &s.grid) : run_sweep(&s);
     free(s.row);
-    free(s.baseline);
     cli_grid_free(&s.grid);
     return rc;
 }

@@ -416,7 +416,7 @@ static cJSON *write_left(const void *data)
 }
 
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep, member, __VA_ARGS__)
-static const fa_member sweep_members[] = {
+const fa_member fa_sweep_members[] = {
     ROW(key, TEXT),
     ROW(plan, TEXT),
     ROW(state, CHOICE, .names = fa_sweep_state_names),
@@ -434,7 +434,7 @@ static const fa_member sweep_members[] = {
 
 int fa_sweep_write(const fa_sweep *sweep, char **ret_text, fa_diag *diag)
 {
-    return write_struct(sweep_members, sweep, ret_text, diag);
+    return write_struct(fa_sweep_members, sweep, ret_text, diag);
 }
 
 /* ---- a sweep's events ----------------------------------------------------------------------*/
@@ -455,7 +455,7 @@ static const fa_member event_members[] = {
     COUNT(index),
     ROW(elapsed_s, REAL, .rules = FA_MEMBER_UNKNOWN),
     ROW(left_s, REAL, .rules = FA_MEMBER_MINUS),
-    ROW(sweep, POINTED, .members = sweep_members),
+    ROW(sweep, POINTED, .members = fa_sweep_members),
     ROW(item, POINTED, .members = item_members),
     ROW(tune, POINTED, MAY_LACK, .members = progress_members),
     ROW(answer, POINTED, MAY_LACK, .write = write_answer),

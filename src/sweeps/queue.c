@@ -11,6 +11,7 @@
 #include "problem.h"
 #include "session.h"
 #include "search.h"
+#include "wire.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -240,13 +241,12 @@ static cJSON *held_json(const fa_sweep_item *item)
 
 static int add_sweep(fa_tuner *tuner, const fa_sweep *sweep, cJSON *sweeps, fa_diag *diag)
 {
-    char *text = NULL;
     fa_sweep_item *item = NULL;
     size_t items = 0;
-    int rc = fa_sweep_write(sweep, &text, diag);
-    if (rc == 0)
-        rc = fa_list_sweep_items(tuner, sweep->key, &item, &items, diag);
-    cJSON *object = rc == 0 ? cJSON_Parse(text) : NULL;
+    int rc = fa_list_sweep_items(tuner, sweep->key, &item, &items, diag);
+    if (rc != 0)
+        return rc == FA_ENOTFOUND ? 0 : rc; /* it has left the queue meanwhile */
+    cJSON *object = fa_struct_to_json(fa_sweep_members, sweep);
     fa_json_add_number(object, "running", sweep->running);
     fa_json_add_number(object, "pending",
                        sweep->items - sweep->done - sweep->failed - sweep->running);
@@ -256,10 +256,8 @@ static int add_sweep(fa_tuner *tuner, const fa_sweep *sweep, cJSON *sweeps, fa_d
         if (item[i].state == FA_ITEM_RUNNING)
             fa_json_push(held, held_json(&item[i]));
     free(item);
-    free(text);
-    if (rc == FA_ENOTFOUND) /* it has left the queue meanwhile */
-        return 0;
-    return rc != 0 ? rc : fa_json_push(sweeps, object) ? 0 : FA_ENOMEM;
+    fa_json_push(sweeps, object);
+    return 0;
 }
 
 int fa_queue_write(fa_tuner *tuner, char **ret_text, fa_diag *diag)
@@ -275,10 +273,12 @@ int fa_queue_write(fa_tuner *tuner, char **ret_text, fa_diag *diag)
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = add_sweep(tuner, &sweep[i], sweeps, diag);
     free(sweep);
-    char *text = rc == 0 ? fa_json_print(json) : NULL;
-    cJSON_Delete(json);
-    if (rc == FA_ENOMEM || (rc == 0 && text == NULL))
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a queue");
-    *ret_text = rc == 0 ? text : *ret_text;
+    char *text = fa_json_finish(json);
+    if (rc == 0 && text == NULL)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a queue");
+    if (rc == 0)
+        *ret_text = text;
+    else
+        free(text);
     return rc;
 }
