@@ -371,12 +371,8 @@ uint64_t fa_driver_context_id(fa_driver *driver)
 int fa_driver_current_device(fa_driver *driver, int *ret_ordinal, fa_diag *diag)
 {
     /* A CUdevice is the ordinal: cuDeviceGet of every driver returns its argument. */
-    cu_device device = 0;
-    int rc = FA_DRIVER_CALL(driver, diag, driver->context_device(&device), "cuCtxGetDevice",
-                            "asking for the current device of this thread");
-    if (rc == 0)
-        *ret_ordinal = device;
-    return rc;
+    return FA_DRIVER_CALL(driver, diag, driver->context_device(ret_ordinal), "cuCtxGetDevice",
+                          "asking for the current device of this thread");
 }
 
 bool fa_driver_is_on(fa_driver *driver, int ordinal)
@@ -418,12 +414,8 @@ void fa_driver_leave(fa_driver *driver)
  * Copies are synchronous and ordered with the streams that this room creates. */
 int fa_device_alloc(fa_driver *driver, size_t size, fa_device_ptr *ret_ptr, fa_diag *diag)
 {
-    fa_device_ptr ptr = 0;
-    int rc = FA_DRIVER_CALL(driver, diag, driver->memory_alloc(&ptr, size), "cuMemAlloc",
-                            "allocating %zu bytes of device memory", size);
-    if (rc == 0)
-        *ret_ptr = ptr;
-    return rc;
+    return FA_DRIVER_CALL(driver, diag, driver->memory_alloc(ret_ptr, size), "cuMemAlloc",
+                          "allocating %zu bytes of device memory", size);
 }
 
 void fa_device_free(fa_driver *driver, fa_device_ptr *ptr)

@@ -70,15 +70,21 @@ void fa_module_unload(fa_module **module)
     *module = NULL;
 }
 
-/* By its symbol, as fa_cubin_read() finds it. */
-static cu_result find_function(const fa_module *module, const char *entry, fa_function *ret)
+/* What the module's kernel or variable of this name is for the driver: by its symbol, as fa_cubin_read() finds it. */
+static cu_result find(const fa_module *module, const char *name, fa_function *ret_function,
+                      fa_device_ptr *ret_at, size_t *ret_bytes)
 {
-    const fa_buf *names = &module->mangled;
-    cu_result result = module->driver->module_function(ret, module->module, entry);
-    for (size_t at = 0; result == CU_NOT_FOUND && at < names->size;
-         at += strlen(names->data + at) + 1)
-        if (fa_cubin_is_called(names->data + at, entry))
-            result = module->driver->module_function(ret, module->module, names->data + at);
+    const fa_driver *driver = module->driver;
+    const char *symbol = name, *next = module->mangled.data;
+    const char *const end = next + module->mangled.size;
+    cu_result result = CU_NOT_FOUND;
+    while (result == CU_NOT_FOUND && symbol != NULL) {
+        result = ret_function != NULL
+                     ? driver->module_function(ret_function, module->module, symbol)
+                     : driver->module_variable(ret_at, ret_bytes, module->module, symbol);
+        for (symbol = NULL; symbol == NULL && next < end; next += strlen(next) + 1)
+            symbol = fa_cubin_is_called(next, name) ? next : NULL;
+    }
     return result;
 }
 
@@ -91,8 +97,8 @@ int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
     fa_driver *driver = module->driver;
     fa_function function;
     int allowed = 0, fixed = 0;
-    int rc = fa_driver_fail(driver, find_function(module, entry, &function), "cuModuleGetFunction",
-                            diag, "finding entry \"%s\"", entry);
+    int rc = fa_driver_fail(driver, find(module, entry, &function, NULL, NULL),
+                            "cuModuleGetFunction", diag, "finding entry \"%s\"", entry);
     if (rc == 0) /* another launch of the same function may need more */
         rc = fa_driver_fail(driver,
                             driver->function_get(&allowed, CU_FUNCTION_MAX_DYNAMIC_SMEM, function),
@@ -117,12 +123,7 @@ int fa_module_variable(fa_module *module, const char *name, fa_device_ptr *ret_a
     if (fa_driver_forked())
         return fa_driver_fail_forked(diag);
     fa_driver *driver = module->driver;
-    const fa_buf *names = &module->mangled;
-    cu_result result = driver->module_variable(ret_at, ret_bytes, module->module, name);
-    for (size_t at = 0; result == CU_NOT_FOUND && at < names->size;
-         at += strlen(names->data + at) + 1)
-        if (fa_cubin_is_called(names->data + at, name))
-            result = driver->module_variable(ret_at, ret_bytes, module->module, names->data + at);
+    cu_result result = find(module, name, NULL, ret_at, ret_bytes);
     int rc = fa_driver_fail(driver, result, "cuModuleGetGlobal", diag,
                             "finding the variable \"%s\"", name);
     return result == CU_NOT_FOUND ? FA_ENOTFOUND : rc;
@@ -259,12 +260,8 @@ int fa_stream_create(fa_driver *driver, fa_stream *ret_stream, fa_diag *diag)
 {
     /* Flag 0, not NON_BLOCKING: the synchronous copies use the default stream, and only a blocking
      * stream is ordered with it. */
-    fa_stream stream = NULL;
-    int rc = FA_DRIVER_CALL(driver, diag, driver->stream_create(&stream, 0), "cuStreamCreate",
-                            "creating a stream");
-    if (rc == 0)
-        *ret_stream = stream;
-    return rc;
+    return FA_DRIVER_CALL(driver, diag, driver->stream_create(ret_stream, 0), "cuStreamCreate",
+                          "creating a stream");
 }
 
 void fa_stream_destroy(fa_driver *driver, fa_stream *stream)
@@ -300,12 +297,8 @@ int fa_stream_captured(fa_driver *driver, fa_stream stream, bool *ret_captured, 
 
 int fa_event_create(fa_driver *driver, fa_event *ret_event, fa_diag *diag)
 {
-    fa_event event = NULL;
-    int rc = FA_DRIVER_CALL(driver, diag, driver->event_create(&event, 0), "cuEventCreate",
-                            "creating an event"); /* 0: with timing */
-    if (rc == 0)
-        *ret_event = event;
-    return rc;
+    return FA_DRIVER_CALL(driver, diag, driver->event_create(ret_event, 0), "cuEventCreate",
+                          "creating an event"); /* 0: with timing */
 }
 
 void fa_event_destroy(fa_driver *driver, fa_event *event)

@@ -27,7 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_LIBRARY_BYTES = 1 << 30, FOUND_MAX = 16, PAGE = 4096 };
+enum { MAX_LIBRARY_BYTES = 1 << 30, FOUND_MAX = 16, PAGE = 4096, MINORS = 100 };
 
 /* ---- identity --------------------------------------------------------------------------------*/
 #if defined(__x86_64__)
@@ -39,15 +39,15 @@ enum { OWN_MACHINE = EM_AARCH64 };
 #endif
 
 /* A note is {u32 name size, u32 data size, u32 type, name, data}. */
-static bool build_id_in(const unsigned char *page, size_t size, char ret_hex[FA_HASH_HEX])
+static bool build_id_in(const unsigned char *page, ssize_t size, char ret_hex[FA_HASH_HEX])
 {
     static const unsigned char owner[] = {4, 0, 0, 0}, type[] = "\3\0\0\0GNU";
-    for (size_t at = 0; at + 20 <= size; at += 4) {
-        const size_t id = page[at + 4];
+    for (ssize_t at = 0; at + 20 <= size; at += 4) {
+        const ssize_t id = page[at + 4];
         if (memcmp(page + at, owner, 4) != 0 || memcmp(page + at + 8, type, 8) != 0 || id < 8 ||
             id > 32 || at + 16 + id > size)
             continue;
-        for (size_t i = 0; i < id; i++)
+        for (ssize_t i = 0; i < id; i++)
             snprintf(ret_hex + 2 * i, 3, "%02x", page[at + 16 + i]);
         return true;
     }
@@ -61,31 +61,39 @@ static int identify_file(const char *path, char ret_text[FA_HASH_HEX], fa_diag *
     union {
         Elf64_Ehdr header;
         unsigned char byte[PAGE];
-    } page = {.byte = {0}};
+    } first = {.byte = {0}}, last;
     fa_buf bytes;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return fa_fail(diag, FA_ENONVRTC, "cannot open %s: %s", path, strerror(errno));
-    ssize_t size = pread(fd, page.byte, PAGE, 0);
-    if (size < (ssize_t)sizeof page.header || memcmp(page.header.e_ident, ELFMAG, SELFMAG) != 0)
-        rc = fa_fail(diag, FA_ENONVRTC, "%s is not a shared library", path);
-    else if (page.header.e_ident[EI_CLASS] != ELFCLASS64 || page.header.e_machine != OWN_MACHINE)
-        rc = fa_fail(diag, FA_ENONVRTC, "%s is built for another architecture (ELF machine %u)",
-                     path, page.header.e_machine);
-    bool found = rc != 0 || build_id_in(page.byte, (size_t)size, ret_text);
-    if (!found) {
-        off_t end = lseek(fd, 0, SEEK_END);
-        size = pread(fd, page.byte, PAGE, end > PAGE ? (end - PAGE + 3) / 4 * 4 : 0);
-        found = size > 0 && build_id_in(page.byte, (size_t)size, ret_text);
-    }
+    const ssize_t size = pread(fd, first.byte, PAGE, 0);
+    const off_t end = lseek(fd, 0, SEEK_END);
+    const ssize_t rest = pread(fd, last.byte, PAGE, end > PAGE ? (end - PAGE + 3) / 4 * 4 : 0);
     close(fd);
-    if (found)
-        return rc;
+    if (size < (ssize_t)sizeof first.header || memcmp(first.header.e_ident, ELFMAG, SELFMAG) != 0)
+        return fa_fail(diag, FA_ENONVRTC, "%s is not a shared library", path);
+    if (first.header.e_ident[EI_CLASS] != ELFCLASS64 || first.header.e_machine != OWN_MACHINE)
+        return fa_fail(diag, FA_ENONVRTC, "%s is built for another architecture (ELF machine %u)",
+                       path, first.header.e_machine);
+    if (build_id_in(first.byte, size, ret_text) || build_id_in(last.byte, rest, ret_text))
+        return 0;
     if (fa_buf_read_file(&bytes, path, MAX_LIBRARY_BYTES) != 0)
         return fa_fail(diag, FA_ENONVRTC, "cannot read %s to tell its version", path);
     fa_hash_bytes(bytes.data, bytes.size, ret_text);
     fa_buf_free(&bytes);
     return 0;
+}
+
+static int identify(fa_nvrtc_location *nvrtc, fa_diag *diag)
+{
+    char library[FA_HASH_HEX], builtins[FA_HASH_HEX];
+    int rc = identify_file(nvrtc->library, library, diag);
+    if (rc == 0)
+        rc = identify_file(nvrtc->builtins, builtins, diag);
+    if (rc == 0)
+        snprintf(nvrtc->identity, sizeof nvrtc->identity, "%d.%d %s %s", nvrtc->major, nvrtc->minor,
+                 library, builtins);
+    return rc;
 }
 
 /* ---- places ----------------------------------------------------------------------------------*/
@@ -94,6 +102,7 @@ struct found {
     int count;
     struct candidate {
         fa_nvrtc_location location;
+        bool tried;
         char why[300]; /* it is passed over; "": it is not */
     } at[FOUND_MAX];
 };
@@ -104,40 +113,32 @@ static bool regular(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, R_OK) == 0;
 }
 
-/* Finds the library's builtins: of its own version where it is a link to libnvrtc.so.MAJOR.MINOR.PATCH, else the newest
- * that there are. */
-static bool find_builtins(const char *directory, fa_nvrtc_location *location)
-{
-    enum { MINORS = 100 };
-    char target[PATH_MAX];
-    int own = MINORS;
-    if (realpath(location->library, target) != NULL)
-        sscanf(strrchr(target, '/'), "/libnvrtc.so.%*d.%2d", &own);
-    for (int i = MINORS; i >= 0; i--) {
-        location->minor = i == MINORS ? own : i;
-        snprintf(location->builtins, sizeof location->builtins,
-                 "%.4000s/libnvrtc-builtins.so.%d.%d", directory, location->major, location->minor);
-        if (regular(location->builtins))
-            return true;
-    }
-    return false;
-}
-
-/* Adds what lies in a directory, which is made absolute: the newest first. */
+/* Adds what lies in a directory, which is made absolute: the newest first. With each its builtins: of its own version where it
+ * is a link to libnvrtc.so.MAJOR.MINOR.PATCH, else the newest that there are. */
 static void look_in(const char *directory, struct found *all)
 {
-    char absolute[PATH_MAX];
+    char absolute[PATH_MAX], target[PATH_MAX];
     if (realpath(directory, absolute) == NULL || strlen(absolute) > PATH_MAX - 64)
         return;
     for (int major = 13; major >= 12 && all->count < FOUND_MAX; major--) {
-        fa_nvrtc_location *location = &all->at[all->count].location;
+        fa_nvrtc_location *at = &all->at[all->count].location;
+        int own = MINORS;
         bool known = false;
-        *location = (fa_nvrtc_location){.major = major};
-        snprintf(location->library, sizeof location->library, "%.4000s/libnvrtc.so.%d", absolute,
-                 major);
+        snprintf(at->library, sizeof at->library, "%.4000s/libnvrtc.so.%d", absolute, major);
         for (int i = 0; i < all->count; i++)
-            known = known || strcmp(all->at[i].location.library, location->library) == 0;
-        all->count += !known && regular(location->library) && find_builtins(absolute, location);
+            known = known || strcmp(all->at[i].location.library, at->library) == 0;
+        if (known || !regular(at->library))
+            continue;
+        if (realpath(at->library, target) != NULL)
+            sscanf(strrchr(target, '/'), "/libnvrtc.so.%*d.%2d", &own);
+        at->major = major;
+        for (int i = MINORS, there = 0; i >= 0 && !there; i--) {
+            at->minor = i == MINORS ? own : i;
+            snprintf(at->builtins, sizeof at->builtins, "%.4000s/libnvrtc-builtins.so.%d.%d",
+                     absolute, major, at->minor);
+            there = regular(at->builtins);
+            all->count += there;
+        }
     }
 }
 
@@ -233,7 +234,7 @@ static bool suits(struct candidate *candidate, int driver, int since)
 static int choose(struct found *all, const fa_nvrtc_judge *judge, const struct candidate **ret,
                   fa_diag *diag)
 {
-    bool newer = false, tried[FOUND_MAX] = {false};
+    bool newer = false;
     fa_diag own;
     int rc = 0;
     for (int i = 0; i < all->count; i++)
@@ -241,21 +242,13 @@ static int choose(struct found *all, const fa_nvrtc_judge *judge, const struct c
     /* The driver is asked only where the answer may matter: every driver that is served loads what NVRTC 12 makes. */
     const int driver = newer ? fa_driver_peek_version() : 0;
     for (int i = 0; i < 2 * all->count; i++) {
-        const int at = i % all->count;
-        struct candidate *one = &all->at[at];
-        fa_nvrtc_location *nvrtc = &one->location;
-        char library[FA_HASH_HEX], builtins[FA_HASH_HEX];
-        if (tried[at] || (i < all->count && !suits(one, driver, judge->since)))
+        struct candidate *one = &all->at[i % all->count];
+        if (one->tried || (i < all->count && !suits(one, driver, judge->since)))
             continue;
-        tried[at] = true;
-        int is = identify_file(nvrtc->library, library, &own);
-        if (is == 0)
-            is = identify_file(nvrtc->builtins, builtins, &own);
-        if (is == 0)
-            snprintf(nvrtc->identity, sizeof nvrtc->identity, "%d.%d %s %s", nvrtc->major,
-                     nvrtc->minor, library, builtins);
+        one->tried = true;
+        int is = identify(&one->location, &own);
         if (is == 0 && judge->try != NULL && all->count > 1)
-            is = judge->try(judge->context, nvrtc, &own);
+            is = judge->try(judge->context, &one->location, &own);
         if (is == 0) {
             *ret = one;
             return 0;
