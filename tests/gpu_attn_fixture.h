@@ -86,8 +86,8 @@ static inline int prove(const fa_attn_case *c, const fa_buf *reference, const fa
     }
     if (rc == 0)
         rc = fa_bench_verify(prover, &kernel, ret_proof, &diag);
+    fa_attn_launcher.unload(&kernel.shared);
     fa_module_unload(&module);
-    free(kernel.extra);
     fa_bench_close(&prover);
     return rc;
 }

@@ -10,6 +10,7 @@
  */
 #include "bench.h"
 
+#include "call.h"
 #include "error.h"
 #include "hash.h"
 #include "op.h"
@@ -210,11 +211,10 @@ int fa_bench_load(fa_bench *b, const fa_bench_candidate *candidate, fa_bench_ker
 
 void fa_bench_unload(fa_bench *bench, fa_bench_kernel **kernel)
 {
-    (void)bench;
     if (*kernel == NULL)
         return;
+    bench->type->launcher->unload(&(*kernel)->shared);
     fa_module_unload(&(*kernel)->module);
-    free((*kernel)->extra);
     free(*kernel);
     *kernel = NULL;
 }

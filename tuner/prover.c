@@ -40,15 +40,17 @@ static void reserve(fa_bench *b, struct fa_fenced *memory, const char *name, siz
 
 void fa_prover_load(fa_bench *b, fa_cubin_entry entry, fa_bench_kernel *kernel)
 {
-    void *again = NULL; /* of a second entry: the boxes are the same */
+    const fa_launcher *launcher = b->type->launcher;
+    void *again = NULL; /* of a second entry: it is the same */
     kernel->workspace_bytes = (kernel->workspace_bytes + 1) & ~(size_t)1; /* of 16-bit poison */
     entry.workspace = kernel->workspace_bytes > 0;
     entry.counters = kernel->counters > 0;
     reserve(b, &b->workspace, "a workspace", kernel->workspace_bytes);
     reserve(b, &b->counters, "counters", 4 * kernel->counters);
     if (b->rc == 0)
-        b->type->load(b, kernel->module, &entry, kernel->extra != NULL ? &again : &kernel->extra);
-    free(again);
+        b->rc = launcher->load(b->driver, kernel->module, &b->at[0].problem, &entry,
+                               kernel->shared != NULL ? &again : &kernel->shared, b->diag);
+    launcher->unload(&again);
 }
 
 /* Whether all 16-bit words from there on have the value. */
@@ -117,7 +119,7 @@ static void run_candidate(fa_bench *b, const fa_bench_kernel *kernel, int index)
     void *arguments[FA_PROVER_ARGUMENTS + 2];
     const fa_launches *launches = b->launches = &kernel->launches[index];
     for (int i = 0; !b->at[index].empty && i < launches->count; i++) {
-        int count = b->type->arguments(b, index, i, kernel->extra, arguments);
+        int count = b->type->arguments(b, index, i, kernel->shared, arguments);
         if (kernel->workspace_bytes > 0)
             arguments[count++] = &b->workspace.at;
         arguments[count] = &b->counters.at;
@@ -149,7 +151,7 @@ static void restore(fa_bench *b, const fa_bench_kernel *kernel, int index)
         return;
     fa_proof_start_outputs(b, index, false);
     if (b->rc == 0 && b->type->restore != NULL)
-        b->type->restore(b, index, kernel->extra);
+        b->type->restore(b, index, kernel->shared);
 }
 
 /* The launches on one case, on a workspace of which nothing is known, and the look at its outputs. */

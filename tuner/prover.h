@@ -40,7 +40,7 @@ struct fa_bench_kernel {
     size_t workspace_bytes; /* 0: none is passed */
     fa_module *module;
     size_t counters;  /* words, zero before and after the launches */
-    void *extra;      /* what else is passed (tensor maps of each case), to be freed; or NULL */
+    void *shared;     /* what its launches share besides (fa_launcher.load), or NULL */
     bool proved;      /* it passed its last proof, and was right whenever it was timed since */
     double launch_us; /* fa_proof.launch_us of that proof */
 };
@@ -102,13 +102,11 @@ struct fa_proof_type {
     void (*make_input)(fa_bench *bench, int index, int tensor, void *elements);
     /* Computes the outputs' references on the device, and tolerances that depend on them. */
     void (*refer)(fa_bench *bench, int index);
-    /* What a kernel needs besides (NULL: nothing), in one block for free(). FA_ECORRUPT: the entry
-     * does not take what it would be passed. */
-    void (*load)(fa_bench *bench, fa_module *module, const fa_cubin_entry *entry, void **ret_extra);
-    /* Before each launch: variables of the kernel's module; NULL: nothing. `extra` is of `load`. */
-    void (*restore)(fa_bench *bench, int index, const void *extra);
+    const struct fa_launcher *launcher; /* loads kernels as for callers: `shared` is what it made */
+    /* Before each launch: variables of the kernel's module; NULL: nothing. */
+    void (*restore)(fa_bench *bench, int index, const void *shared);
     /* What the kernel of a launch is passed for a case, in order, of which the count is returned. */
-    int (*arguments)(fa_bench *bench, int index, int launch, void *extra,
+    int (*arguments)(fa_bench *bench, int index, int launch, void *shared,
                      void *ret_argument[FA_PROVER_ARGUMENTS]);
     void (*text)(const fa_bench *bench, int index, char *ret_text, size_t size);
 };
@@ -209,7 +207,7 @@ void fa_bench_prepare(fa_bench *bench);
 void fa_bench_note_memory(fa_bench *bench);
 
 /* ---- prover.c --------------------------------------------------------------------------------*/
-/* Looks at what a kernel's entry takes, and makes what it is passed besides: fa_bench_kernel.extra, workspace and counters. */
+/* Looks at what a kernel's entry takes, and makes what it is passed besides: fa_bench_kernel.shared, workspace and counters. */
 void fa_prover_load(fa_bench *bench, fa_cubin_entry entry, fa_bench_kernel *kernel);
 /* Poisons outputs of case 0, or restores what the kernel changes or reads from its module there, before a launch; launches; and
  * looks at what a poisoned output then holds. */

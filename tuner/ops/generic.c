@@ -149,12 +149,16 @@ static void place(fa_bench *b, int index)
 }
 
 /* The module's variables that inputs are copied to. */
-static void copy_symbols(fa_bench *b, int index, const void *symbols)
+static void copy_symbols(fa_bench *b, int index, const fa_symbols *symbols)
 {
     const struct fa_proof_case *c = &b->at[index];
-    if (symbols != NULL)
-        FA_TRY(b, fa_symbols_copy(b->driver, symbols, &c->tensors, &c->problem, c->values.address,
-                                  b->stream, b->diag));
+    FA_TRY(b, fa_symbols_copy(b->driver, symbols, &c->tensors, &c->problem, c->values.address,
+                              b->stream, b->diag));
+}
+
+static void restore(fa_bench *b, int index, const void *shared)
+{
+    copy_symbols(b, index, fa_generic_symbols(shared));
 }
 
 /* ---- references -----------------------------------------------------------------------------*/
@@ -287,24 +291,11 @@ static void refer(fa_bench *b, int index)
 }
 
 /* ---- launching ------------------------------------------------------------------------------*/
-static void load(fa_bench *b, fa_module *module, const fa_cubin_entry *entry, void **ret_extra)
-{
-    fa_symbols symbols = {0};
-    FA_TRY(b, fa_generic_check_entry(&b->at[0].problem, entry, b->diag));
-    FA_TRY(b, fa_symbols_find(&b->at[0].tensors, module, &symbols, b->diag));
-    if (b->rc != 0 || symbols.count == 0)
-        return;
-    if ((*ret_extra = malloc(sizeof symbols)) == NULL)
-        FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "out of memory for a kernel"));
-    else
-        memcpy(*ret_extra, &symbols, sizeof symbols);
-}
-
-static int arguments(fa_bench *b, int index, int launch, void *extra,
+static int arguments(fa_bench *b, int index, int launch, void *shared,
                      void *ret_argument[FA_PROVER_ARGUMENTS])
 {
     struct fa_proof_case *c = &b->at[index];
-    (void)extra;
+    (void)shared;
     fa_tensors_scratch(&c->tensors, b->launches, b->workspace.at, &c->values);
     return fa_tensors_arguments(&c->problem, &c->tensors, launch, &c->values, c->params,
                                 ret_argument);
@@ -320,7 +311,7 @@ static void text(const fa_bench *b, int index, char *ret_text, size_t size)
 const struct fa_proof_type fa_generic_proof = {.take_cases = take_cases,
                                                .place = place,
                                                .refer = refer,
-                                               .restore = copy_symbols,
-                                               .load = load,
+                                               .restore = restore,
+                                               .launcher = &fa_generic_launcher,
                                                .arguments = arguments,
                                                .text = text};

@@ -43,5 +43,7 @@ extern const struct fa_proof_type fa_generic_proof;
 /* As fa_op.check_entry. */
 int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
 extern const fa_launcher fa_generic_launcher; /* of fa_args */
+/* The variables of the module, of what that launcher loaded. */
+const fa_symbols *fa_generic_symbols(const void *shared);
 
 #endif

@@ -306,6 +306,11 @@ static int load_for_callers(fa_driver *driver, fa_module *module, const fa_probl
     return 0;
 }
 
+const fa_symbols *fa_generic_symbols(const void *shared)
+{
+    return &((const struct passed *)shared)->symbols;
+}
+
 static int argument_of(const fa_call *call, const fa_problem *problem, int32_t index,
                        fa_argument *ret_argument)
 {

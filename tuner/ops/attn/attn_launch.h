@@ -84,6 +84,7 @@ struct fa_attn_shared {
     struct fa_attn_boxes boxes; /* columns 0: it takes no tensor maps */
     atomic_flag taken;
     unsigned last, next; /* last hit; next to be replaced */
+    struct fa_attn_tensor_maps proved; /* of a proof's launch */
     struct {
         struct fa_attn_tensor_maps maps;
         struct fa_attn_map_key key;

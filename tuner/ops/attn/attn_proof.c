@@ -493,34 +493,22 @@ static void place(fa_bench *b, int index)
     FA_TRY(b, fa_attn_serving_take(p, &args, params_of(c), b->diag));
 }
 
-static void load(fa_bench *b, fa_module *module, const fa_cubin_entry *entry, void **ret_extra)
-{
-    (void)module;
-    struct fa_attn_boxes boxes;
-    bool serving;
-    FA_TRY(b, fa_attn_boxes_read(entry, &boxes, &serving, b->diag));
-    if (b->rc != 0 || boxes.columns == 0)
-        return;
-    struct fa_attn_tensor_maps *maps = *ret_extra =
-        aligned_alloc(_Alignof(struct fa_attn_tensor_maps), (size_t)b->count * sizeof *maps);
-    if (maps == NULL)
-        FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "out of memory"));
-    for (int i = 0; i < b->count; i++)
-        FA_TRY(b, fa_attn_maps_encode(b->driver, &boxes, &b->at[i].problem, params_of(&b->at[i]),
-                                      &maps[i], b->diag));
-}
-
-static int arguments(fa_bench *b, int index, int launch, void *extra,
+static int arguments(fa_bench *b, int index, int launch, void *kernels,
                      void *ret_argument[FA_PROVER_ARGUMENTS])
 {
-    (void)launch;
+    struct fa_attn_shared *shared = kernels;
     struct fa_attn_serving_params *params = params_of(&b->at[index]);
+    const bool maps = shared != NULL && shared->boxes.columns != 0;
+    (void)launch;
     params->workspace = (void *)(uintptr_t)b->workspace.at;
     params->counters = (unsigned int *)(uintptr_t)b->counters.at;
     params->splits = b->launches->splits;
+    if (maps)
+        FA_TRY(b, fa_attn_maps_get(shared, b->driver, &b->at[index].problem, params,
+                                   &shared->proved, b->diag));
     ret_argument[0] = params;
-    ret_argument[1] = extra != NULL ? (struct fa_attn_tensor_maps *)extra + index : NULL;
-    return extra != NULL ? 2 : 1;
+    ret_argument[1] = maps ? &shared->proved : NULL;
+    return maps ? 2 : 1;
 }
 
 /* ---- the reference, and what a kernel may differ by -----------------------------------------*/
@@ -635,6 +623,6 @@ const struct fa_proof_type fa_attn_proof = {.take_cases = take_cases,
                                             .place = place,
                                             .make_input = make_input,
                                             .refer = refer,
-                                            .load = load,
+                                            .launcher = &fa_attn_launcher,
                                             .arguments = arguments,
                                             .text = text};
