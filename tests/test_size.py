@@ -13,10 +13,10 @@ from rooms import ROOT
 BUDGET = {
     "include": 1446,
     "src/base": 6054,
-    "src/gpu": 4015,
+    "src/gpu": 3997,
     "src/code": 960,
     "db": 6010,
-    "tuner": 13948,
+    "tuner": 13935,
     "src/worker": 1150,
     "src/bundle": 1476,
     "src/engine": 7461,
