@@ -26,6 +26,7 @@ enum {
     FA_STORE_CUBIN_MAX = 64 << 20, /* bytes */
     FA_STORE_TEXT_MAX = 1 << 20,   /* bytes of a log, an environment, clocks or evidence */
     FA_STORE_SAMPLES_MAX = 1 << 20,
+    FA_KEPT_TEXT_MAX = 512, /* bytes of the name of a kernel or GPU */
     FA_STATEMENTS_MAX = 128 /* of one connection; a power of two, never nearly full */
 };
 

@@ -26,7 +26,7 @@
 typedef struct fa_store fa_store;
 typedef struct fa_lock fa_lock;
 
-enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 13 };
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 14 };
 
 /* The file that `variable` names (FA_TUNE_STORE; FA_TUNE_LOCAL_STORE of the file in the place of a server), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db. Relative XDG_CACHE_HOME is
  * ignored, as its specification says. */
@@ -289,6 +289,13 @@ int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t
                            fa_diag *diag);
 /* All, in order of their import. */
 int fa_store_baselines(fa_store *store, fa_baseline **ret_rows, size_t *ret_count, fa_diag *diag);
+
+/* ---- what other tuners keep here --------------------------------------------------------------*/
+/* Keeps it as of now in the place of an earlier value of its key, or with bytes NULL forgets that. */
+int fa_store_kept_put(fa_store *store, const fa_kept *value, fa_diag *diag);
+/* The value of a key, which may be absent; NULL: all, newest first, without their bytes. */
+int fa_store_kept(fa_store *store, const char *key, fa_kept **ret_rows, size_t *ret_count,
+                  fa_diag *diag);
 
 /* ---- sweeps: a plan, its budget, and its items, which are the queue --------------------------*/
 enum { FA_QUEUE_REQUEST_MAX = 1024 };

@@ -2,13 +2,14 @@
  *
  * Trials: what became of every config that was tried, with all raw samples. Rows are added, and go with their scope
  * (scopes.c). A reader gets a row as it was stored or not at all. And what was learned beside trials and winners: which
- * cubins were proved again under another driver, and what other kernels take.
+ * cubins were proved again under another driver, what other kernels take, and the values of other tuners.
  */
 #include "json.h"
 #include "rows.h"
 #include "store.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -331,4 +332,80 @@ int fa_store_baselines(fa_store *store, fa_baseline **ret_rows, size_t *ret_coun
             fa_list_add(&list, &baseline, sizeof baseline);
     }
     return fa_list_end(&list, rc, NULL, ret_rows, ret_count, diag);
+}
+
+/* ---- values of other tuners: bytes that their owners sign and check --------------------------*/
+static bool fits(const fa_kept *value)
+{
+    return strlen(value->tuner) < FA_NAME_MAX && strlen(value->name) < FA_KEPT_TEXT_MAX &&
+           strlen(value->gpu) < FA_KEPT_TEXT_MAX && strlen(value->made) < FA_STORE_TEXT_MAX &&
+           value->size >= 0 && value->size <= FA_STORE_CUBIN_MAX;
+}
+
+int fa_store_kept_put(fa_store *store, const fa_kept *value, fa_diag *diag)
+{
+    fa_change change = {.store = store, .diag = diag};
+    if (value->bytes != NULL && !fits(value))
+        return fa_fail(diag, FA_EINVAL, "a value of %.40s, or what is said of it, is too long",
+                       value->tuner);
+    while (fa_store_change(&change))
+        change.rc =
+            value->bytes == NULL
+                ? fa_db_do(store, diag, "DELETE FROM kept WHERE key = ?", fa_text(value->key))
+                : fa_db_do(store, diag,
+                           "INSERT INTO kept (key, tuner, name, gpu, made, unix_time, bytes) "
+                           "VALUES (?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET "
+                           "tuner = excluded.tuner, name = excluded.name, gpu = excluded.gpu, "
+                           "made = excluded.made, unix_time = excluded.unix_time, "
+                           "bytes = excluded.bytes",
+                           fa_text(value->key), fa_text(value->tuner), fa_text(value->name),
+                           fa_text(value->gpu), fa_text(value->made), fa_now(),
+                           fa_blob(value->bytes, (size_t)value->size));
+    return change.rc;
+}
+
+int fa_store_kept(fa_store *store, const char *key, fa_kept **ret_rows, size_t *ret_count,
+                  fa_diag *diag)
+{
+    static const size_t pointers[] = {offsetof(fa_kept, key),
+                                      offsetof(fa_kept, tuner),
+                                      offsetof(fa_kept, name),
+                                      offsetof(fa_kept, gpu),
+                                      offsetof(fa_kept, made),
+                                      offsetof(fa_kept, bytes),
+                                      SIZE_MAX};
+    fa_list list = {0};
+    fa_reader reader = {0};
+    size_t size;
+    int rc;
+    fa_binder binder =
+        key == NULL ? fa_db_query(store,
+                                  "SELECT key, tuner, name, gpu, made, unix_time, length(bytes) "
+                                  "FROM kept ORDER BY unix_time DESC, id DESC",
+                                  diag)
+                    : fa_db_query(store,
+                                  "SELECT key, tuner, name, gpu, made, unix_time, bytes "
+                                  "FROM kept WHERE key = ?",
+                                  diag);
+    if (key != NULL)
+        fa_bind(&binder, fa_text(key));
+    while ((rc = fa_db_next(store, &binder, &reader, diag)) == 1) {
+        fa_kept row = {0};
+        row.key = fa_list_keep_text(&list, fa_read_text(&reader, false));
+        row.tuner = fa_list_keep_text(&list, fa_read_text(&reader, false));
+        row.name = fa_list_keep_text(&list, fa_read_text(&reader, false));
+        row.gpu = fa_list_keep_text(&list, fa_read_text(&reader, false));
+        row.made = fa_list_keep_text(&list, fa_read_text(&reader, false));
+        row.unix_time = fa_read_int(&reader, 0, INT64_MAX);
+        if (key == NULL) {
+            row.size = fa_read_int(&reader, 0, INT64_MAX);
+        } else {
+            const void *bytes = fa_read_blob(&reader, FA_STORE_CUBIN_MAX, &size);
+            row.size = (int64_t)size;
+            row.bytes = fa_list_keep(&list, bytes != NULL ? bytes : "", size);
+        }
+        if (reader.rc == 0)
+            fa_list_add(&list, &row, sizeof row);
+    }
+    return fa_list_end(&list, rc, pointers, ret_rows, ret_count, diag);
 }

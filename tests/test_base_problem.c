@@ -426,7 +426,9 @@ static void callers_set_and_get_fields_by_their_names(void)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_INT(fa_set_field(&p, bad[i][0], bad[i][1], &diag), FA_EINVAL);
     CHECK(fa_problem_equal(&p, &back));
-    CHECK_TEXT(fa_name_of_operation(NULL), "attn_fwd");
+    char name[FA_NAME_MAX];
+    CHECK_OK(fa_spec_name(NULL, name, sizeof name, &diag), diag);
+    CHECK_TEXT(name, "attn_fwd");
 }
 
 static void features_that_others_have_are_refused_by_name(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is told as a list: baselines, scopes, the fastest trials, who holds items of the queue; winners
+ * What is told as a list: baselines, values of other tuners, scopes, the fastest trials, who holds items of the queue; winners
  * that take another's place; and what is forgotten.
  */
 #include "check.h"
@@ -57,6 +57,55 @@ static void a_baseline_replaces_the_earlier_one_and_comes_last(void)
     CHECK(db_tamper("UPDATE baseline SET median_us = -1 WHERE peer = 'fa3'"));
     told = listed();
     CHECK_INT(told.count, 2);
+}
+
+/* ---- values of other tuners -------------------------------------------------------------------*/
+/* How many there are, and of the one of this key what its name is and whether its bytes are these; "" without any. */
+static void check_kept(const char *key, size_t all, const void *bytes, size_t size, const char *is)
+{
+    char name[64] = "";
+    fa_kept *row = NULL;
+    size_t count = 0;
+    CHECK_OK(fa_store_kept(store, NULL, &row, &count, &diag), diag);
+    CHECK_INT(count, all);
+    for (size_t i = 0; i < count; i++)
+        CHECK(row[i].bytes == NULL && row[i].size >= 0 && row[i].unix_time > 0);
+    free(row);
+    row = NULL;
+    CHECK_OK(fa_store_kept(store, key, &row, &count, &diag), diag);
+    if (count == 1 && row->size == (int64_t)size && memcmp(row->bytes, bytes, size) == 0)
+        snprintf(name, sizeof name, "%s on %s by %s", row->name, row->gpu, row->tuner);
+    free(row);
+    CHECK_TEXT(name, is);
+}
+
+static void a_value_of_another_tuner_comes_back_until_it_is_forgotten(void)
+{
+    static const unsigned char bytes[] = {0, 1, 255, 0, 7};
+    static char longest[600];
+    fa_kept value = {.key = "k1",
+                     .tuner = "triton",
+                     .name = "add",
+                     .gpu = "H200",
+                     .made = "{}",
+                     .size = 5,
+                     .bytes = bytes};
+    CHECK_OK(fa_store_kept_put(store, &value, &diag), diag);
+    check_kept("k1", 1, bytes, 5, "add on H200 by triton");
+    value.gpu = "H100"; /* in its place */
+    value.size = 3;
+    CHECK_OK(fa_store_kept_put(store, &value, &diag), diag);
+    check_kept("k1", 1, bytes, 3, "add on H100 by triton");
+    value.key = "k2";
+    value.size = 0; /* bytes may be none */
+    CHECK_OK(fa_store_kept_put(store, &value, &diag), diag);
+    check_kept("k2", 2, bytes, 0, "add on H100 by triton");
+    memset(longest, 'n', sizeof longest - 1);
+    value.name = longest;
+    CHECK_INT(fa_store_kept_put(store, &value, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "triton");
+    CHECK_OK(fa_store_kept_put(store, &(fa_kept){.key = "k1"}, &diag), diag);
+    check_kept("k1", 1, bytes, 3, "");
 }
 
 /* ---- scopes and trials ----------------------------------------------------------------------*/
@@ -232,6 +281,7 @@ int main(void)
     DB_STORE_TEST(forgetting_is_all_or_nothing);
 #endif
     DB_STORE_TEST(a_baseline_replaces_the_earlier_one_and_comes_last);
+    DB_STORE_TEST(a_value_of_another_tuner_comes_back_until_it_is_forgotten);
     DB_STORE_TEST(scopes_tell_their_trials_and_the_fastest_come_first);
     return check_done();
 }

@@ -235,7 +235,7 @@ static void a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once(void)
     fa_gpu gpu;
     CHECK(open_tuned(&f));
     CHECK(open_under(&f, "driver 13010"));
-    CHECK_OK(fa_gpu_device(0, &gpu, &diag), diag);
+    CHECK_OK(fa_gpu_find(NULL, 0, &gpu, &diag), diag);
     CHECK_OK(fa_store_lock(f.tuner->store, gpu.uuid, false, &gpu_lock, &diag), diag);
     int before = launches(&f);
     double began = seconds();
@@ -267,7 +267,7 @@ static void a_proof_is_made_as_soon_as_its_turn_comes(void)
     fa_gpu gpu;
     CHECK(open_tuned(&f));
     CHECK(open_under(&f, "driver 13010"));
-    CHECK_OK(fa_gpu_device(0, &gpu, &diag), diag);
+    CHECK_OK(fa_gpu_find(NULL, 0, &gpu, &diag), diag);
     CHECK_OK(fa_store_lock(f.tuner->store, gpu.uuid, false, &lock, &diag), diag);
     CHECK_INT(pthread_create(&thread, NULL, let_go, &lock), 0);
     int rc = ask(&f, FA_EFFORT_CACHED, &kernel, &diag);

@@ -562,7 +562,7 @@ static void a_cubin_that_the_assembler_gave_something_up_for_is_refused(void)
          "(C7504)"},
     };
     fa_gpu gpu;
-    CHECK_OK(fa_gpu_find("H200", &gpu, &diag), diag);
+    CHECK_OK(fa_gpu_find("H200", 0, &gpu, &diag), diag);
     fa_trial trial = {.threads = 128, .smem_bytes = 1024};
     fa_cubin_info info = {.sm = gpu.sm, .registers = 168};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

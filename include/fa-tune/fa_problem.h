@@ -30,7 +30,8 @@ FA_API int fa_load_operations(const char *templates, fa_diag *diag);
 FA_API int fa_spec_load(const char *path, const fa_operation **ret_operation, fa_diag *diag);
 FA_API int fa_spec_read(const char *where, const char *text, const char *source,
                         const fa_operation **ret_operation, fa_diag *diag);
-/* "NAME@HASH": what fa_find_operation() and problems in JSON find this very specification by, whatever was read after it. */
+/* "NAME@HASH": what fa_find_operation() and problems in JSON find this very specification by, whatever was read after it;
+ * of another operation its name. NULL stands for attention forward. */
 FA_API int fa_spec_name(const fa_operation *operation, char *ret_name, size_t size, fa_diag *diag);
 
 /* Data of the caller's own for the proofs of a specification: before anything is compiled, tunes of this process call the
@@ -41,8 +42,6 @@ FA_API int fa_spec_name(const fa_operation *operation, char *ret_name, size_t si
  * where the winner was timed with other inputs; other efforts are answered with that winner, and its `why` says so. */
 FA_API int fa_spec_cases(const fa_operation *operation, fa_case_function *function, void *context,
                          int32_t contents, fa_diag *diag);
-/* NULL stands for attention forward. */
-FA_API const char *fa_name_of_operation(const fa_operation *operation);
 
 typedef struct fa_field_info {
     size_t size;                /* sizeof(fa_field_info), set by the caller */

@@ -61,6 +61,15 @@ typedef struct fa_study_trial {
 FA_API int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial **ret_trials,
                                 size_t *ret_count, fa_diag *diag);
 
+/* ---- values of other tuners -------------------------------------------------------------------*/
+/* The value of a key with its bytes, or with key NULL all values, newest first, without them; *ret_kept is one block, the
+ * caller's. FA_ENOTFOUND: there is none; with `hold` the caller is then to make it, and whoever else would hold the key gets
+ * FA_EBUSY, until the caller keeps or forgets a value of that key, asks for it without `hold`, closes the tuner or dies. */
+FA_API int fa_list_kept(fa_tuner *tuner, const char *key, bool hold, fa_kept **ret_kept,
+                        size_t *ret_count, fa_diag *diag);
+/* Keeps a value, in the place of an earlier one of its key; bytes NULL: forgets that. */
+FA_API int fa_keep(fa_tuner *tuner, const fa_kept *value, fa_diag *diag);
+
 /* ---- the report -----------------------------------------------------------------------------*/
 typedef enum fa_report_format {
     FA_REPORT_HTML = 0, /* one page that needs no network */

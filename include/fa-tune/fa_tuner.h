@@ -336,8 +336,8 @@ FA_API const char *fa_store_location(const fa_tuner *tuner);
 /* ---- GPUs -----------------------------------------------------------------------------------*/
 /* The catalogue; returns FA_ENOTFOUND past its end. *ret_refused: why it cannot be used, or NULL. */
 FA_API int fa_gpu_type(int32_t index, fa_gpu *ret_gpu, const char **ret_refused);
-FA_API int fa_gpu_find(const char *name, fa_gpu *ret_gpu, fa_diag *diag);
-FA_API int fa_gpu_device(int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag);
+/* A GPU type of the catalogue, or with name NULL the device here. */
+FA_API int fa_gpu_find(const char *name, int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag);
 
 /* ---- doctor ---------------------------------------------------------------------------------*/
 typedef enum fa_check_level { FA_CHECK_OK = 0, FA_CHECK_WARN = 1, FA_CHECK_FAIL = 2 } fa_check_level;

@@ -246,6 +246,19 @@ typedef struct fa_baseline {
     double matmul_tflops;   /* what a large matrix product of that type reached on the card; 0: not taken */
 } fa_baseline;
 
+/* ---- values of other tuners -------------------------------------------------------------------*/
+/* What another tuner keeps in the store: its winner, or a kernel that it compiled. All texts are as they were given. */
+typedef struct fa_kept {
+    const char *key;   /* what it is found by: 1 to 64 letters, digits, '-' and '_' */
+    const char *tuner; /* "triton" */
+    const char *name;  /* of the kernel, for people */
+    const char *gpu;   /* that it is for: a name, or the architecture of a compiled kernel */
+    const char *made;  /* JSON: what it was made with */
+    int64_t unix_time; /* set by the library, as the size of a list is */
+    int64_t size;      /* of the bytes, at most 64 MB */
+    const void *bytes; /* NULL in a list of all */
+} fa_kept;
+
 /* ---- sweeps ---------------------------------------------------------------------------------*/
 #define FA_SWEEP_STATES(X)                                                     \
     X(RUNNING, 0, "running")                                                   \

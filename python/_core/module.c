@@ -89,8 +89,15 @@ static PyMethodDef methods[] = {
      "import_bundle(path)\n--\n\nTakes the winners of a bundle that somebody trusted has signed into the store."},
     {"doctor", store_doctor, METH_NOARGS,
      "doctor()\n--\n\nThe doctor's findings: a list of (level, name, text, advice)."},
-    {"gpu_name", store_gpu_name, METH_VARARGS,
-     "gpu_name(name)\n--\n\nA GPU type's name as the catalogue spells it."},
+    {"kept", store_kept, METH_VARARGS,
+     "kept(key, hold)\n--\n\nThe values of other tuners with this key, or all of them for None and then without their bytes:\n"
+     "tuples of key, tuner, name, GPU, JSON of what made it, Unix time, size, bytes. hold: where there is\n"
+     "none, the caller is to keep it (fa_report_data.h); None: another process is to."},
+    {"keep", store_keep, METH_VARARGS,
+     "keep(key, tuner, name, gpu, made, value)\n--\n\nKeeps bytes of another tuner, or for None forgets those of the key."},
+    {"gpu", store_gpu, METH_VARARGS,
+     "gpu(name, device=0)\n--\n\nA GPU type, or for None a device here: its name as the catalogue spells it, architecture, SMs,\n"
+     "shared memory of a block and an SM, L2, bits of the memory bus, MHz."},
     {"gpu_types", store_gpu_types, METH_NOARGS,
      "gpu_types()\n--\n\nThe names of the GPU types in the catalogue."},
     {"problem", problem_complete, METH_O,

@@ -117,6 +117,17 @@ PyObject *store_sweep(PyObject *self, PyObject *args)
 }
 
 /* ---- a bundle of one winner -------------------------------------------------------------------*/
+/* The newest specification of a name counts as the one that a kernel was tuned of. */
+static bool same_name(const fa_operation *one, const fa_operation *other)
+{
+    char names[2][128];
+    if (fa_spec_name(one, names[0], sizeof names[0], NULL) != 0 ||
+        fa_spec_name(other, names[1], sizeof names[1], NULL) != 0)
+        return false;
+    const size_t length = strcspn(names[0], "@");
+    return length == strcspn(names[1], "@") && strncmp(names[0], names[1], length) == 0;
+}
+
 /* Whether it is the winner that a kernel was loaded of. Listed winners have the newest operation of their name. */
 static bool is_kernels(void *context, const fa_answer *answer)
 {
@@ -126,8 +137,7 @@ static bool is_kernels(void *context, const fa_answer *answer)
            strcmp(answer->gpu.name, own->gpu.name) == 0 && answer->unix_time == own->unix_time &&
            !(answer->trial.median_us < own->trial.median_us ||
              answer->trial.median_us > own->trial.median_us) &&
-           strcmp(fa_name_of_operation(answer->problem.operation),
-                  fa_name_of_operation(tuned->operation)) == 0 &&
+           same_name(answer->problem.operation, tuned->operation) &&
            memcmp(answer->problem.value, tuned->value, sizeof tuned->value) == 0;
 }
 
@@ -412,17 +422,83 @@ PyObject *store_forget(PyObject *self, PyObject *args)
     return NULL;
 }
 
-PyObject *store_gpu_name(PyObject *self, PyObject *args)
+/* ---- values of other tuners -----------------------------------------------------------------*/
+static PyObject *kept_tuple(const fa_kept *kept)
+{
+    return Py_BuildValue("sssssLLy#", kept->key, kept->tuner, kept->name, kept->gpu, kept->made,
+                         (long long)kept->unix_time, (long long)kept->size,
+                         (const char *)kept->bytes,
+                         kept->bytes != NULL ? (Py_ssize_t)kept->size : 0);
+}
+
+PyObject *store_kept(PyObject *self, PyObject *args)
+{
+    const char *key;
+    int hold;
+    fa_kept *kept = NULL;
+    size_t count = 0;
+    fa_diag diag = {{0}};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "zp:kept", &key, &hold))
+        return NULL;
+    fa_tuner *tuner = session_tuner();
+    if (tuner == NULL)
+        return NULL;
+    PyThreadState *state = session_release();
+    int rc = fa_list_kept(tuner, key, hold != 0, &kept, &count, &diag);
+    session_acquire(state);
+    if (rc == FA_EBUSY && diag.text[0] == 0)
+        Py_RETURN_NONE;
+    if (rc != 0 && rc != FA_ENOTFOUND) {
+        fail_with(rc, &diag);
+        return NULL;
+    }
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && i < count; i++)
+        append(&list, kept_tuple(&kept[i]));
+    free(kept);
+    return list;
+}
+
+PyObject *store_keep(PyObject *self, PyObject *args)
+{
+    fa_kept value = {0};
+    Py_ssize_t size = 0;
+    fa_diag diag = {{0}};
+    const char *bytes;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "sssssz#:keep", &value.key, &value.tuner, &value.name, &value.gpu,
+                          &value.made, &bytes, &size))
+        return NULL;
+    value.bytes = bytes;
+    value.size = size;
+    fa_tuner *tuner = session_tuner();
+    if (tuner == NULL)
+        return NULL;
+    PyThreadState *state = session_release();
+    int rc = fa_keep(tuner, &value, &diag);
+    session_acquire(state);
+    if (rc == 0)
+        Py_RETURN_NONE;
+    fail_with(rc, &diag);
+    return NULL;
+}
+
+/* ---- GPUs -----------------------------------------------------------------------------------*/
+PyObject *store_gpu(PyObject *self, PyObject *args)
 {
     const char *name;
+    int device = 0;
     fa_gpu gpu;
     fa_diag diag = {{0}};
     (void)self;
-    if (!PyArg_ParseTuple(args, "s:gpu_name", &name))
+    if (!PyArg_ParseTuple(args, "z|i:gpu", &name, &device))
         return NULL;
-    int rc = fa_gpu_find(name, &gpu, &diag);
+    int rc = fa_gpu_find(name, device, &gpu, &diag);
     if (rc == 0)
-        return PyUnicode_FromString(gpu.name);
+        return Py_BuildValue("siiiiLii", gpu.name, (int)gpu.sm, (int)gpu.sm_count,
+                             (int)gpu.smem_per_block, (int)gpu.smem_per_sm, (long long)gpu.l2_bytes,
+                             (int)gpu.memory_bus_bits, (int)gpu.clock_mhz);
     fail_with(rc == FA_ENOTFOUND ? FA_EINVAL : rc,
               &diag); /* a wrong argument, not a missing winner */
     return NULL;

@@ -15,7 +15,9 @@ PyObject *store_forget(PyObject *self, PyObject *args);
 PyObject *store_export(PyObject *self, PyObject *args);
 PyObject *store_import(PyObject *self, PyObject *args);
 PyObject *store_doctor(PyObject *self, PyObject *unused);
-PyObject *store_gpu_name(PyObject *self, PyObject *args);
+PyObject *store_kept(PyObject *self, PyObject *args);
+PyObject *store_keep(PyObject *self, PyObject *args);
+PyObject *store_gpu(PyObject *self, PyObject *args);
 PyObject *store_gpu_types(PyObject *self, PyObject *args);
 
 #endif

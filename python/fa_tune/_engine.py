@@ -65,7 +65,7 @@ def _known_gpu(asked: str) -> str:
     """The catalogue's name; notes once which type is meant, where several have the name in theirs."""
     def plain(name: str) -> str:
         return re.sub("[^a-z0-9]", "", name.lower())
-    name = _core.gpu_name(asked)
+    name = _core.gpu(asked)[0]
     others = [other for other in _core.gpu_types() if other != name and plain(asked) in plain(other)]
     if others and plain(asked) != plain(name):
         note("%s is taken for %s; %s %s" % (asked, name, "the other is" if len(others) == 1 else "others are", ", ".join(others)))

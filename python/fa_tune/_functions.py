@@ -231,7 +231,7 @@ class _Filter:
     def check_names(self) -> None:
         """When nothing was found: a name that nobody knows is a mistake, not an empty choice."""
         if self.asked_gpu is not None:
-            _core.gpu_name(self.asked_gpu)
+            _core.gpu(self.asked_gpu)[0]
         if self.operation is not None:
             _core.fields_of(self.operation)
 
@@ -239,7 +239,7 @@ class _Filter:
 def _spelled(gpu: str) -> str:
     """A GPU's name as the catalogue has it, where it is in there."""
     try:
-        return _core.gpu_name(gpu)
+        return _core.gpu(gpu)[0]
     except Error:
         return gpu.lower()
 

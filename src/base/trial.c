@@ -154,6 +154,24 @@ void fa_gpu_silicon(const fa_gpu *gpu, char ret_silicon[FA_SILICON_MAX])
              gpu->memory_bus_bits, (gpu->clock_mhz + 50) / 100 * 100);
 }
 
+static cJSON *write_text(const void *text)
+{
+    return cJSON_CreateString(text);
+}
+
+#define ROW(member) FA_MEMBER(#member, POINTED, fa_kept, member, .write = write_text)
+const fa_member fa_kept_members[] = {
+    ROW(key),
+    ROW(made),
+    ROW(tuner),
+    ROW(name),
+    ROW(gpu),
+    FA_MEMBER("unix_time", COUNT64, fa_kept, unix_time),
+    FA_MEMBER("bytes", COUNT64, fa_kept, size),
+    {.key = NULL},
+};
+#undef ROW
+
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_gpu, member, __VA_ARGS__)
 const fa_member fa_gpu_members[] = {
     ROW(name, TEXT),           ROW(sm, COUNT),

@@ -164,7 +164,7 @@ static int push_gpus(lists *l, const char *text, fa_diag *diag)
     while ((rc = next_word("--gpu", text, &at, word, diag)) > 0) {
         fa_gpu gpu;
         int known = 0;
-        if ((rc = fa_gpu_find(word, &gpu, diag)) != 0)
+        if ((rc = fa_gpu_find(word, 0, &gpu, diag)) != 0)
             return rc;
         while (known < l->gpus && strcmp(l->gpu[known], gpu.name) != 0)
             known++;
@@ -274,7 +274,7 @@ static int take_line(const cJSON *json, const lists *l, cli_grid *grid, fa_diag 
     if (rc != 0)
         return rc;
     rc = fa_json_text(json, "gpu", &name, "JSON", diag);
-    if (rc == 0 && (rc = fa_gpu_find(name, &gpu, diag)) == 0)
+    if (rc == 0 && (rc = fa_gpu_find(name, 0, &gpu, diag)) == 0)
         return add_item(grid, &problem, gpu.name, diag);
     if (rc != FA_ENOTFOUND || name != NULL)
         return rc;

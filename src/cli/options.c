@@ -104,6 +104,8 @@ static const cli_option_spec specs[] = {
     NUMBER("--launches", IN(RUN), INTEGER, launch.count, 1, 1000000, "N",
            "calls after the proof (1)"),
     FLAG("--why", IN(WHY), why, "explain which winner the problem gets, and why"),
+    FLAG("--caches", IN(SHOW) | IN(FORGET), caches,
+         "what is kept for other tuners, in place of winners"),
     {"--format", IN(REPORT), KIND_CHOICE, AT(format), 0, 0, cli_formats, "HOW",
      "html, md, csv or json (by the ending of FILE, else md)"},
     TEXT("--out", IN(REPORT), out, "FILE", "the file (standard output)"),

@@ -144,7 +144,8 @@ static const struct {
     {"--gpu", "--device"}, {"--quiet", "--verbose"}, {"--server", "--templates"},
     {"--server", "--why"}, {"--server", "FILE"},     {"--server", "FILE.cu"},
     {"--why", "FILE"},     {"--json", "--format"},   {"--operation", "FILE.cu"},
-    {"--plan", "--model"}, {"--plan", "--training"},
+    {"--plan", "--model"}, {"--plan", "--training"}, {"--caches", "FILE"},
+    {"--caches", "--why"}, {"--caches", "FILE.cu"},  {"--caches", "--all"},
 };
 
 static bool is_given(const parse *p, const char *name)

@@ -66,7 +66,7 @@ fa_request cli_request(const cli_options *options)
 int cli_check_gpu(cli_run *run)
 {
     fa_gpu gpu;
-    return run->options->gpu == NULL || fa_gpu_find(run->options->gpu, &gpu, &run->diag) == 0
+    return run->options->gpu == NULL || fa_gpu_find(run->options->gpu, 0, &gpu, &run->diag) == 0
                ? 0
                : FA_EINVAL;
 }
@@ -136,8 +136,8 @@ bool cli_gpu_is(const char *asked, const char *name)
     fa_gpu one, other;
     if (asked == NULL)
         return true;
-    return strcasecmp(fa_gpu_find(asked, &one, NULL) == 0 ? one.name : asked,
-                      fa_gpu_find(name, &other, NULL) == 0 ? other.name : name) == 0;
+    return strcasecmp(fa_gpu_find(asked, 0, &one, NULL) == 0 ? one.name : asked,
+                      fa_gpu_find(name, 0, &other, NULL) == 0 ? other.name : name) == 0;
 }
 
 bool cli_filter_keeps(const cli_options *options, const fa_problem *is, const char *gpu)

@@ -8,6 +8,7 @@
 #include "problem.h"
 #include "run.h"
 #include "text.h"
+#include "trial.h"
 #include "wording.h"
 
 #include <stdlib.h>
@@ -19,10 +20,12 @@ static int check_selection(const cli_options *options, fa_diag *diag)
     const bool some = options->given != 0 || options->given_also != 0 ||
                       options->operation != NULL || options->specification != NULL ||
                       options->gpu != NULL;
+    if (options->caches)
+        return 0;
     if (options->forget_all == some)
         return fa_fail(diag, FA_EINVAL,
-                       "say what to forget: FILE.cu, --gpu, options of a problem, or --all alone; "
-                       "--dry-run lists what would be deleted");
+                       "say what to forget: FILE.cu, --gpu, options of a problem, --caches, or "
+                       "--all alone; --dry-run lists what would be deleted");
     return 0;
 }
 
@@ -125,6 +128,56 @@ static void put_result(cli_run *run, const fa_study *study, size_t count,
         fa_json_add(run->document, "forgotten", fa_struct_to_json(forgotten_members, forgotten));
 }
 
+/* ---- values of other tuners -------------------------------------------------------------------*/
+static void put_kept(cli_table *table, const fa_kept *kept)
+{
+    const char *const texts[] = {kept->tuner, kept->name, kept->gpu};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        cli_cell(table, "%s", texts[i]);
+    fa_words_time(&table->cell, kept->unix_time);
+    cli_cell_end(table);
+    cli_cell(table, "%lld", (long long)kept->size);
+    cli_row_end(table);
+}
+
+int cli_caches(cli_run *run, bool forget)
+{
+    const bool deletes = forget && !run->options->dry_run;
+    fa_kept *kept = NULL;
+    size_t listed = 0, count = 0;
+    int64_t bytes = 0;
+    cli_table table = {0};
+    if (run->options->given != 0 || run->options->given_also != 0 ||
+        run->options->operation != NULL)
+        return fa_fail(&run->diag, FA_EINVAL, "--caches: of the filters it takes --gpu alone");
+    cJSON *array = fa_json_add_array(run->document, "caches");
+    int rc = fa_list_kept(run->tuner, NULL, false, &kept, &listed, &run->diag);
+    for (size_t i = 0; rc == 0 && i < listed; i++) {
+        if (run->options->gpu != NULL && !cli_gpu_is(run->options->gpu, kept[i].gpu))
+            continue;
+        if (array != NULL)
+            fa_json_push(array, fa_struct_to_json(fa_kept_members, &kept[i]));
+        put_kept(&table, &kept[i]);
+        count++;
+        bytes += kept[i].size;
+        if (deletes)
+            rc = fa_keep(run->tuner, &(fa_kept){.key = kept[i].key}, &run->diag);
+    }
+    if (rc == 0 && deletes && count > 0) /* forgets no problem, and makes the file smaller */
+        rc = fa_forget(run->tuner, NULL, &(size_t){0}, false, NULL, &run->diag);
+    free(kept);
+    if (rc == 0 && count == 0)
+        rc = cli_check_gpu(run);
+    cli_table_put(&table, "tuner|kernel|GPU|made|>bytes", &run->out);
+    if (forget)
+        fa_buf_text(&run->out, deletes ? "forgot " : "would forget ");
+    cli_text_count(&run->out, (int64_t)count, "value");
+    fa_buf_text(&run->out, " of other tuners, ");
+    cli_text_count(&run->out, bytes, "byte");
+    cli_text_store(run, " in ");
+    return rc;
+}
+
 /* ---- the verb -------------------------------------------------------------------------------*/
 int cli_rm(cli_run *run)
 {
@@ -133,7 +186,11 @@ int cli_rm(cli_run *run)
     fa_forgotten forgotten = {0};
     size_t listed = 0, count = 0;
     int rc = check_selection(options, &run->diag);
-    if (rc == 0 && (rc = cli_open(run, true)) == 0)
+    if (rc == 0)
+        rc = cli_open(run, true);
+    if (rc == 0 && options->caches)
+        return cli_caches(run, true);
+    if (rc == 0)
         rc = fa_list_studies(run->tuner, &study, &listed, &run->diag);
     for (size_t i = 0; i < listed; i++)
         if (options->forget_all || is_asked_for(options, &study[i]))

@@ -192,7 +192,7 @@ int cli_check(cli_run *run)
     if (rc != 0)
         return rc;
     fa_request request = cli_request(run->options);
-    if (request.gpu == NULL && fa_gpu_device(request.ordinal, &gpu, NULL) != 0)
+    if (request.gpu == NULL && fa_gpu_find(NULL, request.ordinal, &gpu, NULL) != 0)
         request.gpu = absent;
     fa_checked_kernel *kernel = NULL;
     size_t count = 0;

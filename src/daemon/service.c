@@ -15,7 +15,7 @@ static void find_devices(serve_service *service)
 {
     int rc = 0, at;
     while (rc == 0 && (at = service->device.count) < SERVE_DEVICES_MAX) {
-        rc = fa_gpu_device(at, &service->device.gpu[at], &service->device.reason);
+        rc = fa_gpu_find(NULL, at, &service->device.gpu[at], &service->device.reason);
         service->device.code = at == 0 ? rc : 0;
         service->device.count += rc == 0;
         if (rc == 0)

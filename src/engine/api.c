@@ -50,18 +50,13 @@ int fa_gpu_type(int32_t index, fa_gpu *ret_gpu, const char **ret_refused)
     return 0;
 }
 
-int fa_gpu_find(const char *name, fa_gpu *ret_gpu, fa_diag *diag)
-{
-    if (name == NULL || ret_gpu == NULL)
-        return fa_fail(diag, FA_EINVAL, "name or ret_gpu is NULL");
-    return fa_catalogue_find(name, ret_gpu, diag);
-}
-
-int fa_gpu_device(int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag)
+int fa_gpu_find(const char *name, int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag)
 {
     fa_driver *driver = NULL;
     if (ret_gpu == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_gpu is NULL");
+    if (name != NULL)
+        return fa_catalogue_find(name, ret_gpu, diag);
     int rc = fa_driver_open(&driver, diag);
     if (rc == 0)
         rc = fa_driver_device(driver, ordinal, ret_gpu, diag);
@@ -224,11 +219,6 @@ int fa_spec_cases(const fa_operation *operation, fa_case_function *function, voi
                   int32_t contents, fa_diag *diag)
 {
     return fa_spec_set_cases(or_default(operation), function, context, contents, diag);
-}
-
-const char *fa_name_of_operation(const fa_operation *operation)
-{
-    return or_default(operation)->name;
 }
 
 const char *fa_name_of_value(int32_t value, char *room)

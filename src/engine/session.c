@@ -314,6 +314,19 @@ int fa_session_open(const fa_options *options, fa_sources_maker *make, fa_tuner 
     return rc;
 }
 
+void fa_tuner_let_go(fa_tuner *tuner, const char *name)
+{
+    for (fa_hold **at = &tuner->holds, *hold; (hold = *at) != NULL;) {
+        if (name != NULL && strcmp(hold->name, name) != 0) {
+            at = &hold->next;
+            continue;
+        }
+        *at = hold->next;
+        fa_lock_release(&hold->lock);
+        free(hold);
+    }
+}
+
 void fa_close(fa_tuner **tuner)
 {
     if (tuner == NULL || *tuner == NULL)
@@ -324,6 +337,7 @@ void fa_close(fa_tuner **tuner)
         t->service->close(t->service);
     if (t->system != NULL)
         t->system->close(t->system);
+    fa_tuner_let_go(t, NULL);
     fa_store_close(&t->store);
     fa_families_free(&t->families);
     fa_templates_close(&t->templates);

@@ -20,6 +20,7 @@
 enum {
     FA_UNKEPT_MAX = 16,
     FA_UNCOMPILED_MAX = 64,
+    FA_HOLD_NAME_MAX = 80,
     FA_COMPILE_TIMEOUT_MS = 30000,
     FA_TRIAL_TIMEOUT_MS = 20000
 };
@@ -32,6 +33,13 @@ typedef struct fa_uncompiled {
     char key[FA_HASH_HEX], error[512];
     bool hopeless; /* no config of its family compiles */
 } fa_uncompiled;
+
+/* The lock of a value of another tuner that this one is to make. */
+typedef struct fa_hold {
+    struct fa_hold *next;
+    fa_lock *lock;
+    char name[FA_HOLD_NAME_MAX];
+} fa_hold;
 
 struct fa_tuner {
     char store_path[FA_STORE_PATH_MAX]; /* as it is shown: an address without its password */
@@ -54,6 +62,7 @@ struct fa_tuner {
      * the table without a lock, because entries are published whole and never leave. */
     pthread_mutex_t work;
     fa_store *store;
+    fa_hold *holds;
     struct fa_source *system;   /* asked after the store (source.h) */
     struct fa_service *service; /* asked before all else; NULL: none is named */
     fa_driver *driver; /* opened by the first request that needs a device */
@@ -77,6 +86,9 @@ int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag);
 /* That, and FA_EINVAL where one of the named arguments is NULL. */
 int fa_tuner_check_with(const fa_tuner *tuner, bool given, const char *names, fa_diag *diag);
 int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag); /* opens tuner->driver; `work` is held */
+
+/* Of what it holds by that name, NULL: of all; `work` is held. */
+void fa_tuner_let_go(fa_tuner *tuner, const char *name);
 
 /* A source that did not compile in this session; NULL: it is none of them. `work` is held. */
 fa_uncompiled *fa_tuner_uncompiled(fa_tuner *tuner, const char *key);
