@@ -1,0 +1,645 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""fa_tune.caches: other tuners' values in the store. Their interfaces are made up here by the names of their classes; where
+FA_TEST_PACKAGES names a folder with the real Triton, it is asked too."""
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import tap
+from place import BUILD, FA_TUNE, SOURCE, Place
+
+PACKAGE = os.path.join(BUILD, "python")
+L4 = "device sm=89\n"
+H100 = "device name=H100 sm=90 sms=132 smem_block=232448 smem_sm=233472 l2=50M bus=5120 clock=1980\n"
+H200 = "device name=H200 sm=90 sms=132 smem_block=232448 smem_sm=233472 l2=50M bus=6144 clock=1980\n"
+
+# What our classes take from Triton, PyTorch and Helion, and nothing more.
+MADE_UP = {
+    "triton/__init__.py": "__version__ = '3.6.0'",
+    "triton/runtime/__init__.py": "",
+    "triton/runtime/cache.py": """
+        import json, os
+
+        class FileCacheManager:
+            def __init__(self, key, override=False, dump=False):
+                self.key = key
+                self.cache_dir = os.path.join(os.environ["TRITON_CACHE_DIR"], key)
+                os.makedirs(self.cache_dir, exist_ok=True)
+
+            def get_file(self, name):
+                path = os.path.join(self.cache_dir, name)
+                return path if os.path.exists(path) else None
+
+            def put(self, data, name, binary=True):
+                path = os.path.join(self.cache_dir, name)
+                with open(path + ".part", "wb") as file:
+                    file.write(data if isinstance(data, bytes) else data.encode())
+                os.replace(path + ".part", path)
+                return path
+
+            def get_group(self, name):
+                path = self.get_file("__grp__" + name)
+                if path is None:
+                    return None
+                with open(path) as file:
+                    return json.load(file)["child_paths"]
+
+            def put_group(self, name, group):
+                return self.put(json.dumps({"child_paths": group}), "__grp__" + name)
+        """,
+    "triton/runtime/autotuner.py": """
+        import hashlib, json, types
+
+        class JITFunction:
+            __name__, cache_key = "add", "source"
+
+        class Config:
+            pre_hook = None
+
+            def __init__(self, **kwargs):
+                self.kwargs = kwargs
+
+            def __str__(self):
+                return str(self.kwargs)
+
+        class driver:
+            active = types.SimpleNamespace(get_current_target=lambda: "cuda 90")
+
+        def triton_key():
+            return "3.6.0"
+
+        def get_cache_invalidating_env_vars():
+            return {}
+
+        class Autotuner:
+            def __init__(self, configs, clock):
+                self.fn, self.base_fn, self.configs, self._do_bench = JITFunction(), JITFunction(), configs, clock
+                self.keys, self.arg_names, self.nargs, self.cache_results = ["n"], ["x", "n"], {}, True
+
+            def _bench(self, *args, config, **meta):
+                return self._do_bench(config)
+
+            def run(self, x, n):
+                from fa_tune.caches import TritonCache as get_cache_manager
+                self.nargs = {"x": x, "n": n}
+                key = hashlib.sha256((str(n) + "".join(map(str, self.configs))).encode()).hexdigest()
+                cache, name = get_cache_manager(key), "add.autotune.json"
+                path = cache.get_file(name)
+                if path is None:
+                    timings = [(config.kwargs, self._bench(x, n, config=config)) for config in self.configs]
+                    path = cache.put(json.dumps({"key": [n], "configs_timings": timings}), name, binary=False)
+                with open(path) as file:
+                    return min(json.load(file)["configs_timings"], key=lambda one: one[1])[0]
+        """,
+    "torch/__init__.py": """
+        import types
+        cuda = types.SimpleNamespace(is_initialized=lambda: False, device_count=lambda: 1)
+        distributed = types.SimpleNamespace(is_available=lambda: True, is_initialized=lambda: ranks > 1, get_world_size=lambda: ranks)
+        ranks = 1
+        """,
+    "torch/_inductor/__init__.py": "",
+    "torch/_inductor/config.py": "",
+    "torch/_inductor/remote_cache.py": """
+        class RemoteCacheBackend:
+            def get(self, key):
+                return self._get(key)
+
+            def put(self, key, data):
+                self._put(key, data)
+
+        class RemoteAutotuneCache:
+            backend_override_cls = None
+
+        class RemoteBundledAutotuneCache(RemoteAutotuneCache):
+            pass
+
+        class RemoteFxGraphCache(RemoteAutotuneCache):
+            pass
+        """,
+    "helion/__init__.py": "",
+    "helion/autotuner/__init__.py": "",
+    "helion/autotuner/remote_cache.py": "class RemoteCacheBackend:\n    pass",
+}
+GROUP = """
+    from fa_tune.caches import TritonCache
+    def kernel(key="K", cubin=b"cubin" * 1000, compiles=[]):
+        cache = TritonCache(key)
+        group = cache.get_group("add.json")
+        if group is None:
+            compiles.append(key)
+            group = {"add.json": cache.put('{"name": "add", "target": {"backend": "cuda", "arch": 90}}', "add.json", binary=False),
+                     "add.cubin": cache.put(cubin, "add.cubin")}
+            cache.put_group("add.json", group)
+        return len(compiles), open(group["add.cubin"], "rb").read() == cubin
+    """
+TUNE = """
+    from triton.runtime.autotuner import Autotuner, Config
+    def tune(names, n=1):
+        timed = []
+        def clock(config):
+            timed.append(config.kwargs["name"])
+            return [float(len(config.kwargs["name"]))] * 3
+        return Autotuner([Config(name=name) for name in names], clock).run(None, n)["name"], timed
+    """
+
+
+class House(Place):
+    """A place with the made-up packages and with a folder of Triton's for each host."""
+
+    def __init__(self, script=L4):
+        super().__init__(script=script, space=None)
+        for name, text in MADE_UP.items():
+            path = os.path.join(self.folder, "packages", name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(textwrap.dedent(text))
+        self.env["PYTHONWARNINGS"] = "ignore"  # fa_tune would register with a PyTorch that is hardly there
+        self.env["PYTHONPATH"] = PACKAGE + ":" + os.path.join(self.folder, "packages")
+        self.host("a")
+
+    def host(self, name):
+        self.env["TRITON_CACHE_DIR"] = os.path.join(self.folder, "triton-" + name)
+        return self
+
+    def start(self, *texts, **more):
+        return subprocess.Popen([sys.executable, "-c", "".join(map(textwrap.dedent, texts))], env={**self.env, **more}, text=True,
+                                cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def says(self, *texts, quiet=True, **more):
+        """What a program prints, and its sentences on stderr."""
+        process = self.start(*texts, **more)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        assert not (quiet and err), err
+        return out.strip() if quiet else (out.strip(), err)
+
+    def caches(self, *arguments, code=0, **more):
+        done = subprocess.run([sys.executable, "-m", "fa_tune.caches", *arguments], env={**self.env, **more}, capture_output=True,
+                              text=True, timeout=120, check=False, cwd=self.folder)
+        assert done.returncode == code, done
+        return done.stdout + done.stderr
+
+    def shown(self, *arguments):
+        done = subprocess.run([FA_TUNE, *(arguments or ("show", "--caches")), "--json", "--quiet"], env=self.env, capture_output=True,
+                              text=True, timeout=60, check=True)
+        return json.loads(done.stdout)["caches"]
+
+    def sql(self, text):
+        import sqlite3
+        with contextlib.closing(sqlite3.connect(self.store)) as base:
+            base.execute(text)
+            base.commit()
+
+
+def nothing_is_imported_before_it_is_asked_for():
+    with House() as house:
+        tap.equal(house.says("import fa_tune.caches, sys; print(sorted({'triton', 'torch', 'helion', 'sqlite3'} & set(sys.modules)))"), "[]")
+        assert not os.path.exists(house.store)
+
+
+def a_kernel_that_one_host_compiled_comes_back_whole_on_others():
+    with House() as house:
+        tap.equal(house.says(GROUP, "print(kernel(), kernel())"), "(1, True) (1, True)")
+        tap.equal(house.host("b").says(GROUP, "print(kernel())"), "(0, True)")
+        (one,) = house.shown()
+        tap.equal((one["tuner"], one["name"], one["gpu"]), ("triton kernel", "add", "cuda 90"))
+        tap.equal(json.loads(one["made"])["triton"], "3.6.0")
+        assert one["bytes"] > 5000 and one["unix_time"] > 0
+
+
+def files_that_are_cut_or_flipped_are_made_anew_with_one_sentence():
+    with House() as house:
+        house.says(GROUP, "kernel()")
+        path = os.path.join(house.env["TRITON_CACHE_DIR"], "K", "add.cubin")
+        for harm in (lambda data: data[:100], lambda data: data[:99] + b"?" + data[100:], lambda data: b""):
+            with open(path, "rb") as file:
+                data = file.read()
+            with open(path, "wb") as file:
+                file.write(harm(data))
+            out, err = house.says(GROUP, "print(kernel())", quiet=False)
+            tap.equal(out, "(0, True)")
+            tap.equal(err.count("\n"), 1)
+            tap.has(err, "damaged")
+        house.sql("UPDATE kept SET bytes = substr(bytes, 1, 300)")
+        out, err = house.host("b").says(GROUP, "print(kernel(), kernel())", quiet=False)
+        tap.equal((out, err.count("\n")), ("(1, True) (1, True)", 1))
+        tap.has(err, "damaged, or was not signed")
+        tap.equal(house.host("c").says(GROUP, "print(kernel())"), "(0, True)")
+
+
+def another_list_of_configs_times_only_what_is_new():
+    with House() as house:
+        tap.equal(house.says(TUNE, "print(tune(['aaa', 'bb', 'cccc', 'ddd']))"), "('bb', ['aaa', 'bb', 'cccc', 'ddd'])")
+        tap.equal(house.says(TUNE, "print(tune(['aaa', 'bb', 'cccc', 'ddd']))"), "('bb', [])")
+        tap.equal(house.host("b").says(TUNE, "print(tune(['aaa', 'bb', 'cccc', 'ddd', 'e']))"), "('e', ['e'])")
+        tap.equal(house.says(TUNE, "print(tune(['aaa', 'cccc']), tune(['aaa', 'bb'], n=2))"), "('aaa', []) ('bb', ['aaa', 'bb'])")
+        made = [json.loads(one["made"]) for one in house.shown() if one["tuner"] == "triton"]
+        tap.equal(sorted(len(one["timings"]) for one in made), [2, 2, 4, 5])
+
+
+def an_h100_and_an_h200_share_kernels_and_no_winner():
+    with House(H100) as house:
+        tap.equal(house.says(TUNE, GROUP, "print(tune(['aaa', 'bb']), kernel())"), "('bb', ['aaa', 'bb']) (1, True)")
+        house.use_fake_driver(H200)  # Triton's folder is the same: a home that hosts share
+        tap.equal(house.says(TUNE, GROUP, "print(tune(['aaa', 'bb']), kernel())"), "('bb', ['aaa', 'bb']) (0, True)")
+        tap.equal(sorted(one["gpu"] for one in house.shown()), ["H100"] * 2 + ["H200"] * 2 + ["cuda 90"])
+        tap.equal(house.says(TUNE, "print(tune(['aaa', 'bb']))", FA_TUNE_CACHES_GPU="H100"), "('bb', [])")
+
+
+WAITING = """
+    import os, time
+    from fa_tune.caches import _values
+    def value(key="k" * 8, takes=0.3):
+        data = _values.get("t", key)
+        if data is None:
+            print("made", flush=True)
+            time.sleep(takes)
+            data = b"of %d" % os.getpid()
+            _values.put(key, "t", "n", "g", {}, data)
+        return data.decode()
+    """
+
+
+def of_eight_processes_one_makes_a_value_and_the_others_take_it():
+    with House() as house:
+        outs = [process.communicate(timeout=120)[0].split("\n") for process in
+                [house.start(WAITING, "print(value())") for _ in range(8)]]
+        tap.equal(sum(lines.count("made") for lines in outs), 1)
+        tap.equal(len({lines[-2] for lines in outs}), 1)
+
+
+def a_maker_that_is_killed_is_followed_by_another_and_no_wait_is_endless():
+    with House() as house:
+        maker = house.start(WAITING, "value(takes=600)")
+        tap.equal(maker.stdout.readline(), "made\n")
+        begun = time.monotonic()
+        tap.equal(house.says(WAITING, "print(value(takes=0) == 'of %d' % os.getpid())", FA_TUNE_CACHES_WAIT="0.3"), "made\nTrue")
+        assert time.monotonic() - begun < 60
+        house.sql("DELETE FROM kept")
+        waits = house.start(WAITING, "print(value(takes=0))")
+        maker.send_signal(signal.SIGKILL)
+        maker.communicate()
+        tap.equal(waits.communicate(timeout=60)[0], "made\nof %d\n" % waits.pid)
+
+
+def ranks_of_one_job_do_not_wait_for_one_another():
+    with House() as house:
+        rank = "import torch; torch.ranks = 2; os.environ['TORCHELASTIC_RUN_ID'] = %r\n"
+        maker = house.start(WAITING, rank % "one", "value(takes=600)")
+        tap.equal(maker.stdout.readline(), "made\n")
+        for job, wait, sees in (("one", "", "None"), ("other", "", "None"), ("one", "60", "None")):
+            begun = time.monotonic()
+            tap.equal(house.says(WAITING, rank % job, "print(_values.get('t', 'k' * 8))", FA_TUNE_CACHES_WAIT=wait), sees)
+            assert time.monotonic() - begun < 30, (job, wait)
+        waits = house.start(WAITING, rank % "other", "print(_values.get('t', 'k' * 8))", FA_TUNE_CACHES_WAIT="60")
+        time.sleep(1)
+        tap.equal(waits.poll(), None)
+        maker.kill()
+        maker.communicate()
+        tap.equal(waits.communicate(timeout=60)[0], "None\n")
+
+
+def a_value_that_this_user_did_not_sign_is_a_miss_with_a_sentence():
+    with House() as house:
+        house.says(WAITING, "value(takes=0)")
+        other = os.path.join(house.folder, "other.key")
+        asks = "print(_values.get('t', 'k' * 8))"
+        out, err = house.says(WAITING, asks, quiet=False, FA_TUNE_CACHES_KEY=other)
+        tap.equal((out, err.count("\n"), os.stat(other).st_mode & 0o777), ("None", 1, 0o600))
+        tap.has(err, "not signed by the key in " + other)
+        for column in ("key = 'k2345678'", "gpu = 'H100'", "made = '{\"a\": 1}'", "name = 'm'"):
+            house.sql("DELETE FROM kept")
+            house.says(WAITING, "value(takes=0)")
+            house.sql("UPDATE kept SET " + column)
+            tap.equal(house.says(WAITING, "print(_values.get('t', '%s'))" % ("k2345678" if "key" in column else "k" * 8), quiet=False)[0], "None")
+        os.chmod(other, 0o640)
+        out, err = house.says(WAITING, "_values.put('k' * 8, 't', 'n', 'g', {}, b'd'); " + asks, quiet=False, FA_TUNE_CACHES_KEY=other)
+        tap.has(err, "mode 0600")
+        tap.equal(out, "None")
+
+
+def a_store_that_cannot_be_used_costs_a_sentence_and_no_step():
+    with House() as house:
+        step = (GROUP, TUNE, "print(kernel(), tune(['aaa', 'bb']))")
+        house.says(WAITING, "value(takes=0)")
+        asks = {"a folder that is not there": os.path.join(house.folder, "no", "store.db"),
+                "a server that does not answer": "postgresql://127.0.0.1:1/none"}
+        for number, store in enumerate(asks.values()):
+            house.host("x%d" % number)
+            out, err = house.says(*step, quiet=False, FA_TUNE_STORE=store, FA_TUNE_LOCAL_STORE=os.path.join(house.folder, "no", "local.db"))
+            tap.equal(out, "(1, True) ('bb', ['aaa', 'bb'])")
+            assert 0 < err.count("\n") < 12, err
+        os.chmod(house.store, 0o400)
+        house.host("y")
+        out, err = house.says(*step, quiet=False)
+        tap.equal(out, "(1, True) ('bb', ['aaa', 'bb'])")
+        if os.geteuid() != 0:
+            assert err
+
+
+def inductors_caches_are_ours_after_one_call():
+    with House() as house:
+        caches = """
+            import fa_tune.caches, os
+            fa_tune.caches.use()
+            from torch._inductor import config, remote_cache as r
+            graph, tune = r.RemoteFxGraphCache.backend_override_cls(), r.RemoteAutotuneCache.backend_override_cls()
+            """
+        tap.equal(house.says(caches, """
+            assert isinstance(graph, r.RemoteCacheBackend) and config.fx_graph_remote_cache and config.bundled_autotune_remote_cache
+            print(graph.get("pt2:1::k:c1"), tune.get("pt2:1::k:c1"))
+            graph.put("pt2:1::k:c1", b"pickle")
+            tune.put("pt2:1::k:c1", b"{}")
+            print(os.environ["TRITON_CACHE_MANAGER"])
+            """), "None None\nfa_tune.caches:TritonCache")
+        tap.equal(house.says(caches, "print(graph.get('pt2:1::k:c1'), tune.get('pt2:1::k:c1'))"), "b'pickle' b'{}'")
+        tap.equal(sorted(one["tuner"] for one in house.shown()), ["inductor", "inductor graph"])
+        house.sql("UPDATE kept SET bytes = CAST('gASVpickle' AS BLOB)")
+        out, err = house.says(caches, "print(graph.get('pt2:1::k:c1'), tune.get('pt2:1::k:c1'))", quiet=False)
+        tap.equal(out, "None None")
+        tap.has(err, "not signed")
+
+
+def helions_winners_are_kept_and_listed_newest_first():
+    with House() as house:
+        helion = "from fa_tune.caches import HelionCache as C; c = C()\n"
+        house.says(helion, "import time; print(c.get('a')); c.put('a', '{\"config\": 1}'); time.sleep(1.1); c.put('b', '{\"config\": 2}')")
+        tap.equal(house.says(helion, "print(c.get('a'), c.get('c'), c.list(), c.list(1))"),
+                  "{\"config\": 1} None ['{\"config\": 2}', '{\"config\": 1}'] ['{\"config\": 2}']")
+        house.use_fake_driver(H200)
+        tap.equal(house.says(helion, "print(c.get('a'), c.list())"), "None []")
+
+
+def wrote(folder, name, content, age=10):
+    path = os.path.join(folder, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(content)
+    os.utime(path, (time.time() - age,) * 2)
+
+
+def read(folder, name):
+    with open(os.path.join(folder, name), "rb") as file:
+        return file.read()
+
+
+def a_folder_goes_into_the_store_and_comes_out_elsewhere():
+    with House() as house:
+        one, two = (os.path.join(house.folder, name) for name in ("one", "two"))
+        wrote(one, "a/k.cubin", b"\0cubin")
+        wrote(one, "build.ninja", b"cd " + one.encode() + b"/a\n")
+        wrote(one, "run.sh", b"#!/bin/sh\n")
+        os.chmod(os.path.join(one, "run.sh"), 0o755)
+        wrote(one, "rpath.so", b"\0" + one.encode())
+        wrote(one, "k.lock", b"")
+        os.symlink("/etc/passwd", os.path.join(one, "link"))
+        out = house.caches("mirror", one, "--as", "flashinfer")
+        tap.has(out, "flashinfer of NVIDIA L4: 3 into the store, 0 out of it, 0 alike")
+        tap.has(out, "not rpath.so: it names its folder")
+        assert one.encode() not in read(house.folder, "store.db")
+        tap.has(house.caches("mirror", two, "--as", "flashinfer"), "0 into the store, 3 out of it, 0 alike\n")
+        tap.equal((read(two, "a/k.cubin"), read(two, "build.ninja")), (b"\0cubin", b"cd " + two.encode() + b"/a\n"))
+        tap.equal([os.access(os.path.join(two, name), os.X_OK) for name in ("run.sh", "build.ninja")], [True, False])
+        tap.equal(sorted(os.listdir(two)), ["a", "build.ninja", "run.sh"])
+        tap.has(house.caches("mirror", two, "--as", "flashinfer"), "0 into the store, 0 out of it, 3 alike")
+        house.use_fake_driver(H200)
+        tap.has(house.caches("mirror", os.path.join(house.folder, "three"), "--as", "flashinfer"), "0 out of it")
+
+
+def what_is_cut_or_flipped_in_a_folder_is_mended_and_what_is_newer_stays():
+    with House() as house:
+        one, two = (os.path.join(house.folder, name) for name in ("one", "two"))
+        for name in ("cut", "flipped", "newer", "gone", "older"):
+            wrote(one, name, b"content of " + name.encode())
+        house.caches("mirror", one, "--as", "x")
+        house.caches("mirror", two, "--as", "x")
+        same = os.stat(os.path.join(two, "flipped")).st_mtime_ns
+        wrote(two, "cut", b"content", age=5)
+        wrote(two, "flipped", b"c0ntent of flipped")
+        os.utime(os.path.join(two, "flipped"), ns=(same, same))
+        wrote(two, "newer", b"other", age=5)
+        wrote(two, "older", b"other", age=500)
+        os.unlink(os.path.join(two, "gone"))
+        tap.has(house.caches("mirror", two, "--as", "x"), "1 into the store, 4 out of it, 0 alike")
+        tap.equal([read(two, name) for name in ("cut", "flipped", "older", "gone", "newer")],
+                  [b"content of " + name for name in (b"cut", b"flipped", b"older", b"gone")] + [b"other"])
+        tap.has(house.caches("mirror", one, "--as", "x"), "1 out of it, 4 alike")
+        house.sql("UPDATE kept SET made = replace(made, '\"path\": \"gone\"', '\"path\": \"../gone\"')")
+        out = house.caches("mirror", os.path.join(house.folder, "three"), "--as", "x")
+        tap.has(out, "not ../gone")
+        assert not os.path.exists(os.path.join(house.folder, "gone"))
+
+
+def files_that_change_while_they_are_read_are_whole_or_left():
+    with House() as house:
+        one = os.path.join(house.folder, "one")
+        wrote(one, "steady", b"s" * 1000)
+        writer = house.start("""
+            import os, sys
+            data = [b"a" * 300000, b"b" * 300000]
+            os.makedirs("one", exist_ok=True)
+            print("ready", flush=True)
+            while True:
+                for content in data:
+                    with open("one/moving", "wb") as file:
+                        for at in range(0, len(content), 1000):
+                            file.write(content[at:at + 1000])
+                            file.flush()
+                    with open("one/part.fa", "wb") as file:
+                        file.write(content)
+                    os.replace("one/part.fa", "one/renamed")
+            """)
+        writer.stdout.readline()
+        mirrors = [subprocess.Popen([sys.executable, "-m", "fa_tune.caches", "mirror", one], env=house.env, cwd=house.folder,
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+        outs = [mirror.communicate(timeout=120)[0] for mirror in mirrors]
+        writer.kill()
+        writer.communicate()
+        two = os.path.join(house.folder, "two")
+        house.caches("mirror", two, "--as", "one")
+        assert all(mirror.returncode == 0 for mirror in mirrors), outs
+        tap.equal(read(two, "steady"), b"s" * 1000)
+        for name in set(os.listdir(two)) - {"steady"}:
+            assert read(two, name) in (b"a" * 300000, b"b" * 300000), (name, outs)
+
+
+def a_signed_file_carries_all_values_to_another_store():
+    with House() as house:
+        house.says(GROUP, TUNE, "kernel(); tune(['aaa', 'bb'])")
+        keys = sorted(one["key"] for one in house.shown())
+        tap.has(house.caches("pack", "values"), "3 values (triton, triton kernel, triton timings) in values: %d bytes" %
+                os.path.getsize(os.path.join(house.folder, "values")))
+        key = os.path.join(house.folder, ".config", "fa-tune", "caches.key")
+        image = {"FA_TUNE_STORE": os.path.join(house.folder, "image.db"), "FA_TUNE_CACHES_KEY": os.path.join(house.folder, "image.key")}
+        tap.has(house.caches("unpack", "values", code=1, **image), "not signed by the key in " + image["FA_TUNE_CACHES_KEY"])
+        tap.has(house.caches("unpack", "values", "--key", key, **image), "3 values of values are in the store")
+        house.env.update(image)
+        tap.equal(sorted(one["key"] for one in house.shown()), keys)
+        tap.equal(house.host("b").says(GROUP, TUNE, "print(kernel(), tune(['aaa', 'bb']))"), "(0, True) ('bb', [])")
+        data = read(house.folder, "values")
+        for harm in (data[:-1], data[:200] + b"?" + data[201:], data[:30], b"", b"pickle"):
+            wrote(house.folder, "harmed", harm)
+            out = house.caches("unpack", "harmed", "--key", key, code=1)
+            assert out.startswith("fa_tune.caches: harmed ") and out.count("\n") == 1, out
+
+
+def the_command_line_lists_what_is_kept_and_forgets_it():
+    with House(H100) as house:
+        house.says(GROUP, TUNE, "kernel(); tune(['aaa', 'bb'])")
+
+        def verb(*arguments, code=0):
+            done = subprocess.run([FA_TUNE, *arguments], env=house.env, capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == code, done
+            return done.stdout + done.stderr
+
+        tap.has(verb("show", "--caches"), "  triton kernel   add     cuda 90")
+        tap.has(verb("show", "--caches", "--gpu", "H100"), "2 values of other tuners, ")
+        tap.has(verb("show", "--caches", "--gpu", "H999", code=2), "H999")
+        for name in ("rm", "show"):
+            tap.has(verb(name, "--caches", "--seq", "4", code=2), "takes --gpu alone")
+        tap.has(verb("rm", "--caches", "--gpu", "H100", "--dry-run"), "would forget 2 values")
+        tap.equal(len(house.shown()), 3)
+        tap.has(verb("rm", "--caches", "--gpu", "H100"), "forgot 2 values of other tuners, ")
+        report = json.loads(verb("report", "--format", "json", "--quiet"))
+        tap.equal([(one["tuner"], one["name"], one["gpu"]) for one in report["caches"]], [("triton kernel", "add", "cuda 90")])
+        tap.has(verb("rm", "--caches"), "forgot 1 value")
+        tap.equal(house.shown(), [])
+        tap.equal(house.host("b").says(GROUP, "print(kernel())"), "(1, True)")
+
+
+# ---- the page ----
+def the_page_of_it_works_as_it_is_pasted():
+    """The blocks of docs/caches.md, in their order: train.py asks for what each has set up."""
+    with open(os.path.join(SOURCE, "docs", "caches.md"), encoding="utf-8") as file:
+        blocks = re.findall(r"^```(\w+)\n(.*?)^```", file.read(), re.M | re.S)
+    tap.equal([kind for kind, _ in blocks], ["bash", "python", "bash", "sh"])
+    assert all(text.count("\n") == 3 for _, text in blocks)
+    with House() as house:
+        wrote(house.folder, "train.py", textwrap.dedent("""
+            import importlib, os
+            for name in ("TRITON_CACHE_MANAGER", "HELION_REMOTE_CACHE_BACKEND"):
+                if name in os.environ:
+                    module, _, thing = os.environ[name].replace(":", ".").rpartition(".")
+                    print(name, getattr(importlib.import_module(module), thing).__bases__[0].__name__)
+            """).encode())
+        wrote(house.folder, ".cache/flashinfer/a.json", b"{}")
+        os.makedirs(os.path.join(house.folder, "bin"))
+        os.symlink(sys.executable, os.path.join(house.folder, "bin", "python"))
+        env = {**house.env, "PATH": os.path.join(house.folder, "bin") + ":" + BUILD + ":" + house.env["PATH"]}
+
+        def pasted(text):
+            done = subprocess.run(["sh", "-ec", text], env=env, cwd=house.folder, capture_output=True, text=True, timeout=120, check=True)
+            return done.stdout
+
+        tap.equal(pasted(blocks[0][1]), "TRITON_CACHE_MANAGER FileCacheManager\n")
+        house.says("import torch; torch.compile = lambda model, mode: model; model = 1\n", blocks[1][1])
+        tap.equal(pasted(blocks[2][1]), "HELION_REMOTE_CACHE_BACKEND RemoteCacheBackend\n")
+        tap.has(pasted(blocks[3][1]), "1 values (folder) in values.fav: ")
+
+
+# ---- the real Triton ----
+def real(house):
+    packages = os.environ.get("FA_TEST_PACKAGES", "")
+    if not os.path.isdir(os.path.join(packages, "triton")):
+        raise tap.Skip("FA_TEST_PACKAGES names no folder with Triton")
+    house.env["PYTHONPATH"] = PACKAGE + ":" + packages
+    house.env.update(TRITON_CACHE_MANAGER="fa_tune.caches:TritonCache", TRITON_DEFAULT_FP_FUSION="1", TRITON_CACHE_AUTOTUNING="1")
+    with open(os.path.join(house.folder, "add.py"), "w", encoding="utf-8") as file:
+        file.write(textwrap.dedent(REAL))
+
+
+REAL = """
+    import hashlib, types
+    import triton
+    import triton.language as tl
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.runtime import driver
+    from triton.runtime.autotuner import Autotuner
+
+    @triton.jit
+    def add(x, y, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+
+    def kernel():
+        source = ASTSource(add, {"x": "*fp32", "y": "*fp32", "n": "i32", "BLOCK": "constexpr"}, constexprs={"BLOCK": 128})
+        return hashlib.sha256(triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]).hexdigest()
+
+    timed = []
+    def clock(call, quantiles):
+        config = dict(zip(call.__code__.co_freevars, (cell.cell_contents for cell in call.__closure__)))["config"]
+        timed.append(config.kwargs["BLOCK"])
+        return [1 / config.kwargs["BLOCK"]] * 3
+
+    def tune(*blocks):
+        driver.set_active(types.SimpleNamespace(get_current_target=lambda: GPUTarget("cuda", 90, 32), get_current_device=lambda: 0))
+        add.run = lambda *args, **kwargs: None
+        tuned = Autotuner(add, add.arg_names, [triton.Config({"BLOCK": block}) for block in blocks], ["n"], None, None, do_bench=clock)
+        tuned.run(1, 2, 64, grid=(1,))
+        return tuned.best_config.kwargs["BLOCK"], timed
+    """
+
+
+def the_real_triton_takes_kernels_and_timings_from_the_store():
+    with House(H200) as house:
+        real(house)
+        one = house.says("import add; print(add.kernel())")
+        kernels = "import triton, add; triton.knobs.compilation.listener = lambda **is_: print(is_['cache_hit']); print(add.kernel())"
+        tap.equal(house.host("b").says(kernels), "True\n" + one)
+        tap.equal(house.says("import add; print(add.tune(64, 128, 256))"), "(256, [64, 128, 256])")
+        tap.equal(house.host("c").says("import add; print(add.tune(64, 128, 256))"), "(256, [])")
+        tap.equal(house.says("import add; print(add.tune(64, 128, 256, 512))"), "(512, [512])")
+        house.use_fake_driver(H100)
+        tap.equal(house.says("import add; print(add.tune(64, 128, 256))"), "(256, [64, 128, 256])")
+
+
+def the_real_triton_lives_with_damage_and_many_compilers_at_once():
+    with House(H200) as house:
+        real(house)
+        processes = [house.start("import add; print(add.kernel())") for _ in range(4)]
+        outs = [process.communicate(timeout=300) for process in processes]
+        tap.equal(len({out for out, _ in outs}), 1)
+        assert all(process.returncode == 0 for process in processes), outs
+        folder = house.env["TRITON_CACHE_DIR"]
+        (cubin,) = [os.path.join(where, name) for where, _, names in os.walk(folder) for name in names if name.endswith(".cubin")]
+        with open(cubin, "r+b") as file:
+            file.truncate(100)
+        out, err = house.says("import add; print(add.kernel())", quiet=False)
+        tap.equal(out + "\n", outs[0][0])
+        tap.has(err, "damaged")
+        house.sql("UPDATE kept SET bytes = substr(bytes, 2)")
+        out, err = house.host("b").says("import add; print(add.kernel())", quiet=False)
+        tap.equal(out + "\n", outs[0][0])
+        tap.has(err, "damaged, or was not signed")
+
+
+tap.main([
+    nothing_is_imported_before_it_is_asked_for,
+    a_kernel_that_one_host_compiled_comes_back_whole_on_others,
+    files_that_are_cut_or_flipped_are_made_anew_with_one_sentence,
+    another_list_of_configs_times_only_what_is_new,
+    an_h100_and_an_h200_share_kernels_and_no_winner,
+    of_eight_processes_one_makes_a_value_and_the_others_take_it,
+    a_maker_that_is_killed_is_followed_by_another_and_no_wait_is_endless,
+    ranks_of_one_job_do_not_wait_for_one_another,
+    a_value_that_this_user_did_not_sign_is_a_miss_with_a_sentence,
+    a_store_that_cannot_be_used_costs_a_sentence_and_no_step,
+    inductors_caches_are_ours_after_one_call,
+    helions_winners_are_kept_and_listed_newest_first,
+    a_folder_goes_into_the_store_and_comes_out_elsewhere,
+    what_is_cut_or_flipped_in_a_folder_is_mended_and_what_is_newer_stays,
+    files_that_change_while_they_are_read_are_whole_or_left,
+    a_signed_file_carries_all_values_to_another_store,
+    the_command_line_lists_what_is_kept_and_forgets_it,
+    the_page_of_it_works_as_it_is_pasted,
+    the_real_triton_takes_kernels_and_timings_from_the_store,
+    the_real_triton_lives_with_damage_and_many_compilers_at_once,
+])
