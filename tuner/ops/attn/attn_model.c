@@ -292,7 +292,7 @@ static void predict_specialised(const fa_candidate *candidate, const fa_problem 
 void fa_attn_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                      fa_trial *trial)
 {
-    if (fa_attn_is_specialised(candidate)) {
+    if (fa_model_tunable(candidate, "CONSUMER_REGS", 0) > 0) {
         predict_specialised(candidate, problem, gpu, trial);
         return;
     }
@@ -302,7 +302,7 @@ void fa_attn_predict(const fa_candidate *candidate, const fa_problem *problem, c
         trial->predicted_us = 0; /* cannot run: ranks last */
         return;
     }
-    if (fa_attn_is_split(candidate)) {
+    if (fa_model_tunable(candidate, "SPLITS", 0) > 0) {
         double us = fa_attn_split_us(candidate, problem, gpu, shape.blocks, fa_model_mma_rate(gpu));
         trial->predicted_us = us * shape.penalty;
         return;

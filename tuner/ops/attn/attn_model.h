@@ -20,17 +20,11 @@
 void fa_attn_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                      fa_trial *trial);
 
-/* ---- attn_model_parts.c: what the models share, and kernels that split the keys --------------*/
+/* ---- attn_model_parts.c: what the models share, and two of the three kinds -------------------*/
 /* With every sequence as long as the mean one, where the problem says how long that is. */
 fa_problem fa_attn_mean_problem(const fa_problem *problem);
 /* Bytes of all tensors but LSE, each once. */
 double fa_attn_bytes(const fa_problem *problem);
-
-bool fa_attn_is_split(const fa_candidate *candidate);
-
-/* Microseconds of a launch with `blocks` >= 1 resident per SM; `tensor_flops`: of an SM, per clock. */
-double fa_attn_split_us(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
-                        int32_t blocks, double tensor_flops);
 
 /* Keys that some rows meet: [first, end); [clear_first, clear_end) is seen by every one of them, and may be empty or
  * turned round. */
@@ -44,10 +38,9 @@ fa_attn_model_keys fa_attn_model_keys_of(const fa_problem *problem, double row0,
 /* Columns of the products, on average of those with keys and those with values. */
 double fa_attn_model_head(const fa_candidate *candidate, const fa_problem *problem);
 
-/* ---- attn_model_specialised.c: kernels in which one warpgroup feeds the others ---------------*/
-bool fa_attn_is_specialised(const fa_candidate *candidate);
-
-/* Microseconds of a launch with `blocks` >= 1 resident per SM. */
+/* Microseconds of a launch with `blocks` >= 1 resident per SM; `tensor_flops`: of an SM, per clock. */
+double fa_attn_split_us(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
+                        int32_t blocks, double tensor_flops);
 double fa_attn_specialised_us(const fa_candidate *candidate, const fa_problem *problem,
                               const fa_gpu *gpu, int32_t blocks);
 
