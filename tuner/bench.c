@@ -242,9 +242,9 @@ static void timed_launch(fa_bench *b, const fa_bench_kernel *kernel, int at)
 {
     FA_TRY(b, fa_fill32(b->driver, b->flush, (uint32_t)++b->draws, b->flush_bytes / 4, b->stream,
                         b->diag));
-    fa_prover_restore(b, kernel);
+    fa_prover_restore(b, kernel, 0);
     FA_TRY(b, fa_event_record(b->driver, b->start[at], b->stream, b->diag));
-    fa_prover_launch(b, kernel);
+    fa_prover_launch(b, kernel, 0);
     FA_TRY(b, fa_event_record(b->driver, b->stop[at], b->stream, b->diag));
 }
 
@@ -329,8 +329,8 @@ static int check_raced(fa_bench *b, fa_bench_kernel *const *kernels, int count, 
     for (int i = 0; i < count; i++) {
         b->diag = diag;
         fa_prover_poison(b);
-        fa_prover_restore(b, kernels[i]);
-        fa_prover_launch(b, kernels[i]);
+        fa_prover_restore(b, kernels[i], 0);
+        fa_prover_launch(b, kernels[i], 0);
         int rc = check_timed(b, kernels[i], wrong == 0 ? diag : NULL);
         if (rc != 0 && rc != FA_ECORRUPT)
             return rc;
@@ -369,8 +369,8 @@ int fa_bench_profile(fa_bench *b, fa_bench_kernel *kernel, int count, fa_diag *d
     begin(b, &kernel, 1, diag);
     FA_TRY(b, fa_profiler_turn(b->driver, true, diag));
     for (int i = 0; i < count && b->rc == 0; i++) {
-        fa_prover_restore(b, kernel);
-        fa_prover_launch(b, kernel);
+        fa_prover_restore(b, kernel, 0);
+        fa_prover_launch(b, kernel, 0);
     }
     fa_bench_synchronize(b);
     return FA_TRY(b, fa_profiler_turn(b->driver, false, diag));

@@ -11,6 +11,7 @@
 #include "hash.h"
 
 #include "error.h"
+#include "problem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,7 +115,7 @@ static void prepare_memory(fa_bench *b, const fa_bench_kernel *kernel)
         fa_bench_zero(b, b->counters.at, counters);
 }
 
-static void run_candidate(fa_bench *b, const fa_bench_kernel *kernel, int index)
+void fa_prover_launch(fa_bench *b, const fa_bench_kernel *kernel, int index)
 {
     void *arguments[FA_PROVER_ARGUMENTS + 2];
     const fa_launches *launches = b->launches = &kernel->launches[index];
@@ -145,7 +146,7 @@ static void recycle(fa_bench *b, const fa_bench_kernel *kernel, int index)
 }
 
 /* Outputs that are inputs too, or partial, and variables of the module. */
-static void restore(fa_bench *b, const fa_bench_kernel *kernel, int index)
+void fa_prover_restore(fa_bench *b, const fa_bench_kernel *kernel, int index)
 {
     if (b->at[index].empty)
         return;
@@ -161,10 +162,10 @@ static void try_case(fa_bench *b, const fa_bench_kernel *kernel, int round, int 
         recycle(b, kernel, index);
     else if (kernel->workspace_bytes > 0)
         poison(b, b->workspace.at, b->workspace.at + kernel->workspace_bytes);
-    restore(b, kernel, index);
+    fa_prover_restore(b, kernel, index);
     if (index == 0)
         FA_TRY(b, fa_event_record(b->driver, b->start[0], b->stream, b->diag));
-    run_candidate(b, kernel, index);
+    fa_prover_launch(b, kernel, index);
     if (index == 0)
         FA_TRY(b, fa_event_record(b->driver, b->stop[0], b->stream, b->diag));
     fa_proof_check(b, round, index);
@@ -182,10 +183,10 @@ static void add_verdict(fa_proof *proof, const fa_bench *p, int index, int round
     }
     if (v->passed || proof->reason[0] != 0)
         return;
-    char text[160];
-    p->type->text(p, index, text, sizeof text);
+    char key[FA_PROBLEM_KEY_MAX];
+    fa_problem_key(&p->at[index].problem, key);
     proof->passed = false;
-    snprintf(proof->reason, sizeof proof->reason, "case %d (%s): %s%s", index, text,
+    snprintf(proof->reason, sizeof proof->reason, "case %d (%.159s): %s%s", index, key,
              !other->passed ? ""
              : round == 0   ? "launches differ: right in the second, but in the first "
                             : "launches differ: right in the first, but in the second ",
@@ -243,16 +244,6 @@ int fa_bench_verify(fa_bench *b, fa_bench_kernel *kernel, fa_proof *ret_proof, f
 }
 
 /* ---- for timing -----------------------------------------------------------------------------*/
-void fa_prover_restore(fa_bench *b, const fa_bench_kernel *kernel)
-{
-    restore(b, kernel, 0);
-}
-
-void fa_prover_launch(fa_bench *b, const fa_bench_kernel *kernel)
-{
-    run_candidate(b, kernel, 0);
-}
-
 void fa_prover_poison(fa_bench *b)
 {
     if (b->damaged)

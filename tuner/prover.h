@@ -108,7 +108,6 @@ struct fa_proof_type {
     /* What the kernel of a launch is passed for a case, in order, of which the count is returned. */
     int (*arguments)(fa_bench *bench, int index, int launch, void *shared,
                      void *ret_argument[FA_PROVER_ARGUMENTS]);
-    void (*text)(const fa_bench *bench, int index, char *ret_text, size_t size);
 };
 
 /* Device memory of a kernel between two fences. */
@@ -209,11 +208,11 @@ void fa_bench_note_memory(fa_bench *bench);
 /* ---- prover.c --------------------------------------------------------------------------------*/
 /* Looks at what a kernel's entry takes, and makes what it is passed besides: fa_bench_kernel.shared, workspace and counters. */
 void fa_prover_load(fa_bench *bench, fa_cubin_entry entry, fa_bench_kernel *kernel);
-/* Poisons outputs of case 0, or restores what the kernel changes or reads from its module there, before a launch; launches; and
- * looks at what a poisoned output then holds. */
+/* Of a case: restores what the kernel changes or reads from its module, before a launch; and launches. */
+void fa_prover_restore(fa_bench *bench, const fa_bench_kernel *kernel, int index);
+void fa_prover_launch(fa_bench *bench, const fa_bench_kernel *kernel, int index);
+/* For timing: poisons outputs of case 0, and looks at what they then hold. */
 void fa_prover_poison(fa_bench *bench);
-void fa_prover_restore(fa_bench *bench, const fa_bench_kernel *kernel);
-void fa_prover_launch(fa_bench *bench, const fa_bench_kernel *kernel);
 int fa_prover_check(fa_bench *bench, fa_proof *ret_proof, fa_diag *diag);
 
 /* ---- bench.c ---------------------------------------------------------------------------------*/

@@ -301,17 +301,9 @@ static int arguments(fa_bench *b, int index, int launch, void *shared,
                                 ret_argument);
 }
 
-static void text(const fa_bench *b, int index, char *ret_text, size_t size)
-{
-    char key[FA_PROBLEM_KEY_MAX];
-    fa_problem_key(&b->at[index].problem, key);
-    snprintf(ret_text, size, "%s", key);
-}
-
 const struct fa_proof_type fa_generic_proof = {.take_cases = take_cases,
                                                .place = place,
                                                .refer = refer,
                                                .restore = restore,
                                                .launcher = &fa_generic_launcher,
-                                               .arguments = arguments,
-                                               .text = text};
+                                               .arguments = arguments};

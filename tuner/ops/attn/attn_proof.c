@@ -606,23 +606,9 @@ static void refer(fa_bench *b, int index)
     free(lowp);
 }
 
-/* "batch 2, heads 4/2, seq 239x203, bhsd, padded": for sentences. */
-static void text(const fa_bench *b, int index, char *ret_text, size_t size)
-{
-    const fa_attn_case *what = case_of(b, index);
-    const fa_problem *p = &what->problem;
-    const fa_attn_tensor *o = &what->tensor[FA_ATTN_O];
-    bool rows_touch = o->stride[2] == o->extent[3] || o->stride[1] == o->extent[3];
-    bool own = p->varlen || p->lengths_k != FA_LENGTHS_FIXED;
-    snprintf(ret_text, size, "batch %d, heads %d/%d, seq %s%dx%d, %s%s%s", p->batch, p->heads_q,
-             p->heads_kv, own ? "up to " : "", p->seq_q, p->seq_k, fa_layout_name(p->layout),
-             rows_touch ? "" : ", padded", what->input_scale[0] > 2 ? ", large scores" : "");
-}
-
 const struct fa_proof_type fa_attn_proof = {.take_cases = take_cases,
                                             .place = place,
                                             .make_input = make_input,
                                             .refer = refer,
                                             .launcher = &fa_attn_launcher,
-                                            .arguments = arguments,
-                                            .text = text};
+                                            .arguments = arguments};
