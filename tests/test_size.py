@@ -16,7 +16,7 @@ BUDGET = {
     "src/gpu": 3997,
     "src/code": 960,
     "db": 6010,
-    "tuner": 13935,
+    "tuner": 13868,
     "src/worker": 1150,
     "src/bundle": 1476,
     "src/engine": 7461,
@@ -25,9 +25,9 @@ BUDGET = {
     "src/cli": 5758,
     "src/daemon": 2542,
     "src/report": 841,
-    "C": 56115,
+    "C": 56012,
     "C files": 245,
-    "tests": 56588,
+    "tests": 56543,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
