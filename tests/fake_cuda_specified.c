@@ -113,6 +113,20 @@ static bool sum(const struct fake_build *build, void **arguments, const struct f
     return out != NULL && x != NULL;
 }
 
+/* large(y, n): how many of n numbers are before each 2^30th */
+static bool large(void **arguments, const struct fake_damage *damage)
+{
+    int64_t n, *y;
+    uint64_t address;
+    memcpy(&n, arguments[1], sizeof n);
+    memcpy(&address, arguments[0], sizeof address);
+    const size_t count = (size_t)((n + (1 << 30) - 1) >> 30);
+    y = fake_memory(address, count * sizeof *y, true);
+    for (size_t i = 0; y != NULL && i < count; i++)
+        y[i] = n - ((int64_t)i << 30) + damage->wrong;
+    return y != NULL;
+}
+
 /* sum_parts(x, parts, n): one of each block, which sum_parts_added() adds; sum_total(y, parts), which sum_total_zeroed() leaves
  * zeros behind; sum_whole(y, x, n) */
 static bool split(const char *entry, const struct fake_build *build, void **arguments,
@@ -170,6 +184,7 @@ bool fake_specified_run(const char *entry, const struct fake_build *build, void 
            : entry[0] == 'a' ? add(entry, arguments, damage)
            : entry[0] == 'b' ? blur(entry, build, arguments, damage)
            : entry[3] == '_' ? split(entry, build, arguments, damage)
+           : entry[0] == 'l' ? large(arguments, damage)
            : entry[0] == 's' ? sum(build, arguments, damage)
            : entry[0] == 'm' ? mix(arguments, damage)
                              : gather(arguments, damage);

@@ -618,6 +618,16 @@ def several_launches_are_one_kernel():
                        grid=None, launches=shared, tune=dict(THREADS=[64]), restrictions=None, name="shared%d" % large).answer.origin, "measured")
 
 
+def a_size_may_have_more_than_31_bits():
+    large = fa_tune.tune_kernel(os.path.join(FOLDER, "..", "..", "examples", "large.cu"), n=5_000_000_000)
+    tap.equal((large.problem.n, large.problem.as_dict()["n"]), (5_000_000_000, 5_000_000_000))
+    left = Exchanged((5,), [0] * 5, dtype=(producer.INT, 64))
+    large(left)
+    tap.equal(left.read()[0], 5_000_000_000)
+    large.at(n=1 << 32)(Exchanged((4,), None, dtype=(producer.INT, 64), memory=left.memory))
+    tap.equal(left.read()[0], 1 << 32)
+
+
 def a_space_that_gains_a_value_compiles_its_new_configs_alone():
     def compiled(threads):
         rows = axpy(name="wider", tune=dict(THREADS=threads, PER_THREAD=[1, 2]), restrictions=None).configs
@@ -997,6 +1007,7 @@ tap.main([
     numbers_may_have_any_type_of_integers,
     numbers_may_be_halves,
     several_launches_are_one_kernel,
+    a_size_may_have_more_than_31_bits,
     a_space_that_gains_a_value_compiles_its_new_configs_alone,
     the_data_of_a_proof_takes_half_of_the_hosts_memory_at_most,
     what_is_wrong_with_a_call_is_said,

@@ -385,6 +385,30 @@ def nothing_is_known_of_scratch_before_a_call():
             tap.has(place.run(path, status=2).stderr, why)
 
 
+def a_size_may_have_more_than_31_bits():
+    path = os.path.join(SOURCE, "examples", "large.cu")
+    with a_place() as place:
+        told = place.json(path)
+        tap.equal((told["funnel"]["measured"], told["answer"]["problem"]["n"], told["answer"]["proved"]), (2, 6000000000, True))
+        tap.has(place.run(path).stdout, "large · n 6000000000 · ")
+        tap.equal(place.json(path, "--n", "2147483648", "--evaluations", "2")["answer"]["problem"]["n"], 2147483648)
+        tap.has(place.run("sweep", path, "--n", "5000000000,7").stdout, "n 5000000000")
+        tap.has(place.run("explain", path, "--n", "9000000000").stdout, "pending 2")
+        tap.has(place.run(path, "--n", str(10 ** 15), status=2).stderr, "is not a whole number (1 to 999999999999999)")
+        with open(path, encoding="utf-8") as file:
+            narrow = file.read().replace("long long n)", "int n)").replace('"name": "n", "type": "i64"', '"name": "n", "type": "i32"')
+        with open(os.path.join(place.folder, "narrow.cu"), "w", encoding="utf-8") as file:
+            file.write(narrow)
+        tap.has(place.run("check", "narrow.cu", status=2).stderr, "narrow.cu:6: arguments[1] n: 6000000000 does not fit in int32: let the")
+        with open(os.path.join(place.folder, "narrow.cu"), "w", encoding="utf-8") as file:
+            file.write(narrow.replace("6000000000", "2147483647"))
+        tap.equal(place.json("check", "narrow.cu")["faults"], 0)
+        tap.has(place.run("narrow.cu", "--n", "2147483648", status=2).stderr, "n: 2147483648 does not fit in int32: let the kernel take an i64")
+        with open(os.path.join(place.folder, "narrow.cu"), "w", encoding="utf-8") as file:
+            file.write(narrow.replace("ceil_div(n, THREADS << 30)", "n").replace("int n)", "long long n)").replace("i32", "i64"))
+        tap.has(place.run("check", "narrow.cu", status=1).stderr, "the grid's x is 6,000,000,000: at most 2,147,483,647")
+
+
 def shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit():
     with a_place() as place:
         tune = {"THREADS": [64, 128], "BLOCKS": [16]}
@@ -478,7 +502,8 @@ def what_is_wrong_is_said_with_its_place():
         (told(answer={"kernel": "axpy_naive", "source": "absent.cu"}), "absent.cu"),
         (told(flops="2 * m"), "flops: uses the unknown name m"),
         (told(sizes={"n": 0}), "sizes n: 0 is no whole number from 1"),
-        (told(sizes={"n": 4e9}), "a larger one is the \"value\" of an i64, as \"rows * columns\""),
+        (told(sizes={"n": 1e15}), "sizes n: 1000000000000000 is no whole number from 1 to 999999999999999"),
+        (told(sizes={"n": {"default": 4000000000, "max": 3000000000}}), "its default is 4000000000: use 1 to 3000000000"),
         (told(sizes={"n": {"default": 100, "max": 64}}), "its default is 100: use 1 to 64"),
         (told(sizes={"n": {"default": 100, "multiple": 64}}), "its default is 100: use a multiple of 64 from 1 to"),
         (told(default={"THREADS": 65}), "default THREADS is 65"),
@@ -548,6 +573,7 @@ tap.main([
     partial_results_are_compared_by_their_sum,
     each_launch_takes_its_own_arguments_and_some_configs_or_sizes_leave_one_out,
     nothing_is_known_of_scratch_before_a_call,
+    a_size_may_have_more_than_31_bits,
     shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit,
     a_bundle_is_imported_where_its_kernels_file_is,
     without_a_gpu_the_command_is_told_that_compiles_the_file,

@@ -103,7 +103,7 @@ void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_probl
             continue;
         if (!field->shapes_source)
             given.sized |= (uint64_t)1 << given.count;
-        add_name(&given, field->macro, fa_field_shown(field->shown_as, p->value[i]));
+        add_name(&given, field->macro, fa_field_shown(field, p->value[i]));
     }
     add_name(&given, "SM", g->sm);
     add_name(&given, "SMS", g->sm_count);

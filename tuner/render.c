@@ -63,7 +63,7 @@ static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t take
     for (int i = 0; i < count; i++)
         if (named)
             define(out, operation->field[at[i]].macro,
-                   fa_field_shown(operation->field[at[i]].shown_as, problem->value[at[i]]));
+                   (int32_t)fa_field_shown(&operation->field[at[i]], problem->value[at[i]]));
 }
 
 /* A variable that nothing reads: it ends up in the cubin and says what it was made from. */
@@ -84,8 +84,8 @@ static void put_signature(fa_buf *out, const fa_family *family, const fa_config 
                           fa_value_words(config->tunable[i].value, room));
     fa_buf_printf(out, "FA_SM=%d;", gpu->sm);
     for (int i = 0; i < count; i++)
-        fa_buf_printf(out, "%s=%d;", operation->field[at[i]].macro,
-                      fa_field_shown(operation->field[at[i]].shown_as, problem->value[at[i]]));
+        fa_buf_printf(out, "%s=%lld;", operation->field[at[i]].macro,
+                      (long long)fa_field_shown(&operation->field[at[i]], problem->value[at[i]]));
     fa_buf_text(out, "\";\n");
 }
 

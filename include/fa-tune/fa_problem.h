@@ -49,7 +49,7 @@ typedef struct fa_field_info {
     const char *const *choices; /* names in the order of their values, then NULL; NULL: a number */
     bool boolean;               /* 0 or 1; true and false in JSON */
     int32_t min, max, multiple; /* what the value may be */
-    int32_t preset;             /* the default */
+    int32_t preset;             /* the default; 0: it is beyond 32 bits */
     bool required;              /* there is no default */
 } fa_field_info;
 /* The field of problem.value[index]; FA_ENOTFOUND past the last. Texts live as long as the process. */
@@ -58,7 +58,8 @@ FA_API int fa_operation_field(const fa_operation *operation, int32_t index,
 
 /* A problem of the operation with the default of every field; fields without one are 0. */
 FA_API int fa_make_problem(const fa_operation *operation, fa_problem *ret_problem);
-/* Sets one field from text: a choice's name, a number, true or false. What the fields are worth together
+/* Sets one field from text: a choice's name, a number (a specification's size above 2^31-1 is set here alone), true or
+ * false. What the fields are worth together
  * is checked by every function that takes a problem. */
 FA_API int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_diag *diag);
 

@@ -329,6 +329,7 @@ PyObject *operation_call(const fa_kernel *kernel, PyObject *const *args, Py_ssiz
     struct operation_call c;
     memset(&c, 0, sizeof c);
     c.kernel = kernel;
+    c.place.wide = true;
     session_begin(); /* what is called meanwhile may run any Python, and the kernel is to live */
     bool done = take_arguments(&c, args, count, names) == 0 && run(&c) == 0;
     PyObject *result = done ? result_of(&c) : NULL;

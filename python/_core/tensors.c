@@ -221,7 +221,7 @@ static int take_shape(tensor *to, const dl_tensor *from, bool *ret_empty)
     for (int i = from->ndim - 1; i >= 0; i--) {
         int64_t size = to->shape[i] = from->shape[i];
         to->stride[i] = from->strides != NULL ? from->strides[i] : packed;
-        if (size < 0 || size > INT32_MAX)
+        if (size < 0 || size > most)
             return fail(ERROR_SHAPE, "%s has the shape %s: every dimension must be below 2^31",
                         to->name, shape_text(from->shape, from->ndim, text, sizeof text));
         if (__builtin_mul_overflow(size - 1, to->stride[i], &reach) || reach > most ||
@@ -428,7 +428,13 @@ int tensor_take(tensor *t, PyObject *object, const char *name, place *place)
         if (wanted > 0 && place->recorded == NULL)
             place->recorded = name;
     }
-    return t->exchange != NULL ? 0 : take_capsule(t, place);
+    if (t->exchange == NULL && take_capsule(t, place) != 0)
+        return -1;
+    for (int i = 0; i < t->dims; i++)
+        if (!place->wide && t->shape[i] > INT32_MAX)
+            return fail(ERROR_SHAPE, "%s has a dimension of %lld: every one must be below 2^31",
+                        name, (long long)t->shape[i]);
+    return 0;
 }
 
 /* ---- streams --------------------------------------------------------------------------------*/

@@ -51,6 +51,7 @@ static inline void tensor_clear(tensor *t)
 typedef struct place {
     int32_t device;
     void *stream;
+    bool wide; /* dimensions may be 2^31 or more */
     bool wait; /* nobody knows which stream the tensors' library works on: wait for the result */
     enum {
         GRAD_UNASKED,

@@ -55,7 +55,7 @@ def flag(name: str, value: Any, more: str = "") -> bool:
     return value
 
 
-def _value(name: str, value: Any, values: Any) -> Any:
+def _value(name: str, value: Any, values: Any, most: int) -> Any:
     """The value of one field, of which `values` are possible (_core.fields_of)."""
     if isinstance(values, list):
         word = value if isinstance(value, str) and value in values else _word(name, value)
@@ -71,7 +71,7 @@ def _value(name: str, value: Any, values: Any) -> Any:
         number = None
     if number is None or isinstance(value, bool):
         raise ArgumentError("%s is a whole number, not %s" % (name, shown(value)))
-    if not low <= number <= max(high, 2**31 - 1):  # what the library can read it judges itself, in better words
+    if not low <= number <= max(high, most):  # what the library can read it judges itself, in better words
         raise ArgumentError("%s is %s: give %s to %s" % (name, *("{:,}".format(one) for one in (number, low, high))))
     return number
 
@@ -97,7 +97,7 @@ def named(given: dict[str, Any]) -> dict[str, Any]:
                     MEANT.get(name) or (name in ARGUMENTS and ": fa_tune.tune() or sweep() takes it.") or
                     did_you_mean(name, names(has)) or ".", ", ".join(names(has)),
                     "" if operation else "; operation=\"NAME\" gives it the fields of another operation"))
-            own[field] = _value(name, value, has[field][0])
+            own[field] = _value(name, value, has[field][0], 10**15 - 1 if operation else 2**31 - 1)
     return own
 
 

@@ -13,6 +13,7 @@
 #include "expr.h"
 #include "json.h"
 #include "problem.h"
+#include "trial.h"
 #include "wording.h"
 
 #include <ctype.h>
@@ -28,6 +29,7 @@
 enum reading {
     TEXT,
     INTEGER,
+    LIMIT, /* of 64 bits */
     FLAG,
     EARLIER, /* the name of an earlier field */
     SHOWN_AS,
@@ -50,7 +52,7 @@ static const struct property {
     {"macro", TEXT, AT(macro)},
     {"option", TEXT, AT(option)},
     {"min", INTEGER, AT(min)},
-    {"max", INTEGER, AT(max)},
+    {"max", LIMIT, AT(max)},
     {"default", PRESET, AT(preset)},
     {"shapes_source", FLAG, AT(shapes_source)},
     {"fixed", FLAG, AT(shapes_source)},
@@ -119,8 +121,13 @@ static int read_property(const cJSON *json, const struct property *property,
         }
     /* fall through */
     case INTEGER:
-        rc = fa_json_int(json, property->key, INT32_MIN, INT32_MAX, &value, where, diag);
-        *(int32_t *)to = (int32_t)value;
+    case LIMIT:
+        rc = fa_json_int(json, property->key, INT32_MIN,
+                         is_specified(operation) ? FA_SIZE_MAX : INT32_MAX, &value, where, diag);
+        if (property->reading == LIMIT)
+            *(int64_t *)to = value;
+        else /* a larger one is no multiple, and a default is taken once its field is known */
+            *(int32_t *)to = value > INT32_MAX ? INT32_MAX : (int32_t)value;
         return rc;
     case EARLIER:
         rc = fa_json_text(json, property->key, &text, where, diag);
@@ -191,13 +198,11 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
         (brief && !cJSON_IsNumber(json) && (size || !cJSON_IsBool(json))))
         return fa_fail(diag, FA_EINVAL, "%s must be a name with a number, or with an object",
                        where);
-    if (size && !(value >= 1 && value <= INT32_MAX && value <= floor(value)))
-        return fa_fail(
-            diag, FA_EINVAL,
-            "%s: %.17g is no whole number from 1 to %d: a larger one is the \"value\" of "
-            "an i64, as \"rows * columns\"",
-            where, value, INT32_MAX);
-    *field = (fa_field){.min = size, .max = INT32_MAX, .multiple = 1, .above = "", .bars = ""};
+    if (size && !(value >= 1 && value <= (double)FA_SIZE_MAX && value <= floor(value)))
+        return fa_fail(diag, FA_EINVAL, "%s: %.17g is no whole number from 1 to %lld", where, value,
+                       (long long)FA_SIZE_MAX);
+    *field = (fa_field){
+        .min = size, .max = size ? FA_SIZE_MAX : INT32_MAX, .multiple = 1, .above = "", .bars = ""};
     field->key = field->macro = field->option = field->also = field->label = field->words = "";
     field->divides = field->follows = field->needs = field->at_most = -1;
     const char *name = json->string;
@@ -218,10 +223,13 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
         (field->kind == FA_FIELD_CHOICE && (field->label[0] != 0 || !field->shapes_source));
     if (field->multiple < 1 || field->min > field->max)
         return fa_fail(diag, FA_EINVAL, "%s: \"multiple\" or the range is empty", where);
-    if (given != NULL && (field->preset < field->min || field->preset > field->max ||
-                          field->preset % field->multiple != 0))
-        return fa_fail(diag, FA_EINVAL, "%s: its default is %d%s", where, field->preset,
-                       fa_field_range(field, field->preset, room));
+    const int64_t number = size ? (int64_t)value : field->preset;
+    if (size && (rc = fa_field_keep(field, number, &field->preset, diag)) != 0)
+        return rc;
+    if (given != NULL &&
+        (number < field->min || number > field->max || number % field->multiple != 0))
+        return fa_fail(diag, FA_EINVAL, "%s: its default is %lld%s", where, (long long)number,
+                       fa_field_range(field, number, room));
     return 0;
 }
 
@@ -238,7 +246,7 @@ static int read_fields(fa_operation *operation, const char *where, fa_diag *diag
     cJSON_ArrayForEach (item, sizes) {
         char place[256];
         const fa_field *field = &operation->field[operation->field_count];
-        size_t value = 11; /* digits of INT32_MIN */
+        size_t value = is_specified(operation) ? FA_SIZE_DIGITS : 11; /* of INT32_MIN */
         snprintf(place, sizeof place, "%.180s: sizes %.60s", where, item->string);
         if (fa_operation_field_index(operation, item->string) >= 0)
             return fa_fail(diag, FA_EINVAL, "%s appears twice", place);
@@ -479,9 +487,29 @@ void fa_operation_order(const fa_operation *operation, fa_order order,
                 ret_field[count++] = i;
 }
 
-int32_t fa_field_shown(fa_field_as as, int32_t value)
+static bool is_size(const fa_field *field)
 {
-    return as == FA_AS_VALUE ? value : as == FA_AS_NONZERO ? value != 0 : value == 0;
+    return field->own_option[0] != 0;
+}
+
+int64_t fa_field_number(const fa_field *field, int32_t value)
+{
+    return value < 0 && is_size(field) ? (int64_t)fa_value_number(value) : value;
+}
+
+int64_t fa_field_shown(const fa_field *field, int32_t value)
+{
+    return field->shown_as == FA_AS_VALUE     ? fa_field_number(field, value)
+           : field->shown_as == FA_AS_NONZERO ? value != 0
+                                              : value == 0;
+}
+
+int fa_field_keep(const fa_field *field, int64_t number, int32_t *ret_value, fa_diag *diag)
+{
+    if (number > INT32_MAX && is_size(field))
+        return fa_value_of_number((double)number, ret_value, diag);
+    *ret_value = (int32_t)number;
+    return 0;
 }
 
 const char *fa_field_text(const fa_field *field, int32_t value, char room[16])
@@ -490,7 +518,7 @@ const char *fa_field_text(const fa_field *field, int32_t value, char room[16])
         return value != 0 ? "true" : "false";
     if (field->kind == FA_FIELD_CHOICE)
         return value >= field->min && value <= field->max ? field->choice[value] : "unknown";
-    snprintf(room, 16, "%d", value);
+    snprintf(room, 16, "%lld", (long long)fa_field_number(field, value));
     return room;
 }
 
@@ -502,7 +530,7 @@ const char *fa_field_range(const fa_field *f, int64_t value, char room[FA_FIELD_
     if (value > f->max && f->above[0] != 0)
         snprintf(room, FA_FIELD_RANGE_MAX, ": %s", f->above);
     else
-        snprintf(room, FA_FIELD_RANGE_MAX, ": use %s%d to %d%s", steps, f->min, f->max,
+        snprintf(room, FA_FIELD_RANGE_MAX, ": use %s%d to %lld%s", steps, f->min, (long long)f->max,
                  value % f->multiple != 0 ? " (pad the tensors)" : "");
     return room;
 }

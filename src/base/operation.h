@@ -33,7 +33,8 @@ typedef struct fa_field {
     fa_field_kind kind;
     /* of a choice: names in the order of their values, NULL */
     const char *choice[FA_CHOICES_MAX + 1];
-    int32_t min, max, multiple; /* what an integer may be; multiple is at least 1 */
+    int32_t min, multiple; /* what an integer may be; multiple is at least 1 */
+    int64_t max;           /* above INT32_MAX of a specification's size alone */
     const char *above; /* what values above `max` are, and that they are not covered */
     int32_t preset;                  /* "default": the value of what is not given */
     int divides, follows, at_most;   /* fields by index, -1: none */
@@ -133,8 +134,14 @@ const char *fa_field_range(const fa_field *field, int64_t value, char room[FA_FI
 bool fa_field_may_be_bare(const fa_field *field);
 /* The value of this name among a choice's; -1: there is none. */
 int fa_field_choice(const fa_field *field, const char *name);
+/* What a value is: of a specification's size above INT32_MAX, fa_problem.value has a name of this process. */
+int64_t fa_field_number(const fa_field *field, int32_t value);
 /* The value as keys and macros show it. */
-int32_t fa_field_shown(fa_field_as as, int32_t value);
+int64_t fa_field_shown(const fa_field *field, int32_t value);
+/* What fa_problem.value has of a number. */
+int fa_field_keep(const fa_field *field, int64_t number, int32_t *ret_value, fa_diag *diag);
+enum { FA_SIZE_DIGITS = 15 };
+#define FA_SIZE_MAX INT64_C(999999999999999)
 
 /* ---- from an operation.json to an operation that nobody knows yet ---------------------------*/
 /* `where` names the document in sentences. The caller frees what it does not make known. */

@@ -35,7 +35,8 @@ static int fail_value(const fa_operation *op, const fa_field *f, const fa_proble
                        op->field[f->divides].name, p->value[f->divides]);
     if (f->kind == FA_FIELD_BOOLEAN)
         return fa_fail(diag, FA_EINVAL, "%s is %d: use 0 or 1", f->name, value);
-    return fa_fail(diag, FA_EINVAL, "%s is %d%s", f->name, value, fa_field_range(f, value, room));
+    return fa_fail(diag, FA_EINVAL, "%s is %lld%s", f->name, (long long)fa_field_number(f, value),
+                   fa_field_range(f, fa_field_number(f, value), room));
 }
 
 bool fa_field_is_barred(const fa_operation *op, const fa_field *f, const fa_problem *p)
@@ -59,7 +60,8 @@ int fa_problem_check(const fa_problem *p, fa_diag *diag)
     {
         int32_t value = VALUE(p, op, f);
         int32_t whole = f->divides >= 0 ? p->value[f->divides] : 0;
-        if (value < f->min || value > f->max || value % f->multiple != 0 ||
+        const int64_t number = fa_field_number(f, value);
+        if (number < f->min || number > f->max || number % f->multiple != 0 ||
             (f->divides >= 0 && (value < 1 || value > whole || whole % value != 0)))
             return fail_value(op, f, p, diag);
         if (f->needs >= 0 && value != f->preset && p->value[f->needs] == op->field[f->needs].preset)
@@ -208,9 +210,13 @@ int fa_problem_compare(const fa_problem *a, const fa_problem *b)
     if (op != fa_operation_of(b))
         return strcmp(op->name, fa_operation_of(b)->name);
     fa_operation_order(op, FA_ORDER_LISTING, order);
-    for (int i = 0; i < op->field_count; i++)
-        if (a->value[order[i]] != b->value[order[i]])
-            return a->value[order[i]] < b->value[order[i]] ? -1 : 1;
+    for (int i = 0; i < op->field_count; i++) {
+        const fa_field *f = &op->field[order[i]];
+        const int64_t x = fa_field_number(f, VALUE(a, op, f)),
+                      y = fa_field_number(f, VALUE(b, op, f));
+        if (x != y)
+            return x < y ? -1 : 1;
+    }
     return 0;
 }
 
@@ -242,7 +248,7 @@ fa_problem fa_problem_some(const fa_operation *operation)
         if (!f->required)
             continue;
         given |= 1u << i;
-        problem.value[i] = SOME < f->min ? f->min : SOME > f->max ? f->max : SOME;
+        problem.value[i] = SOME < f->min ? f->min : SOME > f->max ? (int32_t)f->max : SOME;
         problem.value[i] = (problem.value[i] + f->multiple - 1) / f->multiple * f->multiple;
     }
     fa_problem_fill(&problem, given);
@@ -250,12 +256,12 @@ fa_problem fa_problem_some(const fa_operation *operation)
 }
 
 /* ---- texts ----------------------------------------------------------------------------------*/
-/* As "%d" has it; returns the end. */
-static char *put_number(char *to, int32_t value)
+/* As "%lld" has it; returns the end. */
+static char *put_number(char *to, int64_t value)
 {
-    char digits[10];
+    char digits[20];
     int count = 0;
-    uint32_t rest = value < 0 ? 0u - (uint32_t)value : (uint32_t)value;
+    uint64_t rest = value < 0 ? 0u - (uint64_t)value : (uint64_t)value;
     do
         digits[count++] = (char)('0' + rest % 10);
     while ((rest /= 10) > 0);
@@ -281,7 +287,7 @@ static void put_key(const fa_problem *problem, bool lengths, char ret_key[FA_PRO
         if (f->key[0] != 0)
             *end++ = '=';
         end = f->kind == FA_FIELD_CHOICE ? stpcpy(end, fa_field_text(f, value, NULL))
-                                         : put_number(end, fa_field_shown(f->shown_as, value));
+                                         : put_number(end, fa_field_shown(f, value));
     }
     *end = 0;
 }
@@ -313,9 +319,9 @@ fa_expr_value fa_problem_evaluate(const fa_problem *problem, const fa_expr *expr
     const fa_operation *operation = fa_operation_of(problem);
     fa_expr_value value[FA_PROBLEM_VALUES];
     for (int i = 0; i < operation->field_count; i++)
-        value[i] = (fa_expr_value){
-            .kind = FA_EXPR_INTEGER,
-            .integer = fa_field_shown(operation->field[i].shown_as, problem->value[i])};
+        value[i] =
+            (fa_expr_value){.kind = FA_EXPR_INTEGER,
+                            .integer = fa_field_shown(&operation->field[i], problem->value[i])};
     return fa_expr_evaluate(expr, value);
 }
 

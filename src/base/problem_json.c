@@ -22,7 +22,7 @@ static cJSON *problem_to_json(const fa_problem *p, const char *name)
         if (fa_field_is_absent(f, value))
             continue;
         if (f->kind == FA_FIELD_INTEGER)
-            fa_json_add_number(json, f->name, value);
+            fa_json_add_number(json, f->name, (double)fa_field_number(f, value));
         else if (f->kind == FA_FIELD_BOOLEAN)
             fa_json_add_bool(json, f->name, value != 0);
         else
@@ -57,16 +57,17 @@ static int read_value(const cJSON *json, const fa_field *f, int32_t *ret, fa_dia
     const char *text = "";
     bool flag = false;
     int rc = f->kind == FA_FIELD_INTEGER
-                 ? fa_json_int(json, f->name, INT32_MIN, INT32_MAX, &number, "problem", diag)
+                 ? fa_json_int(json, f->name, INT32_MIN, f->max > INT32_MAX ? f->max : INT32_MAX,
+                               &number, "problem", diag)
              : f->kind == FA_FIELD_BOOLEAN ? fa_json_bool(json, f->name, &flag, "problem", diag)
                                            : fa_json_text(json, f->name, &text, "problem", diag);
     if (rc != 0)
         return rc;
     if (f->kind == FA_FIELD_CHOICE && fa_field_choice(f, text) < 0)
         return fa_fail(diag, FA_EINVAL, "problem: %s \"%s\" is not known", f->name, text);
-    *ret = f->kind == FA_FIELD_INTEGER   ? (int32_t)number
-           : f->kind == FA_FIELD_BOOLEAN ? flag
-                                         : fa_field_choice(f, text);
+    if (f->kind == FA_FIELD_INTEGER)
+        return fa_field_keep(f, number, ret, diag);
+    *ret = f->kind == FA_FIELD_BOOLEAN ? flag : fa_field_choice(f, text);
     return 0;
 }
 

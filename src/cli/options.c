@@ -214,11 +214,10 @@ int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const ch
     const int64_t high = field != NULL ? field->max : spec->high;
     const int step = field != NULL && field->multiple > 1 ? field->multiple : 1;
     char kind[40] = "whole number", what[400];
-    if (cli_parse_digits(text, &value) && value <= INT32_MAX && (int64_t)value >= low &&
-        (int64_t)value <= high && value % (uint64_t)step == 0) {
-        *ret = (int32_t)value;
-        return 0;
-    }
+    if (cli_parse_digits(text, &value) && value <= INT64_MAX && (int64_t)value >= low &&
+        (int64_t)value <= high && value % (uint64_t)step == 0)
+        return fa_field_keep(field != NULL ? field : &(fa_field){.name = ""}, (int64_t)value, ret,
+                             diag);
     if (step > 1)
         snprintf(kind, sizeof kind, "multiple of %d", step);
     if (field != NULL && (int64_t)value > high && field->above[0] != 0)

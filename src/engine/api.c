@@ -239,9 +239,9 @@ int fa_operation_field(const fa_operation *operation, int32_t index, fa_field_in
                                 .choices = f->kind == FA_FIELD_CHOICE ? f->choice : NULL,
                                 .boolean = f->kind == FA_FIELD_BOOLEAN,
                                 .min = f->min,
-                                .max = f->max,
+                                .max = f->max > INT32_MAX ? INT32_MAX : (int32_t)f->max,
                                 .multiple = f->multiple,
-                                .preset = f->preset,
+                                .preset = fa_field_number(f, f->preset) > INT32_MAX ? 0 : f->preset,
                                 .required = f->required};
     return 0;
 }
@@ -289,8 +289,7 @@ int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_dia
     if (!whole || value < f->min || value > f->max || value % f->multiple != 0)
         return fa_fail(diag, FA_EINVAL, "%s cannot be \"%.40s\"%s", f->name, text,
                        whole && f->kind == FA_FIELD_INTEGER ? fa_field_range(f, value, room) : "");
-    problem->value[f - fa_operation_of(problem)->field] = (int32_t)value;
-    return 0;
+    return fa_field_keep(f, value, &problem->value[f - fa_operation_of(problem)->field], diag);
 }
 
 int fa_problem_write(const fa_problem *problem, char **ret_text, fa_diag *diag)

@@ -58,7 +58,8 @@ static int compare_studies(const void *a, const void *b)
     for (int pass = 0; pass < 3; pass++)
         for (int i = 0; i < operation->field_count && order == 0; i++)
             if (rank_of(&operation->field[i]) == pass)
-                order = compare_numbers(x->problem.value[i], y->problem.value[i]);
+                order = compare_numbers(fa_field_number(&operation->field[i], x->problem.value[i]),
+                                        fa_field_number(&operation->field[i], y->problem.value[i]));
     if (order == 0)
         order = compare_numbers(y->current, x->current);
     if (order == 0)

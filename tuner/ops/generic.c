@@ -26,7 +26,7 @@ static int32_t small_value(const fa_field *f, uint64_t random)
     static const int32_t sizes[] = {1, 2, 3, 5, 17, 33, 63, 64, 65, 100, 129, 200};
     enum { SIZES = sizeof sizes / sizeof *sizes };
     int32_t value = sizes[random % SIZES] / f->multiple * f->multiple;
-    return value < f->min ? f->min : value > f->max ? f->max : value;
+    return value < f->min ? f->min : value > f->max ? (int32_t)f->max : value;
 }
 
 /* Must the field stay at its default because the one that it needs is at its own? */

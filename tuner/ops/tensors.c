@@ -202,8 +202,9 @@ static int read_dimension(const cJSON *item, const fa_operation *operation, fa_t
 {
     int at = tensor->dims++, *field = &tensor->field[at];
     *field = -1;
-    if (cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble <= INT32_MAX) {
-        tensor->size[at] = (int)item->valuedouble;
+    if (cJSON_IsNumber(item) && item->valuedouble >= 0 &&
+        item->valuedouble <= (double)FA_SIZE_MAX) {
+        tensor->size[at] = (int64_t)item->valuedouble;
         return 0;
     }
     if (!cJSON_IsString(item))
@@ -367,11 +368,18 @@ static int read_tensor(const cJSON *json, const fa_problem *problem, fa_tensor *
     return 0;
 }
 
+static int64_t size_of(const fa_problem *problem, int field)
+{
+    return problem->value[field] >= 0
+               ? problem->value[field]
+               : fa_field_number(&fa_operation_of(problem)->field[field], problem->value[field]);
+}
+
 int64_t fa_tensor_size(const fa_tensor *tensor, const fa_problem *problem, int dimension)
 {
     int field = tensor->field[dimension];
     if (tensor->expr[dimension] == NULL)
-        return field >= 0 ? problem->value[field] : tensor->size[dimension];
+        return field >= 0 ? size_of(problem, field) : tensor->size[dimension];
     fa_expr_value value = fa_problem_evaluate(problem, tensor->expr[dimension]);
     return value.kind == FA_EXPR_INTEGER ? value.integer : -1;
 }
@@ -476,6 +484,11 @@ static int read_scalar(const cJSON *json, const fa_problem *problem, fa_scalar *
          text != NULL && fa_element_is_integer(scalar->element) && i < operation->field_count; i++)
         if (strcmp(operation->field[i].macro, text) == 0)
             scalar->field = i;
+    if (scalar->field >= 0 && is_one_by_one(problem) &&
+        !is_exact(scalar->element, (double)size_of(problem, scalar->field)))
+        return fa_fail(diag, FA_EINVAL, "%s: %lld does not fit in %s: let the kernel take an i64",
+                       where, (long long)size_of(problem, scalar->field),
+                       fa_element_name(scalar->element));
     return text != NULL ? read_expr(text, operation, &scalar->expr, where, diag) : 0;
 }
 
@@ -705,7 +718,7 @@ void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, b
         const fa_scalar *scalar = &list->scalar[i];
         double value = scalar->value;
         if (scalar->field >= 0) { /* at once: launches come here; its low bytes come first */
-            values->scalar[i] = (fa_scalar_bits){.int64 = problem->value[scalar->field]};
+            values->scalar[i] = (fa_scalar_bits){.int64 = size_of(problem, scalar->field)};
             continue;
         }
         if (scalar->expr != NULL) {

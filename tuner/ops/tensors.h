@@ -58,7 +58,8 @@ typedef struct fa_tensor {
     const char *symbol;
     bool parameter; /* of one with a symbol: whether the kernel takes its address besides */
     int align; /* bytes that its address and its strides are multiples of, unless problem.unaligned */
-    int dims, size[FA_ARGUMENT_DIMS]; /* sizes that no field says */
+    int dims;
+    int64_t size[FA_ARGUMENT_DIMS];   /* sizes that no field says */
     int field[FA_ARGUMENT_DIMS];      /* fields that say a size; -1: none does */
     fa_expr *expr[FA_ARGUMENT_DIMS];  /* sizes that are computed; NULL: not so */
     fa_expr *low,
