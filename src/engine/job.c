@@ -410,7 +410,8 @@ static int best_unmeasured(fa_job *job, int *order, int count, fa_answer *answer
             memcpy(answer->from_gpu, elsewhere->gpu, sizeof answer->from_gpu);
             return order[i];
         }
-        winner = candidate->is_default ? order[i] : winner;
+        if (candidate->is_default && !job->space.candidate[winner].is_default)
+            winner = order[i];
     }
     if (answer->origin != FA_ORIGIN_PREDICTED)
         return winner;
