@@ -60,12 +60,9 @@ static int compare_studies(const void *a, const void *b)
             if (rank_of(&operation->field[i]) == pass)
                 order = compare_numbers(fa_field_number(&operation->field[i], x->problem.value[i]),
                                         fa_field_number(&operation->field[i], y->problem.value[i]));
-    if (order == 0)
-        order = compare_numbers(y->current, x->current);
-    if (order == 0)
-        order = compare_numbers(y->has_winner, x->has_winner);
-    if (order == 0)
-        order = compare_numbers(y->unix_time, x->unix_time);
+    order = order != 0 ? order : compare_numbers(y->current, x->current);
+    order = order != 0 ? order : compare_numbers(y->has_winner, x->has_winner);
+    order = order != 0 ? order : compare_numbers(y->unix_time, x->unix_time);
     return order != 0 ? order : strcmp(x->templates, y->templates);
 }
 
