@@ -282,38 +282,22 @@ void fa_sqlite_disconnect(fa_store *store)
 /* A rollback journal, not WAL: WAL's readers must write beside the file, its locks live in shared
  * memory, and before SQLite 3.51.3 two checkpointers can corrupt the file. TRUNCATE keeps the
  * journal's directory entry, and readers take an empty journal for none with one stat(). */
-static int is_wanted(void *context, int columns, char **values, char **names)
-{
-    (void)names;
-    const char **wanted = context;
-    if (columns == 1 && values[0] != NULL && strcmp(values[0], *wanted) == 0)
-        *wanted = NULL;
-    return 0;
-}
-
-/* Also turns a file back that another program has switched to WAL. */
 static int prepare_journal(fa_store *store, fa_diag *diag)
 {
     if (store->journal_ready)
         return 0;
-    const char *wanted = store->no_space ? "memory" : "truncate";
-    errno = 0;
-    if (sqlite3_exec(store->db,
-                     store->no_space
-                         ? "PRAGMA temp_store = MEMORY; PRAGMA journal_mode = MEMORY"
-                         : "PRAGMA temp_store = DEFAULT; PRAGMA journal_mode = TRUNCATE",
-                     is_wanted, &wanted, NULL) != SQLITE_OK)
-        return fa_sqlite_fail(store, diag, "its journal cannot be prepared");
-    if (wanted != NULL)
-        return fa_fail(diag, FA_EBUSY,
-                       "store %s: another program uses it with another kind of "
-                       "journal; close that first",
-                       store->path);
+    int rc =
+        sqlite_exec(store,
+                    store->no_space ? "PRAGMA temp_store = MEMORY; PRAGMA journal_mode = MEMORY"
+                                    : "PRAGMA temp_store = DEFAULT; PRAGMA journal_mode = TRUNCATE",
+                    diag);
+    if (rc != 0)
+        return rc;
     /* Flushing empty tables would cost a first caller as much as everything else together. Should the
      * power fail before the first commit that counts, and flushes them too, the file is found
      * damaged and set aside with nothing in it. */
-    int rc = sqlite_exec(
-        store, store->fresh ? "PRAGMA synchronous = OFF" : "PRAGMA synchronous = FULL", diag);
+    rc = sqlite_exec(store, store->fresh ? "PRAGMA synchronous = OFF" : "PRAGMA synchronous = FULL",
+                     diag);
     store->journal_ready = rc == 0;
     return rc;
 }

@@ -30,7 +30,6 @@ typedef struct fa_plan {
     int32_t launches;             /* of item[0] once it is proved, for a profiler */
     const fa_cubin_record *cubin; /* that is to be verified as it is; NULL: compiled for it */
     const fa_case_data *data;     /* of the proof's cases; NULL: all is drawn */
-    bool refused_too;             /* try what was refused with other inputs */
 } fa_plan;
 
 /* Plans a tune of the target for a request, by what is stored for it. `work` is held. */
@@ -132,7 +131,6 @@ struct fa_job {
         bool exhausted;    /* there was nothing more to propose */
     } search;
 
-    int refused_before; /* configs, with other inputs than today's */
     bool unwritten; /* some attempt has news for the store */
     uint64_t write_due_ns; /* before which it waits for more of them */
     fa_progress progress;

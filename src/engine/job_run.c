@@ -190,15 +190,11 @@ static int resume_one(fa_job *job, const fa_trial_record *record)
         old->status == FA_STATUS_TIMEOUT || old->status == FA_STATUS_COMPILE_TIMEOUT ||
         (job->measuring && old->status == FA_STATUS_COMPILED) || /* not proved */
         !fa_records_tools(record->environment, &tools) ||
+        (refused && job->plan.data != NULL && tools.contents != job->plan.data->contents) ||
         strcmp(tools.nvrtc, job->nvrtc.identity) != 0 ||
         ((refused || job->measuring) && driver != NULL &&
          tools.driver != fa_driver_version(driver)))
         return 0;
-    if (refused && job->plan.data != NULL && tools.contents != job->plan.data->contents) {
-        job->refused_before++;
-        if (job->plan.refused_too)
-            return 0;
-    }
     int index = job->search.search != NULL
                     ? fa_job_search_find(job, &old->config)
                     : fa_space_find(&job->space, &old->config, FA_STATUS_PENDING);

@@ -37,7 +37,7 @@ static bool is_again(const fa_request *request)
 }
 
 /* The plan first; when none of the few that it names comes through, the whole space (or the model's
- * first, for effort PREDICT); and when none of it does, what was refused with other inputs. */
+ * first, for effort PREDICT). */
 static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_tuner *tuner = tuning->tuner;
@@ -58,13 +58,11 @@ static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
         if (!few && tuning->target.gpu.present)
             fa_job_compile_prestart(tuning->job); /* they load while the space is enumerated */
         rc = fa_job_run(tuning->job, &tuning->target, &plan, ret_answer, few ? &none : diag);
-        bool refused = tuning->job->refused_before > 0 && !plan.refused_too;
         fa_job_free(&tuning->job); /* the workers go before another process's may come */
-        if (rc == 0 || (!few && (rc != FA_ENOKERNEL || !refused)))
+        if (rc == 0 || !few)
             return rc;
         if (rc != FA_ENOKERNEL)
             return fa_fail(diag, rc, "%s", none.text);
-        plan.refused_too = !few;
         plan.count = 0;
         plan.prove_only = false;
         rc = 0;
