@@ -311,17 +311,6 @@ int fa_bench_probe(fa_bench *b, fa_bench_kernel *kernel, const fa_probe *probe,
     return rc;
 }
 
-/* 0..count-1 in a random order (Fisher and Yates). */
-static void shuffle(fa_bench *bench, int *order, int count)
-{
-    for (int i = 0; i < count; i++) {
-        uint64_t random = fa_random(bench->seed, ++bench->draws);
-        int j = (int)(random % (uint64_t)(i + 1));
-        order[i] = order[j];
-        order[j] = i;
-    }
-}
-
 /* One more launch of each, checked; every kernel is, also when an earlier one was wrong. */
 static int check_raced(fa_bench *b, fa_bench_kernel *const *kernels, int count, fa_diag *diag)
 {
@@ -353,7 +342,11 @@ int fa_bench_race(fa_bench *b, fa_bench_kernel *const *kernels, int count, int r
     for (int first = 0; b->rc == 0 && first < rounds; first += at_once) {
         const int some = rounds - first < at_once ? rounds - first : at_once;
         for (int r = 0; r < some; r++) {
-            shuffle(b, order, count);
+            for (int i = 0; i < count; i++) { /* a random order (Fisher and Yates) */
+                const int j = (int)(fa_random(b->seed, ++b->draws) % (uint64_t)(i + 1));
+                order[i] = order[j];
+                order[j] = i;
+            }
             for (int i = 0; i < count; i++)
                 timed_launch(b, kernels[order[i]], r * count + order[i]);
         }

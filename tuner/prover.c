@@ -193,19 +193,6 @@ static void add_verdict(fa_proof *proof, const fa_bench *p, int index, int round
              v->reason);
 }
 
-static void judge(fa_bench *b, fa_proof *ret_proof)
-{
-    fa_proof proof = {.passed = true};
-    for (int i = 0; i < b->count; i++) {
-        const struct fa_verdict *first = &b->at[i].verdict[0];
-        const struct fa_verdict *second = &b->at[i].verdict[b->at[i].once ? 0 : 1];
-        b->damaged = b->damaged || first->damaged || second->damaged;
-        add_verdict(&proof, b, i, 0, second, first);
-        add_verdict(&proof, b, i, 1, first, second);
-    }
-    *ret_proof = proof;
-}
-
 int fa_bench_verify(fa_bench *b, fa_bench_kernel *kernel, fa_proof *ret_proof, fa_diag *diag)
 {
     fa_proof proof = {.passed = false};
@@ -223,10 +210,16 @@ int fa_bench_verify(fa_bench *b, fa_bench_kernel *kernel, fa_proof *ret_proof, f
             if (b->rc == 0 && (round == 0 || !b->at[i].once))
                 try_case(b, kernel, round, i);
     }
-    if (b->rc == 0) {
-        judge(b, &proof);
-        check_memory(b, kernel, &proof);
+    proof.passed = b->rc == 0;
+    for (int i = 0; b->rc == 0 && i < b->count; i++) {
+        const struct fa_verdict *first = &b->at[i].verdict[0];
+        const struct fa_verdict *second = &b->at[i].verdict[b->at[i].once ? 0 : 1];
+        b->damaged = b->damaged || first->damaged || second->damaged;
+        add_verdict(&proof, b, i, 0, second, first);
+        add_verdict(&proof, b, i, 1, first, second);
     }
+    if (b->rc == 0)
+        check_memory(b, kernel, &proof);
     if (!b->at[0].empty)
         FA_TRY(b, fa_event_elapsed_us(b->driver, b->start[0], b->stop[0], &proof.launch_us, diag));
     if (b->rc != 0 || !proof.passed)

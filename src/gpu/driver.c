@@ -262,14 +262,6 @@ int fa_driver_device_count(fa_driver *driver)
     return fa_driver_forked() ? 0 : driver->device_count;
 }
 
-/* The 8-4-4-4-12 digits that nvidia-smi and NVML print after "GPU-". */
-static void uuid_text(const struct cu_uuid *uuid, char *ret_text)
-{
-    for (int i = 0; i < 16; i++)
-        ret_text += sprintf(ret_text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
-                            (unsigned char)uuid->bytes[i]);
-}
-
 static int query_attributes(fa_driver *driver, cu_device device, fa_gpu *gpu, fa_diag *diag)
 {
     int major = 0, minor = 0, l2 = 0;
@@ -351,7 +343,10 @@ int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *d
                             "naming device %d", ordinal);
     if (rc != 0)
         return rc;
-    uuid_text(&uuid, gpu.uuid);
+    char *text = gpu.uuid; /* the 8-4-4-4-12 digits that nvidia-smi and NVML print after "GPU-" */
+    for (int i = 0; i < 16; i++)
+        text += sprintf(text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
+                        (unsigned char)uuid.bytes[i]);
     rc = query_attributes(driver, device, &gpu, diag);
     if (rc == 0)
         rc = complete(driver, device, &gpu, diag);

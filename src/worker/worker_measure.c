@@ -127,16 +127,6 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
     return 0;
 }
 
-/* What a failed call means for the candidate. */
-static fa_status status_of(struct measurer *m, int rc, fa_status otherwise)
-{
-    if (fa_driver_context_lost(m->driver))
-        return FA_STATUS_CRASHED;
-    return rc == FA_ENOMEM || fa_driver_last_result(m->driver) == OUT_OF_MEMORY
-               ? FA_STATUS_OUT_OF_MEMORY
-               : otherwise;
-}
-
 /* Whether the last driver call failed for what the GPU, the driver or another process did. */
 static bool is_foreign(struct measurer *m)
 {
@@ -219,7 +209,10 @@ done:
         return rc;
     *ret_status = rc == 0             ? FA_STATUS_MEASURED
                   : rc == FA_ECORRUPT ? FA_STATUS_WRONG /* right when proved, wrong when timed */
-                                      : status_of(m, rc, failed);
+                  : fa_driver_context_lost(m->driver) ? FA_STATUS_CRASHED
+                  : rc == FA_ENOMEM || fa_driver_last_result(m->driver) == OUT_OF_MEMORY
+                      ? FA_STATUS_OUT_OF_MEMORY
+                      : failed;
     return 0;
 }
 

@@ -26,13 +26,7 @@ uint64_t fa_case_seed(uint64_t seed, int index, int tensor)
 
 enum { SUMS = 4 * 127 + 1 };
 
-/* Near enough to normal. As fa_check.cuh. */
-static int draw_sum(uint64_t random)
-{
-    return (int)(random & 127) + (int)(random >> 16 & 127) + (int)(random >> 32 & 127) +
-           (int)(random >> 48 & 127);
-}
-
+/* Of a sum of four numbers below 128, which is near enough to normal. As fa_check.cuh. */
 static double drawn_value(fa_element element, int sum)
 {
     return !fa_element_is_integer(element) ? fa_element_drawn(element, sum - SUMS / 2)
@@ -54,7 +48,10 @@ void fa_case_draw(const fa_tensor *tensor, uint64_t seed, unsigned char *element
         if (span > 0)
             fa_element_store(tensor->element, (double)(tensor->from + (int64_t)(random % span)), at);
         else
-            memcpy(at, of_sum[draw_sum(random)], size);
+            memcpy(at,
+                   of_sum[(random & 127) + (random >> 16 & 127) + (random >> 32 & 127) +
+                          (random >> 48 & 127)],
+                   size);
     }
 }
 
@@ -152,28 +149,20 @@ static void free_case(struct one_case *c)
 }
 
 /* ---- the file --------------------------------------------------------------------------------*/
-static int refuse_nan(const fa_tensor *tensor, const unsigned char *elements, const char *what,
-                      fa_diag *diag)
+/* Appends what was given of a tensor; *ret_at: where it lies. */
+static int keep(fa_case_data *data, const fa_tensor *tensor, const char *elements, size_t size,
+                const char *what, int64_t *ret_at, fa_diag *diag)
 {
-    const size_t size = fa_element_size(tensor->element);
-    for (uint64_t i = 0; i < tensor->elements; i++)
-        if (isnan(fa_element_value(tensor->element, elements + i * size)))
+    const bool integer = fa_element_is_integer(tensor->element);
+    for (uint64_t i = 0; !integer && i < tensor->elements; i++)
+        if (isnan(
+                fa_element_value(tensor->element, elements + i * fa_element_size(tensor->element))))
             return fa_fail(diag, FA_EINVAL,
                            "element %llu of %s is NaN in %s: no kernel can be proved by it",
                            (unsigned long long)i / (unsigned)fa_element_numbers(tensor->element),
                            tensor->name, what);
-    return 0;
-}
-
-/* Appends what was given of a tensor; *ret_at: where it lies. */
-static int keep(fa_case_data *data, const fa_tensor *tensor, const void *elements, size_t size,
-                const char *what, int64_t *ret_at, fa_diag *diag)
-{
-    int rc = fa_element_is_integer(tensor->element) ? 0 : refuse_nan(tensor, elements, what, diag);
-    if (rc != 0)
-        return rc;
     *ret_at = lseek(data->fd, 0, SEEK_CUR);
-    rc = fa_write_all(data->fd, elements, size);
+    int rc = fa_write_all(data->fd, elements, size);
     return rc == 0 ? 0
                    : fa_fail(diag, rc, "the data of a proof cannot be kept: %s", strerror(errno));
 }

@@ -29,13 +29,6 @@ static int32_t small_value(const fa_field *f, uint64_t random)
     return value < f->min ? f->min : value > f->max ? (int32_t)f->max : value;
 }
 
-/* Must the field stay at its default because the one that it needs is at its own? */
-static bool is_barred(const fa_operation *operation, const fa_problem *problem, int field)
-{
-    int needs = operation->field[field].needs;
-    return needs >= 0 && fa_field_is_absent(&operation->field[needs], problem->value[needs]);
-}
-
 enum { RAGGED_ELEMENTS = 1 << 20 /* of all tensors of a ragged case */ };
 
 /* Elements of all tensors; UINT64_MAX: no problem. */
@@ -51,10 +44,13 @@ static uint64_t elements_of(const fa_problem *problem)
     return elements;
 }
 
+/* A size of its own, that need not stay at its default because the field that it needs is at its own. */
 static bool is_drawn(const fa_operation *operation, const fa_problem *problem, int field)
 {
-    return operation->field[field].kind == FA_FIELD_INTEGER &&
-           !operation->field[field].shapes_source && !is_barred(operation, problem, field);
+    const fa_field *is = &operation->field[field];
+    return is->kind == FA_FIELD_INTEGER && !is->shapes_source &&
+           !(is->needs >= 0 &&
+             fa_field_is_absent(&operation->field[is->needs], problem->value[is->needs]));
 }
 
 /* Fields that divide another do so as often as in the problem itself: heads stay grouped. */

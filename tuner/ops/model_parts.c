@@ -144,14 +144,6 @@ static double launch_time(const fa_launch_shape *launch, const fa_gpu *gpu, int3
                             fa_model_memory_us(launch->work[FA_WORK_BYTES], gpu));
 }
 
-static bool tells_work(const fa_launch_shape *launch)
-{
-    bool told = false;
-    for (int i = FA_WORK_STEPS + 1; i < FA_WORKS; i++)
-        told = told || launch->work[i] > 0;
-    return told;
-}
-
 void fa_roofline_predict(const fa_candidate *candidate, const fa_problem *problem,
                          const fa_gpu *gpu, fa_trial *trial)
 {
@@ -173,7 +165,8 @@ void fa_roofline_predict(const fa_candidate *candidate, const fa_problem *proble
             trial->blocks_per_sm = resident;
         if (fa_launch_is_left_out(launch))
             continue;
-        told = told || tells_work(launch);
+        for (int w = FA_WORK_STEPS + 1; w < FA_WORKS; w++)
+            told = told || launch->work[w] > 0;
         us += resident > 0 ? launch_time(launch, gpu, resident) : 0;
     }
     if (told && trial->blocks_per_sm > 0 && isfinite(us)) /* else what is told is beyond numbers */

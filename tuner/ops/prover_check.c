@@ -227,14 +227,6 @@ static void check_tensor(fa_bench *b, int index, int tensor, bool around, struct
 }
 
 /* ---- on the device ---------------------------------------------------------------------------*/
-static void start_input(fa_bench *b, int index, int tensor, fa_device_ptr result)
-{
-    struct fa_proof_tensor *of = &b->at[index].of[tensor];
-    struct fa_check_values values = fa_proof_values(&b->at[index], tensor, true);
-    void *arguments[] = {&of->place, &values, &result};
-    fa_bench_run(b, b->kernel[INPUT], CHECK_THREADS, of->place.units, arguments);
-}
-
 /* Each band of the compared rows has a tolerance of its own. */
 static void start_output(fa_bench *b, int index, int tensor, fa_device_ptr result)
 {
@@ -329,10 +321,15 @@ void fa_proof_check(fa_bench *b, int round, int index)
     fa_bench_zero(b, b->result, sizeof found);
     if (!c->empty && c->by == FA_PROOF_FIRST && (c->answered == 0 || c->answered == b->refuted))
         take_answer(b, index, &v);
-    for (int t = 0; t < c->tensors.count && !c->empty; t++)
-        if (!c->tensors.at[t].partial)
-            (c->tensors.at[t].output ? start_output : start_input)(
-                b, index, t, b->result + sizeof *found * (size_t)t);
+    for (int t = 0; t < c->tensors.count && !c->empty; t++) {
+        fa_device_ptr result = b->result + sizeof *found * (size_t)t;
+        struct fa_check_values values = fa_proof_values(c, t, true);
+        void *arguments[] = {&c->of[t].place, &values, &result};
+        if (!c->tensors.at[t].output)
+            fa_bench_run(b, b->kernel[INPUT], CHECK_THREADS, c->of[t].place.units, arguments);
+        else if (!c->tensors.at[t].partial)
+            start_output(b, index, t, result);
+    }
     fa_bench_synchronize(b);
     fa_bench_download(b, found, b->result, sizeof found);
     for (int t = 0; b->rc == 0 && t < c->tensors.count && !c->empty; t++) {

@@ -172,18 +172,6 @@ static void gp_solve(gaussian *gp)
     backward(gp, gp->weight);
 }
 
-/* The inverse of the kernel, from its factor: a column after the other. */
-static void invert(gaussian *gp)
-{
-    for (int c = 0; c < gp->count; c++) {
-        double *column = gp->inverse[c];
-        memset(column, 0, (size_t)gp->count * sizeof *column);
-        column[c] = 1;
-        forward(gp, c, column);
-        backward(gp, column);
-    }
-}
-
 /* ---- learning -------------------------------------------------------------------------------*/
 /* What the pairs of one point with those before it add to the gradient; `share` is of each pair. */
 static void add_pairs(const gaussian *gp, int i, const double *share, double *gradient)
@@ -208,7 +196,12 @@ static void gradient_of(gaussian *gp, double *ret)
     uint8_t x[FA_SEARCH_DIMS_MAX];
     double *share = gp->scratch;
     gp_solve(gp);
-    invert(gp);
+    for (int c = 0; c < gp->count; c++) { /* the inverse of the kernel, from its factor */
+        memset(gp->inverse[c], 0, (size_t)gp->count * sizeof *gp->inverse[c]);
+        gp->inverse[c][c] = 1;
+        forward(gp, c, gp->inverse[c]);
+        backward(gp, gp->inverse[c]);
+    }
     memset(ret, 0, (size_t)(3 * gp->dims + 1) * sizeof *ret);
     for (int i = 0; i < gp->count; i++) {
         const double *inverse = gp->inverse[i];

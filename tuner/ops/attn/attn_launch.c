@@ -509,12 +509,6 @@ inline __attribute__((always_inline)) int fa_attn_dense_take(const fa_problem *p
     return 0;
 }
 
-/* Whether the caller's structure goes to its end; what he knows nothing of is not read. */
-static bool is_whole(const fa_attn_args *args)
-{
-    return args->size >= offsetof(fa_attn_args, workspace_bytes) + sizeof args->workspace_bytes;
-}
-
 static int launch(const fa_call *call, const fa_problem *problem, const void *data,
                   fa_stream stream, fa_diag *diag)
 {
@@ -524,7 +518,10 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     struct fa_attn_tensor_maps maps;
     void *arguments[FA_CALL_ARGUMENTS]; /* those behind the set ones are not read */
     arguments[0] = &params, arguments[1] = &maps;
-    bool whole = is_whole(args), has_maps = shared != NULL && shared->boxes.columns != 0;
+    /* Of a caller who knows less of the structure the rest is not read. */
+    bool whole =
+             args->size >= offsetof(fa_attn_args, workspace_bytes) + sizeof args->workspace_bytes,
+         has_maps = shared != NULL && shared->boxes.columns != 0;
     fa_call_memory memory = {0};
     if (args->size < offsetof(fa_attn_args, cu_seqlens_q))
         return fa_fail(diag, FA_EINVAL, "args->size is not sizeof(fa_attn_args)");

@@ -52,12 +52,6 @@ int32_t fa_attn_length_k(const fa_attn_case *what, int32_t b)
                                             : p->seq_k;
 }
 
-static int64_t pages_of(const fa_attn_case *what, int32_t b)
-{
-    int64_t page = what->problem.page;
-    return page > 0 ? (fa_attn_length_k(what, b) + page - 1) / page : 0;
-}
-
 /* Sets total_q, total_k and num_pages from the case's problem, seed and `ragged`. */
 static void add_totals(fa_attn_case *what)
 {
@@ -66,7 +60,7 @@ static void add_totals(fa_attn_case *what)
     for (int32_t b = 0; b < p->batch; b++) {
         q += fa_attn_length_q(what, b);
         k += fa_attn_length_k(what, b);
-        pages += pages_of(what, b);
+        pages += p->page > 0 ? ((int64_t)fa_attn_length_k(what, b) + p->page - 1) / p->page : 0;
     }
     what->total_q = q;
     what->total_k = k;
@@ -122,27 +116,21 @@ static void fill_lengths(const fa_attn_case *what, const fa_attn_lists *lists, i
         words[lists->used] = k;
 }
 
-/* The numbers 0 .. count-1 in any order; NULL: out of memory. */
-static int32_t *shuffled(uint64_t seed, int32_t count)
-{
-    int32_t *order = malloc(((size_t)count + 1) * sizeof *order);
-    for (int32_t i = 0; order != NULL && i < count; i++) {
-        int32_t j =
-            (int32_t)(fa_random(seed, ((uint64_t)1 << 50) + (uint64_t)i) % ((uint64_t)i + 1));
-        order[i] = order[j];
-        order[j] = i;
-    }
-    return order;
-}
-
 static int fill_pages(const fa_attn_case *what, const fa_attn_lists *lists, int32_t *words,
                       fa_diag *diag)
 {
     static const int32_t of_none[] = {-1, INT32_MAX, INT32_MIN};
     int32_t page = what->problem.page, next = 0;
-    int32_t *order = shuffled(what->seed, what->num_pages), *used = words + lists->used;
+    int32_t *order = malloc(((size_t)what->num_pages + 1) * sizeof *order),
+            *used = words + lists->used;
     if (order == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
+    for (int32_t i = 0; i < what->num_pages; i++) { /* all of them in any order */
+        const uint64_t random = fa_random(what->seed, ((uint64_t)1 << 50) + (uint64_t)i);
+        const int32_t j = (int32_t)(random % ((uint64_t)i + 1));
+        order[i] = order[j];
+        order[j] = i;
+    }
     memset(used, 0, (size_t)lists->blocks * sizeof *used);
     for (int32_t b = 0; b < what->problem.batch; b++) {
         int32_t *row = words + lists->block_table + (size_t)b * (size_t)lists->table_stride;
