@@ -10,6 +10,7 @@
 #include "problem.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -170,202 +171,193 @@ static bool is_one_by_one(const fa_problem *problem)
     return fa_operation_of(problem)->specification[0] != 0;
 }
 
-static int read_element(const cJSON *json, const fa_problem *problem, fa_element *ret_element,
-                        const char *where, fa_diag *diag)
+/* An argument that is being read. */
+struct reader {
+    const fa_problem *problem;
+    const fa_operation *operation;
+    const cJSON *json;
+    bool one_by_one;
+    char where[160]; /* in sentences */
+    int rc;          /* of the first rule that it breaks: no other has a sentence */
+    fa_diag *diag;
+};
+
+static const cJSON *get(const struct reader *r, const char *key)
 {
-    const fa_operation *operation = fa_operation_of(problem);
-    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "type"));
-    int field = name != NULL ? fa_operation_field_index(operation, name) : -1;
-    if (field >= 0 && operation->field[field].kind == FA_FIELD_CHOICE)
-        name = operation->field[field].choice[problem->value[field]];
-    if (name != NULL && fa_element_find(name, ret_element))
-        return 0;
-    return name == NULL && !cJSON_HasObjectItem(json, "type")
-               ? fa_fail(diag, FA_EINVAL, "%s needs a \"type\", or is to have the name of a size",
-                         where)
-               : fa_fail(diag, FA_EINVAL,
-                         "%s: \"type\" must be f16, bf16, f32, f64, f8e4m3, f8e5m2, i8 to i64, u8 "
-                         "to u64, bool, c64 or c128, not \"%.20s\"",
-                         where, name != NULL ? name : "");
+    return cJSON_GetObjectItemCaseSensitive(r->json, key);
 }
 
-static int read_expr(const char *text, const fa_operation *operation, fa_expr **ret_expr,
-                     const char *where, fa_diag *diag)
+__attribute__((format(printf, 3, 4))) static void refuse(struct reader *r, bool wrong,
+                                                         const char *format, ...)
 {
-    int rc = fa_operation_expr(operation, text, ret_expr, diag);
-    return rc == 0 ? 0 : fa_fail_in(diag, rc == FA_ENOMEM ? rc : FA_EINVAL, "%s", where);
+    char text[256];
+    va_list args;
+    if (!wrong || r->rc != 0)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    r->rc = fa_fail(r->diag, FA_EINVAL, "%s%s", r->where, text);
 }
 
-/* A number, the macro of a field, or an expression over them. */
-static int read_dimension(const cJSON *item, const fa_operation *operation, fa_tensor *tensor,
-                          const char *where, fa_diag *diag)
+static void read_element(struct reader *r, fa_element *ret_element)
 {
-    int at = tensor->dims++, *field = &tensor->field[at];
-    *field = -1;
-    if (cJSON_IsNumber(item) && item->valuedouble >= 0 &&
-        item->valuedouble <= (double)FA_SIZE_MAX) {
-        tensor->size[at] = (int64_t)item->valuedouble;
-        return 0;
-    }
-    if (!cJSON_IsString(item))
-        return fa_fail(diag, FA_EINVAL, "%s: \"shape\" must be of macros, numbers and expressions",
-                       where);
-    for (int i = 0; *field < 0 && i < operation->field_count; i++)
-        if (strcmp(operation->field[i].macro, item->valuestring) == 0)
-            *field = i;
-    return *field >= 0 ? 0
-                       : read_expr(item->valuestring, operation, &tensor->expr[at], where, diag);
+    const char *name = cJSON_GetStringValue(get(r, "type"));
+    int field = name != NULL ? fa_operation_field_index(r->operation, name) : -1;
+    if (field >= 0 && r->operation->field[field].kind == FA_FIELD_CHOICE)
+        name = r->operation->field[field].choice[r->problem->value[field]];
+    refuse(r, get(r, "type") == NULL, " needs a \"type\", or is to have the name of a size");
+    refuse(
+        r, name == NULL || !fa_element_find(name, ret_element),
+        ": \"type\" must be f16, bf16, f32, f64, f8e4m3, f8e5m2, i8 to i64, u8 to u64, bool, c64 "
+        "or c128, not \"%.20s\"",
+        name != NULL ? name : "");
 }
 
-static int read_shape(const cJSON *shape, const fa_problem *problem, fa_tensor *tensor,
-                      const char *where, fa_diag *diag)
+static void read_expr(struct reader *r, const char *text, fa_expr **ret_expr)
 {
-    const cJSON *item;
-    if (!cJSON_IsArray(shape))
-        return fa_fail(diag, FA_EINVAL, "%s: \"shape\" must be an array", where);
+    int rc = r->rc == 0 ? fa_operation_expr(r->operation, text, ret_expr, r->diag) : 0;
+    if (rc != 0)
+        r->rc = fa_fail_in(r->diag, rc == FA_ENOMEM ? rc : FA_EINVAL, "%s", r->where);
+}
+
+/* The field whose macro the text is; -1: none has it. */
+static int field_called(const fa_operation *operation, const char *macro)
+{
+    for (int i = 0; macro != NULL && i < operation->field_count; i++)
+        if (strcmp(operation->field[i].macro, macro) == 0)
+            return i;
+    return -1;
+}
+
+/* Each dimension is a number, the macro of a field, or an expression over them. */
+static void read_shape(struct reader *r, fa_tensor *tensor)
+{
+    const cJSON *item, *shape = get(r, "shape");
+    refuse(r, !cJSON_IsArray(shape), ": \"shape\" must be an array");
     tensor->elements = (uint64_t)fa_element_numbers(tensor->element);
     if (tensor->scratch >= 0) { /* its family has the size, of a config: here it is empty */
         tensor->elements = 0;
         tensor->dims = 1;
         tensor->field[0] = -1;
-        return 0;
+        return;
     }
     cJSON_ArrayForEach (item, shape) {
-        if (tensor->dims == FA_ARGUMENT_DIMS)
-            return fa_fail(diag, FA_EINVAL, "%s: more than %d dimensions", where, FA_ARGUMENT_DIMS);
-        int rc = read_dimension(item, fa_operation_of(problem), tensor, where, diag);
-        if (rc != 0)
-            return rc;
-        int64_t size = fa_tensor_size(tensor, problem, tensor->dims - 1);
-        if (size < 0)
-            return fa_fail(diag, FA_EINVAL, "%s: dimension %d has no size of 0 or more", where,
-                           tensor->dims - 1);
+        const int at = tensor->dims;
+        const char *text = cJSON_GetStringValue(item);
+        const bool number = cJSON_IsNumber(item) && item->valuedouble >= 0 &&
+                            item->valuedouble <= (double)FA_SIZE_MAX;
+        refuse(r, at == FA_ARGUMENT_DIMS, ": more than %d dimensions", FA_ARGUMENT_DIMS);
+        refuse(r, !number && text == NULL,
+               ": \"shape\" must be of macros, numbers and expressions");
+        if (r->rc != 0)
+            return;
+        tensor->dims++;
+        tensor->size[at] = number ? (int64_t)item->valuedouble : 0;
+        tensor->field[at] = field_called(r->operation, text);
+        if (text != NULL && tensor->field[at] < 0)
+            read_expr(r, text, &tensor->expr[at]);
+        if (r->rc != 0)
+            return;
+        int64_t size = fa_tensor_size(tensor, r->problem, at);
+        refuse(r, size < 0, ": dimension %d has no size of 0 or more", at);
         if (__builtin_mul_overflow(tensor->elements, (uint64_t)size, &tensor->elements) ||
             tensor->elements > (uint64_t)1 << 60)
-            return fa_fail(diag, FA_ENOMEM, "%s: more than 2^60 elements", where);
+            r->rc = r->rc != 0
+                        ? r->rc
+                        : fa_fail(r->diag, FA_ENOMEM, "%s: more than 2^60 elements", r->where);
     }
-    return 0;
-}
-
-/* "when": a field; "align": bytes. */
-static int read_demands(const cJSON *json, const fa_operation *operation, fa_tensor *tensor,
-                        const char *where, fa_diag *diag)
-{
-    const cJSON *when = cJSON_GetObjectItemCaseSensitive(json, "when");
-    const cJSON *align = cJSON_GetObjectItemCaseSensitive(json, "align");
-    int bytes = align == NULL ? 16 : cJSON_IsNumber(align) ? align->valueint : 0;
-    tensor->when =
-        cJSON_IsString(when) ? fa_operation_field_index(operation, when->valuestring) : -1;
-    tensor->align = bytes;
-    if (when != NULL && tensor->when < 0)
-        return fa_fail(diag, FA_EINVAL, "%s: \"when\" must name a field", where);
-    const int least = (int)fa_element_size(tensor->element) * fa_element_numbers(tensor->element);
-    if (bytes < least || bytes > 256 || (bytes & (bytes - 1)) != 0)
-        return fa_fail(diag, FA_EINVAL,
-                       "%s: \"align\" must be a power of two from the element's size to 256",
-                       where);
-    return 0;
 }
 
 /* "range": [low, high], the values of a proof's integers. */
-static int read_range(const cJSON *json, const fa_problem *problem, fa_tensor *tensor,
-                      const char *where, fa_diag *diag)
+static void read_range(struct reader *r, fa_tensor *tensor)
 {
-    const fa_operation *operation = fa_operation_of(problem);
-    const cJSON *range = cJSON_GetObjectItemCaseSensitive(json, "range");
+    const cJSON *range = get(r, "range");
     char room[2][32];
     const char *low = fa_json_expression(cJSON_GetArrayItem(range, 0), room[0]);
     const char *high = fa_json_expression(cJSON_GetArrayItem(range, 1), room[1]);
     if (tensor->element == FA_ELEMENT_BOOL)
         tensor->span = 2;
     if (range == NULL)
-        return 0;
-    if (!fa_element_is_integer(tensor->element) || cJSON_GetArraySize(range) != 2 || low == NULL ||
-        high == NULL)
-        return fa_fail(diag, FA_EINVAL, "%s: \"range\" must be two expressions, of integers",
-                       where);
-    int rc = read_expr(low, operation, &tensor->low, where, diag);
-    if (rc == 0)
-        rc = read_expr(high, operation, &tensor->high, where, diag);
-    if (rc != 0)
-        return rc;
-    fa_expr_value from = fa_problem_evaluate(problem, tensor->low);
-    fa_expr_value to = fa_problem_evaluate(problem, tensor->high);
-    if (from.kind != FA_EXPR_INTEGER || to.kind != FA_EXPR_INTEGER || to.integer <= from.integer ||
-        from.integer < -(INT64_C(1) << 53) || to.integer > INT64_C(1) << 53)
-        return fa_fail(diag, FA_EINVAL, "%s: \"range\" holds no integer", where);
+        return;
+    refuse(r,
+           !fa_element_is_integer(tensor->element) || cJSON_GetArraySize(range) != 2 ||
+               low == NULL || high == NULL,
+           ": \"range\" must be two expressions, of integers");
+    read_expr(r, low, &tensor->low);
+    read_expr(r, high, &tensor->high);
+    if (r->rc != 0)
+        return;
+    fa_expr_value from = fa_problem_evaluate(r->problem, tensor->low);
+    fa_expr_value to = fa_problem_evaluate(r->problem, tensor->high);
+    refuse(r,
+           from.kind != FA_EXPR_INTEGER || to.kind != FA_EXPR_INTEGER ||
+               to.integer <= from.integer || from.integer < -(INT64_C(1) << 53) ||
+               to.integer > INT64_C(1) << 53,
+           ": \"range\" holds no integer");
     tensor->from = from.integer;
-    tensor->span = to.integer - from.integer;
-    return 0;
+    tensor->span = r->rc == 0 ? to.integer - from.integer : 0;
 }
 
-/* In C++, of at most as many letters as a sentence has room for. */
-static bool names_variable(const char *name)
+/* "symbol": the name of a variable, in C++, of at most as many letters as a sentence has room for; "parameter": true, where the
+ * kernel takes its address besides. */
+static void read_symbol(struct reader *r, fa_tensor *tensor)
 {
     enum { MOST = 127 };
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
-    size_t size = name != NULL ? strspn(name, letters) : 0;
-    return size > 0 && size <= MOST && name[size] == 0 && (name[0] < '0' || name[0] > '9');
-}
-
-/* "symbol": the name of a variable; "parameter": true, where the kernel takes its address besides. */
-static int read_symbol(const cJSON *json, fa_tensor *tensor, const char *where, fa_diag *diag)
-{
-    const cJSON *symbol = cJSON_GetObjectItemCaseSensitive(json, "symbol");
-    const cJSON *parameter = cJSON_GetObjectItemCaseSensitive(json, "parameter");
-    tensor->symbol = cJSON_GetStringValue(symbol);
+    const cJSON *symbol = get(r, "symbol"), *parameter = get(r, "parameter");
+    const char *name = tensor->symbol = cJSON_GetStringValue(symbol);
+    const size_t size = name != NULL ? strspn(name, letters) : 0;
     tensor->parameter = cJSON_IsTrue(parameter);
-    if (symbol != NULL &&
-        (!names_variable(tensor->symbol) || tensor->output || tensor->scratch >= 0))
-        return fa_fail(diag, FA_EINVAL,
-                       "%s: \"symbol\" must be the name of a variable of the source, without its "
-                       "namespace, and belongs to inputs",
-                       where);
-    if (parameter != NULL && (symbol == NULL || !cJSON_IsBool(parameter)))
-        return fa_fail(diag, FA_EINVAL,
-                       "%s: \"parameter\" must be true or false, beside a \"symbol\"", where);
-    return 0;
+    refuse(r,
+           symbol != NULL &&
+               (size == 0 || size > MOST || name[size] != 0 || (name[0] >= '0' && name[0] <= '9') ||
+                tensor->output || tensor->scratch >= 0),
+           ": \"symbol\" must be the name of a variable of the source, without its namespace, and "
+           "belongs to inputs");
+    refuse(r, parameter != NULL && (symbol == NULL || !cJSON_IsBool(parameter)),
+           ": \"parameter\" must be true or false, beside a \"symbol\"");
 }
 
 /* "is": what a launch does with it. */
-static int read_way(const cJSON *json, bool one_by_one, fa_tensor *tensor, const char *where,
-                    fa_diag *diag)
+static void read_way(struct reader *r, fa_tensor *tensor)
 {
     static const char *const ways[] = {"in", "out", "inout", "partial", "made"};
-    const cJSON *is = cJSON_GetObjectItemCaseSensitive(json, "is");
+    const cJSON *is = get(r, "is");
     const char *way = is == NULL ? "in" : cJSON_IsString(is) ? is->valuestring : "";
+    const char *last = r->one_by_one ? "scratch" : "made";
     size_t which = 0, count = sizeof ways / sizeof *ways;
-    while (which < count && strcmp(which == 4 && one_by_one ? "scratch" : ways[which], way) != 0)
+    while (which < count && strcmp(which == 4 ? last : ways[which], way) != 0)
         which++;
     tensor->output = which >= 1 && which <= 3;
     tensor->updated = which == 2;
     tensor->partial = which == 3;
-    tensor->made = which == 4 && !one_by_one;
-    tensor->scratch = which == 4 && one_by_one ? 0 : -1;
-    return which < count
-               ? 0
-               : fa_fail(diag, FA_EINVAL, "%s: \"is\" must be in, out, inout, partial or %s", where,
-                         one_by_one ? "scratch" : "made");
+    tensor->made = which == 4 && !r->one_by_one;
+    tensor->scratch = which == 4 && r->one_by_one ? 0 : -1;
+    refuse(r, which == count, ": \"is\" must be in, out, inout, partial or %s", last);
 }
 
-static int read_tensor(const cJSON *json, const fa_problem *problem, fa_tensor *tensor,
-                       const char *where, fa_diag *diag)
+static void read_tensor(struct reader *r, fa_tensor *tensor)
 {
-    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(json, "shape");
-    int rc;
-    if ((rc = read_element(json, problem, &tensor->element, where, diag)) != 0 ||
-        (rc = read_way(json, is_one_by_one(problem), tensor, where, diag)) != 0 ||
-        (rc = read_demands(json, fa_operation_of(problem), tensor, where, diag)) != 0 ||
-        (rc = read_shape(shape, problem, tensor, where, diag)) != 0 ||
-        (rc = read_range(json, problem, tensor, where, diag)) != 0 ||
-        (rc = read_symbol(json, tensor, where, diag)) != 0)
-        return rc;
-    bool strided = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "strided"));
+    const cJSON *when = get(r, "when"), *align = get(r, "align");
+    const bool strided = cJSON_IsTrue(get(r, "strided"));
+    read_element(r, &tensor->element);
+    read_way(r, tensor);
+    tensor->when =
+        cJSON_IsString(when) ? fa_operation_field_index(r->operation, when->valuestring) : -1;
+    refuse(r, when != NULL && tensor->when < 0, ": \"when\" must name a field");
+    tensor->align = align == NULL ? 16 : cJSON_IsNumber(align) ? align->valueint : 0;
+    refuse(r,
+           tensor->align <
+                   (int)fa_element_size(tensor->element) * fa_element_numbers(tensor->element) ||
+               tensor->align > 256 || (tensor->align & (tensor->align - 1)) != 0,
+           ": \"align\" must be a power of two from the element's size to 256");
+    read_shape(r, tensor);
+    read_range(r, tensor);
+    read_symbol(r, tensor);
     tensor->stride_count = strided ? tensor->dims - 1 : 0;
-    if (strided && (tensor->stride_count < 1 || tensor->stride_count > FA_TENSOR_STRIDES))
-        return fa_fail(diag, FA_EINVAL, "%s: a strided tensor has 2 to %d dimensions", where,
-                       FA_TENSOR_STRIDES + 1);
-    return 0;
+    refuse(r, strided && (tensor->stride_count < 1 || tensor->stride_count > FA_TENSOR_STRIDES),
+           ": a strided tensor has 2 to %d dimensions", FA_TENSOR_STRIDES + 1);
 }
 
 static int64_t size_of(const fa_problem *problem, int field)
@@ -447,49 +439,35 @@ static bool is_exact(fa_element element, double value)
 }
 
 /* A number, which callers pass and proofs use; an expression, or the size of its name, which they do not. */
-static int read_scalar(const cJSON *json, const fa_problem *problem, fa_scalar *scalar,
-                       const char *where, fa_diag *diag)
+static void read_scalar(struct reader *r, fa_scalar *scalar)
 {
-    const fa_operation *operation = fa_operation_of(problem);
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, "value");
-    const bool size = value == NULL && is_one_by_one(problem) &&
-                      fa_operation_field_index(operation, scalar->name) >= 0;
+    const cJSON *value = get(r, "value");
+    const bool size =
+        value == NULL && r->one_by_one && fa_operation_field_index(r->operation, scalar->name) >= 0;
     const char *text = size ? scalar->name : cJSON_GetStringValue(value);
-    int rc = 0;
     scalar->element = size ? FA_ELEMENT_INT32 : FA_ELEMENT_FP32;
-    scalar->value = number_of(json, "value");
-    scalar->field = -1;
-    if (cJSON_HasObjectItem(json, "type") || (is_one_by_one(problem) && !size))
-        rc = read_element(json, problem, &scalar->element, where, diag);
-    if (rc != 0)
-        return rc;
-    if (cJSON_HasObjectItem(json, "symbol") || cJSON_HasObjectItem(json, "parameter"))
-        return fa_fail(diag, FA_EINVAL,
-                       "%s: \"symbol\" and \"parameter\" are of arrays, with a \"shape\"", where);
-    if (text == NULL && !cJSON_IsNumber(value))
-        return fa_fail(diag, FA_EINVAL,
-                       "%s needs a \"shape\" if it is an array, a \"value\" if it is a number, or "
-                       "the name of a size",
-                       where);
-    if (fa_element_numbers(scalar->element) > 1 || scalar->element == FA_ELEMENT_FP8_E4M3 ||
-        scalar->element == FA_ELEMENT_FP8_E5M2)
-        return fa_fail(diag, FA_EINVAL,
-                       "%s: a scalar is of fp32, fp64 or of integers, or of fp16 or bf16", where);
-    if (!is_one_by_one(problem) && (scalar->element != FA_ELEMENT_FP32 || text != NULL))
-        return fa_fail(diag, FA_EINVAL, "%s: a struct has numbers of fp32", where);
-    if (!is_exact(scalar->element, scalar->value))
-        return fa_fail(diag, FA_EINVAL, "%s: its value %.17g does not fit in %s", where,
-                       scalar->value, fa_element_name(scalar->element));
-    for (int i = 0;
-         text != NULL && fa_element_is_integer(scalar->element) && i < operation->field_count; i++)
-        if (strcmp(operation->field[i].macro, text) == 0)
-            scalar->field = i;
-    if (scalar->field >= 0 && is_one_by_one(problem) &&
-        !is_exact(scalar->element, (double)size_of(problem, scalar->field)))
-        return fa_fail(diag, FA_EINVAL, "%s: %lld does not fit in %s: let the kernel take an i64",
-                       where, (long long)size_of(problem, scalar->field),
-                       fa_element_name(scalar->element));
-    return text != NULL ? read_expr(text, operation, &scalar->expr, where, diag) : 0;
+    scalar->value = number_of(r->json, "value");
+    if (cJSON_HasObjectItem(r->json, "type") || (r->one_by_one && !size))
+        read_element(r, &scalar->element);
+    const fa_element is = scalar->element;
+    refuse(r, cJSON_HasObjectItem(r->json, "symbol") || cJSON_HasObjectItem(r->json, "parameter"),
+           ": \"symbol\" and \"parameter\" are of arrays, with a \"shape\"");
+    refuse(r, text == NULL && !cJSON_IsNumber(value),
+           " needs a \"shape\" if it is an array, a \"value\" if it is a number, or the name of a "
+           "size");
+    refuse(r, fa_element_numbers(is) > 1 || is == FA_ELEMENT_FP8_E4M3 || is == FA_ELEMENT_FP8_E5M2,
+           ": a scalar is of fp32, fp64 or of integers, or of fp16 or bf16");
+    refuse(r, !r->one_by_one && (is != FA_ELEMENT_FP32 || text != NULL),
+           ": a struct has numbers of fp32");
+    refuse(r, !is_exact(is, scalar->value), ": its value %.17g does not fit in %s", scalar->value,
+           fa_element_name(is));
+    scalar->field = fa_element_is_integer(is) ? field_called(r->operation, text) : -1;
+    const int64_t known = scalar->field >= 0 ? size_of(r->problem, scalar->field) : 0;
+    refuse(r, r->one_by_one && !is_exact(is, (double)known),
+           ": %lld does not fit in %s: let the kernel take an i64", (long long)known,
+           fa_element_name(is));
+    if (text != NULL)
+        read_expr(r, text, &scalar->expr);
 }
 
 static bool is_taken(const fa_tensor_list *list, const char *name)
@@ -508,32 +486,38 @@ static int read_argument(const cJSON *json, const fa_problem *problem, int index
 {
     const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "name"));
     const bool tensor = cJSON_HasObjectItem(json, "shape");
-    char where[160];
-    snprintf(where, sizeof where, "operation %s: arguments[%d] %.40s",
-             fa_operation_of(problem)->name, index, name != NULL ? name : "");
-    if (name == NULL || !fa_is_identifier(name))
-        return fa_fail(diag, FA_EINVAL,
-                       "%s: a name begins with a letter, and has letters, digits and _, at most "
-                       "%d; it need not be the kernel's own",
-                       where, FA_NAME_MAX - 1);
-    if (is_taken(list, name))
-        return fa_fail(diag, FA_EINVAL, "%s appears twice", where);
-    if (tensor ? list->count == FA_TENSORS_MAX : list->scalar_count == FA_SCALARS_MAX)
-        return fa_fail(diag, FA_EINVAL, "%s: at most %d %s can be", where,
-                       tensor ? FA_TENSORS_MAX : FA_SCALARS_MAX, tensor ? "arrays" : "numbers");
-    if (is_one_by_one(problem))
+    struct reader r = {.problem = problem,
+                       .operation = fa_operation_of(problem),
+                       .json = json,
+                       .one_by_one = is_one_by_one(problem),
+                       .diag = diag};
+    snprintf(r.where, sizeof r.where, "operation %s: arguments[%d] %.40s", r.operation->name, index,
+             name != NULL ? name : "");
+    refuse(
+        &r, name == NULL || !fa_is_identifier(name),
+        ": a name begins with a letter, and has letters, digits and _, at most %d; it need not be "
+        "the kernel's own",
+        FA_NAME_MAX - 1);
+    refuse(&r, name != NULL && is_taken(list, name), " appears twice");
+    refuse(&r, tensor ? list->count == FA_TENSORS_MAX : list->scalar_count == FA_SCALARS_MAX,
+           ": at most %d %s can be", tensor ? FA_TENSORS_MAX : FA_SCALARS_MAX,
+           tensor ? "arrays" : "numbers");
+    if (r.rc != 0)
+        return r.rc;
+    if (r.one_by_one)
         list->parameter[list->parameter_count++] =
             tensor ? list->count : FA_TENSORS_MAX + list->scalar_count;
     if (tensor) {
         fa_tensor *is = &list->at[list->count++];
         is->name = name;
-        int rc = read_tensor(json, problem, is, where, diag);
-        if (rc == 0 && is->scratch >= 0)
+        read_tensor(&r, is);
+        if (is->scratch >= 0)
             is->scratch = list->scratch_count++;
-        return rc;
+    } else {
+        list->scalar[list->scalar_count].name = name;
+        read_scalar(&r, &list->scalar[list->scalar_count++]);
     }
-    list->scalar[list->scalar_count].name = name;
-    return read_scalar(json, problem, &list->scalar[list->scalar_count++], where, diag);
+    return r.rc;
 }
 
 /* ---- what each launch takes ------------------------------------------------------------------*/
@@ -614,13 +598,6 @@ static int take_all(const fa_operation *operation, fa_tensor_list *list, fa_diag
     return rc;
 }
 
-/* The boolean field that says that nothing is aligned; -1: the operation has none. */
-static int unaligned_field(const fa_operation *operation)
-{
-    int index = fa_operation_field_index(operation, "unaligned");
-    return index >= 0 && operation->field[index].kind == FA_FIELD_BOOLEAN ? index : -1;
-}
-
 static int read_list(const fa_problem *problem, fa_tensor_list *list, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
@@ -659,7 +636,9 @@ int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag
                            .relative = number_of(tolerance, "relative"),
                            .of_largest = number_of(tolerance, "of_largest"),
                            .absolute = number_of(tolerance, "absolute"),
-                           .unaligned = unaligned_field(operation)};
+                           .unaligned = fa_operation_field_index(operation, "unaligned")};
+    if (list.unaligned >= 0 && operation->field[list.unaligned].kind != FA_FIELD_BOOLEAN)
+        list.unaligned = -1; /* a name of somebody's own */
     int rc = read_list(problem, &list, diag);
     if (rc != 0)
         fa_tensors_free(&list);
@@ -704,13 +683,6 @@ double fa_tolerance_error(const fa_tolerance *tolerance, double largest, double 
 }
 
 /* ---- what kernels take -----------------------------------------------------------------------*/
-static fa_scalar_bits scalar_bits(fa_element element, double value)
-{
-    fa_scalar_bits bits = {0};
-    fa_element_store(element, value, &bits);
-    return bits;
-}
-
 void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, bool all,
                         fa_tensor_values *values)
 {
@@ -727,8 +699,10 @@ void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, b
                     : is.kind == FA_EXPR_REAL  ? is.real
                                                : 0;
         }
-        if (all || scalar->expr != NULL)
-            values->scalar[i] = scalar_bits(scalar->element, value);
+        if (all || scalar->expr != NULL) {
+            values->scalar[i] = (fa_scalar_bits){0};
+            fa_element_store(scalar->element, value, &values->scalar[i]);
+        }
     }
 }
 
