@@ -227,30 +227,6 @@ static void the_typed_view_of_a_problem_lies_over_the_fields_of_its_table(void)
     }
 }
 
-static void out_of_range_sentences_say_what_to_use(void)
-{
-    static const struct {
-        fa_problem problem;
-        const char *sentence;
-    } bad[] = {
-        {{.dtype = (fa_dtype)9}, "dtype is 9: use fp16 or bf16"},
-        {{.causal = (fa_causal)-1}, "causal is -1: use none, bottom-right or top-left"},
-        {{.head_dim = 100}, "head_dim is 100: use a multiple of 8 from 8 to 512 (pad the tensors)"},
-        {{.head_dim = 576}, "head_dim is 576: head dims above 512 (MLA, absorbed) are not covered"},
-        {{.head_dim = 8, .batch = -1}, "batch is -1: use 0 to 2147483647"},
-        {{.head_dim = 8, .heads_q = 0, .heads_kv = 1}, "heads_q is 0: use 1 to 65535"},
-        {{.head_dim = 8, .heads_q = 8, .heads_kv = 3},
-         "heads_kv is 3: it must divide heads_q, which is 8"},
-        {{.head_dim = 8, .heads_q = 1, .heads_kv = 1, .want_lse = 2}, "lse is 2: use 0 or 1"},
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        fa_diag diag;
-        CHECK_INT(fa_problem_check(&bad[i].problem, &diag), FA_EINVAL);
-        CHECK_TEXT(diag.text, bad[i].sentence);
-    }
-    CHECK_INT(fa_problem_check(&plain, NULL), 0);
-}
-
 static const char row_sum[] = "{\"name\":\"row_sum\",\"title\":\"sum of rows\",\"sizes\":{"
                               "\"dtype\":{\"choices\":[\"fp16\",\"fp32\"],\"key\":\"\"},"
                               "\"rows\":{\"length\":true,\"nonempty\":true,\"default\":7},"
@@ -431,26 +407,6 @@ static void callers_set_and_get_fields_by_their_names(void)
     CHECK_TEXT(name, "attn_fwd");
 }
 
-static void features_that_others_have_are_refused_by_name(void)
-{
-    static const char *const names[] = {"bias",         "attn_mask",        "dropout_p",
-                                        "ALiBi-slopes", "key_padding_mask", "score_mod"};
-    fa_problem p;
-    fa_diag diag, same;
-    CHECK_INT(fa_make_problem(NULL, &p), 0);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char json[80], expected[160];
-        snprintf(json, sizeof json, "{\"seq_q\": 512, \"%s\": true}", names[i]);
-        CHECK_INT(fa_set_field(&p, names[i], "1", &diag), FA_ENOTSUP);
-        snprintf(expected, sizeof expected, "%s is not covered: PyTorch's ", names[i]);
-        CHECK_HAS(diag.text, expected);
-        CHECK_INT(fa_problem_read(json, strlen(json), &p, &same), FA_ENOTSUP);
-        CHECK_HAS(same.text, diag.text);
-    }
-    CHECK_INT(fa_set_field(&p, "causal_mask", "1", &diag), FA_EINVAL);
-    CHECK_INT(fa_set_field(&p, "masked", "1", &diag), FA_EINVAL);
-}
-
 static void a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text(void)
 {
     fa_diag diag;
@@ -493,14 +449,12 @@ int main(void)
     TEST(buckets_keep_what_a_mask_depends_on);
     TEST(keys_and_json_of_attention_are_those_of_earlier_stores);
     TEST(the_typed_view_of_a_problem_lies_over_the_fields_of_its_table);
-    TEST(out_of_range_sentences_say_what_to_use);
     TEST(callers_set_and_get_fields_by_their_names); /* registers row_sum */
     TEST(tables_that_are_not_valid_are_refused_with_a_sentence);
     TEST(what_kernels_read_tells_whether_tensor_cores_are_a_ceiling);
     TEST(an_operation_of_a_known_name_differs_in_words_alone);
     TEST(what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways);
     TEST(built_in_documents_are_what_their_files_say_and_can_be_read);
-    TEST(features_that_others_have_are_refused_by_name);
     TEST(a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text);
     TEST(work_and_traffic_are_the_sums_that_the_file_lists);
     TEST(hostile_json_problems_are_refused_with_a_sentence);
