@@ -7,7 +7,6 @@
 
 Everything that a page complains about, and every request that it makes, is in page.complaints and
 page.requests. PROGRAMS lists the names that Debian and others give the browser."""
-import base64
 import fcntl
 import json
 import os
@@ -194,7 +193,3 @@ class Page:
     def settle(self):
         """Until what was asked for has been drawn."""
         self.run("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(1))))")
-
-    def pdf(self):
-        return base64.b64decode(self.call("Page.printToPDF", preferCSSPageSize=True,
-                                          printBackground=True)["data"])

@@ -17,7 +17,7 @@ import termios
 import time
 
 import tap
-from place import BUILD, DEADLINE, EIGHT, FA_TUNE, SIXTEEN, SMALL, TEMPLATES, Place, read_manifest, write_manifest
+from place import BUILD, DEADLINE, EIGHT, FA_TUNE, SMALL, TEMPLATES, Place
 from report_store import multiply, tuned
 
 def every_bad_input_gets_its_sentence_and_status_2():
@@ -511,27 +511,6 @@ def goes_on(place, arguments, kept):
     tap.equal(told["funnel"]["clean"], 8)
 
 
-def a_config_that_spills_is_pruned_with_its_reason_and_no_failure():
-    for script, command in ((None, ["--gpu", "L4", *SMALL]), ("device name=NVIDIA_L4 sm=89 sms=58\n", SMALL)):
-        with Place(space=dict(SIXTEEN, MIN_BLOCKS=[2, 3]), script=script) as place:
-            manifest = read_manifest("attn_fwd_sm80", place.env["FA_TUNE_TEMPLATES"])
-            manifest["restrictions"].append({"require": "MIN_BLOCKS == 2 or BLOCK_M == 128 and BLOCK_N == 32 and STAGES == 1 and Q_IN_REGS == 1",
-                                            "why": "of those with three blocks this one has local memory on an L4"})
-            write_manifest(place.env["FA_TUNE_TEMPLATES"], manifest)
-            if script is None:  # ten that fit are enough
-                tap.equal(place.json(*command)["funnel"]["clean"], 10)
-            done = place.run(*command, "--effort", "patient")
-            tap.has(done.stdout, "compiled 17")
-            tap.lacks(done.stdout + done.stderr, "failed")
-            told = place.json(*command)
-            funnel = told["funnel"]
-            tap.equal((told["answer"]["from_store"], funnel["failed"]), (True, 0))
-            spilled = [row for row in place.json("explain", *command)["configs"]
-                       if row["status"] == "spills"]
-            tap.equal((funnel["clean"], len(spilled)), (16, 1))
-            tap.has(spilled[0]["reason"], "B of local memory per thread")
-
-
 def ctrl_c_keeps_what_was_done_and_the_next_run_goes_on():
     arguments = ["--gpu", "L4", *SMALL]
     with Place() as place:
@@ -666,7 +645,6 @@ tap.main([
     stdout_is_the_same_in_a_pipe_and_on_a_terminal_that_is_wide_enough,
     the_progress_line_is_erased_at_the_end,
     a_long_report_tells_how_far_it_is_and_can_be_stopped,
-    a_config_that_spills_is_pruned_with_its_reason_and_no_failure,
     ctrl_c_keeps_what_was_done_and_the_next_run_goes_on,
     a_terminate_signal_stops_in_order_and_a_problem_of_nothing_is_then_not_unfinished,
     a_full_disk_below_stdout_is_a_failure,

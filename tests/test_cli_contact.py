@@ -113,16 +113,6 @@ def a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1():
         assert bucket["answer"]["config"] != answer["config"], answer
 
 
-def progress_of_another_length_has_no_times_that_are_not_the_asked_ones():
-    command = ["--gpu", "L4", "--batch", "2", "--effort", "predict", "--top", "1", "--seq"]
-    with Place() as place:
-        done = place.run(*command, "520")
-        tap.has(done.stderr, "BLOCK_M=")
-        tap.lacks(done.stderr, "µs")
-        tap.lacks(done.stdout, " us")
-        tap.has(place.run(*command, "512", "--again").stderr, "µs")
-
-
 tap.main([
     why_tells_every_step_and_changes_nothing,
     an_empty_store_has_steps_too,
@@ -130,5 +120,4 @@ tap.main([
     lengths_between_buckets_are_answered_by_the_nearest,
     the_time_of_another_problem_is_an_estimate_without_a_rate,
     a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1,
-    progress_of_another_length_has_no_times_that_are_not_the_asked_ones,
 ])

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import tap
-from place import DEADLINE, EIGHT, FA_TUNE, SMALL, SOURCE, Place
+from place import DEADLINE, EIGHT, SMALL, SOURCE, Place
 from report_store import L4, add_baselines, baseline, change, tuned
 
 FOUR = dict(EIGHT, STAGES=[1])
@@ -225,32 +225,6 @@ def lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken():
         tap.equal(place.json("show")["winners"], [])
 
 
-def the_demo_is_drawn_from_records_alone():
-    with Place(space=FOUR) as place:
-        write(place, lines())
-        page = os.path.join(place.folder, "demo.html")
-        env = dict(place.env, FA_TUNE_RECORDS=os.path.join(place.folder, "records.jsonl"))
-        demo = os.path.join(SOURCE, "examples", "demo_report.sh")
-
-        def draw(*arguments):
-            return subprocess.run([demo, page, *arguments], env=dict(env, PATH="/usr/bin:/bin"), cwd=place.folder,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", check=False,
-                                  timeout=DEADLINE)
-        done = draw("none")
-        tap.equal((done.returncode, done.stderr), (1, "there is no none: make it with ./dev build, then %s %s build/fa-tune\n"
-                                                  % (demo, page)))
-        tap.equal(draw().stderr, done.stderr.replace("none", "fa-tune on the path"))
-        done = draw(FA_TUNE, "L4")
-        tap.equal((done.returncode, done.stderr), (0, ""))
-        tap.has(done.stdout, "2 problems, ")
-        with open(page, encoding="utf-8") as file:
-            drawn = json.loads(re.search('id="document">(.*?)</script>', file.read(), re.S)[1])
-        first, second = drawn["problems"]
-        tap.equal([one["peer"] for one in first["baselines"]], ["fa3", "pytorch-fa2"])
-        assert len(first["configs"]) > 2 and len(second["configs"][0]["samples_us"]) > 20, drawn
-        tap.equal(drawn["store"], "~/records-L4.db")
-
-
 def the_shipped_records_are_all_there_and_can_be_read():
     with open(os.path.join(SOURCE, "system", "records.jsonl"), encoding="utf-8") as file:
         records = [json.loads(line) for line in file]
@@ -312,7 +286,6 @@ tap.main([
     a_filter_keeps_records_before_anything_is_compiled_and_a_bundle_is_taken_whole,
     a_dry_run_takes_neither_winners_nor_baselines,
     lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken,
-    the_demo_is_drawn_from_records_alone,
     the_shipped_records_are_all_there_and_can_be_read,
     records_of_several_files_are_merged_by_the_better_origin,
 ])

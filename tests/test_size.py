@@ -21,13 +21,13 @@ BUDGET = {
     "src/bundle": 1476,
     "src/engine": 7402,
     "src/sources": 1443,
-    "src/sweeps": 3041,
-    "src/cli": 5758,
-    "src/daemon": 2542,
+    "src/sweeps": 2990,
+    "src/cli": 5725,
+    "src/daemon": 2522,
     "src/report": 841,
     "C": 55975,
-    "C files": 242,
-    "tests": 56543,
+    "C files": 240,
+    "tests": 56424,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered

@@ -58,7 +58,6 @@ class Walk:
     def place(self):
         place = Place(space=TWO, script=self.script)
         place.env["FA_TUNE_WORKER"] = os.path.join(BUILD, "fa-tune-worker")
-        place.env["LC_ALL"] = "C"  # a locale that fails to load leaves plain ASCII
         place.told = failing.Told(place.folder)
         place.calls = {}  # of a kind
         place.verdicts = set()

@@ -16,6 +16,7 @@
 /* All that is on record about one problem on one silicon, from one set of templates. */
 typedef struct fa_study {
     size_t size;         /* sizeof(fa_study), set by the library */
+    int64_t id;          /* the store's own */
     fa_problem problem;
     fa_gpu gpu;          /* the winner's, else the catalogue's; its sm is 0 when only a name is known */
     char silicon[128];

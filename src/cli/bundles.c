@@ -80,32 +80,30 @@ static void put_table(const struct items *items, fa_buf *out)
                   out);
 }
 
-/* export: what was left out is said, too; import and show: whose it is. */
-static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info, bool export)
+/* What is in a bundle, whose it is, and what was left out of it. */
+static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info)
 {
     cli_text_path(out, file);
-    fa_buf_text(out, ": ");
-    cli_text_count(out, info->winners, "winner");
+    cli_text_count(out, ": ", info->winners, "winner");
     fa_buf_text(out, ", ");
     if (info->from_lines) {
-        cli_text_count(out, info->baselines, "baseline");
+        cli_text_count(out, "", info->baselines, "baseline");
     } else {
-        cli_text_count(out, info->cubins, "cubin");
-        fa_buf_text(out, ", ");
-        cli_text_count(out, info->bytes, "byte");
-        fa_buf_text(out, info->is_signed ? ", signed by " : ", not signed");
-        fa_buf_text(out, info->is_signed && !export && !info->trusted ? "key ID " : "");
+        cli_text_count(out, "", info->cubins, "cubin");
+        cli_text_count(out, ", ", info->bytes, "byte");
+        fa_buf_text(out, !info->is_signed ? ", not signed"
+                         : info->trusted  ? ", signed by "
+                                          : ", signed by key ID ");
         fa_buf_text(out, info->is_signed ? info->key : "");
+        fa_buf_text(out, info->is_signed && !info->trusted ? ", which is not trusted here" : "");
     }
-    if (info->is_signed && !export && !info->trusted) {
-        fa_buf_text(out, ", which is not trusted here");
-    } else if (info->is_signed && !export) {
+    if (info->name[0] != 0) {
         fa_buf_text(out, " (");
         cli_text_safe(out, info->name);
         fa_buf_text(out, ")");
     }
     fa_buf_text(out, "\n");
-    if (export && info->skipped > 0)
+    if (info->skipped > 0)
         fa_buf_printf(out, "%d left out: their cubins are gone; tune again\n", info->skipped);
     if (info->failed > 0)
         fa_buf_printf(out, "%d left out: they no longer compile cleanly\n", info->failed);
@@ -115,7 +113,7 @@ static void put_items(const struct items *items, bool dry_run, fa_buf *out)
 {
     const fa_bundle_info *info = &items->info;
     put_table(items, out);
-    put_bundle(out, items->file, info, false);
+    put_bundle(out, items->file, info);
     if (!items->import) {
         fa_buf_text(out, "whole: every hash is right and every cubin is what its winner says\n");
         return;
@@ -221,14 +219,12 @@ int cli_export(cli_run *run)
     int rc = out == NULL
                  ? fa_fail(&run->diag, FA_EINVAL, "--out FILE is missing, as in --out l4.fab")
                  : 0;
-    if (rc != 0 || (rc = cli_check_gpu(run)) != 0 || (rc = cli_open(run, true)) != 0)
-        return rc;
-    cli_interrupt_install();
-    rc = fa_export(run->tuner, &output, &bundle, &run->diag);
+    if (rc == 0)
+        rc = fa_export(run->tuner, &output, &bundle, &run->diag);
     if (rc != 0)
         return rc;
     add_bundle(run->document, out, &bundle);
-    put_bundle(&run->out, out, &bundle, true);
+    put_bundle(&run->out, out, &bundle);
     return 0;
 }
 
@@ -245,10 +241,9 @@ int cli_import(cli_run *run)
                                       .keep = filtered ? keep_asked_for : NULL,
                                       .progress = count_compiled,
                                       .context = &items};
-    int rc;
-    if ((rc = cli_check_gpu(run)) != 0 || (rc = cli_open(run, options->dry_run)) != 0)
+    int rc = cli_open(run, options->dry_run);
+    if (rc != 0)
         return rc;
-    cli_interrupt_install();
     rc = fa_import(run->tuner, &import, &items.item, &items.count, &items.info, &run->diag);
     return finish_items(run, &items, rc);
 }

@@ -40,7 +40,7 @@ static const cli_verb verbs[] = {
      "model ranks them, and the answer says \"predicted\". Lengths are tuned in buckets, eight per octave. "
      "After Ctrl-C the same command continues. A space of more than 20,000 configs is searched, and so is "
      "any with --strategy, --evaluations or --time.\n",
-     cli_tune, "Tune"},
+     cli_tune, CLI_KEEPS | CLI_KNOWN_GPU | CLI_STOPS, "Tune"},
     {"sweep", CLI_GROUP_SWEEP | CLI_GROUP_SWEEP_RUN | CLI_GROUP_DEVICE | TUNES | STORED,
      "tune a grid of problems as one job that can be stopped and continued",
      "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 \\\n"
@@ -49,28 +49,28 @@ static const cli_verb verbs[] = {
      "Tunes every combination of the lists, as in 512,1024 or 512:16384:x2 or 512:2048:+512. The same command "
      "continues, and tries failed problems again. Budgets apply to all runs together. Exit status 1 when "
      "a problem failed.\n",
-     cli_sweep, NULL},
+     cli_sweep, CLI_STOPS, NULL},
     {"explain", ONE_PROBLEM | STORED | CLI_GROUP_TOP,
      "list every config of a problem's space with its outcome and the reason",
      "Compiles nothing: shows what the budget says and what earlier tunes found.\n", cli_explain,
-     NULL},
+     CLI_READS | CLI_KNOWN_GPU, NULL},
     {"check", CLI_GROUP_CHECK | ONE_PROBLEM | STORED,
      "check that a kernel of your own compiles and fits its specification, without a GPU",
      "  fa-tune check conv2d.cu --gpu A100\n"
      "  fa-tune check conv2d.cu --help          lists the sizes of that file, too\n\n"
      "Compiles the answer and the default config for the GPU here, or for an A100, and compares the "
      "parameters of each kernel with \"arguments\". Exit status 1 when something is wrong.\n",
-     cli_check, NULL},
+     cli_check, CLI_KNOWN_GPU, NULL},
     {"show", CLI_GROUP_SHOW | ONE_PROBLEM | STORED | CLI_GROUP_WHY,
      "list the winners in the store or in a bundle; --why explains a lookup",
      "Newest first; --gpu and options of a problem are filters. --why says which winners could serve a "
      "problem, and why each is taken or passed over. A FILE.fab is verified, and its winners are listed.\n",
-     cli_show, "Look at results"},
+     cli_show, 0, "Look at results"},
     {"report", CLI_GROUP_REPORT | FILTERS | STORED | CLI_GROUP_TOP,
      "write the results in the store as a page or JSON, or a table of them as Markdown or CSV",
      "  fa-tune report --out report.html     one file to open, send or print\n\n"
      "Options of a problem are filters here. Needs no GPU and changes nothing.\n",
-     cli_report, NULL},
+     cli_report, CLI_READS | CLI_STOPS, NULL},
     {"run", CLI_GROUP_RUN | ONE_PROBLEM | CLI_GROUP_TUNE | STORED,
      "prove and launch a tuned kernel, for a profiler to watch",
      "  fa-tune run --seq 4096 --config 2 --launches 10\n"
@@ -78,13 +78,13 @@ static const cli_verb verbs[] = {
      "  python -m fa_tune.profile --seq 4096        what bounds it, in a sentence\n\n"
      "A worker process proves the config and then launches it between cuProfilerStart and "
      "cuProfilerStop. Stores nothing.\n",
-     cli_run_config, NULL},
+     cli_run_config, CLI_READS | CLI_KNOWN_GPU | CLI_STOPS, NULL},
     {"export", CLI_GROUP_EXPORT | FILTERS | STORED,
      "write winners, their cubins and evidence into one signed file",
      "  fa-tune export --gpu L4 --out l4.fab\n"
      "  fa-tune export --from-records FILE --out all.fab    compiled here, from winners as text\n\n"
      "The same store content gives the same bytes. Options of a problem are filters here.\n",
-     cli_export, "Share"},
+     cli_export, CLI_READS | CLI_KNOWN_GPU | CLI_STOPS, "Share"},
     {"import", CLI_GROUP_IMPORT | FILTERS | STORED,
      "add the winners of a bundle or of records to the store",
      "  fa-tune import l4.fab\n"
@@ -93,13 +93,13 @@ static const cli_verb verbs[] = {
      "Records are the winners of `show --json`, one a line; --gpu and options of a problem filter them. A "
      "bundle is imported whole or not at all. Of two winners of a problem the one with the more trusted "
      "origin stays, then the narrower interval.\n",
-     cli_import, NULL},
+     cli_import, CLI_KNOWN_GPU | CLI_STOPS, NULL},
     {"keygen", CLI_GROUP_KEYGEN | CLI_GROUP_JSON, "make a key that signs bundles",
      "A pair in minisign's format; no file is overwritten. Prints the public half, which is in "
      "fa-tune/trusted/own.pub in the configuration directory, too. Bundles are imported whose signer's "
      ".pub file lies in that folder: trust only people whose programs you would run.\n",
-     cli_keygen, NULL},
-    {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL,
+     cli_keygen, 0, NULL},
+    {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL, 0,
      "Hosts and fleets"},
     {"worker", CLI_GROUP_WORKER | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | STORED,
      "work on the store's queue: run one per GPU, and one per host without a GPU",
@@ -109,30 +109,31 @@ static const cli_verb verbs[] = {
      "  fa-tune queue --follow                                 anywhere\n\n"
      "A worker with a GPU measures the problems that are queued for its GPU type; one without compiles for "
      "any type, or for that of --gpu. A worker that ends returns its problem to the queue.\n",
-     cli_worker, NULL},
+     cli_worker, CLI_KEEPS | CLI_STOPS, NULL},
     {"queue", CLI_GROUP_QUEUE | STORED,
      "show the store's queue: finished problems and those that somebody works on",
-     "Exit status with --follow: 1 when a problem failed.\n", cli_queue, NULL},
+     "Exit status with --follow: 1 when a problem failed.\n", cli_queue, CLI_READS | CLI_STOPS,
+     NULL},
     {"push", STORED, "bring the local file's winners to the server that was away",
      "While the server of FA_TUNE_STORE does not answer, winners are kept in a local file "
      "(FA_TUNE_LOCAL_STORE). Of two winners the better one stays; the file is left as it is.\n",
-     cli_push, NULL},
+     cli_push, CLI_KEEPS, NULL},
     {"rm", CLI_GROUP_FORGET | FILTERS | STORED,
      "delete winners, with everything that tuning stored for them",
      "  fa-tune rm --gpu L4 --dry-run               lists what would be deleted\n"
      "  fa-tune rm --seq 4096 --head-dim 128        these problems, on every GPU\n\n"
      "Deletes winners with their trials and proofs, and cubins that nothing else needs, in one transaction. "
      "Lookups still find winners of system bundles and of a service.\n",
-     cli_rm, "Maintenance"},
+     cli_rm, CLI_READS, "Maintenance"},
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "check driver, NVRTC, GPU, store and service, with advice",
-     "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor, NULL},
+     "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor, 0, NULL},
     {"gpus", FILTERS | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_QUIET,
      "the GPU types that --gpu takes",
      "  fa-tune gpus --gpu A100             its variants\n"
      "  fa-tune gpus --kv-dtype fp8         those that have a kernel for such problems\n",
-     cli_gpus, NULL},
-    {"version", CLI_GROUP_JSON, "the version", "", version, NULL},
+     cli_gpus, CLI_KNOWN_GPU, NULL},
+    {"version", CLI_GROUP_JSON, "the version", "", version, 0, NULL},
 };
 
 enum { VERB_COUNT = sizeof verbs / sizeof *verbs };
@@ -221,7 +222,13 @@ static int run_verb(const cli_verb *verb, const cli_options *options)
         run.document = cJSON_CreateObject();
         fa_json_add_text(run.document, "fa_tune", fa_version());
     }
-    int status = verb->run(&run);
+    int status = verb->needs & CLI_KNOWN_GPU ? cli_check_gpu(&run) : 0;
+    if (verb->needs & CLI_STOPS)
+        cli_interrupt_install();
+    if (status == 0 && (verb->needs & (CLI_READS | CLI_KEEPS)))
+        status = cli_open(&run, (verb->needs & CLI_READS) != 0);
+    if (status == 0)
+        status = verb->run(&run);
     cli_progress_end(&run.progress);
     if (status < 0)
         status = cli_fail(&run, status);

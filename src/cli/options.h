@@ -113,6 +113,12 @@ typedef struct cli_options {
     int words;
 } cli_options;
 
+enum {
+    CLI_READS = 1,     /* a tuner that makes no store where none is */
+    CLI_KEEPS = 2,     /* a tuner that does */
+    CLI_KNOWN_GPU = 4, /* a name for --gpu that the catalogue has */
+    CLI_STOPS = 8      /* Ctrl-C as a wish (run.h) */
+};
 /* A verb: its name, the option groups it takes and what it does (run.h). */
 struct cli_run;
 typedef struct cli_verb {
@@ -121,6 +127,7 @@ typedef struct cli_verb {
     const char *summary; /* one line */
     const char *details; /* paragraphs of its --help */
     int (*run)(struct cli_run *run); /* NULL: another program */
+    unsigned needs;                  /* before it runs: CLI_READS … */
     const char *heading;             /* above it and those behind it in the overview; or NULL */
 } cli_verb;
 

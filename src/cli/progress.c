@@ -134,7 +134,7 @@ int32_t cli_progress_done(const fa_progress *event)
     return event->ended < event->in_budget ? event->ended : event->in_budget;
 }
 
-void cli_text_counts(fa_buf *out, const fa_progress *event, bool timed)
+void cli_text_counts(fa_buf *out, const fa_progress *event)
 {
     if (event->stage == FA_STAGE_WAIT) {
         fa_buf_text(out, "waiting for the process that tunes this problem");
@@ -148,7 +148,7 @@ void cli_text_counts(fa_buf *out, const fa_progress *event, bool timed)
         fa_buf_printf(out, ", %d failed", event->failed);
     if (event->resumed > 0)
         fa_buf_printf(out, ", %d from earlier", event->resumed);
-    if (event->best != NULL && timed) {
+    if (event->best != NULL) {
         fa_buf_text(out, " · best ");
         cli_text_trial_time(out, event->best, false);
     }
@@ -179,7 +179,7 @@ void cli_progress_trial(cli_progress *progress, const fa_trial *trial)
     if (trial->reason[0] != 0) {
         cli_text_safe(&line, trial->reason);
         fa_buf_text(&line, ", ");
-    } else if (!progress->untimed && cli_text_known_time(&line, trial, false)) {
+    } else if (cli_text_known_time(&line, trial, false)) {
         fa_buf_text(&line, trial->median_us > 0 ? ", " : " by the model, ");
     }
     cli_text_config(&line, &trial->config);
@@ -210,7 +210,7 @@ int cli_progress_event(void *context, const fa_progress *event)
     progress->failed |= error;
     if (due && event->stage != FA_STAGE_DONE) {
         fa_buf line = {0};
-        cli_text_counts(&line, event, !progress->untimed);
+        cli_text_counts(&line, event);
         cli_text_left(&line, event->left_s);
         cli_progress_show(progress, &line);
     }

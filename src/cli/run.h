@@ -20,7 +20,6 @@ typedef struct cli_progress {
     bool notes;       /* the library's notes are wanted */
     bool terminal;    /* one updating line */
     bool drawn;       /* the updating line is on the screen */
-    bool untimed;     /* configs run at another length than was asked for: no times are told */
     bool verbose;     /* every config is told as it ends */
     bool failed;      /* a config that did not compile was told */
     int32_t told;     /* configs that finished */
@@ -35,8 +34,8 @@ void cli_progress_init(cli_progress *progress, const cli_options *options);
 int cli_progress_event(void *context, const fa_progress *event);
 /* How many configs have ended, of in_budget. */
 int32_t cli_progress_done(const fa_progress *event);
-/* "12/45 · 30 compiled, 7 measured · best 41.3 µs", the latter where it is timed for this very problem. */
-void cli_text_counts(fa_buf *out, const fa_progress *event, bool timed);
+/* "12/45 · 30 compiled, 7 measured · best 41.3 µs" */
+void cli_text_counts(fa_buf *out, const fa_progress *event);
 /* "  measured: 41.3 µs, attn_fwd_sm80 BLOCK_M=128 …" */
 void cli_progress_trial(cli_progress *progress, const fa_trial *trial);
 /* An fa_options.log. */

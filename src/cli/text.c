@@ -87,8 +87,9 @@ void cli_text_interval(fa_buf *out, const fa_trial *trial)
                       (trial->high_us - trial->low_us) / 2);
 }
 
-void cli_text_count(fa_buf *out, int64_t count, const char *what)
+void cli_text_count(fa_buf *out, const char *before, int64_t count, const char *what)
 {
+    fa_buf_text(out, before);
     fa_words_grouped(out, count);
     fa_buf_printf(out, " %s%s", what, count == 1 ? "" : "s");
 }

@@ -27,8 +27,8 @@ bool cli_text_known_time(fa_buf *out, const fa_trial *trial, bool elsewhere);
 /* The same; "unranked" where there is none. */
 void cli_text_trial_time(fa_buf *out, const fa_trial *trial, bool elsewhere);
 void cli_text_interval(fa_buf *out, const fa_trial *trial); /* ±0.4, half of the 95% interval */
-/* "1 winner", "2,000 winners". */
-void cli_text_count(fa_buf *out, int64_t count, const char *what);
+/* "1 winner", "2,000 winners", behind what stands before. */
+void cli_text_count(fa_buf *out, const char *before, int64_t count, const char *what);
 void cli_text_seconds(fa_buf *out, double seconds); /* 41 s, 12 min, 3.2 h */
 /* " · 12 s left"; nothing where it is not known, < 0. */
 void cli_text_left(fa_buf *out, double seconds);

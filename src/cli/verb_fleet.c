@@ -68,10 +68,6 @@ int cli_worker(cli_run *run)
 {
     static const char *const names[ENDS] = {"measured", "compiled", "failed", "handed_back"};
     struct work work = {.lines = &run->progress};
-    cli_interrupt_install();
-    int rc = cli_open(run, false);
-    if (rc != 0)
-        return rc;
     fa_worker_request request = {
         .size = sizeof request,
         .gpu = run->options->gpu,
@@ -81,7 +77,7 @@ int cli_worker(cli_run *run)
         .progress = on_event,
         .context = &work,
     };
-    rc = fa_run_worker(run->tuner, &request, &run->diag);
+    int rc = fa_run_worker(run->tuner, &request, &run->diag);
     if (rc != 0 && rc != FA_ECANCELED) /* to be told to stop is how a worker ends well */
         return rc;
     put_counts(run, names, work.ended, ENDS);
@@ -94,9 +90,7 @@ int cli_push(cli_run *run)
 {
     static const char *const names[] = {"added", "replaced", "same", "worse", "refused"};
     fa_pushed pushed = {.size = sizeof pushed};
-    int rc = cli_open(run, false);
-    if (rc == 0)
-        rc = fa_push(run->tuner, &pushed, &run->diag);
+    int rc = fa_push(run->tuner, &pushed, &run->diag);
     if (rc != 0)
         return rc;
     const int32_t counts[] = {pushed.added, pushed.replaced, pushed.same, pushed.worse,
@@ -172,7 +166,7 @@ static int print_text(cli_run *run, const struct queues *queues)
     for (size_t i = 0; i < queues->count && rc == 0; i++)
         if (sweep[i].running + sweep[i].failed > 0)
             rc = put_open(run, &sweep[i]);
-    cli_text_count(&run->out, (int64_t)queues->count, "sweep");
+    cli_text_count(&run->out, "", (int64_t)queues->count, "sweep");
     cli_text_store(run, " in the queue of ");
     return rc;
 }
@@ -254,10 +248,7 @@ static int queue(cli_run *run, struct queues *queues)
 int cli_queue(cli_run *run)
 {
     struct queues queues = {0};
-    cli_interrupt_install();
-    int rc = cli_open(run, true);
-    if (rc == 0)
-        rc = queue(run, &queues);
+    int rc = queue(run, &queues);
     free(queues.sweep);
     return rc;
 }

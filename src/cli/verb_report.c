@@ -150,11 +150,9 @@ int cli_report(cli_run *run)
     const char *file = run->options->out;
     unsigned format = CLI_FORMAT_UNSET;
     report_problems counts = {0};
-    int rc;
-    if ((rc = choose_format(run->options, &format, &run->diag)) != 0 ||
-        (rc = cli_open(run, true)) != 0)
+    int rc = choose_format(run->options, &format, &run->diag);
+    if (rc != 0)
         return rc;
-    cli_interrupt_install();
     const report_options report = {.format = format == CLI_FORMAT_HTML ? REPORT_HTML : REPORT_JSON,
                                    .keep = is_asked_for,
                                    .progress = tell_progress,
@@ -173,7 +171,7 @@ int cli_report(cli_run *run)
     if (file != NULL) { /* stdout gets where it is */
         size_t size = run->out.size;
         fa_buf_clear(&run->out);
-        cli_text_count(&run->out, (int64_t)counts.count, "problem");
+        cli_text_count(&run->out, "", (int64_t)counts.count, "problem");
         fa_buf_printf(&run->out, ", %zu kB in ", (size + 999) / 1000);
         cli_text_path(&run->out, file);
         fa_buf_text(&run->out, "\n");

@@ -110,17 +110,14 @@ static void put_result(cli_run *run, const fa_study *study, size_t count,
         cli_text_store(run, "nothing to forget: no problem matches in ");
     } else {
         fa_buf_text(out, run->options->dry_run ? "would forget " : "forgot ");
-        cli_text_count(out, forgotten->winners, "winner");
-        fa_buf_text(out, ", ");
-        cli_text_count(out, forgotten->trials, "trial");
-        fa_buf_text(out, " and ");
-        cli_text_count(out, forgotten->cubins, "cubin");
-        fa_buf_text(out, ", ");
-        cli_text_count(out, forgotten->bytes, "byte");
+        cli_text_count(out, "", forgotten->winners, "winner");
+        cli_text_count(out, ", ", forgotten->trials, "trial");
+        cli_text_count(out, " and ", forgotten->cubins, "cubin");
+        cli_text_count(out, ", ", forgotten->bytes, "byte");
         cli_text_store(run, " in ");
     }
     if (forgotten->elsewhere > 0) {
-        cli_text_count(out, forgotten->elsewhere, "winner");
+        cli_text_count(out, "", forgotten->elsewhere, "winner");
         fa_buf_text(out, " of these a system bundle has, too: the next lookup finds that\n");
     }
     fa_json_add_bool(run->document, "dry_run", run->options->dry_run);
@@ -171,9 +168,8 @@ int cli_caches(cli_run *run, bool forget)
     cli_table_put(&table, "tuner|kernel|GPU|made|>bytes", &run->out);
     if (forget)
         fa_buf_text(&run->out, deletes ? "forgot " : "would forget ");
-    cli_text_count(&run->out, (int64_t)count, "value");
-    fa_buf_text(&run->out, " of other tuners, ");
-    cli_text_count(&run->out, bytes, "byte");
+    cli_text_count(&run->out, "", (int64_t)count, "value");
+    cli_text_count(&run->out, " of other tuners, ", bytes, "byte");
     cli_text_store(run, " in ");
     return rc;
 }
@@ -186,8 +182,6 @@ int cli_rm(cli_run *run)
     fa_forgotten forgotten = {0};
     size_t listed = 0, count = 0;
     int rc = check_selection(options, &run->diag);
-    if (rc == 0)
-        rc = cli_open(run, true);
     if (rc == 0 && options->caches)
         return cli_caches(run, true);
     if (rc == 0)

@@ -60,9 +60,7 @@ int cli_gpus(cli_run *run)
     cli_table table = {0};
     fa_buf lines = {0};
     fa_gpu gpu;
-    int rc = cli_check_gpu(run);
-    if (rc == 0)
-        rc = prepare(run, &request);
+    int rc = prepare(run, &request);
     for (int32_t i = 0; rc == 0 && fa_gpu_type(i, &gpu, &refused) == 0; i++) {
         if (asked != NULL && !cli_gpu_is(asked, gpu.name) && strcasestr(gpu.name, asked) == NULL)
             continue;
@@ -182,13 +180,11 @@ int cli_check(cli_run *run)
     fa_buf logs = {0};
     struct checked checked = {.kernels = fa_json_add_array(run->document, "kernels"),
                               .logs = &logs};
-    int rc = cli_check_gpu(run);
     fa_options library = cli_library_options(run->options);
     library.existing_store = true;
     library.log = note;
     library.log_context = run;
-    if (rc == 0)
-        rc = fa_open(&library, &run->tuner, &run->diag);
+    int rc = fa_open(&library, &run->tuner, &run->diag);
     if (rc != 0)
         return rc;
     fa_request request = cli_request(run->options);

@@ -66,7 +66,7 @@ static int show_winners(cli_run *run)
     }
     free(answer);
     cli_table_put(&table, "problem|GPU|origin|>time|made|config", out);
-    cli_text_count(out, (int64_t)count, "winner");
+    cli_text_count(out, "", (int64_t)count, "winner");
     if (listed > count)
         fa_buf_printf(out, ", %zu left out by the filters,", listed - count);
     cli_text_store(run, " in ");
@@ -261,9 +261,7 @@ static int read_funnel(cli_run *run, funnel *f)
 int cli_explain(cli_run *run)
 {
     funnel funnel = {0};
-    int rc = cli_check_gpu(run);
-    if (rc == 0 && (rc = cli_open(run, true)) == 0)
-        rc = read_funnel(run, &funnel);
+    int rc = read_funnel(run, &funnel);
     if (rc == 0 && run->options->json)
         add_funnel(run->document, run->options, &funnel.space.gpu, &funnel);
     else if (rc == 0)

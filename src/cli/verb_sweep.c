@@ -81,7 +81,7 @@ static void text_best(fa_buf *out, const fa_trial *trial, double default_us, int
         fa_buf_printf(out, ", %.2f× default", default_us / trial->median_us);
     fa_buf_text(out, reused > 0 ? ", " : "");
     if (reused > 0)
-        cli_text_count(out, reused, "cubin");
+        cli_text_count(out, "", reused, "cubin");
     fa_buf_text(out, reused > 0 ? " reused" : "");
 }
 
@@ -95,7 +95,7 @@ static void show_now(sweep_run *s, const fa_sweep_progress *event)
     fa_buf_text(&line, s->many_gpus ? " " : "");
     cli_text_safe(&line, s->many_gpus ? event->item->gpu : "");
     fa_buf_text(&line, ": ");
-    cli_text_counts(&line, event->tune, true);
+    cli_text_counts(&line, event->tune);
     cli_text_left(&line, event->left_s);
     fa_buf_text(&line, " · ");
     text_spent(&line, &event->sweep->spent, &s->budget);
@@ -224,10 +224,8 @@ static void put_text(const sweep_run *s, const fa_sweep *sweep, fa_buf *out)
         fa_buf_printf(out, ", %d left", left);
     fa_buf_text(out, "; ");
     text_spent(out, &sweep->spent, &sweep->budget);
-    fa_buf_text(out, " spent, ");
-    cli_text_count(out, sweep->spent.trials, "trial");
-    fa_buf_text(out, ", ");
-    cli_text_count(out, sweep->spent.compiled, "cubin");
+    cli_text_count(out, " spent, ", sweep->spent.trials, "trial");
+    cli_text_count(out, ", ", sweep->spent.compiled, "cubin");
     fa_buf_printf(out, " compiled, %" PRId64 " reused\n", sweep->spent.reused);
     if (sweep->state == FA_SWEEP_BUDGET_SPENT)
         fa_buf_text(out, "the budget is spent: the same command with a larger one goes on\n");
@@ -385,7 +383,7 @@ static int enqueue(cli_run *run, const cli_grid *grid)
     if (rc != 0)
         return rc;
     fa_json_add(run->document, "sweep", sweep_json(&sweep));
-    cli_text_count(out, sweep.items, "problem");
+    cli_text_count(out, "", sweep.items, "problem");
     if (sweep.done > 0)
         fa_buf_printf(out, ", %d of them done before,", sweep.done);
     cli_text_store(run, " in the queue of ");
@@ -403,7 +401,6 @@ int cli_sweep(cli_run *run)
     s.budget = request_of(options, &s.grid).budget;
     for (int32_t i = 1; i < s.grid.count; i++)
         s.many_gpus |= strcmp(s.grid.item[i].gpu, s.grid.item[0].gpu) != 0;
-    cli_interrupt_install();
     rc = cli_open(run, false);
     if (rc == 0)
         rc = options->fleet.enqueue ? enqueue(run, &s.grid) : run_sweep(&s);

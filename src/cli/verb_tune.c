@@ -193,17 +193,15 @@ static int failed(cli_run *run, int rc)
     return status;
 }
 
-static int tune(cli_run *run)
+int cli_tune(cli_run *run)
 {
     const cli_options *options = run->options;
     const size_t most = options->top > 0 ? (size_t)options->top : DEFAULT_TOP;
     cli_progress *progress = &run->progress;
     fa_request request = cli_request(options);
-    fa_problem bucket = fa_problem_bucket(&options->problem);
     fa_answer answer = {.size = sizeof answer};
     fa_ranked *ranked = NULL;
     cli_rows rows = {.count = 0};
-    progress->untimed = !options->exact && !fa_problem_equal(&bucket, &options->problem);
     request.progress = cli_progress_event;
     request.context = progress;
     request.ret_ranking = &ranked;
@@ -233,16 +231,6 @@ static int tune(cli_run *run)
     return status != 0 ? status : rc;
 }
 
-int cli_tune(cli_run *run)
-{
-    int rc = cli_check_gpu(run);
-    if (rc != 0)
-        return rc;
-    cli_interrupt_install();
-    rc = cli_open(run, false);
-    return rc != 0 ? rc : tune(run);
-}
-
 /* ---- run ------------------------------------------------------------------------------------*/
 int cli_run_config(cli_run *run)
 {
@@ -251,15 +239,9 @@ int cli_run_config(cli_run *run)
     const int32_t launches = options->launch.count > 0 ? options->launch.count : 1;
     fa_request request = cli_request(options);
     fa_trial trial;
-    int rc = cli_check_gpu(run);
-    if (rc == 0)
-        rc = cli_open(run, true);
-    if (rc != 0)
-        return rc;
     request.progress = cli_progress_event;
     request.context = &run->progress;
-    cli_interrupt_install();
-    rc = fa_run_config(run->tuner, &request, rank, launches, &trial, &run->diag);
+    int rc = fa_run_config(run->tuner, &request, rank, launches, &trial, &run->diag);
     if (rc != 0)
         return rc;
     fa_json_add(run->document, "problem", fa_problem_to_json(&options->problem));

@@ -50,12 +50,6 @@ bool serve_service_stopped(const serve_service *service);
 /* After it has stopped: closes its stores. The process ends then. */
 void serve_service_end(serve_service *service);
 
-/* ---- the log (log.c) ------------------------------------------------------------------------*/
-/* A line of logfmt on stderr, behind its time, in one write; any thread. Texts in it have no line breaks: fa_diag's and names.
- *
- *     serve_log("level=info event=\"tune ended\" gpu=\"%s\"", gpu->name); */
-void serve_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
 /* ---- kernels (kernel.c) ---------------------------------------------------------------------*/
 void serve_kernels_open(serve_service *service);
 void serve_kernels_stop(serve_service *service);

@@ -6,6 +6,7 @@
 #include "own_place.h"
 #include "wording.h"
 
+#include <getopt.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +76,7 @@ static const setting table[] = {
     FLAG("openapi", openapi, "print the description of the API, as GET /openapi.json gives it"),
     FLAG("version", version, "the version"),
 };
-enum { SETTINGS = sizeof table / sizeof *table, NAME_MAX_BYTES = 64 };
+enum { SETTINGS = sizeof table / sizeof *table };
 
 static int set_setting(serve_settings *settings, const setting *known, const char *value,
                        fa_diag *diag)
@@ -83,8 +84,11 @@ static int set_setting(serve_settings *settings, const setting *known, const cha
     void *field = (char *)settings + known->offset;
     const bool timed = known->kind == KIND_DURATION;
     double number = 0;
-    if (known->kind == KIND_TEXT) {
-        memcpy(field, &value, sizeof value);
+    if (known->kind == KIND_FLAG || known->kind == KIND_TEXT) {
+        if (known->kind == KIND_FLAG)
+            *(bool *)field = true;
+        else
+            memcpy(field, &value, sizeof value);
         return 0;
     }
     if (!(timed ? fa_duration_parse(value, known->high, &number)
@@ -98,57 +102,39 @@ static int set_setting(serve_settings *settings, const setting *known, const cha
     return 0;
 }
 
-static const setting *find_setting(const char *name, size_t size)
-{
-    for (size_t i = 0; i < SETTINGS; i++)
-        if (strncmp(table[i].name, name, size) == 0 && table[i].name[size] == 0)
-            return &table[i];
-    return NULL;
-}
-
-static int fail_unknown(const char *flag, size_t size, fa_diag *diag)
-{
-    const char *names[SETTINGS + 1] = {NULL};
-    char typed[NAME_MAX_BYTES];
-    for (size_t i = 0; i < SETTINGS; i++)
-        names[i] = table[i].name;
-    snprintf(typed, sizeof typed, "%.*s", (int)size, flag);
-    const char *near = fa_nearest(typed + strspn(typed, "-"), names);
-    if (near != NULL)
-        return fa_fail(diag, FA_EINVAL, "there is no option %s: did you mean --%s?", typed, near);
-    return fa_fail(diag, FA_EINVAL, "there is no option %s: `fa-tune serve --help` lists them",
-                   typed);
-}
-
 static int read_flags(int count, char **arguments, serve_settings *settings, fa_diag *diag)
 {
-    for (int i = 1; i < count; i++) {
-        const char *flag = arguments[i];
-        size_t size = strcspn(flag, "=");
-        if (flag[0] != '-' && flag[0] != 0) {
-            if (settings->files == SERVE_FILES_MAX)
-                return fa_fail(diag, FA_EINVAL, "more than %d files of kernels", SERVE_FILES_MAX);
-            settings->file[settings->files++] = flag;
-            continue;
-        }
-        const setting *known = strcmp(flag, "-h") == 0 ? find_setting("help", 4)
-                               : strncmp(flag, "--", 2) == 0 && size > 2
-                                   ? find_setting(flag + 2, size - 2)
-                                   : NULL;
-        if (known == NULL)
-            return fail_unknown(flag, size, diag);
-        if (known->kind == KIND_FLAG) {
-            *(bool *)((char *)settings + known->offset) = true;
-            continue;
-        }
-        const char *value = flag[size] == '=' ? flag + size + 1 : arguments[++i];
-        if (value == NULL)
-            return fa_fail(diag, FA_EINVAL, "--%s needs a value: %s", known->name, known->value);
-        int rc = set_setting(settings, known, value, diag);
-        if (rc != 0)
-            return rc;
+    enum { KNOWN = 'k', FILE_NAME = 1 };
+    struct option flags[SETTINGS + 1] = {{0}};
+    const char *names[SETTINGS + 1] = {NULL};
+    int found, which = 0, rc = 0;
+    for (size_t i = 0; i < SETTINGS; i++) {
+        names[i] = table[i].name;
+        flags[i] = (struct option){names[i], table[i].kind != KIND_FLAG, NULL, KNOWN};
     }
-    return 0;
+    opterr = 0;
+    while (rc == 0 && (found = getopt_long(count, arguments, "-:h", flags, &which)) != -1) {
+        const char *typed = arguments[optind - 1];
+        if (found == KNOWN) {
+            rc = set_setting(settings, &table[which], optarg, diag);
+        } else if (found == 'h') {
+            settings->help = true;
+        } else if (found == FILE_NAME && settings->files < SERVE_FILES_MAX) {
+            settings->file[settings->files++] = optarg;
+        } else if (found == FILE_NAME) {
+            rc = fa_fail(diag, FA_EINVAL, "more than %d files of kernels", SERVE_FILES_MAX);
+        } else if (found == ':') {
+            rc = fa_fail(diag, FA_EINVAL, "%s needs a value", typed);
+        } else {
+            const char *near = fa_nearest(typed + strspn(typed, "-"), names);
+            rc = near != NULL
+                     ? fa_fail(diag, FA_EINVAL, "there is no option %s: did you mean --%s?", typed,
+                               near)
+                     : fa_fail(diag, FA_EINVAL,
+                               "there is no option %s: `fa-tune serve --help` lists them", typed);
+        }
+    }
+    return rc;
 }
 
 static int read_token(serve_settings *settings, fa_diag *diag)

@@ -64,4 +64,10 @@ void *serve_work_new(struct serve_service *service, serve_request *request, size
 void serve_work_submit(serve_share *share, serve_work *work);
 void serve_work_free(serve_work *work);
 
+/* ---- the log --------------------------------------------------------------------------------*/
+/* A line of logfmt on stderr, behind its time, in one write; any thread. Texts in it have no line breaks: fa_diag's and names.
+ *
+ *     serve_log("level=info event=\"tune ended\" gpu=\"%s\"", gpu->name); */
+void serve_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 #endif

@@ -2,7 +2,7 @@
  *
  * Baselines: what others' kernels take. Lines of them may be anybody's.
  */
-#include "baselines.h"
+#include "lines.h"
 
 #include "catalogue.h"
 #include "json_struct.h"
@@ -51,32 +51,29 @@ static const fa_member baseline_members[] = {
 };
 #undef ROW
 
-static int check_baseline(const fa_baseline *baseline, fa_diag *diag)
+static int check_baseline(const fa_baseline *b, fa_diag *diag)
 {
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
-    double median = baseline->median_us, low = baseline->low_us, high = baseline->high_us;
-    if (baseline->gpu_name[0] == 0 || !is_printable(baseline->gpu_name) ||
-        !is_printable(baseline->source))
-        return fa_fail(diag, FA_EINVAL,
-                       "\"gpu\" and \"source\" take printable ASCII, and "
-                       "\"gpu\" may not be empty");
-    if (baseline->peer[0] == 0 || strspn(baseline->peer, letters) != strlen(baseline->peer))
-        return fa_fail(diag, FA_EINVAL, "peer \"%s\": use letters, digits, '.', '_', '+' and '-'",
-                       baseline->peer);
-    if (!(median > 0 && median < longest_us))
-        return fa_fail(diag, FA_EINVAL, "\"median_us\" is %g: it must be above 0 and below %g",
-                       median, longest_us);
-    if (!(low == 0 && high == 0) &&
-        !(0 < low && low <= median && median <= high && high < longest_us))
-        return fa_fail(diag, FA_EINVAL,
-                       "the interval from %g to %g us does not hold the median %g: give both ends "
-                       "or neither",
-                       low, high, median);
-    if (!(baseline->matmul_tflops >= 0 && baseline->matmul_tflops < 1e6))
-        return fa_fail(diag, FA_EINVAL,
-                       "\"matmul_tflops\" is %g: it must be at least 0 and below 1e6",
-                       baseline->matmul_tflops);
+    const bool named = b->gpu_name[0] != 0 && is_printable(b->gpu_name) &&
+                       is_printable(b->source) && b->peer[0] != 0 &&
+                       strspn(b->peer, letters) == strlen(b->peer);
+    const bool timed = b->median_us > 0 && b->median_us < longest_us;
+    const bool interval = (b->low_us == 0 && b->high_us == 0) ||
+                          (0 < b->low_us && b->low_us <= b->median_us &&
+                           b->median_us <= b->high_us && b->high_us < longest_us);
+    if (!named)
+        return fa_fail(
+            diag, FA_EINVAL,
+            "\"gpu\" and \"source\" take printable ASCII, \"peer\" letters, digits, '.', "
+            "'_', '+' and '-'; \"gpu\" and \"peer\" may not be empty");
+    if (!timed || !interval || !(b->matmul_tflops >= 0 && b->matmul_tflops < 1e6))
+        return fa_fail(
+            diag, FA_EINVAL,
+            "\"median_us\" %g, \"low_us\" %g, \"high_us\" %g, \"matmul_tflops\" %g: a median "
+            "is above 0 and below %g, in its interval, both ends of which are given or "
+            "neither, and a rate is at least 0 and below 1e6",
+            b->median_us, b->low_us, b->high_us, b->matmul_tflops, longest_us);
     return 0;
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lines.h"
 
-#include "baselines.h"
 #include "buf.h"
 #include "catalogue.h"
 #include "error.h"

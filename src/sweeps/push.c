@@ -2,7 +2,7 @@
  *
  * Brings the winners of the local file, which served while a server did not answer, to that server.
  *
- * Workload: by hand after an outage: some winners, with a hundred trials and a few cubins each. Invariants: nobody
+ * Workload: by hand after an outage: some winners, each with its cubin and a hundred trials. Invariants: nobody
  * changes a winner between its weighing and its replacement; a better one stays; the file stays as it is, so that a push
  * that ends in the middle is made again.
  */
@@ -11,12 +11,11 @@
 #include "error.h"
 #include "fa_tune.h"
 #include "session.h"
+#include "sweep.h"
 #include "lookup.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { CUBINS_WORTH_HAVING = 8 }; /* of the fastest configs, for who tunes the key again */
 
 struct pushing {
     fa_tuner *tuner;
@@ -35,27 +34,6 @@ static int push_trials(const struct pushing *p, fa_diag *diag)
     int rc = fa_store_trials(p->file, &p->winner->scope, &record, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = fa_store_trial_put(p->tuner->store, &p->winner->scope, &record[i], diag);
-    free(record);
-    return rc;
-}
-
-/* A cubin that the file has lost since is nobody's concern here. */
-static int push_cubins(const struct pushing *p, fa_diag *diag)
-{
-    fa_trial_record *record = NULL;
-    size_t count = 0;
-    int rc = fa_store_trials_fastest(p->file, &p->winner->scope, FA_STATUS_MEASURED,
-                                     CUBINS_WORTH_HAVING, &record, &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        const char *key = record[i].cubin_key;
-        fa_cubin_record cubin = {0};
-        bool there = key[0] == 0;
-        if (!there)
-            rc = fa_store_cubin_exists(p->tuner->store, key, &there, diag);
-        if (rc == 0 && !there && fa_store_cubin_get(p->file, key, &cubin, NULL) == 0)
-            rc = fa_store_cubin_put(p->tuner->store, &cubin, diag);
-        fa_cubin_record_free(&cubin);
-    }
     free(record);
     return rc;
 }
@@ -108,9 +86,6 @@ static int push_winner(struct pushing *p, const fa_scope *scope, fa_diag *diag)
         p->pushed.replaced += p->change == FA_BUNDLE_REPLACED;
         p->pushed.same += p->change == FA_BUNDLE_SAME;
         p->pushed.worse += p->change == FA_BUNDLE_KEPT;
-        /* Outside of the transaction: hosts bring cubins in any order, so that transactions would deadlock. */
-        if (p->change == FA_BUNDLE_ADDED || p->change == FA_BUNDLE_REPLACED)
-            change.rc = push_cubins(p, diag);
     }
     fa_cubin_record_free(&cubin);
     fa_winner_record_free(&winner);
@@ -131,8 +106,7 @@ int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag)
                        "postgresql://USER@HOST/DATABASE",
                        tuner->store_path);
     pthread_mutex_lock(&tuner->work);
-    if (fa_store_server_is_gone(tuner->store, true))
-        rc = fa_fail(diag, FA_EIO, "the server of the store %s does not serve", tuner->store_path);
+    rc = fa_sweep_need_server(tuner, diag);
     if (rc == 0)
         rc = fa_store_open(tuner->spare_path, FA_STORE_EXISTING, &p.file, NULL, diag);
     if (rc == 0)

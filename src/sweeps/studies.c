@@ -118,6 +118,7 @@ static int read_study(fa_tuner *tuner, const fa_scope_row *row, fa_study *study,
 {
     fa_winner_record winner = {0};
     *study = (fa_study){.size = sizeof *study,
+                        .id = row->id,
                         .problem = row->scope.problem,
                         .trials = row->trials,
                         .unix_time =
@@ -358,14 +359,7 @@ struct forgetting {
 static bool is_row_of(const fa_scope_row *row, const fa_study *study)
 {
     const int64_t made = row->unix_time > row->winner_time ? row->unix_time : row->winner_time;
-    if (row->trials != study->trials || made != study->unix_time ||
-        strcmp(row->scope.silicon, study->silicon) != 0)
-        return false;
-    return row->unread != NULL
-               ? study->unread != NULL && strcmp(row->unread, study->unread) == 0
-               : study->unread == NULL && strcmp(row->scope.templates, study->templates) == 0 &&
-                     strcmp(row->scope.policy, study->policy) == 0 &&
-                     fa_problem_equal(&row->scope.problem, &study->problem);
+    return row->id == study->id && row->trials == study->trials && made == study->unix_time;
 }
 
 /* With a store that is read-only or in a change of it. */
