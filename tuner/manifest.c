@@ -16,6 +16,7 @@
 #include "tensors.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,38 +124,43 @@ struct part {
     cJSON_bool (*is)(const cJSON *); /* NULL: any value */
     const char *type;
     /* The value is NULL where it is absent. */
-    int (*read)(struct fa_spec_reading *r, const cJSON *json, const struct part *part);
+    void (*read)(struct fa_spec_reading *r, const cJSON *json, const struct part *part);
     bool needed;      /* of a family's file */
     size_t at, count; /* in the family, of what read() sets */
 };
 
-/* The text is shown to people on terminals, which act on control bytes. */
-static bool is_sentence(const char *text)
+/* The expression, a text or an integer, over the names so far; the format makes its place for a sentence. NULL: it is none. */
+__attribute__((format(printf, 3, 4))) static fa_expr *take_expression(struct fa_spec_reading *r,
+                                                                      const cJSON *item,
+                                                                      const char *format, ...)
 {
-    size_t size = strlen(text);
-    bool clean = size > 0 && size <= WHY_MAX;
-    for (size_t i = 0; clean && i < size; i++)
-        clean = (unsigned char)text[i] >= 0x20 && text[i] != 0x7f;
-    return clean;
-}
-
-/* Parses an expression, a string or an integer, over the names so far; `place` is for the sentence. */
-static int take_expression(struct fa_spec_reading *r, const cJSON *item, const char *place,
-                           fa_expr **ret_expr)
-{
-    char number[32];
+    char number[32], place[96];
+    fa_expr *expr = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(place, sizeof place, format, arguments);
+    va_end(arguments);
     const char *text = fa_json_expression(item, number);
     if (text == NULL ||
         (text == number && !(fabs(item->valuedouble) <= 1e9 &&
                              item->valuedouble == (double)(int64_t)item->valuedouble)))
-        return fa_spec_fault(r, "%s must be an expression (a string) or an integer", place);
-    int rc = fa_expr_parse(text, r->known, r->known_count, ret_expr, r->diag);
-    if (rc != 0)
-        return fa_fail_in(r->diag, rc, "%s: %s", r->where, place);
+        fa_spec_fault(r, "%s must be an expression (a string) or an integer", place);
+    if (r->rc != 0)
+        return NULL;
+    r->rc = fa_expr_parse(text, r->known, r->known_count, &expr, r->diag);
+    if (r->rc != 0) {
+        fa_fail_in(r->diag, r->rc, "%s: %s", r->where, place);
+        return NULL;
+    }
     if (r->family->as_is)
-        fa_expr_divide_truly(*ret_expr);
-    r->family->expr[r->family->expr_count++] = *ret_expr;
-    return 0;
+        fa_expr_divide_truly(expr);
+    return r->family->expr[r->family->expr_count++] = expr;
+}
+
+/* The names that it reads; none where there is no expression. */
+static uint64_t reads(struct fa_spec_reading *r, const fa_expr *expr)
+{
+    return expr != NULL ? fa_family_reads(r->family, fa_expr_uses(expr)) : 0;
 }
 
 /* Words that no macro can stand for in a kernel that is to be compiled. */
@@ -172,66 +178,53 @@ static bool is_reserved(const char *name)
     return fa_expr_is_word(name);
 }
 
-static int add_known_name(struct fa_spec_reading *r, const char *name, const char *place)
+static void add_known_name(struct fa_spec_reading *r, const char *name, const char *place)
 {
     if (!fa_is_identifier(name) || is_reserved(name))
-        return fa_spec_fault(r,
-                             "\"%s\": \"%.60s\" is not a name: use at most %d letters, digits and "
-                             "_, a letter first, and no word of expressions or of C++",
-                             place, name, FA_NAME_MAX - 1);
+        fa_spec_fault(r,
+                      "\"%s\": \"%.60s\" is not a name: use at most %d letters, digits and _, a "
+                      "letter first, and no word of expressions or of C++",
+                      place, name, FA_NAME_MAX - 1);
     if (strncmp(name, "FA_", 3) == 0)
-        return fa_spec_fault(r, "\"%s\": \"%s\": names that start with FA_ are ours", place, name);
+        fa_spec_fault(r, "\"%s\": \"%s\": names that start with FA_ are ours", place, name);
     for (int i = 0; i < r->known_count; i++)
         if (strcmp(name, r->known[i]) == 0)
-            return fa_spec_fault(r, "\"%s\": the name \"%s\" is taken", place, name);
+            fa_spec_fault(r, "\"%s\": the name \"%s\" is taken", place, name);
     if (r->known_count == FA_EXPR_NAMES_MAX)
-        return fa_spec_fault(r, "more than %d names", FA_EXPR_NAMES_MAX);
-    r->known[r->known_count++] = name;
-    return 0;
+        fa_spec_fault(r, "more than %d names", FA_EXPR_NAMES_MAX);
+    else
+        r->known[r->known_count++] = name;
 }
 
 /* ---- launches ---------------------------------------------------------------------------------*/
 /* Workload: one to four launches of a family, once per process.
  * Invariant: what sizes a block is known when the kernel is compiled. */
 
-/* One expression of the launch: an addend, a side of the grid. *ret_run_time becomes true when it reads what is known at run
- * time only. */
-static int read_expression(struct fa_spec_reading *r, const cJSON *item, const char *place,
-                           fa_expr **ret_expr, bool *ret_run_time)
-{
-    int rc = take_expression(r, item, place, ret_expr);
-    if (rc == 0 && (fa_family_reads(r->family, fa_expr_uses(*ret_expr)) & r->family->run_time) != 0)
-        *ret_run_time = true;
-    return rc;
-}
-
 /* "shared_memory": an expression, or an object of named parts. */
-static int read_addends(struct fa_spec_reading *r, const cJSON *memory, const char *place,
-                        fa_family_launch *launch, bool *ret_run_time)
+static void read_addends(struct fa_spec_reading *r, const cJSON *memory, const char *place,
+                         fa_family_launch *launch)
 {
-    int rc = 0;
-    if (memory != NULL && !cJSON_IsObject(memory)) {
-        snprintf(launch->addend[0].name, FA_NAME_MAX, "dynamic");
-        launch->addend_count = 1;
-        return read_expression(r, memory, place, &launch->addend[0].expr, ret_run_time);
-    }
-    for (const cJSON *item = memory != NULL ? memory->child : NULL; item != NULL && rc == 0;
-         item = item->next) {
-        char where[96];
-        if (!fa_spec_is_name(item->string, FA_NAME_MAX))
-            return fa_spec_fault(r, "%s: \"%.60s\" is not a name: use a-z, 0-9 and _", place,
-                                 item->string);
-        if (launch->addend_count == FA_MAX_ADDENDS)
-            return fa_spec_fault(r, "%s: more than %d addends", place, FA_MAX_ADDENDS);
+    const bool parts = cJSON_IsObject(memory);
+    for (const cJSON *item = parts ? memory->child : memory; item != NULL && r->rc == 0;
+         item = parts ? item->next : NULL) {
+        const char *name = parts ? item->string : "dynamic";
+        if (!fa_spec_is_name(name, FA_NAME_MAX))
+            fa_spec_fault(r, "%sshared_memory: \"%.60s\" is not a name: use a-z, 0-9 and _", place,
+                          name);
         for (int i = 0; i < launch->addend_count; i++)
-            if (strcmp(launch->addend[i].name, item->string) == 0)
-                return fa_spec_fault(r, "%s: \"%s\" appears twice", place, item->string);
+            if (strcmp(launch->addend[i].name, name) == 0)
+                fa_spec_fault(r, "%sshared_memory: \"%s\" appears twice", place, name);
+        if (launch->addend_count == FA_MAX_ADDENDS) {
+            fa_spec_fault(r, "%sshared_memory: more than %d addends", place, FA_MAX_ADDENDS);
+            return;
+        }
         fa_named_expr *addend = &launch->addend[launch->addend_count++];
-        snprintf(addend->name, sizeof addend->name, "%s", item->string);
-        snprintf(where, sizeof where, "%s %s", place, item->string);
-        rc = read_expression(r, item, where, &addend->expr, ret_run_time);
+        snprintf(addend->name, sizeof addend->name, "%s", name);
+        addend->expr = take_expression(r, item, "%sshared_memory%s%s", place, parts ? " " : "",
+                                       parts ? name : "");
+        if ((reads(r, addend->expr) & r->family->run_time) != 0)
+            r->family->run_time_memory = true;
     }
-    return rc;
 }
 
 /* The names of fa_work. */
@@ -239,106 +232,90 @@ static const char *const works[FA_WORKS + 1] = {
     "steps",        "mma_flops", "wgmma_flops", "exponentials", "operations",
     "shared_bytes", "l2_bytes",  "bytes",       "clocks",       NULL};
 
-static int read_work(struct fa_spec_reading *r, const cJSON *work, const char *place,
-                     fa_family_launch *launch)
+static void read_work(struct fa_spec_reading *r, const cJSON *work, const char *place,
+                      fa_family_launch *launch)
 {
-    char where[96];
-    bool at_run_time = false; /* no matter: the host alone knows it */
-    if (work == NULL)
-        return 0;
-    if (!cJSON_IsObject(work) || work->child == NULL)
-        return fa_spec_fault(r, "%s must be an object of expressions", place);
-    int rc = fa_spec_check_keys(r, work, place, works);
-    for (int i = 0; i < FA_WORKS && rc == 0; i++) {
+    char where[48];
+    snprintf(where, sizeof where, "%swork", place);
+    if (work != NULL && (!cJSON_IsObject(work) || work->child == NULL))
+        fa_spec_fault(r, "%s must be an object of expressions", where);
+    fa_spec_check_keys(r, work, where, works);
+    for (int i = 0; i < FA_WORKS && r->rc == 0; i++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(work, works[i]);
-        snprintf(where, sizeof where, "%s %s", place, works[i]);
         if (item != NULL)
-            rc = read_expression(r, item, where, &launch->work[i], &at_run_time);
+            launch->work[i] = take_expression(r, item, "%s %s", where, works[i]);
     }
-    return rc;
 }
 
-/* "block", "cluster" or "grid": one to three sides, 1 where no more are told; none of a cluster that is not told. */
-static int read_sides(struct fa_spec_reading *r, const cJSON *sides, const char *place,
-                      const char *key, fa_expr *ret_side[3], bool *ret_run_time)
+/* "block", "cluster" or "grid": one to three sides, 1 where no more are told; none of a cluster that is not told. Whether they
+ * read what is known at run time only. */
+static bool read_sides(struct fa_spec_reading *r, const cJSON *json, const char *place,
+                       const char *key, fa_expr *ret_side[3])
 {
     static const cJSON one = {.type = cJSON_Number, .valueint = 1, .valuedouble = 1};
+    const cJSON *sides = fa_spec_member(json, key);
     const int count = cJSON_IsArray(sides) ? cJSON_GetArraySize(sides) : 1;
-    char where[64];
-    int rc = 0;
+    bool at_run_time = false;
     if (sides == NULL && strcmp(key, "cluster") == 0)
-        return 0;
+        return false;
     if (sides == NULL || count < 1 || count > 3)
-        return fa_spec_fault(r, "%s\"%s\" %s one to three expressions", place, key,
-                             sides == NULL ? "is missing:" : "must be");
-    for (int i = 0; i < 3 && rc == 0; i++) {
+        fa_spec_fault(r, "%s\"%s\" %s one to three expressions", place, key,
+                      sides == NULL ? "is missing:" : "must be");
+    for (int i = 0; i < 3 && r->rc == 0; i++) {
         const cJSON *side = i >= count             ? &one
                             : cJSON_IsArray(sides) ? cJSON_GetArrayItem(sides, i)
                                                    : sides;
-        snprintf(where, sizeof where, "%s%s[%d]", place, key, i);
-        rc = read_expression(r, side, where, &ret_side[i], ret_run_time);
+        ret_side[i] = take_expression(r, side, "%s%s[%d]", place, key, i);
+        at_run_time = at_run_time || (reads(r, ret_side[i]) & r->family->run_time) != 0;
     }
-    return rc;
+    return at_run_time;
 }
 
 /* The keys of one launch, from the specification itself or from one of its "launches", whose `place` is "launches[1]: ". */
-static int read_launch(struct fa_spec_reading *r, int index, const char *place)
+static void read_launch(struct fa_spec_reading *r, int index, const char *place)
 {
     fa_family_launch *launch = &r->family->launch[index];
     const cJSON *json = fa_spec_launch(r, index),
-                *cooperative = fa_spec_member(json, "cooperative");
+                *cooperative = fa_spec_member(json, "cooperative"),
+                *when = fa_spec_member(json, "when");
     const char *entry = r->family->as_is ? r->entry[index] : fa_spec_text(json, "kernel");
-    char where[64];
-    bool at_run_time = false, memory_at_run_time = false;
     if (!fa_is_identifier(entry))
-        return fa_spec_fault(r, "%s\"kernel\" must be a C name of less than %d characters", place,
-                             FA_NAME_MAX);
+        fa_spec_fault(r, "%s\"kernel\" must be a C name of less than %d characters", place,
+                      FA_NAME_MAX);
     if (cooperative != NULL && !cJSON_IsBool(cooperative))
-        return fa_spec_fault(r, "%s\"cooperative\" must be true or false", place);
+        fa_spec_fault(r, "%s\"cooperative\" must be true or false", place);
     snprintf(launch->entry, sizeof launch->entry, "%s", entry);
     launch->cooperative = cJSON_IsTrue(cooperative);
-    int rc =
-        read_sides(r, fa_spec_member(json, "block"), place, "block", launch->block, &at_run_time);
-    if (rc == 0)
-        rc = read_sides(r, fa_spec_member(json, "cluster"), place, "cluster", launch->cluster,
-                        &at_run_time);
-    if (rc == 0 && at_run_time)
-        rc = fa_spec_fault(r,
-                           "%sblock reads a name of \"run_time\": it must be known when the "
-                           "kernel is compiled",
-                           place);
-    if (rc != 0)
-        return rc;
-    snprintf(where, sizeof where, "%sshared_memory", place);
-    if ((rc = read_sides(r, fa_spec_member(json, "grid"), place, "grid", launch->grid,
-                         &at_run_time)) != 0 ||
-        (rc = read_addends(r, fa_spec_member(json, "shared_memory"), where, launch,
-                           &memory_at_run_time)) != 0)
-        return rc;
-    r->family->run_time_memory = r->family->run_time_memory || memory_at_run_time;
-    snprintf(where, sizeof where, "%swhen", place);
-    if (fa_spec_member(json, "when") != NULL &&
-        (rc = take_expression(r, fa_spec_member(json, "when"), where, &launch->when)) != 0)
-        return rc;
-    snprintf(where, sizeof where, "%swork", place);
-    return read_work(r, fa_spec_member(json, "work"), where, launch);
+    bool at_run_time = read_sides(r, json, place, "block", launch->block);
+    if (read_sides(r, json, place, "cluster", launch->cluster) || at_run_time)
+        fa_spec_fault(r,
+                      "%sblock reads a name of \"run_time\": it must be known when the kernel is "
+                      "compiled",
+                      place);
+    read_sides(r, json, place, "grid", launch->grid);
+    read_addends(r, fa_spec_member(json, "shared_memory"), place, launch);
+    if (when != NULL)
+        launch->when = take_expression(r, when, "%swhen", place);
+    read_work(r, fa_spec_member(json, "work"), place, launch);
 }
 
 /* Arguments of a single kernel that are scratch: their bytes. */
-static int read_scratch(struct fa_spec_reading *r)
+static void read_scratch(struct fa_spec_reading *r)
 {
     fa_family *f = r->family;
     const cJSON *argument, *side;
-    char place[64], room[32];
-    int at = 0, rc = 0;
+    char room[32];
+    int at = -1;
     cJSON_ArrayForEach (argument, fa_spec_member(r->json, "arguments")) {
         fa_element element = FA_ELEMENT_FP32;
         fa_buf bytes = {0};
-        snprintf(place, sizeof place, "arguments[%d]", at++);
-        if (rc != 0 || strcmp(fa_spec_text(argument, "is"), "scratch") != 0)
+        at++;
+        if (r->rc != 0 || strcmp(fa_spec_text(argument, "is"), "scratch") != 0)
             continue;
-        if (f->scratch_count == FA_SCRATCH_MAX)
-            return fa_spec_fault(r, "%s: more than %d are scratch", place, FA_SCRATCH_MAX);
+        if (f->scratch_count == FA_SCRATCH_MAX) {
+            fa_spec_fault(r, "arguments[%d]: more than %d are scratch", at, FA_SCRATCH_MAX);
+            return;
+        }
         fa_named_expr *scratch = &f->scratch[f->scratch_count++];
         snprintf(scratch->name, sizeof scratch->name, "%s", fa_spec_text(argument, "name"));
         fa_element_find(fa_spec_text(argument, "type"), &element);
@@ -348,269 +325,253 @@ static int read_scratch(struct fa_spec_reading *r)
             const char *text = fa_json_expression(side, room);
             fa_buf_printf(&bytes, " * (%s)", text != NULL ? text : "");
         }
-        rc = bytes.failed
-                 ? fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where)
-                 : take_expression(r, &(cJSON){.type = cJSON_String, .valuestring = bytes.data},
-                                   place, &scratch->expr);
+        if (bytes.failed)
+            r->rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
+        scratch->expr = take_expression(
+            r, &(cJSON){.type = cJSON_String, .valuestring = bytes.data}, "arguments[%d]", at);
         fa_buf_free(&bytes);
     }
-    return rc;
 }
 
 /* Either one launch, whose keys are the specification's, or a list of them. */
-static int read_launches(struct fa_spec_reading *r, const cJSON *list, const struct part *part)
+static void read_launches(struct fa_spec_reading *r, const cJSON *list, const struct part *part)
 {
-    (void)list, (void)part;
-    int count = 0, rc = read_scratch(r);
-    if (rc == 0)
-        rc = fa_spec_check_launches(r, &count);
-    for (int i = 0; i < count && rc == 0; i++) {
+    (void)part;
+    read_scratch(r);
+    const int count = fa_spec_check_launches(r);
+    for (int i = 0; i < count && r->rc == 0; i++) {
         char place[32] = "";
-        if (fa_spec_launch(r, i) != r->json)
+        if (list != NULL)
             snprintf(place, sizeof place, "launches[%d]: ", i);
         r->family->launch_count++;
-        rc = read_launch(r, i, place);
+        read_launch(r, i, place);
     }
-    return rc;
 }
 
 /* ---- the parts of a specification, in the order in which they are read ------------------------*/
-static int read_identity(struct fa_spec_reading *r)
+static void read_identity(struct fa_spec_reading *r)
 {
-    fa_family *f = r->family;
-    const cJSON *name = fa_spec_member(r->json, "name");
-    const char *suffix = fa_spec_text(r->json, "arch_suffix");
+    const cJSON *name = fa_spec_member(r->json, "name"),
+                *suffix = fa_spec_member(r->json, "arch_suffix");
     if (!fa_spec_is_name(r->name, FA_NAME_MAX))
-        return fa_spec_fault(
+        fa_spec_fault(
             r, "the file is called \"%.60s\": use at most %d of a-z, 0-9 and _, a letter first",
             r->name, FA_NAME_MAX - 1);
     if (name != NULL && strcmp(fa_spec_text(r->json, "name"), r->name) != 0)
-        return fa_spec_fault(r, "\"name\" must be the file's name without .json, or left out");
-    if (fa_spec_member(r->json, "arch_suffix") != NULL && strcmp(suffix, "a") != 0 && !f->as_is)
-        return fa_spec_fault(r, "\"arch_suffix\" must be \"a\", or left out");
-    snprintf(f->name, sizeof f->name, "%s", r->name);
-    snprintf(f->arch_suffix, sizeof f->arch_suffix, "%s", suffix);
-    return 0;
+        fa_spec_fault(r, "\"name\" must be the file's name without .json, or left out");
+    if (suffix != NULL && strcmp(fa_spec_text(r->json, "arch_suffix"), "a") != 0)
+        fa_spec_fault(r, "\"arch_suffix\" must be \"a\", or left out");
+    snprintf(r->family->name, FA_NAME_MAX, "%s", r->name);
+    r->family->arch_suffix[0] = suffix != NULL ? 'a' : 0;
 }
 
 /* "min" and "max" of "sm", and of "proved_on" the max alone, the highest on which the template also runs, for proving it where
  * its own GPUs are not. A single kernel is for all. */
-static int read_sm(struct fa_spec_reading *r, const cJSON *sm, const struct part *part)
+static void read_sm(struct fa_spec_reading *r, const cJSON *sm, const struct part *part)
 {
-    static const char *const keys[] = {"max", "min", NULL};
-    const bool proved = part->at == offsetof(fa_family, proved_max);
     fa_family *f = r->family;
+    const bool proved = part->at == offsetof(fa_family, proved_max);
+    const char *const keys[] = {"max", proved ? NULL : "min", NULL};
     int64_t low = proved ? f->sm_max : 10, high = proved ? low : 999;
     char place[16];
     snprintf(place, sizeof place, "\"%s\"", part->key);
-    const char *const last[] = {keys[0], proved ? NULL : keys[1], NULL};
-    int rc = fa_spec_check_keys(r, sm, place, last);
-    if (rc == 0 && sm != NULL && !proved)
-        rc = fa_json_int(sm, "min", 10, 999, &low, r->where, r->diag);
-    if (rc == 0 && sm != NULL)
-        rc = fa_json_int(sm, "max", low, 999, &high, r->where, r->diag);
+    fa_spec_check_keys(r, sm, place, keys);
+    if (r->rc == 0 && sm != NULL && !proved)
+        r->rc = fa_json_int(sm, "min", 10, 999, &low, r->where, r->diag);
+    if (r->rc == 0 && sm != NULL)
+        r->rc = fa_json_int(sm, "max", low, 999, &high, r->where, r->diag);
+    if (r->rc == FA_ENOTFOUND) {
+        r->rc = 0;
+        fa_spec_fault(r, "%s must be %s", place, part->type);
+    }
     if (!proved)
         f->sm_min = (int32_t)low;
     *(int32_t *)((char *)f + part->at) = (int32_t)high;
-    return rc == FA_ENOTFOUND ? fa_spec_fault(r, "%s must be %s", place, part->type) : rc;
 }
 
 /* The features of the operation that the family serves away from their defaults; then the names that are given are known. */
-static int read_takes(struct fa_spec_reading *r, const cJSON *list, const struct part *part)
+static void read_takes(struct fa_spec_reading *r, const cJSON *list, const struct part *part)
 {
     const cJSON *item;
     fa_family *f = r->family;
-    int rc = 0;
     (void)part;
     cJSON_ArrayForEach (item, list) {
-        const char *name = cJSON_GetStringValue(item);
-        int field = name != NULL ? fa_operation_field_index(f->operation, name) : -1;
+        const char *name = cJSON_IsString(item) ? item->valuestring : "";
+        int field = fa_operation_field_index(f->operation, name);
         if (field < 0 || !f->operation->field[field].feature)
-            return fa_spec_fault(r, "\"takes\": \"%.60s\" is no feature of %s",
-                                 name != NULL ? name : "", f->operation->name);
-        f->takes |= (uint32_t)1 << field;
+            fa_spec_fault(r, "\"takes\": \"%.60s\" is no feature of %s", name, f->operation->name);
+        else
+            f->takes |= (uint32_t)1 << field;
     }
     fa_given_make(f->operation, f->takes, NULL, NULL, &f->given);
-    for (int i = 0; i < f->given.count && rc == 0; i++)
-        rc = add_known_name(r, f->given.name[i], f->operation->name);
-    return rc;
+    for (int i = 0; i < f->given.count; i++)
+        add_known_name(r, f->given.name[i], f->operation->name);
 }
 
-static int read_beside(struct fa_spec_reading *r, const cJSON *json, const struct part *part)
+static void read_beside(struct fa_spec_reading *r, const cJSON *json, const struct part *part)
 {
     (void)part;
     r->family->beside = cJSON_IsTrue(json);
-    return 0;
 }
 
-static int read_one(struct fa_spec_reading *r, const cJSON *json, const struct part *part)
+static void read_one(struct fa_spec_reading *r, const cJSON *json, const struct part *part)
 {
-    return json != NULL
-               ? take_expression(r, json, part->key, (fa_expr **)((char *)r->family + part->at))
-               : 0;
+    if (json != NULL)
+        *(fa_expr **)((char *)r->family + part->at) = take_expression(r, json, "%s", part->key);
 }
 
 /* Values of a tunable: true and false are 1 and 0. */
-static int read_domain(struct fa_spec_reading *r, const cJSON *item, fa_domain *domain)
+static void read_domain(struct fa_spec_reading *r, const cJSON *item, fa_domain *domain)
 {
     int size = cJSON_IsArray(item) ? cJSON_GetArraySize(item) : 0;
     if (size < 1 || size > FA_MAX_DOMAIN) /* before the process keeps them for good */
-        return fa_spec_fault(r, "tune %s must be an array of 1 to %d numbers, booleans or texts",
-                             item->string, FA_MAX_DOMAIN);
+        fa_spec_fault(r, "tune %s must be an array of 1 to %d numbers, booleans or texts",
+                      item->string, FA_MAX_DOMAIN);
     snprintf(domain->name, sizeof domain->name, "%s", item->string);
-    for (const cJSON *value = item->child; value != NULL; value = value->next) {
+    for (const cJSON *value = item->child; value != NULL && r->rc == 0; value = value->next) {
         int32_t is = 0;
         char room[FA_VALUE_TEXT_MAX];
         if (cJSON_IsString(value) != cJSON_IsString(item->child))
-            return fa_spec_fault(
-                r, "tune %s: its values must all be numbers or booleans, or all be texts",
-                item->string);
-        if (fa_value_of_json(value, &is, r->diag) != 0)
-            return fa_fail_in(r->diag, FA_EMANIFEST, "%s: tune %s", r->where, item->string);
-        for (int i = 0; i < domain->count; i++)
-            if (domain->value[i] == is)
-                return fa_spec_fault(r, "tune %s: the value %s appears twice", item->string,
-                                     fa_value_words(is, room));
+            fa_spec_fault(r, "tune %s: its values must all be numbers or booleans, or all be texts",
+                          item->string);
+        else if (fa_value_of_json(value, &is, r->diag) != 0)
+            r->rc = fa_fail_in(r->diag, FA_EMANIFEST, "%s: tune %s", r->where, item->string);
+        else if (fa_domain_index(domain, is) >= 0)
+            fa_spec_fault(r, "tune %s: the value %s appears twice", item->string,
+                          fa_value_words(is, room));
         domain->fractions = domain->fractions || fa_expr_of_value(is).kind == FA_EXPR_REAL;
         domain->value[domain->count++] = is;
     }
-    return 0;
 }
 
-static int read_tunables(struct fa_spec_reading *r, const cJSON *tunables, const struct part *part)
+static void read_tunables(struct fa_spec_reading *r, const cJSON *tunables, const struct part *part)
 {
     const cJSON *item;
     int64_t product = 1;
     char buffer[FA_COMMAS_MAX], most[FA_COMMAS_MAX];
+    if (cJSON_GetArraySize(tunables) > FA_MAX_TUNABLES)
+        fa_spec_fault(r, "more than %d tunables", FA_MAX_TUNABLES);
     cJSON_ArrayForEach (item, tunables) {
-        if (r->family->tunable_count == FA_MAX_TUNABLES)
-            return fa_spec_fault(r, "more than %d tunables", FA_MAX_TUNABLES);
+        if (r->rc != 0)
+            return;
         fa_domain *domain = &r->family->tunable[r->family->tunable_count++];
-        int rc = add_known_name(r, item->string, part->key);
-        if (rc == 0)
-            rc = read_domain(r, item, domain);
-        if (rc != 0)
-            return rc;
+        add_known_name(r, item->string, part->key);
+        read_domain(r, item, domain);
         product *= domain->count;
         if (product > FA_SPACE_POINTS_MAX)
-            return fa_spec_fault(r, "the domains up to %s make a space of %s configs: at most %s",
-                                 domain->name, fa_commas(product, buffer),
-                                 fa_commas(FA_SPACE_POINTS_MAX, most));
+            fa_spec_fault(r, "the domains up to %s make a space of %s configs: at most %s",
+                          domain->name, fa_commas(product, buffer),
+                          fa_commas(FA_SPACE_POINTS_MAX, most));
     }
-    return r->family->as_is || r->family->tunable_count > 0
-               ? 0
-               : fa_spec_fault(r, "there are no tunables");
+    if (r->family->tunable_count == 0 && !r->family->as_is)
+        fa_spec_fault(r, "there are no tunables");
 }
 
 /* Tunables that kernels learn from their launch (the grid, the size of the shared memory): configs that
  * differ in them alone share a cubin. */
-static int read_run_time(struct fa_spec_reading *r, const cJSON *names, const struct part *part)
+static void read_run_time(struct fa_spec_reading *r, const cJSON *names, const struct part *part)
 {
     fa_family *f = r->family;
     const cJSON *item;
-    (void)part;
     cJSON_ArrayForEach (item, names) {
+        const char *name = cJSON_IsString(item) ? item->valuestring : "";
         int at = 0;
-        if (!cJSON_IsString(item))
-            return fa_spec_fault(r, "\"run_time\" must be an array of names");
-        while (at < f->tunable_count && strcmp(f->tunable[at].name, item->valuestring) != 0)
+        if (name[0] == 0)
+            fa_spec_fault(r, "\"run_time\" must be %s", part->type);
+        while (at < f->tunable_count && strcmp(f->tunable[at].name, name) != 0)
             at++;
         const uint64_t bit = UINT64_C(1) << (f->given.count + at);
         if (at == f->tunable_count || (f->run_time & bit) != 0)
-            return fa_spec_fault(r, "\"run_time\": \"%.60s\" %s", item->valuestring,
-                                 at == f->tunable_count ? "is no tunable" : "appears twice");
-        f->run_time |= bit;
+            fa_spec_fault(r, "\"run_time\": \"%.60s\" %s", name,
+                          at == f->tunable_count ? "is no tunable" : "appears twice");
+        else
+            f->run_time |= bit;
     }
-    return 0;
 }
 
-static int read_lets(struct fa_spec_reading *r, const cJSON *lets, const struct part *part)
+static void read_lets(struct fa_spec_reading *r, const cJSON *lets, const struct part *part)
 {
     fa_family *f = r->family;
     const cJSON *item;
-    char place[64];
-    int rc = 0, i = 0;
+    int i = 0;
+    if (cJSON_GetArraySize(lets) > FA_MAX_LETS)
+        fa_spec_fault(r, "more than %d names in \"defines\"", FA_MAX_LETS);
     cJSON_ArrayForEach (item, lets) {
-        if (f->let_count == FA_MAX_LETS)
-            return fa_spec_fault(r, "more than %d names in \"defines\"", FA_MAX_LETS);
-        if ((rc = add_known_name(r, item->string, part->key)) != 0)
-            return rc;
+        if (r->rc != 0)
+            return;
+        add_known_name(r, item->string, part->key);
         snprintf(f->let[f->let_count++].name, FA_NAME_MAX, "%s", item->string);
     }
-    cJSON_ArrayForEach (item, lets) {
-        snprintf(place, sizeof place, "defines %s", item->string);
-        if ((rc = take_expression(r, item, place, &f->let[i++].expr)) != 0)
-            return rc;
-    }
-    return order_lets(f, r->diag) != 0 ? fa_fail_in(r->diag, FA_EMANIFEST, "%s", r->where) : 0;
+    cJSON_ArrayForEach (item, lets)
+        f->let[i++].expr = take_expression(r, item, "defines %s", item->string);
+    if (r->rc == 0 && (r->rc = order_lets(f, r->diag)) != 0)
+        fa_fail_in(r->diag, r->rc, "%s", r->where);
 }
 
 /* What a rule is about: a config that does not hold to it is impossible, exceeds the shared memory or
  * the registers, or is known not to pay. */
-static int read_ending(struct fa_spec_reading *r, const cJSON *rule, const char *place,
-                       bool allowed, fa_status *ret_ends)
+static fa_status read_ending(struct fa_spec_reading *r, const cJSON *is, const char *place,
+                             bool allowed)
 {
     static const fa_status endings[] = {FA_STATUS_CONSTRAINT, FA_STATUS_BUDGET, FA_STATUS_REGISTERS,
                                         FA_STATUS_DOES_NOT_PAY};
-    const cJSON *is = fa_spec_member(rule, "is");
-    *ret_ends = FA_STATUS_CONSTRAINT;
-    if (is == NULL)
-        return 0;
-    for (size_t i = 0; allowed && cJSON_IsString(is) && i < sizeof endings / sizeof *endings; i++) {
-        *ret_ends = endings[i];
+    for (size_t i = 0; allowed && cJSON_IsString(is) && i < sizeof endings / sizeof *endings; i++)
         if (strcmp(is->valuestring, fa_status_name(endings[i])) == 0)
-            return 0;
-    }
-    return fa_spec_fault(r,
-                         "%s: \"is\" must be constraint, budget, registers or does-not-pay, and "
-                         "belongs in \"restrictions\" only",
-                         place);
+            return endings[i];
+    if (is != NULL)
+        fa_spec_fault(r,
+                      "%s: \"is\" must be constraint, budget, registers or does-not-pay, and "
+                      "belongs in \"restrictions\" only",
+                      place);
+    return FA_STATUS_CONSTRAINT;
 }
 
-/* An expression, or {"require", "is", "why"}; without a reason the expression is it. */
-static int read_rule(struct fa_spec_reading *r, const cJSON *item, const char *place, bool may_vary,
-                     fa_require *rule)
+/* An expression, or {"require", "is", "why"}; without a reason the expression is it. The reason is shown to people on terminals,
+ * which act on control bytes. */
+static void read_rule(struct fa_spec_reading *r, const cJSON *item, const char *place,
+                      bool may_vary, fa_require *rule)
 {
     static const char *const keys[] = {"require", "is", "why", NULL};
     char room[32];
     const cJSON *require = cJSON_IsObject(item) ? fa_spec_member(item, "require") : item,
-                *why = fa_spec_member(item, "why");
-    const char *text = fa_json_expression(require, room);
-    int rc = cJSON_IsObject(item) ? fa_spec_check_keys(r, item, place, keys) : 0;
-    if (rc == 0)
-        rc = read_ending(r, item, place, may_vary, &rule->ends);
-    if (rc == 0)
-        rc = take_expression(r, require, place, &rule->expr);
-    if (rc != 0)
-        return rc;
-    if (why != NULL && !(cJSON_IsString(why) && is_sentence(why->valuestring)))
-        return fa_spec_fault(r, "%s: \"why\" must be a sentence of 1 to %d bytes, no control bytes",
-                             place, WHY_MAX);
-    rule->why = strndup(why != NULL ? why->valuestring : text, WHY_MAX);
-    if (rule->why == NULL)
-        return fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
+                *reason = fa_spec_member(item, "why");
+    const char *why =
+        reason != NULL ? cJSON_GetStringValue(reason) : fa_json_expression(require, room);
+    bool clean = why != NULL && why[0] != 0 && (reason == NULL || strlen(why) <= WHY_MAX);
+    if (cJSON_IsObject(item))
+        fa_spec_check_keys(r, item, place, keys);
+    rule->ends = read_ending(r, fa_spec_member(item, "is"), place, may_vary);
+    rule->expr = take_expression(r, require, "%s", place);
+    for (const char *at = why; clean && reason != NULL && *at != 0; at++)
+        clean = (unsigned char)*at >= 0x20 && *at != 0x7f;
+    if (!clean)
+        fa_spec_fault(r, "%s: \"why\" must be a sentence of 1 to %d bytes, no control bytes", place,
+                      WHY_MAX);
+    if (r->rc != 0)
+        return;
+    rule->why = strndup(why, WHY_MAX);
     rule->depth = depth_of(r->family, fa_expr_uses(rule->expr));
-    return may_vary || rule->depth == 0
-               ? 0
-               : fa_spec_fault(r, "%s reads a tunable: it may read the problem and the GPU only",
-                               place);
+    if (rule->why == NULL)
+        r->rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
+    if (!may_vary && rule->depth > 0)
+        fa_spec_fault(r, "%s reads a tunable: it may read the problem and the GPU only", place);
 }
 
 /* "supports", which may read no tunable, or "restrictions". */
-static int read_rules(struct fa_spec_reading *r, const cJSON *array, const struct part *part)
+static void read_rules(struct fa_spec_reading *r, const cJSON *array, const struct part *part)
 {
     const cJSON *item;
     char place[64];
-    int rc = 0, *count = (int *)((char *)r->family + part->count);
+    int *count = (int *)((char *)r->family + part->count);
     fa_require *list = (fa_require *)((char *)r->family + part->at);
+    if (cJSON_GetArraySize(array) > FA_MAX_REQUIRES)
+        fa_spec_fault(r, "\"%s\" has more than %d entries", part->key, FA_MAX_REQUIRES);
     cJSON_ArrayForEach (item, array) {
-        if (*count == FA_MAX_REQUIRES)
-            return fa_spec_fault(r, "\"%s\" has more than %d entries", part->key, FA_MAX_REQUIRES);
+        if (r->rc != 0)
+            return;
         snprintf(place, sizeof place, "%s[%d]", part->key, *count);
-        if (rc == 0)
-            rc = read_rule(r, item, place, list == r->family->constraint, &list[(*count)++]);
+        read_rule(r, item, place, list == r->family->constraint, &list[(*count)++]);
     }
-    return rc;
 }
 
 int fa_family_preset(fa_family *family, int tunable, int32_t value, fa_diag *diag)
@@ -625,35 +586,32 @@ int fa_family_preset(fa_family *family, int tunable, int32_t value, fa_diag *dia
     return rc;
 }
 
-/* A value of the tunable, or an expression of the problem and the GPU; of a single kernel the first value where it is not told. */
-static int read_default(struct fa_spec_reading *r, const cJSON *item, int tunable)
+/* Each is a value of the tunable, or an expression of the problem and the GPU; of a single kernel the first value where it is not
+ * told. */
+static void read_defaults(struct fa_spec_reading *r, const cJSON *defaults, const struct part *part)
 {
-    fa_domain *domain = &r->family->tunable[tunable];
-    char place[64];
-    int32_t value = domain->value[0];
-    snprintf(place, sizeof place, "default %s", domain->name);
-    if (item == NULL && !r->family->as_is)
-        return fa_spec_fault(r, "%s is missing", place);
-    if (item == NULL || ((!cJSON_IsString(item) || fa_value_is_text(value)) &&
-                         fa_value_of_json(item, &value, NULL) == 0))
-        return fa_family_preset(r->family, tunable, value, r->diag);
-    int rc = take_expression(r, item, place, &domain->preset);
-    if (rc == 0 && depth_of(r->family, fa_expr_uses(domain->preset)) > 0)
-        rc =
-            fa_spec_fault(r, "%s reads a tunable: it may read the problem and the GPU only", place);
-    return rc;
-}
-
-static int read_defaults(struct fa_spec_reading *r, const cJSON *defaults, const struct part *part)
-{
+    fa_family *f = r->family;
     const char *names[FA_MAX_TUNABLES + 1] = {NULL};
     (void)part;
-    for (int i = 0; i < r->family->tunable_count; i++)
-        names[i] = r->family->tunable[i].name;
-    int rc = fa_spec_check_keys(r, defaults, "\"default\"", names);
-    for (int i = 0; i < r->family->tunable_count && rc == 0; i++)
-        rc = read_default(r, fa_spec_member(defaults, names[i]), i);
-    return rc;
+    for (int i = 0; i < f->tunable_count; i++)
+        names[i] = f->tunable[i].name;
+    fa_spec_check_keys(r, defaults, "\"default\"", names);
+    for (int i = 0; i < f->tunable_count && r->rc == 0; i++) {
+        const cJSON *item = fa_spec_member(defaults, names[i]);
+        int32_t value = f->tunable[i].value[0];
+        if (item == NULL && !f->as_is) {
+            fa_spec_fault(r, "default %s is missing", names[i]);
+        } else if (item == NULL || ((!cJSON_IsString(item) || fa_value_is_text(value)) &&
+                                    fa_value_of_json(item, &value, NULL) == 0)) {
+            r->rc = fa_family_preset(f, i, value, r->diag);
+        } else {
+            f->tunable[i].preset = take_expression(r, item, "default %s", names[i]);
+            if (r->rc == 0 && depth_of(f, fa_expr_uses(f->tunable[i].preset)) > 0)
+                fa_spec_fault(
+                    r, "default %s reads a tunable: it may read the problem and the GPU only",
+                    names[i]);
+        }
+    }
 }
 
 #define AT(member) .at = offsetof(fa_family, member)
@@ -689,25 +647,23 @@ int fa_family_read(fa_family *family, struct fa_spec_reading *r)
                                          "block", "cooperative",  "grid",   "cluster",
                                          "work",  "shared_memory"};
     const char *keys[PARTS + sizeof others / sizeof *others + 1] = {NULL};
-    int rc = 0;
     r->family = family;
     r->known_count = 0;
     family->as_is = r->source != NULL;
     memcpy(keys, others, sizeof others);
     for (int i = 0; i < PARTS; i++)
         keys[sizeof others / sizeof *others + (size_t)i] = parts[i].key;
-    /* Those of a single kernel were looked at when its operation was made. */
-    if ((!family->as_is && (rc = fa_spec_check_keys(r, r->json, "", keys)) != 0) ||
-        (rc = read_identity(r)) != 0)
-        return rc;
-    for (const struct part *part = parts; part < parts + PARTS && rc == 0; part++) {
+    if (!family->as_is) /* those of a single kernel were looked at when its operation was made */
+        fa_spec_check_keys(r, r->json, "", keys);
+    read_identity(r);
+    for (const struct part *part = parts; part < parts + PARTS && r->rc == 0; part++) {
         const cJSON *json = fa_spec_member(r->json, part->key);
         if (json == NULL && part->needed && !family->as_is)
-            rc = fa_spec_fault(r, "\"%s\" is missing: it must be %s", part->key, part->type);
+            fa_spec_fault(r, "\"%s\" is missing: it must be %s", part->key, part->type);
         else if (json != NULL && part->is != NULL && !part->is(json))
-            rc = fa_spec_fault(r, "\"%s\" must be %s", part->key, part->type);
+            fa_spec_fault(r, "\"%s\" must be %s", part->key, part->type);
         else
-            rc = part->read(r, json, part);
+            part->read(r, json, part);
     }
-    return rc == FA_EINVAL ? FA_EMANIFEST : rc;
+    return r->rc == FA_EINVAL ? FA_EMANIFEST : r->rc;
 }

@@ -49,7 +49,7 @@ static int read_identity(struct fa_spec_reading *r)
 /* ---- sources ---------------------------------------------------------------------------------*/
 /* The text as it is compiled: with the instances of templates, and a line that names, for every key and
  * hash that covers the text, what else goes into its compile. */
-static int finish_source(const struct fa_spec_reading *r, const char *file, const char *text,
+static int finish_source(struct fa_spec_reading *r, const char *file, const char *text,
                          const char *const *instance, int count, const char *before,
                          char **ret_text)
 {
@@ -82,7 +82,7 @@ static int finish_source(const struct fa_spec_reading *r, const char *file, cons
     return 0;
 }
 
-static const char *answer_named(const struct fa_spec_reading *r)
+static const char *answer_named(struct fa_spec_reading *r)
 {
     const cJSON *answer = fa_spec_member(r->json, "answer");
     return cJSON_IsString(answer) ? answer->valuestring : fa_spec_text(answer, "kernel");
@@ -95,7 +95,8 @@ static int find_kernels(struct fa_spec_reading *r, bool answer_source)
     const cJSON *answer = fa_spec_member(r->json, "answer");
     char where[512];
     bool template = false;
-    int rc = fa_spec_check_launches(r, &r->launches);
+    r->launches = fa_spec_check_launches(r);
+    int rc = r->rc;
     r->answered = answer != NULL && fa_spec_member(answer, "given") == NULL;
     snprintf(where, sizeof where, "%.400s: answer", r->where);
     if (rc == 0 && r->answered && !answer_source && answer_named(r)[0] == 0)
@@ -137,7 +138,7 @@ static int make_sources(struct fa_spec_reading *r, bool answer_source, const cha
 }
 
 /* The macro that an option sets has its value from the specification. */
-static int check_macro(const struct fa_spec_reading *r, const char *option)
+static int check_macro(struct fa_spec_reading *r, const char *option)
 {
     static const char *const spellings[] = {"-define-macro=", "-undefine-macro=", "-D", "-U"};
     const char *dash = option + (option[1] == '-'), *key;
@@ -428,7 +429,7 @@ static int read_texts(struct fa_spec_reading *r, const char *json, const char *f
 
 /* ---- files -----------------------------------------------------------------------------------*/
 /* A file beside the specification, by a plain name; what names it, "" for the specification itself, is told. */
-static int read_named(const struct fa_spec_reading *r, const char *folder, const char *name,
+static int read_named(struct fa_spec_reading *r, const char *folder, const char *name,
                       const char *named_by, char **ret_text)
 {
     char path[4096];

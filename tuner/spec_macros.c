@@ -140,7 +140,7 @@ int fa_spec_reach(struct fa_spec_reading *r)
     return rc == 0 ? 0 : fa_fail(r->diag, rc, "%s: out of memory", r->where);
 }
 
-void fa_spec_put_macros(const struct fa_spec_reading *r, fa_buf *ret_text)
+void fa_spec_put_macros(struct fa_spec_reading *r, fa_buf *ret_text)
 {
     const cJSON *item;
     char room[32];

@@ -18,7 +18,7 @@
 
 /* ---- sizes ----------------------------------------------------------------------------------*/
 /* Whether a macro is made of the size: problems that differ in it are then other kernels. */
-static bool is_defined(const struct fa_spec_reading *r, const char *size)
+static bool is_defined(struct fa_spec_reading *r, const char *size)
 {
     const cJSON *item;
     char room[32];
@@ -31,7 +31,7 @@ static bool is_defined(const struct fa_spec_reading *r, const char *size)
 }
 
 /* Sizes that "defines" reads are fixed; a kernel of constants alone has a size that nobody sets. */
-static int fix_sizes(const struct fa_spec_reading *r)
+static int fix_sizes(struct fa_spec_reading *r)
 {
     cJSON *size, *sizes = cJSON_GetObjectItemCaseSensitive(r->operation, "sizes");
     if (sizes == NULL)
@@ -59,7 +59,7 @@ static int fix_sizes(const struct fa_spec_reading *r)
 }
 
 /* ---- the answer -----------------------------------------------------------------------------*/
-static int add_answer(const struct fa_spec_reading *r)
+static int add_answer(struct fa_spec_reading *r)
 {
     static const char *const keys[] = {"kernel", "source", "block", "grid", "arguments", NULL};
     const cJSON *is = fa_spec_member(r->json, "answer"), *given = fa_spec_member(is, "given");
@@ -96,7 +96,7 @@ static double number_or(const cJSON *json, const char *key, double preset)
 }
 
 /* Unless "atol" says otherwise, what is near 0 may differ by that part of the output's largest element. */
-static int add_tolerance(const struct fa_spec_reading *r)
+static int add_tolerance(struct fa_spec_reading *r)
 {
     enum { OF_TYPE = 84 /* of fp32: 1e-5 */ };
     cJSON *tolerance = fa_json_add_object(r->operation, "tolerance");
@@ -118,7 +118,7 @@ static int add_tolerance(const struct fa_spec_reading *r)
 }
 
 /* How the space is searched where a request does not say. */
-static int check_search(const struct fa_spec_reading *r)
+static int check_search(struct fa_spec_reading *r)
 {
     const cJSON *strategy = fa_spec_member(r->json, "strategy"),
                 *evaluations = fa_spec_member(r->json, "evaluations"),
@@ -152,8 +152,8 @@ static void drop_nulls(cJSON *json)
 
 int fa_spec_make_operation(struct fa_spec_reading *r)
 {
-    static int (*const steps[])(const struct fa_spec_reading *) = {fix_sizes, add_answer,
-                                                                   add_tolerance, check_search};
+    static int (*const steps[])(struct fa_spec_reading *) = {fix_sizes, add_answer, add_tolerance,
+                                                             check_search};
     int rc = 0;
     r->operation = cJSON_Duplicate(r->json, true);
     if (r->operation == NULL)

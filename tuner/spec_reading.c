@@ -156,14 +156,14 @@ void fa_spec_locate(const char *where, const char *name, const char *json, bool 
 }
 
 /* ---- what the parts of a specification are read with -----------------------------------------*/
-int fa_spec_fault(const struct fa_spec_reading *r, const char *format, ...)
+int fa_spec_fault(struct fa_spec_reading *r, const char *format, ...)
 {
     char text[700];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return fa_fail(r->diag, FA_EMANIFEST, "%s: %s", r->where, text);
+    return r->rc != 0 ? r->rc : (r->rc = fa_fail(r->diag, FA_EMANIFEST, "%s: %s", r->where, text));
 }
 
 const cJSON *fa_spec_member(const cJSON *json, const char *key)
@@ -189,12 +189,14 @@ const cJSON *fa_spec_macro(const cJSON *json, const char *name, size_t size, con
     return NULL;
 }
 
-int fa_spec_check_keys(const struct fa_spec_reading *r, const cJSON *object, const char *place,
+int fa_spec_check_keys(struct fa_spec_reading *r, const cJSON *object, const char *place,
                        const char *const *keys)
 {
     char where[300];
     snprintf(where, sizeof where, "%.200s%s%.60s", r->where, place[0] != 0 ? ": " : "", place);
-    return fa_json_check_keys(object, keys, where, r->diag) == 0 ? 0 : FA_EMANIFEST;
+    if (r->rc == 0 && fa_json_check_keys(object, keys, where, r->diag) != 0)
+        r->rc = FA_EMANIFEST;
+    return r->rc;
 }
 
 bool fa_spec_is_name(const char *text, size_t size)
@@ -203,38 +205,36 @@ bool fa_spec_is_name(const char *text, size_t size)
            strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == strlen(text);
 }
 
-int fa_spec_check_launches(const struct fa_spec_reading *r, int *ret_count)
+int fa_spec_check_launches(struct fa_spec_reading *r)
 {
     static const char *const keys[] = {"kernel",        "block", "cluster",     "grid",
                                        "shared_memory", "work",  "cooperative", "when",
                                        "arguments",     NULL};
     const cJSON *launch, *list = fa_spec_member(r->json, "launches");
-    int count = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0, rc = 0, at = 0;
-    *ret_count = list == NULL ? 1 : count;
+    const int count = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
+    int at = 0;
     if (list == NULL)
-        return 0;
+        return 1;
     if (count < 1 || count > FA_LAUNCHES_MAX)
-        return fa_spec_fault(r, "\"launches\" must be an array of 1 to %d launches",
-                             FA_LAUNCHES_MAX);
+        fa_spec_fault(r, "\"launches\" must be an array of 1 to %d launches", FA_LAUNCHES_MAX);
     for (int i = 0; keys[i] != NULL; i++)
         if (fa_spec_member(r->json, keys[i]) != NULL && keys[i + 1] != NULL)
-            return fa_spec_fault(r, "\"%s\" is given beside \"launches\": put it into each launch",
-                                 keys[i]);
+            fa_spec_fault(r, "\"%s\" is given beside \"launches\": put it into each launch",
+                          keys[i]);
     cJSON_ArrayForEach (launch, list) {
         char place[32];
         snprintf(place, sizeof place, "launches[%d]", at++);
-        if (rc == 0 && (!cJSON_IsObject(launch) || fa_spec_text(launch, "kernel")[0] == 0))
-            rc = fa_spec_fault(r, "%s must be an object with a \"kernel\"", place);
-        if (rc == 0)
-            rc = fa_spec_check_keys(r, launch, place, keys);
-        if (rc == 0 && r->file == NULL && fa_spec_member(launch, "arguments") != NULL)
-            rc = fa_spec_fault(
-                r, "%s: \"arguments\" are a single kernel's: a family's take one struct", place);
+        if (!cJSON_IsObject(launch) || fa_spec_text(launch, "kernel")[0] == 0)
+            fa_spec_fault(r, "%s must be an object with a \"kernel\"", place);
+        fa_spec_check_keys(r, launch, place, keys);
+        if (r->file == NULL && fa_spec_member(launch, "arguments") != NULL)
+            fa_spec_fault(r, "%s: \"arguments\" are a single kernel's: a family's take one struct",
+                          place);
     }
-    return rc;
+    return r->rc == 0 ? count : 0;
 }
 
-const cJSON *fa_spec_launch(const struct fa_spec_reading *r, int launch)
+const cJSON *fa_spec_launch(struct fa_spec_reading *r, int launch)
 {
     const cJSON *list = fa_spec_member(r->json, "launches");
     return list != NULL ? cJSON_GetArrayItem(list, launch) : r->json;

@@ -44,11 +44,12 @@ struct fa_spec_reading {
     fa_family *family;                    /* which the rest is of */
     const char *known[FA_EXPR_NAMES_MAX]; /* names, so far: given, tunables, lets */
     int known_count;
+    int rc; /* the first failure, with its sentence in diag */
     fa_diag *diag;
 };
 
-/* FA_EMANIFEST, with a sentence. */
-int fa_spec_fault(const struct fa_spec_reading *r, const char *format, ...)
+/* FA_EMANIFEST, with a sentence, unless there was a failure before: it stays in r->rc. */
+int fa_spec_fault(struct fa_spec_reading *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* The member; NULL where it is null, too. */
@@ -56,16 +57,16 @@ const cJSON *fa_spec_member(const cJSON *json, const char *key);
 /* Its text; "" where it has none. */
 const char *fa_spec_text(const cJSON *json, const char *key);
 /* As fa_json_check_keys(), of the specification's own kind of failure. */
-int fa_spec_check_keys(const struct fa_spec_reading *r, const cJSON *object, const char *place,
+int fa_spec_check_keys(struct fa_spec_reading *r, const cJSON *object, const char *place,
                        const char *const *keys);
 /* The macro of "tune" or "defines", whose key goes to ret_key, by its name of `size` bytes; NULL: there is none. */
 const cJSON *fa_spec_macro(const cJSON *json, const char *name, size_t size, const char **ret_key);
 /* Small letters, digits and _, a letter first, less than `size` bytes. */
 bool fa_spec_is_name(const char *text, size_t size);
-/* How many launches there are, once they are known to be objects with a "kernel" and no unknown keys. */
-int fa_spec_check_launches(const struct fa_spec_reading *r, int *ret_count);
+/* How many launches there are, once they are known to be objects with a "kernel" and no unknown keys; 0: they are not. */
+int fa_spec_check_launches(struct fa_spec_reading *r);
 /* What describes a launch: the specification itself, or one of its "launches". */
-const cJSON *fa_spec_launch(const struct fa_spec_reading *r, int launch);
+const cJSON *fa_spec_launch(struct fa_spec_reading *r, int launch);
 
 /* The document of the specification's operation, into r (spec_operation.c). */
 int fa_spec_make_operation(struct fa_spec_reading *r);
@@ -91,7 +92,7 @@ enum { FA_DEFINES_MAX = 64 };
 int fa_source_guard(const cJSON *json, fa_buf *text);
 /* The macros as lines of CUDA C++; what the specification says of them, and of what its kernels use, reaches into the cut;
  * r->found: neither the source nor the specification reads some macro, or the source has handles that the host makes. */
-void fa_spec_put_macros(const struct fa_spec_reading *r, fa_buf *ret_text);
+void fa_spec_put_macros(struct fa_spec_reading *r, fa_buf *ret_text);
 int fa_spec_reach(struct fa_spec_reading *r);
 void fa_spec_check_macros(struct fa_spec_reading *r);
 
