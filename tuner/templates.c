@@ -97,46 +97,34 @@ static int read_template(int directory, const char *name, char **ret_text, size_
     return 0;
 }
 
-/* Whether a file of this name and folder may stand at `at`, where one of its name stands already: in
- * the place of the built-in file of the same operation, and once. */
-static int check_replaced(const fa_templates *templates, int at, const char *folder, fa_diag *diag)
-{
-    const fa_template_file *other = &templates->file[at];
-    if (templates->owned[at])
-        return fa_fail(diag, FA_EINVAL, "template file %s: appears twice, in two folders",
-                       other->name);
-    if (folder[0] != 0 && strcmp(folder, other->folder) != 0)
-        return fa_fail(diag, FA_EINVAL,
-                       "template file %s: is the name of a file of %s: take another", other->name,
-                       other->folder);
-    return 0;
-}
-
-/* Takes over text and name: they are freed on failure, NULL where memory was short. `folder` must live as long as the
- * templates. */
+/* A file in its place by name, or in that of a built-in one of its operation, once. Takes over text and name: they are freed on
+ * failure, NULL where memory was short. `folder` must live as long as the templates. */
 static int put_file(fa_templates *templates, const char *folder, char *name, char *text,
                     size_t size, fa_diag *diag)
 {
-    int at = 0;
-    int rc =
-        name == NULL || text == NULL ? fa_fail(diag, FA_ENOMEM, "templates: out of memory") : 0;
-    while (rc == 0 && at < templates->count && strcmp(templates->file[at].name, name) < 0)
+    int at = 0, rc = 0;
+    while (name != NULL && at < templates->count && strcmp(templates->file[at].name, name) < 0)
         at++;
-    bool replaces = rc == 0 && at < templates->count && strcmp(templates->file[at].name, name) == 0;
-    if (replaces)
-        rc = check_replaced(templates, at, folder, diag);
+    const fa_template_file *other = &templates->file[at];
+    const bool replaces = name != NULL && at < templates->count && strcmp(other->name, name) == 0;
+    if (name == NULL || text == NULL)
+        rc = fa_fail(diag, FA_ENOMEM, "templates: out of memory");
+    else if (replaces && templates->owned[at])
+        rc = fa_fail(diag, FA_EINVAL, "template file %s: appears twice, in two folders", name);
+    else if (replaces && folder[0] != 0 && strcmp(folder, other->folder) != 0)
+        rc = fa_fail(diag, FA_EINVAL, "template file %s: is the name of a file of %s: take another",
+                     name, other->folder);
     if (rc != 0) {
         free(name);
         free(text);
         return rc;
     }
     if (!replaces) {
-        size_t behind = (size_t)(templates->count - at);
+        size_t behind = (size_t)(templates->count++ - at);
         memmove(&templates->file[at + 1], &templates->file[at], behind * sizeof *templates->file);
         memmove(&templates->owned[at + 1], &templates->owned[at], behind);
-        templates->count++;
     } else if (folder[0] == 0) {
-        folder = templates->file[at].folder;
+        folder = other->folder;
     }
     templates->file[at] =
         (fa_template_file){.name = name, .folder = folder, .text = text, .size = size};
@@ -172,40 +160,28 @@ static bool is_replaced(const fa_templates *templates, int index)
     return templates->owned[index] && fa_template_is_builtin(templates->file[index].name);
 }
 
-/* Whether a directory brings a family of its own, or a part of a built-in one. */
-static bool changes_anything(const fa_templates *templates)
-{
-    for (int i = 0; i < templates->count; i++)
-        if (is_replaced(templates, i) ||
-            (templates->owned[i] && fa_template_is_manifest(templates->file[i].name)))
-            return true;
-    return false;
-}
-
-/* A directory that is being read: `folder` is "" for the directory itself, and `path` is of both. */
+/* A directory that is being read, or a folder below it: `folder` is "" for the directory itself, and `path` is of both. */
 struct reading {
     fa_templates *templates;
-    DIR *stream;
     const char *path, *folder;
     int *found; /* files so far, of all folders */
     fa_diag *diag;
 };
 
-static int take_file(const struct reading *r, const char *name)
+static int take_file(const struct reading *r, int directory, const char *name)
 {
     char *text = NULL, *full = NULL;
     const fa_operation *operation;
+    const bool contract = strcmp(name, CONTRACT) == 0;
     size_t size = 0;
-    if (!is_plain_name(name))
-        return fa_fail(r->diag, FA_EINVAL,
-                       "template directory %s: the name \"%s\" is not plain: "
-                       "use at most %d letters, digits, '_', '-' and '.'",
-                       r->path, name, FILE_NAME_MAX - 1);
-    if (++*r->found > FILES_MAX)
-        return fa_fail(r->diag, FA_EINVAL, "template directory %s: holds more than %d templates",
-                       r->path, FILES_MAX);
-    int rc = read_template(dirfd(r->stream), name, &text, &size, r->diag);
-    bool contract = strcmp(name, CONTRACT) == 0;
+    int rc = !is_plain_name(name)
+                 ? fa_fail(r->diag, FA_EINVAL,
+                           "the name \"%s\" is not plain: use at most %d letters, digits, '_', '-' "
+                           "and '.'",
+                           name, FILE_NAME_MAX - 1)
+             : ++*r->found > FILES_MAX
+                 ? fa_fail(r->diag, FA_EINVAL, "holds more than %d templates", FILES_MAX)
+                 : read_template(directory, name, &text, &size, r->diag);
     if (rc == 0 &&
         asprintf(&full, "%s%s%s", contract ? r->folder : "", contract ? "/" : "", name) < 0)
         full = NULL;
@@ -216,19 +192,7 @@ static int take_file(const struct reading *r, const char *name)
     return rc != 0 ? fa_fail_in(r->diag, rc, "template directory %s", r->path) : 0;
 }
 
-static int read_files(const struct reading *r)
-{
-    struct dirent *entry;
-    int rc = 0;
-    while (rc == 0 && (errno = 0, entry = readdir(r->stream)) != NULL)
-        if (is_template_name(entry->d_name) && (r->folder[0] != 0 || !is_contract(entry->d_name)))
-            rc = take_file(r, entry->d_name);
-    if (rc == 0 && errno != 0)
-        rc = fa_fail(r->diag, FA_EIO, "template directory %s: %s", r->path, strerror(errno));
-    return rc;
-}
-
-/* The name of a folder that holds template files, kept by the templates; NULL: it is none. */
+/* The name of a folder that holds template files, an operation's or the vocabulary, kept by the templates; NULL: it is none. */
 static const char *template_folder(fa_templates *templates, int directory, const char *name)
 {
     char path[FILE_NAME_MAX + sizeof CONTRACT + 1];
@@ -247,43 +211,37 @@ static const char *template_folder(fa_templates *templates, int directory, const
     return copy;
 }
 
-/* The folder of an operation, or of the vocabulary; anything else is passed over. */
-static int read_folder(const struct reading *top, const char *name)
+/* The files of the directory, and those of the folders of operations in it. */
+static int read_files(const struct reading *r, DIR *stream)
 {
-    char path[PATH_MAX];
-    int fd = openat(dirfd(top->stream), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECTORY);
-    if (fd < 0)
-        return 0;
-    struct reading r = *top;
-    r.folder = template_folder(top->templates, dirfd(top->stream), name);
-    r.stream = r.folder != NULL ? fdopendir(fd) : NULL;
-    if (r.stream == NULL) {
-        close(fd);
-        return 0;
-    }
-    snprintf(path, sizeof path, "%.3000s/%.255s", top->path, name);
-    r.path = path;
-    int rc = read_files(&r);
-    closedir(r.stream);
-    return rc;
-}
-
-static int read_directory(fa_templates *templates, DIR *stream, const char *path, fa_diag *diag)
-{
-    int found = 0;
-    struct reading top = {templates, stream, path, "", &found, diag};
-    int rc = read_files(&top);
     struct dirent *entry;
-    rewinddir(stream);
-    while (rc == 0 && (entry = readdir(stream)) != NULL)
-        if (entry->d_name[0] != '.' && !is_template_name(entry->d_name))
-            rc = read_folder(&top, entry->d_name);
-    if (rc == 0 && !changes_anything(templates))
-        rc = fa_fail(diag, FA_EINVAL,
-                     "template directory %s: holds no manifest (NAME.json) and no file in place "
-                     "of a built-in one, so it would change nothing",
-                     path);
-    templates->builtin = false;
+    char path[PATH_MAX];
+    int rc = 0;
+    while (rc == 0 && (errno = 0, entry = readdir(stream)) != NULL) {
+        const char *name = entry->d_name;
+        const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECTORY;
+        int fd = -1;
+        if (is_template_name(name)) {
+            if (r->folder[0] != 0 || strcmp(name, CONTRACT) != 0)
+                rc = take_file(r, dirfd(stream), name);
+            continue;
+        }
+        if (r->folder[0] != 0 || name[0] == '.' || (fd = openat(dirfd(stream), name, flags)) < 0)
+            continue;
+        struct reading below = *r;
+        below.folder = template_folder(r->templates, dirfd(stream), name);
+        DIR *folder = below.folder != NULL ? fdopendir(fd) : NULL;
+        if (folder == NULL) {
+            close(fd);
+            continue;
+        }
+        snprintf(path, sizeof path, "%.3000s/%.255s", r->path, name);
+        below.path = path;
+        rc = read_files(&below, folder);
+        closedir(folder);
+    }
+    if (rc == 0 && errno != 0)
+        rc = fa_fail(r->diag, FA_EIO, "template directory %s: %s", r->path, strerror(errno));
     return rc;
 }
 
@@ -455,12 +413,23 @@ static int hash_files(fa_templates *templates, fa_diag *diag)
 
 static int add_directory(fa_templates *templates, const char *path, fa_diag *diag)
 {
+    int found = 0;
+    bool changes = false; /* it brings a family of its own, or a part of a built-in one */
     DIR *stream = opendir(path);
     if (stream == NULL)
         return fa_fail(diag, errno == ENOENT ? FA_ENOTFOUND : FA_EIO, "template directory %s: %s",
                        path, errno == ENOENT ? "there is no such folder" : strerror(errno));
-    int rc = read_directory(templates, stream, path, diag);
+    int rc = read_files(&(struct reading){templates, path, "", &found, diag}, stream);
     closedir(stream);
+    for (int i = 0; i < templates->count; i++)
+        changes = changes || is_replaced(templates, i) ||
+                  (templates->owned[i] && fa_template_is_manifest(templates->file[i].name));
+    if (rc == 0 && !changes)
+        rc = fa_fail(diag, FA_EINVAL,
+                     "template directory %s: holds no manifest (NAME.json) and no file in place "
+                     "of a built-in one, so it would change nothing",
+                     path);
+    templates->builtin = false;
     return rc != 0 ? rc : hash_files(templates, diag);
 }
 
