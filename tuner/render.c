@@ -26,17 +26,6 @@ static void define(fa_buf *out, const char *name, int32_t value)
     fa_buf_printf(out, value < 0 ? "#define %s (%d)\n" : "#define %s %d\n", name, value);
 }
 
-/* Of a tunable: a text as it is, a number with a point where others of its domain have one. */
-static void define_tunable(fa_buf *out, const char *name, int32_t value, bool fraction)
-{
-    char room[FA_VALUE_TEXT_MAX];
-    const char *words = fa_value_words(value, room);
-    fa_buf_printf(out,
-                  words[0] == '-' && !fa_value_is_text(value) ? "#define %s (%s%s)\n"
-                                                              : "#define %s %s%s\n",
-                  name, words, fraction && strpbrk(words, ".e") == NULL ? ".0" : "");
-}
-
 /* Fields that shape the source: integers, then choices, then booleans, each in the table's order; of
  * features those in `takes`, so that families that know nothing of a field have the source that they had. */
 static int shaping_fields(const fa_operation *operation, uint32_t takes,
@@ -126,13 +115,21 @@ static int list_defines(const fa_family *family, const fa_candidate *candidate,
     return count;
 }
 
+/* Of a tunable: a text as it is, a number with a point where others of its domain have one. */
 static void put_defines(fa_buf *out, const struct define *first, int count)
 {
-    for (const struct define *is = first; is < first + count; is++)
-        if (is->domain != NULL)
-            define_tunable(out, is->name, is->value, is->domain->fractions);
-        else
+    char room[FA_VALUE_TEXT_MAX];
+    for (const struct define *is = first; is < first + count; is++) {
+        const char *words = fa_value_words(is->value, room);
+        bool point = is->domain != NULL && is->domain->fractions && strpbrk(words, ".e") == NULL;
+        if (is->domain == NULL)
             define(out, is->name, is->value);
+        else
+            fa_buf_printf(out,
+                          words[0] == '-' && !fa_value_is_text(is->value) ? "#define %s (%s%s)\n"
+                                                                          : "#define %s %s%s\n",
+                          is->name, words, point ? ".0" : "");
+    }
 }
 
 bool fa_render_is_same(const fa_family_list *families, const fa_candidate *a, const fa_candidate *b)
@@ -218,52 +215,42 @@ static int put_checks(fa_buf *out, const fa_templates *templates, fa_diag *diag)
 }
 
 /* The checks stand before a specification's answer, whose macros are a user's, and behind a reference of ours. */
-static int put_reference(fa_buf *out, const fa_templates *templates, const fa_task *task,
-                         const char *name, fa_diag *diag)
-{
-    const fa_operation *operation = fa_operation_of(task->problem);
-    const fa_template_file *file = name != NULL ? fa_templates_find(templates, name) : NULL;
-    bool specified = operation->specification[0] != 0;
-    int rc = specified ? put_checks(out, templates, diag) : 0;
-    if (rc == 0 && name != NULL && file == NULL)
-        rc = fa_fail(diag, FA_EMANIFEST,
-                     "%s/operation.json: its reference %s is not there: put it into the folder",
-                     operation->name, name);
-    if (rc != 0 || file == NULL)
-        return rc;
-    define_problem(out, task->problem, has_features(task->problem) ? UINT32_MAX : 0, task->gpu);
-    if (specified)
-        rc = put_default(out, task, diag);
-    put_file(out, file);
-    if (rc == 0 && !specified)
-        rc = put_checks(out, templates, diag);
-    return rc;
-}
-
 int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_buf *ret_source,
                         fa_diag *diag)
 {
     const fa_problem *problem = task->problem;
     const fa_operation *operation = fa_operation_of(problem);
+    const bool features = has_features(problem), specified = operation->specification[0] != 0;
+    const uint32_t takes = features ? UINT32_MAX : 0;
     const char *name = NULL;
-    bool features = has_features(problem);
-    int rc = fa_json_text(operation->document, features ? "reference_of_features" : "reference",
-                          &name, operation->name, diag);
-    if (rc == FA_ENOTFOUND && operation->specification[0] != 0)
-        rc = 0;
-    else if (rc == FA_ENOTFOUND)
-        rc = fa_json_text_needed(operation->document, "reference", &name, operation->name, diag);
     fa_config none = {.count = 0};
     fa_buf out = {0};
-    if (rc == 0)
-        rc = put_reference(&out, templates, task, name, diag);
+    int rc = fa_json_text(operation->document, features ? "reference_of_features" : "reference",
+                          &name, operation->name, diag);
+    if (rc == FA_ENOTFOUND)
+        rc = specified ? 0
+                       : fa_json_text_needed(operation->document, "reference", &name,
+                                             operation->name, diag);
+    const fa_template_file *file = name != NULL ? fa_templates_find(templates, name) : NULL;
+    if (rc == 0 && specified)
+        rc = put_checks(&out, templates, diag);
+    if (rc == 0 && name != NULL && file == NULL)
+        rc = fa_fail(diag, FA_EMANIFEST,
+                     "%s/operation.json: its reference %s is not there: put it into the folder",
+                     operation->name, name);
+    if (rc == 0 && file != NULL) {
+        define_problem(&out, problem, takes, task->gpu);
+        rc = specified ? put_default(&out, task, diag) : 0;
+        put_file(&out, file);
+        snprintf(none.family, sizeof none.family, "%.*s", (int)strcspn(name, "."), name);
+    }
+    if (rc == 0 && !specified)
+        rc = put_checks(&out, templates, diag);
     if (rc != 0) {
         fa_buf_free(&out);
         return rc;
     }
-    snprintf(none.family, sizeof none.family, "%.*s", name != NULL ? (int)strcspn(name, ".") : 0,
-             name != NULL ? name : "");
-    put_signature(&out, NULL, &none, problem, features ? UINT32_MAX : 0, task->gpu);
+    put_signature(&out, NULL, &none, problem, takes, task->gpu);
     return finish_source(&out, ret_source, diag);
 }
 
@@ -297,10 +284,20 @@ enum { MARKS_MAX = 512 };
 struct marks {
     const fa_templates *templates;
     int count; /* files of the templates, at most MARKS_MAX */
-    bool marked[MARKS_MAX], scanned[MARKS_MAX];
+    bool marked[MARKS_MAX];
 };
 
-/* Marks the files that a text may include. Anything beyond a plain #include "NAME" of a file that
+static void mark_includes(struct marks *marks, const char *text);
+
+static void mark(struct marks *marks, int file)
+{
+    if (!marks->marked[file]) {
+        marks->marked[file] = true;
+        mark_includes(marks, fa_templates_at(marks->templates, file)->text);
+    }
+}
+
+/* Marks the files that a text may include, and those that they may. Anything beyond a plain #include "NAME" of a file that
  * we have (a macro, a spliced line, a digraph, __has_include) marks every header: a key of too
  * much costs a compile, a key of too little loads the wrong cubin. */
 static void mark_includes(struct marks *marks, const char *text)
@@ -315,46 +312,15 @@ static void mark_includes(struct marks *marks, const char *text)
             int file = size == 7 ? named_file(marks->templates, word + 7) : -1; /* include_next */
             unsure = file < 0 || file >= marks->count;
             if (!unsure)
-                marks->marked[file] = true;
+                mark(marks, file);
         } else {
             unsure = word[size] == '\\' || (size == 0 && word[0] == '/');
         }
     }
     for (int i = 0; unsure && i < marks->count; i++) {
         const char *dot = strrchr(fa_templates_at(marks->templates, i)->name, '.');
-        marks->marked[i] = marks->marked[i] ||
-                           (dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0));
-    }
-}
-
-/* Marks what marked files include, until nothing new is marked. */
-static void close_marks(struct marks *marks)
-{
-    for (int i = 0; i < marks->count;) {
-        if (!marks->marked[i] || marks->scanned[i]) {
-            i++;
-            continue;
-        }
-        marks->scanned[i] = true;
-        mark_includes(marks, fa_templates_at(marks->templates, i)->text);
-        i = 0;
-    }
-}
-
-/* The files that a text can include. */
-static void hash_includes(fa_hash *hash, const fa_templates *templates, const char *text)
-{
-    struct marks marks = {.templates = templates, .count = fa_templates_count(templates)};
-    if (marks.count > MARKS_MAX)
-        marks.count = MARKS_MAX;
-    mark_includes(&marks, text);
-    close_marks(&marks);
-    for (int i = 0; i < marks.count; i++) {
-        const fa_template_file *file = fa_templates_at(templates, i);
-        if (!marks.marked[i])
-            continue;
-        fa_hash_text(hash, file->name);
-        fa_hash_part(hash, file->text, file->size);
+        if (dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0))
+            mark(marks, i);
     }
 }
 
@@ -362,12 +328,22 @@ void fa_render_key(const fa_templates *templates, const char *source, const char
                    const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX])
 {
     fa_hash hash;
+    struct marks marks = {.templates = templates, .count = fa_templates_count(templates)};
+    if (marks.count > MARKS_MAX)
+        marks.count = MARKS_MAX;
     fa_hash_init(&hash);
     fa_hash_text(&hash, "fa-tune cubin 1");
     fa_hash_text(&hash, source);
     fa_hash_text(&hash, options);
     fa_hash_text(&hash, architecture);
     fa_hash_text(&hash, nvrtc_identity);
-    hash_includes(&hash, templates, source);
+    mark_includes(&marks, source);
+    for (int i = 0; i < marks.count; i++) {
+        const fa_template_file *file = fa_templates_at(templates, i);
+        if (!marks.marked[i])
+            continue;
+        fa_hash_text(&hash, file->name);
+        fa_hash_part(&hash, file->text, file->size);
+    }
     fa_hash_final(&hash, ret_key);
 }
