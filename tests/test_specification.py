@@ -166,7 +166,7 @@ def the_specification_says_how_its_space_is_searched_where_the_command_does_not(
         tap.equal(place.json(path, "--again", "--evaluations", "5")["answer"]["funnel"]["measured"], 5)
         tap.equal(place.json(path, "--again", "--strategy", "exhaustive")["answer"]["funnel"]["measured"], 6)
         for words, sentence in (({"strategy": "gredy"}, "there is no strategy \"gredy\": use auto,"), ({"evaluations": 2.5}, "evaluations is"),
-                                ({"evaluations": "3"}, "must be numbers"), ({"seconds": -1}, "seconds must be 0 to 10^9")):
+                                ({"evaluations": "3"}, "\"evaluations\" must be a number"), ({"seconds": -1}, "\"seconds\" must be a number of 0")):
             refused_at_its_line(place, words, sentence)
 
 

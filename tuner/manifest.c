@@ -325,8 +325,7 @@ static void read_scratch(struct fa_spec_reading *r)
             const char *text = fa_json_expression(side, room);
             fa_buf_printf(&bytes, " * (%s)", text != NULL ? text : "");
         }
-        if (bytes.failed)
-            r->rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
+        fa_spec_memory(r, !bytes.failed);
         scratch->expr = take_expression(
             r, &(cJSON){.type = cJSON_String, .valuestring = bytes.data}, "arguments[%d]", at);
         fa_buf_free(&bytes);
@@ -551,8 +550,7 @@ static void read_rule(struct fa_spec_reading *r, const cJSON *item, const char *
         return;
     rule->why = strndup(why, WHY_MAX);
     rule->depth = depth_of(r->family, fa_expr_uses(rule->expr));
-    if (rule->why == NULL)
-        r->rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
+    fa_spec_memory(r, rule->why != NULL);
     if (!may_vary && rule->depth > 0)
         fa_spec_fault(r, "%s reads a tunable: it may read the problem and the GPU only", place);
 }

@@ -16,6 +16,7 @@
 #include "trial.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ enum { TEXT_MAX = 1 << 20, SHORT_HASH = 16 };
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of all cases */
 
 /* ---- from texts to a specification -----------------------------------------------------------*/
-static int read_identity(struct fa_spec_reading *r)
+static void read_identity(struct fa_spec_reading *r)
 {
     static const char *const keys[] = {
         "name",    "kernel",       "source",  "arguments", "sizes",    "tune",
@@ -35,23 +36,20 @@ static int read_identity(struct fa_spec_reading *r)
         "answer",  "rtol",         "atol",    "flops",     "bytes",    "include",
         "options", "launches",     "work",    "cluster",   "strategy", "evaluations",
         "seconds", "cooperative",  NULL};
-    int rc = fa_spec_check_keys(r, r->json, "", keys);
     const char *name = fa_spec_text(r->json, "name");
-    if (rc == 0 && name[0] != 0)
+    fa_spec_check_keys(r, r->json, "", keys);
+    if (r->rc == 0 && name[0] != 0)
         snprintf(r->name, sizeof r->name, "%s", name);
-    if (rc == 0 && !fa_spec_is_name(r->name, FA_NAME_MAX - 8))
-        rc = fa_spec_fault(
-            r, "\"name\" is \"%.60s\": use at most %d of a-z, 0-9 and _, a letter first",
-            name[0] != 0 ? name : r->name, FA_NAME_MAX - 9);
-    return rc;
+    if (!fa_spec_is_name(r->name, FA_NAME_MAX - 8))
+        fa_spec_fault(r, "\"name\" is \"%.60s\": use at most %d of a-z, 0-9 and _, a letter first",
+                      name[0] != 0 ? name : r->name, FA_NAME_MAX - 9);
 }
 
 /* ---- sources ---------------------------------------------------------------------------------*/
 /* The text as it is compiled: with the instances of templates, and a line that names, for every key and
  * hash that covers the text, what else goes into its compile. */
-static int finish_source(struct fa_spec_reading *r, const char *file, const char *text,
-                         const char *const *instance, int count, const char *before,
-                         char **ret_text)
+static char *finish_source(struct fa_spec_reading *r, const char *file, const char *text,
+                           const char *const *instance, int count, const fa_buf *before)
 {
     static const char plain[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+ ";
@@ -59,10 +57,10 @@ static int finish_source(struct fa_spec_reading *r, const char *file, const char
     const cJSON *option;
     char hash[FA_HASH_HEX];
     fa_includes_hash(r->includes, hash);
-    fa_buf_text(&out, before);
+    fa_buf_append(&out, before->data, before->size);
     if (file[0] != 0 && strspn(file, plain) == strlen(file)) /* the compiler tells its lines */
         fa_buf_printf(&out, "#line 1 \"%s\"\n", file);
-    else if (before[0] != 0)
+    else if (before->size > 0)
         fa_buf_text(&out, "#line 1\n");
     fa_buf_printf(&out, "%s\n", text);
     for (int i = 0; i < count; i++)
@@ -74,12 +72,8 @@ static int finish_source(struct fa_spec_reading *r, const char *file, const char
     cJSON_ArrayForEach (option, fa_spec_member(r->json, "options"))
         fa_buf_printf(&out, " %s", option->valuestring);
     fa_buf_text(&out, "\n");
-    if (out.failed) {
-        fa_buf_free(&out);
-        return fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
-    }
-    *ret_text = out.data;
-    return 0;
+    fa_spec_memory(r, !out.failed);
+    return out.data;
 }
 
 static const char *answer_named(struct fa_spec_reading *r)
@@ -90,89 +84,67 @@ static const char *answer_named(struct fa_spec_reading *r)
 
 /* Finds the kernel and the answer's, which is of the same text unless it has its own. A cubin has one instance of a template:
  * the answer is then compiled from a text of its own. */
-static int find_kernels(struct fa_spec_reading *r, bool answer_source)
+static void find_kernels(struct fa_spec_reading *r, bool answer_source)
 {
     const cJSON *answer = fa_spec_member(r->json, "answer");
+    const char *named = answer_named(r);
     char where[512];
     bool template = false;
     r->launches = fa_spec_check_launches(r);
-    int rc = r->rc;
     r->answered = answer != NULL && fa_spec_member(answer, "given") == NULL;
+    if (r->answered && !answer_source && named[0] == 0)
+        fa_spec_fault(r, "\"answer\" must name a kernel, or say {\"kernel\", \"source\"}");
     snprintf(where, sizeof where, "%.400s: answer", r->where);
-    if (rc == 0 && r->answered && !answer_source && answer_named(r)[0] == 0)
-        return fa_spec_fault(r, "\"answer\" must name a kernel, or say {\"kernel\", \"source\"}");
-    if (rc == 0 && r->answered)
-        rc = fa_source_kernel(where, r->cut, answer_source, answer_named(r), "", r->answer,
-                              &r->answer_template, r->diag);
-    for (int i = 0; i < r->launches && rc == 0; i++) {
+    if (r->rc == 0 && r->answered)
+        r->rc = fa_source_kernel(where, r->cut, answer_source, named, "", r->answer,
+                                 &r->answer_template, r->diag);
+    for (int i = 0; i < r->launches && r->rc == 0; i++) {
         const char *kernel = fa_spec_text(fa_spec_launch(r, i), "kernel");
         char place[32] = "";
         if (fa_spec_member(r->json, "launches") != NULL)
             snprintf(place, sizeof place, ": launches[%d]", i);
         snprintf(where, sizeof where, "%.400s%s%s", r->where, place,
                  kernel[0] != 0 ? ": kernel" : "");
-        rc = fa_source_kernel(where, r->cut, 0, kernel, !answer_source ? r->answer : "",
-                              r->entry[i], &template, r->diag);
-        if (rc == 0 && template)
+        r->rc = fa_source_kernel(where, r->cut, 0, kernel, !answer_source ? r->answer : "",
+                                 r->entry[i], &template, r->diag);
+        if (r->rc == 0 && template)
             r->instance[r->instances++] = kernel;
-        if (rc == 0 && r->answered && !answer_source && strcmp(r->entry[i], r->answer) == 0 &&
-            (!template || strcmp(answer_named(r), kernel) == 0))
-            return fa_spec_fault(r,
-                                 "answer: %s is the kernel itself: name another, or leave "
-                                 "\"answer\" out, and the configs must agree",
-                                 answer_named(r));
+        if (r->answered && !answer_source && strcmp(r->entry[i], r->answer) == 0 &&
+            (!template || strcmp(named, kernel) == 0))
+            fa_spec_fault(r,
+                          "answer: %s is the kernel itself: name another, or leave \"answer\" out, "
+                          "and the configs must agree",
+                          named);
     }
-    return rc;
 }
 
-static int make_sources(struct fa_spec_reading *r, bool answer_source, const char *before)
-{
-    const char *source = fa_includes_source(r->includes, 0), *named = answer_named(r);
-    int rc = finish_source(r, r->file, source, r->instance, r->instances, before, &r->source);
-    if (rc == 0 && r->answered && (answer_source || r->instances > 0 || r->answer_template))
-        rc = finish_source(
-            r, answer_source ? fa_spec_text(fa_spec_member(r->json, "answer"), "source") : r->file,
-            fa_includes_source(r->includes, answer_source), &named, r->answer_template, before,
-            &r->answer_source);
-    return rc;
-}
-
-/* The macro that an option sets has its value from the specification. */
-static int check_macro(struct fa_spec_reading *r, const char *option)
+static void check_options(struct fa_spec_reading *r)
 {
     static const char *const spellings[] = {"-define-macro=", "-undefine-macro=", "-D", "-U"};
-    const char *dash = option + (option[1] == '-'), *key;
-    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
-        size_t size = strlen(spellings[i]);
-        if (strncmp(dash, spellings[i], size) == 0 &&
-            fa_spec_macro(r->json, dash + size, strcspn(dash + size, "="), &key) != NULL)
-            return fa_spec_fault(r, "options: %.60s names %s of \"%s\", which has its value there",
-                                 option, strcmp(key, "tune") == 0 ? "a tunable" : "a macro", key);
-    }
-    return 0;
-}
-
-static int check_options(struct fa_spec_reading *r)
-{
-    int rc = 0;
     const cJSON *option, *options = fa_spec_member(r->json, "options");
     if (options != NULL &&
         (!cJSON_IsArray(options) || cJSON_GetArraySize(options) > FA_OPTIONS_MAX))
-        return fa_spec_fault(r, "\"options\" must be an array of at most %d options of NVRTC",
-                             FA_OPTIONS_MAX);
+        fa_spec_fault(r, "\"options\" must be an array of at most %d options of NVRTC",
+                      FA_OPTIONS_MAX);
     cJSON_ArrayForEach (option, options) {
-        if (!cJSON_IsString(option) || !fa_nvrtc_allows(option->valuestring))
-            return fa_spec_fault(
+        const char *text = cJSON_IsString(option) ? option->valuestring : "", *key;
+        const char *dash = text + (text[0] == '-' && text[1] == '-');
+        if (text[0] == 0 || !fa_nvrtc_allows(text))
+            fa_spec_fault(
                 r,
                 "options: \"%.60s\" may not be set: use -std=, -D, -U, -use_fast_math, -fmad=, "
                 "-maxrregcount= and others of the kind, each with its value in one text",
-                cJSON_IsString(option) ? option->valuestring : "");
-        if (rc == 0)
-            rc = check_macro(r, option->valuestring);
-        r->keeps_host = r->keeps_host || strstr(option->valuestring, "-default-device") != NULL ||
-                        strstr(option->valuestring, "-device-as-default") != NULL;
+                text);
+        for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+            const char *name = dash + strlen(spellings[i]);
+            if (strncmp(dash, spellings[i], strlen(spellings[i])) == 0 &&
+                fa_spec_macro(r->json, name, strcspn(name, "="), &key) != NULL)
+                fa_spec_fault(r, "options: %.60s names %s of \"%s\", which has its value there",
+                              text, strcmp(key, "tune") == 0 ? "a tunable" : "a macro", key);
+        }
+        r->keeps_host = r->keeps_host || strstr(text, "-default-device") != NULL ||
+                        strstr(text, "-device-as-default") != NULL;
     }
-    return rc;
 }
 
 /* ---- what is known ---------------------------------------------------------------------------*/
@@ -225,8 +197,8 @@ static void free_spec(fa_spec *spec)
 }
 
 /* What it is compiled with, from the reading and the operation's document. */
-static int take_compiled_with(struct fa_spec_reading *r, const fa_operation *operation,
-                              fa_spec *spec)
+static void take_compiled_with(struct fa_spec_reading *r, const fa_operation *operation,
+                               fa_spec *spec)
 {
     static const char *const keys[] = {"tune", "defines"};
     const cJSON *option, *macro;
@@ -249,13 +221,11 @@ static int take_compiled_with(struct fa_spec_reading *r, const fa_operation *ope
         spec->option[with->option_count++] = "-default-device";
     cJSON_ArrayForEach (option, fa_spec_member(operation->document, "options"))
         spec->option[with->option_count++] = option->valuestring;
-    return spec->macro.failed || spec->left.failed
-               ? fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where)
-               : 0;
+    fa_spec_memory(r, !spec->macro.failed && !spec->left.failed);
 }
 
 /* What the answer is launched with and what a launch counts for, for their places are not told where they are read. */
-static int check_expressions(struct fa_spec_reading *r, const fa_operation *operation)
+static void check_expressions(struct fa_spec_reading *r, const fa_operation *operation)
 {
     static const char *const keys[] = {"grid", "block", "flops", "bytes"};
     const cJSON *tunable, *document = operation->document,
@@ -263,34 +233,30 @@ static int check_expressions(struct fa_spec_reading *r, const fa_operation *oper
     for (int i = 0; i < 4; i++) {
         const cJSON *is = fa_spec_member(i < 2 ? answer : document, keys[i]);
         const bool list = cJSON_IsArray(is);
-        for (is = list ? is->child : is; is != NULL; is = list ? is->next : NULL) {
+        for (is = list ? is->child : is; is != NULL && r->rc == 0; is = list ? is->next : NULL) {
             char room[32];
-            const char *text = fa_json_expression(is, room);
-            const char *place = i < 2 ? "answer: " : "";
+            const char *text = fa_json_expression(is, room), *place = i < 2 ? "answer: " : "";
             fa_expr *expr = NULL;
-            if (text == NULL)
-                return fa_spec_fault(r, "%s\"%s\" must be one to three expressions", place,
-                                     keys[i]);
-            int rc = fa_operation_expr(operation, text, &expr, r->diag);
+            int rc = text != NULL ? fa_operation_expr(operation, text, &expr, r->diag) : 0;
             fa_expr_free(&expr);
+            if (text == NULL)
+                fa_spec_fault(r, "%s\"%s\" must be one to three expressions", place, keys[i]);
             cJSON_ArrayForEach (tunable, fa_spec_member(r->json, "tune"))
                 if (rc != 0 && fa_code_find(text, tunable->string) != NULL)
-                    return fa_spec_fault(
-                        r,
-                        "%s%s: uses the unknown name %s: it is a tunable, and an answer, one "
-                        "kernel for all configs, knows sizes alone",
-                        place, keys[i], tunable->string);
-            if (rc != 0)
-                return fa_fail_in(r->diag, rc == FA_EINVAL ? FA_EMANIFEST : rc, "%s: %s%s",
-                                  r->where, place, keys[i]);
+                    fa_spec_fault(r,
+                                  "%s%s: uses the unknown name %s: it is a tunable, and an answer, "
+                                  "one kernel for all configs, knows sizes alone",
+                                  place, keys[i], tunable->string);
+            if (rc != 0 && r->rc == 0)
+                r->rc = fa_fail_in(r->diag, rc == FA_EINVAL ? FA_EMANIFEST : rc, "%s: %s%s",
+                                   r->where, place, keys[i]);
         }
     }
-    return 0;
 }
 
 /* Makes all of it with an operation that nobody else sees: what is wrong is told before it has a place for good. The hash
  * stands for the texts that it is made of. */
-static int fill_spec(struct fa_spec_reading *r, const fa_operation *operation, fa_spec *spec)
+static void fill_spec(struct fa_spec_reading *r, const fa_operation *operation, fa_spec *spec)
 {
     char identity[FA_NAME_MAX + 16], source[FA_NAME_MAX + 8], answer[FA_NAME_MAX + 16];
     const fa_template_text files[] = {
@@ -298,277 +264,241 @@ static int fill_spec(struct fa_spec_reading *r, const fa_operation *operation, f
     fa_problem problem = fa_problem_some(operation);
     fa_config config = {.count = 0};
     fa_tensor_list tensors;
-    int rc = fa_tensors_read(&problem, &tensors, r->diag);
-    if (rc != 0)
-        return rc;
+    if ((r->rc = fa_tensors_read(&problem, &tensors, r->diag)) != 0)
+        return;
     fa_tensors_free(&tensors);
     snprintf(identity, sizeof identity, "%s.specification", r->name);
     snprintf(source, sizeof source, "%s.cu", r->name);
     snprintf(answer, sizeof answer, "%s_answer.cu", r->name);
     snprintf(spec->fault, sizeof spec->fault, "%s", r->found.text);
-    if ((rc = check_expressions(r, operation)) != 0 ||
-        (rc = take_compiled_with(r, operation, spec)) != 0 ||
-        (rc = fa_templates_of(r->name, files, r->answer_source != NULL ? 3 : 2, &spec->with,
-                              &spec->templates, r->diag)) != 0 ||
-        (rc = fa_families_make(spec->templates, r, operation, &spec->families)) != 0)
-        return rc;
+    check_expressions(r, operation);
+    take_compiled_with(r, operation, spec);
+    if (r->rc == 0)
+        r->rc = fa_templates_of(r->name, files, r->answer_source != NULL ? 3 : 2, &spec->with,
+                                &spec->templates, r->diag);
+    if (r->rc == 0)
+        r->rc = fa_families_make(spec->templates, r, operation, &spec->families);
     /* A stated default config stays, for sizes that it holds for; without one the first that holds for the default sizes is
      * it. */
-    fa_family *family = spec->families.family[0];
-    rc = fa_space_first(&spec->families, &problem, &config, r->diag);
-    for (int i = 0; i < config.count && rc == 0 && fa_spec_member(r->json, "default") == NULL; i++)
-        rc = fa_family_preset(family, i, config.tunable[i].value, r->diag);
-    return rc;
+    if (r->rc == 0)
+        r->rc = fa_space_first(&spec->families, &problem, &config, r->diag);
+    for (int i = 0; r->rc == 0 && i < config.count && fa_spec_member(r->json, "default") == NULL;
+         i++)
+        r->rc = fa_family_preset(spec->families.family[0], i, config.tunable[i].value, r->diag);
 }
 
 /* The operation of the same text, or a new one. */
-static int make_spec(struct fa_spec_reading *r, const fa_operation **ret_operation)
+static void make_spec(struct fa_spec_reading *r, const fa_operation **ret_operation)
 {
     char name[FA_NAME_MAX + FA_HASH_HEX];
     fa_operation *operation = NULL;
     snprintf(name, sizeof name, "%s@%s", r->name, r->hash);
-    int rc = fa_spec_make_operation(r);
-    if (rc != 0 || fa_operation_find(name, ret_operation, NULL) == 0)
-        return rc;
+    fa_spec_make_operation(r);
+    if (r->rc != 0 || fa_operation_find(name, ret_operation, NULL) == 0)
+        return;
     fa_spec *spec = calloc(1, sizeof *spec);
-    if (spec == NULL || !fa_json_is_whole(r->operation)) {
-        free(spec);
-        return fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
+    fa_spec_memory(r, spec != NULL && fa_json_is_whole(r->operation));
+    if (r->rc == 0) {
+        r->rc = fa_operation_make(r->operation, r->where, &operation, r->diag);
+        r->operation = NULL;
     }
-    rc = fa_operation_make(r->operation, r->where, &operation, r->diag);
-    r->operation = NULL;
-    if (rc == 0 && (rc = fill_spec(r, operation, spec)) == 0) {
+    if (r->rc == 0)
+        fill_spec(r, operation, spec);
+    if (r->rc == 0) {
         operation->spec = spec;
-        rc = fa_operation_add(operation, r->where, ret_operation, r->diag);
-        if (rc == 0 && (*ret_operation)->spec == spec) /* no other thread was sooner */
-            return 0;
+        r->rc = fa_operation_add(operation, r->where, ret_operation, r->diag);
+        if (r->rc == 0 && (*ret_operation)->spec == spec) /* no other thread was sooner */
+            return;
         operation = NULL;
     }
     free_spec(spec);
     fa_operation_free(operation);
-    return rc;
-}
-
-static void hash_texts(struct fa_spec_reading *r, const char *json, const char *source,
-                       const char *answer_source)
-{
-    fa_hash hash;
-    char files[FA_HASH_HEX];
-    fa_includes_hash(r->includes, files);
-    fa_hash_init(&hash);
-    fa_hash_text(&hash, r->name);
-    fa_hash_text(&hash, json);
-    fa_hash_text(&hash, source);
-    fa_hash_text(&hash, answer_source);
-    fa_hash_text(&hash, files);
-    fa_hash_final(&hash, r->hash);
-    r->hash[SHORT_HASH] = 0;
 }
 
 /* The author's files, cut to their device part, and all that this includes. */
-static int read_sources(struct fa_spec_reading *r, const char *source, const char *answer_source,
-                        fa_buf *ret_before)
+static void read_sources(struct fa_spec_reading *r, const char *source, const char *answer_source,
+                         fa_buf *ret_before)
 {
     char *const copies[] = {strdup(source), strdup(answer_source != NULL ? answer_source : "")};
     struct fa_cut_text *texts = NULL;
     fa_buf macros = {0};
-    int rc = fa_includes_read_own(r->includes, copies, &texts, r->diag);
+    r->rc = fa_includes_read_own(r->includes, copies, &texts);
     fa_spec_put_macros(r, &macros);
-    if (rc == 0 && (macros.failed || fa_cut_read(texts, macros.data, r->keeps_host, &r->cut) != 0))
-        rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
-    if (rc == 0 && (rc = find_kernels(r, answer_source != NULL)) == 0)
-        rc = fa_spec_reach(r);
-    if (rc == 0) {
+    if (r->rc == 0)
+        fa_spec_memory(r, !macros.failed &&
+                              fa_cut_read(texts, macros.data, r->keeps_host, &r->cut) == 0);
+    if (r->rc == 0)
+        find_kernels(r, answer_source != NULL);
+    if (r->rc == 0)
+        fa_spec_reach(r);
+    if (r->rc == 0) {
         fa_spec_check_macros(r);
-        if (fa_cut_apply(r->cut, ret_before) != 0)
-            rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
+        fa_spec_memory(r, fa_cut_apply(r->cut, ret_before) == 0);
     }
-    if (rc == 0) {
+    if (r->rc == 0) {
         fa_buf_text(&r->left, fa_cut_left(r->cut));
-        rc = fa_includes_read(r->includes, r->cut, &r->left, r->diag);
+        r->rc = fa_includes_read(r->includes, r->cut, &r->left);
     }
     fa_cut_free(&r->cut);
     fa_buf_free(&macros);
     free(texts);
-    return rc;
 }
 
 /* answer_source: NULL where it is the same text's. */
-static int read_texts(struct fa_spec_reading *r, const char *json, const char *folder,
-                      const char *source, const char *answer_source,
-                      const fa_operation **ret_operation)
+static void read_texts(struct fa_spec_reading *r, const char *source, const char *answer_source,
+                       const fa_operation **ret_operation)
 {
-    static const char *const named[] = {"tune", "defines"};
+    static const struct {
+        const char *key, *words;
+        int most;
+    } named[] = {{"tune", "tunables", FA_MAX_TUNABLES}, {"defines", "\"defines\"", FA_DEFINES_MAX}};
     fa_buf before = {0};
-    int rc;
-    for (int i = 0; i < 2; i++)
-        if (fa_spec_member(r->json, named[i]) != NULL &&
-            !cJSON_IsObject(fa_spec_member(r->json, named[i])))
-            return fa_spec_fault(r, "\"%s\" must be an object, whose keys are macros", named[i]);
-    if (cJSON_GetArraySize(fa_spec_member(r->json, "tune")) > FA_MAX_TUNABLES)
-        return fa_spec_fault(r, "more than %d tunables", FA_MAX_TUNABLES);
-    if (cJSON_GetArraySize(fa_spec_member(r->json, "defines")) > FA_DEFINES_MAX)
-        return fa_spec_fault(r, "more than %d \"defines\"", FA_DEFINES_MAX);
-    if ((rc = read_identity(r)) != 0 || (rc = check_options(r)) != 0 ||
-        (rc = fa_includes_open(r->where, folder, r->json, &r->includes, r->diag)) != 0)
-        return rc;
-    rc = read_sources(r, source, answer_source, &before);
-    if (r->found.text[0] != 0)
-        fa_spec_locate(r->where, r->name, json, r->beside, &r->found);
-    if (rc == 0) {
-        hash_texts(r, json, fa_includes_source(r->includes, 0), fa_includes_source(r->includes, 1));
-        rc = make_sources(r, answer_source != NULL, before.data != NULL ? before.data : "");
+    fa_hash hash;
+    char files[FA_HASH_HEX];
+    const bool apart = answer_source != NULL;
+    const char *answer = answer_named(r);
+    for (int i = 0; i < 2; i++) {
+        const cJSON *macros = fa_spec_member(r->json, named[i].key);
+        if (macros != NULL && !cJSON_IsObject(macros))
+            fa_spec_fault(r, "\"%s\" must be an object, whose keys are macros", named[i].key);
+        if (cJSON_GetArraySize(macros) > named[i].most)
+            fa_spec_fault(r, "more than %d %s", named[i].most, named[i].words);
     }
-    if (rc == 0)
-        rc = make_spec(r, ret_operation);
+    read_identity(r);
+    check_options(r);
+    if (r->rc == 0)
+        r->rc = fa_includes_open(r->where, r->folder, r->json, &r->includes, r->diag);
+    if (r->rc == 0)
+        read_sources(r, source, answer_source, &before);
+    if (r->found.text[0] != 0)
+        fa_spec_locate(r->where, r->name, r->text, r->beside, &r->found);
+    if (r->rc == 0) {
+        const char *const text[] = {fa_includes_source(r->includes, 0),
+                                    fa_includes_source(r->includes, 1)};
+        fa_includes_hash(r->includes, files);
+        fa_hash_init(&hash);
+        fa_hash_text(&hash, r->name);
+        fa_hash_text(&hash, r->text);
+        fa_hash_text(&hash, text[0]);
+        fa_hash_text(&hash, text[1]);
+        fa_hash_text(&hash, files);
+        fa_hash_final(&hash, r->hash);
+        r->hash[SHORT_HASH] = 0;
+        r->source = finish_source(r, r->file, text[0], r->instance, r->instances, &before);
+        if (r->answered && (apart || r->instances > 0 || r->answer_template))
+            r->answer_source = finish_source(
+                r, apart ? fa_spec_text(fa_spec_member(r->json, "answer"), "source") : r->file,
+                text[apart], &answer, r->answer_template, &before);
+    }
+    if (r->rc == 0)
+        make_spec(r, ret_operation);
     fa_buf_free(&before);
-    fa_buf_free(&r->left);
-    fa_includes_close(&r->includes);
-    return rc;
 }
 
 /* ---- files -----------------------------------------------------------------------------------*/
 /* A file beside the specification, by a plain name; what names it, "" for the specification itself, is told. */
-static int read_named(struct fa_spec_reading *r, const char *folder, const char *name,
-                      const char *named_by, char **ret_text)
+static char *read_named(struct fa_spec_reading *r, const char *name, const char *named_by)
 {
-    char path[4096];
+    char path[PATH_MAX];
     fa_buf file = {0};
-    if (folder == NULL || name[0] == 0 || name[0] == '.' || strchr(name, '/') != NULL)
-        return fa_spec_fault(
-            r, folder == NULL ? "a text names no file: give the source itself"
-                              : "\"source\" must be the name of a file beside the specification");
-    int length = snprintf(path, sizeof path, "%s%s", folder, name);
-    int rc = length >= (int)sizeof path ? fa_fail(r->diag, FA_EINVAL, "its path is too long")
-                                        : fa_input_read(&file, path, TEXT_MAX, r->diag);
-    if (rc == 0 && memchr(file.data, 0, file.size) != NULL)
-        rc = fa_fail(r->diag, FA_EINVAL, "it is no text: it holds a NUL byte");
-    if (rc == 0) {
-        *ret_text = file.data;
-        return 0;
+    if (r->folder == NULL || name[0] == 0 || name[0] == '.' || strchr(name, '/') != NULL)
+        fa_spec_fault(r, r->folder == NULL
+                             ? "a text names no file: give the source itself"
+                             : "\"source\" must be the name of a file beside the specification");
+    if (r->rc != 0)
+        return NULL;
+    int length = snprintf(path, sizeof path, "%s%s", r->folder, name);
+    r->rc = length >= (int)sizeof path ? fa_fail(r->diag, FA_EINVAL, "its path is too long")
+                                       : fa_input_read(&file, path, TEXT_MAX, r->diag);
+    if (r->rc == 0 && memchr(file.data, 0, file.size) != NULL)
+        r->rc = fa_fail(r->diag, FA_EINVAL, "it is no text: it holds a NUL byte");
+    if (r->rc != 0) {
+        fa_buf_free(&file);
+        fa_fail_in(r->diag, r->rc, named_by[0] == 0 ? "%s" : "%s: %s: %s", r->where, named_by,
+                   path);
     }
-    fa_buf_free(&file);
-    return named_by[0] == 0 ? fa_fail_in(r->diag, rc, "%s", r->where)
-                            : fa_fail_in(r->diag, rc, "%s: %s: %s", r->where, named_by, path);
+    return file.data;
 }
 
-/* What a specification may be read from. */
-struct texts {
-    const char *where, *name, *text;
-    const char *source; /* NULL: `text` is CUDA C++ itself, or names it */
-    /* of the files that it names, with a slash at its end; NULL: it may name none */
-    const char *folder;
-    bool cuda; /* `text` is CUDA C++ with the JSON in its head */
-};
-
-/* The kernel's name where the specification has none: its file's, in small letters. */
-static void name_kernel(const char *file, char ret_name[FA_NAME_MAX])
+/* `source` is NULL where `text` is CUDA C++ with the JSON in its head (`cuda`), or names the file; the folder of the files that
+ * it names, with a slash at its end, where it may name any. */
+static int read_all(const char *name, const char *folder, const char *text, const char *source,
+                    bool cuda, const fa_operation **ret_operation, fa_diag *diag)
 {
-    snprintf(ret_name, FA_NAME_MAX - 8, "%s%.*s", isalpha((unsigned char)file[0]) ? "" : "k_",
-             (int)strcspn(file, "."), file);
-    for (char *at = ret_name; *at != 0; at++)
-        *at = isalnum((unsigned char)*at) ? (char)tolower((unsigned char)*at) : '_';
-}
-
-/* `json` is the text of what was parsed. */
-static int read_parsed(struct fa_spec_reading *r, const struct texts *from, const char *json,
-                       const fa_operation **ret_operation)
-{
-    const char *of_answer = fa_spec_text(fa_spec_member(r->json, "answer"), "source");
-    const char *source = from->cuda ? from->text : from->source;
-    char *named = NULL, *answer = NULL;
-    int rc = 0;
-    if (!cJSON_IsObject(r->json))
-        return fa_spec_fault(r, "a specification is a JSON object");
-    if (from->cuda && fa_spec_member(r->json, "source") != NULL)
-        return fa_spec_fault(r, "\"source\" is given in the source itself: leave it out");
-    if (source == NULL) {
-        rc = read_named(r, from->folder, fa_spec_text(r->json, "source"), "\"source\"", &named);
-        source = named;
-    }
-    if (rc == 0 && of_answer[0] != 0)
-        rc = read_named(r, from->folder, of_answer, "answer: source", &answer);
-    if (rc == 0)
-        rc = read_texts(r, json, from->folder, source, answer, ret_operation);
-    free(named);
-    free(answer);
-    return rc;
-}
-
-static int read_all(const struct texts *from, const fa_operation **ret_operation, fa_diag *diag)
-{
-    struct fa_spec_reading r = {.where = from->where, .beside = from->source != NULL, .diag = diag};
+    struct fa_spec_reading r = {
+        .where = name, .folder = folder, .beside = source != NULL, .diag = diag};
     cJSON *json = NULL;
-    char *head = from->cuda ? fa_source_head(from->text, diag) : NULL;
-    const char *text = from->cuda ? head : from->text;
-    name_kernel(from->name, r.name);
-    if (text == NULL)
-        fa_source_propose(from->text, diag);
-    int rc = text == NULL ? fa_fail_in(diag, FA_EMANIFEST, "%s", from->where)
-                          : fa_json_parse(text, strlen(text), from->where, &json, diag);
-    if (rc == 0) {
-        r.json = json;
-        r.file = from->cuda ? from->where : fa_spec_text(json, "source");
-        rc = read_parsed(&r, from, text, ret_operation);
-    }
-    if ((rc == FA_EMANIFEST || rc == FA_EINVAL || rc == FA_ENOTFOUND) && text != NULL &&
+    char *head = cuda ? fa_source_head(text, diag) : NULL, *named = NULL, *answer = NULL;
+    r.text = cuda ? head : text;
+    /* where the specification has none: its file's, in small letters */
+    snprintf(r.name, sizeof r.name - 8, "%s%.*s", isalpha((unsigned char)name[0]) ? "" : "k_",
+             (int)strcspn(name, "."), name);
+    for (char *at = r.name; *at != 0; at++)
+        *at = isalnum((unsigned char)*at) ? (char)tolower((unsigned char)*at) : '_';
+    if (r.text == NULL)
+        fa_source_propose(text, diag);
+    r.rc = r.text == NULL ? fa_fail_in(diag, FA_EMANIFEST, "%s", name)
+                          : fa_json_parse(r.text, strlen(r.text), name, &json, diag);
+    r.json = json;
+    r.file = cuda ? name : fa_spec_text(json, "source");
+    const char *of_answer = fa_spec_text(fa_spec_member(json, "answer"), "source");
+    if (!cJSON_IsObject(json))
+        fa_spec_fault(&r, "a specification is a JSON object");
+    if (cuda && fa_spec_member(json, "source") != NULL)
+        fa_spec_fault(&r, "\"source\" is given in the source itself: leave it out");
+    if (cuda)
+        source = text;
+    else if (source == NULL)
+        source = named = read_named(&r, fa_spec_text(json, "source"), "\"source\"");
+    if (of_answer[0] != 0)
+        answer = read_named(&r, of_answer, "answer: source");
+    if (r.rc == 0)
+        read_texts(&r, source, answer, ret_operation);
+    if ((r.rc == FA_EMANIFEST || r.rc == FA_EINVAL || r.rc == FA_ENOTFOUND) && r.text != NULL &&
         diag != NULL)
-        fa_spec_locate(from->where, r.name, text, r.beside, diag);
+        fa_spec_locate(name, r.name, r.text, r.beside, diag);
+    fa_includes_close(&r.includes);
+    fa_buf_free(&r.left);
     cJSON_Delete(r.operation);
     cJSON_Delete(json);
     free(r.source);
     free(r.answer_source);
+    free(named);
+    free(answer);
     free(head);
-    return rc == FA_EINVAL ? FA_EMANIFEST : rc;
+    return r.rc == FA_EINVAL ? FA_EMANIFEST : r.rc;
 }
 
-/* The folder of a path, with a slash at its end; NULL: no memory. */
-static char *folder_of(const char *path)
+/* The name in a path, whose folder goes into `folder`, with a slash at its end. */
+static const char *split(const char *path, char folder[PATH_MAX])
 {
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? strndup(path, (size_t)(slash + 1 - path)) : strdup("./");
-}
-
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    snprintf(folder, PATH_MAX, "%.*s", slash != NULL ? (int)(name - path) : 2,
+             slash != NULL ? path : "./");
+    return name;
 }
 
 int fa_spec_open(const char *path, const fa_operation **ret_operation, fa_diag *diag)
 {
-    const char *name = name_of(path);
-    size_t size = strlen(name);
-    bool cuda = size > 3 && strcmp(name + size - 3, ".cu") == 0;
-    struct fa_spec_reading r = {.where = path, .diag = diag};
-    char *folder = folder_of(path), *text = NULL;
-    int rc = folder == NULL   ? fa_fail(diag, FA_ENOMEM, "%s: out of memory", path)
-             : name[0] == '.' ? fa_spec_fault(&r, "a specification is a file NAME.cu or NAME.json")
-                              : read_named(&r, folder, name, "", &text);
-    if (rc == 0)
-        rc = read_all(
-            &(struct texts){
-                .where = name, .name = name, .text = text, .folder = folder, .cuda = cuda},
-            ret_operation, diag);
-    free(folder);
+    char folder[PATH_MAX], *text = NULL;
+    const char *name = split(path, folder);
+    const size_t size = strlen(name);
+    struct fa_spec_reading r = {.where = path, .folder = folder, .diag = diag};
+    if (name[0] == '.')
+        fa_spec_fault(&r, "a specification is a file NAME.cu or NAME.json");
+    text = read_named(&r, name, "");
+    if (r.rc == 0)
+        r.rc = read_all(name, folder, text, NULL, size > 3 && strcmp(name + size - 3, ".cu") == 0,
+                        ret_operation, diag);
     free(text);
-    return rc;
+    return r.rc;
 }
 
 int fa_spec_make(const char *where, const char *text, const char *source,
                  const fa_operation **ret_operation, fa_diag *diag)
 {
-    const char *name = name_of(where);
-    const bool has_folder = where != name;
-    char *folder = has_folder ? folder_of(where) : NULL;
-    const struct texts from = {.where = name,
-                               .name = name,
-                               .text = text,
-                               .source = source,
-                               .folder = folder,
-                               .cuda = source == NULL};
-    int rc = has_folder && folder == NULL ? fa_fail(diag, FA_ENOMEM, "%s: out of memory", where)
-                                          : read_all(&from, ret_operation, diag);
-    free(folder);
-    return rc;
+    char folder[PATH_MAX];
+    const char *name = split(where, folder);
+    return read_all(name, name != where ? folder : NULL, text, source, source == NULL,
+                    ret_operation, diag);
 }

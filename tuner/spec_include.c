@@ -57,6 +57,8 @@ struct fa_includes {
     struct place place[FILES_MAX];
     int count;
     size_t bytes;
+    int rc; /* the first failure, with its sentence in diag: nothing is found after it */
+    fa_diag *diag;
 };
 
 /* What NVRTC brings itself, or what a kernel has no use for. */
@@ -120,36 +122,29 @@ int fa_includes_open(const char *where, const char *folder, const cJSON *json,
                      fa_includes **ret_includes, fa_diag *diag)
 {
     const cJSON *item, *list = fa_spec_member(json, "include");
-    int rc = 0;
+    struct stat st;
     if (list != NULL && folder == NULL)
         return fa_fail(diag, FA_EMANIFEST, "%s: \"include\" names folders, which a text may not",
                        where);
     if (list != NULL && (!cJSON_IsArray(list) || cJSON_GetArraySize(list) >= FOLDERS_MAX))
         return fa_fail(diag, FA_EMANIFEST, "%s: \"include\" must be an array of at most %d folders",
                        where, FOLDERS_MAX - 1);
-    fa_includes *all = calloc(1, sizeof *all);
+    fa_includes *all = *ret_includes = calloc(1, sizeof *all);
     if (all == NULL)
         return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
     all->where = where;
     all->json = json;
-    if (folder != NULL)
-        all->folder[all->folders++] = folder_path(folder, "");
+    all->diag = diag;
+    if (folder != NULL && (all->folder[all->folders++] = folder_path(folder, "")) == NULL)
+        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
     cJSON_ArrayForEach (item, list) {
-        struct stat st;
         const char *name = cJSON_IsString(item) ? item->valuestring : "";
         char *path = all->folder[all->folders++] = folder_path(folder, name);
-        if (rc == 0 &&
-            (name[0] == 0 || path == NULL || stat(path, &st) != 0 || !S_ISDIR(st.st_mode)))
-            rc = fa_fail(diag, FA_EMANIFEST, "%s: \"include\": there is no folder \"%.200s\"",
-                         where, name);
+        if (name[0] == 0 || path == NULL || stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+            return fa_fail(diag, FA_EMANIFEST, "%s: \"include\": there is no folder \"%.200s\"",
+                           where, name);
     }
-    if (rc == 0 && all->folders > 0 && all->folder[0] == NULL)
-        rc = fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
-    if (rc != 0)
-        fa_includes_close(&all);
-    else
-        *ret_includes = all;
-    return rc;
+    return 0;
 }
 
 /* ---- names -----------------------------------------------------------------------------------*/
@@ -182,33 +177,40 @@ static int file_called(const fa_includes *all, const char *name)
 }
 
 /* ---- files -----------------------------------------------------------------------------------*/
+/* Those that look for a file return its index; -1: there is none here, or they failed. */
+
 /* Takes over text and folder, freed on failure. */
-static int add_file(fa_includes *all, const char *name, char *text, const struct place *place,
-                    int *ret_index, fa_diag *diag)
+static int add_file(fa_includes *all, const char *name, char *text, const struct place *place)
 {
     char unique[NAME_MAX_ + 16];
     snprintf(unique, sizeof unique, "%s", name);
     if (file_called(all, name) >= 0 || (place->own && fa_template_is_builtin(name)))
         snprintf(unique, sizeof unique, "%d/%s", all->count, name);
     char *kept = strdup(unique);
-    all->bytes += text != NULL ? strlen(text) : 0;
     const int most = all->folders > 0 ? ALL_BYTES_MAX : OUTSIDE_BYTES_MAX;
-    int rc = all->count == FILES_MAX || all->bytes > (size_t)most
-                 ? fa_fail(diag, FA_EMANIFEST, "%s: it includes more than %d files or %d MiB",
-                           all->where, FILES_MAX, most >> 20)
-             : kept == NULL || text == NULL
-                 ? fa_fail(diag, FA_ENOMEM, "%s: out of memory", all->where)
-                 : 0;
-    if (rc != 0) {
+    all->bytes += text != NULL ? strlen(text) : 0;
+    if (all->count == FILES_MAX || all->bytes > (size_t)most)
+        all->rc = fa_fail(all->diag, FA_EMANIFEST, "%s: it includes more than %d files or %d MiB",
+                          all->where, FILES_MAX, most >> 20);
+    else if (kept == NULL || text == NULL)
+        all->rc = fa_fail(all->diag, FA_ENOMEM, "%s: out of memory", all->where);
+    if (all->rc != 0) {
         free(kept);
         free(text);
         free(place->folder);
-        return rc;
+        return -1;
     }
     all->place[all->count] = *place;
     all->file[all->count] = (fa_template_text){kept, text};
-    *ret_index = all->count++;
-    return 0;
+    return all->count++;
+}
+
+/* One that is made here, which includes nothing beside itself. */
+static int add_made(fa_includes *all, const char *name, fa_buf *text)
+{
+    if (text->failed)
+        fa_buf_free(text);
+    return add_file(all, name, text->data, &(struct place){.folder = NULL});
 }
 
 /* CUDA's header, in which a grid that waits without having been launched for it ends the kernel by a function of ours: a
@@ -233,38 +235,37 @@ static int mark_grid_wait(fa_buf *text)
     return out.failed ? FA_ENOMEM : 0;
 }
 
-/* The file at this path, read once; *ret_index stays -1 where there is none. */
+/* The file at this path, read once. */
 static int take_file(fa_includes *all, const char *folder, const char *written, const char *name,
-                     bool own, int *ret_index, fa_diag *diag)
+                     bool own)
 {
     char path[PATH_MAX];
     struct stat st;
-    if (snprintf(path, sizeof path, "%s%s", written[0] == '/' ? "" : folder, written) >=
+    if (all->rc != 0 ||
+        snprintf(path, sizeof path, "%s%s", written[0] == '/' ? "" : folder, written) >=
             (int)sizeof path ||
         stat(path, &st) != 0 || !S_ISREG(st.st_mode))
-        return 0;
+        return -1;
     for (int i = 0; i < all->count; i++)
         if (all->place[i].device == st.st_dev && all->place[i].node == st.st_ino &&
-            all->place[i].folder != NULL) {
-            *ret_index = i;
-            return 0;
-        }
+            all->place[i].folder != NULL)
+            return i;
     fa_buf text = {0};
-    int rc = fa_input_read(&text, path, FILE_BYTES_MAX, diag);
+    int rc = fa_input_read(&text, path, FILE_BYTES_MAX, all->diag);
     if (rc == 0 && memchr(text.data, 0, text.size) != NULL)
-        rc = fa_fail(diag, FA_EINVAL, "it is no text: it holds a NUL byte");
+        rc = fa_fail(all->diag, FA_EINVAL, "it is no text: it holds a NUL byte");
     if (rc == 0 && text.data != NULL && strcmp(name, "cooperative_groups.h") == 0)
         rc = mark_grid_wait(&text);
     if (rc != 0) {
         fa_buf_free(&text);
-        return fa_fail_in(diag, FA_EMANIFEST, "%s: %s", all->where, path);
+        all->rc = fa_fail_in(all->diag, FA_EMANIFEST, "%s: %s", all->where, path);
+        return -1;
     }
-    char *slash = strrchr(path, '/');
-    struct place place = {.folder = strndup(path, (size_t)(slash - path) + 1),
-                          .device = st.st_dev,
-                          .node = st.st_ino,
-                          .own = own};
-    return add_file(all, name, text.data != NULL ? text.data : strdup(""), &place, ret_index, diag);
+    const struct place place = {.folder = strndup(path, (size_t)(strrchr(path, '/') - path) + 1),
+                                .device = st.st_dev,
+                                .node = st.st_ino,
+                                .own = own};
+    return add_file(all, name, text.data != NULL ? text.data : strdup(""), &place);
 }
 
 /* A toolkit's folder, with cub from CUDA 13 on in one of its own; packages of CUDA 12 have cub, and what mma.h includes, beside it. */
@@ -286,57 +287,45 @@ int fa_includes_cuda(const fa_includes *includes)
     return includes->cuda_read;
 }
 
-static int take_standard(fa_includes *all, const char *name, int *ret_index, fa_diag *diag)
+static void put_standard(fa_buf *out, const char *name)
 {
-    const struct place nowhere = {.folder = NULL};
-    *ret_index = file_called(all, name);
-    if (*ret_index >= 0 && !all->place[*ret_index].own)
-        return 0;
-    *ret_index = -1;
     for (size_t i = 0; i < sizeof standard / sizeof *standard; i++)
         if (strcmp(standard[i].name, name) == 0)
-            return add_file(all, name, strdup(standard[i].text), &nowhere, ret_index, diag);
-    return 0;
+            fa_buf_text(out, standard[i].text);
 }
 
-/* Beside the file that includes it; `from` is that file, less than 0 a source. */
-static int find_beside(fa_includes *all, int from, const char *written, bool own, int *ret_index,
-                       fa_diag *diag)
+/* What stands for a header of the standard library. */
+static int take_standard(fa_includes *all, const char *name)
 {
-    char name[NAME_MAX_] = "";
-    const char *of = from >= 0 ? all->file[from].name : "", *slash = strrchr(of, '/');
-    const char *folder = from >= 0 ? all->place[from].folder : all->folder[0];
-    if (slash != NULL)
-        snprintf(name, sizeof name, "%.*s", (int)(slash - of), of);
-    return folder != NULL && join_name(name, written)
-               ? take_file(all, folder, written, name, own, ret_index, diag)
-               : 0;
+    fa_buf text = {0};
+    int known = file_called(all, name);
+    if (known >= 0 && !all->place[known].own)
+        return known;
+    put_standard(&text, name);
+    return text.size > 0 || text.failed ? add_made(all, name, &text) : -1;
 }
 
 /* CUDA's own, or what stands for the standard library. */
-static int find_outside(fa_includes *all, const char *name, int *ret_index, fa_diag *diag)
+static int find_outside(fa_includes *all, const char *name)
 {
-    int rc = 0, known = file_called(all, name);
-    if (known >= 0 && !all->place[known].own) {
-        *ret_index = known;
-        return 0;
-    }
+    int index = file_called(all, name);
+    if (index >= 0 && !all->place[index].own)
+        return index;
     if (!all->looked_for_cuda)
         look_for_cuda(all);
-    for (int i = 0; i < CUDA_FOLDERS && rc == 0 && *ret_index < 0 && all->cuda[i][0] != 0; i++)
-        rc = take_file(all, all->cuda[i], name, name, false, ret_index, diag);
-    if (*ret_index >= 0)
+    index = -1;
+    for (int i = 0; i < CUDA_FOLDERS && index < 0 && all->cuda[i][0] != 0; i++)
+        index = take_file(all, all->cuda[i], name, name, false);
+    if (index >= 0)
         all->cuda_read = all->cuda_version;
-    return rc == 0 && *ret_index < 0 ? take_standard(all, name, ret_index, diag) : rc;
+    return index < 0 && all->rc == 0 ? take_standard(all, name) : index;
 }
 
 /* cub as a whole is the host's, too: the parts for a block or a warp that kernels name, BlockScan in block/block_scan.cuh. */
-static int take_cub(fa_includes *all, int *ret_index, fa_diag *diag)
+static int take_cub(fa_includes *all)
 {
-    const struct place nowhere = {.folder = NULL};
     fa_buf text = {0};
-    int rc = 0;
-    for (const char *at = fa_cut_blocks(all->cut); *at == ' ' && rc == 0;) {
+    for (const char *at = fa_cut_blocks(all->cut); *at == ' ';) {
         char name[NAME_MAX_], *out = name;
         size_t size = strcspn(++at, " ");
         out += snprintf(name, sizeof name, "cub/%s/", *at == 'B' ? "block" : "warp");
@@ -346,42 +335,30 @@ static int take_cub(fa_includes *all, int *ret_index, fa_diag *diag)
             *out++ = (char)tolower((unsigned char)at[i]);
         }
         snprintf(out, 5, ".cuh");
-        int index = -1;
-        rc = find_outside(all, name, &index, diag);
-        if (index >= 0)
+        if (find_outside(all, name) >= 0)
             fa_buf_printf(&text, "#include <%s>\n", name);
         at += size;
     }
     fa_buf_text(&text, "\n");
-    if (text.failed) /* its end may be missing */
-        fa_buf_free(&text);
-    return rc == 0 ? add_file(all, "cub/cub.cuh", text.data, &nowhere, ret_index, diag)
-                   : (fa_buf_free(&text), rc);
+    return add_made(all, "cub/cub.cuh", &text);
 }
 
 /* C++'s, if CUDA has its like for kernels. */
-static int take_library(fa_includes *all, const char *name, int *ret_index, fa_diag *diag)
+static int take_library(fa_includes *all, const char *name)
 {
-    const struct place nowhere = {.folder = NULL};
     char of_cuda[NAME_MAX_ + 16];
-    int index = -1;
     fa_buf text = {0};
     snprintf(of_cuda, sizeof of_cuda, "cuda/std/%s", name);
-    int rc = find_outside(all, of_cuda, &index, diag);
-    if (rc == 0 && index < 0 &&
-        strcmp(name, "algorithm") == 0) { /* of which this has min and max */
+    int index = find_outside(all, of_cuda);
+    if (index < 0 && strcmp(name, "algorithm") == 0) { /* of which this has min and max */
         snprintf(of_cuda, sizeof of_cuda, "cuda/std/functional");
-        rc = find_outside(all, of_cuda, &index, diag);
+        index = find_outside(all, of_cuda);
     }
-    if (rc != 0 || index < 0)
-        return rc;
-    for (size_t i = 0; i < sizeof standard / sizeof *standard; i++)
-        if (strcmp(standard[i].name, name) == 0)
-            fa_buf_text(&text, standard[i].text);
+    if (index < 0)
+        return -1;
+    put_standard(&text, name);
     fa_buf_printf(&text, "#include <%s>\nnamespace std { using namespace cuda::std; }\n", of_cuda);
-    if (text.failed)
-        fa_buf_free(&text);
-    return add_file(all, name, text.data, &nowhere, ret_index, diag);
+    return add_made(all, name, &text);
 }
 
 /* Those of CUDA's and of its libraries' headers that are for kernels; of others an author's file has no use here. */
@@ -422,44 +399,47 @@ static bool is_device_header(const char *name)
     return false;
 }
 
-/* Among the author's files, as a compiler looks for it there. *ret_index stays -1: it is none of them. */
-static int find_own(fa_includes *all, int from, const char *written, bool quoted, int *ret_index,
-                    fa_diag *diag)
+/* Among the author's files, as a compiler looks for it there: beside the file that includes it, `from` (less than 0: a source),
+ * then in the folders of "include". */
+static int find_own(fa_includes *all, int from, const char *written, bool quoted)
 {
-    char name[NAME_MAX_] = "";
+    char name[NAME_MAX_] = "", beside[NAME_MAX_] = "";
     const int count = all->count;
     const bool own = from < 0 || all->place[from].own;
+    const char *of = from >= 0 ? all->file[from].name : "", *slash = strrchr(of, '/');
+    const char *folder = from >= 0 ? all->place[from].folder : all->folder[0];
     bool library = from >= 0 && all->place[from].library;
-    int rc = quoted ? find_beside(all, from, written, own, ret_index, diag) : 0;
+    int index = -1;
+    snprintf(beside, sizeof beside, "%.*s", slash != NULL ? (int)(slash - of) : 0, of);
+    if (quoted && folder != NULL && join_name(beside, written))
+        index = take_file(all, folder, written, beside, own);
     const bool named = written[0] != '/' && join_name(name, written);
-    for (int i = 1; named && own && i < all->folders && rc == 0 && *ret_index < 0; i++) {
-        rc = take_file(all, all->folder[i], written, name, true, ret_index, diag);
+    for (int i = 1; named && own && i < all->folders && index < 0; i++) {
+        index = take_file(all, all->folder[i], written, name, true);
         library = true;
     }
     if (all->count > count)
         all->place[count].library = library;
-    return rc;
+    return index;
 }
 
-/* What a file includes as `written`. *ret_index stays -1: nothing that is known here, or the vocabulary's. */
-static int find_file(fa_includes *all, int from, const char *written, bool quoted, int *ret_index,
-                     fa_diag *diag)
+/* What a file includes as `written`; -1 also of the vocabulary's. */
+static int find_file(fa_includes *all, int from, const char *written, bool quoted)
 {
     char name[NAME_MAX_] = "";
     const bool own = from < 0 || (all->place[from].own && !all->place[from].library);
-    int rc = find_own(all, from, written, quoted, ret_index, diag);
-    if (rc != 0 || *ret_index >= 0 || written[0] == '/' || !join_name(name, written) ||
+    int index = find_own(all, from, written, quoted);
+    if (index >= 0 || written[0] == '/' || !join_name(name, written) ||
         fa_template_is_builtin(name) || strstr(written, "..") != NULL)
-        return rc;
+        return index;
     if (own && file_called(all, name) < 0 && strcmp(name, "cub/cub.cuh") == 0)
-        rc = take_cub(all, ret_index, diag);
+        index = take_cub(all);
     else if (own && file_called(all, name) < 0 && strpbrk(name, "./") == NULL &&
              fa_cut_uses_std(all->cut))
-        rc = take_library(all, name, ret_index, diag);
-    if (rc != 0 || *ret_index >= 0)
-        return rc;
-    return !own || is_device_header(name) ? find_outside(all, name, ret_index, diag)
-                                          : take_standard(all, name, ret_index, diag);
+        index = take_library(all, name);
+    if (index >= 0 || all->rc != 0)
+        return index;
+    return !own || is_device_header(name) ? find_outside(all, name) : take_standard(all, name);
 }
 
 /* ---- directives ------------------------------------------------------------------------------*/
@@ -535,25 +515,23 @@ static bool leave_out(fa_includes *all, int from, const struct directive *found,
 }
 
 /* Names every file in the text as the compiler will know it; of the author's files, only has those read if `own`. */
-static int read_text(fa_includes *all, int from, char **text, bool own, fa_diag *diag)
+static void read_text(fa_includes *all, int from, char **text, bool own)
 {
     fa_buf out = {0};
-    int rc = 0;
     long number = 1;
     const char *kept = *text;
-    for (const char *line = *text, *end; *line != 0 && rc == 0;
+    for (const char *line = *text, *end; *line != 0 && all->rc == 0;
          line = *end != 0 ? end + 1 : end, number++) {
         struct directive found;
         char written[NAME_MAX_];
-        int index = -1;
         end = strchrnul(line, '\n');
         if (!read_directive(line, &found) ||
             snprintf(written, sizeof written, "%s%.*s",
                      found.stands_for != NULL ? found.stands_for : "", (int)found.size,
                      found.from) >= (int)sizeof written)
             continue;
-        rc = (own ? find_own : find_file)(all, from, written, found.quoted, &index, diag);
-        if (own || rc != 0 ||
+        int index = (own ? find_own : find_file)(all, from, written, found.quoted);
+        if (own || all->rc != 0 ||
             (index >= 0 &&
              (found.stands_for != NULL || strcmp(all->file[index].name, written) == 0)))
             continue;
@@ -566,48 +544,47 @@ static int read_text(fa_includes *all, int from, char **text, bool own, fa_diag 
             kept = end;
         }
     }
-    if (own || rc != 0) {
+    if (own || all->rc != 0) {
         fa_buf_free(&out);
-        return rc;
+        return;
     }
     fa_buf_text(&out, kept);
-    if (out.failed || (out.data == NULL && (out.data = strdup("")) == NULL) ||
-        ((from < 0 || all->place[from].own) && fa_source_guard(all->json, &out) != 0)) {
+    if (!out.failed && (from < 0 || all->place[from].own))
+        fa_source_guard(all->json, &out);
+    if (out.failed || out.data == NULL) {
         fa_buf_free(&out);
-        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", all->where);
+        all->rc = fa_fail(all->diag, FA_ENOMEM, "%s: out of memory", all->where);
+        return;
     }
     free(*text);
     *text = out.data;
-    return 0;
 }
 
 /* All texts, those that are found on the way, too. */
-static int read_texts(fa_includes *all, bool own, fa_diag *diag)
+static int read_texts(fa_includes *all, bool own)
 {
-    int rc = 0;
-    for (int i = 0; i < FA_CUT_SOURCES && rc == 0; i++)
-        rc = read_text(all, -1 - i, &all->source[i], own, diag);
-    for (int i = 0; i < all->count && rc == 0; i++) {
+    for (int i = 0; i < FA_CUT_SOURCES; i++)
+        read_text(all, -1 - i, &all->source[i], own);
+    for (int i = 0; i < all->count; i++) {
         char *text = (char *)(uintptr_t)all->file[i].text;
-        rc = read_text(all, i, &text, own, diag);
+        read_text(all, i, &text, own);
         all->file[i].text = text;
     }
-    return rc;
+    return all->rc;
 }
 
 int fa_includes_read_own(fa_includes *all, char *const source[FA_CUT_SOURCES],
-                         struct fa_cut_text **ret_texts, fa_diag *diag)
+                         struct fa_cut_text **ret_texts)
 {
     int count = 0;
     memcpy(all->source, source, sizeof all->source);
-    int rc = source[0] != NULL && source[1] != NULL
-                 ? read_texts(all, true, diag)
-                 : fa_fail(diag, FA_ENOMEM, "%s: out of memory", all->where);
-    if (rc != 0)
-        return rc;
+    if (source[0] == NULL || source[1] == NULL)
+        return fa_fail(all->diag, FA_ENOMEM, "%s: out of memory", all->where);
+    if (read_texts(all, true) != 0)
+        return all->rc;
     struct fa_cut_text *texts = calloc((size_t)all->count + FA_CUT_SOURCES + 1, sizeof *texts);
     if (texts == NULL)
-        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", all->where);
+        return fa_fail(all->diag, FA_ENOMEM, "%s: out of memory", all->where);
     for (int i = 0; i < FA_CUT_SOURCES; i++)
         texts[count++].text = all->source[i];
     for (int i = 0; i < all->count; i++)
@@ -617,14 +594,11 @@ int fa_includes_read_own(fa_includes *all, char *const source[FA_CUT_SOURCES],
     return 0;
 }
 
-int fa_includes_read(fa_includes *all, const fa_cut *cut, fa_buf *ret_left, fa_diag *diag)
+int fa_includes_read(fa_includes *all, const fa_cut *cut, fa_buf *ret_left)
 {
     all->cut = cut;
     all->left = ret_left;
-    int rc = read_texts(all, false, diag);
-    all->cut = NULL;
-    all->left = NULL;
-    return rc;
+    return read_texts(all, false);
 }
 
 const char *fa_includes_source(const fa_includes *all, int source)

@@ -52,14 +52,12 @@ static const cJSON *find_change(const cJSON *json, const char *line, const char 
     return fa_spec_macro(json, at, size, ret_key);
 }
 
-int fa_source_guard(const cJSON *json, fa_buf *text)
+void fa_source_guard(const cJSON *json, fa_buf *text)
 {
     fa_buf out = {0};
     char *code = fa_code_of(text->data, false);
     bool changed = false;
-    if (code == NULL)
-        return FA_ENOMEM;
-    for (const char *line = code, *end; *line != 0; line = end) {
+    for (const char *line = code != NULL ? code : "", *end; *line != 0; line = end) {
         bool defines, continues = line > code + 1 && line[-2] == '\\';
         end = strchrnul(line, '\n');
         const char *rest = end;
@@ -80,15 +78,15 @@ int fa_source_guard(const cJSON *json, fa_buf *text)
             fa_buf_append(&out, text->data + (line - code), (size_t)(end - line));
         }
     }
-    free(code);
-    if (!changed || out.failed) {
-        const bool failed = out.failed;
-        fa_buf_free(&out);
-        return failed ? FA_ENOMEM : 0;
+    if (code == NULL || out.failed) {
+        text->failed = true;
+    } else if (changed) {
+        fa_buf_free(text);
+        *text = out;
+        out = (fa_buf){0};
     }
-    fa_buf_free(text);
-    *text = out;
-    return 0;
+    fa_buf_free(&out);
+    free(code);
 }
 
 /* ---- macros that nothing reads ----------------------------------------------------------------*/
@@ -123,7 +121,7 @@ static void put_values(fa_buf *out, const cJSON *tune)
                 fa_buf_printf(out, " %s\n", value->valuestring);
 }
 
-int fa_spec_reach(struct fa_spec_reading *r)
+void fa_spec_reach(struct fa_spec_reading *r)
 {
     static const char *const looks[] = {"gridDim", "%nctaid", "atomic", "this_grid", "grid_group"};
     fa_buf used = {0};
@@ -135,9 +133,8 @@ int fa_spec_reach(struct fa_spec_reading *r)
         fa_buf_printf(&used, "%s\n", r->entry[i]);
     put_values(&used, fa_spec_member(r->json, "tune"));
     put_texts(&used, r->json, grid_counts);
-    int rc = used.failed ? FA_ENOMEM : fa_cut_reach(r->cut, used.data);
+    fa_spec_memory(r, !used.failed && fa_cut_reach(r->cut, used.data) == 0);
     fa_buf_free(&used);
-    return rc == 0 ? 0 : fa_fail(r->diag, rc, "%s: out of memory", r->where);
 }
 
 void fa_spec_put_macros(struct fa_spec_reading *r, fa_buf *ret_text)

@@ -166,6 +166,12 @@ int fa_spec_fault(struct fa_spec_reading *r, const char *format, ...)
     return r->rc != 0 ? r->rc : (r->rc = fa_fail(r->diag, FA_EMANIFEST, "%s: %s", r->where, text));
 }
 
+void fa_spec_memory(struct fa_spec_reading *r, bool enough)
+{
+    if (!enough && r->rc == 0)
+        r->rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
+}
+
 const cJSON *fa_spec_member(const cJSON *json, const char *key)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);

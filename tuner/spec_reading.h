@@ -24,6 +24,9 @@ typedef struct fa_includes fa_includes;
 
 struct fa_spec_reading {
     const char *where;
+    const char
+        *folder; /* of the files that it names, with a slash at its end; NULL: it may name none */
+    const char *text; /* of the JSON */
     const char *file; /* of the source, for the compiler's lines; "": it is in none */
     const cJSON *json;
     char name[FA_NAME_MAX], answer[FA_NAME_MAX];
@@ -52,6 +55,9 @@ struct fa_spec_reading {
 int fa_spec_fault(struct fa_spec_reading *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* FA_ENOMEM, likewise, unless there was enough memory. */
+void fa_spec_memory(struct fa_spec_reading *r, bool enough);
+
 /* The member; NULL where it is null, too. */
 const cJSON *fa_spec_member(const cJSON *json, const char *key);
 /* Its text; "" where it has none. */
@@ -69,7 +75,7 @@ int fa_spec_check_launches(struct fa_spec_reading *r);
 const cJSON *fa_spec_launch(struct fa_spec_reading *r, int launch);
 
 /* The document of the specification's operation, into r (spec_operation.c). */
-int fa_spec_make_operation(struct fa_spec_reading *r);
+void fa_spec_make_operation(struct fa_spec_reading *r);
 
 /* ---- spec_source.c --------------------------------------------------------------------------*/
 /* The JSON object in the first comment, `fa-tune` before it; NULL: there is none. Its lines are counted from the file's. */
@@ -89,11 +95,11 @@ enum { FA_DEFINES_MAX = 64 };
 
 /* ---- spec_macros.c --------------------------------------------------------------------------*/
 /* Replaces what changes a macro of the specification by an #error of FA_SPEC_REFUSED, where the compiler meets it. */
-int fa_source_guard(const cJSON *json, fa_buf *text);
+void fa_source_guard(const cJSON *json, fa_buf *text);
 /* The macros as lines of CUDA C++; what the specification says of them, and of what its kernels use, reaches into the cut;
  * r->found: neither the source nor the specification reads some macro, or the source has handles that the host makes. */
 void fa_spec_put_macros(struct fa_spec_reading *r, fa_buf *ret_text);
-int fa_spec_reach(struct fa_spec_reading *r);
+void fa_spec_reach(struct fa_spec_reading *r);
 void fa_spec_check_macros(struct fa_spec_reading *r);
 
 /* ---- spec_include.c ------------------------------------------------------------------------*/
@@ -106,11 +112,11 @@ void fa_includes_close(fa_includes **includes); /* NULL is allowed */
 /* Takes over the sources, the second of which may be "", and reads the author's files that they include, whatever the
  * preprocessor will leave out. *ret_texts are all of them, the sources first, to be cut in place (free()). */
 int fa_includes_read_own(fa_includes *includes, char *const source[FA_CUT_SOURCES],
-                         struct fa_cut_text **ret_texts, fa_diag *diag);
+                         struct fa_cut_text **ret_texts);
 /* Reads other files as far as the author's still include them, for what the cut left of them. Texts name files as the compiler
  * will know them then, and the author's are guarded by fa_source_guard(). An #include of the author's that is not found is
  * blanked, as those of host headers are, and told in *ret_left, a line for each. */
-int fa_includes_read(fa_includes *includes, const fa_cut *cut, fa_buf *ret_left, fa_diag *diag);
+int fa_includes_read(fa_includes *includes, const fa_cut *cut, fa_buf *ret_left);
 const char *fa_includes_source(const fa_includes *includes, int source);
 
 /* What was read so far; over all of it. */
