@@ -347,7 +347,8 @@ static int launch(struct function *f, const unsigned grid[3], const unsigned blo
         grid[0] > 0x7fffffff || grid[1] > 65535 || grid[2] > 65535 || threads == 0 ||
         threads > MAX_THREADS || smem > (unsigned)f->allowed_smem)
         return FAKE_INVALID_VALUE;
-    fake_note("launch %s %s", f->entry, f->module->marker);
+    fake_note("launch %s %s of %ux%ux%u, %llu threads, %u B", f->entry, f->module->marker, grid[0],
+              grid[1], grid[2], (unsigned long long)threads, smem);
     if (threads > (uint64_t)most_threads(f))
         return FAKE_OUT_OF_RESOURCES;
     if (fake_kernel_is_tuned(f->entry))

@@ -16,7 +16,7 @@ BUDGET = {
     "src/gpu": 3971,
     "src/code": 960,
     "db": 5993,
-    "tuner": 13581,
+    "tuner": 13573,
     "src/worker": 1146,
     "src/bundle": 1476,
     "src/engine": 7402,

@@ -304,9 +304,8 @@ def a_check_names_the_authors_files_and_no_store():
         tap.equal(run.stdout.count("Blur it-2.cu(%d): error" % line), 4)  # in the table and below it, of two kernels
         assert "reference" not in run.stdout and "candidate" not in run.stdout and "_answer" not in run.stdout, run.stdout
         for answer, fault in [({"kernel": "nix"}, "answer: there is no kernel nix"),
-                              ({"kernel": "blur_naive", "grid": "m + 1", "block": 64}, "answer: grid: uses the unknown name m"),
-                              ({"kernel": "blur_naive", "grid": 1, "block": "THREADS"},
-                               "answer: block: uses the unknown name THREADS")]:
+                              ({"kernel": "blur_naive", "grid": "m + 1", "block": 64}, "answer: grid[0]: uses the unknown name m"),
+                              ({"kernel": "blur_naive", "grid": "THREADS"}, "answer: \"block\" is missing")]:
             path, _ = changed(place, "blur.cu", answer=answer)
             tap.has(place.run("check", path, status=2).stderr, "blur.cu:2: " + fault)
 

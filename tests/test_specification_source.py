@@ -607,6 +607,25 @@ def several_kernels_run_one_behind_the_other():
             tap.has(place.run(specified(place, source, **{**twice, **changes}), status=2).stderr, sentence)
 
 
+def an_answer_is_launched_as_the_default_config_says():
+    source = KERNEL % "STEP * a * x[i]" + NAIVE
+    answer = {"kernel": "axpy_naive", "block": "THREADS", "grid": "ceil_div(n, THREADS * STEP)", "shared_memory": {"part": "THREADS * 4"}}
+    words = {"answer": answer, "tune": {"THREADS": [64, 128], "LATE": [1]}, "defines": {"STEP": "LATE"}}
+    for changes, size, seen in (({}, 1000, "16x1x1, 64 threads, 256 B"), ({"default": {"THREADS": 128, "LATE": 1}}, 1000, "8x1x1, 128 threads, 512 B"),
+                                ({"restrictions": ["THREADS <= 64 or n < 1000"], "default": {"THREADS": 128, "LATE": 1}}, 1200, "19x1x1, 64 threads, 256 B"),
+                                ({"answer": {"kernel": "axpy_naive", "block": [32, "THREADS // 32"], "grid": 7}}, 1000, "7x1x1, 64 threads, 0 B")):
+        with a_place() as place:
+            log = os.path.join(place.folder, "log")
+            write(place, "script", L4 + "log %s\n" % log)
+            path = specified(place, source, **{**words, **changes})
+            tap.equal(place.json(path, "--n", str(size))["answer"]["proved"], True)
+            with open(log, encoding="utf-8") as file:
+                tap.has(file.read().partition("launch axpy_naive ")[2].partition("\n")[0], " of %s" % seen)
+    with a_place() as place:
+        for wrong, sentence in (({"block": 2048}, "the answer: 2,048 threads: a block has at most 1,024"), ({"grid": "n - THREADS * 16"}, "grid x is -24")):
+            tap.has(place.run(specified(place, source, **{**words, "answer": {**answer, **wrong}}), status=2).stderr, sentence)
+
+
 def a_cluster_is_the_kernels_own():
     kernel = "__global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS) axpy" + BODY % "a * x[i]"
     with a_place() as place:
@@ -715,6 +734,7 @@ tap.main([
     a_fault_names_its_line,
     a_check_compiles_and_compares_without_a_gpu,
     several_kernels_run_one_behind_the_other,
+    an_answer_is_launched_as_the_default_config_says,
     a_cluster_is_the_kernels_own,
     the_json_schema_is_what_is_read,
     a_file_without_a_specification_gets_one_to_begin_with,

@@ -94,6 +94,8 @@ int fa_bench_open(fa_driver *driver, const fa_bench_setup *setup, fa_bench **ret
     fa_bench *b = fa_bench_new(fa_op_of(setup->problem)->proof, driver, setup, diag);
     if (b != NULL)
         b->type->take_cases(b, setup->problem);
+    for (int i = 0; b != NULL && setup->answer != NULL && i < b->count; i++)
+        b->at[i].answer = setup->answer[i];
     return fa_bench_begin(b, setup, ret_bench);
 }
 

@@ -39,6 +39,7 @@ typedef struct fa_bench_setup {
     uint64_t seed;
     const struct fa_case_data *data; /* of the cases, kept open by the caller; NULL: all is drawn */
     size_t memory; /* of the device, for tensors and workspaces; 0: half of what is free */
+    const fa_launch_shape *answer; /* its launches for all cases, where it says them; or NULL */
 } fa_bench_setup;
 
 /* Allocates and fills every tensor, computes the references once. The context must be current.

@@ -89,7 +89,7 @@ typedef struct fa_family_launch {
 
 enum {
     FA_FAMILY_EXPRS_MAX = 2 * FA_MAX_TUNABLES + FA_MAX_LETS + 2 * FA_MAX_REQUIRES + 4 +
-                          FA_SCRATCH_MAX + FA_LAUNCHES_MAX * (10 + FA_MAX_ADDENDS + FA_WORKS)
+                          FA_SCRATCH_MAX + (FA_LAUNCHES_MAX + 1) * (10 + FA_MAX_ADDENDS + FA_WORKS)
 };
 
 struct fa_family {
@@ -117,6 +117,8 @@ struct fa_family {
     int support_count, constraint_count;
     fa_family_launch launch[FA_LAUNCHES_MAX];
     int launch_count;
+    fa_family_launch
+        answer;         /* of a single kernel, in the default config; no block: the usual one */
     fa_expr *registers; /* NULL: no estimate */
     fa_expr *workspace; /* NULL: none */
     fa_named_expr scratch[FA_SCRATCH_MAX]; /* bytes of a single kernel's arguments that are it */
@@ -154,6 +156,8 @@ bool fa_point_breaks(const fa_point *point, int depth, int64_t *steps);
 /* Judges the point, whose tunables are all set, into the candidate, which is zero. FA_EMANIFEST when an expression that is
  * needed has no value in its range. */
 int fa_point_judge(fa_point *point, fa_candidate *candidate);
+/* That of a specification's answer, in the point. */
+int fa_point_answer(fa_point *point, fa_launch_shape *ret_shape);
 /* The launches alone, into *ret_launches, from those that the candidate has for another problem. */
 int fa_point_launches(fa_point *point, const fa_candidate *candidate, fa_launches *ret_launches);
 

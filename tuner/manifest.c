@@ -271,14 +271,13 @@ static bool read_sides(struct fa_spec_reading *r, const cJSON *json, const char 
     return at_run_time;
 }
 
-/* The keys of one launch, from the specification itself or from one of its "launches", whose `place` is "launches[1]: ". */
-static void read_launch(struct fa_spec_reading *r, int index, const char *place)
+/* The keys of one launch, from the specification itself, from its "answer" or from one of its "launches", whose `place` is
+ * "launches[1]: ". */
+static void read_launch(struct fa_spec_reading *r, const cJSON *json, const char *entry,
+                        const char *place, fa_family_launch *launch)
 {
-    fa_family_launch *launch = &r->family->launch[index];
-    const cJSON *json = fa_spec_launch(r, index),
-                *cooperative = fa_spec_member(json, "cooperative"),
+    const cJSON *cooperative = fa_spec_member(json, "cooperative"),
                 *when = fa_spec_member(json, "when");
-    const char *entry = r->family->as_is ? r->entry[index] : fa_spec_text(json, "kernel");
     if (!fa_is_identifier(entry))
         fa_spec_fault(r, "%s\"kernel\" must be a C name of less than %d characters", place,
                       FA_NAME_MAX);
@@ -336,15 +335,20 @@ static void read_scratch(struct fa_spec_reading *r)
 static void read_launches(struct fa_spec_reading *r, const cJSON *list, const struct part *part)
 {
     (void)part;
+    fa_family *f = r->family;
     read_scratch(r);
     const int count = fa_spec_check_launches(r);
     for (int i = 0; i < count && r->rc == 0; i++) {
         char place[32] = "";
         if (list != NULL)
             snprintf(place, sizeof place, "launches[%d]: ", i);
-        r->family->launch_count++;
-        read_launch(r, i, place);
+        const cJSON *json = fa_spec_launch(r, i);
+        read_launch(r, json, f->as_is ? r->entry[i] : fa_spec_text(json, "kernel"), place,
+                    &f->launch[f->launch_count++]);
     }
+    const cJSON *answer = f->as_is ? fa_spec_member(r->json, "answer") : NULL;
+    if (fa_spec_member(answer, "grid") != NULL || fa_spec_member(answer, "block") != NULL)
+        read_launch(r, answer, r->answer, "answer: ", &f->answer);
 }
 
 /* ---- the parts of a specification, in the order in which they are read ------------------------*/

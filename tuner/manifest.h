@@ -166,6 +166,9 @@ int fa_space_first(const fa_family_list *families, const fa_problem *problem, fa
                    fa_diag *diag);
 /* The family's default config for the problem, as judged. */
 int fa_space_default(const fa_task *task, int family, fa_candidate *ret_candidate, fa_diag *diag);
+/* The launch of a specification's answer for the task's problem, in a config that another problem's default may be. */
+int fa_space_answer(const fa_task *task, const fa_config *config, fa_launch_shape *ret_shape,
+                    fa_diag *diag);
 
 /* Budget, threads, grid and lets of a single config (a stored winner) for a problem. */
 int fa_space_one(const fa_task *task, const fa_config *config, fa_candidate *ret_candidate,

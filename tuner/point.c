@@ -385,6 +385,21 @@ int fa_point_judge(fa_point *p, fa_candidate *candidate)
     return p->rc;
 }
 
+int fa_point_answer(fa_point *p, fa_launch_shape *ret_shape)
+{
+    fa_candidate unseen = {.trial = {.status = FA_STATUS_PENDING}};
+    fa_launch_shape shape = {.threads = 0};
+    int64_t grid[3];
+    take_grid(p, &p->family->answer, grid);
+    take_block(p, &p->family->answer, &shape);
+    judge_launch(&unseen, p->gpu, grid, &shape);
+    judge_budget(p, &p->family->answer, &unseen, true, &shape);
+    if (p->rc == 0 && unseen.trial.status != FA_STATUS_PENDING)
+        p->rc = fa_fail(p->diag, FA_EMANIFEST, "the answer: %s", unseen.trial.reason);
+    *ret_shape = shape;
+    return p->rc;
+}
+
 int fa_point_launches(fa_point *p, const fa_candidate *candidate, fa_launches *ret_launches)
 {
     fa_candidate unseen = {.trial = {.status = FA_STATUS_PENDING}};

@@ -85,6 +85,7 @@ struct fa_proof_case {
     int bands;
     size_t room_bytes; /* what the operation needs on the device besides */
     fa_device_ptr room;
+    fa_launch_shape answer; /* of the kernel that is it; no threads: as many as there is work */
     fa_tensor_values values;
     _Alignas(8) unsigned char params
         [FA_PARAMS_MAX]; /* what kernels are passed, as the operation has it */

@@ -476,6 +476,15 @@ int fa_space_default(const fa_task *task, int family, fa_candidate *ret_candidat
     return fa_point_judge(&point, ret_candidate);
 }
 
+int fa_space_answer(const fa_task *task, const fa_config *config, fa_launch_shape *ret_shape,
+                    fa_diag *diag)
+{
+    fa_point point;
+    fa_point_start(&point, task->families->family[0], task->problem, task->gpu, diag);
+    fa_point_set_all(&point, config);
+    return fa_point_answer(&point, ret_shape);
+}
+
 int fa_space_first(const fa_family_list *families, const fa_problem *problem, fa_config *ret_config,
                    fa_diag *diag)
 {

@@ -224,33 +224,22 @@ static void take_compiled_with(struct fa_spec_reading *r, const fa_operation *op
     fa_spec_memory(r, !spec->macro.failed && !spec->left.failed);
 }
 
-/* What the answer is launched with and what a launch counts for, for their places are not told where they are read. */
+/* What a launch counts for, in sizes. */
 static void check_expressions(struct fa_spec_reading *r, const fa_operation *operation)
 {
-    static const char *const keys[] = {"grid", "block", "flops", "bytes"};
-    const cJSON *tunable, *document = operation->document,
-                          *answer = fa_spec_member(document, "answer");
-    for (int i = 0; i < 4; i++) {
-        const cJSON *is = fa_spec_member(i < 2 ? answer : document, keys[i]);
-        const bool list = cJSON_IsArray(is);
-        for (is = list ? is->child : is; is != NULL && r->rc == 0; is = list ? is->next : NULL) {
-            char room[32];
-            const char *text = fa_json_expression(is, room), *place = i < 2 ? "answer: " : "";
-            fa_expr *expr = NULL;
-            int rc = text != NULL ? fa_operation_expr(operation, text, &expr, r->diag) : 0;
-            fa_expr_free(&expr);
-            if (text == NULL)
-                fa_spec_fault(r, "%s\"%s\" must be one to three expressions", place, keys[i]);
-            cJSON_ArrayForEach (tunable, fa_spec_member(r->json, "tune"))
-                if (rc != 0 && fa_code_find(text, tunable->string) != NULL)
-                    fa_spec_fault(r,
-                                  "%s%s: uses the unknown name %s: it is a tunable, and an answer, "
-                                  "one kernel for all configs, knows sizes alone",
-                                  place, keys[i], tunable->string);
-            if (rc != 0 && r->rc == 0)
-                r->rc = fa_fail_in(r->diag, rc == FA_EINVAL ? FA_EMANIFEST : rc, "%s: %s%s",
-                                   r->where, place, keys[i]);
-        }
+    static const char *const keys[] = {"flops", "bytes"};
+    for (int i = 0; i < 2 && r->rc == 0; i++) {
+        char room[32];
+        const cJSON *is = fa_spec_member(operation->document, keys[i]);
+        const char *text = fa_json_expression(is, room);
+        fa_expr *expr = NULL;
+        int rc = text != NULL ? fa_operation_expr(operation, text, &expr, r->diag) : 0;
+        fa_expr_free(&expr);
+        if (is != NULL && text == NULL)
+            fa_spec_fault(r, "\"%s\" must be an expression", keys[i]);
+        else if (rc != 0)
+            r->rc = fa_fail_in(r->diag, rc == FA_EINVAL ? FA_EMANIFEST : rc, "%s: %s", r->where,
+                               keys[i]);
     }
 }
 

@@ -54,7 +54,8 @@ static void fix_sizes(struct fa_spec_reading *r)
 /* ---- the answer -----------------------------------------------------------------------------*/
 static void add_answer(struct fa_spec_reading *r)
 {
-    static const char *const keys[] = {"kernel", "source", "block", "grid", "arguments", NULL};
+    static const char *const keys[] = {"kernel",        "source",    "block", "grid",
+                                       "shared_memory", "arguments", NULL};
     const cJSON *is = fa_spec_member(r->json, "answer"), *given = fa_spec_member(is, "given");
     char file[FA_NAME_MAX + 16];
     if (given != NULL && (!cJSON_IsString(given) || is->child->next != NULL))
@@ -63,13 +64,6 @@ static void add_answer(struct fa_spec_reading *r)
         return;
     if (cJSON_IsObject(is))
         fa_spec_check_keys(r, is, "answer", keys);
-    for (int i = 2; i < 4; i++) {
-        const cJSON *sides = fa_spec_member(is, keys[i]), *other = fa_spec_member(is, keys[5 - i]);
-        const int count = cJSON_IsArray(sides) ? cJSON_GetArraySize(sides) : 1;
-        if (sides == NULL ? other != NULL : count < 1 || count > 3)
-            fa_spec_fault(r, "answer: \"%s\" %s one to three expressions", keys[i],
-                          sides == NULL ? "is missing:" : "must be");
-    }
     if (!cJSON_IsObject(is)) {
         cJSON_DeleteItemFromObjectCaseSensitive(r->operation, "answer");
         fa_json_add_object(r->operation, "answer");

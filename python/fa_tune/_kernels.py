@@ -213,8 +213,8 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     default   the config that others are compared with; the first that holds to the restrictions where none is given
     answer    what is right. A function, which is called once for each case of the proof with NumPy's arrays and numbers by the
               names that it takes, and returns the output, or several in their order or by name. Another kernel of the
-              source, or {"kernel", "block", "grid", "arguments"}. An array, or several, for inputs that are
-              arrays. None: the configs must agree with one another, and the winner is not proved
+              source, or {"kernel", "block", "grid", "shared_memory", "arguments"}, with the default config's tunables. An array, or
+              several, for inputs that are arrays. None: the configs must agree with one another, and the winner is not proved
     rtol, atol   how far outputs may be from the answer (1e-5 of fp32 and four steps of f16, also of the output's largest element)
     flops, bytes, work   what a launch does, for reports; and for a model of it (docs/your-own-kernel.md)
     launches  one to four of {"kernel", "block", "cluster", "cooperative", "grid", "shared_memory", "work"} in place of these arguments, in

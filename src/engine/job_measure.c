@@ -68,8 +68,29 @@ static void send_or_end(fa_job *job, cJSON *json, const void *blob, size_t size,
         fa_job_end(job, rc);
 }
 
+/* The launches of a specification's answer for all cases, in its default config; false: the job has ended. */
+static bool put_answer(fa_job *job, fa_buf *blob)
+{
+    fa_candidate candidate;
+    fa_task task = fa_task_for(job->tuner, &job->target.problem, &job->target.gpu);
+    int rc = fa_space_default(&task, 0, &candidate, &job->diag);
+    for (int c = 0; c < job->case_count && rc == 0; c++) {
+        fa_launch_shape shape;
+        task = fa_task_for(job->tuner, &job->cases[c], &job->target.gpu);
+        rc = fa_space_answer(&task, &candidate.trial.config, &shape, &job->diag);
+        fa_buf_append(blob, &shape, sizeof shape);
+    }
+    if (rc != 0)
+        fa_job_end(job, rc);
+    return rc == 0;
+}
+
 static void send_open(fa_job *job)
 {
+    const fa_family_list *families = fa_families_for(job->tuner, &job->target.problem);
+    const bool answer = families->count > 0 && families->family[0]->answer.block[0] != NULL &&
+                        job->reference.cubin_size > 0;
+    fa_buf blob = {0};
     cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "do", "open");
     const fa_operation *operation = fa_operation_of(&job->target.problem);
@@ -87,8 +108,14 @@ static void send_open(fa_job *job)
         snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), job->plan.data->fd);
         fa_json_add_text(json, "data", path);
     }
+    fa_json_add_bool(json, "answer", answer);
     job->measure.at = FA_MEASURER_OPENING;
-    send_or_end(job, json, job->reference.cubin, job->reference.cubin_size, OPEN_TIMEOUT_MS);
+    fa_buf_append(&blob, job->reference.cubin, job->reference.cubin_size);
+    if (answer && !put_answer(job, &blob))
+        cJSON_Delete(json);
+    else
+        send_or_end(job, json, blob.data, blob.size, OPEN_TIMEOUT_MS);
+    fa_buf_free(&blob);
 }
 
 /* count 0: prove only. */

@@ -101,8 +101,17 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
         cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message->json, "data"));
     if (data != NULL)
         rc = fa_case_data_open(data, &m->data, diag);
-    const fa_bench_setup setup = {&m->gpu, &problem, message->blob, message->blob_size,
-                                  seed,    m->data,  (size_t)memory};
+    fa_launch_shape answer[FA_BENCH_CASES];
+    const size_t shapes = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(message->json, "answer"))
+                              ? (size_t)m->case_count * sizeof *answer
+                              : 0;
+    if (message->blob_size < shapes)
+        return fa_fail(diag, FA_EINVAL, "message: a reference of %zu bytes", message->blob_size);
+    const size_t size = message->blob_size - shapes;
+    if (shapes > 0)
+        memcpy(answer, (const char *)message->blob + size, shapes);
+    const fa_bench_setup setup = {&m->gpu, &problem, message->blob,  size,
+                                  seed,    m->data,  (size_t)memory, shapes > 0 ? answer : NULL};
     return rc != 0 ? rc : fa_bench_open(m->driver, &setup, &m->bench, diag);
 }
 

@@ -192,56 +192,26 @@ static void make_inputs(fa_bench *b, int index)
     }
 }
 
-/* One side of the reference's grid or block: 1 where it is not told. */
-static int read_side(const cJSON *sides, int side, const fa_problem *problem, int64_t most,
-                     uint32_t *ret_side, fa_diag *diag)
-{
-    char room[32];
-    const char *text = fa_json_expression(cJSON_IsArray(sides) ? cJSON_GetArrayItem(sides, side)
-                                          : side == 0          ? sides
-                                                               : NULL,
-                                          room);
-    fa_expr *expr = NULL;
-    fa_expr_value value = {.kind = FA_EXPR_INTEGER, .integer = 1};
-    int rc = text != NULL ? fa_operation_expr(fa_operation_of(problem), text, &expr, diag) : 0;
-    if (rc == 0 && expr != NULL)
-        value = fa_problem_evaluate(problem, expr);
-    fa_expr_free(&expr);
-    if (rc == 0 && (value.kind != FA_EXPR_INTEGER || value.integer < 1 || value.integer > most))
-        rc = fa_fail(diag, FA_EINVAL, "the answer's side \"%.60s\" is not from 1 to %lld", text,
-                     (long long)most);
-    *ret_side = (uint32_t)value.integer;
-    return rc;
-}
-
 /* The reference's launch: of a kernel that strides over any grid, or of an "answer": as it says, else with a thread for each
  * element of the largest output. */
 static void run_reference(fa_bench *b, int index, uint64_t work, void **arguments)
 {
     enum { USUAL = 128 };
-    const fa_problem *problem = &b->at[index].problem;
-    const cJSON *answer =
-                    cJSON_GetObjectItemCaseSensitive(fa_operation_of(problem)->document, "answer"),
-                *grid = cJSON_GetObjectItemCaseSensitive(answer, "grid"),
-                *block = cJSON_GetObjectItemCaseSensitive(answer, "block");
+    const cJSON *answer = cJSON_GetObjectItemCaseSensitive(
+        fa_operation_of(&b->at[index].problem)->document, "answer");
     const char *entry = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "kernel"));
-    uint32_t grids[3], blocks[3];
+    fa_launch_shape launch = b->at[index].answer;
     fa_function function;
     if (entry == NULL) {
         fa_bench_run_entry(b, "reference", work, arguments);
         return;
     }
-    FA_TRY(b, fa_module_function(b->module, entry, 0, &function, b->diag));
-    for (int i = 0; i < 3; i++) {
-        FA_TRY(b, read_side(grid, i, problem, i == 0 ? INT32_MAX : 65535, &grids[i], b->diag));
-        FA_TRY(b, read_side(block, i, problem, 1024, &blocks[i], b->diag));
-    }
-    if (grid == NULL) {
-        blocks[0] = USUAL;
-        grids[0] = work > USUAL ? (uint32_t)((work + USUAL - 1) / USUAL) : 1;
-    }
-    FA_TRY(b,
-           fa_launch_kernel(b->driver, function, grids, blocks, 0, b->stream, arguments, b->diag));
+    if (launch.threads == 0)
+        launch = (fa_launch_shape){
+            .block = {USUAL, 1, 1},
+            .grid = {work > USUAL ? (uint32_t)((work + USUAL - 1) / USUAL) : 1, 1, 1}};
+    FA_TRY(b, fa_module_function(b->module, entry, launch.smem_bytes, &function, b->diag));
+    FA_TRY(b, fa_launch_shaped(b->driver, &launch, function, arguments, b->stream, b->diag));
 }
 
 static void compute_reference(fa_bench *b, int index)
