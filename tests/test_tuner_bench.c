@@ -144,7 +144,7 @@ static void check_proof(int kind, bool *ret_ok)
         CHECK_HAS(proof.reason, kinds[kind].reason);
     }
     CHECK(proof.passed == (kinds[kind].reason == NULL));
-    CHECK(fa_bench_kernel_proved(world.kernel[kind]) == proof.passed);
+    CHECK(world.kernel[kind]->proved == proof.passed);
     *ret_ok = true;
 }
 
@@ -233,13 +233,13 @@ static void a_kernel_that_is_wrong_only_when_timed_loses_its_proof(void)
     int count = 0;
     if (world.missing != NULL)
         SKIP(world.missing);
-    CHECK(fa_bench_kernel_proved(world.kernel[LATE]));
+    CHECK(world.kernel[LATE]->proved);
     CHECK_INT(fa_bench_probe(world.bench, world.kernel[LATE], &(fa_probe){4, 1e6, 0}, samples,
                              &count, &diag),
               FA_ECORRUPT);
     CHECK_HAS(diag.text, "launches differ");
-    CHECK(!fa_bench_kernel_proved(world.kernel[LATE]));
-    CHECK(fa_bench_kernel_proved(world.kernel[0]));
+    CHECK(!world.kernel[LATE]->proved);
+    CHECK(world.kernel[0]->proved);
 }
 
 /* A prover of one sampled causal case of 1,024 tokens, and a right kernel for it. */

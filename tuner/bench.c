@@ -221,11 +221,6 @@ void fa_bench_unload(fa_bench *bench, fa_bench_kernel **kernel)
     *kernel = NULL;
 }
 
-bool fa_bench_kernel_proved(const fa_bench_kernel *kernel)
-{
-    return kernel->proved;
-}
-
 /* ---- timing ---------------------------------------------------------------------------------*/
 /* Begins to time; fails for a kernel that may not be timed. */
 static void begin(fa_bench *b, fa_bench_kernel *const *kernels, int count, fa_diag *diag)

@@ -63,8 +63,6 @@ int fa_bench_admit(const fa_bench *bench, const fa_bench_candidate *candidate, f
 int fa_bench_load(fa_bench *bench, const fa_bench_candidate *candidate,
                   fa_bench_kernel **ret_kernel, fa_diag *diag);
 void fa_bench_unload(fa_bench *bench, fa_bench_kernel **kernel);
-/* Whether the kernel passed its last proof, and was right whenever it was timed since. */
-bool fa_bench_kernel_proved(const fa_bench_kernel *kernel);
 
 typedef struct fa_proof {
     bool passed;
@@ -91,7 +89,7 @@ typedef struct fa_probe {
 int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, const fa_probe *probe,
                    float *ret_samples_us, int *ret_count, fa_diag *diag);
 /* The same, interleaved round by round in an order shuffled each round, for a fair race.
- * ret_samples_us[i * rounds + r]. FA_ECORRUPT: as above; fa_bench_kernel_proved tells which. */
+ * ret_samples_us[i * rounds + r]. FA_ECORRUPT: as above; fa_bench_kernel.proved tells which. */
 int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int rounds,
                   float *ret_samples_us, fa_diag *diag);
 

@@ -78,16 +78,18 @@ static int search_once(const fa_search_space *space, const fa_search_options *ho
     static int32_t points[BATCH_MAX * FA_SEARCH_DIMS_MAX];
     fa_search *search;
     fa_diag diag = {{0}};
-    double cost = 0;
+    double least = 0;
     int count;
     if (fa_search_open(space, how, &search, &diag) != 0)
         return fprintf(stderr, "search_replay: %s\n", diag.text), 1;
     while ((count = fa_search_propose(search, batch, points)) > 0)
-        for (int i = 0; i < count; i++)
-            fa_search_tell(search, points + i * space->dims, find(points + i * space->dims)->cost);
-    cost = fa_search_best(search, NULL, &cost) ? cost : 0;
+        for (int i = 0; i < count; i++) {
+            const double cost = find(points + i * space->dims)->cost;
+            fa_search_tell(search, points + i * space->dims, cost);
+            least = cost > 0 && (!(least > 0) || cost < least) ? cost : least;
+        }
     printf("%s %s %ld %.17g\n", how->strategy, fa_search_name(search),
-           (long)fa_search_spent(search), cost);
+           (long)fa_search_spent(search), least);
     fa_search_close(search);
     return 0;
 }

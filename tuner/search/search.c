@@ -175,23 +175,11 @@ int fa_search_tell(fa_search *walk, const int32_t *point, double cost)
     known = known != NULL ? known : fa_walk_add(walk, rank);
     if (known == NULL)
         return FA_ENOMEM;
-    bool costs = cost > 0 && isfinite(cost);
-    known->cost = costs || cost == FA_SEARCH_UNBUILT ? cost : FA_SEARCH_FAILED;
+    known->cost =
+        (cost > 0 && isfinite(cost)) || cost == FA_SEARCH_UNBUILT ? cost : FA_SEARCH_FAILED;
     walk->pending--;
     walk->spent += known->cost != FA_SEARCH_UNBUILT;
-    if (costs && (walk->best == SIZE_MAX || cost < walk->known[walk->best].cost))
-        walk->best = (size_t)(known - walk->known);
     return 0;
-}
-
-bool fa_search_best(const fa_search *walk, int32_t *ret_point, double *ret_cost)
-{
-    if (walk->best == SIZE_MAX)
-        return false;
-    if (ret_point != NULL)
-        fa_walk_point(walk, walk->known[walk->best].rank, ret_point);
-    *ret_cost = walk->known[walk->best].cost;
-    return true;
 }
 
 int64_t fa_search_spent(const fa_search *walk)

@@ -80,8 +80,6 @@ int fa_search_join(fa_search *search, const int32_t *point);
  * FA_EINVAL for what is no point of the space, FA_ENOMEM. */
 int fa_search_tell(fa_search *search, const int32_t *point, double cost);
 
-/* The cheapest told so far; false: none has a cost. ret_point may be NULL. */
-bool fa_search_best(const fa_search *search, int32_t *ret_point, double *ret_cost);
 /* What was spent, and how many are under way. */
 int64_t fa_search_spent(const fa_search *search);
 int64_t fa_search_pending(const fa_search *search);

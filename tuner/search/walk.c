@@ -32,7 +32,6 @@ int fa_walk_init(fa_walk *walk, const fa_search_space *space, const fa_search_op
                       .evaluations = options->evaluations,
                       .expected = options->evaluations,
                       .seed = options->seed,
-                      .best = SIZE_MAX,
                       .size = 1,
                       .slots = 256};
     walk->slot = calloc(walk->slots, sizeof *walk->slot);

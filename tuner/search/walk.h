@@ -40,7 +40,6 @@ typedef struct fa_search {
     size_t count, capacity;
     uint32_t *slot; /* hash table of index + 1 */
     size_t slots;
-    size_t best;   /* of known; SIZE_MAX: none has a cost */
     uint64_t scan; /* every point before this rank was proposed or does not exist */
     bool no_memory; /* a strategy found none: the search is at its end */
 } fa_walk;          /* as strategies know it */

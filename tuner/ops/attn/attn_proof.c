@@ -344,11 +344,6 @@ static struct fa_attn_serving_params *params_of(struct fa_proof_case *c)
     return (void *)c->params; /* a kernel may take their beginning alone */
 }
 
-const struct fa_attn_serving_params *fa_attn_proof_params(fa_bench *b, int index)
-{
-    return params_of(&b->at[index]);
-}
-
 /* Sets the tensors of a case. False: one of them passes 2^60 elements. */
 static bool set_tensors(const fa_attn_case *what, struct fa_proof_case *c)
 {

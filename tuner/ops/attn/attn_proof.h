@@ -90,7 +90,5 @@ extern const struct fa_proof_type fa_attn_proof;
 
 /* Takes 1..FA_BENCH_CASES cases of one dtype, head_dim and causal kind: as fa_proof_type.take_cases, for tests. */
 void fa_attn_proof_take(fa_bench *bench, const fa_attn_case *cases, int count);
-/* What kernels are passed for case `index`. */
-const struct fa_attn_serving_params *fa_attn_proof_params(fa_bench *bench, int index);
 
 #endif
