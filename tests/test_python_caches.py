@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 
+import postgres
 import tap
 from place import BUILD, FA_TUNE, SOURCE, Place
 
@@ -344,6 +345,47 @@ def a_store_that_cannot_be_used_costs_a_sentence_and_no_step():
             assert err
 
 
+def hosts_share_a_server_and_go_on_when_it_goes_away_in_mid_tune():
+    with postgres.Server() as server, House() as house:
+        fleet = {"FA_TUNE_STORE": server.url(), "FA_TUNE_LOCAL_STORE": house.store}
+        step = (GROUP, TUNE, "print(kernel(), tune(['aaa', 'bb']))")
+        tap.equal(house.says(*step, **fleet), "(1, True) ('bb', ['aaa', 'bb'])")
+        tap.equal(house.host("b").says(*step, **fleet), "(0, True) ('bb', [])")
+        outs = [process.communicate(timeout=120)[0].split("\n") for process in
+                [house.start(WAITING, "print(value())", **fleet) for _ in range(4)]]
+        tap.equal((sum(lines.count("made") for lines in outs), len({lines[-2] for lines in outs})), (1, 1))
+        maker = house.start(WAITING, "print(value(key='m', takes=3))", **fleet)
+        tap.equal(maker.stdout.readline(), "made\n")
+        server.crash()
+        out, err = maker.communicate(timeout=120)
+        tap.equal(out, "of %d\n" % maker.pid)
+        assert 0 < err.count("\n") < 4, err
+        out, err = house.host("c").says(*step, quiet=False, **fleet)
+        tap.equal(out, "(1, True) ('bb', ['aaa', 'bb'])")
+
+
+def a_full_disk_ends_no_step():
+    """A tmpfs in a mount namespace of its own."""
+    with House() as house:
+        text = "".join(map(textwrap.dedent, (GROUP, """
+            import os
+            print([kernel(str(number), os.urandom(300000)) for number in range(6)])
+            """)))
+        disk = os.path.join(house.folder, "disk")
+        os.mkdir(disk, 0o700)
+        env = {**house.env, "FA_TUNE_STORE": os.path.join(disk, "store.db"), "DISK": disk}
+        prefix = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1000k,mode=700 none "$DISK" && exec "$@"', "sh"]
+
+        def run(*arguments):
+            return subprocess.run([*prefix, *arguments], env=env, capture_output=True, text=True, timeout=120, check=False, cwd=house.folder)
+
+        if run("true").returncode != 0:
+            raise tap.Skip("no namespace of our own here")
+        done = run(sys.executable, "-c", text)
+        tap.equal((done.returncode, done.stdout.strip()), (0, str([(number + 1, True) for number in range(6)])))
+        assert 0 < done.stderr.count("\n") < 4, done.stderr
+
+
 def inductors_caches_are_ours_after_one_call():
     with House() as house:
         caches = """
@@ -632,6 +674,8 @@ tap.main([
     ranks_of_one_job_do_not_wait_for_one_another,
     a_value_that_this_user_did_not_sign_is_a_miss_with_a_sentence,
     a_store_that_cannot_be_used_costs_a_sentence_and_no_step,
+    hosts_share_a_server_and_go_on_when_it_goes_away_in_mid_tune,
+    a_full_disk_ends_no_step,
     inductors_caches_are_ours_after_one_call,
     helions_winners_are_kept_and_listed_newest_first,
     a_folder_goes_into_the_store_and_comes_out_elsewhere,
