@@ -27,28 +27,27 @@ static void family_free(fa_family **family)
     *family = NULL;
 }
 
-static int make_family(const fa_templates *templates, struct fa_spec_reading *from,
-                       const fa_operation *operation, fa_family **ret_family)
+/* Adds the family to the list, which has room for it. */
+static int add_family(const fa_templates *templates, struct fa_spec_reading *from,
+                      const fa_operation *operation, fa_family_list *list)
 {
-    fa_family *family = calloc(1, sizeof *family);
-    if (family == NULL)
-        return fa_fail(from->diag, FA_ENOMEM, "%s: out of memory", from->where);
     char source[FA_NAME_MAX + 8];
+    fa_family *family = calloc(1, sizeof *family);
+    fa_spec_memory(from, family != NULL);
+    if (family == NULL)
+        return from->rc;
+    list->family[list->count++] = family;
     family->operation = operation;
     int rc = fa_family_read(family, from);
     snprintf(source, sizeof source, "%s.cu", family->name);
-    if (rc == 0 && fa_templates_find(templates, source) == NULL)
-        rc = fa_spec_fault(from, "there is no template %s beside it", source);
-    if (rc != 0)
-        family_free(&family);
-    else
-        *ret_family = family;
-    return rc;
+    return rc == 0 && fa_templates_find(templates, source) == NULL
+               ? fa_spec_fault(from, "there is no template %s beside it", source)
+               : rc;
 }
 
-/* *ret_family stays NULL when the manifest is of another operation, or of one that is not known here. */
+/* Adds none when the manifest is of another operation, or of one that is not known here. */
 static int load_file(const fa_templates *templates, const fa_template_file *file,
-                     const char *operation, fa_family **ret_family, fa_diag *diag)
+                     const char *operation, fa_family_list *list, fa_diag *diag)
 {
     fa_diag own;
     cJSON *json = NULL;
@@ -66,7 +65,7 @@ static int load_file(const fa_templates *templates, const fa_template_file *file
         rc = fa_spec_fault(&from, "\"operation\" must be the name of an operation");
     else if (rc == 0 && (operation == NULL || strcmp(its_name, operation) == 0) &&
              (rc = fa_operation_find(its_name, &its_operation, NULL)) == 0)
-        rc = make_family(templates, &from, its_operation, ret_family);
+        rc = add_family(templates, &from, its_operation, list);
     if (rc == FA_EMANIFEST || rc == FA_EINVAL) {
         fa_spec_locate(file->name, from.name, file->text, false, from.diag);
         rc = FA_EMANIFEST;
@@ -85,11 +84,8 @@ int fa_families_load(const fa_templates *templates, const char *operation, fa_fa
         return fa_fail(diag, FA_ENOMEM, "families: out of memory");
     for (int i = 0; i < files && rc == 0; i++) {
         const fa_template_file *file = fa_templates_at(templates, i);
-        if (!fa_template_is_manifest(file->name))
-            continue;
-        rc = load_file(templates, file, operation, &list.family[list.count], diag);
-        if (rc == 0 && list.family[list.count] != NULL)
-            list.count++;
+        if (fa_template_is_manifest(file->name))
+            rc = load_file(templates, file, operation, &list, diag);
     }
     if (rc == 0 && list.count == 0)
         rc = operation == NULL
@@ -106,11 +102,11 @@ int fa_families_load(const fa_templates *templates, const char *operation, fa_fa
 int fa_families_make(const fa_templates *templates, struct fa_spec_reading *from,
                      const fa_operation *operation, fa_family_list *ret_list)
 {
-    fa_family_list list = {.family = calloc(1, sizeof *list.family), .count = 1};
-    int rc = list.family != NULL ? make_family(templates, from, operation, &list.family[0])
-                                 : fa_fail(from->diag, FA_ENOMEM, "%s: out of memory", from->where);
+    fa_family_list list = {.family = calloc(1, sizeof *list.family)};
+    fa_spec_memory(from, list.family != NULL);
+    int rc = list.family != NULL ? add_family(templates, from, operation, &list) : from->rc;
     if (rc != 0)
-        free(list.family);
+        fa_families_free(&list);
     else
         *ret_list = list;
     return rc;

@@ -46,30 +46,22 @@ char *fa_source_head(const char *text, fa_diag *diag)
 }
 
 /* ---- a specification to begin with -----------------------------------------------------------*/
-static const char *unsigned_type(const char *of)
-{
-    static const char *const types[] = {"u8", "u16", "u32", "u64"};
-    size_t i = 3;
-    while (i > 0 && strcmp(types[i] + 1, of + 1) != 0)
-        i--;
-    return types[i];
-}
-
 /* The word for a parameter's type; "f32" where there is none. */
 static const char *type_of(const char *parameter)
 {
-    static const char *const types[][2] = {
-        {"double", "f64"},   {"float", "f32"},   {"half", "f16"},
-        {"__half", "f16"},   {"bool", "bool"},   {"__nv_bfloat16", "bf16"},
-        {"int8_t", "i8"},    {"uint8_t", "u8"},  {"int64_t", "i64"},
-        {"uint64_t", "u64"}, {"size_t", "u64"},  {"uint32_t", "u32"},
-        {"uint", "u32"},     {"int32_t", "i32"}, {"long", "i64"},
-        {"char", "i8"},      {"short", "i16"},   {"int", "i32"}};
+    static const char *const types[][3] = {
+        {"double", "f64"},         {"float", "f32"},        {"half", "f16"},
+        {"__half", "f16"},         {"bool", "bool"},        {"__nv_bfloat16", "bf16"},
+        {"int8_t", "i8"},          {"uint8_t", "u8"},       {"int64_t", "i64"},
+        {"uint64_t", "u64"},       {"size_t", "u64"},       {"uint32_t", "u32"},
+        {"uint", "u32"},           {"int32_t", "i32"},      {"long", "i64", "u64"},
+        {"char", "i8", "u8"},      {"short", "i16", "u16"}, {"int", "i32", "u32"},
+        {"unsigned", "u32", "u32"}};
+    const bool is_unsigned = fa_code_find(parameter, "unsigned") != NULL;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (fa_code_find(parameter, types[i][0]) != NULL)
-            return fa_code_find(parameter, "unsigned") == NULL ? types[i][1]
-                                                               : unsigned_type(types[i][1]);
-    return fa_code_find(parameter, "unsigned") != NULL ? "u32" : "f32";
+            return types[i][is_unsigned && types[i][2] != NULL ? 2 : 1];
+    return "f32";
 }
 
 /* Its name: the last word before what brackets hold. */
@@ -150,43 +142,6 @@ void fa_source_propose(const char *text, fa_diag *diag)
 }
 
 /* ---- kernels ---------------------------------------------------------------------------------*/
-static int fail_to_choose(const char *where, const char *name,
-                          const struct fa_source_kernel *kernel, int count, const char *left,
-                          fa_diag *diag)
-{
-    fa_buf names = {0};
-    for (int i = 0; i < count; i++)
-        fa_buf_printf(&names, "%s%s", i == 0 ? "" : ", ", kernel[i].name);
-    int rc = count == 0
-                 ? fa_fail(diag, FA_EMANIFEST, "%s: there is no __global__ function in it%s%.*s",
-                           where, strncmp(left, "nothing", 7) == 0 ? "; of it is left out " : "",
-                           strncmp(left, "nothing", 7) == 0 ? (int)strcspn(left, "\n") : 0, left)
-             : name[0] != 0
-                 ? fa_fail(diag, FA_EMANIFEST, "%s: there is no kernel %s in it, but %.600s", where,
-                           name, names.data != NULL ? names.data : "others")
-                 : fa_fail(diag, FA_EMANIFEST, "%s: \"kernel\" must say which one is meant: %.600s",
-                           where, names.data != NULL ? names.data : "there are several");
-    fa_buf_free(&names);
-    return rc;
-}
-
-static int choose(const char *where, const struct fa_source_kernel *kernel, int count,
-                  const char *name, const char *other, const char *left, int *ret_index,
-                  fa_diag *diag)
-{
-    int found = -1, candidates = 0;
-    for (int i = 0; i < count; i++) {
-        bool meant =
-            name[0] != 0 ? strcmp(kernel[i].name, name) == 0 : strcmp(kernel[i].name, other) != 0;
-        if (meant) {
-            found = i;
-            candidates++;
-        }
-    }
-    *ret_index = found;
-    return candidates == 1 ? 0 : fail_to_choose(where, name, kernel, count, left, diag);
-}
-
 /* "space::name<arguments>": the name alone; false: it is no such text, which goes into the source. */
 static bool read_expression(const char *text, char ret_name[FA_NAME_MAX])
 {
@@ -210,25 +165,43 @@ int fa_source_kernel(const char *where, const fa_cut *cut, int source, const cha
                      const char *other, char ret_name[FA_NAME_MAX], bool *ret_template,
                      fa_diag *diag)
 {
-    struct fa_source_kernel kernel[KERNELS_MAX + 1];
+    struct fa_source_kernel kernel[KERNELS_MAX + 1], *found = NULL;
     char name[FA_NAME_MAX] = "";
-    int index = 0, count = fa_cut_kernels(cut, (size_t)source, kernel, KERNELS_MAX);
+    const char *left = fa_cut_left(cut);
+    const bool none = strncmp(left, "nothing", 7) == 0, instance = strchr(named, '<') != NULL;
+    int rc = 0, candidates = 0;
+    const int count = fa_cut_kernels(cut, (size_t)source, kernel, KERNELS_MAX);
+    fa_buf names = {0};
     if (named[0] != 0 && !read_expression(named, name))
         return fa_fail(diag, FA_EMANIFEST,
                        "%s: \"%.100s\" is no kernel: write its name, with the arguments of a "
                        "template, as in \"conv<BLOCK, float>\"",
                        where, named);
-    int rc = choose(where, kernel, count, name, other, fa_cut_left(cut), &index, diag);
-    bool instance = strchr(named, '<') != NULL;
-    if (rc == 0 && kernel[index].template != instance)
+    for (int i = 0; i < count; i++) {
+        fa_buf_printf(&names, "%s%s", i == 0 ? "" : ", ", kernel[i].name);
+        if (name[0] != 0 ? strcmp(kernel[i].name, name) != 0 : strcmp(kernel[i].name, other) == 0)
+            continue;
+        found = &kernel[i];
+        candidates++;
+    }
+    if (count == 0)
+        rc = fa_fail(diag, FA_EMANIFEST, "%s: there is no __global__ function in it%s%.*s", where,
+                     none ? "; of it is left out " : "", none ? (int)strcspn(left, "\n") : 0, left);
+    else if (candidates != 1)
+        rc = fa_fail(diag, FA_EMANIFEST,
+                     name[0] != 0 ? "%s: there is no kernel %s in it, but %.600s"
+                                  : "%s: \"kernel\"%s must say which one is meant: %.600s",
+                     where, name, names.data != NULL ? names.data : "others");
+    else if (found->template != instance)
         rc = fa_fail(diag, FA_EMANIFEST,
                      instance ? "%s: %s is no template: name it without arguments"
                               : "%s: %s is a template: name its arguments too, as in \"kernel\": "
                                 "\"conv<BLOCK, float>\"",
-                     where, kernel[index].name);
+                     where, found->name);
+    fa_buf_free(&names);
     if (rc != 0)
         return rc;
-    snprintf(ret_name, FA_NAME_MAX, "%s", kernel[index].name);
+    snprintf(ret_name, FA_NAME_MAX, "%s", found->name);
     *ret_template = instance;
     return 0;
 }

@@ -279,38 +279,31 @@ static void keep_what_is_possible(cJSON *rules)
 }
 
 /* Of a manifest what may be compiled, how it is launched, and what the model is told of that, so that a winner outlives a
- * change of the rest. embed.py does the same. */
-static int hash_manifest(fa_hash *hash, const fa_template_file *file)
+ * change of the rest. Of a contract that tells its tensors, what kernels are passed and what they are proved by: attention's
+ * tells none, that is C code (tuner/ops), and has no part in its closure. embed.py does the same. */
+static int hash_json(fa_hash *hash, const fa_template_file *file)
 {
     static const char *const parts[] = {
         "sm",       "arch_suffix", "takes",        "supports", "tune",
         "run_time", "defines",     "restrictions", "launches", "kernel",
         "block",    "cluster",     "cooperative",  "grid",     "shared_memory",
         "work",     "workspace",   "counters",     "splits",   NULL};
-    cJSON *json = NULL;
-    int rc = fa_json_parse(file->text, file->size, file->name, &json, NULL);
-    if (rc != 0) { /* its reader says why */
-        fa_hash_part(hash, file->text, file->size);
-        return rc == FA_ENOMEM ? rc : 0;
-    }
-    keep_what_is_possible(cJSON_GetObjectItemCaseSensitive(json, "supports"));
-    keep_what_is_possible(cJSON_GetObjectItemCaseSensitive(json, "restrictions"));
-    rc = hash_members(hash, json, parts);
-    cJSON_Delete(json);
-    return rc;
-}
-
-/* Of a contract that tells its tensors: what kernels are passed and what they are proved by. Attention's
- * tells none, that is C code (tuner/ops), and has no part in its closure. embed.py does the same. */
-static int hash_contract(fa_hash *hash, const fa_template_file *file)
-{
     static const char *const proof[] = {"arguments", "tolerance", "reference", NULL};
     static const char *const passed[] = {"choices", "macro", "shown_as", NULL};
+    const bool contract = is_contract(file->name);
     cJSON *json = NULL;
     const cJSON *field;
     int rc = fa_json_parse(file->text, file->size, file->name, &json, NULL);
-    if (rc == 0 && cJSON_GetObjectItemCaseSensitive(json, proof[0]) != NULL) {
+    if (!contract || cJSON_HasObjectItem(json, proof[0]))
         fa_hash_text(hash, file->name);
+    if (rc != 0 && !contract) { /* its reader says why */
+        fa_hash_part(hash, file->text, file->size);
+        rc = rc == FA_ENOMEM ? rc : 0;
+    } else if (!contract) {
+        keep_what_is_possible(cJSON_GetObjectItemCaseSensitive(json, "supports"));
+        keep_what_is_possible(cJSON_GetObjectItemCaseSensitive(json, "restrictions"));
+        rc = hash_members(hash, json, parts);
+    } else if (cJSON_HasObjectItem(json, proof[0])) {
         rc = hash_members(hash, json, proof);
         cJSON_ArrayForEach (field, cJSON_GetObjectItemCaseSensitive(json, "sizes")) {
             const cJSON *preset = cJSON_GetObjectItemCaseSensitive(field, "default");
@@ -368,15 +361,12 @@ static int hash_closure(const fa_templates *templates, const char *operation,
         const fa_template_file *file = &templates->file[i];
         if (!is_of(file, operation))
             continue;
-        if (is_contract(file->name)) {
-            rc = hash_contract(&hash, file);
-            continue;
-        }
-        fa_hash_text(&hash, file->name);
-        if (fa_template_is_manifest(file->name))
-            rc = hash_manifest(&hash, file);
-        else
+        if (is_contract(file->name) || fa_template_is_manifest(file->name)) {
+            rc = hash_json(&hash, file);
+        } else {
+            fa_hash_text(&hash, file->name);
             fa_hash_part(&hash, file->text, file->size);
+        }
     }
     fa_hash_final(&hash, ret_hash);
     return rc;

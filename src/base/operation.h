@@ -41,7 +41,7 @@ typedef struct fa_field {
     const char *bars;                /* "causal=top-left": what an earlier field may not be where this
                                         one is not at its default; "": nothing */
     int needs;                       /* likewise: at its default where that field is at its own */
-    bool length;                     /* bucketed; the distance of problems is over these */
+    bool length;                     /* bucketed */
     bool nonempty;                   /* 0 makes the problem empty: 1 stands for it */
     bool anchored;      /* values but the default are the same where all lengths are equal */
     bool optional;      /* absent from keys and JSON at its default, so that older ones stay */

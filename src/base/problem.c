@@ -14,22 +14,18 @@
 #include <string.h>
 
 /* ---- check ----------------------------------------------------------------------------------*/
-static int fail_choice(const fa_field *f, int32_t value, fa_diag *diag)
-{
-    fa_buf list = {0};
-    fa_words_or(&list, f->choice);
-    int rc = fa_fail(diag, FA_EINVAL, "%s is %d: use %s", f->name, value,
-                     list.data != NULL ? list.data : "another");
-    fa_buf_free(&list);
-    return rc;
-}
-
 static int fail_value(const fa_operation *op, const fa_field *f, const fa_problem *p, fa_diag *diag)
 {
     int32_t value = VALUE(p, op, f);
     char room[FA_FIELD_RANGE_MAX];
-    if (f->kind == FA_FIELD_CHOICE)
-        return fail_choice(f, value, diag);
+    if (f->kind == FA_FIELD_CHOICE) {
+        fa_buf list = {0};
+        fa_words_or(&list, f->choice);
+        int rc = fa_fail(diag, FA_EINVAL, "%s is %d: use %s", f->name, value,
+                         list.data != NULL ? list.data : "another");
+        fa_buf_free(&list);
+        return rc;
+    }
     if (f->divides >= 0)
         return fa_fail(diag, FA_EINVAL, "%s is %d: it must divide %s, which is %d", f->name, value,
                        op->field[f->divides].name, p->value[f->divides]);
@@ -126,29 +122,6 @@ void fa_problem_fill(fa_problem *problem, uint32_t given)
     }
 }
 
-static double length_distance(int32_t a, int32_t b)
-{
-    if (a == b)
-        return 0;
-    return a <= 1 || b <= 1 ? -1 : fabs(log2((double)a / b));
-}
-
-double fa_problem_distance(const fa_problem *a, const fa_problem *b)
-{
-    const fa_operation *op = fa_operation_of(a);
-    double most = 0;
-    if (!fa_problem_alike(a, b))
-        return -1;
-    EACH_FIELD(op, f)
-    {
-        double distance = f->length ? length_distance(VALUE(a, op, f), VALUE(b, op, f)) : 0;
-        if (distance < 0)
-            return -1;
-        most = distance > most ? distance : most;
-    }
-    return most;
-}
-
 double fa_problem_apart(const fa_problem *a, const fa_problem *b)
 {
     static const double OTHER_KIND = 5;
@@ -163,8 +136,7 @@ double fa_problem_apart(const fa_problem *a, const fa_problem *b)
             continue;
         if (f->shapes_source || !(f->length || f->nonempty))
             return -1;
-        double distance = f->length ? length_distance(x, y) : fabs(log2((double)x / y));
-        sum += distance < 0 ? OTHER_KIND : distance;
+        sum += f->length && (x <= 1 || y <= 1) ? OTHER_KIND : fabs(log2((double)x / y));
     }
     return sum;
 }
@@ -174,15 +146,6 @@ bool fa_problem_equal(const fa_problem *a, const fa_problem *b)
     const fa_operation *op = fa_operation_of(a);
     return op == fa_operation_of(b) &&
            memcmp(a->value, b->value, (size_t)op->field_count * sizeof *a->value) == 0;
-}
-
-bool fa_problem_alike(const fa_problem *a, const fa_problem *b)
-{
-    const fa_operation *op = fa_operation_of(a);
-    bool alike = op == fa_operation_of(b);
-    EACH_FIELD(op, f)
-    alike = alike && (f->length || VALUE(a, op, f) == VALUE(b, op, f));
-    return alike;
 }
 
 bool fa_problem_same_work(const fa_problem *a, const fa_problem *b)

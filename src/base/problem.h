@@ -35,11 +35,6 @@ int32_t fa_length_bucket(int32_t length);
  * shorter, a single query stays one. */
 fa_problem fa_problem_bucket(const fa_problem *problem);
 
-/* How far two problems that differ in their lengths alone are apart: the largest of the ratios'
- * logarithms to base 2; negative when they differ in anything else, or when one of them is a single
- * query (or none) and the other is not: that is another kind of problem. */
-double fa_problem_distance(const fa_problem *a, const fa_problem *b);
-
 /* How far apart two problems are that one cubin may compute with another grid: the sum of the ratios' logarithms to
  * base 2 over lengths and batch, and as much as five octaves more for a single query beside many; negative when they
  * differ in anything else. Neither may be empty. */
@@ -48,7 +43,7 @@ double fa_problem_apart(const fa_problem *a, const fa_problem *b);
 /* Canonical text, equal for equal problems: the part of a winner's key that names the problem. */
 void fa_problem_key(const fa_problem *problem, char ret_key[FA_PROBLEM_KEY_MAX]);
 
-/* The key without its lengths: equal for problems whose distance is defined. */
+/* The key without its lengths: equal for problems that differ in them alone. */
 void fa_problem_shape(const fa_problem *problem, char ret_shape[FA_PROBLEM_KEY_MAX]);
 
 /* Values of what was not given (bit i of `given` is field i): its default, or the value of the field
@@ -79,8 +74,6 @@ bool fa_problem_answer_is_given(const fa_problem *problem);
 bool fa_problem_reads_fp32(const fa_problem *problem);
 
 bool fa_problem_equal(const fa_problem *a, const fa_problem *b);
-/* Whether they differ in their lengths at most. */
-bool fa_problem_alike(const fa_problem *a, const fa_problem *b);
 /* Whether they compute the same: equal but for where a mask is anchored, where that makes no difference. */
 bool fa_problem_same_work(const fa_problem *a, const fa_problem *b);
 /* For sorting: negative, 0 or positive; problems of one operation by FA_ORDER_LISTING. */
