@@ -339,7 +339,7 @@ static void children_beyond_the_limit_of_descriptors_are_heard(void)
     CHECK_INT(seen[1].messages, 1);
 }
 
-/* In a process where the channel's end is descriptor 3 and there is no other to move it to. */
+/* With one descriptor left, and then with two, of which the child's end of the channel is number 3 already. */
 static void want_of_descriptors_is_not_told_as_want_of_memory(void)
 {
     int status = -1;
@@ -349,15 +349,22 @@ static void want_of_descriptors_is_not_told_as_want_of_memory(void)
         struct rlimit limit = {5, 5};
         fa_loop loop = {0};
         char *const arguments[] = {self, "child", NULL};
-        fa_child *child = NULL;
+        struct seen seen = {0};
         fa_diag diag = {{0}};
-        close(0);
         dup2(1, 4);
         closefrom(5);
         close(3);
         setrlimit(RLIMIT_NOFILE, &limit);
-        int rc = fa_child_start(&loop, self, arguments, NULL, &events, NULL, &child, &diag);
-        _exit(rc == FA_EIO && strstr(diag.text, strerror(EMFILE)) != NULL ? 0 : 1);
+        int rc = fa_child_start(&loop, self, arguments, NULL, &events, &seen, &seen.child, &diag);
+        if (rc != FA_EIO || strstr(diag.text, strerror(EMFILE)) == NULL)
+            _exit(1);
+        close(0);
+        cJSON *json = cJSON_Parse("{\"do\":\"echo\"}");
+        rc = fa_child_start(&loop, self, arguments, NULL, &events, &seen, &seen.child, &diag);
+        if (rc == 0)
+            rc = fa_child_send(seen.child, json, NULL, 0, 30000, &diag);
+        fa_loop_run(&loop);
+        _exit(rc == 0 && seen.messages == 1 ? 0 : 2);
     }
     waitpid(pid, &status, 0);
     CHECK(WIFEXITED(status));

@@ -211,7 +211,7 @@ def lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken():
         (changed(2, median_us=0), "line 3"), (changed(2, peer="a b"), "line 3"),
         (changed(2, dry_run=True), "made up"), (changed(2, problem={}), "line 3"),
         (['{"fa_tune_records": 3, "made": "2026-11-28"}', *lines()], "of an earlier form: import them with the fa-tune that made them"),
-        ([lines()[0], "", "x"], "line 3"), (['{"other": 1}'], "line 1"), (['{"winners": [{}]}'], "records.jsonl: "),
+        ([lines()[0], "", "x"], "line 3"), (['{"other": 1}'], "line 1"), (['{"winners": [{}]}'], "records.jsonl, line 1: "),
     ]
     with Place(space=FOUR, script=L4) as place:
         for made, sentence in table:

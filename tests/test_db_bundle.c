@@ -7,7 +7,7 @@
 #include "db_fixture.h"
 
 #include "bundle.h"
-#include "bundle_work.h"
+#include "lines.h"
 #include "portable.h"
 
 enum { WINNERS = 3, CUBINS = 2, CUBIN_BYTES = 600 };

@@ -6,7 +6,7 @@
 #include "engine_fixture.h"
 
 #include "bundle.h"
-#include "bundle_work.h"
+#include "lines.h"
 #include "portable.h"
 #include "session.h"
 

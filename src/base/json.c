@@ -101,6 +101,22 @@ int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_
     return 0;
 }
 
+int fa_json_next_line(fa_json_lines *lines, size_t longest, cJSON **ret_json, fa_diag *diag)
+{
+    *ret_json = NULL;
+    while (lines->at < lines->end) {
+        const char *text = lines->at, *newline = memchr(text, '\n', (size_t)(lines->end - text));
+        const size_t size = (size_t)((newline != NULL ? newline : lines->end) - text);
+        lines->at += size + (newline != NULL);
+        lines->line++;
+        if (size > longest)
+            return fa_fail(diag, FA_EINVAL, "longer than %zu bytes", longest);
+        if (strspn(text, " \t\r") < size)
+            return fa_json_parse(text, size, "JSON", ret_json, diag);
+    }
+    return 0;
+}
+
 int fa_json_parse_object(const char *text, const char *where, cJSON **ret_json, fa_diag *diag)
 {
     cJSON *json = NULL;

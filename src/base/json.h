@@ -21,6 +21,14 @@
 int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_json,
                   fa_diag *diag);
 
+/* A file of lines, each of which is JSON or blank. */
+typedef struct fa_json_lines {
+    const char *at, *end; /* of what is left; NUL-terminated */
+    int line;             /* the number of the one that was read last */
+} fa_json_lines;
+/* The next line that is not blank, which the caller frees; NULL: there are no more. FA_EINVAL, FA_ENOMEM. */
+int fa_json_next_line(fa_json_lines *lines, size_t longest, cJSON **ret_json, fa_diag *diag);
+
 /* For what may be somebody else's or missing: *ret_json is NULL for a text that is NULL or not an object, and
  * that is no failure. 0, or FA_ENOMEM with *ret_json NULL. */
 int fa_json_parse_object(const char *text, const char *where, cJSON **ret_json, fa_diag *diag);

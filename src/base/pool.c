@@ -236,19 +236,13 @@ static int spawn(const char *path, char *const *arguments, char *const *environm
     sigset_t none, all;
     sigemptyset(&none);
     sigfillset(&all);
-    int rc = posix_spawn_file_actions_init(&actions);
-    if (rc != 0)
-        return rc;
-    rc = posix_spawnattr_init(&attributes);
-    if (rc != 0) {
-        posix_spawn_file_actions_destroy(&actions);
-        return rc;
-    }
-    posix_spawn_file_actions_adddup2(&actions, fd, FA_CHILD_FD);
+    posix_spawn_file_actions_init(&actions); /* glibc's do not fail */
+    posix_spawnattr_init(&attributes);
+    posix_spawn_file_actions_adddup2(&actions, fd, FA_CHILD_FD); /* also onto itself */
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-    rc = posix_spawn_file_actions_addclosefrom_np(&actions, FA_CHILD_FD + 1);
+    int rc = posix_spawn_file_actions_addclosefrom_np(&actions, FA_CHILD_FD + 1);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setpgroup(&attributes, 0);
@@ -267,21 +261,10 @@ static int start_process(const char *path, char *const *arguments, char *const *
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return fa_fail(diag, FA_EIO, "no socket pair for a worker: %s", strerror(errno));
-    /* dup2 onto itself would keep close-on-exec set: move the child's end out of the way. */
-    int theirs = pair[1];
-    if (theirs == FA_CHILD_FD) {
-        theirs = fcntl(pair[1], F_DUPFD_CLOEXEC, FA_CHILD_FD + 1);
-        int why = errno == EINVAL ? EMFILE : errno; /* EINVAL: no higher one is allowed */
-        close(pair[1]);
-        if (theirs < 0) {
-            close(pair[0]);
-            return fa_fail(diag, FA_EIO, "no descriptor for a worker: %s", strerror(why));
-        }
-    }
     char *plain[PASSED_ON_MAX];
     take_environment(plain);
-    int rc = spawn(path, arguments, environment != NULL ? environment : plain, theirs, ret_pid);
-    close(theirs);
+    int rc = spawn(path, arguments, environment != NULL ? environment : plain, pair[1], ret_pid);
+    close(pair[1]);
     if (rc != 0) {
         close(pair[0]);
         return fa_fail(diag, FA_EWORKER, "cannot start the worker %s: %s", path, strerror(rc));

@@ -286,35 +286,22 @@ static int take_line(const cJSON *json, const lists *l, cli_grid *grid, fa_diag 
     return rc;
 }
 
-static int take_lines(const fa_buf *file, const lists *l, cli_grid *grid, fa_diag *diag)
-{
-    const char *at = file->data, *end = file->data + file->size;
-    for (size_t line = 1; at < end; line++) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        size_t size = (size_t)((stop != NULL ? stop : end) - at), blank = 0;
-        cJSON *json = NULL;
-        int rc = 0;
-        while (blank < size && strchr(" \t\r", at[blank]) != NULL && at[blank] != 0)
-            blank++;
-        if (size > PLAN_LINE_MAX)
-            rc = fa_fail(diag, FA_EINVAL, "longer than %d bytes", PLAN_LINE_MAX);
-        else if (blank < size && (rc = fa_json_parse(at, size, "problem", &json, diag)) == 0)
-            rc = take_line(json, l, grid, diag);
-        cJSON_Delete(json);
-        if (rc != 0)
-            return fa_fail_in(diag, rc, "line %zu", line);
-        at += size + (stop != NULL);
-    }
-    return grid->count > 0 ? 0 : fa_fail(diag, FA_EINVAL, "it holds no problem");
-}
-
 static int read_plan(const char *path, const lists *l, cli_grid *grid, fa_diag *diag)
 {
     fa_buf file = {0};
+    cJSON *json = NULL;
     int rc = fa_input_read(&file, path, PLAN_MAX, diag);
-    if (rc == 0)
-        rc = take_lines(&file, l, grid, diag);
+    fa_json_lines lines = {.at = file.data, .end = file.data + file.size};
+    while (rc == 0 && (rc = fa_json_next_line(&lines, PLAN_LINE_MAX, &json, diag)) == 0 &&
+           json != NULL) {
+        rc = take_line(json, l, grid, diag);
+        cJSON_Delete(json);
+    }
     fa_buf_free(&file);
+    if (rc != 0 && lines.line > 0)
+        fa_fail_in(diag, rc, "line %d", lines.line);
+    if (rc == 0 && grid->count == 0)
+        rc = fa_fail(diag, FA_EINVAL, "it holds no problem");
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "plan %.200s", path);
 }
 

@@ -241,20 +241,17 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
     return name != NULL ? fa_operation_find(name, ret_operation, diag) : 0;
 }
 
-/* A size is an option, and must not have the name of one that means another thing. */
+/* A size of a specification is an option, and must not have the name of another. */
 static int check_sizes(const parse *p, fa_diag *diag)
 {
-    const fa_operation *operation = p->options->problem.operation;
-    for (size_t i = 0; i < p->all->count && p->options->specification != NULL; i++) {
-        const cli_option_spec *spec = p->all->spec[i];
-        if (cli_option_field(spec) >= 0 || spec->kind == KIND_HEADING)
-            continue;
-        for (int f = 0; f < operation->field_count; f++)
-            if (strcmp(operation->field[f].option, spec->name) == 0)
-                return fa_fail(diag, FA_EINVAL,
-                               "%s: the size %s has the name of an option of `fa-tune %s`: give it "
-                               "another name",
-                               p->options->specification, operation->field[f].name, p->verb->name);
+    for (size_t i = 0; i < p->all->count; i++) {
+        const char *name = p->all->spec[i]->name;
+        if (name != NULL && cli_option_find(p->all, name, strlen(name)) != p->all->spec[i])
+            return fa_fail(
+                diag, FA_EINVAL,
+                "%s: the size %s has the name of an option of `fa-tune %s`: give it another "
+                "name",
+                p->options->specification, name + 2, p->verb->name);
     }
     return 0;
 }

@@ -9,6 +9,7 @@
 #include "run.h"
 #include "text.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* As asked, else as the file ends, else Markdown, which reads well on a terminal. */
@@ -130,21 +131,6 @@ static int write_table(cli_run *run, const report_options *options, bool csv,
 }
 
 /* ---- the verb --------------------------------------------------------------------------------*/
-/* What a report leaves out, or that there is nothing. */
-static void tell_left_out(cli_run *run, const report_problems *counts)
-{
-    fa_buf note = {0};
-    if (counts->filtered > 0)
-        fa_buf_printf(&note, "%zu problem%s left out by the filters", counts->filtered,
-                      counts->filtered == 1 ? " is" : "s are");
-    else if (counts->count == 0)
-        fa_buf_text(&note,
-                    "this store holds no problem yet: tune one, as in fa-tune --gpu L4 --seq 512");
-    if (note.size > 0)
-        cli_progress_note(&run->progress, note.data);
-    fa_buf_free(&note);
-}
-
 int cli_report(cli_run *run)
 {
     const char *file = run->options->out;
@@ -176,7 +162,12 @@ int cli_report(cli_run *run)
         cli_text_path(&run->out, file);
         fa_buf_text(&run->out, "\n");
     }
-    tell_left_out(run, &counts);
+    char note[80] = "this store holds no problem yet: tune one, as in fa-tune --gpu L4 --seq 512";
+    if (counts.filtered > 0)
+        snprintf(note, sizeof note, "%zu problem%s left out by the filters", counts.filtered,
+                 counts.filtered == 1 ? " is" : "s are");
+    if (counts.filtered > 0 || counts.count == 0)
+        cli_progress_note(&run->progress, note);
     run->printed = true; /* with --json, too: the report is a document of its own */
     return cli_write(&run->out);
 }

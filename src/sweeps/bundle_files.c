@@ -2,7 +2,7 @@
  *
  * Exports the store's winners, each with its cubin and its evidence, and imports those of a bundle.
  */
-#include "bundle_work.h"
+#include "lines.h"
 
 #include "bundle_check.h"
 #include "error.h"

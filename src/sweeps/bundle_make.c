@@ -10,7 +10,7 @@
  * compile. Invariant: a compile worker that dies fails the whole, so that the result never depends on the load of the
  * machine.
  */
-#include "bundle_work.h"
+#include "lines.h"
 
 #include "candidate.h"
 #include "compile_pool.h"

@@ -94,11 +94,11 @@ static const fa_member line_members[] = {
 };
 #undef ROW
 
-static int read_winner(const cJSON *json, fa_line *line, const char *where, fa_diag *diag)
+static int read_winner(const cJSON *json, fa_line *line, fa_diag *diag)
 {
     fa_answer *answer = &line->answer;
     const cJSON *trials = cJSON_GetObjectItemCaseSensitive(json, "trials");
-    int rc = fa_struct_from_json(json, line_members, answer, where, diag);
+    int rc = fa_struct_from_json(json, line_members, answer, "winner", diag);
     if (rc != 0)
         return rc;
     if (answer->origin == FA_ORIGIN_MEASURED_SAME_SILICON)
@@ -113,13 +113,13 @@ static int read_winner(const cJSON *json, fa_line *line, const char *where, fa_d
 }
 
 static int add_winner(const cJSON *json, const fa_lines_source *source, fa_lines *lines,
-                      const char *where, fa_diag *diag)
+                      fa_diag *diag)
 {
     fa_line *line = calloc(1, sizeof *line);
     if (line == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a winner");
     line->answer.size = sizeof line->answer;
-    int rc = read_winner(json, line, where, diag);
+    int rc = read_winner(json, line, diag);
     bool wanted = source->keep == NULL || rc != 0 || source->keep(source->context, &line->answer);
     if (rc == 0 && wanted && lines->count == FA_LINES_MAX)
         rc = fa_fail(diag, FA_EINVAL, "more than %d winners", FA_LINES_MAX);
@@ -152,73 +152,24 @@ static int add_baseline(const cJSON *json, const fa_lines_source *source, fa_lin
 }
 
 /* ---- the file -------------------------------------------------------------------------------*/
-static int take(const cJSON *json, const fa_lines_source *source, fa_lines *lines,
-                const char *where, fa_diag *diag)
+static int take(const cJSON *json, const fa_lines_source *source, fa_lines *lines, fa_diag *diag)
 {
     const cJSON *winners = cJSON_GetObjectItemCaseSensitive(json, "winners"), *item;
     if (!cJSON_IsObject(json))
-        return fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
+        return fa_fail(diag, FA_EINVAL, "must be a JSON object");
     if (cJSON_HasObjectItem(json, "fa_tune_records"))
         return fa_fail(
             diag, FA_EVERSION,
-            "%s: records of an earlier form: import them with the fa-tune that made them, and "
-            "export a bundle",
-            where);
+            "records of an earlier form: import them with the fa-tune that made them, and "
+            "export a bundle");
     if (cJSON_HasObjectItem(json, "peer"))
         return add_baseline(json, source, lines, diag);
     if (!cJSON_IsArray(winners))
-        return add_winner(json, source, lines, where, diag);
+        return add_winner(json, source, lines, diag);
     int rc = 0;
     cJSON_ArrayForEach (item, winners)
         if (rc == 0)
-            rc = add_winner(item, source, lines, where, diag);
-    return rc;
-}
-
-/* What became of a line as the caller hears it: whoever names the file has asked rightly. */
-static int end_line(int rc, const char *where, const fa_diag *why, fa_diag *diag)
-{
-    rc = rc == FA_EINVAL ? FA_ECORRUPT : rc;
-    return rc == 0 ? 0
-           : strncmp(why->text, where, strlen(where)) == 0
-               ? fa_fail(diag, rc, "%s", why->text)
-               : fa_fail(diag, rc, "%s: %s", where, why->text);
-}
-
-static int take_line(const char *text, size_t size, int number, const fa_lines_source *source,
-                     fa_lines *lines, fa_diag *diag)
-{
-    char where[300];
-    fa_diag why = {{0}};
-    cJSON *json = NULL;
-    snprintf(where, sizeof where, "%.256s, line %d", source->file, number);
-    int rc = size > LINE_MAX_BYTES
-                 ? fa_fail(&why, FA_EINVAL, "longer than %d bytes", LINE_MAX_BYTES)
-                 : fa_json_parse(text, size, where, &json, &why);
-    if (rc == 0)
-        rc = take(json, source, lines, where, &why);
-    cJSON_Delete(json);
-    return end_line(rc, where, &why, diag);
-}
-
-static int take_text(const fa_buf *text, const fa_lines_source *source, fa_lines *lines,
-                     fa_diag *diag)
-{
-    cJSON *document = NULL;
-    fa_diag why = {{0}};
-    bool whole = fa_json_parse(text->data, text->size, source->file, &document, NULL) == 0 &&
-                 cJSON_HasObjectItem(document, "winners");
-    int rc = whole ? take(document, source, lines, source->file, &why) : 0, number = 1;
-    cJSON_Delete(document);
-    if (whole)
-        return end_line(rc, source->file, &why, diag);
-    for (size_t at = 0; rc == 0 && at < text->size; number++) {
-        const char *newline = memchr(text->data + at, '\n', text->size - at);
-        size_t size = newline != NULL ? (size_t)(newline - text->data) - at : text->size - at;
-        if (strspn(text->data + at, " \t\r") < size)
-            rc = take_line(text->data + at, size, number, source, lines, diag);
-        at += size + 1;
-    }
+            rc = add_winner(item, source, lines, diag);
     return rc;
 }
 
@@ -226,12 +177,28 @@ int fa_lines_read(const fa_lines_source *source, fa_lines *ret_lines, fa_diag *d
 {
     fa_buf text;
     fa_lines lines = {0};
+    fa_diag why = {{0}};
+    cJSON *json = NULL;
     int rc = fa_input_read(&text, source->file, FA_LINES_BYTES_MAX, diag);
     if (rc != 0)
         return fa_fail_in(diag, rc, "winners %s", source->file);
-    rc = take_text(&text, source, &lines, diag);
+    fa_json_lines at = {.at = text.data, .end = text.data + text.size};
+    const bool whole = fa_json_parse(text.data, text.size, "", &json, NULL) == 0 &&
+                       cJSON_HasObjectItem(json, "winners");
+    if (whole)
+        rc = take(json, source, &lines, &why);
+    cJSON_Delete(json);
+    while (!whole && rc == 0 && (rc = fa_json_next_line(&at, LINE_MAX_BYTES, &json, &why)) == 0 &&
+           json != NULL) {
+        rc = take(json, source, &lines, &why);
+        cJSON_Delete(json);
+    }
     fa_buf_free(&text);
-    if (rc == 0 && lines.count + lines.baselines == 0)
+    if (rc == FA_EINVAL) /* whoever names the file has asked rightly */
+        rc = FA_ECORRUPT;
+    if (rc != 0)
+        fa_fail(diag, rc, "%.256s, line %d: %s", source->file, whole ? 1 : at.line, why.text);
+    else if (lines.count + lines.baselines == 0)
         rc = fa_fail(diag, FA_ENOTFOUND, "%s holds no winner that is asked for: nothing is written",
                      source->file);
     if (rc != 0)

@@ -7,7 +7,7 @@
  * that ends in the middle is made again.
  */
 #include "bundle_check.h"
-#include "bundle_work.h"
+#include "lines.h"
 #include "error.h"
 #include "fa_tune.h"
 #include "session.h"
