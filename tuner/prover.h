@@ -59,7 +59,7 @@ struct fa_proof_tensor {
     fa_device_ptr first;         /* its first element */
     uint64_t seed;               /* of drawn inputs */
     float scale;                 /* of drawn inputs, as fa_check_values has it */
-    bool on_host;                /* an input that the operation makes on the host */
+    bool on_host;                /* an input that take_cases made, in `host` */
     int64_t input_at, answer_at; /* where fa_case_data has its elements; -1: nowhere */
     fa_device_ptr given;     /* of inputs that are not drawn: a copy of their elements; else 0 */
     unsigned char *host;     /* the same; of outputs the reference; NULL: not there yet */
@@ -99,8 +99,6 @@ struct fa_proof_type {
     void (*take_cases)(fa_bench *bench, const fa_problem *problem);
     /* What kernels are passed, now that addresses are known. */
     void (*place)(fa_bench *bench, int index);
-    /* The elements of an input that is `on_host`. */
-    void (*make_input)(fa_bench *bench, int index, int tensor, void *elements);
     /* Computes the outputs' references on the device, and tolerances that depend on them. */
     void (*refer)(fa_bench *bench, int index);
     const struct fa_launcher *launcher; /* loads kernels as for callers: `shared` is what it made */

@@ -216,14 +216,10 @@ static void prepare_case(fa_bench *b, int index)
         const fa_tensor *tensor = &c->tensors.at[t];
         struct fa_proof_tensor *of = &c->of[t];
         of->seed = fa_case_seed(b->seed, index, t);
-        if (of->input_at >= 0) {
+        if (of->input_at >= 0)
             upload(b, of->input_at, of->given, tensor->elements * fa_element_size(tensor->element));
-        } else if (of->on_host) {
-            size_t bytes = fa_proof_host(b, index, t);
-            if (b->rc == 0)
-                b->type->make_input(b, index, t, of->host);
-            fa_bench_upload(b, of->given, of->host, bytes);
-        }
+        else if (of->on_host)
+            fa_bench_upload(b, of->given, of->host, fa_proof_host(b, index, t));
         if (!tensor->output)
             fill(b, c, t, &of->place);
     }

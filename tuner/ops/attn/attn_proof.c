@@ -416,6 +416,9 @@ void fa_attn_proof_take(fa_bench *b, const fa_attn_case *cases, int count)
             c->bands = FA_PROVER_BANDS;
         if (!set_tensors(what, c))
             FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "the tensors of case %d pass 2^60 elements", i));
+        const fa_attn_lists lists = fa_attn_lists_plan(what);
+        if (b->rc == 0 && fa_proof_host(b, i, LISTS) > 0)
+            FA_TRY(b, fa_attn_lists_fill(what, &lists, (void *)c->of[LISTS].host, b->diag));
     }
 }
 
@@ -423,14 +426,6 @@ static void take_cases(fa_bench *b, const fa_problem *problem)
 {
     fa_attn_case cases[FA_BENCH_CASES];
     fa_attn_proof_take(b, cases, fa_attn_cases(problem, b->seed, cases));
-}
-
-static void make_input(fa_bench *b, int index, int tensor, void *elements)
-{
-    const fa_attn_case *what = case_of(b, index);
-    fa_attn_lists lists = fa_attn_lists_plan(what);
-    if (b->at[index].tensors.at[tensor].elements > 0)
-        FA_TRY(b, fa_attn_lists_fill(what, &lists, elements, b->diag));
 }
 
 /* ---- what kernels are passed ----------------------------------------------------------------*/
@@ -591,7 +586,6 @@ static void refer(fa_bench *b, int index)
 
 const struct fa_proof_type fa_attn_proof = {.take_cases = take_cases,
                                             .place = place,
-                                            .make_input = make_input,
                                             .refer = refer,
                                             .launcher = &fa_attn_launcher,
                                             .arguments = arguments};
