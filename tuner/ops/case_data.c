@@ -64,30 +64,6 @@ struct one_case {
     fa_case_argument argument[FA_PARAMETERS_MAX];
 };
 
-static int make_room(void **ret_room, const fa_tensor *tensor, size_t size, fa_diag *diag)
-{
-    *ret_room = calloc(1, size + 1);
-    return *ret_room != NULL ? 0
-                             : fa_fail(diag, FA_ENOMEM, "out of memory for %s on the host: %zu MiB",
-                                       tensor->name, size >> 20);
-}
-
-static int add_tensor(struct one_case *c, int t, uint64_t seed, fa_case_argument *argument,
-                      fa_diag *diag)
-{
-    const fa_tensor *tensor = &c->list.at[t];
-    int rc = 0;
-    fa_tensor_argument(tensor, c->problem, &argument->is);
-    argument->bytes = (size_t)tensor->elements * fa_element_size(tensor->element);
-    if (tensor->output)
-        rc = make_room(&argument->answer, tensor, argument->bytes, diag);
-    if (rc == 0 && (!tensor->output || tensor->updated))
-        rc = make_room(&argument->input, tensor, argument->bytes, diag);
-    if (rc == 0 && argument->input != NULL)
-        fa_case_draw(tensor, fa_case_seed(seed, c->index, t), argument->input);
-    return rc;
-}
-
 /* A case, and the file that keeps it, take at most half of the memory that the host has left: overcommitted, they would
  * take it all. */
 static int fits_host(const fa_tensor_list *list, fa_diag *diag)
@@ -121,21 +97,27 @@ static int add_arguments(struct one_case *c, uint64_t seed, fa_diag *diag)
     if (rc != 0)
         return rc;
     fa_tensors_scalars(c->problem, &c->list, true, &c->values);
-    for (int i = 0; i < c->list.parameter_count && rc == 0; i++) {
-        int at = c->list.parameter[i];
-        if (at < FA_TENSORS_MAX) {
-            rc = add_tensor(c, at, seed, &c->argument[i], diag);
+    for (int i = 0; i < c->list.parameter_count; i++) {
+        const int at = c->list.parameter[i];
+        fa_case_argument *argument = &c->argument[i];
+        fa_tensors_argument(&c->list, at, c->problem, &argument->is);
+        if (at >= FA_TENSORS_MAX) {
+            argument->input = &c->values.scalar[at - FA_TENSORS_MAX];
+            argument->bytes = fa_element_size(c->list.scalar[at - FA_TENSORS_MAX].element);
             continue;
         }
-        const fa_scalar *scalar = &c->list.scalar[at - FA_TENSORS_MAX];
-        c->argument[i].is = (fa_argument){.size = sizeof(fa_argument),
-                                          .name = scalar->name,
-                                          .dtype = fa_element_name(scalar->element),
-                                          .needed = true};
-        c->argument[i].input = &c->values.scalar[at - FA_TENSORS_MAX];
-        c->argument[i].bytes = fa_element_size(scalar->element);
+        const fa_tensor *tensor = &c->list.at[at];
+        const bool given = !tensor->output || tensor->updated;
+        argument->bytes = (size_t)tensor->elements * fa_element_size(tensor->element);
+        argument->answer = tensor->output ? calloc(1, argument->bytes + 1) : NULL;
+        argument->input = given ? calloc(1, argument->bytes + 1) : NULL;
+        if ((tensor->output && argument->answer == NULL) || (given && argument->input == NULL))
+            return fa_fail(diag, FA_ENOMEM, "out of memory for %s on the host: %zu MiB",
+                           tensor->name, argument->bytes >> 20);
+        if (given)
+            fa_case_draw(tensor, fa_case_seed(seed, c->index, at), argument->input);
     }
-    return rc;
+    return 0;
 }
 
 static void free_case(struct one_case *c)

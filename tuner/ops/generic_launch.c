@@ -317,13 +317,7 @@ static int argument_of(const fa_call *call, const fa_problem *problem, int32_t i
     const struct passed *passed = call->shared;
     if (index < 0 || index >= passed->count)
         return FA_ENOTFOUND;
-    if (passed->at[index] >= FA_TENSORS_MAX) {
-        const fa_scalar *scalar = &passed->list.scalar[passed->at[index] - FA_TENSORS_MAX];
-        *ret_argument = (fa_argument){
-            .name = scalar->name, .dtype = fa_element_name(scalar->element), .needed = true};
-        return 0;
-    }
-    fa_tensor_argument(&passed->list.at[passed->at[index]], problem, ret_argument);
+    fa_tensors_argument(&passed->list, passed->at[index], problem, ret_argument);
     return 0;
 }
 

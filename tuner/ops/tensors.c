@@ -391,18 +391,24 @@ void fa_tensors_scratch(const fa_tensor_list *list, const fa_launches *launches,
             values->address[t] = workspace + (uint64_t)launches->scratch[list->at[t].scratch];
 }
 
-void fa_tensor_argument(const fa_tensor *tensor, const fa_problem *problem,
-                        fa_argument *ret_argument)
+void fa_tensors_argument(const fa_tensor_list *list, int argument, const fa_problem *problem,
+                         fa_argument *ret_argument)
 {
-    *ret_argument = (fa_argument){.size = sizeof *ret_argument,
-                                  .name = tensor->name,
-                                  .dtype = fa_element_name(tensor->element),
-                                  .tensor = true,
-                                  .strided = tensor->stride_count > 0,
-                                  .output = tensor->output,
-                                  .updated = tensor->updated || tensor->partial,
-                                  .needed = fa_tensor_is_needed(tensor, problem),
-                                  .dims = tensor->dims};
+    *ret_argument = (fa_argument){.size = sizeof *ret_argument, .needed = true};
+    if (argument >= FA_TENSORS_MAX) {
+        ret_argument->name = list->scalar[argument - FA_TENSORS_MAX].name;
+        ret_argument->dtype = fa_element_name(list->scalar[argument - FA_TENSORS_MAX].element);
+        return;
+    }
+    const fa_tensor *tensor = &list->at[argument];
+    ret_argument->name = tensor->name;
+    ret_argument->dtype = fa_element_name(tensor->element);
+    ret_argument->tensor = true;
+    ret_argument->strided = tensor->stride_count > 0;
+    ret_argument->output = tensor->output;
+    ret_argument->updated = tensor->updated || tensor->partial;
+    ret_argument->needed = fa_tensor_is_needed(tensor, problem);
+    ret_argument->dims = tensor->dims;
     for (int i = 0; i < tensor->dims; i++)
         ret_argument->shape[i] = fa_tensor_size(tensor, problem, i);
 }

@@ -123,9 +123,9 @@ bool fa_tensor_is_needed(const fa_tensor *tensor, const fa_problem *problem);
 /* The addresses of scratch in a launch's workspace, into the values. */
 void fa_tensors_scratch(const fa_tensor_list *list, const fa_launches *launches, uint64_t workspace,
                         fa_tensor_values *values);
-/* What it is to a caller. */
-void fa_tensor_argument(const fa_tensor *tensor, const fa_problem *problem,
-                        fa_argument *ret_argument);
+/* What a tensor, by its index, or a scalar, by FA_TENSORS_MAX + its own, is to a caller. */
+void fa_tensors_argument(const fa_tensor_list *list, int argument, const fa_problem *problem,
+                         fa_argument *ret_argument);
 /* Strides of the tensor when its elements lie one behind another. */
 void fa_tensor_pack(const fa_tensor *tensor, const fa_problem *problem,
                     int64_t ret_stride[FA_TENSOR_STRIDES]);
