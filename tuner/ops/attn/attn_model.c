@@ -154,53 +154,39 @@ static double tile_clocks(const struct shape *s, const fa_gpu *gpu, int resident
 }
 
 /* ---- all tiles -----------------------------------------------------------------------------*/
-/* What a block costs an SM that holds `resident` of them: per tile, per masked tile, and once. */
-struct block_cost {
-    double per_tile, per_masked, fixed;
+/* So many blocks, their tiles, and how many of these are masked. */
+struct work {
+    double blocks, tiles, masked;
 };
 
-static struct block_cost block_cost(const struct shape *s, const fa_gpu *gpu, int resident)
+/* What they cost an SM that holds `resident` blocks. */
+static double clocks_of(const struct shape *s, const fa_gpu *gpu, struct work w, int resident)
 {
-    const fa_model_rates *a = fa_model_rates_of(gpu);
-    return (struct block_cost){
-        .per_tile = tile_clocks(s, gpu, resident),
-        .per_masked = coefficient.mask_per_score * s->block_m * s->block_n / a->fp32_lanes,
-        .fixed = (coefficient.block_clocks + coefficient.block_row_clocks * s->block_m) / resident,
-    };
+    const double fixed =
+        (coefficient.block_clocks + coefficient.block_row_clocks * s->block_m) / resident;
+    const double per_masked =
+        coefficient.mask_per_score * s->block_m * s->block_n / fa_model_rates_of(gpu)->fp32_lanes;
+    return w.blocks * fixed + w.tiles * tile_clocks(s, gpu, resident) + w.masked * per_masked;
 }
 
-/* The tiles of one block, in order of its rows. */
-struct row_work {
-    double tiles, masked;
-};
-
-static struct row_work row_work(const struct shape *s, const fa_problem *problem, double row)
+/* Of one block, in order of its rows. */
+static struct work row_work(const struct shape *s, const fa_problem *problem, double row)
 {
     fa_attn_model_keys keys = fa_attn_model_keys_of(problem, row * s->block_m, s->block_m);
     double tiles = ceil((keys.end - keys.first) / s->block_n);
     double clear = floor((keys.clear_end - keys.clear_first) / s->block_n);
-    return (struct row_work){tiles, tiles - fmax(clear, 0)};
+    return (struct work){1, tiles, tiles - fmax(clear, 0)};
 }
 
-/* The work of one head: its blocks, their tiles, and the last rows' block, which is the longest. */
-struct head_work {
-    double blocks, tiles, masked;
-    struct row_work longest;
-};
-
-static struct head_work head_work(const struct shape *s, const fa_problem *problem)
+/* Of one head. */
+static struct work head_work(const struct shape *s, const fa_problem *problem)
 {
-    struct head_work w = {.blocks = ceil(problem->seq_q / s->block_m)};
-    w.longest = row_work(s, problem, w.blocks - 1);
-    if (problem->causal == FA_CAUSAL_NONE && !problem->window) {
-        w.tiles = w.blocks * w.longest.tiles;
-        w.masked = w.blocks * w.longest.masked;
-        return w;
-    }
+    struct work w = {.blocks = ceil(problem->seq_q / s->block_m)};
+    const bool alike = problem->causal == FA_CAUSAL_NONE && !problem->window;
     /* Rows of a long sequence are taken in strides: their tiles grow linearly in between. */
-    double stride = ceil(w.blocks / ROWS_MAX);
+    const double stride = alike ? fmax(w.blocks, 1) : ceil(w.blocks / ROWS_MAX);
     for (double row = 0; row < w.blocks; row += stride) {
-        struct row_work one = row_work(s, problem, row);
+        struct work one = row_work(s, problem, alike ? w.blocks - 1 : row);
         double times = fmin(stride, w.blocks - row);
         w.tiles += times * one.tiles;
         w.masked += times * one.masked;
@@ -208,16 +194,11 @@ static struct head_work head_work(const struct shape *s, const fa_problem *probl
     return w;
 }
 
-static double clocks_of(struct block_cost cost, double blocks, double tiles, double masked)
-{
-    return blocks * cost.fixed + tiles * cost.per_tile + masked * cost.per_masked;
-}
-
 /* Clocks of the SM that is given the longest blocks at the start: the first of the dispatch order
  * (longest rows first within a section of heads) and every `sms`-th after it. They share the SM
  * until the shorter ones end; nothing can make it finish earlier. */
 static double first_sm(const struct shape *s, const fa_problem *problem, const fa_gpu *gpu,
-                       const struct head_work *head, double heads, int resident)
+                       const struct work *head, double heads, int resident)
 {
     double section = heads;
     if (s->section_kb > 0) { /* a power of two of heads that share keys, as the kernels have it */
@@ -233,15 +214,14 @@ static double first_sm(const struct shape *s, const fa_problem *problem, const f
         if (index >= head->blocks * heads)
             break;
         double rank = floor(fmod(index, section * head->blocks) / section);
-        struct row_work row = row_work(s, problem, head->blocks - 1 - rank);
+        struct work row = row_work(s, problem, head->blocks - 1 - rank);
         int at = count;
         for (; at > 0 && tiles[at - 1] < row.tiles; at--)
             tiles[at] = tiles[at - 1];
         tiles[at] = row.tiles;
         masked += row.masked;
     }
-    struct block_cost lone = block_cost(s, gpu, 1);
-    double clocks = lone.fixed + masked * lone.per_masked;
+    double clocks = clocks_of(s, gpu, (struct work){1, 0, masked}, 1);
     for (int running = count; running > 0; running--)
         clocks += (tiles[running - 1] - tiles[running]) * running * tile_clocks(s, gpu, running);
     return clocks;
@@ -250,27 +230,26 @@ static double first_sm(const struct shape *s, const fa_problem *problem, const f
 /* Clocks until the last SM is done. */
 static double makespan(const struct shape *s, const fa_problem *problem, const fa_gpu *gpu)
 {
-    struct head_work head = head_work(s, problem);
+    struct work head = head_work(s, problem);
     double heads = (double)problem->batch * problem->heads_q, sms = gpu->sm_count;
     double blocks = head.blocks * heads;
     if (!(blocks > 0 && sms > 0))
         return 0;
     int resident = (int)fmin(s->blocks, ceil(blocks / sms));
-    struct block_cost full = block_cost(s, gpu, resident);
-    double mean = clocks_of(full, head.blocks, head.tiles, head.masked) / head.blocks;
+    double mean = clocks_of(s, gpu, head, resident) / head.blocks;
     double spread = mean * blocks / sms;
     double first = first_sm(s, problem, gpu, &head, heads, resident);
     if (problem->causal != FA_CAUSAL_NONE) {
         /* Longest first: the last blocks to start are the shortest. */
-        double shortest = clocks_of(full, 1, 1, 1) * resident;
+        double shortest = clocks_of(s, gpu, (struct work){1, 1, 1}, resident) * resident;
         return fmax(spread + shortest * (1 - coefficient.smoothing), first);
     }
     double wave = sms * resident, waves = floor(blocks / wave), rest = blocks - waves * wave;
     double steps = waves * resident * mean;
     if (rest > 0) {
         int last = (int)ceil(rest / sms);
-        struct block_cost cost = block_cost(s, gpu, last);
-        steps += last * clocks_of(cost, 1, head.tiles / head.blocks, head.masked / head.blocks);
+        const struct work usual = {1, head.tiles / head.blocks, head.masked / head.blocks};
+        steps += last * clocks_of(s, gpu, usual, last);
     }
     double smooth = coefficient.smoothing * (waves > 0 ? 1 : 0);
     return fmax(smooth * spread + (1 - smooth) * steps, first);
