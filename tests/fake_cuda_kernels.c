@@ -24,7 +24,8 @@ static const struct kernel {
     {"fa_check_", false, fake_checks_run},    {"convolution", true, fake_specified_run},
     {"axpy", true, fake_specified_run},       {"gather", true, fake_specified_run},
     {"blur", true, fake_specified_run},       {"sum", true, fake_specified_run},
-    {"mixed", true, fake_specified_run},      {"large", true, fake_specified_run}};
+    {"mixed", true, fake_specified_run},      {"large", true, fake_specified_run},
+    {"packed", true, fake_specified_run}};
 
 static const struct kernel *find(const char *entry)
 {

@@ -113,6 +113,21 @@ static bool sum(const struct fake_build *build, void **arguments, const struct f
     return out != NULL && x != NULL;
 }
 
+/* packed({y, x, n, scale}) */
+static bool packed(void **arguments, const struct fake_damage *damage)
+{
+    struct {
+        float *y, *x;
+        int n;
+        double scale;
+    } p;
+    memcpy(&p, arguments[0], sizeof p);
+    float *y = floats(&p.y, (size_t)p.n, true), *x = floats(&p.x, (size_t)p.n, false);
+    for (int i = 0; y != NULL && x != NULL && i < p.n; i++)
+        y[i] = (float)((double)x[i] * p.scale) + (float)damage->wrong;
+    return y != NULL && x != NULL;
+}
+
 /* large(y, n): how many of n numbers are before each 2^30th */
 static bool large(void **arguments, const struct fake_damage *damage)
 {
@@ -185,6 +200,7 @@ bool fake_specified_run(const char *entry, const struct fake_build *build, void 
            : entry[0] == 'b' ? blur(entry, build, arguments, damage)
            : entry[3] == '_' ? split(entry, build, arguments, damage)
            : entry[0] == 'l' ? large(arguments, damage)
+           : entry[0] == 'p' ? packed(arguments, damage)
            : entry[0] == 's' ? sum(build, arguments, damage)
            : entry[0] == 'm' ? mix(arguments, damage)
                              : gather(arguments, damage);

@@ -618,6 +618,35 @@ def several_launches_are_one_kernel():
                        grid=None, launches=shared, tune=dict(THREADS=[64]), restrictions=None, name="shared%d" % large).answer.origin, "measured")
 
 
+class Record:
+    """A scalar of NumPy's with names."""
+    shape = ()
+
+    def __init__(self, aligned=True, **fields):
+        self.fields, self.dtype = fields, types.SimpleNamespace(names=tuple(fields), isalignedstruct=aligned)
+
+    def __getitem__(self, name):
+        return self.fields[name]
+
+
+def structs_are_passed_field_by_field():
+    with open(os.path.join(FOLDER, "..", "..", "examples", "struct.cu"), encoding="utf-8") as file:
+        source = file.read().partition("*/")[2]
+    packed = fa_tune.tune_kernel(
+        source, kernel="packed", tune=dict(THREADS=[64]), block="THREADS", grid="ceil_div(n, THREADS)", answer=lambda x, scale: x * scale,
+        args=dict(p=fa_tune.struct(y=fa_tune.out("f32", "n"), x=fa_tune.array("f32", "n"), n=64, scale=fa_tune.scalar("f64", 0.5))))
+    tap.equal([one[0] for one in packed.arguments], ["y", "x", "scale"])
+    y, x = Given((64,), [0.0] * 64), Given((64,), counted_up(64))
+    packed(y, x, 2.0)
+    tap.equal(list(y.read()), [2 * value for value in counted_up(64)])
+    words = dict(kernel="k", tune=dict(THREADS=[64]), block="THREADS", grid=1, gpu="A100")
+    source = "struct p { float a; int n; };\n__global__ void k(float *y, p q) { int i = THREADS - 64 + threadIdx.x; if (i < q.n) y[i] = q.a; }\n"
+    told = fa_tune.tune_kernel(source, args=dict(y=fa_tune.out("f32", "n"), q=Record(a=0.5, n=64)), **words)
+    tap.equal(told.answer.origin, "unranked")
+    refused(fa_tune.ArgumentError, "args: q is a record whose fields do not lie as in C: make its dtype with align=True",
+            lambda: fa_tune.tune_kernel(source, args=dict(y=fa_tune.out("f32", "n"), q=Record(False, a=0.5, n=64)), **words))
+
+
 def a_size_may_have_more_than_31_bits():
     large = fa_tune.tune_kernel(os.path.join(FOLDER, "..", "..", "examples", "large.cu"), n=5_000_000_000)
     tap.equal((large.problem.n, large.problem.as_dict()["n"]), (5_000_000_000, 5_000_000_000))
@@ -1007,6 +1036,7 @@ tap.main([
     numbers_may_have_any_type_of_integers,
     numbers_may_be_halves,
     several_launches_are_one_kernel,
+    structs_are_passed_field_by_field,
     a_size_may_have_more_than_31_bits,
     a_space_that_gains_a_value_compiles_its_new_configs_alone,
     the_data_of_a_proof_takes_half_of_the_hosts_memory_at_most,

@@ -559,7 +559,7 @@ def a_check_compiles_and_compares_without_a_gpu():
         tap.equal([one["typed"] for one in told["kernels"]], [True, True])
         # a struct by value has no words here; an enum is the integer that it is passed as
         for index, type_, head, taken, word in (
-                (2, "f64", "struct P { double a; }; ", "P", "argument 3 of axpy, a, is the struct P: a struct by value cannot be described"),
+                (2, "f64", "struct P { double a; }; ", "P", "argument 3 of axpy, a, is the struct P: say its \"fields\", each an argument as others are"),
                 (2, "i64", "class P { long long a; }; ", "P", "a, is the struct P"), (2, "f32", "union P { float a; int b; }; ", "P", "a, is the struct P"),
                 (0, "f32", "struct P { float *y; const float *x; float a; int n; }; ", "P", "y, is the struct P"), (2, "i32", "enum P { NONE }; ", "P", "sizes agree")):
             parameters, arguments = ["float *y", "const float *x", "float a", "int n"], [dict(one) for one in SPECIFICATION["arguments"]]
@@ -569,7 +569,7 @@ def a_check_compiles_and_compares_without_a_gpu():
                             status=int(word != "sizes agree"))
             tap.has(run.stdout, word)
         tap.has(place.run("check", specified(place, "struct P { int n; }; __global__ void axpy(P p) { }\n"), status=1).stdout,
-                "argument 1 of axpy is the struct P: a struct")
+                "argument 1 of axpy is the struct P: say its")
         for source in ('extern "C" ' + KERNEL % "x[i]", KERNEL.replace("float *y", "double *y").join(['extern "C" ', ""]) % "x[i]"):
             tap.has(place.run("check", specified(place, source)).stdout, "sizes agree")
         tap.has(place.run("check", specified(place, "template <class T> " + KERNEL % "x[i]", kernel="axpy<int>")).stdout, "sizes agree")
@@ -605,6 +605,28 @@ def several_kernels_run_one_behind_the_other():
                                   ({"launches": [{**launches[0], "grid": "Q"}]}, "launches[0]: grid[0]"),
                                   ({"launches": [{**launches[0], "entry": "x"}]}, "\"entry\"")):
             tap.has(place.run(specified(place, source, **{**twice, **changes}), status=2).stderr, sentence)
+
+
+def a_struct_by_value_has_fields():
+    with open(os.path.join(SOURCE, "examples", "struct.cu"), encoding="utf-8") as file:
+        head, _, code = file.read().partition("*/")
+    document = json.loads(head[head.index("{"):])
+    y, x, n, scale = fields = document["arguments"][0]["fields"]
+    with a_place("fault THREADS=64; wrong\n") as place:
+        def written(arguments, **words):
+            return write(place, "struct.cu", "/* fa-tune %s */\n%s" % (json.dumps({**document, **words, "arguments": arguments}), code))
+        told = place.json(written([{"name": "p", "fields": fields}]), "--n", "777")
+        tap.equal((told["funnel"]["measured"], told["funnel"]["failed"]), (2, 1))
+        kernels = place.json("check", written([{"name": "p", "fields": [y, x, scale, {**n, "name": "n"}]}]))["kernels"]
+        tap.equal([(one["fault"], one["typed"]) for one in kernels], [("", False)] * 2)  # of the same size: no symbol says more
+        for changed, sentence in (([y, x, n], "argument 1 of packed, p, has 32 bytes, and its 3 fields have 24"),
+                                  ([y, x, n, {**scale, "type": "f32"}], "argument 1 of packed, p, has 32 bytes, and its 4 fields have 24")):
+            tap.has(place.run("check", written([{"name": "p", "fields": changed}]), status=1).stdout, sentence)
+        for changed, sentence in (({"fields": []}, "\"fields\" must be an array of arguments"), ({"fields": fields, "type": "f32"}, "beside a \"name\" alone"),
+                                  ({"fields": [*fields, y]}, "arguments[0] y appears twice"), ({"fields": [{**y, "fields": [x]}]}, "\"fields\""),
+                                  ({"fields": [y, {**x, "is": "scratch"}, n, scale]}, "x: a field has no \"symbol\" and is no scratch")):
+            tap.has(place.run("check", written([{"name": "p", **changed}]), status=2).stderr, sentence)
+        tap.has(place.run("check", written(fields), status=1).stdout, "argument 1 of packed is the struct params: say its \"fields\"")
 
 
 def an_answer_is_launched_as_the_default_config_says():
@@ -735,6 +757,7 @@ tap.main([
     a_check_compiles_and_compares_without_a_gpu,
     several_kernels_run_one_behind_the_other,
     an_answer_is_launched_as_the_default_config_says,
+    a_struct_by_value_has_fields,
     a_cluster_is_the_kernels_own,
     the_json_schema_is_what_is_read,
     a_file_without_a_specification_gets_one_to_begin_with,

@@ -8,7 +8,7 @@
  *   "name", "kernel", "source"            the operation, the kernel (of a template with its arguments), the file beside the JSON
  *   "include": [folder], "options": [text]   folders from the specification's on; of NVRTC, those that fa_nvrtc_allows()
  *   "arguments": [{"name", "type", "shape"|"value", "is": "in"|"out"|"inout"|"partial"|"scratch", "range", "align",
- *     "symbol", "parameter"}, …]          as the kernel takes them; one that is neither has the value of the size of its name
+ *     "symbol", "parameter"} | {"name", "fields": [argument]}, …]          as the kernel takes them; one that is neither has the value of the size of its name
  *   "sizes": {"n": 1024 | {"default", "fixed", "multiple", "max"}}
  *   "tune": {"BLOCK": [64, 128]}, "default": {…}, "restrictions": [text], "defines": {"WIDTH": expression}
  *   "block", "cluster", "grid": one to three expressions; "cooperative": true | false; "shared_memory": an expression, or an object of them

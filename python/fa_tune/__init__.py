@@ -32,6 +32,7 @@ _NAMES = {
     "partial": "_kernels",
     "scratch": "_kernels",
     "scalar": "_kernels",
+    "struct": "_kernels",
     "fixed": "_kernels",
     "tune": "_functions",
     "best_kernel": "_functions",

@@ -29,6 +29,7 @@ from ._kernels import fixed as fixed
 from ._kernels import inout as inout
 from ._kernels import partial as partial
 from ._kernels import scratch as scratch
+from ._kernels import struct as struct
 from ._kernels import out as out
 from ._kernels import scalar as scalar
 from ._kernels import tune_kernel as tune_kernel

@@ -73,6 +73,12 @@ def scalar(type: Any, value: float | str) -> Any:
     return _Argument(type=_cases.type_of(type), value=value)
 
 
+def struct(**fields: Any) -> Any:
+    """A struct that the kernel takes by value: its fields in their order, each as args has arguments. Callers pass the fields one by
+    one. A record of NumPy's (a scalar of an aligned dtype with names) is one, too, of its numbers."""
+    return _Argument(fields=fields)
+
+
 def fixed(value: int) -> Any:
     """A size that proofs keep as it is, because the kernel is right for no other."""
     return _Size(default=value, fixed=True)
@@ -363,11 +369,13 @@ class _Listed:
             if name in bare:
                 way = _way(source, kernel, answer, taken.index(name), len(taken), name)
                 given = _tensor(way, given, (), None, None)
-            self.arguments.append({"name": name, **self._of(name, given)})
+            if fields := _fields(name, given):
+                given = {"fields": [{"name": field, **self._of(field, value)} for field, value in fields.items()]}
+            self.arguments.append({"name": name, **(given if fields else self._of(name, given))})
         whole = [tuple(args[name].shape if name in bare else args[name].tensor.shape) for name in args
                  if name in bare or getattr(args[name], "whole", False)]
         if whole:  # they have the shape that they have, whatever the sizes are
-            shapes = " ".join(str(size) for one in self.arguments for size in (*one.get("shape", ()), *one.get("range", ())))
+            shapes = " ".join(str(size) for one in _leaves(self.arguments) for size in (*one.get("shape", ()), *one.get("range", ())))
             sides = {side for shape in whole for side in shape}
             for name, value in self.sizes.items():
                 if not isinstance(value, Mapping) and (not re.search(r"\b%s\b" % re.escape(name), shapes) or
@@ -397,6 +405,23 @@ class _Listed:
         return {"type": type_, "value": given.item()}
 
 
+def _fields(name, given):
+    """Of a struct; None: it is none."""
+    if isinstance(given, _Argument):
+        return given.get("fields")
+    dtype = getattr(given, "dtype", None)
+    if not getattr(dtype, "names", None) or getattr(given, "shape", ()):
+        return None
+    if not dtype.isalignedstruct:
+        raise ArgumentError("args: %s is a record whose fields do not lie as in C: make its dtype with align=True" % name)
+    return {field: given[field] for field in dtype.names}
+
+
+def _leaves(arguments):
+    """Arguments, and the fields of structs in their place."""
+    return [leaf for one in arguments for leaf in one.get("fields", [one])]
+
+
 def _read(path):
     try:
         with open(path, encoding="utf-8") as file:
@@ -423,7 +448,8 @@ def _data(specification, tensors, answer):
     if given is None and not tensors:  # whoever reads the specification says what is wrong with it
         return _cases.Data({}, None, [], [], {})
     try:
-        ways = {one["name"]: one.get("is", "in" if "shape" in one else "") for one in specification["arguments"]}
+        leaves = _leaves(specification["arguments"])
+        ways = {one["name"]: one.get("is", "in" if "shape" in one else "") for one in leaves}
         sizes = {name: value["default"] if isinstance(value, Mapping) else value
                  for name, value in specification.get("sizes", {}).items()}
     except (AttributeError, KeyError, TypeError):
@@ -431,7 +457,7 @@ def _data(specification, tensors, answer):
                             "numbers or {\"default\": …}") from None
     names = [name for name in ways if ways[name] not in WRITTEN]
     inputs = [name for name in ways if ways[name] in ("in", "inout")]
-    ranged = [one["name"] for one in specification["arguments"] if "range" in one]
+    ranged = [one["name"] for one in leaves if "range" in one]
     return _cases.Data(tensors, given, inputs, [*names, *(name for name in sizes if name not in names)], sizes, ranged)
 
 

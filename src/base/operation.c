@@ -325,8 +325,9 @@ static int check_keys(const fa_operation *operation, const char *where, fa_diag 
         "reference",     "arguments", "tolerance",   "reference_of_features",
         "flops",         "bytes",     "not_covered", "strategy",
         "evaluations",   "seconds",   NULL};
-    static const char *const of_specifications[] = {"name",  "type",  "shape",  "value",     "is",
-                                                    "range", "align", "symbol", "parameter", NULL};
+    static const char *const of_specifications[] = {"name",      "type",   "shape", "value",
+                                                    "is",        "range",  "align", "symbol",
+                                                    "parameter", "fields", NULL};
     static const struct {
         const char *list, *keys[16];
     } parts[] = {{"arguments",

@@ -157,8 +157,9 @@ static bool is_struct(const fa_cubin_type *type, int32_t size, int stated,
     bool known = type->pointers > 0 || !isdigit((unsigned char)type->name[0]);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         known = known || strcmp(types[i].mangled, type->name) == 0;
-    return !known && (size > 4 || stated < FA_TENSORS_MAX ||
-                      !fa_element_is_integer(list->scalar[stated - FA_TENSORS_MAX].element));
+    return !known && stated < FA_PARAMETERS_MAX &&
+           (size > 4 || stated < FA_TENSORS_MAX ||
+            !fa_element_is_integer(list->scalar[stated - FA_TENSORS_MAX].element));
 }
 
 /* One by one, each of its own size, and of its type where the kernel's symbol says it; *ret_typed: of all it does. */
@@ -174,8 +175,8 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
     for (int i = 0; i < told && i < info->parameter_count; i++)
         if (is_struct(&type[i], info->parameter_size[i], i < count ? passed[i] : -1, list))
             return fa_fail(diag, FA_ECORRUPT,
-                           "argument %d of %s%s%s%sis the struct %s: a struct by value cannot be "
-                           "described",
+                           "argument %d of %s%s%s%sis the struct %s: say its \"fields\", each an "
+                           "argument as others are",
                            i + 1, entry, named ? ", " : " ",
                            named ? fa_tensors_name(list, passed[i]) : "", named ? ", " : "",
                            type[i].name + strspn(type[i].name, "0123456789"));
@@ -186,7 +187,16 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
     *ret_typed = told >= count;
     for (int i = 0; i < count; i++) {
         const bool scalar = passed[i] >= FA_TENSORS_MAX;
+        const int in = passed[i] - FA_PARAMETERS_MAX;
         const char *name = fa_tensors_name(list, passed[i]);
+        if (in >= 0 && info->parameter_size[i] != list->structure[in].size)
+            return fa_fail(diag, FA_ECORRUPT,
+                           "argument %d of %s, %s, has %d bytes, and its %d fields have %d", i + 1,
+                           entry, name, info->parameter_size[i], list->structure[in].count,
+                           list->structure[in].size);
+        *ret_typed = *ret_typed && in < 0; /* no symbol says the types of fields */
+        if (in >= 0)
+            continue;
         const fa_element stated =
             scalar ? list->scalar[passed[i] - FA_TENSORS_MAX].element : list->at[passed[i]].element;
         int32_t size = scalar ? (int32_t)fa_element_size(stated) : 8;

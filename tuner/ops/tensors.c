@@ -479,6 +479,8 @@ static void read_scalar(struct reader *r, fa_scalar *scalar)
 static bool is_taken(const fa_tensor_list *list, const char *name)
 {
     bool taken = false;
+    for (int i = 0; i < list->struct_count; i++)
+        taken = taken || strcmp(list->structure[i].name, name) == 0;
     for (int i = 0; i < list->count; i++)
         taken = taken || strcmp(list->at[i].name, name) == 0;
     for (int i = 0; i < list->scalar_count; i++)
@@ -487,8 +489,8 @@ static bool is_taken(const fa_tensor_list *list, const char *name)
 }
 
 /* With a shape it is a tensor, else a scalar. */
-static int read_argument(const cJSON *json, const fa_problem *problem, int index,
-                         fa_tensor_list *list, fa_diag *diag)
+static int read_leaf(const cJSON *json, const fa_problem *problem, int index, fa_tensor_list *list,
+                     fa_diag *diag)
 {
     const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "name"));
     const bool tensor = cJSON_HasObjectItem(json, "shape");
@@ -526,6 +528,66 @@ static int read_argument(const cJSON *json, const fa_problem *problem, int index
     return r.rc;
 }
 
+static int leaf_size(const fa_tensor_list *list, int leaf)
+{
+    return leaf < FA_TENSORS_MAX
+               ? (int)sizeof(uint64_t)
+               : (int)fa_element_size(list->scalar[leaf - FA_TENSORS_MAX].element);
+}
+
+/* A struct by value: every field lies at the next multiple of its own size. */
+static int read_struct(const cJSON *json, const fa_problem *problem, int index,
+                       fa_tensor_list *list, fa_diag *diag)
+{
+    static const char *const keys[] = {"name", "type",  "shape", "value",
+                                       "is",   "range", "align", NULL};
+    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "name"));
+    const cJSON *field, *fields = cJSON_GetObjectItemCaseSensitive(json, "fields");
+    int at = list->struct_count, end = 0, most = 1;
+    char where[160];
+    snprintf(where, sizeof where, "operation %s: arguments[%d] %.40s",
+             fa_operation_of(problem)->name, index, name != NULL ? name : "");
+    if (name == NULL || !fa_is_identifier(name) || is_taken(list, name) || at == FA_STRUCTS_MAX)
+        return fa_fail(diag, FA_EINVAL, "%s: a struct has a name of its own, and at most %d can be",
+                       where, FA_STRUCTS_MAX);
+    if (!cJSON_IsArray(fields) || fields->child == NULL || cJSON_GetArraySize(json) != 2)
+        return fa_fail(diag, FA_EINVAL,
+                       "%s: \"fields\" must be an array of arguments, beside a \"name\" alone",
+                       where);
+    list->structure[at].name = name;
+    list->structure[at].first = list->parameter_count;
+    list->struct_count++;
+    cJSON_ArrayForEach (field, fields) {
+        int rc = fa_json_check_keys(field, keys, where, diag);
+        if (rc == 0)
+            rc = read_leaf(field, problem, index, list, diag);
+        if (rc != 0)
+            return rc;
+        const int leaf = list->parameter[list->parameter_count - 1], size = leaf_size(list, leaf);
+        if (leaf < FA_TENSORS_MAX && (list->at[leaf].symbol != NULL || list->at[leaf].scratch >= 0))
+            return fa_fail(diag, FA_EINVAL, "%s: %s: a field has no \"symbol\" and is no scratch",
+                           where, list->at[leaf].name);
+        end = (end + size - 1) / size * size;
+        list->structure[at].offset[list->structure[at].count++] = end;
+        end += size;
+        most = size > most ? size : most;
+    }
+    list->structure[at].size = (end + most - 1) / most * most;
+    list->argument[list->argument_count++] = FA_PARAMETERS_MAX + at;
+    return 0;
+}
+
+static int read_argument(const cJSON *json, const fa_problem *problem, int index,
+                         fa_tensor_list *list, fa_diag *diag)
+{
+    if (is_one_by_one(problem) && cJSON_HasObjectItem(json, "fields"))
+        return read_struct(json, problem, index, list, diag);
+    int rc = read_leaf(json, problem, index, list, diag);
+    if (rc == 0 && list->parameter_count > 0)
+        list->argument[list->argument_count++] = list->parameter[list->parameter_count - 1];
+    return rc;
+}
+
 /* ---- what each launch takes ------------------------------------------------------------------*/
 static bool is_passed(const fa_tensor_list *list, int argument)
 {
@@ -535,8 +597,9 @@ static bool is_passed(const fa_tensor_list *list, int argument)
 
 const char *fa_tensors_name(const fa_tensor_list *list, int argument)
 {
-    return argument < FA_TENSORS_MAX ? list->at[argument].name
-                                     : list->scalar[argument - FA_TENSORS_MAX].name;
+    return argument < FA_TENSORS_MAX      ? list->at[argument].name
+           : argument < FA_PARAMETERS_MAX ? list->scalar[argument - FA_TENSORS_MAX].name
+                                          : list->structure[argument - FA_PARAMETERS_MAX].name;
 }
 
 /* An answer is one launch, and has no scratch. */
@@ -549,9 +612,9 @@ static bool may_take(const fa_tensor_list *list, int argument, int launch)
 /* The argument of this name that the launch may take; -1: there is none. */
 static int passed_index(const fa_tensor_list *list, const char *name, int launch)
 {
-    for (int i = 0; name != NULL && i < list->parameter_count; i++)
-        if (strcmp(fa_tensors_name(list, list->parameter[i]), name) == 0 &&
-            may_take(list, list->parameter[i], launch))
+    for (int i = 0; name != NULL && i < list->argument_count; i++)
+        if (strcmp(fa_tensors_name(list, list->argument[i]), name) == 0 &&
+            may_take(list, list->argument[i], launch))
             return i;
     return -1;
 }
@@ -561,9 +624,9 @@ static int take(const cJSON *of, int launch, fa_tensor_list *list, const char *w
 {
     const cJSON *item, *names = cJSON_GetObjectItemCaseSensitive(of, "arguments");
     int *at = list->taken[launch].at, *count = &list->taken[launch].count;
-    for (int i = 0; names == NULL && i < list->parameter_count; i++)
-        if (may_take(list, list->parameter[i], launch))
-            at[(*count)++] = list->parameter[i];
+    for (int i = 0; names == NULL && i < list->argument_count; i++)
+        if (may_take(list, list->argument[i], launch))
+            at[(*count)++] = list->argument[i];
     if (names != NULL && !cJSON_IsArray(names))
         return fa_fail(diag, FA_EINVAL, "%s: \"arguments\" must be an array of names", where);
     cJSON_ArrayForEach (item, names) {
@@ -576,7 +639,7 @@ static int take(const cJSON *of, int launch, fa_tensor_list *list, const char *w
                                ? "is the name of none that an answer is "
                                  "passed, which has no scratch"
                                : "is the name of none that kernels are passed");
-        at[(*count)++] = list->parameter[index];
+        at[(*count)++] = list->argument[index];
     }
     return 0;
 }
@@ -586,7 +649,7 @@ static int take_all(const fa_operation *operation, fa_tensor_list *list, fa_diag
     const cJSON *launches = cJSON_GetObjectItemCaseSensitive(operation->document, "launches"),
                 *answer = cJSON_GetObjectItemCaseSensitive(operation->document, "answer");
     const int count = launches != NULL ? cJSON_GetArraySize(launches) : 1;
-    bool taken[FA_TENSORS_MAX + FA_SCALARS_MAX] = {false};
+    bool taken[FA_PARAMETERS_MAX + FA_STRUCTS_MAX] = {false};
     char where[80];
     list->launches = launches != NULL;
     snprintf(where, sizeof where, "operation %s: answer", operation->name);
@@ -597,10 +660,10 @@ static int take_all(const fa_operation *operation, fa_tensor_list *list, fa_diag
         for (int k = 0; k < list->taken[i].count; k++)
             taken[list->taken[i].at[k]] = true;
     }
-    for (int i = 0; i < list->parameter_count && rc == 0; i++)
-        if (is_passed(list, list->parameter[i]) && !taken[list->parameter[i]])
+    for (int i = 0; i < list->argument_count && rc == 0; i++)
+        if (is_passed(list, list->argument[i]) && !taken[list->argument[i]])
             rc = fa_fail(diag, FA_EINVAL, "operation %s: arguments[%d] %s: no launch takes it",
-                         operation->name, i, fa_tensors_name(list, list->parameter[i]));
+                         operation->name, i, fa_tensors_name(list, list->argument[i]));
     return rc;
 }
 
@@ -712,6 +775,12 @@ void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, b
     }
 }
 
+static void *leaf_at(fa_tensor_values *values, int leaf)
+{
+    return leaf < FA_TENSORS_MAX ? (void *)&values->address[leaf]
+                                 : (void *)&values->scalar[leaf - FA_TENSORS_MAX];
+}
+
 int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list, int launch,
                          fa_tensor_values *values, unsigned char ret_params[FA_PARAMS_MAX],
                          void *ret_argument[FA_PARAMETERS_MAX])
@@ -721,10 +790,16 @@ int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list, 
         fa_tensors_params(problem, list, values, ret_params);
         return 1;
     }
+    size_t end = 0;
     for (int i = 0; i < list->taken[launch].count; i++) {
-        int at = list->taken[launch].at[i];
-        ret_argument[i] = at < FA_TENSORS_MAX ? (void *)&values->address[at]
-                                              : (void *)&values->scalar[at - FA_TENSORS_MAX];
+        const int at = list->taken[launch].at[i], in = at - FA_PARAMETERS_MAX;
+        ret_argument[i] = in < 0 ? leaf_at(values, at) : ret_params + end;
+        for (int f = 0; in >= 0 && f < list->structure[in].count; f++) {
+            const int leaf = list->parameter[list->structure[in].first + f];
+            memcpy(ret_params + end + list->structure[in].offset[f], leaf_at(values, leaf),
+                   (size_t)leaf_size(list, leaf));
+        }
+        end += in >= 0 ? ((size_t)list->structure[in].size + 7) / 8 * 8 : 0;
     }
     return list->taken[launch].count;
 }

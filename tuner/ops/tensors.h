@@ -17,6 +17,7 @@ enum {
     FA_TENSORS_MAX = 16,
     FA_SCALARS_MAX = 12,
     FA_PARAMETERS_MAX = FA_TENSORS_MAX + FA_SCALARS_MAX,
+    FA_STRUCTS_MAX = 4,
     FA_TENSOR_STRIDES = 3,
     FA_PARAMS_MAX = 704
 };
@@ -86,7 +87,15 @@ typedef struct fa_tensor_list {
     /* The arguments of a kernel that takes them one by one, tensors by their index and scalars by FA_TENSORS_MAX + theirs;
      * none: it takes one struct. */
     int parameter_count, parameter[FA_PARAMETERS_MAX];
-    /* Those that each launch takes, and the answer, in its order; as `parameter` has them. */
+    /* Structs by value of such a kernel, whose fields follow one another in `parameter`, as C++ lays them out. */
+    int struct_count;
+    struct {
+        const char *name;
+        int first, count, size, offset[FA_PARAMETERS_MAX];
+    } structure[FA_STRUCTS_MAX];
+    /* The arguments in which all of these are: as `parameter` has them, structs by FA_PARAMETERS_MAX + theirs. */
+    int argument_count, argument[FA_PARAMETERS_MAX];
+    /* Those that each launch takes, and the answer, in its order. */
     struct {
         int count, at[FA_PARAMETERS_MAX];
     } taken[FA_LAUNCHES_MAX + 1];
@@ -165,7 +174,7 @@ double fa_tolerance_error(const fa_tolerance *tolerance, double largest, double 
 /* The scalars of a proof, and those that are computed of a problem. */
 void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, bool all,
                         fa_tensor_values *values);
-/* Of one of fa_tensor_list.parameter. */
+/* Of one of fa_tensor_list.argument. */
 const char *fa_tensors_name(const fa_tensor_list *list, int argument);
 /* Points to what the kernel of a launch is passed: to the one struct in ret_params, or to each parameter in `values`. Their
  * count. */
