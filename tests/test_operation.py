@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import os
+import random
 import shutil
 
 import tap
@@ -168,6 +169,27 @@ def a_manifest_that_says_what_its_launches_do_is_ranked():
         tap.has(place.run(*command).stdout, "winner, predicted; ties: 3.")
         edit(split, lambda told: told["launches"][0].update(work={"byte": "ROWS"}))
         tap.has(place.run(*command, status=2).stderr, 'launches[0]: work: the key "byte" is unknown: did you mean "bytes"?')
+
+
+def attention_compiles_within_its_budget_on_every_generation():
+    """The default config and one at random, of dense attention or of what serving engines ask for, on a drawn type of each generation; with
+    `./dev test --slow` both, on every type."""
+    seed = random.randrange(1 << 30)
+    dice, chips = random.Random(seed), {}
+    print("# seed %d" % seed)
+    with Place(space=None) as place:
+        place.env.pop("FA_TUNE_NVRTC", None)  # other sources each time: nothing is kept of them
+        for gpu in place.json("gpus")["gpus"]:
+            if not gpu.get("refused"):
+                chips.setdefault(gpu["sm"] // 10, []).append(gpu)
+        tap.equal(sorted(chips), [7, 8, 9, 10, 11, 12])
+        for gpu in sum(chips.values(), []) if SLOW else map(dice.choice, chips.values()):
+            dense = ["--head-dim", dice.choice(("32", "64", "96", "128", "192", "256")), "--seq", "1024", *dice.choice(([], ["--causal"]))]
+            serving = ["--head-dim", dice.choice(("64", "128", "512")), "--seq-q", dice.choice(("1", "16", "200")), "--seq-k", "4096", "--page", "16",
+                       "--lengths-k", "seqused", *dice.choice(([], ["--kv-dtype", "fp8"], ["--softcap"], ["--sinks"], ["--window", "1023,0"]))]
+            for options in [dense] if gpu["sm"] < 80 else [dense, serving] if SLOW else [dice.choice((dense, serving))]:
+                funnel = place.json("--gpu", gpu["name"], *options, "--strategy", "random", "--evaluations", "2")["funnel"]
+                assert funnel["in_budget"] == funnel["compiled"] and funnel["clean"] == 2, (gpu["name"], options, funnel)  # one that spills costs nothing
 
 
 def attention_backward_for_a_gpu_that_is_not_here_is_predicted():
@@ -350,6 +372,7 @@ tap.main([
     a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker,
     for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model,
     a_manifest_that_says_what_its_launches_do_is_ranked,
+    attention_compiles_within_its_budget_on_every_generation,
     attention_backward_for_a_gpu_that_is_not_here_is_predicted,
     attention_backward_for_hopper_compiles_as_it_was_meant,
     rms_norm_is_predicted_and_compiles_as_it_was_meant,
