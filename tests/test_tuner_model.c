@@ -189,6 +189,44 @@ static void work_beyond_numbers_predicts_nothing(void)
         }
 }
 
+/* Lets are any 32-bit number: the model reads some by name, of kernels that are specialised and of others. */
+static void any_numbers_have_finite_predictions(void)
+{
+    static const char *const names[] = {
+        "MIN_BLOCKS", "STAGES",  "PERSISTENT", "Q_STAGES",      "PINGPONG",     "D_TILE",
+        "BLOCK_M",    "BLOCK_N", "WARPS",      "CONSUMER_REGS", "WARPS_PER_SM", "L2_SECTION_KB"};
+    static const int32_t values[] = {INT32_MIN, -1, 0, 1, 4194304, INT32_MAX};
+    static const int32_t lengths[] = {0, 1, 1023, INT32_MAX};
+    fa_gpu unknown = {.sm = 90,
+                      .sm_count = 1,
+                      .smem_per_block = 65536,
+                      .smem_per_sm = 65536,
+                      .regs_per_sm = 65536,
+                      .threads_per_sm = 1024,
+                      .blocks_per_sm = 8};
+    const fa_gpu *const gpus[] = {&gpu_h200, &unknown};
+    for (size_t name = 0; name < sizeof names / sizeof *names; name++) {
+        for (int value = 0; value < 6; value++) {
+            for (int length = 0; length < 16; length++) {
+                for (int shape = 0; shape < 24; shape++) {
+                    fa_candidate c = {.trial = {.threads = shape % 3 * 512}, .let_count = 2};
+                    c.trial.grid[0] = shape % 3 == 0 ? 0 : 1u << (shape % 3 * 15);
+                    c.let[0] = (fa_tunable){"CONSUMER_REGS", 240};
+                    c.let[0].name[0] = shape < 12 ? 'C' : 'x';
+                    snprintf(c.let[1].name, sizeof c.let[1].name, "%s", names[name]);
+                    c.let[1].value = values[value];
+                    fa_problem problem =
+                        square(1, 1, lengths[length % 4], 64, (fa_causal)(shape / 3 % 2));
+                    problem.seq_k = lengths[length / 4];
+                    fa_trial trial = {0};
+                    fa_model_predict(&c, &problem, gpus[shape / 6 % 2], &trial);
+                    CHECK(isfinite(trial.predicted_us) && trial.predicted_us >= 0);
+                }
+            }
+        }
+    }
+}
+
 int main(void)
 {
     TEST(occupancy_is_what_shared_memory_threads_blocks_and_registers_allow);
@@ -197,5 +235,6 @@ int main(void)
     TEST(ranking_is_deterministic);
     TEST(a_launch_takes_as_long_as_its_fullest_sm);
     TEST(work_beyond_numbers_predicts_nothing);
+    TEST(any_numbers_have_finite_predictions);
     return check_done();
 }

@@ -250,6 +250,32 @@ static void built_in_defaults_fit_everywhere(void)
     }
 }
 
+/* And with every head dimension's tile of serving families, for each number of packed rows that a manifest tells apart. */
+static void defaults_for_serving_fit_wherever_their_family_serves(void)
+{
+    static const fa_gpu *const gpus[] = {&gpu_a100, &gpu_l4, &gpu_h200};
+    static const int32_t head_dims[] = {32, 64, 96, 128, 192, 256, 512};
+    static const int32_t queries[] = {1, 8, 16, 50, 500};
+    CHECK_OK(start(NULL), diag);
+    for (int i = 0; i < 3 * 7 * 5 * 4; i++) {
+        fa_problem p = {.dtype = FA_BF16, .batch = 8, .heads_q = 32, .heads_kv = 8, .seq_k = 8192};
+        int serve = 0;
+        p.head_dim = head_dims[i / 3 % 7], p.seq_q = queries[i / 21 % 5];
+        p.page = i / 210 ? 8 : 16, p.lengths_k = FA_LENGTHS_SEQUSED,
+        p.batch_invariant = i / 105 % 2;
+        task = (fa_task){&f.families, &p, gpus[i % 3]};
+        for (int j = 0; j < f.families.count; j++) {
+            fa_candidate one;
+            if (fa_family_supports(f.families.family[j], &p, gpus[i % 3], NULL) != 0)
+                continue;
+            CHECK_OK(fa_space_default(&task, j, &one, &diag), diag);
+            CHECK_TEXT(one.trial.reason, "");
+            serve++;
+        }
+        CHECK(serve > 0);
+    }
+}
+
 /* The number of a key or row inside the last tile, up to 256 beyond the end, must fit 32 bits. */
 static void built_in_families_refuse_sequences_whose_last_tile_passes_32_bits(void)
 {
@@ -405,6 +431,7 @@ int main(void)
     TEST(what_no_family_serves_is_not_supported_with_each_reason);
     TEST(a_default_that_does_not_fit_is_no_default_to_fall_back_on);
     TEST(built_in_defaults_fit_everywhere);
+    TEST(defaults_for_serving_fit_wherever_their_family_serves);
     TEST(built_in_families_refuse_sequences_whose_last_tile_passes_32_bits);
     TEST(an_empty_problem_still_has_a_space);
     TEST(of_a_large_space_what_holds_to_the_constraints_is_kept_or_counted);
