@@ -22,9 +22,9 @@ inline void give(Rendered &r) {
     r.side_threads = kSideThreads, r.block_m = kM, r.block_n = kN, r.columns = kD;
     r.prepare = prepare, r.main = main_launch, r.finish = finish;
 #if defined(WIDE)
-    r.kind = kWide, r.dq = dq_launch;
+    r.kind = kWide, r.dq = dq_launch, r.parts = kParts, r.part_floats = kPartFloats, r.arrivals = kArrivals;
 #elif defined(HOPPER)
-    r.kind = kHopper, r.in_passing = kInPassing;
+    r.kind = kHopper, r.in_passing = kInPassing, r.parts = kParts, r.part_floats = kPartFloats, r.arrivals = kArrivals;
 #else
     r.kind = kAmpere;
 #endif

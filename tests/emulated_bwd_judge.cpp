@@ -157,14 +157,16 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
     i64 floats = rows * (2 + r.columns) + (r.deterministic ? tiles * heads : 0);
     u32 side_bytes = 0;
     if (r.kind == kWide)   // no sums of dQ; four tensor maps (of each sequence) and the numbers of two jobs
-        floats = rows * 2 + (r.varlen ? count : 1) * 128 + 2, side_bytes = 512;
+        floats = rows * 2 + (r.varlen ? count : 1) * 128 + 4, side_bytes = 512;
+    const i64 key_tiles = tiles_of(p.seq_k, r.block_n) * p.heads_kv * batch;
     if (r.kind == kHopper)   // six tensor maps (of each sequence), the next job's number, the sequences' ranking, and two counters a tile or four a head
         floats = rows * (2 + r.columns) + (r.varlen ? (6 * count + 1) * 32 + 8 * (count + 1) : 7 * 32) +
-                 (r.in_passing ? (i64)4 * p.heads_kv * count : 2 * tiles * heads), side_bytes = 768;
+                 (r.in_passing ? (i64)4 * p.heads_kv * r.parts * count : 2 * tiles * heads), side_bytes = 768;
+    if (r.parts > 1) floats += key_tiles * (r.parts * r.part_floats + r.arrivals);
     std::vector<float> space((size_t)floats + 80, NAN);
     float *workspace = (float *)(((uintptr_t)space.data() + 255) & ~(uintptr_t)255);
     Arguments a = {p, workspace};
-    const u32 query_blocks = (u32)(tiles * heads), key_blocks = (u32)(tiles_of(p.seq_k, r.block_n) * p.heads_kv * batch);
+    const u32 query_blocks = (u32)(tiles * heads), key_blocks = (u32)(key_tiles * std::max(r.parts, 1));
     const bool several = r.kind != kAmpere;   // each of Hopper's few blocks takes several jobs
     const u32 first[3] = {std::max(1u, query_blocks), 1, 1};
     const u32 second[3] = {std::max(1u, several ? std::min(key_blocks, 2u) : key_blocks), 1, 1};

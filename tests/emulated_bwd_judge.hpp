@@ -18,6 +18,7 @@ struct Rendered {
     Kind kind;
     bool bf16, varlen, window, softcap, sinks, deterministic, in_passing;
     int causal, head_dim, head_dim_v, block_m, block_n, columns;
+    int parts, part_floats, arrivals;   // Hopper's: of a group; of a tile of keys the sums of a part, and the counters
     emu::u32 side_threads;
     void (*prepare)(Arguments), (*main)(Arguments), (*dq)(Arguments), (*finish)(Arguments);   // of a kernel,
     void (*reference)(fa_attn_bwd_params), (*inputs)(fa_attn_bwd_params);                     // of the reference

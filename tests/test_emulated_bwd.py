@@ -65,7 +65,7 @@ class Case:
     def defines(self):
         m, n, stages, warps = self.config
         tiles = getattr(self, "tiles", [tile(self.d), tile(self.dv)])
-        return {"FA_SM": 80, "HEAD_DIM": self.d, "HEAD_DIM_V": self.dv, "D_TILE": tiles[0], "DV_TILE": tiles[1],
+        return {"FA_SM": 80, "SPLITS": getattr(self, "splits", 1), "HEAD_DIM": self.d, "HEAD_DIM_V": self.dv, "D_TILE": tiles[0], "DV_TILE": tiles[1],
                 "BLOCK_M": m, "BLOCK_N": n, "STAGES": stages, "WARPS": warps, "MIN_BLOCKS": 1, **self.flags}
 
 
@@ -124,8 +124,9 @@ class HopperCase(Case):
         self.d, self.dv = dice.choice([(8, 8), (48, 48), (64, 64), (72, 72), (128, 128), (128, 64), (64, 128), (96, 40)])
         self.tiles = [64 if width <= 64 else 128 for width in (self.d, self.dv)]
         self.flags |= {"ALIGNED": 1, "VARLEN": 0}
+        self.splits, columns = dice.choice([1, 1, 2, 3]), sum((width + 15) // 16 * 16 for width in (self.d, self.dv))
         blocks = [m for m in (64, 80, 96, 128) if (self.tiles[0] == 128 or m % 32 == 0)
-                  and m + sum(self.tiles) // 2 + m * self.tiles[0] // 256 <= 224 and hopper_bytes(m, *self.tiles) <= 232448]
+                  and m + columns // 2 + m * self.tiles[0] // 256 <= 224 and hopper_bytes(m, *self.tiles) <= 232448]
         self.config = (dice.choice(blocks), 128, 0, 0)
         self.draw_words(dice)
 
@@ -173,7 +174,7 @@ class WideCase(Case):
         super().__init__(dice)
         self.d, self.dv = dice.choice([(256, 256), (192, 128), (192, 192), (136, 136), (64, 192), (200, 40), (256, 64)])
         self.tiles = [next(width for width in (64, 128, 192, 256) if columns <= width) for columns in (self.d, self.dv)]
-        self.flags |= {"ALIGNED": 1}
+        self.splits, self.flags = dice.choice([1, 2, 3]), self.flags | {"ALIGNED": 1}
         self.dq = dice.choice([keys for keys in ((64, 1), (64, 2), (96, 1), (96, 2), (128, 1))
                                if wide_dq_bytes(*keys, *self.tiles) <= 232448])
         self.config = (64, 64, dice.choice([stages for stages in (2, 3) if wide_bytes(stages, *self.tiles) <= 232448]), 0)
@@ -204,7 +205,7 @@ def hopper_problems_are_right():
 def narrow(case, block_m, words, **flags):
     """A case of 64 columns without any feature but these."""
     case.d = case.dv = 64
-    case.tiles, case.config, case.flags = [64, 64], (block_m, 128, 0, 0), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1} | flags
+    case.splits, case.tiles, case.config, case.flags = 1, [64, 64], (block_m, 128, 0, 0), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1} | flags
     case.words = [*words, -1, -1, 0, 384, hopper_bytes(block_m, 64, 64, case.flags["VARLEN"]), 5, 0]
     return case
 
@@ -235,8 +236,8 @@ IN_ORDER = (("barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);"
             ("barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);", ""),
             ("        async_proxy_fence();\n        warp_sync();", "warp_sync();"),
             ("                tma_store_wait_read<0>();", ""),
-            ("        wgmma_wait<1>();   // dV and dQ\n        Wgmma<kDv>::pin(dv);", "Wgmma<kDv>::pin(dv);"),
-            ("        wgmma_wait<0>();\n        Wgmma<kD>::pin(dk);", "Wgmma<kD>::pin(dk);"),
+            ("        wgmma_wait<1>();   // dV and dQ\n        Wgmma<kWidthV>::pin(dv);", "Wgmma<kWidthV>::pin(dv);"),
+            ("        wgmma_wait<0>();\n        Wgmma<kWidth>::pin(dk);", "Wgmma<kWidth>::pin(dk);"),
             ("        wgmma_wait<0>();\n        Wgmma<kM>::pin(dp);", "Wgmma<kM>::pin(dp);"),
             ("        async_proxy_fence();\n        named_arrive(kHalfFull + group, kGroup + kWarp);", "named_arrive(kHalfFull + group, kGroup + kWarp);"),
             ("    async_proxy_fence();\n    warp_sync();", "warp_sync();"),
@@ -283,6 +284,17 @@ def blocks_wait_for_one_another_s_sums_of_dq():
     assert all(proved(case, HOPPER, changes=(NEAR, *BETWEEN), change=1).returncode == 0 for case.words[10] in range(2))
 
 
+def the_parts_of_a_group_are_summed():
+    """Five heads of queries in three parts; each step of the sum left out, and what tells parts apart."""
+    for words, flags, more in (([1, 10, 2, 130, 260], {"CAUSAL": 1}, ()),
+                               ([3, 10, 2, 70, 110], {"CAUSAL": 1, "VARLEN": 1}, (("own.key_tiles * heads_kv + head * tiles_of_keys(own.seq_k)", "head * tiles_of_keys(own.seq_k)"),))):
+        case = narrow(PassingCase(random.Random(2)), 64, words, **flags)
+        case.splits = 3
+        find_each(case, (("other < kParts", "other < kParts - 1"), ("x[i + e] + y[e]", "y[e]"), ("!uniform(last)", "uniform(last)"),
+                         ("i < (i64)all_key_tiles(p) * kArrivals", "false"),
+                         ("head / kParts * group", "0u"), ("(u32)job.head % kParts", "0u"), *more), HOPPER)
+
+
 def hopper_sequences_of_several_lengths_are_right():
     prove_some(1, 22402, HopperSequencesCase, HOPPER)
 
@@ -308,7 +320,7 @@ def a_wide_kernel_that_is_wrong_is_found():
     as narrow here as it can be."""
     case = WideCase(random.Random(1))
     case.d = case.dv = 64
-    case.tiles, case.config, case.dq, case.flags = [64, 64], (64, 64, 2, 0), (64, 1), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "VARLEN": 1}
+    case.splits, case.tiles, case.config, case.dq, case.flags = 1, [64, 64], (64, 64, 2, 0), (64, 1), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "VARLEN": 1}
     case.words = [3, 2, 1, 130, 130, -1, -1, 0, 384, wide_bytes(2, 64, 64), 5, 0, wide_dq_bytes(64, 1, 64, 64)]
     find_in_some_order(case, (
         ("barrier_wait(at.barrier(kEmpty + ring.slot), ring.parity ^ 1);", ""),
@@ -398,6 +410,6 @@ def of_what_racecheck_reports_reads_of_lse_delta_and_p_alone_are_expected():
 
 tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right, wide_problems_are_right,
           sums_of_dq_are_cleared_and_rounded_in_passing,
-          blocks_wait_for_one_another_s_sums_of_dq, hopper_sequences_of_several_lengths_are_right,
+          blocks_wait_for_one_another_s_sums_of_dq, the_parts_of_a_group_are_summed, hopper_sequences_of_several_lengths_are_right,
           a_hopper_kernel_that_is_wrong_is_found, a_wide_kernel_that_is_wrong_is_found, a_kernel_that_is_wrong_is_found, the_reference_is_right,
           a_reference_that_is_wrong_is_found, of_what_racecheck_reports_reads_of_lse_delta_and_p_alone_are_expected])

@@ -22,8 +22,8 @@
 //    the other warps both.
 //  - dV is stored by way of the tiles of dS, when both consumers have read them, and dK by way of the consumer's half of dQ.
 //  - what is read by loads, products or copies is written again only behind a barrier at which its readers arrived, and what
-//    ordinary stores wrote (dS, halves of dQ, dK, dV) is fenced by each lane before its warp arrives. tests/test_barriers_bwd.py
-//    plays this order; a change of it belongs in both.
+//    ordinary stores wrote (dS, halves of dQ, dK, dV) is fenced by each lane before its warp arrives.
+//    tests/test_emulated_bwd.py finds each of these barriers and fences left out.
 // racecheck reports races here, and two things here are beyond what it follows: an mbarrier between cp.async.bulk (LSE, delta) and
 // another warp's loads (with cp.async.bulk.tensor it follows the same barrier: FlashAttention's AI/RACECHECK_TMA_HAZARD.md), and a
 // warp barrier in front of one lane's arrival for all. A consumer and its draining warp pass equally many named barriers.
@@ -34,6 +34,7 @@ namespace {
 
 constexpr int kGroups = 2, kThreads = (kGroups + 1) * 128, kStages = 2;
 constexpr int kSlabs = kD / 64, kSlabsV = kDv / 64;
+constexpr int kWidth = (HEAD_DIM + 15) / 16 * 16, kWidthV = (HEAD_DIM_V + 15) / 16 * 16;   // columns of a tile that products read and make
 static_assert(kN == kGroups * 64 && kM % 16 == 0 && kM >= 64 && kM <= 128, "a consumer owns 64 keys");
 static_assert(kStages == 2, "a step's slot is its lowest bit");
 static_assert(kD <= 128 && kDv <= 128, "the heads do not fit their tiles");
@@ -58,6 +59,10 @@ constexpr bool kApart = kD == 128;
 // rows are columns of K), by what is left.
 constexpr bool kDqByRows = kM == 128 && kD == 64, kDqByColumns = kM == 64 && kD == 128, kDqAcross = !kDqByRows && !kDqByColumns;
 constexpr int kDqN = !kDqAcross ? 64 : kD == 128 ? kM : kM / 2;
+
+// The most heads of queries of a part, and whether blocks then add to a tile of dQ in rising order.
+FA_DEVICE u32 most_heads(const fa_attn_bwd_params &p) { return (opaque((u32)p.heads_q) / opaque((u32)p.heads_kv) + kParts - 1) / kParts; }
+FA_DEVICE bool rises(const fa_attn_bwd_params &p) { return is_rising((int)most_heads(p)); }
 
 // ---- the workspace ---------------------------------------------------------------------------------------------
 
@@ -93,9 +98,21 @@ struct alignas(16) Ranked {
 FA_DEVICE Ranked *ranking_of(const fa_attn_bwd_params &p, void *workspace) {
     return (Ranked *)(maps_of(p, workspace) + maps_in(p) + 1);
 }
+// SPLITS > 1: the sums of dK and dV of each part of each tile of keys; behind all of them the tiles' counters, of dK and of dV of each warp.
+constexpr int kPartFloats = kN * (kWidth + kWidthV), kArrivals = 2 * kGroups * 4;
+FA_DEVICE u32 all_key_tiles(const fa_attn_bwd_params &p) {
+    const u32 tiles = kVarlen ? opaque((u32)p.seq_k) / kN + opaque((u32)p.batch) : ((opaque((u32)p.seq_k) + kN - 1) / kN) * opaque((u32)p.batch);
+    return tiles * opaque((u32)p.heads_kv);
+}
+FA_DEVICE float *sums_of_keys(const fa_attn_bwd_params &p, void *workspace) {
+    if constexpr (!kVarlen) return (float *)(maps_of(p, workspace) + kMaps + 1);
+    return (float *)(ranking_of(p, workspace) + opaque((u32)p.batch) + 1);
+}
+FA_DEVICE u32 *arrivals_of(const fa_attn_bwd_params &p, void *workspace) {
+    return (u32 *)(sums_of_keys(p, workspace) + (kParts == 1 ? 0 : (i64)all_key_tiles(p) * kParts * kPartFloats));
+}
 FA_DEVICE void *behind_ranking(const fa_attn_bwd_params &p, void *workspace) {
-    if constexpr (!kVarlen) return maps_of(p, workspace) + kMaps + 1;
-    return ranking_of(p, workspace) + opaque((u32)p.batch) + 1;
+    return arrivals_of(p, workspace) + (kParts == 1 ? 0 : (i64)all_key_tiles(p) * kArrivals);
 }
 FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, u32 tile) {
     return (u32 *)behind_ranking(p, workspace) + (i64)tile * kGroups;
@@ -124,7 +141,7 @@ struct Jobs {
             const Ranked *behind = ranking_of(p, workspace) + opaque((u32)p.batch);
             key_tiles = behind->key_tiles, most = behind->most_key_tiles;
         }
-        count = key_tiles * opaque((u32)p.heads_kv) * (kVarlen ? 1 : opaque((u32)p.batch));
+        count = key_tiles * parts_of_heads(p) * (kVarlen ? 1 : opaque((u32)p.batch));
         ahead = most + kAhead;
         if (ahead > count) ahead = count;
     }
@@ -135,7 +152,7 @@ FA_DEVICE u32 find_rank(const fa_attn_bwd_params &p, void *workspace, u32 job) {
     u32 low = 0, high = opaque((u32)p.batch) - 1;
     while (low < high) {
         const u32 middle = high - (high - low) / 2;
-        if (ranking[middle].key_tiles * opaque((u32)p.heads_kv) <= job) low = middle;
+        if (ranking[middle].key_tiles * parts_of_heads(p) <= job) low = middle;
         else high = middle - 1;
     }
     return low;
@@ -148,7 +165,7 @@ struct Part {
     u32 first_tile, first_q, seq_q;   // VARLEN=1: the sequence's
 
     __device__ __forceinline__ Part(const fa_attn_bwd_params &p, void *workspace, u32 rank, u32 job) {
-        const u32 heads_kv = opaque((u32)p.heads_kv), group = opaque((u32)p.heads_q) / heads_kv;
+        const u32 heads_kv = parts_of_heads(p), group = opaque((u32)p.heads_q) / (heads_kv / kParts);
         u32 before = 0;   // heads of the sequences in front
         seq_q = opaque((u32)p.seq_q), first_tile = first_q = 0;
         key_tiles = tiles_of_keys(opaque((u32)p.seq_k));
@@ -159,9 +176,9 @@ struct Part {
             if (key_tiles == 0) key_tiles = 1;   // of a rank that is told where there is no job
         }
         const u32 head = job / key_tiles;
-        kv_head = before + head, first_head = head * group;
+        kv_head = before + head, first_head = first_head_of(head, group);
         tiles = (seq_q + kM - 1) / kM;
-        const u32 all = tiles * group, each = (all + key_tiles - 1) / key_tiles;
+        const u32 all = tiles * heads_of(head, group), each = (all + key_tiles - 1) / key_tiles;
         if (tiles == 0) tiles = 1;   // the part is empty
         first = (job - head * key_tiles) * each;
         first = first < all ? first : all;
@@ -193,7 +210,7 @@ FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
     const Sequence s = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
     bool clears = false;
     if constexpr (kDeterministic) {
-        const u32 turn = first_turn(s, (int)tile, is_rising(p));
+        const u32 turn = first_turn(s, (int)tile, rises(p));
         const Meets meets = find_meets(s, find_band(s), (int)turn * kN);
         clears = turn >= ((u32)s.seq_k + kN - 1) / kN || tile < meets.first || tile >= meets.end;   // nobody adds
         if (threadIdx.x < kGroups) turns[threadIdx.x] = turn | kStores;
@@ -314,9 +331,9 @@ struct Told {
     Passing rounds;
 };
 struct Job {
-    int key_tile, head, batch;   // head of keys
+    int key_tile, head, batch;   // head of keys, or part of one
     int first_tile, seq_q, seq_k;   // VARLEN=1
-    int group;                   // heads of queries that share it
+    int whole, group;            // heads of queries that share it, and of its part of them
     int steps;
     Band band;
     Meets meets;
@@ -335,17 +352,18 @@ struct Job {
         }
         band = find_band(lengths);
         meets = find_meets(lengths, band, key_tile * kN);
-        const u32 heads_kv = opaque((u32)p.heads_kv);
+        const u32 heads_kv = parts_of_heads(p);
         batch = kVarlen ? 0 : (int)(kv_head / heads_kv);
         head = kVarlen ? (int)told.head : (int)(kv_head - (u32)batch * heads_kv);
-        group = (int)((u32)p.heads_q / heads_kv);
+        whole = (int)((u32)p.heads_q / (heads_kv / kParts));
+        group = (int)heads_of((u32)head, (u32)whole);
         steps = meets.end > meets.first ? (meets.end - meets.first) * group : 0;
     }
 };
 // Short groups walk downwards without turns, too: blocks of a head of keys then read the same tiles of queries at about the same time,
 // where those of all heads of a group in flight do not fit the L2 cache.
 FA_DEVICE bool walks_down(const fa_attn_bwd_params &p, const Job &job) {
-    return is_rising(job.group) || (kInPassing && kCausal && job.group > 1 && (kVarlen ? job.seq_k : p.seq_k) <= 32 * kD);
+    return rises(p) || (kInPassing && kCausal && job.group > 1 && (kVarlen ? job.seq_k : p.seq_k) <= 32 * kD);
 }
 struct Shared {
     const u32 base;
@@ -353,7 +371,7 @@ struct Shared {
 };
 
 FA_DEVICE u32 own_of(const fa_attn_bwd_params &p, u32 number, u32 key_tiles, u32 kv_heads) {
-    return find_owned(number, key_tiles, kv_heads, opaque((u32)p.heads_q) / opaque((u32)p.heads_kv));
+    return find_owned(number, key_tiles, kv_heads, most_heads(p));
 }
 FA_DEVICE void store_passing(u32 at, const Passing &x) { asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(at), "r"(x.rank), "r"(x.job) : "memory"); }
 FA_DEVICE Passing load_passing(u32 at) {
@@ -432,7 +450,7 @@ FA_DEVICE Told find_job(const fa_attn_bwd_params &p, void *workspace, const Shar
         return told;
     }
     const Ranked *ranking = ranking_of(p, workspace);
-    const u32 heads_kv = opaque((u32)p.heads_kv), batch = opaque((u32)p.batch), at = opaque(shared.base) + kJobAt;
+    const u32 heads_kv = parts_of_heads(p), batch = opaque((u32)p.batch), at = opaque(shared.base) + kJobAt;
     const u32 rank = follow_rank(ranking, at, number, heads_kv, batch);
     if (rank >= batch) return told;
     const Ranked own = ranking[rank];
@@ -443,7 +461,7 @@ FA_DEVICE Told find_job(const fa_attn_bwd_params &p, void *workspace, const Shar
 template <PassingAt kWhich> FA_DEVICE void tell_passing(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 number) {
     const u32 at = opaque(shared.base) + kJobAt + kWhich;
     Passing x = {0, number_of(Jobs(p, workspace), kWhich, number)};
-    if (x.job != kNoJob) x.rank = follow_rank(ranking_of(p, workspace), at, x.job, opaque((u32)p.heads_kv), opaque((u32)p.batch));
+    if (x.job != kNoJob) x.rank = follow_rank(ranking_of(p, workspace), at, x.job, parts_of_heads(p), opaque((u32)p.batch));
     store_passing(at, x);
 }
 // VARLEN=1: what a consumer's warp wants to know of its job again when it stores, kept in shared memory meanwhile.
@@ -517,8 +535,9 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         const Job job(p, told);
         barrier_wait(shared.barrier(kKeysEmpty), turn & 1 ^ 1);
         barrier_expect(shared.barrier(kKeysFull), kKeysBytes);
-        load_slabs<kCount>(shared.base + kKeysAt, keys, shared.barrier(kKeysFull), kN, job.key_tile * kN, job.head, job.batch, kEvictFirst);
-        const int first_head = job.head * job.group;
+        load_slabs<kCount>(shared.base + kKeysAt, keys, shared.barrier(kKeysFull), kN, job.key_tile * kN, job.head / (int)kParts, job.batch,
+                           kParts == 1 ? kEvictFirst : kEvictLast);
+        const int first_head = (int)first_head_of((u32)job.head, (u32)job.whole);
         const u32 tiles = tiles_in(p);
         // Tiles of the heads in front. Delta is behind LSE.
         const u32 before = (((u32)job.batch + (kOfV ? opaque((u32)batches_of(p)) : 0)) * opaque((u32)p.heads_q) + (u32)first_head) * tiles +
@@ -629,8 +648,8 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
             told = read_job_together(shared, turn);
         }
         const Job job(p, told);
-        const u32 kv_head = (kVarlen ? told.number : (u32)job.batch) * opaque((u32)p.heads_kv) + (u32)job.head;
-        const auto first_head = [&] { return (kVarlen ? (u32)job.head : opaque(kv_head)) * (u32)job.group; };
+        const u32 kv_head = (kVarlen ? told.number : (u32)job.batch) * parts_of_heads(p) + (u32)job.head;
+        const auto first_head = [&] { return first_head_of(kVarlen ? (u32)job.head : opaque(kv_head), (u32)job.whole); };
         const u32 first_tile = kVarlen ? (u32)job.first_tile : 0;
         // By way of opaque(): there are few registers to keep addresses in.
         const auto turn_of = [&](u32 place) {
@@ -645,7 +664,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
             global_proxy_fence();
         }
         bool stores = kDeterministic && first && job.steps > 0 && await_turn(turn_of(place), job.key_tile);
-        const auto pass_turn = [&](u32 place) { give_turn(turn_of(place), next_turn(job.key_tile, is_rising(p))); };
+        const auto pass_turn = [&](u32 place) { give_turn(turn_of(place), next_turn(job.key_tile, rises(p))); };
 #pragma unroll 1
         for (int left = job.steps; left > 0; --left) {
             named_sync(kHalfFull + half, kGroup + kWarp);
@@ -710,15 +729,16 @@ FA_DEVICE void issue_dq(float (&c)[kDqN / 2], u32 k_tile, u32 ds_tile, u32 group
     wgmma_commit();
 }
 
+template <int kColumns> constexpr int kSlabsOf = (kColumns + 63) / 64;
 // dK or dV of a warp's 16 keys, rounded, through `room` (slabs `apart` bytes from one another).
 template <int kColumns>
 FA_DEVICE void store_gradient(const float (&c)[kColumns / 2], float scale, const fa_tensor_map *map, u32 room, u32 apart, int key,
                               const Job &job) {
     const u32 lane = threadIdx.x % kWarp, row = lane & 15, high = lane >> 4;
 #pragma unroll
-    for (int slab = 0; slab < kColumns / 64; ++slab) {
+    for (int slab = 0; slab < kSlabsOf<kColumns>; ++slab) {
 #pragma unroll
-        for (u32 j = 0; j < 4; ++j) {
+        for (u32 j = 0; j < 4 && slab * 4 + j < kColumns / 16; ++j) {
             const float *x = &c[8 * (slab * 4 + j)];
             stmatrix_x4(room + slab * apart + row * kRowBytes + ((2 * j + high) ^ (row & 7)) * 16,
                         pack2<kBf16>(x[0] * scale, x[1] * scale), pack2<kBf16>(x[2] * scale, x[3] * scale),
@@ -729,8 +749,8 @@ FA_DEVICE void store_gradient(const float (&c)[kColumns / 2], float scale, const
     warp_sync();
     if (lane != 0) return;
 #pragma unroll
-    for (int slab = 0; slab < kColumns / 64; ++slab)
-        tma_store(map, room + slab * apart, slab * 64, key, job.head, job.batch, kEvictFirst);
+    for (int slab = 0; slab < kSlabsOf<kColumns>; ++slab)
+        tma_store(map, room + slab * apart, slab * 64, key, job.head / (int)kParts, job.batch, kEvictFirst);
     tma_store_commit();
 }
 
@@ -741,7 +761,7 @@ struct Consumer {
     const Curve curve;
     const u32 group, thread, warp, lane;
     const u32 half, ds_place;                      // its half of dQ; what this lane addresses of a tile of dS
-    float dk[kD / 2], dv[kDv / 2];
+    float dk[kWidth / 2], dv[kWidthV / 2];
     const Seers seers;
     const Meets meets;
     const int heads;       // of queries
@@ -757,9 +777,9 @@ struct Consumer {
           seers(kVarlen ? job.seq_q : p.seq_q, kVarlen ? job.seq_k : p.seq_k, job.band, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), 
           meets(job.meets), heads(job.group), walk(job.meets, job.group, walks_down(p, job)), left(job.steps), step(step) {
 #pragma unroll
-        for (int i = 0; i < kD / 2; ++i) dk[i] = 0.0f;
+        for (int i = 0; i < kWidth / 2; ++i) dk[i] = 0.0f;
 #pragma unroll
-        for (int i = 0; i < kDv / 2; ++i) dv[i] = 0.0f;
+        for (int i = 0; i < kWidthV / 2; ++i) dv[i] = 0.0f;
     }
 
     __device__ __forceinline__ u64 descriptor(u32 at, u32 slab_bytes) const {
@@ -796,10 +816,10 @@ struct Consumer {
         float dq[kDqN / 2];
         barrier_wait(shared.barrier(kQFull + slot_of(step)), parity_of(step));
         if (kFirst && kApart && group == 1) barrier_wait(shared.barrier(kApartFull), turn & 1);
-        issue_scores<kN, kM, kSlabs>(s, descriptor(kKAt + group * 64 * kRowBytes, 0), descriptor(kQAt + slot_of(step) * kQBytes, 0));
+        issue_scores<kN, kM, kWidth / 16>(s, descriptor(kKAt + group * 64 * kRowBytes, 0), descriptor(kQAt + slot_of(step) * kQBytes, 0));
         if constexpr (kFirst) barrier_wait(shared.barrier(kVFull), turn & 1);
         barrier_wait(shared.barrier(kDoFull + slot_of(step)), parity_of(step));
-        issue_scores<kN, kM, kSlabsV>(dp, descriptor(kVAt + group * 64 * kRowBytes, 0), descriptor(kDoAt + slot_of(step) * kDoBytes, 0));
+        issue_scores<kN, kM, kWidthV / 16>(dp, descriptor(kVAt + group * 64 * kRowBytes, 0), descriptor(kDoAt + slot_of(step) * kDoBytes, 0));
         wgmma_wait<1>();
         Wgmma<kM>::pin(s);
 
@@ -841,19 +861,19 @@ struct Consumer {
             stmatrix_x4_trans(ds_tile + j * (16 * kRowBytes), ds[4 * j], ds[4 * j + 1], ds[4 * j + 2], ds[4 * j + 3]);
         }
         // dV multiplies while the fence and the other consumer are waited for.
-        issue_gradient<kDv, kM>(dv, weights, descriptor(kDoAt + slot_of(step) * kDoBytes, kM * kRowBytes));
+        issue_gradient<kWidthV, kM>(dv, weights, descriptor(kDoAt + slot_of(step) * kDoBytes, kM * kRowBytes));
         async_proxy_fence();
         warp_sync();   // also for the releases of dO and Q below: all lanes have read delta and LSE
         if (lane == 0) barrier_arrive(shared.barrier(kDsFull + slot_of(step)));
 
         if constexpr (!kFirst) start_dq(dq);
-        issue_gradient<kD, kM>(dk, ds, descriptor(kQAt + slot_of(step) * kQBytes, kM * kRowBytes));
+        issue_gradient<kWidth, kM>(dk, ds, descriptor(kQAt + slot_of(step) * kQBytes, kM * kRowBytes));
         wgmma_wait<1>();   // dV and dQ
-        Wgmma<kDv>::pin(dv);
+        Wgmma<kWidthV>::pin(dv);
         if (lane == 0) barrier_arrive(shared.barrier(kDoEmpty + slot_of(step)));
         if constexpr (!kFirst) pass_dq(dq);
         wgmma_wait<0>();
-        Wgmma<kD>::pin(dk);
+        Wgmma<kWidth>::pin(dk);
         if (lane == 0) barrier_arrive(shared.barrier(kQEmpty + slot_of(step)));
         ++step;
         walk.next(meets, heads);
@@ -881,16 +901,30 @@ struct Consumer {
         pass_dq(dq);
         barrier_wait(shared.barrier(kDsEmpty + slot_of(step - 1)), parity_of(step - 1));   // all tiles of dS have been read
     }
+    // The sums of all parts of the warp's keys, where it is the last one to have any. `tile`: of keys, among all.
+    template <int kFloats> __device__ __forceinline__ bool join(float (&x)[kFloats], void *workspace, u32 tile, u32 part, bool of_v) const {
+        float *sums = sums_of_keys(p, workspace) + (i64)tile * kParts * kPartFloats + (of_v ? kN * kWidth : 0) + (group * 4 + warp) * (kFloats * kWarp);
+        return join_parts(x, sums, kPartFloats, part, arrivals_of(p, workspace) + (i64)tile * kArrivals + (of_v ? kGroups * 4 : 0) + group * 4 + warp);
+    }
     // dV goes through this consumer's part of the tiles of dS, dK through its half of dQ.
     __device__ __forceinline__ int own_key(const Job &job) const { return job.key_tile * kN + (int)(group * 64 + warp * 16); }
     __device__ __forceinline__ void store_dv(const fa_tensor_map *maps, const Job &job) {
-        store_gradient<kDv>(dv, 1.0f, maps + kMapDv, shared.base + kDsAt + group * (kM * kRowBytes) + warp * 16 * kRowBytes, kDsBytes, own_key(job), job);
+        store_gradient<kWidthV>(dv, 1.0f, maps + kMapDv, shared.base + kDsAt + group * (kM * kRowBytes) + warp * 16 * kRowBytes, kDsBytes, own_key(job), job);
     }
-    __device__ __forceinline__ void store_dk(const fa_tensor_map *maps, const Job &job) {
+    __device__ __forceinline__ void store_dk(const fa_tensor_map *maps, const Job &job, bool stores) {
         named_sync(kHalfEmpty + group, kGroup + kWarp);
-        store_gradient<kD>(dk, p.softmax_scale, maps + kMapDk, half + warp * 16 * kRowBytes, 64 * kRowBytes, own_key(job), job);
+        if (!stores) return;
+        store_gradient<kWidth>(dk, p.softmax_scale, maps + kMapDk, half + warp * 16 * kRowBytes, 64 * kRowBytes, own_key(job), job);
     }
 };
+
+// A job's tile of keys, counted through all real heads of keys.
+FA_DEVICE u32 place_of_keys(const fa_attn_bwd_params &p, void *workspace, const Job &job, u32 rank) {
+    const u32 heads_kv = opaque((u32)p.heads_kv), head = (u32)job.head / kParts, key_tile = (u32)job.key_tile;
+    if constexpr (!kVarlen) return ((u32)job.batch * heads_kv + head) * tiles_of_keys(opaque((u32)p.seq_k)) + key_tile;
+    const Ranked own = ranking_of(p, workspace)[rank];
+    return own.key_tiles * heads_kv + head * tiles_of_keys(own.seq_k) + key_tile;
+}
 
 FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 group) {
     const fa_tensor_map *maps = maps_of(p, workspace);
@@ -911,27 +945,35 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
         consumer.take_all(turn);
         const fa_tensor_map *own_maps = maps_of(p, workspace);
         Passing rounds = {0, kNoJob};
+        u32 rank = 0;
         if constexpr (!kVarlen && kInPassing) rounds = passing_of<kRounds>(p, workspace, shared, told.number);
         if constexpr (kVarlen) {
             warp_sync();
-            own_maps = map_of(own_maps, recall_job(kept, job, turn, rounds), 0);
+            rank = recall_job(kept, job, turn, rounds);
+            own_maps = map_of(own_maps, rank, 0);
             if (first) {
                 acquire_map(own_maps + kMapDk);
                 acquire_map(own_maps + kMapDv);
             }
         }
         step = consumer.step;
+        bool stores_dv = true, stores_dk = true;
+        if constexpr (kParts > 1) {
+            const u32 tile = place_of_keys(p, workspace, job, rank), part = (u32)job.head % kParts;
+            stores_dv = consumer.join(consumer.dv, workspace, tile, part, true);
+            stores_dk = consumer.join(consumer.dk, workspace, tile, part, false);
+        }
         if constexpr (kInPassing) {
             Rounding rounding(p, workspace, rounds, opaque(group));
             HalfOfDq x, y;
             rounding.load(p, workspace, x, 0);
-            consumer.store_dv(own_maps, job);
+            if (stores_dv) consumer.store_dv(own_maps, job);
             rounding.load(p, workspace, y, 1);
-            consumer.store_dk(own_maps, job);
+            consumer.store_dk(own_maps, job, stores_dk);
             rounding.finish(p, workspace, x, y);
         } else {
-            consumer.store_dv(own_maps, job);
-            consumer.store_dk(own_maps, job);
+            if (stores_dv) consumer.store_dv(own_maps, job);
+            consumer.store_dk(own_maps, job, stores_dk);
         }
     }
     if constexpr (kInPassing) round_rest(p, workspace, group);
@@ -947,8 +989,11 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
     if (!kVarlen && blockIdx.x == 0 && warp < kMaps) prepare_map(p, maps_of(p, workspace) + warp, sequence_of(p, 0), (int)warp);
     if (blockIdx.x == 0 && threadIdx.x <= kGroups) next_job_of(p, workspace)[threadIdx.x] = 0;
     if constexpr (kInPassing)
-        for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i < (i64)p.batch * p.heads_kv * (int)(sizeof(Progress) / 4); i += (i64)gridDim.x * kSideThreads)
+        for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i < (i64)p.batch * p.heads_kv * kParts * (int)(sizeof(Progress) / 4); i += (i64)gridDim.x * kSideThreads)
             ((u32 *)progress_of(p, workspace, 0))[i] = 0;
+    if constexpr (kParts > 1)
+        for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i < (i64)all_key_tiles(p) * kArrivals; i += (i64)gridDim.x * kSideThreads)
+            arrivals_of(p, workspace)[i] = 0;
     if (blockIdx.x < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_tile_rows(p, workspace);
 }
 

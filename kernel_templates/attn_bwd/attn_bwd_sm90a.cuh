@@ -94,17 +94,55 @@ FA_DEVICE void store_two_blocks(u16 *to, u32 left, u32 right, bool there) {
     if (there) store_global_8(to, odd ? other : left, odd ? right : other);
 }
 
+// ---- parts of a group ------------------------------------------------------------------------------------------
+
+// SPLITS jobs share a tile of keys: each has a part of the heads of queries of its group. A job's "head of keys" is such a part of one.
+// Each part writes its sums of dK and dV to the workspace; the one that ends last adds them, in the order of the parts, and stores them.
+constexpr u32 kParts = SPLITS;
+FA_DEVICE u32 parts_of_heads(const fa_attn_bwd_params &p) { return opaque((u32)p.heads_kv) * kParts; }
+// The first head of queries of a part, and how many it has. `group`: of a whole head of keys.
+FA_DEVICE u32 first_head_of(u32 head, u32 group) { return kParts == 1 ? head * group : head / kParts * group + head % kParts * group / kParts; }
+FA_DEVICE u32 heads_of(u32 head, u32 group) { return kParts == 1 ? group : first_head_of(head + 1, group) - first_head_of(head, group); }
+// Whether this warp comes last to its rows of a tile; it has the sums of all parts then. `sums`: where those of the first part are kept as
+// lanes have them, `apart` floats before those of the next one.
+template <int kFloats> FA_DEVICE bool join_parts(float (&x)[kFloats], float *sums, i64 apart, u32 part, u32 *counter) {
+    const u32 lane = threadIdx.x % kWarp;
+    sums += lane * 4;
+#pragma unroll
+    for (int i = 0; i < kFloats; i += 4) store_floats(sums + part * apart + i * (int)kWarp, (const float (&)[4])x[i]);
+    warp_sync();
+    int last = 0;
+    if (lane == 0) last = arrives_last(counter, kParts);
+    if (!uniform(last)) return false;
+#pragma unroll 1
+    for (u32 other = 0; other < kParts; ++other, sums += apart) {
+#pragma unroll
+        for (int i = 0; i < kFloats; i += 4) {
+            float y[4];
+            load_floats(y, sums + i * (int)kWarp);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) x[i + e] = other == 0 ? y[e] : x[i + e] + y[e];
+        }
+    }
+    return true;
+}
+
 // ---- the main launches -----------------------------------------------------------------------------------------
 
 FA_DEVICE void load_shared_floats(float (&x)[4], u32 from) {
     asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(from));
 }
-// c = A B^T, K along the rows of both: 64 rows of a tile of kRowsA by kRows. Left under way.
-template <int kRowsA, int kRows, int kCount> FA_DEVICE void issue_scores(float (&c)[kRows / 2], u64 a, u64 b) {
-    Wgmma<kRows>::template multiply_4<true>(c, a, b);
+// c = A B^T, K along the rows of both: 64 rows of a tile of kRowsA by kRows, kSteps of 16 columns. Left under way.
+template <int kRowsA, int kRows, int kSteps> FA_DEVICE void issue_scores(float (&c)[kRows / 2], u64 a, u64 b) {
+    constexpr int kFours = kSteps / 4;
+    if constexpr (kFours > 0) Wgmma<kRows>::template multiply_4<true>(c, a, b);
+    else                      wgmma_fence();
 #pragma unroll
-    for (int i = 1; i < kCount; ++i)
+    for (int i = 1; i < kFours; ++i)
         Wgmma<kRows>::template multiply_4<false>(c, a + i * (kRowsA * kRowBytes / 16), b + i * (kRows * kRowBytes / 16));
+#pragma unroll
+    for (int k = 0; k < kSteps % 4; ++k)
+        Wgmma<kRows>::multiply(c, a + kFours * (kRowsA * kRowBytes / 16) + 2 * k, b + kFours * (kRows * kRowBytes / 16) + 2 * k, kFours > 0 || k > 0);
     wgmma_commit();
 }
 // c += A B, A in registers, K across the kRows rows of B. Left under way.

@@ -25,7 +25,7 @@
 //  - a slot of P is free when there is a tile of Q for the step that writes it: that tile's slot was given up by the reader of P.
 //  - a job without steps loads nothing; its gradients are 0.
 //  - what is read by loads or products is written again only behind a barrier at which its readers arrived.
-//    tests/test_barriers_bwd_wide.py plays this order; a change of it belongs in both.
+//    tests/test_emulated_bwd.py finds each of these barriers left out.
 // racecheck reports reads of LSE and delta, and of P, as attn_bwd_sm90a.cu says: P is ordered by a warp barrier in front of one lane's
 // arrival, and reported for the other lanes alone. tests/racecheck_bwd.py lets these pass and no others.
 #include "attn_bwd_sm90a.cuh"
@@ -75,6 +75,13 @@ FA_DEVICE fa_tensor_map *maps_of(const fa_attn_bwd_params &p, void *workspace) {
 FA_DEVICE u32 *next_job_of(const fa_attn_bwd_params &p, void *workspace, bool of_keys) {
     return (u32 *)(maps_of(p, workspace) + (kVarlen ? (i64)p.batch : 1) * kMaps) + (of_keys ? 0 : 1);
 }
+// SPLITS > 1: the sums of dK and dV of each part of each tile of keys; behind all of them the tiles' counters, of dK and of dV of each warp.
+constexpr int kPartFloats = kN * (kD + kDv), kArrivals = 2 * kGroupWarps;
+FA_DEVICE u32 all_key_tiles(const fa_attn_bwd_params &p) { return (u32)tiles_of<kN>(p, p.seq_k) * (u32)p.heads_kv * (u32)batches_of(p); }
+FA_DEVICE float *sums_of_keys(const fa_attn_bwd_params &p, void *workspace) { return (float *)(next_job_of(p, workspace, true) + 4); }
+FA_DEVICE u32 *arrivals_of(const fa_attn_bwd_params &p, void *workspace) {
+    return (u32 *)(sums_of_keys(p, workspace) + (i64)all_key_tiles(p) * kParts * kPartFloats);
+}
 // The first launch's part of a tile of queries.
 FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
     const u32 tiles = (u32)tiles_of_queries(p), head = blockIdx.x / tiles, batch = head / (u32)p.heads_q;
@@ -102,22 +109,26 @@ FA_DEVICE Sequence again(const fa_attn_bwd_params &p, const Sequence &s) {
 }
 // A block's own tile, and the steps that it takes: the tiles that meet it, of each head of queries of its group where it owns keys.
 template <class P> struct Job {
-    int index, tile, head, group;   // of a sequence or batch; in it; head of keys or of queries; heads of queries to a head of keys
+    int index, tile, head;   // of a sequence or batch; in it; head of keys (or part of one) or of queries
+    int whole, group;        // heads of queries to a head of keys, and to its part of one
+    u32 place;               // of the tile, among all heads of keys
     Sequence s;
     int first, end, steps;
 
     __device__ __forceinline__ Job(const fa_attn_bwd_params &p, u32 number) {
-        const u32 tiles = opaque(tiles_a_head<P>(p)), heads = opaque((u32)(P::kOwnsKeys ? p.heads_kv : p.heads_q)), all_head = number / tiles;
+        const u32 tiles = opaque(tiles_a_head<P>(p)), heads = P::kOwnsKeys ? parts_of_heads(p) : opaque((u32)p.heads_q), all_head = number / tiles;
         tile = (int)(number - all_head * tiles);
         const int batch = (int)(all_head / heads);
         head = (int)(all_head - (u32)batch * heads);
+        place = P::kOwnsKeys ? all_head / kParts * tiles + (u32)tile : 0;
         index = find_index<P::kOwn>(p, P::kOwnsKeys ? p.cu_seqlens_k : p.cu_seqlens_q, batch, tile);
         s = sequence_of(p, index);
         if constexpr (P::kOwnsKeys) {
             const Sequence lengths = again(p, s);
             const Meets meets = find_meets(lengths, find_band(lengths), tile * kN);
             first = meets.first, end = meets.end;
-            group = (int)(opaque((u32)p.heads_q) / opaque((u32)p.heads_kv));
+            whole = (int)(opaque((u32)p.heads_q) / opaque((u32)p.heads_kv));
+            group = (int)heads_of((u32)head, (u32)whole);
             steps = end > first ? (end - first) * group : 0;
         } else {
             const Sequence before = again(p, s);
@@ -136,7 +147,7 @@ template <class P> struct Job {
 // Jobs are taken by one thread, from a counter, and read by the other warps of the block, which end with it after the last one.
 template <class P> FA_DEVICE u32 take_job(const fa_attn_bwd_params &p, void *workspace, const P &shared, u32 turn) {
     u32 number = take_number(next_job_of(p, workspace, P::kOwnsKeys));
-    if (number >= tiles_a_head<P>(p) * (u32)(P::kOwnsKeys ? p.heads_kv : p.heads_q) * (u32)batches_of(p)) number = kNoJob;
+    if (number >= tiles_a_head<P>(p) * (u32)(P::kOwnsKeys ? p.heads_kv * (int)kParts : p.heads_q) * (u32)batches_of(p)) number = kNoJob;
     barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);
     asm volatile("st.shared.b32 [%0], %1;" :: "r"(shared.base + P::kJobAt), "r"(number) : "memory");
     barrier_arrive(shared.barrier(kJobFull));
@@ -194,9 +205,9 @@ template <class P, bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p
 #pragma unroll 1
         for (int half = 0; half < P::kOwn / 64; ++half)
             load_tile<kCount, 64, kOwnBox>(again.base + kOwnAt + half * (kOwnBytes / (P::kOwn / 64)), own, own_full, job.tile * P::kOwn + half * 64,
-                                           job.head, job.s.batch, kEvictFirst);
+                                           P::kOwnsKeys ? job.head / (int)kParts : job.head, job.s.batch, kEvictFirst);
         ++round;
-        int head = P::kOwnsKeys ? job.head * job.group : job.head / (int)((u32)p.heads_q / opaque((u32)p.heads_kv));
+        int head = P::kOwnsKeys ? (int)first_head_of((u32)job.head, (u32)job.whole) : job.head / (int)((u32)p.heads_q / opaque((u32)p.heads_kv));
         const int end_head = head + job.group;
 #pragma unroll 1
         for (; head < end_head; ++head) {
@@ -275,7 +286,7 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
     int tile = job.first;
     const auto issue_s = [&] {
         w.wait_full(kTileFull, w.step);
-        issue_scores<64, kM, kSlabs>(s, w.descriptor(OfKeys::kOwnAt), w.queries(w.step));
+        issue_scores<64, kM, kSlabs * 4>(s, w.descriptor(OfKeys::kOwnAt), w.queries(w.step));
     };
     // P = exp2(S - LSE), while the other consumer's products are computed.
     const auto weigh = [&] {
@@ -350,7 +361,7 @@ FA_DEVICE void take_keys(KeyWarp &w, const Job<OfKeys> &job, float (&dk)[kD / 2]
     Packed ds;
     const auto issue_dp = [&] {
         w.wait_full(kTileVFull, w.step);
-        issue_scores<64, kM, kSlabsV>(dp, w.descriptor(OfKeys::kOwnVAt), w.d_o(w.step));
+        issue_scores<64, kM, kSlabsV * 4>(dp, w.descriptor(OfKeys::kOwnVAt), w.d_o(w.step));
     };
     // dS = P (dP - delta).
     const auto weigh = [&] {
@@ -404,7 +415,7 @@ FA_DEVICE void take_keys(KeyWarp &w, const Job<OfKeys> &job, float (&dk)[kD / 2]
     finish_dk();
 }
 
-template <bool kOfV> FA_DEVICE void consume_keys(const fa_attn_bwd_params &p, const OfKeys &shared) {
+template <bool kOfV> FA_DEVICE void consume_keys(const fa_attn_bwd_params &p, void *workspace, const OfKeys &shared) {
     constexpr int kTile = kOfV ? kDv : kD;
     KeyWarp w(p, shared);
 #pragma unroll 1
@@ -423,9 +434,15 @@ template <bool kOfV> FA_DEVICE void consume_keys(const fa_attn_bwd_params &p, co
             }
         }
         const Job<OfKeys> job(p, opaque(number));
+        if constexpr (kParts > 1) {
+            const u32 warp = w.thread / kWarp;
+            float *sums = sums_of_keys(p, workspace) + (i64)job.place * kParts * kPartFloats + (kOfV ? kN * kD : 0) + warp * (16 * kTile);
+            if (!join_parts(sum, sums, kPartFloats, (u32)job.head % kParts, arrivals_of(p, workspace) + (i64)job.place * kArrivals + (kOfV ? kGroupWarps : 0) + warp))
+                continue;
+        }
         const int key = job.tile * kN + (int)(w.thread / kWarp * 16);
         const fa_attn_bwd_strides &strides = kOfV ? p.dv_strides : p.dk_strides;
-        u16 *to = (u16 *)row_of(kOfV ? p.dv : p.dk, strides, job.s.batch, job.head, job.s.first_k + key);
+        u16 *to = (u16 *)row_of(kOfV ? p.dv : p.dk, strides, job.s.batch, job.head / (int)kParts, job.s.first_k + key);
         store_gradient<kTile, kOfV ? HEAD_DIM_V : HEAD_DIM>(sum, kOfV ? 1.0f : p.softmax_scale, to, strides.row, job.s.seq_k - key);
     }
 }
@@ -462,12 +479,12 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
     int tile = job.first;
     const auto issue_s = [&] {
         barrier_wait(shared.barrier(kTileFull + ring.slot), ring.parity);
-        issue_scores<64, kKeys, kSlabs>(s, descriptor(OfQueries::kOwnAt + group * (64 * kD * 2), 0),
+        issue_scores<64, kKeys, kSlabs * 4>(s, descriptor(OfQueries::kOwnAt + group * (64 * kD * 2), 0),
                                     descriptor(OfQueries::kTilesAt + ring.slot * OfQueries::kTileBytes, 0));
     };
     const auto issue_dp = [&] {
         barrier_wait(shared.barrier(kTileVFull + ring_v.slot), ring_v.parity);
-        issue_scores<64, kKeys, kSlabsV>(dp, descriptor(OfQueries::kOwnVAt + group * (64 * kDv * 2), 0),
+        issue_scores<64, kKeys, kSlabsV * 4>(dp, descriptor(OfQueries::kOwnVAt + group * (64 * kDv * 2), 0),
                                      descriptor(OfQueries::kTilesVAt + ring_v.slot * OfQueries::kTileVBytes, 0));
     };
     // P = exp2(S - LSE), while dP is computed.
@@ -595,6 +612,9 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
     const int warp = (int)(threadIdx.x / kWarp);
     if (blockIdx.x < (kVarlen ? (u32)p.batch : 1u) && warp < kMaps) prepare_map(p, workspace, (int)blockIdx.x, warp);
     if (blockIdx.x == 0 && threadIdx.x < 2) *next_job_of(p, workspace, threadIdx.x == 0) = 0;
+    if constexpr (kParts > 1)
+        for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i < (i64)all_key_tiles(p) * kArrivals; i += (i64)gridDim.x * kSideThreads)
+            arrivals_of(p, workspace)[i] = 0;
     if (blockIdx.x < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_tile_rows(p, workspace);
 }
 
@@ -607,8 +627,8 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
         produce_all(p, workspace, shared);
     } else {
         registers_increase<232>();
-        if (group == 1) consume_keys<true>(p, shared);
-        else            consume_keys<false>(p, shared);
+        if (group == 1) consume_keys<true>(p, workspace, shared);
+        else            consume_keys<false>(p, workspace, shared);
     }
 }
 
