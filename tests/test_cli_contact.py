@@ -36,14 +36,6 @@ def why_tells_every_step_and_changes_nothing():
         tap.has(text, "→ predicted")
 
 
-def an_empty_store_has_steps_too():
-    with Place(script=L4) as place:
-        by_name, _ = steps(place, *SMALL)
-        tap.equal(taken(by_name), [])
-        tap.has(by_name["tune"]["why"], "the whole space")
-        assert not any(step["found"] for step in by_name.values())
-
-
 def first_contact_races_what_is_ready_and_keeps_the_truth():
     with Place() as place:
         place.run("--gpu", "L4", *SMALL)
@@ -115,7 +107,6 @@ def a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1():
 
 tap.main([
     why_tells_every_step_and_changes_nothing,
-    an_empty_store_has_steps_too,
     first_contact_races_what_is_ready_and_keeps_the_truth,
     lengths_between_buckets_are_answered_by_the_nearest,
     the_time_of_another_problem_is_an_estimate_without_a_rate,

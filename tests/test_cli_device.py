@@ -66,14 +66,6 @@ def naming_the_present_gpu_measures_on_it():
         tap.equal((other["answer"]["median_us"], other["funnel"]["compiled"]), (None, 2))
 
 
-def compile_workers_are_started_before_the_space_is_enumerated():
-    with Place(script=L4, space=None) as place:
-        none_fits = ("--gpu", "L4", "--seq", "512", "--batch", "1000000000")
-        tap.has(place.run(*none_fits, status=1).stderr, "no config of")
-        place.env["FA_TUNE_WORKER"] = os.path.join(place.folder, "nothing")
-        tap.has(place.run(*none_fits, status=1).stderr, "nothing")  # which is found out first
-
-
 def a_prediction_becomes_a_measurement_when_the_gpu_comes():
     with Place() as place:
         predicted = place.json("--gpu", "L4", *SMALL)
@@ -161,7 +153,6 @@ tap.main([
     a_config_that_is_far_behind_is_timed_by_its_proof_alone_and_has_no_interval,
     a_plain_tune_tries_the_rest_of_what_a_small_search_has_left,
     naming_the_present_gpu_measures_on_it,
-    compile_workers_are_started_before_the_space_is_enumerated,
     a_prediction_becomes_a_measurement_when_the_gpu_comes,
     explain_numbers_configs_as_the_tune_did_where_their_times_tie,
     a_tune_outlives_every_fault_and_records_it,

@@ -61,17 +61,6 @@ def what_breaks_a_restriction_is_never_compiled_and_what_does_not_compile_costs_
         tap.equal(len(ends), counts["measured"] + counts["compile-failed"])
 
 
-def the_same_seed_gives_the_same_proposals():
-    with a_place() as place:
-        runs = []
-        for run, seed in enumerate(("3", "3", "6")):
-            place.env["FA_TUNE_STORE"] = os.path.join(place.folder, "store-%d.db" % run)
-            place.run(MANY, "--evaluations", "6", "--seed", seed, "--jobs", "1")
-            runs.append(sorted(tried(place)[0]))
-        tap.equal(runs[0], runs[1])
-        assert runs[0] != runs[2]
-
-
 def a_killed_search_goes_on_and_tries_nothing_twice():
     with a_place() as place:
         tune = subprocess.Popen([FA_TUNE, MANY, "--evaluations", "2000", *SEED], env=place.env, cwd=place.folder,
@@ -95,32 +84,6 @@ def a_killed_search_goes_on_and_tries_nothing_twice():
         tap.equal(place.json(MANY, "--evaluations", str(more), "--again")["funnel"]["resumed"], len(after))
         tap.equal(tried(place)[0], after)
         tap.equal(place.json(MANY, "--evaluations", str(more + 3), "--again")["funnel"]["measured"], more + 3)
-
-
-def a_search_ends_when_its_time_is_over():
-    with a_place() as place:
-        begun = time.monotonic()
-        told = place.json(MANY, "--time", "0.5s", *SEED)
-        took = time.monotonic() - begun
-        assert 0.5 <= took < 120, took  # what was being compiled is finished, and the finalists are raced
-        assert 1 <= told["funnel"]["measured"] < 2000, told["funnel"]
-        tap.equal(told["answer"]["origin"], "measured")
-        # However short it is, one config is measured.
-        tap.equal(place.json(MANY, "--n", "500", "--time", "0.001s", *SEED)["funnel"]["measured"], 1)
-
-
-def explain_counts_a_space_in_no_time_and_shows_what_was_tried():
-    with a_place() as place:
-        begun = time.monotonic()
-        text = place.run("explain", MANY).stdout
-        assert time.monotonic() - begun < 30  # a tenth of a second where nothing else runs
-        tap.has(text, "space {:,}: searched, not built · tried 0".format(SPACE))
-        place.run(MANY, "--evaluations", "8", "--strategy", "random", *SEED)
-        told = place.json("explain", MANY)
-        tap.equal((told["searched"], told["space_estimated"], told["counts"]["space"]), (True, False, SPACE))
-        text = place.run("explain", MANY).stdout
-        tap.has(text, "measured 8")
-        tap.has(text, "ranked: 8 passed")
 
 
 def for_an_absent_gpu_a_stated_number_is_compiled():
@@ -188,17 +151,6 @@ def a_mistake_that_only_some_configs_compile_ends_no_tune():
             tap.equal(funnel["compiled"], 6 if bounds else 48)
 
 
-def a_large_space_says_what_is_done_where_nobody_asked():
-    with a_place() as place:
-        run = subprocess.Popen([FA_TUNE, MANY, "--gpu", "H200"], env=place.env, cwd=place.folder, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE, encoding="utf-8")
-        tap.has(run.stderr.readline(), "note: of {:,} configs at most 500 are compiled".format(SPACE))
-        run.send_signal(signal.SIGINT)
-        tap.has(run.stderr.read(), "the same command continues")
-        tap.equal(run.wait(), 128 + signal.SIGINT)
-        run.stderr.close()
-
-
 def a_small_space_is_tried_whole_unless_it_is_bounded():
     with a_place() as place:
         asked = [eight_of_conv2d(place.folder), "--gpu", "L40S", "--w", "65", "--h", "33"]
@@ -206,19 +158,6 @@ def a_small_space_is_tried_whole_unless_it_is_bounded():
         tap.equal(place.json("explain", *asked)["counts"]["compiled"], 5)
         whole = place.json(*asked, "--evaluations", "1000", "--again")
         tap.equal((whole["funnel"]["compiled"], whole["answer"].get("strategy")), (8, None))
-
-
-def a_budget_or_a_strategy_that_cannot_be_is_refused():
-    with a_place() as place:
-        tap.has(place.run(MANY, "--strategy", "guess", status=2).stderr, "there is no strategy \"guess\"")
-        tap.has(place.run(MANY, "--evaluations", "0", status=2).stderr, "--evaluations")
-        tap.has(place.run(MANY, "--evaluations", "20001", status=2).stderr, "20000")
-        tap.has(place.run(MANY, "--time", "soon", status=2).stderr, "--time")
-        sweep = ["sweep", MANY, "--n", "1000"]
-        for more in ([], ["--gpu", "L4", "--enqueue"]):
-            tap.has(place.run(*sweep, "--strategy", "guess", *more, status=2).stderr, "there is no strategy \"guess\"")
-            tap.has(place.run(*sweep, "--evaluations", "20001", *more, status=2).stderr, "20000")
-            tap.has(place.run(*sweep, "--time-each", "soon", *more, status=2).stderr, "--time-each")
 
 
 def measured(place, n):
@@ -307,17 +246,12 @@ def a_service_searches_within_the_bounds_of_who_asks():
 tap.main([
     a_search_finds_the_valley_of_a_space_that_it_does_not_build,
     what_breaks_a_restriction_is_never_compiled_and_what_does_not_compile_costs_nothing,
-    the_same_seed_gives_the_same_proposals,
     a_killed_search_goes_on_and_tries_nothing_twice,
-    a_search_ends_when_its_time_is_over,
-    explain_counts_a_space_in_no_time_and_shows_what_was_tried,
     for_an_absent_gpu_a_stated_number_is_compiled,
     one_proved_kernel_is_enough_where_no_more_is_asked_for,
     a_mistake_in_the_source_is_found_by_a_few_compiles,
     a_mistake_that_only_some_configs_compile_ends_no_tune,
-    a_large_space_says_what_is_done_where_nobody_asked,
     a_small_space_is_tried_whole_unless_it_is_bounded,
-    a_budget_or_a_strategy_that_cannot_be_is_refused,
     a_request_for_more_than_was_tried_goes_on_and_one_for_as_much_is_found,
     a_sweep_searches_each_problem_within_its_bounds,
     a_worker_searches_what_is_queued_within_its_bounds,

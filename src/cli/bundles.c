@@ -196,7 +196,7 @@ static int finish_items(cli_run *run, struct items *items, int rc)
 
 int cli_show_bundle(cli_run *run)
 {
-    struct items items = {.run = run, .file = run->options->operand[0]};
+    struct items items = {.run = run, .file = run->options->operand};
     int rc = fa_bundle_inspect(items.file, &items.item, &items.count, &items.info, &run->diag);
     return finish_items(run, &items, rc);
 }
@@ -232,8 +232,8 @@ int cli_export(cli_run *run)
 int cli_import(cli_run *run)
 {
     const cli_options *options = run->options;
-    struct items items = {.run = run, .file = options->operand[0], .import = true};
-    bool filtered = options->problem_given || options->gpu != NULL || options->operation != NULL;
+    struct items items = {.run = run, .file = options->operand, .import = true};
+    bool filtered = cli_given(options) != 0 || options->gpu != NULL || options->operation != NULL;
     const fa_import_options import = {.size = sizeof import,
                                       .file = items.file,
                                       .allow_unsigned = options->bundle.allow_unsigned,

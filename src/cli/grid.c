@@ -370,7 +370,7 @@ static int add_model(const cli_options *options, lists *l, cli_grid *grid, fa_di
     int rc = cli_model_layers(options, &layers, diag);
     cJSON_ArrayForEach (layer, layers) {
         cli_options of_layer = *options;
-        if ((rc = cli_fields_set(&of_layer, layer, true, "--model", diag)) != 0 ||
+        if ((rc = cli_fields_set(&of_layer, layer, "--model", diag)) != 0 ||
             (rc = check_lists(&of_layer, fa_operation_of(&options->problem), diag)) != 0 ||
             (rc = read_lists(&of_layer, l, diag)) != 0 || (rc = multiply(l, grid, diag)) != 0)
             break;

@@ -53,7 +53,7 @@ enum {
 #define CLI_GROUPS_SPECIFIED \
     (CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP | CLI_GROUP_WORKER)
 
-enum { CLI_OPERANDS_MAX = 1, CLI_SHORTHANDS_MAX = 8, CLI_WORDS_MAX = 64 };
+enum { CLI_SHORTHANDS_MAX = 8, CLI_WORDS_MAX = 64 };
 enum { CLI_FORMAT_UNSET, CLI_FORMAT_HTML, CLI_FORMAT_MARKDOWN, CLI_FORMAT_CSV, CLI_FORMAT_JSON };
 extern const char
     *const cli_formats[]; /* their names, which are files' endings, too; NULL ends them */
@@ -67,8 +67,7 @@ typedef struct cli_options {
     uint32_t given_also;   /* by an option of several fields; one of its own has precedence */
     const char *shorthand[CLI_SHORTHANDS_MAX]; /* as typed, "" without a value; NULL: not given */
     fa_effort effort;
-    bool effort_given;  /* not the default */
-    bool problem_given; /* any option of it, or of the device */
+    bool effort_given; /* not the default */
     bool again, exact, why, quiet, json, no_progress, verbose;
     int32_t jobs;                               /* 0: one per core */
     double compile_timeout_s, trial_timeout_s;  /* 0: the library's */
@@ -107,8 +106,7 @@ typedef struct cli_options {
     struct { /* of run; 0: not given */
         int32_t config, count;
     } launch;
-    const char *operand[CLI_OPERANDS_MAX]; /* what stands beside the options */
-    int operands;
+    const char *operand;             /* what stands beside the options; or NULL */
     const char *word[CLI_WORDS_MAX]; /* the file, the GPU and the problem, or the sweep, as typed */
     int words;
 } cli_options;
@@ -130,6 +128,12 @@ typedef struct cli_verb {
     unsigned needs;                  /* before it runs: CLI_READS … */
     const char *heading;             /* above it and those behind it in the overview; or NULL */
 } cli_verb;
+
+/* Bit i: field i of the problem was given, by whichever option. */
+static inline uint32_t cli_given(const cli_options *options)
+{
+    return options->given | options->given_also;
+}
 
 /* Whether an argument that stands first names a kernel specification: NAME.cu or NAME.json. */
 bool cli_names_specification(const char *argument);
@@ -257,9 +261,8 @@ int cli_shorthand_check(const cli_options *options, fa_diag *diag);
 /* Adds the names that --model takes to a JSON array. */
 void cli_options_models(const fa_operation *operation, cJSON *names);
 
-/* Sets fields from an object of texts, which must outlive the options; keep: one that was given stays. */
-int cli_fields_set(cli_options *options, const cJSON *set, bool keep, const char *option,
-                   fa_diag *diag);
+/* Sets fields that were not given from an object of texts, which must outlive the options. */
+int cli_fields_set(cli_options *options, const cJSON *set, const char *option, fa_diag *diag);
 
 /* The layers that --model names (models.c), each once for each kind of work that is asked of it: an array of objects of
  * fields, which is the caller's and outlives the options that are made of it. */

@@ -190,7 +190,7 @@ void cli_problem_options_make(const fa_operation *operation, bool sweeps,
 int cli_problem_complete(cli_options *options, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
-    uint32_t given = options->given | options->given_also;
+    uint32_t given = cli_given(options);
     for (int i = 0; i < operation->field_count; i++) {
         const fa_field *f = &operation->field[i];
         if ((f->required || f->also[0] != 0) && !(given >> i & 1))
@@ -203,8 +203,7 @@ int cli_problem_complete(cli_options *options, fa_diag *diag)
 }
 
 /* ---- options that set several fields ---------------------------------------------------------*/
-int cli_fields_set(cli_options *options, const cJSON *set, bool keep, const char *option,
-                   fa_diag *diag)
+int cli_fields_set(cli_options *options, const cJSON *set, const char *option, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->problem);
     const cJSON *item;
@@ -214,7 +213,7 @@ int cli_fields_set(cli_options *options, const cJSON *set, bool keep, const char
         if (field < 0)
             return fa_fail(diag, FA_EINVAL, "%s: %s has no field \"%s\"", option, operation->name,
                            item->string);
-        if (keep && ((options->given >> field & 1) || options->sweep.values[field] != NULL))
+        if ((options->given >> field & 1) || options->sweep.values[field] != NULL)
             continue;
         bool several = strchr(text, ',') != NULL; /* of a sweep alone */
         int rc = several ? 0 : fa_set_field(&options->problem, item->string, text, diag);
@@ -233,7 +232,7 @@ int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag
     const cJSON *item = shorthand_at(fa_operation_of(&options->problem), index);
     const char *option = text_of(item, "option");
     options->shorthand[index] = text != NULL ? text : "";
-    int rc = cli_fields_set(options, member(item, "set"), true, option, diag);
+    int rc = cli_fields_set(options, member(item, "set"), option, diag);
     for (int i = 0; rc == 0 && text != NULL && (i == 0 || text[0] != 0); i++) {
         char word[24];
         size_t length = strcspn(text, ",");

@@ -76,9 +76,9 @@ static int parse_one(parse *p, fa_diag *diag)
 {
     const char *argument = p->arguments[p->at], *value;
     cli_options *options = p->options;
-    if (argument[0] != '-' && argument[0] != 0 && options->operands < CLI_OPERANDS_MAX &&
+    if (argument[0] != '-' && argument[0] != 0 && options->operand == NULL &&
         cli_operand(p->verb->groups) != NULL) {
-        options->operand[options->operands++] = argument;
+        options->operand = argument;
         p->at++;
         return 0;
     }
@@ -86,7 +86,6 @@ static int parse_one(parse *p, fa_diag *diag)
     if (spec == NULL)
         return fail_unknown(p, argument, diag);
     const int from = p->at++;
-    options->problem_given |= (spec->group & (CLI_GROUP_PROBLEM | CLI_GROUP_DEVICE)) != 0;
     options->effort_given |= spec->offset == CLI_AT(effort);
     for (size_t i = 0; i < p->all->count; i++)
         p->given[i] |= p->all->spec[i] == spec;
@@ -128,7 +127,7 @@ static int check_inputs(const cli_verb *verb, const cli_options *options, fa_dia
 {
     const char *folder = options->templates;
     struct stat is;
-    int rc = check_file(options->operand[0], diag);
+    int rc = check_file(options->operand, diag);
     if (rc == 0)
         rc = check_file(options->bundle.from_records, diag);
     if (rc == 0 && folder != NULL && strcmp(verb->name, "doctor") != 0 && /* it has a line for it */
@@ -151,7 +150,7 @@ static const struct {
 static bool is_given(const parse *p, const char *name)
 {
     if (name[0] != '-')
-        return strcmp(name, "FILE") == 0 ? p->options->operands > 0
+        return strcmp(name, "FILE") == 0 ? p->options->operand != NULL
                                          : p->options->specification != NULL;
     for (size_t i = 0; i < p->all->count; i++)
         if (p->given[i] && strcmp(p->all->spec[i]->name, name) == 0)
@@ -175,7 +174,7 @@ static int complete(const parse *p, fa_diag *diag)
 {
     const cli_verb *verb = p->verb;
     cli_options *options = p->options;
-    const char *missing = options->operands == 0 ? cli_operand(verb->groups) : NULL;
+    const char *missing = options->operand == NULL ? cli_operand(verb->groups) : NULL;
     if ((verb->groups & CLI_GROUP_CHECK) && options->specification == NULL)
         missing = "FILE.cu";
     if (missing != NULL && missing[0] != '[')

@@ -143,7 +143,7 @@ bool cli_gpu_is(const char *asked, const char *name)
 bool cli_filter_keeps(const cli_options *options, const fa_problem *is, const char *gpu)
 {
     const fa_problem *want = &options->problem, bucket = fa_problem_bucket(want);
-    uint32_t given = options->given | options->given_also;
+    uint32_t given = cli_given(options);
     bool named = options->operation != NULL || options->specification != NULL;
     if ((given != 0 || named) && fa_operation_of(is) != fa_operation_of(want))
         return false;

@@ -17,9 +17,8 @@
 /* ---- which ----------------------------------------------------------------------------------*/
 static int check_selection(const cli_options *options, fa_diag *diag)
 {
-    const bool some = options->given != 0 || options->given_also != 0 ||
-                      options->operation != NULL || options->specification != NULL ||
-                      options->gpu != NULL;
+    const bool some = cli_given(options) != 0 || options->operation != NULL ||
+                      options->specification != NULL || options->gpu != NULL;
     if (options->caches)
         return 0;
     if (options->forget_all == some)
@@ -34,7 +33,7 @@ static bool is_asked_for(const cli_options *options, const fa_study *study)
 {
     if (study->unread == NULL)
         return cli_filter_keeps(options, &study->problem, study->gpu.name);
-    return options->given == 0 && options->given_also == 0 && options->operation == NULL &&
+    return cli_given(options) == 0 && options->operation == NULL &&
            options->specification == NULL && cli_gpu_is(options->gpu, study->gpu.name);
 }
 
@@ -144,8 +143,7 @@ int cli_caches(cli_run *run, bool forget)
     size_t listed = 0, count = 0;
     int64_t bytes = 0;
     cli_table table = {0};
-    if (run->options->given != 0 || run->options->given_also != 0 ||
-        run->options->operation != NULL)
+    if (cli_given(run->options) != 0 || run->options->operation != NULL)
         return fa_fail(&run->diag, FA_EINVAL, "--caches: of the filters it takes --gpu alone");
     cJSON *array = fa_json_add_array(run->document, "caches");
     int rc = fa_list_kept(run->tuner, NULL, false, &kept, &listed, &run->diag);

@@ -38,7 +38,7 @@ static int prepare(cli_run *run, fa_request *request)
     fa_options library = cli_library_options(run->options);
     fa_problem *problem = &request->problem;
     const fa_operation *operation = fa_operation_of(problem);
-    uint32_t given = run->options->given | run->options->given_also;
+    uint32_t given = cli_given(run->options);
     library.existing_store = true;
     if (given == 0 && run->options->operation == NULL)
         return 0;

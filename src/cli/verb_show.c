@@ -137,7 +137,7 @@ static int show_why(cli_run *run)
 
 int cli_show(cli_run *run)
 {
-    if (run->options->operands > 0)
+    if (run->options->operand != NULL)
         return cli_show_bundle(run);
     int rc = cli_open(run, true);
     if (rc != 0)

@@ -46,7 +46,7 @@ static void report(struct doctor *d, fa_check_level level, const char *name, con
     vsnprintf(check.text, sizeof check.text, format, args);
     va_end(args);
     snprintf(check.name, sizeof check.name, "%s", name);
-    snprintf(check.advice, sizeof check.advice, "%s", advice);
+    snprintf(check.advice, sizeof check.advice, "%s", level != FA_CHECK_OK ? advice : "");
     fa_list_add(&d->checks, &check, sizeof check);
 }
 
@@ -150,9 +150,9 @@ static void check_headers(struct doctor *d)
     if (headers.version != 0)
         snprintf(of, sizeof of, "CUDA %d.%d", headers.version / 1000, headers.version % 1000 / 10);
     if (headers.folder[0] == 0)
-        report(d, FA_CHECK_OK, "headers", advice, "CUDA's are not here: templates need none");
+        report(d, FA_CHECK_OK, "headers", "", "CUDA's are not here; %s", advice);
     else
-        report(d, same ? FA_CHECK_OK : FA_CHECK_WARN, "headers", same ? "" : advice,
+        report(d, same ? FA_CHECK_OK : FA_CHECK_WARN, "headers", advice,
                "of %s, read by NVRTC %d.%d: %s", of, d->nvrtc.major, d->nvrtc.minor,
                headers.folder);
 }
@@ -193,7 +193,7 @@ static void check_clocks(struct doctor *d)
     } else {
         fa_nvml_throttle_text(state.throttle_reasons, throttle, sizeof throttle);
         report(d, throttle[0] != 0 ? FA_CHECK_WARN : FA_CHECK_OK, "clocks",
-               throttle[0] != 0 ? "timings taken now are lower than the card can do" : "",
+               "timings taken now are lower than the card can do",
                "SM %d of %d MHz, memory %d MHz, %d C%s%s", state.sm_mhz, state.max_sm_mhz,
                state.memory_mhz, state.temperature_c, throttle[0] != 0 ? ", throttled: " : "",
                throttle);
@@ -295,8 +295,7 @@ static void check_bundles(struct doctor *d)
             fa_templates_match(templates, &winner[i].scope.problem, winner[i].scope.templates);
     if (count > 0)
         report(d, served > 0 ? FA_CHECK_OK : FA_CHECK_WARN, "bundles",
-               served > 0 ? ""
-                          : "they were made for another fa-tune: install the bundle of this one",
+               "they were made for another fa-tune: install the bundle of this one",
                "%zu winner%s in system bundles, %d for these templates", count,
                count == 1 ? "" : "s", served);
     free(winner);
@@ -341,10 +340,8 @@ int fa_doctor(const fa_options *options, fa_check **ret_checks, size_t *ret_coun
     check_skew(&doctor);
     check_templates(&doctor);
     report(&doctor, doctor.worker_is_fit ? FA_CHECK_OK : FA_CHECK_FAIL, "worker",
-           doctor.worker_is_fit
-               ? ""
-               : "install fa-tune-worker beside the library, or set FA_TUNE_WORKER",
-           "%s", doctor.worker.text);
+           "install fa-tune-worker beside the library, or set FA_TUNE_WORKER", "%s",
+           doctor.worker.text);
     check_store(&doctor);
     check_bundles(&doctor);
     check_clocks(&doctor);
