@@ -33,11 +33,11 @@ static const struct entry {
     const char *name;
     int32_t sm, sm_count, l2_kb, bus_bits, clock_mhz;
     double bandwidth_gbs, tensor_rate;
-    const char *aliases; /* each ends with '|' */
+    const char *names; /* this and its aliases, each with a '|' behind it */
     const char *refused;
 } entries[] = {
 #define GPU(name, sm, sms, l2, bus, clock, bandwidth, rate, aliases, refused) \
-    {name, sm, sms, l2, bus, clock, bandwidth, rate, aliases, refused},
+    {name, sm, sms, l2, bus, clock, bandwidth, rate, name "|" aliases, refused},
 #include "catalogue.def"
 #undef GPU
 };
@@ -137,19 +137,14 @@ static void normalise(const char *name, size_t length, char ret[NAME_LENGTH])
     }
 }
 
-/* Calls the entry's name and aliases one by one; `at` starts at 0. */
+/* The entry's name and aliases one by one; `at` starts at 0. */
 static bool next_name(const struct entry *entry, size_t *at, char ret[NAME_LENGTH])
 {
-    if (*at == 0) {
-        normalise(entry->name, strlen(entry->name), ret);
-        *at = 1;
-        return true;
-    }
-    const char *alias = entry->aliases + *at - 1, *end = strchr(alias, '|');
+    const char *name = entry->names + *at, *end = strchr(name, '|');
     if (end == NULL)
         return false;
-    normalise(alias, (size_t)(end - alias), ret);
-    *at += (size_t)(end - alias) + 1;
+    normalise(name, (size_t)(end - name), ret);
+    *at += (size_t)(end - name) + 1;
     return true;
 }
 

@@ -299,24 +299,6 @@ static const char *read_type(const char *at, struct seen *seen, fa_cubin_type *r
     return end;
 }
 
-/* Those behind the name of a symbol. */
-static int read_types(const char *symbol, fa_cubin_type ret[FA_CUBIN_PARAMETERS])
-{
-    struct seen seen = {.count = 0};
-    size_t size;
-    int names, count = 0;
-    if (strncmp(symbol, "_Z", 2) != 0)
-        return 0;
-    const char *at = last_name(symbol, &size, &names) + size;
-    for (int i = 1; i < names; i++) /* namespaces are parts, too */
-        see(&seen, &(fa_cubin_type){.name = "N"});
-    at += symbol[2] == 'N' && *at == 'E';
-    while (*at != 0 && count < FA_CUBIN_PARAMETERS &&
-           (at = read_type(at, &seen, &ret[count])) != NULL)
-        count++;
-    return count;
-}
-
 int fa_cubin_mangled(const void *bytes, size_t size, fa_buf *ret_names, fa_diag *diag)
 {
     struct elf elf;
@@ -374,9 +356,21 @@ int fa_cubin_types(const void *bytes, size_t size, const char *entry,
                    fa_cubin_type ret_type[FA_CUBIN_PARAMETERS], fa_diag *diag)
 {
     struct elf elf;
-    struct symbol symbol;
-    int rc = open_entry(bytes, size, entry, &elf, &symbol, diag);
-    return rc == 0 ? read_types(symbol.name, ret_type) : rc;
+    struct symbol kernel;
+    struct seen seen = {.count = 0};
+    size_t length;
+    int names, count = 0;
+    int rc = open_entry(bytes, size, entry, &elf, &kernel, diag);
+    if (rc != 0 || strncmp(kernel.name, "_Z", 2) != 0)
+        return rc;
+    const char *at = last_name(kernel.name, &length, &names) + length;
+    for (int i = 1; i < names; i++) /* namespaces are parts, too */
+        see(&seen, &(fa_cubin_type){.name = "N"});
+    at += kernel.name[2] == 'N' && *at == 'E';
+    while (*at != 0 && count < FA_CUBIN_PARAMETERS &&
+           (at = read_type(at, &seen, &ret_type[count])) != NULL)
+        count++;
+    return count;
 }
 
 int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *ret_value,

@@ -252,27 +252,6 @@ static void collect_ended(fa_stream_memory *memory)
     }
 }
 
-/* Has the graph that is being captured end the owner when it is gone; a failure ends it at once. */
-static int follow_graph(struct fa_stream_owner *owner, cu_graph graph, fa_diag *diag)
-{
-    fa_driver *driver = owner->memory->driver;
-    cu_user_object object = NULL;
-    cu_result result =
-        driver->user_object_create(&object, owner, end_capture, 1, CU_NO_DESTRUCTOR_SYNC);
-    if (result != CU_OK) {
-        free(owner);
-        return fa_driver_fail(driver, result, "cuUserObjectCreate", diag,
-                              "keeping memory for a captured graph");
-    }
-    atomic_fetch_add(&owner->memory->references, 1);
-    result = driver->graph_retain(graph, object, 1, CU_USER_OBJECT_MOVE);
-    if (result == CU_OK)
-        return 0;
-    driver->user_object_release(object, 1);
-    return fa_driver_fail(driver, result, "cuGraphRetainUserObject", diag,
-                          "keeping memory for a captured graph");
-}
-
 static struct fa_stream_owner *unlink_owner(struct fa_stream_owner **link)
 {
     struct fa_stream_owner *owner = *link;
@@ -280,23 +259,25 @@ static struct fa_stream_owner *unlink_owner(struct fa_stream_owner **link)
     return owner;
 }
 
-/* graph: that is being captured, or NULL: a stream's. */
+/* graph: that is being captured, and ends the owner when it is gone; or NULL: a stream's. */
 static int make_owner(fa_stream_memory *memory, cu_graph graph, struct fa_stream_owner **ret_owner,
                       fa_diag *diag)
 {
+    static const char doing[] = "keeping memory for a captured graph";
+    fa_driver *driver = memory->driver;
+    cu_user_object object = NULL;
     int mode, rc = 0;
     struct fa_stream_owner *owner = calloc(1, sizeof *owner);
     if (owner == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     owner->memory = memory;
     if (graph != NULL) {
-        rc = follow_graph(owner, graph, diag);
-        *ret_owner = rc == 0 ? owner : NULL;
-        return rc;
-    }
-    if (memory->stream_count >= KEPT_STREAMS && (rc = enter(memory, &mode, diag)) == 0) {
-        rc = FA_DRIVER_CALL(memory->driver, diag,
-                            memory->driver->event_create(&owner->used, CU_DISABLE_TIMING),
+        rc = fa_driver_fail(
+            driver,
+            driver->user_object_create(&object, owner, end_capture, 1, CU_NO_DESTRUCTOR_SYNC),
+            "cuUserObjectCreate", diag, "%s", doing);
+    } else if (memory->stream_count >= KEPT_STREAMS && (rc = enter(memory, &mode, diag)) == 0) {
+        rc = FA_DRIVER_CALL(driver, diag, driver->event_create(&owner->used, CU_DISABLE_TIMING),
                             "cuEventCreate", "making an event for the memory of a stream");
         leave(memory, mode);
     }
@@ -304,9 +285,16 @@ static int make_owner(fa_stream_memory *memory, cu_graph graph, struct fa_stream
         free(owner);
         return rc;
     }
-    memory->stream_count++;
-    *ret_owner = owner;
-    return 0;
+    memory->stream_count += graph == NULL;
+    if (graph != NULL) {
+        atomic_fetch_add(&memory->references, 1);
+        rc = fa_driver_fail(driver, driver->graph_retain(graph, object, 1, CU_USER_OBJECT_MOVE),
+                            "cuGraphRetainUserObject", diag, "%s", doing);
+        if (rc != 0) /* that ends the owner */
+            driver->user_object_release(object, 1);
+    }
+    *ret_owner = rc == 0 ? owner : NULL;
+    return rc;
 }
 
 /* An owner of other streams' whose launches have ended, or that the stream now waits for; else a new one. */
