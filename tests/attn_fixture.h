@@ -27,7 +27,7 @@ enum { FIXTURE_HEADERS = 32 };
 struct fixture {
     fa_templates *templates;
     fa_family_list families;
-    fa_source_header header[FIXTURE_HEADERS];
+    const char *header_name[FIXTURE_HEADERS], *header_text[FIXTURE_HEADERS];
     int header_count;
 };
 
@@ -54,8 +54,10 @@ static inline int fixture_open(struct fixture *f, fa_diag *diag)
         const fa_template_file *file = fa_templates_at(f->templates, i);
         const char *dot = strrchr(file->name, '.');
         bool header = dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0);
-        if (header && f->header_count < FIXTURE_HEADERS)
-            f->header[f->header_count++] = (fa_source_header){file->name, file->text};
+        if (header && f->header_count < FIXTURE_HEADERS) {
+            f->header_name[f->header_count] = file->name;
+            f->header_text[f->header_count++] = file->text;
+        }
     }
     return rc;
 }
@@ -77,7 +79,8 @@ static inline int fixture_compile(const struct fixture *f, fa_nvrtc *nvrtc, fa_b
     fa_render_architecture(family, gpu, architecture, sizeof architecture);
     fa_compile_request request = {.source = source->data,
                                   .name = family != NULL ? "candidate.cu" : "reference.cu",
-                                  .headers = f->header,
+                                  .header_names = f->header_name,
+                                  .header_texts = f->header_text,
                                   .header_count = f->header_count,
                                   .architecture = architecture};
     int rc = fa_nvrtc_compile(nvrtc, &request, ret_cubin, &log, diag);

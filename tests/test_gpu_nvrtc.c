@@ -343,10 +343,11 @@ static fa_buf cubin, compile_log;
 
 static int compile(const char *source, const char *architecture)
 {
-    static const fa_source_header headers[] = {{"answer.h", "#define ANSWER 42\n"}};
+    static const char *const names[] = {"answer.h"}, *const texts[] = {"#define ANSWER 42\n"};
     fa_compile_request request = {.source = source,
                                   .name = "fa_tune.cu",
-                                  .headers = headers,
+                                  .header_names = names,
+                                  .header_texts = texts,
                                   .header_count = 1,
                                   .architecture = architecture};
     return fa_nvrtc_compile(nvrtc, &request, &cubin, &compile_log, &diag);

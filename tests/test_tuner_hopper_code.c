@@ -66,7 +66,8 @@ static int build(const char *family, int32_t head_dim, fa_causal causal, bool so
                        diag);
     fa_compile_request request = {.source = source.data,
                                   .name = "hopper.cu",
-                                  .headers = f.header,
+                                  .header_names = f.header_name,
+                                  .header_texts = f.header_text,
                                   .header_count = f.header_count,
                                   .architecture = "sm_90a"};
     if (rc == 0)

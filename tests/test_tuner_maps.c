@@ -107,8 +107,11 @@ static void boxes_survive_the_real_compiler_on_every_architecture(void)
     fa_buf_printf(&source, "#define FA_THREADS 384\n#define BLOCK_M 128\n#define BLOCK_N 96\n%s",
                   maps_template(64, 2));
     for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++) {
-        fa_compile_request request = {.source = source.data, .name = "test.cu",
-                                      .headers = f.header, .header_count = f.header_count,
+        fa_compile_request request = {.source = source.data,
+                                      .name = "test.cu",
+                                      .header_names = f.header_name,
+                                      .header_texts = f.header_text,
+                                      .header_count = f.header_count,
                                       .architecture = architectures[i]};
         const struct fa_attn_boxes expected = {64, 128, 2, 96, 48, 64};
         struct fa_attn_boxes boxes = {0};

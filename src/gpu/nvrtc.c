@@ -355,7 +355,6 @@ static int compile_program(fa_nvrtc *nvrtc, program prog, const fa_compile_reque
 int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf *ret_cubin,
                      fa_buf *ret_log, fa_diag *diag)
 {
-    const char **names, **texts;
     fa_buf_clear(ret_cubin);
     fa_buf_clear(ret_log);
     if (!architecture_ok(request->architecture))
@@ -367,18 +366,9 @@ int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf 
     int rc = check_supported(nvrtc, request->architecture, diag);
     if (rc != 0)
         return rc;
-    names = calloc(2 * (size_t)request->header_count + 1, sizeof *names);
-    if (names == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for %d headers", request->header_count);
-    texts = names + request->header_count;
-    for (int i = 0; i < request->header_count; i++) {
-        names[i] = request->headers[i].name;
-        texts[i] = request->headers[i].text;
-    }
     program prog = NULL;
-    int result =
-        nvrtc->create(&prog, request->source, request->name, request->header_count, texts, names);
-    free(names);
+    int result = nvrtc->create(&prog, request->source, request->name, request->header_count,
+                               request->header_texts, request->header_names);
     if (result == RESULT_OUT_OF_MEMORY)
         return fa_fail(diag, FA_ENOMEM, "NVRTC ran out of memory");
     if (result != RESULT_OK)

@@ -63,14 +63,10 @@ void fa_nvrtc_close(fa_nvrtc **nvrtc);
 /* The SMs (75, 80, …) that it compiles for; returns their number (at most `max`). */
 int fa_nvrtc_architectures(fa_nvrtc *nvrtc, int *ret_sms, int max);
 
-typedef struct fa_source_header {
-    const char *name, *text;
-} fa_source_header;
-
 typedef struct fa_compile_request {
     const char *source;
     const char *name; /* fixed program name, for byte-identical cubins */
-    const fa_source_header *headers;
+    const char *const *header_names, *const *header_texts;
     int header_count;
     const char *architecture; /* "sm_89", "sm_90a" */
     /* Options beside the fixed ones, in place of those of their kind, each one that fa_nvrtc_allows(); NULL: the source is

@@ -23,7 +23,7 @@ enum {
 struct compiler {
     fa_nvrtc *nvrtc;
     fa_message with; /* owns the texts below */
-    fa_source_header header[MAX_HEADERS];
+    const char *header_name[MAX_HEADERS], *header_text[MAX_HEADERS];
     int header_count;
     const char *option[MAX_OPTIONS];
     int option_count; /* -1: none are set */
@@ -43,7 +43,8 @@ static void take_headers(struct compiler *compiler, fa_message *message)
         const char *last = text != NULL ? memchr(text + 1, 0, (size_t)(end - text - 1)) : NULL;
         if (last == NULL)
             break;
-        compiler->header[compiler->header_count++] = (fa_source_header){at, text + 1};
+        compiler->header_name[compiler->header_count] = at;
+        compiler->header_text[compiler->header_count++] = text + 1;
         at = last + 1;
     }
     int64_t cuda = 0;
@@ -71,7 +72,8 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
     if (rc == 0) {
         fa_compile_request request = {.source = text[SOURCE],
                                       .name = text[NAME],
-                                      .headers = compiler->header,
+                                      .header_names = compiler->header_name,
+                                      .header_texts = compiler->header_text,
                                       .header_count = compiler->header_count,
                                       .architecture = text[ARCHITECTURE],
                                       .cuda_headers = compiler->cuda_headers};
