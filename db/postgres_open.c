@@ -146,25 +146,20 @@ static int make_tables(fa_store *store, fa_diag *diag)
 /* ---- what may be done with them -------------------------------------------------------------*/
 static int check_rights(fa_store *store, fa_diag *diag)
 {
-    int64_t read_only = 0, may_write = 0;
+    int64_t refused = 0;
     if (store->read_only)
         return 0;
     int rc = fa_postgres_command(
-        store, "SELECT (current_setting('transaction_read_only') = 'on')::int", &read_only, diag);
-    if (rc != 0)
+        store,
+        "SELECT CASE WHEN current_setting('transaction_read_only') = 'on' THEN 1 "
+        "WHEN NOT coalesce(has_table_privilege(to_regclass('winner'), 'INSERT') "
+        "AND has_table_privilege(to_regclass('winner'), 'DELETE'), true) THEN 2 ELSE 0 END",
+        &refused, diag);
+    if (rc != 0 || refused == 0)
         return rc;
-    if (read_only != 0)
-        return fa_fail(diag, FA_EREADONLY, "store %s: the server takes no changes (a standby?)",
-                       store->path);
-    rc = fa_postgres_command(store,
-                             "SELECT coalesce(has_table_privilege(to_regclass('winner'), "
-                             "'INSERT') AND has_table_privilege(to_regclass('winner'), "
-                             "'DELETE'), true)::int",
-                             &may_write, diag);
-    if (rc != 0 || may_write != 0)
-        return rc;
-    return fa_fail(diag, FA_EREADONLY, "store %s: this user may not change its tables",
-                   store->path);
+    return fa_fail(diag, FA_EREADONLY, "store %s: %s", store->path,
+                   refused == 1 ? "the server takes no changes (a standby?)"
+                                : "this user may not change its tables");
 }
 
 static int check_contents(fa_store *store, fa_diag *diag)

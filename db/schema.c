@@ -7,7 +7,7 @@
  * Enums are kept by name, NaN as NULL, times in milliseconds or microseconds as their names say,
  * seeds as the 64 bits of a signed integer, samples as little-endian float32.
  */
-#include "rows.h"
+#include "statements.h"
 
 /* Columns from a list of fields (statements.h). */
 #define COUNT_COLUMN "INTEGER"

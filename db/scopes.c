@@ -2,7 +2,7 @@
  *
  * Problems, trials and scopes as columns of a row, for every table that has them; the list of scopes, and forgetting.
  */
-#include "rows.h"
+#include "statements.h"
 #include "sqlite.h"
 #include "trial.h"
 

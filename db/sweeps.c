@@ -8,7 +8,7 @@
  * anybody's; an item ends only under its latest claim, told by the number of times that it was taken; a sweep has spent
  * what its items have.
  */
-#include "rows.h"
+#include "statements.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * cubins were proved again under another driver, what other kernels take, and the values of other tuners.
  */
 #include "json.h"
-#include "rows.h"
+#include "statements.h"
 #include "store.h"
 
 #include <math.h>

@@ -8,7 +8,7 @@
  *
  * A reader never deletes a winner: a row that it cannot read it passes over, and the next put replaces it.
  */
-#include "rows.h"
+#include "statements.h"
 
 #include <stdlib.h>
 #include <string.h>

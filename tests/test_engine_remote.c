@@ -6,7 +6,7 @@
 #include "engine_fixture.h"
 
 #include "hash.h"
-#include "remote.h"
+#include "sources.h"
 
 #include <pthread.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "remote.h"
+#include "sources.h"
 
 #include "buf.h"
 #include "catalogue.h"
@@ -10,8 +10,6 @@
 #include "pool.h"
 #include "problem.h"
 #include "session.h"
-#include "system_bundles.h"
-#include "wire.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -9,7 +9,7 @@
  * where it is signed; the tables; the winner's row, the hash of its cubin, and that the cubin is what its winner
  * says. A bundle that fails is noted and passed over.
  */
-#include "system_bundles.h"
+#include "sources.h"
 
 #include "buf.h"
 #include "bundle_check.h"

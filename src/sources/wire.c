@@ -9,7 +9,7 @@
 #include "search.h"
 #include "lookup.h"
 #include "trial.h"
-#include "wire.h"
+#include "sources.h"
 
 #include "error.h"
 #include "json_struct.h"

@@ -10,10 +10,9 @@
 #include "sqlite.h"
 #include "pool.h"
 #include "store.h"
-#include "system_bundles.h"
 
 #include "error.h"
-#include "remote.h"
+#include "sources.h"
 
 #include <errno.h>
 #include <stdarg.h>

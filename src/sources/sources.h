@@ -9,10 +9,12 @@
  * Invariants: any number of threads ask, each over a connection of its own, and none waits for another's question. Every
  * reply is hostile until checked: sizes, types, hashes, and who owns the socket.
  */
-#ifndef FA_SOURCES_REMOTE_H
-#define FA_SOURCES_REMOTE_H
+#ifndef FA_SOURCES_SOURCES_H
+#define FA_SOURCES_SOURCES_H
 
 #include "buf.h"
+#include "fa_tune.h"
+#include "json_struct.h"
 #include "source.h"
 
 /* For fa_open. The server that options and environment name; *ret_service stays as it is when they name none. Opens
@@ -52,5 +54,30 @@ int fa_http_parse(const char *text, fa_http_address *ret_address, fa_diag *diag)
  * the limit; FA_EUNTRUSTED: the socket is another user's. */
 int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http_reply *ret_reply,
                fa_diag *diag);
+
+typedef struct fa_system fa_system;
+
+/* For fa_open. */
+int fa_system_make(fa_tuner *tuner, fa_source **ret_source, fa_diag *diag);
+
+/* Without a session. A bundle that is damaged or not to be believed is noted and passed over. NULL: out
+ * of memory. */
+fa_system *fa_system_new(void (*note)(void *context, const char *sentence), void *context);
+void fa_system_free(fa_system **system);
+/* Adds their winners of fa_bundle_winners_like(), each with its origin here. */
+void fa_system_list(fa_system *system, const fa_problem *like, fa_list *list);
+
+enum { FA_KERNEL_TEXT_MAX = 2 * FA_ANSWER_TEXT_MAX };
+
+bool fa_is_sha256(const char *text); /* 64 hexadecimal digits */
+
+extern const fa_member fa_sweep_members[];
+
+int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag);
+/* {"answer": …}, of which other keys are passed over. */
+int fa_kernel_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag *diag);
+/* A code that is not known reads as FA_EIO. */
+int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_message,
+                    fa_diag *diag);
 
 #endif
