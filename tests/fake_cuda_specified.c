@@ -143,17 +143,19 @@ static bool large(void **arguments, const struct fake_damage *damage)
 }
 
 /* sum_parts(x, parts, n): one of each block, which sum_parts_added() adds; sum_total(y, parts), which sum_total_zeroed() leaves
- * zeros behind; sum_whole(y, x, n) */
+ * zeros behind; sum_whole(y, x, n); sum_device(x, n) into the module's variable, sum_device_added() to what it holds */
 static bool split(const char *entry, const struct fake_build *build, void **arguments,
                   const struct fake_damage *damage)
 {
     const bool total = strncmp(entry, "sum_total", 9) == 0,
                parts = strncmp(entry, "sum_parts", 9) == 0,
-               added = strcmp(entry, "sum_parts_added") == 0;
+               device = strncmp(entry, "sum_device", 10) == 0,
+               added = strstr(entry, "_added") != NULL;
     const size_t blocks = parts || total ? (size_t)build->blocks : 1;
-    const size_t n = total ? blocks : (size_t)int_of(arguments[2]);
-    float *out = floats(arguments[parts], parts ? blocks : 1, true);
-    const float *x = floats(arguments[!parts], n, false);
+    const size_t n = total ? blocks : (size_t)int_of(arguments[2 - device]);
+    float *out = device ? fake_memory(build->variable, sizeof *out, true)
+                        : floats(arguments[parts], parts ? blocks : 1, true);
+    const float *x = floats(arguments[!parts && !device], n, false);
     for (size_t b = 0; out != NULL && x != NULL && b < (parts ? blocks : 1); b++) {
         out[b] = (added ? out[b] : 0) + (float)damage->wrong;
         for (size_t i = b; i < n; i += parts ? blocks : 1)

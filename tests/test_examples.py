@@ -188,7 +188,7 @@ def a_winner_that_became_slower_fails_the_comparison():
 
 def kernels_of_ones_own_are_right_and_tuned():
     with Place(space=None, script="device name=NVIDIA_H200 sm=90 sms=132\n") as place:
-        for name in ("split_sum", "large", "struct"):
+        for name in ("split_sum", "large", "struct", "device_result"):
             path = os.path.join(SOURCE, "examples", name + ".cu")
             tap.equal(place.json("check", path)["faults"], 0)
             funnel = place.json(path)["funnel"]

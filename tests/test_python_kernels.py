@@ -618,6 +618,18 @@ def several_launches_are_one_kernel():
                        grid=None, launches=shared, tune=dict(THREADS=[64]), restrictions=None, name="shared%d" % large).answer.origin, "measured")
 
 
+def a_result_is_read_back_from_a_variable():
+    with open(os.path.join(FOLDER, "..", "..", "examples", "device_result.cu"), encoding="utf-8") as file:
+        source = file.read().partition("*/")[2]
+    summed = fa_tune.tune_kernel(
+        source, kernel="sum_device", tune=dict(THREADS=[64]), block="THREADS", grid=1, answer=dict(kernel="sum_device_naive", block=1, grid=1),
+        args=dict(total=fa_tune.out("f32", 1, symbol="total"), x=fa_tune.array("f32", "n"), n=64))
+    total = Given((1,), [0.0])
+    for times in (1, 2):
+        summed(total, Given((64,), [times * value for value in counted_up(64)]))
+        tap.equal(total.read()[0], times * sum(counted_up(64)))
+
+
 class Record:
     """A scalar of NumPy's with names."""
     shape = ()
@@ -1036,6 +1048,7 @@ tap.main([
     numbers_may_have_any_type_of_integers,
     numbers_may_be_halves,
     several_launches_are_one_kernel,
+    a_result_is_read_back_from_a_variable,
     structs_are_passed_field_by_field,
     a_size_may_have_more_than_31_bits,
     a_space_that_gains_a_value_compiles_its_new_configs_alone,

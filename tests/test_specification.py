@@ -281,7 +281,7 @@ def a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune():
         beside(place, "blur.cu", arguments=[out, x, {**w, "shape": ["min(n, 9)"]}, n], answer=None)
         tap.has(place.run(path, "--n", "8", status=1).stderr, fault)
         for argument, fault in [({**w, "symbol": "mine::weights"}, "\"symbol\" must be the name of a variable"),
-                                ({**w, "is": "inout"}, "belongs to inputs"),
+                                ({**w, "is": "scratch"}, "scratch has none"),
                                 ({**w, "parameter": 1}, "\"parameter\" must be true or false"),
                                 ({"name": "w", "value": 1.5, "type": "f32", "symbol": "weights"}, "are of arrays")]:
             beside(place, "blur.cu", arguments=[out, x, argument, n])
@@ -308,6 +308,31 @@ def a_check_names_the_authors_files_and_no_store():
                               ({"kernel": "blur_naive", "grid": "THREADS"}, "answer: \"block\" is missing")]:
             path, _ = changed(place, "blur.cu", answer=answer)
             tap.has(place.run("check", path, status=2).stderr, "blur.cu:2: " + fault)
+
+
+def results_are_read_back_from_variables_and_nothing_is_known_of_them_before():
+    with open(os.path.join(SOURCE, "examples", "device_result.cu"), encoding="utf-8") as file:
+        head, _, code = file.read().partition("*/")
+    document = json.loads(head[head.index("{"):])
+    total = document["arguments"][0]
+    with a_place("fault THREADS=256; wrong\n") as place:
+        path = os.path.join(place.folder, "device_result.cu")
+        def written(name="sum_device", total=total, code=code, **words):
+            text = json.dumps({**document, **words, "kernel": name, "arguments": [total, *document["arguments"][1:]]})
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("/* fa-tune %s */%s" % (text, code.replace("sum_device(", "%s(" % name)))
+            return path
+        told = place.json(written(), "--n", "1000")
+        tap.equal((told["funnel"]["measured"], told["funnel"]["failed"], told["answer"]["proved"]), (1, 1, True))
+        tap.has(place.run(written("sum_device_added"), status=1).stderr, "element 0 of total is nan")
+        tap.equal(place.json(written("sum_device_added", {**total, "is": "inout"}, answer=None), "--n", "1000")["funnel"]["failed"], 1)
+        tap.equal(place.json(written("sum_device_added", {**total, "is": "partial"}), "--n", "1000")["funnel"]["failed"], 1)
+        tap.has(place.run("check", written(total={**total, "symbol": "none"}), status=1).stdout, "no variable none: declare it")
+        tap.has(place.run("check", written(total={**total, "shape": [2]}), status=1).stdout, "total has 4 bytes, and the argument total has 8")
+        with open(os.path.join(place.folder, "other.cu"), "w", encoding="utf-8") as file:
+            file.write("__global__ void sum_device_naive(const float *x, int n) { }\n")
+        run = place.run("check", written(answer={"kernel": "sum_device_naive", "source": "other.cu"}), status=1)
+        tap.has(run.stdout, "no variable total: declare it")
 
 
 def partial_results_are_compared_by_their_sum():
@@ -378,7 +403,7 @@ def nothing_is_known_of_scratch_before_a_call():
         for words, why in (({"answer": {"kernel": "sum_naive", "arguments": ["y", "parts", "n"], "block": 1, "grid": 1}}, "which has no scratch"),
                            ({"arguments": [{**arguments[1], "name": "p%d" % i} for i in range(5)] + arguments, "launches": [
                                {"kernel": "sum_whole", "block": "THREADS", "grid": 1}]}, "more than 4 are scratch"),
-                           ({"arguments": [arguments[0], {**arguments[1], "symbol": "parts"}, *arguments[2:]]}, "belongs to inputs"),
+                           ({"arguments": [arguments[0], {**arguments[1], "symbol": "parts"}, *arguments[2:]]}, "scratch has none"),
                            ({"arguments": [*arguments[:2], {**arguments[2], "is": "scratch"}, arguments[3]], "answer": None}, "none is an output")):
             split_sum(place, **words)
             tap.has(place.run(path, status=2).stderr, why)
@@ -569,6 +594,7 @@ tap.main([
     constant_memory_is_filled_before_each_launch_of_a_kernel_and_of_its_answer,
     a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune,
     a_check_names_the_authors_files_and_no_store,
+    results_are_read_back_from_variables_and_nothing_is_known_of_them_before,
     partial_results_are_compared_by_their_sum,
     each_launch_takes_its_own_arguments_and_some_configs_or_sizes_leave_one_out,
     nothing_is_known_of_scratch_before_a_call,

@@ -260,6 +260,7 @@ static void read_sample(fa_bench *b, int at, float *ret_us)
 static int check_timed(fa_bench *b, fa_bench_kernel *kernel, fa_diag *diag)
 {
     fa_proof proof;
+    fa_prover_collect(b, kernel, 0);
     int rc = b->rc != 0 ? b->rc : fa_prover_check(b, &proof, diag);
     if (rc != 0 || proof.passed)
         return rc;

@@ -151,8 +151,14 @@ void fa_prover_restore(fa_bench *b, const fa_bench_kernel *kernel, int index)
     if (b->at[index].empty)
         return;
     fa_proof_start_outputs(b, index, false);
-    if (b->rc == 0 && b->type->restore != NULL)
-        b->type->restore(b, index, kernel->shared);
+    if (b->rc == 0 && b->type->copy_variables != NULL)
+        b->type->copy_variables(b, index, kernel->shared, false);
+}
+
+void fa_prover_collect(fa_bench *b, const fa_bench_kernel *kernel, int index)
+{
+    if (b->rc == 0 && !b->at[index].empty && b->type->copy_variables != NULL)
+        b->type->copy_variables(b, index, kernel->shared, true);
 }
 
 /* The launches on one case, on a workspace of which nothing is known, and the look at its outputs. */
@@ -168,6 +174,7 @@ static void try_case(fa_bench *b, const fa_bench_kernel *kernel, int round, int 
     fa_prover_launch(b, kernel, index);
     if (index == 0)
         FA_TRY(b, fa_event_record(b->driver, b->stop[0], b->stream, b->diag));
+    fa_prover_collect(b, kernel, index);
     fa_proof_check(b, round, index);
 }
 

@@ -102,8 +102,8 @@ struct fa_proof_type {
     /* Computes the outputs' references on the device, and tolerances that depend on them. */
     void (*refer)(fa_bench *bench, int index);
     const struct fa_launcher *launcher; /* loads kernels as for callers: `shared` is what it made */
-    /* Before each launch: variables of the kernel's module; NULL: nothing. */
-    void (*restore)(fa_bench *bench, int index, const void *shared);
+    /* Variables of the kernel's module: before each launch, and its results behind it; NULL: nothing. */
+    void (*copy_variables)(fa_bench *bench, int index, const void *shared, bool results);
     /* What the kernel of a launch is passed for a case, in order, of which the count is returned. */
     int (*arguments)(fa_bench *bench, int index, int launch, void *shared,
                      void *ret_argument[FA_PROVER_ARGUMENTS]);
@@ -209,6 +209,8 @@ void fa_bench_note_memory(fa_bench *bench);
 void fa_prover_load(fa_bench *bench, fa_cubin_entry entry, fa_bench_kernel *kernel);
 /* Of a case: restores what the kernel changes or reads from its module, before a launch; and launches. */
 void fa_prover_restore(fa_bench *bench, const fa_bench_kernel *kernel, int index);
+/* Results that the kernel left in variables of its module, to their outputs, before a check. */
+void fa_prover_collect(fa_bench *bench, const fa_bench_kernel *kernel, int index);
 void fa_prover_launch(fa_bench *bench, const fa_bench_kernel *kernel, int index);
 /* For timing: poisons outputs of case 0, and looks at what they then hold. */
 void fa_prover_poison(fa_bench *bench);

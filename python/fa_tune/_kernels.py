@@ -46,20 +46,20 @@ def array(type: Any, *shape: int | str, range: Sequence[int | str] | None = None
     return _tensor("in", type, shape, range, align, symbol, parameter or None)
 
 
-def out(type: Any, *shape: int | str, align: int | None = None) -> Any:
-    """A tensor that the kernel writes whole; as array()."""
-    return _tensor("out", type, shape, None, align)
+def out(type: Any, *shape: int | str, align: int | None = None, symbol: str | None = None) -> Any:
+    """A tensor that the kernel writes whole; as array(). symbol: a __device__ variable of the source that has it after a launch."""
+    return _tensor("out", type, shape, None, align, symbol)
 
 
-def inout(type: Any, *shape: int | str, align: int | None = None) -> Any:
+def inout(type: Any, *shape: int | str, align: int | None = None, symbol: str | None = None) -> Any:
     """A tensor that the kernel reads and changes: proofs and timings give it anew before every launch. As array()."""
-    return _tensor("inout", type, shape, None, align)
+    return _tensor("inout", type, shape, None, align, symbol)
 
 
-def partial(type: Any, *shape: int | str, align: int | None = None) -> Any:
+def partial(type: Any, *shape: int | str, align: int | None = None, symbol: str | None = None) -> Any:
     """A tensor of partial results, of which a config may write a part, as blocks of a reduction do: proofs give it as zeros
     and compare the sum of its elements. Callers pass it, as zeros. As array()."""
-    return _tensor("partial", type, shape, None, align)
+    return _tensor("partial", type, shape, None, align, symbol)
 
 
 def scratch(type: Any, *shape: int | str) -> Any:

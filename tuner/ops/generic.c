@@ -144,17 +144,18 @@ static void place(fa_bench *b, int index)
     set_values(&b->at[index], false, &b->at[index].values);
 }
 
-/* The module's variables that inputs are copied to. */
-static void copy_symbols(fa_bench *b, int index, const fa_symbols *symbols)
+/* The module's variables. */
+static void copy_symbols(fa_bench *b, int index, const fa_symbols *symbols,
+                         const fa_tensor_values *values, bool results)
 {
     const struct fa_proof_case *c = &b->at[index];
-    FA_TRY(b, fa_symbols_copy(b->driver, symbols, &c->tensors, &c->problem, c->values.address,
-                              b->stream, b->diag));
+    FA_TRY(b, fa_symbols_copy(b->driver, symbols, &c->tensors, &c->problem, values->address,
+                              results, b->stream, b->diag));
 }
 
-static void restore(fa_bench *b, int index, const void *shared)
+static void copy_variables(fa_bench *b, int index, const void *shared, bool results)
 {
-    copy_symbols(b, index, fa_generic_symbols(shared));
+    copy_symbols(b, index, fa_generic_symbols(shared), &b->at[index].values, results);
 }
 
 /* ---- references -----------------------------------------------------------------------------*/
@@ -225,8 +226,9 @@ static void compute_reference(fa_bench *b, int index)
     set_values(c, true, &values);
     fa_tensors_arguments(&c->problem, &c->tensors, FA_THE_ANSWER, &values, params, arguments);
     FA_TRY(b, fa_symbols_find(&c->tensors, b->module, &symbols, b->diag));
-    copy_symbols(b, index, &symbols);
+    copy_symbols(b, index, &symbols, &values, false);
     run_reference(b, index, most_elements(c, false), arguments);
+    copy_symbols(b, index, &symbols, &values, true);
     fa_bench_synchronize(b);
     for (int t = 0; t < c->tensors.count; t++)
         if (c->tensors.at[t].output)
@@ -270,6 +272,6 @@ static int arguments(fa_bench *b, int index, int launch, void *shared,
 const struct fa_proof_type fa_generic_proof = {.take_cases = take_cases,
                                                .place = place,
                                                .refer = refer,
-                                               .restore = restore,
+                                               .copy_variables = copy_variables,
                                                .launcher = &fa_generic_launcher,
                                                .arguments = arguments};

@@ -30,15 +30,16 @@ static uint64_t bytes_of(const fa_tensor *tensor, const fa_problem *problem)
     return bytes;
 }
 
-/* Compares the variables of a cubin with the tensors. FA_ECORRUPT: one is missing, or smaller than its tensor. */
-static int check_symbols(const fa_tensor_list *list, const void *cubin, size_t size, fa_diag *diag)
+/* Compares the variables of a cubin with the tensors; an answer may do without those of inputs. FA_ECORRUPT: one is missing, or
+ * smaller than its tensor. */
+static int check_symbols(const fa_tensor_list *list, const fa_cubin_entry *entry, fa_diag *diag)
 {
     for (int t = 0; t < list->count; t++) {
         const fa_tensor *tensor = &list->at[t];
         uint64_t has = 0, needs = tensor->elements * fa_element_size(tensor->element);
-        if (tensor->symbol == NULL)
+        if (tensor->symbol == NULL || (entry->launch == FA_THE_ANSWER && !tensor->output))
             continue;
-        int rc = fa_cubin_variable(cubin, size, tensor->symbol, &has, diag);
+        int rc = fa_cubin_variable(entry->cubin, entry->size, tensor->symbol, &has, diag);
         if (rc == 0 && has < needs)
             rc = fa_fail(diag, FA_ECORRUPT, "%s has %llu bytes, and the argument %s has %llu",
                          tensor->symbol, (unsigned long long)has, tensor->name,
@@ -68,7 +69,7 @@ int fa_symbols_find(const fa_tensor_list *list, fa_module *module, fa_symbols *r
 }
 
 int fa_symbols_copy(fa_driver *driver, const fa_symbols *symbols, const fa_tensor_list *list,
-                    const fa_problem *problem, const uint64_t address[FA_TENSORS_MAX],
+                    const fa_problem *problem, const uint64_t address[FA_TENSORS_MAX], bool results,
                     fa_stream stream, fa_diag *diag)
 {
     uint64_t bytes[FA_TENSORS_MAX];
@@ -83,9 +84,12 @@ int fa_symbols_copy(fa_driver *driver, const fa_symbols *symbols, const fa_tenso
                            tensor->name, (unsigned long long)bytes[i], tensor->symbol,
                            symbols->of[i].bytes, tensor->name);
     }
-    for (int i = 0; i < symbols->count && rc == 0; i++)
-        rc = fa_copy_on_device(driver, symbols->of[i].at, address[symbols->of[i].tensor],
-                               (size_t)bytes[i], stream, diag);
+    for (int i = 0; i < symbols->count && rc == 0; i++) {
+        const fa_device_ptr variable = symbols->of[i].at, tensor = address[symbols->of[i].tensor];
+        if (!results || list->at[symbols->of[i].tensor].output)
+            rc = fa_copy_on_device(driver, results ? tensor : variable, results ? variable : tensor,
+                                   (size_t)bytes[i], stream, diag);
+    }
     return rc;
 }
 
@@ -252,8 +256,8 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
                      "%s waits for its whole grid (grid.sync()), and is launched without that: "
                      "\"cooperative\": true launches it so",
                      entry->name);
-    if (rc == 0 && entry->launch != FA_THE_ANSWER) /* which may do without */
-        rc = check_symbols(&list, entry->cubin, entry->size, diag);
+    if (rc == 0)
+        rc = check_symbols(&list, entry, diag);
     if (entry->ret_typed != NULL)
         *entry->ret_typed = typed;
     fa_tensors_free(&list);
@@ -431,13 +435,16 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
         enters = false;
     if (enters)
         rc = fa_symbols_copy(call->driver, &passed->symbols, &passed->list, problem, values.address,
-                             stream, diag);
+                             false, stream, diag);
     if (call->composed != NULL)
         fa_tensors_scratch(&passed->list, &call->composed->launches, memory.workspace, &values);
     for (int i = 0; rc == 0 && i < fa_call_launches(call); i++) {
         int count = fa_tensors_arguments(problem, &passed->list, i, &values, params, arguments);
         rc = fa_call_run(call, i, arguments, count, &memory, stream, diag);
     }
+    if (enters && rc == 0)
+        rc = fa_symbols_copy(call->driver, &passed->symbols, &passed->list, problem, values.address,
+                             true, stream, diag);
     const int left = enters ? fa_module_leave(passed->module, stream, rc == 0 ? diag : NULL) : 0;
     fa_stream_memory_leave(&memory.lease);
     return rc != 0 ? rc : left;

@@ -312,9 +312,9 @@ static void read_symbol(struct reader *r, fa_tensor *tensor)
     refuse(r,
            symbol != NULL &&
                (size == 0 || size > MOST || name[size] != 0 || (name[0] >= '0' && name[0] <= '9') ||
-                tensor->output || tensor->scratch >= 0),
+                tensor->scratch >= 0 || (tensor->output && !r->one_by_one)),
            ": \"symbol\" must be the name of a variable of the source, without its namespace, and "
-           "belongs to inputs");
+           "scratch has none");
     refuse(r, parameter != NULL && (symbol == NULL || !cJSON_IsBool(parameter)),
            ": \"parameter\" must be true or false, beside a \"symbol\"");
 }

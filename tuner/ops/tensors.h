@@ -204,10 +204,11 @@ typedef struct fa_symbols {
 int fa_symbols_find(const fa_tensor_list *list, fa_module *module, fa_symbols *ret_symbols,
                     fa_diag *diag);
 
-/* Copies the tensors at these addresses, of this problem's sizes, in the order of the stream. FA_EINVAL: one is larger than
+/* Copies the tensors at these addresses, of this problem's sizes, in the order of the stream, before a launch; behind it the
+ * `results`, from variables to outputs. FA_EINVAL: one is larger than
  * its variable; nothing was copied then. */
 int fa_symbols_copy(fa_driver *driver, const fa_symbols *symbols, const fa_tensor_list *list,
-                    const fa_problem *problem, const uint64_t address[FA_TENSORS_MAX],
+                    const fa_problem *problem, const uint64_t address[FA_TENSORS_MAX], bool results,
                     fa_stream stream, fa_diag *diag);
 
 #endif
