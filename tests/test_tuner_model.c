@@ -227,6 +227,58 @@ static void any_numbers_have_finite_predictions(void)
     }
 }
 
+/* What every built-in family promises: a default that fits every GPU in its range, every head. */
+static void built_in_defaults_fit_everywhere(void)
+{
+    static const fa_gpu *const gpus[] = {&gpu_t4, &gpu_a100, &gpu_l4, &gpu_h200};
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    CHECK_OK(fixture_built_in(&f, &diag), diag);
+    for (int32_t at = 0; at < 4 * 32; at++) {
+        fa_problem problem = problem_512;
+        problem.head_dim = at / 4 * 8 + 8;
+        problem.causal = at / 4 % 2 ? FA_CAUSAL_BOTTOM_RIGHT : FA_CAUSAL_NONE;
+        const fa_task task = {&f.families, &problem, gpus[at % 4]};
+        fa_space space = {0};
+        CHECK_OK(fa_space_enumerate(&task, &space, &diag), diag);
+        CHECK(space.default_index >= 0);
+        for (int i = 0; i < space.count; i++)
+            if (space.candidate[i].is_default)
+                CHECK_TEXT(space.candidate[i].trial.reason, "");
+        fa_space_free(&space);
+    }
+    fixture_free(&f);
+}
+
+/* And with every head dimension's tile of serving families, for each number of packed rows that a manifest tells apart. */
+static void defaults_for_serving_fit_wherever_their_family_serves(void)
+{
+    static const fa_gpu *const gpus[] = {&gpu_a100, &gpu_l4, &gpu_h200};
+    static const int32_t head_dims[] = {32, 64, 96, 128, 192, 256, 512};
+    static const int32_t queries[] = {1, 8, 16, 50, 500};
+    tuner_fixture f;
+    fa_diag diag = {{0}};
+    CHECK_OK(fixture_built_in(&f, &diag), diag);
+    for (int i = 0; i < 3 * 7 * 5 * 4; i++) {
+        fa_problem p = {.dtype = FA_BF16, .batch = 8, .heads_q = 32, .heads_kv = 8, .seq_k = 8192};
+        int serve = 0;
+        p.head_dim = head_dims[i / 3 % 7], p.seq_q = queries[i / 21 % 5];
+        p.page = i / 210 ? 8 : 16, p.lengths_k = FA_LENGTHS_SEQUSED,
+        p.batch_invariant = i / 105 % 2;
+        const fa_task task = {&f.families, &p, gpus[i % 3]};
+        for (int j = 0; j < f.families.count; j++) {
+            fa_candidate one;
+            if (fa_family_supports(f.families.family[j], &p, gpus[i % 3], NULL) != 0)
+                continue;
+            CHECK_OK(fa_space_default(&task, j, &one, &diag), diag);
+            CHECK_TEXT(one.trial.reason, "");
+            serve++;
+        }
+        CHECK(serve > 0);
+    }
+    fixture_free(&f);
+}
+
 int main(void)
 {
     TEST(occupancy_is_what_shared_memory_threads_blocks_and_registers_allow);
@@ -236,5 +288,7 @@ int main(void)
     TEST(a_launch_takes_as_long_as_its_fullest_sm);
     TEST(work_beyond_numbers_predicts_nothing);
     TEST(any_numbers_have_finite_predictions);
+    TEST(built_in_defaults_fit_everywhere);
+    TEST(defaults_for_serving_fit_wherever_their_family_serves);
     return check_done();
 }
