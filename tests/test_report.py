@@ -12,7 +12,7 @@ import subprocess
 
 import tap
 from place import EIGHT, SMALL, SOURCE, Place
-from report_store import (L4, TIMES, add_baselines, baseline, change, multiply, rename_gpu, tune,
+from report_store import (L4, TIMES, add_baselines, baseline, change, rename_gpu, tune,
                           tuned)
 
 # Enough where it is not about the configs.
@@ -215,24 +215,6 @@ def templates_that_moved_on_leave_what_is_on_record():
         tap.equal((told["problems"][0]["templates_are_present"], len(told["problems"][0]["configs"])), (True, 2))
 
 
-def filters_keep_what_agrees():
-    with tuned(TWO, problems=((128,), (256, "--causal"))) as place:
-        place.run("--gpu", "A30", *SMALL, "--quiet")
-
-        def kept(*arguments):
-            return [(p["problem"]["seq_q"], p["gpu"]["name"]) for p in place.json("report", *arguments)["problems"]]
-
-        tap.equal(sorted(kept()), [(128, "A30"), (128, "NVIDIA L4"), (256, "NVIDIA L4")])
-        tap.equal(kept("--gpu", "l4"), [(128, "NVIDIA L4"), (256, "NVIDIA L4")])
-        tap.equal(kept("--gpu", "L4", "--seq", "128"), [(128, "NVIDIA L4")])
-        tap.equal(kept("--causal"), [(256, "NVIDIA L4")])
-        tap.equal(kept("--dtype", "bf16"), [])
-        tap.equal(len(kept("--head-dim", "64", "--batch", "1", "--heads", "1")), 3)
-        tap.equal((place.json("report", "--causal")["not_asked_for"], len(rows_of(place, "--causal"))), (2, 1))
-        tap.has(place.run("report", "--dtype", "bf16").stderr, "3 problems are left out by the filters")
-        tap.has(place.run("report", "--gpu", "nonsense", status=2).stderr, "nonsense")
-
-
 def an_imported_winner_has_the_evidence_of_the_store_that_it_came_from():
     with tuned() as place, Place(script=L4) as other:
         bundle = os.path.join(other.folder, "l4.fab")
@@ -274,19 +256,6 @@ def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
         tap.equal(sorted(os.listdir(place.folder)), sorted(before + ["d.md"]))
 
 
-def a_page_of_many_problems_stays_small_and_says_what_it_leaves_out():
-    space = dict(EIGHT, BLOCK_M=[64], STAGES=[1], Q_IN_REGS=[0, 1], MIN_BLOCKS=[2, 3])
-    with tuned(space, L4 + "time * 90\ntime MIN_BLOCKS=3; 70\ntime Q_IN_REGS=1; 60\n") as place:
-        multiply(place, 60)
-        told = place.json("report")["problems"]
-        tap.equal((len(told), {len(problem["configs"]) for problem in told}), (60, {8}))
-        document = page_of(place, "--top", "1")
-        left_out = {problem["configs_left_out"] for problem in document["problems"]}
-        assert len(document["problems"]) == 60 and min(left_out) > 0, left_out
-        tap.equal({len(problem["space"]) for problem in document["problems"]}, {8})  # their times are there
-        tap.equal({problem["configs_left_out"] for problem in page_of(place)["problems"]}, {0})
-
-
 tap.main([
     a_measured_problem_is_told_raw_and_as_a_row,
     a_page_holds_the_json_reports_document_without_what_says_nothing,
@@ -296,9 +265,7 @@ tap.main([
     a_spreadsheet_runs_nothing,
     texts_that_are_no_utf8_are_mended,
     templates_that_moved_on_leave_what_is_on_record,
-    filters_keep_what_agrees,
     an_imported_winner_has_the_evidence_of_the_store_that_it_came_from,
     what_nvml_says_beside_the_samples_is_recorded,
     the_format_follows_the_file_and_a_file_is_whole_or_not_there,
-    a_page_of_many_problems_stays_small_and_says_what_it_leaves_out,
 ])

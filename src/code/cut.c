@@ -270,68 +270,52 @@ static void add_part(struct fa_cut *d, const struct part *part)
     d->failed |= fa_append(&d->part, &d->parts, &d->part_room, part, sizeof *part) != 0;
 }
 
-static bool is_device_macro(struct fa_cut *d, struct word word, int depth);
-
-static int find_device_word(struct fa_cut *d, struct part *macro, int depth)
-{
-    const char *code = d->file[macro->file].code;
-    int found = 0;
-    for (size_t at = macro->from; at < macro->to && found == 0; at++) {
-        struct word word = word_at(code, at);
-        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-            found |= is(word, words[i].word) ? words[i].says & DEVICE : 0;
-        found |= word.size > 0 && is_device_macro(d, word, depth + 1) ? DEVICE : 0;
-        at += word.size;
-    }
-    return found;
-}
-
-/* Whether a macro of the author's stands for a word of the device, or for a macro that does. */
-static bool is_device_macro(struct fa_cut *d, struct word word, int depth)
-{
-    const struct name *name = find_name(d, d->macros, word), *end = d->name + d->macros;
-    struct part *first = name != NULL ? &d->part[name->part] : NULL;
-    if (first == NULL || first->asked || depth == NESTED_MAX)
-        return first != NULL && (first->says & DEVICE) != 0;
-    first->asked = true;
-    for (; name < end && compare_words(name->word, word) == 0; name++)
-        first->says |= find_device_word(d, &d->part[name->part], depth);
-    return (first->says & DEVICE) != 0;
-}
-
-/* A macro in capitals that says DEVICE in its name is of a library, as C10_DEVICE is. */
-static int says(struct fa_cut *d, struct word word)
+/* What a word says of a declaration. A macro in capitals that has DEVICE in its name is of a library, as C10_DEVICE is; one of
+ * the author's says DEVICE where a word that it stands for does. */
+static int says(struct fa_cut *d, struct word word, int depth)
 {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (is(word, words[i].word))
             return words[i].says;
-    const char *device = memmem(word.at, word.size, "DEVICE", 6);
-    return device != NULL || is_device_macro(d, word, 0) ? DEVICE : 0;
+    if (memmem(word.at, word.size, "DEVICE", 6) != NULL)
+        return DEVICE;
+    const struct name *name = find_name(d, d->macros, word), *end = d->name + d->macros;
+    struct part *first = name != NULL ? &d->part[name->part] : NULL;
+    if (first != NULL && !first->asked && depth < NESTED_MAX) {
+        first->asked = true;
+        for (; name < end && compare_words(name->word, word) == 0; name++) {
+            const struct part *macro = &d->part[name->part];
+            const char *code = d->file[macro->file].code;
+            for (size_t at = macro->from; at < macro->to; at++) {
+                struct word in = word_at(code, at);
+                first->says |= in.size > 0 ? says(d, in, depth + 1) & DEVICE : 0;
+                at += in.size;
+            }
+        }
+    }
+    return first != NULL ? first->says & DEVICE : 0;
+}
+
+static bool is_among(struct word word, const char *const *names)
+{
+    while (*names != NULL && !is(word, *names))
+        names++;
+    return *names != NULL;
 }
 
 /* Whether what follows parentheses makes them a function's. */
 static bool is_behind_parameters(const char *code, size_t at, size_t to)
 {
-    static const char *const behind[] = {"const",    "noexcept", "override",
-                                         "final",    "volatile", "throw",
-                                         "requires", "try",      "__attribute__"};
-    struct word word = word_at(code, at);
-    bool found = at == to || strchr("{;:=&-", code[at]) != NULL;
-    for (size_t i = 0; i < sizeof behind / sizeof *behind; i++)
-        found = found || is(word, behind[i]);
-    return found;
+    static const char *const behind[] = {"const",         "noexcept", "override", "final",
+                                         "volatile",      "throw",    "requires", "try",
+                                         "__attribute__", NULL};
+    return at == to || strchr("{;:=&-", code[at]) != NULL || is_among(word_at(code, at), behind);
 }
 
-static bool takes_parentheses(struct word word)
-{
-    static const char *const attributes[] = {
-        "__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__", "__attribute__",
-        "__align__",         "alignas",          "decltype",    "__declspec",     "explicit"};
-    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
-        if (is(word, attributes[i]))
-            return true;
-    return false;
-}
+static const char *const take_parentheses[] = {
+    "__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__",
+    "__attribute__",     "__align__",        "alignas",     "decltype",
+    "__declspec",        "explicit",         NULL};
 
 /* A declaration that is being read: its part, and where its class's body is. */
 struct head {
@@ -345,7 +329,7 @@ struct head {
 static void read_word(struct fa_cut *d, const char *code, size_t to, struct head *h)
 {
     struct word word = word_at(code, h->at);
-    const int told = says(d, word);
+    const int told = says(d, word, 0);
     const size_t end = h->at + word.size;
     h->count++;
     h->word = true;
@@ -369,8 +353,8 @@ static void read_parentheses(struct fa_cut *d, const char *code, size_t to, stru
 {
     const size_t inner = next_token(code, h->at + 1, to), end = end_of_group(code, h->at, to);
     const bool may = h->word && (h->part.says & (FUNCTION | TYPEDEF | USING | ALWAYS)) == 0 &&
-                     !takes_parentheses(h->last);
-    if (may && is_device_macro(d, h->last, 0))
+                     !is_among(h->last, take_parentheses);
+    if (may && (says(d, h->last, 0) & DEVICE) != 0)
         h->part.says |= ALWAYS; /* what it makes has names of its own */
     if (h->word && code[inner] == '*' && (h->part.says & FUNCTION) == 0) {
         size_t name = inner + strspn(code + inner, "* ");
@@ -419,7 +403,7 @@ static void read_braces(struct fa_cut *d, const char *code, size_t to, struct he
 
 static void read_mark(struct fa_cut *d, const char *code, size_t to, struct head *h)
 {
-    static const char *const access[] = {"public", "private", "protected"};
+    static const char *const access[] = {"public", "private", "protected", NULL};
     const bool function = (h->part.says & FUNCTION) != 0, word = h->word;
     const char mark = code[h->at++];
     h->word = false;
@@ -435,11 +419,10 @@ static void read_mark(struct fa_cut *d, const char *code, size_t to, struct head
     h->at -= mark == '}' && h->count > 0;
     if (function || strchr(",;=:", mark) == NULL)
         return;
-    for (int i = 0; i < 3; i++)
-        if (mark == ':' && h->in_class && h->count == 1 && is(h->last, access[i])) {
-            h->part = (struct part){.file = h->part.file, .from = next_token(code, h->at, to)};
-            h->count = 0;
-        }
+    if (mark == ':' && h->in_class && h->count == 1 && is_among(h->last, access)) {
+        h->part = (struct part){.file = h->part.file, .from = next_token(code, h->at, to)};
+        h->count = 0;
+    }
     if (word && !h->in_class && (h->part.says & ALWAYS) == 0)
         add_name(d, h->last);
     if (word)
