@@ -336,17 +336,15 @@ int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *d
     fa_gpu gpu = {.present = true, .ordinal = ordinal};
     cu_device device;
     struct cu_uuid uuid;
-    int rc = fa_driver_fail(driver, driver->device_get(&device, ordinal), "cuDeviceGet", diag,
-                            "opening device %d", ordinal);
-    if (rc == 0)
-        rc = fa_driver_fail(driver, driver->device_name(gpu.name, sizeof gpu.name, device),
-                            "cuDeviceGetName", diag, "naming device %d", ordinal);
-    gpu.name[sizeof gpu.name - 1] = 0;
-    if (rc == 0)
-        rc = fa_driver_fail(driver, driver->device_uuid(&uuid, device), "cuDeviceGetUuid", diag,
-                            "naming device %d", ordinal);
+    cu_result result = driver->device_get(&device, ordinal);
+    if (result == CU_OK)
+        result = driver->device_name(gpu.name, sizeof gpu.name, device);
+    if (result == CU_OK)
+        result = driver->device_uuid(&uuid, device);
+    int rc = fa_driver_fail(driver, result, "cuDeviceGet", diag, "naming device %d", ordinal);
     if (rc != 0)
         return rc;
+    gpu.name[sizeof gpu.name - 1] = 0;
     char *text = gpu.uuid; /* the 8-4-4-4-12 digits that nvidia-smi and NVML print after "GPU-" */
     for (int i = 0; i < 16; i++)
         text += sprintf(text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
@@ -553,19 +551,17 @@ int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
     int allowed = 0, fixed = 0;
     int rc = fa_driver_fail(driver, find(module, entry, &function, NULL, NULL),
                             "cuModuleGetFunction", diag, "finding entry \"%s\"", entry);
-    if (rc == 0) /* another launch of the same function may need more */
-        rc = fa_driver_fail(driver,
-                            driver->function_get(&allowed, CU_FUNCTION_MAX_DYNAMIC_SMEM, function),
-                            "cuFuncGetAttribute", diag, "asking for the limits of %s", entry);
-    if (rc == 0)
-        rc = fa_driver_fail(driver, driver->function_get(&fixed, CU_FUNCTION_SMEM, function),
-                            "cuFuncGetAttribute", diag, "asking for the memory of %s", entry);
-    if (rc == 0 &&
+    if (rc != 0)
+        return rc;
+    cu_result result = driver->function_get(&allowed, CU_FUNCTION_MAX_DYNAMIC_SMEM, function);
+    if (result == CU_OK)
+        result = driver->function_get(&fixed, CU_FUNCTION_SMEM, function);
+    /* Another launch of the same function may have needed more. */
+    if (result == CU_OK &&
         (allowed < smem_bytes || (allowed <= SMEM_UNASKED && smem_bytes > SMEM_UNASKED - fixed)))
-        rc = fa_driver_fail(
-            driver, driver->function_set(function, CU_FUNCTION_MAX_DYNAMIC_SMEM, smem_bytes),
-            "cuFuncSetAttribute", diag, "allowing %s %d bytes of dynamic shared memory", entry,
-            smem_bytes);
+        result = driver->function_set(function, CU_FUNCTION_MAX_DYNAMIC_SMEM, smem_bytes);
+    rc = fa_driver_fail(driver, result, "cuFuncSetAttribute", diag,
+                        "allowing %s %d bytes of dynamic shared memory", entry, smem_bytes);
     if (rc == 0)
         *ret_function = function;
     return rc;

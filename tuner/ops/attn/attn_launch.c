@@ -79,27 +79,6 @@ static bool takes(const fa_cubin_info *info, bool maps, bool workspace)
     return same;
 }
 
-static int check_takes(const fa_cubin_entry *entry, const fa_cubin_info *info, bool maps,
-                       fa_diag *diag)
-{
-    const int one = sizeof(struct fa_attn_params), other = sizeof(struct fa_attn_tensor_maps);
-    const char *then = entry->workspace ? ", and then the address of its workspace" : "";
-    if (takes(info, maps, entry->workspace))
-        return 0;
-    if (!maps && !entry->workspace)
-        return fa_fail(diag, FA_ECORRUPT,
-                       "%s takes more than fa_attn_params (%d bytes): a kernel "
-                       "that takes tensor maps declares fa_attn_boxes_wanted",
-                       entry->name, one);
-    if (!maps)
-        return fa_fail(diag, FA_ECORRUPT, "%s does not take just fa_attn_params (%d bytes)%s",
-                       entry->name, one, then);
-    return fa_fail(diag, FA_ECORRUPT,
-                   "cubin wants tensor maps, but %s does not take just "
-                   "fa_attn_params (%d bytes) and fa_attn_tensor_maps (%d bytes)%s",
-                   entry->name, one, other, then);
-}
-
 int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_boxes,
                        bool *ret_serving, fa_diag *diag)
 {
@@ -114,8 +93,14 @@ int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_bo
         rc = check_boxes(&boxes, diag);
     if (rc != 0 && rc != FA_ENOTFOUND)
         return rc;
-    if ((rc = check_takes(entry, &info, rc == 0, diag)) != 0)
-        return rc;
+    const bool maps = rc == 0;
+    if (!takes(&info, maps, entry->workspace))
+        return fa_fail(diag, FA_ECORRUPT,
+                       "%s%s does not take just fa_attn_params (%zu bytes)%s%s%s",
+                       maps ? "cubin wants tensor maps, but " : "", entry->name,
+                       sizeof(struct fa_attn_params), maps ? " and fa_attn_tensor_maps" : "",
+                       entry->workspace ? ", and then the address of its workspace" : "",
+                       maps ? "" : ": one that takes tensor maps declares fa_attn_boxes_wanted");
     *ret_boxes = boxes;
     *ret_serving = is_serving(&info);
     return 0;
