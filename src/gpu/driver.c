@@ -30,7 +30,7 @@
 enum { OLDEST_DRIVER = 12000, CUDA_13_DRIVER = 13000 };
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
-static fa_driver *opened; /* guarded by open_lock */
+static fa_driver opened; /* guarded by open_lock; references 0: it is not */
 
 static bool forked; /* in a child of a process that had called cuInit */
 
@@ -198,12 +198,11 @@ static int initialise(fa_driver *driver, fa_diag *diag)
     return 0;
 }
 
-static void destroy(fa_driver **driver)
+static void unload(fa_driver *driver)
 {
-    if (*driver != NULL && (*driver)->library != NULL)
-        dlclose((*driver)->library);
-    free(*driver);
-    *driver = NULL;
+    if (driver->library != NULL)
+        dlclose(driver->library);
+    *driver = (fa_driver){.library = NULL};
 }
 
 int fa_driver_open(fa_driver **ret_driver, fa_diag *diag)
@@ -212,18 +211,13 @@ int fa_driver_open(fa_driver **ret_driver, fa_diag *diag)
     if (fa_driver_forked()) /* before the lock, which a thread of the parent may hold for ever */
         return fa_driver_fail_forked(diag);
     pthread_mutex_lock(&open_lock);
-    if (opened == NULL) {
-        opened = calloc(1, sizeof *opened);
-        if (opened == NULL)
-            rc = fa_fail(diag, FA_ENOMEM, "out of memory opening the CUDA driver");
-        else if ((rc = load_library(opened, diag)) == 0 && (rc = check_version(opened, diag)) == 0)
-            rc = initialise(opened, diag);
-        if (rc != 0)
-            destroy(&opened);
-    }
+    if (opened.references == 0 &&
+        ((rc = load_library(&opened, diag)) != 0 || (rc = check_version(&opened, diag)) != 0 ||
+         (rc = initialise(&opened, diag)) != 0))
+        unload(&opened);
     if (rc == 0) {
-        opened->references++;
-        *ret_driver = opened;
+        opened.references++;
+        *ret_driver = &opened;
     }
     pthread_mutex_unlock(&open_lock);
     return rc;
@@ -237,8 +231,8 @@ void fa_driver_close(fa_driver **driver)
     if (fa_driver_forked())
         return;
     pthread_mutex_lock(&open_lock);
-    if (opened != NULL && --opened->references == 0)
-        destroy(&opened);
+    if (--opened.references == 0)
+        unload(&opened);
     pthread_mutex_unlock(&open_lock);
 }
 
@@ -249,13 +243,11 @@ int fa_driver_version(const fa_driver *driver)
 
 int fa_driver_peek_version(void)
 {
-    fa_driver *driver = calloc(1, sizeof *driver);
-    fa_diag diag;
+    fa_driver driver = {.library = NULL};
     int version = 0;
-    if (driver != NULL && load_library(driver, &diag) == 0 &&
-        driver->driver_version(&driver->version) == CU_OK)
-        version = driver->version;
-    destroy(&driver);
+    if (load_library(&driver, NULL) != 0 || driver.driver_version(&version) != CU_OK)
+        version = 0;
+    unload(&driver);
     return version;
 }
 

@@ -29,8 +29,9 @@ enum { SLAB_BYTES = 1 << 20, KEPT_STREAMS = 16, MOST_STREAMS = 64 };
 static const size_t least_bytes[FA_STREAM_KINDS] = {256, 65536};
 
 struct block {
-    struct block *next;
-    fa_device_ptr at;
+    struct block *next;          /* of those that an owner has, or nobody */
+    struct block *older;         /* of all */
+    fa_device_ptr at, allocated; /* allocated: what is to be freed with it; 0: nothing */
     size_t bytes;
 };
 
@@ -57,28 +58,17 @@ struct fa_stream_memory {
     pthread_mutex_t lock; /* guards what follows */
     struct fa_stream_owner *streams, *captures; /* asked last, first */
     int stream_count;
-    struct block *free[FA_STREAM_KINDS], *allocations;
+    struct block *free[FA_STREAM_KINDS], *newest;
     fa_device_ptr slab; /* zeros that nobody has */
     size_t slab_bytes;
 };
 
-static void free_blocks(struct block **list)
+static void free_owners(struct fa_stream_owner *owner)
 {
-    while (*list != NULL) {
-        struct block *next = (*list)->next;
-        free(*list);
-        *list = next;
-    }
-}
-
-static void free_owners(struct fa_stream_owner **list)
-{
-    while (*list != NULL) {
-        struct fa_stream_owner *next = (*list)->next;
-        for (int kind = 0; kind < FA_STREAM_KINDS; kind++)
-            free_blocks(&(*list)->held[kind]);
-        free(*list);
-        *list = next;
+    while (owner != NULL) {
+        struct fa_stream_owner *next = owner->next;
+        free(owner);
+        owner = next;
     }
 }
 
@@ -86,10 +76,13 @@ static void drop_reference(fa_stream_memory *memory)
 {
     if (atomic_fetch_sub(&memory->references, 1) > 1)
         return;
-    free_owners(&memory->streams);
-    free_owners(&memory->captures);
-    for (int kind = 0; kind < FA_STREAM_KINDS; kind++)
-        free_blocks(&memory->free[kind]);
+    free_owners(memory->streams);
+    free_owners(memory->captures);
+    while (memory->newest != NULL) {
+        struct block *older = memory->newest->older;
+        free(memory->newest);
+        memory->newest = older;
+    }
     pthread_mutex_destroy(&memory->lock);
     free(memory);
 }
@@ -126,14 +119,15 @@ static int make_zero(fa_stream_memory *memory, fa_device_ptr at, size_t bytes, f
     return rc;
 }
 
-static int allocate(fa_stream_memory *memory, size_t bytes, fa_device_ptr *ret_at, fa_diag *diag)
+/* A new block with memory of its own. */
+static int allocate(fa_stream_memory *memory, size_t bytes, struct block **ret_block, fa_diag *diag)
 {
     int mode;
     struct block *made = calloc(1, sizeof *made);
     int rc = made == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for a kernel")
                           : enter(memory, &mode, diag);
     if (rc == 0) {
-        rc = fa_device_alloc(memory->driver, bytes, &made->at, diag);
+        rc = fa_device_alloc(memory->driver, bytes, &made->allocated, diag);
         leave(memory, mode);
         if (rc != 0)
             fa_fail_in(diag, rc, "allocating %zu bytes for a stream", bytes);
@@ -142,23 +136,24 @@ static int allocate(fa_stream_memory *memory, size_t bytes, fa_device_ptr *ret_a
         free(made);
         return rc;
     }
-    made->next = memory->allocations;
-    memory->allocations = made;
-    *ret_at = made->at;
+    made->at = made->allocated;
+    made->bytes = bytes;
+    made->older = memory->newest;
+    *ret_block = memory->newest = made;
     return 0;
 }
 
 static int reserve_slab(fa_stream_memory *memory, size_t bytes, fa_diag *diag)
 {
-    fa_device_ptr at = 0;
+    struct block *slab = NULL;
     size_t all = bytes > SLAB_BYTES ? bytes : SLAB_BYTES;
     if (bytes <= memory->slab_bytes)
         return 0;
-    int rc = allocate(memory, all, &at, diag);
+    int rc = allocate(memory, all, &slab, diag);
     if (rc == 0)
-        rc = make_zero(memory, at, all, diag);
+        rc = make_zero(memory, slab->at, all, diag);
     if (rc == 0) {
-        memory->slab = at;
+        memory->slab = slab->at;
         memory->slab_bytes = all;
     }
     return rc;
@@ -179,22 +174,18 @@ static int make_block(fa_stream_memory *memory, int kind, size_t bytes, struct b
         *link = (*link)->next;
         return 0;
     }
+    if (kind == FA_STREAM_SCRATCH)
+        return allocate(memory, bytes, ret_block, diag);
+    int rc = reserve_slab(memory, bytes, diag);
+    if (rc != 0)
+        return rc;
     struct block *made = calloc(1, sizeof *made);
     if (made == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    made->bytes = bytes;
-    int rc = kind == FA_STREAM_COUNTERS ? reserve_slab(memory, bytes, diag)
-                                        : allocate(memory, bytes, &made->at, diag);
-    if (rc != 0) {
-        free(made);
-        return rc;
-    }
-    if (kind == FA_STREAM_COUNTERS) {
-        made->at = memory->slab;
-        memory->slab += bytes;
-        memory->slab_bytes -= bytes;
-    }
-    *ret_block = made;
+    *made = (struct block){.older = memory->newest, .at = memory->slab, .bytes = bytes};
+    memory->slab += bytes;
+    memory->slab_bytes -= bytes;
+    *ret_block = memory->newest = made;
     return 0;
 }
 
@@ -443,13 +434,12 @@ void fa_stream_memory_free(fa_stream_memory **memory)
     int mode;
     if (fa_driver_context_lives(m->driver, m->context, m->context_id) &&
         enter(m, &mode, NULL) == 0) {
-        for (struct block *block = m->allocations; block != NULL; block = block->next)
-            fa_device_free(m->driver, &block->at);
+        for (struct block *block = m->newest; block != NULL; block = block->older)
+            fa_device_free(m->driver, &block->allocated);
         for (struct fa_stream_owner *owner = m->streams; owner != NULL; owner = owner->next)
             fa_event_destroy(m->driver, &owner->used);
         fa_stream_destroy(m->driver, &m->zeroing);
         leave(m, mode);
     }
-    free_blocks(&m->allocations);
     drop_reference(m);
 }
