@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 
 from .. import _core
+from .._errors import ArgumentError
 from . import _values
 
 TUNER = "folder"
@@ -58,11 +59,9 @@ def _whole(path: str) -> tuple[bytes, os.stat_result]:
 def _write(root: str, name: str, content: bytes, mode: int, mtime_ns: int) -> None:
     path = os.path.normpath(os.path.join(root, name))
     folder = os.path.dirname(path)
-    if os.path.isabs(name) or not path.startswith(root + os.sep):
+    if not path.startswith(root + os.sep) or os.path.realpath(folder) != folder:
         raise OSError("it lies outside of the folder")
     os.makedirs(folder, exist_ok=True)
-    if os.path.realpath(folder) != folder:
-        raise OSError("a symbolic link leads to it")
     part = "%s.%d.fa-tune-new" % (path, os.getpid())
     try:
         with open(part, "wb") as file:
@@ -85,9 +84,10 @@ def mirror(folder: str, collection: str | None = None) -> str:
     gpu, silicon = _values.here(may_start_cuda=True)
     stored = {}
     for row in _core.kept(None, False) or []:
-        about = json.loads(row[4]) if row[1] == TUNER else {}
-        if about.get("collection") == collection and about.get("silicon") == silicon:
-            stored[str(about["path"])] = (row[0], about)
+        with contextlib.suppress(ValueError):  # what is said of a value may be anything until its signature is read
+            about = json.loads(row[4]) if row[1] == TUNER else {}
+            if about.get("collection") == collection and about.get("silicon") == silicon:
+                stored[str(about.get("path"))] = (row[0], about)
 
     def one(name: str) -> str:
         key, about = stored.get(name, (_values.key_of(TUNER, silicon, collection, name), {}))
@@ -115,6 +115,6 @@ def mirror(folder: str, collection: str | None = None) -> str:
     for name in sorted({*_files(root), *stored}):
         try:
             done[one(name)] += 1
-        except OSError as error:
-            left.append("\n  not %s: %s" % (name, error.strerror or error))
+        except (OSError, ArgumentError) as error:  # ArgumentError: it is larger than a value may be
+            left.append("\n  not %s: %s" % (name, getattr(error, "strerror", None) or error))
     return "%s of %s: %s%s" % (collection, gpu, ", ".join("%d %s" % (count, way) for way, count in done.items()), "".join(left))
