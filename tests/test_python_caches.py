@@ -106,7 +106,41 @@ MADE_UP = {
         ranks = 1
         """,
     "torch/_inductor/__init__.py": "",
+    "torch/_dynamo.py": "ended = []\non_compile_end = ended.append",
     "torch/_inductor/config.py": "",
+    "torch/_inductor/runtime/__init__.py": "",
+    "torch/_inductor/runtime/triton_heuristics.py": """
+        import json, types
+        from torch._inductor import remote_cache
+
+        class AutotuneCache:
+            def __init__(self, key):
+                self.key, backend = key, remote_cache.RemoteAutotuneCache.backend_override_cls()
+                self.remote_cache = types.SimpleNamespace(backend=backend), key
+
+            def read_best(self, meta, configs):
+                read = self.remote_cache[0].backend.get(self.key)
+                return configs[json.loads(read)] if read else None
+
+            def save(self, best):
+                self.remote_cache[0].backend.put(self.key, json.dumps(best).encode())
+
+        class CachingAutotuner:
+            inductor_meta = {}
+
+            def __init__(self, key, times):
+                self.save_cache_hook, self.tuned = AutotuneCache(key).save, False
+                self.save_cache_hook.__self__.read_best({}, times)  # when it is loaded
+                self.launchers = [types.SimpleNamespace(config=(one,), took=one) for one in times]
+
+            def autotune_to_one_config(self, wait=0.3):
+                import time
+                time.sleep(wait)
+                self.tuned = True
+                best = min(range(len(self.launchers)), key=lambda one: self.launchers[one].took)
+                self.launchers = [self.launchers[best]]
+                self.save_cache_hook(best)
+        """,
     "torch/_inductor/remote_cache.py": """
         class RemoteCacheBackend:
             def get(self, key):
@@ -409,6 +443,41 @@ def inductors_caches_are_ours_after_one_call():
         tap.has(err, "not signed")
 
 
+def of_eight_processes_one_times_an_inductor_kernel_and_none_waits_for_what_is_never_timed():
+    with House() as house:
+        kernels = """
+            import fa_tune.caches
+            fa_tune.caches.use()
+            import torch._dynamo
+            from torch._inductor import remote_cache
+            from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+            graph = remote_cache.RemoteFxGraphCache.backend_override_cls()
+            def never_kept():
+                graph.get("bypassed")
+                [ended() for ended in torch._dynamo.ended]
+            never_kept()
+            all_of_them = [CachingAutotuner(key, times) for key, times in (("a", (3, 1, 2)), ("never", (1, 2)), ("b", (1, 2)))]
+            for one in all_of_them[::2]:
+                one.autotune_to_one_config()
+            print([one.tuned for one in all_of_them], [one.launchers[0].took for one in all_of_them[::2]], flush=True)
+            import time
+            time.sleep(WAIT)
+            """
+        processes = [house.start(kernels.replace("WAIT", "600"), FA_TUNE_CACHES_WAIT="100")]
+        first = processes[0].stdout.readline()
+        tap.equal(first, "[True, False, True] [1, 1]\n")
+        begun = time.monotonic()
+        tap.equal(house.says(kernels.replace("WAIT", "0"), FA_TUNE_CACHES_WAIT="100"), "[False, False, False] [1, 1]")
+        assert time.monotonic() - begun < 60
+        processes[0].kill()
+        processes[0].communicate()
+        house.sql("DELETE FROM kept")
+        processes = [house.start(kernels.replace("WAIT", "0")) for _ in range(8)]
+        outs = sorted(process.communicate(timeout=120)[0] for process in processes)
+        tap.equal(sum(out.count("True") for out in outs), 2)
+        tap.equal({out.partition("] ")[2] for out in outs}, {"[1, 1]\n"})
+
+
 def helions_winners_are_kept_and_listed_newest_first():
     with House() as house:
         helion = "from fa_tune.caches import HelionCache as C; c = C()\n"
@@ -529,7 +598,7 @@ def a_signed_file_carries_all_values_to_another_store():
     with House() as house:
         house.says(GROUP, TUNE, "kernel(); tune(['aaa', 'bb'])")
         keys = sorted(one["key"] for one in house.shown())
-        tap.has(house.caches("pack", "values"), "3 values (triton, triton kernel, triton timings) in values: %d bytes" %
+        tap.has(house.caches("pack", "values"), "3 values in values: %d bytes" %
                 os.path.getsize(os.path.join(house.folder, "values")))
         key = os.path.join(house.folder, ".config", "fa-tune", "caches.key")
         image = {"FA_TUNE_STORE": os.path.join(house.folder, "image.db"), "FA_TUNE_CACHES_KEY": os.path.join(house.folder, "image.key")}
@@ -596,7 +665,7 @@ def the_page_of_it_works_as_it_is_pasted():
         tap.equal(pasted(blocks[0][1]), "TRITON_CACHE_MANAGER FileCacheManager\n")
         house.says("import torch; torch.compile = lambda model, mode: model; model = 1\n", blocks[1][1])
         tap.equal(pasted(blocks[2][1]), "HELION_REMOTE_CACHE_BACKEND RemoteCacheBackend\n")
-        tap.has(pasted(blocks[3][1]), "1 values (folder) in values.fav: ")
+        tap.has(pasted(blocks[3][1]), "1 values in values.fav: ")
 
 
 # ---- the real Triton ----
@@ -690,6 +759,7 @@ tap.main([
     hosts_share_a_server_and_go_on_when_it_goes_away_in_mid_tune,
     a_full_disk_ends_no_step,
     inductors_caches_are_ours_after_one_call,
+    of_eight_processes_one_times_an_inductor_kernel_and_none_waits_for_what_is_never_timed,
     helions_winners_are_kept_and_listed_newest_first,
     a_folder_goes_into_the_store_and_comes_out_elsewhere,
     what_is_cut_or_flipped_in_a_folder_is_mended_and_what_is_newer_stays,

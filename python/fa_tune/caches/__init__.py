@@ -5,8 +5,6 @@
     fa_tune.caches.use()                                               these, PyTorch Inductor's and Helion's
     HELION_REMOTE_CACHE_BACKEND=fa_tune.caches.HelionCache             Helion's winners
     python -m fa_tune.caches mirror DIR                                any folder
-
-Nothing of it is imported before it is asked for.
 """
 from importlib import import_module as _import
 

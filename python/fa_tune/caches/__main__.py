@@ -1,10 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """python -m fa_tune.caches: folders of other tuners, and values in one file. `fa-tune show --caches` lists what is kept."""
 import argparse
+import hashlib
+import hmac
+import json
+import lzma
 import sys
 
+from .. import _core
 from .._errors import Error
-from . import _folder, _pack
+from . import _folder, _values
+
+MAGIC = b"fa-tune values 1\n"
+
+
+def pack(path):
+    """Writes all values into one file, signed by the key that signs them in the store; returns what it holds, in words."""
+    rows = [(row, _values.peek(row[0])) for row in _core.kept(None, False)]
+    values = [json.dumps([*row[:5], len(data)]).encode() + b"\n" + data for row, data in rows if data is not None]
+    body = lzma.compress(b"".join(values))
+    _core.write_file(path, MAGIC + hmac.digest(_values.secret(), body, hashlib.sha256) + body)
+    return "%d values in %s: %d bytes, signed by the key in %s" % (len(values), path, len(MAGIC) + 32 + len(body), _values.key_path())
+
+
+def unpack(path, key):
+    """Takes the file's values into the store, where this user's key signs them. key: of who packed them; None: this user's."""
+    with open(path, "rb") as file:
+        head, body = file.read(len(MAGIC) + 32), file.read()
+    if not hmac.compare_digest(head, MAGIC + hmac.digest(_values.secret(key), body, hashlib.sha256)):
+        raise ValueError("%s is damaged, or was not signed by the key in %s: nothing is taken" % (path, key or _values.key_path()))
+    rest, count, at = lzma.LZMADecompressor().decompress(body, 4 << 30), 0, 0
+    while at < len(rest):
+        line = rest.index(b"\n", at)
+        *row, size = json.loads(rest[at:line])
+        at = line + 1 + size
+        _values.keep(tuple(row), rest[line + 1:at])
+        count += 1
+    return "%d values of %s are in the store" % (count, path)
 
 
 def main(arguments):
@@ -19,10 +51,8 @@ def main(arguments):
     verb.add_argument("--key", metavar="FILE", help="the key of who packed it (this user's)")
     asked = parser.parse_args(arguments)
     try:
-        if asked.verb == "mirror":
-            print(_folder.mirror(asked.folder, asked.collection))
-        else:
-            print(_pack.pack(asked.file) if asked.verb == "pack" else _pack.unpack(asked.file, asked.key))
+        print(_folder.mirror(asked.folder, asked.collection) if asked.verb == "mirror" else
+              pack(asked.file) if asked.verb == "pack" else unpack(asked.file, asked.key))
     except (Error, OSError, ValueError) as error:
         print("fa_tune.caches: %s" % error, file=sys.stderr)
         return 1

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-LEAST, MOST = 15, 200  # samples
+BATCH, MOST = 15, 200  # samples
 PRECISION = 0.0025  # of the median: half of its 95 % interval
 SECONDS = 0.5
 
@@ -17,7 +17,6 @@ def bench(call: Callable[[], Any], quantiles: Sequence[float] = (0.5, 0.2, 0.8))
     """Quantiles of the call's time on the current device in milliseconds, by events, with the L2 flushed before each call and
     outside of the timed region. Calls are timed until the median is known to a quarter of a percent, or for half a second."""
     import torch
-
     device = torch.cuda.current_device()
     if device not in _flush:
         l2 = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0) or 64 << 20
@@ -25,10 +24,10 @@ def bench(call: Callable[[], Any], quantiles: Sequence[float] = (0.5, 0.2, 0.8))
     call()  # it compiles
     torch.cuda.synchronize()
     times: list[float] = []
-    end = time.monotonic() + SECONDS
-    while len(times) < MOST and not (len(times) >= LEAST and (time.monotonic() > end or _is_known(times))):
+    known, end = False, time.monotonic() + SECONDS
+    while not known and len(times) < MOST and (not times or time.monotonic() < end):
         pairs = []
-        for _ in range(LEAST):
+        for _ in range(BATCH):
             begun, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             _flush[device].zero_()
             begun.record()
@@ -36,15 +35,7 @@ def bench(call: Callable[[], Any], quantiles: Sequence[float] = (0.5, 0.2, 0.8))
             ended.record()
             pairs.append((begun, ended))
         torch.cuda.synchronize()
-        times += [begun.elapsed_time(ended) for begun, ended in pairs]
-    ranked = sorted(times)
-    return [ranked[min(int(q * len(ranked)), len(ranked) - 1)] for q in quantiles]
-
-
-def _is_known(times: list[float]) -> bool:
-    """Whether the 95 % interval of the median, by its order statistics, is narrow enough."""
-    ranked, count = sorted(times), len(times)
-    reach = int(0.98 * count ** 0.5) + 1
-    middle = count // 2
-    low, high = ranked[max(middle - reach, 0)], ranked[min(middle + reach, count - 1)]
-    return high - low <= 2 * PRECISION * ranked[middle]
+        times = sorted(times + [begun.elapsed_time(ended) for begun, ended in pairs])
+        middle, reach = len(times) // 2, int(0.98 * len(times) ** 0.5) + 1  # of the median's 95 % interval, by ranks
+        known = times[middle + reach] - times[middle - reach] <= 2 * PRECISION * times[middle]
+    return [times[min(int(q * len(times)), len(times) - 1)] for q in quantiles]

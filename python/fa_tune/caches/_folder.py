@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """mirror: the files of any tuner's folder, into the store and from it, by their content.
 
-A file is taken whole: its size, time and place are the same before and after it is read, and it was not written within the last
-two seconds. It is written beside its place and renamed. Of two that differ the later one is kept on both sides, unless the
-folder's is the start of the other or has the other's time, which says that it was cut or flipped.
-The folder's own path stands as a mark in a kept text, so that values fit any host.
+A file is taken whole: size, time and place are the same before and after it is read, and it was not written within two seconds.
+Of two that differ the later is kept on both sides, unless the folder's is the start of the other or has the other's time, which
+says that it was cut or flipped. The folder's own path stands as a mark in a kept text, so that values fit any host.
 """
 from __future__ import annotations
 
@@ -101,8 +100,8 @@ def mirror(folder: str, collection: str | None = None) -> str:
                 return "alike"
             broken = kept is not None and (kept.startswith(content) or is_.st_mtime_ns == about["mtime_ns"])
             if kept is None or not (broken or is_.st_mtime_ns < about["mtime_ns"]):
-                made = _values.made_with(collection=collection, silicon=silicon, path=name, mode=is_.st_mode & 0o100,
-                                         mtime_ns=is_.st_mtime_ns)
+                about = {"path": name, "mode": is_.st_mode & 0o100, "mtime_ns": is_.st_mtime_ns}
+                made = _values.made_with(collection=collection, silicon=silicon, **about)
                 _values.keep((key, TUNER, collection + "/" + name, gpu, json.dumps(made)), content)
                 return "into the store"
         if kept is None:

@@ -22,7 +22,6 @@ from . import _values
 
 KERNEL, WINNER, TIMES = "triton kernel", "triton", "triton timings"
 AUTOTUNE, SUMS = ".autotune.json", "__fa_tune__"
-KERNEL_WAIT_S = 60
 
 
 def _sums(group: dict[str, str]) -> dict[str, str]:
@@ -36,7 +35,6 @@ class TritonCache(FileCacheManager):
         if not self._plain:
             _time_only_new_configs()
 
-    # ---- an autotuned function's timings ----
     def _winner(self, filename: str) -> tuple[str, str, str]:
         """The value's key, its GPU, and the name of this GPU's file: hosts with other GPUs may share the folder."""
         gpu, silicon = _values.here(may_start_cuda=True)
@@ -67,7 +65,6 @@ class TritonCache(FileCacheManager):
                 _values.put(key, WINNER, filename[:-len(AUTOTUNE)], gpu, made, data.encode())
         return super().put(data, local, binary=binary)
 
-    # ---- a compiled kernel's files ----
     def get_group(self, filename: str) -> dict[str, str] | None:
         group = super().get_group(filename)
         if self._plain:
@@ -75,7 +72,7 @@ class TritonCache(FileCacheManager):
         with _values.guarded("reading Triton's kernel"):
             if group is not None and self._is_whole(filename, group):
                 return group
-            data = _values.get(KERNEL, _values.key_of(KERNEL, self.key, filename), KERNEL_WAIT_S)
+            data = _values.get(KERNEL, _values.key_of(KERNEL, self.key, filename), most_s=60)
             if data is not None:
                 head, _, rest = data.partition(b"\n")
                 group = {}

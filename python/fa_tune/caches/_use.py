@@ -2,6 +2,7 @@
 """use(): fa-tune's store behind Triton, PyTorch Inductor (2.11 and later) and Helion, in this process and its children."""
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 from typing import Any
@@ -9,12 +10,11 @@ from typing import Any
 from .. import _core
 from . import _values
 
-HELION = "helion"
-# Inductor's class, its setting, and what is kept
-INDUCTOR = (
+HELION, GRAPH = "helion", "inductor graph"
+INDUCTOR = (  # its class, its setting, and what is kept
     ("RemoteAutotuneCache", "autotune_remote_cache", "inductor"),
     ("RemoteBundledAutotuneCache", "bundled_autotune_remote_cache", "inductor bundle"),
-    ("RemoteFxGraphCache", "fx_graph_remote_cache", "inductor graph"),
+    ("RemoteFxGraphCache", "fx_graph_remote_cache", GRAPH),
 )
 ENVIRONMENT = {
     "TRITON_CACHE_MANAGER": "fa_tune.caches:TritonCache",
@@ -24,31 +24,60 @@ ENVIRONMENT = {
 }
 
 
-def _read(tuner: str, key: str, may_start_cuda: bool) -> bytes | None:
-    with _values.guarded("reading a value of " + tuner):
-        return _values.get(tuner, _values.key_of(tuner, _values.here(may_start_cuda)[1], key))
-    return None
+def _read(tuner: str, key: str, may_start_cuda: bool, most_s: float) -> bytes | None:
+    ours = _values.key_of(tuner, _values.here(may_start_cuda)[1], key)
+    return _values.get(tuner, ours, most_s) if most_s > 0 else _values.peek(ours)
 
 
 def _write(tuner: str, key: str, data: bytes, may_start_cuda: bool) -> None:
-    with _values.guarded("keeping a value of " + tuner):
-        gpu, silicon = _values.here(may_start_cuda)
-        _values.put(_values.key_of(tuner, silicon, key), tuner, key, gpu, _values.made_with(), data)
+    gpu, silicon = _values.here(may_start_cuda)
+    _values.put(_values.key_of(tuner, silicon, key), tuner, key, gpu, _values.made_with(), data)
 
 
+def _backend(base: type, tuner: str) -> type:
+    """Inductor does not catch what a backend raises, and unpickles graphs."""
+    return type("Kept", (base,), {
+        "wait_s": _values.WAIT_S if tuner == GRAPH else 0,
+        "_get": lambda self, key: _read(tuner, key, False, self.wait_s),
+        "_put": lambda self, key, data: _write(tuner, key, data, False),
+    })
+
+
+@functools.lru_cache(maxsize=1)
 def _use_inductor() -> None:
     import torch
+    import torch._dynamo
     from torch._inductor import config, remote_cache
 
     for cache, setting, tuner in INDUCTOR:
         # Without a GPU the bundled cache fails every compile: it asserts that Triton's backend has a hash.
-        if setting.startswith("bundled") and torch.cuda.device_count() == 0:
-            continue
-        # Inductor asks its own folder first, unpickles graphs, and does not catch what a backend raises.
-        methods: dict[str, Any] = {"_get": lambda self, key, tuner=tuner: _read(tuner, key, False),
-                                   "_put": lambda self, key, data, tuner=tuner: _write(tuner, key, data, False)}
-        getattr(remote_cache, cache).backend_override_cls = type(cache, (remote_cache.RemoteCacheBackend,), methods)
-        setattr(config, setting, True)
+        if not setting.startswith("bundled") or torch.cuda.device_count() > 0:
+            getattr(remote_cache, cache).backend_override_cls = _backend(remote_cache.RemoteCacheBackend, tuner)
+            setattr(config, setting, True)
+    torch._dynamo.on_compile_end(lambda *_: _values.let_go(GRAPH))  # of a graph that Inductor does not keep
+    if torch.cuda.device_count() > 0:
+        _tune_once()
+
+
+def _tune_once() -> None:
+    """One process times an Inductor kernel's configs; another that loaded the kernel before takes its winner. Inductor asks for
+    winners when it loads a kernel, which it may never time: only here a process becomes the maker of one."""
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+    tune = CachingAutotuner.autotune_to_one_config
+
+    @functools.wraps(tune)
+    def once(self: Any, *args: Any, **kwargs: Any) -> None:
+        with _values.guarded("looking for the winner of an Inductor kernel"):
+            cache = getattr(self.save_cache_hook, "__self__", None)
+            if cache is not None and cache.remote_cache is not None:
+                cache.remote_cache[0].backend.wait_s = 60  # at most
+                best = cache.read_best(self.inductor_meta, [one.config for one in self.launchers])
+                self.launchers = [one for one in self.launchers if one.config is best] or self.launchers
+                if best is not None and len(self.launchers) == 1:
+                    return
+        tune(self, *args, **kwargs)
+
+    CachingAutotuner.autotune_to_one_config = once
 
 
 def use() -> None:
@@ -66,7 +95,7 @@ def helion_cache() -> type:
 
     class HelionCache(RemoteCacheBackend):  # type: ignore[misc]
         def get(self, key: str) -> str | None:
-            data = _read(HELION, key, True)
+            data = _read(HELION, key, True, _values.WAIT_S)
             return data.decode() if data is not None else None
 
         def put(self, key: str, value: str) -> None:
@@ -74,12 +103,9 @@ def helion_cache() -> type:
 
         def list(self, max_results: int = 100) -> Any:
             """The newest winners of this GPU first, from which a tune starts warm."""
-            listed: Any = []
             with _values.guarded("listing Helion's winners"):
-                gpu = _values.here(True)[0]
-                for row in _core.kept(None, False) or []:
-                    data = _values.peek(row[0]) if len(listed) < max_results and (row[1], row[3]) == (HELION, gpu) else None
-                    listed += [data.decode()] if data is not None else []
-            return listed
+                keys = [row[0] for row in _core.kept(None, False) or [] if (row[1], row[3]) == (HELION, _values.here(True)[0])]
+                return [data.decode() for data in map(_values.peek, keys[:max_results]) if data is not None]
+            return []
 
     return HelionCache

@@ -22,11 +22,17 @@ from typing import Any
 from .. import _core, _progress
 from .._errors import Error
 
-MAGIC = b"fa-tune value 1\n"
-WAIT_S = 600
+MAGIC, WAIT_S = b"fa-tune value 1\n", 600
 
 _said: set[str] = set()
-_mine = threading.local()  # .leases: of this thread, a key by each tuner
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.leases: dict[str, str] = {}  # the key of the value of each tuner that this thread is to make
+
+
+_mine = _Thread()
 
 
 def note(sentence: str) -> None:
@@ -73,7 +79,7 @@ def secret(path: str | None = None) -> bytes:
 
 def _signature(row: tuple[str, ...], data: bytes) -> bytes:
     head = json.dumps(row).encode()
-    return hmac.new(secret(), b"%d\n%s%s" % (len(head), head, data), hashlib.sha256).digest()
+    return hmac.digest(secret(), b"%d\n%s%s" % (len(head), head, data), hashlib.sha256)
 
 
 # ---- what a value is for ----
@@ -89,9 +95,12 @@ def here(may_start_cuda: bool) -> tuple[str, str]:
     asked = os.environ.get("FA_TUNE_CACHES_GPU")
     torch = sys.modules.get("torch")
     started = torch is not None and torch.cuda.is_initialized()
-    if asked or started or may_start_cuda:
-        with contextlib.suppress(Error if not asked else ()):
+    try:
+        if asked or started or may_start_cuda:
             return _gpu(asked, torch.cuda.current_device() if started else 0)
+    except Error as error:
+        if asked:
+            note("FA_TUNE_CACHES_GPU: %s" % error)
     return "no GPU", "none"
 
 
@@ -124,7 +133,9 @@ def found(rows: Any) -> bytes | None:
 
 def peek(key: str) -> bytes | None:
     """A value's data. Ends this process's lease of it."""
-    return found(_core.kept(key, False))
+    with guarded("looking up a value"):
+        return found(_core.kept(key, False))
+    return None
 
 
 def put(key: str, tuner: str, name: str, for_gpu: str, made: dict[str, Any], data: bytes, replace: bool = False) -> None:
@@ -133,28 +144,25 @@ def put(key: str, tuner: str, name: str, for_gpu: str, made: dict[str, Any], dat
         name = "".join(c if c.isprintable() else "?" for c in name)[:120]
         if replace or found(_core.kept(key, True)) is None:
             keep((key, tuner, name, for_gpu, json.dumps(made)), data)
-    _let_go(tuner, key)
+    let_go(tuner, key)
 
 
 # ---- who makes a value that is missing ----
-def _leases() -> dict[str, str]:
-    leases: dict[str, str] = _mine.__dict__.setdefault("leases", {})
-    return leases
+def let_go(tuner: str, key: str | None = None) -> None:
+    """Ends the lease of a key, or the one that this thread has of a tuner's values."""
+    key = key or _mine.leases.get(tuner)
+    if key is not None and _mine.leases.get(tuner) == key:
+        del _mine.leases[tuner]
+    with guarded("ending a lease"):
+        for name in filter(None, (key, key and _of_job(key))):
+            _core.kept(name, False)
 
 
-def _let_go(tuner: str, key: str | None = None) -> None:
-    """Ends this thread's lease of a tuner's value, and that of a key."""
-    for one in {_leases().pop(tuner, None), key} - {None}:
-        with guarded("ending a lease"):
-            for name in (one, *filter(None, [_of_job(one)])):
-                _core.kept(name, False)
-
-
-def _of_job(key: str) -> str | None:
-    """A second lease, which says that a rank of this job has the first one; None: this process is no rank."""
+def _of_job(key: str) -> str:
+    """A second lease, which says that a rank of this job has the first one; "": this process is no rank."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() < 2:
-        return None
+        return ""
     names = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
     return key_of(key, *(os.environ.get(name, "") for name in names))
 
@@ -164,8 +172,8 @@ def get(tuner: str, key: str, most_s: float = WAIT_S) -> bytes | None:
     most FA_TUNE_CACHES_WAIT seconds. Ranks of one job never wait for one another, and without that variable for nobody: a
     tune may need a collective. A thread makes one value of a tuner at a time: its next question ends the lease before."""
     with guarded("looking up a value of " + tuner):
-        if _leases().get(tuner) not in (None, key):
-            _let_go(tuner)
+        if _mine.leases.get(tuner) != key:
+            let_go(tuner)
         peers, asked = _of_job(key), os.environ.get("FA_TUNE_CACHES_WAIT")
         end = time.monotonic() + min(float(asked) if asked else 0 if peers else WAIT_S, most_s)
         pause = 0.01
@@ -181,7 +189,7 @@ def get(tuner: str, key: str, most_s: float = WAIT_S) -> bytes | None:
             if rows:
                 _core.keep(key, "", "", "", "", None)
                 _core.kept(key, True)
-            _leases()[tuner] = key
+            _mine.leases[tuner] = key
             if peers:
                 _core.kept(peers, True)
         return data
