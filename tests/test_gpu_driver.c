@@ -108,9 +108,10 @@ static void devices_are_described_by_their_attributes(void)
                    "device name=NVIDIA_GeForce_RTX_4090 sms=128 l2=72M bus=384 clock=2520 "
                    "memclock=10501 memory=24G\n"
                    "device name=NVIDIA_H200 sm=90 sms=132 l2=60M bus=6016 clock=1980 "
-                   "memclock=3201 smem_block=2147483647\n"),
-             diag); /* as a driver once said */
-    CHECK_INT(fa_driver_device_count(driver), 3);
+                   "memclock=3201 smem_block=2147483647 smem_sm=0\n" /* as a driver once said */
+                   "device name=NVIDIA_RTX_A6000 sm=86 sms=84 bus=384 clock=1740 memclock=7251\n"),
+             diag);
+    CHECK_INT(fa_driver_device_count(driver), 4);
     CHECK_OK(fa_driver_device(driver, 0, &gpu, &diag), diag);
     CHECK_TEXT(gpu.name, "NVIDIA L4");
     CHECK_INT(gpu.sm, 89);
@@ -125,8 +126,10 @@ static void devices_are_described_by_their_attributes(void)
     CHECK(fabs(gpu.tensor_tflops - 165) < 1); /* half rate, by the catalogue */
     CHECK_TEXT(gpu.uuid, "fafafafa-fafa-fafa-fafa-fafafafafa01");
     CHECK_OK(fa_driver_device(driver, 2, &gpu, &diag), diag);
-    CHECK_INT(gpu.smem_per_block, 232448);
-    CHECK_INT(fa_driver_device(driver, 3, &gpu, &diag), FA_EINVAL);
+    CHECK(gpu.smem_per_block == 232448 && gpu.smem_per_sm == 233472);
+    CHECK_OK(fa_driver_device(driver, 3, &gpu, &diag), diag);
+    CHECK(fabs(gpu.bandwidth_gbs - 768) < 1); /* its name's, not the A40's of the same chip */
+    CHECK_INT(fa_driver_device(driver, 4, &gpu, &diag), FA_EINVAL);
     CHECK_INT(fa_driver_device(driver, -1, &gpu, &diag), FA_EINVAL);
 }
 
