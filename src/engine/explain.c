@@ -199,7 +199,7 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_ranked **ret_confi
     rc = fa_target_resolve(tuner, &known, &target, diag);
     if (rc == 0)
         rc = read_space(tuner, &target, &space, diag);
-    bool won = rc == 0 && fa_look(tuner, &target, 0, &winner, NULL) == 0;
+    bool won = rc == 0 && fa_look(tuner, &target, false, &winner, NULL) == 0;
     pthread_mutex_unlock(&tuner->work);
     if (rc == 0)
         rank(&space, won ? &winner.answer : NULL);
@@ -317,7 +317,7 @@ static int list_steps(fa_tuner *tuner, const fa_request *request, fa_list *list,
     int rc = fa_target_resolve(tuner, request, &target, diag);
     if (rc != 0)
         return rc;
-    rc = fa_look(tuner, &target, FA_LOOK_ALL, &found, diag);
+    rc = fa_look(tuner, &target, true, &found, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
         rc = 0;
     const fa_problem bucket = fa_problem_bucket(&target.asked);

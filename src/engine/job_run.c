@@ -11,8 +11,6 @@
 #include "job.h"
 
 #include "bench.h"
-#include "buf.h"
-#include "candidate.h"
 #include "driver.h"
 #include "error.h"
 #include "family.h"
@@ -36,34 +34,6 @@
 enum { PREDICT_CONFIGS = 8, PREDICTED_KERNELS = 10, TICK_MS = 100, FEW_ROUNDS = 8 };
 
 /* ---- first contact: what is to be tried, where the model's choice is known ---------------------*/
-struct readying {
-    fa_tuner *tuner;
-    const fa_target *target;
-    const char *nvrtc;
-    fa_plan *plan;
-};
-
-/* Adds a config to the race if it fits and its cubin is there; false: it is not in the plan. */
-static bool add_ready(struct readying *r, const fa_config *config)
-{
-    fa_candidate candidate;
-    fa_rendered rendered = {.key = ""};
-    for (int i = 0; i < r->plan->count; i++)
-        if (fa_config_equal(&r->plan->item[i], config))
-            return true;
-    if (r->plan->count == FA_PLAN_MAX)
-        return false;
-    fa_task task = fa_task_for(r->tuner, &r->target->problem, &r->target->gpu);
-    bool ready = fa_space_one(&task, config, &candidate, NULL) == 0 &&
-                 candidate.trial.status == FA_STATUS_PENDING &&
-                 fa_render_candidate(r->tuner, &task, &candidate, r->nvrtc, &rendered, NULL) == 0 &&
-                 fa_records_has_cubin(r->tuner, rendered.key);
-    if (ready)
-        r->plan->item[r->plan->count++] = *config;
-    fa_buf_free(&rendered.source);
-    return ready;
-}
-
 static int by_prediction(const void *a, const void *b)
 {
     double x = ((const fa_trial_record *)a)->trial.predicted_us;
@@ -71,27 +41,32 @@ static int by_prediction(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The predicted winner, and what was compiled for this silicon as the model ranks it; nothing where that winner's cubin is
- * not ready. */
-static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_config *predicted,
+/* The predicted winner, and what was compiled for this silicon as the model ranks it, as far as this NVRTC made the cubins
+ * and they are there; nothing where another made that winner's. */
+static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_answer *predicted,
                      fa_plan *plan, fa_diag *diag)
 {
-    int rc;
     fa_nvrtc_location nvrtc;
-    struct readying r = {.tuner = tuner, .target = target, .nvrtc = nvrtc.identity, .plan = plan};
     fa_trial_record *trial = NULL;
-    size_t count = 0, ready = 0;
-    if ((rc = fa_compiler_choose(tuner->worker_path, target->gpu.sm, &nvrtc, NULL, diag)) != 0 ||
-        (rc = fa_tuner_families(tuner, diag)) != 0 || !add_ready(&r, predicted) ||
+    size_t count = 0;
+    int rc = fa_compiler_choose(tuner->worker_path, target->gpu.sm, &nvrtc, NULL, diag);
+    if (rc != 0 || strcmp(predicted->nvrtc, nvrtc.identity) != 0 ||
         (rc = fa_store_trials(tuner->store, &target->scope, &trial, &count, diag)) != 0)
         return rc;
-    for (size_t i = 0; i < count; i++)
-        if (fa_trial_finished(&trial[i].trial) && trial[i].trial.predicted_us > 0)
-            trial[ready++] = trial[i];
-    if (ready > 0)
-        qsort(trial, ready, sizeof *trial, by_prediction);
-    for (size_t i = 0; i < ready; i++)
-        add_ready(&r, &trial[i].trial.config);
+    plan->item[plan->count++] = predicted->trial.config;
+    if (count > 0)
+        qsort(trial, count, sizeof *trial, by_prediction);
+    for (size_t i = 0; i < count && plan->count < FA_PLAN_MAX; i++) {
+        const fa_trial *one = &trial[i].trial;
+        fa_tools tools;
+        bool here = false;
+        if (fa_trial_finished(one) && one->predicted_us > 0 &&
+            !fa_config_equal(&one->config, &plan->item[0]) &&
+            fa_records_tools(trial[i].environment, &tools) &&
+            strcmp(tools.nvrtc, nvrtc.identity) == 0 &&
+            fa_store_cubin_exists(tuner->store, trial[i].cubin_key, &here, NULL) == 0 && here)
+            plan->item[plan->count++] = one->config;
+    }
     free(trial);
     return 0;
 }
@@ -110,12 +85,11 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
     }
     if (timed || guess == NULL)
         return 0;
-    const fa_config *config = &guess->answer.trial.config;
     if (request->effort == FA_EFFORT_PREDICT)
-        *ret_plan = (fa_plan){.item = {*config}, .count = 1, .prove_only = true};
+        *ret_plan = (fa_plan){.item = {guess->answer.trial.config}, .count = 1, .prove_only = true};
     else if (request->effort == FA_EFFORT_MEASURE && request->first_contact && !request->again &&
              target->gpu.present && guess->answer.origin != FA_ORIGIN_UNRANKED)
-        return plan_race(tuner, target, config, ret_plan, diag);
+        return plan_race(tuner, target, &guess->answer, ret_plan, diag);
     return 0;
 }
 
@@ -607,7 +581,7 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
      * is the answer; a prediction gives way to what a source has. */
     fa_lookup found = {.count = 0};
     if (rc == 0)
-        rc = fa_look(job->tuner, &job->target, 0, &found, diag);
+        rc = fa_look(job->tuner, &job->target, false, &found, diag);
     free(winner.evidence);
     if (rc == 0) {
         *answer = found.answer;

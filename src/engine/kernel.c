@@ -207,7 +207,7 @@ static int load_stored(const struct asking *asking, fa_lookup *found, const fa_k
     int rc = FA_ENOKERNEL;
     for (int looks = 0; looks < LOOKS && rc == FA_ENOKERNEL; looks++) {
         fa_lookup_free(found);
-        rc = fa_look(asking->tuner, &asking->target, FA_LOOK_CUBIN, found, diag);
+        rc = fa_look(asking->tuner, &asking->target, false, found, diag);
         if (rc == 0)
             rc = admit(asking, found, diag);
         if (rc == 0)

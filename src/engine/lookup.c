@@ -245,17 +245,6 @@ int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubi
     return rc == FA_ENOTFOUND && tuner->system->cubin(tuner, key, ret_cubin) == 0 ? 0 : rc;
 }
 
-bool fa_records_has_cubin(fa_tuner *tuner, const char *key)
-{
-    fa_cubin_record cubin = {0};
-    bool here = false;
-    if (fa_store_cubin_exists(tuner->store, key, &here, NULL) != 0 || here)
-        return here;
-    here = tuner->system->cubin(tuner, key, &cubin) == 0;
-    fa_cubin_record_free(&cubin);
-    return here;
-}
-
 /* ---- proofs under other drivers, in the store, else in the session ---------------------------*/
 static bool same_mark(const fa_verification *mark, const fa_verification *other)
 {
@@ -564,8 +553,7 @@ static void judge(fa_tuner *tuner, const fa_target *target, fa_match *match, fa_
 }
 
 /* ---- all of them ----------------------------------------------------------------------------*/
-int fa_look(fa_tuner *tuner, const fa_target *target, unsigned flags, fa_lookup *found,
-            fa_diag *diag)
+int fa_look(fa_tuner *tuner, const fa_target *target, bool all, fa_lookup *found, fa_diag *diag)
 {
     const fa_problem bucket = fa_problem_bucket(&target->asked), *const problem[] = {&target->asked,
                                                                                      &bucket};
@@ -607,11 +595,9 @@ int fa_look(fa_tuner *tuner, const fa_target *target, unsigned flags, fa_lookup 
         } else {
             fa_cubin_record_free(&cubin);
         }
-        if (timed && (flags & FA_LOOK_ALL) == 0)
+        if (timed && !all)
             break;
     }
-    if ((flags & FA_LOOK_CUBIN) == 0 || found->taken == 0)
-        fa_cubin_record_free(&found->cubin);
     if (found->taken > 0) {
         found->answer = found->own[found->taken - 1].answer;
         found->scope = found->own[found->taken - 1].scope;

@@ -46,8 +46,6 @@ int fa_records_elsewhere(fa_tuner *tuner, const fa_target *target, fa_elsewhere 
                          fa_diag *diag);
 /* A cubin by key: the store's, else a system bundle's. */
 int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag);
-/* Whether there is one; the store's bytes are not compared with their hash. */
-bool fa_records_has_cubin(fa_tuner *tuner, const char *key);
 
 /* ---- lookup.c --------------------------------------------------------------------------------*/
 /* The mark that an earlier proof of the cubin under this driver left; false: there is none. `work` is held. */
@@ -68,24 +66,18 @@ typedef struct fa_match {
     int rc; /* FA_ENOMEM or FA_EIO: it could not be judged, which says nothing about the match */
 } fa_match;
 
-/* What a lookup does in addition. */
-enum {
-    FA_LOOK_CUBIN = 1, /* keeps the answer's cubin */
-    FA_LOOK_ALL = 2    /* reads what comes behind the answer */
-};
-
 typedef struct fa_lookup {
     fa_match own[2];  /* of the asked lengths and of their bucket, as far as they were read */
     int count, taken; /* taken: 1 + the one that serves; 0: none */
     bool looked;      /* else nobody has looked yet */
     fa_answer answer; /* and its */
     fa_scope scope;
-    fa_cubin_record cubin; /* with FA_LOOK_CUBIN */
+    fa_cubin_record cubin;
 } fa_lookup;
 
 /* Looks the target up. *ret_found is always set, for fa_lookup_free(). FA_ENOTFOUND: no winner serves; FA_ECORRUPT: no
- * winner serves because a cubin is missing. `work` is held. */
-int fa_look(fa_tuner *tuner, const fa_target *target, unsigned flags, fa_lookup *ret_found,
+ * winner serves because a cubin is missing. all: what comes behind the answer is read, too. `work` is held. */
+int fa_look(fa_tuner *tuner, const fa_target *target, bool all, fa_lookup *ret_found,
             fa_diag *diag);
 void fa_lookup_free(fa_lookup *found);
 

@@ -45,7 +45,7 @@ static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
     fa_diag none = {{0}};
     int rc = 0;
     if (!tuning->known.looked)
-        rc = fa_look(tuner, &tuning->target, 0, &tuning->known, diag);
+        rc = fa_look(tuner, &tuning->target, false, &tuning->known, diag);
     if (rc == 0 || rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
         rc = fa_plan_make(tuner, tuning->request, &tuning->target, &tuning->known, &plan, diag);
     for (;;) {
@@ -74,7 +74,7 @@ static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
 static bool find_made(fa_tuning *tuning, bool again, int64_t since, fa_answer *ret_answer)
 {
     fa_lookup_free(&tuning->known);
-    if (fa_look(tuning->tuner, &tuning->target, 0, &tuning->known, NULL) != 0 ||
+    if (fa_look(tuning->tuner, &tuning->target, false, &tuning->known, NULL) != 0 ||
         !fa_answer_satisfies(&tuning->known.answer, tuning->request) ||
         (again && tuning->known.answer.unix_time < since))
         return false;
@@ -168,7 +168,7 @@ static int look_up(fa_tuning *tuning, bool *ret_answered, fa_diag *diag)
     *ret_answered = false;
     if (is_again(request))
         return 0;
-    int rc = fa_look(tuning->tuner, &tuning->target, 0, &tuning->known, diag);
+    int rc = fa_look(tuning->tuner, &tuning->target, false, &tuning->known, diag);
     *ret_answered = rc == 0 && fa_answer_satisfies(&tuning->known.answer, request);
     bool nothing = rc == FA_ENOTFOUND || rc == FA_ECORRUPT;
     return nothing && request->effort != FA_EFFORT_CACHED ? 0 : rc;
