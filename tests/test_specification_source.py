@@ -607,6 +607,29 @@ def several_kernels_run_one_behind_the_other():
             tap.has(place.run(specified(place, source, **{**twice, **changes}), status=2).stderr, sentence)
 
 
+def a_number_has_the_type_of_its_parameter():
+    arguments = [*SPECIFICATION["arguments"][:2], {"name": "a", "value": 1.5}, {"name": "n"}]
+
+    def source(a, n="int n"):
+        return KERNEL.replace("float a", a).replace("int n)", n + ")") % "(float)a * x[i]"
+    with a_place() as place:
+        for a, n, value in (("double a", "int n", 1.5), ("const double  a", "long long n", 1.5), ("__half a", "size_t n", 2.5), ("unsigned char a", "unsigned n", 200),
+                            ("bool", "short n", 1), ("float long_a", "uint64_t half", 1.5), ("long int a", "const unsigned long long int n", -3)):
+            path = specified(place, "#include <cuda_fp16.h>\n" + source(a, n).replace("(float)a", "2.0f").replace("i < n", "i < 5"), arguments=[*arguments[:2], {"name": "a", "value": value}, arguments[3]])
+            tap.equal([(one["fault"], one["typed"]) for one in place.json("check", path)["kernels"]], [("", True)])
+        tap.equal(tuned(place, specified(place, source("float a"), arguments=arguments)), 1)
+        template = "template <typename T, int K>\n__global__ void axpy(float *y, const float *x, T a, int n) { if (n > K) y[threadIdx.x] = (float)a * x[THREADS]; }\n"
+        tap.equal(place.json("check", specified(place, template, arguments=arguments, kernel="axpy<float, 3>"))["faults"], 0)  # fp32 where words say nothing
+        twice = [{"kernel": "axpy", "block": "THREADS", "grid": 1, "arguments": ["y", "x", "a", "n"]}, {"kernel": "axpy_first", "block": "THREADS", "grid": 1, "arguments": ["b", "y"]}]
+        path = specified(place, source("double a") + "__global__ void axpy_first(unsigned short b, float *y) { y[b] = 0; }\n", launches=twice, kernel=None, block=None, grid=None,
+                         arguments=[*arguments, {"name": "b", "value": 7}])
+        tap.equal([one["fault"] for one in place.json("check", path)["kernels"]], ["", ""])
+        for wrong, sentence in (("int a", "arguments[2] a: its value 1.5 does not fit in int32"), ("unsigned a", "does not fit in uint32")):
+            tap.has(place.run(specified(place, source(wrong), arguments=arguments), status=2).stderr, sentence)
+        tap.has(place.run("check", specified(place, source("double a"), arguments=[*arguments[:2], {**arguments[2], "type": "f32"}, arguments[3]]), status=1).stdout,
+                "argument 3 of axpy, a, has 8 bytes, and fp32 has 4")
+
+
 def a_struct_by_value_has_fields():
     with open(os.path.join(SOURCE, "examples", "struct.cu"), encoding="utf-8") as file:
         head, _, code = file.read().partition("*/")
@@ -758,6 +781,7 @@ tap.main([
     several_kernels_run_one_behind_the_other,
     an_answer_is_launched_as_the_default_config_says,
     a_struct_by_value_has_fields,
+    a_number_has_the_type_of_its_parameter,
     a_cluster_is_the_kernels_own,
     the_json_schema_is_what_is_read,
     a_file_without_a_specification_gets_one_to_begin_with,

@@ -319,6 +319,8 @@ static void read_sources(struct fa_spec_reading *r, const char *source, const ch
     if (r->rc == 0)
         find_kernels(r, answer_source != NULL);
     if (r->rc == 0)
+        fa_source_types(r);
+    if (r->rc == 0)
         fa_spec_reach(r);
     if (r->rc == 0) {
         fa_spec_check_macros(r);

@@ -91,6 +91,9 @@ int fa_source_kernel(const char *where, const fa_cut *cut, int source, const cha
                      const char *other, char ret_name[FA_NAME_MAX], bool *ret_template,
                      fa_diag *diag);
 
+/* Adds to the numbers among the arguments, where they have no "type", that of their parameter, as far as its words say it. */
+void fa_source_types(struct fa_spec_reading *r);
+
 enum { FA_DEFINES_MAX = 64 };
 
 /* ---- spec_macros.c --------------------------------------------------------------------------*/

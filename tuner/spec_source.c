@@ -47,7 +47,7 @@ char *fa_source_head(const char *text, fa_diag *diag)
 
 /* ---- a specification to begin with -----------------------------------------------------------*/
 /* The word for a parameter's type; "f32" where there is none. */
-static const char *type_of(const char *parameter)
+static const char *known_type(const char *parameter)
 {
     static const char *const types[][3] = {
         {"double", "f64"},         {"float", "f32"},        {"half", "f16"},
@@ -61,7 +61,13 @@ static const char *type_of(const char *parameter)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (fa_code_find(parameter, types[i][0]) != NULL)
             return types[i][is_unsigned && types[i][2] != NULL ? 2 : 1];
-    return "f32";
+    return NULL;
+}
+
+static const char *type_of(const char *parameter)
+{
+    const char *type = known_type(parameter);
+    return type != NULL ? type : "f32";
 }
 
 /* Its name: the last word before what brackets hold. */
@@ -73,6 +79,66 @@ static void name_of(const char *parameter, char ret[FA_NAME_MAX])
     for (from = end; from > 0 && fa_code_is_word(parameter[from - 1]); from--)
         continue;
     snprintf(ret, FA_NAME_MAX, "%.*s", (int)(end - from), parameter + from);
+}
+
+/* Cuts the first parameter off a list. */
+static char *next_parameter(char **rest)
+{
+    char *first = *rest, *at = first;
+    int depth = 0;
+    for (; at != NULL && *at != 0 && (*at != ',' || depth > 0); at++)
+        depth += (strchr("(<[{", *at) != NULL) - (strchr(")>]}", *at) != NULL);
+    *rest = at != NULL && *at != 0 ? at + 1 : NULL;
+    if (at != NULL)
+        *at = 0;
+    return first;
+}
+
+/* Of a number: what the parameter's words say before its name, by which no type is known. */
+static void add_type(cJSON *argument, char *parameter)
+{
+    static const char *const told[] = {"type", "shape", "fields"};
+    char name[FA_NAME_MAX];
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+        if (parameter == NULL || cJSON_HasObjectItem(argument, told[i]))
+            return;
+    name_of(parameter, name);
+    const char *word = fa_code_find(parameter, name);
+    while (name[0] != 0 && word != NULL && fa_code_find(word + 1, name) != NULL)
+        word = fa_code_find(word + 1, name);
+    if (word != NULL && word > parameter + strspn(parameter, " \t\r\n"))
+        parameter[word - parameter] = 0;
+    const char *type = strpbrk(parameter, "*[&") == NULL ? known_type(parameter) : NULL;
+    if (type != NULL && cJSON_IsObject(argument))
+        fa_json_add_text(argument, "type", type);
+}
+
+static cJSON *called(cJSON *arguments, const char *name)
+{
+    cJSON *argument;
+    cJSON_ArrayForEach (argument, arguments)
+        if (name != NULL && strcmp(fa_spec_text(argument, "name"), name) == 0)
+            return argument;
+    return NULL;
+}
+
+void fa_source_types(struct fa_spec_reading *r)
+{
+    cJSON *argument, *arguments = cJSON_GetObjectItemCaseSensitive(r->json, "arguments");
+    for (int i = 0; i < r->launches; i++) {
+        const cJSON *name, *launch = fa_spec_launch(r, i);
+        const cJSON *names = launch != r->json ? fa_spec_member(launch, "arguments") : NULL;
+        char *parameters = fa_cut_parameters(r->cut, r->entry[i]), *rest = parameters;
+        cJSON_ArrayForEach (name, names)
+            add_type(called(arguments, cJSON_GetStringValue(name)), next_parameter(&rest));
+        cJSON_ArrayForEach (argument, arguments)
+            if (names != NULL)
+                break;
+            else if (fa_spec_member(argument, "symbol") == NULL ||
+                     cJSON_IsTrue(fa_spec_member(argument, "parameter")))
+                add_type(argument, next_parameter(&rest));
+        free(parameters);
+    }
 }
 
 /* Integers are sizes: all tensors have the last one's; a number that stands behind its #ifndef may be a tunable. */

@@ -205,7 +205,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
         block="THREADS", grid="ceil_div(n, THREADS)", answer="add_naive")
     add(c, a, b)
 
-    args      the kernel's arguments in its order: array(), out(), inout(), partial(), scalar(), a float (fp32), or a number,
+    args      the kernel's arguments in its order: array(), out(), inout(), partial(), scalar(), a float (of the parameter's type), or a number,
               fixed() or {"default", "multiple", "max"}, which is a size and an int that callers do not pass; or an array, of
               which type, shape and numbers are taken
     tune      the tunables: the macros that the kernel reads, and their values
@@ -390,8 +390,10 @@ class _Listed:
             if given.tensor is not None and given["is"] not in WRITTEN:
                 self.tensors[name] = given.tensor
             return given
+        if isinstance(given, bool):
+            return {"type": "bool", "value": int(given)}
         if isinstance(given, float):
-            return {"type": "f32", "value": given}
+            return {"value": given}
         if not isinstance(given, Mapping) and not hasattr(given, "__index__") and not _cases.is_tensor(given):
             raise ArgumentError("args: %s is array(), out(), inout(), scalar(), fixed(), a number or an array, not %s"
                                 % (name, shown(given)))

@@ -535,7 +535,8 @@ static bool is_needed(const fa_field *f, fa_need need)
 {
     return need == FA_NEED_ALL        ? !f->optional
            : need != FA_NEED_REQUIRED ? f->kind == FA_FIELD_INTEGER && !f->optional &&
-                                            (f->follows < 0 || need == FA_NEED_INTEGERS)
+                                            (f->follows < 0 || need == FA_NEED_INTEGERS) &&
+                                            fa_field_number(f, f->preset) <= INT32_MAX
                                       : f->required;
 }
 

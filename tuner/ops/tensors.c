@@ -453,7 +453,7 @@ static void read_scalar(struct reader *r, fa_scalar *scalar)
     const char *text = size ? scalar->name : cJSON_GetStringValue(value);
     scalar->element = size ? FA_ELEMENT_INT32 : FA_ELEMENT_FP32;
     scalar->value = number_of(r->json, "value");
-    if (cJSON_HasObjectItem(r->json, "type") || (r->one_by_one && !size))
+    if (cJSON_HasObjectItem(r->json, "type"))
         read_element(r, &scalar->element);
     const fa_element is = scalar->element;
     refuse(r, cJSON_HasObjectItem(r->json, "symbol") || cJSON_HasObjectItem(r->json, "parameter"),
