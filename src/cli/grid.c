@@ -306,18 +306,6 @@ static int read_plan(const char *path, const lists *l, cli_grid *grid, fa_diag *
 }
 
 /* ---- the grid -------------------------------------------------------------------------------*/
-/* The options that make it, as they were typed. */
-static void word_plan(const cli_options *o, cli_grid *grid)
-{
-    fa_buf text = {0};
-    for (int i = 0; i < o->words; i++) {
-        fa_buf_text(&text, i > 0 ? " " : "");
-        cli_text_word(&text, o->word[i]);
-    }
-    snprintf(grid->plan, sizeof grid->plan, "%s", text.data != NULL ? text.data : "");
-    fa_buf_free(&text);
-}
-
 /* Whether there is any list, or a total that makes one. */
 static bool lists_given(const cli_options *o)
 {
@@ -394,8 +382,13 @@ int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
     else if (rc == 0)
         rc = multiply(l, &grid, diag);
     free(l);
-    if (rc == 0)
-        word_plan(options, &grid);
+    fa_buf plan = {0};
+    for (int i = 0; i < options->words; i++) {
+        fa_buf_text(&plan, i > 0 ? " " : "");
+        cli_text_word(&plan, options->word[i]);
+    }
+    snprintf(grid.plan, sizeof grid.plan, "%s", plan.data != NULL ? plan.data : "");
+    fa_buf_free(&plan);
     if (rc == 0)
         *ret_grid = grid;
     else

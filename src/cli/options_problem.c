@@ -75,14 +75,6 @@ static const cJSON *shorthand_at(const fa_operation *operation, int index)
 /* ---- rows -----------------------------------------------------------------------------------*/
 enum { OF_PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
 
-/* "TEXT (DEFAULT)" where the field has a default that its text does not tell. */
-static void word_help(const fa_field *f, const char *text, char *ret, size_t size)
-{
-    char room[16];
-    bool told = f->required || f->follows >= 0 || f->kind == FA_FIELD_BOOLEAN;
-    snprintf(ret, size, told ? "%s" : "%s (%s)", text, fa_field_text(f, f->preset, room));
-}
-
 static void word_value(const fa_field *f, bool list, char *ret, size_t size)
 {
     const bool bare = fa_field_may_be_bare(f), left_out = bare && !list;
@@ -105,8 +97,11 @@ static cli_option_spec *add_option(cli_problem_options *options, const char *nam
 {
     cli_option_spec *spec = &options->row[options->count].spec;
     char *value = options->row[options->count].value, *words = options->row[options->count].help;
+    char room[16]; /* for a default that the text does not tell */
+    const bool told = f->required || f->follows >= 0 || f->kind == FA_FIELD_BOOLEAN;
     word_value(f, kind == KIND_TEXT, value, sizeof options->row[0].value);
-    word_help(f, help, words, sizeof options->row[0].help);
+    snprintf(words, sizeof options->row[0].help, told ? "%s" : "%s (%s)", help,
+             fa_field_text(f, f->preset, room));
     *spec = (cli_option_spec){.name = name,
                               .group = group,
                               .kind = kind,

@@ -172,14 +172,6 @@ static int print_text(cli_run *run, const struct queues *queues)
 }
 
 /* ---- following ------------------------------------------------------------------------------*/
-static void tell_now(cli_progress *lines, const fa_sweep *now)
-{
-    fa_buf line = {0};
-    fa_buf_printf(&line, "%d/%d done, %d failed, %d held", now->done, now->items, now->failed,
-                  now->running);
-    cli_progress_show(lines, &line);
-}
-
 /* Until nothing is left to do. What the server does not answer meanwhile is asked again. */
 static int follow(cli_run *run, struct queues *queues)
 {
@@ -190,8 +182,12 @@ static int follow(cli_run *run, struct queues *queues)
     while (rc == 0 && cli_interrupted() == 0) {
         const fa_sweep *now = &queues->now, *sweep = queues->sweep;
         bool moved = memcmp(&told, now, sizeof told) != 0, open = false;
-        if (lines->rows && (lines->terminal || (moved && cli_progress_is_due(lines))))
-            tell_now(lines, now);
+        if (lines->rows && (lines->terminal || (moved && cli_progress_is_due(lines)))) {
+            fa_buf line = {0};
+            fa_buf_printf(&line, "%d/%d done, %d failed, %d held", now->done, now->items,
+                          now->failed, now->running);
+            cli_progress_show(lines, &line);
+        }
         if (moved)
             told = *now;
         for (size_t i = 0; i < queues->count; i++)

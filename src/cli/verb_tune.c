@@ -122,15 +122,6 @@ static void print_place(const fa_answer *answer, const fa_tuner *tuner, fa_buf *
     fa_buf_text(out, "\n");
 }
 
-/* Of the answer's config; 0: it is none of them. */
-static int32_t rank_of(const fa_answer *answer, const cli_rows *rows)
-{
-    for (size_t i = 0; i < rows->count; i++)
-        if (fa_config_equal(&rows->row[i].trial.config, &answer->trial.config))
-            return rows->row[i].rank;
-    return 0;
-}
-
 static void print_text(const cli_options *options, const fa_answer *answer, const cli_rows *rows,
                        int32_t rank, const cli_progress *progress, const fa_tuner *tuner,
                        fa_buf *out)
@@ -220,7 +211,10 @@ int cli_tune(cli_run *run)
         rows.row = &only;
         rows.count = 1;
     }
-    const int32_t rank = rank_of(&answer, &rows);
+    int32_t rank = 0; /* of the answer's config, where it is among them */
+    for (size_t i = 0; i < rows.count && rank == 0; i++)
+        if (fa_config_equal(&rows.row[i].trial.config, &answer.trial.config))
+            rank = rows.row[i].rank;
     rows.count = rows.count < most ? rows.count : most;
     if (run->options->json)
         print_json(run->document, &answer, &rows, rank, progress, run->tuner);

@@ -101,16 +101,6 @@ static void told_to_stop(uv_signal_t *signal, int number)
 }
 
 /* ---- life -----------------------------------------------------------------------------------*/
-/* A connection each; the store and compile workers take some more. */
-static void raise_open_files(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max < FILES_MAX ? limit.rlim_max : FILES_MAX;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 static int serve(struct program *program)
 {
     fa_diag diag = {{0}};
@@ -164,6 +154,7 @@ int main(int count, char **arguments)
     static struct program program;
     serve_settings *settings = &program.settings;
     const fa_operation *operation;
+    struct rlimit limit;
     char threads[16];
     fa_diag diag = {{0}};
     int status, rc = serve_settings_read(count, arguments, settings, &diag);
@@ -178,6 +169,10 @@ int main(int count, char **arguments)
     signal(SIGPIPE, SIG_IGN);
     snprintf(threads, sizeof threads, "%d", SERVE_THREADS);
     setenv("UV_THREADPOOL_SIZE", threads, 1); /* before libuv's first thread */
-    raise_open_files();
+    /* A connection each; the store and compile workers take some more. */
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max < FILES_MAX ? limit.rlim_max : FILES_MAX;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
     return serve(&program);
 }

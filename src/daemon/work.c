@@ -22,12 +22,6 @@ void serve_share_close(serve_share *share)
 }
 
 /* ---- on a thread of libuv's ------------------------------------------------------------------*/
-/* Opening a store makes the tables of an empty file, and moves a damaged file away. */
-static bool is_broken(const fa_tuner *tuner, int rc)
-{
-    return rc == FA_ECORRUPT || (rc == FA_ESTORE && fa_store_location(tuner)[0] == '/');
-}
-
 static void run(uv_work_t *uv)
 {
     serve_work *work = uv->data;
@@ -41,7 +35,9 @@ static void run(uv_work_t *uv)
         if (work->rc != 0)
             return;
         work->rc = work->run(work, tuner, &work->diag);
-        if (is_broken(tuner, work->rc)) {
+        /* Opening a store makes the tables of an empty file, and moves a damaged file away. */
+        if (work->rc == FA_ECORRUPT ||
+            (work->rc == FA_ESTORE && fa_store_location(tuner)[0] == '/')) {
             fa_close(&tuner);
             if (!again)
                 continue;

@@ -77,23 +77,16 @@ static int check_baseline(const fa_baseline *b, fa_diag *diag)
     return 0;
 }
 
-/* Lines that show the form alone say so, and are no evidence. */
-static int refuse_dry_run(const cJSON *json, fa_diag *diag)
-{
-    bool dry_run = false;
-    int rc = fa_json_bool(json, "dry_run", &dry_run, "baseline", diag);
-    if (rc == 0 && dry_run)
-        return fa_fail(diag, FA_EINVAL, "its time is made up (\"dry_run\"), not measured");
-    return rc == FA_ENOTFOUND ? 0 : rc;
-}
-
 int fa_baseline_from_json(const cJSON *json, fa_baseline *ret_baseline, fa_diag *diag)
 {
     fa_baseline baseline = {.unix_time = (int64_t)time(NULL)};
-    int rc;
+    bool dry_run = false; /* lines that show the form alone say so, and are no evidence */
     if (!cJSON_IsObject(json))
         return fa_fail(diag, FA_EINVAL, "must be a JSON object");
-    if ((rc = refuse_dry_run(json, diag)) != 0 ||
+    int rc = fa_json_bool(json, "dry_run", &dry_run, "baseline", diag);
+    if (rc == 0 && dry_run)
+        rc = fa_fail(diag, FA_EINVAL, "its time is made up (\"dry_run\"), not measured");
+    if ((rc != 0 && rc != FA_ENOTFOUND) ||
         (rc = fa_struct_from_json(json, baseline_members, &baseline, "baseline", diag)) != 0 ||
         (rc = check_baseline(&baseline, diag)) != 0)
         return rc;

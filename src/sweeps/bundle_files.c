@@ -230,17 +230,6 @@ int fa_bundle_weigh_here(fa_store *store, const fa_winner_record *winner, fa_bun
     return rc;
 }
 
-static int put_one(struct importing *importing, const fa_winner_record *winner,
-                   const fa_cubin_record *cubin, fa_diag *diag)
-{
-    fa_store *store = importing->tuner->store;
-    int rc = importing->put ? 0 : fa_store_cubin_put(store, cubin, diag);
-    if (rc != 0)
-        return rc;
-    importing->put = true;
-    return fa_store_winner_replace(store, winner, NULL, diag);
-}
-
 static int take_one(struct importing *importing, const fa_winner_record *winner,
                     const fa_cubin_record *cubin, fa_diag *diag)
 {
@@ -267,8 +256,12 @@ static int take_one(struct importing *importing, const fa_winner_record *winner,
     if (rc == 0)
         rc = fa_bundle_weigh_here(importing->tuner->store, &here, &item, &stored, diag);
     const bool better = item.change == FA_BUNDLE_ADDED || item.change == FA_BUNDLE_REPLACED;
+    if (rc == 0 && better && !importing->dry_run && !importing->put) {
+        rc = fa_store_cubin_put(importing->tuner->store, cubin, diag);
+        importing->put = rc == 0;
+    }
     if (rc == 0 && better && !importing->dry_run)
-        rc = put_one(importing, &here, cubin, diag);
+        rc = fa_store_winner_replace(importing->tuner->store, &here, NULL, diag);
     fa_winner_record_free(&here);
     if (rc != 0)
         return rc;

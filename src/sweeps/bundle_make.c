@@ -173,27 +173,19 @@ static int add_line(struct making *making, fa_line *line, fa_diag *diag)
     return rc;
 }
 
-/* The SM that needs the newest NVRTC. */
-static int newest_sm(const fa_lines *lines)
-{
-    int sm = 0;
-    for (size_t i = 0; i < lines->count; i++)
-        if (fa_nvrtc_since(lines->line[i].answer.gpu.sm) > fa_nvrtc_since(sm))
-            sm = lines->line[i].answer.gpu.sm;
-    return sm;
-}
-
 static int make_lines(struct making *making, fa_diag *diag)
 {
     fa_tuner *tuner = making->tuner;
     const fa_lines *lines = &making->made->lines;
-    int rc;
+    int rc, sm = 0; /* the one that needs the newest NVRTC */
+    for (size_t i = 0; i < lines->count; i++)
+        if (fa_nvrtc_since(lines->line[i].answer.gpu.sm) > fa_nvrtc_since(sm))
+            sm = lines->line[i].answer.gpu.sm;
     making->build = calloc(lines->count, sizeof *making->build);
     if (making->build == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for %zu winners", lines->count);
     if ((rc = fa_tuner_families(tuner, diag)) != 0 ||
-        (rc = fa_compiler_choose(tuner->worker_path, newest_sm(lines), &making->nvrtc, NULL,
-                                 diag)) != 0 ||
+        (rc = fa_compiler_choose(tuner->worker_path, sm, &making->nvrtc, NULL, diag)) != 0 ||
         (rc = fa_portable_new(&making->made->part, diag)) != 0)
         return rc;
     render_all(making);

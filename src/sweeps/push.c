@@ -26,42 +26,32 @@ struct pushing {
     fa_pushed pushed;
 };
 
-/* ---- what belongs to a winner ---------------------------------------------------------------*/
-static int push_trials(const struct pushing *p, fa_diag *diag)
-{
-    fa_trial_record *record = NULL;
-    size_t count = 0;
-    int rc = fa_store_trials(p->file, &p->winner->scope, &record, &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = fa_store_trial_put(p->tuner->store, &p->winner->scope, &record[i], diag);
-    free(record);
-    return rc;
-}
-
 /* ---- a winner -------------------------------------------------------------------------------*/
-/* A cubin's key names its source, not its bytes, and a proof holds for the bytes that it was made with. */
-static void void_other_proof(struct pushing *p)
-{
-    fa_cubin_record there = {0};
-    if (fa_store_cubin_get(p->tuner->store, p->winner->cubin_key, &there, NULL) == 0 &&
-        (there.size != p->cubin->size || memcmp(there.bytes, p->cubin->bytes, there.size) != 0))
-        p->winner->driver_version = 0;
-    fa_cubin_record_free(&there);
-}
-
 static int weigh_and_push(struct pushing *p, fa_diag *diag)
 {
     fa_bundle_item item = {.why = ""};
     fa_answer stored;
+    fa_cubin_record there = {0};
+    fa_trial_record *record = NULL;
+    size_t count = 0;
     int rc = fa_store_winner_hold(p->tuner->store, &p->winner->scope, diag);
     if (rc == 0)
         rc = fa_bundle_weigh_here(p->tuner->store, p->winner, &item, &stored, diag);
     p->change = item.change;
     if (rc != 0 || (p->change != FA_BUNDLE_ADDED && p->change != FA_BUNDLE_REPLACED))
         return rc;
-    void_other_proof(p);
+    /* A cubin's key names its source, not its bytes, and a proof holds for the bytes that it was made with. */
+    if (fa_store_cubin_get(p->tuner->store, p->winner->cubin_key, &there, NULL) == 0 &&
+        (there.size != p->cubin->size || memcmp(there.bytes, p->cubin->bytes, there.size) != 0))
+        p->winner->driver_version = 0;
+    fa_cubin_record_free(&there);
     rc = fa_store_winner_replace(p->tuner->store, p->winner, p->cubin, diag);
-    return rc != 0 ? rc : push_trials(p, diag);
+    if (rc == 0)
+        rc = fa_store_trials(p->file, &p->winner->scope, &record, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = fa_store_trial_put(p->tuner->store, &p->winner->scope, &record[i], diag);
+    free(record);
+    return rc;
 }
 
 static int push_winner(struct pushing *p, const fa_scope *scope, fa_diag *diag)

@@ -70,15 +70,6 @@ static void share_gpu_names(fa_study *all, size_t count)
             }
 }
 
-static fa_scope scope_of_study(const fa_study *study)
-{
-    fa_scope scope = {.problem = study->problem};
-    memcpy(scope.silicon, study->silicon, sizeof scope.silicon);
-    memcpy(scope.templates, study->templates, sizeof scope.templates);
-    memcpy(scope.policy, study->policy, sizeof scope.policy);
-    return scope;
-}
-
 static bool is_of_templates(const fa_templates *templates, const fa_study *study)
 {
     return fa_templates_match(templates, &study->problem, study->templates);
@@ -325,7 +316,10 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial 
     if (study == NULL || study->size != sizeof *study || study->unread != NULL)
         return fa_fail(diag, FA_EINVAL,
                        "study is NULL, none of fa_list_studies, or one whose problem is not known");
-    const fa_scope scope = scope_of_study(study);
+    fa_scope scope = {.problem = study->problem};
+    memcpy(scope.silicon, study->silicon, sizeof scope.silicon);
+    memcpy(scope.templates, study->templates, sizeof scope.templates);
+    memcpy(scope.policy, study->policy, sizeof scope.policy);
     pthread_mutex_lock(&tuner->work);
     rc = fa_store_trials(tuner->store, &scope, &record, &count, diag);
     if (rc == 0 && count == 0 && study->has_winner)
