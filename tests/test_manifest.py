@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A family's manifest through the door, `fa-tune explain --templates`: as hostile input, what is refused and in which words; what its expressions
-mean; and the space that it makes: the gates in their order, and the budget to the byte."""
+mean; and the space that it makes: the gates in their order, and the budget to the byte. And which
+directories are refused before a manifest is read."""
 import os
 
 import tap
@@ -87,6 +88,15 @@ NO_VALUES = [
     ("'half'", 'is a text, which can only be compared'), ("'half' + 1", 'a text is used as a number'),
     ("'half' < 'more'", 'a text is used as a number'), ("-'half'", 'a text is used as a number'), ("not 'half'", 'a text is used as a number'),
     ('BLOCK_M * 0.3', 'is a fraction, where an integer is needed'), ('4611686018427387904 * 4', 'is beyond 64 bits')]
+CONTRACT = '{"name": "mine", "title": "something of mine", "sizes": {"n": {}}}'
+DIRECTORIES = [  # the files of one, and what refuses it
+    ({"bad name.cu": "x"}, "not plain"), ({"nul.cu": "a\0b"}, "NUL"), ({"attn_params.h": " " * (1 << 20)}, None),
+    ({"attn_params.h": " " * (1 << 20) + " "}, "larger than 1048576"), ({}, "no manifest"), ({"README": "x"}, "no manifest"),
+    ({"mine.cu": "x"}, "no manifest (NAME.json)"), ({"attn_params.h": "x"}, None), ({"link.cuh": os.symlink}, "is a link"),
+    ({"pipe.cuh": os.mkfifo}, "not a regular file"), ({"f%d.json" % i: "x" for i in range(128)}, "f0.json"),
+    ({"f%d.json" % i: "x" for i in range(129)}, "more than 128"),
+    ({"attn_fwd/attn_params.h": "x", "attn_params.h": "x"}, "attn_params.h: appears twice"),
+    ({"mine/operation.json": CONTRACT, "mine/attn_params.h": "x"}, "is the name of a file of attn_fwd")]
 place = Place()
 
 
@@ -253,6 +263,23 @@ def sequences_whose_last_tile_passes_32_bits_are_refused():
                 tap.has(built_in.run("explain", "--gpu", gpu, "--exact", seq, str(longest + 1), other, "512", status=1).stderr, "at most 2,147,483,391")
 
 
+def directories_of_odd_files_are_refused_with_the_reason_and_do_not_hang():
+    for at, (files, sentence) in enumerate(DIRECTORIES):
+        folder = os.path.join(place.folder, "of%d" % at)
+        os.mkdir(folder)
+        for name, content in files.items():
+            path = os.path.join(folder, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if callable(content):
+                content(*(["/etc/passwd"] if content is os.symlink else []), path)
+            else:
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(content)
+        told = place.run("explain", "--gpu", "L4", "--seq", "512", "--templates", folder, status=2 if sentence else 0)
+        tap.has(told.stderr, sentence or "")
+    tap.has(place.run("explain", "--gpu", "L4", "--seq", "512", "--templates", "/nowhere/at/all", status=2).stderr, "/nowhere/at/all")
+
+
 with place:
     write("small.cu", '#include "small.cuh"\n__global__ void kernel() {}\n')
     write("small.cuh", "#pragma once\n")
@@ -266,4 +293,5 @@ with place:
         results_that_are_not_integers_are_errors_with_a_sentence,
         of_a_large_space_what_holds_to_the_restrictions_is_kept_counted_or_estimated,
         sequences_whose_last_tile_passes_32_bits_are_refused,
+        directories_of_odd_files_are_refused_with_the_reason_and_do_not_hang,
     ])

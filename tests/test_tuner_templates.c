@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Directories of templates: what of them counts in a hash and in a closure, and, as hostile input, what is refused
- * and in which words.
+ * Directories of templates: what of them counts in a hash and in a closure. What is refused is in test_manifest.py.
  */
 #include "problem.h"
 #include "tuner_fixture.h"
@@ -200,31 +199,15 @@ static void a_manifest_changes_the_closure_by_what_may_be_compiled_and_is_launch
     }
 }
 
-static void one_name_stands_for_one_file_in_all_folders(void)
-{
-    start();
-    put_in("attn_fwd", "attn_params.h", "x");
-    put("attn_params.h", "x");
-    CHECK_INT(open_it(), FA_EINVAL);
-    CHECK_HAS(diag.text, "attn_params.h: appears twice");
-    start();
-    put_in("mine", "operation.json", contract);
-    put_in("mine", "attn_params.h", "x");
-    CHECK_INT(open_it(), FA_EINVAL);
-    CHECK_HAS(diag.text, "is the name of a file of attn_fwd");
-}
-
-/* `blocks`: more values than 64, behind a comma. */
-static int read_numbered(const char *blocks, const char *grid, int number,
-                         const fa_operation **ret_operation)
+static int read_numbered(const char *grid, int number, const fa_operation **ret_operation)
 {
     fa_buf text = {0};
     fa_buf_printf(
         &text,
-        "{\"kernel\":\"set\",\"sizes\":{\"n\":%d},\"tune\":{\"B\":[64%s]},\"block\":\"B\","
+        "{\"kernel\":\"set\",\"sizes\":{\"n\":%d},\"tune\":{\"B\":[64]},\"block\":\"B\","
         "\"grid\":\"%s\",\"arguments\":[{\"name\":\"y\",\"type\":\"f32\",\"shape\":[\"n\"],"
         "\"is\":\"out\"},{\"name\":\"n\"}]}",
-        number, blocks, grid);
+        number, grid);
     int rc = text.data != NULL ? fa_spec_make("sent", text.data,
                                               "__global__ void set(float *y, int n) { y[0] = n; }",
                                               ret_operation, &diag)
@@ -240,75 +223,12 @@ static void specifications_that_are_refused_leave_nothing_behind(void)
     for (; fa_operation_at(known) != NULL; known++)
         continue;
     for (int i = 1; i <= FA_OPERATIONS_MAX; i++)
-        refused += read_numbered("", "nowhere", i, &operation) == FA_EMANIFEST;
+        refused += read_numbered("nowhere", i, &operation) == FA_EMANIFEST;
     CHECK_INT(refused, FA_OPERATIONS_MAX);
     CHECK_HAS(diag.text, "nowhere");
     CHECK(fa_operation_at(known) == NULL);
-    CHECK_OK(read_numbered("", "ceil_div(n, B)", 1, &operation), diag);
+    CHECK_OK(read_numbered("ceil_div(n, B)", 1, &operation), diag);
     CHECK(fa_operation_at(known) == operation);
-}
-
-static int open_with(const char *name, const char *bytes, size_t size)
-{
-    start();
-    return fixture_write(&f, name, bytes, size) ? open_it() : FA_EIO;
-}
-
-static void a_directory_with_odd_files_is_refused_with_the_reason(void)
-{
-    CHECK_INT(open_with("bad name.cu", "x", 1), FA_EINVAL);
-    CHECK_HAS(diag.text, "not plain");
-    CHECK_INT(open_with("nul.cu", "a\0b", 3), FA_EINVAL);
-    CHECK_HAS(diag.text, "NUL");
-    static char large[(1 << 20) + 1];
-    memset(large, ' ', sizeof large);
-    CHECK_INT(open_with("attn_params.h", large, sizeof large - 1), 0);
-    CHECK_INT(open_with("attn_params.h", large, sizeof large), FA_EINVAL);
-    CHECK_HAS(diag.text, "larger than 1048576");
-    CHECK_INT(fa_templates_open("/nowhere/at/all", &(fa_templates *){NULL}, &diag), FA_ENOTFOUND);
-    CHECK_HAS(diag.text, "/nowhere/at/all");
-}
-
-static void a_directory_that_would_change_nothing_is_refused(void)
-{
-    start();
-    CHECK_INT(open_it(), FA_EINVAL);
-    CHECK_HAS(diag.text, f.directory);
-    CHECK_HAS(diag.text, "no manifest");
-    CHECK(f.templates == NULL);
-    CHECK_INT(open_with("README", "x", 1), FA_EINVAL);
-    CHECK_INT(open_with("mine.cu", "x", 1), FA_EINVAL);
-    CHECK_HAS(diag.text, "no manifest (NAME.json)");
-    CHECK_INT(open_with("attn_params.h", "x", 1), 0);
-    CHECK_INT(open_with("mine.json", "x", 1), 0); /* what is wrong with it is told later */
-}
-
-static void links_and_fifos_are_refused_and_do_not_hang(void)
-{
-    char path[128];
-    start();
-    snprintf(path, sizeof path, "%s/link.cuh", f.directory);
-    CHECK_INT(symlink("/etc/passwd", path), 0);
-    CHECK_INT(open_it(), FA_EINVAL);
-    CHECK_HAS(diag.text, "is a link");
-    start();
-    snprintf(path, sizeof path, "%s/pipe.cuh", f.directory);
-    CHECK_INT(mkfifo(path, 0600), 0);
-    CHECK_INT(open_it(), FA_EINVAL);
-    CHECK_HAS(diag.text, "not a regular file");
-}
-
-static void more_than_128_files_are_refused(void)
-{
-    start();
-    for (int i = 0; i < 129; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "f%d.json", i);
-        put(name, "x");
-        if (i >= 127)
-            CHECK_INT(open_it(), i == 127 ? 0 : FA_EINVAL);
-    }
-    CHECK_HAS(diag.text, "more than 128");
 }
 
 int main(void)
@@ -322,11 +242,6 @@ int main(void)
     TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);
     TEST(a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone);
     TEST(a_manifest_changes_the_closure_by_what_may_be_compiled_and_is_launched_alone);
-    TEST(one_name_stands_for_one_file_in_all_folders);
-    TEST(a_directory_with_odd_files_is_refused_with_the_reason);
-    TEST(a_directory_that_would_change_nothing_is_refused);
-    TEST(links_and_fifos_are_refused_and_do_not_hang);
-    TEST(more_than_128_files_are_refused);
     fixture_free(&f);
     fa_templates_close(&builtin);
     return check_done();
