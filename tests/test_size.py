@@ -27,7 +27,7 @@ BUDGET = {
     "src/report": 841,
     "C": 55611,
     "C files": 236,
-    "tests": 56241,
+    "tests": 56239,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
