@@ -18,6 +18,7 @@
 #ifndef FA_TUNER_PROVER_H
 #define FA_TUNER_PROVER_H
 
+#include "error.h"
 #include "bench.h"
 #include "fa_check.h"
 #include "tensors.h"
@@ -145,9 +146,6 @@ struct fa_bench {
     struct fa_fenced workspace, counters;
     const fa_launches *launches; /* at hand */
 };
-
-/* Calls what has not failed before, and remembers its failure. */
-#define FA_TRY(bench, call) ((bench)->rc = (bench)->rc != 0 ? (bench)->rc : (call))
 
 static inline void fa_bench_synchronize(fa_bench *b)
 {

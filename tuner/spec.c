@@ -262,15 +262,12 @@ static void fill_spec(struct fa_spec_reading *r, const fa_operation *operation, 
     snprintf(spec->fault, sizeof spec->fault, "%s", r->found.text);
     check_expressions(r, operation);
     take_compiled_with(r, operation, spec);
-    if (r->rc == 0)
-        r->rc = fa_templates_of(r->name, files, r->answer_source != NULL ? 3 : 2, &spec->with,
-                                &spec->templates, r->diag);
-    if (r->rc == 0)
-        r->rc = fa_families_make(spec->templates, r, operation, &spec->families);
+    FA_TRY(r, fa_templates_of(r->name, files, r->answer_source != NULL ? 3 : 2, &spec->with,
+                              &spec->templates, r->diag));
+    FA_TRY(r, fa_families_make(spec->templates, r, operation, &spec->families));
     /* A stated default config stays, for sizes that it holds for; without one the first that holds for the default sizes is
      * it. */
-    if (r->rc == 0)
-        r->rc = fa_space_first(&spec->families, &problem, &config, r->diag);
+    FA_TRY(r, fa_space_first(&spec->families, &problem, &config, r->diag));
     for (int i = 0; r->rc == 0 && i < config.count && fa_spec_member(r->json, "default") == NULL;
          i++)
         r->rc = fa_family_preset(spec->families.family[0], i, config.tunable[i].value, r->diag);
@@ -357,8 +354,7 @@ static void read_texts(struct fa_spec_reading *r, const char *source, const char
     }
     read_identity(r);
     check_options(r);
-    if (r->rc == 0)
-        r->rc = fa_includes_open(r->where, r->folder, r->json, &r->includes, r->diag);
+    FA_TRY(r, fa_includes_open(r->where, r->folder, r->json, &r->includes, r->diag));
     if (r->rc == 0)
         read_sources(r, source, answer_source, &before);
     if (r->found.text[0] != 0)

@@ -451,26 +451,20 @@ struct directive {
     const char *stands_for;
 };
 
-static const char *skip_blanks(const char *at)
-{
-    return at + strspn(at, " \t\f\v");
-}
-
 /* thrust names some of its files by a macro: `#define NAME <ROOT/file>`, then `#include NAME`. */
 static bool read_thrust(const char *at, struct directive *ret)
 {
     static const char *const root[][2] = {{"__THRUST_HOST_SYSTEM_ROOT", "thrust/system/cpp"},
                                           {"__THRUST_DEVICE_SYSTEM_ROOT", "thrust/system/cuda"}};
-    at = skip_blanks(at);
-    while (isalnum((unsigned char)*at) || *at == '_')
-        at++;
-    at = skip_blanks(at);
+    const fa_code_word name = fa_code_word_at(fa_code_past_blanks(at));
+    at = fa_code_past_blanks(name.at + name.size);
+    const fa_code_word first = fa_code_word_at(at + (*at == '<'));
     for (int i = 0; i < 2; i++) {
-        size_t size = strlen(root[i][0]);
-        if (*at != '<' || strncmp(at + 1, root[i][0], size) != 0 || at[1 + size] != '/')
+        const char *rest = first.at + first.size;
+        if (*at != '<' || !fa_code_is(first, root[i][0]) || *rest != '/')
             continue;
         *ret = (struct directive){
-            .from = at + 1 + size, .size = strcspn(at + 1 + size, ">\n"), .stands_for = root[i][1]};
+            .from = rest, .size = strcspn(rest, ">\n"), .stands_for = root[i][1]};
         return true;
     }
     return false;
@@ -478,20 +472,15 @@ static bool read_thrust(const char *at, struct directive *ret)
 
 static bool read_directive(const char *line, struct directive *ret)
 {
-    line = skip_blanks(line);
-    if (*line != '#')
+    const fa_code_word word = fa_code_directive(line);
+    const char *at = fa_code_past_blanks(word.at + word.size);
+    if (fa_code_is(word, "define"))
+        return read_thrust(at, ret);
+    if (!fa_code_is(word, "include") || (*at != '"' && *at != '<'))
         return false;
-    line = skip_blanks(line + 1);
-    if (strncmp(line, "define", 6) == 0)
-        return read_thrust(line + 6, ret);
-    if (strncmp(line, "include", 7) != 0)
-        return false;
-    line = skip_blanks(line + 7);
-    if (*line != '"' && *line != '<')
-        return false;
-    const char close = *line == '"' ? '"' : '>';
-    *ret = (struct directive){.from = line + 1, .quoted = close == '"'};
-    ret->size = strcspn(line + 1, close == '"' ? "\"\n" : ">\n");
+    const char close = *at == '"' ? '"' : '>';
+    *ret = (struct directive){.from = at + 1, .quoted = close == '"'};
+    ret->size = strcspn(at + 1, close == '"' ? "\"\n" : ">\n");
     return ret->size > 0 && ret->from[ret->size] == close;
 }
 
@@ -524,8 +513,9 @@ static void read_text(fa_includes *all, int from, char **text, bool own)
          line = *end != 0 ? end + 1 : end, number++) {
         struct directive found;
         char written[NAME_MAX_];
+        const bool continues = line > *text + 1 && line[-2] == '\\';
         end = strchrnul(line, '\n');
-        if (!read_directive(line, &found) ||
+        if (continues || !read_directive(line, &found) ||
             snprintf(written, sizeof written, "%s%.*s",
                      found.stands_for != NULL ? found.stands_for : "", (int)found.size,
                      found.from) >= (int)sizeof written)

@@ -17,39 +17,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A line that goes on is one to the preprocessor. */
-static const char *past_blanks(const char *at)
-{
-    for (at += strspn(at, " \t\f\v"); at[0] == '\\' && at[1] == '\n';)
-        at += 2 + strspn(at + 2, " \t\f\v");
-    return at;
-}
-
-/* Past the word, if it stands here; else NULL. */
-static const char *past_word(const char *at, const char *word)
-{
-    const size_t size = strlen(word);
-    return strncmp(at, word, size) == 0 && !fa_code_is_word(at[size]) ? past_blanks(at + size)
-                                                                      : NULL;
-}
-
 /* ---- macros that the source changes -----------------------------------------------------------*/
 /* The macro of the specification that the line defines, or undefines; NULL: it does neither. */
 static const cJSON *find_change(const cJSON *json, const char *line, const char **ret_key,
                                 bool *ret_defines)
 {
-    line = past_blanks(line);
-    if (*line != '#')
+    const fa_code_word word = fa_code_directive(line);
+    *ret_defines = fa_code_is(word, "define");
+    if (!*ret_defines && !fa_code_is(word, "undef"))
         return NULL;
-    line = past_blanks(line + 1);
-    const char *at = past_word(line, "define");
-    size_t size = 0;
-    *ret_defines = at != NULL;
-    if (at == NULL && (at = past_word(line, "undef")) == NULL)
-        return NULL;
-    while (fa_code_is_word(at[size]))
-        size++;
-    return fa_spec_macro(json, at, size, ret_key);
+    const fa_code_word name = fa_code_word_at(fa_code_past_blanks(word.at + word.size));
+    return fa_spec_macro(json, name.at, name.size, ret_key);
 }
 
 void fa_source_guard(const cJSON *json, fa_buf *text)

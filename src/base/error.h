@@ -25,6 +25,9 @@ int fa_fail(fa_diag *diag, int code, const char *format, ...)
 int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
     __attribute__((cold, format(printf, 3, 4)));
 
+/* Calls what has not failed before, and remembers its failure. */
+#define FA_TRY(of, call) ((of)->rc = (of)->rc != 0 ? (of)->rc : (call))
+
 const char *fa_error_text(int code);
 /* "FA_EINVAL"; NULL for a number that is no code. */
 const char *fa_error_name(int code);

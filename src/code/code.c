@@ -19,7 +19,6 @@ const char *fa_code_find(const char *text, const char *name)
     return NULL;
 }
 
-/* Blanks text[from..to), but for line ends. */
 void fa_code_blank(char *text, size_t from, size_t to)
 {
     for (size_t i = from; i < to; i++)

@@ -65,22 +65,16 @@ static const struct {
              {"template", TEMPLATE},
              {"operator", OPERATOR}};
 
-/* A place in a file's text. */
-struct word {
-    const char *at;
-    size_t size;
-};
-
 struct part {
     size_t file, from, to;
     int says;
     bool kept, asked; /* the latter of a macro: whether it says DEVICE */
-    struct word name;
+    fa_code_word name;
 };
 
 /* One of those that a part declares. */
 struct name {
-    struct word word;
+    fa_code_word word;
     size_t part;
     bool seen; /* of the first of its kind: a kernel reaches it */
 };
@@ -134,12 +128,7 @@ struct fa_cut {
 };
 
 /* ---- reading --------------------------------------------------------------------------------*/
-static bool is(struct word word, const char *text)
-{
-    return strlen(text) == word.size && strncmp(word.at, text, word.size) == 0;
-}
-
-static int compare_words(struct word a, struct word b)
+static int compare_words(fa_code_word a, fa_code_word b)
 {
     int order = memcmp(a.at, b.at, a.size < b.size ? a.size : b.size);
     return order != 0 ? order : (a.size > b.size) - (a.size < b.size);
@@ -153,7 +142,7 @@ static int compare_names(const void *a, const void *b)
 }
 
 /* The first of the sorted names that is this word; NULL: none is. */
-static struct name *find_name(const struct fa_cut *d, size_t count, struct word word)
+static struct name *find_name(const struct fa_cut *d, size_t count, fa_code_word word)
 {
     count = word.size > 0 ? count : 0;
     size_t low = 0, high = count;
@@ -167,14 +156,6 @@ static struct name *find_name(const struct fa_cut *d, size_t count, struct word 
     return low < count && compare_words(d->name[low].word, word) == 0 ? &d->name[low] : NULL;
 }
 
-static struct word word_at(const char *code, size_t at)
-{
-    size_t size = 0;
-    while (fa_code_is_word(code[at + size]))
-        size++;
-    return (struct word){code + at, size};
-}
-
 static size_t past_space(const char *code, size_t at)
 {
     while (isspace((unsigned char)code[at]) ||
@@ -183,24 +164,20 @@ static size_t past_space(const char *code, size_t at)
     return at;
 }
 
-static struct word directive_at(const char *code, size_t at)
-{
-    return word_at(code, past_space(code, at + 1));
-}
-
 /* Past the preprocessor line, and past what "#if 0" leaves out. */
 static size_t end_of_directive(const char *code, size_t at)
 {
-    struct word word = directive_at(code, at);
+    fa_code_word word = fa_code_directive(code + at);
     size_t end = fa_code_line_end(code, at), depth = 0;
-    if (!is(word, "if") || !is(word_at(code, past_space(code, (size_t)(word.at + 2 - code))), "0"))
+    if (!fa_code_is(word, "if") ||
+        !fa_code_is(fa_code_word_at(fa_code_past_blanks(word.at + 2)), "0"))
         return end;
     while (code[at = past_space(code, end)] != 0) {
-        word = code[at] == '#' ? directive_at(code, at) : (struct word){"", 0};
-        if (depth == 0 && (is(word, "endif") || strncmp(word.at, "el", 2) == 0))
+        word = fa_code_directive(code + at);
+        if (depth == 0 && (fa_code_is(word, "endif") || strncmp(word.at, "el", 2) == 0))
             return at;
         depth += strncmp(word.at, "if", 2) == 0;
-        depth -= is(word, "endif");
+        depth -= fa_code_is(word, "endif");
         end = fa_code_line_end(code, at);
     }
     return end;
@@ -220,12 +197,12 @@ static size_t find_close(const char *code, size_t at, size_t to)
     int depth = 0, branches = 0, begun[BRANCHES_MAX];
     for (; at < to; at++) {
         if (code[at] == '#') {
-            struct word word = directive_at(code, at);
+            fa_code_word word = fa_code_directive(code + at);
             if (strncmp(word.at, "if", 2) == 0 && branches < BRANCHES_MAX)
                 begun[branches++] = depth;
             else if (strncmp(word.at, "el", 2) == 0)
                 depth = branches > 0 ? begun[branches - 1] : 0;
-            else if (is(word, "endif"))
+            else if (fa_code_is(word, "endif"))
                 branches -= branches > 0;
             at = end_of_directive(code, at) - 1;
             continue;
@@ -258,7 +235,7 @@ static size_t end_of_angles(const char *code, size_t at, size_t to)
 }
 
 /* ---- declarations ---------------------------------------------------------------------------*/
-static void add_name(struct fa_cut *d, struct word word)
+static void add_name(struct fa_cut *d, fa_code_word word)
 {
     struct name name = {.word = word, .part = d->parts};
     if (word.size > 0)
@@ -272,10 +249,10 @@ static void add_part(struct fa_cut *d, const struct part *part)
 
 /* What a word says of a declaration. A macro in capitals that has DEVICE in its name is of a library, as C10_DEVICE is; one of
  * the author's says DEVICE where a word that it stands for does. */
-static int says(struct fa_cut *d, struct word word, int depth)
+static int says(struct fa_cut *d, fa_code_word word, int depth)
 {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (is(word, words[i].word))
+        if (fa_code_is(word, words[i].word))
             return words[i].says;
     if (memmem(word.at, word.size, "DEVICE", 6) != NULL)
         return DEVICE;
@@ -287,7 +264,7 @@ static int says(struct fa_cut *d, struct word word, int depth)
             const struct part *macro = &d->part[name->part];
             const char *code = d->file[macro->file].code;
             for (size_t at = macro->from; at < macro->to; at++) {
-                struct word in = word_at(code, at);
+                fa_code_word in = fa_code_word_at(code + at);
                 first->says |= in.size > 0 ? says(d, in, depth + 1) & DEVICE : 0;
                 at += in.size;
             }
@@ -296,9 +273,9 @@ static int says(struct fa_cut *d, struct word word, int depth)
     return first != NULL ? first->says & DEVICE : 0;
 }
 
-static bool is_among(struct word word, const char *const *names)
+static bool is_among(fa_code_word word, const char *const *names)
 {
-    while (*names != NULL && !is(word, *names))
+    while (*names != NULL && !fa_code_is(word, *names))
         names++;
     return *names != NULL;
 }
@@ -309,7 +286,8 @@ static bool is_behind_parameters(const char *code, size_t at, size_t to)
     static const char *const behind[] = {"const",         "noexcept", "override", "final",
                                          "volatile",      "throw",    "requires", "try",
                                          "__attribute__", NULL};
-    return at == to || strchr("{;:=&-", code[at]) != NULL || is_among(word_at(code, at), behind);
+    return at == to || strchr("{;:=&-", code[at]) != NULL ||
+           is_among(fa_code_word_at(code + at), behind);
 }
 
 static const char *const take_parentheses[] = {
@@ -320,7 +298,7 @@ static const char *const take_parentheses[] = {
 /* A declaration that is being read: its part, and where its class's body is. */
 struct head {
     struct part part;
-    struct word last; /* that might be a name */
+    fa_code_word last; /* that might be a name */
     size_t at, open, close, count;
     bool word, initializes; /* the last token was a word; members of a constructor follow */
     bool in_class, ended, scope, compares; /* a < is no bracket */
@@ -328,7 +306,7 @@ struct head {
 
 static void read_word(struct fa_cut *d, const char *code, size_t to, struct head *h)
 {
-    struct word word = word_at(code, h->at);
+    fa_code_word word = fa_code_word_at(code + h->at);
     const int told = says(d, word, 0);
     const size_t end = h->at + word.size;
     h->count++;
@@ -358,7 +336,7 @@ static void read_parentheses(struct fa_cut *d, const char *code, size_t to, stru
         h->part.says |= ALWAYS; /* what it makes has names of its own */
     if (h->word && code[inner] == '*' && (h->part.says & FUNCTION) == 0) {
         size_t name = inner + strspn(code + inner, "* ");
-        h->last = word_at(code, name);
+        h->last = fa_code_word_at(code + name);
         if (!h->in_class)
             add_name(d, h->last);
     } else if ((h->part.says & TYPEDEF) != 0 && h->word && !h->in_class) {
@@ -390,7 +368,7 @@ static void read_braces(struct fa_cut *d, const char *code, size_t to, struct he
              at < end && !h->in_class && (h->part.says & TYPE) != 0 &&
              memmem(code + h->part.from, h->at - h->part.from, "enum", 4) != NULL;
              at++) { /* its values */
-            struct word word = word_at(code, at);
+            fa_code_word word = fa_code_word_at(code + at);
             add_name(d, word);
             at += word.size;
         }
@@ -499,7 +477,7 @@ static bool is_host(const struct fa_cut *d, const struct part *part)
         return (part->says & (DEVICE | CONSTANT | TYPE | NAMESPACE)) == 0 && !d->keeps_host;
     if ((part->says & (DEVICE | DEFAULTED)) != 0)
         return false;
-    return ((part->says & CONSTEXPR) == 0 && !d->keeps_host) || is(part->name, "main") ||
+    return ((part->says & CONSTEXPR) == 0 && !d->keeps_host) || fa_code_is(part->name, "main") ||
            memmem(code, part->to - part->from, "<<<", 3) != NULL;
 }
 
@@ -545,11 +523,10 @@ static void read_macros(struct fa_cut *d, size_t file)
 {
     const char *code = d->file[file].code;
     for (size_t at = 0; code[at = past_space(code, at)] != 0; at = fa_code_line_end(code, at)) {
-        struct word define = code[at] == '#' ? directive_at(code, at) : (struct word){"", 0};
-        if (!is(define, "define"))
+        fa_code_word define = fa_code_directive(code + at);
+        if (!fa_code_is(define, "define"))
             continue;
-        struct word name =
-            word_at(code, past_space(code, (size_t)(define.at + define.size - code)));
+        fa_code_word name = fa_code_word_at(fa_code_past_blanks(define.at + define.size));
         struct part part = {.file = file,
                             .from = (size_t)(name.at + name.size - code),
                             .to = fa_code_line_end(code, at),
@@ -585,7 +562,7 @@ static void keep(struct fa_cut *d, size_t part)
     d->part[part].kept = true;
 }
 
-static void reach(struct fa_cut *d, struct word word)
+static void reach(struct fa_cut *d, fa_code_word word)
 {
     struct name *name = find_name(d, d->names, word);
     if (strncmp(word.at, "Block", 5) == 0 || strncmp(word.at, "Warp", 4) == 0)
@@ -600,7 +577,7 @@ static void reach(struct fa_cut *d, struct word word)
 static void reach_words(struct fa_cut *d, const char *code, size_t from, size_t to)
 {
     for (size_t at = from; at < to; at++) {
-        struct word word = word_at(code, at);
+        fa_code_word word = fa_code_word_at(code + at);
         if (word.size > 0)
             reach(d, word);
         at += word.size;
@@ -610,18 +587,18 @@ static void reach_words(struct fa_cut *d, const char *code, size_t from, size_t 
 /* The conditions between declarations; a question whether a macro is defined reads none. */
 static void reach_conditions(struct fa_cut *d, const char *code)
 {
-    for (size_t at = 0; code[at = past_space(code, at)] != 0; at = fa_code_line_end(code, at)) {
-        struct word word = code[at] == '#' ? directive_at(code, at) : (struct word){"", 0};
-        const size_t end = fa_code_line_end(code, at);
-        for (at = (size_t)(word.at - code) + 2; (is(word, "if") || is(word, "elif")) && at < end;) {
-            struct word in = word_at(code, at);
-            at += in.size > 0 ? in.size : 1;
-            if (is(in, "defined"))
-                at += strspn(code + at, " (") + word_at(code, at + strspn(code + at, " (")).size;
+    for (size_t at = 0, end; code[at = past_space(code, at)] != 0; at = end) {
+        fa_code_word word = fa_code_directive(code + at);
+        end = fa_code_line_end(code, at);
+        if (!fa_code_is(word, "if") && !fa_code_is(word, "elif"))
+            continue;
+        for (const char *in = word.at + 2; in<code + end; in += word.size> 0 ? word.size : 1) {
+            word = fa_code_word_at(in);
+            if (fa_code_is(word, "defined"))
+                word = fa_code_word_at(in += 7 + strspn(in + 7, " ("));
             else
-                reach(d, in);
+                reach(d, word);
         }
-        at = end;
     }
 }
 
@@ -630,7 +607,7 @@ char *fa_cut_parameters(const fa_cut *d, const char *kernel)
     for (size_t i = 0; i < d->parts; i++) {
         const struct part *part = &d->part[i];
         const char *code = d->file[part->file].code, *at = part->name.at;
-        if ((part->says & GLOBAL) == 0 || !is(part->name, kernel))
+        if ((part->says & GLOBAL) == 0 || !fa_code_is(part->name, kernel))
             continue;
         const size_t from = (size_t)(at - code) + strcspn(at, "(") + 1;
         return strndup(code + from, end_of_group(code, from - 1, part->to) - from - 1);
@@ -651,7 +628,7 @@ int fa_cut_reach(fa_cut *d, const char *used)
 
 bool fa_cut_reaches(const fa_cut *d, const char *name)
 {
-    const struct name *found = find_name(d, d->names, (struct word){name, strlen(name)});
+    const struct name *found = find_name(d, d->names, (fa_code_word){name, strlen(name)});
     return found != NULL && found->seen;
 }
 
@@ -764,13 +741,13 @@ int fa_cut_apply(fa_cut *d, fa_buf *ret_before)
         const bool alone = name == NULL || name + 1 == d->name + d->names ||
                            compare_words(name->word, name[1].word) != 0;
         if (part->file + 1 == d->files && part->from < sizeof usual && part->kept && alone &&
-            !is(part->name, "std"))
+            !fa_code_is(part->name, "std"))
             fa_buf_printf(ret_before, "%s%.*s%.*s\n", (part->says & MACRO) != 0 ? "#define " : "",
                           (part->says & MACRO) != 0 ? (int)part->name.size : 0, part->name.at,
                           (int)(part->to - part->from), d->file[part->file].text + part->from);
         /* a namespace may be of a header that is left out */
         if ((part->says & (USING | ALWAYS)) == (USING | ALWAYS) && part->name.size > 0 &&
-            part->name.at[-1] != ':' && (name == NULL || is(part->name, "std")))
+            part->name.at[-1] != ':' && (name == NULL || fa_code_is(part->name, "std")))
             fa_buf_printf(ret_before, "namespace %.*s {}\n", (int)part->name.size, part->name.at);
     }
     for (size_t i = 0; i < d->parts; i++) /* which is what names point to */

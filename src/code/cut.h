@@ -10,9 +10,8 @@
 
 typedef struct fa_cut fa_cut;
 
-enum {
-    FA_CUT_SOURCES = 2
-}; /* the kernel's and the answer's, which may be ""; the author's headers follow */
+/* The kernel's and the answer's, which may be ""; the author's headers follow. */
+enum { FA_CUT_SOURCES = 2 };
 
 struct fa_cut_text {
     char *text;   /* NULL ends a list */
