@@ -136,7 +136,7 @@ MADE_UP = {
             def autotune_to_one_config(self, wait=0.3):
                 import time
                 time.sleep(wait)
-                self.tuned = True
+                self.tuned = len(self.launchers) > 1
                 best = min(range(len(self.launchers)), key=lambda one: self.launchers[one].took)
                 self.launchers = [self.launchers[best]]
                 self.save_cache_hook(best)
