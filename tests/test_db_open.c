@@ -122,16 +122,6 @@ static void a_link_that_comes_to_point_elsewhere_takes_no_file_along(void)
     CHECK_INT(db_count_files("letter"), 1); /* no locks beside it */
 }
 
-static void two_corrupt_files_of_one_second_are_both_kept(void)
-{
-    CHECK(fill_store(1));
-    for (int i = 0; i < 3; i++) {
-        CHECK(db_write_file(db_path, "garbage garbage", 15));
-        CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
-    }
-    CHECK_INT(db_count_files("store.db.corrupt-"), 3);
-}
-
 static void a_database_of_another_program_is_refused_and_left_as_it_was(void)
 {
     static const char *const others[] = {
@@ -228,21 +218,6 @@ static void a_store_that_was_emptied_while_it_was_open_is_made_anew_by_the_next_
     fa_winner_record_free(&winner);
     fa_store_close(&store);
     fa_store_close(&reader);
-}
-
-static void a_store_that_another_program_switched_to_wal_is_switched_back(void)
-{
-    CHECK(fill_store(2));
-    CHECK(foreign_exec("PRAGMA journal_mode = WAL; DELETE FROM winner WHERE scope_id = 1;"));
-    CHECK(fill_store(3));
-    fa_buf bytes;
-    CHECK_INT(fa_buf_read_file(&bytes, db_path, 1 << 26), 0);
-    CHECK(bytes.data[18] == 1 && bytes.data[19] == 1);
-    fa_buf_free(&bytes);
-    CHECK_INT(db_count_files("store.db-wal"), 0);
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL && db_winner_is(store, 2, 2, &diag));
-    fa_store_close(&store);
 }
 
 /* Damage behind a sound header shows when the page is read. */
@@ -452,14 +427,12 @@ int main(void)
     DB_TEST(a_store_that_is_cut_short_or_overwritten_is_set_aside);
     DB_TEST(nothing_is_locked_beside_a_file_that_is_not_a_store);
     DB_TEST(a_link_that_comes_to_point_elsewhere_takes_no_file_along);
-    DB_TEST(two_corrupt_files_of_one_second_are_both_kept);
     DB_TEST(a_database_of_another_program_is_refused_and_left_as_it_was);
     DB_TEST(a_foreign_database_keeps_its_unfinished_journal);
     DB_TEST(a_store_of_another_version_is_refused_and_left_as_it_was);
     DB_TEST(an_empty_file_becomes_a_store);
     DB_TEST(what_is_only_looked_at_stays_as_it_is);
     DB_TEST(a_store_that_was_emptied_while_it_was_open_is_made_anew_by_the_next_call);
-    DB_TEST(a_store_that_another_program_switched_to_wal_is_switched_back);
     DB_TEST(damage_found_later_sets_the_file_aside_and_the_store_goes_on);
     DB_TEST(a_store_with_any_bytes_changed_never_serves_what_was_not_stored);
     DB_TEST(
