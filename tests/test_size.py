@@ -25,9 +25,9 @@ BUDGET = {
     "src/cli": 5725,
     "src/daemon": 2516,
     "src/report": 841,
-    "C": 55588,
-    "C files": 236,
-    "tests": 56239,
+    "C": 55574,
+    "C files": 235,
+    "tests": 56137,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered

@@ -31,7 +31,6 @@
 
 #include "fa_attn.h"        /* attention's tensors */
 #include "fa_bundle.h"      /* winners in signed files */
-#include "fa_contact.h"     /* why an answer was chosen, and how good predictions were */
 #include "fa_problem.h"     /* problems of any operation, by the names of their fields */
 #include "fa_report_data.h" /* what is stored about each problem */
 #include "fa_service.h"     /* what a service and its clients say to each other */

@@ -61,7 +61,7 @@ FA_API void fa_close(fa_tuner **tuner);
  *
  * The order of trust, in which a lookup goes: measured on this board; on another board of the same
  * silicon; imported for this silicon; predicted by the model; unranked, where there is none. What won on
- * another GPU is the first that a tune proves here. A problem is tuned on its bucket (fa_contact.h), so a measured answer for a length between buckets is
+ * another GPU is the first that a tune proves here. A problem is tuned on its bucket (fa_why()), so a measured answer for a length between buckets is
  * NEAREST with from_problem naming the bucket; its trial's grid is the asked problem's own, its measured times
  * are from_problem's, and a prediction is for the asked problem. */
 typedef struct fa_answer {
@@ -295,6 +295,29 @@ typedef struct fa_explained {
  * far as it brought that. */
 FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_ranked **ret_configs,
                       size_t *ret_count, fa_explained *ret_space, fa_diag *diag);
+
+/* ---- why ------------------------------------------------------------------------------------*/
+typedef enum fa_step_kind {
+    FA_STEP_EXACT = 0,     /* a winner stored for these very lengths, off the buckets */
+    FA_STEP_BUCKET = 1,    /* the winner stored for the problem's bucket on this silicon */
+    FA_STEP_PREDICTED = 4, /* the model's choice, stored for either */
+    FA_STEP_TUNE = 5       /* what a request that may tune would do, in `why` */
+} fa_step_kind;
+
+/* One place that a lookup looks at. */
+typedef struct fa_step {
+    fa_step_kind kind;
+    bool found;       /* something is there; else only kind, name and why are set */
+    bool taken;       /* the answer of a lookup that may not tune; at most one is */
+    char name[16];    /* of the kind: "exact", "bucket"… */
+    char why[512];    /* why it was taken or passed over */
+    fa_answer answer; /* what it would give */
+} fa_step;
+
+/* The steps of a lookup for this request, in the order of trust; several of one kind follow each
+ * other. */
+FA_API int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps,
+                  size_t *ret_count, fa_gpu *ret_gpu, fa_diag *diag);
 
 /* Proves one config of the request's space in a worker process, which then launches it `launches` times between
  * cuProfilerStart and cuProfilerStop, for a profiler that watches the processes that this one starts. rank: as fa_explain()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Explains answers: where every config of a space ended (the space as it stands today, with the outcomes on record), the
- * ranking behind an answer (the configs on record that finished), and the steps of a lookup (fa_contact.h).
+ * ranking behind an answer (the configs on record that finished), and the steps of a lookup.
  *
  * Workload: a few hundred trials. A ranking evaluates no space, unless the model is asked about other lengths than the
  * bucket's, or an imported winner brought the times.

@@ -555,8 +555,8 @@ static void judge(fa_tuner *tuner, const fa_target *target, fa_match *match, fa_
 /* ---- all of them ----------------------------------------------------------------------------*/
 int fa_look(fa_tuner *tuner, const fa_target *target, bool all, fa_lookup *found, fa_diag *diag)
 {
-    const fa_problem bucket = fa_problem_bucket(&target->asked), *const problem[] = {&target->asked,
-                                                                                     &bucket};
+    const fa_problem bucket = fa_problem_bucket(&target->asked);
+    const fa_problem *const problem[] = {&target->asked, &bucket};
     int none = FA_ENOTFOUND;
     bool timed = false;
     *found = (fa_lookup){.looked = true};

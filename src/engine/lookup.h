@@ -7,7 +7,6 @@
 #ifndef FA_ENGINE_LOOKUP_H
 #define FA_ENGINE_LOOKUP_H
 
-#include "fa_contact.h"
 #include "fa_tune.h"
 #include "hash.h"
 #include "json_struct.h"
