@@ -376,9 +376,12 @@ def each_launch_takes_its_own_arguments_and_some_configs_or_sizes_leave_one_out(
                                    ([parts, {**total, "when": "n // (BLOCKS - 1)"}], "when has no value")):
             split_sum(place, launches=launches)
             tap.has(place.run("check", path, status=2).stderr, sentence)
-        for one in parts, total:
-            one.pop("arguments", None)
-        split_sum(place, launches=[parts, total, whole])
+        for one in parts, total, whole:
+            one.pop("arguments")
+        split_sum(place, launches=[parts, total, whole])  # whose parameters have the arguments' names
+        tap.equal(place.json(path)["funnel"]["failed"], 0)
+        arguments = parts_of(path)[0]["arguments"]
+        split_sum(place, launches=[parts, total, whole], arguments=[{**arguments[0], "name": "given"}, *arguments[1:]], answer=None)
         tap.has(place.run("check", path, status=1).stdout, "sum_parts takes 3 arguments, and 4 are stated: let the launch say its")
 
 
@@ -402,7 +405,8 @@ def nothing_is_known_of_scratch_before_a_call():
             tap.has(place.run(path, status=1 if "wrote" in why else 2).stderr, why)
         for words, why in (({"answer": {"kernel": "sum_naive", "arguments": ["y", "parts", "n"], "block": 1, "grid": 1}}, "which has no scratch"),
                            ({"arguments": [{**arguments[1], "name": "p%d" % i} for i in range(5)] + arguments, "launches": [
-                               {"kernel": "sum_whole", "block": "THREADS", "grid": 1}]}, "more than 4 are scratch"),
+                               {"kernel": "sum_whole", "block": "THREADS", "grid": 1, "arguments": [*"xyn", "parts", "p0", "p1", "p2", "p3", "p4"]}]},
+                            "more than 4 are scratch"),
                            ({"arguments": [arguments[0], {**arguments[1], "symbol": "parts"}, *arguments[2:]]}, "scratch has none"),
                            ({"arguments": [*arguments[:2], {**arguments[2], "is": "scratch"}, arguments[3]], "answer": None}, "none is an output")):
             split_sum(place, **words)

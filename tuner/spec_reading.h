@@ -91,7 +91,8 @@ int fa_source_kernel(const char *where, const fa_cut *cut, int source, const cha
                      const char *other, char ret_name[FA_NAME_MAX], bool *ret_template,
                      fa_diag *diag);
 
-/* Adds to the numbers among the arguments, where they have no "type", that of their parameter, as far as its words say it. */
+/* Adds to the numbers among the arguments, where they have no "type", that of their parameter, as far as its words say it; and to
+ * launches without "arguments" those that its kernel's parameters name, where that is not all. */
 void fa_source_types(struct fa_spec_reading *r);
 
 enum { FA_DEFINES_MAX = 64 };

@@ -395,7 +395,7 @@ class _Listed:
         if isinstance(given, float):
             return {"value": given}
         if not isinstance(given, Mapping) and not hasattr(given, "__index__") and not _cases.is_tensor(given):
-            raise ArgumentError("args: %s is array(), out(), inout(), scalar(), fixed(), a number or an array, not %s"
+            raise ArgumentError("args: %s is array(), out(), inout(), scalar(), struct(), fixed(), a number or an array, not %s"
                                 % (name, shown(given)))
         if not _cases.is_tensor(given):
             self.sizes[name] = given
