@@ -589,7 +589,7 @@ def a_failure_under_json_is_a_document():
         for arguments, status, parts in (
                 (["--seq", "12x", "--json"], 2, ['--seq: "12x"']),
                 (["tunee", "--json"], 2, ["did you mean tune?"]),
-                (["--seq", "5", "--json"], 1, ["driver", "name a GPU type"]),
+                (["--seq", "5", "--json"], 1, ["a GPU that is not here by its name"]),
                 (["show", "--json", "x.fab"], 2, ["x.fab"])):
             done = place.run(*arguments, status=status)
             document = json.loads(done.stdout)

@@ -101,7 +101,7 @@ def no_device_stops_the_sweep_at_once():
     with Place(script="no_device\n") as place:
         done = place.run(*FOUR, status=1)
         tap.equal(done.stdout, "")
-        tap.has(done.stderr, "--gpu L4")
+        tap.has(done.stderr, "such as L4")
         told = place.json("queue")["sweeps"]
         tap.equal([(s["state"], s["done"], s["failed"]) for s in told], [("stopped", 0, 0)])
 

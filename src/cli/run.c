@@ -98,16 +98,10 @@ int cli_print(cli_run *run)
 
 int cli_fail(cli_run *run, int rc)
 {
-    const cli_options *options = run->options;
     if (run->diag.text[0] == 0)
         fa_fail(&run->diag, rc, "%s", fa_strerror(rc));
     cli_error(0, &run->diag);
-    if ((rc == FA_ENODEVICE || rc == FA_ENODRIVER) && options->gpu == NULL)
-        cli_tell("name a GPU type to tune for it without having it, as in `fa-tune %s--gpu L4%s`; "
-                 "`fa-tune gpus` lists them, `fa-tune doctor` looks for causes",
-                 options->specification != NULL ? "FILE " : "",
-                 options->specification != NULL ? "" : " --seq 512");
-    if (rc == FA_ENOTFOUND && options->effort == FA_EFFORT_CACHED && run->tuner != NULL)
+    if (rc == FA_ENOTFOUND && run->options->effort == FA_EFFORT_CACHED && run->tuner != NULL)
         cli_tell("leave --effort cached out to tune for it");
     if (rc == FA_ECANCELED && cli_interrupted() != 0)
         return 128 + cli_interrupted();
@@ -115,14 +109,6 @@ int cli_fail(cli_run *run, int rc)
 }
 
 /* ---- places ---------------------------------------------------------------------------------*/
-void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner)
-{
-    if (answer->from_system)
-        fa_buf_text(out, "a system bundle");
-    else
-        cli_text_path(out, fa_store_location(tuner));
-}
-
 void cli_text_store(cli_run *run, const char *before)
 {
     fa_buf_text(&run->out, before);

@@ -121,8 +121,6 @@ int cli_fail(cli_run *run, int rc);
 
 /* Ends a line of the result: BEFORE ~/.cache/fa-tune/store.db. */
 void cli_text_store(cli_run *run, const char *before);
-/* The stores that an answer's winner lies in. */
-void cli_text_places(fa_buf *out, const fa_answer *answer, const fa_tuner *tuner);
 
 /* Whether both name one GPU type ("NVIDIA L4" is "L4"); also when `asked` is NULL. */
 bool cli_gpu_is(const char *asked, const char *name);

@@ -74,10 +74,9 @@ static int show_winners(cli_run *run)
 }
 
 /* ---- why ------------------------------------------------------------------------------------*/
-static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
+static void step_text(const fa_step *step, fa_buf *out)
 {
     const char *indent = "\n               "; /* as wide as the arrow and the name */
-    bool placed = step->found && step->answer.from_system;
     fa_buf_printf(out, "%s %-11s  ", step->taken ? "→" : " ", step->name);
     if (step->found) {
         cli_text_config(out, &step->answer.trial.config);
@@ -86,10 +85,8 @@ static void step_text(const fa_step *step, const fa_tuner *tuner, fa_buf *out)
         fa_buf_text(out, indent);
     }
     cli_text_safe(out, step->why); /* may quote what a bundle said */
-    if (placed) {
-        fa_buf_printf(out, "%sin ", indent);
-        cli_text_places(out, &step->answer, tuner);
-    }
+    if (step->found && step->answer.from_system)
+        fa_buf_printf(out, "%sin a system bundle", indent);
     fa_buf_text(out, "\n");
 }
 
@@ -127,7 +124,7 @@ static int show_why(cli_run *run)
         fa_buf_text(&run->out, "\n");
     }
     for (size_t i = 0; i < count; i++) {
-        step_text(&step[i], run->tuner, &run->out);
+        step_text(&step[i], &run->out);
         if (steps != NULL)
             fa_json_push(steps, step_json(&step[i]));
     }

@@ -107,10 +107,10 @@ static void print_place(const fa_answer *answer, const fa_tuner *tuner, fa_buf *
 {
     const char *server = fa_server_location(tuner); /* its store has the other configs */
     fa_buf_text(out, answer->from_store ? "found in " : "kept in ");
-    if (server[0] != 0)
-        cli_text_path(out, server);
+    if (answer->from_system)
+        fa_buf_text(out, "a system bundle");
     else
-        cli_text_places(out, answer, tuner);
+        cli_text_path(out, server[0] != 0 ? server : fa_store_location(tuner));
     if (answer->from_store && answer->unix_time > 0) {
         fa_buf_text(out, ", made ");
         fa_words_time(out, answer->unix_time);
