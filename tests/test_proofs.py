@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What serving engines ask for is proved: by `fa-tune tune` with the built-in kernels that split keys, whose arithmetic the fake driver does."""
+import tap
+from place import Place, read_manifest, write_manifest
+
+ONE = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+FAULTS = {(16, 2): ("wrong", " of o is "), (16, 3): ("unwritten", "of o is nan"), (16, 4): ("nan", "of o is nan"),
+          (16, 6): ("spoil", "it wrote to its input q"), (32, 3): ("overrun", "outside its output o"), (32, 2): ("", "")}
+
+
+def what_engines_ask_for_is_proved_and_wrong_kernels_are_known():
+    common = ("--seq-k", "300", "--mean-k", "200", "--batch", "3", "--heads", "4", "--heads-kv", "2", "--head-dim", "64", "--lse")
+    pages = ("--seq-q", "1", "--lengths-k", "seqused", "--page", "16", "--sinks", "--window", "100,-1")
+    with Place(space=ONE, script=L4) as place:
+        for options in (("--seq-q", "1", "--lengths-k", "seqused", "--causal", "bottom-right"), (*pages[:4], "--page", "64", "--kv-dtype", "fp8"),
+                        ("--varlen", "--lengths-k", "cu_seqlens", "--seq-q", "40", "--mean-q", "20", "--softcap", "--causal", "bottom-right")):
+            funnel = place.json("tune", *common, *options)["funnel"]
+            tap.equal((options, funnel["proved"], funnel["failed"]), (options, funnel["compiled"], 0))
+    with Place(space=ONE, script=L4 + "".join("fault BLOCK_N=%d;STAGES=%d; %s\n" % (*at, fault) for at, (fault, _) in FAULTS.items() if fault)) as place:
+        manifest = read_manifest("attn_fwd_splitkv_sm80", place.env["FA_TUNE_TEMPLATES"])
+        manifest["restrictions"] = [one for one in manifest["restrictions"] if not one["require"].startswith(("BLOCK_N", "STAGES"))]
+        write_manifest(place.env["FA_TUNE_TEMPLATES"], manifest)
+        place.run("tune", *common, *pages)
+        ended = {(row["config"]["tunables"]["BLOCK_N"], row["config"]["tunables"]["STAGES"]): row
+                 for row in place.json("explain", *common, *pages)["configs"] if row["status"] in ("measured", "wrong")}
+        for at, (fault, sentence) in FAULTS.items():
+            tap.equal((at, ended[at]["status"]), (at, "wrong" if fault else "measured"))
+            tap.has(ended[at]["reason"], sentence)
+
+
+tap.main([what_engines_ask_for_is_proved_and_wrong_kernels_are_known])
