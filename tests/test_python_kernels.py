@@ -666,8 +666,16 @@ def structs_are_passed_field_by_field():
     tap.equal(list(y.read()), [2 * value for value in counted_up(64)])
     words = dict(kernel="k", tune=dict(THREADS=[64]), block="THREADS", grid=1, gpu="A100")
     source = "struct p { float a; int n; };\n__global__ void k(float *y, p q) { int i = THREADS - 64 + threadIdx.x; if (i < q.n) y[i] = q.a; }\n"
-    told = fa_tune.tune_kernel(source, args=dict(y=fa_tune.out("f32", "n"), q=Record(a=0.5, n=64)), **words)
-    tap.equal(told.answer.origin, "unranked")
+    class Double(float):
+        dtype = "float64"
+
+    for taken, given in (("float", 0.5), ("double", Double(0.5))):
+        told = fa_tune.tune_kernel(source.replace("float a", taken + " a"), args=dict(y=fa_tune.out("f32", "n"), q=Record(a=given, n=64)), **words)
+        tap.equal(told.answer.origin, "unranked")
+    some = fa_tune.tune_kernel(source, args=dict(y=fa_tune.out("f32", 64), q=struct.pack("<fi", 0.5, -64)), **words)
+    tap.equal(some.answer.origin, "unranked")
+    refused(fa_tune.ArgumentError, "q has 6 bytes: a struct of bytes has 4 to 48, in steps of 4",
+            lambda: fa_tune.tune_kernel(source, args=dict(y=fa_tune.out("f32", 64), q=b"123456"), **words))
     refused(fa_tune.ArgumentError, "args: q is a record whose fields do not lie as in C: make its dtype with align=True",
             lambda: fa_tune.tune_kernel(source, args=dict(y=fa_tune.out("f32", "n"), q=Record(False, a=0.5, n=64)), **words))
 

@@ -411,12 +411,19 @@ def _fields(name, given):
     """Of a struct; None: it is none."""
     if isinstance(given, _Argument):
         return given.get("fields")
+    if isinstance(given, bytes):
+        if len(given) % 4 or not 4 <= len(given) <= 48:
+            raise ArgumentError("args: %s has %d bytes: a struct of bytes has 4 to 48, in steps of 4" % (name, len(given)))
+        words = [int.from_bytes(given[at:at + 4], "little") for at in range(0, len(given), 4)]
+        return {"%s_%d" % (name, at): scalar("u32", str(word)) for at, word in enumerate(words)}
     dtype = getattr(given, "dtype", None)
     if not getattr(dtype, "names", None) or getattr(given, "shape", ()):
         return None
     if not dtype.isalignedstruct:
         raise ArgumentError("args: %s is a record whose fields do not lie as in C: make its dtype with align=True" % name)
-    return {field: given[field] for field in dtype.names}
+    values = {field: given[field] for field in dtype.names}
+    return {field: scalar(value.dtype, float(value)) if isinstance(value, float) and hasattr(value, "dtype") else value
+            for field, value in values.items()}  # NumPy's doubles are Python's floats, too
 
 
 def _leaves(arguments):
