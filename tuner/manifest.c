@@ -352,22 +352,6 @@ static void read_launches(struct fa_spec_reading *r, const cJSON *list, const st
 }
 
 /* ---- the parts of a specification, in the order in which they are read ------------------------*/
-static void read_identity(struct fa_spec_reading *r)
-{
-    const cJSON *name = fa_spec_member(r->json, "name"),
-                *suffix = fa_spec_member(r->json, "arch_suffix");
-    if (!fa_spec_is_name(r->name, FA_NAME_MAX))
-        fa_spec_fault(
-            r, "the file is called \"%.60s\": use at most %d of a-z, 0-9 and _, a letter first",
-            r->name, FA_NAME_MAX - 1);
-    if (name != NULL && strcmp(fa_spec_text(r->json, "name"), r->name) != 0)
-        fa_spec_fault(r, "\"name\" must be the file's name without .json, or left out");
-    if (suffix != NULL && strcmp(fa_spec_text(r->json, "arch_suffix"), "a") != 0)
-        fa_spec_fault(r, "\"arch_suffix\" must be \"a\", or left out");
-    snprintf(r->family->name, FA_NAME_MAX, "%s", r->name);
-    r->family->arch_suffix[0] = suffix != NULL ? 'a' : 0;
-}
-
 /* "min" and "max" of "sm", and of "proved_on" the max alone, the highest on which the template also runs, for proving it where
  * its own GPUs are not. A single kernel is for all. */
 static void read_sm(struct fa_spec_reading *r, const cJSON *sm, const struct part *part)
@@ -649,6 +633,8 @@ int fa_family_read(fa_family *family, struct fa_spec_reading *r)
                                          "block", "cooperative",  "grid",   "cluster",
                                          "work",  "shared_memory"};
     const char *keys[PARTS + sizeof others / sizeof *others + 1] = {NULL};
+    const cJSON *name = fa_spec_member(r->json, "name"),
+                *suffix = fa_spec_member(r->json, "arch_suffix");
     r->family = family;
     r->known_count = 0;
     family->as_is = r->source != NULL;
@@ -657,7 +643,16 @@ int fa_family_read(fa_family *family, struct fa_spec_reading *r)
         keys[sizeof others / sizeof *others + (size_t)i] = parts[i].key;
     if (!family->as_is) /* those of a single kernel were looked at when its operation was made */
         fa_spec_check_keys(r, r->json, "", keys);
-    read_identity(r);
+    if (!fa_spec_is_name(r->name, FA_NAME_MAX))
+        fa_spec_fault(
+            r, "the file is called \"%.60s\": use at most %d of a-z, 0-9 and _, a letter first",
+            r->name, FA_NAME_MAX - 1);
+    if (name != NULL && strcmp(fa_spec_text(r->json, "name"), r->name) != 0)
+        fa_spec_fault(r, "\"name\" must be the file's name without .json, or left out");
+    if (suffix != NULL && strcmp(fa_spec_text(r->json, "arch_suffix"), "a") != 0)
+        fa_spec_fault(r, "\"arch_suffix\" must be \"a\", or left out");
+    snprintf(family->name, FA_NAME_MAX, "%s", r->name);
+    family->arch_suffix[0] = suffix != NULL ? 'a' : 0;
     for (const struct part *part = parts; part < parts + PARTS && r->rc == 0; part++) {
         const cJSON *json = fa_spec_member(r->json, part->key);
         if (json == NULL && part->needed && !family->as_is)

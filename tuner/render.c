@@ -174,17 +174,6 @@ int fa_render(const fa_templates *templates, const fa_task *task, const fa_candi
     return finish_source(&out, ret_source, diag);
 }
 
-/* Whether a feature is away from its default. */
-static bool has_features(const fa_problem *problem)
-{
-    const fa_operation *operation = fa_operation_of(problem);
-    bool has = false;
-    for (int i = 0; i < operation->field_count; i++)
-        has = has || (operation->field[i].feature &&
-                      !fa_field_is_absent(&operation->field[i], problem->value[i]));
-    return has;
-}
-
 /* The default config's macros, for an answer that stands among kernels which need them. */
 static int put_default(fa_buf *out, const fa_task *task, fa_diag *diag)
 {
@@ -220,7 +209,11 @@ int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_b
 {
     const fa_problem *problem = task->problem;
     const fa_operation *operation = fa_operation_of(problem);
-    const bool features = has_features(problem), specified = operation->specification[0] != 0;
+    const bool specified = operation->specification[0] != 0;
+    bool features = false; /* one is away from its default */
+    for (int i = 0; i < operation->field_count; i++)
+        features = features || (operation->field[i].feature &&
+                                !fa_field_is_absent(&operation->field[i], problem->value[i]));
     const uint32_t takes = features ? UINT32_MAX : 0;
     const char *name = NULL;
     fa_config none = {.count = 0};

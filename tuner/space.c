@@ -24,22 +24,6 @@
 static const int64_t steps_max = 1000000000, counting_steps_max = 45000000;
 enum { DRAWS = 50000 };
 
-/* A feature away from its default that the manifest does not take. */
-static int refuse_untaken(const fa_family *f, const fa_problem *problem, fa_diag *diag)
-{
-    const fa_operation *operation = fa_operation_of(problem);
-    for (int i = 0; i < operation->field_count; i++) {
-        const fa_field *field = &operation->field[i];
-        char room[16];
-        if (fa_field_is_absent(field, problem->value[i]) || !field->feature ||
-            (f->takes >> i & 1) != 0)
-            continue;
-        return fa_fail(diag, FA_ENOTSUP, "%s does not take %s = %s", f->name, field->name,
-                       fa_field_text(field, problem->value[i], room));
-    }
-    return 0;
-}
-
 static bool is_for(const fa_family *f, const fa_gpu *gpu)
 {
     return gpu->sm >= f->sm_min && gpu->sm <= f->sm_max;
@@ -53,9 +37,16 @@ int fa_family_supports(const fa_family *f, const fa_problem *problem, const fa_g
     if (!is_for(f, gpu))
         return fa_fail(diag, FA_ENOTSUP, "%s needs a GPU of sm_%d to sm_%d; %s is sm_%d", f->name,
                        f->sm_min, f->sm_max, gpu->name, gpu->sm);
-    int rc = refuse_untaken(f, problem, diag);
-    if (rc != 0 || f->support_count == 0)
-        return rc;
+    for (int i = 0; i < f->operation->field_count; i++) {
+        const fa_field *field = &f->operation->field[i];
+        char room[16];
+        if (field->feature && !fa_field_is_absent(field, problem->value[i]) &&
+            (f->takes >> i & 1) == 0)
+            return fa_fail(diag, FA_ENOTSUP, "%s does not take %s = %s", f->name, field->name,
+                           fa_field_text(field, problem->value[i], room));
+    }
+    if (f->support_count == 0)
+        return 0;
     fa_point point;
     fa_point_start(&point, f, problem, gpu, diag);
     for (int i = 0; i < f->support_count; i++) {
@@ -296,21 +287,6 @@ static int walk_all(const fa_task *task, const bool *serves, bool prune, int64_t
     return 0;
 }
 
-/* Whether a point that is drawn holds to the constraints. */
-static bool draw(fa_point *point, uint64_t seed)
-{
-    const fa_family *f = point->family;
-    int64_t steps = 0;
-    for (int i = 0; i < f->tunable_count; i++) {
-        const fa_domain *domain = &f->tunable[i];
-        uint64_t at = (fa_random(seed, (uint64_t)i) >> 32) * (uint64_t)domain->count >> 32;
-        fa_point_set(point, i, domain->value[at]);
-        if (fa_point_breaks(point, i + 1, &steps))
-            return false;
-    }
-    return true;
-}
-
 /* How many points hold to the constraints, as far as draws tell: the first three digits. */
 static int64_t estimate_held(const fa_task *task, const bool *serves)
 {
@@ -321,8 +297,16 @@ static int64_t estimate_held(const fa_task *task, const bool *serves)
         if (!serves[i])
             continue;
         fa_point_start(&point, task->families->family[i], task->problem, task->gpu, NULL);
-        for (uint64_t d = 0; d < DRAWS && !fa_point_breaks(&point, 0, &steps); d++)
-            kept += draw(&point, d);
+        for (uint64_t d = 0; d < DRAWS; d++) {
+            bool holds = !fa_point_breaks(&point, 0, &steps);
+            for (int k = 0; holds && k < point.family->tunable_count; k++) {
+                const fa_domain *domain = &point.family->tunable[k];
+                uint64_t at = (fa_random(d, (uint64_t)k) >> 32) * (uint64_t)domain->count >> 32;
+                fa_point_set(&point, k, domain->value[at]);
+                holds = !fa_point_breaks(&point, k + 1, &steps);
+            }
+            kept += holds;
+        }
         held += (double)kept / DRAWS * (double)domain_product(point.family, 0);
     }
     while (held / unit >= 1000)

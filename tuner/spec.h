@@ -4,18 +4,7 @@
  * may be tuned, geometry, the answer. One becomes an operation with one family: its operation.json and its manifest are
  * made here, so that everything that works on operations works on it.
  *
- * Keys (docs/your-own-kernel.md tells them to people):
- *   "name", "kernel", "source"            the operation, the kernel (of a template with its arguments), the file beside the JSON
- *   "include": [folder], "options": [text]   folders from the specification's on; of NVRTC, those that fa_nvrtc_allows()
- *   "arguments": [{"name", "type", "shape"|"value", "is": "in"|"out"|"inout"|"partial"|"scratch", "range", "align",
- *     "symbol", "parameter"} | {"name", "fields": [argument]}, …]          as the kernel takes them; one that is neither has the value of the size of its name
- *   "sizes": {"n": 1024 | {"default", "fixed", "multiple", "max"}}
- *   "tune": {"BLOCK": [64, 128]}, "default": {…}, "restrictions": [text], "defines": {"WIDTH": expression}
- *   "block", "cluster", "grid": one to three expressions; "cooperative": true | false; "shared_memory": an expression, or an object of them
- *   "answer": null | "kernel" | {"kernel", "source", "block", "grid", "arguments"} | {"given": text}; "rtol", "atol". The last says that
- *                                         fa_spec_cases() answers; the text tells answers of different programs apart
- *   "launches": [{"kernel", "block", …, "when": expression, "arguments": [name]}]  in place of one kernel's keys
- *   "flops", "bytes": expressions; "strategy", "evaluations", "seconds": of fa_request, where that says none of them
+ * docs/your-own-kernel.md tells its keys.
  *
  * May be used by: engine. Thread-safety: any thread. A specification that was loaded stays as it is until the process ends.
  * The text may be hostile: it is read as manifests and operations are.

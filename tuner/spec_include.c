@@ -268,20 +268,6 @@ static int take_file(fa_includes *all, const char *folder, const char *written, 
     return add_file(all, name, text.data != NULL ? text.data : strdup(""), &place);
 }
 
-/* A toolkit's folder, with cub from CUDA 13 on in one of its own; packages of CUDA 12 have cub, and what mma.h includes, beside it. */
-static void look_for_cuda(fa_includes *all)
-{
-    static const char *const below[CUDA_FOLDERS] = {"/", "/cccl/", "/../../cuda_cccl/include/",
-                                                    "/../../cuda_nvcc/include/"};
-    fa_cuda_headers headers;
-    fa_cuda_headers_find(&headers);
-    all->looked_for_cuda = true;
-    all->cuda_version = headers.version;
-    for (int i = 0; i < CUDA_FOLDERS && headers.folder[0] != 0; i++)
-        if (snprintf(all->cuda[i], PATH_MAX, "%s%s", headers.folder, below[i]) >= PATH_MAX)
-            all->cuda[i][0] = 0;
-}
-
 int fa_includes_cuda(const fa_includes *includes)
 {
     return includes->cuda_read;
@@ -305,14 +291,24 @@ static int take_standard(fa_includes *all, const char *name)
     return text.size > 0 || text.failed ? add_made(all, name, &text) : -1;
 }
 
-/* CUDA's own, or what stands for the standard library. */
+/* CUDA's own, in a toolkit's folder, with cub from CUDA 13 on in one of its own; packages of CUDA 12 have cub, and what mma.h
+ * includes, beside it. Or what stands for the standard library. */
 static int find_outside(fa_includes *all, const char *name)
 {
+    static const char *const below[CUDA_FOLDERS] = {"/", "/cccl/", "/../../cuda_cccl/include/",
+                                                    "/../../cuda_nvcc/include/"};
     int index = file_called(all, name);
     if (index >= 0 && !all->place[index].own)
         return index;
-    if (!all->looked_for_cuda)
-        look_for_cuda(all);
+    if (!all->looked_for_cuda) {
+        fa_cuda_headers headers;
+        fa_cuda_headers_find(&headers);
+        all->looked_for_cuda = true;
+        all->cuda_version = headers.version;
+        for (int i = 0; i < CUDA_FOLDERS && headers.folder[0] != 0; i++)
+            if (snprintf(all->cuda[i], PATH_MAX, "%s%s", headers.folder, below[i]) >= PATH_MAX)
+                all->cuda[i][0] = 0;
+    }
     index = -1;
     for (int i = 0; i < CUDA_FOLDERS && index < 0 && all->cuda[i][0] != 0; i++)
         index = take_file(all, all->cuda[i], name, name, false);

@@ -89,19 +89,10 @@ static void put_texts(fa_buf *out, const cJSON *json, bool grid_counts)
     }
 }
 
-/* The values of tunables, which may be names. */
-static void put_values(fa_buf *out, const cJSON *tune)
-{
-    const cJSON *values, *value;
-    cJSON_ArrayForEach (values, tune)
-        cJSON_ArrayForEach (value, values)
-            if (cJSON_IsString(value))
-                fa_buf_printf(out, " %s\n", value->valuestring);
-}
-
 void fa_spec_reach(struct fa_spec_reading *r)
 {
     static const char *const looks[] = {"gridDim", "%nctaid", "atomic", "this_grid", "grid_group"};
+    const cJSON *values, *value;
     fa_buf used = {0};
     bool grid_counts = false;
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
@@ -109,7 +100,10 @@ void fa_spec_reach(struct fa_spec_reading *r)
     fa_buf_printf(&used, "%s\n", r->answer);
     for (int i = 0; i < r->launches; i++)
         fa_buf_printf(&used, "%s\n", r->entry[i]);
-    put_values(&used, fa_spec_member(r->json, "tune"));
+    cJSON_ArrayForEach (values, fa_spec_member(r->json, "tune"))
+        cJSON_ArrayForEach (value, values) /* which may be names */
+            if (cJSON_IsString(value))
+                fa_buf_printf(&used, " %s\n", value->valuestring);
     put_texts(&used, r->json, grid_counts);
     fa_spec_memory(r, !used.failed && fa_cut_reach(r->cut, used.data) == 0);
     fa_buf_free(&used);

@@ -129,14 +129,6 @@ bool fa_expr_to_value(fa_expr_value value, int32_t *ret_value)
             fa_value_of_number((double)number_of(value), ret_value, NULL) == 0);
 }
 
-static fa_expr_value logic(enum op op, int a, int b)
-{
-    int decides = op == OP_OR ? 1 : 0; /* whatever the other is */
-    if (a == decides || b == decides)
-        return integer(decides);
-    return a < 0 || b < 0 ? none() : integer(!decides);
-}
-
 static fa_expr_value compare(enum op op, fa_expr_value a, fa_expr_value b)
 {
     long double x = number_of(a), y = number_of(b);
@@ -219,8 +211,12 @@ static fa_expr_value calculate(enum op op, fa_expr_value a, fa_expr_value b)
 
 static fa_expr_value combine(enum op op, fa_expr_value a, fa_expr_value b)
 {
-    if (op == OP_OR || op == OP_AND)
-        return logic(op, fa_expr_truth(a), fa_expr_truth(b));
+    if (op == OP_OR || op == OP_AND) {
+        const int decides = op == OP_OR, x = fa_expr_truth(a), y = fa_expr_truth(b);
+        if (x == decides || y == decides) /* whatever the other is */
+            return integer(decides);
+        return x < 0 || y < 0 ? none() : integer(!decides);
+    }
     if (a.kind == FA_EXPR_NONE || b.kind == FA_EXPR_NONE)
         return none();
     if (a.kind == FA_EXPR_WORD || b.kind == FA_EXPR_WORD) {
@@ -540,18 +536,6 @@ static int parse_signs(struct parser *p)
     return value;
 }
 
-/* x in (a, b): x == a or x == b. */
-static int parse_in(struct parser *p, int value)
-{
-    int found = add_value(p, integer(0));
-    expect(p, "(");
-    do
-        found = combine_steps(p, OP_OR, found, combine_steps(p, OP_EQUAL, value, parse(p, CHOICE)));
-    while (take(p, ","));
-    expect(p, ")");
-    return found;
-}
-
 static const struct infix *take_operator(struct parser *p, int level, int most)
 {
     for (const struct infix *is = operators; is < operators + OPERATORS; is++)
@@ -581,11 +565,16 @@ static int parse(struct parser *p, int level)
             choice.at[1] = parse(p, CHOICE);
             value = add(p, &choice);
         } else if (is->op == OP_IN || is->op == OP_NOT_IN) {
+            int found = add_value(p, integer(0)); /* x in (a, b): x == a or x == b */
             if (is->op == OP_NOT_IN)
                 expect(p, "in");
-            value = parse_in(p, value);
-            if (is->op == OP_NOT_IN)
-                value = combine_steps(p, OP_NOT, value, 0);
+            expect(p, "(");
+            do
+                found = combine_steps(p, OP_OR, found,
+                                      combine_steps(p, OP_EQUAL, value, parse(p, CHOICE)));
+            while (take(p, ","));
+            expect(p, ")");
+            value = is->op == OP_IN ? found : combine_steps(p, OP_NOT, found, 0);
             most = NOT;
         } else if (is->level == COMPARISON) {
             int right = parse(p, BITS);

@@ -167,20 +167,6 @@ static int read_properties(const cJSON *json, const fa_operation *operation, fa_
     return rc;
 }
 
-/* What follows from texts that are absent; a size's macro, option and name are one. */
-static void settle_texts(const cJSON *json, const fa_operation *operation, fa_field *field)
-{
-    if (!cJSON_HasObjectItem(json, "key"))
-        field->key = field->name;
-    if (field->label[0] == 0 && field->kind != FA_FIELD_CHOICE)
-        field->label = field->name;
-    if (is_specified(operation)) {
-        snprintf(field->own_option, sizeof field->own_option, "--%s", field->name);
-        field->option = field->own_option;
-        field->macro = field->name;
-    }
-}
-
 /* "n": {"default": 1024, …}, or "n": 1024. Of a specification it is an integer from 1 on. */
 static int read_field(const cJSON *json, fa_operation *operation, const char *where, fa_diag *diag)
 {
@@ -212,7 +198,15 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
     field->name = name;
     if (rc != 0 || (rc = read_choices(json, field, where, diag)) != 0)
         return rc;
-    settle_texts(json, operation, field);
+    if (!cJSON_HasObjectItem(json, "key"))
+        field->key = field->name;
+    if (field->label[0] == 0 && field->kind != FA_FIELD_CHOICE)
+        field->label = field->name;
+    if (size) { /* its macro, option and name are one */
+        snprintf(field->own_option, sizeof field->own_option, "--%s", field->name);
+        field->option = field->own_option;
+        field->macro = field->name;
+    }
     if (field->macro[0] != 0 && !fa_is_identifier(field->macro))
         return fa_fail(diag, FA_EINVAL, "%s: \"macro\" must be an identifier", where);
     field->required = field->kind == FA_FIELD_INTEGER && field->follows < 0 && given == NULL;
@@ -586,22 +580,15 @@ static const char *name_at(int index)
                                                : known_at(index)->name;
 }
 
-/* "@HASH" finds the specification whose hash begins so, and "" the newest. */
-static bool is_meant(const fa_operation *operation, const char *wanted)
-{
-    return *wanted == 0 || (wanted[1] != 0 &&
-                            strncmp(operation->specification, wanted + 1, strlen(wanted + 1)) == 0);
-}
-
-/* Index of the newest of that name; -1: there is none. */
+/* Index of the newest of that name, and with "@HASH" behind it of the specification whose hash begins so; -1: there is none. */
 static int find_index(const char *name)
 {
     size_t size = strcspn(name, "@");
     for (int i = count_known() - 1; i >= 0; i--) {
-        const char *its = name_at(i);
+        const char *its = name_at(i), *hash = name[size] != 0 ? name + size + 1 : name + size;
         if (strncmp(its, name, size) == 0 && its[size] == 0 &&
-            (i < fa_operations_builtin_count ? name[size] == 0
-                                             : is_meant(known_at(i), name + size)))
+            (name[size] == 0 || (hash[0] != 0 && i >= fa_operations_builtin_count &&
+                                 strncmp(known_at(i)->specification, hash, strlen(hash)) == 0)))
             return i;
     }
     return -1;
