@@ -475,7 +475,7 @@ def a_bundle_is_imported_where_its_kernels_file_is():
 
 def without_a_gpu_the_command_is_told_that_compiles_the_file():
     with Place(space=None) as place:
-        tap.has(place.run(path_of("axpy.json"), status=1).stderr, "as in `fa-tune FILE --gpu L4`;")
+        tap.has(place.run(path_of("axpy.json"), status=1).stderr, "tune for a GPU that is not here by its name, such as L4")
 
 
 def an_absent_gpu_takes_the_winner_of_one_that_was_here_and_no_rank():
