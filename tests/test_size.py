@@ -12,7 +12,7 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1446,
-    "src/base": 6054,
+    "src/base": 6049,
     "src/gpu": 3910,
     "src/code": 960,
     "db": 5993,
@@ -25,7 +25,7 @@ BUDGET = {
     "src/cli": 5721,
     "src/daemon": 2516,
     "src/report": 841,
-    "C": 55569,
+    "C": 55511,
     "C files": 235,
     "tests": 56047,
     "public functions": 70,
