@@ -33,12 +33,33 @@ static int start_built_in(void)
     return fixture_built_in(&f, &diag);
 }
 
-/* The small family with this template, header and another's, its first config rendered. */
-static int render_parts(const manifest_parts *parts, const char *template, const char *header,
-                        const char *other)
+/* Leaves of these families "small" alone. */
+static void keep_small(fa_family_list *list)
+{
+    fa_family_list others = {calloc((size_t)list->count, sizeof *others.family), 0};
+    for (int i = 0; i < list->count; i++)
+        if (strcmp(list->family[i]->name, "small") != 0)
+            others.family[others.count++] = list->family[i];
+        else
+            list->family[0] = list->family[i];
+    list->count = others.count < list->count;
+    fa_families_free(&others);
+}
+
+/* A small family with these defines and more of its manifest, this template, header and another's, its first config rendered. */
+static int render_parts(const char *defines, const char *more, const char *template,
+                        const char *header, const char *other)
 {
     char json[4000];
-    manifest_text(parts, json, sizeof json);
+    snprintf(json, sizeof json,
+             "{\"name\": \"small\", \"operation\": \"attn_fwd\", \"kernel\": \"kernel\", "
+             "\"sm\": {\"min\": 80, \"max\": 90}, \"supports\": [], "
+             "\"tune\": {\"BLOCK_M\": [64, 128], \"BLOCK_N\": [32, 64, 128]}, \"defines\": {%s}, "
+             "\"restrictions\": [{\"require\": \"BLOCK_N <= BLOCK_M\", \"why\": \"keys fit\"}], "
+             "\"block\": \"BLOCK_M\", \"registers\": 64, \"grid\": [1, 1, 1], \"shared_memory\": "
+             "{\"q\": \"BLOCK_M * ROW\", \"kv\": \"2 * BLOCK_N * ROW\"}, "
+             "\"default\": {\"BLOCK_M\": 64, \"BLOCK_N\": 64}%s}",
+             defines, more);
     end();
     if (!fixture_make(&f) || !fixture_write(&f, "small.json", json, strlen(json)) ||
         !fixture_write(&f, "small.cu", template, strlen(template)) ||
@@ -49,7 +70,7 @@ static int render_parts(const manifest_parts *parts, const char *template, const
     if (rc == 0)
         rc = fa_families_load(f.templates, "attn_fwd", &f.families, &diag);
     if (rc == 0)
-        fixture_keep_own(&f.families);
+        keep_small(&f.families);
     if (rc == 0)
         rc = enumerate(&gpu_l4);
     return rc == 0 ? fa_render(f.templates, &task, space.candidate, &source, &diag) : rc;
@@ -57,9 +78,8 @@ static int render_parts(const manifest_parts *parts, const char *template, const
 
 static int render_small(const char *template, const char *header, const char *other)
 {
-    return render_parts(
-        &(manifest_parts){.lets = "{\"ROW\": \"HEAD_DIM * 2\", \"LESS\": \"5 - 8\"}"}, template,
-        header, other);
+    return render_parts("\"ROW\": \"HEAD_DIM * 2\", \"LESS\": \"5 - 8\"", "", template, header,
+                        other);
 }
 
 static void the_prologue_defines_everything_and_changes_nothing_else(void)
@@ -78,11 +98,9 @@ static void the_prologue_defines_everything_and_changes_nothing_else(void)
 /* BLOCK_N, the let that reads it and the size of the shared memory are missing in the text. */
 static void configs_that_differ_at_run_time_only_have_one_source(void)
 {
-    static const char lets[] = "{\"ROW\": \"HEAD_DIM * 2\", \"TWICE\": \"2 * BLOCK_N\"}";
+    static const char lets[] = "\"ROW\": \"HEAD_DIM * 2\", \"TWICE\": \"2 * BLOCK_N\"";
     fa_buf other = {0};
-    CHECK_OK(render_parts(&(manifest_parts){.lets = lets, .extra = ", \"run_time\": [\"BLOCK_N\"]"},
-                          "x\n", "", ""),
-             diag);
+    CHECK_OK(render_parts(lets, ", \"run_time\": [\"BLOCK_N\"]", "x\n", "", ""), diag);
     const fa_candidate *at = space.candidate; /* 64 x 32, 64 x 64, 64 x 128, 128 x 32 ... */
     CHECK_OK(fa_render(f.templates, &task, &at[1], &other, &diag), diag);
     CHECK_TEXT(other.data, source.data);
@@ -106,8 +124,7 @@ static void an_architecture_has_the_suffix_of_its_family(void)
     CHECK_OK(render_small("x\n", "", ""), diag);
     fa_render_architecture(f.families.family[0], &gpu_h200, name, sizeof name);
     CHECK_TEXT(name, "sm_90");
-    CHECK_OK(render_parts(&(manifest_parts){.extra = ", \"arch_suffix\": \"a\""}, "", "", ""),
-             diag);
+    CHECK_OK(render_parts("\"ROW\": 1", ", \"arch_suffix\": \"a\"", "", "", ""), diag);
     fa_render_architecture(f.families.family[0], &gpu_h200, name, sizeof name);
     CHECK_TEXT(name, "sm_90a");
 }
