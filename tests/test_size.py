@@ -27,7 +27,7 @@ BUDGET = {
     "src/report": 841,
     "C": 55511,
     "C files": 235,
-    "tests": 56047,
+    "tests": 56005,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
