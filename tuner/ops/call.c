@@ -40,23 +40,3 @@ int fa_launch_shaped(fa_driver *driver, const fa_launch_shape *launch, fa_functi
                                     launch->cooperative, (uint32_t)launch->smem_bytes, stream,
                                     arguments, diag);
 }
-
-int fa_call_launches(const fa_call *call)
-{
-    return call->composed != NULL ? call->composed->launches.count : 1;
-}
-
-int fa_call_run(const fa_call *call, int launch, void *arguments[FA_CALL_ARGUMENTS], int count,
-                fa_call_memory *memory, fa_stream stream, fa_diag *diag)
-{
-    const fa_call_composed *composed = call->composed;
-    if (composed == NULL)
-        return fa_launch_kernel(call->driver, call->function, call->grid,
-                                (const uint32_t[]){call->threads, 1, 1}, call->smem_bytes, stream,
-                                arguments, diag);
-    if (composed->launches.workspace_bytes > 0)
-        arguments[count++] = &memory->workspace;
-    arguments[count] = &memory->counters;
-    return fa_launch_shaped(call->driver, &composed->launches.at[launch],
-                            composed->function[launch], arguments, stream, diag);
-}

@@ -525,8 +525,9 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     }
     if (rc == 0 && has_maps)
         rc = fa_attn_maps_get(shared, call->driver, problem, &params, &maps, diag);
-    for (int i = 0; rc == 0 && i < fa_call_launches(call); i++)
-        rc = fa_call_run(call, i, arguments, has_maps ? 2 : 1, &memory, stream, diag);
+    int done = 0;
+    while (rc == 0 && done < fa_call_launches(call))
+        rc = fa_call_run(call, done++, arguments, has_maps ? 2 : 1, &memory, stream, diag);
     fa_stream_memory_leave(&memory.lease);
     return rc;
 }
