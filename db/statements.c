@@ -13,6 +13,31 @@
 #include <time.h>
 #include <unistd.h>
 
+bool fa_store_is_address(const char *path)
+{
+    return strncmp(path, "postgresql://", 13) == 0 || strncmp(path, "postgres://", 11) == 0;
+}
+
+const char *fa_store_path(const fa_store *store)
+{
+    return store->path;
+}
+
+bool fa_store_is_read_only(const fa_store *store)
+{
+    return store->read_only;
+}
+
+bool fa_store_is_absent(const fa_store *store)
+{
+    return store->absent;
+}
+
+bool fa_store_is_lost(const fa_store *store)
+{
+    return store->lost;
+}
+
 int fa_db_enter(fa_store *store, fa_diag *diag)
 {
     if (store == NULL)

@@ -51,4 +51,20 @@ int fa_append(void *ret_items, size_t *count, size_t *capacity, const void *item
  * the old file or the whole new one, also after a power cut. mode: less the umask. Returns 0 or an errno. */
 int fa_replace_file(const char *path, const void *bytes, size_t size, unsigned mode);
 
+/* ---- arrays that a call returns --------------------------------------------------------------*/
+/* Records, and all that they point to, in one block: free() frees it. NULL where there are none. A list is such an
+ * array in the making; its failure for want of memory is told at the end. */
+typedef struct fa_list {
+    fa_buf records, kept;
+    size_t count;
+} fa_list;
+void fa_list_add(fa_list *list, const void *record, size_t size);
+/* A copy, and what a record has as its pointer to that until the end; NULL stays NULL. */
+const void *fa_list_keep(fa_list *list, const void *bytes, size_t size);
+const char *fa_list_keep_text(fa_list *list, const char *text);
+/* Frees the list. `pointers`: where in a record what fa_list_keep() gave stands, SIZE_MAX behind the last; NULL: nowhere.
+ * rc other than 0 is returned. */
+int fa_list_end(fa_list *list, int rc, const size_t *pointers, void *ret_rows, size_t *ret_count,
+                fa_diag *diag);
+
 #endif
