@@ -87,17 +87,6 @@ static void the_types_of_parameters_are_those_of_the_symbol(void)
     }
 }
 
-static void the_systems_share_is_taken_off_static_shared_memory_from_sm_90_on(void)
-{
-    for (int i = 0; i < 4; i++) {
-        fake_cubin c = good;
-        c.sm = (const int[]){75, 90, 100, 120}[i];
-        CHECK_OK(read_made(&c), diag);
-        CHECK_INT(info.sm, c.sm);
-        CHECK_INT(info.static_smem_bytes, 512);
-    }
-}
-
 static void both_encodings_of_the_architecture_are_read(void)
 {
     fake_cubin c = good;
@@ -422,7 +411,6 @@ int main(void)
     TEST(code_is_equal_where_only_names_differ);
     TEST(everything_that_ptxas_decided_is_read);
     TEST(the_types_of_parameters_are_those_of_the_symbol);
-    TEST(the_systems_share_is_taken_off_static_shared_memory_from_sm_90_on);
     TEST(both_encodings_of_the_architecture_are_read);
     TEST(a_missing_entry_is_not_found);
     TEST(what_is_no_cubin_is_refused);
