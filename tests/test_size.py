@@ -25,9 +25,9 @@ BUDGET = {
     "src/cli": 5721,
     "src/daemon": 2516,
     "src/report": 841,
-    "C": 55511,
+    "C": 55507,
     "C files": 235,
-    "tests": 56005,
+    "tests": 55978,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
