@@ -25,7 +25,7 @@ BUDGET = {
     "src/cli": 5721,
     "src/daemon": 2516,
     "src/report": 841,
-    "C": 55507,
+    "C": 55400,
     "C files": 235,
     "tests": 55978,
     "public functions": 70,
