@@ -407,43 +407,38 @@ static void read_one(struct fa_spec_reading *r, const cJSON *json, const struct 
         *(fa_expr **)((char *)r->family + part->at) = take_expression(r, json, "%s", part->key);
 }
 
-/* Values of a tunable: true and false are 1 and 0. */
-static void read_domain(struct fa_spec_reading *r, const cJSON *item, fa_domain *domain)
-{
-    int size = cJSON_IsArray(item) ? cJSON_GetArraySize(item) : 0;
-    if (size < 1 || size > FA_MAX_DOMAIN) /* before the process keeps them for good */
-        fa_spec_fault(r, "tune %s must be an array of 1 to %d numbers, booleans or texts",
-                      item->string, FA_MAX_DOMAIN);
-    snprintf(domain->name, sizeof domain->name, "%s", item->string);
-    for (const cJSON *value = item->child; value != NULL && r->rc == 0; value = value->next) {
-        int32_t is = 0;
-        char room[FA_VALUE_TEXT_MAX];
-        if (cJSON_IsString(value) != cJSON_IsString(item->child))
-            fa_spec_fault(r, "tune %s: its values must all be numbers or booleans, or all be texts",
-                          item->string);
-        else if (fa_value_of_json(value, &is, r->diag) != 0)
-            r->rc = fa_fail_in(r->diag, FA_EMANIFEST, "%s: tune %s", r->where, item->string);
-        else if (fa_domain_index(domain, is) >= 0)
-            fa_spec_fault(r, "tune %s: the value %s appears twice", item->string,
-                          fa_value_words(is, room));
-        domain->fractions = domain->fractions || fa_expr_of_value(is).kind == FA_EXPR_REAL;
-        domain->value[domain->count++] = is;
-    }
-}
-
 static void read_tunables(struct fa_spec_reading *r, const cJSON *tunables, const struct part *part)
 {
     const cJSON *item;
     int64_t product = 1;
-    char buffer[FA_COMMAS_MAX], most[FA_COMMAS_MAX];
+    char buffer[FA_COMMAS_MAX], most[FA_COMMAS_MAX], room[FA_VALUE_TEXT_MAX];
     if (cJSON_GetArraySize(tunables) > FA_MAX_TUNABLES)
         fa_spec_fault(r, "more than %d tunables", FA_MAX_TUNABLES);
     cJSON_ArrayForEach (item, tunables) {
         if (r->rc != 0)
             return;
         fa_domain *domain = &r->family->tunable[r->family->tunable_count++];
-        add_known_name(r, item->string, part->key);
-        read_domain(r, item, domain);
+        const char *name = item->string;
+        const int size = cJSON_IsArray(item) ? cJSON_GetArraySize(item) : 0;
+        add_known_name(r, name, part->key);
+        if (size < 1 || size > FA_MAX_DOMAIN) /* before the process keeps them for good */
+            fa_spec_fault(r, "tune %s must be an array of 1 to %d numbers, booleans or texts", name,
+                          FA_MAX_DOMAIN);
+        snprintf(domain->name, sizeof domain->name, "%s", name);
+        for (const cJSON *value = item->child; value != NULL && r->rc == 0; value = value->next) {
+            int32_t is = 0; /* true and false are 1 and 0 */
+            if (cJSON_IsString(value) != cJSON_IsString(item->child))
+                fa_spec_fault(
+                    r, "tune %s: its values must all be numbers or booleans, or all be texts",
+                    name);
+            else if (fa_value_of_json(value, &is, r->diag) != 0)
+                r->rc = fa_fail_in(r->diag, FA_EMANIFEST, "%s: tune %s", r->where, name);
+            else if (fa_domain_index(domain, is) >= 0)
+                fa_spec_fault(r, "tune %s: the value %s appears twice", name,
+                              fa_value_words(is, room));
+            domain->fractions = domain->fractions || fa_expr_of_value(is).kind == FA_EXPR_REAL;
+            domain->value[domain->count++] = is;
+        }
         product *= domain->count;
         if (product > FA_SPACE_POINTS_MAX)
             fa_spec_fault(r, "the domains up to %s make a space of %s configs: at most %s",

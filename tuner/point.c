@@ -202,26 +202,6 @@ static void judge_launch(fa_candidate *candidate, const fa_gpu *gpu, const int64
                    cluster[i]);
 }
 
-/* "needs 229,376 B = q 32,768 + k 98,304 + v 98,304; L4 allows 101,376" */
-static void refuse_budget(fa_candidate *candidate, int64_t bytes, const fa_gpu *gpu)
-{
-    char text[sizeof candidate->trial.reason], number[FA_COMMAS_MAX];
-    const int room = (int)sizeof text - (int)sizeof gpu->name - 2 * FA_COMMAS_MAX;
-    int n = snprintf(text, sizeof text, "needs %s B", fa_commas(bytes, number));
-    const char *sign = " = ";
-    for (int i = 0; i < candidate->addend_count; i++) {
-        const fa_addend *addend = &candidate->addend[i];
-        if (addend->bytes == 0 || n + FA_NAME_MAX + FA_COMMAS_MAX > room)
-            continue; /* nothing to say, or no place to say it: a dozen long names */
-        n += snprintf(text + n, sizeof text - (size_t)n, "%s%s %s", sign, addend->name,
-                      fa_commas(addend->bytes, number));
-        sign = " + ";
-    }
-    snprintf(text + n, sizeof text - (size_t)n, "; %s allows %s", gpu->name,
-             fa_commas(gpu->smem_per_block, number));
-    end_at(candidate, FA_STATUS_BUDGET, "%s", text);
-}
-
 /* Takes the addends of a launch; the candidate keeps those of its first and of what does not fit. */
 static void judge_budget(fa_point *p, const fa_family_launch *launch, fa_candidate *candidate,
                          bool first, fa_launch_shape *shape)
@@ -240,8 +220,22 @@ static void judge_budget(fa_point *p, const fa_family_launch *launch, fa_candida
         candidate->addend_count = launch->addend_count;
     }
     shape->smem_bytes = bytes > INT32_MAX ? INT32_MAX : (int32_t)bytes;
-    if (exceeds)
-        refuse_budget(candidate, bytes, p->gpu);
+    if (!exceeds)
+        return;
+    /* "needs 229,376 B = q 32,768 + k 98,304 + v 98,304; L4 allows 101,376" */
+    char text[sizeof candidate->trial.reason], number[FA_COMMAS_MAX];
+    const int room = (int)sizeof text - (int)sizeof p->gpu->name - 2 * FA_COMMAS_MAX;
+    int n = snprintf(text, sizeof text, "needs %s B", fa_commas(bytes, number));
+    const char *sign = " = ";
+    for (int i = 0; i < launch->addend_count; i++) {
+        if (addend[i].bytes == 0 || n + FA_NAME_MAX + FA_COMMAS_MAX > room)
+            continue; /* nothing to say, or no place to say it: a dozen long names */
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%s %s", sign, addend[i].name,
+                      fa_commas(addend[i].bytes, number));
+        sign = " + ";
+    }
+    end_at(candidate, FA_STATUS_BUDGET, "%s; %s allows %s", text, p->gpu->name,
+           fa_commas(p->gpu->smem_per_block, number));
 }
 
 /* Takes what all launches of a call share. */

@@ -148,11 +148,6 @@ static void check_options(struct fa_spec_reading *r)
 }
 
 /* ---- what is known ---------------------------------------------------------------------------*/
-const fa_spec *fa_spec_of(const fa_operation *operation)
-{
-    return operation->spec;
-}
-
 const char *fa_spec_fault_of(const fa_operation *operation)
 {
     return operation->spec != NULL ? operation->spec->fault : "";

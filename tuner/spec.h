@@ -41,9 +41,6 @@ int fa_spec_open(const char *path, const fa_operation **ret_operation, fa_diag *
 int fa_spec_make(const char *where, const char *text, const char *source,
                  const fa_operation **ret_operation, fa_diag *diag);
 
-/* The specification that the operation was made of; NULL: it is another's. */
-const fa_spec *fa_spec_of(const fa_operation *operation);
-
 /* fa_spec.fault; "" where the operation is another's. */
 const char *fa_spec_fault_of(const fa_operation *operation);
 

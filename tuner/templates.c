@@ -333,29 +333,23 @@ static bool is_of(const fa_template_file *file, const char *operation)
            strcmp(file->folder, operation) == 0;
 }
 
-/* An operation all of whose files are built in is not hashed again: NULL if it has others, or lacks some. */
-static const fa_template_closure *builtin_closure(const fa_templates *templates,
-                                                  const char *operation)
-{
-    int missing = 0;
-    for (int i = 0; i < fa_templates_builtin_count; i++)
-        missing += is_of(&fa_templates_builtin[i], operation);
-    for (int i = 0; i < templates->count; i++) {
-        bool part = is_of(&templates->file[i], operation);
-        if (part && templates->owned[i])
-            return NULL;
-        missing -= part;
-    }
-    return missing != 0 ? NULL
-                        : find_closure(fa_templates_builtin_closures,
-                                       fa_templates_builtin_closure_count, operation);
-}
-
+/* An operation all of whose files are built in is not hashed again. */
 static int hash_closure(const fa_templates *templates, const char *operation,
                         char ret_hash[FA_HASH_HEX])
 {
     fa_hash hash;
+    bool own = false;
     int rc = 0;
+    for (int i = 0; i < templates->count; i++)
+        own = own || (templates->owned[i] && is_of(&templates->file[i], operation));
+    const fa_template_closure *known =
+        own ? NULL
+            : find_closure(fa_templates_builtin_closures, fa_templates_builtin_closure_count,
+                           operation);
+    if (known != NULL) {
+        memcpy(ret_hash, known->hash, FA_HASH_HEX);
+        return 0;
+    }
     fa_hash_init(&hash);
     for (int i = 0; i < templates->count && rc == 0; i++) {
         const fa_template_file *file = &templates->file[i];
@@ -386,12 +380,8 @@ static int hash_files(fa_templates *templates, fa_diag *diag)
             templates->closures == 2 * FILES_MAX - 1 ||
             find_closure(templates->closure, templates->closures, operation) != NULL)
             continue;
-        const fa_template_closure *known = builtin_closure(templates, operation);
         closure->operation = operation;
-        if (known != NULL)
-            memcpy(closure->hash, known->hash, sizeof closure->hash);
-        else
-            rc = hash_closure(templates, operation, closure->hash);
+        rc = hash_closure(templates, operation, closure->hash);
         fa_hash_text(&all, operation);
         fa_hash_text(&all, closure->hash);
         templates->closures++;

@@ -594,17 +594,6 @@ static int find_index(const char *name)
     return -1;
 }
 
-/* Index of the one of the same name and specification; -1: there is none. */
-static int find_specified(const fa_operation *operation)
-{
-    for (int i = fa_operations_builtin_count, end = count_known();
-         is_specified(operation) && i < end; i++)
-        if (strcmp(name_at(i), operation->name) == 0 &&
-            strcmp(known_at(i)->specification, operation->specification) == 0)
-            return i;
-    return -1;
-}
-
 /* In what two files of one operation differ, one of which then stands for both; NULL: in words for people at most. */
 static const char *difference(const fa_operation *one, const fa_operation *other)
 {
@@ -622,7 +611,10 @@ static const char *difference(const fa_operation *one, const fa_operation *other
 static int add_locked(fa_operation *operation, const char *where,
                       const fa_operation **ret_operation, fa_diag *diag)
 {
-    int count = count_known(), at = find_specified(operation), rc = 0;
+    char name[FA_NAME_MAX + 80];
+    snprintf(name, sizeof name, "%s%s%s", operation->name, is_specified(operation) ? "@" : "",
+             operation->specification);
+    int count = count_known(), at = find_index(name), rc = 0;
     if (at < 0)
         at = find_index(operation->name);
     const fa_operation *same = at >= 0 ? known_at(at) : NULL;

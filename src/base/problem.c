@@ -363,23 +363,6 @@ static bool lists(const cJSON *backward, const char *key, const char *name)
     return false;
 }
 
-/* A field of the forward pass whose value has no meaning for its gradients. */
-static int check_field(const cJSON *backward, const fa_operation *gradients,
-                       const fa_problem *forward, int field, fa_diag *diag)
-{
-    const fa_field *f = &fa_operation_of(forward)->field[field];
-    bool there = fa_operation_field_index(gradients, f->name) >= 0;
-    if (forward->value[field] == f->preset || (there && !lists(backward, "refuses", f->name)) ||
-        lists(backward, "ignores", f->name) || lists(backward, "needs", f->name))
-        return 0;
-    if (there)
-        return fa_fail(
-            diag, FA_ENOTSUP,
-            "\"%s\" means another thing to %s: ask for it by itself, as operation %s", f->name,
-            gradients->title, gradients->name);
-    return fa_fail(diag, FA_ENOTSUP, "%s has no field \"%s\"", gradients->title, f->name);
-}
-
 /* One that follows another does so where the forward pass says by a number that is none here, as head_dim_v by 0. */
 static int32_t value_of(const fa_problem *forward, const fa_operation *gradients, int field)
 {
@@ -404,9 +387,20 @@ int fa_problem_train(fa_problem *forward, fa_problem *ret_backward, fa_diag *dia
     if (rc == 0)
         rc = fa_operation_find(name, &gradients, diag);
     for (int i = 0; i < operation->field_count && rc == 0; i++) {
-        if (lists(backward, "needs", operation->field[i].name))
+        const fa_field *f = &operation->field[i];
+        const bool there = fa_operation_field_index(gradients, f->name) >= 0,
+                   needed = lists(backward, "needs", f->name);
+        if (needed)
             wanted.value[i] = 1;
-        rc = check_field(backward, gradients, &wanted, i, diag);
+        /* else its value may have no meaning for the gradients */
+        else if (wanted.value[i] != f->preset && !lists(backward, "ignores", f->name) &&
+                 (!there || lists(backward, "refuses", f->name)))
+            rc = there ? fa_fail(diag, FA_ENOTSUP,
+                                 "\"%s\" means another thing to %s: ask for it by itself, as "
+                                 "operation %s",
+                                 f->name, gradients->title, gradients->name)
+                       : fa_fail(diag, FA_ENOTSUP, "%s has no field \"%s\"", gradients->title,
+                                 f->name);
     }
     if (rc != 0)
         return rc;
@@ -531,15 +525,6 @@ int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *di
     return 0;
 }
 
-static bool is_needed(const fa_field *f, fa_need need)
-{
-    return need == FA_NEED_ALL        ? !f->optional
-           : need != FA_NEED_REQUIRED ? f->kind == FA_FIELD_INTEGER && !f->optional &&
-                                            (f->follows < 0 || need == FA_NEED_INTEGERS) &&
-                                            fa_field_number(f, f->preset) <= INT32_MAX
-                                      : f->required;
-}
-
 /* Missing fields, and keys that are none. */
 static int check_document(const cJSON *json, const fa_operation *op, fa_need need,
                           const char *beside, fa_diag *diag)
@@ -564,7 +549,13 @@ static int check_document(const cJSON *json, const fa_operation *op, fa_need nee
     {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, f->name);
         int64_t value;
-        if (is_needed(f, need) && item == NULL)
+        const bool integer = f->kind == FA_FIELD_INTEGER && !f->optional &&
+                             (f->follows < 0 || need == FA_NEED_INTEGERS) &&
+                             fa_field_number(f, f->preset) <= INT32_MAX;
+        const bool needed = need == FA_NEED_ALL        ? !f->optional
+                            : need == FA_NEED_REQUIRED ? f->required
+                                                       : integer;
+        if (needed && item == NULL)
             return fa_fail(diag, FA_EINVAL, "problem: %s needs \"%s\", which is missing", op->name,
                            f->name);
         if (f->required && need == FA_NEED_REQUIRED) {

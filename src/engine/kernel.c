@@ -69,7 +69,7 @@ static int find_composed(fa_tuner *tuner, const fa_problem *problem, const fa_an
 {
     const char *name = answer->trial.config.family;
     bool simple =
-        fa_spec_of(fa_operation_of(problem)) == NULL; /* of a specification it is read already */
+        fa_operation_of(problem)->spec == NULL; /* of a specification it is read already */
     *ret_family = NULL;
     int rc = simple ? fa_family_peek(fa_templates_for(tuner, problem), name, &simple) : 0;
     if (rc == FA_ENOTFOUND || (rc == 0 && simple))

@@ -108,13 +108,13 @@ int fa_tuner_families(fa_tuner *tuner, fa_diag *diag)
 
 const fa_templates *fa_templates_for(const fa_tuner *tuner, const fa_problem *problem)
 {
-    const fa_spec *spec = fa_spec_of(fa_operation_of(problem));
+    const fa_spec *spec = fa_operation_of(problem)->spec;
     return spec != NULL ? spec->templates : tuner->templates;
 }
 
 const fa_family_list *fa_families_for(const fa_tuner *tuner, const fa_problem *problem)
 {
-    const fa_spec *spec = fa_spec_of(fa_operation_of(problem));
+    const fa_spec *spec = fa_operation_of(problem)->spec;
     return spec != NULL ? &spec->families : &tuner->families;
 }
 
