@@ -255,32 +255,27 @@ static double makespan(const struct shape *s, const fa_problem *problem, const f
     return fmax(smooth * spread + (1 - smooth) * steps, first);
 }
 
-/* Such a kernel is launched with all that its launch bounds leave; its warps trade it afterwards. */
-static void predict_specialised(const fa_candidate *candidate, const fa_problem *problem,
-                                const fa_gpu *gpu, fa_trial *trial)
-{
-    int32_t threads = candidate->trial.threads > 0 ? candidate->trial.threads : 256;
-    int32_t hint = wanted_blocks(candidate, (threads + WARP - 1) / WARP);
-    int32_t registers = trial->registers > 0 ? trial->registers : launch_registers(threads, hint);
-    trial->blocks_per_sm = fa_model_occupancy(gpu, threads, registers, candidate->trial.smem_bytes);
-    trial->predicted_us = 0; /* cannot run: ranks last */
-    if (trial->blocks_per_sm > 0)
-        trial->predicted_us = fa_attn_specialised_us(candidate, problem, gpu, trial->blocks_per_sm);
-}
-
 void fa_attn_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                      fa_trial *trial)
 {
+    trial->predicted_us = 0; /* cannot run: ranks last */
     if (fa_model_tunable(candidate, "CONSUMER_REGS", 0) > 0) {
-        predict_specialised(candidate, problem, gpu, trial);
+        /* It is launched with all that its launch bounds leave; its warps trade it afterwards. */
+        int32_t threads = candidate->trial.threads > 0 ? candidate->trial.threads : 256;
+        int32_t hint = wanted_blocks(candidate, (threads + WARP - 1) / WARP);
+        int32_t registers =
+            trial->registers > 0 ? trial->registers : launch_registers(threads, hint);
+        trial->blocks_per_sm =
+            fa_model_occupancy(gpu, threads, registers, candidate->trial.smem_bytes);
+        if (trial->blocks_per_sm > 0)
+            trial->predicted_us =
+                fa_attn_specialised_us(candidate, problem, gpu, trial->blocks_per_sm);
         return;
     }
     struct shape shape = make_shape(candidate, problem, gpu, trial->registers);
     trial->blocks_per_sm = shape.blocks;
-    if (shape.blocks < 1) {
-        trial->predicted_us = 0; /* cannot run: ranks last */
+    if (shape.blocks < 1)
         return;
-    }
     if (fa_model_tunable(candidate, "SPLITS", 0) > 0) {
         double us = fa_attn_split_us(candidate, problem, gpu, shape.blocks, fa_model_mma_rate(gpu));
         trial->predicted_us = us * shape.penalty;

@@ -52,21 +52,6 @@ int32_t fa_attn_length_k(const fa_attn_case *what, int32_t b)
                                             : p->seq_k;
 }
 
-/* Sets total_q, total_k and num_pages from the case's problem, seed and `ragged`. */
-static void add_totals(fa_attn_case *what)
-{
-    const fa_problem *p = &what->problem;
-    int64_t q = 0, k = 0, pages = p->page > 0 ? PAGES_OF_NONE : 0;
-    for (int32_t b = 0; b < p->batch; b++) {
-        q += fa_attn_length_q(what, b);
-        k += fa_attn_length_k(what, b);
-        pages += p->page > 0 ? ((int64_t)fa_attn_length_k(what, b) + p->page - 1) / p->page : 0;
-    }
-    what->total_q = q;
-    what->total_k = k;
-    what->num_pages = pages < INT32_MAX ? (int32_t)pages : INT32_MAX;
-}
-
 /* ---- lists ----------------------------------------------------------------------------------*/
 fa_attn_lists fa_attn_lists_plan(const fa_attn_case *what)
 {
@@ -93,27 +78,6 @@ fa_attn_lists fa_attn_lists_plan(const fa_attn_case *what)
     }
     lists.words = at;
     return lists;
-}
-
-static void fill_lengths(const fa_attn_case *what, const fa_attn_lists *lists, int32_t *words)
-{
-    const fa_problem *p = &what->problem;
-    bool packed = p->lengths_k == FA_LENGTHS_CU_SEQLENS;
-    int32_t q = 0, k = 0;
-    for (int32_t b = 0; b < p->batch; b++) {
-        int32_t keys = fa_attn_length_k(what, b);
-        words[lists->cu_seqlens_q + (size_t)b] = q;
-        words[lists->cu_seqlens_k + (size_t)b] = k;
-        words[lists->seqused_k + (size_t)b] = keys;
-        q += fa_attn_length_q(what, b);
-        k += keys;
-        if (p->page == 0 && !packed)
-            words[lists->used + (size_t)b] = keys;
-    }
-    words[lists->cu_seqlens_q + (size_t)p->batch] = q;
-    words[lists->cu_seqlens_k + (size_t)p->batch] = k;
-    if (p->page == 0 && packed)
-        words[lists->used] = k;
 }
 
 static int fill_pages(const fa_attn_case *what, const fa_attn_lists *lists, int32_t *words,
@@ -158,7 +122,17 @@ int fa_attn_lists_fill(const fa_attn_case *what, const fa_attn_lists *lists, int
                        fa_diag *diag)
 {
     const fa_problem *p = &what->problem;
-    fill_lengths(what, lists, words);
+    const bool packed = p->lengths_k == FA_LENGTHS_CU_SEQLENS;
+    int32_t *q = words + lists->cu_seqlens_q, *k = words + lists->cu_seqlens_k;
+    q[0] = k[0] = 0;
+    for (int32_t b = 0; b < p->batch; b++) {
+        const int32_t keys = fa_attn_length_k(what, b);
+        q[b + 1] = q[b] + fa_attn_length_q(what, b);
+        k[b + 1] = k[b] + keys;
+        words[lists->seqused_k + (size_t)b] = keys;
+        if (p->page == 0)
+            words[lists->used + (packed ? 0 : (size_t)b)] = packed ? k[b + 1] : keys;
+    }
     for (int32_t h = 0; h < p->heads_q; h++) /* -2 to 4 */
         put_float(&words[lists->sinks + (size_t)h],
                   (float)(fa_random(what->seed, ((uint64_t)1 << 60) + (uint64_t)h) % 49) / 8 - 2);
@@ -216,8 +190,14 @@ fa_attn_case fa_attn_case_make(const fa_problem *problem, int pad, uint64_t seed
                       .seed = seed,
                       .ragged = ragged,
                       .softcap = ragged ? 5.0f : 30.0f};
-    if (!fa_attn_is_dense(problem))
-        add_totals(&c);
+    int64_t pages = problem->page > 0 ? PAGES_OF_NONE : 0;
+    for (int32_t b = 0; b < problem->batch && !fa_attn_is_dense(problem); b++) {
+        const int64_t keys = fa_attn_length_k(&c, b);
+        c.total_q += fa_attn_length_q(&c, b);
+        c.total_k += keys;
+        pages += problem->page > 0 ? (keys + problem->page - 1) / problem->page : 0;
+    }
+    c.num_pages = pages < INT32_MAX ? (int32_t)pages : INT32_MAX;
     for (int i = 0; i < FA_ATTN_TENSORS; i++) {
         const unsigned wide = is_of_keys(i) && problem->kv_dtype == FA_KV_FP8 ? 2 : 1;
         const unsigned unit = wide * (unsigned)pad;
