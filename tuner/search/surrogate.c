@@ -272,7 +272,6 @@ static double gp_deviation_most(const gaussian *gp)
 enum { POOL = 512, REFRESHED = 24, ELITE = 5, NEAR_MAX = 96, FAILED_MAX = 192, PENDING_MAX = 64 };
 
 struct surrogate {
-    bool ready;
     gaussian gp;
     int axis[FA_SEARCH_DIMS_MAX]; /* the parameters that have a choice */
     size_t known;                 /* of which the model was made */
@@ -317,7 +316,6 @@ static void begin(const fa_walk *walk, struct surrogate *s)
         gp->values[gp->dims++] = 1;
     for (int i = 0; i <= 3 * gp->dims; i++)
         gp->learnt[i] = log(prior[kind_of(gp, i)].guess);
-    s->ready = true;
 }
 
 /* Where there are more values than the model takes, neighbours are one to it. */
@@ -427,23 +425,10 @@ static void consider_near(fa_walk *walk, struct surrogate *s, uint64_t rank, str
                  best);
 }
 
-static void refresh(fa_walk *walk, struct surrogate *s)
-{
-    int fresh = s->pooled < POOL ? POOL : REFRESHED;
-    for (int i = 0; i < fresh; i++) {
-        uint64_t rank = fa_walk_draw(walk);
-        if (rank == FA_NO_POINT)
-            break;
-        s->pool[s->oldest] = rank;
-        s->oldest = (s->oldest + 1) % POOL;
-        s->pooled += s->pooled < POOL;
-    }
-}
-
 static uint64_t surrogate_next(fa_walk *walk)
 {
     struct surrogate *s = walk->state;
-    if (!s->ready)
+    if (s->gp.dims == 0)
         begin(walk, s);
     int count = 0, first = 4 + s->gp.dims;
     fa_known *list = sorted(walk, &count);
@@ -457,7 +442,15 @@ static uint64_t surrogate_next(fa_walk *walk)
     }
     struct hope best = {FA_NO_POINT, -1};
     model(walk, s, list, count);
-    refresh(walk, s);
+    uint64_t fresh = 0;
+    for (int i = s->pooled < POOL ? POOL : REFRESHED; i > 0 && fresh != FA_NO_POINT; i--) {
+        fresh = fa_walk_draw(walk);
+        if (fresh == FA_NO_POINT)
+            continue;
+        s->pool[s->oldest] = fresh;
+        s->oldest = (s->oldest + 1) % POOL;
+        s->pooled += s->pooled < POOL;
+    }
     for (int i = 0; i < ELITE && i < count; i++) {
         consider_near(walk, s, list[i].rank, &best);
         for (int k = 0; k < 24; k++)
