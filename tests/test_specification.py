@@ -370,6 +370,7 @@ def each_launch_takes_its_own_arguments_and_some_configs_or_sizes_leave_one_out(
             split_sum(place, launches=launches, arguments=parts_of_all, answer=None)
             tap.equal(place.json(path)["funnel"]["failed"], failed)
         for launches, sentence in (([parts, {**total, "arguments": ["y", "z"]}], "launches[1]: arguments: \"z\" is the name of none"),
+                                   ([parts, {**total, "arguments": ["y", "y"]}], "launches[1]: arguments: \"y\" appears twice"),
                                    ([parts, {**total, "arguments": "y"}], "launches[1]: \"arguments\" must be an array of names"),
                                    ([{**parts, "arguments": ["x", "parts"]}, total], "arguments[3] n: no launch takes it"),
                                    ([parts, {**total, "when": "Q > 1"}], "launches[1]: when: uses the unknown name Q"),

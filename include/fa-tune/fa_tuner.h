@@ -147,7 +147,8 @@ FA_API int fa_launch(const fa_kernel *kernel, const fa_attn_args *args, void *st
                      fa_diag *diag);
 
 /* ---- kernels of other operations ------------------------------------------------------------------*/
-/* FA_ENOTFOUND past the last one; FA_ENOTSUP for attention forward. */
+/* In the kernel's order, the fields of a struct one by one, without scratch. FA_ENOTFOUND past the last one; FA_ENOTSUP for
+ * attention forward. */
 FA_API int fa_kernel_argument(const fa_kernel *kernel, int32_t index, fa_argument *ret_argument);
 
 /* As fa_launch, for a kernel of any operation but attention forward. FA_EINVAL: an argument is missing or too many, a

@@ -355,7 +355,7 @@ typedef struct fa_case_argument {
     bool given;    /* set by the function: the input was written over */
     bool answered; /* set by it: the answer is there */
 } fa_case_argument;
-/* The problem itself has the index 0; other cases are small and ragged. Non-zero ends the tune with that code. */
+/* Scratch has no bytes. The problem itself has the index 0; other cases are small and ragged. Non-zero ends the tune with that code. */
 typedef int fa_case_function(void *context, const fa_problem *problem, int32_t index,
                              fa_case_argument *argument, int32_t count);
 

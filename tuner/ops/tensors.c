@@ -630,11 +630,13 @@ static int take(const cJSON *of, int launch, fa_tensor_list *list, const char *w
     if (names != NULL && !cJSON_IsArray(names))
         return fa_fail(diag, FA_EINVAL, "%s: \"arguments\" must be an array of names", where);
     cJSON_ArrayForEach (item, names) {
-        int index = passed_index(list, cJSON_GetStringValue(item), launch);
-        if (index < 0 || *count == FA_PARAMETERS_MAX)
+        int index = passed_index(list, cJSON_GetStringValue(item), launch), before = 0;
+        while (index >= 0 && before < *count && at[before] != list->argument[index])
+            before++;
+        if (index < 0 || before < *count)
             return fa_fail(diag, FA_EINVAL, "%s: arguments: \"%.40s\" %s", where,
                            cJSON_IsString(item) ? item->valuestring : "",
-                           index >= 0 ? "is one too many"
+                           index >= 0 ? "appears twice"
                            : launch == FA_THE_ANSWER
                                ? "is the name of none that an answer is "
                                  "passed, which has no scratch"
