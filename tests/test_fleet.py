@@ -68,7 +68,7 @@ def pythons_sweep_waits_for_what_others_work_on_and_takes_over_what_their_death_
 
 def what_cannot_be_is_said_clearly():
     with InFile() as fleet, Host(fleet.location) as one:
-        tap.has(one.run("sweep", "--enqueue", "--seq", "64", *TINY, status=1).stderr, "--gpu")
+        tap.has(one.run("sweep", "--enqueue", "--seq", "64", *TINY, status=1).stderr, "name the GPU type")
         tap.has(one.run("worker", "--gpu", "L5", status=1).stderr, "L5")
         tap.has(one.run("push", status=1).stderr, "is a file: set FA_TUNE_STORE to the server's address")
         one.env["FA_TUNE_STORE"] = "postgresql://me:s3cret@127.0.0.1:1/db?connect_timeout=2&sslpassword=s3cret"

@@ -306,17 +306,6 @@ static int read_plan(const char *path, const lists *l, cli_grid *grid, fa_diag *
 }
 
 /* ---- the grid -------------------------------------------------------------------------------*/
-/* Whether there is any list, or a total that makes one. */
-static bool lists_given(const cli_options *o)
-{
-    bool given = false;
-    for (int i = 0; i < FA_PROBLEM_VALUES; i++)
-        given = given || o->sweep.values[i] != NULL;
-    for (int i = 0; i < FA_PRODUCTS_MAX; i++)
-        given = given || o->sweep.product[i] > 0;
-    return given;
-}
-
 /* A grid without a list that it needs, and lists that another option makes. */
 static int check_lists(const cli_options *o, const fa_operation *operation, fa_diag *diag)
 {
@@ -340,7 +329,12 @@ static int check_lists(const cli_options *o, const fa_operation *operation, fa_d
 /* Options that cannot stand together, or not alone. */
 static int check_grid(const cli_options *o, fa_diag *diag)
 {
-    if (o->sweep.plan != NULL && lists_given(o))
+    bool lists = false; /* or a total that makes one */
+    for (int i = 0; i < FA_PROBLEM_VALUES; i++)
+        lists = lists || o->sweep.values[i] != NULL;
+    for (int i = 0; i < FA_PRODUCTS_MAX; i++)
+        lists = lists || o->sweep.product[i] > 0;
+    if (o->sweep.plan != NULL && lists)
         return fa_fail(diag, FA_EINVAL, "--plan: does not go with options of a grid");
     int rc = o->sweep.plan == NULL && o->sweep.model == NULL
                  ? check_lists(o, fa_operation_of(&o->problem), diag)

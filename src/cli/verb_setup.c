@@ -146,23 +146,20 @@ static void put_kernel(struct checked *checked, const fa_checked_kernel *kernel)
 static void put_left(fa_buf *out, cJSON *document, const char *left)
 {
     cJSON *list = fa_json_add_array(document, "left_out");
-    fa_buf text = {0};
     int told = 0;
-    for (const char *line = left; *line != 0; line += strcspn(line, "\n") + 1) {
+    for (const char *line = left; *line != 0; line += strspn(line, "\n")) {
         char one[256];
         snprintf(one, sizeof one, "%.*s", (int)strcspn(line, "\n"), line);
         fa_json_push(list, cJSON_CreateString(one));
-        if (told++ < LEFT_TOLD)
-            fa_buf_printf(&text, "%s%s", told == 1 ? "left out for NVRTC: " : ", ", one);
+        if (told++ < LEFT_TOLD) {
+            fa_buf_text(out, told == 1 ? "\nleft out for NVRTC: " : ", ");
+            cli_text_safe(out, one);
+        }
+        line += strcspn(line, "\n");
     }
     if (told > LEFT_TOLD)
-        fa_buf_printf(&text, " and %d more", told - LEFT_TOLD);
-    if (told > 0) {
-        fa_buf_text(out, "\n");
-        cli_text_safe(out, text.data != NULL ? text.data : "");
-        fa_buf_text(out, "\n");
-    }
-    fa_buf_free(&text);
+        fa_buf_printf(out, " and %d more", told - LEFT_TOLD);
+    fa_buf_text(out, told > 0 ? "\n" : "");
 }
 
 /* Once the tuner is open: what it says of the store before that is of no use here. */

@@ -91,16 +91,6 @@ static void check_gpu(struct doctor *d)
     }
 }
 
-/* What is here and was not taken, a line each. */
-static void report_passed_over(struct doctor *d, const fa_buf *passed)
-{
-    char *rest = NULL, *copy = passed->size != 0 ? strdup(passed->data) : NULL;
-    for (char *line = copy != NULL ? strtok_r(copy, "\n", &rest) : NULL; line != NULL;
-         line = strtok_r(NULL, "\n", &rest))
-        report(d, FA_CHECK_OK, "nvrtc", "", "passed over: %.400s", line);
-    free(copy);
-}
-
 /* Finds NVRTC, and has a worker compile a small kernel with it. A worker that cannot even say that there is no NVRTC is at fault
  * itself. */
 static void check_compiler(struct doctor *d)
@@ -128,7 +118,11 @@ static void check_compiler(struct doctor *d)
                worker == 0 ? " compiles" : "", d->nvrtc.library);
     else
         report(d, FA_CHECK_FAIL, "nvrtc", fa_nvrtc_advice(), "%s", diag.text);
-    report_passed_over(d, &passed);
+    for (const char *line = passed.data; line != NULL && *line != 0;) { /* one for each */
+        const int length = (int)strcspn(line, "\n");
+        report(d, FA_CHECK_OK, "nvrtc", "", "passed over: %.*s", length < 400 ? length : 400, line);
+        line += length + (line[length] == '\n');
+    }
     fa_buf_free(&passed);
 }
 
