@@ -303,7 +303,7 @@ int fa_store_sweep_set_state(fa_store *store, const char *key, fa_sweep_state st
 /* All sweeps, the one last worked on first. */
 int fa_store_sweeps(fa_store *store, fa_sweep **ret_rows, size_t *ret_count, fa_diag *diag);
 
-/* A sweep's items in their order; one whose worker is gone is pending. FA_ENOTFOUND, without a sentence. */
+/* A sweep's items in their order; one whose worker is gone is running until another takes it. FA_ENOTFOUND, without a sentence. */
 int fa_store_sweep_items(fa_store *store, const char *key, fa_sweep_item **ret_rows,
                          size_t *ret_count, fa_diag *diag);
 /* An item that was done is pending again. */

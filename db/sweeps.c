@@ -30,21 +30,22 @@
 #define REAL_SUM(column) OF_ITEMS("coalesce(sum(" column "), 0.0)", "")
 #define COUNT_SUM(column) OF_ITEMS("CAST(coalesce(sum(" column "), 0) AS INTEGER)", "")
 /* As a sweep is shown: the budget, what was spent, and how many of its items ended how. */
-#define FIELDS(X)                                                   \
-    X(TEXT, "key", key)                                             \
-    X(TEXT, "plan", plan)                                           \
-    X(CHOICE, "state", state, .names = fa_sweep_state_names)        \
-    BUDGET(X)                                                       \
-    X(REAL, REAL_SUM("seconds"), spent.seconds)                     \
-    X(REAL, REAL_SUM("cost"), spent.cost)                           \
-    X(COUNT64, COUNT_SUM("trials"), spent.trials)                   \
-    X(COUNT64, COUNT_SUM("compiled"), spent.compiled)               \
-    X(COUNT64, COUNT_SUM("reused"), spent.reused)                   \
-    X(COUNT64, "created", created)                                  \
-    X(COUNT64, "updated", updated)                                  \
-    X(COUNT, OF_ITEMS("count(*)", ""), items)                       \
-    X(COUNT, OF_ITEMS("count(*)", " AND state = 'done'"), done)     \
-    X(COUNT, OF_ITEMS("count(*)", " AND state = 'failed'"), failed) \
+#define FIELDS(X)                                                     \
+    X(TEXT, "key", key)                                               \
+    X(TEXT, "plan", plan)                                             \
+    X(CHOICE, "state", state, .names = fa_sweep_state_names)          \
+    BUDGET(X)                                                         \
+    X(REAL, REAL_SUM("seconds"), spent.seconds)                       \
+    X(REAL, REAL_SUM("cost"), spent.cost)                             \
+    X(COUNT64, COUNT_SUM("trials"), spent.trials)                     \
+    X(COUNT64, COUNT_SUM("compiled"), spent.compiled)                 \
+    X(COUNT64, COUNT_SUM("reused"), spent.reused)                     \
+    X(COUNT64, "created", created)                                    \
+    X(COUNT64, "updated", updated)                                    \
+    X(COUNT, OF_ITEMS("count(*)", ""), items)                         \
+    X(COUNT, OF_ITEMS("count(*)", " AND state = 'running'"), running) \
+    X(COUNT, OF_ITEMS("count(*)", " AND state = 'done'"), done)       \
+    X(COUNT, OF_ITEMS("count(*)", " AND state = 'failed'"), failed)   \
     X(COUNT, OF_ITEMS("count(*)", " AND ready = 1 AND state IN ('pending', 'running')"), compiled)
 #define FA_COLUMN_RECORD fa_sweep
 static const fa_member budget[] = {BUDGET(FA_COLUMN_ENTRY){.key = NULL}};
@@ -180,51 +181,7 @@ static int item_lock(fa_store *store, int64_t id, fa_lock **ret_lock, fa_diag *d
     return fa_store_lock(store, name, false, ret_lock, diag);
 }
 
-/* Of an item that is running; one whose worker is gone is not held, nor is any where none can be worked on. */
-static int is_held(fa_store *store, int64_t id, bool *ret_held, fa_diag *diag)
-{
-    fa_lock *lock = NULL;
-    int rc = item_lock(store, id, &lock, diag);
-    *ret_held = rc == FA_EBUSY;
-    fa_lock_release(&lock);
-    return rc == FA_EBUSY || rc == FA_EREADONLY ? 0 : rc;
-}
-
 /* ---- reading --------------------------------------------------------------------------------*/
-struct running {
-    int64_t item;
-    char sweep[FA_HASH_HEX];
-};
-
-static int count_running(fa_store *store, fa_sweep *sweeps, size_t count, fa_diag *diag)
-{
-    fa_list list = {0};
-    fa_reader reader = {0};
-    struct running *running = NULL;
-    size_t rows = 0;
-    int rc;
-    fa_binder binder = fa_db_prepare(store,
-                                     "SELECT sweep_item.id, sweep.key FROM sweep_item JOIN sweep "
-                                     "ON sweep.id = sweep_id WHERE sweep_item.state = 'running'",
-                                     diag);
-    while ((rc = fa_db_next(store, &binder, &reader, diag)) == 1) {
-        struct running row = {.item = fa_read_int(&reader, 0, INT64_MAX)};
-        fa_read_copy(&reader, row.sweep, sizeof row.sweep);
-        if (reader.rc == 0)
-            fa_list_add(&list, &row, sizeof row);
-    }
-    rc = fa_list_end(&list, rc, NULL, &running, &rows, diag);
-    for (size_t i = 0; rc == 0 && i < rows; i++)
-        for (size_t k = 0; rc == 0 && k < count; k++) {
-            bool held = false;
-            if (strcmp(sweeps[k].key, running[i].sweep) == 0)
-                rc = is_held(store, running[i].item, &held, diag);
-            sweeps[k].running += held;
-        }
-    free(running);
-    return rc;
-}
-
 /* key NULL: all. */
 static int list_sweeps(fa_store *store, const char *key, fa_sweep **ret_rows, size_t *ret_count,
                        fa_diag *diag)
@@ -245,10 +202,7 @@ static int list_sweeps(fa_store *store, const char *key, fa_sweep **ret_rows, si
         if (reader.rc == 0)
             fa_list_add(&list, &sweep, sizeof sweep);
     }
-    rc = fa_list_end(&list, rc, NULL, ret_rows, ret_count, diag);
-    if (rc == 0 && (rc = count_running(store, *ret_rows, *ret_count, diag)) != 0)
-        free(*ret_rows);
-    return rc;
+    return fa_list_end(&list, rc, NULL, ret_rows, ret_count, diag);
 }
 
 int fa_store_sweeps(fa_store *store, fa_sweep **ret_rows, size_t *ret_count, fa_diag *diag)
@@ -307,11 +261,9 @@ static int load_item(fa_store *store, int64_t id, fa_sweep_item *ret_item, fa_di
 int fa_store_sweep_items(fa_store *store, const char *key, fa_sweep_item **ret_rows,
                          size_t *ret_count, fa_diag *diag)
 {
-    fa_list items = {0}, ids = {0};
+    fa_list items = {0};
     fa_reader reader = {0};
-    int64_t sweep = 0, id, *number = NULL;
-    size_t numbers = 0;
-    bool held;
+    int64_t sweep = 0, id;
     int rc = need_sweep(store, key, &sweep, diag);
     if (rc != 0)
         return rc;
@@ -322,25 +274,10 @@ int fa_store_sweep_items(fa_store *store, const char *key, fa_sweep_item **ret_r
     while ((rc = fa_db_next(store, &binder, &reader, diag)) == 1) {
         fa_sweep_item item = {0};
         read_item(&reader, &id, &item);
-        if (reader.rc != 0)
-            continue;
-        fa_list_add(&items, &item, sizeof item);
-        fa_list_add(&ids, &id, sizeof id);
+        if (reader.rc == 0)
+            fa_list_add(&items, &item, sizeof item);
     }
-    rc = fa_list_end(&ids, rc, NULL, &number, &numbers, diag);
-    rc = fa_list_end(&items, rc, NULL, ret_rows, ret_count, diag);
-    for (size_t i = 0; rc == 0 && i < numbers; i++) {
-        fa_sweep_item *item = &(*ret_rows)[i];
-        if (item->state == FA_ITEM_RUNNING &&
-            ((rc = is_held(store, number[i], &held, diag)) != 0 || !held))
-            item->state = FA_ITEM_PENDING;
-        if (item->state != FA_ITEM_RUNNING)
-            item->holder[0] = 0;
-    }
-    if (rc != 0 && number != NULL)
-        free(*ret_rows);
-    free(number);
-    return rc;
+    return fa_list_end(&items, rc, NULL, ret_rows, ret_count, diag);
 }
 
 /* ---- a sweep whose items have ended ---------------------------------------------------------*/

@@ -302,7 +302,7 @@ typedef struct fa_sweep {
     fa_sweep_budget budget;
     fa_sweep_spent spent;
     int32_t items, done, failed; /* of the items, how many */
-    int32_t running;             /* somebody works on them now */
+    int32_t running;             /* somebody took them, and lives or does not */
     int32_t compiled;            /* of those not yet ended: their cubins are in the store */
     int64_t created, updated;    /* Unix time */
 } fa_sweep;
@@ -322,7 +322,7 @@ typedef struct fa_sweep_item {
     fa_sweep_spent spent;
     char reason[512];    /* why it failed */
     fa_work_stage stage; /* of the latest attempt */
-    char holder[96];     /* who works on it now: host:process */
+    char holder[96];     /* who took it: host:process */
     int32_t index;       /* of the sweep's items, from 0 */
 } fa_sweep_item;
 
