@@ -299,6 +299,22 @@ static const char *read_type(const char *at, struct seen *seen, fa_cubin_type *r
     return end;
 }
 
+/* The last name of a class that has a namespace or template arguments. */
+static bool read_class(const char *at, fa_cubin_type *ret)
+{
+    *ret = (fa_cubin_type){.pointers = 0};
+    at += strspn(at, "rVK");
+    for (at += *at == 'N'; *at >= '0' && *at <= '9';) {
+        char *end;
+        const unsigned long length = strtoul(at, &end, 10);
+        if (length > strlen(end))
+            return false;
+        snprintf(ret->name, sizeof ret->name, "%.*s", (int)(end - at) + (int)length, at);
+        at = end + length;
+    }
+    return ret->name[0] != 0;
+}
+
 int fa_cubin_mangled(const void *bytes, size_t size, fa_buf *ret_names, fa_diag *diag)
 {
     struct elf elf;
@@ -367,9 +383,12 @@ int fa_cubin_types(const void *bytes, size_t size, const char *entry,
     for (int i = 1; i < names; i++) /* namespaces are parts, too */
         see(&seen, &(fa_cubin_type){.name = "N"});
     at += kernel.name[2] == 'N' && *at == 'E';
-    while (*at != 0 && count < FA_CUBIN_PARAMETERS &&
-           (at = read_type(at, &seen, &ret_type[count])) != NULL)
-        count++;
+    for (const char *from = at; *from != 0 && count < FA_CUBIN_PARAMETERS; from = at) {
+        at = read_type(from, &seen, &ret_type[count]);
+        count += at != NULL || read_class(from, &ret_type[count]);
+        if (at == NULL)
+            break;
+    }
     return count;
 }
 

@@ -41,7 +41,8 @@ typedef struct fa_cubin_type {
 } fa_cubin_type;
 
 /* The types of an entry's first parameters, as many as its symbol says: of extern "C", and of an instance of a template, none;
- * of others those before the first that has template arguments or a namespace. Returns how many, or an error as above. */
+ * of others those up to the first that has template arguments or a namespace, of which a class by value is told by its last name.
+ * Returns how many, or an error as above. */
 int fa_cubin_types(const void *bytes, size_t size, const char *entry,
                    fa_cubin_type ret_type[FA_CUBIN_PARAMETERS], fa_diag *diag);
 
