@@ -161,7 +161,7 @@ int fa_point_answer(fa_point *point, fa_launch_shape *ret_shape);
 /* The launches alone, into *ret_launches, from those that the candidate has for another problem. */
 int fa_point_launches(fa_point *point, const fa_candidate *candidate, fa_launches *ret_launches);
 
-/* Which families make the problem's space, into [families->count], and the points of their domains together;
+/* Which families make the problem's space, into [FA_FAMILIES_MAX], and the points of their domains together;
  * FA_ENOTSUP: none does. */
 int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_points, fa_diag *diag);
 

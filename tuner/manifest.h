@@ -85,6 +85,8 @@ extern const int fa_templates_builtin_closure_count;
 /* ---- families -------------------------------------------------------------------------------*/
 typedef struct fa_family fa_family;
 
+enum { FA_FAMILIES_MAX = 256 }; /* in a list */
+
 typedef struct fa_family_list {
     fa_family **family;
     int count;

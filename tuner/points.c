@@ -19,17 +19,17 @@ struct family {
 
 struct fa_points {
     fa_search_space space;
-    struct family *family;
-    int count;
     fa_candidate judged; /* the point that was last asked about */
     int rc;
     fa_diag diag;
+    int count;
+    struct family family[];
 };
 
 /* Sets the tunables of the point's first values; false: there is no such point, or it breaks a constraint already. */
 static bool begins(void *context, const int32_t *at, int count)
 {
-    const fa_points *points = context;
+    fa_points *points = context;
     const int first = points->count > 1;
     struct family *family = &points->family[first != 0 ? at[0] : 0];
     const fa_family *f = family->point.family;
@@ -100,13 +100,11 @@ int fa_points_open(const fa_task *task, fa_points **ret_points, fa_diag *diag)
 {
     const fa_family_list *families = task->families;
     int64_t all;
-    bool *serves = calloc((size_t)families->count + 1, sizeof *serves);
-    fa_points *points = calloc(1, sizeof *points);
-    if (points != NULL)
-        points->family = calloc((size_t)families->count + 1, sizeof *points->family);
-    int rc = serves == NULL || points == NULL || points->family == NULL
-                 ? fa_fail(diag, FA_ENOMEM, "out of memory for a space")
-                 : fa_families_choose(task, serves, &all, diag);
+    bool serves[FA_FAMILIES_MAX];
+    fa_points *points =
+        calloc(1, sizeof *points + (size_t)families->count * sizeof *points->family);
+    int rc = points == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for a space")
+                            : fa_families_choose(task, serves, &all, diag);
     for (int i = 0; rc == 0 && i < families->count; i++) {
         if (!serves[i])
             continue;
@@ -115,7 +113,6 @@ int fa_points_open(const fa_task *task, fa_points **ret_points, fa_diag *diag)
         rc = fa_point_open(&family->point, task, i, diag);
         family->empty = fa_point_breaks(&family->point, 0, &steps);
     }
-    free(serves);
     if (rc != 0) {
         fa_points_close(&points);
         return rc;
@@ -127,9 +124,8 @@ int fa_points_open(const fa_task *task, fa_points **ret_points, fa_diag *diag)
 
 void fa_points_close(fa_points **points)
 {
-    if (points == NULL || *points == NULL)
+    if (points == NULL)
         return;
-    free((*points)->family);
     free(*points);
     *points = NULL;
 }

@@ -341,9 +341,8 @@ int fa_space_enumerate(const fa_task *task, fa_space *ret_space, fa_diag *diag)
 {
     fa_space space = {.default_index = -1};
     int64_t points = 0, count = 0;
-    bool *serves = calloc((size_t)task->families->count + 1, sizeof *serves);
-    int rc = serves != NULL ? fa_families_choose(task, serves, &points, diag)
-                            : fa_fail(diag, FA_ENOMEM, "space: out of memory");
+    bool serves[FA_FAMILIES_MAX];
+    int rc = fa_families_choose(task, serves, &points, diag);
     const bool prune = points > FA_SPACE_MAX;
     count = points;
     if (rc == 0 && prune)
@@ -358,7 +357,6 @@ int fa_space_enumerate(const fa_task *task, fa_space *ret_space, fa_diag *diag)
                  : fa_fail(diag, FA_ENOMEM, "space of %d configs: out of memory", (int)count);
         space.count = (int)count;
     }
-    free(serves);
     if (rc != 0) {
         fa_space_free(&space);
         return rc;

@@ -209,8 +209,7 @@ static void take_compiled_with(struct fa_spec_reading *r, const fa_operation *op
     r->includes = NULL;
     with->macro = spec->macro.data;
     with->left = spec->left.data;
-    with->header = fa_includes_files(spec->includes, &with->header_count);
-    with->cuda_headers = fa_includes_cuda(spec->includes);
+    fa_includes_with(spec->includes, with);
     with->option = spec->option;
     if (!r->keeps_host) /* for what is constexpr */
         spec->option[with->option_count++] = "-default-device";

@@ -268,11 +268,6 @@ static int take_file(fa_includes *all, const char *folder, const char *written, 
     return add_file(all, name, text.data != NULL ? text.data : strdup(""), &place);
 }
 
-int fa_includes_cuda(const fa_includes *includes)
-{
-    return includes->cuda_read;
-}
-
 static void put_standard(fa_buf *out, const char *name)
 {
     for (size_t i = 0; i < sizeof standard / sizeof *standard; i++)
@@ -593,10 +588,11 @@ const char *fa_includes_source(const fa_includes *all, int source)
 }
 
 /* ---- what was read ---------------------------------------------------------------------------*/
-const fa_template_text *fa_includes_files(const fa_includes *all, int *ret_count)
+void fa_includes_with(const fa_includes *all, fa_compiled_with *with)
 {
-    *ret_count = all->count;
-    return all->file;
+    with->header = all->file;
+    with->header_count = all->count;
+    with->cuda_headers = all->cuda_read;
 }
 
 void fa_includes_hash(const fa_includes *all, char ret_hash[FA_HASH_HEX])

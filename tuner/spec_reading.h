@@ -123,10 +123,8 @@ int fa_includes_read_own(fa_includes *includes, char *const source[FA_CUT_SOURCE
 int fa_includes_read(fa_includes *includes, const fa_cut *cut, fa_buf *ret_left);
 const char *fa_includes_source(const fa_includes *includes, int source);
 
-/* What was read so far; over all of it. */
-const fa_template_text *fa_includes_files(const fa_includes *includes, int *ret_count);
-int fa_includes_cuda(
-    const fa_includes *includes); /* of CUDA's own among them, as fa_compile_request has it */
+/* What was read so far, CUDA's own headers among it, as sources are compiled with it; and over all of it. */
+void fa_includes_with(const fa_includes *includes, fa_compiled_with *with);
 void fa_includes_hash(const fa_includes *includes, char ret_hash[FA_HASH_HEX]);
 
 /* ---- from a sentence to a line --------------------------------------------------------------*/

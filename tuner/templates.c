@@ -32,6 +32,8 @@ enum {
     FILE_NAME_MAX = 64
 };
 
+_Static_assert(BUILTIN_MAX + FILES_MAX <= FA_FAMILIES_MAX, "a family is a file");
+
 static const char CONTRACT[] = "operation.json", VOCABULARY[] = "vocabulary";
 
 struct fa_templates {
@@ -70,27 +72,27 @@ static int read_template(int directory, const char *name, char **ret_text, size_
     /* O_NOFOLLOW: a link could pull any file of this user into a compiler's log. O_NONBLOCK: a
      * FIFO must not hang. */
     int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0)
-        return fa_fail(diag, errno == ELOOP ? FA_EINVAL : FA_EIO, "template file %s: %s", name,
-                       errno == ELOOP ? "is a link; put the file itself there" : strerror(errno));
     struct stat st;
     fa_buf text = {0};
-    int rc;
-    if (fstat(fd, &st) != 0)
-        rc = fa_fail(diag, FA_EIO, "template file %s: %s", name, strerror(errno));
+    int rc = 0;
+    if (fd < 0)
+        rc = fa_fail(diag, errno == ELOOP ? FA_EINVAL : FA_EIO, "%s",
+                     errno == ELOOP ? "is a link; put the file itself there" : strerror(errno));
+    else if (fstat(fd, &st) != 0)
+        rc = fa_fail(diag, FA_EIO, "%s", strerror(errno));
     else if (!S_ISREG(st.st_mode))
-        rc = fa_fail(diag, FA_EINVAL, "template file %s: is not a regular file", name);
+        rc = fa_fail(diag, FA_EINVAL, "is not a regular file");
     else if ((rc = fa_buf_read_fd(&text, fd, FILE_BYTES_MAX)) == FA_EINVAL)
-        fa_fail(diag, rc, "template file %s: is larger than %d bytes", name, FILE_BYTES_MAX);
+        fa_fail(diag, rc, "is larger than %d bytes", FILE_BYTES_MAX);
     else if (rc != 0)
-        fa_fail(diag, rc, "template file %s: %s", name,
-                rc == FA_ENOMEM ? "out of memory" : strerror(errno));
+        fa_fail(diag, rc, "%s", rc == FA_ENOMEM ? "out of memory" : strerror(errno));
     else if (memchr(text.data, 0, text.size) != NULL)
-        rc = fa_fail(diag, FA_EINVAL, "template file %s: holds a NUL byte", name);
-    close(fd);
+        rc = fa_fail(diag, FA_EINVAL, "holds a NUL byte");
+    if (fd >= 0)
+        close(fd);
     if (rc != 0) {
         fa_buf_free(&text);
-        return rc;
+        return fa_fail_in(diag, rc, "template file %s", name);
     }
     *ret_text = text.data;
     *ret_size = text.size;

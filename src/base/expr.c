@@ -13,6 +13,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -468,20 +469,13 @@ static int parse_number(struct parser *p)
 {
     const char *start = p->at;
     char *end;
-    int64_t number = 0;
-    double large = 0;
-    bool exact = true;
-    for (; *p->at >= '0' && *p->at <= '9'; p->at++) {
-        int digit = *p->at - '0';
-        exact = exact && !__builtin_mul_overflow(number, 10, &number) &&
-                !__builtin_add_overflow(number, digit, &number);
-        large = large * 10 + digit;
-    }
-    if (p->at[0] == '.' && isdigit((unsigned char)p->at[1])) {
-        large = fa_strtod(start, &end);
-        p->at = end;
-        exact = false;
-    }
+    errno = 0;
+    const int64_t number = strtoll(start, &end, 10);
+    const bool fraction = end[0] == '.' && isdigit((unsigned char)end[1]),
+               exact = errno == 0 && !fraction;
+    p->at = end;
+    const double large = exact ? 0 : fa_strtod(start, &end);
+    p->at = fraction ? end : p->at;
     if (is_word(*p->at))
         fail_here(p, "a number must end");
     return add_value(p, exact ? integer(number) : real(large));

@@ -39,26 +39,23 @@ static int find(const struct entry *wanted)
 
 static int keep(const struct entry *wanted, int32_t *ret_value, fa_diag *diag)
 {
-    int index = find(wanted), rc = 0;
-    if (index < 0) {
-        pthread_mutex_lock(&mutex);
-        index = find(wanted);
-        int count = atomic_load_explicit(&entry_count, memory_order_relaxed);
-        const bool room = count < ENTRIES_MAX;
-        struct entry *kept = index < 0 && room ? malloc(sizeof *kept) : NULL;
-        if (kept != NULL) {
-            *kept = *wanted;
-            entry[index = count] = kept;
-            atomic_store_explicit(&entry_count, count + 1, memory_order_release);
-        } else if (index < 0) {
-            rc = room ? fa_fail(diag, FA_ENOMEM, "out of memory for a value")
-                      : fa_fail(diag, FA_EINVAL,
-                                "this process knows %d texts and fractions already: use whole "
-                                "numbers, or start it anew",
-                                count);
-        }
-        pthread_mutex_unlock(&mutex);
+    int rc = 0;
+    pthread_mutex_lock(&mutex);
+    int index = find(wanted), count = atomic_load_explicit(&entry_count, memory_order_relaxed);
+    struct entry *kept = index < 0 && count < ENTRIES_MAX ? malloc(sizeof *kept) : NULL;
+    if (kept != NULL) {
+        *kept = *wanted;
+        entry[index = count] = kept;
+        atomic_store_explicit(&entry_count, count + 1, memory_order_release);
+    } else if (index < 0) {
+        rc = count < ENTRIES_MAX
+                 ? fa_fail(diag, FA_ENOMEM, "out of memory for a value")
+                 : fa_fail(diag, FA_EINVAL,
+                           "this process knows %d texts and fractions already: use whole numbers, "
+                           "or start it anew",
+                           count);
     }
+    pthread_mutex_unlock(&mutex);
     if (rc == 0)
         *ret_value = -1 - index;
     return rc;
