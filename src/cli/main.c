@@ -128,11 +128,8 @@ static const cli_verb verbs[] = {
     {"doctor", CLI_GROUP_STORE | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_SERVER,
      "check driver, NVRTC, GPU, store and service, with advice",
      "Exit status 0 when nothing fails, 1 otherwise.\n", cli_doctor, 0, NULL},
-    {"gpus", FILTERS | CLI_GROUP_ENGINE | CLI_GROUP_JSON | CLI_GROUP_QUIET,
-     "the GPU types that --gpu takes",
-     "  fa-tune gpus --gpu A100             its variants\n"
-     "  fa-tune gpus --kv-dtype fp8         those that have a kernel for such problems\n",
-     cli_gpus, CLI_KNOWN_GPU, NULL},
+    {"gpus", CLI_GROUP_GPU | CLI_GROUP_JSON | CLI_GROUP_QUIET, "the GPU types that --gpu takes",
+     "  fa-tune gpus --gpu A100             its variants\n", cli_gpus, CLI_KNOWN_GPU, NULL},
     {"version", CLI_GROUP_JSON, "the version", "", version, 0, NULL},
 };
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What can be asked before a tune.
- * gpus: the GPU types that can be tuned for, whether or not one is here; with options of a problem, those that a
- * kernel family serves it on.
+ * gpus: the GPU types that can be tuned for, whether or not one is here.
  * check: whether a kernel of one's own compiles and takes what its specification says, without a GPU and without a tune.
  * doctor: what would keep a tune from working here, each with what to do about it.
  */
@@ -17,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANY_LENGTH = 512 }; /* for a length that was not given: families serve all of them alike */
-
 static void put_row(cli_table *table, const fa_gpu *gpu)
 {
     cli_cell(table, "%s", gpu->name);
@@ -32,49 +29,16 @@ static void put_row(cli_table *table, const fa_gpu *gpu)
     cli_row_end(table);
 }
 
-/* Opens the tuner, whose families say what they serve, where options of a problem were given. */
-static int prepare(cli_run *run, fa_request *request)
-{
-    fa_options library = cli_library_options(run->options);
-    fa_problem *problem = &request->problem;
-    const fa_operation *operation = fa_operation_of(problem);
-    uint32_t given = cli_given(run->options);
-    library.existing_store = true;
-    if (given == 0 && run->options->operation == NULL)
-        return 0;
-    for (int i = 0; i < operation->field_count; i++)
-        if (operation->field[i].required && !(given >> i & 1)) {
-            problem->value[i] = ANY_LENGTH;
-            given |= 1u << i;
-        }
-    fa_problem_fill(problem, given);
-    int rc = fa_problem_check(problem, &run->diag);
-    return rc == 0 ? fa_open(&library, &run->tuner, &run->diag) : rc;
-}
-
 int cli_gpus(cli_run *run)
 {
     cJSON *array = fa_json_add_array(run->document, "gpus");
-    fa_request request = cli_request(run->options);
     const char *asked = run->options->gpu, *refused;
     cli_table table = {0};
     fa_buf lines = {0};
     fa_gpu gpu;
-    int rc = prepare(run, &request);
-    for (int32_t i = 0; rc == 0 && fa_gpu_type(i, &gpu, &refused) == 0; i++) {
+    for (int32_t i = 0; fa_gpu_type(i, &gpu, &refused) == 0; i++) {
         if (asked != NULL && !cli_gpu_is(asked, gpu.name) && strcasestr(gpu.name, asked) == NULL)
             continue;
-        fa_ranked *config = NULL;
-        size_t configs = 0;
-        request.gpu = gpu.name;
-        if (run->tuner != NULL && refused == NULL)
-            rc = fa_explain(run->tuner, &request, &config, &configs, NULL, &run->diag);
-        free(config);
-        if (rc == FA_ENOTSUP)
-            refused = run->diag.text;
-        else if (rc != 0)
-            break;
-        rc = 0;
         cJSON *item = fa_gpu_to_json(&gpu);
         fa_json_add(item, "refused",
                     refused != NULL ? cJSON_CreateString(refused) : cJSON_CreateNull());
@@ -90,7 +54,7 @@ int cli_gpus(cli_run *run)
                            "fp32 sums.\n");
     run->out.failed |= lines.failed;
     fa_buf_free(&lines);
-    return rc;
+    return 0;
 }
 
 /* ---- check ----------------------------------------------------------------------------------*/
