@@ -81,11 +81,6 @@ static int send_headers(fa_child *child, const fa_templates *templates, fa_diag 
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
-static void fail_pool(fa_compile_pool *pool, int rc, const char *sentence)
-{
-    pool->events->failed(pool->context, rc, sentence);
-}
-
 /* What the specification's source may not have, in the words of its reader: FILE:LINE: …. */
 static bool read_refusal(const char *text, char *ret, size_t size)
 {
@@ -132,7 +127,7 @@ static void answered(fa_child *child, fa_message *message)
         char sentence[512];
         snprintf(sentence, sizeof sentence, "compile worker: %s", text);
         if (rc != 0) {
-            fail_pool(pool, rc, sentence);
+            pool->events->failed(pool->context, rc, sentence);
             return;
         }
         worker->ready = true;
@@ -168,7 +163,7 @@ static void gone(fa_child *child, const char *reason, fa_child_end end)
         char sentence[512];
         snprintf(sentence, sizeof sentence, "compile worker %.180s with %.180s: %.120s",
                  pool->setup.worker_path, pool->setup.nvrtc->library, reason);
-        fail_pool(pool, FA_EWORKER, sentence);
+        pool->events->failed(pool->context, FA_EWORKER, sentence);
     }
     pool->events->changed(pool->context);
 }
@@ -185,7 +180,7 @@ static bool start_worker(fa_compile_pool *pool, struct fa_compile_worker *worker
         rc = send_headers(worker->child, pool->setup.templates, &diag);
     }
     if (rc != 0)
-        fail_pool(pool, rc, diag.text);
+        pool->events->failed(pool->context, rc, diag.text);
     return rc == 0;
 }
 
@@ -207,7 +202,7 @@ static void give_task(fa_compile_pool *pool, struct fa_compile_worker *worker,
     cJSON_Delete(json);
     free(task->source);
     if (rc != 0)
-        fail_pool(pool, rc, diag.text);
+        pool->events->failed(pool->context, rc, diag.text);
 }
 
 void fa_compile_pool_advance(fa_compile_pool *pool)
@@ -320,7 +315,7 @@ int fa_compile_worker_try(const char *worker_path, const fa_nvrtc_location *nvrt
 static struct {
     pthread_mutex_t lock;
     struct {
-        char library[4096], identity[256];
+        fa_nvrtc_location nvrtc;
         int rc;
         fa_diag diag;
     } at[8];
@@ -333,8 +328,8 @@ static int try_once(void *context, const fa_nvrtc_location *nvrtc, fa_diag *diag
     int rc = 1;
     pthread_mutex_lock(&trials.lock);
     for (int i = 0; i < trials.count && rc > 0; i++)
-        if (strcmp(trials.at[i].library, nvrtc->library) == 0 &&
-            strcmp(trials.at[i].identity, nvrtc->identity) == 0) {
+        if (strcmp(trials.at[i].nvrtc.library, nvrtc->library) == 0 &&
+            strcmp(trials.at[i].nvrtc.identity, nvrtc->identity) == 0) {
             rc = trials.at[i].rc;
             *diag = trials.at[i].diag;
         }
@@ -342,8 +337,7 @@ static int try_once(void *context, const fa_nvrtc_location *nvrtc, fa_diag *diag
         rc = fa_compile_worker_try(worker_path, nvrtc, diag);
         const bool passes = rc == FA_ENOMEM || rc == FA_ETIMEOUT || rc == FA_EWORKER;
         if (trials.count < 8 && !passes) {
-            memcpy(trials.at[trials.count].library, nvrtc->library, sizeof nvrtc->library);
-            memcpy(trials.at[trials.count].identity, nvrtc->identity, sizeof nvrtc->identity);
+            trials.at[trials.count].nvrtc = *nvrtc;
             trials.at[trials.count].rc = rc;
             trials.at[trials.count++].diag = *diag;
         }
