@@ -274,22 +274,6 @@ struct passed {
     fa_symbols symbols;
 };
 
-static void order_arguments(struct passed *passed)
-{
-    const fa_tensor_list *list = &passed->list;
-    int count = list->parameter_count;
-    for (int i = 0; i < count; i++) {
-        int at = list->parameter[i];
-        if (at < FA_TENSORS_MAX ? list->at[at].scratch < 0
-                                : list->scalar[at - FA_TENSORS_MAX].expr == NULL)
-            passed->at[passed->count++] = at;
-    }
-    for (int i = 0; count == 0 && i < list->count; i++)
-        passed->at[passed->count++] = i;
-    for (int i = 0; count == 0 && i < list->scalar_count; i++)
-        passed->at[passed->count++] = FA_TENSORS_MAX + i;
-}
-
 static void unload(void **shared)
 {
     struct passed *passed = *shared;
@@ -314,8 +298,17 @@ static int load_for_callers(fa_driver *driver, fa_module *module, const fa_probl
         unload((void **)&passed);
         return rc;
     }
+    const fa_tensor_list *list = &passed->list;
+    const int count = list->parameter_count; /* 0: tensors, then scalars */
+    for (int i = 0; i < (count > 0 ? count : list->count + list->scalar_count); i++) {
+        const int at = count > 0         ? list->parameter[i]
+                       : i < list->count ? i
+                                         : FA_TENSORS_MAX + i - list->count;
+        if (at < FA_TENSORS_MAX ? list->at[at].scratch < 0
+                                : count == 0 || list->scalar[at - FA_TENSORS_MAX].expr == NULL)
+            passed->at[passed->count++] = at;
+    }
     passed->module = module;
-    order_arguments(passed);
     *ret_shared = passed;
     return 0;
 }
@@ -374,16 +367,6 @@ static int take_tensor(const fa_tensor *tensor, const fa_problem *problem,
                      tensor->name, align, align / (int)size);
 }
 
-static int take_scalar(const fa_scalar *scalar, const void *given, fa_scalar_bits *ret_bits,
-                       fa_diag *diag)
-{
-    if (given != NULL)
-        memcpy(ret_bits, given, fa_element_size(scalar->element));
-    if (given == NULL || !isfinite(fa_element_value(scalar->element, ret_bits)))
-        return fa_fail(diag, FA_EINVAL, "%s must be a finite number", scalar->name);
-    return 0;
-}
-
 static int take_arguments(const struct passed *passed, const fa_problem *problem,
                           const fa_args *args, fa_tensor_values *values, bool *ret_empty,
                           fa_diag *diag)
@@ -395,19 +378,22 @@ static int take_arguments(const struct passed *passed, const fa_problem *problem
         return fa_fail(diag, FA_EINVAL, "%d arguments are given, and a kernel of %s takes %d",
                        (int)args->count, fa_operation_of(problem)->name, passed->count);
     for (int i = 0; i < passed->count; i++) {
-        int at = passed->at[i], rc;
-        if (at >= FA_TENSORS_MAX) {
-            at -= FA_TENSORS_MAX;
-            rc = take_scalar(&list->scalar[at], args->at[i], &values->scalar[at], diag);
-        } else {
-            const fa_tensor *tensor = &list->at[at];
-            int align = unaligned ? (int)fa_element_size(tensor->element) : tensor->align;
-            rc = take_tensor(tensor, problem, args->at[i], align, &values->address[at],
-                             values->stride[at], diag);
-            *ret_empty = *ret_empty && (!tensor->output || is_empty(tensor, problem));
+        const int at = passed->at[i], s = at - FA_TENSORS_MAX;
+        if (s >= 0) {
+            if (args->at[i] != NULL)
+                memcpy(&values->scalar[s], args->at[i], fa_element_size(list->scalar[s].element));
+            if (args->at[i] == NULL ||
+                !isfinite(fa_element_value(list->scalar[s].element, &values->scalar[s])))
+                return fa_fail(diag, FA_EINVAL, "%s must be a finite number", list->scalar[s].name);
+            continue;
         }
+        const fa_tensor *tensor = &list->at[at];
+        int align = unaligned ? (int)fa_element_size(tensor->element) : tensor->align;
+        int rc = take_tensor(tensor, problem, args->at[i], align, &values->address[at],
+                             values->stride[at], diag);
         if (rc != 0)
             return rc;
+        *ret_empty = *ret_empty && (!tensor->output || is_empty(tensor, problem));
     }
     return 0;
 }
