@@ -94,19 +94,6 @@ fa_known *fa_walk_find(const fa_walk *walk, uint64_t rank)
     return index != 0 ? &walk->known[index - 1] : NULL;
 }
 
-static bool widen(fa_walk *walk)
-{
-    uint32_t *slot = calloc(walk->slots * 2, sizeof *slot);
-    if (slot == NULL)
-        return false;
-    free(walk->slot);
-    walk->slot = slot;
-    walk->slots *= 2;
-    for (size_t i = 0; i < walk->count; i++)
-        slot[slot_of(walk, walk->known[i].rank)] = (uint32_t)i + 1;
-    return true;
-}
-
 fa_known *fa_walk_add(fa_walk *walk, uint64_t rank)
 {
     if (walk->count == walk->capacity) {
@@ -117,8 +104,16 @@ fa_known *fa_walk_add(fa_walk *walk, uint64_t rank)
         walk->known = known;
         walk->capacity = capacity;
     }
-    if ((walk->count + 1) * 2 > walk->slots && !widen(walk))
-        return NULL;
+    if ((walk->count + 1) * 2 > walk->slots) {
+        uint32_t *slot = calloc(walk->slots * 2, sizeof *slot);
+        if (slot == NULL)
+            return NULL;
+        free(walk->slot);
+        walk->slot = slot;
+        walk->slots *= 2;
+        for (size_t i = 0; i < walk->count; i++)
+            slot[slot_of(walk, walk->known[i].rank)] = (uint32_t)i + 1;
+    }
     size_t at = slot_of(walk, rank);
     walk->known[walk->count] = (fa_known){.rank = rank};
     walk->slot[at] = (uint32_t)++walk->count;

@@ -82,18 +82,6 @@ static int32_t launch_registers(int32_t threads, int32_t hint)
     return held > REGISTERS_MAX ? REGISTERS_MAX : (int32_t)held;
 }
 
-/* Registers per thread before there is a cubin: what the manifest counts, what a compiler adds to
- * it, and the cap of the launch bounds. *ret_missing: what then does not fit. */
-static int32_t guess_registers(const fa_candidate *candidate, int32_t threads, int32_t hint,
-                               double *ret_missing)
-{
-    int32_t least = candidate->estimated_registers > 0 ? candidate->estimated_registers : 128;
-    int32_t cap = launch_registers(threads, hint);
-    int32_t usual = least + least / 8 + 16;
-    *ret_missing = least > cap ? least - cap : 0;
-    return usual < cap ? usual : cap;
-}
-
 static struct shape make_shape(const fa_candidate *candidate, const fa_problem *problem,
                                const fa_gpu *gpu, int32_t registers)
 {
@@ -102,11 +90,16 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
     int32_t warps = fa_model_tunable(candidate, "WARPS", (threads + WARP - 1) / WARP);
     int32_t hint = wanted_blocks(candidate, warps > 0 ? warps : 1);
     double missing = 0;
-    if (registers <= 0)
-        registers = guess_registers(candidate, threads, hint, &missing);
+    if (registers <= 0) {
+        /* Before there is a cubin: what the manifest counts, what a compiler adds to it, and the cap of the launch bounds. */
+        int32_t least = candidate->estimated_registers > 0 ? candidate->estimated_registers : 128;
+        int32_t cap = launch_registers(threads, hint), usual = least + least / 8 + 16;
+        missing = least > cap ? least - cap : 0; /* what then does not fit */
+        registers = usual < cap ? usual : cap;
+    }
     struct shape s = {
-        .block_m = fa_model_tunable(candidate, "BLOCK_M", 64),
-        .block_n = fa_model_tunable(candidate, "BLOCK_N", 64),
+        .block_m = fmax(fa_model_tunable(candidate, "BLOCK_M", 64), 1),
+        .block_n = fmax(fa_model_tunable(candidate, "BLOCK_N", 64), 1),
         .head = fa_attn_model_head(candidate, problem),
         .warps = warps > 0 ? warps : 1,
         .q_in_registers = fa_model_tunable(candidate, "Q_IN_REGS", 0) != 0,
@@ -117,10 +110,6 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
     };
     if (s.blocks > hint)
         s.penalty += coefficient.hint * (s.blocks - hint);
-    if (!(s.block_m >= 1))
-        s.block_m = 64;
-    if (!(s.block_n >= 1))
-        s.block_n = 64;
     s.slabs = s.block_m / 16 / s.warps * fa_model_tunable(candidate, "COLUMN_WARPS", 1);
     return s;
 }

@@ -93,16 +93,6 @@ static const struct {
     .launch_us = 3.8,
 };
 
-/* Of the keys that SEEN promises at most, how many a tile of rows sees on average. */
-static double mean_keys(const fa_candidate *candidate, const fa_problem *problem)
-{
-    double most = at_least_1(candidate, "SEEN", problem->seq_k);
-    double mean = at_least_1(candidate, "SEEN_MEAN", problem->seq_k);
-    if (problem->causal != FA_CAUSAL_NONE)
-        mean = fmin(mean, fmax(mean - fa_attn_mean_problem(problem).seq_q / 2.0, mean / 2));
-    return fmin(mean, most);
-}
-
 /* Clocks of an SM per step of one block's groups while `resident` blocks share it. */
 static double split_step_clocks(const fa_candidate *candidate, double resident, double tensor_flops)
 {
@@ -126,8 +116,12 @@ double fa_attn_split_us(const fa_candidate *candidate, const fa_problem *problem
 {
     double clock = gpu->clock_mhz > 0 ? gpu->clock_mhz : 1000, sms = fmax(gpu->sm_count, 1);
     double parts = fmax(candidate->trial.grid[1], 1), units = fmax(candidate->trial.grid[0], 1);
-    double most = at_least_1(candidate, "SEEN", problem->seq_k),
-           mean = mean_keys(candidate, problem);
+    /* Of the keys that SEEN promises at most, how many a tile of rows sees on average. */
+    double most = at_least_1(candidate, "SEEN", problem->seq_k);
+    double mean = at_least_1(candidate, "SEEN_MEAN", problem->seq_k);
+    if (problem->causal != FA_CAUSAL_NONE)
+        mean = fmin(mean, fmax(mean - fa_attn_mean_problem(problem).seq_q / 2.0, mean / 2));
+    mean = fmin(mean, most);
     units *= fmax(fa_attn_mean_problem(problem).seq_q, 1) / fmax(problem->seq_q, 1);
     double keys = fmin(most / parts, mean);    /* of one block */
     double all = units * fmax(mean / keys, 1); /* blocks that have some */
