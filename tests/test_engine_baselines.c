@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Baselines: a file of JSON lines from anybody, taken wholly or refused with the numbers of its lines.
+ * Baselines: a file of JSON lines from anybody, taken wholly or refused with the numbers of its lines. Values of other
+ * tuners, and who makes one.
  */
 #include "engine_fixture.h"
 
@@ -169,6 +170,55 @@ static void a_baseline_concerns_the_same_computation_on_the_same_gpu_type(void)
     CHECK(!fa_baseline_concerns(&b, &a));
 }
 
+/* ---- values of other tuners -------------------------------------------------------------------*/
+/* What a look for the key returns, and whether the value is this one. */
+static int look(fa_tuner *tuner, const char *key, bool hold, const char *value)
+{
+    fa_kept *kept = NULL;
+    size_t count = 0;
+    int rc = fa_list_kept(tuner, key, hold, &kept, &count, &diag);
+    if (rc == 0 && (count != 1 || kept->size != (int64_t)strlen(value) ||
+                    memcmp(kept->bytes, value, strlen(value)) != 0))
+        rc = 1;
+    free(kept);
+    return rc;
+}
+
+static void of_two_tuners_one_makes_a_value(void)
+{
+    fa_tuner *one = session(), *two = session();
+    CHECK(one != NULL && two != NULL);
+    fa_kept value = {.key = "k", .tuner = "triton", .name = "n", .gpu = "g", .made = "{}"};
+    CHECK_INT(look(one, "k", false, ""), FA_ENOTFOUND);
+    CHECK_INT(look(one, "k", true, ""), FA_ENOTFOUND);
+    CHECK_INT(look(two, "k", true, ""), FA_EBUSY);
+    CHECK_INT(look(one, "k", true, ""), FA_EBUSY); /* as another thread of its process */
+    CHECK_INT(look(two, "k", false, ""), FA_ENOTFOUND);
+    CHECK_INT(look(one, "k", false, ""), FA_ENOTFOUND); /* lets go */
+    CHECK_INT(look(two, "k", true, ""), FA_ENOTFOUND);
+    CHECK_INT(look(two, "other", true, ""), FA_ENOTFOUND);
+    value.bytes = "value";
+    value.size = 5;
+    CHECK_OK(fa_keep(two, &value, &diag), diag);
+    CHECK_INT(look(one, "k", true, "value"), 0);
+    CHECK_INT(look(one, "other", true, ""), FA_EBUSY);
+    fa_close(&two); /* and so does this */
+    CHECK_INT(look(one, "other", true, ""), FA_ENOTFOUND);
+    value.bytes = NULL;
+    CHECK_OK(fa_keep(one, &value, &diag), diag);
+    CHECK_INT(look(one, "k", false, ""), FA_ENOTFOUND);
+    const char *const bad[] = {"", "a b", "../k", NULL,
+                               "0123456789012345678901234567890123456789012345678901234567890123x"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        value.key = bad[i];
+        CHECK_INT(fa_keep(one, &value, &diag), FA_EINVAL);
+        CHECK_HAS(diag.text, "letters");
+    }
+    value = (fa_kept){.key = "k", .tuner = "t", .bytes = "b"};
+    CHECK_INT(fa_keep(one, &value, &diag), FA_EINVAL);
+    fa_close(&one);
+}
+
 /* Each with a store of its own. */
 #define FRESH(name) (unlink(store), TEST(name))
 
@@ -183,6 +233,7 @@ int main(void)
     FRESH(what_may_be_left_out_is_and_a_later_line_replaces_an_earlier_one);
     FRESH(a_bad_line_is_named_and_nothing_is_taken);
     FRESH(a_baseline_concerns_the_same_computation_on_the_same_gpu_type);
+    FRESH(of_two_tuners_one_makes_a_value);
     char command[300];
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
     return system(command) != 0 ? 1 : check_done();

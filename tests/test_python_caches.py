@@ -114,23 +114,28 @@ MADE_UP = {
         from torch._inductor import remote_cache
 
         class AutotuneCache:
-            def __init__(self, key):
-                self.key, backend = key, remote_cache.RemoteAutotuneCache.backend_override_cls()
-                self.remote_cache = types.SimpleNamespace(backend=backend), key
+            remote_cache = None  # a compile worker made it, where there is no backend
+
+            @staticmethod
+            def _prepare_key(filename):
+                return filename + "'s hash"
+
+            def _setup_remote_autotune_cache(self, meta, key):
+                if meta["autotune_remote_cache"]:
+                    self.remote_cache = types.SimpleNamespace(backend=remote_cache.RemoteAutotuneCache.backend_override_cls()), key
 
             def read_best(self, meta, configs):
-                read = self.remote_cache[0].backend.get(self.key)
+                read = self.remote_cache and self.remote_cache[0].backend.get(self.remote_cache[1])
                 return configs[json.loads(read)] if read else None
 
             def save(self, best):
-                self.remote_cache[0].backend.put(self.key, json.dumps(best).encode())
+                self.remote_cache[0].backend.put(self.remote_cache[1], json.dumps(best).encode())
 
         class CachingAutotuner:
             inductor_meta = {}
 
-            def __init__(self, key, times):
-                self.save_cache_hook, self.tuned = AutotuneCache(key).save, False
-                self.save_cache_hook.__self__.read_best({}, times)  # when it is loaded
+            def __init__(self, filename, times):
+                self.filename, self.save_cache_hook, self.tuned = filename, AutotuneCache().save, False
                 self.launchers = [types.SimpleNamespace(config=(one,), took=one) for one in times]
 
             def autotune_to_one_config(self, wait=0.3):
@@ -452,10 +457,9 @@ def of_eight_processes_one_times_an_inductor_kernel_and_none_waits_for_what_is_n
             from torch._inductor import remote_cache
             from torch._inductor.runtime.triton_heuristics import CachingAutotuner
             graph = remote_cache.RemoteFxGraphCache.backend_override_cls()
-            def never_kept():
-                graph.get("bypassed")
-                [ended() for ended in torch._dynamo.ended]
-            never_kept()
+            tune, bundle = remote_cache.RemoteAutotuneCache.backend_override_cls(), remote_cache.RemoteBundledAutotuneCache.backend_override_cls()
+            tune.get("loaded and never timed"), bundle.get("never written"), graph.get("bypassed")
+            [ended() for ended in torch._dynamo.ended]
             all_of_them = [CachingAutotuner(key, times) for key, times in (("a", (3, 1, 2)), ("never", (1, 2)), ("b", (1, 2)))]
             for one in all_of_them[::2]:
                 one.autotune_to_one_config()

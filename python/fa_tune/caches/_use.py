@@ -12,7 +12,7 @@ from . import _values
 
 HELION, GRAPH = "helion", "inductor graph"
 INDUCTOR = (  # its class, its setting, and what is kept
-    ("RemoteAutotuneCache", "autotune_remote_cache", "inductor"),
+    ("RemoteAutotuneCache", "", "inductor"),  # its setting is for compile workers, too, which have no backend of ours
     ("RemoteBundledAutotuneCache", "bundled_autotune_remote_cache", "inductor bundle"),
     ("RemoteFxGraphCache", "fx_graph_remote_cache", GRAPH),
 )
@@ -50,9 +50,9 @@ def _use_inductor() -> None:
     from torch._inductor import config, remote_cache
 
     for cache, setting, tuner in INDUCTOR:
+        getattr(remote_cache, cache).backend_override_cls = _backend(remote_cache.RemoteCacheBackend, tuner)
         # Without a GPU the bundled cache fails every compile: it asserts that Triton's backend has a hash.
-        if not setting.startswith("bundled") or torch.cuda.device_count() > 0:
-            getattr(remote_cache, cache).backend_override_cls = _backend(remote_cache.RemoteCacheBackend, tuner)
+        if tuner == GRAPH or (setting and torch.cuda.device_count() > 0):
             setattr(config, setting, True)
     torch._dynamo.on_compile_end(lambda *_: _values.let_go(GRAPH))  # of a graph that Inductor does not keep
     if torch.cuda.device_count() > 0:
@@ -69,6 +69,8 @@ def _tune_once() -> None:
     def once(self: Any, *args: Any, **kwargs: Any) -> None:
         with _values.guarded("looking for the winner of an Inductor kernel"):
             cache = getattr(self.save_cache_hook, "__self__", None)
+            if cache is not None and cache.remote_cache is None:
+                cache._setup_remote_autotune_cache({**self.inductor_meta, "autotune_remote_cache": True}, cache._prepare_key(self.filename))
             if cache is not None and cache.remote_cache is not None:
                 cache.remote_cache[0].backend.wait_s = 60  # at most
                 best = cache.read_best(self.inductor_meta, [one.config for one in self.launchers])
