@@ -103,18 +103,6 @@ static void poison(fa_bench *b, fa_device_ptr from, fa_device_ptr to)
                             b->diag));
 }
 
-/* Poisons the workspace, makes counters zero, and poisons what lies around both. */
-static void prepare_memory(fa_bench *b, const fa_bench_kernel *kernel)
-{
-    const size_t workspace = kernel->workspace_bytes, counters = 4 * kernel->counters;
-    if (workspace > 0)
-        poison(b, b->workspace.all, b->workspace.at + workspace + FENCE_BYTES);
-    if (counters > 0)
-        poison(b, b->counters.all, b->counters.at + counters + FENCE_BYTES);
-    if (counters > 0)
-        fa_bench_zero(b, b->counters.at, counters);
-}
-
 void fa_prover_launch(fa_bench *b, const fa_bench_kernel *kernel, int index)
 {
     void *arguments[FA_PROVER_ARGUMENTS + 2];
@@ -202,6 +190,7 @@ static void add_verdict(fa_proof *proof, const fa_bench *p, int index, int round
 
 int fa_bench_verify(fa_bench *b, fa_bench_kernel *kernel, fa_proof *ret_proof, fa_diag *diag)
 {
+    const size_t workspace = kernel->workspace_bytes, counters = 4 * kernel->counters;
     fa_proof proof = {.passed = false};
     b->rc = 0;
     b->diag = diag;
@@ -209,7 +198,11 @@ int fa_bench_verify(fa_bench *b, fa_bench_kernel *kernel, fa_proof *ret_proof, f
     if (b->damaged)
         fa_bench_prepare(b);
     b->proofs++;
-    prepare_memory(b, kernel);
+    if (workspace > 0)
+        poison(b, b->workspace.all, b->workspace.at + workspace + FENCE_BYTES);
+    if (counters > 0)
+        poison(b, b->counters.all, b->counters.at + counters + FENCE_BYTES);
+    fa_bench_zero(b, b->counters.at, counters);
     for (int round = 0; round < FA_PROVER_ROUNDS; round++) {
         bool first_again = round > 0 && !b->at[0].once;
         poison(b, round == 0 || first_again ? b->outputs : b->small_outputs, b->outputs_end);

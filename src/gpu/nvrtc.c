@@ -521,18 +521,6 @@ static int identify_file(const char *path, char ret_text[FA_HASH_HEX], fa_diag *
     return 0;
 }
 
-static int identify(fa_nvrtc_location *nvrtc, fa_diag *diag)
-{
-    char library[FA_HASH_HEX], builtins[FA_HASH_HEX];
-    int rc = identify_file(nvrtc->library, library, diag);
-    if (rc == 0)
-        rc = identify_file(nvrtc->builtins, builtins, diag);
-    if (rc == 0)
-        snprintf(nvrtc->identity, sizeof nvrtc->identity, "%d.%d %s %s", nvrtc->major, nvrtc->minor,
-                 library, builtins);
-    return rc;
-}
-
 /* ---- places ----------------------------------------------------------------------------------*/
 /* All that there are, in the order in which they are looked for. */
 struct found {
@@ -683,7 +671,14 @@ static int choose(struct found *all, const fa_nvrtc_judge *judge, const struct c
         if (one->tried || (i < all->count && !suits(one, driver, judge->since)))
             continue;
         one->tried = true;
-        int is = identify(&one->location, &own);
+        fa_nvrtc_location *nvrtc = &one->location;
+        char library[FA_HASH_HEX], builtins[FA_HASH_HEX];
+        int is = identify_file(nvrtc->library, library, &own);
+        if (is == 0)
+            is = identify_file(nvrtc->builtins, builtins, &own);
+        if (is == 0)
+            snprintf(nvrtc->identity, sizeof nvrtc->identity, "%d.%d %s %s", nvrtc->major,
+                     nvrtc->minor, library, builtins);
         if (is == 0 && judge->try != NULL && all->count > 1)
             is = judge->try(judge->context, &one->location, &own);
         if (is == 0) {

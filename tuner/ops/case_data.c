@@ -174,16 +174,6 @@ static int keep_case(fa_case_data *data, const struct one_case *c, fa_diag *diag
     return rc;
 }
 
-/* Writes the places in front of what they are of. What kernels are proved against then stays as it is, whoever opens it. */
-static int seal(const fa_case_data *data, fa_diag *diag)
-{
-    return pwrite(data->fd, data, sizeof *data, 0) == (ssize_t)sizeof *data &&
-                   fcntl(data->fd, F_ADD_SEALS,
-                         F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0
-               ? 0
-               : fa_fail(diag, FA_EIO, "the data of a proof cannot be sealed: %s", strerror(errno));
-}
-
 int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case_function *function,
                       void *context, fa_case_data **ret_data, fa_diag *diag)
 {
@@ -213,8 +203,11 @@ int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case
         free_case(c);
     }
     free(c);
-    if (rc == 0)
-        rc = seal(data, diag);
+    /* The places lie in front of what they are of. What kernels are proved against then stays as it is, whoever opens it. */
+    if (rc == 0 && (pwrite(data->fd, data, sizeof *data, 0) != (ssize_t)sizeof *data ||
+                    fcntl(data->fd, F_ADD_SEALS,
+                          F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0))
+        rc = fa_fail(diag, FA_EIO, "the data of a proof cannot be sealed: %s", strerror(errno));
     if (rc != 0)
         fa_case_data_close(&data);
     else

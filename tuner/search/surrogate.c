@@ -335,19 +335,6 @@ static int compare_costs(const void *a, const void *b)
     return (x->cost > y->cost) - (x->cost < y->cost);
 }
 
-/* Those that have a cost, the cheapest first, and how many they are; NULL: out of memory. */
-static fa_known *sorted(const fa_walk *walk, int *ret_count)
-{
-    fa_known *list = malloc((walk->count + 1) * sizeof *list);
-    *ret_count = 0;
-    for (size_t i = 0; list != NULL && i < walk->count; i++)
-        if (walk->known[i].cost > 0)
-            list[(*ret_count)++] = walk->known[i];
-    if (list != NULL)
-        qsort(list, (size_t)*ret_count, sizeof *list, compare_costs);
-    return list;
-}
-
 /* The model of what is told and under way. At first only a gain as large as the best's over the middle counts, at the end
  * any: points a little better than a good one wait until the rest of the space is known. What is worse than the middle by
  * more than that counts as if by as much: how bad it is must not shape the model where it matters. So do the latest of
@@ -431,11 +418,15 @@ static uint64_t surrogate_next(fa_walk *walk)
     if (s->gp.dims == 0)
         begin(walk, s);
     int count = 0, first = 4 + s->gp.dims;
-    fa_known *list = sorted(walk, &count);
+    fa_known *list = malloc((walk->count + 1) * sizeof *list); /* with a cost, the cheapest first */
     if (list == NULL) {
         walk->no_memory = true;
         return FA_NO_POINT;
     }
+    for (size_t i = 0; i < walk->count; i++)
+        if (walk->known[i].cost > 0)
+            list[count++] = walk->known[i];
+    qsort(list, (size_t)count, sizeof *list, compare_costs);
     if (count + walk->pending < first || count < 4) {
         free(list);
         return fa_walk_draw(walk);
