@@ -188,9 +188,11 @@ def a_winner_that_became_slower_fails_the_comparison():
 
 def kernels_of_ones_own_are_right_and_tuned():
     with Place(space=None, script="device name=NVIDIA_H200 sm=90 sms=132\n") as place:
-        for name in ("split_sum", "large", "struct", "device_result"):
+        for name in ("cooperative", "split_sum", "large", "struct", "device_result"):
             path = os.path.join(SOURCE, "examples", name + ".cu")
             tap.equal(place.json("check", path)["faults"], 0)
+            if name == "cooperative":
+                continue  # its blocks wait for one another, which those of the fake driver cannot
             funnel = place.json(path)["funnel"]
             tap.equal((funnel["measured"], funnel["failed"]), (funnel["in_budget"], 0))
 
