@@ -403,14 +403,6 @@ int fa_operation_make(cJSON *document, const char *where, fa_operation **ret_ope
     return make_operation(document, document, where, ret_operation, diag);
 }
 
-int fa_operation_read(const char *text, size_t size, const char *where,
-                      fa_operation **ret_operation, fa_diag *diag)
-{
-    cJSON *document = NULL;
-    int rc = fa_json_parse(text, size, where, &document, diag);
-    return rc != 0 ? rc : fa_operation_make(document, where, ret_operation, diag);
-}
-
 /* ---- what a table of fields says ------------------------------------------------------------*/
 int fa_operation_field_index(const fa_operation *operation, const char *name)
 {
@@ -689,7 +681,10 @@ int fa_operation_add(fa_operation *operation, const char *where, const fa_operat
 int fa_operation_register(const char *text, size_t size, const char *where,
                           const fa_operation **ret_operation, fa_diag *diag)
 {
+    cJSON *document = NULL;
     fa_operation *operation = NULL;
-    int rc = fa_operation_read(text, size, where, &operation, diag);
+    int rc = fa_json_parse(text, size, where, &document, diag);
+    if (rc == 0)
+        rc = fa_operation_make(document, where, &operation, diag);
     return rc != 0 ? rc : fa_operation_add(operation, where, ret_operation, diag);
 }

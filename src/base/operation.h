@@ -144,10 +144,7 @@ enum { FA_SIZE_DIGITS = 15 };
 #define FA_SIZE_MAX INT64_C(999999999999999)
 
 /* ---- from an operation.json to an operation that nobody knows yet ---------------------------*/
-/* `where` names the document in sentences. The caller frees what it does not make known. */
-int fa_operation_read(const char *text, size_t size, const char *where,
-                      fa_operation **ret_operation, fa_diag *diag);
-/* The same of a parsed document, which is taken also on failure. */
+/* Takes the document, also on failure; `where` names it in sentences. The caller frees what it does not make known. */
 int fa_operation_make(cJSON *document, const char *where, fa_operation **ret_operation,
                       fa_diag *diag);
 /* As fa_operation_register(); takes the operation, also on failure. */
