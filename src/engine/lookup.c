@@ -559,7 +559,9 @@ int fa_look(fa_tuner *tuner, const fa_target *target, bool all, fa_lookup *found
     const fa_problem *const problem[] = {&target->asked, &bucket};
     int none = FA_ENOTFOUND;
     bool timed = false;
-    *found = (fa_lookup){.looked = true};
+    found->count = found->taken = 0; /* which say what of the rest is set */
+    found->looked = true;
+    found->cubin = (fa_cubin_record){0};
     for (int i = fa_problem_equal(problem[0], problem[1]); i < 2; i++) {
         fa_match *match = &found->own[found->count];
         fa_cubin_record cubin = {0};
@@ -615,7 +617,8 @@ int fa_look(fa_tuner *tuner, const fa_target *target, bool all, fa_lookup *found
 void fa_lookup_free(fa_lookup *found)
 {
     fa_cubin_record_free(&found->cubin);
-    *found = (fa_lookup){.count = 0};
+    found->count = found->taken = 0;
+    found->looked = false;
 }
 
 /* ---- of what is loaded ----------------------------------------------------------------------*/
