@@ -101,22 +101,6 @@ fa_element fa_proof_wanted_element(const struct fa_proof_case *c, int tensor)
     return c->tensors.parameter_count == 0 ? FA_ELEMENT_FP32 : c->tensors.at[tensor].element;
 }
 
-/* Where the tuning program's data are, and with them whose outputs are the right ones. */
-static void find_data(fa_bench *b, int index)
-{
-    struct fa_proof_case *c = &b->at[index];
-    bool answered = false; /* an output without elements has its place in the file, too */
-    for (int t = 0; t < c->tensors.count; t++) {
-        c->of[t].input_at = b->data != NULL ? b->data->input[index][t] : -1;
-        c->of[t].answer_at = b->data != NULL ? b->data->answer[index][t] : -1;
-        answered = answered || (c->tensors.at[t].output && c->of[t].answer_at >= 0);
-    }
-    c->by = fa_problem_has_no_answer(&c->problem)     ? FA_PROOF_FIRST
-            : answered                                ? FA_PROOF_ANSWER
-            : fa_problem_answer_is_given(&c->problem) ? FA_PROOF_FIRST
-                                                      : FA_PROOF_REFERENCE;
-}
-
 static void plan_case(struct fa_proof_case *c, struct cursor *inputs, struct cursor *outputs)
 {
     for (int t = 0; t < c->tensors.count; t++) {
@@ -300,8 +284,19 @@ static int keep_to_budget(fa_bench *b, size_t tensors, fa_diag *diag)
 void fa_bench_allocate(fa_bench *b)
 {
     struct cursor inputs = {0}, outputs = {0};
-    for (int i = 0; i < b->count; i++)
-        find_data(b, i);
+    for (int i = 0; i < b->count; i++) {
+        struct fa_proof_case *c = &b->at[i];
+        bool answered = false; /* an output without elements has its place in the file, too */
+        for (int t = 0; t < c->tensors.count; t++) {
+            c->of[t].input_at = b->data != NULL ? b->data->input[i][t] : -1;
+            c->of[t].answer_at = b->data != NULL ? b->data->answer[i][t] : -1;
+            answered = answered || (c->tensors.at[t].output && c->of[t].answer_at >= 0);
+        }
+        c->by = fa_problem_has_no_answer(&c->problem)     ? FA_PROOF_FIRST
+                : answered                                ? FA_PROOF_ANSWER
+                : fa_problem_answer_is_given(&c->problem) ? FA_PROOF_FIRST
+                                                          : FA_PROOF_REFERENCE;
+    }
     plan(b, &inputs, &outputs);
     if (inputs.overflow || outputs.overflow || inputs.at > SIZE_MAX / 4 ||
         outputs.at > SIZE_MAX / 4)
