@@ -19,7 +19,8 @@
 
 /* FA_ENOTSUP, with a sentence that lists those known. */
 FA_API int fa_find_operation(const char *name, const fa_operation **ret_operation, fa_diag *diag);
-/* Makes the operations of a directory of templates known: its folders' operation.json. */
+/* Makes the operations of a directory of templates known: its folders' operation.json. What fa_open() refuses of the directory
+ * is refused here; one that cannot be read has none. */
 FA_API int fa_load_operations(const char *templates, fa_diag *diag);
 /* Makes the operation of a kernel specification known (docs/your-own-kernel.md), for all tuners of the process: from a file,
  * NAME.cu with a comment at its head or NAME.json, or from texts, JSON and the CUDA C++ that it speaks of, or NULL and CUDA C++
