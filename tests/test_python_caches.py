@@ -329,6 +329,18 @@ def a_maker_that_is_killed_is_followed_by_another_and_no_wait_is_endless():
         tap.equal(waits.communicate(timeout=60)[0], "made\nof %d\n" % waits.pid)
 
 
+def a_maker_that_failed_and_asks_again_does_not_wait_for_itself():
+    again = """
+        try:
+            value(takes=-1)
+        except ValueError:
+            time.sleep = lambda seconds: print("waits")
+        print(_values.get("t", "k" * 8))
+        """
+    with House() as house:
+        tap.equal(house.says(WAITING, again, FA_TUNE_CACHES_WAIT="1").split("\n")[:2], ["made", "None"])
+
+
 def ranks_of_one_job_do_not_wait_for_one_another():
     with House() as house:
         rank = "import torch; torch.ranks = 2; os.environ['TORCHELASTIC_RUN_ID'] = %r\n"
@@ -757,6 +769,7 @@ tap.main([
     an_h100_and_an_h200_share_kernels_and_no_winner,
     of_eight_processes_one_makes_a_value_and_the_others_take_it,
     a_maker_that_is_killed_is_followed_by_another_and_no_wait_is_endless,
+    a_maker_that_failed_and_asks_again_does_not_wait_for_itself,
     ranks_of_one_job_do_not_wait_for_one_another,
     a_value_that_this_user_did_not_sign_is_a_miss_with_a_sentence,
     a_store_that_cannot_be_used_costs_a_sentence_and_no_step,

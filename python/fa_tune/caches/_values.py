@@ -172,8 +172,7 @@ def get(tuner: str, key: str, most_s: float = WAIT_S) -> bytes | None:
     most FA_TUNE_CACHES_WAIT seconds. Ranks of one job never wait for one another, and without that variable for nobody: a
     tune may need a collective. A thread makes one value of a tuner at a time: its next question ends the lease before."""
     with guarded("looking up a value of " + tuner):
-        if _mine.leases.get(tuner) != key:
-            let_go(tuner)
+        let_go(tuner)
         peers, asked = _of_job(key), os.environ.get("FA_TUNE_CACHES_WAIT")
         end = time.monotonic() + min(float(asked) if asked else 0 if peers else WAIT_S, most_s)
         pause = 0.01
