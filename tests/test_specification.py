@@ -377,6 +377,8 @@ def each_launch_takes_its_own_arguments_and_some_configs_or_sizes_leave_one_out(
                                    ([parts, {**total, "when": "n // (BLOCKS - 1)"}], "when has no value")):
             split_sum(place, launches=launches)
             tap.has(place.run("check", path, status=2).stderr, sentence)
+        split_sum(place, launches=[{**parts, "when": "n < 9"}, {**total, "when": 0}])
+        tap.has(place.run("check", path, status=1).stderr, "the default config of split_sum: none of its launches is made")
         for one in parts, total, whole:
             one.pop("arguments")
         split_sum(place, launches=[parts, total, whole])  # whose parameters have the arguments' names
@@ -429,6 +431,11 @@ def a_size_may_have_more_than_31_bits():
         with open(os.path.join(place.folder, "narrow.cu"), "w", encoding="utf-8") as file:
             file.write(narrow)
         tap.has(place.run("check", "narrow.cu", status=2).stderr, "narrow.cu:6: arguments[1] n: 6000000000 does not fit in int32: let the")
+        for value, sentence in (("n * 4", "narrow.cu:6: arguments[1] m: 24000000000 does not fit in int32"),
+                                ("n % (n - n)", "narrow.cu:6: arguments[1] m: its value has no value (it divides")):
+            with open(os.path.join(place.folder, "narrow.cu"), "w", encoding="utf-8") as file:
+                file.write(narrow.replace('"n", "type": "i32"', '"m", "type": "i32", "value": "%s"' % value))
+            tap.has(place.run("check", "narrow.cu", status=2).stderr, sentence)
         with open(os.path.join(place.folder, "narrow.cu"), "w", encoding="utf-8") as file:
             file.write(narrow.replace("6000000000", "2147483647"))
         tap.equal(place.json("check", "narrow.cu")["faults"], 0)

@@ -338,6 +338,8 @@ static void take_launches(fa_point *p, fa_candidate *candidate)
         if (shape->smem_bytes > candidate->trial.smem_bytes)
             candidate->trial.smem_bytes = shape->smem_bytes;
     }
+    if (first == NULL)
+        end_at(candidate, FA_STATUS_CONSTRAINT, "none of its launches is made");
     first = first != NULL ? first : &launches->at[0];
     candidate->trial.threads = first->threads;
     memcpy(candidate->trial.grid, first->grid, sizeof candidate->trial.grid);

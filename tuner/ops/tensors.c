@@ -444,6 +444,13 @@ static bool is_exact(fa_element element, double value)
     return kept <= value && kept >= value;
 }
 
+static double number_in(fa_expr_value value)
+{
+    return value.kind == FA_EXPR_INTEGER ? (double)value.integer
+           : value.kind == FA_EXPR_REAL  ? value.real
+                                         : 0;
+}
+
 /* A number, which callers pass and proofs use; an expression, or the size of its name, which they do not. */
 static void read_scalar(struct reader *r, fa_scalar *scalar)
 {
@@ -468,12 +475,16 @@ static void read_scalar(struct reader *r, fa_scalar *scalar)
     refuse(r, !is_exact(is, scalar->value), ": its value %.17g does not fit in %s", scalar->value,
            fa_element_name(is));
     scalar->field = fa_element_is_integer(is) ? field_called(r->operation, text) : -1;
-    const int64_t known = scalar->field >= 0 ? size_of(r->problem, scalar->field) : 0;
-    refuse(r, r->one_by_one && !is_exact(is, (double)known),
-           ": %lld does not fit in %s: let the kernel take an i64", (long long)known,
-           fa_element_name(is));
     if (text != NULL)
         read_expr(r, text, &scalar->expr);
+    if (scalar->expr == NULL || r->rc != 0)
+        return;
+    const fa_expr_value known = fa_problem_evaluate(r->problem, scalar->expr);
+    refuse(r, known.kind != FA_EXPR_INTEGER && known.kind != FA_EXPR_REAL, ": its value %s",
+           fa_expr_fault(known));
+    refuse(r, fa_element_is_integer(is) && !is_exact(is, trunc(number_in(known))),
+           ": %.17g does not fit in %s: let the kernel take an i64", number_in(known),
+           fa_element_name(is));
 }
 
 static bool is_taken(const fa_tensor_list *list, const char *name)
@@ -764,12 +775,8 @@ void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, b
             values->scalar[i] = (fa_scalar_bits){.int64 = size_of(problem, scalar->field)};
             continue;
         }
-        if (scalar->expr != NULL) {
-            fa_expr_value is = fa_problem_evaluate(problem, scalar->expr);
-            value = is.kind == FA_EXPR_INTEGER ? (double)is.integer
-                    : is.kind == FA_EXPR_REAL  ? is.real
-                                               : 0;
-        }
+        if (scalar->expr != NULL)
+            value = number_in(fa_problem_evaluate(problem, scalar->expr));
         if (all || scalar->expr != NULL) {
             values->scalar[i] = (fa_scalar_bits){0};
             fa_element_store(scalar->element, value, &values->scalar[i]);
