@@ -3,6 +3,7 @@
 """./dev: what it says of a mistyped word, and ./dev fmt, in a git checkout of its own with one file; and what .ci/run has run."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -109,10 +110,18 @@ def a_verb_is_built_without_the_tests():
         tap.has(file.read(), "targets=(programs)")
 
 
+def dev_calls_no_function_that_is_gone():
+    with open(os.path.join(SOURCE, "dev"), encoding="utf-8") as file:
+        text = file.read()
+    called = set(re.findall(r"^\s*(?:fetch|find|need|install|make|build|choose|run|have)_\w+", text, re.M))
+    tap.equal({name.strip() for name in called} - set(re.findall(r"^(\w+)\(\) \{", text, re.M)), set())
+
+
 tap.main([
     fmt_formats_changed_lines_and_new_files_and_nothing_else,
     ci_sums_two_runs_and_fails_for_what_neither_had,
     every_test_is_of_a_run_of_ci,
     the_target_of_a_suite_builds_each_program_of_it_and_no_test_of_the_other,
     a_verb_is_built_without_the_tests,
+    dev_calls_no_function_that_is_gone,
 ])
