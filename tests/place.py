@@ -54,6 +54,15 @@ def is_sanitized():
     return b"__asan_init" in program or b"__tsan_init" in program
 
 
+def is_foreign():
+    """What was built is for another machine than Python, and runs in an emulator."""
+    machines = []
+    for path in (FA_TUNE, sys.executable):
+        with open(path, "rb") as file:
+            machines.append(file.read(20)[18:])
+    return machines[0] != machines[1]
+
+
 sought = set()  # verbs whose leaks were looked for
 
 
