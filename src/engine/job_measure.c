@@ -68,8 +68,19 @@ static void send_or_end(fa_job *job, cJSON *json, const void *blob, size_t size,
         fa_job_end(job, rc);
 }
 
-/* The launches of a specification's answer for all cases, in its default config; false: the job has ended. */
-static bool put_answer(fa_job *job, fa_buf *blob)
+static void send_blob(fa_job *job, cJSON *json, fa_buf *blob, int timeout_ms)
+{
+    if (blob->failed)
+        FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a cubin");
+    if (!job->ended)
+        send_or_end(job, json, blob->data, blob->size, timeout_ms);
+    else
+        cJSON_Delete(json);
+    fa_buf_free(blob);
+}
+
+/* The launches of a specification's answer for all cases, in its default config. */
+static void put_answer(fa_job *job, fa_buf *blob)
 {
     fa_candidate candidate;
     fa_task task = fa_task_for(job->tuner, &job->target.problem, &job->target.gpu);
@@ -82,7 +93,6 @@ static bool put_answer(fa_job *job, fa_buf *blob)
     }
     if (rc != 0)
         fa_job_end(job, rc);
-    return rc == 0;
 }
 
 static void send_open(fa_job *job)
@@ -111,11 +121,9 @@ static void send_open(fa_job *job)
     fa_json_add_bool(json, "answer", answer);
     job->measure.at = FA_MEASURER_OPENING;
     fa_buf_append(&blob, job->reference.cubin, job->reference.cubin_size);
-    if (answer && !put_answer(job, &blob))
-        cJSON_Delete(json);
-    else
-        send_or_end(job, json, blob.data, blob.size, OPEN_TIMEOUT_MS);
-    fa_buf_free(&blob);
+    if (answer)
+        put_answer(job, &blob);
+    send_blob(job, json, &blob, OPEN_TIMEOUT_MS);
 }
 
 /* count 0: prove only. */
@@ -139,11 +147,8 @@ static void send_trial(fa_job *job, int index, int count)
     job->measure.in_flight = index;
     fa_buf_append(&blob, attempt->cubin, attempt->cubin_size);
     fa_buf_append(&blob, of_case, (size_t)job->case_count * sizeof *of_case);
-    if (blob.failed)
-        fa_job_end(job, fa_fail(&job->diag, FA_ENOMEM, "out of memory for a cubin"));
-    send_or_end(job, json, blob.data, blob.size,
-                job->tuner->trial_timeout_ms * (job->plan.launches > 0 ? PROFILED : 1));
-    fa_buf_free(&blob);
+    send_blob(job, json, &blob,
+              job->tuner->trial_timeout_ms * (job->plan.launches > 0 ? PROFILED : 1));
 }
 
 static void send_race(fa_job *job)
