@@ -183,7 +183,9 @@ def what_cannot_be_served_is_refused_at_the_start():
         refused(2, "--max-tunes \"0\": use a whole number from 1 to 65536", "--max-tunes", "0")
         refused(2, "--wait \"1y\": use a time", "--wait=1y")
         refused(2, "did you mean --socket?", "--sockets")
+        refused(2, "did you mean --socket?", "--socke", there)
         refused(2, "nothing.cu: there is no such file", "nothing.cu")
+        refused(2, "nothing.cu: there is no such file", "--", "nothing.cu")
         assert not os.path.exists(there)
 
 

@@ -102,6 +102,14 @@ static int set_setting(serve_settings *settings, const setting *known, const cha
     return 0;
 }
 
+static int add_file(serve_settings *settings, const char *file, fa_diag *diag)
+{
+    if (settings->files == SERVE_FILES_MAX)
+        return fa_fail(diag, FA_EINVAL, "more than %d files of kernels", SERVE_FILES_MAX);
+    settings->file[settings->files++] = file;
+    return 0;
+}
+
 static int read_flags(int count, char **arguments, serve_settings *settings, fa_diag *diag)
 {
     enum { KNOWN = 'k', FILE_NAME = 1 };
@@ -114,15 +122,14 @@ static int read_flags(int count, char **arguments, serve_settings *settings, fa_
     }
     opterr = 0;
     while (rc == 0 && (found = getopt_long(count, arguments, "-:h", flags, &which)) != -1) {
-        const char *typed = arguments[optind - 1];
-        if (found == KNOWN) {
+        const bool apart = optarg != NULL && optarg == arguments[optind - 1];
+        const char *typed = arguments[optind - 1 - apart];
+        if (found == KNOWN && strcspn(typed + 2, "=") == strlen(names[which])) { /* whole */
             rc = set_setting(settings, &table[which], optarg, diag);
         } else if (found == 'h') {
             settings->help = true;
-        } else if (found == FILE_NAME && settings->files < SERVE_FILES_MAX) {
-            settings->file[settings->files++] = optarg;
         } else if (found == FILE_NAME) {
-            rc = fa_fail(diag, FA_EINVAL, "more than %d files of kernels", SERVE_FILES_MAX);
+            rc = add_file(settings, optarg, diag);
         } else if (found == ':') {
             rc = fa_fail(diag, FA_EINVAL, "%s needs a value", typed);
         } else {
@@ -134,6 +141,8 @@ static int read_flags(int count, char **arguments, serve_settings *settings, fa_
                                "there is no option %s: `fa-tune serve --help` lists them", typed);
         }
     }
+    while (rc == 0 && optind < count) /* behind "--" */
+        rc = add_file(settings, arguments[optind++], diag);
     return rc;
 }
 
