@@ -669,13 +669,21 @@ def structs_are_passed_field_by_field():
     class Double(float):
         dtype = "float64"
 
-    for taken, given in (("float", 0.5), ("double", Double(0.5))):
+    class Boolean:
+        shape, dtype = (), "bool"
+
+        def item(self):
+            return True
+
+    for taken, given in (("float", 0.5), ("double", Double(0.5)), ("bool", Boolean())):
         told = fa_tune.tune_kernel(source.replace("float a", taken + " a"), args=dict(y=fa_tune.out("f32", "n"), q=Record(a=given, n=64)), **words)
         tap.equal(told.answer.origin, "unranked")
     some = fa_tune.tune_kernel(source, args=dict(y=fa_tune.out("f32", 64), q=struct.pack("<fi", 0.5, -64)), **words)
     tap.equal(some.answer.origin, "unranked")
     refused(fa_tune.ArgumentError, "q has 6 bytes: a struct of bytes has 4 to 48, in steps of 4",
             lambda: fa_tune.tune_kernel(source, args=dict(y=fa_tune.out("f32", 64), q=b"123456"), **words))
+    refused(fa_tune.ArgumentError, "args: q is a record with an array in it: give each of its numbers a field",
+            lambda: fa_tune.tune_kernel(source, args=dict(y=fa_tune.out("f32", 64), q=Record(a=numpy.asarray([1, 2], dtype="float32"))), **words))
     refused(fa_tune.ArgumentError, "args: q is a record whose fields do not lie as in C: make its dtype with align=True",
             lambda: fa_tune.tune_kernel(source, args=dict(y=fa_tune.out("f32", "n"), q=Record(False, a=0.5, n=64)), **words))
 

@@ -404,7 +404,7 @@ class _Listed:
         if type_[0] in "iu":
             self.sizes[name] = operator.index(given)
             return {"type": type_}
-        return {"type": type_, "value": given.item()}
+        return {"type": type_, "value": int(given.item()) if type_ == "bool" else given.item()}
 
 
 def _fields(name, given):
@@ -422,6 +422,8 @@ def _fields(name, given):
     if not dtype.isalignedstruct:
         raise ArgumentError("args: %s is a record whose fields do not lie as in C: make its dtype with align=True" % name)
     values = {field: given[field] for field in dtype.names}
+    if any(getattr(value, "shape", ()) for value in values.values()):
+        raise ArgumentError("args: %s is a record with an array in it: give each of its numbers a field, or all as bytes" % name)
     return {field: scalar(value.dtype, float(value)) if isinstance(value, float) and hasattr(value, "dtype") else value
             for field, value in values.items()}  # NumPy's doubles are Python's floats, too
 
