@@ -85,7 +85,7 @@ int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag)
 
 fa_uncompiled *fa_tuner_uncompiled(fa_tuner *tuner, const char *key)
 {
-    for (int i = 0; i < FA_UNCOMPILED_MAX; i++)
+    for (int i = 0; tuner->uncompiled != NULL && i < FA_UNCOMPILED_MAX; i++)
         if (strcmp(tuner->uncompiled[i].key, key) == 0)
             return &tuner->uncompiled[i];
     return NULL;
@@ -93,6 +93,10 @@ fa_uncompiled *fa_tuner_uncompiled(fa_tuner *tuner, const char *key)
 
 void fa_tuner_keep_uncompiled(fa_tuner *tuner, const char *key, const char *error)
 {
+    if (tuner->uncompiled == NULL)
+        tuner->uncompiled = calloc(FA_UNCOMPILED_MAX, sizeof(*tuner->uncompiled));
+    if (tuner->uncompiled == NULL)
+        return;
     fa_uncompiled *kept = &tuner->uncompiled[tuner->uncompiled_next++ % FA_UNCOMPILED_MAX];
     *kept = (fa_uncompiled){.hopeless = false};
     snprintf(kept->key, sizeof kept->key, "%s", key);
@@ -341,6 +345,7 @@ void fa_close(fa_tuner **tuner)
     fa_store_close(&t->store);
     fa_families_free(&t->families);
     fa_templates_close(&t->templates);
+    free(t->uncompiled);
     fa_driver_close(&t->driver);
     pthread_mutex_destroy(&t->work);
     pthread_mutex_destroy(&t->tuning);

@@ -75,7 +75,7 @@ struct fa_tuner {
     bool ignore_system; /* bundles, while the catalogue is predicted anew or a worker measures */
     fa_verification unkept[FA_UNKEPT_MAX]; /* that the store could not keep; the oldest gives way */
     unsigned unkept_next;
-    fa_uncompiled uncompiled[FA_UNCOMPILED_MAX]; /* the oldest gives way */
+    fa_uncompiled *uncompiled; /* FA_UNCOMPILED_MAX, or NULL: none yet; the oldest gives way */
     unsigned uncompiled_next;
     bool found_busy; /* by the last lookup of effort CACHED that needed the GPU */
 };
