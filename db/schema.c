@@ -27,7 +27,7 @@
 #define TRIAL_TABLE_COLUMNS \
     "config_key TEXT NOT NULL,config TEXT NOT NULL," FA_TRIAL_FIELDS(COLUMN, THREE)
 #define WINNER_TABLE_COLUMNS FA_WINNER_FIELDS(COLUMN)
-/* The columns of rows.h. */
+/* The columns of statements.h. */
 #define PROBLEM_TABLE_COLUMNS "problem_key TEXT NOT NULL, problem TEXT NOT NULL,"
 /* The columns of fa_sweep_spent. */
 #define SPENT_TABLE_COLUMNS                                               \

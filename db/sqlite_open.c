@@ -246,7 +246,7 @@ static int change_tables(fa_store *store, fa_diag *diag)
 }
 
 /* A file without SQLite's header may be a damaged store, or a file of the user's that FA_TUNE_STORE names
- * by mistake. Only the mark of this very file tells which. */
+ * by mistake. Only STORE.lock beside it tells which. */
 static int refuse_unknown(fa_store *store, fa_diag *diag)
 {
     store->damaged = !has_its_name(store) || fa_db_is_marked(store->path);

@@ -603,7 +603,7 @@ int fa_member_read_whole_problem(const cJSON *json, void *ret_problem, fa_diag *
     return read_member(json, FA_NEED_ALL, ret_problem, diag);
 }
 
-/* A problem in words for people, by the labels of its operation's fields. */
+/* ---- words -----------------------------------------------------------------------------------*/
 /* The field that follows this one and whose value is another; NULL: none. */
 static const fa_field *follower_apart(const fa_operation *op, const fa_field *f,
                                       const fa_problem *p)

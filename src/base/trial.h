@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trial's fields, from which its JSON and its columns in the store (db/rows.h) both come, and the order of trials; a
+ * A trial's fields, from which its JSON and its columns in the store (db/statements.h) both come, and the order of trials; a
  * profile as JSON, which the store keeps and documents have; and the values of tunables.
  */
 #ifndef FA_BASE_TRIAL_H

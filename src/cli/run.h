@@ -42,7 +42,7 @@ void cli_progress_trial(cli_progress *progress, const fa_trial *trial);
 void cli_progress_note(void *context, const char *sentence);
 /* One whole line, above the updating one; the buffer is freed. */
 void cli_progress_tell(cli_progress *progress, fa_buf *line);
-/* "WHAT done of all", on the updating line or in plain ones: an fa_records_options.progress, whose context is a
+/* "WHAT done of all", on the updating line or in plain ones: the progress of an fa_import_options, whose context is a
  * cli_progress. Non-zero once the person wants to stop. */
 int cli_progress_count(void *context, const char *what, int32_t done, int32_t all);
 /* Whether a line is wanted again: ten times a second on a terminal, elsewhere every five seconds. */

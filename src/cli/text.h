@@ -83,7 +83,7 @@ void cli_table_put(cli_table *table, const char *columns, fa_buf *out);
  * every column, and its titles also where it has no row. */
 void cli_table_write(cli_table *table, const char *columns, bool csv, fa_buf *out);
 
-/* ---- rows.c ----------------------------------------------------------------------------------*/
+/* ---- table.c ---------------------------------------------------------------------------------*/
 /* The configs of a problem's space as fa_explain() lists them, printed: a table of those that finished, and the
  * same as JSON. */
 typedef struct cli_rows {

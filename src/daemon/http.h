@@ -22,7 +22,7 @@ typedef struct serve_http serve_http;
 
 typedef struct serve_http_counts {
     int busy;                  /* requests that are not over */
-    int64_t requests, refused; /* so far; by serve_reply_busy() */
+    int64_t requests, refused; /* so far; as busy */
 } serve_http_counts;
 
 typedef struct serve_request {

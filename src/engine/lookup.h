@@ -86,7 +86,7 @@ void fa_lookup_free(fa_lookup *found);
 int fa_look_among_loaded(fa_tuner *tuner, const fa_target *target, uint64_t context,
                          fa_answer *ret_answer, fa_diag *diag);
 
-/* ---- reproof.c -------------------------------------------------------------------------------*/
+/* ---- tune.c ----------------------------------------------------------------------------------*/
 /* Proves a found winner again in a worker, because it was proved under another driver; updates the mark and the stored
  * winner. On success the answer and cubin of `found` may be launched. FA_ENOKERNEL: the proof failed and the winner is
  * dropped; FA_ETIMEOUT: the proof ran out of time, and this session passes the winner over; a note says so in both

@@ -10,7 +10,8 @@
  *                   winner stays, and this session passes it over
  *   anything else   (no worker, no memory, a worker that was killed from outside, a device that was
  *                   lost) is told to the caller and not kept: the next ask tries again
- * * Workload of proofs: one config, once for each driver. Invariant: nothing here is launched but in the measuring worker.
+ *
+ * Workload of proofs: one config, once for each driver. Invariant: nothing here is launched but in the measuring worker.
  */
 #include "candidate.h"
 #include "driver.h"
