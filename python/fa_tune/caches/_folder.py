@@ -114,6 +114,8 @@ def mirror(folder: str, collection: str | None = None) -> str:
     for name in sorted({*_files(root), *stored}):
         try:
             done[one(name)] += 1
+        except UnicodeEncodeError:
+            left.append("\n  not %s: its name is no UTF-8" % ascii(name))
         except (OSError, ArgumentError) as error:  # ArgumentError: it is larger than a value may be
             left.append("\n  not %s: %s" % (name, getattr(error, "strerror", None) or error))
     return "%s of %s: %s%s" % (collection, gpu, ", ".join("%d %s" % (count, way) for way, count in done.items()), "".join(left))
