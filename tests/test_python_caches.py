@@ -622,6 +622,8 @@ def a_signed_file_carries_all_values_to_another_store():
         image = {"FA_TUNE_STORE": os.path.join(house.folder, "image.db"), "FA_TUNE_CACHES_KEY": os.path.join(house.folder, "image.key")}
         tap.has(house.caches("unpack", "values", code=1, **image), "not signed by the key in " + image["FA_TUNE_CACHES_KEY"])
         tap.has(house.caches("unpack", "values", "--key", key, **image), "3 values of values are in the store")
+        few = "from fa_tune.caches import __main__ as m\nm.MOST = 1000\nprint(m.main(['unpack', 'values']))"
+        tap.equal(house.says(few, quiet=False), ("1", "fa_tune.caches: values holds more than 1000 bytes of values: nothing is taken\n"))
         house.env.update(image)
         tap.equal(sorted(one["key"] for one in house.shown()), keys)
         tap.equal(house.host("b").says(GROUP, TUNE, "print(kernel(), tune(['aaa', 'bb']))"), "(0, True) ('bb', [])")

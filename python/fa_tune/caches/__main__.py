@@ -12,6 +12,7 @@ from .._errors import Error
 from . import _folder, _values
 
 MAGIC = b"fa-tune values 1\n"
+MOST = 4 << 30  # bytes of all values
 
 
 def pack(path):
@@ -29,7 +30,10 @@ def unpack(path, key):
         head, body = file.read(len(MAGIC) + 32), file.read()
     if not hmac.compare_digest(head, MAGIC + hmac.digest(_values.secret(key), body, hashlib.sha256)):
         raise ValueError("%s is damaged, or was not signed by the key in %s: nothing is taken" % (path, key or _values.key_path()))
-    rest, count, at = lzma.LZMADecompressor().decompress(body, 4 << 30), 0, 0
+    unpacked = lzma.LZMADecompressor()
+    rest, count, at = unpacked.decompress(body, MOST), 0, 0
+    if not unpacked.eof:
+        raise ValueError("%s holds more than %d bytes of values: nothing is taken" % (path, MOST))
     while at < len(rest):
         line = rest.index(b"\n", at)
         *row, size = json.loads(rest[at:line])
