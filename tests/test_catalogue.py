@@ -7,7 +7,7 @@ import os
 import sys
 
 import tap
-from place import BUILD, SOURCE, is_foreign, is_sanitized
+from place import BUILD, SOURCE, is_foreign
 
 sys.path.insert(0, os.path.join(SOURCE, "tests", "bench"))
 from fatune import Diag, Gpu  # noqa: E402
@@ -22,21 +22,21 @@ NAMES = {
 PEAKS = {"T4": 65, "A100": 312, "A30": 165, "A10": 125, "A10G": 70, "A40": 150, "RTX A6000": 155, "RTX 3090": 71, "L4": 121, "L40": 181, "L40S": 362,
          "RTX 4090": 165, "H100 SXM": 989 * 1980 / 1830, "H100 PCIe": 756 * 1755 / 1620, "H20": 148 * 1980 / 1830, "RTX 5090": 209.5,
          "RTX PRO 6000": 504, "B200": 2250 * 1965 / 1850, "Thor": 258}
-library = ctypes.CDLL(os.path.join(BUILD, "libfa_tune.so")) if not is_sanitized() and not is_foreign() else None
+library = ctypes.CDLL(os.path.join(BUILD, "libfa_tune.so")) if not is_foreign() else None
 
 
 def find(name):
     """(the type's facts, None) or (None, the sentence)."""
     gpu, diag = Gpu(), Diag()
     if library is None:
-        raise tap.Skip("Python's own process is of another machine, or has no sanitizer")
+        raise tap.Skip("Python's own process is of another machine")
     rc = library.fa_gpu_find(name.encode("utf-8", "surrogateescape"), -1, ctypes.byref(gpu), ctypes.byref(diag))
     return (gpu, None) if rc == 0 else (None, diag.text.decode("utf-8", "replace"))
 
 
 def types():
     if library is None:
-        raise tap.Skip("Python's own process is of another machine, or has no sanitizer")
+        raise tap.Skip("Python's own process is of another machine")
     gpu, refused, index = Gpu(), ctypes.c_char_p(), 0
     while library.fa_gpu_type(index, ctypes.byref(gpu), ctypes.byref(refused)) == 0:
         yield Gpu.from_buffer_copy(gpu), refused.value
