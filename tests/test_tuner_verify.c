@@ -8,6 +8,8 @@
 
 #include "attn_model.h"
 #include "generic.h"
+#include "problem.h"
+#include "spec.h"
 #include "tensors.h"
 
 static fa_diag diag;
@@ -312,6 +314,26 @@ static void ragged_cases_of_an_operation_are_problems_like_it_and_small(void)
     }
 }
 
+static void a_number_that_is_computed_has_all_its_64_bits(void)
+{
+    static const char specification[] =
+        "{\"kernel\": \"set\", \"sizes\": {\"n\": 100000001}, \"tune\": {}, \"block\": 1, "
+        "\"grid\": 1, \"arguments\": [{\"name\": \"y\", \"type\": \"f32\", \"shape\": [1], "
+        "\"is\": \"out\"}, {\"name\": \"m\", \"type\": \"i64\", \"value\": \"n * n\"}]}";
+    const fa_operation *operation = NULL;
+    fa_tensor_list list = {.count = 0};
+    fa_tensor_values values = {.address = {0}};
+    CHECK_OK(fa_spec_make("sent", specification,
+                          "__global__ void set(float *y, long long m) { y[0] = m; }", &operation,
+                          &diag),
+             diag);
+    const fa_problem problem = fa_problem_some(operation);
+    CHECK_OK(fa_tensors_read(&problem, &list, &diag), diag);
+    fa_tensors_scalars(&problem, &list, true, &values);
+    CHECK(values.scalar[0].int64 == INT64_C(10000000200000001));
+    fa_tensors_free(&list);
+}
+
 int main(void)
 {
     TEST(the_median_and_its_interval_are_the_order_statistics_of_the_binomial);
@@ -328,6 +350,7 @@ int main(void)
     TEST(sampled_rows_are_rows_and_hold_the_ends);
     TEST(a_tolerance_is_twice_the_plain_error_and_a_little_for_large_scores);
     TEST(roundings_in_front_of_a_softcap_are_allowed_for);
+    TEST(a_number_that_is_computed_has_all_its_64_bits);
     TEST(ragged_cases_of_an_operation_are_problems_like_it_and_small);
     return check_done();
 }

@@ -775,8 +775,14 @@ void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, b
             values->scalar[i] = (fa_scalar_bits){.int64 = size_of(problem, scalar->field)};
             continue;
         }
-        if (scalar->expr != NULL)
-            value = number_in(fa_problem_evaluate(problem, scalar->expr));
+        if (scalar->expr != NULL) {
+            const fa_expr_value is = fa_problem_evaluate(problem, scalar->expr);
+            if (is.kind == FA_EXPR_INTEGER && fa_element_is_integer(scalar->element)) {
+                values->scalar[i] = (fa_scalar_bits){.int64 = is.integer};
+                continue;
+            }
+            value = number_in(is);
+        }
         if (all || scalar->expr != NULL) {
             values->scalar[i] = (fa_scalar_bits){0};
             fa_element_store(scalar->element, value, &values->scalar[i]);
