@@ -401,6 +401,9 @@ def nothing_is_known_of_scratch_before_a_call():
                 file.write("/* fa-tune\n%s\n*/%s" % (json.dumps(document), code))
             run = place.run(path, status=1 if why else 0)
             tap.has(run.stderr if why else run.stdout, why or "winner #1, measured: ")
+        split_sum(place, tune={"BLOCKS": [16], "THREADS": [128], "LESS": [0, 1]}, launches=launches[:2],  # which no code says
+                  arguments=[arguments[0], {**arguments[1], "shape": ["BLOCKS - LESS"]}, *arguments[2:]])
+        tap.equal(place.json(path)["funnel"]["failed"], 1)
         for shape, why in ((["BLOCKS - 1"], "it wrote past the end of its workspace of 60 bytes"), (["BLOCKS", "n / 3"], "is a fraction"),
                            (["Q"], "arguments[1]: uses the unknown name Q")):
             split_sum(place, tune={"BLOCKS": [16], "THREADS": [128]}, launches=launches[:2],

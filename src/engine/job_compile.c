@@ -27,7 +27,9 @@
 /* ---- gates ----------------------------------------------------------------------------------*/
 static bool are_launched_alike(const fa_launches *first, const fa_launches *second)
 {
-    bool alike = first->count == second->count;
+    bool alike = first->count == second->count &&
+                 first->workspace_bytes == second->workspace_bytes &&
+                 memcmp(first->scratch, second->scratch, sizeof first->scratch) == 0;
     for (int i = 0; i < first->count && alike; i++) {
         const fa_launch_shape *a = &first->at[i], *b = &second->at[i];
         alike = a->smem_bytes == b->smem_bytes &&
