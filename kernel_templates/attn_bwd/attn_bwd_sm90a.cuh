@@ -114,6 +114,7 @@ template <int kFloats> FA_DEVICE bool join_parts(float (&x)[kFloats], float *sum
     int last = 0;
     if (lane == 0) last = arrives_last(counter, kParts);
     if (!uniform(last)) return false;
+    warp_sync();   // what lane 0 has acquired is there for all
 #pragma unroll 1
     for (u32 other = 0; other < kParts; ++other, sums += apart) {
 #pragma unroll
