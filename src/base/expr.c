@@ -11,7 +11,6 @@
 #include "error.h"
 #include "trial.h"
 
-#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -375,7 +374,8 @@ static void fail_here(struct parser *p, const char *fault)
 
 static int add(struct parser *p, const struct step *step)
 {
-    assert(p->count < STEPS_MAX); /* a byte of the text makes two at most */
+    if (p->count == STEPS_MAX) /* never: a byte of the text makes two at most */
+        fail(p, "is too large: split it into lets");
     if (p->rc == 0)
         p->step[p->count++] = *step;
     return p->count - 1;

@@ -473,12 +473,13 @@ static void advance(fa_job *job)
     fa_job_end(job, 0);
 }
 
-/* With what ended the config that was tried first. */
+/* With what ended the first config that was tried; one that was under way when the tune ended did not end. */
 static int fail_none_survived(fa_job *job)
 {
     const fa_trial *first = NULL;
     for (int i = 0; first == NULL && i < job->space.count; i++)
-        if (job->attempt[i].cubin_key[0] != 0)
+        if (job->attempt[i].cubin_key[0] != 0 &&
+            job->space.candidate[i].trial.status != FA_STATUS_PENDING)
             first = &job->space.candidate[i].trial;
     return fa_fail(&job->diag, FA_ENOKERNEL, "none of %d configs survived%s%s%s%s",
                    job->progress.resumed + job->compile.order_count,
