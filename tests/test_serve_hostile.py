@@ -17,7 +17,7 @@ HEAD = b"POST /v1/kernel HTTP/1.1\r\nHost: x\r\n"
 ASK = json.dumps(ask(gpu="L4", effort="cached")).encode()
 IDLE = 2000
 LEAK_KB = 1 << 10  # of a crowd of 2,400; the least that a connection has is 2.6 KB
-ROUNDS = 8  # until the allocator has found places for all of them
+ROUNDS = 24  # until the allocator has found places for all of them
 daemon = None
 
 
