@@ -21,7 +21,7 @@ BUDGET = {
     "src/bundle": 1476,
     "src/engine": 7402,
     "src/sources": 1421,
-    "src/sweeps": 2894,
+    "src/sweeps": 2885,
     "src/cli": 5672,
     "src/daemon": 2516,
     "src/report": 841,

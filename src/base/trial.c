@@ -55,6 +55,17 @@ void fa_trial_settle(fa_trial *trial)
         trial->max_error = 0;
 }
 
+void fa_trial_take_times(fa_trial *trial, const fa_trial *from)
+{
+    trial->median_us = from->median_us;
+    trial->low_us = from->low_us;
+    trial->high_us = from->high_us;
+    trial->sample_count = from->sample_count;
+    trial->max_error = from->max_error;
+    trial->tolerance = from->tolerance;
+    trial->raced = from->raced;
+}
+
 void fa_trial_add_json(cJSON *object, const fa_trial *trial)
 {
     fa_trial known = fa_trial_known(trial);

@@ -76,6 +76,9 @@ extern const fa_member fa_kept_members[];
 fa_trial fa_trial_known(const fa_trial *trial);
 void fa_trial_settle(fa_trial *trial);
 
+/* What was measured of another one: times, samples and error. */
+void fa_trial_take_times(fa_trial *trial, const fa_trial *from);
+
 /* Joins a trial's fields to an object; a number that is not known is null. */
 void fa_trial_add_json(cJSON *object, const fa_trial *trial);
 

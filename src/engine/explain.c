@@ -78,14 +78,8 @@ static int merge_brought(fa_tuner *tuner, const fa_target *target, fa_space *spa
             continue;
         }
         trial->status = timed->status;
-        trial->median_us = timed->median_us;
-        trial->low_us = timed->low_us;
-        trial->high_us = timed->high_us;
         trial->predicted_us = timed->predicted_us;
-        trial->sample_count = timed->sample_count;
-        trial->raced = timed->raced;
-        trial->max_error = timed->max_error;
-        trial->tolerance = timed->tolerance;
+        fa_trial_take_times(trial, timed);
     }
     free(record);
     fa_winner_record_free(&winner);

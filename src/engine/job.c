@@ -139,13 +139,7 @@ void fa_job_settle_twin(fa_job *job, int index)
     snprintf(reason, sizeof reason, "the same code as %.300s%s%.150s", config,
              from->reason[0] != 0 ? ": " : "", from->reason);
     bool first = trial->status == FA_STATUS_PENDING;
-    trial->median_us = from->median_us;
-    trial->low_us = from->low_us;
-    trial->high_us = from->high_us;
-    trial->sample_count = from->sample_count;
-    trial->max_error = from->max_error;
-    trial->tolerance = from->tolerance;
-    trial->raced = from->raced;
+    fa_trial_take_times(trial, from);
     if (first || trial->status != from->status) {
         fa_job_settle(job, index, from->status, reason);
     } else {

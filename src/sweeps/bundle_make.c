@@ -17,13 +17,14 @@
 #include "error.h"
 #include "family.h"
 #include "job.h"
+#include "lookup.h"
 #include "model.h"
 #include "nvrtc.h"
 #include "op.h"
 #include "portable.h"
 #include "problem.h"
 #include "session.h"
-#include "lookup.h"
+#include "trial.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,13 +126,7 @@ static void complete_answer(const struct making *making, fa_line *line, const fa
     answer->trial = *trial;
     if (measured) {
         answer->trial.status = FA_STATUS_MEASURED;
-        answer->trial.median_us = said.median_us;
-        answer->trial.low_us = said.low_us;
-        answer->trial.high_us = said.high_us;
-        answer->trial.sample_count = said.sample_count;
-        answer->trial.max_error = said.max_error;
-        answer->trial.tolerance = said.tolerance;
-        answer->trial.raced = said.raced;
+        fa_trial_take_times(&answer->trial, &said);
     } else {
         if (answer->origin != FA_ORIGIN_TRANSFERRED)
             answer->origin = fa_origin_untimed(trial);
