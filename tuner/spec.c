@@ -416,8 +416,6 @@ static int read_all(const char *name, const char *folder, const char *text, cons
              (int)strcspn(name, "."), name);
     for (char *at = r.name; *at != 0; at++)
         *at = isalnum((unsigned char)*at) ? (char)tolower((unsigned char)*at) : '_';
-    if (r.text == NULL)
-        fa_source_propose(text, diag);
     r.rc = r.text == NULL ? fa_fail_in(diag, FA_EMANIFEST, "%s", name)
                           : fa_json_parse(r.text, strlen(r.text), name, &json, diag);
     r.json = json;

@@ -81,9 +81,6 @@ void fa_spec_make_operation(struct fa_spec_reading *r);
 /* The JSON object in the first comment, `fa-tune` before it; NULL: there is none. Its lines are counted from the file's. */
 char *fa_source_head(const char *text, fa_diag *diag);
 
-/* Appends to the sentence a specification to begin with, of the text's first kernel, where that has room. */
-void fa_source_propose(const char *text, fa_diag *diag);
-
 /* Finds the kernel that is named, "space::name<arguments>" where it is a template, or where `named` is "" the only one but
  * `other`. Its name alone goes to ret_name; *ret_template: the source must instantiate it. FA_EMANIFEST lists those there
  * are. */
@@ -91,8 +88,7 @@ int fa_source_kernel(const char *where, const fa_cut *cut, int source, const cha
                      const char *other, char ret_name[FA_NAME_MAX], bool *ret_template,
                      fa_diag *diag);
 
-/* Adds to the numbers among the arguments, where they have no "type", that of their parameter, as far as its words say it; and to
- * launches without "arguments" those that its kernel's parameters name, where that is not all. */
+/* Adds to the numbers among the arguments, where they have no "type", that of their parameter, as far as its words say it. */
 void fa_source_types(struct fa_spec_reading *r);
 
 enum { FA_DEFINES_MAX = 64 };

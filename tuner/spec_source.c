@@ -34,7 +34,8 @@ char *fa_source_head(const char *text, fa_diag *diag)
         (from = memchr(from, '{', (size_t)(end - from))) == NULL) {
         fa_fail(
             diag, FA_EMANIFEST,
-            "there is no specification: let the file begin with a comment, /* fa-tune { … } */");
+            "there is no specification: let the file begin with a comment, /* fa-tune {\"kernel\": …, "
+            "\"arguments\": […], \"block\": …, \"grid\": …} */ (docs/your-own-kernel.md)");
         return NULL;
     }
     char *head = strndup(text, (size_t)(end - text));
@@ -45,8 +46,8 @@ char *fa_source_head(const char *text, fa_diag *diag)
     return head;
 }
 
-/* ---- a specification to begin with -----------------------------------------------------------*/
-/* The word for a parameter's type; "f32" where there is none. */
+/* ---- the types of numbers --------------------------------------------------------------------*/
+/* The word for a parameter's type; NULL where there is none. */
 static const char *known_type(const char *parameter)
 {
     static const char *const types[][3] = {
@@ -62,12 +63,6 @@ static const char *known_type(const char *parameter)
         if (fa_code_find(parameter, types[i][0]) != NULL)
             return types[i][is_unsigned && types[i][2] != NULL ? 2 : 1];
     return NULL;
-}
-
-static const char *type_of(const char *parameter)
-{
-    const char *type = known_type(parameter);
-    return type != NULL ? type : "f32";
 }
 
 /* Its name: the last word before what brackets hold. */
@@ -122,119 +117,22 @@ static cJSON *called(cJSON *arguments, const char *name)
     return NULL;
 }
 
-static bool is_passed(const cJSON *argument)
-{
-    return fa_spec_member(argument, "symbol") == NULL ||
-           cJSON_IsTrue(fa_spec_member(argument, "parameter"));
-}
-
-/* One of several launches whose kernel takes some arguments takes those of its parameters' names, if all have one. */
-static void add_names(cJSON *launch, cJSON *arguments, const char *parameters)
-{
-    char name[FA_NAME_MAX], *copy = strdup(parameters != NULL ? parameters : ""), *rest = copy,
-                            *one;
-    cJSON *argument, *names = cJSON_CreateArray();
-    int passed = 0;
-    bool all = copy != NULL && copy[0] != 0;
-    cJSON_ArrayForEach (argument, arguments)
-        passed += is_passed(argument);
-    while (all && (one = next_parameter(&rest)) != NULL) {
-        name_of(one, name);
-        argument = called(arguments, name);
-        all = argument != NULL && is_passed(argument);
-        fa_json_push(names, cJSON_CreateString(name));
-    }
-    if (all && cJSON_GetArraySize(names) != passed)
-        fa_json_add(launch, "arguments", names);
-    else
-        cJSON_Delete(names);
-    free(copy);
-}
-
 void fa_source_types(struct fa_spec_reading *r)
 {
     cJSON *argument, *arguments = cJSON_GetObjectItemCaseSensitive(r->json, "arguments");
     for (int i = 0; i < r->launches; i++) {
-        cJSON *launch =
-            cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(r->json, "launches"), i);
+        const cJSON *name, *launch = fa_spec_launch(r, i),
+                           *names = launch != r->json ? fa_spec_member(launch, "arguments") : NULL;
         char *parameters = fa_cut_parameters(r->cut, r->entry[i]), *rest = parameters;
-        if (launch != NULL && fa_spec_member(launch, "arguments") == NULL)
-            add_names(launch, arguments, parameters);
-        const cJSON *name, *names = fa_spec_member(launch, "arguments");
         cJSON_ArrayForEach (name, names)
             add_type(called(arguments, cJSON_GetStringValue(name)), next_parameter(&rest));
         const cJSON *all = names == NULL ? arguments : NULL;
         cJSON_ArrayForEach (argument, all)
-            if (is_passed(argument))
+            if (fa_spec_member(argument, "symbol") == NULL ||
+                cJSON_IsTrue(fa_spec_member(argument, "parameter")))
                 add_type(argument, next_parameter(&rest));
         free(parameters);
     }
-}
-
-/* Integers are sizes: all tensors have the last one's; a number that stands behind its #ifndef may be a tunable. */
-static void put_proposal(fa_buf *out, const char *kernel, char *parameters, const char *text)
-{
-    char name[FA_NAME_MAX], guard[FA_NAME_MAX] = "", size[FA_NAME_MAX] = "1024";
-    char *rest = NULL, *copy = strdup(parameters);
-    fa_buf sizes = {0}, tune = {0};
-    long value;
-    int end;
-    for (char *at = copy != NULL ? strtok_r(copy, ",", &rest) : NULL; at != NULL;
-         at = strtok_r(NULL, ",", &rest))
-        if (strpbrk(at, "*[") == NULL && strchr("iu", type_of(at)[0]) != NULL) {
-            name_of(at, size);
-            fa_buf_printf(&sizes, "%s\"%s\": 1024", sizes.size > 0 ? ", " : "", size);
-        }
-    for (const char *line = text; *line != 0; line += strcspn(line, "\n"), line += *line != 0)
-        if (sscanf(line, " # ifndef %31[A-Za-z0-9_]", guard) != 1 &&
-            sscanf(line, " # define %31[A-Za-z0-9_] %ld%n", name, &value, &end) == 2 && value > 0 &&
-            value <= INT32_MAX && strcmp(name, guard) == 0 && strchr(" \t\r\n", line[end]) != NULL)
-            fa_buf_printf(&tune, "%s\"%s\": [%ld]", tune.size > 0 ? ", " : "", name, value);
-    fa_buf_printf(out, "/* fa-tune {\"kernel\": \"%s\", \"arguments\": [", kernel);
-    const char *between = "";
-    for (char *at = strtok_r(parameters, ",", &rest); at != NULL;
-         at = strtok_r(NULL, ",", &rest), between = ", ") {
-        const char *type = type_of(at);
-        name_of(at, name);
-        fa_buf_printf(out, "%s{\"name\": \"%s\"", between, name);
-        if (strpbrk(at, "*[") == NULL && strchr("iu", type[0]) != NULL && strcmp(type, "i32") == 0)
-            fa_buf_text(out, "}");
-        else if (strpbrk(at, "*[") == NULL)
-            fa_buf_printf(out, ", \"type\": \"%s\"%s}", type,
-                          strchr("iu", type[0]) != NULL ? "" : ", \"value\": 1");
-        else
-            fa_buf_printf(out, ", \"type\": \"%s\", \"shape\": [\"%s\"]%s}", type, size,
-                          fa_code_find(at, "const") != NULL ? "" : ", \"is\": \"inout\"");
-    }
-    fa_buf_printf(out,
-                  "], \"sizes\": {%s}, \"tune\": {%s}, \"block\": 128, \"grid\": \"ceil_div(%s, "
-                  "128)\"} */",
-                  sizes.data != NULL ? sizes.data : "", tune.data != NULL ? tune.data : "", size);
-    out->failed |= copy == NULL || sizes.failed || tune.failed;
-    fa_buf_free(&sizes);
-    fa_buf_free(&tune);
-    free(copy);
-}
-
-void fa_source_propose(const char *text, fa_diag *diag)
-{
-    char *copy = strdup(text), *parameters = NULL;
-    const struct fa_cut_text texts[] = {{copy, false}, {NULL, false}};
-    struct fa_source_kernel kernel[1 + 1];
-    fa_cut *cut = NULL;
-    fa_buf out = {0};
-    if (copy != NULL && fa_cut_read(texts, "", false, &cut) == 0 &&
-        fa_cut_kernels(cut, 0, kernel, 1) > 0 &&
-        (parameters = fa_cut_parameters(cut, kernel[0].name)) != NULL)
-        put_proposal(&out, kernel[0].name, parameters, copy);
-    if (diag != NULL && strncmp(diag->text, "there is no spec", 16) == 0 && !out.failed &&
-        out.size > 0 && strlen(diag->text) + out.size + 40 < sizeof diag->text - 100)
-        snprintf(diag->text + strlen(diag->text), sizeof diag->text - strlen(diag->text),
-                 ", for example %s", out.data);
-    fa_buf_free(&out);
-    fa_cut_free(&cut);
-    free(parameters);
-    free(copy);
 }
 
 /* ---- kernels ---------------------------------------------------------------------------------*/
