@@ -322,7 +322,6 @@ static const struct {
     {"BLOB", "bytea"},
     {"STRICT", ""},
     {"temp", "pg_temp"},
-    {"unix_ms()", "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"},
 };
 
 static bool in_word(char c)

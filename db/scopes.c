@@ -239,11 +239,10 @@ fa_binder fa_db_prepare_scope(fa_store *store, const fa_scope *scope, const char
 
 int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag)
 {
-    bool exists;
     fa_binder binder =
-        fa_db_prepare(store, "SELECT 1 FROM scope WHERE id = ? /*! FOR UPDATE */", diag);
+        fa_db_prepare(store, "SELECT id FROM scope WHERE id = ? /*! FOR UPDATE */", diag);
     fa_bind(&binder, fa_int(id));
-    return fa_db_run_exists(store, &binder, &exists, diag);
+    return fa_db_run_id(store, &binder, &id, diag);
 }
 
 /* ---- listing --------------------------------------------------------------------------------*/

@@ -47,16 +47,6 @@ static int wait_for_others(void *context, int tries)
     return 1;
 }
 
-/* SQL's unix_ms(). */
-static void unix_ms(sqlite3_context *context, int count, sqlite3_value **values)
-{
-    struct timespec now;
-    (void)count;
-    (void)values;
-    clock_gettime(CLOCK_REALTIME, &now);
-    sqlite3_result_int64(context, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
-}
-
 int fa_sqlite_connect(fa_store *store, const char *name, int flags, fa_diag *diag)
 {
     int rc =
@@ -86,8 +76,6 @@ int fa_sqlite_connect(fa_store *store, const char *name, int flags, fa_diag *dia
         sqlite3_db_config(store->db, options[i].option, options[i].value, (int *)NULL);
     sqlite3_limit(store->db, SQLITE_LIMIT_LENGTH, 2 * FA_STORE_CUBIN_MAX);
     sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 0);
-    sqlite3_create_function_v2(store->db, "unix_ms", 0, SQLITE_UTF8, NULL, unix_ms, NULL, NULL,
-                               NULL);
     sqlite3_int64 no_map = 0;
     sqlite3_file_control(store->db, "main", SQLITE_FCNTL_MMAP_SIZE, &no_map);
     return fa_db_exec(store, "PRAGMA cell_size_check = ON", diag);

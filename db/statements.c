@@ -143,15 +143,6 @@ int fa_db_run_id(fa_store *store, const fa_binder *binder, int64_t *ret_id, fa_d
     return rc < 0 ? rc : 0;
 }
 
-int fa_db_run_exists(fa_store *store, const fa_binder *binder, bool *ret_exists, fa_diag *diag)
-{
-    int rc = fa_db_run(store, binder, diag);
-    reset_statement(binder->statement);
-    if (rc >= 0)
-        *ret_exists = rc == 1;
-    return rc < 0 ? rc : 0;
-}
-
 int fa_db_run_values(fa_store *store, fa_diag *diag, const char *sql, const fa_value *values,
                      size_t count)
 {

@@ -94,8 +94,6 @@ int fa_db_run(fa_store *store, const fa_binder *binder, fa_diag *diag);
 int fa_db_run_row(fa_store *store, const fa_binder *binder, fa_reader *ret_reader, fa_diag *diag);
 /* As fa_db_run, for a statement that gives at most a row's number: *ret_id is 0 when it gives none. */
 int fa_db_run_id(fa_store *store, const fa_binder *binder, int64_t *ret_id, fa_diag *diag);
-/* Whether it gives a row. */
-int fa_db_run_exists(fa_store *store, const fa_binder *binder, bool *ret_exists, fa_diag *diag);
 /* Prepares a statement, binds these values and runs it, as fa_db_run(). */
 int fa_db_run_values(fa_store *store, fa_diag *diag, const char *sql, const fa_value *values,
                      size_t count);

@@ -42,8 +42,11 @@ static fa_binder about_key(fa_store *store, const char *sql, const char *key, fa
 
 static int cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag)
 {
-    fa_binder binder = about_key(store, "SELECT 1 FROM cubin WHERE key = ?", key, diag);
-    return fa_db_run_exists(store, &binder, ret_exists, diag);
+    fa_binder binder = about_key(store, "SELECT id FROM cubin WHERE key = ?", key, diag);
+    int64_t id = 0;
+    int rc = fa_db_run_id(store, &binder, &id, diag);
+    *ret_exists = id != 0;
+    return rc;
 }
 
 /* CUBIN_COLUMNS; the reader has failed when the bytes are not those of that key. */
@@ -415,15 +418,16 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
 int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *templates)
 {
     char key[FA_PROBLEM_KEY_MAX];
-    bool any = false;
+    int64_t any = 0;
     fa_problem_key(problem, key);
-    fa_binder binder = fa_db_query(store,
-                                   "SELECT 1 FROM scope JOIN winner ON winner.scope_id = scope.id "
-                                   "WHERE scope.problem_key = ? AND scope.templates = ? LIMIT 1",
-                                   NULL);
+    fa_binder binder =
+        fa_db_query(store,
+                    "SELECT scope.id FROM scope JOIN winner ON winner.scope_id = scope.id "
+                    "WHERE scope.problem_key = ? AND scope.templates = ? LIMIT 1",
+                    NULL);
     fa_bind(&binder, fa_text(key), fa_text(templates));
-    int rc = fa_db_run_exists(store, &binder, &any, NULL);
-    return rc != 0 ? rc : any ? 0 : FA_ENOTFOUND;
+    int rc = fa_db_run_id(store, &binder, &any, NULL);
+    return rc != 0 ? rc : any != 0 ? 0 : FA_ENOTFOUND;
 }
 
 void fa_winners_add(fa_list *list, const fa_winner_record *winner)
