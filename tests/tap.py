@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test harness of the Python tests: a visible list of tests, TAP on stdout.
+"""The test harness of the Python tests: TAP on stdout.
 
     def a_sentence_that_says_what_is_proved(): ...
-    tap.main([a_sentence_that_says_what_is_proved])
+    tap.main()
 
+A test is a function of the file that runs, without parameters, whose name has three words or more; helpers have fewer.
 A failed assert, or any other exception, fails its test and the next one runs.
 """
+import inspect
 import signal
 import sys
 import traceback
@@ -15,7 +17,15 @@ class Skip(Exception):
     """Raised with the reason."""
 
 
-def main(tests):
+def cases():
+    """The tests of the file that runs, in its order."""
+    return [one for name, one in vars(sys.modules["__main__"]).items() if inspect.isfunction(one) and one.__module__ == "__main__"
+            and name.count("_") >= 2 and not inspect.signature(one).parameters]
+
+
+def main(tests=None):
+    """Runs these, or the file's own."""
+    tests = cases() if tests is None else tests
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
     failures = 0
     for number, test in enumerate(tests, 1):

@@ -73,9 +73,4 @@ def an_unknown_name_is_answered_with_what_is_near():
         assert gpu is None and near in sentence and other not in sentence, (written, sentence)
 
 
-tap.main([
-    names_are_found_however_they_are_written,
-    every_entry_is_complete_and_found_by_its_own_name,
-    tensor_peaks_are_those_of_the_data_sheets,
-    an_unknown_name_is_answered_with_what_is_near,
-])
+tap.main()

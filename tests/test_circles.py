@@ -24,7 +24,7 @@ STILL_CIRCULAR = set()
 STILL_UP = set()
 
 
-def source_of_object():
+def source_of():
     """Object file name -> (room, source)."""
     found = {}
     for room in ROOMS:
@@ -38,7 +38,7 @@ def source_of_object():
 
 def objects():
     """(room, source) -> its newest object file, of the libraries and programs."""
-    sources = source_of_object()
+    sources = source_of()
     found = {}
     folders = [folder for folder in sorted(os.listdir(BUILD))
                if re.fullmatch(r"(lib)?fa[-_]\w+.*\.p", folder)] + EXTENSION
@@ -217,10 +217,4 @@ def modules_of_the_python_package_go_in_no_circle():
     tap.equal([ties(group, arrows) for group in circles(modules, arrows)], [])
 
 
-tap.main([
-    files_of_a_room_go_in_no_circle,
-    no_room_needs_a_room_above_it,
-    every_source_has_been_read,
-    planted_circles_and_arrows_are_found,
-    modules_of_the_python_package_go_in_no_circle,
-])
+tap.main()

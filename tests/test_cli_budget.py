@@ -79,9 +79,4 @@ def money_is_counted_for_a_gpu_that_is_held_and_for_no_other():
         tap.equal(told["items"][0]["answer"]["origin"], "predicted")
 
 
-tap.main([
-    a_trial_budget_stops_between_trials_and_a_larger_one_goes_on,
-    a_time_budget_holds_for_all_runs_together,
-    a_tune_that_passes_its_budget_of_gpu_memory_says_what_it_needs,
-    money_is_counted_for_a_gpu_that_is_held_and_for_no_other,
-])
+tap.main()

@@ -105,10 +105,4 @@ def a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1():
         assert bucket["answer"]["config"] != answer["config"], answer
 
 
-tap.main([
-    why_tells_every_step_and_changes_nothing,
-    first_contact_races_what_is_ready_and_keeps_the_truth,
-    lengths_between_buckets_are_answered_by_the_nearest,
-    the_time_of_another_problem_is_an_estimate_without_a_rate,
-    a_prediction_is_for_the_length_that_was_asked_for_and_its_winner_is_row_1,
-])
+tap.main()

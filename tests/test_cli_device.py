@@ -148,14 +148,4 @@ def a_worker_has_of_the_environment_what_cuda_needs():
             tap.equal([name in names for name in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "HOME", "FA_TUNE_LIBCUDA")], [told] * 4)
 
 
-tap.main([
-    a_present_gpu_is_measured_and_the_fastest_config_wins,
-    a_config_that_is_far_behind_is_timed_by_its_proof_alone_and_has_no_interval,
-    a_plain_tune_tries_the_rest_of_what_a_small_search_has_left,
-    naming_the_present_gpu_measures_on_it,
-    a_prediction_becomes_a_measurement_when_the_gpu_comes,
-    explain_numbers_configs_as_the_tune_did_where_their_times_tie,
-    a_tune_outlives_every_fault_and_records_it,
-    a_worker_that_dies_once_costs_at_most_its_config,
-    a_worker_has_of_the_environment_what_cuda_needs,
-])
+tap.main()

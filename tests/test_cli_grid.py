@@ -126,9 +126,4 @@ def a_plan_is_a_grid_of_its_lines_and_a_baseline_file_is_one_too():
         tap.has(place.run("queue").stdout, "--plan " + path)
 
 
-tap.main([
-    every_bad_grid_gets_its_sentence_and_status_2,
-    a_grid_is_the_product_of_its_lists,
-    bad_plans_are_refused_by_line,
-    a_plan_is_a_grid_of_its_lines_and_a_baseline_file_is_one_too,
-])
+tap.main()

@@ -277,15 +277,4 @@ def records_of_several_files_are_merged_by_the_better_origin():
             tap.has(other.run("import", os.path.join(place.folder, "merged.jsonl")).stdout, "1 winner, 1 baseline")
 
 
-tap.main([
-    a_document_of_show_is_taken_as_its_lines_are,
-    what_is_imported_is_drawn_as_where_it_was_measured,
-    what_was_measured_under_which_driver_and_clocks_travels_with_every_peer,
-    a_measured_line_stays_measured_while_its_kernel_is_the_same,
-    explain_tells_what_an_imported_winner_brought_until_it_is_tuned_here,
-    a_filter_keeps_records_before_anything_is_compiled_and_a_bundle_is_taken_whole,
-    a_dry_run_takes_neither_winners_nor_baselines,
-    lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken,
-    the_shipped_records_are_all_there_and_can_be_read,
-    records_of_several_files_are_merged_by_the_better_origin,
-])
+tap.main()

@@ -185,16 +185,4 @@ def what_a_system_bundle_has_is_said_to_be_found_again():
         tap.equal(place.json(*OF, "128", "--effort", "cached")["answer"]["from_system"], True)
 
 
-tap.main([
-    a_dry_run_tells_what_a_real_run_takes_and_changes_nothing,
-    cubins_stay_while_another_problem_has_them,
-    what_is_forgotten_is_as_if_it_had_never_been_tuned,
-    each_way_to_choose_keeps_to_what_it_names,
-    winners_of_an_operation_whose_templates_are_gone_are_told_and_reached,
-    a_file_chooses_the_winners_of_its_own_operation_alone,
-    what_frees_space_needs_none,
-    what_is_not_chosen_clearly_is_refused,
-    everything_goes_but_baselines_and_the_plans_of_sweeps_which_tune_again,
-    a_tune_under_way_is_waited_for_and_killed_it_holds_nobody_up,
-    what_a_system_bundle_has_is_said_to_be_found_again,
-])
+tap.main()

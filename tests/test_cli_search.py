@@ -243,18 +243,4 @@ def a_service_searches_within_the_bounds_of_who_asks():
             tap.equal((status, document["error"]["code"]), (400, "FA_EINVAL"))
 
 
-tap.main([
-    a_search_finds_the_valley_of_a_space_that_it_does_not_build,
-    what_breaks_a_restriction_is_never_compiled_and_what_does_not_compile_costs_nothing,
-    a_killed_search_goes_on_and_tries_nothing_twice,
-    for_an_absent_gpu_a_stated_number_is_compiled,
-    one_proved_kernel_is_enough_where_no_more_is_asked_for,
-    a_mistake_in_the_source_is_found_by_a_few_compiles,
-    a_mistake_that_only_some_configs_compile_ends_no_tune,
-    a_small_space_is_tried_whole_unless_it_is_bounded,
-    a_request_for_more_than_was_tried_goes_on_and_one_for_as_much_is_found,
-    a_sweep_searches_each_problem_within_its_bounds,
-    a_worker_searches_what_is_queued_within_its_bounds,
-    a_queued_search_that_is_not_understood_fails_its_problem_alone,
-    a_service_searches_within_the_bounds_of_who_asks,
-])
+tap.main()

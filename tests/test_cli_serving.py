@@ -177,15 +177,4 @@ def decoding_is_predicted_to_go_to_the_family_that_splits_keys():
                   ("predicted", "attn_fwd_splitkv_sm80"))
 
 
-tap.main([
-    an_option_of_one_field_goes_before_a_shorthand_whichever_stands_first,
-    bad_shorthands_get_their_sentence_and_status_2,
-    a_family_that_does_not_take_what_is_asked_says_so_by_name,
-    a_family_of_ones_own_takes_a_window,
-    a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_given,
-    the_names_of_models_are_taken_as_people_write_them,
-    every_model_of_the_table_has_layers_or_says_why_not,
-    the_config_of_a_model_is_read_as_transformers_writes_it,
-    a_model_that_is_trained_brings_each_layer_with_its_gradients,
-    decoding_is_predicted_to_go_to_the_family_that_splits_keys,
-])
+tap.main()

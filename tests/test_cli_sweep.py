@@ -202,17 +202,4 @@ def two_processes_that_run_one_sweep_share_it_and_one_takes_over_what_the_others
         tap.equal((told["sweep"]["done"], told["items"][0]["attempts"]), (1, 2))
 
 
-tap.main([
-    a_sweep_tells_each_problem_and_shares_cubins_between_them,
-    training_is_swept_and_its_passes_are_told_beside_each_other,
-    a_problem_that_fails_is_told_and_tried_again_by_the_next_run,
-    a_problem_that_no_family_serves_does_not_stop_the_others,
-    a_queue_that_is_not_valid_is_refused_until_it_is_restarted,
-    no_device_stops_the_sweep_at_once,
-    what_was_predicted_is_measured_once_the_gpu_is_here_and_restart_forgets,
-    lengths_off_the_buckets_share_a_winner,
-    again_is_a_sweep_of_its_own_that_tunes_what_is_stored,
-    something_is_told_while_a_problem_takes_long,
-    ctrl_c_keeps_everything,
-    two_processes_that_run_one_sweep_share_it_and_one_takes_over_what_the_others_death_leaves,
-])
+tap.main()

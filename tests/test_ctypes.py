@@ -50,6 +50,4 @@ def every_mirrored_structure_has_the_compilers_offsets():
               [(what, int(number)) for (what, _, _), number in zip(rows, told)])
 
 
-tap.main([
-    every_mirrored_structure_has_the_compilers_offsets,
-])
+tap.main()

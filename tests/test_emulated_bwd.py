@@ -408,8 +408,4 @@ def of_what_racecheck_reports_reads_of_lse_delta_and_p_alone_are_expected():
     tap.has(wrong(summary="Maximum number of hazards reached." + summary), "was cut")
 
 
-tap.main([random_problems_are_right, sequences_of_several_lengths_are_right, hopper_problems_are_right, wide_problems_are_right,
-          sums_of_dq_are_cleared_and_rounded_in_passing,
-          blocks_wait_for_one_another_s_sums_of_dq, the_parts_of_a_group_are_summed, hopper_sequences_of_several_lengths_are_right,
-          a_hopper_kernel_that_is_wrong_is_found, a_wide_kernel_that_is_wrong_is_found, a_kernel_that_is_wrong_is_found, the_reference_is_right,
-          a_reference_that_is_wrong_is_found, of_what_racecheck_reports_reads_of_lse_delta_and_p_alone_are_expected])
+tap.main()

@@ -197,14 +197,4 @@ def kernels_of_ones_own_are_right_and_tuned():
             tap.equal((funnel["measured"], funnel["failed"]), (funnel["in_budget"], 0))
 
 
-tap.main([
-    kernels_of_ones_own_are_right_and_tuned,
-    the_lines_of_the_example_are_taken_in_and_stand_in_a_report,
-    a_winner_that_became_slower_fails_the_comparison,
-    a_problems_configs_travel_as_t4_and_are_replayed,
-    recorded_spaces_are_searched_by_every_strategy,
-    compile_for_absent_gpu_writes_a_cubin_and_its_geometry,
-    tune_and_launch_without_a_gpu_ends_with_77,
-    tune_and_launch_tunes_once_and_the_next_process_finds_the_winner,
-    slurm_worker_drains_the_queue,
-])
+tap.main()

@@ -85,9 +85,4 @@ def what_cannot_be_is_said_clearly():
         tap.lacks(said, "cret")
 
 
-tap.main(tests(InFile) + [
-    a_problem_that_fails_keeps_its_reason_and_the_others_go_on,
-    a_sweep_can_be_taken_out_of_the_workers_hands,
-    pythons_sweep_waits_for_what_others_work_on_and_takes_over_what_their_death_leaves,
-    what_cannot_be_is_said_clearly,
-])
+tap.main(tests(InFile) + tap.cases())

@@ -140,15 +140,4 @@ def each_key_is_tuned_once_and_nothing_is_lost_whoever_is_killed():
         tap.equal((row["lost"], row["failed"]), (0, 0))
 
 
-tap.main(tests(OnServer) + [
-    a_file_serves_while_the_server_is_gone_and_push_brings_it_what_was_kept,
-    a_worse_winner_never_takes_a_better_ones_place,
-    a_server_killed_in_mid_tune_costs_one_note_and_no_result,
-    a_server_that_comes_back_before_the_end_gets_the_result_at_once,
-    a_worker_waits_for_a_server_that_was_killed_and_goes_on,
-    who_waits_for_another_hosts_tune_goes_on_alone_when_the_server_dies,
-    a_server_that_stalls_after_the_login_is_given_up_once_long_before_its_time,
-    what_a_server_says_reaches_no_terminal_as_it_is,
-    the_password_is_in_nothing_that_is_said,
-    each_key_is_tuned_once_and_nothing_is_lost_whoever_is_killed,
-])
+tap.main(tests(OnServer) + tap.cases())

@@ -112,12 +112,4 @@ def lengths_of_one_bucket_have_the_same_space():
 
 
 with place:
-    tap.main([
-        predictions_are_within_a_quarter_of_what_was_measured,
-        the_measured_winner_is_among_the_first_eight,
-        few_queries_and_many_keys_are_split_and_many_queries_go_to_the_family_for_them,
-        what_it_cannot_split_is_left_to_the_family_for_many_queries,
-        the_model_knows_mean_lengths_and_windows,
-        batch_invariant_configs_differ_in_nothing_that_bits_depend_on,
-        lengths_of_one_bucket_have_the_same_space,
-    ])
+    tap.main()

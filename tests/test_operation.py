@@ -363,23 +363,4 @@ def without_its_folder_the_operation_is_not_known_and_the_store_stays_whole():
         tap.equal(place.json(*ROWS, "--effort", "cached")["answer"]["origin"], "measured")
 
 
-tap.main([
-    a_tune_proves_and_times_every_config_of_both_families,
-    a_wrong_kernel_and_one_that_writes_behind_its_workspace_fail_their_proof,
-    a_kernel_that_writes_in_front_of_its_workspace_fails_its_proof,
-    a_kernel_that_writes_to_its_input_fails_and_spoils_no_other_proof,
-    a_kernel_that_writes_to_what_the_reference_made_fails_and_spoils_no_other_proof,
-    a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker,
-    for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model,
-    a_manifest_that_says_what_its_launches_do_is_ranked,
-    attention_compiles_within_its_budget_on_every_generation,
-    attention_backward_for_a_gpu_that_is_not_here_is_predicted,
-    attention_backward_for_hopper_compiles_as_it_was_meant,
-    rms_norm_is_predicted_and_compiles_as_it_was_meant,
-    without_a_reference_that_compiles_nothing_is_tuned_where_the_gpu_is_not_either,
-    a_family_that_never_compiles_tells_its_error_once_where_another_lives,
-    a_source_that_never_compiles_is_compiled_a_few_times_and_its_error_printed_at_once,
-    a_sweep_fills_its_grid_and_a_report_tells_it,
-    one_more_row_in_its_table_is_a_field_everywhere,
-    without_its_folder_the_operation_is_not_known_and_the_store_stays_whole,
-])
+tap.main()

@@ -30,4 +30,4 @@ def what_engines_ask_for_is_proved_and_wrong_kernels_are_known():
             tap.has(ended[at]["reason"], sentence)
 
 
-tap.main([what_engines_ask_for_is_proved_and_wrong_kernels_are_known])
+tap.main()

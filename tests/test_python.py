@@ -571,31 +571,4 @@ def a_kernel_of_another_operation_is_called_with_its_tensors():
         fa_tune.close()
 
 
-tap.main([
-    importing_the_package_loads_nothing,
-    both_ways_of_dlpack_give_the_right_output_and_log_sum_exp,
-    outputs_come_from_the_tensors_own_library,
-    pytorchs_tensors_get_outputs_of_pytorchs_own_allocator,
-    pytorchs_shortest_way_to_a_new_tensor_is_taken_where_it_is_right,
-    every_mask_and_scale_is_passed_on,
-    bshd_tensors_and_odd_strides_are_taken_as_they_lie,
-    tensors_that_are_not_aligned_find_a_kernel_that_takes_them,
-    capsules_are_asked_for_with_the_stream_of_the_call,
-    a_hit_makes_no_lookup_and_a_thread_without_a_context_is_served,
-    another_device_than_the_current_one_is_entered_and_left,
-    nothing_is_loaded_while_a_graph_is_captured_and_what_is_loaded_launches,
-    wrong_tensors_are_refused_with_what_to_pass_instead,
-    what_a_library_cannot_describe_is_refused_with_its_reason,
-    no_lie_of_a_producer_is_followed,
-    what_is_no_dlpack_is_refused_by_name,
-    a_table_of_functions_that_fails_without_a_word_is_told_so,
-    a_kernel_is_bound_to_its_problem,
-    a_miss_is_the_policys_to_answer,
-    progress_is_told_and_what_it_raises_ends_the_tune,
-    ctrl_c_ends_a_tune_that_nobody_watches,
-    after_close_kernels_are_gone_and_calls_start_anew,
-    a_first_call_does_not_wait_for_a_tune_that_waits_for_the_interpreter,
-    what_a_call_runs_cannot_close_what_it_uses,
-    a_kernel_of_another_operation_is_called_with_its_tensors,
-    a_forked_child_is_told_to_be_spawned,
-])
+tap.main()

@@ -765,29 +765,4 @@ def the_real_triton_lives_with_damage_and_many_compilers_at_once():
         tap.has(err, "damaged, or was not signed")
 
 
-tap.main([
-    nothing_is_imported_before_it_is_asked_for,
-    a_kernel_that_one_host_compiled_comes_back_whole_on_others,
-    files_that_are_cut_or_flipped_are_made_anew_with_one_sentence,
-    another_list_of_configs_times_only_what_is_new,
-    an_h100_and_an_h200_share_kernels_and_no_winner,
-    of_eight_processes_one_makes_a_value_and_the_others_take_it,
-    a_maker_that_is_killed_is_followed_by_another_and_no_wait_is_endless,
-    a_maker_that_failed_and_asks_again_does_not_wait_for_itself,
-    ranks_of_one_job_do_not_wait_for_one_another,
-    a_value_that_this_user_did_not_sign_is_a_miss_with_a_sentence,
-    a_store_that_cannot_be_used_costs_a_sentence_and_no_step,
-    hosts_share_a_server_and_go_on_when_it_goes_away_in_mid_tune,
-    a_full_disk_ends_no_step,
-    inductors_caches_are_ours_after_one_call,
-    of_eight_processes_one_times_an_inductor_kernel_and_none_waits_for_what_is_never_timed,
-    helions_winners_are_kept_and_listed_newest_first,
-    a_folder_goes_into_the_store_and_comes_out_elsewhere,
-    what_is_cut_or_flipped_in_a_folder_is_mended_and_what_is_newer_stays,
-    files_that_change_while_they_are_read_are_whole_or_left,
-    a_signed_file_carries_all_values_to_another_store,
-    the_command_line_lists_what_is_kept_and_forgets_it,
-    the_page_of_it_works_as_it_is_pasted,
-    the_real_triton_takes_kernels_and_timings_from_the_store,
-    the_real_triton_lives_with_damage_and_many_compilers_at_once,
-])
+tap.main()

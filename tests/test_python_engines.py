@@ -942,20 +942,4 @@ if len(sys.argv) > 1:
     be_a_rank(sys.argv[1])
     sys.exit()
 
-tap.main([
-    importing_the_entry_points_imports_no_engine,
-    vllm_runs_a_step_of_prefill_and_decode_together,
-    sequences_that_decode_in_front_are_a_call_of_their_own,
-    serving_tunes_nothing_and_the_next_start_tunes_what_was_met,
-    every_step_is_answered_from_memory,
-    graphs_capture_shapes_that_were_not_met,
-    an_engines_start_begins_with_what_it_cannot_do_without,
-    several_processes_tune_each_kernel_once_and_serve_the_same,
-    several_processes_of_a_service_serve_the_same_and_tune_nothing_themselves,
-    vllms_windows_sinks_and_scales_are_handed_over,
-    vllms_long_prompts_of_fp8_caches_are_copied_on_hopper,
-    vllm_is_told_what_the_backend_takes_and_what_it_does_not,
-    sglang_extends_and_decodes_also_by_a_graphs_buffers,
-    sglangs_layers_are_handed_over_as_they_are,
-    versions_that_were_not_tried_get_a_warning,
-])
+tap.main()

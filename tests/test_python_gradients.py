@@ -491,10 +491,4 @@ def a_compiler_is_told_shapes_and_the_operators_take_the_names_of_attention_varl
 
 
 if __name__ == "__main__":
-    tap.main([gradients_are_those_of_the_definition, nothing_has_gradients_of_zero_and_while_a_graph_is_captured_nothing_is_loaded,
-              sinks_and_softcaps_and_other_layouts_have_theirs,
-              sequences_behind_one_another_have_theirs, heads_that_are_too_wide_for_gradients_are_refused_before_anything_is_computed,
-              on_a_gpu_that_computes_no_gradients_they_are_refused_before_anything_is_computed,
-              what_does_not_fit_is_refused_by_name, a_transform_of_torch_func_is_named,
-              forward_mode_is_left_to_autograd_and_refused_where_there_is_none,
-              a_compiler_is_told_shapes_and_the_operators_take_the_names_of_attention_varlen])
+    tap.main()

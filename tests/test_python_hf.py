@@ -347,9 +347,4 @@ def continuous_batching_reads_the_pages_where_they_lie():
             raise AssertionError("was not refused: %s" % sentence)
 
 
-tap.main([
-    masks_of_a_cache_become_numbers_of_keys,
-    padding_is_looked_at_once_and_then_on_the_gpu,
-    calls_hand_over_the_numbers_of_keys,
-    continuous_batching_reads_the_pages_where_they_lie,
-])
+tap.main()

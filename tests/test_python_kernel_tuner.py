@@ -274,14 +274,4 @@ def a_folder_of_scripts_is_raced():
               "import fa_tune.kernel_tuner as kt\n  from fa_tune.kernel_tuner.util import x\nimport kernel_tuners\n")
 
 
-tap.main([
-    results_are_a_dict_for_each_config_with_its_time,
-    a_config_that_fails_has_an_error_and_no_time,
-    restrictions_mean_what_python_makes_of_them,
-    the_grid_is_that_of_kernel_tuner,
-    sources_may_be_files_functions_and_templates,
-    a_second_run_takes_what_the_cache_file_has,
-    one_config_is_launched_on_copies_of_the_arguments,
-    what_is_not_there_is_refused_by_name,
-    a_folder_of_scripts_is_raced,
-])
+tap.main()

@@ -563,30 +563,4 @@ def whoever_is_imported_later_is_greeted_once():
         _hooks.COMERS.update(kept)
 
 
-tap.main([
-    a_problem_says_what_is_left_out_and_takes_the_names_people_use,
-    a_problem_survives_repr_pickle_and_json,
-    a_policy_holds_until_its_block_ends,
-    with_nearest_a_loaded_kernel_answers_and_what_it_answered_is_recorded,
-    a_miss_is_looked_up_again_after_a_while_only,
-    what_sdpa_answers_for_is_a_miss_and_no_fault,
-    a_warm_up_loads_what_calls_then_find,
-    a_recording_collects_each_problem_once_with_its_calls,
-    a_recording_is_a_plan_that_can_be_saved_and_tuned_elsewhere,
-    an_answer_reads_like_a_sentence,
-    another_lengths_time_is_never_shown_as_measured,
-    a_gpu_that_is_not_here_is_predicted_for,
-    a_gpu_name_that_several_types_share_says_which_is_meant,
-    odd_arguments_are_refused_with_what_to_pass_instead,
-    wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed,
-    a_sweep_is_its_items,
-    a_sweep_without_a_driver_says_what_to_do,
-    an_interrupted_sweep_keeps_what_it_did_and_goes_on,
-    winners_reports_and_findings_are_objects,
-    what_is_forgotten_is_told_and_gone,
-    winners_of_an_operation_of_ones_own_are_told_by_its_own_fields,
-    the_package_names_nothing_but_what_is_public,
-    objects_show_themselves_in_a_line_in_a_notebook_and_to_pandas,
-    every_name_has_a_docstring_and_is_known_to_editors,
-    whoever_is_imported_later_is_greeted_once,
-])
+tap.main()

@@ -201,14 +201,4 @@ def a_ncu_of_the_current_folder_is_not_run():
         tap.has(profiled(place), "is bound by")
 
 
-tap.main([
-    a_run_proves_a_config_once_and_launches_it_as_often_as_asked,
-    a_kernel_of_ones_own_is_run,
-    the_winner_is_counted_once_and_a_sentence_says_what_bounds_it,
-    each_bound_has_its_words,
-    whatever_stands_in_the_log_is_read,
-    the_tunables_that_move_a_bound_are_read_off_the_space,
-    metrics_that_ncu_does_not_know_are_left_out,
-    whatever_ncu_does_has_a_sentence,
-    a_ncu_of_the_current_folder_is_not_run,
-])
+tap.main()

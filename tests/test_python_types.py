@@ -115,11 +115,4 @@ def an_answer_has_the_attributes_that_it_is_said_to_have():
     tap.equal(sorted(attributes - told - {"why"}), [])
 
 
-tap.main([
-    the_package_itself_is_checked_strictly,
-    right_uses_have_no_fault,
-    each_wrong_use_is_found_and_nothing_else,
-    the_fields_of_a_problem_are_those_of_the_library,
-    the_options_of_attention_are_those_of_its_signature,
-    an_answer_has_the_attributes_that_it_is_said_to_have,
-])
+tap.main()

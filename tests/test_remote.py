@@ -303,12 +303,4 @@ def doctor_says_whether_the_server_answers():
         tap.equal([check for check in place.json("doctor")["checks"] if check["name"] == "server"], [])
 
 
-tap.main([
-    a_kernel_of_the_server_is_loaded_and_launched_and_not_kept_here,
-    what_a_server_may_not_say_is_noted_and_done_without,
-    what_was_measured_elsewhere_or_before_is_proved_here_first,
-    an_address_or_a_token_that_is_not_understood_is_told,
-    a_socket_of_another_user_is_not_spoken_to,
-    the_last_event_or_a_failure_is_the_answer,
-    doctor_says_whether_the_server_answers,
-])
+tap.main()

@@ -256,16 +256,4 @@ def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
         tap.equal(sorted(os.listdir(place.folder)), sorted(before + ["d.md"]))
 
 
-tap.main([
-    a_measured_problem_is_told_raw_and_as_a_row,
-    a_page_holds_the_json_reports_document_without_what_says_nothing,
-    a_prediction_never_looks_measured,
-    an_empty_store_says_what_to_do,
-    hostile_texts_are_shown_and_do_nothing,
-    a_spreadsheet_runs_nothing,
-    texts_that_are_no_utf8_are_mended,
-    templates_that_moved_on_leave_what_is_on_record,
-    an_imported_winner_has_the_evidence_of_the_store_that_it_came_from,
-    what_nvml_says_beside_the_samples_is_recorded,
-    the_format_follows_the_file_and_a_file_is_whole_or_not_there,
-])
+tap.main()

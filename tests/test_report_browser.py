@@ -324,21 +324,7 @@ def hostile_texts_stay_texts():
 
 
 try:
-    tap.main([
-        every_page_opens_alone_and_fits_desk_and_phone_in_light_and_dark,
-        a_card_answers_which_kernel_how_sure_how_far_and_against_what,
-        how_much_faster_on_which_gpu_is_said_first,
-        whether_tuning_pays_and_how_few_configs_would_do_is_told,
-        backward_stands_beside_forward,
-        what_failed_is_imported_or_predicted_never_looks_measured_here,
-        charts_and_lists_are_drawn_from_what_the_problems_have,
-        filters_choose_for_list_and_chart_alike,
-        a_button_copies_the_command,
-        focus_and_pointer_tell_a_configs_record,
-        a_page_of_many_problems_opens_with_its_list_alone,
-        a_screen_reader_finds_its_way,
-        hostile_texts_stay_texts,
-    ])
+    tap.main()
 finally:
     if state:
         state["browser"].__exit__()

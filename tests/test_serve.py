@@ -255,17 +255,4 @@ def every_endpoint_of_the_description_was_asked_and_answered_well():
                 assert good, "%s %s was never answered well" % (method, path)
 
 
-tap.main([
-    a_kernel_is_tuned_once_and_then_answered_from_memory_with_its_cubin,
-    a_winner_that_another_process_stores_is_given_within_seconds,
-    a_host_without_a_gpu_compiles_for_any,
-    devices_are_told_and_asked_for_by_uuid_ordinal_and_name,
-    bad_requests_are_told_what_is_wrong,
-    sources_of_clients_are_refused_with_one_sentence,
-    health_readiness_and_metrics,
-    tcp_needs_the_token_and_the_unix_socket_does_not,
-    what_cannot_be_served_is_refused_at_the_start,
-    its_page_has_an_address_with_a_token_which_is_never_logged,
-    the_page_is_the_report_with_no_script_and_no_style_but_its_own_and_stands_in_no_frame,
-    every_endpoint_of_the_description_was_asked_and_answered_well,
-])
+tap.main()

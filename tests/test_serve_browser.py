@@ -89,10 +89,7 @@ def what_its_reader_has_open_is_not_swept_away():
 
 
 try:
-    tap.main([
-        a_tune_is_seen_as_it_runs_and_its_winner_when_it_ends,
-        what_its_reader_has_open_is_not_swept_away,
-    ])
+    tap.main()
 finally:
     if state:
         state["browser"].__exit__()

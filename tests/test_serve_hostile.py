@@ -257,19 +257,7 @@ def main():
             for path in ("/", "/v1/report", "/v1/sweeps"):
                 tap.equal(daemon.get(path, raw=True)[0], 200)
             daemon.descriptors = descriptors() + 60  # of the client that asks, and of stores that further threads open
-            tap.main([
-                a_request_is_never_taken_for_two,
-                bytes_that_http_forbids_are_refused,
-                chunks_that_lie_are_cut_off,
-                a_connection_that_cannot_go_on_holds_nobody_up_and_ends,
-                paths_and_methods_lead_nowhere_but_to_what_there_is,
-                a_body_that_is_too_large_is_refused_and_not_kept,
-                silent_connections_end_and_those_that_wait_for_a_tune_do_not,
-                a_client_that_closes_its_sending_side_is_answered,
-                clients_that_vanish_are_forgotten,
-                two_thousand_idle_connections_leave_room_and_nothing_behind,
-                crowds_that_come_again_cost_no_memory,
-            ])
+            tap.main()
 
 
 main()

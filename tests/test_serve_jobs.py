@@ -122,11 +122,4 @@ def too_many_tunes_are_asked_to_come_back():
         connection.close()
 
 
-tap.main([
-    lengths_of_one_bucket_share_a_tune_and_each_gets_its_own_answer,
-    events_tell_the_progress_and_the_answer,
-    a_stored_answer_does_not_wait_behind_tunes,
-    each_waits_no_longer_than_it_said_and_the_tune_goes_on,
-    a_tune_whose_client_leaves_is_canceled_and_the_next_goes_on_there,
-    too_many_tunes_are_asked_to_come_back,
-])
+tap.main()

@@ -27,7 +27,7 @@ BUDGET = {
     "src/report": 841,
     "C": 55146,
     "C files": 235,
-    "tests": 55978,
+    "tests": 54500,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
@@ -78,4 +78,4 @@ def no_budget_was_ever_lower():
         tap.equal({room: (BUDGET[room], then[room]) for room in BUDGET if BUDGET[room] > then.get(room, BUDGET[room])}, {})
 
 
-tap.main([each_room_keeps_within_its_budget, a_budget_follows_what_it_bounds, no_budget_was_ever_lower])
+tap.main()

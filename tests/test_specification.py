@@ -589,35 +589,4 @@ def arguments_that_the_kernel_does_not_take_are_found_in_its_cubin():
         tap.has(place.run(less, "--gpu", "L4", status=1).stderr, "axpy takes 4 arguments, and 3 are stated")
 
 
-tap.main([
-    a_kernel_with_two_sides_is_tuned_proved_and_timed,
-    a_wrong_a_silent_and_a_nan_config_lose_their_own_trial_alone,
-    a_kernel_that_changes_its_input_is_given_it_anew,
-    without_an_answer_configs_must_agree,
-    integers_are_exact_and_indexes_lie_in_their_range,
-    fp8_and_complex_numbers_are_proved_and_nan_of_neither_passes,
-    clusters_are_launched_as_the_specification_says,
-    blocks_of_other_sides_are_launched_though_their_code_is_the_same,
-    configs_of_the_same_code_are_never_told_apart_by_their_times,
-    the_specification_says_how_its_space_is_searched_where_the_command_does_not,
-    a_space_of_a_hundred_million_points_is_not_counted_one_by_one,
-    restrictions_are_judged_for_the_sizes_that_are_asked,
-    a_look_that_gives_up_is_no_proof_that_nothing_holds,
-    constant_memory_is_filled_before_each_launch_of_a_kernel_and_of_its_answer,
-    a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune,
-    a_check_names_the_authors_files_and_no_store,
-    results_are_read_back_from_variables_and_nothing_is_known_of_them_before,
-    partial_results_are_compared_by_their_sum,
-    each_launch_takes_its_own_arguments_and_some_configs_or_sizes_leave_one_out,
-    nothing_is_known_of_scratch_before_a_call,
-    a_size_may_have_more_than_31_bits,
-    shared_memory_of_the_kernels_own_counts_in_tables_and_in_how_many_blocks_fit,
-    a_bundle_is_imported_where_its_kernels_file_is,
-    without_a_gpu_the_command_is_told_that_compiles_the_file,
-    an_absent_gpu_takes_the_winner_of_one_that_was_here_and_no_rank,
-    a_queue_is_worked_on_by_workers_that_have_the_file,
-    an_edited_kernel_is_tuned_anew,
-    what_is_wrong_is_said_with_its_place,
-    an_answer_that_a_program_gives_is_that_programs_to_tune,
-    arguments_that_the_kernel_does_not_take_are_found_in_its_cubin,
-])
+tap.main()

@@ -751,36 +751,4 @@ def a_source_is_read_in_linear_time():
         tap.equal(read_text(library, "axpy", document, plain + unit * (760000 // len(unit))), (0, ""))
 
 
-tap.main([
-    files_beside_it_and_of_its_folders_are_included,
-    two_files_of_one_name_are_two,
-    a_file_may_have_the_name_of_one_of_the_vocabulary,
-    a_kernel_may_stand_in_a_file_that_is_included,
-    cudas_own_headers_are_found_and_covered,
-    a_file_is_taken_as_it_lies_on_the_disk,
-    headers_of_the_host_and_types_of_the_system_are_no_hindrance,
-    what_was_left_out_and_is_missed_is_named,
-    options_go_to_the_compiler_and_are_covered,
-    a_template_is_named_with_its_arguments,
-    a_name_is_made_of_any_files_name,
-    what_is_wrong_with_a_kernels_name_is_said,
-    a_macro_of_the_specification_has_its_value_in_the_whole_source,
-    a_macro_that_nothing_reads_is_refused,
-    a_kernel_that_waits_for_its_whole_grid_is_refused_by_name,
-    a_cooperative_kernel_is_launched_so_and_its_grid_must_be_resident,
-    what_only_a_host_can_make_is_refused_by_name,
-    folders_that_are_not_there_are_refused,
-    a_fault_names_its_line,
-    a_check_compiles_and_compares_without_a_gpu,
-    several_kernels_run_one_behind_the_other,
-    an_answer_is_launched_as_the_default_config_says,
-    a_struct_by_value_has_fields,
-    a_number_has_the_type_of_its_parameter,
-    a_cluster_is_the_kernels_own,
-    the_json_schema_is_what_is_read,
-    a_file_without_a_specification_is_told_how_one_begins,
-    neither_sizes_nor_tunables_are_needed,
-    a_tunable_may_be_a_fraction_or_a_text,
-    a_text_names_no_file,
-    a_source_is_read_in_linear_time,
-])
+tap.main()

@@ -55,7 +55,4 @@ def another_winner_is_a_tie_only_where_a_race_says_so():
     tap.equal(judge(one, two, {}, {"f M=1": config(1, 20, 21.1)})[0], "tie")
 
 
-tap.main([
-    a_sweep_killed_three_times_ends_with_the_same_winners,
-    another_winner_is_a_tie_only_where_a_race_says_so,
-])
+tap.main()

@@ -74,8 +74,4 @@ def with_another_gpu_it_measures_too():
         check(shown_by(place), " µs ± ")
 
 
-tap.main([
-    the_notebook_has_ten_cells_of_code_and_keeps_no_output,
-    without_a_gpu_it_predicts_and_reports,
-    with_another_gpu_it_measures_too,
-])
+tap.main()

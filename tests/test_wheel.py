@@ -163,11 +163,4 @@ def find_nvrtc():
         return file.read().splitlines()[1]
 
 
-tap.main([
-    one_wheel_is_made_for_every_python,
-    sizes_are_those_that_the_documentation_states,
-    nothing_is_needed_of_this_machine_but_the_c_library,
-    the_packages_programs_find_one_another,
-    nvrtc_is_found_among_the_packages_beside_it_and_serves_a_tune,
-    the_source_distribution_has_every_file_of_the_commit_and_pip_installs_from_it,
-])
+tap.main()
