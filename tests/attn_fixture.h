@@ -191,15 +191,28 @@ static inline fa_attn_case fa_attn_case_ragged(const fa_problem *problem, int pa
     return fa_attn_case_make(problem, pad, seed, true);
 }
 
+static _Thread_local struct {
+    const fa_attn_case *at;
+    int count;
+    struct fa_proof_type type;
+} fixture_own;
+
+static inline void fixture_take(fa_bench *bench, const fa_problem *problem)
+{
+    (void)problem;
+    fa_attn_proof_take(bench, fixture_own.at, fixture_own.count);
+}
+
 /* A prover of cases of one's own, of one dtype, head_dim and causal kind. */
 static inline int fixture_prover(fa_driver *driver, const fa_bench_setup *setup,
                                  const fa_attn_case *cases, int count, fa_bench **ret_prover,
                                  fa_diag *diag)
 {
-    fa_bench *b = fa_bench_new(&fa_attn_proof, driver, setup, diag);
-    if (b != NULL)
-        fa_attn_proof_take(b, cases, count);
-    return fa_bench_begin(b, setup, ret_prover);
+    fixture_own.at = cases;
+    fixture_own.count = count;
+    fixture_own.type = fa_attn_proof;
+    fixture_own.type.take_cases = fixture_take;
+    return fa_bench_open_as(&fixture_own.type, driver, setup, ret_prover, diag);
 }
 
 /* GQA, causal, with lengths that no tile divides. */

@@ -28,16 +28,24 @@ int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case
 }
 
 /* ---- open and close -------------------------------------------------------------------------*/
-fa_bench *fa_bench_new(const struct fa_proof_type *type, fa_driver *driver,
-                       const fa_bench_setup *setup, fa_diag *diag)
+static int load_reference(fa_bench *b, const void *cubin, size_t size, fa_diag *diag)
+{
+    static const char *const entries[] = {"fa_check_fill", "fa_check_largest", "fa_check_output",
+                                          "fa_check_around", "fa_check_input"};
+    int rc = fa_module_load(b->driver, cubin, size, &b->module, diag);
+    for (size_t i = 0; rc == 0 && i < sizeof entries / sizeof *entries; i++)
+        rc = fa_module_function(b->module, entries[i], 0, &b->kernel[i], diag);
+    return rc == 0 ? 0 : fa_fail_in(diag, rc, "loading the reference kernels");
+}
+
+int fa_bench_open_as(const struct fa_proof_type *type, fa_driver *driver,
+                     const fa_bench_setup *setup, fa_bench **ret_bench, fa_diag *diag)
 {
     const fa_gpu *gpu = setup->gpu;
     const size_t least = (size_t)32 << 20;
     fa_bench *b = calloc(1, sizeof *b);
-    if (b == NULL) {
-        fa_fail(diag, FA_ENOMEM, "out of memory");
-        return NULL;
-    }
+    if (b == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
     b->type = type;
     b->driver = driver;
     b->diag = diag;
@@ -49,23 +57,9 @@ fa_bench *fa_bench_new(const struct fa_proof_type *type, fa_driver *driver,
     if (b->flush_bytes < least)
         b->flush_bytes = least;
     b->blocks_max = gpu->sm_count > 0 ? (uint32_t)gpu->sm_count * 16 : 1024;
-    return b;
-}
-
-static int load_reference(fa_bench *b, const void *cubin, size_t size, fa_diag *diag)
-{
-    static const char *const entries[] = {"fa_check_fill", "fa_check_largest", "fa_check_output",
-                                          "fa_check_around", "fa_check_input"};
-    int rc = fa_module_load(b->driver, cubin, size, &b->module, diag);
-    for (size_t i = 0; rc == 0 && i < sizeof entries / sizeof *entries; i++)
-        rc = fa_module_function(b->module, entries[i], 0, &b->kernel[i], diag);
-    return rc == 0 ? 0 : fa_fail_in(diag, rc, "loading the reference kernels");
-}
-
-int fa_bench_begin(fa_bench *b, const fa_bench_setup *setup, fa_bench **ret_bench)
-{
-    if (b == NULL)
-        return FA_ENOMEM;
+    type->take_cases(b, setup->problem);
+    for (int i = 0; setup->answer != NULL && i < b->count; i++)
+        b->at[i].answer = setup->answer[i];
     FA_TRY(b, fa_stream_create(b->driver, &b->stream, b->diag));
     for (int i = 0; i < PAIRS; i++) {
         FA_TRY(b, fa_event_create(b->driver, &b->start[i], b->diag));
@@ -75,11 +69,7 @@ int fa_bench_begin(fa_bench *b, const fa_bench_setup *setup, fa_bench **ret_benc
     if (b->rc == 0)
         fa_bench_allocate(b);
     fa_bench_prepare(b);
-    if (b->rc == 0 &&
-        FA_TRY(b, fa_device_alloc(b->driver, b->flush_bytes, &b->flush, b->diag)) != 0) {
-        fa_bench_note_memory(b);
-        fa_fail_in(b->diag, b->rc, "allocating %zu MiB to flush L2 with", b->flush_bytes >> 20);
-    }
+    fa_bench_reserve(b, &b->flush, b->flush_bytes);
     int rc = b->rc;
     if (rc != 0)
         fa_bench_close(&b);
@@ -91,12 +81,7 @@ int fa_bench_begin(fa_bench *b, const fa_bench_setup *setup, fa_bench **ret_benc
 int fa_bench_open(fa_driver *driver, const fa_bench_setup *setup, fa_bench **ret_bench,
                   fa_diag *diag)
 {
-    fa_bench *b = fa_bench_new(fa_op_of(setup->problem)->proof, driver, setup, diag);
-    if (b != NULL)
-        b->type->take_cases(b, setup->problem);
-    for (int i = 0; b != NULL && setup->answer != NULL && i < b->count; i++)
-        b->at[i].answer = setup->answer[i];
-    return fa_bench_begin(b, setup, ret_bench);
+    return fa_bench_open_as(fa_op_of(setup->problem)->proof, driver, setup, ret_bench, diag);
 }
 
 void fa_bench_close(fa_bench **bench)
@@ -126,43 +111,12 @@ void fa_bench_close(fa_bench **bench)
 }
 
 /* ---- candidates -----------------------------------------------------------------------------*/
-static int check_launches(const fa_launches *launches, int index, fa_diag *diag)
+/* The largest workspace and the most counters of all cases. */
+static void take_launches(const fa_bench_candidate *candidate, fa_bench_kernel *kernel)
 {
-    if (launches->count < 1 || launches->count > FA_LAUNCHES_MAX || launches->workspace_bytes < 0 ||
-        launches->counters < 0 || launches->splits < 0)
-        return fa_fail(diag, FA_EINVAL,
-                       "case %d has %d launches, a workspace of %lld bytes and %lld counters",
-                       index, launches->count, (long long)launches->workspace_bytes,
-                       (long long)launches->counters);
-    for (int i = 0; i < FA_SCRATCH_MAX; i++)
-        if (launches->scratch[i] < 0 || launches->scratch[i] > launches->workspace_bytes)
-            return fa_fail(diag, FA_EINVAL, "case %d has scratch outside its workspace", index);
-    for (int i = 0; i < launches->count; i++) {
-        const fa_launch_shape *l = &launches->at[i];
-        if (l->threads < 1 || l->threads > 1024 || l->smem_bytes < 0 ||
-            (uint64_t)l->block[0] * l->block[1] * l->block[2] != (uint64_t)l->threads)
-            return fa_fail(diag, FA_EINVAL, "a block of %d threads with %d B of shared memory",
-                           l->threads, l->smem_bytes);
-        if (l->grid[0] > INT32_MAX || l->grid[1] > 65535 || l->grid[2] > 65535)
-            return fa_fail(diag, FA_EINVAL, "case %d has a grid of %u x %u x %u", index, l->grid[0],
-                           l->grid[1], l->grid[2]);
-    }
-    return 0;
-}
-
-/* Takes what is the same for all cases from the first, grids, the largest workspace and the most counters. */
-static void take_launches(fa_bench *b, const fa_bench_candidate *candidate, fa_bench_kernel *kernel)
-{
-    const fa_launches *first = &candidate->launches[0];
-    FA_TRY(b, check_launches(first, 0, b->diag));
-    for (int c = 0; b->rc == 0 && c < FA_BENCH_CASES && candidate->launches[c].count > 0; c++) {
-        const fa_launches *one = &candidate->launches[c];
-        FA_TRY(b, check_launches(one, c, b->diag));
-        kernel->launches[c] = *first;
-        kernel->launches[c].splits = one->splits;
-        memcpy(kernel->launches[c].scratch, one->scratch, sizeof one->scratch);
-        for (int i = 0; i < first->count; i++)
-            memcpy(kernel->launches[c].at[i].grid, one->at[i].grid, sizeof one->at[i].grid);
+    memcpy(kernel->launches, candidate->launches, sizeof kernel->launches);
+    for (int c = 0; c < FA_BENCH_CASES && kernel->launches[c].count > 0; c++) {
+        const fa_launches *one = &kernel->launches[c];
         if (kernel->workspace_bytes < (size_t)one->workspace_bytes)
             kernel->workspace_bytes = (size_t)one->workspace_bytes;
         if (kernel->counters < (size_t)one->counters)
@@ -194,7 +148,7 @@ int fa_bench_load(fa_bench *b, const fa_bench_candidate *candidate, fa_bench_ker
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     b->rc = 0;
     b->diag = diag;
-    take_launches(b, candidate, kernel);
+    take_launches(candidate, kernel);
     FA_TRY(b, fa_module_load(b->driver, candidate->cubin, candidate->size, &kernel->module, diag));
     for (int i = 0; b->rc == 0 && i < candidate->launches[0].count; i++) {
         const fa_cubin_entry entry = {candidate->cubin, candidate->size,
@@ -259,14 +213,17 @@ static void read_sample(fa_bench *b, int at, float *ret_us)
 /* After timing: the output of case 0 as it is now, poisoned before the launches. */
 static int check_timed(fa_bench *b, fa_bench_kernel *kernel, fa_diag *diag)
 {
-    fa_proof proof;
+    const struct fa_verdict *verdict = &b->at[0].verdict[0];
     fa_prover_collect(b, kernel, 0);
-    int rc = b->rc != 0 ? b->rc : fa_prover_check(b, &proof, diag);
-    if (rc != 0 || proof.passed)
-        return rc;
+    fa_proof_check(b, 0, 0);
+    if (b->rc != 0)
+        return fa_fail_in(diag, b->rc, "checking a timed kernel");
+    b->damaged = b->damaged || verdict->damaged;
+    if (verdict->passed)
+        return 0;
     kernel->proved = false;
     return fa_fail(diag, FA_ECORRUPT, "launches differ: right when proved, but when timed %s",
-                   proof.reason);
+                   verdict->reason);
 }
 
 /* How many launches of a kernel are worth timing whose proof's took so long; 0: that one says enough. Of a proof's launch,

@@ -23,18 +23,15 @@ enum {
     RECYCLED_BYTES = 16384         /* of a workspace are changed between launches */
 };
 
-static void reserve(fa_bench *b, struct fa_fenced *memory, const char *name, size_t bytes)
+static void reserve(fa_bench *b, struct fa_fenced *memory, size_t bytes)
 {
     if (b->rc != 0 || bytes <= memory->bytes)
         return;
     fa_device_free(b->driver, &memory->all);
     memory->bytes = 0;
-    FA_TRY(b, fa_device_alloc(b->driver, bytes + 2 * FENCE_BYTES, &memory->all, b->diag));
-    if (b->rc != 0) {
-        fa_bench_note_memory(b);
-        fa_fail_in(b->diag, b->rc, "allocating %s of %zu bytes", name, bytes);
+    fa_bench_reserve(b, &memory->all, bytes + 2 * FENCE_BYTES);
+    if (b->rc != 0)
         return;
-    }
     memory->at = memory->all + FENCE_BYTES;
     memory->bytes = bytes;
 }
@@ -46,8 +43,8 @@ void fa_prover_load(fa_bench *b, fa_cubin_entry entry, fa_bench_kernel *kernel)
     kernel->workspace_bytes = (kernel->workspace_bytes + 1) & ~(size_t)1; /* of 16-bit poison */
     entry.workspace = kernel->workspace_bytes > 0;
     entry.counters = kernel->counters > 0;
-    reserve(b, &b->workspace, "a workspace", kernel->workspace_bytes);
-    reserve(b, &b->counters, "counters", 4 * kernel->counters);
+    reserve(b, &b->workspace, kernel->workspace_bytes);
+    reserve(b, &b->counters, 4 * kernel->counters);
     if (b->rc == 0)
         b->rc = launcher->load(b->driver, kernel->module, &b->at[0].problem, &entry,
                                kernel->shared != NULL ? &again : &kernel->shared, b->diag);
@@ -236,25 +233,9 @@ int fa_bench_verify(fa_bench *b, fa_bench_kernel *kernel, fa_proof *ret_proof, f
     return 0;
 }
 
-/* ---- for timing -----------------------------------------------------------------------------*/
 void fa_prover_poison(fa_bench *b)
 {
     if (b->damaged)
         fa_bench_prepare(b);
     poison(b, b->outputs, b->small_outputs);
-}
-
-int fa_prover_check(fa_bench *b, fa_proof *ret_proof, fa_diag *diag)
-{
-    const struct fa_verdict *verdict = &b->at[0].verdict[0];
-    b->rc = 0;
-    b->diag = diag;
-    fa_proof_check(b, 0, 0);
-    if (b->rc != 0)
-        return fa_fail_in(diag, b->rc, "checking a timed kernel");
-    fa_proof proof = {.passed = true};
-    b->damaged = b->damaged || verdict->damaged;
-    add_verdict(&proof, b, 0, 0, verdict, verdict);
-    *ret_proof = proof;
-    return 0;
 }

@@ -35,8 +35,7 @@ enum {
 
 /* A loaded kernel. Its launches run in order. */
 struct fa_bench_kernel {
-    fa_launches launches
-        [FA_BENCH_CASES]; /* for each case; but for grids, splits and scratch as the first one's */
+    fa_launches launches[FA_BENCH_CASES]; /* of each case */
     fa_function function[FA_LAUNCHES_MAX];
     size_t workspace_bytes; /* 0: none is passed */
     fa_module *module;
@@ -199,8 +198,8 @@ void fa_proof_start_outputs(fa_bench *bench, int index, bool references);
 /* The memory of all cases, and what kernels are passed; then fills inputs and computes references. */
 void fa_bench_allocate(fa_bench *bench);
 void fa_bench_prepare(fa_bench *bench);
-/* FA_ENOMEM in place of another failure when the device had no memory. */
-void fa_bench_note_memory(fa_bench *bench);
+/* Device memory. FA_ENOMEM in place of another failure where the device has none. */
+void fa_bench_reserve(fa_bench *bench, fa_device_ptr *at, size_t bytes);
 
 /* ---- prover.c --------------------------------------------------------------------------------*/
 /* Looks at what a kernel's entry takes, and makes what it is passed besides: fa_bench_kernel.shared, workspace and counters. */
@@ -210,15 +209,13 @@ void fa_prover_restore(fa_bench *bench, const fa_bench_kernel *kernel, int index
 /* Results that the kernel left in variables of its module, to their outputs, before a check. */
 void fa_prover_collect(fa_bench *bench, const fa_bench_kernel *kernel, int index);
 void fa_prover_launch(fa_bench *bench, const fa_bench_kernel *kernel, int index);
-/* For timing: poisons outputs of case 0, and looks at what they then hold. */
+/* For timing: poisons outputs of case 0. */
 void fa_prover_poison(fa_bench *bench);
-int fa_prover_check(fa_bench *bench, fa_proof *ret_proof, fa_diag *diag);
 
 /* ---- bench.c ---------------------------------------------------------------------------------*/
-/* A bench without cases yet, NULL: no memory; then, when they are set, all that it has. Nothing is left of one that failed. */
-fa_bench *fa_bench_new(const struct fa_proof_type *type, fa_driver *driver,
-                       const fa_bench_setup *setup, fa_diag *diag);
-int fa_bench_begin(fa_bench *bench, const fa_bench_setup *setup, fa_bench **ret_bench);
+/* As fa_bench_open, by this type. */
+int fa_bench_open_as(const struct fa_proof_type *type, fa_driver *driver,
+                     const fa_bench_setup *setup, fa_bench **ret_bench, fa_diag *diag);
 
 /* ---- ops/prover_check.c ----------------------------------------------------------------------*/
 /* Looks at a case's outputs and inputs after a launch: its verdict. */

@@ -246,10 +246,11 @@ static void plan(fa_bench *b, struct cursor *inputs, struct cursor *outputs)
     b->result = take(outputs, FA_TENSORS_MAX, sizeof(uint64_t));
 }
 
-void fa_bench_note_memory(fa_bench *b)
+void fa_bench_reserve(fa_bench *b, fa_device_ptr *at, size_t bytes)
 {
     enum { CUDA_OUT_OF_MEMORY = 2 };
-    if (b->rc != 0 && fa_driver_last_result(b->driver) == CUDA_OUT_OF_MEMORY)
+    if (b->rc == 0 && FA_TRY(b, fa_device_alloc(b->driver, bytes, at, b->diag)) != 0 &&
+        fa_driver_last_result(b->driver) == CUDA_OUT_OF_MEMORY)
         b->rc = FA_ENOMEM;
 }
 
@@ -302,15 +303,8 @@ void fa_bench_allocate(fa_bench *b)
         outputs.at > SIZE_MAX / 4)
         FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "the tensors of this problem pass 2^62 bytes"));
     FA_TRY(b, keep_to_budget(b, (size_t)(inputs.at + outputs.at), b->diag));
-    if (b->rc != 0)
-        return;
-    FA_TRY(b, fa_device_alloc(b->driver, (size_t)inputs.at, &b->inputs, b->diag));
-    FA_TRY(b, fa_device_alloc(b->driver, (size_t)outputs.at, &b->outputs, b->diag));
-    if (b->rc != 0) {
-        fa_bench_note_memory(b);
-        fa_fail_in(b->diag, b->rc, "allocating %llu MiB for tensors",
-                   (unsigned long long)(inputs.at + outputs.at) >> 20);
-    }
+    fa_bench_reserve(b, &b->inputs, (size_t)inputs.at);
+    fa_bench_reserve(b, &b->outputs, (size_t)outputs.at);
     inputs = (struct cursor){.at = b->inputs};
     outputs = (struct cursor){.at = b->outputs};
     plan(b, &inputs, &outputs);
