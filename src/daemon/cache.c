@@ -70,5 +70,6 @@ void serve_cache_empty(serve_cache *cache)
 {
     cache->epoch++;
     for (int i = 0; i < SERVE_CACHE_SLOTS; i++)
-        drop(&cache->slot[i]);
+        if (cache->slot[i].response != NULL) /* a page that was never written takes no memory */
+            drop(&cache->slot[i]);
 }

@@ -209,7 +209,7 @@ static void begin_tune(serve_kernel *kernel)
     work->run = tune;
     work->done = tuned;
     work->lane =
-        gpu->present && gpu->ordinal < SERVE_DEVICES_MAX ? 1 + gpu->ordinal : SERVE_LANE_ABSENT;
+        1 + (gpu->present && gpu->ordinal < SERVE_DEVICES_MAX ? gpu->ordinal : SERVE_DEVICES_MAX);
     serve_log("level=info event=\"tune accepted\" gpu=\"%s\"", gpu->name);
     serve_work_submit(&service->tunes, work);
 }

@@ -9,6 +9,7 @@
 #include "error.h"
 #include "listen.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,7 +156,6 @@ int main(int count, char **arguments)
     serve_settings *settings = &program.settings;
     const fa_operation *operation;
     struct rlimit limit;
-    char threads[16];
     fa_diag diag = {{0}};
     int status, rc = serve_settings_read(count, arguments, settings, &diag);
     if (rc == 0 && print_only(settings, &status))
@@ -167,8 +167,8 @@ int main(int count, char **arguments)
         return EXIT_USAGE;
     }
     signal(SIGPIPE, SIG_IGN);
-    snprintf(threads, sizeof threads, "%d", SERVE_THREADS);
-    setenv("UV_THREADPOOL_SIZE", threads, 1); /* before libuv's first thread */
+    mallopt(M_ARENA_MAX,
+            2); /* the loop's, and one for all other threads, each of which would keep its own */
     /* A connection each; the store and compile workers take some more. */
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max < FILES_MAX ? limit.rlim_max : FILES_MAX;

@@ -3,6 +3,7 @@
 
 #include "error.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static void log_note(void *context, const char *sentence)
@@ -27,6 +28,7 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_se
                        fa_diag *diag)
 {
     fa_options options = settings->library;
+    char threads[16];
     options.log = log_note;
     options.server = ""; /* it is one itself */
     serve_service *service = calloc(1, sizeof *service);
@@ -35,9 +37,14 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_se
     service->loop = loop;
     service->settings = settings;
     pthread_mutex_init(&service->news_lock, NULL);
+    find_devices(service);
     serve_share_init(&service->lookups, loop, &options, SERVE_LOOKUPS);
-    serve_share_init(&service->tunes, loop, &options, SERVE_TUNES);
+    serve_share_init(&service->tunes, loop, &options, service->device.count + 1);
     serve_share_init(&service->lists, loop, &options, SERVE_LISTS);
+    /* Each thread that has worked holds some 200 kB. It is set before libuv's first thread. */
+    snprintf(threads, sizeof threads, "%d",
+             service->lookups.most + service->tunes.most + service->lists.most);
+    setenv("UV_THREADPOOL_SIZE", threads, 1);
     /* Fails early where the store cannot be opened at all. */
     fa_tuner **first = &service->lookups.idle[0];
     int rc = fa_open(&options, first, diag);
@@ -51,7 +58,6 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_se
         free(service);
         return rc;
     }
-    find_devices(service);
     serve_kernels_open(service);
     *ret_service = service;
     return 0;

@@ -14,8 +14,6 @@
 
 #include <stdatomic.h>
 
-enum { SERVE_DEVICES_MAX = 16, SERVE_LANE_ABSENT = SERVE_DEVICES_MAX + 1 };
-
 struct serve_kernel;
 
 typedef struct serve_service {

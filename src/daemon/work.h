@@ -18,10 +18,11 @@
 #include <pthread.h>
 
 enum {
-    SERVE_THREADS = 28,
-    SERVE_TUNES = 17, /* of them: one for each device, and one for all GPUs that are not here */
-    SERVE_LISTS = 3,  /* lists, reports and sweeps */
-    SERVE_LOOKUPS = SERVE_THREADS - SERVE_TUNES - SERVE_LISTS
+    /* Threads of each kind of work; tunes have one for each device, and one for all GPUs that are not here. */
+    SERVE_LOOKUPS = 8,
+    SERVE_LISTS = 3, /* lists, reports and sweeps */
+    SERVE_DEVICES_MAX = 16,
+    SERVE_LANES = SERVE_DEVICES_MAX + 2 /* 0: none; a device's is its ordinal plus 1 */
 };
 
 typedef struct serve_share serve_share;
@@ -37,7 +38,7 @@ struct serve_work {
     serve_request *request; /* NULL: nobody waits for a reply, or no longer */
     fa_buf body;            /* of the request */
     fa_buf text;            /* of the reply, as run() makes it */
-    int lane;               /* 0: none; else below SERVE_THREADS */
+    int lane;               /* below SERVE_LANES */
     /* Runs again, with a tuner that was opened anew, where the store was broken. */
     int (*run)(serve_work *work, fa_tuner *tuner, fa_diag *diag);
     void (*done)(serve_work *work); /* frees it, or submits it again */
@@ -50,9 +51,9 @@ struct serve_share {
     fa_options options;
     serve_work *first;
     int most, running, waiting;
-    bool busy[SERVE_THREADS]; /* lanes */
+    bool busy[SERVE_LANES];
     pthread_mutex_t lock;     /* of the tuners that nobody uses */
-    fa_tuner *idle[SERVE_THREADS];
+    fa_tuner *idle[SERVE_LANES];
     int idle_count;
 };
 
