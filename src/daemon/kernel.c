@@ -107,7 +107,6 @@ static int report_progress(void *context, const fa_progress *progress)
     kernel->is_news = true;
     pthread_mutex_unlock(&service->news_lock);
     free(older);
-    uv_async_send(&service->news);
     return atomic_load(&kernel->cancel);
 }
 
@@ -214,27 +213,23 @@ static void begin_tune(serve_kernel *kernel)
     serve_work_submit(&service->tunes, work);
 }
 
-static void expire(uv_timer_t *timer)
+/* What the clients that wait hear: news, that the server is there, that their time is over. */
+static void tell_clients(uv_timer_t *timer)
 {
     serve_service *service = timer->data;
     const bool alive = ++service->ticks % ALIVE_TICKS == 0;
+    pthread_mutex_lock(&service->news_lock);
     for (serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next) {
-        if (alive && kernel->work.request != NULL && kernel->work.request->streams)
-            serve_stream_comment(kernel->work.request);
+        serve_request *request = kernel->work.request;
+        const bool streams = request != NULL && request->streams;
+        if (streams && kernel->is_news)
+            serve_stream_event(request, "progress", kernel->progress, false);
+        else if (streams && alive)
+            serve_stream_comment(request);
+        kernel->is_news = false;
         if (kernel->due_ms != 0 && (int64_t)uv_now(service->loop) >= kernel->due_ms)
             fail(kernel, FA_ETIMEOUT,
                  "the tune has not ended within the request's time; it goes on");
-    }
-}
-
-static void take_news(uv_async_t *async)
-{
-    serve_service *service = async->data;
-    pthread_mutex_lock(&service->news_lock);
-    for (serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next) {
-        if (kernel->is_news && kernel->work.request != NULL && kernel->work.request->streams)
-            serve_stream_event(kernel->work.request, "progress", kernel->progress, false);
-        kernel->is_news = false;
     }
     pthread_mutex_unlock(&service->news_lock);
 }
@@ -325,10 +320,9 @@ void serve_get_jobs(serve_service *service, serve_request *request)
 /* ---- life -----------------------------------------------------------------------------------*/
 void serve_kernels_open(serve_service *service)
 {
-    service->news.data = service->tick.data = service;
-    uv_async_init(service->loop, &service->news, take_news);
+    service->tick.data = service;
     uv_timer_init(service->loop, &service->tick);
-    uv_timer_start(&service->tick, expire, TICK_MS, TICK_MS);
+    uv_timer_start(&service->tick, tell_clients, TICK_MS, TICK_MS);
 }
 
 void serve_kernels_stop(serve_service *service)

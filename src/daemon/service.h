@@ -25,7 +25,6 @@ typedef struct serve_service {
     serve_cache cache;
     struct serve_kernel
         *kernels; /* requests for kernels that wait for a tune, and tunes; the newest first */
-    uv_async_t news;
     pthread_mutex_t news_lock;
     uv_timer_t tick;
     int64_t tuned; /* so far */
