@@ -104,7 +104,6 @@ def a_measured_problem_is_told_raw_and_as_a_row():
                   ("attention forward · fp16 · B 1 · H 1 · S 128 · D 64", words_of(best["config"]), "NVIDIA L4", "measured"))
         for name, value in (("median µs", best["median_us"]), ("predicted µs", best["predicted_us"]),
                             ("default / winner", problem["default_us"] / best["median_us"]),
-                            ("fa3 / winner", 10 / best["median_us"]), ("pytorch-fa2 / winner", 82 / best["median_us"]),
                             ("TFLOP/s", problem["flops"] / best["median_us"] * 1e-6)):
             assert abs(float(row[name]) / value - 1) < 1e-6, (name, row[name], value)
         tap.has(place.run("report").stdout, " | NVIDIA L4 | measured | %.1f | " % best["median_us"])

@@ -40,23 +40,6 @@ static bool tell_progress(const void *context, int32_t done, int32_t all)
 }
 
 /* ---- the table of problems, for md and csv ----------------------------------------------------*/
-enum { PEERS = 24 };
-
-/* The names of those that have a baseline and can be a column's title; returns how many. */
-static int find_peers(const report_problems *problems, const char *ret_names[PEERS])
-{
-    int count = 0;
-    for (size_t i = 0; i < problems->baselines; i++) {
-        const char *name = problems->baseline[i].peer;
-        int known = strchr(name, '|') != NULL ? PEERS : 0;
-        while (known < count && strcmp(ret_names[known], name) != 0)
-            known++;
-        if (known == count && count < PEERS)
-            ret_names[count++] = name;
-    }
-    return count;
-}
-
 /* Empty where it is not known. */
 static void put_number(cli_table *table, double value, bool csv)
 {
@@ -65,9 +48,7 @@ static void put_number(cli_table *table, double value, bool csv)
     cli_cell_end(table);
 }
 
-/* The tunables of its winner, its times, and others' times over its own: above 1 it is faster. */
-static void put_problem(cli_table *table, const report_problems *problems, const fa_study *study,
-                        const char *const *peers, int count, bool csv)
+static void put_problem(cli_table *table, const fa_study *study, bool csv)
 {
     static const fa_trial none;
     const bool known = study->has_winner;
@@ -90,44 +71,18 @@ static void put_problem(cli_table *table, const report_problems *problems, const
     cli_cell(table, "%s", known ? fa_origin_name(study->winner.origin) : "no winner");
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         put_number(table, numbers[i], csv);
-    for (int p = 0; p < count; p++) {
-        const fa_baseline *one = NULL;
-        while ((one = report_next_baseline(problems, study, one)) != NULL &&
-               strcmp(one->peer, peers[p]) != 0)
-            continue;
-        put_number(table, one != NULL && us > 0 ? one->median_us / us : 0, csv);
-    }
     cli_row_end(table);
 }
 
-static int write_table(cli_run *run, const report_options *options, bool csv,
-                       report_problems *ret_counts)
+static void write_table(cli_run *run, const report_problems *problems, bool csv)
 {
-    report_problems problems;
     cli_table table = {0};
-    fa_buf titles = {0};
-    const char *peers[PEERS];
-    int rc = report_read(run->tuner, options, &problems, &run->diag);
-    if (rc != 0)
-        return rc;
-    fa_buf_text(&titles,
-                "problem|kernel|GPU|known how|>median µs|>low µs|>high µs|>predicted µs|>TFLOP/s|"
-                ">default / winner");
-    const int count = find_peers(&problems, peers);
-    for (int p = 0; p < count; p++) {
-        fa_buf_text(&titles, "|>");
-        cli_text_safe(&titles, peers[p]);
-        fa_buf_text(&titles, " / winner");
-    }
-    for (size_t i = 0; i < problems.count; i++)
-        put_problem(&table, &problems, &problems.study[i], peers, count, csv);
-    run->out.failed |= titles.failed;
-    cli_table_write(&table, titles.data != NULL ? titles.data : "", csv, &run->out);
-    fa_buf_free(&titles);
-    *ret_counts = (report_problems){
-        .count = problems.count, .filtered = problems.filtered, .older = problems.older};
-    report_problems_free(&problems);
-    return 0;
+    for (size_t i = 0; i < problems->count; i++)
+        put_problem(&table, &problems->study[i], csv);
+    cli_table_write(&table,
+                    "problem|kernel|GPU|known how|>median µs|>low µs|>high µs|>predicted µs|"
+                    ">TFLOP/s|>default / winner",
+                    csv, &run->out);
 }
 
 /* ---- the verb --------------------------------------------------------------------------------*/
@@ -135,7 +90,7 @@ int cli_report(cli_run *run)
 {
     const char *file = run->options->out;
     unsigned format = CLI_FORMAT_UNSET;
-    report_problems counts = {0};
+    report_problems problems;
     int rc = choose_format(run->options, &format, &run->diag);
     if (rc != 0)
         return rc;
@@ -144,11 +99,14 @@ int cli_report(cli_run *run)
                                    .progress = tell_progress,
                                    .context = &run,
                                    .top = run->options->top};
-    if (format == CLI_FORMAT_HTML || format == CLI_FORMAT_JSON)
-        rc = report_write(run->tuner, &report, &run->out, &counts, &run->diag);
-    else
-        rc = write_table(run, &report, format == CLI_FORMAT_CSV, &counts);
-    if (rc == 0 && counts.count == 0)
+    rc = report_read(run->tuner, &report, &problems, &run->diag);
+    if (rc == 0 && (format == CLI_FORMAT_HTML || format == CLI_FORMAT_JSON))
+        rc = report_write(run->tuner, &report, &problems, &run->out, &run->diag);
+    else if (rc == 0)
+        write_table(run, &problems, format == CLI_FORMAT_CSV);
+    const size_t told = problems.count, filtered = problems.filtered;
+    report_problems_free(&problems);
+    if (rc == 0 && told == 0)
         rc = cli_check_gpu(run); /* a name that nobody knows is a mistake, not an empty report */
     if (rc == 0 && file != NULL)
         rc = fa_output_write(file, run->out.data, run->out.size, &run->diag);
@@ -157,16 +115,16 @@ int cli_report(cli_run *run)
     if (file != NULL) { /* stdout gets where it is */
         size_t size = run->out.size;
         fa_buf_clear(&run->out);
-        cli_text_count(&run->out, "", (int64_t)counts.count, "problem");
+        cli_text_count(&run->out, "", (int64_t)told, "problem");
         fa_buf_printf(&run->out, ", %zu kB in ", (size + 999) / 1000);
         cli_text_path(&run->out, file);
         fa_buf_text(&run->out, "\n");
     }
     char note[80] = "this store holds no problem yet: tune one, as in fa-tune --gpu L4 --seq 512";
-    if (counts.filtered > 0)
-        snprintf(note, sizeof note, "%zu problem%s left out by the filters", counts.filtered,
-                 counts.filtered == 1 ? " is" : "s are");
-    if (counts.filtered > 0 || counts.count == 0)
+    if (filtered > 0)
+        snprintf(note, sizeof note, "%zu problem%s left out by the filters", filtered,
+                 filtered == 1 ? " is" : "s are");
+    if (filtered > 0 || told == 0)
         cli_progress_note(&run->progress, note);
     run->printed = true; /* with --json, too: the report is a document of its own */
     return cli_write(&run->out);

@@ -179,7 +179,12 @@ static int write_report(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 {
     const report_options options = {
         .format = REPORT_PAGE_JSON, .most = PROBLEMS_MAX, .progress = stops, .context = work};
-    return report_write(tuner, &options, &work->text, NULL, diag);
+    report_problems problems;
+    int rc = report_read(tuner, &options, &problems, diag);
+    if (rc == 0)
+        rc = report_write(tuner, &options, &problems, &work->text, diag);
+    report_problems_free(&problems);
+    return rc;
 }
 
 /* One at a time. */

@@ -376,8 +376,10 @@ static size_t backward_of(const report_problems *problems, const fa_study *study
 static cJSON *baselines_json(const report_problems *problems, const fa_study *study)
 {
     cJSON *array = cJSON_CreateArray();
-    for (const fa_baseline *one = NULL; (one = report_next_baseline(problems, study, one)) != NULL;)
-        fa_json_push(array, fa_struct_to_json(baseline_members, one));
+    const fa_answer answer = {.problem = study->problem, .gpu = study->gpu};
+    for (size_t i = 0; i < problems->baselines; i++)
+        if (fa_baseline_concerns(&problems->baseline[i], &answer))
+            fa_json_push(array, fa_struct_to_json(baseline_members, &problems->baseline[i]));
     return array;
 }
 

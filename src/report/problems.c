@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which problems a report tells, and what others' kernels take for them. A problem that was tuned with several sets of
- * templates is told once: with the present ones, or with the newest where the present ones have not seen it.
+ * Which problems a report tells. A problem that was tuned with several sets of templates is told once: with the present ones,
+ * or with the newest where the present ones have not seen it.
  */
 #include "report.h"
 
@@ -88,41 +88,16 @@ static void order_studies(const report_options *options, report_problems *proble
     problems->count = kept;
 }
 
-static bool concerns(const fa_baseline *baseline, const fa_study *study)
-{
-    fa_answer answer = {.problem = study->problem, .gpu = study->gpu};
-    return baseline->median_us > 0 && fa_baseline_concerns(baseline, &answer);
-}
-
-const fa_baseline *report_next_baseline(const report_problems *problems, const fa_study *study,
-                                        const fa_baseline *last)
-{
-    size_t i = last != NULL ? (size_t)(last - problems->baseline) + 1 : 0;
-    for (; i < problems->baselines; i++)
-        if (concerns(&problems->baseline[i], study))
-            return &problems->baseline[i];
-    return NULL;
-}
-
 int report_read(fa_tuner *tuner, const report_options *options, report_problems *ret_problems,
                 fa_diag *diag)
 {
     report_problems problems = {0};
-    size_t listed = 0;
     int rc = fa_list_studies(tuner, &problems.study, &problems.count, diag);
     choose_studies(options, &problems);
     order_studies(options, &problems);
     if (rc == 0)
-        rc = fa_list_baselines(tuner, &problems.baseline, &listed, diag);
-    for (size_t b = 0, i; b < listed; b++) {
-        for (i = 0; i < problems.count && !concerns(&problems.baseline[b], &problems.study[i]);)
-            i++;
-        if (i < problems.count)
-            problems.baseline[problems.baselines++] = problems.baseline[b];
-    }
+        rc = fa_list_baselines(tuner, &problems.baseline, &problems.baselines, diag);
     *ret_problems = problems;
-    if (rc != 0)
-        report_problems_free(ret_problems);
     return rc;
 }
 

@@ -3,27 +3,18 @@
 
 #include "error.h"
 
-int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
-                 report_problems *ret_counts, fa_diag *diag)
+int report_write(fa_tuner *tuner, const report_options *options, const report_problems *problems,
+                 fa_buf *out, fa_diag *diag)
 {
-    report_problems problems;
     const report_part *part = options->format == REPORT_HTML ? report_page_part : NULL;
-    int rc = report_read(tuner, options, &problems, diag);
-    if (rc != 0)
-        return rc;
     if (part != NULL)
         fa_buf_append(out, part[0].bytes, part[0].size);
-    rc = report_document_write(tuner, options, &problems, out, diag);
+    const int rc = report_document_write(tuner, options, problems, out, diag);
     if (part != NULL)
         fa_buf_append(out, part[1].bytes, part[1].size);
-    if (rc == FA_ENOMEM || (rc == 0 && out->failed))
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a report");
-    const report_problems counts = {
-        .count = problems.count, .filtered = problems.filtered, .older = problems.older};
-    report_problems_free(&problems);
-    if (rc == 0 && ret_counts != NULL)
-        *ret_counts = counts;
-    return rc;
+    return rc == FA_ENOMEM || (rc == 0 && out->failed)
+               ? fa_fail(diag, FA_ENOMEM, "out of memory for a report")
+               : rc;
 }
 
 int fa_write_report(fa_tuner *tuner, const fa_report_options *options, char **ret_text,
@@ -41,7 +32,11 @@ int fa_write_report(fa_tuner *tuner, const fa_report_options *options, char **re
                                 .progress = options->progress,
                                 .context = options->context,
                                 .top = options->top};
-    int rc = report_write(tuner, &own, &out, NULL, diag);
+    report_problems problems;
+    int rc = report_read(tuner, &own, &problems, diag);
+    if (rc == 0)
+        rc = report_write(tuner, &own, &problems, &out, diag);
+    report_problems_free(&problems);
     if (rc != 0) {
         fa_buf_free(&out);
         return rc;

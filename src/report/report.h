@@ -31,7 +31,7 @@ typedef struct report_options {
     bool (*progress)(const void *context, int32_t done, int32_t all);
 } report_options;
 
-/* The problems that a report tells, in its order, and every baseline that concerns one of them. */
+/* The problems that a report tells, in its order, and every baseline. */
 typedef struct report_problems {
     fa_study *study;
     size_t count;
@@ -41,17 +41,14 @@ typedef struct report_problems {
     size_t older;    /* earlier generations of problems that are told (other templates) */
 } report_problems;
 
+/* *ret_problems is the caller's to free, also after a failure. */
 FA_API int report_read(fa_tuner *tuner, const report_options *options,
                        report_problems *ret_problems, fa_diag *diag);
 FA_API void report_problems_free(report_problems *problems);
-/* The baselines of a study, one after another: NULL before the first, NULL after the last. */
-FA_API const fa_baseline *report_next_baseline(const report_problems *problems,
-                                               const fa_study *study, const fa_baseline *last);
 
-/* Appends the report to `out`. A store without problems makes a report that says so. ret_counts may be NULL; it has the
- * counts alone. */
-FA_API int report_write(fa_tuner *tuner, const report_options *options, fa_buf *out,
-                        report_problems *ret_counts, fa_diag *diag);
+/* Appends the report of these problems to `out`. Without problems it says so. */
+FA_API int report_write(fa_tuner *tuner, const report_options *options,
+                        const report_problems *problems, fa_buf *out, fa_diag *diag);
 
 /* document.c: the document of these problems (docs/json.md). */
 int report_document_write(fa_tuner *tuner, const report_options *options,
