@@ -56,7 +56,7 @@ static char *finish_source(struct fa_spec_reading *r, const char *file, const ch
     fa_buf out = {0};
     const cJSON *option;
     char hash[FA_HASH_HEX];
-    fa_includes_hash(r->includes, hash);
+    fa_includes_hash(r->spec->includes, hash);
     fa_buf_append(&out, before->data, before->size);
     if (file[0] != 0 && strspn(file, plain) == strlen(file)) /* the compiler tells its lines */
         fa_buf_printf(&out, "#line 1 \"%s\"\n", file);
@@ -150,7 +150,7 @@ static void check_options(struct fa_spec_reading *r)
 /* ---- what is known ---------------------------------------------------------------------------*/
 const char *fa_spec_fault_of(const fa_operation *operation)
 {
-    return operation->spec != NULL ? operation->spec->fault : "";
+    return operation->spec != NULL ? operation->spec->fault.text : "";
 }
 
 int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function, void *context,
@@ -192,21 +192,16 @@ static void free_spec(fa_spec *spec)
 }
 
 /* What it is compiled with, from the reading and the operation's document. */
-static void take_compiled_with(struct fa_spec_reading *r, const fa_operation *operation,
-                               fa_spec *spec)
+static void take_compiled_with(struct fa_spec_reading *r, const fa_operation *operation)
 {
     static const char *const keys[] = {"tune", "defines"};
     const cJSON *option, *macro;
+    fa_spec *spec = r->spec;
     fa_compiled_with *with = &spec->with;
     fa_buf_text(&spec->macro, " ");
     for (int i = 0; i < 2; i++)
         cJSON_ArrayForEach (macro, fa_spec_member(r->json, keys[i]))
             fa_buf_printf(&spec->macro, "%s ", macro->string);
-    fa_buf_text(&r->left, "");
-    spec->left = r->left;
-    spec->includes = r->includes;
-    r->left = (fa_buf){0};
-    r->includes = NULL;
     with->macro = spec->macro.data;
     with->left = spec->left.data;
     fa_includes_with(spec->includes, with);
@@ -239,8 +234,9 @@ static void check_expressions(struct fa_spec_reading *r, const fa_operation *ope
 
 /* Makes all of it with an operation that nobody else sees: what is wrong is told before it has a place for good. The hash
  * stands for the texts that it is made of. */
-static void fill_spec(struct fa_spec_reading *r, const fa_operation *operation, fa_spec *spec)
+static void fill_spec(struct fa_spec_reading *r, const fa_operation *operation)
 {
+    fa_spec *spec = r->spec;
     char identity[FA_NAME_MAX + 16], source[FA_NAME_MAX + 8], answer[FA_NAME_MAX + 16];
     const fa_template_text files[] = {
         {identity, r->hash}, {source, r->source}, {answer, r->answer_source}};
@@ -253,9 +249,8 @@ static void fill_spec(struct fa_spec_reading *r, const fa_operation *operation, 
     snprintf(identity, sizeof identity, "%s.specification", r->name);
     snprintf(source, sizeof source, "%s.cu", r->name);
     snprintf(answer, sizeof answer, "%s_answer.cu", r->name);
-    snprintf(spec->fault, sizeof spec->fault, "%s", r->found.text);
     check_expressions(r, operation);
-    take_compiled_with(r, operation, spec);
+    take_compiled_with(r, operation);
     FA_TRY(r, fa_templates_of(r->name, files, r->answer_source != NULL ? 3 : 2, &spec->with,
                               &spec->templates, r->diag));
     FA_TRY(r, fa_families_make(spec->templates, r, operation, &spec->families));
@@ -276,22 +271,20 @@ static void make_spec(struct fa_spec_reading *r, const fa_operation **ret_operat
     fa_spec_make_operation(r);
     if (r->rc != 0 || fa_operation_find(name, ret_operation, NULL) == 0)
         return;
-    fa_spec *spec = calloc(1, sizeof *spec);
-    fa_spec_memory(r, spec != NULL && fa_json_is_whole(r->operation));
+    fa_spec_memory(r, fa_json_is_whole(r->operation));
     if (r->rc == 0) {
         r->rc = fa_operation_make(r->operation, r->where, &operation, r->diag);
         r->operation = NULL;
     }
     if (r->rc == 0)
-        fill_spec(r, operation, spec);
+        fill_spec(r, operation);
     if (r->rc == 0) {
-        operation->spec = spec;
+        operation->spec = r->spec;
         r->rc = fa_operation_add(operation, r->where, ret_operation, r->diag);
-        if (r->rc == 0 && (*ret_operation)->spec == spec) /* no other thread was sooner */
-            return;
+        if (r->rc == 0 && (*ret_operation)->spec == r->spec) /* no other thread was sooner */
+            r->spec = NULL;
         operation = NULL;
     }
-    free_spec(spec);
     fa_operation_free(operation);
 }
 
@@ -299,10 +292,8 @@ static void make_spec(struct fa_spec_reading *r, const fa_operation **ret_operat
 static void read_sources(struct fa_spec_reading *r, const char *source, const char *answer_source,
                          fa_buf *ret_before)
 {
-    char *const copies[] = {strdup(source), strdup(answer_source != NULL ? answer_source : "")};
-    struct fa_cut_text *texts = NULL;
+    struct fa_cut_text *texts = fa_includes_read_own(r, source, answer_source);
     fa_buf macros = {0};
-    r->rc = fa_includes_read_own(r->includes, copies, &texts);
     fa_spec_put_macros(r, &macros);
     if (r->rc == 0)
         fa_spec_memory(r, !macros.failed &&
@@ -318,8 +309,8 @@ static void read_sources(struct fa_spec_reading *r, const char *source, const ch
         fa_spec_memory(r, fa_cut_apply(r->cut, ret_before) == 0);
     }
     if (r->rc == 0) {
-        fa_buf_text(&r->left, fa_cut_left(r->cut));
-        r->rc = fa_includes_read(r->includes, r->cut, &r->left);
+        fa_buf_text(&r->spec->left, fa_cut_left(r->cut));
+        fa_includes_read(r);
     }
     fa_cut_free(&r->cut);
     fa_buf_free(&macros);
@@ -348,15 +339,15 @@ static void read_texts(struct fa_spec_reading *r, const char *source, const char
     }
     read_identity(r);
     check_options(r);
-    FA_TRY(r, fa_includes_open(r->where, r->folder, r->json, &r->includes, r->diag));
+    fa_includes_open(r);
     if (r->rc == 0)
         read_sources(r, source, answer_source, &before);
-    if (r->found.text[0] != 0)
-        fa_spec_locate(r->where, r->name, r->text, r->beside, &r->found);
+    if (r->spec->fault.text[0] != 0)
+        fa_spec_locate(r->where, r->name, r->text, r->beside, &r->spec->fault);
     if (r->rc == 0) {
-        const char *const text[] = {fa_includes_source(r->includes, 0),
-                                    fa_includes_source(r->includes, 1)};
-        fa_includes_hash(r->includes, files);
+        const char *const text[] = {fa_includes_source(r->spec->includes, 0),
+                                    fa_includes_source(r->spec->includes, 1)};
+        fa_includes_hash(r->spec->includes, files);
         fa_hash_init(&hash);
         fa_hash_text(&hash, r->name);
         fa_hash_text(&hash, r->text);
@@ -406,8 +397,11 @@ static char *read_named(struct fa_spec_reading *r, const char *name, const char 
 static int read_all(const char *name, const char *folder, const char *text, const char *source,
                     bool cuda, const fa_operation **ret_operation, fa_diag *diag)
 {
-    struct fa_spec_reading r = {
-        .where = name, .folder = folder, .beside = source != NULL, .diag = diag};
+    struct fa_spec_reading r = {.where = name,
+                                .folder = folder,
+                                .beside = source != NULL,
+                                .diag = diag,
+                                .spec = calloc(1, sizeof *r.spec)};
     cJSON *json = NULL;
     char *head = cuda ? fa_source_head(text, diag) : NULL, *named = NULL, *answer = NULL;
     r.text = cuda ? head : text;
@@ -421,6 +415,7 @@ static int read_all(const char *name, const char *folder, const char *text, cons
     r.json = json;
     r.file = cuda ? name : fa_spec_text(json, "source");
     const char *of_answer = fa_spec_text(fa_spec_member(json, "answer"), "source");
+    fa_spec_memory(&r, r.spec != NULL);
     if (!cJSON_IsObject(json))
         fa_spec_fault(&r, "a specification is a JSON object");
     if (cuda && fa_spec_member(json, "source") != NULL)
@@ -436,8 +431,7 @@ static int read_all(const char *name, const char *folder, const char *text, cons
     if ((r.rc == FA_EMANIFEST || r.rc == FA_EINVAL || r.rc == FA_ENOTFOUND) && r.text != NULL &&
         diag != NULL)
         fa_spec_locate(name, r.name, r.text, r.beside, diag);
-    fa_includes_close(&r.includes);
-    fa_buf_free(&r.left);
+    free_spec(r.spec);
     cJSON_Delete(r.operation);
     cJSON_Delete(json);
     free(r.source);

@@ -23,17 +23,19 @@ enum { FA_OPTIONS_MAX = 32 };
 /* A function that a kernel calls where it would wait for its whole grid: CUDA's header is given to the compiler so. */
 #define FA_SPEC_GRID_WAIT "fa_tune_waits_for_grid"
 
+typedef struct fa_includes fa_includes;
+
 typedef struct fa_spec {
     fa_templates *templates;
     fa_family_list families;
     fa_compiled_with with; /* lies in the following, and in the operation's document */
-    struct fa_includes *includes;
-    fa_buf left, macro;
+    fa_includes *includes;
+    fa_buf left, macro; /* left: what the compiler does not see of the sources, a line each */
     const char *option[FA_OPTIONS_MAX + 1];
     fa_case_function *cases; /* NULL: none */
     void *cases_context;
     /* "": all is well; or why nothing may be measured: some tunable has no effect, the source takes handles */
-    char fault[sizeof(fa_diag)];
+    fa_diag fault;
 } fa_spec;
 
 /* As fa_spec_load() and fa_spec_read() of fa_problem.h, whose arguments were checked. */

@@ -43,22 +43,17 @@ struct place {
 };
 
 struct fa_includes {
-    const char *where;
-    char *source[FA_CUT_SOURCES];
-    const fa_cut *cut;         /* what the author's files use, once they are cut */
-    fa_buf *left;              /* each #include of theirs that is left out */
-    const cJSON *json;         /* the specification, while it is read */
+    struct fa_spec_reading
+        *r; /* what they are read for: nothing is found after its first failure */
     char *folder[FOLDERS_MAX]; /* the specification's own first; folders that are searched */
     int folders;
     char cuda[CUDA_FOLDERS][PATH_MAX];
     bool looked_for_cuda;
     int cuda_version, cuda_read; /* of the folder, and of what was read from there */
-    fa_template_text file[FILES_MAX];
-    struct place place[FILES_MAX];
+    fa_template_text file[FA_CUT_SOURCES + FILES_MAX]; /* the sources first */
+    struct place place[FA_CUT_SOURCES + FILES_MAX];
     int count;
     size_t bytes;
-    int rc; /* the first failure, with its sentence in diag: nothing is found after it */
-    fa_diag *diag;
 };
 
 /* What NVRTC brings itself, or what a kernel has no use for. */
@@ -97,8 +92,6 @@ void fa_includes_close(fa_includes **includes)
         return;
     for (int i = 0; i < all->folders; i++)
         free(all->folder[i]);
-    for (int i = 0; i < FA_CUT_SOURCES; i++)
-        free(all->source[i]);
     for (int i = 0; i < all->count; i++) {
         free((void *)(uintptr_t)all->file[i].name);
         free((void *)(uintptr_t)all->file[i].text);
@@ -118,33 +111,29 @@ static char *folder_path(const char *folder, const char *name)
     return path.data;
 }
 
-int fa_includes_open(const char *where, const char *folder, const cJSON *json,
-                     fa_includes **ret_includes, fa_diag *diag)
+void fa_includes_open(struct fa_spec_reading *r)
 {
-    const cJSON *item, *list = fa_spec_member(json, "include");
+    const cJSON *item, *list = fa_spec_member(r->json, "include");
     struct stat st;
-    if (list != NULL && folder == NULL)
-        return fa_fail(diag, FA_EMANIFEST, "%s: \"include\" names folders, which a text may not",
-                       where);
+    if (list != NULL && r->folder == NULL)
+        fa_spec_fault(r, "\"include\" names folders, which a text may not");
     if (list != NULL && (!cJSON_IsArray(list) || cJSON_GetArraySize(list) >= FOLDERS_MAX))
-        return fa_fail(diag, FA_EMANIFEST, "%s: \"include\" must be an array of at most %d folders",
-                       where, FOLDERS_MAX - 1);
-    fa_includes *all = *ret_includes = calloc(1, sizeof *all);
+        fa_spec_fault(r, "\"include\" must be an array of at most %d folders", FOLDERS_MAX - 1);
+    fa_includes *all = r->rc == 0 ? calloc(1, sizeof *all) : NULL;
+    r->spec->includes = all;
+    fa_spec_memory(r, all != NULL);
     if (all == NULL)
-        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
-    all->where = where;
-    all->json = json;
-    all->diag = diag;
-    if (folder != NULL && (all->folder[all->folders++] = folder_path(folder, "")) == NULL)
-        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+        return;
+    all->r = r;
+    if (r->folder != NULL)
+        fa_spec_memory(r, (all->folder[all->folders++] = folder_path(r->folder, "")) != NULL);
     cJSON_ArrayForEach (item, list) {
         const char *name = cJSON_IsString(item) ? item->valuestring : "";
-        char *path = all->folder[all->folders++] = folder_path(folder, name);
+        char *path = all->folder[all->folders++] = folder_path(r->folder, name);
+        fa_spec_memory(r, path != NULL);
         if (name[0] == 0 || path == NULL || stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
-            return fa_fail(diag, FA_EMANIFEST, "%s: \"include\": there is no folder \"%.200s\"",
-                           where, name);
+            fa_spec_fault(r, "\"include\": there is no folder \"%.200s\"", name);
     }
-    return 0;
 }
 
 /* ---- names -----------------------------------------------------------------------------------*/
@@ -185,16 +174,14 @@ static int add_file(fa_includes *all, const char *name, char *text, const struct
     char unique[NAME_MAX_ + 16];
     snprintf(unique, sizeof unique, "%s", name);
     if (file_called(all, name) >= 0 || (place->own && fa_template_is_builtin(name)))
-        snprintf(unique, sizeof unique, "%d/%s", all->count, name);
+        snprintf(unique, sizeof unique, "%d/%s", all->count - FA_CUT_SOURCES, name);
     char *kept = strdup(unique);
     const int most = all->folders > 0 ? ALL_BYTES_MAX : OUTSIDE_BYTES_MAX;
     all->bytes += text != NULL ? strlen(text) : 0;
-    if (all->count == FILES_MAX || all->bytes > (size_t)most)
-        all->rc = fa_fail(all->diag, FA_EMANIFEST, "%s: it includes more than %d files or %d MiB",
-                          all->where, FILES_MAX, most >> 20);
-    else if (kept == NULL || text == NULL)
-        all->rc = fa_fail(all->diag, FA_ENOMEM, "%s: out of memory", all->where);
-    if (all->rc != 0) {
+    fa_spec_memory(all->r, kept != NULL && text != NULL);
+    if (all->count == FA_CUT_SOURCES + FILES_MAX || all->bytes > (size_t)most)
+        fa_spec_fault(all->r, "it includes more than %d files or %d MiB", FILES_MAX, most >> 20);
+    if (all->r->rc != 0) {
         free(kept);
         free(text);
         free(place->folder);
@@ -241,7 +228,7 @@ static int take_file(fa_includes *all, const char *folder, const char *written, 
 {
     char path[PATH_MAX];
     struct stat st;
-    if (all->rc != 0 ||
+    if (all->r->rc != 0 ||
         snprintf(path, sizeof path, "%s%s", written[0] == '/' ? "" : folder, written) >=
             (int)sizeof path ||
         stat(path, &st) != 0 || !S_ISREG(st.st_mode))
@@ -251,14 +238,14 @@ static int take_file(fa_includes *all, const char *folder, const char *written, 
             all->place[i].folder != NULL)
             return i;
     fa_buf text = {0};
-    int rc = fa_input_read(&text, path, FILE_BYTES_MAX, all->diag);
+    int rc = fa_input_read(&text, path, FILE_BYTES_MAX, all->r->diag);
     if (rc == 0 && memchr(text.data, 0, text.size) != NULL)
-        rc = fa_fail(all->diag, FA_EINVAL, "it is no text: it holds a NUL byte");
+        rc = fa_fail(all->r->diag, FA_EINVAL, "it is no text: it holds a NUL byte");
     if (rc == 0 && text.data != NULL && strcmp(name, "cooperative_groups.h") == 0)
         rc = mark_grid_wait(&text);
     if (rc != 0) {
         fa_buf_free(&text);
-        all->rc = fa_fail_in(all->diag, FA_EMANIFEST, "%s: %s", all->where, path);
+        all->r->rc = fa_fail_in(all->r->diag, FA_EMANIFEST, "%s: %s", all->r->where, path);
         return -1;
     }
     const struct place place = {.folder = strndup(path, (size_t)(strrchr(path, '/') - path) + 1),
@@ -309,14 +296,14 @@ static int find_outside(fa_includes *all, const char *name)
         index = take_file(all, all->cuda[i], name, name, false);
     if (index >= 0)
         all->cuda_read = all->cuda_version;
-    return index < 0 && all->rc == 0 ? take_standard(all, name) : index;
+    return index < 0 && all->r->rc == 0 ? take_standard(all, name) : index;
 }
 
 /* cub as a whole is the host's, too: the parts for a block or a warp that kernels name, BlockScan in block/block_scan.cuh. */
 static int take_cub(fa_includes *all)
 {
     fa_buf text = {0};
-    for (const char *at = fa_cut_blocks(all->cut); *at == ' ';) {
+    for (const char *at = fa_cut_blocks(all->r->cut); *at == ' ';) {
         char name[NAME_MAX_], *out = name;
         size_t size = strcspn(++at, " ");
         out += snprintf(name, sizeof name, "cub/%s/", *at == 'B' ? "block" : "warp");
@@ -390,22 +377,21 @@ static bool is_device_header(const char *name)
     return false;
 }
 
-/* Among the author's files, as a compiler looks for it there: beside the file that includes it, `from` (less than 0: a source),
- * then in the folders of "include". */
+/* Among the author's files, as a compiler looks for it there: beside the file that includes it, `from`, then in the folders of
+ * "include". */
 static int find_own(fa_includes *all, int from, const char *written, bool quoted)
 {
     char name[NAME_MAX_] = "", beside[NAME_MAX_] = "";
     const int count = all->count;
-    const bool own = from < 0 || all->place[from].own;
-    const char *of = from >= 0 ? all->file[from].name : "", *slash = strrchr(of, '/');
-    const char *folder = from >= 0 ? all->place[from].folder : all->folder[0];
-    bool library = from >= 0 && all->place[from].library;
+    const struct place *of = &all->place[from];
+    const char *its = all->file[from].name, *slash = strrchr(its, '/');
+    bool library = of->library;
     int index = -1;
-    snprintf(beside, sizeof beside, "%.*s", slash != NULL ? (int)(slash - of) : 0, of);
-    if (quoted && folder != NULL && join_name(beside, written))
-        index = take_file(all, folder, written, beside, own);
+    snprintf(beside, sizeof beside, "%.*s", slash != NULL ? (int)(slash - its) : 0, its);
+    if (quoted && of->folder != NULL && join_name(beside, written))
+        index = take_file(all, of->folder, written, beside, of->own);
     const bool named = written[0] != '/' && join_name(name, written);
-    for (int i = 1; named && own && i < all->folders && index < 0; i++) {
+    for (int i = 1; named && of->own && i < all->folders && index < 0; i++) {
         index = take_file(all, all->folder[i], written, name, true);
         library = true;
     }
@@ -418,7 +404,7 @@ static int find_own(fa_includes *all, int from, const char *written, bool quoted
 static int find_file(fa_includes *all, int from, const char *written, bool quoted)
 {
     char name[NAME_MAX_] = "";
-    const bool own = from < 0 || (all->place[from].own && !all->place[from].library);
+    const bool own = all->place[from].own && !all->place[from].library;
     int index = find_own(all, from, written, quoted);
     if (index >= 0 || written[0] == '/' || !join_name(name, written) ||
         fa_template_is_builtin(name) || strstr(written, "..") != NULL)
@@ -426,9 +412,9 @@ static int find_file(fa_includes *all, int from, const char *written, bool quote
     if (own && file_called(all, name) < 0 && strcmp(name, "cub/cub.cuh") == 0)
         index = take_cub(all);
     else if (own && file_called(all, name) < 0 && strpbrk(name, "./") == NULL &&
-             fa_cut_uses_std(all->cut))
+             fa_cut_uses_std(all->r->cut))
         index = take_library(all, name);
-    if (index >= 0 || all->rc != 0)
+    if (index >= 0 || all->r->rc != 0)
         return index;
     return !own || is_device_header(name) ? find_outside(all, name) : take_standard(all, name);
 }
@@ -481,30 +467,31 @@ static bool leave_out(fa_includes *all, int from, const struct directive *found,
 {
     static const char *const usual[] = {"cuda.h", "cuda_runtime.h", "device_launch_parameters.h"};
     bool told = true;
-    if ((from >= 0 && (!all->place[from].own || all->place[from].library)) ||
-        (found->quoted && fa_cut_left(all->cut)[0] == 0) || /* no host code could need it */
+    if (!all->place[from].own || all->place[from].library ||
+        (found->quoted && fa_cut_left(all->r->cut)[0] == 0) || /* no host code could need it */
         found->stands_for != NULL || fa_template_is_builtin(written) || is_device_header(written))
         return false; /* the compiler says what is missing */
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
         told = told && strcmp(written, usual[i]) != 0;
     if (told)
-        fa_buf_printf(all->left, "%c%s%c in line %ld%s%s\n", found->from[-1], written,
-                      found->from[found->size], line, from >= 0 ? " of " : "",
-                      from >= 0 ? all->file[from].name : "");
+        fa_buf_printf(&all->r->spec->left, "%c%s%c in line %ld%s%s\n", found->from[-1], written,
+                      found->from[found->size], line, from < FA_CUT_SOURCES ? "" : " of ",
+                      all->file[from].name);
     return true;
 }
 
 /* Names every file in the text as the compiler will know it; of the author's files, only has those read if `own`. */
-static void read_text(fa_includes *all, int from, char **text, bool own)
+static void read_text(fa_includes *all, int from, bool own)
 {
+    struct fa_spec_reading *r = all->r;
     fa_buf out = {0};
     long number = 1;
-    const char *kept = *text;
-    for (const char *line = *text, *end; *line != 0 && all->rc == 0;
+    const char *text = all->file[from].text, *kept = text;
+    for (const char *line = text, *end; *line != 0 && r->rc == 0;
          line = *end != 0 ? end + 1 : end, number++) {
         struct directive found;
         char written[NAME_MAX_];
-        const bool continues = line > *text + 1 && line[-2] == '\\';
+        const bool continues = line > text + 1 && line[-2] == '\\';
         end = strchrnul(line, '\n');
         if (continues || !read_directive(line, &found) ||
             snprintf(written, sizeof written, "%s%.*s",
@@ -512,7 +499,7 @@ static void read_text(fa_includes *all, int from, char **text, bool own)
                      found.from) >= (int)sizeof written)
             continue;
         int index = (own ? find_own : find_file)(all, from, written, found.quoted);
-        if (own || all->rc != 0 ||
+        if (own || r->rc != 0 ||
             (index >= 0 &&
              (found.stands_for != NULL || strcmp(all->file[index].name, written) == 0)))
             continue;
@@ -525,73 +512,68 @@ static void read_text(fa_includes *all, int from, char **text, bool own)
             kept = end;
         }
     }
-    if (own || all->rc != 0) {
+    if (!own && r->rc == 0) {
+        fa_buf_text(&out, kept);
+        if (!out.failed && all->place[from].own)
+            fa_source_guard(r->json, &out);
+        fa_spec_memory(r, !out.failed);
+    }
+    if (own || r->rc != 0) {
         fa_buf_free(&out);
         return;
     }
-    fa_buf_text(&out, kept);
-    if (!out.failed && (from < 0 || all->place[from].own))
-        fa_source_guard(all->json, &out);
-    if (out.failed || out.data == NULL) {
-        fa_buf_free(&out);
-        all->rc = fa_fail(all->diag, FA_ENOMEM, "%s: out of memory", all->where);
-        return;
-    }
-    free(*text);
-    *text = out.data;
+    free((void *)(uintptr_t)text);
+    all->file[from].text = out.data;
 }
 
 /* All texts, those that are found on the way, too. */
-static int read_texts(fa_includes *all, bool own)
+static void read_texts(fa_includes *all, bool own)
 {
-    for (int i = 0; i < FA_CUT_SOURCES; i++)
-        read_text(all, -1 - i, &all->source[i], own);
-    for (int i = 0; i < all->count; i++) {
-        char *text = (char *)(uintptr_t)all->file[i].text;
-        read_text(all, i, &text, own);
-        all->file[i].text = text;
+    for (int i = 0; i < all->count && all->r->rc == 0; i++)
+        read_text(all, i, own);
+}
+
+struct fa_cut_text *fa_includes_read_own(struct fa_spec_reading *r, const char *source,
+                                         const char *answer_source)
+{
+    const char *const sources[FA_CUT_SOURCES] = {source, answer_source};
+    fa_includes *all = r->spec->includes;
+    for (; r->rc == 0 && all->count < FA_CUT_SOURCES; all->count++) {
+        const char *text = sources[all->count];
+        struct place *place = &all->place[all->count];
+        *place = (struct place){.own = true};
+        if (r->folder != NULL)
+            place->folder = strdup(all->folder[0]);
+        all->file[all->count] = (fa_template_text){strdup(""), strdup(text != NULL ? text : "")};
+        fa_spec_memory(r, all->file[all->count].name != NULL &&
+                              all->file[all->count].text != NULL &&
+                              (place->folder != NULL || r->folder == NULL));
     }
-    return all->rc;
-}
-
-int fa_includes_read_own(fa_includes *all, char *const source[FA_CUT_SOURCES],
-                         struct fa_cut_text **ret_texts)
-{
-    int count = 0;
-    memcpy(all->source, source, sizeof all->source);
-    if (source[0] == NULL || source[1] == NULL)
-        return fa_fail(all->diag, FA_ENOMEM, "%s: out of memory", all->where);
-    if (read_texts(all, true) != 0)
-        return all->rc;
-    struct fa_cut_text *texts = calloc((size_t)all->count + FA_CUT_SOURCES + 1, sizeof *texts);
-    if (texts == NULL)
-        return fa_fail(all->diag, FA_ENOMEM, "%s: out of memory", all->where);
-    for (int i = 0; i < FA_CUT_SOURCES; i++)
-        texts[count++].text = all->source[i];
-    for (int i = 0; i < all->count; i++)
-        texts[count++] =
+    if (r->rc == 0)
+        read_texts(all, true);
+    struct fa_cut_text *texts = r->rc == 0 ? calloc((size_t)all->count + 1, sizeof *texts) : NULL;
+    fa_spec_memory(r, texts != NULL);
+    for (int i = 0; texts != NULL && i < all->count; i++)
+        texts[i] =
             (struct fa_cut_text){(char *)(uintptr_t)all->file[i].text, all->place[i].library};
-    *ret_texts = texts;
-    return 0;
+    return texts;
 }
 
-int fa_includes_read(fa_includes *all, const fa_cut *cut, fa_buf *ret_left)
+void fa_includes_read(struct fa_spec_reading *r)
 {
-    all->cut = cut;
-    all->left = ret_left;
-    return read_texts(all, false);
+    read_texts(r->spec->includes, false);
 }
 
 const char *fa_includes_source(const fa_includes *all, int source)
 {
-    return all->source[source];
+    return all->file[source].text;
 }
 
 /* ---- what was read ---------------------------------------------------------------------------*/
 void fa_includes_with(const fa_includes *all, fa_compiled_with *with)
 {
-    with->header = all->file;
-    with->header_count = all->count;
+    with->header = all->file + FA_CUT_SOURCES;
+    with->header_count = all->count - FA_CUT_SOURCES;
     with->cuda_headers = all->cuda_read;
 }
 
@@ -599,7 +581,7 @@ void fa_includes_hash(const fa_includes *all, char ret_hash[FA_HASH_HEX])
 {
     fa_hash hash;
     fa_hash_init(&hash);
-    for (int i = 0; i < all->count; i++) {
+    for (int i = FA_CUT_SOURCES; i < all->count; i++) {
         fa_hash_text(&hash, all->file[i].name);
         fa_hash_text(&hash, all->file[i].text);
     }

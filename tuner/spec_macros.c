@@ -129,12 +129,12 @@ void fa_spec_check_macros(struct fa_spec_reading *r)
     const cJSON *item;
     for (int i = 0; i < 2 && !fa_cut_has(r->cut, "##"); i++) /* else any name may be made */
         cJSON_ArrayForEach (item, fa_spec_member(r->json, keys[i]))
-            if (r->found.text[0] == 0 && !fa_cut_reaches(r->cut, item->string))
-                fa_fail(&r->found, FA_EMANIFEST, "%s: %s %s: the source never uses the %s %s",
+            if (r->spec->fault.text[0] == 0 && !fa_cut_reaches(r->cut, item->string))
+                fa_fail(&r->spec->fault, FA_EMANIFEST, "%s: %s %s: the source never uses the %s %s",
                         r->where, keys[i], item->string, kinds[i], item->string);
-    for (size_t i = 0; i < sizeof handles / sizeof *handles && r->found.text[0] == 0; i++)
+    for (size_t i = 0; i < sizeof handles / sizeof *handles && r->spec->fault.text[0] == 0; i++)
         if (fa_cut_reaches(r->cut, handles[i]))
-            fa_fail(&r->found, FA_EMANIFEST,
+            fa_fail(&r->spec->fault, FA_EMANIFEST,
                     "%s: arguments: the source takes %s, a handle that the host makes: none can be "
                     "drawn for a proof",
                     r->where, handles[i]);

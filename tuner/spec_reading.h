@@ -18,9 +18,8 @@
 #include "hash.h"
 #include "json.h"
 #include "manifest.h"
+#include "spec.h"
 #include "trial.h"
-
-typedef struct fa_includes fa_includes;
 
 struct fa_spec_reading {
     const char *where;
@@ -36,12 +35,10 @@ struct fa_spec_reading {
     bool answered, answer_template;           /* by a kernel */
     char *source;                             /* as it is compiled */
     char *answer_source;                      /* NULL: it is in the same text */
-    fa_includes *includes;
     fa_cut *cut;
-    fa_buf left;   /* what the compiler does not see of the sources, a line each */
+    fa_spec *spec;
     bool keeps_host; /* by "options" all functions are the device's */
-    bool beside;   /* the JSON is no part of the source's file */
-    fa_diag found; /* why nothing may be measured, see fa_spec.fault */
+    bool beside;     /* the JSON is no part of the source's file */
     char hash[FA_HASH_HEX];
     cJSON *operation;
     fa_family *family;                    /* which the rest is of */
@@ -97,26 +94,25 @@ enum { FA_DEFINES_MAX = 64 };
 /* Replaces what changes a macro of the specification by an #error of FA_SPEC_REFUSED, where the compiler meets it. */
 void fa_source_guard(const cJSON *json, fa_buf *text);
 /* The macros as lines of CUDA C++; what the specification says of them, and of what its kernels use, reaches into the cut;
- * r->found: neither the source nor the specification reads some macro, or the source has handles that the host makes. */
+ * r->spec->fault: neither the source nor the specification reads some macro, or the source has handles that the host makes. */
 void fa_spec_put_macros(struct fa_spec_reading *r, fa_buf *ret_text);
 void fa_spec_reach(struct fa_spec_reading *r);
 void fa_spec_check_macros(struct fa_spec_reading *r);
 
 /* ---- spec_include.c ------------------------------------------------------------------------*/
-/* `folder`, with a slash at its end, is the specification's, where files are looked for, and in those of its "include", which
- * count from it; NULL: neither, and a source may include the vocabulary and CUDA's own headers alone. */
-int fa_includes_open(const char *where, const char *folder, const cJSON *json,
-                     fa_includes **ret_includes, fa_diag *diag);
+/* Files are looked for in the specification's folder, and in those of its "include", which count from it; where it has none a
+ * source may include the vocabulary and CUDA's own headers alone. */
+void fa_includes_open(struct fa_spec_reading *r);
 void fa_includes_close(fa_includes **includes); /* NULL is allowed */
 
-/* Takes over the sources, the second of which may be "", and reads the author's files that they include, whatever the
- * preprocessor will leave out. *ret_texts are all of them, the sources first, to be cut in place (free()). */
-int fa_includes_read_own(fa_includes *includes, char *const source[FA_CUT_SOURCES],
-                         struct fa_cut_text **ret_texts);
+/* Reads the author's files that the sources include, the second of which may be NULL, whatever the preprocessor will leave out.
+ * Returns all texts, the sources first, to be cut in place (free()); NULL: r->rc says why. */
+struct fa_cut_text *fa_includes_read_own(struct fa_spec_reading *r, const char *source,
+                                         const char *answer_source);
 /* Reads other files as far as the author's still include them, for what the cut left of them. Texts name files as the compiler
  * will know them then, and the author's are guarded by fa_source_guard(). An #include of the author's that is not found is
- * blanked, as those of host headers are, and told in *ret_left, a line for each. */
-int fa_includes_read(fa_includes *includes, const fa_cut *cut, fa_buf *ret_left);
+ * blanked, as those of host headers are, and told in r->spec->left, a line for each. */
+void fa_includes_read(struct fa_spec_reading *r);
 const char *fa_includes_source(const fa_includes *includes, int source);
 
 /* What was read so far, CUDA's own headers among it, as sources are compiled with it; and over all of it. */
