@@ -9,7 +9,6 @@
 #include "error.h"
 #include "wording.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -236,40 +235,9 @@ int fa_struct_from_json(const cJSON *json, const fa_member *members, void *ret_d
 int fa_struct_from_strict_json(const cJSON *json, const fa_member *members, void *ret_data,
                                const char *where, fa_diag *diag)
 {
-    uint64_t seen = 0;
-    for (const cJSON *item = json->child; item != NULL; item = item->next) {
-        int i = 0;
-        while (members[i].key != NULL && strcmp(members[i].key, item->string) != 0)
-            i++;
-        if (members[i].key == NULL)
-            return fa_fail(diag, FA_EINVAL, "%s: there is no key \"%s\"", where, item->string);
-        if (seen >> i & 1)
-            return fa_fail(diag, FA_EINVAL, "%s: key \"%s\" appears twice", where, item->string);
-        seen |= (uint64_t)1 << i;
-    }
-    return fa_struct_from_json(json, members, ret_data, where, diag);
-}
-
-/* Whole or not at all. */
-static void take_struct(const cJSON *item, const fa_member *m, void *at)
-{
-    unsigned char before[1024];
-    assert(m->size > 0 && m->size <= sizeof before);
-    memcpy(before, at, m->size);
-    if (read_struct(item, m, at, "", NULL) != 0)
-        memcpy(at, before, m->size);
-}
-
-void fa_struct_take_json(const cJSON *json, const fa_member *members, void *ret_data)
-{
-    for (const fa_member *m = members; m->key != NULL; m++) {
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, m->key);
-        void *at = (char *)ret_data + m->offset;
-        if (m->kind == FA_MEMBER_PART)
-            fa_struct_take_json(json, m->members, at);
-        else if (item != NULL && m->kind == FA_MEMBER_STRUCT)
-            take_struct(item, m, at);
-        else if (item != NULL)
-            read_member(json, item, m, at, "", NULL);
-    }
+    const char *keys[FA_MEMBERS_MAX + 1] = {NULL};
+    for (int i = 0; members[i].key != NULL; i++)
+        keys[i] = members[i].key;
+    int rc = fa_json_check_keys(json, keys, where, diag);
+    return rc == 0 ? fa_struct_from_json(json, members, ret_data, where, diag) : rc;
 }

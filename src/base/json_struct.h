@@ -62,11 +62,9 @@ cJSON *fa_struct_to_json(const fa_member *members, const void *data);
  * are not in the table are passed over. */
 int fa_struct_from_json(const cJSON *json, const fa_member *members, void *ret_data,
                         const char *where, fa_diag *diag);
-/* The same of an object whose every key must be in the table, once; the table has no FA_MEMBER_PART. */
+/* The same of an object whose every key must be in the table, once; the table has no FA_MEMBER_PART, and at most so many
+ * rows. */
+enum { FA_MEMBERS_MAX = 63 };
 int fa_struct_from_strict_json(const cJSON *json, const fa_member *members, void *ret_data,
                                const char *where, fa_diag *diag);
-/* Of what may be somebody else's: a member that is missing or cannot be read is left alone, also an object of which a
- * member cannot. Its FA_MEMBER_STRUCTs are of at most 1,024 bytes. */
-void fa_struct_take_json(const cJSON *json, const fa_member *members, void *ret_data);
-
 #endif

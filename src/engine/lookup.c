@@ -44,6 +44,7 @@
 /* ---- answers ---------------------------------------------------------------------------------*/
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
 #define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT
+#define OPTIONAL .rules = FA_MEMBER_OPTIONAL
 #define COUNTED(member) ROW(member, COUNT, .rules = FA_MEMBER_OPTIONAL | FA_MEMBER_NULL)
 const fa_member fa_funnel_members[] = {
     COUNTED(space),  COUNTED(in_budget), COUNTED(compiled), COUNTED(clean),
@@ -52,16 +53,16 @@ const fa_member fa_funnel_members[] = {
 
 static const fa_member evidence_members[] = {
     {.key = "funnel", .kind = FA_MEMBER_PART, .members = fa_funnel_members},
-    ROW(ties, COUNT),
-    ROW(default_us, NUMBER),
-    ROW(tune_s, NUMBER),
+    ROW(ties, COUNT, OPTIONAL),
+    ROW(default_us, NUMBER, OPTIONAL),
+    ROW(tune_s, NUMBER, OPTIONAL),
     ROW(shortlist_only, FLAG, LEFT_OUT),
     ROW(from_gpu, TEXT, LEFT_OUT),
     ROW(strategy, TEXT, LEFT_OUT),
     ROW(space_estimated, FLAG, LEFT_OUT),
     ROW(undated, FLAG, LEFT_OUT),
     ROW(contents, COUNT, LEFT_OUT),
-    ROW(gpu, STRUCT, .members = fa_gpu_members),
+    ROW(gpu, STRUCT, OPTIONAL, .members = fa_gpu_members),
     {.key = NULL},
 };
 #undef ROW
@@ -133,9 +134,9 @@ int fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answ
     int rc = fa_json_parse_object(winner->evidence, "evidence", &json, diag);
     if (rc != 0)
         return rc;
-    /* May be somebody else's or an older version's: each member that can be read is taken. */
+    /* May be somebody else's or an older version's: what stands before a member that cannot be read is taken. */
     if (json != NULL)
-        fa_struct_take_json(json, evidence_members, &answer);
+        fa_struct_from_json(json, evidence_members, &answer, "evidence", NULL);
     cJSON_Delete(json);
     /* A bundle's evidence may tell of another GPU than the one that the winner is stored for. */
     char silicon[FA_SILICON_MAX];
