@@ -88,7 +88,6 @@ const char *const fa_origin_names[] = {FA_ORIGINS(ROW) NULL};
 const char *const fa_sweep_state_names[] = {FA_SWEEP_STATES(ROW) NULL};
 const char *const fa_item_state_names[] = {FA_ITEM_STATES(ROW) NULL};
 #undef ROW
-static const char *const fa_layout_names[] = {[FA_BHSD] = "bhsd", [FA_BSHD] = "bshd", NULL};
 #define ROW(name, value, text) {value, "FA_" #name, text},
 static const struct {
     int value;
@@ -149,7 +148,6 @@ int fa_error_parse(const char *name, int *ret_code)
     }
 NAME(status)
 NAME(origin)
-NAME(layout)
 NAME(sweep_state)
 NAME(item_state)
 

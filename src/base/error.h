@@ -47,7 +47,6 @@ int fa_origin_trust(fa_origin origin);
 bool fa_origin_is_measured(fa_origin origin);
 /* How a winner is known that nobody timed: by a model, or not at all. */
 fa_origin fa_origin_untimed(const fa_trial *trial);
-const char *fa_layout_name(fa_layout layout); /* "bhsd", "bshd" */
 const char *fa_sweep_state_name(fa_sweep_state state);
 const char *fa_item_state_name(fa_item_state state);
 

@@ -214,28 +214,18 @@ static double known_or_endless(double us)
     return us > 0 ? us : INFINITY;
 }
 
-/* The order of fa_config_text(). Writing both out for each comparison took a third of a report's time, so of configs
- * with the same tunables only the first values that differ are, each with the character behind it. */
 static int compare_configs(const fa_config *a, const fa_config *b)
 {
-    int i = 0;
-    while (i < a->count && i < b->count && a->tunable[i].value == b->tunable[i].value &&
-           strcmp(a->tunable[i].name, b->tunable[i].name) == 0)
-        i++;
-    if (a->count == b->count &&
-        (i == a->count || strcmp(a->tunable[i].name, b->tunable[i].name) == 0)) {
-        char x[FA_VALUE_TEXT_MAX + 1], y[FA_VALUE_TEXT_MAX + 1], room[FA_VALUE_TEXT_MAX],
-            behind = i + 1 < a->count ? ',' : '}';
-        if (i == a->count)
-            return 0;
-        snprintf(x, sizeof x, "%s%c", fa_value_json(a->tunable[i].value, room), behind);
-        snprintf(y, sizeof y, "%s%c", fa_value_json(b->tunable[i].value, room), behind);
-        return strcmp(x, y);
+    for (int i = 0; i < a->count && i < b->count; i++) {
+        const fa_tunable *x = &a->tunable[i], *y = &b->tunable[i];
+        char room[2][FA_VALUE_TEXT_MAX];
+        int order = strcmp(x->name, y->name);
+        if (order == 0 && x->value != y->value)
+            order = strcmp(fa_value_json(x->value, room[0]), fa_value_json(y->value, room[1]));
+        if (order != 0)
+            return order;
     }
-    char text_a[FA_CONFIG_TEXT_MAX], text_b[FA_CONFIG_TEXT_MAX];
-    fa_config_text(a, text_a);
-    fa_config_text(b, text_b);
-    return strcmp(text_a, text_b);
+    return a->count - b->count;
 }
 
 int fa_trial_compare(const fa_trial *a, const fa_trial *b)
