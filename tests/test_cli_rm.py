@@ -133,7 +133,7 @@ def what_is_not_chosen_clearly_is_refused():
     with tuned(problems=THREE) as place:
         before = bytes_of(place)
         for arguments, part in (((), "say what to forget"), (("--dry-run",), "say what to forget"), (("--all", "--gpu", "L4"), "--all"),
-                                (("--gpu", "L5"), "near it: L4"), (("512",), "512")):
+                                (("--gpu", "L400"), "near it: L40"), (("512",), "512")):
             tap.has(place.run("rm", *arguments, status=2).stderr, part)
         tap.has(place.run("rm", "--seq", "300").stdout, "no problem matches in ~/store.db")
         tap.equal(bytes_of(place) == before, True)

@@ -7,6 +7,7 @@
 #include "catalogue.h"
 
 #include "error.h"
+#include "wording.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -17,7 +18,7 @@
 #define BOUNDED(X) \
     X(smem_per_block) X(smem_per_sm) X(regs_per_sm) X(threads_per_sm) X(blocks_per_sm)
 
-enum { REGS_PER_SM = 65536, NAME_LENGTH = 64, NEAR_EDITS = 2, KB = 1024 };
+enum { REGS_PER_SM = 65536, NAME_LENGTH = 64, KB = 1024 };
 
 static const struct architecture {
     int32_t sm, block_kb, sm_kb, reserved, threads, blocks;
@@ -157,60 +158,11 @@ static bool is_called(const struct entry *entry, const char *wanted)
     return false;
 }
 
-/* Levenshtein's distance, both texts shorter than NAME_LENGTH. */
-static int edits(const char *a, const char *b)
-{
-    int row[NAME_LENGTH + 1], columns = (int)strlen(b);
-    for (int j = 0; j <= columns; j++)
-        row[j] = j;
-    for (int i = 1; a[i - 1] != 0; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= columns; j++) {
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            best = row[j] + 1 < best ? row[j] + 1 : best;
-            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[columns];
-}
-
-/* 0 for names that hold one another ("4090" and "rtx4090d"), else the least number of edits. */
-static int distance(const struct entry *entry, const char *wanted)
-{
-    char name[NAME_LENGTH];
-    int least = NAME_LENGTH;
-    for (size_t at = 0; next_name(entry, &at, name);) {
-        bool holds = strlen(wanted) >= 2 &&
-                     (strstr(name, wanted) != NULL || strstr(wanted, name) != NULL);
-        int d = holds ? 0 : edits(name, wanted);
-        least = d < least ? d : least;
-    }
-    return least;
-}
-
-/* The nearest of the wanted name, three at most and the nearest first; nothing where none is near. */
-static void suggest(const char *wanted, char *ret_text, size_t size)
-{
-    int most = strlen(wanted) < 4 ? 1 : NEAR_EDITS; /* two edits make any short name another */
-    int told = 0, n = 0;
-    ret_text[0] = 0;
-    for (int d = 0; d <= most && told < 3; d++)
-        for (int i = 0; i < ENTRIES && told < 3; i++) {
-            if (entries[i].refused != NULL || distance(&entries[i], wanted) != d)
-                continue;
-            n += snprintf(ret_text + n, size - (size_t)n, "%s %s", told++ == 0 ? " near it:" : ",",
-                          entries[i].name);
-        }
-    if (told > 0)
-        snprintf(ret_text + n, size - (size_t)n, ";");
-}
-
 int fa_catalogue_find(const char *name, fa_gpu *ret_gpu, fa_diag *diag)
 {
-    char wanted[NAME_LENGTH], near[4 * NAME_LENGTH];
+    char wanted[NAME_LENGTH];
+    const char *names[ENTRIES + 1] = {NULL};
+    int count = 0;
     normalise(name, strlen(name), wanted);
     for (int i = 0; i < ENTRIES; i++) {
         if (!is_called(&entries[i], wanted))
@@ -221,10 +173,13 @@ int fa_catalogue_find(const char *name, fa_gpu *ret_gpu, fa_diag *diag)
         *ret_gpu = gpu_of(&entries[i]);
         return 0;
     }
-    suggest(wanted, near, sizeof near);
+    for (int i = 0; i < ENTRIES; i++)
+        if (entries[i].refused == NULL)
+            names[count++] = entries[i].name;
+    const char *near = fa_nearest(name, names);
     return fa_fail(diag, FA_ENOTFOUND,
-                   "no GPU called \"%.64s\" is known;%s `fa-tune gpus` lists all types", name,
-                   near);
+                   "no GPU called \"%.64s\" is known%s%s; `fa-tune gpus` lists all types", name,
+                   near != NULL ? "; near it: " : "", near != NULL ? near : "");
 }
 
 int fa_catalogue_match(const fa_gpu *device, fa_gpu *ret_gpu)
