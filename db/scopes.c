@@ -35,7 +35,7 @@ void fa_db_problem_read(fa_reader *reader, fa_problem *ret_problem)
     fa_read_copy(reader, key, sizeof key);
     fa_problem problem = {0};
     cJSON *json = fa_read_json(reader, 4096);
-    int rc = json != NULL ? fa_problem_from_json(json, &problem, NULL) : 0;
+    int rc = json != NULL ? fa_problem_from_json(json, false, "*", &problem, NULL) : 0;
     if (json != NULL && rc == 0)
         fa_problem_key(&problem, key_now);
     if (json != NULL && (rc != 0 || strcmp(key, key_now) != 0))

@@ -34,7 +34,7 @@ static int parse_problem(const char *text, fa_diag *diag)
     fa_problem problem = plain;
     int rc = fa_json_parse(text, strlen(text), "test", &json, diag);
     if (rc == 0)
-        rc = fa_problem_from_json(json, &problem, diag);
+        rc = fa_problem_from_json(json, false, "*", &problem, diag);
     cJSON_Delete(json);
     return rc;
 }
@@ -357,7 +357,7 @@ static void what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways(
     CHECK_HAS(words.data, "lengths of keys seqused");
     fa_buf_free(&words);
     cJSON *json = fa_problem_to_json(&p);
-    CHECK_OK(fa_problem_from_json(json, &back, &diag), diag);
+    CHECK_OK(fa_problem_from_json(json, true, NULL, &back, &diag), diag);
     cJSON_Delete(json);
     CHECK(fa_problem_equal(&p, &back));
     p.mean_k = p.seq_k + 1;

@@ -83,7 +83,7 @@ def bad_plans_are_refused_by_line():
         ("{", ["line 2", "not valid JSON"]),
         ("[]", ["line 2", "no JSON object"]),
         ("{}", ["line 2", 'needs "seq_q", which is missing']),
-        ('{"seq_q":-1}', ["line 2", "must be 0 to"]),
+        ('{"seq_q":-1}', ["line 2", "use 0 to"]),
         ('{"seq_q":64.5}', ["line 2", "whole number"]),
         ('{"seq_q":64,"head_dim":7}', ["line 2", "multiple of 8"]),
         ('{"seq_q":64,"head_dmi":64}', ["line 2", "head_dmi"]),

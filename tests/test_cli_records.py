@@ -194,7 +194,7 @@ def lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken():
         (changed(0, gpu={"name": "L5"}), "line 1"), (changed(0, gpu={"name": "V100"}), "sm_70"), (changed(0, gpu="L4"), "line 1"),
         (changed(0, gpu={**first["gpu"], "sm_count": 59}), "no GPU of the catalogue is NVIDIA L4: sm_89 x59"),
         (changed(0, problem={**first["problem"], "seq_q": -128}), "line 1"), (changed(0, problem=5), "line 1"),
-        (changed(0, problem={**first["problem"], "seq": 128}), 'no key "seq"'), (changed(0, answer=[1]), "line 1"),
+        (changed(0, problem={**first["problem"], "seq": 128}), 'the key "seq" is unknown'), (changed(0, answer=[1]), "line 1"),
         (answer(origin="measures"), "line 1"), (answer(origin="nearest"), "no winner is stored as"), (answer(low_us=None), "line 1"),
         ([lines()[0].replace('"low_us":', '"low_us":NaN,"x":')], "not valid JSON"),
         (answer(funnel=[1]), "line 1"), (answer(funnel={"space": -1}), "line 1"), (answer(median_us=-1), "line 1"),

@@ -180,7 +180,7 @@ static void heads_wider_than_256_are_right(void)
         for (char *at = text; (at = strchr(at, '\'')) != NULL;)
             *at = '"';
         cJSON *json = cJSON_Parse(text);
-        int known = fa_problem_from_json(json, &p, &diag);
+        int known = fa_problem_from_json(json, false, "*", &p, &diag);
         cJSON_Delete(json);
         CHECK_OK(known, diag);
         CHECK_OK(fa_catalogue_find(rows[i].gpu, &world.gpu, &diag), diag);

@@ -128,7 +128,7 @@ static void a_bad_line_is_named_and_nothing_is_taken(void)
         {"{" NAMES ",\"median_us\":1}", "\"problem\" is missing"},
         {"{" NAMES "," PROBLEM ",\"median_us\":1,\"dry_run\":true}", "made up"},
         {"{" NAMES "," PROBLEM ",\"median_us\":1,\"dry_run\":1}", "must be true or false"},
-        {"{" NAMES ",\"median_us\":1,\"problem\":3}", "must be a JSON object"},
+        {"{" NAMES ",\"median_us\":1,\"problem\":3}", "must be an object"},
         {"{" NAMES ",\"median_us\":1,\"problem\":{\"head_dim\":64}}", "batch"},
         {"{" NAMES ",\"median_us\":1," PROBLEM "," PROBLEM "}", "appears twice"},
     };

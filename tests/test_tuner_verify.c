@@ -293,7 +293,7 @@ static void ragged_cases_of_an_operation_are_problems_like_it_and_small(void)
         " \"heads_kv\": 3, \"seq_q\": 512, \"seq_k\": 700}";
     cJSON *json = cJSON_Parse(text);
     fa_problem problem = {.head_dim = 0}, at[FA_BENCH_CASES];
-    int rc = fa_problem_from_json(json, &problem, &diag);
+    int rc = fa_problem_from_json(json, true, NULL, &problem, &diag);
     cJSON_Delete(json);
     CHECK_OK(rc, diag);
     const fa_operation *operation = fa_operation_of(&problem);

@@ -128,7 +128,7 @@ FA_API int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag);
  *    "low_us": 41.0, "high_us": 41.5, "sample_count": 50, "unix_time": 1760000000,
  *    "source": "PyTorch 2.11"}
  *
- * The second half may be left out, and of the problem "layout", "lse" and "unaligned"; keys that are not known are
+ * The second half may be left out, and of the problem what has no size of its own; keys that are not known are
  * passed over. "dry_run": true makes a line bad: its time is made up, to show the form. A line of the same problem, GPU
  * and peer as one before it or in the store replaces that one. */
 

@@ -476,106 +476,54 @@ static int read_value(const cJSON *json, const fa_field *f, int32_t *ret, fa_dia
     return 0;
 }
 
-/* The operation that a document names; absent: that of `problem` as it is. Another one's problem begins
- * with its defaults. */
-static int read_operation(const cJSON *json, fa_problem *problem, fa_diag *diag)
+/* Keys that are none of the operation's, with what computes it instead, where it is a feature that others have. */
+static int check_keys(const cJSON *json, const fa_operation *op, const char *beside, fa_diag *diag)
 {
-    const fa_operation *op = fa_operation_of(problem);
-    const char *name = NULL;
-    if (!cJSON_IsObject(json))
-        return fa_fail(diag, FA_EINVAL, "problem: must be a JSON object");
-    int rc = fa_json_text(json, "operation", &name, "problem", diag);
-    if (rc == 0) {
-        rc = fa_operation_find(name, &op, diag);
-        if (rc != 0)
-            return fa_fail_in(diag, rc, "problem");
-    }
-    if (op != fa_operation_of(problem)) {
-        *problem = (fa_problem){.operation = op};
-        fa_problem_fill(problem, 0);
-    }
-    return rc == FA_ENOTFOUND ? 0 : rc;
-}
-
-/* Bit i of *ret_given: field i is there. */
-static int read_values(const cJSON *json, fa_problem *problem, uint32_t *ret_given, fa_diag *diag)
-{
-    const fa_operation *op = fa_operation_of(problem);
-    *ret_given = 0;
-    for (int i = 0; i < op->field_count; i++) {
-        int rc = read_value(json, &op->field[i], &problem->value[i], diag);
-        if (rc != 0 && rc != FA_ENOTFOUND)
-            return rc;
-        if (rc == 0)
-            *ret_given |= 1u << i;
-    }
-    return 0;
-}
-
-int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *diag)
-{
-    fa_problem problem = *ret_problem;
-    uint32_t given;
-    int rc;
-    if ((rc = read_operation(json, &problem, diag)) != 0 ||
-        (rc = read_values(json, &problem, &given, diag)) != 0 ||
-        (rc = fa_problem_check(&problem, diag)) != 0)
-        return rc;
-    *ret_problem = problem;
-    return 0;
-}
-
-/* Missing fields, and keys that are none. */
-static int check_document(const cJSON *json, const fa_operation *op, fa_need need,
-                          const char *beside, fa_diag *diag)
-{
-    bool any = beside != NULL && strcmp(beside, "*") == 0;
-    if (op->field_count == 0)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for operations");
-    for (const cJSON *item = json->child; item != NULL && !any; item = item->next)
-        if (fa_operation_field_index(op, item->string) < 0 &&
-            strcmp(item->string, "operation") != 0 &&
-            (beside == NULL || strcmp(item->string, beside) != 0))
-            return fa_operation_refuse(op, item->string, diag) != 0
-                       ? fa_fail_in(diag, FA_ENOTSUP, "problem")
-                       : fa_fail(diag, FA_EINVAL, "problem: there is no key \"%.40s\"",
-                                 item->string);
+    const char *keys[FA_PROBLEM_VALUES + 3] = {"operation"};
+    for (int i = 0; i < op->field_count; i++)
+        keys[1 + i] = op->field[i].name;
+    keys[1 + op->field_count] = beside;
     for (const cJSON *item = json->child; item != NULL; item = item->next)
-        if (cJSON_GetObjectItemCaseSensitive(json, item->string) != item)
-            return fa_fail(diag, FA_EINVAL, "problem: key \"%.40s\" appears twice", item->string);
-    if (need == FA_NEED_ALL && cJSON_GetObjectItemCaseSensitive(json, "operation") == NULL)
-        return fa_fail(diag, FA_EINVAL, "problem: \"operation\" is missing");
-    EACH_FIELD(op, f)
-    {
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, f->name);
-        int64_t value;
-        const bool integer = f->kind == FA_FIELD_INTEGER && !f->optional &&
-                             (f->follows < 0 || need == FA_NEED_INTEGERS) &&
-                             fa_field_number(f, f->preset) <= INT32_MAX;
-        const bool needed = need == FA_NEED_ALL        ? !f->optional
-                            : need == FA_NEED_REQUIRED ? f->required
-                                                       : integer;
-        if (needed && item == NULL)
-            return fa_fail(diag, FA_EINVAL, "problem: %s needs \"%s\", which is missing", op->name,
-                           f->name);
-        if (f->required && need == FA_NEED_REQUIRED) {
-            int rc = fa_json_int(json, f->name, f->min, f->max, &value, "problem", diag);
-            if (rc != 0)
-                return rc;
-        }
-    }
-    return 0;
+        if (fa_operation_field_index(op, item->string) < 0 &&
+            fa_operation_refuse(op, item->string, diag) != 0)
+            return fa_fail_in(diag, FA_ENOTSUP, "problem");
+    return fa_json_check_keys(json, keys, "problem", diag);
 }
 
-int fa_problem_from_strict_json(const cJSON *json, fa_need need, const char *beside,
-                                fa_problem *ret_problem, fa_diag *diag)
+/* Whether a document has to have it: what has no default, or with `sizes` every integer that follows no other. */
+static bool is_needed(const fa_field *f, bool sizes)
 {
-    fa_problem problem = {.operation = ret_problem->operation};
+    return f->required || (sizes && f->kind == FA_FIELD_INTEGER && !f->optional && f->follows < 0 &&
+                           fa_field_number(f, f->preset) <= INT32_MAX);
+}
+
+int fa_problem_from_json(const cJSON *json, bool sizes, const char *beside, fa_problem *ret_problem,
+                         fa_diag *diag)
+{
+    const fa_operation *op = fa_operation_of(ret_problem);
+    const char *name = NULL;
     uint32_t given = 0;
-    int rc;
-    if ((rc = read_operation(json, &problem, diag)) != 0 ||
-        (rc = check_document(json, fa_operation_of(&problem), need, beside, diag)) != 0 ||
-        (rc = read_values(json, &problem, &given, diag)) != 0)
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "\"problem\" must be an object");
+    int rc = fa_json_text(json, "operation", &name, "problem", diag);
+    if (rc == 0 && (rc = fa_operation_find(name, &op, diag)) != 0)
+        return fa_fail_in(diag, rc, "problem");
+    fa_problem problem = {.operation = name != NULL ? op : ret_problem->operation};
+    if (rc == FA_ENOTFOUND)
+        rc = op->field_count == 0 ? fa_fail(diag, FA_ENOMEM, "out of memory for operations") : 0;
+    if (rc == 0 && (beside == NULL || strcmp(beside, "*") != 0))
+        rc = check_keys(json, op, beside, diag);
+    for (int i = 0; rc == 0 && i < op->field_count; i++) {
+        rc = read_value(json, &op->field[i], &problem.value[i], diag);
+        if (rc == 0)
+            given |= 1u << i;
+        else if (rc == FA_ENOTFOUND)
+            rc = is_needed(&op->field[i], sizes)
+                     ? fa_fail(diag, FA_EINVAL, "problem: %s needs \"%s\", which is missing",
+                               op->name, op->field[i].name)
+                     : 0;
+    }
+    if (rc != 0)
         return rc;
     fa_problem_fill(&problem, given);
     rc = fa_problem_check(&problem, diag);
@@ -584,23 +532,11 @@ int fa_problem_from_strict_json(const cJSON *json, fa_need need, const char *bes
     return rc;
 }
 
-static int read_member(const cJSON *json, fa_need need, fa_problem *ret_problem, fa_diag *diag)
-{
-    *ret_problem = (fa_problem){0};
-    if (!cJSON_IsObject(json))
-        return fa_fail(diag, FA_EINVAL, "\"problem\" must be an object");
-    int rc = fa_problem_from_strict_json(json, need, NULL, ret_problem, diag);
-    return rc == FA_ENOTSUP ? FA_EINVAL : rc; /* an operation that is not known here */
-}
-
 int fa_member_read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 {
-    return read_member(json, FA_NEED_SIZES, ret_problem, diag);
-}
-
-int fa_member_read_whole_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
-{
-    return read_member(json, FA_NEED_ALL, ret_problem, diag);
+    *(fa_problem *)ret_problem = (fa_problem){0};
+    int rc = fa_problem_from_json(json, true, NULL, ret_problem, diag);
+    return rc == FA_ENOTSUP ? FA_EINVAL : rc; /* an operation that is not known here */
 }
 
 /* ---- words -----------------------------------------------------------------------------------*/

@@ -90,26 +90,14 @@ cJSON *fa_problem_to_json(const fa_problem *problem);
 cJSON *fa_member_problem(const void *problem); /* the same, for tables of members */
 /* The same; a specification's operation by "NAME@HASH", which no other text answers to. */
 cJSON *fa_member_very_problem(const void *problem);
-/* Checks every field (a hostile document is fine); absent fields keep what *ret_problem held, or are at
- * their defaults when the document names another operation than that of *ret_problem. FA_ENOTSUP: an
- * operation that is not known here. */
-int fa_problem_from_json(const cJSON *json, fa_problem *ret_problem, fa_diag *diag);
-
-/* Which fields a document must have; defaults stand for the others. */
-typedef enum fa_need {
-    FA_NEED_REQUIRED, /* those without a default: a plan's line */
-    FA_NEED_SIZES,    /* every integer that follows no other: a request */
-    FA_NEED_INTEGERS, /* every integer: a measurement */
-    FA_NEED_ALL       /* all but optional ones: an answer */
-} fa_need;
-/* A problem from a document that is held to what it says: a field that is needed and missing, or that the
- * operation does not have, is refused, but for the key `beside` ("*": any key; NULL: none). */
-int fa_problem_from_strict_json(const cJSON *json, fa_need need, const char *beside,
-                                fa_problem *ret_problem, fa_diag *diag);
-/* The same of an object with no other keys, for tables of members; FA_EINVAL for an operation that is not known here, too.
- * A request's, with its sizes, and one of which all is told. */
+/* Checks every field: a hostile document is fine. What is absent has its default, or the value of the field that it follows;
+ * refused is one without either, and with `sizes` any other integer that is not optional. An absent operation is that of
+ * *ret_problem. Other keys are refused, but for `beside` (NULL: none; "*": any). FA_ENOTSUP: an operation that is not
+ * known here, or a feature that it does not cover. */
+int fa_problem_from_json(const cJSON *json, bool sizes, const char *beside, fa_problem *ret_problem,
+                         fa_diag *diag);
+/* The same, with its sizes, for tables of members; an operation that is not known is FA_EINVAL, too. */
 int fa_member_read_problem(const cJSON *json, void *ret_problem, fa_diag *diag);
-int fa_member_read_whole_problem(const cJSON *json, void *ret_problem, fa_diag *diag);
 
 /* A name that is an identifier in C and in SQL, shorter than FA_NAME_MAX. */
 bool fa_is_identifier(const char *name);

@@ -271,8 +271,8 @@ static int take_line(const cJSON *json, const lists *l, cli_grid *grid, fa_diag 
     if (!cJSON_IsObject(json) || (inner != NULL && !cJSON_IsObject(inner)))
         return fa_fail(diag, FA_EINVAL, "%s is no JSON object",
                        inner != NULL ? "\"problem\"" : "it");
-    int rc = fa_problem_from_strict_json(inner != NULL ? inner : json, FA_NEED_REQUIRED,
-                                         inner == NULL ? "gpu" : NULL, &problem, diag);
+    int rc = fa_problem_from_json(inner != NULL ? inner : json, false, inner == NULL ? "gpu" : NULL,
+                                  &problem, diag);
     if (rc != 0)
         return rc;
     rc = fa_json_text(json, "gpu", &name, "JSON", diag);

@@ -311,7 +311,7 @@ int fa_problem_read(const char *text, size_t size, fa_problem *ret_problem, fa_d
         return fa_fail(diag, FA_EINVAL, "text or ret_problem is NULL");
     int rc = fa_json_parse(text, size, "problem", &json, diag);
     if (rc == 0)
-        rc = fa_problem_from_strict_json(json, FA_NEED_SIZES, NULL, &problem, diag);
+        rc = fa_problem_from_json(json, true, NULL, &problem, diag);
     cJSON_Delete(json);
     if (rc == 0)
         *ret_problem = problem;

@@ -40,7 +40,7 @@ static int read_any_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 {
     if (json == NULL)
         return fa_fail(diag, FA_EINVAL, "\"problem\" is missing");
-    return fa_problem_from_strict_json(json, FA_NEED_INTEGERS, "*", ret_problem, diag);
+    return fa_problem_from_json(json, true, "*", ret_problem, diag);
 }
 
 #define ROW(kind, name, member, ...) FA_MEMBER(name, kind, fa_baseline, member, __VA_ARGS__),

@@ -81,8 +81,8 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
                  : fa_fail(diag, FA_ENOMEM, "out of memory for an operation");
     free(content);
     if (rc == 0)
-        rc = fa_problem_from_json(cJSON_GetObjectItemCaseSensitive(message->json, "problem"),
-                                  &problem, diag);
+        rc = fa_problem_from_json(cJSON_GetObjectItemCaseSensitive(message->json, "problem"), false,
+                                  "*", &problem, diag);
     int64_t memory = 0;
     if (rc == 0)
         rc = fa_json_text_needed(message->json, "seed", &text, "message", diag);
