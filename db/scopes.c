@@ -267,9 +267,10 @@ int fa_store_scopes(fa_store *store, fa_scope_row **ret_rows, size_t *ret_count,
         const char *problem = fa_read_text(&reader, false);
         const char *silicon = fa_read_text(&reader, false);
         row.gpu = fa_list_keep_text(&list, fa_read_text(&reader, true));
-        row.winner_time = fa_read_int(&reader, 0, INT64_MAX);
+        const int64_t won = fa_read_int(&reader, 0, INT64_MAX);
         row.trials = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-        row.unix_time = fa_read_int(&reader, 0, INT64_MAX);
+        const int64_t tried = fa_read_int(&reader, 0, INT64_MAX);
+        row.unix_time = won > tried ? won : tried;
         if (reader.rc != 0)
             continue;
         fa_db_scope_read(&reader, &row.scope);
@@ -329,9 +330,8 @@ static int choose_scopes(fa_store *store, const fa_forget_scopes *which, fa_diag
     return rc != 0 ? rc : fa_db_exec(store, cubins_sql, diag);
 }
 
-static int count_rows(fa_store *store, fa_store_forgotten *ret_forgotten, fa_diag *diag)
+static int count_rows(fa_store *store, fa_forgotten *ret_forgotten, fa_diag *diag)
 {
-    fa_store_forgotten counts;
     fa_reader reader;
     fa_binder binder = fa_db_prepare(
         store,
@@ -348,18 +348,16 @@ static int count_rows(fa_store *store, fa_store_forgotten *ret_forgotten, fa_dia
     int rc = fa_db_run_row(store, &binder, &reader, diag);
     if (rc <= 0)
         return rc;
-    counts.winners = fa_read_int(&reader, 0, INT64_MAX);
-    counts.trials = fa_read_int(&reader, 0, INT64_MAX);
-    counts.cubins = fa_read_int(&reader, 0, INT64_MAX);
-    counts.bytes = fa_read_int(&reader, 0, INT64_MAX);
+    ret_forgotten->winners = fa_read_int(&reader, 0, INT64_MAX);
+    ret_forgotten->trials = fa_read_int(&reader, 0, INT64_MAX);
+    ret_forgotten->cubins = fa_read_int(&reader, 0, INT64_MAX);
+    ret_forgotten->bytes = fa_read_int(&reader, 0, INT64_MAX);
     rc = fa_read_end(&reader, diag);
-    if (rc == 1)
-        *ret_forgotten = counts;
     return rc == 0 ? fa_fail(diag, FA_ECORRUPT, "store %s: it cannot be counted", store->path)
                    : (rc < 0 ? rc : 0);
 }
 
-static int forget(fa_store *store, const fa_forget_scopes *which, fa_store_forgotten *ret_forgotten,
+static int forget(fa_store *store, const fa_forget_scopes *which, fa_forgotten *ret_forgotten,
                   fa_diag *diag)
 {
     int rc = fa_db_exec(store, begin_sql, diag);
@@ -371,17 +369,14 @@ static int forget(fa_store *store, const fa_forget_scopes *which, fa_store_forgo
     return rc == 0 && !which->dry_run ? fa_db_exec(store, delete_sql, diag) : rc;
 }
 
-int fa_store_forget(fa_store *store, const fa_forget_scopes *which,
-                    fa_store_forgotten *ret_forgotten, fa_diag *diag)
+int fa_store_forget(fa_store *store, const fa_forget_scopes *which, fa_forgotten *ret_forgotten,
+                    fa_diag *diag)
 {
     fa_change change = {.store = store, .diag = diag};
-    fa_store_forgotten forgotten = {0};
     if (which->dry_run && (change.rc = fa_db_enter(store, diag)) == 0)
-        change.rc = forget(store, which, &forgotten, diag);
+        change.rc = forget(store, which, ret_forgotten, diag);
     while (!which->dry_run && fa_store_change(&change))
-        change.rc = forget(store, which, &forgotten, diag);
-    if (change.rc == 0)
-        *ret_forgotten = forgotten;
+        change.rc = forget(store, which, ret_forgotten, diag);
     return change.rc;
 }
 

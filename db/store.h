@@ -104,28 +104,21 @@ typedef struct fa_scope_row {
     const char *unread;
     const char *gpu;   /* the winner's; NULL: there is no winner */
     int32_t trials;    /* configs that were tried */
-    int64_t unix_time; /* of the newest trial; 0: none */
-    int64_t winner_time;
+    int64_t unix_time; /* of the newest of them, or of the winner; 0: neither */
 } fa_scope_row;
 int fa_store_scopes(fa_store *store, fa_scope_row **ret_rows, size_t *ret_count, fa_diag *diag);
 
 /* ---- forgetting: what tuning has stored about some scopes goes, and the file gets smaller --- */
-typedef struct fa_store_forgotten {
-    int64_t winners, trials; /* trials: configs that were tried, each once for each scope */
-    int64_t cubins;          /* that nothing refers to any more */
-    int64_t bytes;           /* of those cubins, samples, logs, reasons and evidence */
-} fa_store_forgotten;
-
 typedef struct fa_forget_scopes {
     const int64_t *ids; /* fa_scope_row.id; NULL: everything */
     size_t count;
     bool dry_run; /* only counts, and works on a store that is read-only */
 } fa_forget_scopes;
 
-/* Deletes these scopes with their winners and trials, and the cubins with their verifications that only those referred to; in one
+/* Counts, and deletes, these scopes with their winners and trials, and the cubins with their verifications that only those referred to; in one
  * transaction, or the batch's. Baselines and the plans of sweeps stay. */
-int fa_store_forget(fa_store *store, const fa_forget_scopes *which,
-                    fa_store_forgotten *ret_forgotten, fa_diag *diag);
+int fa_store_forget(fa_store *store, const fa_forget_scopes *which, fa_forgotten *ret_forgotten,
+                    fa_diag *diag);
 
 /* Gives the file's free pages back to the file system where they are a quarter of it, and what is left takes no
  * long copy; others wait for the store meanwhile. *ret_freed: by how many bytes the file got smaller. */

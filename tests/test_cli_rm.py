@@ -74,8 +74,6 @@ def each_way_to_choose_keeps_to_what_it_names():
         for choice, chosen in ((["--operation", "attn_fwd"], [128, 256, 512]), (["--gpu", "H100"], []), (["--seq-k", "256"], [256]),
                                (["--all"], [128, 256, 512])):
             tap.equal((choice, lengths(place.json("rm", *choice, "--dry-run"))), (choice, chosen))
-        place.env.pop("FA_TUNE_TEMPLATES")  # and with them the only space that these were made from
-        tap.equal([one["stale"] for one in place.json("rm", "--all", "--dry-run")["problems"]], [True] * 3)
 
 
 def winners_of_an_operation_whose_templates_are_gone_are_told_and_reached():
@@ -86,8 +84,8 @@ def winners_of_an_operation_whose_templates_are_gone_are_told_and_reached():
         for choice in (["--gpu", "L40S"], ["--all"]):
             would = place.json("rm", *choice, "--dry-run")
             found = [one for one in would["problems"] if one["problem"] == stored]
-            tap.equal((choice, [(one["gpu"]["name"], one["unread"], one["stale"], one["answer"]) for one in found]),
-                      (choice, [("L40S", True, True, None)]))
+            tap.equal((choice, [(one["gpu"]["name"], one["unread"], one["answer"]) for one in found]),
+                      (choice, [("L40S", True, None)]))
             tap.equal(would["forgotten"]["winners"], len(would["problems"]))
         for choice in (["--gpu", "L4"], ["--operation", "attn_fwd"]):
             assert stored not in [one["problem"] for one in place.json("rm", *choice, "--dry-run")["problems"]], choice
@@ -174,15 +172,6 @@ def a_tune_under_way_is_waited_for_and_killed_it_holds_nobody_up():
             tune.wait()
         place.run("rm", "--all")
         tap.equal(place.json("show")["winners"], [])
-
-
-def what_a_system_bundle_has_is_said_to_be_found_again():
-    with tuned(problems=THREE) as place:
-        place.run("export", "--seq", "128", "--unsigned", "--out", "some.fab")
-        place.env["FA_TUNE_SYSTEM"] = os.path.join(place.folder, "some.fab")
-        tap.equal(rm(place, "--all", "--dry-run")["elsewhere"], 1)
-        tap.has(place.run("rm", "--all").stdout, "1 winner of these a system bundle has, too")
-        tap.equal(place.json(*OF, "128", "--effort", "cached")["answer"]["from_system"], True)
 
 
 tap.main()

@@ -138,7 +138,7 @@ static void scopes_tell_their_trials_and_the_fastest_come_first(void)
         bool tried = row[i].scope.problem.seq_q == 512;
         CHECK(row[i].unread == NULL && (row[i].gpu == NULL) == tried);
         CHECK_INT(row[i].trials, tried ? 6 : 0); /* configs */
-        CHECK((row[i].unix_time > 0) == tried && (row[i].winner_time > 0) != tried);
+        CHECK(row[i].unix_time > 0);
     }
     free(row);
     static const int32_t fastest[2][2] = {{5, 2},
@@ -192,7 +192,7 @@ static int64_t count_rows(const char *sql)
 #define COUNT(table) count_rows("SELECT count(*) FROM " table)
 
 /* Of one scope, of none (an unknown one), or everything (NULL). */
-static int forget(fa_store *from, const fa_scope *scope, bool dry_run, fa_store_forgotten *ret,
+static int forget(fa_store *from, const fa_scope *scope, bool dry_run, fa_forgotten *ret,
                   fa_diag *why)
 {
     fa_scope_row *row = NULL;
@@ -212,7 +212,7 @@ static int forget(fa_store *from, const fa_scope *scope, bool dry_run, fa_store_
 static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
 {
     fa_store *reader = NULL;
-    fa_store_forgotten would, did;
+    fa_forgotten would = {0}, did = {0};
     const fa_scope first = db_scope(1), unknown = db_scope(99);
     const fa_baseline baseline = baseline_of(1, "fa2", 10);
     CHECK(fill_scope(store, 1, 10) && fill_scope(store, 2, 11));
@@ -260,7 +260,7 @@ static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
 static void forgetting_is_all_or_nothing(void)
 {
     CHECK(fill_scope(store, 1, 10) && fill_scope(store, 2, 20));
-    fa_store_forgotten did;
+    fa_forgotten did = {0};
     fa_change change = {.store = store, .diag = &diag};
     while (fa_store_change(&change)) {
         CHECK_OK(forget(store, NULL, false, &did, &diag), diag);

@@ -444,14 +444,14 @@ def what_is_forgotten_is_told_and_gone():
     tap.has(repr(would), "<would forget 1 winner: 1 trial and ")
     tap.equal(len(fa_tune.winners(seq=40)), 2)
     tap.equal(fa_tune.forget(older_than=datetime.timedelta(days=30)), ())
-    tap.equal(fa_tune.forget(older_than="2020-01-31", stale=True), ())
+    tap.equal(fa_tune.forget(older_than="2020-01-31"), ())
     for function in (lambda: fa_tune._core.forget(lambda study: 1 / 0, False),
                      lambda: fa_tune._core.report("json", lambda problem, gpu: 1 / 0)):
         refused(ZeroDivisionError, "division", function)
     tap.equal(len(fa_tune.winners(seq=40)), 2)
     gone = fa_tune.forget(seq=40, lse=True)
     tap.equal([one.as_dict() for one in gone], [one.as_dict() for one in would])
-    tap.equal((gone.trials, gone.cubins, gone.bytes, gone.elsewhere), (1, would.cubins, would.bytes, 0))
+    tap.equal((gone.trials, gone.cubins, gone.bytes), (1, would.cubins, would.bytes))
     tap.has(repr(gone), "<forgot 1 winner: 1 trial and ")
     tap.equal([one.problem for one in fa_tune.winners(seq=40)], [problem(40)])
     refused(fa_tune.ArgumentError, "everything=True", fa_tune.forget)

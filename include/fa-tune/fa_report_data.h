@@ -28,9 +28,6 @@ typedef struct fa_study {
     int32_t trials;      /* configs on record */
     int64_t unix_time;   /* of the newest of them, or of the winner */
     fa_answer winner;    /* when has_winner */
-    bool stale;          /* no lookup serves its winner any more, and no tune uses its trials: neither
-                          * this session's templates nor the built-in ones make it, or it was measured
-                          * by another policy. An older library that shares the store may still use it */
     /* The problem's JSON as stored, where its operation or its fields are not known here: problem and winner are
      * then all 0, and it can be forgotten alone. Else NULL. */
     const char *unread;
@@ -95,15 +92,6 @@ FA_API int fa_write_report(fa_tuner *tuner, const fa_report_options *options, ch
                            size_t *ret_size, fa_diag *diag);
 
 /* ---- forgetting -----------------------------------------------------------------------------*/
-typedef struct fa_forgotten {
-    int64_t winners, trials; /* trials: configs on record */
-    int64_t cubins;          /* that nothing in the store refers to any more */
-    int64_t bytes;           /* of those cubins, samples, logs and evidence */
-    int64_t freed;           /* by so much the store's file became smaller */
-    int64_t elsewhere;       /* of the winners: a system bundle or the fleet has one, too, which the
-                              * next lookup finds */
-} fa_forgotten;
-
 /* Forgets what tuning has stored of these studies, as fa_list_studies() gave them: winners, trials, their proofs and the
  * cubins that nothing else refers to, in one transaction. Studies to which something was stored since they were listed
  * stay: those that went are the first *count. count NULL: everything. Baselines and the plans of sweeps stay, and such a

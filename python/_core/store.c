@@ -358,10 +358,10 @@ static PyObject *answer_of(const fa_study *study)
 
 static PyObject *study_dict(const fa_study *study)
 {
-    return Py_BuildValue("{s:N,s:O,s:N,s:L,s:O,s:N}", "problem", problem_of(study), "unread",
+    return Py_BuildValue("{s:N,s:O,s:N,s:L,s:N}", "problem", problem_of(study), "unread",
                          study->unread != NULL ? Py_True : Py_False, "gpu",
                          stored_name(study->gpu.name), "unix_time", (long long)study->unix_time,
-                         "stale", study->stale ? Py_True : Py_False, "answer", answer_of(study));
+                         "answer", answer_of(study));
 }
 
 /* Of the studies those that the function (or None) is true of come first, as dicts in a list. NULL: an exception. */
@@ -414,9 +414,9 @@ PyObject *store_forget(PyObject *self, PyObject *args)
     fa_close(&tuner);
     PyEval_RestoreThread(state);
     if (rc == 0 && gone != NULL)
-        return Py_BuildValue("N{s:L,s:L,s:L,s:L,s:L}", gone, "trials", (long long)did.trials,
-                             "cubins", (long long)did.cubins, "bytes", (long long)did.bytes,
-                             "freed", (long long)did.freed, "elsewhere", (long long)did.elsewhere);
+        return Py_BuildValue("N{s:L,s:L,s:L,s:L}", gone, "trials", (long long)did.trials, "cubins",
+                             (long long)did.cubins, "bytes", (long long)did.bytes, "freed",
+                             (long long)did.freed);
     Py_XDECREF(gone);
     fail_with(rc, &diag);
     return NULL;

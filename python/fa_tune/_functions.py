@@ -316,12 +316,12 @@ def _moment(older_than: str | datetime.timedelta | None) -> float | None:
 
 
 @overload
-def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | None = None, stale: bool = False,
+def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | None = None,
            everything: bool = False, dry_run: bool = False, **fields: Unpack[ProblemFields]) -> Forgotten: ...
 @overload
 def forget(*, operation: str, gpu: str | None = None, older_than: str | datetime.timedelta | None = None,
-           stale: bool = False, dry_run: bool = False, **fields: Any) -> Forgotten: ...
-def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | None = None, stale: bool = False,
+           dry_run: bool = False, **fields: Any) -> Forgotten: ...
+def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | None = None,
            everything: bool = False, dry_run: bool = False, **fields: Any) -> Forgotten:
     """Forgets stored winners, and all that tuning stored with them: then it is as if they had never been tuned.
 
@@ -330,7 +330,6 @@ def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | Non
 
     gpu, fields   those that agree, as of fa_tune.winners
     older_than    those of which nothing is newer: an age ("30d", "12h"), a date ("2026-01-31") or a timedelta
-    stale         those that no template that is present makes any more (`fa-tune rm --help` says it exactly)
     everything    all; nothing else may be given with it
     dry_run       only lists what would be deleted
 
@@ -338,17 +337,16 @@ def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | Non
     too. Kernels that are loaded in this process stay until fa_tune.close().
     """
     which, before = _Filter(forget, gpu, fields), _moment(older_than)
-    for name, value in (("stale", stale), ("everything", everything), ("dry_run", dry_run)):
+    for name, value in (("everything", everything), ("dry_run", dry_run)):
         flag(name, value)
-    if (not which.is_empty or before is not None or stale) == everything:
+    if (not which.is_empty or before is not None) == everything:
         raise ArgumentError("everything=True forgets all: leave it out, or the arguments that choose" if everything else
-                            "say what to forget: gpu=, fields of a problem, older_than=, stale=True or everything=True; "
+                            "say what to forget: gpu=, fields of a problem, older_than= or everything=True; "
                             "dry_run=True lists what would be deleted")
 
     def goes(study: dict[str, Any]) -> bool:
         keeps = which.keeps_stored if study["unread"] else which.keeps
-        return (keeps(study["problem"], study["gpu"]) and (before is None or study["unix_time"] < before) and
-                (study["stale"] or not stale))
+        return keeps(study["problem"], study["gpu"]) and (before is None or study["unix_time"] < before)
 
     gone, counts = _core.forget(None if everything else goes, dry_run)
     if not gone:

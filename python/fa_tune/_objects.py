@@ -170,7 +170,6 @@ class Forgotten(Winners):
     trials     configs that were on record for these problems, and for those without a winner
     cubins     compiled kernels that nothing else refers to
     bytes      of all that; freed: by how much the store's file became smaller
-    elsewhere  how many of the winners a system bundle or the fleet has, too: the next lookup finds that
     unread     how many problems go beside these winners that cannot be read here: of an operation whose templates
                are gone, or of another version
     dry_run    whether all of it is still there
@@ -180,14 +179,13 @@ class Forgotten(Winners):
     cubins: int
     bytes: int
     freed: int
-    elsewhere: int
     unread: int
     dry_run: bool
 
     def __new__(cls, winners: Iterable[Answer], *, unread: int, dry_run: bool, **counts: int) -> Forgotten:
         self = super().__new__(cls, winners)
         self.unread, self.dry_run = unread, dry_run
-        for name in ("trials", "cubins", "bytes", "freed", "elsewhere"):
+        for name in ("trials", "cubins", "bytes", "freed"):
             setattr(self, name, counts[name])
         return self
 

@@ -61,7 +61,6 @@ static void put_study(cli_table *table, const fa_study *study)
     cli_cell(table, "%d", study->trials);
     fa_words_time(&table->cell, study->unix_time);
     cli_cell_end(table);
-    cli_cell(table, "%s", study->stale ? "stale" : "");
     cli_row_end(table);
 }
 
@@ -77,21 +76,18 @@ static cJSON *study_json(const fa_study *study)
     fa_json_add(item, "gpu", fa_gpu_to_json(&study->gpu));
     fa_json_add_number(item, "trials", study->trials);
     fa_json_add_number(item, "unix_time", (double)study->unix_time);
-    fa_json_add_bool(item, "stale", study->stale);
     fa_json_add(item, "answer",
                 study->has_winner && study->unread == NULL ? cli_json_answer(&study->winner)
                                                            : cJSON_CreateNull());
     return item;
 }
 
-static const fa_member forgotten_members[] = {
-    FA_MEMBER("winners", COUNT64, fa_forgotten, winners),
-    FA_MEMBER("trials", COUNT64, fa_forgotten, trials),
-    FA_MEMBER("cubins", COUNT64, fa_forgotten, cubins),
-    FA_MEMBER("bytes", COUNT64, fa_forgotten, bytes),
-    FA_MEMBER("freed", COUNT64, fa_forgotten, freed),
-    FA_MEMBER("elsewhere", COUNT64, fa_forgotten, elsewhere),
-    {0}};
+static const fa_member forgotten_members[] = {FA_MEMBER("winners", COUNT64, fa_forgotten, winners),
+                                              FA_MEMBER("trials", COUNT64, fa_forgotten, trials),
+                                              FA_MEMBER("cubins", COUNT64, fa_forgotten, cubins),
+                                              FA_MEMBER("bytes", COUNT64, fa_forgotten, bytes),
+                                              FA_MEMBER("freed", COUNT64, fa_forgotten, freed),
+                                              {0}};
 
 static void put_result(cli_run *run, const fa_study *study, size_t count,
                        const fa_forgotten *forgotten)
@@ -104,7 +100,7 @@ static void put_result(cli_run *run, const fa_study *study, size_t count,
             fa_json_push(array, study_json(&study[i]));
         put_study(&table, &study[i]);
     }
-    cli_table_put(&table, "problem|GPU|origin|>trials|made|", out);
+    cli_table_put(&table, "problem|GPU|origin|>trials|made", out);
     if (count == 0 && forgotten->winners == 0 && forgotten->bytes == 0) {
         cli_text_store(run, "nothing to forget: no problem matches in ");
     } else {
@@ -114,10 +110,6 @@ static void put_result(cli_run *run, const fa_study *study, size_t count,
         cli_text_count(out, " and ", forgotten->cubins, "cubin");
         cli_text_count(out, ", ", forgotten->bytes, "byte");
         cli_text_store(run, " in ");
-    }
-    if (forgotten->elsewhere > 0) {
-        cli_text_count(out, "", forgotten->elsewhere, "winner");
-        fa_buf_text(out, " of these a system bundle has, too: the next lookup finds that\n");
     }
     fa_json_add_bool(run->document, "dry_run", run->options->dry_run);
     if (run->document != NULL)

@@ -13,14 +13,12 @@
 #include "buf.h"
 #include "catalogue.h"
 #include "error.h"
-#include "json.h"
 #include "manifest.h"
 #include "pool.h"
 #include "model.h"
 #include "problem.h"
 #include "trial.h"
 #include "session.h"
-#include "source.h"
 #include "store.h"
 #include "lookup.h"
 #include "trials.h"
@@ -70,40 +68,6 @@ static void share_gpu_names(fa_study *all, size_t count)
             }
 }
 
-static bool is_of_templates(const fa_templates *templates, const fa_study *study)
-{
-    return fa_templates_match(templates, &study->problem, study->templates);
-}
-
-/* Whether it was made from other templates than this session's and the built-in ones. */
-static int is_stale(const fa_tuner *tuner, const fa_study *study, bool *ret_stale, fa_diag *diag)
-{
-    fa_templates *builtin = NULL;
-    bool found = is_of_templates(fa_templates_for(tuner, &study->problem), study);
-    if (!found && !fa_templates_is_builtin(tuner->templates)) {
-        int rc = fa_templates_open(NULL, &builtin, diag);
-        if (rc != 0)
-            return rc;
-        found = is_of_templates(builtin, study);
-        fa_templates_close(&builtin);
-    }
-    *ret_stale = !found || strcmp(study->policy, FA_MEASURE_POLICY) != 0;
-    return 0;
-}
-
-/* A problem of an unknown operation is stale, because its templates are not here. Problems of attention that a
- * newer library has written are not stale, and neither are damaged rows. */
-static bool is_of_absent_templates(const char *problem)
-{
-    cJSON *json = NULL;
-    if (fa_json_parse(problem, strlen(problem), "problem", &json, NULL) != 0)
-        return false;
-    const cJSON *name = cJSON_GetObjectItemCaseSensitive(json, "operation");
-    bool is = cJSON_IsString(name) && strcmp(name->valuestring, fa_operation_of(NULL)->name) != 0;
-    cJSON_Delete(json);
-    return is;
-}
-
 /* The caller holds `work`. */
 static int read_study(fa_tuner *tuner, const fa_scope_row *row, fa_study *study, fa_diag *diag)
 {
@@ -112,15 +76,13 @@ static int read_study(fa_tuner *tuner, const fa_scope_row *row, fa_study *study,
                         .id = row->id,
                         .problem = row->scope.problem,
                         .trials = row->trials,
-                        .unix_time =
-                            row->unix_time > row->winner_time ? row->unix_time : row->winner_time,
+                        .unix_time = row->unix_time,
                         .unread = row->unread};
     memcpy(study->silicon, row->scope.silicon, sizeof row->scope.silicon);
     memcpy(study->templates, row->scope.templates, sizeof row->scope.templates);
     memcpy(study->policy, row->scope.policy, sizeof row->scope.policy);
     if (row->unread != NULL) {
         study->has_winner = row->gpu != NULL;
-        study->stale = is_of_absent_templates(row->unread);
         find_study_gpu(study, row->gpu);
         return 0;
     }
@@ -135,10 +97,11 @@ static int read_study(fa_tuner *tuner, const fa_scope_row *row, fa_study *study,
         return rc;
     if (study->gpu.sm == 0)
         find_study_gpu(study, study->winner.gpu.name);
-    study->current = is_of_templates(fa_templates_for(tuner, &study->problem), study) &&
+    study->current = fa_templates_match(fa_templates_for(tuner, &study->problem), &study->problem,
+                                        study->templates) &&
                      is_silicon(&study->gpu, study->silicon) &&
                      strcmp(study->policy, FA_MEASURE_POLICY) == 0;
-    return is_stale(tuner, study, &study->stale, diag);
+    return 0;
 }
 
 /* The caller holds `work`. */
@@ -340,55 +303,51 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial 
 /* ---- forgetting -----------------------------------------------------------------------------*/
 enum { WAIT_MS = 10000 };
 
-struct forgetting {
-    fa_tuner *tuner;
-    fa_study *study;
-    size_t count; /* of them those that go, which come first */
-    bool all;     /* everything */
-    bool dry_run;
-    fa_store_forgotten counts;
-};
-
 /* Whether the row is the study's, and as it was listed. */
 static bool is_row_of(const fa_scope_row *row, const fa_study *study)
 {
-    const int64_t made = row->unix_time > row->winner_time ? row->unix_time : row->winner_time;
-    return row->id == study->id && row->trials == study->trials && made == study->unix_time;
+    return row->id == study->id && row->trials == study->trials &&
+           row->unix_time == study->unix_time;
 }
 
-/* With a store that is read-only or in a change of it. */
-static int forget_studies(struct forgetting *f, fa_diag *diag)
+/* With a store that is read-only or in a change of it. The studies that go come first, *count of them; count NULL:
+ * everything goes. */
+static int forget_studies(fa_tuner *tuner, fa_study *studies, size_t *count, bool dry_run,
+                          fa_forgotten *ret_forgotten, fa_diag *diag)
 {
     fa_scope_row *row = NULL;
     size_t rows = 0, left = 0;
-    int rc = fa_store_scopes(f->tuner->store, &row, &rows, diag);
-    int64_t *ids = rc == 0 ? calloc(f->count + 1, sizeof *ids) : NULL;
+    if (count == NULL)
+        return fa_store_forget(tuner->store, &(fa_forget_scopes){.dry_run = dry_run}, ret_forgotten,
+                               diag);
+    int rc = fa_store_scopes(tuner->store, &row, &rows, diag);
+    int64_t *ids = rc == 0 ? calloc(*count + 1, sizeof *ids) : NULL;
     if (rc == 0 && ids == NULL)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for %zu studies", f->count);
-    for (size_t i = 0; rc == 0 && !f->all && i < f->count; i++)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for %zu studies", *count);
+    for (size_t i = 0; rc == 0 && i < *count; i++)
         for (size_t k = 0; k < rows; k++)
-            if (is_row_of(&row[k], &f->study[i])) {
-                const fa_study moved = f->study[left];
-                f->study[left] = f->study[i];
-                f->study[i] = moved;
+            if (is_row_of(&row[k], &studies[i])) {
+                const fa_study moved = studies[left];
+                studies[left] = studies[i];
+                studies[i] = moved;
                 ids[left++] = row[k].id;
                 break;
             }
-    f->count = f->all ? f->count : left;
-    const fa_forget_scopes which = {f->all ? NULL : ids, left, f->dry_run};
+    *count = left;
     if (rc == 0)
-        rc = fa_store_forget(f->tuner->store, &which, &f->counts, diag);
+        rc = fa_store_forget(tuner->store, &(fa_forget_scopes){ids, left, dry_run}, ret_forgotten,
+                             diag);
     free(ids);
     free(row);
     return rc;
 }
 
-static int forget_alone(struct forgetting *f, int64_t *ret_freed, fa_diag *diag)
+static int forget_alone(fa_tuner *tuner, fa_study *studies, size_t *count,
+                        fa_forgotten *ret_forgotten, fa_diag *diag)
 {
-    fa_tuner *tuner = f->tuner;
     fa_lock *lock = NULL;
     fa_diag why = {{0}};
-    const size_t count = f->count;
+    const size_t listed = count != NULL ? *count : 0;
     int rc = fa_callback_check(diag);
     if (rc != 0)
         return rc;
@@ -409,43 +368,22 @@ static int forget_alone(struct forgetting *f, int64_t *ret_freed, fa_diag *diag)
         fa_change change = {.store = tuner->store, .diag = diag};
         fa_store_use_no_space(tuner->store, full > 0);
         while (fa_store_change(&change)) {
-            f->count = count;
-            change.rc = forget_studies(f, diag);
+            if (count != NULL)
+                *count = listed;
+            change.rc = forget_studies(tuner, studies, count, false, ret_forgotten, diag);
         }
         rc = change.rc;
         if (rc != FA_EFULL || full > 0)
             break;
         rc = 0;
     }
-    if (rc == 0 && f->counts.bytes > 0 && fa_store_shrink(tuner->store, ret_freed, &why) != 0)
+    if (rc == 0 && ret_forgotten->bytes > 0 &&
+        fa_store_shrink(tuner->store, &ret_forgotten->freed, &why) != 0)
         fa_note(tuner, "what was to be forgotten is, but the file stays as large as it was: %s",
                 why.text);
     fa_store_use_no_space(tuner->store, false);
     fa_lock_release(&lock);
     return rc;
-}
-
-/* Counts the winners that another source has too. */
-static int64_t count_elsewhere(const struct forgetting *f)
-{
-    int64_t found = 0;
-    for (size_t i = 0; i < f->count; i++) {
-        const fa_study *study = &f->study[i];
-        fa_list list = {0};
-        fa_winner_record *winner = NULL;
-        size_t count = 0;
-        bool there = false;
-        if (!study->has_winner || study->unread != NULL)
-            continue;
-        f->tuner->system->list(f->tuner, &study->problem, &list);
-        fa_winners_end(&list, 0, &winner, &count, NULL);
-        for (size_t k = 0; k < count; k++)
-            there |= strcmp(winner[k].scope.silicon, study->silicon) == 0 &&
-                     fa_problem_equal(&winner[k].scope.problem, &study->problem);
-        free(winner);
-        found += there;
-    }
-    return found;
 }
 
 int fa_forget(fa_tuner *tuner, fa_study *studies, size_t *count, bool dry_run,
@@ -456,37 +394,17 @@ int fa_forget(fa_tuner *tuner, fa_study *studies, size_t *count, bool dry_run,
                                  diag);
     if (rc != 0)
         return rc;
-    struct forgetting f = {.tuner = tuner,
-                           .study = studies,
-                           .count = count != NULL ? *count : 0,
-                           .all = count == NULL,
-                           .dry_run = dry_run};
     pthread_mutex_lock(&tuner->work);
     /* Where there is no store there is nothing to forget. */
-    f.dry_run = f.dry_run || fa_store_is_absent(tuner->store);
-    if (f.all)
-        rc = list_studies(tuner, &f.study, &f.count, diag);
-    if (rc == 0 && f.dry_run)
-        rc = forget_studies(&f, diag);
-    else if (rc == 0 && fa_store_is_read_only(tuner->store))
+    if (dry_run || fa_store_is_absent(tuner->store))
+        rc = forget_studies(tuner, studies, count, true, &forgotten, diag);
+    else if (fa_store_is_read_only(tuner->store))
         rc = fa_fail(diag, FA_EREADONLY, "the store %s cannot be written: nothing is forgotten",
                      tuner->store_path);
-    else if (rc == 0)
-        rc = forget_alone(&f, &forgotten.freed, diag);
-    if (rc == 0)
-        forgotten.elsewhere = count_elsewhere(&f);
+    else
+        rc = forget_alone(tuner, studies, count, &forgotten, diag);
     pthread_mutex_unlock(&tuner->work);
-    if (f.all)
-        free(f.study);
-    if (rc != 0)
-        return rc;
-    forgotten.winners = f.counts.winners;
-    forgotten.trials = f.counts.trials;
-    forgotten.cubins = f.counts.cubins;
-    forgotten.bytes = f.counts.bytes;
-    if (count != NULL)
-        *count = f.count;
-    if (ret_forgotten != NULL)
+    if (rc == 0 && ret_forgotten != NULL)
         *ret_forgotten = forgotten;
-    return 0;
+    return rc;
 }
