@@ -91,9 +91,9 @@ NO_VALUES = [
 CONTRACT = '{"name": "mine", "title": "something of mine", "sizes": {"n": {}}}'
 DIRECTORIES = [  # the files of one, and what refuses it
     ({"bad name.cu": "x"}, "not plain"), ({"nul.cu": "a\0b"}, "NUL"), ({"attn_params.h": " " * (1 << 20)}, None),
-    ({"attn_params.h": " " * (1 << 20) + " "}, "larger than 1048576"), ({}, "no manifest"), ({"README": "x"}, "no manifest"),
-    ({"mine.cu": "x"}, "no manifest (NAME.json)"), ({"attn_params.h": "x"}, None), ({"link.cuh": os.symlink}, "is a link"),
-    ({"pipe.cuh": os.mkfifo}, "not a regular file"), ({"f%d.json" % i: "x" for i in range(128)}, "f0.json"),
+    ({"attn_params.h": " " * (1 << 20) + " "}, "no regular file of at most 1 MiB"), ({}, "no manifest"), ({"README": "x"}, "no manifest"),
+    ({"mine.cu": "x"}, "no manifest (NAME.json)"), ({"attn_params.h": "x"}, None), ({"link.cuh": os.symlink}, "is a link: put the file itself there"),
+    ({"pipe.cuh": os.mkfifo}, "no regular file"), ({"f%d.json" % i: "x" for i in range(128)}, "f0.json"),
     ({"f%d.json" % i: "x" for i in range(129)}, "more than 128"),
     ({"attn_fwd/attn_params.h": "x", "attn_params.h": "x"}, "attn_params.h: appears twice"),
     ({"mine/operation.json": CONTRACT, "mine/attn_params.h": "x"}, "is the name of a file of attn_fwd")]

@@ -10,6 +10,7 @@
 #ifndef FA_TUNER_MANIFEST_H
 #define FA_TUNER_MANIFEST_H
 
+#include "buf.h"
 #include "fa_types.h"
 #include "hash.h"
 #include "operation.h"
@@ -25,6 +26,9 @@ typedef struct fa_template_file {
 } fa_template_file;
 
 typedef struct fa_templates fa_templates;
+
+/* As fa_input_read(), of a text: FA_EINVAL also where it holds a NUL byte. */
+int fa_source_read(fa_buf *ret_text, const char *path, size_t limit, fa_diag *diag);
 
 /* All template files: the built-in ones (embedded at build time), each replaced by or joined with
  * the regular files *.cu, *.cuh, *.h, *.json of `directory` (NULL: built-in only) and of the folders

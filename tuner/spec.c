@@ -381,14 +381,10 @@ static char *read_named(struct fa_spec_reading *r, const char *name, const char 
         return NULL;
     int length = snprintf(path, sizeof path, "%s%s", r->folder, name);
     r->rc = length >= (int)sizeof path ? fa_fail(r->diag, FA_EINVAL, "its path is too long")
-                                       : fa_input_read(&file, path, TEXT_MAX, r->diag);
-    if (r->rc == 0 && memchr(file.data, 0, file.size) != NULL)
-        r->rc = fa_fail(r->diag, FA_EINVAL, "it is no text: it holds a NUL byte");
-    if (r->rc != 0) {
-        fa_buf_free(&file);
+                                       : fa_source_read(&file, path, TEXT_MAX, r->diag);
+    if (r->rc != 0)
         fa_fail_in(r->diag, r->rc, named_by[0] == 0 ? "%s" : "%s: %s: %s", r->where, named_by,
                    path);
-    }
     return file.data;
 }
 

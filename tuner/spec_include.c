@@ -238,9 +238,7 @@ static int take_file(fa_includes *all, const char *folder, const char *written, 
             all->place[i].folder != NULL)
             return i;
     fa_buf text = {0};
-    int rc = fa_input_read(&text, path, FILE_BYTES_MAX, all->r->diag);
-    if (rc == 0 && memchr(text.data, 0, text.size) != NULL)
-        rc = fa_fail(all->r->diag, FA_EINVAL, "it is no text: it holds a NUL byte");
+    int rc = fa_source_read(&text, path, FILE_BYTES_MAX, all->r->diag);
     if (rc == 0 && text.data != NULL && strcmp(name, "cooperative_groups.h") == 0)
         rc = mark_grid_wait(&text);
     if (rc != 0) {

@@ -15,14 +15,12 @@
 #include "json.h"
 #include "operation.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
+#include <fts.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -65,38 +63,14 @@ static bool is_plain_name(const char *name)
     return size < FILE_NAME_MAX && strspn(name, plain) == size && name[0] != '.' && name[0] != '-';
 }
 
-/* Reads one file of the directory; *ret_text is NUL-terminated and the caller's. */
-static int read_template(int directory, const char *name, char **ret_text, size_t *ret_size,
-                         fa_diag *diag)
+int fa_source_read(fa_buf *ret_text, const char *path, size_t limit, fa_diag *diag)
 {
-    /* O_NOFOLLOW: a link could pull any file of this user into a compiler's log. O_NONBLOCK: a
-     * FIFO must not hang. */
-    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    struct stat st;
-    fa_buf text = {0};
-    int rc = 0;
-    if (fd < 0)
-        rc = fa_fail(diag, errno == ELOOP ? FA_EINVAL : FA_EIO, "%s",
-                     errno == ELOOP ? "is a link; put the file itself there" : strerror(errno));
-    else if (fstat(fd, &st) != 0)
-        rc = fa_fail(diag, FA_EIO, "%s", strerror(errno));
-    else if (!S_ISREG(st.st_mode))
-        rc = fa_fail(diag, FA_EINVAL, "is not a regular file");
-    else if ((rc = fa_buf_read_fd(&text, fd, FILE_BYTES_MAX)) == FA_EINVAL)
-        fa_fail(diag, rc, "is larger than %d bytes", FILE_BYTES_MAX);
-    else if (rc != 0)
-        fa_fail(diag, rc, "%s", rc == FA_ENOMEM ? "out of memory" : strerror(errno));
-    else if (memchr(text.data, 0, text.size) != NULL)
-        rc = fa_fail(diag, FA_EINVAL, "holds a NUL byte");
-    if (fd >= 0)
-        close(fd);
-    if (rc != 0) {
-        fa_buf_free(&text);
-        return fa_fail_in(diag, rc, "template file %s", name);
+    int rc = fa_input_read(ret_text, path, limit, diag);
+    if (rc == 0 && memchr(ret_text->data, 0, ret_text->size) != NULL) {
+        fa_buf_free(ret_text);
+        rc = fa_fail(diag, FA_EINVAL, "it is no text: it holds a NUL byte");
     }
-    *ret_text = text.data;
-    *ret_size = text.size;
-    return 0;
+    return rc;
 }
 
 /* A file in its place by name, or in that of a built-in one of its operation, once. Takes over text and name: they are freed on
@@ -162,89 +136,80 @@ static bool is_replaced(const fa_templates *templates, int index)
     return templates->owned[index] && fa_template_is_builtin(templates->file[index].name);
 }
 
-/* A directory that is being read, or a folder below it: `folder` is "" for the directory itself, and `path` is of both. */
-struct reading {
-    fa_templates *templates;
-    const char *path, *folder;
-    int *found; /* files so far, of all folders */
-    fa_diag *diag;
-};
-
-static int take_file(const struct reading *r, int directory, const char *name)
+/* `*found` counts the files that were taken. */
+static int take_file(fa_templates *templates, const FTSENT *entry, const char *folder, int *found,
+                     fa_diag *diag)
 {
-    char *text = NULL, *full = NULL;
-    const fa_operation *operation;
+    const char *name = entry->fts_name;
     const bool contract = strcmp(name, CONTRACT) == 0;
-    size_t size = 0;
-    int rc = !is_plain_name(name)
-                 ? fa_fail(r->diag, FA_EINVAL,
-                           "the name \"%s\" is not plain: use at most %d letters, digits, '_', '-' "
-                           "and '.'",
-                           name, FILE_NAME_MAX - 1)
-             : ++*r->found > FILES_MAX
-                 ? fa_fail(r->diag, FA_EINVAL, "holds more than %d templates", FILES_MAX)
-                 : read_template(directory, name, &text, &size, r->diag);
-    if (rc == 0 &&
-        asprintf(&full, "%s%s%s", contract ? r->folder : "", contract ? "/" : "", name) < 0)
+    const fa_operation *operation;
+    fa_buf text = {0};
+    char *full = NULL;
+    if (!is_plain_name(name))
+        return fa_fail(diag, FA_EINVAL,
+                       "the name \"%s\" is not plain: use at most %d letters, digits, '_', '-' and "
+                       "'.'",
+                       name, FILE_NAME_MAX - 1);
+    if (++*found > FILES_MAX)
+        return fa_fail(diag, FA_EINVAL, "holds more than %d templates", FILES_MAX);
+    /* A link could pull any file of this user into a compiler's log. */
+    int rc = entry->fts_info == FTS_SL || entry->fts_info == FTS_SLNONE
+                 ? fa_fail(diag, FA_EINVAL, "it is a link: put the file itself there")
+                 : fa_source_read(&text, entry->fts_path, FILE_BYTES_MAX, diag);
+    if (rc != 0)
+        return fa_fail_in(diag, rc, "template file %s", name);
+    if (asprintf(&full, "%s%s%s", contract ? folder : "", contract ? "/" : "", name) < 0)
         full = NULL;
-    if (rc == 0)
-        rc = put_file(r->templates, r->folder, full, text, size, r->diag);
-    if (rc == 0 && contract)
-        rc = fa_operation_register(text, size, full, &operation, r->diag);
-    return rc != 0 ? fa_fail_in(r->diag, rc, "template directory %s", r->path) : 0;
+    rc = put_file(templates, folder, full, text.data, text.size, diag);
+    return rc == 0 && contract ? fa_operation_register(text.data, text.size, full, &operation, diag)
+                               : rc;
 }
 
 /* The name of a folder that holds template files, an operation's or the vocabulary, kept by the templates; NULL: it is none. */
-static const char *template_folder(fa_templates *templates, int directory, const char *name)
+static char *template_folder(fa_templates *templates, const FTSENT *entry)
 {
-    char path[FILE_NAME_MAX + sizeof CONTRACT + 1];
-    struct stat st;
+    char path[PATH_MAX];
     bool known = false;
-    if (!is_plain_name(name) || templates->folders == FILES_MAX)
+    if (!is_plain_name(entry->fts_name) || templates->folders == FILES_MAX)
         return NULL;
     for (int i = 0; i < fa_templates_builtin_count && !known; i++)
-        known = strcmp(fa_templates_builtin[i].folder, name) == 0;
-    snprintf(path, sizeof path, "%s/%s", name, CONTRACT);
-    if (!known && fstatat(directory, path, &st, AT_SYMLINK_NOFOLLOW) != 0)
-        return NULL;
-    char *copy = strdup(name);
+        known = strcmp(fa_templates_builtin[i].folder, entry->fts_name) == 0;
+    snprintf(path, sizeof path, "%s/%s", entry->fts_path, CONTRACT);
+    char *copy = known || access(path, F_OK) == 0 ? strdup(entry->fts_name) : NULL;
     if (copy != NULL)
         templates->folder[templates->folders++] = copy;
     return copy;
 }
 
 /* The files of the directory, and those of the folders of operations in it. */
-static int read_files(const struct reading *r, DIR *stream)
+static int read_files(fa_templates *templates, const char *path, fa_diag *diag)
 {
-    struct dirent *entry;
-    char path[PATH_MAX];
-    int rc = 0;
-    while (rc == 0 && (errno = 0, entry = readdir(stream)) != NULL) {
-        const char *name = entry->d_name;
-        const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECTORY;
-        int fd = -1;
-        if (is_template_name(name)) {
-            if (r->folder[0] != 0 || strcmp(name, CONTRACT) != 0)
-                rc = take_file(r, dirfd(stream), name);
-            continue;
+    char *const roots[] = {(char *)(uintptr_t)path, NULL};
+    FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
+    FTSENT *entry = NULL;
+    int rc = 0, found = 0;
+    while (tree != NULL && rc == 0 && (errno = 0, entry = fts_read(tree)) != NULL) {
+        if (entry->fts_level == 0 && entry->fts_info != FTS_D && entry->fts_info != FTS_DP)
+            errno = entry->fts_errno != 0 ? entry->fts_errno : ENOTDIR;
+        if (errno != 0)
+            break;
+        const bool folder = entry->fts_info == FTS_D || entry->fts_info == FTS_DP;
+        const char *in = entry->fts_parent->fts_pointer;
+        if (entry->fts_info == FTS_D && entry->fts_level > 0) {
+            entry->fts_pointer = entry->fts_level == 1 ? template_folder(templates, entry) : NULL;
+            if (entry->fts_pointer == NULL)
+                fts_set(tree, entry, FTS_SKIP);
+        } else if (!folder && is_template_name(entry->fts_name) &&
+                   (in != NULL || strcmp(entry->fts_name, CONTRACT) != 0)) {
+            rc = take_file(templates, entry, in != NULL ? in : "", &found, diag);
         }
-        if (r->folder[0] != 0 || name[0] == '.' || (fd = openat(dirfd(stream), name, flags)) < 0)
-            continue;
-        struct reading below = *r;
-        below.folder = template_folder(r->templates, dirfd(stream), name);
-        DIR *folder = below.folder != NULL ? fdopendir(fd) : NULL;
-        if (folder == NULL) {
-            close(fd);
-            continue;
-        }
-        snprintf(path, sizeof path, "%.3000s/%.255s", r->path, name);
-        below.path = path;
-        rc = read_files(&below, folder);
-        closedir(folder);
     }
     if (rc == 0 && errno != 0)
-        rc = fa_fail(r->diag, FA_EIO, "template directory %s: %s", r->path, strerror(errno));
-    return rc;
+        rc = fa_fail(diag, errno == ENOENT ? FA_ENOTFOUND : FA_EIO, "%s",
+                     errno == ENOENT ? "there is no such folder" : strerror(errno));
+    if (tree != NULL)
+        fts_close(tree);
+    return rc == 0 ? 0 : fa_fail_in(diag, rc, "template directory %s", path);
 }
 
 /* Members of an object, each as text without blanks; one that is not there is "". */
@@ -395,14 +360,8 @@ static int hash_files(fa_templates *templates, fa_diag *diag)
 
 static int add_directory(fa_templates *templates, const char *path, fa_diag *diag)
 {
-    int found = 0;
     bool changes = false; /* it brings a family of its own, or a part of a built-in one */
-    DIR *stream = opendir(path);
-    if (stream == NULL)
-        return fa_fail(diag, errno == ENOENT ? FA_ENOTFOUND : FA_EIO, "template directory %s: %s",
-                       path, errno == ENOENT ? "there is no such folder" : strerror(errno));
-    int rc = read_files(&(struct reading){templates, path, "", &found, diag}, stream);
-    closedir(stream);
+    int rc = read_files(templates, path, diag);
     for (int i = 0; i < templates->count; i++)
         changes = changes || is_replaced(templates, i) ||
                   (templates->owned[i] && fa_template_is_manifest(templates->file[i].name));
