@@ -16,7 +16,10 @@
 #include <cJSON.h>
 #include <dirent.h>
 #include <signal.h>
+#include <spawn.h>
+#include <sqlite3.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 typedef struct engine_fixture {
@@ -189,6 +192,76 @@ static inline void fixture_run(void)
         check_run(#name, fixture_run); \
     } while (0)
 
+/* ---- the store, behind the library's back ----------------------------------------------------*/
+/* The first number that a query gives; 0: it gives none, -1: it failed. */
+static inline int64_t fixture_number(const engine_fixture *f, const char *sql)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    int64_t value = -1;
+    if (sqlite3_open(f->store, &db) == SQLITE_OK && sqlite3_busy_timeout(db, 5000) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK) {
+        int step = sqlite3_step(statement);
+        value = step == SQLITE_ROW    ? sqlite3_column_int64(statement, 0)
+                : step == SQLITE_DONE ? 0
+                                      : -1;
+    }
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return value;
+}
+
+/* False: it failed, or changed nothing. */
+static inline bool fixture_sql(const engine_fixture *f, const char *sql)
+{
+    sqlite3 *db = NULL;
+    bool ok = sqlite3_open(f->store, &db) == SQLITE_OK &&
+              sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK && sqlite3_changes(db) > 0;
+    sqlite3_close(db);
+    return ok;
+}
+
+/* How often the fake driver's log has this text. */
+static inline int fixture_logged(const engine_fixture *f, const char *part)
+{
+    fa_buf log = {0};
+    int count = 0;
+    if (fa_buf_read_file(&log, f->log, 64 << 20) != 0)
+        return -1;
+    for (const char *at = log.data; at != NULL && (at = strstr(at, part)) != NULL; at++)
+        count++;
+    fa_buf_free(&log);
+    return count;
+}
+
+/* ---- a process that asks ----------------------------------------------------------------------*/
+/* What a test's main() does when it was started with "child" and these. */
+static inline int fixture_child(const char *store, const char *templates)
+{
+    fa_options options = {.size = sizeof options, .store = store, .templates = templates};
+    fa_driver *driver = NULL;
+    const fa_kernel *kernel;
+    fa_tuner *tuner;
+    if (fa_driver_open(&driver, NULL) != 0 || hold_context(driver, 0, NULL) != 0 ||
+        fa_open(&options, &tuner, NULL) != 0)
+        return 1;
+    return fa_get_best_kernel(tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, NULL) != 0;
+}
+
+/* Starts a process that asks for the kernel, and kills it after that time. */
+static inline bool fixture_kill_asking(const engine_fixture *f, useconds_t after_us)
+{
+    char *const arguments[] = {"/proc/self/exe", "child", (char *)f->store, (char *)f->templates,
+                               NULL};
+    pid_t pid;
+    fflush(stdout);
+    if (posix_spawn(&pid, "/proc/self/exe", NULL, NULL, arguments, environ) != 0)
+        return false;
+    usleep(after_us);
+    kill(pid, SIGKILL);
+    return waitpid(pid, NULL, 0) == pid;
+}
+
 /* Kills one worker of this process with that role ("measure", "compile"); false: none runs. */
 static inline bool kill_worker(const char *role)
 {
@@ -231,11 +304,12 @@ static inline fa_ranked *fixture_explain(fa_tuner *tuner, const fa_request *requ
     return row;
 }
 
-/* How many of them ended so. */
+/* How many of them ended so; -1 after a failure. */
 static inline int fixture_ended(fa_tuner *tuner, const fa_request *request, fa_status status)
 {
-    int count, found = 0;
+    int count;
     fa_ranked *row = fixture_explain(tuner, request, &count);
+    int found = count < 0 ? -1 : 0;
     for (int i = 0; i < count; i++)
         found += row[i].trial.status == status;
     free(row);

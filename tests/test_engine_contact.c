@@ -10,10 +10,6 @@
 #include "session.h"
 #include "store.h"
 
-#include <spawn.h>
-#include <sqlite3.h>
-#include <sys/wait.h>
-
 static fa_diag diag;
 
 static int tune_for(engine_fixture *f, const char *gpu, fa_problem problem, fa_effort effort,
@@ -21,20 +17,6 @@ static int tune_for(engine_fixture *f, const char *gpu, fa_problem problem, fa_e
 {
     fa_request request = {.size = sizeof request, .problem = problem, .gpu = gpu, .effort = effort};
     return fa_tune(f->tuner, &request, answer, diag);
-}
-
-static int64_t number_in_store(const engine_fixture *f, const char *sql)
-{
-    sqlite3 *db = NULL;
-    sqlite3_stmt *statement = NULL;
-    int64_t value = -1;
-    if (sqlite3_open(f->store, &db) == SQLITE_OK &&
-        sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK &&
-        sqlite3_step(statement) == SQLITE_ROW)
-        value = sqlite3_column_int64(statement, 0);
-    sqlite3_finalize(statement);
-    sqlite3_close(db);
-    return value;
 }
 
 /* ---- first contact --------------------------------------------------------------------------*/
@@ -60,19 +42,22 @@ static void first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth(
     fa_answer predicted = {.size = sizeof predicted}, answer = {.size = sizeof answer};
     CHECK(open_first_contact(&f, &predicted, "time * 77"));
     CHECK_INT(predicted.origin, FA_ORIGIN_PREDICTED);
-    int64_t cubins = number_in_store(&f, "SELECT count(*) FROM cubin WHERE entry <> 'attn_ref_fp32'");
+    int64_t cubins =
+        fixture_number(&f, "SELECT count(*) FROM cubin WHERE entry <> 'attn_ref_fp32'");
     CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
               FA_ENOTFOUND);
+    CHECK_HAS(diag.text, "predicted");
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_PREDICTED);
     CHECK_INT(fa_kernel_answer(kernel)->proved, 1);
+    CHECK(fa_kernel_answer(kernel)->driver_version > 0);
     CHECK(fa_config_equal(&fa_kernel_answer(kernel)->trial.config, &predicted.trial.config));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     answer = *fa_kernel_answer(kernel);
     CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
     CHECK(answer.shortlist_only);
     CHECK(answer.measured >= 6 && answer.measured <= 8);
-    CHECK_INT(number_in_store(&f, "SELECT count(*) FROM cubin WHERE entry <> 'attn_ref_fp32'"),
+    CHECK_INT(fixture_number(&f, "SELECT count(*) FROM cubin WHERE entry <> 'attn_ref_fp32'"),
               cubins);
     /* A race of the few stands for effort measure, and not for the whole space. */
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
@@ -90,12 +75,9 @@ static void when_all_that_is_ready_is_wrong_the_whole_space_is_tuned(void)
     CHECK(open_first_contact(&f, &predicted, ""));
     /* Ready is the winner alone, and it is wrong here. */
     char script[400], keep[200];
-    sqlite3 *db = NULL;
     snprintf(keep, sizeof keep,
              "DELETE FROM cubin WHERE entry <> 'attn_ref_fp32' AND key <> '%s'", predicted.cubin_key);
-    CHECK_INT(sqlite3_open(f.store, &db), SQLITE_OK);
-    CHECK_INT(sqlite3_exec(db, keep, NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
+    CHECK(fixture_sql(&f, keep));
     const fa_tunable *t = predicted.trial.config.tunable;
     snprintf(script, sizeof script, "log %s\n%s\nfault BLOCK_M=%d;BLOCK_N=%d;STAGES=%d wrong\n", f.log,
              arrived, t[0].value, t[1].value, t[2].value);
@@ -120,15 +102,16 @@ static void a_winner_is_proved_again_under_another_driver_and_kept(void)
     CHECK(fixture_open(&f, "driver 13000"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
     CHECK_INT(first.driver_version, 13000);
-    int64_t trials = number_in_store(&f, "SELECT count(*) FROM trial");
+    int64_t trials = fixture_number(&f, "SELECT count(*) FROM trial");
     CHECK(open_under(&f, "driver 13010", &diag));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
     CHECK_TEXT(fa_kernel_answer(kernel)->cubin_key, first.cubin_key);
     CHECK(fa_kernel_answer(kernel)->trial.median_us == first.trial.median_us);
-    CHECK_INT(number_in_store(&f, "SELECT driver_version FROM winner WHERE origin = 'measured'"), 13010);
-    CHECK_INT(number_in_store(&f, "SELECT count(*) FROM trial"), trials);
+    CHECK_INT(fixture_number(&f, "SELECT driver_version FROM winner WHERE origin = 'measured'"),
+              13010);
+    CHECK_INT(fixture_number(&f, "SELECT count(*) FROM trial"), trials);
     /* The next process finds it proved: one that has no worker at all is enough. */
     fa_options options = fixture_options(&f);
     options.worker = "/nowhere/fa-tune-worker";
@@ -151,8 +134,8 @@ static void a_winner_that_fails_under_another_driver_is_dropped_for_the_next(voi
     CHECK(open_under(&f, faults, &diag));
     CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
               FA_ENOTFOUND);
-    CHECK_INT(number_in_store(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"), 0);
-    CHECK_INT(number_in_store(&f, "SELECT passed FROM verification"), 0);
+    CHECK_INT(fixture_number(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"), 0);
+    CHECK_INT(fixture_number(&f, "SELECT passed FROM verification"), 0);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK(!fa_config_equal(&fa_kernel_answer(kernel)->trial.config, &first.trial.config));
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
@@ -195,7 +178,6 @@ static bool age_templates(const engine_fixture *f)
 {
     char sql[300], key[FA_HASH_HEX];
     fa_scope scope = {.templates = ""};
-    sqlite3 *db = NULL;
     fa_winner_record *row = NULL;
     size_t count = 0;
     if (fa_store_winners(f->tuner->store, NULL, &row, &count, NULL) != 0)
@@ -210,10 +192,7 @@ static bool age_templates(const engine_fixture *f)
              "UPDATE scope SET key = '%s', templates = '%s' "
              "WHERE id = (SELECT scope_id FROM winner WHERE origin = 'measured')",
              key, scope.templates);
-    bool ok = sqlite3_open(f->store, &db) == SQLITE_OK &&
-              sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK;
-    sqlite3_close(db);
-    return ok;
+    return fixture_sql(f, sql);
 }
 
 /* A file of the closure may say what a field means (a window, from which key it counts): what was chosen under
@@ -228,9 +207,9 @@ static void a_winner_of_other_templates_is_not_found_and_stays(void)
     CHECK(open_under(&f, "driver 13000", &diag));
     CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
               FA_ENOTFOUND);
-    CHECK_INT(number_in_store(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"), 1);
+    CHECK_INT(fixture_number(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"), 1);
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
-    CHECK_INT(number_in_store(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"), 2);
+    CHECK_INT(fixture_number(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"), 2);
 }
 
 /* ---- the same code twice --------------------------------------------------------------------*/
@@ -274,39 +253,14 @@ static void a_config_with_another_ones_code_is_not_tried_twice(void)
 }
 
 /* ---- killed outright ------------------------------------------------------------------------*/
-static int be_child(const char *store, const char *templates)
-{
-    fa_options options = {.size = sizeof options, .store = store, .templates = templates};
-    fa_driver *driver = NULL;
-    const fa_kernel *kernel;
-    fa_tuner *tuner;
-    if (fa_driver_open(&driver, NULL) != 0 || hold_context(driver, 0, NULL) != 0 ||
-        fa_open(&options, &tuner, NULL) != 0)
-        return 1;
-    return fa_get_best_kernel(tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, NULL) != 0;
-}
-
-/* Starts a process that asks for the kernel, and kills it after that time. */
-static bool kill_asking(engine_fixture *f, useconds_t after_us)
-{
-    char *const arguments[] = {"/proc/self/exe", "child", f->store, f->templates, NULL};
-    pid_t pid;
-    fflush(stdout);
-    if (posix_spawn(&pid, "/proc/self/exe", NULL, NULL, arguments, environ) != 0)
-        return false;
-    usleep(after_us);
-    kill(pid, SIGKILL);
-    return waitpid(pid, NULL, 0) == pid;
-}
-
 static void killed_at_first_contact_nothing_is_lost_and_the_next_finishes(void)
 {
     const fa_kernel *kernel;
     fa_answer predicted = {.size = sizeof predicted};
     CHECK(open_first_contact(&f, &predicted, ""));
     for (int i = 0; i < 6; i++) {
-        CHECK(kill_asking(&f, 15000 + 25000 * (useconds_t)i));
-        CHECK_INT(number_in_store(&f, "SELECT count(*) FROM winner"), 1);
+        CHECK(fixture_kill_asking(&f, 15000 + 25000 * (useconds_t)i));
+        CHECK_INT(fixture_number(&f, "SELECT count(*) FROM winner"), 1);
     }
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
@@ -320,10 +274,11 @@ static void killed_while_it_proves_again_the_winner_is_as_before_or_proved(void)
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
     CHECK(open_under(&f, "driver 13010", &diag));
     for (int i = 0; i < 5; i++) {
-        CHECK(kill_asking(&f, 10000 + 20000 * (useconds_t)i));
+        CHECK(fixture_kill_asking(&f, 10000 + 20000 * (useconds_t)i));
         int64_t driver =
-            number_in_store(&f, "SELECT driver_version FROM winner WHERE origin = 'measured'");
-        CHECK_INT(driver, number_in_store(&f, "SELECT count(*) FROM verification") > 0 ? 13010 : 13000);
+            fixture_number(&f, "SELECT driver_version FROM winner WHERE origin = 'measured'");
+        CHECK_INT(driver,
+                  fixture_number(&f, "SELECT count(*) FROM verification") > 0 ? 13010 : 13000);
     }
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
@@ -333,7 +288,7 @@ static void killed_while_it_proves_again_the_winner_is_as_before_or_proved(void)
 int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "child") == 0)
-        return be_child(argv[2], argv[3]);
+        return fixture_child(argv[2], argv[3]);
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
     ENGINE_TEST(first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth);

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels in the caller's context: efforts, hits, launches and their refusals, and answers for a
- * GPU that is not there.
+ * Kernels in the caller's context: hits, launches and their refusals, and what other boards are served.
  */
 #include "engine_fixture.h"
 
-#include <linux/landlock.h>
 #include <malloc.h>
-#include <sys/syscall.h>
 
 static fa_diag diag;
 
@@ -21,49 +18,6 @@ static void a_hit_returns_the_same_kernel_without_a_new_tune(void)
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &second, &diag), diag);
     CHECK(first == second);
     CHECK_INT(fa_kernel_answer(first)->origin, FA_ORIGIN_MEASURED);
-}
-
-static void efforts_rise_from_nothing_over_predicted_to_measured(void)
-{
-    const fa_kernel *kernel;
-    CHECK(fixture_open(&f, ""));
-    CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
-              FA_ENOTFOUND);
-    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
-    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_PREDICTED);
-    CHECK(fa_kernel_answer(kernel)->proved > 0);
-    CHECK(fa_kernel_answer(kernel)->driver_version > 0);
-    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
-    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
-    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PATIENT, &kernel, &diag), diag);
-    CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
-}
-
-/* Rows of V all equal make the output equal to them, whatever the scores are. */
-static void a_launch_writes_the_callers_buffers(void)
-{
-    enum { COUNT = 2 * 128 * 64 };
-    static uint16_t ones[COUNT], out[COUNT];
-    const fa_kernel *kernel;
-    fa_device_ptr tensor[4] = {0};
-    CHECK(fixture_open(&f, ""));
-    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
-    for (int i = 0; i < COUNT; i++)
-        ones[i] = 0x3c00;
-    for (int i = 0; i < 4; i++) {
-        CHECK_OK(fa_device_alloc(f.driver, sizeof ones, &tensor[i], &diag), diag);
-        CHECK_OK(fa_copy_to_device(f.driver, tensor[i], ones, sizeof ones, &diag), diag);
-    }
-    CHECK_OK(fa_fill8(f.driver, tensor[3], 0xff, sizeof out, NULL, &diag), diag);
-    fa_attn_args args = {.size = sizeof(fa_attn_args), .q = (void *)(uintptr_t)tensor[0],
-                         .k = (void *)(uintptr_t)tensor[1],
-                         .v = (void *)(uintptr_t)tensor[2],
-                         .o = (void *)(uintptr_t)tensor[3]};
-    CHECK_OK(fa_launch(kernel, &args, NULL, &diag), diag);
-    CHECK_OK(fa_copy_from_device(f.driver, out, tensor[3], sizeof out, &diag), diag);
-    CHECK(memcmp(out, ones, sizeof out) == 0);
-    for (int i = 0; i < 4; i++)
-        fa_device_free(f.driver, &tensor[i]);
 }
 
 /* A device reset, or the last owner's release: the driver makes the next context at the same address. */
@@ -94,9 +48,7 @@ static void lengths_of_one_bucket_share_a_cubin_and_the_answer(void)
 {
     enum { FIRST = 994, LENGTHS = 56, WARM = 8 }; /* the bucket of 1024 keys */
     const fa_kernel *kernel[LENGTHS];
-    fa_buf log = {0};
     size_t before = 0;
-    int loads = 0;
     CHECK(fixture_open(&f, ""));
     for (int i = 0; i < LENGTHS; i++) {
         fa_problem problem = small_problem;
@@ -116,11 +68,7 @@ static void lengths_of_one_bucket_share_a_cubin_and_the_answer(void)
     }
     char mine[40];
     snprintf(mine, sizeof mine, "pid=%d load ", (int)getpid());
-    CHECK_INT(fa_buf_read_file(&log, f.log, 64 << 20), 0);
-    for (const char *at = log.data; at != NULL && (at = strstr(at, mine)) != NULL; at++)
-        loads++;
-    CHECK_INT(loads, 1);
-    fa_buf_free(&log);
+    CHECK_INT(fixture_logged(&f, mine), 1);
 }
 
 static void bad_launches_are_refused_before_the_driver_sees_them(void)
@@ -176,55 +124,6 @@ static void a_thread_without_a_context_gets_a_sentence(void)
     CHECK_INT(hold_context(f.driver, 0, NULL), 0);
 }
 
-static void an_absent_gpu_gets_a_predicted_winner_that_fits_it_to_the_byte(void)
-{
-    fa_answer answer = {.size = sizeof answer};
-    void *cubin = NULL;
-    size_t size = 0;
-    CHECK(fixture_open(&f, NULL));
-    fa_request request = {
-        .size = sizeof request, .problem = small_problem, .gpu = "L4", .effort = FA_EFFORT_MEASURE};
-    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
-    CHECK_INT(answer.origin, FA_ORIGIN_PREDICTED);
-    CHECK_INT(answer.driver_version, 0);
-    CHECK_INT(answer.gpu.sm, 89);
-    CHECK(!answer.gpu.present);
-    CHECK(answer.trial.smem_bytes <= answer.gpu.smem_per_block);
-    CHECK(answer.trial.registers > 0 && answer.trial.spill_bytes == 0);
-    CHECK(answer.trial.median_us == 0 && answer.trial.predicted_us > 0);
-    CHECK_OK(fa_answer_cubin(f.tuner, &answer, &cubin, &size, &diag), diag);
-    CHECK(size > 1000 && memcmp(cubin,
-                                "\x7f"
-                                "ELF",
-                                4) == 0);
-    free(cubin);
-}
-
-static void a_predicted_winner_is_not_launched_unproved(void)
-{
-    fa_answer answer = {.size = sizeof answer};
-    const fa_kernel *kernel;
-    CHECK(fixture_open(&f, NULL));
-    fa_request request = {
-        .size = sizeof request, .problem = small_problem, .gpu = "L4", .effort = FA_EFFORT_MEASURE};
-    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
-    fa_close(&f.tuner);
-    /* The same silicon arrives: whatever the catalogue said of it. */
-    char text[400];
-    snprintf(text, sizeof text, "log %s\ndevice name=NVIDIA_L4 sms=%d l2=%lld bus=%d clock=%d\n",
-             f.log, answer.gpu.sm_count, (long long)answer.gpu.l2_bytes, answer.gpu.memory_bus_bits,
-             answer.gpu.clock_mhz);
-    CHECK(write_text(f.script, text));
-    CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
-    CHECK_OK(hold_context(f.driver, 0, &diag), diag);
-    CHECK_OK(fixture_session(&f, &diag), diag);
-    CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
-              FA_ENOTFOUND);
-    CHECK_HAS(diag.text, "predicted");
-    CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
-    CHECK(fa_kernel_answer(kernel)->driver_version > 0);
-}
-
 static void another_board_of_the_same_silicon_is_said_so(void)
 {
     fa_request request = {
@@ -248,28 +147,6 @@ static void another_silicon_is_never_served_this_ones_winner(void)
     request.ordinal = 1;
     request.effort = FA_EFFORT_CACHED;
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOTFOUND);
-}
-
-static void a_template_cannot_read_files_while_it_is_compiled(void)
-{
-    fa_answer answer = {.size = sizeof answer};
-    char path[400], text[800];
-    if (syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) < 1)
-        SKIP("this kernel has no Landlock");
-    CHECK(fixture_open(&f, NULL));
-    fa_close(&f.tuner);
-    snprintf(path, sizeof path, "%s/secret", f.directory);
-    CHECK(write_text(path, "TOKEN_OF_SOMEBODY = 1;\n"));
-    snprintf(text, sizeof text, "#include \"%s\"\nextern \"C\" __global__ void attn_fwd() {}\n",
-             path);
-    snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f.templates);
-    CHECK(write_text(path, text));
-    CHECK_OK(fixture_session(&f, &diag), diag);
-    fa_request request = {
-        .size = sizeof request, .problem = small_problem, .gpu = "L4", .effort = FA_EFFORT_MEASURE};
-    CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOKERNEL);
-    CHECK(fixture_ended(f.tuner, &request, FA_STATUS_COMPILE_FAILED) > 0);
-    CHECK_INT(fixture_reasons(f.tuner, &request, "TOKEN_OF_SOMEBODY"), 0);
 }
 
 static void hostile_options_and_requests_are_refused(void)
@@ -300,18 +177,13 @@ int main(void)
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
     ENGINE_TEST(a_hit_returns_the_same_kernel_without_a_new_tune);
-    ENGINE_TEST(efforts_rise_from_nothing_over_predicted_to_measured);
-    ENGINE_TEST(a_launch_writes_the_callers_buffers);
     ENGINE_TEST(a_context_made_anew_gets_kernels_of_its_own);
     ENGINE_TEST(lengths_of_one_bucket_share_a_cubin_and_the_answer);
     ENGINE_TEST(bad_launches_are_refused_before_the_driver_sees_them);
     ENGINE_TEST(an_empty_problem_launches_nothing_and_succeeds);
     ENGINE_TEST(a_thread_without_a_context_gets_a_sentence);
-    ENGINE_TEST(an_absent_gpu_gets_a_predicted_winner_that_fits_it_to_the_byte);
-    ENGINE_TEST(a_predicted_winner_is_not_launched_unproved);
     ENGINE_TEST(another_board_of_the_same_silicon_is_said_so);
     ENGINE_TEST(another_silicon_is_never_served_this_ones_winner);
-    ENGINE_TEST(a_template_cannot_read_files_while_it_is_compiled);
     ENGINE_TEST(hostile_options_and_requests_are_refused);
     return check_done();
 }

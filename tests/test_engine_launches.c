@@ -89,18 +89,6 @@ static bool open_counting(engine_fixture *f, const char *workspace)
            fa_driver_open(&f->driver, NULL) == 0 && hold_context(f->driver, 0, NULL) == 0;
 }
 
-static int count_in_log(const engine_fixture *f, const char *what)
-{
-    fa_buf text = {0};
-    int count = 0;
-    if (fa_buf_read_file(&text, f->log, 1 << 26) != 0)
-        return -1;
-    for (const char *at = text.data; (at = strstr(at, what)) != NULL; at++)
-        count++;
-    fa_buf_free(&text);
-    return count;
-}
-
 static bool open_split(engine_fixture *f, const char *workspace)
 {
     char path[512];
@@ -144,9 +132,9 @@ static void a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns(v
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
     CHECK(fa_kernel_answer(kernel)->proved > 0);
     CHECK_OK(make_tensors(&f, tensor, &args, &diag), diag);
-    int before = count_in_log(&f, "launch attn_fwd ");
+    int before = fixture_logged(&f, "launch attn_fwd ");
     CHECK_OK(fa_launch(kernel, &args, NULL, &diag), diag);
-    CHECK_INT(count_in_log(&f, "launch attn_fwd ") - before, 2);
+    CHECK_INT(fixture_logged(&f, "launch attn_fwd ") - before, 2);
     CHECK_OK(fa_copy_from_device(f.driver, out, tensor[3], sizeof out, &diag), diag);
     CHECK(memcmp(out, ones, sizeof out) == 0);
     for (int i = 0; i < 4; i++)

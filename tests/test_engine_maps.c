@@ -20,18 +20,6 @@ static bool open_maps(engine_fixture *f, int q_heads, const char *script)
     return fixture_open(f, script);
 }
 
-static int count_lines(const engine_fixture *f, const char *part)
-{
-    fa_buf log = {0};
-    int count = 0;
-    if (fa_buf_read_file(&log, f->log, 64 << 20) != 0)
-        return -1;
-    for (const char *at = log.data; (at = strstr(at, part)) != NULL; at++)
-        count++;
-    fa_buf_free(&log);
-    return count;
-}
-
 /* One block of memory that all tensors of a test lie in. */
 struct arena {
     fa_device_ptr base;
@@ -67,10 +55,10 @@ static void a_tuned_kernel_that_takes_maps_writes_the_callers_buffers(void)
     CHECK_OK(arena_make(&f, 4 * TENSOR, &arena), diag);
     fa_attn_args args = args_of(&arena, 0);
     CHECK_OK(fa_fill8(f.driver, arena.base + 3 * TENSOR, 0xff, TENSOR, NULL, &diag), diag);
-    int before = count_lines(&f, "maps agree");
+    int before = fixture_logged(&f, "maps agree");
     CHECK(before > 15); /* the proofs and the timing */
     CHECK_OK(fa_launch(kernel, &args, NULL, &diag), diag);
-    CHECK_INT(count_lines(&f, "maps agree"), before + 1);
+    CHECK_INT(fixture_logged(&f, "maps agree"), before + 1);
     CHECK_OK(fa_copy_from_device(f.driver, out, arena.base + 3 * TENSOR, TENSOR, &diag), diag);
     for (size_t i = 0; i < sizeof out / sizeof *out; i++)
         CHECK_INT(out[i], 0x3c00);
@@ -141,7 +129,7 @@ static void threads_that_launch_one_kernel_never_get_each_others_maps(void)
         CHECK_OK(launcher[i].failures, launcher[i].diag);
         CHECK_INT(launcher[i].launches, 500);
     }
-    CHECK(count_lines(&f, "maps agree") >= 500 * THREADS);
+    CHECK(fixture_logged(&f, "maps agree") >= 500 * THREADS);
 }
 
 /* The cache alone, without a launch's lock around it: more sets of buffers than it keeps. */

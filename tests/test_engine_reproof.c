@@ -11,31 +11,12 @@
 #include "store.h"
 
 #include <pthread.h>
-#include <sqlite3.h>
 #include <stdatomic.h>
 #include <time.h>
 
 static fa_diag diag;
 
 enum { TRIAL_MS = 1500 };
-
-static int64_t in_store(const engine_fixture *f, const char *sql)
-{
-    sqlite3 *db = NULL;
-    sqlite3_stmt *statement = NULL;
-    int64_t value = -1;
-    if (sqlite3_open(f->store, &db) == SQLITE_OK && sqlite3_busy_timeout(db, 5000) == SQLITE_OK &&
-        sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK) {
-        int step = sqlite3_step(statement);
-        if (step == SQLITE_ROW)
-            value = sqlite3_column_int64(statement, 0);
-        else if (step == SQLITE_DONE)
-            value = 0;
-    }
-    sqlite3_finalize(statement);
-    sqlite3_close(db);
-    return value;
-}
 
 static const char count_winners[] = "SELECT count(*) FROM winner WHERE origin = 'measured'";
 static const char count_marks[] = "SELECT count(*) FROM verification";
@@ -74,13 +55,7 @@ static atomic_bool killing;
 /* Launches of candidates so far. */
 static int launches(const engine_fixture *f)
 {
-    fa_buf text = {0};
-    int count = 0;
-    if (fa_buf_read_file(&text, f->log, 1 << 24) == 0)
-        for (const char *at = text.data; (at = strstr(at, "launch attn_fwd ")) != NULL; at++)
-            count++;
-    fa_buf_free(&text);
-    return count;
+    return fixture_logged(f, "launch attn_fwd ");
 }
 
 /* Each time that a candidate has been launched. */
@@ -100,8 +75,8 @@ static void *keep_killing(void *context)
 static void check_forgiven(engine_fixture *f)
 {
     const fa_kernel *kernel;
-    CHECK_INT(in_store(f, count_winners), 1);
-    CHECK_INT(in_store(f, count_marks), 0);
+    CHECK_INT(fixture_number(f, count_winners), 1);
+    CHECK_INT(fixture_number(f, count_marks), 0);
     CHECK(open_under(f, "driver 13010"));
     CHECK_OK(ask(f, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
@@ -158,8 +133,8 @@ static void a_fault_of_its_own_is_a_verdict(void)
         snprintf(script, sizeof script, "driver 13010\nfault BLOCK_M=64; %s", faults[i]);
         CHECK(open_under(&f, script));
         CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
-        CHECK_INT(in_store(&f, count_winners), 0);
-        CHECK_INT(in_store(&f, "SELECT passed FROM verification"), 0);
+        CHECK_INT(fixture_number(&f, count_winners), 0);
+        CHECK_INT(fixture_number(&f, "SELECT passed FROM verification"), 0);
         fixture_close(&f);
     }
 }
@@ -183,7 +158,7 @@ static void check_passed_over(engine_fixture *f)
     CHECK_HAS(diag.text, "it failed its proof under driver 13010");
     CHECK_HAS(diag.text, "did not answer within 1500 ms");
     CHECK_INT(launches(f), before);
-    CHECK_INT(in_store(f, count_winners), 1);
+    CHECK_INT(fixture_number(f, count_winners), 1);
 }
 
 static void a_winner_whose_time_runs_out_is_passed_over_by_its_session_and_proved_by_the_next(void)
@@ -194,11 +169,11 @@ static void a_winner_whose_time_runs_out_is_passed_over_by_its_session_and_prove
     CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
     CHECK_HAS(diag.text, "did not answer within 1500 ms");
     check_passed_over(&f);
-    CHECK_INT(in_store(&f, count_marks), 0);
+    CHECK_INT(fixture_number(&f, count_marks), 0);
     CHECK(open_under(&f, "driver 13010")); /* it was the GPU that was busy */
     CHECK_OK(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
-    CHECK_INT(in_store(&f, "SELECT passed FROM verification"), 1);
+    CHECK_INT(fixture_number(&f, "SELECT passed FROM verification"), 1);
 }
 
 static void one_that_hangs_gives_way_to_what_a_tune_finds(void)
@@ -224,7 +199,7 @@ static void a_read_only_store_waits_for_a_hang_once(void)
     CHECK_OK(fa_store_open(f.store, FA_STORE_READ_ONLY, &f.tuner->store, NULL, &diag), diag);
     CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
     check_passed_over(&f);
-    CHECK_INT(in_store(&f, count_marks), 0);
+    CHECK_INT(fixture_number(&f, count_marks), 0);
 }
 
 /* ---- a GPU that is busy ---------------------------------------------------------------------*/
@@ -246,7 +221,7 @@ static void a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once(void)
     CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
     CHECK(seconds() - began < 5);
     CHECK_INT(launches(&f), before);
-    CHECK_INT(in_store(&f, count_marks), 0);
+    CHECK_INT(fixture_number(&f, count_marks), 0);
     fa_lock_release(&gpu_lock);
     CHECK_OK(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);

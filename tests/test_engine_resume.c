@@ -6,8 +6,6 @@
 
 #include "hash.h"
 
-#include <sqlite3.h>
-
 static fa_diag diag;
 
 static int tune_again(engine_fixture *f, fa_answer *answer, fa_diag *diag)
@@ -23,12 +21,8 @@ static int tune_again(engine_fixture *f, fa_answer *answer, fa_diag *diag)
 static bool damage(const engine_fixture *f, const char *sql, const char *key)
 {
     char text[256];
-    sqlite3 *db = NULL;
     snprintf(text, sizeof text, sql, key);
-    bool ok = sqlite3_open(f->store, &db) == SQLITE_OK &&
-              sqlite3_exec(db, text, NULL, NULL, NULL) == SQLITE_OK && sqlite3_changes(db) > 0;
-    sqlite3_close(db);
-    return ok;
+    return fixture_sql(f, text);
 }
 
 struct ends {
@@ -65,7 +59,7 @@ static void a_kernel_whose_cubin_is_gone_is_compiled_and_measured_again(void)
         engine_fixture f;
         const fa_kernel *kernel;
         fa_answer answer = {.size = sizeof answer};
-            CHECK(fixture_open(&f, ""));
+        CHECK(fixture_open(&f, ""));
         CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag),
                  diag);
         answer = *fa_kernel_answer(kernel);

@@ -127,34 +127,6 @@ static void with_other_templates_what_was_tried_comes_back(void)
     CHECK_INT(seen.defaults, 0);
 }
 
-static int forget_seen(bool dry_run, fa_forgotten *ret_forgotten)
-{
-    fa_study study = seen.study;
-    size_t count = 1;
-    int rc = fa_forget(fixture.tuner, &study, &count, dry_run, ret_forgotten, &diag);
-    return rc == 0 && count != 1 ? FA_EINVAL : rc;
-}
-
-static void a_dry_run_of_forgetting_works_on_a_read_only_store_and_says_what_goes(void)
-{
-    fa_forgotten read_only, did;
-    CHECK(fixture_restart(&fixture, ""));
-    CHECK_OK(look(fixture.tuner), diag);
-    CHECK_INT(seen.studies, 1);
-    fa_store_close(&fixture.tuner->store);
-    CHECK_OK(fa_store_open(fixture.store, FA_STORE_READ_ONLY, &fixture.tuner->store, NULL, &diag),
-             diag);
-    CHECK_OK(forget_seen(true, &read_only), diag);
-    CHECK_INT(forget_seen(false, &did), FA_EREADONLY);
-    CHECK(fixture_restart(&fixture, ""));
-    CHECK_OK(forget_seen(false, &did), diag);
-    CHECK(did.winners == 1 && did.trials == seen.tried && did.bytes > 0);
-    read_only.freed = did.freed;
-    CHECK(memcmp(&read_only, &did, sizeof did) == 0);
-    CHECK_OK(look(fixture.tuner), diag);
-    CHECK_INT(seen.studies, 0);
-}
-
 /* Nothing is forgotten where nothing was named, nor what has changed since it was listed. */
 static void forgetting_takes_what_was_listed_and_nothing_else(void)
 {
@@ -182,35 +154,6 @@ static void forgetting_takes_what_was_listed_and_nothing_else(void)
     CHECK_INT(seen.studies, 0);
 }
 
-static bool keep_none(const void *context, const fa_problem *problem, const char *gpu)
-{
-    (void)context;
-    (void)problem;
-    (void)gpu;
-    return false;
-}
-
-static void a_report_is_text_of_the_caller_by_the_format_asked_for(void)
-{
-    fa_report_options options = {.size = sizeof options, .format = FA_REPORT_JSON};
-    char *text = NULL;
-    size_t size = 0;
-    CHECK_OK(fa_write_report(fixture.tuner, &options, &text, &size, &diag), diag);
-    CHECK(text != NULL && size == strlen(text));
-    CHECK_HAS(text, "fa-tune-report");
-    free(text);
-    options =
-        (fa_report_options){.size = sizeof options, .format = FA_REPORT_JSON, .keep = keep_none};
-    CHECK_OK(fa_write_report(fixture.tuner, &options, &text, &size, &diag), diag);
-    CHECK_HAS(text, "\"problems\":[\n]");
-    free(text);
-    options.format = (fa_report_format)1;
-    CHECK_INT(fa_write_report(fixture.tuner, &options, &text, &size, &diag), FA_EINVAL);
-    options = (fa_report_options){.size = 8};
-    CHECK_INT(fa_write_report(fixture.tuner, &options, &text, &size, &diag), FA_EINVAL);
-    CHECK_INT(fa_write_report(NULL, &options, &text, &size, &diag), FA_EINVAL);
-}
-
 static void what_is_no_study_is_refused(void)
 {
     fa_study none = {0};
@@ -222,6 +165,12 @@ static void what_is_no_study_is_refused(void)
     CHECK_INT(fa_forget(fixture.tuner, NULL, &count, true, NULL, &diag), FA_EINVAL);
     CHECK_INT(fa_list_study_trials(fixture.tuner, &none, &trial, &count, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "fa_list_studies");
+    fa_report_options report = {.size = sizeof report, .format = (fa_report_format)1};
+    char *text = NULL;
+    CHECK_INT(fa_write_report(fixture.tuner, &report, &text, &count, &diag), FA_EINVAL);
+    report = (fa_report_options){.size = 8};
+    CHECK_INT(fa_write_report(fixture.tuner, &report, &text, &count, &diag), FA_EINVAL);
+    CHECK_INT(fa_write_report(NULL, &report, &text, &count, &diag), FA_EINVAL);
     fixture_close(&fixture);
 }
 
@@ -231,9 +180,7 @@ int main(void)
     TEST(a_tuned_problem_comes_back_whole_in_the_order_of_explain);
     TEST(without_the_gpu_it_is_the_same);
     TEST(with_other_templates_what_was_tried_comes_back);
-    TEST(a_dry_run_of_forgetting_works_on_a_read_only_store_and_says_what_goes);
     TEST(forgetting_takes_what_was_listed_and_nothing_else);
-    TEST(a_report_is_text_of_the_caller_by_the_format_asked_for);
     TEST(what_is_no_study_is_refused);
     return check_done();
 }

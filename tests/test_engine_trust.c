@@ -7,8 +7,6 @@
 
 #include "problem.h"
 
-#include <sqlite3.h>
-
 static fa_diag diag;
 
 static fa_problem of_length(int32_t seq)
@@ -107,15 +105,6 @@ static int use_device(engine_fixture *f, int ordinal)
     return hold_context(f->driver, ordinal, NULL);
 }
 
-static bool run_sql(const engine_fixture *f, const char *sql)
-{
-    sqlite3 *db = NULL;
-    bool ok = sqlite3_open(f->store, &db) == SQLITE_OK &&
-              sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK && sqlite3_changes(db) > 0;
-    sqlite3_close(db);
-    return ok;
-}
-
 /* 129 rows are two tiles of 128 or three of 64: with many heads for each SM, of which device 1 has two,
  * the tile that is a little slower at 128 leaves less of its rows empty. */
 static void another_config_of_the_bucket_answers_where_its_tiles_fit_better(void)
@@ -174,7 +163,7 @@ static void a_config_that_was_not_in_the_winners_race_is_no_alternative(void)
                  "UPDATE trial SET %s, median_us = 10, low_us = 10 "
                  "WHERE status = 'measured' AND config LIKE '%%\"BLOCK_M\":64,%%'",
                  otherwise_timed[i]);
-        CHECK(run_sql(&f, sql));
+        CHECK(fixture_sql(&f, sql));
         CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
         CHECK_INT(answer.from_problem.seq_q, 128);
         CHECK(fa_config_get(&answer.trial.config, "BLOCK_M", &rows) && rows == 128);

@@ -12,11 +12,6 @@
 #include "store.h"
 #include "session.h"
 
-#include <pthread.h>
-#include <spawn.h>
-#include <sqlite3.h>
-#include <sys/wait.h>
-
 static fa_diag diag;
 
 static int tune(engine_fixture *f, fa_request *request, fa_answer *answer, fa_diag *diag)
@@ -27,44 +22,6 @@ static int tune(engine_fixture *f, fa_request *request, fa_answer *answer, fa_di
     if (request->effort == FA_EFFORT_CACHED)
         request->effort = FA_EFFORT_MEASURE;
     return fa_tune(f->tuner, request, answer, diag);
-}
-
-/* How many configs of the explained funnel ended with a status; *ret_reason: one's reason. */
-struct counting {
-    fa_status status;
-    int count;
-    char reason[512];
-};
-
-static struct counting count_status(engine_fixture *f, fa_status status)
-{
-    struct counting counting = {.status = status};
-    fa_request request = {.size = sizeof request, .problem = small_problem};
-    int count;
-    fa_ranked *row = fixture_explain(f->tuner, &request, &count);
-    for (int i = 0; i < count; i++)
-        if (row[i].trial.status == status) {
-            counting.count++;
-            snprintf(counting.reason, sizeof counting.reason, "%s", row[i].trial.reason);
-        }
-    free(row);
-    counting.count -= count < 0;
-    return counting;
-}
-
-static void a_tune_proves_and_measures_the_whole_space(void)
-{
-    fa_request request = {0};
-    fa_answer answer = {.size = sizeof answer};
-    CHECK(fixture_open(&f, ""));
-    CHECK_OK(tune(&f, &request, &answer, &diag), diag);
-    CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
-    CHECK(answer.in_budget >= 6);
-    CHECK_INT(answer.measured, answer.in_budget - answer.failed);
-    CHECK(answer.trial.median_us > 0 && answer.trial.low_us <= answer.trial.median_us);
-    CHECK(answer.trial.median_us <= answer.default_us);
-    CHECK(answer.trial.max_error <= answer.trial.tolerance);
-    CHECK(!answer.from_store);
 }
 
 struct cubins {
@@ -128,7 +85,7 @@ static void effort_predict_proves_the_best_ranked_alone(void)
         engine_fixture f;
         fa_request request = {.effort = FA_EFFORT_PREDICT};
         fa_answer answer = {.size = sizeof answer};
-            fa_target target;
+        fa_target target;
         fa_space space;
         int order[64], count = 0;
         char script[1024] = "", text[FA_CONFIG_TEXT_MAX], wanted[FA_CONFIG_TEXT_MAX];
@@ -168,18 +125,6 @@ static void effort_predict_proves_the_best_ranked_alone(void)
     }
 }
 
-static void the_fastest_config_wins(void)
-{
-    fa_request request = {0};
-    fa_answer answer = {.size = sizeof answer};
-    CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
-    CHECK_OK(tune(&f, &request, &answer, &diag), diag);
-    CHECK(answer.trial.median_us < 40);
-    CHECK(answer.default_us > 80);
-    CHECK_INT(answer.trial.config.tunable[0].value, 64);
-    CHECK_INT(answer.trial.config.tunable[1].value, 32);
-}
-
 /* The clock falls and rises again by `factor`, by more than the rivals differ; each period cuts probes and race
  * elsewhere. Every other config takes 100 us. */
 static void check_drift(int first_us, int last_us, int step_us, const char *factor, int q_in_regs,
@@ -189,7 +134,7 @@ static void check_drift(int first_us, int last_us, int step_us, const char *fact
         engine_fixture f;
         fa_request request = {0};
         fa_answer answer = {.size = sizeof answer};
-            char script[128], text[FA_CONFIG_TEXT_MAX], best[96];
+        char script[128], text[FA_CONFIG_TEXT_MAX], best[96];
         snprintf(script, sizeof script,
                  "drift %d %s\ntime * 100\n"
                  "time BLOCK_M=64;BLOCK_N=32;STAGES=2;WARPS=4;Q_IN_REGS=%d %d",
@@ -308,67 +253,6 @@ static void a_heat_tells_who_is_in_the_race(void)
     CHECK(raced[1] <= 1);
 }
 
-static void a_second_session_finds_the_winner_and_starts_no_worker(void)
-{
-    fa_request request = {0};
-    fa_answer first = {.size = sizeof first}, second = {.size = sizeof second};
-    CHECK(fixture_open(&f, ""));
-    CHECK_OK(tune(&f, &request, &first, &diag), diag);
-    fa_close(&f.tuner);
-    fa_options options = fixture_options(&f);
-    options.worker = "/nowhere/fa-tune-worker";
-    CHECK_OK(fa_open(&options, &f.tuner, &diag), diag);
-    CHECK_OK(tune(&f, &request, &second, &diag), diag);
-    CHECK(second.from_store);
-    CHECK_TEXT(second.cubin_key, first.cubin_key);
-    CHECK_INT(second.origin, FA_ORIGIN_MEASURED);
-}
-
-/* One config misbehaves in each of these ways; the tune goes on and says where it ended. */
-static void a_fault_costs_its_own_trial_only(void)
-{
-    static const struct {
-        const char *kind;
-        fa_status status;
-    } faults[] = {{"load_failure", FA_STATUS_LOAD_FAILED},
-                  {"launch_failure", FA_STATUS_LAUNCH_FAILED},
-                  {"illegal_address", FA_STATUS_CRASHED},
-                  {"crash", FA_STATUS_CRASHED},
-                  {"hang", FA_STATUS_TIMEOUT},
-                  {"out_of_memory", FA_STATUS_OUT_OF_MEMORY},
-                  {"wrong", FA_STATUS_WRONG},
-                  {"nan", FA_STATUS_WRONG},
-                  {"unwritten", FA_STATUS_WRONG},
-                  {"overrun", FA_STATUS_WRONG}};
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        engine_fixture f;
-        fa_request request = {0};
-        fa_answer answer = {.size = sizeof answer};
-            char script[128];
-        snprintf(script, sizeof script, "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 %s", faults[i].kind);
-        CHECK(fixture_open(&f, script));
-        CHECK_OK(tune(&f, &request, &answer, &diag), diag);
-        struct counting faulty = count_status(&f, faults[i].status);
-        printf("# %s: %d %s, %d measured: %s\n", faults[i].kind, faulty.count,
-               fa_status_name(faults[i].status), answer.measured, faulty.reason);
-        CHECK(faulty.count >= 1);
-        CHECK_INT(answer.failed, faulty.count);
-        CHECK(answer.measured >= 4);
-        CHECK(faulty.reason[0] != 0);
-        fixture_close(&f);
-    }
-}
-
-static void a_space_without_a_survivor_is_a_sentence(void)
-{
-    fa_request request = {0};
-    fa_answer answer = {.size = sizeof answer};
-    CHECK(fixture_open(&f, "fault * wrong"));
-    CHECK_INT(tune(&f, &request, &answer, &diag), FA_ENOKERNEL);
-    CHECK_HAS(diag.text, "wrong: case ");
-    CHECK_INT(count_status(&f, FA_STATUS_MEASURED).count, 0);
-}
-
 /* ---- killing and cancelling -----------------------------------------------------------------*/
 struct killing {
     int kills, limit;
@@ -392,7 +276,7 @@ static void killing_workers_in_mid_tune_changes_nothing_for_the_caller(void)
         struct killing killing = {.limit = 3, .role = roles[i]};
         fa_request request = {.progress = kill_sometimes, .context = &killing};
         fa_answer answer = {.size = sizeof answer};
-            CHECK(fixture_open(&f, ""));
+        CHECK(fixture_open(&f, ""));
         fa_close(&f.tuner);
         CHECK_INT(unlink(f.store), 0); /* nothing is compiled yet */
         CHECK_OK(fixture_session(&f, &diag), diag);
@@ -400,104 +284,10 @@ static void killing_workers_in_mid_tune_changes_nothing_for_the_caller(void)
         CHECK(killing.kills > 0);
         CHECK_INT(answer.origin, FA_ORIGIN_MEASURED);
         CHECK_INT(answer.measured + answer.failed, answer.in_budget);
-        CHECK_INT(count_status(&f, FA_STATUS_CRASHED).count, 0);
-        CHECK_INT(count_status(&f, FA_STATUS_COMPILE_FAILED).count, 0);
+        CHECK_INT(fixture_ended(f.tuner, &request, FA_STATUS_CRASHED), 0);
+        CHECK_INT(fixture_ended(f.tuner, &request, FA_STATUS_COMPILE_FAILED), 0);
         fixture_close(&f);
     }
-}
-
-static int cancel_after(void *context, const fa_progress *progress)
-{
-    return progress->measured >= *(int *)context;
-}
-
-static void a_canceled_tune_keeps_its_trials_and_the_next_goes_on(void)
-{
-    int limit = 3;
-    fa_request request = {.progress = cancel_after, .context = &limit};
-    fa_answer answer = {.size = sizeof answer};
-    CHECK(fixture_open(&f, ""));
-    CHECK_INT(tune(&f, &request, &answer, &diag), FA_ECANCELED);
-    int kept = count_status(&f, FA_STATUS_MEASURED).count;
-    CHECK(kept >= 3);
-    request.progress = NULL;
-    CHECK_OK(tune(&f, &request, &answer, &diag), diag);
-    CHECK_INT(answer.measured + answer.failed, answer.in_budget);
-}
-
-/* ---- many at once ---------------------------------------------------------------------------*/
-struct asker {
-    engine_fixture *fixture;
-    const fa_kernel *kernel;
-    int rc;
-};
-
-static void *ask(void *context)
-{
-    struct asker *asker = context;
-    hold_context(asker->fixture->driver, 0, NULL);
-    asker->rc = fa_get_best_kernel(asker->fixture->tuner, &small_problem, FA_EFFORT_MEASURE,
-                                   &asker->kernel, NULL);
-    drop_context(asker->fixture->driver, 0);
-    return NULL;
-}
-
-static void eight_threads_asking_for_one_key_get_one_kernel(void)
-{
-    struct asker asker[8];
-    pthread_t thread[8];
-    CHECK(fixture_open(&f, ""));
-    for (int i = 0; i < 8; i++) {
-        asker[i] = (struct asker){.fixture = &f};
-        CHECK_INT(pthread_create(&thread[i], NULL, ask, &asker[i]), 0);
-    }
-    for (int i = 0; i < 8; i++)
-        pthread_join(thread[i], NULL);
-    for (int i = 0; i < 8; i++) {
-        CHECK_INT(asker[i].rc, 0);
-        CHECK(asker[i].kernel == asker[0].kernel);
-    }
-}
-
-/* A process of its own that tunes: 10 found the winner, 11 made it. */
-static int be_child(const char *store, const char *templates)
-{
-    fa_options options = {.size = sizeof options, .store = store, .templates = templates};
-    fa_request request = {
-        .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
-    fa_answer answer = {.size = sizeof answer};
-    fa_tuner *tuner;
-    if (fa_open(&options, &tuner, &diag) != 0 || fa_tune(tuner, &request, &answer, &diag) != 0) {
-        printf("# child: %s\n", diag.text);
-        return 1;
-    }
-    fa_close(&tuner);
-    return answer.from_store ? 10 : 11;
-}
-
-static pid_t start_child(engine_fixture *f)
-{
-    char *const arguments[] = {"/proc/self/exe", "child", f->store, f->templates, NULL};
-    pid_t pid;
-    fflush(stdout);
-    return posix_spawn(&pid, "/proc/self/exe", NULL, NULL, arguments, environ) == 0 ? pid : -1;
-}
-
-static void of_eight_processes_one_tunes_and_the_rest_get_its_result(void)
-{
-    enum { PROCESSES = 8 };
-    int made = 0, found = 0;
-    CHECK(fixture_open(&f, ""));
-    for (int i = 0; i < PROCESSES; i++)
-        CHECK(start_child(&f) > 0);
-    for (int i = 0; i < PROCESSES; i++) {
-        int status;
-        CHECK(wait(&status) > 0);
-        made += WIFEXITED(status) && WEXITSTATUS(status) == 11;
-        found += WIFEXITED(status) && WEXITSTATUS(status) == 10;
-    }
-    CHECK_INT(made, 1);
-    CHECK_INT(found, PROCESSES - 1);
 }
 
 static void a_tuner_is_refused_in_a_forked_child(void)
@@ -521,17 +311,13 @@ static void a_tuner_is_refused_in_a_forked_child(void)
 /* ---- killed outright ------------------------------------------------------------------------*/
 static void a_tuning_process_killed_outright_loses_no_trial_and_no_lock(void)
 {
-    fa_request request = {0};
+    fa_request request = {.size = sizeof request, .problem = small_problem};
     fa_answer answer = {.size = sizeof answer};
     int before = 0;
     CHECK(fixture_open(&f, ""));
     for (int i = 0; i < 5; i++) {
-        pid_t pid = start_child(&f);
-        CHECK(pid > 0);
-        usleep(60000 + 40000 * (useconds_t)i);
-        kill(pid, SIGKILL);
-        CHECK(waitpid(pid, NULL, 0) == pid);
-        int now = count_status(&f, FA_STATUS_MEASURED).count;
+        CHECK(fixture_kill_asking(&f, 60000 + 40000 * (useconds_t)i));
+        int now = fixture_ended(f.tuner, &request, FA_STATUS_MEASURED);
         printf("# %d trials on record\n", now);
         CHECK(now >= before);
         before = now;
@@ -576,26 +362,18 @@ static void a_cubin_that_the_assembler_gave_something_up_for_is_refused(void)
 int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "child") == 0)
-        return be_child(argv[2], argv[3]);
+        return fixture_child(argv[2], argv[3]);
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
-    ENGINE_TEST(a_tune_proves_and_measures_the_whole_space);
     ENGINE_TEST(configs_of_one_source_are_compiled_once);
     TEST(effort_predict_proves_the_best_ranked_alone);
-    ENGINE_TEST(the_fastest_config_wins);
     TEST(the_fastest_config_wins_while_the_clock_drifts);
     TEST(a_clock_that_falls_among_the_probes_does_not_choose);
     ENGINE_TEST(a_request_looks_once);
     ENGINE_TEST(a_ranking_is_what_explain_says_of_those_that_finished);
     ENGINE_TEST(a_heat_tells_who_is_in_the_race);
-    ENGINE_TEST(a_second_session_finds_the_winner_and_starts_no_worker);
-    TEST(a_fault_costs_its_own_trial_only);
-    ENGINE_TEST(a_space_without_a_survivor_is_a_sentence);
     TEST(a_cubin_that_the_assembler_gave_something_up_for_is_refused);
     TEST(killing_workers_in_mid_tune_changes_nothing_for_the_caller);
-    ENGINE_TEST(a_canceled_tune_keeps_its_trials_and_the_next_goes_on);
-    ENGINE_TEST(eight_threads_asking_for_one_key_get_one_kernel);
-    ENGINE_TEST(of_eight_processes_one_tunes_and_the_rest_get_its_result);
     ENGINE_TEST(a_tuner_is_refused_in_a_forked_child);
     ENGINE_TEST(a_tuning_process_killed_outright_loses_no_trial_and_no_lock);
     return check_done();
