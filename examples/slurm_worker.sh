@@ -7,7 +7,7 @@
 #   fa-tune sweep --enqueue --gpu H100,A100 --seq 512:16384:x2 --head-dim 64,128
 #   sbatch --gpus=8 --ntasks=8 examples/slurm_worker.sh
 #   sbatch --ntasks=4 --cpus-per-task=32 --gpus-per-task=0 examples/slurm_worker.sh   # these compile
-#   fa-tune queue --follow
+#   watch fa-tune queue
 #
 # A task takes the problems queued for its GPU's type and ends when there was nothing to do for
 # IDLE_EXIT. A minute before its time is up, or when it is preempted, it gets SIGTERM and hands its

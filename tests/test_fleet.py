@@ -41,8 +41,6 @@ def a_sweep_can_be_taken_out_of_the_workers_hands():
         tap.lacks(told, "running")
         tap.has(finish(one.worker("--once"))[0], "1 measured")
         tap.lacks(one.run("queue").stdout, "not yet")
-        out, _ = finish(one.begin("queue", "--follow"))
-        tap.has(out, "done")
 
 
 def pythons_sweep_waits_for_what_others_work_on_and_takes_over_what_their_death_leaves():

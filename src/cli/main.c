@@ -106,14 +106,13 @@ static const cli_verb verbs[] = {
      "  export FA_TUNE_STORE=postgresql://tuner@db/fa_tune     on every host\n"
      "  fa-tune sweep --enqueue --gpu L4,H100 --seq 512        anywhere\n"
      "  fa-tune worker --idle-exit 10m                         on each host\n"
-     "  fa-tune queue --follow                                 anywhere\n\n"
+     "  fa-tune queue                                          anywhere\n\n"
      "A worker with a GPU measures the problems that are queued for its GPU type; one without compiles for "
      "any type, or for that of --gpu. A worker that ends returns its problem to the queue.\n",
      cli_worker, CLI_KEEPS | CLI_STOPS, NULL},
     {"queue", CLI_GROUP_QUEUE | STORED,
-     "show the store's queue: finished problems and those that somebody works on",
-     "Exit status with --follow: 1 when a problem failed.\n", cli_queue, CLI_READS | CLI_STOPS,
-     NULL},
+     "show the store's queue: finished problems and those that somebody works on", "", cli_queue,
+     CLI_READS, NULL},
     {"push", STORED, "bring the local file's winners to the server that was away",
      "While the server of FA_TUNE_STORE does not answer, winners are kept in a local file "
      "(FA_TUNE_LOCAL_STORE). Of two winners the better one stays; the file is left as it is.\n",

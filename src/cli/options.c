@@ -97,7 +97,6 @@ static const cli_option_spec specs[] = {
     FLAG("--once", IN(WORKER), fleet.once, "exit after one problem"),
     NUMBER("--idle-exit", IN(WORKER), SECONDS, fleet.idle_exit_s, 0, YEAR, "TIME",
            "exit after this long without work (never)"),
-    FLAG("--follow", IN(QUEUE), fleet.follow, "print progress until the queue is empty"),
     TEXT("--stop", IN(QUEUE), fleet.stop, "KEY", "stop this sweep until it is enqueued again"),
     NUMBER("--config", IN(RUN), INTEGER, launch.config, 1, 1000000, "N",
            "the config, by its number in fa-tune explain (1)"),

@@ -93,7 +93,7 @@ typedef struct cli_options {
         bool restart, training;
     } sweep;
     struct { /* of a store's queue */
-        bool enqueue, once, follow;
+        bool enqueue, once;
         const char *stop;   /* a sweep's key, or its beginning */
         double idle_exit_s; /* 0: not given */
     } fleet;

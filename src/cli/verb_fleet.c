@@ -9,11 +9,9 @@
 #include "text.h"
 #include "wording.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static void put_counts(cli_run *run, const char *const *names, const int32_t *counts, size_t count)
 {
@@ -101,29 +99,6 @@ int cli_push(cli_run *run)
 }
 
 /* ---- queue ----------------------------------------------------------------------------------*/
-enum { FOLLOW_MS = 1000 };
-
-/* All sweeps in the queue. */
-struct queues {
-    fa_sweep *sweep;
-    size_t count;
-    fa_sweep now; /* the counts of all together */
-};
-
-static int read_queue(cli_run *run, struct queues *queues)
-{
-    free(queues->sweep);
-    *queues = (struct queues){0};
-    int rc = fa_list_sweeps(run->tuner, &queues->sweep, &queues->count, &run->diag);
-    for (size_t i = 0; i < queues->count; i++) {
-        queues->now.items += queues->sweep[i].items;
-        queues->now.done += queues->sweep[i].done;
-        queues->now.failed += queues->sweep[i].failed;
-        queues->now.running += queues->sweep[i].running;
-    }
-    return rc;
-}
-
 static int print_json(cli_run *run)
 {
     char *text = NULL;
@@ -136,7 +111,6 @@ static int print_json(cli_run *run)
     return rc;
 }
 
-/* ---- for persons ----------------------------------------------------------------------------*/
 /* Who works on which item, and the items that failed. */
 static int put_open(cli_run *run, const fa_sweep *sweep)
 {
@@ -158,58 +132,25 @@ static int put_open(cli_run *run, const fa_sweep *sweep)
     return rc;
 }
 
-static int print_text(cli_run *run, const struct queues *queues)
+static int print_text(cli_run *run, const fa_sweep *sweep, size_t count)
 {
-    const fa_sweep *sweep = queues->sweep;
     int rc = 0;
-    cli_put_sweeps(&run->out, sweep, queues->count);
-    for (size_t i = 0; i < queues->count && rc == 0; i++)
+    cli_put_sweeps(&run->out, sweep, count);
+    for (size_t i = 0; i < count && rc == 0; i++)
         if (sweep[i].running + sweep[i].failed > 0)
             rc = put_open(run, &sweep[i]);
-    cli_text_count(&run->out, "", (int64_t)queues->count, "sweep");
+    cli_text_count(&run->out, "", (int64_t)count, "sweep");
     cli_text_store(run, " in the queue of ");
     return rc;
 }
 
-/* ---- following ------------------------------------------------------------------------------*/
-/* Until nothing is left to do. What the server does not answer meanwhile is asked again. */
-static int follow(cli_run *run, struct queues *queues)
-{
-    const struct timespec pause = {.tv_sec = FOLLOW_MS / 1000};
-    cli_progress *lines = &run->progress;
-    fa_sweep told = {.items = -1};
-    int rc = read_queue(run, queues);
-    while (rc == 0 && cli_interrupted() == 0) {
-        const fa_sweep *now = &queues->now, *sweep = queues->sweep;
-        bool moved = memcmp(&told, now, sizeof told) != 0, open = false;
-        if (lines->rows && (lines->terminal || (moved && cli_progress_is_due(lines)))) {
-            fa_buf line = {0};
-            fa_buf_printf(&line, "%d/%d done, %d failed, %d held", now->done, now->items,
-                          now->failed, now->running);
-            cli_progress_show(lines, &line);
-        }
-        if (moved)
-            told = *now;
-        for (size_t i = 0; i < queues->count; i++)
-            open = open || sweep[i].state == FA_SWEEP_RUNNING;
-        if (!open)
-            break;
-        nanosleep(&pause, NULL);
-        while ((rc = read_queue(run, queues)) == FA_EIO && cli_interrupted() == 0)
-            nanosleep(&pause, NULL);
-    }
-    cli_progress_end(lines);
-    return rc;
-}
-
-/* ---- stopping -------------------------------------------------------------------------------*/
-static int stop_queue(cli_run *run, struct queues *queues)
+static int stop_sweep(cli_run *run, const fa_sweep *sweep, size_t count)
 {
     const char *typed = run->options->fleet.stop;
-    const fa_sweep *sweep = queues->sweep, *found = NULL;
+    const fa_sweep *found = NULL;
     char shown[CLI_SHORT_SIZE];
     cli_text_short(typed, shown);
-    for (size_t i = 0; i < queues->count; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (strncmp(sweep[i].key, typed, strlen(typed)) != 0)
             continue;
         if (found != NULL)
@@ -217,34 +158,26 @@ static int stop_queue(cli_run *run, struct queues *queues)
                            "several sweeps begin with %s: give more of the key", shown);
         found = &sweep[i];
     }
-    if (found == NULL)
-        return fa_fail(&run->diag, FA_ENOTFOUND, "no sweep in the queue of %s has the key %s",
-                       fa_store_location(run->tuner), shown);
-    int rc = fa_stop_sweep(run->tuner, found->key, &run->diag);
-    return rc == 0 ? read_queue(run, queues) : rc;
-}
-
-static int queue(cli_run *run, struct queues *queues)
-{
-    const cli_options *options = run->options;
-    int rc = options->fleet.follow ? follow(run, queues) : read_queue(run, queues);
-    if (rc == 0 && options->fleet.stop != NULL)
-        rc = stop_queue(run, queues);
-    if (rc != 0)
-        return rc;
-    if (cli_interrupted() != 0)
-        return 128 + cli_interrupted();
-    rc = options->json ? print_json(run) : print_text(run, queues);
-    if (rc != 0 || !options->fleet.follow || queues->now.failed == 0)
-        return rc;
-    int status = cli_print(run);
-    return status != 0 ? status : EXIT_FAILED;
+    return found != NULL
+               ? fa_stop_sweep(run->tuner, found->key, &run->diag)
+               : fa_fail(&run->diag, FA_ENOTFOUND, "no sweep in the queue of %s has the key %s",
+                         fa_store_location(run->tuner), shown);
 }
 
 int cli_queue(cli_run *run)
 {
-    struct queues queues = {0};
-    int rc = queue(run, &queues);
-    free(queues.sweep);
+    fa_sweep *sweep = NULL;
+    size_t count = 0;
+    int rc = fa_list_sweeps(run->tuner, &sweep, &count, &run->diag);
+    if (rc == 0 && run->options->fleet.stop != NULL) {
+        rc = stop_sweep(run, sweep, count);
+        free(sweep);
+        sweep = NULL;
+        if (rc == 0)
+            rc = fa_list_sweeps(run->tuner, &sweep, &count, &run->diag);
+    }
+    if (rc == 0)
+        rc = run->options->json ? print_json(run) : print_text(run, sweep, count);
+    free(sweep);
     return rc;
 }

@@ -387,7 +387,7 @@ static int enqueue(cli_run *run, const cli_grid *grid)
     if (sweep.done > 0)
         fa_buf_printf(out, ", %d of them done before,", sweep.done);
     cli_text_store(run, " in the queue of ");
-    fa_buf_text(out, "`fa-tune worker` works on it, `fa-tune queue --follow` shows its progress\n");
+    fa_buf_text(out, "`fa-tune worker` works on it, `fa-tune queue` shows its progress\n");
     return 0;
 }
 
