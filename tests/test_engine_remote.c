@@ -93,10 +93,10 @@ static bool open_served(engine_fixture *f, const server *s, fa_diag *diag)
 }
 
 /* ---- tests ----------------------------------------------------------------------------------*/
-static int count_down(void *context)
+static int count_down(void *context, const fa_progress *progress)
 {
     int *left = context;
-    return --*left <= 0;
+    return progress->stage == FA_STAGE_WAIT && --*left <= 0;
 }
 
 static void a_server_that_says_nothing_is_left_in_time(void)
@@ -104,15 +104,15 @@ static void a_server_that_says_nothing_is_left_in_time(void)
     server s = {.fd = -1};
     fa_http_address address;
     fa_http_reply reply;
-    fa_http_call call = {.target = "/", .limit = 100, .quiet_ms = 150};
+    fa_http_call call = {.target = "/", .quiet_ms = 150};
     fa_diag diag = {{0}};
     int left = 3;
+    const fa_request request = {.progress = count_down, .context = &left};
     CHECK(start(&s, NULL)); /* it accepts nobody */
     CHECK_OK(fa_http_parse(s.path, &address, &diag), diag);
     CHECK_INT(fa_http_do(&address, &call, &reply, &diag), FA_ETIMEOUT);
     CHECK_HAS(diag.text, "it says nothing");
-    call = (fa_http_call){
-        .target = "/", .limit = 100, .quiet_ms = 60000, .idle = count_down, .context = &left};
+    call = (fa_http_call){.target = "/", .quiet_ms = 60000, .request = &request};
     CHECK_INT(fa_http_do(&address, &call, &reply, &diag), FA_ECANCELED);
     CHECK_INT(left, 0);
     stop(&s, false);

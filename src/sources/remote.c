@@ -23,7 +23,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { CONNECT_MS = 1500, TURN_MS = 100, HEAD_MAX = 65536, BLOCK = 16384 };
+enum {
+    CONNECT_MS = 1500,
+    TURN_MS = 100,
+    BLOCK = 16384,
+    HEAD_MAX = 65536,
+    ANSWER_MAX = 1 << 20, /* kept of an answer, or of its stream of events */
+    CUBIN_MAX = 64 << 20
+};
 
 /* ---- an address -----------------------------------------------------------------------------*/
 /* "host:port" with nothing else in it, so that it means one thing to everybody. */
@@ -130,12 +137,23 @@ static void drop_older_events(fa_buf *in)
     }
 }
 
+/* Tells who made the request that it waits; true: he cancels it. */
+static bool is_canceled(const fa_request *request, uint64_t waited_ns)
+{
+    const fa_progress progress = {.kind = FA_EVENT_PROGRESS,
+                                  .stage = FA_STAGE_WAIT,
+                                  .elapsed_s = (double)waited_ns * 1e-9,
+                                  .left_s = -1};
+    return request != NULL && request->progress != NULL &&
+           request->progress(request->context, &progress) != 0;
+}
+
 /* Takes what comes until the server closes the connection. */
 static int receive(int fd, const fa_http_call *call, fa_buf *in, fa_diag *diag)
 {
     char block[BLOCK];
-    const size_t most = call->limit + HEAD_MAX;
-    uint64_t heard_ns = fa_clock_ns(), asked_ns = heard_ns;
+    const uint64_t began_ns = fa_clock_ns();
+    uint64_t heard_ns = began_ns, told_ns = began_ns;
     for (;;) {
         const ssize_t n = recv(fd, block, sizeof block, 0);
         const uint64_t now_ns = fa_clock_ns();
@@ -143,9 +161,9 @@ static int receive(int fd, const fa_http_call *call, fa_buf *in, fa_diag *diag)
             return 0;
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             return fa_fail(diag, FA_EIO, "%s", strerror(errno));
-        if (now_ns - asked_ns >= TURN_MS * UINT64_C(1000000)) {
-            asked_ns = now_ns;
-            if (call->idle != NULL && call->idle(call->context) != 0)
+        if (now_ns - told_ns >= TURN_MS * UINT64_C(1000000)) {
+            told_ns = now_ns;
+            if (is_canceled(call->request, now_ns - began_ns))
                 return fa_fail(diag, FA_ECANCELED, "canceled while the server was asked");
         }
         if (n < 0 && (now_ns - heard_ns) / 1000000 > (uint64_t)call->quiet_ms)
@@ -154,77 +172,71 @@ static int receive(int fd, const fa_http_call *call, fa_buf *in, fa_diag *diag)
             continue;
         heard_ns = now_ns;
         fa_buf_append(in, block, (size_t)n);
-        if (call->events && in->size > most)
+        if (call->body != NULL && in->size > ANSWER_MAX)
             drop_older_events(in);
-        if (in->failed || in->size > most)
+        if (in->failed || in->size > (call->body != NULL ? ANSWER_MAX : CUBIN_MAX))
             return fa_fail(diag, in->failed ? FA_ENOMEM : FA_ECORRUPT,
                            "it sends more than such an answer may have");
     }
 }
 
 /* ---- a reply --------------------------------------------------------------------------------*/
-/* The value of a header in `head`, without quotes. */
-static bool find_header(const char *head, const char *name, char *ret, size_t room)
+/* The value of a header in `head`, without quotes; "" where it is not there. */
+static void find_header(const char *head, const char *name, char *ret, size_t room)
 {
     const size_t length = strlen(name);
+    ret[0] = 0;
     for (const char *line = strstr(head, "\r\n"); line != NULL; line = strstr(line + 2, "\r\n"))
         if (strncasecmp(line + 2, name, length) == 0 && line[2 + length] == ':') {
             const char *value = line + 3 + length;
             value += strspn(value, " \"");
             snprintf(ret, room, "%.*s", (int)strcspn(value, "\"\r\n"), value);
-            return true;
+            return;
         }
-    return false;
 }
 
 /* Keeps of a stream the data of its last event, which is "done" or "failed". */
 static int read_events(fa_http_reply *reply, fa_diag *diag)
 {
     static const char done[] = "event: done\ndata: ", failed[] = "event: failed\ndata: ";
-    fa_buf *body = &reply->body;
-    fa_buf_append(body, "", 1);
-    if (body->failed)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for an answer");
-    char *at = strstr(body->data, done), *other = strstr(body->data, failed);
+    char *at = strstr(reply->body.data, done), *other = strstr(reply->body.data, failed);
     reply->status = at != NULL ? 200 : 422;
     at = at != NULL ? at + sizeof done - 1 : other != NULL ? other + sizeof failed - 1 : NULL;
     const char *end = at != NULL ? strstr(at, "\n\n") : NULL;
     if (end == NULL)
         return fa_fail(diag, FA_EIO, "it closed the connection before the tune's end");
-    body->size = (size_t)(end - at);
-    memmove(body->data, at, body->size);
+    reply->body.size = (size_t)(end - at);
+    memmove(reply->body.data, at, reply->body.size);
     return 0;
 }
 
-static int read_reply(fa_buf *in, const fa_http_call *call, fa_http_reply *ret_reply, fa_diag *diag)
+/* Makes the reply of what was received, whose bytes it takes. */
+static int read_reply(fa_buf *in, fa_http_reply *ret_reply, fa_diag *diag)
 {
+    fa_http_reply reply = {0};
+    char length[32], type[64];
+    char *end = in->size > 0 ? memmem(in->data, in->size, "\r\n\r\n", 4) : NULL;
     if (in->size == 0)
         return fa_fail(diag, FA_EIO, "it closed the connection");
-    if (call->events)
-        drop_older_events(in);
-    fa_http_reply reply = {0};
-    char length[32] = "", type[64] = "";
-    char *end = memmem(in->data, in->size, "\r\n\r\n", 4);
     if (end == NULL || strncmp(in->data, "HTTP/1.", 7) != 0 || end - in->data > HEAD_MAX)
         return fa_fail(diag, FA_ECORRUPT, "its reply is no HTTP");
     end[2] = 0; /* the head's last line keeps its end */
     reply.status = atoi(in->data + 9);
     find_header(in->data, "ETag", reply.etag, sizeof reply.etag);
     find_header(in->data, "Content-Type", type, sizeof type);
-    const bool sized = find_header(in->data, "Content-Length", length, sizeof length);
+    find_header(in->data, "Content-Length", length, sizeof length);
     const size_t size = in->size - (size_t)(end + 4 - in->data);
-    if (size > call->limit)
-        return fa_fail(diag, FA_ECORRUPT, "it sends more than such an answer may have");
-    if (sized && strtoull(length, NULL, 10) != size)
+    if (length[0] != 0 && strtoull(length, NULL, 10) != size)
         return fa_fail(diag, FA_EIO, "it closed the connection in the middle of its answer");
-    fa_buf_append(&reply.body, end + 4, size);
-    int rc = reply.body.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for an answer") : 0;
-    if (rc == 0 && call->events && strcmp(type, "text/event-stream") == 0)
-        rc = read_events(&reply, diag);
-    if (rc != 0)
-        fa_buf_free(&reply.body);
-    else
+    memmove(in->data, end + 4, size);
+    in->data[size] = 0;
+    in->size = size;
+    reply.body = *in;
+    const int rc = strcmp(type, "text/event-stream") == 0 ? read_events(&reply, diag) : 0;
+    if (rc == 0) {
         *ret_reply = reply;
+        *in = (fa_buf){0};
+    }
     return rc;
 }
 
@@ -239,10 +251,10 @@ int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http
                   call->target, address->path[0] != 0 ? "localhost" : address->host);
     if (address->token[0] != 0)
         fa_buf_printf(&out, "Authorization: Bearer %s\r\n", address->token);
-    if (call->events)
-        fa_buf_text(&out, "Accept: text/event-stream\r\n");
     if (call->body != NULL)
-        fa_buf_printf(&out, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
+        fa_buf_printf(&out,
+                      "Accept: text/event-stream\r\nContent-Type: application/json\r\n"
+                      "Content-Length: %zu\r\n",
                       strlen(call->body));
     fa_buf_printf(&out, "\r\n%s", call->body != NULL ? call->body : "");
     if (out.failed)
@@ -253,7 +265,7 @@ int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http
         rc = receive(fd, call, &in, diag);
     close(fd);
     if (rc == 0)
-        rc = read_reply(&in, call, ret_reply, diag);
+        rc = read_reply(&in, ret_reply, diag);
     fa_buf_free(&out);
     fa_buf_free(&in);
     return rc;
@@ -262,8 +274,7 @@ int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http
 enum {
     PAUSE_MS = 5000,  /* a server that is gone is not asked again for so long, */
     PAUSE_SHARE = 10, /* and one that was waited for in vain for this many times the wait */
-    QUIET_MS = 45000, /* a server that tunes says something every few seconds */
-    CUBIN_MAX = 64 << 20
+    QUIET_MS = 45000  /* a server that tunes says something every few seconds */
 };
 
 typedef struct remote {
@@ -362,22 +373,6 @@ static bool is_for(const fa_gpu *asked, const fa_gpu *told)
             strcmp(type.name, told_type.name) == 0);
 }
 
-struct waiting {
-    const fa_request *request;
-    int64_t began_ms;
-};
-
-static int on_idle(void *context)
-{
-    const struct waiting *w = context;
-    const fa_progress progress = {.kind = FA_EVENT_PROGRESS,
-                                  .stage = FA_STAGE_WAIT,
-                                  .elapsed_s = (double)(now_ms() - w->began_ms) * 1e-3,
-                                  .left_s = -1};
-    return w->request->progress != NULL &&
-           w->request->progress(w->request->context, &progress) != 0;
-}
-
 /* gpu: the type that the request names, or the device here that it is for; NULL: the server's choice. */
 static int write_ask(const fa_request *request, const fa_gpu *gpu, char **ret_body, fa_diag *diag)
 {
@@ -395,19 +390,13 @@ static int write_ask(const fa_request *request, const fa_gpu *gpu, char **ret_bo
 static int ask_kernel(fa_tuner *tuner, const fa_request *request, const fa_gpu *gpu,
                       fa_answer *ret_answer, fa_diag *diag)
 {
-    struct waiting waiting = {request, now_ms()};
     char *body = NULL;
     fa_http_reply reply = {0};
     fa_answer answer;
     fa_diag why = {{0}};
     int rc = write_ask(request, gpu, &body, diag);
-    const fa_http_call call = {.target = "/v1/kernel",
-                               .body = body,
-                               .events = true,
-                               .limit = FA_KERNEL_TEXT_MAX,
-                               .quiet_ms = QUIET_MS,
-                               .idle = on_idle,
-                               .context = &waiting};
+    const fa_http_call call = {
+        .target = "/v1/kernel", .body = body, .quiet_ms = QUIET_MS, .request = request};
     if (rc == 0)
         rc = ask(tuner, &call, &reply, diag);
     free(body);
@@ -461,14 +450,14 @@ static int get_cubin(fa_tuner *tuner, const char *key, void **ret_bytes, size_t 
 {
     char target[100], hash[FA_HASH_HEX];
     fa_http_reply reply;
-    const fa_http_call call = {.target = target, .limit = CUBIN_MAX, .quiet_ms = QUIET_MS};
+    const fa_http_call call = {.target = target, .quiet_ms = QUIET_MS};
     if (!fa_is_sha256(key))
         return fa_fail(diag, FA_EINVAL, "\"%.64s\" is no cubin's key", key);
     snprintf(target, sizeof target, "/v1/cubins/%.64s", key);
     const int rc = ask(tuner, &call, &reply, diag);
     if (rc != 0)
         return rc;
-    fa_sha256(reply.body.data != NULL ? reply.body.data : "", reply.body.size, hash);
+    fa_sha256(reply.body.data, reply.body.size, hash);
     if (reply.body.size == 0 || strcmp(hash, reply.etag) != 0) {
         fa_buf_free(&reply.body);
         return give_up(tuner, "a cubin's bytes do not match its SHA-256");
@@ -555,8 +544,7 @@ int fa_service_check(const fa_service *service, char *ret_text, size_t size, fa_
 {
     const fa_http_address *address = &((const remote *)service)->address;
     /* It reads the store, and over TCP it needs the token. */
-    const fa_http_call call = {
-        .target = "/v1/winners?limit=1", .limit = FA_KERNEL_TEXT_MAX, .quiet_ms = QUIET_MS};
+    const fa_http_call call = {.target = "/v1/winners?limit=1", .quiet_ms = QUIET_MS};
     fa_http_reply reply = {0};
     int rc = fa_http_do(address, &call, &reply, diag);
     fa_buf_free(&reply.body);

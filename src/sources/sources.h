@@ -33,23 +33,20 @@ typedef struct fa_http_address {
 
 typedef struct fa_http_call {
     const char *target, *body; /* body: JSON that is posted; NULL: the target is got */
-    bool events;  /* the reply may be a stream of events, of which the last one is wanted */
-    size_t limit; /* bytes of the reply's body at most */
     int quiet_ms; /* limit without any byte received */
-    /* About every 100 ms; a non-zero return ends the call. NULL: not called. */
-    int (*idle)(void *context);
-    void *context;
+    /* Its progress() hears about every 100 ms that it waits, and may cancel the call; NULL: nobody's. */
+    const fa_request *request;
 } fa_http_call;
 
 typedef struct fa_http_reply {
-    int status;    /* 200, 404, …; of a stream 200, or 422 where its last event is "failed" */
+    int status; /* 200, 404, …; of a stream of events 200, or 422 where the last one is "failed" */
     char etag[80]; /* without its quotes */
-    fa_buf body;
+    fa_buf body;   /* of a stream the data of the last event; NUL-terminated */
 } fa_http_reply;
 
 /* "unix:/path", "/path" or "http://host:port"; FA_EINVAL. */
 int fa_http_parse(const char *text, fa_http_address *ret_address, fa_diag *diag);
-/* 0 with a whole reply, whatever its status, whose body the caller frees; FA_ECANCELED: idle ended it; FA_ENOTFOUND: no
+/* 0 with a whole reply, whatever its status, whose body the caller frees; FA_ECANCELED: the request's progress() ended it; FA_ENOTFOUND: no
  * server listens; FA_ETIMEOUT; FA_EIO: the server closed the connection; FA_ECORRUPT: no reply of HTTP, or one larger than
  * the limit; FA_EUNTRUSTED: the socket is another user's. */
 int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http_reply *ret_reply,
