@@ -150,8 +150,7 @@ typedef struct funnel {
     cli_rows rows;
     fa_explained space;
     size_t ended[FA_STAGES],
-        ranked;    /* by status; of all, those that have a rank, which come first */
-    bool imported; /* its times are those that an imported winner brought with it */
+        ranked; /* by status; of all, those that have a rank, which come first */
 } funnel;
 
 /* The configs that ended at one stage with their reasons, at most `limit`. */
@@ -209,10 +208,9 @@ static void print_funnel(const cli_options *options, const fa_gpu *gpu, const fu
                           fa_commas((int64_t)f->ended[fa_stages[s]], number));
     fa_buf_text(out, "\n");
     if (ranked > 0) {
-        fa_buf_printf(out, "\n%s: %zu passed%s\n",
-                      cli_rows_ranked(row, ranked) ? "ranked" : "unranked, without a model", ranked,
-                      f->imported ? ", where their winner was imported from: none was tried here"
-                                  : "");
+        fa_buf_printf(out, "\n%s: %zu passed\n",
+                      cli_rows_ranked(row, ranked) ? "ranked" : "unranked, without a model",
+                      ranked);
         cli_print_ranking(&f->rows, ranked < limit ? ranked : limit, 0, out);
         if (limit < ranked)
             fa_buf_printf(out, "… and %zu more\n", ranked - limit);
@@ -235,34 +233,21 @@ static void add_funnel(cJSON *document, const cli_options *options, const fa_gpu
     fa_json_add_bool(document, "space_estimated", f->space.about);
     fa_json_add(document, "configs",
                 cli_json_rows(&f->rows, f->rows.count < limit ? f->rows.count : limit));
-    fa_json_add_bool(document, "imported", f->imported);
-}
-
-static int read_funnel(cli_run *run, funnel *f)
-{
-    fa_request request = cli_request(run->options);
-    fa_answer answer = {.size = sizeof answer};
-    int rc = fa_explain(run->tuner, &request, &f->rows.row, &f->rows.count, &f->space, &run->diag);
-    for (size_t r = 0; rc == 0 && r < f->rows.count; r++) {
-        f->ended[f->rows.row[r].trial.status]++;
-        f->ranked += f->rows.row[r].rank > 0;
-    }
-    if (rc != 0 || f->rows.count == 0 || f->rows.row[0].trial.status != FA_STATUS_MEASURED)
-        return rc;
-    request.effort = FA_EFFORT_CACHED;
-    rc = fa_tune(run->tuner, &request, &answer, &run->diag);
-    f->imported = rc == 0 && answer.origin == FA_ORIGIN_IMPORTED;
-    return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
 int cli_explain(cli_run *run)
 {
-    funnel funnel = {0};
-    int rc = read_funnel(run, &funnel);
+    funnel f = {0};
+    const fa_request request = cli_request(run->options);
+    int rc = fa_explain(run->tuner, &request, &f.rows.row, &f.rows.count, &f.space, &run->diag);
+    for (size_t r = 0; rc == 0 && r < f.rows.count; r++) {
+        f.ended[f.rows.row[r].trial.status]++;
+        f.ranked += f.rows.row[r].rank > 0;
+    }
     if (rc == 0 && run->options->json)
-        add_funnel(run->document, run->options, &funnel.space.gpu, &funnel);
+        add_funnel(run->document, run->options, &f.space.gpu, &f);
     else if (rc == 0)
-        print_funnel(run->options, &funnel.space.gpu, &funnel, &run->out);
-    free(funnel.rows.row);
+        print_funnel(run->options, &f.space.gpu, &f, &run->out);
+    free(f.rows.row);
     return rc;
 }
