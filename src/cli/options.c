@@ -310,7 +310,7 @@ static int set_field(const cli_option_spec *spec, const char *text, cli_options 
         return cli_integer_set(spec, field, text, value, diag);
     if (field->kind == FA_FIELD_CHOICE)
         return set_choice(spec, field->choice, text, value, diag);
-    *value = (int32_t)spec->low;
+    *value = 1; /* a flag */
     return 0;
 }
 

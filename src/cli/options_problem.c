@@ -42,17 +42,6 @@ int cli_option_field(const cli_option_spec *spec)
     return -1;
 }
 
-/* A field as it is typed; a field without an option of its own is set by a shorthand of its name. */
-static const char *typed_name(const fa_field *f, char room[FA_NAME_MAX + 2])
-{
-    if (f->option[0] != 0)
-        return f->option;
-    snprintf(room, FA_NAME_MAX + 2, "--%s", f->name);
-    for (char *at = room; *at != 0; at++)
-        *at = *at == '_' ? '-' : *at;
-    return room;
-}
-
 /* ---- shorthands, as an operation's file lists them ------------------------------------------*/
 static const cJSON *member(const cJSON *json, const char *key)
 {
@@ -91,26 +80,22 @@ static void word_value(const fa_field *f, bool list, char *ret, size_t size)
 }
 
 /* The next row, of a field; its value and help are those of the field. As a text it is a sweep's list of values. */
-static cli_option_spec *add_option(cli_problem_options *options, const char *name, unsigned group,
-                                   cli_option_kind kind, const fa_field *f, const char *help,
-                                   size_t offset)
+static void add_option(cli_problem_options *options, const char *name, cli_option_kind kind,
+                       const fa_field *f, const char *help, size_t offset)
 {
-    cli_option_spec *spec = &options->row[options->count].spec;
     char *value = options->row[options->count].value, *words = options->row[options->count].help;
     char room[16]; /* for a default that the text does not tell */
     const bool told = f->required || f->follows >= 0 || f->kind == FA_FIELD_BOOLEAN;
     word_value(f, kind == KIND_TEXT, value, sizeof options->row[0].value);
     snprintf(words, sizeof options->row[0].help, told ? "%s" : "%s (%s)", help,
              fa_field_text(f, f->preset, room));
-    *spec = (cli_option_spec){.name = name,
-                              .group = group,
-                              .kind = kind,
-                              .offset = offset,
-                              .low = 1, /* of a flag */
-                              .value = f->kind == FA_FIELD_BOOLEAN ? NULL : value,
-                              .help = words};
-    options->count++;
-    return spec;
+    options->row[options->count++].spec =
+        (cli_option_spec){.name = name,
+                          .group = OF_PROBLEM,
+                          .kind = kind,
+                          .offset = offset,
+                          .value = f->kind == FA_FIELD_BOOLEAN ? NULL : value,
+                          .help = words};
 }
 
 static void add_field(cli_problem_options *options, const fa_operation *operation, int field)
@@ -123,9 +108,9 @@ static void add_field(cli_problem_options *options, const fa_operation *operatio
     char lead[FA_NAME_MAX]; /* "sequence length" of "sequence length, of the queries" */
     snprintf(lead, sizeof lead, "%.*s", (int)strcspn(words, ",;:("), words);
     if (leads)
-        add_option(options, f->also, OF_PROBLEM, list ? KIND_TEXT : KIND_ALSO, f, lead, offset);
+        add_option(options, f->also, list ? KIND_TEXT : KIND_ALSO, f, lead, offset);
     if (!leads || !list)
-        add_option(options, f->option, OF_PROBLEM, list ? KIND_TEXT : KIND_FIELD, f, words, offset);
+        add_option(options, f->option, list ? KIND_TEXT : KIND_FIELD, f, words, offset);
     for (int i = 0; list && i < operation->product_count; i++) {
         const fa_product *product = &operation->product[i];
         if (product->field == field)
@@ -139,19 +124,6 @@ static void add_field(cli_problem_options *options, const fa_operation *operatio
                                   .value = "N",
                                   .help = product->help};
     }
-}
-
-/* A filter keeps problems without a flag, too. */
-static void add_without(cli_problem_options *options, const fa_operation *operation, int field)
-{
-    const fa_field *f = &operation->field[field];
-    char option[FA_NAME_MAX + 2], help[320], *name = options->row[options->count].value;
-    snprintf(help, sizeof help, "only problems without %s", typed_name(f, option));
-    cli_option_spec *spec =
-        add_option(options, name, CLI_GROUP_FILTER | CLI_GROUP_SHOW, KIND_FIELD, f, help,
-                   CLI_AT(problem.value) + (size_t)field * sizeof(int32_t));
-    snprintf(name, sizeof options->row[0].value, "--no-%s", typed_name(f, option) + 2);
-    spec->low = 0;
 }
 
 void cli_problem_options_make(const fa_operation *operation, bool sweeps,
@@ -176,9 +148,6 @@ void cli_problem_options_make(const fa_operation *operation, bool sweeps,
                               .low = i,
                               .value = text_of(item, "value"),
                               .help = text_of(item, "help")};
-    for (int i = 0; i < operation->field_count; i++)
-        if (operation->field[order[i]].kind == FA_FIELD_BOOLEAN)
-            add_without(ret_options, operation, order[i]);
 }
 
 /* ---- what must be given ---------------------------------------------------------------------*/
