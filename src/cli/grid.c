@@ -376,13 +376,7 @@ int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
     else if (rc == 0)
         rc = multiply(l, &grid, diag);
     free(l);
-    fa_buf plan = {0};
-    for (int i = 0; i < options->words; i++) {
-        fa_buf_text(&plan, i > 0 ? " " : "");
-        cli_text_word(&plan, options->word[i]);
-    }
-    snprintf(grid.plan, sizeof grid.plan, "%s", plan.data != NULL ? plan.data : "");
-    fa_buf_free(&plan);
+    snprintf(grid.plan, sizeof grid.plan, "%s", options->typed);
     if (rc == 0)
         *ret_grid = grid;
     else

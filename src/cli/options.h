@@ -53,7 +53,7 @@ enum {
 #define CLI_GROUPS_SPECIFIED \
     (CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP | CLI_GROUP_WORKER)
 
-enum { CLI_SHORTHANDS_MAX = 8, CLI_WORDS_MAX = 64 };
+enum { CLI_SHORTHANDS_MAX = 8 };
 enum { CLI_FORMAT_UNSET, CLI_FORMAT_HTML, CLI_FORMAT_MARKDOWN, CLI_FORMAT_CSV, CLI_FORMAT_JSON };
 extern const char
     *const cli_formats[]; /* their names, which are files' endings, too; NULL ends them */
@@ -107,8 +107,7 @@ typedef struct cli_options {
         int32_t config, count;
     } launch;
     const char *operand;             /* what stands beside the options; or NULL */
-    const char *word[CLI_WORDS_MAX]; /* the file, the GPU and the problem, or the sweep, as typed */
-    int words;
+    char typed[sizeof((fa_sweep *)NULL)->plan]; /* what makes a sweep's grid */
 } cli_options;
 
 enum {
@@ -182,7 +181,7 @@ typedef enum cli_option_kind {
     KIND_BYTES,     /* int64_t, from a size as "8G" */
     KIND_TEXT,      /* const char *, not empty */
     KIND_CHOICE,    /* an enum, one of `choices` */
-    KIND_FIELD,     /* a field of the problem; a flag sets it to `low` */
+    KIND_FIELD,     /* a field of the problem; a flag sets it to 1 */
     KIND_ALSO,      /* every field of the problem that names it */
     KIND_SHORTHAND, /* several fields of the problem; `low` is its number */
     /* In the table of options: a heading of the help, which is `help`, and where the operation's stand. */
@@ -217,7 +216,7 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
                    fa_diag *diag);
 
 /* The options that an operation's fields make (options_problem.c). */
-enum { CLI_PROBLEM_OPTIONS_MAX = 3 * FA_PROBLEM_VALUES + FA_PRODUCTS_MAX + CLI_SHORTHANDS_MAX };
+enum { CLI_PROBLEM_OPTIONS_MAX = 2 * FA_PROBLEM_VALUES + FA_PRODUCTS_MAX + CLI_SHORTHANDS_MAX };
 typedef struct cli_problem_options {
     struct {
         cli_option_spec spec;

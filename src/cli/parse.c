@@ -71,6 +71,13 @@ static bool value_follows(const parse *p)
     return next != NULL && (next[0] != '-' || (next[1] >= '0' && next[1] <= '9'));
 }
 
+static void add_typed(cli_options *options, const char *word)
+{
+    const size_t length = strlen(options->typed);
+    snprintf(options->typed + length, sizeof options->typed - length, "%s%s", length > 0 ? " " : "",
+             word);
+}
+
 /* Parses one argument and steps over it and its value. */
 static int parse_one(parse *p, fa_diag *diag)
 {
@@ -85,7 +92,7 @@ static int parse_one(parse *p, fa_diag *diag)
     const cli_option_spec *spec = read_name(p, argument, &value);
     if (spec == NULL)
         return fail_unknown(p, argument, diag);
-    const int from = p->at++;
+    int from = p->at++;
     options->effort_given |= spec->offset == CLI_AT(effort);
     for (size_t i = 0; i < p->all->count; i++)
         p->given[i] |= p->all->spec[i] == spec;
@@ -103,11 +110,9 @@ static int parse_one(parse *p, fa_diag *diag)
     else if (!flag && value == NULL)
         return fa_fail(diag, FA_EINVAL, "%s: its value is missing (%s)", spec->name, spec->value);
     int rc = cli_option_set(spec, value, options, diag);
-    const unsigned told = CLI_GROUP_PROBLEM | CLI_GROUP_GPU | CLI_GROUP_DEVICE;
-    const bool swept = (p->verb->groups & CLI_GROUP_SWEEP) != 0;
-    if (spec->group & (swept ? CLI_GROUP_SWEEP | CLI_GROUP_DEVICE | CLI_GROUP_EFFORT : told))
-        for (int i = from; i < p->at && options->words < CLI_WORDS_MAX; i++)
-            options->word[options->words++] = p->arguments[i];
+    if (spec->group & (CLI_GROUP_SWEEP | CLI_GROUP_DEVICE | CLI_GROUP_EFFORT))
+        while (from < p->at)
+            add_typed(options, p->arguments[from++]);
     return rc;
 }
 
@@ -275,7 +280,7 @@ int cli_options_parse(const cli_verb *verb, bool typed, int count, char **argume
     cli_option_list_make(verb->groups, options.problem.operation, &all);
     rc = check_sizes(&parse, diag);
     if (specified)
-        options.word[options.words++] = options.specification;
+        add_typed(&options, options.specification);
     parse.at = specified;
     while (rc == 0 && parse.at < count)
         rc = parse_one(&parse, diag);

@@ -36,24 +36,6 @@ const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE])
     return ret;
 }
 
-void cli_text_word(fa_buf *out, const char *word)
-{
-    static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@+,";
-    if (word[strspn(word, plain)] == 0) {
-        fa_buf_text(out, word);
-        return;
-    }
-    fa_buf_text(out, "'");
-    for (; *word != 0; word++) {
-        if (*word == '\'')
-            fa_buf_text(out, "'\\''");
-        else
-            fa_buf_append(out, word, 1);
-    }
-    fa_buf_text(out, "'");
-}
-
 int cli_refuse(const char *option, const char *text, const char *what, const char *const *names,
                fa_diag *diag)
 {

@@ -15,8 +15,6 @@ void cli_text_safe(fa_buf *out, const char *text);
 enum { CLI_SHORT_SIZE = 84 };
 /* What was typed, cut so that the rest of a sentence about it fits a fa_diag; returns ret. */
 const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE]);
-/* A word for a shell: in quotes where it holds more than letters, digits and what paths are made of. */
-void cli_text_word(fa_buf *out, const char *word);
 /* Wrong usage, FA_EINVAL: `OPTION: "TEXT" is not WHAT`, without an option where that is NULL, and what of `names`, which NULL
  * ends, was meant. */
 int cli_refuse(const char *option, const char *text, const char *what, const char *const *names,
