@@ -586,6 +586,20 @@ def a_limit_on_file_sizes_has_a_sentence_and_leaves_nothing():
         tap.equal(len(place.json("show")["winners"]), 1)
 
 
+def a_tune_without_descriptors_ends_with_that_sentence_and_no_signal():
+    ended = {}
+    with Place() as place:
+        env = {**place.env, "ASAN_OPTIONS": "detect_leaks=0"}  # which takes descriptors
+        for most in range(40, 3, -1):
+            done = subprocess.run([FA_TUNE, "--gpu", "L4", *SMALL, "--effort", "predict", "--again"], env=env, stdin=subprocess.DEVNULL, check=False,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8", timeout=DEADLINE,
+                                  preexec_fn=lambda most=most: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)))
+            ended.setdefault(done.returncode, []).append(most)
+            for wrong in ("out of memory", "was not found"):
+                tap.lacks(done.stderr, wrong)
+    assert set(ended) == {0, 1} and len(ended[1]) >= 3, ended
+
+
 def a_failure_under_json_is_a_document():
     with Place(space=None) as place:
         for arguments, status, parts in (

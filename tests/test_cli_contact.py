@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""First contact as a person sees it: `show --why`, buckets and --exact, a race of what is ready, and
-what was promised before it was measured. Under the fake CUDA driver."""
+"""Where an answer comes from, as a person sees it: `show --why`, buckets and --exact, and what was promised
+before it was measured. Under the fake CUDA driver. First contact itself is test_engine_contact.c's."""
 import tap
 from place import SMALL, Place
 
@@ -34,19 +34,6 @@ def why_tells_every_step_and_changes_nothing():
         tap.equal(told["bucket"], told["problem"])
         text = place.run("show", "--why", *SMALL).stdout
         tap.has(text, "→ predicted")
-
-
-def first_contact_races_what_is_ready_and_keeps_the_truth():
-    with Place() as place:
-        place.run("--gpu", "L4", *SMALL)
-        place.use_fake_driver(L4 + "time family 50\n")
-        raced = place.json(*SMALL, "--effort", "measure")["answer"]
-        tap.equal((raced["origin"], raced["shortlist_only"]), ("measured", True))
-        by_name, _ = steps(place, *SMALL)
-        tap.equal(taken(by_name), ["bucket"])
-        tap.has(by_name["bucket"]["why"], "in a race of the top few")
-        whole = place.json(*SMALL)["answer"]
-        tap.equal((whole["origin"], whole["shortlist_only"]), ("measured", False))
 
 
 def lengths_between_buckets_are_answered_by_the_nearest():

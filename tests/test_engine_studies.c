@@ -171,6 +171,30 @@ static void what_is_no_study_is_refused(void)
     report = (fa_report_options){.size = 8};
     CHECK_INT(fa_write_report(fixture.tuner, &report, &text, &count, &diag), FA_EINVAL);
     CHECK_INT(fa_write_report(NULL, &report, &text, &count, &diag), FA_EINVAL);
+}
+
+static void what_is_no_sweep_is_refused(void)
+{
+    fa_sweep_item item = {.problem = small_problem};
+    const fa_sweep_request good = {
+        .size = sizeof good, .items = &item, .count = 1, .effort = FA_EFFORT_MEASURE};
+    fa_sweep_request bad[] = {good, good, good, good, good, good, good, good};
+    bad[0].size = 3;
+    bad[1].items = NULL;
+    bad[2].count = 0;
+    bad[3].count = FA_SWEEP_ITEMS_MAX + 1;
+    bad[4].effort = FA_EFFORT_CACHED;
+    bad[5].budget.seconds = NAN;
+    bad[6].budget.cost = 1; /* without a price */
+    bad[7].budget.trials = -1;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        diag.text[0] = 0;
+        CHECK_INT(fa_run_sweep(fixture.tuner, &bad[i], NULL, &diag), FA_EINVAL);
+        CHECK(diag.text[0] != 0);
+    }
+    CHECK_INT(fa_run_sweep(NULL, &good, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_list_sweeps(fixture.tuner, NULL, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_list_sweep_items(fixture.tuner, NULL, NULL, NULL, &diag), FA_EINVAL);
     fixture_close(&fixture);
 }
 
@@ -182,5 +206,6 @@ int main(void)
     TEST(with_other_templates_what_was_tried_comes_back);
     TEST(forgetting_takes_what_was_listed_and_nothing_else);
     TEST(what_is_no_study_is_refused);
+    TEST(what_is_no_sweep_is_refused);
     return check_done();
 }
