@@ -257,7 +257,6 @@ deploy() {
     python3 tests/bench/bucket_regret.py "$bundle/fa-tune" 24 --out "$out/regret.jsonl" 2>"$work/regret.txt"
     verdict "bucket regret" $?
     note "$(tail -n 1 "$work/regret.txt")"
-    note "$(python3 tests/bench/model_regret.py "$FA_TUNE_STORE")"
     gzip -c "$FA_TUNE_STORE" >"$out/store.db.gz"
     finish
 }
