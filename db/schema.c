@@ -30,8 +30,8 @@
 /* The columns of statements.h. */
 #define PROBLEM_TABLE_COLUMNS "problem_key TEXT NOT NULL, problem TEXT NOT NULL,"
 /* The columns of fa_sweep_spent. */
-#define SPENT_TABLE_COLUMNS                                               \
-    "seconds REAL NOT NULL, cost REAL NOT NULL, trials INTEGER NOT NULL," \
+#define SPENT_TABLE_COLUMNS                           \
+    "seconds REAL NOT NULL, trials INTEGER NOT NULL," \
     "compiled INTEGER NOT NULL, reused INTEGER NOT NULL,"
 
 /* ---- the tables that a bundle has, too -------------------------------------------------------*/
@@ -129,8 +129,6 @@ const char fa_db_schema[] = SCOPE_TABLE
     "state TEXT NOT NULL,"
     "budget_seconds REAL NOT NULL," /* 0: no limit */
     "budget_trials INTEGER NOT NULL,"
-    "budget_cost REAL NOT NULL,"
-    "price REAL NOT NULL,"
     "created INTEGER NOT NULL,"
     "updated INTEGER NOT NULL,"
     "request TEXT NOT NULL"

@@ -26,7 +26,7 @@
 typedef struct fa_store fa_store;
 typedef struct fa_lock fa_lock;
 
-enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 14 };
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 15 };
 
 /* The file that `variable` names (FA_TUNE_STORE; FA_TUNE_LOCAL_STORE of the file in the place of a server), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db. Relative XDG_CACHE_HOME is
  * ignored, as its specification says. */

@@ -17,15 +17,12 @@
 /* What was spent, of any struct with a member `spent`. */
 #define FA_SPENT_FIELDS(X)                 \
     X(REAL, "seconds", spent.seconds)      \
-    X(REAL, "cost", spent.cost)            \
     X(COUNT64, "trials", spent.trials)     \
     X(COUNT64, "compiled", spent.compiled) \
     X(COUNT64, "reused", spent.reused)
-#define BUDGET(X)                              \
-    X(REAL, "budget_seconds", budget.seconds)  \
-    X(COUNT64, "budget_trials", budget.trials) \
-    X(REAL, "budget_cost", budget.cost)        \
-    X(REAL, "price", budget.price)
+#define BUDGET(X)                             \
+    X(REAL, "budget_seconds", budget.seconds) \
+    X(COUNT64, "budget_trials", budget.trials)
 #define OF_ITEMS(what, which) "(SELECT " what " FROM sweep_item WHERE sweep_id = sweep.id" which ")"
 #define REAL_SUM(column) OF_ITEMS("coalesce(sum(" column "), 0.0)", "")
 #define COUNT_SUM(column) OF_ITEMS("CAST(coalesce(sum(" column "), 0) AS INTEGER)", "")
@@ -36,7 +33,6 @@
     X(CHOICE, "state", state, .names = fa_sweep_state_names)          \
     BUDGET(X)                                                         \
     X(REAL, REAL_SUM("seconds"), spent.seconds)                       \
-    X(REAL, REAL_SUM("cost"), spent.cost)                             \
     X(COUNT64, COUNT_SUM("trials"), spent.trials)                     \
     X(COUNT64, COUNT_SUM("compiled"), spent.compiled)                 \
     X(COUNT64, COUNT_SUM("reused"), spent.reused)                     \
@@ -80,7 +76,7 @@ static int add_item(fa_store *store, int64_t id, int32_t position, const fa_swee
                       "INSERT INTO sweep_item (sweep_id, position, problem_key, problem, "
                       "gpu, state, attempts" FA_SPENT_FIELDS(
                           FA_COLUMN_NAME) ", reason, updated) "
-                                          "VALUES (?,?,?,?,?,'pending',0,0,0,0,0,0,'',?)",
+                                          "VALUES (?,?,?,?,?,'pending',0,0,0,0,0,'',?)",
                       diag);
     fa_bind(&binder, fa_int(id), fa_int(position));
     fa_db_problem_bind(&binder, &item->problem);
@@ -112,7 +108,7 @@ static int come_back(fa_store *store, const fa_sweep_entry *entry, int64_t id, f
     fa_binder binder =
         fa_db_prepare(store,
                       "UPDATE sweep SET plan = ?, budget_seconds = ?, budget_trials = ?, "
-                      "budget_cost = ?, price = ?, state = 'running', updated = ?, request = ? "
+                      "state = 'running', updated = ?, request = ? "
                       "WHERE id = ?",
                       diag);
     fa_bind(&binder, fa_text(entry->sweep->plan));
@@ -293,14 +289,13 @@ static int close_sweep(fa_store *store, int64_t id, fa_diag *diag)
 {
     int rc =
         fa_db_do(store, diag, "UPDATE sweep SET updated = ? WHERE id = ?", fa_now(), fa_int(id));
-    return rc != 0
-               ? rc
-               : fa_db_do(store, diag,
-                          "UPDATE sweep SET state = CASE WHEN " OPEN_ITEMS
-                          " THEN 'budget-spent' ELSE 'done' END WHERE id = ? "
-                          "AND state IN ('running', 'budget-spent') AND (NOT " OPEN_ITEMS
-                          " OR " SPENT("seconds") " OR " SPENT("trials") " OR " SPENT("cost") ")",
-                          fa_int(id));
+    return rc != 0 ? rc
+                   : fa_db_do(store, diag,
+                              "UPDATE sweep SET state = CASE WHEN " OPEN_ITEMS
+                              " THEN 'budget-spent' ELSE 'done' END WHERE id = ? "
+                              "AND state IN ('running', 'budget-spent') AND (NOT " OPEN_ITEMS
+                              " OR " SPENT("seconds") " OR " SPENT("trials") ")",
+                              fa_int(id));
 }
 
 /* ---- taking ---------------------------------------------------------------------------------*/
@@ -443,8 +438,8 @@ int fa_store_queue_claim(fa_store *store, const fa_queue_taker *taker, fa_queue_
 }
 
 /* ---- spending and ending --------------------------------------------------------------------*/
-#define SPEND                                                       \
-    "seconds = seconds + ?, cost = cost + ?, trials = trials + ?, " \
+#define SPEND                                      \
+    "seconds = seconds + ?, trials = trials + ?, " \
     "compiled = compiled + ?, reused = reused + ?, updated = ?"
 #define OF_CLAIM                                                                                \
     " WHERE sweep_id = (SELECT id FROM sweep WHERE key = ?) AND position = ? AND attempts = ? " \
@@ -452,8 +447,8 @@ int fa_store_queue_claim(fa_store *store, const fa_queue_taker *taker, fa_queue_
 
 static void bind_spent(fa_binder *binder, const fa_sweep_spent *spent)
 {
-    fa_bind(binder, fa_real(spent->seconds), fa_real(spent->cost), fa_int(spent->trials),
-            fa_int(spent->compiled), fa_int(spent->reused), fa_now());
+    fa_bind(binder, fa_real(spent->seconds), fa_int(spent->trials), fa_int(spent->compiled),
+            fa_int(spent->reused), fa_now());
 }
 
 static void bind_claim(fa_binder *binder, const fa_queue_claim *claim)

@@ -33,7 +33,6 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--seq", "5", "--lse=yes"], '--lse: "yes" is not taken: it has no value'),
         (["--gpu", "L4"], "--seq N is missing, as in fa-tune --gpu L4 --seq 512"),
         (["--gpu", "L4", "--device", "0", "--seq", "5"], "--gpu: does not go with --device"),
-        (["sweep", "--cost", "3", "--seq", "5"], "--cost: needs --price"),
         (["--gpu", "RTX", "--seq", "5"], "near it: RTX 2080 Ti; `fa-tune gpus`"),
         (["--sqe", "5"], '"--sqe" is not an option of `fa-tune tune` (--help lists them): did you mean --seq?'),
         (["--operation", "attn_bwd", "--seq", "64", "--attn_mask=x"], "--attn_mask is not covered: PyTorch's SDPA computes it"),

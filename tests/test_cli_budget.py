@@ -20,7 +20,7 @@ def a_trial_budget_stops_between_trials_and_a_larger_one_goes_on():
         told = place.json(*FOUR, "--trials", "11")
         tap.equal((told["sweep"]["state"], told["sweep"]["spent"]["trials"]), ("budget-spent", 11))
         tap.equal([i["state"] for i in told["items"]], ["done", "pending", "pending", "pending"])
-        tap.equal(told["sweep"]["left"], {"items": 3, "seconds": None, "trials": 0, "cost": None})
+        tap.equal(told["sweep"]["left"], {"items": 3, "seconds": None, "trials": 0})
         spent = place.run(*FOUR, "--trials", "11")
         tap.has(spent.stdout, "3 left; ")
         tap.has(spent.stdout, "the budget is spent: the same command with a larger one goes on")
@@ -62,21 +62,7 @@ def a_time_budget_holds_for_all_runs_together():
         tap.equal(told["sweep"]["left"]["seconds"], 0)
         told = place.json(*FOUR, "--time", "1h")
         tap.equal((told["sweep"]["state"], told["sweep"]["done"]), ("done", 4))
-
-
-def money_is_counted_for_a_gpu_that_is_held_and_for_no_other():
-    with Place(script=L4 + FAST) as place:
-        told = place.json(*FOUR, "--cost", "0.10", "--price", "36000")
-        tap.equal(told["sweep"]["state"], "budget-spent")
-        spent = told["sweep"]["spent"]
-        assert spent["cost"] >= 0.10 and abs(spent["cost"] - spent["seconds"] * 10) < 1e-6, spent
-        tap.has(place.run("queue").stdout, " of 0.10")
-        short = place.run("sweep", "--seq", "96", *TINY, "--time", "0.01s").stdout
-        assert re.search(r" of 0\.01 s\b", short), short
-        told = place.json("sweep", "--seq", "64", *TINY, "--gpu", "L40S", "--cost", "0.01",
-                          "--price", "1000000000")
-        tap.equal((told["sweep"]["state"], told["sweep"]["spent"]["cost"]), ("done", 0))
-        tap.equal(told["items"][0]["answer"]["origin"], "predicted")
+        tap.has(place.run("sweep", "--seq", "96", *TINY, "--time", "0.01s").stdout, " of 0.01 s")
 
 
 tap.main()

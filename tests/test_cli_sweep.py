@@ -35,8 +35,7 @@ def a_sweep_tells_each_problem_and_shares_cubins_between_them():
                   ("done", 4, 0))
         tap.equal([(i["state"], i["reason"], i["attempts"], i["answer"]["origin"])
                    for i in told["items"]], [("done", "", 1, "measured")] * 4)
-        tap.equal(told["sweep"]["budget"], {"seconds": None, "trials": None, "cost": None,
-                                            "price": None})
+        tap.equal(told["sweep"]["budget"], {"seconds": None, "trials": None})
         assert 0 < told["sweep"]["spent"]["seconds"] < 200
         tap.has(place.run("queue").stdout, "4/4")
     with Place(space=dict(TWO, BLOCK_M=[64])) as place:
@@ -152,11 +151,10 @@ def again_is_a_sweep_of_its_own_that_tunes_what_is_stored():
 def something_is_told_while_a_problem_takes_long():
     hang = L4 + "fault BLOCK_M=64; hang\n"
     with Place(space=TWO, script=hang) as place:
-        done = place.run("sweep", "--seq", "64", *TINY, "--trial-timeout", "6", "--price", "2")
+        done = place.run("sweep", "--seq", "64", *TINY, "--trial-timeout", "6")
         lines = done.stderr.splitlines()
         assert len(lines) >= 2, lines
         tap.has(lines[0], "0/1")
-        tap.has(lines[0], ", cost ")
         tap.has(lines[0], "fp16 B1 H1 S64 D64: ")
         tap.equal(place.run("sweep", "--seq", "64", *TINY, "--quiet").stderr, "")
 

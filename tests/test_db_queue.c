@@ -162,7 +162,7 @@ static void compiling_comes_before_measuring_where_somebody_compiles(void)
 static void spending_adds_up_and_a_budget_that_is_spent_closes_the_sweep(void)
 {
     fa_queue_claim held;
-    const fa_sweep_spent spent = {1.5, 0.25, 3, 4, 5};
+    const fa_sweep_spent spent = {1.5, 3, 4, 5};
     CHECK_OK(enter('a', false), diag);
     for (int run = 0; run < 2; run++) {
         CHECK_OK(enter('a', false), diag);
@@ -171,7 +171,7 @@ static void spending_adds_up_and_a_budget_that_is_spent_closes_the_sweep(void)
         CHECK_OK(end_as(&held, FA_ITEM_DONE, &spent), diag);
     }
     fa_sweep sweep = read_sweep('a');
-    CHECK(sweep.spent.seconds == 6 && sweep.spent.cost == 1 && sweep.spent.trials == 12);
+    CHECK(sweep.spent.seconds == 6 && sweep.spent.trials == 12);
     CHECK(sweep.spent.compiled == 16 && sweep.spent.reused == 20);
     CHECK(sweep.budget.seconds == 60 && sweep.budget.trials == 50);
     CHECK(items_of('a').item[0].spent.seconds == 3 && items_of('a').item[1].spent.seconds == 0);
@@ -211,7 +211,7 @@ static void rows_that_are_not_valid_are_not_told_and_fail_when_they_are_taken(vo
         "UPDATE sweep_item SET problem = '{}' WHERE position = 1",
         "UPDATE sweep_item SET problem_key = 'x' WHERE position = 1",
         "UPDATE sweep_item SET seconds = -1 WHERE position = 1",
-        "UPDATE sweep_item SET cost = " DB_INFINITY " WHERE position = 1",
+        "UPDATE sweep_item SET seconds = " DB_INFINITY " WHERE position = 1",
     };
     fa_queue_claim held;
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {

@@ -298,7 +298,7 @@ def odd_arguments_are_refused_with_what_to_pass_instead():
         ("no argument 'effor': did you mean 'effort'?", fa_tune.policy, [], {"effor": "cached"}),
         ("seconds is -1: give a number above 0", fa_tune.tune, [problem()], {"seconds": -1}),
         *(("%s is %s: give a " % (name, value), fa_tune.sweep, [[problem()]], {name: value})
-          for name in ("evaluations", "trials", "seconds", "cost", "price", "seconds_each") for value in (0, -1)),
+          for name in ("evaluations", "trials", "seconds", "seconds_each") for value in (0, -1)),
         ("no field 'gpu': fa_tune.tune() or sweep() takes it.", Problem, [], {"seq": 64, "gpu": "L4"}),
         ("heads_kv is 4: it must divide heads, which is 6", Problem, [], {"seq": 64, "heads": 6, "heads_kv": 4}),
         ("effort is 'cached'", fa_tune.policy, [3], {}), ("on_miss is 'raise'", fa_tune.policy, [], {"on_miss": 3}),

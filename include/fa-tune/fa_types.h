@@ -291,14 +291,12 @@ typedef enum fa_item_state { FA_ITEM_STATES(FA_ITEM_STATE_ENUM) } fa_item_state;
 typedef struct fa_sweep_budget {
     double seconds;
     int64_t trials;
-    double cost;  /* money; needs a price */
-    double price; /* money per hour that a GPU is held */
 } fa_sweep_budget;
 
 /* What has been spent. A trial is a config that came to an end; a cubin is reused when it was in the
  * store already, of another problem that renders the same source or of an earlier run. */
 typedef struct fa_sweep_spent {
-    double seconds, cost;
+    double seconds;
     int64_t trials, compiled, reused;
 } fa_sweep_spent;
 

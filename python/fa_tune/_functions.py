@@ -136,7 +136,7 @@ kernel = best_kernel
 
 def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[str] | None = None,
           effort: SweepEffort | None = None, again: bool = False, seconds: float | None = None,
-          trials: int | None = None, cost: float | None = None, price: float | None = None,
+          trials: int | None = None,
           strategy: str | None = None, evaluations: int | None = None, seconds_each: float | None = None,
           progress: Progress = None, **grid: Unpack[GridFields]) -> Sweep:
     """Tunes many problems as one job, which continues where it was stopped.
@@ -147,8 +147,7 @@ def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[
     problems  an iterable of problems, or a recording; or a grid: fields of a problem, each a value
               or a sequence of values; every combination is tuned
     gpu       a GPU type's name or a list of them; None: the device here
-    seconds, trials, cost   budgets for all runs of this sweep together; cost needs price, which is
-              money for an hour of the GPU
+    seconds, trials   budgets for all runs of this sweep together
     effort, again, strategy, evaluations   as in tune(), for each problem; seconds_each is tune()'s seconds
     progress  called with a dict for each event (a sweep's in docs/json.md); None: a line on stderr for each item that ends;
               False: nothing
@@ -169,7 +168,7 @@ def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[
         raise ArgumentError("there is nothing to sweep: the list of problems, or one of the grid, is empty")
     if effort is not None:
         one_of("effort", effort, get_args(SweepEffort))
-    budget = {"seconds": seconds, "trials": trials, "cost": cost, "price": price}
+    budget = {"seconds": seconds, "trials": trials}
     search = {"strategy": strategy, "evaluations": evaluations, "seconds_each": seconds_each}
     check_search(strategy, {**budget, "evaluations": evaluations, "seconds_each": seconds_each})
     items = [SweepItem(problem, name) for problem in problems for name in _gpu_names(gpu)]

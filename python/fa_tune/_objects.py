@@ -225,7 +225,7 @@ class SweepItem:
 
 class Sweep(Table, tuple[SweepItem, ...]):
     """A sweep's items (fa_tune.SweepItem). `state` is "done", "budget-spent" or "stopped"; `spent`
-    and `left` are dicts with seconds, trials and cost."""
+    and `left` are dicts with seconds and trials."""
 
     state: Literal["done", "budget-spent", "stopped"]
     spent: dict[str, Any]

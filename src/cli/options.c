@@ -37,7 +37,7 @@ enum { PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
 #define TEXT(name, groups, member, value, help) \
     NUMBER(name, groups, TEXT, member, 0, 0, value, help)
 
-enum { YEAR = 31536000, BILLION = 1000000000 };
+enum { YEAR = 31536000 };
 
 static const cli_option_spec specs[] = {
     {.kind = KIND_HEADING, .help = "Problem and GPU"},
@@ -84,10 +84,6 @@ static const cli_option_spec specs[] = {
            "start no more compiles of a problem after this long"),
     NUMBER("--trials", IN(SWEEP_RUN), INTEGER, sweep.trials, 1, INT32_MAX, "N",
            "stop after this many configs in all runs"),
-    NUMBER("--cost", IN(SWEEP_RUN), DECIMAL, sweep.cost, 0, BILLION, "MONEY",
-           "stop after spending this much, at --price"),
-    NUMBER("--price", IN(SWEEP_RUN), DECIMAL, sweep.price, 0, BILLION, "MONEY",
-           "price of an hour of the GPU"),
 
     {.kind = KIND_HEADING, .help = "Task"},
     FLAG("--restart", IN(SWEEP_RUN), sweep.restart,
@@ -226,7 +222,7 @@ int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const ch
     return cli_refuse(spec->name, text, what, NULL, diag);
 }
 
-/* A seed, a decimal number, or a time. */
+/* A seed or a time. */
 static int set_number(const cli_option_spec *spec, const char *text, void *ret, fa_diag *diag)
 {
     uint64_t whole = 0;
@@ -237,16 +233,12 @@ static int set_number(const cli_option_spec *spec, const char *text, void *ret, 
         *(uint64_t *)ret = whole;
         return 0;
     }
-    if ((spec->kind == KIND_SECONDS && fa_duration_parse(text, (double)spec->high, &value)) ||
-        (spec->kind == KIND_DECIMAL &&
-         fa_decimal_parse(text, strlen(text), (double)spec->high, &value) && value > 0)) {
+    if (spec->kind == KIND_SECONDS && fa_duration_parse(text, (double)spec->high, &value)) {
         *(double *)ret = value;
         return 0;
     }
-    if (spec->kind != KIND_SECONDS)
-        snprintf(what, sizeof what, "a %snumber (%s to %lld)",
-                 spec->kind == KIND_SEED ? "whole " : "",
-                 spec->kind == KIND_SEED ? "0" : "above 0,", (long long)spec->high);
+    if (spec->kind == KIND_SEED)
+        snprintf(what, sizeof what, "a whole number (0 to %lld)", (long long)spec->high);
     else if (spec->high > 86400)
         snprintf(what, sizeof what, "a time (90s, 30m, 2h, 3d; at most a year)");
     return cli_refuse(spec->name, text, what, NULL, diag);
@@ -342,7 +334,6 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
     case KIND_INTEGER:
         return cli_integer_set(spec, NULL, text, field, diag);
     case KIND_SEED:
-    case KIND_DECIMAL:
     case KIND_SECONDS:
         return set_number(spec, text, field, diag);
     case KIND_BYTES:

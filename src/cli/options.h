@@ -88,7 +88,7 @@ typedef struct cli_options {
         const char *gpu, *values[FA_PROBLEM_VALUES];
         int32_t product[FA_PRODUCTS_MAX]; /* 0: not given */
         const char *plan, *model;
-        double seconds, cost, price; /* 0: not given */
+        double seconds; /* 0: not given */
         int32_t trials;
         bool restart, training;
     } sweep;
@@ -176,7 +176,6 @@ typedef enum cli_option_kind {
     KIND_FLAG,      /* bool */
     KIND_INTEGER,   /* int32_t in [low, high] */
     KIND_SEED,      /* uint64_t up to `high` */
-    KIND_DECIMAL,   /* double in (0, high]: digits with or without a point */
     KIND_SECONDS,   /* double in (0, high] from "90", "90s", "30m" or "2h" */
     KIND_BYTES,     /* int64_t, from a size as "8G" */
     KIND_TEXT,      /* const char *, not empty */

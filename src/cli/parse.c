@@ -169,9 +169,7 @@ static int check_together(const parse *p, fa_diag *diag)
         if (is_given(p, exclusive[i].one) && is_given(p, exclusive[i].other))
             return fa_fail(diag, FA_EINVAL, "%s: does not go with %s", exclusive[i].one,
                            exclusive[i].other);
-    return is_given(p, "--cost") && !is_given(p, "--price")
-               ? fa_fail(diag, FA_EINVAL, "--cost: needs --price")
-               : 0;
+    return 0;
 }
 
 /* What no single option can tell. */

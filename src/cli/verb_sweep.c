@@ -40,7 +40,7 @@ void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
     cli_text_safe(out, item->gpu[0] != 0 ? item->gpu : "here");
 }
 
-/* "12 min of 30 min, cost 0.14 of 0.50": what has been spent of what there is. */
+/* "12 min of 30 min, 40 of 100 trials": what has been spent of what there is. */
 static void text_spent(fa_buf *out, const fa_sweep_spent *spent, const fa_sweep_budget *budget)
 {
     cli_text_seconds(out, spent->seconds);
@@ -50,10 +50,6 @@ static void text_spent(fa_buf *out, const fa_sweep_spent *spent, const fa_sweep_
     }
     if (budget->trials > 0)
         fa_buf_printf(out, ", %" PRId64 " of %" PRId64 " trials", spent->trials, budget->trials);
-    if (budget->cost > 0 || budget->price > 0)
-        fa_buf_printf(out, ", cost %.2f", spent->cost);
-    if (budget->cost > 0)
-        fa_buf_printf(out, " of %.2f", budget->cost);
 }
 
 void cli_text_failed(fa_buf *out, const fa_sweep_item *item)
@@ -236,7 +232,6 @@ static void put_text(const sweep_run *s, const fa_sweep *sweep, fa_buf *out)
 static const fa_member spent_members[] = {
     FA_MEMBER("seconds", REAL, fa_sweep_spent, seconds),
     FA_MEMBER("trials", COUNT64, fa_sweep_spent, trials),
-    FA_MEMBER("cost", REAL, fa_sweep_spent, cost),
     FA_MEMBER("cubins_compiled", COUNT64, fa_sweep_spent, compiled),
     FA_MEMBER("cubins_reused", COUNT64, fa_sweep_spent, reused),
     {0}};
@@ -283,10 +278,7 @@ static fa_sweep_request request_of(const cli_options *options, const cli_grid *g
         .strategy = options->search.strategy,
         .evaluations = options->search.evaluations,
         .seconds_each = options->search.seconds,
-        .budget = {.seconds = options->sweep.seconds,
-                   .trials = options->sweep.trials,
-                   .cost = options->sweep.cost,
-                   .price = options->sweep.price},
+        .budget = {.seconds = options->sweep.seconds, .trials = options->sweep.trials},
     };
 }
 

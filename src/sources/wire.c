@@ -338,8 +338,6 @@ static int read_items(const cJSON *json, void *data, fa_diag *diag)
 static const fa_member budget_members[] = {
     ROW(seconds, REAL, LIMIT),
     ROW(trials, COUNT64, LIMIT, .most = 1000000000000000),
-    ROW(cost, REAL, LIMIT),
-    ROW(price, REAL, LIMIT),
     {.key = NULL},
 };
 #undef ROW
@@ -389,7 +387,6 @@ int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_request *ret_reque
 static const fa_member spent_members[] = {
     ROW("seconds", REAL, seconds, .rules = FA_MEMBER_NULL),
     ROW("trials", COUNT64, trials),
-    ROW("cost", REAL, cost, .rules = FA_MEMBER_NULL),
     ROW("cubins_compiled", COUNT64, compiled),
     ROW("cubins_reused", COUNT64, reused),
     {.key = NULL},
@@ -410,7 +407,6 @@ static cJSON *write_left(const void *data)
     fa_json_add_known(left, "items", sweep->items - sweep->done - sweep->failed, true);
     add_left(left, "seconds", budget->seconds, spent->seconds);
     add_left(left, "trials", (double)budget->trials, (double)spent->trials);
-    add_left(left, "cost", budget->cost, spent->cost);
     return left;
 }
 

@@ -31,12 +31,8 @@ int fa_sweep_request_copy(const fa_sweep_request *request, fa_sweep_request *ret
                        FA_SWEEP_ITEMS_MAX, ret->count);
     if (ret->effort < FA_EFFORT_PREDICT || ret->effort > FA_EFFORT_PATIENT)
         return fa_fail(diag, FA_EINVAL, "a sweep's effort is predict, measure or patient");
-    if (!(budget->seconds >= 0 && isfinite(budget->seconds)) ||
-        !(budget->cost >= 0 && isfinite(budget->cost)) ||
-        !(budget->price >= 0 && isfinite(budget->price)) || budget->trials < 0)
+    if (!(budget->seconds >= 0 && isfinite(budget->seconds)) || budget->trials < 0)
         return fa_fail(diag, FA_EINVAL, "a budget's numbers may not be negative");
-    if (budget->cost > 0 && !(budget->price > 0))
-        return fa_fail(diag, FA_EINVAL, "a budget of money needs the price of a GPU's hour");
     return fa_search_check(&ret->strategy, ret->evaluations, ret->seconds_each, diag);
 }
 
@@ -68,7 +64,6 @@ static const fa_member item_request_members[] = {
     ROW(effort, COUNT, .least = FA_EFFORT_PREDICT, .most = FA_EFFORT_PATIENT),
     ROW(again, FLAG),
     ROW(exact, FLAG),
-    ROW(price, REAL),
     ROW(strategy, TEXT, .rules = FA_MEMBER_LEFT_OUT),
     ROW(evaluations, COUNT, .rules = FA_MEMBER_LEFT_OUT),
     ROW(seconds_each, REAL, .rules = FA_MEMBER_LEFT_OUT),
@@ -81,7 +76,6 @@ static char *item_request_text(const fa_sweep_request *sweep)
     fa_item_request how = {.effort = sweep->effort,
                            .again = sweep->again,
                            .exact = sweep->exact,
-                           .price = sweep->budget.price,
                            .evaluations = sweep->evaluations,
                            .seconds_each = sweep->seconds_each};
     snprintf(how.strategy, sizeof how.strategy, "%s",
@@ -93,7 +87,7 @@ int fa_item_request_read(const char *text, fa_item_request *ret_request, fa_diag
 {
     static const char where[] = "a queued item's request";
     cJSON *json = NULL;
-    fa_item_request request = {.price = 0};
+    fa_item_request request = {.again = false};
     int rc = fa_json_parse(text, strlen(text), where, &json, diag);
     if (rc == 0)
         rc = fa_struct_from_json(json, item_request_members, &request, where, diag);
@@ -101,7 +95,7 @@ int fa_item_request_read(const char *text, fa_item_request *ret_request, fa_diag
     const char *strategy = request.strategy[0] != 0 ? request.strategy : NULL;
     if (rc == 0)
         rc = fa_search_check(&strategy, request.evaluations, request.seconds_each, diag);
-    if (rc == FA_EINVAL || (rc == 0 && !(request.price < 1e12)))
+    if (rc == FA_EINVAL)
         return fa_fail(diag, FA_EINVAL, "%s is not understood: is a newer version at work?", where);
     if (rc == 0)
         *ret_request = request;

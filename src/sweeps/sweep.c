@@ -37,7 +37,6 @@ struct runner {
     char gpu[64], holder[96];
     int32_t ordinal;
     bool on_device; /* items are tuned for the device here, whatever GPU type they name */
-    bool here;      /* the item's GPU is in this machine: its time costs money */
     bool stop;      /* the caller has asked for it */
     bool budget_spent;
     fa_sweep sweep; /* as the store has it, and what is not yet written */
@@ -82,7 +81,6 @@ static bool over_budget(const struct runner *r, const fa_progress *tune)
     const fa_sweep_spent *spent = &r->sweep.spent;
     bool more = tune == NULL || (tune->stage == FA_STAGE_TUNE && tune->ended < tune->in_budget);
     return (budget->seconds > 0 && spent->seconds >= budget->seconds) ||
-           (budget->cost > 0 && spent->cost >= budget->cost) ||
            (budget->trials > 0 && spent->trials >= budget->trials && more);
 }
 
@@ -107,11 +105,9 @@ static void account(struct runner *r, fa_sweep_spent more)
     fa_sweep_spent *const accounts[] = {&r->unwritten, &r->item.spent, &r->sweep.spent};
     double now = now_s();
     more.seconds = now - r->accounted_s;
-    more.cost = r->here ? more.seconds * r->how.price / 3600 : 0;
     r->accounted_s = now;
     for (size_t i = 0; i < sizeof accounts / sizeof *accounts; i++) {
         accounts[i]->seconds += more.seconds;
-        accounts[i]->cost += more.cost;
         accounts[i]->trials += more.trials;
         accounts[i]->compiled += more.compiled;
         accounts[i]->reused += more.reused;
@@ -185,7 +181,6 @@ static fa_request request_of(struct runner *r)
 
 static int tune_item(struct runner *r, fa_diag *why)
 {
-    fa_target target;
     if (report(r, FA_SWEEP_ITEM_BEGINS, NULL, NULL, ""))
         return fa_fail(why, FA_ECANCELED, "canceled");
     int rc = fa_item_request_read(r->claim.request, &r->how, why);
@@ -197,9 +192,6 @@ static int tune_item(struct runner *r, fa_diag *why)
     if (r->taker.stage == FA_WORK_COMPILE && r->how.effort == FA_EFFORT_MEASURE)
         r->how.effort = FA_EFFORT_PATIENT; /* the GPU's host is to find every cubin */
     fa_request request = request_of(r);
-    pthread_mutex_lock(&r->tuner->work);
-    r->here = fa_target_resolve(r->tuner, &request, &target, NULL) == 0 && target.gpu.present;
-    pthread_mutex_unlock(&r->tuner->work);
     rc = fa_tune_here(r->tuner, &request, &r->answer, why);
     account(r, (fa_sweep_spent){0});
     return rc;

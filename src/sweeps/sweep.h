@@ -12,7 +12,6 @@
 typedef struct fa_item_request {
     fa_effort effort;
     bool again, exact;
-    double price;      /* of a GPU's hour */
     char strategy[16]; /* of the search of its space; "": the default */
     int32_t evaluations;
     double seconds_each;
