@@ -71,22 +71,16 @@
 
 const char fa_db_portable_schema[] = SCOPE_TABLE CUBIN_TABLE WINNER_TABLE;
 
-const char fa_db_schema[] = SCOPE_TABLE
+const char fa_db_schema[] = SCOPE_TABLE CUBIN_TABLE
     /* Nothing refers to a cubin by a foreign key: a corrupt one is deleted, and what was learned about
      * it stays. */
-    "CREATE TABLE environment ("
+    "CREATE TABLE trial ("
     "id INTEGER PRIMARY KEY,"
-    "hash TEXT NOT NULL UNIQUE,"
-    "json TEXT NOT NULL"
-    ") STRICT;" CUBIN_TABLE "CREATE TABLE trial ("
-    "id INTEGER PRIMARY KEY,"
-    "scope_id INTEGER NOT NULL REFERENCES scope(id),"
-    "environment_id INTEGER NOT NULL REFERENCES environment(id)," TRIAL_TABLE_COLUMNS
-    "cubin_key TEXT NOT NULL,"
+    "scope_id INTEGER NOT NULL REFERENCES scope(id)," TRIAL_TABLE_COLUMNS "cubin_key TEXT NOT NULL,"
+    "environment TEXT NOT NULL,"
     "clocks TEXT,"
     "seed INTEGER NOT NULL,"
     "unix_time INTEGER NOT NULL,"
-    "samples_hash TEXT NOT NULL,"
     "samples BLOB NOT NULL"
     ") STRICT;"
     "CREATE INDEX trial_by_config ON trial(scope_id, config_key);" WINNER_TABLE

@@ -311,13 +311,11 @@ static const char everything_sql[] =
     "INSERT INTO temp.forgotten_cubin SELECT key FROM cubin UNION SELECT cubin_key FROM verification;";
 
 /* Children before their parents, as their foreign keys demand. */
-static const char delete_sql[] =
-    "DELETE FROM winner WHERE scope_id IN " GOING ";"
-    "DELETE FROM trial WHERE scope_id IN " GOING ";"
-    "DELETE FROM scope WHERE id IN " GOING ";"
-    "DELETE FROM verification WHERE cubin_key IN " CUBINS_GOING ";"
-    "DELETE FROM cubin WHERE key IN " CUBINS_GOING ";"
-    "DELETE FROM environment WHERE id NOT IN (SELECT environment_id FROM trial);";
+static const char delete_sql[] = "DELETE FROM winner WHERE scope_id IN " GOING ";"
+                                 "DELETE FROM trial WHERE scope_id IN " GOING ";"
+                                 "DELETE FROM scope WHERE id IN " GOING ";"
+                                 "DELETE FROM verification WHERE cubin_key IN " CUBINS_GOING ";"
+                                 "DELETE FROM cubin WHERE key IN " CUBINS_GOING ";";
 
 static int choose_scopes(fa_store *store, const fa_forget_scopes *which, fa_diag *diag)
 {
@@ -340,7 +338,8 @@ static int count_rows(fa_store *store, fa_forgotten *ret_forgotten, fa_diag *dia
         ") AS tried), (SELECT count(*) FROM cubin WHERE key IN " CUBINS_GOING "), "
         "coalesce((SELECT sum(length(bytes) + coalesce(length(log), 0)) FROM cubin WHERE key IN " CUBINS_GOING
         "), 0) + "
-        "coalesce((SELECT sum(length(samples) + length(reason) + coalesce(length(clocks), 0)) FROM trial "
+        "coalesce((SELECT sum(length(samples) + length(reason) + length(environment) + "
+        "coalesce(length(clocks), 0)) FROM trial "
         "WHERE scope_id IN " GOING "), 0) + "
         "coalesce((SELECT sum(coalesce(length(evidence), 0)) FROM winner WHERE scope_id IN " GOING
         "), 0)",

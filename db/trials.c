@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Trials: what became of every config that was tried, with all raw samples. Rows are added, and go with their scope
- * (scopes.c). A reader gets a row as it was stored or not at all. And what was learned beside trials and winners: which
+ * (scopes.c). A reader gets a row that is valid or none. And what was learned beside trials and winners: which
  * cubins were proved again under another driver, what other kernels take, and the values of other tuners.
  */
 #include "json.h"
@@ -29,31 +29,6 @@ static int check_record(const fa_trial_record *record, fa_diag *diag)
 }
 
 /* ---- putting --------------------------------------------------------------------------------*/
-static int find_environment(fa_store *store, const char *hash, int64_t *ret_id, fa_diag *diag)
-{
-    fa_binder binder = fa_db_prepare(store, "SELECT id FROM environment WHERE hash = ?", diag);
-    fa_bind(&binder, fa_text(hash));
-    return fa_db_run_id(store, &binder, ret_id, diag);
-}
-
-static int environment_id(fa_store *store, const char *json, int64_t *ret_id, fa_diag *diag)
-{
-    char hash[FA_HASH_HEX];
-    json = json != NULL ? json : "{}";
-    fa_hash_bytes(json, strlen(json), hash);
-    int rc = find_environment(store, hash, ret_id, diag);
-    if (rc != 0 || *ret_id != 0)
-        return rc;
-    fa_binder binder = fa_db_prepare(store,
-                                     "INSERT INTO environment (hash, json) VALUES (?,?) "
-                                     "ON CONFLICT (hash) DO NOTHING RETURNING id",
-                                     diag);
-    fa_bind(&binder, fa_text(hash), fa_text(json));
-    rc = fa_db_run_id(store, &binder, ret_id, diag);
-    /* Another process may just have added it. */
-    return rc == 0 && *ret_id == 0 ? find_environment(store, hash, ret_id, diag) : rc;
-}
-
 /* Samples are stored as the floats that they are: every machine with such a GPU is little-endian. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(float) == 4, "as they are");
 
@@ -61,25 +36,21 @@ static int add_trial(fa_store *store, const fa_scope *scope, const fa_trial_reco
                      fa_diag *diag)
 {
     const size_t size = (size_t)record->sample_count * sizeof(float);
-    const void *samples = size > 0 ? (const void *)record->samples_us : "";
-    int64_t scope_id = 0, environment = 0;
-    char hash[FA_HASH_HEX];
+    int64_t scope_id = 0;
     int rc = fa_db_scope_id(store, scope, true, &scope_id, diag);
-    if (rc == 0)
-        rc = environment_id(store, record->environment, &environment, diag);
     if (rc != 0)
         return rc;
-    fa_hash_bytes(samples, size, hash);
-    fa_binder binder =
-        fa_db_prepare(store,
-                      "INSERT INTO trial (scope_id, environment_id, " FA_TRIAL_COLUMNS
-                      ", cubin_key, clocks, seed, unix_time, samples_hash, samples) "
-                      "VALUES (?,?," FA_TRIAL_PLACES ",?,?,?,?,?,?)",
-                      diag);
-    fa_bind(&binder, fa_int(scope_id), fa_int(environment));
+    fa_binder binder = fa_db_prepare(store,
+                                     "INSERT INTO trial (scope_id, " FA_TRIAL_COLUMNS
+                                     ", cubin_key, environment, clocks, seed, unix_time, samples) "
+                                     "VALUES (?," FA_TRIAL_PLACES ",?,?,?,?,?,?)",
+                                     diag);
+    fa_bind(&binder, fa_int(scope_id));
     fa_db_trial_bind(&binder, &record->trial);
-    fa_bind(&binder, fa_text(record->cubin_key), fa_text(record->clocks),
-            fa_int((int64_t)record->seed), fa_now(), fa_text(hash), fa_blob(samples, size));
+    fa_bind(&binder, fa_text(record->cubin_key),
+            fa_text(record->environment != NULL ? record->environment : "{}"),
+            fa_text(record->clocks), fa_int((int64_t)record->seed), fa_now(),
+            fa_blob(size > 0 ? (const void *)record->samples_us : "", size));
     return fa_db_run(store, &binder, diag);
 }
 
@@ -100,12 +71,9 @@ int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_trial_re
 /* ---- reading --------------------------------------------------------------------------------*/
 static void read_samples(fa_reader *reader, fa_list *list, fa_trial_record *record)
 {
-    char stored[FA_HASH_HEX], now[FA_HASH_HEX];
     size_t size;
-    fa_read_copy(reader, stored, sizeof stored);
     const unsigned char *bytes = fa_read_blob(reader, 4 * (size_t)FA_STORE_SAMPLES_MAX, &size);
-    fa_hash_bytes(bytes != NULL ? bytes : (const unsigned char *)"", size, now);
-    if (size % 4 != 0 || strcmp(stored, now) != 0)
+    if (size % 4 != 0)
         fa_read_fail(reader, FA_ECORRUPT);
     for (size_t i = 0; reader->rc == 0 && i < size / 4; i++) {
         float sample;
@@ -123,20 +91,14 @@ static void read_samples(fa_reader *reader, fa_list *list, fa_trial_record *reco
 static void read_row(fa_reader *reader, bool bare, fa_list *list)
 {
     fa_trial_record record = {.seed = 0};
-    char stored[FA_HASH_HEX], now[FA_HASH_HEX];
     fa_db_trial_read(reader, &record.trial);
     fa_read_copy(reader, record.cubin_key, sizeof record.cubin_key);
+    record.environment = fa_list_keep_text(list, fa_read_text(reader, false));
     record.clocks = fa_list_keep_text(list, fa_read_text(reader, true));
     record.seed = (uint64_t)fa_read_int(reader, INT64_MIN, INT64_MAX);
     record.unix_time = fa_read_int(reader, 0, INT64_MAX);
     if (!bare)
         read_samples(reader, list, &record);
-    fa_read_copy(reader, stored, sizeof stored);
-    const char *environment = fa_read_text(reader, false);
-    fa_hash_bytes(environment, strlen(environment), now);
-    if (strcmp(stored, now) != 0)
-        fa_read_fail(reader, FA_ECORRUPT);
-    record.environment = fa_list_keep_text(list, environment);
     if (reader->rc == 0)
         fa_list_add(list, &record, sizeof record);
 }
@@ -160,10 +122,9 @@ int fa_trials_end(fa_list *list, int rc, fa_trial_record **ret_rows, size_t *ret
     return fa_list_end(list, rc, pointers, ret_rows, ret_count, diag);
 }
 
-#define LIST(samples)                                                           \
-    "SELECT " FA_TRIAL_COLUMNS ", cubin_key, clocks, seed, unix_time, " samples \
-    "environment.hash, environment.json FROM trial JOIN environment "           \
-    "ON environment.id = environment_id "                                       \
+#define LIST(samples)                                                                      \
+    "SELECT " FA_TRIAL_COLUMNS ", cubin_key, environment, clocks, seed, unix_time" samples \
+    " FROM trial "                                                                         \
     "WHERE trial.id IN (SELECT max(id) FROM trial WHERE scope_id = ? GROUP BY config_key) "
 
 static int list_trials(fa_store *store, const fa_binder *binder, bool bare,
@@ -180,8 +141,8 @@ static int list_trials(fa_store *store, const fa_binder *binder, bool bare,
 int fa_store_trials(fa_store *store, const fa_scope *scope, fa_trial_record **ret_rows,
                     size_t *ret_count, fa_diag *diag)
 {
-    fa_binder binder = fa_db_prepare_scope(
-        store, scope, LIST("samples_hash, samples, ") "ORDER BY trial.id", diag);
+    fa_binder binder =
+        fa_db_prepare_scope(store, scope, LIST(", samples") "ORDER BY trial.id", diag);
     return list_trials(store, &binder, false, ret_rows, ret_count, diag);
 }
 

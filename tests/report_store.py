@@ -69,15 +69,12 @@ def rename_gpu(place, name):
             evidence["gpu"]["name"] = name
             store.execute("UPDATE winner SET evidence = ?, gpu_name = ? WHERE scope_id = ?",
                           (json.dumps(evidence), name, scope))
-        for number, text in store.execute("SELECT id, json FROM environment").fetchall():
+        for number, text in store.execute("SELECT id, environment FROM trial").fetchall():
             environment = json.loads(text)
             for key in environment:
                 if isinstance(environment[key], str):
                     environment[key] = name
-            environment["row"] = number  # no two may be equal
-            text = json.dumps(environment)
-            store.execute("UPDATE environment SET json = ?, hash = ? WHERE id = ?",
-                          (text, hashlib.blake2b(text.encode(), digest_size=32).hexdigest(), number))
+            store.execute("UPDATE trial SET environment = ? WHERE id = ?", (json.dumps(environment), number))
     store.close()
 
 

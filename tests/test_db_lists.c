@@ -249,7 +249,7 @@ static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
     CHECK_OK(forget(store, NULL, false, &did, &diag), diag);
     CHECK_INT(did.winners, 1);
     CHECK_INT(COUNT("scope") + COUNT("trial") + COUNT("winner") + COUNT("cubin") +
-                  COUNT("verification") + COUNT("environment"),
+                  COUNT("verification"),
               0);
     CHECK_INT(COUNT("baseline"), 1);
     CHECK_OK(fa_store_shrink(store, &freed, &diag), diag);
