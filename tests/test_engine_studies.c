@@ -177,13 +177,17 @@ static void what_is_no_sweep_is_refused(void)
 {
     fa_sweep_item item = {.problem = small_problem};
     const fa_sweep_request good = {
-        .size = sizeof good, .items = &item, .count = 1, .effort = FA_EFFORT_MEASURE};
-    fa_sweep_request bad[] = {good, good, good, good, good, good, good};
+        .size = sizeof good,
+        .items = &item,
+        .count = 1,
+        .each = {.size = sizeof good.each, .effort = FA_EFFORT_MEASURE}};
+    fa_sweep_request bad[] = {good, good, good, good, good, good, good, good};
     bad[0].size = 3;
     bad[1].items = NULL;
     bad[2].count = 0;
     bad[3].count = FA_SWEEP_ITEMS_MAX + 1;
-    bad[4].effort = FA_EFFORT_CACHED;
+    bad[4].each.effort = FA_EFFORT_CACHED;
+    bad[7].each.size = 0;
     bad[5].budget.seconds = NAN;
     bad[6].budget.trials = -1;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -21,8 +21,8 @@
 /* ' stands for ". Every member is there, and none is null, 0 or empty where that is what it is when it is not known. */
 static const char ask[] =
     "{'problem':" PROBLEM
-    ",'gpu':'L4','uuid':'GPU-µ€𝄞','ordinal':1023,'effort':'patient','again':true,'exact':true,"
-    "'first_contact':true,'timeout_ms':5,'strategy':'random','evaluations':20000,'seconds':0.1}";
+    ",'gpu':'L4','uuid':'GPU-µ€𝄞','first_contact':true,'timeout_ms':5,'ordinal':1023,'effort':'patient',"
+    "'again':true,'exact':true,'strategy':'random','evaluations':20000,'seconds':0.1}";
 static const char answer[] =
     "{'problem':" PROBLEM
     ",'gpu':{'name':'L4','sm':89,'sm_count':58,'smem_per_block':1,'smem_per_sm':2,'smem_reserved':3,"
@@ -219,12 +219,11 @@ static void every_value_that_is_missing_of_a_wrong_type_or_out_of_range_is_told(
 static void one_text_gives_this(const char *text, int rc, const char *sentence)
 {
     fa_ask one;
-    fa_sweep_request many = {.size = 0};
-    fa_sweep_item *items = NULL;
-    char *asked = quoted(text, ""), plan[512];
+    fa_sweep_ask many = {.items = NULL};
+    char *asked = quoted(text, "");
     fa_diag diag = {{0}};
     const bool sweep = strstr(text, "'items'") != NULL;
-    CHECK_INT(sweep ? fa_sweep_ask_read(asked, strlen(asked), &many, &items, plan, &diag)
+    CHECK_INT(sweep ? fa_sweep_ask_read(asked, strlen(asked), &many, &diag)
                     : fa_ask_read(asked, strlen(asked), &one, &diag),
               rc);
     CHECK_HAS(diag.text, sentence);
@@ -232,8 +231,9 @@ static void one_text_gives_this(const char *text, int rc, const char *sentence)
         CHECK(!sweep
                   ? one.request.effort == FA_EFFORT_MEASURE && one.request.problem.heads_kv == 8 &&
                         one.request.problem.seq_k == 512 && one.request.size == sizeof one.request
-                  : many.count == 1 && many.strategy != NULL && many.plan == plan);
-    free(items);
+                  : many.request.count == 1 && many.request.each.strategy != NULL &&
+                        many.request.plan == many.plan && many.request.items == many.items);
+    free(many.items);
     free(asked);
 }
 
@@ -253,18 +253,16 @@ static void asks_are_read_by_their_rules(void)
                         "item 2: ask: an item must be an object");
     one_text_gives_this("{'items':[]}", FA_EINVAL, "1 to 10000");
     one_text_gives_this("{'items':[{" FOUR "}],'budget':{'euros':1}}", FA_EINVAL, "euros");
-    char *huge = malloc(FA_SWEEP_ASK_TEXT_MAX + 2), plan[512];
+    char *huge = malloc(FA_SWEEP_ASK_TEXT_MAX + 2);
     fa_ask one;
-    fa_sweep_request many;
-    fa_sweep_item *items;
+    fa_sweep_ask many;
     fa_diag diag = {{0}};
     memset(huge, '[', FA_SWEEP_ASK_TEXT_MAX + 2); /* would end a parser that recurses */
     CHECK_INT(fa_ask_read(huge, FA_ASK_TEXT_MAX, &one, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "nested deeper");
     CHECK_INT(fa_ask_read(huge, FA_ASK_TEXT_MAX + 1, &one, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "16384 is the most");
-    CHECK_INT(fa_sweep_ask_read(huge, FA_SWEEP_ASK_TEXT_MAX + 1, &many, &items, plan, &diag),
-              FA_EINVAL);
+    CHECK_INT(fa_sweep_ask_read(huge, FA_SWEEP_ASK_TEXT_MAX + 1, &many, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "is the most");
     free(huge);
 }

@@ -15,7 +15,7 @@
 #ifndef FA_SERVICE_H
 #define FA_SERVICE_H
 
-#include "fa_tuner.h"
+#include "fa_sweep.h"
 
 /* ---- the library as a client ----------------------------------------------------------------
  * With fa_options.server or FA_TUNE_SERVER fa_tune(), fa_get_best_kernel() and fa_answer_cubin() ask that server
@@ -71,17 +71,18 @@ FA_API int fa_progress_write(const fa_progress *progress, char **ret_text, fa_di
  *  "exact": false, "restart": false, "ordinal": 0, "budget": {"seconds": 60, "trials": null, …},
  *  "strategy": "random", "evaluations": 1000, "seconds_each": 30}
  *
- * Only items are needed; a problem is as in fa_ask. On success the items are the caller's to free()
- * and ret_request's plan points to the one given (NULL without one). */
-struct fa_sweep_request; /* fa_sweep.h's, whichever of the two comes first */
-struct fa_sweep_progress;
-FA_API int fa_sweep_ask_read(const char *text, size_t size, struct fa_sweep_request *ret_request,
-                             fa_sweep_item **ret_items, char ret_plan[512], fa_diag *diag);
+ * Only items are needed; a problem is as in fa_ask. */
+typedef struct fa_sweep_ask {
+    fa_sweep_request request; /* points into this struct, and to the items */
+    fa_sweep_item *items;     /* the caller's to free() */
+    char plan[512], strategy[16];
+} fa_sweep_ask;
+
+FA_API int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_ask *ret_ask, fa_diag *diag);
 
 FA_API int fa_sweep_write(const fa_sweep *sweep, char **ret_text, fa_diag *diag);
 
-FA_API int fa_sweep_event_write(const struct fa_sweep_progress *progress, char **ret_text,
-                                fa_diag *diag);
+FA_API int fa_sweep_event_write(const fa_sweep_progress *progress, char **ret_text, fa_diag *diag);
 
 /* ---- the queue ------------------------------------------------------------------------------*/
 /* {"sweeps": [{(a sweep), "pending": 3, "running": 1, "compiled": 2, "held":

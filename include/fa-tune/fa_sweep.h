@@ -54,21 +54,15 @@ typedef struct fa_sweep_request {
     const fa_sweep_item *items; /* problem and gpu are read; kept until the call returns */
     int32_t count;              /* 1 to FA_SWEEP_ITEMS_MAX */
     const char *plan;           /* words for lists; may be NULL */
-    int32_t ordinal;            /* of the device here */
-    fa_effort effort;           /* PREDICT, MEASURE or PATIENT */
-    bool again;                 /* tune items although winners are stored */
     bool restart;               /* forget an earlier run: its queue and spending, not its winners */
     fa_sweep_budget budget;
     /* Called on this thread; a non-zero return stops the sweep: FA_ECANCELED, all is kept. */
     int (*progress)(void *context, const fa_sweep_progress *progress);
     void *context;
-    bool exact;                 /* these very lengths, not their buckets, as in fa_request */
-    /* How each item's space is searched and what that may spend: strategy, evaluations and seconds of fa_request. The
-     * string is kept until the call returns. */
-    const char *strategy;
-    int32_t evaluations;
-    double seconds_each;
     fa_sweep_task task;
+    /* How each item is tuned: size, ordinal, effort (PREDICT, MEASURE or PATIENT), again, exact, strategy, evaluations and
+     * seconds are read. Last, for it may grow. */
+    fa_request each;
 } fa_sweep_request;
 
 /* Runs a sweep, or goes on with the one of the same items, effort, `again`, `exact` and bounds of each item's search. An item whose winner

@@ -93,24 +93,23 @@ PyObject *store_sweep(PyObject *self, PyObject *args)
     const char *ask;
     Py_ssize_t size;
     PyObject *on_event, *on_end;
-    fa_sweep_request request = {.size = sizeof request};
-    fa_sweep_item *items = NULL;
+    fa_sweep_ask asked = {.items = NULL};
     fa_sweep sweep = {.items = 0};
     fa_diag diag = {{0}};
-    char plan[512], *text = NULL;
+    char *text = NULL;
     (void)self;
     if (!PyArg_ParseTuple(args, "s#OO:sweep", &ask, &size, &on_event, &on_end))
         return NULL;
     fa_tuner *tuner = session_tuner();
     if (tuner == NULL)
         return NULL;
-    int rc = fa_sweep_ask_read(ask, (size_t)size, &request, &items, plan, &diag);
+    int rc = fa_sweep_ask_read(ask, (size_t)size, &asked, &diag);
     if (rc == 0) {
-        request.progress = on_sweep;
-        request.context = on_event;
-        rc = run(tuner, &request, on_end, &sweep, &diag);
+        asked.request.progress = on_sweep;
+        asked.request.context = on_event;
+        rc = run(tuner, &asked.request, on_end, &sweep, &diag);
     }
-    free(items);
+    free(asked.items);
     if (rc == 0)
         rc = fa_sweep_write(&sweep, &text, &diag);
     return parsed(rc, text, &diag);

@@ -270,14 +270,8 @@ static fa_sweep_request request_of(const cli_options *options, const cli_grid *g
         .items = grid->item,
         .count = grid->count,
         .plan = grid->plan,
-        .ordinal = options->device >= 0 ? options->device : 0,
-        .effort = options->effort,
-        .again = options->again,
-        .exact = options->exact,
         .restart = options->sweep.restart,
-        .strategy = options->search.strategy,
-        .evaluations = options->search.evaluations,
-        .seconds_each = options->search.seconds,
+        .each = cli_request(options),
         .budget = {.seconds = options->sweep.seconds, .trials = options->sweep.trials},
     };
 }

@@ -145,20 +145,19 @@ void serve_get_sweeps(serve_service *service, serve_request *request)
 /* Its items are worked on by whoever runs `fa-tune worker`. */
 static int enter_sweep(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 {
-    fa_sweep_request request = {0};
-    fa_sweep_item *items = NULL;
+    fa_sweep_ask ask = {.items = NULL};
     fa_sweep sweep = {0};
-    char plan[512], *text = NULL;
+    char *text = NULL;
     int rc = fa_sweep_ask_read(work->body.data != NULL ? work->body.data : "", work->body.size,
-                               &request, &items, plan, diag);
-    request.task = FA_TASK_ENTER;
+                               &ask, diag);
+    ask.request.task = FA_TASK_ENTER;
     if (rc == 0)
-        rc = fa_run_sweep(tuner, &request, &sweep, diag);
+        rc = fa_run_sweep(tuner, &ask.request, &sweep, diag);
     if (rc == FA_ESTORE && fa_store_location(tuner)[0] == '/')
         rc = FA_ENOTSUP; /* the store has no queue; it is not broken */
     if (rc == 0)
         rc = fa_sweep_write(&sweep, &text, diag);
-    free(items);
+    free(ask.items);
     return take_text(work, rc, text, "{\"sweep\":", "}");
 }
 

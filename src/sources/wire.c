@@ -130,40 +130,41 @@ int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_m
 static const char where[] = "ask";
 static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
 
-/* *ret_strategy: the name that is valid for good, or NULL. */
-static int check_search(const char *name, int32_t evaluations, double seconds,
-                        const char **ret_strategy, fa_diag *diag)
+static const fa_request usual = {.size = sizeof usual, .effort = FA_EFFORT_MEASURE};
+
+/* The name of the strategy becomes one that is valid for good, or NULL. */
+static int check_search(const char *name, fa_request *request, fa_diag *diag)
 {
-    *ret_strategy = name[0] != 0 ? name : NULL;
-    return fa_search_check(ret_strategy, evaluations, seconds, diag);
+    request->strategy = name[0] != 0 ? name : NULL;
+    return fa_search_check(&request->strategy, request->evaluations, request->seconds, diag);
 }
 
 #define OPTIONAL .rules = FA_MEMBER_OPTIONAL
 #define LEFT_OUT .rules = FA_MEMBER_LEFT_OUT
 /* What is asked of a specification is asked of that text: a service may know another of its name. */
-#define PROBLEM ROW(problem, OTHER, .write = fa_member_very_problem, .read = fa_member_read_problem)
-#define EFFORT ROW(effort, CHOICE, OPTIONAL, .names = efforts)
-#define ORDINAL ROW(ordinal, COUNT, OPTIONAL, .most = 1023)
+#define PROBLEM(type, member)                                                  \
+    FA_MEMBER("problem", OTHER, type, member, .write = fa_member_very_problem, \
+              .read = fa_member_read_problem)
+/* How a problem is tuned: `member` is a fa_request, beside which `type` has the strategy as a text. */
+#define EACH(type, member, seconds_key)                                               \
+    FA_MEMBER("ordinal", COUNT, type, member.ordinal, OPTIONAL, .most = 1023),        \
+        FA_MEMBER("effort", CHOICE, type, member.effort, OPTIONAL, .names = efforts), \
+        FA_MEMBER("again", FLAG, type, member.again, OPTIONAL),                       \
+        FA_MEMBER("exact", FLAG, type, member.exact, OPTIONAL),                       \
+        FA_MEMBER("strategy", TEXT, type, strategy, LEFT_OUT),                        \
+        FA_MEMBER("evaluations", COUNT, type, member.evaluations, LEFT_OUT),          \
+        FA_MEMBER(seconds_key, REAL, type, member.seconds, LEFT_OUT)
 
 /* ---- one problem ----------------------------------------------------------------------------*/
-#define TEXT(member, rules_) FA_MEMBER(#member, TEXT, fa_ask, member, rules_)
-#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_ask, request.member, __VA_ARGS__)
 static const fa_member ask_members[] = {
-    PROBLEM,
-    TEXT(gpu, OPTIONAL),
-    TEXT(uuid, OPTIONAL),
-    ORDINAL,
-    EFFORT,
-    ROW(again, FLAG, OPTIONAL),
-    ROW(exact, FLAG, OPTIONAL),
-    ROW(first_contact, FLAG, OPTIONAL),
+    PROBLEM(fa_ask, request.problem),
+    FA_MEMBER("gpu", TEXT, fa_ask, gpu, OPTIONAL),
+    FA_MEMBER("uuid", TEXT, fa_ask, uuid, OPTIONAL),
+    FA_MEMBER("first_contact", FLAG, fa_ask, request.first_contact, OPTIONAL),
     FA_MEMBER("timeout_ms", COUNT, fa_ask, timeout_ms, OPTIONAL),
-    TEXT(strategy, LEFT_OUT),
-    ROW(evaluations, COUNT, LEFT_OUT),
-    ROW(seconds, REAL, LEFT_OUT),
+    EACH(fa_ask, request, "seconds"),
     {.key = NULL},
 };
-#undef ROW
 
 int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag)
 {
@@ -172,14 +173,13 @@ int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag)
 
 int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag)
 {
-    fa_ask ask = {.request = {.size = sizeof ask.request, .effort = FA_EFFORT_MEASURE}};
+    fa_ask ask = {.request = usual};
     if (ret_ask == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_ask is NULL");
     int rc = read_struct(text, size, FA_ASK_TEXT_MAX, where, ask_members,
                          fa_struct_from_strict_json, &ask, diag);
     if (rc == 0)
-        rc = check_search(ask.strategy, ask.request.evaluations, ask.request.seconds,
-                          &ask.request.strategy, diag);
+        rc = check_search(ask.strategy, &ask.request, diag);
     if (rc == 0)
         *ret_ask = ask;
     return rc;
@@ -305,20 +305,13 @@ int fa_progress_write(const fa_progress *progress, char **ret_text, fa_diag *dia
 }
 
 /* ---- sweeps as they are asked for ------------------------------------------------------------*/
-/* A request, and what it points to. */
-struct sweep_ask {
-    fa_sweep_request request;
-    fa_sweep_item *items;
-    char plan[512], strategy[16];
-};
-
-#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_item, member, __VA_ARGS__)
-static const fa_member asked_members[] = {PROBLEM, ROW(gpu, TEXT, OPTIONAL), {.key = NULL}};
-#undef ROW
+static const fa_member asked_members[] = {PROBLEM(fa_sweep_item, problem),
+                                          FA_MEMBER("gpu", TEXT, fa_sweep_item, gpu, OPTIONAL),
+                                          {.key = NULL}};
 
 static int read_items(const cJSON *json, void *data, fa_diag *diag)
 {
-    struct sweep_ask *ask = data;
+    fa_sweep_ask *ask = data;
     int count = cJSON_IsArray(json) ? cJSON_GetArraySize(json) : 0, rc = 0;
     if (count < 1 || count > FA_SWEEP_ITEMS_MAX)
         return fa_fail(diag, FA_EINVAL, "%s: \"items\" must be an array of 1 to %d", where,
@@ -342,43 +335,34 @@ static const fa_member budget_members[] = {
 };
 #undef ROW
 
-#define ROW(member, kind, ...) \
-    FA_MEMBER(#member, kind, struct sweep_ask, request.member, __VA_ARGS__)
+#define ROW(key, kind, member, ...) FA_MEMBER(key, kind, fa_sweep_ask, member, __VA_ARGS__)
 static const fa_member sweep_ask_members[] = {
     {.key = "items", .kind = FA_MEMBER_OTHER, .read = read_items},
-    FA_MEMBER("plan", TEXT, struct sweep_ask, plan, LEFT_OUT),
-    EFFORT,
-    ORDINAL,
-    ROW(again, FLAG, OPTIONAL),
-    ROW(exact, FLAG, OPTIONAL),
-    ROW(restart, FLAG, OPTIONAL),
-    ROW(budget, STRUCT, .rules = FA_MEMBER_OPTIONAL | FA_MEMBER_STRICT, .members = budget_members),
-    FA_MEMBER("strategy", TEXT, struct sweep_ask, strategy, LEFT_OUT),
-    ROW(evaluations, COUNT, LEFT_OUT),
-    ROW(seconds_each, REAL, LEFT_OUT),
+    ROW("plan", TEXT, plan, LEFT_OUT),
+    ROW("restart", FLAG, request.restart, OPTIONAL),
+    ROW("budget", STRUCT, request.budget, .rules = FA_MEMBER_OPTIONAL | FA_MEMBER_STRICT,
+        .members = budget_members),
+    EACH(fa_sweep_ask, request.each, "seconds_each"),
     {.key = NULL},
 };
 #undef ROW
 
-int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_request *ret_request,
-                      fa_sweep_item **ret_items, char ret_plan[512], fa_diag *diag)
+int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_ask *ret_ask, fa_diag *diag)
 {
-    struct sweep_ask ask = {.request = {.size = sizeof ask.request, .effort = FA_EFFORT_MEASURE}};
-    if (ret_request == NULL || ret_items == NULL || ret_plan == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_request, ret_items or ret_plan is NULL");
+    fa_sweep_ask ask = {.request.size = sizeof ask.request, .request.each = usual};
+    if (ret_ask == NULL)
+        return fa_fail(diag, FA_EINVAL, "ret_ask is NULL");
     int rc = read_struct(text, size, FA_SWEEP_ASK_TEXT_MAX, where, sweep_ask_members,
                          fa_struct_from_strict_json, &ask, diag);
     if (rc == 0)
-        rc = check_search(ask.strategy, ask.request.evaluations, ask.request.seconds_each,
-                          &ask.request.strategy, diag);
+        rc = check_search(ask.strategy, &ask.request.each, diag);
     if (rc != 0) {
         free(ask.items);
         return rc;
     }
-    memcpy(ret_plan, ask.plan, sizeof ask.plan);
-    ask.request.plan = ask.plan[0] != 0 ? ret_plan : NULL;
-    ask.request.items = *ret_items = ask.items;
-    *ret_request = ask.request;
+    *ret_ask = ask;
+    ret_ask->request.plan = ask.plan[0] != 0 ? ret_ask->plan : NULL;
+    ret_ask->request.items = ask.items;
     return 0;
 }
 

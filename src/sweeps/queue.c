@@ -26,28 +26,30 @@ int fa_sweep_request_copy(const fa_sweep_request *request, fa_sweep_request *ret
     if (rc != 0)
         return rc;
     const fa_sweep_budget *budget = &ret->budget;
+    const fa_request each = ret->each;
     if (ret->items == NULL || ret->count < 1 || ret->count > FA_SWEEP_ITEMS_MAX)
         return fa_fail(diag, FA_EINVAL, "a sweep takes 1 to %d problems, not %d",
                        FA_SWEEP_ITEMS_MAX, ret->count);
-    if (ret->effort < FA_EFFORT_PREDICT || ret->effort > FA_EFFORT_PATIENT)
+    if (each.effort < FA_EFFORT_PREDICT || each.effort > FA_EFFORT_PATIENT)
         return fa_fail(diag, FA_EINVAL, "a sweep's effort is predict, measure or patient");
     if (!(budget->seconds >= 0 && isfinite(budget->seconds)) || budget->trials < 0)
         return fa_fail(diag, FA_EINVAL, "a budget's numbers may not be negative");
-    return fa_search_check(&ret->strategy, ret->evaluations, ret->seconds_each, diag);
+    return fa_request_copy(&each, &ret->each, diag);
 }
 
 void fa_sweep_key(const fa_sweep_request *request, char ret_key[65])
 {
+    const fa_request *each = &request->each;
     fa_hash hash;
     char text[FA_PROBLEM_KEY_MAX];
     fa_hash_init(&hash);
-    snprintf(text, sizeof text, "sweep effort=%d again=%d exact=%d device=%d", (int)request->effort,
-             request->again, request->exact, request->ordinal);
+    snprintf(text, sizeof text, "sweep effort=%d again=%d exact=%d device=%d", (int)each->effort,
+             each->again, each->exact, each->ordinal);
     fa_hash_text(&hash, text);
-    if (request->strategy != NULL || request->evaluations > 0 || request->seconds_each > 0) {
+    if (each->strategy != NULL || each->evaluations > 0 || each->seconds > 0) {
         snprintf(text, sizeof text, "strategy=%s evaluations=%d seconds_each=%.17g",
-                 request->strategy != NULL ? request->strategy : "", (int)request->evaluations,
-                 request->seconds_each);
+                 each->strategy != NULL ? each->strategy : "", (int)each->evaluations,
+                 each->seconds);
         fa_hash_text(&hash, text);
     }
     for (int32_t i = 0; i < request->count; i++) {
@@ -59,46 +61,42 @@ void fa_sweep_key(const fa_sweep_request *request, char ret_key[65])
 }
 
 /* ---- how an item is tuned, as text ----------------------------------------------------------*/
-#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_item_request, member, __VA_ARGS__)
-static const fa_member item_request_members[] = {
-    ROW(effort, COUNT, .least = FA_EFFORT_PREDICT, .most = FA_EFFORT_PATIENT),
-    ROW(again, FLAG),
-    ROW(exact, FLAG),
-    ROW(strategy, TEXT, .rules = FA_MEMBER_LEFT_OUT),
-    ROW(evaluations, COUNT, .rules = FA_MEMBER_LEFT_OUT),
-    ROW(seconds_each, REAL, .rules = FA_MEMBER_LEFT_OUT),
+#define ROW(key, kind, member, ...) FA_MEMBER(key, kind, fa_ask, member, __VA_ARGS__)
+static const fa_member item_members[] = {
+    ROW("effort", COUNT, request.effort, .least = FA_EFFORT_PREDICT, .most = FA_EFFORT_PATIENT),
+    ROW("again", FLAG, request.again),
+    ROW("exact", FLAG, request.exact),
+    ROW("strategy", TEXT, strategy, .rules = FA_MEMBER_LEFT_OUT),
+    ROW("evaluations", COUNT, request.evaluations, .rules = FA_MEMBER_LEFT_OUT),
+    ROW("seconds_each", REAL, request.seconds, .rules = FA_MEMBER_LEFT_OUT),
     {.key = NULL},
 };
 #undef ROW
 
-static char *item_request_text(const fa_sweep_request *sweep)
+static char *item_text(const fa_request *each)
 {
-    fa_item_request how = {.effort = sweep->effort,
-                           .again = sweep->again,
-                           .exact = sweep->exact,
-                           .evaluations = sweep->evaluations,
-                           .seconds_each = sweep->seconds_each};
-    snprintf(how.strategy, sizeof how.strategy, "%s",
-             sweep->strategy != NULL ? sweep->strategy : "");
-    return fa_json_finish(fa_struct_to_json(item_request_members, &how));
+    fa_ask how = {.request = *each};
+    snprintf(how.strategy, sizeof how.strategy, "%s", each->strategy != NULL ? each->strategy : "");
+    return fa_json_finish(fa_struct_to_json(item_members, &how));
 }
 
-int fa_item_request_read(const char *text, fa_item_request *ret_request, fa_diag *diag)
+int fa_item_ask_read(const char *text, fa_ask *ret_ask, fa_diag *diag)
 {
     static const char where[] = "a queued item's request";
     cJSON *json = NULL;
-    fa_item_request request = {.again = false};
+    fa_ask ask = {.timeout_ms = 0};
     int rc = fa_json_parse(text, strlen(text), where, &json, diag);
     if (rc == 0)
-        rc = fa_struct_from_json(json, item_request_members, &request, where, diag);
+        rc = fa_struct_from_json(json, item_members, &ask, where, diag);
     cJSON_Delete(json);
-    const char *strategy = request.strategy[0] != 0 ? request.strategy : NULL;
+    ask.request.strategy = ask.strategy[0] != 0 ? ask.strategy : NULL;
     if (rc == 0)
-        rc = fa_search_check(&strategy, request.evaluations, request.seconds_each, diag);
+        rc = fa_search_check(&ask.request.strategy, ask.request.evaluations, ask.request.seconds,
+                             diag);
     if (rc == FA_EINVAL)
         return fa_fail(diag, FA_EINVAL, "%s is not understood: is a newer version at work?", where);
     if (rc == 0)
-        *ret_request = request;
+        *ret_ask = ask;
     return rc;
 }
 
@@ -106,7 +104,7 @@ int fa_item_request_read(const char *text, fa_item_request *ret_request, fa_diag
 int fa_sweep_enter(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
                    fa_diag *diag)
 {
-    char *how = item_request_text(request);
+    char *how = item_text(&request->each);
     if (how == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
     ret_sweep->budget = request->budget;
@@ -163,10 +161,10 @@ int fa_sweep_enqueue(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep 
     for (int32_t i = 0; rc == 0 && i < request->count; i++) {
         items[i].problem = request->items[i].problem;
         memcpy(items[i].gpu, request->items[i].gpu, sizeof items[i].gpu);
-        rc = name_item_gpu(tuner, request->ordinal, &items[i], diag);
+        rc = name_item_gpu(tuner, request->each.ordinal, &items[i], diag);
     }
     named.items = items;
-    named.ordinal = 0;
+    named.each.ordinal = 0;
     fa_sweep_key(&named, ret_sweep->key);
     if (rc == 0)
         rc = fa_sweep_enter(tuner, &named, ret_sweep, diag);

@@ -45,7 +45,7 @@ struct runner {
     int32_t tuned; /* items that tuning_s is of */
     int32_t pause_ms;
     /* the item under way, or that has just ended */
-    fa_item_request how;
+    fa_ask how;
     fa_queue_claim claim;
     fa_sweep_item item;
     fa_sweep_spent unwritten;
@@ -164,33 +164,28 @@ static int on_progress(void *context, const fa_progress *tune)
 /* ---- an item --------------------------------------------------------------------------------*/
 static fa_request request_of(struct runner *r)
 {
-    const fa_item_request *how = &r->how;
-    return (fa_request){.size = sizeof(fa_request),
-                        .problem = r->item.problem,
-                        .gpu = r->on_device || r->item.gpu[0] == 0 ? NULL : r->item.gpu,
-                        .ordinal = r->ordinal,
-                        .effort = how->effort,
-                        .again = how->again,
-                        .exact = how->exact,
-                        .strategy = how->strategy[0] != 0 ? how->strategy : NULL,
-                        .evaluations = how->evaluations,
-                        .seconds = how->seconds_each,
-                        .progress = on_progress,
-                        .context = r};
+    fa_request request = r->how.request;
+    request.size = sizeof request;
+    request.problem = r->item.problem;
+    request.gpu = r->on_device || r->item.gpu[0] == 0 ? NULL : r->item.gpu;
+    request.ordinal = r->ordinal;
+    request.progress = on_progress;
+    request.context = r;
+    return request;
 }
 
 static int tune_item(struct runner *r, fa_diag *why)
 {
     if (report(r, FA_SWEEP_ITEM_BEGINS, NULL, NULL, ""))
         return fa_fail(why, FA_ECANCELED, "canceled");
-    int rc = fa_item_request_read(r->claim.request, &r->how, why);
+    int rc = fa_item_ask_read(r->claim.request, &r->how, why);
     if (rc == 0 && r->claim.attempts > ATTEMPTS_MOST)
         rc = fa_fail(why, FA_EWORKER, "given up: %d workers have begun it and none came to an end",
                      r->claim.attempts - 1);
     if (rc != 0)
         return rc;
-    if (r->taker.stage == FA_WORK_COMPILE && r->how.effort == FA_EFFORT_MEASURE)
-        r->how.effort = FA_EFFORT_PATIENT; /* the GPU's host is to find every cubin */
+    if (r->taker.stage == FA_WORK_COMPILE && r->how.request.effort == FA_EFFORT_MEASURE)
+        r->how.request.effort = FA_EFFORT_PATIENT; /* the GPU's host is to find every cubin */
     fa_request request = request_of(r);
     rc = fa_tune_here(r->tuner, &request, &r->answer, why);
     account(r, (fa_sweep_spent){0});
@@ -402,9 +397,10 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
         return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
     r.report = known.progress;
     r.context = known.context;
-    r.ordinal = known.ordinal;
+    r.ordinal = known.each.ordinal;
     r.taker = (fa_queue_taker){.key = r.sweep.key, .stage = FA_WORK_MEASURE};
-    r.how = (fa_item_request){.effort = known.effort, .again = known.again, .exact = known.exact};
+    r.how.request = (fa_request){
+        .effort = known.each.effort, .again = known.each.again, .exact = known.each.exact};
     begin(&r);
     rc = fa_store_is_read_only(tuner->store)
              ? fa_fail(diag, FA_EREADONLY,

@@ -8,15 +8,8 @@
 #include "fa_tune.h"
 #include "store.h"
 
-/* How an item is tuned; the store keeps it with a sweep. */
-typedef struct fa_item_request {
-    fa_effort effort;
-    bool again, exact;
-    char strategy[16]; /* of the search of its space; "": the default */
-    int32_t evaluations;
-    double seconds_each;
-} fa_item_request;
-int fa_item_request_read(const char *text, fa_item_request *ret_request, fa_diag *diag);
+/* How an item is tuned, as the store keeps it with a sweep. */
+int fa_item_ask_read(const char *text, fa_ask *ret_ask, fa_diag *diag);
 
 /* Checks a caller's request; a shorter struct of an older version is completed with zeros. */
 int fa_sweep_request_copy(const fa_sweep_request *request, fa_sweep_request *ret, fa_diag *diag);

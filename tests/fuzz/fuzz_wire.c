@@ -55,14 +55,13 @@ static int write_answer(char **ret, fa_diag *d)
 
 static void read_asked(const char *text, size_t size)
 {
-    fa_sweep_request asked = {.size = sizeof asked};
-    fa_sweep_item *items = NULL;
-    char plan[512];
-    if (fa_sweep_ask_read(text, size, &asked, &items, plan, &diag) == 0) {
+    fa_sweep_ask asked = {.items = NULL};
+    if (fa_sweep_ask_read(text, size, &asked, &diag) == 0) {
         fuzz_taken++;
-        FUZZ_CHECK(asked.items == items && asked.count > 0 && asked.count <= FA_SWEEP_ITEMS_MAX);
+        FUZZ_CHECK(asked.request.items == asked.items && asked.request.count > 0 &&
+                   asked.request.count <= FA_SWEEP_ITEMS_MAX);
     }
-    free(items);
+    free(asked.items);
 }
 
 static void read_failure(const char *text, size_t size)
