@@ -524,7 +524,7 @@ def what_is_wrong_is_said_with_its_place():
         (told(source="absent.cu"), "absent.cu"),
         (told(tuna={}), "did you mean \"tune\"?"),
         (told(tune={"THREADS": [64.5], "PER_THREAD": [1]}), "is a fraction"),
-        (told(tune={"while": [64]}), "\"while\" is not a name"),
+        (told(tune={"and": [64]}), "\"and\" is not a name"),
         (told(restrictions=["THREADS <= BLOK"]), "unknown name BLOK"),
         (told(restrictions=["THREADS < 1"]), "no config holds to \"THREADS < 1\""),
         (told(sizes={}), "uses the unknown name n"),

@@ -46,7 +46,8 @@ typedef struct fa_domain {
     int32_t value[FA_MAX_DOMAIN]; /* distinct, in the manifest's order; of tunable.c */
     int count;
     bool fractions;  /* kernels read a number with a decimal point */
-    fa_expr *preset; /* the default: reads no tunable */
+    fa_expr *preset; /* the default: reads no tunable; NULL: it is the following */
+    int32_t preset_value;
 } fa_domain;
 
 static inline int fa_domain_index(const fa_domain *domain, int64_t value)
@@ -88,8 +89,8 @@ typedef struct fa_family_launch {
 } fa_family_launch;
 
 enum {
-    FA_FAMILY_EXPRS_MAX = 2 * FA_MAX_TUNABLES + FA_MAX_LETS + 2 * FA_MAX_REQUIRES + 4 +
-                          FA_SCRATCH_MAX + (FA_LAUNCHES_MAX + 1) * (10 + FA_MAX_ADDENDS + FA_WORKS)
+    FA_FAMILY_EXPRS_MAX = FA_MAX_TUNABLES + FA_MAX_LETS + 2 * FA_MAX_REQUIRES + 4 + FA_SCRATCH_MAX +
+                          (FA_LAUNCHES_MAX + 1) * (10 + FA_MAX_ADDENDS + FA_WORKS)
 };
 
 struct fa_family {
@@ -104,8 +105,6 @@ struct fa_family {
     fa_given given; /* names alone */
     char arch_suffix[2];
     int32_t sm_min, sm_max;
-    int32_t
-        proved_max; /* the last on which it also runs, to be proved there though it is never offered: sm_max at least */
     fa_domain tunable[FA_MAX_TUNABLES];
     int tunable_count;
     fa_let let[FA_MAX_LETS];
@@ -178,7 +177,5 @@ static inline bool fa_family_runs_late(const fa_family *family, int tunable)
 {
     return (family->run_time >> (family->given.count + tunable) & 1) != 0;
 }
-/* Sets a tunable's default, once more at most. */
-int fa_family_preset(fa_family *family, int tunable, int32_t value, fa_diag *diag);
 
 #endif

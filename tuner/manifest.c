@@ -41,26 +41,6 @@ static int depth_of(const fa_family *f, uint64_t uses)
     return depth;
 }
 
-/* Of the lets that are not done each needs another one: following the first that each needs leads into a circle. */
-static int name_circle(const fa_family *f, uint64_t done, fa_diag *diag)
-{
-    const int lets = f->given.count + f->tunable_count;
-    char text[600];
-    int next[FA_MAX_LETS], at = 0, size = 0;
-    for (int i = 0; i < f->let_count; i++)
-        next[i] = ffsll((long long)(fa_expr_uses(f->let[i].expr) >> lets & ~done)) - 1;
-    while ((done >> at & 1) != 0)
-        at++;
-    for (int i = 0; i < f->let_count; i++)
-        at = next[at];
-    const int first = at;
-    do {
-        size += snprintf(text + size, FA_NAME_MAX + 8, "%s needs ", f->let[at].name);
-        at = next[at];
-    } while (at != first && size + 2 * (FA_NAME_MAX + 8) < (int)sizeof text);
-    return fa_fail(diag, FA_EMANIFEST, "defines in a circle: %s%s", text, f->let[at].name);
-}
-
 /* Sets what lets read, their depths, and the order in which each stands behind those that it needs. */
 static int order_lets(fa_family *f, fa_diag *diag)
 {
@@ -68,7 +48,9 @@ static int order_lets(fa_family *f, fa_diag *diag)
     uint64_t done = 0;
     for (int placed = 0, before = -1; placed < f->let_count;) {
         if (placed == before)
-            return name_circle(f, done, diag);
+            return fa_fail(diag, FA_EMANIFEST,
+                           "defines %s in a circle: it needs itself, or names that do",
+                           f->let[ffsll((long long)~done) - 1].name);
         before = placed;
         for (int i = 0; i < f->let_count; i++) {
             const uint64_t uses = fa_expr_uses(f->let[i].expr);
@@ -163,27 +145,12 @@ static uint64_t reads(struct fa_spec_reading *r, const fa_expr *expr)
     return expr != NULL ? fa_family_reads(r->family, fa_expr_uses(expr)) : 0;
 }
 
-/* Words that no macro can stand for in a kernel that is to be compiled. */
-static bool is_reserved(const char *name)
-{
-    static const char *const words[] = {
-        "auto",   "bool",   "break",     "case",     "char",     "class",    "const",    "continue",
-        "do",     "double", "else",      "enum",     "extern",   "float",    "for",      "goto",
-        "if",     "inline", "int",       "long",     "return",   "short",    "signed",   "sizeof",
-        "static", "struct", "switch",    "template", "this",     "typename", "unsigned", "using",
-        "void",   "while",  "threadIdx", "blockIdx", "blockDim", "gridDim"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(words[i], name) == 0)
-            return true;
-    return fa_expr_is_word(name);
-}
-
 static void add_known_name(struct fa_spec_reading *r, const char *name, const char *place)
 {
-    if (!fa_is_identifier(name) || is_reserved(name))
+    if (!fa_is_identifier(name) || fa_expr_is_word(name))
         fa_spec_fault(r,
                       "\"%s\": \"%.60s\" is not a name: use at most %d letters, digits and _, a "
-                      "letter first, and no word of expressions or of C++",
+                      "letter first, and no word of expressions",
                       place, name, FA_NAME_MAX - 1);
     if (strncmp(name, "FA_", 3) == 0)
         fa_spec_fault(r, "\"%s\": \"%s\": names that start with FA_ are ours", place, name);
@@ -211,9 +178,6 @@ static void read_addends(struct fa_spec_reading *r, const cJSON *memory, const c
         if (!fa_spec_is_name(name, FA_NAME_MAX))
             fa_spec_fault(r, "%sshared_memory: \"%.60s\" is not a name: use a-z, 0-9 and _", place,
                           name);
-        for (int i = 0; i < launch->addend_count; i++)
-            if (strcmp(launch->addend[i].name, name) == 0)
-                fa_spec_fault(r, "%sshared_memory: \"%s\" appears twice", place, name);
         if (launch->addend_count == FA_MAX_ADDENDS) {
             fa_spec_fault(r, "%sshared_memory: more than %d addends", place, FA_MAX_ADDENDS);
             return;
@@ -352,28 +316,22 @@ static void read_launches(struct fa_spec_reading *r, const cJSON *list, const st
 }
 
 /* ---- the parts of a specification, in the order in which they are read ------------------------*/
-/* "min" and "max" of "sm", and of "proved_on" the max alone, the highest on which the template also runs, for proving it where
- * its own GPUs are not. A single kernel is for all. */
+/* A single kernel is for all. */
 static void read_sm(struct fa_spec_reading *r, const cJSON *sm, const struct part *part)
 {
-    fa_family *f = r->family;
-    const bool proved = part->at == offsetof(fa_family, proved_max);
-    const char *const keys[] = {"max", proved ? NULL : "min", NULL};
-    int64_t low = proved ? f->sm_max : 10, high = proved ? low : 999;
-    char place[16];
-    snprintf(place, sizeof place, "\"%s\"", part->key);
-    fa_spec_check_keys(r, sm, place, keys);
-    if (r->rc == 0 && sm != NULL && !proved)
-        r->rc = fa_json_int(sm, "min", 10, 999, &low, r->where, r->diag);
-    if (r->rc == 0 && sm != NULL)
-        r->rc = fa_json_int(sm, "max", low, 999, &high, r->where, r->diag);
+    static const char *const keys[] = {"min", "max", NULL};
+    int64_t low = 10, high = 999;
+    fa_spec_check_keys(r, sm, "\"sm\"", keys);
+    if (sm != NULL)
+        FA_TRY(r, fa_json_int(sm, "min", 10, 999, &low, r->where, r->diag));
+    if (sm != NULL)
+        FA_TRY(r, fa_json_int(sm, "max", low, 999, &high, r->where, r->diag));
     if (r->rc == FA_ENOTFOUND) {
         r->rc = 0;
-        fa_spec_fault(r, "%s must be %s", place, part->type);
+        fa_spec_fault(r, "\"sm\" must be %s", part->type);
     }
-    if (!proved)
-        f->sm_min = (int32_t)low;
-    *(int32_t *)((char *)f + part->at) = (int32_t)high;
+    r->family->sm_min = (int32_t)low;
+    r->family->sm_max = (int32_t)high;
 }
 
 /* The features of the operation that the family serves away from their defaults; then the names that are given are known. */
@@ -454,20 +412,17 @@ static void read_tunables(struct fa_spec_reading *r, const cJSON *tunables, cons
 static void read_run_time(struct fa_spec_reading *r, const cJSON *names, const struct part *part)
 {
     fa_family *f = r->family;
+    (void)part;
     const cJSON *item;
     cJSON_ArrayForEach (item, names) {
         const char *name = cJSON_IsString(item) ? item->valuestring : "";
         int at = 0;
-        if (name[0] == 0)
-            fa_spec_fault(r, "\"run_time\" must be %s", part->type);
         while (at < f->tunable_count && strcmp(f->tunable[at].name, name) != 0)
             at++;
-        const uint64_t bit = UINT64_C(1) << (f->given.count + at);
-        if (at == f->tunable_count || (f->run_time & bit) != 0)
-            fa_spec_fault(r, "\"run_time\": \"%.60s\" %s", name,
-                          at == f->tunable_count ? "is no tunable" : "appears twice");
+        if (at == f->tunable_count)
+            fa_spec_fault(r, "\"run_time\": \"%.60s\" is no tunable", name);
         else
-            f->run_time |= bit;
+            f->run_time |= UINT64_C(1) << (f->given.count + at);
     }
 }
 
@@ -495,17 +450,16 @@ static void read_lets(struct fa_spec_reading *r, const cJSON *lets, const struct
 static fa_status read_ending(struct fa_spec_reading *r, const cJSON *is, const char *place,
                              bool allowed)
 {
-    static const fa_status endings[] = {FA_STATUS_CONSTRAINT, FA_STATUS_BUDGET, FA_STATUS_REGISTERS,
-                                        FA_STATUS_DOES_NOT_PAY};
-    for (size_t i = 0; allowed && cJSON_IsString(is) && i < sizeof endings / sizeof *endings; i++)
-        if (strcmp(is->valuestring, fa_status_name(endings[i])) == 0)
-            return endings[i];
-    if (is != NULL)
+    fa_status status = FA_STATUS_CONSTRAINT;
+    const bool known = is == NULL || (allowed && cJSON_IsString(is) &&
+                                      fa_status_parse(is->valuestring, &status) == 0);
+    if (!known || (status != FA_STATUS_CONSTRAINT && status != FA_STATUS_BUDGET &&
+                   status != FA_STATUS_REGISTERS && status != FA_STATUS_DOES_NOT_PAY))
         fa_spec_fault(r,
                       "%s: \"is\" must be constraint, budget, registers or does-not-pay, and "
                       "belongs in \"restrictions\" only",
                       place);
-    return FA_STATUS_CONSTRAINT;
+    return status;
 }
 
 /* An expression, or {"require", "is", "why"}; without a reason the expression is it. The reason is shown to people on terminals,
@@ -555,18 +509,6 @@ static void read_rules(struct fa_spec_reading *r, const cJSON *array, const stru
     }
 }
 
-int fa_family_preset(fa_family *family, int tunable, int32_t value, fa_diag *diag)
-{
-    fa_domain *domain = &family->tunable[tunable];
-    char room[FA_VALUE_TEXT_MAX], text[FA_VALUE_TEXT_MAX + 2];
-    const char *quote = fa_value_is_text(value) ? "'" : "";
-    snprintf(text, sizeof text, "%s%s%s", quote, fa_value_words(value, room), quote);
-    int rc = fa_expr_parse(text, NULL, 0, &domain->preset, diag);
-    if (rc == 0)
-        family->expr[family->expr_count++] = domain->preset;
-    return rc;
-}
-
 /* Each is a value of the tunable, or an expression of the problem and the GPU; of a single kernel the first value where it is not
  * told. */
 static void read_defaults(struct fa_spec_reading *r, const cJSON *defaults, const struct part *part)
@@ -579,19 +521,17 @@ static void read_defaults(struct fa_spec_reading *r, const cJSON *defaults, cons
     fa_spec_check_keys(r, defaults, "\"default\"", names);
     for (int i = 0; i < f->tunable_count && r->rc == 0; i++) {
         const cJSON *item = fa_spec_member(defaults, names[i]);
-        int32_t value = f->tunable[i].value[0];
-        if (item == NULL && !f->as_is) {
+        fa_domain *domain = &f->tunable[i];
+        domain->preset_value = domain->value[0];
+        if (item == NULL && !f->as_is)
             fa_spec_fault(r, "default %s is missing", names[i]);
-        } else if (item == NULL || ((!cJSON_IsString(item) || fa_value_is_text(value)) &&
-                                    fa_value_of_json(item, &value, NULL) == 0)) {
-            r->rc = fa_family_preset(f, i, value, r->diag);
-        } else {
-            f->tunable[i].preset = take_expression(r, item, "default %s", names[i]);
-            if (r->rc == 0 && depth_of(f, fa_expr_uses(f->tunable[i].preset)) > 0)
-                fa_spec_fault(
-                    r, "default %s reads a tunable: it may read the problem and the GPU only",
-                    names[i]);
-        }
+        if (item == NULL || ((!cJSON_IsString(item) || fa_value_is_text(domain->value[0])) &&
+                             fa_value_of_json(item, &domain->preset_value, NULL) == 0))
+            continue;
+        domain->preset = take_expression(r, item, "default %s", names[i]);
+        if (r->rc == 0 && depth_of(f, fa_expr_uses(domain->preset)) > 0)
+            fa_spec_fault(r, "default %s reads a tunable: it may read the problem and the GPU only",
+                          names[i]);
     }
 }
 
@@ -602,9 +542,7 @@ static void read_defaults(struct fa_spec_reading *r, const cJSON *defaults, cons
 static const struct part parts[] = {
     {"takes", cJSON_IsArray, "an array of names of fields", .read = read_takes},
     {"beside_specific", cJSON_IsBool, "true or false", .read = read_beside},
-    {"sm", cJSON_IsObject, "an object with min and max", .read = read_sm, .needed = true,
-     AT(sm_max)},
-    {"proved_on", cJSON_IsObject, "an object with max", .read = read_sm, AT(proved_max)},
+    {"sm", cJSON_IsObject, "an object with min and max", .read = read_sm, .needed = true},
     {"tune", cJSON_IsObject, "an object, as in {\"BLOCK\": [64, 128, 256]}", .read = read_tunables,
      .needed = true},
     {"run_time", cJSON_IsArray, "an array of names", .read = read_run_time},

@@ -70,12 +70,15 @@ static int preset_config(fa_point *p)
     p->preset = p->config;
     for (int i = 0; i < f->tunable_count; i++) {
         const fa_domain *domain = &f->tunable[i];
-        fa_expr_value value = fa_expr_evaluate(domain->preset, p->value);
-        int32_t preset;
-        const char *why = fa_expr_fault(value);
-        if (!fa_expr_to_value(value, &preset))
-            return fa_fail(p->diag, FA_EMANIFEST, "%s.json: default %s %s", f->name, domain->name,
-                           why != NULL ? why : "is a number too many for this process");
+        int32_t preset = domain->preset_value;
+        if (domain->preset != NULL) {
+            fa_expr_value value = fa_expr_evaluate(domain->preset, p->value);
+            const char *why = fa_expr_fault(value);
+            if (!fa_expr_to_value(value, &preset))
+                return fa_fail(p->diag, FA_EMANIFEST, "%s.json: default %s %s", f->name,
+                               domain->name,
+                               why != NULL ? why : "is a number too many for this process");
+        }
         if (fa_domain_index(domain, preset) < 0)
             return fa_fail(p->diag, FA_EMANIFEST,
                            "%s.json: default %s is %s, which is not in its domain", f->name,

@@ -259,7 +259,7 @@ static void fill_spec(struct fa_spec_reading *r, const fa_operation *operation)
     FA_TRY(r, fa_space_first(&spec->families, &problem, &config, r->diag));
     for (int i = 0; r->rc == 0 && i < config.count && fa_spec_member(r->json, "default") == NULL;
          i++)
-        r->rc = fa_family_preset(spec->families.family[0], i, config.tunable[i].value, r->diag);
+        spec->families.family[0]->tunable[i].preset_value = config.tunable[i].value;
 }
 
 /* The operation of the same text, or a new one. */
