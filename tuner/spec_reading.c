@@ -26,29 +26,11 @@ static const char *skip_space(const char *at)
     return at + strspn(at, " \t\r\n");
 }
 
-static const char *skip_text(const char *at)
+static const char *skip_value(const char *at, const char *end)
 {
-    for (at++; *at != 0 && *at != '"'; at++)
-        at += at[0] == '\\' && at[1] != 0;
-    return at + (*at != 0);
-}
-
-static const char *skip_value(const char *at)
-{
-    int depth = 0;
-    for (at = skip_space(at); *at != 0;) {
-        if (*at == '"') {
-            at = skip_text(at);
-            if (depth == 0)
-                return at;
-            continue;
-        }
-        if (depth == 0 && strchr(",]}", *at) != NULL)
-            return at;
-        depth += (*at == '{' || *at == '[') - (*at == '}' || *at == ']');
-        at++;
-    }
-    return at;
+    const char *behind = at;
+    cJSON_Delete(cJSON_ParseWithLengthOpts(at, (size_t)(end - at), &behind, false));
+    return skip_space(behind);
 }
 
 /* The member of an object, by its key, or of an array, by its index (NULL); NULL: there is none. */
@@ -56,10 +38,11 @@ static const char *find_member(const char *in, const char *key, long index, cons
 {
     const bool object = *in == '{';
     const char *at = object == (key != NULL) && (object || *in == '[') ? skip_space(in + 1) : "";
+    const char *end = at + strlen(at);
     for (; *at != 0 && (!object || *at == '"'); index--) {
         const char *member = at;
         if (object) {
-            at = skip_space(skip_text(at));
+            at = skip_value(at, end);
             at = skip_space(at + (*at == ':'));
         }
         *ret_value = at;
@@ -67,7 +50,7 @@ static const char *find_member(const char *in, const char *key, long index, cons
                 ? index == 0
                 : strncmp(member + 1, key, strlen(key)) == 0 && member[1 + strlen(key)] == '"')
             return member;
-        at = skip_space(skip_value(at));
+        at = skip_value(at, end);
         at = *at == ',' ? skip_space(at + 1) : "";
     }
     return NULL;
@@ -128,6 +111,7 @@ void fa_spec_locate(const char *where, const char *name, const char *json, bool 
         {"", where, ": "}, {"", name, ".json: "}, {"operation ", name, ": "}, {"", name, ": "}};
     char text[sizeof diag->text], begin[512];
     const char *sentence = memcpy(text, diag->text, sizeof text), *found = skip_space(json);
+    const char *at;
     long line = 1;
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
         int size =
@@ -141,11 +125,10 @@ void fa_spec_locate(const char *where, const char *name, const char *json, bool 
         return;
     if (strncmp(sentence, behind, sizeof behind - 1) == 0)
         found = json + strtoul(sentence + sizeof behind - 1, NULL, 10);
-    else if (find_place(found, sentence) != NULL)
-        found = find_place(found, sentence);
-    else if (find_quoted(found, sentence) != NULL)
-        found = find_quoted(found, sentence);
-    for (const char *at = json; at < found; at++)
+    else if ((at = find_place(found, sentence)) != NULL ||
+             (at = find_quoted(found, sentence)) != NULL)
+        found = at;
+    for (at = json; at < found; at++)
         line += *at == '\n';
     if (strncmp(sentence, syntax, sizeof syntax - 1) == 0)
         line = strtol(sentence + sizeof syntax - 1, NULL, 10);
