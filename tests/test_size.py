@@ -16,7 +16,7 @@ BUDGET = {
     "src/gpu": 3879,
     "src/code": 960,
     "db": 5847,
-    "tuner": 13176,
+    "tuner": 13002,
     "src/worker": 1146,
     "src/bundle": 1476,
     "src/engine": 7402,
@@ -25,9 +25,9 @@ BUDGET = {
     "src/cli": 5452,
     "src/daemon": 2516,
     "src/report": 841,
-    "C": 54352,
+    "C": 54178,
     "C files": 235,
-    "tests": 54498,
+    "tests": 54410,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered

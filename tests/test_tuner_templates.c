@@ -55,30 +55,10 @@ static void a_directory_replaces_and_joins_the_built_in_files(void)
     for (int i = 1; i < fa_templates_count(f.templates); i++)
         CHECK(strcmp(fa_templates_at(f.templates, i - 1)->name,
                      fa_templates_at(f.templates, i)->name) < 0);
-    CHECK(strcmp(fa_templates_hash(f.templates, NULL), fa_templates_hash(builtin, NULL)) != 0);
+    CHECK(strcmp(fa_templates_hash(f.templates, fa_operation_of(NULL)),
+                 fa_templates_hash(builtin, fa_operation_of(NULL))) != 0);
     CHECK(fa_templates_is_builtin(builtin) && !fa_templates_is_builtin(f.templates));
     CHECK(fa_templates_find(f.templates, "README") == NULL);
-}
-
-/* The generator and the library hash alike, and the hash does not say in which folders files lie. The contracts, which are
- * not in it, have folders alone. */
-static void the_built_in_hash_is_the_hash_of_its_files(void)
-{
-    for (int in_folders = 0; in_folders < 2; in_folders++) {
-        start();
-        for (int i = 0; i < fa_templates_count(builtin); i++) {
-            const fa_template_file *file = fa_templates_at(builtin, i);
-            const char *slash = strchr(file->name, '/');
-            const char *name = slash != NULL ? slash + 1 : file->name;
-            if (in_folders)
-                put_in(file->folder, name, file->text);
-            else if (slash == NULL)
-                put(name, file->text);
-        }
-        CHECK_OK(open_it(), diag);
-        CHECK_TEXT(fa_templates_hash(f.templates, NULL), fa_templates_hash(builtin, NULL));
-        CHECK(!in_folders || fa_templates_count(f.templates) == fa_templates_count(builtin));
-    }
 }
 
 static const char contract[] = "{\"name\": \"mine\", \"title\": \"something of mine\", "
@@ -117,86 +97,20 @@ static void what_a_directory_brings_of_one_operation_leaves_the_closures_of_othe
     CHECK(strcmp(fa_templates_hash(f.templates, attention), others) != 0);
 }
 
-/* The text of a JSON object with one member set; the caller frees it. */
-static char *with_member(const char *text, const char *key, const char *value)
+static void a_file_of_a_directory_changes_the_closure_of_its_operation_by_every_byte(void)
 {
-    cJSON *json = cJSON_Parse(text);
-    cJSON_DeleteItemFromObjectCaseSensitive(json, key);
-    cJSON_AddItemToObject(json, key, cJSON_Parse(value));
-    char *out = cJSON_PrintUnformatted(json);
-    cJSON_Delete(json);
-    return out;
-}
-
-/* The hash over all files where a directory brings an operation of this contract. */
-static const char *closure_with(const char *text, const char *manifest)
-{
-    start();
-    put_in("told", "operation.json", text);
-    put_in("told", "told.json", manifest);
-    int rc = open_it();
-    return rc == 0 ? fa_templates_hash(f.templates, NULL) : diag.text;
-}
-
-static void a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone(void)
-{
-    static const char base[] =
-        "{\"name\":\"told\",\"title\":\"told\",\"reference\":\"told.cu\",\"tolerance\":{\"ulps\":2},"
-        "\"sizes\":{\"n\":{},\"m\":{}},\"arguments\":"
-        "[{\"name\":\"y\",\"type\":\"fp32\",\"shape\":[4],\"is\":\"out\"}]}";
-    static const struct {
-        const char *key, *value;
-        bool differs;
-    } changes[] = {
-        {"title", "\"told in other words\"", false},
-        {"flops", "\"3\"", false},
-        {"sizes", "{\"n\":{\"label\":\"N\"},\"m\":4}", false},
-        {"sizes", "{\"m\":{},\"n\":{}}", true},
-        {"sizes", "{\"n\":{},\"m\":false}", true},
-        {"tolerance", "{\"ulps\":1}", true},
-        {"reference", "\"other.cu\"", true},
-        {"arguments", "[{\"name\":\"y\",\"type\":\"fp16\",\"shape\":[4],\"is\":\"out\"}]", true},
-    };
-    char before[FA_HASH_HEX], name[24];
-    snprintf(before, sizeof before, "%s", closure_with(base, "{}"));
-    CHECK_INT(strlen(before), FA_HASH_HEX - 1);
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
-        snprintf(name, sizeof name, "\"told_%zu\"", i); /* "told" is known as it was */
-        char *renamed = with_member(base, "name", name);
-        char *text = with_member(renamed, changes[i].key, changes[i].value);
-        const char *after = closure_with(text, "{}");
-        free(renamed);
-        free(text);
-        CHECK_INT(strlen(after), FA_HASH_HEX - 1);
-        CHECK_INT(strcmp(before, after) != 0, changes[i].differs);
-    }
-}
-
-static void a_manifest_changes_the_closure_by_what_may_be_compiled_and_is_launched_alone(void)
-{
-    static const struct {
-        const char *manifest;
-        bool differs;
-    } cases[] = {
-        {"{\"defines\":{\"A\":\"N + 1\"},\"restrictions\":[{\"require\":\"A > 1\",\"why\":\"a\"}]}",
-         false},
-        {"{\"restrictions\": [{\"is\": \"does-not-pay\", \"require\": \"A < 9\"},\n"
-         "{\"is\": \"budget\", \"require\": \"A>1\"}], \"defines\": {\"A\": \"N+1\"}, \"default\": {}}",
-         false},
-        {"{\"defines\":{\"A\":\"N + 1\"},\"restrictions\":[{\"require\":\"A > 2\"}]}", true},
-        {"{\"defines\":{\"A\":\"N + 2\"},\"restrictions\":[{\"require\":\"A > 1\"}]}", true},
-        {"{\"defines\":{\"A\":\"N + 1\"},\"restrictions\":[{\"require\":\"A > 1\"}],\"grid\":2}",
-         true},
-        {"{\"defines\":{\"A\":\"N + 1\"},\"restrictions\":[{\"require\":\"A > 1\"}], no JSON",
-         true}};
+    const fa_operation *attention = fa_operation_of(NULL);
     char before[FA_HASH_HEX];
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *after = closure_with(contract, cases[i].manifest);
-        CHECK_INT(strlen(after), FA_HASH_HEX - 1);
-        if (i == 0)
-            snprintf(before, sizeof before, "%s", after);
-        CHECK_INT(strcmp(before, after) != 0, cases[i].differs);
-    }
+    start();
+    put_in("attn_fwd", "mine.json", "{\"why\": \"a\"}");
+    CHECK_OK(open_it(), diag);
+    snprintf(before, sizeof before, "%s", fa_templates_hash(f.templates, attention));
+    CHECK(strcmp(before, fa_templates_hash(builtin, attention)) != 0);
+    CHECK_OK(open_it(), diag);
+    CHECK_TEXT(fa_templates_hash(f.templates, attention), before);
+    put_in("attn_fwd", "mine.json", "{\"why\": \"b\"}");
+    CHECK_OK(open_it(), diag);
+    CHECK(strcmp(before, fa_templates_hash(f.templates, attention)) != 0);
 }
 
 static int read_numbered(const char *grid, int number, const fa_operation **ret_operation)
@@ -236,12 +150,10 @@ int main(void)
     if (fa_templates_open(NULL, &builtin, &diag) != 0)
         return 1;
     TEST(a_directory_replaces_and_joins_the_built_in_files);
-    TEST(the_built_in_hash_is_the_hash_of_its_files);
     TEST(a_folder_without_a_contract_is_no_operation);
     TEST(specifications_that_are_refused_leave_nothing_behind);
     TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);
-    TEST(a_contract_changes_the_closure_by_what_kernels_are_proved_by_alone);
-    TEST(a_manifest_changes_the_closure_by_what_may_be_compiled_and_is_launched_alone);
+    TEST(a_file_of_a_directory_changes_the_closure_of_its_operation_by_every_byte);
     fixture_free(&f);
     fa_templates_close(&builtin);
     return check_done();

@@ -5,11 +5,11 @@
 usage: embed.py DIRECTORY OUTPUT.c DEPFILE
 
 Run by Meson at build time. The directory and its folders are dependencies, so that a new file is
-noticed. A hash is what tuner/templates.c computes for a set of files: SHA-256 over name and text of
-each, in order of their names, every part behind its length (8 bytes, little-endian). There is one over
-all files, and one for each operation over its folder and the vocabulary. operation.json is in none (one
-that tells its tensors would be in part, which is refused here), and is the only file whose name in the
-table has its folder's in front.
+noticed. There is a hash for each operation over its folder and the vocabulary: over name and text of each
+file, in order of their names, every part behind its length (8 bytes, little-endian). Of a manifest it
+covers what may be compiled, how that is launched, and what the model is told of that, so that a winner
+outlives a change of the rest; of an operation.json that tells its tensors, what kernels are passed and
+what they are proved by. operation.json is the only file whose name in the table has its folder's in front.
 """
 import hashlib
 import json
@@ -62,7 +62,6 @@ def contract_parts(name, text):
 
 
 def manifest_parts(text):
-    """As hash_manifest() of templates.c has it."""
     manifest = json.loads(text)
     for rules in ("supports", "restrictions"):
         if rules in manifest:
@@ -106,10 +105,6 @@ def main():
     out.append("const int fa_templates_builtin_count = %d;" % len(files))
     hashes = [(folder, closure(files, {folder, VOCABULARY})) for folder in dict.fromkeys(
         folder for _, folder, _ in files if folder != VOCABULARY)]
-    every = hashlib.blake2b(digest_size=32)
-    for part in (part.encode() for pair in hashes for part in pair):
-        every.update(len(part).to_bytes(8, "little") + part)
-    hashes.append(("", every.hexdigest()))
     out.append("const fa_template_closure fa_templates_builtin_closures[] = {")
     out += ['    {"%s", "%s"},' % pair for pair in hashes]
     out.append("};\nconst int fa_templates_builtin_closure_count = %d;\n" % len(hashes))

@@ -62,10 +62,9 @@ const fa_template_file *fa_templates_at(const fa_templates *templates, int index
 bool fa_template_is_builtin(const char *name);  /* some built-in file is called so */
 bool fa_template_is_manifest(const char *name); /* NAME.json, and no contract */
 /* Hash over names and contents of the files that an operation may be made of: those of its folder, the
- * vocabulary, and of no folder; NULL: over all. Of a manifest what may be compiled and is launched counts, of a contract
- * what kernels are passed and proved by, where it tells that. The template closure, by which winners are stored. Computed on
- * open, but for operations whose files are all built in: theirs are known at build time. It does not change when a file moves
- * to another folder of the same operation, nor with what other operations are there. */
+ * vocabulary, and of no folder. The template closure, by which winners are stored. Computed on open, but for operations whose
+ * files are all built in: theirs are known at build time, and cover of a manifest what may be compiled and is launched alone.
+ * It does not change with what other operations are there. */
 const char *fa_templates_hash(const fa_templates *templates, const fa_operation *operation);
 /* Whether a winner of the problem that was stored under this closure is one of these templates. */
 bool fa_templates_match(const fa_templates *templates, const fa_problem *problem,
@@ -78,12 +77,12 @@ bool fa_templates_reference_is_builtin(const fa_templates *templates, const fa_p
 extern const fa_template_file fa_templates_builtin[];
 extern const int fa_templates_builtin_count;
 
-/* The hash over all files that an operation may be made of; over all of these: "". */
+/* The hash over all files that an operation may be made of. */
 typedef struct fa_template_closure {
     const char *operation;
     char hash[FA_HASH_HEX];
 } fa_template_closure;
-extern const fa_template_closure fa_templates_builtin_closures[]; /* "" last */
+extern const fa_template_closure fa_templates_builtin_closures[];
 extern const int fa_templates_builtin_closure_count;
 
 /* ---- families -------------------------------------------------------------------------------*/

@@ -12,7 +12,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "json.h"
 #include "operation.h"
 
 #include <errno.h>
@@ -42,7 +41,7 @@ struct fa_templates {
     int folders;
     bool builtin;
     const fa_compiled_with *with;
-    fa_template_closure closure[2 * FILES_MAX]; /* "" last: over the others */
+    fa_template_closure closure[BUILTIN_MAX + FILES_MAX];
     int closures;
 };
 
@@ -212,78 +211,6 @@ static int read_files(fa_templates *templates, const char *path, fa_diag *diag)
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "template directory %s", path);
 }
 
-/* Members of an object, each as text without blanks; one that is not there is "". */
-static int hash_members(fa_hash *hash, const cJSON *object, const char *const *member)
-{
-    for (; *member != NULL; member++) {
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, *member);
-        char *text = fa_json_print(item);
-        size_t size = 0;
-        if (item != NULL && text == NULL)
-            return FA_ENOMEM;
-        for (const char *from = text; from != NULL && *from != 0; from++)
-            if (*from != ' ')
-                text[size++] = *from;
-        fa_hash_part(hash, text, size);
-        free(text);
-    }
-    return 0;
-}
-
-/* Leaves of a list of rules what may be compiled: neither reasons, nor the rules about what does not pay. */
-static void keep_what_is_possible(cJSON *rules)
-{
-    for (cJSON *rule = rules != NULL ? rules->child : NULL, *next; rule != NULL; rule = next) {
-        const char *is = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(rule, "is"));
-        next = rule->next;
-        if (is != NULL && strcmp(is, "does-not-pay") == 0) {
-            cJSON_Delete(cJSON_DetachItemViaPointer(rules, rule));
-            continue;
-        }
-        cJSON_DeleteItemFromObjectCaseSensitive(rule, "why");
-        cJSON_DeleteItemFromObjectCaseSensitive(rule, "is");
-    }
-}
-
-/* Of a manifest what may be compiled, how it is launched, and what the model is told of that, so that a winner outlives a
- * change of the rest. Of a contract that tells its tensors, what kernels are passed and what they are proved by: attention's
- * tells none, that is C code (tuner/ops), and has no part in its closure. embed.py does the same. */
-static int hash_json(fa_hash *hash, const fa_template_file *file)
-{
-    static const char *const parts[] = {
-        "sm",       "arch_suffix", "takes",        "supports", "tune",
-        "run_time", "defines",     "restrictions", "launches", "kernel",
-        "block",    "cluster",     "cooperative",  "grid",     "shared_memory",
-        "work",     "workspace",   "counters",     "splits",   NULL};
-    static const char *const proof[] = {"arguments", "tolerance", "reference", NULL};
-    static const char *const passed[] = {"choices", "macro", "shown_as", NULL};
-    const bool contract = is_contract(file->name);
-    cJSON *json = NULL;
-    const cJSON *field;
-    int rc = fa_json_parse(file->text, file->size, file->name, &json, NULL);
-    if (!contract || cJSON_HasObjectItem(json, proof[0]))
-        fa_hash_text(hash, file->name);
-    if (rc != 0 && !contract) { /* its reader says why */
-        fa_hash_part(hash, file->text, file->size);
-        rc = rc == FA_ENOMEM ? rc : 0;
-    } else if (!contract) {
-        keep_what_is_possible(cJSON_GetObjectItemCaseSensitive(json, "supports"));
-        keep_what_is_possible(cJSON_GetObjectItemCaseSensitive(json, "restrictions"));
-        rc = hash_members(hash, json, parts);
-    } else if (cJSON_HasObjectItem(json, proof[0])) {
-        rc = hash_members(hash, json, proof);
-        cJSON_ArrayForEach (field, cJSON_GetObjectItemCaseSensitive(json, "sizes")) {
-            const cJSON *preset = cJSON_GetObjectItemCaseSensitive(field, "default");
-            fa_hash_text(hash, field->string);
-            fa_hash_text(hash, cJSON_IsBool(field) || cJSON_IsBool(preset) ? "boolean" : "");
-            if (rc == 0)
-                rc = hash_members(hash, field, passed);
-        }
-    }
-    cJSON_Delete(json);
-    return rc;
-}
-
 static const fa_template_closure *find_closure(const fa_template_closure *closures, int count,
                                                const char *operation)
 {
@@ -300,13 +227,12 @@ static bool is_of(const fa_template_file *file, const char *operation)
            strcmp(file->folder, operation) == 0;
 }
 
-/* An operation all of whose files are built in is not hashed again. */
-static int hash_closure(const fa_templates *templates, const char *operation,
-                        char ret_hash[FA_HASH_HEX])
+/* Of an operation all of whose files are built in the hash is embed.py's, which covers less of a manifest. */
+static void hash_closure(const fa_templates *templates, const char *operation,
+                         char ret_hash[FA_HASH_HEX])
 {
     fa_hash hash;
     bool own = false;
-    int rc = 0;
     for (int i = 0; i < templates->count; i++)
         own = own || (templates->owned[i] && is_of(&templates->file[i], operation));
     const fa_template_closure *known =
@@ -315,47 +241,33 @@ static int hash_closure(const fa_templates *templates, const char *operation,
                            operation);
     if (known != NULL) {
         memcpy(ret_hash, known->hash, FA_HASH_HEX);
-        return 0;
+        return;
     }
     fa_hash_init(&hash);
-    for (int i = 0; i < templates->count && rc == 0; i++) {
+    for (int i = 0; i < templates->count; i++) {
         const fa_template_file *file = &templates->file[i];
         if (!is_of(file, operation))
             continue;
-        if (is_contract(file->name) || fa_template_is_manifest(file->name)) {
-            rc = hash_json(&hash, file);
-        } else {
-            fa_hash_text(&hash, file->name);
-            fa_hash_part(&hash, file->text, file->size);
-        }
+        fa_hash_text(&hash, file->name);
+        fa_hash_part(&hash, file->text, file->size);
     }
     fa_hash_final(&hash, ret_hash);
-    return rc;
 }
 
-/* embed.py does the same of the built-in files. */
-static int hash_files(fa_templates *templates, fa_diag *diag)
+static void hash_files(fa_templates *templates)
 {
-    fa_hash all;
-    int rc = 0;
-    fa_hash_init(&all);
+    templates->builtin = false;
     templates->closures = 0;
-    for (int i = 0; i < templates->count && rc == 0; i++) {
+    for (int i = 0; i < templates->count; i++) {
         const char *operation = templates->file[i].folder;
         fa_template_closure *closure = &templates->closure[templates->closures];
         if (strcmp(operation, VOCABULARY) == 0 || operation[0] == 0 ||
-            templates->closures == 2 * FILES_MAX - 1 ||
             find_closure(templates->closure, templates->closures, operation) != NULL)
             continue;
         closure->operation = operation;
-        rc = hash_closure(templates, operation, closure->hash);
-        fa_hash_text(&all, operation);
-        fa_hash_text(&all, closure->hash);
+        hash_closure(templates, operation, closure->hash);
         templates->closures++;
     }
-    templates->closure[templates->closures].operation = "";
-    fa_hash_final(&all, templates->closure[templates->closures++].hash);
-    return rc == 0 ? 0 : fa_fail(diag, rc, "templates: out of memory");
 }
 
 static int add_directory(fa_templates *templates, const char *path, fa_diag *diag)
@@ -370,8 +282,8 @@ static int add_directory(fa_templates *templates, const char *path, fa_diag *dia
                      "template directory %s: holds no manifest (NAME.json) and no file in place "
                      "of a built-in one, so it would change nothing",
                      path);
-    templates->builtin = false;
-    return rc != 0 ? rc : hash_files(templates, diag);
+    hash_files(templates);
+    return rc;
 }
 
 int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_diag *diag)
@@ -413,16 +325,14 @@ int fa_templates_of(const char *folder, const fa_template_text *files, int count
     for (int i = 0; i < count && rc == 0; i++)
         rc = put_file(templates, kept, strdup(files[i].name), strdup(files[i].text),
                       strlen(files[i].text), diag);
-    if (rc == 0) {
-        templates->builtin = false;
-        templates->with = with;
-        rc = hash_files(templates, diag);
-    }
-    if (rc != 0)
+    if (rc != 0) {
         fa_templates_close(&templates);
-    else
-        *ret_templates = templates;
-    return rc;
+        return rc;
+    }
+    templates->with = with;
+    hash_files(templates);
+    *ret_templates = templates;
+    return 0;
 }
 
 void fa_templates_close(fa_templates **templates)
@@ -460,10 +370,11 @@ const fa_template_file *fa_templates_at(const fa_templates *templates, int index
 
 const char *fa_templates_hash(const fa_templates *templates, const fa_operation *operation)
 {
+    static const char none[] = "0000000000000000000000000000000000000000000000000000000000000000";
     const fa_template_closure *closure =
-        operation != NULL ? find_closure(templates->closure, templates->closures, operation->name)
-                          : NULL;
-    return closure != NULL ? closure->hash : templates->closure[templates->closures - 1].hash;
+        find_closure(templates->closure, templates->closures, operation->name);
+    _Static_assert(sizeof none == FA_HASH_HEX, "as long as others");
+    return closure != NULL ? closure->hash : none;
 }
 
 bool fa_templates_match(const fa_templates *templates, const fa_problem *problem,
