@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Judges a backward kernel on the CPU: proves it on one problem.
+// emulated_bwd_d_lse_judge.cpp is this for those that take the gradient of the LSE.
 //
 // Purpose: gradients against sums in double, straight from their definition. Inputs are random, forward's part of them
 // is computed here. Tensors lie in memory with gaps between rows and heads; gaps and outputs are NaN before the
 // launches, workspaces too, and gaps must be so afterwards.
+#ifndef D_LSE
+#define D_LSE 0
+#endif
 #include "../kernel_templates/attn_bwd/attn_bwd_params.h"
 
 #include "emulated_bwd_judge.hpp"
@@ -189,7 +193,7 @@ struct Wanted {
 
 struct Inputs {
     Tensor q, k, v, o, d_o;
-    std::vector<float> lse, sinks;
+    std::vector<float> lse, sinks, d_lse;
 };
 
 static bool sees(const Problem &x, const Span &s, int i, int j) {
@@ -230,6 +234,9 @@ static Wanted differentiate(const Problem &x, const std::vector<Span> &spans, in
                     o[d] = from_float(sum > 0 ? (float)(out[d] / sum) : 0.0f);
                     delta += to_float(o[d]) * d_o[d];
                 }
+                float &d_lse = in.d_lse[((size_t)h * batch + s.batch) * in.q.rows + i];
+                if (sum > 0) delta -= d_lse;
+                else d_lse = NAN;   // as autograd says of what is -inf; no kernel reads it
                 if (rendered.sinks) wanted.sinks[h] -= exp(in.sinks[h]) / sum * delta;
                 for (int j = 0; j < s.len_k; j++) {
                     if (!sees(x, s, own, j)) continue;
@@ -268,19 +275,27 @@ static int prove(Problem x) {
     Inputs in = {{batch, x.heads_q, x.seq_q, columns, x.gap, between},   {batch, x.heads_kv, x.seq_k, columns, x.gap, between},
                  {batch, x.heads_kv, x.seq_k, columns_v, x.gap, between}, {batch, x.heads_q, x.seq_q, columns_v, x.gap, between},
                  {batch, x.heads_q, x.seq_q, columns_v, x.gap, !between}, std::vector<float>((size_t)batch * x.heads_q * x.seq_q + 1),
-                 std::vector<float>((size_t)x.heads_q)};
+                 std::vector<float>((size_t)x.heads_q), std::vector<float>((size_t)batch * x.heads_q * x.seq_q)};
     Tensor dq(batch, x.heads_q, x.seq_q, columns, x.gap, between), dk(batch, x.heads_kv, x.seq_k, columns, x.gap, between);
     Tensor dv(batch, x.heads_kv, x.seq_k, columns_v, x.gap, !between);
     std::vector<float> d_sinks((size_t)x.heads_q, NAN);
     if (x.repeats) in.d_o.row_stride = 0;
     for (Tensor *t : {&in.q, &in.k, &in.v, &in.d_o}) t->each(batch, [](u16 &e, int, int, int, int) { e = from_float(random_value()); });
     for (float &sink : in.sinks) sink = random_value();
+    for (float &slope : in.d_lse) slope = D_LSE ? random_value() : 0.0f;
     const Wanted wanted = differentiate(x, spans, batch, in);
     const fa_attn_bwd_head_strides lse_strides = {(i64)x.heads_q * x.seq_q, x.seq_q};
     const fa_attn_bwd_params p = {
         in.q.at(0, 0, 0), in.k.at(0, 0, 0), in.v.at(0, 0, 0), in.o.at(0, 0, 0), in.lse.data(), in.sinks.data(), in.d_o.at(0, 0, 0),
-        dq.at(0, 0, 0), dk.at(0, 0, 0), dv.at(0, 0, 0), d_sinks.data(), starts_q.data(), starts_k.data(), in.q.strides(), in.k.strides(),
-        in.v.strides(), in.o.strides(), lse_strides, in.d_o.strides(), dq.strides(), dk.strides(), dv.strides(), (float)kScale, (float)kCap,
+        dq.at(0, 0, 0), dk.at(0, 0, 0), dv.at(0, 0, 0), d_sinks.data(), starts_q.data(), starts_k.data(),
+#if D_LSE
+        in.d_lse.data(),
+#endif
+        in.q.strides(), in.k.strides(), in.v.strides(), in.o.strides(), lse_strides, in.d_o.strides(), dq.strides(), dk.strides(), dv.strides(),
+#if D_LSE
+        {x.seq_q, (i64)batch * x.seq_q},
+#endif
+        (float)kScale, (float)kCap,
         columns, columns_v, count, x.heads_q, x.heads_kv, x.seq_q, x.seq_k, x.left, x.right};
     if (rendered.kind == kReference) {
         const std::vector<int> given_q = starts_q, given_k = starts_k;

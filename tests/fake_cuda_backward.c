@@ -7,8 +7,10 @@
  */
 #include "fake_cuda_numbers.h"
 
+#define D_LSE 1
 #include "../kernel_templates/attn_bwd/attn_bwd_params.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 typedef struct fa_attn_bwd_strides strides;
@@ -38,13 +40,18 @@ static void *granted(struct backward *c, const void *address, int64_t offset, si
     return at;
 }
 
+/* Of a row, in an array of one number for each: the LSE, or its gradient. */
+static float *number_of(struct backward *c, const struct work *w, int row, const float *array,
+                        const struct fa_attn_bwd_head_strides *by)
+{
+    int64_t first = c->starts_q != NULL ? c->starts_q[w->sequence] : w->sequence * by->batch;
+    int64_t at = first + w->head * by->head + row;
+    return granted(c, array, at * 4, sizeof(float), c->forward);
+}
+
 static float *lse_of(struct backward *c, const struct work *w, int row)
 {
-    const struct fa_attn_bwd_params *p = &c->p;
-    int64_t first =
-        c->starts_q != NULL ? c->starts_q[w->sequence] : w->sequence * p->lse_strides.batch;
-    int64_t at = first + w->head * p->lse_strides.head + row;
-    return granted(c, p->lse, at * 4, sizeof(float), c->forward);
+    return number_of(c, w, row, c->p.lse, &c->p.lse_strides);
 }
 
 /* The weight of the sink in front of all keys, by its logarithm. */
@@ -141,6 +148,10 @@ static void backward_row(struct backward *c, struct work *w, int row)
     read_row(c, O, w, row, w->o);
     read_row(c, D_O, w, row, w->d_o);
     double delta = dot(w->o, w->d_o, d_v);
+    const float *d_lse = c->build->d_lse && isfinite(lse)
+                             ? number_of(c, w, row, c->p.d_lse, &c->p.d_lse_strides)
+                             : NULL;
+    delta -= d_lse != NULL ? (double)*d_lse : 0;
     memset(w->dq, 0, sizeof w->dq);
     for (int j = 0; j < w->keys && isfinite(lse); j++) {
         double weight = exp(w->score[j] - lse), *dk = w->dk + j * d, *dv = w->dv + j * d_v;
@@ -229,6 +240,24 @@ static void make_starts(const struct backward *c)
     }
 }
 
+/* Without D_LSE the struct has neither the address nor the strides. */
+static void take_params(struct fa_attn_bwd_params *p, const char *from, bool d_lse)
+{
+    enum {
+        ADDRESS = offsetof(struct fa_attn_bwd_params, d_lse),
+        BEHIND = ADDRESS + sizeof p->d_lse,
+        STRIDES = offsetof(struct fa_attn_bwd_params, d_lse_strides),
+        REST = STRIDES + sizeof p->d_lse_strides
+    };
+    if (d_lse) {
+        memcpy(p, from, sizeof *p);
+        return;
+    }
+    memcpy(p, from, ADDRESS);
+    memcpy((char *)p + BEHIND, from + ADDRESS, STRIDES - BEHIND);
+    memcpy((char *)p + REST, from + ADDRESS + STRIDES - BEHIND, sizeof *p - REST);
+}
+
 bool fake_backward_run(const char *entry, const struct fake_build *build, void **arguments,
                        const struct fake_damage *damage)
 {
@@ -236,7 +265,7 @@ bool fake_backward_run(const char *entry, const struct fake_build *build, void *
     c.forward = strcmp(entry, "inputs") == 0, c.fp32 = strcmp(entry, "reference") == 0;
     if (!c.forward && !c.fp32 && strcmp(entry, "attn_bwd") != 0)
         return true;
-    memcpy(&c.p, arguments[0], sizeof c.p);
+    take_params(&c.p, arguments[0], build->d_lse);
     size_t bytes = ((size_t)c.p.batch + 1) * sizeof(int);
     if (build->varlen) {
         c.starts_q = granted(&c, c.p.cu_seqlens_q, 0, bytes, c.forward);

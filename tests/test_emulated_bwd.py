@@ -49,7 +49,7 @@ class Case:
         self.config = dice.choice(fitting)
         self.flags = {name: dice.choice(values) for name, values in {
             "DTYPE_BF16": (0, 1), "CAUSAL": (0, 1, 2), "ALIGNED": (1, 1, 0), "WINDOW": (0, 0, 1), "SOFTCAP": (0, 0, 1),
-            "SINKS": (0, 0, 1), "DETERMINISTIC": (0, 0, 1), "VARLEN": (0, 0, 1)}.items()}
+            "SINKS": (0, 0, 1), "DETERMINISTIC": (0, 0, 1), "VARLEN": (0, 0, 1)}.items()} | {"D_LSE": 0}
         self.draw_words(dice)
 
     def draw_words(self, dice):
@@ -71,15 +71,17 @@ class Case:
 
 def proved(case, kernel=KERNEL, **change):
     defines = case.defines() | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}, WIDE: {"HOPPER": 1, "WIDE": 1}}.get(kernel, {})
-    return emulate.judged("attn_bwd", kernel, defines, case.words, "emulated_bwd.hpp", kernel in (HOPPER, WIDE), **change)
+    judge = "emulated_bwd_d_lse.hpp" if case.flags["D_LSE"] else "emulated_bwd.hpp"
+    return emulate.judged("attn_bwd", kernel, defines, case.words, judge, kernel in (HOPPER, WIDE), **change)
 
 
 def prove_some(count, seed, case_of=Case, kernel=KERNEL):
     """So many programs, each on three problems: compiling is what takes time. Of some thousand seeds, those here draw programs that have
-    each feature and the most tiles and shapes among those of a kernel."""
+    each feature and the most tiles and shapes among those of a kernel. Every other one takes the gradient of the LSE."""
     dice = random.Random(int(os.environ.get("FA_TEST_SEED", seed)))
     for i in range(int(os.environ.get("FA_TEST_PROBLEMS", count * (4 if SLOW else 1)))):
         case = case_of(dice)
+        case.flags["D_LSE"] = i % 2
         for _ in range(3):
             done = proved(case, kernel)
             assert done.returncode == 0, "problem %d: %s %s\n%s%s" % (i, case.defines(), case.words, done.stdout, done.stderr)
@@ -110,7 +112,8 @@ def the_reference_is_right():
 
 
 def a_reference_that_is_wrong_is_found():
-    find_each(plain_case(SINKS=1), (
+    find_each(plain_case(SINKS=1, D_LSE=1), (
+        ("d_lse_of(p, b, h, first + row)", "0.0f"), ("d_lse_of(p, b, h, row)", "0.0f"),
         ("(slope - tile_delta[query])", "slope"), ("(CAUSAL && ahead > 0)", "(CAUSAL && ahead > 1)"),
         ("(SINKS ? expf(sink - most) : 0.0f)", "0.0f"), ("(float)-sum", "(float)sum"), ("multiply_add(sum[n], low, b);", ""),
         ("sums.total[kOfV][j][i] *= before;", "")), REFERENCE)
@@ -251,6 +254,8 @@ IN_ORDER = (("barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);"
             ("1 + kGroups + kGroups * 4", "kGroups + kGroups * 4"),
             ("barrier_init(shared.barrier(kDsFull + i), kGroups * 4);", "barrier_init(shared.barrier(kDsFull + i), kGroups * 2);"),
             ("barrier_init(shared.barrier(kDsEmpty + i), kGroups * 4);", "barrier_init(shared.barrier(kDsEmpty + i), kGroups * 2);"))
+# The gradient of the LSE.
+DELTA = (("d_lse[s.first_q + row]", "0.0f"), ("d_lse[s.first_q + row]", "d_lse[row]"), ("lse != neg_infinity()", "true"))
 # What orders the sums of dQ between blocks.
 BETWEEN = (("if (kInPassing && told.number != kNoJob) wait_added(p, workspace, passing_of<kRounds>(p, workspace, shared, number));", ""),
            ("wait_count(&progress_of(p, workspace, kv_head)->cleared[half], tiles_of_keys(kVarlen ? told.seq_k : opaque((u32)p.seq_k)));", ""),
@@ -268,8 +273,8 @@ def sums_of_dq_are_cleared_and_rounded_in_passing():
     dice = random.Random(2)
     case = narrow(PassingCase(dice), 96, [1, 12, 12, 8, 8], CAUSAL=1)
     find_each(case, PASSING, HOPPER, right=(NEAR, *IN_ORDER))
-    sequences = narrow(HopperSequencesCase(dice), 64, [9, 4, 2, 70, 110], CAUSAL=1, VARLEN=1)
-    find_each(sequences, (*PASSING, ("(i64)part.first_q + row", "row"), ("rank * heads_kv", "0"), ("tile / tiles", "0"), *APART), HOPPER, right=(NEAR,))
+    sequences = narrow(HopperSequencesCase(dice), 64, [9, 4, 2, 70, 110], CAUSAL=1, VARLEN=1, D_LSE=1)
+    find_each(sequences, (*DELTA, *PASSING, ("(i64)part.first_q + row", "row"), ("rank * heads_kv", "0"), ("tile / tiles", "0"), *APART), HOPPER, right=(NEAR,))
     for _ in range(2):
         case.draw_words(dice)
         case.words[3:5] = 200, 330
@@ -365,9 +370,9 @@ def sequences_of_several_lengths_are_right():
 
 def a_kernel_that_is_wrong_is_found():
     """Of sequences behind one another, what tells them apart too."""
-    case = plain_case(VARLEN=1)
+    case = plain_case(VARLEN=1, D_LSE=1)
     case.words[0], case.words[3:5] = 5, [40, 40]
-    changes = (("row_of(p.k, p.k_strides, own.batch, at.head, own.first_k)", "row_of(p.k, p.k_strides, own.batch, at.head, 0)"),
+    changes = (*DELTA, ("row_of(p.k, p.k_strides, own.batch, at.head, own.first_k)", "row_of(p.k, p.k_strides, own.batch, at.head, 0)"),
                ("s.first_k + key", "key"), ("own.first_tile", "0"),
                ("dp[i][j][half * 2 + e] - delta[i][half]", "dp[i][j][half * 2 + e]"),
                ("if (masked) seen = find_seen(own, band, row0 + i * 16 + half * 8, key0);", ""),

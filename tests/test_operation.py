@@ -12,7 +12,7 @@ import random
 import shutil
 
 import tap
-from place import SOURCE, Place, tunables
+from place import SOURCE, Place, read_manifest, tunables, write_manifest
 
 SLOW = os.environ.get("FA_TEST_SLOW") == "1"
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
@@ -110,6 +110,22 @@ def a_kernel_that_writes_to_what_the_reference_made_fails_and_spoils_no_other_pr
         tap.equal(ended[2][0], "wrong")
         tap.has(ended[2][1], "it wrote to its input o")
         tap.equal(ended[1], ("measured", ""))
+
+
+def the_gradient_of_the_lse_is_for_families_that_take_it():
+    """Of two, the one that says so is proved with it, on problems of the operation's own."""
+    command = ["--operation", "attn_bwd", "--seq", "40", "--batch", "1", "--heads", "2", "--causal", "--exact"]
+    with Place(script=L4 + "fault STAGES=2; wrong\n") as place:
+        place.one_backward_config(STAGES=[1, 2])
+        place.run(*command)
+        place.run(*command, "--d-lse")
+        for options in ([], ["--d-lse"]):
+            ended = {row["config"]["tunables"]["STAGES"]: row["status"] for row in place.json("explain", *command, *options)["configs"]}
+            tap.equal(ended, {1: "measured", 2: "wrong"})
+        manifest = read_manifest("attn_bwd_sm80", place.env["FA_TUNE_TEMPLATES"])
+        del manifest["takes"]
+        write_manifest(place.env["FA_TUNE_TEMPLATES"], manifest)
+        tap.has(place.run(*command, "--d-lse", status=1).stderr, "attn_bwd_sm80 does not take d_lse = true")
 
 
 def a_seed_of_sixteen_digits_makes_the_same_cases_in_the_worker():
@@ -214,8 +230,8 @@ def attention_backward_for_hopper_compiles_as_it_was_meant():
     between products, the shared memory that the manifest says. Of a problem with everything for each the default config, which takes
     3 s to compile; with `./dev test --slow` every config of seven problems. What they do not take is left to attn_bwd_sm80."""
     command = ["--operation", "attn_bwd", "--gpu", "H200", "--exact", "--seq", "384", "--dtype", "bf16"]
-    problems = [["--head-dim", "128", "--head-dim-v", "64", "--causal", "--varlen", "--softcap", "--window", "100,20", "--sinks", "--deterministic"],
-                ["--head-dim", "192", "--head-dim-v", "128", "--softcap", "--window", "100,20", "--sinks", "--varlen"]]
+    problems = [["--head-dim", "128", "--head-dim-v", "64", "--causal", "--varlen", "--softcap", "--window", "100,20", "--sinks", "--deterministic", "--d-lse"],
+                ["--head-dim", "192", "--head-dim-v", "128", "--softcap", "--window", "100,20", "--sinks", "--varlen", "--d-lse"]]
     more = [["--head-dim", "128", "--softcap", "--window", "100,20", "--sinks", "--deterministic"],
             ["--head-dim", "64", "--causal"],
             ["--head-dim", "128", "--causal", "--varlen"],

@@ -61,6 +61,11 @@ class Tensor(Exchanged):
         self.copied += 1
         return Tensor(self.shape, self.elements(), dtype=self.dtype)
 
+    def sum(self, dims):
+        made = Tensor((self.shape[1],), dtype=self.dtype)
+        made.summed = dims
+        return made
+
     def zero_(self):
         if math.prod(self.shape):
             self.write([0.0] * math.prod(self.shape))
@@ -115,6 +120,7 @@ def stand_in():
     torch.deterministic = torch.autocasts = False
     torch.is_autocast_enabled, torch.get_autocast_gpu_dtype = lambda: torch.autocasts, lambda: torch.float16
     torch.empty = lambda shape, dtype, **_: Tensor(shape, dtype=dtype)
+    torch.zeros_like = lambda x: Tensor(x.shape, [0.0] * math.prod(x.shape), dtype=x.dtype)
     torch.empty_like = lambda x, memory_format=None: Tensor(
         x.shape, dtype=x.dtype, strides=x.strides if memory_format is None and 0 not in x.strides else None)
     torch.autograd = types.SimpleNamespace(Function=Function, forward_ad=FORWARD_AD)
@@ -151,10 +157,10 @@ def tensors_of(*given):
     return [Tensor(t.shape, memory=t.memory) for t in given]
 
 
-def backward(d_o):
-    """The gradients of the last call that was recorded."""
+def backward(*given):
+    """The gradients of the last call that was recorded, of those of its outputs."""
     function, ctx = Applied.last
-    return below(function.backward, ctx, d_o)
+    return below(function.backward, ctx, *given)
 
 
 # ---- the definition --------------------------------------------------------------------------------
@@ -165,7 +171,7 @@ class Definition:
         self.sees, self.softcap, self.sinks, self.scale = sees, softcap, sinks, scale
         self.d_sinks = [0.0] * len(sinks or ())
 
-    def head(self, q, k, v, d_o, head, dk, dv):
+    def head(self, q, k, v, d_o, head, dk, dv, d_lse=None):
         """dQ of rows of one head; adds to dk and dv, of its keys."""
         dq = []
         for i, (row, gradient) in enumerate(zip(q, d_o)):
@@ -175,7 +181,7 @@ class Definition:
             weights = {j: math.exp(scores[j]) for j in seen}
             total = sum(weights.values()) + (math.exp(self.sinks[head]) if self.sinks else 0.0)
             slopes = {j: sum(a * b for a, b in zip(gradient, v[j])) for j in seen}
-            delta = sum(weights[j] / total * slopes[j] for j in seen)
+            delta = sum(weights[j] / total * slopes[j] for j in seen) - (d_lse[i] if d_lse and total else 0)
             dq.append([0.0] * DIM)
             for j in seen:
                 weight = weights[j] / total
@@ -194,7 +200,7 @@ def rows_of(flat, count):
     return [flat[i * DIM:(i + 1) * DIM] for i in range(count)]
 
 
-def dense(case, d_o, **how):
+def dense(case, d_o, d_lse=None, **how):
     """dQ, dK, dV as flat lists of (batch, heads, rows, DIM), and the definition."""
     batch, heads, heads_kv, rows, keys = case.sizes
     of = Definition(**how)
@@ -204,7 +210,8 @@ def dense(case, d_o, **how):
     for b in range(batch):
         for h in range(heads):
             at, kv = (b * heads + h) * rows, (b * heads_kv + h * heads_kv // heads) * keys
-            dq += of.head(q[at:at + rows], k[kv:kv + keys], v[kv:kv + keys], d_o[at:at + rows], h, dk[kv:kv + keys], dv[kv:kv + keys])
+            dq += of.head(q[at:at + rows], k[kv:kv + keys], v[kv:kv + keys], d_o[at:at + rows], h, dk[kv:kv + keys], dv[kv:kv + keys],
+                          d_lse and d_lse[at:at + rows])
     return [sum(part, []) for part in (dq, dk, dv)], of
 
 
@@ -241,9 +248,59 @@ def gradients_are_those_of_the_definition():
         summed, _ = dense(case, fresh[:DIM] * (2 * 4 * 6), sees=lambda row, key: key <= row + 3)
         check(backward(repeated), summed)
         tap.equal(repeated.copied, 1)
-        out, lse = fa_tune.attention(q, k, v, causal=True, return_lse=True)
-        tap.equal(([x is lse for x in Applied.marked], out.shape), ([True], q.shape))
-        tap.equal(backward(None), (None,) * 9)
+        out, _ = fa_tune.attention(q, k, v, causal=True, return_lse=True)
+        tap.equal(out.shape, q.shape)
+        tap.equal(backward(None, None), (None,) * 9)
+
+
+def a_loss_may_depend_on_the_lse():
+    """With the output's gradient or alone, of rows that see no key (whose own is NaN then), with sinks, of sequences; what was expanded is
+    copied once."""
+    with PyTorch() as (torch, _):
+        torch.deterministic = True
+        case, float32 = Inputs(batch=1, heads=4, heads_kv=2, rows=9, keys=6), (producer.FLOAT, 32)
+        q, k, v = tensors_of(*case.tensors)
+        q.requires_grad = True
+        gradient, d_lse = Inputs(1, 4, 2, 9, 6).numbers[0], [(i % 7 - 3) / 2 for i in range(36)]
+        d_o = Tensor(q.shape, gradient)
+        sees = lambda row, key: key <= row - 3
+        of_rows = Tensor((1, 4, 9), [math.nan if i % 9 < 3 else x for i, x in enumerate(d_lse)], dtype=float32)
+        fa_tune.attention(q, k, v, causal=True, return_lse=True)
+        check(backward(d_o, of_rows), dense(case, gradient, d_lse, sees=sees)[0])
+        check(backward(None, of_rows), dense(case, [0.0] * len(gradient), d_lse, sees=sees)[0])
+        check(backward(d_o, None), dense(case, gradient, sees=sees)[0])
+        one = Tensor((1, 4, 9), [1.0], dtype=float32, strides=(0, 0, 0))
+        check(backward(d_o, one), dense(case, gradient, [1.0] * 36, sees=sees)[0])
+        tap.equal(one.copied, 1)
+        tap.equal(sorted(hasattr(answer.problem, "d_lse") for answer in fa_tune.winners(operation="attn_bwd")
+                         if answer.problem["seq_q"] == 9), [False, True])
+        sinks = floats(4, values=[0.5, -1.0, 2.0, 0.0])
+        given = Tensor((4,), memory=sinks.memory, dtype=sinks.dtype)
+        fa_tune.attention(q, k, v, causal=True, sinks=given, return_lse=True)
+        made = backward(d_o, Tensor((1, 4, 9), d_lse, dtype=float32))
+        right, of = dense(case, gradient, d_lse, sees=sees, sinks=[0.5, -1.0, 2.0, 0.0])
+        check(made, right)
+        close(made[3].read(), of.d_sinks, 2e-2)
+        none = Tensor((1, 2, 0, DIM))
+        fa_tune.attention(q, none, none, sinks=given, return_lse=True)
+        tap.equal(backward(d_o, Tensor((1, 4, 9), d_lse, dtype=float32))[3].summed, (0, 2))   # the sink is the LSE
+        ragged = Ragged([5, 0, 3], [9, 4, 3])
+        *rows, cu_q, cu_k = ragged.tensors()
+        q, k, v = tensors_of(*rows)
+        q.requires_grad = True
+        fa_tune.attention_varlen(q, k, v, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=5, max_seqlen_k=9, return_softmax_lse=True)
+        gradient, d_lse = ragged.q, [(i % 5 - 2) / 2 for i in range(8 * ragged.HEADS)]
+        made, of = backward(Tensor(q.shape, gradient), Tensor((ragged.HEADS, 8), d_lse, dtype=float32)), Definition()
+        for b, (queries, keys) in enumerate(zip(ragged.queries, ragged.keys)):
+            first_q, first_k = ragged.starts[0][b], ragged.starts[1][b]
+            for head in range(ragged.HEADS):
+                q_rows = rows_of(ragged.by_heads(ragged.q, ragged.HEADS, first_q, queries), ragged.HEADS * queries)[head * queries:(head + 1) * queries]
+                k_rows, v_rows = (rows_of(ragged.by_heads(flat, ragged.HEADS_KV, first_k, keys), ragged.HEADS_KV * keys)
+                                  [head // 2 * keys:(head // 2 + 1) * keys] for flat in (ragged.k, ragged.v))
+                dq = of.head(q_rows, k_rows, v_rows, q_rows, head, *([[0.0] * DIM for _ in range(keys)] for _ in "kv"),
+                             d_lse[head * 8 + first_q:head * 8 + first_q + queries])
+                close([0.0] + [made[0].read()[((first_q + i) * ragged.HEADS + head) * DIM + d] for i in range(queries) for d in range(DIM)],
+                      [0.0] + sum(dq, []), 2e-2)
 
 
 def sinks_and_softcaps_and_other_layouts_have_theirs():
@@ -389,12 +446,14 @@ def what_does_not_fit_is_refused_by_name():
             tap.has(str(error), part)
             return
         raise AssertionError("was not refused: " + part)
-    refused_with(fa_tune.ShapeError, "lse has the shape (1, 2, 4) and needs (1, 2, 5)", q, q, lse.view((1, 2, 4), (10, 5, 1)), False, q, k, v)
-    refused_with(fa_tune.ShapeError, "lse is not contiguous in its rows", q, q, lse.view((1, 2, 5), (10, 1, 2)), False, q, k, v)
-    refused_with(fa_tune.ShapeError, "the gradient of the output has the shape", k, q, lse, False, q, k, v)
-    refused_with(fa_tune.DtypeError, "o is float32 and needs float16", q, q.to((producer.FLOAT, 32)), lse, False, q, k, v)
-    refused_with(fa_tune.NotSupported, "with batch_invariant", q, q, lse, False, q, k, v, batch_invariant=True)
-    refused_with(TypeError, "7 arguments by position, not 3", q, k, v)
+    refused_with(fa_tune.ShapeError, "lse has the shape (1, 2, 4) and needs (1, 2, 5)", q, q, lse.view((1, 2, 4), (10, 5, 1)), None, False, q, k, v)
+    refused_with(fa_tune.ShapeError, "lse is not contiguous in its rows", q, q, lse.view((1, 2, 5), (10, 1, 2)), None, False, q, k, v)
+    refused_with(fa_tune.ShapeError, "the gradient of the LSE has the shape (1, 2, 4)", q, q, lse, lse.view((1, 2, 4), (10, 5, 1)), False, q, k, v)
+    refused_with(fa_tune.DtypeError, "the gradient of the LSE is float16 and needs float32", q, q, lse, Tensor((1, 2, 5)), False, q, k, v)
+    refused_with(fa_tune.ShapeError, "the gradient of the output has the shape", k, q, lse, None, False, q, k, v)
+    refused_with(fa_tune.DtypeError, "o is float32 and needs float16", q, q.to((producer.FLOAT, 32)), lse, None, False, q, k, v)
+    refused_with(fa_tune.NotSupported, "with batch_invariant", q, q, lse, None, False, q, k, v, batch_invariant=True)
+    refused_with(TypeError, "8 arguments by position, not 3", q, k, v)
 
 
 def a_transform_of_torch_func_is_named():

@@ -314,6 +314,27 @@ static void ragged_cases_of_an_operation_are_problems_like_it_and_small(void)
     }
 }
 
+/* A kernel that knows nothing of it has the struct that it had. */
+static void an_argument_of_a_feature_is_there_with_the_feature_alone(void)
+{
+    fa_tensor_list list;
+    fa_tensor_values values = {.address = {0}};
+    unsigned char params[FA_PARAMS_MAX];
+    size_t size[2];
+    for (int with = 0; with < 2; with++) {
+        fa_problem problem = {.head_dim = 0};
+        cJSON *json = cJSON_Parse("{\"operation\": \"attn_bwd\", \"seq_q\": 512}");
+        cJSON_AddBoolToObject(json, "d_lse", with);
+        int rc = fa_problem_from_json(json, false, NULL, &problem, &diag);
+        cJSON_Delete(json);
+        CHECK_OK(rc, diag);
+        CHECK_OK(fa_tensors_read(&problem, &list, &diag), diag);
+        size[with] = fa_tensors_params(&problem, &list, &values, params);
+        fa_tensors_free(&list);
+    }
+    CHECK_INT((int)(size[1] - size[0]), (int)(3 * sizeof(uint64_t)));
+}
+
 static void a_number_that_is_computed_has_all_its_64_bits(void)
 {
     static const char specification[] =
@@ -350,6 +371,7 @@ int main(void)
     TEST(sampled_rows_are_rows_and_hold_the_ends);
     TEST(a_tolerance_is_twice_the_plain_error_and_a_little_for_large_scores);
     TEST(roundings_in_front_of_a_softcap_are_allowed_for);
+    TEST(an_argument_of_a_feature_is_there_with_the_feature_alone);
     TEST(a_number_that_is_computed_has_all_its_64_bits);
     TEST(ragged_cases_of_an_operation_are_problems_like_it_and_small);
     return check_done();

@@ -30,9 +30,15 @@ struct fa_attn_bwd_params {
     void *dq, *dk, *dv; /* as q, k and v */
     float *d_sinks;     /* [heads_q]; 0 without sinks; null: not wanted */
     const int *cu_seqlens_q, *cu_seqlens_k; /* [batch + 1], where each sequence begins and the last one ends; VARLEN=1 */
+#if D_LSE
+    const float *d_lse; /* [batch, heads_q, seq_q], the gradient of lse; not read where lse is -inf */
+#endif
     struct fa_attn_bwd_strides q_strides, k_strides, v_strides, o_strides;
     struct fa_attn_bwd_head_strides lse_strides;
     struct fa_attn_bwd_strides d_o_strides, dq_strides, dk_strides, dv_strides;
+#if D_LSE
+    struct fa_attn_bwd_head_strides d_lse_strides;
+#endif
     float softmax_scale; /* scores are scale * q.k */
     float softcap;       /* SOFTCAP=1: and then softcap * tanh(score / softcap) */
     int head_dim, head_dim_v;

@@ -79,6 +79,9 @@ FA_DEVICE fa_attn_bwd_params sequence_of(fa_attn_bwd_params p, i64 q, i64 end_q,
     p.q = rows(p.q, p.q_strides, q), p.o = rows(p.o, p.o_strides, q), p.d_o = rows(p.d_o, p.d_o_strides, q);
     p.k = rows(p.k, p.k_strides, k), p.v = rows(p.v, p.v_strides, k);
     p.lse += q;
+#if D_LSE
+    p.d_lse += q;
+#endif
     p.dq = (float *)p.dq + q * HEAD_DIM, p.dk = (float *)p.dk + k * HEAD_DIM, p.dv = (float *)p.dv + k * HEAD_DIM_V;
     p.seq_q = (int)(end_q - q), p.seq_k = (int)(end_k - k), p.batch = 1;
     return p;
@@ -174,12 +177,21 @@ FA_DEVICE float multiply_row(const Rows &o, const Rows &d_o, int row, int first,
     return sum;
 }
 
-// LSE and the sum of dO * O of a tile of queries, which the next __syncthreads() shows to all. Two threads have a row.
+// The gradient of a row's LSE; 0 where the LSE is -inf.
+FA_DEVICE float d_lse_of(const fa_attn_bwd_params &p, i64 b, i64 h, i64 row) {
+#if D_LSE
+    if (row < p.seq_q && p.lse[b * p.lse_strides.batch + h * p.lse_strides.head + row] > neg_infinity())
+        return p.d_lse[b * p.d_lse_strides.batch + h * p.d_lse_strides.head + row];
+#endif
+    return 0;
+}
+
+// LSE and the sum of dO * O of a tile of queries, less dLSE, which the next __syncthreads() shows to all. Two threads have a row.
 FA_DEVICE void load_row_sums(const fa_attn_bwd_params &p, i64 b, i64 h, i64 first) {
     const int row = threadIdx.x / 2;
     const float sum = multiply_row(rows_of(p.o, p.o_strides, b, h, first, p.seq_q, HEAD_DIM_V),
                                    rows_of(p.d_o, p.d_o_strides, b, h, first, p.seq_q, HEAD_DIM_V), row, threadIdx.x % 2 * 8, 16);
-    tile_delta[row] = sum + shuffle_xor(sum, 1);
+    tile_delta[row] = sum + shuffle_xor(sum, 1) - d_lse_of(p, b, h, first + row);
     tile_lse[row] = first + row < p.seq_q ? p.lse[b * p.lse_strides.batch + h * p.lse_strides.head + first + row] : 0.0f;
 }
 
@@ -298,7 +310,8 @@ FA_DEVICE void one_sink(const fa_attn_bwd_params &p, i64 h) {
         const i64 b = id / p.seq_q, row = id % p.seq_q;
         const Rows o = rows_of(p.o, p.o_strides, b, h, row, p.seq_q, HEAD_DIM_V);
         const Rows d_o = rows_of(p.d_o, p.d_o_strides, b, h, row, p.seq_q, HEAD_DIM_V);
-        sum += expf(p.sinks[h] - p.lse[b * p.lse_strides.batch + h * p.lse_strides.head + row]) * (double)multiply_row(o, d_o, 0, 0, 8);
+        const double delta = (double)multiply_row(o, d_o, 0, 0, 8) - d_lse_of(p, b, h, row);
+        sum += expf(p.sinks[h] - p.lse[b * p.lse_strides.batch + h * p.lse_strides.head + row]) * delta;
     }
     sums[threadIdx.x] = sum;
     __syncthreads();

@@ -81,7 +81,7 @@ FA_DEVICE void prepare_rows(const fa_attn_bwd_params &p, const Workspace &at, co
         if (column != 0) continue;
         const float said = row < s.seq_q ? p.lse[s.batch * p.lse_strides.batch + h * p.lse_strides.head + s.first_q + row] : neg_infinity();
         at.lse[place_of_row(r)] = said == neg_infinity() ? -neg_infinity() : said * kLog2e;
-        at.delta[place_of_row(r)] = sum;
+        at.delta[place_of_row(r)] = delta_of(p, s, h, row, sum, said);
     }
 }
 

@@ -3,7 +3,7 @@
 // What every family of attention backward decides in the same way: who sees whom, what lies in the workspace, and the
 // launches before and after the main one.
 //
-// Purpose: dP = dO V^T, dS = P * (dP - delta), with delta = rowsum(dO * O) and P = exp(S - LSE); dV = P^T dO, dK = dS^T Q,
+// Purpose: dP = dO V^T, dS = P * (dP - delta), with delta = rowsum(dO * O) - dLSE and P = exp(S - LSE); dV = P^T dO, dK = dS^T Q,
 // dQ = dS K. A block of the main launch owns BLOCK_N keys of one head of keys and walks the BLOCK_M queries of all heads that share
 // it, so that dK and dV are sums in registers. dQ is summed in fp32 in the workspace, over the blocks, and rounded last.
 // Invariants:
@@ -250,6 +250,14 @@ struct Curve {
 FA_DEVICE const u16 *row_of(const void *tensor, const fa_attn_bwd_strides &s, i64 batch, i64 head, i64 row) {
     return (const u16 *)tensor + batch * s.batch + head * s.head + row * s.row;
 }
+// A row's delta, of its sum of dO * O. Where the LSE is -inf, its gradient is not read: autograd may leave NaN there.
+FA_DEVICE float delta_of(const fa_attn_bwd_params &p, const Sequence &s, i64 head, i64 row, float sum, float lse) {
+#if D_LSE
+    const float *d_lse = p.d_lse + s.batch * p.d_lse_strides.batch + head * p.d_lse_strides.head;
+    if (lse != neg_infinity()) sum -= d_lse[s.first_q + row];
+#endif
+    return sum;
+}
 FA_DEVICE void store_pair(u16 *to, float a, float b) {
     const u32 pair = pack2<kBf16>(a, b);
     if constexpr (kAligned) {
@@ -286,6 +294,7 @@ FA_DEVICE void prepare_tile(const fa_attn_bwd_params &p, void *workspace) {
             sum = warp_sum(sum);
             const float said = p.lse[s.batch * p.lse_strides.batch + h * p.lse_strides.head + s.first_q + row];
             if (said != neg_infinity()) lse = said * kLog2e;
+            sum = delta_of(p, s, h, row, sum, said);
         }
         if (lane == 0) at.lse[r] = lse, at.delta[r] = sum;
     }

@@ -31,29 +31,29 @@ enum {
     AT_D_SINKS,
     AT_CU_SEQLENS_Q,
     AT_CU_SEQLENS_K,
+    AT_D_LSE, /* left out where it is not given: the numbers move up */
     AT_TENSORS,
-    AT_SCALE = AT_TENSORS,
-    AT_SOFTCAP,
-    AT_COUNT
+    AT_COUNT = AT_TENSORS + 2
 };
 /* By position, before q, k and v. */
-enum { GIVEN_D_O, GIVEN_O, GIVEN_LSE, GIVEN_DETERMINISTIC, GIVEN };
+enum { GIVEN_D_O, GIVEN_O, GIVEN_LSE, GIVEN_D_LSE, GIVEN_DETERMINISTIC, GIVEN };
 
 static struct {
     fa_problem preset; /* of attn_bwd, with every field's default */
     /* the field of attention forward with the same name; -1: there is none */
     int from[FA_PROBLEM_VALUES];
-    int count, deterministic, unaligned;
+    int count, deterministic, unaligned, d_lse;
 } fields;
 
 struct backward {
     struct call call;
-    tensor d_o, made[3];   /* made: dQ, dK, dV */
-    PyObject *rows_of_d_o; /* owned: a copy whose rows lie side by side, or NULL */
-    PyObject *result[4];   /* owned: dQ, dK, dV, d_sinks */
-    fa_problem problem;    /* of attn_bwd */
+    tensor d_o, d_lse, made[3]; /* made: dQ, dK, dV */
+    PyObject *copies[2]; /* owned: of d_o and d_lse, with rows that lie side by side, or NULL */
+    PyObject *result[4]; /* owned: dQ, dK, dV, d_sinks */
+    fa_problem problem;  /* of attn_bwd */
     fa_tensor_arg passed[AT_TENSORS];
     const void *at[AT_COUNT];
+    int count; /* of `at` */
     float scale, softcap;
 };
 
@@ -74,13 +74,15 @@ int backward_init(void)
             fields.deterministic = i;
         if (strcmp(info.name, "unaligned") == 0)
             fields.unaligned = i;
+        if (strcmp(info.name, "d_lse") == 0)
+            fields.d_lse = i;
     }
     return 0;
 }
 
 /* ---- the problem ------------------------------------------------------------------------------*/
 /* Of the fields of the forward pass. Of sequences that lie behind one another attn_bwd wants all rows. */
-static int take_problem(struct backward *b, bool deterministic)
+static int take_problem(struct backward *b, bool deterministic, bool d_lse)
 {
     fa_problem forward = b->call.problem;
     if (forward.page != 0 || forward.kv_dtype != 0 || forward.batch_invariant != 0 ||
@@ -99,6 +101,7 @@ static int take_problem(struct backward *b, bool deterministic)
         if (fields.from[i] >= 0)
             b->problem.value[i] = forward.value[fields.from[i]];
     b->problem.value[fields.deterministic] = deterministic;
+    b->problem.value[fields.d_lse] = d_lse;
     return 0;
 }
 
@@ -120,21 +123,40 @@ static bool has_rows(const tensor *t)
     return has;
 }
 
-static int take_d_o(struct backward *b, PyObject *object)
+/* Of OUT or of LSE. */
+static int take_gradient(struct backward *b, int which, tensor *t, PyObject *object)
+{
+    const char *name = which == OUT ? "the gradient of the output" : "the gradient of the LSE";
+    PyObject **copy = &b->copies[which == LSE];
+    if (call_take_shaped(&b->call, which, t, object, name) != 0)
+        return -1;
+    if (has_rows(t))
+        return 0;
+    tensor_release(t);
+    *copy = PyObject_CallMethod(object, "contiguous", NULL);
+    return *copy != NULL ? call_take_shaped(&b->call, which, t, *copy, name) : -1;
+}
+
+/* An array of one number for each row: the LSE, or its gradient. */
+static void pass_numbers(struct backward *b, int which, const tensor *t)
+{
+    pass(b, which, t->data,
+         (const int64_t[3]){t->shape[0] > 1 ? t->stride[0] : t->shape[1] * t->shape[2],
+                            t->shape[1] > 1 ? t->stride[1] : t->shape[2]});
+}
+
+static int take_gradients(struct backward *b, PyObject *const *given)
 {
     int64_t stride[3];
-    if (call_take_shaped(&b->call, OUT, &b->d_o, object, "the gradient of the output") != 0)
-        return -1;
-    if (!has_rows(&b->d_o)) {
-        tensor_release(&b->d_o);
-        b->rows_of_d_o = PyObject_CallMethod(object, "contiguous", NULL);
-        if (b->rows_of_d_o == NULL || call_take_shaped(&b->call, OUT, &b->d_o, b->rows_of_d_o,
-                                                       "the gradient of the output") != 0)
-            return -1;
-    }
-    if (call_take_strides(&b->call, &b->d_o, stride) != 0)
+    if (take_gradient(b, OUT, &b->d_o, given[GIVEN_D_O]) != 0 ||
+        call_take_strides(&b->call, &b->d_o, stride) != 0)
         return -1;
     pass(b, AT_D_O, b->d_o.data, stride);
+    if (given[GIVEN_D_LSE] == Py_None)
+        return 0;
+    if (take_gradient(b, LSE, &b->d_lse, given[GIVEN_D_LSE]) != 0)
+        return -1;
+    pass_numbers(b, AT_D_LSE, &b->d_lse);
     return 0;
 }
 
@@ -150,9 +172,7 @@ static int take_o_and_lse(struct backward *b, PyObject *const *given)
     if (lse->shape[2] > 1 && lse->stride[2] != 1)
         return fail(ERROR_SHAPE, "lse is not contiguous in its rows: pass lse.contiguous()");
     pass(b, AT_O, o->data, c->launch.o_stride);
-    pass(b, AT_LSE, lse->data,
-         (const int64_t[3]){lse->shape[0] > 1 ? lse->stride[0] : lse->shape[1] * lse->shape[2],
-                            lse->shape[1] > 1 ? lse->stride[1] : lse->shape[2]});
+    pass_numbers(b, AT_LSE, lse);
     return 0;
 }
 
@@ -171,8 +191,9 @@ static void pass_inputs(struct backward *b)
     }
     b->scale = (float)(scale > 0 ? scale : 1 / sqrt((double)b->call.problem.head_dim));
     b->softcap = launch->softcap;
-    b->at[AT_SCALE] = &b->scale;
-    b->at[AT_SOFTCAP] = &b->softcap;
+    b->count = b->problem.value[fields.d_lse] != 0 ? AT_TENSORS : AT_D_LSE;
+    b->at[b->count++] = &b->scale;
+    b->at[b->count++] = &b->softcap;
 }
 
 /* Gradients in the order of the strides of what they are of, as PyTorch's own are. */
@@ -246,7 +267,7 @@ static const fa_kernel *find_kernel(struct backward *b)
 static int launch(struct backward *b, const fa_kernel *kernel)
 {
     struct call *c = &b->call;
-    fa_args args = {.size = sizeof args, .count = AT_COUNT, .at = b->at};
+    fa_args args = {.size = sizeof args, .count = b->count, .at = b->at};
     fa_diag diag;
     diag.text[0] = 0;
     for (;;) {
@@ -273,7 +294,8 @@ static bool is_empty(const struct call *c)
     return false;
 }
 
-static int fill_with_zeros(struct backward *b)
+/* Without keys the LSE is the sink. */
+static int fill_with_zeros(struct backward *b, PyObject *d_lse)
 {
     for (int i = 0; i < 4; i++) {
         PyObject *done =
@@ -282,7 +304,12 @@ static int fill_with_zeros(struct backward *b)
             return -1;
         Py_XDECREF(done);
     }
-    return 0;
+    if (b->result[3] == NULL || d_lse == Py_None)
+        return 0;
+    Py_DECREF(b->result[3]);
+    b->result[3] = b->call.problem.varlen != 0 ? PyObject_CallMethod(d_lse, "sum", "i", 1)
+                                               : PyObject_CallMethod(d_lse, "sum", "((ii))", 0, 2);
+    return b->result[3] != NULL ? 0 : -1;
 }
 
 static int run(struct backward *b, PyObject *const *given)
@@ -292,12 +319,13 @@ static int run(struct backward *b, PyObject *const *given)
     diag.text[0] = 0;
     int deterministic = PyObject_IsTrue(given[GIVEN_DETERMINISTIC]);
     if (deterministic < 0 || call_take_arguments(c) != 0 || call_take_options(c) != 0 ||
-        call_take_tensors(c) != 0 || take_problem(b, deterministic != 0) != 0 ||
+        call_take_tensors(c) != 0 ||
+        take_problem(b, deterministic != 0, given[GIVEN_D_LSE] != Py_None) != 0 ||
         (c->tuner = session_tuner()) == NULL || make_gradients(b) != 0)
         return -1;
     if (is_empty(c))
-        return fill_with_zeros(b);
-    if (take_o_and_lse(b, given) != 0 || take_d_o(b, given[GIVEN_D_O]) != 0)
+        return fill_with_zeros(b, given[GIVEN_D_LSE]);
+    if (take_o_and_lse(b, given) != 0 || take_gradients(b, given) != 0)
         return -1;
     pass_inputs(b);
     b->problem.value[fields.unaligned] = is_unaligned(b);
@@ -332,7 +360,9 @@ PyObject *attention_backward(PyObject *self, PyObject *const *args, Py_ssize_t c
     for (int i = 0; i < 3; i++)
         tensor_release(&b.made[i]);
     tensor_release(&b.d_o);
-    Py_XDECREF(b.rows_of_d_o);
+    tensor_release(&b.d_lse);
+    for (int i = 0; i < 2; i++)
+        Py_XDECREF(b.copies[i]);
     call_end(&b.call);
     session_end();
     return result;

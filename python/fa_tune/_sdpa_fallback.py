@@ -52,10 +52,11 @@ def attention(q, k, v, causal=False, scale=None, layout="bhsd", out=None, return
 
 
 def _with_lse(torch, q, k, v, anchor, mask, scale):
-    """PyTorch hands out no log-sum-exp from SDPA: its flash kernel does, where that takes the call; else plain
-    products, in single precision. (Rows that see nothing have another log-sum-exp there.)"""
+    """PyTorch hands out no log-sum-exp from SDPA: its flash kernel does, without a gradient, where that takes the call;
+    else plain products, in single precision. (Rows that see nothing have another log-sum-exp there.)"""
     sq, sk = q.shape[2], k.shape[2]
-    if sq == sk or anchor == "none" or (anchor == "bottom-right" and sq < sk):
+    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    if not recorded and (sq == sk or anchor == "none" or (anchor == "bottom-right" and sq < sk)):
         try:
             o, lse = torch.ops.aten._flash_attention_forward(
                 *(x.transpose(1, 2) for x in (q, k, v)), None, None, sq, sk, 0.0, anchor != "none", False, scale=scale)[:2]

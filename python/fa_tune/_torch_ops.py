@@ -6,7 +6,7 @@
               seqused_k=None, block_table=None) -> o
     attention_lse(…) -> (o, lse)
     attention_out(…, *, out, want_lse=False) -> lse, written only when it is wanted
-    attention_backward(d_o, q, k, v, o, lse, causal=False, *, …) -> (dq, dk, dv, d_sinks)
+    attention_backward(d_o, q, k, v, o, lse, causal=False, *, …, d_lse=None) -> (dq, dk, dv, d_sinks)
 
 Tensors are of four dimensions; with cu_seqlens_q, sequences behind one another, of three: (total, heads, head_dim). With
 seqused_k k and v are a cache, with block_table one in pages: (pages, page, heads_kv, head_dim).
@@ -27,7 +27,7 @@ SCHEMAS = {
     "attention": "(%s) -> Tensor" % _ARGUMENTS,
     "attention_lse": "(%s) -> (Tensor, Tensor)" % _ARGUMENTS,
     "attention_out": "(%s, Tensor(a!) out, bool want_lse=False) -> Tensor" % _ARGUMENTS,
-    "attention_backward": "(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, %s) "
+    "attention_backward": "(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, %s, Tensor? d_lse=None) "
                           "-> (Tensor, Tensor, Tensor, Tensor)" % _OPTIONS,
 }
 _library = None
@@ -122,20 +122,20 @@ def _attention_backward_fake(d_o, q, k, v, o, lse, causal=False, *, layout="bhsd
 
 
 # ---- gradients -----------------------------------------------------------------------------------
-def gradients(d_o, q, k, v, o, lse, **words):
+def gradients(d_o, q, k, v, o, lse, d_lse=None, **words):
     """(dq, dk, dv, d_sinks or None) by our kernel, of the arguments of fa_tune.attention(); with on_miss="sdpa" PyTorch
-    computes what there is no kernel for."""
+    computes what there is no kernel for, unless the loss depends on the LSE, of which its kernel takes no gradient."""
     try:
-        return _core.attention_backward(d_o, o, lse, torch.are_deterministic_algorithms_enabled(), q, k, v, **words)
+        return _core.attention_backward(d_o, o, lse, d_lse, torch.are_deterministic_algorithms_enabled(), q, k, v, **words)
     except _errors.Error as error:
-        if _policy.current.on_miss != "sdpa" or not _policy.is_a_miss(error):
+        if d_lse is not None or _policy.current.on_miss != "sdpa" or not _policy.is_a_miss(error):
             raise
         return (*_policy.gradients_by_sdpa(d_o, q, k, v, o, lse, error, **words), None)
 
 
-def _attention_backward(d_o, q, k, v, o, lse, *args, **options):
+def _attention_backward(d_o, q, k, v, o, lse, *args, d_lse=None, **options):
     q, k, v, o = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v, o))
-    *made, d_sinks = gradients(d_o, q, k, v, o, lse, **_words(*args, **options))
+    *made, d_sinks = gradients(d_o, q, k, v, o, lse, d_lse, **_words(*args, **options))
     return (*made, q.new_empty(0, dtype=torch.float32) if d_sinks is None else d_sinks)
 
 
@@ -161,22 +161,23 @@ class _Attention(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, o, told, sinks, starts_q, starts_k)
         if not lse:
             return o
-        ctx.mark_non_differentiable(told)
         ctx.set_materialize_grads(False)
         return o, told
 
     @staticmethod
-    def backward(ctx, d_o, *_):
-        if d_o is None:
+    def backward(ctx, d_o, d_lse=None):
+        if d_o is None and d_lse is None:
             return (None,) * 9
         q, k, v, o, lse, sinks, starts_q, starts_k = ctx.saved_tensors
+        if d_o is None:
+            d_o = torch.zeros_like(o)
         words = ctx.words
         if sinks is not None or starts_q is not None:
             words = {"sinks": sinks, "cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k, **words}
         if ctx.eager and not torch.is_grad_enabled() and _is_unobserved():
-            d_q, d_k, d_v, d_sinks = gradients(d_o, q, k, v, o, lse, **words)
+            d_q, d_k, d_v, d_sinks = gradients(d_o, q, k, v, o, lse, d_lse, **words)
         else:
-            d_q, d_k, d_v, d_sinks = torch.ops.fa_tune.attention_backward(d_o, q, k, v, o, lse, **options_of(**words))
+            d_q, d_k, d_v, d_sinks = torch.ops.fa_tune.attention_backward(d_o, q, k, v, o, lse, d_lse=d_lse, **options_of(**words))
         return d_q, d_k, d_v, None if sinks is None else d_sinks, None, None, None, None, None
 
     @staticmethod

@@ -588,9 +588,21 @@ static int read_struct(const cJSON *json, const fa_problem *problem, int index,
     return 0;
 }
 
+/* A tensor of a feature that the problem does without. Kernels that know nothing of it have the struct that they had. */
+static bool is_left_out(const cJSON *json, const fa_problem *problem)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    const char *when = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "when"));
+    const int field = when != NULL ? fa_operation_field_index(operation, when) : -1;
+    return field >= 0 && operation->field[field].feature &&
+           fa_field_is_absent(&operation->field[field], problem->value[field]);
+}
+
 static int read_argument(const cJSON *json, const fa_problem *problem, int index,
                          fa_tensor_list *list, fa_diag *diag)
 {
+    if (is_left_out(json, problem))
+        return 0;
     if (is_one_by_one(problem) && cJSON_HasObjectItem(json, "fields"))
         return read_struct(json, problem, index, list, diag);
     int rc = read_leaf(json, problem, index, list, diag);
