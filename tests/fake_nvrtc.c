@@ -47,19 +47,6 @@ EXPORT int nvrtcVersion(int *ret_major, int *ret_minor)
     return OK;
 }
 
-EXPORT int nvrtcGetNumSupportedArchs(int *ret_count)
-{
-    *ret_count = version() >= 1208 ? 4 : 3;
-    return OK;
-}
-
-EXPORT int nvrtcGetSupportedArchs(int *ret_sms)
-{
-    static const int sms[] = {75, 80, 90, 120};
-    memcpy(ret_sms, sms, (version() >= 1208 ? 4 : 3) * sizeof *sms);
-    return OK;
-}
-
 EXPORT int nvrtcCreateProgram(void **ret, const char *source, const char *name, int count,
                               const char *const *headers, const char *const *names)
 {
@@ -89,7 +76,9 @@ EXPORT int nvrtcCompileProgram(void *program, int count, const char *const *opti
         return INTERNAL_ERROR;
     for (int i = 0; i < count; i++) {
         const char *end = options[i] + strlen(options[i]) - 1;
-        if (strncmp(options[i], "--gpu-architecture=", 19) == 0 && *end == 'f' && own < 1209) {
+        if (strncmp(options[i], "--gpu-architecture=", 19) == 0 &&
+            ((*end == 'f' && own < 1209) ||
+             (strstr(options[i], "=sm_120") != NULL && own < 1208))) {
             snprintf(said, sizeof said,
                      "nvrtc: error: invalid value for --gpu-architecture (-arch)\n");
             return INVALID_OPTION;

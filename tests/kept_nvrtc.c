@@ -62,7 +62,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int compiler = -1;
 static char error_text[64];
 
-static const int version[] = {REAL_VERSION}, sms[] = {REAL_SMS};
+static const int version[] = {REAL_VERSION};
 
 static void map_file(void)
 {
@@ -278,16 +278,6 @@ EXPORT int nvrtcVersion(int *ret_major, int *ret_minor)
 {
     *ret_major = version[0];
     *ret_minor = version[1];
-    return RESULT_OK;
-}
-EXPORT int nvrtcGetNumSupportedArchs(int *ret_count)
-{
-    *ret_count = sizeof sms / sizeof *sms;
-    return RESULT_OK;
-}
-EXPORT int nvrtcGetSupportedArchs(int *ret_sms)
-{
-    memcpy(ret_sms, sms, sizeof sms);
     return RESULT_OK;
 }
 EXPORT const char *nvrtcGetErrorString(int result)

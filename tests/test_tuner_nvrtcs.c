@@ -94,14 +94,6 @@ struct run {
     int compiled, wrong;
 };
 
-static bool knows(fa_nvrtc *nvrtc, int sm)
-{
-    int sms[64], count = fa_nvrtc_architectures(nvrtc, sms, 64);
-    while (count > 0 && sms[count - 1] != sm)
-        count--;
-    return count > 0;
-}
-
 /* Each family that is wanted and serves it, once. */
 static int compile_use(struct run *run, const struct use *use, fa_diag *diag)
 {
@@ -111,7 +103,7 @@ static int compile_use(struct run *run, const struct use *use, fa_diag *diag)
     int rc = fa_catalogue_find(use->gpu, &gpu, diag);
     if (rc == 0)
         rc = fa_operation_find(use->operation, &operation, diag);
-    if (rc != 0 || !knows(run->nvrtc, gpu.sm))
+    if (rc != 0 || (gpu.sm > 90 && run->version < fa_nvrtc_since(gpu.sm)))
         return rc;
     fa_problem problem = fa_problem_some(operation);
     for (int i = 0; i < 4 && use->fields[i][0] != NULL && rc == 0; i++)

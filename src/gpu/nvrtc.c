@@ -28,13 +28,13 @@
 #include "own_place.h"
 #include "places.h"
 
-#include <ctype.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
+#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,15 +44,13 @@
 typedef struct program_state *program; /* nvrtcProgram */
 
 enum { RESULT_OK = 0, RESULT_OUT_OF_MEMORY = 1, RESULT_INVALID_OPTION = 5, RESULT_COMPILATION = 6 };
-enum { MAX_HEADERS = 4096, MAX_OPTIONS = 32, MAX_SMS = 64 };
+enum { MAX_HEADERS = 4096, MAX_OPTIONS = 32 };
 
 struct fa_nvrtc {
     void *builtins, *library;
     char path[4096];
     int major, minor;
     int (*version)(int *, int *);
-    int (*sm_count)(int *);
-    int (*sms)(int *);
     int (*create)(program *, const char *, const char *, int, const char *const *,
                   const char *const *);
     int (*destroy)(program *);
@@ -64,17 +62,15 @@ struct fa_nvrtc {
     const char *(*error_text)(int);
 };
 
-#define SYMBOLS(X)                           \
-    X(version, "nvrtcVersion")               \
-    X(sm_count, "nvrtcGetNumSupportedArchs") \
-    X(sms, "nvrtcGetSupportedArchs")         \
-    X(create, "nvrtcCreateProgram")          \
-    X(destroy, "nvrtcDestroyProgram")        \
-    X(compile, "nvrtcCompileProgram")        \
-    X(log_size, "nvrtcGetProgramLogSize")    \
-    X(log, "nvrtcGetProgramLog")             \
-    X(cubin_size, "nvrtcGetCUBINSize")       \
-    X(cubin, "nvrtcGetCUBIN")                \
+#define SYMBOLS(X)                        \
+    X(version, "nvrtcVersion")            \
+    X(create, "nvrtcCreateProgram")       \
+    X(destroy, "nvrtcDestroyProgram")     \
+    X(compile, "nvrtcCompileProgram")     \
+    X(log_size, "nvrtcGetProgramLogSize") \
+    X(log, "nvrtcGetProgramLog")          \
+    X(cubin_size, "nvrtcGetCUBINSize")    \
+    X(cubin, "nvrtcGetCUBIN")             \
     X(error_text, "nvrtcGetErrorString")
 
 /* After --gpu-architecture. --no-cache: otherwise NVRTC opens libcuda and the driver's cache. */
@@ -141,18 +137,6 @@ void fa_nvrtc_close(fa_nvrtc **nvrtc)
     *nvrtc = NULL;
 }
 
-int fa_nvrtc_architectures(fa_nvrtc *nvrtc, int *ret_sms, int max)
-{
-    int sms[MAX_SMS], count = 0;
-    if (nvrtc->sm_count(&count) != RESULT_OK || count < 0 || count > MAX_SMS ||
-        nvrtc->sms(sms) != RESULT_OK)
-        return 0;
-    count = count < max ? count : max;
-    for (int i = 0; i < count; i++)
-        ret_sms[i] = sms[i];
-    return count;
-}
-
 void fa_nvrtc_options(const char *architecture, char *ret_text, size_t size)
 {
     if (size == 0)
@@ -169,26 +153,6 @@ static bool architecture_ok(const char *text)
         return false;
     size_t digits = strspn(text + 3, "0123456789"), suffix = strspn(text + 3 + digits, "af");
     return digits >= 2 && digits <= 3 && suffix <= 1 && text[3 + digits + suffix] == 0;
-}
-
-/* Checks the architecture before compiling, so that an NVRTC that is too new or too old for it has its
- * own sentence. */
-static int check_supported(fa_nvrtc *nvrtc, const char *architecture, fa_diag *diag)
-{
-    int sms[MAX_SMS], count = fa_nvrtc_architectures(nvrtc, sms, MAX_SMS);
-    int wanted = (int)strtol(architecture + 3, NULL, 10);
-    if (count == 0)
-        return 0;
-    for (int i = 0; i < count; i++)
-        if (sms[i] == wanted)
-            return 0;
-    const int since = fa_nvrtc_since(wanted);
-    char use[40] = "";
-    if (since > 100 * nvrtc->major + nvrtc->minor)
-        snprintf(use, sizeof use, "; use %d.%d or newer", since / 100, since % 100);
-    return fa_fail(diag, FA_ENOTSUP,
-                   "NVRTC %d.%d does not compile for %s: it knows sm_%d to sm_%d%s", nvrtc->major,
-                   nvrtc->minor, architecture, sms[0], sms[count - 1], use);
 }
 
 /* Appends what `get` writes, without the NUL that NVRTC counts. */
@@ -262,9 +226,14 @@ static int list_options(const fa_nvrtc *nvrtc, const fa_compile_request *request
 static int refuse_option(const fa_nvrtc *nvrtc, const fa_compile_request *request, const char *line,
                          fa_diag *diag)
 {
-    if (strstr(line, "--gpu-architecture") != NULL)
-        return fa_fail(diag, FA_ENOTSUP, "NVRTC %d.%d does not compile for %s: a newer one may",
-                       nvrtc->major, nvrtc->minor, request->architecture);
+    if (strstr(line, "--gpu-architecture") != NULL) {
+        const int since = fa_nvrtc_since((int)strtol(request->architecture + 3, NULL, 10));
+        char use[40] = "a newer one may";
+        if (since > 100 * nvrtc->major + nvrtc->minor)
+            snprintf(use, sizeof use, "use %d.%d or newer", since / 100, since % 100);
+        return fa_fail(diag, FA_ENOTSUP, "NVRTC %d.%d does not compile for %s: %s", nvrtc->major,
+                       nvrtc->minor, request->architecture, use);
+    }
     const char *named = "an option of this kernel";
     for (int i = 0; i < request->option_count; i++) {
         const char *name = request->options[i] + strspn(request->options[i], "-");
@@ -363,9 +332,6 @@ int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf 
     if (request->header_count < 0 || request->header_count > MAX_HEADERS)
         return fa_fail(diag, FA_EINVAL, "%d headers: at most %d", request->header_count,
                        MAX_HEADERS);
-    int rc = check_supported(nvrtc, request->architecture, diag);
-    if (rc != 0)
-        return rc;
     program prog = NULL;
     int result = nvrtc->create(&prog, request->source, request->name, request->header_count,
                                request->header_texts, request->header_names);
@@ -374,7 +340,7 @@ int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf 
     if (result != RESULT_OK)
         return fa_fail(diag, FA_ECOMPILE, "NVRTC cannot start a program: %s",
                        nvrtc->error_text(result));
-    rc = compile_program(nvrtc, prog, request, ret_cubin, ret_log, diag);
+    int rc = compile_program(nvrtc, prog, request, ret_cubin, ret_log, diag);
     nvrtc->destroy(&prog);
     if (rc != 0)
         fa_buf_clear(ret_cubin);
@@ -382,86 +348,27 @@ int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf 
 }
 
 /* ---- options that an author may set -----------------------------------------------------------*/
-/* Which of NVRTC's options a kernel's author may set.
- * Invariant: a list of what is allowed. None of it names a file, runs anything, or changes what a compile gives back. */
-
-enum value { NONE, TRUTH, NUMBERS, MACRO, WORDS };
-
-static const struct option {
-    const char *name; /* behind one or two hyphens */
-    enum value value;
-    const char *words; /* each with a space on both sides */
-} options[] = {{"std=", WORDS, " c++03 c++11 c++14 c++17 c++20 c++23 "},
-               {"use_fast_math", NONE, ""},
-               {"extra-device-vectorization", NONE, ""},
-               {"restrict", NONE, ""},
-               {"lineinfo", NONE, ""},
-               {"generate-line-info", NONE, ""},
-               {"w", NONE, ""},
-               {"disable-warnings", NONE, ""},
-               {"default-device", NONE, ""},
-               {"device-as-default-execution-space", NONE, ""},
-               {"device-int128", NONE, ""},
-               {"fmad=", TRUTH, ""},
-               {"ftz=", TRUTH, ""},
-               {"prec-div=", TRUTH, ""},
-               {"prec-sqrt=", TRUTH, ""},
-               {"maxrregcount=", NUMBERS, ""},
-               {"diag-suppress=", NUMBERS, ""},
-               {"define-macro=", MACRO, ""},
-               {"D", MACRO, ""},
-               {"undefine-macro=", MACRO, ""},
-               {"U", MACRO, ""},
-               {"ptxas-options=", WORDS, " -O0 -O1 -O2 -O3 -dlcm=ca -dlcm=cg -dlcm=cs -dlcm=cv "},
-               {"Xptxas=", WORDS, " -O0 -O1 -O2 -O3 -dlcm=ca -dlcm=cg -dlcm=cs -dlcm=cv "}};
-
-/* NAME or NAME=VALUE, of one line. */
-static bool is_macro(const char *text)
-{
-    if (!isalpha((unsigned char)text[0]) && text[0] != '_')
-        return false;
-    while (isalnum((unsigned char)*text) || *text == '_')
-        text++;
-    bool right = *text == 0 || *text == '=';
-    for (; *text != 0; text++)
-        right = right && *text >= ' ' && *text <= '~';
-    return right;
-}
-
-static bool is_word(const char *text, const char *words)
-{
-    const char *at = text[0] != 0 && strchr(text, ' ') == NULL ? strstr(words, text) : NULL;
-    return at != NULL && at[-1] == ' ' && at[strlen(text)] == ' ';
-}
-
-static bool takes(const struct option *option, const char *value)
-{
-    switch (option->value) {
-    case NONE:
-        return value[0] == 0;
-    case TRUTH:
-        return is_word(value, " true false ");
-    case NUMBERS:
-        return value[0] != 0 && strspn(value, "0123456789,") == strlen(value);
-    case MACRO:
-        return is_macro(value);
-    case WORDS:
-        return is_word(value, option->words);
-    }
-    return false;
-}
+/* All that may be set, by a pattern: none of it names a file, runs anything, or changes what a compile gives back. */
+static const char allowed[] =
+    "^--?(std=c\\+\\+(03|11|14|17|20|23)"
+    "|use_fast_math|extra-device-vectorization|restrict|lineinfo|generate-line-info"
+    "|w|disable-warnings|default-device|device-as-default-execution-space|device-int128"
+    "|(fmad|ftz|prec-div|prec-sqrt)=(true|false)"
+    "|(maxrregcount|diag-suppress)=[0-9,]+"
+    "|(D|define-macro=|U|undefine-macro=)[[:alpha:]_][[:alnum:]_]*(=.*)?"
+    "|(Xptxas|ptxas-options)=-(O[0-3]|dlcm=c[agsv]))$";
 
 bool fa_nvrtc_allows(const char *text)
 {
-    const char *name = text + strspn(text, "-");
-    if (name == text || name - text > 2 || strlen(text) > 200)
+    regex_t pattern;
+    size_t size = 0;
+    while (text[size] >= ' ' && text[size] <= '~') /* as in any locale; a line */
+        size++;
+    if (text[size] != 0 || size > 200 || regcomp(&pattern, allowed, REG_EXTENDED | REG_NOSUB) != 0)
         return false;
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        size_t size = strlen(options[i].name);
-        if (strncmp(name, options[i].name, size) == 0 && takes(&options[i], name + size))
-            return true;
-    }
-    return false;
+    const bool matches = regexec(&pattern, text, 0, NULL, 0) == 0;
+    regfree(&pattern);
+    return matches;
 }
 
 enum { MAX_LIBRARY_BYTES = 1 << 30, FOUND_MAX = 16, PAGE = 4096, MINORS = 100 };

@@ -60,8 +60,6 @@ void fa_cuda_headers_find(fa_cuda_headers *ret_headers);
 /* dlopens the builtins by absolute path first, then the library. */
 int fa_nvrtc_open(const fa_nvrtc_location *location, fa_nvrtc **ret_nvrtc, fa_diag *diag);
 void fa_nvrtc_close(fa_nvrtc **nvrtc);
-/* The SMs (75, 80, …) that it compiles for; returns their number (at most `max`). */
-int fa_nvrtc_architectures(fa_nvrtc *nvrtc, int *ret_sms, int max);
 
 typedef struct fa_compile_request {
     const char *source;
