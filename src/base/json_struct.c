@@ -15,14 +15,34 @@
 
 static const int64_t MOST_EXACT = (int64_t)1 << 53; /* doubles hold integers exactly up to here */
 
+static bool is_number(const fa_member *m)
+{
+    return m->kind <= FA_MEMBER_NUMBER;
+}
+
+static double number_at(const fa_member *m, const void *at)
+{
+    return m->kind == FA_MEMBER_COUNT     ? *(const int32_t *)at
+           : m->kind == FA_MEMBER_COUNT64 ? (double)*(const int64_t *)at
+                                          : *(const double *)at;
+}
+
+static void set_number(const fa_member *m, void *at, double value)
+{
+    if (m->kind == FA_MEMBER_COUNT)
+        *(int32_t *)at = (int32_t)value;
+    else if (m->kind == FA_MEMBER_COUNT64)
+        *(int64_t *)at = (int64_t)value;
+    else
+        *(double *)at = value;
+}
+
 /* ---- writing --------------------------------------------------------------------------------*/
 static cJSON *write_number(const fa_member *m, double value)
 {
     bool unknown = (m->rules & FA_MEMBER_UNKNOWN) == FA_MEMBER_UNKNOWN && !(value > 0);
     bool minus = (m->rules & FA_MEMBER_MINUS) != 0 && !(value >= 0);
-    if (unknown || minus)
-        return cJSON_CreateNull();
-    return isfinite(value) ? cJSON_CreateNumber(value) : cJSON_CreateNull();
+    return unknown || minus || !isfinite(value) ? cJSON_CreateNull() : cJSON_CreateNumber(value);
 }
 
 static cJSON *write_three(const uint32_t three[3])
@@ -35,14 +55,9 @@ static cJSON *write_three(const uint32_t three[3])
 
 static cJSON *write_member(const fa_member *m, const void *at)
 {
+    if (is_number(m))
+        return write_number(m, number_at(m, at));
     switch (m->kind) {
-    case FA_MEMBER_COUNT:
-        return write_number(m, *(const int32_t *)at);
-    case FA_MEMBER_COUNT64:
-        return write_number(m, (double)*(const int64_t *)at);
-    case FA_MEMBER_REAL:
-    case FA_MEMBER_NUMBER:
-        return write_number(m, *(const double *)at);
     case FA_MEMBER_FLAG:
         return cJSON_CreateBool(*(const bool *)at);
     case FA_MEMBER_TEXT:
@@ -67,19 +82,9 @@ static cJSON *write_member(const fa_member *m, const void *at)
 
 static bool is_left_out(const fa_member *m, const void *at)
 {
-    if ((m->rules & FA_MEMBER_LEFT_OUT) != FA_MEMBER_LEFT_OUT)
-        return false;
-    switch (m->kind) {
-    case FA_MEMBER_COUNT:
-        return *(const int32_t *)at == 0;
-    case FA_MEMBER_COUNT64:
-        return *(const int64_t *)at == 0;
-    case FA_MEMBER_REAL:
-    case FA_MEMBER_NUMBER:
-        return !(*(const double *)at != 0);
-    default:
-        return *(const char *)at == 0; /* a text or a flag */
-    }
+    return (m->rules & FA_MEMBER_LEFT_OUT) == FA_MEMBER_LEFT_OUT &&
+           (is_number(m) ? !(number_at(m, at) != 0)
+                         : *(const char *)at == 0); /* a text or a flag */
 }
 
 void fa_struct_add_json(cJSON *object, const fa_member *members, const void *data)
@@ -101,27 +106,21 @@ cJSON *fa_struct_to_json(const fa_member *members, const void *data)
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
-static int read_count(const cJSON *json, const fa_member *m, void *at, const char *where,
-                      fa_diag *diag)
+static int read_number(const cJSON *json, const fa_member *m, void *at, const char *where,
+                       fa_diag *diag)
 {
-    bool small = m->kind == FA_MEMBER_COUNT;
-    int64_t most = m->most != 0 ? m->most : small ? INT32_MAX : MOST_EXACT, value = 0;
-    int rc = fa_json_int(json, m->key, m->least, most, &value, where, diag);
-    if (rc == 0 && small)
-        *(int32_t *)at = (int32_t)value;
-    else if (rc == 0)
-        *(int64_t *)at = value;
+    const bool small = m->kind == FA_MEMBER_COUNT, whole = small || m->kind == FA_MEMBER_COUNT64;
+    const int64_t most = m->most != 0 ? m->most : small ? INT32_MAX : MOST_EXACT;
+    int64_t count = 0;
+    double value = 0;
+    int rc = whole ? fa_json_int(json, m->key, m->least, most, &count, where, diag)
+                   : fa_json_number(json, m->key, &value, where, diag);
+    if (rc == 0 && m->kind == FA_MEMBER_REAL && !(value >= 0))
+        rc = fa_fail(diag, FA_EINVAL, "%s: \"%s\" is %g: must not be negative", where, m->key,
+                     value);
+    if (rc == 0)
+        set_number(m, at, whole ? (double)count : value);
     return rc;
-}
-
-static int read_real(const cJSON *json, const fa_member *m, double *ret, const char *where,
-                     fa_diag *diag)
-{
-    int rc = fa_json_number(json, m->key, ret, where, diag);
-    return rc == 0 && !(*ret >= 0)
-               ? fa_fail(diag, FA_EINVAL, "%s: \"%s\" is %g: must not be negative", where, m->key,
-                         *ret)
-               : rc;
 }
 
 static int read_choice(const cJSON *json, const fa_member *m, void *at, const char *where,
@@ -174,12 +173,8 @@ static bool read_null(const fa_member *m, void *at)
     if ((m->rules & (FA_MEMBER_NULL | FA_MEMBER_MINUS | FA_MEMBER_NAN)) == 0)
         return false;
     bool minus = (m->rules & (FA_MEMBER_NULL | FA_MEMBER_MINUS)) == FA_MEMBER_MINUS;
-    if (m->kind == FA_MEMBER_COUNT)
-        *(int32_t *)at = 0;
-    else if (m->kind == FA_MEMBER_COUNT64)
-        *(int64_t *)at = 0;
-    else if (m->kind == FA_MEMBER_REAL || m->kind == FA_MEMBER_NUMBER)
-        *(double *)at = (m->rules & FA_MEMBER_NAN) != 0 ? NAN : minus ? -1 : 0;
+    if (is_number(m))
+        set_number(m, at, (m->rules & FA_MEMBER_NAN) != 0 ? NAN : minus ? -1 : 0);
     else
         *(char *)at = 0;
     return true;
@@ -190,14 +185,9 @@ static int read_member(const cJSON *json, const cJSON *item, const fa_member *m,
 {
     if (cJSON_IsNull(item) && read_null(m, at))
         return 0;
+    if (is_number(m))
+        return read_number(json, m, at, where, diag);
     switch (m->kind) {
-    case FA_MEMBER_COUNT:
-    case FA_MEMBER_COUNT64:
-        return read_count(json, m, at, where, diag);
-    case FA_MEMBER_REAL:
-        return read_real(json, m, at, where, diag);
-    case FA_MEMBER_NUMBER:
-        return fa_json_number(json, m->key, at, where, diag);
     case FA_MEMBER_FLAG:
         return fa_json_bool(json, m->key, at, where, diag);
     case FA_MEMBER_TEXT:
