@@ -319,7 +319,6 @@ struct fa_child {
     int fd;
     pid_t pid;    /* 0 once reaped */
     bool stopped; /* no more events; freed by the loop */
-    bool late;    /* its deadline has passed once while bytes of it lay unread */
     int timeout_ms;
     uint64_t deadline_ns;  /* 0: none */
     uint64_t waited_at_ns; /* for a CPU, when the deadline was set */
@@ -420,25 +419,6 @@ static bool give_waited_time(fa_child *child)
     return true;
 }
 
-/* If the loop was held up (a stopped process, a slow callback), messages may have arrived in time and lie
- * unread: they are read first, once. */
-static void deadline_passed(fa_child *child)
-{
-    enum { GRACE_MS = 5000 };
-    char why[80];
-    struct pollfd unread = {.fd = child->fd, .events = POLLIN};
-    child->deadline_ns = 0;
-    if (give_waited_time(child))
-        return;
-    if (!child->late && poll(&unread, 1, 0) > 0) {
-        child->late = true;
-        child->deadline_ns = in_ms(GRACE_MS);
-        return;
-    }
-    snprintf(why, sizeof why, "did not answer within %d ms", child->timeout_ms);
-    child_gone(child, why, FA_CHILD_TIMED_OUT);
-}
-
 /* Hands out every whole message that has come. */
 static void take_messages(fa_child *child)
 {
@@ -479,6 +459,21 @@ static void read_some(fa_child *child)
         child_gone(child, "sent more than memory holds", FA_CHILD_SHORT);
     else
         take_messages(child);
+}
+
+/* If the loop was held up (a stopped process, a slow callback), bytes that came in time may lie unread: they are read first. */
+static void deadline_passed(fa_child *child)
+{
+    char why[80];
+    struct pollfd unread = {.fd = child->fd, .events = POLLIN};
+    if (give_waited_time(child))
+        return;
+    if (poll(&unread, 1, 0) > 0) {
+        read_some(child); /* and the rest, before each further round */
+        return;
+    }
+    snprintf(why, sizeof why, "did not answer within %d ms", child->timeout_ms);
+    child_gone(child, why, FA_CHILD_TIMED_OUT);
 }
 
 /* A child that is gone, or is ended because nothing can be sent to it, shows as end of file on the
@@ -565,7 +560,6 @@ int fa_child_send(fa_child *child, const cJSON *json, const void *blob, size_t b
 void fa_child_deadline(fa_child *child, int timeout_ms)
 {
     child->timeout_ms = timeout_ms;
-    child->late = false;
     child->deadline_ns = timeout_ms > 0 ? in_ms(timeout_ms) : 0;
     child->waited_at_ns = timeout_ms > 0 ? time_waited_ns(child) : 0;
     child->waited_ns = 0;
@@ -627,20 +621,6 @@ static void call_timers(fa_loop *loop)
     }
 }
 
-/* poll(), or where that fails one after another, which needs no memory and no more than one descriptor:
- * the host may have lowered its limit below the number of children. */
-static int poll_all(struct pollfd *poll_fd, int count, int timeout_ms)
-{
-    int ready = poll(poll_fd, (nfds_t)count, timeout_ms);
-    if (ready >= 0 || errno == EINTR)
-        return ready;
-    usleep(10000);
-    ready = 0;
-    for (int i = 0; i < count; i++)
-        ready += poll(&poll_fd[i], 1, 0) > 0;
-    return ready;
-}
-
 /* Waits once, and calls what is due. A callback may start children, which come first in the list and
  * are not looked at in this round, and stop any. */
 static void run_once(fa_loop *loop)
@@ -656,7 +636,7 @@ static void run_once(fa_loop *loop)
     int timeout_ms = wait_ms(loop);
     if (loop->waits != NULL)
         loop->waits(loop->context, true);
-    int ready = poll_all(poll_fd, count, timeout_ms);
+    int ready = poll(poll_fd, (nfds_t)count, timeout_ms);
     if (loop->waits != NULL)
         loop->waits(loop->context, false);
     if (ready > 0) {
