@@ -180,25 +180,18 @@ int fa_descriptors_check(fa_diag *diag)
     return 0;
 }
 
-void *fa_grow(void *items, size_t *capacity, size_t count, size_t size)
-{
-    if (count < *capacity)
-        return items;
-    size_t wanted = *capacity == 0 ? 32 : *capacity * 2;
-    void *grown = reallocarray(items, wanted, size);
-    if (grown != NULL)
-        *capacity = wanted;
-    return grown;
-}
-
 int fa_append(void *ret_items, size_t *count, size_t *capacity, const void *item, size_t size)
 {
     char *items;
     memcpy(&items, ret_items, sizeof items);
-    items = fa_grow(items, capacity, *count, size);
-    if (items == NULL)
-        return FA_ENOMEM;
-    memcpy(ret_items, &items, sizeof items);
+    if (*count == *capacity) {
+        const size_t wanted = *capacity == 0 ? 32 : *capacity * 2;
+        items = reallocarray(items, wanted, size);
+        if (items == NULL)
+            return FA_ENOMEM;
+        *capacity = wanted;
+        memcpy(ret_items, &items, sizeof items);
+    }
     memcpy(items + (*count)++ * size, item, size);
     return 0;
 }

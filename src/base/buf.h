@@ -40,9 +40,6 @@ int fa_write_all(int fd, const void *bytes, size_t size);
 /* Whether this process can open one more file; FA_EIO, with the reason, when it cannot. */
 int fa_descriptors_check(fa_diag *diag);
 
-/* `items`, moved where need be, with room for one more than the `count` that they are, each of `size`
- * bytes; NULL: out of memory, and items are as they were. */
-void *fa_grow(void *items, size_t *capacity, size_t count, size_t size);
 /* Appends a copy of `item`, of `size` bytes, to the array at whose pointer `ret_items` points, as in
  * fa_append(&list->row, &list->count, &list->capacity, &row, sizeof row). FA_ENOMEM leaves all as it was. */
 int fa_append(void *ret_items, size_t *count, size_t *capacity, const void *item, size_t size);

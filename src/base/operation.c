@@ -446,34 +446,6 @@ int fa_operation_refuse(const fa_operation *operation, const char *name, fa_diag
     return 0;
 }
 
-/* Integers that shape the source, as a head dim does, stand behind the others; in a sweep lengths, what makes a problem empty,
- * and sizes behind what shapes the source. */
-static int rank(const fa_field *f, fa_order order)
-{
-    static const int of_kind[] = {
-        [FA_FIELD_INTEGER] = 4, [FA_FIELD_CHOICE] = 5, [FA_FIELD_BOOLEAN] = 6};
-    const bool integer = f->kind == FA_FIELD_INTEGER, shape = integer && f->shapes_source;
-    if (order == FA_ORDER_WORDS)
-        return f->quiet ? 2 : shape;
-    if (order == FA_ORDER_SWEEP)
-        return f->shapes_source ? !integer : f->length ? 4 : f->nonempty ? 3 : 2;
-    if (order == FA_ORDER_OPTIONS)
-        return f->feature ? 7 : f->also[0] != 0 ? 0 : integer ? 1 + shape : of_kind[f->kind];
-    if (f->kind != FA_FIELD_BOOLEAN && f->shapes_source)
-        return !integer;
-    return f->kind == FA_FIELD_BOOLEAN ? 6 : f->length ? 2 : f->nonempty ? 3 : of_kind[f->kind];
-}
-
-void fa_operation_order(const fa_operation *operation, fa_order order,
-                        int ret_field[FA_PROBLEM_VALUES])
-{
-    int count = 0;
-    for (int at = 0; count < operation->field_count; at++)
-        for (int i = 0; i < operation->field_count; i++)
-            if (rank(&operation->field[i], order) == at)
-                ret_field[count++] = i;
-}
-
 static bool is_size(const fa_field *field)
 {
     return field->own_option[0] != 0;

@@ -111,18 +111,6 @@ int fa_operation_field_index(const fa_operation *operation, const char *name);
  * operation does not cover. Words of `name` are told apart by - and _, whatever their case. */
 int fa_operation_refuse(const fa_operation *operation, const char *name, fa_diag *diag);
 
-/* In which order its fields are told of; a sweep's slowest first, so that problems that render the same
- * source stand next to one another. */
-typedef enum fa_order {
-    FA_ORDER_WORDS,
-    FA_ORDER_OPTIONS,
-    FA_ORDER_SWEEP,
-    FA_ORDER_LISTING /* what sorted problems are compared by first */
-} fa_order;
-/* Indexes of all fields in this order. */
-void fa_operation_order(const fa_operation *operation, fa_order order,
-                        int ret_field[FA_PROBLEM_VALUES]);
-
 /* The value as text ("bf16", "512", "true"); its name for a choice or the
  * digits in `room`. */
 const char *fa_field_text(const fa_field *field, int32_t value, char room[16]);

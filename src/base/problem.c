@@ -18,19 +18,9 @@ static int fail_value(const fa_operation *op, const fa_field *f, const fa_proble
 {
     int32_t value = VALUE(p, op, f);
     char room[FA_FIELD_RANGE_MAX];
-    if (f->kind == FA_FIELD_CHOICE) {
-        fa_buf list = {0};
-        fa_words_or(&list, f->choice);
-        int rc = fa_fail(diag, FA_EINVAL, "%s is %d: use %s", f->name, value,
-                         list.data != NULL ? list.data : "another");
-        fa_buf_free(&list);
-        return rc;
-    }
     if (f->divides >= 0)
         return fa_fail(diag, FA_EINVAL, "%s is %d: it must divide %s, which is %d", f->name, value,
                        op->field[f->divides].name, p->value[f->divides]);
-    if (f->kind == FA_FIELD_BOOLEAN)
-        return fa_fail(diag, FA_EINVAL, "%s is %d: use 0 or 1", f->name, value);
     return fa_fail(diag, FA_EINVAL, "%s is %lld%s", f->name, (long long)fa_field_number(f, value),
                    fa_field_range(f, fa_field_number(f, value), room));
 }
@@ -168,18 +158,18 @@ bool fa_problem_same_work(const fa_problem *a, const fa_problem *b)
 
 int fa_problem_compare(const fa_problem *a, const fa_problem *b)
 {
-    const fa_operation *op = fa_operation_of(a);
-    int order[FA_PROBLEM_VALUES];
-    if (op != fa_operation_of(b))
-        return strcmp(op->name, fa_operation_of(b)->name);
-    fa_operation_order(op, FA_ORDER_LISTING, order);
-    for (int i = 0; i < op->field_count; i++) {
-        const fa_field *f = &op->field[order[i]];
-        const int64_t x = fa_field_number(f, VALUE(a, op, f)),
-                      y = fa_field_number(f, VALUE(b, op, f));
-        if (x != y)
-            return x < y ? -1 : 1;
-    }
+    const fa_operation *op = fa_operation_of(a), *other = fa_operation_of(b);
+    if (op != other)
+        return op->is_default || other->is_default ? other->is_default - op->is_default
+                                                   : strcmp(op->name, other->name);
+    for (int pass = 0; pass < 3; pass++)
+        EACH_FIELD(op, f)
+        {
+            const int64_t x = fa_field_number(f, VALUE(a, op, f)),
+                          y = fa_field_number(f, VALUE(b, op, f));
+            if (x != y && pass == (f->shapes_source ? 0 : f->length ? 1 : 2))
+                return x < y ? -1 : 1;
+        }
     return 0;
 }
 
@@ -573,17 +563,19 @@ static void put_words(fa_buf *out, const fa_operation *op, const fa_field *f, co
 void fa_problem_words(fa_buf *out, const fa_problem *problem, const char *separator, bool brief)
 {
     const fa_operation *op = fa_operation_of(problem);
-    int order[FA_PROBLEM_VALUES];
     bool first = true;
-    fa_operation_order(op, FA_ORDER_WORDS, order);
-    for (int i = 0; i < op->field_count; i++) {
-        const fa_field *f = &op->field[order[i]];
-        if (f->follows >= 0 || (f->quiet && VALUE(problem, op, f) == f->preset))
-            continue;
-        fa_buf_text(out, first ? "" : separator);
-        put_words(out, op, f, problem, brief);
-        first = false;
-    }
+    for (int pass = 0; pass < 3; pass++)
+        EACH_FIELD(op, f)
+        {
+            /* integers that shape the source, as a head dim does, stand behind others */
+            const bool shape = f->kind == FA_FIELD_INTEGER && f->shapes_source;
+            if (pass != (f->quiet ? 2 : shape) || f->follows >= 0 ||
+                (f->quiet && VALUE(problem, op, f) == f->preset))
+                continue;
+            fa_buf_text(out, first ? "" : separator);
+            put_words(out, op, f, problem, brief);
+            first = false;
+        }
 }
 
 void fa_problem_lengths(const fa_problem *problem, char *ret_text, size_t size)

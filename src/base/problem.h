@@ -76,7 +76,8 @@ bool fa_problem_reads_fp32(const fa_problem *problem);
 bool fa_problem_equal(const fa_problem *a, const fa_problem *b);
 /* Whether they compute the same: equal but for where a mask is anchored, where that makes no difference. */
 bool fa_problem_same_work(const fa_problem *a, const fa_problem *b);
-/* For sorting: negative, 0 or positive; problems of one operation by FA_ORDER_LISTING. */
+/* For sorting: negative, 0 or positive. The default operation comes first; of one operation what kernels are compiled for,
+ * then lengths: a table is read along them. */
 int fa_problem_compare(const fa_problem *a, const fa_problem *b);
 /* Whether there is nothing to compute. */
 bool fa_problem_is_empty(const fa_problem *problem);

@@ -25,12 +25,10 @@ static int add_item(cli_grid *grid, const fa_problem *problem, const char *gpu, 
     if (grid->count == FA_SWEEP_ITEMS_MAX)
         return fa_fail(diag, FA_EINVAL, "more than %d problems: sweep them in parts",
                        FA_SWEEP_ITEMS_MAX);
-    fa_sweep_item *grown = fa_grow(grid->item, &grid->capacity, (size_t)grid->count, sizeof *grown);
-    if (grown == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a grid");
-    grid->item = grown;
-    grid->item[grid->count++] = item;
-    return 0;
+    size_t count = (size_t)grid->count;
+    rc = fa_append(&grid->item, &count, &grid->capacity, &item, sizeof item);
+    grid->count = (int32_t)count;
+    return rc == 0 ? 0 : fa_fail(diag, rc, "out of memory for a grid");
 }
 
 void cli_grid_free(cli_grid *grid)
@@ -226,6 +224,12 @@ static int add_one(const lists *l, const char *gpu, fa_problem problem, cli_grid
     return rc == 0 && l->options->sweep.training ? add_item(grid, &gradients, gpu, diag) : rc;
 }
 
+/* Which fields vary slowest: problems that render the same source stand next to one another. */
+static int rank(const fa_field *f)
+{
+    return f->shapes_source ? f->kind != FA_FIELD_INTEGER : f->length ? 4 : f->nonempty ? 3 : 2;
+}
+
 /* The i-th combination, in the order in which sweeps vary fields; GPUs vary slowest of all. */
 static fa_problem combination(const lists *l, const int *order, int64_t i, const char **ret_gpu)
 {
@@ -249,7 +253,10 @@ static int multiply(const lists *l, cli_grid *grid, fa_diag *diag)
         return fa_fail(diag, FA_EINVAL,
                        "this grid has more than %d problems: shorten a list, or sweep it in parts",
                        FA_SWEEP_ITEMS_MAX);
-    fa_operation_order(l->operation, FA_ORDER_SWEEP, order);
+    for (int pass = 0, count = 0; pass < 5; pass++)
+        for (int i = 0; i < l->operation->field_count; i++)
+            if (rank(&l->operation->field[i]) == pass)
+                order[count++] = i;
     for (int64_t i = 0; i < total && rc == 0; i++) {
         const char *gpu;
         fa_problem problem = combination(l, order, i, &gpu);

@@ -129,17 +129,15 @@ static void add_field(cli_problem_options *options, const fa_operation *operatio
 void cli_problem_options_make(const fa_operation *operation, bool sweeps,
                               cli_problem_options *ret_options)
 {
-    int order[FA_PROBLEM_VALUES];
     const cJSON *item;
     ret_options->count = 0;
     ret_options->sweeps = sweeps;
-    fa_operation_order(operation, FA_ORDER_OPTIONS, order);
     for (int i = 0; i < operation->field_count; i++)
-        if (is_list(&operation->field[order[i]]))
-            add_field(ret_options, operation, order[i]);
+        if (is_list(&operation->field[i]))
+            add_field(ret_options, operation, i);
     for (int i = 0; i < operation->field_count; i++)
-        if (!is_list(&operation->field[order[i]]) && operation->field[order[i]].option[0] != 0)
-            add_field(ret_options, operation, order[i]);
+        if (!is_list(&operation->field[i]) && operation->field[i].option[0] != 0)
+            add_field(ret_options, operation, i);
     for (int i = 0; (item = shorthand_at(operation, i)) != NULL; i++)
         ret_options->row[ret_options->count++].spec =
             (cli_option_spec){.name = text_of(item, "option"),

@@ -35,31 +35,13 @@ static int compare_numbers(int64_t a, int64_t b)
     return (a > b) - (a < b);
 }
 
-/* What kernels are compiled for comes first, then lengths: a table is read along them. */
-static int rank_of(const fa_field *field)
-{
-    return field->shapes_source ? 0 : field->length ? 1 : 2;
-}
-
-/* By silicon, then by operation, the default one first, then as a grid of problems is read; generations of one
- * problem follow one another, the one to be told first. */
+/* By silicon, then as a grid of problems is read; generations of one problem follow one another, the one to be told
+ * first. */
 static int compare_studies(const void *a, const void *b)
 {
     const fa_study *x = a, *y = b;
     int order = strcmp(x->silicon, y->silicon);
-    if (order != 0)
-        return order;
-    const fa_operation *operation = fa_operation_of(&x->problem);
-    const fa_operation *other = fa_operation_of(&y->problem), *first = fa_operation_of(NULL);
-    if (operation != other && (operation == first || other == first))
-        return operation == first ? -1 : 1;
-    if (operation != other)
-        return strcmp(operation->name, other->name);
-    for (int pass = 0; pass < 3; pass++)
-        for (int i = 0; i < operation->field_count && order == 0; i++)
-            if (rank_of(&operation->field[i]) == pass)
-                order = compare_numbers(fa_field_number(&operation->field[i], x->problem.value[i]),
-                                        fa_field_number(&operation->field[i], y->problem.value[i]));
+    order = order != 0 ? order : fa_problem_compare(&x->problem, &y->problem);
     order = order != 0 ? order : compare_numbers(y->current, x->current);
     order = order != 0 ? order : compare_numbers(y->has_winner, x->has_winner);
     order = order != 0 ? order : compare_numbers(y->unix_time, x->unix_time);
