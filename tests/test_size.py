@@ -12,8 +12,8 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1446,
-    "src/base": 5977,
-    "src/gpu": 3879,
+    "src/base": 5865,
+    "src/gpu": 3781,
     "src/code": 960,
     "db": 5847,
     "tuner": 13002,
@@ -24,8 +24,8 @@ BUDGET = {
     "src/sweeps": 2776,
     "src/cli": 5452,
     "src/daemon": 2516,
-    "src/report": 841,
-    "C": 54178,
+    "src/report": 824,
+    "C": 53968,
     "C files": 235,
     "tests": 54410,
     "public functions": 70,

@@ -201,16 +201,6 @@ size_t fa_terminal_columns(int descriptor)
     return known ? size.ws_col : 0;
 }
 
-size_t fa_help_width(void)
-{
-    enum { PIPED = 80, WIDEST = 100, NARROWEST = 40 };
-    size_t columns = fa_terminal_columns(STDOUT_FILENO);
-    return columns == 0          ? PIPED
-           : columns > WIDEST    ? WIDEST
-           : columns < NARROWEST ? NARROWEST
-                                 : columns;
-}
-
 size_t fa_columns_of(const char *text, size_t size)
 {
     size_t columns = 0;
@@ -224,18 +214,9 @@ size_t fa_columns_of(const char *text, size_t size)
     return columns;
 }
 
-/* The bytes of the word that text begins with: up to a space outside backticks. */
-static size_t word_length(const char *text, size_t size)
-{
-    const char *space = memchr(text, ' ', size);
-    size_t length = 0, plain = space != NULL ? (size_t)(space - text) : size;
-    bool quoted = false;
-    for (; length < size && (quoted || text[length] != ' '); length++)
-        quoted ^= text[length] == '`';
-    return quoted ? plain : length; /* a backtick alone quotes nothing */
-}
+enum { HELP_COLUMNS = 80 };
 
-void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent, size_t width)
+void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent)
 {
     const char *end = text + size;
     bool first = true;
@@ -243,9 +224,10 @@ void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t i
         size_t spaces = strspn(text, " "), left = (size_t)(end - text);
         spaces = spaces < left ? spaces : left;
         text += spaces;
-        size_t length = word_length(text, (size_t)(end - text));
+        const char *space = memchr(text, ' ', (size_t)(end - text));
+        size_t length = (size_t)((space != NULL ? space : end) - text);
         size_t columns = fa_columns_of(text, length);
-        if (!first && length > 0 && column + spaces + columns > width) {
+        if (!first && length > 0 && column + spaces + columns > HELP_COLUMNS) {
             fa_buf_printf(out, "\n%*s", (int)indent, "");
             column = indent;
         } else {

@@ -34,14 +34,11 @@ const char *fa_stage_meaning(fa_status status);
 size_t fa_columns_of(const char *text, size_t size);
 /* The columns of the terminal behind a descriptor; 0: it is no terminal, or does not say. */
 size_t fa_terminal_columns(int descriptor);
-/* How many of them help fills on standard output: as far as lines stay readable, and 80 of a pipe. */
-size_t fa_help_width(void);
 /* As in "a, b or c"; NULL ends the words. */
 void fa_words_or(fa_buf *out, const char *const *words);
-/* Appends one paragraph, broken at spaces so that no line is wider than `width`. It begins at `column` of a line,
- * and further lines begin with `indent` spaces. What stands between backticks is not broken. */
-void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent,
-             size_t width);
+/* Appends one paragraph, broken at spaces so that no line has more than 80 columns. It begins at `column` of a line, and
+ * further lines begin with `indent` spaces. */
+void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent);
 
 /* ---- "Did you mean …?" -----------------------------------------------------------------------*/
 /* The name in `names` (NULL-terminated) nearest to a mistyped one, whose case counts for little; NULL: none is near. */

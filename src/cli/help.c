@@ -13,7 +13,7 @@ enum { COLUMN = 26 /* where an option's help begins */ };
 
 static void put_wrapped(fa_buf *out, const char *text, size_t column, size_t indent)
 {
-    fa_wrap(out, text, strlen(text), column, indent, fa_help_width());
+    fa_wrap(out, text, strlen(text), column, indent);
     fa_buf_text(out, "\n");
 }
 
@@ -78,7 +78,7 @@ static void put_details(fa_buf *out, const char *at)
         if (*at == ' ')
             fa_buf_append(out, at, length);
         else
-            fa_wrap(out, at, length, 0, 0, fa_help_width());
+            fa_wrap(out, at, length, 0, 0);
         fa_buf_text(out, "\n");
     }
 }

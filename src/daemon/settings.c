@@ -184,7 +184,7 @@ int serve_settings_read(int count, char **arguments, serve_settings *ret_setting
 static void put_wrapped(fa_buf *out, const char *text, size_t indent)
 {
     fa_buf_printf(out, "%*s", (int)indent, "");
-    fa_wrap(out, text, strlen(text), indent, indent, fa_help_width());
+    fa_wrap(out, text, strlen(text), indent, indent);
     fa_buf_text(out, "\n");
 }
 
