@@ -81,6 +81,7 @@ const char fa_db_schema[] = SCOPE_TABLE CUBIN_TABLE
     "clocks TEXT,"
     "seed INTEGER NOT NULL,"
     "unix_time INTEGER NOT NULL,"
+    "samples_hash TEXT NOT NULL,"
     "samples BLOB NOT NULL"
     ") STRICT;"
     "CREATE INDEX trial_by_config ON trial(scope_id, config_key);" WINNER_TABLE

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Trials: what became of every config that was tried, with all raw samples. Rows are added, and go with their scope
- * (scopes.c). A reader gets a row that is valid or none. And what was learned beside trials and winners: which
- * cubins were proved again under another driver, what other kernels take, and the values of other tuners.
+ * (scopes.c). A reader gets a row that is valid or none, and samples as they were stored. And what was learned beside
+ * trials and winners: which cubins were proved again under another driver, what other kernels take, and the values of
+ * other tuners.
  */
 #include "json.h"
 #include "statements.h"
@@ -36,21 +37,25 @@ static int add_trial(fa_store *store, const fa_scope *scope, const fa_trial_reco
                      fa_diag *diag)
 {
     const size_t size = (size_t)record->sample_count * sizeof(float);
+    const void *samples = size > 0 ? (const void *)record->samples_us : "";
+    char hash[FA_HASH_HEX];
     int64_t scope_id = 0;
     int rc = fa_db_scope_id(store, scope, true, &scope_id, diag);
     if (rc != 0)
         return rc;
-    fa_binder binder = fa_db_prepare(store,
-                                     "INSERT INTO trial (scope_id, " FA_TRIAL_COLUMNS
-                                     ", cubin_key, environment, clocks, seed, unix_time, samples) "
-                                     "VALUES (?," FA_TRIAL_PLACES ",?,?,?,?,?,?)",
-                                     diag);
+    fa_hash_bytes(samples, size, hash);
+    fa_binder binder =
+        fa_db_prepare(store,
+                      "INSERT INTO trial (scope_id, " FA_TRIAL_COLUMNS
+                      ", cubin_key, environment, clocks, seed, unix_time, samples_hash, samples) "
+                      "VALUES (?," FA_TRIAL_PLACES ",?,?,?,?,?,?,?)",
+                      diag);
     fa_bind(&binder, fa_int(scope_id));
     fa_db_trial_bind(&binder, &record->trial);
     fa_bind(&binder, fa_text(record->cubin_key),
             fa_text(record->environment != NULL ? record->environment : "{}"),
-            fa_text(record->clocks), fa_int((int64_t)record->seed), fa_now(),
-            fa_blob(size > 0 ? (const void *)record->samples_us : "", size));
+            fa_text(record->clocks), fa_int((int64_t)record->seed), fa_now(), fa_text(hash),
+            fa_blob(samples, size));
     return fa_db_run(store, &binder, diag);
 }
 
@@ -71,9 +76,12 @@ int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_trial_re
 /* ---- reading --------------------------------------------------------------------------------*/
 static void read_samples(fa_reader *reader, fa_list *list, fa_trial_record *record)
 {
+    char stored[FA_HASH_HEX], now[FA_HASH_HEX];
     size_t size;
+    fa_read_copy(reader, stored, sizeof stored);
     const unsigned char *bytes = fa_read_blob(reader, 4 * (size_t)FA_STORE_SAMPLES_MAX, &size);
-    if (size % 4 != 0)
+    fa_hash_bytes(bytes != NULL ? bytes : (const unsigned char *)"", size, now);
+    if (size % 4 != 0 || strcmp(stored, now) != 0)
         fa_read_fail(reader, FA_ECORRUPT);
     for (size_t i = 0; reader->rc == 0 && i < size / 4; i++) {
         float sample;
@@ -141,8 +149,8 @@ static int list_trials(fa_store *store, const fa_binder *binder, bool bare,
 int fa_store_trials(fa_store *store, const fa_scope *scope, fa_trial_record **ret_rows,
                     size_t *ret_count, fa_diag *diag)
 {
-    fa_binder binder =
-        fa_db_prepare_scope(store, scope, LIST(", samples") "ORDER BY trial.id", diag);
+    fa_binder binder = fa_db_prepare_scope(
+        store, scope, LIST(", samples_hash, samples") "ORDER BY trial.id", diag);
     return list_trials(store, &binder, false, ret_rows, ret_count, diag);
 }
 

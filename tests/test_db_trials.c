@@ -166,7 +166,8 @@ static void a_trial_row_that_was_changed_is_never_shown(void)
         "median_us = NULL",
         "compile_ms = -8.5",
         "samples = " DB_BYTES("010203"),
-        "samples = " DB_BYTES("000080bf"), /* -1 */
+        "samples = " DB_BYTES("00000000"),
+        "samples_hash = ''",
         "unix_time = -1",
         "cubin_key = " DB_REPEAT(65),
     };
