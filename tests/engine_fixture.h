@@ -36,8 +36,9 @@ static inline bool write_text(const char *path, const char *text)
 }
 
 /* Keeps of each tunable's domain only the small values named here. */
-static inline void cut_domains(cJSON *tunables)
+static inline void cut_domains(cJSON *manifest)
 {
+    cJSON *tunables = cJSON_GetObjectItem(manifest, "tune");
     static const struct {
         const char *name;
         int keep[3];
@@ -57,22 +58,30 @@ static inline void cut_domains(cJSON *tunables)
 /* The source of a kernel to take the place of attn_fwd_sm80.cu; NULL: that one itself. */
 static const char *fixture_kernel;
 
-static inline bool write_templates(const engine_fixture *f)
+/* The kernel in the place of attn_fwd_sm80.cu. */
+static inline bool fixture_write_kernel(const engine_fixture *f, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f->templates);
+    return write_text(path, text);
+}
+
+/* The family's manifest, changed: that of the folder `from`. */
+static inline bool fixture_change_manifest(const engine_fixture *f, const char *from,
+                                           void (*change)(cJSON *manifest))
 {
     char path[512];
     fa_buf text = {0};
-    snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", getenv("FA_TEST_TEMPLATES"));
-    if (mkdir(f->templates, 0700) != 0 || fa_buf_read_file(&text, path, 1 << 20) != 0)
+    snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", from);
+    if (fa_buf_read_file(&text, path, 1 << 20) != 0)
         return false;
     cJSON *manifest = cJSON_Parse(text.data);
     fa_buf_free(&text);
-    cut_domains(cJSON_GetObjectItem(manifest, "tune"));
-    char *cut = cJSON_Print(manifest);
+    change(manifest);
+    char *changed = cJSON_Print(manifest);
     snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", f->templates);
-    bool ok = cut != NULL && write_text(path, cut);
-    snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f->templates);
-    ok = ok && (fixture_kernel == NULL || write_text(path, fixture_kernel));
-    free(cut);
+    bool ok = changed != NULL && write_text(path, changed);
+    free(changed);
     cJSON_Delete(manifest);
     return ok;
 }
@@ -146,8 +155,10 @@ static inline bool fixture_open(engine_fixture *f, const char *script)
     snprintf(f->log, sizeof f->log, "%s/log", f->directory);
     setenv("FA_TUNE_LIBCUDA", getenv("FA_TEST_FAKE_CUDA"), 1);
     setenv("FAKE_CUDA_SCRIPT", f->script, 1);
-    if (!write_templates(f) || !seed_store(f) || !fixture_script(f, script) ||
-        fixture_session(f, NULL) != 0)
+    if (mkdir(f->templates, 0700) != 0 ||
+        !fixture_change_manifest(f, getenv("FA_TEST_TEMPLATES"), cut_domains) ||
+        (fixture_kernel != NULL && !fixture_write_kernel(f, fixture_kernel)) || !seed_store(f) ||
+        !fixture_script(f, script) || fixture_session(f, NULL) != 0)
         return false;
     return script == NULL ||
            (fa_driver_open(&f->driver, NULL) == 0 && hold_context(f->driver, 0, NULL) == 0);

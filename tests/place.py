@@ -18,7 +18,6 @@ SCRATCH = os.environ.get("FA_TEST_SCRATCH", os.path.join(BUILD, "tests"))  # a f
 # Of attn_fwd_sm80: enough to have a ranking, few enough to compile in seconds.
 EIGHT = {"BLOCK_M": [64, 128], "BLOCK_N": [32, 64], "STAGES": [1, 2], "WARPS": [4],
          "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
-SIXTEEN = dict(EIGHT, Q_IN_REGS=[0, 1])
 DEADLINE = 240  # seconds until something that never comes is given up
 SMALL = ["--seq", "128", "--batch", "1", "--heads", "1"]
 

@@ -18,21 +18,13 @@ def tune(place, seq, *more):
     place.run("--seq", str(seq), "--batch", "1", "--heads", "1", "--quiet", *more)
 
 
-TUNED = {}  # a store's bytes by what it was tuned with
+TUNED = {}  # for Place.take_store(), by what it was tuned with
 
 
 def tuned(space=EIGHT, script=L4 + TIMES, problems=((128,),)):
     """A place with these problems tuned on the fake driver, which is done once for all tests."""
     place = Place(space=space, script=script)
-    what = repr((space, script, problems))
-    if what not in TUNED:
-        for problem in problems:
-            tune(place, *problem)
-        with open(place.store, "rb") as file:
-            TUNED[what] = file.read()
-    else:
-        with open(os.open(place.store, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-            file.write(TUNED[what])
+    place.take_store(TUNED.setdefault(repr((space, script, problems)), []), lambda: [tune(place, *problem) for problem in problems])
     return place
 
 

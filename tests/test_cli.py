@@ -82,13 +82,6 @@ def gpus_lists_the_catalogue_and_what_it_refuses():
             assert re.search(r"(?m)^(  %s  +sm_|%s: )" % (name, name), text), (name, text)
 
 
-def programs_link_no_cuda_library():
-    for name in ("fa-tune", "fa-tune-worker"):
-        done = subprocess.run(["readelf", "--dynamic", os.path.join(BUILD, name)], capture_output=True, text=True,
-                              check=True)
-        tap.equal(re.findall(r"lib(?:cuda|cudart|nvrtc|nvidia-ml)\S*", done.stdout), [])
-
-
 def an_absent_l4_is_tuned_explained_shown_and_found_again():
     problem = ["--gpu", "L4", "--seq", "512", "--head-dim", "128"]  # the head dim leaves 45 configs to compile
     with Place(space=None) as place:

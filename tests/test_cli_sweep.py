@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sweeps from outside: what is told, what is shared, and how a sweep goes on."""
 import json
-import os
 import signal
 import sqlite3
 import subprocess

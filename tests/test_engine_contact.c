@@ -213,26 +213,20 @@ static void a_winner_of_other_templates_is_not_found_and_stays(void)
 }
 
 /* ---- the same code twice --------------------------------------------------------------------*/
+static void hint_at_three_blocks(cJSON *manifest)
+{
+    cJSON *tunables = cJSON_GetObjectItem(manifest, "tune");
+    cJSON_AddItemToArray(cJSON_GetObjectItem(tunables, "MIN_BLOCKS"), cJSON_CreateNumber(3));
+    cJSON_DeleteItemFromArray(cJSON_GetObjectItem(tunables, "Q_IN_REGS"), 2);
+}
+
 /* Under a hint of 2 or 3 resident blocks ptxas makes the same of some configs. */
 static void a_config_with_another_ones_code_is_not_tried_twice(void)
 {
     int measured = 0, equal = 0, count;
     fa_answer answer = {.size = sizeof answer};
-    fa_buf text = {0};
-    char path[400];
-    cJSON *manifest = NULL;
     CHECK(fixture_open(&f, "time * 90"));
-    snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", f.templates);
-    CHECK_INT(fa_buf_read_file(&text, path, 1 << 20), 0);
-    manifest = cJSON_Parse(text.data);
-    fa_buf_free(&text);
-    cJSON *tunables = cJSON_GetObjectItem(manifest, "tune");
-    cJSON_AddItemToArray(cJSON_GetObjectItem(tunables, "MIN_BLOCKS"), cJSON_CreateNumber(3));
-    cJSON_DeleteItemFromArray(cJSON_GetObjectItem(tunables, "Q_IN_REGS"), 2);
-    char *changed = cJSON_Print(manifest);
-    CHECK(write_text(path, changed));
-    free(changed);
-    cJSON_Delete(manifest);
+    CHECK(fixture_change_manifest(&f, f.templates, hint_at_three_blocks));
     CHECK(fixture_restart(&f, "time * 90"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
     fa_request request = {.size = sizeof request, .problem = small_problem};

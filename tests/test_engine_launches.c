@@ -20,17 +20,13 @@ static const char two_launches[] =
     "    static_cast<char *>(p.o)[threadIdx.x] = BLOCK_M + BLOCK_N + STAGES;\n"
     "}\n";
 
+static const char *workspace_wanted;
+
 /* The family's manifest with its one launch twice, the second on another grid. */
-static bool split_manifest(const engine_fixture *f, const char *workspace)
+static void split_launch(cJSON *manifest)
 {
     static const char *const moved[] = {"kernel", "block", "grid", "shared_memory"};
-    char path[512];
-    fa_buf text = {0};
-    snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", f->templates);
-    if (fa_buf_read_file(&text, path, 1 << 20) != 0)
-        return false;
-    cJSON *manifest = cJSON_Parse(text.data), *launch = cJSON_CreateObject();
-    fa_buf_free(&text);
+    cJSON *launch = cJSON_CreateObject();
     for (size_t i = 0; i < 4; i++)
         cJSON_AddItemToObject(launch, moved[i], cJSON_DetachItemFromObject(manifest, moved[i]));
     cJSON *second = cJSON_Duplicate(launch, true);
@@ -41,12 +37,13 @@ static bool split_manifest(const engine_fixture *f, const char *workspace)
     cJSON *launches = cJSON_AddArrayToObject(manifest, "launches");
     cJSON_AddItemToArray(launches, launch);
     cJSON_AddItemToArray(launches, second);
-    cJSON_AddStringToObject(manifest, "workspace", workspace);
-    char *changed = cJSON_Print(manifest);
-    bool ok = changed != NULL && write_text(path, changed);
-    free(changed);
-    cJSON_Delete(manifest);
-    return ok;
+    cJSON_AddStringToObject(manifest, "workspace", workspace_wanted);
+}
+
+static void let_count(cJSON *manifest)
+{
+    cJSON_AddStringToObject(manifest, "counters", "1");
+    cJSON_AddStringToObject(manifest, "workspace", workspace_wanted);
 }
 
 static const char counting[] =
@@ -66,37 +63,14 @@ static bool find_in_fake(const char *name, void *ret_function)
     return *(void **)ret_function != NULL;
 }
 
-/* A session whose one family counts. */
-static bool open_counting(engine_fixture *f, const char *workspace)
+/* A session whose one family is this kernel with a manifest that was changed so. */
+static bool open_changed(engine_fixture *f, const char *kernel, void (*change)(cJSON *manifest),
+                         const char *workspace)
 {
-    char path[512];
-    fa_buf text = {0};
-    if (!fixture_open(f, ""))
-        return false;
-    snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", f->templates);
-    if (fa_buf_read_file(&text, path, 1 << 20) != 0)
-        return false;
-    cJSON *manifest = cJSON_Parse(text.data);
-    fa_buf_free(&text);
-    cJSON_AddStringToObject(manifest, "counters", "1");
-    cJSON_AddStringToObject(manifest, "workspace", workspace);
-    char *changed = cJSON_Print(manifest);
-    bool ok = changed != NULL && write_text(path, changed);
-    free(changed);
-    cJSON_Delete(manifest);
-    snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f->templates);
-    return ok && write_text(path, counting) && fixture_restart(f, "") &&
+    workspace_wanted = workspace;
+    return fixture_open(f, "") && fixture_write_kernel(f, kernel) &&
+           fixture_change_manifest(f, f->templates, change) && fixture_restart(f, "") &&
            fa_driver_open(&f->driver, NULL) == 0 && hold_context(f->driver, 0, NULL) == 0;
-}
-
-static bool open_split(engine_fixture *f, const char *workspace)
-{
-    char path[512];
-    bool ok = fixture_open(f, "");
-    snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f->templates);
-    return ok && write_text(path, two_launches) && split_manifest(f, workspace) &&
-           fixture_restart(f, "") && fa_driver_open(&f->driver, NULL) == 0 &&
-           hold_context(f->driver, 0, NULL) == 0;
 }
 
 /* Rows of V all equal make the output equal to them, whatever the scores are. */
@@ -127,7 +101,7 @@ static void a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns(v
     const fa_kernel *kernel;
     fa_device_ptr tensor[4] = {0};
     fa_attn_args args;
-    CHECK(open_split(&f, "BATCH * SEQ_Q * 4"));
+    CHECK(open_changed(&f, two_launches, split_launch, "BATCH * SEQ_Q * 4"));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
     CHECK(fa_kernel_answer(kernel)->proved > 0);
@@ -152,7 +126,7 @@ static void streams_and_captured_graphs_count_apart(void)
     const fa_kernel *kernel;
     fa_device_ptr tensor[4] = {0};
     fa_attn_args args;
-    CHECK(open_counting(&f, "0"));
+    CHECK(open_changed(&f, counting, let_count, "0"));
     CHECK(find_in_fake("fake_cuda_capture", &capture));
     CHECK(find_in_fake("fake_cuda_destroy_graphs", &destroy_graphs));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
@@ -255,7 +229,7 @@ static void memory_of_streams_that_are_gone_serves_others(void)
     fa_attn_args args;
     fa_problem smaller = small_problem;
     smaller.seq_q = 64;
-    CHECK(open_counting(&f, "SEQ_Q * 4096"));
+    CHECK(open_changed(&f, counting, let_count, "SEQ_Q * 4096"));
     CHECK(find_in_fake("fake_cuda_busy", &busy) && find_in_fake("fake_cuda_capture", &capture));
     CHECK_OK(fa_get_best_kernel(f.tuner, &smaller, FA_EFFORT_MEASURE, &kernel[0], &diag), diag);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel[1], &diag),
@@ -296,11 +270,9 @@ static void a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_o
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .gpu = "L4", .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
-    CHECK(open_split(&f, "4096"));
-    char path[512];
-    snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f.templates);
-    CHECK(write_text(path, "#include \"attn_params.h\"\n"
-                           "extern \"C\" __global__ void attn_fwd(fa_attn_params p) {}\n"));
+    CHECK(open_changed(&f, two_launches, split_launch, "4096"));
+    CHECK(fixture_write_kernel(&f, "#include \"attn_params.h\"\n"
+                                   "extern \"C\" __global__ void attn_fwd(fa_attn_params p) {}\n"));
     CHECK(fixture_restart(&f, ""));
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOKERNEL);
     CHECK(fixture_reasons(f.tuner, &request, "does not take just fa_attn_params") > 0);

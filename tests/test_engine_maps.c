@@ -236,9 +236,7 @@ static void configs_with_impossible_boxes_are_refused_once_they_are_compiled(voi
     fa_answer answer = {.size = sizeof answer};
     CHECK(open_maps(&f, 1, NULL));
     fa_close(&f.tuner);
-    char path[400];
-    snprintf(path, sizeof path, "%s/attn_fwd_sm80.cu", f.templates);
-    CHECK(write_text(path, maps_template(48, 1)));
+    CHECK(fixture_write_kernel(&f, maps_template(48, 1)));
     CHECK_OK(fixture_session(&f, &diag), diag);
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOKERNEL);
     CHECK(fixture_reasons(f.tuner, &request, "boxes of 48 columns") > 0);

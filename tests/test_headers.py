@@ -68,10 +68,10 @@ def the_library_exports_what_the_header_declares_and_nothing_else():
     tap.equal(sorted(exported["FA_TUNE_0.2"]), sorted(declared()))
 
 
-def the_library_needs_no_cuda_library():
-    done = subprocess.run(["readelf", "--dynamic", os.path.join(BUILD, "libfa_tune.so")], capture_output=True,
-                          text=True, check=True)
-    tap.equal(re.findall(r"lib(?:cuda|cudart|nvrtc|nvidia-ml)\S*", done.stdout), [])
+def library_and_programs_need_no_cuda_library():
+    for name in ("libfa_tune.so", "fa-tune", "fa-tune-worker"):
+        done = subprocess.run(["readelf", "--dynamic", os.path.join(BUILD, name)], capture_output=True, text=True, check=True)
+        tap.equal(re.findall(r"lib(?:cuda|cudart|nvrtc|nvidia-ml)\S*", done.stdout), [])
 
 
 tap.main()

@@ -3,11 +3,8 @@
 """Attention as serving engines call it, from Python on the fake driver: what is passed makes the problem that it
 says, by attention() and under the names of other libraries, comes out right, and is refused by name."""
 import inspect
-import math
 import os
 import random
-import sys
-import types
 
 import tap
 from attention_case import DIM, Inputs, attend, close, logged, numbers, refused

@@ -214,18 +214,6 @@ def templates_that_moved_on_leave_what_is_on_record():
         tap.equal((told["problems"][0]["templates_are_present"], len(told["problems"][0]["configs"])), (True, 2))
 
 
-def an_imported_winner_has_the_evidence_of_the_store_that_it_came_from():
-    with tuned() as place, Place(script=L4) as other:
-        bundle = os.path.join(other.folder, "l4.fab")
-        place.run("export", "--out", bundle, "--unsigned")
-        other.run("import", bundle, "--allow-unsigned")
-        mine, theirs = (one.json("report")["problems"][0] for one in (place, other))
-        tap.equal((theirs["known_how"], theirs["configs_tried"]), ("imported", mine["configs_tried"]))
-        tap.equal(theirs["evidence"], mine["evidence"])
-        tap.equal(theirs["compile_ms"], None)  # nothing was compiled here
-        assert len(theirs["configs"]) == 8 and theirs["configs"][0]["samples_us"], theirs
-
-
 def what_nvml_says_beside_the_samples_is_recorded():
     with Place(space=TWO, script=L4 + TIMES) as place:
         subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-w", os.path.join(SOURCE, "tests", "fake_nvml.c"),

@@ -6,7 +6,6 @@ import contextlib
 
 import devtools
 import tap
-from place import Place
 from serve import FAST, HANGS, L4, LONG, Serve, TOKEN, a_place, ask, token_file, wait_for
 
 state = {}

@@ -27,7 +27,7 @@ BUDGET = {
     "src/report": 824,
     "C": 53968,
     "C files": 235,
-    "tests": 54410,
+    "tests": 53300,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered

@@ -18,7 +18,6 @@ import hashlib
 import itertools
 import json
 import os
-import re
 import pprint
 import shutil
 import sqlite3
@@ -27,7 +26,7 @@ import sys
 
 import failing
 import tap
-from place import BUILD, DEADLINE, FA_TUNE, SMALL, Place, is_sanitized
+from place import BUILD, DEADLINE, FA_TUNE, Place, is_sanitized
 from serve import FAST, L4, TWO
 
 SLOW = os.environ.get("FA_TEST_SLOW") == "1"
