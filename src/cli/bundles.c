@@ -233,7 +233,8 @@ int cli_import(cli_run *run)
 {
     const cli_options *options = run->options;
     struct items items = {.run = run, .file = options->operand, .import = true};
-    bool filtered = cli_given(options) != 0 || options->gpu != NULL || options->operation != NULL;
+    bool filtered =
+        cli_given(options) != 0 || options->request.gpu != NULL || options->operation != NULL;
     const fa_import_options import = {.size = sizeof import,
                                       .file = items.file,
                                       .allow_unsigned = options->bundle.allow_unsigned,

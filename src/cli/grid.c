@@ -178,7 +178,7 @@ static int push_gpus(lists *l, const char *text, fa_diag *diag)
 
 static int read_lists(const cli_options *o, lists *ret, fa_diag *diag)
 {
-    const fa_operation *operation = fa_operation_of(&o->problem);
+    const fa_operation *operation = fa_operation_of(&o->request.problem);
     *ret = (lists){.options = o, .operation = operation, .gpus = o->sweep.gpu == NULL};
     int rc = o->sweep.gpu != NULL ? push_gpus(ret, o->sweep.gpu, diag) : 0;
     for (int i = 0; i < operation->field_count && rc == 0; i++) {
@@ -188,7 +188,7 @@ static int read_lists(const cli_options *o, lists *ret, fa_diag *diag)
             rc = push_values(&ret->field[i], option, f, o->sweep.values[i], diag);
         else
             ret->field[i] = (list){.value = {f->follows >= 0 && !(o->given >> i & 1) ? FOLLOWS
-                                             : option == NULL ? o->problem.value[i]
+                                             : option == NULL ? o->request.problem.value[i]
                                                               : f->preset},
                                    .count = 1};
     }
@@ -344,9 +344,9 @@ static int check_grid(const cli_options *o, fa_diag *diag)
     if (o->sweep.plan != NULL && lists)
         return fa_fail(diag, FA_EINVAL, "--plan: does not go with options of a grid");
     int rc = o->sweep.plan == NULL && o->sweep.model == NULL
-                 ? check_lists(o, fa_operation_of(&o->problem), diag)
+                 ? check_lists(o, fa_operation_of(&o->request.problem), diag)
                  : 0;
-    if (rc == 0 && o->effort == FA_EFFORT_CACHED)
+    if (rc == 0 && o->request.effort == FA_EFFORT_CACHED)
         rc = cli_refuse("--effort", "cached", "predict, measure or patient", NULL, diag);
     return rc;
 }
@@ -360,7 +360,7 @@ static int add_model(const cli_options *options, lists *l, cli_grid *grid, fa_di
     cJSON_ArrayForEach (layer, layers) {
         cli_options of_layer = *options;
         if ((rc = cli_fields_set(&of_layer, layer, "--model", diag)) != 0 ||
-            (rc = check_lists(&of_layer, fa_operation_of(&options->problem), diag)) != 0 ||
+            (rc = check_lists(&of_layer, fa_operation_of(&options->request.problem), diag)) != 0 ||
             (rc = read_lists(&of_layer, l, diag)) != 0 || (rc = multiply(l, grid, diag)) != 0)
             break;
     }

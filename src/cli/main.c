@@ -261,7 +261,8 @@ static int run_line(int count, char **arguments)
     int rc = cli_options_parse(verb, typed, count, arguments, &options, &diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM || rc == FA_EIO ? EXIT_FAILED : EXIT_USAGE, &diag);
-    return options.help ? put_help(verb, options.problem.operation) : run_verb(verb, &options);
+    return options.help ? put_help(verb, options.request.problem.operation)
+                        : run_verb(verb, &options);
 }
 
 int main(int count, char **arguments)

@@ -251,7 +251,7 @@ static bool find_config(const char *name, char *ret_path, size_t size)
 /* ---- layers ---------------------------------------------------------------------------------*/
 static bool names_length(const cli_options *options, const cJSON *layer)
 {
-    const fa_operation *operation = fa_operation_of(&options->problem);
+    const fa_operation *operation = fa_operation_of(&options->request.problem);
     bool named = false;
     for (int i = 0; i < operation->field_count; i++)
         named |= operation->field[i].length && (options->sweep.values[i] != NULL ||
@@ -273,7 +273,7 @@ static void add_work(cJSON *layers, const cJSON *layer, const cJSON *work)
 /* The work that is asked of each layer is prefill and decode, or training's, unless lengths were given, or are the layer's. */
 int cli_model_layers(const cli_options *options, cJSON **ret_layers, fa_diag *diag)
 {
-    const fa_operation *operation = fa_operation_of(&options->problem);
+    const fa_operation *operation = fa_operation_of(&options->request.problem);
     const cJSON *works = options->sweep.training ? member(fa_operation_backward(operation), "work")
                                                  : member(operation->document, "model_work");
     const cJSON *layer, *work;

@@ -41,13 +41,14 @@ enum { YEAR = 31536000 };
 
 static const cli_option_spec specs[] = {
     {.kind = KIND_HEADING, .help = "Problem and GPU"},
-    TEXT("--gpu", IN(GPU), gpu, "NAME", "GPU type, present or not (fa-tune gpus lists them)"),
-    NUMBER("--device", IN(DEVICE), INTEGER, device, 0, 1023, "N",
+    TEXT("--gpu", IN(GPU), request.gpu, "NAME",
+         "GPU type, present or not (fa-tune gpus lists them)"),
+    NUMBER("--device", IN(DEVICE), INTEGER, request.ordinal, 0, 1023, "N",
            "CUDA ordinal of the GPU here (0)"),
     TEXT("--gpu", IN(SWEEP), sweep.gpu, "LIST", "GPU types, as L4,A100,H100 (the one here)"),
     {.kind = KIND_HERE},
     TEXT("--operation", PROBLEM, operation, "NAME", "what is computed (attn_fwd)"),
-    FLAG("--exact", IN(PROBLEM) | IN(SWEEP), exact,
+    FLAG("--exact", IN(PROBLEM) | IN(SWEEP), request.exact,
          "tune the given lengths themselves, not their bucket"),
     TEXT("--plan", IN(SWEEP), sweep.plan, "FILE", "problems from JSON lines instead of a grid"),
     TEXT(
@@ -57,10 +58,11 @@ static const cli_option_spec specs[] = {
          "each problem with its log-sum-exp, and the problem of its gradients"),
 
     {.kind = KIND_HEADING, .help = "Tuning"},
-    {"--effort", IN(EFFORT), KIND_CHOICE, AT(effort), 0, 0, efforts, "HOW",
+    {"--effort", IN(EFFORT), KIND_CHOICE, AT(request.effort), 0, 0, efforts, "HOW",
      "cached (only look it up), predict (compile and rank), measure (time kernels that are ready, else the whole "
      "space) or patient (time the whole space again); without it the whole space is timed once"},
-    FLAG("--again", IN(EFFORT), again, "tune although a winner is stored; recorded trials count"),
+    FLAG("--again", IN(EFFORT), request.again,
+         "tune although a winner is stored; recorded trials count"),
     NUMBER("--jobs", IN(TUNE), INTEGER, jobs, 1, 1024, "N", "compile workers (one per core)"),
     NUMBER("--compile-timeout", IN(TUNE), SECONDS, compile_timeout_s, 0, 3600, "TIME",
            "limit for one compile (30s)"),
@@ -70,17 +72,17 @@ static const cli_option_spec specs[] = {
            "most GPU memory for a tune's tensors: 8G, 512M (half of what is free)"),
     NUMBER("--seed", IN(TUNE), SEED, seed, 0, ((int64_t)1 << 53) - 1, "N",
            "seed of the inputs (0: a new one, kept with each trial)"),
-    {"--strategy", IN(SEARCH) | IN(SWEEP), KIND_TEXT, AT(search.strategy), 0, 0, strategies, "NAME",
-     "exhaustive, random, surrogate or auto"},
+    {"--strategy", IN(SEARCH) | IN(SWEEP), KIND_TEXT, AT(request.strategy), 0, 0, strategies,
+     "NAME", "exhaustive, random, surrogate or auto"},
 
     {.kind = KIND_HEADING, .help = "Budget"},
-    NUMBER("--evaluations", IN(SEARCH) | IN(SWEEP), INTEGER, search.evaluations, 1, 20000, "N",
+    NUMBER("--evaluations", IN(SEARCH) | IN(SWEEP), INTEGER, request.evaluations, 1, 20000, "N",
            "most configs of a problem to measure in all runs (all; 500 of more than 20,000)"),
-    NUMBER("--time", IN(SEARCH), SECONDS, search.seconds, 0, YEAR, "TIME",
+    NUMBER("--time", IN(SEARCH), SECONDS, request.seconds, 0, YEAR, "TIME",
            "start no more compiles after this long: 90s, 30m, 2h"),
     NUMBER("--time", IN(SWEEP_RUN), SECONDS, sweep.seconds, 0, YEAR, "TIME",
            "stop after this long in all runs: 90s, 30m, 2h"),
-    NUMBER("--time-each", IN(SWEEP), SECONDS, search.seconds, 0, YEAR, "TIME",
+    NUMBER("--time-each", IN(SWEEP), SECONDS, request.seconds, 0, YEAR, "TIME",
            "start no more compiles of a problem after this long"),
     NUMBER("--trials", IN(SWEEP_RUN), INTEGER, sweep.trials, 1, INT32_MAX, "N",
            "stop after this many configs in all runs"),
@@ -295,8 +297,8 @@ static int set_field(const cli_option_spec *spec, const char *text, cli_options 
                      fa_diag *diag)
 {
     int index = cli_option_field(spec);
-    const fa_field *field = &fa_operation_of(&options->problem)->field[index];
-    int32_t *value = &options->problem.value[index];
+    const fa_field *field = &fa_operation_of(&options->request.problem)->field[index];
+    int32_t *value = &options->request.problem.value[index];
     options->given |= 1u << index;
     if (field->kind == FA_FIELD_INTEGER)
         return cli_integer_set(spec, field, text, value, diag);
@@ -310,7 +312,7 @@ static int set_field(const cli_option_spec *spec, const char *text, cli_options 
 static int set_also(const cli_option_spec *spec, const char *text, cli_options *options,
                     fa_diag *diag)
 {
-    const fa_operation *operation = fa_operation_of(&options->problem);
+    const fa_operation *operation = fa_operation_of(&options->request.problem);
     int32_t value = 0;
     int rc = cli_integer_set(spec, &operation->field[cli_option_field(spec)], text, &value, diag);
     for (int i = 0; rc == 0 && i < operation->field_count; i++) {
@@ -318,7 +320,7 @@ static int set_also(const cli_option_spec *spec, const char *text, cli_options *
             continue;
         options->given_also |= 1u << i;
         if (!(options->given >> i & 1))
-            options->problem.value[i] = value;
+            options->request.problem.value[i] = value;
     }
     return rc;
 }

@@ -59,16 +59,12 @@ extern const char
     *const cli_formats[]; /* their names, which are files' endings, too; NULL ends them */
 typedef struct cli_options {
     bool help;
-    const char *gpu;       /* NULL: the device here */
-    int32_t device;        /* -1: not given */
+    fa_request request;    /* of the operation's problem; defaults stand for what was not given */
     const char *operation; /* NULL: the default one */
-    fa_problem problem;    /* of that operation; defaults stand for what was not given */
     uint32_t given;        /* bit i: field i of the problem was */
     uint32_t given_also;   /* by an option of several fields; one of its own has precedence */
     const char *shorthand[CLI_SHORTHANDS_MAX]; /* as typed, "" without a value; NULL: not given */
-    fa_effort effort;
-    bool effort_given; /* not the default */
-    bool again, exact, why, quiet, json, no_progress, verbose;
+    bool why, quiet, json, no_progress, verbose;
     int32_t jobs;                               /* 0: one per core */
     double compile_timeout_s, trial_timeout_s;  /* 0: the library's */
     int32_t top;                                /* 0: not given */
@@ -98,11 +94,6 @@ typedef struct cli_options {
         double idle_exit_s; /* 0: not given */
     } fleet;
     int64_t memory; /* of the GPU, for a tune; 0: not given */
-    struct {        /* of a tune that searches */
-        const char *strategy;
-        int32_t evaluations;
-        double seconds;
-    } search;
     struct { /* of run; 0: not given */
         int32_t config, count;
     } launch;

@@ -34,7 +34,7 @@ const char *cli_sweep_option(const fa_operation *operation, int field)
 
 int cli_option_field(const cli_option_spec *spec)
 {
-    size_t values = CLI_AT(problem.value), lists = CLI_AT(sweep.values);
+    size_t values = CLI_AT(request.problem.value), lists = CLI_AT(sweep.values);
     if (spec->kind == KIND_FIELD || spec->kind == KIND_ALSO)
         return (int)((spec->offset - values) / sizeof(int32_t));
     if (spec->offset >= lists && spec->offset < lists + FA_PROBLEM_VALUES * sizeof(char *))
@@ -103,7 +103,7 @@ static void add_field(cli_problem_options *options, const fa_operation *operatio
     const fa_field *f = &operation->field[field];
     const bool list = options->sweeps && is_list(f), leads = leads_also(operation, field);
     const size_t offset = list ? CLI_AT(sweep.values) + (size_t)field * sizeof(char *)
-                               : CLI_AT(problem.value) + (size_t)field * sizeof(int32_t);
+                               : CLI_AT(request.problem.value) + (size_t)field * sizeof(int32_t);
     const char *words = f->words[0] != 0 ? f->words : "size of the kernel's arguments";
     char lead[FA_NAME_MAX]; /* "sequence length" of "sequence length, of the queries" */
     snprintf(lead, sizeof lead, "%.*s", (int)strcspn(words, ",;:("), words);
@@ -151,7 +151,7 @@ void cli_problem_options_make(const fa_operation *operation, bool sweeps,
 /* ---- what must be given ---------------------------------------------------------------------*/
 int cli_problem_complete(cli_options *options, fa_diag *diag)
 {
-    const fa_operation *operation = fa_operation_of(&options->problem);
+    const fa_operation *operation = fa_operation_of(&options->request.problem);
     uint32_t given = cli_given(options);
     for (int i = 0; i < operation->field_count; i++) {
         const fa_field *f = &operation->field[i];
@@ -160,14 +160,14 @@ int cli_problem_complete(cli_options *options, fa_diag *diag)
                 diag, FA_EINVAL, "%s N is missing%s%s", f->also[0] != 0 ? f->also : f->option,
                 operation->example[0] != 0 ? ", as in fa-tune " : "", operation->example);
     }
-    fa_problem_fill(&options->problem, given);
-    return fa_problem_check(&options->problem, diag);
+    fa_problem_fill(&options->request.problem, given);
+    return fa_problem_check(&options->request.problem, diag);
 }
 
 /* ---- options that set several fields ---------------------------------------------------------*/
 int cli_fields_set(cli_options *options, const cJSON *set, const char *option, fa_diag *diag)
 {
-    const fa_operation *operation = fa_operation_of(&options->problem);
+    const fa_operation *operation = fa_operation_of(&options->request.problem);
     const cJSON *item;
     cJSON_ArrayForEach (item, set) {
         const char *text = cJSON_GetStringValue(item);
@@ -178,7 +178,7 @@ int cli_fields_set(cli_options *options, const cJSON *set, const char *option, f
         if ((options->given >> field & 1) || options->sweep.values[field] != NULL)
             continue;
         bool several = strchr(text, ',') != NULL; /* of a sweep alone */
-        int rc = several ? 0 : fa_set_field(&options->problem, item->string, text, diag);
+        int rc = several ? 0 : fa_set_field(&options->request.problem, item->string, text, diag);
         if (rc != 0)
             return fa_fail_in(diag, rc, "%s", option);
         options->given |= (uint32_t)1 << field;
@@ -191,7 +191,7 @@ int cli_fields_set(cli_options *options, const cJSON *set, const char *option, f
 /* What an option of its own says of a field goes before a shorthand, whichever stands first. */
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag)
 {
-    const cJSON *item = shorthand_at(fa_operation_of(&options->problem), index);
+    const cJSON *item = shorthand_at(fa_operation_of(&options->request.problem), index);
     const char *option = text_of(item, "option");
     options->shorthand[index] = text != NULL ? text : "";
     int rc = cli_fields_set(options, member(item, "set"), option, diag);
@@ -199,13 +199,14 @@ int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag
         char word[24];
         size_t length = strcspn(text, ",");
         const char *field = cJSON_GetStringValue(cJSON_GetArrayItem(member(item, "values"), i));
-        int index_of = field == NULL
-                           ? -1
-                           : fa_operation_field_index(fa_operation_of(&options->problem), field);
+        int index_of =
+            field == NULL
+                ? -1
+                : fa_operation_field_index(fa_operation_of(&options->request.problem), field);
         snprintf(word, sizeof word, "%.*s", (int)(length < 23 ? length : 23), text);
         bool more = text[length] == ',';
         if (index_of < 0 || length == 0 || (more && text[length + 1] == 0) ||
-            fa_set_field(&options->problem, field, word, diag) != 0)
+            fa_set_field(&options->request.problem, field, word, diag) != 0)
             return cli_refuse(option, options->shorthand[index], text_of(item, "value"), NULL,
                               diag);
         options->given |= (uint32_t)1 << index_of;
@@ -216,7 +217,7 @@ int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag
 
 int cli_shorthand_check(const cli_options *options, fa_diag *diag)
 {
-    const fa_operation *operation = fa_operation_of(&options->problem);
+    const fa_operation *operation = fa_operation_of(&options->request.problem);
     const cJSON *shorthand, *item;
     for (int i = 0; (shorthand = shorthand_at(operation, i)) != NULL; i++)
         cJSON_ArrayForEach (item, member(shorthand, "set")) {

@@ -40,7 +40,7 @@ static int fail_unknown(const parse *p, const char *argument, fa_diag *diag)
         return cli_refuse(NULL, argument, "an option, and a verb comes first", NULL, diag);
     if (strncmp(name, "--no-", 5) != 0 &&
         (p->verb->groups & (CLI_GROUP_PROBLEM | CLI_GROUP_SWEEP)) != 0 &&
-        fa_operation_refuse(fa_operation_of(&p->options->problem), name, diag) != 0)
+        fa_operation_refuse(fa_operation_of(&p->options->request.problem), name, diag) != 0)
         return FA_EINVAL;
     snprintf(what, sizeof what, "an option of `fa-tune %s` (--help lists them)", p->verb->name);
     return cli_refuse(NULL, name[0] == '-' ? name : argument, what, names, diag);
@@ -93,12 +93,12 @@ static int parse_one(parse *p, fa_diag *diag)
     if (spec == NULL)
         return fail_unknown(p, argument, diag);
     int from = p->at++;
-    options->effort_given |= spec->offset == CLI_AT(effort);
     for (size_t i = 0; i < p->all->count; i++)
         p->given[i] |= p->all->spec[i] == spec;
-    const fa_field *field = spec->kind == KIND_FIELD
-                                ? &fa_operation_of(&options->problem)->field[cli_option_field(spec)]
-                                : NULL;
+    const fa_field *field =
+        spec->kind == KIND_FIELD
+            ? &fa_operation_of(&options->request.problem)->field[cli_option_field(spec)]
+            : NULL;
     bool flag = spec->kind == KIND_FLAG || (spec->kind == KIND_SHORTHAND && spec->value == NULL) ||
                 (field != NULL && field->kind == FA_FIELD_BOOLEAN);
     if (flag && value != NULL)
@@ -186,14 +186,15 @@ static int complete(const parse *p, fa_diag *diag)
     int rc = check_together(p, diag);
     if (rc != 0)
         return rc;
-    if ((verb->groups & CLI_GROUP_EFFORT) && options->again &&
-        options->effort == FA_EFFORT_CACHED)
+    fa_request *request = &options->request;
+    request->first_contact = request->effort == FA_EFFORT_MEASURE && is_given(p, "--effort");
+    if (request->again && request->effort == FA_EFFORT_CACHED)
         return fa_fail(diag, FA_EINVAL, "--again: does not go with --effort cached");
     if (!(verb->groups & CLI_GROUP_PROBLEM))
         return cli_shorthand_check(options, diag);
     if (!(verb->groups & CLI_GROUP_WHY) || options->why)
         return cli_problem_complete(options, diag);
-    return options->device < 0 ? 0 : fa_fail(diag, FA_EINVAL, "--device: needs --why");
+    return is_given(p, "--device") ? fa_fail(diag, FA_EINVAL, "--device: needs --why") : 0;
 }
 
 /* The value of an option wherever it stands, before the others can be understood; NULL: not given. */
@@ -262,7 +263,7 @@ int cli_options_parse(const cli_verb *verb, bool typed, int count, char **argume
                       cli_options *ret_options, fa_diag *diag)
 {
     static cli_option_list all;
-    cli_options options = {.device = -1, .effort = FA_EFFORT_MEASURE};
+    cli_options options = {.request = {.size = sizeof(fa_request), .effort = FA_EFFORT_MEASURE}};
     parse parse = {verb, typed, &all, count, 0, arguments, &options, {0}};
     /* import: before the file of a bundle; a file alone may be one of records, whatever its name. */
     const int files_at_least = (verb->groups & CLI_GROUP_IMPORT) ? 2 : 1;
@@ -271,11 +272,11 @@ int cli_options_parse(const cli_verb *verb, bool typed, int count, char **argume
                      arguments[files_at_least - 1][0] != '-';
     options.specification = specified ? arguments[0] : NULL;
     int rc = choose_operation(verb, count, arguments, options.specification,
-                              &options.problem.operation, diag);
+                              &options.request.problem.operation, diag);
     if (rc != 0)
         return rc;
-    fa_problem_fill(&options.problem, 0);
-    cli_option_list_make(verb->groups, options.problem.operation, &all);
+    fa_problem_fill(&options.request.problem, 0);
+    cli_option_list_make(verb->groups, options.request.problem.operation, &all);
     rc = check_sizes(&parse, diag);
     if (specified)
         add_typed(&options, options.specification);

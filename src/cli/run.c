@@ -46,27 +46,11 @@ int cli_open(cli_run *run, bool to_read)
     return fa_open(&library, &run->tuner, &run->diag);
 }
 
-fa_request cli_request(const cli_options *options)
-{
-    return (fa_request){
-        .size = sizeof(fa_request),
-        .problem = options->problem,
-        .gpu = options->gpu,
-        .ordinal = options->device >= 0 ? options->device : 0,
-        .effort = options->effort,
-        .again = options->again,
-        .exact = options->exact,
-        .first_contact = options->effort_given && options->effort == FA_EFFORT_MEASURE,
-        .strategy = options->search.strategy,
-        .evaluations = options->search.evaluations,
-        .seconds = options->search.seconds,
-    };
-}
-
 int cli_check_gpu(cli_run *run)
 {
     fa_gpu gpu;
-    return run->options->gpu == NULL || fa_gpu_find(run->options->gpu, 0, &gpu, &run->diag) == 0
+    return run->options->request.gpu == NULL ||
+                   fa_gpu_find(run->options->request.gpu, 0, &gpu, &run->diag) == 0
                ? 0
                : FA_EINVAL;
 }
@@ -101,7 +85,8 @@ int cli_fail(cli_run *run, int rc)
     if (run->diag.text[0] == 0)
         fa_fail(&run->diag, rc, "%s", fa_strerror(rc));
     cli_error(0, &run->diag);
-    if (rc == FA_ENOTFOUND && run->options->effort == FA_EFFORT_CACHED && run->tuner != NULL)
+    if (rc == FA_ENOTFOUND && run->options->request.effort == FA_EFFORT_CACHED &&
+        run->tuner != NULL)
         cli_tell("leave --effort cached out to tune for it");
     if (rc == FA_ECANCELED && cli_interrupted() != 0)
         return 128 + cli_interrupted();
@@ -128,7 +113,7 @@ bool cli_gpu_is(const char *asked, const char *name)
 
 bool cli_filter_keeps(const cli_options *options, const fa_problem *is, const char *gpu)
 {
-    const fa_problem *want = &options->problem, bucket = fa_problem_bucket(want);
+    const fa_problem *want = &options->request.problem, bucket = fa_problem_bucket(want);
     uint32_t given = cli_given(options);
     bool named = options->operation != NULL || options->specification != NULL;
     if ((given != 0 || named) && fa_operation_of(is) != fa_operation_of(want))
@@ -136,7 +121,7 @@ bool cli_filter_keeps(const cli_options *options, const fa_problem *is, const ch
     for (int i = 0; i < FA_PROBLEM_VALUES; i++)
         if ((given >> i & 1) && is->value[i] != want->value[i] && is->value[i] != bucket.value[i])
             return false;
-    return cli_gpu_is(options->gpu, gpu);
+    return cli_gpu_is(options->request.gpu, gpu);
 }
 
 int cli_answer_compare(const fa_answer *a, const fa_answer *b)

@@ -68,8 +68,8 @@ int cli_worker(cli_run *run)
     struct work work = {.lines = &run->progress};
     fa_worker_request request = {
         .size = sizeof request,
-        .gpu = run->options->gpu,
-        .ordinal = run->options->device >= 0 ? run->options->device : 0,
+        .gpu = run->options->request.gpu,
+        .ordinal = run->options->request.ordinal,
         .once = run->options->fleet.once,
         .idle_exit_s = run->options->fleet.idle_exit_s,
         .progress = on_event,

@@ -18,7 +18,7 @@
 static int check_selection(const cli_options *options, fa_diag *diag)
 {
     const bool some = cli_given(options) != 0 || options->operation != NULL ||
-                      options->specification != NULL || options->gpu != NULL;
+                      options->specification != NULL || options->request.gpu != NULL;
     if (options->caches)
         return 0;
     if (options->forget_all == some)
@@ -34,7 +34,7 @@ static bool is_asked_for(const cli_options *options, const fa_study *study)
     if (study->unread == NULL)
         return cli_filter_keeps(options, &study->problem, study->gpu.name);
     return cli_given(options) == 0 && options->operation == NULL &&
-           options->specification == NULL && cli_gpu_is(options->gpu, study->gpu.name);
+           options->specification == NULL && cli_gpu_is(options->request.gpu, study->gpu.name);
 }
 
 /* ---- what went ------------------------------------------------------------------------------*/
@@ -140,7 +140,8 @@ int cli_caches(cli_run *run, bool forget)
     cJSON *array = fa_json_add_array(run->document, "caches");
     int rc = fa_list_kept(run->tuner, NULL, false, &kept, &listed, &run->diag);
     for (size_t i = 0; rc == 0 && i < listed; i++) {
-        if (run->options->gpu != NULL && !cli_gpu_is(run->options->gpu, kept[i].gpu))
+        if (run->options->request.gpu != NULL &&
+            !cli_gpu_is(run->options->request.gpu, kept[i].gpu))
             continue;
         if (array != NULL)
             fa_json_push(array, fa_struct_to_json(fa_kept_members, &kept[i]));

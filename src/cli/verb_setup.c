@@ -32,7 +32,7 @@ static void put_row(cli_table *table, const fa_gpu *gpu)
 int cli_gpus(cli_run *run)
 {
     cJSON *array = fa_json_add_array(run->document, "gpus");
-    const char *asked = run->options->gpu, *refused;
+    const char *asked = run->options->request.gpu, *refused;
     cli_table table = {0};
     fa_buf lines = {0};
     fa_gpu gpu;
@@ -148,7 +148,7 @@ int cli_check(cli_run *run)
     int rc = fa_open(&library, &run->tuner, &run->diag);
     if (rc != 0)
         return rc;
-    fa_request request = cli_request(run->options);
+    fa_request request = run->options->request;
     if (request.gpu == NULL && fa_gpu_find(NULL, request.ordinal, &gpu, NULL) != 0)
         request.gpu = absent;
     fa_checked_kernel *kernel = NULL;
@@ -159,7 +159,7 @@ int cli_check(cli_run *run)
     put_left(&logs, run->document, count > 0 ? kernel[0].left_out : "");
     free(kernel);
     if (rc == 0) {
-        cli_text_heading(&run->out, &run->options->problem, &gpu);
+        cli_text_heading(&run->out, &run->options->request.problem, &gpu);
         fa_json_add(run->document, "gpu", fa_gpu_to_json(&gpu));
         fa_json_add_number(run->document, "faults", checked.faults);
     }

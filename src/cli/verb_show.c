@@ -104,8 +104,8 @@ static cJSON *step_json(const fa_step *step)
 
 static int show_why(cli_run *run)
 {
-    const fa_problem *problem = &run->options->problem;
-    fa_request request = cli_request(run->options);
+    const fa_problem *problem = &run->options->request.problem;
+    fa_request request = run->options->request;
     fa_problem bucket = fa_problem_bucket(problem);
     fa_gpu gpu;
     fa_step *step = NULL;
@@ -195,7 +195,7 @@ static void print_funnel(const cli_options *options, const fa_gpu *gpu, const fu
     const size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX, ranked = f->ranked;
     const fa_ranked *row = f->rows.row;
     char number[FA_COMMAS_MAX];
-    cli_text_heading(out, &options->problem, gpu);
+    cli_text_heading(out, &options->request.problem, gpu);
     if (f->space.is_searched)
         fa_buf_printf(out, "space %s%s: searched, not built · tried %zu",
                       f->space.about ? "about " : "", fa_commas(f->space.configs, number),
@@ -223,7 +223,7 @@ static void add_funnel(cJSON *document, const cli_options *options, const fa_gpu
                        const funnel *f)
 {
     const size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX;
-    fa_json_add(document, "problem", fa_problem_to_json(&options->problem));
+    fa_json_add(document, "problem", fa_problem_to_json(&options->request.problem));
     fa_json_add(document, "gpu", fa_gpu_to_json(gpu));
     cJSON *counts = fa_json_add_object(document, "counts");
     fa_json_add_number(counts, "space", (double)f->space.configs);
@@ -238,7 +238,7 @@ static void add_funnel(cJSON *document, const cli_options *options, const fa_gpu
 int cli_explain(cli_run *run)
 {
     funnel f = {0};
-    const fa_request request = cli_request(run->options);
+    const fa_request request = run->options->request;
     int rc = fa_explain(run->tuner, &request, &f.rows.row, &f.rows.count, &f.space, &run->diag);
     for (size_t r = 0; rc == 0 && r < f.rows.count; r++) {
         f.ended[f.rows.row[r].trial.status]++;

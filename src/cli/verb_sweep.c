@@ -271,7 +271,7 @@ static fa_sweep_request request_of(const cli_options *options, const cli_grid *g
         .count = grid->count,
         .plan = grid->plan,
         .restart = options->sweep.restart,
-        .each = cli_request(options),
+        .each = options->request,
         .budget = {.seconds = options->sweep.seconds, .trials = options->sweep.trials},
     };
 }

@@ -126,8 +126,8 @@ static void print_text(const cli_options *options, const fa_answer *answer, cons
                        int32_t rank, const cli_progress *progress, const fa_tuner *tuner,
                        fa_buf *out)
 {
-    const bool empty = !fa_problem_equal(&options->problem, &answer->problem);
-    cli_text_heading(out, &options->problem, &answer->gpu);
+    const bool empty = !fa_problem_equal(&options->request.problem, &answer->problem);
+    cli_text_heading(out, &options->request.problem, &answer->gpu);
     if (empty || !fa_problem_equal(&answer->problem, &answer->from_problem)) {
         fa_buf_text(out, "its kernel is that of ");
         cli_text_problem(out, &answer->from_problem);
@@ -189,7 +189,7 @@ int cli_tune(cli_run *run)
     const cli_options *options = run->options;
     const size_t most = options->top > 0 ? (size_t)options->top : DEFAULT_TOP;
     cli_progress *progress = &run->progress;
-    fa_request request = cli_request(options);
+    fa_request request = options->request;
     fa_answer answer = {.size = sizeof answer};
     fa_ranked *ranked = NULL;
     cli_rows rows = {.count = 0};
@@ -231,14 +231,14 @@ int cli_run_config(cli_run *run)
     const cli_options *options = run->options;
     const int32_t rank = options->launch.config > 0 ? options->launch.config : 1;
     const int32_t launches = options->launch.count > 0 ? options->launch.count : 1;
-    fa_request request = cli_request(options);
+    fa_request request = options->request;
     fa_trial trial;
     request.progress = cli_progress_event;
     request.context = &run->progress;
     int rc = fa_run_config(run->tuner, &request, rank, launches, &trial, &run->diag);
     if (rc != 0)
         return rc;
-    fa_json_add(run->document, "problem", fa_problem_to_json(&options->problem));
+    fa_json_add(run->document, "problem", fa_problem_to_json(&options->request.problem));
     fa_json_add_number(run->document, "rank", rank);
     fa_json_add_number(run->document, "launches", launches);
     fa_json_add(run->document, "config", fa_config_to_json(&trial.config));

@@ -11,7 +11,7 @@ long fuzz_taken;
 
 static void read_plan(const char *path)
 {
-    const cli_options options = {.effort = FA_EFFORT_MEASURE,
+    const cli_options options = {.request.effort = FA_EFFORT_MEASURE,
                                  .sweep = {.gpu = "L4,H200", .plan = path}};
     cli_grid grid = {0};
     fa_diag why = {{0}};
