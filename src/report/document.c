@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The raw document (docs/json.md): what is stored about each problem, one problem a line, with nothing concluded. A page
- * holds a short one: members that are null, false or empty are left out, and so are those of REPEATED that the problem
- * before has too; numbers have seven digits; and the more problems there are, the fewer configs of each are told in full,
- * so that a page of a thousand problems stays below 5 MB.
+ * holds a short one: members that are null, false or empty are left out; numbers have seven digits; and the more problems
+ * there are, the fewer configs of each are told in full, so that a page of a thousand problems stays below 5 MB.
  *
  * Texts are as they were stored, which may be anything. Each line is made valid UTF-8 as it is written, and '<' and
  * characters that are not seen are escaped, so that it may stand inside a script element.
@@ -34,16 +33,11 @@ enum {
     SLOTS = 1 << 17     /* of the table of configs, which is filled by half */
 };
 
-static const char *const REPEATED[] = {"gpu",    "silicon",      "templates",
-                                       "policy", "environments", NULL};
-enum { REPEATS = sizeof REPEATED / sizeof *REPEATED - 1 };
-
 typedef struct document {
     const report_options *options;
     const report_problems *problems;
     bool is_short;
     fa_buf *out;
-    cJSON *last[REPEATS];
     cJSON *configs; /* each config of a space once */
     char **words;   /* the same as words */
     size_t count, capacity;
@@ -145,22 +139,6 @@ static void shorten(cJSON *json)
             cJSON_Delete(cJSON_DetachItemViaPointer(json, item));
         else if (cJSON_IsNumber(item) && item->valuedouble != floor(item->valuedouble))
             item->valuedouble = shortened(item->valuedouble);
-    }
-}
-
-static void drop_repeated(document *document, cJSON *json)
-{
-    for (int i = 0; i < REPEATS; i++) {
-        cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, REPEATED[i]);
-        if (item == NULL) /* it is empty, which must not be taken for repeated */
-            item = cJSON_CreateArray();
-        if (document->last[i] != NULL && cJSON_Compare(document->last[i], item, true)) {
-            cJSON_Delete(item);
-            continue;
-        }
-        cJSON_Delete(document->last[i]);
-        document->last[i] = cJSON_Duplicate(item, true);
-        fa_json_add(json, REPEATED[i], item);
     }
 }
 
@@ -461,7 +439,6 @@ static int write_problem(document *document, fa_tuner *tuner, size_t number, siz
         shorten(json);
         shorten(c.configs);
         shorten(c.space);
-        drop_repeated(document, json);
         for (int rows = cJSON_GetArraySize(c.space);
              (size_t)rows > room / 4 / ROW_BYTES && document->options->top == 0; rows--)
             cJSON_DeleteItemFromArray(c.space, rows - 1);
@@ -576,8 +553,6 @@ int report_document_write(fa_tuner *tuner, const report_options *options,
         write_tail(&document, tuner);
     for (size_t i = 0; i < document.count; i++)
         free(document.words[i]);
-    for (int i = 0; i < REPEATS; i++)
-        cJSON_Delete(document.last[i]);
     cJSON_Delete(document.configs);
     free(document.words);
     free(document.slot);

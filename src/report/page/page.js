@@ -6,7 +6,7 @@
 function prepare(given) {
   const problems = [];
   for (const one of given.problems)
-    problems.push(complete(one, problems[problems.length - 1], problems.length + 1, given));
+    problems.push(complete(one, problems.length + 1, given));
   for (const problem of problems) problem.own_words = problem.words;
   if (different(problems.map((problem) => problem.operation.name)).length > 1)
     for (const problem of problems) problem.words = problem.operation.title + " · " + problem.words;

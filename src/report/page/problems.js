@@ -3,15 +3,11 @@
  * What follows from the document: each problem with its limit, its peers and its place among others.
  * Nothing here draws.
  */
-const REPEATED = ["gpu", "silicon", "templates", "policy", "environments"];
-
 /* What others' kernels are called: by the name that people know, else as it is stored. */
 const PEER_NAMES = { "pytorch-cudnn": "cuDNN", "pytorch-fa2": "PyTorch’s FA2",
   "pytorch-efficient": "PyTorch’s efficient attention" };
 const SLOW = 0.5; /* below this part of a peer's speed a problem is flagged */
 
-/* The problem with all its members: a short document leaves out what is empty, and what the problem
- * before it has too. */
 /* A field as an operation's "sizes" have it; a specification's has no option, which is its name. */
 function fieldOf([name, size]) {
   const own = typeof size === "object" ? size : { default: size };
@@ -19,13 +15,12 @@ function fieldOf([name, size]) {
     ...(own.words === undefined && own.macro === undefined ? { label: name, option: "--" + name } : {}), ...own };
 }
 
-function complete(given, last, number, document) {
+/* The problem with all its members: a short document leaves out what is empty. */
+function complete(given, number, document) {
   const problem = {
     number, problem: {}, words: "", baselines: [], outcomes: [], configs: [], space: [],
     configs_left_out: 0, configs_tried: 0, ...given,
   };
-  for (const name of REPEATED)
-    if (given[name] === undefined && last) problem[name] = last[name];
   const operations = document.operations || [];
   problem.gpu = problem.gpu || { name: "" };
   problem.environments = problem.environments || [];
