@@ -12,11 +12,11 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1446,
-    "src/base": 5865,
+    "src/base": 5864,
     "src/gpu": 3781,
     "src/code": 960,
     "db": 5847,
-    "tuner": 13002,
+    "tuner": 12961,
     "src/worker": 1146,
     "src/bundle": 1476,
     "src/engine": 7402,
@@ -25,7 +25,7 @@ BUDGET = {
     "src/cli": 5439,
     "src/daemon": 2516,
     "src/report": 798,
-    "C": 53923,
+    "C": 53857,
     "C files": 235,
     "tests": 53300,
     "public functions": 70,

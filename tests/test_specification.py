@@ -157,19 +157,6 @@ def configs_of_the_same_code_are_never_told_apart_by_their_times():
             tap.equal(sum("the same code as" in row["reason"] for row in rows), 1)
 
 
-def the_specification_says_how_its_space_is_searched_where_the_command_does_not():
-    with a_place() as place:
-        tune = {"THREADS": [32, 64], "UNROLLED": [False], "P": [1, 2, 3]}
-        path, _ = beside(place, "gather.cu", tune=tune, restrictions=["P < 4"], strategy="random", evaluations=3)
-        told = place.json(path)["answer"]
-        tap.equal((told["strategy"], told["funnel"]["measured"]), ("random", 3))
-        tap.equal(place.json(path, "--again", "--evaluations", "5")["answer"]["funnel"]["measured"], 5)
-        tap.equal(place.json(path, "--again", "--strategy", "exhaustive")["answer"]["funnel"]["measured"], 6)
-        for words, sentence in (({"strategy": "gredy"}, "there is no strategy \"gredy\": use auto,"), ({"evaluations": 2.5}, "evaluations is"),
-                                ({"evaluations": "3"}, "\"evaluations\" must be a number"), ({"seconds": -1}, "\"seconds\" must be a number of 0")):
-            refused_at_its_line(place, words, sentence)
-
-
 def a_space_of_a_hundred_million_points_is_not_counted_one_by_one():
     with a_place() as place:
         tune = {"T%d" % i: list(range(10)) for i in range(8)}

@@ -100,16 +100,17 @@ void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_probl
 /* ---- reading ----------------------------------------------------------------------------------*/
 enum { WHY_MAX = 300 }; /* bytes of a sentence: fits fa_trial's reason */
 
-/* A part of a specification. */
-struct part {
-    const char *key;
-    cJSON_bool (*is)(const cJSON *); /* NULL: any value */
-    const char *type;
-    /* The value is NULL where it is absent. */
-    void (*read)(struct fa_spec_reading *r, const cJSON *json, const struct part *part);
-    bool needed;      /* of a family's file */
-    size_t at, count; /* in the family, of what read() sets */
-};
+/* A part of a specification; NULL: it is absent, or nothing is read any more. */
+static const cJSON *part(struct fa_spec_reading *r, const char *key,
+                         cJSON_bool (*is)(const cJSON *), const char *type, bool needed)
+{
+    const cJSON *json = fa_spec_member(r->json, key);
+    if (json == NULL && needed && !r->family->as_is)
+        fa_spec_fault(r, "\"%s\" is missing: it must be %s", key, type);
+    if (json != NULL && !is(json))
+        fa_spec_fault(r, "\"%s\" must be %s", key, type);
+    return r->rc == 0 ? json : NULL;
+}
 
 /* The expression, a text or an integer, over the names so far; the format makes its place for a sentence. NULL: it is none. */
 __attribute__((format(printf, 3, 4))) static fa_expr *take_expression(struct fa_spec_reading *r,
@@ -296,17 +297,16 @@ static void read_scratch(struct fa_spec_reading *r)
 }
 
 /* Either one launch, whose keys are the specification's, or a list of them. */
-static void read_launches(struct fa_spec_reading *r, const cJSON *list, const struct part *part)
+static void read_launches(struct fa_spec_reading *r)
 {
-    (void)part;
     fa_family *f = r->family;
     read_scratch(r);
     const int count = fa_spec_check_launches(r);
     for (int i = 0; i < count && r->rc == 0; i++) {
         char place[32] = "";
-        if (list != NULL)
-            snprintf(place, sizeof place, "launches[%d]: ", i);
         const cJSON *json = fa_spec_launch(r, i);
+        if (json != r->json)
+            snprintf(place, sizeof place, "launches[%d]: ", i);
         read_launch(r, json, f->as_is ? r->entry[i] : fa_spec_text(json, "kernel"), place,
                     &f->launch[f->launch_count++]);
     }
@@ -317,9 +317,11 @@ static void read_launches(struct fa_spec_reading *r, const cJSON *list, const st
 
 /* ---- the parts of a specification, in the order in which they are read ------------------------*/
 /* A single kernel is for all. */
-static void read_sm(struct fa_spec_reading *r, const cJSON *sm, const struct part *part)
+static void read_sm(struct fa_spec_reading *r)
 {
     static const char *const keys[] = {"min", "max", NULL};
+    static const char type[] = "an object with min and max";
+    const cJSON *sm = part(r, "sm", cJSON_IsObject, type, true);
     int64_t low = 10, high = 999;
     fa_spec_check_keys(r, sm, "\"sm\"", keys);
     if (sm != NULL)
@@ -328,18 +330,18 @@ static void read_sm(struct fa_spec_reading *r, const cJSON *sm, const struct par
         FA_TRY(r, fa_json_int(sm, "max", low, 999, &high, r->where, r->diag));
     if (r->rc == FA_ENOTFOUND) {
         r->rc = 0;
-        fa_spec_fault(r, "\"sm\" must be %s", part->type);
+        fa_spec_fault(r, "\"sm\" must be %s", type);
     }
     r->family->sm_min = (int32_t)low;
     r->family->sm_max = (int32_t)high;
 }
 
 /* The features of the operation that the family serves away from their defaults; then the names that are given are known. */
-static void read_takes(struct fa_spec_reading *r, const cJSON *list, const struct part *part)
+static void read_takes(struct fa_spec_reading *r)
 {
-    const cJSON *item;
+    const cJSON *item,
+        *list = part(r, "takes", cJSON_IsArray, "an array of names of fields", false);
     fa_family *f = r->family;
-    (void)part;
     cJSON_ArrayForEach (item, list) {
         const char *name = cJSON_IsString(item) ? item->valuestring : "";
         int field = fa_operation_field_index(f->operation, name);
@@ -353,21 +355,16 @@ static void read_takes(struct fa_spec_reading *r, const cJSON *list, const struc
         add_known_name(r, f->given.name[i], f->operation->name);
 }
 
-static void read_beside(struct fa_spec_reading *r, const cJSON *json, const struct part *part)
+static fa_expr *read_one(struct fa_spec_reading *r, const char *key)
 {
-    (void)part;
-    r->family->beside = cJSON_IsTrue(json);
+    const cJSON *json = fa_spec_member(r->json, key);
+    return json != NULL && r->rc == 0 ? take_expression(r, json, "%s", key) : NULL;
 }
 
-static void read_one(struct fa_spec_reading *r, const cJSON *json, const struct part *part)
+static void read_tunables(struct fa_spec_reading *r)
 {
-    if (json != NULL)
-        *(fa_expr **)((char *)r->family + part->at) = take_expression(r, json, "%s", part->key);
-}
-
-static void read_tunables(struct fa_spec_reading *r, const cJSON *tunables, const struct part *part)
-{
-    const cJSON *item;
+    const cJSON *item, *tunables = part(r, "tune", cJSON_IsObject,
+                                        "an object, as in {\"BLOCK\": [64, 128, 256]}", true);
     int64_t product = 1;
     char buffer[FA_COMMAS_MAX], most[FA_COMMAS_MAX], room[FA_VALUE_TEXT_MAX];
     if (cJSON_GetArraySize(tunables) > FA_MAX_TUNABLES)
@@ -378,7 +375,7 @@ static void read_tunables(struct fa_spec_reading *r, const cJSON *tunables, cons
         fa_domain *domain = &r->family->tunable[r->family->tunable_count++];
         const char *name = item->string;
         const int size = cJSON_IsArray(item) ? cJSON_GetArraySize(item) : 0;
-        add_known_name(r, name, part->key);
+        add_known_name(r, name, "tune");
         if (size < 1 || size > FA_MAX_DOMAIN) /* before the process keeps them for good */
             fa_spec_fault(r, "tune %s must be an array of 1 to %d numbers, booleans or texts", name,
                           FA_MAX_DOMAIN);
@@ -409,11 +406,10 @@ static void read_tunables(struct fa_spec_reading *r, const cJSON *tunables, cons
 
 /* Tunables that kernels learn from their launch (the grid, the size of the shared memory): configs that
  * differ in them alone share a cubin. */
-static void read_run_time(struct fa_spec_reading *r, const cJSON *names, const struct part *part)
+static void read_run_time(struct fa_spec_reading *r)
 {
     fa_family *f = r->family;
-    (void)part;
-    const cJSON *item;
+    const cJSON *item, *names = part(r, "run_time", cJSON_IsArray, "an array of names", false);
     cJSON_ArrayForEach (item, names) {
         const char *name = cJSON_IsString(item) ? item->valuestring : "";
         int at = 0;
@@ -426,17 +422,18 @@ static void read_run_time(struct fa_spec_reading *r, const cJSON *names, const s
     }
 }
 
-static void read_lets(struct fa_spec_reading *r, const cJSON *lets, const struct part *part)
+static void read_lets(struct fa_spec_reading *r)
 {
     fa_family *f = r->family;
-    const cJSON *item;
+    const cJSON *item,
+        *lets = part(r, "defines", cJSON_IsObject, "an object of expressions", false);
     int i = 0;
     if (cJSON_GetArraySize(lets) > FA_MAX_LETS)
         fa_spec_fault(r, "more than %d names in \"defines\"", FA_MAX_LETS);
     cJSON_ArrayForEach (item, lets) {
         if (r->rc != 0)
             return;
-        add_known_name(r, item->string, part->key);
+        add_known_name(r, item->string, "defines");
         snprintf(f->let[f->let_count++].name, FA_NAME_MAX, "%s", item->string);
     }
     cJSON_ArrayForEach (item, lets)
@@ -493,29 +490,27 @@ static void read_rule(struct fa_spec_reading *r, const cJSON *item, const char *
 }
 
 /* "supports", which may read no tunable, or "restrictions". */
-static void read_rules(struct fa_spec_reading *r, const cJSON *array, const struct part *part)
+static void read_rules(struct fa_spec_reading *r, const char *key, fa_require *list, int *count)
 {
-    const cJSON *item;
+    const cJSON *item, *array = part(r, key, cJSON_IsArray, "an array of expressions", false);
     char place[64];
-    int *count = (int *)((char *)r->family + part->count);
-    fa_require *list = (fa_require *)((char *)r->family + part->at);
     if (cJSON_GetArraySize(array) > FA_MAX_REQUIRES)
-        fa_spec_fault(r, "\"%s\" has more than %d entries", part->key, FA_MAX_REQUIRES);
+        fa_spec_fault(r, "\"%s\" has more than %d entries", key, FA_MAX_REQUIRES);
     cJSON_ArrayForEach (item, array) {
         if (r->rc != 0)
             return;
-        snprintf(place, sizeof place, "%s[%d]", part->key, *count);
+        snprintf(place, sizeof place, "%s[%d]", key, *count);
         read_rule(r, item, place, list == r->family->constraint, &list[(*count)++]);
     }
 }
 
 /* Each is a value of the tunable, or an expression of the problem and the GPU; of a single kernel the first value where it is not
  * told. */
-static void read_defaults(struct fa_spec_reading *r, const cJSON *defaults, const struct part *part)
+static void read_defaults(struct fa_spec_reading *r)
 {
     fa_family *f = r->family;
     const char *names[FA_MAX_TUNABLES + 1] = {NULL};
-    (void)part;
+    const cJSON *defaults = part(r, "default", cJSON_IsObject, "an object of values", true);
     for (int i = 0; i < f->tunable_count; i++)
         names[i] = f->tunable[i].name;
     fa_spec_check_keys(r, defaults, "\"default\"", names);
@@ -535,45 +530,19 @@ static void read_defaults(struct fa_spec_reading *r, const cJSON *defaults, cons
     }
 }
 
-#define AT(member) .at = offsetof(fa_family, member)
-#define COUNT(member) .count = offsetof(fa_family, member)
-
-/* In this order: expressions may use the names that stand above them. */
-static const struct part parts[] = {
-    {"takes", cJSON_IsArray, "an array of names of fields", .read = read_takes},
-    {"beside_specific", cJSON_IsBool, "true or false", .read = read_beside},
-    {"sm", cJSON_IsObject, "an object with min and max", .read = read_sm, .needed = true},
-    {"tune", cJSON_IsObject, "an object, as in {\"BLOCK\": [64, 128, 256]}", .read = read_tunables,
-     .needed = true},
-    {"run_time", cJSON_IsArray, "an array of names", .read = read_run_time},
-    {"defines", cJSON_IsObject, "an object of expressions", .read = read_lets},
-    {"supports", cJSON_IsArray, "an array of expressions", .read = read_rules, AT(support),
-     COUNT(support_count)},
-    {"restrictions", cJSON_IsArray, "an array of expressions", .read = read_rules, AT(constraint),
-     COUNT(constraint_count)},
-    {"launches", .read = read_launches},
-    {"registers", NULL, NULL, .read = read_one, AT(registers)},
-    {"workspace", NULL, NULL, .read = read_one, AT(workspace)},
-    {"counters", NULL, NULL, .read = read_one, AT(counters)},
-    {"splits", NULL, NULL, .read = read_one, AT(splits)},
-    {"default", cJSON_IsObject, "an object of values", .read = read_defaults, .needed = true},
-};
-enum { PARTS = sizeof parts / sizeof *parts };
-
 int fa_family_read(fa_family *family, struct fa_spec_reading *r)
 {
-    static const char *const others[] = {"name",  "operation",    "kernel", "arch_suffix",
-                                         "block", "cooperative",  "grid",   "cluster",
-                                         "work",  "shared_memory"};
-    const char *keys[PARTS + sizeof others / sizeof *others + 1] = {NULL};
+    static const char *const keys[] = {
+        "name",         "operation",     "arch_suffix", "takes",   "beside_specific",
+        "sm",           "tune",          "run_time",    "defines", "supports",
+        "restrictions", "launches",      "kernel",      "block",   "cluster",
+        "grid",         "shared_memory", "cooperative", "work",    "registers",
+        "workspace",    "counters",      "splits",      "default", NULL};
     const cJSON *name = fa_spec_member(r->json, "name"),
                 *suffix = fa_spec_member(r->json, "arch_suffix");
     r->family = family;
     r->known_count = 0;
     family->as_is = r->source != NULL;
-    memcpy(keys, others, sizeof others);
-    for (int i = 0; i < PARTS; i++)
-        keys[sizeof others / sizeof *others + (size_t)i] = parts[i].key;
     if (!family->as_is) /* those of a single kernel were looked at when its operation was made */
         fa_spec_check_keys(r, r->json, "", keys);
     if (!fa_spec_is_name(r->name, FA_NAME_MAX))
@@ -586,14 +555,20 @@ int fa_family_read(fa_family *family, struct fa_spec_reading *r)
         fa_spec_fault(r, "\"arch_suffix\" must be \"a\", or left out");
     snprintf(family->name, FA_NAME_MAX, "%s", r->name);
     family->arch_suffix[0] = suffix != NULL ? 'a' : 0;
-    for (const struct part *part = parts; part < parts + PARTS && r->rc == 0; part++) {
-        const cJSON *json = fa_spec_member(r->json, part->key);
-        if (json == NULL && part->needed && !family->as_is)
-            fa_spec_fault(r, "\"%s\" is missing: it must be %s", part->key, part->type);
-        else if (json != NULL && part->is != NULL && !part->is(json))
-            fa_spec_fault(r, "\"%s\" must be %s", part->key, part->type);
-        else
-            part->read(r, json, part);
-    }
+    /* In this order: expressions may use the names that are known by then. */
+    read_takes(r);
+    family->beside = cJSON_IsTrue(part(r, "beside_specific", cJSON_IsBool, "true or false", false));
+    read_sm(r);
+    read_tunables(r);
+    read_run_time(r);
+    read_lets(r);
+    read_rules(r, "supports", family->support, &family->support_count);
+    read_rules(r, "restrictions", family->constraint, &family->constraint_count);
+    read_launches(r);
+    family->registers = read_one(r, "registers");
+    family->workspace = read_one(r, "workspace");
+    family->counters = read_one(r, "counters");
+    family->splits = read_one(r, "splits");
+    read_defaults(r);
     return r->rc == FA_EINVAL ? FA_EMANIFEST : r->rc;
 }

@@ -245,37 +245,29 @@ static int check_arguments(const fa_problem *problem, fa_diag *diag)
 int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_points, fa_diag *diag)
 {
     const fa_family_list *families = task->families;
-    fa_buf here = {0}, away = {0};
-    int rc = check_arguments(task->problem, diag), away_count = 0;
+    fa_buf reasons = {0};
+    int rc = check_arguments(task->problem, diag);
     if (rc != 0)
         return rc;
     for (int i = 0; i < families->count && (rc == 0 || rc == FA_ENOTSUP); i++) {
         fa_diag why;
         rc = fa_family_supports(families->family[i], task->problem, task->gpu, &why);
         ret_serves[i] = rc == 0;
-        if (rc == FA_ENOTSUP && families->family[i]->operation == fa_operation_of(task->problem)) {
-            bool other = !is_for(families->family[i], task->gpu);
-            fa_buf *refusals = other ? &away : &here;
-            away_count += other;
-            fa_buf_printf(refusals, "%s%s", refusals->size == 0 ? "" : "; ", why.text);
-        } else if (rc != 0 && rc != FA_ENOTSUP) {
+        if (rc != 0 && rc != FA_ENOTSUP)
             fa_fail(diag, rc, "%s", why.text);
-        }
+        else if (rc != 0 && is_for(families->family[i], task->gpu) &&
+                 families->family[i]->operation == fa_operation_of(task->problem))
+            fa_buf_printf(&reasons, "%s%s", reasons.size == 0 ? "" : "; ", why.text);
     }
     if (rc == 0 || rc == FA_ENOTSUP) {
         *ret_points = prefer_specific(families, ret_serves);
-        if (here.size == 0) /* the reasons of all, where there is no family for this GPU */
-            fa_buf_text(&here, away.data != NULL ? away.data : "there is none");
-        else if (away_count > 0)
-            fa_buf_printf(&here, "; %d more %s for other GPUs", away_count,
-                          away_count == 1 ? "is" : "are");
         rc = *ret_points > 0
                  ? 0
                  : fa_fail(diag, FA_ENOTSUP, "no kernel family serves this problem on %s: %s",
-                           task->gpu->name, here.data != NULL ? here.data : "");
+                           task->gpu->name,
+                           reasons.data != NULL ? reasons.data : "none is for its architecture");
     }
-    fa_buf_free(&here);
-    fa_buf_free(&away);
+    fa_buf_free(&reasons);
     return rc;
 }
 

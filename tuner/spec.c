@@ -31,11 +31,10 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of all cases */
 static void read_identity(struct fa_spec_reading *r)
 {
     static const char *const keys[] = {
-        "name",    "kernel",       "source",  "arguments", "sizes",    "tune",
-        "default", "restrictions", "defines", "block",     "grid",     "shared_memory",
-        "answer",  "rtol",         "atol",    "flops",     "bytes",    "include",
-        "options", "launches",     "work",    "cluster",   "strategy", "evaluations",
-        "seconds", "cooperative",  NULL};
+        "name",    "kernel",       "source",  "arguments", "sizes",       "tune",
+        "default", "restrictions", "defines", "block",     "grid",        "shared_memory",
+        "answer",  "rtol",         "atol",    "flops",     "bytes",       "include",
+        "options", "launches",     "work",    "cluster",   "cooperative", NULL};
     const char *name = fa_spec_text(r->json, "name");
     fa_spec_check_keys(r, r->json, "", keys);
     if (r->rc == 0 && name[0] != 0)

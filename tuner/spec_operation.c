@@ -8,11 +8,9 @@
 #include "expr.h"
 #include "family.h"
 #include "problem.h"
-#include "search.h"
 #include "tensors.h"
 #include "trial.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,14 +73,14 @@ static void add_answer(struct fa_spec_reading *r)
     fa_json_add_text(r->operation, "reference", file);
 }
 
-/* A number of 0 or more; `preset` where it is not told. */
-static double number_or(struct fa_spec_reading *r, const char *key, double preset)
+/* A number of 0 or more; -1 where it is not told. */
+static double tolerance_of(struct fa_spec_reading *r, const char *key)
 {
     const cJSON *item = fa_spec_member(r->json, key);
     const double number = cJSON_IsNumber(item) ? item->valuedouble : -1;
     if (item != NULL && !(number >= 0 && number < 1e30))
         fa_spec_fault(r, "\"%s\" must be a number of 0 or more", key);
-    return item != NULL ? number : preset;
+    return number;
 }
 
 /* Unless "atol" says otherwise, what is near 0 may differ by that part of the output's largest element. */
@@ -90,7 +88,7 @@ static void add_tolerance(struct fa_spec_reading *r)
 {
     enum { OF_TYPE = 84 /* of fp32: 1e-5 */ };
     cJSON *tolerance = fa_json_add_object(r->operation, "tolerance");
-    const double rtol = number_or(r, "rtol", -1), atol = number_or(r, "atol", -1);
+    const double rtol = tolerance_of(r, "rtol"), atol = tolerance_of(r, "atol");
     if (rtol >= 0)
         fa_json_add_number(tolerance, "relative", rtol);
     else
@@ -98,20 +96,6 @@ static void add_tolerance(struct fa_spec_reading *r)
     if (atol < 0)
         fa_json_add_number(tolerance, "of_largest", OF_TYPE / 2);
     fa_json_add_number(tolerance, "absolute", atol > 0 ? atol : 1e-30);
-}
-
-/* How the space is searched where a request does not say. */
-static void check_search(struct fa_spec_reading *r)
-{
-    const cJSON *strategy = fa_spec_member(r->json, "strategy");
-    const char *name = cJSON_GetStringValue(strategy);
-    const double count = number_or(r, "evaluations", 0), seconds = number_or(r, "seconds", 0);
-    const bool whole = count <= INT32_MAX && count <= floor(count);
-    if (strategy != NULL && name == NULL)
-        fa_spec_fault(r, "\"strategy\" must be a text");
-    if (r->rc == 0 && (strategy != NULL || count > 0 || seconds > 0) &&
-        (r->rc = fa_search_check(&name, whole ? (int32_t)count : -1, seconds, r->diag)) != 0)
-        r->rc = fa_fail_in(r->diag, FA_EMANIFEST, "%s", r->where);
 }
 
 /* null says as much as nothing. */
@@ -140,5 +124,4 @@ void fa_spec_make_operation(struct fa_spec_reading *r)
     fix_sizes(r);
     add_answer(r);
     add_tolerance(r);
-    check_search(r);
 }

@@ -317,8 +317,7 @@ static int check_keys(const fa_operation *operation, const char *where, fa_diag 
         "sweep_example", "counts",    "sizes",       "products",
         "shorthands",    "backward",  "models",      "model_work",
         "reference",     "arguments", "tolerance",   "reference_of_features",
-        "flops",         "bytes",     "not_covered", "strategy",
-        "evaluations",   "seconds",   NULL};
+        "flops",         "bytes",     "not_covered", NULL};
     static const char *const of_specifications[] = {"name",      "type",   "shape", "value",
                                                     "is",        "range",  "align", "symbol",
                                                     "parameter", "fields", NULL};

@@ -66,7 +66,6 @@ enum {
 struct fa_job {
     fa_tuner *tuner;
     const fa_request *request;
-    fa_request own; /* the request, where its operation says how to search */
     fa_target target;
     fa_plan plan;
     fa_elsewhere elsewhere; /* what won on another GPU, where the whole space is tried */

@@ -123,7 +123,7 @@ int fa_job_new(fa_tuner *tuner, const fa_request *request, int sm, fa_job **ret_
     if (job == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tune");
     job->tuner = tuner;
-    job->request = fa_request_with_search(request, &job->own);
+    job->request = request;
     job->started_ns = fa_clock_ns();
     fa_job_compile_init(job);
     int rc = fa_compiler_choose(tuner->worker_path, sm, &job->nvrtc, NULL, diag);

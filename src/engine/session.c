@@ -541,21 +541,6 @@ bool fa_origin_is_timed(fa_origin origin)
     return fa_origin_trust(origin) <= fa_origin_trust(FA_ORIGIN_NEAREST);
 }
 
-const fa_request *fa_request_with_search(const fa_request *request, fa_request *own)
-{
-    const cJSON *search = fa_operation_of(&request->problem)->document;
-    if (request->strategy != NULL || request->evaluations > 0 || request->seconds > 0)
-        return request;
-    const cJSON *evaluations = cJSON_GetObjectItemCaseSensitive(search, "evaluations");
-    const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(search, "seconds");
-    *own = *request;
-    own->strategy = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(search, "strategy"));
-    own->evaluations = evaluations != NULL ? evaluations->valueint : 0;
-    own->seconds = seconds != NULL ? seconds->valuedouble : 0;
-    bool right = fa_search_check(&own->strategy, own->evaluations, own->seconds, NULL) == 0;
-    return right ? own : request; /* of an operation's file that nobody has checked */
-}
-
 int32_t fa_contents_of(const fa_problem *problem)
 {
     return atomic_load_explicit(&fa_operation_of(problem)->contents, memory_order_relaxed);
@@ -564,11 +549,9 @@ int32_t fa_contents_of(const fa_problem *problem)
 /* Whether the search that found the answer was no smaller than what is asked for. */
 static bool tried_enough(const fa_answer *answer, const fa_request *request)
 {
-    fa_request own;
     bool large = answer->space_estimated || answer->space > FA_SPACE_MAX;
     if (answer->strategy[0] == 0) /* all were tried */
         return true;
-    request = fa_request_with_search(request, &own);
     if (request->evaluations > 0) /* what does not compile cost none */
         return answer->clean >= request->evaluations;
     return request->seconds > 0 ? answer->tune_s >= request->seconds

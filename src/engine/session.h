@@ -162,9 +162,6 @@ enum {
         500 /* of a space too large to be tried whole, where nothing bounds them */
 };
 
-/* The request; or *own, as its operation's specification says, where the request says nothing of the search. */
-const fa_request *fa_request_with_search(const fa_request *request, fa_request *own);
-
 /* Of the inputs that the caller gives for proofs of the problem; 0: none. */
 int32_t fa_contents_of(const fa_problem *problem);
 /* Whether an answer is as good as what is asked for; with first_contact, that of a race of the top few or of a smaller
