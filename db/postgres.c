@@ -116,23 +116,15 @@ static const struct {
     {"54", FA_EINVAL, false, "a value is too large to be stored"},
 };
 
-/* One line of UTF-8, and should the server repeat the password, without it. */
-static void quote(const struct fa_postgres *postgres, const char *text, char ret_line[400])
+/* One line of UTF-8. */
+static void quote(const char *text, char ret_line[400])
 {
-    size_t size = 0, secret = strlen(postgres->password);
-    while (*text != 0 && size + 4 < 400) {
-        if (secret > 0 && strncmp(text, postgres->password, secret) == 0) {
-            memcpy(ret_line + size, "***", 3);
-            size += 3;
-            text += secret;
-        } else {
-            char c = *text++;
-            ret_line[size++] = c == '\n' || c == '\t' ? ' ' : c;
-        }
-    }
-    while (size > 0 && ret_line[size - 1] == ' ')
+    size_t size = strnlen(text, 399);
+    while (size > 0 && isspace((unsigned char)text[size - 1]))
         size--;
-    char *clean = as_utf8(ret_line, size);
+    char *clean = as_utf8(text, size);
+    for (char *c = clean; c != NULL && *c != 0; c++)
+        *c = *c == '\n' || *c == '\t' ? ' ' : *c;
     snprintf(ret_line, 400, "%s", clean != NULL ? clean : "out of memory");
     free(clean);
 }
@@ -148,7 +140,7 @@ static int fail_asking(fa_store *store, fa_diag *diag, const PGresult *result, c
         text = pq->resultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
     }
     char said[400];
-    quote(postgres, text != NULL ? text : pq->errorMessage(postgres->connection), said);
+    quote(text != NULL ? text : pq->errorMessage(postgres->connection), said);
     int code = FA_EIO;
     const char *advice = result != NULL ? "the server answered with an error" : "it did not answer";
     for (size_t i = 0; state != NULL && i < sizeof meanings / sizeof *meanings; i++) {

@@ -46,7 +46,7 @@ enum {
 struct fa_postgres {
     const fa_pq *pq;
     PGconn *connection;   /* NULL: the next call connects */
-    char *url, *password; /* as given; password: "" when the address has none */
+    char *url;            /* as given */
     int answer_ms; /* FA_POSTGRES_ANSWER_MS */
     bool answered; /* the connection's first command was */
     bool served;   /* some connection has come to its first answer */

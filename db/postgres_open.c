@@ -71,12 +71,9 @@ static int read_address(fa_store *store, const char *url, fa_diag *diag)
                        "the store's address postgresql://… is not valid: it reads "
                        "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %%XX for other "
                        "characters than letters and digits");
-    const char *password = value_of(options, "password");
     postgres->url = strdup(url);
-    postgres->password = strdup(password != NULL ? password : "");
-    rc = postgres->url != NULL && postgres->password != NULL
-             ? describe(store, options, diag)
-             : fa_fail(diag, FA_ENOMEM, "out of memory");
+    rc = postgres->url != NULL ? describe(store, options, diag)
+                               : fa_fail(diag, FA_ENOMEM, "out of memory");
     postgres->pq->conninfoFree(options);
     return rc;
 }
@@ -309,7 +306,6 @@ static void close_server(fa_store *store)
         return;
     fa_postgres_disconnect(store);
     free(store->postgres->url);
-    free(store->postgres->password);
     free(store->postgres);
     store->postgres = NULL;
 }
