@@ -218,21 +218,6 @@ static void read_winner(fa_reader *reader, fa_winner_record *ret_winner)
     ret_winner->unix_time = fa_read_int(reader, 0, INT64_MAX);
 }
 
-static int read_row(fa_store *store, int64_t scope_id, fa_reader *ret_reader,
-                    fa_winner_record *ret_winner, fa_diag *diag)
-{
-    int rc = fa_db_row(store,
-                       "SELECT " FA_SCOPE_COLUMNS ", " WINNER_COLUMNS
-                       " FROM winner JOIN scope ON scope.id = winner.scope_id "
-                       "WHERE winner.scope_id = ?",
-                       scope_id, ret_reader, diag);
-    if (rc == 1) {
-        fa_db_scope_read(ret_reader, &ret_winner->scope);
-        read_winner(ret_reader, ret_winner);
-    }
-    return rc;
-}
-
 /* ---- putting --------------------------------------------------------------------------------*/
 static int check_winner(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag)
 {
@@ -257,9 +242,11 @@ static int has_better(fa_store *store, int64_t scope_id, fa_origin origin, bool 
     fa_winner_record earlier = {0};
     fa_reader reader;
     *ret_better = false;
-    int rc = read_row(store, scope_id, &reader, &earlier, diag);
+    int rc = fa_db_row(store, "SELECT " WINNER_COLUMNS " FROM winner WHERE scope_id = ?", scope_id,
+                       &reader, diag);
     if (rc != 1)
         return rc;
+    read_winner(&reader, &earlier);
     fa_winner_record_free(&earlier);
     rc = fa_read_end(&reader, diag);
     if (rc == 1 && fa_origin_trust(earlier.origin) < fa_origin_trust(origin))
