@@ -260,6 +260,8 @@ int fa_store_verification_get(fa_store *store, const char *cubin_key, const char
     X(NUMBER, "matmul_tflops", matmul_tflops, .rules = FA_MEMBER_LEFT_OUT) \
     X(COUNT64, "unix_time", unix_time, .rules = FA_MEMBER_LEFT_OUT, .most = FA_BASELINE_TIME_MAX)
 #define FA_BASELINE_TIME_MAX ((int64_t)1 << 40)
+/* Its names and times, which may be anybody's. */
+int fa_baseline_check(const fa_baseline *baseline, fa_diag *diag);
 
 /* All in one transaction. A baseline of the same problem, GPU and peer replaces the earlier baseline. */
 int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t count,

@@ -243,15 +243,39 @@ int fa_store_verification_get(fa_store *store, const char *cubin_key, const char
 #define FA_COLUMN_RECORD fa_baseline
 static const fa_member baseline_columns[] = {FA_BASELINE_FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
 
-static bool sound_baseline(const fa_baseline *b)
+static bool is_printable(const char *text)
 {
-    return b->gpu_name[0] != 0 && b->peer[0] != 0 && isfinite(b->median_us) &&
-           isfinite(b->low_us) && isfinite(b->matmul_tflops) && b->matmul_tflops >= 0 &&
-           isfinite(b->high_us) && b->median_us > 0 &&
-           ((b->low_us == 0 && b->high_us == 0) ||
-            (0 < b->low_us && b->low_us <= b->median_us && b->median_us <= b->high_us)) &&
-           b->sample_count >= 0 && b->unix_time >= 0 && b->unix_time <= FA_BASELINE_TIME_MAX &&
-           fa_problem_check(&b->problem, NULL) == 0;
+    for (; *text != 0; text++)
+        if (*text < 0x20 || *text > 0x7e)
+            return false;
+    return true;
+}
+
+int fa_baseline_check(const fa_baseline *b, fa_diag *diag)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
+    static const double longest_us = 1e12; /* eleven days */
+    const bool named = b->gpu_name[0] != 0 && is_printable(b->gpu_name) &&
+                       is_printable(b->source) && b->peer[0] != 0 &&
+                       strspn(b->peer, letters) == strlen(b->peer);
+    const bool timed = b->median_us > 0 && b->median_us < longest_us;
+    const bool interval = (b->low_us == 0 && b->high_us == 0) ||
+                          (0 < b->low_us && b->low_us <= b->median_us &&
+                           b->median_us <= b->high_us && b->high_us < longest_us);
+    if (!named)
+        return fa_fail(
+            diag, FA_EINVAL,
+            "\"gpu\" and \"source\" take printable ASCII, \"peer\" letters, digits, '.', "
+            "'_', '+' and '-'; \"gpu\" and \"peer\" may not be empty");
+    if (!timed || !interval || !(b->matmul_tflops >= 0 && b->matmul_tflops < 1e6))
+        return fa_fail(
+            diag, FA_EINVAL,
+            "\"median_us\" %g, \"low_us\" %g, \"high_us\" %g, \"matmul_tflops\" %g: a median "
+            "is above 0 and below %g, in its interval, both ends of which are given or "
+            "neither, and a rate is at least 0 and below 1e6",
+            b->median_us, b->low_us, b->high_us, b->matmul_tflops, longest_us);
+    return fa_problem_check(&b->problem, diag);
 }
 
 static int put_baseline(fa_store *store, const fa_baseline *baseline, fa_diag *diag)
@@ -297,7 +321,7 @@ int fa_store_baselines(fa_store *store, fa_baseline **ret_rows, size_t *ret_coun
         fa_baseline baseline = {0};
         fa_db_problem_read(&reader, &baseline.problem);
         fa_read_columns(&reader, baseline_columns, &baseline);
-        if (reader.rc == 0 && sound_baseline(&baseline))
+        if (reader.rc == 0 && fa_baseline_check(&baseline, NULL) == 0)
             fa_list_add(&list, &baseline, sizeof baseline);
     }
     return fa_list_end(&list, rc, NULL, ret_rows, ret_count, diag);

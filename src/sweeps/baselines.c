@@ -17,17 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-static const double longest_us = 1e12; /* eleven days */
-
 /* ---- a baseline as JSON ---------------------------------------------------------------------*/
-static bool is_printable(const char *text)
-{
-    for (; *text != 0; text++)
-        if (*text < 0x20 || *text > 0x7e)
-            return false;
-    return true;
-}
-
 static void baseline_gpu(const char *name, char ret_name[64])
 {
     fa_gpu gpu;
@@ -51,32 +41,6 @@ static const fa_member baseline_members[] = {
 };
 #undef ROW
 
-static int check_baseline(const fa_baseline *b, fa_diag *diag)
-{
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
-    const bool named = b->gpu_name[0] != 0 && is_printable(b->gpu_name) &&
-                       is_printable(b->source) && b->peer[0] != 0 &&
-                       strspn(b->peer, letters) == strlen(b->peer);
-    const bool timed = b->median_us > 0 && b->median_us < longest_us;
-    const bool interval = (b->low_us == 0 && b->high_us == 0) ||
-                          (0 < b->low_us && b->low_us <= b->median_us &&
-                           b->median_us <= b->high_us && b->high_us < longest_us);
-    if (!named)
-        return fa_fail(
-            diag, FA_EINVAL,
-            "\"gpu\" and \"source\" take printable ASCII, \"peer\" letters, digits, '.', "
-            "'_', '+' and '-'; \"gpu\" and \"peer\" may not be empty");
-    if (!timed || !interval || !(b->matmul_tflops >= 0 && b->matmul_tflops < 1e6))
-        return fa_fail(
-            diag, FA_EINVAL,
-            "\"median_us\" %g, \"low_us\" %g, \"high_us\" %g, \"matmul_tflops\" %g: a median "
-            "is above 0 and below %g, in its interval, both ends of which are given or "
-            "neither, and a rate is at least 0 and below 1e6",
-            b->median_us, b->low_us, b->high_us, b->matmul_tflops, longest_us);
-    return 0;
-}
-
 int fa_baseline_from_json(const cJSON *json, fa_baseline *ret_baseline, fa_diag *diag)
 {
     fa_baseline baseline = {.unix_time = (int64_t)time(NULL)};
@@ -88,7 +52,7 @@ int fa_baseline_from_json(const cJSON *json, fa_baseline *ret_baseline, fa_diag 
         rc = fa_fail(diag, FA_EINVAL, "its time is made up (\"dry_run\"), not measured");
     if ((rc != 0 && rc != FA_ENOTFOUND) ||
         (rc = fa_struct_from_json(json, baseline_members, &baseline, "baseline", diag)) != 0 ||
-        (rc = check_baseline(&baseline, diag)) != 0)
+        (rc = fa_baseline_check(&baseline, diag)) != 0)
         return rc;
     *ret_baseline = baseline;
     baseline_gpu(baseline.gpu_name, ret_baseline->gpu_name);
