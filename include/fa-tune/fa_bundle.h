@@ -126,9 +126,9 @@ typedef struct fa_import_options {
 
 /* All or nothing, in one transaction; what is refused leaves the store's bytes as they were.
  * Where the store has a winner for the same problem and GPU, the better origin stays (measured,
- * measured-same-silicon, imported, transferred, predicted). Of two with the same origin: one whose
- * cubin is there; then the narrower confidence interval relative to its median; then the newer
- * driver it was proved under; then the later one; and when all are equal, the stored one.
+ * measured-same-silicon, imported, transferred, predicted). Of two with the same origin: the narrower
+ * confidence interval relative to its median; then the newer driver it was proved under; then the later
+ * one; and when all are equal, the stored one. A stored winner without its cubin does not count.
  * FA_EUNTRUSTED: not signed, or by nobody who is trusted. The items: every winner and what became of it; both may be NULL. */
 FA_API int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_item **ret_items,
                      size_t *ret_count, fa_bundle_info *ret_info, fa_diag *diag);

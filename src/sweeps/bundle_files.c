@@ -210,22 +210,15 @@ int fa_bundle_weigh_here(fa_store *store, const fa_winner_record *winner, fa_bun
     fa_winner_record stored = {0};
     fa_cubin_record cubin = {0};
     item->change = FA_BUNDLE_ADDED;
-    int rc = fa_store_winner_get(store, &winner->scope, &stored, NULL, diag);
+    int rc = fa_store_winner_get(store, &winner->scope, &stored, &cubin, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
         return 0;
     if (rc != 0)
         return rc;
     item->change = fa_bundle_weigh(&stored, winner, &item->why);
-    rc = fa_store_cubin_get(store, stored.cubin_key, &cubin, diag);
-    if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT) {
-        item->change = FA_BUNDLE_REPLACED;
-        item->why = "the stored winner's cubin is gone";
-        rc = 0;
-    }
-    fa_cubin_record_free(&cubin);
-    if (rc == 0)
-        rc = fa_records_answer(&stored, NULL, ret_stored, diag);
     item->stored = ret_stored;
+    rc = fa_records_answer(&stored, NULL, ret_stored, diag);
+    fa_cubin_record_free(&cubin);
     fa_winner_record_free(&stored);
     return rc;
 }
