@@ -10,9 +10,8 @@ import random
 import sys
 
 import tap
-from place import Place
+from place import ONE, Place
 
-ONE = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
 SPLIT = {"BLOCK_M": [16], "BLOCK_N": [32], "STAGES": [2], "GROUPS": [4], "MIN_BLOCKS": [1], "EVICT_FIRST": [0],
          "SPREAD": [1]}
 place = Place(space=ONE, script="device sm=89\ndevice sm=89 board=1\ninit_once\nlog log\n")

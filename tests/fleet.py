@@ -12,11 +12,10 @@ import time
 
 import postgres
 import tap
-from place import DEADLINE, Place
+from place import DEADLINE, TINY, Place
 
 TWO = {"BLOCK_M": [64], "BLOCK_N": [32, 64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
        "MIN_BLOCKS": [2]}
-TINY = ["--batch", "1", "--heads", "1"]
 SLOW = "fault BLOCK_N=64; hang\n"  # until it is let go: Host.hanging(), Host.let_go()
 FOR_EVER = ["--trial-timeout", "3600"]
 

@@ -18,9 +18,13 @@ SCRATCH = os.environ.get("FA_TEST_SCRATCH", os.path.join(BUILD, "tests"))  # a f
 # Of attn_fwd_sm80: enough to have a ranking, few enough to compile in seconds.
 EIGHT = {"BLOCK_M": [64, 128], "BLOCK_N": [32, 64], "STAGES": [1, 2], "WARPS": [4],
          "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
+ONE = {**EIGHT, "BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1]}
+TWO = {**EIGHT, "BLOCK_N": [64], "STAGES": [1]}
+L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
+FAST = "time BLOCK_M=128 40\ntime BLOCK_M=64 60\n"  # for TWO
 DEADLINE = 240  # seconds until something that never comes is given up
-SMALL = ["--seq", "128", "--batch", "1", "--heads", "1"]
-
+TINY = ["--batch", "1", "--heads", "1"]
+SMALL = ["--seq", "128", *TINY]
 
 cubins = {}  # a space -> a store's bytes
 

@@ -6,9 +6,8 @@ import json
 import os
 import sqlite3
 
-from place import EIGHT, Place
+from place import EIGHT, L4, Place
 
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 # Times that tell every config from every other one, the fastest in the middle of the space.
 TIMES = "time * 90\ntime BLOCK_M=128; 70\ntime STAGES=2; 65\ntime BLOCK_M=128;BLOCK_N=64; 52\n" \
         "time BLOCK_M=64;BLOCK_N=64;STAGES=2; 47\ntime BLOCK_M=128;BLOCK_N=32;STAGES=2; 41\n"

@@ -16,14 +16,10 @@ import tempfile
 import time
 
 import openapi
-from place import BUILD, DEADLINE, Place
+from place import BUILD, DEADLINE, FAST, L4, TWO, Place
 
 FA_TUNE_SERVE = os.path.join(BUILD, "fa-tune-serve")
 
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
-FAST = "time BLOCK_M=128 40\ntime BLOCK_M=64 60\n"
-TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
-       "MIN_BLOCKS": [2]}
 TOKEN = "0123456789abcdef-of-the-test"
 # One of the two configs hangs until its trial's time is up; the default, which comes first, does not.
 HANGS = L4 + "time BLOCK_M=64 40\nfault BLOCK_M=128; hang\n"

@@ -3,9 +3,8 @@
 """Where an answer comes from, as a person sees it: `show --why`, buckets and --exact, and what was promised
 before it was measured. Under the fake CUDA driver. First contact itself is test_engine_contact.c's."""
 import tap
-from place import SMALL, Place
+from place import L4, SMALL, Place
 
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 OF_128 = ["--batch", "1", "--heads", "1", "--seq"]
 
 

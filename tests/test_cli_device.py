@@ -7,9 +7,8 @@ import os
 import re
 
 import tap
-from place import BUILD, EIGHT, SMALL, Place, tunables
+from place import BUILD, EIGHT, L4, SMALL, Place, tunables
 
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 FASTEST = "BLOCK_M=128;BLOCK_N=32;STAGES=2;"
 
 
@@ -32,7 +31,6 @@ def a_present_gpu_is_measured_and_the_fastest_config_wins():
         assert answer["driver_version"] > 0
         tap.equal((len(told["ranking"]), answer["rank"]), (8, 1))
         tap.has(place.run(*SMALL).stdout, "winner #1, measured: 4")
-
 
 
 def a_config_that_is_far_behind_is_timed_by_its_proof_alone_and_has_no_interval():

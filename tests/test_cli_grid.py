@@ -5,12 +5,7 @@ import json
 import os
 
 import tap
-from place import Place
-
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
-TINY = ["--batch", "1", "--heads", "1"]
-TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
-       "MIN_BLOCKS": [2]}
+from place import L4, TINY, TWO, Place
 
 
 def plans(place, *options):

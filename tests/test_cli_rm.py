@@ -7,10 +7,9 @@ import signal
 import subprocess
 
 import tap
-from place import FA_TUNE, SOURCE, Place
+from place import FA_TUNE, L4, SOURCE, Place
 from report_store import add_baselines, baseline, change, tuned
 
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 TWO = {"BLOCK_M": [64], "BLOCK_N": [32, 64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
 THREE = ((128,), (256,), (512, "--causal"))  # the first two share all of their cubins
 OF = ("--batch", "1", "--heads", "1", "--seq")

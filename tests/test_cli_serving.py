@@ -5,10 +5,7 @@ import json
 import os
 
 import tap
-from place import SOURCE, Place
-
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
-ONE = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
+from place import L4, ONE, SOURCE, Place
 
 
 def plans(place, *options, status=1):

@@ -8,14 +8,9 @@ import subprocess
 import time
 
 import tap
-from place import DEADLINE, Place
+from place import DEADLINE, FAST, L4, TINY, TWO, Place
 
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
-FAST = "time BLOCK_M=128 40\ntime BLOCK_M=64 60\n"
-TINY = ["--batch", "1", "--heads", "1"]
 FOUR = ["sweep", "--seq", "64,128", "--causal", "both", *TINY]
-TWO = {"BLOCK_M": [64, 128], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0],
-       "MIN_BLOCKS": [2]}
 
 
 def a_sweep_tells_each_problem_and_shares_cubins_between_them():

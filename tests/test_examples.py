@@ -8,7 +8,7 @@ import sys
 
 import tap
 from fleet import Host, InFile
-from place import BUILD, DEADLINE, EIGHT, FA_TUNE, SOURCE, Place
+from place import BUILD, DEADLINE, EIGHT, FA_TUNE, SOURCE, TWO, Place
 
 
 def example(place, name, *arguments, status=0):
@@ -129,9 +129,6 @@ def recorded_spaces_are_searched_by_every_strategy():
                                 (("none.json",), "none.json"), (("empty.json",), "has 0 configs"), ((".",), "directory")):
             tap.has(replayed(place, *arguments, status=1), says)
         tap.has(replayed(place, "hill.json", "--strategy", "guess", status=1), 'no strategy "guess"')
-
-
-TWO = dict(EIGHT, BLOCK_N=[64], STAGES=[1])
 
 
 def times(us):

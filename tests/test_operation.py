@@ -12,10 +12,9 @@ import random
 import shutil
 
 import tap
-from place import SOURCE, Place, read_manifest, tunables, write_manifest
+from place import L4, SOURCE, Place, read_manifest, tunables, write_manifest
 
 SLOW = os.environ.get("FA_TEST_SLOW") == "1"
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 # A call of l1_norm_split takes both its launches' times.
 TIMES = "time WARPS= 50\ntime WARPS=2; 30\ntime PARTS=8; 40\ntime PARTS=2; 20\n"
 ROWS = ["--operation", "l1_norm", "--rows", "64", "--columns", "256"]

@@ -2,10 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What serving engines ask for is proved: by `fa-tune tune` with the built-in kernels that split keys, whose arithmetic the fake driver does."""
 import tap
-from place import Place, read_manifest, write_manifest
+from place import L4, ONE, Place, read_manifest, write_manifest
 
-ONE = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 FAULTS = {(16, 2): ("wrong", " of o is "), (16, 3): ("unwritten", "of o is nan"), (16, 4): ("nan", "of o is nan"),
           (16, 6): ("spoil", "it wrote to its input q"), (32, 3): ("overrun", "outside its output o"), (32, 2): ("", "")}
 

@@ -19,10 +19,9 @@ import types
 import warnings
 
 import tap
-from place import SOURCE, Place
+from place import ONE, SOURCE, Place
 from tap import refused
 
-ONE = {"BLOCK_M": [64], "BLOCK_N": [64], "STAGES": [1], "WARPS": [4], "Q_IN_REGS": [0], "MIN_BLOCKS": [2]}
 place = Place(space=ONE, script="device sm=89\ninit_once\nlog log\n")
 atexit.register(place.__exit__)
 for variable in ("FA_TUNE_STORE", "FA_TUNE_TEMPLATES", "FA_TUNE_LIBCUDA", "FAKE_CUDA_SCRIPT", "HOME"):

@@ -11,12 +11,10 @@ import re
 import subprocess
 
 import tap
-from place import EIGHT, SMALL, SOURCE, Place
+from place import SMALL, SOURCE, TWO, Place
 from report_store import (L4, TIMES, add_baselines, baseline, change, rename_gpu, tune,
                           tuned)
 
-# Enough where it is not about the configs.
-TWO = dict(EIGHT, BLOCK_N=[64], STAGES=[1])
 HOSTILE = "</script></style><img src=x onerror=alert(1)>\"'&|`\x1b[31m\u202e\n=cmd"
 
 

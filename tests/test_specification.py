@@ -9,9 +9,8 @@ import resource
 import shutil
 
 import tap
-from place import SOURCE, Place, eight_of_conv2d, tunables
+from place import L4, SOURCE, Place, eight_of_conv2d, tunables
 
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 SPECIFICATIONS = os.path.join(SOURCE, "tests", "specifications")
 SMALL = ["--w", "65", "--h", "33"]
 

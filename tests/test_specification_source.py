@@ -8,10 +8,9 @@ import os
 import re
 
 import tap
-from place import BUILD, SOURCE, Place, is_sanitized
+from place import BUILD, L4, SOURCE, Place, is_sanitized
 
 SLOW = os.environ.get("FA_TEST_SLOW") == "1"
-L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 SPECIFICATION = {
     "kernel": "axpy",
     "arguments": [{"name": "y", "type": "f32", "shape": ["n"], "is": "inout"}, {"name": "x", "type": "f32", "shape": ["n"]},

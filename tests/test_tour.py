@@ -7,9 +7,8 @@ import re
 import subprocess
 
 import tap
-from place import BUILD, DEADLINE, EIGHT, SOURCE, Place
+from place import BUILD, DEADLINE, SOURCE, TWO, Place
 
-TWO = {**EIGHT, "BLOCK_N": [64], "STAGES": [1]}
 TOOLS = os.path.join(SOURCE, ".python-tools")
 NOTEBOOK = os.path.join(SOURCE, "examples", "tour.ipynb")
 RUN = """
