@@ -18,8 +18,7 @@ typedef struct fa_attn_args {
     int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
     float softmax_scale;   /* positive; 0: 1/sqrt(head_dim) */
     /* What problems beyond dense tensors take besides; otherwise it is not read. All of it lies in
-     * device memory and is read when the kernel runs, but for numbers. A caller of an earlier version, whose
-     * `size` ends here, asks for dense problems. docs/serving.md has the contract. */
+     * device memory and is read when the kernel runs, but for numbers. docs/serving.md has the contract. */
     const int32_t *cu_seqlens_q; /* [batch + 1]; problem.varlen. q, o: [total_q, heads_q, head_dim] */
     const int32_t *cu_seqlens_k; /* [batch + 1]; FA_LENGTHS_CU_SEQLENS. k, v, unless they are paged:
                                     [total_k, heads_kv, head_dim] */

@@ -30,26 +30,16 @@ static const int64_t STRIDE_MAX = ((int64_t)1 << 39) - 1; /* elements; in bytes 
 /* ---- boxes ----------------------------------------------------------------------------------*/
 static int check_boxes(const struct fa_attn_boxes *boxes, fa_diag *diag)
 {
-    const struct {
-        const char *name;
-        unsigned value;
-    } rows[] = {{"q_rows", boxes->q_rows},
-                {"q_heads", boxes->q_heads},
-                {"k_rows", boxes->k_rows},
-                {"v_rows", boxes->v_rows},
-                {"o_rows", boxes->o_rows}};
-    if (boxes->columns != 16 && boxes->columns != 32 && boxes->columns != 64)
-        return fa_fail(diag, FA_ECORRUPT,
-                       "cubin wants tensor maps with boxes of %u columns: 16, "
-                       "32 or 64 can be",
-                       boxes->columns);
+    const unsigned rows[] = {boxes->q_rows, boxes->q_heads, boxes->k_rows, boxes->v_rows,
+                             boxes->o_rows};
+    bool possible = boxes->columns == 16 || boxes->columns == 32 || boxes->columns == 64;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].value < 1 || rows[i].value > BOX_MAX)
-            return fa_fail(diag, FA_ECORRUPT,
-                           "cubin wants tensor maps with %s = %u: 1 to %d can "
-                           "be",
-                           rows[i].name, rows[i].value, BOX_MAX);
-    return 0;
+        possible = possible && rows[i] >= 1 && rows[i] <= BOX_MAX;
+    return possible ? 0
+                    : fa_fail(diag, FA_ECORRUPT,
+                              "cubin wants tensor maps with boxes of %u columns and %u, %u, %u, %u "
+                              "and %u rows: 16, 32 or 64 columns and 1 to %d rows can be",
+                              boxes->columns, rows[0], rows[1], rows[2], rows[3], rows[4], BOX_MAX);
 }
 
 static bool is_serving(const fa_cubin_info *info)
@@ -130,8 +120,6 @@ struct tensor {
 static int encode_tensor(fa_driver *driver, const struct tensor *t, fa_dtype dtype,
                          unsigned box_columns, struct fa_tensor_map *ret_map, fa_diag *diag)
 {
-    static const char advice[] = "ask for the kernel with problem.unaligned = true, which needs no "
-                                 "tensor maps";
     const int group = t->group > 0 ? t->group : 1;
     fa_tensor_shape shape = {.dtype = dtype,
                              .bytes = t->bytes,
@@ -159,17 +147,14 @@ static int encode_tensor(fa_driver *driver, const struct tensor *t, fa_dtype dty
         shape.stride[at - 1] = one ? packed : (uint64_t)dimension[i].stride * size;
         fits = fits && (one || (dimension[i].stride >= 0 && dimension[i].stride <= STRIDE_MAX));
     }
-    if (!fits)
-        return fa_fail(diag, FA_EALIGN,
-                       "TMA does not take %s with strides %lld, %lld, %lld "
-                       "(batch, head, row), which are negative or too large: %s",
-                       t->name, t->batch_stride, t->head_stride, t->row_stride, advice);
-    int rc = fa_tensor_map_encode(driver, &shape, ret_map, diag);
+    int rc = fits ? fa_tensor_map_encode(driver, &shape, ret_map, diag)
+                  : fa_fail(diag, FA_EINVAL, "a stride is negative or too large");
     if (rc == FA_EINVAL)
         return fa_fail_in(diag, FA_EALIGN,
                           "TMA does not take %s at %p with strides %lld, %lld, "
-                          "%lld (batch, head, row): %s",
-                          t->name, t->base, t->batch_stride, t->head_stride, t->row_stride, advice);
+                          "%lld (batch, head, row): ask for the kernel with problem.unaligned = "
+                          "true, which needs no tensor maps",
+                          t->name, t->base, t->batch_stride, t->head_stride, t->row_stride);
     return rc != 0 ? fa_fail_in(diag, rc, "the tensor map of %s", t->name) : 0;
 }
 
@@ -331,9 +316,6 @@ int fa_attn_serving_take(const fa_problem *problem, const fa_attn_args *args,
         .dense = params->dense, .window_left = -1, .window_right = -1};
     if (fa_attn_is_dense(problem))
         return 0;
-    if (args == NULL)
-        return fa_fail(diag, FA_EINVAL,
-                       "args->size is that of an earlier version, which knows dense problems only");
     int rc = check_arguments(problem, args, diag);
     if (rc != 0)
         return rc;
@@ -503,21 +485,18 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     struct fa_attn_tensor_maps maps;
     void *arguments[FA_CALL_ARGUMENTS]; /* those behind the set ones are not read */
     arguments[0] = &params, arguments[1] = &maps;
-    /* Of a caller who knows less of the structure the rest is not read. */
-    bool whole =
-             args->size >= offsetof(fa_attn_args, workspace_bytes) + sizeof args->workspace_bytes,
-         has_maps = shared != NULL && shared->boxes.columns != 0;
+    const bool has_maps = shared != NULL && shared->boxes.columns != 0;
     fa_call_memory memory = {0};
-    if (args->size < offsetof(fa_attn_args, cu_seqlens_q))
+    if (args->size < sizeof *args)
         return fa_fail(diag, FA_EINVAL, "args->size is not sizeof(fa_attn_args)");
     if (call->empty)
         return 0;
     int rc = fa_attn_dense_take(problem, args, &params.dense, diag);
     if (rc == 0 && call->composed != NULL)
-        rc = fa_call_take_memory(call, whole ? args->workspace : NULL,
-                                 whole ? args->workspace_bytes : 0, stream, &memory, diag);
+        rc = fa_call_take_memory(call, args->workspace, args->workspace_bytes, stream, &memory,
+                                 diag);
     if (rc == 0 && shared != NULL && shared->serving)
-        rc = fa_attn_serving_take(problem, whole ? args : NULL, &params, diag);
+        rc = fa_attn_serving_take(problem, args, &params, diag);
     if (call->composed != NULL || (shared != NULL && shared->serving)) {
         params.workspace = (void *)(uintptr_t)memory.workspace;
         params.counters = (unsigned int *)(uintptr_t)memory.counters;

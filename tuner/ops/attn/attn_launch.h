@@ -34,8 +34,8 @@ void fa_attn_softcap_take(float softcap, struct fa_attn_serving_params *params);
 int fa_attn_dense_take(const fa_problem *problem, const fa_attn_args *args,
                        struct fa_attn_params *ret_params, fa_diag *diag);
 
-/* Sets what stands behind params->dense, but for memory and splits. `args` NULL: a caller of an earlier version, who asks for
- * dense problems alone. Nothing in device memory is read: lengths and tables may still be on their way.
+/* Sets what stands behind params->dense, but for memory and splits. Nothing in device memory is read: lengths and tables may
+ * still be on their way.
  * FA_EINVAL names an argument that the problem asks for and that is missing or out of range, FA_EALIGN a pointer that is
  * not aligned to its numbers of four bytes. */
 int fa_attn_serving_take(const fa_problem *problem, const fa_attn_args *args,
