@@ -62,7 +62,6 @@ struct shape {
     double block_m, block_n, head; /* head: padded head dimension */
     double warps, slabs;           /* slabs of 16 rows per warp */
     bool q_in_registers, single_stage;
-    double section_kb; /* keys and values that causal blocks are dispatched for at once; 0: all */
     int32_t blocks;    /* resident per SM */
     double penalty;    /* factor on the time: spills, register hint */
 };
@@ -104,7 +103,6 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
         .warps = warps > 0 ? warps : 1,
         .q_in_registers = fa_model_tunable(candidate, "Q_IN_REGS", 0) != 0,
         .single_stage = fa_model_tunable(candidate, "STAGES", 1) < 2,
-        .section_kb = fa_model_tunable(candidate, "L2_SECTION_KB", 0),
         .blocks = fa_model_occupancy(gpu, threads, registers, trial->smem_bytes),
         .penalty = 1 + coefficient.spill * missing,
     };
@@ -183,31 +181,19 @@ static struct work head_work(const struct shape *s, const fa_problem *problem)
     return w;
 }
 
-/* Clocks of the SM that is given the longest blocks at the start: the first of the dispatch order
- * (longest rows first within a section of heads) and every `sms`-th after it. They share the SM
- * until the shorter ones end; nothing can make it finish earlier. */
+/* Clocks of the SM that is given the longest blocks at the start: the first of the dispatch order (longest rows first) and
+ * every `sms`-th after it. They share the SM until the shorter ones end; nothing can make it finish earlier. */
 static double first_sm(const struct shape *s, const fa_problem *problem, const fa_gpu *gpu,
                        const struct work *head, double heads, int resident)
 {
-    double section = heads;
-    if (s->section_kb > 0) { /* a power of two of heads that share keys, as the kernels have it */
-        double bytes = fmax((double)problem->seq_k * problem->head_dim * 4, 1);
-        section = heads / (problem->heads_kv > 0 ? problem->heads_kv : 1) / fmax(problem->batch, 1);
-        for (; 2 * section <= heads && 2 * bytes <= s->section_kb * 1024; bytes *= 2)
-            section *= 2;
-    }
     double tiles[RESIDENT_MAX + 1] = {0}, masked = 0;
     int count = 0;
     for (; count < resident && count < RESIDENT_MAX; count++) {
-        double index = (double)count * gpu->sm_count;
-        if (index >= head->blocks * heads)
+        double rank = floor((double)count * gpu->sm_count / heads);
+        if (rank >= head->blocks)
             break;
-        double rank = floor(fmod(index, section * head->blocks) / section);
         struct work row = row_work(s, problem, head->blocks - 1 - rank);
-        int at = count;
-        for (; at > 0 && tiles[at - 1] < row.tiles; at--)
-            tiles[at] = tiles[at - 1];
-        tiles[at] = row.tiles;
+        tiles[count] = row.tiles;
         masked += row.masked;
     }
     double clocks = clocks_of(s, gpu, (struct work){1, 0, masked}, 1);

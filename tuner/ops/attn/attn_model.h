@@ -7,7 +7,7 @@
  * registers move between them. A family with a let SPLITS cuts the keys into so many parts. In any other family all
  * warps are taken to do the same, with mma.sync. Of every family the model reads, where the manifest has them, the
  * tunables or lets BLOCK_M, BLOCK_N, D_TILE, STAGES and MIN_BLOCKS; of warp-specialised ones Q_STAGES, PINGPONG and
- * PERSISTENT; of the last kind WARPS, WARPS_PER_SM, Q_IN_REGS and L2_SECTION_KB.
+ * PERSISTENT; of the last kind WARPS, WARPS_PER_SM and Q_IN_REGS.
  *
  * May be used by: tuner/ops. Thread-safety: pure.
  */
