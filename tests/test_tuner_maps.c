@@ -53,11 +53,16 @@ static int read_boxes(const struct fa_attn_boxes *boxes, unsigned first, unsigne
 
 static void impossible_boxes_are_refused(void)
 {
-    static const struct fa_attn_boxes rows[] = {
-        {0, 64, 1, 64, 64, 64},  {48, 64, 1, 64, 64, 64},  {128, 64, 1, 64, 64, 64},
-        {64, 0, 1, 64, 64, 64},  {64, 257, 1, 64, 64, 64}, {64, 64, 0, 64, 64, 64},
-        {64, 64, 4294967295u, 64, 64, 64},                 {64, 64, 1, 0, 64, 64},
-        {64, 64, 1, 64, 257, 64}, {64, 64, 1, 64, 64, 0}};
+    static const struct fa_attn_boxes rows[] = {{0, 64, 1, 64, 64, 64},
+                                                {48, 64, 1, 64, 64, 64},
+                                                {128, 64, 1, 64, 64, 64},
+                                                {64, 0, 1, 64, 64, 64},
+                                                {64, 257, 1, 64, 64, 64},
+                                                {64, 64, 0, 64, 64, 64},
+                                                {64, 64, 4294967295u, 64, 64, 64},
+                                                {64, 64, 1, 0, 64, 64},
+                                                {64, 64, 1, 64, 257, 64},
+                                                {64, 64, 1, 64, 64, 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct fa_attn_boxes boxes = {.columns = 7};
         CHECK_INT(read_boxes(&rows[i], ONE, MAPS, 0, &boxes), FA_ECORRUPT);

@@ -243,13 +243,12 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
              (behind > 0 && info.parameter_size[1] != (int32_t)sizeof(fa_device_ptr)) ||
              (behind > 1 && info.parameter_size[2] != (int32_t)sizeof(fa_device_ptr)))
         rc = fa_fail(diag, FA_ECORRUPT,
-                     "%s does not take just a struct of %d bytes (addresses, "
-                     "strides, scalars, integer fields)%s",
+                     "%s does not take just a struct of %d bytes (addresses, strides, scalars, "
+                     "integer fields)%s",
                      entry->name, bytes,
-                     behind == 2        ? ", and then the addresses of its workspace and counters"
-                     : entry->workspace ? ", and then the address of its workspace"
-                     : behind == 1      ? ", and then the address of its counters"
-                                        : "");
+                     behind > 0 ? ", and then the address of its workspace and that of its "
+                                  "counters, as its manifest has them"
+                                : "");
     if (rc == 0 && entry->ordinary &&
         fa_cubin_calls(entry->cubin, entry->size, entry->name, FA_SPEC_GRID_WAIT))
         rc = fa_fail(diag, FA_ENOTSUP,
