@@ -122,21 +122,33 @@ MADE_UP = {
 
             def _setup_remote_autotune_cache(self, meta, key):
                 if meta["autotune_remote_cache"]:
-                    self.remote_cache = types.SimpleNamespace(backend=remote_cache.RemoteAutotuneCache.backend_override_cls()), key
+                    self.remote_cache = remote_cache.RemoteAutotuneCache(), key
 
             def read_best(self, meta, configs):
-                read = self.remote_cache and self.remote_cache[0].backend.get(self.remote_cache[1])
-                return configs[json.loads(read)] if read else None
+                best = self.remote_cache and self.remote_cache[0].get(self.remote_cache[1])
+                return configs[best] if best is not None else None
 
             def save(self, best):
-                self.remote_cache[0].backend.put(self.remote_cache[1], json.dumps(best).encode())
+                self.remote_cache[0].put(self.remote_cache[1], best)
 
         class CachingAutotuner:
             inductor_meta = {}
 
             def __init__(self, filename, times):
                 self.filename, self.save_cache_hook, self.tuned = filename, AutotuneCache().save, False
-                self.launchers = [types.SimpleNamespace(config=(one,), took=one) for one in times]
+                self.launchers = [types.SimpleNamespace(took=one, config=types.SimpleNamespace(kwargs={"BLOCK": one}, num_warps=4, num_stages=1))
+                                  for one in times]
+                self.coordesc_tuner = types.SimpleNamespace(autotune=self.descend)
+
+            def descend(self, measure, config, _):
+                import copy, random
+                best = copy.copy(config)
+                best.kwargs, best.num_warps, self.descended = {"BLOCK": random.random()}, 8, True
+                return best
+
+            def coordinate_descent_tuning(self, launcher):
+                self.descended = False
+                return types.SimpleNamespace(took=launcher.took, config=self.coordesc_tuner.autotune(None, launcher.config, None))
 
             def autotune_to_one_config(self, wait=0.3):
                 import time
@@ -154,8 +166,20 @@ MADE_UP = {
             def put(self, key, data):
                 self._put(key, data)
 
+        import json
+
         class RemoteAutotuneCache:
             backend_override_cls = None
+
+            def __init__(self):
+                self.backend = self.backend_override_cls()
+
+            def get(self, key):
+                data = self.backend.get(key)
+                return json.loads(data) if data is not None else None
+
+            def put(self, key, value):
+                self.backend.put(key, json.dumps(value).encode())
 
         class RemoteBundledAutotuneCache(RemoteAutotuneCache):
             pass
@@ -460,7 +484,7 @@ def inductors_caches_are_ours_after_one_call():
         tap.has(err, "not signed")
 
 
-def of_eight_processes_one_times_an_inductor_kernel_and_none_waits_for_what_is_never_timed():
+def of_eight_processes_one_times_an_inductor_kernel_and_descends_and_none_waits_for_what_is_never_timed():
     with House() as house:
         kernels = """
             import fa_tune.caches
@@ -476,14 +500,18 @@ def of_eight_processes_one_times_an_inductor_kernel_and_none_waits_for_what_is_n
             for one in all_of_them[::2]:
                 one.autotune_to_one_config()
             print([one.tuned for one in all_of_them], [one.launchers[0].took for one in all_of_them[::2]], flush=True)
+            made = all_of_them[0].coordinate_descent_tuning(all_of_them[0].launchers[0]).config
+            print("descended" if all_of_them[0].descended else "taken", made.kwargs["BLOCK"], made.num_warps, flush=True)
             import time
             time.sleep(WAIT)
             """
         processes = [house.start(kernels.replace("WAIT", "600"), FA_TUNE_CACHES_WAIT="100")]
-        first = processes[0].stdout.readline()
-        tap.equal(first, "[True, False, True] [1, 1]\n")
+        tap.equal(processes[0].stdout.readline(), "[True, False, True] [1, 1]\n")
+        descended = processes[0].stdout.readline()
+        tap.has(descended, "descended 0.")
         begun = time.monotonic()
-        tap.equal(house.says(kernels.replace("WAIT", "0"), FA_TUNE_CACHES_WAIT="100"), "[False, False, False] [1, 1]")
+        tap.equal(house.says(kernels.replace("WAIT", "0"), FA_TUNE_CACHES_WAIT="100"),
+                  "[False, False, False] [1, 1]\n" + descended.replace("descended", "taken").strip())
         assert time.monotonic() - begun < 60
         processes[0].kill()
         processes[0].communicate()
@@ -491,7 +519,8 @@ def of_eight_processes_one_times_an_inductor_kernel_and_none_waits_for_what_is_n
         processes = [house.start(kernels.replace("WAIT", "0")) for _ in range(8)]
         outs = sorted(process.communicate(timeout=120)[0] for process in processes)
         tap.equal(sum(out.count("True") for out in outs), 2)
-        tap.equal({out.partition("] ")[2] for out in outs}, {"[1, 1]\n"})
+        tap.equal({out.partition("] ")[2].partition("\n")[0] for out in outs}, {"[1, 1]"})
+        tap.equal((sum(out.count("descended") for out in outs), len({out.split()[-2] for out in outs})), (1, 1))
 
 
 def helions_winners_are_kept_and_listed_newest_first():

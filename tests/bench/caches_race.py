@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """fa_tune.caches on a GPU: eight processes start at once on one key, as eight hosts with one store.
 
-    python tests/bench/caches_race.py               with PyTorch 2.11 or later and the wheel of fa-tune; five minutes
-    python tests/bench/caches_race.py --only ours   without the rows of no cache and of PyTorch's own folder; two minutes
+    python tests/bench/caches_race.py               with PyTorch 2.11 or later and the wheel of fa-tune; seven minutes
+    python tests/bench/caches_race.py --only ours   without the rows of no cache and of the tuners' own folders; three minutes
+
+Helion is raced where it is installed.
 
 Each process has folders of its own ("none", "ours") or shares PyTorch's own ("local"). Printed: how many of them tuned, how
 many winners there were, and the seconds from a process's start to its first step. Exit status 1: a verdict failed.
 """
 import argparse
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -30,13 +33,18 @@ def inductor(ours):
     if ours:
         import fa_tune.caches
         fa_tune.caches.use()
-    from torch._dynamo.utils import counters
-    from torch._inductor import codecache
+    from torch._inductor import codecache, select_algorithm
     from torch._inductor.runtime import triton_heuristics
     tuned, used = [], []
-    measure, run = triton_heuristics.CachingAutotuner.benchmark_all_configs, triton_heuristics.CachingAutotuner.run
-    triton_heuristics.CachingAutotuner.benchmark_all_configs = lambda self, *a, **k: (
-        tuned.extend([1] * (len(self.launchers) > 1)), measure(self, *a, **k))[1]
+    run = triton_heuristics.CachingAutotuner.run
+
+    def counted(where, name, times):
+        old = getattr(where, name)
+        setattr(where, name, lambda self, *a, **k: (tuned.extend([1] * times(self)), old(self, *a, **k))[1])
+
+    counted(triton_heuristics.CachingAutotuner, "benchmark_all_configs", lambda self: len(self.launchers) > 1)
+    counted(triton_heuristics.CoordescTuner, "autotune", lambda self: 1)
+    counted(select_algorithm.AlgorithmSelectorCache, "benchmark", lambda self: 1)
 
     def noted(self, *arguments, **more):
         result = run(self, *arguments, **more)
@@ -57,7 +65,7 @@ def inductor(ours):
             text = file.read()
         if "async_compile.wait(" in text:  # a graph, with the source of its kernels
             texts.append(re.sub(r"#.*|'[^'\s]*/[^'\s]*'", "", text))  # without comments and paths
-    return len(tuned) + counters["inductor"]["select_algorithm_autotune"], [sorted(texts), sorted(set(used))]
+    return len(tuned), [sorted(texts), sorted(set(used))]
 
 
 def triton(ours):
@@ -88,6 +96,31 @@ def triton(ours):
     return len(measured), str(scale.best_config)
 
 
+def helion(ours):
+    if ours:
+        import fa_tune.caches
+        fa_tune.caches.use()
+    global torch, hl  # Helion takes no closures
+    import torch
+    import helion as h
+    import helion.language as hl
+    from helion._utils import counters
+
+    @h.kernel(autotune_effort="quick", autotune_budget_seconds=20)
+    def gelu_rows(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        for row, column in hl.tile(x.size()):
+            out[row, column] = torch.nn.functional.gelu(x[row, column] + bias[column])
+        return out
+
+    torch.manual_seed(0)
+    x, bias = torch.randn(4096, 2048, device="cuda"), torch.randn(2048, device="cuda")
+    result = gelu_rows(x, bias)
+    torch.cuda.synchronize()
+    torch.testing.assert_close(result, torch.nn.functional.gelu(x + bias))
+    return counters["autotune"]["cache_miss"], str(gelu_rows.bind((x, bias))._config)
+
+
 def overhead(ours):
     """Seconds by which a warm kernel's lookup takes longer than with Triton's own manager, and what a hit of the store takes."""
     from fa_tune.caches import TritonCache
@@ -116,6 +149,9 @@ def overhead(ours):
     return local, statistics.median(times)
 
 
+JOBS = {"triton": triton, "inductor": inductor, "helion": helion, "overhead": overhead}
+
+
 # ---- eight of them ----
 def start(job, ours, env):
     return subprocess.Popen([sys.executable, os.path.abspath(__file__), "--child", job, *(["--ours"] if ours else [])],
@@ -129,7 +165,7 @@ def race(job, ours, folder, shared, count=COUNT, **more):
         own = os.path.join(folder, "shared") if shared else tempfile.mkdtemp(dir=folder)
         env = {**os.environ, "FA_TUNE_STORE": os.path.join(folder, "store.db"), "XDG_CONFIG_HOME": folder, "FA_TUNE_SERVER": "",
                "TORCHINDUCTOR_CACHE_DIR": os.path.join(own, "inductor"), "TRITON_CACHE_DIR": os.path.join(own, "triton"),
-               "TORCHINDUCTOR_COMPILE_THREADS": "2", "PYTHONFAULTHANDLER": "1", **more}
+               "HELION_CACHE_DIR": os.path.join(own, "helion"), "TORCHINDUCTOR_COMPILE_THREADS": "2", "PYTHONFAULTHANDLER": "1", **more}
         if job != "inductor" and ours:
             env["TRITON_CACHE_MANAGER"] = "fa_tune.caches:TritonCache"
         processes.append(start(job, ours, env))
@@ -161,7 +197,7 @@ def main(ours_alone):
     print("%-9s %-22s %10s %8s %10s %8s" % ("", "caches", "tuned", "winners", "median s", "last s"), flush=True)
     verdicts = []
     with tempfile.TemporaryDirectory() as top:
-        for job in ("triton", "inductor"):
+        for job in ("triton", "inductor", *(["helion"] if importlib.util.find_spec("helion") else [])):
             folder = {name: os.path.join(top, job + name) for name in ("none", "local", "ours")}
             for path in folder.values():
                 os.mkdir(path, 0o700)
@@ -194,12 +230,12 @@ def main(ours_alone):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--child", choices=("inductor", "triton", "overhead"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=tuple(JOBS), help=argparse.SUPPRESS)
     parser.add_argument("--ours", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--only", choices=("ours",), help="the rows over fa-tune's store alone")
     asked = parser.parse_args()
     if asked.child is None:
         sys.exit(main(asked.only == "ours"))
-    work, winner = {"inductor": inductor, "triton": triton, "overhead": overhead}[asked.child](asked.ours)
+    work, winner = JOBS[asked.child](asked.ours)
     print(json.dumps({"work": work, "seconds": time.monotonic() - float(os.environ.get("RACE_BEGUN", "0")),
                       "winner": winner if asked.child == "overhead" else hashlib.sha256(json.dumps(winner).encode()).hexdigest()}))

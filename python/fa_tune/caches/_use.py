@@ -2,6 +2,7 @@
 """use(): fa-tune's store behind Triton, PyTorch Inductor (2.11 and later) and Helion, in this process and its children."""
 from __future__ import annotations
 
+import copy
 import functools
 import importlib.util
 import os
@@ -59,25 +60,49 @@ def _use_inductor() -> None:
         _tune_once()
 
 
+def _cache_of(kernel: Any) -> Any:
+    """(remote cache, key) of the winner of an Inductor kernel, which waits for another process that makes it; None: it has none."""
+    cache = getattr(kernel.save_cache_hook, "__self__", None)
+    if cache is not None and cache.remote_cache is None:
+        cache._setup_remote_autotune_cache({**kernel.inductor_meta, "autotune_remote_cache": True}, cache._prepare_key(kernel.filename))
+    if cache is None or cache.remote_cache is None:
+        return None
+    cache.remote_cache[0].backend.wait_s = 60  # at most
+    return cache
+
+
 def _tune_once() -> None:
-    """One process times an Inductor kernel's configs; another that loaded the kernel before takes its winner. Inductor asks for
-    winners when it loads a kernel, which it may never time: only here a process becomes the maker of one."""
+    """One process times an Inductor kernel's configs, and steps on from the fastest; another that loaded the kernel before takes
+    its winner. Inductor asks for winners when it loads a kernel, which it may never time: only here a process becomes the maker."""
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
-    tune = CachingAutotuner.autotune_to_one_config
+    tune, descend = CachingAutotuner.autotune_to_one_config, CachingAutotuner.coordinate_descent_tuning
 
     @functools.wraps(tune)
-    def once(self: Any, *args: Any, **kwargs: Any) -> None:
+    def tune_once(self: Any, *args: Any, **kwargs: Any) -> None:
         with _values.guarded("looking for the winner of an Inductor kernel"):
-            cache = getattr(self.save_cache_hook, "__self__", None)
-            if cache is not None and cache.remote_cache is None:
-                cache._setup_remote_autotune_cache({**self.inductor_meta, "autotune_remote_cache": True}, cache._prepare_key(self.filename))
-            if cache is not None and cache.remote_cache is not None:
-                cache.remote_cache[0].backend.wait_s = 60  # at most
+            if cache := _cache_of(self):
                 best = cache.read_best(self.inductor_meta, [one.config for one in self.launchers])
                 self.launchers = [one for one in self.launchers if one.config is best] or self.launchers
         tune(self, *args, **kwargs)  # of what is left: with a winner of one, which is timed for Inductor's own records
 
-    CachingAutotuner.autotune_to_one_config = once
+    @functools.wraps(descend)
+    def descend_once(self: Any, launcher: Any, *args: Any, **kwargs: Any) -> Any:
+        cache = found = None
+        with _values.guarded("looking for the descent of an Inductor kernel"):
+            if cache := _cache_of(self):
+                remote, key = cache.remote_cache
+                key += " from %s" % launcher.config  # its text has all members
+                if found := remote.get(key):
+                    best = copy.copy(launcher.config)
+                    best.kwargs, best.num_warps, best.num_stages = found["kwargs"], found["num_warps"], found["num_stages"]
+                    self.coordesc_tuner.autotune = lambda *_: best
+        made = descend(self, launcher, *args, **kwargs)
+        if cache and not found:
+            with _values.guarded("keeping the descent of an Inductor kernel"):
+                remote.put(key, {name: getattr(made.config, name) for name in ("kwargs", "num_warps", "num_stages")})
+        return made
+
+    CachingAutotuner.autotune_to_one_config, CachingAutotuner.coordinate_descent_tuning = tune_once, descend_once
 
 
 def use() -> None:
