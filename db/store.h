@@ -128,31 +128,20 @@ int fa_store_shrink(fa_store *store, int64_t *ret_freed, fa_diag *diag);
 void fa_store_use_no_space(fa_store *store, bool on);
 
 /* ---- trials: every config that was tried, and what became of it ------------------------------*/
-typedef struct fa_trial_record {
-    fa_trial trial;
-    char cubin_key[FA_HASH_HEX]; /* "" when it has none */
-    const float *samples_us;     /* on put; all raw samples, microseconds */
-    int32_t sample_count;
-    const char *environment; /* JSON: GPU label and uuid, driver, NVRTC identity, library */
-    const char *clocks;      /* JSON: clocks, throttle reasons, temperature; may be NULL */
-    uint64_t seed;           /* of the inputs it was proved and timed on */
-    int64_t unix_time;       /* on get; put takes the present time */
-} fa_trial_record;
-
-/* Appends; later trials of one config do not erase earlier ones. */
-int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_trial_record *record,
+/* Appends, as of now; later trials of one config do not erase earlier ones. */
+int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_study_trial *record,
                        fa_diag *diag);
 /* The newest trial of each config of a scope, oldest first. */
-int fa_store_trials(fa_store *store, const fa_scope *scope, fa_trial_record **ret_rows,
+int fa_store_trials(fa_store *store, const fa_scope *scope, fa_study_trial **ret_rows,
                     size_t *ret_count, fa_diag *diag);
 /* The same without samples, of those that ended as `status` (measured or compiled) alone, and of
  * these the `most` fastest ones: the raced before the others, fastest first by the clock when
  * measured, else by the model. */
 int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status status, int32_t most,
-                            fa_trial_record **ret_rows, size_t *ret_count, fa_diag *diag);
+                            fa_study_trial **ret_rows, size_t *ret_count, fa_diag *diag);
 /* Adds a copy to a list of trials, which ends with fa_trials_end(). */
-void fa_trials_add(fa_list *list, const fa_trial_record *record);
-int fa_trials_end(fa_list *list, int rc, fa_trial_record **ret_rows, size_t *ret_count,
+void fa_trials_add(fa_list *list, const fa_study_trial *record);
+int fa_trials_end(fa_list *list, int rc, fa_study_trial **ret_rows, size_t *ret_count,
                   fa_diag *diag);
 
 /* ---- compiled kernels and winners -------------------------------------------------------------*/

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int check_record(const fa_trial_record *record, fa_diag *diag)
+static int check_record(const fa_study_trial *record, fa_diag *diag)
 {
     int rc = fa_db_trial_check(&record->trial, diag);
     if (rc != 0)
@@ -33,7 +33,7 @@ static int check_record(const fa_trial_record *record, fa_diag *diag)
 /* Samples are stored as the floats that they are: every machine with such a GPU is little-endian. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(float) == 4, "as they are");
 
-static int add_trial(fa_store *store, const fa_scope *scope, const fa_trial_record *record,
+static int add_trial(fa_store *store, const fa_scope *scope, const fa_study_trial *record,
                      fa_diag *diag)
 {
     const size_t size = (size_t)record->sample_count * sizeof(float);
@@ -59,7 +59,7 @@ static int add_trial(fa_store *store, const fa_scope *scope, const fa_trial_reco
     return fa_db_run(store, &binder, diag);
 }
 
-int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_trial_record *record,
+int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_study_trial *record,
                        fa_diag *diag)
 {
     fa_change change = {.store = store, .diag = diag};
@@ -74,7 +74,7 @@ int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_trial_re
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
-static void read_samples(fa_reader *reader, fa_list *list, fa_trial_record *record)
+static void read_samples(fa_reader *reader, fa_list *list, fa_study_trial *record)
 {
     char stored[FA_HASH_HEX], now[FA_HASH_HEX];
     size_t size;
@@ -98,7 +98,7 @@ static void read_samples(fa_reader *reader, fa_list *list, fa_trial_record *reco
 
 static void read_row(fa_reader *reader, bool bare, fa_list *list)
 {
-    fa_trial_record record = {.seed = 0};
+    fa_study_trial record = {.tried = true};
     fa_db_trial_read(reader, &record.trial);
     fa_read_copy(reader, record.cubin_key, sizeof record.cubin_key);
     record.environment = fa_list_keep_text(list, fa_read_text(reader, false));
@@ -111,9 +111,10 @@ static void read_row(fa_reader *reader, bool bare, fa_list *list)
         fa_list_add(list, &record, sizeof record);
 }
 
-void fa_trials_add(fa_list *list, const fa_trial_record *record)
+void fa_trials_add(fa_list *list, const fa_study_trial *record)
 {
-    fa_trial_record copy = *record;
+    fa_study_trial copy = *record;
+    copy.tried = true;
     copy.samples_us = fa_list_keep(list, record->samples_us,
                                    (size_t)record->sample_count * sizeof *record->samples_us);
     copy.environment = fa_list_keep_text(list, record->environment);
@@ -121,12 +122,12 @@ void fa_trials_add(fa_list *list, const fa_trial_record *record)
     fa_list_add(list, &copy, sizeof copy);
 }
 
-int fa_trials_end(fa_list *list, int rc, fa_trial_record **ret_rows, size_t *ret_count,
+int fa_trials_end(fa_list *list, int rc, fa_study_trial **ret_rows, size_t *ret_count,
                   fa_diag *diag)
 {
-    static const size_t pointers[] = {offsetof(fa_trial_record, samples_us),
-                                      offsetof(fa_trial_record, environment),
-                                      offsetof(fa_trial_record, clocks), SIZE_MAX};
+    static const size_t pointers[] = {offsetof(fa_study_trial, samples_us),
+                                      offsetof(fa_study_trial, environment),
+                                      offsetof(fa_study_trial, clocks), SIZE_MAX};
     return fa_list_end(list, rc, pointers, ret_rows, ret_count, diag);
 }
 
@@ -136,7 +137,7 @@ int fa_trials_end(fa_list *list, int rc, fa_trial_record **ret_rows, size_t *ret
     "WHERE trial.id IN (SELECT max(id) FROM trial WHERE scope_id = ? GROUP BY config_key) "
 
 static int list_trials(fa_store *store, const fa_binder *binder, bool bare,
-                       fa_trial_record **ret_rows, size_t *ret_count, fa_diag *diag)
+                       fa_study_trial **ret_rows, size_t *ret_count, fa_diag *diag)
 {
     fa_list list = {0};
     fa_reader reader = {0};
@@ -146,7 +147,7 @@ static int list_trials(fa_store *store, const fa_binder *binder, bool bare,
     return fa_trials_end(&list, rc, ret_rows, ret_count, diag);
 }
 
-int fa_store_trials(fa_store *store, const fa_scope *scope, fa_trial_record **ret_rows,
+int fa_store_trials(fa_store *store, const fa_scope *scope, fa_study_trial **ret_rows,
                     size_t *ret_count, fa_diag *diag)
 {
     fa_binder binder = fa_db_prepare_scope(
@@ -155,7 +156,7 @@ int fa_store_trials(fa_store *store, const fa_scope *scope, fa_trial_record **re
 }
 
 int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status status, int32_t most,
-                            fa_trial_record **ret_rows, size_t *ret_count, fa_diag *diag)
+                            fa_study_trial **ret_rows, size_t *ret_count, fa_diag *diag)
 {
     fa_binder binder =
         fa_db_prepare_scope(store, scope,

@@ -196,16 +196,16 @@ static inline fa_trial db_trial(uint32_t n)
     return trial;
 }
 
-static inline fa_trial_record db_trial_record(uint32_t n, float samples[DB_SAMPLES])
+static inline fa_study_trial db_trial_record(uint32_t n, float samples[DB_SAMPLES])
 {
     for (uint32_t i = 0; i < DB_SAMPLES; i++)
         samples[i] = (float)(db_mix(n * 64 + i) % 100000) / 16;
-    fa_trial_record record = {.trial = db_trial(n),
-                              .samples_us = samples,
-                              .sample_count = DB_SAMPLES,
-                              .environment = "{\"gpu\":\"L4\",\"driver\":13000}",
-                              .clocks = "{\"sm_mhz\":2040}",
-                              .seed = 0x8000000000000000u + n};
+    fa_study_trial record = {.trial = db_trial(n),
+                             .samples_us = samples,
+                             .sample_count = DB_SAMPLES,
+                             .environment = "{\"gpu\":\"L4\",\"driver\":13000}",
+                             .clocks = "{\"sm_mhz\":2040}",
+                             .seed = 0x8000000000000000u + n};
     fa_hash_bytes(&n, sizeof n, record.cubin_key);
     return record;
 }

@@ -555,7 +555,7 @@ static void a_trial_in_the_evidence_keeps_every_digit_of_its_seed(void)
     float samples[DB_SAMPLES];
     fa_store *store = db_open(&diag);
     fa_scope scope = db_scope(512);
-    fa_trial_record trial = db_trial_record(9, samples);
+    fa_study_trial trial = db_trial_record(9, samples);
     fa_winner_record winner = {.scope = scope, .evidence = strdup("{\"space\":612}")};
     CHECK(store != NULL);
     trial.trial.status = FA_STATUS_MEASURED;

@@ -35,7 +35,7 @@ static int put(fa_store *store, uint32_t n)
         return db_put_winner(store, (int32_t)seq_of(n) + 1, n, FA_ORIGIN_MEASURED, NULL, &diag);
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(TRIAL_SEQ);
-    fa_trial_record record = db_trial_record(n, samples);
+    fa_study_trial record = db_trial_record(n, samples);
     return fa_store_trial_put(store, &scope, &record, &diag);
 }
 
@@ -95,7 +95,7 @@ struct census {
     uint32_t from, trials, unreported, wrong;
 };
 
-static void count_trial(struct census *census, const fa_trial_record *record)
+static void count_trial(struct census *census, const fa_study_trial *record)
 {
     uint32_t n = (uint32_t)record->trial.config.tunable[1].value;
     float samples[DB_SAMPLES];
@@ -116,7 +116,7 @@ static void check_trials(uint32_t killed)
     CHECK(store != NULL);
     struct census census = {0};
     fa_scope scope = db_scope(TRIAL_SEQ);
-    fa_trial_record *record = NULL;
+    fa_study_trial *record = NULL;
     size_t count = 0;
     CHECK_OK(fa_store_trials(store, &scope, &record, &count, &diag), diag);
     for (size_t i = 0; i < count; i++)

@@ -123,7 +123,7 @@ static void scopes_tell_their_trials_and_the_fastest_come_first(void)
         {6, FA_STATUS_COMPILED, 2},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        fa_trial_record put = db_trial_record(table[i].n, samples);
+        fa_study_trial put = db_trial_record(table[i].n, samples);
         put.trial.status = table[i].status;
         put.trial.median_us = table[i].status == FA_STATUS_MEASURED ? table[i].us : 0;
         put.trial.predicted_us = table[i].status == FA_STATUS_MEASURED ? 100 : table[i].us;
@@ -144,7 +144,7 @@ static void scopes_tell_their_trials_and_the_fastest_come_first(void)
     static const int32_t fastest[2][2] = {{5, 2},
                                           /* 2 by its newest time */ {3, 6}}; /* by the model's */
     for (int i = 0; i < 2; i++) {
-        fa_trial_record *record = NULL;
+        fa_study_trial *record = NULL;
         CHECK_OK(fa_store_trials_fastest(store, &scope,
                                          i == 0 ? FA_STATUS_MEASURED : FA_STATUS_COMPILED, 2,
                                          &record, &count, &diag),
@@ -165,7 +165,7 @@ static bool fill_scope(fa_store *into, int32_t seq, uint32_t n)
 {
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(seq);
-    fa_trial_record two[] = {db_trial_record(n, samples), db_trial_record(n + 1, samples)};
+    fa_study_trial two[] = {db_trial_record(n, samples), db_trial_record(n + 1, samples)};
     fa_verification mark = {.driver_version = 13010, .passed = true};
     memcpy(mark.cubin_key, two[0].cubin_key, sizeof mark.cubin_key);
     memcpy(mark.silicon, scope.silicon, sizeof mark.silicon);

@@ -19,7 +19,7 @@ static int write_as(int writer)
     for (int i = 0; failed == 0 && i < WRITES; i++) {
         float samples[DB_SAMPLES];
         uint32_t n = (uint32_t)(writer * 100 + i);
-        fa_trial_record trial = db_trial_record(n, samples);
+        fa_study_trial trial = db_trial_record(n, samples);
         fa_scope shared = db_scope(4096);
         if (fa_store_trial_put(store, &shared, &trial, &diag) != 0 ||
             (i % 4 == 0 &&
@@ -51,7 +51,7 @@ static void eight_processes_make_and_write_one_store_and_nothing_is_lost(void)
     CHECK_INT(bad, 0);
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
-    fa_trial_record *trial = NULL;
+    fa_study_trial *trial = NULL;
     size_t trials = 0;
     fa_scope shared = db_scope(4096);
     CHECK_OK(fa_store_trials(store, &shared, &trial, &trials, &diag), diag);

@@ -44,7 +44,7 @@ static int list_winners(fa_store *store)
 static int list_trials(fa_store *store)
 {
     fa_scope scope = db_scope(1);
-    fa_trial_record *row = NULL;
+    fa_study_trial *row = NULL;
     size_t count = 0;
     int rc = fa_store_trials(store, &scope, &row, &count, NULL);
     for (size_t i = 0; rc == 0 && i < count; i++)
@@ -86,7 +86,7 @@ static bool fill(void)
     fa_hash_bytes("sweep", 5, sweep.key);
     for (int32_t i = 1; good && i <= ROWS; i++) {
         float samples[DB_SAMPLES];
-        fa_trial_record record = db_trial_record((uint32_t)i, samples);
+        fa_study_trial record = db_trial_record((uint32_t)i, samples);
         good = db_put_winner(store, i, (uint32_t)i, FA_ORIGIN_MEASURED, NULL, &diag) == 0 &&
                fa_store_trial_put(store, &scope, &record, &diag) == 0;
         items[i - 1].problem = db_scope(i).problem;

@@ -278,7 +278,7 @@ a_store_that_was_moved_away_is_made_anew_by_the_next_write_and_holds_no_part_of_
     fa_store_close(&store);
 }
 
-static bool is_wrong(const fa_trial_record *record)
+static bool is_wrong(const fa_study_trial *record)
 {
     uint32_t n = (uint32_t)record->trial.config.tunable[1].value;
     float samples[DB_SAMPLES];
@@ -308,7 +308,7 @@ static int use_damaged(void)
             wrong += diag.text[0] == 0;
         fa_winner_record_free(&winner);
         fa_cubin_record_free(&cubin);
-        fa_trial_record *record = NULL;
+        fa_study_trial *record = NULL;
         size_t count = 0;
         fa_store_trials(store, &scope, &record, &count, &diag);
         for (size_t k = 0; k < count; k++)
@@ -328,7 +328,7 @@ static void a_store_with_any_bytes_changed_never_serves_what_was_not_stored(void
     for (int32_t i = 1; i <= 3; i++) {
         float samples[DB_SAMPLES];
         fa_scope scope = db_scope(i);
-        fa_trial_record record = db_trial_record((uint32_t)i, samples);
+        fa_study_trial record = db_trial_record((uint32_t)i, samples);
         CHECK_OK(fa_store_trial_put(store, &scope, &record, &diag), diag);
     }
     fa_store_close(&store);

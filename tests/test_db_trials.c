@@ -12,12 +12,12 @@
 struct seen {
     int count;
     uint32_t config[64];
-    fa_trial_record last;
+    fa_study_trial last;
     float samples[DB_SAMPLES];
     bool texts_same;
 };
 
-static void see_trial(struct seen *seen, const fa_trial_record *record)
+static void see_trial(struct seen *seen, const fa_study_trial *record)
 {
     if (seen->count < 64)
         seen->config[seen->count] = (uint32_t)record->trial.config.tunable[1].value;
@@ -30,7 +30,7 @@ static void see_trial(struct seen *seen, const fa_trial_record *record)
 
 static int look(const fa_scope *scope, struct seen *seen)
 {
-    fa_trial_record *record = NULL;
+    fa_study_trial *record = NULL;
     size_t count = 0;
     int rc = fa_store_trials(store, scope, &record, &count, &diag);
     for (size_t i = 0; i < count; i++)
@@ -43,7 +43,7 @@ static void a_trial_comes_back_with_all_its_samples(void)
 {
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(512), other = db_scope(513);
-    fa_trial_record put = db_trial_record(9, samples);
+    fa_study_trial put = db_trial_record(9, samples);
     strcpy(put.trial.reason, "slow \x1b[31m and \xff");
     CHECK_OK(fa_store_trial_put(store, &scope, &put, &diag), diag);
     struct seen seen = {0};
@@ -69,7 +69,7 @@ static void a_failed_trial_keeps_its_reason_and_an_error_that_is_not_a_number(vo
 {
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(512);
-    fa_trial_record put = db_trial_record(9, samples);
+    fa_study_trial put = db_trial_record(9, samples);
     memset(&put.trial.threads, 0, sizeof put.trial - offsetof(fa_trial, threads));
     put.trial.status = FA_STATUS_WRONG;
     put.trial.max_error = NAN;
@@ -90,7 +90,7 @@ static void the_newest_trial_of_each_config_is_shown_oldest_first(void)
     fa_scope scope = db_scope(512);
     const uint32_t order[] = {1, 2, 3, 1};
     for (size_t i = 0; i < 4; i++) {
-        fa_trial_record put = db_trial_record(order[i], samples);
+        fa_study_trial put = db_trial_record(order[i], samples);
         put.trial.registers = (int32_t)i;
         if (i == 3) { /* the same config, its tunables in another order */
             fa_tunable first = put.trial.config.tunable[0];
@@ -111,7 +111,7 @@ static void put_trials(const fa_scope *scope, uint32_t first, uint32_t count)
 {
     for (uint32_t i = first; i < first + count; i++) {
         float samples[DB_SAMPLES];
-        fa_trial_record put = db_trial_record(i, samples);
+        fa_study_trial put = db_trial_record(i, samples);
         CHECK_OK(fa_store_trial_put(store, scope, &put, &diag), diag);
     }
 }
@@ -120,7 +120,7 @@ static void nonsense_is_refused_before_it_is_stored(void)
 {
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(512), bad = scope;
-    fa_trial_record good = db_trial_record(1, samples), put = good;
+    fa_study_trial good = db_trial_record(1, samples), put = good;
     bad.problem.head_dim = 7;
     CHECK_INT(fa_store_trial_put(store, &bad, &good, &diag), FA_EINVAL);
     bad = scope;

@@ -29,7 +29,7 @@ struct cubins {
     char key[64][FA_HASH_HEX];
 };
 
-static void note_cubin(struct cubins *c, const fa_trial_record *record)
+static void note_cubin(struct cubins *c, const fa_study_trial *record)
 {
     int at = 0;
     if (record->trial.status != FA_STATUS_COMPILED)
@@ -65,7 +65,7 @@ static void configs_of_one_source_are_compiled_once(void)
     f.tuner->seed = 4;
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
     CHECK_OK(fa_target_resolve(f.tuner, &request, &target, &diag), diag);
-    fa_trial_record *record = NULL;
+    fa_study_trial *record = NULL;
     size_t count = 0;
     CHECK_OK(fa_store_trials(f.tuner->store, &target.scope, &record, &count, &diag), diag);
     for (size_t i = 0; i < count; i++)

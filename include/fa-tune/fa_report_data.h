@@ -37,22 +37,6 @@ typedef struct fa_study {
 FA_API int fa_list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count,
                            fa_diag *diag);
 
-/* One config of a study. */
-typedef struct fa_study_trial {
-    int32_t rank;            /* from 1 for configs that finished (measured, else compiled), else 0 */
-    fa_trial trial;
-    bool tried;              /* on record; false: what the budget says of it today, and nothing
-                                below but is_default is set */
-    bool is_default;         /* the family's default config; known for current studies only */
-    char cubin_key[65];      /* "": it has no cubin */
-    const float *samples_us; /* all raw samples */
-    int32_t sample_count;
-    const char *environment; /* JSON: gpu, uuid, driver, nvrtc, library, host; or NULL */
-    const char *clocks;      /* JSON: sm_mhz, memory_mhz, temperature_c, throttle; or NULL */
-    uint64_t seed;           /* of the inputs */
-    int64_t unix_time;
-} fa_study_trial;
-
 /* The configs of a study in the order of fa_explain(), the winner first. A current study comes
  * with the rest of its space, each config with what the budget says of it. Of an imported winner whose
  * problem was not tuned here: what was measured beside it, as far as it brought that with it. */

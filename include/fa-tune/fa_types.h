@@ -259,6 +259,24 @@ typedef struct fa_kept {
     const void *bytes; /* NULL in a list of all */
 } fa_kept;
 
+/* ---- trials on record -----------------------------------------------------------------------*/
+/* One config that was tried, or of a study's space. */
+typedef struct fa_study_trial {
+    int32_t
+        rank; /* in a study, from 1 for configs that finished (measured, else compiled); else 0 */
+    fa_trial trial;
+    bool tried;              /* on record; false: what the budget says of it today, and nothing
+                                below but is_default is set */
+    bool is_default;         /* the family's default config; known for current studies only */
+    char cubin_key[65];      /* "": it has no cubin */
+    const float *samples_us; /* all raw samples */
+    int32_t sample_count;
+    const char *environment; /* JSON: gpu, uuid, driver, nvrtc, library, host; or NULL */
+    const char *clocks;      /* JSON: sm_mhz, memory_mhz, temperature_c, throttle; or NULL */
+    uint64_t seed;           /* of the inputs */
+    int64_t unix_time;
+} fa_study_trial;
+
 /* ---- what is forgotten ----------------------------------------------------------------------*/
 typedef struct fa_forgotten {
     int64_t winners, trials; /* trials: configs on record */

@@ -64,7 +64,7 @@ static void add_environment(cJSON *json, const char *name, const char *text)
     }
 }
 
-static cJSON *write_trial(const fa_trial_record *record)
+static cJSON *write_trial(const fa_study_trial *record)
 {
     fa_trial trial = timed_trial(&record->trial);
     char seed[24];          /* as text: cJSON writes 15 digits of a number */
@@ -106,8 +106,8 @@ static int print_object(const cJSON *json, char **ret_text)
 static int read_trial(const cJSON *json, fa_list *list, fa_diag *diag)
 {
     float samples[FA_TRIAL_SAMPLES_MAX];
-    fa_trial_record record = {.samples_us = samples,
-                              .trial = {.status = FA_STATUS_MEASURED, .blocks_per_sm = -1}};
+    fa_study_trial record = {.samples_us = samples,
+                             .trial = {.status = FA_STATUS_MEASURED, .blocks_per_sm = -1}};
     fa_trial *trial = &record.trial;
     const char *seed = NULL;
     char *environment = NULL, *clocks = NULL;
@@ -135,7 +135,7 @@ static int read_trial(const cJSON *json, fa_list *list, fa_diag *diag)
     return rc == 0 ? 0 : fa_fail(diag, rc, "out of memory for evidence");
 }
 
-int fa_trials_from_json(const cJSON *json, fa_trial_record **ret_rows, size_t *ret_count,
+int fa_trials_from_json(const cJSON *json, fa_study_trial **ret_rows, size_t *ret_count,
                         fa_diag *diag)
 {
     const cJSON *item;
@@ -150,7 +150,7 @@ int fa_trials_from_json(const cJSON *json, fa_trial_record **ret_rows, size_t *r
     return fa_trials_end(&list, rc, ret_rows, ret_count, diag);
 }
 
-int fa_trials_from_evidence(const char *evidence, fa_trial_record **ret_rows, size_t *ret_count,
+int fa_trials_from_evidence(const char *evidence, fa_study_trial **ret_rows, size_t *ret_count,
                             fa_diag *diag)
 {
     cJSON *json;
@@ -167,7 +167,7 @@ int fa_trials_from_evidence(const char *evidence, fa_trial_record **ret_rows, si
     return fa_trials_end(&list, rc, ret_rows, ret_count, diag);
 }
 
-int fa_trials_join(const fa_trial_record *rows, size_t count, char **evidence, fa_diag *diag)
+int fa_trials_join(const fa_study_trial *rows, size_t count, char **evidence, fa_diag *diag)
 {
     cJSON *json;
     int rc = fa_json_parse_object(*evidence, "evidence", &json, diag);

@@ -22,12 +22,12 @@ extern const fa_member fa_timed_members[];
 bool fa_trial_is_timed(const fa_trial *trial);
 
 /* Those of an array, which may be NULL. FA_EINVAL with a sentence; FA_ENOMEM. */
-int fa_trials_from_json(const cJSON *array, fa_trial_record **ret_rows, size_t *ret_count,
+int fa_trials_from_json(const cJSON *array, fa_study_trial **ret_rows, size_t *ret_count,
                         fa_diag *diag);
 /* Those of an evidence, which may be NULL; a trial that cannot be is passed over. FA_ENOMEM. */
-int fa_trials_from_evidence(const char *evidence, fa_trial_record **ret_rows, size_t *ret_count,
+int fa_trials_from_evidence(const char *evidence, fa_study_trial **ret_rows, size_t *ret_count,
                             fa_diag *diag);
 /* Replaces the "trials" of an evidence, which must be an object; of each at most FA_TRIAL_SAMPLES_MAX samples. */
-int fa_trials_join(const fa_trial_record *rows, size_t count, char **evidence, fa_diag *diag);
+int fa_trials_join(const fa_study_trial *rows, size_t count, char **evidence, fa_diag *diag);
 
 #endif

@@ -38,7 +38,7 @@ static void take_trial(fa_trial *trial, const fa_trial *known)
 }
 
 /* Reads trials into a space that begins empty. */
-static int take_trials(fa_trial_record *record, size_t count, fa_space *space, fa_diag *diag)
+static int take_trials(fa_study_trial *record, size_t count, fa_space *space, fa_diag *diag)
 {
     fa_candidate *grown =
         realloc(space->candidate, ((size_t)space->count + count + 1) * sizeof *space->candidate);
@@ -55,7 +55,7 @@ static int take_trials(fa_trial_record *record, size_t count, fa_space *space, f
 static int merge_brought(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
 {
     fa_winner_record winner = {0};
-    fa_trial_record *record = NULL;
+    fa_study_trial *record = NULL;
     size_t brought = 0;
     fa_answer answer;
     int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, NULL, diag);
@@ -123,7 +123,7 @@ static void predict(fa_tuner *tuner, const fa_target *target, fa_space *space)
 /* The whole space, and where each config of it ended; of one that is too large, those that were tried. */
 static int read_space(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
 {
-    fa_trial_record *record = NULL;
+    fa_study_trial *record = NULL;
     size_t count = 0;
     int rc = fa_tuner_enumerate(tuner, &target->problem, &target->gpu, space, diag);
     if (rc == 0)
@@ -150,7 +150,7 @@ static int read_finished(fa_tuner *tuner, const fa_target *target, fa_space *spa
     const fa_status finished[] = {FA_STATUS_MEASURED, FA_STATUS_COMPILED};
     int rc = 0;
     for (int i = 0; rc == 0 && i < 2; i++) {
-        fa_trial_record *record = NULL;
+        fa_study_trial *record = NULL;
         size_t count = 0;
         rc = fa_store_trials_fastest(tuner->store, &target->scope, finished[i], FA_SPACE_MAX,
                                      &record, &count, diag);

@@ -175,12 +175,12 @@ static int write_outcomes(fa_job *job, fa_diag *diag)
             continue;
         const fa_attempt *timed =
             attempt->twin_of != 0 ? &job->attempt[attempt->twin_of - 1] : attempt;
-        fa_trial_record record = {.trial = *trial,
-                                  .samples_us = timed->samples_us,
-                                  .sample_count = timed->sample_count,
-                                  .environment = job->environment,
-                                  .clocks = attempt->clocks,
-                                  .seed = job->seed};
+        fa_study_trial record = {.trial = *trial,
+                                 .samples_us = timed->samples_us,
+                                 .sample_count = timed->sample_count,
+                                 .environment = job->environment,
+                                 .clocks = attempt->clocks,
+                                 .seed = job->seed};
         memcpy(record.cubin_key, attempt->cubin_key, sizeof record.cubin_key);
         rc = fa_store_trial_put(store, &job->target.scope, &record, diag);
     }

@@ -36,8 +36,8 @@ enum { PREDICT_CONFIGS = 8, PREDICTED_KERNELS = 10, TICK_MS = 100, FEW_ROUNDS = 
 /* ---- first contact: what is to be tried, where the model's choice is known ---------------------*/
 static int by_prediction(const void *a, const void *b)
 {
-    double x = ((const fa_trial_record *)a)->trial.predicted_us;
-    double y = ((const fa_trial_record *)b)->trial.predicted_us;
+    double x = ((const fa_study_trial *)a)->trial.predicted_us;
+    double y = ((const fa_study_trial *)b)->trial.predicted_us;
     return (x > y) - (x < y);
 }
 
@@ -47,7 +47,7 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_answer *
                      fa_plan *plan, fa_diag *diag)
 {
     fa_nvrtc_location nvrtc;
-    fa_trial_record *trial = NULL;
+    fa_study_trial *trial = NULL;
     size_t count = 0;
     int rc = fa_compiler_choose(tuner->worker_path, target->gpu.sm, &nvrtc, NULL, diag);
     if (rc != 0 || strcmp(predicted->nvrtc, nvrtc.identity) != 0 ||
@@ -136,7 +136,7 @@ int fa_job_new(fa_tuner *tuner, const fa_request *request, int sm, fa_job **ret_
 
 /* Whether what finished in an earlier run can still be the winner: launched as the space says today,
  * and its cubin is in the store. */
-static bool usable(fa_job *job, const fa_trial_record *record, int index)
+static bool usable(fa_job *job, const fa_study_trial *record, int index)
 {
     const fa_trial *old = &record->trial, *today = &job->space.candidate[index].trial;
     fa_cubin_record cubin = {0};
@@ -153,7 +153,7 @@ static bool usable(fa_job *job, const fa_trial_record *record, int index)
 /* A config that ended in an earlier run is not tried again, unless the machine may be to blame (no memory, no time, a
  * compiler that died), or another compiler or another driver may see it differently: what another driver proved is
  * proved, and timed, by this one before it may win. */
-static int resume_one(fa_job *job, const fa_trial_record *record)
+static int resume_one(fa_job *job, const fa_study_trial *record)
 {
     const fa_trial *old = &record->trial;
     bool finished = fa_trial_finished(old);
@@ -378,7 +378,7 @@ static void set_up_order(fa_job *job)
 static int set_up(fa_job *job)
 {
     fa_tuner *tuner = job->tuner;
-    fa_trial_record *record = NULL;
+    fa_study_trial *record = NULL;
     size_t count = 0;
     int rc = 0;
     if (job->plan.data != NULL)

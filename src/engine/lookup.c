@@ -318,7 +318,7 @@ static double time_of(const fa_trial *trial)
     return trial->status == FA_STATUS_MEASURED ? trial->median_us : trial->predicted_us;
 }
 
-static void keep_trial(struct between *b, const fa_trial_record *record)
+static void keep_trial(struct between *b, const fa_study_trial *record)
 {
     struct tried *one = &b->tried[b->count];
     const fa_trial *trial = &record->trial;
@@ -372,7 +372,7 @@ static int find_between(fa_tuner *tuner, const fa_target *target, const fa_scope
                         struct between *b)
 {
     const fa_config *config[LOOKED_AT];
-    fa_trial_record *record = NULL;
+    fa_study_trial *record = NULL;
     size_t records = 0;
     int rc = fa_tuner_families(tuner, NULL);
     if (rc == 0)

@@ -21,12 +21,12 @@ enum { SAMPLED_MAX = 8 };
 /* ---- trials as evidence ---------------------------------------------------------------------*/
 static int compare(const void *a, const void *b)
 {
-    return fa_trial_compare(&((const fa_trial_record *)a)->trial,
-                            &((const fa_trial_record *)b)->trial);
+    return fa_trial_compare(&((const fa_study_trial *)a)->trial,
+                            &((const fa_study_trial *)b)->trial);
 }
 
 /* Measured trials of a winner's scope, best first, the first few with samples and circumstances. */
-static size_t choose_trials(fa_trial_record *record, size_t count)
+static size_t choose_trials(fa_study_trial *record, size_t count)
 {
     size_t left = 0;
     for (size_t i = 0; i < count; i++)
@@ -45,7 +45,7 @@ static size_t choose_trials(fa_trial_record *record, size_t count)
 
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag)
 {
-    fa_trial_record *record = NULL;
+    fa_study_trial *record = NULL;
     size_t count = 0;
     if (winner->evidence == NULL)
         return 0;

@@ -22,7 +22,7 @@ enum { FA_LINES_MAX = 20000, FA_LINES_BYTES_MAX = 64 << 20 };
 
 typedef struct fa_line {
     fa_answer answer; /* what the line says; its GPU is the catalogue's */
-    fa_trial_record *trial; /* that were measured beside it */
+    fa_study_trial *trial; /* that were measured beside it */
     size_t trials;
     /* What its config is today; `build` is -1 where it cannot be: */
     fa_candidate candidate;

@@ -32,7 +32,7 @@ static int weigh_and_push(struct pushing *p, fa_diag *diag)
     fa_bundle_item item = {.why = ""};
     fa_answer stored;
     fa_cubin_record there = {0};
-    fa_trial_record *record = NULL;
+    fa_study_trial *record = NULL;
     size_t count = 0;
     int rc = fa_store_winner_hold(p->tuner->store, &p->winner->scope, diag);
     if (rc == 0)

@@ -139,27 +139,9 @@ int fa_list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count, 
 }
 
 /* ---- trials ---------------------------------------------------------------------------------*/
-static void add_records(fa_list *list, const fa_trial_record *record, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        fa_study_trial row = {.trial = record[i].trial,
-                              .tried = true,
-                              .samples_us =
-                                  fa_list_keep(list, record[i].samples_us,
-                                               (size_t)record[i].sample_count * sizeof(float)),
-                              .sample_count = record[i].sample_count,
-                              .environment = fa_list_keep_text(list, record[i].environment),
-                              .clocks = fa_list_keep_text(list, record[i].clocks),
-                              .seed = record[i].seed,
-                              .unix_time = record[i].unix_time};
-        memcpy(row.cubin_key, record[i].cubin_key, sizeof row.cubin_key);
-        fa_list_add(list, &row, sizeof row);
-    }
-}
-
 /* The trials that were imported with a winner. The winner's own trial is the one it is stored with. */
 static int read_brought(fa_tuner *tuner, const fa_study *study, const fa_scope *scope,
-                        fa_trial_record **ret_record, size_t *ret_count, fa_diag *diag)
+                        fa_study_trial **ret_record, size_t *ret_count, fa_diag *diag)
 {
     fa_winner_record winner = {0};
     int rc = fa_store_winner_get(tuner->store, scope, &winner, NULL, diag);
@@ -168,7 +150,7 @@ static int read_brought(fa_tuner *tuner, const fa_study *study, const fa_scope *
     if (rc == 0)
         rc = fa_trials_from_evidence(winner.evidence, ret_record, ret_count, diag);
     for (size_t i = 0; rc == 0 && i < *ret_count; i++) {
-        fa_trial_record *record = &(*ret_record)[i];
+        fa_study_trial *record = &(*ret_record)[i];
         record->unix_time = winner.unix_time;
         if (fa_config_equal(&record->trial.config, &study->winner.trial.config)) {
             record->trial = study->winner.trial;
@@ -266,11 +248,8 @@ static void rank_rows(const fa_study *study, fa_study_trial *row, size_t count)
 int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial **ret_trials,
                          size_t *ret_count, fa_diag *diag)
 {
-    static const size_t pointers[] = {offsetof(fa_study_trial, samples_us),
-                                      offsetof(fa_study_trial, environment),
-                                      offsetof(fa_study_trial, clocks), SIZE_MAX};
     fa_list list = {0};
-    fa_trial_record *record = NULL;
+    fa_study_trial *record = NULL;
     size_t count = 0;
     int rc = fa_tuner_check_with(tuner, ret_trials != NULL && ret_count != NULL,
                                  "ret_trials or ret_count", diag);
@@ -287,8 +266,8 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial 
     rc = fa_store_trials(tuner->store, &scope, &record, &count, diag);
     if (rc == 0 && count == 0 && study->has_winner)
         rc = read_brought(tuner, study, &scope, &record, &count, diag);
-    if (rc == 0)
-        add_records(&list, record, count);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        fa_trials_add(&list, &record[i]);
     if (rc == 0 && study->current)
         rc = add_untried_configs(tuner, study, &list);
     pthread_mutex_unlock(&tuner->work);
@@ -297,7 +276,7 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial 
     if (rc == 0 && list.count > 0 && !list.records.failed)
         rank_rows(study, rows_of(&list), list.count);
     free(record);
-    return fa_list_end(&list, rc, pointers, ret_trials, ret_count, diag);
+    return fa_trials_end(&list, rc, ret_trials, ret_count, diag);
 }
 
 /* ---- forgetting -----------------------------------------------------------------------------*/
