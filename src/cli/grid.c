@@ -70,9 +70,6 @@ static int next_word(const char *option, const char *text, const char **at, char
 
 static int push(list *list, const char *option, int64_t value, fa_diag *diag)
 {
-    for (int i = 0; i < list->count; i++)
-        if (list->value[i] == value)
-            return 0;
     if (list->count == VALUES_MAX)
         return fa_fail(diag, FA_EINVAL, "%s: more than %d values", option, VALUES_MAX);
     list->value[list->count++] = (int32_t)value;
@@ -163,15 +160,11 @@ static int push_gpus(lists *l, const char *text, fa_diag *diag)
     int rc;
     while ((rc = next_word("--gpu", text, &at, word, diag)) > 0) {
         fa_gpu gpu;
-        int known = 0;
         if ((rc = fa_gpu_find(word, 0, &gpu, diag)) != 0)
             return rc;
-        while (known < l->gpus && strcmp(l->gpu[known], gpu.name) != 0)
-            known++;
-        if (known == VALUES_MAX)
+        if (l->gpus == VALUES_MAX)
             return fa_fail(diag, FA_EINVAL, "--gpu: more than %d values", VALUES_MAX);
-        snprintf(l->gpu[known], sizeof l->gpu[known], "%s", gpu.name);
-        l->gpus += known == l->gpus;
+        snprintf(l->gpu[l->gpus++], sizeof l->gpu[0], "%s", gpu.name);
     }
     return rc;
 }
