@@ -225,20 +225,20 @@ class SweepItem:
 
 class Sweep(Table, tuple[SweepItem, ...]):
     """A sweep's items (fa_tune.SweepItem). `state` is "done", "budget-spent" or "stopped"; `spent`
-    and `left` are dicts with seconds and trials."""
+    and `budget` are dicts with seconds and trials."""
 
     state: Literal["done", "budget-spent", "stopped"]
     spent: dict[str, Any]
-    left: dict[str, Any] | None
+    budget: dict[str, Any]
     _header = ("problem", "GPU", "state", "time")
 
     def __new__(cls, items: Iterable[SweepItem], document: dict[str, Any]) -> Sweep:
         self = super().__new__(cls, items)
-        self.state, self.spent, self.left = document["state"], document["spent"], document.get("left")
+        self.state, self.spent, self.budget = document["state"], document["spent"], document["budget"]
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Sweep, (tuple(self), {"state": self.state, "spent": self.spent, "left": self.left})
+        return Sweep, (tuple(self), {"state": self.state, "spent": self.spent, "budget": self.budget})
 
     def answers(self) -> Winners:
         """The answers of the items that have one."""

@@ -183,6 +183,14 @@ const fa_member fa_kept_members[] = {
 };
 #undef ROW
 
+const fa_member fa_sweep_spent_members[] = {
+    FA_MEMBER("seconds", REAL, fa_sweep_spent, seconds),
+    FA_MEMBER("trials", COUNT64, fa_sweep_spent, trials),
+    FA_MEMBER("cubins_compiled", COUNT64, fa_sweep_spent, compiled),
+    FA_MEMBER("cubins_reused", COUNT64, fa_sweep_spent, reused),
+    {.key = NULL},
+};
+
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_gpu, member, __VA_ARGS__)
 const fa_member fa_gpu_members[] = {
     ROW(name, TEXT),           ROW(sm, COUNT),

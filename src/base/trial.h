@@ -71,6 +71,7 @@ extern const fa_member fa_trial_members[];
 extern const fa_member fa_gpu_members[];
 /* Of a value of another tuner, whose two first are for programs alone. */
 extern const fa_member fa_kept_members[];
+extern const fa_member fa_sweep_spent_members[];
 
 /* For a table that has fa_trial_members as a part: as it is written, and after it was read. */
 fa_trial fa_trial_known(const fa_trial *trial);

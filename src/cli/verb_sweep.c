@@ -8,6 +8,7 @@
 #include "problem.h"
 #include "run.h"
 #include "text.h"
+#include "trial.h"
 #include "wording.h"
 
 #include <inttypes.h>
@@ -229,19 +230,12 @@ static void put_text(const sweep_run *s, const fa_sweep *sweep, fa_buf *out)
 }
 
 /* ---- the result as JSON ---------------------------------------------------------------------*/
-static const fa_member spent_members[] = {
-    FA_MEMBER("seconds", REAL, fa_sweep_spent, seconds),
-    FA_MEMBER("trials", COUNT64, fa_sweep_spent, trials),
-    FA_MEMBER("cubins_compiled", COUNT64, fa_sweep_spent, compiled),
-    FA_MEMBER("cubins_reused", COUNT64, fa_sweep_spent, reused),
-    {0}};
-
 static const fa_member item_members[] = {
     FA_MEMBER("asked_gpu", TEXT, fa_sweep_item, gpu),
     FA_MEMBER("state", CHOICE, fa_sweep_item, state, .names = fa_item_state_names),
     FA_MEMBER("attempts", COUNT, fa_sweep_item, attempts),
     FA_MEMBER("reason", TEXT, fa_sweep_item, reason),
-    FA_MEMBER("spent", STRUCT, fa_sweep_item, spent, .members = spent_members),
+    FA_MEMBER("spent", STRUCT, fa_sweep_item, spent, .members = fa_sweep_spent_members),
     {0}};
 
 static cJSON *json_row(const row *row, const fa_sweep_item *item)

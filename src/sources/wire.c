@@ -291,10 +291,10 @@ static const fa_member progress_members[] = {
     COUNT(reused),
     ROW(elapsed_s, REAL, UNKNOWN),
     ROW(left_s, REAL, .rules = FA_MEMBER_MINUS),
-    ROW(trial, POINTED, .rules = FA_MEMBER_NULL, .write = write_trial),
-    ROW(best, POINTED, .rules = FA_MEMBER_NULL, .write = write_trial),
+    ROW(trial, POINTED, .write = write_trial),
+    ROW(best, POINTED, .write = write_trial),
     ROW(default_us, REAL, UNKNOWN),
-    ROW(ended, COUNT, .rules = FA_MEMBER_OPTIONAL), /* absent from earlier versions' */
+    COUNT(ended),
     {.key = NULL},
 };
 #undef ROW
@@ -367,33 +367,6 @@ int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_ask *ret_ask, fa_d
 }
 
 /* ---- a sweep --------------------------------------------------------------------------------*/
-#define ROW(key, kind, member, ...) FA_MEMBER(key, kind, fa_sweep_spent, member, __VA_ARGS__)
-static const fa_member spent_members[] = {
-    ROW("seconds", REAL, seconds, .rules = FA_MEMBER_NULL),
-    ROW("trials", COUNT64, trials),
-    ROW("cubins_compiled", COUNT64, compiled),
-    ROW("cubins_reused", COUNT64, reused),
-    {.key = NULL},
-};
-#undef ROW
-
-static void add_left(cJSON *json, const char *key, double limit, double spent)
-{
-    fa_json_add_known(json, key, limit > spent ? limit - spent : 0, limit > 0);
-}
-
-static cJSON *write_left(const void *data)
-{
-    const fa_sweep *sweep = data;
-    const fa_sweep_budget *budget = &sweep->budget;
-    const fa_sweep_spent *spent = &sweep->spent;
-    cJSON *left = cJSON_CreateObject();
-    fa_json_add_known(left, "items", sweep->items - sweep->done - sweep->failed, true);
-    add_left(left, "seconds", budget->seconds, spent->seconds);
-    add_left(left, "trials", (double)budget->trials, (double)spent->trials);
-    return left;
-}
-
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep, member, __VA_ARGS__)
 const fa_member fa_sweep_members[] = {
     ROW(key, TEXT),
@@ -403,8 +376,7 @@ const fa_member fa_sweep_members[] = {
     COUNT(done),
     COUNT(failed),
     ROW(budget, STRUCT, .members = budget_members),
-    ROW(spent, STRUCT, .members = spent_members),
-    {.key = "left", .kind = FA_MEMBER_OTHER, .write = write_left},
+    ROW(spent, STRUCT, .members = fa_sweep_spent_members),
     ROW(created, COUNT64),
     ROW(updated, COUNT64),
     {.key = NULL},
@@ -420,14 +392,13 @@ int fa_sweep_write(const fa_sweep *sweep, char **ret_text, fa_diag *diag)
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_item, member, __VA_ARGS__)
 static const fa_member item_members[] = {
     WHOLE(problem),  ROW(gpu, TEXT),    ROW(state, CHOICE, .names = fa_item_state_names),
-    COUNT(attempts), ROW(reason, TEXT), ROW(spent, STRUCT, .members = spent_members),
+    COUNT(attempts), ROW(reason, TEXT), ROW(spent, STRUCT, .members = fa_sweep_spent_members),
     {.key = NULL},
 };
 #undef ROW
 
 static const char *const events[] = {"begins", "tunes", "ends", "known", NULL};
 
-#define MAY_LACK .rules = FA_MEMBER_NULL | FA_MEMBER_OPTIONAL
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_progress, member, __VA_ARGS__)
 static const fa_member event_members[] = {
     ROW(event, CHOICE, .names = events),
@@ -436,8 +407,8 @@ static const fa_member event_members[] = {
     ROW(left_s, REAL, .rules = FA_MEMBER_MINUS),
     ROW(sweep, POINTED, .members = fa_sweep_members),
     ROW(item, POINTED, .members = item_members),
-    ROW(tune, POINTED, MAY_LACK, .members = progress_members),
-    ROW(answer, POINTED, MAY_LACK, .write = write_answer),
+    ROW(tune, POINTED, .members = progress_members),
+    ROW(answer, POINTED, .write = write_answer),
     {.key = NULL},
 };
 #undef ROW
