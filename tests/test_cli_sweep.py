@@ -34,7 +34,6 @@ def a_sweep_tells_each_problem_and_shares_cubins_between_them():
         tap.has(place.run("queue").stdout, "4/4")
     with Place(space=dict(TWO, BLOCK_M=[64])) as place:
         done = place.run("sweep", "--gpu", "L4", "--seq", "64,128", *TINY)
-        tap.has(done.stderr, ", 1 cubin reused\n")
         tap.has(done.stdout, "2 trials, 1 cubin compiled, 1 reused")
 
 

@@ -64,7 +64,7 @@ void cli_put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count);
 void cli_text_failed(fa_buf *out, const fa_sweep_item *item);
 /* A problem, with its GPU where there are several. */
 void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu);
-/* "[3/48] problem: 41.3 µs, 1.31× default, 58 cubins reused", that it begins, or why it failed; a worker counts nothing. */
+/* "[3/48] problem: 41.3 µs, 1.31× default", that it begins, or why it failed; a worker counts nothing. */
 void cli_tell_item(cli_progress *progress, const fa_sweep_progress *event, bool with_gpu);
 
 /* ---- the run --------------------------------------------------------------------------------*/

@@ -24,7 +24,6 @@ typedef struct row {
 
 typedef struct sweep_run {
     cli_run *run;
-    fa_sweep_budget budget;
     cli_grid grid;
     row *row;
     bool many_gpus;     /* each line names its GPU */
@@ -42,15 +41,16 @@ void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
 }
 
 /* "12 min of 30 min, 40 of 100 trials": what has been spent of what there is. */
-static void text_spent(fa_buf *out, const fa_sweep_spent *spent, const fa_sweep_budget *budget)
+static void text_spent(fa_buf *out, const fa_sweep *sweep)
 {
-    cli_text_seconds(out, spent->seconds);
-    if (budget->seconds > 0) {
+    cli_text_seconds(out, sweep->spent.seconds);
+    if (sweep->budget.seconds > 0) {
         fa_buf_text(out, " of ");
-        cli_text_seconds(out, budget->seconds);
+        cli_text_seconds(out, sweep->budget.seconds);
     }
-    if (budget->trials > 0)
-        fa_buf_printf(out, ", %" PRId64 " of %" PRId64 " trials", spent->trials, budget->trials);
+    if (sweep->budget.trials > 0)
+        fa_buf_printf(out, ", %" PRId64 " of %" PRId64 " trials", sweep->spent.trials,
+                      sweep->budget.trials);
 }
 
 void cli_text_failed(fa_buf *out, const fa_sweep_item *item)
@@ -70,18 +70,6 @@ static void text_ended(fa_buf *out, const fa_sweep *sweep)
         fa_buf_printf(out, ", %d failed", sweep->failed);
 }
 
-/* "41.3 µs, 1.31× default, 58 cubins reused" */
-static void text_best(fa_buf *out, const fa_trial *trial, double default_us, int64_t reused)
-{
-    cli_text_trial_time(out, trial, false);
-    if (trial->median_us > 0 && default_us > 0)
-        fa_buf_printf(out, ", %.2f× default", default_us / trial->median_us);
-    fa_buf_text(out, reused > 0 ? ", " : "");
-    if (reused > 0)
-        cli_text_count(out, "", reused, "cubin");
-    fa_buf_text(out, reused > 0 ? " reused" : "");
-}
-
 /* What matters most comes first: a narrow terminal cuts the rest. */
 static void show_now(sweep_run *s, const fa_sweep_progress *event)
 {
@@ -95,7 +83,7 @@ static void show_now(sweep_run *s, const fa_sweep_progress *event)
     cli_text_counts(&line, event->tune);
     cli_text_left(&line, event->left_s);
     fa_buf_text(&line, " · ");
-    text_spent(&line, &event->sweep->spent, &s->budget);
+    text_spent(&line, event->sweep);
     fa_buf_text(&line, " spent");
     cli_progress_show(&s->run->progress, &line);
 }
@@ -118,8 +106,9 @@ void cli_tell_item(cli_progress *progress, const fa_sweep_progress *event, bool 
         fa_buf_text(&line, "failed: ");
         cli_text_safe(&line, item->reason);
     } else if (item->state == FA_ITEM_DONE) {
-        text_best(&line, &answer->trial, answer->default_us,
-                  answer->from_store ? 0 : item->spent.reused);
+        cli_text_trial_time(&line, &answer->trial, false);
+        if (answer->trial.median_us > 0 && answer->default_us > 0)
+            fa_buf_printf(&line, ", %.2f× default", answer->default_us / answer->trial.median_us);
         fa_buf_text(&line, answer->from_store ? ", from the store" : "");
     } else {
         fa_buf_text(&line, answer != NULL ? "compiled" : "handed back");
@@ -220,7 +209,7 @@ static void put_text(const sweep_run *s, const fa_sweep *sweep, fa_buf *out)
     if (left > 0)
         fa_buf_printf(out, ", %d left", left);
     fa_buf_text(out, "; ");
-    text_spent(out, &sweep->spent, &sweep->budget);
+    text_spent(out, sweep);
     cli_text_count(out, " spent, ", sweep->spent.trials, "trial");
     cli_text_count(out, ", ", sweep->spent.compiled, "cubin");
     fa_buf_printf(out, " compiled, %" PRId64 " reused\n", sweep->spent.reused);
@@ -284,7 +273,7 @@ void cli_put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count)
         cli_cell(&table, "%.0d", sweep->failed);
         cli_cell(&table, "%.0d", sweep->running);
         cli_cell(&table, "%.0d", sweep->compiled);
-        text_spent(&table.cell, &sweep->spent, &sweep->budget);
+        text_spent(&table.cell, sweep);
         cli_cell_end(&table);
         if (begun)
             fa_words_time(&table.cell, sweep->updated);
@@ -378,7 +367,6 @@ int cli_sweep(cli_run *run)
     int rc = cli_grid_make(options, &s.grid, &run->diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM ? EXIT_FAILED : EXIT_USAGE, &run->diag);
-    s.budget = request_of(options, &s.grid).budget;
     for (int32_t i = 1; i < s.grid.count; i++)
         s.many_gpus |= strcmp(s.grid.item[i].gpu, s.grid.item[0].gpu) != 0;
     rc = cli_open(run, false);

@@ -34,8 +34,6 @@ static void print_funnel(const fa_answer *answer, const cli_progress *progress, 
         fa_buf_printf(out, " in %.1f s (%d worker%s)", progress->tune_s,
                       progress->last.compile_workers,
                       progress->last.compile_workers == 1 ? "" : "s");
-    if (!answer->from_store && progress->last.resumed > 0)
-        fa_buf_printf(out, ", %d of them before", progress->last.resumed);
     fa_buf_printf(out, " → clean %d", answer->clean);
     if (timed)
         fa_buf_printf(out, " → proved %d → measured %d", answer->proved, answer->measured);
@@ -117,8 +115,6 @@ static void print_place(const fa_answer *answer, const fa_tuner *tuner, fa_buf *
     }
     if (answer->space > 0 && server[0] == 0 && answer->origin != FA_ORIGIN_NEAREST)
         fa_buf_text(out, " · `fa-tune explain` with the same options shows every config");
-    if (answer->from_store)
-        fa_buf_text(out, " · --again tunes once more");
     fa_buf_text(out, "\n");
 }
 
