@@ -236,13 +236,20 @@ static int compare_configs(const fa_config *a, const fa_config *b)
     return a->count - b->count;
 }
 
+/* The gate reached last comes first; what was not tried comes right after what finished. */
+static int rank(fa_status status)
+{
+    return status == FA_STATUS_MEASURED   ? 0
+           : status == FA_STATUS_COMPILED ? 1
+           : status == FA_STATUS_PENDING  ? 2
+                                          : 3 + FA_STATUS_DOES_NOT_PAY - (int)status;
+}
+
 int fa_trial_compare(const fa_trial *a, const fa_trial *b)
 {
-    bool measured = a->status == FA_STATUS_MEASURED;
+    const bool measured = a->status == FA_STATUS_MEASURED;
     if (a->status != b->status)
-        return measured                          ? -1
-               : b->status == FA_STATUS_MEASURED ? 1
-                                                 : (int)a->status - (int)b->status;
+        return rank(a->status) - rank(b->status);
     if (measured && a->raced != b->raced) /* the raced hold the best of the rest, too */
         return a->raced ? -1 : 1;
     int order = measured ? compare_double(a->median_us, b->median_us)
@@ -256,18 +263,4 @@ int fa_trial_compare(const fa_trial *a, const fa_trial *b)
 bool fa_trial_finished(const fa_trial *trial)
 {
     return trial->status == FA_STATUS_MEASURED || trial->status == FA_STATUS_COMPILED;
-}
-
-int fa_trial_compare_ends(const fa_trial *x, const fa_trial *y)
-{
-    if (fa_trial_finished(x) != fa_trial_finished(y))
-        return fa_trial_finished(x) ? -1 : 1;
-    if (fa_trial_finished(x))
-        return fa_trial_compare(x, y);
-    /* The gate reached last comes first; what was not tried comes right after what finished. */
-    if (x->status != y->status)
-        return x->status == FA_STATUS_PENDING   ? -1
-               : y->status == FA_STATUS_PENDING ? 1
-                                                : (int)y->status - (int)x->status;
-    return fa_trial_compare(x, y);
 }

@@ -83,12 +83,9 @@ void fa_trial_take_times(fa_trial *trial, const fa_trial *from);
 /* Joins a trial's fields to an object; a number that is not known is null. */
 void fa_trial_add_json(cJSON *object, const fa_trial *trial);
 
-/* Orders finished trials: measured by time, then compiled by prediction; ties by the values, as text. */
+/* Orders trials wherever they ended: measured by time, then compiled by prediction, ties by the values, as text; then what
+ * was not tried, then by gate, the one reached last first. */
 int fa_trial_compare(const fa_trial *a, const fa_trial *b);
-
 bool fa_trial_finished(const fa_trial *trial); /* measured or compiled */
-/* Orders trials wherever they ended: the finished as above, then what was not tried, then by gate,
- * the one reached last first. */
-int fa_trial_compare_ends(const fa_trial *a, const fa_trial *b);
 
 #endif

@@ -88,8 +88,7 @@ static int merge_brought(fa_tuner *tuner, const fa_target *target, fa_space *spa
 
 static int compare(const void *a, const void *b)
 {
-    return fa_trial_compare_ends(&((const fa_candidate *)a)->trial,
-                                 &((const fa_candidate *)b)->trial);
+    return fa_trial_compare(&((const fa_candidate *)a)->trial, &((const fa_candidate *)b)->trial);
 }
 
 /* What answers for the asked lengths stands first: a tie was broken its way, or it is not the bucket's winner. */

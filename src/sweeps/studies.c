@@ -224,8 +224,8 @@ static int add_untried_configs(fa_tuner *tuner, const fa_study *study, fa_list *
 
 static int compare_rows(const void *a, const void *b)
 {
-    return fa_trial_compare_ends(&((const fa_study_trial *)a)->trial,
-                                 &((const fa_study_trial *)b)->trial);
+    return fa_trial_compare(&((const fa_study_trial *)a)->trial,
+                            &((const fa_study_trial *)b)->trial);
 }
 
 static void rank_rows(const fa_study *study, fa_study_trial *row, size_t count)
