@@ -329,29 +329,31 @@ static bool print_decimal(fa_buf *out, double value)
     return false;
 }
 
-static void print_number(fa_buf *out, double value)
+void fa_json_digits(double number, char ret_text[FA_DIGITS_MAX])
 {
-    char text[40];
-    if (!isfinite(value)) {
-        fa_buf_text(out, "null");
-        return;
-    }
-    if (floor(value) == value && fabs(value) < 1e15) {
-        fa_buf_printf(out, "%" PRId64, (int64_t)value); /* 0 for -0 */
-        return;
-    }
-    if (print_decimal(out, value))
-        return;
+    char text[FA_DIGITS_MAX];
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
+        snprintf(text, sizeof text, "%.*g", digits, number);
+        if (strtod(text, NULL) == number)
             break;
     }
-    size_t whole = strspn(text, "-0123456789"), point = strcspn(text + whole, "0123456789e");
-    fa_buf_append(out, text, whole);
-    if (point > 0) /* the locale's decimal point, of whatever bytes */
-        fa_buf_text(out, ".");
-    fa_buf_text(out, text + whole + point);
+    /* the locale's decimal point, of whatever bytes */
+    int whole = (int)strspn(text, "-0123456789"), point = (int)strcspn(text + whole, "0123456789e");
+    snprintf(ret_text, FA_DIGITS_MAX, "%.*s%s%s", whole, text, point > 0 ? "." : "",
+             text + whole + point);
+}
+
+static void print_number(fa_buf *out, double value)
+{
+    char text[FA_DIGITS_MAX];
+    if (!isfinite(value)) {
+        fa_buf_text(out, "null");
+    } else if (floor(value) == value && fabs(value) < 1e15) {
+        fa_buf_printf(out, "%" PRId64, (int64_t)value); /* 0 for -0 */
+    } else if (!print_decimal(out, value)) {
+        fa_json_digits(value, text);
+        fa_buf_text(out, text);
+    }
 }
 
 static void print_string(fa_buf *out, const char *text)
@@ -376,60 +378,42 @@ static void print_string(fa_buf *out, const char *text)
     fa_buf_text(out, "\"");
 }
 
-static void print_indent(fa_buf *out, int depth)
+static void print_item(fa_buf *out, const cJSON *json)
 {
-    while (depth-- > 0)
-        fa_buf_text(out, "\t");
-}
-
-/* depth: of the item, or -1: in one line */
-static void print_item(fa_buf *out, const cJSON *json, int depth)
-{
-    bool object = cJSON_IsObject(json), tidy = depth >= 0;
+    const bool object = cJSON_IsObject(json);
     out->failed |= (json->type & LACKS_SOMETHING) != 0;
-    if (!object && !cJSON_IsArray(json)) {
-        if (cJSON_IsString(json))
-            print_string(out, json->valuestring);
-        else if (cJSON_IsNumber(json))
-            print_number(out, json->valuedouble);
-        else
-            fa_buf_text(out, cJSON_IsRaw(json)     ? json->valuestring
-                             : cJSON_IsTrue(json)  ? "true"
-                             : cJSON_IsFalse(json) ? "false"
-                                                   : "null");
-        return;
-    }
-    fa_buf_text(out, !object ? "[" : tidy ? "{\n" : "{");
-    for (const cJSON *item = json->child; item != NULL; item = item->next) {
-        if (object) {
-            print_indent(out, tidy ? depth + 1 : 0);
-            print_string(out, item->string);
-            fa_buf_text(out, tidy ? ":\t" : ":");
+    if (cJSON_IsString(json)) {
+        print_string(out, json->valuestring);
+    } else if (cJSON_IsNumber(json)) {
+        print_number(out, json->valuedouble);
+    } else if (!object && !cJSON_IsArray(json)) {
+        fa_buf_text(out, cJSON_IsRaw(json)     ? json->valuestring
+                         : cJSON_IsTrue(json)  ? "true"
+                         : cJSON_IsFalse(json) ? "false"
+                                               : "null");
+    } else {
+        fa_buf_text(out, object ? "{" : "[");
+        for (const cJSON *item = json->child; item != NULL; item = item->next) {
+            if (object) {
+                print_string(out, item->string);
+                fa_buf_text(out, ":");
+            }
+            print_item(out, item);
+            fa_buf_text(out, item->next != NULL ? "," : "");
         }
-        print_item(out, item, tidy ? depth + 1 : -1);
-        if (item->next != NULL)
-            fa_buf_text(out, tidy && !object ? ", " : ",");
-        if (object && tidy)
-            fa_buf_text(out, "\n");
+        fa_buf_text(out, object ? "}" : "]");
     }
-    print_indent(out, object && tidy ? depth : 0);
-    fa_buf_text(out, object ? "}" : "]");
-}
-
-static char *print(const cJSON *json, int depth)
-{
-    fa_buf out = {0};
-    if (json == NULL)
-        return NULL;
-    print_item(&out, json, depth);
-    if (out.failed)
-        fa_buf_free(&out);
-    return out.data;
 }
 
 char *fa_json_print(const cJSON *json)
 {
-    return print(json, -1);
+    fa_buf out = {0};
+    if (json == NULL)
+        return NULL;
+    print_item(&out, json);
+    if (out.failed)
+        fa_buf_free(&out);
+    return out.data;
 }
 
 char *fa_json_finish(cJSON *json)
@@ -437,9 +421,4 @@ char *fa_json_finish(cJSON *json)
     char *text = fa_json_print(json);
     cJSON_Delete(json);
     return text;
-}
-
-char *fa_json_print_tidy(const cJSON *json)
-{
-    return print(json, 0);
 }

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENTRIES_MAX = 4096, TEXT_MAX = 32 };
+enum { ENTRIES_MAX = 4096, TEXT_MAX = FA_DIGITS_MAX };
 
 struct entry {
     char text[TEXT_MAX];
@@ -85,17 +85,11 @@ int fa_value_of_number(double number, int32_t *ret_value, fa_diag *diag)
         *ret_value = (int32_t)number;
         return 0;
     }
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(wanted.text, sizeof wanted.text, "%.*g", digits, number);
-        if (strtod(wanted.text, NULL) == number)
-            break;
-    }
-    char *point = wanted.text + strspn(wanted.text, "+-0123456789");
-    if (*point == 'e') { /* 1e-05: expressions and people know fractions by their point */
-        memmove(point + 2, point, strlen(point) + 1);
-        memcpy(point, ".0", 2);
-    } else if (*point != 0) {
-        *point = '.'; /* whatever this process's locale has */
+    fa_json_digits(number, wanted.text);
+    char *end = wanted.text + strspn(wanted.text, "-0123456789");
+    if (*end == 'e') { /* 1e-05: expressions and people know fractions by their point */
+        memmove(end + 2, end, strlen(end) + 1);
+        memcpy(end, ".0", 2);
     }
     return keep(&wanted, ret_value, diag);
 }

@@ -59,12 +59,11 @@ int cli_check_gpu(cli_run *run)
 int cli_json_write(cJSON *document)
 {
     fa_buf out = {0};
-    char *text = fa_json_print_tidy(document);
+    char *text = fa_json_finish(document);
     fa_buf_text(&out, text != NULL ? text : "");
     fa_buf_text(&out, "\n");
     out.failed |= text == NULL;
     free(text);
-    cJSON_Delete(document);
     int status = cli_write(&out);
     fa_buf_free(&out);
     return status;
