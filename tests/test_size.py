@@ -12,7 +12,7 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1446,
-    "src/base": 5864,
+    "src/base": 5816,
     "src/gpu": 3781,
     "src/code": 960,
     "db": 5847,
@@ -24,7 +24,7 @@ BUDGET = {
     "src/sweeps": 2710,
     "src/cli": 5409,
     "src/daemon": 2516,
-    "src/report": 798,
+    "src/report": 796,
     "C": 53689,
     "C files": 235,
     "tests": 53300,

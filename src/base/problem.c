@@ -182,15 +182,6 @@ bool fa_problem_is_empty(const fa_problem *problem)
     return empty;
 }
 
-bool fa_problem_computes_nothing(const fa_problem *problem)
-{
-    const fa_operation *op = fa_operation_of(problem);
-    bool nothing = fa_problem_is_empty(problem);
-    EACH_FIELD(op, f)
-    nothing = nothing || (f->length && !f->optional && VALUE(problem, op, f) == 0);
-    return nothing;
-}
-
 fa_problem fa_problem_some(const fa_operation *operation)
 {
     enum { SOME = 64 };

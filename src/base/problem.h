@@ -81,8 +81,6 @@ bool fa_problem_same_work(const fa_problem *a, const fa_problem *b);
 int fa_problem_compare(const fa_problem *a, const fa_problem *b);
 /* Whether there is nothing to compute. */
 bool fa_problem_is_empty(const fa_problem *problem);
-/* That, or a length is 0: what stands for --seq 0 is one query that sees no key. */
-bool fa_problem_computes_nothing(const fa_problem *problem);
 /* Some problem of the operation that is valid. */
 fa_problem fa_problem_some(const fa_operation *operation);
 

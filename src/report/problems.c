@@ -17,9 +17,7 @@ static void choose_studies(const report_options *options, report_problems *probl
     size_t kept = 0;
     for (size_t i = 0; i < problems->count; i++) {
         const fa_study *study = &problems->study[i];
-        if (study->unread != NULL ||
-            /* a tune of --seq 0 that did not end: nobody would finish it */
-            (!study->has_winner && fa_problem_computes_nothing(&study->problem)))
+        if (study->unread != NULL)
             continue;
         if (options->keep == NULL ||
             options->keep(options->context, &study->problem, study->gpu.name))
