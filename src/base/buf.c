@@ -63,6 +63,20 @@ void fa_buf_printf(fa_buf *buf, const char *format, ...)
     va_end(again);
 }
 
+void fa_digits(double number, char ret_text[FA_DIGITS_MAX])
+{
+    char text[FA_DIGITS_MAX];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, number);
+        if (strtod(text, NULL) == number)
+            break;
+    }
+    /* the locale's decimal point, of whatever bytes */
+    int whole = (int)strspn(text, "-0123456789"), point = (int)strcspn(text + whole, "0123456789e");
+    snprintf(ret_text, FA_DIGITS_MAX, "%.*s%s%s", whole, text, point > 0 ? "." : "",
+             text + whole + point);
+}
+
 void fa_buf_clear(fa_buf *buf)
 {
     buf->size = 0;

@@ -21,6 +21,9 @@ typedef struct fa_buf {
 void fa_buf_append(fa_buf *buf, const void *bytes, size_t size);
 void fa_buf_text(fa_buf *buf, const char *text);
 void fa_buf_printf(fa_buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
+enum { FA_DIGITS_MAX = 32 };
+/* The fewest digits, from 15 on, that read back as the same double, with a point in any locale. */
+void fa_digits(double number, char ret_text[FA_DIGITS_MAX]);
 void fa_buf_clear(fa_buf *buf); /* keeps the memory */
 void fa_buf_free(fa_buf *buf);  /* NULL is allowed; leaves an empty buffer */
 

@@ -329,20 +329,6 @@ static bool print_decimal(fa_buf *out, double value)
     return false;
 }
 
-void fa_json_digits(double number, char ret_text[FA_DIGITS_MAX])
-{
-    char text[FA_DIGITS_MAX];
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, number);
-        if (strtod(text, NULL) == number)
-            break;
-    }
-    /* the locale's decimal point, of whatever bytes */
-    int whole = (int)strspn(text, "-0123456789"), point = (int)strcspn(text + whole, "0123456789e");
-    snprintf(ret_text, FA_DIGITS_MAX, "%.*s%s%s", whole, text, point > 0 ? "." : "",
-             text + whole + point);
-}
-
 static void print_number(fa_buf *out, double value)
 {
     char text[FA_DIGITS_MAX];
@@ -351,7 +337,7 @@ static void print_number(fa_buf *out, double value)
     } else if (floor(value) == value && fabs(value) < 1e15) {
         fa_buf_printf(out, "%" PRId64, (int64_t)value); /* 0 for -0 */
     } else if (!print_decimal(out, value)) {
-        fa_json_digits(value, text);
+        fa_digits(value, text);
         fa_buf_text(out, text);
     }
 }

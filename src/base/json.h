@@ -79,10 +79,8 @@ cJSON *fa_json_add_array(cJSON *object, const char *key);
 /* Whether nothing that was added to it, at any depth, was left out for want of memory. NULL is not whole. */
 bool fa_json_is_whole(const cJSON *json);
 /* In one line; the caller frees it. NULL: out of memory, now or while it was made. A number
- * has the fewest digits, from 15 on, that read back as the same double; it is null when it is not finite. */
+ * is as fa_digits() has it, or null when it is not finite. */
 char *fa_json_print(const cJSON *json);
-enum { FA_DIGITS_MAX = 32 };
-void fa_json_digits(double number, char ret_text[FA_DIGITS_MAX]); /* such a number */
 /* Prints it, and deletes it. NULL as the document is out of memory. */
 char *fa_json_finish(cJSON *json);
 

@@ -7,6 +7,7 @@
  */
 #include "trial.h"
 
+#include "buf.h"
 #include "error.h"
 
 #include <math.h>
@@ -85,7 +86,7 @@ int fa_value_of_number(double number, int32_t *ret_value, fa_diag *diag)
         *ret_value = (int32_t)number;
         return 0;
     }
-    fa_json_digits(number, wanted.text);
+    fa_digits(number, wanted.text);
     char *end = wanted.text + strspn(wanted.text, "-0123456789");
     if (*end == 'e') { /* 1e-05: expressions and people know fractions by their point */
         memmove(end + 2, end, strlen(end) + 1);
