@@ -448,11 +448,7 @@ int fa_space_some(const fa_task *task, const fa_config *const *config, int count
 int fa_space_one(const fa_task *task, const fa_config *config, fa_candidate *ret_candidate,
                  fa_diag *diag)
 {
-    fa_candidate candidate;
-    int rc = fa_space_some(task, &config, 1, &candidate, diag);
-    if (rc == 0)
-        *ret_candidate = candidate;
-    return rc;
+    return fa_space_some(task, &config, 1, ret_candidate, diag);
 }
 
 int fa_space_default(const fa_task *task, int family, fa_candidate *ret_candidate, fa_diag *diag)

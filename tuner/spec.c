@@ -87,26 +87,23 @@ static void find_kernels(struct fa_spec_reading *r, bool answer_source)
 {
     const cJSON *answer = fa_spec_member(r->json, "answer");
     const char *named = answer_named(r);
-    char where[512];
-    bool template = false;
     r->launches = fa_spec_check_launches(r);
     r->answered = answer != NULL && fa_spec_member(answer, "given") == NULL;
     if (r->answered && !answer_source && named[0] == 0)
         fa_spec_fault(r, "\"answer\" must name a kernel, or say {\"kernel\", \"source\"}");
-    snprintf(where, sizeof where, "%.400s: answer", r->where);
     if (r->rc == 0 && r->answered)
-        r->rc = fa_source_kernel(where, r->cut, answer_source, named, "", r->answer,
-                                 &r->answer_template, r->diag);
+        fa_source_kernel(r, "answer: ", answer_source, named, "", r->answer);
     for (int i = 0; i < r->launches && r->rc == 0; i++) {
-        const char *kernel = fa_spec_text(fa_spec_launch(r, i), "kernel");
-        char place[32] = "";
-        if (fa_spec_member(r->json, "launches") != NULL)
-            snprintf(place, sizeof place, ": launches[%d]", i);
-        snprintf(where, sizeof where, "%.400s%s%s", r->where, place,
-                 kernel[0] != 0 ? ": kernel" : "");
-        r->rc = fa_source_kernel(where, r->cut, 0, kernel, !answer_source ? r->answer : "",
-                                 r->entry[i], &template, r->diag);
-        if (r->rc == 0 && template)
+        const cJSON *launch = fa_spec_launch(r, i);
+        const char *kernel = fa_spec_text(launch, "kernel");
+        const bool template = strchr(kernel, '<') != NULL;
+        char place[40] = "";
+        if (launch != r->json)
+            snprintf(place, sizeof place, "launches[%d]: kernel: ", i);
+        else if (kernel[0] != 0)
+            snprintf(place, sizeof place, "kernel: ");
+        fa_source_kernel(r, place, 0, kernel, !answer_source ? r->answer : "", r->entry[i]);
+        if (template)
             r->instance[r->instances++] = kernel;
         if (r->answered && !answer_source && strcmp(r->entry[i], r->answer) == 0 &&
             (!template || strcmp(named, kernel) == 0))
@@ -327,8 +324,8 @@ static void read_texts(struct fa_spec_reading *r, const char *source, const char
     fa_buf before = {0};
     fa_hash hash;
     char files[FA_HASH_HEX];
-    const bool apart = answer_source != NULL;
     const char *answer = answer_named(r);
+    const bool apart = answer_source != NULL, instance = strchr(answer, '<') != NULL;
     for (int i = 0; i < 2; i++) {
         const cJSON *macros = fa_spec_member(r->json, named[i].key);
         if (macros != NULL && !cJSON_IsObject(macros))
@@ -356,10 +353,10 @@ static void read_texts(struct fa_spec_reading *r, const char *source, const char
         fa_hash_final(&hash, r->hash);
         r->hash[SHORT_HASH] = 0;
         r->source = finish_source(r, r->file, text[0], r->instance, r->instances, &before);
-        if (r->answered && (apart || r->instances > 0 || r->answer_template))
+        if (r->answered && (apart || r->instances > 0 || instance))
             r->answer_source = finish_source(
                 r, apart ? fa_spec_text(fa_spec_member(r->json, "answer"), "source") : r->file,
-                text[apart], &answer, r->answer_template, &before);
+                text[apart], &answer, instance, &before);
     }
     if (r->rc == 0)
         make_spec(r, ret_operation);

@@ -32,7 +32,7 @@ struct fa_spec_reading {
     char entry[FA_LAUNCHES_MAX][FA_NAME_MAX]; /* of the kernel, or of those of "launches" */
     const char *instance[FA_LAUNCHES_MAX];    /* of templates among them, with their arguments */
     int instances, launches;
-    bool answered, answer_template;           /* by a kernel */
+    bool answered;                            /* by a kernel */
     char *source;                             /* as it is compiled */
     char *answer_source;                      /* NULL: it is in the same text */
     fa_cut *cut;
@@ -78,12 +78,11 @@ void fa_spec_make_operation(struct fa_spec_reading *r);
 /* The JSON object in the first comment, `fa-tune` before it; NULL: there is none. Its lines are counted from the file's. */
 char *fa_source_head(const char *text, fa_diag *diag);
 
-/* Finds the kernel that is named, "space::name<arguments>" where it is a template, or where `named` is "" the only one but
- * `other`. Its name alone goes to ret_name; *ret_template: the source must instantiate it. FA_EMANIFEST lists those there
- * are. */
-int fa_source_kernel(const char *where, const fa_cut *cut, int source, const char *named,
-                     const char *other, char ret_name[FA_NAME_MAX], bool *ret_template,
-                     fa_diag *diag);
+/* Finds the kernel that is named, "space::name<arguments>" where it is a template that the source must instantiate, or where
+ * `named` is "" the only one but `other`. Its name alone goes to ret_name. A sentence, which begins with `place`, lists those
+ * there are. */
+void fa_source_kernel(struct fa_spec_reading *r, const char *place, int source, const char *named,
+                      const char *other, char ret_name[FA_NAME_MAX]);
 
 /* Adds to the numbers among the arguments, where they have no "type", that of their parameter, as far as its words say it. */
 void fa_source_types(struct fa_spec_reading *r);

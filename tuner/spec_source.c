@@ -155,22 +155,23 @@ static bool read_expression(const char *text, char ret_name[FA_NAME_MAX])
            strstr(text, "/*") == NULL;
 }
 
-int fa_source_kernel(const char *where, const fa_cut *cut, int source, const char *named,
-                     const char *other, char ret_name[FA_NAME_MAX], bool *ret_template,
-                     fa_diag *diag)
+void fa_source_kernel(struct fa_spec_reading *r, const char *place, int source, const char *named,
+                      const char *other, char ret_name[FA_NAME_MAX])
 {
     struct fa_source_kernel kernel[KERNELS_MAX + 1], *found = NULL;
     char name[FA_NAME_MAX] = "";
-    const char *left = fa_cut_left(cut);
+    const char *left = fa_cut_left(r->cut);
     const bool none = strncmp(left, "nothing", 7) == 0, instance = strchr(named, '<') != NULL;
-    int rc = 0, candidates = 0;
-    const int count = fa_cut_kernels(cut, (size_t)source, kernel, KERNELS_MAX);
+    int candidates = 0;
+    const int count = fa_cut_kernels(r->cut, (size_t)source, kernel, KERNELS_MAX);
     fa_buf names = {0};
-    if (named[0] != 0 && !read_expression(named, name))
-        return fa_fail(diag, FA_EMANIFEST,
-                       "%s: \"%.100s\" is no kernel: write its name, with the arguments of a "
-                       "template, as in \"conv<BLOCK, float>\"",
-                       where, named);
+    if (named[0] != 0 && !read_expression(named, name)) {
+        fa_spec_fault(r,
+                      "%s\"%.100s\" is no kernel: write its name, with the arguments of a "
+                      "template, as in \"conv<BLOCK, float>\"",
+                      place, named);
+        return;
+    }
     for (int i = 0; i < count; i++) {
         fa_buf_printf(&names, "%s%s", i == 0 ? "" : ", ", kernel[i].name);
         if (name[0] != 0 ? strcmp(kernel[i].name, name) != 0 : strcmp(kernel[i].name, other) == 0)
@@ -179,23 +180,21 @@ int fa_source_kernel(const char *where, const fa_cut *cut, int source, const cha
         candidates++;
     }
     if (count == 0)
-        rc = fa_fail(diag, FA_EMANIFEST, "%s: there is no __global__ function in it%s%.*s", where,
-                     none ? "; of it is left out " : "", none ? (int)strcspn(left, "\n") : 0, left);
+        fa_spec_fault(r, "%sthere is no __global__ function in it%s%.*s", place,
+                      none ? "; of it is left out " : "", none ? (int)strcspn(left, "\n") : 0,
+                      left);
     else if (candidates != 1)
-        rc = fa_fail(diag, FA_EMANIFEST,
-                     name[0] != 0 ? "%s: there is no kernel %s in it, but %.600s"
-                                  : "%s: \"kernel\"%s must say which one is meant: %.600s",
-                     where, name, names.data != NULL ? names.data : "others");
+        fa_spec_fault(r,
+                      name[0] != 0 ? "%sthere is no kernel %s in it, but %.500s"
+                                   : "%s\"kernel\"%s must say which one is meant: %.500s",
+                      place, name, names.data != NULL ? names.data : "others");
     else if (found->template != instance)
-        rc = fa_fail(diag, FA_EMANIFEST,
-                     instance ? "%s: %s is no template: name it without arguments"
-                              : "%s: %s is a template: name its arguments too, as in \"kernel\": "
-                                "\"conv<BLOCK, float>\"",
-                     where, found->name);
+        fa_spec_fault(r,
+                      instance ? "%s%s is no template: name it without arguments"
+                               : "%s%s is a template: name its arguments too, as in \"kernel\": "
+                                 "\"conv<BLOCK, float>\"",
+                      place, found->name);
+    else
+        snprintf(ret_name, FA_NAME_MAX, "%s", found->name);
     fa_buf_free(&names);
-    if (rc != 0)
-        return rc;
-    snprintf(ret_name, FA_NAME_MAX, "%s", found->name);
-    *ret_template = instance;
-    return 0;
 }
