@@ -188,7 +188,7 @@ static void free_spec(fa_spec *spec)
 }
 
 /* What it is compiled with, from the reading and the operation's document. */
-static void take_compiled_with(struct fa_spec_reading *r, const fa_operation *operation)
+static void take_compiled_with(struct fa_spec_reading *r)
 {
     static const char *const keys[] = {"tune", "defines"};
     const cJSON *option, *macro;
@@ -204,7 +204,7 @@ static void take_compiled_with(struct fa_spec_reading *r, const fa_operation *op
     with->option = spec->option;
     if (!r->keeps_host) /* for what is constexpr */
         spec->option[with->option_count++] = "-default-device";
-    cJSON_ArrayForEach (option, fa_spec_member(operation->document, "options"))
+    cJSON_ArrayForEach (option, fa_spec_member(r->json, "options"))
         spec->option[with->option_count++] = option->valuestring;
     fa_spec_memory(r, !spec->macro.failed && !spec->left.failed);
 }
@@ -246,7 +246,7 @@ static void fill_spec(struct fa_spec_reading *r, const fa_operation *operation)
     snprintf(source, sizeof source, "%s.cu", r->name);
     snprintf(answer, sizeof answer, "%s_answer.cu", r->name);
     check_expressions(r, operation);
-    take_compiled_with(r, operation);
+    take_compiled_with(r);
     FA_TRY(r, fa_templates_of(r->name, files, r->answer_source != NULL ? 3 : 2, &spec->with,
                               &spec->templates, r->diag));
     FA_TRY(r, fa_families_make(spec->templates, r, operation, &spec->families));
@@ -267,13 +267,13 @@ static void make_spec(struct fa_spec_reading *r, const fa_operation **ret_operat
     fa_spec_make_operation(r);
     if (r->rc != 0 || fa_operation_find(name, ret_operation, NULL) == 0)
         return;
-    fa_spec_memory(r, fa_json_is_whole(r->operation));
-    if (r->rc == 0) {
-        r->rc = fa_operation_make(r->operation, r->where, &operation, r->diag);
-        r->operation = NULL;
-    }
+    fa_spec_memory(r, fa_json_is_whole(r->json));
+    if (r->rc != 0)
+        return;
+    r->rc = fa_operation_make(r->json, r->where, &operation, r->diag);
     if (r->rc == 0)
         fill_spec(r, operation);
+    r->json = NULL; /* the operation's, or gone */
     if (r->rc == 0) {
         operation->spec = r->spec;
         r->rc = fa_operation_add(operation, r->where, ret_operation, r->diag);
@@ -394,7 +394,6 @@ static int read_all(const char *name, const char *folder, const char *text, cons
                                 .beside = source != NULL,
                                 .diag = diag,
                                 .spec = calloc(1, sizeof *r.spec)};
-    cJSON *json = NULL;
     char *head = cuda ? fa_source_head(text, diag) : NULL, *named = NULL, *answer = NULL;
     r.text = cuda ? head : text;
     /* where the specification has none: its file's, in small letters */
@@ -403,19 +402,18 @@ static int read_all(const char *name, const char *folder, const char *text, cons
     for (char *at = r.name; *at != 0; at++)
         *at = isalnum((unsigned char)*at) ? (char)tolower((unsigned char)*at) : '_';
     r.rc = r.text == NULL ? fa_fail_in(diag, FA_EMANIFEST, "%s", name)
-                          : fa_json_parse(r.text, strlen(r.text), name, &json, diag);
-    r.json = json;
-    r.file = cuda ? name : fa_spec_text(json, "source");
-    const char *of_answer = fa_spec_text(fa_spec_member(json, "answer"), "source");
+                          : fa_json_parse(r.text, strlen(r.text), name, &r.json, diag);
+    r.file = cuda ? name : fa_spec_text(r.json, "source");
+    const char *of_answer = fa_spec_text(fa_spec_member(r.json, "answer"), "source");
     fa_spec_memory(&r, r.spec != NULL);
-    if (!cJSON_IsObject(json))
+    if (!cJSON_IsObject(r.json))
         fa_spec_fault(&r, "a specification is a JSON object");
-    if (cuda && fa_spec_member(json, "source") != NULL)
+    if (cuda && fa_spec_member(r.json, "source") != NULL)
         fa_spec_fault(&r, "\"source\" is given in the source itself: leave it out");
     if (cuda)
         source = text;
     else if (source == NULL)
-        source = named = read_named(&r, fa_spec_text(json, "source"), "\"source\"");
+        source = named = read_named(&r, fa_spec_text(r.json, "source"), "\"source\"");
     if (of_answer[0] != 0)
         answer = read_named(&r, of_answer, "answer: source");
     if (r.rc == 0)
@@ -424,8 +422,7 @@ static int read_all(const char *name, const char *folder, const char *text, cons
         diag != NULL)
         fa_spec_locate(name, r.name, r.text, r.beside, diag);
     free_spec(r.spec);
-    cJSON_Delete(r.operation);
-    cJSON_Delete(json);
+    cJSON_Delete(r.json);
     free(r.source);
     free(r.answer_source);
     free(named);

@@ -21,9 +21,9 @@ static void fix_sizes(struct fa_spec_reading *r)
 {
     const cJSON *item;
     char room[32];
-    cJSON *size, *sizes = cJSON_GetObjectItemCaseSensitive(r->operation, "sizes");
+    cJSON *size, *sizes = cJSON_GetObjectItemCaseSensitive(r->json, "sizes");
     if (sizes == NULL)
-        sizes = fa_json_add_object(r->operation, "sizes");
+        sizes = fa_json_add_object(r->json, "sizes");
     if (cJSON_IsObject(sizes) && sizes->child == NULL) {
         size = fa_json_add_object(sizes, "one");
         fa_json_add_number(size, "default", 1);
@@ -63,14 +63,14 @@ static void add_answer(struct fa_spec_reading *r)
     if (cJSON_IsObject(is))
         fa_spec_check_keys(r, is, "answer", keys);
     if (!cJSON_IsObject(is)) {
-        cJSON_DeleteItemFromObjectCaseSensitive(r->operation, "answer");
-        fa_json_add_object(r->operation, "answer");
+        cJSON_DeleteItemFromObjectCaseSensitive(r->json, "answer");
+        fa_json_add_object(r->json, "answer");
     }
-    cJSON *answer = cJSON_GetObjectItemCaseSensitive(r->operation, "answer");
+    cJSON *answer = cJSON_GetObjectItemCaseSensitive(r->json, "answer");
     cJSON_DeleteItemFromObjectCaseSensitive(answer, "kernel");
     fa_json_add_text(answer, "kernel", r->answer);
     snprintf(file, sizeof file, "%s%s.cu", r->name, r->answer_source != NULL ? "_answer" : "");
-    fa_json_add_text(r->operation, "reference", file);
+    fa_json_add_text(r->json, "reference", file);
 }
 
 /* A number of 0 or more; -1 where it is not told. */
@@ -87,7 +87,7 @@ static double tolerance_of(struct fa_spec_reading *r, const char *key)
 static void add_tolerance(struct fa_spec_reading *r)
 {
     enum { OF_TYPE = 84 /* of fp32: 1e-5 */ };
-    cJSON *tolerance = fa_json_add_object(r->operation, "tolerance");
+    cJSON *tolerance = fa_json_add_object(r->json, "tolerance");
     const double rtol = tolerance_of(r, "rtol"), atol = tolerance_of(r, "atol");
     if (rtol >= 0)
         fa_json_add_number(tolerance, "relative", rtol);
@@ -112,15 +112,11 @@ static void drop_nulls(cJSON *json)
 
 void fa_spec_make_operation(struct fa_spec_reading *r)
 {
-    r->operation = cJSON_Duplicate(r->json, true);
-    fa_spec_memory(r, r->operation != NULL);
-    if (r->rc != 0)
-        return;
-    drop_nulls(r->operation);
-    cJSON_DeleteItemFromObjectCaseSensitive(r->operation, "name");
-    fa_json_add_text(r->operation, "name", r->name);
-    fa_json_add_text(r->operation, "title", r->name);
-    fa_json_add_text(r->operation, "specification", r->hash);
+    drop_nulls(r->json);
+    cJSON_DeleteItemFromObjectCaseSensitive(r->json, "name");
+    fa_json_add_text(r->json, "name", r->name);
+    fa_json_add_text(r->json, "title", r->name);
+    fa_json_add_text(r->json, "specification", r->hash);
     fix_sizes(r);
     add_answer(r);
     add_tolerance(r);

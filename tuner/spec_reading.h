@@ -27,7 +27,7 @@ struct fa_spec_reading {
         *folder; /* of the files that it names, with a slash at its end; NULL: it may name none */
     const char *text; /* of the JSON */
     const char *file; /* of the source, for the compiler's lines; "": it is in none */
-    const cJSON *json;
+    cJSON *json;      /* becomes the document of the specification's operation */
     char name[FA_NAME_MAX], answer[FA_NAME_MAX];
     char entry[FA_LAUNCHES_MAX][FA_NAME_MAX]; /* of the kernel, or of those of "launches" */
     const char *instance[FA_LAUNCHES_MAX];    /* of templates among them, with their arguments */
@@ -40,7 +40,6 @@ struct fa_spec_reading {
     bool keeps_host; /* by "options" all functions are the device's */
     bool beside;     /* the JSON is no part of the source's file */
     char hash[FA_HASH_HEX];
-    cJSON *operation;
     fa_family *family;                    /* which the rest is of */
     const char *known[FA_EXPR_NAMES_MAX]; /* names, so far: given, tunables, lets */
     int known_count;
@@ -71,7 +70,7 @@ int fa_spec_check_launches(struct fa_spec_reading *r);
 /* What describes a launch: the specification itself, or one of its "launches". */
 const cJSON *fa_spec_launch(struct fa_spec_reading *r, int launch);
 
-/* The document of the specification's operation, into r (spec_operation.c). */
+/* Makes r->json the document of the specification's operation (spec_operation.c). */
 void fa_spec_make_operation(struct fa_spec_reading *r);
 
 /* ---- spec_source.c --------------------------------------------------------------------------*/
