@@ -124,6 +124,8 @@ CALLS |= {
     "fence.proxy.tensormap::generic.acquire.gpu [%0], 128;": "nothing",
     "setmaxnreg.dec.sync.aligned.u32 %0;": "nothing",
     "setmaxnreg.inc.sync.aligned.u32 %0;": "nothing",
+    "griddepcontrol.wait;": "nothing",
+    "griddepcontrol.launch_dependents;": "nothing",
     "bar.arrive %0, %1;": "barrier_arrive_only",
     "trap;": "trap",
     "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "

@@ -370,8 +370,8 @@ CUDA cuLaunchKernel(struct function *f, unsigned grid_x, unsigned grid_y, unsign
                   (const unsigned[]){block_x, block_y, block_z}, smem, stream, arguments, extra);
 }
 
-/* CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, of a cluster that is portable, and CU_LAUNCH_ATTRIBUTE_COOPERATIVE, of 32 blocks for each
- * SM. */
+/* CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, of a cluster that is portable, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, of 32 blocks for each
+ * SM, and CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, for which no kernel here begins early. */
 struct launch_config {
     unsigned grid[3], block[3], smem;
     void *stream;
@@ -380,7 +380,7 @@ struct launch_config {
         union {
             uint64_t room[8];
             unsigned cluster[3];
-            int cooperative;
+            int on;
         } value;
     } * attribute;
     unsigned attributes;
@@ -391,6 +391,11 @@ CUDA cuLaunchKernelEx(const struct launch_config *config, struct function *f, vo
 {
     ENTER;
     const bool clusters = config->attribute->id == 4;
+    if (config->attributes == 1 && config->attribute->id == 6) {
+        fake_note("programmatic");
+        return launch(f, config->grid, config->block, config->smem, config->stream, arguments,
+                      extra);
+    }
     if (config->attributes != 1 || (!clusters && config->attribute->id != 2))
         return FAKE_INVALID_VALUE;
     if (!clusters) {

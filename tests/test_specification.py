@@ -341,6 +341,20 @@ def split_sum(place, **words):
     return path, document["launches"]
 
 
+def a_launch_may_begin_before_the_one_in_front_of_it_ends():
+    for gpu, programmatic in (("NVIDIA_H100_80GB_HBM3 sm=90 sms=132", True), ("NVIDIA_L4 sm=89 sms=58", False)):
+        with Place(space=None, script="device name=%s\n" % gpu) as place:
+            with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
+                file.write("log %s/log\n" % place.folder)
+            path, launches = split_sum(place, tune={"BLOCKS": [16], "THREADS": [128]})
+            split_sum(place, launches=[launches[0], {**launches[1], "programmatic": True}, *launches[2:]])
+            tap.equal(place.json(path)["funnel"]["failed"], 0)
+            with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
+                tap.equal("programmatic" in file.read(), programmatic)
+            split_sum(place, launches=[{**launches[0], "programmatic": True}, *launches[1:]])
+            tap.has(place.run(path, status=2).stderr, "launches[0]: \"programmatic\" must be true or false, of a launch behind another one")
+
+
 def each_launch_takes_its_own_arguments_and_some_configs_or_sizes_leave_one_out():
     with a_place() as place:
         parts_of_all = [dict(name="x", type="f32", shape=["n"]), dict(name="parts", type="f32", shape=[64], **{"is": "partial"}),

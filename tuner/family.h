@@ -80,7 +80,7 @@ typedef struct fa_named_expr {
 /* One launch of a call. */
 typedef struct fa_family_launch {
     char entry[FA_NAME_MAX];
-    bool cooperative;
+    bool cooperative, programmatic;
     fa_expr *block[3], *grid[3], *cluster[3]; /* cluster: NULL, not told */
     fa_named_expr addend[FA_MAX_ADDENDS]; /* of its shared memory */
     int addend_count;

@@ -46,7 +46,7 @@ typedef struct fa_launch_shape {
     uint32_t block[3];           /* its sides, of `threads` in all */
     uint32_t cluster[3]; /* blocks of a cluster, along each axis; 0: as the kernel declares */
     uint32_t grid[3];
-    bool cooperative; /* all blocks are resident at once, so that they can wait for one another */
+    unsigned how;          /* of fa_launch_clusters() */
     double work[FA_WORKS]; /* all 0: not told */
 } fa_launch_shape;
 

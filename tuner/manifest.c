@@ -242,13 +242,18 @@ static void read_launch(struct fa_spec_reading *r, const cJSON *json, const char
                         const char *place, fa_family_launch *launch)
 {
     const cJSON *cooperative = fa_spec_member(json, "cooperative"),
+                *programmatic = fa_spec_member(json, "programmatic"),
                 *when = fa_spec_member(json, "when");
     if (!fa_is_identifier(entry))
         fa_spec_fault(r, "%s\"kernel\" must be a C name of less than %d characters", place,
                       FA_NAME_MAX);
     if (cooperative != NULL && !cJSON_IsBool(cooperative))
         fa_spec_fault(r, "%s\"cooperative\" must be true or false", place);
+    if (programmatic != NULL && (!cJSON_IsBool(programmatic) || launch == r->family->launch))
+        fa_spec_fault(r, "%s\"programmatic\" must be true or false, of a launch behind another one",
+                      place);
     snprintf(launch->entry, sizeof launch->entry, "%s", entry);
+    launch->programmatic = cJSON_IsTrue(programmatic);
     launch->cooperative = cJSON_IsTrue(cooperative);
     bool at_run_time = read_sides(r, json, place, "block", launch->block);
     if (read_sides(r, json, place, "cluster", launch->cluster) || at_run_time)

@@ -8,6 +8,7 @@
  */
 #include "family.h"
 
+#include "driver.h"
 #include "error.h"
 #include "problem.h"
 
@@ -267,7 +268,7 @@ static void take_block(fa_point *p, const fa_family_launch *launch, fa_launch_sh
         shape->block[i] = (uint32_t)side[i];
         shape->cluster[i] = alone ? 0 : (uint32_t)cluster[i];
     }
-    shape->cooperative = launch->cooperative;
+    shape->how = launch->cooperative ? FA_LAUNCH_COOPERATIVE : 0;
     shape->threads = fits ? (int32_t)(side[0] * side[1] * side[2]) : INT32_MAX;
 }
 
@@ -331,6 +332,8 @@ static void take_launches(fa_point *p, fa_candidate *candidate)
         take_block(p, &f->launch[i], shape);
         if (p->rc != 0)
             return;
+        if (f->launch[i].programmatic && first != NULL && p->gpu->sm >= 90)
+            shape->how |= FA_LAUNCH_PROGRAMMATIC;
         first = first != NULL ? first : shape;
         judge_launch(candidate, p->gpu, grid, shape);
         judge_budget(p, &f->launch[i], candidate, shape == first, shape);

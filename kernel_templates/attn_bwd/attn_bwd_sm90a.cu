@@ -984,6 +984,8 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
 
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+    let_next_launch_begin();
+    zero_gradients_of_sinks(p);
     const u32 warp = threadIdx.x / kWarp;
     if (kVarlen && blockIdx.x < p.batch && warp < kMaps) rank_sequence(p, workspace, (int)blockIdx.x, (int)warp);
     if (!kVarlen && blockIdx.x == 0 && warp < kMaps) prepare_map(p, maps_of(p, workspace) + warp, sequence_of(p, 0), (int)warp);
@@ -1024,6 +1026,8 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
         }
         barrier_init_fence();
     }
+    let_next_launch_begin();
+    await_launches_before();
     named_sync(0, kThreads);
     const u32 group = (u32)uniform((int)(threadIdx.x / kGroup));
     if (group == 0) {
@@ -1043,6 +1047,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_finish(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+    await_launches_before();
     const i64 all = kInPassing ? 0 : tiles_of_queries(p) * p.heads_q * batches_of(p);
     if (!kInPassing && blockIdx.x < all) finish_rows(p, workspace);
     else if (blockIdx.x - all < p.heads_q) finish_sink(p, workspace, (int)(blockIdx.x - all));

@@ -30,6 +30,19 @@ FA_DEVICE u32 take_number(u32 *counter) {
     return number;
 }
 
+// Programmatic dependent launches: the next kernel of the call may begin, and this one may touch what those before it wrote.
+FA_DEVICE void let_next_launch_begin() { asm volatile("griddepcontrol.launch_dependents;"); }
+FA_DEVICE void await_launches_before() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    global_proxy_fence();
+}
+
+// Without sinks the last launch, which writes their gradients, may be left out.
+FA_DEVICE void zero_gradients_of_sinks(const fa_attn_bwd_params &p) {
+    if (!kSinks && p.d_sinks && blockIdx.x == 0)
+        for (u32 h = threadIdx.x; h < p.heads_q; h += kSideThreads) p.d_sinks[h] = 0.0f;
+}
+
 // ---- the first and the last launch -----------------------------------------------------------------------------
 
 enum Map { kMapQ, kMapK, kMapV, kMapDo, kMapDk, kMapDv };

@@ -2,7 +2,8 @@
 //
 // Attention backward for Hopper (sm_90a) with more than 128 columns: TMA, wgmma, one producing warpgroup and two consuming ones.
 //
-// Purpose: dQ, dK and dV in four launches, fp16 or bf16 in and out, fp32 sums. One launch makes dK and dV, another one dQ, and both
+// Purpose: dQ, dK and dV in three launches, four with sinks, fp16 or bf16 in and out, fp32 sums. One makes dK and dV, another one dQ,
+// beside it where SMs are idle (programmatic dependent launches), and both
 // compute scores: seven products in place of five. With so many columns a block owns only 64 keys, and sums of dQ in memory, which
 // every block would add to, cost more than two products: here nothing is added in memory, and the gradients have the same bits in
 // every run (DETERMINISTIC makes no difference).
@@ -609,6 +610,8 @@ template <class P> FA_DEVICE void produce_all(const fa_attn_bwd_params &p, void 
 
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+    let_next_launch_begin();
+    zero_gradients_of_sinks(p);
     const int warp = (int)(threadIdx.x / kWarp);
     if (blockIdx.x < (kVarlen ? (u32)p.batch : 1u) && warp < kMaps) prepare_map(p, workspace, (int)blockIdx.x, warp);
     if (blockIdx.x == 0 && threadIdx.x < 2) *next_job_of(p, workspace, threadIdx.x == 0) = 0;
@@ -622,6 +625,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const OfKeys shared = {shared_address(shared_memory)};
     make_barriers(shared);
+    await_launches_before();
+    let_next_launch_begin();   // dQ's, which reads what the first launch wrote, and nothing of this one
     const u32 group = (u32)uniform((int)(threadIdx.x / kGroup));
     if (group == 0) {
         produce_all(p, workspace, shared);
@@ -636,16 +641,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 attn_bwd_dq(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const OfQueries shared = {shared_address(shared_memory)};
     make_barriers(shared);
+    let_next_launch_begin();
     const u32 group = (u32)uniform((int)(threadIdx.x / kGroup));
     if (group == 0) {
         produce_all(p, workspace, shared);
     } else {
         registers_increase<232>();
         consume_queries(p, workspace, shared, group - 1);
+        await_launches_before();   // who waits for this launch waits for all
     }
 }
 
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_finish(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+    await_launches_before();
     finish_sink(p, workspace, (int)blockIdx.x);
 }

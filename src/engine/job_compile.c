@@ -120,7 +120,8 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
                       (int64_t)fa_model_occupancy(&job->target.gpu, trial->threads, info.registers,
                                                   trial->smem_bytes + trial->static_smem_bytes) *
                       job->target.gpu.sm_count;
-    if (status == FA_STATUS_COMPILED && first->cooperative && blocks > resident) {
+    if (status == FA_STATUS_COMPILED && (first->how & FA_LAUNCH_COOPERATIVE) != 0 &&
+        blocks > resident) {
         status = FA_STATUS_REGISTERS;
         snprintf(reason, sizeof reason,
                  "a cooperative grid of %lld blocks, and %lld are resident at once",

@@ -613,19 +613,24 @@ int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t gri
 }
 
 int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t grid[3],
-                       const uint32_t block[3], const uint32_t cluster[3], bool cooperative,
+                       const uint32_t block[3], const uint32_t cluster[3], unsigned how,
                        uint32_t smem_bytes, fa_stream stream, void **arguments, fa_diag *diag)
 {
-    if (cluster[0] == 0 && !cooperative)
+    if (driver->version < 12030) /* whose graphs have no such edges */
+        how &= ~(unsigned)FA_LAUNCH_PROGRAMMATIC;
+    if (cluster[0] == 0 && how == 0)
         return fa_launch_kernel(driver, function, grid, block, smem_bytes, stream, arguments, diag);
-    struct cu_launch_attribute attribute[2];
+    struct cu_launch_attribute attribute[3];
     uint32_t count = 0;
     if (cluster[0] != 0)
         attribute[count++] = (struct cu_launch_attribute){
             .id = CU_LAUNCH_CLUSTER, .value.cluster = {cluster[0], cluster[1], cluster[2]}};
-    if (cooperative)
+    if ((how & FA_LAUNCH_COOPERATIVE) != 0)
         attribute[count++] =
-            (struct cu_launch_attribute){.id = CU_LAUNCH_COOPERATIVE, .value.cooperative = 1};
+            (struct cu_launch_attribute){.id = CU_LAUNCH_COOPERATIVE, .value.on = 1};
+    if ((how & FA_LAUNCH_PROGRAMMATIC) != 0)
+        attribute[count++] =
+            (struct cu_launch_attribute){.id = CU_LAUNCH_PROGRAMMATIC, .value.on = 1};
     const struct cu_launch_config config = {.grid = {grid[0], grid[1], grid[2]},
                                             .block = {block[0], block[1], block[2]},
                                             .smem_bytes = smem_bytes,
@@ -635,14 +640,15 @@ int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t g
     if (driver->launch_with == NULL)
         return fa_fail(
             diag, FA_ENODRIVER,
-            "the driver %s has no cuLaunchKernelEx, which clusters and cooperative launches need: update it",
+            "the driver %s has no cuLaunchKernelEx, which clusters, cooperative and programmatic launches need: update it",
             driver->path);
-    return FA_DRIVER_CALL(
-        driver, diag, driver->launch_with(&config, function, arguments, NULL), "cuLaunchKernelEx",
-        "launching %ux%ux%u blocks of %ux%ux%u threads %sin clusters of %ux%ux%u "
-        "with %u bytes of shared memory",
-        grid[0], grid[1], grid[2], block[0], block[1], block[2], cooperative ? "at once, " : "",
-        cluster[0], cluster[1], cluster[2], smem_bytes);
+    return FA_DRIVER_CALL(driver, diag, driver->launch_with(&config, function, arguments, NULL),
+                          "cuLaunchKernelEx",
+                          "launching %ux%ux%u blocks of %ux%ux%u threads %sin clusters of %ux%ux%u "
+                          "with %u bytes of shared memory",
+                          grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                          (how & FA_LAUNCH_COOPERATIVE) != 0 ? "at once, " : "", cluster[0],
+                          cluster[1], cluster[2], smem_bytes);
 }
 
 /* ---- profiling -------------------------------------------------------------------------------*/

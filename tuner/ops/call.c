@@ -37,6 +37,6 @@ int fa_launch_shaped(fa_driver *driver, const fa_launch_shape *launch, fa_functi
     return fa_launch_is_left_out(launch)
                ? 0
                : fa_launch_clusters(driver, function, launch->grid, launch->block, launch->cluster,
-                                    launch->cooperative, (uint32_t)launch->smem_bytes, stream,
-                                    arguments, diag);
+                                    launch->how, (uint32_t)launch->smem_bytes, stream, arguments,
+                                    diag);
 }
