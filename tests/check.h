@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The whole test harness: a visible list of tests, TAP on stdout.
+ * The whole test harness, TAP on stdout. A program's tests are those that its file defines, in their order:
  *
- *   static void budget_refuses_a_tile_that_is_one_byte_too_large(void) { CHECK_INT(a, b); }
- *   int main(void) { TEST(budget_refuses_a_tile_that_is_one_byte_too_large); return check_done(); }
+ *   TEST(budget_refuses_a_tile_that_is_one_byte_too_large) { CHECK_INT(a, b); }
  *
  * A failed CHECK prints where and what, marks the test failed and returns from it. SKIP says why.
+ * A file with CHECK_OWN_MAIN has a main() that calls check_all() and returns check_done().
  */
 #ifndef FA_TESTS_CHECK_H
 #define FA_TESTS_CHECK_H
@@ -83,27 +83,63 @@ static struct {
         return;                                                                   \
     } while (0)
 
-static inline void check_run(const char *name, void (*test)(void))
+typedef struct check_case {
+    const char *name;
+    void (*test)(void),
+        (*within)(void (*test)(void)); /* which calls the test; NULL: nothing does */
+    struct check_case *next;
+} check_case;
+
+static check_case *check_first, **check_next = &check_first;
+
+static inline void check_run(const check_case *one)
 {
     check_state.failed = false;
     check_state.skipped = NULL;
-    test();
+    if (one->within != NULL)
+        one->within(one->test);
+    else
+        one->test();
     check_state.count++;
     if (check_state.failed)
         check_state.failures++;
-    printf("%s %d - %s", check_state.failed ? "not ok" : "ok", check_state.count, name);
+    printf("%s %d - %s", check_state.failed ? "not ok" : "ok", check_state.count, one->name);
     if (check_state.skipped != NULL && !check_state.failed)
         printf(" # SKIP %s", check_state.skipped);
     printf("\n");
     fflush(stdout);
 }
 
-#define TEST(name) check_run(#name, name)
+/* Before main(), in the order of the file. */
+#define TEST_WITHIN(within, name)                                   \
+    static void name(void);                                         \
+    __attribute__((constructor)) static void name##_is_a_test(void) \
+    {                                                               \
+        static check_case one = {#name, name, within, NULL};        \
+        *check_next = &one;                                         \
+        check_next = &one.next;                                     \
+    }                                                               \
+    static void name(void)
+#define TEST(name) TEST_WITHIN(NULL, name)
+
+static inline void check_all(void)
+{
+    for (const check_case *one = check_first; one != NULL; one = one->next)
+        check_run(one);
+}
 
 static inline int check_done(void)
 {
     printf("1..%d\n", check_state.count);
     return check_state.failures == 0 ? 0 : 1;
 }
+
+#ifndef CHECK_OWN_MAIN
+int main(void)
+{
+    check_all();
+    return check_done();
+}
+#endif
 
 #endif

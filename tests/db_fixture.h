@@ -99,6 +99,21 @@ static inline fa_store *db_open(fa_diag *ret_diag)
     return fa_store_open(db_path, FA_STORE_READ_WRITE, &opened, NULL, ret_diag) == 0 ? opened : NULL;
 }
 
+/* Each test in a fresh directory; with DB_STORE_TEST the store there is open while it runs. */
+static inline void db_within(void (*test)(void))
+{
+#ifdef DB_ON_POSTGRES
+    if (pg_ready() && pg_new_schema(db_path, sizeof db_path))
+        test();
+    else
+        pg_without();
+#else
+    db_make_directory();
+    test();
+    db_remove_tree(db_directory);
+#endif
+}
+
 static inline void db_with_store(void)
 {
     store = db_open(&diag);
@@ -107,24 +122,14 @@ static inline void db_with_store(void)
     fa_store_close(&store);
 }
 
-/* Each test in a fresh directory; with DB_STORE_TEST the store there is open while it runs. */
-#ifdef DB_ON_POSTGRES
-#define DB_TEST_AS(title, test) \
-    check_run(title, pg_ready() && pg_new_schema(db_path, sizeof db_path) ? test : pg_without)
-#else
-#define DB_TEST_AS(title, test)       \
-    do {                              \
-        db_make_directory();          \
-        check_run(title, test);       \
-        db_remove_tree(db_directory); \
-    } while (0)
-#endif
-#define DB_TEST(name) DB_TEST_AS(#name, name)
-#define DB_STORE_TEST(name)               \
-    do {                                  \
-        db_body = name;                   \
-        DB_TEST_AS(#name, db_with_store); \
-    } while (0)
+static inline void db_within_store(void (*test)(void))
+{
+    db_body = test;
+    db_within(db_with_store);
+}
+
+#define DB_TEST(name) TEST_WITHIN(db_within, name)
+#define DB_STORE_TEST(name) TEST_WITHIN(db_within_store, name)
 
 static inline bool db_write_file(const char *path, const void *bytes, size_t size)
 {

@@ -2,6 +2,7 @@
  *
  * Hashing: plain BLAKE2b and SHA-256, and parts that each stand behind their length.
  */
+#define CHECK_OWN_MAIN
 #include "check.h"
 
 #include "hash.h"
@@ -12,7 +13,7 @@
 enum { SIZE = 1000 };
 static unsigned char bytes[SIZE + 64];
 
-static void a_known_text_has_its_known_hash(void)
+TEST(a_known_text_has_its_known_hash)
 {
     char hex[FA_HASH_HEX];
     fa_sha256("abc", 3, hex);
@@ -22,7 +23,7 @@ static void a_known_text_has_its_known_hash(void)
 }
 
 /* Parts of random lengths, each behind its length in eight bytes. */
-static void parts_of_any_length_add_up(void)
+TEST(parts_of_any_length_add_up)
 {
     srand(1);
     for (int round = 0; round < 300; round++) {
@@ -52,7 +53,6 @@ int main(void)
         return 1;
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)(i * 37 + i / 251);
-    TEST(a_known_text_has_its_known_hash);
-    TEST(parts_of_any_length_add_up);
+    check_all();
     return check_done();
 }

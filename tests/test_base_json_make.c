@@ -38,7 +38,7 @@ static char *make(void)
     return text;
 }
 
-static void a_document_is_whole_or_not_printed(void)
+TEST(a_document_is_whole_or_not_printed)
 {
     char *text = make();
     CHECK(text != NULL);
@@ -60,7 +60,7 @@ static void a_document_is_whole_or_not_printed(void)
     }
 }
 
-static void a_number_has_the_fewest_digits_that_read_back(void)
+TEST(a_number_has_the_fewest_digits_that_read_back)
 {
     static const struct {
         double value;
@@ -100,7 +100,7 @@ static void a_number_has_the_fewest_digits_that_read_back(void)
     cJSON_Delete(read);
 }
 
-static void a_document_is_printed_as_it_was_read(void)
+TEST(a_document_is_printed_as_it_was_read)
 {
     static const char text[] = "{\"a\":[1,2.5,[],{}],\"b\":{\"c\":null,\"d\":{\"e\":[true,false]}},"
                                "\"\\\"\\\\\":\"\\b\\f\\n\\r\\t\\u0001\\u001f/\u00e9\"}";
@@ -110,12 +110,4 @@ static void a_document_is_printed_as_it_was_read(void)
     CHECK_TEXT(line, text);
     free(line);
     cJSON_Delete(read);
-}
-
-int main(void)
-{
-    TEST(a_number_has_the_fewest_digits_that_read_back);
-    TEST(a_document_is_printed_as_it_was_read);
-    TEST(a_document_is_whole_or_not_printed);
-    return check_done();
 }

@@ -59,7 +59,7 @@ static int read_text(const char *text, struct sample *ret, fa_diag *diag)
     return rc;
 }
 
-static void what_is_not_known_is_null_or_left_out(void)
+TEST(what_is_not_known_is_null_or_left_out)
 {
     const struct sample sample = {.left = -1};
     struct sample back = {.count = 5, .large = 6, .flag = true};
@@ -73,7 +73,7 @@ static void what_is_not_known_is_null_or_left_out(void)
     free(text);
 }
 
-static void every_mistake_names_its_member(void)
+TEST(every_mistake_names_its_member)
 {
     static const struct {
         const char *json, *sentence;
@@ -105,19 +105,11 @@ static void every_mistake_names_its_member(void)
 }
 
 /* A text that cJSON has no memory for is told apart from one that is no JSON. */
-static void an_escaped_nul_byte_is_no_json(void)
+TEST(an_escaped_nul_byte_is_no_json)
 {
     static const char text[] = "{\"text\":\"a\\\0b\"}";
     cJSON *json = NULL;
     fa_diag diag = {{0}};
     CHECK_INT(fa_json_parse(text, sizeof text - 1, "sample", &json, &diag), FA_EINVAL);
     CHECK_HAS(diag.text, "not valid JSON");
-}
-
-int main(void)
-{
-    TEST(what_is_not_known_is_null_or_left_out);
-    TEST(every_mistake_names_its_member);
-    TEST(an_escaped_nul_byte_is_no_json);
-    return check_done();
 }

@@ -3,6 +3,7 @@
  * Messages and child processes. Run with the argument "child" it is the child: it does what its
  * message says.
  */
+#define CHECK_OWN_MAIN
 #include "check.h"
 #include "failing_allocator.h"
 
@@ -153,7 +154,7 @@ static int converse(const char *verb, const void *blob, size_t size, int timeout
     return converse_late(verb, blob, size, timeout_ms, false, seen);
 }
 
-static void a_child_answers_with_a_large_blob(void)
+TEST(a_child_answers_with_a_large_blob)
 {
     struct seen seen;
     size_t size = 5 << 20;
@@ -165,7 +166,7 @@ static void a_child_answers_with_a_large_blob(void)
     CHECK_INT(seen.blob_size, size);
 }
 
-static void the_end_of_a_child_is_told_with_its_cause(void)
+TEST(the_end_of_a_child_is_told_with_its_cause)
 {
     static const struct {
         const char *verb, *reason;
@@ -190,7 +191,7 @@ static void the_end_of_a_child_is_told_with_its_cause(void)
     }
 }
 
-static void an_answer_that_came_while_the_host_was_held_up_counts(void)
+TEST(an_answer_that_came_while_the_host_was_held_up_counts)
 {
     struct seen seen;
     CHECK_INT(converse_late("echo and leave", NULL, 0, 10, true, &seen), 0);
@@ -200,7 +201,7 @@ static void an_answer_that_came_while_the_host_was_held_up_counts(void)
 
 /* Two others want the one CPU that it may run on: it has its share when it is given BURN_MS on top. One that was
  * given half as much again, and is not done, had more than these two before it. */
-static void time_that_a_child_waits_for_a_cpu_is_not_its_own(void)
+TEST(time_that_a_child_waits_for_a_cpu_is_not_its_own)
 {
     enum { OTHERS = 2 };
     struct seen seen;
@@ -231,7 +232,7 @@ static void time_that_a_child_waits_for_a_cpu_is_not_its_own(void)
     CHECK_INT(seen.messages, 1);
 }
 
-static void no_child_is_left_behind_and_no_handler_installed(void)
+TEST(no_child_is_left_behind_and_no_handler_installed)
 {
     struct sigaction before, after;
     struct seen seen;
@@ -243,7 +244,7 @@ static void no_child_is_left_behind_and_no_handler_installed(void)
     CHECK_INT(errno, ECHILD);
 }
 
-static void a_host_that_ignores_sigchld_is_served_too(void)
+TEST(a_host_that_ignores_sigchld_is_served_too)
 {
     struct seen seen;
     signal(SIGCHLD, SIG_IGN);
@@ -253,7 +254,7 @@ static void a_host_that_ignores_sigchld_is_served_too(void)
     CHECK_INT(seen.gone, 1);
 }
 
-static void a_missing_program_is_a_sentence(void)
+TEST(a_missing_program_is_a_sentence)
 {
     fa_loop loop = {0};
     char *const arguments[] = {"x", NULL};
@@ -267,7 +268,7 @@ static void a_missing_program_is_a_sentence(void)
     CHECK(loop.first == NULL);
 }
 
-static void a_child_that_nothing_can_be_sent_to_is_ended(void)
+TEST(a_child_that_nothing_can_be_sent_to_is_ended)
 {
     struct seen seen;
     if (getenv("MESON_EXE_WRAPPER") != NULL)
@@ -280,7 +281,7 @@ static void a_child_that_nothing_can_be_sent_to_is_ended(void)
     CHECK_HAS(seen.reason, "could not be sent its work");
 }
 
-static void an_answer_that_memory_is_short_for_is_not_the_childs_fault(void)
+TEST(an_answer_that_memory_is_short_for_is_not_the_childs_fault)
 {
     if (!FAILING_ALLOCATOR)
         SKIP("the sanitizer has an allocator of its own");
@@ -302,7 +303,7 @@ static void an_answer_that_memory_is_short_for_is_not_the_childs_fault(void)
     CHECK(lost > 1); /* its bytes, its blob; its JSON is read once more */
 }
 
-static void an_answer_that_cannot_be_read_is_not_the_childs_fault(void)
+TEST(an_answer_that_cannot_be_read_is_not_the_childs_fault)
 {
     struct seen seen;
     recv_errno = EIO;
@@ -313,7 +314,7 @@ static void an_answer_that_cannot_be_read_is_not_the_childs_fault(void)
 }
 
 /* With one descriptor left, and then with two, of which the child's end of the channel is number 3 already. */
-static void want_of_descriptors_is_not_told_as_want_of_memory(void)
+TEST(want_of_descriptors_is_not_told_as_want_of_memory)
 {
     int status = -1;
     fflush(stdout);
@@ -344,7 +345,7 @@ static void want_of_descriptors_is_not_told_as_want_of_memory(void)
     CHECK_INT(WEXITSTATUS(status), 0);
 }
 
-static void frames_are_taken_only_when_whole_and_lengths_are_bounded(void)
+TEST(frames_are_taken_only_when_whole_and_lengths_are_bounded)
 {
     fa_buf buf = {0};
     fa_message message = {0};
@@ -374,17 +375,6 @@ int main(int argc, char **argv)
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n < 0)
         return 1;
-    TEST(a_child_answers_with_a_large_blob);
-    TEST(the_end_of_a_child_is_told_with_its_cause);
-    TEST(an_answer_that_came_while_the_host_was_held_up_counts);
-    TEST(time_that_a_child_waits_for_a_cpu_is_not_its_own);
-    TEST(no_child_is_left_behind_and_no_handler_installed);
-    TEST(a_host_that_ignores_sigchld_is_served_too);
-    TEST(a_missing_program_is_a_sentence);
-    TEST(a_child_that_nothing_can_be_sent_to_is_ended);
-    TEST(an_answer_that_memory_is_short_for_is_not_the_childs_fault);
-    TEST(an_answer_that_cannot_be_read_is_not_the_childs_fault);
-    TEST(want_of_descriptors_is_not_told_as_want_of_memory);
-    TEST(frames_are_taken_only_when_whole_and_lengths_are_bounded);
+    check_all();
     return check_done();
 }

@@ -15,7 +15,7 @@ _Static_assert(offsetof(fa_problem, unused) + sizeof plain.unused ==
                    offsetof(fa_problem, value) + sizeof plain.value,
                "the view of attention's fields covers all values");
 
-static void work_and_traffic_are_the_sums_that_the_file_lists(void)
+TEST(work_and_traffic_are_the_sums_that_the_file_lists)
 {
     fa_problem p = {
         .head_dim = 64, .batch = 3, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 300};
@@ -39,7 +39,7 @@ static int parse_problem(const char *text, fa_diag *diag)
     return rc;
 }
 
-static void hostile_json_problems_are_refused_with_a_sentence(void)
+TEST(hostile_json_problems_are_refused_with_a_sentence)
 {
     fa_diag diag;
     CHECK_INT(parse_problem("{\"seq_q\": 2147483648}", &diag), FA_EINVAL);
@@ -58,7 +58,7 @@ static void hostile_json_problems_are_refused_with_a_sentence(void)
 }
 
 /* Keys are compared in pairs, and a worker's message may hold a million. */
-static void more_keys_than_any_document_needs_are_refused(void)
+TEST(more_keys_than_any_document_needs_are_refused)
 {
     fa_diag diag;
     cJSON *json = NULL;
@@ -73,7 +73,7 @@ static void more_keys_than_any_document_needs_are_refused(void)
     CHECK(json == NULL);
 }
 
-static void configs_survive_json_and_hostile_names_do_not(void)
+TEST(configs_survive_json_and_hostile_names_do_not)
 {
     fa_config a = {.family = "attn_fwd_sm80", .count = 2, .tunable = {{"M", 128}, {"N", -1}}};
     fa_config back;
@@ -90,7 +90,7 @@ static void configs_survive_json_and_hostile_names_do_not(void)
     cJSON_Delete(json);
 }
 
-static void sentences_escape_control_bytes(void)
+TEST(sentences_escape_control_bytes)
 {
     fa_diag diag;
     fa_fail(&diag, FA_EIO, "name is \"%s\"", "a\x1b[31mb\nc");
@@ -119,7 +119,7 @@ static int32_t next_length(int32_t length)
     return length == INT32_MAX ? -1 : next > INT32_MAX ? INT32_MAX : (int32_t)next;
 }
 
-static void a_bucket_is_its_own_bucket_and_longer_lengths_have_no_shorter_one(void)
+TEST(a_bucket_is_its_own_bucket_and_longer_lengths_have_no_shorter_one)
 {
     int32_t before = 0;
     int64_t buckets = 0;
@@ -133,7 +133,7 @@ static void a_bucket_is_its_own_bucket_and_longer_lengths_have_no_shorter_one(vo
     CHECK_INT(buckets, 16 + 8 * 27 - 1); /* 2^31 is no length */
 }
 
-static void a_length_and_its_bucket_differ_by_half_a_step_at_most(void)
+TEST(a_length_and_its_bucket_differ_by_half_a_step_at_most)
 {
     for (int32_t n = 1; n >= 0 && n < 1 << 30; n = next_length(n)) {
         double ratio = (double)fa_length_bucket(n) / n;
@@ -153,7 +153,7 @@ static void a_length_and_its_bucket_differ_by_half_a_step_at_most(void)
     CHECK_INT(fa_length_bucket(0), 0);
 }
 
-static void buckets_keep_what_a_mask_depends_on(void)
+TEST(buckets_keep_what_a_mask_depends_on)
 {
     for (int32_t q = 1; q < 3000; q += 7) {
         for (int32_t k = 0; k < 3000; k += 11) {
@@ -172,7 +172,7 @@ static void buckets_keep_what_a_mask_depends_on(void)
 }
 
 /* ---- tables of fields -----------------------------------------------------------------------*/
-static void keys_and_json_of_attention_are_those_of_earlier_stores(void)
+TEST(keys_and_json_of_attention_are_those_of_earlier_stores)
 {
     fa_problem p = {.dtype = FA_BF16,
                     .causal = FA_CAUSAL_TOP_LEFT,
@@ -211,7 +211,7 @@ static void keys_and_json_of_attention_are_those_of_earlier_stores(void)
         X(unaligned) X(varlen) X(lengths_k) X(page) X(window) X(window_left) X(window_right)      \
             X(softcap) X(sinks) X(kv_dtype) X(batch_invariant) X(mean_q) X(mean_k) X(head_dim_v)
 
-static void the_typed_view_of_a_problem_lies_over_the_fields_of_its_table(void)
+TEST(the_typed_view_of_a_problem_lies_over_the_fields_of_its_table)
 {
     static const struct {
         const char *name;
@@ -233,6 +233,40 @@ static const char row_sum[] = "{\"name\":\"row_sum\",\"title\":\"sum of rows\",\
                               "\"columns\":{\"min\":1,\"max\":4096,\"follows\":\"rows\"},"
                               "\"mean\":{\"default\":false,\"optional\":true}}}";
 
+/* Registers row_sum. */
+TEST(callers_set_and_get_fields_by_their_names)
+{
+    const fa_operation *sum = NULL;
+    fa_problem p, back;
+    fa_diag diag;
+    char *json = NULL;
+    fa_field_info info = {.size = sizeof info};
+    CHECK_OK(fa_operation_register(row_sum, strlen(row_sum), "test", &sum, &diag), diag);
+    CHECK_OK(fa_find_operation("row_sum", &sum, &diag), diag);
+    CHECK_INT(fa_make_problem(sum, &p), 0);
+    CHECK_OK(fa_set_field(&p, "dtype", "fp32", &diag), diag);
+    CHECK_OK(fa_set_field(&p, "rows", "99", &diag), diag);
+    CHECK_OK(fa_set_field(&p, "mean", "true", &diag), diag);
+    CHECK_OK(fa_problem_write(&p, &json, &diag), diag);
+    CHECK_TEXT(json, "{\"operation\":\"row_sum\",\"dtype\":\"fp32\",\"rows\":99,\"columns\":7,"
+                     "\"mean\":true}");
+    CHECK_OK(fa_problem_read(json, strlen(json), &back, &diag), diag);
+    CHECK(fa_problem_equal(&p, &back));
+    free(json);
+    CHECK_INT(fa_operation_field(sum, 0, &info), 0);
+    CHECK_TEXT(info.choices[1], "fp32");
+    CHECK_INT(fa_operation_field(sum, 4, &info), FA_ENOTFOUND);
+    static const char *const bad[][2] = {{"dtype", "fp8"},    {"rows", "-1"},  {"rows", "1x"},
+                                         {"rows", ""},        {"mean", "2"},   {"mean", NULL},
+                                         {"columns", "4097"}, {"height", "1"}, {NULL, "1"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_INT(fa_set_field(&p, bad[i][0], bad[i][1], &diag), FA_EINVAL);
+    CHECK(fa_problem_equal(&p, &back));
+    char name[FA_NAME_MAX];
+    CHECK_OK(fa_spec_name(NULL, name, sizeof name, &diag), diag);
+    CHECK_TEXT(name, "attn_fwd");
+}
+
 static int change(const char *from, const char *to, fa_diag *diag)
 {
     char text[2048];
@@ -242,7 +276,7 @@ static int change(const char *from, const char *to, fa_diag *diag)
     return fa_operation_register(text, strlen(text), "test", &operation, diag);
 }
 
-static void tables_that_are_not_valid_are_refused_with_a_sentence(void)
+TEST(tables_that_are_not_valid_are_refused_with_a_sentence)
 {
     static const struct {
         const char *from, *to, *sentence;
@@ -283,7 +317,7 @@ static void replace(fa_buf *text, const char *from, const char *to)
     *text = out;
 }
 
-static void what_kernels_read_tells_whether_tensor_cores_are_a_ceiling(void)
+TEST(what_kernels_read_tells_whether_tensor_cores_are_a_ceiling)
 {
     static const char scaled[] = "{\"name\":\"scaled\",\"title\":\"scaled\",\"sizes\":{\"type\":{"
                                  "\"choices\":[\"fp16\",\"fp32\"]},\"n\":1},"
@@ -300,7 +334,7 @@ static void what_kernels_read_tells_whether_tensor_cores_are_a_ceiling(void)
 }
 
 /* Kernels of both would be passed and proved as the first one says. */
-static void an_operation_of_a_known_name_differs_in_words_alone(void)
+TEST(an_operation_of_a_known_name_differs_in_words_alone)
 {
     static const char row_max[] =
         "{\"name\":\"row_max\",\"title\":\"maximum of rows\",\"reference\":\"row_max.cu\","
@@ -336,7 +370,7 @@ static void an_operation_of_a_known_name_differs_in_words_alone(void)
     CHECK(again == first);
 }
 
-static void what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways(void)
+TEST(what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways)
 {
     fa_problem p = plain, back = {0};
     char key[FA_PROBLEM_KEY_MAX];
@@ -374,40 +408,7 @@ static void what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways(
     CHECK_TEXT(diag.text, "lengths_k does not go with causal=top-left");
 }
 
-static void callers_set_and_get_fields_by_their_names(void)
-{
-    const fa_operation *sum = NULL;
-    fa_problem p, back;
-    fa_diag diag;
-    char *json = NULL;
-    fa_field_info info = {.size = sizeof info};
-    CHECK_OK(fa_operation_register(row_sum, strlen(row_sum), "test", &sum, &diag), diag);
-    CHECK_OK(fa_find_operation("row_sum", &sum, &diag), diag);
-    CHECK_INT(fa_make_problem(sum, &p), 0);
-    CHECK_OK(fa_set_field(&p, "dtype", "fp32", &diag), diag);
-    CHECK_OK(fa_set_field(&p, "rows", "99", &diag), diag);
-    CHECK_OK(fa_set_field(&p, "mean", "true", &diag), diag);
-    CHECK_OK(fa_problem_write(&p, &json, &diag), diag);
-    CHECK_TEXT(json, "{\"operation\":\"row_sum\",\"dtype\":\"fp32\",\"rows\":99,\"columns\":7,"
-                     "\"mean\":true}");
-    CHECK_OK(fa_problem_read(json, strlen(json), &back, &diag), diag);
-    CHECK(fa_problem_equal(&p, &back));
-    free(json);
-    CHECK_INT(fa_operation_field(sum, 0, &info), 0);
-    CHECK_TEXT(info.choices[1], "fp32");
-    CHECK_INT(fa_operation_field(sum, 4, &info), FA_ENOTFOUND);
-    static const char *const bad[][2] = {{"dtype", "fp8"},    {"rows", "-1"},  {"rows", "1x"},
-                                         {"rows", ""},        {"mean", "2"},   {"mean", NULL},
-                                         {"columns", "4097"}, {"height", "1"}, {NULL, "1"}};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        CHECK_INT(fa_set_field(&p, bad[i][0], bad[i][1], &diag), FA_EINVAL);
-    CHECK(fa_problem_equal(&p, &back));
-    char name[FA_NAME_MAX];
-    CHECK_OK(fa_spec_name(NULL, name, sizeof name, &diag), diag);
-    CHECK_TEXT(name, "attn_fwd");
-}
-
-static void a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text(void)
+TEST(a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text)
 {
     fa_diag diag;
     CHECK_INT(parse_problem("{\"operation\": \"conv\"}", &diag), FA_ENOTSUP);
@@ -415,7 +416,7 @@ static void a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_tex
 }
 
 /* Their keys are looked at here, and not in every process. */
-static void built_in_documents_are_what_their_files_say_and_can_be_read(void)
+TEST(built_in_documents_are_what_their_files_say_and_can_be_read)
 {
     for (int i = 0; i < fa_operations_builtin_count; i++) {
         char path[512];
@@ -439,26 +440,4 @@ static void built_in_documents_are_what_their_files_say_and_can_be_read(void)
         fa_operation_free(read);
         fa_buf_free(&text);
     }
-}
-
-int main(void)
-{
-    TEST(a_bucket_is_its_own_bucket_and_longer_lengths_have_no_shorter_one);
-    TEST(a_length_and_its_bucket_differ_by_half_a_step_at_most);
-    TEST(buckets_keep_what_a_mask_depends_on);
-    TEST(keys_and_json_of_attention_are_those_of_earlier_stores);
-    TEST(the_typed_view_of_a_problem_lies_over_the_fields_of_its_table);
-    TEST(callers_set_and_get_fields_by_their_names); /* registers row_sum */
-    TEST(tables_that_are_not_valid_are_refused_with_a_sentence);
-    TEST(what_kernels_read_tells_whether_tensor_cores_are_a_ceiling);
-    TEST(an_operation_of_a_known_name_differs_in_words_alone);
-    TEST(what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways);
-    TEST(built_in_documents_are_what_their_files_say_and_can_be_read);
-    TEST(a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text);
-    TEST(work_and_traffic_are_the_sums_that_the_file_lists);
-    TEST(hostile_json_problems_are_refused_with_a_sentence);
-    TEST(more_keys_than_any_document_needs_are_refused);
-    TEST(configs_survive_json_and_hostile_names_do_not);
-    TEST(sentences_escape_control_bytes);
-    return check_done();
 }

@@ -119,7 +119,7 @@ static bool forge(const char *sql, fa_buf *ret_bytes)
 }
 
 /* ---- the tests ------------------------------------------------------------------------------*/
-static void the_same_content_gives_the_same_bytes_in_any_order(void)
+DB_TEST(the_same_content_gives_the_same_bytes_in_any_order)
 {
     char one[400], other[400];
     fa_buf bytes;
@@ -165,7 +165,7 @@ static void check_put_in(fa_bundle *bundle, int i)
     CHECK_INT(count_like(bundle, &like), 0);
 }
 
-static void what_was_put_in_comes_out(void)
+DB_TEST(what_was_put_in_comes_out)
 {
     char path[400];
     bundle_path(path, "odd %41?#name.fab");
@@ -188,7 +188,7 @@ static void what_was_put_in_comes_out(void)
     CHECK_OK(read_whole(path), diag);
 }
 
-static void a_change_of_any_byte_is_refused(void)
+DB_TEST(a_change_of_any_byte_is_refused)
 {
     fa_buf bytes;
     CHECK(good_bytes(&bytes));
@@ -206,7 +206,7 @@ static void a_change_of_any_byte_is_refused(void)
     fa_buf_free(&bytes);
 }
 
-static void a_file_cut_short_or_made_longer_is_refused(void)
+DB_TEST(a_file_cut_short_or_made_longer_is_refused)
 {
     fa_buf bytes;
     CHECK(good_bytes(&bytes));
@@ -222,7 +222,7 @@ static void a_file_cut_short_or_made_longer_is_refused(void)
     fa_buf_free(&bytes);
 }
 
-static void another_version_has_its_own_sentence(void)
+DB_TEST(another_version_has_its_own_sentence)
 {
     fa_buf bytes;
     CHECK(good_bytes(&bytes));
@@ -277,7 +277,7 @@ static int verify(const char *text, const char *bytes, fa_bundle_info *ret_info)
     return fa_verify(copy, bytes, strlen(bytes), ret_info, &diag);
 }
 
-static void signatures_of_minisign_are_verified(void)
+DB_TEST(signatures_of_minisign_are_verified)
 {
     fa_secret_key secret;
     fa_bundle_info info;
@@ -299,7 +299,7 @@ static void signatures_of_minisign_are_verified(void)
     }
 }
 
-static void a_change_of_any_byte_of_a_signature_is_refused(void)
+DB_TEST(a_change_of_any_byte_of_a_signature_is_refused)
 {
     fa_secret_key secret;
     fa_bundle_info info;
@@ -324,7 +324,7 @@ static void a_change_of_any_byte_of_a_signature_is_refused(void)
     }
 }
 
-static void keys_that_cannot_be_believed_are_named(void)
+DB_TEST(keys_that_cannot_be_believed_are_named)
 {
     fa_secret_key secret;
     fa_bundle_info info;
@@ -347,7 +347,7 @@ static void keys_that_cannot_be_believed_are_named(void)
     CHECK_OK(verify(by_minisign[0], "hello", &info), diag);
 }
 
-static void a_signed_bundle_is_held_to_its_signature(void)
+DB_TEST(a_signed_bundle_is_held_to_its_signature)
 {
     char path[400], signature[420];
     fa_secret_key secret;
@@ -390,7 +390,7 @@ static void check_forgery(const char *sql, const char *sentence)
     fa_buf_free(&bytes);
 }
 
-static void other_tables_than_ours_are_refused_though_their_hash_is_right(void)
+DB_TEST(other_tables_than_ours_are_refused_though_their_hash_is_right)
 {
     static const char *const forgeries[] = {
         "CREATE TABLE other (x)",
@@ -422,7 +422,7 @@ static void other_tables_than_ours_are_refused_though_their_hash_is_right(void)
     check_forgery("PRAGMA application_id = 0x4641746e", "is no bundle"); /* a store */
 }
 
-static void rows_that_lie_are_refused_though_their_hash_is_right(void)
+DB_TEST(rows_that_lie_are_refused_though_their_hash_is_right)
 {
     static const struct {
         const char *sql, *sentence;
@@ -469,7 +469,7 @@ static void rows_that_lie_are_refused_though_their_hash_is_right(void)
         check_forgery(lies[i].sql, lies[i].sentence);
 }
 
-static void an_owned_bundle_must_be_a_file_writable_by_its_owner_only(void)
+DB_TEST(an_owned_bundle_must_be_a_file_writable_by_its_owner_only)
 {
     char path[400];
     fa_bundle *bundle = NULL;
@@ -496,7 +496,7 @@ static void an_owned_bundle_must_be_a_file_writable_by_its_owner_only(void)
     CHECK_INT(fa_bundle_open(db_directory, false, &bundle, &diag), FA_ECORRUPT);
 }
 
-static void the_writer_refuses_what_no_reader_would_take(void)
+DB_TEST(the_writer_refuses_what_no_reader_would_take)
 {
     fa_store *part = NULL;
     fa_winner_record winner = winner_of(0), other = winner_of(1);
@@ -539,7 +539,7 @@ static void look_at_outputs(void)
     CHECK(another_process_sees_a_lock());
 }
 
-static void a_store_that_an_output_names_keeps_its_locks(void)
+DB_TEST(a_store_that_an_output_names_keeps_its_locks)
 {
     fa_store *store = db_open(&diag);
     fa_change change = {.store = store, .diag = &diag};
@@ -550,7 +550,7 @@ static void a_store_that_an_output_names_keeps_its_locks(void)
     fa_store_close(&store);
 }
 
-static void a_trial_in_the_evidence_keeps_every_digit_of_its_seed(void)
+DB_TEST(a_trial_in_the_evidence_keeps_every_digit_of_its_seed)
 {
     float samples[DB_SAMPLES];
     fa_store *store = db_open(&diag);
@@ -565,24 +565,4 @@ static void a_trial_in_the_evidence_keeps_every_digit_of_its_seed(void)
     CHECK_HAS(winner.evidence, "\"seed\":\"18446744073709551615\"");
     fa_winner_record_free(&winner);
     fa_store_close(&store);
-}
-
-int main(void)
-{
-    DB_TEST(the_same_content_gives_the_same_bytes_in_any_order);
-    DB_TEST(what_was_put_in_comes_out);
-    DB_TEST(a_change_of_any_byte_is_refused);
-    DB_TEST(a_file_cut_short_or_made_longer_is_refused);
-    DB_TEST(another_version_has_its_own_sentence);
-    DB_TEST(signatures_of_minisign_are_verified);
-    DB_TEST(a_change_of_any_byte_of_a_signature_is_refused);
-    DB_TEST(keys_that_cannot_be_believed_are_named);
-    DB_TEST(a_signed_bundle_is_held_to_its_signature);
-    DB_TEST(other_tables_than_ours_are_refused_though_their_hash_is_right);
-    DB_TEST(rows_that_lie_are_refused_though_their_hash_is_right);
-    DB_TEST(an_owned_bundle_must_be_a_file_writable_by_its_owner_only);
-    DB_TEST(the_writer_refuses_what_no_reader_would_take);
-    DB_TEST(a_store_that_an_output_names_keeps_its_locks);
-    DB_TEST(a_trial_in_the_evidence_keeps_every_digit_of_its_seed);
-    return check_done();
 }

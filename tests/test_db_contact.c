@@ -25,7 +25,7 @@ static int32_t driver_of(int32_t seq)
     return rc == 0 ? winner.driver_version : rc;
 }
 
-static void a_mark_is_of_one_cubin_one_silicon_and_one_driver(void)
+DB_STORE_TEST(a_mark_is_of_one_cubin_one_silicon_and_one_driver)
 {
     fa_scope scope = db_scope(1);
     fa_verification mark = mark_of(1, 13010, true), back;
@@ -43,7 +43,7 @@ static void a_mark_is_of_one_cubin_one_silicon_and_one_driver(void)
 }
 
 /* A winner that another process has replaced meanwhile is another cubin's. */
-static void a_failed_mark_deletes_that_winner_and_no_other(void)
+DB_STORE_TEST(a_failed_mark_deletes_that_winner_and_no_other)
 {
     fa_scope scope = db_scope(1), elsewhere = db_scope(9);
     fa_verification other = mark_of(2, 13010, false), mark = mark_of(1, 13010, false), back;
@@ -59,7 +59,7 @@ static void a_failed_mark_deletes_that_winner_and_no_other(void)
     CHECK_TEXT(back.reason, "case 3: wrong");
 }
 
-static void winners_like_one_differ_in_lengths_and_silicon_alone(void)
+DB_STORE_TEST(winners_like_one_differ_in_lengths_and_silicon_alone)
 {
     unsigned char *bytes = malloc(DB_CUBIN_SIZE);
     fa_cubin_record cubin = db_cubin(1, bytes);
@@ -90,12 +90,4 @@ static void winners_like_one_differ_in_lengths_and_silicon_alone(void)
     CHECK_INT(elsewhere, 1);
     free(row);
     free(bytes);
-}
-
-int main(void)
-{
-    DB_STORE_TEST(a_mark_is_of_one_cubin_one_silicon_and_one_driver);
-    DB_STORE_TEST(a_failed_mark_deletes_that_winner_and_no_other);
-    DB_STORE_TEST(winners_like_one_differ_in_lengths_and_silicon_alone);
-    return check_done();
 }

@@ -6,6 +6,7 @@
  *
  *   test_db_kill [SEED [ROUNDS]]
  */
+#define CHECK_OWN_MAIN
 #include "check.h"
 #include "db_fixture.h"
 
@@ -158,7 +159,7 @@ static void skip_unreported(void)
     reported++;
 }
 
-static void every_reported_record_outlives_kill_9(void)
+DB_TEST(every_reported_record_outlives_kill_9)
 {
     uint32_t quiet = 0;
     for (uint32_t round = 0; round < rounds; round++) {
@@ -183,7 +184,7 @@ static void every_reported_record_outlives_kill_9(void)
 }
 
 /* Opens, and dies up to 15 ms later: before, while and after the file is made. */
-static void a_store_whose_maker_was_killed_is_made_again(void)
+DB_TEST(a_store_whose_maker_was_killed_is_made_again)
 {
     uint32_t sizes[2] = {0};
     for (uint32_t round = 0; round < rounds / 2; round++) {
@@ -218,7 +219,6 @@ int main(int argc, char **argv)
     if (argc > 2)
         rounds = (uint32_t)strtoul(argv[2], NULL, 0);
     printf("# seed %u\n", seed);
-    DB_TEST(a_store_whose_maker_was_killed_is_made_again);
-    DB_TEST(every_reported_record_outlives_kill_9);
+    check_all();
     return check_done();
 }

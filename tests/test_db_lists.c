@@ -39,7 +39,7 @@ static struct told listed(void)
     return told;
 }
 
-static void a_baseline_replaces_the_earlier_one_and_comes_last(void)
+DB_STORE_TEST(a_baseline_replaces_the_earlier_one_and_comes_last)
 {
     const fa_baseline first[] = {baseline_of(1, "fa2", 10.1), baseline_of(1, "fa3", 8.3),
                                  baseline_of(2, "fa2", 20.7)};
@@ -79,7 +79,7 @@ static void check_kept(const char *key, size_t all, const void *bytes, size_t si
     CHECK_TEXT(name, is);
 }
 
-static void a_value_of_another_tuner_comes_back_until_it_is_forgotten(void)
+DB_STORE_TEST(a_value_of_another_tuner_comes_back_until_it_is_forgotten)
 {
     static const unsigned char bytes[] = {0, 1, 255, 0, 7};
     static char longest[600];
@@ -109,7 +109,7 @@ static void a_value_of_another_tuner_comes_back_until_it_is_forgotten(void)
 }
 
 /* ---- scopes and trials ----------------------------------------------------------------------*/
-static void scopes_tell_their_trials_and_the_fastest_come_first(void)
+DB_STORE_TEST(scopes_tell_their_trials_and_the_fastest_come_first)
 {
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(512);
@@ -209,7 +209,7 @@ static int forget(fa_store *from, const fa_scope *scope, bool dry_run, fa_forgot
                                  ret, why);
 }
 
-static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
+DB_STORE_TEST(what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to)
 {
     fa_store *reader = NULL;
     fa_forgotten would = {0}, did = {0};
@@ -257,7 +257,7 @@ static void what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to(void)
     CHECK(fill_scope(store, 1, 10) && db_winner_is(store, 1, 10, &diag));
 }
 
-static void forgetting_is_all_or_nothing(void)
+DB_STORE_TEST(forgetting_is_all_or_nothing)
 {
     CHECK(fill_scope(store, 1, 10) && fill_scope(store, 2, 20));
     fa_forgotten did = {0};
@@ -273,15 +273,3 @@ static void forgetting_is_all_or_nothing(void)
 }
 
 #endif
-
-int main(void)
-{
-#ifndef DB_ON_POSTGRES
-    DB_STORE_TEST(what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to);
-    DB_STORE_TEST(forgetting_is_all_or_nothing);
-#endif
-    DB_STORE_TEST(a_baseline_replaces_the_earlier_one_and_comes_last);
-    DB_STORE_TEST(a_value_of_another_tuner_comes_back_until_it_is_forgotten);
-    DB_STORE_TEST(scopes_tell_their_trials_and_the_fastest_come_first);
-    return check_done();
-}

@@ -18,7 +18,7 @@ static int take(const char *name, fa_lock **ret_lock)
     return fa_lock_of_file(db_path, name, false, ret_lock, &diag);
 }
 
-static void a_lock_is_taken_and_given_back(void)
+DB_TEST(a_lock_is_taken_and_given_back)
 {
     fa_lock *lock = NULL;
     CHECK_OK(take("tune-abc_1", &lock), diag);
@@ -35,7 +35,7 @@ static void a_lock_is_taken_and_given_back(void)
     fa_lock_release(&lock);
 }
 
-static void two_names_are_two_locks_and_one_name_is_one_even_through_a_link(void)
+DB_TEST(two_names_are_two_locks_and_one_name_is_one_even_through_a_link)
 {
     fa_lock *a = NULL, *b = NULL, *c = NULL;
     CHECK_OK(take("a", &a), diag);
@@ -51,7 +51,7 @@ static void two_names_are_two_locks_and_one_name_is_one_even_through_a_link(void
     fa_lock_release(&c);
 }
 
-static void a_forked_child_cannot_let_go_of_its_parents_lock(void)
+DB_TEST(a_forked_child_cannot_let_go_of_its_parents_lock)
 {
     fa_lock *lock = NULL, *second = NULL;
     CHECK_OK(take("k", &lock), diag);
@@ -70,7 +70,7 @@ static void a_forked_child_cannot_let_go_of_its_parents_lock(void)
 }
 
 /* Between the two steps of another process that makes the store. */
-static void a_store_that_is_just_being_made_can_be_locked(void)
+DB_TEST(a_store_that_is_just_being_made_can_be_locked)
 {
     fa_lock *lock = NULL;
     CHECK(db_write_file(db_path, "", 0));
@@ -78,7 +78,7 @@ static void a_store_that_is_just_being_made_can_be_locked(void)
     fa_lock_release(&lock);
 }
 
-static void a_file_of_locks_that_others_can_write_is_refused(void)
+DB_TEST(a_file_of_locks_that_others_can_write_is_refused)
 {
     fa_lock *lock = NULL;
     char path[400];
@@ -120,7 +120,7 @@ static bool take_turns(struct room *room)
     return true;
 }
 
-static void processes_take_turns(void)
+DB_TEST(processes_take_turns)
 {
     struct room *room =
         mmap(NULL, sizeof *room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -149,7 +149,7 @@ static void *thread_body(void *context)
     return take_turns(context) ? NULL : context;
 }
 
-static void threads_of_one_process_take_turns(void)
+DB_TEST(threads_of_one_process_take_turns)
 {
     struct room room = {0};
     int bad = 0;
@@ -191,7 +191,7 @@ static void write_letter_and_let_go(void)
     fa_lock_release(&held);
 }
 
-static void what_is_no_store_any_more_once_the_lock_is_had_is_not_set_aside(void)
+DB_TEST(what_is_no_store_any_more_once_the_lock_is_had_is_not_set_aside)
 {
     CHECK(fill_store(3));
     fa_store *store = db_open(&diag);
@@ -218,17 +218,4 @@ static void what_is_no_store_any_more_once_the_lock_is_had_is_not_set_aside(void
     CHECK(text.size == 11 && memcmp(text.data, "Dear aunt,\n", 11) == 0);
     fa_buf_free(&text);
     CHECK_INT(db_count_files("store.db.corrupt-"), 0);
-}
-
-int main(void)
-{
-    DB_TEST(a_lock_is_taken_and_given_back);
-    DB_TEST(two_names_are_two_locks_and_one_name_is_one_even_through_a_link);
-    DB_TEST(a_forked_child_cannot_let_go_of_its_parents_lock);
-    DB_TEST(a_store_that_is_just_being_made_can_be_locked);
-    DB_TEST(a_file_of_locks_that_others_can_write_is_refused);
-    DB_TEST(what_is_no_store_any_more_once_the_lock_is_had_is_not_set_aside);
-    DB_TEST(processes_take_turns);
-    DB_TEST(threads_of_one_process_take_turns);
-    return check_done();
 }

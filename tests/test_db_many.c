@@ -33,7 +33,7 @@ static int write_as(int writer)
     return failed;
 }
 
-static void eight_processes_make_and_write_one_store_and_nothing_is_lost(void)
+DB_TEST(eight_processes_make_and_write_one_store_and_nothing_is_lost)
 {
     pid_t child[WRITERS];
     int bad = 0;
@@ -83,7 +83,7 @@ static void *thread_writes(void *context)
     return NULL;
 }
 
-static void threads_with_a_store_each_write_one_file_and_nothing_is_lost(void)
+DB_TEST(threads_with_a_store_each_write_one_file_and_nothing_is_lost)
 {
     pthread_t thread[4];
     int writer[4], bad = 0;
@@ -105,7 +105,7 @@ static void threads_with_a_store_each_write_one_file_and_nothing_is_lost(void)
 }
 
 #ifndef DB_ON_POSTGRES
-static void eight_processes_that_find_one_corrupt_file_set_it_aside_once(void)
+DB_TEST(eight_processes_that_find_one_corrupt_file_set_it_aside_once)
 {
     CHECK(fill_store(1));
     CHECK_INT(truncate(db_path, 6000), 0);
@@ -114,13 +114,3 @@ static void eight_processes_that_find_one_corrupt_file_set_it_aside_once(void)
 }
 
 #endif
-
-int main(void)
-{
-    DB_TEST(eight_processes_make_and_write_one_store_and_nothing_is_lost);
-    DB_TEST(threads_with_a_store_each_write_one_file_and_nothing_is_lost);
-#ifndef DB_ON_POSTGRES
-    DB_TEST(eight_processes_that_find_one_corrupt_file_set_it_aside_once);
-#endif
-    return check_done();
-}

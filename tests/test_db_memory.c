@@ -156,23 +156,13 @@ static void walk_all(step_under_test *step)
     CHECK(whole());
 }
 
-#define WALK(name, step)      \
-    static void name(void)    \
+#define WALK_TEST(name, step) \
+    DB_TEST(name)             \
     {                         \
         walk_all(step);       \
     }
-WALK(a_lookup_without_memory_loses_no_winner, look_up)
-WALK(a_list_of_winners_is_whole_or_fails, list_winners)
-WALK(a_list_of_trials_is_whole_or_fails, list_trials)
-WALK(an_item_does_not_fail_for_lack_of_memory, claim_and_give_back)
-WALK(a_worse_winner_displaces_none_for_lack_of_memory, put_worse_winner)
-
-int main(void)
-{
-    DB_TEST(a_lookup_without_memory_loses_no_winner);
-    DB_TEST(a_list_of_winners_is_whole_or_fails);
-    DB_TEST(a_list_of_trials_is_whole_or_fails);
-    DB_TEST(an_item_does_not_fail_for_lack_of_memory);
-    DB_TEST(a_worse_winner_displaces_none_for_lack_of_memory);
-    return check_done();
-}
+WALK_TEST(a_lookup_without_memory_loses_no_winner, look_up)
+WALK_TEST(a_list_of_winners_is_whole_or_fails, list_winners)
+WALK_TEST(a_list_of_trials_is_whole_or_fails, list_trials)
+WALK_TEST(an_item_does_not_fail_for_lack_of_memory, claim_and_give_back)
+WALK_TEST(a_worse_winner_displaces_none_for_lack_of_memory, put_worse_winner)

@@ -71,7 +71,7 @@ static bool write_noise(void)
     return db_write_file(db_path, bytes, sizeof bytes);
 }
 
-static void a_store_that_is_cut_short_or_overwritten_is_set_aside(void)
+DB_TEST(a_store_that_is_cut_short_or_overwritten_is_set_aside)
 {
     for (int i = 0; i < 4;
          i++) { /* its pages, its header, random bytes, another file of its name */
@@ -85,7 +85,7 @@ static void a_store_that_is_cut_short_or_overwritten_is_set_aside(void)
 }
 
 /* ---- files that never were a store ----------------------------------------------------------*/
-static void nothing_is_locked_beside_a_file_that_is_not_a_store(void)
+DB_TEST(nothing_is_locked_beside_a_file_that_is_not_a_store)
 {
     fa_lock *lock = NULL;
     for (size_t size = 11; size > 0; size--) { /* of one byte SQLite says that there is none */
@@ -98,7 +98,7 @@ static void nothing_is_locked_beside_a_file_that_is_not_a_store(void)
     }
 }
 
-static void a_link_that_comes_to_point_elsewhere_takes_no_file_along(void)
+DB_TEST(a_link_that_comes_to_point_elsewhere_takes_no_file_along)
 {
     char real[320], letter[320];
     snprintf(real, sizeof real, "%s/real.db", db_directory);
@@ -122,7 +122,7 @@ static void a_link_that_comes_to_point_elsewhere_takes_no_file_along(void)
     CHECK_INT(db_count_files("letter"), 1); /* no locks beside it */
 }
 
-static void a_database_of_another_program_is_refused_and_left_as_it_was(void)
+DB_TEST(a_database_of_another_program_is_refused_and_left_as_it_was)
 {
     static const char *const others[] = {
         "PRAGMA application_id = 12345; CREATE TABLE scope (id);",
@@ -134,7 +134,7 @@ static void a_database_of_another_program_is_refused_and_left_as_it_was(void)
 }
 
 /* SQLite would play the journal back on its first read. */
-static void a_foreign_database_keeps_its_unfinished_journal(void)
+DB_TEST(a_foreign_database_keeps_its_unfinished_journal)
 {
     CHECK(foreign_exec("CREATE TABLE t (id);"));
     fa_buf journal;
@@ -151,7 +151,7 @@ static void a_foreign_database_keeps_its_unfinished_journal(void)
     fa_buf_free(&journal);
 }
 
-static void a_store_of_another_version_is_refused_and_left_as_it_was(void)
+DB_TEST(a_store_of_another_version_is_refused_and_left_as_it_was)
 {
     const int versions[] = {0, 1, FA_STORE_SCHEMA - 1, FA_STORE_SCHEMA + 1, 99};
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
@@ -168,7 +168,7 @@ static void a_store_of_another_version_is_refused_and_left_as_it_was(void)
     }
 }
 
-static void an_empty_file_becomes_a_store(void)
+DB_TEST(an_empty_file_becomes_a_store)
 {
     CHECK(db_write_file(db_path, "", 0));
     CHECK_INT(open_rc(FA_STORE_READ_ONLY), FA_ENOTFOUND);
@@ -178,7 +178,7 @@ static void an_empty_file_becomes_a_store(void)
 }
 
 /* The mode of a verb that only reads. */
-static void what_is_only_looked_at_stays_as_it_is(void)
+DB_TEST(what_is_only_looked_at_stays_as_it_is)
 {
     fa_store *store = NULL;
     CHECK(db_write_file(db_path, "", 0));
@@ -197,7 +197,7 @@ static void what_is_only_looked_at_stays_as_it_is(void)
     CHECK(store == NULL);
 }
 
-static void a_store_that_was_emptied_while_it_was_open_is_made_anew_by_the_next_call(void)
+DB_TEST(a_store_that_was_emptied_while_it_was_open_is_made_anew_by_the_next_call)
 {
     CHECK(fill_store(2));
     fa_store *store = db_open(&diag), *reader = NULL;
@@ -221,7 +221,7 @@ static void a_store_that_was_emptied_while_it_was_open_is_made_anew_by_the_next_
 }
 
 /* Damage behind a sound header shows when the page is read. */
-static void damage_found_later_sets_the_file_aside_and_the_store_goes_on(void)
+DB_TEST(damage_found_later_sets_the_file_aside_and_the_store_goes_on)
 {
     CHECK(fill_store(3));
     fa_store *store = db_open(&diag), *second = db_open(&diag), *third = db_open(&diag);
@@ -255,8 +255,7 @@ static void damage_found_later_sets_the_file_aside_and_the_store_goes_on(void)
     fa_store_close(&third);
 }
 
-static void
-a_store_that_was_moved_away_is_made_anew_by_the_next_write_and_holds_no_part_of_a_change(void)
+DB_TEST(a_store_that_was_moved_away_is_made_anew_by_the_next_write_and_holds_no_part_of_a_change)
 {
     fa_store *store = db_open(&diag);
     char away[320];
@@ -320,7 +319,7 @@ static int use_damaged(void)
     return wrong;
 }
 
-static void a_store_with_any_bytes_changed_never_serves_what_was_not_stored(void)
+DB_TEST(a_store_with_any_bytes_changed_never_serves_what_was_not_stored)
 {
     CHECK(fill_store(3));
     fa_store *store = db_open(&diag);
@@ -354,7 +353,7 @@ static void a_store_with_any_bytes_changed_never_serves_what_was_not_stored(void
 }
 
 /* What no crash of a process can show: a power cut is survived by syncs, and by these alone. */
-static void a_connection_is_set_up_as_promised(void)
+DB_TEST(a_connection_is_set_up_as_promised)
 {
     char schema[16];
     snprintf(schema, sizeof schema, "%d", FA_STORE_SCHEMA);
@@ -387,7 +386,7 @@ static void a_connection_is_set_up_as_promised(void)
 }
 
 /* A journal left behind under the old name would be played back into the new store. */
-static void a_corrupt_files_journal_goes_with_it(void)
+DB_TEST(a_corrupt_files_journal_goes_with_it)
 {
     CHECK(fill_store(1));
     CHECK(db_write_file(db_path, "garbage garbage", 15));
@@ -402,7 +401,7 @@ static void a_corrupt_files_journal_goes_with_it(void)
     CHECK(stat(name, &st) != 0 || st.st_size == 0);
 }
 
-static void a_store_that_could_not_be_opened_for_writing_once_is_not_read_only_from_then_on(void)
+DB_TEST(a_store_that_could_not_be_opened_for_writing_once_is_not_read_only_from_then_on)
 {
     fa_store *store = NULL;
     CHECK(fill_store(1));
@@ -420,25 +419,4 @@ static void a_store_that_could_not_be_opened_for_writing_once_is_not_read_only_f
     CHECK_OK(db_put_winner(store, 512, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK(db_winner_is(store, 512, 2, &diag));
     fa_store_close(&store);
-}
-
-int main(void)
-{
-    DB_TEST(a_store_that_is_cut_short_or_overwritten_is_set_aside);
-    DB_TEST(nothing_is_locked_beside_a_file_that_is_not_a_store);
-    DB_TEST(a_link_that_comes_to_point_elsewhere_takes_no_file_along);
-    DB_TEST(a_database_of_another_program_is_refused_and_left_as_it_was);
-    DB_TEST(a_foreign_database_keeps_its_unfinished_journal);
-    DB_TEST(a_store_of_another_version_is_refused_and_left_as_it_was);
-    DB_TEST(an_empty_file_becomes_a_store);
-    DB_TEST(what_is_only_looked_at_stays_as_it_is);
-    DB_TEST(a_store_that_was_emptied_while_it_was_open_is_made_anew_by_the_next_call);
-    DB_TEST(damage_found_later_sets_the_file_aside_and_the_store_goes_on);
-    DB_TEST(a_store_with_any_bytes_changed_never_serves_what_was_not_stored);
-    DB_TEST(
-        a_store_that_was_moved_away_is_made_anew_by_the_next_write_and_holds_no_part_of_a_change);
-    DB_TEST(a_connection_is_set_up_as_promised);
-    DB_TEST(a_store_that_could_not_be_opened_for_writing_once_is_not_read_only_from_then_on);
-    DB_TEST(a_corrupt_files_journal_goes_with_it);
-    return check_done();
 }

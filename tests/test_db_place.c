@@ -15,7 +15,7 @@
 enum { NOBODY = 65534 };
 
 /* ---- where it is and whose ------------------------------------------------------------------*/
-static void a_store_and_its_directories_are_made_for_their_owner_alone(void)
+DB_TEST(a_store_and_its_directories_are_made_for_their_owner_alone)
 {
     char path[320];
     snprintf(path, sizeof path, "%s/a", db_directory);
@@ -34,7 +34,7 @@ static void a_store_and_its_directories_are_made_for_their_owner_alone(void)
     unsetenv("XDG_CACHE_HOME");
 }
 
-static void a_directory_that_is_not_the_caches_is_not_made(void)
+DB_TEST(a_directory_that_is_not_the_caches_is_not_made)
 {
     fa_lock *lock = NULL;
     snprintf(db_path, sizeof db_path, "%s/a/b/store.db", db_directory);
@@ -44,7 +44,7 @@ static void a_directory_that_is_not_the_caches_is_not_made(void)
     CHECK_INT(db_count_files(""), 2); /* . and .. */
 }
 
-static void what_others_can_write_is_refused(void)
+DB_TEST(what_others_can_write_is_refused)
 {
     CHECK(fill_store(1));
     CHECK_INT(chmod(db_path, 0602), 0);
@@ -59,7 +59,7 @@ static void what_others_can_write_is_refused(void)
     CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
 }
 
-static void what_belongs_to_another_user_is_refused(void)
+DB_TEST(what_belongs_to_another_user_is_refused)
 {
     if (geteuid() != 0)
         SKIP("only root can give a file away");
@@ -72,7 +72,7 @@ static void what_belongs_to_another_user_is_refused(void)
     check_refused(FA_ESTORE, "directory belongs to user 65534");
 }
 
-static void what_is_not_a_regular_file_is_refused(void)
+DB_TEST(what_is_not_a_regular_file_is_refused)
 {
     CHECK_INT(mkfifo(db_path, 0600), 0);
     CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_ESTORE);
@@ -87,7 +87,7 @@ static void what_is_not_a_regular_file_is_refused(void)
     CHECK_HAS(diag.text, "symbolic link");
 }
 
-static void paths_that_cannot_be_a_store_are_refused(void)
+DB_TEST(paths_that_cannot_be_a_store_are_refused)
 {
     fa_store *store = NULL;
     char path[400];
@@ -118,7 +118,7 @@ static void check_absent(const char *path)
     fa_store_close(&store);
 }
 
-static void a_store_for_reading_is_not_made_where_none_is(void)
+DB_TEST(a_store_for_reading_is_not_made_where_none_is)
 {
     fa_store *store = NULL;
     char deeper[400];
@@ -152,7 +152,7 @@ static void default_path_body(void)
     CHECK_HAS(diag.text, "FA_TUNE_STORE");
 }
 
-static void the_default_path_follows_the_environment(void)
+DB_TEST(the_default_path_follows_the_environment)
 {
     CHECK_CHILD(default_path_body, "never");
 }
@@ -187,7 +187,7 @@ static void read_only_file_body(void)
         check_readable_only();
 }
 
-static void what_a_user_may_not_write_is_opened_for_reading(void)
+DB_TEST(what_a_user_may_not_write_is_opened_for_reading)
 {
     static const struct {
         bool given; /* or root's */
@@ -261,7 +261,7 @@ static void file_limit_body(void)
     check_full(lift_limit);
 }
 
-static void a_limit_on_file_sizes_is_a_full_disk_and_the_store_stays_usable(void)
+DB_TEST(a_limit_on_file_sizes_is_a_full_disk_and_the_store_stays_usable)
 {
     CHECK_CHILD(file_limit_body, "never");
 }
@@ -277,23 +277,7 @@ static void no_room_to_begin_body(void)
     CHECK(fill_store(1));
 }
 
-static void a_store_that_found_no_room_to_begin_begins_when_there_is(void)
+DB_TEST(a_store_that_found_no_room_to_begin_begins_when_there_is)
 {
     CHECK_CHILD(no_room_to_begin_body, "never");
-}
-
-int main(void)
-{
-    DB_TEST(a_store_and_its_directories_are_made_for_their_owner_alone);
-    DB_TEST(a_directory_that_is_not_the_caches_is_not_made);
-    DB_TEST(what_others_can_write_is_refused);
-    DB_TEST(what_belongs_to_another_user_is_refused);
-    DB_TEST(what_is_not_a_regular_file_is_refused);
-    DB_TEST(paths_that_cannot_be_a_store_are_refused);
-    DB_TEST(a_store_for_reading_is_not_made_where_none_is);
-    DB_TEST(the_default_path_follows_the_environment);
-    DB_TEST(what_a_user_may_not_write_is_opened_for_reading);
-    DB_TEST(a_limit_on_file_sizes_is_a_full_disk_and_the_store_stays_usable);
-    DB_TEST(a_store_that_found_no_room_to_begin_begins_when_there_is);
-    return check_done();
 }

@@ -87,7 +87,7 @@ static struct seen items_of(char letter)
 }
 
 /* ---- claims ---------------------------------------------------------------------------------*/
-static void items_are_taken_in_order_each_once_by_those_of_their_gpu(void)
+DB_STORE_TEST(items_are_taken_in_order_each_once_by_those_of_their_gpu)
 {
     fa_queue_claim one, two, three, none;
     CHECK_OK(enter('a', false), diag);
@@ -118,7 +118,7 @@ static void items_are_taken_in_order_each_once_by_those_of_their_gpu(void)
     CHECK_OK(end_as(&one, FA_ITEM_PENDING, NULL), diag);
 }
 
-static void who_works_on_an_item_keeps_it_and_when_he_is_gone_it_is_anybodys(void)
+DB_STORE_TEST(who_works_on_an_item_keeps_it_and_when_he_is_gone_it_is_anybodys)
 {
     fa_queue_claim lost, held;
     fa_store *other = db_open(&diag);
@@ -141,7 +141,7 @@ static void who_works_on_an_item_keeps_it_and_when_he_is_gone_it_is_anybodys(voi
     fa_store_close(&other);
 }
 
-static void compiling_comes_before_measuring_where_somebody_compiles(void)
+DB_STORE_TEST(compiling_comes_before_measuring_where_somebody_compiles)
 {
     fa_queue_claim held;
     const fa_queue_end compiled = {.state = FA_ITEM_PENDING, .compiled = true};
@@ -159,7 +159,7 @@ static void compiling_comes_before_measuring_where_somebody_compiles(void)
 }
 
 /* ---- what is spent --------------------------------------------------------------------------*/
-static void spending_adds_up_and_a_budget_that_is_spent_closes_the_sweep(void)
+DB_STORE_TEST(spending_adds_up_and_a_budget_that_is_spent_closes_the_sweep)
 {
     fa_queue_claim held;
     const fa_sweep_spent spent = {1.5, 3, 4, 5};
@@ -181,7 +181,7 @@ static void spending_adds_up_and_a_budget_that_is_spent_closes_the_sweep(void)
     CHECK_INT(claim("H100", &held), FA_ENOTFOUND);
 }
 
-static void coming_back_keeps_what_is_done_and_restarting_forgets_it(void)
+DB_STORE_TEST(coming_back_keeps_what_is_done_and_restarting_forgets_it)
 {
     fa_queue_claim held;
     fa_sweep sweep = a_sweep('a');
@@ -205,7 +205,7 @@ static void coming_back_keeps_what_is_done_and_restarting_forgets_it(void)
 }
 
 /* ---- what cannot be -------------------------------------------------------------------------*/
-static void rows_that_are_not_valid_are_not_told_and_fail_when_they_are_taken(void)
+DB_STORE_TEST(rows_that_are_not_valid_are_not_told_and_fail_when_they_are_taken)
 {
     static const char *const damages[] = {
         "UPDATE sweep_item SET problem = '{}' WHERE position = 1",
@@ -235,7 +235,7 @@ static void rows_that_are_not_valid_are_not_told_and_fail_when_they_are_taken(vo
 }
 
 /* As a worker meets it whose template directory has another edition of the operation. */
-static void an_item_of_an_operation_with_other_fields_now_is_passed_over_and_stays(void)
+DB_STORE_TEST(an_item_of_an_operation_with_other_fields_now_is_passed_over_and_stays)
 {
     static const char now[] = "{\"name\":\"queued\",\"title\":\"queued\",\"sizes\":{"
                               "\"rows\":{\"key\":\"r\"}}}";
@@ -255,7 +255,7 @@ static void an_item_of_an_operation_with_other_fields_now_is_passed_over_and_sta
 }
 
 /* ---- locks ----------------------------------------------------------------------------------*/
-static void a_lock_has_one_holder_or_those_who_share_it(void)
+DB_STORE_TEST(a_lock_has_one_holder_or_those_who_share_it)
 {
     fa_lock *one = NULL, *two = NULL, *alone = NULL;
     fa_store *other = db_open(&diag);
@@ -277,7 +277,7 @@ static void a_lock_has_one_holder_or_those_who_share_it(void)
     fa_store_close(&other);
 }
 
-static void a_killed_holder_holds_no_lock_any_more(void)
+DB_STORE_TEST(a_killed_holder_holds_no_lock_any_more)
 {
     fa_lock *lock = NULL;
     int status = 0;
@@ -295,18 +295,4 @@ static void a_killed_holder_holds_no_lock_any_more(void)
         usleep(1000); /* until a server has noticed */
     CHECK_OK(rc, diag);
     fa_lock_release(&lock);
-}
-
-int main(void)
-{
-    DB_STORE_TEST(items_are_taken_in_order_each_once_by_those_of_their_gpu);
-    DB_STORE_TEST(who_works_on_an_item_keeps_it_and_when_he_is_gone_it_is_anybodys);
-    DB_STORE_TEST(compiling_comes_before_measuring_where_somebody_compiles);
-    DB_STORE_TEST(spending_adds_up_and_a_budget_that_is_spent_closes_the_sweep);
-    DB_STORE_TEST(coming_back_keeps_what_is_done_and_restarting_forgets_it);
-    DB_STORE_TEST(rows_that_are_not_valid_are_not_told_and_fail_when_they_are_taken);
-    DB_STORE_TEST(an_item_of_an_operation_with_other_fields_now_is_passed_over_and_stays);
-    DB_STORE_TEST(a_lock_has_one_holder_or_those_who_share_it);
-    DB_STORE_TEST(a_killed_holder_holds_no_lock_any_more);
-    return check_done();
 }

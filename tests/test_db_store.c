@@ -14,7 +14,7 @@
 
 static unsigned char bytes[DB_CUBIN_SIZE];
 
-static void a_cubin_comes_back_byte_for_byte(void)
+DB_STORE_TEST(a_cubin_comes_back_byte_for_byte)
 {
     fa_cubin_record put = db_cubin(7, bytes), got = {0};
     CHECK_OK(fa_store_cubin_put(store, &put, &diag), diag);
@@ -38,7 +38,7 @@ static void a_cubin_comes_back_byte_for_byte(void)
     CHECK(store == NULL);
 }
 
-static void a_stored_cubin_is_not_replaced_by_other_bytes_of_its_key(void)
+DB_STORE_TEST(a_stored_cubin_is_not_replaced_by_other_bytes_of_its_key)
 {
     fa_cubin_record put = db_cubin(7, bytes), got = {0};
     CHECK_OK(fa_store_cubin_put(store, &put, &diag), diag);
@@ -50,7 +50,7 @@ static void a_stored_cubin_is_not_replaced_by_other_bytes_of_its_key(void)
     fa_cubin_record_free(&got);
 }
 
-static void a_changed_cubin_is_detected_deleted_and_can_be_stored_again(void)
+DB_STORE_TEST(a_changed_cubin_is_detected_deleted_and_can_be_stored_again)
 {
     fa_cubin_record put = db_cubin(7, bytes), got = {0};
     CHECK_OK(fa_store_cubin_put(store, &put, &diag), diag);
@@ -72,7 +72,7 @@ static void a_changed_cubin_is_detected_deleted_and_can_be_stored_again(void)
     fa_cubin_record_free(&got);
 }
 
-static void a_winner_comes_back_with_its_cubin_and_every_field(void)
+DB_STORE_TEST(a_winner_comes_back_with_its_cubin_and_every_field)
 {
     bool kept = true;
     CHECK_OK(db_put_winner(store, 512, 3, FA_ORIGIN_MEASURED, &kept, &diag), diag);
@@ -113,7 +113,7 @@ static void a_winner_comes_back_with_its_cubin_and_every_field(void)
 }
 
 /* Each part of the key alone makes another scope. */
-static void a_winner_is_served_to_its_own_scope_only(void)
+DB_STORE_TEST(a_winner_is_served_to_its_own_scope_only)
 {
     CHECK_OK(db_put_winner(store, 512, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     fa_scope other[6];
@@ -136,7 +136,7 @@ static void a_winner_is_served_to_its_own_scope_only(void)
     CHECK_INT(fa_store_winner_get(store, &same, &winner, NULL, &diag), FA_ENOTFOUND);
 }
 
-static void a_winner_gives_way_to_an_equal_or_better_origin_only(void)
+DB_STORE_TEST(a_winner_gives_way_to_an_equal_or_better_origin_only)
 {
     const fa_origin all[] = {FA_ORIGIN_MEASURED, FA_ORIGIN_MEASURED_SAME_SILICON,
                              FA_ORIGIN_IMPORTED, FA_ORIGIN_TRANSFERRED, FA_ORIGIN_PREDICTED};
@@ -152,7 +152,7 @@ static void a_winner_gives_way_to_an_equal_or_better_origin_only(void)
     }
 }
 
-static void a_winner_whose_cubin_is_gone_says_so_and_gives_way(void)
+DB_STORE_TEST(a_winner_whose_cubin_is_gone_says_so_and_gives_way)
 {
     CHECK_OK(db_put_winner(store, 512, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK(db_tamper("UPDATE cubin SET bytes = " DB_BYTES("0102")));
@@ -171,7 +171,7 @@ static void a_winner_whose_cubin_is_gone_says_so_and_gives_way(void)
     CHECK(!kept && db_winner_is(store, 512, 4, &diag));
 }
 
-static void a_winner_without_its_cubin_is_refused_and_nothing_of_it_stays(void)
+DB_STORE_TEST(a_winner_without_its_cubin_is_refused_and_nothing_of_it_stays)
 {
     fa_winner_record winner = db_winner(512, 3, FA_ORIGIN_MEASURED);
     CHECK_INT(fa_store_winner_put(store, &winner, NULL, NULL, &diag), FA_ESTORE);
@@ -195,7 +195,7 @@ static int count_winners(int32_t *ret_newest)
     return rc == 0 ? (int)count : rc;
 }
 
-static void a_winner_row_that_was_changed_is_never_served(void)
+DB_STORE_TEST(a_winner_row_that_was_changed_is_never_served)
 {
     static const char *const changes[] = {
         "winner SET entry = " DB_REPEAT(32), "winner SET config = '[]'",
@@ -217,7 +217,7 @@ static void a_winner_row_that_was_changed_is_never_served(void)
     }
 }
 
-static void all_winners_are_shown_newest_first(void)
+DB_STORE_TEST(all_winners_are_shown_newest_first)
 {
     for (int32_t seq = 1; seq <= 5; seq++)
         CHECK_OK(db_put_winner(store, seq, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
@@ -229,7 +229,7 @@ static void all_winners_are_shown_newest_first(void)
     CHECK_INT(count_winners(&newest), 4); /* a scope that contradicts its key is left out */
 }
 
-static void a_forked_child_is_refused_and_the_parent_goes_on(void)
+DB_STORE_TEST(a_forked_child_is_refused_and_the_parent_goes_on)
 {
     CHECK_OK(db_put_winner(store, 512, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     fflush(stdout);
@@ -246,20 +246,4 @@ static void a_forked_child_is_refused_and_the_parent_goes_on(void)
     CHECK_INT(status, 0);
     CHECK(db_winner_is(store, 512, 3, &diag));
     CHECK_OK(db_put_winner(store, 512, 4, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-}
-
-int main(void)
-{
-    DB_STORE_TEST(a_cubin_comes_back_byte_for_byte);
-    DB_STORE_TEST(a_stored_cubin_is_not_replaced_by_other_bytes_of_its_key);
-    DB_STORE_TEST(a_changed_cubin_is_detected_deleted_and_can_be_stored_again);
-    DB_STORE_TEST(a_winner_comes_back_with_its_cubin_and_every_field);
-    DB_STORE_TEST(a_winner_is_served_to_its_own_scope_only);
-    DB_STORE_TEST(a_winner_gives_way_to_an_equal_or_better_origin_only);
-    DB_STORE_TEST(a_winner_whose_cubin_is_gone_says_so_and_gives_way);
-    DB_STORE_TEST(a_winner_without_its_cubin_is_refused_and_nothing_of_it_stays);
-    DB_STORE_TEST(a_winner_row_that_was_changed_is_never_served);
-    DB_STORE_TEST(all_winners_are_shown_newest_first);
-    DB_STORE_TEST(a_forked_child_is_refused_and_the_parent_goes_on);
-    return check_done();
 }

@@ -39,7 +39,7 @@ static int look(const fa_scope *scope, struct seen *seen)
     return rc;
 }
 
-static void a_trial_comes_back_with_all_its_samples(void)
+DB_STORE_TEST(a_trial_comes_back_with_all_its_samples)
 {
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(512), other = db_scope(513);
@@ -65,7 +65,7 @@ static void a_trial_comes_back_with_all_its_samples(void)
     CHECK_INT(seen.last.trial.grid[2], 4000000000u);
 }
 
-static void a_failed_trial_keeps_its_reason_and_an_error_that_is_not_a_number(void)
+DB_STORE_TEST(a_failed_trial_keeps_its_reason_and_an_error_that_is_not_a_number)
 {
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(512);
@@ -84,7 +84,7 @@ static void a_failed_trial_keeps_its_reason_and_an_error_that_is_not_a_number(vo
     CHECK_TEXT(seen.last.trial.reason, "row 3: NaN");
 }
 
-static void the_newest_trial_of_each_config_is_shown_oldest_first(void)
+DB_STORE_TEST(the_newest_trial_of_each_config_is_shown_oldest_first)
 {
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(512);
@@ -116,7 +116,7 @@ static void put_trials(const fa_scope *scope, uint32_t first, uint32_t count)
     }
 }
 
-static void nonsense_is_refused_before_it_is_stored(void)
+DB_STORE_TEST(nonsense_is_refused_before_it_is_stored)
 {
     float samples[DB_SAMPLES];
     fa_scope scope = db_scope(512), bad = scope;
@@ -145,7 +145,7 @@ static void nonsense_is_refused_before_it_is_stored(void)
 }
 
 /* Every one of these makes the row of config 1 invalid; the row of config 2 is still shown. */
-static void a_trial_row_that_was_changed_is_never_shown(void)
+DB_STORE_TEST(a_trial_row_that_was_changed_is_never_shown)
 {
     static const char *const changes[] = {
         "status = 'splendid'",
@@ -188,14 +188,4 @@ static void a_trial_row_that_was_changed_is_never_shown(void)
 #ifndef DB_ON_POSTGRES
     CHECK(!db_tamper("UPDATE trial SET samples = 'text'")); /* the table is STRICT */
 #endif
-}
-
-int main(void)
-{
-    DB_STORE_TEST(a_trial_comes_back_with_all_its_samples);
-    DB_STORE_TEST(a_failed_trial_keeps_its_reason_and_an_error_that_is_not_a_number);
-    DB_STORE_TEST(the_newest_trial_of_each_config_is_shown_oldest_first);
-    DB_STORE_TEST(nonsense_is_refused_before_it_is_stored);
-    DB_STORE_TEST(a_trial_row_that_was_changed_is_never_shown);
-    return check_done();
 }

@@ -6,12 +6,13 @@
  * FA_TEST_SEED, FA_TEST_PROBLEMS (per family) and FA_TEST_FAMILY repeat or extend it; with `./dev test --slow`
  * (FA_TEST_SLOW=1) there are four times as many problems and orders of warps.
  */
+#define CHECK_OWN_MAIN
 #include "device_context.h"
 #include "emulated_fixture.h"
 
 enum { EMULATED_PROBLEMS = 3, HOPPER_PROBLEMS = 2, LONGEST = 203 };
 
-static void the_fake_driver_and_the_compilers_are_there(void)
+TEST(the_fake_driver_and_the_compilers_are_there)
 {
     char script[128];
     fa_problem widest = {
@@ -114,7 +115,7 @@ static bool is_left_out(const char *family)
 }
 
 /* Those that are written for Hopper on a card with so few SMs that a block takes many tiles. */
-static void every_family_is_right_on_random_problems(void)
+TEST(every_family_is_right_on_random_problems)
 {
     static const struct {
         const char *family;
@@ -141,7 +142,7 @@ static void every_family_is_right_on_random_problems(void)
 
 /* Heads beyond 256, whose output's columns two warps share: configs of both families, of chips with little shared
  * memory and with much. */
-static void heads_wider_than_256_are_right(void)
+TEST(heads_wider_than_256_are_right)
 {
     static const struct {
         const char *family, *gpu, *problem;
@@ -365,7 +366,7 @@ static int run_batch(const int *sequence, int count, uint64_t pick, const struct
     return rc;
 }
 
-static void a_sequence_has_the_same_bits_in_any_batch(void)
+TEST(a_sequence_has_the_same_bits_in_any_batch)
 {
     static const struct change other_parts[] = {
         {"BATCH_INVARIANT != 0 ? SPLIT_KEYS : ((u32)most_keys(p, w.group) + most - 1) / most",
@@ -404,7 +405,7 @@ static void a_sequence_has_the_same_bits_in_any_batch(void)
 }
 
 /* An allocator hands out memory that holds what the last launch left, of which another kernel has changed some bytes. */
-static void the_bits_do_not_depend_on_what_a_workspace_holds(void)
+TEST(the_bits_do_not_depend_on_what_a_workspace_holds)
 {
     static const int all[AT_ONCE] = {0, 1, 2, 3};
     static struct batch first, other;
@@ -515,7 +516,7 @@ static int count_unnoticed(const fa_problem *problem, const char *config_text,
         "kGroups * 4 + kProducers", "kGroups * 4 + kProducers - 1"      \
     }
 
-static void a_wait_of_hopper_that_is_left_out_is_found(void)
+TEST(a_wait_of_hopper_that_is_left_out_is_found)
 {
     static const struct change dense[] = {EVERYWHERE, {NULL}};
     static const struct change serving[] = {
@@ -562,7 +563,7 @@ static void a_wait_of_hopper_that_is_left_out_is_found(void)
     CHECK_INT(unnoticed, 0);
 }
 
-static void faults_that_a_gpu_may_hide_are_found(void)
+TEST(faults_that_a_gpu_may_hide_are_found)
 {
     static const struct change changes[] = {
         {"exists && its_key < end", "exists"},
@@ -610,13 +611,7 @@ static void faults_that_a_gpu_may_hide_are_found(void)
 int main(void)
 {
     char command[128];
-    TEST(the_fake_driver_and_the_compilers_are_there);
-    TEST(every_family_is_right_on_random_problems);
-    TEST(heads_wider_than_256_are_right);
-    TEST(a_sequence_has_the_same_bits_in_any_batch);
-    TEST(the_bits_do_not_depend_on_what_a_workspace_holds);
-    TEST(a_wait_of_hopper_that_is_left_out_is_found);
-    TEST(faults_that_a_gpu_may_hide_are_found);
+    check_all();
     fa_buf_free(&here.reference);
     fa_buf_free(&here.source);
     snprintf(command, sizeof command, "rm -rf '%s'", here.folder);

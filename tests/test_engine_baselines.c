@@ -8,6 +8,20 @@
 static fa_diag diag;
 static char folder[256], store[300], file[300];
 
+/* Each with a store of its own. */
+static void within_folder(void (*test)(void))
+{
+    snprintf(folder, sizeof folder, "%s/baselines-XXXXXX", getenv("FA_TEST_BUILD"));
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(store, sizeof store, "%s/store.db", folder);
+    snprintf(file, sizeof file, "%s/lines", folder);
+    test();
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    CHECK(system(command) == 0);
+}
+#define OWN_TEST(name) TEST_WITHIN(within_folder, name)
+
 static fa_tuner *session(void)
 {
     fa_options options = {.size = sizeof options, .store = store};
@@ -50,7 +64,7 @@ static int import(fa_tuner *tuner, const char *path, int32_t *ret_count)
     return rc;
 }
 
-static void a_baseline_comes_back_as_it_was_written(void)
+OWN_TEST(a_baseline_comes_back_as_it_was_written)
 {
     char text[2000];
     int32_t count = -1;
@@ -77,7 +91,7 @@ static void a_baseline_comes_back_as_it_was_written(void)
     fa_close(&tuner);
 }
 
-static void what_may_be_left_out_is_and_a_later_line_replaces_an_earlier_one(void)
+OWN_TEST(what_may_be_left_out_is_and_a_later_line_replaces_an_earlier_one)
 {
     int32_t count = -1;
     fa_tuner *tuner = session();
@@ -95,7 +109,7 @@ static void what_may_be_left_out_is_and_a_later_line_replaces_an_earlier_one(voi
 }
 
 /* Each is a second line behind a good one; none may leave anything in the store. */
-static void a_bad_line_is_named_and_nothing_is_taken(void)
+OWN_TEST(a_bad_line_is_named_and_nothing_is_taken)
 {
     static const struct {
         const char *line, *part;
@@ -150,7 +164,7 @@ static void a_bad_line_is_named_and_nothing_is_taken(void)
     fa_close(&tuner);
 }
 
-static void a_baseline_concerns_the_same_computation_on_the_same_gpu_type(void)
+OWN_TEST(a_baseline_concerns_the_same_computation_on_the_same_gpu_type)
 {
     fa_baseline b = {.problem = {.causal = FA_CAUSAL_TOP_LEFT, .head_dim = 64, .batch = 1,
                                  .heads_q = 2, .heads_kv = 2, .seq_q = 128, .seq_k = 128},
@@ -184,7 +198,7 @@ static int look(fa_tuner *tuner, const char *key, bool hold, const char *value)
     return rc;
 }
 
-static void of_two_tuners_one_makes_a_value(void)
+OWN_TEST(of_two_tuners_one_makes_a_value)
 {
     fa_tuner *one = session(), *two = session();
     CHECK(one != NULL && two != NULL);
@@ -217,24 +231,4 @@ static void of_two_tuners_one_makes_a_value(void)
     value = (fa_kept){.key = "k", .tuner = "t", .bytes = "b"};
     CHECK_INT(fa_keep(one, &value, &diag), FA_EINVAL);
     fa_close(&one);
-}
-
-/* Each with a store of its own. */
-#define FRESH(name) (unlink(store), TEST(name))
-
-int main(void)
-{
-    snprintf(folder, sizeof folder, "%s/baselines-XXXXXX", getenv("FA_TEST_BUILD"));
-    if (mkdtemp(folder) == NULL)
-        return 1;
-    snprintf(store, sizeof store, "%s/store.db", folder);
-    snprintf(file, sizeof file, "%s/lines", folder);
-    FRESH(a_baseline_comes_back_as_it_was_written);
-    FRESH(what_may_be_left_out_is_and_a_later_line_replaces_an_earlier_one);
-    FRESH(a_bad_line_is_named_and_nothing_is_taken);
-    FRESH(a_baseline_concerns_the_same_computation_on_the_same_gpu_type);
-    FRESH(of_two_tuners_one_makes_a_value);
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command) != 0 ? 1 : check_done();
 }

@@ -156,7 +156,7 @@ static bool read_evidence(fa_buf *ret_evidence)
     return good;
 }
 
-static void what_was_measured_there_is_imported_and_launchable_here(void)
+ENGINE_TEST(what_was_measured_there_is_imported_and_launchable_here)
 {
     fa_bundle_info info;
     fa_answer there = {0}, here = {0};
@@ -210,7 +210,7 @@ static void import_in_child(const engine_fixture *f)
               : 1);
 }
 
-static void an_import_that_is_killed_leaves_all_or_nothing(void)
+ENGINE_TEST(an_import_that_is_killed_leaves_all_or_nothing)
 {
     enum { COUNT = 150, ROUNDS = 25 };
     struct made made;
@@ -253,7 +253,7 @@ static void check_refused(engine_fixture *f, const struct made *made, const char
     CHECK_HAS(diag.text, word);
 }
 
-static void a_cubin_that_is_not_what_its_winner_says_is_refused(void)
+ENGINE_TEST(a_cubin_that_is_not_what_its_winner_says_is_refused)
 {
     fa_buf before;
     fa_bundle_info info;
@@ -297,7 +297,7 @@ static fa_gpu gpu_shown(void)
     return gpu;
 }
 
-static void evidence_of_another_gpu_than_the_winners_is_not_shown_as_its_gpu(void)
+ENGINE_TEST(evidence_of_another_gpu_than_the_winners_is_not_shown_as_its_gpu)
 {
     struct made made;
     CHECK(open_place(&f));
@@ -315,7 +315,7 @@ static void evidence_of_another_gpu_than_the_winners_is_not_shown_as_its_gpu(voi
 }
 
 /* ---- which of two stays ---------------------------------------------------------------------*/
-static void conflicts_resolve_by_origin_then_interval_then_driver_then_time(void)
+ENGINE_TEST(conflicts_resolve_by_origin_then_interval_then_driver_then_time)
 {
     static const struct {
         fa_origin stored, incoming; /* as the bundle says it */
@@ -387,7 +387,7 @@ static void conflicts_resolve_by_origin_then_interval_then_driver_then_time(void
 }
 
 /* ---- whose proof is believed ----------------------------------------------------------------*/
-static void what_nobody_signed_is_not_launched_before_it_is_proved_here(void)
+ENGINE_TEST(what_nobody_signed_is_not_launched_before_it_is_proved_here)
 {
     fa_bundle_info info;
     fa_answer here = {0};
@@ -411,7 +411,7 @@ static void what_nobody_signed_is_not_launched_before_it_is_proved_here(void)
     CHECK(fa_kernel_answer(kernel)->driver_version != 0);
 }
 
-static void a_signed_proof_holds_only_for_the_bytes_that_it_was_about(void)
+ENGINE_TEST(a_signed_proof_holds_only_for_the_bytes_that_it_was_about)
 {
     fa_secret_key secret;
     struct made made;
@@ -439,7 +439,7 @@ static void a_signed_proof_holds_only_for_the_bytes_that_it_was_about(void)
     free_made(&made);
 }
 
-static void a_dry_run_tells_all_and_changes_nothing_even_on_a_read_only_store(void)
+ENGINE_TEST(a_dry_run_tells_all_and_changes_nothing_even_on_a_read_only_store)
 {
     fa_buf before;
     fa_bundle_info info;
@@ -484,7 +484,7 @@ static bool session_with(engine_fixture *f, const char *list)
     return fa_open(&options, &f->tuner, &diag) == 0;
 }
 
-static void a_system_bundle_answers_from_where_it_lies_and_the_own_store_comes_first(void)
+ENGINE_TEST(a_system_bundle_answers_from_where_it_lies_and_the_own_store_comes_first)
 {
     const fa_kernel *kernel;
     char list[1000];
@@ -510,7 +510,7 @@ static void a_system_bundle_answers_from_where_it_lies_and_the_own_store_comes_f
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
 }
 
-static void a_system_bundle_that_others_can_write_or_that_is_damaged_is_noted_and_not_used(void)
+ENGINE_TEST(a_system_bundle_that_others_can_write_or_that_is_damaged_is_noted_and_not_used)
 {
     const fa_kernel *kernel;
     CHECK(open_place(&f));
@@ -534,19 +534,4 @@ static void a_system_bundle_that_others_can_write_or_that_is_damaged_is_noted_an
               FA_ENOTFOUND);
     CHECK_HAS(noted, "does not match its hash");
     fa_buf_free(&bytes);
-}
-
-int main(void)
-{
-    ENGINE_TEST(what_was_measured_there_is_imported_and_launchable_here);
-    ENGINE_TEST(an_import_that_is_killed_leaves_all_or_nothing);
-    ENGINE_TEST(a_cubin_that_is_not_what_its_winner_says_is_refused);
-    ENGINE_TEST(evidence_of_another_gpu_than_the_winners_is_not_shown_as_its_gpu);
-    ENGINE_TEST(conflicts_resolve_by_origin_then_interval_then_driver_then_time);
-    ENGINE_TEST(what_nobody_signed_is_not_launched_before_it_is_proved_here);
-    ENGINE_TEST(a_signed_proof_holds_only_for_the_bytes_that_it_was_about);
-    ENGINE_TEST(a_dry_run_tells_all_and_changes_nothing_even_on_a_read_only_store);
-    ENGINE_TEST(a_system_bundle_answers_from_where_it_lies_and_the_own_store_comes_first);
-    ENGINE_TEST(a_system_bundle_that_others_can_write_or_that_is_damaged_is_noted_and_not_used);
-    return check_done();
 }

@@ -3,6 +3,7 @@
  * First contact against the fake driver: proofs at once, races of what is ready, what the model's choice
  * turned out to be, drivers that change, and configs with the same code.
  */
+#define CHECK_OWN_MAIN
 #include "engine_fixture.h"
 
 #include "hash.h"
@@ -36,7 +37,7 @@ static bool open_first_contact(engine_fixture *f, fa_answer *predicted, const ch
            hold_context(f->driver, 0, NULL) == 0 && fixture_session(f, NULL) == 0;
 }
 
-static void first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth(void)
+ENGINE_TEST(first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth)
 {
     const fa_kernel *kernel;
     fa_answer predicted = {.size = sizeof predicted}, answer = {.size = sizeof answer};
@@ -68,7 +69,7 @@ static void first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth(
     CHECK(!fa_kernel_answer(kernel)->shortlist_only);
 }
 
-static void when_all_that_is_ready_is_wrong_the_whole_space_is_tuned(void)
+ENGINE_TEST(when_all_that_is_ready_is_wrong_the_whole_space_is_tuned)
 {
     const fa_kernel *kernel;
     fa_answer predicted = {.size = sizeof predicted};
@@ -95,7 +96,7 @@ static bool open_under(engine_fixture *f, const char *script, fa_diag *diag)
            hold_context(f->driver, 0, diag) == 0;
 }
 
-static void a_winner_is_proved_again_under_another_driver_and_kept(void)
+ENGINE_TEST(a_winner_is_proved_again_under_another_driver_and_kept)
 {
     const fa_kernel *kernel;
     fa_answer first = {.size = sizeof first};
@@ -124,7 +125,7 @@ static void a_winner_is_proved_again_under_another_driver_and_kept(void)
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13000);
 }
 
-static void a_winner_that_fails_under_another_driver_is_dropped_for_the_next(void)
+ENGINE_TEST(a_winner_that_fails_under_another_driver_is_dropped_for_the_next)
 {
     const fa_kernel *kernel;
     fa_answer first = {.size = sizeof first};
@@ -163,12 +164,12 @@ static void what_another_driver_measured_does_not_win_without_a_proof(fa_effort 
     }
 }
 
-static void a_proof_alone_is_made_under_this_driver(void)
+ENGINE_TEST(a_proof_alone_is_made_under_this_driver)
 {
     what_another_driver_measured_does_not_win_without_a_proof(FA_EFFORT_PREDICT);
 }
 
-static void a_tune_proves_under_this_driver_whatever_it_may_serve(void)
+ENGINE_TEST(a_tune_proves_under_this_driver_whatever_it_may_serve)
 {
     what_another_driver_measured_does_not_win_without_a_proof(FA_EFFORT_MEASURE);
 }
@@ -197,7 +198,7 @@ static bool age_templates(const engine_fixture *f)
 
 /* A file of the closure may say what a field means (a window, from which key it counts): what was chosen under
  * other words answers nothing, and stays. */
-static void a_winner_of_other_templates_is_not_found_and_stays(void)
+ENGINE_TEST(a_winner_of_other_templates_is_not_found_and_stays)
 {
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
@@ -221,7 +222,7 @@ static void hint_at_three_blocks(cJSON *manifest)
 }
 
 /* Under a hint of 2 or 3 resident blocks ptxas makes the same of some configs. */
-static void a_config_with_another_ones_code_is_not_tried_twice(void)
+ENGINE_TEST(a_config_with_another_ones_code_is_not_tried_twice)
 {
     int measured = 0, equal = 0, count;
     fa_answer answer = {.size = sizeof answer};
@@ -247,7 +248,7 @@ static void a_config_with_another_ones_code_is_not_tried_twice(void)
 }
 
 /* ---- killed outright ------------------------------------------------------------------------*/
-static void killed_at_first_contact_nothing_is_lost_and_the_next_finishes(void)
+ENGINE_TEST(killed_at_first_contact_nothing_is_lost_and_the_next_finishes)
 {
     const fa_kernel *kernel;
     fa_answer predicted = {.size = sizeof predicted};
@@ -260,7 +261,7 @@ static void killed_at_first_contact_nothing_is_lost_and_the_next_finishes(void)
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
 }
 
-static void killed_while_it_proves_again_the_winner_is_as_before_or_proved(void)
+ENGINE_TEST(killed_while_it_proves_again_the_winner_is_as_before_or_proved)
 {
     const fa_kernel *kernel;
     fa_answer first = {.size = sizeof first};
@@ -283,17 +284,6 @@ int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "child") == 0)
         return fixture_child(argv[2], argv[3]);
-    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
-        return 1;
-    ENGINE_TEST(first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth);
-    ENGINE_TEST(when_all_that_is_ready_is_wrong_the_whole_space_is_tuned);
-    ENGINE_TEST(a_winner_is_proved_again_under_another_driver_and_kept);
-    ENGINE_TEST(a_winner_that_fails_under_another_driver_is_dropped_for_the_next);
-    ENGINE_TEST(a_proof_alone_is_made_under_this_driver);
-    ENGINE_TEST(a_tune_proves_under_this_driver_whatever_it_may_serve);
-    ENGINE_TEST(a_winner_of_other_templates_is_not_found_and_stays);
-    ENGINE_TEST(a_config_with_another_ones_code_is_not_tried_twice);
-    ENGINE_TEST(killed_at_first_contact_nothing_is_lost_and_the_next_finishes);
-    ENGINE_TEST(killed_while_it_proves_again_the_winner_is_as_before_or_proved);
+    check_all();
     return check_done();
 }

@@ -8,7 +8,7 @@
 
 static fa_diag diag;
 
-static void a_hit_returns_the_same_kernel_without_a_new_tune(void)
+ENGINE_TEST(a_hit_returns_the_same_kernel_without_a_new_tune)
 {
     const fa_kernel *first, *second;
     CHECK(fixture_open(&f, ""));
@@ -21,7 +21,7 @@ static void a_hit_returns_the_same_kernel_without_a_new_tune(void)
 }
 
 /* A device reset, or the last owner's release: the driver makes the next context at the same address. */
-static void a_context_made_anew_gets_kernels_of_its_own(void)
+ENGINE_TEST(a_context_made_anew_gets_kernels_of_its_own)
 {
     const fa_kernel *first, *second, *third;
     fa_device_ptr tensor = 0;
@@ -44,7 +44,7 @@ static void a_context_made_anew_gets_kernels_of_its_own(void)
 }
 
 /* Decoding asks for a new length at every token. */
-static void lengths_of_one_bucket_share_a_cubin_and_the_answer(void)
+ENGINE_TEST(lengths_of_one_bucket_share_a_cubin_and_the_answer)
 {
     enum { FIRST = 994, LENGTHS = 56, WARM = 8 }; /* the bucket of 1024 keys */
     const fa_kernel *kernel[LENGTHS];
@@ -71,7 +71,7 @@ static void lengths_of_one_bucket_share_a_cubin_and_the_answer(void)
     CHECK_INT(fixture_logged(&f, mine), 1);
 }
 
-static void bad_launches_are_refused_before_the_driver_sees_them(void)
+ENGINE_TEST(bad_launches_are_refused_before_the_driver_sees_them)
 {
     const fa_kernel *kernel;
     CHECK(fixture_open(&f, ""));
@@ -103,7 +103,7 @@ static void bad_launches_are_refused_before_the_driver_sees_them(void)
     CHECK_INT(fa_launch(NULL, &good, NULL, &diag), FA_EINVAL);
 }
 
-static void an_empty_problem_launches_nothing_and_succeeds(void)
+ENGINE_TEST(an_empty_problem_launches_nothing_and_succeeds)
 {
     const fa_kernel *kernel;
     fa_problem empty = small_problem;
@@ -113,7 +113,7 @@ static void an_empty_problem_launches_nothing_and_succeeds(void)
     CHECK_OK(fa_launch(kernel, &(fa_attn_args){.size = sizeof(fa_attn_args)}, NULL, &diag), diag);
 }
 
-static void a_thread_without_a_context_gets_a_sentence(void)
+ENGINE_TEST(a_thread_without_a_context_gets_a_sentence)
 {
     const fa_kernel *kernel;
     CHECK(fixture_open(&f, ""));
@@ -124,7 +124,7 @@ static void a_thread_without_a_context_gets_a_sentence(void)
     CHECK_INT(hold_context(f.driver, 0, NULL), 0);
 }
 
-static void another_board_of_the_same_silicon_is_said_so(void)
+ENGINE_TEST(another_board_of_the_same_silicon_is_said_so)
 {
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
@@ -137,7 +137,7 @@ static void another_board_of_the_same_silicon_is_said_so(void)
     CHECK_INT(answer.origin, FA_ORIGIN_MEASURED_SAME_SILICON);
 }
 
-static void another_silicon_is_never_served_this_ones_winner(void)
+ENGINE_TEST(another_silicon_is_never_served_this_ones_winner)
 {
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
@@ -149,7 +149,7 @@ static void another_silicon_is_never_served_this_ones_winner(void)
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOTFOUND);
 }
 
-static void hostile_options_and_requests_are_refused(void)
+ENGINE_TEST(hostile_options_and_requests_are_refused)
 {
     fa_tuner *tuner = NULL;
     fa_answer answer = {.size = sizeof answer};
@@ -170,20 +170,4 @@ static void hostile_options_and_requests_are_refused(void)
     request.gpu = "L4";
     request.problem.head_dim = 7;
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_EINVAL);
-}
-
-int main(void)
-{
-    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
-        return 1;
-    ENGINE_TEST(a_hit_returns_the_same_kernel_without_a_new_tune);
-    ENGINE_TEST(a_context_made_anew_gets_kernels_of_its_own);
-    ENGINE_TEST(lengths_of_one_bucket_share_a_cubin_and_the_answer);
-    ENGINE_TEST(bad_launches_are_refused_before_the_driver_sees_them);
-    ENGINE_TEST(an_empty_problem_launches_nothing_and_succeeds);
-    ENGINE_TEST(a_thread_without_a_context_gets_a_sentence);
-    ENGINE_TEST(another_board_of_the_same_silicon_is_said_so);
-    ENGINE_TEST(another_silicon_is_never_served_this_ones_winner);
-    ENGINE_TEST(hostile_options_and_requests_are_refused);
-    return check_done();
 }

@@ -47,7 +47,7 @@ static int insert(fa_kernel_table *table, int length, uint64_t context, fa_kerne
     return rc != 0 ? rc : fa_kernel_table_publish(table, *ret_kernel, &diag);
 }
 
-static void a_hundred_thousand_problems_are_found_and_small(void)
+TEST(a_hundred_thousand_problems_are_found_and_small)
 {
     fa_kernel_table table = {0};
     fa_kernel *kernel;
@@ -72,7 +72,7 @@ static void a_hundred_thousand_problems_are_found_and_small(void)
     CHECK(fa_kernel_table_find(&table, &absent, CONTEXT) == NULL);
 }
 
-static void the_newest_kernel_of_a_key_is_found_and_the_older_stays(void)
+TEST(the_newest_kernel_of_a_key_is_found_and_the_older_stays)
 {
     fa_kernel_table table = {0};
     fa_kernel *first, *other, *second;
@@ -86,7 +86,7 @@ static void the_newest_kernel_of_a_key_is_found_and_the_older_stays(void)
     fa_kernel_table_free(&table);
 }
 
-static void kernels_that_are_not_published_leave_nothing(void)
+TEST(kernels_that_are_not_published_leave_nothing)
 {
     enum { TIMES = 1000 };
     fa_kernel_table table = {0};
@@ -105,7 +105,7 @@ static void kernels_that_are_not_published_leave_nothing(void)
     fa_kernel_table_free(&table);
 }
 
-static void an_answer_is_the_kernels_own_in_every_field(void)
+TEST(an_answer_is_the_kernels_own_in_every_field)
 {
     fa_kernel_table table = {0};
     fa_kernel *kernel, *empty;
@@ -138,7 +138,7 @@ static void *find_often(void *context)
     return (void *)wrong;
 }
 
-static void lookups_beside_insertions_see_whole_kernels(void)
+TEST(lookups_beside_insertions_see_whole_kernels)
 {
     fa_kernel_table table = {0};
     pthread_t thread[2];
@@ -154,14 +154,4 @@ static void lookups_beside_insertions_see_whole_kernels(void)
         CHECK(wrong == NULL);
     }
     fa_kernel_table_free(&table);
-}
-
-int main(void)
-{
-    TEST(a_hundred_thousand_problems_are_found_and_small);
-    TEST(the_newest_kernel_of_a_key_is_found_and_the_older_stays);
-    TEST(kernels_that_are_not_published_leave_nothing);
-    TEST(an_answer_is_the_kernels_own_in_every_field);
-    TEST(lookups_beside_insertions_see_whole_kernels);
-    return check_done();
 }

@@ -96,7 +96,7 @@ static int make_tensors(const engine_fixture *f, fa_device_ptr ret_tensor[4],
     return rc;
 }
 
-static void a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns(void)
+ENGINE_TEST(a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns)
 {
     const fa_kernel *kernel;
     fa_device_ptr tensor[4] = {0};
@@ -116,7 +116,7 @@ static void a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns(v
 }
 
 /* The fake driver ends the context where counters of one stream or graph are given to another. */
-static void streams_and_captured_graphs_count_apart(void)
+TEST(streams_and_captured_graphs_count_apart)
 {
     enum { STREAMS = 5, RECAPTURES = 3000 };
     int (*capture)(fa_stream stream, int on), (*destroy_graphs)(void);
@@ -216,7 +216,7 @@ static void *launch_beside(void *context)
 
 /* The fake driver ends the context where counters pass to a stream that neither waited for their last launch nor saw that
  * it had ended. A small kernel leaves half of what the larger one is given afterwards. */
-static void memory_of_streams_that_are_gone_serves_others(void)
+TEST(memory_of_streams_that_are_gone_serves_others)
 {
     enum { STREAMS = 500, OF_ONE = (1 << 19) + (1 << 18), KEPT = 16, MOST = 64, THREADS = 4 };
     struct launching beside[THREADS];
@@ -265,7 +265,7 @@ static void memory_of_streams_that_are_gone_serves_others(void)
     fixture_close(&f);
 }
 
-static void a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one(void)
+ENGINE_TEST(a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one)
 {
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .gpu = "L4", .effort = FA_EFFORT_MEASURE};
@@ -340,7 +340,7 @@ static bool read_output(const rows_fixture *r, uint16_t ret_output[ELEMENTS])
 }
 
 /* x and w are 2 everywhere: y is 2 * 2 / 2. With an epsilon of 2 it is 2 * 2 / 4. */
-static void a_kernel_of_any_operation_is_launched_with_its_arguments(void)
+TEST(a_kernel_of_any_operation_is_launched_with_its_arguments)
 {
     rows_fixture r;
     uint16_t output[ELEMENTS];
@@ -358,7 +358,7 @@ static void a_kernel_of_any_operation_is_launched_with_its_arguments(void)
 }
 
 /* Its two launches share a workspace, which the caller does not bring. */
-static void workspaces_of_any_operation_serve_the_streams_that_come(void)
+TEST(workspaces_of_any_operation_serve_the_streams_that_come)
 {
     rows_fixture r;
     uint16_t output[ELEMENTS];
@@ -382,7 +382,7 @@ static void workspaces_of_any_operation_serve_the_streams_that_come(void)
     close_rows(&r);
 }
 
-static void arguments_are_told_with_the_shapes_of_the_problem(void)
+TEST(arguments_are_told_with_the_shapes_of_the_problem)
 {
     static const char *const names[] = {"x", "w", "y", "epsilon"};
     rows_fixture r;
@@ -405,7 +405,7 @@ static void arguments_are_told_with_the_shapes_of_the_problem(void)
 }
 
 /* Each is refused before anything is launched. */
-static void wrong_arguments_leave_the_output_as_it_was(void)
+TEST(wrong_arguments_leave_the_output_as_it_was)
 {
     rows_fixture r;
     uint16_t output[ELEMENTS];
@@ -441,7 +441,7 @@ static void wrong_arguments_leave_the_output_as_it_was(void)
 }
 
 /* tests/specifications/axpy.json: y += a * x, of 64 elements; and the same text read by fa_spec_read(). */
-static void a_kernel_of_ones_own_is_loaded_from_its_file_and_launched(void)
+ENGINE_TEST(a_kernel_of_ones_own_is_loaded_from_its_file_and_launched)
 {
     enum { N = 64 };
     char path[512], name[96], again[96];
@@ -490,7 +490,7 @@ static void a_kernel_of_ones_own_is_loaded_from_its_file_and_launched(void)
     fa_device_free(f.driver, &at[1]);
 }
 
-static void a_kernel_of_attention_is_not_launched_with_a_list_of_arguments(void)
+ENGINE_TEST(a_kernel_of_attention_is_not_launched_with_a_list_of_arguments)
 {
     const fa_kernel *kernel = NULL;
     fa_argument argument = {.size = sizeof argument};
@@ -499,21 +499,4 @@ static void a_kernel_of_attention_is_not_launched_with_a_list_of_arguments(void)
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_launch_args(kernel, &args, NULL, &diag), FA_ENOTSUP);
     CHECK_INT(fa_kernel_argument(kernel, 0, &argument), FA_ENOTSUP);
-}
-
-int main(void)
-{
-    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
-        return 1;
-    ENGINE_TEST(a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns);
-    TEST(streams_and_captured_graphs_count_apart);
-    TEST(memory_of_streams_that_are_gone_serves_others);
-    ENGINE_TEST(a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one);
-    TEST(a_kernel_of_any_operation_is_launched_with_its_arguments);
-    TEST(workspaces_of_any_operation_serve_the_streams_that_come);
-    TEST(arguments_are_told_with_the_shapes_of_the_problem);
-    TEST(wrong_arguments_leave_the_output_as_it_was);
-    ENGINE_TEST(a_kernel_of_ones_own_is_loaded_from_its_file_and_launched);
-    ENGINE_TEST(a_kernel_of_attention_is_not_launched_with_a_list_of_arguments);
-    return check_done();
 }

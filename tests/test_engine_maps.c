@@ -44,7 +44,7 @@ static fa_attn_args args_of(const struct arena *arena, int i)
                           .v = (void *)(at + 2 * TENSOR), .o = (void *)(at + 3 * TENSOR)};
 }
 
-static void a_tuned_kernel_that_takes_maps_writes_the_callers_buffers(void)
+ENGINE_TEST(a_tuned_kernel_that_takes_maps_writes_the_callers_buffers)
 {
     static uint16_t out[TENSOR / 2];
     const fa_kernel *kernel;
@@ -64,7 +64,7 @@ static void a_tuned_kernel_that_takes_maps_writes_the_callers_buffers(void)
         CHECK_INT(out[i], 0x3c00);
 }
 
-static void changing_buffers_and_strides_always_get_their_own_maps(void)
+ENGINE_TEST(changing_buffers_and_strides_always_get_their_own_maps)
 {
     const fa_kernel *kernel;
     struct arena arena;
@@ -107,7 +107,7 @@ static void *launch_often(void *data)
     return NULL;
 }
 
-static void threads_that_launch_one_kernel_never_get_each_others_maps(void)
+ENGINE_TEST(threads_that_launch_one_kernel_never_get_each_others_maps)
 {
     enum { THREADS = 4 };
     const fa_kernel *kernel;
@@ -156,7 +156,7 @@ static void *get_often(void *data)
     return NULL;
 }
 
-static void a_cache_under_contention_gives_whole_maps(void)
+ENGINE_TEST(a_cache_under_contention_gives_whole_maps)
 {
     enum { THREADS = 4 };
     static struct fa_attn_shared shared = {.boxes = {64, 64, 1, 64, 32, 32},
@@ -187,7 +187,7 @@ static void a_cache_under_contention_gives_whole_maps(void)
         CHECK_INT(getter[i].wrong, 0);
 }
 
-static void grouped_heads_and_missing_keys_launch(void)
+ENGINE_TEST(grouped_heads_and_missing_keys_launch)
 {
     const fa_kernel *kernel;
     struct arena arena;
@@ -207,7 +207,7 @@ static void grouped_heads_and_missing_keys_launch(void)
     CHECK_INT(first, 0);
 }
 
-static void strides_that_tma_does_not_take_fail_with_the_tensor_and_the_way_out(void)
+ENGINE_TEST(strides_that_tma_does_not_take_fail_with_the_tensor_and_the_way_out)
 {
     const fa_kernel *kernel;
     struct arena arena;
@@ -229,7 +229,7 @@ static void strides_that_tma_does_not_take_fail_with_the_tensor_and_the_way_out(
     }
 }
 
-static void configs_with_impossible_boxes_are_refused_once_they_are_compiled(void)
+ENGINE_TEST(configs_with_impossible_boxes_are_refused_once_they_are_compiled)
 {
     fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
                           .effort = FA_EFFORT_MEASURE};
@@ -240,18 +240,4 @@ static void configs_with_impossible_boxes_are_refused_once_they_are_compiled(voi
     CHECK_OK(fixture_session(&f, &diag), diag);
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOKERNEL);
     CHECK(fixture_reasons(f.tuner, &request, "boxes of 48 columns") > 0);
-}
-
-int main(void)
-{
-    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
-        return 1;
-    ENGINE_TEST(a_tuned_kernel_that_takes_maps_writes_the_callers_buffers);
-    ENGINE_TEST(changing_buffers_and_strides_always_get_their_own_maps);
-    ENGINE_TEST(threads_that_launch_one_kernel_never_get_each_others_maps);
-    ENGINE_TEST(a_cache_under_contention_gives_whole_maps);
-    ENGINE_TEST(grouped_heads_and_missing_keys_launch);
-    ENGINE_TEST(strides_that_tma_does_not_take_fail_with_the_tensor_and_the_way_out);
-    ENGINE_TEST(configs_with_impossible_boxes_are_refused_once_they_are_compiled);
-    return check_done();
 }

@@ -99,7 +99,7 @@ static int count_down(void *context, const fa_progress *progress)
     return progress->stage == FA_STAGE_WAIT && --*left <= 0;
 }
 
-static void a_server_that_says_nothing_is_left_in_time(void)
+TEST(a_server_that_says_nothing_is_left_in_time)
 {
     server s = {.fd = -1};
     fa_http_address address;
@@ -159,7 +159,7 @@ static bool predict(fa_tuner *tuner, server *s, fa_diag *diag)
     return true;
 }
 
-static void what_a_service_predicts_is_launched_when_it_has_passed_its_proof(void)
+TEST(what_a_service_predicts_is_launched_when_it_has_passed_its_proof)
 {
     static const char *const scripts[] = {"", "fault * wrong"};
     static server s;
@@ -189,7 +189,7 @@ static void what_a_service_predicts_is_launched_when_it_has_passed_its_proof(voi
     }
 }
 
-static void neither_hits_nor_other_requests_wait_for_a_slow_server(void)
+TEST(neither_hits_nor_other_requests_wait_for_a_slow_server)
 {
     static server s;
     engine_fixture f;
@@ -223,12 +223,4 @@ static void neither_hits_nor_other_requests_wait_for_a_slow_server(void)
     CHECK_TEXT(slow.diag.text, "after all not");
     fixture_close(&f);
     stop(&s, true);
-}
-
-int main(void)
-{
-    TEST(a_server_that_says_nothing_is_left_in_time);
-    TEST(what_a_service_predicts_is_launched_when_it_has_passed_its_proof);
-    TEST(neither_hits_nor_other_requests_wait_for_a_slow_server);
-    return check_done();
 }

@@ -83,7 +83,7 @@ static void check_forgiven(engine_fixture *f)
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
 }
 
-static void what_is_no_fault_of_the_kernel_is_told_and_not_held_against_it(void)
+TEST(what_is_no_fault_of_the_kernel_is_told_and_not_held_against_it)
 {
     static const struct {
         const char *fault;
@@ -106,7 +106,7 @@ static void what_is_no_fault_of_the_kernel_is_told_and_not_held_against_it(void)
     }
 }
 
-static void a_worker_that_is_killed_from_outside_is_no_verdict(void)
+ENGINE_TEST(a_worker_that_is_killed_from_outside_is_no_verdict)
 {
     const fa_kernel *kernel;
     pthread_t thread;
@@ -122,7 +122,7 @@ static void a_worker_that_is_killed_from_outside_is_no_verdict(void)
     check_forgiven(&f);
 }
 
-static void a_fault_of_its_own_is_a_verdict(void)
+TEST(a_fault_of_its_own_is_a_verdict)
 {
     static const char *const faults[] = {"crash", "illegal_address", "launch_failure"};
     engine_fixture f;
@@ -161,7 +161,7 @@ static void check_passed_over(engine_fixture *f)
     CHECK_INT(fixture_number(f, count_winners), 1);
 }
 
-static void a_winner_whose_time_runs_out_is_passed_over_by_its_session_and_proved_by_the_next(void)
+ENGINE_TEST(a_winner_whose_time_runs_out_is_passed_over_by_its_session_and_proved_by_the_next)
 {
     const fa_kernel *kernel;
     CHECK(open_tuned(&f));
@@ -176,7 +176,7 @@ static void a_winner_whose_time_runs_out_is_passed_over_by_its_session_and_prove
     CHECK_INT(fixture_number(&f, "SELECT passed FROM verification"), 1);
 }
 
-static void one_that_hangs_gives_way_to_what_a_tune_finds(void)
+ENGINE_TEST(one_that_hangs_gives_way_to_what_a_tune_finds)
 {
     const fa_kernel *kernel;
     CHECK(open_tuned(&f));
@@ -190,7 +190,7 @@ static void one_that_hangs_gives_way_to_what_a_tune_finds(void)
 }
 
 /* What cannot be kept is remembered by the process. */
-static void a_read_only_store_waits_for_a_hang_once(void)
+ENGINE_TEST(a_read_only_store_waits_for_a_hang_once)
 {
     const fa_kernel *kernel;
     CHECK(open_tuned(&f));
@@ -203,7 +203,7 @@ static void a_read_only_store_waits_for_a_hang_once(void)
 }
 
 /* ---- a GPU that is busy ---------------------------------------------------------------------*/
-static void a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once(void)
+ENGINE_TEST(a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once)
 {
     const fa_kernel *kernel;
     fa_lock *gpu_lock = NULL;
@@ -234,7 +234,7 @@ static void *let_go(void *context)
     return NULL;
 }
 
-static void a_proof_is_made_as_soon_as_its_turn_comes(void)
+ENGINE_TEST(a_proof_is_made_as_soon_as_its_turn_comes)
 {
     const fa_kernel *kernel;
     fa_lock *lock = NULL;
@@ -249,19 +249,4 @@ static void a_proof_is_made_as_soon_as_its_turn_comes(void)
     pthread_join(thread, NULL);
     CHECK_OK(rc, diag);
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
-}
-
-int main(void)
-{
-    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
-        return 1;
-    TEST(what_is_no_fault_of_the_kernel_is_told_and_not_held_against_it);
-    ENGINE_TEST(a_worker_that_is_killed_from_outside_is_no_verdict);
-    TEST(a_fault_of_its_own_is_a_verdict);
-    ENGINE_TEST(a_winner_whose_time_runs_out_is_passed_over_by_its_session_and_proved_by_the_next);
-    ENGINE_TEST(one_that_hangs_gives_way_to_what_a_tune_finds);
-    ENGINE_TEST(a_read_only_store_waits_for_a_hang_once);
-    ENGINE_TEST(a_cached_lookup_waits_for_a_busy_gpu_a_while_and_once);
-    ENGINE_TEST(a_proof_is_made_as_soon_as_its_turn_comes);
-    return check_done();
 }

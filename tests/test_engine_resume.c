@@ -53,7 +53,7 @@ static const char *const damages[] = {
     "UPDATE cubin SET bytes = x'7f454c46' WHERE key = '%s'",
 };
 
-static void a_kernel_whose_cubin_is_gone_is_compiled_and_measured_again(void)
+TEST(a_kernel_whose_cubin_is_gone_is_compiled_and_measured_again)
 {
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         engine_fixture f;
@@ -76,7 +76,7 @@ static void a_kernel_whose_cubin_is_gone_is_compiled_and_measured_again(void)
     }
 }
 
-static void a_predicted_winner_whose_cubin_is_gone_is_compiled_again(void)
+TEST(a_predicted_winner_whose_cubin_is_gone_is_compiled_again)
 {
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         engine_fixture f;
@@ -109,7 +109,7 @@ static int cancel_after_three(void *context, const fa_progress *progress)
 }
 
 /* Effort predict finds them and tries a few more: still not the whole space. */
-static void a_few_measured_configs_do_not_make_a_measured_winner(void)
+ENGINE_TEST(a_few_measured_configs_do_not_make_a_measured_winner)
 {
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
@@ -128,7 +128,7 @@ static void a_few_measured_configs_do_not_make_a_measured_winner(void)
     CHECK_INT(answer.measured + answer.failed, answer.in_budget);
 }
 
-static void what_an_old_driver_refused_is_tried_again_under_a_new_one(void)
+ENGINE_TEST(what_an_old_driver_refused_is_tried_again_under_a_new_one)
 {
     fa_answer answer = {.size = sizeof answer};
     CHECK(fixture_open(&f, "driver 12080\nfault BLOCK_M= load_failure"));
@@ -141,7 +141,7 @@ static void what_an_old_driver_refused_is_tried_again_under_a_new_one(void)
 
 /* The card was slower in that race than in the probes of what lost there: the race's best is raced
  * again all the same. */
-static void what_an_earlier_race_timed_is_not_held_against_probes(void)
+ENGINE_TEST(what_an_earlier_race_timed_is_not_held_against_probes)
 {
     fa_answer first = {.size = sizeof first}, second = {.size = sizeof second};
     CHECK(fixture_open(&f, "time * 115\ntime BLOCK_M=64; 100"));
@@ -158,7 +158,7 @@ static void what_an_earlier_race_timed_is_not_held_against_probes(void)
 
 /* Finalists from an earlier run are loaded again for the race; one takes the worker down with those
  * that were loaded before it. */
-static void a_finalist_that_crashes_does_not_cost_the_others_their_race(void)
+ENGINE_TEST(a_finalist_that_crashes_does_not_cost_the_others_their_race)
 {
     fa_answer first = {.size = sizeof first}, second = {.size = sizeof second};
     CHECK(fixture_open(&f, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 93"));
@@ -185,7 +185,7 @@ static int kill_in_final(void *context, const fa_progress *progress)
     return 0;
 }
 
-static void a_kill_from_outside_costs_no_finalist(void)
+ENGINE_TEST(a_kill_from_outside_costs_no_finalist)
 {
     int ticks = 0;
     fa_answer answer = {.size = sizeof answer};
@@ -222,25 +222,10 @@ static int timeouts_with(engine_fixture *f, int32_t limit_ms)
 }
 
 /* A kernel that hangs, or a machine that was busy: nobody can tell. */
-static void what_ran_out_of_time_is_tried_again(void)
+ENGINE_TEST(what_ran_out_of_time_is_tried_again)
 {
     CHECK(fixture_open(&f, "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 hang"));
     CHECK(timeouts_with(&f, 2500) > 0);
     CHECK(fixture_script(&f, "")); /* nothing hangs any more */
     CHECK_INT(timeouts_with(&f, 2500), 0);
-}
-
-int main(void)
-{
-    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
-        return 1;
-    TEST(a_kernel_whose_cubin_is_gone_is_compiled_and_measured_again);
-    TEST(a_predicted_winner_whose_cubin_is_gone_is_compiled_again);
-    ENGINE_TEST(a_few_measured_configs_do_not_make_a_measured_winner);
-    ENGINE_TEST(what_an_old_driver_refused_is_tried_again_under_a_new_one);
-    ENGINE_TEST(what_an_earlier_race_timed_is_not_held_against_probes);
-    ENGINE_TEST(a_finalist_that_crashes_does_not_cost_the_others_their_race);
-    ENGINE_TEST(a_kill_from_outside_costs_no_finalist);
-    ENGINE_TEST(what_ran_out_of_time_is_tried_again);
-    return check_done();
 }

@@ -62,14 +62,14 @@ static int look(fa_tuner *tuner)
     return rc;
 }
 
-static void silicon_that_nothing_was_tried_on_has_no_study(void)
+TEST(silicon_that_nothing_was_tried_on_has_no_study)
 {
     CHECK(fixture_open(&fixture, "time * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
     CHECK_OK(look(fixture.tuner), diag);
     CHECK_INT(seen.studies, 0);
 }
 
-static void a_tuned_problem_comes_back_whole_in_the_order_of_explain(void)
+TEST(a_tuned_problem_comes_back_whole_in_the_order_of_explain)
 {
     fa_request request = {.size = sizeof request, .problem = small_problem,
                           .effort = FA_EFFORT_MEASURE};
@@ -101,7 +101,7 @@ static void a_tuned_problem_comes_back_whole_in_the_order_of_explain(void)
         CHECK_TEXT(seen.config[i], explained.config[i]);
 }
 
-static void without_the_gpu_it_is_the_same(void)
+TEST(without_the_gpu_it_is_the_same)
 {
     int trials = seen.trials, tried = seen.tried;
     CHECK(fixture_restart(&fixture, NULL));
@@ -112,7 +112,7 @@ static void without_the_gpu_it_is_the_same(void)
     CHECK_INT(seen.tried, tried);
 }
 
-static void with_other_templates_what_was_tried_comes_back(void)
+TEST(with_other_templates_what_was_tried_comes_back)
 {
     int tried = seen.tried;
     fa_options options = {.size = sizeof options, .store = fixture.store};
@@ -128,7 +128,7 @@ static void with_other_templates_what_was_tried_comes_back(void)
 }
 
 /* Nothing is forgotten where nothing was named, nor what has changed since it was listed. */
-static void forgetting_takes_what_was_listed_and_nothing_else(void)
+TEST(forgetting_takes_what_was_listed_and_nothing_else)
 {
     fa_request request = {
         .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_MEASURE};
@@ -154,7 +154,7 @@ static void forgetting_takes_what_was_listed_and_nothing_else(void)
     CHECK_INT(seen.studies, 0);
 }
 
-static void what_is_no_study_is_refused(void)
+TEST(what_is_no_study_is_refused)
 {
     fa_study none = {0};
     fa_study *study;
@@ -173,7 +173,7 @@ static void what_is_no_study_is_refused(void)
     CHECK_INT(fa_write_report(NULL, &report, &text, &count, &diag), FA_EINVAL);
 }
 
-static void what_is_no_sweep_is_refused(void)
+TEST(what_is_no_sweep_is_refused)
 {
     fa_sweep_item item = {.problem = small_problem};
     const fa_sweep_request good = {
@@ -199,16 +199,4 @@ static void what_is_no_sweep_is_refused(void)
     CHECK_INT(fa_list_sweeps(fixture.tuner, NULL, NULL, &diag), FA_EINVAL);
     CHECK_INT(fa_list_sweep_items(fixture.tuner, NULL, NULL, NULL, &diag), FA_EINVAL);
     fixture_close(&fixture);
-}
-
-int main(void)
-{
-    TEST(silicon_that_nothing_was_tried_on_has_no_study);
-    TEST(a_tuned_problem_comes_back_whole_in_the_order_of_explain);
-    TEST(without_the_gpu_it_is_the_same);
-    TEST(with_other_templates_what_was_tried_comes_back);
-    TEST(forgetting_takes_what_was_listed_and_nothing_else);
-    TEST(what_is_no_study_is_refused);
-    TEST(what_is_no_sweep_is_refused);
-    return check_done();
 }

@@ -92,7 +92,7 @@ static void *work(void *context)
     return NULL;
 }
 
-static void thirty_two_threads_get_what_one_alone_would(void)
+ENGINE_TEST(thirty_two_threads_get_what_one_alone_would)
 {
     struct worker worker[THREADS];
     pthread_t thread[THREADS];
@@ -150,7 +150,7 @@ static void *tune(void *context)
 }
 
 /* Two configs of the tune hang until their time is over, so that it takes seconds. */
-static void what_is_stored_is_found_while_another_thread_tunes(void)
+ENGINE_TEST(what_is_stored_is_found_while_another_thread_tunes)
 {
     struct tuning t = {.fixture = &f, .problem = problem_of(1)};
     fa_problem stored = problem_of(0);
@@ -193,7 +193,7 @@ static int use_the_tuner(void *context, const fa_progress *progress)
 }
 
 /* One that waited for itself would never return. */
-static void callbacks_of_a_tune_may_look_up_and_are_refused_a_tune(void)
+ENGINE_TEST(callbacks_of_a_tune_may_look_up_and_are_refused_a_tune)
 {
     struct tuning t = {.fixture = &f, .problem = problem_of(1)};
     pthread_t thread;
@@ -258,7 +258,7 @@ static void *tune_absent(void *context)
 }
 
 /* Each tune takes all cores: several at once would start so many times as many compilers. */
-static void tunes_of_one_tuner_run_one_after_another(void)
+ENGINE_TEST(tunes_of_one_tuner_run_one_after_another)
 {
     struct absent *running = NULL, absent[BUCKETS];
     pthread_t thread[BUCKETS];
@@ -291,7 +291,7 @@ static void *get(void *context)
 }
 
 /* Four problems, each asked for by three threads at once: four tunes, one after another. */
-static void threads_that_ask_for_one_problem_at_once_get_one_kernel(void)
+ENGINE_TEST(threads_that_ask_for_one_problem_at_once_get_one_kernel)
 {
     enum { ASKERS = 3 * BUCKETS };
     struct tuning asker[ASKERS];
@@ -308,14 +308,4 @@ static void threads_that_ask_for_one_problem_at_once_get_one_kernel(void)
         CHECK(asker[i].kernel == asker[i % BUCKETS].kernel);
     }
     CHECK_INT(count_winners(f.tuner, NULL), BUCKETS);
-}
-
-int main(void)
-{
-    ENGINE_TEST(thirty_two_threads_get_what_one_alone_would);
-    ENGINE_TEST(what_is_stored_is_found_while_another_thread_tunes);
-    ENGINE_TEST(callbacks_of_a_tune_may_look_up_and_are_refused_a_tune);
-    ENGINE_TEST(tunes_of_one_tuner_run_one_after_another);
-    ENGINE_TEST(threads_that_ask_for_one_problem_at_once_get_one_kernel);
-    return check_done();
 }

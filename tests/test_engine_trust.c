@@ -54,7 +54,7 @@ static bool launches_whole(engine_fixture *f, const fa_kernel *kernel, const fa_
     return ok;
 }
 
-static void a_length_between_buckets_is_launched_with_its_own_grid(void)
+ENGINE_TEST(a_length_between_buckets_is_launched_with_its_own_grid)
 {
     static const int32_t lengths[] = {125, 129, 135};
     const fa_kernel *kernel;
@@ -76,7 +76,7 @@ static void a_length_between_buckets_is_launched_with_its_own_grid(void)
     }
 }
 
-static void an_exact_winner_is_kept_beside_its_bucket_and_preferred(void)
+ENGINE_TEST(an_exact_winner_is_kept_beside_its_bucket_and_preferred)
 {
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
@@ -107,7 +107,7 @@ static int use_device(engine_fixture *f, int ordinal)
 
 /* 129 rows are two tiles of 128 or three of 64: with many heads for each SM, of which device 1 has two,
  * the tile that is a little slower at 128 leaves less of its rows empty. */
-static void another_config_of_the_bucket_answers_where_its_tiles_fit_better(void)
+ENGINE_TEST(another_config_of_the_bucket_answers_where_its_tiles_fit_better)
 {
     const fa_kernel *kernel;
     fa_answer at_bucket = {.size = sizeof at_bucket}, answer = {.size = sizeof answer};
@@ -142,7 +142,7 @@ static void another_config_of_the_bucket_answers_where_its_tiles_fit_better(void
 }
 
 /* What was only probed, or in another race, was timed at another clock: it promises nothing. */
-static void a_config_that_was_not_in_the_winners_race_is_no_alternative(void)
+ENGINE_TEST(a_config_that_was_not_in_the_winners_race_is_no_alternative)
 {
     fa_answer answer = {.size = sizeof answer};
     int32_t rows = 0;
@@ -173,7 +173,7 @@ static void a_config_that_was_not_in_the_winners_race_is_no_alternative(void)
 }
 
 /* ---- the order of trust ---------------------------------------------------------------------*/
-static void another_length_is_not_this_one_measured(void)
+ENGINE_TEST(another_length_is_not_this_one_measured)
 {
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
@@ -188,7 +188,7 @@ static void another_length_is_not_this_one_measured(void)
     CHECK(!fa_kernel_answer(kernel)->shortlist_only);
 }
 
-static void of_the_loaded_kernels_the_nearest_that_is_right_serves_and_no_store_is_read(void)
+ENGINE_TEST(of_the_loaded_kernels_the_nearest_that_is_right_serves_and_no_store_is_read)
 {
     const fa_kernel *kernel = NULL, *again;
     fa_problem longer = of_length(512), asked = of_length(640), unlike[3];
@@ -222,7 +222,7 @@ static void of_the_loaded_kernels_the_nearest_that_is_right_serves_and_no_store_
 
 static const char two_devices[] = "device name=NVIDIA_L40S sms=142 bus=384 clock=2520";
 
-static void another_gpus_winner_is_proved_here_before_it_is_launched(void)
+ENGINE_TEST(another_gpus_winner_is_proved_here_before_it_is_launched)
 {
     const fa_kernel *kernel;
     fa_answer first = {.size = sizeof first};
@@ -242,7 +242,7 @@ static void another_gpus_winner_is_proved_here_before_it_is_launched(void)
     CHECK_INT(hold_context(f.driver, 0, NULL), 0);
 }
 
-static void another_gpus_winner_that_fails_its_proof_here_gives_way_to_the_model(void)
+ENGINE_TEST(another_gpus_winner_that_fails_its_proof_here_gives_way_to_the_model)
 {
     const fa_kernel *kernel;
     fa_answer first = {.size = sizeof first};
@@ -262,7 +262,7 @@ static void another_gpus_winner_that_fails_its_proof_here_gives_way_to_the_model
 }
 
 /* The RTX 5090 was tuned last, and its winner fits, too. */
-static void the_nearest_gpu_is_of_the_same_major_architecture(void)
+ENGINE_TEST(the_nearest_gpu_is_of_the_same_major_architecture)
 {
     const fa_kernel *kernel;
     fa_answer answer[3] = {{.size = sizeof *answer}, {.size = sizeof *answer}};
@@ -281,20 +281,4 @@ static void the_nearest_gpu_is_of_the_same_major_architecture(void)
     }
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
     CHECK(fa_config_equal(&fa_kernel_answer(kernel)->trial.config, &answer[1].trial.config));
-}
-
-int main(void)
-{
-    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
-        return 1;
-    ENGINE_TEST(a_length_between_buckets_is_launched_with_its_own_grid);
-    ENGINE_TEST(an_exact_winner_is_kept_beside_its_bucket_and_preferred);
-    ENGINE_TEST(another_config_of_the_bucket_answers_where_its_tiles_fit_better);
-    ENGINE_TEST(a_config_that_was_not_in_the_winners_race_is_no_alternative);
-    ENGINE_TEST(another_length_is_not_this_one_measured);
-    ENGINE_TEST(of_the_loaded_kernels_the_nearest_that_is_right_serves_and_no_store_is_read);
-    ENGINE_TEST(another_gpus_winner_is_proved_here_before_it_is_launched);
-    ENGINE_TEST(another_gpus_winner_that_fails_its_proof_here_gives_way_to_the_model);
-    ENGINE_TEST(the_nearest_gpu_is_of_the_same_major_architecture);
-    return check_done();
 }

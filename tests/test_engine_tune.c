@@ -3,6 +3,7 @@
  * Whole tunes against the fake driver: what a caller gets when all is well, and when a candidate,
  * a worker or another process is not.
  */
+#define CHECK_OWN_MAIN
 #include "engine_fixture.h"
 
 #include "candidate.h"
@@ -43,7 +44,7 @@ static void note_cubin(struct cubins *c, const fa_study_trial *record)
 
 /* For a GPU that is not here, of three that are drawn; with this seed two of one source are among them. The kernel does
  * nothing: a real one of Hopper's takes two seconds to compile. */
-static void configs_of_one_source_are_compiled_once(void)
+ENGINE_TEST(configs_of_one_source_are_compiled_once)
 {
     fa_request request = {.gpu = "H200",
                           .effort = FA_EFFORT_PREDICT,
@@ -79,7 +80,7 @@ static void configs_of_one_source_are_compiled_once(void)
 
 /* The model's first choice, whatever compiles longest; and of three that it prefers the third, when the others
  * turn out not to be right. */
-static void effort_predict_proves_the_best_ranked_alone(void)
+TEST(effort_predict_proves_the_best_ranked_alone)
 {
     for (int wrong = 0; wrong < 3; wrong += 2) {
         engine_fixture f;
@@ -153,14 +154,14 @@ static void check_drift(int first_us, int last_us, int step_us, const char *fact
 }
 
 /* A few times in a race. */
-static void the_fastest_config_wins_while_the_clock_drifts(void)
+TEST(the_fastest_config_wins_while_the_clock_drifts)
 {
     check_drift(34000, 46000, 4000, "1.08", 1, 99);
 }
 
 /* The card gets warm while configs are probed and its clock falls by a sixth, for good or for a while: whoever
  * was probed before looks faster than the fastest, by far more than they differ. */
-static void a_clock_that_falls_among_the_probes_does_not_choose(void)
+TEST(a_clock_that_falls_among_the_probes_does_not_choose)
 {
     check_drift(40000, 160000, 60000, "1.2", 0, 97);
 }
@@ -181,7 +182,7 @@ static int watch_looks(sqlite3 *db, char **error, const struct sqlite3_api_routi
 }
 
 /* A loaded kernel costs no look; a stored winner one; a tune that waits for nobody a second one, of what it stored. */
-static void a_request_looks_once(void)
+ENGINE_TEST(a_request_looks_once)
 {
     const fa_kernel *kernel;
     CHECK(sqlite3_auto_extension((void (*)(void))watch_looks) == SQLITE_OK);
@@ -200,7 +201,7 @@ static void a_request_looks_once(void)
 }
 
 /* For lengths of a bucket, and for others, where the configs are ranked by the model's times for these. */
-static void a_ranking_is_what_explain_says_of_those_that_finished(void)
+ENGINE_TEST(a_ranking_is_what_explain_says_of_those_that_finished)
 {
     CHECK(fixture_open(&f, ""));
     for (int at = 0; at < 3; at++) {
@@ -236,7 +237,7 @@ static void a_ranking_is_what_explain_says_of_those_that_finished(void)
 
 /* 13 configs are too many for a race: what a heat tells to be slower by 15 % is left out of it, but for the
  * default config, which every answer is compared with. */
-static void a_heat_tells_who_is_in_the_race(void)
+ENGINE_TEST(a_heat_tells_who_is_in_the_race)
 {
     fa_request request = {0};
     fa_answer answer = {.size = sizeof answer};
@@ -268,7 +269,7 @@ static int kill_sometimes(void *context, const fa_progress *progress)
     return 0;
 }
 
-static void killing_workers_in_mid_tune_changes_nothing_for_the_caller(void)
+TEST(killing_workers_in_mid_tune_changes_nothing_for_the_caller)
 {
     static const char *const roles[] = {"measure", "compile"};
     for (int i = 0; i < 2; i++) {
@@ -290,7 +291,7 @@ static void killing_workers_in_mid_tune_changes_nothing_for_the_caller(void)
     }
 }
 
-static void a_tuner_is_refused_in_a_forked_child(void)
+ENGINE_TEST(a_tuner_is_refused_in_a_forked_child)
 {
     int status;
     CHECK(fixture_open(&f, ""));
@@ -309,7 +310,7 @@ static void a_tuner_is_refused_in_a_forked_child(void)
 }
 
 /* ---- killed outright ------------------------------------------------------------------------*/
-static void a_tuning_process_killed_outright_loses_no_trial_and_no_lock(void)
+ENGINE_TEST(a_tuning_process_killed_outright_loses_no_trial_and_no_lock)
 {
     fa_request request = {.size = sizeof request, .problem = small_problem};
     fa_answer answer = {.size = sizeof answer};
@@ -327,7 +328,7 @@ static void a_tuning_process_killed_outright_loses_no_trial_and_no_lock(void)
 }
 
 /* ptxas says so in a log that comes with a cubin. */
-static void a_cubin_that_the_assembler_gave_something_up_for_is_refused(void)
+TEST(a_cubin_that_the_assembler_gave_something_up_for_is_refused)
 {
     static const struct {
         const char *log;
@@ -363,18 +364,6 @@ int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "child") == 0)
         return fixture_child(argv[2], argv[3]);
-    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
-        return 1;
-    ENGINE_TEST(configs_of_one_source_are_compiled_once);
-    TEST(effort_predict_proves_the_best_ranked_alone);
-    TEST(the_fastest_config_wins_while_the_clock_drifts);
-    TEST(a_clock_that_falls_among_the_probes_does_not_choose);
-    ENGINE_TEST(a_request_looks_once);
-    ENGINE_TEST(a_ranking_is_what_explain_says_of_those_that_finished);
-    ENGINE_TEST(a_heat_tells_who_is_in_the_race);
-    TEST(a_cubin_that_the_assembler_gave_something_up_for_is_refused);
-    TEST(killing_workers_in_mid_tune_changes_nothing_for_the_caller);
-    ENGINE_TEST(a_tuner_is_refused_in_a_forked_child);
-    ENGINE_TEST(a_tuning_process_killed_outright_loses_no_trial_and_no_lock);
+    check_all();
     return check_done();
 }

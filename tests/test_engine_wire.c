@@ -94,7 +94,7 @@ static const struct kind {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-static void every_text_reads_back_as_it_was_in_any_locale(void)
+TEST(every_text_reads_back_as_it_was_in_any_locale)
 {
     static const char *const locales[] = {"C", "de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8"};
     for (size_t i = 0; i < KINDS * sizeof locales / sizeof *locales; i++) {
@@ -140,7 +140,7 @@ static void find_place(const struct kind *kind, cJSON *parent, bool optional, bo
     }
 }
 
-static void every_value_that_is_missing_of_a_wrong_type_or_out_of_range_is_told(void)
+TEST(every_value_that_is_missing_of_a_wrong_type_or_out_of_range_is_told)
 {
     enum {
         NUMBER = cJSON_Number,
@@ -237,7 +237,7 @@ static void one_text_gives_this(const char *text, int rc, const char *sentence)
     free(asked);
 }
 
-static void asks_are_read_by_their_rules(void)
+TEST(asks_are_read_by_their_rules)
 {
 #define FOUR "'problem':{'head_dim':64,'batch':4,'heads_q':8,'seq_q':512}"
     one_text_gives_this("{" FOUR "}", 0, "");
@@ -267,7 +267,7 @@ static void asks_are_read_by_their_rules(void)
     free(huge);
 }
 
-static void sentences_are_cleaned_and_codes_of_later_versions_read(void)
+TEST(sentences_are_cleaned_and_codes_of_later_versions_read)
 {
     static const char odd[] = "{\"error\":{\"code\":\"FA_ENEW\",\"message\":\"m\"}}";
     char *text = NULL;
@@ -286,13 +286,4 @@ static void sentences_are_cleaned_and_codes_of_later_versions_read(void)
         CHECK_INT(again_answer(given, strlen(given), NULL, &diag), over != 0 ? FA_EINVAL : 0);
     CHECK_HAS(diag.text, "static_smem_bytes");
     free(given);
-}
-
-int main(void)
-{
-    TEST(every_text_reads_back_as_it_was_in_any_locale);
-    TEST(every_value_that_is_missing_of_a_wrong_type_or_out_of_range_is_told);
-    TEST(asks_are_read_by_their_rules);
-    TEST(sentences_are_cleaned_and_codes_of_later_versions_read);
-    return check_done();
 }

@@ -13,7 +13,7 @@
 #include "gpu_attn_serving.h"
 #include "gpu_attn_sweep.h"
 
-static void a_device_and_nvrtc_are_here(void)
+TEST(a_device_and_nvrtc_are_here)
 {
     world.missing = "no CUDA device";
     if (getenv("FAKE_CUDA_SCRIPT") != NULL)
@@ -58,7 +58,7 @@ static void check_reference(const fa_problem *p, const fa_attn_case *c, uint64_t
     *worst_lse = e_lse > *worst_lse ? e_lse : *worst_lse;
 }
 
-static void the_reference_agrees_with_double_precision(void)
+TEST(the_reference_agrees_with_double_precision)
 {
     static const int dims[] = {8, 64, 136, 512};
     double worst = 0, worst_lse = 0;
@@ -80,7 +80,7 @@ static void the_reference_agrees_with_double_precision(void)
            worst, worst_lse);
 }
 
-static void the_serving_reference_agrees_with_double_precision(void)
+TEST(the_serving_reference_agrees_with_double_precision)
 {
     double worst = 0, worst_lse = 0;
     if (why_left_out() != NULL)
@@ -108,7 +108,7 @@ static bool runs_here(const char *family)
     return false;
 }
 
-static void attn_fwd_sm80_is_right_on_random_problems(void)
+TEST(attn_fwd_sm80_is_right_on_random_problems)
 {
     if (world.missing != NULL)
         SKIP(world.missing);
@@ -117,7 +117,7 @@ static void attn_fwd_sm80_is_right_on_random_problems(void)
     CHECK_INT(sweep_family("attn_fwd_sm80", (struct taste){true, true, false}), 0);
 }
 
-static void attn_fwd_sm90a_is_right_on_random_problems(void)
+TEST(attn_fwd_sm90a_is_right_on_random_problems)
 {
     if (world.missing != NULL)
         SKIP(world.missing);
@@ -126,7 +126,7 @@ static void attn_fwd_sm90a_is_right_on_random_problems(void)
     CHECK_INT(sweep_family("attn_fwd_sm90a", (struct taste){true, false, false}), 0);
 }
 
-static void attn_fwd_sm75_is_right_on_random_problems(void)
+TEST(attn_fwd_sm75_is_right_on_random_problems)
 {
     if (world.missing != NULL)
         SKIP(world.missing);
@@ -135,7 +135,7 @@ static void attn_fwd_sm75_is_right_on_random_problems(void)
     CHECK_INT(sweep_family("attn_fwd_sm75", (struct taste){false, true, false}), 0);
 }
 
-static void attn_fwd_splitkv_sm80_is_right_on_random_problems(void)
+TEST(attn_fwd_splitkv_sm80_is_right_on_random_problems)
 {
     if (world.missing != NULL)
         SKIP(world.missing);
@@ -145,7 +145,7 @@ static void attn_fwd_splitkv_sm80_is_right_on_random_problems(void)
               0);
 }
 
-static void attn_fwd_prefill_sm80_is_right_on_random_problems(void)
+TEST(attn_fwd_prefill_sm80_is_right_on_random_problems)
 {
     if (world.missing != NULL)
         SKIP(world.missing);
@@ -156,7 +156,7 @@ static void attn_fwd_prefill_sm80_is_right_on_random_problems(void)
               0);
 }
 
-static void attn_fwd_prefill_sm90a_is_right_on_random_problems(void)
+TEST(attn_fwd_prefill_sm90a_is_right_on_random_problems)
 {
     if (world.missing != NULL)
         SKIP(world.missing);
@@ -192,7 +192,7 @@ static void prove_default(const char *family, const fa_attn_case *c, uint32_t bl
     fa_buf_free(&reference);
 }
 
-static void empty_problems_are_right(void)
+TEST(empty_problems_are_right)
 {
     static const int shapes[][3] = {{0, 64, 64}, {2, 0, 64}, {2, 64, 0}, {2, 0, 0}};
     if (why_left_out() != NULL)
@@ -228,7 +228,7 @@ static void check_few_blocks(const char *family, const fa_problem *problem)
     CHECK(proof.passed);
 }
 
-static void blocks_that_take_several_tiles_are_right(void)
+TEST(blocks_that_take_several_tiles_are_right)
 {
     static const char *dense = "attn_fwd_sm90a", *serving = "attn_fwd_prefill_sm90a";
     if (world.missing != NULL)
@@ -261,7 +261,7 @@ static void check_large(const fa_attn_case *c, bool *ret_skip)
     CHECK(proof.passed);
 }
 
-static void tensors_beyond_2_31_elements_are_addressed_right(void)
+TEST(tensors_beyond_2_31_elements_are_addressed_right)
 {
     bool skip;
     if (why_left_out() != NULL)
@@ -287,7 +287,7 @@ static void tensors_beyond_2_31_elements_are_addressed_right(void)
     }
 }
 
-static void a_kernel_that_computes_something_else_is_rejected(void)
+TEST(a_kernel_that_computes_something_else_is_rejected)
 {
     fa_candidate plain, causal;
     fa_buf cubin = {0}, other = {0}, reference = {0}, unused = {0};
@@ -318,7 +318,7 @@ static void a_kernel_that_computes_something_else_is_rejected(void)
 
 /* Scores to +-1e4 over thousands of keys: what each tile adds to a row's error must not add up while
  * its maximum stays, or LSE drifts with the number of tiles. */
-static void large_scores_over_many_tiles_are_right(void)
+TEST(large_scores_over_many_tiles_are_right)
 {
     static const char *const families[] = {"attn_fwd_sm75", "attn_fwd_sm80", "attn_fwd_sm90a"};
     if (world.missing != NULL)
@@ -341,22 +341,3 @@ static void large_scores_over_many_tiles_are_right(void)
 }
 
 /* ---- the bench ------------------------------------------------------------------------------*/
-
-int main(void)
-{
-    TEST(a_device_and_nvrtc_are_here);
-    TEST(the_reference_agrees_with_double_precision);
-    TEST(the_serving_reference_agrees_with_double_precision);
-    TEST(empty_problems_are_right);
-    TEST(blocks_that_take_several_tiles_are_right);
-    TEST(a_kernel_that_computes_something_else_is_rejected);
-    TEST(attn_fwd_sm80_is_right_on_random_problems);
-    TEST(attn_fwd_splitkv_sm80_is_right_on_random_problems);
-    TEST(attn_fwd_prefill_sm80_is_right_on_random_problems);
-    TEST(attn_fwd_prefill_sm90a_is_right_on_random_problems);
-    TEST(attn_fwd_sm90a_is_right_on_random_problems);
-    TEST(attn_fwd_sm75_is_right_on_random_problems);
-    TEST(large_scores_over_many_tiles_are_right);
-    TEST(tensors_beyond_2_31_elements_are_addressed_right);
-    return check_done();
-}

@@ -39,7 +39,7 @@ static int read_made(const fake_cubin *cubin)
     return read_copy(bytes, fake_cubin_build(cubin, bytes), "attn_fwd");
 }
 
-static void everything_that_ptxas_decided_is_read(void)
+TEST(everything_that_ptxas_decided_is_read)
 {
     fake_cubin c = good;
     CHECK_OK(read_made(&c), diag);
@@ -54,7 +54,7 @@ static void everything_that_ptxas_decided_is_read(void)
     CHECK_INT(info.max_threads, 0);
 }
 
-static void the_types_of_parameters_are_those_of_the_symbol(void)
+TEST(the_types_of_parameters_are_those_of_the_symbol)
 {
     static const struct {
         const char *entry, *types; /* each with its pointers */
@@ -90,7 +90,7 @@ static void the_types_of_parameters_are_those_of_the_symbol(void)
     }
 }
 
-static void both_encodings_of_the_architecture_are_read(void)
+TEST(both_encodings_of_the_architecture_are_read)
 {
     fake_cubin c = good;
     for (c.abi = 7; c.abi <= 8; c.abi++) {
@@ -101,7 +101,7 @@ static void both_encodings_of_the_architecture_are_read(void)
     CHECK_HAS(diag.text, "ABI version 9");
 }
 
-static void a_missing_entry_is_not_found(void)
+TEST(a_missing_entry_is_not_found)
 {
     info.sm = -1;
     CHECK_INT(read_copy(bytes, fake_cubin_build(&good, bytes), "attn_bwd"), FA_ENOTFOUND);
@@ -109,7 +109,7 @@ static void a_missing_entry_is_not_found(void)
     CHECK_INT(info.sm, -1); /* outputs are set only on success */
 }
 
-static void what_is_no_cubin_is_refused(void)
+TEST(what_is_no_cubin_is_refused)
 {
     static const char text[] = ".version 9.0\n.target sm_89\n.address_size 64\n// PTX is no cubin";
     CHECK_INT(fa_cubin_read(NULL, 0, "attn_fwd", &info, &diag), FA_ECORRUPT);
@@ -121,7 +121,7 @@ static void what_is_no_cubin_is_refused(void)
     CHECK_HAS(diag.text, "not CUDA");
 }
 
-static void impossible_numbers_are_refused(void)
+TEST(impossible_numbers_are_refused)
 {
     fake_cubin cases[] = {good, good, good, good, good, good};
     cases[0].registers = 0;
@@ -135,7 +135,7 @@ static void impossible_numbers_are_refused(void)
         CHECK_INT(read_made(&cases[i]), FA_ECORRUPT);
 }
 
-static void every_truncation_is_refused(void)
+TEST(every_truncation_is_refused)
 {
     size_t size = fake_cubin_build(&good, bytes);
     for (size_t n = 0; n < size; n++) /* the section table is last, so every cut damages it */
@@ -170,7 +170,7 @@ static bool survives_damage(const char *of, size_t size, const char *entry, int 
     return ok;
 }
 
-static void hostile_section_headers_are_survived(void)
+TEST(hostile_section_headers_are_survived)
 {
     static const uint64_t values[] = {0,
                                       1,
@@ -218,7 +218,7 @@ static int constant_copy(const void *of, size_t size)
     return rc;
 }
 
-static void a_constant_is_read_by_its_name(void)
+TEST(a_constant_is_read_by_its_name)
 {
     size_t size = build_constant();
     CHECK_OK(constant_copy(bytes, size), diag);
@@ -233,7 +233,7 @@ static void a_constant_is_read_by_its_name(void)
     CHECK(memcmp(boxes, wanted_boxes, sizeof boxes) == 0);
 }
 
-static void a_variable_tells_its_size(void)
+TEST(a_variable_tells_its_size)
 {
     uint64_t has = 0;
     size_t size = build_constant();
@@ -245,7 +245,7 @@ static void a_variable_tells_its_size(void)
         CHECK_INT(fa_cubin_variable(bytes, n, "fa_attn_boxes_wanted", &has, NULL), FA_ECORRUPT);
 }
 
-static void every_truncation_under_a_constant_is_refused(void)
+TEST(every_truncation_under_a_constant_is_refused)
 {
     size_t size = build_constant();
     for (size_t n = 0; n < size; n++)
@@ -266,7 +266,7 @@ static size_t symbol_at(const unsigned char *bytes)
     return section.sh_offset + section.sh_size - sizeof(Elf64_Sym);
 }
 
-static void a_constant_outside_its_section_is_refused(void)
+TEST(a_constant_outside_its_section_is_refused)
 {
     static const struct {
         size_t field, bytes;
@@ -295,7 +295,7 @@ static void a_constant_outside_its_section_is_refused(void)
 }
 
 /* Uninitialised variables and code are no values. */
-static void a_constant_without_bytes_in_the_file_is_refused(void)
+TEST(a_constant_without_bytes_in_the_file_is_refused)
 {
     Elf64_Ehdr header;
     Elf64_Shdr section;
@@ -326,7 +326,7 @@ static const char kernels[] =
     "  for (int i = 0; i < n; i++) kept[(i * m) & 63] += kept[i & 63];\n"
     "  for (int i = 0; i < 64; i++) b[i] = kept[i]; }\n";
 
-static void real_cubins_of_every_architecture_are_read(void)
+TEST(real_cubins_of_every_architecture_are_read)
 {
     static const struct {
         const char *architecture;
@@ -370,7 +370,7 @@ static void real_cubins_of_every_architecture_are_read(void)
 }
 
 /* What a compiler was told beside the code, as in NVRTC's cubins of two hints. */
-static void code_is_equal_where_only_names_differ(void)
+TEST(code_is_equal_where_only_names_differ)
 {
     static const char told[] =
         "extern \"C\" __device__ const char told[] = \"fa_tune_config=%s\";\n"
@@ -407,24 +407,4 @@ static void code_is_equal_where_only_names_differ(void)
     CHECK_TEXT(code[0], code[1]);
     CHECK(strcmp(code[0], code[2]) != 0);
     fa_nvrtc_close(&nvrtc);
-}
-
-int main(void)
-{
-    TEST(code_is_equal_where_only_names_differ);
-    TEST(everything_that_ptxas_decided_is_read);
-    TEST(the_types_of_parameters_are_those_of_the_symbol);
-    TEST(both_encodings_of_the_architecture_are_read);
-    TEST(a_missing_entry_is_not_found);
-    TEST(what_is_no_cubin_is_refused);
-    TEST(impossible_numbers_are_refused);
-    TEST(every_truncation_is_refused);
-    TEST(hostile_section_headers_are_survived);
-    TEST(a_constant_is_read_by_its_name);
-    TEST(a_variable_tells_its_size);
-    TEST(every_truncation_under_a_constant_is_refused);
-    TEST(a_constant_outside_its_section_is_refused);
-    TEST(a_constant_without_bytes_in_the_file_is_refused);
-    TEST(real_cubins_of_every_architecture_are_read);
-    return check_done();
 }

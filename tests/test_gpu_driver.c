@@ -2,6 +2,7 @@
  *
  * The driver room against the fake driver, which FA_TEST_FAKE_CUDA names, and on a real device where there is one.
  */
+#define CHECK_OWN_MAIN
 #include "check.h"
 #include "device_context.h"
 #include "fake_cubin.h"
@@ -69,7 +70,7 @@ static fa_module *load(int sm)
 
 /* ---- tests: opening --------------------------------------------------------------------------*/
 
-static void a_missing_library_gives_no_driver(void)
+TEST(a_missing_library_gives_no_driver)
 {
     use_script("");
     setenv("FA_TUNE_LIBCUDA", "/nowhere/libcuda.so.1", 1);
@@ -81,7 +82,7 @@ static void a_missing_library_gives_no_driver(void)
     CHECK_HAS(diag.text, "cuInit");
 }
 
-static void a_machine_without_a_device_is_told_apart(void)
+TEST(a_machine_without_a_device_is_told_apart)
 {
     use_script("no_device\n");
     CHECK_INT(fa_driver_open(&driver, &diag), FA_ENODEVICE);
@@ -90,7 +91,7 @@ static void a_machine_without_a_device_is_told_apart(void)
     CHECK_INT(start(""), 0); /* the failure left nothing behind */
 }
 
-static void an_old_driver_is_refused_with_both_versions(void)
+TEST(an_old_driver_is_refused_with_both_versions)
 {
     use_script("driver 11080\n");
     CHECK_INT(fa_driver_open(&driver, &diag), FA_ENODRIVER);
@@ -101,7 +102,7 @@ static void an_old_driver_is_refused_with_both_versions(void)
     CHECK_INT(fa_driver_version(driver), 12020);
 }
 
-static void devices_are_described_by_their_attributes(void)
+TEST(devices_are_described_by_their_attributes)
 {
     fa_gpu gpu;
     CHECK_OK(start("device\n"
@@ -133,7 +134,7 @@ static void devices_are_described_by_their_attributes(void)
     CHECK_INT(fa_driver_device(driver, -1, &gpu, &diag), FA_EINVAL);
 }
 
-static void contexts_are_pushed_and_popped_in_pairs(void)
+TEST(contexts_are_pushed_and_popped_in_pairs)
 {
     int ordinal = -1;
     use_script("device\ndevice\n");
@@ -156,7 +157,7 @@ static void contexts_are_pushed_and_popped_in_pairs(void)
 
 /* ---- tests: modules and launches -------------------------------------------------------------*/
 
-static void a_cubin_for_another_architecture_is_not_supported(void)
+TEST(a_cubin_for_another_architecture_is_not_supported)
 {
     CHECK_OK(start(""), diag);
     for (int i = 0; i < 3; i++) {
@@ -177,7 +178,7 @@ static void a_cubin_for_another_architecture_is_not_supported(void)
     fa_module_unload(&module);
 }
 
-static void what_is_no_cubin_never_reaches_the_driver(void)
+TEST(what_is_no_cubin_never_reaches_the_driver)
 {
     fa_module *module = NULL;
     static const char ptx[] = ".version 9.0\n.target sm_89\n.address_size 64\n.entry k() {} //";
@@ -215,7 +216,7 @@ static int use_in_child(fa_device_ptr ptr)
     return driver == NULL ? 0 : 6;
 }
 
-static void a_forked_child_is_refused_everywhere(void)
+TEST(a_forked_child_is_refused_everywhere)
 {
     fa_device_ptr ptr = 0;
     unsigned char byte = 0;
@@ -236,7 +237,7 @@ static void a_forked_child_is_refused_everywhere(void)
     CHECK_INT(byte, 9);
 }
 
-static void a_real_device_describes_itself_and_keeps_memory(void)
+TEST(a_real_device_describes_itself_and_keeps_memory)
 {
     fa_gpu gpu;
     uint16_t host[100];
@@ -274,15 +275,7 @@ int main(void)
 {
     if (!open_folder())
         return 1;
-    TEST(a_missing_library_gives_no_driver);
-    TEST(a_machine_without_a_device_is_told_apart);
-    TEST(an_old_driver_is_refused_with_both_versions);
-    TEST(devices_are_described_by_their_attributes);
-    TEST(contexts_are_pushed_and_popped_in_pairs);
-    TEST(a_cubin_for_another_architecture_is_not_supported);
-    TEST(what_is_no_cubin_never_reaches_the_driver);
-    TEST(a_forked_child_is_refused_everywhere);
-    TEST(a_real_device_describes_itself_and_keeps_memory);
+    check_all();
     close_folder();
     return check_done();
 }

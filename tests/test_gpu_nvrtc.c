@@ -3,6 +3,7 @@
  * Finding NVRTC, telling its build, and compiling with it. What needs a real NVRTC is skipped
  * without one; finding is proved with made-up directories.
  */
+#define CHECK_OWN_MAIN
 #include "check.h"
 
 #include "buf.h"
@@ -92,7 +93,7 @@ static int locate(fa_nvrtc_location *ret)
     return fa_nvrtc_locate(ret, &diag);
 }
 
-static void the_identity_holds_the_version_and_both_build_ids(void)
+TEST(the_identity_holds_the_version_and_both_build_ids)
 {
     fa_nvrtc_location location;
     clear_folder();
@@ -118,7 +119,7 @@ static int locate_under(const char *script, fa_nvrtc_location *ret)
     return rc;
 }
 
-static void an_nvrtc_that_is_too_new_for_the_driver_gives_way_to_an_older_one(void)
+TEST(an_nvrtc_that_is_too_new_for_the_driver_gives_way_to_an_older_one)
 {
     fa_nvrtc_location location;
     clear_folder();
@@ -137,7 +138,7 @@ static void an_nvrtc_that_is_too_new_for_the_driver_gives_way_to_an_older_one(vo
     CHECK_INT(location.major, 13);
 }
 
-static void the_alt_build_is_never_taken(void)
+TEST(the_alt_build_is_never_taken)
 {
     fa_nvrtc_location location;
     clear_folder();
@@ -149,7 +150,7 @@ static void the_alt_build_is_never_taken(void)
     CHECK_HAS(diag.text, folder);
 }
 
-static void a_library_for_another_machine_is_refused(void)
+TEST(a_library_for_another_machine_is_refused)
 {
     fa_nvrtc_location location;
     clear_folder();
@@ -162,7 +163,7 @@ static void a_library_for_another_machine_is_refused(void)
     CHECK_HAS(diag.text, "not a shared library");
 }
 
-static void damaged_notes_are_survived(void)
+TEST(damaged_notes_are_survived)
 {
     unsigned char bytes[256];
     clear_folder();
@@ -222,21 +223,21 @@ static int compile_with(const char *version, const char *option, const char *arc
     return rc;
 }
 
-static void no_compiler_is_given_an_option_that_it_does_not_know(void)
+TEST(no_compiler_is_given_an_option_that_it_does_not_know)
 {
     static const char *const versions[] = {"12.0", "12.3", "12.4", "12.8", "12.9", "13.0"};
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
         CHECK_OK(compile_with(versions[i], NULL, "sm_80"), diag);
 }
 
-static void an_authors_option_that_this_version_lacks_is_the_kernels_fault(void)
+TEST(an_authors_option_that_this_version_lacks_is_the_kernels_fault)
 {
     CHECK_INT(compile_with("12.8", "-std=c++23", "sm_80"), FA_ECOMPILE);
     CHECK_HAS(diag.text, "NVRTC 12.8 does not take -std=c++23: ");
     CHECK_OK(compile_with("12.8", "-std=c++20", "sm_80"), diag);
 }
 
-static void a_gpu_that_this_version_does_not_know_has_a_sentence(void)
+TEST(a_gpu_that_this_version_does_not_know_has_a_sentence)
 {
     CHECK_INT(compile_with("12.4", NULL, "sm_120"), FA_ENOTSUP);
     CHECK_HAS(diag.text, "NVRTC 12.4 does not compile for sm_120: use 12.8 or newer");
@@ -288,7 +289,7 @@ static int choose(int sm, fa_nvrtc_location *ret, fa_buf *passed)
     return rc;
 }
 
-static void a_compiler_that_does_not_compile_is_passed_over(void)
+TEST(a_compiler_that_does_not_compile_is_passed_over)
 {
     fa_nvrtc_location location;
     fa_buf passed = {0};
@@ -318,7 +319,7 @@ static void a_compiler_that_does_not_compile_is_passed_over(void)
     fa_buf_free(&passed);
 }
 
-static void a_compiler_that_does_not_know_the_gpu_gives_way_to_one_that_does(void)
+TEST(a_compiler_that_does_not_know_the_gpu_gives_way_to_one_that_does)
 {
     fa_nvrtc_location location;
     fa_buf passed = {0};
@@ -352,7 +353,7 @@ static int compile(const char *source, const char *architecture)
     return fa_nvrtc_compile(nvrtc, &request, &cubin, &compile_log, &diag);
 }
 
-static void the_library_agrees_with_what_was_located(void)
+TEST(the_library_agrees_with_what_was_located)
 {
     fa_nvrtc_location location;
     if (real_directory[0] == 0)
@@ -365,7 +366,7 @@ static void the_library_agrees_with_what_was_located(void)
 static const char clean[] = "#include \"answer.h\"\n"
                             "extern \"C\" __global__ void k(int *x) { *x = ANSWER; }\n";
 
-static void in_memory_headers_compile_to_identical_cubins(void)
+TEST(in_memory_headers_compile_to_identical_cubins)
 {
     if (nvrtc == NULL)
         SKIP("no NVRTC");
@@ -383,7 +384,7 @@ static void in_memory_headers_compile_to_identical_cubins(void)
     CHECK(same);
 }
 
-static void a_header_of_cudas_that_is_missing_has_its_packages_name(void)
+TEST(a_header_of_cudas_that_is_missing_has_its_packages_name)
 {
     if (nvrtc == NULL)
         SKIP("no NVRTC");
@@ -397,7 +398,7 @@ static void a_header_of_cudas_that_is_missing_has_its_packages_name(void)
 }
 
 /* Again, too: a cache of NVRTC's or the driver's would give the cubin without its log. */
-static void spills_are_warned_of_in_the_log(void)
+TEST(spills_are_warned_of_in_the_log)
 {
     if (nvrtc == NULL)
         SKIP("no NVRTC");
@@ -412,7 +413,7 @@ static void spills_are_warned_of_in_the_log(void)
     }
 }
 
-static void an_unknown_architecture_is_refused_before_compiling(void)
+TEST(an_unknown_architecture_is_refused_before_compiling)
 {
     if (nvrtc == NULL)
         SKIP("no NVRTC");
@@ -436,21 +437,7 @@ int main(void)
     snprintf(folder, sizeof folder, "%s/fa_nvrtc_XXXXXX", base == NULL ? "/tmp" : base);
     if (mkdtemp(folder) == NULL)
         return 1;
-    TEST(the_identity_holds_the_version_and_both_build_ids);
-    TEST(an_nvrtc_that_is_too_new_for_the_driver_gives_way_to_an_older_one);
-    TEST(the_alt_build_is_never_taken);
-    TEST(a_library_for_another_machine_is_refused);
-    TEST(damaged_notes_are_survived);
-    TEST(no_compiler_is_given_an_option_that_it_does_not_know);
-    TEST(an_authors_option_that_this_version_lacks_is_the_kernels_fault);
-    TEST(a_gpu_that_this_version_does_not_know_has_a_sentence);
-    TEST(a_compiler_that_does_not_compile_is_passed_over);
-    TEST(a_compiler_that_does_not_know_the_gpu_gives_way_to_one_that_does);
-    TEST(the_library_agrees_with_what_was_located);
-    TEST(in_memory_headers_compile_to_identical_cubins);
-    TEST(a_header_of_cudas_that_is_missing_has_its_packages_name);
-    TEST(spills_are_warned_of_in_the_log);
-    TEST(an_unknown_architecture_is_refused_before_compiling);
+    check_all();
     fa_buf_free(&cubin);
     fa_buf_free(&compile_log);
     fa_nvrtc_close(&nvrtc);

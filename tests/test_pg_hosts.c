@@ -43,7 +43,7 @@ static int write_one_winner(int host)
     return rc;
 }
 
-static void hosts_that_write_one_winner_at_once_leave_one_and_the_best(void)
+DB_TEST(hosts_that_write_one_winner_at_once_leave_one_and_the_best)
 {
     CHECK_INT(hosts(write_one_winner), 0);
     fa_store *store = db_open(&diag);
@@ -114,7 +114,7 @@ static int drain(int host)
     return rc == FA_ENOTFOUND ? 0 : rc;
 }
 
-static void hosts_drain_a_queue_and_each_item_is_taken_once(void)
+DB_TEST(hosts_drain_a_queue_and_each_item_is_taken_once)
 {
     fa_store *store = db_open(&diag);
     fa_sweep sweep;
@@ -129,7 +129,7 @@ static void hosts_drain_a_queue_and_each_item_is_taken_once(void)
 }
 
 /* ---- hosts that are killed ------------------------------------------------------------------*/
-static void a_host_killed_in_the_middle_of_a_change_leaves_nothing_of_it_and_no_lock(void)
+DB_TEST(a_host_killed_in_the_middle_of_a_change_leaves_nothing_of_it_and_no_lock)
 {
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
@@ -175,7 +175,7 @@ static pid_t start_worker(int number)
     return child;
 }
 
-static void workers_killed_at_any_moment_leave_one_winner_for_each_item(void)
+DB_TEST(workers_killed_at_any_moment_leave_one_winner_for_each_item)
 {
     fa_store *store = db_open(&diag);
     fa_sweep sweep = {.items = ITEMS};
@@ -211,13 +211,4 @@ static void workers_killed_at_any_moment_leave_one_winner_for_each_item(void)
         fa_cubin_record_free(&cubin);
     }
     fa_store_close(&store);
-}
-
-int main(void)
-{
-    DB_TEST(hosts_that_write_one_winner_at_once_leave_one_and_the_best);
-    DB_TEST(hosts_drain_a_queue_and_each_item_is_taken_once);
-    DB_TEST(a_host_killed_in_the_middle_of_a_change_leaves_nothing_of_it_and_no_lock);
-    DB_TEST(workers_killed_at_any_moment_leave_one_winner_for_each_item);
-    return check_done();
 }

@@ -16,7 +16,7 @@ void *dlopen(const char *name, int flags)
     return own(name, flags);
 }
 
-static void without_libpq_a_server_is_refused_with_what_to_install(void)
+DB_TEST(without_libpq_a_server_is_refused_with_what_to_install)
 {
     fa_store *store = NULL;
     for (int i = 0; i < 2; i++) {
@@ -26,10 +26,4 @@ static void without_libpq_a_server_is_refused_with_what_to_install(void)
         CHECK_HAS(diag.text, "libpq5");
         CHECK(strstr(diag.text, "s3cret") == NULL && store == NULL);
     }
-}
-
-int main(void)
-{
-    DB_TEST(without_libpq_a_server_is_refused_with_what_to_install);
-    return check_done();
 }

@@ -21,7 +21,7 @@ static int open_at(const char *url, fa_store_mode mode)
 }
 
 /* ---- addresses ------------------------------------------------------------------------------*/
-static void a_path_that_is_shown_has_no_password(void)
+DB_TEST(a_path_that_is_shown_has_no_password)
 {
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
@@ -53,7 +53,7 @@ static bool setting_is(const fa_store *store, const char *name, const char *valu
 }
 
 /* Kerberos' library, which ends the process when memory is short. */
-static void kerberos_is_asked_only_where_the_address_says_so(void)
+DB_TEST(kerberos_is_asked_only_where_the_address_says_so)
 {
     char address[sizeof db_path + 32];
     fa_store *store = db_open(&diag);
@@ -68,7 +68,7 @@ static void kerberos_is_asked_only_where_the_address_says_so(void)
     CHECK(!asked && as_said);
 }
 
-static void an_address_that_does_not_work_is_refused_without_its_password(void)
+DB_TEST(an_address_that_does_not_work_is_refused_without_its_password)
 {
     static const struct {
         const char *url;
@@ -99,7 +99,7 @@ static void an_address_that_does_not_work_is_refused_without_its_password(void)
 }
 
 /* ---- whose tables ---------------------------------------------------------------------------*/
-static void an_empty_schema_becomes_a_store_when_it_is_opened_for_writing(void)
+DB_TEST(an_empty_schema_becomes_a_store_when_it_is_opened_for_writing)
 {
     CHECK_INT(open_at(db_path, FA_STORE_READ_ONLY), FA_ENOTFOUND);
     CHECK_INT(open_at(db_path, FA_STORE_READ_WRITE), 0);
@@ -109,7 +109,7 @@ static void an_empty_schema_becomes_a_store_when_it_is_opened_for_writing(void)
     CHECK_INT(open_at(db_path, FA_STORE_READ_WRITE), FA_ESTORE); /* no word that they are ours */
 }
 
-static void a_schema_of_another_program_is_refused_and_left_as_it_was(void)
+DB_TEST(a_schema_of_another_program_is_refused_and_left_as_it_was)
 {
     CHECK_INT(pg_sql(db_path, "CREATE TABLE aunts (name text)"), 0);
     for (int mode = 0; mode < 2; mode++) {
@@ -121,7 +121,7 @@ static void a_schema_of_another_program_is_refused_and_left_as_it_was(void)
               1);
 }
 
-static void a_schema_of_another_version_is_refused_and_left_as_it_was(void)
+DB_TEST(a_schema_of_another_version_is_refused_and_left_as_it_was)
 {
     const int versions[] = {1, FA_STORE_SCHEMA - 1, FA_STORE_SCHEMA + 1, 1000};
     CHECK(fill_store(1));
@@ -148,7 +148,7 @@ static void a_schema_of_another_version_is_refused_and_left_as_it_was(void)
     CHECK_INT(open_at(db_path, FA_STORE_READ_WRITE), FA_ESTORE);
 }
 
-static void a_user_without_rights_reads_and_writes_nothing(void)
+DB_TEST(a_user_without_rights_reads_and_writes_nothing)
 {
     char url[DB_PATH_MAX], schema[24], sql[300];
     CHECK(fill_store(1));
@@ -173,7 +173,7 @@ static void a_user_without_rights_reads_and_writes_nothing(void)
     CHECK_HAS(diag.text, "search_path");
 }
 
-static void columns_of_another_type_are_refused(void)
+DB_TEST(columns_of_another_type_are_refused)
 {
     fa_store *store = db_open(&diag);
     fa_scope scope = db_scope(1);
@@ -192,17 +192,4 @@ static void columns_of_another_type_are_refused(void)
     CHECK_INT(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ECORRUPT);
     CHECK_HAS(diag.text, "tables are not as they should be");
     fa_store_close(&store);
-}
-
-int main(void)
-{
-    DB_TEST(a_path_that_is_shown_has_no_password);
-    DB_TEST(kerberos_is_asked_only_where_the_address_says_so);
-    DB_TEST(an_address_that_does_not_work_is_refused_without_its_password);
-    DB_TEST(an_empty_schema_becomes_a_store_when_it_is_opened_for_writing);
-    DB_TEST(a_schema_of_another_program_is_refused_and_left_as_it_was);
-    DB_TEST(a_schema_of_another_version_is_refused_and_left_as_it_was);
-    DB_TEST(a_user_without_rights_reads_and_writes_nothing);
-    DB_TEST(columns_of_another_type_are_refused);
-    return check_done();
 }

@@ -9,7 +9,7 @@
 static unsigned char bytes[DB_CUBIN_SIZE];
 
 /* ---- what the server says -------------------------------------------------------------------*/
-static void the_servers_errors_become_codes(void)
+DB_STORE_TEST(the_servers_errors_become_codes)
 {
     static const struct {
         const char *state;
@@ -36,7 +36,7 @@ static void the_servers_errors_become_codes(void)
 }
 
 /* As a full disk behaves: in the middle of what is stored together. */
-static void a_full_disk_loses_nothing_that_was_stored(void)
+DB_STORE_TEST(a_full_disk_loses_nothing_that_was_stored)
 {
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK(pg_sql(db_path,
@@ -53,7 +53,7 @@ static void a_full_disk_loses_nothing_that_was_stored(void)
     CHECK(db_winner_is(store, 1, 2, &diag));
 }
 
-static void a_change_that_met_anothers_is_made_again_unless_it_is_made_once(void)
+DB_STORE_TEST(a_change_that_met_anothers_is_made_again_unless_it_is_made_once)
 {
     for (int once = 0; once < 2; once++) {
         fa_change change = {.store = store, .diag = &diag, .once = once};
@@ -68,7 +68,7 @@ static void a_change_that_met_anothers_is_made_again_unless_it_is_made_once(void
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
 }
 
-static void who_waits_for_a_lock_for_too_long_is_told(void)
+DB_STORE_TEST(who_waits_for_a_lock_for_too_long_is_told)
 {
     fa_store *other = db_open(&diag);
     CHECK(other != NULL);
@@ -82,7 +82,7 @@ static void who_waits_for_a_lock_for_too_long_is_told(void)
     fa_store_close(&other);
 }
 
-static void a_winner_that_is_held_is_changed_by_nobody_else_until_the_end(void)
+DB_STORE_TEST(a_winner_that_is_held_is_changed_by_nobody_else_until_the_end)
 {
     fa_store *store[2] = {db_open(&diag), db_open(&diag)};
     CHECK(store[0] != NULL && store[1] != NULL);
@@ -119,7 +119,7 @@ static int put_while_it_crashes(bool again)
     return change.rc;
 }
 
-static void a_server_killed_in_the_middle_loses_the_change_and_nothing_else(void)
+DB_STORE_TEST(a_server_killed_in_the_middle_loses_the_change_and_nothing_else)
 {
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK_INT(put_while_it_crashes(false), FA_EIO);
@@ -137,7 +137,7 @@ static void a_server_killed_in_the_middle_loses_the_change_and_nothing_else(void
     CHECK(db_winner_is(store, 2, 2, &diag));
 }
 
-static void a_server_that_was_restarted_meanwhile_is_not_noticed(void)
+DB_STORE_TEST(a_server_that_was_restarted_meanwhile_is_not_noticed)
 {
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     for (int i = 0; i < 2; i++) {
@@ -165,7 +165,7 @@ static int put_large_and_hang(void)
     return change.rc;
 }
 
-static void a_server_that_hangs_is_given_up(void)
+DB_STORE_TEST(a_server_that_hangs_is_given_up)
 {
     fa_scope scope = db_scope(1);
     fa_winner_record winner;
@@ -198,7 +198,7 @@ static void take_note(void *context, const char *sentence)
     CHECK(tells_no_password(sentence));
 }
 
-static void a_file_serves_while_the_server_does_not(void)
+DB_STORE_TEST(a_file_serves_while_the_server_does_not)
 {
     char file[300], folder[] = "/tmp/fa-tune-spare-XXXXXX";
     CHECK(mkdtemp(folder) != NULL);
@@ -233,18 +233,4 @@ static void a_file_serves_while_the_server_does_not(void)
     fa_store_close(&spared);
     CHECK(pg_tell("start"));
     db_remove_tree(folder);
-}
-
-int main(void)
-{
-    DB_STORE_TEST(the_servers_errors_become_codes);
-    DB_STORE_TEST(a_full_disk_loses_nothing_that_was_stored);
-    DB_STORE_TEST(a_change_that_met_anothers_is_made_again_unless_it_is_made_once);
-    DB_STORE_TEST(who_waits_for_a_lock_for_too_long_is_told);
-    DB_STORE_TEST(a_winner_that_is_held_is_changed_by_nobody_else_until_the_end);
-    DB_STORE_TEST(a_server_killed_in_the_middle_loses_the_change_and_nothing_else);
-    DB_STORE_TEST(a_server_that_was_restarted_meanwhile_is_not_noticed);
-    DB_STORE_TEST(a_server_that_hangs_is_given_up);
-    DB_STORE_TEST(a_file_serves_while_the_server_does_not);
-    return check_done();
 }

@@ -99,7 +99,7 @@ static int load_kind(int kind)
     return rc;
 }
 
-static void a_bench_opens_and_loads_candidates(void)
+TEST(a_bench_opens_and_loads_candidates)
 {
     fa_buf reference = {0};
     const char *script = write_script();
@@ -148,7 +148,7 @@ static void check_proof(int kind, bool *ret_ok)
     *ret_ok = true;
 }
 
-static void each_fault_is_rejected_with_its_own_reason(void)
+TEST(each_fault_is_rejected_with_its_own_reason)
 {
     if (world.missing != NULL)
         SKIP(world.missing);
@@ -159,7 +159,7 @@ static void each_fault_is_rejected_with_its_own_reason(void)
     }
 }
 
-static void a_good_kernel_passes_after_another_has_overrun(void)
+TEST(a_good_kernel_passes_after_another_has_overrun)
 {
     bool ok;
     if (world.missing != NULL)
@@ -170,7 +170,7 @@ static void a_good_kernel_passes_after_another_has_overrun(void)
     CHECK(ok);
 }
 
-static void only_a_proved_kernel_is_timed(void)
+TEST(only_a_proved_kernel_is_timed)
 {
     float samples[8];
     int count = 77;
@@ -193,7 +193,7 @@ static void only_a_proved_kernel_is_timed(void)
         CHECK(samples[i] > 360 && samples[i] < 440);
 }
 
-static void a_probe_stops_at_its_budget_or_without_a_chance_and_a_race_fills_every_round(void)
+TEST(a_probe_stops_at_its_budget_or_without_a_chance_and_a_race_fills_every_round)
 {
     float samples[FA_BENCH_SAMPLES_MAX] = {0};
     int count = 0;
@@ -227,7 +227,7 @@ static void a_probe_stops_at_its_budget_or_without_a_chance_and_a_race_fills_eve
     CHECK(samples[60] == 0);
 }
 
-static void a_kernel_that_is_wrong_only_when_timed_loses_its_proof(void)
+TEST(a_kernel_that_is_wrong_only_when_timed_loses_its_proof)
 {
     float samples[8];
     int count = 0;
@@ -279,7 +279,7 @@ static int open_sampled(fa_bench **ret_prover, fa_module **ret_module, fa_bench_
 
 /* The first rows of a causal problem hardly average anything, so that their outputs, and what the
  * data type costs there, are tens of times those of the last rows. */
-static void late_rows_of_a_causal_problem_are_not_held_to_what_its_first_rows_cost(void)
+TEST(late_rows_of_a_causal_problem_are_not_held_to_what_its_first_rows_cost)
 {
     enum { ROWS = 1024, HEAD_DIM = 64, HALVES = ROWS * HEAD_DIM };
     static uint16_t o[HALVES];
@@ -317,7 +317,7 @@ static int open_with(const fa_buf *reference, size_t memory, fa_bench **ret_benc
     return fa_bench_open(world.driver, &setup, ret_bench, &diag);
 }
 
-static void tensors_and_workspaces_are_held_to_a_budget(void)
+TEST(tensors_and_workspaces_are_held_to_a_budget)
 {
     enum { MIB = 1 << 20 };
     fa_buf reference = {0};
@@ -350,7 +350,7 @@ static void tensors_and_workspaces_are_held_to_a_budget(void)
     fa_buf_free(&reference);
 }
 
-static void the_bench_is_closed(void)
+TEST(the_bench_is_closed)
 {
     if (world.missing != NULL)
         SKIP(world.missing);
@@ -363,18 +363,4 @@ static void the_bench_is_closed(void)
     fa_driver_close(&world.driver);
     fixture_close(&world.fixture);
     fa_nvrtc_close(&world.nvrtc);
-}
-
-int main(void)
-{
-    TEST(a_bench_opens_and_loads_candidates);
-    TEST(each_fault_is_rejected_with_its_own_reason);
-    TEST(a_good_kernel_passes_after_another_has_overrun);
-    TEST(only_a_proved_kernel_is_timed);
-    TEST(a_probe_stops_at_its_budget_or_without_a_chance_and_a_race_fills_every_round);
-    TEST(a_kernel_that_is_wrong_only_when_timed_loses_its_proof);
-    TEST(late_rows_of_a_causal_problem_are_not_held_to_what_its_first_rows_cost);
-    TEST(tensors_and_workspaces_are_held_to_a_budget);
-    TEST(the_bench_is_closed);
-    return check_done();
 }

@@ -177,27 +177,31 @@ static void check_kernel(const char *family, int32_t head_dim, fa_causal causal,
 }
 
 /* The products of a step: head_dim / 16 for Q K^T, keys of the default config / 16 for P V. */
-static void the_step_of_head_dim_64_is_lean(void)
+TEST(the_step_of_head_dim_64_is_lean)
 {
     check_kernel(DENSE, 64, FA_CAUSAL_NONE, false, 4, 8);
 }
 
-static void the_causal_step_of_head_dim_128_is_lean(void)
+TEST(the_causal_step_of_head_dim_128_is_lean)
 {
     check_kernel(DENSE, 128, FA_CAUSAL_TOP_LEFT, false, 8, 8);
 }
 
-static void the_causal_step_of_head_dim_256_is_lean(void)
+TEST(the_causal_step_of_head_dim_256_is_lean)
 {
+    if (getenv("FA_TEST_SLOW") == NULL)
+        SKIP("only with --slow: it compiles for two seconds");
     check_kernel(DENSE, 256, FA_CAUSAL_TOP_LEFT, false, 16, 4);
 }
 
-static void the_step_of_sequences_of_their_own_lengths_is_lean(void)
+TEST(the_step_of_sequences_of_their_own_lengths_is_lean)
 {
+    if (getenv("FA_TEST_SLOW") == NULL)
+        SKIP("only with --slow: it compiles for two seconds");
     check_kernel(PREFILL, 128, FA_CAUSAL_BOTTOM_RIGHT, false, 8, 8);
 }
 
-static void the_step_of_a_softcap_at_head_dim_256_is_lean(void)
+TEST(the_step_of_a_softcap_at_head_dim_256_is_lean)
 {
     check_kernel(PREFILL, 256, FA_CAUSAL_BOTTOM_RIGHT, true, 16, 4);
 }
@@ -228,7 +232,7 @@ static bool size_tells(const fa_candidate *c)
            inputs + output == (size & ~1023) - value_of(c, "WORK_BYTES", 0);
 }
 
-static void the_size_of_shared_memory_tells_every_config(void)
+TEST(the_size_of_shared_memory_tells_every_config)
 {
     static const int32_t heads[][3] = {
         {8, 0},      {64, 0},   {80, 0},   {128, 0},     {192, 0},     {256, 0},       {80, 256}, {24, 192},
@@ -261,17 +265,4 @@ static void the_size_of_shared_memory_tells_every_config(void)
     }
     CHECK(seen > 200 && of_fp8 > 50);
     fixture_close(&f);
-}
-
-int main(void)
-{
-    TEST(the_size_of_shared_memory_tells_every_config);
-    TEST(the_step_of_head_dim_64_is_lean);
-    TEST(the_causal_step_of_head_dim_128_is_lean);
-    TEST(the_step_of_a_softcap_at_head_dim_256_is_lean);
-    if (getenv("FA_TEST_SLOW") != NULL) { /* each compiles for two seconds */
-        TEST(the_causal_step_of_head_dim_256_is_lean);
-        TEST(the_step_of_sequences_of_their_own_lengths_is_lean);
-    }
-    return check_done();
 }

@@ -5,6 +5,7 @@
  */
 static char folder[] = "/tmp/fa-test-maps-XXXXXX";
 
+#define CHECK_OWN_MAIN
 #include "device_context.h"
 #include "attn_fixture.h"
 #include "check.h"
@@ -51,7 +52,7 @@ static int read_boxes(const struct fa_attn_boxes *boxes, unsigned first, unsigne
                               &diag);
 }
 
-static void impossible_boxes_are_refused(void)
+TEST(impossible_boxes_are_refused)
 {
     static const struct fa_attn_boxes rows[] = {{0, 64, 1, 64, 64, 64},
                                                 {48, 64, 1, 64, 64, 64},
@@ -72,7 +73,7 @@ static void impossible_boxes_are_refused(void)
 }
 
 /* The driver copies as many arguments as the cubin has parameters: it must not read past ours. */
-static void parameters_that_nobody_would_pass_are_refused(void)
+TEST(parameters_that_nobody_would_pass_are_refused)
 {
     static const unsigned sizes[][3] = {{ONE, 0, 0},         {0, 0, 0},           {MAPS, ONE, 0},
                                         {ONE, MAPS + 64, 0}, {ONE + 8, MAPS, 0}, {ONE, MAPS, 8}};
@@ -89,7 +90,7 @@ static void parameters_that_nobody_would_pass_are_refused(void)
 
 /* What NVRTC leaves in a cubin of a constant that no code reads, and of the two parameters, whose
  * places differ by architecture. */
-static void boxes_survive_the_real_compiler_on_every_architecture(void)
+TEST(boxes_survive_the_real_compiler_on_every_architecture)
 {
     static const char *const architectures[] = {"sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a",
                                                 "sm_120"};
@@ -136,7 +137,7 @@ static int encode(const fa_tensor_shape *shape)
     return fa_tensor_map_encode(driver, shape, &map, &diag);
 }
 
-static void shapes_that_tma_does_not_take_are_refused(void)
+TEST(shapes_that_tma_does_not_take_are_refused)
 {
     CHECK_OK(start(""), diag);
     CHECK_OK(encode(&good_shape), diag);
@@ -226,7 +227,7 @@ static int launch(const struct fa_attn_boxes *boxes, const struct fa_attn_params
     return rc;
 }
 
-static void maps_say_what_the_launch_says(void)
+TEST(maps_say_what_the_launch_says)
 {
     struct fa_attn_params p;
     CHECK_OK(start(""), diag);
@@ -242,7 +243,7 @@ static void maps_say_what_the_launch_says(void)
     }
 }
 
-static void maps_of_fp8_keys_are_of_bytes(void)
+TEST(maps_of_fp8_keys_are_of_bytes)
 {
     struct fa_attn_params p;
     const fa_problem usual = form;
@@ -260,7 +261,7 @@ static void maps_of_fp8_keys_are_of_bytes(void)
     marker = dense;
 }
 
-static void dimensions_of_one_element_may_have_any_stride(void)
+TEST(dimensions_of_one_element_may_have_any_stride)
 {
     struct fa_attn_params p;
     struct fa_attn_boxes boxes = good_boxes;
@@ -281,7 +282,7 @@ static void dimensions_of_one_element_may_have_any_stride(void)
     CHECK_OK(launch(&boxes, &p, &p), diag);
 }
 
-static void tensors_that_tma_does_not_take_are_refused_by_name(void)
+TEST(tensors_that_tma_does_not_take_are_refused_by_name)
 {
     struct fa_attn_params p;
     CHECK_OK(start("no_zero_strides\n"), diag);
@@ -323,14 +324,7 @@ int main(void)
     setenv("FA_TUNE_LIBCUDA", getenv("FA_TEST_FAKE_CUDA"), 1);
     if (start("") != 0) /* whoever looks for NVRTC asks the driver for its version */
         return 1;
-    TEST(impossible_boxes_are_refused);
-    TEST(parameters_that_nobody_would_pass_are_refused);
-    TEST(boxes_survive_the_real_compiler_on_every_architecture);
-    TEST(shapes_that_tma_does_not_take_are_refused);
-    TEST(maps_say_what_the_launch_says);
-    TEST(maps_of_fp8_keys_are_of_bytes);
-    TEST(dimensions_of_one_element_may_have_any_stride);
-    TEST(tensors_that_tma_does_not_take_are_refused_by_name);
+    check_all();
     fa_driver_close(&driver);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command) == 0 ? check_done() : 1;

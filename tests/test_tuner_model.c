@@ -49,7 +49,7 @@ static fa_problem square(int32_t batch, int32_t heads, int32_t length, int32_t h
 
 /* 2 (smem + 1,024) <= 102,400 on sm_89; Turing reserves nothing. Of 16,384 registers a scheduler has, a warp of 168 takes
  * 5,376: three of them, so twelve per SM. Warps get registers in units of 256. */
-static void occupancy_is_what_shared_memory_threads_blocks_and_registers_allow(void)
+TEST(occupancy_is_what_shared_memory_threads_blocks_and_registers_allow)
 {
     static const struct {
         const fa_gpu *gpu;
@@ -71,7 +71,7 @@ static void occupancy_is_what_shared_memory_threads_blocks_and_registers_allow(v
 }
 
 /* No prediction claims more than the tensor cores or the memory can give. */
-static void a_prediction_never_beats_the_hardware(void)
+TEST(a_prediction_never_beats_the_hardware)
 {
     static const fa_gpu *const gpus[] = {&gpu_t4, &gpu_a100, &gpu_l4, &gpu_h200};
     for (size_t g = 0; g < sizeof gpus / sizeof *gpus; g++) {
@@ -90,7 +90,7 @@ static void a_prediction_never_beats_the_hardware(void)
 
 /* 1,000 causal rows of 32 heads fit 132 SMs at once; with 128 rows a block, an SM that gets rows
  * 1,000 and 500 has a third more to do than the mean. Measured on an H200: 64 rows win. */
-static void a_causal_wave_lasts_as_long_as_its_fullest_sm(void)
+TEST(a_causal_wave_lasts_as_long_as_its_fullest_sm)
 {
     fa_problem causal = square(2, 16, 1000, 128, FA_CAUSAL_BOTTOM_RIGHT);
     fa_problem plain = square(2, 16, 1000, 128, FA_CAUSAL_NONE);
@@ -100,7 +100,7 @@ static void a_causal_wave_lasts_as_long_as_its_fullest_sm(void)
 }
 
 /* The same order whatever order the indices come in; equal predictions by text; misfits last. */
-static void ranking_is_deterministic(void)
+TEST(ranking_is_deterministic)
 {
     enum { COUNT = 24 };
     static fa_candidate list[COUNT];
@@ -152,7 +152,7 @@ static double roofline(const fa_candidate *candidate, const fa_gpu *gpu, int32_t
     return trial.predicted_us;
 }
 
-static void a_launch_takes_as_long_as_its_fullest_sm(void)
+TEST(a_launch_takes_as_long_as_its_fullest_sm)
 {
     fa_candidate c = {.trial = {.threads = 128, .smem_bytes = 40000}, .estimated_registers = 32};
     fa_launch_shape *launch = &c.launches.at[0];
@@ -173,7 +173,7 @@ static void a_launch_takes_as_long_as_its_fullest_sm(void)
 }
 
 /* Products of the manifest's numbers may overflow, and 0 steps of endless work are no number at all. */
-static void work_beyond_numbers_predicts_nothing(void)
+TEST(work_beyond_numbers_predicts_nothing)
 {
     fa_candidate c = {.trial = {.threads = 128, .smem_bytes = 40000}, .estimated_registers = 32};
     fa_launch_shape launch = {.threads = 128, .smem_bytes = 40000, .grid = {1000, 1, 1}};
@@ -190,7 +190,7 @@ static void work_beyond_numbers_predicts_nothing(void)
 }
 
 /* Lets are any 32-bit number: the model reads some by name, of kernels that are specialised and of others. */
-static void any_numbers_have_finite_predictions(void)
+TEST(any_numbers_have_finite_predictions)
 {
     static const char *const names[] = {
         "MIN_BLOCKS", "STAGES",  "PERSISTENT", "Q_STAGES",      "PINGPONG",     "D_TILE",
@@ -228,7 +228,7 @@ static void any_numbers_have_finite_predictions(void)
 }
 
 /* What every built-in family promises: a default that fits every GPU in its range, every head. */
-static void built_in_defaults_fit_everywhere(void)
+TEST(built_in_defaults_fit_everywhere)
 {
     static const fa_gpu *const gpus[] = {&gpu_t4, &gpu_a100, &gpu_l4, &gpu_h200};
     tuner_fixture f;
@@ -251,7 +251,7 @@ static void built_in_defaults_fit_everywhere(void)
 }
 
 /* And with every head dimension's tile of serving families, for each number of packed rows that a manifest tells apart. */
-static void defaults_for_serving_fit_wherever_their_family_serves(void)
+TEST(defaults_for_serving_fit_wherever_their_family_serves)
 {
     static const fa_gpu *const gpus[] = {&gpu_a100, &gpu_l4, &gpu_h200};
     static const int32_t head_dims[] = {32, 64, 96, 128, 192, 256, 512};
@@ -277,18 +277,4 @@ static void defaults_for_serving_fit_wherever_their_family_serves(void)
         CHECK(serve > 0);
     }
     fixture_free(&f);
-}
-
-int main(void)
-{
-    TEST(occupancy_is_what_shared_memory_threads_blocks_and_registers_allow);
-    TEST(a_prediction_never_beats_the_hardware);
-    TEST(a_causal_wave_lasts_as_long_as_its_fullest_sm);
-    TEST(ranking_is_deterministic);
-    TEST(a_launch_takes_as_long_as_its_fullest_sm);
-    TEST(work_beyond_numbers_predicts_nothing);
-    TEST(any_numbers_have_finite_predictions);
-    TEST(built_in_defaults_fit_everywhere);
-    TEST(defaults_for_serving_fit_wherever_their_family_serves);
-    return check_done();
 }

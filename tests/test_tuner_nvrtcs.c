@@ -6,6 +6,7 @@
  *
  * Each version has a process of its own, forked before any is loaded: they keep their memory, and export the same names.
  */
+#define CHECK_OWN_MAIN
 #include "check.h"
 
 #include "attn_fixture.h"
@@ -215,23 +216,25 @@ static void try_range(int first, int last)
         SKIP("it was not fetched");
 }
 
-static void the_oldest_nvrtc_compiles_families(void)
+TEST(the_oldest_nvrtc_compiles_families)
 {
     try_range(OLDEST, OLDEST);
 }
 
-static void nvrtc_12_8_compiles_families(void)
+TEST(nvrtc_12_8_compiles_families)
 {
     try_range(1208, 1208);
 }
 
-static void the_newest_nvrtc_compiles_families(void)
+TEST(the_newest_nvrtc_compiles_families)
 {
     try_range(NEWEST, NEWEST);
 }
 
-static void every_minor_version_compiles_every_family(void)
+TEST(every_minor_version_compiles_every_family)
 {
+    if (!slow)
+        SKIP("only with --slow");
     try_range(1200, 9999);
 }
 
@@ -245,13 +248,8 @@ int main(void)
         rc = fa_families_load(fixture.templates, NULL, &fixture.families, &diag);
     if (rc != 0)
         printf("Bail out! %s\n", diag.text);
-    else {
-        TEST(the_oldest_nvrtc_compiles_families);
-        TEST(nvrtc_12_8_compiles_families);
-        TEST(the_newest_nvrtc_compiles_families);
-        if (slow)
-            TEST(every_minor_version_compiles_every_family);
-    }
+    else
+        check_all();
     fixture_close(&fixture);
     return rc == 0 ? check_done() : 1;
 }

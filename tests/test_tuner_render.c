@@ -82,7 +82,7 @@ static int render_small(const char *template, const char *header, const char *ot
                         other);
 }
 
-static void the_prologue_defines_everything_and_changes_nothing_else(void)
+TEST(the_prologue_defines_everything_and_changes_nothing_else)
 {
     CHECK_OK(render_small("int template_text; // BLOCK_M stays\n", "", ""), diag);
     CHECK_TEXT(source.data,
@@ -96,7 +96,7 @@ static void the_prologue_defines_everything_and_changes_nothing_else(void)
 }
 
 /* BLOCK_N, the let that reads it and the size of the shared memory are missing in the text. */
-static void configs_that_differ_at_run_time_only_have_one_source(void)
+TEST(configs_that_differ_at_run_time_only_have_one_source)
 {
     static const char lets[] = "\"ROW\": \"HEAD_DIM * 2\", \"TWICE\": \"2 * BLOCK_N\"";
     fa_buf other = {0};
@@ -116,7 +116,7 @@ static void configs_that_differ_at_run_time_only_have_one_source(void)
                "DTYPE_BF16=0;CAUSAL=0;ALIGNED=1;\";\n");
 }
 
-static void an_architecture_has_the_suffix_of_its_family(void)
+TEST(an_architecture_has_the_suffix_of_its_family)
 {
     char name[16];
     fa_render_architecture(NULL, &gpu_l4, name, sizeof name);
@@ -141,7 +141,7 @@ static int depends_on_other(const char *template, const char *header)
     return strcmp(key[0], key[1]) != 0;
 }
 
-static void a_key_holds_exactly_the_headers_that_may_be_included(void)
+TEST(a_key_holds_exactly_the_headers_that_may_be_included)
 {
     CHECK_INT(depends_on_other("#include \"small.cuh\"\n", "int x;\n"), 0);
     CHECK_INT(depends_on_other("int x; // includes nothing\n", "#include \"other.cuh\"\n"), 0);
@@ -152,7 +152,7 @@ static void a_key_holds_exactly_the_headers_that_may_be_included(void)
 }
 
 /* What a scanner cannot follow counts as including everything. */
-static void doubtful_includes_count_every_header(void)
+TEST(doubtful_includes_count_every_header)
 {
     static const char *const rows[] = {
         "#define H \"other.cuh\"\n#include H\n", "#inc\\\nlude \"other.cuh\"\n",
@@ -167,7 +167,7 @@ static void doubtful_includes_count_every_header(void)
     CHECK_INT(depends_on_other("#include \"small.cuh\"\n", "#include MACRO\n"), 1);
 }
 
-static void every_input_changes_the_key(void)
+TEST(every_input_changes_the_key)
 {
     CHECK_OK(start_built_in(), diag);
     static const char *const inputs[][4] = {
@@ -185,7 +185,7 @@ static void every_input_changes_the_key(void)
             CHECK(strcmp(key[i], key[j]) != 0);
 }
 
-static void what_depends_on_a_problems_size_is_not_rendered(void)
+TEST(what_depends_on_a_problems_size_is_not_rendered)
 {
     const fa_gpu *const gpus[] = {&gpu_l4, &gpu_h200};
     fa_problem other = problem_512;
@@ -212,17 +212,4 @@ static void what_depends_on_a_problems_size_is_not_rendered(void)
             fa_buf_free(&b);
         }
     }
-}
-
-int main(void)
-{
-    TEST(what_depends_on_a_problems_size_is_not_rendered);
-    TEST(the_prologue_defines_everything_and_changes_nothing_else);
-    TEST(configs_that_differ_at_run_time_only_have_one_source);
-    TEST(an_architecture_has_the_suffix_of_its_family);
-    TEST(a_key_holds_exactly_the_headers_that_may_be_included);
-    TEST(doubtful_includes_count_every_header);
-    TEST(every_input_changes_the_key);
-    end();
-    return check_done();
 }

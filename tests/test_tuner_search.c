@@ -86,7 +86,7 @@ static const char *name_of(int i)
 }
 
 /* ---- what all keep to -----------------------------------------------------------------------*/
-static void no_strategy_proposes_a_point_twice_or_one_that_is_forbidden(void)
+TEST(no_strategy_proposes_a_point_twice_or_one_that_is_forbidden)
 {
     for (int s = 0; name_of(s) != NULL; s++) {
         bool seen[512] = {false};
@@ -110,7 +110,7 @@ static void no_strategy_proposes_a_point_twice_or_one_that_is_forbidden(void)
     }
 }
 
-static void every_strategy_goes_through_a_space_that_its_budget_exceeds(void)
+TEST(every_strategy_goes_through_a_space_that_its_budget_exceeds)
 {
     for (int s = 0; name_of(s) != NULL; s++) {
         int32_t points[32 * 3], all = 0, valid = 0;
@@ -128,7 +128,7 @@ static void every_strategy_goes_through_a_space_that_its_budget_exceeds(void)
 }
 
 /* A clock may end a search before its evaluations are spent: what it is likely to get decides. */
-static void the_default_tries_all_that_it_can_and_else_models_the_space(void)
+TEST(the_default_tries_all_that_it_can_and_else_models_the_space)
 {
     static const struct {
         const fa_search_space *space;
@@ -149,7 +149,7 @@ static void the_default_tries_all_that_it_can_and_else_models_the_space(void)
     }
 }
 
-static void what_is_no_cost_is_a_failure(void)
+TEST(what_is_no_cost_is_a_failure)
 {
     const double bad[] = {NAN, INFINITY, -INFINITY, 0, -7};
     fa_search *search;
@@ -166,7 +166,7 @@ static void what_is_no_cost_is_a_failure(void)
     fa_search_close(search);
 }
 
-static void a_space_that_cannot_be_is_refused(void)
+TEST(a_space_that_cannot_be_is_refused)
 {
     fa_search_space wide = {.dims = 8, .valid = all_valid};
     fa_search *search;
@@ -193,12 +193,12 @@ static void a_space_that_cannot_be_is_refused(void)
 }
 
 /* ---- what they find -------------------------------------------------------------------------*/
-static void the_floor_of_one_valley_is_found_in_120_of_32768_points(void)
+TEST(the_floor_of_one_valley_is_found_in_120_of_32768_points)
 {
     CHECK(median_best("surrogate", convex) == 1);
 }
 
-static void what_fails_or_does_not_compile_is_soon_left_alone(void)
+TEST(what_fails_or_does_not_compile_is_soon_left_alone)
 {
     for (int kind = 0; kind < 2; kind++) {
         int32_t point[FA_SEARCH_DIMS_MAX];
@@ -229,7 +229,7 @@ static double far_cost(const int32_t *point)
     return 1 + abs(point[0] - 20) + abs(point[3] - 9);
 }
 
-static void a_space_of_ten_to_the_sixteenth_is_walked_and_not_built(void)
+TEST(a_space_of_ten_to_the_sixteenth_is_walked_and_not_built)
 {
     int64_t asked = 0;
     fa_search_space space = {.dims = 8, .valid = rarely_valid, .context = &asked};
@@ -258,7 +258,7 @@ static bool sparsely_valid(void *context, const int32_t *point)
     return sparsely_begun(context, point, 8);
 }
 
-static void points_that_are_rare_are_drawn_value_by_value_and_evenly(void)
+TEST(points_that_are_rare_are_drawn_value_by_value_and_evenly)
 {
     int64_t asked = 0;
     int odd = 0, low = 0, count = 0;
@@ -279,18 +279,4 @@ static void points_that_are_rare_are_drawn_value_by_value_and_evenly(void)
     CHECK(odd <= 4); /* half of the choices of the first value lead to 8 of 32,776 points */
     CHECK(low > 150 && low < 250);
     CHECK(asked < 1000 * 1000); /* one in 131,040 combinations exists */
-}
-
-int main(void)
-{
-    TEST(no_strategy_proposes_a_point_twice_or_one_that_is_forbidden);
-    TEST(every_strategy_goes_through_a_space_that_its_budget_exceeds);
-    TEST(the_default_tries_all_that_it_can_and_else_models_the_space);
-    TEST(what_is_no_cost_is_a_failure);
-    TEST(a_space_that_cannot_be_is_refused);
-    TEST(the_floor_of_one_valley_is_found_in_120_of_32768_points);
-    TEST(what_fails_or_does_not_compile_is_soon_left_alone);
-    TEST(a_space_of_ten_to_the_sixteenth_is_walked_and_not_built);
-    TEST(points_that_are_rare_are_drawn_value_by_value_and_evenly);
-    return check_done();
 }

@@ -27,7 +27,7 @@ static const fa_problem pages = {.head_dim = 64,
                                  .window_left = 100,
                                  .window_right = -1};
 
-static void sequences_keep_to_the_problem_and_to_its_mean(void)
+TEST(sequences_keep_to_the_problem_and_to_its_mean)
 {
     fa_problem p = pages;
     p.batch = 400;
@@ -51,7 +51,7 @@ static void sequences_keep_to_the_problem_and_to_its_mean(void)
     CHECK_INT(cases[0].num_pages, 400 * 19 + 3);
 }
 
-static void a_block_table_names_pages_of_its_sequence_alone_but_for_shared_ones(void)
+TEST(a_block_table_names_pages_of_its_sequence_alone_but_for_shared_ones)
 {
     const fa_problem p = pages;
     fa_attn_case c = fa_attn_case_ragged(&p, 1, 3);
@@ -85,7 +85,7 @@ static void a_block_table_names_pages_of_its_sequence_alone_but_for_shared_ones(
 }
 
 /* Copies are of 16 bytes: eight elements of fp16, sixteen of fp8. */
-static void strides_of_fp8_keys_are_held_to_sixteen_bytes(void)
+TEST(strides_of_fp8_keys_are_held_to_sixteen_bytes)
 {
     fa_problem p = pages;
     p.page = 64;
@@ -106,7 +106,7 @@ static void strides_of_fp8_keys_are_held_to_sixteen_bytes(void)
 
 /* ---- numbers that a launch hands over --------------------------------------------------------*/
 /* In fp32 as a kernel takes it, beside the softcap itself; below its range a kernel relies on it to be less. */
-static void a_softcaps_numbers_are_those_of_its_polynomial(void)
+TEST(a_softcaps_numbers_are_those_of_its_polynomial)
 {
     static const float caps[] = {1, 30, 50, 1000};
     for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
@@ -124,13 +124,4 @@ static void a_softcaps_numbers_are_those_of_its_polynomial(void)
                 CHECK(polynomial < right);
         }
     }
-}
-
-int main(void)
-{
-    TEST(a_softcaps_numbers_are_those_of_its_polynomial);
-    TEST(strides_of_fp8_keys_are_held_to_sixteen_bytes);
-    TEST(sequences_keep_to_the_problem_and_to_its_mean);
-    TEST(a_block_table_names_pages_of_its_sequence_alone_but_for_shared_ones);
-    return check_done();
 }

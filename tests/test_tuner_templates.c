@@ -2,6 +2,7 @@
  *
  * Directories of templates: what of them counts in a hash and in a closure. What is refused is in test_manifest.py.
  */
+#define CHECK_OWN_MAIN
 #include "problem.h"
 #include "tuner_fixture.h"
 
@@ -43,7 +44,7 @@ static int open_it(void)
     return fa_templates_open(f.directory, &f.templates, &diag);
 }
 
-static void a_directory_replaces_and_joins_the_built_in_files(void)
+TEST(a_directory_replaces_and_joins_the_built_in_files)
 {
     start();
     put("attn_params.h", "mine");
@@ -64,7 +65,7 @@ static void a_directory_replaces_and_joins_the_built_in_files(void)
 static const char contract[] = "{\"name\": \"mine\", \"title\": \"something of mine\", "
                                "\"sizes\": {\"n\": {}}}";
 
-static void a_folder_without_a_contract_is_no_operation(void)
+TEST(a_folder_without_a_contract_is_no_operation)
 {
     const fa_operation *known = NULL;
     start();
@@ -80,7 +81,7 @@ static void a_folder_without_a_contract_is_no_operation(void)
     CHECK(fa_templates_find(f.templates, "operation.json") == NULL);
 }
 
-static void what_a_directory_brings_of_one_operation_leaves_the_closures_of_others(void)
+TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others)
 {
     const fa_operation *mine = NULL, *attention = fa_operation_of(NULL);
     start();
@@ -97,7 +98,7 @@ static void what_a_directory_brings_of_one_operation_leaves_the_closures_of_othe
     CHECK(strcmp(fa_templates_hash(f.templates, attention), others) != 0);
 }
 
-static void a_file_of_a_directory_changes_the_closure_of_its_operation_by_every_byte(void)
+TEST(a_file_of_a_directory_changes_the_closure_of_its_operation_by_every_byte)
 {
     const fa_operation *attention = fa_operation_of(NULL);
     char before[FA_HASH_HEX];
@@ -130,7 +131,7 @@ static int read_numbered(const char *grid, int number, const fa_operation **ret_
     return rc;
 }
 
-static void specifications_that_are_refused_leave_nothing_behind(void)
+TEST(specifications_that_are_refused_leave_nothing_behind)
 {
     const fa_operation *operation = NULL;
     int refused = 0, known = 0;
@@ -149,11 +150,7 @@ int main(void)
 {
     if (fa_templates_open(NULL, &builtin, &diag) != 0)
         return 1;
-    TEST(a_directory_replaces_and_joins_the_built_in_files);
-    TEST(a_folder_without_a_contract_is_no_operation);
-    TEST(specifications_that_are_refused_leave_nothing_behind);
-    TEST(what_a_directory_brings_of_one_operation_leaves_the_closures_of_others);
-    TEST(a_file_of_a_directory_changes_the_closure_of_its_operation_by_every_byte);
+    check_all();
     fixture_free(&f);
     fa_templates_close(&builtin);
     return check_done();

@@ -15,7 +15,7 @@
 static fa_diag diag;
 
 /* ---- statistics -----------------------------------------------------------------------------*/
-static void the_median_and_its_interval_are_the_order_statistics_of_the_binomial(void)
+TEST(the_median_and_its_interval_are_the_order_statistics_of_the_binomial)
 {
     /* Ranks of the 95% interval from the binomial distribution with p = 1/2: n = 6: 1 and 6;
      * n = 10: 2 and 9; n = 20: 6 and 15; n = 50: 18 and 33; n = 100: 40 and 61. */
@@ -36,7 +36,7 @@ static void the_median_and_its_interval_are_the_order_statistics_of_the_binomial
     }
 }
 
-static void fewer_than_six_samples_have_their_range_as_interval(void)
+TEST(fewer_than_six_samples_have_their_range_as_interval)
 {
     const float samples[] = {3.0f, 1.0f, 5.0f, 2.0f, 9.0f};
     double median, low, high;
@@ -48,7 +48,7 @@ static void fewer_than_six_samples_have_their_range_as_interval(void)
     CHECK(median == 3 && low == 3 && high == 3);
 }
 
-static void samples_that_are_no_times_are_refused(void)
+TEST(samples_that_are_no_times_are_refused)
 {
     const float bad[] = {NAN, INFINITY, 0.0f, -1.0f};
     double median = 7, low = 7, high = 7;
@@ -62,7 +62,7 @@ static void samples_that_are_no_times_are_refused(void)
 
 /* Three kernels of 100, 101 and 102 us; in the third of five rounds the clock falls by a fifth, when
  * the fastest has yet to be launched and the others have been. */
-static void what_a_round_does_to_all_does_not_decide_a_race(void)
+TEST(what_a_round_does_to_all_does_not_decide_a_race)
 {
     float race[3 * 5] = {100, 100, 120,    120,    120,    /* */
                          101, 101, 101,    121.2f, 121.2f, /* */
@@ -81,7 +81,7 @@ static void what_a_round_does_to_all_does_not_decide_a_race(void)
 }
 
 /* ---- the rule of any operation ----------------------------------------------------------------*/
-static void an_infinite_reference_is_met_by_the_same_infinity_alone(void)
+TEST(an_infinite_reference_is_met_by_the_same_infinity_alone)
 {
     const fa_tensor_list list = {.ulps = 2, .absolute = 0.5};
     static const struct {
@@ -102,7 +102,7 @@ static void an_infinite_reference_is_met_by_the_same_infinity_alone(void)
 }
 
 /* By the default of a specification, 42 ulps, of numbers about 1. */
-static void the_default_tolerance_is_one_that_wrong_results_of_small_types_do_not_pass(void)
+TEST(the_default_tolerance_is_one_that_wrong_results_of_small_types_do_not_pass)
 {
     static const struct {
         fa_element element;
@@ -125,7 +125,7 @@ static void the_default_tolerance_is_one_that_wrong_results_of_small_types_do_no
     }
 }
 
-static void masks_and_windows_count_from_the_last_key_unless_the_mask_is_top_left(void)
+TEST(masks_and_windows_count_from_the_last_key_unless_the_mask_is_top_left)
 {
     fa_problem p = some_problem();
     p.seq_q = 3;
@@ -144,7 +144,7 @@ static void masks_and_windows_count_from_the_last_key_unless_the_mask_is_top_lef
 }
 
 /* ---- cases ----------------------------------------------------------------------------------*/
-static void cases_depend_on_problem_and_seed_alone(void)
+TEST(cases_depend_on_problem_and_seed_alone)
 {
     fa_problem problem = some_problem(), a[FA_BENCH_CASES], b[FA_BENCH_CASES];
     bool differs = false;
@@ -159,7 +159,7 @@ static void cases_depend_on_problem_and_seed_alone(void)
     CHECK(differs);
 }
 
-static void cases_keep_the_cubin_and_cover_what_they_claim(void)
+TEST(cases_keep_the_cubin_and_cover_what_they_claim)
 {
     fa_problem problem = some_problem();
     for (int kind = 0; kind < 4; kind++) {
@@ -200,7 +200,7 @@ static void cases_keep_the_cubin_and_cover_what_they_claim(void)
 }
 
 /* The places of a tensor's elements by three loops, and as strides nest in any order. */
-static void elements_lie_apart_and_nest_by_their_strides(void)
+TEST(elements_lie_apart_and_nest_by_their_strides)
 {
     static const uint64_t extent[] = {3, 2, 5, 7};
     static const uint64_t strides[][4] = {
@@ -221,7 +221,7 @@ static void elements_lie_apart_and_nest_by_their_strides(void)
     }
 }
 
-static void sizes_beyond_64_bits_are_noticed(void)
+TEST(sizes_beyond_64_bits_are_noticed)
 {
     fa_problem problem = some_problem();
     problem.batch = problem.seq_q = problem.seq_k = INT32_MAX;
@@ -237,7 +237,7 @@ static void sizes_beyond_64_bits_are_noticed(void)
     CHECK(!cases[0].all_rows);
 }
 
-static void sampled_rows_are_rows_and_hold_the_ends(void)
+TEST(sampled_rows_are_rows_and_hold_the_ends)
 {
     enum { HEADS = 8 };
     int64_t rows[FA_PROVER_ROWS];
@@ -257,7 +257,7 @@ static void sampled_rows_are_rows_and_hold_the_ends(void)
 }
 
 /* ---- the rule -------------------------------------------------------------------------------*/
-static void a_tolerance_is_twice_the_plain_error_and_a_little_for_large_scores(void)
+TEST(a_tolerance_is_twice_the_plain_error_and_a_little_for_large_scores)
 {
     fa_problem problem = some_problem();
     fa_attn_case c = fa_attn_case_packed(&problem);
@@ -269,7 +269,7 @@ static void a_tolerance_is_twice_the_plain_error_and_a_little_for_large_scores(v
 }
 
 /* Behind a softcap LSE is small; the scores that were rounded were not. */
-static void roundings_in_front_of_a_softcap_are_allowed_for(void)
+TEST(roundings_in_front_of_a_softcap_are_allowed_for)
 {
     fa_problem problem = some_problem();
     double o, lse;
@@ -286,7 +286,7 @@ static void roundings_in_front_of_a_softcap_are_allowed_for(void)
 }
 
 /* A window's sides stay away without a window, heads stay grouped, and the host makes the tensors in milliseconds. */
-static void ragged_cases_of_an_operation_are_problems_like_it_and_small(void)
+TEST(ragged_cases_of_an_operation_are_problems_like_it_and_small)
 {
     static const char text[] =
         "{\"operation\": \"attn_bwd\", \"head_dim\": 128, \"batch\": 2, \"heads_q\": 12,"
@@ -315,7 +315,7 @@ static void ragged_cases_of_an_operation_are_problems_like_it_and_small(void)
 }
 
 /* A kernel that knows nothing of it has the struct that it had. */
-static void an_argument_of_a_feature_is_there_with_the_feature_alone(void)
+TEST(an_argument_of_a_feature_is_there_with_the_feature_alone)
 {
     fa_tensor_list list;
     fa_tensor_values values = {.address = {0}};
@@ -335,7 +335,7 @@ static void an_argument_of_a_feature_is_there_with_the_feature_alone(void)
     CHECK_INT((int)(size[1] - size[0]), (int)(3 * sizeof(uint64_t)));
 }
 
-static void a_number_that_is_computed_has_all_its_64_bits(void)
+TEST(a_number_that_is_computed_has_all_its_64_bits)
 {
     static const char specification[] =
         "{\"kernel\": \"set\", \"sizes\": {\"n\": 100000001}, \"tune\": {}, \"block\": 1, "
@@ -353,26 +353,4 @@ static void a_number_that_is_computed_has_all_its_64_bits(void)
     fa_tensors_scalars(&problem, &list, true, &values);
     CHECK(values.scalar[0].int64 == INT64_C(10000000200000001));
     fa_tensors_free(&list);
-}
-
-int main(void)
-{
-    TEST(the_median_and_its_interval_are_the_order_statistics_of_the_binomial);
-    TEST(fewer_than_six_samples_have_their_range_as_interval);
-    TEST(an_infinite_reference_is_met_by_the_same_infinity_alone);
-    TEST(the_default_tolerance_is_one_that_wrong_results_of_small_types_do_not_pass);
-    TEST(what_a_round_does_to_all_does_not_decide_a_race);
-    TEST(samples_that_are_no_times_are_refused);
-    TEST(masks_and_windows_count_from_the_last_key_unless_the_mask_is_top_left);
-    TEST(cases_depend_on_problem_and_seed_alone);
-    TEST(cases_keep_the_cubin_and_cover_what_they_claim);
-    TEST(elements_lie_apart_and_nest_by_their_strides);
-    TEST(sizes_beyond_64_bits_are_noticed);
-    TEST(sampled_rows_are_rows_and_hold_the_ends);
-    TEST(a_tolerance_is_twice_the_plain_error_and_a_little_for_large_scores);
-    TEST(roundings_in_front_of_a_softcap_are_allowed_for);
-    TEST(an_argument_of_a_feature_is_there_with_the_feature_alone);
-    TEST(a_number_that_is_computed_has_all_its_64_bits);
-    TEST(ragged_cases_of_an_operation_are_problems_like_it_and_small);
-    return check_done();
 }
