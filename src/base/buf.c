@@ -52,12 +52,14 @@ void fa_buf_printf(fa_buf *buf, const char *format, ...)
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, format, args);
+    const size_t room = buf->failed ? 0 : buf->capacity - buf->size; /* it mostly fits */
+    int n = vsnprintf(room > 0 ? buf->data + buf->size : NULL, room, format, args);
     va_end(args);
     if (n < 0)
         buf->failed = true;
     else if (reserve(buf, (size_t)n)) {
-        vsnprintf(buf->data + buf->size, (size_t)n + 1, format, again);
+        if ((size_t)n >= room)
+            vsnprintf(buf->data + buf->size, (size_t)n + 1, format, again);
         buf->size += (size_t)n;
     }
     va_end(again);

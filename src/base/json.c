@@ -23,7 +23,8 @@ static int check_depth(const char *text, size_t size, const char *where, fa_diag
         if (c == 0) /* cJSON would end a text there */
             return fa_fail(diag, FA_EINVAL, "%s: holds a NUL byte at offset %zu", where, i);
         if (in_string) {
-            if (size - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0) /* would end the text */
+            if (c == '\\' && size - i >= 6 &&
+                memcmp(text + i, "\\u0000", 6) == 0) /* would end the text */
                 return fa_fail(diag, FA_EINVAL, "%s: holds a NUL character at offset %zu", where,
                                i);
             if (c == '\\')

@@ -14,14 +14,18 @@
 
 void cli_text_safe(fa_buf *out, const char *text)
 {
-    int length;
-    for (; *text != 0; text += length > 0 ? length : 1) {
+    for (size_t length; *text != 0; text += length) {
         unsigned code = 0;
-        length = fa_control_at(text, &code);
-        if (length == 0)
-            fa_buf_append(out, text, 1);
-        else
-            fa_buf_printf(out, length == 1 ? "\\x%02x" : "\\u%04x", code);
+        for (length = 0; text[length] >= ' ' && text[length] <= '~';)
+            length++;
+        const int control = length == 0 ? fa_control_at(text, &code) : 0;
+        if (control > 0) {
+            length = (size_t)control;
+            fa_buf_printf(out, control == 1 ? "\\x%02x" : "\\u%04x", code);
+        } else {
+            length = length > 0 ? length : 1; /* a byte of UTF-8 */
+            fa_buf_append(out, text, length);
+        }
     }
 }
 
