@@ -150,8 +150,8 @@ static const fa_require *judge_constraints(fa_point *p, fa_candidate *candidate)
 
 static const char *const axis[] = {"x", "y", "z"};
 
-/* All sides are 0 where the launch is not made. */
-static void take_grid(fa_point *p, const fa_family_launch *launch, int64_t ret_grid[3])
+/* All sides are 0 where the launch is not made; false. */
+static bool take_grid(fa_point *p, const fa_family_launch *launch, int64_t ret_grid[3])
 {
     const fa_expr_value when =
         launch->when != NULL ? fa_expr_evaluate(launch->when, p->value) : fa_expr_of_value(1);
@@ -161,6 +161,7 @@ static void take_grid(fa_point *p, const fa_family_launch *launch, int64_t ret_g
     for (int i = 0; i < 3; i++)
         ret_grid[i] =
             made > 0 ? take_number(p, launch->grid[i], 0, "grid", axis[i], 0, INT64_MAX) : 0;
+    return ret_grid[0] != 0 || ret_grid[1] != 0 || ret_grid[2] != 0;
 }
 
 /* The grid, as far as it can be launched; what cannot is left at 0 with the reason. */
@@ -293,11 +294,6 @@ static void take_work(fa_point *p, const fa_family_launch *launch, fa_launch_sha
     shape->work[FA_WORK_STEPS] = steps;
 }
 
-static bool is_left_out(const int64_t grid[3])
-{
-    return grid[0] == 0 && grid[1] == 0 && grid[2] == 0;
-}
-
 /* Other sizes of the same config may have the launch: it has its block and memory, as far as they fit. */
 static void take_left_out(fa_point *p, const fa_family_launch *launch, fa_launch_shape *shape)
 {
@@ -324,8 +320,7 @@ static void take_launches(fa_point *p, fa_candidate *candidate)
     for (int i = 0; i < f->launch_count && p->rc == 0; i++) {
         fa_launch_shape *shape = &launches->at[launches->count++];
         int64_t grid[3];
-        take_grid(p, &f->launch[i], grid);
-        if (p->rc == 0 && is_left_out(grid)) {
+        if (!take_grid(p, &f->launch[i], grid) && p->rc == 0) {
             take_left_out(p, &f->launch[i], shape);
             continue;
         }
@@ -407,9 +402,9 @@ int fa_point_launches(fa_point *p, const fa_candidate *candidate, fa_launches *r
     for (int i = 0; i < launches.count && p->rc == 0; i++) {
         int64_t grid[3];
         memset(launches.at[i].grid, 0, sizeof launches.at[i].grid);
-        take_grid(p, &p->family->launch[i], grid);
+        const bool made = take_grid(p, &p->family->launch[i], grid);
         set_grid(grid, &launches.at[i], &unseen); /* one that cannot be launched stays 0 */
-        if (!is_left_out(grid))
+        if (made)
             take_work(p, &p->family->launch[i], &launches.at[i]);
     }
     *ret_launches = launches;
