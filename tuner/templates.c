@@ -185,27 +185,30 @@ static int read_files(fa_templates *templates, const char *path, fa_diag *diag)
 {
     char *const roots[] = {(char *)(uintptr_t)path, NULL};
     FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
-    FTSENT *entry = NULL;
-    int rc = 0, found = 0;
-    while (tree != NULL && rc == 0 && (errno = 0, entry = fts_read(tree)) != NULL) {
-        if (entry->fts_level == 0 && entry->fts_info != FTS_D && entry->fts_info != FTS_DP)
-            errno = entry->fts_errno != 0 ? entry->fts_errno : ENOTDIR;
-        if (errno != 0)
+    FTSENT *entry;
+    int rc = 0, found = 0, error = tree != NULL ? 0 : errno;
+    while (rc == 0 && error == 0) {
+        errno = 0;
+        if ((entry = fts_read(tree)) == NULL) {
+            error = errno;
             break;
-        const bool folder = entry->fts_info == FTS_D || entry->fts_info == FTS_DP;
+        }
         const char *in = entry->fts_parent->fts_pointer;
-        if (entry->fts_info == FTS_D && entry->fts_level > 0) {
+        if (entry->fts_level == 0) {
+            if (entry->fts_info != FTS_D && entry->fts_info != FTS_DP)
+                error = entry->fts_errno != 0 ? entry->fts_errno : ENOTDIR;
+        } else if (entry->fts_info == FTS_D) {
             entry->fts_pointer = entry->fts_level == 1 ? template_folder(templates, entry) : NULL;
             if (entry->fts_pointer == NULL)
                 fts_set(tree, entry, FTS_SKIP);
-        } else if (!folder && is_template_name(entry->fts_name) &&
+        } else if (entry->fts_info != FTS_DP && is_template_name(entry->fts_name) &&
                    (in != NULL || strcmp(entry->fts_name, CONTRACT) != 0)) {
             rc = take_file(templates, entry, in != NULL ? in : "", &found, diag);
         }
     }
-    if (rc == 0 && errno != 0)
-        rc = fa_fail(diag, errno == ENOENT ? FA_ENOTFOUND : FA_EIO, "%s",
-                     errno == ENOENT ? "there is no such folder" : strerror(errno));
+    if (rc == 0 && error != 0)
+        rc = fa_fail(diag, error == ENOENT ? FA_ENOTFOUND : FA_EIO, "%s",
+                     error == ENOENT ? "there is no such folder" : strerror(error));
     if (tree != NULL)
         fts_close(tree);
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "template directory %s", path);
