@@ -41,6 +41,9 @@ enum {
     FA_POSTGRES_IDLE_MS = 60000,      /* and it us, in the middle of a change */
     FA_POSTGRES_RESTART_MS = 5000,    /* a server that is restarted comes back within this */
     FA_POSTGRES_RETRY_MS = 60000,     /* while the spare file serves: between two tries */
+    FA_POSTGRES_ASK_MS = 3000,        /* the same for who waits for the server, */
+    FA_POSTGRES_HOLDER_MS = 300,      /* or is to take a lock again before those are connected */
+    FA_POSTGRES_SETTLE_MS = 8000,     /* who held a lock is connected again within this */
     FA_POSTGRES_OLDEST = 120000       /* server_version_num */
 };
 struct fa_postgres {
@@ -51,6 +54,8 @@ struct fa_postgres {
     bool answered; /* the connection's first command was */
     bool served;   /* some connection has come to its first answer */
     bool hung;     /* the last connection was given up because nothing came */
+    int64_t asked,
+        back;       /* when it was last tried to connect; when the server was back, 0: not known */
     fa_lock *locks; /* that this session holds: it takes them again with the next connection */
 };
 

@@ -199,25 +199,29 @@ static int connect_once(fa_store *store, fa_diag *diag)
     if (rc == 0)
         rc = check_contents(store, diag);
     store->entering = false;
+    const bool first = postgres->asked == 0;
+    postgres->asked = fa_db_now_ms();
     if (rc != 0) {
         fa_postgres_disconnect(store);
         return rc;
     }
+    postgres->back = first ? 0 : postgres->asked;
     postgres->served = true;
+    postgres->hung = false;
     store->lost = store->spare.noted = false;
     fa_lock_take_again(store);
     return 0;
 }
 
-/* One that has served before may be in the middle of a restart. */
+/* One that has served before may be in the middle of a restart, which hundreds of clients must not slow down. */
 static int connect_server(fa_store *store, fa_diag *diag)
 {
     const struct fa_postgres *postgres = store->postgres;
-    int64_t until =
-        fa_db_now_ms() + (postgres->served && !postgres->hung ? FA_POSTGRES_RESTART_MS : 0);
+    bool soon = postgres->served && !postgres->hung && !store->spare.noted;
+    int64_t until = fa_db_now_ms() + (soon ? FA_POSTGRES_RESTART_MS : 0);
     int rc;
     while ((rc = connect_once(store, diag)) == FA_EIO && fa_db_now_ms() < until)
-        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
     return rc;
 }
 
@@ -294,10 +298,42 @@ static int enter_server(fa_store *store, fa_diag *diag)
         return fa_fail(diag, FA_EIO, "store %s: the connection was lost in the middle of a change",
                        store->path);
     int rc = connect_server(store, &why);
-    postgres->hung = false;
     if ((rc == FA_EIO || rc == FA_EBUSY) && store->spare.is.file != NULL)
         return use_spare(store, &why, diag);
     return rc != 0 ? fa_fail(diag, rc, "%s", why.text) : 0;
+}
+
+bool fa_store_server_is_gone(fa_store *store)
+{
+    struct fa_postgres *postgres = store->postgres;
+    if (postgres == NULL || store->changing)
+        return false;
+    const int pause = postgres->locks != NULL ? FA_POSTGRES_HOLDER_MS : FA_POSTGRES_ASK_MS;
+    const bool spared = store->spare.serves, due = fa_db_now_ms() >= postgres->asked + pause;
+    if (spared && due)
+        store->spare.until = 0;
+    if (spared && due)
+        fa_db_enter(store, NULL);
+    if (!spared && postgres->connection != NULL)
+        look_for_the_end(store);
+    if (!spared && postgres->connection == NULL && due)
+        connect_once(store, NULL);
+    return store->spare.serves || postgres->connection == NULL;
+}
+
+bool fa_store_server_restarts(fa_store *store)
+{
+    static const char age_sql[] = "SELECT CAST(1000 * extract(epoch FROM clock_timestamp() - "
+                                  "pg_postmaster_start_time()) AS bigint)";
+    struct fa_postgres *postgres = store->postgres;
+    int64_t age = 0;
+    if (fa_store_server_is_gone(store))
+        return !postgres->hung;
+    if (postgres == NULL || store->changing || postgres->locks != NULL)
+        return false;
+    if (postgres->back == 0 && fa_postgres_command(store, age_sql, &age, NULL) == 0)
+        postgres->back = fa_db_now_ms() - age;
+    return fa_db_now_ms() < postgres->back + FA_POSTGRES_SETTLE_MS;
 }
 
 static void close_server(fa_store *store)

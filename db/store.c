@@ -53,12 +53,3 @@ void fa_store_close(fa_store **store)
     free(*store);
     *store = NULL;
 }
-
-bool fa_store_server_is_gone(fa_store *store, bool ask_again)
-{
-    if (store->postgres == NULL)
-        return false;
-    if (ask_again)
-        store->spare.until = 0;
-    return fa_db_enter(store, NULL) != 0 || store->spare.serves;
-}

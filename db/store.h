@@ -59,8 +59,10 @@ typedef struct fa_store_spare {
 } fa_store_spare;
 int fa_store_open_spared(const char *path, fa_store_mode mode, const fa_store_spare *spare,
                          fa_store **ret_store, fa_diag *ret_note, fa_diag *diag);
-/* Whether the store is a server's that does not answer now. ask_again: it is tried at once. */
-bool fa_store_server_is_gone(fa_store *store, bool ask_again);
+/* Whether the store is a server's that does not answer now; it is asked every few seconds at most. */
+bool fa_store_server_is_gone(fa_store *store);
+/* Whether it may come back soon, or came so lately that who held a lock may not have it again. */
+bool fa_store_server_restarts(fa_store *store);
 /* After FA_EIO: the connection was lost, so that the same call may succeed now. */
 bool fa_store_is_lost(const fa_store *store);
 void fa_store_close(fa_store **store);

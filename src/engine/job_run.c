@@ -94,11 +94,12 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
 }
 
 /* ---- the job --------------------------------------------------------------------------------*/
-/* A transaction waits for the disk several times, and the loop with it: it comes when its turn is, or with the next tick. */
+/* A transaction waits for the disk several times, and the loop with it: it comes when its turn is, or with the next tick.
+ * That a server is back is noticed here, and the locks taken again. */
 static void before_wait(void *context)
 {
     fa_job *job = context;
-    if (fa_clock_ns() >= job->write_due_ns)
+    if (!fa_tuner_awaits_server(job->tuner) && fa_clock_ns() >= job->write_due_ns)
         fa_job_flush(job);
 }
 
@@ -511,6 +512,7 @@ static int run_job(fa_job *job)
     advance(job);
     if (!job->ended)
         fa_loop_run(&job->loop);
+    fa_request_server(job->tuner, job->request);
     rc = fa_job_flush(job);
     return job->rc != 0 ? job->rc : rc;
 }

@@ -462,6 +462,23 @@ static int nap(fa_tuner *tuner, struct waiting *waiting, int tries, const char *
     return gave_up ? fa_fail(diag, FA_ECANCELED, "canceled while %s", what) : 0;
 }
 
+/* True while it may still come: this process would tune by itself what another one tunes. */
+bool fa_tuner_awaits_server(fa_tuner *tuner)
+{
+    enum { AWAITED_S = 20 };
+    if (!fa_store_server_restarts(tuner->store)) {
+        tuner->server_gone_ns = 0;
+        return false;
+    }
+    if (tuner->server_gone_ns == 0) {
+        tuner->server_gone_ns = fa_clock_ns();
+        if (fa_store_server_is_gone(tuner->store))
+            fa_note(tuner, "the store's server does not answer: it is waited for, %d s at most",
+                    AWAITED_S);
+    }
+    return fa_clock_ns() < tuner->server_gone_ns + AWAITED_S * (uint64_t)1000000000;
+}
+
 static const fa_progress begun = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1};
 
 /* The first try is made with `work`: no tune of this process can end between a look and that. */
@@ -474,7 +491,8 @@ int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name
     bool waited = false;
     int rc = fa_callback_check(diag), last = 0;
     while (rc == 0 &&
-           (last = fa_store_lock(tuner->store, name, shared, ret_lock, diag)) == FA_EBUSY) {
+           (fa_tuner_awaits_server(tuner) ||
+            (last = fa_store_lock(tuner->store, name, shared, ret_lock, diag)) == FA_EBUSY)) {
         waited = true;
         rc = nap(tuner, &waiting, tries,
                  shared ? "winners of this store were forgotten"
@@ -484,6 +502,13 @@ int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name
     if (ret_waited != NULL)
         *ret_waited = waited;
     return rc != 0 ? rc : last;
+}
+
+void fa_request_server(fa_tuner *tuner, const fa_request *request)
+{
+    struct waiting waiting = {request, begun, false};
+    while (fa_tuner_awaits_server(tuner) && nap(tuner, &waiting, 5, "", NULL) == 0)
+        continue;
 }
 
 int fa_request_turn(fa_tuner *tuner, const fa_request *request, fa_diag *diag)

@@ -44,6 +44,7 @@ typedef struct fa_hold {
 struct fa_tuner {
     char store_path[FA_STORE_PATH_MAX]; /* as it is shown: an address without its password */
     char spare_path[FA_STORE_PATH_MAX]; /* the file in the place of a server */
+    uint64_t server_gone_ns;            /* since when it has been waited for; 0: it serves */
     char worker_path[FA_STORE_PATH_MAX];
     int32_t compile_workers;
     uint64_t seed;
@@ -137,6 +138,11 @@ int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag 
  * not meanwhile. */
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,
                     fa_lock **ret_lock, bool *ret_waited, fa_diag *diag);
+/* Whether a server's store is gone, or was lately, and is to be waited for; not for ever: then the file in its place
+ * serves. `work` is held. */
+bool fa_tuner_awaits_server(fa_tuner *tuner);
+/* Waits for it, as above, or until the request's progress cancels. */
+void fa_request_server(fa_tuner *tuner, const fa_request *request);
 /* Waits until no other tune of this tuner runs its workers; the caller unlocks `tuning`. As above. */
 int fa_request_turn(fa_tuner *tuner, const fa_request *request, fa_diag *diag);
 /* Calls the request's progress, if any; true: it cancels. `work` is held, but not meanwhile; locks that another tune

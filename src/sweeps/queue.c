@@ -118,7 +118,7 @@ int fa_sweep_enter(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *r
 
 int fa_sweep_need_server(fa_tuner *tuner, fa_diag *diag)
 {
-    return fa_store_server_is_gone(tuner->store, true)
+    return fa_store_server_is_gone(tuner->store)
                ? fa_fail(diag, FA_EIO, "the server of the store %s does not serve",
                          tuner->store_path)
                : 0;
