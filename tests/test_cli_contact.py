@@ -26,10 +26,9 @@ def why_tells_every_step_and_changes_nothing():
         by_name, told = steps(place, *SMALL)
         with open(place.store, "rb") as file:
             tap.equal(file.read() == before, True)
-        tap.equal(list(by_name)[::-1], ["bucket", "predicted", "tune"])
+        tap.equal(list(by_name)[::-1], ["bucket", "predicted"])
         tap.equal(taken(by_name), ["predicted"])
         tap.has(by_name["predicted"]["why"], "not launched before this GPU has proved it")
-        tap.has(by_name["tune"]["why"], "race the 8 cubins that are ready")
         tap.equal(told["bucket"], told["problem"])
         text = place.run("show", "--why", *SMALL).stdout
         tap.has(text, "→ predicted")

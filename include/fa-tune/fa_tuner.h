@@ -299,10 +299,9 @@ FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_ranked **re
 
 /* ---- why ------------------------------------------------------------------------------------*/
 typedef enum fa_step_kind {
-    FA_STEP_EXACT = 0,     /* a winner stored for these very lengths, off the buckets */
-    FA_STEP_BUCKET = 1,    /* the winner stored for the problem's bucket on this silicon */
-    FA_STEP_PREDICTED = 4, /* the model's choice, stored for either */
-    FA_STEP_TUNE = 5       /* what a request that may tune would do, in `why` */
+    FA_STEP_EXACT = 0,    /* a winner stored for these very lengths, off the buckets */
+    FA_STEP_BUCKET = 1,   /* the winner stored for the problem's bucket on this silicon */
+    FA_STEP_PREDICTED = 4 /* the model's choice, stored for either */
 } fa_step_kind;
 
 /* One place that a lookup looks at. */

@@ -14,7 +14,6 @@
 #include "manifest.h"
 #include "model.h"
 #include "problem.h"
-#include "trials.h"
 #include "session.h"
 #include "store.h"
 #include "trial.h"
@@ -48,42 +47,6 @@ static int take_trials(fa_study_trial *record, size_t count, fa_space *space, fa
     for (size_t i = 0; i < count; i++)
         grown[space->count++] = (fa_candidate){.trial = record[i].trial};
     return 0;
-}
-
-/* What an imported winner brought: times, and nothing of how a kernel was compiled but its own, which the space says:
- * an empty one is enumerated for it. */
-static int merge_brought(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
-{
-    fa_winner_record winner = {0};
-    fa_study_trial *record = NULL;
-    size_t brought = 0;
-    fa_answer answer;
-    int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, NULL, diag);
-    if (rc != 0) /* a damaged one brings nothing */
-        return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
-    if (winner.origin == FA_ORIGIN_IMPORTED)
-        rc = fa_trials_from_evidence(winner.evidence, &record, &brought, diag);
-    if (rc == 0 && brought > 0)
-        rc = fa_records_answer(&winner, &target->gpu, &answer, diag);
-    if (rc == 0 && brought > 0 && space->count == 0)
-        rc = fa_tuner_enumerate(tuner, &target->problem, &target->gpu, space, diag);
-    for (size_t i = 0; rc == 0 && i < brought; i++) {
-        const fa_trial *timed = &record[i].trial;
-        fa_candidate *one = find_pending(space, &timed->config);
-        if (one == NULL)
-            continue;
-        fa_trial *trial = &one->trial;
-        if (fa_config_equal(&timed->config, &answer.trial.config)) {
-            take_trial(trial, &answer.trial);
-            continue;
-        }
-        trial->status = timed->status;
-        trial->predicted_us = timed->predicted_us;
-        fa_trial_take_times(trial, timed);
-    }
-    free(record);
-    fa_winner_record_free(&winner);
-    return rc;
 }
 
 static int compare(const void *a, const void *b)
@@ -136,9 +99,7 @@ static int read_space(fa_tuner *tuner, const fa_target *target, fa_space *space,
             take_trial(&one->trial, &record[i].trial);
     }
     free(record);
-    if (whole && count == 0)
-        rc = merge_brought(tuner, target, space, diag);
-    if (whole && rc == 0)
+    if (whole)
         predict(tuner, target, space);
     return rc;
 }
@@ -157,8 +118,6 @@ static int read_finished(fa_tuner *tuner, const fa_target *target, fa_space *spa
             rc = take_trials(record, count, space, diag);
         free(record);
     }
-    if (rc == 0 && space->count == 0)
-        rc = merge_brought(tuner, target, space, diag);
     const fa_candidate *last = space->count > 0 ? &space->candidate[space->count - 1] : NULL;
     if (rc == 0 && last != NULL && last->trial.status == FA_STATUS_COMPILED &&
         !fa_problem_equal(&target->asked, &target->problem))
@@ -194,6 +153,12 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_ranked **ret_confi
         rc = read_space(tuner, &target, &space, diag);
     bool won = rc == 0 && fa_look(tuner, &target, false, &winner, NULL) == 0;
     pthread_mutex_unlock(&tuner->work);
+    /* An imported winner has no trial on record but itself. */
+    fa_candidate *alone = won && fa_problem_equal(&winner.answer.from_problem, &target.problem)
+                              ? find_pending(&space, &winner.answer.trial.config)
+                              : NULL;
+    if (alone != NULL)
+        take_trial(&alone->trial, &winner.answer.trial);
     if (rc == 0)
         rank(&space, won ? &winner.answer : NULL);
     if (rc == 0 && ret_space != NULL)
@@ -241,70 +206,33 @@ int fa_ranking_read(fa_tuner *tuner, const fa_request *request, const fa_answer 
 }
 
 /* ---- why ------------------------------------------------------------------------------------*/
-static const struct {
-    const char *name, *nothing;
-} kinds[] = {
-    [FA_STEP_EXACT] = {"exact", "no winner is stored for these very lengths"},
-    [FA_STEP_BUCKET] = {"bucket", "nothing measured is stored for this problem's bucket"},
-    [FA_STEP_PREDICTED] = {"predicted", "no prediction is stored for this bucket and GPU"},
-    [FA_STEP_TUNE] = {"tune", ""},
-};
-
-static void add_step(fa_list *list, fa_step *step, fa_step_kind kind)
+static void add_match(fa_list *list, const fa_target *target, const fa_match *match, bool taken,
+                      const char *name)
 {
-    step->kind = kind;
-    snprintf(step->name, sizeof step->name, "%s", kinds[kind].name);
-    fa_list_add(list, step, sizeof *step);
-}
-
-static void add_match(fa_list *list, const fa_target *target, const fa_match *match, bool taken)
-{
-    fa_step step = {.found = true, .taken = taken, .answer = match->answer};
+    fa_step step = {.kind = match->kind, .found = true, .taken = taken, .answer = match->answer};
     const bool unproved = taken && match->answer.driver_version == 0 && target->gpu.present;
     const char *more = unproved        ? "; it is not launched before this GPU has proved it "
                                          "(effort predict)"
                        : taken         ? ""
                        : match->usable ? "something above is trusted more"
                                        : match->why;
+    snprintf(step.name, sizeof step.name, "%s", name);
     snprintf(step.why, sizeof step.why, "%s%s%.240s", match->answer.why,
              taken ? "" : "; passed over: ", more);
-    add_step(list, &step, match->kind);
-}
-
-/* What effort measure of fa_get_best_kernel would do next. */
-static int add_tune(fa_list *list, fa_tuner *tuner, const fa_target *target, const fa_lookup *known,
-                    bool exact, fa_diag *diag)
-{
-    const fa_request request = {.size = sizeof request,
-                                .problem = target->asked,
-                                .effort = FA_EFFORT_MEASURE,
-                                .exact = exact,
-                                .first_contact = true};
-    fa_step step = {.found = false};
-    fa_plan plan = {0};
-    fa_diag said = {{0}};
-    bool enough = known->taken > 0 && fa_answer_satisfies(&known->answer, &request);
-    int rc = enough ? 0 : fa_plan_make(tuner, &request, target, known, &plan, &said);
-    if (rc == FA_ENOMEM || rc == FA_EIO)
-        return fa_fail(diag, rc, "%s", said.text);
-    if (plan.count > 0)
-        snprintf(step.why, sizeof step.why, "effort measure would race the %d cubin%s ready here",
-                 plan.count, plan.count == 1 ? " that is" : "s that are");
-    else
-        snprintf(step.why, sizeof step.why, "%.500s",
-                 enough                ? "effort measure has nothing to add"
-                 : rc != 0             ? said.text
-                 : target->gpu.present ? "effort measure would prove and time the whole space"
-                                       : "a tune would compile the whole space and rank it by the "
-                                         "model");
-    add_step(list, &step, FA_STEP_TUNE);
-    return 0;
+    fa_list_add(list, &step, sizeof step);
 }
 
 static int list_steps(fa_tuner *tuner, const fa_request *request, fa_list *list, fa_gpu *ret_gpu,
                       fa_diag *diag)
 {
-    static const fa_step_kind order[] = {FA_STEP_EXACT, FA_STEP_BUCKET, FA_STEP_PREDICTED};
+    static const struct {
+        fa_step_kind kind;
+        const char *name, *nothing;
+    } kinds[] = {
+        {FA_STEP_EXACT, "exact", "no winner is stored for these very lengths"},
+        {FA_STEP_BUCKET, "bucket", "nothing measured is stored for this problem's bucket"},
+        {FA_STEP_PREDICTED, "predicted", "no prediction is stored for this bucket and GPU"},
+    };
     fa_target target;
     fa_lookup found;
     int rc = fa_target_resolve(tuner, request, &target, diag);
@@ -314,24 +242,22 @@ static int list_steps(fa_tuner *tuner, const fa_request *request, fa_list *list,
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
         rc = 0;
     const fa_problem bucket = fa_problem_bucket(&target.asked);
-    for (size_t k = 0; rc == 0 && k < sizeof order / sizeof *order; k++) {
+    for (size_t k = 0; rc == 0 && k < sizeof kinds / sizeof *kinds; k++) {
         /* The lengths may be the bucket's own: then there is no more exact problem. */
-        bool missed = order[k] != FA_STEP_EXACT || !fa_problem_equal(&bucket, &target.asked);
+        bool missed = kinds[k].kind != FA_STEP_EXACT || !fa_problem_equal(&bucket, &target.asked);
         for (int i = 0; i < found.count; i++)
-            if (found.own[i].kind == order[k]) {
-                add_match(list, &target, &found.own[i], found.taken == i + 1);
+            if (found.own[i].kind == kinds[k].kind) {
+                add_match(list, &target, &found.own[i], found.taken == i + 1, kinds[k].name);
                 missed = false;
             }
-        fa_step none = {.found = false};
-        snprintf(none.why, sizeof none.why, "%s", kinds[order[k]].nothing);
+        fa_step none = {.kind = kinds[k].kind};
+        snprintf(none.name, sizeof none.name, "%s", kinds[k].name);
+        snprintf(none.why, sizeof none.why, "%s", kinds[k].nothing);
         if (missed)
-            add_step(list, &none, order[k]);
+            fa_list_add(list, &none, sizeof none);
     }
-    if (rc == 0)
-        rc = add_tune(list, tuner, &target, &found, request->exact, diag);
     fa_lookup_free(&found);
-    if (ret_gpu != NULL)
-        *ret_gpu = target.gpu;
+    *ret_gpu = target.gpu;
     return rc;
 }
 
@@ -340,6 +266,7 @@ int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps, size
 {
     fa_list list = {0};
     fa_request known;
+    fa_gpu gpu;
     int rc = fa_tuner_check_with(tuner, ret_steps != NULL && ret_count != NULL,
                                  "ret_steps or ret_count", diag);
     if (rc == 0)
@@ -347,7 +274,7 @@ int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps, size
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = list_steps(tuner, &known, &list, ret_gpu, diag);
+    rc = list_steps(tuner, &known, &list, ret_gpu != NULL ? ret_gpu : &gpu, diag);
     pthread_mutex_unlock(&tuner->work);
     return fa_list_end(&list, rc, NULL, ret_steps, ret_count, diag);
 }
