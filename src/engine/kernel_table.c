@@ -28,12 +28,6 @@ struct fa_kernel_slots {
     struct slot slot[];
 };
 
-/* The answer with an empty grid and an empty `why`, and with an empty problem if that is the kernel's. */
-struct fa_like {
-    struct fa_like *next;
-    fa_answer answer;
-};
-
 struct fa_context_memory {
     struct fa_context_memory *next;
     uint64_t context;
@@ -161,15 +155,6 @@ fa_loaded *fa_kernel_table_loaded(const fa_kernel_table *table, uint64_t context
             strcmp(loaded->entry, answer->entry) != 0))
         loaded = loaded->next;
     return loaded;
-}
-
-void fa_kernel_table_answers(const fa_kernel_table *table, uint64_t gpu_context,
-                             fa_like_visit *visit, void *context)
-{
-    for (const fa_loaded *loaded = table->loaded; loaded != NULL; loaded = loaded->next)
-        for (const struct fa_like *like = loaded->likes; like != NULL; like = like->next)
-            if (loaded->context == gpu_context && !visit(context, &like->answer))
-                return;
 }
 
 void fa_kernel_table_keep(fa_kernel_table *table, uint64_t context, const fa_answer *answer,

@@ -20,6 +20,12 @@
 
 #include <stdatomic.h>
 
+/* The answer of some kernels, with an empty grid and an empty `why`, and with an empty problem if that is the kernel's. */
+struct fa_like {
+    struct fa_like *next;
+    fa_answer answer;
+};
+
 /* A cubin in a context, ready to launch: one serves every problem that it is the answer for. */
 typedef struct fa_loaded {
     struct fa_loaded *next;
@@ -61,11 +67,6 @@ const fa_kernel *fa_kernel_table_find(const fa_kernel_table *table, const fa_pro
 /* The cubin of an answer in this context; NULL: it is not loaded there. */
 fa_loaded *fa_kernel_table_loaded(const fa_kernel_table *table, uint64_t context,
                                   const fa_answer *answer);
-/* Tells the answers that the cubins of a context were loaded for, each without its grid and `why`, until visit returns
- * false. They live as long as the table. */
-typedef bool fa_like_visit(void *context, const fa_answer *answer);
-void fa_kernel_table_answers(const fa_kernel_table *table, uint64_t gpu_context,
-                             fa_like_visit *visit, void *context);
 /* Takes a cubin that is loaded for this answer, but for context, names and size, which it fills in. */
 void fa_kernel_table_keep(fa_kernel_table *table, uint64_t context, const fa_answer *answer,
                           fa_loaded *loaded);

@@ -623,56 +623,41 @@ void fa_lookup_free(fa_lookup *found)
 }
 
 /* ---- of what is loaded ----------------------------------------------------------------------*/
-struct nearest {
-    fa_tuner *tuner;
-    const fa_target *target;
-    fa_match match[2]; /* the best so far, and the one that is tried */
-    double distance;   /* of the best */
-    int count;         /* of best ones: 0 or 1 */
-    int rc;            /* why nothing more is tried */
-};
-
 /* Distances may be equal: then by key, so that processes agree that have loaded the same kernels in another order. */
-static bool take_nearer(void *context, const fa_answer *answer)
+static void take_nearer(fa_tuner *tuner, const fa_target *target, const fa_answer *answer,
+                        fa_match *best, double *nearest)
 {
-    struct nearest *n = context;
-    fa_match *best = &n->match[0], *match = &n->match[1];
-    double distance = fa_problem_apart(&answer->from_problem, &n->target->asked);
-    bool nearer =
-        n->count == 0 || distance < n->distance ||
-        (!(distance > n->distance) && strcmp(answer->cubin_key, best->answer.cubin_key) < 0);
+    const double distance = fa_problem_apart(&answer->from_problem, &target->asked);
+    const bool nearer =
+        !best->usable || distance < *nearest ||
+        (!(distance > *nearest) && strcmp(answer->cubin_key, best->answer.cubin_key) < 0);
     if (distance < 0 || answer->driver_version == 0 || !nearer)
-        return true;
-    *match = (fa_match){.kind = FA_STEP_EXACT, .answer = *answer, .scope = n->target->scope};
-    match->scope.problem = answer->from_problem;
-    match->usable = fits(n->tuner, n->target, match);
-    explain(n->target, match);
-    n->rc = match->rc;
-    if (match->usable) {
-        *best = *match;
-        n->distance = distance;
-        n->count = 1;
-    }
-    return n->rc == 0;
+        return;
+    fa_match match = {.kind = FA_STEP_EXACT, .answer = *answer, .scope = target->scope};
+    match.scope.problem = answer->from_problem;
+    match.usable = fits(tuner, target, &match);
+    explain(target, &match);
+    if (match.usable || match.rc != 0)
+        *best = match;
+    if (match.usable)
+        *nearest = distance;
 }
 
 int fa_look_among_loaded(fa_tuner *tuner, const fa_target *target, uint64_t context,
                          fa_answer *ret_answer, fa_diag *diag)
 {
-    struct nearest *n = calloc(1, sizeof *n);
-    if (n == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a lookup");
-    n->tuner = tuner;
-    n->target = target;
-    fa_kernel_table_answers(&tuner->kernels, context, take_nearer, n);
-    int rc = n->rc;
-    if (rc != 0)
-        fa_fail(diag, rc, "%s", n->match[1].why);
-    else if (n->count == 0)
-        rc = fa_fail(diag, FA_ENOTFOUND,
-                     "no kernel that is loaded in this process is right for this problem");
-    else
-        *ret_answer = n->match[0].answer;
-    free(n);
-    return rc;
+    fa_match best = {.usable = false};
+    double nearest = 0;
+    for (const fa_loaded *loaded = tuner->kernels.loaded; loaded != NULL; loaded = loaded->next)
+        for (const struct fa_like *like = loaded->likes; like != NULL && best.rc == 0;
+             like = like->next)
+            if (loaded->context == context)
+                take_nearer(tuner, target, &like->answer, &best, &nearest);
+    if (best.rc != 0)
+        return fa_fail(diag, best.rc, "%s", best.why);
+    if (!best.usable)
+        return fa_fail(diag, FA_ENOTFOUND,
+                       "no kernel that is loaded in this process is right for this problem");
+    *ret_answer = best.answer;
+    return 0;
 }
