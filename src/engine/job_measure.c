@@ -60,22 +60,16 @@ static int64_t code_of(const fa_message *message)
 }
 
 /* ---- sending --------------------------------------------------------------------------------*/
-static void send_or_end(fa_job *job, cJSON *json, const void *blob, size_t size, int timeout_ms)
-{
-    int rc = fa_child_send(job->measure.child, json, blob, size, timeout_ms, &job->diag);
-    cJSON_Delete(json);
-    if (rc != 0)
-        fa_job_end(job, rc);
-}
-
-static void send_blob(fa_job *job, cJSON *json, fa_buf *blob, int timeout_ms)
+static void send_to_worker(fa_job *job, cJSON *json, fa_buf *blob, int timeout_ms)
 {
     if (blob->failed)
         FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a cubin");
-    if (!job->ended)
-        send_or_end(job, json, blob->data, blob->size, timeout_ms);
-    else
-        cJSON_Delete(json);
+    int rc = job->ended ? 0
+                        : fa_child_send(job->measure.child, json, blob->data, blob->size,
+                                        timeout_ms, &job->diag);
+    if (rc != 0)
+        fa_job_end(job, rc);
+    cJSON_Delete(json);
     fa_buf_free(blob);
 }
 
@@ -123,7 +117,7 @@ static void send_open(fa_job *job)
     fa_buf_append(&blob, job->reference.cubin, job->reference.cubin_size);
     if (answer)
         put_answer(job, &blob);
-    send_blob(job, json, &blob, OPEN_TIMEOUT_MS);
+    send_to_worker(job, json, &blob, OPEN_TIMEOUT_MS);
 }
 
 /* count 0: prove only. */
@@ -147,8 +141,8 @@ static void send_trial(fa_job *job, int index, int count)
     job->measure.in_flight = index;
     fa_buf_append(&blob, attempt->cubin, attempt->cubin_size);
     fa_buf_append(&blob, of_case, (size_t)job->case_count * sizeof *of_case);
-    send_blob(job, json, &blob,
-              job->tuner->trial_timeout_ms * (job->plan.launches > 0 ? PROFILED : 1));
+    send_to_worker(job, json, &blob,
+                   job->tuner->trial_timeout_ms * (job->plan.launches > 0 ? PROFILED : 1));
 }
 
 static void send_race(fa_job *job)
@@ -169,7 +163,7 @@ static void send_race(fa_job *job)
         high = FA_BENCH_SAMPLES_MAX;
     fa_json_add_number(json, "rounds", rounds < low ? low : rounds > high ? high : (int)rounds);
     job->measure.at = FA_MEASURER_RACE;
-    send_or_end(job, json, NULL, 0, RACE_TIMEOUT_MS);
+    send_to_worker(job, json, &(fa_buf){0}, RACE_TIMEOUT_MS);
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
