@@ -215,8 +215,8 @@ int fa_job_flush(fa_job *job)
 
 /* ---- who is raced ----------------------------------------------------------------------------*/
 /* Times the fastest: the interval's low end of a probe, as the clock was seen to move by 16 % in one race, and some
- * noise; of an earlier tune's race; the median of a heat's few rounds. */
-static const double PROBED = 1.25, RACED = 1.10, HEATED = 1.08;
+ * noise; the median of a heat's few rounds. */
+static const double PROBED = 1.25, HEATED = 1.08;
 /* At least FINALISTS_MIN are raced, more while a race of the shortest length stays short. */
 enum { FINALISTS_MIN = 12, FINALISTS_MAX = 24, FINALISTS_ROUND_US = 3000, HEAT_MAX = 32 };
 
@@ -252,45 +252,18 @@ static bool must_race(const fa_job *job, int index)
     return false;
 }
 
-/* Those of one kind of time that were chosen so far. */
-struct chosen {
-    double limit, round_us;
-    int count;
-};
-
-/* Whether one more goes into the race that decides. */
-static bool has_room(const struct chosen *chosen)
-{
-    return chosen->count < FINALISTS_MIN ||
-           (chosen->count < FINALISTS_MAX && chosen->round_us < FINALISTS_ROUND_US);
-}
-
-/* Whether the next one, slower than all before it, may be the best. */
-static bool may_win(struct chosen *chosen, const fa_trial *trial, double us, double within)
-{
-    if (chosen->limit == 0) /* the fastest of its kind comes first */
-        chosen->limit = trial->median_us * within;
-    return us <= chosen->limit;
-}
-
-/* What an earlier race timed, at its own clock, is chosen from apart from what was probed. */
 int fa_job_choose_finalists(fa_job *job)
 {
-    struct chosen kind[2] = {{0}};
     int count = sorted(job, FA_STATUS_MEASURED, job->measure.finalist), left = 0;
+    const double limit =
+        count > 0 ? job->space.candidate[job->measure.finalist[0]].trial.median_us * PROBED : 0;
     for (int i = 0; i < count; i++) {
         int index = job->measure.finalist[i];
-        bool raced = job->attempt[index].raced_before;
         const fa_trial *trial = &job->space.candidate[index].trial;
-        if (job->attempt[index].twin_of != 0) /* raced as the one that it equals */
-            continue;
-        bool room = raced ? has_room(&kind[raced]) : kind[raced].count < HEAT_MAX;
-        if (!(may_win(&kind[raced], trial, trial->low_us, raced ? RACED : PROBED) && room) &&
-            !must_race(job, index))
-            continue;
-        kind[raced].round_us += trial->median_us;
-        kind[raced].count++;
-        job->measure.finalist[left++] = index;
+        const bool may_win = trial->low_us <= limit && left < HEAT_MAX;
+        if (job->attempt[index].twin_of == 0 /* else raced as the one that it equals */ &&
+            (may_win || must_race(job, index)))
+            job->measure.finalist[left++] = index;
     }
     job->measure.finalist_count = left;
     job->measure.finalist_next = 0;
@@ -302,7 +275,7 @@ int fa_job_choose_finalists(fa_job *job)
 void fa_job_cut_finalists(fa_job *job)
 {
     enum { LEAST = 3 };
-    struct chosen chosen = {0};
+    double limit = 0, round_us = 0;
     int left = 0;
     sort(job, job->measure.finalist, job->measure.finalist_count);
     for (int i = 0; i < job->measure.finalist_count; i++) {
@@ -310,11 +283,14 @@ void fa_job_cut_finalists(fa_job *job)
         const fa_trial *trial = &job->space.candidate[index].trial;
         if (trial->status != FA_STATUS_MEASURED)
             continue;
-        bool wins = may_win(&chosen, trial, trial->median_us, HEATED) && has_room(&chosen);
-        if (!wins && left >= LEAST && !must_race(job, index))
+        if (left == 0) /* the fastest comes first */
+            limit = trial->median_us * HEATED;
+        const bool room = left < FINALISTS_MIN ||
+                          (left < FINALISTS_MAX && round_us < FINALISTS_ROUND_US),
+                   may_win = trial->median_us <= limit && room;
+        if (!may_win && left >= LEAST && !must_race(job, index))
             continue;
-        chosen.round_us += trial->median_us;
-        chosen.count++;
+        round_us += trial->median_us;
         job->measure.finalist[left++] = index;
     }
     job->measure.finalist_count = left;

@@ -185,7 +185,6 @@ static int resume_one(fa_job *job, const fa_study_trial *record)
     uint32_t grid[3];
     memcpy(grid, trial->grid, sizeof grid);
     *trial = *old;
-    attempt->raced_before = old->raced;
     trial->raced = old->raced && !job->measuring; /* else that race was another one */
     memcpy(trial->grid, grid, sizeof grid);
     memcpy(attempt->cubin_key, record->cubin_key, sizeof attempt->cubin_key);
