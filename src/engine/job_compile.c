@@ -273,7 +273,7 @@ static bool needs_reference(const fa_job *job)
 /* A source that did not compile for an earlier problem of this session does not compile now. */
 static bool take_failed(fa_job *job, int index, const char *key)
 {
-    const fa_uncompiled *known = fa_tuner_uncompiled(job->tuner, key);
+    const fa_failed *known = fa_tuner_failed(job->tuner, key, "");
     if (known == NULL || job->request->effort == FA_EFFORT_PATIENT)
         return false;
     if (index == FA_JOB_REFERENCE) {
@@ -396,7 +396,7 @@ static void compiled(void *context, int index, fa_compile_result *result)
         return;
     }
     if (result->rc == FA_ECOMPILE)
-        fa_tuner_keep_uncompiled(job->tuner, fa_job_attempt(job, index)->cubin_key, result->text);
+        fa_tuner_keep_failed(job->tuner, fa_job_attempt(job, index)->cubin_key, "", result->text);
     if (index == FA_JOB_REFERENCE && result->rc != 0) {
         FA_JOB_FAIL(job, FA_ECOMPILE, "the reference kernel: %s", result->text);
         return;

@@ -315,7 +315,7 @@ void fa_job_give_up_family(fa_job *job, int index, bool known)
     for (int i = 0; i < job->space.count && !job->ended; i++) {
         const fa_candidate *other = &job->space.candidate[i];
         const char *key = job->attempt[i].cubin_key;
-        fa_uncompiled *kept = key[0] != 0 ? fa_tuner_uncompiled(job->tuner, key) : NULL;
+        fa_failed *kept = key[0] != 0 ? fa_tuner_failed(job->tuner, key, "") : NULL;
         if (other->family != failed->family)
             continue;
         if (kept != NULL)

@@ -247,28 +247,18 @@ int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubi
 }
 
 /* ---- proofs under other drivers, in the store, else in the session ---------------------------*/
-static bool same_mark(const fa_verification *mark, const fa_verification *other)
-{
-    return mark->driver_version == other->driver_version &&
-           strcmp(mark->cubin_key, other->cubin_key) == 0 &&
-           strcmp(mark->silicon, other->silicon) == 0;
-}
-
 bool fa_reproof_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,
                      int32_t driver_version, fa_verification *ret_mark)
 {
-    fa_verification asked = {.driver_version = driver_version};
     if (fa_store_verification_get(tuner->store, cubin_key, silicon, driver_version, ret_mark,
                                   NULL) == 0)
         return true;
-    snprintf(asked.cubin_key, sizeof asked.cubin_key, "%s", cubin_key);
-    snprintf(asked.silicon, sizeof asked.silicon, "%s", silicon);
-    for (int i = 0; i < FA_UNKEPT_MAX; i++)
-        if (same_mark(&tuner->unkept[i], &asked)) {
-            *ret_mark = tuner->unkept[i];
-            return true;
-        }
-    return false;
+    const fa_failed *failed = fa_tuner_failed(tuner, cubin_key, silicon);
+    if (failed == NULL)
+        return false;
+    *ret_mark = (fa_verification){.driver_version = driver_version};
+    snprintf(ret_mark->reason, sizeof ret_mark->reason, "%s", failed->error);
+    return true;
 }
 
 void fa_reproof_keep(fa_tuner *tuner, const fa_scope *scope, const fa_verification *mark,
@@ -283,7 +273,7 @@ void fa_reproof_keep(fa_tuner *tuner, const fa_scope *scope, const fa_verificati
                     mark->driver_version, why.text);
     }
     if (!kept && !mark->passed) /* else every ask would prove it again */
-        tuner->unkept[tuner->unkept_next++ % FA_UNKEPT_MAX] = *mark;
+        fa_tuner_keep_failed(tuner, mark->cubin_key, mark->silicon, mark->reason);
 }
 
 /* ---- lengths between buckets ------------------------------------------------------------------*/

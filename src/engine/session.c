@@ -83,23 +83,25 @@ int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag)
     return rc;
 }
 
-fa_uncompiled *fa_tuner_uncompiled(fa_tuner *tuner, const char *key)
+fa_failed *fa_tuner_failed(fa_tuner *tuner, const char *key, const char *silicon)
 {
-    for (int i = 0; tuner->uncompiled != NULL && i < FA_UNCOMPILED_MAX; i++)
-        if (strcmp(tuner->uncompiled[i].key, key) == 0)
-            return &tuner->uncompiled[i];
+    for (int i = 0; tuner->failed != NULL && i < FA_FAILED_MAX; i++)
+        if (strcmp(tuner->failed[i].key, key) == 0 &&
+            strcmp(tuner->failed[i].silicon, silicon) == 0)
+            return &tuner->failed[i];
     return NULL;
 }
 
-void fa_tuner_keep_uncompiled(fa_tuner *tuner, const char *key, const char *error)
+void fa_tuner_keep_failed(fa_tuner *tuner, const char *key, const char *silicon, const char *error)
 {
-    if (tuner->uncompiled == NULL)
-        tuner->uncompiled = calloc(FA_UNCOMPILED_MAX, sizeof(*tuner->uncompiled));
-    if (tuner->uncompiled == NULL)
+    if (tuner->failed == NULL)
+        tuner->failed = calloc(FA_FAILED_MAX, sizeof(*tuner->failed));
+    if (tuner->failed == NULL)
         return;
-    fa_uncompiled *kept = &tuner->uncompiled[tuner->uncompiled_next++ % FA_UNCOMPILED_MAX];
-    *kept = (fa_uncompiled){.hopeless = false};
+    fa_failed *kept = &tuner->failed[tuner->failed_next++ % FA_FAILED_MAX];
+    kept->hopeless = false;
     snprintf(kept->key, sizeof kept->key, "%s", key);
+    snprintf(kept->silicon, sizeof kept->silicon, "%s", silicon);
     snprintf(kept->error, sizeof kept->error, "%s", error);
 }
 
@@ -345,7 +347,7 @@ void fa_close(fa_tuner **tuner)
     fa_store_close(&t->store);
     fa_families_free(&t->families);
     fa_templates_close(&t->templates);
-    free(t->uncompiled);
+    free(t->failed);
     fa_driver_close(&t->driver);
     pthread_mutex_destroy(&t->work);
     pthread_mutex_destroy(&t->tuning);

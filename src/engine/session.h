@@ -18,8 +18,7 @@
 #define FA_MEASURE_POLICY "measure-1"
 
 enum {
-    FA_UNKEPT_MAX = 16,
-    FA_UNCOMPILED_MAX = 64,
+    FA_FAILED_MAX = 64,
     FA_HOLD_NAME_MAX = 80,
     FA_COMPILE_TIMEOUT_MS = 30000,
     FA_TRIAL_TIMEOUT_MS = 20000
@@ -28,11 +27,14 @@ enum {
 struct fa_source;
 struct fa_service;
 
-/* A source that does not compile, by the key of its cubin. */
-typedef struct fa_uncompiled {
-    char key[FA_HASH_HEX], error[512];
+/* What a session saw fail and need not try again: a source that does not compile, or a cubin's proof that the store could
+ * not keep. */
+typedef struct fa_failed {
+    char key[FA_HASH_HEX];         /* of the cubin */
+    char silicon[FA_SILICON_MAX];  /* that it was proved on; "": it did not compile */
+    char error[512];
     bool hopeless; /* no config of its family compiles */
-} fa_uncompiled;
+} fa_failed;
 
 /* The lock of a value of another tuner that this one is to make. */
 typedef struct fa_hold {
@@ -74,10 +76,8 @@ struct fa_tuner {
 
     _Atomic(fa_driver *) launch_driver; /* = driver, for the readers */
     bool ignore_system; /* bundles, while the catalogue is predicted anew or a worker measures */
-    fa_verification unkept[FA_UNKEPT_MAX]; /* that the store could not keep; the oldest gives way */
-    unsigned unkept_next;
-    fa_uncompiled *uncompiled; /* FA_UNCOMPILED_MAX, or NULL: none yet; the oldest gives way */
-    unsigned uncompiled_next;
+    fa_failed *failed; /* FA_FAILED_MAX, or NULL: none yet; the oldest gives way */
+    unsigned failed_next;
     bool found_busy; /* by the last lookup of effort CACHED that needed the GPU */
 };
 
@@ -91,9 +91,9 @@ int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag); /* opens tuner->driver; `wo
 /* Of what it holds by that name, NULL: of all; `work` is held. */
 void fa_tuner_let_go(fa_tuner *tuner, const char *name);
 
-/* A source that did not compile in this session; NULL: it is none of them. `work` is held. */
-fa_uncompiled *fa_tuner_uncompiled(fa_tuner *tuner, const char *key);
-void fa_tuner_keep_uncompiled(fa_tuner *tuner, const char *key, const char *error);
+/* NULL: this has not failed in this session. `work` is held. */
+fa_failed *fa_tuner_failed(fa_tuner *tuner, const char *key, const char *silicon);
+void fa_tuner_keep_failed(fa_tuner *tuner, const char *key, const char *silicon, const char *error);
 
 /* Loads tuner->families, which do not change afterwards; `work` is held. */
 int fa_tuner_families(fa_tuner *tuner, fa_diag *diag);
