@@ -17,7 +17,7 @@ BUILD = os.environ.get("FA_TEST_BUILD", os.path.join(ROOT, "build"))
 EXTENSION = [folder for folder in ["python/fa_tune/_core.abi3.so.p"]
              if os.path.exists(os.path.join(BUILD, folder))]
 # A door may call what is public, and the command line and the service open the report's door.
-ALSO = {("src/cli", "src/report"), ("src/daemon", "src/report")}
+ALSO = {("src/cli", "src/report"), ("src/daemon", "src/report"), ("src/daemon", "src/cli")}
 
 # Rooms whose files still go in a circle, and arrows that still run up. Both lists only shrink.
 STILL_CIRCULAR = set()

@@ -148,7 +148,7 @@ static cJSON *verb_json(const cli_verb *verb, const fa_operation *operation)
     fa_json_add_text(json, "operands", operands.size > 0 ? operands.data + 1 : "");
     cJSON *options = fa_json_add_array(json, "options");
     cli_option_list_make(groups_told(verb, operation), operation, &list);
-    for (size_t i = 0; verb->run != NULL && i < list.count; i++) /* else another program has them */
+    for (size_t i = 0; i < list.count; i++)
         if (list.spec[i]->kind != KIND_HEADING)
             fa_json_push(options, option_json(list.spec[i], operation,
                                               (verb->groups & CLI_GROUP_SWEEP) != 0));

@@ -99,8 +99,10 @@ static const cli_verb verbs[] = {
      "fa-tune/trusted/own.pub in the configuration directory, too. Bundles are imported whose signer's "
      ".pub file lies in that folder: trust only people whose programs you would run.\n",
      cli_keygen, 0, NULL},
-    {"serve", 0, "one engine for every process on this host, over HTTP", "", NULL, 0,
-     "Hosts and fleets"},
+    {"serve", CLI_GROUPS_SERVE, "one engine for every process on this host, over HTTP",
+     "Listens on a Unix socket that only this user can use, until SIGTERM stops it. Kernels of your own "
+     "are served from their files; no client's source is compiled.\n",
+     NULL, 0, "Hosts and fleets"},
     {"worker", CLI_GROUP_WORKER | CLI_GROUP_GPU | CLI_GROUP_DEVICE | CLI_GROUP_TUNE | STORED,
      "work on the store's queue: run one per GPU, and one per host without a GPU",
      "  export FA_TUNE_STORE=postgresql://tuner@db/fa_tune     on every host\n"
@@ -165,8 +167,8 @@ static int put_help(const cli_verb *verb, const fa_operation *operation)
     return status;
 }
 
-/* The daemon is a program of its own, so that this one loads no HTTP server; it reads its own options, which NULL ends and
- * which have room before them. Returns only where it cannot be started. */
+/* The daemon is a program of its own, so that this one loads no HTTP server; it reads these options again, which NULL ends
+ * and which have room before them. Returns only where it cannot be started. */
 static int serve(char **arguments)
 {
     char path[PATH_MAX];
@@ -182,15 +184,13 @@ static int serve(char **arguments)
 /* help [VERB] [--json] */
 static int help_on(int count, char **arguments)
 {
-    static char help_flag[] = "--help";
     const char *topic = count > 0 ? arguments[0] : "help";
     const cli_verb *verb = find_verb(topic);
     if (strcmp(topic, "--json") == 0)
         return cli_json_write(cli_help_json(verbs, VERB_COUNT));
     if (verb == NULL && strcmp(topic, "help") != 0)
         return unknown_verb(topic);
-    return verb != NULL && verb->run == NULL ? serve((char *[]){NULL, help_flag, NULL} + 1)
-                                             : put_help(verb, fa_operation_of(NULL));
+    return put_help(verb, fa_operation_of(NULL));
 }
 
 /* A failure under --json is a document too, where nothing else was written. */
@@ -256,13 +256,12 @@ static int run_line(int count, char **arguments)
         return unknown_verb(first);
     count -= 1 + typed;
     arguments += 1 + typed;
-    if (verb->run == NULL)
-        return serve(arguments);
     int rc = cli_options_parse(verb, typed, count, arguments, &options, &diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM || rc == FA_EIO ? EXIT_FAILED : EXIT_USAGE, &diag);
-    return options.help ? put_help(verb, options.request.problem.operation)
-                        : run_verb(verb, &options);
+    if (options.help)
+        return put_help(verb, options.request.problem.operation);
+    return verb->run == NULL ? serve(arguments) : run_verb(verb, &options);
 }
 
 int main(int count, char **arguments)

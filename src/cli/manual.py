@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Manual pages and completions from the option tables, at build time: from what `fa-tune help --json` and
-`fa-tune-serve --help` say.
+"""Manual pages and completions from the option tables, at build time: from what `fa-tune help --json` says.
 
-    manual.py FA_TUNE FA_TUNE_SERVE FOLDER FILE...     writes each FILE of these into FOLDER:
-                                                       fa-tune.1 fa-tune-VERB.1 fa-tune.bash _fa-tune fa-tune.fish
+    manual.py FA_TUNE FOLDER FILE...     writes each FILE of these into FOLDER:
+                                         fa-tune.1 fa-tune-VERB.1 fa-tune.bash _fa-tune fa-tune.fish
 """
 import json
 import os
@@ -13,16 +12,8 @@ import subprocess
 import sys
 
 
-def read_help(fa_tune, serve):
+def read_help(fa_tune):
     told = json.loads(subprocess.run([fa_tune, "help", "--json"], stdout=subprocess.PIPE, check=True).stdout)
-    text = subprocess.run([serve, "--help"], stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout
-    for verb in told["verbs"]:
-        if verb["name"] == "serve":
-            verb["details"] = re.search(r"(?s)\n\nusage: .*?\n\n(.*?\n)\n  --", text).group(1)
-            verb["options"] = [
-                {"name": name, "help": re.sub(r"\s+", " ", words), "list": False,
-                 "choices": value.split("|") if "|" in value else [], **({"value": value} if value else {})}
-                for name, value, words in re.findall(r"(?m)^  (--\S+) ?(\S*)\s+(\S.*(?:\n {20,}\S.*)*)$", text)]
     told["gpus"] = [name.replace(" ", "-") for name in told["gpus"]]  # --gpu takes both
     return told
 
@@ -172,8 +163,8 @@ def fish(told):
 
 
 def main():
-    fa_tune, serve, folder, *names = sys.argv[1:]
-    told = read_help(fa_tune, serve)
+    fa_tune, folder, *names = sys.argv[1:]
+    told = read_help(fa_tune)
     makers = {"fa-tune.1": main_page, "fa-tune.bash": bash, "_fa-tune": zsh, "fa-tune.fish": fish}
     for verb in told["verbs"]:
         makers["fa-tune-%s.1" % verb["name"]] = lambda told, verb=verb: verb_page(told, verb)

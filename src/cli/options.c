@@ -37,7 +37,7 @@ enum { PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
 #define TEXT(name, groups, member, value, help) \
     NUMBER(name, groups, TEXT, member, 0, 0, value, help)
 
-enum { YEAR = 31536000 };
+enum { YEAR = 31536000, MAY_BE_EMPTY = 1 };
 
 static const cli_option_spec specs[] = {
     {.kind = KIND_HEADING, .help = "Problem and GPU"},
@@ -57,16 +57,38 @@ static const cli_option_spec specs[] = {
     FLAG("--training", IN(SWEEP), sweep.training,
          "each problem with its log-sum-exp, and the problem of its gradients"),
 
+    {.kind = KIND_HEADING, .help = "Serving"},
+    NUMBER("--socket", IN(SERVE), TEXT, serve.socket, 0, MAY_BE_EMPTY, "PATH",
+           "Unix socket to listen on; \"\" for none ($XDG_RUNTIME_DIR/fa-tune.sock)"),
+    TEXT("--tcp", IN(SERVE), serve.tcp, "[HOST:]PORT",
+         "listen on TCP too, on 127.0.0.1 unless HOST is given; needs --token-file"),
+    TEXT("--token-file", IN(SERVE), serve.token_file, "FILE",
+         "file with the word that TCP clients must send as \"Authorization: Bearer …\""),
+    FLAG("--page", IN(SERVE), serve.page,
+         "print the address of the page; without --tcp on a free port of 127.0.0.1, without "
+         "--token-file with a token that is good until the service stops"),
+    NUMBER("--wait", IN(SERVE), SECONDS, serve.wait_s, 0, YEAR, "TIME",
+           "how long a request waits for its tune if it names no time itself (600s)"),
+    NUMBER("--max-connections", IN(SERVE), INTEGER, serve.connections, 1, 65536, "N",
+           "most connections at a time, over the Unix socket and over TCP (2048)"),
+    NUMBER("--max-tunes", IN(SERVE), INTEGER, serve.tunes, 1, 65536, "N",
+           "most requests that wait for a tune; further ones are told to come back (2048)"),
+    NUMBER("--idle-timeout", IN(SERVE), SECONDS, serve.idle_s, 0, YEAR, "TIME",
+           "how long a connection may be silent, unless it waits for an answer (60s)"),
+    FLAG("--openapi", IN(SERVE), serve.openapi,
+         "print the description of the API, as GET /openapi.json gives it"),
+
     {.kind = KIND_HEADING, .help = "Tuning"},
     {"--effort", IN(EFFORT), KIND_CHOICE, AT(request.effort), 0, 0, efforts, "HOW",
      "cached (only look it up), predict (compile and rank), measure (time kernels that are ready, else the whole "
      "space) or patient (time the whole space again); without it the whole space is timed once"},
     FLAG("--again", IN(EFFORT), request.again,
          "tune although a winner is stored; recorded trials count"),
-    NUMBER("--jobs", IN(TUNE), INTEGER, jobs, 1, 1024, "N", "compile workers (one per core)"),
-    NUMBER("--compile-timeout", IN(TUNE), SECONDS, compile_timeout_s, 0, 3600, "TIME",
-           "limit for one compile (30s)"),
-    NUMBER("--trial-timeout", IN(TUNE), SECONDS, trial_timeout_s, 0, 3600, "TIME",
+    NUMBER("--jobs", IN(TUNE) | IN(SERVE), INTEGER, jobs, 1, 1024, "N",
+           "compile workers (one per core)"),
+    NUMBER("--compile-timeout", IN(TUNE) | IN(SERVE), SECONDS, compile_timeout_s, 0, 3600, "TIME",
+           "limit for one compile (30s; serve: 5m)"),
+    NUMBER("--trial-timeout", IN(TUNE) | IN(SERVE), SECONDS, trial_timeout_s, 0, 3600, "TIME",
            "limit for proving and timing one config (20s)"),
     NUMBER("--memory", IN(TUNE) | IN(CHECK), BYTES, memory, 0, 0, "SIZE",
            "most GPU memory for a tune's tensors: 8G, 512M (half of what is free)"),
@@ -187,7 +209,10 @@ char cli_option_letter(const cli_option_spec *spec)
 
 const char *cli_operand(unsigned groups)
 {
-    return groups & CLI_GROUP_IMPORT ? "FILE" : groups & CLI_GROUP_SHOW ? "[FILE]" : NULL;
+    return groups & CLI_GROUP_IMPORT  ? "FILE"
+           : groups & CLI_GROUP_SHOW  ? "[FILE]"
+           : groups & CLI_GROUP_SERVE ? "[FILE.cu …]"
+                                      : NULL;
 }
 
 /* ---- values ---------------------------------------------------------------------------------*/
@@ -342,7 +367,9 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
         return set_bytes(spec, text, field, diag);
     case KIND_TEXT:
         *(const char **)field = text;
-        return text[0] != 0 ? 0 : cli_refuse(spec->name, text, spec->value, NULL, diag);
+        return text[0] != 0 || spec->high == MAY_BE_EMPTY
+                   ? 0
+                   : cli_refuse(spec->name, text, spec->value, NULL, diag);
     case KIND_CHOICE:
         return set_choice(spec, spec->choices, text, field, diag);
     case KIND_FIELD:

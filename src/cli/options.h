@@ -38,6 +38,7 @@ enum {
     CLI_GROUP_EXPORT = 1 << 16,
     CLI_GROUP_IMPORT = 1 << 17,
     CLI_GROUP_KEYGEN = 1 << 18,
+    CLI_GROUP_SERVE = 1 << 19, /* files of kernels stand among its options */
     CLI_GROUP_SHOW = 1 << 20,
     CLI_GROUP_SWEEP = 1 << 21, /* a grid of problems and what it may spend */
     CLI_GROUP_WORKER = 1 << 23,
@@ -53,7 +54,10 @@ enum {
 #define CLI_GROUPS_SPECIFIED \
     (CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP | CLI_GROUP_WORKER)
 
-enum { CLI_SHORTHANDS_MAX = 8 };
+/* What `serve` takes, here and in the program that it becomes. */
+#define CLI_GROUPS_SERVE (CLI_GROUP_SERVE | CLI_GROUP_STORE | CLI_GROUP_ENGINE)
+
+enum { CLI_SHORTHANDS_MAX = 8, CLI_FILES_MAX = 64 };
 enum { CLI_FORMAT_UNSET, CLI_FORMAT_HTML, CLI_FORMAT_MARKDOWN, CLI_FORMAT_CSV, CLI_FORMAT_JSON };
 extern const char
     *const cli_formats[]; /* their names, which are files' endings, too; NULL ends them */
@@ -97,6 +101,14 @@ typedef struct cli_options {
     struct { /* of run; 0: not given */
         int32_t config, count;
     } launch;
+    struct {                                   /* of serve */
+        const char *socket, *tcp, *token_file; /* socket: "" for none */
+        double wait_s, idle_s;
+        int32_t connections, tunes;
+        bool page, openapi;
+        const char *file[CLI_FILES_MAX];
+        int files;
+    } serve;
     const char *operand;             /* what stands beside the options; or NULL */
     char typed[sizeof((fa_sweep *)NULL)->plan]; /* what makes a sweep's grid */
 } cli_options;
@@ -127,6 +139,9 @@ static inline uint32_t cli_given(const cli_options *options)
 
 /* Whether an argument that stands first names a kernel specification: NAME.cu or NAME.json. */
 bool cli_names_specification(const char *argument);
+
+/* The library's options for those given here. */
+fa_options cli_library_options(const cli_options *options);
 
 /* Parses the arguments after the verb; typed: it was given, else the default one is meant. FA_EINVAL with a sentence: what,
  * where, what to do. */

@@ -10,6 +10,7 @@
 #include "text.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@ typedef struct parse {
     char **arguments;
     cli_options *options;
     bool given[CLI_OPTIONS_MAX]; /* by index in `all` */
+    bool files;                  /* all that stands behind "--" */
 } parse;
 
 /* A word that is no option of the verb. */
@@ -83,6 +85,19 @@ static int parse_one(parse *p, fa_diag *diag)
 {
     const char *argument = p->arguments[p->at], *value;
     cli_options *options = p->options;
+    const bool serves = (p->verb->groups & CLI_GROUP_SERVE) != 0;
+    if (serves && (p->files || argument[0] != '-')) {
+        if (options->serve.files == CLI_FILES_MAX)
+            return fa_fail(diag, FA_EINVAL, "more than %d files of kernels", CLI_FILES_MAX);
+        options->serve.file[options->serve.files++] = argument;
+        p->at++;
+        return 0;
+    }
+    if (serves && strcmp(argument, "--") == 0) {
+        p->files = true;
+        p->at++;
+        return 0;
+    }
     if (argument[0] != '-' && argument[0] != 0 && options->operand == NULL &&
         cli_operand(p->verb->groups) != NULL) {
         options->operand = argument;
@@ -263,8 +278,10 @@ int cli_options_parse(const cli_verb *verb, bool typed, int count, char **argume
                       cli_options *ret_options, fa_diag *diag)
 {
     static cli_option_list all;
-    cli_options options = {.request = {.size = sizeof(fa_request), .effort = FA_EFFORT_MEASURE}};
-    parse parse = {verb, typed, &all, count, 0, arguments, &options, {0}};
+    cli_options options = {
+        .request = {.size = sizeof(fa_request), .effort = FA_EFFORT_MEASURE},
+        .serve = {.wait_s = 600, .idle_s = 60, .connections = 2048, .tunes = 2048}};
+    parse parse = {verb, typed, &all, count, 0, arguments, &options, {0}, false};
     /* import: before the file of a bundle; a file alone may be one of records, whatever its name. */
     const int files_at_least = (verb->groups & CLI_GROUP_IMPORT) ? 2 : 1;
     bool specified = (verb->groups & CLI_GROUPS_SPECIFIED) != 0 && count >= files_at_least &&
@@ -288,4 +305,22 @@ int cli_options_parse(const cli_verb *verb, bool typed, int count, char **argume
     if (rc == 0)
         *ret_options = options;
     return rc;
+}
+
+fa_options cli_library_options(const cli_options *options)
+{
+    return (fa_options){
+        .size = sizeof(fa_options),
+        .store = options->store,
+        .templates = options->templates,
+        .compile_workers = options->jobs,
+        .compile_timeout_ms = (int32_t)ceil(options->compile_timeout_s * 1000),
+        .trial_timeout_ms = (int32_t)ceil(options->trial_timeout_s * 1000),
+        .seed = options->seed,
+        .memory = options->memory,
+        /* a store that is named is meant, whatever service the environment names */
+        .server = options->server != NULL  ? options->server
+                  : options->store != NULL ? ""
+                                           : NULL,
+    };
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From options to what the library takes, and from its answers to results and exit statuses.
+ * From the library's answers to results and exit statuses.
  *
  * Field names of documents are a promise: they may be joined by others, never renamed. A number that is
  * not known is null, so that 0 always means 0.
@@ -12,31 +12,12 @@
 #include "problem.h"
 #include "text.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 /* ---- opening --------------------------------------------------------------------------------*/
-fa_options cli_library_options(const cli_options *options)
-{
-    return (fa_options){
-        .size = sizeof(fa_options),
-        .store = options->store,
-        .templates = options->templates,
-        .compile_workers = options->jobs,
-        .compile_timeout_ms = (int32_t)ceil(options->compile_timeout_s * 1000),
-        .trial_timeout_ms = (int32_t)ceil(options->trial_timeout_s * 1000),
-        .seed = options->seed,
-        .memory = options->memory,
-        /* a store that is named is meant, whatever service the environment names */
-        .server = options->server != NULL  ? options->server
-                  : options->store != NULL ? ""
-                                           : NULL,
-    };
-}
-
 int cli_open(cli_run *run, bool to_read)
 {
     fa_options library = cli_library_options(run->options);

@@ -105,8 +105,6 @@ int cli_show_bundle(cli_run *run);
 
 /* Opens run->tuner as the options ask. to_read: the verb keeps nothing, so that no store is made where none is. */
 int cli_open(cli_run *run, bool to_read);
-/* The library's options for those given here. */
-fa_options cli_library_options(const cli_options *options);
 /* FA_EINVAL when a GPU is named that the catalogue does not list. */
 int cli_check_gpu(cli_run *run);
 

@@ -194,8 +194,9 @@ static void begin_tune(serve_kernel *kernel)
     serve_service *service = work->service;
     const fa_gpu *gpu = &kernel->found.gpu;
     const bool streams = wants_events(work->request);
-    const int64_t wait_ms =
-        kernel->ask.timeout_ms > 0 ? kernel->ask.timeout_ms : service->settings->wait_ms;
+    const int64_t wait_ms = kernel->ask.timeout_ms > 0
+                                ? kernel->ask.timeout_ms
+                                : (int64_t)(service->settings->options.serve.wait_s * 1000);
     if (streams)
         serve_stream(work->request);
     work->request->left = left;
@@ -249,7 +250,8 @@ static void looked_up(serve_work *work)
         answer(kernel);
     } else if (service->stopping) {
         fail(kernel, FA_EBUSY, "this server is stopping");
-    } else if (service->tunes.running + service->tunes.waiting >= service->settings->max_tunes) {
+    } else if (service->tunes.running + service->tunes.waiting >=
+               service->settings->options.serve.tunes) {
         fail(kernel, FA_EBUSY, "too many tunes are waiting: come back later");
     } else if (work->request != NULL) {
         begin_tune(kernel);

@@ -10,6 +10,7 @@
 #include "listen.h"
 
 #include <malloc.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { FILES_MAX = 65536, DRAIN_TICK_MS = 20, EXIT_USAGE = 2 };
+enum { FILES_MAX = 65536, DRAIN_TICK_MS = 20, STOP_MS = 20000, EXIT_USAGE = 2 };
 
 struct program {
     uv_loop_t loop;
@@ -33,8 +34,8 @@ struct program {
 /* ---- listening ------------------------------------------------------------------------------*/
 static int open_doors(struct program *program, fa_diag *diag)
 {
-    const serve_settings *settings = &program->settings;
-    const char *path = settings->socket, *runtime = getenv("XDG_RUNTIME_DIR");
+    const cli_options *options = &program->settings.options;
+    const char *path = options->serve.socket, *runtime = getenv("XDG_RUNTIME_DIR");
     char preset[160];
     int rc = 0;
     if (path == NULL && (runtime == NULL || runtime[0] != '/'))
@@ -49,8 +50,8 @@ static int open_doors(struct program *program, fa_diag *diag)
         rc = serve_listen_unix(path, &program->listener[0], diag);
         program->listeners += rc == 0;
     }
-    if (rc == 0 && settings->tcp[0] != 0) {
-        rc = serve_listen_tcp(settings->tcp, &program->listener[program->listeners], diag);
+    if (rc == 0 && options->serve.tcp != NULL) {
+        rc = serve_listen_tcp(options->serve.tcp, &program->listener[program->listeners], diag);
         program->listeners += rc == 0;
     }
     if (rc == 0 && program->listeners == 0)
@@ -58,7 +59,7 @@ static int open_doors(struct program *program, fa_diag *diag)
     for (int i = 0; i < program->listeners && rc == 0; i++) {
         const serve_listener *listener = &program->listener[i];
         rc = serve_http_listen(program->service->http, listener->fd, listener->local,
-                               settings->max_connections, settings->idle_timeout_ms / 1000, diag);
+                               options->serve.connections, (int)ceil(options->serve.idle_s), diag);
         if (rc == 0)
             serve_log("level=info event=listening on=%s", listener->where);
     }
@@ -94,7 +95,7 @@ static void told_to_stop(uv_signal_t *signal, int number)
     (void)number;
     if (program->stop_by_ms != 0)
         return;
-    program->stop_by_ms = (int64_t)uv_now(&program->loop) + program->settings.stop_ms;
+    program->stop_by_ms = (int64_t)uv_now(&program->loop) + STOP_MS;
     serve_log("level=info event=stopping");
     serve_service_stop(program->service);
     close_listeners(program);
@@ -123,7 +124,7 @@ static int serve(struct program *program)
     uv_signal_start(&program->on_term, told_to_stop, SIGTERM);
     uv_signal_start(&program->on_int, told_to_stop, SIGINT);
     serve_log("level=info event=ready");
-    if (program->settings
+    if (program->settings.options.serve
             .page) { /* a browser sends the fragment, which has the token, to no server */
         const char *where = program->listener[program->listeners - 1].where;
         printf("http://%s/#%s\n", where + strlen("tcp:"), program->settings.token);
@@ -135,33 +136,22 @@ static int serve(struct program *program)
     return 0;
 }
 
-/* Prints what was asked for in place of serving; false: nothing was. */
-static bool print_only(const serve_settings *settings, int *ret_status)
-{
-    if (settings->help)
-        serve_settings_help();
-    else if (settings->version)
-        printf("fa-tune %s\n", fa_version());
-    else if (settings->openapi)
-        puts(serve_openapi_document);
-    else
-        return false;
-    *ret_status = fflush(stdout) != 0;
-    return true;
-}
-
 int main(int count, char **arguments)
 {
     static struct program program;
-    serve_settings *settings = &program.settings;
+    const cli_options *options = &program.settings.options;
     const fa_operation *operation;
     struct rlimit limit;
     fa_diag diag = {{0}};
-    int status, rc = serve_settings_read(count, arguments, settings, &diag);
-    if (rc == 0 && print_only(settings, &status))
-        return status;
-    for (int i = 0; i < settings->files && rc == 0; i++)
-        rc = fa_spec_load(settings->file[i], &operation, &diag);
+    int rc = serve_settings_read(count, arguments, &program.settings, &diag);
+    if (rc == 0 && options->help)
+        puts("`fa-tune serve --help` lists the options");
+    else if (rc == 0 && options->serve.openapi)
+        puts(serve_openapi_document);
+    if (rc == 0 && (options->help || options->serve.openapi))
+        return fflush(stdout) != 0;
+    for (int i = 0; i < options->serve.files && rc == 0; i++)
+        rc = fa_spec_load(options->serve.file[i], &operation, &diag);
     if (rc != 0) {
         fprintf(stderr, "fa-tune serve: %s\n", diag.text);
         return EXIT_USAGE;

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { COMPILE_MS = 300000 /* waiting for a free worker included */ };
+
 static void log_note(void *context, const char *sentence)
 {
     (void)context;
@@ -27,10 +29,13 @@ static void find_devices(serve_service *service)
 int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_service **ret_service,
                        fa_diag *diag)
 {
-    fa_options options = settings->library;
+    fa_options options = cli_library_options(&settings->options);
     char threads[16];
     options.log = log_note;
-    options.server = ""; /* it is one itself */
+    options.server = "";       /* it is one itself */
+    options.compile_nice = 19; /* its compile workers give way to all other processes */
+    if (options.compile_timeout_ms == 0)
+        options.compile_timeout_ms = COMPILE_MS;
     serve_service *service = calloc(1, sizeof *service);
     if (service == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for the service");
