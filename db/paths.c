@@ -218,14 +218,12 @@ int fa_db_check_directory(const char *path, fa_diag *diag)
                        "store %s: its directory belongs to user %ld, not to you; set FA_TUNE_STORE "
                        "to a file in a directory of your own",
                        path, (long)st.st_uid);
-    const bool shared = (st.st_mode & S_ISVTX) != 0; /* on purpose, like /tmp */
     if ((st.st_mode & 022) != 0)
         return fa_fail(
             diag, FA_ESTORE,
-            "store %s: %s is shared with other users (mode %04o); %s%s%sset FA_TUNE_STORE "
-            "to a file in a directory of your own",
-            path, directory, (unsigned)(st.st_mode & 07777), shared ? "" : "chmod go-w ",
-            shared ? "" : directory, shared ? "" : ", or ");
+            "store %s: %s is shared with other users (mode %04o); chmod go-w it if it is "
+            "yours alone, or set FA_TUNE_STORE to a file in a directory of your own",
+            path, directory, (unsigned)(st.st_mode & 07777));
     return 0;
 }
 

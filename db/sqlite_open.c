@@ -182,19 +182,9 @@ static int set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
 }
 
 /* ---- whose file, of which version -----------------------------------------------------------*/
-/* What to do about a file that is no store; the variable is blamed only where it names this file. */
-static const char *name_another(const fa_store *store)
-{
-    const char *named = getenv("FA_TUNE_STORE");
-    return named != NULL && strcmp(named, store->path) == 0 ? "set FA_TUNE_STORE to another file"
-                                                            : "name another file";
-}
-
 static int refuse_version(fa_store *store, int64_t version, fa_diag *diag)
 {
-    char instead[64];
-    snprintf(instead, sizeof instead, "%s or move this one away", name_another(store));
-    return fa_db_refuse_version(store, version, instead, diag);
+    return fa_db_refuse_version(store, version, "name another file or move this one away", diag);
 }
 
 /* FA_ECORRUPT is SQLite's word that the file is damaged. */
@@ -241,8 +231,9 @@ static int refuse_unknown(fa_store *store, fa_diag *diag)
     if (store->damaged)
         return fa_fail(diag, FA_ECORRUPT, "store %s: the file is damaged", store->path);
     return fa_fail(diag, FA_ESTORE,
-                   "%s is not a store, and it was left as it is: %s, or move this one away",
-                   store->path, name_another(store));
+                   "%s is not a store, and it was left as it is: name another file, or "
+                   "move this one away",
+                   store->path);
 }
 
 static int check_contents(fa_store *store, fa_diag *diag)
@@ -267,11 +258,11 @@ static int check_contents(fa_store *store, fa_diag *diag)
     if (kind == FA_HEADER_BUNDLE)
         return fa_fail(diag, FA_ESTORE,
                        "%s is a bundle and not a store: `fa-tune import` takes what it holds into "
-                       "one; %s",
-                       store->path, name_another(store));
+                       "one; name another file",
+                       store->path);
     if (kind == FA_HEADER_FOREIGN)
-        return fa_fail(diag, FA_ESTORE, "%s is a database of another program: %s", store->path,
-                       name_another(store));
+        return fa_fail(diag, FA_ESTORE, "%s is a database of another program: name another file",
+                       store->path);
     if (kind == FA_HEADER_OURS)
         rc = read_version(store, &version, diag);
     if (rc != 0 || version == FA_STORE_SCHEMA)

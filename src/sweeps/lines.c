@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { LINE_MAX_BYTES = 262144 };
@@ -132,11 +133,45 @@ static int add_winner(const cJSON *json, const fa_lines_source *source, fa_lines
     return rc;
 }
 
+/* ---- a baseline -----------------------------------------------------------------------------*/
+static int read_any_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
+{
+    if (json == NULL)
+        return fa_fail(diag, FA_EINVAL, "\"problem\" is missing");
+    return fa_problem_from_json(json, true, "*", ret_problem, diag);
+}
+
+#define ROW(kind, name, member, ...) FA_MEMBER(name, kind, fa_baseline, member, __VA_ARGS__),
+static const fa_member baseline_members[] = {
+    FA_BASELINE_FIELDS(ROW)
+        FA_MEMBER("problem", OTHER, fa_baseline, problem, .read = read_any_problem),
+    {.key = NULL},
+};
+#undef ROW
+
+static int read_baseline(const cJSON *json, fa_baseline *ret_baseline, fa_diag *diag)
+{
+    fa_baseline baseline = {.unix_time = (int64_t)time(NULL)};
+    fa_gpu gpu;
+    bool dry_run = false; /* lines that show the form alone say so, and are no evidence */
+    int rc = fa_json_bool(json, "dry_run", &dry_run, "baseline", diag);
+    if (rc == 0 && dry_run)
+        rc = fa_fail(diag, FA_EINVAL, "its time is made up (\"dry_run\"), not measured");
+    if ((rc != 0 && rc != FA_ENOTFOUND) ||
+        (rc = fa_struct_from_json(json, baseline_members, &baseline, "baseline", diag)) != 0 ||
+        (rc = fa_baseline_check(&baseline, diag)) != 0)
+        return rc;
+    *ret_baseline = baseline;
+    if (fa_catalogue_find(baseline.gpu_name, &gpu, NULL) == 0)
+        memcpy(ret_baseline->gpu_name, gpu.name, sizeof gpu.name);
+    return 0;
+}
+
 static int add_baseline(const cJSON *json, const fa_lines_source *source, fa_lines *lines,
                         fa_diag *diag)
 {
     fa_baseline baseline;
-    int rc = fa_baseline_from_json(json, &baseline, diag);
+    int rc = read_baseline(json, &baseline, diag);
     if (rc != 0)
         return rc;
     fa_answer answer = {.problem = baseline.problem};

@@ -45,8 +45,6 @@ typedef struct fa_lines_source {
     void *context;
 } fa_lines_source;
 
-/* baselines.c: a line of a file of baselines. FA_EINVAL with a sentence: also of times that are made up ("dry_run"). */
-int fa_baseline_from_json(const cJSON *json, fa_baseline *ret_baseline, fa_diag *diag);
 /* Whether a file begins as such a file does. */
 bool fa_is_lines(const char *path);
 /* Those that source->keep wants. FA_ECORRUPT: a line is none; FA_EVERSION: another version made them; FA_ENOTFOUND: no

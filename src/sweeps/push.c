@@ -17,66 +17,56 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct pushing {
-    fa_tuner *tuner;
-    fa_store *file;
-    fa_winner_record *winner;
-    const fa_cubin_record *cubin;
-    fa_bundle_change change;
-    fa_pushed pushed;
-};
-
-/* ---- a winner -------------------------------------------------------------------------------*/
-static int weigh_and_push(struct pushing *p, fa_diag *diag)
+/* In a change of the server's store. */
+static int weigh_and_push(fa_store *to, fa_store *from, fa_winner_record *winner,
+                          const fa_cubin_record *cubin, fa_bundle_change *ret_change, fa_diag *diag)
 {
     fa_bundle_item item = {.why = ""};
     fa_answer stored;
     fa_cubin_record there = {0};
     fa_study_trial *record = NULL;
     size_t count = 0;
-    int rc = fa_store_winner_hold(p->tuner->store, &p->winner->scope, diag);
+    int rc = fa_store_winner_hold(to, &winner->scope, diag);
     if (rc == 0)
-        rc = fa_bundle_weigh_here(p->tuner->store, p->winner, &item, &stored, diag);
-    p->change = item.change;
-    if (rc != 0 || (p->change != FA_BUNDLE_ADDED && p->change != FA_BUNDLE_REPLACED))
+        rc = fa_bundle_weigh_here(to, winner, &item, &stored, diag);
+    *ret_change = item.change;
+    if (rc != 0 || (item.change != FA_BUNDLE_ADDED && item.change != FA_BUNDLE_REPLACED))
         return rc;
     /* A cubin's key names its source, not its bytes, and a proof holds for the bytes that it was made with. */
-    if (fa_store_cubin_get(p->tuner->store, p->winner->cubin_key, &there, NULL) == 0 &&
-        (there.size != p->cubin->size || memcmp(there.bytes, p->cubin->bytes, there.size) != 0))
-        p->winner->driver_version = 0;
+    if (fa_store_cubin_get(to, winner->cubin_key, &there, NULL) == 0 &&
+        (there.size != cubin->size || memcmp(there.bytes, cubin->bytes, there.size) != 0))
+        winner->driver_version = 0;
     fa_cubin_record_free(&there);
-    rc = fa_store_winner_replace(p->tuner->store, p->winner, p->cubin, diag);
+    rc = fa_store_winner_replace(to, winner, cubin, diag);
     if (rc == 0)
-        rc = fa_store_trials(p->file, &p->winner->scope, &record, &count, diag);
+        rc = fa_store_trials(from, &winner->scope, &record, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = fa_store_trial_put(p->tuner->store, &p->winner->scope, &record[i], diag);
+        rc = fa_store_trial_put(to, &winner->scope, &record[i], diag);
     free(record);
     return rc;
 }
 
-static int push_winner(struct pushing *p, const fa_scope *scope, fa_diag *diag)
+static int push_winner(fa_tuner *tuner, fa_store *from, const fa_scope *scope, fa_pushed *pushed,
+                       fa_diag *diag)
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
     fa_diag why = {{0}};
-    fa_change change = {.store = p->tuner->store, .diag = diag};
-    int rc = fa_store_winner_get(p->file, scope, &winner, &cubin, &why);
+    fa_bundle_change done = FA_BUNDLE_LISTED;
+    fa_change change = {.store = tuner->store, .diag = diag};
+    int rc = fa_store_winner_get(from, scope, &winner, &cubin, &why);
     if (rc == 0)
         rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, &why);
-    p->winner = &winner;
-    p->cubin = &cubin;
     if (rc != 0) {
-        fa_note(p->tuner, "a winner is left out: %s", why.text);
-        p->pushed.refused++;
+        fa_note(tuner, "a winner is left out: %s", why.text);
+        pushed->refused++;
     }
     while (rc == 0 && fa_store_change(&change))
-        change.rc = weigh_and_push(p, diag);
-    if (rc == 0 && change.rc == 0) {
-        p->pushed.added += p->change == FA_BUNDLE_ADDED;
-        p->pushed.replaced += p->change == FA_BUNDLE_REPLACED;
-        p->pushed.same += p->change == FA_BUNDLE_SAME;
-        p->pushed.worse += p->change == FA_BUNDLE_KEPT;
-    }
+        change.rc = weigh_and_push(tuner->store, from, &winner, &cubin, &done, diag);
+    pushed->added += done == FA_BUNDLE_ADDED;
+    pushed->replaced += done == FA_BUNDLE_REPLACED;
+    pushed->same += done == FA_BUNDLE_SAME;
+    pushed->worse += done == FA_BUNDLE_KEPT;
     fa_cubin_record_free(&cubin);
     fa_winner_record_free(&winner);
     return change.rc;
@@ -84,7 +74,8 @@ static int push_winner(struct pushing *p, const fa_scope *scope, fa_diag *diag)
 
 int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag)
 {
-    struct pushing p = {.tuner = tuner};
+    fa_pushed pushed = {0};
+    fa_store *file = NULL;
     fa_winner_record *rows = NULL;
     size_t count = 0;
     int rc = fa_tuner_check_with(tuner, ret_pushed != NULL, "ret_pushed", diag);
@@ -98,17 +89,17 @@ int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag)
     pthread_mutex_lock(&tuner->work);
     rc = fa_sweep_need_server(tuner, diag);
     if (rc == 0)
-        rc = fa_store_open(tuner->spare_path, FA_STORE_EXISTING, &p.file, NULL, diag);
+        rc = fa_store_open(tuner->spare_path, FA_STORE_EXISTING, &file, NULL, diag);
     if (rc == 0)
-        rc = fa_store_winners(p.file, NULL, &rows, &count, diag);
+        rc = fa_store_winners(file, NULL, &rows, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = push_winner(&p, &rows[i].scope, diag);
+        rc = push_winner(tuner, file, &rows[i].scope, &pushed, diag);
     free(rows);
-    fa_store_close(&p.file);
+    fa_store_close(&file);
     pthread_mutex_unlock(&tuner->work);
     const size_t size = ret_pushed->size;
-    p.pushed.size = size;
+    pushed.size = size;
     if (rc == 0)
-        memcpy(ret_pushed, &p.pushed, size < sizeof p.pushed ? size : sizeof p.pushed);
+        memcpy(ret_pushed, &pushed, size < sizeof pushed ? size : sizeof pushed);
     return rc;
 }

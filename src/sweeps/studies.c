@@ -279,6 +279,29 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial 
     return fa_trials_end(&list, rc, ret_trials, ret_count, diag);
 }
 
+/* ---- baselines: what others' kernels take ---------------------------------------------------*/
+int fa_list_baselines(fa_tuner *tuner, fa_baseline **ret_baselines, size_t *ret_count,
+                      fa_diag *diag)
+{
+    int rc = fa_tuner_check_with(tuner, ret_baselines != NULL && ret_count != NULL,
+                                 "ret_baselines or ret_count", diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_baselines(tuner->store, ret_baselines, ret_count, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc;
+}
+
+bool fa_baseline_concerns(const fa_baseline *baseline, const fa_answer *answer)
+{
+    fa_gpu gpu;
+    const char *here =
+        fa_catalogue_find(answer->gpu.name, &gpu, NULL) == 0 ? gpu.name : answer->gpu.name;
+    return fa_problem_same_work(&answer->problem, &baseline->problem) &&
+           strcmp(baseline->gpu_name, here) == 0;
+}
+
 /* ---- forgetting -----------------------------------------------------------------------------*/
 enum { WAIT_MS = 10000 };
 
