@@ -172,24 +172,10 @@ TEST(a_space_that_cannot_be_is_refused)
     fa_search *search;
     fa_diag diag;
     for (int d = 0; d < 8; d++)
-        wide.values[d] = 65536;
-    const struct {
-        fa_search_space space;
-        fa_search_options how;
-        const char *says;
-    } cases[] = {
-        {{.dims = 0}, {"random", 1, 0, 0}, "1 to 48 parameters"},
-        {{.dims = 49}, {"random", 1, 0, 0}, "1 to 48 parameters"},
-        {{.dims = 1, .values = {0}}, {"random", 1, 0, 0}, "has 0 values"},
-        {wide, {"random", 1, 0, 0}, "2^62"},
-        {large, {"random", 0, 0, 0}, "at least one evaluation"},
-        {large, {"guess", 1, 0, 0}, "no strategy \"guess\""},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        CHECK_INT(fa_search_open(&cases[i].space, &cases[i].how, &search, &diag), FA_EINVAL);
-        CHECK_HAS(diag.text, cases[i].says);
-        CHECK(search == NULL);
-    }
+        wide.values[d] = FA_SEARCH_VALUES_MAX;
+    CHECK_INT(fa_search_open(&wide, &(fa_search_options){"random", 1, 0, 0}, &search, &diag),
+              FA_EINVAL);
+    CHECK_HAS(diag.text, "2^62");
 }
 
 /* ---- what they find -------------------------------------------------------------------------*/

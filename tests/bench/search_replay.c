@@ -104,6 +104,10 @@ int main(int count, char **arguments)
     if (batch < 1 || batch > BATCH_MAX || !read_space(&space))
         return fputs("search_replay: tests/bench/search_replay.py runs it\n", stderr), 2;
     const bool all = strcmp(arguments[1], "all") == 0;
+    fa_diag diag = {{0}};
+    const char *strategy = all ? NULL : arguments[1];
+    if (fa_search_check(&strategy, (int32_t)how.evaluations, 0, &diag) != 0)
+        return fprintf(stderr, "search_replay: %s\n", diag.text), 1;
     for (int i = 0; rc == 0 && (all ? fa_search_strategy(i) != NULL : i == 0); i++)
         for (int r = 0; rc == 0 && r < repeats; r++) {
             how.strategy = all ? fa_search_strategy(i) : arguments[1];

@@ -72,49 +72,28 @@ static bool is_affordable(const fa_walk *walk)
     return count <= walk->expected;
 }
 
-static int check_space(const fa_search_space *space, fa_diag *diag)
-{
-    uint64_t size = 1;
-    if (space->dims < 1 || space->dims > FA_SEARCH_DIMS_MAX)
-        return fa_fail(diag, FA_EINVAL, "a space has 1 to %d parameters, not %d",
-                       FA_SEARCH_DIMS_MAX, space->dims);
-    for (int d = 0; d < space->dims; d++) {
-        if (space->values[d] < 1 || space->values[d] > FA_SEARCH_VALUES_MAX)
-            return fa_fail(diag, FA_EINVAL, "parameter %d has %d values: 1 to %d are possible",
-                           d + 1, space->values[d], FA_SEARCH_VALUES_MAX);
-        if (size > (UINT64_C(1) << 62) / (uint64_t)space->values[d])
-            return fa_fail(diag, FA_EINVAL, "the space has more than 2^62 combinations");
-        size *= (uint64_t)space->values[d];
-    }
-    return 0;
-}
-
 int fa_search_open(const fa_search_space *space, const fa_search_options *options,
                    fa_search **ret_search, fa_diag *diag)
 {
-    *ret_search = NULL;
-    int at = options->strategy == NULL ? 0 : find_strategy(options->strategy);
-    int rc = check_space(space, diag);
-    if (rc == 0 && at < 0)
-        rc = fa_fail(diag, FA_EINVAL, "there is no strategy \"%s\"", options->strategy);
-    if (rc == 0 && options->evaluations < 1)
-        rc = fa_fail(diag, FA_EINVAL, "a search needs at least one evaluation");
-    if (rc != 0)
-        return rc;
+    const char *name = options->strategy;
     fa_search *search = calloc(1, sizeof *search);
-    if (search == NULL || fa_walk_init(search, space, options) != 0)
-        goto no_memory;
-    search->strategy = strategies[at];
-    if (search->strategy == NULL)
-        search->strategy = is_affordable(search) ? &fa_strategy_exhaustive : &fa_strategy_surrogate;
-    search->state = calloc(1, search->strategy->size + 1);
-    if (search->state == NULL)
-        goto no_memory;
-    *ret_search = search;
-    return 0;
-no_memory:
+    int rc = search != NULL ? fa_walk_init(search, space, options) : FA_ENOMEM;
+    if (rc == 0) {
+        search->strategy = name != NULL ? strategies[find_strategy(name)] : NULL;
+        if (search->strategy == NULL)
+            search->strategy =
+                is_affordable(search) ? &fa_strategy_exhaustive : &fa_strategy_surrogate;
+        search->state = calloc(1, search->strategy->size + 1);
+        rc = search->state != NULL ? 0 : FA_ENOMEM;
+    }
+    if (rc == 0) {
+        *ret_search = search;
+        return 0;
+    }
     fa_search_close(search);
-    return fa_fail(diag, FA_ENOMEM, "out of memory for a search");
+    return fa_fail(diag, rc,
+                   rc == FA_ENOMEM ? "out of memory for a search"
+                                   : "the space has more than 2^62 combinations");
 }
 
 void fa_search_close(fa_search *search)

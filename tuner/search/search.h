@@ -24,11 +24,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FA_SEARCH_DIMS_MAX = 48, FA_SEARCH_VALUES_MAX = 65536 };
+enum { FA_SEARCH_DIMS_MAX = 48, FA_SEARCH_VALUES_MAX = 256 };
 
 typedef struct fa_search_space {
     int dims;
-    int32_t values[FA_SEARCH_DIMS_MAX]; /* of each parameter; their product is at most 2^62 */
+    /* of each parameter, 1 to FA_SEARCH_VALUES_MAX; their product is at most 2^62 */
+    int32_t values[FA_SEARCH_DIMS_MAX];
     /* Whether this point exists: an index for each parameter. */
     bool (*valid)(void *context, const int32_t *point);
     /* Whether a point may begin with the first `count` values. NULL: not known; rare points are then drawn slowly. */
@@ -46,8 +47,8 @@ int fa_search_twos(double number);
 #define FA_SEARCH_FAILED (-2.0)  /* it ran, and failed */
 
 typedef struct fa_search_options {
-    const char *strategy; /* NULL: "auto" */
-    int64_t evaluations;  /* what may be spent; costs and failures count */
+    const char *strategy; /* as fa_search_check() allows; NULL: "auto" */
+    int64_t evaluations;  /* what may be spent, above 0; costs and failures count */
     uint64_t seed;
     int64_t expected;     /* what is likely to be spent where a clock may end it; 0: evaluations */
 } fa_search_options;
@@ -60,7 +61,7 @@ const char *fa_search_strategy(int i);
  * for good. FA_EINVAL with a sentence. */
 int fa_search_check(const char **strategy, int32_t evaluations, double seconds, fa_diag *diag);
 
-/* FA_EINVAL with a sentence, FA_ENOMEM. */
+/* FA_EINVAL: the space is too large; FA_ENOMEM. */
 int fa_search_open(const fa_search_space *space, const fa_search_options *options,
                    fa_search **ret_search, fa_diag *diag);
 void fa_search_close(fa_search *search); /* NULL is allowed */

@@ -15,55 +15,33 @@
 
 /* ---- the process ----------------------------------------------------------------------------*/
 /* A Gaussian process over the points of a grid: what a point may cost, and how unsure that is. Two points are alike as
- * the product over their parameters says. Of each parameter three numbers are learnt: a length (Matérn 5/2 over the
- * order of values), what any other value costs (96 and 128 threads may be far apart), and what another power of 2 in
- * it costs (64 and 128 are nearer to one another than to 96). Some hundred points; of a space's few values little of the
- * tables is ever touched. */
-enum { GP_POINTS_MAX = 448, GP_VALUES_MAX = 256, GP_LEARNT_MAX = 3 * FA_SEARCH_DIMS_MAX + 1 };
+ * the product over their parameters says, each by a length (Matérn 5/2 over the order of values), what any other value
+ * costs (96 and 128 threads may be far apart), and what another power of 2 in it costs (64 and 128 are nearer to one
+ * another than to 96). The length, a share of the way from the first value to the last, is the same for all and learnt.
+ * Some hundred points; of a space's few values little of the tables is ever touched. */
+enum { GP_POINTS_MAX = 448 };
+
+static const double usual_length = 1.2, step = 0.1, by_twos = 0.2;
+static const double noise = 1e-3; /* a share of the variance */
 
 typedef struct gaussian {
     int dims, count;
-    int values[FA_SEARCH_DIMS_MAX]; /* of each parameter, at most GP_VALUES_MAX */
+    int values[FA_SEARCH_DIMS_MAX];
     /* how often 2 divides a value; all 0 at first */
-    uint8_t twos[FA_SEARCH_DIMS_MAX][GP_VALUES_MAX];
-    /* logarithms: lengths, steps, powers of 2 of each parameter; the noise */
-    double learnt[GP_LEARNT_MAX];
+    uint8_t twos[FA_SEARCH_DIMS_MAX][FA_SEARCH_VALUES_MAX];
+    double length;
     uint8_t x[FA_SEARCH_DIMS_MAX][GP_POINTS_MAX]; /* indices of values */
     double y[GP_POINTS_MAX];
     double mean, variance; /* of y, and of the process */
-    double
-        alike[FA_SEARCH_DIMS_MAX]
-             [GP_VALUES_MAX * GP_VALUES_MAX]; /* of two values of a parameter: [values][values] */
-    /* of its logarithm by that of the length, by how far they are apart */
-    double slope[FA_SEARCH_DIMS_MAX][GP_VALUES_MAX];
-    double factor[GP_POINTS_MAX][GP_POINTS_MAX], inverse[GP_POINTS_MAX][GP_POINTS_MAX];
+    double alike[FA_SEARCH_DIMS_MAX]
+                [FA_SEARCH_VALUES_MAX *
+                 FA_SEARCH_VALUES_MAX]; /* of two values of a parameter: [values][values] */
+    double factor[GP_POINTS_MAX][GP_POINTS_MAX];
     double weight[GP_POINTS_MAX], scratch[GP_POINTS_MAX];
     double near[GP_POINTS_MAX]; /* how alike each point and that of the last gp_mean() are */
 } gaussian;
 
-/* What is learnt of a parameter, and the noise as a share of the variance: a priori about the guess, within a factor of
- * e^width, and never beyond the limits. Lengths are shares of the way from the first value to the last. */
-enum kind { LENGTH, STEP, TWOS, NOISE };
-static const struct {
-    double guess, width, least, most;
-} prior[] = {
-    [LENGTH] = {1.2, 1, 0.02, 50},
-    [STEP] = {0.1, 1, 1e-4, 10},
-    [TWOS] = {0.2, 0.7, 1e-4, 10},
-    [NOISE] = {1e-3, 1.5, 1e-6, 0.3},
-};
-
-static enum kind kind_of(const gaussian *gp, int i)
-{
-    return (enum kind)(i / gp->dims);
-}
-
-static double learnt(const gaussian *gp, enum kind kind, int d)
-{
-    return exp(gp->learnt[(int)kind * gp->dims + d]);
-}
-
-/* A point more, which counts from the next gp_learn() or gp_solve() on. */
+/* A point more, which counts from the next gp_solve() on. */
 static void gp_add(gaussian *gp, const uint8_t *x, double y)
 {
     for (int d = 0; d < gp->dims; d++)
@@ -72,24 +50,18 @@ static void gp_add(gaussian *gp, const uint8_t *x, double y)
 }
 
 /* ---- how alike points are -------------------------------------------------------------------*/
-/* The tables of one parameter: no exponential is left for pairs of points. */
+/* The table of one parameter: no exponential is left for pairs of points. */
 static void tabulate(gaussian *gp, int d)
 {
-    int count = gp->values[d];
-    double by_order[GP_VALUES_MAX], by_twos[UINT8_MAX + 1];
-    double unit = sqrt(5) / learnt(gp, LENGTH, d) / (count > 1 ? count - 1 : 1);
-    for (int i = 0; i < count; i++) {
-        double r = unit * i, factor = 1 + r + r * r / 3;
-        by_order[i] = factor * exp(-r - learnt(gp, STEP, d));
-        gp->slope[d][i] = r * r * (1 + r) / 3 / factor;
-    }
-    for (int i = 0; i <= UINT8_MAX; i++)
-        by_twos[i] =
-            i == 0 ? 1 : by_twos[i - 1] * (i == 1 ? exp(-learnt(gp, TWOS, d)) : by_twos[1]);
+    const int count = gp->values[d];
+    const uint8_t *twos = gp->twos[d];
+    const double unit = sqrt(5) / gp->length / (count > 1 ? count - 1 : 1);
     for (int i = 0; i < count; i++)
-        for (int j = 0; j < count; j++)
-            gp->alike[d][i * count + j] =
-                i == j ? 1 : by_order[abs(i - j)] * by_twos[abs(gp->twos[d][i] - gp->twos[d][j])];
+        for (int j = 0; j < count; j++) {
+            const double r = unit * abs(i - j);
+            const double apart = r + step + by_twos * abs(twos[i] - twos[j]);
+            gp->alike[d][i * count + j] = i == j ? 1 : (1 + r + r * r / 3) * exp(-apart);
+        }
 }
 
 /* A point and each of the first `count`. */
@@ -103,12 +75,6 @@ static void all_alike(const gaussian *gp, const uint8_t *x, int count, double *r
         for (int i = 0; i < count; i++)
             ret[i] *= alike[other[i]];
     }
-}
-
-static void point(const gaussian *gp, int i, uint8_t *ret_x)
-{
-    for (int d = 0; d < gp->dims; d++)
-        ret_x[d] = gp->x[d][i];
 }
 
 /* ---- linear algebra -------------------------------------------------------------------------*/
@@ -125,13 +91,11 @@ static double dot(const double *a, const double *b, int count)
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/* x := L^-1 x, for a vector whose elements before `first` are 0. */
-static void forward(const gaussian *gp, int first, double *x)
+/* x := L^-1 x. */
+static void forward(const gaussian *gp, double *x)
 {
-    for (int i = first; i < gp->count; i++) {
-        const double *row = gp->factor[i];
-        x[i] = (x[i] - dot(row + first, x + first, i - first)) / row[i];
-    }
+    for (int i = 0; i < gp->count; i++)
+        x[i] = (x[i] - dot(gp->factor[i], x, i)) / gp->factor[i][i];
 }
 
 static void backward(const gaussian *gp, double *x)
@@ -145,11 +109,11 @@ static void backward(const gaussian *gp, double *x)
 }
 
 /* Makes ready to predict: the Cholesky factor of the kernel, and the weights of a prediction. The noise on the diagonal keeps
- * it positive. */
-static void gp_solve(gaussian *gp)
+ * it positive. Returns the logarithm of how likely the points are, and the length, a priori the usual one. */
+static double gp_solve(gaussian *gp)
 {
     uint8_t x[FA_SEARCH_DIMS_MAX];
-    double sum = 0, noise = learnt(gp, NOISE, 0);
+    double sum = 0, likely = 0;
     for (int d = 0; d < gp->dims; d++)
         tabulate(gp, d);
     for (int i = 0; i < gp->count; i++)
@@ -157,7 +121,8 @@ static void gp_solve(gaussian *gp)
     gp->mean = gp->count > 0 ? sum / gp->count : 0;
     for (int i = 0; i < gp->count; i++) {
         double *row = gp->factor[i];
-        point(gp, i, x);
+        for (int d = 0; d < gp->dims; d++)
+            x[d] = gp->x[d][i];
         all_alike(gp, x, i, row);
         for (int j = 0; j < i; j++) {
             const double *other = gp->factor[j];
@@ -165,80 +130,28 @@ static void gp_solve(gaussian *gp)
         }
         row[i] = sqrt(fmax(1 + noise - dot(row, row, i), 1e-9));
         gp->weight[i] = gp->y[i] - gp->mean;
+        likely -= log(row[i]);
     }
-    forward(gp, 0, gp->weight);
+    forward(gp, gp->weight);
     sum = dot(gp->weight, gp->weight, gp->count);
     gp->variance = gp->count > 0 ? fmax(sum / gp->count, 1e-12) : 1;
     backward(gp, gp->weight);
+    return likely - gp->count * log(gp->variance) / 2 - 4 * pow(log(gp->length / usual_length), 2);
 }
 
-/* ---- learning -------------------------------------------------------------------------------*/
-/* What the pairs of one point with those before it add to the gradient; `share` is of each pair. */
-static void add_pairs(const gaussian *gp, int i, const double *share, double *gradient)
+/* Doubles or halves the length where that makes the points likelier. */
+static void gp_learn(gaussian *gp)
 {
-    for (int d = 0; d < gp->dims; d++) {
-        const uint8_t *value = gp->x[d], *twos = gp->twos[d];
-        double length = 0, step = 0, power = 0;
-        for (int j = 0; j < i; j++) {
-            length += share[j] * gp->slope[d][abs(value[i] - value[j])];
-            step += value[i] != value[j] ? share[j] : 0;
-            power += share[j] * abs(twos[value[i]] - twos[value[j]]);
-        }
-        gradient[d] += length;
-        gradient[gp->dims + d] -= step;
-        gradient[2 * gp->dims + d] -= power;
-    }
-}
-
-/* How the logarithm of the posterior grows with what is learnt. */
-static void gradient_of(gaussian *gp, double *ret)
-{
-    uint8_t x[FA_SEARCH_DIMS_MAX];
-    double *share = gp->scratch;
-    gp_solve(gp);
-    for (int c = 0; c < gp->count; c++) { /* the inverse of the kernel, from its factor */
-        memset(gp->inverse[c], 0, (size_t)gp->count * sizeof *gp->inverse[c]);
-        gp->inverse[c][c] = 1;
-        forward(gp, c, gp->inverse[c]);
-        backward(gp, gp->inverse[c]);
-    }
-    memset(ret, 0, (size_t)(3 * gp->dims + 1) * sizeof *ret);
-    for (int i = 0; i < gp->count; i++) {
-        const double *inverse = gp->inverse[i];
-        double weight = gp->weight[i] / gp->variance;
-        point(gp, i, x);
-        all_alike(gp, x, i, share);
-        for (int j = 0; j < i; j++)
-            share[j] *= weight * gp->weight[j] - inverse[j];
-        add_pairs(gp, i, share, ret);
-        ret[3 * gp->dims] += 0.5 * (weight * gp->weight[i] - inverse[i]);
-    }
-    for (int i = 0; i <= 3 * gp->dims; i++) {
-        enum kind kind = kind_of(gp, i);
-        double by_guess = (log(prior[kind].guess) - gp->learnt[i]) / prior[kind].width;
-        ret[i] = ret[i] * (kind == LENGTH ? 1 : exp(gp->learnt[i])) + by_guess / prior[kind].width;
-    }
-}
-
-/* Some steps from what was learnt before to what makes the points likelier, by the signs of the gradient alone (Rprop): no
- * line search, and no scale to choose. */
-static void gp_learn(gaussian *gp, int steps)
-{
-    double now[GP_LEARNT_MAX], before[GP_LEARNT_MAX] = {0}, step[GP_LEARNT_MAX];
-    int count = 3 * gp->dims + 1;
-    for (int i = 0; i < count; i++)
-        step[i] = 0.2;
-    for (int s = 0; s < steps && gp->count > 2; s++) {
-        gradient_of(gp, now);
-        for (int i = 0; i < count; i++) {
-            enum kind kind = kind_of(gp, i);
-            double agree = now[i] * before[i];
-            step[i] = agree > 0 ? fmin(step[i] * 1.3, 1) : agree < 0 ? step[i] * 0.5 : step[i];
-            before[i] = now[i];
-            gp->learnt[i] = fmin(
-                fmax(gp->learnt[i] + (now[i] > 0 ? step[i] : -step[i]), log(prior[kind].least)),
-                log(prior[kind].most));
-        }
+    const double ways[] = {2, 0.5};
+    double most = gp_solve(gp);
+    for (int i = 0; i < 2; i++) {
+        const double before = gp->length;
+        gp->length *= ways[i];
+        const double likely = gp_solve(gp);
+        if (likely > most)
+            most = likely;
+        else
+            gp->length = before;
     }
 }
 
@@ -253,7 +166,7 @@ static double gp_mean(gaussian *gp, const uint8_t *x)
 static double gp_deviation(gaussian *gp)
 {
     memcpy(gp->scratch, gp->near, (size_t)gp->count * sizeof *gp->scratch);
-    forward(gp, 0, gp->scratch);
+    forward(gp, gp->scratch);
     double left = 1 - dot(gp->scratch, gp->scratch, gp->count);
     return sqrt(gp->variance * fmax(left, 1e-9));
 }
@@ -264,7 +177,7 @@ static double gp_deviation_most(const gaussian *gp)
     double most = 0;
     for (int i = 0; i < gp->count; i++)
         most = fmax(most, gp->near[i]);
-    double left = 1 - most * most / (1 + learnt(gp, NOISE, 0));
+    double left = 1 - most * most / (1 + noise);
     return sqrt(gp->variance * fmax(left, 1e-9));
 }
 
@@ -273,9 +186,8 @@ enum { POOL = 512, REFRESHED = 24, ELITE = 5, NEAR_MAX = 96, FAILED_MAX = 192, P
 
 struct surrogate {
     gaussian gp;
-    int axis[FA_SEARCH_DIMS_MAX]; /* the parameters that have a choice */
-    size_t known;                 /* of which the model was made */
-    int64_t learnt;               /* at this many evaluations the lengths were last learnt */
+    int choices;                  /* parameters that have more than one value */
+    int64_t learnt;               /* at this many evaluations the length was last learnt */
     double goal;                  /* the logarithm of the cost that a point is to be below */
     uint64_t pool[POOL];
     int pooled, oldest;
@@ -303,30 +215,21 @@ static void begin(const fa_walk *walk, struct surrogate *s)
 {
     const fa_search_space *space = &walk->space;
     gaussian *gp = &s->gp;
-    for (int d = 0; d < space->dims; d++) {
-        const bool all = space->values[d] <= GP_VALUES_MAX;
-        if (space->values[d] == 1)
-            continue;
-        gp->values[gp->dims] = all ? space->values[d] : GP_VALUES_MAX;
-        if (all && space->twos != NULL)
-            place_twos(space, d, gp->twos[gp->dims]);
-        s->axis[gp->dims++] = d;
+    gp->length = usual_length;
+    for (gp->dims = 0; gp->dims < space->dims; gp->dims++) {
+        gp->values[gp->dims] = space->values[gp->dims];
+        s->choices += space->values[gp->dims] > 1;
+        if (space->twos != NULL)
+            place_twos(space, gp->dims, gp->twos[gp->dims]);
     }
-    if (gp->dims == 0)
-        gp->values[gp->dims++] = 1;
-    for (int i = 0; i <= 3 * gp->dims; i++)
-        gp->learnt[i] = log(prior[kind_of(gp, i)].guess);
 }
 
-/* Where there are more values than the model takes, neighbours are one to it. */
-static void place(const fa_walk *walk, const struct surrogate *s, uint64_t rank, uint8_t *ret_x)
+static void place(const fa_walk *walk, uint64_t rank, uint8_t *ret_x)
 {
     int32_t point[FA_SEARCH_DIMS_MAX];
     fa_walk_point(walk, rank, point);
-    for (int d = 0; d < s->gp.dims; d++) {
-        int64_t values = walk->space.values[s->axis[d]], value = point[s->axis[d]];
-        ret_x[d] = (uint8_t)(values == s->gp.values[d] ? value : value * GP_VALUES_MAX / values);
-    }
+    for (int d = 0; d < walk->space.dims; d++)
+        ret_x[d] = (uint8_t)point[d];
 }
 
 static int compare_costs(const void *a, const void *b)
@@ -348,7 +251,7 @@ static void model(fa_walk *walk, struct surrogate *s, const fa_known *list, int 
     gp->count = 0;
     s->goal = least - (middle - least) * fmax(0, 1 - (double)walk->spent / (double)walk->expected);
     for (int i = 0; i < count && i < GP_POINTS_MAX - FAILED_MAX - PENDING_MAX; i++) {
-        place(walk, s, list[i].rank, x);
+        place(walk, list[i].rank, x);
         gp_add(gp, x, fmin(log(list[i].cost), cap));
     }
     int failed = 0;
@@ -356,11 +259,11 @@ static void model(fa_walk *walk, struct surrogate *s, const fa_known *list, int 
         if (walk->known[i].cost >= 0)
             continue;
         failed++;
-        place(walk, s, walk->known[i].rank, x);
+        place(walk, walk->known[i].rank, x);
         gp_add(gp, x, cap);
     }
     if (walk->spent >= s->learnt + (s->learnt / 20) + 1) {
-        gp_learn(gp, s->learnt == 0 ? 30 : 8);
+        gp_learn(gp);
         s->learnt = walk->spent;
     }
     gp_solve(gp);
@@ -368,7 +271,7 @@ static void model(fa_walk *walk, struct surrogate *s, const fa_known *list, int 
     for (size_t i = walk->count; i-- > 0 && gp->count < GP_POINTS_MAX;) {
         if (walk->known[i].cost != 0)
             continue;
-        place(walk, s, walk->known[i].rank, x);
+        place(walk, walk->known[i].rank, x);
         int now = gp->count;
         gp->count = told; /* expected by what is told alone */
         double expected = gp_mean(gp, x);
@@ -393,7 +296,7 @@ static void consider(const fa_walk *walk, struct surrogate *s, uint64_t rank, st
     if (rank == FA_NO_POINT || rank == best->rank || fa_walk_find(walk, rank) != NULL ||
         !fa_walk_valid(walk, rank))
         return;
-    place(walk, s, rank, x);
+    place(walk, rank, x);
     double ahead = s->goal - gp_mean(&s->gp, x);
     if (expected_gain(ahead, gp_deviation_most(&s->gp)) <= best->gain)
         return;
@@ -417,7 +320,7 @@ static uint64_t surrogate_next(fa_walk *walk)
     struct surrogate *s = walk->state;
     if (s->gp.dims == 0)
         begin(walk, s);
-    int count = 0, first = 4 + s->gp.dims;
+    int count = 0, first = 4 + (s->choices > 0 ? s->choices : 1);
     fa_known *list = malloc((walk->count + 1) * sizeof *list); /* with a cost, the cheapest first */
     if (list == NULL) {
         walk->no_memory = true;
@@ -442,11 +345,8 @@ static uint64_t surrogate_next(fa_walk *walk)
         s->oldest = (s->oldest + 1) % POOL;
         s->pooled += s->pooled < POOL;
     }
-    for (int i = 0; i < ELITE && i < count; i++) {
+    for (int i = 0; i < ELITE && i < count; i++)
         consider_near(walk, s, list[i].rank, &best);
-        for (int k = 0; k < 24; k++)
-            consider(walk, s, fa_walk_mutate(walk, list[i].rank, 0.3), &best);
-    }
     for (int i = 0; i < s->pooled; i++)
         consider(walk, s, s->pool[i], &best);
     free(list);

@@ -12,13 +12,7 @@
 
 /* Draws that find nothing before points are drawn value by value, if they can be, and before the rest is looked through in
  * order, and how much of it then is. */
-enum {
-    DRAWS_FEW = 64,
-    DESCENTS_MAX = 1000,
-    DRAWS_MAX = 200000,
-    SCAN_MAX = 1 << 20,
-    MUTATIONS_MAX = 64
-};
+enum { DRAWS_FEW = 64, DESCENTS_MAX = 1000, DRAWS_MAX = 200000, SCAN_MAX = 1 << 20 };
 
 /* [0, 1). */
 static double uniform(fa_walk *walk)
@@ -42,6 +36,8 @@ int fa_walk_init(fa_walk *walk, const fa_search_space *space, const fa_search_op
     for (int i = 0; i < 60; i++)
         ratio = pow(1 + ratio, 1.0 / (space->dims + 1));
     for (int d = 0; d < space->dims; d++) {
+        if (walk->size > (UINT64_C(1) << 62) / (uint64_t)space->values[d])
+            return FA_EINVAL;
         walk->size *= (uint64_t)space->values[d];
         walk->step[d] = pow(1 / ratio, d + 1);
         walk->phase[d] = uniform(walk);
@@ -213,31 +209,6 @@ uint64_t fa_walk_neighbour(const fa_walk *walk, uint64_t rank, uint32_t k)
         k -= (uint32_t)walk->space.values[d] - 1;
     point[d] = (int32_t)k < point[d] ? (int32_t)k : (int32_t)k + 1;
     return fa_walk_rank(walk, point);
-}
-
-uint64_t fa_walk_mutate(fa_walk *walk, uint64_t rank, double share)
-{
-    int32_t from[FA_SEARCH_DIMS_MAX], point[FA_SEARCH_DIMS_MAX];
-    int dims = walk->space.dims;
-    fa_walk_point(walk, rank, from);
-    for (int i = 0; i < MUTATIONS_MAX; i++) {
-        uint32_t sure = fa_walk_below(walk, (uint32_t)dims);
-        for (int d = 0; d < dims; d++) {
-            int32_t values = walk->space.values[d];
-            point[d] = from[d];
-            if (values == 1 || (d != (int)sure && uniform(walk) >= share))
-                continue;
-            if (fa_walk_below(walk, 2) == 0)
-                point[d] = (int32_t)fa_walk_below(walk, (uint32_t)values);
-            else
-                point[d] +=
-                    from[d] == values - 1 || (from[d] > 0 && fa_walk_below(walk, 2)) ? -1 : 1;
-        }
-        uint64_t at = fa_walk_rank(walk, point);
-        if (at != rank && walk->space.valid(walk->space.context, point))
-            return at;
-    }
-    return FA_NO_POINT;
 }
 
 /* ---- strategies: all, and any ---------------------------------------------------------------*/

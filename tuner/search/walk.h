@@ -64,8 +64,5 @@ uint64_t fa_walk_draw(fa_walk *walk);
 /* How many points differ from one in a single parameter, whether they exist or not; and the k-th of them. */
 uint32_t fa_walk_neighbours(const fa_walk *walk);
 uint64_t fa_walk_neighbour(const fa_walk *walk, uint64_t rank, uint32_t k);
-/* A point that exists near one: each parameter is moved with probability `share`, to any value or to the next one.
- * FA_NO_POINT: some tries found none. It may be known. */
-uint64_t fa_walk_mutate(fa_walk *walk, uint64_t rank, double share);
 
 #endif
