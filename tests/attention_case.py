@@ -2,6 +2,7 @@
 """Cases of attention for tests of the Python package: a place with one config of each family and the fake driver,
 of which fa_tune is imported; numbers, tensors that hold them, and what is right in double precision."""
 import atexit
+import contextlib
 import json
 import math
 import operator
@@ -96,3 +97,23 @@ def logged(word):
 
 def refused(kind, part, *args, by=None, **kwargs):
     return tap.refused(kind, part, lambda: (by or fa_tune.attention)(*args, **kwargs))
+
+
+@contextlib.contextmanager
+def captured(stream=None):
+    """A graph of the stream is captured."""
+    producer.CUDA.fake_cuda_capture(stream, 1)
+    try:
+        yield
+    finally:
+        producer.CUDA.fake_cuda_capture(stream, 0)
+
+
+@contextlib.contextmanager
+def answered(on_miss):
+    """Nothing is tuned: what has no kernel is this function's to answer."""
+    fa_tune._core.set_policy("cached", on_miss)
+    try:
+        yield
+    finally:
+        fa_tune._core.set_policy("measure")

@@ -7,6 +7,7 @@
 A test is a function of the file that runs, without parameters, whose name has three words or more; helpers have fewer.
 A failed assert, or any other exception, fails its test and the next one runs.
 """
+import contextlib
 import inspect
 import signal
 import sys
@@ -64,3 +65,17 @@ def refused(kind, part, call):
 
 def lacks(text, part):
     assert part not in text, "%r has %r" % (text, part)
+
+
+@contextlib.contextmanager
+def modules(given):
+    """These stand for the modules of their names; `...`: it is imported anew. What else is imported meanwhile stays."""
+    had = {name: sys.modules.pop(name, None) for name in given}
+    sys.modules.update((name, module) for name, module in given.items() if module is not ...)
+    try:
+        yield
+    finally:
+        for name, module in had.items():
+            sys.modules.pop(name, None)
+            if module is not None:
+                sys.modules[name] = module

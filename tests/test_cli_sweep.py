@@ -170,27 +170,4 @@ def ctrl_c_keeps_everything():
         assert place.json(*FOUR)["sweep"]["spent"]["trials"] <= 8
 
 
-def two_processes_that_run_one_sweep_share_it_and_one_takes_over_what_the_others_death_leaves():
-    with Place(space=TWO, script=L4 + "fault BLOCK_M=64; hang\n") as place:
-        grid = ["sweep", "--seq", "64", *TINY]
-        first = place.start(*grid, "--trial-timeout", "3600", stdin=subprocess.DEVNULL,
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            for _ in range(600):
-                listed = place.json("queue")["sweeps"]
-                if listed and listed[0]["state"] == "running" and place.json("queue")["sweeps"][0]["running"] == 1:
-                    break
-                time.sleep(0.1)
-            second = place.start(*grid, "--json", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                 stderr=subprocess.PIPE, encoding="utf-8")
-            time.sleep(0.5)
-            tap.equal(second.poll(), None)
-            place.use_fake_driver(L4 + FAST)
-        finally:
-            first.kill()
-            first.wait()
-        told = json.loads(second.communicate(timeout=DEADLINE)[0])
-        tap.equal((told["sweep"]["done"], told["items"][0]["attempts"]), (1, 2))
-
-
 tap.main()

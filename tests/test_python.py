@@ -10,9 +10,10 @@ import subprocess
 import sys
 import threading
 import types
+from unittest import mock
 
 import tap
-from attention_case import PACKAGE, Inputs, close, logged, refused
+from attention_case import PACKAGE, Inputs, answered, captured, close, logged, refused
 import producer
 from producer import Capsuled, Exchanged
 import fa_tune
@@ -63,9 +64,7 @@ def pytorchs_tensors_get_outputs_of_pytorchs_own_allocator():
     torch.is_grad_enabled = lambda: bool(grads.append(1) or Tensor.requires_grad)
     torch.Tensor, torch.empty_like, torch.contiguous_format = Tensor, empty_like, "contiguous"
     case = Inputs()
-    had = sys.modules.get("torch")
-    sys.modules["torch"] = torch
-    try:
+    with tap.modules({"torch": torch, "fa_tune._torch_ops": ...}):
         q, k, v = (Tensor(t.shape, memory=t.memory) for t in case.tensors)
         out = fa_tune.attention(q, k, v)
         tap.equal((grads, out.memory_format), ([1], "as it is"))
@@ -76,7 +75,6 @@ def pytorchs_tensors_get_outputs_of_pytorchs_own_allocator():
         refused(fa_tune.NotSupported, "k requires a gradient", *case.tensors[:1], k, v)
         told = types.ModuleType("fa_tune._torch_ops")  # the operators that PyTorch differentiates take the call
         told.recorded = lambda **words: sorted(words)
-        had_ops = sys.modules.get(told.__name__)
         sys.modules[told.__name__] = told
         tap.equal(fa_tune.attention(q, k, v, causal=True), ["causal", "k", "q", "v"])
         refused(fa_tune.NotSupported, "a call with out= has no backward pass", *case.tensors, out=q)
@@ -87,13 +85,6 @@ def pytorchs_tensors_get_outputs_of_pytorchs_own_allocator():
         tap.equal(cast, [["causal", "k", "q", "v"]])
         told.autocast = lambda words: words["q"]
         assert fa_tune.attention(*wide) is wide[0]
-        sys.modules.pop(told.__name__)
-        if had_ops is not None:
-            sys.modules[told.__name__] = had_ops
-    finally:
-        del sys.modules["torch"]
-        if had is not None:
-            sys.modules["torch"] = had
     assert made[0] is out and rows == 6
     close(out.read(), case.expected()[0])
 
@@ -130,9 +121,7 @@ def pytorchs_shortest_way_to_a_new_tensor_is_taken_where_it_is_right():
     case = Inputs(batch=2, rows=5)
     shape, half = case.shape, torch.float16
     quick = (shape, (2 * 5 * DIM, 5 * DIM, DIM, 1), half)
-    had = sys.modules.get("torch")
-    sys.modules["torch"] = torch
-    try:
+    with tap.modules({"torch": torch, "fa_tune._torch_ops": ...}):
         for kind, how, wanted in ((Tensor, "", [quick]), (Tensor, "", [quick]), (Marked, "", ["empty_like"]),
                                   (Tensor, "fails", [quick, "empty_like"]),
                                   (Tensor, "elsewhere", [quick, "empty_like"])):
@@ -146,10 +135,6 @@ def pytorchs_shortest_way_to_a_new_tensor_is_taken_where_it_is_right():
         out, lse = fa_tune.attention(q, k, v, return_lse=True)
         tap.equal(asked, [quick, (shape[:3], (10, 5, 1), torch.float32)])
         close(lse.read(), case.expected()[1])
-    finally:
-        del sys.modules["torch"]
-        if had is not None:
-            sys.modules["torch"] = had
 
 
 def every_mask_and_scale_is_passed_on():
@@ -239,13 +224,10 @@ def nothing_is_loaded_while_a_graph_is_captured_and_what_is_loaded_launches():
     out = fa_tune.attention(*known.tensors)
     out.write([0.0] * math.prod(known.shape))
     loads = len(logged("load"))
-    producer.CUDA.fake_cuda_capture(None, 1)
-    try:
+    with captured():
         error = refused(fa_tune.CaptureError, "before the capture", *new.tensors)
         assert isinstance(error, RuntimeError)
         fa_tune.attention(*known.tensors, out=out)
-    finally:
-        producer.CUDA.fake_cuda_capture(None, 0)
     tap.equal(len(logged("load")), loads)
     close(out.read(), known.expected()[0])
 
@@ -428,21 +410,15 @@ def a_miss_is_the_policys_to_answer():
     def on_miss(problem, device, arguments, captured):
         asked.append((problem["seq_q"], device, sorted(arguments), captured))
         return None if captured else "instead"
-    fa_tune._core.set_policy("cached", on_miss)
-    try:
+    with answered(on_miss):
         tap.equal(fa_tune.attention(*case.tensors, causal=True), "instead")
-        producer.CUDA.fake_cuda_capture(None, 1)
-        try:
+        with captured():
             refused(fa_tune.CaptureError, "before the capture", *case.tensors)
-        finally:
-            producer.CUDA.fake_cuda_capture(None, 0)
         tap.equal(asked, [(8, 0, ["causal", "k", "q", "v"], False), (8, 0, ["k", "q", "v"], True)])
         fa_tune._core.set_policy("cached")
         refused(fa_tune.NotTuned, "", *Inputs(rows=40).tensors)
         fa_tune._core.set_policy("measure", lambda problem, *_: fa_tune._core.best_kernel(problem))
         close(fa_tune.attention(*case.tensors).read(), case.expected()[0])
-    finally:
-        fa_tune._core.set_policy("measure")
 
 
 def progress_is_told_and_what_it_raises_ends_the_tune():
@@ -536,9 +512,7 @@ def a_forked_child_is_told_to_be_spawned():
 def a_kernel_of_another_operation_is_called_with_its_tensors():
     """x and w are 2 everywhere: y = w * x / (mean of |x| + epsilon) is 2 without an epsilon, 1 with 2."""
     fa_tune.close()
-    had = os.environ["FA_TUNE_TEMPLATES"]
-    os.environ["FA_TUNE_TEMPLATES"] = os.path.join(os.environ["FA_TEST_SOURCE"], "tests", "operations")
-    try:
+    with mock.patch.dict(os.environ, FA_TUNE_TEMPLATES=os.path.join(os.environ["FA_TEST_SOURCE"], "tests", "operations")):
         kernel = fa_tune.kernel(operation="l1_norm", rows=4, columns=64)
         tap.equal(kernel.problem["rows"], 4)
         for made in (Exchanged, Capsuled):
@@ -566,9 +540,7 @@ def a_kernel_of_another_operation_is_called_with_its_tensors():
                  lambda: kernel(Capsuled((4, 64), [2.0] * 256), w, Capsuled((4, 64), flags=producer.READ_ONLY), 0.0))]:
             tap.refused(kind, part, call)
         tap.equal(set(y.read()), {5.0})
-    finally:
-        os.environ["FA_TUNE_TEMPLATES"] = had
-        fa_tune.close()
+    fa_tune.close()
 
 
 tap.main()

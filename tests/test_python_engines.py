@@ -15,9 +15,10 @@ import subprocess
 import sys
 import types
 import warnings
+from unittest import mock
 
 import tap
-from attention_case import DIM, close, logged, place
+from attention_case import DIM, answered, captured, close, logged, place
 from place import DEADLINE, Place
 from serve import Serve
 from serving_case import Ragged
@@ -438,14 +439,11 @@ def kernel_of_step(impl, builder, case):
 def new_store(name):
     folder = os.path.join(place.folder, name)
     os.mkdir(folder, 0o700)
-    before = os.environ["FA_TUNE_STORE"]
-    os.environ["FA_TUNE_STORE"] = os.path.join(folder, "store.db")
-    try:
-        yield folder
-    finally:
-        fa_tune.close()
-        os.environ["FA_TUNE_STORE"] = before
-        os.environ.pop("FA_TUNE_ENGINE_SECONDS", None)
+    with mock.patch.dict(os.environ, FA_TUNE_STORE=os.path.join(folder, "store.db")):
+        try:
+            yield folder
+        finally:
+            fa_tune.close()
 
 
 def serving_tunes_nothing_and_the_next_start_tunes_what_was_met():
@@ -456,12 +454,8 @@ def serving_tunes_nothing_and_the_next_start_tunes_what_was_met():
         for line, begins in zip(said, ("fa_tune: vllm starts, kernel 1 of 4, ", "fa_tune: vllm starts, kernel 2 of 4, ",
                                        "fa_tune: vllm starts with 2 of 4 kernels tuned")):
             tap.equal(line[:len(begins)], begins)
-        before = fa_tune._core.best_kernel
-        fa_tune._core.best_kernel = None  # nothing is looked for, proved or tuned any more
-        try:
+        with mock.patch.object(fa_tune._core, "best_kernel", None):  # nothing is looked for, proved or tuned any more
             kernels = [kernel_of_step(impl, builder, step) for step in steps]
-        finally:
-            fa_tune._core.best_kernel = before
         tap.equal((len(fa_tune.winners()), {one.origin for one in kernels}), (2, {"nearest"}))
         with open(os.path.join(folder, "met-by-vllm.jsonl"), encoding="utf-8") as file:
             tap.equal(len(file.readlines()), len(steps))
@@ -540,13 +534,9 @@ def graphs_capture_shapes_that_were_not_met():
             for half, tensor in zip(impl._halves(cache), (k, v)):
                 half.copy_(tensor)
             step, output = builder.build(0, step_of(case, table, max_seq_len=MOST)), Tensor(query.shape)
-            before, fa_tune._core.near_kernel, loads = fa_tune._core.near_kernel, near, len(logged("load"))
-            producer.CUDA.fake_cuda_capture(None, 1)
-            try:
+            loads = len(logged("load"))
+            with mock.patch.object(fa_tune._core, "near_kernel", near), captured():
                 impl.forward(types.SimpleNamespace(_k_scale=None, _v_scale=None), query, None, None, cache, step, output)
-            finally:
-                producer.CUDA.fake_cuda_capture(None, 0)
-                fa_tune._core.near_kernel = before
             close(output.numbers(), case.expected(causal=True)[0])
             tap.equal(len(logged("load")), loads)
         with open(os.path.join(folder, "met-by-vllm.jsonl"), encoding="utf-8") as file:
@@ -631,11 +621,8 @@ def vllms_windows_sinks_and_scales_are_handed_over():
         q = Tensor((2, 4, DIM))
         metadata = plugin.FaTuneMetadata(causal, [plugin.Part(
             slice(0, 2), 1, 40, ints([0, 1, 2]), ints([9, 9]), Tensor((2, 3), [0] * 6, dtype=INT32))])
-        fa_tune._core.set_policy("cached", lambda *args: seen.append(args) or "instead")
-        try:
+        with answered(lambda *args: seen.append(args) or "instead"):
             impl.forward(layer, q, None, None, cache, metadata, Tensor(q.shape))
-        finally:
-            fa_tune._core.set_policy("measure")
         (problem, _, words, _), = seen
         announced = Problem(**impl.problem(FLOAT16, PAGE, causal), batch=2, seq_q=1, seq_k=40)
         # what a start readies is what a call asks for
@@ -662,12 +649,10 @@ def no_memory(*_):
 def vllms_long_prompts_of_fp8_caches_are_copied_on_hopper():
     plugin = importlib.import_module("fa_tune.integrations.vllm")
     torch, tuned, seen = sys.modules["torch"], set(), []
-    before, select = {name: getattr(_start, name) for name in ("_engine", "Answer", "load_stored", "recorded")}, Tensor.index_select
-    _start._engine = types.SimpleNamespace(kernel=lambda *_: None, tune=lambda problem, *_: tuned.add(
+    engine = types.SimpleNamespace(kernel=lambda *_: None, tune=lambda problem, *_: tuned.add(
         (problem.get("kv_dtype", "same"), problem["seq_q"] > 1)))
-    _start.Answer, _start.load_stored = lambda _: types.SimpleNamespace(from_store=True), lambda *_: None
-    _start.recorded = lambda *_: []
-    try:
+    with mock.patch.multiple(_start, _engine=engine, Answer=lambda _: types.SimpleNamespace(from_store=True),
+                             load_stored=lambda *_: None, recorded=lambda *_: []):
         for capability, kind, queries, copied in (
                 ((9, 0), "fp8", [600], [7, 5, 2]), ((9, 0), "fp8", [600, 424], [7, 5, 2, 3, 0, 1]), ((8, 0), "fp8", [600], None),
                 ((9, 0), "fp8", [600, 423], None), ((10, 0), "fp8", [600], None)):
@@ -700,18 +685,13 @@ def vllms_long_prompts_of_fp8_caches_are_copied_on_hopper():
                            (ints([5, 1, 1, 5]), Tensor((2, 2), [0, 1, 2, 3], dtype=INT32)))
         narrow = plugin.FaTuneImpl(4, DIM, 0.125, 2, sliding_window=100, kv_cache_dtype="fp8")   # in a group with another that is not
         for of, memory, kind, table in ((impl, True, "same", [0, 1, 2, 3]), (impl, False, "fp8", [5, 1, 1, 5]), (narrow, True, "fp8", [5, 1, 1, 5])):
-            Tensor.index_select = select if memory else no_memory
             seen.clear()
-            fa_tune._core.set_policy("cached", lambda *args: seen.append(args) or "instead")
-            of.forward(layer, Tensor((2, 4, DIM)), None, None, cache, plugin.FaTuneMetadata(True, [part]), Tensor((2, 4, DIM)))
+            with answered(lambda *args: seen.append(args) or "instead"), \
+                    mock.patch.object(Tensor, "index_select", Tensor.index_select if memory else no_memory):
+                of.forward(layer, Tensor((2, 4, DIM)), None, None, cache, plugin.FaTuneMetadata(True, [part]), Tensor((2, 4, DIM)))
             (problem, _, words, _), = seen
             tap.equal((problem.get("kv_dtype", "same"), words["block_table"].numbers()), (kind, table))
-    finally:
-        Tensor.index_select = select
-        fa_tune._core.set_policy("measure")
-        for name, value in before.items():
-            setattr(_start, name, value)
-        _start._prepared.clear()
+    _start._prepared.clear()
 
 
 def vllm_is_told_what_the_backend_takes_and_what_it_does_not():
@@ -887,18 +867,13 @@ def handed_over_by_sglang(cache, window, cap, sinks):
         v_head_dim=DIM, scaling=1.0, logit_cap=cap, sliding_window_size=window, attn_type=Attends.DECODER, k_scale=None,
         v_scale=Tensor((1,), [0.5], dtype=FLOAT32))
     announced = []
-    backend._check, prepare = lambda _: None, _start.prepare
-    _start.prepare = lambda _, *kinds, **most: announced.extend(kinds) or tap.equal(most["most_queries"], PAGE)
-    seen = []
-    fa_tune._core.set_policy("cached", lambda *args: seen.append(args) or Tensor((2, Ragged.HEADS, DIM)))
-    try:
+    backend._check, seen = lambda _: None, []
+    with mock.patch.object(_start, "prepare", lambda _, *kinds, **most: announced.extend(kinds) or tap.equal(most["most_queries"], PAGE)), \
+            answered(lambda *args: seen.append(args) or Tensor((2, Ragged.HEADS, DIM))):
         for starts, rows in ((None, 2), (ints([0, 3, 4]), 4)):
             backend.step = sys.modules["fa_tune.integrations.sglang"].Step(
                 ints([9, 9]), Tensor((2, 1), [0, 1], dtype=INT32), PAGE, starts, 3)
             backend._attend(Tensor((rows, Ragged.HEADS * DIM)), None, None, layer, types.SimpleNamespace(mm_inputs=None), sinks=sinks)
-    finally:
-        fa_tune._core.set_policy("measure")
-        _start.prepare = prepare
     tap.equal((len(announced), len(seen)), (2, 2))  # one layer
     for (problem, _, words, _), kind in zip(seen, announced):
         if fp8:
@@ -922,20 +897,15 @@ def importing_the_entry_points_imports_no_engine():
 def versions_that_were_not_tried_get_a_warning():
     def warned(engine, version):
         integrations.begin.cache_clear()
-        integrations.importlib.metadata.version = {engine: version}.__getitem__
-        with warnings.catch_warnings(record=True) as caught:
+        with mock.patch("importlib.metadata.version", {engine: version}.__getitem__), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             integrations.begin(engine)
             integrations.begin(engine)
         return [str(warning.message) for warning in caught]
-    version = integrations.importlib.metadata.version
-    try:
-        tap.equal(warned("vllm", "0.26.0+cu129") + warned("sglang", "0.5.13"), [])
-        for engine, other in (("vllm", "0.29.0"), ("sglang", "0.5.14")):
-            told, = warned(engine, other)
-            tap.has(told, "%s %s" % (engine, other))
-    finally:
-        integrations.importlib.metadata.version = version
+    tap.equal(warned("vllm", "0.26.0+cu129") + warned("sglang", "0.5.13"), [])
+    for engine, other in (("vllm", "0.29.0"), ("sglang", "0.5.14")):
+        told, = warned(engine, other)
+        tap.has(told, "%s %s" % (engine, other))
 
 
 if len(sys.argv) > 1:

@@ -3,15 +3,17 @@
 """Gradients of attention on the fake driver, which computes attn_bwd's launches, against their definition in double precision;
 and what the operators of torch.ops.fa_tune tell a compiler. As much of PyTorch as they use is a stand-in, so that a change
 of PyTorch's interfaces is not seen: tests/gpu_training.py has the real one."""
+import contextlib
 import importlib
 import json
 import math
 import os
 import sys
 import types
+from unittest import mock
 
 import tap
-from attention_case import DIM, Inputs, close, logged, place, producer, refused
+from attention_case import DIM, Inputs, captured, close, logged, place, producer, refused
 from place import SOURCE
 from producer import Exchanged
 from serving_case import Ragged, floats, ints
@@ -80,11 +82,8 @@ class Tensor(Exchanged):
 
 def below(function, *args):
     """Called as autograd calls it: no gradients are recorded."""
-    Tensor.grad_mode = False
-    try:
+    with mock.patch.object(Tensor, "grad_mode", False):
         return function(*args)
-    finally:
-        Tensor.grad_mode = True
 
 
 class Applied:
@@ -134,23 +133,18 @@ def stand_in():
     return torch
 
 
-class PyTorch:
-    """A `with`: the stand-in is PyTorch, and fa_tune._torch_ops is made for it; as: both."""
-
-    def __enter__(self):
-        self.had = {name: sys.modules.pop(name, None) for name in ("torch", "fa_tune._torch_ops", "fa_tune._dynamo")}
-        torch = sys.modules["torch"] = stand_in()
+@contextlib.contextmanager
+def PyTorch():
+    """The stand-in is PyTorch, and fa_tune._torch_ops is made for it; as: both."""
+    torch = stand_in()
+    with tap.modules({"torch": torch, "fa_tune._torch_ops": ..., "fa_tune._dynamo": ...}):
         ops = importlib.import_module("fa_tune._torch_ops")
         ops._library = "registered"
         Tensor.grad_mode = True
-        return torch, ops
-
-    def __exit__(self, *_):
-        Tensor.requires_grad = False
-        for name, module in self.had.items():
-            sys.modules.pop(name, None)
-            if module is not None:
-                sys.modules[name] = module
+        try:
+            yield torch, ops
+        finally:
+            Tensor.requires_grad = False
 
 
 def tensors_of(*given):
@@ -380,11 +374,8 @@ def heads_that_are_too_wide_for_gradients_are_refused_before_anything_is_compute
                 refused(fa_tune.NotSupported, said, *tensors, by=by)
         with fa_tune.policy(on_miss="sdpa"):
             pytorch = importlib.import_module("fa_tune._sdpa_fallback")
-            had, pytorch.attention = pytorch.attention, lambda *_, **words: words
-            try:
+            with mock.patch.object(pytorch, "attention", lambda *_, **words: words):
                 words = fa_tune.attention(wide, wide, wide, causal=True, layout="bshd")
-            finally:
-                pytorch.attention = had
             tap.equal((words["q"] is wide, words["causal"], words["layout"], words["sinks"]), (True, True, "bshd", None))
             tap.has(str(words["error"]), said)
         tap.equal(len(logged("launch ")), launches)
@@ -420,15 +411,9 @@ def nothing_has_gradients_of_zero_and_while_a_graph_is_captured_nothing_is_loade
         q.requires_grad = torch.deterministic = True
         fa_tune.attention(q, k, v, window=(2, 1), softcap=3.0, sinks=Tensor((1,), memory=given.memory, dtype=given.dtype))
         d_o, Tensor.spare = Tensor(q.shape), [Tensor((1,), dtype=given.dtype)] + [Tensor(q.shape) for _ in range(3)]
-        producer.CUDA.fake_cuda_capture(None, 1)
-        try:
-            backward(d_o)
-        except fa_tune.CaptureError as error:
-            tap.has(str(error), "no kernel of attention's backward for this problem is loaded yet, and none can be while a CUDA graph")
-        else:
-            raise AssertionError("a kernel was loaded while a graph was captured")
-        finally:
-            producer.CUDA.fake_cuda_capture(None, 0)
+        with captured():
+            refused(fa_tune.CaptureError, "no kernel of attention's backward for this problem is loaded yet, and none can be while a CUDA graph",
+                    d_o, by=backward)
         backward(d_o)
         tap.equal(fa_tune.winners(operation="attn_bwd")[0].problem["deterministic"], True)
 

@@ -10,6 +10,7 @@ import os
 import sys
 import types
 import warnings
+from unittest import mock
 
 import tap
 
@@ -193,13 +194,10 @@ def masks_of_a_cache_become_numbers_of_keys():
         tap.equal(mask(q_offset=3, mask_function=other, local_size=8), "a mask")
     tap.equal(make_mask(batch_size=2, cache_position=None, kv_length=8, mask_function=causal_mask_function,
                         allow_is_causal_skip=False), "a mask")  # transformers 4
-    state.tracing = True
-    try:
+    with mock.patch.object(state, "tracing", True):
         tap.equal(mask(q_offset=number(5)), [6, 6])
         tap.equal(mask(q_offset=number(5), attention_mask=padding("111111", "111111")), "a mask")
         tap.equal(mask(q_offset=3, mask_function=window, local_size=8), "a mask")
-    finally:
-        state.tracing = False
     tap.equal(Tensor.waits, 0)
 
 
@@ -236,12 +234,9 @@ def attend(q_length, keys, attention_mask=None, **more):
         asked.append((k.shape[2], options))
         if more.get("error"):
             raise more["error"]
-    before, hf._core = hf._core, types.SimpleNamespace(attention=attention)
-    try:
+    with mock.patch.object(hf, "_core", types.SimpleNamespace(attention=attention)):
         out, weights = ATTENTION(types.SimpleNamespace(is_causal=True), query, key, key, attention_mask, scaling=0.5,
                                  **more.get("words", {}))
-    finally:
-        hf._core = before
     tap.equal(weights, None)
     return asked[0] if asked else None, out if isinstance(out, str) else out.shape
 
@@ -296,15 +291,12 @@ def step(layer, pages, queries, keys, read_index, **more):
         tap.equal((q.shape, v.shape), ((total, 4, 64), k.shape))
         asked.append((k.shape, options))
         return Tensor((total, 4, 64))
-    before, hf._core = hf._core, types.SimpleNamespace(attention_varlen=attention_varlen)
-    try:
+    with mock.patch.object(hf, "_core", types.SimpleNamespace(attention_varlen=attention_varlen)):
         out, weights = PAGED(types.SimpleNamespace(layer_idx=layer), query, key, key, None, **{
             "scaling": 0.5, "cache": pages, "cu_seq_lens_q": starts(queries), "max_seqlen_q": max(queries), "write_index": "w",
             "cu_seq_lens_k": {"full_attention": starts(keys), "sliding_attention": starts([min(n, 3) for n in keys])},
             "max_seqlen_k": {"full_attention": max(keys), "sliding_attention": min(max(keys), 3)},
             "read_index": read_index, "block_table": None, **more})
-    finally:
-        hf._core = before
     tap.equal((out.shape, weights), ((1, total, 4, 64), None))
     return asked[0]
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import types
 import warnings
+from unittest import mock
 
 import tap
 from attention_case import PACKAGE, place, refused  # the fake driver, and the package's path
@@ -170,8 +171,7 @@ def sources_may_be_files_functions_and_templates():
 def a_second_run_takes_what_the_cache_file_has():
     kept = functools.partial(tune, restrictions=["THREADS * PER_THREAD <= 256"], cache="kept")
     first, env = kept()
-    tuned, _described.Described.tuned = _described.Described.tuned, None  # nothing may be tuned
-    try:
+    with mock.patch.object(_described.Described, "tuned", None):  # nothing may be tuned
         again, told = kept(cache="kept.json", metrics={"more": "2 * time"})
         tap.equal([(one["THREADS"], one["more"]) for one in again], [(one["THREADS"], 2 * one["time"]) for one in first])
         tap.equal(told["best_config"]["time"], env["best_config"]["time"])
@@ -180,8 +180,6 @@ def a_second_run_takes_what_the_cache_file_has():
         tap.equal(len(json.loads(read("kept.json"))["cache"]), 6)
         for what, words in (("kernel_name", {"kernel": "other"}), ("problem_size", {"size": 65}), ("tune_params_keys", {"tunables": {**TUNE, "X": [1]}})):
             refused(fa_tune.ArgumentError, "is of another tune: its " + what, by=functools.partial(kept, **words))
-    finally:
-        _described.Described.tuned = tuned
     for text in (read("kept.json")[:70], "", "[1]", '{"cache": 1}', "\0"):  # torn, and of others
         wrote("torn.json", text)
         refused(fa_tune.ArgumentError, "torn.json is no cache file of Kernel Tuner's", by=functools.partial(kept, cache="torn"))
@@ -202,8 +200,8 @@ class Cupy(producer.Exchanged):
 
 
 def one_config_is_launched_on_copies_of_the_arguments():
-    sys.modules["cupy"] = types.SimpleNamespace(array=lambda given: Cupy(given.shape, list(given.flat), dtype=(producer.FLOAT, 32)))
-    try:
+    cupy = types.SimpleNamespace(array=lambda given: Cupy(given.shape, list(given.flat), dtype=(producer.FLOAT, 32)))
+    with tap.modules({"cupy": cupy}):
         given, config = arguments(), {"THREADS": 64, "PER_THREAD": 2}
         for source, params in ((AXPY.replace("THREADS", "256").replace("PER_THREAD", "1"), {}), (AXPY, config)):
             out = kernel_tuner.run_kernel("axpy", source, 64, given, params, quiet=True, **(LAUNCH if params else {"grid_div_x": [256]}))
@@ -222,8 +220,6 @@ def one_config_is_launched_on_copies_of_the_arguments():
         tap.equal(asked, [([False, True, True, True], 0.5)] * 3)
         tap.equal((sum("time" in one for one in results), env["best_config"]["time"]), (7, min(one["time"] for one in results if "time" in one)))
         refused(fa_tune.Error, "verify() refused the outputs of every config", by=lambda: tune(tunables=ONE, verify=lambda a, b: False))
-    finally:
-        del sys.modules["cupy"]
 
 
 def what_is_not_there_is_refused_by_name():

@@ -20,9 +20,10 @@ import subprocess
 import sys
 import threading
 import types
+from unittest import mock
 
 import tap
-from attention_case import place  # the fake driver, and the package on the path
+from attention_case import captured, place  # the fake driver, and the package on the path
 import producer
 from place import Place
 from producer import Exchanged
@@ -174,24 +175,14 @@ def a_name_of_a_known_module_hides_no_code_of_the_callers():
     def other(values):
         return -sum(values)
     told = [fingerprint(lambda x: math.fsum(x))]  # pylint: disable=unnecessary-lambda
-    kept, math.fsum = math.fsum, other
-    try:
+    with mock.patch.object(math, "fsum", other):
         told.append(fingerprint(lambda x: math.fsum(x)))  # pylint: disable=unnecessary-lambda
-    finally:
-        math.fsum = kept
     assert "profile" not in sys.modules
-    with Place() as at:
-        sys.path.insert(0, at.folder)
-        try:
-            for by in (2, 33):
-                sys.modules.pop("profile", None)
-                importlib.invalidate_caches()
-                with open(os.path.join(at.folder, "profile.py"), "w", encoding="utf-8") as file:
-                    file.write("def answer(x):\n    return x * %d\n" % by)
-                told += [fingerprint(importlib.import_module("profile").answer)]
-        finally:
-            sys.path.remove(at.folder)
-            sys.modules.pop("profile", None)
+    for by in (2, 33):
+        with Place() as at, tap.modules({"profile": ...}), mock.patch.object(sys, "path", [at.folder, *sys.path]):
+            with open(os.path.join(at.folder, "profile.py"), "w", encoding="utf-8") as file:
+                file.write("def answer(x):\n    return x * %d\n" % by)
+            told += [fingerprint(importlib.import_module("profile").answer)]
     assert is_sure(told[0]) and all(map(is_sure, told[2:])), told
     tap.equal(len(set(told)), len(told))
 
@@ -533,11 +524,8 @@ def each_call_fills_constant_memory_and_no_stream_disturbs_another():
         seen.append(out.read()[0])
     tap.equal(seen, [5, 10, 5])
     tap.equal(noted()[before:], ["copy 20", "launch blur", *["wait", "copy 20", "launch blur"] * 2])
-    producer.CUDA.fake_cuda_capture(stream, 1)  # a graph waits for nothing outside, and nothing outside for what it records
-    try:
+    with captured(stream):  # a graph waits for nothing outside, and nothing outside for what it records
         blur(out, x, twos, stream=stream.value)
-    finally:
-        producer.CUDA.fake_cuda_capture(stream, 0)
     tap.equal((out.read()[0], noted()[before + 8:]), (10, ["copy 20", "launch blur"]))
     refused(fa_tune.Error, "w", lambda: blur(out, x, Given((6,), [1] * 6)))
 
@@ -844,22 +832,6 @@ def a_torch():
     return torch, made
 
 
-class Torch:
-    """A `with`: a module stands for PyTorch."""
-    def __init__(self, module):
-        self.module = module
-
-    def __enter__(self):
-        self.had = {name: sys.modules.pop(name, None) for name in ("torch", "fa_tune._torch_ops")}
-        sys.modules["torch"] = self.module  # None: there is no such module
-
-    def __exit__(self, *_):
-        for name, module in self.had.items():
-            sys.modules.pop(name, None)
-            if module is not None:
-                sys.modules[name] = module
-
-
 def conv(**more):
     return fa_tune.tune_kernel(
         CONV, kernel="convolution", args=dict(
@@ -872,7 +844,7 @@ def conv(**more):
 
 def it_is_an_operator_of_pytorch():
     torch, made = a_torch()
-    with Torch(torch):
+    with tap.modules({"torch": torch, "fa_tune._torch_ops": ...}):
         tuned = conv(torch_op="my::conv")
         tap.equal(made.schemas, {"my::conv": "(Tensor inp, Tensor filter) -> Tensor"})
         inp, weights = torch.Tensor((19, 20), [1.0] * 380), torch.Tensor((17, 17), [1.0] * 289)
@@ -895,7 +867,7 @@ def it_is_an_operator_of_pytorch():
         refused(fa_tune.ArgumentError, "my::conv is there already and takes (Tensor inp", lambda: axpy(torch_op="my::conv"))
         refused(fa_tune.ArgumentError, "torch_op is \"namespace::name\"", lambda: axpy(torch_op="conv"))
         assert tuned.answer.origin == "measured"
-    with Torch(None):
+    with tap.modules({"torch": None, "fa_tune._torch_ops": ...}):
         refused(fa_tune.ArgumentError, "PyTorch is not installed here, so there is no torch.ops.my.conv",
                 lambda: conv(torch_op="my::conv"))
 
@@ -935,9 +907,7 @@ def pytorch_itself_compiles_a_graph_with_the_operator():
 
 def a_saved_winner_is_found_where_its_bundle_is():
     tuned = conv(name="saved")
-    variables = {name: os.environ.get(name) for name in ("HOME", "FA_TUNE_STORE")}
-    os.environ["HOME"] = place.folder
-    try:
+    with mock.patch.dict(os.environ, HOME=place.folder):
         tap.has(str(refused(fa_tune.Error, "there is no key", lambda: tuned.save("conv2d.bundle"))), "makes one")
         place.run("keygen")
         tuned.save("conv2d.bundle")
@@ -950,10 +920,7 @@ def a_saved_winner_is_found_where_its_bundle_is():
             tap.has(repr(found), "for Problem(operation='saved', fw=17, fh=17, w=4, h=3)")
             refused(fa_tune.Error, "axpy_kernels.cu", lambda: conv(name="saved", bundle=os.path.join(FOLDER, "axpy_kernels.cu")))
             fa_tune.close()
-    finally:
-        for name, value in variables.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-        fa_tune.close()
+    fa_tune.close()
 
 
 def bfloat16_goes_to_a_function_as_float32_and_comes_back_to_nearest_even():
@@ -1030,7 +997,7 @@ def an_output_of_any_type_is_made_by_pytorch():
     torch.Tensor = type("Tensor", (Exchanged,), {"requires_grad": False, "__module__": "torch"})
     torch.empty = lambda shape, dtype, device: told.append(dtype) or torch.Tensor(shape, dtype=dtype)
     torch.int64, torch.empty_like, torch.contiguous_format = (producer.INT, 64), None, "contiguous"
-    with Torch(torch):
+    with tap.modules({"torch": torch, "fa_tune._torch_ops": ...}):
         gathered = gather(None)
         table, index = (torch.Tensor((8,), range(8), dtype=(producer.INT, bits)) for bits in (64, 32))
         tap.equal((list(gathered(table=table, index=index).read()), told), (list(range(8)), [torch.int64]))
@@ -1046,7 +1013,7 @@ def the_guides_python_is_run_word_for_word():
     blocks = re.findall(r"(?s)```python\n(.*?)```", page)
     y, x = Given((50_000,), [1.0] * 50_000), Given((50_000,), [2.0] * 50_000)
     names = {"y": y, "x": x, "a": numpy.asarray(2.5, dtype="float32"), "n": numpy.asarray(50_000, dtype="int32")}
-    with Torch(a_torch()[0]), contextlib.redirect_stdout(io.StringIO()):
+    with tap.modules({"torch": a_torch()[0], "fa_tune._torch_ops": ...}), contextlib.redirect_stdout(io.StringIO()):
         for block in blocks:
             exec(block, names)  # pylint: disable=exec-used
     tap.equal((y.read()[0], y.read()[4096]), (3.0, 2.0))

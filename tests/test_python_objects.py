@@ -17,6 +17,7 @@ import sys
 import threading
 import types
 import warnings
+from unittest import mock
 
 import tap
 from place import ONE, SOURCE, Place
@@ -127,18 +128,13 @@ def with_nearest_a_loaded_kernel_answers_and_what_it_answered_is_recorded():
 
 def a_miss_is_looked_up_again_after_a_while_only():
     from fa_tune import _policy
-    kept = _policy.time
-    _policy.time = types.SimpleNamespace(monotonic=lambda: now)
     asked = []
     kernel = fa_tune._core.best_kernel
-    _policy._core = types.SimpleNamespace(
-        best_kernel=lambda *a, **b: asked.append(now) or kernel(*a, **b), set_policy=fa_tune._core.set_policy)
-    try:
-        with fa_tune.policy(effort="cached", on_miss="sdpa"):
-            for now in (100.0, 104.9, 105.1):
-                refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=700)))
-    finally:
-        _policy.time, _policy._core = kept, fa_tune._core
+    core = types.SimpleNamespace(best_kernel=lambda *a, **b: asked.append(now) or kernel(*a, **b), set_policy=fa_tune._core.set_policy)
+    with mock.patch.multiple(_policy, time=types.SimpleNamespace(monotonic=lambda: now), _core=core), \
+            fa_tune.policy(effort="cached", on_miss="sdpa"):
+        for now in (100.0, 104.9, 105.1):
+            refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=700)))
     tap.equal(asked, [100.0, 105.1])
 
 
@@ -337,11 +333,10 @@ def wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed
         (fa_tune.tune, "window is True or False, not 128: how far it reaches is window_left and window_right", {"seq": 512, "window": 128}),
         (Problem, "heads is given beside heads_q: leave one of them out", {"seq": 512, "heads": 8, "heads_q": 4}),
     ]
-    operations, before = os.path.join(SOURCE, "tests", "operations"), os.environ["FA_TUNE_TEMPLATES"]
+    operations = os.path.join(SOURCE, "tests", "operations")
     for call, part, fields in rows:
-        os.environ["FA_TUNE_TEMPLATES"] = operations if "operation" in fields else before
-        refused(fa_tune.ArgumentError, part, lambda: call(**fields))
-    os.environ["FA_TUNE_TEMPLATES"] = before
+        with mock.patch.dict(os.environ, {"FA_TUNE_TEMPLATES": operations} if "operation" in fields else {}):
+            refused(fa_tune.ArgumentError, part, lambda: call(**fields))
     for name in ("attn_mask", "bias", "alibi_slopes", "dropout_p", "score_mod", "key_padding_mask"):
         sentence = "%s is not covered: PyTorch's " % name
         for call in (fa_tune.attention, fa_tune.attention_varlen, fa_tune.attention_decode):
@@ -463,10 +458,9 @@ def what_is_forgotten_is_told_and_gone():
 
 
 def winners_of_an_operation_of_ones_own_are_told_by_its_own_fields():
-    operations, before = os.path.join(SOURCE, "tests", "operations"), os.environ["FA_TUNE_TEMPLATES"]
+    operations = os.path.join(SOURCE, "tests", "operations")
     place.run("--operation", "l1_norm", "--rows", "64", "--columns", "256", "--gpu", "L40S", "--templates", operations)
-    os.environ["FA_TUNE_TEMPLATES"] = operations
-    try:
+    with mock.patch.dict(os.environ, FA_TUNE_TEMPLATES=operations):
         told = fa_tune.winners()
         its = {"operation": "l1_norm", "dtype": "torch.float16", "rows": 64}
         tap.equal([len(fa_tune.winners(**its)), len(fa_tune.winners(**{**its, "rows": 65}))], [1, 0])
@@ -474,8 +468,6 @@ def winners_of_an_operation_of_ones_own_are_told_by_its_own_fields():
         tap.equal([one.problem["rows"] for one in fa_tune.forget(**its, dry_run=True)], [64])
         refused(fa_tune.ArgumentError, "no field 'seq_k'. It has dtype, rows", lambda: fa_tune.forget(operation="l1_norm", seq_k=64))
         refused(fa_tune.ArgumentError, "operation=", lambda: fa_tune.winners(rows=64))
-    finally:
-        os.environ["FA_TUNE_TEMPLATES"] = before
     another = in_another_process("print(fa_tune.forget(operation='l1_norm', dry_run=True))\n"  # there it has no templates
                                  "fa_tune.forget(operation='rms_nor', dry_run=True)")
     tap.has(another.stdout, "would forget 0 winners: ")
@@ -509,18 +501,15 @@ def objects_show_themselves_in_a_line_in_a_notebook_and_to_pandas():
     odd = fa_tune.Doctor([fa_tune.Check("warn", "<gpu>", "a & b", "")])
     tap.has(odd._repr_html_(), "&lt;gpu&gt;</td>")
     tap.has(odd._repr_html_(), "a &amp; b</td>")
-    sys.modules["pandas"] = types.SimpleNamespace(DataFrame=list)
-    try:
+    with tap.modules({"pandas": types.SimpleNamespace(DataFrame=list)}):
         rows = [one.to_pandas()[0] for one in (found, swept, report)]
         calls = met.to_pandas()
-    finally:
-        sys.modules["pandas"] = None  # as if it could not be imported
     for row in rows:
         tap.equal((row["seq_q"], row["gpu"], row["origin"], row["kernel"], row["median_us"]),
                   (16, answer.gpu, answer.origin, answer.kernel, answer.median_us))
     tap.equal((rows[1]["state"], calls[0]["calls"]), ("done", 0))
-    refused(ImportError, "pip install pandas", found.to_pandas)
-    del sys.modules["pandas"]
+    with tap.modules({"pandas": None}):  # as if it could not be imported
+        refused(ImportError, "pip install pandas", found.to_pandas)
 
 
 def every_name_has_a_docstring_and_is_known_to_editors():
@@ -538,14 +527,10 @@ def whoever_is_imported_later_is_greeted_once():
     greeted = []
     ours = types.ModuleType("fa_tune._greeter")
     ours.register = lambda: greeted.append(sys.modules["colorsys"].rgb_to_hsv)  # it is whole by then
-    sys.modules["fa_tune._greeter"] = ours
-    broken = types.ModuleType("fa_tune._broken")
-    sys.modules["fa_tune._broken"] = broken  # it has no register()
-    kept, finders = dict(_hooks.COMERS), list(sys.meta_path)
-    sys.modules.pop("colorsys", None)
-    _hooks.COMERS.clear()
-    _hooks.COMERS.update({"colorsys": ("_greeter", "_broken")})
-    try:
+    broken = types.ModuleType("fa_tune._broken")  # it has no register()
+    with tap.modules({"fa_tune._greeter": ours, "fa_tune._broken": broken, "colorsys": ...}), \
+            mock.patch.dict(_hooks.COMERS, {"colorsys": ("_greeter", "_broken")}, clear=True), \
+            mock.patch.object(sys, "meta_path", list(sys.meta_path)):
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             importlib.util.find_spec("colorsys")  # asking is not importing
@@ -556,10 +541,6 @@ def whoever_is_imported_later_is_greeted_once():
         tap.has(str(told[0].message), "fa_tune could not register broken with colorsys")
         _hooks.install()  # now it is there already
         tap.equal(len(greeted), 2)
-    finally:
-        sys.meta_path[:] = finders
-        _hooks.COMERS.clear()
-        _hooks.COMERS.update(kept)
 
 
 tap.main()

@@ -7,7 +7,7 @@ import os
 import random
 
 import tap
-from attention_case import DIM, Inputs, attend, close, logged, numbers, refused
+from attention_case import DIM, Inputs, answered, attend, captured, close, logged, numbers, refused
 from serving_case import Ragged, floats, ints
 import producer
 from producer import Exchanged
@@ -19,11 +19,8 @@ SLOW = os.environ.get("FA_TEST_SLOW") == "1"
 def asked(*tensors, by=fa_tune.attention, **keywords):
     """The problem that is asked for tells what was understood: its fields that are not the usual ones."""
     seen = []
-    fa_tune._core.set_policy("cached", lambda problem, *_: seen.append(problem) or "instead")
-    try:
+    with answered(lambda problem, *_: seen.append(problem) or "instead"):
         tap.equal(by(*tensors, **keywords), "instead")
-    finally:
-        fa_tune._core.set_policy("measure")
     usual = fa_tune._core.problem({"seq_q": 1})
     return {name: value for name, value in seen[0].items()
             if value != usual.get(name) and name not in ("head_dim", "dtype")}
@@ -216,11 +213,8 @@ def lengths_and_tables_are_read_by_the_device_alone():
                          (how["block_table"], table.read())):
         mine.write(theirs)
     out, loads = Exchanged(q.shape), len(logged("load"))
-    producer.CUDA.fake_cuda_capture(None, 1)
-    try:
+    with captured():
         fa_tune.attention_decode(q, k, v, out=out, **how)
-    finally:
-        producer.CUDA.fake_cuda_capture(None, 0)
     close(out.read(), other.expected()[0])
     tap.equal(len(logged("load")), loads)
 
