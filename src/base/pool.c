@@ -21,7 +21,12 @@
 #include <unistd.h>
 
 /* ---- messages -------------------------------------------------------------------------------*/
-static const char magic[4] = {'F', 'A', 'M', '1'};
+struct frame {
+    char mark[4];
+    uint32_t json;
+    uint64_t blob;
+};
+static const char mark[4] = {'F', 'A', 'M', '1'};
 
 void fa_message_free(fa_message *message)
 {
@@ -30,20 +35,6 @@ void fa_message_free(fa_message *message)
     cJSON_Delete(message->json);
     free(message->blob);
     *message = (fa_message){0};
-}
-
-static void put_le(unsigned char *out, uint64_t value, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        out[i] = (unsigned char)(value >> (8 * i));
-}
-
-static uint64_t get_le(const unsigned char *in, int bytes)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; i++)
-        value |= (uint64_t)in[i] << (8 * i);
-    return value;
 }
 
 int fa_message_encode(const cJSON *json, const void *blob, size_t blob_size, fa_buf *buf,
@@ -58,29 +49,23 @@ int fa_message_encode(const cJSON *json, const void *blob, size_t blob_size, fa_
         return fa_fail(diag, FA_EINVAL, "message of %zu + %zu bytes is too large", length,
                        blob_size);
     }
-    unsigned char header[FA_FRAME_HEADER];
-    memcpy(header, magic, sizeof magic);
-    put_le(header + 4, length, 4);
-    put_le(header + 8, blob_size, 8);
-    fa_buf_append(buf, header, sizeof header);
+    struct frame frame = {.json = (uint32_t)length, .blob = blob_size};
+    memcpy(frame.mark, mark, sizeof mark);
+    fa_buf_append(buf, &frame, sizeof frame);
     fa_buf_append(buf, text, length);
     fa_buf_append(buf, blob, blob_size);
     free(text);
     return buf->failed ? fa_fail(diag, FA_ENOMEM, "out of memory while writing a message") : 0;
 }
 
-static int decode_header(const unsigned char *header, size_t *ret_json, size_t *ret_blob,
-                         fa_diag *diag)
+static int check_frame(const struct frame *frame, fa_diag *diag)
 {
-    uint64_t json = get_le(header + 4, 4), blob = get_le(header + 8, 8);
-    if (memcmp(header, magic, sizeof magic) != 0)
+    if (memcmp(frame->mark, mark, sizeof mark) != 0)
         return fa_fail(diag, FA_ECORRUPT, "message does not begin with its mark");
-    if (json > FA_FRAME_JSON_MAX || blob > FA_FRAME_BLOB_MAX)
-        return fa_fail(diag, FA_ECORRUPT, "message announces %llu + %llu bytes: too large",
-                       (unsigned long long)json, (unsigned long long)blob);
-    *ret_json = (size_t)json;
-    *ret_blob = (size_t)blob;
-    return 0;
+    return frame->json <= FA_FRAME_JSON_MAX && frame->blob <= FA_FRAME_BLOB_MAX
+               ? 0
+               : fa_fail(diag, FA_ECORRUPT, "message announces %lu + %lu bytes: too large",
+                         (unsigned long)frame->json, (unsigned long)frame->blob);
 }
 
 static int decode_body(const char *body, size_t json_size, size_t blob_size,
@@ -110,20 +95,17 @@ static int decode_body(const char *body, size_t json_size, size_t blob_size,
 int fa_message_decode(const void *bytes, size_t size, fa_message *ret_message, size_t *ret_used,
                       fa_diag *diag)
 {
-    size_t json_size, blob_size;
+    struct frame frame;
     *ret_used = 0;
-    if (size < FA_FRAME_HEADER)
+    if (size < sizeof frame)
         return 0;
-    int rc = decode_header(bytes, &json_size, &blob_size, diag);
-    if (rc != 0)
+    memcpy(&frame, bytes, sizeof frame);
+    int rc = check_frame(&frame, diag);
+    if (rc != 0 || size < sizeof frame + frame.json + frame.blob)
         return rc;
-    size_t whole = FA_FRAME_HEADER + json_size + blob_size;
-    if (size < whole)
-        return 0;
-    rc =
-        decode_body((const char *)bytes + FA_FRAME_HEADER, json_size, blob_size, ret_message, diag);
+    rc = decode_body((const char *)bytes + sizeof frame, frame.json, frame.blob, ret_message, diag);
     if (rc == 0)
-        *ret_used = whole;
+        *ret_used = sizeof frame + frame.json + frame.blob;
     return rc;
 }
 
@@ -158,19 +140,19 @@ static int read_exactly(int fd, void *bytes, size_t size, fa_diag *diag)
 
 int fa_message_read(int fd, fa_message *ret_message, fa_diag *diag)
 {
-    unsigned char header[FA_FRAME_HEADER];
-    size_t json_size, blob_size;
-    int rc = read_exactly(fd, header, sizeof header, diag);
+    struct frame frame;
+    int rc = read_exactly(fd, &frame, sizeof frame, diag);
     if (rc == 0)
-        rc = decode_header(header, &json_size, &blob_size, diag);
+        rc = check_frame(&frame, diag);
     if (rc != 0)
         return rc;
-    char *body = malloc(json_size + blob_size + 1);
+    const size_t size = frame.json + frame.blob;
+    char *body = malloc(size + 1);
     if (body == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a message");
-    rc = read_exactly(fd, body, json_size + blob_size, diag);
+    rc = read_exactly(fd, body, size, diag);
     if (rc == 0)
-        rc = decode_body(body, json_size, blob_size, ret_message, diag);
+        rc = decode_body(body, frame.json, frame.blob, ret_message, diag);
     free(body);
     return rc;
 }

@@ -23,8 +23,8 @@
  * with their lengths over a stream socket. Both ends treat the other as hostile: lengths are
  * bounded before anything is allocated, JSON is checked before it is used.
  *
- * Frame: "FAM1", u32 JSON bytes, u64 blob bytes (little endian), JSON, blob. */
-enum { FA_FRAME_HEADER = 16, FA_FRAME_JSON_MAX = 8 << 20, FA_FRAME_BLOB_MAX = 64 << 20 };
+ * Frame: "FAM1", u32 JSON bytes, u64 blob bytes, JSON, blob. */
+enum { FA_FRAME_JSON_MAX = 8 << 20, FA_FRAME_BLOB_MAX = 64 << 20 };
 
 typedef struct fa_message {
     cJSON *json;
