@@ -130,8 +130,7 @@ FA_API int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag);
 FA_API int fa_list_baselines(fa_tuner *tuner, fa_baseline **ret_baselines, size_t *ret_count,
                              fa_diag *diag);
 
-/* Whether a baseline is for what an answer answers: the same computation on the same GPU type, under
- * any of its names. Where seq_q is seq_k both causal masks are one. */
+/* Whether a baseline is for what an answer answers: the same problem on the same GPU type, under any of its names. */
 FA_API bool fa_baseline_concerns(const fa_baseline *baseline, const fa_answer *answer);
 
 #endif

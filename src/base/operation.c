@@ -65,7 +65,6 @@ static const struct property {
     {"bars", TEXT, AT(bars)},
     {"also", TEXT, AT(also)},
     {"multiple", INTEGER, AT(multiple)},
-    {"anchored", FLAG, AT(anchored)},
     {"divides", EARLIER, AT(divides)},
     {"follows", EARLIER, AT(follows)},
     {"needs", EARLIER, AT(needs)},
@@ -278,17 +277,12 @@ static int read_products(const cJSON *list, fa_operation *operation, const char 
         return fa_fail(diag, FA_EINVAL, "%s: more than %d products", where, FA_PRODUCTS_MAX);
     cJSON_ArrayForEach (item, list) {
         fa_product *product = &operation->product[operation->product_count++];
-        int64_t low = 1;
         int rc;
         if ((rc = fa_json_text_needed(item, "option", &product->option, where, diag)) != 0 ||
             (rc = fa_json_text_needed(item, "help", &product->help, where, diag)) != 0 ||
             (rc = read_field_name(item, "field", operation, &product->field, where, diag)) != 0 ||
             (rc = read_field_name(item, "by", operation, &product->by, where, diag)) != 0)
             return rc;
-        rc = fa_json_int(item, "min", 1, INT32_MAX, &low, where, diag);
-        if (rc != 0 && rc != FA_ENOTFOUND)
-            return rc;
-        product->min = (int32_t)low;
     }
     return 0;
 }
@@ -326,7 +320,7 @@ static int check_keys(const fa_operation *operation, const char *where, fa_diag 
     } parts[] = {{"arguments",
                   {"name", "type", "shape", "value", "is", "range", "align", "strided", "when"}},
                  {"not_covered", {"words", "instead"}},
-                 {"products", {"option", "field", "by", "min", "help"}},
+                 {"products", {"option", "field", "by", "help"}},
                  {"shorthands", {"option", "value", "set", "values", "help"}}};
     static const char *const tolerance[] = {"ulps", "relative", "of_largest", "absolute", NULL};
     const cJSON *json = operation->document;

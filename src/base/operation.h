@@ -43,7 +43,6 @@ typedef struct fa_field {
     int needs;                       /* likewise: at its default where that field is at its own */
     bool length;                     /* bucketed */
     bool nonempty;                   /* 0 makes the problem empty: 1 stands for it */
-    bool anchored;      /* values but the default are the same where all lengths are equal */
     bool optional;      /* absent from keys and JSON at its default, so that older ones stay */
     bool feature;       /* optional, and away from its default served by those families alone whose
                            manifest takes it; the others do not see its macro */
@@ -68,7 +67,6 @@ typedef struct fa_field {
 typedef struct fa_product {
     const char *option, *help;
     int field, by; /* field = the option's value / by */
-    int32_t min;
 } fa_product;
 
 struct fa_operation {

@@ -138,24 +138,6 @@ bool fa_problem_equal(const fa_problem *a, const fa_problem *b)
            memcmp(a->value, b->value, (size_t)op->field_count * sizeof *a->value) == 0;
 }
 
-bool fa_problem_same_work(const fa_problem *a, const fa_problem *b)
-{
-    const fa_operation *op = fa_operation_of(a);
-    fa_problem other = *b;
-    bool square = true;
-    int32_t length = -1;
-    EACH_FIELD(op, f)
-    {
-        bool counts = f->length && !fa_field_is_absent(f, VALUE(a, op, f));
-        square = square && (!counts || length < 0 || VALUE(a, op, f) == length);
-        length = counts ? VALUE(a, op, f) : length;
-    }
-    EACH_FIELD(op, f)
-    if (f->anchored && square && VALUE(a, op, f) != f->preset && VALUE(b, op, f) != f->preset)
-        VALUE(&other, op, f) = VALUE(a, op, f);
-    return fa_problem_equal(a, &other);
-}
-
 int fa_problem_compare(const fa_problem *a, const fa_problem *b)
 {
     const fa_operation *op = fa_operation_of(a), *other = fa_operation_of(b);
@@ -569,23 +551,15 @@ void fa_problem_words(fa_buf *out, const fa_problem *problem, const char *separa
         }
 }
 
-void fa_problem_lengths(const fa_problem *problem, char *ret_text, size_t size)
+void fa_problem_lengths(fa_buf *out, const fa_problem *problem)
 {
     const fa_operation *op = fa_operation_of(problem);
-    if (size == 0)
-        return;
-    ret_text[0] = 0;
+    const size_t before = out->size;
     EACH_FIELD(op, f)
     {
-        const fa_field *apart = follower_apart(op, f, problem);
-        size_t used = strlen(ret_text);
         if (!f->length || f->follows >= 0 || fa_field_is_absent(f, VALUE(problem, op, f)))
             continue;
-        snprintf(ret_text + used, size - used, "%s%s %d", used > 0 ? ", " : "", f->label,
-                 VALUE(problem, op, f));
-        used = strlen(ret_text);
-        if (apart != NULL)
-            snprintf(ret_text + used, size - used, ", %s %d", apart->label,
-                     VALUE(problem, op, apart));
+        fa_buf_text(out, out->size > before ? ", " : "");
+        put_words(out, op, f, problem, false);
     }
 }

@@ -53,8 +53,8 @@ void fa_problem_fill(fa_problem *problem, uint32_t given);
 /* For people, as in "fp16 · B 4 · H 8 · S 512 · D 64 · causal bottom-right", with `separator` for " · ";
  * brief, as in "fp16 B4 H8 S512 D64 causal". */
 void fa_problem_words(fa_buf *out, const fa_problem *problem, const char *separator, bool brief);
-/* Of the lengths alone: "S 512", or "Sq 1, Sk 512". */
-void fa_problem_lengths(const fa_problem *problem, char *ret_text, size_t size);
+/* Of the lengths alone: "S 512", or "S 1 Sk 512". */
+void fa_problem_lengths(fa_buf *out, const fa_problem *problem);
 
 /* An expression over the operation's fields, by their macros, and its value for a problem. */
 int fa_operation_expr(const fa_operation *operation, const char *text, fa_expr **ret_expr,
@@ -74,8 +74,6 @@ bool fa_problem_answer_is_given(const fa_problem *problem);
 bool fa_problem_reads_fp32(const fa_problem *problem);
 
 bool fa_problem_equal(const fa_problem *a, const fa_problem *b);
-/* Whether they compute the same: equal but for where a mask is anchored, where that makes no difference. */
-bool fa_problem_same_work(const fa_problem *a, const fa_problem *b);
 /* For sorting: negative, 0 or positive. The default operation comes first; of one operation what kernels are compiled for,
  * then lengths: a table is read along them. */
 int fa_problem_compare(const fa_problem *a, const fa_problem *b);

@@ -119,7 +119,7 @@ static void add_field(cli_problem_options *options, const fa_operation *operatio
                                   .group = CLI_GROUP_SWEEP,
                                   .kind = KIND_INTEGER,
                                   .offset = CLI_AT(sweep.product) + (size_t)i * sizeof(int32_t),
-                                  .low = product->min,
+                                  .low = 1,
                                   .high = INT32_MAX,
                                   .value = "N",
                                   .help = product->help};

@@ -460,21 +460,22 @@ static void explain(const fa_target *target, fa_match *match)
         [FA_ORIGIN_PREDICTED] = "predicted by the model",
         [FA_ORIGIN_UNRANKED] = "the default config, unranked without a model"};
     fa_answer *answer = &match->answer;
-    char length[48];
+    fa_buf lengths = {0};
     const bool same = fa_problem_equal(&match->scope.problem, &target->asked),
                timed = fa_origin_is_timed(answer->origin);
     const char *from = answer->origin != FA_ORIGIN_TRANSFERRED ? ""
                        : answer->from_gpu[0] != 0              ? answer->from_gpu
                                                                : "another GPU";
     const int32_t given = fa_contents_of(&target->asked);
-    fa_problem_lengths(&match->scope.problem, length, sizeof length);
+    fa_problem_lengths(&lengths, &match->scope.problem);
     snprintf(answer->why, sizeof answer->why, "%s%s%s%s%s%s%s", how[answer->origin], from,
-             length[0] != 0 ? " for " : "", length,
+             lengths.size > 0 ? " for " : "", lengths.size > 0 ? lengths.data : "",
              match->kind == FA_STEP_EXACT || same ? "" : ", the bucket of these lengths",
              answer->shortlist_only && timed ? ", in a race of the top few" : "",
              timed && given != 0 && given != answer->contents
                  ? ", with other contents than those that are given"
                  : "");
+    fa_buf_free(&lengths);
     if (!same && timed)
         answer->origin = FA_ORIGIN_NEAREST;
     answer->problem = target->asked;

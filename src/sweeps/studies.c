@@ -298,7 +298,7 @@ bool fa_baseline_concerns(const fa_baseline *baseline, const fa_answer *answer)
     fa_gpu gpu;
     const char *here =
         fa_catalogue_find(answer->gpu.name, &gpu, NULL) == 0 ? gpu.name : answer->gpu.name;
-    return fa_problem_same_work(&answer->problem, &baseline->problem) &&
+    return fa_problem_equal(&answer->problem, &baseline->problem) &&
            strcmp(baseline->gpu_name, here) == 0;
 }
 
