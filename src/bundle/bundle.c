@@ -450,28 +450,11 @@ static int write_signature(const fa_buf *bytes, const char *path, const fa_secre
     return rc;
 }
 
-static int copy_all(fa_store *from, fa_store *to, fa_diag *diag)
-{
-    fa_winner_record *rows = NULL;
-    size_t count = 0;
-    int rc = fa_store_winners_by_cubin(from, &rows, &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        fa_cubin_record cubin = {0};
-        rc = fa_store_cubin_get(from, rows[i].cubin_key, &cubin, diag);
-        if (rc == 0)
-            rc = fa_bundle_add(to, &rows[i], cubin.bytes, cubin.size, diag);
-        fa_cubin_record_free(&cubin);
-    }
-    free(rows);
-    return rc;
-}
-
 int fa_bundle_write(fa_store *part, const char *path, const fa_secret_key *secret,
                     fa_bundle_info *ret_info, fa_diag *diag)
 {
     fa_public_key key;
     int64_t winners = 0, cubins = 0;
-    fa_store *copy = NULL;
     fa_buf out = {0};
     int rc = fa_portable_count(part, &winners, &cubins, diag);
     if (rc != 0)
@@ -481,17 +464,16 @@ int fa_bundle_write(fa_store *part, const char *path, const fa_secret_key *secre
     if (winners > FA_BUNDLE_WINNERS_MAX)
         return fa_fail(diag, FA_EINVAL, "a bundle holds at most %d winners: export fewer",
                        FA_BUNDLE_WINNERS_MAX);
-    if ((rc = fa_portable_new(&copy, diag)) != 0 || (rc = copy_all(part, copy, diag)) != 0 ||
-        (rc = fa_portable_print(copy, &out, diag)) != 0)
-        goto done;
-    fa_store_close(&copy);
-    fa_bundle_seal(&out);
-    if (out.failed)
+    if ((rc = fa_portable_print(part, &out, diag)) == 0)
+        fa_bundle_seal(&out);
+    if (rc == 0 && out.failed)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for a bundle");
-    else if (out.size > FA_BUNDLE_BYTES_MAX)
+    if (rc == 0 && out.size > FA_BUNDLE_BYTES_MAX)
         rc = fa_fail(diag, FA_EINVAL, "the bundle would have %zu bytes: %d is the most", out.size,
                      FA_BUNDLE_BYTES_MAX);
-    else if ((rc = fa_output_write(path, out.data, out.size, diag)) == 0)
+    if (rc == 0)
+        rc = fa_output_write(path, out.data, out.size, diag);
+    if (rc == 0)
         rc = write_signature(&out, path, secret, diag);
     if (rc == 0 && ret_info != NULL) {
         *ret_info = (fa_bundle_info){.version = FA_STORE_SCHEMA,
@@ -504,8 +486,6 @@ int fa_bundle_write(fa_store *part, const char *path, const fa_secret_key *secre
             fa_base64(&key, sizeof key, ret_info->key, sizeof ret_info->key);
         }
     }
-done:
-    fa_store_close(&copy);
     fa_buf_free(&out);
     return rc;
 }

@@ -84,7 +84,7 @@ void fa_bundle_describe_cubin(const fa_winner_record *winner, fa_cubin_record *c
  * take. */
 int fa_bundle_add(fa_store *part, const fa_winner_record *winner, const void *cubin, size_t size,
                   fa_diag *diag);
-/* In an order of its own, whatever the order of adding. Written beside `path`, flushed to disk, then renamed over it;
+/* In the order of adding, on which its bytes depend. Written beside `path`, flushed to disk, then renamed over it;
  * then the signature likewise. secret NULL: unsigned, and the signature of an earlier file is removed. ret_info may be
  * NULL. */
 int fa_bundle_write(fa_store *part, const char *path, const fa_secret_key *secret,

@@ -134,7 +134,7 @@ static int export_stored(fa_tuner *tuner, const fa_export_options *options, fa_s
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_winners(tuner->store, NULL, &rows, &count, diag);
+    rc = fa_store_winners_by_cubin(tuner->store, &rows, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = export_one(tuner, options, *ret_part, &rows[i], skipped, diag);
     pthread_mutex_unlock(&tuner->work);
