@@ -379,8 +379,12 @@ def each_launch_takes_its_own_arguments_and_some_configs_or_sizes_leave_one_out(
             tap.has(place.run("check", path, status=2).stderr, sentence)
         split_sum(place, launches=[{**parts, "when": "n < 9"}, {**total, "when": 0}])
         tap.has(place.run("check", path, status=1).stderr, "the default config of split_sum: none of its launches is made")
-        parts.pop("arguments")
-        split_sum(place, launches=[parts, total, whole])
+        for one in parts, total, whole:
+            one.pop("arguments")
+        split_sum(place, launches=[parts, total, whole])  # whose parameters have the arguments' names
+        tap.equal(place.json(path)["funnel"]["failed"], 0)
+        arguments = parts_of(path)[0]["arguments"]
+        split_sum(place, launches=[parts, total, whole], arguments=[{**arguments[0], "name": "given"}, *arguments[1:]], answer=None)
         tap.has(place.run("check", path, status=1).stdout, "sum_parts takes 3 arguments, and 4 are stated: let the launch say its")
 
 

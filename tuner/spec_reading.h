@@ -83,7 +83,8 @@ char *fa_source_head(const char *text, fa_diag *diag);
 void fa_source_kernel(struct fa_spec_reading *r, const char *place, int source, const char *named,
                       const char *other, char ret_name[FA_NAME_MAX]);
 
-/* Adds to the numbers among the arguments, where they have no "type", that of their parameter, as far as its words say it. */
+/* Adds to the numbers among the arguments, where they have no "type", that of their parameter, as far as its words say it; and to
+ * launches without "arguments" those that its kernel's parameters name, where that is not all. */
 void fa_source_types(struct fa_spec_reading *r);
 
 enum { FA_DEFINES_MAX = 64 };

@@ -117,19 +117,50 @@ static cJSON *called(cJSON *arguments, const char *name)
     return NULL;
 }
 
+static bool is_passed(const cJSON *argument)
+{
+    return fa_spec_member(argument, "symbol") == NULL ||
+           cJSON_IsTrue(fa_spec_member(argument, "parameter"));
+}
+
+/* One of several launches whose kernel takes some arguments takes those of its parameters' names, if all have one. */
+static void add_names(cJSON *launch, cJSON *arguments, const char *parameters)
+{
+    char name[FA_NAME_MAX], *copy = strdup(parameters != NULL ? parameters : ""), *rest = copy,
+                            *one;
+    cJSON *argument, *names = cJSON_CreateArray();
+    int passed = 0;
+    bool all = copy != NULL && copy[0] != 0;
+    cJSON_ArrayForEach (argument, arguments)
+        passed += is_passed(argument);
+    while (all && (one = next_parameter(&rest)) != NULL) {
+        name_of(one, name);
+        argument = called(arguments, name);
+        all = argument != NULL && is_passed(argument);
+        fa_json_push(names, cJSON_CreateString(name));
+    }
+    if (all && cJSON_GetArraySize(names) != passed)
+        fa_json_add(launch, "arguments", names);
+    else
+        cJSON_Delete(names);
+    free(copy);
+}
+
 void fa_source_types(struct fa_spec_reading *r)
 {
     cJSON *argument, *arguments = cJSON_GetObjectItemCaseSensitive(r->json, "arguments");
     for (int i = 0; i < r->launches; i++) {
-        const cJSON *name, *launch = fa_spec_launch(r, i),
-                           *names = launch != r->json ? fa_spec_member(launch, "arguments") : NULL;
+        cJSON *launch =
+            cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(r->json, "launches"), i);
         char *parameters = fa_cut_parameters(r->cut, r->entry[i]), *rest = parameters;
+        if (launch != NULL && fa_spec_member(launch, "arguments") == NULL)
+            add_names(launch, arguments, parameters);
+        const cJSON *name, *names = fa_spec_member(launch, "arguments");
         cJSON_ArrayForEach (name, names)
             add_type(called(arguments, cJSON_GetStringValue(name)), next_parameter(&rest));
         const cJSON *all = names == NULL ? arguments : NULL;
         cJSON_ArrayForEach (argument, all)
-            if (fa_spec_member(argument, "symbol") == NULL ||
-                cJSON_IsTrue(fa_spec_member(argument, "parameter")))
+            if (is_passed(argument))
                 add_type(argument, next_parameter(&rest));
         free(parameters);
     }
