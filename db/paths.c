@@ -260,29 +260,14 @@ int fa_db_check_writable(const char *path, fa_diag *diag)
     return fa_fail(diag, FA_EREADONLY, "store %s cannot be written: %s", path, strerror(errno));
 }
 
-/* Born under another name and closed before it gets its own, so that closing it here cannot drop
- * locks that another thread of this process already holds on the store. */
+/* Without a descriptor: closing one would drop locks that another thread of this process holds on the store already. */
 int fa_db_create_empty(const char *path, fa_diag *diag)
 {
-    char temporary[FA_STORE_PATH_MAX];
-    snprintf(temporary, sizeof temporary, "%.*s.new-XXXXXX",
-             (int)(sizeof temporary - FA_STORE_SUFFIX_MAX), path);
-    int fd = mkostemp(temporary, O_CLOEXEC); /* mode 0600 */
-    if (fd < 0)
-        return fa_fail(diag, fa_db_errno(errno) == FA_ENOTFOUND ? FA_EIO : fa_db_errno(errno),
-                       "cannot make store %s: %s", path, strerror(errno));
-    close(fd);
-    int error = 0;
-    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) != 0) {
-        error = errno;
-        /* File systems without RENAME_NOREPLACE have hard links. */
-        if (error == EINVAL || error == ENOSYS)
-            error = link(temporary, path) != 0 ? errno : 0;
-        unlink(temporary);
-    }
-    if (error == 0 || error == EEXIST)
+    if (mknod(path, S_IFREG | 0600, 0) == 0 || errno == EEXIST)
         return 0;
-    return fa_fail(diag, fa_db_errno(error), "cannot make store %s: %s", path, strerror(error));
+    const int code = fa_db_errno(errno);
+    return fa_fail(diag, code == FA_ENOTFOUND ? FA_EIO : code, "cannot make store %s: %s", path,
+                   strerror(errno));
 }
 
 /* ---- STORE.lock -----------------------------------------------------------------------------*/

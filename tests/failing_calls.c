@@ -194,9 +194,7 @@ WRAP(int, ftruncate, -1, ENOSPC, (int fd, off_t size), (fd, size))
 WRAP(int, ftruncate64, -1, ENOSPC, (int fd, off64_t size), (fd, size))
 WRAP(int, rename, -1, EIO, (const char *from, const char *to), (from, to))
 WRAP(int, link, -1, ENOSPC, (const char *from, const char *to), (from, to))
-WRAP(int, renameat2, -1, EIO,
-     (int from_at, const char *from, int to_at, const char *to, unsigned flags),
-     (from_at, from, to_at, to, flags))
+WRAP(int, mknod, -1, ENOSPC, (const char *path, mode_t mode, dev_t device), (path, mode, device))
 WRAP(int, symlink, -1, ENOSPC, (const char *to, const char *path), (to, path))
 WRAP(ssize_t, readlink, -1, EIO, (const char *path, char *ret, size_t size), (path, ret, size))
 WRAP(int, unlink, -1, EIO, (const char *path), (path))

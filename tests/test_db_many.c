@@ -61,9 +61,6 @@ DB_TEST(eight_processes_make_and_write_one_store_and_nothing_is_lost)
         for (int i = 0; i < WRITES; i += 4)
             CHECK(db_winner_is(store, w * 100 + i + 1, (uint32_t)(w * 100 + i), &diag));
     fa_store_close(&store);
-#ifndef DB_ON_POSTGRES
-    CHECK_INT(db_count_files("store.db.new-"), 0);
-#endif
 }
 
 static void *thread_writes(void *context)
