@@ -93,36 +93,16 @@ static int export_one(fa_tuner *tuner, const fa_export_options *options, fa_stor
     return rc;
 }
 
-static int finish(fa_store *part, const fa_export_options *options, fa_bundle_info *ret_info,
-                  fa_diag *diag)
+/* Of what is written, and with which key: a missing one is reported before any work is done. */
+static int check_output(const fa_export_options *options, fa_secret_key *ret_secret, fa_diag *diag)
 {
-    fa_secret_key secret;
-    int rc = options->no_signature ? 0 : fa_keys_secret(options->key, &secret, diag);
-    if (rc == 0)
-        rc = fa_bundle_write(part, options->file, options->no_signature ? NULL : &secret, ret_info,
-                             diag);
-    if (rc == 0 && ret_info != NULL)
-        ret_info->trusted = ret_info->is_signed;
-    explicit_bzero(&secret, sizeof secret);
-    return rc;
-}
-
-static int check_output(const fa_export_options *options, fa_diag *diag)
-{
-    if (options == NULL || options->size != sizeof *options)
-        return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_export_options)");
-    /* A missing key is reported before any work is done. */
-    fa_secret_key secret;
     char signature[FA_STORE_PATH_MAX];
     int rc = fa_output_check(options->file, diag);
     if (rc == 0)
         rc = fa_bundle_signature_path(options->file, signature, diag);
     if (rc == 0)
         rc = fa_output_check(signature, diag);
-    if (rc == 0 && !options->no_signature)
-        rc = fa_keys_secret(options->key, &secret, diag);
-    explicit_bzero(&secret, sizeof secret);
-    return rc;
+    return rc != 0 || options->no_signature ? rc : fa_keys_secret(options->key, ret_secret, diag);
 }
 
 static int export_stored(fa_tuner *tuner, const fa_export_options *options, fa_store **ret_part,
@@ -149,26 +129,32 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
 {
     fa_diag reason = {{0}};
     fa_made made = {0};
+    fa_secret_key secret = {.algorithm = {0}};
     int32_t skipped = 0;
-    int rc;
     diag = diag != NULL ? diag : &reason;
-    if ((rc = fa_tuner_check(tuner, diag)) != 0 || (rc = check_output(options, diag)) != 0)
-        return rc;
-    const fa_lines_source source = {options->lines, options->keep, options->progress,
-                                    options->context};
-    rc = source.file != NULL ? fa_lines_make(tuner, &source, &made, diag)
-                             : export_stored(tuner, options, &made.part, &skipped, diag);
+    int rc = fa_tuner_check(tuner, diag);
     if (rc != 0)
         return rc;
-    if (source.file != NULL && made.lines.count == 0)
+    if (options == NULL || options->size != sizeof *options)
+        return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_export_options)");
+    const fa_lines_source source = {options->lines, options->keep, options->progress,
+                                    options->context};
+    rc = check_output(options, &secret, diag);
+    if (rc == 0)
+        rc = source.file != NULL ? fa_lines_make(tuner, &source, &made, diag)
+                                 : export_stored(tuner, options, &made.part, &skipped, diag);
+    if (rc == 0 && source.file != NULL && made.lines.count == 0)
         rc = fa_fail(diag, FA_ENOTFOUND, "%s holds no winner", source.file);
-    else
-        rc = finish(made.part, options, ret_info, diag);
+    if (rc == 0)
+        rc = fa_bundle_write(made.part, options->file, options->no_signature ? NULL : &secret,
+                             ret_info, diag);
     if (rc == 0 && ret_info != NULL) {
+        ret_info->trusted = ret_info->is_signed;
         ret_info->skipped = skipped;
         ret_info->failed = made.failed;
         ret_info->baselines = (int32_t)made.lines.baselines;
     }
+    explicit_bzero(&secret, sizeof secret);
     fa_made_free(&made);
     return rc;
 }
