@@ -285,6 +285,7 @@ typedef struct fa_sweep_entry {
 int fa_store_sweep_enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag);
 /* By its key; FA_ENOTFOUND, without a sentence. */
 int fa_store_sweep_read(fa_store *store, const char *key, fa_sweep *ret_sweep, fa_diag *diag);
+/* FA_ENOTFOUND, without a sentence. */
 int fa_store_sweep_set_state(fa_store *store, const char *key, fa_sweep_state state, fa_diag *diag);
 /* All sweeps, the one last worked on first. */
 int fa_store_sweeps(fa_store *store, fa_sweep **ret_rows, size_t *ret_count, fa_diag *diag);

@@ -151,10 +151,14 @@ int fa_store_sweep_enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *
 int fa_store_sweep_set_state(fa_store *store, const char *key, fa_sweep_state state, fa_diag *diag)
 {
     fa_change change = {.store = store, .diag = diag};
-    while (fa_store_change(&change))
-        change.rc = fa_db_do(store, diag, "UPDATE sweep SET state = ?, updated = ? WHERE key = ?",
-                             fa_text(fa_sweep_state_name(state)), fa_now(), fa_text(key));
-    return change.rc;
+    int64_t id = 0;
+    while (fa_store_change(&change)) {
+        fa_binder binder = fa_db_prepare(
+            store, "UPDATE sweep SET state = ?, updated = ? WHERE key = ? RETURNING id", diag);
+        fa_bind(&binder, fa_text(fa_sweep_state_name(state)), fa_now(), fa_text(key));
+        change.rc = fa_db_run_id(store, &binder, &id, diag);
+    }
+    return change.rc != 0 ? change.rc : id == 0 ? FA_ENOTFOUND : 0;
 }
 
 int fa_store_sweep_reopen(fa_store *store, const char *key, int32_t position, fa_diag *diag)

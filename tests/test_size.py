@@ -21,7 +21,7 @@ BUDGET = {
     "src/bundle": 1455,
     "src/engine": 7402,
     "src/sources": 1354,
-    "src/sweeps": 2673,
+    "src/sweeps": 2653,
     "src/cli": 5408,
     "src/daemon": 2341,
     "src/report": 796,

@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct doctor {
@@ -211,13 +210,12 @@ static void check_store(struct doctor *d)
 {
     fa_store *store = NULL;
     fa_diag diag;
-    struct stat st;
     char path[FA_STORE_PATH_MAX] = "", directory[FA_STORE_PATH_MAX];
     int rc = fa_options_store(&d->options, path, &diag);
     if (rc == 0)
         rc = fa_store_open(path, FA_STORE_EXISTING, &store, NULL, &diag);
     const bool server = fa_store_is_address(path);
-    const bool none = rc == 0 && !server && (stat(path, &st) != 0 || st.st_size == 0);
+    const bool none = rc == 0 && fa_store_is_absent(store);
     const char *slash = strrchr(path, '/');
     snprintf(directory, sizeof directory, "%.*s", slash != NULL ? (int)(slash - path) : 0, path);
     if (none && fa_db_need_directory(path, &diag) != 0)

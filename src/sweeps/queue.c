@@ -180,14 +180,11 @@ static int no_such_sweep(const fa_tuner *tuner, const char *key, fa_diag *diag)
 
 int fa_stop_sweep(fa_tuner *tuner, const char *key, fa_diag *diag)
 {
-    fa_sweep sweep;
     int rc = fa_tuner_check_with(tuner, key != NULL, "key", diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_sweep_read(tuner->store, key, &sweep, diag);
-    if (rc == 0)
-        rc = fa_store_sweep_set_state(tuner->store, key, FA_SWEEP_STOPPED, diag);
+    rc = fa_store_sweep_set_state(tuner->store, key, FA_SWEEP_STOPPED, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc == FA_ENOTFOUND ? no_such_sweep(tuner, key, diag) : rc;
 }
