@@ -11,7 +11,7 @@
  * option, and a FIFO would hang it. The sandbox of the worker (no environment, no file system,
  * limits) is what confines it, not this file.
  *
- * Invariants: no option comes from a caller but those of a list and the architecture, which must look like one; the
+ * Invariants: no option comes from a caller but those of a list and the architecture; the
  * builtins stay loaded as long as the library, which opens them by bare name during compiles.
  *
  * And where NVRTC is, which build it is, and which of several is taken, without loading it: once a tune. Of a library the
@@ -44,7 +44,7 @@
 typedef struct program_state *program; /* nvrtcProgram */
 
 enum { RESULT_OK = 0, RESULT_OUT_OF_MEMORY = 1, RESULT_INVALID_OPTION = 5, RESULT_COMPILATION = 6 };
-enum { MAX_HEADERS = 4096, MAX_OPTIONS = 32 };
+enum { MAX_OPTIONS = 32 };
 
 struct fa_nvrtc {
     void *builtins, *library;
@@ -144,15 +144,6 @@ void fa_nvrtc_options(const char *architecture, char *ret_text, size_t size)
     int n = snprintf(ret_text, size, "--gpu-architecture=%s", architecture);
     for (int i = 0; i < FIXED_OPTIONS && n >= 0 && (size_t)n < size; i++)
         n += snprintf(ret_text + n, size - (size_t)n, " %s", fixed_options[i].text);
-}
-
-/* sm_ and two or three digits, then nothing, 'a' or 'f'. */
-static bool architecture_ok(const char *text)
-{
-    if (text == NULL || strncmp(text, "sm_", 3) != 0)
-        return false;
-    size_t digits = strspn(text + 3, "0123456789"), suffix = strspn(text + 3 + digits, "af");
-    return digits >= 2 && digits <= 3 && suffix <= 1 && text[3 + digits + suffix] == 0;
 }
 
 /* Appends what `get` writes, without the NUL that NVRTC counts. */
@@ -326,12 +317,6 @@ int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf 
 {
     fa_buf_clear(ret_cubin);
     fa_buf_clear(ret_log);
-    if (!architecture_ok(request->architecture))
-        return fa_fail(diag, FA_EINVAL, "\"%s\" is no architecture: use sm_80, sm_90a, …",
-                       request->architecture == NULL ? "" : request->architecture);
-    if (request->header_count < 0 || request->header_count > MAX_HEADERS)
-        return fa_fail(diag, FA_EINVAL, "%d headers: at most %d", request->header_count,
-                       MAX_HEADERS);
     program prog = NULL;
     int result = nvrtc->create(&prog, request->source, request->name, request->header_count,
                                request->header_texts, request->header_names);
