@@ -89,46 +89,32 @@ static int check_owner(const struct stat *st, const char *path, const char *what
     return 0;
 }
 
-static int check_directory(const char *path, const char *what, fa_diag *diag)
-{
-    char directory[4096];
-    struct stat st;
-    const char *slash = strrchr(path, '/');
-    int n = slash == NULL ? snprintf(directory, sizeof directory, ".")
-            : slash == path
-                ? snprintf(directory, sizeof directory, "/")
-                : snprintf(directory, sizeof directory, "%.*s", (int)(slash - path), path);
-    if (n < 0 || (size_t)n >= sizeof directory)
-        return fa_fail(diag, FA_EINVAL, "%s: the path is too long", what);
-    if (stat(directory, &st) != 0)
-        return fa_fail(diag, FA_EIO, "%s %s: %s", what, path, strerror(errno));
-    return check_owner(&st, path, what, "its directory", diag);
-}
-
 int fa_owned_open(const char *path, const char *what, int *ret_fd, fa_diag *diag)
 {
-    struct stat st;
+    struct stat st, folder;
+    const char *slash = strrchr(path, '/');
+    char directory[PATH_MAX] = ".";
+    if (slash != NULL) /* "/key" lies in "/" */
+        snprintf(directory, sizeof directory, "%.*s", (int)(slash - path) + (slash == path), path);
     /* O_NONBLOCK: opening a FIFO must not hang. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW), rc = 0;
     if (fd < 0)
         return fa_fail(diag, errno == ENOENT || errno == ENOTDIR ? FA_ENOTFOUND : FA_EIO,
                        "%s %s: %s", what, path,
                        errno == ELOOP ? "is a symbolic link" : strerror(errno));
-    int rc = 0;
-    if (fstat(fd, &st) != 0)
+    if (fstat(fd, &st) != 0 || stat(directory, &folder) != 0)
         rc = fa_fail(diag, FA_EIO, "%s %s: %s", what, path, strerror(errno));
     else if (!S_ISREG(st.st_mode))
         rc = fa_fail(diag, FA_ESTORE, "%s %s: not a regular file", what, path);
     if (rc == 0)
         rc = check_owner(&st, path, what, "the file", diag);
     if (rc == 0)
-        rc = check_directory(path, what, diag);
-    if (rc != 0) {
+        rc = check_owner(&folder, path, what, "its directory", diag);
+    if (rc != 0)
         close(fd);
-        return rc;
-    }
-    *ret_fd = fd;
-    return 0;
+    else
+        *ret_fd = fd;
+    return rc;
 }
 
 int fa_own_token(const char *path, unsigned refused, size_t least, size_t room, char *ret_token,

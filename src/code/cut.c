@@ -37,7 +37,8 @@ enum {
     FUNCTION = 2048,
     MACRO = 4096,
     DEFAULTED = 8192, /* "= default" and the like */
-    LINKAGE = 16384   /* extern */
+    LINKAGE = 16384,  /* extern */
+    ENUM = 32768
 };
 
 static const struct {
@@ -54,7 +55,7 @@ static const struct {
              {"class", TYPE},
              {"struct", TYPE},
              {"union", TYPE},
-             {"enum", TYPE},
+             {"enum", TYPE | ENUM},
              {"concept", TYPE},
              {"typedef", TYPE | TYPEDEF},
              {"using", TYPE | USING},
@@ -364,10 +365,8 @@ static void read_braces(struct fa_cut *d, const char *code, size_t to, struct he
             add_name(d, h->last);
         h->open = h->at + 1;
         h->close = end - 1;
-        for (size_t at = h->at;
-             at < end && !h->in_class && (h->part.says & TYPE) != 0 &&
-             memmem(code + h->part.from, h->at - h->part.from, "enum", 4) != NULL;
-             at++) { /* its values */
+        const bool values = !h->in_class && (h->part.says & ENUM) != 0;
+        for (size_t at = h->at; values && at < end; at++) {
             fa_code_word word = fa_code_word_at(code + at);
             add_name(d, word);
             at += word.size;
