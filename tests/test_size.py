@@ -12,8 +12,8 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1446,
-    "src/base": 5775,
-    "src/gpu": 3781,
+    "src/base": 5749,
+    "src/gpu": 3774,
     "src/code": 960,
     "db": 5847,
     "tuner": 12750,
@@ -25,7 +25,7 @@ BUDGET = {
     "src/cli": 5408,
     "src/daemon": 2341,
     "src/report": 796,
-    "C": 53154,
+    "C": 53113,
     "C files": 234,
     "tests": 53300,
     "public functions": 70,

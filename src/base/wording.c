@@ -97,39 +97,26 @@ void fa_words_day(fa_buf *out, int64_t unix_time)
     put_time(out, unix_time, true, "%Y-%m-%d");
 }
 
-/* ---- stages ---------------------------------------------------------------------------------*/
-const fa_status fa_stages[FA_STAGES] = {
-    FA_STATUS_CONSTRAINT,     FA_STATUS_BUDGET,        FA_STATUS_REGISTERS,
-    FA_STATUS_DOES_NOT_PAY,   FA_STATUS_PENDING,       FA_STATUS_COMPILE_TIMEOUT,
-    FA_STATUS_COMPILE_FAILED, FA_STATUS_CUBIN,         FA_STATUS_SPILLS,
-    FA_STATUS_LOAD_FAILED,    FA_STATUS_LAUNCH_FAILED, FA_STATUS_OUT_OF_MEMORY,
-    FA_STATUS_TIMEOUT,        FA_STATUS_CRASHED,       FA_STATUS_WRONG,
-    FA_STATUS_COMPILED,       FA_STATUS_MEASURED,
+/* ---- gates ----------------------------------------------------------------------------------*/
+const struct fa_gate fa_gates[FA_GATES] = {
+    {FA_STATUS_CONSTRAINT, "impossible"},
+    {FA_STATUS_BUDGET, "do not fit the shared memory"},
+    {FA_STATUS_REGISTERS, "do not fit the registers, by an estimate"},
+    {FA_STATUS_DOES_NOT_PAY, "possible, but known to be slower"},
+    {FA_STATUS_PENDING, "fit the budget and were not tried yet"},
+    {FA_STATUS_COMPILE_TIMEOUT, "compile too long"},
+    {FA_STATUS_COMPILE_FAILED, "do not compile"},
+    {FA_STATUS_CUBIN, "contradict their budget"},
+    {FA_STATUS_SPILLS, "spill registers to local memory"},
+    {FA_STATUS_LOAD_FAILED, "did not load"},
+    {FA_STATUS_LAUNCH_FAILED, "did not launch"},
+    {FA_STATUS_OUT_OF_MEMORY, "did not fit the device's memory"},
+    {FA_STATUS_TIMEOUT, "ran past their time limit"},
+    {FA_STATUS_CRASHED, "took their worker down"},
+    {FA_STATUS_WRONG, "gave wrong results"},
+    {FA_STATUS_COMPILED, "compiled clean, not timed"},
+    {FA_STATUS_MEASURED, "proved and timed"},
 };
-
-const char *fa_stage_meaning(fa_status status)
-{
-    static const char *const meanings[FA_STAGES] = {
-        [FA_STATUS_PENDING] = "fit the budget and were not tried yet",
-        [FA_STATUS_CONSTRAINT] = "impossible",
-        [FA_STATUS_BUDGET] = "do not fit the shared memory",
-        [FA_STATUS_REGISTERS] = "do not fit the registers, by an estimate",
-        [FA_STATUS_COMPILE_FAILED] = "do not compile",
-        [FA_STATUS_COMPILE_TIMEOUT] = "compile too long",
-        [FA_STATUS_SPILLS] = "spill registers to local memory",
-        [FA_STATUS_CUBIN] = "contradict their budget",
-        [FA_STATUS_COMPILED] = "compiled clean, not timed",
-        [FA_STATUS_LOAD_FAILED] = "did not load",
-        [FA_STATUS_LAUNCH_FAILED] = "did not launch",
-        [FA_STATUS_WRONG] = "gave wrong results",
-        [FA_STATUS_CRASHED] = "took their worker down",
-        [FA_STATUS_TIMEOUT] = "ran past their time limit",
-        [FA_STATUS_OUT_OF_MEMORY] = "did not fit the device's memory",
-        [FA_STATUS_MEASURED] = "proved and timed",
-        [FA_STATUS_DOES_NOT_PAY] = "possible, but known to be slower",
-    };
-    return status >= 0 && (int)status < FA_STAGES ? meanings[status] : "";
-}
 
 /* Optimal string alignment distance: insertions, deletions, replacements and swaps of neighbours,
  * each of cost 1. Names here are short; the time is their lengths' product. */

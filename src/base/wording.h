@@ -23,11 +23,13 @@ void fa_words_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=12
 void fa_words_time(fa_buf *out, int64_t unix_time); /* 2026-11-20 16:23, of the process's zone */
 void fa_words_day(fa_buf *out, int64_t unix_time); /* 2026-11-20, of UTC */
 
-/* The order in which a config passes the stages at which it may end, and what one means for those that ended
+/* The gates at which a config may end, in the order in which it passes them, and what one means for those that ended
  * there: "did not launch". */
-enum { FA_STAGES = FA_STATUS_DOES_NOT_PAY + 1 };
-extern const fa_status fa_stages[FA_STAGES];
-const char *fa_stage_meaning(fa_status status);
+enum { FA_GATES = FA_STATUS_DOES_NOT_PAY + 1 };
+extern const struct fa_gate {
+    fa_status status;
+    const char *meaning;
+} fa_gates[FA_GATES];
 
 /* ---- columns ---------------------------------------------------------------------------------*/
 /* The columns that `size` bytes of text take on a terminal; escapes take none. */

@@ -149,26 +149,26 @@ int cli_show(cli_run *run)
 typedef struct funnel {
     cli_rows rows;
     fa_explained space;
-    size_t ended[FA_STAGES],
+    size_t ended[FA_GATES],
         ranked; /* by status; of all, those that have a rank, which come first */
 } funnel;
 
 /* The configs that ended at one stage with their reasons, at most `limit`. */
-static void print_stage(const funnel *f, fa_status stage, size_t limit, fa_buf *out)
+static void print_gate(const funnel *f, const struct fa_gate *gate, size_t limit, fa_buf *out)
 {
     const cli_rows *rows = &f->rows;
     size_t total = 0;
     cli_table table = {0};
     cli_tunables tunables;
     fa_buf columns = {0};
-    bool pending = stage == FA_STATUS_PENDING;
+    bool pending = gate->status == FA_STATUS_PENDING;
     char number[FA_COMMAS_MAX];
     fa_buf_text(&columns, "family");
     cli_tunables_find(&tunables, rows->row, rows->count, &columns);
     fa_buf_text(&columns, pending ? "|model" : "|reason");
     for (size_t r = 0; r < rows->count; r++) {
         const fa_trial *trial = &rows->row[r].trial;
-        if (trial->status != stage || rows->row[r].rank > 0 || total++ >= limit)
+        if (trial->status != gate->status || rows->row[r].rank > 0 || total++ >= limit)
             continue;
         cli_cell(&table, "%s", trial->config.family);
         cli_tunables_cells(&tunables, &table, &trial->config);
@@ -180,8 +180,8 @@ static void print_stage(const funnel *f, fa_status stage, size_t limit, fa_buf *
         cli_row_end(&table);
     }
     if (total > 0)
-        fa_buf_printf(out, "\n%s: %s %s\n", fa_status_name(stage),
-                      fa_commas((int64_t)total, number), fa_stage_meaning(stage));
+        fa_buf_printf(out, "\n%s: %s %s\n", fa_status_name(gate->status),
+                      fa_commas((int64_t)total, number), gate->meaning);
     out->failed |= columns.failed;
     cli_table_put(&table, columns.data != NULL ? columns.data : "", out);
     fa_buf_free(&columns);
@@ -202,10 +202,10 @@ static void print_funnel(const cli_options *options, const fa_gpu *gpu, const fu
                       f->rows.count);
     else
         fa_buf_printf(out, "space %s", fa_commas((int64_t)f->rows.count, number));
-    for (int s = FA_STAGES - 1; s >= 0; s--)
-        if (f->ended[fa_stages[s]] > 0)
-            fa_buf_printf(out, " · %s %s", fa_status_name(fa_stages[s]),
-                          fa_commas((int64_t)f->ended[fa_stages[s]], number));
+    for (int s = FA_GATES - 1; s >= 0; s--)
+        if (f->ended[fa_gates[s].status] > 0)
+            fa_buf_printf(out, " · %s %s", fa_status_name(fa_gates[s].status),
+                          fa_commas((int64_t)f->ended[fa_gates[s].status], number));
     fa_buf_text(out, "\n");
     if (ranked > 0) {
         fa_buf_printf(out, "\n%s: %zu passed\n",
@@ -215,8 +215,8 @@ static void print_funnel(const cli_options *options, const fa_gpu *gpu, const fu
         if (limit < ranked)
             fa_buf_printf(out, "… and %zu more\n", ranked - limit);
     }
-    for (int s = FA_STAGES - 1; s >= 0; s--)
-        print_stage(f, fa_stages[s], limit, out);
+    for (int s = FA_GATES - 1; s >= 0; s--)
+        print_gate(f, &fa_gates[s], limit, out);
 }
 
 static void add_funnel(cJSON *document, const cli_options *options, const fa_gpu *gpu,
@@ -227,8 +227,9 @@ static void add_funnel(cJSON *document, const cli_options *options, const fa_gpu
     fa_json_add(document, "gpu", fa_gpu_to_json(gpu));
     cJSON *counts = fa_json_add_object(document, "counts");
     fa_json_add_number(counts, "space", (double)f->space.configs);
-    for (int s = FA_STAGES - 1; s >= 0; s--)
-        fa_json_add_number(counts, fa_status_name(fa_stages[s]), (double)f->ended[fa_stages[s]]);
+    for (int s = FA_GATES - 1; s >= 0; s--)
+        fa_json_add_number(counts, fa_status_name(fa_gates[s].status),
+                           (double)f->ended[fa_gates[s].status]);
     fa_json_add_bool(document, "searched", f->space.is_searched);
     fa_json_add_bool(document, "space_estimated", f->space.about);
     fa_json_add(document, "configs",

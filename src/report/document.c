@@ -205,7 +205,7 @@ static void add_row(struct collecting *c, const fa_study_trial *trial)
     c->document->seen_by[place] = c->number;
     if (trial->tried && (place = place_of(c->document, &t->config)) < 0)
         return;
-    while (gate + 1 < FA_STAGES && fa_stages[gate] != t->status)
+    while (gate + 1 < FA_GATES && fa_gates[gate].status != t->status)
         gate++;
     cJSON *row = cJSON_CreateArray();
     fa_json_push(row, cJSON_CreateNumber(place));
@@ -494,10 +494,10 @@ static void write_head(const document *document, const char *store)
     fa_json_add_number(head, "not_asked_for", (double)problems->filtered);
     fa_json_add_number(head, "earlier_generations", (double)problems->older);
     cJSON *gates = fa_json_add_array(head, "gates");
-    for (int g = 0; g < FA_STAGES; g++) {
+    for (int g = 0; g < FA_GATES; g++) {
         cJSON *gate = cJSON_CreateObject();
-        fa_json_add_text(gate, "status", fa_status_name(fa_stages[g]));
-        fa_json_add_text(gate, "meaning", fa_stage_meaning(fa_stages[g]));
+        fa_json_add_text(gate, "status", fa_status_name(fa_gates[g].status));
+        fa_json_add_text(gate, "meaning", fa_gates[g].meaning);
         fa_json_push(gates, gate);
     }
     fa_json_add(head, "operations", operations_json());
