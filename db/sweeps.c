@@ -173,14 +173,6 @@ int fa_store_sweep_reopen(fa_store *store, const char *key, int32_t position, fa
     return change.rc;
 }
 
-/* ---- who works on an item -------------------------------------------------------------------*/
-static int item_lock(fa_store *store, int64_t id, fa_lock **ret_lock, fa_diag *diag)
-{
-    char name[40];
-    snprintf(name, sizeof name, "item-%lld", (long long)id);
-    return fa_store_lock(store, name, false, ret_lock, diag);
-}
-
 /* ---- reading --------------------------------------------------------------------------------*/
 /* key NULL: all. */
 static int list_sweeps(fa_store *store, const char *key, fa_sweep **ret_rows, size_t *ret_count,
@@ -244,18 +236,6 @@ static void read_item(fa_reader *reader, int64_t *ret_id, fa_sweep_item *ret_ite
     ret_item->index = (int32_t)fa_read_int(reader, 0, INT32_MAX);
     fa_db_problem_read(reader, &ret_item->problem);
     fa_read_columns(reader, item_columns, ret_item);
-}
-
-static int load_item(fa_store *store, int64_t id, fa_sweep_item *ret_item, fa_diag *diag)
-{
-    fa_reader reader;
-    int rc =
-        fa_db_row(store, "SELECT " ITEM_COLUMNS " FROM sweep_item WHERE id = ?", id, &reader, diag);
-    if (rc <= 0)
-        return rc;
-    read_item(&reader, &id, ret_item);
-    rc = fa_read_end(&reader, diag);
-    return rc == 0 && reader.rc == FA_EVERSION ? FA_EVERSION : rc;
 }
 
 int fa_store_sweep_items(fa_store *store, const char *key, fa_sweep_item **ret_rows,
@@ -341,25 +321,28 @@ static int find_candidate(fa_store *store, struct claiming *claiming, const char
     return rc == 0 && claiming->id == 0 ? FA_ENOTFOUND : rc;
 }
 
+/* 1; 0: the row is not valid; FA_EVERSION: of an operation that is not known here. */
 static int read_claim(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
     fa_queue_claim *claim = &claiming->claim;
     fa_reader reader;
-    int rc = load_item(store, claiming->id, claiming->item, diag);
+    int64_t id;
+    int rc = fa_db_row(store,
+                       "SELECT " ITEM_COLUMNS ", ready, "
+                       "(SELECT key FROM sweep WHERE sweep.id = sweep_id), "
+                       "(SELECT request FROM sweep WHERE sweep.id = sweep_id) "
+                       "FROM sweep_item WHERE id = ?",
+                       claiming->id, &reader, diag);
     if (rc != 1)
         return rc;
-    claim->position = claiming->item->index;
-    claim->attempts = claiming->item->attempts;
-    rc = fa_db_row(store,
-                   "SELECT sweep.key, request, ready FROM sweep JOIN sweep_item "
-                   "ON sweep.id = sweep_item.sweep_id WHERE sweep_item.id = ?",
-                   claiming->id, &reader, diag);
-    if (rc != 1)
-        return rc;
+    read_item(&reader, &id, claiming->item);
+    claim->compiled = fa_read_int(&reader, 0, 1) != 0;
     fa_read_copy(&reader, claim->key, sizeof claim->key);
     fa_read_copy(&reader, claim->request, sizeof claim->request);
-    claim->compiled = fa_read_int(&reader, 0, 1) != 0;
-    return fa_read_end(&reader, diag);
+    claim->position = claiming->item->index;
+    claim->attempts = claiming->item->attempts;
+    rc = fa_read_end(&reader, diag);
+    return rc == 0 && reader.rc == FA_EVERSION ? FA_EVERSION : rc;
 }
 
 /* An item whose row was read whole and is not valid would come back to every worker for ever. */
@@ -380,8 +363,10 @@ static int fail_item(fa_store *store, int64_t id, fa_diag *diag)
 static int take_candidate(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
     const fa_queue_taker *taker = claiming->taker;
+    char name[40];
     claiming->passed_over[claiming->passed_over_count++] = claiming->id;
-    int rc = item_lock(store, claiming->id, &claiming->claim.lock, diag);
+    snprintf(name, sizeof name, "item-%lld", (long long)claiming->id);
+    int rc = fa_store_lock(store, name, false, &claiming->claim.lock, diag);
     if (rc == FA_EBUSY)
         return 0;
     int valid = rc == 0 ? read_claim(store, claiming, diag) : rc;
