@@ -112,8 +112,7 @@ int fa_db_need_directory(const char *path, fa_diag *diag)
                    directory);
 }
 
-static int resolve_new(const char *path, bool create, char ret_path[FA_STORE_PATH_MAX],
-                       fa_diag *diag)
+static int resolve_new(const char *path, bool create, char ret_path[2 * PATH_MAX], fa_diag *diag)
 {
     const char *slash = strrchr(path, '/');
     const char *base = slash != NULL ? slash + 1 : path;
@@ -132,15 +131,11 @@ static int resolve_new(const char *path, bool create, char ret_path[FA_STORE_PAT
         return rc;
     if (realpath(directory, real) == NULL)
         return fa_fail(diag, fa_db_errno(errno), "store %s: %s", path, strerror(errno));
-    if (strlen(real) + strlen(base) + FA_STORE_SUFFIX_MAX >= FA_STORE_PATH_MAX)
-        return fa_fail(diag, FA_EINVAL, "store %s: the path is too long", path);
     struct stat st;
-    char joined[FA_STORE_PATH_MAX + PATH_MAX];
-    snprintf(joined, sizeof joined, "%s/%s", strcmp(real, "/") == 0 ? "" : real, base);
-    if (lstat(joined, &st) == 0 && S_ISLNK(st.st_mode))
-        return fa_fail(diag, FA_ESTORE, "store %s: a symbolic link to nothing; remove it", path);
-    memcpy(ret_path, joined, strlen(joined) + 1);
-    return 0;
+    snprintf(ret_path, 2 * PATH_MAX, "%s/%s", strcmp(real, "/") == 0 ? "" : real, base);
+    return lstat(ret_path, &st) == 0 && S_ISLNK(st.st_mode)
+               ? fa_fail(diag, FA_ESTORE, "store %s: a symbolic link to nothing; remove it", path)
+               : 0;
 }
 
 /* "mysql://…", "postgresql:/…": no directory is made of what was meant as an address, whose password
@@ -162,19 +157,17 @@ int fa_db_resolve(const char *path, bool create, char ret_path[FA_STORE_PATH_MAX
         return fa_fail(diag, FA_EINVAL, "the store has no path: set FA_TUNE_STORE to a file");
     if (strlen(path) + FA_STORE_SUFFIX_MAX >= FA_STORE_PATH_MAX)
         return fa_fail(diag, FA_EINVAL, "the store's path is too long: shorten FA_TUNE_STORE");
+    char real[2 * PATH_MAX];
     int rc = refuse_address(path, diag);
-    if (rc != 0)
-        return rc;
-    char real[PATH_MAX];
-    if (realpath(path, real) == NULL) {
-        if (errno != ENOENT)
-            return fa_fail(diag, fa_db_errno(errno), "store %s: %s", path, strerror(errno));
-        return resolve_new(path, create, ret_path, diag);
-    }
-    if (strlen(real) + FA_STORE_SUFFIX_MAX >= FA_STORE_PATH_MAX)
-        return fa_fail(diag, FA_EINVAL, "store %s: the path is too long", path);
-    memcpy(ret_path, real, strlen(real) + 1);
-    return 0;
+    if (rc == 0 && realpath(path, real) == NULL)
+        rc = errno == ENOENT
+                 ? resolve_new(path, create, real, diag)
+                 : fa_fail(diag, fa_db_errno(errno), "store %s: %s", path, strerror(errno));
+    if (rc == 0 && strlen(real) + FA_STORE_SUFFIX_MAX >= FA_STORE_PATH_MAX)
+        rc = fa_fail(diag, FA_EINVAL, "store %s: the path is too long", path);
+    if (rc == 0)
+        memcpy(ret_path, real, strlen(real) + 1);
+    return rc;
 }
 
 /* File systems on which locks or fsync are another machine's word. Values from the kernel's
