@@ -13,7 +13,6 @@
 #include <sqlite3.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 /* ---- errors ---------------------------------------------------------------------------------*/
 static const struct {

@@ -11,7 +11,6 @@
 
 #include <math.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 static int check_record(const fa_study_trial *record, fa_diag *diag)

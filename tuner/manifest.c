@@ -18,7 +18,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- what expressions read ------------------------------------------------------------------*/

@@ -17,7 +17,6 @@
 #include "problem.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void define(fa_buf *out, const char *name, int32_t value)

@@ -5,11 +5,7 @@
  */
 #include "spec_reading.h"
 
-#include "expr.h"
 #include "family.h"
-#include "problem.h"
-#include "tensors.h"
-#include "trial.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,6 @@
 #include "wording.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static const int64_t MOST_EXACT = (int64_t)1 << 53; /* doubles hold integers exactly up to here */

@@ -7,7 +7,6 @@
 #include "code.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char *fa_code_find(const char *text, const char *name)

@@ -12,7 +12,6 @@
 #include "catalogue.h"
 #include "driver.h"
 #include "error.h"
-#include "hash.h"
 #include "json.h"
 #include "problem.h"
 #include "session.h"

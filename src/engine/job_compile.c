@@ -21,7 +21,6 @@
 #include "spec.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- gates ----------------------------------------------------------------------------------*/

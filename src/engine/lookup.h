@@ -8,7 +8,6 @@
 #define FA_ENGINE_LOOKUP_H
 
 #include "fa_tune.h"
-#include "hash.h"
 #include "json_struct.h"
 #include "session.h"
 #include "store.h"

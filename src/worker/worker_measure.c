@@ -20,11 +20,9 @@
 #include "pool.h"
 #include "problem.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     MAX_KERNELS = 32768,

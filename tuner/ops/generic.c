@@ -11,12 +11,9 @@
 #include "prover.h"
 
 #include "error.h"
-#include "json.h"
 #include "operation.h"
 #include "problem.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- cases ----------------------------------------------------------------------------------*/
