@@ -13,7 +13,6 @@
 
 #include "code.h"
 
-
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

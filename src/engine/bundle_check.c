@@ -43,25 +43,18 @@ static int check_signer(const fa_bundle_info *info, const fa_import_options *opt
 }
 
 int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_bundle **ret_bundle,
-                         fa_bundle_info *ret_info, fa_diag *diag)
+                         fa_diag *diag)
 {
-    fa_bundle *bundle = NULL;
-    int rc = fa_bundle_open(path, false, &bundle, diag);
+    int rc = fa_bundle_open(path, false, ret_bundle, diag);
     if (rc != 0)
         return rc;
-    *ret_info = *fa_bundle_get_info(bundle);
     if (trusted != NULL)
-        rc = check_signer(ret_info, trusted, diag);
+        rc = check_signer(fa_bundle_get_info(*ret_bundle), trusted, diag);
     if (rc == 0)
-        rc = fa_bundle_read(bundle, diag);
-    if (rc != 0) {
-        fa_bundle_close(&bundle);
-        return rc;
-    }
-    ret_info->winners = fa_bundle_get_info(bundle)->winners;
-    ret_info->cubins = fa_bundle_get_info(bundle)->cubins;
-    *ret_bundle = bundle;
-    return 0;
+        rc = fa_bundle_read(*ret_bundle, diag);
+    if (rc != 0)
+        fa_bundle_close(ret_bundle);
+    return rc;
 }
 
 /* ---- one winner -----------------------------------------------------------------------------*/
@@ -202,13 +195,12 @@ int fa_bundle_inspect(const char *file, fa_bundle_item **ret_items, size_t *ret_
                       fa_bundle_info *ret_info, fa_diag *diag)
 {
     fa_bundle *bundle = NULL;
-    fa_bundle_info info;
     fa_winner_record *rows = NULL;
     fa_cubin_record cubin = {0};
     fa_list list = {0};
     fa_answer answer;
     size_t count = 0;
-    int rc = fa_bundle_open_whole(file, NULL, &bundle, &info, diag);
+    int rc = fa_bundle_open_whole(file, NULL, &bundle, diag);
     if (rc == 0)
         rc = fa_bundle_winners(bundle, &rows, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++) {
@@ -222,9 +214,9 @@ int fa_bundle_inspect(const char *file, fa_bundle_item **ret_items, size_t *ret_
     }
     fa_cubin_record_free(&cubin);
     free(rows);
-    fa_bundle_close(&bundle);
     rc = fa_bundle_items_end(&list, rc, ret_items, ret_count, diag);
     if (rc == 0 && ret_info != NULL)
-        *ret_info = info;
+        *ret_info = *fa_bundle_get_info(bundle);
+    fa_bundle_close(&bundle);
     return rc;
 }

@@ -13,9 +13,9 @@
 /* What a winner of a bundle is called here: what was measured elsewhere is imported. */
 fa_origin fa_bundle_origin(fa_origin there);
 /* Opens a bundle and checks it: hash, signature, signer, tables and pages, in this order.
- * trusted NULL: the signer may be anybody, and *ret_info says whether it is trusted. */
+ * trusted NULL: the signer may be anybody, and the bundle's info says whether it is trusted. */
 int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_bundle **ret_bundle,
-                         fa_bundle_info *ret_info, fa_diag *diag);
+                         fa_diag *diag);
 /* Whether a cubin is what its winner says: entry, architecture, registers, stack, threads. */
 int fa_bundle_check_cubin(const fa_winner_record *winner, const void *bytes, size_t size,
                           fa_diag *diag);

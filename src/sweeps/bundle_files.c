@@ -269,12 +269,14 @@ static int take_all(struct importing *importing, fa_diag *diag)
     return rc;
 }
 
-static int import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_bundle_info *info,
-                         const fa_import_options *options, fa_bundle_item **ret_items,
-                         size_t *ret_count, fa_bundle_info *ret_info, fa_diag *diag)
+static int import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_import_options *options,
+                         fa_bundle_item **ret_items, size_t *ret_count, fa_bundle_info *ret_info,
+                         fa_diag *diag)
 {
-    struct importing importing = {
-        .tuner = tuner, .bundle = bundle, .info = *info, .dry_run = options->dry_run};
+    struct importing importing = {.tuner = tuner,
+                                  .bundle = bundle,
+                                  .info = *fa_bundle_get_info(bundle),
+                                  .dry_run = options->dry_run};
     fa_change change = {.store = tuner->store, .diag = diag, .once = true};
     pthread_mutex_lock(&tuner->work);
     if (options->dry_run)
@@ -309,8 +311,7 @@ static int import_lines(fa_tuner *tuner, const fa_import_options *options,
     if (made.lines.count == 0)
         rc = fa_bundle_items_end(&none, 0, ret_items, ret_count, diag);
     else if ((rc = fa_bundle_of(&made.part, options->file, &bundle, diag)) == 0)
-        rc = import_bundle(tuner, bundle, fa_bundle_get_info(bundle), options, ret_items, ret_count,
-                           &info, diag);
+        rc = import_bundle(tuner, bundle, options, ret_items, ret_count, &info, diag);
     fa_bundle_close(&bundle);
     if (rc == 0 && !options->dry_run) {
         pthread_mutex_lock(&tuner->work);
@@ -334,7 +335,6 @@ int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_item 
               size_t *ret_count, fa_bundle_info *ret_info, fa_diag *diag)
 {
     fa_bundle *bundle = NULL;
-    fa_bundle_info info;
     int rc = fa_tuner_check(tuner, diag);
     if (rc != 0)
         return rc;
@@ -347,9 +347,9 @@ int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_item 
             diag, FA_EINVAL,
             "a bundle is imported whole: only of a file of lines can a GPU or a problem be chosen");
     /* The signer is checked before anything in the bundle is read. */
-    rc = fa_bundle_open_whole(options->file, options, &bundle, &info, diag);
+    rc = fa_bundle_open_whole(options->file, options, &bundle, diag);
     if (rc == 0)
-        rc = import_bundle(tuner, bundle, &info, options, ret_items, ret_count, ret_info, diag);
+        rc = import_bundle(tuner, bundle, options, ret_items, ret_count, ret_info, diag);
     fa_bundle_close(&bundle);
     return rc;
 }
