@@ -222,8 +222,8 @@ static void add_match(fa_list *list, const fa_target *target, const fa_match *ma
     fa_list_add(list, &step, sizeof step);
 }
 
-static int list_steps(fa_tuner *tuner, const fa_request *request, fa_list *list, fa_gpu *ret_gpu,
-                      fa_diag *diag)
+int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps, size_t *ret_count,
+           fa_gpu *ret_gpu, fa_diag *diag)
 {
     static const struct {
         fa_step_kind kind;
@@ -233,40 +233,10 @@ static int list_steps(fa_tuner *tuner, const fa_request *request, fa_list *list,
         {FA_STEP_BUCKET, "bucket", "nothing measured is stored for this problem's bucket"},
         {FA_STEP_PREDICTED, "predicted", "no prediction is stored for this bucket and GPU"},
     };
-    fa_target target;
-    fa_lookup found;
-    int rc = fa_target_resolve(tuner, request, &target, diag);
-    if (rc != 0)
-        return rc;
-    rc = fa_look(tuner, &target, true, &found, diag);
-    if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
-        rc = 0;
-    const fa_problem bucket = fa_problem_bucket(&target.asked);
-    for (size_t k = 0; rc == 0 && k < sizeof kinds / sizeof *kinds; k++) {
-        /* The lengths may be the bucket's own: then there is no more exact problem. */
-        bool missed = kinds[k].kind != FA_STEP_EXACT || !fa_problem_equal(&bucket, &target.asked);
-        for (int i = 0; i < found.count; i++)
-            if (found.own[i].kind == kinds[k].kind) {
-                add_match(list, &target, &found.own[i], found.taken == i + 1, kinds[k].name);
-                missed = false;
-            }
-        fa_step none = {.kind = kinds[k].kind};
-        snprintf(none.name, sizeof none.name, "%s", kinds[k].name);
-        snprintf(none.why, sizeof none.why, "%s", kinds[k].nothing);
-        if (missed)
-            fa_list_add(list, &none, sizeof none);
-    }
-    fa_lookup_free(&found);
-    *ret_gpu = target.gpu;
-    return rc;
-}
-
-int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps, size_t *ret_count,
-           fa_gpu *ret_gpu, fa_diag *diag)
-{
-    fa_list list = {0};
     fa_request known;
-    fa_gpu gpu;
+    fa_target target;
+    fa_lookup found = {.count = 0};
+    fa_list list = {0};
     int rc = fa_tuner_check_with(tuner, ret_steps != NULL && ret_count != NULL,
                                  "ret_steps or ret_count", diag);
     if (rc == 0)
@@ -274,7 +244,28 @@ int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps, size
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = list_steps(tuner, &known, &list, ret_gpu != NULL ? ret_gpu : &gpu, diag);
+    rc = fa_target_resolve(tuner, &known, &target, diag);
+    if (rc == 0 && ret_gpu != NULL)
+        *ret_gpu = target.gpu;
+    const int looked = rc == 0 ? fa_look(tuner, &target, true, &found, diag) : 0;
     pthread_mutex_unlock(&tuner->work);
+    if (looked != FA_ENOTFOUND && looked != FA_ECORRUPT && rc == 0)
+        rc = looked;
+    for (size_t k = 0; rc == 0 && k < sizeof kinds / sizeof *kinds; k++) {
+        const fa_problem bucket = fa_problem_bucket(&target.asked);
+        /* The lengths may be the bucket's own: then there is no more exact problem. */
+        bool missed = kinds[k].kind != FA_STEP_EXACT || !fa_problem_equal(&bucket, &target.asked);
+        for (int i = 0; i < found.count; i++)
+            if (found.own[i].kind == kinds[k].kind) {
+                add_match(&list, &target, &found.own[i], found.taken == i + 1, kinds[k].name);
+                missed = false;
+            }
+        fa_step none = {.kind = kinds[k].kind};
+        snprintf(none.name, sizeof none.name, "%s", kinds[k].name);
+        snprintf(none.why, sizeof none.why, "%s", kinds[k].nothing);
+        if (missed)
+            fa_list_add(&list, &none, sizeof none);
+    }
+    fa_lookup_free(&found);
     return fa_list_end(&list, rc, NULL, ret_steps, ret_count, diag);
 }
