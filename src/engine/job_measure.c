@@ -29,7 +29,6 @@ enum {
     RACE_TIMEOUT_MS = 120000,
     PROFILED = 10, /* times the limit of a trial: a profiler repeats launches */
     STARTS_IN_VAIN = 3,
-    CLOCKS_MAX = 4096, /* bytes of JSON */
     PROBE_COUNT = 7,
     PROBE_BUDGET_US = 20000,
     RACE_BUDGET_US = 40000,
@@ -197,10 +196,6 @@ static void take_clocks(fa_job *job, fa_attempt *attempt, const fa_message *mess
     attempt->clocks = fa_json_print(clocks);
     if (attempt->clocks == NULL && clocks != NULL)
         FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a trial");
-    if (attempt->clocks != NULL && strlen(attempt->clocks) > CLOCKS_MAX) {
-        free(attempt->clocks);
-        attempt->clocks = NULL;
-    }
 }
 
 static void restart(fa_job *job)
