@@ -3,8 +3,7 @@
  * One tune: its plan, and its job with its state, what its stages do to it (job.c), and the stages.
  *
  * Workload: 100 configs of about 0.3 s of compiling and a few milliseconds of GPU each.
- * Invariants: every pending config ends exactly once, in fa_job_settle; what has ended is written
- * before the loop sleeps again; a worker's death ends at most the config it had.
+ * Invariants: every pending config ends exactly once, in fa_job_settle; a worker's death ends at most the config it had.
  */
 #ifndef FA_ENGINE_JOB_H
 #define FA_ENGINE_JOB_H

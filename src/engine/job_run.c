@@ -4,9 +4,8 @@
  * proved on; then a loop on the caller's thread keeps the compile workers and the measuring worker busy until every config
  * of the space has ended somewhere, and races the finalists.
  *
- * Workload: 100 configs of about 0.3 s of compiling and a few milliseconds of GPU each.
- * Invariants: every pending config ends exactly once, in fa_job_settle; what has ended is written
- * within a second, most of it within ten times what a transaction takes; a worker's death ends at most the config it had.
+ * Invariant: what has ended is written within a second, most of it within ten times what a transaction takes, unless a
+ * server is waited for.
  */
 #include "job.h"
 
@@ -347,17 +346,13 @@ static void set_up_order(fa_job *job)
         fa_model_predict(candidate, &job->target.problem, &job->target.gpu, &candidate->trial);
         job->compile.order[count++] = i;
     }
+    job->compile.order_count = count;
+    if (job->plan.count > 0) /* few, and in the order of trust */
+        return;
     fa_model_rank(&job->space, job->compile.order, count);
     const int seeds = job->prove_only ? move_seed_first(job, job->compile.order, count) : 0;
     if (job->request->effort == FA_EFFORT_PREDICT && count > PREDICT_CONFIGS)
         count = PREDICT_CONFIGS;
-    if (job->plan.count > 0) { /* few, and in the order of trust */
-        job->compile.order_count = 0;
-        for (int i = 0; i < job->space.count; i++)
-            if (job->space.candidate[i].trial.status == FA_STATUS_PENDING)
-                job->compile.order[job->compile.order_count++] = i;
-        return;
-    }
     int first = count <= FEW_ROUNDS * job->tuner->compile_workers ? 0 : count / 2;
     if (job->prove_only) {
         int *order = job->compile.order + seeds;
