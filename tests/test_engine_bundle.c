@@ -372,7 +372,6 @@ ENGINE_TEST(conflicts_resolve_by_origin_then_interval_then_driver_then_time)
             printf("# row %zu: %s\n", i, told->why);
         CHECK_INT(told->change, rows[i].change);
         CHECK_HAS(told->why, rows[i].why);
-        CHECK(told->stored != NULL);
         free(told);
         CHECK_OK(fa_store_winner_get(f.tuner->store, &made.winner.scope, &left, NULL, &diag), diag);
         CHECK_INT(left.driver_version, rows[i].change == FA_BUNDLE_REPLACED

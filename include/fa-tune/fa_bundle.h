@@ -73,7 +73,6 @@ typedef struct fa_bundle_item {
     fa_bundle_change change;
     const char *why;         /* of REPLACED and KEPT: one clause; else "" */
     const fa_answer *answer; /* the bundle's, as it says of itself */
-    const fa_answer *stored; /* what the store has or had; NULL: nothing */
     bool served;             /* see fa_bundle_info.unserved; true where no tuner is asked */
     const char
         *evidence; /* of a bundle that is shown: a JSON object, with its "trials"; NULL: none */

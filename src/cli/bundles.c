@@ -69,7 +69,7 @@ static void put_table(const struct items *items, fa_buf *out)
         if (!import)
             cli_text_config(&table.cell, &item->answer->trial.config);
         else if (item->why[0] != 0)
-            fa_buf_printf(&table.cell, "%s (%s)", item->why, fa_origin_name(item->stored->origin));
+            fa_buf_text(&table.cell, item->why);
         else if (!item->served)
             fa_buf_text(&table.cell, "for other templates than these");
         cli_cell_end(&table);

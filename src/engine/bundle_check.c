@@ -168,7 +168,6 @@ void fa_bundle_item_add(fa_list *list, const fa_bundle_item *item)
     fa_bundle_item copy = *item;
     copy.why = fa_list_keep_text(list, item->why);
     copy.answer = fa_list_keep(list, item->answer, sizeof *item->answer);
-    copy.stored = fa_list_keep(list, item->stored, sizeof *item->stored);
     copy.evidence = fa_list_keep_text(list, item->evidence);
     fa_list_add(list, &copy, sizeof copy);
 }
@@ -176,9 +175,9 @@ void fa_bundle_item_add(fa_list *list, const fa_bundle_item *item)
 int fa_bundle_items_end(fa_list *list, int rc, fa_bundle_item **ret_items, size_t *ret_count,
                         fa_diag *diag)
 {
-    static const size_t pointers[] = {
-        offsetof(fa_bundle_item, why), offsetof(fa_bundle_item, answer),
-        offsetof(fa_bundle_item, stored), offsetof(fa_bundle_item, evidence), SIZE_MAX};
+    static const size_t pointers[] = {offsetof(fa_bundle_item, why),
+                                      offsetof(fa_bundle_item, answer),
+                                      offsetof(fa_bundle_item, evidence), SIZE_MAX};
     fa_bundle_item *items = NULL;
     size_t count = 0;
     rc = fa_list_end(list, rc, pointers, &items, &count, diag);

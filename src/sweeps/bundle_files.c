@@ -190,30 +190,25 @@ static int compare_cubin(struct importing *importing, const fa_cubin_record *cub
     return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
-int fa_bundle_weigh_here(fa_store *store, const fa_winner_record *winner, fa_bundle_item *item,
-                         fa_answer *ret_stored, fa_diag *diag)
+int fa_bundle_weigh_here(fa_store *store, const fa_winner_record *winner,
+                         fa_bundle_change *ret_change, const char **ret_why, fa_diag *diag)
 {
     fa_winner_record stored = {0};
     fa_cubin_record cubin = {0};
-    item->change = FA_BUNDLE_ADDED;
+    *ret_change = FA_BUNDLE_ADDED;
     int rc = fa_store_winner_get(store, &winner->scope, &stored, &cubin, diag);
-    if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
-        return 0;
-    if (rc != 0)
-        return rc;
-    item->change = fa_bundle_weigh(&stored, winner, &item->why);
-    item->stored = ret_stored;
-    rc = fa_records_answer(&stored, NULL, ret_stored, diag);
+    if (rc == 0)
+        *ret_change = fa_bundle_weigh(&stored, winner, ret_why);
     fa_cubin_record_free(&cubin);
     fa_winner_record_free(&stored);
-    return rc;
+    return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
 static int take_one(struct importing *importing, const fa_winner_record *winner,
                     const fa_cubin_record *cubin, fa_diag *diag)
 {
     fa_bundle_info *info = &importing->info;
-    fa_answer answer, stored;
+    fa_answer answer;
     fa_bundle_item item = {.why = "", .answer = &answer};
     fa_winner_record here = *winner;
     int rc;
@@ -233,7 +228,7 @@ static int take_one(struct importing *importing, const fa_winner_record *winner,
     if (!info->trusted || importing->other_bytes)
         here.driver_version = 0;
     if (rc == 0)
-        rc = fa_bundle_weigh_here(importing->tuner->store, &here, &item, &stored, diag);
+        rc = fa_bundle_weigh_here(importing->tuner->store, &here, &item.change, &item.why, diag);
     const bool better = item.change == FA_BUNDLE_ADDED || item.change == FA_BUNDLE_REPLACED;
     if (rc == 0 && better && !importing->dry_run && !importing->put) {
         rc = fa_store_cubin_put(importing->tuner->store, cubin, diag);

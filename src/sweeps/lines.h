@@ -57,10 +57,10 @@ void fa_lines_free(fa_lines *lines);
  * imported keeps those that it brought. */
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag);
 
-/* Sets what a winner from elsewhere is to the store's of its scope, and why, which *ret_stored is then. A winner that
- * cannot be served (its cubin is gone, its row is invalid) does not count. */
-int fa_bundle_weigh_here(fa_store *store, const fa_winner_record *winner, fa_bundle_item *item,
-                         fa_answer *ret_stored, fa_diag *diag);
+/* What a winner from elsewhere is to the store's of its scope, and why. A winner that cannot be served (its cubin is gone,
+ * its row is invalid) does not count. */
+int fa_bundle_weigh_here(fa_store *store, const fa_winner_record *winner,
+                         fa_bundle_change *ret_change, const char **ret_why, fa_diag *diag);
 
 /* ---- bundle_make.c --------------------------------------------------------------------------*/
 typedef struct fa_made {

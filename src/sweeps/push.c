@@ -21,16 +21,14 @@
 static int weigh_and_push(fa_store *to, fa_store *from, fa_winner_record *winner,
                           const fa_cubin_record *cubin, fa_bundle_change *ret_change, fa_diag *diag)
 {
-    fa_bundle_item item = {.why = ""};
-    fa_answer stored;
+    const char *why;
     fa_cubin_record there = {0};
     fa_study_trial *record = NULL;
     size_t count = 0;
     int rc = fa_store_winner_hold(to, &winner->scope, diag);
     if (rc == 0)
-        rc = fa_bundle_weigh_here(to, winner, &item, &stored, diag);
-    *ret_change = item.change;
-    if (rc != 0 || (item.change != FA_BUNDLE_ADDED && item.change != FA_BUNDLE_REPLACED))
+        rc = fa_bundle_weigh_here(to, winner, ret_change, &why, diag);
+    if (rc != 0 || (*ret_change != FA_BUNDLE_ADDED && *ret_change != FA_BUNDLE_REPLACED))
         return rc;
     /* A cubin's key names its source, not its bytes, and a proof holds for the bytes that it was made with. */
     if (fa_store_cubin_get(to, winner->cubin_key, &there, NULL) == 0 &&
