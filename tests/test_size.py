@@ -11,7 +11,7 @@ from rooms import ROOT
 
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
-    "include": 1446,
+    "include": 1445,
     "src/base": 5747,
     "src/gpu": 3774,
     "src/code": 960,
@@ -19,13 +19,13 @@ BUDGET = {
     "tuner": 12739,
     "src/worker": 1146,
     "src/bundle": 1455,
-    "src/engine": 7388,
+    "src/engine": 7387,
     "src/sources": 1354,
-    "src/sweeps": 2652,
+    "src/sweeps": 2645,
     "src/cli": 5408,
     "src/daemon": 2341,
     "src/report": 796,
-    "C": 53039,
+    "C": 53029,
     "C files": 234,
     "tests": 53300,
     "public functions": 70,
