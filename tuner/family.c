@@ -55,9 +55,6 @@ static int load_file(const fa_templates *templates, const fa_template_file *file
     struct fa_spec_reading from = {.where = file->name, .diag = diag != NULL ? diag : &own};
     snprintf(from.name, sizeof from.name, "%.*s", (int)(strlen(file->name) - strlen(".json")),
              file->name);
-    if (file->size > FA_MANIFEST_BYTES_MAX)
-        return fa_fail(diag, FA_EMANIFEST, "%s: %zu bytes: a manifest has at most %d", file->name,
-                       file->size, FA_MANIFEST_BYTES_MAX);
     int rc = fa_json_parse(file->text, file->size, file->name, &json, from.diag);
     const char *its_name = fa_spec_text(json, "operation");
     from.json = json;

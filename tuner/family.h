@@ -36,9 +36,8 @@ void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_probl
                    const fa_gpu *gpu, fa_given *ret_given);
 
 enum {
-    FA_MAX_DOMAIN = 64,   /* values of one tunable */
-    FA_MAX_REQUIRES = 16, /* entries of "supports" and of "restrictions" */
-    FA_MANIFEST_BYTES_MAX = 64 * 1024
+    FA_MAX_DOMAIN = 64,  /* values of one tunable */
+    FA_MAX_REQUIRES = 16 /* entries of "supports" and of "restrictions" */
 };
 
 typedef struct fa_domain {

@@ -153,53 +153,27 @@ static void put_file(fa_buf *out, const fa_template_file *file)
 int fa_render(const fa_templates *templates, const fa_task *task, const fa_candidate *candidate,
               fa_buf *ret_source, fa_diag *diag)
 {
-    const fa_family_list *families = task->families;
-    const fa_config *config = &candidate->trial.config;
-    char name[FA_NAME_MAX + 8];
-    if (candidate->family < 0 || candidate->family >= families->count)
-        return fa_fail(diag, FA_EINVAL, "rendering: the candidate is of no known family");
-    snprintf(name, sizeof name, "%s.cu", families->family[candidate->family]->name);
-    const fa_template_file *file = fa_templates_find(templates, name);
-    if (file == NULL)
-        return fa_fail(diag, FA_ENOTFOUND, "rendering: there is no template %s", name);
-    fa_buf out = {0};
+    const fa_family *family = task->families->family[candidate->family];
     struct define defines[DEFINES_MAX];
-    const fa_family *family = families->family[candidate->family];
+    char name[FA_NAME_MAX + 8];
+    fa_buf out = {0};
+    snprintf(name, sizeof name, "%s.cu", family->name);
     define_problem(&out, task->problem, family->takes, task->gpu);
-    int count = list_defines(family, candidate, defines);
-    put_defines(&out, defines, count);
-    put_file(&out, file);
-    put_signature(&out, family, config, task->problem, family->takes, task->gpu);
+    put_defines(&out, defines, list_defines(family, candidate, defines));
+    put_file(&out, fa_templates_find(templates, name)); /* family.c found it */
+    put_signature(&out, family, &candidate->trial.config, task->problem, family->takes, task->gpu);
     return finish_source(&out, ret_source, diag);
 }
 
-/* The default config's macros, for an answer that stands among kernels which need them. */
+/* The default config's macros, for a specification's answer that stands among kernels which need them. */
 static int put_default(fa_buf *out, const fa_task *task, fa_diag *diag)
 {
-    const fa_family_list *families = task->families;
-    const fa_operation *operation = fa_operation_of(task->problem);
     struct define defines[DEFINES_MAX];
     fa_candidate candidate;
-    int index = 0;
-    while (index < families->count && families->family[index]->operation != operation)
-        index++;
-    if (index == families->count)
-        return fa_fail(diag, FA_EMANIFEST, "%s has no kernel", operation->name);
-    int rc = fa_space_default(task, index, &candidate, diag);
-    if (rc != 0)
-        return rc;
-    int count = list_defines(families->family[index], &candidate, defines);
-    put_defines(out, defines, count);
-    return 0;
-}
-
-static int put_checks(fa_buf *out, const fa_templates *templates, fa_diag *diag)
-{
-    const fa_template_file *checks = fa_templates_find(templates, "fa_check.cuh");
-    if (checks == NULL)
-        return fa_fail(diag, FA_EMANIFEST, "fa_check.cuh is not among the templates");
-    put_file(out, checks);
-    return 0;
+    int rc = fa_space_default(task, 0, &candidate, diag);
+    if (rc == 0)
+        put_defines(out, defines, list_defines(task->families->family[0], &candidate, defines));
+    return rc;
 }
 
 /* The checks stand before a specification's answer, whose macros are a user's, and behind a reference of ours. */
@@ -209,6 +183,7 @@ int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_b
     const fa_problem *problem = task->problem;
     const fa_operation *operation = fa_operation_of(problem);
     const bool specified = operation->specification[0] != 0;
+    const fa_template_file *checks = fa_templates_find(templates, "fa_check.cuh"); /* built in */
     bool features = false; /* one is away from its default */
     for (int i = 0; i < operation->field_count; i++)
         features = features || (operation->field[i].feature &&
@@ -224,8 +199,8 @@ int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_b
                        : fa_json_text_needed(operation->document, "reference", &name,
                                              operation->name, diag);
     const fa_template_file *file = name != NULL ? fa_templates_find(templates, name) : NULL;
-    if (rc == 0 && specified)
-        rc = put_checks(&out, templates, diag);
+    if (specified)
+        put_file(&out, checks);
     if (rc == 0 && name != NULL && file == NULL)
         rc = fa_fail(diag, FA_EMANIFEST,
                      "%s/operation.json: its reference %s is not there: put it into the folder",
@@ -236,8 +211,8 @@ int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_b
         put_file(&out, file);
         snprintf(none.family, sizeof none.family, "%.*s", (int)strcspn(name, "."), name);
     }
-    if (rc == 0 && !specified)
-        rc = put_checks(&out, templates, diag);
+    if (!specified)
+        put_file(&out, checks);
     if (rc != 0) {
         fa_buf_free(&out);
         return rc;
@@ -252,87 +227,75 @@ void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *re
 }
 
 /* ---- the key -------------------------------------------------------------------------------*/
-/* Index of the file that the text behind the word "include" names; -1: none of ours. */
-static int named_file(const fa_templates *templates, const char *text)
+/* The file that the text behind the word "include" names; NULL: none of ours. */
+static const fa_template_file *named_file(const fa_templates *templates, const char *text)
 {
     char name[64];
-    size_t size = 0;
-    while (*text == ' ' || *text == '\t')
-        text++;
-    char close = *text == '"' ? '"' : *text == '<' ? '>' : 0;
-    if (close == 0)
-        return -1;
-    for (text++; *text != close && *text != '\n' && *text != 0 && size + 1 < sizeof name; text++)
-        name[size++] = *text;
-    name[size] = 0;
-    for (int i = 0; *text == close && i < fa_templates_count(templates); i++)
-        if (strcmp(fa_templates_at(templates, i)->name, name) == 0)
-            return i;
-    return -1;
+    text += strspn(text, " \t");
+    const char *end = *text == '"'   ? strpbrk(text + 1, "\"\n")
+                      : *text == '<' ? strpbrk(text + 1, ">\n")
+                                     : NULL;
+    if (end == NULL || *end == '\n' || end - text > (ptrdiff_t)sizeof name)
+        return NULL;
+    snprintf(name, sizeof name, "%.*s", (int)(end - text - 1), text + 1);
+    return fa_templates_find(templates, name);
 }
 
-enum { MARKS_MAX = 512 };
+static void mark_includes(const fa_templates *templates, const char *text, bool *marked);
 
-struct marks {
-    const fa_templates *templates;
-    int count; /* files of the templates, at most MARKS_MAX */
-    bool marked[MARKS_MAX];
-};
-
-static void mark_includes(struct marks *marks, const char *text);
-
-static void mark(struct marks *marks, int file)
+static void mark(const fa_templates *templates, const fa_template_file *file, bool *marked)
 {
-    if (!marks->marked[file]) {
-        marks->marked[file] = true;
-        mark_includes(marks, fa_templates_at(marks->templates, file)->text);
-    }
+    bool *its = &marked[file - fa_templates_at(templates, 0)];
+    if (*its)
+        return;
+    *its = true;
+    mark_includes(templates, file->text, marked);
 }
 
 /* Marks the files that a text may include, and those that they may. Anything beyond a plain #include "NAME" of a file that
  * we have (a macro, a spliced line, a digraph, __has_include) marks every header: a key of too
  * much costs a compile, a key of too little loads the wrong cubin. */
-static void mark_includes(struct marks *marks, const char *text)
+static void mark_includes(const fa_templates *templates, const char *text, bool *marked)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz_";
     bool unsure = strstr(text, "%:") != NULL || strstr(text, "%\\") != NULL ||
                   strstr(text, "\?\?=") != NULL || strstr(text, "_include") != NULL;
     for (const char *at = text; !unsure && (at = strchr(at, '#')) != NULL; at++) {
         const char *word = at + 1 + strspn(at + 1, " \t\f\v\r"); /* what NVRTC passes over */
-        size_t size = strspn(word, letters);
+        const size_t size = strspn(word, letters);
         if (strncmp(word, "include", 7) == 0) {
-            int file = size == 7 ? named_file(marks->templates, word + 7) : -1; /* include_next */
-            unsure = file < 0 || file >= marks->count;
+            const fa_template_file *file = /* include_next is none */
+                size == 7 ? named_file(templates, word + 7) : NULL;
+            unsure = file == NULL;
             if (!unsure)
-                mark(marks, file);
+                mark(templates, file, marked);
         } else {
             unsure = word[size] == '\\' || (size == 0 && word[0] == '/');
         }
     }
-    for (int i = 0; unsure && i < marks->count; i++) {
-        const char *dot = strrchr(fa_templates_at(marks->templates, i)->name, '.');
+    for (int i = 0; unsure && i < fa_templates_count(templates); i++) {
+        const fa_template_file *file = fa_templates_at(templates, i);
+        const char *dot = strrchr(file->name, '.');
         if (dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0))
-            mark(marks, i);
+            mark(templates, file, marked);
     }
 }
 
 void fa_render_key(const fa_templates *templates, const char *source, const char *options,
                    const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX])
 {
+    bool marked[FA_FAMILIES_MAX] = {false}; /* of the templates' files */
     fa_hash hash;
-    struct marks marks = {.templates = templates, .count = fa_templates_count(templates)};
-    if (marks.count > MARKS_MAX)
-        marks.count = MARKS_MAX;
     fa_hash_init(&hash);
     fa_hash_text(&hash, "fa-tune cubin 1");
     fa_hash_text(&hash, source);
     fa_hash_text(&hash, options);
     fa_hash_text(&hash, architecture);
     fa_hash_text(&hash, nvrtc_identity);
-    mark_includes(&marks, source);
-    for (int i = 0; i < marks.count; i++) {
+    mark_includes(templates, source, marked);
+    for (int i = 0; i < fa_templates_count(templates); i++) {
         const fa_template_file *file = fa_templates_at(templates, i);
-        if (!marks.marked[i])
+        if (!marked[i])
             continue;
         fa_hash_text(&hash, file->name);
         fa_hash_part(&hash, file->text, file->size);

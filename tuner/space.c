@@ -430,10 +430,7 @@ int fa_space_some(const fa_task *task, const fa_config *const *config, int count
     fa_point point;
     int rc = 0;
     for (int i = 0; rc == 0 && i < count; i++)
-        rc = strcmp(config[i]->family, name) == 0
-                 ? check_config(f, config[i], diag)
-                 : fa_fail(diag, FA_EINVAL, "configs of %.31s and %.31s at once", name,
-                           config[i]->family);
+        rc = check_config(f, config[i], diag);
     if (rc == 0)
         rc = fa_family_supports(f, task->problem, task->gpu, diag);
     if (rc == 0)
