@@ -376,7 +376,6 @@ int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
     else if (rc == 0)
         rc = multiply(l, &grid, diag);
     free(l);
-    snprintf(grid.plan, sizeof grid.plan, "%s", options->typed);
     if (rc == 0)
         *ret_grid = grid;
     else

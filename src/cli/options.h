@@ -169,7 +169,6 @@ typedef struct cli_grid {
     fa_sweep_item *item;
     int32_t count;
     size_t capacity;
-    char plan[sizeof((fa_sweep *)NULL)->plan]; /* the options that make this grid, as typed */
 } cli_grid;
 
 void cli_grid_free(cli_grid *grid);

@@ -252,7 +252,7 @@ static fa_sweep_request request_of(const cli_options *options, const cli_grid *g
         .size = sizeof(fa_sweep_request),
         .items = grid->item,
         .count = grid->count,
-        .plan = grid->plan,
+        .plan = options->typed,
         .restart = options->sweep.restart,
         .each = options->request,
         .budget = {.seconds = options->sweep.seconds, .trials = options->sweep.trials},
