@@ -132,9 +132,7 @@ static int list_sweeps(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 {
     char *text = NULL;
     const int rc = fa_queue_write(tuner, &text, diag);
-    if (rc == FA_ESTORE) /* no store that has a queue */
-        fa_buf_text(&work->text, "{\"sweeps\":[]}");
-    return rc == FA_ESTORE ? 0 : take_text(work, rc, text, "", "");
+    return take_text(work, rc, text, "", "");
 }
 
 void serve_get_sweeps(serve_service *service, serve_request *request)
@@ -153,8 +151,6 @@ static int enter_sweep(serve_work *work, fa_tuner *tuner, fa_diag *diag)
     ask.request.task = FA_TASK_ENTER;
     if (rc == 0)
         rc = fa_run_sweep(tuner, &ask.request, &sweep, diag);
-    if (rc == FA_ESTORE && fa_store_location(tuner)[0] == '/')
-        rc = FA_ENOTSUP; /* the store has no queue; it is not broken */
     if (rc == 0)
         rc = fa_sweep_write(&sweep, &text, diag);
     free(ask.items);
