@@ -67,7 +67,6 @@ typedef struct fa_report_options {
      * FA_ECANCELED. May be NULL. */
     bool (*progress)(const void *context, int32_t done, int32_t all);
     const void *context;
-    int32_t top; /* configs told in full per problem; 0: as many as keep the page small */
 } fa_report_options;
 
 /* The document of `fa-tune report`: what is stored about every problem, its configs and its baselines; alone, or in a page

@@ -66,7 +66,7 @@ static const cli_verb verbs[] = {
      "Newest first; --gpu and options of a problem are filters. --why says which winners could serve a "
      "problem, and why each is taken or passed over. A FILE.fab is verified, and its winners are listed.\n",
      cli_show, 0, "Look at results"},
-    {"report", CLI_GROUP_REPORT | FILTERS | STORED | CLI_GROUP_TOP,
+    {"report", CLI_GROUP_REPORT | FILTERS | STORED,
      "write the results in the store as a page or JSON, or a table of them as Markdown or CSV",
      "  fa-tune report --out report.html     one file to open, send or print\n\n"
      "Options of a problem are filters here. Needs no GPU and changes nothing.\n",

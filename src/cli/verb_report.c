@@ -94,12 +94,12 @@ int cli_report(cli_run *run)
     int rc = choose_format(run->options, &format, &run->diag);
     if (rc != 0)
         return rc;
-    const report_options report = {.format = format == CLI_FORMAT_HTML ? REPORT_HTML : REPORT_JSON,
-                                   .keep = is_asked_for,
-                                   .progress = tell_progress,
-                                   .context = &run,
-                                   .top = run->options->top};
-    rc = report_read(run->tuner, &report, &problems, &run->diag);
+    const fa_report_options report = {.format = format == CLI_FORMAT_HTML ? FA_REPORT_HTML
+                                                                          : FA_REPORT_JSON,
+                                      .keep = is_asked_for,
+                                      .progress = tell_progress,
+                                      .context = &run};
+    rc = report_read(run->tuner, &report, 0, &problems, &run->diag);
     if (rc == 0 && (format == CLI_FORMAT_HTML || format == CLI_FORMAT_JSON))
         rc = report_write(run->tuner, &report, &problems, &run->out, &run->diag);
     else if (rc == 0)

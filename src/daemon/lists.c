@@ -172,10 +172,10 @@ static bool stops(const void *context, int32_t done, int32_t all)
 
 static int write_report(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 {
-    const report_options options = {
-        .format = REPORT_PAGE_JSON, .most = PROBLEMS_MAX, .progress = stops, .context = work};
+    const fa_report_options options = {
+        .format = (fa_report_format)REPORT_PAGE_JSON, .progress = stops, .context = work};
     report_problems problems;
-    int rc = report_read(tuner, &options, &problems, diag);
+    int rc = report_read(tuner, &options, PROBLEMS_MAX, &problems, diag);
     if (rc == 0)
         rc = report_write(tuner, &options, &problems, &work->text, diag);
     report_problems_free(&problems);

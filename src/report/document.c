@@ -34,7 +34,6 @@ enum {
 };
 
 typedef struct document {
-    const report_options *options;
     const report_problems *problems;
     bool is_short;
     fa_buf *out;
@@ -388,19 +387,14 @@ static cJSON *problem_json(const struct collecting *c)
 }
 
 /* ---- what there is room for -----------------------------------------------------------------*/
-/* Leaves the best configs, the default one and a few that failed, or with top 0 what there is room for; returns how many
- * went. */
-static size_t leave_best(cJSON *configs, size_t top, size_t room)
+/* Leaves the best configs that there is room for; returns how many went. */
+static size_t leave_best(cJSON *configs, size_t room)
 {
-    size_t gone = 0, kept = 0, failures = 0;
+    size_t gone = 0, kept = 0;
     for (cJSON *item = configs->child, *next; item != NULL; item = next) {
-        char *text = top > 0 ? NULL : fa_json_print(item);
+        char *text = fa_json_print(item);
         const size_t size = text != NULL ? strlen(text) : 0;
-        const cJSON *rank = cJSON_GetObjectItemCaseSensitive(item, "rank");
-        bool is_default = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(item, "default"));
-        bool fits = top == 0               ? kept < PAGE_CONFIGS && size <= room
-                    : cJSON_IsNumber(rank) ? rank->valuedouble <= (double)top || is_default
-                                           : failures++ < top / 4;
+        const bool fits = kept < PAGE_CONFIGS && size <= room;
         free(text);
         next = item->next;
         kept += fits;
@@ -439,10 +433,9 @@ static int write_problem(document *document, fa_tuner *tuner, size_t number, siz
         shorten(json);
         shorten(c.configs);
         shorten(c.space);
-        for (int rows = cJSON_GetArraySize(c.space);
-             (size_t)rows > room / 4 / ROW_BYTES && document->options->top == 0; rows--)
+        for (int rows = cJSON_GetArraySize(c.space); (size_t)rows > room / 4 / ROW_BYTES; rows--)
             cJSON_DeleteItemFromArray(c.space, rows - 1);
-        gone = leave_best(c.configs, (size_t)document->options->top, room / 4 * 3);
+        gone = leave_best(c.configs, room / 4 * 3);
     }
     fa_json_add_number(json, "configs_left_out", (double)gone);
     fa_json_add(json, "configs", c.configs);
@@ -528,12 +521,11 @@ static void write_tail(document *document, fa_tuner *tuner)
     fa_buf_text(document->out, "\n");
 }
 
-int report_document_write(fa_tuner *tuner, const report_options *options,
+int report_document_write(fa_tuner *tuner, const fa_report_options *options,
                           const report_problems *problems, fa_buf *out, fa_diag *diag)
 {
-    document document = {.options = options,
-                         .problems = problems,
-                         .is_short = options->format != REPORT_JSON,
+    document document = {.problems = problems,
+                         .is_short = options->format != FA_REPORT_JSON,
                          .out = out,
                          .configs = cJSON_CreateArray(),
                          .slot = calloc(SLOTS, sizeof *document.slot),

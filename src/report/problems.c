@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Leaves those that the report tells. */
-static void choose_studies(const report_options *options, report_problems *problems)
+static void choose_studies(const fa_report_options *options, report_problems *problems)
 {
     size_t kept = 0;
     for (size_t i = 0; i < problems->count; i++) {
@@ -47,7 +47,7 @@ static int compare_studies(const void *a, const void *b)
 }
 
 /* Puts them in order, each problem once. */
-static void order_studies(const report_options *options, report_problems *problems)
+static void order_studies(size_t most, report_problems *problems)
 {
     size_t kept = 0;
     if (problems->count > 0)
@@ -61,20 +61,20 @@ static void order_studies(const report_options *options, report_problems *proble
         else
             problems->study[kept++] = *study;
     }
-    if (options->most > 0 && kept > (size_t)options->most) {
-        problems->filtered += kept - (size_t)options->most;
-        kept = (size_t)options->most;
+    if (most > 0 && kept > most) {
+        problems->filtered += kept - most;
+        kept = most;
     }
     problems->count = kept;
 }
 
-int report_read(fa_tuner *tuner, const report_options *options, report_problems *ret_problems,
-                fa_diag *diag)
+int report_read(fa_tuner *tuner, const fa_report_options *options, size_t most,
+                report_problems *ret_problems, fa_diag *diag)
 {
     report_problems problems = {0};
     int rc = fa_list_studies(tuner, &problems.study, &problems.count, diag);
     choose_studies(options, &problems);
-    order_studies(options, &problems);
+    order_studies(most, &problems);
     if (rc == 0)
         rc = fa_list_baselines(tuner, &problems.baseline, &problems.baselines, diag);
     *ret_problems = problems;

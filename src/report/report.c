@@ -3,10 +3,10 @@
 
 #include "error.h"
 
-int report_write(fa_tuner *tuner, const report_options *options, const report_problems *problems,
+int report_write(fa_tuner *tuner, const fa_report_options *options, const report_problems *problems,
                  fa_buf *out, fa_diag *diag)
 {
-    const report_part *part = options->format == REPORT_HTML ? report_page_part : NULL;
+    const report_part *part = options->format == FA_REPORT_HTML ? report_page_part : NULL;
     if (part != NULL)
         fa_buf_append(out, part[0].bytes, part[0].size);
     const int rc = report_document_write(tuner, options, problems, out, diag);
@@ -27,15 +27,10 @@ int fa_write_report(fa_tuner *tuner, const fa_report_options *options, char **re
         (options->format != FA_REPORT_HTML && options->format != FA_REPORT_JSON))
         return fa_fail(diag, FA_EINVAL,
                        "the options of a report have another size, or there is no such format");
-    const report_options own = {.format = (report_format)options->format,
-                                .keep = options->keep,
-                                .progress = options->progress,
-                                .context = options->context,
-                                .top = options->top};
     report_problems problems;
-    int rc = report_read(tuner, &own, &problems, diag);
+    int rc = report_read(tuner, options, 0, &problems, diag);
     if (rc == 0)
-        rc = report_write(tuner, &own, &problems, &out, diag);
+        rc = report_write(tuner, options, &problems, &out, diag);
     report_problems_free(&problems);
     if (rc != 0) {
         fa_buf_free(&out);

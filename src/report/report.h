@@ -13,23 +13,8 @@
 #include "buf.h"
 #include "fa_tune.h"
 
-typedef enum report_format {
-    REPORT_HTML = FA_REPORT_HTML,
-    REPORT_JSON = FA_REPORT_JSON,
-    REPORT_PAGE_JSON = 4 /* the document that a page holds: shorter */
-} report_format;
-
-typedef struct report_options {
-    report_format format;
-    /* Which problems are told, by the name of their GPU too; NULL: all. */
-    bool (*keep)(const void *context, const fa_problem *problem, const char *gpu);
-    const void *context;
-    int32_t top;  /* configs told in full per problem; 0: as many as keep the page small */
-    int32_t most; /* problems told, the first in the report's order; 0: all */
-    /* Called before each problem with the number done and the number of all; true ends the report with FA_ECANCELED.
-     * NULL: not called. */
-    bool (*progress)(const void *context, int32_t done, int32_t all);
-} report_options;
+/* A third fa_report_format: the document that a page holds, which is shorter. */
+enum { REPORT_PAGE_JSON = 4 };
 
 /* The problems that a report tells, in its order, and every baseline. */
 typedef struct report_problems {
@@ -37,21 +22,21 @@ typedef struct report_problems {
     size_t count;
     fa_baseline *baseline;
     size_t baselines;
-    size_t filtered; /* others, that were not asked for, or are above `most` */
+    size_t filtered; /* others, that were not asked for, or are behind the first `most` */
     size_t older;    /* earlier generations of problems that are told (other templates) */
 } report_problems;
 
-/* *ret_problems is the caller's to free, also after a failure. */
-FA_API int report_read(fa_tuner *tuner, const report_options *options,
+/* The first `most` problems; 0: all. *ret_problems is the caller's to free, also after a failure. */
+FA_API int report_read(fa_tuner *tuner, const fa_report_options *options, size_t most,
                        report_problems *ret_problems, fa_diag *diag);
 FA_API void report_problems_free(report_problems *problems);
 
 /* Appends the report of these problems to `out`. Without problems it says so. */
-FA_API int report_write(fa_tuner *tuner, const report_options *options,
+FA_API int report_write(fa_tuner *tuner, const fa_report_options *options,
                         const report_problems *problems, fa_buf *out, fa_diag *diag);
 
 /* document.c: the document of these problems (docs/json.md). */
-int report_document_write(fa_tuner *tuner, const report_options *options,
+int report_document_write(fa_tuner *tuner, const fa_report_options *options,
                           const report_problems *problems, fa_buf *out, fa_diag *diag);
 
 /* The page, made by embed.py from page/: what stands before the document, and what after it. The live page is the same
