@@ -11,7 +11,7 @@ from rooms import ROOT
 
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
-    "include": 1445,
+    "include": 1444,
     "src/base": 5747,
     "src/gpu": 3774,
     "src/code": 960,
@@ -23,9 +23,9 @@ BUDGET = {
     "src/sources": 1354,
     "src/sweeps": 2645,
     "src/cli": 5408,
-    "src/daemon": 2341,
-    "src/report": 796,
-    "C": 52984,
+    "src/daemon": 2337,
+    "src/report": 768,
+    "C": 52948,
     "C files": 234,
     "tests": 53300,
     "public functions": 70,
