@@ -10,7 +10,6 @@
 #include "wording.h"
 
 #include <ctype.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -185,27 +184,16 @@ int fa_catalogue_find(const char *name, fa_gpu *ret_gpu, fa_diag *diag)
 int fa_catalogue_match(const fa_gpu *device, fa_gpu *ret_gpu)
 {
     /* Several products share SM, SM count and bus (A100s; A40 and RTX A6000; L40, L40S and RTX
-     * 6000 Ada): the name decides, then bandwidth and clock. */
-    const struct entry *best = NULL;
-    double best_distance = 0;
+     * 6000 Ada): the name decides, else the first stands for all. */
+    const struct entry *found = NULL;
     char name[NAME_LENGTH];
     normalise(device->name, strnlen(device->name, sizeof device->name), name);
-    for (int i = 0; i < ENTRIES; i++) {
-        const struct entry *e = &entries[i];
-        if (e->refused != NULL || e->sm != device->sm || e->sm_count != device->sm_count ||
-            e->bus_bits != device->memory_bus_bits)
-            continue;
-        double d = fabs(device->bandwidth_gbs / e->bandwidth_gbs - 1) +
-                   fabs((double)device->clock_mhz / e->clock_mhz - 1);
-        if (is_called(e, name))
-            d = -1;
-        if (best == NULL || d < best_distance) {
-            best = e;
-            best_distance = d;
-        }
-    }
-    if (best == NULL)
+    for (const struct entry *e = entries; e < entries + ENTRIES; e++)
+        if (e->refused == NULL && e->sm == device->sm && e->sm_count == device->sm_count &&
+            e->bus_bits == device->memory_bus_bits && (found == NULL || is_called(e, name)))
+            found = e;
+    if (found == NULL)
         return FA_ENOTFOUND;
-    *ret_gpu = gpu_of(best);
+    *ret_gpu = gpu_of(found);
     return 0;
 }
