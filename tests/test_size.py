@@ -12,8 +12,8 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1444,
-    "src/base": 5747,
-    "src/gpu": 3774,
+    "src/base": 5719,
+    "src/gpu": 3761,
     "src/code": 960,
     "db": 5836,
     "tuner": 12726,
@@ -25,7 +25,7 @@ BUDGET = {
     "src/cli": 5408,
     "src/daemon": 2337,
     "src/report": 768,
-    "C": 52948,
+    "C": 52909,
     "C files": 234,
     "tests": 53300,
     "public functions": 70,

@@ -14,17 +14,6 @@
 #include <string.h>
 
 /* ---- check ----------------------------------------------------------------------------------*/
-static int fail_value(const fa_operation *op, const fa_field *f, const fa_problem *p, fa_diag *diag)
-{
-    int32_t value = VALUE(p, op, f);
-    char room[FA_FIELD_RANGE_MAX];
-    if (f->divides >= 0)
-        return fa_fail(diag, FA_EINVAL, "%s is %d: it must divide %s, which is %d", f->name, value,
-                       op->field[f->divides].name, p->value[f->divides]);
-    return fa_fail(diag, FA_EINVAL, "%s is %lld%s", f->name, (long long)fa_field_number(f, value),
-                   fa_field_range(f, fa_field_number(f, value), room));
-}
-
 bool fa_field_is_barred(const fa_operation *op, const fa_field *f, const fa_problem *p)
 {
     const char *equals = strchr(f->bars, '=');
@@ -40,6 +29,7 @@ bool fa_field_is_barred(const fa_operation *op, const fa_field *f, const fa_prob
 int fa_problem_check(const fa_problem *p, fa_diag *diag)
 {
     const fa_operation *op = fa_operation_of(p);
+    char room[FA_FIELD_RANGE_MAX];
     if (op->field_count == 0)
         return fa_fail(diag, FA_ENOMEM, "out of memory for operations");
     EACH_FIELD(op, f)
@@ -49,7 +39,11 @@ int fa_problem_check(const fa_problem *p, fa_diag *diag)
         const int64_t number = fa_field_number(f, value);
         if (number < f->min || number > f->max || number % f->multiple != 0 ||
             (f->divides >= 0 && (value < 1 || value > whole || whole % value != 0)))
-            return fail_value(op, f, p, diag);
+            return f->divides >= 0
+                       ? fa_fail(diag, FA_EINVAL, "%s is %d: it must divide %s, which is %d",
+                                 f->name, value, op->field[f->divides].name, whole)
+                       : fa_fail(diag, FA_EINVAL, "%s is %lld%s", f->name, (long long)number,
+                                 fa_field_range(f, number, room));
         if (f->needs >= 0 && value != f->preset && p->value[f->needs] == op->field[f->needs].preset)
             return fa_fail(diag, FA_EINVAL, "%s is %d, which needs %s: set %s, too", f->name, value,
                            op->field[f->needs].name, op->field[f->needs].name);
@@ -399,9 +393,9 @@ static cJSON *problem_to_json(const fa_problem *p, const char *name)
     return json;
 }
 
-cJSON *fa_problem_to_json(const fa_problem *p)
+cJSON *fa_problem_to_json(const void *problem)
 {
-    return problem_to_json(p, fa_operation_of(p)->name);
+    return problem_to_json(problem, fa_operation_of(problem)->name);
 }
 
 cJSON *fa_member_very_problem(const void *problem)
@@ -411,11 +405,6 @@ cJSON *fa_member_very_problem(const void *problem)
     snprintf(name, sizeof name, "%s%s%s", op->name, op->specification[0] != 0 ? "@" : "",
              op->specification);
     return problem_to_json(problem, name);
-}
-
-cJSON *fa_member_problem(const void *problem)
-{
-    return fa_problem_to_json(problem);
 }
 
 /* FA_ENOTFOUND: the field is absent. */

@@ -82,9 +82,8 @@ bool fa_problem_is_empty(const fa_problem *problem);
 /* Some problem of the operation that is valid. */
 fa_problem fa_problem_some(const fa_operation *operation);
 
-/* New JSON object, owned by the caller; NULL when out of memory. */
-cJSON *fa_problem_to_json(const fa_problem *problem);
-cJSON *fa_member_problem(const void *problem); /* the same, for tables of members */
+/* New JSON object, owned by the caller; NULL when out of memory. Here and below `void` serves tables of members. */
+cJSON *fa_problem_to_json(const void *problem);
 /* The same; a specification's operation by "NAME@HASH", which no other text answers to. */
 cJSON *fa_member_very_problem(const void *problem);
 /* Checks every field: a hostile document is fine. What is absent has its default, or the value of the field that it follows;
@@ -104,8 +103,8 @@ void fa_config_text(const fa_config *config, char ret_text[FA_CONFIG_TEXT_MAX]);
 bool fa_config_get(const fa_config *config, const char *name, int32_t *ret_value);
 /* Same family and the same values by name, in any order. */
 bool fa_config_equal(const fa_config *a, const fa_config *b);
-cJSON *fa_config_to_json(const fa_config *config); /* {"family":..., "tunables":{...}} */
-int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag);
+cJSON *fa_config_to_json(const void *config); /* {"family":..., "tunables":{...}} */
+int fa_config_from_json(const cJSON *json, void *ret_config, fa_diag *diag);
 
 /* What decides a winner: compute capability, SM count, shared-memory limits, L2, memory bus and
  * clock class. The product name is not in it. */

@@ -14,16 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 
-cJSON *fa_config_write(const void *config)
-{
-    return fa_config_to_json(config);
-}
-
-int fa_config_read(const cJSON *json, void *ret_config, fa_diag *diag)
-{
-    return fa_config_from_json(json, ret_config, diag);
-}
-
 #define ROW(kind, name, member, ...) FA_MEMBER(name, kind, fa_trial, member, __VA_ARGS__),
 #define THREE(name, member) FA_MEMBER(name, THREE, fa_trial, member),
 const fa_member fa_trial_members[] = {
@@ -108,8 +98,9 @@ bool fa_config_equal(const fa_config *a, const fa_config *b)
     return true;
 }
 
-cJSON *fa_config_to_json(const fa_config *config)
+cJSON *fa_config_to_json(const void *of)
 {
+    const fa_config *config = of;
     cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "family", config->family);
     cJSON *tunables = fa_json_add_object(json, "tunables");
@@ -128,7 +119,7 @@ bool fa_is_identifier(const char *name)
     return true;
 }
 
-int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag)
+int fa_config_from_json(const cJSON *json, void *ret_config, fa_diag *diag)
 {
     fa_config config = {0};
     int rc = fa_json_copy(json, "family", config.family, sizeof config.family, "config", diag);
@@ -153,7 +144,7 @@ int fa_config_from_json(const cJSON *json, fa_config *ret_config, fa_diag *diag)
         snprintf(tunable->name, sizeof tunable->name, "%s", item->string);
         tunable->value = value;
     }
-    *ret_config = config;
+    *(fa_config *)ret_config = config;
     return 0;
 }
 

@@ -61,10 +61,9 @@ enum { FA_STATIC_SMEM_MAX = 1 << 20 };
     X(FLAG, "raced", raced)
 
 /* A config as a row of a struct's table. */
-#define FA_CONFIG_MEMBER(type, member) \
-    FA_MEMBER("config", OTHER, type, member, .write = fa_config_write, .read = fa_config_read)
-cJSON *fa_config_write(const void *config);
-int fa_config_read(const cJSON *json, void *ret_config, fa_diag *diag);
+#define FA_CONFIG_MEMBER(type, member)                                   \
+    FA_MEMBER("config", OTHER, type, member, .write = fa_config_to_json, \
+              .read = fa_config_from_json)
 
 /* The config and all fields. */
 extern const fa_member fa_trial_members[];

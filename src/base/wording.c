@@ -245,17 +245,12 @@ double fa_strtod(const char *text, char **ret_end)
 
 bool fa_decimal_parse(const char *text, size_t length, double high, double *ret)
 {
-    char copy[32];
-    size_t digits = 0, points = 0;
-    for (size_t i = 0; i < length; i++) {
-        digits += text[i] >= '0' && text[i] <= '9';
-        points += text[i] == '.';
-    }
-    if (digits == 0 || points > 1 || digits + points != length || length >= sizeof copy)
+    char copy[32], *end;
+    if (length == 0 || length >= sizeof copy || strspn(text, "0123456789.") < length)
         return false;
     snprintf(copy, sizeof copy, "%.*s", (int)length, text);
-    double value = fa_strtod(copy, NULL);
-    if (!(value >= 0 && value <= high))
+    double value = fa_strtod(copy, &end); /* stops at a second point */
+    if (end != copy + length || !(value >= 0 && value <= high))
         return false;
     *ret = value;
     return true;

@@ -78,7 +78,7 @@ static cJSON *problem_words(const void *problem)
 }
 
 static const fa_member study_members[] = {
-    FA_MEMBER("problem", OTHER, fa_study, problem, .write = fa_member_problem),
+    FA_MEMBER("problem", OTHER, fa_study, problem, .write = fa_problem_to_json),
     FA_MEMBER("words", OTHER, fa_study, problem, .write = problem_words),
     FA_MEMBER("gpu", STRUCT, fa_study, gpu, .members = fa_gpu_members),
     FA_MEMBER("silicon", TEXT, fa_study, silicon),

@@ -188,7 +188,8 @@ int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag)
 /* ---- answer ---------------------------------------------------------------------------------*/
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_answer, member, __VA_ARGS__)
 #define COUNT(member) ROW(member, COUNT, .rules = FA_MEMBER_NULL)
-#define WHOLE(member) ROW(member, OTHER, .write = fa_member_problem, .read = fa_member_read_problem)
+#define WHOLE(member) \
+    ROW(member, OTHER, .write = fa_problem_to_json, .read = fa_member_read_problem)
 #define UNKNOWN .rules = FA_MEMBER_UNKNOWN
 
 static const fa_member answer_members[] = {
