@@ -102,7 +102,7 @@ double fa_model_memory_us(double bytes, const fa_gpu *gpu)
  * other as far as there are warps to feed them: a p-norm of their clocks whose p grows with the warps of a scheduler. What a
  * block only waits for, the SM's other blocks fill. All blocks of a launch count as equal. */
 
-/* What no data sheet gives, from the fits of attention's models (attn_model.c, attn_model_specialised.c); not fitted to any
+/* What no data sheet gives, from the fits of attention's models; not fitted to any
  * operation that is predicted here. */
 static const double mma_share = 0.6; /* of the rate, by the best loops */
 static const double wgmma_share = 0.93;
