@@ -107,7 +107,7 @@ static void read_marker(struct module *m)
     m->built = marker_value(m->marker, "HEAD_DIM=", &m->build.head_dim) &&
                marker_value(m->marker, "DTYPE_BF16=", &m->build.bf16) &&
                marker_value(m->marker, "CAUSAL=", &m->build.causal) && m->build.head_dim >= 8 &&
-               m->build.head_dim <= 512;
+               m->build.head_dim <= 576;
 }
 
 CUDA cuModuleLoadData(struct module **ret, const void *image)

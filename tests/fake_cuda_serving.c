@@ -215,7 +215,7 @@ INLINE bool scores_of(const params *p, const struct fake_build *build, const str
     if (build->fp8)
         scale *=
             scale_of(p->k_scale, r->b * p->k_scale_batch_stride, r->kv * p->k_scale_head_stride);
-    float query[512];
+    float query[576];
     if (q != NULL)
         load_row(build, false, q, build->head_dim, query);
     for (int64_t j = r->first; q != NULL && j < r->end; j++) {

@@ -103,12 +103,12 @@ static inline const fa_family *family_called(const char *name)
 /* Any mixture of what serving engines ask for; few references, since each mixture has one of its own. */
 static inline fa_problem random_serving(struct dice *dice)
 {
-    static const int dims[] = {64, 128, 256, 112, 80, 40, 512}, groups[] = {1, 2, 4, 5, 8, 16};
+    static const int dims[] = {64, 128, 256, 112, 80, 40, 512, 576}, groups[] = {1, 2, 4, 5, 8, 16};
     static const int pages[] = {0, 16, 64, 48, 256, 1, 8, 24}, queries[] = {1, 1, 1, 2, 4, 16};
     static const int dims_v[] = {32, 64, 96, 128, 256, 16, 320, 512};
     int kv = 1 + (int)below(dice, 3), few = below(dice, 3) != 0;
     fa_problem p =
-        problem_of((fa_dtype)below(dice, 2), (fa_causal)below(dice, 2), dims[below(dice, 7)],
+        problem_of((fa_dtype)below(dice, 2), (fa_causal)below(dice, 2), dims[below(dice, 8)],
                    1 + (int)below(dice, 5), kv * groups[below(dice, 6)], kv,
                    few ? queries[below(dice, 6)] : random_length(dice), random_length(dice));
     p.seq_k *= below(dice, 4) == 0 && sweep.longest == 0 ? 5 : 1;
@@ -126,6 +126,9 @@ static inline fa_problem random_serving(struct dice *dice)
         p.head_dim = 192, p.head_dim_v = 128;
     else if (below(dice, 4) == 0)
         p.head_dim_v = dims_v[below(dice, 8)];
+    if (p.head_dim > 512 && p.head_dim_v == 0)
+        p.head_dim_v = 512;
+    p.v_in_k = p.head_dim_v > 0 && p.head_dim_v <= p.head_dim && below(dice, 2) == 0;
     p.unaligned = below(dice, 5) == 0;
     return p;
 }
@@ -147,12 +150,12 @@ static inline fa_attn_case random_serving_case(struct dice *dice)
 static inline bool same_reference(const fa_problem *a, const fa_problem *b)
 {
     if (!fa_attn_is_dense(a) || !fa_attn_is_dense(b)) {
-        const int32_t mine[] = {a->varlen,        (int)a->lengths_k,  a->page,
-                                a->window,        a->softcap,         a->sinks,
-                                (int)a->kv_dtype, a->batch_invariant, a->head_dim_v};
-        const int32_t other[] = {b->varlen,        (int)b->lengths_k,  b->page,
-                                 b->window,        b->softcap,         b->sinks,
-                                 (int)b->kv_dtype, b->batch_invariant, b->head_dim_v};
+        const int32_t mine[] = {
+            a->varlen,        (int)a->lengths_k,  a->page,       a->window, a->softcap, a->sinks,
+            (int)a->kv_dtype, a->batch_invariant, a->head_dim_v, a->v_in_k};
+        const int32_t other[] = {
+            b->varlen,        (int)b->lengths_k,  b->page,       b->window, b->softcap, b->sinks,
+            (int)b->kv_dtype, b->batch_invariant, b->head_dim_v, b->v_in_k};
         if (memcmp(mine, other, sizeof mine) != 0)
             return false;
     }

@@ -88,9 +88,12 @@ def the_names_of_models_are_taken_as_people_write_them():
             tap.equal((name, heads(name)), (name, expected))
         told = plans(place, "--gpu", "T4", "--model", "whisper-large-v3", "--dtype", "bf16")
         tap.equal({(p["seq_q"], p["seq_k"], p["causal"]) for p in told}, {(1500, 1500, "none"), (1, 1500, "none"), (1, 448, "none")})
+        told = plans(place, "--gpu", "T4", "--model", "deepseek-ai/DeepSeek-V3-0324", "--batch", "1")
+        tap.equal({tuple(p.get(name) for name in ("heads_kv", "head_dim", "head_dim_v", "v_in_k")) for p in told},
+                  {(128, 192, 128, None), (1, 576, 512, True)})
         for name, part in (("lama-3-8b", "did you mean llama-3-8b?"), ("phi-3", "did you mean phi-3-"),
                            ("mistral-7b", "did you mean mistral-7b-v0.1?"), ("xyzzy", "nor the path of a config.json"),
-                           ("deepseek-ai/DeepSeek-V3-0324", "is not covered: multi-head latent attention (MLA)"), ("DeepSeek-R1", "(MLA)"),
+                           ("deepseek-ai/DeepSeek-V3.2", "its sparse attention is not covered"),
                            ("llama-4-scout", "chunks")):
             tap.has(place.run("sweep", "--model", name, status=2).stderr, part)
 
@@ -131,10 +134,10 @@ def the_config_of_a_model_is_read_as_transformers_writes_it():
                 told = plans(place, "--gpu", "T4", "--model", name, "--seq", "64", status=int("torch_dtype" not in config))
                 tap.equal({tuple(p.get(field) for field in ("heads_q", "heads_kv", "head_dim", "dtype", "window_left", "softcap", "sinks"))
                            for p in told}, expected)
-        for config, part in ((dict(plain, kv_lora_rank=512), "(MLA, absorbed)"), (dict(plain, model_type="bloom"), "alibi is not covered: PyTorch's SDPA"),
+        for config, part in ((dict(plain, kv_lora_rank=512), "--head-dim 576 --head-dim-v 512 --v-in-k"), (dict(plain, model_type="bloom"), "alibi is not covered: PyTorch's SDPA"),
                              (dict(plain, relative_attention_num_buckets=32), "relative_position_bias is not covered"),
                              (dict(plain, layer_types=["chunked_attention"]), "mask is not covered"), ({}, "describes no attention"), ([], "describes no attention"),
-                             (dict(plain, head_dim=576), "(MLA, absorbed) are not covered"), (dict(plain, head_dim=100), "(pad the tensors)"),
+                             (dict(plain, head_dim=584), "head dims above 576 are not covered"), (dict(plain, head_dim=100), "(pad the tensors)"),
                              (dict(plain, num_key_value_heads=5), "heads_kv is 5: it must divide heads_q")):
             write(config)
             tap.has(place.run("sweep", "--model", path, status=2).stderr, part)

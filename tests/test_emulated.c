@@ -163,6 +163,13 @@ TEST(heads_wider_than_256_are_right)
         {"attn_fwd_splitkv_sm80", "A100 80GB",
          "'head_dim': 320, 'head_dim_v': 512, 'seq_q': 3, 'page': 64, 'window': true,"
          " 'window_left': 60, 'lengths_k': 'seqused', 'kv_dtype': 'fp8', 'batch_invariant': true"},
+        {"attn_fwd_splitkv_sm80", "H200",
+         "'head_dim': 576, 'head_dim_v': 512, 'v_in_k': true, 'seq_q': 2, 'page': 64,"
+         " 'lengths_k': 'seqused', 'causal': 'bottom-right', 'dtype': 'bf16'"},
+        {"attn_fwd_splitkv_sm80", "L4",
+         "'head_dim': 576, 'head_dim_v': 512, 'seq_q': 1, 'lengths_k': 'cu_seqlens', 'sinks': true"},
+        {"attn_fwd_splitkv_sm80", "A100 80GB",
+         "'head_dim': 128, 'head_dim_v': 64, 'v_in_k': true, 'seq_q': 5"},
     };
     uint64_t seed = environment("FA_TEST_SEED", 20261122);
     struct dice dice = {.seed = seed};

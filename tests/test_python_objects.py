@@ -321,7 +321,7 @@ def wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed
         (fa_tune.sweep, "dtype is 'fp16' or 'bf16', not 'fp61': did you mean 'fp16'?", {"seq": 512, "dtype": ["fp61"]}),
         (Problem, "causal is 'none', 'bottom-right', 'top-left', True or False, not 'topleft': did you mean", {"seq": 9, "causal": "topleft"}),
         (Problem, "seq is 1,000,000,000,000: give 0 to 2,147,483,647", {"seq": 10**12}),
-        (fa_tune.tune, "head_dim is 576: head dims above 512 (MLA, absorbed) are not covered", {"seq": 512, "head_dim": 576}),
+        (fa_tune.tune, "head_dim is 584: head dims above 576 are not covered", {"seq": 512, "head_dim": 584}),
         (Problem, "lse is True or False, not 1", {"seq": 512, "lse": 1}),
         (Problem, "needs its sequence length: seq=512", {"batch": 4}),
         (Problem, "no field 'seq_k'. It has dtype, rows", {"operation": "l1_norm", "rows": 64, "seq_k": 3}),

@@ -240,6 +240,11 @@ def values_may_have_a_head_dim_of_their_own():
     q, k, v = Exchanged((3, 4, 1, 192)), Exchanged((3, 2, 40, 192)), Exchanged((3, 2, 40, 128))
     out = Exchanged((3, 4, 1, 128))
     tap.equal(asked(q, k, v, out=out)["head_dim_v"], 128)
+    latent, query = Exchanged((9, 16, 1, 576)), Exchanged((3, 1, 16, 576))
+    names = dict(by=fa_tune.attention_decode, cache_seqlens=ints(3), block_table=ints(3, 6), max_seqlen_k=80)
+    for values, once in ((Exchanged((9, 16, 1, 512), memory=latent.memory, strides=latent.strides), True), (Exchanged((9, 16, 1, 512)), None)):
+        one = asked(query, latent, values, **names)
+        tap.equal((one["head_dim_v"], one.get("v_in_k")), (512, once))
     refused(fa_tune.ShapeError, "out has the shape (3, 4, 1, 192) and needs (3, 4, 1, 128)", q, k, v, out=q)
     case = Ragged([1], [9])
     narrow = [case.v[at * DIM + d] for at in range(9 * case.HEADS_KV) for d in range(48)]

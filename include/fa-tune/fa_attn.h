@@ -11,7 +11,8 @@
  * A tensor whose three strides are all 0 is contiguous in the problem's layout. Strides are less than 2^48, either way. */
 typedef struct fa_attn_args {
     size_t size;           /* sizeof(fa_attn_args) */
-    const void *q, *k, *v; /* device pointers */
+    const void *q, *k,
+        *v; /* device pointers; with problem.v_in_k v is k, and its strides are not read */
     void *o;
     float *lse;            /* [batch, heads_q, seq_q] contiguous, natural log; NULL: not wanted. With
                               problem.varlen [heads_q, total_q] */

@@ -92,7 +92,7 @@ typedef struct fa_problem {
             fa_dtype dtype;
             fa_causal causal;
             fa_layout layout;
-            int32_t head_dim;  /* multiple of 8, 8..512 */
+            int32_t head_dim;  /* multiple of 8, 8..576 */
             int32_t batch;     /* 0..2^31-1 */
             int32_t heads_q;   /* 1..65535, a multiple of heads_kv */
             int32_t heads_kv;  /* 1..65535 */
@@ -113,8 +113,9 @@ typedef struct fa_problem {
             fa_kv_dtype kv_dtype;
             int32_t batch_invariant; /* 0 or 1: a sequence gives the same bits in any batch */
             int32_t mean_q, mean_k;  /* mean lengths, for tuning; 0: as long as the longest */
-            int32_t head_dim_v;      /* 0: as head_dim */
-            int32_t unused[FA_PROBLEM_VALUES - 24]; /* 0, of later versions' fields: being here,
+            int32_t head_dim_v;      /* 0: as head_dim; at most 512 */
+            int32_t v_in_k; /* 0 or 1: values are the first head_dim_v columns of the keys */
+            int32_t unused[FA_PROBLEM_VALUES - 25]; /* 0, of later versions' fields: being here,
                                                        they are set by any initializer */
         };
     };

@@ -11,7 +11,7 @@
 // computes all of their scores and its share of the output's columns. The grid is {rows and heads and batches,
 // parts}: it depends on numbers that the host knows, and blocks without work leave at once.
 // Invariants:
-//  - shared memory is Q, then GROUPS * STAGES slots of {K tile, V tile}. When the streams have ended, the same
+//  - shared memory is Q, then GROUPS * STAGES slots of {K tile, V tile}; with V_IN_K, of K tiles, whose first pieces are V's. When the streams have ended, the same
 //    bytes hold the groups' accumulators and sums, and then a word that says whether this block is the last.
 //  - a part is a multiple of kStep keys. With BATCH_INVARIANT its length follows from the sequence alone.
 //  - with several parts, the block that comes last combines them, in their order; a part without keys is
@@ -38,7 +38,7 @@ constexpr u32 kPage = PAGED != 0 ? PAGE_SIZE : 16;
 constexpr bool kQInRegs = kSlabs * kD <= 128;
 constexpr int kPhase = kD * kElement % 128 == 0 ? 8 : 4;   // 16-byte chunks a line; K's and V's are of one kind
 
-constexpr int kQBytes = kM * kD * 2, kKBytes = kN * kD * kElement, kVBytes = kN * kDv * kElement, kSlotBytes = kKBytes + kVBytes;
+constexpr int kQBytes = kM * kD * 2, kKBytes = kN * kD * kElement, kVBytes = V_IN_K != 0 ? 0 : kN * kDv * kElement, kSlotBytes = kKBytes + kVBytes;
 constexpr int kStreamBytes = kGroups * kStages * kSlotBytes;
 constexpr int kMergePitch = kDv + 8;              // floats; rows start 8 banks apart
 constexpr int kMergeBytes = kGroups * kM * (kMergePitch + 2) * 4;
@@ -50,6 +50,7 @@ static_assert(HEAD_DIM % (16 / kElement) == 0 && HEAD_DIM_V % (16 / kElement) ==
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD && HEAD_DIM_V <= kDv, "the head does not fit its tile");
 static_assert(ALIGNED != 0 && kPage % 16 == 0, "copies are of 16 bytes, and 16 keys are of one page");
 static_assert(kDv * kElement % (kPhase * 16) == 0, "a thread copies the same rows of K and V");
+static_assert(V_IN_K == 0 || kDv <= kD, "V is no part of K");
 
 }  // namespace
 
@@ -194,7 +195,8 @@ struct Stream {
             }
             copy<KLayout, HEAD_DIM * kElement>(slot + i * kSpan * KLayout::kPitch, k + k_from * kElement, d.k_row_stride, first,
                                                exists);
-            copy<VLayout, HEAD_DIM_V * kElement>(slot + kKBytes + i * kSpan * VLayout::kPitch, v + v_from * kElement,
+            if constexpr (V_IN_K == 0)
+                copy<VLayout, HEAD_DIM_V * kElement>(slot + kKBytes + i * kSpan * VLayout::kPitch, v + v_from * kElement,
                                                  d.v_row_stride, first, exists);
         }
     }
@@ -434,7 +436,7 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
     const int warp_row = (int)(group_thread / 32 / kColumnWarps) * kSlabs * 16;   // this warp's first row
     const u32 smem = shared_address(shared_memory), slots = smem + kQBytes + group * (kStages * kSlotBytes);
     const u32 q_tile = smem + (u32)warp_row * QLayout::kPitch;
-    const u32 v_columns = kKBytes + column_warp * columns_of_a_warp<VLayout, kElement>();   // this warp's, in a slot
+    const u32 v_columns = (V_IN_K != 0 ? 0 : kKBytes) + column_warp * columns_of_a_warp<VLayout, kElement>();   // this warp's, in a slot
 
     // The first tiles, one group of copies each; Q goes with the first, whose keys are asked for before it.
     Stream stream(p, w, group, group_thread, slots);

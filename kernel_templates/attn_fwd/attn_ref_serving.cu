@@ -15,7 +15,7 @@
 #define OUT_DIM HEAD_DIM_V
 #define COLUMNS ((OUT_DIM + REF_THREADS - 1) / REF_THREADS)
 
-static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM >= 8 && HEAD_DIM <= 512 && OUT_DIM % 8 == 0 && OUT_DIM <= 512, "head dims");
+static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM >= 8 && HEAD_DIM <= 576 && OUT_DIM % 8 == 0 && OUT_DIM <= 512, "head dims");
 
 using Params = fa_attn_serving_params;
 

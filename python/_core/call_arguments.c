@@ -8,9 +8,10 @@
 
 /* Fields of a problem that the tensors say, or that another keyword does. */
 static const char *const not_keywords[] = {
-    "dtype",    "head_dim",   "batch",  "heads_q",   "heads_kv", "seq_q",       "seq_k",
-    "lse",      "unaligned",  "varlen", "lengths_k", "page",     "window_left", "window_right",
-    "kv_dtype", "head_dim_v", "layout", "causal",    "window",   "softcap",     "sinks",
+    "dtype",       "head_dim",     "batch",     "heads_q",    "heads_kv",  "seq_q",
+    "seq_k",       "lse",          "unaligned", "varlen",     "lengths_k", "page",
+    "window_left", "window_right", "kv_dtype",  "head_dim_v", "v_in_k",    "layout",
+    "causal",      "window",       "softcap",   "sinks",
 };
 
 /* The TypeError for a name that is no argument, with the one that may have been meant. */

@@ -119,7 +119,7 @@ class Problem:
     seq          sequence length of queries and keys; seq_q and seq_k say them apart
     heads        query heads; heads_kv: key and value heads, a divisor of heads (as many)
     batch        batch size (4)
-    head_dim     elements per head, a multiple of 8 up to 512 (64)
+    head_dim     elements per head, a multiple of 8 up to 576 (64)
     dtype        "fp16" or "bf16", or the dtype of PyTorch or NumPy ("fp16")
     causal       True or "bottom-right": query i sees keys j <= i + seq_k - seq_q; "top-left":
                  j <= i, as in PyTorch's SDPA; False (default): all keys
@@ -140,6 +140,7 @@ class Problem:
     layout: Layout
     head_dim: int
     head_dim_v: int
+    v_in_k: bool
     batch: int
     heads: int
     heads_q: int

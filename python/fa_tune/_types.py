@@ -43,6 +43,7 @@ class ProblemFields(TypedDict, total=False):
     layout: Layout
     head_dim: SupportsIndex
     head_dim_v: SupportsIndex
+    v_in_k: bool
     batch: SupportsIndex
     heads: SupportsIndex
     heads_q: SupportsIndex
@@ -78,6 +79,7 @@ class GridFields(TypedDict, total=False):
     layout: Layout | Sequence[Layout]
     head_dim: _Numbers
     head_dim_v: _Numbers
+    v_in_k: _Flags
     batch: _Numbers
     heads: _Numbers
     heads_q: _Numbers

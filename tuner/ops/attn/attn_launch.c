@@ -215,7 +215,8 @@ int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
 bool fa_attn_is_dense(const fa_problem *p)
 {
     return !p->varlen && p->lengths_k == FA_LENGTHS_FIXED && p->page == 0 && !p->window &&
-           !p->softcap && !p->sinks && p->kv_dtype == FA_KV_SAME && p->head_dim_v == 0;
+           !p->softcap && !p->sinks && p->kv_dtype == FA_KV_SAME && p->head_dim_v == 0 &&
+           !p->v_in_k;
 }
 
 int32_t fa_attn_causal_offset(const fa_problem *p)
@@ -319,6 +320,13 @@ int fa_attn_serving_take(const fa_problem *problem, const fa_attn_args *args,
     int rc = check_arguments(problem, args, diag);
     if (rc != 0)
         return rc;
+    if (problem->v_in_k) {
+        struct fa_attn_params *d = &params->dense;
+        d->v = d->k;
+        d->v_batch_stride = d->k_batch_stride;
+        d->v_head_stride = d->k_head_stride;
+        d->v_row_stride = d->k_row_stride;
+    }
     params->cu_seqlens_q = args->cu_seqlens_q;
     params->cu_seqlens_k = args->cu_seqlens_k;
     params->seqused_k = args->seqused_k;
