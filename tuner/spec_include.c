@@ -29,8 +29,7 @@ enum {
     CUDA_FOLDERS = 4,
     NAME_MAX_ = 300,
     FILE_BYTES_MAX = 4 << 20,
-    ALL_BYTES_MAX = 48 << 20,   /* of one message to a compile worker */
-    OUTSIDE_BYTES_MAX = 4 << 20 /* for a text from outside, which a process keeps: not all of cub */
+    ALL_BYTES_MAX = 48 << 20 /* of one message to a compile worker */
 };
 
 /* Where a file was found, beside its name and text. */
@@ -176,11 +175,11 @@ static int add_file(fa_includes *all, const char *name, char *text, const struct
     if (file_called(all, name) >= 0 || (place->own && fa_template_is_builtin(name)))
         snprintf(unique, sizeof unique, "%d/%s", all->count - FA_CUT_SOURCES, name);
     char *kept = strdup(unique);
-    const int most = all->folders > 0 ? ALL_BYTES_MAX : OUTSIDE_BYTES_MAX;
     all->bytes += text != NULL ? strlen(text) : 0;
     fa_spec_memory(all->r, kept != NULL && text != NULL);
-    if (all->count == FA_CUT_SOURCES + FILES_MAX || all->bytes > (size_t)most)
-        fa_spec_fault(all->r, "it includes more than %d files or %d MiB", FILES_MAX, most >> 20);
+    if (all->count == FA_CUT_SOURCES + FILES_MAX || all->bytes > ALL_BYTES_MAX)
+        fa_spec_fault(all->r, "it includes more than %d files or %d MiB", FILES_MAX,
+                      ALL_BYTES_MAX >> 20);
     if (all->r->rc != 0) {
         free(kept);
         free(text);
