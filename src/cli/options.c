@@ -152,13 +152,12 @@ static const cli_option_spec specs[] = {
     NUMBER("--top", IN(TOP), INTEGER, top, 1, 1000000, "N",
            "rows to print (tune: 10; explain: all)"),
     FLAG("--json", IN(JSON), json, "one JSON document on stdout"),
-    FLAG("--verbose", IN(TUNE), verbose, "print every config as it ends"),
     FLAG("--no-progress", IN(QUIET), no_progress, "no progress on stderr"),
     FLAG("--quiet", IN(QUIET), quiet, "nothing on stderr but errors"),
     FLAG("--help", ANY_VERB, help, "this text"),
 };
 
-static const char *const lettered[] = {"--help", "--jobs", "--out", "--quiet", "--verbose"};
+static const char *const lettered[] = {"--help", "--jobs", "--out", "--quiet"};
 
 _Static_assert(sizeof specs / sizeof *specs <= CLI_SPECS_MAX, "cli_option_list has room for all");
 

@@ -68,7 +68,7 @@ typedef struct cli_options {
     uint32_t given;        /* bit i: field i of the problem was */
     uint32_t given_also;   /* by an option of several fields; one of its own has precedence */
     const char *shorthand[CLI_SHORTHANDS_MAX]; /* as typed, "" without a value; NULL: not given */
-    bool why, quiet, json, no_progress, verbose;
+    bool why, quiet, json, no_progress;
     int32_t jobs;                               /* 0: one per core */
     double compile_timeout_s, trial_timeout_s;  /* 0: the library's */
     int32_t top;                                /* 0: not given */

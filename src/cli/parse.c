@@ -160,11 +160,10 @@ static int check_inputs(const cli_verb *verb, const cli_options *options, fa_dia
 static const struct {
     const char *one, *other;
 } exclusive[] = {
-    {"--gpu", "--device"}, {"--quiet", "--verbose"}, {"--server", "--templates"},
-    {"--server", "--why"}, {"--server", "FILE"},     {"--server", "FILE.cu"},
-    {"--why", "FILE"},     {"--json", "--format"},   {"--operation", "FILE.cu"},
-    {"--plan", "--model"}, {"--plan", "--training"}, {"--caches", "FILE"},
-    {"--caches", "--why"}, {"--caches", "FILE.cu"},  {"--caches", "--all"},
+    {"--gpu", "--device"}, {"--server", "--templates"}, {"--server", "FILE.cu"},
+    {"--why", "FILE"},     {"--json", "--format"},      {"--operation", "FILE.cu"},
+    {"--plan", "--model"}, {"--plan", "--training"},    {"--caches", "FILE"},
+    {"--caches", "--why"}, {"--caches", "FILE.cu"},     {"--caches", "--all"},
 };
 
 static bool is_given(const parse *p, const char *name)

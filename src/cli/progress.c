@@ -51,7 +51,6 @@ void cli_progress_init(cli_progress *progress, const cli_options *options)
     *progress = (cli_progress){
         .rows = !options->quiet && !options->no_progress,
         .notes = !options->quiet,
-        .verbose = options->verbose,
         .terminal = isatty(STDERR_FILENO) == 1 && (term == NULL || strcmp(term, "dumb") != 0),
         .stage = -1,
         .last_s = now_s(),
@@ -172,7 +171,8 @@ static void tell_stage(cli_progress *progress, const fa_progress *event)
     cli_progress_tell(progress, &line);
 }
 
-void cli_progress_trial(cli_progress *progress, const fa_trial *trial)
+/* "  measured: 41.3 µs, attn_fwd_sm80 BLOCK_M=128 …" */
+static void tell_trial(cli_progress *progress, const fa_trial *trial)
 {
     fa_buf line = {0};
     fa_buf_printf(&line, "  %s: ", fa_status_name(trial->status));
@@ -204,8 +204,8 @@ int cli_progress_event(void *context, const fa_progress *event)
     const bool ended = trial != NULL && fa_trial_finished(trial);
     const bool error =
         trial != NULL && trial->status == FA_STATUS_COMPILE_FAILED && !progress->failed;
-    if ((ended && progress->told < FIRST_ROWS) || error || (trial != NULL && progress->verbose))
-        cli_progress_trial(progress, trial);
+    if ((ended && progress->told < FIRST_ROWS) || error)
+        tell_trial(progress, trial);
     progress->told += ended;
     progress->failed |= error;
     if (due && event->stage != FA_STAGE_DONE) {

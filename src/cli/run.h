@@ -20,7 +20,6 @@ typedef struct cli_progress {
     bool notes;       /* the library's notes are wanted */
     bool terminal;    /* one updating line */
     bool drawn;       /* the updating line is on the screen */
-    bool verbose;     /* every config is told as it ends */
     bool failed;      /* a config that did not compile was told */
     int32_t told;     /* configs that finished */
     int stage;        /* last stage told, -1: none */
@@ -36,8 +35,6 @@ int cli_progress_event(void *context, const fa_progress *event);
 int32_t cli_progress_done(const fa_progress *event);
 /* "12/45 · 30 compiled, 7 measured · best 41.3 µs" */
 void cli_text_counts(fa_buf *out, const fa_progress *event);
-/* "  measured: 41.3 µs, attn_fwd_sm80 BLOCK_M=128 …" */
-void cli_progress_trial(cli_progress *progress, const fa_trial *trial);
 /* An fa_options.log. */
 void cli_progress_note(void *context, const char *sentence);
 /* One whole line, above the updating one; the buffer is freed. */

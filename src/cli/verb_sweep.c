@@ -142,9 +142,6 @@ static int on_event(void *context, const fa_sweep_progress *event)
         tell_before(s);
     if (ends && lines->rows)
         cli_tell_item(lines, event, s->many_gpus);
-    if (tune != NULL && tune->trial != NULL && tune->kind == FA_EVENT_TRIAL && lines->verbose &&
-        lines->rows)
-        cli_progress_trial(lines, tune->trial);
     if (tune != NULL && tune->stage != FA_STAGE_DONE && cli_progress_is_due(lines))
         show_now(s, event);
     return cli_interrupted();
