@@ -257,18 +257,6 @@ static int read_fields(fa_operation *operation, const char *where, fa_diag *diag
     return 0;
 }
 
-/* Index of the field that a product's key names; FA_EINVAL with a sentence. */
-static int read_field_name(const cJSON *json, const char *key, const fa_operation *operation,
-                           int *ret_index, const char *where, fa_diag *diag)
-{
-    const char *name = "";
-    int rc = fa_json_text_needed(json, key, &name, where, diag);
-    *ret_index = fa_operation_field_index(operation, name);
-    if (rc == 0 && *ret_index < 0)
-        rc = fa_fail(diag, FA_EINVAL, "%s: \"%s\" must name a field", where, key);
-    return rc;
-}
-
 static int read_products(const cJSON *list, fa_operation *operation, const char *where,
                          fa_diag *diag)
 {
@@ -277,12 +265,18 @@ static int read_products(const cJSON *list, fa_operation *operation, const char 
         return fa_fail(diag, FA_EINVAL, "%s: more than %d products", where, FA_PRODUCTS_MAX);
     cJSON_ArrayForEach (item, list) {
         fa_product *product = &operation->product[operation->product_count++];
+        const char *field, *by;
         int rc;
         if ((rc = fa_json_text_needed(item, "option", &product->option, where, diag)) != 0 ||
             (rc = fa_json_text_needed(item, "help", &product->help, where, diag)) != 0 ||
-            (rc = read_field_name(item, "field", operation, &product->field, where, diag)) != 0 ||
-            (rc = read_field_name(item, "by", operation, &product->by, where, diag)) != 0)
+            (rc = fa_json_text_needed(item, "field", &field, where, diag)) != 0 ||
+            (rc = fa_json_text_needed(item, "by", &by, where, diag)) != 0)
             return rc;
+        product->field = fa_operation_field_index(operation, field);
+        product->by = fa_operation_field_index(operation, by);
+        if (product->field < 0 || product->by < 0)
+            return fa_fail(diag, FA_EINVAL, "%s: a product's \"field\" and \"by\" must be fields",
+                           where);
     }
     return 0;
 }
@@ -303,43 +297,35 @@ static int read_optional(const cJSON *json, const char *key, const char **ret, c
     return rc == FA_ENOTFOUND ? 0 : rc;
 }
 
-/* The keys of the document, and of the objects in its lists. Those of a specification were looked at when it was read. */
+/* The keys of the document, its arguments and its tolerance. Those of a specification itself were looked at when it was
+ * read. */
 static int check_keys(const fa_operation *operation, const char *where, fa_diag *diag)
 {
+    static const char *const of_specifications[] = {"name",      "type",   "shape", "value",
+                                                    "is",        "range",  "align", "symbol",
+                                                    "parameter", "fields", NULL};
+    static const char *const of_files[] = {"name",  "type",  "shape",   "value", "is",
+                                           "range", "align", "strided", "when",  NULL};
     static const char *const all[] = {
         "name",          "title",     "default",     "example",
         "sweep_example", "counts",    "sizes",       "products",
         "shorthands",    "backward",  "models",      "model_work",
         "reference",     "arguments", "tolerance",   "reference_of_features",
-        "flops",         "bytes",     "not_covered", NULL};
-    static const char *const of_specifications[] = {"name",      "type",   "shape", "value",
-                                                    "is",        "range",  "align", "symbol",
-                                                    "parameter", "fields", NULL};
-    static const struct {
-        const char *list, *keys[16];
-    } parts[] = {{"arguments",
-                  {"name", "type", "shape", "value", "is", "range", "align", "strided", "when"}},
-                 {"not_covered", {"words", "instead"}},
-                 {"products", {"option", "field", "by", "help"}},
-                 {"shorthands", {"option", "value", "set", "values", "help"}}};
+        "flops",         "bytes",     "not_covered", "strategy",
+        "evaluations",   "seconds",   NULL};
     static const char *const tolerance[] = {"ulps", "relative", "of_largest", "absolute", NULL};
-    const cJSON *json = operation->document;
+    const bool specified = is_specified(operation);
+    const cJSON *json = operation->document, *item;
     char place[256];
-    int rc = is_specified(operation) ? 0 : fa_json_check_keys(json, all, where, diag);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const cJSON *item;
-        int at = 0;
-        cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, parts[i].list)) {
-            snprintf(place, sizeof place, "%.200s: %s[%d]", where, parts[i].list, at++);
-            if (rc == 0)
-                rc = fa_json_check_keys(
-                    item, is_specified(operation) ? of_specifications : parts[i].keys, place, diag);
-        }
+    int rc = specified ? 0 : fa_json_check_keys(json, all, where, diag), at = 0;
+    cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, "arguments")) {
+        snprintf(place, sizeof place, "%.200s: arguments[%d]", where, at++);
+        if (rc == 0)
+            rc = fa_json_check_keys(item, specified ? of_specifications : of_files, place, diag);
     }
     snprintf(place, sizeof place, "%.200s: \"tolerance\"", where);
-    return rc != 0 ? rc
-                   : fa_json_check_keys(cJSON_GetObjectItemCaseSensitive(json, "tolerance"),
-                                        tolerance, place, diag);
+    item = cJSON_GetObjectItemCaseSensitive(json, "tolerance");
+    return rc == 0 ? fa_json_check_keys(item, tolerance, place, diag) : rc;
 }
 
 static int read_document(fa_operation *operation, const char *where, fa_diag *diag)
