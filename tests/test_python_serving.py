@@ -245,6 +245,18 @@ def values_may_have_a_head_dim_of_their_own():
     for values, once in ((Exchanged((9, 16, 1, 512), memory=latent.memory, strides=latent.strides), True), (Exchanged((9, 16, 1, 512)), None)):
         one = asked(query, latent, values, **names)
         tap.equal((one["head_dim_v"], one.get("v_in_k")), (512, once))
+
+    class Sliced(Exchanged):
+        def __getitem__(self, place):
+            tap.equal(place[0], ...)
+            columns = len(range(*place[1].indices(self.shape[-1])))
+            return Exchanged((*self.shape[:-1], columns), memory=self.memory, strides=self.strides)
+    latent = Sliced((9, 16, 1, 576))
+    one = asked(query, latent, v_dim=512, **names)
+    tap.equal((one["head_dim_v"], one.get("v_in_k")), (512, True))
+    for wrong, kind, part in ((600, fa_tune.ShapeError, "v_dim must be a number of k_cache's columns"), (-8, fa_tune.ShapeError, "v_dim must be")):
+        refused(kind, part, query, latent, v_dim=wrong, **names)
+    refused(fa_tune.ArgumentError, "v_cache and v_dim are given", query, latent, v_cache=latent, v_dim=512, **names)
     refused(fa_tune.ShapeError, "out has the shape (3, 4, 1, 192) and needs (3, 4, 1, 128)", q, k, v, out=q)
     case = Ragged([1], [9])
     narrow = [case.v[at * DIM + d] for at in range(9 * case.HEADS_KV) for d in range(48)]

@@ -233,6 +233,7 @@ void call_end(struct call *c)
     call_free_workspace(c);
     Py_XDECREF(c->result[0]);
     Py_XDECREF(c->result[1]);
+    Py_XDECREF(c->values);
 }
 
 static fa_problem preset; /* every field's default */

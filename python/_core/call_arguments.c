@@ -88,6 +88,21 @@ static int take_named(struct call *c, PyObject *name, PyObject *value)
     return 0;
 }
 
+/* Values that are the first columns of the keys: k[..., :v_dim]. */
+static int view_values(struct call *c)
+{
+    if (c->is.v != NULL && c->is.v != Py_None)
+        return fail(ERROR_ARGUMENT, "%s and v_dim are given: pass one of them",
+                    call_name_of(c, &c->is.v));
+    PyObject *columns = PySlice_New(NULL, c->is.v_dim, NULL),
+             *place = columns != NULL ? PyTuple_Pack(2, Py_Ellipsis, columns) : NULL;
+    c->is.v = c->values =
+        place != NULL && c->is.k != NULL ? PyObject_GetItem(c->is.k, place) : NULL;
+    Py_XDECREF(columns);
+    Py_XDECREF(place);
+    return c->is.v != NULL || (c->is.k == NULL && !PyErr_Occurred()) ? 0 : -1;
+}
+
 int call_take_arguments(struct call *c)
 {
     PyObject **first[] = {&c->is.q, &c->is.k, &c->is.v};
@@ -103,6 +118,8 @@ int call_take_arguments(struct call *c)
     for (Py_ssize_t i = 0; i < named; i++)
         if (take_named(c, PyTuple_GetItem(c->names, i), c->args[c->count + i]) != 0)
             return -1;
+    if (c->is.v_dim != NULL && c->is.v_dim != Py_None && view_values(c) != 0)
+        return -1;
     const char *missing[3];
     int count = 0;
     for (int i = 0; i < 3; i++)

@@ -66,7 +66,7 @@ const char attention_varlen_doc[] =
     "unknown keyword; fa_tune.NotSupported where no kernel family computes such a problem.";
 
 const char attention_decode_doc[] =
-    "attention_decode(q, k_cache, v_cache, *, cache_seqlens=None, block_table=None, softmax_scale=None,\n"
+    "attention_decode(q, k_cache, v_cache=None, *, v_dim=None, cache_seqlens=None, block_table=None, softmax_scale=None,\n"
     "                 causal=False, window_size=None, softcap=0.0, max_seqlen_k=None, cu_seqlens_q=None,\n"
     "                 max_seqlen_q=None, return_softmax_lse=False, out=None, s_aux=None, k_descale=None,\n"
     "                 v_descale=None, stream=None, batch_invariant=False, sinks=None, page_table=None, mean_q=0,\n"
@@ -80,6 +80,7 @@ const char attention_decode_doc[] =
     "    attention_varlen() [total_q, heads, head_dim].\n"
     "k_cache, v_cache: [batch, keys, heads_kv, head_dim], or pages [num_pages, page, heads_kv, head_dim] with\n"
     "    block_table (int32 [batch, most pages]; page_table is another name for it). Any strides whose last is 1.\n"
+    "v_dim: an int in place of v_cache: values are the first v_dim columns of k_cache, as of multi-head latent attention.\n"
     "cache_seqlens: int32 [batch] on the device: how many keys each sequence has; None: all of them.\n"
     "max_seqlen_k: an int, at least the keys of the longest; None: what the cache has room for. A smaller one\n"
     "    finds a kernel that was tuned for such lengths.\n"

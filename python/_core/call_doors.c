@@ -70,6 +70,7 @@ static struct keyword of_decode[] = {
     {"k_cache", AT(k), NULL},
     {"v_cache", AT(v), NULL},
     SERVING_NAMES,
+    {"v_dim", AT(v_dim), NULL},
     {"cache_seqlens", EXTRA(SEQUSED_K), NULL},
     {"page_table", EXTRA(BLOCK_TABLE), NULL},
     {"pack_gqa", IGNORED, NULL},

@@ -15,7 +15,8 @@ enum { CU_SEQLENS_Q, CU_SEQLENS_K, SEQUSED_K, BLOCK_TABLE, SINKS, K_SCALE, V_SCA
 /* As they came; NULL: not given. */
 struct arguments {
     PyObject *q, *k, *v, *causal, *scale, *layout, *out, *return_lse, *stream;
-    PyObject *window, *softcap, *max_seqlen_q, *max_seqlen_k, *deterministic, *extra[EXTRAS];
+    PyObject *window, *softcap, *max_seqlen_q, *max_seqlen_k, *deterministic, *v_dim,
+        *extra[EXTRAS];
 };
 
 enum { ARGUMENTS = sizeof(struct arguments) / sizeof(PyObject *) };
@@ -48,6 +49,7 @@ struct call {
     tensor *extra;         /* EXTRAS of them, malloced; NULL: none is given */
     PyObject *result[2];   /* out and lse: new references, or NULL */
     dl_managed *workspace; /* owned, or NULL */
+    PyObject *values;      /* owned, the view of k's first v_dim columns that is v; or NULL */
     place place;
     fa_tuner *tuner;
     bool wants_lse, entered;

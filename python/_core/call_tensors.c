@@ -134,6 +134,13 @@ int call_take_tensors(struct call *c)
     for (int i = Q; i <= V; i++)
         if (tensor_take(&c->tensor[i], inputs[i], c->door->keywords[i].name, &c->place) != 0)
             return -1;
+    if (c->values != NULL &&
+        PyLong_AsLongLong(c->is.v_dim) != c->tensor[V].shape[c->tensor[V].dims - 1]) {
+        PyErr_Clear(); /* of what is no int */
+        return fail(ERROR_SHAPE,
+                    "v_dim must be a number of %s's columns, as many as it has or fewer",
+                    c->tensor[K].name);
+    }
     if (call_take_serving(c) != 0 || check_kinds(c) != 0 || check_shapes(c) != 0 ||
         take_problem(c) != 0)
         return -1;

@@ -36,13 +36,13 @@ def attention_varlen(q: T, k: T, v: T, *, max_seqlen_q: SupportsIndex, cu_seqlen
 def attention_varlen(q: T, k: T, v: T, *, max_seqlen_q: SupportsIndex, cu_seqlens_q: Tensor, out: Any = None,
                      return_softmax_lse: bool, **options: Unpack[VarlenOptions]) -> Any: ...
 @overload
-def attention_decode(q: T, k_cache: T, v_cache: T, *, out: T | None = None, return_softmax_lse: Literal[False] = False,
+def attention_decode(q: T, k_cache: T, v_cache: T | None = None, *, out: T | None = None, return_softmax_lse: Literal[False] = False,
                      **options: Unpack[DecodeOptions]) -> T: ...
 @overload
-def attention_decode(q: T, k_cache: T, v_cache: T, *, out: tuple[T | None, T | None] | None = None,
+def attention_decode(q: T, k_cache: T, v_cache: T | None = None, *, out: tuple[T | None, T | None] | None = None,
                      return_softmax_lse: Literal[True], **options: Unpack[DecodeOptions]) -> tuple[T, T]: ...
 @overload
-def attention_decode(q: T, k_cache: T, v_cache: T, *, out: Any = None, return_softmax_lse: bool,
+def attention_decode(q: T, k_cache: T, v_cache: T | None = None, *, out: Any = None, return_softmax_lse: bool,
                      **options: Unpack[DecodeOptions]) -> Any: ...
 def close() -> None: ...
 

@@ -167,6 +167,7 @@ class VarlenOptions(_ServingOptions, total=False):
 class DecodeOptions(_ServingOptions, total=False):
     """What attention_decode() takes by keyword, but out and return_softmax_lse."""
 
+    v_dim: SupportsIndex | None
     cache_seqlens: Tensor | None
     page_table: Tensor | None
     cu_seqlens_q: Tensor | None
