@@ -10,11 +10,13 @@
 #ifndef FA_TESTS_CHECK_H
 #define FA_TESTS_CHECK_H
 
+#include <ftw.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct {
     int count, failures;
@@ -132,6 +134,37 @@ static inline int check_done(void)
 {
     printf("1..%d\n", check_state.count);
     return check_state.failures == 0 ? 0 : 1;
+}
+
+/* ---- folders ---------------------------------------------------------------------------------*/
+enum { CHECK_FOLDER = 256 };
+
+/* A new one in `base`; NULL: where temporary files go. */
+static inline void check_make_folder(char path[CHECK_FOLDER], const char *base)
+{
+    if (base == NULL)
+        base = getenv("TMPDIR");
+    snprintf(path, CHECK_FOLDER, "%s/fa-tune-test-XXXXXX",
+             base != NULL && base[0] == '/' && strlen(base) < 200 ? base : "/tmp");
+    if (mkdtemp(path) == NULL) {
+        printf("Bail out! no folder for tests: %s\n", path);
+        exit(1);
+    }
+}
+
+static inline int check_remove_one(const char *path, const struct stat *st, int type,
+                                   struct FTW *at)
+{
+    (void)st, (void)type, (void)at;
+    remove(path);
+    return 0;
+}
+
+/* With all that is in it. */
+static inline void check_remove_folder(const char *path)
+{
+    if (path[0] != 0)
+        nftw(path, check_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 #ifndef CHECK_OWN_MAIN

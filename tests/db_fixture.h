@@ -41,40 +41,7 @@ enum { DB_PATH_MAX = 300 };
 enum { DB_CUBIN_SIZE = 40000, DB_SAMPLES = 20 };
 
 /* ---- a directory of one test ----------------------------------------------------------------*/
-static char db_directory[256], db_path[DB_PATH_MAX];
-
-static inline void db_make_directory(void)
-{
-    const char *base = getenv("TMPDIR");
-    snprintf(db_directory, sizeof db_directory, "%s/fa-tune-db-XXXXXX",
-             base != NULL && base[0] == '/' && strlen(base) < 200 ? base : "/tmp");
-    if (mkdtemp(db_directory) == NULL) {
-        printf("Bail out! no directory for tests: %s\n", strerror(errno));
-        exit(1);
-    }
-    snprintf(db_path, sizeof db_path, "%s/store.db", db_directory);
-}
-
-static inline void db_remove_tree(const char *path)
-{
-    DIR *directory = opendir(path);
-    struct dirent *entry;
-    while (directory != NULL && (entry = readdir(directory)) != NULL) {
-        char inner[4400];
-        struct stat st;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) >= (int)sizeof inner)
-            continue;
-        if (lstat(inner, &st) == 0 && S_ISDIR(st.st_mode))
-            db_remove_tree(inner);
-        else
-            unlink(inner);
-    }
-    if (directory != NULL)
-        closedir(directory);
-    rmdir(path);
-}
+static char db_directory[CHECK_FOLDER], db_path[DB_PATH_MAX];
 
 /* How many entries of the test's directory begin with the prefix. */
 static inline int db_count_files(const char *prefix)
@@ -108,9 +75,10 @@ static inline void db_within(void (*test)(void))
     else
         pg_without();
 #else
-    db_make_directory();
+    check_make_folder(db_directory, NULL);
+    snprintf(db_path, sizeof db_path, "%s/store.db", db_directory);
     test();
-    db_remove_tree(db_directory);
+    check_remove_folder(db_directory);
 #endif
 }
 

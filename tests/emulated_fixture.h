@@ -13,7 +13,7 @@
 #include <dlfcn.h>
 
 static struct {
-    char folder[64];
+    char folder[256];
     fa_buf reference; /* of some problem: its marker is written over */
     fa_buf source;    /* of the newest library */
     int kernels;
@@ -25,15 +25,15 @@ struct change {
     const char *from, *to;
 };
 
-static inline const char *path_in(const char *name, char ret[128])
+static inline const char *path_in(const char *name, char ret[320])
 {
-    snprintf(ret, 128, "%s/%s", here.folder, name);
+    snprintf(ret, 320, "%s/%s", here.folder, name);
     return ret;
 }
 
 static inline bool write_text(const char *name, const char *text)
 {
-    char path[128];
+    char path[320];
     FILE *file = fopen(path_in(name, path), "w");
     bool written = file != NULL && fputs(text, file) >= 0;
     return file != NULL && fclose(file) == 0 && written;
@@ -71,9 +71,9 @@ static inline bool retarget_reference(const fa_problem *p)
 }
 
 /* Makes a library of a source, unless the newest one is of the same; takes the source. */
-static inline int make_library(fa_buf *source, char ret_library[128])
+static inline int make_library(fa_buf *source, char ret_library[320])
 {
-    char command[1024], name[32], path[128];
+    char command[2048], name[32], path[320];
     bool same = here.kernels > 0 && strcmp(source->data, here.source.data) == 0;
     snprintf(name, sizeof name, "kernel-%d.so", same ? here.kernels - 1 : here.kernels);
     path_in(name, ret_library);
@@ -106,7 +106,7 @@ static inline int emulate(const fa_candidate *candidate, const fa_problem *p,
                           const struct change *changes, fa_buf *ret_cubin)
 {
     static unsigned char bytes[FAKE_CUBIN_MAX];
-    char marker[1024], library[128];
+    char marker[1024], library[320];
     fa_buf source = {0};
     int rc = fa_render(world.fixture.templates, &(fa_task){&world.fixture.families, p, &world.gpu},
                        candidate, &source, &diag);

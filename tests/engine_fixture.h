@@ -145,9 +145,8 @@ static inline bool fixture_open(engine_fixture *f, const char *script)
 {
     *f = (engine_fixture){0};
     const char *memory = getenv("FA_TEST_SCRATCH"); /* a folder in memory, where ./dev made one */
-    snprintf(f->directory, sizeof f->directory, "%s/engine-XXXXXX",
-             memory != NULL ? memory : getenv("FA_TEST_BUILD"));
-    if (getenv("FA_TEST_FAKE_CUDA") == NULL || mkdtemp(f->directory) == NULL)
+    check_make_folder(f->directory, memory != NULL ? memory : getenv("FA_TEST_BUILD"));
+    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return false;
     snprintf(f->store, sizeof f->store, "%s/store.db", f->directory);
     snprintf(f->script, sizeof f->script, "%s/script", f->directory);
@@ -176,14 +175,11 @@ static inline bool fixture_restart(engine_fixture *f, const char *script)
 
 static inline void fixture_close(engine_fixture *f)
 {
-    char command[320];
     fa_close(&f->tuner);
     if (f->driver != NULL)
         drop_context(f->driver, 0);
     fa_driver_close(&f->driver);
-    snprintf(command, sizeof command, "rm -rf '%s'", f->directory);
-    if (f->directory[0] != 0 && system(command) != 0)
-        printf("# %s was not removed\n", f->directory);
+    check_remove_folder(f->directory);
     *f = (engine_fixture){0};
 }
 

@@ -14,7 +14,7 @@ enum { EMULATED_PROBLEMS = 3, HOPPER_PROBLEMS = 2, LONGEST = 203 };
 
 TEST(the_fake_driver_and_the_compilers_are_there)
 {
-    char script[128];
+    char script[320];
     fa_problem widest = {
         .head_dim = 512, .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 1};
     widest.varlen = widest.window = widest.batch_invariant = 1;
@@ -24,8 +24,7 @@ TEST(the_fake_driver_and_the_compilers_are_there)
         SKIP(world.missing = "FA_TEST_FAKE_CUDA or FA_TEST_SOURCE does not say where things are");
     if (fixture_nvrtc(&world.nvrtc, &diag) != 0)
         SKIP(world.missing = "NVRTC is missing");
-    snprintf(here.folder, sizeof here.folder, "/tmp/fa-test-emulated-XXXXXX");
-    CHECK(mkdtemp(here.folder) != NULL);
+    check_make_folder(here.folder, NULL);
     CHECK(write_text("script", "device name=NVIDIA_H200 sm=90 sms=132 smem_block=232448 "
                                "smem_sm=233472 l2=50M bus=6144 clock=1980 memclock=3201 "
                                "memory=140G\n"));
@@ -617,12 +616,9 @@ TEST(faults_that_a_gpu_may_hide_are_found)
 
 int main(void)
 {
-    char command[128];
     check_all();
     fa_buf_free(&here.reference);
     fa_buf_free(&here.source);
-    snprintf(command, sizeof command, "rm -rf '%s'", here.folder);
-    if (here.folder[0] != 0 && system(command) != 0)
-        printf("# %s stays\n", here.folder);
+    check_remove_folder(here.folder);
     return check_done();
 }

@@ -11,14 +11,11 @@ static char folder[256], store[300], file[300];
 /* Each with a store of its own. */
 static void within_folder(void (*test)(void))
 {
-    snprintf(folder, sizeof folder, "%s/baselines-XXXXXX", getenv("FA_TEST_BUILD"));
-    CHECK(mkdtemp(folder) != NULL);
+    check_make_folder(folder, NULL);
     snprintf(store, sizeof store, "%s/store.db", folder);
     snprintf(file, sizeof file, "%s/lines", folder);
     test();
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    CHECK(system(command) == 0);
+    check_remove_folder(folder);
 }
 #define OWN_TEST(name) TEST_WITHIN(within_folder, name)
 

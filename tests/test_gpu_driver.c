@@ -13,27 +13,8 @@
 #include <unistd.h>
 
 static fa_diag diag;
-static char folder[200], script_path[256];
+static char folder[CHECK_FOLDER], script_path[300];
 static fa_driver *driver;
-
-static bool open_folder(void)
-{
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/fa_driver_XXXXXX", base == NULL ? "/tmp" : base);
-    if (getenv("FA_TEST_FAKE_CUDA") == NULL || mkdtemp(folder) == NULL) {
-        printf("Bail out! FA_TEST_FAKE_CUDA must name the fake driver\n");
-        return false;
-    }
-    snprintf(script_path, sizeof script_path, "%s/script", folder);
-    return true;
-}
-
-static void close_folder(void)
-{
-    fa_driver_close(&driver);
-    remove(script_path);
-    rmdir(folder);
-}
 
 /* Closes the driver of the test before, writes the script, and opens unless told otherwise. */
 static void use_script(const char *lines)
@@ -273,9 +254,10 @@ TEST(a_real_device_describes_itself_and_keeps_memory)
 
 int main(void)
 {
-    if (!open_folder())
-        return 1;
+    check_make_folder(folder, NULL);
+    snprintf(script_path, sizeof script_path, "%s/script", folder);
     check_all();
-    close_folder();
+    fa_driver_close(&driver);
+    check_remove_folder(folder);
     return check_done();
 }

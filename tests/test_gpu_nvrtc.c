@@ -69,22 +69,8 @@ enum { OWN = EM_AARCH64, OTHER = EM_X86_64 };
 
 static void clear_folder(void)
 {
-    static const char *const names[] = {"libnvrtc.so.13",
-                                        "libnvrtc.so.12",
-                                        "libnvrtc-builtins.so.13.0",
-                                        "script",
-                                        "libnvrtc-builtins.so.13.1",
-                                        "libnvrtc-builtins.so.12.8",
-                                        "libnvrtc.alt.so.13",
-                                        "libnvrtc-builtins.alt.so.13.0",
-                                        "libnvrtc.so.13.0.88",
-                                        "nvidia/cu13/lib/libnvrtc.so.13",
-                                        "nvidia/cu13/lib/libnvrtc-builtins.so.13.0",
-                                        "nvidia/cu13/lib",
-                                        "nvidia/cu13",
-                                        "nvidia"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        remove(path_of(names[i]));
+    check_remove_folder(folder);
+    mkdir(folder, 0700);
 }
 
 static int locate(fa_nvrtc_location *ret)
@@ -424,20 +410,16 @@ TEST(an_unknown_architecture_is_refused)
 
 int main(void)
 {
-    const char *base = getenv("TMPDIR");
-    char command[300];
     fa_nvrtc_location location;
     if (fa_nvrtc_locate(&location, &diag) == 0) {
         snprintf(real_directory, sizeof real_directory, "%s", location.library);
         *strrchr(real_directory, '/') = 0;
     }
-    snprintf(folder, sizeof folder, "%s/fa_nvrtc_XXXXXX", base == NULL ? "/tmp" : base);
-    if (mkdtemp(folder) == NULL)
-        return 1;
+    check_make_folder(folder, NULL);
     check_all();
     fa_buf_free(&cubin);
     fa_buf_free(&compile_log);
     fa_nvrtc_close(&nvrtc);
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command) == 0 ? check_done() : 1;
+    check_remove_folder(folder);
+    return check_done();
 }

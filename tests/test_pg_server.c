@@ -200,8 +200,8 @@ static void take_note(void *context, const char *sentence)
 
 DB_STORE_TEST(a_file_serves_while_the_server_does_not)
 {
-    char file[300], folder[] = "/tmp/fa-tune-spare-XXXXXX";
-    CHECK(mkdtemp(folder) != NULL);
+    char file[300], folder[CHECK_FOLDER];
+    check_make_folder(folder, NULL);
     snprintf(file, sizeof file, "%s/spare.db", folder);
     const fa_store_spare spare = {file, take_note, NULL};
     fa_store *spared = NULL;
@@ -236,5 +236,5 @@ DB_STORE_TEST(a_file_serves_while_the_server_does_not)
     CHECK_INT(notes, 2);
     fa_store_close(&spared);
     CHECK(pg_tell("start"));
-    db_remove_tree(folder);
+    check_remove_folder(folder);
 }

@@ -3,7 +3,7 @@
  * Tensor maps without a GPU: what a cubin may ask for, what the driver is told for a tensor, and which
  * tensors TMA does not take. The fake driver compares every map with the launch that it comes with.
  */
-static char folder[] = "/tmp/fa-test-maps-XXXXXX";
+static char folder[256];
 
 #define CHECK_OWN_MAIN
 #include "device_context.h"
@@ -316,9 +316,9 @@ TEST(tensors_that_tma_does_not_take_are_refused_by_name)
 
 int main(void)
 {
-    char command[sizeof folder + 16];
-    if (getenv("FA_TEST_FAKE_CUDA") == NULL || mkdtemp(folder) == NULL)
+    if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         return 1;
+    check_make_folder(folder, NULL);
     snprintf(script, sizeof script, "%s/script", folder);
     setenv("FAKE_CUDA_SCRIPT", script, 1);
     setenv("FA_TUNE_LIBCUDA", getenv("FA_TEST_FAKE_CUDA"), 1);
@@ -326,6 +326,6 @@ int main(void)
         return 1;
     check_all();
     fa_driver_close(&driver);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command) == 0 ? check_done() : 1;
+    check_remove_folder(folder);
+    return check_done();
 }

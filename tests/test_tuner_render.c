@@ -19,6 +19,13 @@ static void end(void)
     fixture_free(&f);
 }
 
+static void within(void (*test)(void))
+{
+    test();
+    end();
+}
+#define OWN_TEST(name) TEST_WITHIN(within, name)
+
 /* The space of the families for a problem of 512 on this GPU. */
 static int enumerate(const fa_gpu *gpu)
 {
@@ -61,7 +68,8 @@ static int render_parts(const char *defines, const char *more, const char *templ
              "\"default\": {\"BLOCK_M\": 64, \"BLOCK_N\": 64}%s}",
              defines, more);
     end();
-    if (!fixture_make(&f) || !fixture_write(&f, "small.json", json, strlen(json)) ||
+    fixture_make(&f);
+    if (!fixture_write(&f, "small.json", json, strlen(json)) ||
         !fixture_write(&f, "small.cu", template, strlen(template)) ||
         !fixture_write(&f, "small.cuh", header, strlen(header)) ||
         !fixture_write(&f, "other.cuh", other, strlen(other)))
@@ -82,7 +90,7 @@ static int render_small(const char *template, const char *header, const char *ot
                         other);
 }
 
-TEST(the_prologue_defines_everything_and_changes_nothing_else)
+OWN_TEST(the_prologue_defines_everything_and_changes_nothing_else)
 {
     CHECK_OK(render_small("int template_text; // BLOCK_M stays\n", "", ""), diag);
     CHECK_TEXT(source.data,
@@ -96,7 +104,7 @@ TEST(the_prologue_defines_everything_and_changes_nothing_else)
 }
 
 /* BLOCK_N, the let that reads it and the size of the shared memory are missing in the text. */
-TEST(configs_that_differ_at_run_time_only_have_one_source)
+OWN_TEST(configs_that_differ_at_run_time_only_have_one_source)
 {
     static const char lets[] = "\"ROW\": \"HEAD_DIM * 2\", \"TWICE\": \"2 * BLOCK_N\"";
     fa_buf other = {0};
@@ -116,7 +124,7 @@ TEST(configs_that_differ_at_run_time_only_have_one_source)
                "DTYPE_BF16=0;CAUSAL=0;ALIGNED=1;\";\n");
 }
 
-TEST(an_architecture_has_the_suffix_of_its_family)
+OWN_TEST(an_architecture_has_the_suffix_of_its_family)
 {
     char name[16];
     fa_render_architecture(NULL, &gpu_l4, name, sizeof name);
@@ -141,7 +149,7 @@ static int depends_on_other(const char *template, const char *header)
     return strcmp(key[0], key[1]) != 0;
 }
 
-TEST(a_key_holds_exactly_the_headers_that_may_be_included)
+OWN_TEST(a_key_holds_exactly_the_headers_that_may_be_included)
 {
     CHECK_INT(depends_on_other("#include \"small.cuh\"\n", "int x;\n"), 0);
     CHECK_INT(depends_on_other("int x; // includes nothing\n", "#include \"other.cuh\"\n"), 0);
@@ -152,7 +160,7 @@ TEST(a_key_holds_exactly_the_headers_that_may_be_included)
 }
 
 /* What a scanner cannot follow counts as including everything. */
-TEST(doubtful_includes_count_every_header)
+OWN_TEST(doubtful_includes_count_every_header)
 {
     static const char *const rows[] = {
         "#define H \"other.cuh\"\n#include H\n", "#inc\\\nlude \"other.cuh\"\n",
@@ -167,7 +175,7 @@ TEST(doubtful_includes_count_every_header)
     CHECK_INT(depends_on_other("#include \"small.cuh\"\n", "#include MACRO\n"), 1);
 }
 
-TEST(every_input_changes_the_key)
+OWN_TEST(every_input_changes_the_key)
 {
     CHECK_OK(start_built_in(), diag);
     static const char *const inputs[][4] = {
@@ -185,7 +193,7 @@ TEST(every_input_changes_the_key)
             CHECK(strcmp(key[i], key[j]) != 0);
 }
 
-TEST(what_depends_on_a_problems_size_is_not_rendered)
+OWN_TEST(what_depends_on_a_problems_size_is_not_rendered)
 {
     const fa_gpu *const gpus[] = {&gpu_l4, &gpu_h200};
     fa_problem other = problem_512;

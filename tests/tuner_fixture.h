@@ -10,13 +10,12 @@
 #include "catalogue.h"
 #include "family.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct tuner_fixture {
-    char directory[64];
+    char directory[CHECK_FOLDER];
     fa_templates *templates;
     fa_family_list families;
 } tuner_fixture;
@@ -33,37 +32,17 @@ static inline bool fixture_write(const tuner_fixture *f, const char *name, const
     return ok;
 }
 
-static inline bool fixture_make(tuner_fixture *f)
+static inline void fixture_make(tuner_fixture *f)
 {
-    *f = (tuner_fixture){.directory = "/tmp/fa-tune-test-XXXXXX"};
-    return mkdtemp(f->directory) != NULL;
-}
-
-/* Removes what is in a directory, its folders with their files too. */
-static inline void fixture_empty(const char *directory)
-{
-    DIR *stream = opendir(directory);
-    struct dirent *entry;
-    while (stream != NULL && (entry = readdir(stream)) != NULL) {
-        char path[512];
-        if (entry->d_name[0] == '.' && strlen(entry->d_name) <= 2)
-            continue;
-        snprintf(path, sizeof path, "%.200s/%.255s", directory, entry->d_name);
-        if (unlink(path) != 0) {
-            fixture_empty(path);
-            rmdir(path);
-        }
-    }
-    if (stream != NULL)
-        closedir(stream);
+    *f = (tuner_fixture){.templates = NULL};
+    check_make_folder(f->directory, NULL);
 }
 
 static inline void fixture_free(tuner_fixture *f)
 {
     fa_families_free(&f->families);
     fa_templates_close(&f->templates);
-    fixture_empty(f->directory);
-    rmdir(f->directory);
+    check_remove_folder(f->directory);
 }
 
 /* The built-in families of attention, in place of a directory's. */
