@@ -20,12 +20,10 @@ atexit.register(place.__exit__)
 for variable in ("FA_TUNE_STORE", "FA_TUNE_TEMPLATES", "FA_TUNE_LIBCUDA", "FAKE_CUDA_SCRIPT"):
     os.environ[variable] = place.env[variable]
 # The family for serving has one config too, and leaves dense problems to the other.
-with open(os.path.join(os.environ["FA_TEST_TEMPLATES"], "attn_fwd_splitkv_sm80.json"), encoding="utf-8") as file:
-    split = json.load(file)
+split = json.loads(tap.read(os.path.join(os.environ["FA_TEST_TEMPLATES"], "attn_fwd_splitkv_sm80.json")))
 split.update(tune=SPLIT, default={name: values[0] for name, values in SPLIT.items()})
 split["supports"].append({"require": "SERVING == 1", "why": "dense problems are the other family's here"})
-with open(os.path.join(place.env["FA_TUNE_TEMPLATES"], "attn_fwd_splitkv_sm80.json"), "w", encoding="utf-8") as file:
-    json.dump(split, file)
+tap.write(os.path.join(place.env["FA_TUNE_TEMPLATES"], "attn_fwd_splitkv_sm80.json"), json.dumps(split))
 os.chdir(place.folder)  # where the log goes
 PACKAGE = os.path.join(os.environ["FA_TEST_BUILD"], "python")
 sys.path.insert(0, PACKAGE)

@@ -67,6 +67,17 @@ def lacks(text, part):
     assert part not in text, "%r has %r" % (text, part)
 
 
+def read(path, mode="r"):
+    with open(path, mode, encoding=None if "b" in mode else "utf-8") as file:
+        return file.read()
+
+
+def write(path, what, mode="w"):
+    """Text, or bytes."""
+    with open(path, mode + ("" if isinstance(what, str) else "b"), encoding="utf-8" if isinstance(what, str) else None) as file:
+        file.write(what)
+
+
 @contextlib.contextmanager
 def modules(given):
     """These stand for the modules of their names; `...`: it is imported anew. What else is imported meanwhile stays."""

@@ -12,8 +12,7 @@ LONGEST = 9
 
 
 def read(path):
-    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
-        return file.read()
+    return tap.read(os.path.join(ROOT, path))
 
 
 def walks():

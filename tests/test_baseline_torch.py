@@ -92,8 +92,7 @@ class Machine:
     def __init__(self, place, **modules):
         self.folder = place.folder
         for name, text in modules.items():
-            with open(os.path.join(self.folder, name + ".py"), "w", encoding="utf-8") as file:
-                file.write(text)
+            tap.write(os.path.join(self.folder, name + ".py"), text)
 
     def run(self, *options, status=0):
         calls = os.path.join(self.folder, "calls.jsonl")
@@ -123,8 +122,7 @@ def flash_attention_3_and_2_are_timed_where_their_packages_are():
         os.mkdir(os.path.join(place.folder, "flash_attn_3-3.0.0.dist-info"))
         for name, text in (("METADATA", "Metadata-Version: 2.1\nName: flash_attn_3\nVersion: 3.0.0\n"),
                            ("top_level.txt", "flash_attn_interface\n")):
-            with open(os.path.join(place.folder, "flash_attn_3-3.0.0.dist-info", name), "w", encoding="utf-8") as file:
-                file.write(text)
+            tap.write(os.path.join(place.folder, "flash_attn_3-3.0.0.dist-info", name), text)
         tap.equal(peers(machine.run("--seq", "512")), sdpa + ["FlashAttention-3"])
         Machine(place, flash_attn=PACKAGE)
         done = machine.run("--seq", "512")
@@ -159,8 +157,7 @@ def its_lines_are_taken_in_with_the_matrix_product_of_their_run():
         machine = Machine(place, torch=TORCH, flash_attn_interface=PACKAGE)
         text = machine.run("--seq", "128", "--batch", "1", "--heads", "1", "--peers",
                            "pytorch-cudnn,FlashAttention-3").stdout
-        with open(os.path.join(place.folder, "torch.jsonl"), "w", encoding="utf-8") as file:
-            file.write(text)
+        tap.write(os.path.join(place.folder, "torch.jsonl"), text)
         tap.has(place.run("import", "torch.jsonl").stdout, "2 baselines")
         place.run("--seq", "128", "--batch", "1", "--heads", "1", "--quiet")
         told = place.json("report")["problems"][0]["baselines"]
@@ -183,8 +180,7 @@ def the_drivers_release_is_read_from_either_kind_of_kernel_module():
         path = os.path.join(place.folder, "version")
         for text, release in (("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version: 12.2.0\n", "580.159.04"),
                               ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n", "535.104.05")):
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
+            tap.write(path, text)
             tap.equal(baseline_torch.driver(path), ", driver " + release)
         tap.equal(baseline_torch.driver(path + ".not"), "")
 

@@ -152,8 +152,7 @@ def public_symbols():
     names = set()
     folder = os.path.join(ROOT, "include", "fa-tune")
     for name in os.listdir(folder):
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            names |= set(re.findall(r"^FA_API\b[^(;]*?\b(fa_\w+)\(", file.read(), re.MULTILINE))
+        names |= set(re.findall(r"^FA_API\b[^(;]*?\b(fa_\w+)\(", tap.read(os.path.join(folder, name)), re.MULTILINE))
     return names
 
 

@@ -210,8 +210,7 @@ def the_second_process_waits_for_the_first_and_says_so():
 def when_nothing_is_left_to_compile_it_says_so():
     with Place() as place:
         folder = place.env["FA_TUNE_TEMPLATES"]
-        with open(os.path.join(folder, "attn_fwd_sm80.cu"), "w", encoding="utf-8") as file:
-            file.write("no kernel;\n")
+        tap.write(os.path.join(folder, "attn_fwd_sm80.cu"), "no kernel;\n")
         arguments = ["--gpu", "L4", *SMALL]
         tap.has(place.run(*arguments, status=1).stderr, "to compile, with")
         again = place.run(*arguments, status=1).stderr
@@ -227,11 +226,9 @@ def when_nothing_is_left_to_compile_it_says_so():
 
 def an_absent_gpus_choice_stands_though_a_config_does_not_compile():
     with Place(space=dict(EIGHT, BLOCK_M=[64], BLOCK_N=[64])) as place:
-        with open(os.path.join(TEMPLATES, "attn_fwd_sm80.cu"), encoding="utf-8") as file:
-            source = file.read()
+        source = tap.read(os.path.join(TEMPLATES, "attn_fwd_sm80.cu"))
         folder = place.env["FA_TUNE_TEMPLATES"]
-        with open(os.path.join(folder, "attn_fwd_sm80.cu"), "w", encoding="utf-8") as file:
-            file.write("#if STAGES == 2\n#error not this one\n#endif\n" + source)
+        tap.write(os.path.join(folder, "attn_fwd_sm80.cu"), "#if STAGES == 2\n#error not this one\n#endif\n" + source)
         first = place.json("--gpu", "L4", *SMALL)
         tap.equal((first["answer"]["from_store"], first["funnel"]["failed"]), (False, 1))
         tap.equal(place.json("--gpu", "L4", *SMALL)["answer"]["from_store"], True)
@@ -248,8 +245,7 @@ def doctor_says_what_fails_and_its_status_agrees():
         text = place.run("doctor").stdout
         assert re.search(r"^warn +driver ", text, re.MULTILINE), text
         tap.has(named["store"]["text"], place.store)
-        with open(place.store, "wb") as file:
-            file.write(b"this is no store" * 512)
+        tap.write(place.store, b"this is no store" * 512)
         os.chmod(place.store, 0o666)
         failed = place.json("doctor", status=1)
         bad = [check for check in failed["checks"] if check["level"] == "fail"]
@@ -316,8 +312,7 @@ def headers_are_of_nvrtcs_version_or_the_pair_is_named():
 
         def own(version):
             for name, text in (("cuda_fp16.h", ""), ("cuda_runtime_api.h", "#define CUDART_VERSION  %d\n" % version)):
-                with open(os.path.join(root, "include", name), "w", encoding="utf-8") as file:
-                    file.write(text)
+                tap.write(os.path.join(root, "include", name), text)
             return doctors(place)["headers"]
 
         tap.equal((own(12070)["level"], own(12070)["text"]), ("ok", "of CUDA 12.7, read by NVRTC 12.7: %s/include" % root))
@@ -326,10 +321,9 @@ def headers_are_of_nvrtcs_version_or_the_pair_is_named():
         tap.equal((told["level"], told["text"]), ("warn", "of CUDA 12.4, read by NVRTC 12.7: %s/include" % root))
         tap.has(told["advice"], "nvidia-cuda-runtime-cu12==12.7.*")
         path = os.path.join(place.folder, "k.cu")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write('/* fa-tune\n{"arguments": [{"name": "y", "type": "f16", "shape": ["n"], "is": "out"}, {"name": "n"}], "sizes": {"n": 9}, '
-                       '"tune": {"BLOCK": [64]}, "block": "BLOCK", "grid": "1"}\n*/\n#include <cuda_fp16.h>\n'
-                       "__global__ void k(__half *y, int n) { y[BLOCK] = wrong; }\n")
+        tap.write(path, '/* fa-tune\n{"arguments": [{"name": "y", "type": "f16", "shape": ["n"], "is": "out"}, {"name": "n"}], "sizes": {"n": 9}, '
+                        '"tune": {"BLOCK": [64]}, "block": "BLOCK", "grid": "1"}\n*/\n#include <cuda_fp16.h>\n'
+                        "__global__ void k(__half *y, int n) { y[BLOCK] = wrong; }\n")
         tap.has(place.run("check", path, status=1).stdout, "this is wrong (headers of CUDA 12.4, read by NVRTC 12.7)")
 
 
@@ -353,8 +347,7 @@ def nothing_of_ours_is_looked_for_in_the_current_folder():
         for folder in (here, linked, beside, os.path.join(place.folder, "libexec", "fa-tune")):
             os.makedirs(folder)
             for name in ("fa-tune", library, "fa-tune-worker", "fa-tune-serve"):  # each tells that it was started
-                with open(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT, 0o700), "w") as file:
-                    file.write("#!/bin/sh\ntouch %s/ran\n" % place.folder)
+                tap.write(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT, 0o700), "#!/bin/sh\ntouch %s/ran\n" % place.folder)
         os.replace(os.path.join(linked, "fa-tune"), os.path.join(linked, "none-of-ours"))
         os.symlink(FA_TUNE, os.path.join(linked, "fa-tune"))
 

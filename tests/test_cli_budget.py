@@ -5,7 +5,7 @@ import json
 import re
 
 import tap
-from place import FAST, L4, TINY, TWO, Place
+from place import FAST, L4, TINY, Place
 
 FOUR = ["sweep", "--seq", "64,128", "--causal", "both", *TINY]
 

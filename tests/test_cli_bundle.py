@@ -5,7 +5,6 @@ import functools
 import os
 import re
 import shutil
-import stat
 import subprocess
 
 import tap
@@ -35,8 +34,7 @@ def trust(place, name, key):
     """What a person does to trust a key."""
     path = os.path.join(place.env.get("XDG_CONFIG_HOME", os.path.join(place.folder, ".config")), "fa-tune", "trusted", name)
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    with open(path, "w", encoding="ascii") as file:
-        file.write(key + "\n")
+    tap.write(path, key + "\n")
     return path
 
 
@@ -86,8 +84,7 @@ def show_checks_a_bundle_and_needs_no_store():
 
 
 def bytes_of(path):
-    with open(path, "rb") as file:
-        return file.read()
+    return tap.read(path, "rb")
 
 
 def what_a_bundle_says_and_cannot_be_is_no_mistake_of_whoever_gives_it():
@@ -104,8 +101,7 @@ def what_a_bundle_says_and_cannot_be_is_no_mistake_of_whoever_gives_it():
             bad = bytearray(good if at is not None else good[:len(good) // 2])
             if at is not None:
                 bad[at] ^= 0x40
-            with open(os.path.join(place.folder, "bad.fab"), "wb") as file:
-                file.write(bad)
+            tap.write(os.path.join(place.folder, "bad.fab"), bad)
             for arguments in (["show", "bad.fab"], ["import", "bad.fab", "--allow-unsigned"],
                               ["import", "bad.fab", "--allow-unsigned", "--dry-run"]):
                 tap.has(place.run(*arguments, status=1).stderr, sentence)
@@ -138,8 +134,7 @@ def a_dry_run_says_what_would_change_and_unsigned_is_said_twice():
 
 def sentences_about_a_hostile_file_send_the_terminal_nothing():
     with Place(TWO) as place:
-        with open(os.path.join(place.folder, "bad.jsonl"), "w") as file:
-            file.write('{"\x1b]0;owned\x07":1,"\x1b]0;owned\x07":2}\n')
+        tap.write(os.path.join(place.folder, "bad.jsonl"), '{"\x1b]0;owned\x07":1,"\x1b]0;owned\x07":2}\n')
         told = place.run("export", "--from-records", "bad.jsonl", "--unsigned", "--out", "x.fab",
                          status=1).stderr
         tap.has(told, "appears twice")
@@ -229,8 +224,7 @@ def minisign_and_fa_tune_take_each_others_files():
         os.chmod(os.path.join(place.folder, "lab.key"), 0o600)
         place.run("export", "--key", "lab.key", "--out", "l4.fab")
         minisign("-Vm", "l4.fab", "-p", "lab.pub")
-        with open(os.path.join(place.folder, "l4.fab"), "ab") as file:
-            file.write(b"x")
+        tap.write(os.path.join(place.folder, "l4.fab"), b"x", "a")
         minisign("-Vm", "l4.fab", "-p", "lab.pub", status=1)
 
 
@@ -242,8 +236,7 @@ def a_key_with_a_password_is_minisigns_to_use():
         comment, key = bytes_of(path).decode().splitlines()
         for changed, sentence in ((key.replace("RWQAAEIy", "RWRTY0Iy"), "minisign -Sm FILE"), (key[:-8], "`fa-tune keygen` makes one"),
                                   (key[:100] + ("A" if key[100] != "A" else "B") + key[101:], "is damaged")):
-            with open(path, "w", encoding="ascii") as file:
-                file.write(comment + "\n" + changed + "\n")
+            tap.write(path, comment + "\n" + changed + "\n")
             tap.has(place.run("export", "--out", "l4.fab", status=1).stderr, sentence)
         tap.equal(os.path.exists(os.path.join(place.folder, "l4.fab")), False)
 
@@ -284,8 +277,7 @@ def no_output_replaces_a_store_or_a_key_by_any_name():
         key_of(place)
         keys = os.path.join(place.folder, ".config", "fa-tune")
         place.run("keygen", "--out", "other-key")
-        with open(os.path.join(place.folder, "former-key"), "w", encoding="ascii") as file:
-            file.write("fa-tune-secret-key-1 " + "ab" * 32 + "\n")
+        tap.write(os.path.join(place.folder, "former-key"), "fa-tune-secret-key-1 " + "ab" * 32 + "\n")
         shutil.copy(place.store, os.path.join(place.folder, "other.db"))  # a store that no option names
         os.symlink("other.db", os.path.join(place.folder, "link.html"))
         os.link(os.path.join(place.folder, "other.db"), os.path.join(place.folder, "hard.html"))
@@ -293,8 +285,7 @@ def no_output_replaces_a_store_or_a_key_by_any_name():
         place.run("export", "--unsigned", "--out", "a.fab")
         os.link(os.path.join(place.folder, "other.db"), os.path.join(place.folder, "b.fab.minisig"))
         os.symlink(place.folder, os.path.join(place.folder, "round"))
-        with open(os.path.join(place.folder, "of-another-program.db"), "wb") as file:
-            file.write(b"SQLite format 3\0".ljust(4096, b"\0"))
+        tap.write(os.path.join(place.folder, "of-another-program.db"), b"SQLite format 3\0".ljust(4096, b"\0"))
         with open(place.store + "-shm", "wb"):
             pass
         names = ["store.db", "other.db", "./round/../" + os.path.basename(place.folder) + "/store.db", "link.html",

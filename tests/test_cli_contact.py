@@ -21,11 +21,9 @@ def why_tells_every_step_and_changes_nothing():
     with Place() as place:
         place.run("--gpu", "L4", *SMALL)
         place.use_fake_driver(L4)
-        with open(place.store, "rb") as file:
-            before = file.read()
+        before = tap.read(place.store, "rb")
         by_name, told = steps(place, *SMALL)
-        with open(place.store, "rb") as file:
-            tap.equal(file.read() == before, True)
+        tap.equal(tap.read(place.store, "rb") == before, True)
         tap.equal(list(by_name)[::-1], ["bucket", "predicted"])
         tap.equal(taken(by_name), ["predicted"])
         tap.has(by_name["predicted"]["why"], "not launched before this GPU has proved it")

@@ -134,13 +134,11 @@ def a_worker_has_of_the_environment_what_cuda_needs():
         seen = os.path.join(place.folder, "seen")
         place.env.update(dict.fromkeys(secrets[:-1], "kept-to-myself"), FA_TUNE_SERVER="", CUDA_VISIBLE_DEVICES="0", LD_LIBRARY_PATH="/nowhere",
                          FA_TUNE_WORKER=os.path.join(place.folder, "worker"))
-        with open(place.env["FA_TUNE_WORKER"], "w", encoding="ascii") as file:
-            file.write("#!/bin/sh\nenv > '%s.'$1\nexec '%s' \"$@\"\n" % (seen, os.path.join(BUILD, "fa-tune-worker")))
+        tap.write(place.env["FA_TUNE_WORKER"], "#!/bin/sh\nenv > '%s.'$1\nexec '%s' \"$@\"\n" % (seen, os.path.join(BUILD, "fa-tune-worker")))
         os.chmod(place.env["FA_TUNE_WORKER"], 0o700)
         tap.equal(place.json(*SMALL)["answer"]["origin"], "measured")
         for role, told in (("compile", False), ("measure", True)):
-            with open("%s.%s" % (seen, role), encoding="utf-8") as file:
-                lines = file.read().splitlines()
+            lines = tap.read("%s.%s" % (seen, role)).splitlines()
             names = [line.split("=")[0] for line in lines]
             tap.equal([name for name in secrets if name in names], [])
             tap.equal([name in names for name in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "HOME", "FA_TUNE_LIBCUDA")], [told] * 4)

@@ -95,14 +95,12 @@ def bad_plans_are_refused_by_line():
     with Place(space=TWO) as place:
         path = os.path.join(place.folder, "plan")
         for line, parts in table:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(good + line + "\n")
+            tap.write(path, good + line + "\n")
             done = place.run("sweep", "--plan", path, status=2)
             tap.lacks(done.stderr, "\x1b")
             for part in parts + [path]:
                 tap.has(done.stderr, part)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n \n")
+        tap.write(path, "\n \n")
         tap.has(place.run("sweep", "--plan", path, status=2).stderr, "holds no problem")
 
 
@@ -110,10 +108,9 @@ def a_plan_is_a_grid_of_its_lines_and_a_baseline_file_is_one_too():
     with Place(space=TWO, script=L4) as place:
         path = os.path.join(place.folder, "plan")
         problem = '"problem":{"seq_q":64,"heads_q":2,"batch":1,"head_dim":64}'
-        with open(path, "w", encoding="utf-8") as file:
-            file.write('{"seq_q":64,"batch":1,"heads_q":1}\n\n'
-                       '{"gpu":"NVIDIA L4","peer":"a","median_us":1,%s}\n'
-                       '{"gpu":"L4","peer":"b","median_us":2,%s}\n' % (problem, problem))
+        tap.write(path, '{"seq_q":64,"batch":1,"heads_q":1}\n\n'
+                        '{"gpu":"NVIDIA L4","peer":"a","median_us":1,%s}\n'
+                        '{"gpu":"L4","peer":"b","median_us":2,%s}\n' % (problem, problem))
         told = place.json("sweep", "--plan", path)
         tap.equal([(i["problem"]["heads_q"], i["problem"]["seq_k"], i["asked_gpu"], i["state"])
                    for i in told["items"]], [(1, 64, "", "done"), (2, 64, "L4", "done")])

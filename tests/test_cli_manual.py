@@ -11,8 +11,7 @@ from place import BUILD, DEADLINE, Place
 
 
 def made(name):
-    with open(os.path.join(BUILD, name), encoding="utf-8") as file:
-        return file.read()
+    return tap.read(os.path.join(BUILD, name))
 
 
 def helps(place):

@@ -27,19 +27,16 @@ def lines():
 
 
 def bytes_of(place, name):
-    with open(os.path.join(place.folder, name), "rb") as file:
-        return file.read()
+    return tap.read(os.path.join(place.folder, name), "rb")
 
 
 def write(place, text_lines):
-    with open(os.path.join(place.folder, "records.jsonl"), "w", encoding="utf-8") as file:
-        file.write("\n".join(text_lines) + "\n")
+    tap.write(os.path.join(place.folder, "records.jsonl"), "\n".join(text_lines) + "\n")
 
 
 def a_document_of_show_is_taken_as_its_lines_are():
     with tuned(FOUR) as place, Place(space=FOUR, script=L4) as other:
-        with open(os.path.join(other.folder, "document"), "w", encoding="utf-8") as file:
-            file.write(place.run("show", "--json").stdout)
+        tap.write(os.path.join(other.folder, "document"), place.run("show", "--json").stdout)
         tap.has(other.run("import", "document").stdout, "1 added")
         there, here = (one.json("show")["winners"][0]["answer"] for one in (place, other))
         own = ("gpu", "origin", "driver_version", "compile_ms", "tune_s", "why")
@@ -255,18 +252,14 @@ def records_of_several_files_are_merged_by_the_better_origin():
             return [json.loads(line) for line in done.stdout.splitlines()]
         measured, = place.records("measured.jsonl")
         predicted = {**measured, "answer": {**measured["answer"], "origin": "predicted", "unix_time": measured["answer"]["unix_time"] + 9}}
-        with open(os.path.join(place.folder, "predicted.json"), "w", encoding="utf-8") as file:
-            json.dump({"winners": [predicted], "store": "a document"}, file)
+        tap.write(os.path.join(place.folder, "predicted.json"), json.dumps({"winners": [predicted], "store": "a document"}))
         rows = [baseline(128, "fa3", us, unix_time=7) for us in (45.0, 44.0)]
-        with open(os.path.join(place.folder, "rows.jsonl"), "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-        with open(os.path.join(place.folder, "gpus"), "w", encoding="utf-8") as file:
-            file.write(place.run("gpus", "--json").stdout)
+        tap.write(os.path.join(place.folder, "rows.jsonl"), "".join((json.dumps(row) + "\n" for row in rows)))
+        tap.write(os.path.join(place.folder, "gpus"), place.run("gpus", "--json").stdout)
         winner, peer = merged("gpus", "predicted.json", "measured.jsonl", "predicted.json", "rows.jsonl")
         tap.equal((winner["answer"]["origin"], winner["trials"], winner["gpu"]), ("measured", measured["trials"], {"name": "L4"}))
         tap.equal(peer, rows[1])
-        with open(os.path.join(place.folder, "merged.jsonl"), "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(line) + "\n" for line in (winner, peer))
+        tap.write(os.path.join(place.folder, "merged.jsonl"), "".join((json.dumps(line) + "\n" for line in (winner, peer))))
         tap.equal(merged("merged.jsonl"), [winner, peer])
         with Place(space=FOUR, script=L4) as other:
             tap.has(other.run("import", os.path.join(place.folder, "merged.jsonl")).stdout, "1 winner, 1 baseline")

@@ -25,8 +25,7 @@ def rm(place, *arguments):
 
 
 def bytes_of(place):
-    with open(place.store, "rb") as file:
-        return file.read()
+    return tap.read(place.store, "rb")
 
 
 def a_dry_run_tells_what_a_real_run_takes_and_changes_nothing():

@@ -127,8 +127,7 @@ def a_mistake_in_the_source_is_found_by_a_few_compiles():
         for bounds in ([], ["--evaluations", "20"]):
             with Place(space=None, script="no_device\n") as place:
                 path = os.path.join(place.folder, "typo.cu")
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(TYPO % (head, value))
+                tap.write(path, TYPO % (head, value))
                 run = place.run(path, "--gpu", "L4", *bounds, status=1)
                 tap.has(run.stderr, "  compile-failed: %s" % error)  # at once, beside the counts
                 tap.has(run.stderr, "configs survived; the first: compile-failed: %s" % error)
@@ -145,8 +144,7 @@ def a_mistake_that_only_some_configs_compile_ends_no_tune():
     for bounds in ([], ["--evaluations", "6"]):
         with Place(space=None, script="no_device\n") as place:
             path = os.path.join(place.folder, "typo.cu")
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(TYPO % ("#if WAY == 3\n#define VALUE vlaue\n#else\n#define VALUE 0\n#endif", "VALUE"))
+            tap.write(path, TYPO % ("#if WAY == 3\n#define VALUE vlaue\n#else\n#define VALUE 0\n#endif", "VALUE"))
             funnel = place.json(path, "--gpu", "L4", *bounds)["funnel"]
             tap.equal(funnel["compiled"], 6 if bounds else 48)
 

@@ -48,13 +48,11 @@ def a_family_of_ones_own_takes_a_window():
         manifest = {"operation": "attn_fwd", "kernel": "attn_fwd", "sm": {"min": 75, "max": 75},
                     "takes": ["window", "window_left", "window_right"], "tune": {"BLOCK_M": [64]},
                     "default": {"BLOCK_M": 64}, "block": 32, "grid": "WINDOW_LEFT + 1"}
-        with open(os.path.join(folder, "tiny.json"), "w", encoding="utf-8") as file:
-            json.dump(manifest, file)
-        with open(os.path.join(folder, "tiny.cu"), "w", encoding="utf-8") as file:
-            file.write('#include "attn_serving_params.h"\n'
-                       'extern "C" __global__ void attn_fwd(const __grid_constant__ fa_attn_serving_params p) {\n'
-                       '    static_assert(WINDOW == 1 && SINKS == 0 && !PAGED, "macros");\n'
-                       '    *(int *)p.dense.o = p.window_left;\n}\n')
+        tap.write(os.path.join(folder, "tiny.json"), json.dumps(manifest))
+        tap.write(os.path.join(folder, "tiny.cu"), '#include "attn_serving_params.h"\n'
+                                                   'extern "C" __global__ void attn_fwd(const __grid_constant__ fa_attn_serving_params p) {\n'
+                                                   '    static_assert(WINDOW == 1 && SINKS == 0 && !PAGED, "macros");\n'
+                                                   '    *(int *)p.dense.o = p.window_left;\n}\n')
         told = place.run("tune", "--gpu", "T4", "--seq", "64", "--window", "100,-1").stdout
         tap.has(told, "window · left 100 · right -1")
 
@@ -99,8 +97,7 @@ def the_names_of_models_are_taken_as_people_write_them():
 
 
 def every_model_of_the_table_has_layers_or_says_why_not():
-    with open(os.path.join(SOURCE, "kernel_templates", "attn_fwd", "operation.json"), encoding="utf-8") as file:
-        models = json.load(file)["models"]
+    models = json.loads(tap.read(os.path.join(SOURCE, "kernel_templates", "attn_fwd", "operation.json")))["models"]
     for name, layers in models.items():
         layers = models[layers] if isinstance(layers, str) else layers
         assert "not_covered" in layers or all(int(one["heads_q"]) % int(one["heads_kv"]) == 0 == int(one["head_dim"]) % 8 for one in layers), name
@@ -115,8 +112,7 @@ def the_config_of_a_model_is_read_as_transformers_writes_it():
         path = os.path.join(place.folder, "config.json")
 
         def write(config):
-            with open(path, "w", encoding="utf-8") as file:
-                json.dump(config, file)
+            tap.write(path, json.dumps(config))
         for config, expected in (
                 (plain, {(32, 32, 128, "bf16", None, None, None)}),
                 (dict(plain, num_key_value_heads=8, torch_dtype="float16", sliding_window=None), {(32, 8, 128, "fp16", None, None, None)}),
@@ -141,8 +137,7 @@ def the_config_of_a_model_is_read_as_transformers_writes_it():
                              (dict(plain, num_key_value_heads=5), "heads_kv is 5: it must divide heads_q")):
             write(config)
             tap.has(place.run("sweep", "--model", path, status=2).stderr, part)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write('{"num_attention_heads": ')
+        tap.write(path, '{"num_attention_heads": ')
         tap.has(place.run("sweep", "--model", path, status=2).stderr, "config.json: not valid JSON")
         tap.has(place.run("sweep", "--model", "missing.json", status=2).stderr, "missing.json: there is no such file")
 

@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Sweeps from outside: what is told, what is shared, and how a sweep goes on."""
-import json
 import signal
 import sqlite3
 import subprocess
-import time
 
 import tap
 from place import DEADLINE, FAST, L4, TINY, TWO, Place

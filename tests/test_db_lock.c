@@ -7,7 +7,7 @@
 
 #include "sqlite.h"
 
-#include <pthread.h>
+#include "threads.h"
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -152,15 +152,7 @@ static void *thread_body(void *context)
 DB_TEST(threads_of_one_process_take_turns)
 {
     struct room room = {0};
-    int bad = 0;
-    pthread_t thread[HOLDERS];
-    for (int i = 0; i < HOLDERS; i++)
-        CHECK_INT(pthread_create(&thread[i], NULL, thread_body, &room), 0);
-    for (int i = 0; i < HOLDERS; i++) {
-        void *result = NULL;
-        bad += pthread_join(thread[i], &result) != 0 || result != NULL;
-    }
-    CHECK_INT(bad, 0);
+    CHECK_INT(run_threads(thread_body, &room, 0, HOLDERS), 0);
     CHECK_INT(room.together, 0);
     CHECK_INT(room.turns, HOLDERS * TURNS);
 }

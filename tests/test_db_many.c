@@ -6,7 +6,7 @@
 #include "check.h"
 #include "db_fixture.h"
 
-#include <pthread.h>
+#include "threads.h"
 
 /* ---- many at once ---------------------------------------------------------------------------*/
 enum { WRITERS = 8, WRITES = 12 };
@@ -82,17 +82,8 @@ static void *thread_writes(void *context)
 
 DB_TEST(threads_with_a_store_each_write_one_file_and_nothing_is_lost)
 {
-    pthread_t thread[4];
-    int writer[4], bad = 0;
-    for (int i = 0; i < 4; i++) {
-        writer[i] = i;
-        CHECK_INT(pthread_create(&thread[i], NULL, thread_writes, &writer[i]), 0);
-    }
-    for (int i = 0; i < 4; i++) {
-        void *result = NULL;
-        bad += pthread_join(thread[i], &result) != 0 || result != NULL;
-    }
-    CHECK_INT(bad, 0);
+    int writer[4] = {0, 1, 2, 3};
+    CHECK_INT(run_threads(thread_writes, writer, sizeof *writer, 4), 0);
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
     for (int w = 0; w < 4; w++)

@@ -36,12 +36,10 @@ class Checkout:
         subprocess.run(["git", *arguments], cwd=self.temporary.name, check=True)
 
     def write(self, name, text):
-        with open(os.path.join(self.temporary.name, name), "w", encoding="utf-8") as file:
-            file.write(text)
+        tap.write(os.path.join(self.temporary.name, name), text)
 
     def read(self, name):
-        with open(os.path.join(self.temporary.name, name), encoding="utf-8") as file:
-            return file.read()
+        return tap.read(os.path.join(self.temporary.name, name))
 
     def dev(self, *arguments, path=None):
         env = dict(os.environ, PATH=(path + ":" if path else "") + os.environ["PATH"])
@@ -68,8 +66,7 @@ def ci_sums_two_runs_and_fails_for_what_neither_had():
                     for program, lines in said.items():
                         file.write(json.dumps({"name": "fa-tune:quick+plain / " + program, "stdout": lines + "\n1..%d\n" % len(lines.splitlines()),
                                                "returncode": 0, "result": "OK"}) + "\n")
-            with open(os.path.join(folder, "all"), "w", encoding="utf-8") as file:
-                json.dump([{"name": "test_a"}, {"name": "test_b"}], file)
+            tap.write(os.path.join(folder, "all"), json.dumps([{"name": "test_a"}, {"name": "test_b"}]))
             done = subprocess.run([sys.executable, os.path.join(SOURCE, "tests", "tap_sum.py"), "--all", *(
                 os.path.join(folder, name) for name in ("all", "plain", "sanitized"))], stdout=subprocess.PIPE, encoding="utf-8", check=False)
             return done.returncode, done.stdout
@@ -83,12 +80,10 @@ def ci_sums_two_runs_and_fails_for_what_neither_had():
 
 
 def every_test_is_of_a_run_of_ci():
-    with open(os.path.join(BUILD, "meson-info", "intro-tests.json"), encoding="utf-8") as file:
-        tests = json.load(file)
+    tests = json.loads(tap.read(os.path.join(BUILD, "meson-info", "intro-tests.json")))
     assert len(tests) > 100, len(tests)
     tap.equal([test["name"] for test in tests if not {"fa-tune:plain", "fa-tune:sanitized"} & set(test["suite"])], [])
-    with open(os.path.join(SOURCE, ".ci", "run"), encoding="utf-8") as file:
-        text = file.read()
+    text = tap.read(os.path.join(SOURCE, ".ci", "run"))
     for command in ("./dev build --suite plain", "./dev build --asan --suite sanitized", "./dev test --suite plain", "./dev test --asan --suite sanitized", "tap_sum.py --all build/meson-info/intro-tests.json"):
         tap.has(text, command)
 
@@ -106,13 +101,11 @@ def the_target_of_a_suite_builds_each_program_of_it_and_no_test_of_the_other():
 def a_verb_is_built_without_the_tests():
     asked = subprocess.run(["ninja", "-C", BUILD, "-t", "query", "programs"], stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout
     tap.equal(sorted(word for word in asked.split() if word.startswith(("fa-", "tests/"))), ["fa-tune", "fa-tune-serve", "fa-tune-worker"])
-    with open(os.path.join(SOURCE, "dev"), encoding="utf-8") as file:
-        tap.has(file.read(), "targets=(programs)")
+    tap.has(tap.read(os.path.join(SOURCE, "dev")), "targets=(programs)")
 
 
 def dev_calls_no_function_that_is_gone():
-    with open(os.path.join(SOURCE, "dev"), encoding="utf-8") as file:
-        text = file.read()
+    text = tap.read(os.path.join(SOURCE, "dev"))
     called = set(re.findall(r"^\s*(?:fetch|find|need|install|make|build|choose|run|have)_\w+", text, re.M))
     tap.equal({name.strip() for name in called} - set(re.findall(r"^(\w+)\(\) \{", text, re.M)), set())
 

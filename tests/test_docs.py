@@ -18,8 +18,7 @@ PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md",
 
 
 def read(name):
-    with open(os.path.join(SOURCE, name), encoding="utf-8") as file:
-        return file.read()
+    return tap.read(os.path.join(SOURCE, name))
 
 
 def links_and_named_files_exist():
@@ -110,8 +109,7 @@ def what_verbs_print_under_json_is_what_json_md_says():
 
 
 def pkg_config_requires_nothing_that_is_opened_at_run_time():
-    with open(os.path.join(BUILD, "meson-private", "fa-tune.pc"), encoding="utf-8") as file:
-        told = file.read()
+    told = tap.read(os.path.join(BUILD, "meson-private", "fa-tune.pc"))
     tap.has(told, "Libs: -L${libdir} -lfa_tune\n")
     for name in ("libpq", "cuda", "nvrtc"):
         tap.lacks(told, name)

@@ -35,20 +35,17 @@ BLOCK = re.compile(r"(?m)(?:^<!-- test: (?P<marker>.*) -->\n)?^```(?P<language>\
 
 
 def linked_with():
-    with open(os.path.join(BUILD, "build.ninja"), encoding="utf-8") as file:
-        return re.search(r"(?m)^ LINK_ARGS = (.*)$", file.read()).group(1)
+    return re.search(r"(?m)^ LINK_ARGS = (.*)$", tap.read(os.path.join(BUILD, "build.ninja"))).group(1)
 
 
 def write_program(path, text):
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("#!/bin/bash\n" + text)
+    tap.write(path, "#!/bin/bash\n" + text)
     os.chmod(path, 0o700)
 
 
 def verbs_of_dev():
     """The verbs that ./dev hands to fa-tune."""
-    with open(os.path.join(SOURCE, "dev"), encoding="utf-8") as file:
-        told = re.search(r"(?s)^case \$\{1-help\} in\n(.*?)\)", file.read(), re.M).group(1)
+    told = re.search(r"(?s)^case \$\{1-help\} in\n(.*?)\)", tap.read(os.path.join(SOURCE, "dev")), re.M).group(1)
     return [word for word in re.split(r"[\s|\\]+", told) if re.fullmatch(r"[a-z]+", word)]
 
 
@@ -70,8 +67,7 @@ def furnish(place):
     place.env["XDG_RUNTIME_DIR"] = os.path.join(place.folder, "run")
     os.mkdir(place.env["XDG_RUNTIME_DIR"], stat.S_IRWXU)
     # README's install goes below the folder; programs that are linked with the library find it there.
-    with open(os.path.join(BUILD, "meson-private", "fa-tune.pc"), encoding="utf-8") as file:
-        told = file.read()
+    told = tap.read(os.path.join(BUILD, "meson-private", "fa-tune.pc"))
     prefix, libdir = (re.search(r"(?m)^%s=(.*)$" % name, told).group(1) for name in ("prefix", "libdir"))
     place.prefix = place.folder + "/installed" + prefix
     libdir = place.folder + "/installed" + libdir.replace("${prefix}", prefix)
@@ -146,15 +142,13 @@ def file_of(session, page, name, body):
     def write():
         path = os.path.join(session().place.folder, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(body)
+        tap.write(path, body)
     write.__name__ = re.sub(r"\W+", "_", "%s_file_%s" % (page, name))
     return write
 
 
 def tests_of(page, open_session):
-    with open(os.path.join(SOURCE, page), encoding="utf-8") as file:
-        text = file.read()
+    text = tap.read(os.path.join(SOURCE, page))
     opened = []  # the page's session, from its first block on
 
     def session():
@@ -176,8 +170,7 @@ def what_readme_shows_of_a_tune_is_what_it_prints():
     def bare(text):
         """Without what differs from machine to machine."""
         return re.sub(r" in [\d.]+ s \(\d+ workers?\)", "", text).split()
-    with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as file:
-        command, shown = re.search(r"(?m)^\$ \./dev (tune .*)\n((?:.+\n)+)```", file.read()).groups()
+    command, shown = re.search(r"(?m)^\$ \./dev (tune .*)\n((?:.+\n)+)```", tap.read(os.path.join(SOURCE, "README.md"))).groups()
     with Place(space=None) as place:
         place.env.update(HOME=place.folder, FA_TUNE_STORE=os.path.join(place.folder, ".cache/fa-tune/store.db"))
         told = place.run(*command.split()).stdout
@@ -186,8 +179,7 @@ def what_readme_shows_of_a_tune_is_what_it_prints():
 
 def every_marker_stands_above_a_block():
     for page in PAGES:
-        with open(os.path.join(SOURCE, page), encoding="utf-8") as file:
-            text = file.read()
+        text = tap.read(os.path.join(SOURCE, page))
         tap.equal((page, text.count("<!-- test:")), (page, sum(1 for block in BLOCK.finditer(text) if block["marker"])))
 
 

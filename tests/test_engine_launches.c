@@ -4,10 +4,10 @@
  * context. Both launches compute the same, as the fake driver runs every attn_fwd alike.
  */
 #include "engine_fixture.h"
+#include "threads.h"
 
 #include <dlfcn.h>
 #include <math.h>
-#include <pthread.h>
 
 static fa_diag diag;
 
@@ -195,7 +195,6 @@ static int launch_on_streams(fa_driver *driver, const fa_kernel *const kernel[2]
 }
 
 struct launching {
-    pthread_t thread;
     fa_driver *driver;
     const fa_kernel *const *kernel;
     const fa_attn_args *args;
@@ -249,14 +248,11 @@ TEST(memory_of_streams_that_are_gone_serves_others)
     CHECK_INT(capture(captured, 1), 0); /* of another thread's, which must not end by our queries */
     CHECK_OK(launch_on_streams(f.driver, kernel, &args, 4, &diag), diag);
     CHECK_INT(capture(NULL, 0), 0);
-    for (int i = 0; i < THREADS; i++) {
+    for (int i = 0; i < THREADS; i++)
         beside[i] = (struct launching){.driver = f.driver, .kernel = kernel, .args = &args};
-        CHECK_INT(pthread_create(&beside[i].thread, NULL, launch_beside, &beside[i]), 0);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        pthread_join(beside[i].thread, NULL);
+    CHECK_INT(run_threads(launch_beside, beside, sizeof *beside, THREADS), 0);
+    for (int i = 0; i < THREADS; i++)
         CHECK_OK(beside[i].rc, beside[i].diag);
-    }
     CHECK_OK(fa_copy_from_device(f.driver, out, tensor[3], sizeof out, &diag), diag);
     CHECK(memcmp(out, ones, sizeof out) == 0);
     fa_stream_destroy(f.driver, &captured);

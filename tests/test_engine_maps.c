@@ -5,11 +5,10 @@
  * do not agree with its other argument, and notes every one that does.
  */
 #include "engine_fixture.h"
+#include "threads.h"
 #include "maps_fixture.h"
 
 #include "attn_launch.h"
-
-#include <pthread.h>
 
 static fa_diag diag;
 
@@ -113,18 +112,14 @@ ENGINE_TEST(threads_that_launch_one_kernel_never_get_each_others_maps)
     const fa_kernel *kernel;
     struct arena arena;
     struct launcher launcher[THREADS];
-    pthread_t thread[THREADS];
     CHECK(open_maps(&f, 2, ""));
     fa_problem problem = small_problem;
     problem.seq_q = problem.seq_k = 16; /* the fake's work is done under its lock */
     CHECK_OK(fa_get_best_kernel(f.tuner, &problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
     CHECK_OK(arena_make(&f, 16 * 4 * TENSOR, &arena), diag);
-    for (int i = 0; i < THREADS; i++) {
-        launcher[i] = (struct launcher){.f = &f, .kernel = kernel, .arena = &arena, .number = i};
-        CHECK_INT(pthread_create(&thread[i], NULL, launch_often, &launcher[i]), 0);
-    }
     for (int i = 0; i < THREADS; i++)
-        pthread_join(thread[i], NULL);
+        launcher[i] = (struct launcher){.f = &f, .kernel = kernel, .arena = &arena, .number = i};
+    CHECK_INT(run_threads(launch_often, launcher, sizeof *launcher, THREADS), 0);
     for (int i = 0; i < THREADS; i++) {
         CHECK_OK(launcher[i].failures, launcher[i].diag);
         CHECK_INT(launcher[i].launches, 500);
@@ -164,7 +159,6 @@ ENGINE_TEST(a_cache_under_contention_gives_whole_maps)
     struct fa_attn_serving_params params[SETS];
     struct fa_attn_tensor_maps expected[SETS];
     struct getter getter[THREADS];
-    pthread_t thread[THREADS];
     CHECK(open_maps(&f, 1, ""));
     for (int i = 0; i < SETS; i++) {
         uintptr_t at = (uintptr_t)(i + 1) << 20;
@@ -177,12 +171,9 @@ ENGINE_TEST(a_cache_under_contention_gives_whole_maps)
                                      &diag),
                  diag);
     }
-    for (int i = 0; i < THREADS; i++) {
-        getter[i] = (struct getter){&shared, f.driver, params, expected, i, 0};
-        CHECK_INT(pthread_create(&thread[i], NULL, get_often, &getter[i]), 0);
-    }
     for (int i = 0; i < THREADS; i++)
-        pthread_join(thread[i], NULL);
+        getter[i] = (struct getter){&shared, f.driver, params, expected, i, 0};
+    CHECK_INT(run_threads(get_often, getter, sizeof *getter, THREADS), 0);
     for (int i = 0; i < THREADS; i++)
         CHECK_INT(getter[i].wrong, 0);
 }

@@ -6,6 +6,7 @@
  */
 #include "engine_fixture.h"
 #include "session.h"
+#include "threads.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -95,7 +96,6 @@ static void *work(void *context)
 ENGINE_TEST(thirty_two_threads_get_what_one_alone_would)
 {
     struct worker worker[THREADS];
-    pthread_t thread[THREADS];
     fa_diag diag;
     CHECK(fixture_open(&f, ""));
     for (int i = 0; i < BUCKETS; i++) {
@@ -104,17 +104,11 @@ ENGINE_TEST(thirty_two_threads_get_what_one_alone_would)
         fa_answer answer = {.size = sizeof answer};
         CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), 0);
     }
-    for (int i = 0; i < THREADS; i++) {
-        worker[i] = (struct worker){.fixture = &f, .number = i};
-        CHECK_INT(pthread_create(&thread[i], NULL, work, &worker[i]), 0);
-    }
     for (int i = 0; i < THREADS; i++)
-        pthread_join(thread[i], NULL);
-    for (int i = 0; i < THREADS; i++) {
-        if (worker[i].rc != 0)
-            printf("# thread %d: %d %s\n", i, worker[i].rc, worker[i].diag.text);
-        CHECK_INT(worker[i].rc, 0);
-    }
+        worker[i] = (struct worker){.fixture = &f, .number = i};
+    CHECK_INT(run_threads(work, worker, sizeof *worker, THREADS), 0);
+    for (int i = 0; i < THREADS; i++)
+        CHECK_OK(worker[i].rc, worker[i].diag);
 }
 
 /* ---- beside a tune --------------------------------------------------------------------------*/
@@ -261,18 +255,14 @@ static void *tune_absent(void *context)
 ENGINE_TEST(tunes_of_one_tuner_run_one_after_another)
 {
     struct absent *running = NULL, absent[BUCKETS];
-    pthread_t thread[BUCKETS];
     CHECK(fixture_open(&f, NULL));
     fa_close(&f.tuner);
     CHECK_INT(unlink(f.store), 0); /* nothing is compiled yet */
     CHECK(fixture_session(&f, NULL) == 0);
-    for (int i = 0; i < BUCKETS; i++) {
+    for (int i = 0; i < BUCKETS; i++)
         absent[i] =
             (struct absent){.tuner = f.tuner, .problem = problem_of(i), .running = &running};
-        CHECK_INT(pthread_create(&thread[i], NULL, tune_absent, &absent[i]), 0);
-    }
-    for (int i = 0; i < BUCKETS; i++)
-        pthread_join(thread[i], NULL);
+    CHECK_INT(run_threads(tune_absent, absent, sizeof *absent, BUCKETS), 0);
     for (int i = 0; i < BUCKETS; i++) {
         CHECK_OK(absent[i].rc, absent[i].diag);
         CHECK_INT(absent[i].overlaps, 0);
@@ -295,14 +285,10 @@ ENGINE_TEST(threads_that_ask_for_one_problem_at_once_get_one_kernel)
 {
     enum { ASKERS = 3 * BUCKETS };
     struct tuning asker[ASKERS];
-    pthread_t thread[ASKERS];
     CHECK(fixture_open(&f, ""));
-    for (int i = 0; i < ASKERS; i++) {
-        asker[i] = (struct tuning){.fixture = &f, .problem = problem_of(i)};
-        CHECK_INT(pthread_create(&thread[i], NULL, get, &asker[i]), 0);
-    }
     for (int i = 0; i < ASKERS; i++)
-        pthread_join(thread[i], NULL);
+        asker[i] = (struct tuning){.fixture = &f, .problem = problem_of(i)};
+    CHECK_INT(run_threads(get, asker, sizeof *asker, ASKERS), 0);
     for (int i = 0; i < ASKERS; i++) {
         CHECK_OK(asker[i].rc, asker[i].diag);
         CHECK(asker[i].kernel == asker[i % BUCKETS].kernel);

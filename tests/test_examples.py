@@ -25,13 +25,11 @@ def compile_for_absent_gpu_writes_a_cubin_and_its_geometry():
         tap.has(told, "L4, sm_89")
         tap.has(told, "predicted, made now")
         tap.has(told, "blocks of 128 threads")
-        with open(os.path.join(place.folder, "l4.cubin"), "rb") as file:
-            cubin = file.read()
+        cubin = tap.read(os.path.join(place.folder, "l4.cubin"), "rb")
         tap.equal(cubin[:5], b"\x7fELF\x02")
         tap.has(told, "l4.cubin, %d bytes" % len(cubin))
         tap.has(example(place, "compile_for_absent_gpu", "L4", "again.cubin"), "found in the store")
-        with open(os.path.join(place.folder, "again.cubin"), "rb") as file:
-            tap.equal(file.read(), cubin)
+        tap.equal(tap.read(os.path.join(place.folder, "again.cubin"), "rb"), cubin)
 
 
 def tune_and_launch_without_a_gpu_ends_with_77():
@@ -61,8 +59,7 @@ def slurm_worker_drains_the_queue():
     with InFile() as fleet, Host(fleet.location, gpu=1) as host:
         host.enqueue(64, 128)
         srun = os.path.join(host.folder, "srun")  # in Slurm's place: two tasks
-        with open(srun, "w", encoding="utf-8") as file:
-            file.write(SRUN)
+        tap.write(srun, SRUN)
         os.chmod(srun, 0o700)
         env = dict(host.env, PATH=host.folder + ":" + host.env["PATH"], FA_TUNE=FA_TUNE,
                    SLURM_TMPDIR=host.folder, SLURM_JOB_ID="7", IDLE_EXIT="0.5s")
@@ -102,8 +99,7 @@ def a_problems_configs_travel_as_t4_and_are_replayed():
                               encoding="utf-8", check=True).stdout
         results = json.loads(text)["results"]
         tap.equal(sorted(one["invalidity"] for one in results), ["correct"] * 3 + ["correctness"])
-        with open(os.path.join(place.folder, "t4.json"), "w", encoding="utf-8") as file:
-            file.write(text)
+        tap.write(os.path.join(place.folder, "t4.json"), text)
         told = replayed(place, "t4.json").splitlines()
         tap.has(told[0], "4 configs of 2 parameters, 0 did not compile, 1 failed")
         tap.equal(told[2].split(), ["auto", "1.000", "1.000", "4", "exhaustive"])
@@ -115,8 +111,7 @@ def recorded_spaces_are_searched_by_every_strategy():
         for name, content in (("hill.json", text), ("open.json", text[:-2] + ","), ("torn.json", text[:500]), ("deep.json", "[" * 1000),
                               ("other.json", "{}"), ("empty.json", '{"results": []}'),
                               ("rate.json", json.dumps(dict(CACHE, objective="GFLOP/s", cache={"1": {"x": 1, "y": 1, "GFLOP/s": 5}})))):
-            with open(os.path.join(place.folder, name), "w", encoding="utf-8") as file:
-                file.write(content)
+            tap.write(os.path.join(place.folder, name), content)
         how = ("--strategy", "all", "--evaluations", "40", "--repeats", "5")
         told = replayed(place, "hill.json", *how)
         tap.has(told, "hill on a GPU: 259 configs of 2 parameters, 1 did not compile, 2 failed")
@@ -137,8 +132,7 @@ def times(us):
 
 def save(place, name, text):
     path = os.path.join(place.folder, name)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    tap.write(path, text)
     return path
 
 

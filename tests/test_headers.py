@@ -37,8 +37,7 @@ def public_headers_compile_alone_as_cpp():
 def public_headers_include_each_other_in_no_circle():
     includes = {}
     for header in HEADERS:
-        with open(os.path.join(FOLDER, header), encoding="utf-8") as file:
-            includes[header] = re.findall(r'^#include "(\w+\.h)"', file.read(), re.MULTILINE)
+        includes[header] = re.findall(r'^#include "(\w+\.h)"', tap.read(os.path.join(FOLDER, header)), re.MULTILINE)
     left = set(HEADERS)
     while left:
         free = {header for header in left if not left & set(includes[header])}
@@ -49,8 +48,7 @@ def public_headers_include_each_other_in_no_circle():
 def declared():
     names = set()
     for header in HEADERS:
-        with open(os.path.join(FOLDER, header), encoding="utf-8") as file:
-            names |= set(re.findall(r"^FA_API\b[^(;]*?\b(fa_\w+)\(", file.read(), re.MULTILINE))
+        names |= set(re.findall(r"^FA_API\b[^(;]*?\b(fa_\w+)\(", tap.read(os.path.join(FOLDER, header)), re.MULTILINE))
     return names
 
 

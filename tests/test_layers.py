@@ -66,8 +66,7 @@ def resolve(root, room, file, name):
 def violations(root):
     found = []
     for room, file in sources(root):
-        with open(os.path.join(root, file), encoding="utf-8") as source:
-            text = source.read()
+        text = tap.read(os.path.join(root, file))
         for _, name in INCLUDE.findall(text):
             path = resolve(root, room, file, name)
             if path is None:
@@ -113,8 +112,7 @@ def planted(file, text):
         for name, content in {**clean, file: text}.items():
             path = os.path.join(root, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8") as source:
-                source.write(content)
+            tap.write(path, content)
         return violations(root)
 
 
@@ -141,8 +139,7 @@ def a_planted_violation_of_each_kind_is_found():
 
 
 def every_test_is_listed_in_meson_build():
-    with open(os.path.join(ROOT, "tests", "meson.build"), encoding="utf-8") as file:
-        listed = file.read()
+    listed = tap.read(os.path.join(ROOT, "tests", "meson.build"))
     missing = [name for name in sorted(os.listdir(os.path.join(ROOT, "tests")))
                if re.fullmatch(r"test_\w+\.(c|py)", name)
                and "'%s'" % name.rsplit(".", 1)[0] not in listed]

@@ -101,8 +101,7 @@ place = Place()
 
 
 def write(name, text):
-    with open(os.path.join(place.env["FA_TUNE_TEMPLATES"], name), "w", encoding="utf-8") as file:
-        file.write(text)
+    tap.write(os.path.join(place.env["FA_TUNE_TEMPLATES"], name), text)
 
 
 def written(**parts):
@@ -273,8 +272,7 @@ def directories_of_odd_files_are_refused_with_the_reason_and_do_not_hang():
             if callable(content):
                 content(*(["/etc/passwd"] if content is os.symlink else []), path)
             else:
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(content)
+                tap.write(path, content)
         told = place.run("explain", "--gpu", "L4", "--seq", "512", "--templates", folder, status=2 if sentence else 0)
         tap.has(told.stderr, sentence or "")
     tap.has(place.run("explain", "--gpu", "L4", "--seq", "512", "--templates", "/nowhere/at/all", status=2).stderr, "/nowhere/at/all")

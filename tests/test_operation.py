@@ -29,11 +29,9 @@ def a_place(script=L4 + TIMES):
 
 def edit(path, change):
     """Changes the document in a file of JSON."""
-    with open(path, encoding="utf-8") as file:
-        document = json.load(file)
+    document = json.loads(tap.read(path))
     change(document)
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(document, file)
+    tap.write(path, json.dumps(document))
 
 
 def own_copy(place):
@@ -45,8 +43,7 @@ def own_copy(place):
 
 
 def append(text, *path):
-    with open(os.path.join(*path), "a", encoding="utf-8") as file:
-        file.write(text)
+    tap.write(os.path.join(*path), text, "a")
 
 
 def a_tune_proves_and_times_every_config_of_both_families():

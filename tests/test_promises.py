@@ -21,8 +21,7 @@ HERE = re.compile(r"^(127\.[0-9.]+|0\.0\.0\.0|[^.]*|.*(^|\.)(example|invalid|tes
 
 
 def read(*path):
-    with open(os.path.join(*path), encoding="utf-8") as file:
-        return file.read()
+    return tap.read(os.path.join(*path))
 
 
 def entries():

@@ -222,8 +222,7 @@ class House(Place):
         for name, text in MADE_UP.items():
             path = os.path.join(self.folder, "packages", name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(textwrap.dedent(text))
+            tap.write(path, textwrap.dedent(text))
         self.env["PYTHONWARNINGS"] = "ignore"  # fa_tune would register with a PyTorch that is hardly there
         self.env["PYTHONPATH"] = PACKAGE + ":" + os.path.join(self.folder, "packages")
         self.host("a")
@@ -283,10 +282,8 @@ def files_that_are_cut_or_flipped_are_made_anew_with_one_sentence():
         house.says(GROUP, "kernel()")
         path = os.path.join(house.env["TRITON_CACHE_DIR"], "K", "add.cubin")
         for harm in (lambda data: data[:100], lambda data: data[:99] + b"?" + data[100:], lambda data: b""):
-            with open(path, "rb") as file:
-                data = file.read()
-            with open(path, "wb") as file:
-                file.write(harm(data))
+            data = tap.read(path, "rb")
+            tap.write(path, harm(data))
             out, err = house.says(GROUP, "print(kernel())", quiet=False)
             tap.equal(out, "(0, True)")
             tap.equal(err.count("\n"), 1)
@@ -536,14 +533,12 @@ def helions_winners_are_kept_and_listed_newest_first():
 def wrote(folder, name, content, age=10):
     path = os.path.join(folder, name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb") as file:
-        file.write(content)
+    tap.write(path, content)
     os.utime(path, (time.time() - age,) * 2)
 
 
 def read(folder, name):
-    with open(os.path.join(folder, name), "rb") as file:
-        return file.read()
+    return tap.read(os.path.join(folder, name), "rb")
 
 
 def a_folder_goes_into_the_store_and_comes_out_elsewhere():
@@ -690,8 +685,7 @@ def the_command_line_lists_what_is_kept_and_forgets_it():
 # ---- the page ----
 def the_page_of_it_works_as_it_is_pasted():
     """The blocks of docs/caches.md, in their order: train.py asks for what each has set up."""
-    with open(os.path.join(SOURCE, "docs", "caches.md"), encoding="utf-8") as file:
-        blocks = re.findall(r"^```(\w+)\n(.*?)^```", file.read(), re.M | re.S)
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", tap.read(os.path.join(SOURCE, "docs", "caches.md")), re.M | re.S)
     tap.equal([kind for kind, _ in blocks], ["bash", "python", "bash", "sh"])
     assert all(text.count("\n") == 3 for _, text in blocks)
     with House() as house:
@@ -724,8 +718,7 @@ def real(house):
         raise tap.Skip("FA_TEST_PACKAGES names no folder with Triton")
     house.env["PYTHONPATH"] = PACKAGE + ":" + packages
     house.env.update(TRITON_CACHE_MANAGER="fa_tune.caches:TritonCache", TRITON_DEFAULT_FP_FUSION="1", TRITON_CACHE_AUTOTUNING="1")
-    with open(os.path.join(house.folder, "add.py"), "w", encoding="utf-8") as file:
-        file.write(textwrap.dedent(REAL))
+    tap.write(os.path.join(house.folder, "add.py"), textwrap.dedent(REAL))
 
 
 REAL = """

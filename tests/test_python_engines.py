@@ -468,8 +468,7 @@ def serving_tunes_nothing_and_the_next_start_tunes_what_was_met():
         tap.equal(vllm_starts()[2], [])  # all is there
         met = [Problem(**impl.problem(FLOAT16, PAGE, True), batch=batch, seq_q=1, seq_k=16) for batch in (5, 6, 7)]
         foreign = Problem(seq=64, head_dim=64)  # another model's
-        with open(path, "a", encoding="utf-8") as file:
-            file.writelines(one.as_json() + "\n" for one in (*met, foreign))
+        tap.write(path, "".join((one.as_json() + "\n" for one in (*met, foreign))), "a")
         tune, tried, _start.RECORDED_S = _start._engine.tune, [], 0  # tuned within a time of its own, however long the budget
         try:
             tap.equal(vllm_starts()[2], ["fa_tune: vllm leaves 3 problems that earlier runs met to later starts: 0 s for them are over"])
@@ -487,15 +486,13 @@ def serving_tunes_nothing_and_the_next_start_tunes_what_was_met():
                 tap.equal((5 in tried, 6 in tried, 7 in tried), (times == 1, True, times == 1))
                 tap.equal([json.loads(line).get("problem", {}).get("batch") for line in open(path, encoding="utf-8")],
                           [5, None, None])
-                with open(path, "a", encoding="utf-8") as file:
-                    file.write(met[0].as_json() + "\n")  # it was met again
+                tap.write(path, met[0].as_json() + "\n", "a")  # it was met again
         finally:
             _start._engine.tune, _start.RECORDED_S = tune, 10
         tap.equal(problems_of_file(path), [*met[:2], foreign, met[0]])  # a plan for fa-tune sweep
         vllm_starts()
         tap.equal(problems_of_file(path), [met[0], foreign])
-        with open(path, "a", encoding="utf-8") as file:
-            file.write('{"operation": "attn_fwd", "ba')  # as a killed run leaves it
+        tap.write(path, '{"operation": "attn_fwd", "ba', "a")  # as a killed run leaves it
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             vllm_starts()

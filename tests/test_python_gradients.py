@@ -8,7 +8,6 @@ import importlib
 import json
 import math
 import os
-import sys
 import types
 from unittest import mock
 
@@ -385,8 +384,7 @@ def on_a_gpu_that_computes_no_gradients_they_are_refused_before_anything_is_comp
     folder = os.path.join(SOURCE, "kernel_templates", "attn_bwd")
     least = []
     for name in os.listdir(folder):
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            manifest = json.load(file) if name.endswith(".json") else {}
+        manifest = json.loads(tap.read(os.path.join(folder, name))) if name.endswith(".json") else {}
         least += [manifest["sm"]["min"]] if "sm" in manifest else []
     with PyTorch() as (torch, ops):
         tap.equal(min(least), 10 * ops.MAJOR_MIN)

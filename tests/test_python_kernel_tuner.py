@@ -31,8 +31,7 @@ except ImportError:
     sys.modules["numpy"] = numpy
 
 TESTS = os.path.join(os.environ["FA_TEST_SOURCE"], "tests")
-with open(os.path.join(TESTS, "specifications", "axpy_kernels.cu"), encoding="utf-8") as file:
-    AXPY = file.read()
+AXPY = tap.read(os.path.join(TESTS, "specifications", "axpy_kernels.cu"))
 TUNE = {"THREADS": [64, 128, 256], "PER_THREAD": [1, 2, 4]}
 ONE = {"THREADS": [numpy.asarray(64, dtype="int32")], "PER_THREAD": [1]}
 RIGHT = [1.0 + 2.5 * i for i in range(64)]
@@ -53,13 +52,7 @@ def tune(kernel="axpy", source=AXPY, size=64, tunables=None, **more):
 
 def wrote(name, text):
     os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
-    with open(name, "w", encoding="utf-8") as file:
-        file.write(text)
-
-
-def read(name):
-    with open(name, encoding="utf-8") as file:
-        return file.read()
+    tap.write(name, text)
 
 
 def results_are_a_dict_for_each_config_with_its_time():
@@ -79,7 +72,7 @@ def results_are_a_dict_for_each_config_with_its_time():
 
 
 def a_config_that_fails_has_an_error_and_no_time():
-    had, told = read(os.path.join(place.folder, "script")), io.StringIO()
+    had, told = tap.read(os.path.join(place.folder, "script")), io.StringIO()
     wrote(os.path.join(place.folder, "script"), had + "fault THREADS=64; illegal_address\n")
     try:
         with warnings.catch_warnings(record=True) as noted, contextlib.redirect_stdout(told):
@@ -96,10 +89,10 @@ def a_config_that_fails_has_an_error_and_no_time():
     store_output_file("of/t4", results, TUNE)
     store_metadata_file("metadata")
     tap.equal([(one["configuration"]["THREADS"], one["invalidity"], one["correctness"], len(one["times"]["runtimes"]))
-               for one in json.loads(read("of/t4.json"))["results"]], [(64, "runtime", 0, 0), (128, "correct", 1, 1)])
+               for one in json.loads(tap.read("of/t4.json"))["results"]], [(64, "runtime", 0, 0), (128, "correct", 1, 1)])
     for size in (64, (64, 2), 64):
         kernel_tuner.store_results("best.json", "axpy", AXPY, TUNE, size, results, env)
-    tap.equal([(one["problem_size"], one["tunable_parameters"]["THREADS"]) for one in json.loads(read("best.json"))["data"]], [("64x2", 128), ("64", 128)])
+    tap.equal([(one["problem_size"], one["tunable_parameters"]["THREADS"]) for one in json.loads(tap.read("best.json"))["data"]], [("64x2", 128), ("64", 128)])
 
 
 # What a text or a function says of a, b and s, and the expression that it becomes.
@@ -177,14 +170,14 @@ def a_second_run_takes_what_the_cache_file_has():
         tap.equal(told["best_config"]["time"], env["best_config"]["time"])
         tap.equal(len(kept(strategy="random_sample", strategy_options={"max_fevals": 4})[0]), 6)
         tap.equal(len(kept(tunables={"THREADS": [64], "PER_THREAD": [1, 2]})[0]), 2)
-        tap.equal(len(json.loads(read("kept.json"))["cache"]), 6)
+        tap.equal(len(json.loads(tap.read("kept.json"))["cache"]), 6)
         for what, words in (("kernel_name", {"kernel": "other"}), ("problem_size", {"size": 65}), ("tune_params_keys", {"tunables": {**TUNE, "X": [1]}})):
             refused(fa_tune.ArgumentError, "is of another tune: its " + what, by=functools.partial(kept, **words))
-    for text in (read("kept.json")[:70], "", "[1]", '{"cache": 1}', "\0"):  # torn, and of others
+    for text in (tap.read("kept.json")[:70], "", "[1]", '{"cache": 1}', "\0"):  # torn, and of others
         wrote("torn.json", text)
         refused(fa_tune.ArgumentError, "torn.json is no cache file of Kernel Tuner's", by=functools.partial(kept, cache="torn"))
-        tap.equal(read("torn.json"), text)
-    told = json.loads(read("kept.json"))
+        tap.equal(tap.read("torn.json"), text)
+    told = json.loads(tap.read("kept.json"))
     for key in list(told["cache"])[3:]:
         del told["cache"][key]
     told["cache"]["64,1"] = {"THREADS": 64, "PER_THREAD": 1, "time": "InvalidConfig"}

@@ -37,10 +37,8 @@ except ImportError:
     sys.modules["numpy"] = numpy
 
 FOLDER = os.path.join(os.environ["FA_TEST_SOURCE"], "tests", "specifications")
-with open(os.path.join(FOLDER, "conv2d.cu"), encoding="utf-8") as file:
-    CONV = file.read().partition("*/")[2]
-with open(os.path.join(FOLDER, "axpy_kernels.cu"), encoding="utf-8") as file:
-    AXPY = file.read()
+CONV = tap.read(os.path.join(FOLDER, "conv2d.cu")).partition("*/")[2]
+AXPY = tap.read(os.path.join(FOLDER, "axpy_kernels.cu"))
 
 
 class Float32(tuple):
@@ -180,8 +178,7 @@ def a_name_of_a_known_module_hides_no_code_of_the_callers():
     assert "profile" not in sys.modules
     for by in (2, 33):
         with Place() as at, tap.modules({"profile": ...}), mock.patch.object(sys, "path", [at.folder, *sys.path]):
-            with open(os.path.join(at.folder, "profile.py"), "w", encoding="utf-8") as file:
-                file.write("def answer(x):\n    return x * %d\n" % by)
+            tap.write(os.path.join(at.folder, "profile.py"), "def answer(x):\n    return x * %d\n" % by)
             told += [fingerprint(importlib.import_module("profile").answer)]
     assert is_sure(told[0]) and all(map(is_sure, told[2:])), told
     tap.equal(len(set(told)), len(told))
@@ -274,17 +271,14 @@ def an_answer_may_tune_and_forget():
 def configs_that_err_crash_or_spoil_inputs_leave_the_given_data_as_it_is():
     x, y = Given((64,), counted_up(64)), Given((64,), counted_up(64, 3.0))
     script = os.path.join(place.folder, "script")
-    with open(script, encoding="utf-8") as file:
-        had = file.read()
-    with open(script, "a", encoding="utf-8") as file:
-        file.write("".join("fault %s; %s\n" % one for one in [
-            ("THREADS=32", "nan"), ("THREADS=64", "crash"), ("THREADS=96", "spoil"), ("THREADS=128", "illegal_address")]))
+    had = tap.read(script)
+    tap.write(script, "".join("fault %s; %s\n" % one for one in [
+               ("THREADS=32", "nan"), ("THREADS=64", "crash"), ("THREADS=96", "spoil"), ("THREADS=128", "illegal_address")]), "a")
     try:
         told = axpy(lambda y, x, a: y + scaled(x, a), dict(y=y, x=x, a=2.5, n=64), name="faulty",
                     tune=dict(THREADS=[32, 64, 96, 128, 160], PER_THREAD=[1]), restrictions=[])
     finally:
-        with open(script, "w", encoding="utf-8") as file:
-            file.write(had)
+        tap.write(script, had)
     tap.equal((told.answer.tunables["THREADS"], told.answer["funnel"]["failed"]), (160, 4))
 
 
@@ -508,8 +502,7 @@ def noted():
 
 
 def each_call_fills_constant_memory_and_no_stream_disturbs_another():
-    with open(os.path.join(FOLDER, "blur.cu"), encoding="utf-8") as file:
-        source = file.read().partition("*/")[2]
+    source = tap.read(os.path.join(FOLDER, "blur.cu")).partition("*/")[2]
     blur = fa_tune.tune_kernel(source, kernel="blur", answer="blur_naive", tune=dict(THREADS=[64, 128]), block="THREADS",
                                args=dict(out=fa_tune.out("f32", "n"), x=fa_tune.array("f32", "n+4"),
                                          w=fa_tune.array("f32", 5, symbol="weights"), n=8), grid="ceil_div(n, THREADS)")
@@ -531,8 +524,7 @@ def each_call_fills_constant_memory_and_no_stream_disturbs_another():
 
 
 def partial_results_are_passed_in_and_added_up():
-    with open(os.path.join(FOLDER, "sums.cu"), encoding="utf-8") as file:
-        source = file.read().partition("*/")[2]
+    source = tap.read(os.path.join(FOLDER, "sums.cu")).partition("*/")[2]
     sums = fa_tune.tune_kernel(source, tune=dict(THREADS=[64], BLOCKS=[1, 16]), block="THREADS", grid="BLOCKS", rtol=1e-3,
                                args=dict(out=fa_tune.partial("f32", 16), x=fa_tune.array("f32", "n"), n={"default": 100}))
     out = Given((16,), [0] * 16)
@@ -587,8 +579,7 @@ def several_launches_are_one_kernel():
     y = Given((64,), counted_up(64))
     twice(y, Given((64,), counted_up(64)), 1.0)
     tap.equal((twice.answer.origin, list(y.read())), ("measured", [3 * value for value in counted_up(64)]))
-    with open(os.path.join(FOLDER, "..", "..", "examples", "split_sum.cu"), encoding="utf-8") as file:
-        source = file.read().partition("*/")[2]
+    source = tap.read(os.path.join(FOLDER, "..", "..", "examples", "split_sum.cu")).partition("*/")[2]
     summed = fa_tune.tune_kernel(
         source, name="split",
         args=dict(x=fa_tune.array("f32", "n"), first=fa_tune.scratch("f32", 3), parts=fa_tune.scratch("f32", "BLOCKS"), y=fa_tune.out("f32", 1), n=100),
@@ -620,8 +611,7 @@ def a_number_takes_the_type_of_its_parameter():
 
 
 def a_result_is_read_back_from_a_variable():
-    with open(os.path.join(FOLDER, "..", "..", "examples", "device_result.cu"), encoding="utf-8") as file:
-        source = file.read().partition("*/")[2]
+    source = tap.read(os.path.join(FOLDER, "..", "..", "examples", "device_result.cu")).partition("*/")[2]
     summed = fa_tune.tune_kernel(
         source, kernel="sum_device", tune=dict(THREADS=[64]), block="THREADS", grid=1, answer=dict(kernel="sum_device_naive", block=1, grid=1),
         args=dict(total=fa_tune.out("f32", 1, symbol="total"), x=fa_tune.array("f32", "n"), n=64))
@@ -643,8 +633,7 @@ class Record:
 
 
 def structs_are_passed_field_by_field():
-    with open(os.path.join(FOLDER, "..", "..", "examples", "struct.cu"), encoding="utf-8") as file:
-        source = file.read().partition("*/")[2]
+    source = tap.read(os.path.join(FOLDER, "..", "..", "examples", "struct.cu")).partition("*/")[2]
     packed = fa_tune.tune_kernel(
         source, kernel="packed", tune=dict(THREADS=[64]), block="THREADS", grid="ceil_div(n, THREADS)", answer=lambda x, scale: x * scale,
         args=dict(p=fa_tune.struct(y=fa_tune.out("f32", "n"), x=fa_tune.array("f32", "n"), n=64, scale=fa_tune.scalar("f64", 0.5))))
@@ -695,8 +684,7 @@ def a_space_that_gains_a_value_compiles_its_new_configs_alone():
 
 
 def the_data_of_a_proof_takes_half_of_the_hosts_memory_at_most():
-    with open("/proc/meminfo", encoding="utf-8") as file:
-        left = int(re.search(r"MemAvailable: *(\d+) kB", file.read())[1]) << 10
+    left = int(re.search(r"MemAvailable: *(\d+) kB", tap.read("/proc/meminfo"))[1]) << 10
     rows = left // (2 * 6 * 4 * 4096) * 5 // 4  # y in and out, x, and each in the file: six times
     wide = dict(y=fa_tune.inout("f32", "n", 4096), x=fa_tune.array("f32", "n", 4096), a=2.5, n=rows)
     refused(MemoryError, "half of what is left there: tune a smaller problem", lambda: axpy(answer=lambda y, x, a: y, args=wide, name="wide"))
@@ -704,8 +692,7 @@ def the_data_of_a_proof_takes_half_of_the_hosts_memory_at_most():
 
 def what_is_wrong_with_a_call_is_said():
     tap.equal(axpy(tune=dict(THREADS=range(64, 129, 64), PER_THREAD=(1, 2))).answer.origin, "measured")
-    with open("beside.h", "w", encoding="utf-8") as file:
-        file.write("\n")
+    tap.write("beside.h", "\n")
     tap.equal(axpy(source='#include "beside.h"\n' + AXPY, include=["."]).answer.origin, "measured")
     for sentence, words in (("no_such.cu: No such file", dict(source="no_such.cu")), ("source is empty", dict(source="")),
                             ("args is a dict", dict(args=["y"])), ("axpy: \"restrictions\" must be an array", dict(restrictions="THREADS < 65")),
@@ -720,20 +707,17 @@ def what_is_wrong_with_a_call_is_said():
 
 
 def every_key_of_a_specification_is_a_keyword():
-    with open(os.path.join(os.environ["FA_TEST_SOURCE"], "docs", "specification.schema.json"), encoding="utf-8") as file:
-        keys = set(json.load(file)["properties"])
+    keys = set(json.loads(tap.read(os.path.join(os.environ["FA_TEST_SOURCE"], "docs", "specification.schema.json")))["properties"])
     tap.equal({"args" if key == "arguments" else key for key in keys} - set(inspect.signature(fa_tune.tune_kernel).parameters), set())
 
 
 def a_keyword_takes_the_place_of_what_the_head_says():
     asked, path = [], "axpy.cu"
-    with open(os.path.join(FOLDER, "axpy.json"), encoding="utf-8") as file:
-        head = json.load(file)
+    head = json.loads(tap.read(os.path.join(FOLDER, "axpy.json")))
     del head["source"]
     head["tune"] = dict(THREADS=[64, 128], PER_THREAD=[1])
     headed = "// SPDX\n/* fa-tune\n" + json.dumps(head, indent=1) + "*/\n" + AXPY
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(headed)
+    tap.write(path, headed)
 
     def right(y, x, a):
         asked.append(y.shape[0])
@@ -745,8 +729,7 @@ def a_keyword_takes_the_place_of_what_the_head_says():
                   ("measured", name, 64, 1))
         del asked[:]
     shutil.copy(os.path.join(FOLDER, "axpy_kernels.cu"), "axpy_kernels.cu")
-    with open("beside.json", "w", encoding="utf-8") as file:
-        file.write("\n" + json.dumps({**head, "source": "axpy_kernels.cu"}))
+    tap.write("beside.json", "\n" + json.dumps({**head, "source": "axpy_kernels.cu"}))
     tap.equal(fa_tune.tune_kernel("beside.json", n=64, answer=right).answer.origin, "measured")
     tap.equal(len(set(asked)) > 1, True)
     for sentence, words in (("there is no kernel axpi in it", dict(kernel="axpi")), ("no config holds to \"0 > 1\"", dict(restrictions=["0 > 1"])),
@@ -963,8 +946,7 @@ def types_have_the_names_of_every_library():
 
 
 def fp8_and_complex_tensors_are_passed_by_dlpacks_codes():
-    with open(os.path.join(FOLDER, "mixed.cu"), encoding="utf-8") as file:
-        source = file.read().partition("*/")[2]
+    source = tap.read(os.path.join(FOLDER, "mixed.cu")).partition("*/")[2]
 
     def answer(x, u, z, where):
         return [-x, -u, numpy.asarray([complex(-one.imag, one.real) if at else 0 for one, at in zip(z.flat, where.flat)],
@@ -1004,12 +986,10 @@ def an_output_of_any_type_is_made_by_pytorch():
 
 
 def the_guides_python_is_run_word_for_word():
-    with open(os.path.join(os.environ["FA_TEST_SOURCE"], "docs", "your-own-kernel.md"), encoding="utf-8") as file:
-        page = file.read()
+    page = tap.read(os.path.join(os.environ["FA_TEST_SOURCE"], "docs", "your-own-kernel.md"))
     cuda = re.search(r"(?s)```cuda\n(.*?)```", page)[1]
     for name, text in ("axpy.cu", cuda), ("axpy_kernels.cu", cuda.partition("*/")[2]):
-        with open(name, "w", encoding="utf-8") as file:
-            file.write(text)
+        tap.write(name, text)
     blocks = re.findall(r"(?s)```python\n(.*?)```", page)
     y, x = Given((50_000,), [1.0] * 50_000), Given((50_000,), [2.0] * 50_000)
     names = {"y": y, "x": x, "a": numpy.asarray(2.5, dtype="float32"), "n": numpy.asarray(50_000, dtype="int32")}

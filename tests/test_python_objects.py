@@ -113,8 +113,7 @@ def with_nearest_a_loaded_kernel_answers_and_what_it_answered_is_recorded():
     with fa_tune.policy(effort="cached", on_miss="nearest", record=path):
         fa_tune.attention(*tensors(seq=720))
     tap.equal(len(fa_tune.recording.load(path)), 2)
-    with open(path, "wb") as file:
-        file.write(b"\xff\n")  # somebody else's bytes cost no call
+    tap.write(path, b"\xff\n")  # somebody else's bytes cost no call
     _policy._recorded.clear()
     with fa_tune.policy(effort="cached", on_miss="nearest", record=path):
         fa_tune.attention(*tensors(seq=730))
@@ -190,8 +189,7 @@ def a_recording_is_a_plan_that_can_be_saved_and_tuned_elsewhere():
     tap.equal([one.problem for one in fa_tune.warm_up("met.jsonl", progress=False)], list(met))
     plan = place.json("sweep", "--plan", "met.jsonl", "--quiet")
     tap.equal([item["problem"]["seq_q"] for item in plan["items"]], [16, 24])
-    with open("met.jsonl", "a", encoding="utf-8") as file:
-        file.write('\n{"problem": {"seq_q": 8, "no_such_field": 1}}\n')
+    tap.write("met.jsonl", '\n{"problem": {"seq_q": 8, "no_such_field": 1}}\n', "a")
     refused(fa_tune.Error, "met.jsonl, line 4 is no problem", lambda: fa_tune.recording.load("met.jsonl"))
     for kind in FileNotFoundError, fa_tune.Error:
         refused(kind, "none.jsonl", lambda: fa_tune.recording.load("none.jsonl"))
@@ -308,8 +306,7 @@ def odd_arguments_are_refused_with_what_to_pass_instead():
     for part, call, args, more in rows:
         refused(fa_tune.ArgumentError, part, lambda: call(*args, **more))
     for text in (b"3\n", b"[1]\n", b"\xff\xfe\n"):
-        with open(file, "wb") as written:
-            written.write(text)
+        tap.write(file, text)
         refused(fa_tune.Error, "odd.jsonl, line 1 is no problem", lambda: fa_tune.recording.load(file))
     refused(fa_tune.ArgumentError, "trials is a whole number, not 'x'", lambda: fa_tune.sweep([problem()], trials="x"))
 

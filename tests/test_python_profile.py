@@ -14,8 +14,7 @@ from fa_tune import profile
 
 L4 = "device name=NVIDIA_L4 sm=89 sms=58\nlog fake.log\n"
 RECORDED = os.path.join(SOURCE, "tests", "data", "ncu-attn_fwd.csv")
-with open(RECORDED, encoding="utf-8") as recorded:
-    CSV = recorded.read()
+CSV = tap.read(RECORDED)
 # A program that notes its arguments, looks for the log's name and the metrics, and is left with the command to run.
 NCU = """#!/bin/sh
 printf '%%s\\n' "$*" >>%s
@@ -45,8 +44,7 @@ def a_place(then=WORKS, script=L4):
 
 def use_ncu(place, then):
     path = os.path.join(place.folder, "bin", "ncu")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(NCU % shlex.quote(os.path.join(place.folder, "calls")) + then)
+    tap.write(path, NCU % shlex.quote(os.path.join(place.folder, "calls")) + then)
     os.chmod(path, 0o755)
 
 
@@ -54,8 +52,7 @@ def calls(place):
     path = os.path.join(place.folder, "calls")
     if not os.path.exists(path):
         return []
-    with open(path, encoding="utf-8") as file:
-        return file.read().splitlines()
+    return tap.read(path).splitlines()
 
 
 def profiled(place, *arguments, status=0):
@@ -66,8 +63,7 @@ def profiled(place, *arguments, status=0):
 
 
 def driver_log(place):
-    with open(os.path.join(place.folder, "fake.log"), encoding="utf-8") as file:
-        return re.sub(r"(?m)^pid=\d+ ", "", file.read())
+    return re.sub(r"(?m)^pid=\d+ ", "", tap.read(os.path.join(place.folder, "fake.log")))
 
 
 def a_run_proves_a_config_once_and_launches_it_as_often_as_asked():

@@ -106,8 +106,7 @@ def the_options_of_attention_are_those_of_its_signature():
 
 def an_answer_has_the_attributes_that_it_is_said_to_have():
     """Against the names in docs/json.md, which the library writes."""
-    with open(os.path.join(SOURCE, "docs", "json.md"), encoding="utf-8") as file:
-        text = file.read()
+    text = tap.read(os.path.join(SOURCE, "docs", "json.md"))
     answer = text[text.index("An answer is a trial"):text.index("## The report's document")]
     trial = text[text.index("\nA trial: "):text.index("The page holds it shortened")]
     told = set(re.findall(r"`(\w+)`", answer + trial))

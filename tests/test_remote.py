@@ -80,8 +80,7 @@ class Served:
         with Place(script=L4) as place:
             place.take_cubins()
             self.answer = place.json(*EXAMPLE, "--quiet")["answer"]
-            with open(place.store, "rb") as file:
-                self.store = file.read()
+            self.store = tap.read(place.store, "rb")
             with sqlite3.connect(place.store) as store:
                 self.cubin, = store.execute("SELECT bytes FROM cubin WHERE key = ?", (self.answer["cubin_key"],)).fetchone()
         self.tag = '"%s"' % hashlib.sha256(self.cubin).hexdigest()
@@ -100,8 +99,7 @@ served = Served()
 
 def local_winner(place):
     """The place's own store has the winner: the local way is short."""
-    with open(os.open(place.store, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(served.store)
+    tap.write(os.open(place.store, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), served.store)
 
 
 def one_note(text, part):
@@ -218,8 +216,7 @@ def what_was_measured_elsewhere_or_before_is_proved_here_first():
 
 def a_token(place, content, mode=0o600):
     path = os.path.join(place.folder, "token")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(content)
+    tap.write(path, content)
     os.chmod(path, mode)
     return path
 

@@ -225,8 +225,7 @@ def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
                             ("r.json", "{\"document\"")):
             done = place.run("report", "--out", name)
             assert re.fullmatch(r"0 problems, \d+ kB in %s\n" % re.escape(name), done.stdout), done
-            with open(os.path.join(place.folder, name), encoding="utf-8") as file:
-                tap.equal(file.read()[:len(start)], start)
+            tap.equal(tap.read(os.path.join(place.folder, name))[:len(start)], start)
         tap.has(place.run("report", "-o", "r.pdf", status=2).stderr, "--format html, md, csv")
         tap.has(place.run("report", "--format", "pdf", status=2).stderr, "html, md, csv or json")
         tap.has(place.run("report", "--json", "--format", "csv", status=2).stderr, "--json: does not go with --format")

@@ -43,9 +43,8 @@ def tuned(place, texts, *more, status=0):
                             "tune": {"WHICH": list(range(len(texts) + 1))}, "default": {"WHICH": 0}, "block": "128",
                             "shared_memory": {"q": "0"}, "registers": "32", "grid": ["1", "1", "1"]})
     cases = ["#if WHICH == %d\n%s\n#endif\n" % case for case in enumerate(texts, 1)]
-    with open(os.path.join(folder, "mine.cu"), "w", encoding="utf-8") as file:
-        file.write('#include "attn_params.h"\n%sextern "C" __global__ void attn_fwd(fa_attn_params p)\n{\n%s}\n' % (
-            "".join(case for case in cases if "asm " not in case), "".join(case for case in cases if "asm " in case)))
+    tap.write(os.path.join(folder, "mine.cu"), '#include "attn_params.h"\n%sextern "C" __global__ void attn_fwd(fa_attn_params p)\n{\n%s}\n' % (
+                                        "".join(case for case in cases if "asm " not in case), "".join(case for case in cases if "asm " in case)))
     said = place.run(*WIDE, "--effort", "patient", *more, status=status).stderr
     rows = {row["config"]["tunables"]["WHICH"]: row for row in place.json("explain", *WIDE)["configs"]}
     tap.equal(sorted(rows), list(range(len(texts) + 1)))
@@ -56,16 +55,14 @@ def nothing_that_source_asks_for_is_there():
     with Place(space=None) as place:
         for name, make in (("link", lambda path: os.symlink("secret", path)), ("device", lambda path: os.symlink("/dev/tty", path)), ("fifo", os.mkfifo)):
             make(os.path.join(place.folder, name))
-        with open(os.path.join(place.folder, "secret"), "w", encoding="utf-8") as file:
-            file.write(SECRET + "\n")
+        tap.write(os.path.join(place.folder, "secret"), SECRET + "\n")
         said, rows = tuned(place, [text.replace("FOLDER", place.folder) for text, _ in HOSTILE])
         for row, (text, reason) in zip(rows, [("", "")] + HOSTILE):
             tap.equal((text, row["status"]), (text, "compile-failed" if text else "compiled"))
             tap.has(row["reason"], reason)
             tap.lacks(row["reason"], SECRET)
         tap.lacks(said, "note:")
-        with open(place.store, "rb") as file:
-            tap.lacks(file.read(), SECRET.encode())
+        tap.lacks(tap.read(place.store, "rb"), SECRET.encode())
 
 
 def source_that_never_ends_or_eats_memory_costs_its_own_trial():

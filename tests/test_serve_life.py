@@ -45,15 +45,13 @@ def a_live_socket_and_what_is_no_socket_are_left_alone():
         mode = os.stat(daemon.socket).st_mode
         tap.equal((stat.S_ISSOCK(mode), stat.S_IMODE(mode)), (True, 0o600))
         other = os.path.join(daemon.folder, "o")  # no socket
-        with open(other, "w", encoding="ascii") as file:
-            file.write("precious")
+        tap.write(other, "precious")
         for path, status, word in ((daemon.socket, 1, "another fa-tune-serve serves"), (other, 2, "is no socket")):
             second = subprocess.run([FA_TUNE_SERVE, "--socket", path], env=daemon.env, check=False, capture_output=True, text=True, timeout=DEADLINE)
             tap.equal(second.returncode, status)
             tap.has(second.stderr, word)
         tap.equal(daemon.get("/healthz", raw=True)[0], 200)
-        with open(other, encoding="ascii") as file:
-            tap.equal(file.read(), "precious")
+        tap.equal(tap.read(other), "precious")
 
 
 def the_verb_becomes_the_daemon_and_the_default_is_in_the_runtime_directory():
@@ -248,8 +246,7 @@ def a_kernel_of_ones_own_is_served_from_its_file():
             tap.equal((found["cubin_key"], found["origin"]), (document["answer"]["cubin_key"], "measured"))
             tap.equal([one["problem"]["n"] for one in daemon.get("/v1/winners")[1]["winners"]], [300])
             tap.has(json.dumps(daemon.get("/v1/report")[1]), "gather")
-            with open(path, "a", encoding="utf-8") as file:
-                file.write("// another text\n")
+            tap.write(path, "// another text\n", "a")
             told = place.run(path, "--n", "300")
             tap.has(told.stderr, "operation \"gather@")
             tap.has(told.stdout, "measured 4")

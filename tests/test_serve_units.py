@@ -19,13 +19,8 @@ def control(*words, check=True):
     return subprocess.run(words, check=check, capture_output=True, text=True, timeout=DEADLINE).stdout.strip()
 
 
-def read(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read()
-
-
 def the_service_starts_what_is_installed():
-    text = read(os.path.join(BUILD, "fa-tune.service"))
+    text = tap.read(os.path.join(BUILD, "fa-tune.service"))
     program, = re.findall(r"^ExecStart=(\S+)$", text, re.MULTILINE)
     assert program.endswith("/libexec/fa-tune/fa-tune-serve"), program
     tap.lacks(text, "@SERVE")
@@ -34,10 +29,9 @@ def the_service_starts_what_is_installed():
 def unit(folder):
     """The unit file in this folder; the program lies elsewhere until it is installed."""
     text = re.sub(r"^ExecStart=.*$", "ExecStart=" + os.path.join(BUILD, "fa-tune-serve"),
-                  read(os.path.join(BUILD, "fa-tune.service")), flags=re.MULTILINE)
+                  tap.read(os.path.join(BUILD, "fa-tune.service")), flags=re.MULTILINE)
     path = os.path.join(folder, "fa-tune.service")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    tap.write(path, text)
     return path
 
 
@@ -56,7 +50,7 @@ def systemd_finds_nothing_wrong_with_it():
 
 def installed_by(stage):
     """The packages that a stage of the container file installs."""
-    text = re.sub(r"(?m)^#.*\n", "", read(os.path.join(SOURCE, "Containerfile"))).replace("\\\n", " ")
+    text = re.sub(r"(?m)^#.*\n", "", tap.read(os.path.join(SOURCE, "Containerfile"))).replace("\\\n", " ")
     return re.search(r"apt-get install -y --no-install-recommends ([^&\n]*)", text.split("\nFROM ")[stage])[1].split()
 
 
@@ -75,15 +69,15 @@ def the_image_has_every_library_that_the_programs_need():
         owners = set(re.findall(r"(?m)^([^:\n]+):.*/%s$" % re.escape(name), listed))
         assert "san.so" in name or owners & (there | {"libc6"}), "%s needs %s of %s" % (file, name, owners)
     development = set(installed_by(1)) - {"gcc", "libc6-dev", "meson", "ninja-build", "pkg-config", "python3"}
-    tap.equal(development - set(re.search(r"packages=\(([^)]*)\)", read(os.path.join(SOURCE, "dev")))[1].split()), set())
+    tap.equal(development - set(re.search(r"packages=\(([^)]*)\)", tap.read(os.path.join(SOURCE, "dev")))[1].split()), set())
 
 
 def the_image_builds_all_that_it_installs():
-    text = read(os.path.join(SOURCE, "Containerfile")).replace("\\\n", " ")
+    text = tap.read(os.path.join(SOURCE, "Containerfile")).replace("\\\n", " ")
     built = {word.partition(":")[0] for word in re.search(r"meson compile -C build ([^&\n]*)", text)[1].split()}
     info = os.path.join(BUILD, "meson-info")
-    made_by = {file: target["name"] for target in json.loads(read(os.path.join(info, "intro-targets.json"))) for file in target["filename"]}
-    plan = json.loads(read(os.path.join(info, "intro-install_plan.json")))["targets"]
+    made_by = {file: target["name"] for target in json.loads(tap.read(os.path.join(info, "intro-targets.json"))) for file in target["filename"]}
+    plan = json.loads(tap.read(os.path.join(info, "intro-install_plan.json")))["targets"]
     installed = {made_by[file] for file, of in plan.items() if of["tag"] == "runtime" and not of["destination"].startswith("{py_")}
     tap.equal(built, installed)
 

@@ -40,8 +40,7 @@ def files(room):
 
 
 def lines(path):
-    with open(path, "rb") as file:
-        return file.read().count(b"\n")
+    return tap.read(path, "rb").count(b"\n")
 
 
 def sizes():

@@ -25,15 +25,13 @@ def path_of(name):
 
 def own_copy(place, name, change=None):
     """A copy of a specification of JSON and its source, changed."""
-    with open(path_of(name), encoding="utf-8") as file:
-        document = json.load(file)
+    document = json.loads(tap.read(path_of(name)))
     if change is not None:
         change(document)
     if "source" in document and os.path.exists(path_of(document["source"])):
         shutil.copy(path_of(document["source"]), place.folder)
     path = os.path.join(place.folder, name)
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1)
+    tap.write(path, json.dumps(document, indent=1))
     return path
 
 
@@ -95,8 +93,7 @@ def fp8_and_complex_numbers_are_proved_and_nan_of_neither_passes():
         tap.equal((told["funnel"]["measured"], told["answer"]["proved"]), (2, True))
         tap.has(place.run("explain", path_of("mixed.cu"), "--n", "777").stdout, "the imaginary part of element ")
         path, arguments = beside(place, "mixed.cu", answer=None)  # configs that must agree: NaN agrees with nothing
-        with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
-            file.write("fault THREADS=64; nan\n")
+        tap.write(os.path.join(place.folder, "script"), "fault THREADS=64; nan\n", "a")
         tap.equal(place.json(path)["funnel"]["failed"], 2)
         beside(place, "mixed.cu", arguments=[{**arguments[0], "type": "f8"}, *arguments[1:]])
         tap.has(place.run("check", path, status=2).stderr, "\"type\" must be f16, bf16, f32, f64, f8e4m3, f8e5m2, i8 to i64,")
@@ -113,14 +110,12 @@ def refused_at_its_line(place, words, sentence):
 
 def clusters_are_launched_as_the_specification_says():
     with Place(space=None, script="device name=NVIDIA_H100_80GB_HBM3 sm=90 sms=132\n") as place:
-        with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
-            file.write("log %s/log\n" % place.folder)
+        tap.write(os.path.join(place.folder, "script"), "log %s/log\n" % place.folder, "a")
         path, _ = beside(place, "gather.cu", tune={"THREADS": [64], "UNROLLED": [False], "CX": [1, 2, 4, 16]},
                          cluster=["CX", 1], grid="ceil_div(n, THREADS * CX) * CX", sizes={"n": 100})
         funnel = place.json(path)["funnel"]
         tap.equal([funnel[name] for name in ("space", "in_budget", "measured", "failed")], [4, 3, 3, 0])
-        with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
-            seen = set(re.findall(r"clusters of (\S+)", file.read()))
+        seen = set(re.findall(r"clusters of (\S+)", tap.read(os.path.join(place.folder, "log"))))
         tap.equal(seen, {"2x1x1", "4x1x1"})  # one block is none
         tap.has(place.run("explain", path).stdout, "a cluster of 16 blocks: at most 8")
         tap.has(place.run("explain", path, "--gpu", "L4").stdout, "clusters need sm_90; L4 is sm_89")
@@ -136,12 +131,10 @@ def clusters_are_launched_as_the_specification_says():
 
 def blocks_of_other_sides_are_launched_though_their_code_is_the_same():
     with a_place() as place:
-        with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
-            file.write("log %s/log\n" % place.folder)
+        tap.write(os.path.join(place.folder, "script"), "log %s/log\n" % place.folder, "a")
         path, _ = beside(place, "gather.cu", tune={"THREADS": [64], "UNROLLED": [False], "BX": [64, 32]}, block=["BX", "64 / BX"])
         tap.equal(place.json(path)["funnel"]["measured"], 2)
-        with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
-            tap.equal(set(re.findall(r"launch gather .*BX=(\d+)", file.read())), {"64", "32"})
+        tap.equal(set(re.findall(r"launch gather .*BX=(\d+)", tap.read(os.path.join(place.folder, "log")))), {"64", "32"})
 
 
 def configs_of_the_same_code_are_never_told_apart_by_their_times():
@@ -171,9 +164,8 @@ def a_space_of_a_hundred_million_points_is_not_counted_one_by_one():
 def restrictions_are_judged_for_the_sizes_that_are_asked():
     with a_place("no_device\n") as place:
         source = os.path.join(place.folder, "axpy.cu")
-        with open(source, "w", encoding="utf-8") as file:
-            file.write("__global__ void axpy(float *y, const float *x, float a, int n)\n"
-                       "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) y[i] += a * x[i]; }\n")
+        tap.write(source, "__global__ void axpy(float *y, const float *x, float a, int n)\n"
+                          "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) y[i] += a * x[i]; }\n")
 
         def of(**words):
             words = {"restrictions": ["n % BLOCK == 0"], "default": None, **words}
@@ -214,8 +206,7 @@ def a_look_that_gives_up_is_no_proof_that_nothing_holds():
 
 def parts_of(source):
     """The specification at the head of CUDA C++, the code below it."""
-    with open(path_of(source), encoding="utf-8") as file:
-        head, end, code = file.read().partition("*/")
+    head, end, code = tap.read(path_of(source)).partition("*/")
     return json.loads(head[head.index("{"):]), end + code
 
 
@@ -223,8 +214,7 @@ def changed(place, source, **words):
     """A copy of a specification at the head of CUDA C++, with other words in it."""
     document, code = parts_of(source)
     path = os.path.join(place.folder, source)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("/* fa-tune\n%s\n%s" % (json.dumps({**document, **words}), code))
+    tap.write(path, "/* fa-tune\n%s\n%s" % (json.dumps({**document, **words}), code))
     return path, document["arguments"]
 
 
@@ -233,8 +223,7 @@ def beside(place, source, **words):
     document, _ = parts_of(source)
     shutil.copy(path_of(source), place.folder)
     path = os.path.join(place.folder, source.replace(".cu", ".json"))
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump({**document, "source": source, **words}, file)
+    tap.write(path, json.dumps({**document, "source": source, **words}))
     return path, document["arguments"]
 
 
@@ -277,14 +266,12 @@ def a_variable_that_is_missing_or_too_small_fails_a_check_and_a_tune():
 def a_check_names_the_authors_files_and_no_store():
     with a_place() as place:
         path, _ = changed(place, "blur.cu", kernel="blur<THREADS>")
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        text = tap.read(path)
         text = text.replace("__global__ void __launch_bounds__(THREADS) blur(", "template <int T> __global__ void blur(")
         wrong = text.replace("if (i < n) out[i] = at(in, mine", "if (i < n) missing[i] = at(in, mine")  # of the answer, too
         line = wrong[:wrong.index("missing")].count("\n") + 1
         path = os.path.join(place.folder, "Blur it-2.cu")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(wrong)
+        tap.write(path, wrong)
         run = place.run("check", path, status=1)
         tap.equal(run.stderr, "")
         tap.equal(run.stdout.count("Blur it-2.cu(%d): error" % line), 4)  # in the table and below it, of two kernels
@@ -297,16 +284,14 @@ def a_check_names_the_authors_files_and_no_store():
 
 
 def results_are_read_back_from_variables_and_nothing_is_known_of_them_before():
-    with open(os.path.join(SOURCE, "examples", "device_result.cu"), encoding="utf-8") as file:
-        head, _, code = file.read().partition("*/")
+    head, _, code = tap.read(os.path.join(SOURCE, "examples", "device_result.cu")).partition("*/")
     document = json.loads(head[head.index("{"):])
     total = document["arguments"][0]
     with a_place("fault THREADS=256; wrong\n") as place:
         path = os.path.join(place.folder, "device_result.cu")
         def written(name="sum_device", total=total, code=code, **words):
             text = json.dumps({**document, **words, "kernel": name, "arguments": [total, *document["arguments"][1:]]})
-            with open(path, "w", encoding="utf-8") as file:
-                file.write("/* fa-tune %s */%s" % (text, code.replace("sum_device(", "%s(" % name)))
+            tap.write(path, "/* fa-tune %s */%s" % (text, code.replace("sum_device(", "%s(" % name)))
             return path
         told = place.json(written(), "--n", "1000")
         tap.equal((told["funnel"]["measured"], told["funnel"]["failed"], told["answer"]["proved"]), (1, 1, True))
@@ -315,8 +300,7 @@ def results_are_read_back_from_variables_and_nothing_is_known_of_them_before():
         tap.equal(place.json(written("sum_device_added", {**total, "is": "partial"}), "--n", "1000")["funnel"]["failed"], 1)
         tap.has(place.run("check", written(total={**total, "symbol": "none"}), status=1).stdout, "no variable none: declare it")
         tap.has(place.run("check", written(total={**total, "shape": [2]}), status=1).stdout, "total has 4 bytes, and the argument total has 8")
-        with open(os.path.join(place.folder, "other.cu"), "w", encoding="utf-8") as file:
-            file.write("__global__ void sum_device_naive(const float *x, int n) { }\n")
+        tap.write(os.path.join(place.folder, "other.cu"), "__global__ void sum_device_naive(const float *x, int n) { }\n")
         run = place.run("check", written(answer={"kernel": "sum_device_naive", "source": "other.cu"}), status=1)
         tap.has(run.stdout, "no variable total: declare it")
 
@@ -332,25 +316,21 @@ def partial_results_are_compared_by_their_sum():
 
 def split_sum(place, **words):
     """A copy of the example's specification beside its code, in a few configs, with other words in it."""
-    with open(os.path.join(SOURCE, "examples", "split_sum.cu"), encoding="utf-8") as file:
-        head, end, code = file.read().partition("*/")
+    head, end, code = tap.read(os.path.join(SOURCE, "examples", "split_sum.cu")).partition("*/")
     document = {**json.loads(head[head.index("{"):]), "sizes": {"n": 1000}, "tune": {"BLOCKS": [1, 64], "THREADS": [128]}, **words}
     path = os.path.join(place.folder, "split_sum.cu")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("/* fa-tune\n%s\n%s" % (json.dumps(document), end + code))
+    tap.write(path, "/* fa-tune\n%s\n%s" % (json.dumps(document), end + code))
     return path, document["launches"]
 
 
 def a_launch_may_begin_before_the_one_in_front_of_it_ends():
     for gpu, programmatic in (("NVIDIA_H100_80GB_HBM3 sm=90 sms=132", True), ("NVIDIA_L4 sm=89 sms=58", False)):
         with Place(space=None, script="device name=%s\n" % gpu) as place:
-            with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
-                file.write("log %s/log\n" % place.folder)
+            tap.write(os.path.join(place.folder, "script"), "log %s/log\n" % place.folder, "a")
             path, launches = split_sum(place, tune={"BLOCKS": [16], "THREADS": [128]})
             split_sum(place, launches=[launches[0], {**launches[1], "programmatic": True}, *launches[2:]])
             tap.equal(place.json(path)["funnel"]["failed"], 0)
-            with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
-                tap.equal("programmatic" in file.read(), programmatic)
+            tap.equal("programmatic" in tap.read(os.path.join(place.folder, "log")), programmatic)
             split_sum(place, launches=[{**launches[0], "programmatic": True}, *launches[1:]])
             tap.has(place.run(path, status=2).stderr, "launches[0]: \"programmatic\" must be true or false, of a launch behind another one")
 
@@ -397,8 +377,7 @@ def nothing_is_known_of_scratch_before_a_call():
             with open(os.path.join(SOURCE, "examples", "split_sum.cu"), encoding="utf-8") as file:
                 code = file.read().partition("*/")[2].replace("void sum_parts(", "void %s(" % parts).replace("void sum_total(", "void %s(" % total)
             document = {**parts_of(path)[0], "launches": [{**launches[0], "kernel": parts}, {**launches[1], "kernel": total}]}
-            with open(path, "w", encoding="utf-8") as file:
-                file.write("/* fa-tune\n%s\n*/%s" % (json.dumps(document), code))
+            tap.write(path, "/* fa-tune\n%s\n*/%s" % (json.dumps(document), code))
             run = place.run(path, status=1 if why else 0)
             tap.has(run.stderr if why else run.stdout, why or "winner #1, measured: ")
         split_sum(place, tune={"BLOCKS": [16], "THREADS": [128], "LESS": [0, 1]}, launches=launches[:2],  # which no code says
@@ -429,18 +408,14 @@ def a_size_may_have_more_than_31_bits():
         tap.has(place.run("sweep", path, "--n", "5000000000,7").stdout, "n 5000000000")
         tap.has(place.run("explain", path, "--n", "9000000000").stdout, "pending 2")
         tap.has(place.run(path, "--n", str(10 ** 15), status=2).stderr, "is not a whole number (1 to 999999999999999)")
-        with open(path, encoding="utf-8") as file:
-            narrow = file.read().replace("long long n)", "int n)").replace('"name": "n", "type": "i64"', '"name": "n", "type": "i32"')
-        with open(os.path.join(place.folder, "narrow.cu"), "w", encoding="utf-8") as file:
-            file.write(narrow)
+        narrow = tap.read(path).replace("long long n)", "int n)").replace('"name": "n", "type": "i64"', '"name": "n", "type": "i32"')
+        tap.write(os.path.join(place.folder, "narrow.cu"), narrow)
         tap.has(place.run("check", "narrow.cu", status=2).stderr, "narrow.cu:6: arguments[1] n: 6000000000 does not fit in int32: let the")
         for value, sentence in (("n * 4", "narrow.cu:6: arguments[1] m: 24000000000 does not fit in int32"),
                                 ("n % (n - n)", "narrow.cu:6: arguments[1] m: its value has no value (it divides")):
-            with open(os.path.join(place.folder, "narrow.cu"), "w", encoding="utf-8") as file:
-                file.write(narrow.replace('"n", "type": "i32"', '"m", "type": "i32", "value": "%s"' % value))
+            tap.write(os.path.join(place.folder, "narrow.cu"), narrow.replace('"n", "type": "i32"', '"m", "type": "i32", "value": "%s"' % value))
             tap.has(place.run("check", "narrow.cu", status=2).stderr, sentence)
-        with open(os.path.join(place.folder, "narrow.cu"), "w", encoding="utf-8") as file:
-            file.write(narrow.replace("6000000000", "2147483647"))
+        tap.write(os.path.join(place.folder, "narrow.cu"), narrow.replace("6000000000", "2147483647"))
         tap.equal(place.json("check", "narrow.cu")["faults"], 0)
         for words in (["narrow.cu"], ["narrow.cu", "--gpu", "A100"], ["explain", "narrow.cu"]):  # before anything is compiled
             tap.has(place.run(*words, "--n", "2147483648", status=2).stderr, "n: 2147483648 does not fit in int32: let the kernel take an i64")
@@ -477,8 +452,7 @@ def a_bundle_is_imported_where_its_kernels_file_is():
         tap.has(place.run("export", path, "--out", bundle).stdout, "1 winner, 1 cubin")
         trusted = os.path.join(other.folder, ".config", "fa-tune", "trusted")
         os.makedirs(trusted, mode=0o700)
-        with open(os.path.join(trusted, "test.pub"), "w", encoding="ascii") as file:
-            file.write(key)
+        tap.write(os.path.join(trusted, "test.pub"), key)
         tap.has(other.run("import", bundle, status=1).stderr, "name the file of a kernel of your own first")
         tap.has(other.run("show", path, bundle).stdout, "n 1000")
         tap.has(other.run("import", path, bundle).stdout, "added")
@@ -565,14 +539,11 @@ def what_is_wrong_is_said_with_its_place():
             named = own_copy(place, "axpy.json", lambda told: told["sizes"].update({size: 3}))  # pylint: disable=cell-var-from-loop
             tap.has(place.run(named, option, "4", status=2).stderr, "the size %s has the name of an option of `fa-tune tune`" % size)
         bare = os.path.join(place.folder, "bare.cu")
-        with open(bare, "w", encoding="utf-8") as file:
-            file.write("__global__ void k() {}\n")
+        tap.write(bare, "__global__ void k() {}\n")
         tap.has(place.run(bare, status=2).stderr, "let the file begin with a comment")
-        with open(bare, "w", encoding="utf-8") as file:
-            file.write("/* fa-tune {\n  \"sizes\": {\"n\" 3}\n} */\n__global__ void k() {}\n")
+        tap.write(bare, "/* fa-tune {\n  \"sizes\": {\"n\" 3}\n} */\n__global__ void k() {}\n")
         tap.has(place.run(bare, status=2).stderr, "bare.cu:2: not valid JSON")
-        with open(bare, "w", encoding="utf-8") as file:
-            file.write("/* fa-tune {\n  \"sizes\": {")
+        tap.write(bare, "/* fa-tune {\n  \"sizes\": {")
         tap.has(place.run("check", bare, status=2).stderr, "the comment with the specification does not end: */ is missing")
         os.mkdir(os.path.join(place.folder, "folder.cu"))
         tap.has(place.run("check", "folder.cu", status=2).stderr, "folder.cu: it is a folder")

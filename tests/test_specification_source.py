@@ -24,8 +24,7 @@ NAIVE = "__global__ void axpy_naive" + BODY.replace("THREADS", "blockDim.x") % "
 def write(place, name, text):
     path = os.path.join(place.folder, name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    tap.write(path, text)
     return path
 
 
@@ -388,8 +387,7 @@ def a_kernel_that_waits_for_its_whole_grid_is_refused_by_name():
 
 def a_cooperative_kernel_is_launched_so_and_its_grid_must_be_resident():
     with a_place() as place:
-        with open(os.path.join(place.folder, "script"), "a", encoding="utf-8") as file:
-            file.write("log %s/log\n" % place.folder)
+        tap.write(os.path.join(place.folder, "script"), "log %s/log\n" % place.folder, "a")
         place.env["CUDA_HOME"] = os.path.join(place.folder, "cuda")
         write(place, "cuda/include/cuda_fp16.h", "")
         write(place, "cuda/include/cooperative_groups.h", GROUPS)
@@ -397,8 +395,7 @@ def a_cooperative_kernel_is_launched_so_and_its_grid_must_be_resident():
         path = specified(place, source, cooperative=True)
         tap.has(place.run("check", path, "--gpu", "L4").stdout, "right")
         tap.equal(tuned(place, path), 1)
-        with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
-            tap.has(file.read(), "cooperative, 16 blocks")
+        tap.has(tap.read(os.path.join(place.folder, "log")), "cooperative, 16 blocks")
         for gpu in ([], ["--gpu", "H100"]):
             tap.has(place.run(path, "--n", "1000000", *gpu, status=1).stderr, "a cooperative grid of 15625 blocks, and ")
         launch = {"kernel": "axpy", "block": "THREADS", "grid": "ceil_div(n, THREADS)", "cooperative": True}
@@ -624,8 +621,7 @@ def a_number_has_the_type_of_its_parameter():
 
 
 def a_struct_by_value_has_fields():
-    with open(os.path.join(SOURCE, "examples", "struct.cu"), encoding="utf-8") as file:
-        head, _, code = file.read().partition("*/")
+    head, _, code = tap.read(os.path.join(SOURCE, "examples", "struct.cu")).partition("*/")
     document = json.loads(head[head.index("{"):])
     y, x, n, scale = fields = document["arguments"][0]["fields"]
     with a_place("fault THREADS=64; wrong\n") as place:
@@ -657,8 +653,7 @@ def an_answer_is_launched_as_the_default_config_says():
             write(place, "script", L4 + "log %s\n" % log)
             path = specified(place, source, **{**words, **changes})
             tap.equal(place.json(path, "--n", str(size))["answer"]["proved"], True)
-            with open(log, encoding="utf-8") as file:
-                tap.has(file.read().partition("launch axpy_naive ")[2].partition("\n")[0], " of %s" % seen)
+            tap.has(tap.read(log).partition("launch axpy_naive ")[2].partition("\n")[0], " of %s" % seen)
     with a_place() as place:
         for wrong, sentence in (({"block": 2048}, "the answer: 2,048 threads: a block has at most 1,024"), ({"grid": "n - THREADS * 16"}, "grid x is -24")):
             tap.has(place.run(specified(place, source, **{**words, "answer": {**answer, **wrong}}), status=2).stderr, sentence)
@@ -674,15 +669,13 @@ def a_cluster_is_the_kernels_own():
 
 def c_keys(file, function):
     """The list of keys that a function of the reader knows."""
-    with open(os.path.join(SOURCE, "tuner", file), encoding="utf-8") as opened:
-        body = opened.read().split(" %s(" % function, 1)[1]
+    body = tap.read(os.path.join(SOURCE, "tuner", file)).split(" %s(" % function, 1)[1]
     listed = re.search(r"(?:keys|of_\w+)\[\] = \{([^}]*?)\bNULL\}", body, re.DOTALL).group(1)
     return sorted(re.findall(r'"(\w+)"', listed))
 
 
 def the_json_schema_is_what_is_read():
-    with open(os.path.join(SOURCE, "docs", "specification.schema.json"), encoding="utf-8") as file:
-        schema = json.load(file)
+    schema = json.loads(tap.read(os.path.join(SOURCE, "docs", "specification.schema.json")))
     for place, file, function in ((schema, "spec.c", "read_identity"), (schema["$defs"]["launch"], "spec_reading.c", "fa_spec_check_launches"),
                                   (schema["$defs"]["size"], "../src/base/operation.c", "read_properties"),
                                   (schema["$defs"]["argument"], "../src/base/operation.c", "check_keys"),
@@ -696,8 +689,7 @@ def the_json_schema_is_what_is_read():
     validator = jsonschema.Draft202012Validator(schema)
     good = [SPECIFICATION, {**SPECIFICATION, "tune": {"A": [0.5, 1], "B": ["x"], "C": [True]}, "include": ["x"], "options": ["-w"]}]
     for name in ("conv2d.cu", "gather.cu", "axpy.json"):
-        with open(os.path.join(SOURCE, "tests", "specifications", name), encoding="utf-8") as file:
-            text = file.read()
+        text = tap.read(os.path.join(SOURCE, "tests", "specifications", name))
         good.append(json.loads(text if name.endswith("json") else text[text.index("{"):text.index("*/")]))
     for document in good:
         tap.equal([error.message for error in validator.iter_errors(document)], [])

@@ -16,7 +16,6 @@ import difflib
 import errno
 import hashlib
 import itertools
-import json
 import os
 import pprint
 import shutil
@@ -78,9 +77,8 @@ class Walk:
         lines = ["export %s=%s" % (name, env.pop(name)) for name in sorted(env) if
                  name.startswith("FAIL_") or name == "LD_PRELOAD"]
         env["FA_TUNE_WORKER"] = os.path.join(place.folder, "worker")
-        with open(env["FA_TUNE_WORKER"], "w", encoding="ascii") as file:
-            file.write("#!/bin/sh\nif [ $1 = %s ]; then\n%s\nfi\nexec %s \"$@\"\n" % (
-                self.role, "\n".join(lines), os.path.join(BUILD, "fa-tune-worker")))
+        tap.write(env["FA_TUNE_WORKER"], "#!/bin/sh\nif [ $1 = %s ]; then\n%s\nfi\nexec %s \"$@\"\n" % (
+                                  self.role, "\n".join(lines), os.path.join(BUILD, "fa-tune-worker")))
         os.chmod(env["FA_TUNE_WORKER"], 0o700)
 
     def look(self, place, kind):
@@ -142,8 +140,7 @@ def verdicts(place):
 
 
 def bytes_of(path):
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
+    return hashlib.sha256(tap.read(path, "rb")).hexdigest()
 
 
 def difference(right, wrong):

@@ -76,8 +76,7 @@ def sizes_are_those_that_the_documentation_states():
     installed()
     wheel, = glob.glob(os.path.join(SOURCE, "build-wheel", "dist", "*.whl"))
     for page, stated in (("README.md", r"a wheel of ([\d.]+) MB"), ("docs/python.md", r"\.whl, ([\d.]+) MB")):
-        with open(os.path.join(SOURCE, page), encoding="utf-8") as file:
-            found = re.search(stated, file.read())
+        found = re.search(stated, tap.read(os.path.join(SOURCE, page)))
         assert found, "%s does not say the size of the wheel" % page
         ratio = os.path.getsize(wheel) / 1e6 / float(found.group(1))
         assert 1 / 1.25 < ratio < 1.25, "it has %.1f MB, and %s says %s" % (os.path.getsize(wheel) / 1e6, page, found.group(1))
@@ -159,8 +158,7 @@ def the_source_distribution_has_every_file_of_the_commit_and_pip_installs_from_i
 
 def find_nvrtc():
     """The directory of the NVRTC that this build was given."""
-    with open(os.path.join(os.environ["FA_TEST_BUILD"], "dev.stamp"), encoding="utf-8") as file:
-        return file.read().splitlines()[1]
+    return tap.read(os.path.join(os.environ["FA_TEST_BUILD"], "dev.stamp")).splitlines()[1]
 
 
 tap.main()
