@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exports the store's winners, each with its cubin and its evidence, and imports those of a bundle.
+ * Winners that travel: exported from the store, each with its cubin and its evidence; imported from a bundle; and pushed to a
+ * server from the local file, which served while that did not answer.
+ *
+ * Invariants: nobody changes a winner between its weighing and its replacement, and a better one stays. An import is all
+ * or nothing. A push leaves the file as it is, so that one that ends in the middle is made again.
  */
 #include "lines.h"
 
@@ -9,6 +13,7 @@
 #include "json.h"
 #include "portable.h"
 #include "session.h"
+#include "sweep.h"
 #include "lookup.h"
 #include "trial.h"
 
@@ -175,23 +180,31 @@ struct importing {
 };
 
 /* ---- checking, weighing and writing ---------------------------------------------------------*/
-/* Compares a cubin with the store's cubin of that key: a key is a hash of the source, not of the bytes. */
-static int compare_cubin(struct importing *importing, const fa_cubin_record *cubin, fa_diag *diag)
+/* Whether the store has others under the cubin's key, which is a hash of the source, not of the bytes. */
+static int has_other_bytes(fa_store *store, const fa_cubin_record *cubin, bool *ret_other,
+                           fa_diag *diag)
 {
     fa_cubin_record stored = {0};
-    if (strcmp(cubin->key, importing->cubin_key) == 0)
-        return 0;
-    int rc = fa_store_cubin_get(importing->tuner->store, cubin->key, &stored, diag);
-    memcpy(importing->cubin_key, cubin->key, sizeof importing->cubin_key);
-    importing->put = false;
-    importing->other_bytes = rc == 0 && (stored.size != cubin->size ||
-                                         memcmp(stored.bytes, cubin->bytes, cubin->size) != 0);
+    int rc = fa_store_cubin_get(store, cubin->key, &stored, diag);
+    *ret_other = rc == 0 && (stored.size != cubin->size ||
+                             memcmp(stored.bytes, cubin->bytes, cubin->size) != 0);
     fa_cubin_record_free(&stored);
     return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
-int fa_bundle_weigh_here(fa_store *store, const fa_winner_record *winner,
-                         fa_bundle_change *ret_change, const char **ret_why, fa_diag *diag)
+static int compare_cubin(struct importing *importing, const fa_cubin_record *cubin, fa_diag *diag)
+{
+    if (strcmp(cubin->key, importing->cubin_key) == 0)
+        return 0;
+    memcpy(importing->cubin_key, cubin->key, sizeof importing->cubin_key);
+    importing->put = false;
+    return has_other_bytes(importing->tuner->store, cubin, &importing->other_bytes, diag);
+}
+
+/* What a winner from elsewhere is to the store's of its scope, and why. A winner that cannot be served (its cubin is gone,
+ * its row is invalid) does not count. */
+static int weigh_here(fa_store *store, const fa_winner_record *winner, fa_bundle_change *ret_change,
+                      const char **ret_why, fa_diag *diag)
 {
     fa_winner_record stored = {0};
     fa_cubin_record cubin = {0};
@@ -228,7 +241,7 @@ static int take_one(struct importing *importing, const fa_winner_record *winner,
     if (!info->trusted || importing->other_bytes)
         here.driver_version = 0;
     if (rc == 0)
-        rc = fa_bundle_weigh_here(importing->tuner->store, &here, &item.change, &item.why, diag);
+        rc = weigh_here(importing->tuner->store, &here, &item.change, &item.why, diag);
     const bool better = item.change == FA_BUNDLE_ADDED || item.change == FA_BUNDLE_REPLACED;
     if (rc == 0 && better && !importing->dry_run && !importing->put) {
         rc = fa_store_cubin_put(importing->tuner->store, cubin, diag);
@@ -346,5 +359,90 @@ int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_item 
     if (rc == 0)
         rc = import_bundle(tuner, bundle, options, ret_items, ret_count, ret_info, diag);
     fa_bundle_close(&bundle);
+    return rc;
+}
+
+/* ---- pushing --------------------------------------------------------------------------------*/
+/* In a change of the server's store. */
+static int weigh_and_push(fa_store *to, fa_store *from, fa_winner_record *winner,
+                          const fa_cubin_record *cubin, fa_bundle_change *ret_change, fa_diag *diag)
+{
+    const char *why;
+    bool other = false;
+    fa_study_trial *record = NULL;
+    size_t count = 0;
+    int rc = fa_store_winner_hold(to, &winner->scope, diag);
+    if (rc == 0)
+        rc = weigh_here(to, winner, ret_change, &why, diag);
+    if (rc != 0 || (*ret_change != FA_BUNDLE_ADDED && *ret_change != FA_BUNDLE_REPLACED))
+        return rc;
+    rc = has_other_bytes(to, cubin, &other, diag);
+    if (other) /* a proof holds for the bytes that it was made with */
+        winner->driver_version = 0;
+    if (rc == 0)
+        rc = fa_store_winner_replace(to, winner, cubin, diag);
+    if (rc == 0)
+        rc = fa_store_trials(from, &winner->scope, &record, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = fa_store_trial_put(to, &winner->scope, &record[i], diag);
+    free(record);
+    return rc;
+}
+
+static int push_winner(fa_tuner *tuner, fa_store *from, const fa_scope *scope, fa_pushed *pushed,
+                       fa_diag *diag)
+{
+    fa_winner_record winner = {0};
+    fa_cubin_record cubin = {0};
+    fa_diag why = {{0}};
+    fa_bundle_change done = FA_BUNDLE_LISTED;
+    fa_change change = {.store = tuner->store, .diag = diag};
+    int rc = fa_store_winner_get(from, scope, &winner, &cubin, &why);
+    if (rc == 0)
+        rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, &why);
+    if (rc != 0) {
+        fa_note(tuner, "a winner is left out: %s", why.text);
+        pushed->refused++;
+    }
+    while (rc == 0 && fa_store_change(&change))
+        change.rc = weigh_and_push(tuner->store, from, &winner, &cubin, &done, diag);
+    pushed->added += done == FA_BUNDLE_ADDED;
+    pushed->replaced += done == FA_BUNDLE_REPLACED;
+    pushed->same += done == FA_BUNDLE_SAME;
+    pushed->worse += done == FA_BUNDLE_KEPT;
+    fa_cubin_record_free(&cubin);
+    fa_winner_record_free(&winner);
+    return change.rc;
+}
+
+int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag)
+{
+    fa_pushed pushed = {0};
+    fa_store *file = NULL;
+    fa_winner_record *rows = NULL;
+    size_t count = 0;
+    int rc = fa_tuner_check_with(tuner, ret_pushed != NULL, "ret_pushed", diag);
+    if (rc != 0)
+        return rc;
+    if (tuner->spare_path[0] == 0)
+        return fa_fail(diag, FA_ESTORE,
+                       "the store %s is a file: set FA_TUNE_STORE to the server's address, "
+                       "postgresql://USER@HOST/DATABASE",
+                       tuner->store_path);
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_sweep_need_server(tuner, diag);
+    if (rc == 0)
+        rc = fa_store_open(tuner->spare_path, FA_STORE_EXISTING, &file, NULL, diag);
+    if (rc == 0)
+        rc = fa_store_winners(file, NULL, &rows, &count, diag);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = push_winner(tuner, file, &rows[i].scope, &pushed, diag);
+    free(rows);
+    fa_store_close(&file);
+    pthread_mutex_unlock(&tuner->work);
+    const size_t size = ret_pushed->size;
+    pushed.size = size;
+    if (rc == 0)
+        memcpy(ret_pushed, &pushed, size < sizeof pushed ? size : sizeof pushed);
     return rc;
 }

@@ -57,11 +57,6 @@ void fa_lines_free(fa_lines *lines);
  * imported keeps those that it brought. */
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag);
 
-/* What a winner from elsewhere is to the store's of its scope, and why. A winner that cannot be served (its cubin is gone,
- * its row is invalid) does not count. */
-int fa_bundle_weigh_here(fa_store *store, const fa_winner_record *winner,
-                         fa_bundle_change *ret_change, const char **ret_why, fa_diag *diag);
-
 /* ---- bundle_make.c --------------------------------------------------------------------------*/
 typedef struct fa_made {
     fa_store *part; /* of fa_portable_new() */
