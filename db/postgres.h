@@ -43,6 +43,7 @@ enum {
     FA_POSTGRES_RETRY_MS = 60000,     /* while the spare file serves: between two tries */
     FA_POSTGRES_ASK_MS = 3000,        /* the same for who waits for the server, */
     FA_POSTGRES_HOLDER_MS = 300,      /* or is to take a lock again before those are connected */
+    FA_POSTGRES_ASK_SHARE = 4,        /* and so many times as long as the last try took */
     FA_POSTGRES_SETTLE_MS = 8000,     /* who held a lock is connected again within this */
     FA_POSTGRES_OLDEST = 120000       /* server_version_num */
 };

@@ -194,6 +194,7 @@ static void look_for_the_end(fa_store *store)
 static int connect_once(fa_store *store, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
+    const int64_t began = fa_db_now_ms();
     store->entering = true;
     int rc = fa_postgres_connect(store, diag);
     if (rc == 0)
@@ -202,6 +203,7 @@ static int connect_once(fa_store *store, fa_diag *diag)
     const bool first = postgres->asked == 0;
     postgres->asked = fa_db_now_ms();
     if (rc != 0) {
+        postgres->asked += FA_POSTGRES_ASK_SHARE * (postgres->asked - began);
         fa_postgres_disconnect(store);
         return rc;
     }

@@ -464,11 +464,21 @@ static int nap(fa_tuner *tuner, struct waiting *waiting, int tries, const char *
     return gave_up ? fa_fail(diag, FA_ECANCELED, "canceled while %s", what) : 0;
 }
 
-/* True while it may still come: this process would tune by itself what another one tunes. */
+bool fa_tuner_is_on_server(const fa_tuner *tuner)
+{
+    return fa_store_is_address(fa_store_path(tuner->store));
+}
+
+/* True while it may still come: this process would tune by itself what another one tunes. After that it is the store that
+ * looks for the server, now and then. */
 bool fa_tuner_awaits_server(fa_tuner *tuner)
 {
     enum { AWAITED_S = 20 };
-    if (!fa_store_server_restarts(tuner->store)) {
+    const uint64_t until_ns = tuner->server_gone_ns + AWAITED_S * (uint64_t)1000000000;
+    const bool over = tuner->server_gone_ns != 0 && fa_clock_ns() >= until_ns;
+    if (over && (fa_store_is_lost(tuner->store) || !fa_tuner_is_on_server(tuner)))
+        return false;
+    if (over || !fa_store_server_restarts(tuner->store)) {
         tuner->server_gone_ns = 0;
         return false;
     }
@@ -478,7 +488,7 @@ bool fa_tuner_awaits_server(fa_tuner *tuner)
             fa_note(tuner, "the store's server does not answer: it is waited for, %d s at most",
                     AWAITED_S);
     }
-    return fa_clock_ns() < tuner->server_gone_ns + AWAITED_S * (uint64_t)1000000000;
+    return true;
 }
 
 static const fa_progress begun = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1};
@@ -489,7 +499,7 @@ int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name
 {
     struct waiting waiting = {request, begun, false};
     const bool shared = strcmp(name, FA_TUNES_LOCK) == 0;
-    const int tries = fa_store_is_address(fa_store_path(tuner->store)) ? 5 : 1;
+    const int tries = fa_tuner_is_on_server(tuner) ? 5 : 1;
     bool waited = false;
     int rc = fa_callback_check(diag), last = 0;
     while (rc == 0 &&

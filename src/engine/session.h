@@ -138,6 +138,8 @@ int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag 
  * not meanwhile. */
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,
                     fa_lock **ret_lock, bool *ret_waited, fa_diag *diag);
+/* Not where a file serves in its place. */
+bool fa_tuner_is_on_server(const fa_tuner *tuner);
 /* Whether a server's store is gone, or was lately, and is to be waited for; not for ever: then the file in its place
  * serves. `work` is held. */
 bool fa_tuner_awaits_server(fa_tuner *tuner);

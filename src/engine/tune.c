@@ -83,11 +83,6 @@ static bool find_made(fa_tuning *tuning, bool again, int64_t since, fa_answer *r
     return true;
 }
 
-static bool of_server(const fa_tuner *tuner)
-{
-    return fa_store_is_address(fa_store_path(tuner->store));
-}
-
 int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_tuner *tuner = tuning->tuner;
@@ -114,7 +109,7 @@ int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
         const fa_answer known = tuning->known.answer;
         const bool sure = waited || asked || !tuning->known.looked;
         /* Another host may have tuned it between a look and the lock. */
-        found = (waited || (!again && (sure || of_server(tuner)))) &&
+        found = (waited || (!again && (sure || fa_tuner_is_on_server(tuner)))) &&
                 find_made(tuning, again, since, ret_answer) &&
                 (sure || known.unix_time != ret_answer->unix_time ||
                  strcmp(known.cubin_key, ret_answer->cubin_key) != 0);
@@ -149,9 +144,9 @@ done:
  * while to start, and the compile workers can load meanwhile. Of a server's store others may be about to tune it. */
 static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
 {
-    if (of_server(tuner) || request->gpu != NULL || request->effort < FA_EFFORT_PREDICT ||
-        tuner->driver != NULL || fa_store_is_read_only(tuner->store) ||
-        fa_problem_check(&request->problem, NULL) != 0)
+    if (fa_tuner_is_on_server(tuner) || request->gpu != NULL ||
+        request->effort < FA_EFFORT_PREDICT || tuner->driver != NULL ||
+        fa_store_is_read_only(tuner->store) || fa_problem_check(&request->problem, NULL) != 0)
         return false;
     fa_problem bucket =
         request->exact ? fa_problem_exact(&request->problem) : fa_problem_bucket(&request->problem);
