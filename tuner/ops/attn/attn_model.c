@@ -53,7 +53,6 @@ enum {
     SCHEDULERS = 4, /* per SM */
     REGISTERS_MAX = 255,
     WARP = 32,
-    ROWS_MAX = 4096,  /* row tiles of a head that are looked at one by one */
     RESIDENT_MAX = 16 /* blocks of an SM that are told apart */
 };
 
@@ -141,62 +140,34 @@ static double tile_clocks(const struct shape *s, const fa_gpu *gpu, int resident
 }
 
 /* ---- all tiles -----------------------------------------------------------------------------*/
-/* So many blocks, their tiles, and how many of these are masked. */
-struct work {
-    double blocks, tiles, masked;
-};
-
-/* What they cost an SM that holds `resident` blocks. */
-static double clocks_of(const struct shape *s, const fa_gpu *gpu, struct work w, int resident)
+/* What so many blocks with these tiles cost an SM that holds `resident` blocks. */
+static double clocks_of(const struct shape *s, const fa_gpu *gpu, double blocks,
+                        fa_attn_model_steps tiles, int resident)
 {
     const double fixed =
         (coefficient.block_clocks + coefficient.block_row_clocks * s->block_m) / resident;
     const double per_masked =
         coefficient.mask_per_score * s->block_m * s->block_n / fa_model_rates_of(gpu)->fp32_lanes;
-    return w.blocks * fixed + w.tiles * tile_clocks(s, gpu, resident) + w.masked * per_masked;
-}
-
-/* Of one block, in order of its rows. */
-static struct work row_work(const struct shape *s, const fa_problem *problem, double row)
-{
-    fa_attn_model_keys keys = fa_attn_model_keys_of(problem, row * s->block_m, s->block_m);
-    double tiles = ceil((keys.end - keys.first) / s->block_n);
-    double clear = floor((keys.clear_end - keys.clear_first) / s->block_n);
-    return (struct work){1, tiles, tiles - fmax(clear, 0)};
-}
-
-/* Of one head. */
-static struct work head_work(const struct shape *s, const fa_problem *problem)
-{
-    struct work w = {.blocks = ceil(problem->seq_q / s->block_m)};
-    const bool alike = problem->causal == FA_CAUSAL_NONE && !problem->window;
-    /* Rows of a long sequence are taken in strides: their tiles grow linearly in between. */
-    const double stride = alike ? fmax(w.blocks, 1) : ceil(w.blocks / ROWS_MAX);
-    for (double row = 0; row < w.blocks; row += stride) {
-        struct work one = row_work(s, problem, alike ? w.blocks - 1 : row);
-        double times = fmin(stride, w.blocks - row);
-        w.tiles += times * one.tiles;
-        w.masked += times * one.masked;
-    }
-    return w;
+    return blocks * fixed + tiles.all * tile_clocks(s, gpu, resident) + tiles.masked * per_masked;
 }
 
 /* Clocks of the SM that is given the longest blocks at the start: the first of the dispatch order (longest rows first) and
  * every `sms`-th after it. They share the SM until the shorter ones end; nothing can make it finish earlier. */
 static double first_sm(const struct shape *s, const fa_problem *problem, const fa_gpu *gpu,
-                       const struct work *head, double heads, int resident)
+                       double blocks, double heads, int resident)
 {
     double tiles[RESIDENT_MAX + 1] = {0}, masked = 0;
     int count = 0;
     for (; count < resident && count < RESIDENT_MAX; count++) {
         double rank = floor((double)count * gpu->sm_count / heads);
-        if (rank >= head->blocks)
+        if (rank >= blocks)
             break;
-        struct work row = row_work(s, problem, head->blocks - 1 - rank);
-        tiles[count] = row.tiles;
+        fa_attn_model_steps row = fa_attn_model_steps_of(problem, (blocks - 1 - rank) * s->block_m,
+                                                         s->block_m, s->block_n);
+        tiles[count] = row.all;
         masked += row.masked;
     }
-    double clocks = clocks_of(s, gpu, (struct work){1, 0, masked}, 1);
+    double clocks = clocks_of(s, gpu, 1, (fa_attn_model_steps){0, masked}, 1);
     for (int running = count; running > 0; running--)
         clocks += (tiles[running - 1] - tiles[running]) * running * tile_clocks(s, gpu, running);
     return clocks;
@@ -205,26 +176,25 @@ static double first_sm(const struct shape *s, const fa_problem *problem, const f
 /* Clocks until the last SM is done. */
 static double makespan(const struct shape *s, const fa_problem *problem, const fa_gpu *gpu)
 {
-    struct work head = head_work(s, problem);
+    fa_attn_model_steps head = fa_attn_model_steps_of_head(problem, s->block_m, s->block_n);
     double heads = (double)problem->batch * problem->heads_q, sms = gpu->sm_count;
-    double blocks = head.blocks * heads;
+    double of_head = ceil(problem->seq_q / s->block_m), blocks = of_head * heads;
     if (!(blocks > 0 && sms > 0))
         return 0;
     int resident = (int)fmin(s->blocks, ceil(blocks / sms));
-    double mean = clocks_of(s, gpu, head, resident) / head.blocks;
+    double mean = clocks_of(s, gpu, of_head, head, resident) / of_head;
     double spread = mean * blocks / sms;
-    double first = first_sm(s, problem, gpu, &head, heads, resident);
+    double first = first_sm(s, problem, gpu, of_head, heads, resident);
     if (problem->causal != FA_CAUSAL_NONE) {
         /* Longest first: the last blocks to start are the shortest. */
-        double shortest = clocks_of(s, gpu, (struct work){1, 1, 1}, resident) * resident;
+        double shortest = clocks_of(s, gpu, 1, (fa_attn_model_steps){1, 1}, resident) * resident;
         return fmax(spread + shortest * (1 - coefficient.smoothing), first);
     }
     double wave = sms * resident, waves = floor(blocks / wave), rest = blocks - waves * wave;
     double steps = waves * resident * mean;
     if (rest > 0) {
         int last = (int)ceil(rest / sms);
-        const struct work usual = {1, head.tiles / head.blocks, head.masked / head.blocks};
-        steps += last * clocks_of(s, gpu, usual, last);
+        steps += last * clocks_of(s, gpu, of_head, head, last) / of_head;
     }
     double smooth = coefficient.smoothing * (waves > 0 ? 1 : 0);
     return fmax(smooth * spread + (1 - smooth) * steps, first);

@@ -35,6 +35,15 @@ typedef struct {
 /* Of `rows` rows from row0 on. A sequence is as long as the problem says. */
 fa_attn_model_keys fa_attn_model_keys_of(const fa_problem *problem, double row0, double rows);
 
+/* Steps of so many keys that a tile of rows takes, and those of them that are masked; and those of all tiles of a head. */
+typedef struct {
+    double all, masked;
+} fa_attn_model_steps;
+fa_attn_model_steps fa_attn_model_steps_of(const fa_problem *problem, double row0, double rows,
+                                           double keys);
+fa_attn_model_steps fa_attn_model_steps_of_head(const fa_problem *problem, double rows,
+                                                double keys);
+
 /* Columns of the products, on average of those with keys and those with values. */
 double fa_attn_model_head(const fa_candidate *candidate, const fa_problem *problem);
 

@@ -45,6 +45,32 @@ fa_attn_model_keys fa_attn_model_keys_of(const fa_problem *problem, double row0,
     return keys;
 }
 
+fa_attn_model_steps fa_attn_model_steps_of(const fa_problem *problem, double row0, double rows,
+                                           double keys)
+{
+    const fa_attn_model_keys seen = fa_attn_model_keys_of(problem, row0, rows);
+    const double all = ceil((seen.end - seen.first) / keys);
+    const double clear = floor((seen.clear_end - seen.clear_first) / keys);
+    return (fa_attn_model_steps){all, all - fmax(clear, 0)};
+}
+
+fa_attn_model_steps fa_attn_model_steps_of_head(const fa_problem *problem, double rows, double keys)
+{
+    enum { ROWS_MAX = 4096 }; /* tiles that are looked at one by one */
+    const bool alike = problem->causal == FA_CAUSAL_NONE && !problem->window;
+    const double tiles = ceil(problem->seq_q / rows);
+    /* Tiles of a long sequence are taken in strides: their steps grow linearly in between. */
+    const double stride = alike ? fmax(tiles, 1) : ceil(tiles / ROWS_MAX);
+    fa_attn_model_steps sum = {0};
+    for (double tile = 0; tile < tiles; tile += stride) {
+        fa_attn_model_steps one = fa_attn_model_steps_of(problem, tile * rows, rows, keys);
+        double times = fmin(stride, tiles - tile);
+        sum.all += times * one.all;
+        sum.masked += times * one.masked;
+    }
+    return sum;
+}
+
 double fa_attn_model_head(const fa_candidate *candidate, const fa_problem *problem)
 {
     int32_t keys = fa_model_tunable(candidate, "D_TILE", (problem->head_dim + 15) / 16 * 16);
@@ -187,20 +213,7 @@ static const struct coefficients {
 };
 /* clang-format on */
 
-enum {
-    WARPGROUP = 128,
-    ROWS_MAX = 4096 /* tiles of a head that are looked at one by one */
-};
-
-/* Adds `times` times the steps of the tile whose first row is row0, and how many of them are masked. */
-static void add_tile(const fa_problem *problem, double row0, double rows, double keys, double times,
-                     double *steps, double *masked)
-{
-    const fa_attn_model_keys seen = fa_attn_model_keys_of(problem, row0, rows);
-    const double all = ceil((seen.end - seen.first) / keys);
-    *steps += times * all;
-    *masked += times * (all - fmax(floor((seen.clear_end - seen.clear_first) / keys), 0));
-}
+enum { WARPGROUP = 128 };
 
 /* Clocks of an SM for one step of all consumers at work, each with so many scores; *ret_lone: of one that nothing overlaps. */
 static double step_clocks(const fa_candidate *candidate, const fa_problem *problem,
@@ -244,19 +257,15 @@ double fa_attn_specialised_us(const fa_candidate *candidate, const fa_problem *p
     const double first = coefficient.start + coefficient.ends + lone;
     const double turnover = coefficient.turnover + (persistent ? 0 : first);
 
-    /* Tiles of a long sequence are taken in strides: their steps grow linearly in between. */
-    double steps = 0, masked = 0, stride = fmax(ceil(of_head / ROWS_MAX), 1);
-    for (double tile = 0; tile < of_head; tile += stride)
-        add_tile(&mean, tile * block_m, block_m, keys, fmin(stride, of_head - tile) / of_head,
-                 &steps, &masked);
-    const double tile_clocks = steps * step + masked * mask_clocks + turnover / resident;
+    const fa_attn_model_steps head = fa_attn_model_steps_of_head(&mean, block_m, keys);
+    const double tile_clocks = (head.all * step + head.masked * mask_clocks) / of_head + turnover / resident;
     const double spread = tile_clocks * tiles / sms;
     double clocks = persistent ? first : 0;  /* once a block */
     if (problem->causal != FA_CAUSAL_NONE) { /* longest first, or dealt out evenly */
-        steps = masked = 0;
-        add_tile(&mean, (of_head - 1) * block_m, block_m, keys, 1, &steps, &masked);
+        const fa_attn_model_steps last =
+            fa_attn_model_steps_of(&mean, (of_head - 1) * block_m, block_m, keys);
         clocks += fmax(spread + coefficient.tail * resident * tile_clocks,
-                       steps * step + masked * mask_clocks + turnover);
+                       last.all * step + last.masked * mask_clocks + turnover);
     } else {
         const double wave = persistent ? launched : sms * resident, waves = floor(tiles / wave);
         const double last = fmin(ceil((tiles - waves * wave) / sms), resident);
