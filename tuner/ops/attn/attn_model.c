@@ -19,7 +19,7 @@
 
 /* Coefficients of what no data sheet gives. Fitted to 4,470 measured configs of attn_fwd_sm80 on an
  * H200 (67 problems: head dims 32 to 256, 32 to 16,384 tokens a row, fp16 and bf16, with and
- * without the causal mask), held near physical guesses; spill, hint and launch were set by hand.
+ * without the causal mask), held near physical guesses; launch was set by hand.
  * With a head dim and mask left out of the fit, the best of the first eight choices for it stays
  * within 2.9% of the best of all, the first choice within 2 to 5% on average and 9% at worst. */
 static const struct coefficients {
@@ -37,15 +37,13 @@ static const struct coefficients {
     double block_clocks;     /* start of a block to its first product, and its end */
     double block_row_clocks; /* and per query row: Q in, O out */
     double smoothing;        /* of the last wave: 0 in lockstep, 1 perfectly spread */
-    double spill;            /* of the time, per register that does not fit */
-    double hint;             /* of the time, when the register hint names fewer blocks than fit */
     double launch_us;
     /* clang-format off */
 } coefficient = {
     .tensor_share = 0.6, .overlap = 1.8, .overlap_per_warp = 0.8, .overlap_per_slab = 0.5,
     .fp32_per_score = 5.6, .issue_per_mma = 1.5, .l2_bytes = 60, .tile_clocks = 190,
     .single_stage = 225, .mask_per_score = 2.5, .block_clocks = 1850, .block_row_clocks = 7,
-    .smoothing = 0.48, .spill = 0.02, .hint = 0.002, .launch_us = 3.2,
+    .smoothing = 0.48, .launch_us = 3.2,
 };
 /* clang-format on */
 
@@ -62,7 +60,6 @@ struct shape {
     double warps, slabs;           /* slabs of 16 rows per warp */
     bool q_in_registers, single_stage;
     int32_t blocks;    /* resident per SM */
-    double penalty;    /* factor on the time: spills, register hint */
 };
 
 /* Blocks per SM that the config asks the compiler to make room for. */
@@ -87,12 +84,10 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
     int32_t threads = trial->threads > 0 ? trial->threads : 128;
     int32_t warps = fa_model_tunable(candidate, "WARPS", (threads + WARP - 1) / WARP);
     int32_t hint = wanted_blocks(candidate, warps > 0 ? warps : 1);
-    double missing = 0;
     if (registers <= 0) {
         /* Before there is a cubin: what the manifest counts, what a compiler adds to it, and the cap of the launch bounds. */
         int32_t least = candidate->estimated_registers > 0 ? candidate->estimated_registers : 128;
         int32_t cap = launch_registers(threads, hint), usual = least + least / 8 + 16;
-        missing = least > cap ? least - cap : 0; /* what then does not fit */
         registers = usual < cap ? usual : cap;
     }
     struct shape s = {
@@ -103,10 +98,7 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
         .q_in_registers = fa_model_tunable(candidate, "Q_IN_REGS", 0) != 0,
         .single_stage = fa_model_tunable(candidate, "STAGES", 1) < 2,
         .blocks = fa_model_occupancy(gpu, threads, registers, trial->smem_bytes),
-        .penalty = 1 + coefficient.spill * missing,
     };
-    if (s.blocks > hint)
-        s.penalty += coefficient.hint * (s.blocks - hint);
     s.slabs = s.block_m / 16 / s.warps * fa_model_tunable(candidate, "COLUMN_WARPS", 1);
     return s;
 }
@@ -222,13 +214,13 @@ void fa_attn_predict(const fa_candidate *candidate, const fa_problem *problem, c
     if (shape.blocks < 1)
         return;
     if (fa_model_tunable(candidate, "SPLITS", 0) > 0) {
-        double us = fa_attn_split_us(candidate, problem, gpu, shape.blocks, fa_model_mma_rate(gpu));
-        trial->predicted_us = us * shape.penalty;
+        trial->predicted_us =
+            fa_attn_split_us(candidate, problem, gpu, shape.blocks, fa_model_mma_rate(gpu));
         return;
     }
     double clock = gpu->clock_mhz > 0 ? gpu->clock_mhz : 1000;
     fa_problem mean = fa_attn_mean_problem(problem);
-    double us = makespan(&shape, &mean, gpu) * shape.penalty / clock;
+    double us = makespan(&shape, &mean, gpu) / clock;
     trial->predicted_us =
         coefficient.launch_us + fmax(us, fa_model_memory_us(fa_attn_bytes(&mean), gpu));
 }
