@@ -70,8 +70,7 @@ function sweepLine(sweep) {
   return [sweep.plan || sweep.key.slice(0, 10), sweep.state,
     grouped(sweep.done) + " of " + grouped(sweep.items) +
       (sweep.failed > 0 ? ", " + grouped(sweep.failed) + " failed" : ""),
-    sweep.held.length > 0 ? different(sweep.held.map((one) => one.holder + " (" + one.stage + "s" +
-      (one.left_s < 0 ? ", not heard of for too long" : "") + ")")).join(", ") : NONE];
+    sweep.held.length > 0 ? different(sweep.held.map((one) => one.holder + " (" + one.stage + "s)")).join(", ") : NONE];
 }
 
 function say(...text) {
