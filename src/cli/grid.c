@@ -86,16 +86,6 @@ static int push_number(list *list, const char *option, const fa_field *f, int64_
     return rc == 0 ? push(list, option, value, diag) : rc;
 }
 
-/* Digits only, from low to high. */
-static bool number(const char *text, int32_t low, int64_t high, int64_t *ret)
-{
-    uint64_t value;
-    if (!cli_parse_digits(text, &value) || value < (uint64_t)low || value > (uint64_t)high)
-        return false;
-    *ret = (int64_t)value;
-    return true;
-}
-
 /* A number, A:B:xN or A:B:+N. */
 static int push_numbers(list *list, const char *option, const fa_field *f, char *word,
                         fa_diag *diag)
@@ -111,15 +101,17 @@ static int push_numbers(list *list, const char *option, const fa_field *f, char 
     snprintf(what, sizeof what, "a whole number (%d to %lld) or a range such as 512:16384:x2", low,
              (long long)f->max);
     if (second == NULL)
-        return number(word, low, high, &first) ? push_number(list, option, f, first, diag)
-                                               : cli_refuse(option, word, what, NULL, diag);
+        return cli_parse_digits(word, low, high, &first)
+                   ? push_number(list, option, f, first, diag)
+                   : cli_refuse(option, word, what, NULL, diag);
     *second++ = 0;
     if (third != NULL)
         *third++ = 0;
     const bool times = third != NULL && third[0] == 'x';
-    if (third == NULL || !number(word, low > 1 ? low : 1, high, &first) ||
-        !number(second, 1, high, &last) || (!times && third[0] != '+') ||
-        !number(third + 1, times ? 2 : 1, times ? 9000 : INT32_MAX, &step) || last < first)
+    if (third == NULL || !cli_parse_digits(word, low > 1 ? low : 1, high, &first) ||
+        !cli_parse_digits(second, 1, high, &last) || (!times && third[0] != '+') ||
+        !cli_parse_digits(third + 1, times ? 2 : 1, times ? 9000 : INT32_MAX, &step) ||
+        last < first)
         return cli_refuse(option, typed,
                           "a range (FIRST:LAST:xFACTOR as 512:16384:x2, FIRST:LAST:+STEP as "
                           "512:2048:+512)",

@@ -215,13 +215,13 @@ const char *cli_operand(unsigned groups)
 }
 
 /* ---- values ---------------------------------------------------------------------------------*/
-bool cli_parse_digits(const char *text, uint64_t *ret)
+bool cli_parse_digits(const char *text, int64_t least, int64_t most, int64_t *ret)
 {
     if (text[0] == 0 || strspn(text, "0123456789") != strlen(text))
         return false;
     errno = 0;
-    unsigned long long value = strtoull(text, NULL, 10);
-    if (errno != 0)
+    const long long value = strtoll(text, NULL, 10);
+    if (errno != 0 || value < least || value > most)
         return false;
     *ret = value;
     return true;
@@ -230,18 +230,17 @@ bool cli_parse_digits(const char *text, uint64_t *ret)
 int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const char *text,
                     int32_t *ret, fa_diag *diag)
 {
-    uint64_t value = 0;
+    int64_t value = 0;
     const int64_t low = field != NULL ? field->min : spec->low;
     const int64_t high = field != NULL ? field->max : spec->high;
     const int step = field != NULL && field->multiple > 1 ? field->multiple : 1;
     char kind[40] = "whole number", what[400];
-    if (cli_parse_digits(text, &value) && value <= INT64_MAX && (int64_t)value >= low &&
-        (int64_t)value <= high && value % (uint64_t)step == 0)
-        return fa_field_keep(field != NULL ? field : &(fa_field){.name = ""}, (int64_t)value, ret,
-                             diag);
+    if (cli_parse_digits(text, 0, INT64_MAX, &value) && value >= low && value <= high &&
+        value % step == 0)
+        return fa_field_keep(field != NULL ? field : &(fa_field){.name = ""}, value, ret, diag);
     if (step > 1)
         snprintf(kind, sizeof kind, "multiple of %d", step);
-    if (field != NULL && (int64_t)value > high && field->above[0] != 0)
+    if (field != NULL && value > high && field->above[0] != 0)
         return fa_fail(diag, FA_EINVAL, "%s: \"%.40s\": %s", spec->name, text, field->above);
     snprintf(what, sizeof what, "a %s (%lld to %lld%s)", kind, (long long)low, (long long)high,
              step > 1 ? "; pad the tensors" : "");
@@ -251,12 +250,11 @@ int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const ch
 /* A seed or a time. */
 static int set_number(const cli_option_spec *spec, const char *text, void *ret, fa_diag *diag)
 {
-    uint64_t whole = 0;
+    int64_t whole;
     double value = 0;
     char what[64] = "a time (90s, 30m, 1h; at most an hour)";
-    if (spec->kind == KIND_SEED && cli_parse_digits(text, &whole) &&
-        whole <= (uint64_t)spec->high) {
-        *(uint64_t *)ret = whole;
+    if (spec->kind == KIND_SEED && cli_parse_digits(text, 0, spec->high, &whole)) {
+        *(uint64_t *)ret = (uint64_t)whole;
         return 0;
     }
     if (spec->kind == KIND_SECONDS && fa_duration_parse(text, (double)spec->high, &value)) {

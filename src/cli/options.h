@@ -148,9 +148,9 @@ fa_options cli_library_options(const cli_options *options);
 int cli_options_parse(const cli_verb *verb, bool typed, int count, char **arguments,
                       cli_options *ret_options, fa_diag *diag);
 
-/* Digits only: no sign, no space, no base prefix. false when there is anything else or more than
- * 64 bits; *ret is then left alone. */
-bool cli_parse_digits(const char *text, uint64_t *ret);
+/* Digits only: no sign, no space, no base prefix. false when there is anything else, or the number is out of its range;
+ * *ret is then left alone. */
+bool cli_parse_digits(const char *text, int64_t least, int64_t most, int64_t *ret);
 
 /* ---- help.c ----------------------------------------------------------------------------------*/
 /* The verbs in groups. */

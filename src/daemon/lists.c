@@ -88,10 +88,8 @@ static int list_winners(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 void serve_get_winners(serve_service *service, serve_request *request)
 {
     const char *limit = serve_argument(request, "limit");
-    char *end = NULL;
-    const long most = limit != NULL ? strtol(limit, &end, 10) : WINNERS_DEFAULT;
-    if (limit != NULL &&
-        (*limit < '0' || *limit > '9' || *end != 0 || most < 1 || most > WINNERS_MAX))
+    int64_t most = WINNERS_DEFAULT;
+    if (limit != NULL && !cli_parse_digits(limit, 1, WINNERS_MAX, &most))
         serve_reply_failure(request, 0, FA_EINVAL, "limit must be 1 to 10000");
     else
         submit(service, &service->lists, request, &(query){.limit = (int)most}, list_winners);
