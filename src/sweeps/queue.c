@@ -43,15 +43,11 @@ void fa_sweep_key(const fa_sweep_request *request, char ret_key[65])
     fa_hash hash;
     char text[FA_PROBLEM_KEY_MAX];
     fa_hash_init(&hash);
-    snprintf(text, sizeof text, "sweep effort=%d again=%d exact=%d device=%d", (int)each->effort,
-             each->again, each->exact, each->ordinal);
+    snprintf(text, sizeof text,
+             "effort=%d again=%d exact=%d device=%d strategy=%s evaluations=%d seconds_each=%.17g",
+             (int)each->effort, each->again, each->exact, each->ordinal,
+             each->strategy != NULL ? each->strategy : "", (int)each->evaluations, each->seconds);
     fa_hash_text(&hash, text);
-    if (each->strategy != NULL || each->evaluations > 0 || each->seconds > 0) {
-        snprintf(text, sizeof text, "strategy=%s evaluations=%d seconds_each=%.17g",
-                 each->strategy != NULL ? each->strategy : "", (int)each->evaluations,
-                 each->seconds);
-        fa_hash_text(&hash, text);
-    }
     for (int32_t i = 0; i < request->count; i++) {
         fa_problem_key(&request->items[i].problem, text);
         fa_hash_text(&hash, text);
