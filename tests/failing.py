@@ -10,6 +10,8 @@ import collections
 import os
 import struct
 
+import tap
+
 LIBRARY = os.environ["FA_TEST_FAILING_CALLS"]
 HEAD, PLACE, PLACES = struct.Struct("=II"), struct.Struct("=QIIII"), 1 << 15
 
@@ -52,8 +54,7 @@ class Told:
 
     def calls(self):
         """Of every place, in the order in which they are come to."""
-        with open(self.path, "rb") as file:
-            rows = PLACE.iter_unpack(file.read()[HEAD.size:])
+        rows = PLACE.iter_unpack(tap.read(self.path, "rb")[HEAD.size:])
         found = [Calls(place, first, last, count) for place, first, last, count, _ in rows if place]
         assert len(found) < PLACES, "the table of places is full"
         return sorted(found, key=lambda calls: calls.first)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 
+import tap
+
 SOURCE = os.environ["FA_TEST_SOURCE"]
 BUILD = os.environ["FA_TEST_BUILD"]
 TEMPLATES = os.environ["FA_TEST_TEMPLATES"]
@@ -30,30 +32,24 @@ cubins = {}  # a space -> a store's bytes
 
 
 def read_manifest(family, folder=TEMPLATES):
-    with open(os.path.join(folder, family + ".json"), encoding="utf-8") as file:
-        return {"name": family, **json.load(file)}
+    return {"name": family, **json.loads(tap.read(os.path.join(folder, family + ".json")))}
 
 
 def write_manifest(folder, manifest):
-    with open(os.path.join(folder, manifest["name"] + ".json"), "w", encoding="utf-8") as file:
-        json.dump(manifest, file)
+    tap.write(os.path.join(folder, manifest["name"] + ".json"), json.dumps(manifest))
 
 
 def eight_of_conv2d(folder):
     """A copy of tests/specifications/conv2d.cu in the folder, with 12 configs, of which 8 keep its rule, in place of 54 of 72."""
-    with open(os.path.join(SOURCE, "tests", "specifications", "conv2d.cu"), encoding="utf-8") as file:
-        head, name, rest = file.read().partition('"tune": ')
+    head, name, rest = tap.read(os.path.join(SOURCE, "tests", "specifications", "conv2d.cu")).partition('"tune": ')
     path = os.path.join(folder, "conv2d.cu")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(head + name + json.dumps({"BLOCK_X": [16, 32, 64], "BLOCK_Y": [1, 4], "TILE_X": [1, 4], "TILE_Y": [1]})
-                   + rest[rest.index("}") + 1:])
+    tap.write(path, head + name + json.dumps({"BLOCK_X": [16, 32, 64], "BLOCK_Y": [1, 4], "TILE_X": [1, 4], "TILE_Y": [1]}) + rest[rest.index("}") + 1:])
     return path
 
 
 def is_sanitized():
     """A sanitizer's runtime has an allocator of its own, and will not be the second library."""
-    with open(FA_TUNE, "rb") as file:
-        program = file.read()
+    program = tap.read(FA_TUNE, "rb")
     return b"__asan_init" in program or b"__tsan_init" in program
 
 
@@ -144,8 +140,7 @@ class Place:
     def use_fake_driver(self, script):
         """An L4 with these further lines of script (tests/fake_cuda_script.c)."""
         path = os.path.join(self.folder, "script")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(script)
+        tap.write(path, script)
         self.env["FA_TUNE_LIBCUDA"] = FAKE_CUDA
         self.env["FAKE_CUDA_SCRIPT"] = path
 
@@ -160,15 +155,13 @@ class Place:
 
     def begin_with(self, content):
         """Makes the store, which is not there yet, of these bytes."""
-        with open(os.open(self.store, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
+        tap.write(os.open(self.store, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), content)
 
     def take_store(self, kept, make):
         """A store as make() leaves it, which is called for the first of the places that share the list `kept`."""
         if not kept:
             make()
-            with open(self.store, "rb") as file:
-                kept.append(file.read())
+            kept.append(tap.read(self.store, "rb"))
         else:
             self.begin_with(kept[0])
 
@@ -179,8 +172,7 @@ class Place:
         if what not in cubins:
             with Place(space=space) as other:
                 other.run("--gpu", "L4", *SMALL[:2], *SMALL[4:], "--batch", "2", "--quiet")
-                with open(other.store, "rb") as file:
-                    cubins[what] = file.read()
+                cubins[what] = tap.read(other.store, "rb")
         self.begin_with(cubins[what])
 
     def run(self, *arguments, status=0):
@@ -199,8 +191,7 @@ class Place:
         """Writes the store's winners with their trials to a file, one a line, and returns them."""
         self.run("export", "--unsigned", "--out", "records.fab", *filters)
         winners = self.json("show", "records.fab")["winners"]
-        with open(os.path.join(self.folder, path), "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(winner) + "\n" for winner in winners)
+        tap.write(os.path.join(self.folder, path), "".join((json.dumps(winner) + "\n" for winner in winners)))
         return winners
 
     def start(self, *arguments, **how):

@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 
+import tap
 from place import EIGHT, L4, Place
 
 # Times that tell every config from every other one, the fastest in the middle of the space.
@@ -35,9 +36,7 @@ def baseline(seq, peer, median_us, gpu="L4", **more):
 
 def add_baselines(place, rows):
     path = os.path.join(place.folder, "baselines.jsonl")
-    with open(path, "w", encoding="utf-8") as file:
-        for row in rows:
-            file.write(json.dumps(row) + "\n")
+    tap.write(path, "".join(json.dumps(row) + "\n" for row in rows))
     place.run("import", path)
 
 

@@ -16,6 +16,7 @@ import tempfile
 import time
 
 import openapi
+import tap
 from place import BUILD, DEADLINE, FAST, L4, TWO, Place
 
 FA_TUNE_SERVE = os.path.join(BUILD, "fa-tune-serve")
@@ -44,8 +45,7 @@ def ask(seq=128, **more):
 
 def token_file(place, text=TOKEN, mode=0o600):
     path = os.path.join(place.folder, "token")
-    with open(path, "w", encoding="ascii") as file:
-        file.write(text)
+    tap.write(path, text)
     os.chmod(path, mode)
     return path
 
@@ -112,9 +112,8 @@ class Serve:
         self.env.setdefault("FA_TUNE_WORKER", os.path.join(BUILD, "fa-tune-worker"))
         if slow_s > 0:
             script = os.path.join(place.folder, "slow-worker")
-            with open(script, "w", encoding="ascii") as file:
-                file.write("#!/bin/sh\nsleep %s\nexec %s \"$@\"\n" %
-                           (slow_s, self.env["FA_TUNE_WORKER"]))
+            tap.write(script, "#!/bin/sh\nsleep %s\nexec %s \"$@\"\n" %
+                              (slow_s, self.env["FA_TUNE_WORKER"]))
             os.chmod(script, 0o700)
             self.env["FA_TUNE_WORKER"] = script
         # A Unix socket's path is short.

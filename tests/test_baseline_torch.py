@@ -104,8 +104,7 @@ class Machine:
                               encoding="utf-8", timeout=DEADLINE)
         tap.equal((done.returncode, done.stderr if status == 0 and "passed over" not in done.stderr
                    else ""), (status, ""))
-        with open(calls, encoding="utf-8") as file:
-            self.calls = [json.loads(line) for line in file]
+        self.calls = [json.loads(line) for line in tap.read(calls).splitlines()]
         return done
 
 

@@ -259,8 +259,7 @@ def make_nvrtc(folder, version, *beside):
     for name in ("libnvrtc.so." + version.split(".")[0], "libnvrtc-builtins.so." + version):
         shutil.copy(os.environ["FA_TEST_FAKE_NVRTC"], os.path.join(folder, name))
     for name in beside:
-        with open(os.path.join(folder, name), "wb"):
-            pass
+        tap.write(os.path.join(folder, name), "")
     return folder
 
 

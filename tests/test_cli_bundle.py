@@ -75,12 +75,6 @@ def show_checks_a_bundle_and_needs_no_store():
         document = place.json("show", "l4.fab")
         tap.equal(document["bundle"]["signed"], False)
         tap.equal(document["winners"][0]["answer"]["origin"], "predicted")
-        with open(os.path.join(place.folder, "l4.fab"), "r+b") as file:
-            file.seek(-100, os.SEEK_END)
-            byte = file.read(1)[0]
-            file.seek(-1, os.SEEK_CUR)
-            file.write(bytes([byte ^ 1]))
-        tap.has(place.run("show", "l4.fab", status=1).stderr, "does not match its hash")
 
 
 def bytes_of(path):
@@ -286,8 +280,7 @@ def no_output_replaces_a_store_or_a_key_by_any_name():
         os.link(os.path.join(place.folder, "other.db"), os.path.join(place.folder, "b.fab.minisig"))
         os.symlink(place.folder, os.path.join(place.folder, "round"))
         tap.write(os.path.join(place.folder, "of-another-program.db"), b"SQLite format 3\0".ljust(4096, b"\0"))
-        with open(place.store + "-shm", "wb"):
-            pass
+        tap.write(place.store + "-shm", "")
         names = ["store.db", "other.db", "./round/../" + os.path.basename(place.folder) + "/store.db", "link.html",
                  "hard.html", "trust.html", "store.db-wal", "store.db-WAL",
                  "store.db-shm", "store.db-journal", "round/other.db-wal", "store.db.lock", "other-key",

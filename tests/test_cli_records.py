@@ -218,8 +218,7 @@ def lines_that_cannot_be_are_refused_with_their_number_and_nothing_is_taken():
 
 
 def the_shipped_records_are_all_there_and_can_be_read():
-    with open(os.path.join(SOURCE, "system", "records.jsonl"), encoding="utf-8") as file:
-        records = [json.loads(line) for line in file]
+    records = [json.loads(line) for line in tap.read(os.path.join(SOURCE, "system", "records.jsonl")).splitlines()]
 
     def problem_of(line):
         return line["gpu"] if "peer" in line else line["gpu"]["name"], json.dumps(line["problem"], sort_keys=True)

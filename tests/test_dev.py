@@ -89,8 +89,7 @@ def every_test_is_of_a_run_of_ci():
 
 
 def the_target_of_a_suite_builds_each_program_of_it_and_no_test_of_the_other():
-    with open(os.path.join(BUILD, "meson-info", "intro-tests.json"), encoding="utf-8") as file:
-        tests = [test for test in json.load(file) if os.path.dirname(test["cmd"][0]).startswith(os.path.join(BUILD, "tests"))]
+    tests = [test for test in json.loads(tap.read(os.path.join(BUILD, "meson-info", "intro-tests.json"))) if os.path.dirname(test["cmd"][0]).startswith(os.path.join(BUILD, "tests"))]
     assert len(tests) > 50, len(tests)
     for suite in ("plain", "sanitized"):
         asked = subprocess.run(["ninja", "-C", BUILD, "-t", "query", suite], stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout

@@ -118,8 +118,8 @@ def pkg_config_requires_nothing_that_is_opened_at_run_time():
 def the_quick_suite_that_dev_names_has_a_test_of_every_floor_and_no_long_one():
     tap.has(subprocess.run([os.path.join(SOURCE, "dev"), "help"], stdout=subprocess.PIPE, encoding="utf-8",
                            check=True).stdout, "--quick")
-    with open(os.path.join(BUILD, "meson-info", "intro-tests.json"), encoding="utf-8") as file:
-        suites = {test["name"]: test["suite"][0].rpartition(":")[2] for test in json.load(file)}
+    tests = json.loads(tap.read(os.path.join(BUILD, "meson-info", "intro-tests.json")))
+    suites = {test["name"]: test["suite"][0].rpartition(":")[2] for test in tests}
     tap.equal(set(suites.values()), {"quick", "short", "long"})
     quick = {name for name, of in suites.items() if of == "quick"}
     for floor in ("base", "gpu", "db", "tuner", "engine", "cli", "serve"):

@@ -457,8 +457,7 @@ def serving_tunes_nothing_and_the_next_start_tunes_what_was_met():
         with mock.patch.object(fa_tune._core, "best_kernel", None):  # nothing is looked for, proved or tuned any more
             kernels = [kernel_of_step(impl, builder, step) for step in steps]
         tap.equal((len(fa_tune.winners()), {one.origin for one in kernels}), (2, {"nearest"}))
-        with open(os.path.join(folder, "met-by-vllm.jsonl"), encoding="utf-8") as file:
-            tap.equal(len(file.readlines()), len(steps))
+        tap.equal(tap.read(os.path.join(folder, "met-by-vllm.jsonl")).count("\n"), len(steps))
         os.environ["FA_TUNE_ENGINE_SECONDS"] = "1000"
         impl, builder, said = vllm_starts()
         tap.equal(len(said), 2 + len(steps))  # the two that were left, and what was met
@@ -536,8 +535,8 @@ def graphs_capture_shapes_that_were_not_met():
                 impl.forward(types.SimpleNamespace(_k_scale=None, _v_scale=None), query, None, None, cache, step, output)
             close(output.numbers(), case.expected(causal=True)[0])
             tap.equal(len(logged("load")), loads)
-        with open(os.path.join(folder, "met-by-vllm.jsonl"), encoding="utf-8") as file:
-            tap.equal(sorted(json.loads(line)["batch"] for line in file), [1, 3])  # the next start tunes them
+        met = tap.read(os.path.join(folder, "met-by-vllm.jsonl")).splitlines()
+        tap.equal(sorted(json.loads(line)["batch"] for line in met), [1, 3])  # the next start tunes them
 
 
 def an_engines_start_begins_with_what_it_cannot_do_without():

@@ -361,8 +361,8 @@ def sequences_behind_one_another_have_theirs():
 
 
 def heads_that_are_too_wide_for_gradients_are_refused_before_anything_is_computed():
-    with open(os.path.join(SOURCE, "kernel_templates", "attn_bwd", "operation.json"), encoding="utf-8") as file:
-        most = {name: size.get("max") for name, size in json.load(file)["sizes"].items()}
+    sizes = json.loads(tap.read(os.path.join(SOURCE, "kernel_templates", "attn_bwd", "operation.json")))["sizes"]
+    most = {name: size.get("max") for name, size in sizes.items()}
     with PyTorch() as (_, ops):
         tap.equal((most["head_dim"], most["head_dim_v"]), (ops.HEAD_DIM_MAX,) * 2)
         wide, narrow = Tensor((1, 2, 3, 264)), Tensor((1, 2, 3, DIM))

@@ -496,8 +496,7 @@ def an_array_that_nothing_is_said_of_is_what_the_source_makes_of_it():
 
 def noted():
     """What this process has asked the fake driver for that concerns variables of modules."""
-    with open("log", encoding="utf-8") as file:
-        asked = [line.partition("pid=%d " % os.getpid())[2].strip() for line in file]
+    asked = [line.partition("pid=%d " % os.getpid())[2].strip() for line in tap.read("log").splitlines()]
     return [line.partition(" family")[0] for line in asked if line.startswith(("copy ", "wait", "launch blur "))]
 
 

@@ -48,8 +48,7 @@ def problem(seq=8, **more):
 
 
 def loads():
-    with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
-        return sum("load" in line for line in file)
+    return sum("load" in line for line in tap.read(os.path.join(place.folder, "log")).splitlines())
 
 
 # ---- problems ------------------------------------------------------------------------------------
@@ -117,8 +116,7 @@ def with_nearest_a_loaded_kernel_answers_and_what_it_answered_is_recorded():
     _policy._recorded.clear()
     with fa_tune.policy(effort="cached", on_miss="nearest", record=path):
         fa_tune.attention(*tensors(seq=730))
-    with open(path, "rb") as file:
-        tap.equal(len(file.readlines()), 2)
+    tap.equal(len(tap.read(path, "rb").splitlines()), 2)
     with fa_tune.policy(effort="cached", record=place.folder), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=900)))
@@ -511,8 +509,7 @@ def objects_show_themselves_in_a_line_in_a_notebook_and_to_pandas():
 
 def every_name_has_a_docstring_and_is_known_to_editors():
     folder = os.path.dirname(fa_tune.__file__)
-    with open(os.path.join(folder, "__init__.pyi"), encoding="utf-8") as file:
-        told = dict(reversed(pair) for pair in re.findall(r"from \.(\w+) import (\w+)", file.read()))
+    told = dict(map(reversed, re.findall(r"from \.(\w+) import (\w+)", tap.read(os.path.join(folder, "__init__.pyi")))))
     tap.equal(told, fa_tune._NAMES)
     for name in fa_tune.__all__:
         assert len(getattr(fa_tune, name).__doc__) > 20, name

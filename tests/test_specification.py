@@ -419,8 +419,8 @@ def a_size_may_have_more_than_31_bits():
         tap.equal(place.json("check", "narrow.cu")["faults"], 0)
         for words in (["narrow.cu"], ["narrow.cu", "--gpu", "A100"], ["explain", "narrow.cu"]):  # before anything is compiled
             tap.has(place.run(*words, "--n", "2147483648", status=2).stderr, "n: 2147483648 does not fit in int32: let the kernel take an i64")
-        with open(os.path.join(place.folder, "narrow.cu"), "w", encoding="utf-8") as file:
-            file.write(narrow.replace("ceil_div(n, THREADS << 30)", "n").replace("int n)", "long long n)").replace("i32", "i64"))
+        wide = narrow.replace("ceil_div(n, THREADS << 30)", "n").replace("int n)", "long long n)").replace("i32", "i64")
+        tap.write(os.path.join(place.folder, "narrow.cu"), wide)
         tap.has(place.run("check", "narrow.cu", status=1).stderr, "the grid's x is 6,000,000,000: at most 2,147,483,647")
 
 

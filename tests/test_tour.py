@@ -21,8 +21,7 @@ nbformat.write(notebook, "run.ipynb")
 
 
 def code_cells(path):
-    with open(path, encoding="utf-8") as file:
-        return [cell for cell in json.load(file)["cells"] if cell["cell_type"] == "code"]
+    return [cell for cell in json.loads(tap.read(path))["cells"] if cell["cell_type"] == "code"]
 
 
 def shown_by(place):
