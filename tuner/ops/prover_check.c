@@ -290,8 +290,8 @@ static void take_answer(fa_bench *b, int index, struct fa_verdict *v)
             continue;
         uint64_t at = size < 4 ? tensor->elements : 0; /* any smaller bits may be a value */
         const unsigned char *is = of->host;
-        while (at < tensor->elements && (memcmp(is, poison, 4) != 0 ||
-                                         memcmp(is + size - 4, poison, 4) != 0))
+        while (at < tensor->elements &&
+               (memcmp(is, poison, 4) != 0 || memcmp(is + size - 4, poison, 4) != 0))
             is += size, at++;
         v->passed = at == tensor->elements;
         if (!v->passed)

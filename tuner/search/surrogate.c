@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The strategy that learns: a Gaussian process over the logarithms of what was measured says where the next point
- * is expected to gain most. It is asked about a pool of points drawn from the whole space, the neighbours of the
- * best, and whatever lies uphill from there.
+ * is expected to gain most. It is asked about some points drawn from the whole space, the neighbours of the best,
+ * and whatever lies uphill from there.
  *
  * Points under way count as if they had cost what the model expects, so that a batch spreads. Configs that fail, or do
  * not compile, count as if they were slow.
@@ -171,26 +171,14 @@ static double gp_deviation(gaussian *gp)
     return sqrt(gp->variance * fmax(left, 1e-9));
 }
 
-/* What it is not above, which costs less: what would be left if the point that is most alike were the only one. */
-static double gp_deviation_most(const gaussian *gp)
-{
-    double most = 0;
-    for (int i = 0; i < gp->count; i++)
-        most = fmax(most, gp->near[i]);
-    double left = 1 - most * most / (1 + noise);
-    return sqrt(gp->variance * fmax(left, 1e-9));
-}
-
 /* ---- the strategy ---------------------------------------------------------------------------*/
-enum { POOL = 512, REFRESHED = 24, ELITE = 5, NEAR_MAX = 96, FAILED_MAX = 192, PENDING_MAX = 64 };
+enum { DRAWN = 24, ELITE = 5, NEAR_MAX = 96, FAILED_MAX = 192, PENDING_MAX = 64 };
 
 struct surrogate {
     gaussian gp;
     int choices;                  /* parameters that have more than one value */
     int64_t learnt;               /* at this many evaluations the length was last learnt */
     double goal;                  /* the logarithm of the cost that a point is to be below */
-    uint64_t pool[POOL];
-    int pooled, oldest;
 };
 
 /* A point with what may be gained there. */
@@ -297,10 +285,7 @@ static void consider(const fa_walk *walk, struct surrogate *s, uint64_t rank, st
         !fa_walk_valid(walk, rank))
         return;
     place(walk, rank, x);
-    double ahead = s->goal - gp_mean(&s->gp, x);
-    if (expected_gain(ahead, gp_deviation_most(&s->gp)) <= best->gain)
-        return;
-    double gain = expected_gain(ahead, gp_deviation(&s->gp));
+    double ahead = s->goal - gp_mean(&s->gp, x), gain = expected_gain(ahead, gp_deviation(&s->gp));
     if (gain > best->gain)
         *best = (struct hope){rank, gain};
 }
@@ -336,19 +321,11 @@ static uint64_t surrogate_next(fa_walk *walk)
     }
     struct hope best = {FA_NO_POINT, -1};
     model(walk, s, list, count);
-    uint64_t fresh = 0;
-    for (int i = s->pooled < POOL ? POOL : REFRESHED; i > 0 && fresh != FA_NO_POINT; i--) {
-        fresh = fa_walk_draw(walk);
-        if (fresh == FA_NO_POINT)
-            continue;
-        s->pool[s->oldest] = fresh;
-        s->oldest = (s->oldest + 1) % POOL;
-        s->pooled += s->pooled < POOL;
-    }
     for (int i = 0; i < ELITE && i < count; i++)
         consider_near(walk, s, list[i].rank, &best);
-    for (int i = 0; i < s->pooled; i++)
-        consider(walk, s, s->pool[i], &best);
+    uint64_t drawn = 0;
+    for (int i = 0; i < DRAWN && drawn != FA_NO_POINT; i++)
+        consider(walk, s, drawn = fa_walk_draw(walk), &best);
     free(list);
     for (int i = 0; i < 30; i++) { /* uphill from the best of them */
         uint64_t from = best.rank;
