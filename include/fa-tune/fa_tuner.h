@@ -275,9 +275,9 @@ typedef struct fa_found {
     fa_answer answer;
 } fa_found;
 
-/* Looks up a winner without tuning, for a caller that schedules tunes itself. Starts no process; a fleet's
- * winner is copied into the local store. A request with `again` or FA_EFFORT_PATIENT is never answered.
- * Returns 0 also where nothing is found (answered is false), except for FA_EFFORT_CACHED: FA_ENOTFOUND. */
+/* Looks up a winner without tuning, for a caller that schedules tunes itself. Starts no process. A request with `again` or
+ * FA_EFFORT_PATIENT is never answered. Returns 0 also where nothing is found (answered is false), except for
+ * FA_EFFORT_CACHED: FA_ENOTFOUND. */
 FA_API int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_diag *diag);
 
 /* The answer's cubin: malloced bytes, caller frees. Checked against their hash. */

@@ -238,17 +238,15 @@ int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answ
 int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_diag *diag)
 {
     fa_request known;
-    fa_found found = {0};
     int rc = fa_tuner_check(tuner, diag);
     if (rc != 0)
         return rc;
-    if (ret_found == NULL || ret_found->size < sizeof(size_t))
+    if (ret_found == NULL || ret_found->size != sizeof *ret_found)
         return fa_fail(diag, FA_EINVAL, "ret_found is NULL, or its size is not sizeof(fa_found)");
-    rc = fa_request_copy(request, &known, diag);
-    if (rc != 0)
+    if ((rc = fa_request_copy(request, &known, diag)) != 0)
         return rc;
-    found.size = ret_found->size < sizeof found ? ret_found->size : sizeof found;
     fa_tuning tuning = {.tuner = tuner, .request = &known};
+    fa_found found = {.size = sizeof found};
     pthread_mutex_lock(&tuner->work);
     rc = fa_target_resolve(tuner, &known, &tuning.target, diag);
     if (rc == 0) {
@@ -256,14 +254,12 @@ int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_
         found.gpu = tuning.target.gpu;
         rc = look_up(&tuning, &found.answered, diag);
         found.answer = tuning.known.answer;
+        found.answer.size = sizeof found.answer;
         fa_lookup_free(&tuning.known);
     }
     pthread_mutex_unlock(&tuner->work);
-    found.answer.size = sizeof found.answer;
-    if (found.size < offsetof(fa_found, answer) + sizeof found.answer)
-        found.answer.size = found.size - offsetof(fa_found, answer);
     if (rc == 0)
-        memcpy(ret_found, &found, found.size);
+        *ret_found = found;
     return rc;
 }
 
