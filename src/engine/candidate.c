@@ -301,10 +301,10 @@ int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc
                                     .worker_path = tuner->worker_path,
                                     .nvrtc = nvrtc,
                                     .templates = templates,
-                                    .timeout_ms = tuner->compile_timeout_ms};
+                                    .timeout_ms = tuner->options.compile_timeout_ms};
     fa_compile_pool_init(&all->pool, &setup, &events, all);
-    fa_compile_pool_widen(&all->pool,
-                          left < tuner->compile_workers ? left : tuner->compile_workers);
+    fa_compile_pool_widen(
+        &all->pool, left < tuner->options.compile_workers ? left : tuner->options.compile_workers);
     fa_compile_pool_advance(&all->pool);
     if (!all->loop.stopped)
         fa_loop_run(&all->loop);

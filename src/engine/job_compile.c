@@ -456,7 +456,7 @@ static void lost(void *context, int index, const char *reason, fa_child_end end)
             if (!is_of_source(job, index, i))
                 continue;
             if (late) /* it took that long at least */
-                job->space.candidate[i].trial.compile_ms = job->tuner->compile_timeout_ms;
+                job->space.candidate[i].trial.compile_ms = job->tuner->options.compile_timeout_ms;
             fa_job_settle(job, i, late ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED,
                           text);
             job->attempt[i].dirty = late; /* a compiler that died is no verdict to be kept */
@@ -503,15 +503,15 @@ void fa_job_compile_init(fa_job *job)
                                     .worker_path = tuner->worker_path,
                                     .nvrtc = &job->nvrtc,
                                     .templates = fa_templates_for(tuner, &job->request->problem),
-                                    .timeout_ms = tuner->compile_timeout_ms,
-                                    .nice = tuner->compile_nice};
+                                    .timeout_ms = tuner->options.compile_timeout_ms,
+                                    .nice = tuner->options.compile_nice};
     fa_compile_pool_init(&job->compile.pool, &setup, &events, job);
 }
 
 void fa_job_compile_prestart(fa_job *job)
 {
     enum { FOR_ONE_KERNEL = 2 }; /* and the reference */
-    int workers = job->tuner->compile_workers;
+    int workers = job->tuner->options.compile_workers;
     widen(job, job->request->effort == FA_EFFORT_PREDICT && workers > FOR_ONE_KERNEL
                    ? FOR_ONE_KERNEL
                    : workers);
@@ -531,5 +531,6 @@ void fa_job_compile_start(fa_job *job)
         fa_buf_free(&rendered.source);
     }
     wanted += needed && !job->compile.reference_asked;
-    widen(job, wanted < job->tuner->compile_workers ? wanted : job->tuner->compile_workers);
+    widen(job, wanted < job->tuner->options.compile_workers ? wanted
+                                                            : job->tuner->options.compile_workers);
 }

@@ -105,7 +105,7 @@ static void send_open(fa_job *job)
     fa_json_add_text(json, "seed", seed);
     fa_json_add_number(
         json, "memory",
-        (double)(job->request->memory > 0 ? job->request->memory : job->tuner->memory));
+        (double)(job->request->memory > 0 ? job->request->memory : job->tuner->options.memory));
     char path[64];
     if (job->plan.data != NULL) {
         snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), job->plan.data->fd);
@@ -141,7 +141,7 @@ static void send_trial(fa_job *job, int index, int count)
     fa_buf_append(&blob, attempt->cubin, attempt->cubin_size);
     fa_buf_append(&blob, of_case, (size_t)job->case_count * sizeof *of_case);
     send_to_worker(job, json, &blob,
-                   job->tuner->trial_timeout_ms * (job->plan.launches > 0 ? PROFILED : 1));
+                   job->tuner->options.trial_timeout_ms * (job->plan.launches > 0 ? PROFILED : 1));
 }
 
 static void send_race(fa_job *job)
@@ -364,7 +364,7 @@ static void trial_lost(fa_job *job, fa_child_end end, const char *text)
         return;
     }
     if (end == FA_CHILD_TIMED_OUT) /* it takes that long at least */
-        job->space.candidate[index].trial.low_us = 1000.0 * job->tuner->trial_timeout_ms;
+        job->space.candidate[index].trial.low_us = 1000.0 * job->tuner->options.trial_timeout_ms;
     fa_job_settle(job, index, end == FA_CHILD_TIMED_OUT ? FA_STATUS_TIMEOUT : FA_STATUS_CRASHED,
                   text);
 }

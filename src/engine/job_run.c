@@ -254,7 +254,7 @@ static int set_up_space(fa_job *job)
 
 static int make_seed(const fa_tuner *tuner, uint64_t *ret_seed, fa_diag *diag)
 {
-    uint64_t seed = tuner->seed;
+    uint64_t seed = tuner->options.seed;
     if (seed == 0 && getrandom(&seed, sizeof seed, 0) != sizeof seed)
         return fa_fail(diag, FA_EIO, "no random seed to be had");
     *ret_seed = seed & (((uint64_t)1 << 53) - 1); /* exact in JSON */
@@ -353,7 +353,7 @@ static void set_up_order(fa_job *job)
     const int seeds = job->prove_only ? move_seed_first(job, job->compile.order, count) : 0;
     if (job->request->effort == FA_EFFORT_PREDICT && count > PREDICT_CONFIGS)
         count = PREDICT_CONFIGS;
-    int first = count <= FEW_ROUNDS * job->tuner->compile_workers ? 0 : count / 2;
+    int first = count <= FEW_ROUNDS * job->tuner->options.compile_workers ? 0 : count / 2;
     if (job->prove_only) {
         int *order = job->compile.order + seeds;
         fa_model_soonest_first(&job->space, order, count - seeds);

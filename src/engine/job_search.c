@@ -44,7 +44,7 @@ bool fa_job_search_wanted(const fa_job *job)
 static fa_search_options options_of(const fa_job *job)
 {
     const fa_request *request = job->request;
-    double expected = request->seconds * OF_A_SECOND * job->tuner->compile_workers;
+    double expected = request->seconds * OF_A_SECOND * job->tuner->options.compile_workers;
     fa_search_options options = {.strategy = request->strategy, .seed = job->seed};
     options.evaluations = job->prove_only            ? FOR_ONE_KERNEL
                           : request->evaluations > 0 ? request->evaluations
@@ -171,7 +171,7 @@ static void propose(fa_job *job)
     struct fa_job_search *s = &job->search;
     int32_t point[FA_SEARCH_DIMS_MAX];
     while (!s->over && !job->ended &&
-           fa_search_pending(s->search) < (AHEAD * job->tuner->compile_workers) + AHEAD) {
+           fa_search_pending(s->search) < (AHEAD * job->tuner->options.compile_workers) + AHEAD) {
         fa_tuner_pause(job->tuner);
         int count = fa_search_propose(s->search, 1, point);
         fa_tuner_resume(job->tuner);

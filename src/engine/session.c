@@ -64,13 +64,13 @@ void fa_note(fa_tuner *tuner, const char *format, ...)
     fa_diag text;
     char sentence[sizeof text.text];
     va_list args;
-    if (tuner->log == NULL)
+    if (tuner->options.log == NULL)
         return;
     va_start(args, format);
     vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
     fa_fail(&text, 0, "%s", sentence); /* escapes control bytes */
-    tuner->log(tuner->log_context, text.text);
+    tuner->options.log(tuner->options.log_context, text.text);
 }
 
 int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag)
@@ -258,28 +258,24 @@ static int open_store(fa_tuner *tuner, const char *path, bool existing, fa_diag 
     return 0;
 }
 
-static int set_up(fa_tuner *tuner, const fa_options *options, fa_sources_maker *make, fa_diag *diag)
+static int set_up(fa_tuner *tuner, fa_sources_maker *make, fa_diag *diag)
 {
+    fa_options *options = &tuner->options;
     tuner->forks = atomic_load(&forks);
-    tuner->seed = options->seed;
-    tuner->log = options->log;
-    tuner->log_context = options->log_context;
-    tuner->compile_timeout_ms =
-        options->compile_timeout_ms > 0 ? options->compile_timeout_ms : FA_COMPILE_TIMEOUT_MS;
-    tuner->trial_timeout_ms =
-        options->trial_timeout_ms > 0 ? options->trial_timeout_ms : FA_TRIAL_TIMEOUT_MS;
+    if (options->compile_timeout_ms <= 0)
+        options->compile_timeout_ms = FA_COMPILE_TIMEOUT_MS;
+    if (options->trial_timeout_ms <= 0)
+        options->trial_timeout_ms = FA_TRIAL_TIMEOUT_MS;
     if (options->compile_nice < 0 || options->compile_nice > 19)
         return fa_fail(diag, FA_EINVAL, "compile_nice is %d: use 0 to 19", options->compile_nice);
-    tuner->compile_nice = options->compile_nice;
-    tuner->memory = options->memory;
-    if (tuner->memory < 0 || tuner->memory > FA_MEMORY_MAX)
+    if (options->memory < 0 || options->memory > FA_MEMORY_MAX)
         return fa_fail(diag, FA_EINVAL, "memory is %lld: use bytes, or 0 for half of what is free",
-                       (long long)tuner->memory);
+                       (long long)options->memory);
     if (options->compile_workers < 0 || options->compile_workers > FA_WORKERS_MAX)
         return fa_fail(diag, FA_EINVAL, "compile_workers is %d: use 1 to %d, or 0 for one per core",
                        options->compile_workers, FA_WORKERS_MAX);
-    tuner->compile_workers =
-        options->compile_workers > 0 ? options->compile_workers : usable_cores();
+    if (options->compile_workers == 0)
+        options->compile_workers = usable_cores();
     char path[FA_STORE_PATH_MAX];
     int rc;
     if ((rc = fa_options_worker(options, tuner->worker_path, diag)) != 0 ||
@@ -300,10 +296,10 @@ int fa_session_open(const fa_options *options, fa_sources_maker *make, fa_tuner 
                     fa_diag *diag)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    fa_options known;
+    fa_options all;
     if (ret_tuner == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_tuner is NULL");
-    int rc = fa_options_copy(options, &known, diag);
+    int rc = fa_options_copy(options, &all, diag);
     if (rc != 0)
         return rc;
     fa_tuner *tuner = calloc(1, sizeof *tuner);
@@ -312,7 +308,10 @@ int fa_session_open(const fa_options *options, fa_sources_maker *make, fa_tuner 
     pthread_once(&once, watch_forks);
     pthread_mutex_init(&tuner->work, NULL);
     pthread_mutex_init(&tuner->tuning, NULL);
-    rc = set_up(tuner, &known, make, diag);
+    tuner->options = all;
+    rc = set_up(tuner, make, diag);
+    tuner->options.store = tuner->options.templates = NULL;
+    tuner->options.worker = tuner->options.server = NULL;
     if (rc != 0)
         fa_close(&tuner);
     else

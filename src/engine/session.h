@@ -48,14 +48,9 @@ struct fa_tuner {
     char spare_path[FA_STORE_PATH_MAX]; /* the file in the place of a server */
     uint64_t server_gone_ns;            /* since when it has been waited for; 0: it serves */
     char worker_path[FA_STORE_PATH_MAX];
-    int32_t compile_workers;
-    uint64_t seed;
-    void (*log)(void *context, const char *sentence);
-    void *log_context;
-    int32_t compile_timeout_ms, trial_timeout_ms;
-    int32_t compile_nice;
-    int64_t memory;    /* of the GPU, for a tune; 0: half of what is free */
-    int forks;         /* of this process, when it was opened */
+    fa_options
+        options; /* as they are after defaults; the texts are the caller's, and NULL once it is open */
+    int forks; /* of this process, when it was opened */
     fa_templates *templates;
     fa_family_list families;
 

@@ -425,7 +425,7 @@ static int ask_kernel(fa_tuner *tuner, const fa_request *request, const fa_gpu *
 static int tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_gpu gpu;
-    if (request->memory > 0 || tuner->memory > 0)
+    if (request->memory > 0 || tuner->options.memory > 0)
         return fa_fail(diag, FA_EINVAL,
                        "\"memory\" bounds tunes on this machine, and a service tunes in its place: "
                        "leave it out, or name no service");
