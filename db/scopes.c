@@ -165,8 +165,6 @@ void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope)
     fa_read_copy(reader, ret_scope->silicon, sizeof ret_scope->silicon);
     fa_read_copy(reader, ret_scope->templates, sizeof ret_scope->templates);
     fa_read_copy(reader, ret_scope->policy, sizeof ret_scope->policy);
-    if (reader->rc == 0 && fa_db_scope_check(ret_scope, NULL) != 0)
-        fa_read_fail(reader, FA_ECORRUPT);
     if (reader->rc != 0)
         return;
     fa_scope_key(ret_scope, key_now);

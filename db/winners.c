@@ -196,7 +196,7 @@ static const fa_member columns[] = {FA_WINNER_FIELDS(FA_COLUMN_ENTRY){.key = NUL
 #define OWN_NAME3(name, member) ", winner." name "_x, winner." name "_y, winner." name "_z"
 #define WINNER_COLUMNS                                                      \
     "winner.config_key, winner.config" FA_TRIAL_FIELDS(OWN_NAME, OWN_NAME3) \
-        FA_WINNER_FIELDS(OWN_MEMBER) ", winner.evidence, winner.unix_time"
+        FA_WINNER_FIELDS(OWN_MEMBER) ", winner.unix_time, winner.evidence"
 #define ROW_COLUMNS \
     "scope_id, " FA_TRIAL_COLUMNS FA_WINNER_FIELDS(FA_COLUMN_MEMBER) ", evidence, unix_time"
 
@@ -209,12 +209,11 @@ void fa_winner_record_free(fa_winner_record *winner)
 }
 
 /* ---- rows -----------------------------------------------------------------------------------*/
-/* WINNER_COLUMNS. */
+/* WINNER_COLUMNS but the last. */
 static void read_winner(fa_reader *reader, fa_winner_record *ret_winner)
 {
     fa_db_trial_read(reader, &ret_winner->trial);
     fa_read_columns(reader, columns, ret_winner);
-    ret_winner->evidence = fa_read_owned(reader);
     ret_winner->unix_time = fa_read_int(reader, 0, INT64_MAX);
 }
 
@@ -247,7 +246,6 @@ static int has_better(fa_store *store, int64_t scope_id, fa_origin origin, bool 
     if (rc != 1)
         return rc;
     read_winner(&reader, &earlier);
-    fa_winner_record_free(&earlier);
     rc = fa_read_end(&reader, diag);
     if (rc == 1 && fa_origin_trust(earlier.origin) < fa_origin_trust(origin))
         return cubin_exists(store, earlier.cubin_key, ret_better, diag);
@@ -377,6 +375,7 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
         return fa_fail(diag, FA_ENOTFOUND, "store %s has no winner for this problem and GPU",
                        store->path);
     read_winner(&reader, &winner);
+    winner.evidence = fa_read_owned(&reader);
     int why = reader.rc;
     if (why == 0 && ret_cubin != NULL)
         read_cubin(&reader, winner.cubin_key, &cubin);
@@ -441,9 +440,9 @@ static int list_winners(fa_store *store, const fa_binder *binder, fa_winner_reco
         fa_winner_record winner = {0};
         fa_db_scope_read(&reader, &winner.scope);
         read_winner(&reader, &winner);
+        winner.evidence = (char *)(uintptr_t)fa_list_keep_text(&list, fa_read_text(&reader, true));
         if (reader.rc == 0)
-            fa_winners_add(&list, &winner);
-        fa_winner_record_free(&winner);
+            fa_list_add(&list, &winner, sizeof winner);
     }
     return fa_winners_end(&list, rc, ret_rows, ret_count, diag);
 }
