@@ -12,7 +12,7 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1444,
-    "src/base": 5705,
+    "src/base": 5690,
     "src/gpu": 3761,
     "src/code": 960,
     "db": 5836,
@@ -25,7 +25,7 @@ BUDGET = {
     "src/cli": 5408,
     "src/daemon": 2335,
     "src/report": 768,
-    "C": 52694,
+    "C": 52680,
     "C files": 232,
     "tests": 53300,
     "public functions": 70,

@@ -236,15 +236,11 @@ void fa_json_add_known(cJSON *object, const char *key, double value, bool known)
     fa_json_add(object, key, known ? cJSON_CreateNumber(value) : cJSON_CreateNull());
 }
 
-int fa_json_needed(int rc, const char *key, const char *where, fa_diag *diag)
-{
-    return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, key) : rc;
-}
-
 int fa_json_text_needed(const cJSON *object, const char *key, const char **ret, const char *where,
                         fa_diag *diag)
 {
-    return fa_json_needed(fa_json_text(object, key, ret, where, diag), key, where, diag);
+    int rc = fa_json_text(object, key, ret, where, diag);
+    return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, key) : rc;
 }
 
 enum { LACKS_SOMETHING = 1 << 16 }; /* above all bits of a type that cJSON uses */

@@ -53,9 +53,7 @@ int fa_json_text(const cJSON *object, const char *key, const char **ret, const c
 int fa_json_copy(const cJSON *object, const char *key, char *ret, size_t size, const char *where,
                  fa_diag *diag);
 
-/* Turns the FA_ENOTFOUND of one of these into FA_EINVAL with a sentence, for a field that must be there. */
-int fa_json_needed(int rc, const char *key, const char *where, fa_diag *diag);
-/* The same for fields that must be there: 0 or FA_EINVAL with a sentence. */
+/* The same for one that must be there: 0 or FA_EINVAL with a sentence. */
 int fa_json_text_needed(const cJSON *object, const char *key, const char **ret, const char *where,
                         fa_diag *diag);
 

@@ -214,7 +214,7 @@ int fa_struct_from_json(const cJSON *json, const fa_member *members, void *ret_d
         else if (item != NULL || (m->rules & FA_MEMBER_OPTIONAL) == 0)
             rc = item != NULL || m->kind >= FA_MEMBER_THREE
                      ? read_member(json, item, m, at, where, diag)
-                     : fa_json_needed(FA_ENOTFOUND, m->key, where, diag);
+                     : fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, m->key);
         if (rc != 0)
             return rc;
     }

@@ -14,7 +14,8 @@
 #include <string.h>
 
 /* ---- check ----------------------------------------------------------------------------------*/
-bool fa_field_is_barred(const fa_operation *op, const fa_field *f, const fa_problem *p)
+/* Whether an earlier field has the value that this one, away from its default, does not go with. */
+static bool is_barred(const fa_operation *op, const fa_field *f, const fa_problem *p)
 {
     const char *equals = strchr(f->bars, '=');
     char room[16];
@@ -50,7 +51,7 @@ int fa_problem_check(const fa_problem *p, fa_diag *diag)
         if (f->at_most >= 0 && value > p->value[f->at_most])
             return fa_fail(diag, FA_EINVAL, "%s is %d: use at most %s, which is %d", f->name, value,
                            op->field[f->at_most].name, p->value[f->at_most]);
-        if (fa_field_is_barred(op, f, p))
+        if (is_barred(op, f, p))
             return fa_fail(diag, FA_EINVAL, "%s does not go with %s", f->name, f->bars);
     }
     return 0;

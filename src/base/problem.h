@@ -18,9 +18,6 @@ int fa_problem_check(const fa_problem *problem, fa_diag *diag);
 
 /* Whether keys, JSON and kernels do without the field: it is optional and at its default. */
 bool fa_field_is_absent(const fa_field *field, int32_t value);
-/* Whether an earlier field has the value that this one, away from its default, does not go with (`bars`). */
-bool fa_field_is_barred(const fa_operation *operation, const fa_field *field,
-                        const fa_problem *problem);
 
 /* The problem itself, but for an empty one, for which the smallest that is not empty stands. */
 fa_problem fa_problem_exact(const fa_problem *problem);

@@ -258,19 +258,13 @@ bool fa_decimal_parse(const char *text, size_t length, double high, double *ret)
 
 bool fa_duration_parse(const char *text, double high, double *ret_seconds)
 {
-    static const struct {
-        char name;
-        double seconds;
-    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
-    size_t length = strlen(text);
-    double value = 0, scale = 1;
-    for (size_t i = 0; length > 0 && i < sizeof units / sizeof *units; i++)
-        if (text[length - 1] == units[i].name) {
-            scale = units[i].seconds;
-            length--;
-            break;
-        }
-    if (!fa_decimal_parse(text, length, high / scale, &value) || !(value > 0))
+    static const char units[] = "smhd";
+    static const double seconds[] = {1, 60, 3600, 86400};
+    const size_t length = strlen(text);
+    const char *unit = length > 0 ? strchr(units, text[length - 1]) : NULL;
+    const double scale = unit != NULL ? seconds[unit - units] : 1;
+    double value = 0;
+    if (!fa_decimal_parse(text, length - (unit != NULL), high / scale, &value) || !(value > 0))
         return false;
     *ret_seconds = value * scale;
     return true;
