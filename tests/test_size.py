@@ -27,7 +27,7 @@ BUDGET = {
     "src/report": 768,
     "C": 52680,
     "C files": 232,
-    "tests": 53300,
+    "tests": 52300,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
