@@ -98,7 +98,7 @@ typedef struct cli_options {
         double idle_exit_s; /* 0: not given */
     } fleet;
     int64_t memory; /* of the GPU, for a tune; 0: not given */
-    struct { /* of run; 0: not given */
+    struct {        /* of run */
         int32_t config, count;
     } launch;
     struct {                                   /* of serve */

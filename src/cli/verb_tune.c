@@ -225,8 +225,7 @@ int cli_tune(cli_run *run)
 int cli_run_config(cli_run *run)
 {
     const cli_options *options = run->options;
-    const int32_t rank = options->launch.config > 0 ? options->launch.config : 1;
-    const int32_t launches = options->launch.count > 0 ? options->launch.count : 1;
+    const int32_t rank = options->launch.config, launches = options->launch.count;
     fa_request request = options->request;
     fa_trial trial;
     request.progress = cli_progress_event;
