@@ -307,7 +307,7 @@ typedef struct fa_queue_taker {
 /* An item that was taken: nobody else takes it while its taker lives and holds the lock. */
 typedef struct fa_queue_claim {
     char key[65]; /* of its sweep */
-    int32_t position, attempts;
+    fa_sweep_item item;
     bool compiled; /* somebody has compiled its space already */
     char request[FA_QUEUE_REQUEST_MAX];
     fa_lock *lock;
@@ -315,7 +315,7 @@ typedef struct fa_queue_claim {
 /* One that is pending, else one whose taker is gone; the earliest sweep's first. To measure, those compiled come
  * first; to compile, only those that are not. FA_ENOTFOUND, without a sentence, when there is none. */
 int fa_store_queue_claim(fa_store *store, const fa_queue_taker *taker, fa_queue_claim *ret_claim,
-                         fa_sweep_item *ret_item, fa_diag *diag);
+                         fa_diag *diag);
 /* Adds to what the claimed item has spent. */
 int fa_store_queue_spend(fa_store *store, const fa_queue_claim *claim, const fa_sweep_spent *spent,
                          fa_diag *diag);

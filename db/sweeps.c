@@ -288,7 +288,6 @@ enum { PASSED_OVER_MAX = 8 };
 struct claiming {
     const fa_queue_taker *taker;
     fa_queue_claim claim;
-    fa_sweep_item *item;
     int64_t id;
     int64_t passed_over[PASSED_OVER_MAX]; /* held, or of an operation that is not known here */
     int passed_over_count;
@@ -335,12 +334,10 @@ static int read_claim(fa_store *store, struct claiming *claiming, fa_diag *diag)
                        claiming->id, &reader, diag);
     if (rc != 1)
         return rc;
-    read_item(&reader, &id, claiming->item);
+    read_item(&reader, &id, &claim->item);
     claim->compiled = fa_read_int(&reader, 0, 1) != 0;
     fa_read_copy(&reader, claim->key, sizeof claim->key);
     fa_read_copy(&reader, claim->request, sizeof claim->request);
-    claim->position = claiming->item->index;
-    claim->attempts = claiming->item->attempts;
     rc = fa_read_end(&reader, diag);
     return rc == 0 && reader.rc == FA_EVERSION ? FA_EVERSION : rc;
 }
@@ -397,7 +394,7 @@ static int claim(fa_store *store, struct claiming *claiming, fa_diag *diag)
         claiming->passed_over_count = 0;
         rc = 0;
         while (rc == 0 && !claiming->found && claiming->passed_over_count < PASSED_OVER_MAX) {
-            claiming->claim = (fa_queue_claim){.position = 0};
+            claiming->claim = (fa_queue_claim){.compiled = false};
             rc = find_candidate(store, claiming, states[i], diag);
             if (rc == 0)
                 rc = take_candidate(store, claiming, diag);
@@ -409,10 +406,9 @@ static int claim(fa_store *store, struct claiming *claiming, fa_diag *diag)
 }
 
 int fa_store_queue_claim(fa_store *store, const fa_queue_taker *taker, fa_queue_claim *ret_claim,
-                         fa_sweep_item *ret_item, fa_diag *diag)
+                         fa_diag *diag)
 {
-    fa_sweep_item item = {0};
-    struct claiming claiming = {.taker = taker, .item = &item};
+    struct claiming claiming = {.taker = taker};
     fa_change change = {.store = store, .diag = diag};
     while (fa_store_change(&change))
         change.rc = claim(store, &claiming, diag);
@@ -421,8 +417,7 @@ int fa_store_queue_claim(fa_store *store, const fa_queue_taker *taker, fa_queue_
     if (change.rc != 0 || !claiming.found)
         return change.rc != 0 ? change.rc : FA_ENOTFOUND;
     *ret_claim = claiming.claim;
-    *ret_item = item;
-    ret_claim->attempts = ++ret_item->attempts;
+    ret_claim->item.attempts++;
     return 0;
 }
 
@@ -442,7 +437,7 @@ static void bind_spent(fa_binder *binder, const fa_sweep_spent *spent)
 
 static void bind_claim(fa_binder *binder, const fa_queue_claim *claim)
 {
-    fa_bind(binder, fa_text(claim->key), fa_int(claim->position), fa_int(claim->attempts));
+    fa_bind(binder, fa_text(claim->key), fa_int(claim->item.index), fa_int(claim->item.attempts));
 }
 
 int fa_store_queue_spend(fa_store *store, const fa_queue_claim *claim, const fa_sweep_spent *spent,

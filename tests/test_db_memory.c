@@ -56,10 +56,9 @@ static int list_trials(fa_store *store)
 static int claim_and_give_back(fa_store *store)
 {
     fa_queue_claim claim;
-    fa_sweep_item item;
     const fa_queue_taker taker = {NULL, NULL, FA_WORK_MEASURE, "here:1"};
     const fa_queue_end end = {FA_ITEM_PENDING};
-    int rc = fa_store_queue_claim(store, &taker, &claim, &item, NULL);
+    int rc = fa_store_queue_claim(store, &taker, &claim, NULL);
     if (rc != 0)
         return rc;
     allocator_stop();

@@ -47,13 +47,11 @@ static fa_sweep read_sweep(char letter)
     return sweep;
 }
 
-static fa_sweep_item taken;
-
 static int claim_from(fa_store *from, const char *gpu, fa_work_stage stage,
                       fa_queue_claim *ret_claim)
 {
     const fa_queue_taker taker = {.gpu = gpu, .stage = stage, .holder = "ada:1"};
-    return fa_store_queue_claim(from, &taker, ret_claim, &taken, &diag);
+    return fa_store_queue_claim(from, &taker, ret_claim, &diag);
 }
 
 static int claim(const char *gpu, fa_queue_claim *ret_claim)
@@ -94,12 +92,12 @@ DB_STORE_TEST(items_are_taken_in_order_each_once_by_those_of_their_gpu)
     CHECK_OK(enter('b', false), diag);
     CHECK_INT(claim("B200", &none), FA_ENOTFOUND);
     CHECK_OK(claim("H100", &one), diag);
-    CHECK(one.position == 1 && one.attempts == 1 && taken.problem.seq_q == 128);
+    CHECK(one.item.index == 1 && one.item.attempts == 1 && one.item.problem.seq_q == 128);
     CHECK_TEXT(one.request, "{\"effort\":1}");
     CHECK_OK(claim(NULL, &two), diag);
-    CHECK_INT(two.position, 0);
+    CHECK_INT(two.item.index, 0);
     CHECK_OK(claim("L4", &three), diag);
-    CHECK_INT(three.position, 2);
+    CHECK_INT(three.item.index, 2);
     fa_sweep sweep = read_sweep('a');
     CHECK(sweep.running == 3 && sweep.done == 0);
     CHECK_TEXT(items_of('a').item[1].holder, "ada:1");
@@ -114,7 +112,7 @@ DB_STORE_TEST(items_are_taken_in_order_each_once_by_those_of_their_gpu)
     CHECK_TEXT(items_of('a').item[0].reason, "why");
     CHECK_OK(enter('a', false), diag); /* what failed is tried again */
     CHECK_OK(claim("L4", &one), diag);
-    CHECK(one.position == 0 && one.attempts == 2);
+    CHECK(one.item.index == 0 && one.item.attempts == 2);
     CHECK_OK(end_as(&one, FA_ITEM_PENDING, NULL), diag);
 }
 
@@ -132,7 +130,7 @@ DB_STORE_TEST(who_works_on_an_item_keeps_it_and_when_he_is_gone_it_is_anybodys)
     fa_lock_release(&lost.lock); /* as his death does */
     CHECK_INT(read_sweep('a').running, 1); /* until somebody takes it */
     CHECK_OK(claim("H100", &held), diag);
-    CHECK(held.position == 1 && held.attempts == 2);
+    CHECK(held.item.index == 1 && held.item.attempts == 2);
     CHECK_OK(fa_store_queue_end(other, &lost, &(fa_queue_end){.state = FA_ITEM_FAILED}, &diag),
              diag);
     CHECK_INT(read_sweep('a').failed, 0); /* it is no longer his */
@@ -149,12 +147,12 @@ DB_STORE_TEST(compiling_comes_before_measuring_where_somebody_compiles)
     CHECK_OK(claim_from(store, NULL, FA_WORK_COMPILE, &held), diag);
     CHECK_OK(fa_store_queue_end(store, &held, &compiled, &diag), diag);
     CHECK_OK(claim_from(store, "L4", FA_WORK_COMPILE, &held), diag);
-    CHECK_INT(held.position, 2);
+    CHECK_INT(held.item.index, 2);
     CHECK_OK(fa_store_queue_end(store, &held, &compiled, &diag), diag);
     CHECK_INT(claim_from(store, "L4", FA_WORK_COMPILE, &held), FA_ENOTFOUND);
     CHECK_INT(read_sweep('a').compiled, 2);
     CHECK_OK(claim(NULL, &held), diag);
-    CHECK(held.position == 0 && held.compiled);
+    CHECK(held.item.index == 0 && held.compiled);
     CHECK_OK(end_as(&held, FA_ITEM_DONE, NULL), diag);
 }
 
@@ -249,7 +247,7 @@ DB_STORE_TEST(an_item_of_an_operation_with_other_fields_now_is_passed_over_and_s
                         &diag),
              diag);
     CHECK_OK(claim("L4", &held), diag);
-    CHECK_INT(held.position, 2);
+    CHECK_INT(held.item.index, 2);
     CHECK_OK(end_as(&held, FA_ITEM_DONE, NULL), diag);
     CHECK_INT(read_sweep('a').failed, 0);
 }

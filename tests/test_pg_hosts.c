@@ -85,15 +85,14 @@ static bool enter_items(fa_store *store)
 static int take(fa_store *store, fa_queue_claim *ret_claim)
 {
     const fa_queue_taker taker = {NULL, NULL, FA_WORK_MEASURE, "host"};
-    fa_sweep_item item;
-    return fa_store_queue_claim(store, &taker, ret_claim, &item, &diag);
+    return fa_store_queue_claim(store, &taker, ret_claim, &diag);
 }
 
 static int end(fa_store *store, fa_queue_claim *claim, int host)
 {
-    uint32_t n = (uint32_t)(claim->position * 100 + host * 10 + claim->attempts);
+    uint32_t n = (uint32_t)(claim->item.index * 100 + host * 10 + claim->item.attempts);
     fa_cubin_record cubin = db_cubin(n, bytes);
-    fa_winner_record winner = db_winner(claim->position + 1, n, FA_ORIGIN_MEASURED);
+    fa_winner_record winner = db_winner(claim->item.index + 1, n, FA_ORIGIN_MEASURED);
     int rc = fa_store_winner_put(store, &winner, &cubin, NULL, &diag);
     return rc != 0
                ? rc
@@ -159,7 +158,7 @@ static void work(int number)
     fa_queue_claim claim;
     while (store != NULL) {
         if (take(store, &claim) == 0) {
-            usleep((useconds_t)(claim.position % 5 * 1000));
+            usleep((useconds_t)(claim.item.index % 5 * 1000));
             end(store, &claim, number % 10);
         }
     }

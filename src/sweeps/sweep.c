@@ -133,7 +133,7 @@ static bool report(struct runner *r, fa_sweep_event event, const fa_progress *tu
     fa_sweep_progress progress = {
         .event = event,
         .sweep = r->request != NULL ? &r->sweep : NULL,
-        .index = r->claim.position,
+        .index = r->item.index,
         .item = event == FA_SWEEP_IDLE ? NULL : &r->item,
         .tune = tune,
         .answer = answer,
@@ -179,9 +179,9 @@ static int tune_item(struct runner *r, fa_diag *why)
     if (report(r, FA_SWEEP_ITEM_BEGINS, NULL, NULL, ""))
         return fa_fail(why, FA_ECANCELED, "canceled");
     int rc = fa_item_ask_read(r->claim.request, &r->how, why);
-    if (rc == 0 && r->claim.attempts > ATTEMPTS_MOST)
+    if (rc == 0 && r->item.attempts > ATTEMPTS_MOST)
         rc = fa_fail(why, FA_EWORKER, "given up: %d workers have begun it and none came to an end",
-                     r->claim.attempts - 1);
+                     r->item.attempts - 1);
     if (rc != 0)
         return rc;
     if (r->taker.stage == FA_WORK_COMPILE && r->how.request.effort == FA_EFFORT_MEASURE)
@@ -214,7 +214,7 @@ static int end_item(struct runner *r, int tuned, const fa_diag *why, fa_diag *di
     if (rc == FA_ENOTFOUND)
         rc = fa_fail(diag, FA_EIO, "the sweep is not in the store any more: begin it again");
     if (r->told != NULL)
-        r->told[r->claim.position] = !back;
+        r->told[r->item.index] = !back;
     if (!back && (tuned != 0 || !r->answer.from_store)) {
         r->tuned++;
         r->tuning_s += r->item.spent.seconds;
@@ -231,8 +231,8 @@ static int work_on_one(struct runner *r, bool *ret_taken, fa_diag *diag)
     fa_diag why = {{0}};
     *ret_taken = false;
     pthread_mutex_lock(&r->tuner->work);
-    int rc = fa_store_queue_claim(r->tuner->store, &r->taker, &r->claim, &r->item, diag);
-    bool strange = rc == 0 && r->request != NULL && r->claim.position >= r->request->count;
+    int rc = fa_store_queue_claim(r->tuner->store, &r->taker, &r->claim, diag);
+    bool strange = rc == 0 && r->request != NULL && r->claim.item.index >= r->request->count;
     if (strange)
         fa_lock_release(&r->claim.lock);
     pthread_mutex_unlock(&r->tuner->work);
@@ -241,6 +241,7 @@ static int work_on_one(struct runner *r, bool *ret_taken, fa_diag *diag)
     *ret_taken = true;
     if (strange)
         return fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: restart the sweep");
+    r->item = r->claim.item;
     r->item.state = FA_ITEM_RUNNING;
     r->item.spent = r->unwritten = (fa_sweep_spent){0};
     r->seen = (fa_progress){0};
@@ -283,7 +284,7 @@ static int is_known(struct runner *r, bool *ret_known, fa_diag *diag)
     *ret_known = fa_answer_satisfies(&answer, &wanted);
     if (!*ret_known)
         return 0;
-    r->told[r->claim.position] = true;
+    r->told[r->item.index] = true;
     return report(r, FA_SWEEP_ITEM_KNOWN, NULL, &answer, "")
                ? fa_fail(diag, FA_ECANCELED, "canceled")
                : 0;
@@ -300,7 +301,6 @@ static int check_done_item(struct runner *r, const fa_sweep_item *item, fa_diag 
     r->item = *item;
     r->item.problem = r->request->items[item->index].problem; /* whatever the row says */
     memcpy(r->item.gpu, r->request->items[item->index].gpu, sizeof r->item.gpu);
-    r->claim.position = item->index;
     int rc = is_known(r, &known, diag);
     if (rc != 0 || known)
         return rc;
