@@ -313,6 +313,33 @@ TEST(an_answer_that_cannot_be_read_is_not_the_childs_fault)
     CHECK_HAS(seen.reason, "could not be read from");
 }
 
+TEST(children_beyond_the_limit_of_descriptors_are_heard)
+{
+    struct seen seen[2] = {{0}};
+    struct rlimit before, one;
+    fa_loop loop = {0};
+    char *const arguments[] = {self, "child", NULL};
+    fa_diag diag;
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "do", "echo");
+    int rc = getrlimit(RLIMIT_NOFILE, &before);
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        rc = fa_child_start(&loop, self, arguments, NULL, &events, &seen[i], &seen[i].child, &diag);
+        if (rc == 0)
+            rc = fa_child_send(seen[i].child, json, NULL, 0, 30000, &diag);
+    }
+    cJSON_Delete(json);
+    one = (struct rlimit){1, before.rlim_max};
+    if (rc == 0)
+        rc = setrlimit(RLIMIT_NOFILE, &one);
+    fa_loop_run(&loop);
+    setrlimit(RLIMIT_NOFILE, &before);
+    fa_loop_close(&loop);
+    CHECK_INT(rc, 0);
+    CHECK_INT(seen[0].messages, 1);
+    CHECK_INT(seen[1].messages, 1);
+}
+
 /* With one descriptor left, and then with two, of which the child's end of the channel is number 3 already. */
 TEST(want_of_descriptors_is_not_told_as_want_of_memory)
 {

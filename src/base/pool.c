@@ -618,16 +618,18 @@ static void run_once(fa_loop *loop)
     int timeout_ms = wait_ms(loop);
     if (loop->waits != NULL)
         loop->waits(loop->context, true);
-    int ready = poll(poll_fd, (nfds_t)count, timeout_ms);
+    const int ready = poll(poll_fd, (nfds_t)count, timeout_ms);
+    /* The host has lowered its limit of descriptors below the number of its children: each is tried. */
+    const bool blind = ready < 0 && errno != EINTR;
+    if (blind)
+        usleep(10000);
     if (loop->waits != NULL)
         loop->waits(loop->context, false);
-    if (ready > 0) {
-        for (int i = 0; i < count && !loop->stopped; i++) {
-            if (!polled[i]->stopped && (poll_fd[i].revents & POLLOUT) != 0)
-                write_some(polled[i]);
-            if (!polled[i]->stopped && (poll_fd[i].revents & ~POLLOUT) != 0)
-                read_some(polled[i]);
-        }
+    for (int i = 0; i < count && (ready > 0 || blind) && !loop->stopped; i++) {
+        if (!polled[i]->stopped && (blind || (poll_fd[i].revents & POLLOUT) != 0))
+            write_some(polled[i]);
+        if (!polled[i]->stopped && (blind || (poll_fd[i].revents & ~POLLOUT) != 0))
+            read_some(polled[i]);
     }
     call_timers(loop);
 }
