@@ -11,6 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert((int)FA_FAMILIES_MAX <= (int)FA_SEARCH_VALUES_MAX &&
+                   (int)FA_MAX_DOMAIN <= (int)FA_SEARCH_VALUES_MAX,
+               "values of a search's parameters");
+
 /* A family that serves. */
 struct family {
     fa_point point;
