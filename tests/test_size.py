@@ -13,7 +13,7 @@ from rooms import ROOT
 BUDGET = {
     "include": 1444,
     "src/base": 5690,
-    "src/gpu": 3761,
+    "src/gpu": 3757,
     "src/code": 960,
     "db": 5830,
     "tuner": 12561,

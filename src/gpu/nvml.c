@@ -144,8 +144,6 @@ void fa_nvml_throttle_text(uint64_t reasons, char *ret_text, size_t size)
         {0x20 | 0x40, "thermal"},    {0x04, "power cap"},  {0x80, "power brake"},
         {0x08, "hardware slowdown"}, {0x10, "sync boost"},
     };
-    if (size == 0)
-        return;
     ret_text[0] = 0;
     size_t n = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows && n < size; i++) {

@@ -139,10 +139,8 @@ void fa_nvrtc_close(fa_nvrtc **nvrtc)
 
 void fa_nvrtc_options(const char *architecture, char *ret_text, size_t size)
 {
-    if (size == 0)
-        return;
     int n = snprintf(ret_text, size, "--gpu-architecture=%s", architecture);
-    for (int i = 0; i < FIXED_OPTIONS && n >= 0 && (size_t)n < size; i++)
+    for (int i = 0; i < FIXED_OPTIONS && (size_t)n < size; i++)
         n += snprintf(ret_text + n, size - (size_t)n, " %s", fixed_options[i].text);
 }
 
