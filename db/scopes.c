@@ -67,34 +67,24 @@ static void key_of(const fa_config *config, char ret_hex[FA_HASH_HEX])
     fa_hash_final(&hash, ret_hex);
 }
 
-/* A time that was measured or estimated, or "not known". */
-static bool time_ok(double value)
-{
-    return isfinite(value) && value >= -1;
-}
-
-static bool numbers_ok(const fa_trial *trial)
-{
-    if (!time_ok(trial->compile_ms) || !time_ok(trial->predicted_us) ||
-        !time_ok(trial->median_us) || !time_ok(trial->low_us) || !time_ok(trial->high_us))
-        return false;
-    return trial->sample_count >= 0 &&
-           (trial->status != FA_STATUS_MEASURED || trial->median_us > 0);
-}
-
 int fa_db_trial_check(const fa_trial *trial, fa_diag *diag)
 {
     const fa_config *config = &trial->config;
+    const double times[] = {trial->compile_ms, trial->predicted_us, trial->median_us, trial->low_us,
+                            trial->high_us}; /* measured or estimated, or "not known" */
+    bool good =
+        trial->sample_count >= 0 && (trial->status != FA_STATUS_MEASURED || trial->median_us > 0);
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        good = good && isfinite(times[i]) && times[i] >= -1;
     if (config->family[0] == 0 || config->count < 0 || config->count > FA_MAX_TUNABLES)
         return fa_fail(diag, FA_EINVAL, "a trial needs a family and 0 to %d tunables",
                        FA_MAX_TUNABLES);
-    if (!numbers_ok(trial))
-        return fa_fail(diag, FA_EINVAL,
-                       "a trial of %s has times that cannot be: median %g us, from %g to %g, "
-                       "compiled in %g ms, predicted %g us",
-                       config->family, trial->median_us, trial->low_us, trial->high_us,
-                       trial->compile_ms, trial->predicted_us);
-    return 0;
+    return good ? 0
+                : fa_fail(diag, FA_EINVAL,
+                          "a trial of %s has times that cannot be: median %g us, from %g to %g, "
+                          "compiled in %g ms, predicted %g us",
+                          config->family, trial->median_us, trial->low_us, trial->high_us,
+                          trial->compile_ms, trial->predicted_us);
 }
 
 void fa_db_trial_bind(fa_binder *binder, const fa_trial *trial)

@@ -328,17 +328,13 @@ int fa_store_baselines(fa_store *store, fa_baseline **ret_rows, size_t *ret_coun
 }
 
 /* ---- values of other tuners: bytes that their owners sign and check --------------------------*/
-static bool fits(const fa_kept *value)
-{
-    return strlen(value->tuner) < FA_NAME_MAX && strlen(value->name) < FA_KEPT_TEXT_MAX &&
-           strlen(value->gpu) < FA_KEPT_TEXT_MAX && strlen(value->made) < FA_STORE_TEXT_MAX &&
-           value->size >= 0 && value->size <= FA_STORE_CUBIN_MAX;
-}
-
 int fa_store_kept_put(fa_store *store, const fa_kept *value, fa_diag *diag)
 {
     fa_change change = {.store = store, .diag = diag};
-    if (value->bytes != NULL && !fits(value))
+    if (value->bytes != NULL &&
+        (strlen(value->tuner) >= FA_NAME_MAX || strlen(value->name) >= FA_KEPT_TEXT_MAX ||
+         strlen(value->gpu) >= FA_KEPT_TEXT_MAX || strlen(value->made) >= FA_STORE_TEXT_MAX ||
+         value->size < 0 || value->size > FA_STORE_CUBIN_MAX))
         return fa_fail(diag, FA_EINVAL, "a value of %.40s, or what is said of it, is too long",
                        value->tuner);
     while (fa_store_change(&change))
