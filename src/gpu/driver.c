@@ -521,14 +521,14 @@ static cu_result find(const fa_module *module, const char *name, fa_function *re
     const fa_driver *driver = module->driver;
     const char *symbol = name, *next = module->mangled.data;
     const char *const end = next + module->mangled.size;
-    cu_result result = CU_NOT_FOUND;
-    while (result == CU_NOT_FOUND && symbol != NULL) {
+    cu_result result;
+    do {
         result = ret_function != NULL
                      ? driver->module_function(ret_function, module->module, symbol)
                      : driver->module_variable(ret_at, ret_bytes, module->module, symbol);
         for (symbol = NULL; symbol == NULL && next < end; next += strlen(next) + 1)
             symbol = fa_cubin_is_called(next, name) ? next : NULL;
-    }
+    } while (result == CU_NOT_FOUND && symbol != NULL);
     return result;
 }
 

@@ -365,7 +365,7 @@ static int attn_load(fa_driver *driver, fa_module *module, const fa_problem *pro
 {
     (void)module, (void)problem;
     struct fa_attn_boxes boxes;
-    bool serving;
+    bool serving = false;
     int rc = fa_attn_boxes_read(entry, &boxes, &serving, diag);
     if (rc == 0 && boxes.columns != 0)
         rc = fa_tensor_map_available(driver, diag);
