@@ -168,6 +168,9 @@ def read_operation(folder):
     """The operation, its fields that a table tells, and its families' manifests."""
     with open(os.path.join(folder, "operation.json"), encoding="utf-8") as file:
         operation = json.load(file)
+    for size in operation["sizes"].values():
+        if size.get("default") == "":   # a text, which is there or not
+            size["default"] = False
     operation["fields"] = [{"name": name, "kind": "choice" if "choices" in size else "boolean" if size.get("default") is False else "integer",
                             **size} for name, size in operation["sizes"].items()]
     manifests = []

@@ -5,6 +5,8 @@
 #include "fake_cuda_emulated.h"
 #include "fake_cuda_state.h"
 
+#include "snippet.h"
+
 #include <elf.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,6 +32,8 @@ void fake_free_module(struct module **link)
         else
             b = &(*b)->next;
     }
+    fa_snippet_free(&m->build.score);
+    fa_snippet_free(&m->build.mask);
     free(m->image);
     free(m);
 }
@@ -71,6 +75,15 @@ static bool marker_value(const char *marker, const char *name, int *ret)
     return true;
 }
 
+static void read_snippet(struct module *m, const char *name, bool mask, fa_snippet **ret)
+{
+    const char *at = strstr(m->marker, name), *text = at != NULL ? at + strlen(name) : ";";
+    char *copy = strndup(text, strcspn(text, ";"));
+    if (copy != NULL && strlen(copy) > 1 && fa_snippet_parse(copy, mask, ret, NULL) == 0)
+        m->build.serving = 1;
+    free(copy);
+}
+
 static void read_marker(struct module *m)
 {
     static const char start[] = "fa_tune_config=";
@@ -104,6 +117,8 @@ static void read_marker(struct module *m)
     for (size_t i = 0; i < sizeof features / sizeof *features; i++)
         if (marker_value(m->marker, features[i].name, features[i].value) && *features[i].value != 0)
             m->build.serving = 1;
+    read_snippet(m, "SCORE_SNIPPET=", false, &m->build.score);
+    read_snippet(m, "MASK_SNIPPET=", true, &m->build.mask);
     m->built = marker_value(m->marker, "HEAD_DIM=", &m->build.head_dim) &&
                marker_value(m->marker, "DTYPE_BF16=", &m->build.bf16) &&
                marker_value(m->marker, "CAUSAL=", &m->build.causal) && m->build.head_dim >= 8 &&

@@ -10,6 +10,8 @@
 
 #include "attn_serving_params.h"
 
+#include "snippet.h"
+
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -46,7 +48,7 @@ static int columns_of(const struct fake_build *build)
 /* One row of Q and O: where it lies and which keys it sees. */
 struct row {
     int64_t b, h, kv, q, o, k, v; /* element offsets; k and v of its sequence's first key */
-    int64_t first, end;
+    int64_t first, end, stands, len_q, len_k; /* stands: at this key */
 };
 
 /* Of a launch, whose dense problems pass the beginning alone. */
@@ -117,6 +119,7 @@ static bool find_row(const params *p, const struct fake_build *build, int64_t id
     r.first = build->window && p->window_left >= 0 && stands - p->window_left > 0
                   ? stands - p->window_left
                   : 0;
+    r.stands = stands, r.len_q = len_q, r.len_k = len_k;
     *ret = r;
     return true;
 }
@@ -232,8 +235,13 @@ INLINE bool scores_of(const params *p, const struct fake_build *build, const str
         double dot = 0;
         for (int i = 0; i < 16; i++)
             dot += (double)part[i];
-        seen->scores[j - r->first] =
-            (float)(build->softcap ? cap * tanh(dot * scale / cap) : dot * scale);
+        dot = build->softcap ? cap * tanh(dot * scale / cap) : dot * scale;
+        const int64_t place[FA_PLACES] = {r->b, r->h, r->kv, r->stands, j, r->len_q, r->len_k};
+        if (build->score != NULL)
+            dot = fa_snippet_evaluate(build->score, dot, place);
+        if (build->mask != NULL && fa_snippet_evaluate(build->mask, 0, place) == 0)
+            dot = -INFINITY;
+        seen->scores[j - r->first] = (float)dot;
     }
     return q != NULL;
 }
@@ -251,7 +259,8 @@ INLINE bool attend_row(const params *p, const struct fake_build *build, const st
         largest = seen->scores[j] > largest ? seen->scores[j] : largest;
     largest = sink > largest ? sink : largest;
     for (int64_t j = 0; ok && j < count; j++) {
-        const float w = seen->scores[j] = expf(seen->scores[j] - largest);
+        const float w = seen->scores[j] =
+            isinf(seen->scores[j]) && seen->scores[j] < 0 ? 0 : expf(seen->scores[j] - largest);
         total += (double)w;
     }
     for (int64_t j = 0; lowp && j < count; j++)

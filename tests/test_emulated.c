@@ -19,6 +19,11 @@ TEST(the_fake_driver_and_the_compilers_are_there)
         .head_dim = 512, .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 1};
     widest.varlen = widest.window = widest.batch_invariant = 1;
     widest.lengths_k = FA_LENGTHS_SEQUSED, widest.page = 65536, widest.head_dim_v = 512;
+    CHECK_OK(
+        fa_value_of_line("0 <= q + k + b + h + hk + len_q + len_k + q + k + b + h + hk + len_q "
+                         "+ len_k + q + k + b + h + hk + len_q + len_k",
+                         &widest.mask, &diag),
+        diag);
     world.missing = "no proof: see the first of these tests";
     if (getenv("FA_TEST_FAKE_CUDA") == NULL || getenv("FA_TEST_SOURCE") == NULL)
         SKIP(world.missing = "FA_TEST_FAKE_CUDA or FA_TEST_SOURCE does not say where things are");
@@ -139,6 +144,20 @@ TEST(every_family_is_right_on_random_problems)
     CHECK_INT(wrong, 0);
 }
 
+/* Of these fields, in JSON with quotes of one stroke, and those that all have. */
+static int problem_in(const char *fields, fa_problem *ret_problem)
+{
+    char text[400];
+    snprintf(text, sizeof text,
+             "{'batch': 2, 'heads_q': 4, 'heads_kv': 2, 'seq_k': 150, 'lse': true, %s}", fields);
+    for (char *at = text; (at = strchr(at, '\'')) != NULL;)
+        *at = '"';
+    cJSON *json = cJSON_Parse(text);
+    int rc = fa_problem_from_json(json, false, "*", ret_problem, &diag);
+    cJSON_Delete(json);
+    return rc;
+}
+
 /* Heads beyond 256, whose output's columns two warps share: configs of both families, of chips with little shared
  * memory and with much. */
 TEST(heads_wider_than_256_are_right)
@@ -180,16 +199,7 @@ TEST(heads_wider_than_256_are_right)
         struct job job = {.pick = below(&dice, 1 << 30)};
         fa_proof proof = {0};
         fa_problem p = {.head_dim = 0};
-        char text[300];
-        snprintf(text, sizeof text,
-                 "{'batch': 2, 'heads_q': 4, 'heads_kv': 2, 'seq_k': 150, 'lse': true, %s}",
-                 rows[i].problem);
-        for (char *at = text; (at = strchr(at, '\'')) != NULL;)
-            *at = '"';
-        cJSON *json = cJSON_Parse(text);
-        int known = fa_problem_from_json(json, false, "*", &p, &diag);
-        cJSON_Delete(json);
-        CHECK_OK(known, diag);
+        CHECK_OK(problem_in(rows[i].problem, &p), diag);
         CHECK_OK(fa_catalogue_find(rows[i].gpu, &world.gpu, &diag), diag);
         sweep.family = rows[i].family;
         job.what = fa_attn_case_ragged(&p, (int)below(&dice, 3), seed + i);
@@ -491,6 +501,41 @@ static int count_unnoticed(const fa_problem *problem, const char *config_text,
     }
     fa_buf_free(&cubin);
     return unnoticed;
+}
+
+/* What a user writes of scores, with and without fields beside it; each part of it left out is found. */
+TEST(scores_and_masks_of_a_user_are_right)
+{
+    static const struct {
+        const char *problem;
+        struct change changes[4];
+    } rows[] = {
+        {"'seq_q': 70, 'mask': 'k <= q or k < 9 + b',"
+         " 'score': 'score - 0.25 * (h + 1) * abs(q - k)'",
+         {{"snippet_score(x * unit, w.batch, w.head, w.kv_head, q, k, w.sequence.len_q, w.sequence.len_k)",
+           "snippet_score(x * unit, w.batch, 0, w.kv_head, q, k, w.sequence.len_q, w.sequence.len_k)"},
+          {"key + n * 8 + e", "key + n * 8"},
+          {"x = neg_infinity();", ";"}}},
+        {"'seq_q': 40, 'causal': 'bottom-right', 'softcap': true, 'dtype': 'bf16',"
+         " 'varlen': true, 'lengths_k': 'cu_seqlens', 'mask': 'q // 16 == k // 16 or hk == 0',"
+         " 'score': 'score * 2 + sqrt(len_k)'",
+         {{"SCORE_SNIPPET != 0 ? kLog2E : scale.exponent", "scale.exponent"},
+          {"w.query(row + i * 16 + half * 8) + w.sequence.offset",
+           "w.query(row + i * 16 + half * 8)"}}},
+        {"'seq_q': 3, 'head_dim': 96, 'lengths_k': 'seqused', 'page': 16, 'sinks': true,"
+         " 'mask': 'k % 3 != 1'",
+         {{"x = neg_infinity();", ";"}}},
+    };
+    static const char config[] =
+        "{\"family\": \"attn_fwd_prefill_sm80\", \"tunables\": {\"BLOCK_M\": 64, \"BLOCK_N\": 64,"
+        " \"STAGES\": 2, \"WARPS\": 4, \"Q_IN_REGS\": 0, \"MIN_BLOCKS\": 1}}";
+    if (is_left_out("attn_fwd_prefill_sm80"))
+        SKIP("left out");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fa_problem p = {.head_dim = 0};
+        CHECK_OK(problem_in(rows[i].problem, &p), diag);
+        CHECK_INT(count_unnoticed(&p, config, rows[i].changes), 0);
+    }
 }
 
 #define EVERYWHERE                                                                               \

@@ -3,6 +3,7 @@
 """Attention as serving engines call it, from Python on the fake driver: what is passed makes the problem that it
 says, by attention() and under the names of other libraries, comes out right, and is refused by name."""
 import inspect
+import math
 import os
 import random
 
@@ -266,6 +267,23 @@ def values_may_have_a_head_dim_of_their_own():
     tap.equal(out.shape, (1, case.HEADS, 48))
     whole = case.expected()[0]
     close(out.read(), [whole[h * DIM + d] for h in range(case.HEADS) for d in range(48)])
+
+
+def scores_and_masks_are_expressions():
+    """Of the query head, the batch and the positions, beside a causal mask."""
+    case, wanted = Inputs(batch=2, heads=4, heads_kv=2, rows=6, keys=9), []
+    q, k, v = ([flat[i:i + DIM] for i in range(0, len(flat), DIM)] for flat in case.numbers)
+    for row, query in enumerate(q):
+        b, h, at = row // 24, row // 6 % 4, row % 6 + 3
+        first = (b * 2 + h // 2) * 9
+        weights = {first + j: math.exp(sum(x * y for x, y in zip(query, k[first + j])) * DIM ** -0.5 - 0.25 * (h + 1) * abs(at - j))
+                   for j in range(at + 1) if b == 0 or j % 2 == 0}
+        wanted += [sum(w * v[j][d] for j, w in weights.items()) / sum(weights.values()) for d in range(DIM)]
+    o = fa_tune.attention(*case.tensors, causal=True, mask="b == 0 or k % 2 == 0", score="score - 0.25 * (h + 1) * abs(q - k)")
+    close(o.read(), wanted)
+    tap.equal(fa_tune.Problem(seq=64, mask="k <= q")["mask"], "k <= q")
+    for part, mask in (("a mask is true or false", "k + 1"), ("mask must be a str", 3), ("no quotes", "k <= 'q'")):
+        refused(fa_tune.ArgumentError, part, *case.tensors, mask=mask)
 
 
 def what_these_names_cannot_mean_is_refused_by_name():

@@ -102,5 +102,4 @@ def a_loss_of_o_of_the_lse_or_of_both_is_differentiated_in_every_way():
             torch.library.opcheck(torch.ops.fa_tune.attention_backward.default, (o, *told, o, lse, True), {"d_lse": d_lse})
 
 
-if __name__ == "__main__":
-    tap.main()
+tap.main()

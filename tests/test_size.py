@@ -15,6 +15,7 @@ BUDGET = {
     "src/base": 5690,
     "src/gpu": 3757,
     "src/code": 960,
+    "src/snippet": 505,
     "db": 5816,
     "tuner": 12561,
     "src/worker": 1146,

@@ -15,6 +15,7 @@
 #include "json.h"
 #include "operation.h"
 #include "problem.h"
+#include "snippet.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,12 +32,56 @@ static int shaping_fields(const fa_operation *operation, uint32_t takes,
                           int ret_field[FA_PROBLEM_VALUES])
 {
     int count = 0;
-    for (int kind = FA_FIELD_INTEGER; kind <= FA_FIELD_BOOLEAN; kind++)
+    for (int kind = FA_FIELD_INTEGER; kind <= FA_FIELD_TEXT; kind++)
         for (int i = 0; i < operation->field_count; i++)
             if ((int)operation->field[i].kind == kind && operation->field[i].shapes_source &&
                 (!operation->field[i].feature || (takes >> i & 1) != 0))
                 ret_field[count++] = i;
     return count;
+}
+
+static bool is_snippet(const fa_field *field, const fa_problem *problem)
+{
+    return field->kind == FA_FIELD_TEXT &&
+           problem->value[field - fa_operation_of(problem)->field] != 0;
+}
+
+static int parse_snippet(const fa_field *field, const fa_problem *problem, fa_snippet **ret,
+                         fa_diag *diag)
+{
+    const int32_t value = problem->value[field - fa_operation_of(problem)->field];
+    return fa_snippet_parse(fa_field_text(field, value, NULL), strcmp(field->name, "mask") == 0,
+                            ret, diag);
+}
+
+int fa_render_check_snippets(const fa_problem *problem, fa_diag *diag)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    int rc = 0;
+    for (int i = 0; i < operation->field_count && rc == 0; i++) {
+        fa_snippet *snippet = NULL;
+        if (is_snippet(&operation->field[i], problem))
+            rc = parse_snippet(&operation->field[i], problem, &snippet, diag);
+        fa_snippet_free(&snippet);
+    }
+    return rc;
+}
+
+/* What a user writes of scores, as functions; it was checked before a tune began. */
+static void put_snippets(fa_buf *out, const fa_problem *problem)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    bool any = false;
+    for (int i = 0; i < operation->field_count; i++) {
+        fa_snippet *snippet = NULL;
+        if (!is_snippet(&operation->field[i], problem) ||
+            parse_snippet(&operation->field[i], problem, &snippet, NULL) != 0)
+            continue;
+        fa_buf_text(out, any ? "" : "#include \"fa_snippet.cuh\"\n");
+        any = true;
+        fa_snippet_print(snippet, out);
+        fa_snippet_free(&snippet);
+    }
 }
 
 static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t takes,
@@ -52,6 +97,7 @@ static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t take
         if (named)
             define(out, operation->field[at[i]].macro,
                    (int32_t)fa_field_shown(&operation->field[at[i]], problem->value[at[i]]));
+    put_snippets(out, problem);
 }
 
 /* A variable that nothing reads: it ends up in the cubin and says what it was made from. */
@@ -72,8 +118,13 @@ static void put_signature(fa_buf *out, const fa_family *family, const fa_config 
                           fa_value_words(config->tunable[i].value, room));
     fa_buf_printf(out, "FA_SM=%d;", gpu->sm);
     for (int i = 0; i < count; i++)
-        fa_buf_printf(out, "%s=%lld;", operation->field[at[i]].macro,
-                      (long long)fa_field_shown(&operation->field[at[i]], problem->value[at[i]]));
+        if (is_snippet(&operation->field[at[i]], problem))
+            fa_buf_printf(out, "%s=%s;", operation->field[at[i]].macro,
+                          fa_field_text(&operation->field[at[i]], problem->value[at[i]], NULL));
+        else
+            fa_buf_printf(
+                out, "%s=%lld;", operation->field[at[i]].macro,
+                (long long)fa_field_shown(&operation->field[at[i]], problem->value[at[i]]));
     fa_buf_text(out, "\";\n");
 }
 

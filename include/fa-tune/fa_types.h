@@ -115,7 +115,8 @@ typedef struct fa_problem {
             int32_t mean_q, mean_k;  /* mean lengths, for tuning; 0: as long as the longest */
             int32_t head_dim_v;      /* 0: as head_dim; at most 512 */
             int32_t v_in_k; /* 0 or 1: values are the first head_dim_v columns of the keys */
-            int32_t unused[FA_PROBLEM_VALUES - 25]; /* 0, of later versions' fields: being here,
+            int32_t score, mask; /* texts, set by fa_set_field(): docs/serving.md; 0: none */
+            int32_t unused[FA_PROBLEM_VALUES - 27]; /* 0, of later versions' fields: being here,
                                                        they are set by any initializer */
         };
     };

@@ -324,6 +324,7 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
     Output o = {};
     Rows rows = no_keys_seen();
     const Scale scale = find_scale(p, w.batch, w.kv_head);
+    const float exponent = SCORE_SNIPPET != 0 ? kLog2E : scale.exponent;
     u32 slot = slots;
     int key = w.begin + (steps - 1) * kN;
 #pragma unroll 1
@@ -337,9 +338,13 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
         Scores s;
         multiply_qk(s, q, q_tile, slot, q_lanes, k_lanes);
         if constexpr (SOFTCAP != 0) cap_scores(s, scale.cap_rate);
+        const int row = warp_row + (int)lane / 4, own_key = key + (int)lane % 4 * 2;
+#if SCORE_SNIPPET || MASK_SNIPPET
+        apply_snippets(s, w, row, own_key, scale.exponent * kLn2);
+#endif
         const bool masked = key < w.clear_begin || key + kN > w.clear_end;
-        settle_scores(s, rows, o, scale.exponent, masked, p, w, warp_row + (int)lane / 4, key + (int)lane % 4 * 2);
-        multiply_pv(o, s, rows, scale.exponent, slot + v_columns, v_lanes);
+        settle_scores(s, rows, o, exponent, masked, p, w, row, own_key);
+        multiply_pv(o, s, rows, exponent, slot + v_columns, v_lanes);
         slot = slot + kSlotBytes == slots_end ? slots : slot + kSlotBytes;
     }
 

@@ -45,12 +45,12 @@ FA_DEVICE float value_kv(Stored x) { return value(x); }
 struct Row {
     const u16 *q;
     const Stored *k, *v;
-    int b, h, h_kv, first, end;
+    int b, h, h_kv, first, end, len_q, len_k, stands;   // at this key
 
     __device__ __forceinline__ Row(const Params &p, const i64 *rows, i64 i) {
         const fa_attn_params &d = p.dense;
         const i64 id = rows ? rows[i] : i;
-        int len_q = d.seq_q, len_k = d.seq_k;
+        len_q = d.seq_q, len_k = d.seq_k;
         i64 s, at;                                  // the query's number in its sequence; its row of Q and O
 #if VARLEN_Q
         h = (int)(id / p.total_q);
@@ -78,7 +78,8 @@ struct Row {
         q = (const u16 *)d.q + block_q + h * d.q_head_stride + at * d.q_row_stride;
         k = (const Stored *)d.k + block_k + h_kv * d.k_head_stride;
         v = (const Stored *)d.v + block_v + h_kv * d.v_head_stride;
-        const i64 stands = s + (VARLEN_Q || LENGTHS_K ? len_k - len_q : d.causal_offset);   // at this key
+        const i64 stands = s + (VARLEN_Q || LENGTHS_K ? len_k - len_q : d.causal_offset);
+        this->stands = (int)stands;
         i64 from = 0, to = len_k;
         if (CAUSAL && stands + 1 < to) to = stands + 1;
         if (WINDOW && p.window_right >= 0 && stands + p.window_right + 1 < to) to = stands + p.window_right + 1;
@@ -106,6 +107,12 @@ FA_DEVICE double score(const Params &p, const Row &row, const double *q, int j) 
     dot *= (double)p.dense.softmax_scale;
     if (KV_FP8) dot *= (double)p.k_scale[(i64)row.b * p.k_scale_batch_stride + (i64)row.h_kv * p.k_scale_head_stride];
     if (SOFTCAP) dot = (double)p.softcap * tanh(dot / (double)p.softcap);
+#if SCORE_SNIPPET
+    dot = snippet_score(dot, row.b, row.h, row.h_kv, row.stands, j, row.len_q, row.len_k);
+#endif
+#if MASK_SNIPPET
+    if (!snippet_mask(0.0, row.b, row.h, row.h_kv, row.stands, j, row.len_q, row.len_k)) dot = (double)neg_infinity();
+#endif
     return dot;
 }
 
@@ -152,7 +159,7 @@ static __device__ __noinline__ void attention_row(const Params &p, const i64 *ro
         const int count = row.end - first < REF_THREADS ? row.end - first : REF_THREADS, own = threadIdx.x;
         __syncthreads();
         if (own < count) {
-            const double w = weight(score(p, row, q, first + own), largest, lowp);
+            const double s = score(p, row, q, first + own), w = s == none ? 0.0 : weight(s, largest, lowp);
             total += w;
             weights[own] = lowp ? (double)rounded((float)w) : w;
         }

@@ -151,6 +151,32 @@ FA_DEVICE void cap_scores(Scores &s, float rate) {
             for (int e = 0; e < 4; ++e) s[i][n][e] = 1.0f - 2.0f * reciprocal(1.0f + exp2_fast(s[i][n][e] * rate));
 }
 
+#if SCORE_SNIPPET || MASK_SNIPPET
+// What the user makes of scores, which are `unit` times what they are here; then they are natural ones.
+template <class Work>
+FA_DEVICE void apply_snippets(Scores &s, const Work &w, int row, int key, float unit) {
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int q = w.query(row + i * 16 + half * 8) + w.sequence.offset;
+#pragma unroll
+            for (int n = 0; n < kN / 8; ++n)
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    float &x = s[i][n][half * 2 + e];
+                    const int k = key + n * 8 + e;
+#if SCORE_SNIPPET
+                    x = snippet_score(x * unit, w.batch, w.head, w.kv_head, q, k, w.sequence.len_q, w.sequence.len_k);
+#endif
+#if MASK_SNIPPET
+                    if (!snippet_mask(0.0f, w.batch, w.head, w.kv_head, q, k, w.sequence.len_q, w.sequence.len_k)) x = neg_infinity();
+#endif
+                }
+        }
+}
+#endif
+
 // Scores of keys that a row must not see become -inf. `row`: this thread's first row; `key`: its first key.
 template <class Work>
 FA_DEVICE void apply_mask(Scores &s, const fa_attn_serving_params &p, const Work &w, int row, int key) {

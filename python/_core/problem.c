@@ -67,9 +67,28 @@ static int set_choice(fa_problem *problem, int field, PyObject *value)
     return fail(ERROR_ARGUMENT, "%s must be %s", info->name, known);
 }
 
+/* A field of any text: "choices" without one. */
+static bool is_text(const fa_field_info *info)
+{
+    return info->choices != NULL && info->choices[0] == NULL;
+}
+
+static int set_text(fa_problem *problem, int field, PyObject *value)
+{
+    const char *text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
+    fa_diag diag = {{0}};
+    PyErr_Clear();
+    if (text == NULL)
+        return fail(ERROR_ARGUMENT, "%s must be a str", fields[field].info.name);
+    int rc = fa_set_field(problem, fields[field].info.name, text, &diag);
+    return rc == 0 ? 0 : fail(ERROR_ARGUMENT, "%s: %s", fields[field].info.name, diag.text);
+}
+
 int problem_set(fa_problem *problem, int field, PyObject *value)
 {
     const fa_field_info *info = &fields[field].info;
+    if (is_text(info))
+        return set_text(problem, field, value);
     if (PyBool_Check(value) && (info->boolean || info->choices != NULL)) {
         problem->value[field] = value == Py_True; /* of choices the first two: no and yes */
         return 0;
@@ -185,6 +204,8 @@ static PyObject *values_of(const fa_field_info *info)
         return Py_BuildValue("O", (PyObject *)&PyBool_Type);
     if (info->choices == NULL)
         return Py_BuildValue("(ii)", (int)info->min, (int)info->max);
+    if (is_text(info))
+        return Py_BuildValue("O", (PyObject *)&PyUnicode_Type);
     PyObject *words = PyList_New(0);
     for (int i = 0; words != NULL && info->choices[i] != NULL; i++) {
         PyObject *word = PyUnicode_FromString(info->choices[i]);
@@ -197,9 +218,10 @@ static PyObject *values_of(const fa_field_info *info)
 
 static PyObject *preset_of(const fa_field_info *info)
 {
-    return info->choices != NULL ? PyUnicode_FromString(info->choices[info->preset])
-           : info->boolean       ? PyBool_FromLong(info->preset)
-                                 : PyLong_FromLong(info->preset);
+    return info->choices != NULL
+               ? PyUnicode_FromString(is_text(info) ? "" : info->choices[info->preset])
+           : info->boolean ? PyBool_FromLong(info->preset)
+                           : PyLong_FromLong(info->preset);
 }
 
 PyObject *problem_fields(PyObject *self, PyObject *name)

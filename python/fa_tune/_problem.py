@@ -62,6 +62,10 @@ def _value(name: str, value: Any, values: Any, most: int) -> Any:
         if word not in values:
             one_of(name, value, [*values, *(MASKS if name == "causal" else ())])
         return word
+    if values is str:
+        if not isinstance(value, str):
+            raise ArgumentError("%s is an expression, such as \"k <= q or k < 100\", not %s" % (name, shown(value)))
+        return value
     if values is bool:
         return flag(name, value, ": how far it reaches is window_left and window_right" if name == "window" else "")
     low, high = values
@@ -162,6 +166,8 @@ class Problem:
     batch_invariant: bool
     mean_q: int
     mean_k: int
+    score: str
+    mask: str
     _fields: dict[str, Any]
     _key: str
 

@@ -65,6 +65,8 @@ class ProblemFields(TypedDict, total=False):
     batch_invariant: bool
     mean_q: SupportsIndex
     mean_k: SupportsIndex
+    score: str
+    mask: str
 
 
 _Numbers: TypeAlias = Union[SupportsIndex, Sequence[SupportsIndex]]
@@ -101,6 +103,8 @@ class GridFields(TypedDict, total=False):
     batch_invariant: _Flags
     mean_q: _Numbers
     mean_k: _Numbers
+    score: str | Sequence[str]
+    mask: str | Sequence[str]
 
 
 class AttentionOptions(TypedDict, total=False):
@@ -124,6 +128,8 @@ class AttentionOptions(TypedDict, total=False):
     batch_invariant: bool
     mean_q: SupportsIndex
     mean_k: SupportsIndex
+    score: str | None
+    mask: str | None
 
 
 class _ServingOptions(TypedDict, total=False):
@@ -141,6 +147,8 @@ class _ServingOptions(TypedDict, total=False):
     batch_invariant: bool
     mean_q: SupportsIndex
     mean_k: SupportsIndex
+    score: str | None
+    mask: str | None
     # of flash-attn: these change nothing
     num_splits: Any
     scheduler_metadata: Any

@@ -5,7 +5,7 @@
  * Invariants: a step reads only earlier steps, so that evaluation takes as many as there are; the parser goes at most DEPTH_MAX
  * calls deep.
  */
-#include "expr.h"
+#include "expr_steps.h"
 
 #include "wording.h"
 #include "error.h"
@@ -19,57 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 96, STEPS_MAX = 2 * FA_EXPR_TEXT_MAX + 64 };
-
-enum op {
-    OP_VALUE, /* the step's value */
-    OP_NAME,  /* the value of the name at[0] */
-    /* Of the steps at[0] and at[1]. */
-    OP_OR,
-    OP_AND,
-    OP_EQUAL,
-    OP_UNEQUAL,
-    OP_LESS,
-    OP_LESS_EQUAL,
-    OP_GREATER,
-    OP_GREATER_EQUAL,
-    OP_BIT_OR,
-    OP_BIT_AND,
-    OP_SHIFT_LEFT,
-    OP_SHIFT_RIGHT,
-    OP_ADD,
-    OP_SUBTRACT,
-    OP_MULTIPLY,
-    OP_POWER,
-    OP_DIVIDE,
-    OP_TRUE_DIV,
-    OP_FLOOR_DIV,
-    OP_REMAINDER,
-    OP_MIN,
-    OP_MAX,
-    OP_CEIL_DIV,
-    /* Of the step at[0]. */
-    OP_NOT,
-    OP_NEGATE,
-    OP_BIT_NOT,
-    OP_ABS,
-    OP_CHOOSE, /* at[0] if at[2] holds, else at[1] */
-    /* Of the parser alone. */
-    OP_IN,
-    OP_NOT_IN
-};
-
-struct step {
-    enum op op;
-    int at[3];
-    fa_expr_value value;
-};
-
-struct fa_expr {
-    uint64_t uses;
-    int count;
-    struct step step[];
-};
+enum { DEPTH_MAX = 96, STEPS_MAX = FA_EXPR_STEPS_MAX };
 
 /* ---- values ------------------------------------------------------------------------------------*/
 static fa_expr_value none(void)
@@ -129,7 +79,7 @@ bool fa_expr_to_value(fa_expr_value value, int32_t *ret_value)
             fa_value_of_number((double)number_of(value), ret_value, NULL) == 0);
 }
 
-static fa_expr_value compare(enum op op, fa_expr_value a, fa_expr_value b)
+static fa_expr_value compare(enum fa_expr_op op, fa_expr_value a, fa_expr_value b)
 {
     long double x = number_of(a), y = number_of(b);
     int order = a.kind == FA_EXPR_INTEGER && b.kind == FA_EXPR_INTEGER
@@ -143,7 +93,7 @@ static fa_expr_value compare(enum op op, fa_expr_value a, fa_expr_value b)
                                          : order >= 0);
 }
 
-static fa_expr_value divide(enum op op, fa_expr_value a, fa_expr_value b)
+static fa_expr_value divide(enum fa_expr_op op, fa_expr_value a, fa_expr_value b)
 {
     if (fa_expr_truth(b) == 0)
         return none();
@@ -174,7 +124,7 @@ static fa_expr_value power(fa_expr_value a, fa_expr_value b)
     return exact ? integer(result) : real(pow((double)number_of(a), (double)number_of(b)));
 }
 
-static fa_expr_value calculate(enum op op, fa_expr_value a, fa_expr_value b)
+static fa_expr_value calculate(enum fa_expr_op op, fa_expr_value a, fa_expr_value b)
 {
     double x = (double)number_of(a), y = (double)number_of(b);
     bool exact = a.kind == FA_EXPR_INTEGER && b.kind == FA_EXPR_INTEGER;
@@ -209,7 +159,7 @@ static fa_expr_value calculate(enum op op, fa_expr_value a, fa_expr_value b)
     }
 }
 
-static fa_expr_value combine(enum op op, fa_expr_value a, fa_expr_value b)
+static fa_expr_value combine(enum fa_expr_op op, fa_expr_value a, fa_expr_value b)
 {
     if (op == OP_OR || op == OP_AND) {
         const int decides = op == OP_OR, x = fa_expr_truth(a), y = fa_expr_truth(b);
@@ -226,7 +176,7 @@ static fa_expr_value combine(enum op op, fa_expr_value a, fa_expr_value b)
     return op <= OP_GREATER_EQUAL ? compare(op, a, b) : calculate(op, a, b);
 }
 
-static fa_expr_value change(enum op op, fa_expr_value a)
+static fa_expr_value change(enum fa_expr_op op, fa_expr_value a)
 {
     if (a.kind == FA_EXPR_NONE || a.kind == FA_EXPR_WORD)
         return none();
@@ -234,7 +184,16 @@ static fa_expr_value change(enum op op, fa_expr_value a)
         return integer(!fa_expr_truth(a));
     if (op == OP_BIT_NOT)
         return a.kind == FA_EXPR_INTEGER ? integer(~a.integer) : none();
-    if (op == OP_ABS && number_of(a) >= 0)
+    const double x = (double)number_of(a);
+    if (op == OP_INT)
+        return fabs(x) < 0x1p63 ? integer((int64_t)x) : none();
+    if (op >= OP_EXP && op <= OP_FLOOR)
+        return real(op == OP_EXP    ? exp(x)
+                    : op == OP_LOG  ? log(x)
+                    : op == OP_TANH ? tanh(x)
+                    : op == OP_SQRT ? sqrt(x)
+                                    : floor(x));
+    if (op == OP_FLOAT || (op == OP_ABS && number_of(a) >= 0))
         return a;
     return calculate(OP_SUBTRACT, integer(0), a);
 }
@@ -243,7 +202,7 @@ fa_expr_value fa_expr_evaluate(const fa_expr *expr, const fa_expr_value *value)
 {
     fa_expr_value is[STEPS_MAX];
     for (int i = 0; i < expr->count; i++) {
-        const struct step *step = &expr->step[i];
+        const struct fa_expr_step *step = &expr->step[i];
         const int *at = step->at;
         switch (step->op) {
         case OP_VALUE:
@@ -255,14 +214,9 @@ fa_expr_value fa_expr_evaluate(const fa_expr *expr, const fa_expr_value *value)
         case OP_CHOOSE:
             is[i] = is[fa_expr_truth(is[at[2]]) == 1 ? at[0] : at[1]];
             break;
-        case OP_NOT:
-        case OP_NEGATE:
-        case OP_BIT_NOT:
-        case OP_ABS:
-            is[i] = change(step->op, is[at[0]]);
-            break;
         default:
-            is[i] = combine(step->op, is[at[0]], is[at[1]]);
+            is[i] = step->op >= OP_NOT ? change(step->op, is[at[0]])
+                                       : combine(step->op, is[at[0]], is[at[1]]);
         }
     }
     return is[expr->count - 1];
@@ -302,7 +256,7 @@ enum {
 /* One that begins as another does stands before it. */
 static const struct infix {
     const char *text;
-    enum op op;
+    enum fa_expr_op op;
     int level;
 } operators[] = {{"if", OP_CHOOSE, CHOICE},
                  {"or", OP_OR, OR},
@@ -328,7 +282,14 @@ static const struct infix {
                  {"min", OP_MIN, CALL},
                  {"max", OP_MAX, CALL},
                  {"abs", OP_ABS, CALL},
-                 {"ceil_div", OP_CEIL_DIV, CALL}};
+                 {"ceil_div", OP_CEIL_DIV, CALL},
+                 {"exp", OP_EXP, CALL},
+                 {"log", OP_LOG, CALL},
+                 {"tanh", OP_TANH, CALL},
+                 {"sqrt", OP_SQRT, CALL},
+                 {"floor", OP_FLOOR, CALL},
+                 {"int", OP_INT, CALL},
+                 {"float", OP_FLOAT, CALL}};
 enum { OPERATORS = sizeof operators / sizeof *operators };
 
 /* The first error stays in `rc`: nothing is taken or listed after it, so that every loop ends. Functions return the step that
@@ -340,7 +301,7 @@ struct parser {
     uint64_t uses;
     int depth;
     int count;
-    struct step step[STEPS_MAX];
+    struct fa_expr_step step[STEPS_MAX];
     int rc;
     fa_diag *diag;
 };
@@ -372,7 +333,7 @@ static void fail_here(struct parser *p, const char *fault)
         fail(p, "has \"%.*s\" where %s", size, p->at, fault);
 }
 
-static int add(struct parser *p, const struct step *step)
+static int add(struct parser *p, const struct fa_expr_step *step)
 {
     if (p->count == STEPS_MAX) /* never: a byte of the text makes two at most */
         fail(p, "is too large: split it into lets");
@@ -383,12 +344,12 @@ static int add(struct parser *p, const struct step *step)
 
 static int add_value(struct parser *p, fa_expr_value value)
 {
-    return add(p, &(struct step){.op = OP_VALUE, .value = value});
+    return add(p, &(struct fa_expr_step){.op = OP_VALUE, .value = value});
 }
 
-static int combine_steps(struct parser *p, enum op op, int a, int b)
+static int combine_steps(struct parser *p, enum fa_expr_op op, int a, int b)
 {
-    return add(p, &(struct step){.op = op, .at = {a, b}});
+    return add(p, &(struct fa_expr_step){.op = op, .at = {a, b}});
 }
 
 static const char SPACE[] = " \t\r\n";
@@ -423,24 +384,26 @@ static bool is_same(const char *word, int size, const char *name)
     return strlen(name) == (size_t)size && memcmp(word, name, (size_t)size) == 0;
 }
 
-/* min() and max() take two values or more, ceil_div() two, abs() one. */
+/* min() and max() take two values or more, ceil_div() two, the others one. */
 static int parse_call(struct parser *p, const char *word, int size)
 {
     const struct infix *is = operators, *end = operators + OPERATORS;
     while (is < end && (is->level != CALL || !is_same(word, size, is->text)))
         is++;
     if (is == end) {
-        fail(p, "calls %.*s(), which is unknown: use min, max, abs or ceil_div",
+        fail(p,
+             "calls %.*s(), which is unknown: use min, max, abs, ceil_div, exp, log, tanh, sqrt, "
+             "floor, int or float",
              size < 40 ? size : 40, word);
         return 0;
     }
     int value = parse(p, CHOICE);
-    if (is->op == OP_ABS)
-        value = combine_steps(p, OP_ABS, value, 0);
+    const bool one = is->op >= OP_ABS;
+    if (one)
+        value = combine_steps(p, is->op, value, 0);
     else if (*p->at != ',')
         fail_here(p, "the second of two values is expected");
-    for (int count = 1; is->op != OP_ABS && (count == 1 || is->op != OP_CEIL_DIV) && take(p, ",");
-         count++)
+    for (int count = 1; !one && (count == 1 || is->op != OP_CEIL_DIV) && take(p, ","); count++)
         value = combine_steps(p, is->op, value, parse(p, CHOICE));
     expect(p, ")");
     return value;
@@ -554,7 +517,7 @@ static int parse(struct parser *p, int level)
     for (const struct infix *is; (is = take_operator(p, level, most)) != NULL;) {
         most = is->level;
         if (is->op == OP_CHOOSE) {
-            struct step choice = {.op = OP_CHOOSE, .at = {value, 0, parse(p, OR)}};
+            struct fa_expr_step choice = {.op = OP_CHOOSE, .at = {value, 0, parse(p, OR)}};
             expect(p, "else");
             choice.at[1] = parse(p, CHOICE);
             value = add(p, &choice);
@@ -586,8 +549,9 @@ static int parse(struct parser *p, int level)
 bool fa_expr_is_word(const char *text)
 {
     bool found = strcmp(text, "else") == 0;
-    for (int i = 0; i < OPERATORS; i++)
-        found = found || strcmp(operators[i].text, text) == 0;
+    for (int i = 0; i < OPERATORS; i++) /* a size may be called log */
+        found = found || ((operators[i].op < OP_EXP || operators[i].op > OP_FLOAT) &&
+                          strcmp(operators[i].text, text) == 0);
     return found;
 }
 

@@ -11,6 +11,7 @@
 #include "buf.h"
 #include "error.h"
 #include "expr.h"
+#include "hash.h"
 #include "json.h"
 #include "problem.h"
 #include "trial.h"
@@ -93,8 +94,8 @@ static int read_choices(const cJSON *json, fa_field *field, const char *where, f
     if (count > 0)
         field->kind = FA_FIELD_CHOICE;
     if (field->kind != FA_FIELD_INTEGER) {
-        field->min = 0;
-        field->max = count > 0 ? count - 1 : 1;
+        field->min = field->kind == FA_FIELD_TEXT ? INT32_MIN : 0;
+        field->max = field->kind == FA_FIELD_TEXT ? 0 : count > 0 ? count - 1 : 1;
     }
     return 0;
 }
@@ -116,6 +117,10 @@ static int read_property(const cJSON *json, const struct property *property,
         if (cJSON_IsBool(json->child)) { /* the only child; of a yes or no */
             field->kind = FA_FIELD_BOOLEAN;
             *(int32_t *)to = cJSON_IsTrue(json->child);
+            return 0;
+        }
+        if (cJSON_IsString(json->child) && json->child->valuestring[0] == 0) {
+            field->kind = FA_FIELD_TEXT;
             return 0;
         }
     /* fall through */
@@ -247,6 +252,8 @@ static int read_fields(fa_operation *operation, const char *where, fa_diag *diag
         if (rc != 0)
             return rc;
         operation->field_count++;
+        if (field->kind == FA_FIELD_TEXT)
+            value = FA_FIELD_KEY_DIGITS;
         for (int c = 0; field->choice[c] != NULL; c++)
             value = strlen(field->choice[c]) > value ? strlen(field->choice[c]) : value;
         longest += 2 + strlen(field->key) + value;
@@ -414,7 +421,7 @@ int fa_operation_refuse(const fa_operation *operation, const char *name, fa_diag
 {
     const cJSON *row, *word;
     for (int i = 0; i < operation->field_count; i++)
-        if (has_word(name, operation->field[i].name))
+        if (operation->field[i].kind != FA_FIELD_TEXT && has_word(name, operation->field[i].name))
             return 0; /* "causal_mask" is a field in other words */
     cJSON_ArrayForEach (row, cJSON_GetObjectItemCaseSensitive(operation->document, "not_covered"))
         cJSON_ArrayForEach (word, cJSON_GetObjectItemCaseSensitive(row, "words"))
@@ -456,6 +463,8 @@ const char *fa_field_text(const fa_field *field, int32_t value, char room[16])
         return value != 0 ? "true" : "false";
     if (field->kind == FA_FIELD_CHOICE)
         return value >= field->min && value <= field->max ? field->choice[value] : "unknown";
+    if (field->kind == FA_FIELD_TEXT)
+        return value == 0 ? "" : fa_value_words(value, NULL);
     snprintf(room, 16, "%lld", (long long)fa_field_number(field, value));
     return room;
 }

@@ -22,7 +22,14 @@ enum {
     FA_OPERATIONS_MAX = 1024 /* in one process */
 };
 
-typedef enum fa_field_kind { FA_FIELD_INTEGER, FA_FIELD_CHOICE, FA_FIELD_BOOLEAN } fa_field_kind;
+/* TEXT: fa_value_of_line(); keys have so many digits of its hash. */
+enum { FA_FIELD_KEY_DIGITS = 32 };
+typedef enum fa_field_kind {
+    FA_FIELD_INTEGER,
+    FA_FIELD_CHOICE,
+    FA_FIELD_BOOLEAN,
+    FA_FIELD_TEXT
+} fa_field_kind;
 
 /* How a value appears in a key or as a macro. */
 typedef enum fa_field_as { FA_AS_VALUE, FA_AS_NONZERO, FA_AS_NOT } fa_field_as;

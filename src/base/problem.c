@@ -6,7 +6,9 @@
 
 #include "buf.h"
 #include "error.h"
+#include "hash.h"
 #include "json.h"
+#include "trial.h"
 #include "wording.h"
 
 #include <math.h>
@@ -197,7 +199,7 @@ static char *put_number(char *to, int64_t value)
 static void put_key(const fa_problem *problem, bool lengths, char ret_key[FA_PROBLEM_KEY_MAX])
 {
     const fa_operation *op = fa_operation_of(problem);
-    char *end = stpcpy(ret_key, op->name);
+    char *end = stpcpy(ret_key, op->name), hash[FA_HASH_HEX];
     EACH_FIELD(op, f)
     {
         int32_t value = VALUE(problem, op, f);
@@ -207,8 +209,13 @@ static void put_key(const fa_problem *problem, bool lengths, char ret_key[FA_PRO
         end = stpcpy(end, f->key);
         if (f->key[0] != 0)
             *end++ = '=';
-        end = f->kind == FA_FIELD_CHOICE ? stpcpy(end, fa_field_text(f, value, NULL))
-                                         : put_number(end, fa_field_shown(f, value));
+        if (f->kind == FA_FIELD_TEXT) {
+            const char *text = fa_field_text(f, value, NULL);
+            fa_hash_bytes(text, strlen(text), hash);
+            end = mempcpy(end, hash, FA_FIELD_KEY_DIGITS);
+        } else
+            end = f->kind == FA_FIELD_CHOICE ? stpcpy(end, fa_field_text(f, value, NULL))
+                                             : put_number(end, fa_field_shown(f, value));
     }
     *end = 0;
 }
@@ -423,6 +430,8 @@ static int read_value(const cJSON *json, const fa_field *f, int32_t *ret, fa_dia
         return rc;
     if (f->kind == FA_FIELD_CHOICE && fa_field_choice(f, text) < 0)
         return fa_fail(diag, FA_EINVAL, "problem: %s \"%s\" is not known", f->name, text);
+    if (f->kind == FA_FIELD_TEXT)
+        return fa_value_of_line(text, ret, diag);
     if (f->kind == FA_FIELD_INTEGER)
         return fa_field_keep(f, number, ret, diag);
     *ret = f->kind == FA_FIELD_BOOLEAN ? flag : fa_field_choice(f, text);

@@ -13,16 +13,17 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENTRIES_MAX = 4096, TEXT_MAX = FA_DIGITS_MAX };
+enum { ENTRIES_MAX = 4096, TEXT_MAX = FA_DIGITS_MAX, LONGEST = 400 };
 
 struct entry {
-    char text[TEXT_MAX];
     bool is_text;
     double number;
+    char text[LONGEST]; /* kept without what lies behind its end */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -43,9 +44,10 @@ static int keep(const struct entry *wanted, int32_t *ret_value, fa_diag *diag)
     int rc = 0;
     pthread_mutex_lock(&mutex);
     int index = find(wanted), count = atomic_load_explicit(&entry_count, memory_order_relaxed);
-    struct entry *kept = index < 0 && count < ENTRIES_MAX ? malloc(sizeof *kept) : NULL;
+    const size_t size = offsetof(struct entry, text) + strlen(wanted->text) + 1;
+    struct entry *kept = index < 0 && count < ENTRIES_MAX ? malloc(size) : NULL;
     if (kept != NULL) {
-        *kept = *wanted;
+        memcpy(kept, wanted, size);
         entry[index = count] = kept;
         atomic_store_explicit(&entry_count, count + 1, memory_order_release);
     } else if (index < 0) {
@@ -62,19 +64,30 @@ static int keep(const struct entry *wanted, int32_t *ret_value, fa_diag *diag)
     return rc;
 }
 
-int fa_value_of_text(const char *text, int32_t *ret_value, fa_diag *diag)
+static int keep_text(const char *text, int size, int32_t *ret_value, fa_diag *diag)
 {
     struct entry wanted = {.is_text = true};
-    bool right = text[0] != 0 && strlen(text) < TEXT_MAX;
+    bool right = text[0] != 0 && strlen(text) < (size_t)size;
     for (const char *at = text; right && *at != 0; at++)
         right = *at >= ' ' && *at <= '~' && strchr("\"'\\;", *at) == NULL;
     if (!right)
         return fa_fail(diag, FA_EINVAL,
                        "\"%.40s\" is no value: use 1 to %d bytes, no quotes, backslashes or "
                        "semicolons",
-                       text, TEXT_MAX - 1);
+                       text, size - 1);
     memcpy(wanted.text, text, strlen(text));
     return keep(&wanted, ret_value, diag);
+}
+
+int fa_value_of_text(const char *text, int32_t *ret_value, fa_diag *diag)
+{
+    return keep_text(text, TEXT_MAX, ret_value, diag);
+}
+
+int fa_value_of_line(const char *text, int32_t *ret_value, fa_diag *diag)
+{
+    *ret_value = 0;
+    return text[0] == 0 ? 0 : keep_text(text, LONGEST, ret_value, diag);
 }
 
 int fa_value_of_number(double number, int32_t *ret_value, fa_diag *diag)
@@ -150,6 +163,6 @@ const char *fa_value_json(int32_t value, char room[FA_VALUE_TEXT_MAX])
 {
     if (!fa_value_is_text(value))
         return fa_value_words(value, room);
-    snprintf(room, FA_VALUE_TEXT_MAX, "\"%s\"", fa_value_words(value, room));
+    snprintf(room, FA_VALUE_TEXT_MAX, "\"%.31s\"", fa_value_words(value, room));
     return room;
 }

@@ -6,6 +6,7 @@
 #include "json.h"
 #include "problem.h"
 #include "text.h"
+#include "trial.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,6 +128,9 @@ static int push_values(list *list, const char *option, const fa_field *f, const 
     char word[WORD_MAX];
     const char *at = text;
     int rc, value;
+    if (f->kind == FA_FIELD_TEXT) /* one, which may have commas */
+        return (rc = fa_value_of_line(text, &value, diag)) != 0 ? fa_fail_in(diag, rc, "%s", option)
+                                                                : push(list, option, value, diag);
     while ((rc = next_word(option, text, &at, word, diag)) > 0) {
         if (f->kind != FA_FIELD_CHOICE) {
             rc = push_numbers(list, option, f, word, diag);

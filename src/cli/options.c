@@ -326,6 +326,8 @@ static int set_field(const cli_option_spec *spec, const char *text, cli_options 
         return cli_integer_set(spec, field, text, value, diag);
     if (field->kind == FA_FIELD_CHOICE)
         return set_choice(spec, field->choice, text, value, diag);
+    if (field->kind == FA_FIELD_TEXT)
+        return fa_set_field(&options->request.problem, field->name, text, diag);
     *value = 1; /* a flag */
     return 0;
 }

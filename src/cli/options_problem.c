@@ -68,7 +68,8 @@ static void word_value(const fa_field *f, bool list, char *ret, size_t size)
 {
     const bool bare = fa_field_may_be_bare(f), left_out = bare && !list;
     const char *number = list ? "LIST" : "N";
-    snprintf(ret, size, "%s", left_out ? "[" : f->kind == FA_FIELD_INTEGER ? number : "");
+    const char *any = f->kind == FA_FIELD_INTEGER ? number : f->kind == FA_FIELD_TEXT ? "EXPR" : "";
+    snprintf(ret, size, "%s", left_out ? "[" : any);
     for (int i = left_out; f->choice[i] != NULL; i++)
         snprintf(ret + strlen(ret), size - strlen(ret), "%s%s",
                  i == left_out ? ""

@@ -232,10 +232,13 @@ int fa_operation_field(const fa_operation *operation, int32_t index, fa_field_in
         return FA_EINVAL;
     if (index < 0 || index >= operation->field_count)
         return FA_ENOTFOUND;
+    static const char *const any[] = {NULL};
     const fa_field *f = &operation->field[index];
     *ret_info = (fa_field_info){.size = sizeof *ret_info,
                                 .name = f->name,
-                                .choices = f->kind == FA_FIELD_CHOICE ? f->choice : NULL,
+                                .choices = f->kind == FA_FIELD_CHOICE ? f->choice
+                                           : f->kind == FA_FIELD_TEXT ? any
+                                                                      : NULL,
                                 .boolean = f->kind == FA_FIELD_BOOLEAN,
                                 .min = f->min,
                                 .max = f->max > INT32_MAX ? INT32_MAX : (int32_t)f->max,
@@ -278,6 +281,8 @@ int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_dia
         return fa_fail(diag, FA_EINVAL, "no value for %s is given", f->name);
     char *end = NULL, room[FA_FIELD_RANGE_MAX];
     long value = 0;
+    if (f->kind == FA_FIELD_TEXT)
+        return fa_value_of_line(text, &problem->value[f - fa_operation_of(problem)->field], diag);
     if (f->kind == FA_FIELD_CHOICE)
         value = fa_field_choice(f, text);
     else if (f->kind == FA_FIELD_BOOLEAN)

@@ -5,6 +5,8 @@
  */
 #include "session.h"
 
+#include "render.h"
+
 #include "buf.h"
 #include "catalogue.h"
 #include "compile_pool.h"
@@ -557,6 +559,8 @@ int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret
     const fa_problem *problem = &request->problem;
     fa_target target = {0};
     int rc = fa_problem_check(problem, diag);
+    if (rc == 0)
+        rc = fa_render_check_snippets(problem, diag);
     if (rc == 0)
         rc = resolve_gpu(tuner, request->gpu, request->ordinal, &target.gpu, diag);
     if (rc != 0)

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Snippets: types, ranges and values of their steps, and the CUDA C++ that is made of them. See snippet.h.
+ *
+ * What is printed is made of steps alone: their names are n0, n1 …, and numbers are exact.
+ */
+#include "snippet.h"
+
+#include "error.h"
+#include "expr_steps.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[] = {"b", "h", "hk", "q", "k", "len_q", "len_k", "score"};
+enum {
+    SCORE = FA_PLACES,
+    POSITION_MAX = 1 << 30 /* of q and k, either way: differences have 32 bits */
+};
+
+enum type { TRUTH, WHOLE, REAL };
+
+struct value {
+    enum type type;
+    union {
+        int64_t whole;
+        double real;
+    };
+};
+
+struct node {
+    enum fa_expr_op op;
+    enum type type;
+    int at[3];          /* earlier nodes; of a name, which */
+    struct value value; /* of OP_VALUE */
+    int64_t low, high;  /* of whole numbers, and truths */
+};
+
+struct fa_snippet {
+    bool mask;
+    int count;
+    struct node node[FA_SNIPPET_NODES];
+};
+
+/* ---- values ------------------------------------------------------------------------------------*/
+static bool is_truth(struct value x)
+{
+    return x.type == REAL ? x.real < 0 || x.real > 0 || isnan(x.real) : x.whole != 0;
+}
+
+static double real_of(struct value x)
+{
+    return x.type == REAL ? x.real : (double)x.whole;
+}
+
+static struct value truth(bool x)
+{
+    return (struct value){.type = TRUTH, .whole = x};
+}
+
+static struct value whole(int64_t x)
+{
+    return (struct value){.type = WHOLE, .whole = x};
+}
+
+static struct value real(double x)
+{
+    return (struct value){.type = REAL, .real = x};
+}
+
+static struct value compare(enum fa_expr_op op, struct value a, struct value b)
+{
+    const bool reals = a.type == REAL || b.type == REAL;
+    const double x = real_of(a), y = real_of(b);
+    const bool less = reals ? x < y : a.whole < b.whole, more = reals ? x > y : a.whole > b.whole;
+    const bool ordered = !reals || (!isnan(x) && !isnan(y));
+    return truth(op == OP_EQUAL        ? ordered && !less && !more
+                 : op == OP_UNEQUAL    ? !ordered || less || more
+                 : op == OP_LESS       ? less
+                 : op == OP_LESS_EQUAL ? ordered && !more
+                 : op == OP_GREATER    ? more
+                                       : ordered && !less);
+}
+
+/* Wraps: what may be beyond 64 bits was refused. */
+static int64_t of_wholes(enum fa_expr_op op, int64_t a, int64_t b)
+{
+    const uint64_t x = (uint64_t)a, y = (uint64_t)b;
+    const int64_t quotient = b == 0 ? 0 : b == -1 ? (int64_t)(0 - x) : a / b;
+    const int64_t rest = b == 0 || b == -1 ? 0 : a % b;
+    const bool below = rest != 0 && (rest < 0) != (b < 0);
+    switch (op) {
+    case OP_ADD:
+        return (int64_t)(x + y);
+    case OP_SUBTRACT:
+        return (int64_t)(x - y);
+    case OP_MULTIPLY:
+        return (int64_t)(x * y);
+    case OP_BIT_AND:
+        return a & b;
+    case OP_BIT_OR:
+        return a | b;
+    case OP_SHIFT_LEFT:
+        return b < 0 || b > 63 ? 0 : (int64_t)(x << b);
+    case OP_SHIFT_RIGHT:
+        return b < 0 || b > 63 ? 0 : a >> b;
+    case OP_FLOOR_DIV:
+        return quotient - below;
+    case OP_CEIL_DIV:
+        return quotient + (rest != 0 && !below);
+    case OP_REMAINDER:
+        return b == 0 ? 0 : below ? rest + b : rest;
+    case OP_MIN:
+        return a < b ? a : b;
+    default:
+        return a > b ? a : b;
+    }
+}
+
+/* As torch.minimum has it: NaN goes through. */
+static double of_reals(enum fa_expr_op op, double x, double y)
+{
+    switch (op) {
+    case OP_ADD:
+        return x + y;
+    case OP_SUBTRACT:
+        return x - y;
+    case OP_MULTIPLY:
+        return x * y;
+    case OP_TRUE_DIV:
+        return x / y;
+    case OP_POWER:
+        return pow(x, y);
+    case OP_FLOOR_DIV:
+        return floor(x / y);
+    case OP_CEIL_DIV:
+        return ceil(x / y);
+    case OP_REMAINDER:
+        return x - y * floor(x / y);
+    case OP_MIN:
+        return isnan(x) || x < y ? x : y;
+    default:
+        return isnan(x) || x > y ? x : y;
+    }
+}
+
+static struct value of_one(enum fa_expr_op op, struct value a)
+{
+    const double x = real_of(a);
+    switch (op) {
+    case OP_NOT:
+        return truth(!is_truth(a));
+    case OP_NEGATE:
+        return a.type == REAL ? real(-a.real) : whole((int64_t)(0 - (uint64_t)a.whole));
+    case OP_BIT_NOT:
+        return whole(~a.whole);
+    case OP_ABS:
+        return a.type == REAL ? real(fabs(x)) : a.whole < 0 ? of_one(OP_NEGATE, a) : a;
+    case OP_EXP:
+        return real(exp(x));
+    case OP_LOG:
+        return real(log(x));
+    case OP_TANH:
+        return real(tanh(x));
+    case OP_SQRT:
+        return real(sqrt(x));
+    case OP_FLOOR:
+        return real(floor(x));
+    case OP_INT: /* as CUDA's conversion: to what 32 bits hold, NaN to 0 */
+        return a.type != REAL ? whole(a.whole)
+               : isnan(x)     ? whole(0)
+                              : whole(x < -0x1p31      ? INT32_MIN
+                                      : x > 0x1p31 - 1 ? INT32_MAX
+                                                       : (int64_t)x);
+    default:
+        return real(x);
+    }
+}
+
+static struct value apply(enum fa_expr_op op, struct value a, struct value b, struct value c)
+{
+    if (op == OP_AND || op == OP_OR)
+        return truth(op == OP_AND ? is_truth(a) && is_truth(b) : is_truth(a) || is_truth(b));
+    if (op >= OP_EQUAL && op <= OP_GREATER_EQUAL)
+        return compare(op, a, b);
+    if (op >= OP_NOT && op <= OP_FLOAT)
+        return of_one(op, a);
+    if (op == OP_CHOOSE) {
+        const struct value is = is_truth(c) ? a : b;
+        return a.type == REAL || b.type == REAL     ? real(real_of(is))
+               : a.type == TRUTH && b.type == TRUTH ? is
+                                                    : whole(is.whole);
+    }
+    if (op == OP_TRUE_DIV || op == OP_POWER || a.type == REAL || b.type == REAL)
+        return real(of_reals(op, real_of(a), real_of(b)));
+    return whole(of_wholes(op, a.whole, b.whole));
+}
+
+/* ---- ranges ------------------------------------------------------------------------------------*/
+/* Of a whole number from those of what it is computed of: the corners decide; where they do not, all. False: it may be
+ * beyond 64 bits. */
+static bool find_range(const fa_snippet *s, struct node *n)
+{
+    const struct node *a = &s->node[n->at[0]], *b = &s->node[n->at[1]];
+    const __int128 x[] = {a->low, a->high}, y[] = {b->low, b->high};
+    __int128 low = 0, high = 0;
+    bool first = true;
+    switch (n->op) {
+    case OP_ADD:
+    case OP_SUBTRACT:
+    case OP_MULTIPLY:
+    case OP_MIN:
+    case OP_MAX:
+        for (int i = 0; i < 4; i++, first = false) {
+            const __int128 p = x[i / 2], r = y[i % 2];
+            const __int128 is = n->op == OP_ADD        ? p + r
+                                : n->op == OP_SUBTRACT ? p - r
+                                : n->op == OP_MULTIPLY ? p * r
+                                : n->op == OP_MIN      ? (p < r ? p : r)
+                                                       : (p > r ? p : r);
+            low = first || is < low ? is : low;
+            high = first || is > high ? is : high;
+        }
+        break;
+    case OP_NEGATE:
+        low = -x[1], high = -x[0];
+        break;
+    case OP_ABS:
+        low = x[0] > 0 ? x[0] : x[1] < 0 ? -x[1] : 0;
+        high = -x[0] > x[1] ? -x[0] : x[1];
+        break;
+    case OP_CHOOSE:
+        low = x[0] < y[0] ? x[0] : y[0];
+        high = x[1] > y[1] ? x[1] : y[1];
+        break;
+    case OP_REMAINDER: /* between 0 and the divisor */
+        low = y[0] < 0 ? y[0] + 1 : 0;
+        high = y[1] > 0 ? y[1] - 1 : 0;
+        break;
+    case OP_FLOOR_DIV:
+    case OP_CEIL_DIV: /* no larger than what is divided, and one apart */
+        high = (-x[0] > x[1] ? -x[0] : x[1]) + 1;
+        low = -high;
+        for (int i = 0; i < 4 && y[0] > 0; i++, first = false) {
+            const __int128 is = x[i / 2] / y[i % 2];
+            low = first || is - 1 < low ? is - 1 : low;
+            high = first || is + 1 > high ? is + 1 : high;
+        }
+        break;
+    case OP_INT:
+        low = INT32_MIN, high = INT32_MAX;
+        if (a->type != REAL)
+            low = x[0], high = x[1];
+        break;
+    default: /* bits */
+        low = INT64_MIN, high = INT64_MAX;
+        if (n->op == OP_BIT_AND && (x[0] >= 0 || y[0] >= 0))
+            low = 0, high = x[0] < 0 ? y[1] : y[0] < 0 ? x[1] : x[1] < y[1] ? x[1] : y[1];
+    }
+    if (low < INT64_MIN || high > INT64_MAX)
+        return false;
+    n->low = (int64_t)low, n->high = (int64_t)high;
+    return true;
+}
+
+/* ---- from text ---------------------------------------------------------------------------------*/
+static bool is_one(enum fa_expr_op op)
+{
+    return op >= OP_NOT && op <= OP_FLOAT;
+}
+
+static const char *add_operator(fa_snippet *s, struct node *n)
+{
+    if (is_one(n->op))
+        n->at[1] = n->at[0];
+    if (n->op != OP_CHOOSE)
+        n->at[2] = n->at[0];
+    const struct node *a = &s->node[n->at[0]], *b = &s->node[n->at[1]], *c = &s->node[n->at[2]];
+    n->op = n->op == OP_DIVIDE ? OP_TRUE_DIV : n->op;
+    if (((n->op >= OP_BIT_OR && n->op <= OP_SHIFT_RIGHT) || n->op == OP_BIT_NOT) &&
+        (a->type == REAL || b->type == REAL))
+        return "takes bits of a fraction";
+    n->type = apply(n->op, (struct value){.type = a->type}, (struct value){.type = b->type},
+                    (struct value){.type = c->type})
+                  .type;
+    n->low = 0, n->high = 1;
+    return n->type == WHOLE && !find_range(s, n)
+               ? "has a whole number that may be beyond 64 bits: use float()"
+               : NULL;
+}
+
+/* NULL, or what is wrong. */
+static const char *add(fa_snippet *s, const struct fa_expr_step *step)
+{
+    struct node *n = &s->node[s->count];
+    *n = (struct node){.op = step->op, .type = WHOLE, .high = INT32_MAX};
+    memcpy(n->at, step->at, sizeof n->at);
+    if (step->op == OP_NAME) {
+        const bool position = n->at[0] == FA_PLACE_Q || n->at[0] == FA_PLACE_K;
+        n->type = n->at[0] == SCORE ? REAL : WHOLE;
+        n->low = position ? -POSITION_MAX : 0;
+        n->high = position ? POSITION_MAX : INT32_MAX;
+    } else if (step->op == OP_VALUE) {
+        if (step->value.kind == FA_EXPR_WORD)
+            return "has a text, where numbers alone can be";
+        n->value = step->value.kind == FA_EXPR_INTEGER ? whole(step->value.integer)
+                                                       : real(step->value.real);
+        n->type = n->value.type;
+        n->low = n->high = n->type == WHOLE ? n->value.whole : 0;
+    } else {
+        const char *wrong = add_operator(s, n);
+        if (wrong != NULL)
+            return wrong;
+    }
+    s->count++;
+    return NULL;
+}
+
+int fa_snippet_parse(const char *text, bool mask, fa_snippet **ret_snippet, fa_diag *diag)
+{
+    const char *wrong = NULL;
+    fa_expr *expr = NULL;
+    fa_snippet *s = calloc(1, sizeof *s);
+    int rc = s == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory")
+                       : fa_expr_parse(text, names, SCORE + !mask, &expr, diag);
+    if (rc == 0 && expr->count > FA_SNIPPET_NODES)
+        wrong = "is too large";
+    for (int i = 0; rc == 0 && wrong == NULL && i < expr->count; i++)
+        wrong = add(s, &expr->step[i]);
+    if (rc == 0 && wrong == NULL && mask && s->node[s->count - 1].type != TRUTH)
+        wrong = "is a number, where a mask is true or false: write a comparison";
+    if (wrong != NULL)
+        rc = fa_fail(diag, FA_EINVAL, "%s", wrong);
+    fa_expr_free(&expr);
+    if (rc != 0) {
+        free(s);
+        return fa_fail_in(diag, rc == FA_ENOMEM ? rc : FA_EINVAL, "%s \"%.80s\"",
+                          mask ? "mask" : "score", text);
+    }
+    s->mask = mask;
+    *ret_snippet = s;
+    return 0;
+}
+
+void fa_snippet_free(fa_snippet **snippet)
+{
+    free(*snippet);
+    *snippet = NULL;
+}
+
+double fa_snippet_evaluate(const fa_snippet *s, double score, const int64_t place[FA_PLACES])
+{
+    struct value is[FA_SNIPPET_NODES];
+    for (int i = 0; i < s->count; i++) {
+        const struct node *n = &s->node[i];
+        is[i] = n->op == OP_VALUE   ? n->value
+                : n->op != OP_NAME  ? apply(n->op, is[n->at[0]], is[n->at[1]], is[n->at[2]])
+                : n->at[0] == SCORE ? real(score)
+                                    : whole(place[n->at[0]]);
+    }
+    return real_of(is[s->count - 1]);
+}
+
+/* ---- CUDA --------------------------------------------------------------------------------------*/
+enum { BOOL, INT, LONG, FLOAT };
+
+static int rank_of(const struct node *n)
+{
+    const bool narrow = n->low >= INT32_MIN && n->high <= INT32_MAX;
+    return n->type == TRUTH ? BOOL : n->type == REAL ? FLOAT : narrow ? INT : LONG;
+}
+
+static void print_value(const struct node *n, fa_buf *out)
+{
+    if (n->type == REAL)
+        fa_buf_printf(out, "(Real)%a", n->value.real);
+    else if (n->value.whole == INT64_MIN)
+        fa_buf_text(out, "-9223372036854775807LL - 1");
+    else
+        fa_buf_printf(out, "%" PRId64 "LL", n->value.whole);
+}
+
+/* By its operands, which get the widest of their types and that of the result. */
+static void print_operator(const fa_snippet *s, const struct node *n, fa_buf *out)
+{
+    static const char *const types[] = {"bool", "int", "long long", "Real"};
+    static const char *const how[] = {[OP_OR] = "||",
+                                      [OP_AND] = "&&",
+                                      [OP_EQUAL] = "==",
+                                      [OP_UNEQUAL] = "!=",
+                                      [OP_LESS] = "<",
+                                      [OP_LESS_EQUAL] = "<=",
+                                      [OP_GREATER] = ">",
+                                      [OP_GREATER_EQUAL] = ">=",
+                                      [OP_BIT_OR] = "|",
+                                      [OP_BIT_AND] = "&",
+                                      [OP_ADD] = "+",
+                                      [OP_SUBTRACT] = "-",
+                                      [OP_MULTIPLY] = "*",
+                                      [OP_TRUE_DIV] = "/",
+                                      [OP_NOT] = "!",
+                                      [OP_NEGATE] = "-",
+                                      [OP_BIT_NOT] = "~",
+                                      [OP_SHIFT_LEFT] = "snippet_left",
+                                      [OP_POWER] = "snippet_power",
+                                      [OP_SHIFT_RIGHT] = "snippet_right",
+                                      [OP_MIN] = "snippet_min",
+                                      [OP_FLOOR_DIV] = "snippet_floor_div",
+                                      [OP_MAX] = "snippet_max",
+                                      [OP_CEIL_DIV] = "snippet_ceil_div",
+                                      [OP_ABS] = "snippet_abs",
+                                      [OP_REMAINDER] = "snippet_rest",
+                                      [OP_EXP] = "snippet_exp",
+                                      [OP_LOG] = "snippet_log",
+                                      [OP_TANH] = "snippet_tanh",
+                                      [OP_SQRT] = "snippet_sqrt",
+                                      [OP_FLOOR] = "snippet_floor",
+                                      [OP_INT] = "snippet_int",
+                                      [OP_FLOAT] = ""};
+    const int a = rank_of(&s->node[n->at[0]]), b = rank_of(&s->node[n->at[1]]), own = rank_of(n);
+    int wide = own > a ? own : a;
+    wide = wide > b ? wide : b;
+    wide = n->op == OP_AND || n->op == OP_OR || n->op == OP_NOT ? BOOL : wide < INT ? INT : wide;
+    const char *type = types[wide], *text = n->op <= OP_FLOAT ? how[n->op] : "";
+    if (n->op == OP_INT)
+        fa_buf_printf(out, a == FLOAT ? "snippet_int(n%d)" : "n%d", n->at[0]);
+    else if (n->op == OP_CHOOSE)
+        fa_buf_printf(out, "n%d ? (%s)n%d : (%s)n%d", n->at[2], type, n->at[0], type, n->at[1]);
+    else if (is_one(n->op))
+        fa_buf_printf(out, "%s((%s)n%d)", text, type, n->at[0]);
+    else if (strlen(text) > 2)
+        fa_buf_printf(out, "%s((%s)n%d, (%s)n%d)", text, type, n->at[0], type, n->at[1]);
+    else
+        fa_buf_printf(out, "(%s)n%d %s (%s)n%d", type, n->at[0], text, type, n->at[1]);
+}
+
+void fa_snippet_print(const fa_snippet *s, fa_buf *out)
+{
+    static const char *const types[] = {"bool", "int", "long long", "Real"};
+    fa_buf_printf(out, "template <class Real> FA_DEVICE %s snippet_%s(Real score",
+                  s->mask ? "bool" : "Real", s->mask ? "mask" : "score");
+    for (int i = 0; i < FA_PLACES; i++)
+        fa_buf_printf(out, ", int %s", names[i]);
+    fa_buf_text(out, ") {\n");
+    for (int i = 0; i < s->count; i++) {
+        const struct node *n = &s->node[i];
+        fa_buf_printf(out, "    const %s n%d = ", types[rank_of(n)], i);
+        if (n->op == OP_VALUE)
+            print_value(n, out);
+        else if (n->op == OP_NAME)
+            fa_buf_text(out, names[n->at[0]]);
+        else
+            print_operator(s, n, out);
+        fa_buf_text(out, ";\n");
+    }
+    fa_buf_printf(out, "    return n%d;\n}\n", s->count - 1);
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Snippets: what is refused, that values are Python's, and that the CUDA which is printed computes what the evaluator does: it is
+ * compiled for the CPU.
+ */
+#include "check.h"
+
+#include "buf.h"
+#include "snippet.h"
+
+#include <dlfcn.h>
+#include <math.h>
+
+static fa_diag diag;
+static uint64_t dice = 1;
+
+static int64_t draw(int64_t below)
+{
+    dice = dice * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)((dice >> 33) % (uint64_t)below);
+}
+
+TEST(what_is_no_snippet_is_refused_with_the_reason)
+{
+    static const struct {
+        const char *text, *why;
+        bool mask;
+    } wrong[] = {{"k + 1", "is a number", true},
+                 {"score + 1 > 0", "unknown name score", true},
+                 {"score + 'a'", "has a text", false},
+                 {"score | 1", "takes bits", false},
+                 {"q*k*q*k*q*k > 0", "beyond 64 bits", true},
+                 {"system(score)", "calls system()", false},
+                 {"score; return", "", false}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        fa_snippet *s = NULL;
+        CHECK(fa_snippet_parse(wrong[i].text, wrong[i].mask, &s, &diag) < 0);
+        CHECK_HAS(diag.text, wrong[i].why);
+    }
+}
+
+TEST(values_are_python_s)
+{
+    static const struct {
+        const char *text;
+        double score, wanted; /* at q = 5, k = -7 */
+    } right[] = {{"k // 2", 0, -4},         {"k % 3", 0, 2},       {"q % -3", 0, -1},
+                 {"abs(k / 2)", 0, 3.5},    {"q // 0", 0, 0},      {"q % 0", 0, 0},
+                 {"score ** 2", 3, 9},      {"2 ** -1", 0, 0.5},   {"min(int(score), q)", 9.5, 5},
+                 {"ceil_div(k, 2)", 0, -3}, {"q in (1, 5)", 0, 1}, {"0 < q < 6", 0, 1}};
+    const int64_t place[FA_PLACES] = {0, 0, 0, 5, -7, 10, 10};
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        fa_snippet *s = NULL;
+        CHECK_OK(fa_snippet_parse(right[i].text, false, &s, &diag), diag);
+        const double got = fa_snippet_evaluate(s, right[i].score, place);
+        fa_snippet_free(&s);
+        CHECK(fabs(got - right[i].wanted) <= 1e-12);
+    }
+}
+
+/* A random expression; `reals`: it may be a fraction. */
+static void draw_text(fa_buf *out, int depth, bool reals)
+{
+    static const char *const leaves[] = {"q", "k", "b",    "h",     "hk", "len_k",
+                                         "3", "7", "(-2)", "score", "0.5"};
+    static const char *const two[] = {
+        "+", "-", "*", "//", "%", "<", "<=", "==", "!=", "and", "or", "&", "|"};
+    static const char *const before[] = {"",         "",     "",      "",     "min", "max",
+                                         "ceil_div", "abs",  "-",     "not",  "int", "exp",
+                                         "tanh",     "sqrt", "floor", "float"};
+    enum { CHOICE = 3, CALL, OF_ONE = 7 };
+    const int64_t which = draw(reals ? 16 : 10), op = draw(13);
+    const bool part = reals && (which >= CHOICE || op < 11);
+    if (depth == 0 || draw(6) == 0) {
+        fa_buf_text(out, leaves[draw(reals ? 11 : 9)]);
+        return;
+    }
+    fa_buf_printf(out, "%s(", before[which]);
+    draw_text(out, depth - 1, part);
+    if (which < OF_ONE) {
+        const char *between = which == CHOICE   ? "if"
+                              : which >= CALL   ? ","
+                              : op < 2 && reals ? "/"
+                                                : two[op];
+        fa_buf_printf(out, " %s ", between);
+        draw_text(out, depth - 1, part);
+    }
+    if (which == CHOICE) {
+        fa_buf_text(out, " else ");
+        draw_text(out, depth - 1, reals);
+    }
+    fa_buf_text(out, ")");
+}
+
+/* In double. */
+TEST(cuda_computes_what_the_evaluator_does)
+{
+    enum { COUNT = 400, POINTS = 40 };
+    static fa_snippet *all[COUNT];
+    static char text[COUNT][400];
+    char folder[CHECK_FOLDER], path[CHECK_FOLDER + 40], command[CHECK_FOLDER + 200];
+    double (*compute)(int, double, const int *) = NULL;
+    fa_buf source = {0}, vocabulary = {0}, calls = {0};
+    int count = 0, wrong = 0;
+    snprintf(path, sizeof path, "%s/kernel_templates/vocabulary/fa_snippet.cuh",
+             getenv("FA_TEST_SOURCE"));
+    CHECK(fa_buf_read_file(&vocabulary, path, 1 << 20) == 0);
+    fa_buf_text(&source, "#include <cmath>\nusing namespace std;\ntypedef unsigned long long u64;\n"
+                         "typedef long long i64;\n#define FA_DEVICE static inline\n");
+    fa_buf_text(&source, strstr(vocabulary.data, "namespace {"));
+    memcpy(strstr(source.data, "#endif"), "      ", 6);
+    while (count < COUNT) {
+        fa_buf one = {0};
+        draw_text(&one, 1 + (int)draw(4), true);
+        if (one.size < sizeof text[0] &&
+            fa_snippet_parse(one.data, false, &all[count], &diag) == 0) {
+            memcpy(text[count], one.data, one.size + 1);
+            fa_buf_printf(&source, "namespace of_%d {\n", count);
+            fa_snippet_print(all[count], &source);
+            fa_buf_text(&source, "}\n");
+            fa_buf_printf(
+                &calls,
+                "i == %d ? of_%d::snippet_score(s, p[0], p[1], p[2], p[3], p[4], p[5], p[6]) :\n",
+                count, count);
+            count++;
+        }
+        fa_buf_free(&one);
+    }
+    check_make_folder(folder, NULL);
+    snprintf(path, sizeof path, "%s/snippets.so", folder);
+    snprintf(command, sizeof command,
+             "c++ -std=c++17 -O0 -w -ffp-contract=off -shared -fPIC -o %s -x c++ -", path);
+    FILE *compiler = popen(command, "w");
+    CHECK(compiler != NULL);
+    fprintf(compiler,
+            "%sextern \"C\" double compute(int i, double s, const int *p) { return %s 0; }\n",
+            source.data, calls.data);
+    CHECK_INT(pclose(compiler), 0);
+    *(void **)&compute = dlsym(dlopen(path, RTLD_NOW | RTLD_LOCAL), "compute");
+    CHECK(compute != NULL);
+    for (int i = 0; i < COUNT * POINTS; i++) {
+        const int p[FA_PLACES] = {
+            (int)draw(3), (int)draw(7), (int)draw(3), (int)draw(40) - 3, (int)draw(40), 40, 44};
+        int64_t place[FA_PLACES];
+        const double score = ((double)draw(2000) - 1000) / 100, got = compute(i / POINTS, score, p);
+        for (int k = 0; k < FA_PLACES; k++)
+            place[k] = p[k];
+        const double wanted = fa_snippet_evaluate(all[i / POINTS], score, place);
+        if (!(isnan(got) && isnan(wanted)) && !(got >= wanted && got <= wanted) && wrong++ < 8)
+            printf("# %s at score %g q %d k %d: CUDA has %.17g, the evaluator %.17g\n",
+                   text[i / POINTS], score, p[3], p[4], got, wanted);
+    }
+    for (int i = 0; i < COUNT; i++)
+        fa_snippet_free(&all[i]);
+    fa_buf_free(&source);
+    fa_buf_free(&vocabulary);
+    fa_buf_free(&calls);
+    check_remove_folder(folder);
+    CHECK_INT(wrong, 0);
+}
