@@ -296,6 +296,7 @@ TEST(tables_that_are_not_valid_are_refused_with_a_sentence)
         {"\"sizes\"", "\"tolerance\":{\"absolut\":1},\"sizes\"",
          "test: \"tolerance\": the key \"absolut\" is unknown: did you mean \"absolute\"?"},
         {"\"sizes\"", "\"tolerance\":[2],\"sizes\"", "\"tolerance\" must be an object"},
+        {"\"sizes\"", "\"strategy\":\"random\",\"sizes\"", "test: the key \"strategy\" is unknown"},
         {"\"sizes\"", "\"arguments\":[{\"shap\":[]}],\"sizes\"",
          "test: arguments[0]: the key \"shap\" is unknown: did you mean \"shape\"?"},
         {"\"default\":7", "\"default\":-1", "sizes rows: its default is -1: use 0 to"},

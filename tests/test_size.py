@@ -12,7 +12,7 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1444,
-    "src/base": 5690,
+    "src/base": 5689,
     "src/gpu": 3757,
     "src/code": 960,
     "src/snippet": 505,

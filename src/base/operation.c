@@ -318,8 +318,7 @@ static int check_keys(const fa_operation *operation, const char *where, fa_diag 
         "sweep_example", "counts",    "sizes",       "products",
         "shorthands",    "backward",  "models",      "model_work",
         "reference",     "arguments", "tolerance",   "reference_of_features",
-        "flops",         "bytes",     "not_covered", "strategy",
-        "evaluations",   "seconds",   NULL};
+        "flops",         "bytes",     "not_covered", NULL};
     static const char *const tolerance[] = {"ulps", "relative", "of_largest", "absolute", NULL};
     const bool specified = is_specified(operation);
     const cJSON *json = operation->document, *item;
