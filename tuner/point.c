@@ -294,6 +294,15 @@ static void take_work(fa_point *p, const fa_family_launch *launch, fa_launch_sha
     shape->work[FA_WORK_STEPS] = steps;
 }
 
+/* Behind another launch of its call alone: in front of a call is work of which its kernels need know nothing. */
+static void take_early(const fa_point *p, const fa_family_launch *launch, bool behind,
+                       fa_launch_shape *shape)
+{
+    const bool early = launch->programmatic && behind && p->gpu->sm >= 90;
+    shape->how &= ~(unsigned)FA_LAUNCH_PROGRAMMATIC;
+    shape->how |= early ? FA_LAUNCH_PROGRAMMATIC : 0;
+}
+
 /* Other sizes of the same config may have the launch: it has its block and memory, as far as they fit. */
 static void take_left_out(fa_point *p, const fa_family_launch *launch, fa_launch_shape *shape)
 {
@@ -327,8 +336,7 @@ static void take_launches(fa_point *p, fa_candidate *candidate)
         take_block(p, &f->launch[i], shape);
         if (p->rc != 0)
             return;
-        if (f->launch[i].programmatic && first != NULL && p->gpu->sm >= 90)
-            shape->how |= FA_LAUNCH_PROGRAMMATIC;
+        take_early(p, &f->launch[i], first != NULL, shape);
         first = first != NULL ? first : shape;
         judge_launch(candidate, p->gpu, grid, shape);
         judge_budget(p, &f->launch[i], candidate, shape == first, shape);
@@ -398,14 +406,18 @@ int fa_point_launches(fa_point *p, const fa_candidate *candidate, fa_launches *r
 {
     fa_candidate unseen = {.trial = {.status = FA_STATUS_PENDING}};
     fa_launches launches = candidate->launches;
+    bool behind = false;
     take_call(p, &launches);
     for (int i = 0; i < launches.count && p->rc == 0; i++) {
         int64_t grid[3];
         memset(launches.at[i].grid, 0, sizeof launches.at[i].grid);
         const bool made = take_grid(p, &p->family->launch[i], grid);
         set_grid(grid, &launches.at[i], &unseen); /* one that cannot be launched stays 0 */
-        if (made)
-            take_work(p, &p->family->launch[i], &launches.at[i]);
+        if (!made)
+            continue;
+        take_work(p, &p->family->launch[i], &launches.at[i]);
+        take_early(p, &p->family->launch[i], behind, &launches.at[i]);
+        behind = true;
     }
     *ret_launches = launches;
     return p->rc;
