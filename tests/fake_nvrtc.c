@@ -77,7 +77,7 @@ EXPORT int nvrtcCompileProgram(void *program, int count, const char *const *opti
     for (int i = 0; i < count; i++) {
         const char *end = options[i] + strlen(options[i]) - 1;
         if (strncmp(options[i], "--gpu-architecture=", 19) == 0 &&
-            ((*end == 'f' && own < 1209) ||
+            ((*end == 'f' && own < 1209) || (strstr(options[i], "=sm_70") != NULL && own >= 1300) ||
              (strstr(options[i], "=sm_120") != NULL && own < 1208))) {
             snprintf(said, sizeof said,
                      "nvrtc: error: invalid value for --gpu-architecture (-arch)\n");

@@ -229,7 +229,10 @@ TEST(a_gpu_that_this_version_does_not_know_has_a_sentence)
     CHECK_HAS(diag.text, "NVRTC 12.4 does not compile for sm_120: use 12.8 or newer");
     CHECK_OK(compile_with("12.8", NULL, "sm_120"), diag);
     CHECK_INT(compile_with("12.8", NULL, "sm_120f"), FA_ENOTSUP);
-    CHECK_HAS(diag.text, "NVRTC 12.8 does not compile for sm_120f");
+    CHECK_HAS(diag.text, "NVRTC 12.8 does not compile for sm_120f: a newer one may");
+    CHECK_OK(compile_with("12.8", NULL, "sm_70"), diag);
+    CHECK_INT(compile_with("13.0", NULL, "sm_70"), FA_ENOTSUP);
+    CHECK_HAS(diag.text, "NVRTC 13.0 does not compile for sm_70: an older one may");
 }
 
 /* ---- several: as packages lie in a site-packages, CUDA 13's first ----------------------------*/

@@ -216,8 +216,10 @@ static int refuse_option(const fa_nvrtc *nvrtc, const fa_compile_request *reques
                          fa_diag *diag)
 {
     if (strstr(line, "--gpu-architecture") != NULL) {
-        const int since = fa_nvrtc_since((int)strtol(request->architecture + 3, NULL, 10));
-        char use[40] = "a newer one may";
+        enum { EACH_KNEW = 87 }; /* and those before it, of which newer ones know fewer */
+        const int sm = (int)strtol(request->architecture + 3, NULL, 10), since = fa_nvrtc_since(sm);
+        char use[40];
+        snprintf(use, sizeof use, "%s one may", sm <= EACH_KNEW ? "an older" : "a newer");
         if (since > 100 * nvrtc->major + nvrtc->minor)
             snprintf(use, sizeof use, "use %d.%d or newer", since / 100, since % 100);
         return fa_fail(diag, FA_ENOTSUP, "NVRTC %d.%d does not compile for %s: %s", nvrtc->major,
