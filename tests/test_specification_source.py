@@ -459,6 +459,8 @@ def a_tunable_may_be_a_fraction_or_a_text():
         tap.has(place.run("report", path, "--format", "json").stdout, "-2.25")
         for key, wrong, sentence in (("restrictions", ["TYPE > 1"], "a text is used as a number"), ("grid", "TYPE", "is a text"),
                                      ("block", "64 * PART", "is a fraction"), ("tune", {"THREADS": [64, "x"]}, "or all be texts"),
+                                     ("name", 7, "axpy.cu:1: \"name\" must be a text, or left out"),
+                                     ("tune", {"THREADS": [64], "TYPE": None}, "tune TYPE has no value: leave it out"),
                                      ("tune", [1, 2], "\"tune\" must be an object"), ("defines", ["2"], "\"defines\" must be an object"),
                                      ("tune", {"THREADS": ["a;b"]}, "is no value"), ("default", {"TYPE": "half"}, "is half, which is not")):
             specified(place, source, **{"tune": tune, key: wrong})

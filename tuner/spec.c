@@ -37,6 +37,8 @@ static void read_identity(struct fa_spec_reading *r)
         "options", "launches",     "work",    "cluster",   "cooperative", NULL};
     const char *name = fa_spec_text(r->json, "name");
     fa_spec_check_keys(r, r->json, "", keys);
+    if (name[0] == 0 && fa_spec_member(r->json, "name") != NULL)
+        fa_spec_fault(r, "\"name\" must be a text, or left out");
     if (r->rc == 0 && name[0] != 0)
         snprintf(r->name, sizeof r->name, "%s", name);
     if (!fa_spec_is_name(r->name, FA_NAME_MAX - 8))
@@ -321,6 +323,7 @@ static void read_texts(struct fa_spec_reading *r, const char *source, const char
         const char *key, *words;
         int most;
     } named[] = {{"tune", "tunables", FA_MAX_TUNABLES}, {"defines", "\"defines\"", FA_DEFINES_MAX}};
+    const cJSON *macro;
     fa_buf before = {0};
     fa_hash hash;
     char files[FA_HASH_HEX];
@@ -332,6 +335,9 @@ static void read_texts(struct fa_spec_reading *r, const char *source, const char
             fa_spec_fault(r, "\"%s\" must be an object, whose keys are macros", named[i].key);
         if (cJSON_GetArraySize(macros) > named[i].most)
             fa_spec_fault(r, "more than %d %s", named[i].most, named[i].words);
+        cJSON_ArrayForEach (macro, macros)
+            if (cJSON_IsNull(macro))
+                fa_spec_fault(r, "%s %s has no value: leave it out", named[i].key, macro->string);
     }
     read_identity(r);
     check_options(r);
