@@ -146,6 +146,8 @@ DB_STORE_TEST(a_server_that_was_restarted_meanwhile_is_not_noticed)
             CHECK_OK(db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
         CHECK(db_winner_is(store, 1, 1, &diag));
     }
+    CHECK(pg_tell("crash") && pg_tell("start"));
+    CHECK(!fa_store_server_is_gone(store)); /* though it was connected to only just now */
 }
 
 static int put_large_and_hang(void)
