@@ -142,6 +142,9 @@ OWN_TEST(a_bad_line_is_named_and_nothing_is_taken)
         {"{" NAMES ",\"median_us\":1,\"problem\":3}", "must be an object"},
         {"{" NAMES ",\"median_us\":1,\"problem\":{\"head_dim\":64}}", "batch"},
         {"{" NAMES ",\"median_us\":1," PROBLEM "," PROBLEM "}", "appears twice"},
+        {"{" NAMES ",\"median_us\":1,\"problem\":{\"batch\":1,\"heads_q\":8,\"seq_q\":512,"
+         "\"head_dim\":64,\"x\":1,\"seq_q\":1024}}",
+         "\"seq_q\" appears twice"},
     };
     fa_tuner *tuner = session();
     CHECK(tuner != NULL);

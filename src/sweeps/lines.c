@@ -137,7 +137,14 @@ static int read_any_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 {
     if (json == NULL)
         return fa_fail(diag, FA_EINVAL, "\"problem\" is missing");
-    return fa_problem_from_json(json, true, "*", ret_problem, diag);
+    int rc = fa_problem_from_json(json, true, "*", ret_problem, diag);
+    for (const cJSON *item = rc == 0 ? json->child : NULL; item != NULL; item = item->next)
+        if ((fa_operation_field_index(fa_operation_of(ret_problem), item->string) >= 0 ||
+             strcmp(item->string, "operation") == 0) &&
+            cJSON_GetObjectItemCaseSensitive(json, item->string) != item)
+            return fa_fail(diag, FA_EINVAL, "problem: the key \"%.40s\" appears twice",
+                           item->string);
+    return rc;
 }
 
 #define ROW(kind, name, member, ...) FA_MEMBER(name, kind, fa_baseline, member, __VA_ARGS__),
