@@ -325,6 +325,7 @@ def sequences_behind_one_another_have_theirs():
         how = dict(cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=5, max_seqlen_k=9)
         q.requires_grad = True
         cache = [Tensor((3, 9, case.HEADS_KV, DIM)) for _ in range(2)]
+        refused(fa_tune.NotSupported, "no backward pass for a call with mask", q, k, v, mask="k <= q", by=fa_tune.attention_varlen, **how)
         refused(fa_tune.NotSupported, "no backward pass for a call with seqused_k", q, *cache, cu_seqlens_q=cu_q, max_seqlen_q=5,
                 seqused_k=ints(3))
         refused(fa_tune.NotSupported, "call torch.use_deterministic_algorithms(True)", q, k, v, deterministic=True,

@@ -144,6 +144,13 @@ PyObject *call_words(const struct call *c)
     if (words != NULL && c->is.deterministic != NULL &&
         PyDict_SetItemString(words, "deterministic", c->is.deterministic) != 0)
         Py_CLEAR(words);
+    for (Py_ssize_t i = 0; words != NULL && c->names != NULL && i < PyTuple_Size(c->names); i++) {
+        PyObject *name = PyTuple_GetItem(c->names, i), *value = c->args[c->count + i];
+        const bool text = PyUnicode_CompareWithASCIIString(name, "score") == 0 ||
+                          PyUnicode_CompareWithASCIIString(name, "mask") == 0;
+        if (text && value != Py_None && PyDict_SetItem(words, name, value) != 0)
+            Py_CLEAR(words);
+    }
     if (words == NULL || c->door->layout == FA_BHSD)
         return words;
     PyObject *layout = PyUnicode_FromString(c->door->layout == FA_BSHD ? "bshd" : "bhsd");
