@@ -243,19 +243,13 @@ static void make_starts(const struct backward *c)
 /* Without D_LSE the struct has neither the address nor the strides. */
 static void take_params(struct fa_attn_bwd_params *p, const char *from, bool d_lse)
 {
-    enum {
-        ADDRESS = offsetof(struct fa_attn_bwd_params, d_lse),
-        BEHIND = ADDRESS + sizeof p->d_lse,
-        STRIDES = offsetof(struct fa_attn_bwd_params, d_lse_strides),
-        REST = STRIDES + sizeof p->d_lse_strides
-    };
-    if (d_lse) {
-        memcpy(p, from, sizeof *p);
-        return;
-    }
-    memcpy(p, from, ADDRESS);
-    memcpy((char *)p + BEHIND, from + ADDRESS, STRIDES - BEHIND);
-    memcpy((char *)p + REST, from + ADDRESS + STRIDES - BEHIND, sizeof *p - REST);
+    const size_t address = offsetof(struct fa_attn_bwd_params, d_lse),
+                 strides = offsetof(struct fa_attn_bwd_params, d_lse_strides),
+                 gap = d_lse ? 0 : sizeof p->d_lse,
+                 rest = strides + (d_lse ? 0 : sizeof p->d_lse_strides);
+    memcpy(p, from, address);
+    memcpy((char *)p + address + gap, from + address, strides - address - gap);
+    memcpy((char *)p + rest, from + strides - gap, sizeof *p - rest);
 }
 
 bool fake_backward_run(const char *entry, const struct fake_build *build, void **arguments,

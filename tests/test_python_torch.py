@@ -27,40 +27,28 @@ def definition(q, k, v, sinks=None, causal=False, scale=None, **_):
     scores = q @ k.transpose(2, 3) * (scale or q.shape[3] ** -0.5)
     if causal:
         scores = scores.masked_fill(torch.ones(scores.shape[2:], dtype=torch.bool).triu(1 + k.shape[2] - q.shape[2]), -math.inf)
-    lse = scores.logsumexp(-1)
-    if sinks is not None:
-        lse = torch.logaddexp(lse, sinks[None, :, None])
+    lse = scores.logsumexp(-1) if sinks is None else torch.logaddexp(scores.logsumexp(-1), sinks[None, :, None])
     return torch.exp(scores - lse[..., None]) @ v, lse
 
 
-class Kernels:
-    """A `with`: attention() and attention_backward() by the definition; `asked` has whether each backward had the LSE's gradient."""
+ASKED = []   # of each backward: whether it had the LSE's gradient
 
-    def __enter__(self):
-        self.had, self.asked = (_core.attention, _core.attention_backward), []
-        _core.attention = lambda *args, **words: BESIDE.submit(self.forward, *args, **words).result()
-        _core.attention_backward = lambda *args, **words: BESIDE.submit(self.backward, *args, **words).result()
-        _torch_ops.register()
-        return self
 
-    def __exit__(self, *_):
-        _core.attention, _core.attention_backward = self.had
+def forward(q, k, v, return_lse=False, **words):
+    with torch.no_grad():
+        o, lse = definition(*(x.double() for x in (q, k, v)), **words)
+    return (o.to(q.dtype), lse.float()) if return_lse else o.to(q.dtype)
 
-    def forward(self, q, k, v, return_lse=False, sinks=None, **words):
-        with torch.no_grad():
-            o, lse = definition(*(x.double() for x in (q, k, v)), sinks=sinks, **words)
-        return (o.to(q.dtype), lse.float()) if return_lse else o.to(q.dtype)
 
-    def backward(self, d_o, _o, _lse, d_lse, _deterministic, q, k, v, sinks=None, **words):
-        self.asked.append(d_lse is not None)
-        leaves = [x.detach().double().requires_grad_() for x in (q, k, v, *(() if sinks is None else (sinks,)))]
-        o, lse = definition(*leaves[:3], sinks=leaves[3] if sinks is not None else None, **words)
-        made = torch.autograd.grad((o, lse), leaves, (d_o.double(), torch.zeros_like(lse) if d_lse is None else d_lse.double()))
-        return (*(x.to(y.dtype).contiguous() for x, y in zip(made, (q, k, v))), None if sinks is None else made[3].float())
+def backward(d_o, _o, _lse, d_lse, _deterministic, q, k, v, sinks=None, **words):
+    ASKED.append(d_lse is not None)
+    leaves = [x.detach().double().requires_grad_() for x in (q, k, v, *(() if sinks is None else (sinks,)))]
+    o, lse = definition(*leaves[:3], sinks=leaves[3] if sinks is not None else None, **words)
+    made = torch.autograd.grad((o, lse), leaves, (d_o.double(), torch.zeros_like(lse) if d_lse is None else d_lse.double()))
+    return (*(x.to(y.dtype).contiguous() for x, y in zip(made, (q, k, v))), None if sinks is None else made[3].float())
 
 
 def attention(q, k, v, **words):
-    """fa_tune.attention() of tensors that are on no GPU."""
     if torch.compiler.is_compiling():
         return _dynamo.attention(q, k, v, **words)
     if _torch_ops.wants_gradient(q, k, v, words.get("sinks")):
@@ -77,29 +65,31 @@ def a_loss_of_o_of_the_lse_or_of_both_is_differentiated_in_every_way():
     sinks = torch.randn(4, requires_grad=True)
     losses = {"o": lambda o, lse: (o.float() ** 2).sum(), "lse": lambda o, lse: (lse ** 2 + lse).sum(),
               "both": lambda o, lse: (o.float() * lse[..., None]).sum()}
-    with Kernels() as kernels:
-        for name, loss in losses.items():
-            for more in ({}, {"sinks": sinks}):
-                of = [*leaves, *more.values()]
-                exact = [x.detach().double().requires_grad_() for x in of]
-                wanted = torch.autograd.grad(loss(*definition(*exact, causal=True)), exact, materialize_grads=True)
+    _core.attention = lambda *args, **words: BESIDE.submit(forward, *args, **words).result()
+    _core.attention_backward = lambda *args, **words: BESIDE.submit(backward, *args, **words).result()
+    _torch_ops.register()
+    for name, loss in losses.items():
+        for more in ({}, {"sinks": sinks}):
+            of = [*leaves, *more.values()]
+            exact = [x.detach().double().requires_grad_() for x in of]
+            wanted = torch.autograd.grad(loss(*definition(*exact, causal=True)), exact, materialize_grads=True)
 
-                def step(*x, loss=loss, more=more):
-                    return loss(*attention(*x[:3], causal=True, return_lse=True, **dict(zip(more, x[3:]))))
-                ways = {"autograd": step, "torch.compile": torch.compile(step, fullgraph=True, backend="aot_eager"),
-                        "the operator": lambda *x, loss=loss, more=more: loss(*torch.ops.fa_tune.attention_lse(
-                            *x[:3], True, **dict(zip(more, x[3:])))),
-                        "checkpoint": lambda *x, step=step: torch.utils.checkpoint.checkpoint(step, *x, use_reentrant=False)}
-                for way, function in ways.items():
-                    kernels.asked.clear()
-                    for got, right in zip(torch.autograd.grad(function(*of), of), wanted):
-                        assert float((got.double() - right).abs().max()) <= 2e-2 * float(right.abs().max()), (name, way)
-                    tap.equal((name, way, kernels.asked), (name, way, [name != "o"]))
-        o, lse = (x.detach() for x in attention(*leaves, causal=True, return_lse=True))
-        told = [x.detach() for x in leaves]
-        torch.library.opcheck(torch.ops.fa_tune.attention_lse.default, told)
-        for d_lse in (None, torch.ones_like(lse)):
-            torch.library.opcheck(torch.ops.fa_tune.attention_backward.default, (o, *told, o, lse, True), {"d_lse": d_lse})
+            def step(*x, loss=loss, more=more):
+                return loss(*attention(*x[:3], causal=True, return_lse=True, **dict(zip(more, x[3:]))))
+            ways = {"autograd": step, "torch.compile": torch.compile(step, fullgraph=True, backend="aot_eager"),
+                    "the operator": lambda *x, loss=loss, more=more: loss(*torch.ops.fa_tune.attention_lse(
+                        *x[:3], True, **dict(zip(more, x[3:])))),
+                    "checkpoint": lambda *x, step=step: torch.utils.checkpoint.checkpoint(step, *x, use_reentrant=False)}
+            for way, function in ways.items():
+                ASKED.clear()
+                for got, right in zip(torch.autograd.grad(function(*of), of), wanted):
+                    assert float((got.double() - right).abs().max()) <= 2e-2 * float(right.abs().max()), (name, way)
+                tap.equal((name, way, ASKED), (name, way, [name != "o"]))
+    o, lse = (x.detach() for x in attention(*leaves, causal=True, return_lse=True))
+    told = [x.detach() for x in leaves]
+    torch.library.opcheck(torch.ops.fa_tune.attention_lse.default, told)
+    for d_lse in (None, torch.ones_like(lse)):
+        torch.library.opcheck(torch.ops.fa_tune.attention_backward.default, (o, *told, o, lse, True), {"d_lse": d_lse})
 
 
 tap.main()
