@@ -296,10 +296,11 @@ int fa_list_baselines(fa_tuner *tuner, fa_baseline **ret_baselines, size_t *ret_
 bool fa_baseline_concerns(const fa_baseline *baseline, const fa_answer *answer)
 {
     fa_gpu gpu;
+    if (!fa_problem_equal(&answer->problem, &baseline->problem)) /* as nearly all are not */
+        return false;
     const char *here =
         fa_catalogue_find(answer->gpu.name, &gpu, NULL) == 0 ? gpu.name : answer->gpu.name;
-    return fa_problem_equal(&answer->problem, &baseline->problem) &&
-           strcmp(baseline->gpu_name, here) == 0;
+    return strcmp(baseline->gpu_name, here) == 0;
 }
 
 /* ---- forgetting -----------------------------------------------------------------------------*/
