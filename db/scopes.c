@@ -130,9 +130,14 @@ void fa_scope_key(const fa_scope *scope, char ret_hex[FA_HASH_HEX])
     fa_hash_final(&hash, ret_hex);
 }
 
+static bool lacks_text(const fa_scope *scope)
+{
+    return scope->silicon[0] == 0 || scope->templates[0] == 0 || scope->policy[0] == 0;
+}
+
 int fa_db_scope_check(const fa_scope *scope, fa_diag *diag)
 {
-    if (scope->silicon[0] == 0 || scope->templates[0] == 0 || scope->policy[0] == 0)
+    if (lacks_text(scope))
         return fa_fail(diag, FA_EINVAL, "a scope needs silicon, templates and policy");
     return fa_problem_check(&scope->problem, diag);
 }
@@ -158,7 +163,7 @@ void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope)
     if (reader->rc != 0)
         return;
     fa_scope_key(ret_scope, key_now);
-    if (strcmp(key, key_now) != 0)
+    if (strcmp(key, key_now) != 0 || lacks_text(ret_scope))
         fa_read_fail(reader, FA_ECORRUPT);
 }
 

@@ -464,6 +464,12 @@ DB_TEST(rows_that_lie_are_refused_though_their_hash_is_right)
     fa_buf_free(&bytes);
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++)
         check_forgery(lies[i].sql, lies[i].sentence);
+    char key[FA_HASH_HEX], sql[200];
+    fa_scope nowhere = db_scope(100);
+    nowhere.policy[0] = 0;
+    fa_scope_key(&nowhere, key);
+    snprintf(sql, sizeof sql, "UPDATE scope SET policy = '', key = '%s' WHERE id = 1", key);
+    check_forgery(sql, "1 of its");
 }
 
 DB_TEST(an_owned_bundle_must_be_a_file_writable_by_its_owner_only)
