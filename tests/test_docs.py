@@ -31,6 +31,15 @@ def links_and_named_files_exist():
             assert os.path.exists(os.path.join(SOURCE, name)), "%s names %s, which is not there" % (page, name)
 
 
+def options_that_a_report_and_the_journey_name_are_those_of_help():
+    def told(verb):
+        return subprocess.run([os.path.join(BUILD, "fa-tune"), "help", verb], stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout
+    verbs = [verb["name"] for verb in json.loads(told("--json"))["verbs"]]
+    for page, known in (("docs/journey.md", " ".join(map(told, verbs))), *((page, told("report")) for page in glob.glob("src/report/page/*.js", root_dir=SOURCE))):
+        for name in re.findall("[`\"](--?[a-z][a-z-]*)", read(page)):
+            assert re.search("(?<![a-z-])%s(?![a-z-])" % name, known), "%s names %s, which is none" % (page, name)
+
+
 def every_page_of_docs_is_linked_from_readme():
     linked = set(re.findall(r"\]\((docs/[\w-]+\.md)\)", read("README.md")))
     tap.equal(linked, {page for page in PAGES if page.startswith("docs/")})
