@@ -277,9 +277,6 @@ def a_loss_of_the_lse_has_the_same_gradients_through_every_way():
         right = torch.autograd.grad(loss(*plain(*exact, None, causal)), exact)
         for mine, of_exact in zip(torch.autograd.grad(attend(*leaves), leaves), right):
             assert float((mine.double() - of_exact).abs().max()) <= 2e-2 * float(of_exact.abs().max()), (attend, causal)
-    lse = fa_tune.attention(*leaves, return_lse=True)[1]   # alone
-    mine, right = (torch.autograd.grad(x.sum(), y)[0] for x, y in ((lse, leaves[1]), (plain(*exact, None)[1], exact[1])))
-    assert float((mine.double() - right).abs().max()) <= 2e-2 * float(right.abs().max())
     return ", ".join(ways) + ", merged halves"
 
 

@@ -522,9 +522,6 @@ TEST(scores_and_masks_of_a_user_are_right)
          {{"SCORE_SNIPPET != 0 ? kLog2E : scale.exponent", "scale.exponent"},
           {"w.query(row + i * 16 + half * 8) + w.sequence.offset",
            "w.query(row + i * 16 + half * 8)"}}},
-        {"'seq_q': 3, 'head_dim': 96, 'lengths_k': 'seqused', 'page': 16, 'sinks': true,"
-         " 'mask': 'k % 3 != 1'",
-         {{"x = neg_infinity();", ";"}}},
     };
     static const char config[] =
         "{\"family\": \"attn_fwd_prefill_sm80\", \"tunables\": {\"BLOCK_M\": 64, \"BLOCK_N\": 64,"

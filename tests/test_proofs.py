@@ -35,16 +35,13 @@ def scores_and_masks_are_texts_of_a_problem():
     with Place(space=ONE, script=L4) as place:
         answer = place.json("tune", *small, *texts)["answer"]
         tap.equal((answer["origin"], answer["config"]["family"]), ("measured", "attn_fwd_prefill_sm80"))
-        place.run("tune", *small, "--mask", "k <= q")
-        tap.equal({winner["problem"].get("mask") for winner in place.json("show")["winners"]}, {texts[1], "k <= q"})
         tap.equal(place.json("tune", *small, *texts)["answer"]["from_store"], True)
         place.run("sweep", "--seq", "64", "--batch", "1", "--heads", "2", "--head-dim", "64", "--mask", "min(q, k) > 3")
         place.run("export", "--unsigned", "--out", "masks.fab")
         place.env["FA_TUNE_STORE"] = place.env["FA_TUNE_STORE"] + ".other"
         place.run("import", "--allow-unsigned", "masks.fab")
-        tap.equal(len(place.json("show")["winners"]), 3)
-        for text, said in (("k + 1", "a mask is true or false"), ("k <=", "ends where a value is expected"), ("k <= \"q\"", "no quotes")):
-            tap.has(place.run("tune", *small, "--mask", text, status=2).stderr, said)
+        tap.equal({winner["problem"]["mask"] for winner in place.json("show")["winners"]}, {texts[1], "min(q, k) > 3"})
+        tap.has(place.run("tune", *small, "--mask", "k + 1", status=2).stderr, "a mask is true or false")
 
 
 tap.main()

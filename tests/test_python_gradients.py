@@ -247,8 +247,7 @@ def gradients_are_those_of_the_definition():
 
 
 def a_loss_may_depend_on_the_lse():
-    """With the output's gradient or alone, of rows that see no key (whose own is NaN then), with sinks, of sequences; what was expanded is
-    copied once."""
+    """With O's gradient or alone, of rows without keys (whose own is NaN), with sinks, of sequences; an expanded one is copied once."""
     with PyTorch() as (torch, _):
         torch.deterministic = True
         case, float32 = Inputs(batch=1, heads=4, heads_kv=2, rows=9, keys=6), (producer.FLOAT, 32)

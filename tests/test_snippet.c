@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Snippets: what is refused, that values are Python's, and that the CUDA which is printed computes what the evaluator does: it is
- * compiled for the CPU.
+ * Snippets: refusals, values, and that the printed CUDA computes what the evaluator does, on the CPU.
  */
 #include "check.h"
 

@@ -314,7 +314,6 @@ TEST(ragged_cases_of_an_operation_are_problems_like_it_and_small)
     }
 }
 
-/* A kernel that knows nothing of it has the struct that it had. */
 TEST(an_argument_of_a_feature_is_there_with_the_feature_alone)
 {
     fa_tensor_list list;

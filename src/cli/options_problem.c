@@ -86,7 +86,7 @@ static void add_option(cli_problem_options *options, const char *name, cli_optio
 {
     char *value = options->row[options->count].value, *words = options->row[options->count].help;
     char room[16]; /* for a default that the text does not tell */
-    const bool told = f->required || f->follows >= 0 || f->kind == FA_FIELD_BOOLEAN;
+    const bool told = f->required || f->follows >= 0 || f->kind >= FA_FIELD_BOOLEAN;
     word_value(f, kind == KIND_TEXT, value, sizeof options->row[0].value);
     snprintf(words, sizeof options->row[0].help, told ? "%s" : "%s (%s)", help,
              fa_field_text(f, f->preset, room));
