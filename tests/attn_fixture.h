@@ -18,7 +18,6 @@
 #include "attn_launch.h"
 #include "attn_proof.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 

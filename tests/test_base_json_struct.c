@@ -8,7 +8,6 @@
 #include "json.h"
 #include "json_struct.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 struct inner {

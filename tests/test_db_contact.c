@@ -5,7 +5,6 @@
  */
 #include "db_fixture.h"
 
-#include "database.h"
 
 static fa_verification mark_of(uint32_t n, int32_t driver, bool passed)
 {

@@ -9,7 +9,6 @@
 
 #include "threads.h"
 #include <sched.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
 

@@ -10,7 +10,6 @@
 #include "failing_allocator.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum { POINTS_MAX = 20000, ROWS = 3 };
 

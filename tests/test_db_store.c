@@ -8,7 +8,6 @@
 
 #include "statements.h"
 
-#include "problem.h"
 
 #include <time.h>
 

@@ -5,7 +5,6 @@
  */
 #include "engine_fixture.h"
 
-#include "buf.h"
 #include "driver.h"
 #include "session.h"
 #include "store.h"

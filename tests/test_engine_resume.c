@@ -4,7 +4,6 @@
  */
 #include "engine_fixture.h"
 
-#include "hash.h"
 
 static fa_diag diag;
 

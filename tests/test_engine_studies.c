@@ -5,7 +5,6 @@
  */
 #include "engine_fixture.h"
 
-#include "problem.h"
 #include "session.h"
 
 static engine_fixture fixture;

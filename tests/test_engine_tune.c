@@ -8,7 +8,6 @@
 
 #include "candidate.h"
 #include "model.h"
-#include "problem.h"
 #include "trial.h"
 #include "store.h"
 #include "session.h"

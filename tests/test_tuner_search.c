@@ -3,13 +3,11 @@
  * Searching spaces that are made up here: what every strategy keeps to, and what the good one finds.
  */
 #include "check.h"
-#include "hash.h"
 #include "walk.h"
 #include "search.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static bool all_valid(void *context, const int32_t *point)
 {

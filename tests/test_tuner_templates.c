@@ -3,7 +3,6 @@
  * Directories of templates: what of them counts in a hash and in a closure. What is refused is in test_manifest.py.
  */
 #define CHECK_OWN_MAIN
-#include "problem.h"
 #include "tuner_fixture.h"
 
 #include "ops/tensors.h"
@@ -11,7 +10,6 @@
 #include "buf.h"
 #include "operation.h"
 #include "spec.h"
-#include "trial.h"
 
 static tuner_fixture f;
 static fa_diag diag;
