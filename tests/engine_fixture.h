@@ -103,6 +103,13 @@ static inline int fixture_session(engine_fixture *f, fa_diag *diag)
 static const fa_problem small_problem = {.head_dim = 64, .batch = 1, .heads_q = 2, .heads_kv = 2,
                                          .seq_q = 128, .seq_k = 128};
 
+static inline int tune_for(const engine_fixture *f, const char *gpu, fa_problem problem,
+                           fa_effort effort, fa_answer *answer, fa_diag *diag)
+{
+    fa_request request = {.size = sizeof request, .problem = problem, .gpu = gpu, .effort = effort};
+    return fa_tune(f->tuner, &request, answer, diag);
+}
+
 /* Compiling is slow and not what most tests are about: the space is compiled once, for an L4 that
  * is not there, and every store begins as a copy of that one. Its cubins serve the fake device,
  * which has fewer SMs, so that no winner and no trial does. */
@@ -112,14 +119,12 @@ static inline bool seed_store(const engine_fixture *f)
     char command[700];
     if (seed[0] == 0) {
         engine_fixture maker = *f;
-        fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
-                              .effort = FA_EFFORT_PATIENT};
         fa_answer answer = {.size = sizeof answer};
         snprintf(maker.store, sizeof maker.store, "%s/seed-%d.db", getenv("FA_TEST_BUILD"),
                  (int)getpid());
         if (!write_text(f->script, "no_device\n") || fixture_session(&maker, NULL) != 0)
             return false;
-        int rc = fa_tune(maker.tuner, &request, &answer, NULL);
+        int rc = tune_for(&maker, "L4", small_problem, FA_EFFORT_PATIENT, &answer, NULL);
         fa_close(&maker.tuner);
         if (rc != 0)
             return false;

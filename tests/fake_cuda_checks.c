@@ -12,20 +12,6 @@
 static const uint64_t failed = UINT64_MAX, differs = UINT64_MAX - 1;
 enum { FP16, BF16, FP32, FP64, INT8, UINT8 = 8, E4M3 = 12, E5M2, COMPLEX64, COMPLEX128 };
 
-static uint64_t word_of(const void *argument)
-{
-    uint64_t word;
-    memcpy(&word, argument, sizeof word);
-    return word;
-}
-
-static int int_of(const void *argument)
-{
-    int number;
-    memcpy(&number, argument, sizeof number);
-    return number;
-}
-
 static size_t size_of(int element)
 {
     static const size_t sizes[] = {2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1, 1, 4, 8};

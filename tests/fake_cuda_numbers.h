@@ -19,6 +19,21 @@
 /* Compiled for the processor of whom it is part of. */
 #define INLINE static inline __attribute__((always_inline))
 
+/* An argument of a launch. */
+INLINE int int_of(const void *argument)
+{
+    int number;
+    memcpy(&number, argument, sizeof number);
+    return number;
+}
+
+INLINE uint64_t word_of(const void *argument)
+{
+    uint64_t word;
+    memcpy(&word, argument, sizeof word);
+    return word;
+}
+
 INLINE float bits_float(uint32_t bits)
 {
     float x;

@@ -450,8 +450,7 @@ bool fake_serving_reference(const char *entry, const struct fake_build *build, v
 {
     const params p = params_of(build, arguments[0]);
     const uint64_t ids = *(uint64_t *)arguments[1];
-    int count;
-    memcpy(&count, arguments[2], sizeof count);
+    const int count = int_of(arguments[2]);
     (void)damage;
     if (count <= 0)
         return count == 0;

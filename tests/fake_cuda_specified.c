@@ -6,18 +6,9 @@
  */
 #include "fake_cuda_numbers.h"
 
-static int int_of(const void *argument)
-{
-    int number;
-    memcpy(&number, argument, sizeof number);
-    return number;
-}
-
 static float *floats(const void *argument, size_t count, bool write)
 {
-    uint64_t address;
-    memcpy(&address, argument, sizeof address);
-    return fake_memory(address, count * sizeof(float), write);
+    return fake_memory(word_of(argument), count * sizeof(float), write);
 }
 
 /* convolution(out, in, filter, w, h) */
@@ -131,12 +122,9 @@ static bool packed(void **arguments, const struct fake_damage *damage)
 /* large(y, n): how many of n numbers are before each 2^30th */
 static bool large(void **arguments, const struct fake_damage *damage)
 {
-    int64_t n, *y;
-    uint64_t address;
-    memcpy(&n, arguments[1], sizeof n);
-    memcpy(&address, arguments[0], sizeof address);
+    const int64_t n = (int64_t)word_of(arguments[1]);
     const size_t count = (size_t)((n + (1 << 30) - 1) >> 30);
-    y = fake_memory(address, count * sizeof *y, true);
+    int64_t *y = fake_memory(word_of(arguments[0]), count * sizeof *y, true);
     for (size_t i = 0; y != NULL && i < count; i++)
         y[i] = n - ((int64_t)i << 30) + damage->wrong;
     return y != NULL;
@@ -173,9 +161,7 @@ static bool mix(void **arguments, const struct fake_damage *damage)
     const int n = int_of(arguments[7]);
     void *at[7];
     for (int i = 0; i < 7; i++) {
-        uint64_t address;
-        memcpy(&address, arguments[i], sizeof address);
-        at[i] = fake_memory(address, (size_t)n * sizes[i], i < 3);
+        at[i] = fake_memory(word_of(arguments[i]), (size_t)n * sizes[i], i < 3);
         if (at[i] == NULL)
             return false;
     }

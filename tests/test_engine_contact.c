@@ -13,13 +13,6 @@
 
 static fa_diag diag;
 
-static int tune_for(engine_fixture *f, const char *gpu, fa_problem problem, fa_effort effort,
-                    fa_answer *answer, fa_diag *diag)
-{
-    fa_request request = {.size = sizeof request, .problem = problem, .gpu = gpu, .effort = effort};
-    return fa_tune(f->tuner, &request, answer, diag);
-}
-
 /* ---- first contact --------------------------------------------------------------------------*/
 /* An L4 that was tuned for before it came. */
 static const char arrived[] = "device name=NVIDIA_L4 sms=58";

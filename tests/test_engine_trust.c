@@ -16,13 +16,6 @@ static fa_problem of_length(int32_t seq)
     return problem;
 }
 
-static int tune_for(engine_fixture *f, const char *gpu, fa_problem problem, fa_effort effort,
-                    fa_answer *answer, fa_diag *diag)
-{
-    fa_request request = {.size = sizeof request, .problem = problem, .gpu = gpu, .effort = effort};
-    return fa_tune(f->tuner, &request, answer, diag);
-}
-
 /* ---- lengths between buckets ----------------------------------------------------------------*/
 /* All rows of V equal make every row of O equal to them, whatever the scores are: an element that the
  * launch did not reach, or wrote beyond the end, is seen. */
