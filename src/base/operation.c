@@ -334,6 +334,27 @@ static int check_keys(const fa_operation *operation, const char *where, fa_diag 
     return rc == 0 ? fa_json_check_keys(item, tolerance, place, diag) : rc;
 }
 
+/* Rows that the command line makes options and sentences of. */
+static int check_rows(const cJSON *json, const char *where, fa_diag *diag)
+{
+    const cJSON *row, *item;
+    const char *text;
+    cJSON_ArrayForEach (row, cJSON_GetObjectItemCaseSensitive(json, "shorthands")) {
+        int rc = fa_json_text_needed(row, "option", &text, where, diag);
+        if (rc != 0 || (rc = fa_json_text_needed(row, "help", &text, where, diag)) != 0)
+            return rc;
+        cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(row, "set"))
+            if (!cJSON_IsString(item))
+                return fa_fail(diag, FA_EINVAL, "%s: a shorthand's \"set\" takes texts", where);
+    }
+    cJSON_ArrayForEach (row, cJSON_GetObjectItemCaseSensitive(json, "not_covered"))
+        cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(row, "words"))
+            if (!cJSON_IsString(item))
+                return fa_fail(diag, FA_EINVAL, "%s: \"not_covered\": \"words\" takes texts",
+                               where);
+    return 0;
+}
+
 static int read_document(fa_operation *operation, const char *where, fa_diag *diag)
 {
     const cJSON *json = operation->document;
@@ -342,6 +363,8 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
     int rc = read_optional(json, "specification", &operation->specification, where, diag);
     if (rc == 0 && operation->owned != NULL)
         rc = check_keys(operation, where, diag);
+    if (rc == 0 && operation->owned != NULL)
+        rc = check_rows(json, where, diag);
     if (rc == 0)
         rc = fa_json_text_needed(json, "name", &operation->name, where, diag);
     if (rc != 0)
