@@ -44,7 +44,7 @@ typedef struct fa_options {
      * says. fa_service.h says what it changes. */
     const char *server;
     /* For those who only read: no store's file is made. Where none is, an empty one that takes
-     * nothing stands for it, and a note says so where no fleet is named. */
+     * nothing stands for it, and a note says so. */
     bool existing_store;
     /* Bytes of GPU memory that a tune's tensors and workspaces may take in all, at most FA_MEMORY_MAX; 0: half of what is free when
      * it begins. A tune that needs more is FA_ENOMEM and says how much. */

@@ -332,7 +332,7 @@ def forget(*, gpu: str | None = None, older_than: str | datetime.timedelta | Non
     everything    all; nothing else may be given with it
     dry_run       only lists what would be deleted
 
-    Returns a fa_tune.Forgotten. Changes the local store alone: a system bundle or the fleet may have the winner,
+    Returns a fa_tune.Forgotten. Changes the store alone, a server's for all hosts: a system bundle may have the winner,
     too. Kernels that are loaded in this process stay until fa_tune.close().
     """
     which, before = _Filter(forget, gpu, fields), _moment(older_than)
