@@ -36,6 +36,8 @@ def a_tune_that_passes_its_budget_of_gpu_memory_says_what_it_needs():
         big[-1] = "64"
         refused = place.run(*big, status=1)
         assert re.search(r"budget is 1024 MiB, half of the 2048 MiB that are free", refused.stderr), refused.stderr
+        refused = place.run(*big[:-1], "256", "--memory", "9G", status=1)
+        tap.has(refused.stderr, "its budget is 2048 MiB, all that is free: free some, or tune a smaller batch")
         for wrong in ("8", "G", "-1G", "0G", "nanG", "1e9", "9000T", ""):
             refused = place.run("--seq", "64", *TINY, "--memory=" + wrong, status=2)
             tap.has(refused.stderr, "--memory: \"%s\" is not a size (8G, 512M)" % wrong)

@@ -263,14 +263,18 @@ static int keep_to_budget(fa_bench *b, size_t tensors, fa_diag *diag)
     int rc = fa_device_memory(b->driver, &available, &total, diag);
     if (rc != 0)
         return rc;
-    size_t budget = b->memory > 0 ? b->memory : available / 2;
-    snprintf(which, sizeof which, b->memory > 0 ? "as asked" : "half of the %zu MiB that are free",
+    const bool all = b->memory > available;
+    size_t budget = all ? available : b->memory > 0 ? b->memory : available / 2;
+    snprintf(which, sizeof which,
+             all             ? "all that is free: free some"
+             : b->memory > 0 ? "as asked: raise \"memory\""
+                             : "half of the %zu MiB that are free: raise \"memory\"",
              available >> 20);
     if (need > budget)
         return fa_fail(
             diag, FA_ENOMEM,
             "proving this problem needs %zu MiB of GPU memory and its budget is %zu MiB, "
-            "%s: raise \"memory\", or tune a smaller batch",
+            "%s, or tune a smaller batch",
             (need >> 20) + 1, budget >> 20, which);
     b->room = budget - need;
     return 0;
