@@ -2,14 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """fa_tune.caches on a GPU: eight processes start at once on one key, as eight hosts with one store.
 
-    python tests/bench/caches_race.py               with PyTorch 2.11 or later and the wheel of fa-tune; seven minutes
-    python tests/bench/caches_race.py --only ours   without the rows of no cache and of the tuners' own folders; three minutes
-
-Helion is raced where it is installed.
+    python tests/bench/caches_race.py [--only ours]   with PyTorch 2.11 or later, the wheel of fa-tune, and Helion where it is; up to seven minutes
 
 Each process has folders of its own ("none", "ours") or shares PyTorch's own ("local"). Printed: how many of them tuned, how
-many winners there were, and the seconds from a process's start to its first step. Exit status 1: a verdict failed.
-"""
+many winners there were, and the seconds from a process's start to its first step. Exit status 1: a verdict failed."""
 import argparse
 import hashlib
 import importlib.util
@@ -27,7 +23,6 @@ COUNT = 8
 LIMIT_S = 75  # of a row
 
 
-# ---- one of the processes ----
 def inductor(ours):
     import torch
     if ours:
@@ -155,7 +150,6 @@ def overhead(ours):
 JOBS = {"triton": triton, "inductor": inductor, "helion": helion, "overhead": overhead}
 
 
-# ---- eight of them ----
 def start(job, ours, env):
     return subprocess.Popen([sys.executable, os.path.abspath(__file__), "--child", job, *(["--ours"] if ours else [])],
                             env={**env, "RACE_BEGUN": str(time.monotonic())}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

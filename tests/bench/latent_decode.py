@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Multi-head latent attention's decoding (pages of 64 in any order, 8,192 keys, bf16), and causal scores with a slope beside FlexAttention: median us
+with the L2 cache flushed, and the largest error, of outputs that were NaN before. Needs the installed wheel and PyTorch on a GPU."""
+from training_vs_torch import fa_tune, median_us, torch  # with a store of their own
+
+KEYS = 8192
+FLUSH = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+
+
+def decode(batch, heads):
+    cache = torch.randn(batch * KEYS // 64, 64, 1, 576, device="cuda", dtype=torch.bfloat16)
+    table = torch.randperm(len(cache), device="cuda", dtype=torch.int32).view(batch, -1)
+    lengths = torch.full((batch,), KEYS, device="cuda", dtype=torch.int32)
+    q = torch.randn(batch, 1, heads, 576, device="cuda", dtype=torch.bfloat16)
+    out = q.new_full((batch, 1, heads, 512), float("nan"))
+    us = median_us(lambda: fa_tune.attention_decode(q, cache, v_dim=512, cache_seqlens=lengths, block_table=table, max_seqlen_k=KEYS, out=out), FLUSH)
+    keys = cache[table[-1].long()].view(KEYS, 576).float()
+    right = torch.softmax(q[-1, 0].float() @ keys.T / 24, -1) @ keys[:, :512]
+    print("B %d, %d heads: %.1f us, %.0f GB/s, error %.4f" % (batch, heads, us, batch * KEYS * 1152 / us / 1e3, (out[-1, 0] - right).abs().max()), flush=True)
+
+
+def slope():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    q, k, v = (torch.randn(2, 16, KEYS, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    mask, flex = create_block_mask(lambda b, h, i, j: i >= j, None, None, KEYS, KEYS, device="cuda"), torch.compile(flex_attention)
+    ways = (lambda: fa_tune.attention(q, k, v, causal=True, score="score - 0.0625 * (q - k)"),
+            lambda: flex(q, k, v, score_mod=lambda s, b, h, i, j: s - 0.0625 * (i - j), block_mask=mask))
+    error = (ways[0]() - ways[1]()).abs().max()
+    print("slope: ours %.0f us, FlexAttention %.0f us, differ by %.4f" % (*(median_us(way, FLUSH) for way in ways), error))
+
+
+for one in ((size, heads) for size in (1, 16, 128) for heads in (8, 16, 64, 128)):
+    decode(*one)
+slope()
