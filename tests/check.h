@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct {
@@ -136,7 +137,7 @@ static inline int check_done(void)
     return check_state.failures == 0 ? 0 : 1;
 }
 
-/* ---- folders ---------------------------------------------------------------------------------*/
+/* ---- files and folders -----------------------------------------------------------------------*/
 enum { CHECK_FOLDER = 256 };
 
 /* A new one in `base`; NULL: where temporary files go. */
@@ -165,6 +166,14 @@ static inline void check_remove_folder(const char *path)
 {
     if (path[0] != 0)
         nftw(path, check_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* For its owner alone. */
+static inline bool check_write_file(const char *path, const void *bytes, size_t size)
+{
+    FILE *file = fopen(path, "we");
+    bool written = file != NULL && fwrite(bytes, 1, size, file) == size;
+    return file != NULL && fclose(file) == 0 && chmod(path, 0600) == 0 && written;
 }
 
 #ifndef CHECK_OWN_MAIN

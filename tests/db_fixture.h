@@ -99,16 +99,6 @@ static inline void db_within_store(void (*test)(void))
 #define DB_TEST(name) TEST_WITHIN(db_within, name)
 #define DB_STORE_TEST(name) TEST_WITHIN(db_within_store, name)
 
-static inline bool db_write_file(const char *path, const void *bytes, size_t size)
-{
-    FILE *file = fopen(path, "wb");
-    if (file == NULL)
-        return false;
-    bool good = fwrite(bytes, 1, size, file) == size;
-    good = fclose(file) == 0 && good;
-    return chmod(path, 0600) == 0 && good;
-}
-
 static inline bool db_same_bytes(const char *path, const fa_buf *bytes)
 {
     fa_buf now;

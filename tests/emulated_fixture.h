@@ -34,9 +34,7 @@ static inline const char *path_in(const char *name, char ret[320])
 static inline bool write_text(const char *name, const char *text)
 {
     char path[320];
-    FILE *file = fopen(path_in(name, path), "w");
-    bool written = file != NULL && fputs(text, file) >= 0;
-    return file != NULL && fclose(file) == 0 && written;
+    return check_write_file(path_in(name, path), text, strlen(text));
 }
 
 /* What the fake driver reads of a module. */

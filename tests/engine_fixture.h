@@ -25,14 +25,13 @@
 typedef struct engine_fixture {
     char directory[256], store[320], script[320], templates[320], log[320];
     fa_driver *driver;
+    int ordinal; /* of the device whose context is current */
     fa_tuner *tuner;
 } engine_fixture;
 
 static inline bool write_text(const char *path, const char *text)
 {
-    FILE *file = fopen(path, "w");
-    bool ok = file != NULL && fputs(text, file) >= 0;
-    return file != NULL && fclose(file) == 0 && ok;
+    return check_write_file(path, text, strlen(text));
 }
 
 /* Keeps of each tunable's domain only the small values named here. */
@@ -145,6 +144,30 @@ static inline bool fixture_script(const engine_fixture *f, const char *script)
     return write_text(f->script, text);
 }
 
+/* The driver, and device 0's context. */
+static inline bool fixture_device(engine_fixture *f)
+{
+    f->ordinal = 0;
+    return fa_driver_open(&f->driver, NULL) == 0 && hold_context(f->driver, 0, NULL) == 0;
+}
+
+/* Another device's context in the place of the current one. */
+static inline bool fixture_use_device(engine_fixture *f, int ordinal)
+{
+    drop_context(f->driver, f->ordinal);
+    f->ordinal = ordinal;
+    return hold_context(f->driver, ordinal, NULL) == 0;
+}
+
+/* Closes what fixture_device() and fixture_session() opened. */
+static inline void fixture_leave(engine_fixture *f)
+{
+    fa_close(&f->tuner);
+    if (f->driver != NULL)
+        drop_context(f->driver, f->ordinal);
+    fa_driver_close(&f->driver);
+}
+
 /* script: of the fake driver; NULL: no GPU at all. False when something could not be made. */
 static inline bool fixture_open(engine_fixture *f, const char *script)
 {
@@ -164,26 +187,20 @@ static inline bool fixture_open(engine_fixture *f, const char *script)
         (fixture_kernel != NULL && !fixture_write_kernel(f, fixture_kernel)) || !seed_store(f) ||
         !fixture_script(f, script) || fixture_session(f, NULL) != 0)
         return false;
-    return script == NULL ||
-           (fa_driver_open(&f->driver, NULL) == 0 && hold_context(f->driver, 0, NULL) == 0);
+    return script == NULL || fixture_device(f);
 }
 
-/* A new session on the same store, with the driver closed and another script. */
+/* A new session on the same store, under another script. */
 static inline bool fixture_restart(engine_fixture *f, const char *script)
 {
-    fa_close(&f->tuner);
-    if (f->driver != NULL)
-        drop_context(f->driver, 0);
-    fa_driver_close(&f->driver);
-    return fixture_script(f, script) && fixture_session(f, NULL) == 0;
+    fixture_leave(f);
+    return fixture_script(f, script) && fixture_session(f, NULL) == 0 &&
+           (script == NULL || fixture_device(f));
 }
 
 static inline void fixture_close(engine_fixture *f)
 {
-    fa_close(&f->tuner);
-    if (f->driver != NULL)
-        drop_context(f->driver, 0);
-    fa_driver_close(&f->driver);
+    fixture_leave(f);
     check_remove_folder(f->directory);
     *f = (engine_fixture){0};
 }

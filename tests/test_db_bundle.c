@@ -76,7 +76,7 @@ static int read_bytes(const fa_buf *bytes)
 {
     char path[400];
     bundle_path(path, "changed.fab");
-    if (!db_write_file(path, bytes->data, bytes->size))
+    if (!check_write_file(path, bytes->data, bytes->size))
         return 1;
     return read_whole(path);
 }
@@ -97,7 +97,7 @@ static bool forge(const char *sql, fa_buf *ret_bytes)
     fa_buf bytes;
     bundle_path(path, "forged.db");
     bool good = good_bytes(&bytes) &&
-                db_write_file(path, bytes.data, bytes.size - FA_BUNDLE_TRAILER) &&
+                check_write_file(path, bytes.data, bytes.size - FA_BUNDLE_TRAILER) &&
                 sqlite3_open(path, &db) == SQLITE_OK;
     sqlite3_db_config(db, SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1, (int *)NULL);
     sqlite3_exec(db, "PRAGMA synchronous = OFF", NULL, NULL, NULL);
@@ -262,7 +262,7 @@ static bool trust(const char *name, const char *text)
     char path[400];
     bundle_path(path, "config/fa-tune/trusted/");
     return strlen(path) + strlen(name) < sizeof path &&
-           db_write_file(strcat(path, name), text, strlen(text));
+           check_write_file(strcat(path, name), text, strlen(text));
 }
 
 static int verify(const char *text, const char *bytes, fa_bundle_info *ret_info)
@@ -361,11 +361,11 @@ DB_TEST(a_signed_bundle_is_held_to_its_signature)
     CHECK_INT(fa_buf_read_file(&bytes, path, 1 << 20), 0);
     bytes.data[bytes.size - 2000] ^= 1;
     reseal(&bytes);
-    CHECK(db_write_file(path, bytes.data, bytes.size));
+    CHECK(check_write_file(path, bytes.data, bytes.size));
     CHECK_INT(fa_bundle_open(path, false, &bundle, &diag), FA_EUNTRUSTED);
     CHECK_INT(fa_bundle_open(path, true, &bundle, &diag), 0); /* its owner is believed */
     fa_bundle_close(&bundle);
-    CHECK(db_write_file(signature, "", 0));
+    CHECK(check_write_file(signature, "", 0));
     CHECK_INT(fa_bundle_open(path, false, &bundle, &diag), FA_ECORRUPT);
     CHECK(write_bundle(path, NULL));
     CHECK_INT(access(signature, F_OK), -1); /* it was of another file */

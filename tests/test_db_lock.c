@@ -72,7 +72,7 @@ DB_TEST(a_forked_child_cannot_let_go_of_its_parents_lock)
 DB_TEST(a_store_that_is_just_being_made_can_be_locked)
 {
     fa_lock *lock = NULL;
-    CHECK(db_write_file(db_path, "", 0));
+    CHECK(check_write_file(db_path, "", 0));
     CHECK_OK(take("k", &lock), diag);
     fa_lock_release(&lock);
 }
@@ -82,7 +82,7 @@ DB_TEST(a_file_of_locks_that_others_can_write_is_refused)
     fa_lock *lock = NULL;
     char path[400];
     snprintf(path, sizeof path, "%s.lock", db_path);
-    CHECK(db_write_file(path, "", 0) && chmod(path, 0666) == 0);
+    CHECK(check_write_file(path, "", 0) && chmod(path, 0666) == 0);
     CHECK_INT(take("k", &lock), FA_ESTORE);
     CHECK_INT(unlink(path), 0);
     CHECK_INT(symlink("/tmp/nothing", path), 0);

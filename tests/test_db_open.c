@@ -68,7 +68,7 @@ static bool write_noise(void)
     uint32_t bytes[4096];
     for (uint32_t i = 0; i < 4096; i++)
         bytes[i] = db_mix(i + 1);
-    return db_write_file(db_path, bytes, sizeof bytes);
+    return check_write_file(db_path, bytes, sizeof bytes);
 }
 
 DB_TEST(a_store_that_is_cut_short_or_overwritten_is_set_aside)
@@ -76,7 +76,7 @@ DB_TEST(a_store_that_is_cut_short_or_overwritten_is_set_aside)
     for (int i = 0; i < 4;
          i++) { /* its pages, its header, random bytes, another file of its name */
         CHECK(fill_store(4));
-        CHECK(i == 3   ? unlink(db_path) == 0 && db_write_file(db_path, "Dear aunt,\n", 11)
+        CHECK(i == 3   ? unlink(db_path) == 0 && check_write_file(db_path, "Dear aunt,\n", 11)
               : i == 2 ? write_noise()
                        : truncate(db_path, i == 0 ? 16384 : 50) == 0);
         check_set_aside();
@@ -89,7 +89,7 @@ DB_TEST(nothing_is_locked_beside_a_file_that_is_not_a_store)
 {
     fa_lock *lock = NULL;
     for (size_t size = 11; size > 0; size--) { /* of one byte SQLite says that there is none */
-        CHECK(db_write_file(db_path, "Dear aunt,\n", size));
+        CHECK(check_write_file(db_path, "Dear aunt,\n", size));
         CHECK_INT(fa_lock_of_file(db_path, "k", false, &lock, &diag), FA_ESTORE);
         CHECK_HAS(diag.text, "not a store");
         CHECK(lock == NULL);
@@ -103,12 +103,12 @@ DB_TEST(a_link_that_comes_to_point_elsewhere_takes_no_file_along)
     char real[320], letter[320];
     snprintf(real, sizeof real, "%s/real.db", db_directory);
     snprintf(letter, sizeof letter, "%s/letter", db_directory);
-    CHECK(db_write_file(real, "", 0));
+    CHECK(check_write_file(real, "", 0));
     CHECK_INT(symlink(real, db_path), 0);
     CHECK(fill_store(1));
     fa_store *store = db_open(&diag);
     CHECK(store != NULL && db_winner_is(store, 1, 1, &diag));
-    CHECK(db_write_file(letter, "Dear aunt,\n", 11));
+    CHECK(check_write_file(letter, "Dear aunt,\n", 11));
     CHECK(unlink(db_path) == 0 && symlink(letter, db_path) == 0);
     fa_lock *lock = NULL;
     CHECK_INT(fa_lock_of_file(db_path, "k", false, &lock, &diag), FA_ESTORE);
@@ -143,7 +143,7 @@ DB_TEST(a_foreign_database_keeps_its_unfinished_journal)
     unsigned char header[1024] = {0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7};
     header[22] = 2; /* sector size 512 */
     header[26] = 16;
-    CHECK(db_write_file(name, header, sizeof header));
+    CHECK(check_write_file(name, header, sizeof header));
     CHECK_INT(chmod(db_path, 0600), 0);
     CHECK_INT(fa_buf_read_file(&journal, name, 1 << 20), 0);
     check_refused(FA_ESTORE, "another program");
@@ -170,7 +170,7 @@ DB_TEST(a_store_of_another_version_is_refused_and_left_as_it_was)
 
 DB_TEST(an_empty_file_becomes_a_store)
 {
-    CHECK(db_write_file(db_path, "", 0));
+    CHECK(check_write_file(db_path, "", 0));
     CHECK_INT(open_rc(FA_STORE_READ_ONLY), FA_ENOTFOUND);
     CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
     CHECK_TEXT(note.text, "");
@@ -181,14 +181,14 @@ DB_TEST(an_empty_file_becomes_a_store)
 DB_TEST(what_is_only_looked_at_stays_as_it_is)
 {
     fa_store *store = NULL;
-    CHECK(db_write_file(db_path, "", 0));
+    CHECK(check_write_file(db_path, "", 0));
     CHECK_OK(fa_store_open(db_path, FA_STORE_EXISTING, &store, &note, &diag), diag);
     CHECK(fa_store_is_absent(store));
     fa_store_close(&store);
     struct stat st;
     CHECK(stat(db_path, &st) == 0 && st.st_size == 0);
     CHECK_INT(db_count_files(""), 3);
-    CHECK(db_write_file(db_path, "Dear aunt,\n", 11));
+    CHECK(check_write_file(db_path, "Dear aunt,\n", 11));
     CHECK_INT(fa_store_open(db_path, FA_STORE_EXISTING, &store, &note, &diag), FA_ESTORE);
     CHECK_INT(unlink(db_path), 0);
     CHECK(fill_store(1) && truncate(db_path, 9000) == 0);
@@ -345,7 +345,7 @@ DB_TEST(a_store_with_any_bytes_changed_never_serves_what_was_not_stored)
             bad[where % range] = (unsigned char)(db_mix(where) >> 7);
         }
         size_t size = round % 5 == 4 ? db_mix(round + 7) % good.size : good.size;
-        CHECK(db_write_file(db_path, bad, size));
+        CHECK(check_write_file(db_path, bad, size));
         CHECK_INT(use_damaged(), 0);
     }
     free(bad);
@@ -389,12 +389,12 @@ DB_TEST(a_connection_is_set_up_as_promised)
 DB_TEST(a_corrupt_files_journal_goes_with_it)
 {
     CHECK(fill_store(1));
-    CHECK(db_write_file(db_path, "garbage garbage", 15));
+    CHECK(check_write_file(db_path, "garbage garbage", 15));
     char name[320];
     snprintf(name, sizeof name, "%s-journal", db_path);
     unsigned char header[1024] = {0}; /* not one that SQLite would play back */
     header[5] = 7;
-    CHECK(db_write_file(name, header, sizeof header));
+    CHECK(check_write_file(name, header, sizeof header));
     CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
     CHECK_INT(db_count_files("store.db.corrupt-"), 2);
     struct stat st;

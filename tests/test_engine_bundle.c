@@ -191,8 +191,6 @@ ENGINE_TEST(what_was_measured_there_is_imported_and_launchable_here)
     fa_buf_free(&evidence);
     fa_buf_free(&before);
     CHECK(fixture_restart(&f, ""));
-    CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
-    CHECK_OK(hold_context(f.driver, 0, &diag), diag);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_IMPORTED);
     CHECK_TEXT(fa_kernel_answer(kernel)->cubin_key, there.cubin_key);
@@ -401,8 +399,6 @@ ENGINE_TEST(what_nobody_signed_is_not_launched_before_it_is_proved_here)
     CHECK_OK(import(&f, true, false, &info), diag);
     CHECK_INT(info.same, 2);
     CHECK(fixture_restart(&f, ""));
-    CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
-    CHECK_OK(hold_context(f.driver, 0, &diag), diag);
     CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
               FA_ENOTFOUND);
     CHECK_HAS(diag.text, "no GPU has proved");

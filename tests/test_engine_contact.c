@@ -26,8 +26,7 @@ static bool open_first_contact(engine_fixture *f, fa_answer *predicted, const ch
         return false;
     fa_close(&f->tuner);
     snprintf(text, sizeof text, "log %s\n%s\n%s\n", f->log, arrived, script);
-    return write_text(f->script, text) && fa_driver_open(&f->driver, NULL) == 0 &&
-           hold_context(f->driver, 0, NULL) == 0 && fixture_session(f, NULL) == 0;
+    return write_text(f->script, text) && fixture_device(f) && fixture_session(f, NULL) == 0;
 }
 
 ENGINE_TEST(first_contact_proves_at_once_or_races_the_ready_and_keeps_the_truth)
@@ -83,12 +82,6 @@ ENGINE_TEST(when_all_that_is_ready_is_wrong_the_whole_space_is_tuned)
 }
 
 /* ---- another driver -------------------------------------------------------------------------*/
-static bool open_under(engine_fixture *f, const char *script, fa_diag *diag)
-{
-    return fixture_restart(f, script) && fa_driver_open(&f->driver, diag) == 0 &&
-           hold_context(f->driver, 0, diag) == 0;
-}
-
 ENGINE_TEST(a_winner_is_proved_again_under_another_driver_and_kept)
 {
     const fa_kernel *kernel;
@@ -97,7 +90,7 @@ ENGINE_TEST(a_winner_is_proved_again_under_another_driver_and_kept)
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
     CHECK_INT(first.driver_version, 13000);
     int64_t trials = fixture_number(&f, "SELECT count(*) FROM trial");
-    CHECK(open_under(&f, "driver 13010", &diag));
+    CHECK(fixture_restart(&f, "driver 13010"));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13010);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
@@ -113,7 +106,7 @@ ENGINE_TEST(a_winner_is_proved_again_under_another_driver_and_kept)
     CHECK_OK(fa_open(&options, &f.tuner, &diag), diag);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
     /* Back under the old one it is proved once more, not thrown away. */
-    CHECK(open_under(&f, "driver 13000", &diag));
+    CHECK(fixture_restart(&f, "driver 13000"));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->driver_version, 13000);
 }
@@ -125,7 +118,7 @@ ENGINE_TEST(a_winner_that_fails_under_another_driver_is_dropped_for_the_next)
     static const char faults[] = "driver 13010\nfault BLOCK_M=64;BLOCK_N=32;STAGES=2 wrong";
     CHECK(fixture_open(&f, "driver 13000\ntime * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
-    CHECK(open_under(&f, faults, &diag));
+    CHECK(fixture_restart(&f, faults));
     CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
               FA_ENOTFOUND);
     CHECK_INT(fixture_number(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"), 0);
@@ -144,7 +137,7 @@ static void what_another_driver_measured_does_not_win_without_a_proof(fa_effort 
     CHECK(fixture_open(&f, "driver 13000\ntime * 60\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30\n"
                            "time BLOCK_M=128;BLOCK_N=64; 90"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
-    CHECK(open_under(&f, "driver 13010\nfault BLOCK_M=64; wrong\nfault BLOCK_N=32; wrong", &diag));
+    CHECK(fixture_restart(&f, "driver 13010\nfault BLOCK_M=64; wrong\nfault BLOCK_N=32; wrong"));
     CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
               FA_ENOTFOUND);
     int rc = fa_get_best_kernel(f.tuner, &small_problem, effort, &kernel, &diag);
@@ -198,7 +191,7 @@ ENGINE_TEST(a_winner_of_other_templates_is_not_found_and_stays)
     CHECK(fixture_open(&f, "driver 13000"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
     CHECK(age_templates(&f));
-    CHECK(open_under(&f, "driver 13000", &diag));
+    CHECK(fixture_restart(&f, "driver 13000"));
     CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
               FA_ENOTFOUND);
     CHECK_INT(fixture_number(&f, "SELECT count(*) FROM winner WHERE origin = 'measured'"), 1);
@@ -260,7 +253,7 @@ ENGINE_TEST(killed_while_it_proves_again_the_winner_is_as_before_or_proved)
     fa_answer first = {.size = sizeof first};
     CHECK(fixture_open(&f, "driver 13000"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
-    CHECK(open_under(&f, "driver 13010", &diag));
+    CHECK(fixture_restart(&f, "driver 13010"));
     for (int i = 0; i < 5; i++) {
         CHECK(fixture_kill_asking(&f, 10000 + 20000 * (useconds_t)i));
         int64_t driver =

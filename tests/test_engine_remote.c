@@ -174,8 +174,6 @@ TEST(what_a_service_predicts_is_launched_when_it_has_passed_its_proof)
         fa_close(&f.tuner);
         CHECK(unlink(f.store) == 0); /* nothing is known here */
         CHECK(open_served(&f, &s, &diag));
-        CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
-        CHECK_OK(hold_context(f.driver, 0, &diag), diag);
         CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
                   FA_ENOTFOUND);
         CHECK_HAS(diag.text, "no GPU has proved yet");

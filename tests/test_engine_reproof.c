@@ -38,8 +38,7 @@ static bool open_under(engine_fixture *f, const char *script)
     if (!fixture_restart(f, script))
         return false;
     fa_close(&f->tuner);
-    return fa_open(&options, &f->tuner, NULL) == 0 && fa_driver_open(&f->driver, NULL) == 0 &&
-           hold_context(f->driver, 0, NULL) == 0;
+    return fa_open(&options, &f->tuner, NULL) == 0;
 }
 
 static int ask(engine_fixture *f, fa_effort effort, const fa_kernel **ret_kernel, fa_diag *diag)

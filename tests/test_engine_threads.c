@@ -154,8 +154,6 @@ ENGINE_TEST(what_is_stored_is_found_while_another_thread_tunes)
     CHECK(fixture_open(&f, ""));
     CHECK_OK(fa_get_best_kernel(f.tuner, &stored, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK(fixture_restart(&f, "fault BLOCK_M=64;BLOCK_N=32 hang"));
-    CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
-    CHECK_OK(hold_context(f.driver, 0, &diag), diag);
     CHECK_INT(pthread_create(&thread, NULL, tune, &t), 0);
     while (atomic_load(&t.stage) == 0)
         usleep(1000);

@@ -92,12 +92,6 @@ ENGINE_TEST(an_exact_winner_is_kept_beside_its_bucket_and_preferred)
     CHECK_INT(fa_kernel_answer(kernel)->from_problem.seq_q, 128);
 }
 
-static int use_device(engine_fixture *f, int ordinal)
-{
-    drop_context(f->driver, 0);
-    return hold_context(f->driver, ordinal, NULL);
-}
-
 /* 129 rows are two tiles of 128 or three of 64: with many heads for each SM, of which device 1 has two,
  * the tile that is a little slower at 128 leaves less of its rows empty. */
 ENGINE_TEST(another_config_of_the_bucket_answers_where_its_tiles_fit_better)
@@ -111,7 +105,7 @@ ENGINE_TEST(another_config_of_the_bucket_answers_where_its_tiles_fit_better)
     problem.seq_q = problem.seq_k = 129;
     CHECK(fixture_open(&f, "device name=NVIDIA_L40S sms=2 bus=384 clock=2520\n"
                             "time * 90\ntime BLOCK_M=128; 30\ntime BLOCK_M=64; 31"));
-    CHECK_INT(use_device(&f, 1), 0);
+    CHECK(fixture_use_device(&f, 1));
     fa_request request = {.size = sizeof request, .problem = bucket, .ordinal = 1,
                           .effort = FA_EFFORT_MEASURE};
     CHECK_OK(fa_tune(f.tuner, &request, &at_bucket, &diag), diag);
@@ -130,8 +124,6 @@ ENGINE_TEST(another_config_of_the_bucket_answers_where_its_tiles_fit_better)
     /* The bucket's own lengths keep its winner. */
     CHECK_OK(fa_get_best_kernel(f.tuner, &bucket, FA_EFFORT_CACHED, &kernel, &diag), diag);
     CHECK_TEXT(fa_kernel_answer(kernel)->cubin_key, at_bucket.cubin_key);
-    drop_context(f.driver, 1);
-    hold_context(f.driver, 0, NULL);
 }
 
 /* What was only probed, or in another race, was timed at another clock: it promises nothing. */
@@ -141,7 +133,7 @@ ENGINE_TEST(a_config_that_was_not_in_the_winners_race_is_no_alternative)
     int32_t rows = 0;
     CHECK(fixture_open(&f, "device name=NVIDIA_L40S sms=2 bus=384 clock=2520\n"
                            "time * 90\ntime BLOCK_M=128; 30\ntime BLOCK_M=64; 31"));
-    CHECK_INT(use_device(&f, 1), 0);
+    CHECK(fixture_use_device(&f, 1));
     fa_request request = {.size = sizeof request, .problem = small_problem, .ordinal = 1,
                           .effort = FA_EFFORT_MEASURE};
     request.problem.heads_q = request.problem.heads_kv = 16;
@@ -161,8 +153,6 @@ ENGINE_TEST(a_config_that_was_not_in_the_winners_race_is_no_alternative)
         CHECK_INT(answer.from_problem.seq_q, 128);
         CHECK(fa_config_get(&answer.trial.config, "BLOCK_M", &rows) && rows == 128);
     }
-    drop_context(f.driver, 1);
-    hold_context(f.driver, 0, NULL);
 }
 
 /* ---- the order of trust ---------------------------------------------------------------------*/
@@ -221,7 +211,7 @@ ENGINE_TEST(another_gpus_winner_is_proved_here_before_it_is_launched)
     fa_answer first = {.size = sizeof first};
     CHECK(fixture_open(&f, two_devices));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
-    CHECK_INT(use_device(&f, 1), 0);
+    CHECK(fixture_use_device(&f, 1));
     CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
               FA_ENOTFOUND);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
@@ -231,8 +221,6 @@ ENGINE_TEST(another_gpus_winner_is_proved_here_before_it_is_launched)
     CHECK(answer->driver_version > 0 && answer->trial.median_us == 0);
     CHECK(fa_config_equal(&answer->trial.config, &first.trial.config));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag), diag);
-    drop_context(f.driver, 1);
-    CHECK_INT(hold_context(f.driver, 0, NULL), 0);
 }
 
 ENGINE_TEST(another_gpus_winner_that_fails_its_proof_here_gives_way_to_the_model)
@@ -245,13 +233,10 @@ ENGINE_TEST(another_gpus_winner_that_fails_its_proof_here_gives_way_to_the_model
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &first, &diag), diag);
     CHECK(fixture_restart(&f, "device name=NVIDIA_L40S sms=142 bus=384 clock=2520\n"
                               "fault BLOCK_M=64;BLOCK_N=32;STAGES=2 wrong"));
-    CHECK_OK(fa_driver_open(&f.driver, &diag), diag);
-    CHECK_INT(hold_context(f.driver, 1, NULL), 0);
+    CHECK(fixture_use_device(&f, 1));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_PREDICTED);
     CHECK(!fa_config_equal(&fa_kernel_answer(kernel)->trial.config, &first.trial.config));
-    drop_context(f.driver, 1);
-    hold_context(f.driver, 0, NULL);
 }
 
 /* The RTX 5090 was tuned last, and its winner fits, too. */

@@ -20,11 +20,7 @@ static fa_driver *driver;
 static void use_script(const char *lines)
 {
     fa_driver_close(&driver);
-    FILE *file = fopen(script_path, "we");
-    if (file != NULL) {
-        fputs(lines, file);
-        fclose(file);
-    }
+    check_write_file(script_path, lines, strlen(lines));
     setenv("FAKE_CUDA_SCRIPT", script_path, 1);
     setenv("FA_TUNE_LIBCUDA", getenv("FA_TEST_FAKE_CUDA"), 1);
 }
@@ -167,8 +163,6 @@ TEST(what_is_no_cubin_never_reaches_the_driver)
     CHECK_INT(fa_module_load(driver, ptx, sizeof ptx, &module, &diag), FA_ECORRUPT);
     CHECK_INT(fa_module_load(driver, "\x7f" "ELF", 4, &module, &diag), FA_ECORRUPT);
 }
-
-/* ---- tests: memory ---------------------------------------------------------------------------*/
 
 /* ---- tests: fork, NVML, a real device --------------------------------------------------------*/
 

@@ -29,9 +29,7 @@ static char *path_of(const char *name)
 
 static bool write_file(const char *name, const void *bytes, size_t size)
 {
-    FILE *file = fopen(path_of(name), "we");
-    bool ok = file != NULL && fwrite(bytes, 1, size, file) == size;
-    return file != NULL && fclose(file) == 0 && ok;
+    return check_write_file(path_of(name), bytes, size);
 }
 
 /* A header, one PT_NOTE segment, and in it the build-id; id_size 0: none. */

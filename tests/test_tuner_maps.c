@@ -29,12 +29,8 @@ static fa_driver *driver;
 static int start(const char *lines)
 {
     fa_driver_close(&driver);
-    FILE *file = fopen(script, "we");
-    if (file == NULL)
-        return FA_EIO;
-    fputs(lines, file);
-    fclose(file);
-    int rc = fa_driver_open(&driver, &diag);
+    int rc =
+        check_write_file(script, lines, strlen(lines)) ? fa_driver_open(&driver, &diag) : FA_EIO;
     return rc != 0 ? rc : hold_context(driver, 0, &diag);
 }
 

@@ -69,10 +69,8 @@ static int render_parts(const char *defines, const char *more, const char *templ
              defines, more);
     end();
     fixture_make(&f);
-    if (!fixture_write(&f, "small.json", json, strlen(json)) ||
-        !fixture_write(&f, "small.cu", template, strlen(template)) ||
-        !fixture_write(&f, "small.cuh", header, strlen(header)) ||
-        !fixture_write(&f, "other.cuh", other, strlen(other)))
+    if (!fixture_write(&f, "small.json", json) || !fixture_write(&f, "small.cu", template) ||
+        !fixture_write(&f, "small.cuh", header) || !fixture_write(&f, "other.cuh", other))
         return FA_EIO;
     int rc = fa_templates_open(f.directory, &f.templates, &diag);
     if (rc == 0)

@@ -24,7 +24,7 @@ static void start(void)
 
 static void put(const char *name, const char *text)
 {
-    CHECK(fixture_write(&f, name, text, strlen(text)));
+    CHECK(fixture_write(&f, name, text));
 }
 
 static void put_in(const char *folder, const char *name, const char *text)

@@ -10,26 +10,17 @@
 #include "catalogue.h"
 #include "family.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 typedef struct tuner_fixture {
     char directory[CHECK_FOLDER];
     fa_templates *templates;
     fa_family_list families;
 } tuner_fixture;
 
-static inline bool fixture_write(const tuner_fixture *f, const char *name, const void *bytes,
-                                 size_t size)
+static inline bool fixture_write(const tuner_fixture *f, const char *name, const char *text)
 {
     char path[320];
     snprintf(path, sizeof path, "%s/%s", f->directory, name);
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bool ok = fd >= 0 && write(fd, bytes, size) == (ssize_t)size;
-    if (fd >= 0)
-        close(fd);
-    return ok;
+    return check_write_file(path, text, strlen(text));
 }
 
 static inline void fixture_make(tuner_fixture *f)
