@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ours beside PyTorch SDPA's FA2 and cuDNN back ends, and FlashAttention-3 where its Python package
-(flash_attn_interface; fa3/build.sh makes what is needed of it) can be imported: one run, one process, one context.
+"""Ours beside PyTorch SDPA's FA2 and cuDNN back ends, and FlashAttention-3 where flash_attn_interface (fa3/build.sh) can be imported.
 
-Every row is tuned by the library (proved before it is timed), checked once more against PyTorch
-here, and then timed by two protocols, the L2 flushed before each launch and the median taken:
-"in turn" launches all of them in each round, in an order drawn anew, so that all see the clocks that
-a power-limited card lowers for the faster kernel; "alone" launches one of them for a while, then the
-next. 16,384 tokens in all, hidden size 2,048; --set small takes a few short problems instead.
-"best" is ours over the fastest peer. "need" is FlashAttention-3 over cuDNN where that is faster, as
-once measured in turn on an H200 (cuDNN 9.19, CUDA 13.0): what ours over cuDNN is held against where
-FlashAttention-3 itself is not here. "share" is of a matrix product of 8192 cubed in bf16, timed
-here. Prints a table; JSON lines go to --out.
+Every row is tuned by the library, checked once more against PyTorch, and timed with the L2 flushed, the median taken: "in turn", all in each
+round in an order drawn anew, so that all see the clocks that a power-limited card lowers for the faster kernel; and "alone", one after
+another. 16,384 tokens in all, hidden size 2,048; --set small takes a few short problems. "best" is ours over the fastest peer. "need" is
+FlashAttention-3 over cuDNN where that is faster, as once measured on an H200 (cuDNN 9.19, CUDA 13.0). "share" is of a matrix product of
+8192 cubed in bf16, timed here. Prints a table; JSON lines go to --out.
 
     FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/attn_vs_torch.py
 """
@@ -82,10 +77,12 @@ class Clock:
         return {name: [a.elapsed_time(b) for a, b in pairs] for name, pairs in events.items()}
 
 
-def matrix_product_tflops(clock):
-    n = 8192
-    a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    return 2 * n ** 3 / clock.in_turn({"mm": lambda: torch.mm(a, b)}, 60)["mm"] / 1e9
+def sdpa(backend, *tensors, **how):
+    """A call of PyTorch's SDPA by one back end alone."""
+    def call():
+        with sdpa_kernel(BACKENDS[backend]):
+            return F.scaled_dot_product_attention(*tensors, **how)
+    return call
 
 
 def run_row(tuner, clock, dtype, causal, shape, budget_ms):
@@ -102,12 +99,7 @@ def run_row(tuner, clock, dtype, causal, shape, budget_ms):
     answer = tuner.answer(kernel)
     ours = tuner.launcher(kernel, q, k, v, o, torch.cuda.current_stream().cuda_stream)
     ours()
-    calls = {"ours": ours}
-    for name, backend in BACKENDS.items():
-        def peer(backend=backend):
-            with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-        calls[name] = peer
+    calls = {"ours": ours, **{name: sdpa(name, q, k, v, is_causal=causal) for name in BACKENDS}}
     if flash_attn_func:
         same = [t.transpose(1, 2) for t in (q, k, v)]   # the same tensors, in the order of its dimensions
         calls["fa3"] = lambda: flash_attn_func(*same, causal=causal)
@@ -163,7 +155,8 @@ def main():
     torch.cuda.init()
     torch.zeros(1, device="cuda")
     tuner, clock, rows = fatune.Tuner(), Clock(), []
-    ceiling = matrix_product_tflops(clock)
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    ceiling = 2 * 8192 ** 3 / clock.in_turn({"mm": lambda: torch.mm(a, b)}, 60)["mm"] / 1e9
     print(f"matrix product 8192^3 bf16: {ceiling:.0f} TFLOP/s")
     print("dtype  D   causal  B  H      S " + "".join(f"{n:>6}" for n in PEERS) + "  ours (us)        share"
           + "".join(f"  vs {n:<5}" for n in PEERS) + "  best   alone  need  tune s  config")

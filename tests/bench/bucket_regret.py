@@ -1,14 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What buckets of lengths cost between their points, on the GPU that is here: random lengths off the
-buckets, each tuned exactly beside its bucket. Regret is the time there of what a lookup answers from the
-bucket (its winner, or another of its configs that promises more at that length) over the best time there,
-less one: of the exact point's race where it is among the fastest, else of its probe.
+"""What buckets of lengths cost between their points, on the GPU that is here: random lengths off the buckets, each tuned exactly beside its
+bucket. Regret is the time there of what a lookup answers from the bucket over the best time there, less one: of the exact point's race where it
+is among the fastest, else of its probe. About 5 s a point, a JSON line each; exit status 1 when the median is above 2 % or the worst above 10 %.
 
-    python3 tests/bench/bucket_regret.py build/fa-tune [POINTS] [--seed N] [--range LOW HIGH]
-                                         [--out FILE] [--keep STORE]
-
-About 5 s a point. One JSON line a point on stdout (and in FILE), then a summary line on stderr; exit
-status 1 when the median is above 2 % or the worst above 10 %.
+    python3 tests/bench/bucket_regret.py build/fa-tune [POINTS] [--seed N] [--range LOW HIGH] [--out FILE] [--keep STORE]
 """
 import argparse
 import json

@@ -150,11 +150,6 @@ def overhead(ours):
 JOBS = {"triton": triton, "inductor": inductor, "helion": helion, "overhead": overhead}
 
 
-def start(job, ours, env):
-    return subprocess.Popen([sys.executable, os.path.abspath(__file__), "--child", job, *(["--ours"] if ours else [])],
-                            env={**env, "RACE_BEGUN": str(time.monotonic())}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def race(job, ours, folder, shared, count=COUNT, **more):
     """(work, winner, seconds) of each; ours: over the store in the folder."""
     begun, processes = time.monotonic(), []
@@ -165,7 +160,8 @@ def race(job, ours, folder, shared, count=COUNT, **more):
                "HELION_CACHE_DIR": os.path.join(own, "helion"), "TORCHINDUCTOR_COMPILE_THREADS": "2", "PYTHONFAULTHANDLER": "1", **more}
         if job != "inductor" and ours:
             env["TRITON_CACHE_MANAGER"] = "fa_tune.caches:TritonCache"
-        processes.append(start(job, ours, env))
+        processes.append(subprocess.Popen([sys.executable, os.path.abspath(__file__), "--child", job, *(["--ours"] if ours else [])],
+                                          env={**env, "RACE_BEGUN": str(time.monotonic())}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     results = []
     for process in processes:
         try:

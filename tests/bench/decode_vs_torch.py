@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decoding: ours beside PyTorch SDPA's cuDNN and FA2 back ends, thirteen problems of serving engines in one run.
 
-Every row is tuned by the library (proved before it is timed) in each of its forms (lengths known to the
-host; lengths on the device; keys and values in shuffled pages of 64 and of 16 keys), checked once more
-against PyTorch here, and timed in turn with the peers: all of them in each round, in an order drawn anew,
-the L2 flushed before each launch, the median taken. Microseconds.
-Where FA_PEERS has FlashAttention-3 as vLLM ships it (vllm_fa3.py), it is timed in turn in those forms, too, the
-faster of vLLM's two ways to call it. "best" is the fastest of the peers with lengths known to the host; "best/ours"
-is that over our time, and the columns behind it are that time over ours in the other forms, and batch-invariant.
-The last lines are FlashAttention-3's times in each form over ours. JSON lines go to --out.
-With --templates the winners of several directories of templates ("-" is what is built in) are timed in turn: the first
-one's fill the table, and a line for each of the others says how many times faster it is than the first in every form.
+Every row is tuned by the library in each of its forms (lengths known to the host; lengths on the device; shuffled pages of 64 and of 16 keys),
+checked once more against PyTorch, and timed in turn with the peers as attn_vs_torch.py does, in microseconds. Where FA_PEERS has
+FlashAttention-3 as vLLM ships it (vllm_fa3.py), it is timed in those forms, too, the faster of vLLM's two ways to call it. "best/ours" is the
+fastest peer's time with lengths known to the host over ours; behind it our time in that form over those in the other ones.
+With --templates the winners of several directories ("-": what is built in) are timed in turn: the first one's fill the table, and a line for
+each of the others says how many times faster it is than the first in every form.
 
     FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/decode_vs_torch.py [--templates - DIRECTORY...]
 """
@@ -21,11 +17,10 @@ import time
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fatune
 import vllm_fa3
-from attn_vs_torch import Clock, geomean
+from attn_vs_torch import Clock, geomean, sdpa
 from templates_in_turn import open_tuners
 
 ROWS = [(1, 32, 8, 1, 4096), (8, 32, 8, 1, 4096), (32, 32, 8, 1, 8192), (128, 32, 8, 1, 2048), (1, 32, 8, 1, 131072), (16, 64, 8, 1, 16384),
@@ -110,16 +105,8 @@ def peers(shape, q, k, v):
     if seq_q > 1:
         late = torch.arange(seq_k, device="cuda")[None] > torch.arange(seq_q, device="cuda")[:, None] + seq_k - seq_q
         mask = torch.zeros(seq_q, seq_k, device="cuda", dtype=q.dtype).masked_fill(late, float("-inf"))
-
-    def peer(backend):
-        def call():
-            with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
-        return call
-    calls = {"cudnn": peer(SDPBackend.CUDNN_ATTENTION)}
-    if mask is None:
-        calls["fa2"] = peer(SDPBackend.FLASH_ATTENTION)
-    return calls
+    names = ["cudnn", "fa2"] if mask is None else ["cudnn"]
+    return {name: sdpa(name, q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1]) for name in names}
 
 
 def run_row(tuners, clock, shape, forms, budget_ms):

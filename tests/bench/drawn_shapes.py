@@ -13,7 +13,7 @@ import time
 
 import operation_vs_torch
 import training_vs_torch as training
-from training_vs_torch import F, fa_tune, torch  # with a store of their own
+from training_vs_torch import fa_tune, torch  # with a store of their own
 
 # Heads and KV heads of published models; [n, k] of their layers.
 HEADS = [(32, 8), (28, 4), (16, 2), (24, 24), (12, 12), (64, 8), (40, 8), (32, 32), (16, 16), (8, 8), (14, 2), (48, 8), (8, 1), (20, 20), (96, 8)]
@@ -47,13 +47,8 @@ def draw_rms_norm(dice):
 
 
 def attention_ways(heads, heads_kv, causal):
-    def sdpa(back_end):
-        def attend(*tensors):
-            with training.sdpa_kernel(back_end):
-                return F.scaled_dot_product_attention(*tensors, is_causal=causal, enable_gqa=heads != heads_kv)
-        return attend
     ways = training.ways_of(causal)
-    ways.update((name, (sdpa(back_end), False)) for name, back_end in training.SDPA.items())
+    ways.update((name, (training.sdpa(back_end, is_causal=causal, enable_gqa=heads != heads_kv), False)) for name, back_end in training.SDPA.items())
     return ways
 
 

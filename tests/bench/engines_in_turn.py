@@ -4,29 +4,23 @@ fa3, triton and fa_tune, a process each on one GPU, and models with random weigh
 
 A row, one JSON line of --out as soon as it is measured, is one batch of equal prompts by one backend in one round: time to the
 first token and between tokens (means over the batch, by vLLM's own clock), tokens/s of the whole batch, in round 1 attention's
-share of the GPU's time (torch.profiler), and what its greedy tokens are beside the first backend's, FLASH_ATTN's: the share
-that come before the first difference, and up to there how far the log probabilities of the five best tokens are apart (mean and
-greatest), and how far apart the two tokens of a first difference are in FLASH_ATTN's own eyes (greatest). Random weights
-leave the two best tokens close to one another, so that rounding alone makes backends differ: TRITON_ATTN's distance is
-the measure for CUSTOM's, which fails where its mean, over all batches, is more than 1.5 times as large. Backends take turns
-within a round; each batch is run once before it is measured. The script ends after --seconds, with whatever was
-measured; a backend that does not start is a row too.
+share of the GPU's time (torch.profiler), and its greedy tokens beside the first backend's, FLASH_ATTN's, as beside() has them.
+Random weights leave the two best tokens so close that rounding alone makes backends differ: TRITON_ATTN's distance is the
+measure for CUSTOM's, which fails where its mean is more than 1.5 times as large. Backends take turns within a round; each batch
+is run once before it is measured. The script ends after --seconds; a backend that does not start is a row too.
 
 --model trained asks for the same tokens: the checkpoint of tests/bench/trained_llama.py, which is certain of its tokens, and
-prompts of its texts, of different lengths in a batch. `right` is the share of tokens that continue the text, `lead` the
-smallest difference of FLASH_ATTN's log probabilities of a token and the second best, `sure` the share of tokens with a lead of
-more than 1. CUSTOM fails where such a token is another one, and where less than 0.99 of the tokens are sure.
+prompts of its texts, of different lengths in a batch. `right` is the share of tokens that continue the text. CUSTOM fails where
+a token of which FLASH_ATTN is sure is another one, and where less than 0.99 of the tokens are sure.
 
     FA_VLLM=FOLDER tests/gpu.sh vllm [--model gpt-oss-20b]       FOLDER: where vLLM 0.26.0 is installed (pip --target)
     FA_SGLANG=FOLDER tests/gpu.sh sglang [--model trained]                          likewise SGLang 0.5.13
     python3 tests/bench/engines_in_turn.py --model llama-3-8b --out rows.jsonl       with vLLM and fa_tune importable
 
-Below "FLASH_ATTN", "TRITON_ATTN" and "CUSTOM" stand for SGLang's backends, too. Its time to the first token is that of a run of
-one token, until the whole batch has it; attention's share is not taken, and its random weights are not compared. Its radix
-cache and its graphs are what its command line has by default; vLLM keeps prefixes of a trained model alone. Every measured run
-begins with an empty prefix cache. In round 1 of a trained model each batch runs once more with the prompts in the cache:
-`cached_tokens` of its `prompt_tokens` came from there, `cached_tokens_same` is the share of tokens before the first that differs
-from the run without, `cached_crossed` is as `crossed`. Where a sure token differs, or no token came from the cache, the script fails.
+SGLang's time to the first token is that of a run of one token, until the whole batch has it; attention's share is not taken, and
+its random weights are not compared. Every measured run begins with an empty prefix cache, which vLLM has for a trained model
+alone. In round 1 of a trained model each batch runs once more with the prompts in the cache: `cached_tokens` of its
+`prompt_tokens` came from there, `cached_…` beside the run without. Where a sure token differs, or none came from there, the script fails.
 """
 import argparse
 import itertools
@@ -255,17 +249,6 @@ def beside(ours, theirs):
             "lead": min(leads), "sure": sum(lead > trained_llama.SURE for lead in leads) / len(leads)}
 
 
-def with_prefixes(cached, answer):
-    """Of a batch's answer with its prompts in the cache, beside the answer without."""
-    found = beside(cached, answer)
-    return {"cached_tokens_same": found["same_tokens"], "cached_crossed": found["crossed"]}
-
-
-def prefixes_right(rows):
-    """Whether no answer with cached prompts has another token where the answer without was sure, and prompts were cached."""
-    return all(row["cached_crossed"] <= trained_llama.SURE and row["cached_tokens"] > 0 for row in rows if "cached_crossed" in row)
-
-
 def summary(rows, a):
     """Of each batch how many times as fast as the first backend the others are, by the medians of the rounds, and how near
     its answers theirs are. Returns whether CUSTOM's are as near as TRITON_ATTN's, a trained model's tokens the same."""
@@ -293,8 +276,9 @@ def summary(rows, a):
                   min(row["lead"] for row in of)))
     if a.model == "trained":
         judged = apart.get(custom) or [row for of in apart.values() for row in of]   # CUSTOM may be what others are compared with
-        return prefixes_right(rows) and judged != [] and all(
-            row["crossed"] <= trained_llama.SURE and row["sure"] >= trained_llama.MOSTLY for row in judged)
+        right = all(row["crossed"] <= trained_llama.SURE and row["sure"] >= trained_llama.MOSTLY for row in judged)
+        return judged != [] and right and all(row["cached_crossed"] <= trained_llama.SURE and row["cached_tokens"] > 0
+                                              for row in rows if "cached_crossed" in row)
     if custom in means and triton not in means:
         print("how far %s may be is not judged: %s did not run" % (custom, triton))
         return True
@@ -395,7 +379,8 @@ def main():
                         continue
                     answer = {name: row.pop(name) for name in ("tokens", "best") if name in row}
                     if "cached" in row:
-                        row.update(with_prefixes(row.pop("cached"), answer))
+                        found = beside(row.pop("cached"), answer)
+                        row.update(cached_tokens_same=found["same_tokens"], cached_crossed=found["crossed"])
                     theirs = answer if engine.backend == a.backends[0] else theirs
                     if answer and theirs and theirs is not answer:
                         row.update(beside(answer, theirs))

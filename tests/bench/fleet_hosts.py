@@ -2,20 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many processes that start at once on one PostgreSQL server, which is restarted while they work and some of which are killed.
 
-Starts a server of its own (Debian's package, fsync off). Each process is a host of its own, with an L4 of the fake
-driver: it opens a session on that store, tunes its key unless somebody has, and then asks for the stored answer --asks times, on average
-every --every seconds. In the rows "killed" a tenth of them is killed (SIGKILL) and started again, in the rows "restarted"
-the server is, in the middle. Prints a table, and its rows as JSON in the last line. Exit status 1 where a key was
-lost, a process failed, or a key was tuned twice though server and processes lived.
-
-  tunes     how often a key was tuned; more often than there are keys only where a server or a process was gone
-  pushed    winners that processes kept in their local files while the server was gone and `fa-tune push` brought
-  lost      keys without a winner in the server at the end
-  start     the time until the last process had its first answer
-  missed    asks for a stored answer while the server was gone that the local file could not answer
-  p50, p99  of a stored answer, over all processes, once nobody tunes any more
-
-The lines below the table: what one process asks of the server, through a proxy that counts.
+Starts a server of its own (Debian's package, fsync off). Each process is a host of its own, with an L4 of the fake driver: it opens a session
+on that store, tunes its key unless somebody has, and then asks for the stored answer --asks times, on average every --every seconds (p50 and
+p99 are of these). In the rows "killed" a tenth of them is killed (SIGKILL) and started again, in the rows "restarted" the server is, in the
+middle: "pushed" winners were kept in local files meanwhile, and "missed" asks could not be answered from these. Prints a table, what one process
+asks of the server, through a proxy that counts, and the rows as JSON in the last line. Exit status 1 where a key was lost, a process
+failed, or a key was tuned twice though server and processes lived.
 
     python3 tests/bench/fleet_hosts.py build                                # 200 processes on 1 and on 50 keys
     python3 tests/bench/fleet_hosts.py build --processes 20 --keys 5

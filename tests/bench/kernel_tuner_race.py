@@ -4,15 +4,9 @@
 
     python3 tests/bench/kernel_tuner_race.py FOLDER [SCRIPT…] [--seconds N] [--limit N] [--out FILE]
 
-FOLDER   a folder of scripts with the files that they read, as Kernel Tuner's examples/cuda; it is copied, and in the copy for
-         fa_tune the lines that import kernel_tuner import fa_tune.kernel_tuner instead. All else is as it stands
-SCRIPT   their names; without any all of the folder. pytest runs one that is named test_…
---seconds N   a tune for which the script names no strategy is a search of N seconds, Kernel Tuner's by greedy_ils
---limit N     a script that runs longer by one of the two is stopped (600)
---out FILE    gets the lines, too, behind what is there
-
-Where kernel_tuner is not installed, fa_tune runs alone. Kernel Tuner takes the mean of 7 launches with a warm cache, and compares
-what an answer is given for; fa_tune flushes L2 before every launch. The race is fa_tune's, of the two winners alone, interleaved.
+FOLDER has scripts (without a SCRIPT all are run, test_… by pytest) and the files that they read, as Kernel Tuner's examples/cuda; in a copy the
+lines that import kernel_tuner import fa_tune.kernel_tuner instead. Where kernel_tuner is not installed, fa_tune runs alone. Kernel Tuner takes
+the mean of 7 launches with a warm cache; fa_tune flushes L2 before every launch. The race is fa_tune's, of the two winners alone, interleaved.
 A line of JSON for each script, with its tunes in their order: how many configs have a time, the seconds, the winner, its
 milliseconds, and `race`, Kernel Tuner's winner's time over fa_tune's (1: they are the same config).
 """
@@ -62,7 +56,7 @@ class Noted:
         self.calls.append({"kernel": bound["kernel_name"], "timed": len(timed), "of": len(results), "s": round(time.perf_counter() - began, 2),
                            "ms": round(float(best["time"]), 5), "winner": {name: plain(best[name]) for name in bound["tune_params"]}})
         if self.pairs is not None:
-            self.calls[-1]["times"] = [[one["time"] for one in timed if self._is(one, config)] for config in self.pairs[len(self.calls) - 1]]
+            self.calls[-1]["times"] = [[one["time"] for one in timed if all(one[name] == value for name, value in config.items())] for config in self.pairs[len(self.calls) - 1]]
         return results, env
 
     def _pair(self, tunables):
@@ -70,10 +64,6 @@ class Noted:
         said = [" and ".join("%s == %r" % one for one in config.items()) for config in pair]
         return {"tune_params": {name: list(dict.fromkeys(config[name] for config in pair)) for name in tunables},
                 "restrictions": [" or ".join("(%s)" % one for one in said)]}
-
-    @staticmethod
-    def _is(result, config):
-        return all(result[name] == value for name, value in config.items())
 
 
 def run_script(script, out, side, seconds, pairs):
@@ -137,9 +127,9 @@ def main():
     parser = argparse.ArgumentParser(description="Kernel Tuner's scripts, by Kernel Tuner and by fa_tune")
     parser.add_argument("folder")
     parser.add_argument("scripts", nargs="*", metavar="SCRIPT")
-    parser.add_argument("--seconds", type=float, default=0)
-    parser.add_argument("--limit", type=float, default=600)
-    parser.add_argument("--out")
+    parser.add_argument("--seconds", type=float, default=0, help="a tune whose script names no strategy is a search of so many, Kernel Tuner's by greedy_ils")
+    parser.add_argument("--limit", type=float, default=600, help="seconds after which a script is stopped (600)")
+    parser.add_argument("--out", help="the lines are added to this file, too")
     parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--pairs", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,15 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws README's picture from measured rows: TFLOP/s over the sequence length, a panel for each head
-dimension with and without a causal mask; fa-tune, cuDNN, FlashAttention-3 and FlashAttention-2, beside
-torch.mm of 8192 cubed in bf16 of the same run, which is no ceiling: all are at the card's power limit. Above them stand
-the means of these rows; in a dark page it is dark.
+"""Draws README's picture from rows of attn_vs_torch.py, GPU-prefill-DATE.jsonl: TFLOP/s over the sequence length, a panel for each head
+dimension with and without a causal mask, beside torch.mm of the same run, which is no ceiling: all are at the card's power limit.
 
-Rows are those of tests/bench/attn_vs_torch.py. Where FlashAttention-3 ran beside the others ("fa3_tflops")
-its line is what was measured. Elsewhere it is this run's cuDNN times the ratio of the two in an earlier
-run ("need"), drawn broken, and left out where that ratio says that cuDNN was as fast. A ring marks every
-point where a peer is ahead of fa-tune. Rows are named GPU-prefill-DATE.jsonl; which versions ran on that
-date is what docs/measurements.md says.
+Where FlashAttention-3 did not run beside the others its line is this run's cuDNN times the ratio of the two in an earlier run ("need"), drawn
+broken, and left out where cuDNN was as fast. A ring marks every point where a peer is ahead of fa-tune.
 
     python3 tests/bench/picture.py tests/bench/h200-prefill-2026-11-23.jsonl > docs/tflops.svg
 """

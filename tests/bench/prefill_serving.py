@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many queries as serving engines ask for them: varlen, pages, windows, sinks, softcap, beside our own dense kernel.
 
-Every form of a row is tuned by the library (proved before it is timed), some of its rows are checked once more against
-PyTorch in fp32, and all forms are timed in turn with the dense kernel and PyTorch's peers, the L2 flushed before each
-launch, the median taken. bf16, causal, microseconds. Where FA_PEERS has FlashAttention-3 as vLLM ships it (vllm_fa3.py), each
-form has it beside it, on the same tensors, the faster of vLLM's two ways to call it; its outputs are looked at, too. JSON lines
-go to --out.
-With --templates the winners of several directories of templates ("-" is what is built in) are timed in turn: a form's line
-is of the first one's, and behind it stands how many times faster the others' are.
+Every form of a row is tuned by the library, some of its rows are checked once more against PyTorch in fp32, and all are timed in turn with the
+dense kernel and PyTorch's peers. bf16, causal, microseconds. Where FA_PEERS has FlashAttention-3 as vLLM ships it (vllm_fa3.py), each form has
+it beside it, the faster of vLLM's two ways to call it, and its outputs are looked at, too. With --templates the winners of several directories
+("-": what is built in) are timed in turn: a form's line is of the first one's, and behind it stands how many times faster the others' are.
 
     FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/prefill_serving.py [--templates - DIRECTORY...]
 """
@@ -17,12 +14,10 @@ import math
 import time
 
 import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fatune
 import vllm_fa3
-from attn_vs_torch import Clock
+from attn_vs_torch import Clock, sdpa
 from decode_vs_torch import paged
 from templates_in_turn import open_tuners
 
@@ -68,10 +63,6 @@ class Row:
         self.bounds = bounds
         self.cu = torch.tensor(bounds, device="cuda", dtype=torch.int32)
         self.used = torch.tensor(lengths, device="cuda", dtype=torch.int32)
-
-    def dense_view(self, x):
-        """[batch, heads, seq, dim] of sequences that are equally long."""
-        return x.view(len(self.lengths), self.lengths[0], *x.shape[1:]).transpose(1, 2)
 
     def pages(self, page):
         """Keys, values and the table of shuffled pages."""
@@ -146,19 +137,12 @@ class Row:
 
     def fa2(self):
         longest = max(self.lengths)
-
-        def call():
-            return torch.ops.aten._flash_attention_forward(self.q, self.k, self.v, self.cu, self.cu, longest, longest, 0.0, True,
-                                                           False)
-        return call
+        return lambda: torch.ops.aten._flash_attention_forward(self.q, self.k, self.v, self.cu, self.cu, longest, longest, 0.0, True, False)
 
     def cudnn(self):
-        q, k, v = (self.dense_view(x) for x in (self.q, self.k, self.v))
-
-        def call():
-            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
-        return call
+        """Of sequences that are equally long."""
+        q, k, v = (x.view(len(self.lengths), self.lengths[0], *x.shape[1:]).transpose(1, 2) for x in (self.q, self.k, self.v))
+        return sdpa("cudnn", q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
 
 
 def share_of_window(length):

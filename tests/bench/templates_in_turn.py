@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Directories of templates beside each other: for every row each directory's own winner, and cuDNN, in turn.
 
-What a change of a template gains or costs, in one run on one card: each row is tuned once for every directory (proved before
-it is timed), then all winners and PyTorch's cuDNN are timed launch by launch in an order drawn anew, the L2 flushed, the
-median taken. 16,384 tokens in all, hidden size 2,048. "-" is what is built in; a library (*.so) stands for what is built into
-that one, so that two builds may be compared.
+What a change of a template gains or costs: each row is tuned once for every directory, then all winners and PyTorch's cuDNN are timed as by
+attn_vs_torch.py. "-" is what is built in; a library (*.so) stands for what is built into that one, so that two builds may be compared.
 
     FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/templates_in_turn.py OLD - --rows 128:causal:8192 64:plain:512
 """
@@ -12,11 +10,9 @@ import argparse
 import os
 
 import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fatune
-from attn_vs_torch import Clock, geomean
+from attn_vs_torch import Clock, geomean, sdpa
 
 ROWS = [f"{dim}:{mask}:{seq}" for dim in (64, 128, 256) for mask in ("plain", "causal") for seq in (512, 1024, 2048, 4096, 8192, 16384)]
 
@@ -42,20 +38,13 @@ def open_tuners(directories):
     return {name: open_tuner(name) for name in directories} if directories else {"": fatune.Tuner()}
 
 
-def cudnn(q, k, v, causal):
-    def call():
-        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    return call
-
-
 def run_row(tuners, clock, row, dtype, budget_ms):
     dim, mask, seq = row.split(":")
     dim, seq, causal = int(dim), int(seq), mask == "causal"
     batch, heads = max(16384 // seq, 1), 2048 // dim
     q, k, v = (torch.randn(batch, heads, seq, dim, device="cuda", dtype={"fp16": torch.float16, "bf16": torch.bfloat16}[dtype])
                for _ in range(3))
-    calls, configs = {"cudnn": cudnn(q, k, v, causal)}, {}
+    calls, configs = {"cudnn": sdpa("cudnn", q, k, v, is_causal=causal)}, {}
     right = calls["cudnn"]().float()
     for name, tuner in tuners.items():
         o = torch.full_like(q, float("nan"))

@@ -40,14 +40,10 @@ except ImportError:
     flash_attention_4 = None
 
 
-def rows_of(dims):
-    """Batch, heads, sequence, head dimension, that of V, causal: 16,384 tokens of about 2,048 elements each."""
-    return [(16384 // seq, max(1, 2048 // dim), seq, dim, dim_v, causal) for dim, dim_v in dims for causal in (False, True)
-            for seq in (1024, 4096, 16384)]
-
-
-def varlen_rows_of(dims):
-    return [(len(SEQUENCES), 2048 // dim, sum(SEQUENCES), dim, dim_v, causal) for dim, dim_v in dims for causal in (False, True)]
+def rows_of(dims, varlen):
+    """Batch, heads, sequence, head dimension, that of V, causal: 16,384 tokens of about 2,048 elements each, or SEQUENCES."""
+    sizes = [(len(SEQUENCES), sum(SEQUENCES))] if varlen else [(16384 // seq, seq) for seq in (1024, 4096, 16384)]
+    return [(batch, max(1, 2048 // dim), seq, dim, dim_v, causal) for dim, dim_v in dims for causal in (False, True) for batch, seq in sizes]
 
 
 SDPA = {"pytorch-fa2": SDPBackend.FLASH_ATTENTION, "pytorch-cudnn": SDPBackend.CUDNN_ATTENTION}
@@ -55,18 +51,18 @@ PEERS = [*SDPA, "flash-attention-4"]
 SEQUENCES = [8192, 64, 3511, 181, 1024, 512, 2200, 4096, 97, 300, 1500, 700, 6000, 128, 2600, 420, 850, 393]  # 32,768 in all
 
 
-def sdpa(back_end, causal):
+def sdpa(back_end, **how):
     """The function of q, k and v that is SDPA by one back end alone."""
     def attend(*tensors):
         with sdpa_kernel(back_end):
-            return F.scaled_dot_product_attention(*tensors, is_causal=causal)
+            return F.scaled_dot_product_attention(*tensors, **how)
     return attend
 
 
 def ways_of(causal):
     """The functions of q, k and v [batch, heads, seq, head_dim], by name, each with whether it takes [batch, seq, heads, head_dim]."""
     ways = {"fa_tune": (lambda *tensors: fa_tune.attention(*tensors, causal=causal), False)}
-    ways.update((name, (sdpa(back_end, causal), False)) for name, back_end in SDPA.items())
+    ways.update((name, (sdpa(back_end, is_causal=causal), False)) for name, back_end in SDPA.items())
     if flash_attention_4:
         ways["flash-attention-4"] = (lambda *tensors: first(flash_attention_4.flash_attn_func(*tensors, causal=causal)), True)
     return ways
@@ -84,11 +80,6 @@ def varlen_ways_of(causal):
         ways["flash-attention-4"] = (lambda *tensors: first(flash_attention_4.flash_attn_varlen_func(
             *tensors, **lengths, causal=causal)), False)
     return ways
-
-
-def deterministic_ways_of(causal):
-    attend = ways_of(causal)["fa_tune"]
-    return {"fa_tune": attend, "deterministic": attend}
 
 
 def in_fixed_order(call):
@@ -248,8 +239,10 @@ def main():
     dims = [tuple(map(int, (dim + "/" + dim).split("/")[:2])) for dim in options.head_dims.split(",")]
     rows, names = [], ["deterministic"] if options.deterministic else PEERS
     print("| B, H, S, D | fa_tune us | %s | %s | cold s | attained | matmul |" % (" | ".join(names), " | ".join(name + " / fa_tune" for name in names)))
-    for batch, heads, seq, dim, dim_v, causal in varlen_rows_of(dims) if options.varlen else rows_of(dims):
-        ways = (varlen_ways_of if options.varlen else deterministic_ways_of if options.deterministic else ways_of)(causal)
+    for batch, heads, seq, dim, dim_v, causal in rows_of(dims, options.varlen):
+        ways = (varlen_ways_of if options.varlen else ways_of)(causal)
+        if options.deterministic and not options.varlen:
+            ways = dict.fromkeys(["fa_tune", "deterministic"], ways["fa_tune"])
         lead = (seq, heads) if options.varlen else (batch, heads, seq)
         times = measure(ways, [(*lead, columns) for columns in (dim, dim, dim_v)], options.layer, cache)
         rows.append({"batch": batch, "heads": heads, "seq": seq, "dim": dim, "causal": causal, **({"dim_v": dim_v} if dim_v != dim else {}),

@@ -1,18 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two builds of fa-tune beside each other, in turn, so that a change of the host or of the card's
-clock touches both.
+"""Two builds of fa-tune beside each other, in turn, so that a change of the host or of the card's clock touches both.
 
-    python3 tests/bench/two_builds.py OLD NEW [--rounds 5]
-    python3 tests/bench/two_builds.py OLD NEW --host [--rounds 3]
+    python3 tests/bench/two_builds.py OLD NEW [--host] [--rounds 5]
 
-OLD and NEW are folders as tests/gpu_bundle.sh makes them. On a GPU machine it prints, of each, the
-median of a cold tune, of the way from a new process to a launchable kernel, of a hit in the process
-and of a launch on the host; anywhere, the cached answers of the daemon. The last column is NEW / OLD.
-
---host: OLD and NEW are folders as ./dev build makes them (build/), and the machine may be busy: it prints
-processor time of a command with its workers, instructions (by callgrind) and resident memory. The GPU is
-the fake driver's; the space of a tune is eight configs, so that compiling is not all that is seen.
+OLD and NEW are folders as tests/gpu_bundle.sh makes them; what needs a GPU is left out where there is none. The last column is NEW / OLD.
+--host: they are folders as ./dev build makes them (build/), and the machine may be busy: processor time of a command with its workers,
+instructions (by callgrind) and resident memory. The GPU is the fake driver's; the space of a tune is eight configs.
 """
 import argparse
 import glob
@@ -31,6 +25,7 @@ import serve_load
 
 LATENCY = re.compile(r"launchable kernel ([\d.]+) ms \(open ([\d.]+) ms\); hit in the process "
                      r"([\d.]+) ns; launch on the host ([\d.]+) us")
+LATENCIES = (("new process to launchable kernel", "ms"), ("opening a tuner", "ms"), ("hit in the process", "ns"), ("launch on the host", "us"))
 
 
 def environment(folder, store):
@@ -38,28 +33,22 @@ def environment(folder, store):
                 FA_TUNE_WORKER=os.path.join(folder, "fa-tune-worker"))
 
 
-def cold_tune(folder, place, options):
-    """(seconds, configs measured) of one tune on an empty store."""
-    store = os.path.join(place, "cold-%d.db" % time.monotonic_ns())
-    begin = time.perf_counter()
-    done = subprocess.run([os.path.join(folder, "fa-tune"), *options, "--json", "--quiet"],
-                          env=environment(folder, store), stdout=subprocess.PIPE, check=True)
-    seconds = time.perf_counter() - begin
-    return seconds, json.loads(done.stdout)["funnel"]["measured"]
+def latency(command, env):
+    """What bench_latency prints."""
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    return [float(value) for value in LATENCY.search(done.stdout).groups()]
 
 
-def latency(folder, store):
-    text = subprocess.run([os.path.join(folder, "bench_latency")], env=environment(folder, store),
-                          stdout=subprocess.PIPE, check=True, text=True).stdout
-    return [float(value) for value in LATENCY.search(text).groups()]
+class Rows(dict):
+    """name -> unit, samples of OLD, samples of NEW."""
+
+    def keep(self, name, unit, which, value):
+        self.setdefault(name, (unit, [], []))[1 + which].append(value)
 
 
 def device_rows(old, new, place, rounds):
-    """name -> unit, samples of OLD, samples of NEW."""
-    rows = {}
-
-    def keep(name, unit, which, value):
-        rows.setdefault(name, (unit, [], []))[1 + which].append(value)
+    rows = Rows()
+    keep = rows.keep
     tunes = {"D 64, S 512": ["--seq", "512"],
              "D 128, S 4096, causal": ["--seq", "4096", "--head-dim", "128", "--causal"]}
     stores = [os.path.join(place, name) for name in ("old.db", "new.db")]
@@ -70,15 +59,16 @@ def device_rows(old, new, place, rounds):
         order = ((0, old), (1, new)) if turn % 2 == 0 else ((1, new), (0, old))
         for which, folder in order:
             for name, options in tunes.items():
-                seconds, measured = cold_tune(folder, place, options)
-                keep("cold tune, %s" % name, "s", which, seconds)
-                keep("cold tune, %s, configs measured" % name, "", which, measured)
+                store = os.path.join(place, "cold-%d.db" % time.monotonic_ns())
+                begin = time.perf_counter()
+                done = subprocess.run([os.path.join(folder, "fa-tune"), *options, "--json", "--quiet"],
+                                      env=environment(folder, store), stdout=subprocess.PIPE, check=True)
+                keep("cold tune, %s" % name, "s", which, time.perf_counter() - begin)
+                keep("cold tune, %s, configs measured" % name, "", which, json.loads(done.stdout)["funnel"]["measured"])
         for which, folder in order * 3:
-            ready, opened, hit, launch = latency(folder, stores[which])
-            keep("new process to launchable kernel", "ms", which, ready)
-            keep("opening a tuner", "ms", which, opened)
-            keep("hit in the process", "ns", which, hit)
-            keep("launch on the host", "us", which, launch)
+            told = latency([os.path.join(folder, "bench_latency")], environment(folder, stores[which]))
+            for (name, unit), value in zip(LATENCIES, told):
+                keep(name, unit, which, value)
     return rows
 
 
@@ -156,11 +146,8 @@ class Host:
         return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, usage.ru_maxrss / 1024)
 
     def latency(self, store, *wrapper):
-        """What bench_latency prints."""
-        done = subprocess.run([*wrapper, os.path.join(self.build, "tests", "bench_latency"), *SHAPE],
-                              env=dict(self.env, FA_TUNE_STORE=store, FA_TUNE_LIBCUDA=self.fake),
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-        return [float(value) for value in LATENCY.search(done.stdout).groups()]
+        return latency([*wrapper, os.path.join(self.build, "tests", "bench_latency"), *SHAPE],
+                       dict(self.env, FA_TUNE_STORE=store, FA_TUNE_LIBCUDA=self.fake))
 
     def instructions(self, store):
         """Of opening a tuner and its first kernel, of a hit, and of a launch without the driver's part. Callgrind has
@@ -225,10 +212,8 @@ def serving_cost(host, rounds):
 
 def host_rows(old, new, place, rounds):
     hosts = [Host(build, os.path.join(place, name)) for build, name in ((old, "old"), (new, "new"))]
-    rows = {}
-
-    def keep(name, unit, which, value):
-        rows.setdefault(name, (unit, [], []))[1 + which].append(value)
+    rows = Rows()
+    keep = rows.keep
     for turn in range(rounds):
         for which, host in sorted(enumerate(hosts), reverse=turn % 2 == 1):
             at = os.path.join(host.place, "%d-" % turn)
@@ -259,9 +244,7 @@ def host_rows(old, new, place, rounds):
         keep("instructions: launch, without the driver's", "", which, own[1] / own[0])
     for turn in range(10 * rounds):
         for which, host in sorted(enumerate(hosts), reverse=turn % 2 == 1):
-            for name, unit, value in zip(("new process to launchable kernel", "opening a tuner", "hit in the process",
-                                          "launch on the host"), ("ms", "ms", "ns", "us"),
-                                         host.latency(stores[which])):
+            for (name, unit), value in zip(LATENCIES, host.latency(stores[which])):
                 keep(name + ", least", unit, which, value)
     for name, (unit, *samples) in rows.items():
         if name.endswith("least"):
