@@ -542,30 +542,24 @@ static void look_at_outputs(void)
     CHECK(another_process_sees_a_lock());
 }
 
-DB_TEST(a_store_that_an_output_names_keeps_its_locks)
+DB_STORE_TEST(a_store_that_an_output_names_keeps_its_locks)
 {
-    fa_store *store = db_open(&diag);
     fa_change change = {.store = store, .diag = &diag};
-    CHECK(store != NULL);
     while (fa_store_change(&change))
         look_at_outputs();
     CHECK(change.rc == 0 && change.tries == 1);
-    fa_store_close(&store);
 }
 
-DB_TEST(a_trial_in_the_evidence_keeps_every_digit_of_its_seed)
+DB_STORE_TEST(a_trial_in_the_evidence_keeps_every_digit_of_its_seed)
 {
     float samples[DB_SAMPLES];
-    fa_store *store = db_open(&diag);
     fa_scope scope = db_scope(512);
     fa_study_trial trial = db_trial_record(9, samples);
     fa_winner_record winner = {.scope = scope, .evidence = strdup("{\"space\":612}")};
-    CHECK(store != NULL);
     trial.trial.status = FA_STATUS_MEASURED;
     trial.seed = UINT64_MAX;
     CHECK_OK(fa_store_trial_put(store, &scope, &trial, &diag), diag);
     CHECK_OK(fa_bundle_add_trials(store, &winner, &diag), diag);
     CHECK_HAS(winner.evidence, "\"seed\":\"18446744073709551615\"");
     fa_winner_record_free(&winner);
-    fa_store_close(&store);
 }

@@ -353,7 +353,7 @@ DB_TEST(a_store_with_any_bytes_changed_never_serves_what_was_not_stored)
 }
 
 /* What no crash of a process can show: a power cut is survived by syncs, and by these alone. */
-DB_TEST(a_connection_is_set_up_as_promised)
+DB_STORE_TEST(a_connection_is_set_up_as_promised)
 {
     char schema[16];
     snprintf(schema, sizeof schema, "%d", FA_STORE_SCHEMA);
@@ -362,10 +362,8 @@ DB_TEST(a_connection_is_set_up_as_promised)
     } table[] = {
         {"journal_mode", "truncate"}, {"synchronous", "2"},     {"foreign_keys", "1"},
         {"trusted_schema", "0"},      {"mmap_size", "0"},       {"cell_size_check", "1"},
-        {"user_version", schema},        {"writable_schema", "0"},
+        {"user_version", schema},     {"writable_schema", "0"},
     };
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         char sql[100];
@@ -382,7 +380,6 @@ DB_TEST(a_connection_is_set_up_as_promised)
     CHECK(sqlite3_exec(store->db, "SELECT load_extension('x')", NULL, NULL, NULL) != SQLITE_OK);
     CHECK(sqlite3_exec(store->db, "PRAGMA writable_schema = 1; DELETE FROM sqlite_schema;", NULL,
                        NULL, NULL) != SQLITE_OK); /* DEFENSIVE */
-    fa_store_close(&store);
 }
 
 /* A journal left behind under the old name would be played back into the new store. */

@@ -7,6 +7,14 @@
 
 static fa_diag diag;
 static char folder[256], store[300], file[300];
+static fa_tuner *tuner;
+
+static fa_tuner *session(void)
+{
+    fa_options options = {.size = sizeof options, .store = store};
+    fa_tuner *opened = NULL;
+    return fa_open(&options, &opened, &diag) == 0 ? opened : NULL;
+}
 
 /* Each with a store of its own. */
 static void within_folder(void (*test)(void))
@@ -14,17 +22,13 @@ static void within_folder(void (*test)(void))
     check_make_folder(folder, NULL);
     snprintf(store, sizeof store, "%s/store.db", folder);
     snprintf(file, sizeof file, "%s/lines", folder);
+    tuner = session();
+    CHECK(tuner != NULL);
     test();
+    fa_close(&tuner);
     check_remove_folder(folder);
 }
 #define OWN_TEST(name) TEST_WITHIN(within_folder, name)
-
-static fa_tuner *session(void)
-{
-    fa_options options = {.size = sizeof options, .store = store};
-    fa_tuner *tuner = NULL;
-    return fa_open(&options, &tuner, &diag) == 0 ? tuner : NULL;
-}
 
 #define PROBLEM                                                                              \
     "\"problem\":{\"dtype\":\"bf16\",\"causal\":\"top-left\",\"head_dim\":64,\"batch\":1,"      \
@@ -39,7 +43,7 @@ struct seen {
     fa_baseline last;
 };
 
-static struct seen seen_in(fa_tuner *tuner)
+static struct seen seen_now(void)
 {
     struct seen seen = {0};
     fa_baseline *baseline = NULL;
@@ -51,9 +55,9 @@ static struct seen seen_in(fa_tuner *tuner)
     return seen;
 }
 
-static int import(fa_tuner *tuner, const char *path, int32_t *ret_count)
+static int import(int32_t *ret_count)
 {
-    const fa_import_options options = {.size = sizeof options, .file = path};
+    const fa_import_options options = {.size = sizeof options, .file = file};
     fa_bundle_info info;
     int rc = fa_import(tuner, &options, NULL, NULL, &info, &diag);
     if (rc == 0)
@@ -65,16 +69,14 @@ OWN_TEST(a_baseline_comes_back_as_it_was_written)
 {
     char text[2000];
     int32_t count = -1;
-    fa_tuner *tuner = session();
-    CHECK(tuner != NULL);
-    int before = seen_in(tuner).count;
+    int before = seen_now().count;
     snprintf(text, sizeof text, "%s\r\n  \r\n\n", good_line);
     CHECK(write_text(file, text));
-    CHECK_OK(import(tuner, file, &count), diag);
+    CHECK_OK(import(&count), diag);
     CHECK_INT(count, 1);
     fa_close(&tuner);
     tuner = session();
-    struct seen seen = seen_in(tuner);
+    struct seen seen = seen_now();
     CHECK_INT(seen.count, before + 1);
     CHECK_TEXT(seen.last.gpu_name, "H200"); /* the catalogue's name of it */
     CHECK_TEXT(seen.last.peer, "pytorch-fa2");
@@ -85,19 +87,16 @@ OWN_TEST(a_baseline_comes_back_as_it_was_written)
     CHECK_INT(seen.last.problem.dtype, FA_BF16);
     CHECK_INT(seen.last.problem.causal, FA_CAUSAL_TOP_LEFT);
     CHECK_INT(seen.last.problem.heads_q, 2);
-    fa_close(&tuner);
 }
 
 OWN_TEST(what_may_be_left_out_is_and_a_later_line_replaces_an_earlier_one)
 {
     int32_t count = -1;
-    fa_tuner *tuner = session();
-    CHECK(tuner != NULL);
     CHECK(write_text(file, "{" NAMES "," PROBLEM ",\"median_us\":9}\n"
                            "{" NAMES "," PROBLEM ",\"median_us\":7}"));
-    CHECK_OK(import(tuner, file, &count), diag);
+    CHECK_OK(import(&count), diag);
     CHECK_INT(count, 2);
-    struct seen seen = seen_in(tuner);
+    struct seen seen = seen_now();
     CHECK_INT(seen.count, 1);
     CHECK(seen.last.median_us == 7 && seen.last.low_us == 0 && seen.last.high_us == 0);
     CHECK_TEXT(seen.last.source, "");
@@ -146,22 +145,19 @@ OWN_TEST(a_bad_line_is_named_and_nothing_is_taken)
          "\"head_dim\":64,\"x\":1,\"seq_q\":1024}}",
          "\"seq_q\" appears twice"},
     };
-    fa_tuner *tuner = session();
-    CHECK(tuner != NULL);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         char text[4000];
         int32_t count = -1;
         snprintf(text, sizeof text, "%s\n%s\n", good_line, table[i].line);
         CHECK(write_text(file, text));
-        CHECK_INT(import(tuner, file, &count), FA_ECORRUPT);
+        CHECK_INT(import(&count), FA_ECORRUPT);
         CHECK_INT(count, -1);
         CHECK_HAS(diag.text, "line 2");
         CHECK_HAS(diag.text, table[i].part);
         CHECK_HAS(diag.text, file);
         CHECK(strchr(diag.text, '\x1b') == NULL);
-        CHECK_INT(seen_in(tuner).count, 0);
+        CHECK_INT(seen_now().count, 0);
     }
-    fa_close(&tuner);
 }
 
 OWN_TEST(a_baseline_concerns_the_same_computation_on_the_same_gpu_type)
@@ -183,11 +179,11 @@ OWN_TEST(a_baseline_concerns_the_same_computation_on_the_same_gpu_type)
 
 /* ---- values of other tuners -------------------------------------------------------------------*/
 /* What a look for the key returns, and whether the value is this one. */
-static int look(fa_tuner *tuner, const char *key, bool hold, const char *value)
+static int look(fa_tuner *by, const char *key, bool hold, const char *value)
 {
     fa_kept *kept = NULL;
     size_t count = 0;
-    int rc = fa_list_kept(tuner, key, hold, &kept, &count, &diag);
+    int rc = fa_list_kept(by, key, hold, &kept, &count, &diag);
     if (rc == 0 && (count != 1 || kept->size != (int64_t)strlen(value) ||
                     memcmp(kept->bytes, value, strlen(value)) != 0))
         rc = 1;
@@ -197,8 +193,8 @@ static int look(fa_tuner *tuner, const char *key, bool hold, const char *value)
 
 OWN_TEST(of_two_tuners_one_makes_a_value)
 {
-    fa_tuner *one = session(), *two = session();
-    CHECK(one != NULL && two != NULL);
+    fa_tuner *one = tuner, *two = session();
+    CHECK(two != NULL);
     fa_kept value = {.key = "k", .tuner = "triton", .name = "n", .gpu = "g", .made = "{}"};
     CHECK_INT(look(one, "k", false, ""), FA_ENOTFOUND);
     CHECK_INT(look(one, "k", true, ""), FA_ENOTFOUND);
@@ -227,5 +223,4 @@ OWN_TEST(of_two_tuners_one_makes_a_value)
     }
     value = (fa_kept){.key = "k", .tuner = "t", .bytes = "b"};
     CHECK_INT(fa_keep(one, &value, &diag), FA_EINVAL);
-    fa_close(&one);
 }

@@ -214,13 +214,12 @@ static void *launch_beside(void *context)
 
 /* The fake driver ends the context where counters pass to a stream that neither waited for their last launch nor saw that
  * it had ended. A small kernel leaves half of what the larger one is given afterwards. */
-TEST(memory_of_streams_that_are_gone_serves_others)
+ENGINE_TEST(memory_of_streams_that_are_gone_serves_others)
 {
     enum { STREAMS = 500, OF_ONE = (1 << 19) + (1 << 18), KEPT = 16, MOST = 64, THREADS = 4 };
     struct launching beside[THREADS];
     int (*busy)(int on), (*capture)(fa_stream stream, int on);
     size_t before = 0, after = 0, total;
-    engine_fixture f;
     const fa_kernel *kernel[2];
     fa_stream captured = NULL;
     fa_device_ptr tensor[4] = {0};
@@ -257,7 +256,6 @@ TEST(memory_of_streams_that_are_gone_serves_others)
     fa_stream_destroy(f.driver, &captured);
     for (int i = 0; i < 4; i++)
         fa_device_free(f.driver, &tensor[i]);
-    fixture_close(&f);
 }
 
 ENGINE_TEST(a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one)

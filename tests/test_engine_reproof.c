@@ -23,11 +23,9 @@ static const char count_marks[] = "SELECT count(*) FROM verification";
 /* A winner of driver 13000, and nothing else that is measured. */
 static bool open_tuned(engine_fixture *f)
 {
-    fa_request request = {.size = sizeof request, .problem = small_problem,
-                          .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
     return fixture_open(f, "driver 13000\ntime * 90\ntime BLOCK_M=64;BLOCK_N=32;STAGES=2 30") &&
-           fa_tune(f->tuner, &request, &answer, NULL) == 0;
+           tune_for(f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, NULL) == 0;
 }
 
 /* Another script from now on, in a session with little patience. */

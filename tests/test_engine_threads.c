@@ -99,10 +99,8 @@ ENGINE_TEST(thirty_two_threads_get_what_one_alone_would)
     fa_diag diag;
     CHECK(fixture_open(&f, ""));
     for (int i = 0; i < BUCKETS; i++) {
-        fa_request request = {
-            .size = sizeof request, .problem = problem_of(i), .effort = FA_EFFORT_MEASURE};
         fa_answer answer = {.size = sizeof answer};
-        CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), 0);
+        CHECK_OK(tune_for(&f, NULL, problem_of(i), FA_EFFORT_MEASURE, &answer, &diag), diag);
     }
     for (int i = 0; i < THREADS; i++)
         worker[i] = (struct worker){.fixture = &f, .number = i};
@@ -115,17 +113,26 @@ ENGINE_TEST(thirty_two_threads_get_what_one_alone_would)
 struct tuning {
     engine_fixture *fixture;
     fa_problem problem;
-    _Atomic int stage; /* 1: workers are busy; 2: it is over */
+    const char *gpu;         /* that is not here, or NULL */
+    struct tuning **running; /* whose workers run; NULL: it is not asked */
+    _Atomic int stage;       /* 1: workers are busy; 2: it is over */
     const fa_kernel *kernel;
-    int rc;
+    int rc, overlaps;
     fa_diag diag;
 };
 
 static int note_stage(void *context, const fa_progress *progress)
 {
-    struct tuning *t = context;
+    struct tuning *t = context, *nobody = NULL,
+                  **running = t->running != NULL ? t->running : &nobody;
     if (progress->stage == FA_STAGE_TUNE && progress->failed > 0)
         atomic_store(&t->stage, 1);
+    if (progress->stage == FA_STAGE_TUNE) {
+        t->overlaps += *running != NULL && *running != t;
+        *running = t;
+    } else if (progress->stage == FA_STAGE_DONE && *running == t) {
+        *running = NULL;
+    }
     return 0;
 }
 
@@ -134,7 +141,8 @@ static void *tune(void *context)
     struct tuning *t = context;
     fa_request request = {.size = sizeof request,
                           .problem = t->problem,
-                          .effort = FA_EFFORT_MEASURE,
+                          .gpu = t->gpu,
+                          .effort = t->gpu != NULL ? FA_EFFORT_PREDICT : FA_EFFORT_MEASURE,
                           .progress = note_stage,
                           .context = t};
     fa_answer answer = {.size = sizeof answer};
@@ -215,52 +223,18 @@ ENGINE_TEST(callbacks_of_a_tune_may_look_up_and_are_refused_a_tune)
     CHECK_OK(t.rc, t.diag);
 }
 
-struct absent {
-    fa_tuner *tuner;
-    fa_problem problem;
-    struct absent **running; /* whose workers run */
-    int rc, overlaps;
-    fa_diag diag;
-};
-
-static int note_running(void *context, const fa_progress *progress)
-{
-    struct absent *a = context;
-    if (progress->stage == FA_STAGE_TUNE) {
-        a->overlaps += *a->running != NULL && *a->running != a;
-        *a->running = a;
-    } else if (progress->stage == FA_STAGE_DONE && *a->running == a) {
-        *a->running = NULL;
-    }
-    return 0;
-}
-
-static void *tune_absent(void *context)
-{
-    struct absent *a = context;
-    fa_request request = {.size = sizeof request,
-                          .problem = a->problem,
-                          .gpu = "L4",
-                          .effort = FA_EFFORT_PREDICT,
-                          .progress = note_running,
-                          .context = a};
-    fa_answer answer = {.size = sizeof answer};
-    a->rc = fa_tune(a->tuner, &request, &answer, &a->diag);
-    return NULL;
-}
-
 /* Each tune takes all cores: several at once would start so many times as many compilers. */
 ENGINE_TEST(tunes_of_one_tuner_run_one_after_another)
 {
-    struct absent *running = NULL, absent[BUCKETS];
+    struct tuning *running = NULL, absent[BUCKETS];
     CHECK(fixture_open(&f, NULL));
     fa_close(&f.tuner);
     CHECK_INT(unlink(f.store), 0); /* nothing is compiled yet */
     CHECK(fixture_session(&f, NULL) == 0);
     for (int i = 0; i < BUCKETS; i++)
-        absent[i] =
-            (struct absent){.tuner = f.tuner, .problem = problem_of(i), .running = &running};
-    CHECK_INT(run_threads(tune_absent, absent, sizeof *absent, BUCKETS), 0);
+        absent[i] = (struct tuning){
+            .fixture = &f, .problem = problem_of(i), .gpu = "L4", .running = &running};
+    CHECK_INT(run_threads(tune, absent, sizeof *absent, BUCKETS), 0);
     for (int i = 0; i < BUCKETS; i++) {
         CHECK_OK(absent[i].rc, absent[i].diag);
         CHECK_INT(absent[i].overlaps, 0);

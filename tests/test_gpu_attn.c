@@ -13,6 +13,8 @@
 #include "gpu_attn_serving.h"
 #include "gpu_attn_sweep.h"
 
+#include <limits.h>
+
 TEST(a_device_and_nvrtc_are_here)
 {
     world.missing = "no CUDA device";
@@ -29,12 +31,14 @@ TEST(a_device_and_nvrtc_are_here)
     world.missing = NULL;
 }
 
-/* Why a test that is of no one family is left out; NULL: it is not. FA_TEST_FAMILY=reference asks for these. */
-static const char *why_left_out(void)
+/* A test of no one family: FA_TEST_FAMILY=reference asks for these. */
+static void unless_left_out(void (*test)(void))
 {
-    return world.missing != NULL        ? world.missing
-           : !is_asked_for("reference") ? "one family is asked for"
-                                        : NULL;
+    check_state.skipped = world.missing != NULL        ? world.missing
+                          : !is_asked_for("reference") ? "one family is asked for"
+                                                       : NULL;
+    if (check_state.skipped == NULL)
+        test();
 }
 
 /* ---- the reference --------------------------------------------------------------------------*/
@@ -58,12 +62,10 @@ static void check_reference(const fa_problem *p, const fa_attn_case *c, uint64_t
     *worst_lse = e_lse > *worst_lse ? e_lse : *worst_lse;
 }
 
-TEST(the_reference_agrees_with_double_precision)
+TEST_WITHIN(unless_left_out, the_reference_agrees_with_double_precision)
 {
     static const int dims[] = {8, 64, 136, 512};
     double worst = 0, worst_lse = 0;
-    if (why_left_out() != NULL)
-        SKIP(why_left_out());
     for (int i = 0; i < 16; i++) {
         fa_dtype dtype = i % 2 == 0 ? FA_FP16 : FA_BF16;
         fa_causal causal = (fa_causal)(i % 3);
@@ -80,11 +82,9 @@ TEST(the_reference_agrees_with_double_precision)
            worst, worst_lse);
 }
 
-TEST(the_serving_reference_agrees_with_double_precision)
+TEST_WITHIN(unless_left_out, the_serving_reference_agrees_with_double_precision)
 {
     double worst = 0, worst_lse = 0;
-    if (why_left_out() != NULL)
-        SKIP(why_left_out());
     for (int kind = 0; kind < SERVING_KINDS; kind++) {
         fa_problem p = serving_problem(kind);
         fa_attn_case c = fa_attn_case_ragged(&p, kind % 2, (uint64_t)(2 * kind + 1));
@@ -108,63 +108,30 @@ static bool runs_here(const char *family)
     return false;
 }
 
-TEST(attn_fwd_sm80_is_right_on_random_problems)
+static void sweep_on(const char *family, int lowest, int highest, struct taste taste)
 {
+    static char why[80];
     if (world.missing != NULL)
         SKIP(world.missing);
-    if (world.gpu.sm < 80 || !runs_here("attn_fwd_sm80"))
-        SKIP("the device does not run attn_fwd_sm80");
-    CHECK_INT(sweep_family("attn_fwd_sm80", (struct taste){true, true, false}), 0);
+    snprintf(why, sizeof why, "the device does not run %s", family);
+    if (world.gpu.sm < lowest || world.gpu.sm > highest || !runs_here(family))
+        SKIP(why);
+    CHECK_INT(sweep_family(family, taste), 0);
 }
 
-TEST(attn_fwd_sm90a_is_right_on_random_problems)
-{
-    if (world.missing != NULL)
-        SKIP(world.missing);
-    if (world.gpu.sm != 90 || !runs_here("attn_fwd_sm90a"))
-        SKIP("the device does not run attn_fwd_sm90a");
-    CHECK_INT(sweep_family("attn_fwd_sm90a", (struct taste){true, false, false}), 0);
-}
+/* On GPUs of these compute capabilities. */
+#define FAMILY_TEST(family, lowest, highest, ...)                        \
+    TEST(family##_is_right_on_random_problems)                           \
+    {                                                                    \
+        sweep_on(#family, lowest, highest, (struct taste){__VA_ARGS__}); \
+    }
 
-TEST(attn_fwd_sm75_is_right_on_random_problems)
-{
-    if (world.missing != NULL)
-        SKIP(world.missing);
-    if (world.gpu.sm < 75 || !runs_here("attn_fwd_sm75"))
-        SKIP("the device does not run attn_fwd_sm75");
-    CHECK_INT(sweep_family("attn_fwd_sm75", (struct taste){false, true, false}), 0);
-}
-
-TEST(attn_fwd_splitkv_sm80_is_right_on_random_problems)
-{
-    if (world.missing != NULL)
-        SKIP(world.missing);
-    if (world.gpu.sm < 80 || !runs_here("attn_fwd_splitkv_sm80"))
-        SKIP("the device does not run attn_fwd_splitkv_sm80");
-    CHECK_INT(sweep_family("attn_fwd_splitkv_sm80", (struct taste){.bf16 = true, .serving = true}),
-              0);
-}
-
-TEST(attn_fwd_prefill_sm80_is_right_on_random_problems)
-{
-    if (world.missing != NULL)
-        SKIP(world.missing);
-    if (world.gpu.sm < 80 || !runs_here("attn_fwd_prefill_sm80"))
-        SKIP("the device does not run attn_fwd_prefill_sm80");
-    CHECK_INT(sweep_family("attn_fwd_prefill_sm80",
-                           (struct taste){.bf16 = true, .unaligned = true, .serving = true}),
-              0);
-}
-
-TEST(attn_fwd_prefill_sm90a_is_right_on_random_problems)
-{
-    if (world.missing != NULL)
-        SKIP(world.missing);
-    if (world.gpu.sm != 90 || !runs_here("attn_fwd_prefill_sm90a"))
-        SKIP("the device does not run attn_fwd_prefill_sm90a");
-    CHECK_INT(sweep_family("attn_fwd_prefill_sm90a", (struct taste){.bf16 = true, .serving = true}),
-              0);
-}
+FAMILY_TEST(attn_fwd_sm80, 80, INT_MAX, .bf16 = true, .unaligned = true)
+FAMILY_TEST(attn_fwd_sm90a, 90, 90, .bf16 = true)
+FAMILY_TEST(attn_fwd_sm75, 75, INT_MAX, .unaligned = true)
+FAMILY_TEST(attn_fwd_splitkv_sm80, 80, INT_MAX, .bf16 = true, .serving = true)
+FAMILY_TEST(attn_fwd_prefill_sm80, 80, INT_MAX, .bf16 = true, .unaligned = true, .serving = true)
+FAMILY_TEST(attn_fwd_prefill_sm90a, 90, 90, .bf16 = true, .serving = true)
 
 /* ---- single problems ------------------------------------------------------------------------*/
 static const char *portable_family(void)
@@ -192,11 +159,9 @@ static void prove_default(const char *family, const fa_attn_case *c, uint32_t bl
     fa_buf_free(&reference);
 }
 
-TEST(empty_problems_are_right)
+TEST_WITHIN(unless_left_out, empty_problems_are_right)
 {
     static const int shapes[][3] = {{0, 64, 64}, {2, 0, 64}, {2, 64, 0}, {2, 0, 0}};
-    if (why_left_out() != NULL)
-        SKIP(why_left_out());
     for (int causal = 0; causal < 3; causal++) {
         for (int i = 0; i < 4; i++) {
             fa_problem p = problem_of(FA_FP16, (fa_causal)causal, 64, shapes[i][0], 4, 2,
@@ -261,11 +226,9 @@ static void check_large(const fa_attn_case *c, bool *ret_skip)
     CHECK(proof.passed);
 }
 
-TEST(tensors_beyond_2_31_elements_are_addressed_right)
+TEST_WITHIN(unless_left_out, tensors_beyond_2_31_elements_are_addressed_right)
 {
     bool skip;
-    if (why_left_out() != NULL)
-        SKIP(why_left_out());
     if (short_run())
         SKIP("a short run");
     for (int kind = 0; kind < 3; kind++) {
@@ -287,15 +250,13 @@ TEST(tensors_beyond_2_31_elements_are_addressed_right)
     }
 }
 
-TEST(a_kernel_that_computes_something_else_is_rejected)
+TEST_WITHIN(unless_left_out, a_kernel_that_computes_something_else_is_rejected)
 {
     fa_candidate plain, causal;
     fa_buf cubin = {0}, other = {0}, reference = {0}, unused = {0};
     fa_proof proof = {0};
     fa_problem p = problem_of(FA_FP16, FA_CAUSAL_NONE, 64, 2, 4, 2, 200, 230), q = p;
     fa_attn_case c = fa_attn_case_packed(&p);
-    if (why_left_out() != NULL)
-        SKIP(why_left_out());
     c.all_rows = true;
     q.causal = FA_CAUSAL_TOP_LEFT;
     CHECK_OK(build_default(portable_family(), &p, &plain, &cubin, &reference), diag);
@@ -339,5 +300,3 @@ TEST(large_scores_over_many_tiles_are_right)
         CHECK(proof.passed);
     }
 }
-
-/* ---- the bench ------------------------------------------------------------------------------*/

@@ -21,17 +21,14 @@ static int open_at(const char *url, fa_store_mode mode)
 }
 
 /* ---- addresses ------------------------------------------------------------------------------*/
-DB_TEST(a_path_that_is_shown_has_no_password)
+DB_STORE_TEST(a_path_that_is_shown_has_no_password)
 {
-    fa_store *store = db_open(&diag);
-    CHECK(store != NULL);
     CHECK(strstr(db_path, "s3cret") != NULL && tells_no_password(fa_store_path(store)));
     CHECK_HAS(fa_store_path(store), "postgresql://fa@/fleet?host=/");
     fa_scope scope = db_scope(1);
     fa_winner_record winner;
     CHECK_INT(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ENOTFOUND);
     CHECK(tells_no_password(diag.text));
-    fa_store_close(&store);
 }
 
 /* libpq's setting of this store's connection. */

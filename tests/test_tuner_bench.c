@@ -130,6 +130,14 @@ TEST(a_bench_opens_and_loads_candidates)
     unlink(script);
 }
 
+static void with_the_bench(void (*test)(void))
+{
+    check_state.skipped = world.missing;
+    if (world.missing == NULL)
+        test();
+}
+#define BENCH_TEST(name) TEST_WITHIN(with_the_bench, name)
+
 static void check_proof(int kind, bool *ret_ok)
 {
     fa_proof proof = {0};
@@ -148,10 +156,8 @@ static void check_proof(int kind, bool *ret_ok)
     *ret_ok = true;
 }
 
-TEST(each_fault_is_rejected_with_its_own_reason)
+BENCH_TEST(each_fault_is_rejected_with_its_own_reason)
 {
-    if (world.missing != NULL)
-        SKIP(world.missing);
     for (int i = 0; i < KINDS; i++) {
         bool ok;
         check_proof(i, &ok);
@@ -159,23 +165,19 @@ TEST(each_fault_is_rejected_with_its_own_reason)
     }
 }
 
-TEST(a_good_kernel_passes_after_another_has_overrun)
+BENCH_TEST(a_good_kernel_passes_after_another_has_overrun)
 {
     bool ok;
-    if (world.missing != NULL)
-        SKIP(world.missing);
     check_proof(4, &ok);
     CHECK(ok);
     check_proof(0, &ok);
     CHECK(ok);
 }
 
-TEST(only_a_proved_kernel_is_timed)
+BENCH_TEST(only_a_proved_kernel_is_timed)
 {
     float samples[8];
     int count = 77;
-    if (world.missing != NULL)
-        SKIP(world.missing);
     for (int i = 1; i < LATE; i++) {
         CHECK_INT(fa_bench_probe(world.bench, world.kernel[i], &(fa_probe){4, 1e6, 0}, samples,
                                  &count, &diag),
@@ -193,12 +195,10 @@ TEST(only_a_proved_kernel_is_timed)
         CHECK(samples[i] > 360 && samples[i] < 440);
 }
 
-TEST(a_probe_stops_at_its_budget_or_without_a_chance_and_a_race_fills_every_round)
+BENCH_TEST(a_probe_stops_at_its_budget_or_without_a_chance_and_a_race_fills_every_round)
 {
     float samples[FA_BENCH_SAMPLES_MAX] = {0};
     int count = 0;
-    if (world.missing != NULL)
-        SKIP(world.missing);
     CHECK_OK(fa_bench_probe(world.bench, world.kernel[0], &(fa_probe){100, 1, 0}, samples, &count,
                             &diag),
              diag);
@@ -227,12 +227,10 @@ TEST(a_probe_stops_at_its_budget_or_without_a_chance_and_a_race_fills_every_roun
     CHECK(samples[60] == 0);
 }
 
-TEST(a_kernel_that_is_wrong_only_when_timed_loses_its_proof)
+BENCH_TEST(a_kernel_that_is_wrong_only_when_timed_loses_its_proof)
 {
     float samples[8];
     int count = 0;
-    if (world.missing != NULL)
-        SKIP(world.missing);
     CHECK(world.kernel[LATE]->proved);
     CHECK_INT(fa_bench_probe(world.bench, world.kernel[LATE], &(fa_probe){4, 1e6, 0}, samples,
                              &count, &diag),
@@ -279,7 +277,7 @@ static int open_sampled(fa_bench **ret_prover, fa_module **ret_module, fa_bench_
 
 /* The first rows of a causal problem hardly average anything, so that their outputs, and what the
  * data type costs there, are tens of times those of the last rows. */
-TEST(late_rows_of_a_causal_problem_are_not_held_to_what_its_first_rows_cost)
+BENCH_TEST(late_rows_of_a_causal_problem_are_not_held_to_what_its_first_rows_cost)
 {
     enum { ROWS = 1024, HEAD_DIM = 64, HALVES = ROWS * HEAD_DIM };
     static uint16_t o[HALVES];
@@ -287,8 +285,6 @@ TEST(late_rows_of_a_causal_problem_are_not_held_to_what_its_first_rows_cost)
     fa_module *module = NULL;
     fa_bench_kernel kernel = {0};
     fa_proof right;
-    if (world.missing != NULL)
-        SKIP(world.missing);
     CHECK_OK(open_sampled(&sampled, &module, &kernel), diag);
     CHECK_OK(fa_bench_verify(sampled, &kernel, &right, &diag), diag);
     CHECK_TEXT(right.reason, "");
@@ -317,7 +313,7 @@ static int open_with(const fa_buf *reference, size_t memory, fa_bench **ret_benc
     return fa_bench_open(world.driver, &setup, ret_bench, &diag);
 }
 
-TEST(tensors_and_workspaces_are_held_to_a_budget)
+BENCH_TEST(tensors_and_workspaces_are_held_to_a_budget)
 {
     enum { MIB = 1 << 20 };
     fa_buf reference = {0};
@@ -325,8 +321,6 @@ TEST(tensors_and_workspaces_are_held_to_a_budget)
     fa_device_ptr others = 0;
     size_t available = 0, total = 0, need = 0;
     fa_bench_candidate candidate = {.launches[0].count = 1};
-    if (world.missing != NULL)
-        SKIP(world.missing);
     CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, &world.problem, &world.gpu, &reference,
                                &diag),
              diag);
@@ -350,10 +344,8 @@ TEST(tensors_and_workspaces_are_held_to_a_budget)
     fa_buf_free(&reference);
 }
 
-TEST(the_bench_is_closed)
+BENCH_TEST(the_bench_is_closed)
 {
-    if (world.missing != NULL)
-        SKIP(world.missing);
     for (int i = 0; i < KINDS; i++)
         fa_bench_unload(world.bench, &world.kernel[i]);
     fa_bench_close(&world.bench);
