@@ -89,8 +89,7 @@ def close(actual, expected, most=4e-3, how=""):
 
 def logged(word):
     """Lines of the fake driver's log."""
-    with open(os.path.join(place.folder, "log"), encoding="utf-8") as file:
-        return [line for line in file if word in line]
+    return [line for line in tap.read(os.path.join(place.folder, "log")).splitlines() if word in line]
 
 
 def refused(kind, part, *args, by=None, **kwargs):

@@ -18,6 +18,8 @@ import re
 import sys
 import textwrap
 
+import tap
+
 SOURCE = os.environ.get("FA_TEST_SOURCE", os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LARGEST = 2 ** 31 - 1
 BEGIN, END = "<!-- made by tests/coverage.py -->\n", "<!-- end of what tests/coverage.py made -->\n"
@@ -166,8 +168,7 @@ def told_fields(operation):
 
 def read_operation(folder):
     """The operation, its fields that a table tells, and its families' manifests."""
-    with open(os.path.join(folder, "operation.json"), encoding="utf-8") as file:
-        operation = json.load(file)
+    operation = json.loads(tap.read(os.path.join(folder, "operation.json")))
     for size in operation["sizes"].values():
         if size.get("default") == "":   # a text, which is there or not
             size["default"] = False
@@ -176,8 +177,7 @@ def read_operation(folder):
     manifests = []
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         if os.path.basename(path) != "operation.json":
-            with open(path, encoding="utf-8") as file:
-                manifests.append({"name": os.path.basename(path)[:-len(".json")], **json.load(file)})
+            manifests.append({"name": os.path.basename(path)[:-len(".json")], **json.loads(tap.read(path))})
     return operation, list(told_fields(operation)), manifests
 
 
@@ -248,8 +248,7 @@ def layer(fields):
 
 def models(folder):
     """The lines of a list of the models that an operation knows, by their kinds of layers."""
-    with open(os.path.join(folder, "operation.json"), encoding="utf-8") as file:
-        known = json.load(file).get("models", {})
+    known = json.loads(tap.read(os.path.join(folder, "operation.json"))).get("models", {})
     rows = {}
     for name, layers in known.items():
         layers = known[layers] if isinstance(layers, str) else layers  # those of another model
@@ -283,10 +282,7 @@ def main():
             sys.stdout.write(whole(lines))
             continue
         path = os.path.join(SOURCE, page)
-        with open(path, encoding="utf-8") as file:
-            text = replaced(page, file.read())
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        tap.write(path, replaced(page, tap.read(path)))
 
 
 if __name__ == "__main__":

@@ -258,6 +258,44 @@ static inline int fixture_logged(const engine_fixture *f, const char *part)
     return count;
 }
 
+/* ---- a launch -----------------------------------------------------------------------------------*/
+/* Tensors of `size` bytes, every element 1.0 in fp16: rows of V that are all equal make the output equal to them, whatever
+ * the scores are. */
+static inline int fixture_tensors(const engine_fixture *f, size_t size, fa_device_ptr ret_tensor[4],
+                                  fa_attn_args *ret_args, fa_diag *diag)
+{
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < 4; i++) {
+        rc = fa_device_alloc(f->driver, size, &ret_tensor[i], diag);
+        if (rc == 0)
+            rc = fa_fill16(f->driver, ret_tensor[i], 0x3c00, size / 2, NULL, diag);
+    }
+    *ret_args = (fa_attn_args){.size = sizeof(fa_attn_args),
+                               .q = (void *)(uintptr_t)ret_tensor[0],
+                               .k = (void *)(uintptr_t)ret_tensor[1],
+                               .v = (void *)(uintptr_t)ret_tensor[2],
+                               .o = (void *)(uintptr_t)ret_tensor[3]};
+    return rc;
+}
+
+static inline void fixture_free_tensors(const engine_fixture *f, fa_device_ptr tensor[4])
+{
+    for (int i = 0; i < 4; i++)
+        fa_device_free(f->driver, &tensor[i]);
+}
+
+/* The first `ones` elements of the output are 1.0, and the others of `size` bytes are as 0xff made them. */
+static inline bool fixture_output(const engine_fixture *f, fa_device_ptr output, size_t size,
+                                  size_t ones, fa_diag *diag)
+{
+    uint16_t *out = malloc(size);
+    bool right = out != NULL && fa_copy_from_device(f->driver, out, output, size, diag) == 0;
+    for (size_t i = 0; right && i < size / 2; i++)
+        right = out[i] == (i < ones ? 0x3c00 : 0xffff);
+    free(out);
+    return right;
+}
+
 /* ---- a process that asks ----------------------------------------------------------------------*/
 /* What a test's main() does when it was started with "child" and these. */
 static inline int fixture_child(const char *store, const char *templates)

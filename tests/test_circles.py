@@ -206,12 +206,11 @@ def modules_of_the_python_package_go_in_no_circle():
     modules = {name[:-3] for name in os.listdir(folder) if name.endswith(".py") and name != "__init__.py"}
     arrows = {}  # imports of functions count too
     for module in modules:
-        with open(os.path.join(folder, module + ".py"), encoding="utf-8") as file:
-            for node in ast.walk(ast.parse(file.read())):
-                if isinstance(node, ast.ImportFrom) and node.level == 1:
-                    for name in [node.module] if node.module else [alias.name for alias in node.names]:
-                        if name in modules:
-                            arrows.setdefault((module, name), set()).add("line %d" % node.lineno)
+        for node in ast.walk(ast.parse(tap.read(os.path.join(folder, module + ".py")))):
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                for name in [node.module] if node.module else [alias.name for alias in node.names]:
+                    if name in modules:
+                        arrows.setdefault((module, name), set()).add("line %d" % node.lineno)
     assert len(arrows) > 20, arrows
     tap.equal([ties(group, arrows) for group in circles(modules, arrows)], [])
 

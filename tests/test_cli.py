@@ -135,15 +135,6 @@ def an_absent_l4_is_tuned_explained_shown_and_found_again():
         tap.has(place.run("--gpu", "L4", *SMALL, "--effort", "cached", status=1).stderr, "leave --effort cached out")
 
 
-def templates_without_a_manifest_are_not_taken_for_the_built_in_ones():
-    with Place() as place:
-        empty = os.path.join(place.folder, "empty")
-        os.mkdir(empty)
-        done = place.run("explain", "--gpu", "L4", *SMALL, "--templates", empty, status=2)
-        tap.has(done.stderr, "fa-tune: template directory %s: holds no manifest" % empty)
-        tap.has(place.run("doctor", "--templates", empty, status=1).stdout, "holds no manifest")
-
-
 def verbs_that_read_make_no_store_and_say_that_there_is_none():
     with Place() as place:
         place.run("--gpu", "L4", *SMALL, "--quiet")
@@ -245,6 +236,8 @@ def doctor_says_what_fails_and_its_status_agrees():
         text = place.run("doctor").stdout
         assert re.search(r"^warn +driver ", text, re.MULTILINE), text
         tap.has(named["store"]["text"], place.store)
+        os.mkdir(os.path.join(place.folder, "empty"))
+        tap.has(place.run("doctor", "--templates", "empty", status=1).stdout, "holds no manifest")
         tap.write(place.store, b"this is no store" * 512)
         os.chmod(place.store, 0o666)
         failed = place.json("doctor", status=1)

@@ -62,10 +62,9 @@ def ci_sums_two_runs_and_fails_for_what_neither_had():
     with tempfile.TemporaryDirectory() as folder:
         def summed(plain, sanitized):
             for name, said in (("plain", plain), ("sanitized", sanitized)):
-                with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                    for program, lines in said.items():
-                        file.write(json.dumps({"name": "fa-tune:quick+plain / " + program, "stdout": lines + "\n1..%d\n" % len(lines.splitlines()),
-                                               "returncode": 0, "result": "OK"}) + "\n")
+                tap.write(os.path.join(folder, name), "".join(json.dumps({
+                    "name": "fa-tune:quick+plain / " + program, "stdout": lines + "\n1..%d\n" % len(lines.splitlines()),
+                    "returncode": 0, "result": "OK"}) + "\n" for program, lines in said.items()))
             tap.write(os.path.join(folder, "all"), json.dumps([{"name": "test_a"}, {"name": "test_b"}]))
             done = subprocess.run([sys.executable, os.path.join(SOURCE, "tests", "tap_sum.py"), "--all", *(
                 os.path.join(folder, name) for name in ("all", "plain", "sanitized"))], stdout=subprocess.PIPE, encoding="utf-8", check=False)

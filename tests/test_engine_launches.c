@@ -72,28 +72,7 @@ static bool open_changed(engine_fixture *f, const char *kernel, void (*change)(c
            fixture_change_manifest(f, f->templates, change) && fixture_restart(f, "");
 }
 
-/* Rows of V all equal make the output equal to them, whatever the scores are. */
-enum { COUNT = 2 * 128 * 64 };
-static uint16_t ones[COUNT], out[COUNT];
-
-static int make_tensors(const engine_fixture *f, fa_device_ptr ret_tensor[4],
-                        fa_attn_args *ret_args, fa_diag *diag)
-{
-    int rc = 0;
-    for (int i = 0; i < COUNT; i++)
-        ones[i] = 0x3c00;
-    for (int i = 0; rc == 0 && i < 4; i++) {
-        rc = fa_device_alloc(f->driver, sizeof ones, &ret_tensor[i], diag);
-        if (rc == 0)
-            rc = fa_copy_to_device(f->driver, ret_tensor[i], ones, sizeof ones, diag);
-    }
-    *ret_args = (fa_attn_args){.size = sizeof(fa_attn_args),
-                               .q = (void *)(uintptr_t)ret_tensor[0],
-                               .k = (void *)(uintptr_t)ret_tensor[1],
-                               .v = (void *)(uintptr_t)ret_tensor[2],
-                               .o = (void *)(uintptr_t)ret_tensor[3]};
-    return rc;
-}
+enum { COUNT = 2 * 128 * 64, SIZE = COUNT * 2 };
 
 ENGINE_TEST(a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns)
 {
@@ -104,14 +83,12 @@ ENGINE_TEST(a_call_runs_all_its_launches_with_a_workspace_that_the_kernel_owns)
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_MEASURED);
     CHECK(fa_kernel_answer(kernel)->proved > 0);
-    CHECK_OK(make_tensors(&f, tensor, &args, &diag), diag);
+    CHECK_OK(fixture_tensors(&f, SIZE, tensor, &args, &diag), diag);
     int before = fixture_logged(&f, "launch attn_fwd ");
     CHECK_OK(fa_launch(kernel, &args, NULL, &diag), diag);
     CHECK_INT(fixture_logged(&f, "launch attn_fwd ") - before, 2);
-    CHECK_OK(fa_copy_from_device(f.driver, out, tensor[3], sizeof out, &diag), diag);
-    CHECK(memcmp(out, ones, sizeof out) == 0);
-    for (int i = 0; i < 4; i++)
-        fa_device_free(f.driver, &tensor[i]);
+    CHECK(fixture_output(&f, tensor[3], SIZE, COUNT, &diag));
+    fixture_free_tensors(&f, tensor);
 }
 
 /* The fake driver ends the context where counters of one stream or graph are given to another. */
@@ -131,20 +108,19 @@ TEST(streams_and_captured_graphs_count_apart)
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);
     CHECK(fa_kernel_answer(kernel)->proved > 0);
     CHECK_INT((int)fa_kernel_workspace(kernel), 0);
-    CHECK_OK(make_tensors(&f, tensor, &args, &diag), diag);
+    CHECK_OK(fixture_tensors(&f, SIZE, tensor, &args, &diag), diag);
     for (int i = 1; i < STREAMS; i++)
         CHECK_OK(fa_stream_create(f.driver, &stream[i], &diag), diag);
     for (int i = 0; i < 8 * STREAMS; i++) {
         bool captured = i % 3 == 2;
-        CHECK_OK(fa_fill8(f.driver, tensor[3], 0xff, sizeof out, NULL, &diag), diag);
+        CHECK_OK(fa_fill8(f.driver, tensor[3], 0xff, SIZE, NULL, &diag), diag);
         if (captured)
             CHECK_INT(capture(stream[i % STREAMS], 1), 0);
         for (int again = 0; again < 2; again++)
             CHECK_OK(fa_launch(kernel, &args, stream[i % STREAMS], &diag), diag);
         if (captured)
             CHECK_INT(capture(NULL, 0), 0);
-        CHECK_OK(fa_copy_from_device(f.driver, out, tensor[3], sizeof out, &diag), diag);
-        CHECK(memcmp(out, ones, sizeof out) == 0);
+        CHECK(fixture_output(&f, tensor[3], SIZE, COUNT, &diag));
         if (i % STREAMS == 4) { /* a new stream, maybe at the address of the old one */
             fa_stream_destroy(f.driver, &stream[4]);
             CHECK_OK(fa_stream_create(f.driver, &stream[4], &diag), diag);
@@ -160,14 +136,13 @@ TEST(streams_and_captured_graphs_count_apart)
     }
     CHECK_OK(fa_device_memory(f.driver, &after, &total, &diag), diag);
     CHECK(after == before); /* what a destroyed graph had serves the next one */
-    CHECK_OK(fa_fill8(f.driver, tensor[3], 0xff, sizeof out, NULL, &diag), diag);
+    CHECK_OK(fa_fill8(f.driver, tensor[3], 0xff, SIZE, NULL, &diag), diag);
     CHECK_INT(capture(stream[2], 1), 0);
     CHECK_OK(fa_launch(kernel, &args, stream[2], &diag), diag);
     CHECK_INT(capture(NULL, 0), 0);
-    CHECK_OK(fa_copy_from_device(f.driver, out, tensor[3], sizeof out, &diag), diag);
-    CHECK(memcmp(out, ones, sizeof out) == 0); /* in counters that a graph left, and not as zeros */
-    for (int i = 0; i < 4; i++)
-        fa_device_free(f.driver, &tensor[i]);
+    CHECK(fixture_output(&f, tensor[3], SIZE, COUNT,
+                         &diag)); /* in counters that a graph left, and not as zeros */
+    fixture_free_tensors(&f, tensor);
     fixture_close(&f);
     CHECK_INT(destroy_graphs(), 0); /* a graph may outlive the tuner */
 }
@@ -233,7 +208,7 @@ ENGINE_TEST(memory_of_streams_that_are_gone_serves_others)
              diag);
     CHECK_INT((int)fa_kernel_workspace(kernel[0]), 1 << 18);
     CHECK_INT((int)fa_kernel_workspace(kernel[1]), 1 << 19);
-    CHECK_OK(make_tensors(&f, tensor, &args, &diag), diag);
+    CHECK_OK(fixture_tensors(&f, SIZE, tensor, &args, &diag), diag);
     CHECK_OK(fa_stream_create(f.driver, &captured, &diag), diag);
     CHECK_OK(fa_device_memory(f.driver, &before, &total, &diag), diag);
     for (int round = 0; round < 2; round++) {
@@ -251,11 +226,9 @@ ENGINE_TEST(memory_of_streams_that_are_gone_serves_others)
     CHECK_INT(run_threads(launch_beside, beside, sizeof *beside, THREADS), 0);
     for (int i = 0; i < THREADS; i++)
         CHECK_OK(beside[i].rc, beside[i].diag);
-    CHECK_OK(fa_copy_from_device(f.driver, out, tensor[3], sizeof out, &diag), diag);
-    CHECK(memcmp(out, ones, sizeof out) == 0);
+    CHECK(fixture_output(&f, tensor[3], SIZE, COUNT, &diag));
     fa_stream_destroy(f.driver, &captured);
-    for (int i = 0; i < 4; i++)
-        fa_device_free(f.driver, &tensor[i]);
+    fixture_free_tensors(&f, tensor);
 }
 
 ENGINE_TEST(a_kernel_that_takes_no_workspace_is_refused_where_the_manifest_has_one)

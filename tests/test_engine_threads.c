@@ -38,11 +38,6 @@ static int count_winners(fa_tuner *tuner, fa_diag *diag)
     return timed;
 }
 
-static int list_winners(fa_tuner *tuner, fa_diag *diag)
-{
-    return count_winners(tuner, diag) != BUCKETS;
-}
-
 static int get_kernel(fa_tuner *tuner, int i, fa_diag *diag)
 {
     const fa_kernel *kernel;
@@ -85,7 +80,7 @@ static void *work(void *context)
         if (w->rc == 0 && i % 5 == 0)
             w->rc = get_new_kernel(f->tuner, i, &w->diag);
         if (w->rc == 0 && i % 8 == 0)
-            w->rc = list_winners(f->tuner, &w->diag);
+            w->rc = count_winners(f->tuner, &w->diag) != BUCKETS;
         if (w->rc == 0 && i % 16 == 0)
             w->rc = own_session(f, i, &w->diag);
     }

@@ -20,14 +20,18 @@ static unsigned char bytes[FAKE_CUBIN_MAX];
 static fa_cubin_info info;
 static fa_diag diag;
 
-/* Reads a heap copy, so that a sanitizer sees one byte too far. */
-static int read_copy(const void *of, size_t size, const char *entry)
+/* On the heap, so that a sanitizer sees one byte too far. */
+static unsigned char *copied(const void *of, size_t size)
 {
     unsigned char *copy = malloc(size == 0 ? 1 : size);
     if (copy == NULL)
-        return FA_ENOMEM;
-    if (size != 0)
-        memcpy(copy, of, size);
+        abort();
+    return memcpy(copy, of, size);
+}
+
+static int read_copy(const void *of, size_t size, const char *entry)
+{
+    unsigned char *copy = copied(of, size);
     int rc = fa_cubin_read(copy, size, entry, &info, &diag);
     free(copy);
     return rc;
@@ -209,10 +213,7 @@ static uint32_t boxes[6];
 
 static int constant_copy(const void *of, size_t size)
 {
-    unsigned char *copy = malloc(size == 0 ? 1 : size);
-    if (copy == NULL)
-        return FA_ENOMEM;
-    memcpy(copy, of, size);
+    unsigned char *copy = copied(of, size);
     int rc = fa_cubin_constant(copy, size, "fa_attn_boxes_wanted", boxes, sizeof boxes, &diag);
     free(copy);
     return rc;
@@ -395,9 +396,7 @@ TEST(code_is_equal_where_only_names_differ)
         CHECK_OK(fa_cubin_code(cubin.data, cubin.size, "f", code[i], &diag), diag);
         CHECK_INT(fa_cubin_code(cubin.data, cubin.size, "g", wanted, &diag), FA_ENOTFOUND);
         for (size_t size = 0; size < cubin.size; size += 61) {
-            unsigned char *cut = malloc(size + 1);
-            CHECK(cut != NULL);
-            memcpy(cut, cubin.data, size);
+            unsigned char *cut = copied(cubin.data, size);
             fa_cubin_code(cut, size, "f", wanted, NULL); /* refused or not: read in bounds */
             free(cut);
         }

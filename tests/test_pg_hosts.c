@@ -113,18 +113,16 @@ static int drain(int host)
     return rc == FA_ENOTFOUND ? 0 : rc;
 }
 
-DB_TEST(hosts_drain_a_queue_and_each_item_is_taken_once)
+DB_STORE_TEST(hosts_drain_a_queue_and_each_item_is_taken_once)
 {
-    fa_store *store = db_open(&diag);
     fa_sweep sweep;
-    CHECK(store != NULL && enter_items(store));
+    CHECK(enter_items(store));
     while (fa_store_sweep_read(store, sweep_key(), &sweep, &diag) == 0 && sweep.done < ITEMS)
         CHECK_INT(hosts(drain), 0); /* again for those that all were stepped around */
     CHECK_INT(sweep.done, ITEMS);
     CHECK_INT(sweep.state, FA_SWEEP_DONE);
     CHECK_INT(pg_sql(db_path, "SELECT 1 FROM winner"), ITEMS);
     CHECK_INT(pg_sql(db_path, "SELECT 1 FROM sweep_item WHERE attempts = 1"), ITEMS);
-    fa_store_close(&store);
 }
 
 /* ---- hosts that are killed ------------------------------------------------------------------*/

@@ -59,11 +59,10 @@ def each_wrong_use_is_found_and_nothing_else():
     for _, line, sentence, code in faults(typed("wrong.py")):
         found.setdefault(line, []).append((code, sentence))
     wanted = {}
-    with open(typed("wrong.py"), encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            match = EXPECTED.search(line)
-            if match is not None:
-                wanted[number] = match[1], match[2] or ""
+    for number, line in enumerate(tap.read(typed("wrong.py")).splitlines(), 1):
+        match = EXPECTED.search(line)
+        if match is not None:
+            wanted[number] = match[1], match[2] or ""
     assert len(wanted) > 30, wanted
     tap.equal({line: {code for code, _ in these} for line, these in found.items()},
               {line: {code} for line, (code, _) in wanted.items()})

@@ -27,11 +27,8 @@ def descriptors():
 
 def memory_kb():
     """None with a sanitizer, which keeps what was freed for a while."""
-    with open("/proc/%d/maps" % daemon.process.pid, encoding="utf-8") as maps:
-        text = maps.read()
-        if "libasan" in text or "libtsan" in text:
-            return None
-    return daemon.memory_kb()
+    text = tap.read("/proc/%d/maps" % daemon.process.pid)
+    return None if "libasan" in text or "libtsan" in text else daemon.memory_kb()
 
 
 def well():

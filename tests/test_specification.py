@@ -381,8 +381,7 @@ def nothing_is_known_of_scratch_before_a_call():
         arguments = parts_of(path)[0]["arguments"]
         for parts, total, why in (("sum_parts", "sum_total", None), ("sum_parts_added", "sum_total", "element 0 of y is nan"),
                                   ("sum_parts_added", "sum_total_zeroed", "element 0 of y is nan"), ("sum_parts", "sum_total_zeroed", None)):
-            with open(os.path.join(SOURCE, "examples", "split_sum.cu"), encoding="utf-8") as file:
-                code = file.read().partition("*/")[2].replace("void sum_parts(", "void %s(" % parts).replace("void sum_total(", "void %s(" % total)
+            code = tap.read(os.path.join(SOURCE, "examples", "split_sum.cu")).partition("*/")[2].replace("void sum_parts(", "void %s(" % parts).replace("void sum_total(", "void %s(" % total)
             document = {**parts_of(path)[0], "launches": [{**launches[0], "kernel": parts}, {**launches[1], "kernel": total}]}
             tap.write(path, "/* fa-tune\n%s\n*/%s" % (json.dumps(document), code))
             run = place.run(path, status=1 if why else 0)

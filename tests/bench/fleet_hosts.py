@@ -76,19 +76,16 @@ class Hosts:
         self.out.append(out)
         pid = os.fork()
         if pid == 0:
+            script = os.path.join(self.folder, "script-%d" % number)
+            with open(script, "w", encoding="utf-8") as file:
+                file.write("device name=NVIDIA_L4 sm=89 sms=58 board=%d\n" % number)
             with open(os.path.join(self.folder, "log-%d" % number), "ab") as log:
                 os.dup2(log.fileno(), 2)
-            os.environ.update(self.env, FA_TUNE_LOCAL_STORE=self.file(number), FAKE_CUDA_SCRIPT=self.board(number))
+            os.environ.update(self.env, FA_TUNE_LOCAL_STORE=self.file(number), FAKE_CUDA_SCRIPT=script)
             random.seed(number)
             live(key, self.options, out, os.path.join(self.folder, "go"), begin)
             os._exit(0)
         self.alive[pid] = (number, key, out)
-
-    def board(self, number):
-        script = os.path.join(self.folder, "script-%d" % number)
-        with open(script, "w", encoding="utf-8") as file:
-            file.write("device name=NVIDIA_L4 sm=89 sms=58 board=%d\n" % number)
-        return script
 
     def file(self, number):
         return os.path.join(self.folder, "host-%d.db" % number)
@@ -105,13 +102,6 @@ class Hosts:
         while not all(os.path.exists(out) or os.path.exists(out + ".first") for _, _, out in self.alive.values()):
             time.sleep(0.1)
         open(os.path.join(self.folder, "go"), "w", encoding="utf-8").close()
-
-    def wait(self):
-        for pid in list(self.alive):
-            os.waitpid(pid, 0)
-
-    def said(self):
-        return [json.load(open(out, encoding="utf-8")) for out in self.out if os.path.exists(out)]
 
 
 # ---- a row -----------------------------------------------------------------------------------------
@@ -142,8 +132,9 @@ def row(server, env, keys, what, options, chance):
             server.crash()
             server.start()
         hosts.wait_for_the_first_answers()
-        hosts.wait()
-        said = hosts.said()
+        for pid in hosts.alive:
+            os.waitpid(pid, 0)
+        said = [json.load(open(out, encoding="utf-8")) for out in hosts.out if os.path.exists(out)]
         pushed = push(env, hosts, options.processes)
         shown = json.loads(subprocess.run([os.path.join(os.environ["FA_TEST_BUILD"], "fa-tune"), "show", "--json"],
                                           env=env, stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout)

@@ -4,12 +4,8 @@
 
     python3 tests/bench/serve_load.py FOLDER
 
-FOLDER is a build: it has fa-tune-serve, fa-tune-worker and tests/bench_serve. Prints a row for each figure; exit status 1 when
-one misses its goal. Needs NVRTC; run it on an idle machine.
-
-    start         from exec to the first answer of /readyz
-    cached        answers a second and latencies of 64 kept connections, and the daemon's processor time for each
-    while tuning  the same while a whole space is compiled, and the part that is lost
+FOLDER is a build. Prints from exec to the first answer of /readyz, answers a second and latencies of 64 kept connections, and the same while a
+whole space is compiled; exit status 1 when one misses its goal. Needs NVRTC; run it on an idle machine.
 """
 import http.client
 import json

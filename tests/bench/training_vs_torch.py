@@ -2,17 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention's backward pass through PyTorch's autograd: fa_tune's beside FlashAttention-2's, cuDNN's and FlashAttention-4's.
 
-Each row: the ways in turn, three rounds of medians of 15 with the L2 cache flushed, and after the timing our gradients
-against the peers', whole. Needs the installed wheel and PyTorch on a GPU. FA_PEERS names a folder with the package
-flash-attn-4 and what it needs; without it FlashAttention-4 has no column. What refuses a row has no time in it.
+Each row: the ways in turn, three rounds of medians of 15 with the L2 cache flushed, and after the timing our gradients against the peers',
+whole. Needs the installed wheel and PyTorch on a GPU. FA_PEERS names a folder with the package flash-attn-4 and what it needs. What refuses
+a row has no time in it. "matmul" is torch.mm of 8192 x 8192 in bf16 after the row, in TFLOP/s; "attained" is ours, which counts the five
+products of the gradients.
 
     python3 tests/bench/training_vs_torch.py [--layer | --varlen | --deterministic | --host] [--head-dims 64,128,192/128,256] [--out FILE]
-
---layer times the forward and the backward pass of a layer together; --varlen the backward pass of 18 sequences of 64 to
-8,192 tokens behind one another; --deterministic our backward pass beside itself with torch.use_deterministic_algorithms(True);
---host what a call costs the host. "matmul" is torch.mm of 8192 x 8192 in bf16 after the
-row, timed the same way: what the card's tensor cores do on that day, in TFLOP/s; "attained" is ours, which counts the five
-products of the gradients."""
+"""
 import argparse
 import json
 import math
@@ -226,7 +222,7 @@ def cost_on_the_host():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layer", action="store_true", help="the forward pass too")
-    parser.add_argument("--varlen", action="store_true", help="sequences of mixed lengths behind one another")
+    parser.add_argument("--varlen", action="store_true", help="18 sequences of 64 to 8,192 tokens behind one another")
     parser.add_argument("--deterministic", action="store_true", help="fa_tune beside itself with the same bits in every run")
     parser.add_argument("--host", action="store_true", help="what a call costs the host, alone")
     parser.add_argument("--head-dims", default="64,128", help="head dimensions, with that of V behind a stroke where it differs (64,128)")
