@@ -28,7 +28,7 @@ BUDGET = {
     "src/report": 768,
     "C": 52662,
     "C files": 232,
-    "tests": 52300,
+    "tests": 51990,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
