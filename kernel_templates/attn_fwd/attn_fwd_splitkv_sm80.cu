@@ -11,8 +11,9 @@
 // computes all of their scores and its share of the output's columns. The grid is {rows and heads and batches,
 // parts}: it depends on numbers that the host knows, and blocks without work leave at once.
 // Invariants:
-//  - shared memory is Q, then GROUPS * STAGES slots of {K tile, V tile}; with V_IN_K, of K tiles, whose first pieces are V's. When the streams have ended, the same
-//    bytes hold the groups' accumulators and sums, and then a word that says whether this block is the last.
+//  - shared memory is Q, then GROUPS * STAGES slots of {K tile, V tile}; with V_IN_K, of K tiles, whose first pieces
+//    are V's. When the streams have ended, the same bytes hold the groups' accumulators and sums, and then a word
+//    that says whether this block is the last.
 //  - a part is a multiple of kStep keys. With BATCH_INVARIANT its length follows from the sequence alone.
 //  - with several parts, the block that comes last combines them, in their order; a part without keys is
 //    no part. A row that has seen no key keeps the finite reference kNoKey and the sum 0, so that no exponent

@@ -61,7 +61,7 @@ def _use_inductor() -> None:
 
 
 def _cache_of(kernel: Any) -> Any:
-    """(remote cache, key) of the winner of an Inductor kernel, which waits for another process that makes it; None: it has none."""
+    """Inductor's AutotuneCache of a kernel, whose remote cache waits for another process that makes the winner; None: it has none."""
     cache = getattr(kernel.save_cache_hook, "__self__", None)
     if cache is not None and cache.remote_cache is None:
         cache._setup_remote_autotune_cache({**kernel.inductor_meta, "autotune_remote_cache": True}, cache._prepare_key(kernel.filename))
