@@ -358,9 +358,10 @@ static inline bool kill_worker(const char *role)
 }
 
 /* The configs of fa_explain(), the caller's to free; *ret_count is -1 after a failure. */
-static inline fa_ranked *fixture_explain(fa_tuner *tuner, const fa_request *request, int *ret_count)
+static inline fa_study_trial *fixture_explain(fa_tuner *tuner, const fa_request *request,
+                                              int *ret_count)
 {
-    fa_ranked *row = NULL;
+    fa_study_trial *row = NULL;
     size_t count = 0;
     *ret_count = fa_explain(tuner, request, &row, &count, NULL, NULL) == 0 ? (int)count : -1;
     return row;
@@ -370,7 +371,7 @@ static inline fa_ranked *fixture_explain(fa_tuner *tuner, const fa_request *requ
 static inline int fixture_ended(fa_tuner *tuner, const fa_request *request, fa_status status)
 {
     int count;
-    fa_ranked *row = fixture_explain(tuner, request, &count);
+    fa_study_trial *row = fixture_explain(tuner, request, &count);
     int found = count < 0 ? -1 : 0;
     for (int i = 0; i < count; i++)
         found += row[i].trial.status == status;
@@ -382,7 +383,7 @@ static inline int fixture_ended(fa_tuner *tuner, const fa_request *request, fa_s
 static inline int fixture_reasons(fa_tuner *tuner, const fa_request *request, const char *part)
 {
     int count, found = 0;
-    fa_ranked *row = fixture_explain(tuner, request, &count);
+    fa_study_trial *row = fixture_explain(tuner, request, &count);
     for (int i = 0; i < count; i++)
         found += strstr(row[i].trial.reason, part) != NULL;
     free(row);

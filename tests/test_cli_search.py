@@ -46,6 +46,10 @@ def a_search_finds_the_valley_of_a_space_that_it_does_not_build():
         text = place.run(MANY, "--evaluations", "42", *SEED).stdout
         tap.has(text, "space {:,} → tried ".format(SPACE))
         tap.has(text, "(surrogate)")
+        place.run("export", MANY, "--unsigned", "--out", "many.fab")
+        place.run("import", MANY, "many.fab", "--allow-unsigned", "--store", "other.db")
+        best = place.json("explain", MANY, "--store", "other.db")["configs"][0]
+        tap.equal((best["rank"], best["status"], best["median_us"] < 70), (1, "measured", True))
 
 
 def what_breaks_a_restriction_is_never_compiled_and_what_does_not_compile_costs_nothing():

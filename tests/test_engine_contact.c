@@ -217,7 +217,7 @@ ENGINE_TEST(a_config_with_another_ones_code_is_not_tried_twice)
     CHECK(fixture_restart(&f, "time * 90"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
     fa_request request = {.size = sizeof request, .problem = small_problem};
-    fa_ranked *row = fixture_explain(f.tuner, &request, &count);
+    fa_study_trial *row = fixture_explain(f.tuner, &request, &count);
     for (int i = 0; i < count; i++) {
         measured += row[i].trial.status == FA_STATUS_MEASURED;
         equal += row[i].trial.status == FA_STATUS_MEASURED &&

@@ -33,7 +33,7 @@ static struct ends count_ends(engine_fixture *f)
     struct ends ends = {0};
     fa_request request = {.size = sizeof request, .problem = small_problem};
     int count;
-    fa_ranked *row = fixture_explain(f->tuner, &request, &count);
+    fa_study_trial *row = fixture_explain(f->tuner, &request, &count);
     for (int i = 0; i < count; i++) {
         const fa_trial *trial = &row[i].trial;
         ends.measured += trial->status == FA_STATUS_MEASURED;

@@ -91,7 +91,7 @@ TEST(a_tuned_problem_comes_back_whole_in_the_order_of_explain)
     CHECK(seen.samples >= seen.ranked);
     memset(&explained, 0, sizeof explained);
     int count;
-    fa_ranked *row = fixture_explain(fixture.tuner, &request, &count);
+    fa_study_trial *row = fixture_explain(fixture.tuner, &request, &count);
     for (int i = 0; i < count; i++)
         keep_config(&explained, &row[i].trial);
     free(row);

@@ -204,7 +204,7 @@ ENGINE_TEST(a_ranking_is_what_explain_says_of_those_that_finished)
 {
     CHECK(fixture_open(&f, ""));
     for (int at = 0; at < 3; at++) {
-        fa_ranked *told = NULL;
+        fa_study_trial *told = NULL;
         size_t count = 0;
         fa_request request = {.size = sizeof request,
                               .problem = small_problem,
@@ -217,7 +217,7 @@ ENGINE_TEST(a_ranking_is_what_explain_says_of_those_that_finished)
         request.problem.seq_q = request.problem.seq_k = at == 1 ? 135 : 128;
         CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
         CHECK_INT(answer.from_store, at < 2);
-        fa_ranked *explained = fixture_explain(f.tuner, &request, &all);
+        fa_study_trial *explained = fixture_explain(f.tuner, &request, &all);
         CHECK(count > 6 && all >= (int)count);
         CHECK(all == (int)count || explained[count].rank == 0);
         CHECK(fa_config_equal(&told->trial.config, &answer.trial.config));
@@ -244,7 +244,7 @@ ENGINE_TEST(a_heat_tells_who_is_in_the_race)
     CHECK(fixture_open(&f, "time * 115\ntime BLOCK_M=64 100"));
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
     int count;
-    fa_ranked *row = fixture_explain(f.tuner, &request, &count);
+    fa_study_trial *row = fixture_explain(f.tuner, &request, &count);
     for (int i = 0; i < count; i++) /* by their BLOCK_M, 64 and 128 */
         raced[row[i].trial.config.tunable[0].value == 128] += row[i].trial.raced;
     free(row);

@@ -11,7 +11,7 @@ from rooms import ROOT
 
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
-    "include": 1444,
+    "include": 1410,
     "src/base": 5689,
     "src/gpu": 3757,
     "src/code": 960,
@@ -22,7 +22,7 @@ BUDGET = {
     "src/bundle": 1455,
     "src/engine": 7385,
     "src/sources": 1354,
-    "src/sweeps": 2630,
+    "src/sweeps": 2480,
     "src/cli": 5408,
     "src/daemon": 2335,
     "src/report": 768,

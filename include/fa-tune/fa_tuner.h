@@ -223,12 +223,6 @@ typedef struct fa_progress {
     int32_t ended;
 } fa_progress;
 
-/* A config and where it ended. */
-typedef struct fa_ranked {
-    int32_t rank; /* from 1; 0: it did not finish */
-    fa_trial trial;
-} fa_ranked;
-
 typedef struct fa_request {
     size_t size; /* sizeof(fa_request) */
     fa_problem problem;
@@ -246,8 +240,8 @@ typedef struct fa_request {
     bool first_contact; /* MEASURE as fa_get_best_kernel does it: a race of what is ready is enough
                           where there is something ready. Otherwise MEASURE tunes the whole space */
     /* For fa_tune() alone; NULL: no ranking is wanted. Else set when it succeeds: the stored configs that finished, best
-     * first, as fa_explain() ranks them; of a service, or a bundle without its times, the answer's config alone. */
-    fa_ranked **ret_ranking;
+     * first, as fa_explain() ranks them; of a service none. */
+    fa_study_trial **ret_ranking;
     size_t *ret_ranked;
     /* A space of more than 20,000 configs is searched; so is any other when these bound what may be spent, or name a
      * strategy; seconds alone make no search of effort PREDICT. What does not compile costs no evaluation, and what is
@@ -294,7 +288,7 @@ typedef struct fa_explained {
 /* Every config of the request's space and where it ended, best first, then by gate; of a space that is searched, those
  * on record; nothing is compiled. Of an imported winner whose problem was not tuned here: what was measured beside it, as
  * far as it brought that. */
-FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_ranked **ret_configs,
+FA_API int fa_explain(fa_tuner *tuner, const fa_request *request, fa_study_trial **ret_configs,
                       size_t *ret_count, fa_explained *ret_space, fa_diag *diag);
 
 /* ---- why ------------------------------------------------------------------------------------*/

@@ -264,12 +264,11 @@ typedef struct fa_kept {
 /* ---- trials on record -----------------------------------------------------------------------*/
 /* One config that was tried, or of a study's space. */
 typedef struct fa_study_trial {
-    int32_t
-        rank; /* in a study, from 1 for configs that finished (measured, else compiled); else 0 */
+    int32_t rank; /* from 1 for configs that finished (measured, else compiled); else 0 */
     fa_trial trial;
     bool tried;              /* on record; false: what the budget says of it today, and nothing
                                 below but is_default is set */
-    bool is_default;         /* the family's default config; known for current studies only */
+    bool is_default;         /* the family's default config; known where the space is */
     char cubin_key[65];      /* "": it has no cubin */
     const float *samples_us; /* all raw samples */
     int32_t sample_count;

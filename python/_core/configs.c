@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 /* The library writes a trial inside of an event of its progress. */
-static int append(PyObject *list, const fa_ranked *config)
+static int append(PyObject *list, const fa_study_trial *config)
 {
     const fa_progress event = {.kind = FA_EVENT_TRIAL, .trial = &config->trial};
     char *text = NULL;
@@ -43,7 +43,7 @@ PyObject *configs_list(PyObject *self, PyObject *args)
     if (list == NULL)
         return NULL;
     PyThreadState *state = session_release();
-    fa_ranked *config = NULL;
+    fa_study_trial *config = NULL;
     size_t count = 0;
     int rc = fa_explain(tuner, &request, &config, &count, NULL, &diag);
     session_acquire(state);

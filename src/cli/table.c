@@ -178,7 +178,8 @@ void cli_table_write(cli_table *table, const char *titles, bool csv, fa_buf *out
 }
 
 /* ---- configs as rows -------------------------------------------------------------------------*/
-void cli_tunables_find(cli_tunables *tunables, const fa_ranked *rows, size_t count, fa_buf *columns)
+void cli_tunables_find(cli_tunables *tunables, const fa_study_trial *rows, size_t count,
+                       fa_buf *columns)
 {
     enum { MOST = sizeof tunables->name / sizeof *tunables->name };
     tunables->count = 0;
@@ -215,7 +216,7 @@ static void put_number(cli_table *table, int64_t value, bool known)
     cli_cell(table, "%s", known ? "" : "-");
 }
 
-bool cli_rows_ranked(const fa_ranked *rows, size_t count)
+bool cli_rows_ranked(const fa_study_trial *rows, size_t count)
 {
     bool ranked = count == 0;
     for (size_t r = 0; r < count; r++)
@@ -274,7 +275,7 @@ cJSON *cli_json_rows(const cli_rows *rows, size_t count)
 {
     cJSON *array = cJSON_CreateArray();
     for (size_t r = 0; r < count && array != NULL; r++) {
-        const fa_ranked *row = &rows->row[r];
+        const fa_study_trial *row = &rows->row[r];
         cJSON *object = cJSON_CreateObject();
         fa_json_add_known(object, "rank", row->rank,
                           row->rank > rows->tied && cli_rows_ranked(row, 1));

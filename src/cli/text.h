@@ -85,7 +85,7 @@ void cli_table_write(cli_table *table, const char *columns, bool csv, fa_buf *ou
 /* The configs of a problem's space as fa_explain() lists them, printed: a table of those that finished, and the
  * same as JSON. */
 typedef struct cli_rows {
-    fa_ranked *row;
+    fa_study_trial *row;
     size_t count;
     int32_t tied;   /* the model does not tell the first so many apart: their ranks are not shown */
     bool elsewhere; /* times were measured for another problem */
@@ -96,12 +96,12 @@ typedef struct cli_tunables {
     int count;
     const char *name[48]; /* point into the rows */
 } cli_tunables;
-void cli_tunables_find(cli_tunables *tunables, const fa_ranked *rows, size_t count,
+void cli_tunables_find(cli_tunables *tunables, const fa_study_trial *rows, size_t count,
                        fa_buf *columns);
 void cli_tunables_cells(const cli_tunables *tunables, cli_table *table, const fa_config *config);
 
 /* Whether any time stands behind the rows' order, measured or a model's. */
-bool cli_rows_ranked(const fa_ranked *rows, size_t count);
+bool cli_rows_ranked(const fa_study_trial *rows, size_t count);
 /* The ranked rows among the first `count`, or, where no time stands behind their order, what their cubins say.
  * default_us > 0 adds the speed-up over the default config. */
 void cli_print_ranking(const cli_rows *rows, size_t count, double default_us, fa_buf *out);

@@ -193,7 +193,7 @@ static void print_funnel(const cli_options *options, const fa_gpu *gpu, const fu
                          fa_buf *out)
 {
     const size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX, ranked = f->ranked;
-    const fa_ranked *row = f->rows.row;
+    const fa_study_trial *row = f->rows.row;
     char number[FA_COMMAS_MAX];
     cli_text_heading(out, &options->request.problem, gpu);
     if (f->space.is_searched)

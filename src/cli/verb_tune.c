@@ -187,14 +187,14 @@ int cli_tune(cli_run *run)
     cli_progress *progress = &run->progress;
     fa_request request = options->request;
     fa_answer answer = {.size = sizeof answer};
-    fa_ranked *ranked = NULL;
+    fa_study_trial *ranked = NULL;
     cli_rows rows = {.count = 0};
     request.progress = cli_progress_event;
     request.context = progress;
     request.ret_ranking = &ranked;
     request.ret_ranked = &rows.count;
     int rc = fa_tune(run->tuner, &request, &answer, &run->diag), status = 0;
-    fa_ranked only = {1, answer.trial};
+    fa_study_trial only = {.rank = 1, .trial = answer.trial};
     rows.row = ranked;
     rows.tied = is_tied(&answer) ? answer.ties + 1 : 0;
     rows.elsewhere = answer.origin == FA_ORIGIN_NEAREST;
@@ -203,7 +203,7 @@ int cli_tune(cli_run *run)
         return stopped(progress); /* before there was a row */
     if (answer.entry[0] == 0)
         return failed(run, rc);
-    if (ranked == NULL) { /* the ranking could not be read */
+    if (rows.count == 0) { /* of a service, or the ranking could not be read */
         rows.row = &only;
         rows.count = 1;
     }

@@ -1,208 +1,213 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Explains answers: where every config of a space ended (the space as it stands today, with the outcomes on record), the
- * ranking behind an answer (the configs on record that finished), and the steps of a lookup.
+ * Explains answers: the configs on record of a problem, ranked, with the rest of its space as it stands today; and the
+ * steps of a lookup.
  *
- * Workload: a few hundred trials. A ranking evaluates no space, unless the model is asked about other lengths than the
- * bucket's, or an imported winner brought the times.
+ * Workload: a few hundred trials; a large space that was tried whole has 20,000. Nothing is evaluated for the ranking
+ * behind an answer, unless the model is asked about other lengths than the bucket's.
  */
-#include "job.h"
+#include "lookup.h"
 
 #include "candidate.h"
 #include "error.h"
-#include "lookup.h"
 #include "manifest.h"
 #include "model.h"
 #include "problem.h"
 #include "session.h"
 #include "store.h"
 #include "trial.h"
+#include "trials.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static fa_candidate *find_pending(fa_space *space, const fa_config *config)
+/* ---- configs --------------------------------------------------------------------------------*/
+static fa_study_trial *rows_of(fa_list *list)
 {
-    int index = fa_space_find(space, config, FA_STATUS_PENDING);
-    return index >= 0 ? &space->candidate[index] : NULL;
+    return (fa_study_trial *)(void *)list->records.data;
 }
 
-static void take_trial(fa_trial *trial, const fa_trial *known)
+/* The trials that were imported with a winner. */
+static int read_brought(fa_tuner *tuner, const fa_scope *scope, fa_study_trial **ret_record,
+                        size_t *ret_count, fa_diag *diag)
 {
-    uint32_t grid[3];
-    memcpy(grid, trial->grid, sizeof grid);
-    *trial = *known;
-    memcpy(trial->grid, grid, sizeof grid);
+    fa_winner_record winner = {0};
+    int rc = fa_store_winner_get(tuner->store, scope, &winner, NULL, diag);
+    if (rc != 0)
+        return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
+    rc = fa_trials_from_evidence(winner.evidence, ret_record, ret_count, diag);
+    for (size_t i = 0; rc == 0 && i < *ret_count; i++)
+        (*ret_record)[i].unix_time = winner.unix_time;
+    fa_winner_record_free(&winner);
+    return rc;
 }
 
-/* Reads trials into a space that begins empty. */
-static int take_trials(fa_study_trial *record, size_t count, fa_space *space, fa_diag *diag)
+/* Lists what is on record of the target's scope. A winner that was imported may have brought its trials, and is no trial
+ * itself. */
+static int read_record(fa_tuner *tuner, const fa_target *target, const fa_answer *winner,
+                       fa_list *list, fa_diag *diag)
 {
-    fa_candidate *grown =
-        realloc(space->candidate, ((size_t)space->count + count + 1) * sizeof *space->candidate);
-    if (grown == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for %zu configs", count);
-    space->candidate = grown;
-    for (size_t i = 0; i < count; i++)
-        grown[space->count++] = (fa_candidate){.trial = record[i].trial};
-    return 0;
+    fa_study_trial *record = NULL, own = {.rank = 0};
+    size_t count = 0;
+    int rc = fa_store_trials(tuner->store, &target->scope, &record, &count, diag);
+    bool listed = winner == NULL || !fa_problem_equal(&winner->from_problem, &target->problem);
+    const bool brought = rc == 0 && count == 0 && !listed;
+    if (brought)
+        rc = read_brought(tuner, &target->scope, &record, &count, diag);
+    if (!listed) {
+        own.trial = winner->trial;
+        own.trial.compile_ms = 0; /* not here */
+        own.unix_time = winner->unix_time;
+        memcpy(own.cubin_key, winner->cubin_key, sizeof own.cubin_key);
+    }
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        fa_study_trial *row = &record[i];
+        if (!listed && fa_config_equal(&row->trial.config, &own.trial.config)) {
+            listed = true;
+            if (brought) {
+                row->trial = own.trial;
+                memcpy(row->cubin_key, own.cubin_key, sizeof row->cubin_key);
+            }
+        }
+        fa_trials_add(list, row);
+    }
+    if (rc == 0 && !listed)
+        fa_trials_add(list, &own);
+    free(record);
+    return rc;
+}
+
+/* Equal for equal configs, whatever the order of their tunables. */
+static int64_t digest_config(const fa_config *config)
+{
+    int64_t sum = 0;
+    for (int32_t i = 0; i < config->count; i++)
+        sum += (int64_t)config->tunable[i].value * config->tunable[i].name[0];
+    return sum;
+}
+
+/* Adds the configs of the space that are not on record; of a space that is searched none. */
+static int add_rest(fa_tuner *tuner, const fa_target *target, fa_list *list,
+                    fa_explained *ret_space, fa_diag *diag)
+{
+    fa_space space = {0};
+    const size_t tried = list->count;
+    int rc = fa_tuner_enumerate(tuner, &target->problem, &target->gpu, &space, diag);
+    if (rc != 0)
+        return rc;
+    ret_space->configs = space.held > 0 ? space.held : space.count;
+    ret_space->about = space.about;
+    ret_space->is_searched = space.held > 0;
+    int64_t *digests = calloc(tried + 1, sizeof *digests);
+    if (digests == NULL || list->records.failed)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory after %zu configs", tried);
+    for (size_t i = 0; rc == 0 && i < tried; i++)
+        digests[i] = digest_config(&rows_of(list)[i].trial.config);
+    for (int i = 0; rc == 0 && i < space.count && !list->records.failed; i++) {
+        fa_candidate *candidate = &space.candidate[i];
+        const int64_t wanted = digest_config(&candidate->trial.config);
+        fa_study_trial *row = rows_of(list);
+        size_t at = 0;
+        while (at < tried && (digests[at] != wanted ||
+                              !fa_config_equal(&row[at].trial.config, &candidate->trial.config)))
+            at++;
+        if (at < tried) { /* a winner's grid is that of the asked lengths */
+            row[at].is_default = candidate->is_default;
+            memcpy(row[at].trial.grid, candidate->trial.grid, sizeof row[at].trial.grid);
+            continue;
+        }
+        if (candidate->trial.status == FA_STATUS_PENDING)
+            fa_model_predict(candidate, &target->problem, &target->gpu, &candidate->trial);
+        const fa_study_trial added = {.trial = candidate->trial,
+                                      .is_default = candidate->is_default};
+        fa_list_add(list, &added, sizeof added);
+    }
+    free(digests);
+    fa_space_free(&space);
+    return rc;
 }
 
 static int compare(const void *a, const void *b)
 {
-    return fa_trial_compare(&((const fa_candidate *)a)->trial, &((const fa_candidate *)b)->trial);
+    return fa_trial_compare(&((const fa_study_trial *)a)->trial,
+                            &((const fa_study_trial *)b)->trial);
 }
 
 /* What answers for the asked lengths stands first: a tie was broken its way, or it is not the bucket's winner. */
-static void winner_first(fa_space *space, const fa_answer *winner)
+static void rank(fa_study_trial *row, size_t count, const fa_answer *winner)
 {
-    for (int i = 1; i < space->count && fa_trial_finished(&space->candidate[i].trial); i++) {
-        if (!fa_config_equal(&space->candidate[i].trial.config, &winner->trial.config))
+    if (count > 0)
+        qsort(row, count, sizeof *row, compare);
+    for (size_t i = 1; winner != NULL && i < count && fa_trial_finished(&row[i].trial); i++) {
+        const fa_study_trial chosen = row[i];
+        if (!fa_config_equal(&chosen.trial.config, &winner->trial.config))
             continue;
-        fa_candidate chosen = space->candidate[i];
-        memmove(&space->candidate[1], &space->candidate[0], (size_t)i * sizeof chosen);
-        space->candidate[0] = chosen;
-        return;
+        memmove(&row[1], &row[0], i * sizeof chosen);
+        row[0] = chosen;
+        break;
     }
+    for (size_t i = 0; i < count && fa_trial_finished(&row[i].trial); i++)
+        row[i].rank = (int32_t)i + 1;
 }
 
-/* The model's times of what nobody timed: for the lengths that were asked for, which the space's may stand for. */
-static void predict(fa_tuner *tuner, const fa_target *target, fa_space *space)
+int fa_configs_read(fa_tuner *tuner, const fa_target *target, const fa_answer *winner, bool rest,
+                    fa_study_trial **ret_rows, size_t *ret_count, fa_explained *ret_space,
+                    fa_diag *diag)
 {
+    fa_list list = {0};
+    fa_explained space = {.gpu = target->gpu};
+    int rc = read_record(tuner, target, winner, &list, diag);
+    if (rc == 0 && rest) {
+        rc = add_rest(tuner, target, &list, &space, diag);
+        if (list.count > 0 && rc != FA_ENOMEM && rc != FA_EIO) /* the space may be no more */
+            rc = 0;
+    }
+    rc = fa_trials_end(&list, rc, ret_rows, ret_count, diag);
+    if (rc != 0)
+        return rc;
+    /* The model's times of what nobody timed are for the asked lengths, which the space's may stand for. What does not run at
+     * these keeps what it has. */
     const bool same = fa_problem_equal(&target->asked, &target->problem);
-    for (int i = 0; i < space->count; i++) {
-        fa_candidate *one = &space->candidate[i];
-        bool untimed = one->trial.status == FA_STATUS_PENDING ||
-                       (one->trial.status == FA_STATUS_COMPILED && !same);
-        /* Of a ranking, what does not run at these lengths keeps what is on record. */
-        if (untimed && (same || !fa_target_predict(tuner, target, &one->trial)) &&
-            one->launches.count > 0)
-            fa_model_predict(one, &target->problem, &target->gpu, &one->trial);
+    for (size_t i = 0; i < *ret_count && !same; i++) {
+        fa_trial *trial = &(*ret_rows)[i].trial;
+        if (trial->status == FA_STATUS_PENDING || trial->status == FA_STATUS_COMPILED)
+            fa_target_predict(tuner, target, trial);
     }
+    rank(*ret_rows, *ret_count, winner);
+    if (ret_space != NULL)
+        *ret_space = space;
+    return 0;
 }
 
-/* The whole space, and where each config of it ended; of one that is too large, those that were tried. */
-static int read_space(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
+int fa_configs_rank(fa_tuner *tuner, const fa_request *request, const fa_answer *winner, bool rest,
+                    fa_study_trial **ret_rows, size_t *ret_count, fa_explained *ret_space,
+                    fa_diag *diag)
 {
-    fa_study_trial *record = NULL;
-    size_t count = 0;
-    int rc = fa_tuner_enumerate(tuner, &target->problem, &target->gpu, space, diag);
+    fa_target target;
+    fa_lookup found = {.count = 0};
+    pthread_mutex_lock(&tuner->work);
+    int rc = fa_target_resolve(tuner, request, &target, diag);
+    if (rc == 0 && winner == NULL && fa_look(tuner, &target, false, &found, NULL) == 0)
+        winner = &found.answer;
     if (rc == 0)
-        rc = fa_store_trials(tuner->store, &target->scope, &record, &count, diag);
-    const bool whole = rc == 0 && space->held == 0;
-    if (rc == 0 && !whole)
-        rc = take_trials(record, count, space, diag);
-    for (size_t i = 0; whole && i < count; i++) {
-        fa_candidate *one = find_pending(space, &record[i].trial.config);
-        if (one != NULL)
-            take_trial(&one->trial, &record[i].trial);
-    }
-    free(record);
-    if (whole)
-        predict(tuner, target, space);
+        rc = fa_configs_read(tuner, &target, winner, rest, ret_rows, ret_count, ret_space, diag);
+    pthread_mutex_unlock(&tuner->work);
+    fa_lookup_free(&found);
     return rc;
 }
 
-/* Of the configs on record those that finished. */
-static int read_finished(fa_tuner *tuner, const fa_target *target, fa_space *space, fa_diag *diag)
-{
-    const fa_status finished[] = {FA_STATUS_MEASURED, FA_STATUS_COMPILED};
-    int rc = 0;
-    for (int i = 0; rc == 0 && i < 2; i++) {
-        fa_study_trial *record = NULL;
-        size_t count = 0;
-        rc = fa_store_trials_fastest(tuner->store, &target->scope, finished[i], FA_SPACE_MAX,
-                                     &record, &count, diag);
-        if (rc == 0)
-            rc = take_trials(record, count, space, diag);
-        free(record);
-    }
-    const fa_candidate *last = space->count > 0 ? &space->candidate[space->count - 1] : NULL;
-    if (rc == 0 && last != NULL && last->trial.status == FA_STATUS_COMPILED &&
-        !fa_problem_equal(&target->asked, &target->problem))
-        predict(tuner, target, space);
-    return rc;
-}
-
-static void rank(fa_space *space, const fa_answer *winner)
-{
-    if (space->count > 0)
-        qsort(space->candidate, (size_t)space->count, sizeof *space->candidate, compare);
-    if (winner != NULL)
-        winner_first(space, winner);
-}
-
-int fa_explain(fa_tuner *tuner, const fa_request *request, fa_ranked **ret_configs,
+int fa_explain(fa_tuner *tuner, const fa_request *request, fa_study_trial **ret_configs,
                size_t *ret_count, fa_explained *ret_space, fa_diag *diag)
 {
-    fa_space space = {0};
-    fa_list list = {0};
-    fa_target target;
-    fa_lookup winner = {.count = 0};
     fa_request known;
     int rc = fa_tuner_check_with(tuner, ret_configs != NULL && ret_count != NULL,
                                  "ret_configs or ret_count", diag);
     if (rc == 0)
         rc = fa_request_copy(request, &known, diag);
-    if (rc != 0)
-        return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = fa_target_resolve(tuner, &known, &target, diag);
-    if (rc == 0)
-        rc = read_space(tuner, &target, &space, diag);
-    bool won = rc == 0 && fa_look(tuner, &target, false, &winner, NULL) == 0;
-    pthread_mutex_unlock(&tuner->work);
-    /* An imported winner has no trial on record but itself. */
-    fa_candidate *alone = won && fa_problem_equal(&winner.answer.from_problem, &target.problem)
-                              ? find_pending(&space, &winner.answer.trial.config)
-                              : NULL;
-    if (alone != NULL)
-        take_trial(&alone->trial, &winner.answer.trial);
-    if (rc == 0)
-        rank(&space, won ? &winner.answer : NULL);
-    if (rc == 0 && ret_space != NULL)
-        *ret_space = (fa_explained){.gpu = target.gpu,
-                                    .configs = space.held > 0 ? space.held : space.count,
-                                    .about = space.about,
-                                    .is_searched = space.held > 0};
-    for (int i = 0; rc == 0 && i < space.count; i++) {
-        const fa_trial *trial = &space.candidate[i].trial;
-        const fa_ranked row = {fa_trial_finished(trial) ? i + 1 : 0, *trial};
-        fa_list_add(&list, &row, sizeof row);
-    }
-    fa_lookup_free(&winner);
-    fa_space_free(&space);
-    return fa_list_end(&list, rc, NULL, ret_configs, ret_count, diag);
-}
-
-int fa_ranking_read(fa_tuner *tuner, const fa_request *request, const fa_answer *answer,
-                    bool elsewhere, fa_diag *diag)
-{
-    fa_space space = {0};
-    fa_target target;
-    fa_list list = {0};
-    int rc = 0;
-    if (!elsewhere) {
-        pthread_mutex_lock(&tuner->work);
-        rc = fa_target_resolve(tuner, request, &target, diag);
-        if (rc == 0)
-            rc = read_finished(tuner, &target, &space, diag);
-        pthread_mutex_unlock(&tuner->work);
-    }
-    if (rc == 0)
-        rank(&space, answer);
-    for (int i = 0; rc == 0 && i < space.count && fa_trial_finished(&space.candidate[i].trial);
-         i++) {
-        const fa_ranked row = {i + 1, space.candidate[i].trial};
-        fa_list_add(&list, &row, sizeof row);
-    }
-    fa_space_free(&space);
-    if (rc == 0 && list.count == 0) {
-        const fa_ranked only = {1, answer->trial};
-        fa_list_add(&list, &only, sizeof only);
-    }
-    return fa_list_end(&list, rc, NULL, request->ret_ranking, request->ret_ranked, diag);
+    return rc != 0 ? rc
+                   : fa_configs_rank(tuner, &known, NULL, true, ret_configs, ret_count, ret_space,
+                                     diag);
 }
 
 /* ---- why ------------------------------------------------------------------------------------*/

@@ -251,9 +251,4 @@ typedef struct fa_tuning {
 /* Waits for the key's lock, looks where that took a while or nobody has looked, then tunes; `work` is held, but not
  * during waits. Frees `known` and `job`. */
 int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag);
-/* Sets *request->ret_ranking for an answer that was found or made here: the configs on record that finished, the
- * answer's first; or, of an answer from elsewhere, its config alone. */
-int fa_ranking_read(fa_tuner *tuner, const fa_request *request, const fa_answer *answer,
-                    bool elsewhere, fa_diag *diag);
-
 #endif

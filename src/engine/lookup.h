@@ -101,4 +101,16 @@ bool fa_reproof_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answe
 int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
                      const fa_answer *answer, const fa_cubin_record *cubin, fa_diag *diag);
 
+/* ---- explain.c: the configs of a problem, ranked ---------------------------------------------*/
+/* The configs on record of a target's scope; with `rest` those of its space as well, unless it is searched. The winner,
+ * which may be NULL, is the first of those that finished. ret_space, which may be NULL: without `rest` its GPU alone.
+ * `work` is held. */
+int fa_configs_read(fa_tuner *tuner, const fa_target *target, const fa_answer *winner, bool rest,
+                    fa_study_trial **ret_rows, size_t *ret_count, fa_explained *ret_space,
+                    fa_diag *diag);
+/* The same of a request; winner NULL: what a lookup finds. Takes `work` itself. */
+int fa_configs_rank(fa_tuner *tuner, const fa_request *request, const fa_answer *winner, bool rest,
+                    fa_study_trial **ret_rows, size_t *ret_count, fa_explained *ret_space,
+                    fa_diag *diag);
+
 #endif

@@ -215,9 +215,14 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
         return rc;
     answer.size = ret_answer->size < sizeof answer ? ret_answer->size : sizeof answer;
     memcpy(ret_answer, &answer, answer.size);
-    if (known.ret_ranking == NULL || known.ret_ranked == NULL)
+    if (known.ret_ranking == NULL || known.ret_ranked == NULL || elsewhere)
         return 0;
-    return fa_ranking_read(tuner, &known, &answer, elsewhere, diag);
+    rc = fa_configs_rank(tuner, &known, &answer, false, known.ret_ranking, known.ret_ranked, NULL,
+                         diag);
+    while (rc == 0 && *known.ret_ranked > 0 &&
+           (*known.ret_ranking)[*known.ret_ranked - 1].rank == 0)
+        --*known.ret_ranked;
+    return rc;
 }
 
 int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
@@ -453,7 +458,7 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
                   fa_trial *ret_trial, fa_diag *diag)
 {
     enum { LAUNCHES_MAX = 1000000 };
-    fa_ranked *config = NULL;
+    fa_study_trial *config = NULL;
     size_t count = 0, ranked = 0;
     fa_answer end;
     fa_explained space;
@@ -462,7 +467,7 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
     if (rc == 0 && (rank < 1 || launches < 1 || launches > LAUNCHES_MAX))
         rc = fa_fail(diag, FA_EINVAL, "rank counts from 1, and launches are 1 to %d", LAUNCHES_MAX);
     if (rc != 0 || (rc = fa_request_copy(request, &known, diag)) != 0 ||
-        (rc = fa_explain(tuner, &known, &config, &count, &space, diag)) != 0)
+        (rc = fa_configs_rank(tuner, &known, NULL, false, &config, &count, &space, diag)) != 0)
         return rc;
     while (ranked < count && config[ranked].rank > 0)
         ranked++;

@@ -15,13 +15,10 @@
 #include "error.h"
 #include "manifest.h"
 #include "pool.h"
-#include "model.h"
 #include "problem.h"
-#include "trial.h"
 #include "session.h"
 #include "store.h"
 #include "lookup.h"
-#include "trials.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,119 +135,9 @@ int fa_list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count, 
     return rc;
 }
 
-/* ---- trials ---------------------------------------------------------------------------------*/
-/* The trials that were imported with a winner. The winner's own trial is the one it is stored with. */
-static int read_brought(fa_tuner *tuner, const fa_study *study, const fa_scope *scope,
-                        fa_study_trial **ret_record, size_t *ret_count, fa_diag *diag)
-{
-    fa_winner_record winner = {0};
-    int rc = fa_store_winner_get(tuner->store, scope, &winner, NULL, diag);
-    if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
-        return 0;
-    if (rc == 0)
-        rc = fa_trials_from_evidence(winner.evidence, ret_record, ret_count, diag);
-    for (size_t i = 0; rc == 0 && i < *ret_count; i++) {
-        fa_study_trial *record = &(*ret_record)[i];
-        record->unix_time = winner.unix_time;
-        if (fa_config_equal(&record->trial.config, &study->winner.trial.config)) {
-            record->trial = study->winner.trial;
-            record->trial.compile_ms = 0; /* not here */
-            memcpy(record->cubin_key, winner.cubin_key, sizeof record->cubin_key);
-        }
-    }
-    fa_winner_record_free(&winner);
-    return rc;
-}
-
-static fa_study_trial *rows_of(fa_list *list)
-{
-    return (fa_study_trial *)(void *)list->records.data;
-}
-
-/* Equal for equal configs, whatever the order of their tunables. */
-static int64_t digest_config(const fa_config *config)
-{
-    int64_t sum = 0;
-    for (int32_t i = 0; i < config->count; i++)
-        sum += (int64_t)config->tunable[i].value * config->tunable[i].name[0];
-    return sum;
-}
-
-/* Marks the default among the configs on record; false: this candidate is not on record. */
-static bool mark_if_on_record(fa_study_trial *row, const int64_t *digests, size_t tried,
-                              const fa_candidate *candidate)
-{
-    int64_t wanted = digest_config(&candidate->trial.config);
-    for (size_t i = 0; i < tried; i++) {
-        if (digests[i] != wanted ||
-            !fa_config_equal(&row[i].trial.config, &candidate->trial.config))
-            continue;
-        row[i].is_default = candidate->is_default;
-        return true;
-    }
-    return false;
-}
-
-/* Adds the configs of the space that are not on record. If the space cannot be enumerated any more, the study has
- * the configs on record alone. */
-static int add_untried_configs(fa_tuner *tuner, const fa_study *study, fa_list *list)
-{
-    fa_space space = {0};
-    size_t tried = list->count;
-    int rc = fa_tuner_families(tuner, NULL);
-    fa_task task = fa_task_for(tuner, &study->problem, &study->gpu);
-    if (rc == 0)
-        rc = fa_space_enumerate(&task, &space, NULL);
-    if (rc != 0)
-        return rc == FA_ENOMEM || rc == FA_EIO ? rc : 0;
-    int64_t *digests = calloc(tried + 1, sizeof *digests);
-    rc = digests == NULL || list->records.failed ? FA_ENOMEM : 0;
-    for (size_t i = 0; i < tried && rc == 0; i++)
-        digests[i] = digest_config(&rows_of(list)[i].trial.config);
-    for (int i = 0; i < space.count && rc == 0; i++) {
-        fa_candidate *candidate = &space.candidate[i];
-        if (list->records.failed || mark_if_on_record(rows_of(list), digests, tried, candidate))
-            continue;
-        if (candidate->trial.status == FA_STATUS_PENDING)
-            fa_model_predict(candidate, &study->problem, &study->gpu, &candidate->trial);
-        const fa_study_trial added = {.trial = candidate->trial,
-                                      .is_default = candidate->is_default};
-        fa_list_add(list, &added, sizeof added);
-    }
-    free(digests);
-    fa_space_free(&space);
-    return rc;
-}
-
-static int compare_rows(const void *a, const void *b)
-{
-    return fa_trial_compare(&((const fa_study_trial *)a)->trial,
-                            &((const fa_study_trial *)b)->trial);
-}
-
-static void rank_rows(const fa_study *study, fa_study_trial *row, size_t count)
-{
-    qsort(row, count, sizeof *row, compare_rows);
-    for (size_t i = 1; study->has_winner && i < count; i++) {
-        const fa_study_trial chosen = row[i];
-        if (!fa_config_equal(&chosen.trial.config, &study->winner.trial.config))
-            continue;
-        if (fa_trial_finished(&chosen.trial)) {
-            memmove(&row[1], &row[0], i * sizeof chosen);
-            row[0] = chosen;
-        }
-        break;
-    }
-    for (size_t i = 0; i < count && fa_trial_finished(&row[i].trial); i++)
-        row[i].rank = (int32_t)i + 1;
-}
-
 int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial **ret_trials,
                          size_t *ret_count, fa_diag *diag)
 {
-    fa_list list = {0};
-    fa_study_trial *record = NULL;
-    size_t count = 0;
     int rc = fa_tuner_check_with(tuner, ret_trials != NULL && ret_count != NULL,
                                  "ret_trials or ret_count", diag);
     if (rc != 0)
@@ -258,25 +145,18 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial 
     if (study == NULL || study->size != sizeof *study || study->unread != NULL)
         return fa_fail(diag, FA_EINVAL,
                        "study is NULL, none of fa_list_studies, or one whose problem is not known");
-    fa_scope scope = {.problem = study->problem};
-    memcpy(scope.silicon, study->silicon, sizeof scope.silicon);
-    memcpy(scope.templates, study->templates, sizeof scope.templates);
-    memcpy(scope.policy, study->policy, sizeof scope.policy);
+    fa_target target = {.problem = study->problem,
+                        .asked = study->problem,
+                        .gpu = study->gpu,
+                        .scope = {.problem = study->problem}};
+    memcpy(target.scope.silicon, study->silicon, sizeof target.scope.silicon);
+    memcpy(target.scope.templates, study->templates, sizeof target.scope.templates);
+    memcpy(target.scope.policy, study->policy, sizeof target.scope.policy);
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_trials(tuner->store, &scope, &record, &count, diag);
-    if (rc == 0 && count == 0 && study->has_winner)
-        rc = read_brought(tuner, study, &scope, &record, &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        fa_trials_add(&list, &record[i]);
-    if (rc == 0 && study->current)
-        rc = add_untried_configs(tuner, study, &list);
+    rc = fa_configs_read(tuner, &target, study->has_winner ? &study->winner : NULL, study->current,
+                         ret_trials, ret_count, NULL, diag);
     pthread_mutex_unlock(&tuner->work);
-    if (rc == FA_ENOMEM)
-        fa_fail(diag, rc, "out of memory after %zu configs of a study", list.count);
-    if (rc == 0 && list.count > 0 && !list.records.failed)
-        rank_rows(study, rows_of(&list), list.count);
-    free(record);
-    return fa_trials_end(&list, rc, ret_trials, ret_count, diag);
+    return rc;
 }
 
 /* ---- baselines: what others' kernels take ---------------------------------------------------*/
