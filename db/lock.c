@@ -95,29 +95,18 @@ int fa_lock_of_file(const char *store_path, const char *name, bool shared, fa_lo
 /* ---- of a server ----------------------------------------------------------------------------*/
 #define KEY "(hashtextextended(concat(current_schema(), ' ', CAST(? AS text)), 0)) AS integer)"
 
-/* *ret_had: it is ours now, or none any more. */
-static int ask_server(fa_store *store, const char *sql, const fa_lock *lock, bool *ret_had,
-                      fa_diag *diag)
+/* *ret_had: 1, it is ours now. */
+static int try_server(fa_store *store, const fa_lock *lock, int64_t *ret_had, fa_diag *diag)
 {
-    fa_binder binder = fa_db_prepare(store, sql, diag);
-    int64_t had = 0;
-    fa_bind(&binder, fa_text(lock->name));
-    int rc = fa_db_run_id(store, &binder, &had, diag);
-    *ret_had = rc == 0 && had == 1;
-    return rc;
-}
-
-static int try_server(fa_store *store, const fa_lock *lock, bool *ret_had, fa_diag *diag)
-{
-    return ask_server(store,
+    return fa_db_find(store, diag, ret_had,
                       lock->shared ? "SELECT CAST(pg_try_advisory_lock_shared" KEY
                                    : "SELECT CAST(pg_try_advisory_lock" KEY,
-                      lock, ret_had, diag);
+                      fa_text(lock->name));
 }
 
 void fa_lock_take_again(fa_store *store)
 {
-    bool had;
+    int64_t had;
     for (const fa_lock *lock = store->postgres->locks; lock != NULL; lock = lock->next)
         try_server(store, lock, &had, NULL);
 }
@@ -125,7 +114,7 @@ void fa_lock_take_again(fa_store *store)
 static int lock_on_server(fa_store *store, const char *name, bool shared, fa_lock **ret_lock,
                           fa_diag *diag)
 {
-    bool had = true;
+    int64_t had = 0;
     for (const fa_lock *held = store->postgres->locks; held != NULL; held = held->next)
         if (strcmp(held->name, name) == 0 && !(held->shared && shared))
             return FA_EBUSY;
@@ -133,7 +122,7 @@ static int lock_on_server(fa_store *store, const char *name, bool shared, fa_loc
     if (lock == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     int rc = try_server(store, lock, &had, diag);
-    if (rc != 0 || !had) {
+    if (rc != 0 || had != 1) {
         free(lock);
         return rc != 0 ? rc : FA_EBUSY;
     }
@@ -146,15 +135,15 @@ static void unlock_on_server(fa_lock *lock)
 {
     fa_store *store = lock->store;
     fa_lock **at = &store->postgres->locks;
-    bool had;
+    int64_t had;
     while (*at != lock)
         at = &(*at)->next;
     *at = lock->next;
     if (store->postgres->connection != NULL && !store->spare.serves)
-        ask_server(store,
+        fa_db_find(store, NULL, &had,
                    lock->shared ? "SELECT CAST(pg_advisory_unlock_shared" KEY
                                 : "SELECT CAST(pg_advisory_unlock" KEY,
-                   lock, &had, NULL);
+                   fa_text(lock->name));
 }
 
 /* ---- of either ------------------------------------------------------------------------------*/

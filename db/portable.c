@@ -109,22 +109,20 @@ bool fa_portable_is_store(const unsigned char header[FA_PORTABLE_HEADER])
 static int print_schema(fa_store *store, fa_buf *out, fa_diag *diag)
 {
     int rc;
-    fa_binder binder = fa_db_query(
-        store, "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema ORDER BY rowid",
-        diag);
-    while ((rc = fa_db_run(store, &binder, diag)) == 1) {
-        fa_reader reader = {.statement = binder.statement};
+    fa_query query = fa_db_query(
+        store, diag,
+        "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema ORDER BY rowid");
+    while ((rc = fa_db_step(&query)) == 1) {
         for (int i = 0; i < 4; i++) {
-            const char *text = fa_read_text(&reader, false);
+            const char *text = fa_read_text(&query, false);
             fa_buf_printf(out, "%zu:", strlen(text));
             fa_buf_text(out, text);
         }
-        if (reader.rc != 0) {
-            fa_read_end(&reader, NULL);
-            return reader.rc == FA_ENOMEM
-                       ? fa_fail(diag, FA_ENOMEM, "out of memory for a bundle")
-                       : fa_fail(diag, FA_ECORRUPT, "store %s: its tables cannot be read",
-                                 store->path);
+        if (query.rc != 0) {
+            rc = fa_read_end(&query);
+            return rc < 0 ? rc
+                          : fa_fail(diag, FA_ECORRUPT, "store %s: its tables cannot be read",
+                                    store->path);
         }
     }
     return rc == 0 && out->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a bundle") : rc;
@@ -148,17 +146,16 @@ static int check_tables(fa_store *store, fa_diag *diag)
 
 static int check_pages(fa_store *store, fa_diag *diag)
 {
-    fa_reader reader;
-    fa_binder binder = fa_db_query(store, "PRAGMA integrity_check(1)", diag);
-    int rc = fa_db_run_row(store, &binder, &reader, diag);
+    fa_query query = fa_db_query(store, diag, "PRAGMA integrity_check(1)");
+    int rc = fa_db_step(&query);
     if (rc <= 0)
         return rc < 0 ? rc : fa_fail(diag, FA_ECORRUPT, "store %s: cannot be checked", store->path);
-    const char *found = fa_read_text(&reader, false);
-    if (reader.rc == 0 && strcmp(found, "ok") != 0) {
+    const char *found = fa_read_text(&query, false);
+    if (query.rc == 0 && strcmp(found, "ok") != 0) {
         fa_fail(diag, FA_ECORRUPT, "store %s: the file is damaged: %s", store->path, found);
-        fa_read_fail(&reader, FA_ECORRUPT);
+        fa_read_fail(&query, FA_ECORRUPT);
     }
-    rc = fa_read_end(&reader, diag);
+    rc = fa_read_end(&query);
     return rc == 1 ? 0 : rc == 0 ? FA_ECORRUPT : rc;
 }
 
@@ -201,20 +198,18 @@ int fa_portable_open(const void *bytes, size_t size, const char *path, fa_store 
 
 int fa_portable_count(fa_store *store, int64_t *ret_winners, int64_t *ret_cubins, fa_diag *diag)
 {
-    fa_reader reader;
-    fa_binder binder =
-        fa_db_query(store,
+    fa_query query =
+        fa_db_query(store, diag,
                     "SELECT (SELECT count(*) FROM winner), (SELECT count(*) FROM cubin), "
                     "(SELECT count(*) FROM scope WHERE id NOT IN (SELECT scope_id FROM winner)) + "
-                    "(SELECT count(*) FROM cubin WHERE key NOT IN (SELECT cubin_key FROM winner))",
-                    diag);
-    int rc = fa_db_run_row(store, &binder, &reader, diag);
+                    "(SELECT count(*) FROM cubin WHERE key NOT IN (SELECT cubin_key FROM winner))");
+    int rc = fa_db_step(&query);
     if (rc <= 0)
         return rc;
-    *ret_winners = fa_read_int(&reader, 0, INT64_MAX);
-    *ret_cubins = fa_read_int(&reader, 0, INT64_MAX);
-    const int64_t of_nobody = fa_read_int(&reader, 0, INT64_MAX);
-    rc = fa_read_end(&reader, diag);
+    *ret_winners = fa_read_int(&query, 0, INT64_MAX);
+    *ret_cubins = fa_read_int(&query, 0, INT64_MAX);
+    const int64_t of_nobody = fa_read_int(&query, 0, INT64_MAX);
+    rc = fa_read_end(&query);
     rc = rc < 0 ? rc : 0;
     if (rc == 0 && of_nobody != 0)
         rc = fa_fail(diag, FA_ECORRUPT, "store %s: it holds a scope or a cubin of no winner",

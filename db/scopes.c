@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-void fa_db_problem_bind(fa_binder *binder, const fa_problem *problem)
+void fa_db_problem_bind(fa_query *query, const fa_problem *problem)
 {
     char key[FA_PROBLEM_KEY_MAX];
     fa_problem_key(problem, key);
-    fa_bind(binder, fa_copy(key));
-    fa_bind_json(binder, fa_problem_to_json(problem));
+    fa_bind(query, fa_copy(key));
+    fa_bind_json(query, fa_problem_to_json(problem));
 }
 
 /* Whether the document's operation is one of a template directory, whose fields may have been others when
@@ -29,17 +29,17 @@ static bool is_of_a_directory(const cJSON *json)
            operation != fa_operation_of(NULL);
 }
 
-void fa_db_problem_read(fa_reader *reader, fa_problem *ret_problem)
+void fa_db_problem_read(fa_query *query, fa_problem *ret_problem)
 {
     char key[FA_PROBLEM_KEY_MAX], key_now[FA_PROBLEM_KEY_MAX];
-    fa_read_copy(reader, key, sizeof key);
+    fa_read_copy(query, key, sizeof key);
     fa_problem problem = {0};
-    cJSON *json = fa_read_json(reader, 4096);
+    cJSON *json = fa_read_json(query, 4096);
     int rc = json != NULL ? fa_problem_from_json(json, false, "*", &problem, NULL) : 0;
     if (json != NULL && rc == 0)
         fa_problem_key(&problem, key_now);
     if (json != NULL && (rc != 0 || strcmp(key, key_now) != 0))
-        fa_read_fail(reader,
+        fa_read_fail(query,
                      rc == FA_ENOTSUP || is_of_a_directory(json) ? FA_EVERSION : FA_ECORRUPT);
     cJSON_Delete(json);
     *ret_problem = problem;
@@ -87,7 +87,7 @@ int fa_db_trial_check(const fa_trial *trial, fa_diag *diag)
                           trial->compile_ms, trial->predicted_us);
 }
 
-void fa_db_trial_bind(fa_binder *binder, const fa_trial *trial)
+void fa_db_trial_bind(fa_query *query, const fa_trial *trial)
 {
     char key[FA_HASH_HEX], tunables[FA_CONFIG_TEXT_MAX], config[FA_CONFIG_TEXT_MAX + 80];
     key_of(&trial->config, key);
@@ -95,25 +95,25 @@ void fa_db_trial_bind(fa_binder *binder, const fa_trial *trial)
     fa_config_text(&trial->config, tunables);
     snprintf(config, sizeof config, "{\"family\":\"%.31s\",\"tunables\":%s}", trial->config.family,
              tunables);
-    fa_bind(binder, fa_copy(key), fa_copy(config));
-    fa_bind_columns(binder, fa_trial_members, trial);
+    fa_bind(query, fa_copy(key), fa_copy(config));
+    fa_bind_columns(query, fa_trial_members, trial);
 }
 
-void fa_db_trial_read(fa_reader *reader, fa_trial *ret_trial)
+void fa_db_trial_read(fa_query *query, fa_trial *ret_trial)
 {
     fa_trial trial = {0};
     char key[FA_HASH_HEX], key_now[FA_HASH_HEX];
-    fa_read_copy(reader, key, sizeof key);
-    cJSON *json = fa_read_json(reader, 4096);
+    fa_read_copy(query, key, sizeof key);
+    cJSON *json = fa_read_json(query, 4096);
     if (json != NULL && fa_config_from_json(json, &trial.config, NULL) != 0)
-        fa_read_fail(reader, FA_ECORRUPT);
+        fa_read_fail(query, FA_ECORRUPT);
     cJSON_Delete(json);
     key_of(&trial.config, key_now);
     if (strcmp(key, key_now) != 0)
-        fa_read_fail(reader, FA_ECORRUPT);
-    fa_read_columns(reader, fa_trial_members, &trial);
-    if (reader->rc == 0 && fa_db_trial_check(&trial, NULL) != 0)
-        fa_read_fail(reader, FA_ECORRUPT);
+        fa_read_fail(query, FA_ECORRUPT);
+    fa_read_columns(query, fa_trial_members, &trial);
+    if (query->rc == 0 && fa_db_trial_check(&trial, NULL) != 0)
+        fa_read_fail(query, FA_ECORRUPT);
     *ret_trial = trial;
 }
 
@@ -143,39 +143,37 @@ int fa_db_scope_check(const fa_scope *scope, fa_diag *diag)
 }
 
 /* The texts that were hashed are bound too. */
-void fa_db_scope_bind(fa_binder *binder, const fa_scope *scope)
+void fa_db_scope_bind(fa_query *query, const fa_scope *scope)
 {
     char key[FA_HASH_HEX], problem[FA_PROBLEM_KEY_MAX];
     fa_scope_key(scope, key);
     fa_problem_key(&scope->problem, problem);
-    fa_bind(binder, fa_copy(key), fa_copy(problem), fa_text(scope->silicon),
+    fa_bind(query, fa_copy(key), fa_copy(problem), fa_text(scope->silicon),
             fa_text(scope->templates), fa_text(scope->policy));
 }
 
-void fa_db_scope_read(fa_reader *reader, fa_scope *ret_scope)
+void fa_db_scope_read(fa_query *query, fa_scope *ret_scope)
 {
     char key[FA_HASH_HEX], key_now[FA_HASH_HEX];
-    fa_read_copy(reader, key, sizeof key);
-    fa_db_problem_read(reader, &ret_scope->problem);
-    fa_read_copy(reader, ret_scope->silicon, sizeof ret_scope->silicon);
-    fa_read_copy(reader, ret_scope->templates, sizeof ret_scope->templates);
-    fa_read_copy(reader, ret_scope->policy, sizeof ret_scope->policy);
-    if (reader->rc != 0)
+    fa_read_copy(query, key, sizeof key);
+    fa_db_problem_read(query, &ret_scope->problem);
+    fa_read_copy(query, ret_scope->silicon, sizeof ret_scope->silicon);
+    fa_read_copy(query, ret_scope->templates, sizeof ret_scope->templates);
+    fa_read_copy(query, ret_scope->policy, sizeof ret_scope->policy);
+    if (query->rc != 0)
         return;
     fa_scope_key(ret_scope, key_now);
     if (strcmp(key, key_now) != 0 || lacks_text(ret_scope))
-        fa_read_fail(reader, FA_ECORRUPT);
+        fa_read_fail(query, FA_ECORRUPT);
 }
 
 static int find_scope(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
 {
-    fa_binder binder =
-        fa_db_prepare(store,
-                      "SELECT id FROM scope WHERE key = ? AND problem_key = ? AND silicon = ? "
-                      "AND templates = ? AND policy = ?",
-                      diag);
-    fa_db_scope_bind(&binder, scope);
-    return fa_db_run_id(store, &binder, ret_id, diag);
+    fa_query query = fa_db_prepare(store, diag,
+                                   "SELECT id FROM scope WHERE key = ? AND problem_key = ? "
+                                   "AND silicon = ? AND templates = ? AND policy = ?");
+    fa_db_scope_bind(&query, scope);
+    return fa_db_step_id(&query, ret_id);
 }
 
 static int add_scope(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
@@ -183,16 +181,15 @@ static int add_scope(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa
     char key[FA_HASH_HEX], shape[FA_PROBLEM_KEY_MAX];
     fa_scope_key(scope, key);
     fa_problem_shape(&scope->problem, shape);
-    fa_binder binder = fa_db_prepare(
-        store,
+    fa_query query = fa_db_prepare(
+        store, diag,
         "INSERT INTO scope (key, problem_key, problem, shape, silicon, templates, policy) "
         "VALUES (?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING RETURNING id",
-        diag);
-    fa_bind(&binder, fa_text(key));
-    fa_db_problem_bind(&binder, &scope->problem);
-    fa_bind(&binder, fa_text(shape), fa_text(scope->silicon), fa_text(scope->templates),
+        fa_text(key));
+    fa_db_problem_bind(&query, &scope->problem);
+    fa_bind(&query, fa_text(shape), fa_text(scope->silicon), fa_text(scope->templates),
             fa_text(scope->policy));
-    return fa_db_run_id(store, &binder, ret_id, diag);
+    return fa_db_step_id(&query, ret_id);
 }
 
 int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t *ret_id,
@@ -214,8 +211,7 @@ int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t 
     return 0;
 }
 
-fa_binder fa_db_prepare_scope(fa_store *store, const fa_scope *scope, const char *sql,
-                              fa_diag *diag)
+fa_query fa_db_prepare_scope(fa_store *store, const fa_scope *scope, const char *sql, fa_diag *diag)
 {
     int64_t scope_id = 0;
     int rc = fa_db_scope_check(scope, diag);
@@ -223,19 +219,7 @@ fa_binder fa_db_prepare_scope(fa_store *store, const fa_scope *scope, const char
         rc = fa_db_enter(store, diag);
     if (rc == 0)
         rc = fa_db_scope_id(store, scope, false, &scope_id, diag);
-    if (rc != 0)
-        return (fa_binder){.rc = rc};
-    fa_binder bound = fa_db_prepare(store, sql, diag);
-    fa_bind(&bound, fa_int(scope_id));
-    return bound;
-}
-
-int fa_db_scope_lock(fa_store *store, int64_t id, fa_diag *diag)
-{
-    fa_binder binder =
-        fa_db_prepare(store, "SELECT id FROM scope WHERE id = ? /*! FOR UPDATE */", diag);
-    fa_bind(&binder, fa_int(id));
-    return fa_db_run_id(store, &binder, &id, diag);
+    return rc != 0 ? (fa_query){.rc = rc} : fa_db_prepare(store, diag, sql, fa_int(scope_id));
 }
 
 /* ---- listing --------------------------------------------------------------------------------*/
@@ -243,38 +227,35 @@ int fa_store_scopes(fa_store *store, fa_scope_row **ret_rows, size_t *ret_count,
 {
     static const size_t pointers[] = {offsetof(fa_scope_row, unread), offsetof(fa_scope_row, gpu),
                                       SIZE_MAX};
-    fa_list list = {0};
-    fa_reader reader = {0};
     int rc;
-    fa_binder binder =
-        fa_db_query(store,
+    fa_query query =
+        fa_db_query(store, diag,
                     "SELECT scope.id, scope.problem, scope.silicon, winner.gpu_name, "
                     "coalesce(winner.unix_time, 0), "
                     "(SELECT count(DISTINCT config_key) FROM trial WHERE scope_id = scope.id), "
                     "coalesce((SELECT unix_time FROM trial WHERE id = "
                     "(SELECT max(id) FROM trial WHERE scope_id = scope.id)), 0), " FA_SCOPE_COLUMNS
-                    " FROM scope LEFT JOIN winner ON winner.scope_id = scope.id ORDER BY scope.id",
-                    diag);
-    while ((rc = fa_db_next(store, &binder, &reader, diag)) == 1) {
-        fa_scope_row row = {.id = fa_read_int(&reader, 0, INT64_MAX)};
-        const char *problem = fa_read_text(&reader, false);
-        const char *silicon = fa_read_text(&reader, false);
-        row.gpu = fa_list_keep_text(&list, fa_read_text(&reader, true));
-        const int64_t won = fa_read_int(&reader, 0, INT64_MAX);
-        row.trials = (int32_t)fa_read_int(&reader, 0, INT32_MAX);
-        const int64_t tried = fa_read_int(&reader, 0, INT64_MAX);
+                    " FROM scope LEFT JOIN winner ON winner.scope_id = scope.id ORDER BY scope.id");
+    while ((rc = fa_db_step(&query)) == 1) {
+        fa_scope_row row = {.id = fa_read_int(&query, 0, INT64_MAX)};
+        const char *problem = fa_read_text(&query, false);
+        const char *silicon = fa_read_text(&query, false);
+        row.gpu = fa_read_kept(&query, true);
+        const int64_t won = fa_read_int(&query, 0, INT64_MAX);
+        row.trials = (int32_t)fa_read_int(&query, 0, INT32_MAX);
+        const int64_t tried = fa_read_int(&query, 0, INT64_MAX);
         row.unix_time = won > tried ? won : tried;
-        if (reader.rc != 0)
+        if (query.rc != 0)
             continue;
-        fa_db_scope_read(&reader, &row.scope);
-        if (reader.rc != 0 && reader.rc != FA_ENOMEM) {
+        fa_db_scope_read(&query, &row.scope);
+        if (query.rc != 0 && query.rc != FA_ENOMEM) {
             row.scope = (fa_scope){.policy = ""};
             snprintf(row.scope.silicon, sizeof row.scope.silicon, "%s", silicon);
-            row.unread = fa_list_keep_text(&list, problem);
+            row.unread = fa_list_keep_text(&query.list, problem);
         }
-        fa_list_add(&list, &row, sizeof row);
+        fa_list_add(&query.list, &row, sizeof row);
     }
-    return fa_list_end(&list, rc, pointers, ret_rows, ret_count, diag);
+    return fa_list_end(&query.list, rc, pointers, ret_rows, ret_count, diag);
 }
 
 /* Forgetting: the scopes that go, and the cubins that nothing else refers to, stand in two tables of the
@@ -323,9 +304,8 @@ static int choose_scopes(fa_store *store, const fa_forget_scopes *which, fa_diag
 
 static int count_rows(fa_store *store, fa_forgotten *ret_forgotten, fa_diag *diag)
 {
-    fa_reader reader;
-    fa_binder binder = fa_db_prepare(
-        store,
+    fa_query query = fa_db_prepare(
+        store, diag,
         "SELECT (SELECT count(*) FROM winner WHERE scope_id IN " GOING "), "
         "(SELECT count(*) FROM (SELECT DISTINCT scope_id, config_key FROM trial WHERE scope_id IN " GOING
         ") AS tried), (SELECT count(*) FROM cubin WHERE key IN " CUBINS_GOING "), "
@@ -335,16 +315,15 @@ static int count_rows(fa_store *store, fa_forgotten *ret_forgotten, fa_diag *dia
         "coalesce(length(clocks), 0)) FROM trial "
         "WHERE scope_id IN " GOING "), 0) + "
         "coalesce((SELECT sum(coalesce(length(evidence), 0)) FROM winner WHERE scope_id IN " GOING
-        "), 0)",
-        diag);
-    int rc = fa_db_run_row(store, &binder, &reader, diag);
+        "), 0)");
+    int rc = fa_db_step(&query);
     if (rc <= 0)
         return rc;
-    ret_forgotten->winners = fa_read_int(&reader, 0, INT64_MAX);
-    ret_forgotten->trials = fa_read_int(&reader, 0, INT64_MAX);
-    ret_forgotten->cubins = fa_read_int(&reader, 0, INT64_MAX);
-    ret_forgotten->bytes = fa_read_int(&reader, 0, INT64_MAX);
-    rc = fa_read_end(&reader, diag);
+    ret_forgotten->winners = fa_read_int(&query, 0, INT64_MAX);
+    ret_forgotten->trials = fa_read_int(&query, 0, INT64_MAX);
+    ret_forgotten->cubins = fa_read_int(&query, 0, INT64_MAX);
+    ret_forgotten->bytes = fa_read_int(&query, 0, INT64_MAX);
+    rc = fa_read_end(&query);
     return rc == 0 ? fa_fail(diag, FA_ECORRUPT, "store %s: it cannot be counted", store->path)
                    : (rc < 0 ? rc : 0);
 }

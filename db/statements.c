@@ -82,88 +82,87 @@ static void reset_statement(fa_statement *statement)
         statement->backend->reset(statement);
 }
 
-fa_binder fa_db_prepare(fa_store *store, const char *sql, fa_diag *diag)
+fa_query fa_db_prepare_values(fa_store *store, fa_diag *diag, const char *sql,
+                              const fa_value *values, size_t count)
 {
+    fa_query query = {.store = store, .diag = diag};
     fa_statement *statement = find_statement(store, sql);
-    if (statement == NULL)
-        return (fa_binder){.rc = fa_fail(diag, FA_ENOMEM, "too many statements")};
-    if (statement->handle == NULL) {
+    if (statement == NULL) {
+        query.rc = fa_fail(diag, FA_ENOMEM, "too many statements");
+    } else if (statement->handle == NULL) {
         statement->sql = sql;
         statement->backend = store->backend;
-        int rc = store->backend->prepare(store, statement, diag);
-        if (rc != 0)
-            return (fa_binder){.rc = rc};
+        query.rc = store->backend->prepare(store, statement, diag);
     }
+    if (query.rc != 0)
+        return query;
     reset_statement(statement);
-    return (fa_binder){.statement = statement};
+    query.statement = statement;
+    fa_bind_values(&query, values, count);
+    return query;
 }
 
-fa_binder fa_db_query(fa_store *store, const char *sql, fa_diag *diag)
+fa_query fa_db_query_values(fa_store *store, fa_diag *diag, const char *sql, const fa_value *values,
+                            size_t count)
 {
     int rc = fa_db_enter(store, diag);
-    return rc != 0 ? (fa_binder){.rc = rc} : fa_db_prepare(store, sql, diag);
+    return rc != 0 ? (fa_query){.rc = rc} : fa_db_prepare_values(store, diag, sql, values, count);
 }
 
-static int step_statement(fa_store *store, fa_statement *statement, fa_diag *diag)
+void fa_read_fail(fa_query *query, int code)
 {
-    int rc = store->backend->step(store, statement, diag);
+    if (query->rc == 0 || code == FA_ENOMEM)
+        query->rc = code;
+}
+
+static fa_value next_value(fa_query *query)
+{
+    fa_value value;
+    query->statement->backend->column(query->statement, query->column++, &value);
+    if (value.kind == FA_VALUE_NO_MEMORY)
+        fa_read_fail(query, FA_ENOMEM);
+    return value;
+}
+
+int fa_db_step(fa_query *query)
+{
+    if (query->statement == NULL)
+        return query->rc;
+    int rc = query->stepped && query->rc != FA_ENOMEM ? 0 : query->rc;
+    if (rc != 0)
+        fa_fail(query->diag, rc, "%s",
+                rc == FA_ENOMEM ? "out of memory" : "a value cannot be stored");
+    else
+        rc = query->store->backend->step(query->store, query->statement, query->diag);
+    query->rc = query->column = 0;
+    query->stepped = true;
     if (rc != 1)
-        reset_statement(statement);
+        reset_statement(query->statement);
     return rc;
 }
 
-int fa_db_run(fa_store *store, const fa_binder *binder, fa_diag *diag)
+int fa_db_step_id(fa_query *query, int64_t *ret_id)
 {
-    if (binder->statement == NULL)
-        return binder->rc;
-    if (binder->rc == 0)
-        return step_statement(store, binder->statement, diag);
-    reset_statement(binder->statement);
-    return fa_fail(diag, binder->rc, "%s",
-                   binder->rc == FA_ENOMEM ? "out of memory" : "a value cannot be stored");
-}
-
-int fa_db_run_row(fa_store *store, const fa_binder *binder, fa_reader *ret_reader, fa_diag *diag)
-{
-    int rc = fa_db_run(store, binder, diag);
-    if (rc == 1)
-        *ret_reader = (fa_reader){.statement = binder->statement};
-    return rc;
-}
-
-int fa_db_run_id(fa_store *store, const fa_binder *binder, int64_t *ret_id, fa_diag *diag)
-{
-    fa_value value = {0};
-    int rc = fa_db_run(store, binder, diag);
-    if (rc == 1)
-        store->backend->column(binder->statement, 0, &value);
-    reset_statement(binder->statement);
+    int rc = fa_db_step(query);
+    fa_value value = rc == 1 ? next_value(query) : (fa_value){.kind = FA_VALUE_NULL};
+    reset_statement(query->statement);
     if (rc >= 0)
         *ret_id = value.kind == FA_VALUE_INT ? value.integer : 0;
     return rc < 0 ? rc : 0;
 }
 
-int fa_db_run_values(fa_store *store, fa_diag *diag, const char *sql, const fa_value *values,
-                     size_t count)
+int fa_db_find_values(fa_store *store, fa_diag *diag, int64_t *ret_id, const char *sql,
+                      const fa_value *values, size_t count)
 {
-    fa_binder binder = fa_db_prepare(store, sql, diag);
-    fa_bind_values(&binder, values, count);
-    return fa_db_run(store, &binder, diag);
+    fa_query query = fa_db_prepare_values(store, diag, sql, values, count);
+    return fa_db_step_id(&query, ret_id);
 }
 
-int fa_db_row(fa_store *store, const char *sql, int64_t id, fa_reader *ret_reader, fa_diag *diag)
+int fa_db_do_values(fa_store *store, fa_diag *diag, const char *sql, const fa_value *values,
+                    size_t count)
 {
-    fa_binder binder = fa_db_prepare(store, sql, diag);
-    fa_bind(&binder, fa_int(id));
-    return fa_db_run_row(store, &binder, ret_reader, diag);
-}
-
-int fa_db_next(fa_store *store, const fa_binder *binder, fa_reader *reader, fa_diag *diag)
-{
-    if (reader->rc != FA_ENOMEM)
-        return fa_db_run_row(store, binder, reader, diag);
-    reset_statement(binder->statement);
-    return fa_fail(diag, FA_ENOMEM, "out of memory");
+    fa_query query = fa_db_prepare_values(store, diag, sql, values, count);
+    return fa_db_step(&query);
 }
 
 /* ---- transactions ---------------------------------------------------------------------------*/
@@ -257,154 +256,146 @@ fa_value fa_now(void)
     return fa_int((int64_t)time(NULL));
 }
 
-void fa_bind_values(fa_binder *binder, const fa_value *values, size_t count)
+void fa_bind_values(fa_query *query, const fa_value *values, size_t count)
 {
-    for (size_t i = 0; i < count && binder->statement != NULL; i++) {
-        int rc = binder->statement->backend->bind(binder->statement, ++binder->index, &values[i]);
-        if (binder->rc == 0)
-            binder->rc = rc;
+    for (size_t i = 0; i < count && query->statement != NULL; i++) {
+        int rc = query->statement->backend->bind(query->statement, ++query->place, &values[i]);
+        if (query->rc == 0)
+            query->rc = rc;
     }
 }
 
-void fa_bind_json(fa_binder *binder, cJSON *json)
+void fa_bind_json(fa_query *query, cJSON *json)
 {
     char *text = fa_json_finish(json);
-    fa_bind(binder, fa_copy(text));
-    if (text == NULL && binder->rc == 0)
-        binder->rc = FA_ENOMEM;
+    fa_bind(query, fa_copy(text));
+    if (text == NULL && query->rc == 0)
+        query->rc = FA_ENOMEM;
     free(text);
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
-void fa_read_fail(fa_reader *reader, int code)
+int64_t fa_read_int(fa_query *query, int64_t low, int64_t high)
 {
-    if (reader->rc == 0 || code == FA_ENOMEM)
-        reader->rc = code;
-}
-
-static fa_value next_value(fa_reader *reader)
-{
-    fa_value value;
-    reader->statement->backend->column(reader->statement, reader->column++, &value);
-    if (value.kind == FA_VALUE_NO_MEMORY)
-        fa_read_fail(reader, FA_ENOMEM);
-    return value;
-}
-
-int64_t fa_read_int(fa_reader *reader, int64_t low, int64_t high)
-{
-    fa_value value = next_value(reader);
+    fa_value value = next_value(query);
     if (value.kind == FA_VALUE_INT && value.integer >= low && value.integer <= high)
         return value.integer;
-    fa_read_fail(reader, FA_ECORRUPT);
+    fa_read_fail(query, FA_ECORRUPT);
     return low;
 }
 
-double fa_read_real(fa_reader *reader, double when_null)
+double fa_read_real(fa_query *query, double when_null)
 {
-    fa_value value = next_value(reader);
+    fa_value value = next_value(query);
     if (value.kind == FA_VALUE_REAL)
         return value.real;
     if (value.kind != FA_VALUE_NULL)
-        fa_read_fail(reader, FA_ECORRUPT);
+        fa_read_fail(query, FA_ECORRUPT);
     return when_null;
 }
 
-const char *fa_read_text(fa_reader *reader, bool may_be_null)
+const char *fa_read_text(fa_query *query, bool may_be_null)
 {
-    fa_value value = next_value(reader);
+    fa_value value = next_value(query);
     if (value.kind == FA_VALUE_NULL && may_be_null)
         return NULL;
     /* A NUL inside the text would hide what follows it from comparisons as C strings. */
     if (value.kind == FA_VALUE_TEXT && strlen(value.bytes) == value.size)
         return value.bytes;
-    fa_read_fail(reader, FA_ECORRUPT);
+    fa_read_fail(query, FA_ECORRUPT);
     return "";
 }
 
-void fa_read_copy(fa_reader *reader, char *ret_text, size_t size)
+void fa_read_copy(fa_query *query, char *ret_text, size_t size)
 {
-    const char *text = fa_read_text(reader, false);
+    const char *text = fa_read_text(query, false);
     size_t length = strlen(text);
     if (length >= size) {
-        fa_read_fail(reader, FA_ECORRUPT);
+        fa_read_fail(query, FA_ECORRUPT);
         length = 0;
     }
     memcpy(ret_text, text, length);
     ret_text[length] = 0;
 }
 
-char *fa_read_owned(fa_reader *reader)
+char *fa_read_owned(fa_query *query)
 {
-    const char *text = fa_read_text(reader, true);
-    if (text == NULL || reader->rc != 0)
+    const char *text = fa_read_text(query, true);
+    if (text == NULL || query->rc != 0)
         return NULL;
     char *owned = strdup(text);
     if (owned == NULL)
-        fa_read_fail(reader, FA_ENOMEM);
+        fa_read_fail(query, FA_ENOMEM);
     return owned;
 }
 
-const void *fa_read_blob(fa_reader *reader, size_t limit, size_t *ret_size)
+const void *fa_read_blob(fa_query *query, size_t limit, size_t *ret_size)
 {
-    fa_value value = next_value(reader);
+    fa_value value = next_value(query);
     *ret_size = value.kind == FA_VALUE_BLOB ? value.size : 0;
     if (value.kind != FA_VALUE_BLOB || value.size > limit ||
         (value.bytes == NULL && value.size != 0)) {
-        fa_read_fail(reader, FA_ECORRUPT);
+        fa_read_fail(query, FA_ECORRUPT);
         *ret_size = 0;
     }
     return value.kind == FA_VALUE_BLOB ? value.bytes : NULL;
 }
 
-cJSON *fa_read_json(fa_reader *reader, size_t limit)
+cJSON *fa_read_json(fa_query *query, size_t limit)
 {
-    const char *text = fa_read_text(reader, false);
+    const char *text = fa_read_text(query, false);
     size_t size = strlen(text);
     cJSON *json = NULL;
     int rc = size > limit ? FA_ECORRUPT : fa_json_parse(text, size, "row", &json, NULL);
     if (rc != 0)
-        fa_read_fail(reader, rc == FA_ENOMEM ? FA_ENOMEM : FA_ECORRUPT);
+        fa_read_fail(query, rc == FA_ENOMEM ? FA_ENOMEM : FA_ECORRUPT);
     return json;
 }
 
-int fa_read_end(fa_reader *reader, fa_diag *diag)
+const char *fa_read_kept(fa_query *query, bool may_be_null)
 {
-    if (reader->statement->handle != NULL)
-        reader->statement->backend->reset(reader->statement);
-    if (reader->rc == FA_ENOMEM)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
-    return reader->rc == 0;
+    return fa_list_keep_text(&query->list, fa_read_text(query, may_be_null));
+}
+
+int fa_read_end(fa_query *query)
+{
+    reset_statement(query->statement);
+    if (query->rc == FA_ENOMEM)
+        return fa_fail(query->diag, FA_ENOMEM, "out of memory");
+    return query->rc == 0;
 }
 
 /* ---- tables of columns ----------------------------------------------------------------------*/
-void fa_bind_columns(fa_binder *binder, const fa_member *members, const void *record)
+void fa_bind_columns(fa_query *query, const fa_member *members, const void *record)
 {
     for (const fa_member *m = members; m->key != NULL; m++) {
         const void *at = (const char *)record + m->offset;
         switch (m->kind) {
         case FA_MEMBER_COUNT:
-            fa_bind(binder, fa_int(*(const int32_t *)at));
+            fa_bind(query, fa_int(*(const int32_t *)at));
             break;
         case FA_MEMBER_COUNT64:
-            fa_bind(binder, fa_int(*(const int64_t *)at));
+            fa_bind(query, fa_int(*(const int64_t *)at));
             break;
         case FA_MEMBER_THREE:
             for (int i = 0; i < 3; i++)
-                fa_bind(binder, fa_int(((const uint32_t *)at)[i]));
+                fa_bind(query, fa_int(((const uint32_t *)at)[i]));
             break;
         case FA_MEMBER_FLAG:
-            fa_bind(binder, fa_int(*(const bool *)at));
+            fa_bind(query, fa_int(*(const bool *)at));
             break;
         case FA_MEMBER_REAL:
         case FA_MEMBER_NUMBER:
-            fa_bind(binder, fa_real(*(const double *)at));
+            fa_bind(query, fa_real(*(const double *)at));
             break;
         case FA_MEMBER_TEXT:
-            fa_bind(binder, fa_text(at));
+            fa_bind(query, fa_text(at));
+            break;
+        case FA_MEMBER_POINTED:
+            fa_bind(query, fa_text(*(const char *const *)at));
             break;
         case FA_MEMBER_CHOICE:
-            fa_bind(binder, fa_text(fa_name_at(m->names, *(const int *)at)));
+            fa_bind(query, fa_text(fa_name_at(m->names, *(const int *)at)));
             break;
         default: /* has columns of its own */
             break;
@@ -413,51 +404,54 @@ void fa_bind_columns(fa_binder *binder, const fa_member *members, const void *re
 }
 
 /* In a column 0 stands for itself, and "not known" may be negative. */
-static int64_t read_count(fa_reader *reader, const fa_member *m, int64_t smallest, int64_t largest)
+static int64_t read_count(fa_query *query, const fa_member *m, int64_t smallest, int64_t largest)
 {
     int64_t low = (m->rules & (FA_MEMBER_NULL | FA_MEMBER_MINUS)) != 0 ? smallest : m->least;
-    return fa_read_int(reader, low, m->most != 0 ? m->most : largest);
+    return fa_read_int(query, low, m->most != 0 ? m->most : largest);
 }
 
-static double read_real(fa_reader *reader, const fa_member *m)
+static double read_real(fa_query *query, const fa_member *m)
 {
     if ((m->rules & FA_MEMBER_NULL) != 0)
-        return fa_read_real(reader, 0);
-    double value = fa_read_real(reader, NAN);
+        return fa_read_real(query, 0);
+    double value = fa_read_real(query, NAN);
     bool any = m->kind == FA_MEMBER_NUMBER || (m->rules & FA_MEMBER_NAN) != 0;
     if (!any && !(value >= 0 && isfinite(value)))
-        fa_read_fail(reader, FA_ECORRUPT);
+        fa_read_fail(query, FA_ECORRUPT);
     return value;
 }
 
-void fa_read_columns(fa_reader *reader, const fa_member *members, void *ret_record)
+void fa_read_columns(fa_query *query, const fa_member *members, void *ret_record)
 {
     for (const fa_member *m = members; m->key != NULL; m++) {
         void *at = (char *)ret_record + m->offset;
         switch (m->kind) {
         case FA_MEMBER_COUNT:
-            *(int32_t *)at = (int32_t)read_count(reader, m, INT32_MIN, INT32_MAX);
+            *(int32_t *)at = (int32_t)read_count(query, m, INT32_MIN, INT32_MAX);
             break;
         case FA_MEMBER_COUNT64:
-            *(int64_t *)at = read_count(reader, m, INT64_MIN, INT64_MAX);
+            *(int64_t *)at = read_count(query, m, INT64_MIN, INT64_MAX);
             break;
         case FA_MEMBER_THREE:
             for (int i = 0; i < 3; i++)
-                ((uint32_t *)at)[i] = (uint32_t)fa_read_int(reader, 0, UINT32_MAX);
+                ((uint32_t *)at)[i] = (uint32_t)fa_read_int(query, 0, UINT32_MAX);
             break;
         case FA_MEMBER_FLAG:
-            *(bool *)at = fa_read_int(reader, 0, 1) != 0;
+            *(bool *)at = fa_read_int(query, 0, 1) != 0;
             break;
         case FA_MEMBER_REAL:
         case FA_MEMBER_NUMBER:
-            *(double *)at = read_real(reader, m);
+            *(double *)at = read_real(query, m);
             break;
         case FA_MEMBER_TEXT:
-            fa_read_copy(reader, at, m->size);
+            fa_read_copy(query, at, m->size);
+            break;
+        case FA_MEMBER_POINTED:
+            *(const char **)at = fa_read_kept(query, (m->rules & FA_MEMBER_NULL) != 0);
             break;
         case FA_MEMBER_CHOICE:
-            if (fa_name_find(m->names, fa_read_text(reader, false), at) != 0)
-                fa_read_fail(reader, FA_ECORRUPT);
+            if (fa_name_find(m->names, fa_read_text(query, false), at) != 0)
+                fa_read_fail(query, FA_ECORRUPT);
             break;
         default:
             break;

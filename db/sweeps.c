@@ -20,9 +20,6 @@
     X(COUNT64, "trials", spent.trials)     \
     X(COUNT64, "compiled", spent.compiled) \
     X(COUNT64, "reused", spent.reused)
-#define BUDGET(X)                             \
-    X(REAL, "budget_seconds", budget.seconds) \
-    X(COUNT64, "budget_trials", budget.trials)
 #define OF_ITEMS(what, which) "(SELECT " what " FROM sweep_item WHERE sweep_id = sweep.id" which ")"
 #define REAL_SUM(column) OF_ITEMS("coalesce(sum(" column "), 0.0)", "")
 #define COUNT_SUM(column) OF_ITEMS("CAST(coalesce(sum(" column "), 0) AS INTEGER)", "")
@@ -31,7 +28,8 @@
     X(TEXT, "key", key)                                               \
     X(TEXT, "plan", plan)                                             \
     X(CHOICE, "state", state, .names = fa_sweep_state_names)          \
-    BUDGET(X)                                                         \
+    X(REAL, "budget_seconds", budget.seconds)                         \
+    X(COUNT64, "budget_trials", budget.trials)                        \
     X(REAL, REAL_SUM("seconds"), spent.seconds)                       \
     X(COUNT64, COUNT_SUM("trials"), spent.trials)                     \
     X(COUNT64, COUNT_SUM("compiled"), spent.compiled)                 \
@@ -44,7 +42,6 @@
     X(COUNT, OF_ITEMS("count(*)", " AND state = 'failed'"), failed)   \
     X(COUNT, OF_ITEMS("count(*)", " AND ready = 1 AND state IN ('pending', 'running')"), compiled)
 #define FA_COLUMN_RECORD fa_sweep
-static const fa_member budget[] = {BUDGET(FA_COLUMN_ENTRY){.key = NULL}};
 static const fa_member columns[] = {FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
 #undef FA_COLUMN_RECORD
 
@@ -63,41 +60,34 @@ static const fa_member item_columns[] = {ITEM_FIELDS(FA_COLUMN_ENTRY){.key = NUL
 /* ---- entering a sweep -----------------------------------------------------------------------*/
 static int find_sweep(fa_store *store, const char *key, int64_t *ret_id, fa_diag *diag)
 {
-    fa_binder binder = fa_db_prepare(store, "SELECT id FROM sweep WHERE key = ?", diag);
-    fa_bind(&binder, fa_text(key));
-    return fa_db_run_id(store, &binder, ret_id, diag);
+    return fa_db_find(store, diag, ret_id, "SELECT id FROM sweep WHERE key = ?", fa_text(key));
 }
 
 static int add_item(fa_store *store, int64_t id, int32_t position, const fa_sweep_item *item,
                     fa_diag *diag)
 {
-    fa_binder binder =
-        fa_db_prepare(store,
+    fa_query query =
+        fa_db_prepare(store, diag,
                       "INSERT INTO sweep_item (sweep_id, position, problem_key, problem, "
                       "gpu, state, attempts" FA_SPENT_FIELDS(
                           FA_COLUMN_NAME) ", reason, updated) "
                                           "VALUES (?,?,?,?,?,'pending',0,0,0,0,0,'',?)",
-                      diag);
-    fa_bind(&binder, fa_int(id), fa_int(position));
-    fa_db_problem_bind(&binder, &item->problem);
-    fa_bind(&binder, fa_text(item->gpu), fa_now());
-    return fa_db_run(store, &binder, diag);
+                      fa_int(id), fa_int(position));
+    fa_db_problem_bind(&query, &item->problem);
+    fa_bind(&query, fa_text(item->gpu), fa_now());
+    return fa_db_step(&query);
 }
 
 static int add_sweep(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag)
 {
     int64_t id = 0;
-    fa_binder binder =
-        fa_db_prepare(store,
-                      "INSERT INTO sweep (key, plan, state" BUDGET(
-                          FA_COLUMN_NAME) ", created, updated, request) VALUES "
-                                          "(?,?,'running'" BUDGET(FA_COLUMN_PLACE) ",?,?,?) "
-                                                                                   "RETURNING id",
-                      diag);
-    fa_bind(&binder, fa_text(entry->sweep->key), fa_text(entry->sweep->plan));
-    fa_bind_columns(&binder, budget, entry->sweep);
-    fa_bind(&binder, fa_now(), fa_now(), fa_text(entry->request));
-    int rc = fa_db_run_id(store, &binder, &id, diag);
+    const fa_sweep *sweep = entry->sweep;
+    int rc =
+        fa_db_find(store, diag, &id,
+                   "INSERT INTO sweep (key, plan, state, budget_seconds, budget_trials, created, "
+                   "updated, request) VALUES (?,?,'running',?,?,?,?,?) RETURNING id",
+                   fa_text(sweep->key), fa_text(sweep->plan), fa_real(sweep->budget.seconds),
+                   fa_int(sweep->budget.trials), fa_now(), fa_now(), fa_text(entry->request));
     for (int32_t i = 0; i < entry->count && rc == 0; i++)
         rc = add_item(store, id, i, &entry->items[i], diag);
     return rc;
@@ -105,16 +95,12 @@ static int add_sweep(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag
 
 static int come_back(fa_store *store, const fa_sweep_entry *entry, int64_t id, fa_diag *diag)
 {
-    fa_binder binder =
-        fa_db_prepare(store,
+    const fa_sweep *sweep = entry->sweep;
+    int rc = fa_db_do(store, diag,
                       "UPDATE sweep SET plan = ?, budget_seconds = ?, budget_trials = ?, "
-                      "state = 'running', updated = ?, request = ? "
-                      "WHERE id = ?",
-                      diag);
-    fa_bind(&binder, fa_text(entry->sweep->plan));
-    fa_bind_columns(&binder, budget, entry->sweep);
-    fa_bind(&binder, fa_now(), fa_text(entry->request), fa_int(id));
-    int rc = fa_db_run(store, &binder, diag);
+                      "state = 'running', updated = ?, request = ? WHERE id = ?",
+                      fa_text(sweep->plan), fa_real(sweep->budget.seconds),
+                      fa_int(sweep->budget.trials), fa_now(), fa_text(entry->request), fa_int(id));
     return rc != 0 ? rc
                    : fa_db_do(store, diag,
                               "UPDATE sweep_item SET state = 'pending', reason = '' "
@@ -152,12 +138,10 @@ int fa_store_sweep_set_state(fa_store *store, const char *key, fa_sweep_state st
 {
     fa_change change = {.store = store, .diag = diag};
     int64_t id = 0;
-    while (fa_store_change(&change)) {
-        fa_binder binder = fa_db_prepare(
-            store, "UPDATE sweep SET state = ?, updated = ? WHERE key = ? RETURNING id", diag);
-        fa_bind(&binder, fa_text(fa_sweep_state_name(state)), fa_now(), fa_text(key));
-        change.rc = fa_db_run_id(store, &binder, &id, diag);
-    }
+    while (fa_store_change(&change))
+        change.rc = fa_db_find(store, diag, &id,
+                               "UPDATE sweep SET state = ?, updated = ? WHERE key = ? RETURNING id",
+                               fa_text(fa_sweep_state_name(state)), fa_now(), fa_text(key));
     return change.rc != 0 ? change.rc : id == 0 ? FA_ENOTFOUND : 0;
 }
 
@@ -178,23 +162,20 @@ int fa_store_sweep_reopen(fa_store *store, const char *key, int32_t position, fa
 static int list_sweeps(fa_store *store, const char *key, fa_sweep **ret_rows, size_t *ret_count,
                        fa_diag *diag)
 {
-    fa_list list = {0};
-    fa_reader reader = {0};
     int rc;
-    fa_binder binder =
-        fa_db_query(store,
+    fa_query query =
+        fa_db_query(store, diag,
                     "SELECT 1" FIELDS(FA_COLUMN_NAME) " FROM sweep WHERE key = coalesce(?, key) "
                                                       "ORDER BY updated DESC, id DESC",
-                    diag);
-    fa_bind(&binder, fa_text(key));
-    while ((rc = fa_db_next(store, &binder, &reader, diag)) == 1) {
+                    fa_text(key));
+    while ((rc = fa_db_step(&query)) == 1) {
         fa_sweep sweep = {0};
-        fa_read_int(&reader, 1, 1);
-        fa_read_columns(&reader, columns, &sweep);
-        if (reader.rc == 0)
-            fa_list_add(&list, &sweep, sizeof sweep);
+        fa_read_int(&query, 1, 1);
+        fa_read_columns(&query, columns, &sweep);
+        if (query.rc == 0)
+            fa_list_add(&query.list, &sweep, sizeof sweep);
     }
-    return fa_list_end(&list, rc, NULL, ret_rows, ret_count, diag);
+    return fa_list_end(&query.list, rc, NULL, ret_rows, ret_count, diag);
 }
 
 int fa_store_sweeps(fa_store *store, fa_sweep **ret_rows, size_t *ret_count, fa_diag *diag)
@@ -230,34 +211,31 @@ int fa_store_sweep_read(fa_store *store, const char *key, fa_sweep *ret_sweep, f
 
 #define ITEM_COLUMNS "id, position, problem_key, problem" ITEM_FIELDS(FA_COLUMN_NAME)
 
-static void read_item(fa_reader *reader, int64_t *ret_id, fa_sweep_item *ret_item)
+static void read_item(fa_query *query, int64_t *ret_id, fa_sweep_item *ret_item)
 {
-    *ret_id = fa_read_int(reader, 0, INT64_MAX);
-    ret_item->index = (int32_t)fa_read_int(reader, 0, INT32_MAX);
-    fa_db_problem_read(reader, &ret_item->problem);
-    fa_read_columns(reader, item_columns, ret_item);
+    *ret_id = fa_read_int(query, 0, INT64_MAX);
+    ret_item->index = (int32_t)fa_read_int(query, 0, INT32_MAX);
+    fa_db_problem_read(query, &ret_item->problem);
+    fa_read_columns(query, item_columns, ret_item);
 }
 
 int fa_store_sweep_items(fa_store *store, const char *key, fa_sweep_item **ret_rows,
                          size_t *ret_count, fa_diag *diag)
 {
-    fa_list items = {0};
-    fa_reader reader = {0};
     int64_t sweep = 0, id;
     int rc = need_sweep(store, key, &sweep, diag);
     if (rc != 0)
         return rc;
-    fa_binder binder = fa_db_prepare(
-        store, "SELECT " ITEM_COLUMNS " FROM sweep_item WHERE sweep_id = ? ORDER BY position",
-        diag);
-    fa_bind(&binder, fa_int(sweep));
-    while ((rc = fa_db_next(store, &binder, &reader, diag)) == 1) {
+    fa_query query = fa_db_prepare(
+        store, diag, "SELECT " ITEM_COLUMNS " FROM sweep_item WHERE sweep_id = ? ORDER BY position",
+        fa_int(sweep));
+    while ((rc = fa_db_step(&query)) == 1) {
         fa_sweep_item item = {0};
-        read_item(&reader, &id, &item);
-        if (reader.rc == 0)
-            fa_list_add(&items, &item, sizeof item);
+        read_item(&query, &id, &item);
+        if (query.rc == 0)
+            fa_list_add(&query.list, &item, sizeof item);
     }
-    return fa_list_end(&items, rc, NULL, ret_rows, ret_count, diag);
+    return fa_list_end(&query.list, rc, NULL, ret_rows, ret_count, diag);
 }
 
 /* ---- a sweep whose items have ended ---------------------------------------------------------*/
@@ -309,14 +287,14 @@ static int find_candidate(fa_store *store, struct claiming *claiming, const char
                           fa_diag *diag)
 {
     const fa_queue_taker *taker = claiming->taker;
-    fa_binder binder = fa_db_prepare(store, candidate_sql, diag);
-    fa_bind(&binder, fa_text(taker->key != NULL ? taker->key : ""), fa_int(taker->key == NULL),
-            fa_text(state), fa_int(taker->stage == FA_WORK_COMPILE ? 0 : 1),
-            fa_int(taker->key != NULL), fa_text(taker->gpu != NULL ? taker->gpu : "none"),
-            fa_int(taker->gpu == NULL));
+    fa_query query = fa_db_prepare(
+        store, diag, candidate_sql, fa_text(taker->key != NULL ? taker->key : ""),
+        fa_int(taker->key == NULL), fa_text(state), fa_int(taker->stage != FA_WORK_COMPILE),
+        fa_int(taker->key != NULL), fa_text(taker->gpu != NULL ? taker->gpu : "none"),
+        fa_int(taker->gpu == NULL));
     for (int i = 0; i < PASSED_OVER_MAX; i++)
-        fa_bind(&binder, fa_int(i < claiming->passed_over_count ? claiming->passed_over[i] : -1));
-    int rc = fa_db_run_id(store, &binder, &claiming->id, diag);
+        fa_bind(&query, fa_int(i < claiming->passed_over_count ? claiming->passed_over[i] : -1));
+    int rc = fa_db_step_id(&query, &claiming->id);
     return rc == 0 && claiming->id == 0 ? FA_ENOTFOUND : rc;
 }
 
@@ -324,35 +302,32 @@ static int find_candidate(fa_store *store, struct claiming *claiming, const char
 static int read_claim(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
     fa_queue_claim *claim = &claiming->claim;
-    fa_reader reader;
     int64_t id;
-    int rc = fa_db_row(store,
-                       "SELECT " ITEM_COLUMNS ", ready, "
-                       "(SELECT key FROM sweep WHERE sweep.id = sweep_id), "
-                       "(SELECT request FROM sweep WHERE sweep.id = sweep_id) "
-                       "FROM sweep_item WHERE id = ?",
-                       claiming->id, &reader, diag);
+    fa_query query = fa_db_prepare(store, diag,
+                                   "SELECT " ITEM_COLUMNS ", ready, "
+                                   "(SELECT key FROM sweep WHERE sweep.id = sweep_id), "
+                                   "(SELECT request FROM sweep WHERE sweep.id = sweep_id) "
+                                   "FROM sweep_item WHERE id = ?",
+                                   fa_int(claiming->id));
+    int rc = fa_db_step(&query);
     if (rc != 1)
         return rc;
-    read_item(&reader, &id, &claim->item);
-    claim->compiled = fa_read_int(&reader, 0, 1) != 0;
-    fa_read_copy(&reader, claim->key, sizeof claim->key);
-    fa_read_copy(&reader, claim->request, sizeof claim->request);
-    rc = fa_read_end(&reader, diag);
-    return rc == 0 && reader.rc == FA_EVERSION ? FA_EVERSION : rc;
+    read_item(&query, &id, &claim->item);
+    claim->compiled = fa_read_int(&query, 0, 1) != 0;
+    fa_read_copy(&query, claim->key, sizeof claim->key);
+    fa_read_copy(&query, claim->request, sizeof claim->request);
+    rc = fa_read_end(&query);
+    return rc == 0 && query.rc == FA_EVERSION ? FA_EVERSION : rc;
 }
 
 /* An item whose row was read whole and is not valid would come back to every worker for ever. */
 static int fail_item(fa_store *store, int64_t id, fa_diag *diag)
 {
     int64_t sweep = 0;
-    fa_binder binder = fa_db_prepare(
-        store,
-        "UPDATE sweep_item SET state = 'failed', reason = 'its row is not valid', stage = 'measure' "
-        "WHERE id = ? RETURNING sweep_id",
-        diag);
-    fa_bind(&binder, fa_int(id));
-    int rc = fa_db_run_id(store, &binder, &sweep, diag);
+    int rc = fa_db_find(store, diag, &sweep,
+                        "UPDATE sweep_item SET state = 'failed', reason = 'its row is not valid', "
+                        "stage = 'measure' WHERE id = ? RETURNING sweep_id",
+                        fa_int(id));
     return rc != 0 ? rc : close_sweep(store, sweep, diag);
 }
 
@@ -429,15 +404,15 @@ int fa_store_queue_claim(fa_store *store, const fa_queue_taker *taker, fa_queue_
     " WHERE sweep_id = (SELECT id FROM sweep WHERE key = ?) AND position = ? AND attempts = ? " \
     "AND state = 'running'"
 
-static void bind_spent(fa_binder *binder, const fa_sweep_spent *spent)
+static void bind_spent(fa_query *query, const fa_sweep_spent *spent)
 {
-    fa_bind(binder, fa_real(spent->seconds), fa_int(spent->trials), fa_int(spent->compiled),
+    fa_bind(query, fa_real(spent->seconds), fa_int(spent->trials), fa_int(spent->compiled),
             fa_int(spent->reused), fa_now());
 }
 
-static void bind_claim(fa_binder *binder, const fa_queue_claim *claim)
+static void bind_claim(fa_query *query, const fa_queue_claim *claim)
 {
-    fa_bind(binder, fa_text(claim->key), fa_int(claim->item.index), fa_int(claim->item.attempts));
+    fa_bind(query, fa_text(claim->key), fa_int(claim->item.index), fa_int(claim->item.attempts));
 }
 
 int fa_store_queue_spend(fa_store *store, const fa_queue_claim *claim, const fa_sweep_spent *spent,
@@ -445,10 +420,10 @@ int fa_store_queue_spend(fa_store *store, const fa_queue_claim *claim, const fa_
 {
     fa_change change = {.store = store, .diag = diag};
     while (fa_store_change(&change)) {
-        fa_binder binder = fa_db_prepare(store, "UPDATE sweep_item SET " SPEND OF_CLAIM, diag);
-        bind_spent(&binder, spent);
-        bind_claim(&binder, claim);
-        change.rc = fa_db_run(store, &binder, diag);
+        fa_query query = fa_db_prepare(store, diag, "UPDATE sweep_item SET " SPEND OF_CLAIM);
+        bind_spent(&query, spent);
+        bind_claim(&query, claim);
+        change.rc = fa_db_step(&query);
     }
     return change.rc;
 }
@@ -458,19 +433,18 @@ int fa_store_queue_end(fa_store *store, fa_queue_claim *claim, const fa_queue_en
 {
     fa_change change = {.store = store, .diag = diag};
     while (fa_store_change(&change)) {
-        fa_binder binder = fa_db_prepare(store,
-                                         "UPDATE sweep_item SET " SPEND
-                                         ", state = ?, ready = ?, reason = ?, holder = ''" OF_CLAIM
-                                         " RETURNING sweep_id",
-                                         diag);
-        bind_spent(&binder, end->spent != NULL ? end->spent : &(fa_sweep_spent){0});
-        fa_bind(&binder, fa_text(fa_item_state_name(end->state)),
+        fa_query query = fa_db_prepare(store, diag,
+                                       "UPDATE sweep_item SET " SPEND
+                                       ", state = ?, ready = ?, reason = ?, holder = ''" OF_CLAIM
+                                       " RETURNING sweep_id");
+        bind_spent(&query, end->spent != NULL ? end->spent : &(fa_sweep_spent){0});
+        fa_bind(&query, fa_text(fa_item_state_name(end->state)),
                 fa_int(end->compiled || claim->compiled),
                 fa_text_start(end->reason != NULL ? end->reason : "",
                               sizeof((fa_sweep_item *)NULL)->reason - 1));
-        bind_claim(&binder, claim);
+        bind_claim(&query, claim);
         int64_t sweep = 0;
-        change.rc = fa_db_run_id(store, &binder, &sweep, diag);
+        change.rc = fa_db_step_id(&query, &sweep);
         if (change.rc == 0 && sweep != 0)
             change.rc = close_sweep(store, sweep, diag);
     }

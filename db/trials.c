@@ -12,6 +12,18 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
+
+/* What a trial is beside the trial itself. */
+#define RECORD_FIELDS(X)                                        \
+    X(TEXT, "cubin_key", cubin_key)                             \
+    X(POINTED, "environment", environment)                      \
+    X(POINTED, "clocks", clocks, .rules = FA_MEMBER_NULL)       \
+    X(COUNT64, "seed", seed, .rules = FA_MEMBER_NULL) /* any */ \
+    X(COUNT64, "unix_time", unix_time)
+#define FA_COLUMN_RECORD fa_study_trial
+static const fa_member record_columns[] = {RECORD_FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
+#undef FA_COLUMN_RECORD
 
 static int check_record(const fa_study_trial *record, fa_diag *diag)
 {
@@ -43,19 +55,19 @@ static int add_trial(fa_store *store, const fa_scope *scope, const fa_study_tria
     if (rc != 0)
         return rc;
     fa_hash_bytes(samples, size, hash);
-    fa_binder binder =
-        fa_db_prepare(store,
-                      "INSERT INTO trial (scope_id, " FA_TRIAL_COLUMNS
-                      ", cubin_key, environment, clocks, seed, unix_time, samples_hash, samples) "
-                      "VALUES (?," FA_TRIAL_PLACES ",?,?,?,?,?,?,?)",
-                      diag);
-    fa_bind(&binder, fa_int(scope_id));
-    fa_db_trial_bind(&binder, &record->trial);
-    fa_bind(&binder, fa_text(record->cubin_key),
-            fa_text(record->environment != NULL ? record->environment : "{}"),
-            fa_text(record->clocks), fa_int((int64_t)record->seed), fa_now(), fa_text(hash),
-            fa_blob(samples, size));
-    return fa_db_run(store, &binder, diag);
+    fa_study_trial row = *record;
+    row.environment = row.environment != NULL ? row.environment : "{}";
+    row.unix_time = (int64_t)time(NULL);
+    fa_query query =
+        fa_db_prepare(store, diag,
+                      "INSERT INTO trial (scope_id, " FA_TRIAL_COLUMNS RECORD_FIELDS(
+                          FA_COLUMN_NAME) ", samples_hash, samples) VALUES (?," FA_TRIAL_PLACES
+                          RECORD_FIELDS(FA_COLUMN_PLACE) ",?,?)",
+                      fa_int(scope_id));
+    fa_db_trial_bind(&query, &row.trial);
+    fa_bind_columns(&query, record_columns, &row);
+    fa_bind(&query, fa_text(hash), fa_blob(samples, size));
+    return fa_db_step(&query);
 }
 
 int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_study_trial *record,
@@ -73,41 +85,26 @@ int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_study_tr
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
-static void read_samples(fa_reader *reader, fa_list *list, fa_study_trial *record)
+static void read_samples(fa_query *query, fa_study_trial *record)
 {
     char stored[FA_HASH_HEX], now[FA_HASH_HEX];
     size_t size;
-    fa_read_copy(reader, stored, sizeof stored);
-    const unsigned char *bytes = fa_read_blob(reader, 4 * (size_t)FA_STORE_SAMPLES_MAX, &size);
+    fa_read_copy(query, stored, sizeof stored);
+    const unsigned char *bytes = fa_read_blob(query, 4 * (size_t)FA_STORE_SAMPLES_MAX, &size);
     fa_hash_bytes(bytes != NULL ? bytes : (const unsigned char *)"", size, now);
     if (size % 4 != 0 || strcmp(stored, now) != 0)
-        fa_read_fail(reader, FA_ECORRUPT);
-    for (size_t i = 0; reader->rc == 0 && i < size / 4; i++) {
+        fa_read_fail(query, FA_ECORRUPT);
+    for (size_t i = 0; query->rc == 0 && i < size / 4; i++) {
         float sample;
         memcpy(&sample, bytes + 4 * i, sizeof sample);
         if (!(sample >= 0 && isfinite(sample)))
-            fa_read_fail(reader, FA_ECORRUPT);
+            fa_read_fail(query, FA_ECORRUPT);
     }
-    if (reader->rc != 0)
+    if (query->rc != 0)
         return;
     record->sample_count = (int32_t)(size / 4);
     record->samples_us =
-        fa_list_keep(list, bytes != NULL ? bytes : (const unsigned char *)"", size);
-}
-
-static void read_row(fa_reader *reader, bool bare, fa_list *list)
-{
-    fa_study_trial record = {.tried = true};
-    fa_db_trial_read(reader, &record.trial);
-    fa_read_copy(reader, record.cubin_key, sizeof record.cubin_key);
-    record.environment = fa_list_keep_text(list, fa_read_text(reader, false));
-    record.clocks = fa_list_keep_text(list, fa_read_text(reader, true));
-    record.seed = (uint64_t)fa_read_int(reader, INT64_MIN, INT64_MAX);
-    record.unix_time = fa_read_int(reader, 0, INT64_MAX);
-    if (!bare)
-        read_samples(reader, list, &record);
-    if (reader->rc == 0)
-        fa_list_add(list, &record, sizeof record);
+        fa_list_keep(&query->list, bytes != NULL ? bytes : (const unsigned char *)"", size);
 }
 
 void fa_trials_add(fa_list *list, const fa_study_trial *record)
@@ -130,41 +127,45 @@ int fa_trials_end(fa_list *list, int rc, fa_study_trial **ret_rows, size_t *ret_
     return fa_list_end(list, rc, pointers, ret_rows, ret_count, diag);
 }
 
-#define LIST(samples)                                                                      \
-    "SELECT " FA_TRIAL_COLUMNS ", cubin_key, environment, clocks, seed, unix_time" samples \
-    " FROM trial "                                                                         \
-    "WHERE trial.id IN (SELECT max(id) FROM trial WHERE scope_id = ? GROUP BY config_key) "
+#define LIST(samples)                                                \
+    "SELECT " FA_TRIAL_COLUMNS RECORD_FIELDS(FA_COLUMN_NAME) samples \
+        " FROM trial "                                               \
+        "WHERE trial.id IN (SELECT max(id) FROM trial WHERE scope_id = ? GROUP BY config_key) "
 
-static int list_trials(fa_store *store, const fa_binder *binder, bool bare,
-                       fa_study_trial **ret_rows, size_t *ret_count, fa_diag *diag)
+static int list_trials(fa_query *query, bool bare, fa_study_trial **ret_rows, size_t *ret_count)
 {
-    fa_list list = {0};
-    fa_reader reader = {0};
     int rc;
-    while ((rc = fa_db_next(store, binder, &reader, diag)) == 1)
-        read_row(&reader, bare, &list);
-    return fa_trials_end(&list, rc, ret_rows, ret_count, diag);
+    while ((rc = fa_db_step(query)) == 1) {
+        fa_study_trial record = {.tried = true};
+        fa_db_trial_read(query, &record.trial);
+        fa_read_columns(query, record_columns, &record);
+        if (!bare)
+            read_samples(query, &record);
+        if (query->rc == 0)
+            fa_list_add(&query->list, &record, sizeof record);
+    }
+    return fa_trials_end(&query->list, rc, ret_rows, ret_count, query->diag);
 }
 
 int fa_store_trials(fa_store *store, const fa_scope *scope, fa_study_trial **ret_rows,
                     size_t *ret_count, fa_diag *diag)
 {
-    fa_binder binder = fa_db_prepare_scope(
-        store, scope, LIST(", samples_hash, samples") "ORDER BY trial.id", diag);
-    return list_trials(store, &binder, false, ret_rows, ret_count, diag);
+    fa_query query = fa_db_prepare_scope(store, scope,
+                                         LIST(", samples_hash, samples") "ORDER BY trial.id", diag);
+    return list_trials(&query, false, ret_rows, ret_count);
 }
 
 int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status status, int32_t most,
                             fa_study_trial **ret_rows, size_t *ret_count, fa_diag *diag)
 {
-    fa_binder binder =
+    fa_query query =
         fa_db_prepare_scope(store, scope,
                             LIST("") "AND status = ? ORDER BY raced DESC, CASE status WHEN "
                                      "'measured' THEN median_us ELSE predicted_us END, config_key "
                                      "LIMIT ?",
                             diag);
-    fa_bind(&binder, fa_text(fa_status_name(status)), fa_int(most));
-    return list_trials(store, &binder, true, ret_rows, ret_count, diag);
+    fa_bind(&query, fa_text(fa_status_name(status)), fa_int(most));
+    return list_trials(&query, true, ret_rows, ret_count);
 }
 
 /* ---- verifications --------------------------------------------------------------------------*/
@@ -183,17 +184,13 @@ static int put_mark(fa_store *store, const fa_verification *mark, fa_diag *diag)
 static int tell_winner(fa_store *store, int64_t scope_id, const fa_verification *mark,
                        fa_diag *diag)
 {
-    fa_binder binder =
-        mark->passed
-            ? fa_db_prepare(store,
-                            "UPDATE winner SET driver_version = ? "
-                            "WHERE scope_id = ? AND cubin_key = ?",
-                            diag)
-            : fa_db_prepare(store, "DELETE FROM winner WHERE scope_id = ? AND cubin_key = ?", diag);
-    if (mark->passed)
-        fa_bind(&binder, fa_int(mark->driver_version));
-    fa_bind(&binder, fa_int(scope_id), fa_text(mark->cubin_key));
-    return fa_db_run(store, &binder, diag);
+    return mark->passed
+               ? fa_db_do(store, diag,
+                          "UPDATE winner SET driver_version = ? "
+                          "WHERE scope_id = ? AND cubin_key = ?",
+                          fa_int(mark->driver_version), fa_int(scope_id), fa_text(mark->cubin_key))
+               : fa_db_do(store, diag, "DELETE FROM winner WHERE scope_id = ? AND cubin_key = ?",
+                          fa_int(scope_id), fa_text(mark->cubin_key));
 }
 
 int fa_store_verification_put(fa_store *store, const fa_verification *mark, const fa_scope *scope,
@@ -219,20 +216,18 @@ int fa_store_verification_get(fa_store *store, const char *cubin_key, const char
                               int32_t driver_version, fa_verification *ret_mark, fa_diag *diag)
 {
     fa_verification mark = {.driver_version = driver_version};
-    fa_reader reader;
-    fa_binder binder = fa_db_query(store,
-                                   "SELECT cubin_key, silicon, passed, reason FROM verification "
-                                   "WHERE cubin_key = ? AND silicon = ? AND driver_version = ?",
-                                   diag);
-    fa_bind(&binder, fa_text(cubin_key), fa_text(silicon), fa_int(driver_version));
-    int rc = fa_db_run_row(store, &binder, &reader, diag);
+    fa_query query = fa_db_query(store, diag,
+                                 "SELECT cubin_key, silicon, passed, reason FROM verification "
+                                 "WHERE cubin_key = ? AND silicon = ? AND driver_version = ?",
+                                 fa_text(cubin_key), fa_text(silicon), fa_int(driver_version));
+    int rc = fa_db_step(&query);
     if (rc <= 0)
         return rc < 0 ? rc : FA_ENOTFOUND;
-    fa_read_copy(&reader, mark.cubin_key, sizeof mark.cubin_key);
-    fa_read_copy(&reader, mark.silicon, sizeof mark.silicon);
-    mark.passed = fa_read_int(&reader, 0, 1) == 1;
-    fa_read_copy(&reader, mark.reason, sizeof mark.reason);
-    rc = fa_read_end(&reader, diag);
+    fa_read_copy(&query, mark.cubin_key, sizeof mark.cubin_key);
+    fa_read_copy(&query, mark.silicon, sizeof mark.silicon);
+    mark.passed = fa_read_int(&query, 0, 1) == 1;
+    fa_read_copy(&query, mark.reason, sizeof mark.reason);
+    rc = fa_read_end(&query);
     if (rc != 1) /* a mark that is not valid counts as none: the cubin is proved once more */
         return rc < 0 ? rc : FA_ENOTFOUND;
     *ret_mark = mark;
@@ -287,14 +282,13 @@ static int put_baseline(fa_store *store, const fa_baseline *baseline, fa_diag *d
                       fa_text(key), fa_text(baseline->gpu_name), fa_text(baseline->peer));
     if (rc != 0)
         return rc;
-    fa_binder binder =
-        fa_db_prepare(store,
-                      "INSERT INTO baseline (problem_key, problem" FA_BASELINE_FIELDS(
-                          FA_COLUMN_MEMBER) ") VALUES (?,?" FA_BASELINE_FIELDS(FA_COLUMN_PLACE) ")",
-                      diag);
-    fa_db_problem_bind(&binder, &baseline->problem);
-    fa_bind_columns(&binder, baseline_columns, baseline);
-    return fa_db_run(store, &binder, diag);
+    fa_query query = fa_db_prepare(
+        store, diag,
+        "INSERT INTO baseline (problem_key, problem" FA_BASELINE_FIELDS(
+            FA_COLUMN_MEMBER) ") VALUES (?,?" FA_BASELINE_FIELDS(FA_COLUMN_PLACE) ")");
+    fa_db_problem_bind(&query, &baseline->problem);
+    fa_bind_columns(&query, baseline_columns, baseline);
+    return fa_db_step(&query);
 }
 
 int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t count,
@@ -309,22 +303,19 @@ int fa_store_baselines_put(fa_store *store, const fa_baseline *baselines, size_t
 
 int fa_store_baselines(fa_store *store, fa_baseline **ret_rows, size_t *ret_count, fa_diag *diag)
 {
-    fa_list list = {0};
-    fa_reader reader = {0};
     int rc;
-    fa_binder binder = fa_db_query(
-        store,
+    fa_query query = fa_db_query(
+        store, diag,
         "SELECT problem_key, problem" FA_BASELINE_FIELDS(FA_COLUMN_MEMBER) " FROM baseline "
-                                                                           "ORDER BY id",
-        diag);
-    while ((rc = fa_db_next(store, &binder, &reader, diag)) == 1) {
+                                                                           "ORDER BY id");
+    while ((rc = fa_db_step(&query)) == 1) {
         fa_baseline baseline = {0};
-        fa_db_problem_read(&reader, &baseline.problem);
-        fa_read_columns(&reader, baseline_columns, &baseline);
-        if (reader.rc == 0 && fa_baseline_check(&baseline, NULL) == 0)
-            fa_list_add(&list, &baseline, sizeof baseline);
+        fa_db_problem_read(&query, &baseline.problem);
+        fa_read_columns(&query, baseline_columns, &baseline);
+        if (query.rc == 0 && fa_baseline_check(&baseline, NULL) == 0)
+            fa_list_add(&query.list, &baseline, sizeof baseline);
     }
-    return fa_list_end(&list, rc, NULL, ret_rows, ret_count, diag);
+    return fa_list_end(&query.list, rc, NULL, ret_rows, ret_count, diag);
 }
 
 /* ---- values of other tuners: bytes that their owners sign and check --------------------------*/
@@ -353,6 +344,9 @@ int fa_store_kept_put(fa_store *store, const fa_kept *value, fa_diag *diag)
     return change.rc;
 }
 
+/* The columns of fa_kept_members (trial.h). */
+#define KEPT_LIST "SELECT key, made, tuner, name, gpu, unix_time, length(bytes)"
+
 int fa_store_kept(fa_store *store, const char *key, fa_kept **ret_rows, size_t *ret_count,
                   fa_diag *diag)
 {
@@ -363,38 +357,21 @@ int fa_store_kept(fa_store *store, const char *key, fa_kept **ret_rows, size_t *
                                       offsetof(fa_kept, made),
                                       offsetof(fa_kept, bytes),
                                       SIZE_MAX};
-    fa_list list = {0};
-    fa_reader reader = {0};
     size_t size;
     int rc;
-    fa_binder binder =
-        key == NULL ? fa_db_query(store,
-                                  "SELECT key, tuner, name, gpu, made, unix_time, length(bytes) "
-                                  "FROM kept ORDER BY unix_time DESC, id DESC",
-                                  diag)
-                    : fa_db_query(store,
-                                  "SELECT key, tuner, name, gpu, made, unix_time, bytes "
-                                  "FROM kept WHERE key = ?",
-                                  diag);
-    if (key != NULL)
-        fa_bind(&binder, fa_text(key));
-    while ((rc = fa_db_next(store, &binder, &reader, diag)) == 1) {
+    fa_query query =
+        key == NULL
+            ? fa_db_query(store, diag, KEPT_LIST " FROM kept ORDER BY unix_time DESC, id DESC")
+            : fa_db_query(store, diag, KEPT_LIST ", bytes FROM kept WHERE key = ?", fa_text(key));
+    while ((rc = fa_db_step(&query)) == 1) {
         fa_kept row = {0};
-        row.key = fa_list_keep_text(&list, fa_read_text(&reader, false));
-        row.tuner = fa_list_keep_text(&list, fa_read_text(&reader, false));
-        row.name = fa_list_keep_text(&list, fa_read_text(&reader, false));
-        row.gpu = fa_list_keep_text(&list, fa_read_text(&reader, false));
-        row.made = fa_list_keep_text(&list, fa_read_text(&reader, false));
-        row.unix_time = fa_read_int(&reader, 0, INT64_MAX);
-        if (key == NULL) {
-            row.size = fa_read_int(&reader, 0, INT64_MAX);
-        } else {
-            const void *bytes = fa_read_blob(&reader, FA_STORE_CUBIN_MAX, &size);
-            row.size = (int64_t)size;
-            row.bytes = fa_list_keep(&list, bytes != NULL ? bytes : "", size);
+        fa_read_columns(&query, fa_kept_members, &row);
+        if (key != NULL) {
+            const void *bytes = fa_read_blob(&query, FA_STORE_CUBIN_MAX, &size);
+            row.bytes = fa_list_keep(&query.list, bytes != NULL ? bytes : "", size);
         }
-        if (reader.rc == 0)
-            fa_list_add(&list, &row, sizeof row);
+        if (query.rc == 0)
+            fa_list_add(&query.list, &row, sizeof row);
     }
-    return fa_list_end(&list, rc, pointers, ret_rows, ret_count, diag);
+    return fa_list_end(&query.list, rc, pointers, ret_rows, ret_count, diag);
 }

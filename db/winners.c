@@ -21,9 +21,6 @@
  * cubin's row, and SQLite would take the key from the index and the bytes from that row. */
 #define CUBIN_ROW " LEFT JOIN cubin ON cubin.id = found.id "
 
-static const char get_sql[] =
-    "SELECT " CUBIN_COLUMNS " FROM cubin AS found" CUBIN_ROW "WHERE found.key = ?";
-
 static int check_cubin(const fa_cubin_record *record, fa_diag *diag)
 {
     return record->size > 0 && record->size <= FA_STORE_CUBIN_MAX
@@ -32,43 +29,34 @@ static int check_cubin(const fa_cubin_record *record, fa_diag *diag)
                          record->size, FA_STORE_CUBIN_MAX);
 }
 
-/* A statement about one cubin. */
-static fa_binder about_key(fa_store *store, const char *sql, const char *key, fa_diag *diag)
-{
-    fa_binder binder = fa_db_prepare(store, sql, diag);
-    fa_bind(&binder, fa_text(key));
-    return binder;
-}
-
 static int cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag)
 {
-    fa_binder binder = about_key(store, "SELECT id FROM cubin WHERE key = ?", key, diag);
     int64_t id = 0;
-    int rc = fa_db_run_id(store, &binder, &id, diag);
+    int rc = fa_db_find(store, diag, &id, "SELECT id FROM cubin WHERE key = ?", fa_text(key));
     *ret_exists = id != 0;
     return rc;
 }
 
-/* CUBIN_COLUMNS; the reader has failed when the bytes are not those of that key. */
-static void read_cubin(fa_reader *reader, const char *key, fa_cubin_record *ret_record)
+/* CUBIN_COLUMNS; the row is not valid when the bytes are not those of that key. */
+static void read_cubin(fa_query *query, const char *key, fa_cubin_record *ret_record)
 {
     fa_cubin_record record = {0};
     char stored[FA_HASH_HEX], now[FA_HASH_HEX];
-    fa_read_copy(reader, record.key, sizeof record.key);
-    fa_read_copy(reader, record.entry, sizeof record.entry);
-    record.sm = (int32_t)fa_read_int(reader, 0, INT32_MAX);
-    record.compile_ms = fa_read_real(reader, 0);
-    record.log = fa_read_owned(reader);
-    fa_read_copy(reader, stored, sizeof stored);
-    const void *bytes = fa_read_blob(reader, FA_STORE_CUBIN_MAX, &record.size);
-    if (reader->rc == 0) {
+    fa_read_copy(query, record.key, sizeof record.key);
+    fa_read_copy(query, record.entry, sizeof record.entry);
+    record.sm = (int32_t)fa_read_int(query, 0, INT32_MAX);
+    record.compile_ms = fa_read_real(query, 0);
+    record.log = fa_read_owned(query);
+    fa_read_copy(query, stored, sizeof stored);
+    const void *bytes = fa_read_blob(query, FA_STORE_CUBIN_MAX, &record.size);
+    if (query->rc == 0) {
         fa_hash_bytes(bytes, record.size, now);
         if (record.size == 0 || strcmp(record.key, key) != 0 || strcmp(stored, now) != 0)
-            fa_read_fail(reader, FA_ECORRUPT);
+            fa_read_fail(query, FA_ECORRUPT);
     }
-    if (reader->rc == 0 && (record.bytes = malloc(record.size)) == NULL)
-        fa_read_fail(reader, FA_ENOMEM);
-    if (reader->rc != 0) {
+    if (query->rc == 0 && (record.bytes = malloc(record.size)) == NULL)
+        fa_read_fail(query, FA_ENOMEM);
+    if (query->rc != 0) {
         fa_cubin_record_free(&record);
         return;
     }
@@ -79,15 +67,16 @@ static void read_cubin(fa_reader *reader, const char *key, fa_cubin_record *ret_
 /* FA_ENOTFOUND when there is none, FA_ECORRUPT when it was read whole and is not what was stored. */
 static int get_cubin(fa_store *store, const char *key, fa_cubin_record *ret_record, fa_diag *diag)
 {
-    fa_reader reader;
-    fa_binder binder = about_key(store, get_sql, key, diag);
-    int rc = fa_db_run_row(store, &binder, &reader, diag);
+    fa_query query = fa_db_prepare(
+        store, diag, "SELECT " CUBIN_COLUMNS " FROM cubin AS found" CUBIN_ROW "WHERE found.key = ?",
+        fa_text(key));
+    int rc = fa_db_step(&query);
     if (rc < 0)
         return rc;
     if (rc == 0)
         return fa_fail(diag, FA_ENOTFOUND, "store %s has no cubin %s", store->path, key);
-    read_cubin(&reader, key, ret_record);
-    rc = fa_read_end(&reader, diag);
+    read_cubin(&query, key, ret_record);
+    rc = fa_read_end(&query);
     if (rc == 0)
         return fa_fail(diag, FA_ECORRUPT,
                        "store %s: cubin %s does not match its hash and was discarded; it will "
@@ -98,8 +87,7 @@ static int get_cubin(fa_store *store, const char *key, fa_cubin_record *ret_reco
 
 static int delete_key(fa_store *store, const char *key, fa_diag *diag)
 {
-    fa_binder binder = about_key(store, "DELETE FROM cubin WHERE key = ?", key, diag);
-    return fa_db_run(store, &binder, diag);
+    return fa_db_do(store, diag, "DELETE FROM cubin WHERE key = ?", fa_text(key));
 }
 
 /* Deletes the row if it is still corrupt: another process may have stored a good one since. Best effort. */
@@ -131,21 +119,14 @@ static int put_cubin(fa_store *store, const fa_cubin_record *record, fa_diag *di
         return rc;
     char hash[FA_HASH_HEX];
     fa_hash_bytes(record->bytes, record->size, hash);
-    fa_binder binder =
-        fa_db_prepare(store,
-                      "INSERT INTO cubin (key, entry, sm, compile_ms, log, hash, unix_time, bytes) "
-                      "VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
-                      diag);
-    fa_bind(&binder, fa_text(record->key), fa_text(record->entry), fa_int(record->sm),
-            fa_real(record->compile_ms));
-    /* A compiler log of more than a megabyte is cut. */
-    fa_bind(&binder, fa_text_start(record->log, FA_STORE_TEXT_MAX), fa_text(hash));
-    if (store->absent)
-        fa_bind(&binder, fa_int(0)); /* the same content of a bundle gives the same bytes */
-    else
-        fa_bind(&binder, fa_now());
-    fa_bind(&binder, fa_blob(record->bytes, record->size));
-    return fa_db_run(store, &binder, diag);
+    /* A compiler log of more than a megabyte is cut. The same content of a bundle gives the same bytes. */
+    return fa_db_do(store, diag,
+                    "INSERT INTO cubin (key, entry, sm, compile_ms, log, hash, unix_time, bytes) "
+                    "VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (key) DO NOTHING",
+                    fa_text(record->key), fa_text(record->entry), fa_int(record->sm),
+                    fa_real(record->compile_ms), fa_text_start(record->log, FA_STORE_TEXT_MAX),
+                    fa_text(hash), store->absent ? fa_int(0) : fa_now(),
+                    fa_blob(record->bytes, record->size));
 }
 
 int fa_store_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag)
@@ -210,11 +191,11 @@ void fa_winner_record_free(fa_winner_record *winner)
 
 /* ---- rows -----------------------------------------------------------------------------------*/
 /* WINNER_COLUMNS but the last. */
-static void read_winner(fa_reader *reader, fa_winner_record *ret_winner)
+static void read_winner(fa_query *query, fa_winner_record *ret_winner)
 {
-    fa_db_trial_read(reader, &ret_winner->trial);
-    fa_read_columns(reader, columns, ret_winner);
-    ret_winner->unix_time = fa_read_int(reader, 0, INT64_MAX);
+    fa_db_trial_read(query, &ret_winner->trial);
+    fa_read_columns(query, columns, ret_winner);
+    ret_winner->unix_time = fa_read_int(query, 0, INT64_MAX);
 }
 
 /* ---- putting --------------------------------------------------------------------------------*/
@@ -239,14 +220,13 @@ static int has_better(fa_store *store, int64_t scope_id, fa_origin origin, bool 
                       fa_diag *diag)
 {
     fa_winner_record earlier = {0};
-    fa_reader reader;
-    *ret_better = false;
-    int rc = fa_db_row(store, "SELECT " WINNER_COLUMNS " FROM winner WHERE scope_id = ?", scope_id,
-                       &reader, diag);
+    fa_query query = fa_db_prepare(
+        store, diag, "SELECT " WINNER_COLUMNS " FROM winner WHERE scope_id = ?", fa_int(scope_id));
+    int rc = fa_db_step(&query);
     if (rc != 1)
         return rc;
-    read_winner(&reader, &earlier);
-    rc = fa_read_end(&reader, diag);
+    read_winner(&query, &earlier);
+    rc = fa_read_end(&query);
     if (rc == 1 && fa_origin_trust(earlier.origin) < fa_origin_trust(origin))
         return cubin_exists(store, earlier.cubin_key, ret_better, diag);
     return rc < 0 ? rc : 0;
@@ -255,16 +235,15 @@ static int has_better(fa_store *store, int64_t scope_id, fa_origin origin, bool 
 static int add_row(fa_store *store, int64_t scope_id, const fa_winner_record *winner,
                    int64_t unix_time, fa_diag *diag)
 {
-    fa_binder binder =
-        fa_db_prepare(store,
+    fa_query query =
+        fa_db_prepare(store, diag,
                       "INSERT INTO winner (" ROW_COLUMNS
                       ") VALUES (?," FA_TRIAL_PLACES FA_WINNER_FIELDS(FA_COLUMN_PLACE) ",?,?)",
-                      diag);
-    fa_bind(&binder, fa_int(scope_id));
-    fa_db_trial_bind(&binder, &winner->trial);
-    fa_bind_columns(&binder, columns, winner);
-    fa_bind(&binder, fa_text(winner->evidence), fa_int(unix_time));
-    return fa_db_run(store, &binder, diag);
+                      fa_int(scope_id));
+    fa_db_trial_bind(&query, &winner->trial);
+    fa_bind_columns(&query, columns, winner);
+    fa_bind(&query, fa_text(winner->evidence), fa_int(unix_time));
+    return fa_db_step(&query);
 }
 
 static int need_cubin(fa_store *store, const char *key, fa_diag *diag)
@@ -282,7 +261,10 @@ static int need_cubin(fa_store *store, const char *key, fa_diag *diag)
 static int hold(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
 {
     int rc = fa_db_scope_id(store, scope, true, ret_id, diag);
-    return rc != 0 ? rc : fa_db_scope_lock(store, *ret_id, diag);
+    return rc != 0
+               ? rc
+               : fa_db_find(store, diag, ret_id,
+                            "SELECT id FROM scope WHERE id = ? /*! FOR UPDATE */", fa_int(*ret_id));
 }
 
 /* Inside a change. unix_time: of its making. */
@@ -346,40 +328,34 @@ int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag)
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
-/* 1: the reader stands before WINNER_COLUMNS and CUBIN_COLUMNS of the scope's winner. */
-static int find_winner(fa_store *store, const fa_scope *scope, fa_reader *ret_reader, fa_diag *diag)
-{
-    fa_binder binder =
-        fa_db_prepare(store,
-                      "SELECT " WINNER_COLUMNS ", " CUBIN_COLUMNS
-                      " FROM scope JOIN winner ON winner.scope_id = scope.id "
-                      "LEFT JOIN cubin AS found ON found.key = winner.cubin_key" CUBIN_ROW
-                      "WHERE scope.key = ? AND scope.problem_key = ? AND scope.silicon = ? "
-                      "AND scope.templates = ? AND scope.policy = ?",
-                      diag);
-    fa_db_scope_bind(&binder, scope);
-    return fa_db_run_row(store, &binder, ret_reader, diag);
-}
-
 int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record *ret_winner,
                         fa_cubin_record *ret_cubin, fa_diag *diag)
 {
     fa_winner_record winner = {.scope = *scope};
     fa_cubin_record cubin = {0};
-    fa_reader reader;
-    int rc;
-    if ((rc = fa_db_enter(store, diag)) != 0 || (rc = fa_db_scope_check(scope, diag)) != 0 ||
-        (rc = find_winner(store, scope, &reader, diag)) < 0)
+    int rc = fa_db_scope_check(scope, diag);
+    if (rc != 0)
+        return rc;
+    fa_query query =
+        fa_db_query(store, diag,
+                    "SELECT " WINNER_COLUMNS ", " CUBIN_COLUMNS
+                    " FROM scope JOIN winner ON winner.scope_id = scope.id "
+                    "LEFT JOIN cubin AS found ON found.key = winner.cubin_key" CUBIN_ROW
+                    "WHERE scope.key = ? AND scope.problem_key = ? AND scope.silicon = ? "
+                    "AND scope.templates = ? AND scope.policy = ?");
+    fa_db_scope_bind(&query, scope);
+    rc = fa_db_step(&query);
+    if (rc < 0)
         return rc;
     if (rc == 0)
         return fa_fail(diag, FA_ENOTFOUND, "store %s has no winner for this problem and GPU",
                        store->path);
-    read_winner(&reader, &winner);
-    winner.evidence = fa_read_owned(&reader);
-    int why = reader.rc;
+    read_winner(&query, &winner);
+    winner.evidence = fa_read_owned(&query);
+    int why = query.rc;
     if (why == 0 && ret_cubin != NULL)
-        read_cubin(&reader, winner.cubin_key, &cubin);
-    rc = fa_read_end(&reader, diag);
+        read_cubin(&query, winner.cubin_key, &cubin);
+    rc = fa_read_end(&query);
     if (rc == 1) {
         *ret_winner = winner;
         if (ret_cubin != NULL)
@@ -406,13 +382,12 @@ int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *
     char key[FA_PROBLEM_KEY_MAX];
     int64_t any = 0;
     fa_problem_key(problem, key);
-    fa_binder binder =
-        fa_db_query(store,
+    fa_query query =
+        fa_db_query(store, NULL,
                     "SELECT scope.id FROM scope JOIN winner ON winner.scope_id = scope.id "
                     "WHERE scope.problem_key = ? AND scope.templates = ? LIMIT 1",
-                    NULL);
-    fa_bind(&binder, fa_text(key), fa_text(templates));
-    int rc = fa_db_run_id(store, &binder, &any, NULL);
+                    fa_text(key), fa_text(templates));
+    int rc = fa_db_step_id(&query, &any);
     return rc != 0 ? rc : any != 0 ? 0 : FA_ENOTFOUND;
 }
 
@@ -430,21 +405,18 @@ int fa_winners_end(fa_list *list, int rc, fa_winner_record **ret_rows, size_t *r
     return fa_list_end(list, rc, pointers, ret_rows, ret_count, diag);
 }
 
-static int list_winners(fa_store *store, const fa_binder *binder, fa_winner_record **ret_rows,
-                        size_t *ret_count, fa_diag *diag)
+static int list_winners(fa_query *query, fa_winner_record **ret_rows, size_t *ret_count)
 {
-    fa_list list = {0};
-    fa_reader reader = {0};
     int rc;
-    while ((rc = fa_db_next(store, binder, &reader, diag)) == 1) {
+    while ((rc = fa_db_step(query)) == 1) {
         fa_winner_record winner = {0};
-        fa_db_scope_read(&reader, &winner.scope);
-        read_winner(&reader, &winner);
-        winner.evidence = (char *)(uintptr_t)fa_list_keep_text(&list, fa_read_text(&reader, true));
-        if (reader.rc == 0)
-            fa_list_add(&list, &winner, sizeof winner);
+        fa_db_scope_read(query, &winner.scope);
+        read_winner(query, &winner);
+        winner.evidence = (char *)(uintptr_t)fa_read_kept(query, true);
+        if (query->rc == 0)
+            fa_list_add(&query->list, &winner, sizeof winner);
     }
-    return fa_winners_end(&list, rc, ret_rows, ret_count, diag);
+    return fa_winners_end(&query->list, rc, ret_rows, ret_count, query->diag);
 }
 
 #define LIST                                       \
@@ -456,18 +428,17 @@ int fa_store_winners(fa_store *store, const fa_problem *like, fa_winner_record *
                      size_t *ret_count, fa_diag *diag)
 {
     char shape[FA_PROBLEM_KEY_MAX];
-    fa_binder binder =
-        fa_db_query(store, like != NULL ? LIST "WHERE scope.shape = ? " NEWEST : LIST NEWEST, diag);
-    if (like != NULL) {
+    if (like != NULL)
         fa_problem_shape(like, shape);
-        fa_bind(&binder, fa_text(shape));
-    }
-    return list_winners(store, &binder, ret_rows, ret_count, diag);
+    fa_query query = like == NULL ? fa_db_query(store, diag, LIST NEWEST)
+                                  : fa_db_query(store, diag, LIST "WHERE scope.shape = ? " NEWEST,
+                                                fa_text(shape));
+    return list_winners(&query, ret_rows, ret_count);
 }
 
 int fa_store_winners_by_cubin(fa_store *store, fa_winner_record **ret_rows, size_t *ret_count,
                               fa_diag *diag)
 {
-    fa_binder binder = fa_db_query(store, LIST "ORDER BY winner.cubin_key, scope.key", diag);
-    return list_winners(store, &binder, ret_rows, ret_count, diag);
+    fa_query query = fa_db_query(store, diag, LIST "ORDER BY winner.cubin_key, scope.key");
+    return list_winners(&query, ret_rows, ret_count);
 }

@@ -99,8 +99,8 @@ static bool fill(void)
 static int64_t number(fa_store *store, const char *sql)
 {
     int64_t value = -1;
-    fa_binder binder = fa_db_query(store, sql, &diag);
-    return fa_db_run_id(store, &binder, &value, &diag) == 0 ? value : -1;
+    fa_query query = fa_db_query(store, &diag, sql);
+    return fa_db_step_id(&query, &value) == 0 ? value : -1;
 }
 
 static bool whole(void)

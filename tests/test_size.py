@@ -16,7 +16,7 @@ BUDGET = {
     "src/gpu": 3757,
     "src/code": 960,
     "src/snippet": 505,
-    "db": 5816,
+    "db": 5522,
     "tuner": 12561,
     "src/worker": 1146,
     "src/bundle": 1455,
