@@ -4,6 +4,7 @@
 #include "error.h"
 #include "fa_tune.h"
 
+#include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,7 @@ struct serve_http {
     struct door door[SERVE_DOORS_MAX];
     serve_http_counts *counts;
     int doors;
+    int open;               /* connections at the last tick */
     int64_t progress;       /* callbacks of libmicrohttpd */
     serve_request *waiting; /* those that libmicrohttpd does not look at */
 };
@@ -121,6 +123,10 @@ static void tick(uv_timer_t *timer)
         }
     }
     run(http);
+    const int open = serve_http_connections(http);
+    if (open == 0 && http->open > 0)
+        malloc_trim(0); /* what a burst took */
+    http->open = open;
 }
 
 /* ---- the head -------------------------------------------------------------------------------*/

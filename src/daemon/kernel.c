@@ -24,7 +24,8 @@ typedef struct serve_kernel {
     int64_t epoch, looked_ms; /* of the lookup, for the cache */
     /* run()'s: */
     fa_ask ask;
-    fa_found found;
+    fa_gpu gpu;    /* that the answer is for */
+    bool answered; /* by what is stored */
     int64_t told_ms;
     /* A tune's: */
     int64_t due_ms;   /* 0: its client waits as long as it takes */
@@ -73,22 +74,24 @@ static int look_up(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 {
     serve_kernel *kernel = (serve_kernel *)work;
     fa_request request;
+    fa_found found = {.size = sizeof found};
     int rc = fa_ask_read(work->body.data != NULL ? work->body.data : "", work->body.size,
                          &kernel->ask, diag);
     if (rc == 0)
         rc = request_of(work->service, &kernel->ask, &request, diag);
+    if (rc == 0)
+        rc = fa_find(tuner, &request, &found, diag);
     if (rc != 0)
         return rc;
-    kernel->found = (fa_found){.size = sizeof kernel->found};
-    rc = fa_find(tuner, &request, &kernel->found, diag);
-    if (rc == 0 && kernel->found.answered)
-        return write_kernel(work, &kernel->found.answer, diag);
+    kernel->gpu = found.gpu;
+    kernel->answered = found.answered;
+    if (found.answered)
+        return write_kernel(work, &found.answer, diag);
     /* A client's own GPU is measured where it is. */
-    if (rc == 0 && kernel->ask.uuid[0] != 0 && !kernel->found.gpu.present &&
-        request.effort >= FA_EFFORT_MEASURE)
+    if (kernel->ask.uuid[0] != 0 && !found.gpu.present && request.effort >= FA_EFFORT_MEASURE)
         return fa_fail(diag, FA_ENODEVICE, "this service has no %s: measure where that GPU is",
-                       kernel->found.gpu.name);
-    return rc;
+                       found.gpu.name);
+    return 0;
 }
 
 static int report_progress(void *context, const fa_progress *progress)
@@ -171,7 +174,7 @@ static void tuned(serve_work *work)
     while (*at != kernel)
         at = &(*at)->next;
     *at = kernel->next;
-    serve_log("level=info event=\"tune ended\" gpu=\"%s\" reason=\"%s\"", kernel->found.gpu.name,
+    serve_log("level=info event=\"tune ended\" gpu=\"%s\" reason=\"%s\"", kernel->gpu.name,
               work->rc != 0 ? work->diag.text : "");
     if (work->rc != 0) {
         fail(kernel, work->rc, work->diag.text);
@@ -192,7 +195,7 @@ static void begin_tune(serve_kernel *kernel)
 {
     serve_work *work = &kernel->work;
     serve_service *service = work->service;
-    const fa_gpu *gpu = &kernel->found.gpu;
+    const fa_gpu *gpu = &kernel->gpu;
     const bool streams = wants_events(work->request);
     const int64_t wait_ms = kernel->ask.timeout_ms > 0
                                 ? kernel->ask.timeout_ms
@@ -240,7 +243,7 @@ static void looked_up(serve_work *work)
 {
     serve_kernel *kernel = (serve_kernel *)work;
     serve_service *service = work->service;
-    const bool answered = work->rc == 0 && kernel->found.answered;
+    const bool answered = work->rc == 0 && kernel->answered;
     if (answered || work->request == NULL)
         serve_cache_put(&service->cache, &work->body, answered ? work->text.data : NULL,
                         kernel->epoch, kernel->looked_ms);
@@ -296,8 +299,8 @@ static cJSON *job_json(const serve_kernel *kernel)
     const int64_t started = atomic_load(&kernel->started);
     fa_problem_words(&words, &kernel->ask.request.problem, " · ", false);
     fa_json_add_text(json, "what", words.data != NULL ? words.data : "");
-    fa_json_add_text(json, "gpu", kernel->found.gpu.name);
-    fa_json_add_known(json, "ordinal", kernel->found.gpu.ordinal, kernel->found.gpu.present);
+    fa_json_add_text(json, "gpu", kernel->gpu.name);
+    fa_json_add_known(json, "ordinal", kernel->gpu.ordinal, kernel->gpu.present);
     fa_json_add_number(json, "accepted", (double)kernel->accepted);
     fa_json_add_known(json, "started", (double)started, started != 0);
     fa_json_add(json, "progress",

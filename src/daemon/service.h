@@ -9,11 +9,26 @@
 #define FA_DAEMON_SERVICE_H
 
 #include "cache.h"
-#include "settings.h"
+#include "hash.h"
+#include "options.h"
 #include "work.h"
 
 #include <stdatomic.h>
 
+/* ---- settings: the options, which the command line reads, and the token ----------------------*/
+enum { SERVE_TOKEN_MAX = 512 };
+
+typedef struct serve_settings {
+    cli_options options;
+    char token[SERVE_TOKEN_MAX + 1]; /* "": none */
+    unsigned char
+        token_hash[FA_HASH_BYTES]; /* compared whole, so that comparing takes constant time */
+} serve_settings;
+
+/* FA_EINVAL with a sentence. Texts point into the arguments. */
+int serve_settings_read(int count, char **arguments, serve_settings *ret_settings, fa_diag *diag);
+
+/* ---- the service ----------------------------------------------------------------------------*/
 struct serve_kernel;
 
 typedef struct serve_service {

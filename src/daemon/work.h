@@ -18,9 +18,10 @@
 #include <pthread.h>
 
 enum {
-    /* Threads of each kind of work; tunes have one for each device, and one for all GPUs that are not here. */
-    SERVE_LOOKUPS = 8,
-    SERVE_LISTS = 3, /* lists, reports and sweeps */
+    /* Threads of each kind of work; tunes have one for each device, and one for all GPUs that are not here. Each that has
+     * worked holds some 100 kB, and each tuner 200 kB. */
+    SERVE_LOOKUPS = 2,
+    SERVE_LISTS = 2, /* lists, reports and sweeps */
     SERVE_DEVICES_MAX = 16,
     SERVE_LANES = SERVE_DEVICES_MAX + 2 /* 0: none; a device's is its ordinal plus 1 */
 };

@@ -196,7 +196,7 @@ def callgrind_calls(path, caller):
 
 
 def serving_cost(host, rounds):
-    """Processor microseconds of the daemon for each cached answer, and its resident memory afterwards, MB."""
+    """Processor microseconds of the daemon for each cached answer, and its resident memory a second after its clients have left, MB."""
     body = serve_load.ask(128, effort="predict")
     folder = os.path.join(host.place, "serve")
     os.makedirs(folder)
@@ -205,6 +205,7 @@ def serving_cost(host, rounds):
         assert daemon.request("POST", "/v1/kernel", body)[0] == 200
         for _ in range(rounds):
             samples.append(daemon.load(body, 100000)["cpu_us"])
+        time.sleep(1)
         with open("/proc/%d/status" % daemon.process.pid, encoding="utf-8") as file:
             memory = int(re.search(r"VmRSS:\s+(\d+)", file.read())[1]) / 1024
     return samples, memory
