@@ -6,7 +6,6 @@
 #include "attn_fixture.h"
 #include "check.h"
 
-#include "attn_model.h"
 #include "generic.h"
 #include "problem.h"
 #include "spec.h"
@@ -125,18 +124,13 @@ TEST(the_default_tolerance_is_one_that_wrong_results_of_small_types_do_not_pass)
     }
 }
 
-TEST(masks_and_windows_count_from_the_last_key_unless_the_mask_is_top_left)
+TEST(masks_count_from_the_last_key_unless_they_are_top_left)
 {
     fa_problem p = some_problem();
     p.seq_q = 3;
     p.seq_k = 10;
-    p.window = 1;
-    p.window_left = 4;
-    p.window_right = 0;
     p.causal = FA_CAUSAL_NONE;
     CHECK_INT(fa_attn_causal_offset(&p), 7);
-    fa_attn_model_keys keys = fa_attn_model_keys_of(&p, 0, 3);
-    CHECK(keys.first == 3 && keys.end == 10);
     p.causal = FA_CAUSAL_BOTTOM_RIGHT;
     CHECK_INT(fa_attn_causal_offset(&p), 7);
     p.causal = FA_CAUSAL_TOP_LEFT;
