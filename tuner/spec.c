@@ -77,45 +77,6 @@ static char *finish_source(struct fa_spec_reading *r, const char *file, const ch
     return out.data;
 }
 
-static const char *answer_named(struct fa_spec_reading *r)
-{
-    const cJSON *answer = fa_spec_member(r->json, "answer");
-    return cJSON_IsString(answer) ? answer->valuestring : fa_spec_text(answer, "kernel");
-}
-
-/* Finds the kernel and the answer's, which is of the same text unless it has its own. A cubin has one instance of a template:
- * the answer is then compiled from a text of its own. */
-static void find_kernels(struct fa_spec_reading *r, bool answer_source)
-{
-    const cJSON *answer = fa_spec_member(r->json, "answer");
-    const char *named = answer_named(r);
-    r->launches = fa_spec_check_launches(r);
-    r->answered = answer != NULL && fa_spec_member(answer, "given") == NULL;
-    if (r->answered && !answer_source && named[0] == 0)
-        fa_spec_fault(r, "\"answer\" must name a kernel, or say {\"kernel\", \"source\"}");
-    if (r->rc == 0 && r->answered)
-        fa_source_kernel(r, "answer: ", answer_source, named, "", r->answer);
-    for (int i = 0; i < r->launches && r->rc == 0; i++) {
-        const cJSON *launch = fa_spec_launch(r, i);
-        const char *kernel = fa_spec_text(launch, "kernel");
-        const bool template = strchr(kernel, '<') != NULL;
-        char place[40] = "";
-        if (launch != r->json)
-            snprintf(place, sizeof place, "launches[%d]: kernel: ", i);
-        else if (kernel[0] != 0)
-            snprintf(place, sizeof place, "kernel: ");
-        fa_source_kernel(r, place, 0, kernel, !answer_source ? r->answer : "", r->entry[i]);
-        if (template)
-            r->instance[r->instances++] = kernel;
-        if (r->answered && !answer_source && strcmp(r->entry[i], r->answer) == 0 &&
-            (!template || strcmp(named, kernel) == 0))
-            fa_spec_fault(r,
-                          "answer: %s is the kernel itself: name another, or leave \"answer\" out, "
-                          "and the configs must agree",
-                          named);
-    }
-}
-
 static void check_options(struct fa_spec_reading *r)
 {
     static const char *const spellings[] = {"-define-macro=", "-undefine-macro=", "-D", "-U"};
@@ -292,20 +253,14 @@ static void read_sources(struct fa_spec_reading *r, const char *source, const ch
 {
     struct fa_cut_text *texts = fa_includes_read_own(r, source, answer_source);
     fa_buf macros = {0};
-    fa_spec_put_macros(r, &macros);
+    fa_source_put_macros(r, &macros);
     if (r->rc == 0)
         fa_spec_memory(r, !macros.failed &&
                               fa_cut_read(texts, macros.data, r->keeps_host, &r->cut) == 0);
     if (r->rc == 0)
-        find_kernels(r, answer_source != NULL);
+        fa_source_look(r, answer_source != NULL);
     if (r->rc == 0)
-        fa_source_types(r);
-    if (r->rc == 0)
-        fa_spec_reach(r);
-    if (r->rc == 0) {
-        fa_spec_check_macros(r);
         fa_spec_memory(r, fa_cut_apply(r->cut, ret_before) == 0);
-    }
     if (r->rc == 0) {
         fa_buf_text(&r->spec->left, fa_cut_left(r->cut));
         fa_includes_read(r);
@@ -327,8 +282,7 @@ static void read_texts(struct fa_spec_reading *r, const char *source, const char
     fa_buf before = {0};
     fa_hash hash;
     char files[FA_HASH_HEX];
-    const char *answer = answer_named(r);
-    const bool apart = answer_source != NULL, instance = strchr(answer, '<') != NULL;
+    const bool apart = answer_source != NULL;
     for (int i = 0; i < 2; i++) {
         const cJSON *macros = fa_spec_member(r->json, named[i].key);
         if (macros != NULL && !cJSON_IsObject(macros))
@@ -359,10 +313,11 @@ static void read_texts(struct fa_spec_reading *r, const char *source, const char
         fa_hash_final(&hash, r->hash);
         r->hash[SHORT_HASH] = 0;
         r->source = finish_source(r, r->file, text[0], r->instance, r->instances, &before);
+        const bool instance = strchr(r->answer_named, '<') != NULL;
         if (r->answered && (apart || r->instances > 0 || instance))
             r->answer_source = finish_source(
                 r, apart ? fa_spec_text(fa_spec_member(r->json, "answer"), "source") : r->file,
-                text[apart], &answer, instance, &before);
+                text[apart], &r->answer_named, instance, &before);
     }
     if (r->rc == 0)
         make_spec(r, ret_operation);

@@ -31,6 +31,7 @@ struct fa_spec_reading {
     char name[FA_NAME_MAX], answer[FA_NAME_MAX];
     char entry[FA_LAUNCHES_MAX][FA_NAME_MAX]; /* of the kernel, or of those of "launches" */
     const char *instance[FA_LAUNCHES_MAX];    /* of templates among them, with their arguments */
+    const char *answer_named;                 /* with the arguments of a template */
     int instances, launches;
     bool answered;                            /* by a kernel */
     char *source;                             /* as it is compiled */
@@ -77,26 +78,14 @@ void fa_spec_make_operation(struct fa_spec_reading *r);
 /* The JSON object in the first comment, `fa-tune` before it; NULL: there is none. Its lines are counted from the file's. */
 char *fa_source_head(const char *text, fa_diag *diag);
 
-/* Finds the kernel that is named, "space::name<arguments>" where it is a template that the source must instantiate, or where
- * `named` is "" the only one but `other`. Its name alone goes to ret_name. A sentence, which begins with `place`, lists those
- * there are. */
-void fa_source_kernel(struct fa_spec_reading *r, const char *place, int source, const char *named,
-                      const char *other, char ret_name[FA_NAME_MAX]);
-
-/* Adds to the numbers among the arguments, where they have no "type", that of their parameter, as far as its words say it; and to
- * launches without "arguments" those that its kernel's parameters name, where that is not all. */
-void fa_source_types(struct fa_spec_reading *r);
-
 enum { FA_DEFINES_MAX = 64 };
 
-/* ---- spec_macros.c --------------------------------------------------------------------------*/
 /* Replaces what changes a macro of the specification by an #error of FA_SPEC_REFUSED, where the compiler meets it. */
 void fa_source_guard(const cJSON *json, fa_buf *text);
-/* The macros as lines of CUDA C++; what the specification says of them, and of what its kernels use, reaches into the cut;
- * r->spec->fault: neither the source nor the specification reads some macro, or the source has handles that the host makes. */
-void fa_spec_put_macros(struct fa_spec_reading *r, fa_buf *ret_text);
-void fa_spec_reach(struct fa_spec_reading *r);
-void fa_spec_check_macros(struct fa_spec_reading *r);
+/* The macros as lines of CUDA C++. */
+void fa_source_put_macros(struct fa_spec_reading *r, fa_buf *ret_text);
+/* Finds the kernels and the answer's in the cut, and lets what they and the specification use reach into it. */
+void fa_source_look(struct fa_spec_reading *r, bool answer_source);
 
 /* ---- spec_include.c ------------------------------------------------------------------------*/
 /* Files are looked for in the specification's folder, and in those of its "include", which count from it; where it has none a
