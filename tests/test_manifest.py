@@ -23,8 +23,8 @@ TEXT = """{"name": %(name)s, "operation": "attn_fwd", "kernel": "kernel", "sm": 
 "block": %(block)s, "shared_memory": %(shared_memory)s, "registers": %(registers)s, "grid": %(grid)s,
 "default": %(default)s%(extra)s}"""
 WRONG = [
-    (dict(defines='{"ROW": "A", "A": "B + 1", "B": "A * 2"}'), 'defines ROW in a circle'),
-    (dict(defines='{"ROW": "ROW"}'), 'defines ROW in a circle'), (dict(defines='7'), 'defines', 'object'),
+    (dict(defines='{"ROW": "A", "A": "2"}'), 'defines ROW', 'unknown name A'),
+    (dict(defines='{"ROW": "ROW"}'), 'defines ROW', 'unknown name ROW'), (dict(defines='7'), 'defines', 'object'),
     (dict(block='"WARPS * 32"'), 'block', 'unknown name WARPS'), (dict(block='1.5'), 'block', 'integer'), (dict(block='null'), 'block', 'missing'),
     (dict(shared_memory='{"q": "BLOCK_M * D_TILE"}'), 'shared_memory q', 'unknown name D_TILE'),
     (dict(shared_memory='{"Q": 1}'), 'shared_memory', '"Q"'),
@@ -163,10 +163,10 @@ def expressions_cannot_reach_beyond_arithmetic():
 
 
 def expressions_mean_what_they_say():
-    """As restrictions of one manifest; each in a define of its own, which may stand in any order."""
+    """As restrictions of one manifest; each in a define of its own."""
     meanings = [*MEANINGS, ("1" + "<9" * 200, 0), ("+".join("1" * 401), 401), ("L21", 1 << 22)]
     chain = [("L%d" % i, "L%d + L%d" % (i - 1, i - 1) if i else "ROW + ROW") for i in range(22)]  # pasted into one another they would be 2^23 copies
-    defines = [*reversed(chain), ("ROW", "HEAD_DIM / 64")]
+    defines = [("ROW", "HEAD_DIM / 64"), *chain]
     for at in range(0, len(meanings), 16):  # as many as a manifest has
         rows = space(default='{"BLOCK_M": 64, "BLOCK_N": 64}', defines="{%s}" % ", ".join('"%s": "%s"' % one for one in defines), restrictions="[%s]" % ", ".join(
             '{"require": "(%s) == %d", "why": "%s is not %d"}' % (text, value, text[:100], value) for text, value in meanings[at:at + 16]))

@@ -17,7 +17,7 @@ BUDGET = {
     "src/code": 960,
     "src/snippet": 505,
     "db": 5522,
-    "tuner": 12561,
+    "tuner": 12155,
     "src/worker": 1146,
     "src/bundle": 1455,
     "src/engine": 7385,

@@ -345,7 +345,7 @@ def a_macro_that_nothing_reads_is_refused():
                 (KERNEL % "a * x[i] + 0 * TILE", {}), ("#if TILE > 1\n#endif\n" + kernel, {}),
                 (kernel, {"restrictions": ["TILE < THREADS"]}), (kernel, {"block": ["THREADS", "TILE / TILE"]}),
                 (KERNEL % "a * x[i] + 0 * gridDim.y", {"grid": ["ceil_div(n, THREADS)", "TILE"]}),
-                (KERNEL % "a * x[i] + 0 * ROWS", {"defines": {"ROWS": "HALF * 2", "HALF": "TILE"}}),
+                (KERNEL % "a * x[i] + 0 * ROWS", {"defines": {"HALF": "TILE", "ROWS": "HALF * 2"}}),
                 ("#define JOIN(a, b) a##b\n" + KERNEL % "a * x[i] + 0 * JOIN(TI, LE)", {})):
             place.run("check", specified(place, source, **{"tune": tune, **words}), "--gpu", "L4")
 

@@ -4,8 +4,7 @@
  * judges a point of it).
  *
  * Invariants: every expression was parsed over the same names: `given`, the tunables, the lets, in this order.
- * Lets have no cycle; `order` lists them so that each stands behind those it needs. A family that is loaded does
- * not change: threads may share it.
+ * A let reads those before it alone. A family that is loaded does not change: threads may share it.
  * May be used by: tuner, engine.
  */
 #ifndef FA_TUNER_FAMILY_H
@@ -108,7 +107,6 @@ struct fa_family {
     int tunable_count;
     fa_let let[FA_MAX_LETS];
     int let_count;
-    int order[FA_MAX_LETS];
     uint64_t run_time;    /* names that kernels learn from their launch: they are not rendered */
     bool run_time_memory; /* some launch's shared memory reads such a name */
     fa_require support[FA_MAX_REQUIRES], constraint[FA_MAX_REQUIRES];

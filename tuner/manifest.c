@@ -40,30 +40,6 @@ static int depth_of(const fa_family *f, uint64_t uses)
     return depth;
 }
 
-/* Sets what lets read, their depths, and the order in which each stands behind those that it needs. */
-static int order_lets(fa_family *f, fa_diag *diag)
-{
-    const int lets = f->given.count + f->tunable_count;
-    uint64_t done = 0;
-    for (int placed = 0, before = -1; placed < f->let_count;) {
-        if (placed == before)
-            return fa_fail(diag, FA_EMANIFEST,
-                           "defines %s in a circle: it needs itself, or names that do",
-                           f->let[ffsll((long long)~done) - 1].name);
-        before = placed;
-        for (int i = 0; i < f->let_count; i++) {
-            const uint64_t uses = fa_expr_uses(f->let[i].expr);
-            if ((done >> i & 1) != 0 || (uses >> lets & ~done) != 0)
-                continue;
-            f->let[i].reads = fa_family_reads(f, uses);
-            f->let[i].depth = depth_of(f, uses);
-            done |= (uint64_t)1 << i;
-            f->order[placed++] = i;
-        }
-    }
-    return 0;
-}
-
 /* ---- given ------------------------------------------------------------------------------------*/
 static void add_name(fa_given *given, const char *name, int64_t value)
 {
@@ -426,24 +402,25 @@ static void read_run_time(struct fa_spec_reading *r)
     }
 }
 
+/* Each may read those before it. */
 static void read_lets(struct fa_spec_reading *r)
 {
     fa_family *f = r->family;
     const cJSON *item,
         *lets = part(r, "defines", cJSON_IsObject, "an object of expressions", false);
-    int i = 0;
     if (cJSON_GetArraySize(lets) > FA_MAX_LETS)
         fa_spec_fault(r, "more than %d names in \"defines\"", FA_MAX_LETS);
     cJSON_ArrayForEach (item, lets) {
+        fa_let *let = &f->let[f->let_count];
+        let->expr = take_expression(r, item, "defines %s", item->string);
+        add_known_name(r, item->string, "defines");
         if (r->rc != 0)
             return;
-        add_known_name(r, item->string, "defines");
-        snprintf(f->let[f->let_count++].name, FA_NAME_MAX, "%s", item->string);
+        snprintf(let->name, FA_NAME_MAX, "%s", item->string);
+        let->reads = fa_family_reads(f, fa_expr_uses(let->expr));
+        let->depth = depth_of(f, let->reads);
+        f->let_count++;
     }
-    cJSON_ArrayForEach (item, lets)
-        f->let[i++].expr = take_expression(r, item, "defines %s", item->string);
-    if (r->rc == 0 && (r->rc = order_lets(f, r->diag)) != 0)
-        fa_fail_in(r->diag, r->rc, "%s", r->where);
 }
 
 /* What a rule is about: a config that does not hold to it is impossible, exceeds the shared memory or

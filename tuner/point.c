@@ -32,8 +32,8 @@ static void set_lets(fa_point *point, int depth)
     const fa_family *f = point->family;
     fa_expr_value *let = point->value + f->given.count + f->tunable_count;
     for (int i = 0; i < f->let_count; i++)
-        if (f->let[f->order[i]].depth == depth)
-            let[f->order[i]] = fa_expr_evaluate(f->let[f->order[i]].expr, point->value);
+        if (f->let[i].depth == depth)
+            let[i] = fa_expr_evaluate(f->let[i].expr, point->value);
 }
 
 void fa_point_start(fa_point *ret_point, const fa_family *family, const fa_problem *problem,
