@@ -27,7 +27,7 @@ BUDGET = {
     "src/daemon": 2275,
     "src/report": 768,
     "C": 52662,
-    "C files": 232,
+    "C files": 219,
     "tests": 51990,
     "public functions": 70,
 }
