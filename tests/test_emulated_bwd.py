@@ -397,8 +397,9 @@ def of_what_racecheck_reports_reads_of_lse_delta_and_p_alone_are_expected():
     tap.equal(first + 512, 0x1c600)
     tap.equal(wrong(), None)
     tap.equal(wrong(("WAR", first), ("WAR", last)), None)
-    for hazard in (("WAR", first - 4), ("WAR", last + 4), ("RAW", first), ("WAW", last)):
-        tap.equal(wrong(("WAR", first), hazard), "%s at 0x%x" % hazard)
+    tap.equal(wrong(("WAR", last + 4, 31, 64), ("WAR", last + 192, 63, 64)), None)   # a job, read by the warps that add dQ
+    for hazard in (("WAR", first - 4), ("WAR", last + 4), ("RAW", first), ("WAW", last), ("WAR", last + 4, 32, 64), ("WAR", last + 4, 31, 65), ("WAR", last + 196, 31, 64)):
+        tap.equal(wrong(("WAR", first), hazard), "%s at 0x%x" % hazard[:2])
     tap.equal(wrong(("WAR", first), config=config.replace("sm90a", "sm80")), "WAR at 0x%x" % first)
     wide = config.replace("attn_bwd_sm90a", "attn_bwd_wide_sm90a").replace('"BLOCK_N": 128', '"BLOCK_N": 64, "STAGES": 2')
     tap.equal([wrong(("WAR", at), config=wide) for at in (0x400, 0x7fc, 0x800)], [None, None, "WAR at 0x800"])

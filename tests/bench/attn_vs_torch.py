@@ -3,9 +3,8 @@
 
 Every row is tuned by the library, checked once more against PyTorch, and timed with the L2 flushed, the median taken: "in turn", all in each
 round in an order drawn anew, so that all see the clocks that a power-limited card lowers for the faster kernel; and "alone", one after
-another. 16,384 tokens in all, hidden size 2,048; --set small takes a few short problems. "best" is ours over the fastest peer. "need" is
-FlashAttention-3 over cuDNN where that is faster, as once measured on an H200 (cuDNN 9.19, CUDA 13.0). "share" is of a matrix product of
-8192 cubed in bf16, timed here. Prints a table; JSON lines go to --out.
+another. 16,384 tokens in all, hidden size 2,048; --set small takes a few short problems. "best" is ours over the fastest peer. "share" is
+of a matrix product of 8192 cubed in bf16, timed here. Prints a table; JSON lines go to --out.
 
     FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/attn_vs_torch.py
 """
@@ -31,12 +30,6 @@ except ImportError:
 BACKENDS = {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 PEERS = [*BACKENDS, *(["fa3"] if flash_attn_func else [])]
 SEQ = [512, 1024, 2048, 4096, 8192, 16384]
-NEED = {(64, False): [1.000, 1.000, 1.080, 1.112, 1.206, 1.212],
-        (64, True): [1.000, 1.000, 1.080, 1.126, 1.203, 1.219],
-        (128, False): [1.002, 1.046, 1.074, 1.094, 1.111, 1.122],
-        (128, True): [1.000, 1.139, 1.207, 1.205, 1.287, 1.305],
-        (256, False): [1.024, 1.079, 1.085, 1.102, 1.121, 1.125],
-        (256, True): [1.012, 1.094, 1.155, 1.253, 1.305, 1.322]}
 SMALL = [(1, 1, 32, 64), (1, 1, 128, 64), (1, 1, 512, 64), (1, 12, 197, 64), (4, 8, 512, 64), (32, 8, 512, 64), (1, 32, 512, 128),
          (2, 16, 1000, 128)]
 
@@ -122,19 +115,17 @@ def run_row(tuner, clock, dtype, causal, shape, budget_ms):
 
 
 def rows_of(options):
-    """(dtype, causal, (batch, heads, seq, head_dim), need or None)"""
+    """(dtype, causal, (batch, heads, seq, head_dim))"""
     for dtype in options.dtype:
         if options.set == "small":
             for shape in SMALL:
                 for causal in (False, True):
-                    yield dtype, causal, shape, None
+                    yield dtype, causal, shape
             continue
         for head_dim in options.head_dim:
             for causal in (False, True):
                 for seq in options.seq:
-                    need = NEED.get((head_dim, causal), [0] * 6)[SEQ.index(seq)] if seq in SEQ else 0
-                    shape = 16384 // seq, 2048 // head_dim, seq, head_dim
-                    yield dtype, causal, shape, need or None
+                    yield dtype, causal, (16384 // seq, 2048 // head_dim, seq, head_dim)
 
 
 def geomean(values):
@@ -159,19 +150,19 @@ def main():
     ceiling = 2 * 8192 ** 3 / clock.in_turn({"mm": lambda: torch.mm(a, b)}, 60)["mm"] / 1e9
     print(f"matrix product 8192^3 bf16: {ceiling:.0f} TFLOP/s")
     print("dtype  D   causal  B  H      S " + "".join(f"{n:>6}" for n in PEERS) + "  ours (us)        share"
-          + "".join(f"  vs {n:<5}" for n in PEERS) + "  best   alone  need  tune s  config")
-    for dtype, causal, shape, need in rows_of(options):
+          + "".join(f"  vs {n:<5}" for n in PEERS) + "  best   alone  tune s  config")
+    for dtype, causal, shape in rows_of(options):
         if rows and time.monotonic() - begin > options.seconds:
             print(f"after {options.seconds:.0f} s the other rows are left out")
             break
         row = run_row(tuner, clock, dtype, causal, shape, options.budget)
-        row.update(need=need, ceiling_tflops=ceiling)
+        row.update(ceiling_tflops=ceiling)
         rows.append(row)
         print(f"{dtype}  {row['D']:3d}  {'yes' if causal else 'no ':3s}  {row['B']:3d} {row['H']:2d}  {row['S']:5d} "
               + "".join(f"{row[n + '_tflops']:6.0f}" for n in PEERS)
               + f"  {row['ours_tflops']:4.0f} ({row['ours_us']:7.1f})  {row['ours_tflops'] / ceiling:5.2f} "
               + "".join(f"  {row['vs_' + n]:8.3f}" for n in PEERS)
-              + f"  {row['vs_best']:5.3f}  {row['alone_vs_best']:5.3f}  {need or 0:4.2f}   {row['tune_s']:5.2f}"
+              + f"  {row['vs_best']:5.3f}  {row['alone_vs_best']:5.3f}   {row['tune_s']:5.2f}"
               f"  {row['config']}", flush=True)
         if options.out:
             with open(options.out, "a", encoding="utf-8") as out:
@@ -182,10 +173,6 @@ def main():
             ratios = [row[f"{prefix}vs_{name}"] for row in rows]
             parts.append(f"vs {name} geomean {geomean(ratios):.3f} worst {min(ratios):.3f} "
                          f"below 1.0: {sum(ratio < 1 for ratio in ratios)}")
-        held = [row[f"{prefix}vs_cudnn"] / row["need"] for row in rows if row["need"]]
-        if held:
-            parts.append(f"vs cuDNN over need geomean {geomean(held):.3f} worst {min(held):.3f} "
-                         f"below 1.0: {sum(ratio < 1 for ratio in held)}")
         print(f"rows {len(rows)} {protocol}: " + "; ".join(parts))
     print("wrong: 0")
     tuner.close()

@@ -3,16 +3,22 @@
 """Problems that nobody listed: draws them from a seed as people have them, and races ours against every peer that is there.
 
 Each row: all in turn, three rounds of medians of 15 with the L2 cache flushed and the host's part hidden; after the timing the whole of the
-outputs, which were NaN before, against a peer's. Needs the installed wheel and PyTorch on a GPU. FA_PEERS: training_vs_torch.py's.
+outputs, which were NaN before, against a peer's. Needs the installed wheel and PyTorch on a GPU. FA_PEERS: training_vs_torch.py's. Decoding and packed
+sequences are timed by decode_vs_torch.py and prefill_serving.py, which want FA_TUNE_LIBRARY and vLLM's FlashAttention-3 in FA_PEERS.
 
-    python3 tests/bench/drawn_shapes.py SEED forward|backward|gemm|rms_norm [COUNT] [--out FILE]"""
+    python3 tests/bench/drawn_shapes.py SEED forward|backward|gemm|rms_norm|decode|packed [COUNT] [--out FILE]"""
 import argparse
+import functools
 import math
 import random
 import time
 
+import decode_vs_torch
 import operation_vs_torch
+import prefill_serving
 import training_vs_torch as training
+from attn_vs_torch import Clock
+from templates_in_turn import open_tuners
 from training_vs_torch import fa_tune, torch  # with a store of their own
 
 # Heads and KV heads of published models; [n, k] of their layers.
@@ -44,6 +50,23 @@ def draw_gemm(dice):
 def draw_rms_norm(dice):
     return {"rows": between(dice, 1, 65536), "columns": dice.choice([128, 768, 1024, 2048, 2880, 3584, 4096, 5120, 7168, 8192, 16384]),
             "residual": dice.random() < 0.5}
+
+
+def draw_decode(dice):
+    (heads, heads_kv), keys = dice.choice(HEADS), between(dice, 200, 131072)
+    batch = min(between(dice, 1, 256), max(1, int(8e9 / (512 * keys * heads_kv))))
+    return {"batch": batch, "heads": heads, "heads_kv": heads_kv, "queries": dice.choice([1, 1, 1, 2, 4, 8]), "keys": keys,
+            "form": dice.choice(["fixed", "page 64", "page 16"])}
+
+
+def draw_packed(dice):
+    """Sequences of up to 65,536 tokens in all."""
+    lengths = [between(dice, 16, 8192) for _ in range(between(dice, 1, 64))]
+    while sum(lengths) > 65536:
+        lengths.pop()
+    page = dice.choice([0, 64, 16])
+    return {"lengths": lengths, "heads": dice.choice(HEADS), "dim": dice.choice([64, 128, 128, 256]),
+            "form": {"varlen": 1, **({"page": page} if page else {}), **({"window": 1} if dice.random() < 0.4 else {})}}
 
 
 def attention_ways(heads, heads_kv, causal):
@@ -78,12 +101,33 @@ def backward(problem, cache):
     return training.measure(attention_ways(heads, heads_kv, causal), [(batch, count, seq, dim) for count in (heads, heads_kv, heads_kv)], False, cache)
 
 
+def decode(problem, _):
+    *shape, form = problem.values()
+    row = decode_vs_torch.run_row(tuners(), Clock(ahead=400_000), tuple(shape), list(dict.fromkeys(["fixed", form])), 60)
+    us, config = row["us"], row["configs"][form]
+    peer = {"fa3": row["fa3 " + form] * us[form]} if "fa3 " + form in row else {"torch": row["best"]} if form == "fixed" else {}
+    return {"cold_s": math.nan, "fa_tune": us[form], **peer, "family": config}
+
+
+def packed(problem, _):
+    row = {**problem, "forms": {"form": problem["form"]}}
+    result = prefill_serving.run_row(tuners(), Clock(ahead=400_000), "drawn", row, ["form"], 60)
+    peer = {"fa3": result["fa3"]["form"]} if result["fa3"] else {} if len(problem["form"]) > 1 else {"pytorch-fa2": result["us"]["fa2"]}
+    return {"cold_s": math.nan, "fa_tune": result["us"]["form"], **peer, "family": result["configs"]["form"]}
+
+
+@functools.cache
+def tuners():
+    return open_tuners(None)
+
+
 def operation(name):
     return lambda problem, cache: operation_vs_torch.measure(name, problem, torch.bfloat16, cache)
 
 
 OPERATIONS = {"forward": (lambda dice: draw_attention(dice, 32768), forward), "backward": (lambda dice: draw_attention(dice, 16384), backward),
-              "gemm": (draw_gemm, operation("gemm")), "rms_norm": (draw_rms_norm, operation("rms_norm"))}
+              "gemm": (draw_gemm, operation("gemm")), "rms_norm": (draw_rms_norm, operation("rms_norm")),
+              "decode": (draw_decode, decode), "packed": (draw_packed, packed)}
 
 
 def main():
@@ -100,7 +144,7 @@ def main():
     for _ in range(options.count):
         problem = draw(dice)
         row = {**problem, **run(problem, cache)}
-        peers = {name: row[name] for name in ("pytorch-fa2", "pytorch-cudnn", "flash-attention-4", "cublas", "torch", "torch.compile") if name in row}
+        peers = {name: row[name] for name in ("pytorch-fa2", "pytorch-cudnn", "flash-attention-4", "fa3", "cublas", "torch", "torch.compile") if name in row}
         if not peers:
             print("| %s | %.1f | no peer takes it" % (problem, row["fa_tune"]))
             continue
