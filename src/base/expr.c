@@ -301,7 +301,7 @@ struct parser {
     uint64_t uses;
     int depth;
     int count;
-    struct fa_expr_step step[STEPS_MAX];
+    struct fa_expr_step *step; /* [STEPS_MAX] */
     int rc;
     fa_diag *diag;
 };
@@ -558,7 +558,8 @@ bool fa_expr_is_word(const char *text)
 int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr **ret_expr,
                   fa_diag *diag)
 {
-    struct parser p = {.at = text, .name = name, .name_count = count, .diag = diag};
+    struct fa_expr_step step[STEPS_MAX]; /* 64 KiB, of which most texts use a few hundred bytes */
+    struct parser p = {.at = text, .name = name, .name_count = count, .step = step, .diag = diag};
     size_t size = strlen(text);
     if (size == 0 || size > FA_EXPR_TEXT_MAX)
         return fa_fail(diag, FA_EMANIFEST, "is %zu bytes long: use 1 to %d", size,

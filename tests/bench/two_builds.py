@@ -6,7 +6,7 @@
 
 OLD and NEW are folders as tests/gpu_bundle.sh makes them; what needs a GPU is left out where there is none. The last column is NEW / OLD.
 --host: they are folders as ./dev build makes them (build/), and the machine may be busy: processor time of a command with its workers,
-instructions (by callgrind) and resident memory. The GPU is the fake driver's; the space of a tune is eight configs.
+instructions (by callgrind) and resident memory. A GPU is the fake driver's; the space of a tune is eight configs.
 """
 import argparse
 import glob
@@ -218,8 +218,8 @@ def host_rows(old, new, place, rounds):
     for turn in range(rounds):
         for which, host in sorted(enumerate(hosts), reverse=turn % 2 == 1):
             at = os.path.join(host.place, "%d-" % turn)
-            seconds, _ = host.tune(at + "tune.db", "--quiet", "--seq", "128", "--batch", "1", "--heads", "1", driver=host.fake)
-            keep("cold tune of 8 configs, fake driver", "s", which, seconds)
+            seconds, _ = host.tune(at + "tune.db", "--quiet", "--gpu", "L4", "--effort", "patient", "--seq", "128")
+            keep("cold tune of 8 configs for an absent L4", "s", which, seconds)  # a fake GPU is each build's own
             seconds, _ = host.tune(at + "sweep.db", "sweep", "--quiet", "--gpu", "L4", *GRID)
             keep("sweep of 48 problems for an absent L4, 8 configs each", "s", which, seconds)
             bundle = at + "bundle"
