@@ -49,7 +49,7 @@ typedef struct fa_bundle_info {
     char key[FA_KEY_TEXT_MAX];  /* as in its file; of one that is not trusted its ID alone, which
                                    anybody could have written; "" when not signed */
     char name[FA_KEY_NAME_MAX]; /* of the trusted key's file, without .pub */
-    /* Of an import, or what it would be: */
+    /* Of an import, or what it would be, and of fa_push(): */
     int32_t added, replaced, kept, same;
     int32_t unserved; /* made from other templates or by another policy than this library's: kept,
                          and served by none of its lookups */
@@ -57,7 +57,7 @@ typedef struct fa_bundle_info {
     bool from_lines;   /* an import's file was one of lines, and no bundle */
     int32_t failed;    /* winners whose config no longer compiles cleanly: left out */
     int32_t baselines; /* what others' kernels take for these problems */
-    /* Of an export: */
+    /* Of an export and of fa_push(): */
     int32_t skipped; /* winners whose cubin is gone from the store or is another's: noted, left out */
 } fa_bundle_info;
 

@@ -14,7 +14,7 @@
 #ifndef FA_SWEEP_H
 #define FA_SWEEP_H
 
-#include "fa_tuner.h"
+#include "fa_bundle.h"
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/
 enum { FA_SWEEP_ITEMS_MAX = 10000 };
@@ -41,14 +41,6 @@ typedef struct fa_sweep_progress {
     double left_s;           /* until every item has ended; < 0: not known yet */
 } fa_sweep_progress;
 
-typedef enum fa_sweep_task {
-    FA_TASK_RUN = 0,
-    /* Only enters the sweep into the queue, for workers, or comes back to the one of the same request: what failed is open
-     * again, what is done stays. Items name GPU types ("" is the type of the device here), and progress is not called.
-     * FA_EIO: the server does not answer, and nothing was entered. */
-    FA_TASK_ENTER = 1
-} fa_sweep_task;
-
 typedef struct fa_sweep_request {
     size_t size; /* sizeof(fa_sweep_request) */
     const fa_sweep_item *items; /* problem and gpu are read; kept until the call returns */
@@ -59,7 +51,10 @@ typedef struct fa_sweep_request {
     /* Called on this thread; a non-zero return stops the sweep: FA_ECANCELED, all is kept. */
     int (*progress)(void *context, const fa_sweep_progress *progress);
     void *context;
-    fa_sweep_task task;
+    /* Only enters the sweep into the queue, for workers, or comes back to the one of the same request: what failed is open
+     * again, what is done stays. Items name GPU types ("" is the type of the device here), and progress is not called.
+     * FA_EIO: the server does not answer, and nothing was entered. */
+    bool enqueue;
     /* How each item is tuned: size, ordinal, effort (PREDICT, MEASURE or PATIENT), again, exact, strategy, evaluations and
      * seconds are read. Last, for it may grow. */
     fa_request each;
@@ -101,17 +96,10 @@ typedef struct fa_worker_request {
 FA_API int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_diag *diag);
 
 /* ---- what was kept while the server did not answer -------------------------------------------*/
-typedef struct fa_pushed {
-    size_t size;                   /* sizeof(fa_pushed) */
-    int32_t added, replaced, same; /* winners: new there, better than there, there already */
-    int32_t worse;                 /* than those there, which stay */
-    int32_t refused;               /* not valid, or without their cubin: notes say why */
-} fa_pushed;
-
 /* Brings the winners of the local file to the server that is this tuner's store, each with its cubin and trials,
- * weighed as an import weighs. The file stays as it is. FA_ESTORE: the store is no server's; FA_EIO: it
+ * weighed as an import weighs, and says what became of them. The file stays as it is. FA_ESTORE: the store is no server's; FA_EIO: it
  * does not answer. */
-FA_API int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag);
+FA_API int fa_push(fa_tuner *tuner, fa_bundle_info *ret_pushed, fa_diag *diag);
 
 /* ---- baselines ------------------------------------------------------------------------------*/
 /* A line of a file that fa_import() takes:

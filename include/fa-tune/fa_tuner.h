@@ -262,8 +262,6 @@ FA_API int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_an
 
 typedef struct fa_found {
     size_t size;      /* sizeof(fa_found), set by the caller */
-    char key[65];     /* the winner's key: requests with the same key share a winner, and one process
-                         at a time tunes it */
     fa_gpu gpu;       /* the request's GPU: the device itself where it is present */
     bool answered;    /* fa_tune() would answer at once, with `answer` */
     fa_answer answer;

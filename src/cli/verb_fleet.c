@@ -87,12 +87,12 @@ int cli_worker(cli_run *run)
 int cli_push(cli_run *run)
 {
     static const char *const names[] = {"added", "replaced", "same", "worse", "refused"};
-    fa_pushed pushed = {.size = sizeof pushed};
+    fa_bundle_info pushed;
     int rc = fa_push(run->tuner, &pushed, &run->diag);
     if (rc != 0)
         return rc;
-    const int32_t counts[] = {pushed.added, pushed.replaced, pushed.same, pushed.worse,
-                              pushed.refused};
+    const int32_t counts[] = {pushed.added, pushed.replaced, pushed.same, pushed.kept,
+                              pushed.skipped};
     put_counts(run, names, counts, sizeof counts / sizeof *counts);
     cli_text_store(run, " in ");
     return 0;

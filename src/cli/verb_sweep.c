@@ -344,7 +344,7 @@ static int enqueue(cli_run *run, const cli_grid *grid)
     fa_sweep_request request = request_of(run->options, grid);
     fa_buf *out = &run->out;
     fa_sweep sweep;
-    request.task = FA_TASK_ENTER;
+    request.enqueue = true;
     int rc = fa_run_sweep(run->tuner, &request, &sweep, &run->diag);
     if (rc != 0)
         return rc;

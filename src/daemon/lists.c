@@ -146,7 +146,7 @@ static int enter_sweep(serve_work *work, fa_tuner *tuner, fa_diag *diag)
     char *text = NULL;
     int rc = fa_sweep_ask_read(work->body.data != NULL ? work->body.data : "", work->body.size,
                                &ask, diag);
-    ask.request.task = FA_TASK_ENTER;
+    ask.request.enqueue = true;
     if (rc == 0)
         rc = fa_run_sweep(tuner, &ask.request, &sweep, diag);
     if (rc == 0)

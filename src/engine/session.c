@@ -340,8 +340,7 @@ void fa_close(fa_tuner **tuner)
         return;
     fa_tuner *t = *tuner;
     fa_kernel_table_free(&t->kernels);
-    if (t->service != NULL)
-        t->service->close(t->service);
+    free(t->service);
     if (t->system != NULL)
         t->system->close(t->system);
     fa_tuner_let_go(t, NULL);

@@ -12,9 +12,8 @@
 enum { FA_SOURCE_NONE = 1 };
 
 /* It answers in this machine's place; `work` is not held. Each returns 0, FA_SOURCE_NONE or the request's own failure.
- * FA_ENOTFOUND of a cubin: it may be here. The first member of its own state. */
+ * FA_ENOTFOUND of a cubin: it may be here. The first member of its own state, which free() ends. */
 typedef struct fa_service {
-    void (*close)(struct fa_service *service);
     int (*tune)(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag);
     int (*cubin)(fa_tuner *tuner, const char *key, void **ret_bytes, size_t *ret_size,
                  fa_diag *diag);

@@ -255,7 +255,6 @@ int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_
     pthread_mutex_lock(&tuner->work);
     rc = fa_target_resolve(tuner, &known, &tuning.target, diag);
     if (rc == 0) {
-        fa_scope_key(&tuning.target.scope, found.key);
         found.gpu = tuning.target.gpu;
         rc = look_up(&tuning, &found.answered, diag);
         found.answer = tuning.known.answer;

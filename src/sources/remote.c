@@ -504,11 +504,6 @@ static int kernel(fa_tuner *tuner, const fa_target *target, const fa_problem *pr
 }
 
 /* ---- opening --------------------------------------------------------------------------------*/
-static void close_service(fa_service *service)
-{
-    free(service);
-}
-
 int fa_service_make(const fa_options *options, fa_service **ret_service, fa_diag *diag)
 {
     /* Templates of the caller's own are the server's only where the caller says so. */
@@ -530,12 +525,8 @@ int fa_service_make(const fa_options *options, fa_service **ret_service, fa_diag
         return rc;
     }
     /* A token says who asks, and nothing of who listens on a port. */
-    server->service = (fa_service){.close = close_service,
-                                   .tune = tune,
-                                   .cubin = get_cubin,
-                                   .kernel = kernel,
-                                   .give_up = give_up,
-                                   .believed = local};
+    server->service = (fa_service){
+        .tune = tune, .cubin = get_cubin, .kernel = kernel, .give_up = give_up, .believed = local};
     *ret_service = &server->service;
     return 0;
 }
@@ -559,10 +550,15 @@ int fa_service_check(const fa_service *service, char *ret_text, size_t size, fa_
     return 0;
 }
 
+static void note(void *tuner, const char *sentence)
+{
+    fa_note(tuner, "%s", sentence);
+}
+
 static int make(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
 {
     int rc = fa_service_make(options, &tuner->service, diag);
-    return rc != 0 ? rc : fa_system_make(tuner, &tuner->system, diag);
+    return rc != 0 ? rc : fa_system_make(note, tuner, &tuner->system, diag);
 }
 
 int fa_open(const fa_options *options, fa_tuner **ret_tuner, fa_diag *diag)

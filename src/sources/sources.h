@@ -52,18 +52,14 @@ int fa_http_parse(const char *text, fa_http_address *ret_address, fa_diag *diag)
 int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http_reply *ret_reply,
                fa_diag *diag);
 
-typedef struct fa_system fa_system;
-
-/* For fa_open. */
-int fa_system_make(fa_tuner *tuner, fa_source **ret_source, fa_diag *diag);
-
-/* Without a session. A bundle that is damaged or not to be believed is noted and passed over. NULL: out
- * of memory. */
-fa_system *fa_system_new(void (*note)(void *context, const char *sentence), void *context);
-void fa_system_free(fa_system **system);
+/* ---- system bundles ---------------------------------------------------------------------------*/
+/* One that is damaged or not to be believed is noted and passed over. */
+int fa_system_make(void (*note)(void *context, const char *sentence), void *context,
+                   fa_source **ret_source, fa_diag *diag);
 /* Adds their winners of fa_bundle_winners_like(), each with its origin here. */
-void fa_system_list(fa_system *system, const fa_problem *like, fa_list *list);
+void fa_system_list(fa_source *system, const fa_problem *like, fa_list *list);
 
+/* ---- texts ------------------------------------------------------------------------------------*/
 enum { FA_KERNEL_TEXT_MAX = 2 * FA_ANSWER_TEXT_MAX };
 
 bool fa_is_sha256(const char *text); /* 64 hexadecimal digits */

@@ -24,14 +24,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-struct fa_system {
+typedef struct fa_system {
     fa_source source;
     bool opened;
     fa_bundle **bundle;
     size_t count, capacity;
     void (*note)(void *context, const char *sentence);
     void *context;
-};
+} fa_system;
 
 static void open_one(fa_system *system, const char *path)
 {
@@ -77,60 +77,29 @@ static void open_place(fa_system *system, const char *path)
     free(entry);
 }
 
-/* Places parted by ':'. */
-static void open_list(fa_system *system, const char *list)
-{
-    while (*list != 0) {
-        char place[FA_STORE_PATH_MAX];
-        size_t size = strcspn(list, ":");
-        if (size > 0 && size < sizeof place) {
-            memcpy(place, list, size);
-            place[size] = 0;
-            open_place(system, place);
-        }
-        list += size + (list[size] == ':');
-    }
-}
-
-fa_system *fa_system_new(void (*note)(void *context, const char *sentence), void *context)
-{
-    fa_system *system = calloc(1, sizeof *system);
-    if (system != NULL) {
-        system->note = note;
-        system->context = context;
-    }
-    return system;
-}
-
-void fa_system_free(fa_system **system)
-{
-    for (size_t i = 0; *system != NULL && i < (*system)->count; i++)
-        fa_bundle_close(&(*system)->bundle[i]);
-    free(*system != NULL ? (*system)->bundle : NULL);
-    free(*system);
-    *system = NULL;
-}
-
 static void open_all(fa_system *system)
 {
     static const char share[] = "/usr/share/fa-tune";
-    const char *list = secure_getenv("FA_TUNE_SYSTEM");
+    const char *list = secure_getenv("FA_TUNE_SYSTEM"); /* places parted by ':' */
+    char own[FA_STORE_PATH_MAX - 16], place[FA_STORE_PATH_MAX];
     if (system->opened)
         return;
     system->opened = true;
-    if (list != NULL) {
-        open_list(system, list);
-    } else {
-        char own[FA_STORE_PATH_MAX - 16];
-        char beside[FA_STORE_PATH_MAX]; /* where a Python wheel has one */
-        fa_own_directory(own, sizeof own);
-        snprintf(beside, sizeof beside, "%s/fa-tune.fab", own);
-        if (own[0] != 0)
-            open_place(system, beside);
-        open_place(system, FA_TUNE_SYSTEM_DIR);
-        if (strcmp(FA_TUNE_SYSTEM_DIR, share) != 0)
-            open_place(system, share);
+    for (const char *at = list; at != NULL && *at != 0; at += strspn(at, ":")) {
+        const int size = (int)strcspn(at, ":");
+        if (snprintf(place, sizeof place, "%.*s", size, at) == size && size < FA_STORE_PATH_MAX)
+            open_place(system, place);
+        at += size;
     }
+    if (list != NULL)
+        return;
+    fa_own_directory(own, sizeof own);
+    snprintf(place, sizeof place, "%s/fa-tune.fab", own); /* where a Python wheel has one */
+    if (own[0] != 0)
+        open_place(system, place);
+    open_place(system, FA_TUNE_SYSTEM_DIR);
+    if (strcmp(FA_TUNE_SYSTEM_DIR, share) != 0)
+        open_place(system, share);
 }
 
 /* Opened by the first lookup that needs them; NULL: none is to be used. `work` is held. */
@@ -190,8 +159,9 @@ static int find_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cub
     return FA_ENOTFOUND;
 }
 
-void fa_system_list(fa_system *system, const fa_problem *like, fa_list *list)
+void fa_system_list(fa_source *source, const fa_problem *like, fa_list *list)
 {
+    fa_system *system = (fa_system *)source;
     open_all(system);
     for (size_t i = 0; i < system->count; i++) {
         fa_winner_record *rows = NULL;
@@ -207,28 +177,28 @@ void fa_system_list(fa_system *system, const fa_problem *like, fa_list *list)
 
 static void list_winners(fa_tuner *tuner, const fa_problem *like, fa_list *list)
 {
-    fa_system *system = opened(tuner);
-    if (system != NULL)
-        fa_system_list(system, like, list);
+    if (!tuner->ignore_system)
+        fa_system_list(tuner->system, like, list);
 }
 
 static void close_system(fa_source *source)
 {
     fa_system *system = (fa_system *)source;
-    fa_system_free(&system);
+    for (size_t i = 0; i < system->count; i++)
+        fa_bundle_close(&system->bundle[i]);
+    free(system->bundle);
+    free(system);
 }
 
-static void note_of_tuner(void *tuner, const char *sentence)
+int fa_system_make(void (*note)(void *context, const char *sentence), void *context,
+                   fa_source **ret_source, fa_diag *diag)
 {
-    fa_note(tuner, "%s", sentence);
-}
-
-int fa_system_make(fa_tuner *tuner, fa_source **ret_source, fa_diag *diag)
-{
-    fa_system *system = fa_system_new(note_of_tuner, tuner);
+    fa_system *system = calloc(1, sizeof *system);
     if (system == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
-    system->source = (fa_source){close_system, find_winner, list_winners, find_cubin};
+        return fa_fail(diag, FA_ENOMEM, "out of memory for system bundles");
+    *system = (fa_system){.source = {close_system, find_winner, list_winners, find_cubin},
+                          .note = note,
+                          .context = context};
     *ret_source = &system->source;
     return 0;
 }

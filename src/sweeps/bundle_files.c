@@ -66,22 +66,31 @@ int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *dia
 }
 
 /* ---- exporting ------------------------------------------------------------------------------*/
+/* The same winner with an evidence of its own. */
+static int copy_winner(const fa_winner_record *stored, fa_winner_record *ret_winner, fa_diag *diag)
+{
+    *ret_winner = *stored;
+    ret_winner->evidence = stored->evidence != NULL ? strdup(stored->evidence) : NULL;
+    return stored->evidence != NULL && ret_winner->evidence == NULL
+               ? fa_fail(diag, FA_ENOMEM, "out of memory for evidence")
+               : 0;
+}
+
 /* Adds a winner of the store to the bundle's part, or leaves it out. */
 static int export_one(fa_tuner *tuner, const fa_export_options *options, fa_store *part,
                       const fa_winner_record *stored, int32_t *skipped, fa_diag *diag)
 {
     fa_answer answer;
+    fa_winner_record winner;
+    fa_cubin_record cubin = {0};
     int rc = fa_records_answer(stored, NULL, &answer, diag);
     if (rc != 0)
         return rc;
     if (options->keep != NULL && !options->keep(options->context, &answer))
         return 0;
-    fa_winner_record winner = *stored;
-    fa_cubin_record cubin = {0};
-    winner.evidence = stored->evidence != NULL ? strdup(stored->evidence) : NULL;
-    rc = stored->evidence != NULL && winner.evidence == NULL
-             ? fa_fail(diag, FA_ENOMEM, "out of memory for evidence")
-             : fa_store_cubin_get(tuner->store, winner.cubin_key, &cubin, diag);
+    rc = copy_winner(stored, &winner, diag);
+    if (rc == 0)
+        rc = fa_store_cubin_get(tuner->store, winner.cubin_key, &cubin, diag);
     if (rc == 0)
         rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, diag);
     if (rc == 0)
@@ -133,7 +142,7 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
               fa_diag *diag)
 {
     fa_diag reason = {{0}};
-    fa_made made = {0};
+    fa_lines lines = {0};
     fa_secret_key secret = {.algorithm = {0}};
     int32_t skipped = 0;
     diag = diag != NULL ? diag : &reason;
@@ -142,25 +151,27 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
         return rc;
     if (options == NULL || options->size != sizeof *options)
         return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_export_options)");
-    const fa_lines_source source = {options->lines, options->keep, options->progress,
-                                    options->context};
+    const fa_import_options source = {.file = options->lines,
+                                      .keep = options->keep,
+                                      .progress = options->progress,
+                                      .context = options->context};
     rc = check_output(options, &secret, diag);
     if (rc == 0)
-        rc = source.file != NULL ? fa_lines_make(tuner, &source, &made, diag)
-                                 : export_stored(tuner, options, &made.part, &skipped, diag);
-    if (rc == 0 && source.file != NULL && made.lines.count == 0)
+        rc = source.file != NULL ? fa_lines_make(tuner, &source, &lines, diag)
+                                 : export_stored(tuner, options, &lines.part, &skipped, diag);
+    if (rc == 0 && lines.part == NULL)
         rc = fa_fail(diag, FA_ENOTFOUND, "%s holds no winner", source.file);
     if (rc == 0)
-        rc = fa_bundle_write(made.part, options->file, options->no_signature ? NULL : &secret,
+        rc = fa_bundle_write(lines.part, options->file, options->no_signature ? NULL : &secret,
                              ret_info, diag);
     if (rc == 0 && ret_info != NULL) {
         ret_info->trusted = ret_info->is_signed;
         ret_info->skipped = skipped;
-        ret_info->failed = made.failed;
-        ret_info->baselines = (int32_t)made.lines.baselines;
+        ret_info->failed = lines.failed;
+        ret_info->baselines = (int32_t)lines.baselines;
     }
     explicit_bzero(&secret, sizeof secret);
-    fa_made_free(&made);
+    fa_lines_free(&lines);
     return rc;
 }
 
@@ -192,13 +203,12 @@ static int has_other_bytes(fa_store *store, const fa_cubin_record *cubin, bool *
     return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
-static int compare_cubin(struct importing *importing, const fa_cubin_record *cubin, fa_diag *diag)
+static void count_change(fa_bundle_info *info, fa_bundle_change change)
 {
-    if (strcmp(cubin->key, importing->cubin_key) == 0)
-        return 0;
-    memcpy(importing->cubin_key, cubin->key, sizeof importing->cubin_key);
-    importing->put = false;
-    return has_other_bytes(importing->tuner->store, cubin, &importing->other_bytes, diag);
+    info->added += change == FA_BUNDLE_ADDED;
+    info->replaced += change == FA_BUNDLE_REPLACED;
+    info->kept += change == FA_BUNDLE_KEPT;
+    info->same += change == FA_BUNDLE_SAME;
 }
 
 /* What a winner from elsewhere is to the store's of its scope, and why. A winner that cannot be served (its cubin is gone,
@@ -221,43 +231,45 @@ static int take_one(struct importing *importing, const fa_winner_record *winner,
                     const fa_cubin_record *cubin, fa_diag *diag)
 {
     fa_bundle_info *info = &importing->info;
+    fa_store *store = importing->tuner->store;
     fa_answer answer;
     fa_bundle_item item = {.why = "", .answer = &answer};
-    fa_winner_record here = *winner;
-    int rc;
-    if ((rc = fa_bundle_check_cubin(winner, cubin->bytes, cubin->size, diag)) != 0 ||
-        (rc = fa_records_answer(winner, NULL, &answer, diag)) != 0 ||
-        (rc = compare_cubin(importing, cubin, diag)) != 0)
+    fa_winner_record here;
+    int rc = fa_bundle_check_cubin(winner, cubin->bytes, cubin->size, diag);
+    if (rc == 0)
+        rc = fa_records_answer(winner, NULL, &answer, diag);
+    if (rc == 0 && strcmp(cubin->key, importing->cubin_key) != 0) {
+        memcpy(importing->cubin_key, cubin->key, sizeof importing->cubin_key);
+        importing->put = false;
+        rc = has_other_bytes(store, cubin, &importing->other_bytes, diag);
+    }
+    if (rc != 0)
         return rc;
     item.served = fa_templates_match(fa_templates_for(importing->tuner, &winner->scope.problem),
                                      &winner->scope.problem, winner->scope.templates) &&
                   strcmp(winner->scope.policy, FA_MEASURE_POLICY) == 0;
-    here.evidence = winner->evidence != NULL ? strdup(winner->evidence) : NULL;
-    rc = winner->evidence != NULL && here.evidence == NULL
-             ? fa_fail(diag, FA_ENOMEM, "out of memory for an import")
-             : fa_bundle_adopt(&here, info->trusted ? info->key : "unsigned", diag);
+    rc = copy_winner(winner, &here, diag);
+    if (rc == 0)
+        rc = fa_bundle_adopt(&here, info->trusted ? info->key : "unsigned", diag);
     /* The proof of an imported winner is believed if its signer is trusted and the store has the very bytes that were
      * proved; the store keeps the bytes that it has. Other winners are proved here before their first launch. */
     if (!info->trusted || importing->other_bytes)
         here.driver_version = 0;
     if (rc == 0)
-        rc = weigh_here(importing->tuner->store, &here, &item.change, &item.why, diag);
+        rc = weigh_here(store, &here, &item.change, &item.why, diag);
     const bool better = item.change == FA_BUNDLE_ADDED || item.change == FA_BUNDLE_REPLACED;
     if (rc == 0 && better && !importing->dry_run && !importing->put) {
-        rc = fa_store_cubin_put(importing->tuner->store, cubin, diag);
+        rc = fa_store_cubin_put(store, cubin, diag);
         importing->put = rc == 0;
     }
     if (rc == 0 && better && !importing->dry_run)
-        rc = fa_store_winner_replace(importing->tuner->store, &here, NULL, diag);
+        rc = fa_store_winner_replace(store, &here, NULL, diag);
     fa_winner_record_free(&here);
     if (rc != 0)
         return rc;
     fa_bundle_item_add(&importing->items, &item);
     info->unserved += !item.served;
-    info->added += item.change == FA_BUNDLE_ADDED;
-    info->replaced += item.change == FA_BUNDLE_REPLACED;
-    info->kept += item.change == FA_BUNDLE_KEPT;
-    info->same += item.change == FA_BUNDLE_SAME;
+    count_change(info, item.change);
     return 0;
 }
 
@@ -307,35 +319,33 @@ static int import_lines(fa_tuner *tuner, const fa_import_options *options,
                         fa_bundle_item **ret_items, size_t *ret_count, fa_bundle_info *ret_info,
                         fa_diag *diag)
 {
-    const fa_lines_source source = {options->file, options->keep, options->progress,
-                                    options->context};
-    fa_made made;
+    fa_lines lines;
     fa_bundle *bundle = NULL;
     fa_bundle_info info = {0};
     fa_list none = {0};
-    int rc = fa_lines_make(tuner, &source, &made, diag);
+    int rc = fa_lines_make(tuner, options, &lines, diag);
     if (rc != 0)
         return rc;
-    if (made.lines.count == 0)
+    if (lines.part == NULL)
         rc = fa_bundle_items_end(&none, 0, ret_items, ret_count, diag);
-    else if ((rc = fa_bundle_of(&made.part, options->file, &bundle, diag)) == 0)
+    else if ((rc = fa_bundle_of(&lines.part, options->file, &bundle, diag)) == 0)
         rc = import_bundle(tuner, bundle, options, ret_items, ret_count, &info, diag);
     fa_bundle_close(&bundle);
     if (rc == 0 && !options->dry_run) {
         pthread_mutex_lock(&tuner->work);
-        rc = fa_store_baselines_put(tuner->store, made.lines.baseline, made.lines.baselines, diag);
+        rc = fa_store_baselines_put(tuner->store, lines.baseline, lines.baselines, diag);
         pthread_mutex_unlock(&tuner->work);
         if (rc != 0) {
             free(*ret_items);
             *ret_items = NULL;
         }
     }
-    info.failed = made.failed;
-    info.baselines = (int32_t)made.lines.baselines;
+    info.failed = lines.failed;
+    info.baselines = (int32_t)lines.baselines;
     info.from_lines = true;
     if (rc == 0 && ret_info != NULL)
         *ret_info = info;
-    fa_made_free(&made);
+    fa_lines_free(&lines);
     return rc;
 }
 
@@ -389,8 +399,8 @@ static int weigh_and_push(fa_store *to, fa_store *from, fa_winner_record *winner
     return rc;
 }
 
-static int push_winner(fa_tuner *tuner, fa_store *from, const fa_scope *scope, fa_pushed *pushed,
-                       fa_diag *diag)
+static int push_winner(fa_tuner *tuner, fa_store *from, const fa_scope *scope,
+                       fa_bundle_info *pushed, fa_diag *diag)
 {
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
@@ -402,22 +412,19 @@ static int push_winner(fa_tuner *tuner, fa_store *from, const fa_scope *scope, f
         rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, &why);
     if (rc != 0) {
         fa_note(tuner, "a winner is left out: %s", why.text);
-        pushed->refused++;
+        pushed->skipped++;
     }
     while (rc == 0 && fa_store_change(&change))
         change.rc = weigh_and_push(tuner->store, from, &winner, &cubin, &done, diag);
-    pushed->added += done == FA_BUNDLE_ADDED;
-    pushed->replaced += done == FA_BUNDLE_REPLACED;
-    pushed->same += done == FA_BUNDLE_SAME;
-    pushed->worse += done == FA_BUNDLE_KEPT;
+    count_change(pushed, done);
     fa_cubin_record_free(&cubin);
     fa_winner_record_free(&winner);
     return change.rc;
 }
 
-int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag)
+int fa_push(fa_tuner *tuner, fa_bundle_info *ret_pushed, fa_diag *diag)
 {
-    fa_pushed pushed = {0};
+    fa_bundle_info pushed = {0};
     fa_store *file = NULL;
     fa_winner_record *rows = NULL;
     size_t count = 0;
@@ -440,9 +447,7 @@ int fa_push(fa_tuner *tuner, fa_pushed *ret_pushed, fa_diag *diag)
     free(rows);
     fa_store_close(&file);
     pthread_mutex_unlock(&tuner->work);
-    const size_t size = ret_pushed->size;
-    pushed.size = size;
     if (rc == 0)
-        memcpy(ret_pushed, &pushed, size < sizeof pushed ? size : sizeof pushed);
+        *ret_pushed = pushed;
     return rc;
 }

@@ -34,15 +34,15 @@
 struct making {
     fa_tuner *tuner;
     fa_nvrtc_location nvrtc;
-    fa_made *made;
-    const fa_lines_source *source;
+    fa_lines *lines;
+    const fa_import_options *source;
     fa_build *build;
     int32_t builds;
 };
 
 static int report_build(void *context, int done, int count)
 {
-    const fa_lines_source *source = context;
+    const fa_import_options *source = context;
     return source->progress != NULL ? source->progress(source->context, "compiling", done, count)
                                     : 0;
 }
@@ -60,19 +60,12 @@ static void take_stored(const struct making *making, fa_build *build)
     build->log = record.log;
 }
 
-static int32_t find_build(const struct making *making, const char *key)
-{
-    for (int32_t i = 0; i < making->builds; i++)
-        if (strcmp(making->build[i].key, key) == 0)
-            return i;
-    return -1;
-}
-
 static void render_all(struct making *making)
 {
-    for (size_t i = 0; i < making->made->lines.count; i++) {
-        fa_line *line = &making->made->lines.line[i];
+    for (size_t i = 0; i < making->lines->count; i++) {
+        fa_line *line = &making->lines->line[i];
         fa_rendered rendered = {.key = ""};
+        int32_t at = 0; /* of its build */
         line->build = -1;
         if (fa_record_render(making->tuner, &line->answer, making->nvrtc.identity, &line->candidate,
                              &rendered, NULL) != 0) {
@@ -80,10 +73,11 @@ static void render_all(struct making *making)
             continue;
         }
         memcpy(line->key, rendered.key, sizeof line->key);
-        line->build = find_build(making, rendered.key);
-        if (line->build < 0) {
-            fa_build *build = &making->build[making->builds];
-            line->build = making->builds++;
+        while (at < making->builds && strcmp(making->build[at].key, rendered.key) != 0)
+            at++;
+        line->build = at;
+        if (at == making->builds) {
+            fa_build *build = &making->build[making->builds++];
             memcpy(build->key, rendered.key, sizeof build->key);
             memcpy(build->architecture, rendered.architecture, sizeof build->architecture);
             build->source = rendered.source.data; /* the buffer's memory goes on as the source */
@@ -146,7 +140,7 @@ static int add_line(struct making *making, fa_line *line, fa_diag *diag)
     fa_tuner *tuner = making->tuner;
     const fa_answer *answer = &line->answer;
     if (!finish_trial(making, line, &trial)) {
-        making->made->failed++;
+        making->lines->failed++;
         return 0;
     }
     complete_answer(making, line, &trial);
@@ -163,7 +157,7 @@ static int add_line(struct making *making, fa_line *line, fa_diag *diag)
     if (rc == 0 && line->trials > 0)
         rc = fa_trials_join(line->trial, line->trials, &winner.evidence, diag);
     if (rc == 0)
-        rc = fa_bundle_add(making->made->part, &winner, build->cubin, build->size, diag);
+        rc = fa_bundle_add(making->lines->part, &winner, build->cubin, build->size, diag);
     fa_winner_record_free(&winner);
     return rc;
 }
@@ -171,7 +165,7 @@ static int add_line(struct making *making, fa_line *line, fa_diag *diag)
 static int make_lines(struct making *making, fa_diag *diag)
 {
     fa_tuner *tuner = making->tuner;
-    const fa_lines *lines = &making->made->lines;
+    const fa_lines *lines = making->lines;
     int rc, sm = 0; /* the one that needs the newest NVRTC */
     for (size_t i = 0; i < lines->count; i++)
         if (fa_nvrtc_since(lines->line[i].answer.gpu.sm) > fa_nvrtc_since(sm))
@@ -181,7 +175,7 @@ static int make_lines(struct making *making, fa_diag *diag)
         return fa_fail(diag, FA_ENOMEM, "out of memory for %zu winners", lines->count);
     if ((rc = fa_tuner_families(tuner, diag)) != 0 ||
         (rc = fa_compiler_choose(tuner->worker_path, sm, &making->nvrtc, NULL, diag)) != 0 ||
-        (rc = fa_portable_new(&making->made->part, diag)) != 0)
+        (rc = fa_portable_new(&making->lines->part, diag)) != 0)
         return rc;
     render_all(making);
     rc = fa_builds_run(tuner, tuner->templates, &making->nvrtc, making->build, making->builds,
@@ -196,27 +190,22 @@ static int make_lines(struct making *making, fa_diag *diag)
     return rc;
 }
 
-int fa_lines_make(fa_tuner *tuner, const fa_lines_source *source, fa_made *ret_made, fa_diag *diag)
+int fa_lines_make(fa_tuner *tuner, const fa_import_options *source, fa_lines *ret_lines,
+                  fa_diag *diag)
 {
-    fa_made made = {0};
-    struct making making = {.tuner = tuner, .made = &made, .source = source};
-    int rc = fa_lines_read(source, &made.lines, diag);
+    fa_lines lines = {0};
+    struct making making = {.tuner = tuner, .lines = &lines, .source = source};
+    int rc = fa_lines_read(source, &lines, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    if (made.lines.count > 0)
+    if (lines.count > 0)
         rc = make_lines(&making, diag);
     pthread_mutex_unlock(&tuner->work);
     fa_builds_free(making.build, making.builds);
     if (rc != 0)
-        fa_made_free(&made);
+        fa_lines_free(&lines);
     else
-        *ret_made = made;
+        *ret_lines = lines;
     return rc;
-}
-
-void fa_made_free(fa_made *made)
-{
-    fa_store_close(&made->part);
-    fa_lines_free(&made->lines);
 }

@@ -272,12 +272,12 @@ static void check_bundles(struct doctor *d)
     fa_templates *templates = NULL;
     if (fa_templates_open(fa_options_templates(&d->options), &templates, NULL) != 0)
         return; /* check_templates reports it */
-    fa_system *system = fa_system_new(note_bundle, d);
+    fa_source *system = NULL;
     fa_list list = {0};
     fa_winner_record *winner = NULL;
     size_t count = 0;
     int32_t served = 0;
-    if (system != NULL)
+    if (fa_system_make(note_bundle, d, &system, NULL) == 0)
         fa_system_list(system, NULL, &list);
     if (system == NULL || fa_winners_end(&list, 0, &winner, &count, NULL) != 0)
         report(d, FA_CHECK_FAIL, "bundles", "", "out of memory");
@@ -290,7 +290,8 @@ static void check_bundles(struct doctor *d)
                "%zu winner%s in system bundles, %d for these templates", count,
                count == 1 ? "" : "s", served);
     free(winner);
-    fa_system_free(&system);
+    if (system != NULL)
+        system->close(system);
     fa_templates_close(&templates);
 }
 
@@ -312,8 +313,7 @@ static void check_server(struct doctor *d)
             "%s", diag.text);
     else
         report(d, FA_CHECK_OK, "server", "", "%s", text);
-    if (server != NULL)
-        server->close(server);
+    free(server);
 }
 
 int fa_doctor(const fa_options *options, fa_check **ret_checks, size_t *ret_count, fa_diag *diag)

@@ -33,6 +33,7 @@ void fa_lines_free(fa_lines *lines)
         free(lines->line[i].trial);
     free(lines->line);
     free(lines->baseline);
+    fa_store_close(&lines->part);
     *lines = (fa_lines){0};
 }
 
@@ -112,7 +113,7 @@ static int read_winner(const cJSON *json, fa_line *line, fa_diag *diag)
     return timed ? fa_trials_from_json(trials, &line->trial, &line->trials, diag) : 0;
 }
 
-static int add_winner(const cJSON *json, const fa_lines_source *source, fa_lines *lines,
+static int add_winner(const cJSON *json, const fa_import_options *source, fa_lines *lines,
                       fa_diag *diag)
 {
     fa_line *line = calloc(1, sizeof *line);
@@ -173,7 +174,7 @@ static int read_baseline(const cJSON *json, fa_baseline *ret_baseline, fa_diag *
     return 0;
 }
 
-static int add_baseline(const cJSON *json, const fa_lines_source *source, fa_lines *lines,
+static int add_baseline(const cJSON *json, const fa_import_options *source, fa_lines *lines,
                         fa_diag *diag)
 {
     fa_baseline baseline;
@@ -193,7 +194,7 @@ static int add_baseline(const cJSON *json, const fa_lines_source *source, fa_lin
 }
 
 /* ---- the file -------------------------------------------------------------------------------*/
-static int take(const cJSON *json, const fa_lines_source *source, fa_lines *lines, fa_diag *diag)
+static int take(const cJSON *json, const fa_import_options *source, fa_lines *lines, fa_diag *diag)
 {
     const cJSON *winners = cJSON_GetObjectItemCaseSensitive(json, "winners"), *item;
     if (!cJSON_IsObject(json))
@@ -214,7 +215,7 @@ static int take(const cJSON *json, const fa_lines_source *source, fa_lines *line
     return rc;
 }
 
-int fa_lines_read(const fa_lines_source *source, fa_lines *ret_lines, fa_diag *diag)
+int fa_lines_read(const fa_import_options *source, fa_lines *ret_lines, fa_diag *diag)
 {
     fa_buf text;
     fa_lines lines = {0};

@@ -35,21 +35,16 @@ typedef struct fa_lines {
     size_t count, capacity;
     fa_baseline *baseline;
     size_t baselines, baseline_capacity;
+    /* Of fa_lines_make(): */
+    fa_store *part; /* of fa_portable_new(): their winners and cubins */
+    int32_t failed; /* lines whose config no longer compiles cleanly: left out */
 } fa_lines;
-
-typedef struct fa_lines_source {
-    const char *file;
-    /* Of an export or an import: */
-    bool (*keep)(void *context, const fa_answer *answer);
-    int (*progress)(void *context, const char *what, int32_t done, int32_t all);
-    void *context;
-} fa_lines_source;
 
 /* Whether a file begins as such a file does. */
 bool fa_is_lines(const char *path);
-/* Those that source->keep wants. FA_ECORRUPT: a line is none; FA_EVERSION: another version made them; FA_ENOTFOUND: no
+/* Those that source->keep wants, of source->file. FA_ECORRUPT: a line is none; FA_EVERSION: another version made them; FA_ENOTFOUND: no
  * such file, or none is wanted. */
-int fa_lines_read(const fa_lines_source *source, fa_lines *ret_lines, fa_diag *diag);
+int fa_lines_read(const fa_import_options *source, fa_lines *ret_lines, fa_diag *diag);
 void fa_lines_free(fa_lines *lines);
 
 /* ---- bundle_files.c -------------------------------------------------------------------------*/
@@ -58,13 +53,8 @@ void fa_lines_free(fa_lines *lines);
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag);
 
 /* ---- bundle_make.c --------------------------------------------------------------------------*/
-typedef struct fa_made {
-    fa_store *part; /* of fa_portable_new() */
-    fa_lines lines;
-    int32_t failed; /* lines whose config no longer compiles cleanly: left out */
-} fa_made;
-
-int fa_lines_make(fa_tuner *tuner, const fa_lines_source *source, fa_made *ret_made, fa_diag *diag);
-void fa_made_free(fa_made *made);
+/* Reads them and compiles what they say: with at least one winner `part` holds them. */
+int fa_lines_make(fa_tuner *tuner, const fa_import_options *source, fa_lines *ret_lines,
+                  fa_diag *diag);
 
 #endif

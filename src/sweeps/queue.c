@@ -69,13 +69,6 @@ static const fa_member item_members[] = {
 };
 #undef ROW
 
-static char *item_text(const fa_request *each)
-{
-    fa_ask how = {.request = *each};
-    snprintf(how.strategy, sizeof how.strategy, "%s", each->strategy != NULL ? each->strategy : "");
-    return fa_json_finish(fa_struct_to_json(item_members, &how));
-}
-
 int fa_item_ask_read(const char *text, fa_ask *ret_ask, fa_diag *diag)
 {
     static const char where[] = "a queued item's request";
@@ -100,12 +93,14 @@ int fa_item_ask_read(const char *text, fa_ask *ret_ask, fa_diag *diag)
 int fa_sweep_enter(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
                    fa_diag *diag)
 {
-    char *how = item_text(&request->each);
+    const char *strategy = request->each.strategy, *plan = request->plan;
+    fa_ask ask = {.request = request->each};
+    snprintf(ask.strategy, sizeof ask.strategy, "%s", strategy != NULL ? strategy : "");
+    char *how = fa_json_finish(fa_struct_to_json(item_members, &ask));
     if (how == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
     ret_sweep->budget = request->budget;
-    snprintf(ret_sweep->plan, sizeof ret_sweep->plan, "%s",
-             request->plan != NULL ? request->plan : "");
+    snprintf(ret_sweep->plan, sizeof ret_sweep->plan, "%s", plan != NULL ? plan : "");
     const fa_sweep_entry entry = {ret_sweep, request->items, request->count, request->restart, how};
     int rc = fa_store_sweep_enter(tuner->store, &entry, diag);
     free(how);

@@ -186,13 +186,6 @@ bool fa_baseline_concerns(const fa_baseline *baseline, const fa_answer *answer)
 /* ---- forgetting -----------------------------------------------------------------------------*/
 enum { WAIT_MS = 10000 };
 
-/* Whether the row is the study's, and as it was listed. */
-static bool is_row_of(const fa_scope_row *row, const fa_study *study)
-{
-    return row->id == study->id && row->trials == study->trials &&
-           row->unix_time == study->unix_time;
-}
-
 /* With a store that is read-only or in a change of it. The studies that go come first, *count of them; count NULL:
  * everything goes. */
 static int forget_studies(fa_tuner *tuner, fa_study *studies, size_t *count, bool dry_run,
@@ -209,7 +202,8 @@ static int forget_studies(fa_tuner *tuner, fa_study *studies, size_t *count, boo
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for %zu studies", *count);
     for (size_t i = 0; rc == 0 && i < *count; i++)
         for (size_t k = 0; k < rows; k++)
-            if (is_row_of(&row[k], &studies[i])) {
+            if (row[k].id == studies[i].id && row[k].trials == studies[i].trials &&
+                row[k].unix_time == studies[i].unix_time) { /* as it was listed */
                 const fa_study moved = studies[left];
                 studies[left] = studies[i];
                 studies[i] = moved;

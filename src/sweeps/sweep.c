@@ -269,41 +269,31 @@ static void begin(struct runner *r)
 }
 
 /* ---- a sweep --------------------------------------------------------------------------------*/
-/* Whether the store has a winner that is good enough for a done item, which is told then. */
-static int is_known(struct runner *r, bool *ret_known, fa_diag *diag)
+/* An item that is done and that the caller has not heard of: an earlier run's, or another process's. It stays done
+ * while a winner that is good enough is stored, and is opened again if the templates have changed, the store is another
+ * one, or a GPU was added that was missing before. */
+static int check_done_item(struct runner *r, const fa_sweep_item *item, fa_diag *diag)
 {
     fa_answer answer = {.size = sizeof answer};
+    if (item->state != FA_ITEM_DONE || item->index >= r->request->count || r->told[item->index])
+        return 0;
+    r->item = *item;
+    r->item.problem = r->request->items[item->index].problem; /* whatever the row says */
+    memcpy(r->item.gpu, r->request->items[item->index].gpu, sizeof r->item.gpu);
     const fa_request wanted = request_of(r);
     fa_request request = wanted;
     request.progress = NULL;
     request.effort = FA_EFFORT_CACHED;
     request.again = false;
     int rc = fa_tune_here(r->tuner, &request, &answer, diag);
-    if (rc != 0)
-        return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
-    *ret_known = fa_answer_satisfies(&answer, &wanted);
-    if (!*ret_known)
-        return 0;
-    r->told[r->item.index] = true;
-    return report(r, FA_SWEEP_ITEM_KNOWN, NULL, &answer, "")
-               ? fa_fail(diag, FA_ECANCELED, "canceled")
-               : 0;
-}
-
-/* An item that is done and that the caller has not heard of: an earlier run's, or another process's. It stays done
- * while its winner is stored, and is opened again if the templates have changed, the store is another one, or a GPU was
- * added that was missing before. */
-static int check_done_item(struct runner *r, const fa_sweep_item *item, fa_diag *diag)
-{
-    bool known = false;
-    if (item->state != FA_ITEM_DONE || item->index >= r->request->count || r->told[item->index])
-        return 0;
-    r->item = *item;
-    r->item.problem = r->request->items[item->index].problem; /* whatever the row says */
-    memcpy(r->item.gpu, r->request->items[item->index].gpu, sizeof r->item.gpu);
-    int rc = is_known(r, &known, diag);
-    if (rc != 0 || known)
+    if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)
         return rc;
+    if (rc == 0 && fa_answer_satisfies(&answer, &wanted)) {
+        r->told[item->index] = true;
+        return report(r, FA_SWEEP_ITEM_KNOWN, NULL, &answer, "")
+                   ? fa_fail(diag, FA_ECANCELED, "canceled")
+                   : 0;
+    }
     pthread_mutex_lock(&r->tuner->work);
     rc = fa_store_sweep_reopen(r->tuner->store, r->sweep.key, item->index, diag);
     pthread_mutex_unlock(&r->tuner->work);
@@ -384,7 +374,7 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
         (rc = fa_sweep_request_copy(request, &known, diag)) != 0)
         return rc;
     fa_sweep_key(&known, r.sweep.key);
-    if (known.task == FA_TASK_ENTER) {
+    if (known.enqueue) {
         pthread_mutex_lock(&tuner->work);
         rc = fa_sweep_enqueue(tuner, &known, &r.sweep, diag);
         pthread_mutex_unlock(&tuner->work);
@@ -441,42 +431,30 @@ static int find_what_to_work_on(struct runner *r, const fa_worker_request *reque
     return 0;
 }
 
-/* Takes an item where there is one. *ret_why has a text while nobody knows whether there is. */
-static int look_for_work(struct runner *r, bool *ret_taken, fa_diag *ret_why, fa_diag *diag)
-{
-    fa_diag said = {{0}};
-    *ret_taken = false;
-    pthread_mutex_lock(&r->tuner->work);
-    int rc = fa_sweep_need_server(r->tuner, ret_why);
-    pthread_mutex_unlock(&r->tuner->work);
-    if (rc == 0)
-        rc = work_on_one(r, ret_taken, &said);
-    if (rc == 0 || *ret_taken)
-        return rc == 0 ? 0 : fa_fail(diag, rc, "%s", said.text);
-    if (rc != FA_ENOTFOUND && ret_why->text[0] == 0)
-        fa_fail(ret_why, rc, "%s", said.text);
-    return 0;
-}
-
 static int work(struct runner *r, const fa_worker_request *request, fa_diag *diag)
 {
-    bool taken;
     while (!r->stop) {
-        fa_diag why = {{0}};
-        int rc = look_for_work(r, &taken, &why, diag);
-        if (taken && (rc == FA_EIO || rc == FA_EBUSY)) /* the server is waited for */
-            rc = 0;
-        if (rc != 0 || (taken && request->once && !r->stop))
-            return r->stop ? fa_fail(diag, FA_ECANCELED, "stopped") : rc;
+        bool taken = false;
+        fa_diag why = {{0}}, said = {{0}}; /* why: nobody knows whether there is an item */
+        pthread_mutex_lock(&r->tuner->work);
+        int rc = fa_sweep_need_server(r->tuner, &why);
+        pthread_mutex_unlock(&r->tuner->work);
+        if (rc == 0)
+            rc = work_on_one(r, &taken, &said);
+        if (taken && rc != 0 && rc != FA_EIO && rc != FA_EBUSY && !r->stop)
+            return fa_fail(diag, rc, "%s", said.text); /* of the others: the server is waited for */
+        if (taken && request->once && !r->stop)
+            return 0;
         if (taken) {
             r->idle_since_s = now_s();
             r->pause_ms = PAUSE_LEAST_MS;
             continue;
         }
+        if (rc != FA_ENOTFOUND && why.text[0] == 0)
+            fa_fail(&why, rc, "%s", said.text);
         if (report(r, FA_SWEEP_IDLE, NULL, NULL, why.text))
             break;
         if (request->idle_exit_s > 0 && now_s() - r->idle_since_s >= request->idle_exit_s)
-            /* With a reason nobody knows whether there was something to do. */
             return why.text[0] != 0 ? fa_fail(diag, FA_EIO, "%s", why.text) : 0;
         pause_shortly(r);
     }

@@ -14,7 +14,7 @@ int fa_item_ask_read(const char *text, fa_ask *ret_ask, fa_diag *diag);
 /* Checks a caller's request; a shorter struct of an older version is completed with zeros. */
 int fa_sweep_request_copy(const fa_sweep_request *request, fa_sweep_request *ret, fa_diag *diag);
 void fa_sweep_key(const fa_sweep_request *request, char ret_key[65]);
-/* FA_TASK_ENTER. `work` is held. */
+/* Enters it for workers. `work` is held. */
 int fa_sweep_enqueue(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
                      fa_diag *diag);
 /* Enters it, under the key and with the plan and budget of ret_sweep, which then is as stored. `work` is held. */

@@ -27,7 +27,7 @@ static void read_records(const char *path)
 {
     fa_lines lines = {0};
     fa_diag why = {{0}};
-    const fa_lines_source source = {.file = path};
+    const fa_import_options source = {.file = path};
     int rc = fa_lines_read(&source, &lines, &why);
     FUZZ_CHECK(rc == 0 || why.text[0] != 0);
     fuzz_taken += rc == 0;
