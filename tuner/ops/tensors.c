@@ -165,20 +165,16 @@ void fa_element_store(fa_element element, double value, void *at)
 }
 
 /* ---- tensors ---------------------------------------------------------------------------------*/
-/* Kernels of a specification take its arguments in their order; others one struct. */
-static bool is_one_by_one(const fa_problem *problem)
-{
-    return fa_operation_of(problem)->specification[0] != 0;
-}
-
-/* An argument that is being read. */
+/* What is being read. */
 struct reader {
     const fa_problem *problem;
     const fa_operation *operation;
-    const cJSON *json;
-    bool one_by_one;
+    fa_tensor_list *list;
+    const cJSON *json; /* the argument */
+    bool
+        one_by_one; /* kernels of a specification take arguments in their order; others one struct */
     char where[160]; /* in sentences */
-    int rc;          /* of the first rule that it breaks: no other has a sentence */
+    int rc;          /* of the first rule that is broken: no other has a sentence */
     fa_diag *diag;
 };
 
@@ -499,44 +495,46 @@ static bool is_taken(const fa_tensor_list *list, const char *name)
     return taken;
 }
 
-/* With a shape it is a tensor, else a scalar. */
-static int read_leaf(const cJSON *json, const fa_problem *problem, int index, fa_tensor_list *list,
-                     fa_diag *diag)
+/* Begins to read an argument; its name. */
+static const char *begin(struct reader *r, const cJSON *json, int index)
 {
     const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "name"));
-    const bool tensor = cJSON_HasObjectItem(json, "shape");
-    struct reader r = {.problem = problem,
-                       .operation = fa_operation_of(problem),
-                       .json = json,
-                       .one_by_one = is_one_by_one(problem),
-                       .diag = diag};
-    snprintf(r.where, sizeof r.where, "operation %s: arguments[%d] %.40s", r.operation->name, index,
-             name != NULL ? name : "");
+    r->json = json;
+    snprintf(r->where, sizeof r->where, "operation %s: arguments[%d] %.40s", r->operation->name,
+             index, name != NULL ? name : "");
     refuse(
-        &r, name == NULL || !fa_is_identifier(name),
+        r, name == NULL || !fa_is_identifier(name),
         ": a name begins with a letter, and has letters, digits and _, at most %d; it need not be "
         "the kernel's own",
         FA_NAME_MAX - 1);
-    refuse(&r, name != NULL && is_taken(list, name), " appears twice");
-    refuse(&r, tensor ? list->count == FA_TENSORS_MAX : list->scalar_count == FA_SCALARS_MAX,
+    refuse(r, name != NULL && is_taken(r->list, name), " appears twice");
+    return name;
+}
+
+/* With a shape it is a tensor, else a scalar. */
+static void read_leaf(struct reader *r, const cJSON *json, int index)
+{
+    fa_tensor_list *list = r->list;
+    const char *name = begin(r, json, index);
+    const bool tensor = cJSON_HasObjectItem(json, "shape");
+    refuse(r, tensor ? list->count == FA_TENSORS_MAX : list->scalar_count == FA_SCALARS_MAX,
            ": at most %d %s can be", tensor ? FA_TENSORS_MAX : FA_SCALARS_MAX,
            tensor ? "arrays" : "numbers");
-    if (r.rc != 0)
-        return r.rc;
-    if (r.one_by_one)
+    if (r->rc != 0)
+        return;
+    if (r->one_by_one)
         list->parameter[list->parameter_count++] =
             tensor ? list->count : FA_TENSORS_MAX + list->scalar_count;
     if (tensor) {
         fa_tensor *is = &list->at[list->count++];
         is->name = name;
-        read_tensor(&r, is);
+        read_tensor(r, is);
         if (is->scratch >= 0)
             is->scratch = list->scratch_count++;
     } else {
         list->scalar[list->scalar_count].name = name;
-        read_scalar(&r, &list->scalar[list->scalar_count++]);
+        read_scalar(r, &list->scalar[list->scalar_count++]);
     }
-    return r.rc;
 }
 
 static int leaf_size(const fa_tensor_list *list, int leaf)
@@ -547,37 +545,35 @@ static int leaf_size(const fa_tensor_list *list, int leaf)
 }
 
 /* A struct by value: every field lies at the next multiple of its own size. */
-static int read_struct(const cJSON *json, const fa_problem *problem, int index,
-                       fa_tensor_list *list, fa_diag *diag)
+static void read_struct(struct reader *r, const cJSON *json, int index)
 {
     static const char *const keys[] = {"name", "type",  "shape", "value",
                                        "is",   "range", "align", NULL};
-    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "name"));
+    fa_tensor_list *list = r->list;
     const cJSON *field, *fields = cJSON_GetObjectItemCaseSensitive(json, "fields");
-    int at = list->struct_count, end = 0, most = 1;
-    char where[160];
-    snprintf(where, sizeof where, "operation %s: arguments[%d] %.40s",
-             fa_operation_of(problem)->name, index, name != NULL ? name : "");
-    if (name == NULL || !fa_is_identifier(name) || is_taken(list, name) || at == FA_STRUCTS_MAX)
-        return fa_fail(diag, FA_EINVAL, "%s: a struct has a name of its own, and at most %d can be",
-                       where, FA_STRUCTS_MAX);
-    if (!cJSON_IsArray(fields) || fields->child == NULL || cJSON_GetArraySize(json) != 2)
-        return fa_fail(diag, FA_EINVAL,
-                       "%s: \"fields\" must be an array of arguments, beside a \"name\" alone",
-                       where);
+    const char *name = begin(r, json, index);
+    const int at = list->struct_count;
+    int end = 0, most = 1;
+    refuse(r, at == FA_STRUCTS_MAX, ": at most %d structs can be", FA_STRUCTS_MAX);
+    refuse(r, !cJSON_IsArray(fields) || fields->child == NULL || cJSON_GetArraySize(json) != 2,
+           ": \"fields\" must be an array of arguments, beside a \"name\" alone");
+    if (r->rc != 0)
+        return;
     list->structure[at].name = name;
     list->structure[at].first = list->parameter_count;
     list->struct_count++;
     cJSON_ArrayForEach (field, fields) {
-        int rc = fa_json_check_keys(field, keys, where, diag);
-        if (rc == 0)
-            rc = read_leaf(field, problem, index, list, diag);
-        if (rc != 0)
-            return rc;
+        if (r->rc == 0)
+            r->rc = fa_json_check_keys(field, keys, r->where, r->diag);
+        if (r->rc == 0)
+            read_leaf(r, field, index);
+        if (r->rc != 0)
+            return;
         const int leaf = list->parameter[list->parameter_count - 1], size = leaf_size(list, leaf);
-        if (leaf < FA_TENSORS_MAX && (list->at[leaf].symbol != NULL || list->at[leaf].scratch >= 0))
-            return fa_fail(diag, FA_EINVAL, "%s: %s: a field has no \"symbol\" and is no scratch",
-                           where, list->at[leaf].name);
+        refuse(r,
+               leaf < FA_TENSORS_MAX &&
+                   (list->at[leaf].symbol != NULL || list->at[leaf].scratch >= 0),
+               ": a field has no \"symbol\" and is no scratch");
         end = (end + size - 1) / size * size;
         list->structure[at].offset[list->structure[at].count++] = end;
         end += size;
@@ -585,30 +581,24 @@ static int read_struct(const cJSON *json, const fa_problem *problem, int index,
     }
     list->structure[at].size = (end + most - 1) / most * most;
     list->argument[list->argument_count++] = FA_PARAMETERS_MAX + at;
-    return 0;
 }
 
-/* A tensor of a feature that the problem does without. Kernels that know nothing of it have the struct that they had. */
-static bool is_left_out(const cJSON *json, const fa_problem *problem)
+static void read_argument(struct reader *r, const cJSON *json, int index)
 {
-    const fa_operation *operation = fa_operation_of(problem);
     const char *when = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "when"));
-    const int field = when != NULL ? fa_operation_field_index(operation, when) : -1;
-    return field >= 0 && operation->field[field].feature &&
-           fa_field_is_absent(&operation->field[field], problem->value[field]);
-}
-
-static int read_argument(const cJSON *json, const fa_problem *problem, int index,
-                         fa_tensor_list *list, fa_diag *diag)
-{
-    if (is_left_out(json, problem))
-        return 0;
-    if (is_one_by_one(problem) && cJSON_HasObjectItem(json, "fields"))
-        return read_struct(json, problem, index, list, diag);
-    int rc = read_leaf(json, problem, index, list, diag);
-    if (rc == 0 && list->parameter_count > 0)
-        list->argument[list->argument_count++] = list->parameter[list->parameter_count - 1];
-    return rc;
+    const int field = when != NULL ? fa_operation_field_index(r->operation, when) : -1;
+    /* Of a feature that the problem does without: kernels that know nothing of it have the struct that they had. */
+    if (field >= 0 && r->operation->field[field].feature &&
+        fa_field_is_absent(&r->operation->field[field], r->problem->value[field]))
+        return;
+    if (r->one_by_one && cJSON_HasObjectItem(json, "fields")) {
+        read_struct(r, json, index);
+        return;
+    }
+    read_leaf(r, json, index);
+    if (r->rc == 0 && r->one_by_one)
+        r->list->argument[r->list->argument_count++] =
+            r->list->parameter[r->list->parameter_count - 1];
 }
 
 /* ---- what each launch takes ------------------------------------------------------------------*/
@@ -632,113 +622,96 @@ static bool may_take(const fa_tensor_list *list, int argument, int launch)
                                          list->at[argument].scratch < 0);
 }
 
-/* The argument of this name that the launch may take; -1: there is none. */
-static int passed_index(const fa_tensor_list *list, const char *name, int launch)
-{
-    for (int i = 0; name != NULL && i < list->argument_count; i++)
-        if (strcmp(fa_tensors_name(list, list->argument[i]), name) == 0 &&
-            may_take(list, list->argument[i], launch))
-            return i;
-    return -1;
-}
-
 /* "arguments" of a launch, or all. */
-static int take(const cJSON *of, int launch, fa_tensor_list *list, const char *where, fa_diag *diag)
+static void take(struct reader *r, const cJSON *of, int launch)
 {
+    const fa_tensor_list *list = r->list;
     const cJSON *item, *names = cJSON_GetObjectItemCaseSensitive(of, "arguments");
-    int *at = list->taken[launch].at, *count = &list->taken[launch].count;
+    int *at = r->list->taken[launch].at, *count = &r->list->taken[launch].count;
     for (int i = 0; names == NULL && i < list->argument_count; i++)
         if (may_take(list, list->argument[i], launch))
             at[(*count)++] = list->argument[i];
-    if (names != NULL && !cJSON_IsArray(names))
-        return fa_fail(diag, FA_EINVAL, "%s: \"arguments\" must be an array of names", where);
+    refuse(r, names != NULL && !cJSON_IsArray(names), ": \"arguments\" must be an array of names");
     cJSON_ArrayForEach (item, names) {
-        int index = passed_index(list, cJSON_GetStringValue(item), launch), before = 0;
-        while (index >= 0 && before < *count && at[before] != list->argument[index])
+        const char *name = cJSON_IsString(item) ? item->valuestring : "";
+        int index = 0, before = 0;
+        while (index < list->argument_count &&
+               (strcmp(fa_tensors_name(list, list->argument[index]), name) != 0 ||
+                !may_take(list, list->argument[index], launch)))
+            index++;
+        refuse(r, index == list->argument_count,
+               ": arguments: \"%.40s\" is the name of none that %s", name,
+               launch == FA_THE_ANSWER ? "an answer is passed, which has no scratch"
+                                       : "kernels are passed");
+        while (r->rc == 0 && before < *count && at[before] != list->argument[index])
             before++;
-        if (index < 0 || before < *count)
-            return fa_fail(diag, FA_EINVAL, "%s: arguments: \"%.40s\" %s", where,
-                           cJSON_IsString(item) ? item->valuestring : "",
-                           index >= 0 ? "appears twice"
-                           : launch == FA_THE_ANSWER
-                               ? "is the name of none that an answer is "
-                                 "passed, which has no scratch"
-                               : "is the name of none that kernels are passed");
+        refuse(r, before < *count, ": arguments: \"%.40s\" appears twice", name);
+        if (r->rc != 0)
+            return;
         at[(*count)++] = list->argument[index];
     }
-    return 0;
 }
 
-static int take_all(const fa_operation *operation, fa_tensor_list *list, fa_diag *diag)
+static void take_all(struct reader *r)
 {
-    const cJSON *launches = cJSON_GetObjectItemCaseSensitive(operation->document, "launches"),
-                *answer = cJSON_GetObjectItemCaseSensitive(operation->document, "answer");
+    fa_tensor_list *list = r->list;
+    const cJSON *document = r->operation->document,
+                *launches = cJSON_GetObjectItemCaseSensitive(document, "launches");
     const int count = launches != NULL ? cJSON_GetArraySize(launches) : 1;
     bool taken[FA_PARAMETERS_MAX + FA_STRUCTS_MAX] = {false};
-    char where[80];
     list->launches = launches != NULL;
-    snprintf(where, sizeof where, "operation %s: answer", operation->name);
-    int rc = take(answer, FA_THE_ANSWER, list, where, diag);
-    for (int i = 0; i < count && i < FA_LAUNCHES_MAX && rc == 0; i++) {
-        snprintf(where, sizeof where, "operation %s: launches[%d]", operation->name, i);
-        rc = take(cJSON_GetArrayItem(launches, i), i, list, where, diag);
+    snprintf(r->where, sizeof r->where, "operation %s: answer", r->operation->name);
+    take(r, cJSON_GetObjectItemCaseSensitive(document, "answer"), FA_THE_ANSWER);
+    for (int i = 0; i < count && i < FA_LAUNCHES_MAX; i++) {
+        snprintf(r->where, sizeof r->where, "operation %s: launches[%d]", r->operation->name, i);
+        take(r, cJSON_GetArrayItem(launches, i), i);
         for (int k = 0; k < list->taken[i].count; k++)
             taken[list->taken[i].at[k]] = true;
     }
-    for (int i = 0; i < list->argument_count && rc == 0; i++)
-        if (is_passed(list, list->argument[i]) && !taken[list->argument[i]])
-            rc = fa_fail(diag, FA_EINVAL, "operation %s: arguments[%d] %s: no launch takes it",
-                         operation->name, i, fa_tensors_name(list, list->argument[i]));
-    return rc;
-}
-
-static int read_list(const fa_problem *problem, fa_tensor_list *list, fa_diag *diag)
-{
-    const fa_operation *operation = fa_operation_of(problem);
-    const cJSON *item,
-        *arguments = cJSON_GetObjectItemCaseSensitive(operation->document, "arguments");
-    int outputs = 0, index = 0, rc = 0;
-    if (!cJSON_IsArray(arguments))
-        return fa_fail(diag, FA_EINVAL,
-                       "operation %s: \"arguments\" must be an array, in the kernel's order",
-                       operation->name);
-    cJSON_ArrayForEach (item, arguments)
-        if (rc == 0)
-            rc = read_argument(item, problem, index++, list, diag);
-    if (rc == 0)
-        rc = take_all(operation, list, diag);
-    if (rc != 0)
-        return rc;
-    for (int i = 0; i < list->count; i++)
-        outputs += list->at[i].output;
-    if (outputs == 0) /* every kernel would pass its proof without being launched */
-        return fa_fail(diag, FA_EINVAL,
-                       "operation %s: arguments: none is an output: say which \"is\" \"out\" or "
-                       "\"inout\"",
-                       operation->name);
-    return list->ulps > 0 || list->relative > 0 || list->absolute > 0
-               ? 0
-               : fa_fail(diag, FA_EINVAL, "operation %s: its file lacks a tolerance",
-                         operation->name);
+    snprintf(r->where, sizeof r->where, "operation %s: arguments", r->operation->name);
+    for (int i = 0; i < list->argument_count; i++)
+        refuse(r, is_passed(list, list->argument[i]) && !taken[list->argument[i]],
+               "[%d] %s: no launch takes it", i, fa_tensors_name(list, list->argument[i]));
 }
 
 int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
-    const cJSON *tolerance = cJSON_GetObjectItemCaseSensitive(operation->document, "tolerance");
+    const cJSON *tolerance = cJSON_GetObjectItemCaseSensitive(operation->document, "tolerance"),
+                *arguments = cJSON_GetObjectItemCaseSensitive(operation->document, "arguments"),
+                *item;
     fa_tensor_list list = {.ulps = number_of(tolerance, "ulps"),
                            .relative = number_of(tolerance, "relative"),
                            .of_largest = number_of(tolerance, "of_largest"),
                            .absolute = number_of(tolerance, "absolute"),
                            .unaligned = fa_operation_field_index(operation, "unaligned")};
+    struct reader r = {.problem = problem,
+                       .operation = operation,
+                       .list = &list,
+                       .one_by_one = operation->specification[0] != 0,
+                       .diag = diag};
+    int outputs = 0, index = 0;
     if (list.unaligned >= 0 && operation->field[list.unaligned].kind != FA_FIELD_BOOLEAN)
         list.unaligned = -1; /* a name of somebody's own */
-    int rc = read_list(problem, &list, diag);
-    if (rc != 0)
+    snprintf(r.where, sizeof r.where, "operation %s", operation->name);
+    refuse(&r, !cJSON_IsArray(arguments),
+           ": \"arguments\" must be an array, in the kernel's order");
+    cJSON_ArrayForEach (item, arguments)
+        if (r.rc == 0)
+            read_argument(&r, item, index++);
+    if (r.rc == 0)
+        take_all(&r);
+    for (int i = 0; i < list.count; i++)
+        outputs += list.at[i].output;
+    /* without one every kernel would pass its proof without being launched */
+    refuse(&r, outputs == 0, ": none is an output: say which \"is\" \"out\" or \"inout\"");
+    refuse(&r, !(list.ulps > 0 || list.relative > 0 || list.absolute > 0),
+           ": its file lacks a tolerance");
+    if (r.rc != 0)
         fa_tensors_free(&list);
     else
         *ret_list = list;
-    return rc;
+    return r.rc;
 }
 
 void fa_tensors_free(fa_tensor_list *list)
