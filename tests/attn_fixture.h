@@ -49,8 +49,8 @@ static inline int fixture_open(struct fixture *f, fa_diag *diag)
     int rc = fa_templates_open(NULL, &f->templates, diag);
     if (rc == 0)
         rc = fa_families_load(f->templates, "attn_fwd", &f->families, diag);
-    for (int i = 0; rc == 0 && i < fa_templates_count(f->templates); i++) {
-        const fa_template_file *file = fa_templates_at(f->templates, i);
+    for (int i = 0; rc == 0 && i < f->templates->count; i++) {
+        const fa_template_file *file = &f->templates->file[i];
         const char *dot = strrchr(file->name, '.');
         bool header = dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0);
         if (header && f->header_count < FIXTURE_HEADERS) {

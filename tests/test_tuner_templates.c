@@ -49,14 +49,13 @@ TEST(a_directory_replaces_and_joins_the_built_in_files)
     put("zz.cuh", "new");
     put("README", "x");
     CHECK_OK(open_it(), diag);
-    CHECK_INT(fa_templates_count(f.templates), fa_templates_count(builtin) + 1);
+    CHECK_INT(f.templates->count, builtin->count + 1);
     CHECK_TEXT(fa_templates_find(f.templates, "attn_params.h")->text, "mine");
-    for (int i = 1; i < fa_templates_count(f.templates); i++)
-        CHECK(strcmp(fa_templates_at(f.templates, i - 1)->name,
-                     fa_templates_at(f.templates, i)->name) < 0);
+    for (int i = 1; i < f.templates->count; i++)
+        CHECK(strcmp(f.templates->file[i - 1].name, f.templates->file[i].name) < 0);
     CHECK(strcmp(fa_templates_hash(f.templates, fa_operation_of(NULL)),
                  fa_templates_hash(builtin, fa_operation_of(NULL))) != 0);
-    CHECK(fa_templates_is_builtin(builtin) && !fa_templates_is_builtin(f.templates));
+    CHECK(builtin->builtin && !f.templates->builtin);
     CHECK(fa_templates_find(f.templates, "README") == NULL);
 }
 

@@ -75,14 +75,13 @@ int fa_families_load(const fa_templates *templates, const char *operation, fa_fa
                      fa_diag *diag)
 {
     fa_family_list list = {0};
-    int rc = 0, files = fa_templates_count(templates);
-    list.family = calloc((size_t)files + 1, sizeof *list.family);
+    int rc = 0;
+    list.family = calloc((size_t)templates->count + 1, sizeof *list.family);
     if (list.family == NULL)
         return fa_fail(diag, FA_ENOMEM, "families: out of memory");
-    for (int i = 0; i < files && rc == 0; i++) {
-        const fa_template_file *file = fa_templates_at(templates, i);
-        if (fa_template_is_manifest(file->name))
-            rc = load_file(templates, file, operation, &list, diag);
+    for (int i = 0; i < templates->count && rc == 0; i++) {
+        if (fa_template_is_manifest(templates->file[i].name))
+            rc = load_file(templates, &templates->file[i], operation, &list, diag);
     }
     if (rc == 0 && list.count == 0)
         rc = operation == NULL

@@ -25,7 +25,40 @@ typedef struct fa_template_file {
     size_t size;
 } fa_template_file;
 
-typedef struct fa_templates fa_templates;
+/* By the names in which sources include them, or in a folder of templates. */
+typedef struct fa_template_text {
+    const char *name, *text;
+} fa_template_text;
+/* What else sources are compiled with. No key and no hash covers it: a template's own text has to name it. */
+typedef struct fa_compiled_with {
+    const fa_template_text *header;
+    int header_count;
+    const char *const *option; /* of fa_compile_request */
+    int option_count, cuda_headers;
+    /* what of the sources the compiler does not see, "NAME in line 7\n" each; "" */
+    const char *left;
+    const char *macro; /* the names of the specification's, each between blanks */
+} fa_compiled_with;
+
+/* The hash over all files that an operation may be made of. */
+typedef struct fa_template_closure {
+    const char *operation;
+    char hash[FA_HASH_HEX];
+} fa_template_closure;
+
+enum { FA_TEMPLATES_MAX = 128 }; /* of a directory; and built in, by embed.py */
+
+typedef struct fa_templates {
+    fa_template_file file[2 * FA_TEMPLATES_MAX]; /* sorted by name */
+    int count;
+    bool owned[2 * FA_TEMPLATES_MAX]; /* name and text of file[i] are ours */
+    char *folder[FA_TEMPLATES_MAX];   /* names of the directory's folders */
+    int folders;
+    bool builtin;                 /* no file is of a directory or a specification */
+    const fa_compiled_with *with; /* as given to fa_templates_of(); NULL: of other templates */
+    fa_template_closure closure[2 * FA_TEMPLATES_MAX];
+    int closures;
+} fa_templates;
 
 /* As fa_input_read(), of a text: FA_EINVAL also where it holds a NUL byte. */
 int fa_source_read(fa_buf *ret_text, const char *path, size_t limit, fa_diag *diag);
@@ -37,28 +70,11 @@ int fa_source_read(fa_buf *ret_text, const char *path, size_t limit, fa_diag *di
  * there is a manifest or takes the place of a built-in one. */
 int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_diag *diag);
 /* The built-in files, joined with these of one folder: "NAME/operation.json" and others by their plain names. Texts are
- * copied. FA_EINVAL where one has the name of a built-in file. */
-typedef struct fa_template_text {
-    const char *name, *text;
-} fa_template_text;
-/* What else sources are compiled with. No key and no hash covers it: a template's own text has to name it. */
-typedef struct fa_compiled_with {
-    const fa_template_text *header; /* by the names in which sources include them */
-    int header_count;
-    const char *const *option; /* of fa_compile_request */
-    int option_count, cuda_headers;
-    const char
-        *left; /* what of the sources the compiler does not see, "NAME in line 7\n" each; "" */
-    const char *macro; /* the names of the specification's, each between blanks */
-} fa_compiled_with;
+ * copied, `with` lives as long. FA_EINVAL where one has the name of a built-in file. */
 int fa_templates_of(const char *folder, const fa_template_text *files, int count,
                     const fa_compiled_with *with, fa_templates **ret_templates, fa_diag *diag);
-/* As given to fa_templates_of(), and to live as long; NULL: of other templates. */
-const fa_compiled_with *fa_templates_with(const fa_templates *templates);
 void fa_templates_close(fa_templates **templates);
 const fa_template_file *fa_templates_find(const fa_templates *templates, const char *name);
-int fa_templates_count(const fa_templates *templates);
-const fa_template_file *fa_templates_at(const fa_templates *templates, int index);
 bool fa_template_is_builtin(const char *name);  /* some built-in file is called so */
 bool fa_template_is_manifest(const char *name); /* NAME.json, and no contract */
 /* Hash over names and contents of the files that an operation may be made of: those of its folder, the
@@ -69,7 +85,6 @@ const char *fa_templates_hash(const fa_templates *templates, const fa_operation 
 /* Whether a winner of the problem that was stored under this closure is one of these templates. */
 bool fa_templates_match(const fa_templates *templates, const fa_problem *problem,
                         const char *closure);
-bool fa_templates_is_builtin(const fa_templates *templates);
 /* Whether the reference of the problem's operation is one of ours, with nothing of a user's in it: these compile. */
 bool fa_templates_reference_is_builtin(const fa_templates *templates, const fa_problem *problem);
 
@@ -77,11 +92,6 @@ bool fa_templates_reference_is_builtin(const fa_templates *templates, const fa_p
 extern const fa_template_file fa_templates_builtin[];
 extern const int fa_templates_builtin_count;
 
-/* The hash over all files that an operation may be made of. */
-typedef struct fa_template_closure {
-    const char *operation;
-    char hash[FA_HASH_HEX];
-} fa_template_closure;
 extern const fa_template_closure fa_templates_builtin_closures[];
 extern const int fa_templates_builtin_closure_count;
 

@@ -296,7 +296,7 @@ static void mark_includes(const fa_templates *templates, const char *text, bool 
 
 static void mark(const fa_templates *templates, const fa_template_file *file, bool *marked)
 {
-    bool *its = &marked[file - fa_templates_at(templates, 0)];
+    bool *its = &marked[file - templates->file];
     if (*its)
         return;
     *its = true;
@@ -324,8 +324,8 @@ static void mark_includes(const fa_templates *templates, const char *text, bool 
             unsure = word[size] == '\\' || (size == 0 && word[0] == '/');
         }
     }
-    for (int i = 0; unsure && i < fa_templates_count(templates); i++) {
-        const fa_template_file *file = fa_templates_at(templates, i);
+    for (int i = 0; unsure && i < templates->count; i++) {
+        const fa_template_file *file = &templates->file[i];
         const char *dot = strrchr(file->name, '.');
         if (dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0))
             mark(templates, file, marked);
@@ -344,8 +344,8 @@ void fa_render_key(const fa_templates *templates, const char *source, const char
     fa_hash_text(&hash, architecture);
     fa_hash_text(&hash, nvrtc_identity);
     mark_includes(templates, source, marked);
-    for (int i = 0; i < fa_templates_count(templates); i++) {
-        const fa_template_file *file = fa_templates_at(templates, i);
+    for (int i = 0; i < templates->count; i++) {
+        const fa_template_file *file = &templates->file[i];
         if (!marked[i])
             continue;
         fa_hash_text(&hash, file->name);

@@ -5,7 +5,7 @@
  * Workload: opened once per process, a dozen files of tens of kilobytes.
  * Invariants: files are sorted by name, names are distinct whatever folders the files lie in, texts
  * hold no NUL byte before their end. A directory is hostile input: only regular files (no links), at
- * most FILES_MAX of at most FILE_BYTES_MAX each, under plain names, in it and in the folders of
+ * most FA_TEMPLATES_MAX of at most FILE_BYTES_MAX each, under plain names, in it and in the folders of
  * operations directly below it.
  */
 #include "manifest.h"
@@ -22,28 +22,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    FILES_MAX = 128,
-    BUILTIN_MAX = 128 /* embed.py */,
-    FILE_BYTES_MAX = 1 << 20,
-    FILE_NAME_MAX = 64
-};
+enum { FILE_BYTES_MAX = 1 << 20, FILE_NAME_MAX = 64 };
 
-_Static_assert(BUILTIN_MAX + FILES_MAX <= FA_FAMILIES_MAX, "a family is a file");
+_Static_assert(2 * FA_TEMPLATES_MAX <= FA_FAMILIES_MAX, "a family is a file");
 
 static const char CONTRACT[] = "operation.json", VOCABULARY[] = "vocabulary";
-
-struct fa_templates {
-    fa_template_file file[BUILTIN_MAX + FILES_MAX]; /* sorted by name */
-    int count;
-    bool owned[BUILTIN_MAX + FILES_MAX]; /* name and text of file[i] are ours */
-    char *folder[FILES_MAX]; /* names of the directory's folders */
-    int folders;
-    bool builtin;
-    const fa_compiled_with *with;
-    fa_template_closure closure[BUILTIN_MAX + FILES_MAX];
-    int closures;
-};
 
 static bool is_template_name(const char *name)
 {
@@ -107,14 +90,6 @@ static int put_file(fa_templates *templates, const char *folder, char *name, cha
     return 0;
 }
 
-/* "attn_fwd/operation.json": what an operation is, the only file whose name has its folder's before
- * it. */
-static bool is_contract(const char *name)
-{
-    const char *slash = strchr(name, '/');
-    return strcmp(slash != NULL ? slash + 1 : name, CONTRACT) == 0;
-}
-
 bool fa_template_is_builtin(const char *name)
 {
     for (int i = 0; i < fa_templates_builtin_count; i++)
@@ -125,8 +100,9 @@ bool fa_template_is_builtin(const char *name)
 
 bool fa_template_is_manifest(const char *name)
 {
-    const char *dot = strrchr(name, '.');
-    return dot != NULL && dot != name && strcmp(dot, ".json") == 0 && !is_contract(name);
+    const char *slash = strchr(name, '/'), *dot = strrchr(name, '.');
+    return dot != NULL && dot != name && strcmp(dot, ".json") == 0 &&
+           strcmp(slash != NULL ? slash + 1 : name, CONTRACT) != 0;
 }
 
 /* Whether a file of a directory stands in the place of a built-in one. */
@@ -149,8 +125,8 @@ static int take_file(fa_templates *templates, const FTSENT *entry, const char *f
                        "the name \"%s\" is not plain: use at most %d letters, digits, '_', '-' and "
                        "'.'",
                        name, FILE_NAME_MAX - 1);
-    if (++*found > FILES_MAX)
-        return fa_fail(diag, FA_EINVAL, "holds more than %d templates", FILES_MAX);
+    if (++*found > FA_TEMPLATES_MAX)
+        return fa_fail(diag, FA_EINVAL, "holds more than %d templates", FA_TEMPLATES_MAX);
     /* A link could pull any file of this user into a compiler's log. */
     int rc = entry->fts_info == FTS_SL || entry->fts_info == FTS_SLNONE
                  ? fa_fail(diag, FA_EINVAL, "it is a link: put the file itself there")
@@ -169,7 +145,7 @@ static char *template_folder(fa_templates *templates, const FTSENT *entry)
 {
     char path[PATH_MAX];
     bool known = false;
-    if (!is_plain_name(entry->fts_name) || templates->folders == FILES_MAX)
+    if (!is_plain_name(entry->fts_name) || templates->folders == FA_TEMPLATES_MAX)
         return NULL;
     for (int i = 0; i < fa_templates_builtin_count && !known; i++)
         known = strcmp(fa_templates_builtin[i].folder, entry->fts_name) == 0;
@@ -310,11 +286,6 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
     return 0;
 }
 
-const fa_compiled_with *fa_templates_with(const fa_templates *templates)
-{
-    return templates->with;
-}
-
 int fa_templates_of(const char *folder, const fa_template_text *files, int count,
                     const fa_compiled_with *with, fa_templates **ret_templates, fa_diag *diag)
 {
@@ -361,16 +332,6 @@ const fa_template_file *fa_templates_find(const fa_templates *templates, const c
     return NULL;
 }
 
-int fa_templates_count(const fa_templates *templates)
-{
-    return templates->count;
-}
-
-const fa_template_file *fa_templates_at(const fa_templates *templates, int index)
-{
-    return index >= 0 && index < templates->count ? &templates->file[index] : NULL;
-}
-
 const char *fa_templates_hash(const fa_templates *templates, const fa_operation *operation)
 {
     static const char none[] = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -384,11 +345,6 @@ bool fa_templates_match(const fa_templates *templates, const fa_problem *problem
                         const char *closure)
 {
     return strcmp(closure, fa_templates_hash(templates, fa_operation_of(problem))) == 0;
-}
-
-bool fa_templates_is_builtin(const fa_templates *templates)
-{
-    return templates->builtin;
 }
 
 bool fa_templates_reference_is_builtin(const fa_templates *templates, const fa_problem *problem)

@@ -157,7 +157,7 @@ void fa_advise(const fa_compile_pool *pool, fa_compile_result *result, char room
     static const char undefined[] = "error: identifier \"", *const unknown[] = {" is undefined",
                                                                                 "no member",
                                                                                 "name followed by"};
-    const fa_compiled_with *with = fa_templates_with(pool->setup.templates);
+    const fa_compiled_with *with = pool->setup.templates->with;
     const char *text = result->text, *at = strstr(text, undefined), *host = NULL, *header = NULL;
     char word[FA_NAME_MAX], place[FA_NAME_MAX + 16];
     bool named = false;

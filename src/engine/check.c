@@ -138,7 +138,7 @@ static void add_kernel(const struct check *check, int index, const char *entry, 
             &diag);
     if (rc == 0 && unused[0] != 0)
         rc = fa_fail(&diag, FA_EMANIFEST, "%s", unused);
-    const fa_compiled_with *with = fa_templates_with(fa_templates_for(check->tuner, problem));
+    const fa_compiled_with *with = fa_templates_for(check->tuner, problem)->with;
     fa_checked_kernel kernel = {
         .size = sizeof kernel,
         .entry = fa_list_keep_text(list, entry),

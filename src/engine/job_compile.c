@@ -470,7 +470,7 @@ static void started(void *context, bool confined)
 {
     fa_job *job = context;
     if (!confined && !job->compile.noted_open_files &&
-        !fa_templates_is_builtin(fa_templates_for(job->tuner, &job->target.problem)))
+        !fa_templates_for(job->tuner, &job->target.problem)->builtin)
         fa_note(job->tuner, "this kernel has no Landlock: templates can read files while they are "
                             "compiled, so use only those that you trust");
     job->compile.noted_open_files = true;

@@ -57,12 +57,12 @@ static void put_header(fa_buf *blob, const char *name, const char *text)
 /* What sources are compiled with: files behind the message, each its name and its text, with their NULs. */
 static int send_headers(fa_child *child, const fa_templates *templates, fa_diag *diag)
 {
-    const fa_compiled_with *with = templates != NULL ? fa_templates_with(templates) : NULL;
+    const fa_compiled_with *with = templates != NULL ? templates->with : NULL;
     fa_buf blob = {0};
     cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "do", "headers");
-    for (int i = 0; templates != NULL && i < fa_templates_count(templates); i++) {
-        const fa_template_file *file = fa_templates_at(templates, i);
+    for (int i = 0; templates != NULL && i < templates->count; i++) {
+        const fa_template_file *file = &templates->file[i];
         const char *dot = strrchr(file->name, '.');
         if (dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0))
             put_header(&blob, file->name, file->text);
