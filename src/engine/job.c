@@ -347,7 +347,7 @@ static void fill_counts(const fa_job *job, fa_answer *answer)
             answer->space = answer->in_budget;
         if (!fa_job_search_tried_all(job, answer->in_budget))
             snprintf(answer->strategy, sizeof answer->strategy, "%s",
-                     fa_search_name(job->search.search));
+                     job->search.search->strategy->name);
     }
     answer->compiled = p->compiled;
     answer->clean = p->clean;

@@ -171,7 +171,7 @@ static void propose(fa_job *job)
     struct fa_job_search *s = &job->search;
     int32_t point[FA_SEARCH_DIMS_MAX];
     while (!s->over && !job->ended &&
-           fa_search_pending(s->search) < (AHEAD * job->tuner->options.compile_workers) + AHEAD) {
+           s->search->pending < (AHEAD * job->tuner->options.compile_workers) + AHEAD) {
         fa_tuner_pause(job->tuner);
         int count = fa_search_propose(s->search, 1, point);
         fa_tuner_resume(job->tuner);
@@ -182,8 +182,8 @@ static void propose(fa_job *job)
             fa_job_end(job, rc);
         else if (count > 0)
             join_order(job, point);
-        s->exhausted = count == 0 && fa_search_pending(s->search) == 0 &&
-                       (s->evaluations == 0 || fa_search_spent(s->search) < s->evaluations);
+        s->exhausted = count == 0 && s->search->pending == 0 &&
+                       (s->evaluations == 0 || s->search->spent < s->evaluations);
         if (count == 0)
             return;
     }
@@ -213,8 +213,7 @@ void fa_job_search_more(fa_job *job)
         tell_next(job);
         propose(job);
     }
-    int64_t left =
-        s->over ? 0 : s->evaluations - fa_search_spent(s->search) - fa_search_pending(s->search);
+    int64_t left = s->over ? 0 : s->evaluations - s->search->spent - s->search->pending;
     job->progress.in_budget = job->space.count + (left > 0 ? (int32_t)left : 0);
 }
 
@@ -222,7 +221,7 @@ void fa_job_search_more(fa_job *job)
 static void join_first(fa_job *job, const int32_t *point)
 {
     struct fa_job_search *s = &job->search;
-    int64_t spent = fa_search_spent(s->search) + fa_search_pending(s->search);
+    int64_t spent = s->search->spent + s->search->pending;
     int rc =
         s->evaluations > 0 && spent >= s->evaluations ? FA_EBUSY : fa_search_join(s->search, point);
     if (rc == 0)

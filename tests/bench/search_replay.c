@@ -10,7 +10,6 @@
  */
 #include "error.h"
 #include "search.h"
-#include "walk.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +17,7 @@
 
 enum { BATCH_MAX = 1024 };
 
-static fa_walk walk; /* knows every point with its cost */
+static fa_search walk; /* knows every point with its cost */
 static uint8_t *twos[FA_SEARCH_DIMS_MAX];
 
 static const fa_known *find(const int32_t *point)
@@ -88,8 +87,7 @@ static int search_once(const fa_search_space *space, const fa_search_options *ho
             fa_search_tell(search, points + i * space->dims, cost);
             least = cost > 0 && (!(least > 0) || cost < least) ? cost : least;
         }
-    printf("%s %s %ld %.17g\n", how->strategy, fa_search_name(search),
-           (long)fa_search_spent(search), least);
+    printf("%s %s %ld %.17g\n", how->strategy, search->strategy->name, (long)search->spent, least);
     fa_search_close(search);
     return 0;
 }

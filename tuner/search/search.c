@@ -3,7 +3,6 @@
 
 #include "error.h"
 #include "manifest.h"
-#include "walk.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -62,7 +61,7 @@ int fa_search_twos(double number)
 enum { COUNTED_MAX = 1 << 17 /* combinations of a space that is counted */ };
 
 /* Whether all points can be tried. */
-static bool is_affordable(const fa_walk *walk)
+static bool is_affordable(const fa_search *walk)
 {
     int64_t count = 0;
     if (walk->size > COUNTED_MAX)
@@ -98,14 +97,12 @@ int fa_search_open(const fa_search_space *space, const fa_search_options *option
 
 void fa_search_close(fa_search *search)
 {
-    if (search != NULL)
-        fa_walk_free(search);
+    if (search == NULL)
+        return;
+    free(search->known);
+    free(search->slot);
+    free(search->state);
     free(search);
-}
-
-const char *fa_search_name(const fa_search *search)
-{
-    return search->strategy->name;
 }
 
 /* ---- asking and telling ---------------------------------------------------------------------*/
@@ -125,7 +122,7 @@ int fa_search_propose(fa_search *walk, int count, int32_t *ret_points)
     return found;
 }
 
-static bool is_point(const fa_walk *walk, const int32_t *point)
+static bool is_point(const fa_search *walk, const int32_t *point)
 {
     for (int d = 0; d < walk->space.dims; d++)
         if (point[d] < 0 || point[d] >= walk->space.values[d])
@@ -159,14 +156,4 @@ int fa_search_tell(fa_search *walk, const int32_t *point, double cost)
     walk->pending--;
     walk->spent += known->cost != FA_SEARCH_UNBUILT;
     return 0;
-}
-
-int64_t fa_search_spent(const fa_search *walk)
-{
-    return walk->spent;
-}
-
-int64_t fa_search_pending(const fa_search *walk)
-{
-    return walk->pending;
 }

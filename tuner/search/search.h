@@ -53,7 +53,31 @@ typedef struct fa_search_options {
     int64_t expected;     /* what is likely to be spent where a clock may end it; 0: evaluations */
 } fa_search_options;
 
-typedef struct fa_search fa_search;
+#define FA_NO_POINT UINT64_MAX
+
+typedef struct fa_known {
+    uint64_t rank;
+    double cost; /* 0: under way; FA_SEARCH_UNBUILT, FA_SEARCH_FAILED */
+} fa_known;
+
+/* A search, and what is known of its space. A point's rank is its number among all combinations, whether they exist or not. */
+typedef struct fa_search {
+    const struct fa_strategy *strategy; /* at work: what "auto" chose */
+    void *state;                        /* of the strategy; all 0 at first */
+    fa_search_space space;
+    uint64_t size;                    /* combinations */
+    double phase[FA_SEARCH_DIMS_MAX]; /* of the sequence of draws */
+    double step[FA_SEARCH_DIMS_MAX];
+    double choices; /* the most that a point drawn value by value was one of */
+    int64_t evaluations, spent, pending /* proposed, and not told */, expected /* to be spent */;
+    uint64_t seed, random, drawn;
+    fa_known *known; /* in the order in which they became so */
+    size_t count, capacity;
+    uint32_t *slot; /* hash table of index + 1 */
+    size_t slots;
+    uint64_t scan;  /* every point before this rank was proposed or does not exist */
+    bool no_memory; /* a strategy found none: the search is at its end */
+} fa_search;
 
 /* The name of the i-th strategy; NULL past the last. */
 const char *fa_search_strategy(int i);
@@ -65,9 +89,6 @@ int fa_search_check(const char **strategy, int32_t evaluations, double seconds, 
 int fa_search_open(const fa_search_space *space, const fa_search_options *options,
                    fa_search **ret_search, fa_diag *diag);
 void fa_search_close(fa_search *search); /* NULL is allowed */
-
-/* The strategy at work: what "auto" chose. */
-const char *fa_search_name(const fa_search *search);
 
 /* Up to `count` points that were neither proposed nor told, each `dims` indices, one after the other. Returns how
  * many: fewer, or 0, when the budget is spent by what is told and under way, when the strategy waits for costs of
@@ -81,8 +102,35 @@ int fa_search_join(fa_search *search, const int32_t *point);
  * FA_EINVAL for what is no point of the space, FA_ENOMEM. */
 int fa_search_tell(fa_search *search, const int32_t *point, double cost);
 
-/* What was spent, and how many are under way. */
-int64_t fa_search_spent(const fa_search *search);
-int64_t fa_search_pending(const fa_search *search);
+/* ---- for strategies (walk.c) ------------------------------------------------------------------*/
+/* A strategy. */
+typedef struct fa_strategy {
+    const char *name;
+    size_t size; /* of fa_walk.state */
+    /* A point that exists and is not known; FA_NO_POINT: nothing now. */
+    uint64_t (*next)(fa_search *walk);
+} fa_strategy;
+
+extern const fa_strategy fa_strategy_exhaustive, fa_strategy_random, fa_strategy_surrogate;
+
+int fa_walk_init(fa_search *walk, const fa_search_space *space, const fa_search_options *options);
+
+uint64_t fa_walk_rank(const fa_search *walk, const int32_t *point);
+void fa_walk_point(const fa_search *walk, uint64_t rank, int32_t *ret_point);
+bool fa_walk_valid(const fa_search *walk, uint64_t rank);
+/* NULL: not known. */
+fa_known *fa_walk_find(const fa_search *walk, uint64_t rank);
+/* Joins a point that is under way. NULL: out of memory. */
+fa_known *fa_walk_add(fa_search *walk, uint64_t rank);
+
+/* [0, below). */
+uint32_t fa_walk_below(fa_search *walk, uint32_t below);
+
+/* A point that exists and is not known, evenly spread over the space by a sequence of low discrepancy, or drawn value by
+ * value where points are rare and space.begins is known; FA_NO_POINT: there is none, or it is too rare to be found. */
+uint64_t fa_walk_draw(fa_search *walk);
+/* How many points differ from one in a single parameter, whether they exist or not; and the k-th of them. */
+uint32_t fa_walk_neighbours(const fa_search *walk);
+uint64_t fa_walk_neighbour(const fa_search *walk, uint64_t rank, uint32_t k);
 
 #endif

@@ -7,7 +7,7 @@
  * Points under way count as if they had cost what the model expects, so that a batch spreads. Configs that fail, or do
  * not compile, count as if they were slow.
  */
-#include "walk.h"
+#include "search.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -199,7 +199,7 @@ static void place_twos(const fa_search_space *space, int axis, uint8_t *ret)
         memset(ret, 0, (size_t)space->values[axis]);
 }
 
-static void begin(const fa_walk *walk, struct surrogate *s)
+static void begin(const fa_search *walk, struct surrogate *s)
 {
     const fa_search_space *space = &walk->space;
     gaussian *gp = &s->gp;
@@ -212,7 +212,7 @@ static void begin(const fa_walk *walk, struct surrogate *s)
     }
 }
 
-static void place(const fa_walk *walk, uint64_t rank, uint8_t *ret_x)
+static void place(const fa_search *walk, uint64_t rank, uint8_t *ret_x)
 {
     int32_t point[FA_SEARCH_DIMS_MAX];
     fa_walk_point(walk, rank, point);
@@ -230,7 +230,7 @@ static int compare_costs(const void *a, const void *b)
  * any: points a little better than a good one wait until the rest of the space is known. What is worse than the middle by
  * more than that counts as if by as much: how bad it is must not shape the model where it matters. So do the latest of
  * those that failed. */
-static void model(fa_walk *walk, struct surrogate *s, const fa_known *list, int count)
+static void model(fa_search *walk, struct surrogate *s, const fa_known *list, int count)
 {
     uint8_t x[FA_SEARCH_DIMS_MAX];
     gaussian *gp = &s->gp;
@@ -278,7 +278,7 @@ static double expected_gain(double ahead, double deviation)
 }
 
 /* Takes the point if more is expected to be gained there. */
-static void consider(const fa_walk *walk, struct surrogate *s, uint64_t rank, struct hope *best)
+static void consider(const fa_search *walk, struct surrogate *s, uint64_t rank, struct hope *best)
 {
     uint8_t x[FA_SEARCH_DIMS_MAX];
     if (rank == FA_NO_POINT || rank == best->rank || fa_walk_find(walk, rank) != NULL ||
@@ -291,7 +291,7 @@ static void consider(const fa_walk *walk, struct surrogate *s, uint64_t rank, st
 }
 
 /* The neighbours of a point, or some of them where they are many. */
-static void consider_near(fa_walk *walk, struct surrogate *s, uint64_t rank, struct hope *best)
+static void consider_near(fa_search *walk, struct surrogate *s, uint64_t rank, struct hope *best)
 {
     uint32_t count = fa_walk_neighbours(walk), tried = count < NEAR_MAX ? count : NEAR_MAX;
     for (uint32_t k = 0; k < tried; k++)
@@ -300,7 +300,7 @@ static void consider_near(fa_walk *walk, struct surrogate *s, uint64_t rank, str
                  best);
 }
 
-static uint64_t surrogate_next(fa_walk *walk)
+static uint64_t surrogate_next(fa_search *walk)
 {
     struct surrogate *s = walk->state;
     if (s->gp.dims == 0)

@@ -3,7 +3,7 @@
  * What every strategy stands on, and the strategies that need no model: every point in order, and points spread evenly
  * over the space.
  */
-#include "walk.h"
+#include "search.h"
 
 #include "hash.h"
 
@@ -15,19 +15,19 @@
 enum { DRAWS_FEW = 64, DESCENTS_MAX = 1000, DRAWS_MAX = 200000, SCAN_MAX = 1 << 20 };
 
 /* [0, 1). */
-static double uniform(fa_walk *walk)
+static double uniform(fa_search *walk)
 {
     return (double)(fa_random(walk->seed, walk->random++) >> 11) * 0x1p-53;
 }
 
-int fa_walk_init(fa_walk *walk, const fa_search_space *space, const fa_search_options *options)
+int fa_walk_init(fa_search *walk, const fa_search_space *space, const fa_search_options *options)
 {
-    *walk = (fa_walk){.space = *space,
-                      .evaluations = options->evaluations,
-                      .expected = options->evaluations,
-                      .seed = options->seed,
-                      .size = 1,
-                      .slots = 256};
+    *walk = (fa_search){.space = *space,
+                        .evaluations = options->evaluations,
+                        .expected = options->evaluations,
+                        .seed = options->seed,
+                        .size = 1,
+                        .slots = 256};
     walk->slot = calloc(walk->slots, sizeof *walk->slot);
     if (options->expected > 0 && options->expected < options->evaluations)
         walk->expected = options->expected;
@@ -45,14 +45,7 @@ int fa_walk_init(fa_walk *walk, const fa_search_space *space, const fa_search_op
     return walk->slot != NULL ? 0 : FA_ENOMEM;
 }
 
-void fa_walk_free(fa_walk *walk)
-{
-    free(walk->known);
-    free(walk->slot);
-    free(walk->state);
-}
-
-uint64_t fa_walk_rank(const fa_walk *walk, const int32_t *point)
+uint64_t fa_walk_rank(const fa_search *walk, const int32_t *point)
 {
     uint64_t rank = 0;
     for (int d = 0; d < walk->space.dims; d++)
@@ -60,7 +53,7 @@ uint64_t fa_walk_rank(const fa_walk *walk, const int32_t *point)
     return rank;
 }
 
-void fa_walk_point(const fa_walk *walk, uint64_t rank, int32_t *ret_point)
+void fa_walk_point(const fa_search *walk, uint64_t rank, int32_t *ret_point)
 {
     for (int d = walk->space.dims - 1; d >= 0; d--) {
         ret_point[d] = (int32_t)(rank % (uint64_t)walk->space.values[d]);
@@ -68,7 +61,7 @@ void fa_walk_point(const fa_walk *walk, uint64_t rank, int32_t *ret_point)
     }
 }
 
-bool fa_walk_valid(const fa_walk *walk, uint64_t rank)
+bool fa_walk_valid(const fa_search *walk, uint64_t rank)
 {
     int32_t point[FA_SEARCH_DIMS_MAX];
     fa_walk_point(walk, rank, point);
@@ -76,7 +69,7 @@ bool fa_walk_valid(const fa_walk *walk, uint64_t rank)
 }
 
 /* ---- what is known --------------------------------------------------------------------------*/
-static size_t slot_of(const fa_walk *walk, uint64_t rank)
+static size_t slot_of(const fa_search *walk, uint64_t rank)
 {
     size_t at = (size_t)fa_random(rank, 0) & (walk->slots - 1);
     while (walk->slot[at] != 0 && walk->known[walk->slot[at] - 1].rank != rank)
@@ -84,13 +77,13 @@ static size_t slot_of(const fa_walk *walk, uint64_t rank)
     return at;
 }
 
-fa_known *fa_walk_find(const fa_walk *walk, uint64_t rank)
+fa_known *fa_walk_find(const fa_search *walk, uint64_t rank)
 {
     uint32_t index = walk->slot[slot_of(walk, rank)];
     return index != 0 ? &walk->known[index - 1] : NULL;
 }
 
-fa_known *fa_walk_add(fa_walk *walk, uint64_t rank)
+fa_known *fa_walk_add(fa_search *walk, uint64_t rank)
 {
     if (walk->count == walk->capacity) {
         size_t capacity = walk->capacity != 0 ? walk->capacity * 2 : 64;
@@ -118,18 +111,18 @@ fa_known *fa_walk_add(fa_walk *walk, uint64_t rank)
 }
 
 /* ---- draws ----------------------------------------------------------------------------------*/
-uint32_t fa_walk_below(fa_walk *walk, uint32_t below)
+uint32_t fa_walk_below(fa_search *walk, uint32_t below)
 {
     return (uint32_t)((fa_random(walk->seed, walk->random++) >> 32) * below >> 32);
 }
 
-static bool is_new(const fa_walk *walk, uint64_t rank)
+static bool is_new(const fa_search *walk, uint64_t rank)
 {
     return fa_walk_find(walk, rank) == NULL && fa_walk_valid(walk, rank);
 }
 
 /* The first in the order of ranks; FA_NO_POINT. */
-static uint64_t next_point(fa_walk *walk)
+static uint64_t next_point(fa_search *walk)
 {
     for (int i = 0; i < SCAN_MAX && walk->scan < walk->size; i++, walk->scan++)
         if (is_new(walk, walk->scan))
@@ -139,7 +132,7 @@ static uint64_t next_point(fa_walk *walk)
 
 /* A point drawn value by value, each from those that a point may go on with: of so many choices in all. FA_NO_POINT: no
  * value went on. */
-static uint64_t descend(fa_walk *walk, double *ret_choices)
+static uint64_t descend(fa_search *walk, double *ret_choices)
 {
     const fa_search_space *space = &walk->space;
     int32_t point[FA_SEARCH_DIMS_MAX];
@@ -159,7 +152,7 @@ static uint64_t descend(fa_walk *walk, double *ret_choices)
 }
 
 /* A point that is one of few choices is drawn too often by as much: it is taken as much more rarely. */
-static uint64_t draw_rare(fa_walk *walk)
+static uint64_t draw_rare(fa_search *walk)
 {
     uint64_t last = FA_NO_POINT;
     for (int i = 0; i < DESCENTS_MAX; i++) {
@@ -175,7 +168,7 @@ static uint64_t draw_rare(fa_walk *walk)
     return last != FA_NO_POINT ? last : next_point(walk);
 }
 
-uint64_t fa_walk_draw(fa_walk *walk)
+uint64_t fa_walk_draw(fa_search *walk)
 {
     int32_t point[FA_SEARCH_DIMS_MAX];
     for (int i = 0; i < (walk->space.begins != NULL ? DRAWS_FEW : DRAWS_MAX); i++) {
@@ -192,7 +185,7 @@ uint64_t fa_walk_draw(fa_walk *walk)
 }
 
 /* ---- neighbours -----------------------------------------------------------------------------*/
-uint32_t fa_walk_neighbours(const fa_walk *walk)
+uint32_t fa_walk_neighbours(const fa_search *walk)
 {
     uint32_t count = 0;
     for (int d = 0; d < walk->space.dims; d++)
@@ -200,7 +193,7 @@ uint32_t fa_walk_neighbours(const fa_walk *walk)
     return count;
 }
 
-uint64_t fa_walk_neighbour(const fa_walk *walk, uint64_t rank, uint32_t k)
+uint64_t fa_walk_neighbour(const fa_search *walk, uint64_t rank, uint32_t k)
 {
     int32_t point[FA_SEARCH_DIMS_MAX];
     int d = 0;
