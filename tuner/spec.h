@@ -20,9 +20,6 @@ enum { FA_OPTIONS_MAX = 32 };
 /* An #error of a source that begins so refuses the specification: the compiler met what may not stand there. */
 #define FA_SPEC_REFUSED "fa-tune: "
 
-/* A function that a kernel calls where it would wait for its whole grid: CUDA's header is given to the compiler so. */
-#define FA_SPEC_GRID_WAIT "fa_tune_waits_for_grid"
-
 typedef struct fa_includes fa_includes;
 
 typedef struct fa_spec {

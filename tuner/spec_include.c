@@ -199,28 +199,6 @@ static int add_made(fa_includes *all, const char *name, fa_buf *text)
     return add_file(all, name, text->data, &(struct place){.folder = NULL});
 }
 
-/* CUDA's header, in which a grid that waits without having been launched for it ends the kernel by a function of ours: a
- * kernel that has it waits. */
-static int mark_grid_wait(fa_buf *text)
-{
-    static const char begin[] = "class grid_group :", end[] = "size() {",
-                      ends_it[] = "_CG_ABORT();";
-    fa_buf out = {0};
-    char *from = strstr(text->data, begin), *to = from != NULL ? strstr(from, end) : NULL, *at;
-    if (to == NULL)
-        return 0;
-    fa_buf_append(&out, text->data, (size_t)(from - text->data));
-    fa_buf_text(&out, "static __device__ __noinline__ void " FA_SPEC_GRID_WAIT "() { __trap(); } ");
-    for (; (at = strstr(from, ends_it)) != NULL && at < to; from = at + sizeof ends_it - 1) {
-        fa_buf_append(&out, from, (size_t)(at - from));
-        fa_buf_text(&out, FA_SPEC_GRID_WAIT "();");
-    }
-    fa_buf_text(&out, from);
-    fa_buf_free(text);
-    *text = out;
-    return out.failed ? FA_ENOMEM : 0;
-}
-
 /* The file at this path, read once. */
 static int take_file(fa_includes *all, const char *folder, const char *written, const char *name,
                      bool own)
@@ -238,8 +216,6 @@ static int take_file(fa_includes *all, const char *folder, const char *written, 
             return i;
     fa_buf text = {0};
     int rc = fa_source_read(&text, path, FILE_BYTES_MAX, all->r->diag);
-    if (rc == 0 && text.data != NULL && strcmp(name, "cooperative_groups.h") == 0)
-        rc = mark_grid_wait(&text);
     if (rc != 0) {
         fa_buf_free(&text);
         all->r->rc = fa_fail_in(all->r->diag, FA_EMANIFEST, "%s: %s", all->r->where, path);
@@ -339,38 +315,17 @@ static int take_library(fa_includes *all, const char *name)
 /* Those of CUDA's and of its libraries' headers that are for kernels; of others an author's file has no use here. */
 static bool is_device_header(const char *name)
 {
-    static const char *const begins[] = {"cuda_fp",
-                                         "cuda_bf16",
-                                         "cuda_pipe",
-                                         "cuda_awb",
-                                         "cuda/",
-                                         "cuComplex",
-                                         "curand_",
-                                         "cooperative_grou",
-                                         "mma.h",
-                                         "math_const",
-                                         "cub/cub.cuh",
-                                         "cub/block/",
-                                         "cub/warp/",
-                                         "cub/thread",
-                                         "cub/util_t",
-                                         "cub/util_ptx",
-                                         "thrust/complex",
-                                         "thrust/tuple",
-                                         "thrust/pa",
-                                         "thrust/swap",
-                                         "thrust/functi",
-                                         "thrust/extrema",
-                                         "nv/",
-                                         "crt/",
-                                         "cute/",
-                                         "cutlass/",
-                                         "cuda_texture",
-                                         "vector_",
-                                         "sm_"};
-    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
-        if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+    static const char begins[] =
+        "cuda_fp cuda_bf16 cuda_pipe cuda_awb cuda/ cuComplex curand_ cooperative_grou "
+        "mma.h math_const cub/cub.cuh cub/block/ cub/warp/ cub/thread cub/util_t "
+        "cub/util_ptx thrust/complex thrust/tuple thrust/pa thrust/swap thrust/functi "
+        "thrust/extrema nv/ crt/ cute/ cutlass/ cuda_texture vector_ sm_ ";
+    size_t size;
+    for (const char *at = begins; *at != 0; at += size + 1) {
+        size = strcspn(at, " ");
+        if (strncmp(name, at, size) == 0)
             return true;
+    }
     return false;
 }
 

@@ -132,8 +132,6 @@ static void add_kernel(const struct check *check, int index, const char *entry, 
                               .launch = source->family == THE_ANSWER ? FA_THE_ANSWER : launch,
                               .workspace = source->candidate.launches.workspace_bytes > 0,
                               .counters = source->candidate.launches.counters > 0,
-                              .ordinary = (source->candidate.launches.at[launch].how &
-                                           FA_LAUNCH_COOPERATIVE) == 0,
                               .ret_typed = &typed},
             &diag);
     if (rc == 0 && unused[0] != 0)

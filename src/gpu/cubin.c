@@ -575,24 +575,6 @@ int fa_cubin_most(const void *bytes, size_t size, fa_cubin_info *ret_most, fa_di
     return rc;
 }
 
-bool fa_cubin_calls(const void *bytes, size_t size, const char *entry, const char *function)
-{
-    struct elf elf;
-    struct symbol kernel;
-    bool calls = false;
-    if (open_entry(bytes, size, entry, &elf, &kernel, NULL) != 0)
-        return false;
-    const size_t length = strlen(kernel.name);
-    for (size_t i = 1; i < elf.symbols.count && !calls; i++) {
-        const struct symbol symbol = symbol_at(&elf, i);
-        const char *name = symbol.name;
-        calls = symbol.type == STT_FUNC && name != NULL && name[0] == '$' &&
-                strncmp(name + 1, kernel.name, length) == 0 && name[1 + length] == '$' &&
-                strstr(name + length, function) != NULL;
-    }
-    return calls;
-}
-
 int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_hex[FA_HASH_HEX],
                   fa_diag *diag)
 {

@@ -51,9 +51,6 @@ int fa_cubin_types(const void *bytes, size_t size, const char *entry,
 int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_hex[FA_HASH_HEX],
                   fa_diag *diag);
 
-/* Whether the kernel calls a function of this name that could not be inlined: the assembler gives each kernel its copy. */
-bool fa_cubin_calls(const void *bytes, size_t size, const char *entry, const char *function);
-
 /* Whether a kernel's symbol stands for this entry. */
 bool fa_cubin_is_called(const char *symbol, const char *entry);
 /* The symbols of kernels and variables of C++ linkage, each with its NUL, appended. */

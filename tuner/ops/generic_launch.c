@@ -249,12 +249,6 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
                      behind > 0 ? ", and then the address of its workspace and that of its "
                                   "counters, as its manifest has them"
                                 : "");
-    if (rc == 0 && entry->ordinary &&
-        fa_cubin_calls(entry->cubin, entry->size, entry->name, FA_SPEC_GRID_WAIT))
-        rc = fa_fail(diag, FA_ENOTSUP,
-                     "%s waits for its whole grid (grid.sync()), and is launched without that: "
-                     "\"cooperative\": true launches it so",
-                     entry->name);
     if (rc == 0)
         rc = check_symbols(&list, entry, diag);
     if (entry->ret_typed != NULL)

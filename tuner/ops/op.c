@@ -67,7 +67,6 @@ int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
         fa_cubin_info info;
         entry.name = family->launch[i].entry;
         entry.launch = i;
-        entry.ordinary = (candidate->launches.at[i].how & FA_LAUNCH_COOPERATIVE) == 0;
         int rc;
         if ((rc = fa_cubin_read(cubin, size, entry.name, &info, diag)) != 0 ||
             (rc = op->check_entry(problem, &entry, diag)) != 0)
