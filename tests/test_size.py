@@ -13,11 +13,11 @@ from rooms import ROOT
 BUDGET = {
     "include": 1410,
     "src/base": 5689,
-    "src/gpu": 3757,
+    "src/gpu": 3660,
     "src/code": 960,
     "src/snippet": 505,
     "db": 5522,
-    "tuner": 12155,
+    "tuner": 12000,
     "src/worker": 1146,
     "src/bundle": 1455,
     "src/engine": 7385,
