@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LOCK_NAME_MAX = 160 };
@@ -30,22 +29,6 @@ struct fa_lock {
     fa_lock *next;   /* of a server's */
     char name[LOCK_NAME_MAX];
 };
-
-/* The file is made only beside a store, or where a store is about to be made, so that a wrong path does not leave one
- * beside some other file. */
-static int check_is_store(const char *path, fa_diag *diag)
-{
-    struct stat st;
-    fa_sqlite_header kind;
-    int rc = fa_db_check_file(path, &st, diag);
-    if (rc != 0)
-        return rc == FA_ENOTFOUND ? 0 : rc;
-    if (fa_db_is_marked(path) ||
-        (fa_sqlite_kind_of(path, &kind) == 0 &&
-         (kind == FA_HEADER_OURS || kind == FA_HEADER_OTHER_VERSION || kind == FA_HEADER_EMPTY)))
-        return 0; /* empty: a store that another process is just making */
-    return fa_fail(diag, FA_ESTORE, "%s is not a store, so nothing is locked there", path);
-}
 
 static int set_byte(const fa_lock *lock, short type)
 {
@@ -70,24 +53,20 @@ static fa_lock *new_lock(fa_store *store, const char *name, bool shared)
 int fa_lock_of_file(const char *store_path, const char *name, bool shared, fa_lock **ret_lock,
                     fa_diag *diag)
 {
-    char store[FA_STORE_PATH_MAX];
     fa_lock *lock = new_lock(NULL, name, shared);
-    int rc = lock == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory") : 0;
-    if (rc != 0 || (rc = fa_db_resolve(store_path, true, store, diag)) != 0 ||
-        (rc = check_is_store(store, diag)) != 0 ||
-        (rc = fa_db_open_lock_file(store, &lock->fd, diag)) != 0) {
-        free(lock);
-        return rc;
-    }
-    if (set_byte(lock, shared ? F_RDLCK : F_WRLCK) == 0) {
+    int rc = lock == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory")
+                          : fa_db_open_lock_file(store_path, &lock->fd, diag);
+    if (rc == 0 && set_byte(lock, shared ? F_RDLCK : F_WRLCK) == 0) {
         *ret_lock = lock;
         return 0;
     }
-    rc =
-        errno == EAGAIN || errno == EACCES
-            ? FA_EBUSY
-            : fa_fail(diag, FA_EIO, "cannot lock %s" FA_LOCK_ENDING ": %s", store, strerror(errno));
-    close(lock->fd);
+    if (rc == 0) {
+        rc = errno == EAGAIN || errno == EACCES
+                 ? FA_EBUSY
+                 : fa_fail(diag, FA_EIO, "cannot lock %s" FA_LOCK_ENDING ": %s", store_path,
+                           strerror(errno));
+        close(lock->fd);
+    }
     free(lock);
     return rc;
 }

@@ -26,7 +26,7 @@
 #include <string.h>
 
 /* ---- the client library ---------------------------------------------------------------------*/
-static fa_pq table;
+struct fa_pq fa_pq;
 static const char *missing; /* what of it was not found; NULL: all is there */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -38,14 +38,14 @@ static void load_libpq(void)
         return;
     }
 #define LOAD(name)                                              \
-    *(void **)(void *)&table.name = dlsym(library, "PQ" #name); \
-    if (table.name == NULL)                                     \
+    *(void **)(void *)&fa_pq.name = dlsym(library, "PQ" #name); \
+    if (fa_pq.name == NULL)                                     \
         missing = "PQ" #name;
     FA_PQ_FUNCTIONS(LOAD)
 #undef LOAD
 }
 
-int fa_pq_load(const fa_pq **ret_pq, fa_diag *diag)
+int fa_pq_load(fa_diag *diag)
 {
     pthread_once(&once, load_libpq);
     if (missing != NULL)
@@ -53,7 +53,6 @@ int fa_pq_load(const fa_pq **ret_pq, fa_diag *diag)
                        "a store on a PostgreSQL server needs libpq, and %s is not here: install "
                        "Debian's package libpq5, or set FA_TUNE_STORE to a file",
                        missing);
-    *ret_pq = &table;
     return 0;
 }
 
@@ -68,7 +67,7 @@ void fa_postgres_disconnect(fa_store *store)
             store->statement[i].handle = NULL;
         }
     if (postgres->connection != NULL)
-        postgres->pq->finish(postgres->connection);
+        fa_pq.finish(postgres->connection);
     store->lost = true;
     postgres->connection = NULL;
     postgres->answered = false;
@@ -133,14 +132,13 @@ static void quote(const char *text, char ret_line[400])
 static int fail_asking(fa_store *store, fa_diag *diag, const PGresult *result, const char *what)
 {
     struct fa_postgres *postgres = store->postgres;
-    const fa_pq *pq = postgres->pq;
     const char *state = NULL, *text = NULL;
     if (result != NULL) {
-        state = pq->resultErrorField(result, PG_DIAG_SQLSTATE);
-        text = pq->resultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+        state = fa_pq.resultErrorField(result, PG_DIAG_SQLSTATE);
+        text = fa_pq.resultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
     }
     char said[400];
-    quote(text != NULL ? text : pq->errorMessage(postgres->connection), said);
+    quote(text != NULL ? text : fa_pq.errorMessage(postgres->connection), said);
     int code = FA_EIO;
     const char *advice = result != NULL ? "the server answered with an error" : "it did not answer";
     for (size_t i = 0; state != NULL && i < sizeof meanings / sizeof *meanings; i++) {
@@ -151,7 +149,7 @@ static int fail_asking(fa_store *store, fa_diag *diag, const PGresult *result, c
         store->conflict = meanings[i].conflict;
         break;
     }
-    if (pq->status(postgres->connection) != CONNECTION_OK) {
+    if (fa_pq.status(postgres->connection) != CONNECTION_OK) {
         fa_postgres_disconnect(store);
         code = FA_EIO;
         advice = "the server cannot be reached, let nobody in, or closed the connection";
@@ -165,9 +163,8 @@ static int fail_asking(fa_store *store, fa_diag *diag, const PGresult *result, c
  * connection is. An upload may take its time. */
 static bool await_server(struct fa_postgres *postgres, int64_t *until)
 {
-    const fa_pq *pq = postgres->pq;
-    const int unsent = pq->flush(postgres->connection);
-    struct pollfd socket = {pq->socket(postgres->connection),
+    const int unsent = fa_pq.flush(postgres->connection);
+    struct pollfd socket = {fa_pq.socket(postgres->connection),
                             (short)(unsent != 0 ? POLLIN | POLLOUT : POLLIN), 0};
     const int64_t now = fa_db_now_ms(), left = *until - now;
     int rc = unsent < 0 ? 0 : poll(&socket, 1, left > 0 ? (int)left : 0);
@@ -175,7 +172,7 @@ static bool await_server(struct fa_postgres *postgres, int64_t *until)
         return true;
     if ((socket.revents & POLLOUT) != 0)
         *until = now + postgres->answer_ms;
-    return rc > 0 && pq->consumeInput(postgres->connection) != 0;
+    return rc > 0 && fa_pq.consumeInput(postgres->connection) != 0;
 }
 
 /* The last result of what was sent, or the first that is an error; NULL: none came, or one that nothing of ours
@@ -183,27 +180,27 @@ static bool await_server(struct fa_postgres *postgres, int64_t *until)
 static PGresult *await_result(fa_store *store)
 {
     struct fa_postgres *postgres = store->postgres;
-    const fa_pq *pq = postgres->pq;
     int64_t until =
         fa_db_now_ms() + (postgres->answered ? postgres->answer_ms : FA_POSTGRES_FIRST_MS);
     PGresult *kept = NULL;
     bool good = true;
     while (good) {
-        while (good && (pq->flush(postgres->connection) == 1 || pq->isBusy(postgres->connection)))
+        while (good &&
+               (fa_pq.flush(postgres->connection) == 1 || fa_pq.isBusy(postgres->connection)))
             good = await_server(postgres, &until);
-        PGresult *next = good ? pq->getResult(postgres->connection) : NULL;
+        PGresult *next = good ? fa_pq.getResult(postgres->connection) : NULL;
         if (next == NULL)
             break;
-        ExecStatusType last = kept != NULL ? pq->resultStatus(kept) : PGRES_COMMAND_OK;
-        ExecStatusType status = pq->resultStatus(next);
+        ExecStatusType last = kept != NULL ? fa_pq.resultStatus(kept) : PGRES_COMMAND_OK;
+        ExecStatusType status = fa_pq.resultStatus(next);
         good = status != PGRES_COPY_IN && status != PGRES_COPY_OUT && status != PGRES_COPY_BOTH;
         bool better = last == PGRES_COMMAND_OK || last == PGRES_TUPLES_OK;
-        pq->clear(better ? kept : next);
+        fa_pq.clear(better ? kept : next);
         kept = better ? next : kept;
     }
     if (good)
         return kept;
-    pq->clear(kept);
+    fa_pq.clear(kept);
     return NULL;
 }
 
@@ -212,9 +209,8 @@ static PGresult *await_result(fa_store *store)
 static int take_answer(fa_store *store, int sent, PGresult **ret_result, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
-    const fa_pq *pq = postgres->pq;
     PGresult *result = sent != 0 ? await_result(store) : NULL;
-    ExecStatusType status = result != NULL ? pq->resultStatus(result) : PGRES_FATAL_ERROR;
+    ExecStatusType status = result != NULL ? fa_pq.resultStatus(result) : PGRES_FATAL_ERROR;
     if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK) {
         *ret_result = result;
         return 0;
@@ -224,7 +220,7 @@ static int take_answer(fa_store *store, int sent, PGresult **ret_result, fa_diag
         fa_postgres_disconnect(store);
         postgres->hung = true;
     }
-    pq->clear(result);
+    fa_pq.clear(result);
     return rc;
 }
 
@@ -236,22 +232,22 @@ static int not_connected(const fa_store *store, fa_diag *diag)
 int fa_postgres_command(fa_store *store, const char *sql, int64_t *ret_value, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
-    const fa_pq *pq = postgres->pq;
     PGresult *result;
     if (postgres->connection == NULL)
         return not_connected(store, diag);
-    int rc = take_answer(store, pq->sendQuery(postgres->connection, sql), &result, diag);
+    int rc = take_answer(store, fa_pq.sendQuery(postgres->connection, sql), &result, diag);
     if (rc != 0)
         return rc;
     if (ret_value != NULL) { /* text: such a command has no parameters */
         char *end = NULL;
         errno = 0;
-        if (pq->ntuples(result) >= 1 && pq->nfields(result) >= 1 && !pq->getisnull(result, 0, 0))
-            *ret_value = strtoll(pq->getvalue(result, 0, 0), &end, 10);
+        if (fa_pq.ntuples(result) >= 1 && fa_pq.nfields(result) >= 1 &&
+            !fa_pq.getisnull(result, 0, 0))
+            *ret_value = strtoll(fa_pq.getvalue(result, 0, 0), &end, 10);
         if (end == NULL || *end != 0 || errno != 0)
             rc = fa_fail(diag, FA_ESTORE, "store %s: its answer is not a number", store->path);
     }
-    pq->clear(result);
+    fa_pq.clear(result);
     return rc;
 }
 
@@ -267,7 +263,6 @@ static void drop_notice(void *context, const PGresult *notice)
 int fa_postgres_connect(fa_store *store, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
-    const fa_pq *pq = postgres->pq;
     char connect_s[16];
     snprintf(connect_s, sizeof connect_s, "%d", FA_POSTGRES_CONNECT_S);
     const char *const keywords[] = {"connect_timeout",     "keepalives_idle",
@@ -278,16 +273,16 @@ int fa_postgres_connect(fa_store *store, fa_diag *diag)
     /* Kerberos' library crashes when memory is short: it is asked only where the address says so. */
     const char *const values[] = {connect_s, "30",      "10",          "3",    "20000",
                                   "fa-tune", "disable", postgres->url, "UTF8", NULL};
-    postgres->connection = pq->connectStartParams(keywords, values, 1);
+    postgres->connection = fa_pq.connectStartParams(keywords, values, 1);
     if (postgres->connection == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    pq->setNoticeReceiver(postgres->connection, drop_notice, NULL);
-    if (pq->status(postgres->connection) != CONNECTION_BAD)
-        pq->reset(postgres->connection);
-    if (pq->status(postgres->connection) != CONNECTION_OK)
+    fa_pq.setNoticeReceiver(postgres->connection, drop_notice, NULL);
+    if (fa_pq.status(postgres->connection) != CONNECTION_BAD)
+        fa_pq.reset(postgres->connection);
+    if (fa_pq.status(postgres->connection) != CONNECTION_OK)
         return fail_asking(store, diag, NULL, "no connection");
-    pq->setnonblocking(postgres->connection, 1);
-    if (pq->serverVersion(postgres->connection) < FA_POSTGRES_OLDEST)
+    fa_pq.setnonblocking(postgres->connection, 1);
+    if (fa_pq.serverVersion(postgres->connection) < FA_POSTGRES_OLDEST)
         return fa_fail(diag, FA_ENOTSUP, "store %s: this server is older than PostgreSQL %d",
                        store->path, FA_POSTGRES_OLDEST / 10000);
     char sql[400];
@@ -374,7 +369,6 @@ static char *own_sql(const char *sql)
 enum { PLACES = 48, NUMBER = 24 };
 /* fa_statement's handle. */
 struct prepared {
-    const fa_pq *pq;
     char name[16];
     int bound; /* how many places have a value */
     const char *values[PLACES];
@@ -468,16 +462,14 @@ static void postgres_column(fa_statement *statement, int index, fa_value *ret_va
     const struct prepared *prepared = statement->handle;
     fa_value value = {.kind = FA_VALUE_OTHER};
     *ret_value = value;
-    if (prepared == NULL || prepared->result == NULL ||
-        index >= prepared->pq->nfields(prepared->result) ||
-        prepared->row >= prepared->pq->ntuples(prepared->result))
+    if (prepared == NULL || prepared->result == NULL || index >= fa_pq.nfields(prepared->result) ||
+        prepared->row >= fa_pq.ntuples(prepared->result))
         return;
-    const fa_pq *pq = prepared->pq;
     const PGresult *result = prepared->result;
-    const char *bytes = pq->getvalue(result, prepared->row, index);
-    int size = pq->getlength(result, prepared->row, index);
-    Oid type = pq->ftype(result, index);
-    if (pq->getisnull(result, prepared->row, index)) {
+    const char *bytes = fa_pq.getvalue(result, prepared->row, index);
+    int size = fa_pq.getlength(result, prepared->row, index);
+    Oid type = fa_pq.ftype(result, index);
+    if (fa_pq.getisnull(result, prepared->row, index)) {
         value.kind = FA_VALUE_NULL;
     } else if ((type == TYPE_INT8 && size == 8) || (type == TYPE_INT4 && size == 4) ||
                (type == TYPE_INT2 && size == 2)) {
@@ -519,19 +511,18 @@ static int postgres_prepare(fa_store *store, fa_statement *statement, fa_diag *d
     else if (postgres->connection == NULL)
         rc = not_connected(store, diag);
     if (rc == 0) {
-        prepared->pq = postgres->pq;
         snprintf(prepared->name, sizeof prepared->name, "fa%d",
                  (int)(statement - store->statement));
-        rc = take_answer(
-            store, postgres->pq->sendPrepare(postgres->connection, prepared->name, own, 0, NULL),
-            &result, diag);
+        rc = take_answer(store,
+                         fa_pq.sendPrepare(postgres->connection, prepared->name, own, 0, NULL),
+                         &result, diag);
     }
     free(own);
     if (rc != 0) {
         free(prepared);
         return rc;
     }
-    postgres->pq->clear(result);
+    fa_pq.clear(result);
     statement->handle = prepared;
     return 0;
 }
@@ -539,7 +530,6 @@ static int postgres_prepare(fa_store *store, fa_statement *statement, fa_diag *d
 static int postgres_step(fa_store *store, fa_statement *statement, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
-    const fa_pq *pq = postgres->pq;
     struct prepared *prepared = statement->handle;
     if (prepared == NULL || postgres->connection == NULL)
         return not_connected(store, diag);
@@ -548,22 +538,22 @@ static int postgres_step(fa_store *store, fa_statement *statement, fa_diag *diag
     } else {
         PGresult *result;
         int rc = take_answer(store,
-                             pq->sendQueryPrepared(postgres->connection, prepared->name,
-                                                   prepared->bound, prepared->values,
-                                                   prepared->sizes, prepared->formats, 1),
+                             fa_pq.sendQueryPrepared(postgres->connection, prepared->name,
+                                                     prepared->bound, prepared->values,
+                                                     prepared->sizes, prepared->formats, 1),
                              &result, diag);
         if (rc != 0)
             return rc;
         prepared->result = result;
         prepared->row = 0;
     }
-    return prepared->row < pq->ntuples(prepared->result) ? 1 : 0;
+    return prepared->row < fa_pq.ntuples(prepared->result) ? 1 : 0;
 }
 
 static void postgres_reset(fa_statement *statement)
 {
     struct prepared *prepared = statement->handle;
-    prepared->pq->clear(prepared->result);
+    fa_pq.clear(prepared->result);
     prepared->result = NULL;
     for (int i = 0; i < PLACES; i++) {
         free(prepared->copies[i]);
@@ -583,7 +573,7 @@ static int postgres_commit(fa_store *store, fa_diag *diag)
 {
     const struct fa_postgres *postgres = store->postgres;
     if (postgres->connection != NULL &&
-        postgres->pq->transactionStatus(postgres->connection) == PQTRANS_INERROR)
+        fa_pq.transactionStatus(postgres->connection) == PQTRANS_INERROR)
         return fa_fail(diag, FA_EIO, "store %s: a command of this change had failed", store->path);
     return fa_postgres_command(store, "COMMIT", NULL, diag);
 }
@@ -592,7 +582,7 @@ static void postgres_rollback(fa_store *store)
 {
     struct fa_postgres *postgres = store->postgres;
     if (postgres->connection == NULL ||
-        postgres->pq->transactionStatus(postgres->connection) == PQTRANS_IDLE)
+        fa_pq.transactionStatus(postgres->connection) == PQTRANS_IDLE)
         return;
     bool conflict = store->conflict;
     if (fa_postgres_command(store, "ROLLBACK", NULL, NULL) != 0 && postgres->connection != NULL)

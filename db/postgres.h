@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A store on a PostgreSQL server: postgres.c is the backend with its connection, postgres_open.c looks at an address and
- * at whose tables are there.
+ * at whose tables are there, and opens stores of either kind.
  */
 #ifndef FA_DB_POSTGRES_H
 #define FA_DB_POSTGRES_H
@@ -9,8 +9,6 @@
 #include "database.h"
 
 #include <libpq-fe.h>
-
-int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag);
 
 /* ---- the client library -------------------------------------------------------------------- */
 /* It is opened at run time, when a store needs it: linked, it would double the start of every process that links
@@ -26,7 +24,7 @@ int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag);
 /* clang-format on */
 
 #define FA_PQ_MEMBER(name) __typeof__(PQ##name) *name;
-typedef struct fa_pq {
+extern struct fa_pq {
     FA_PQ_FUNCTIONS(FA_PQ_MEMBER)
 } fa_pq;
 #undef FA_PQ_MEMBER
@@ -48,7 +46,6 @@ enum {
     FA_POSTGRES_OLDEST = 120000       /* server_version_num */
 };
 struct fa_postgres {
-    const fa_pq *pq;
     PGconn *connection;   /* NULL: the next call connects */
     char *url;            /* as given */
     int answer_ms; /* FA_POSTGRES_ANSWER_MS */
@@ -67,8 +64,8 @@ void fa_postgres_disconnect(fa_store *store);
 /* Runs commands as they are written for PostgreSQL, and answers the first column of the last one's
  * first row where that is an integer (ret_value may be NULL). */
 int fa_postgres_command(fa_store *store, const char *sql, int64_t *ret_value, fa_diag *diag);
-/* FA_ENOTSUP with what to install. Once loaded it stays. */
-int fa_pq_load(const fa_pq **ret_pq, fa_diag *diag);
+/* Fills the table. FA_ENOTSUP with what to install. Once loaded it stays. */
+int fa_pq_load(fa_diag *diag);
 
 /* Those of a server (lock.c), on a new connection. */
 void fa_lock_take_again(fa_store *store);

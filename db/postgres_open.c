@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a store on a PostgreSQL server: its address, what is said of it (never its password), whose
- * tables these are and of which version, and making them.
+ * Opening a store, and closing it. Of one on a PostgreSQL server: its address, what is said of it (never its password),
+ * whose tables these are and of which version, and making them.
  *
  * Workload: hundreds of processes keep a connection each; one that was lost is made anew by the next call. While the
  * server does not answer, the spare file serves in its place, between two changes and never within one.
@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- addresses ------------------------------------------------------------------------------*/
 static const char *value_of(const PQconninfoOption *options, const char *keyword)
@@ -61,11 +62,11 @@ static int describe(fa_store *store, const PQconninfoOption *options, fa_diag *d
 static int read_address(fa_store *store, const char *url, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
-    int rc = fa_pq_load(&postgres->pq, diag);
+    int rc = fa_pq_load(diag);
     if (rc != 0)
         return rc;
     /* libpq's own sentence about a bad address may repeat its password. */
-    PQconninfoOption *options = postgres->pq->conninfoParse(url, NULL);
+    PQconninfoOption *options = fa_pq.conninfoParse(url, NULL);
     if (options == NULL)
         return fa_fail(diag, FA_EINVAL,
                        "the store's address postgresql://… is not valid: it reads "
@@ -74,7 +75,7 @@ static int read_address(fa_store *store, const char *url, fa_diag *diag)
     postgres->url = strdup(url);
     rc = postgres->url != NULL ? describe(store, options, diag)
                                : fa_fail(diag, FA_ENOMEM, "out of memory");
-    postgres->pq->conninfoFree(options);
+    fa_pq.conninfoFree(options);
     return rc;
 }
 
@@ -182,12 +183,11 @@ static void look_for_the_end(fa_store *store)
 {
     enum { LOOKS = 64 };
     struct fa_postgres *postgres = store->postgres;
-    const fa_pq *pq = postgres->pq;
-    struct pollfd socket = {pq->socket(postgres->connection), POLLIN, 0};
+    struct pollfd socket = {fa_pq.socket(postgres->connection), POLLIN, 0};
     for (int i = 0; i < LOOKS && poll(&socket, 1, 0) > 0; i++)
-        if (pq->consumeInput(postgres->connection) == 0)
+        if (fa_pq.consumeInput(postgres->connection) == 0)
             break;
-    if (pq->status(postgres->connection) != CONNECTION_OK)
+    if (fa_pq.status(postgres->connection) != CONNECTION_OK)
         fa_postgres_disconnect(store);
 }
 
@@ -351,7 +351,7 @@ static void close_server(fa_store *store)
     store->postgres = NULL;
 }
 
-int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag)
+static int open_server(fa_store *store, const char *url, fa_diag *diag)
 {
     store->postgres = calloc(1, sizeof *store->postgres);
     if (store->postgres == NULL)
@@ -365,4 +365,45 @@ int fa_postgres_open(fa_store *store, const char *url, fa_diag *diag)
     if (rc != 0)
         store->close(store);
     return rc;
+}
+
+/* ---- of either kind --------------------------------------------------------------------------*/
+int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa_diag *ret_note,
+                  fa_diag *diag)
+{
+    return fa_store_open_spared(path, mode, NULL, ret_store, ret_note, diag);
+}
+
+int fa_store_open_spared(const char *path, fa_store_mode mode, const fa_store_spare *spare,
+                         fa_store **ret_store, fa_diag *ret_note, fa_diag *diag)
+{
+    if (ret_note != NULL)
+        ret_note->text[0] = 0;
+    fa_store *store = calloc(1, sizeof *store);
+    if (store == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    store->pid = getpid();
+    store->read_only = mode == FA_STORE_READ_ONLY;
+    store->existing = mode == FA_STORE_EXISTING;
+    if (spare != NULL)
+        store->spare.is = *spare;
+    int rc = path != NULL && fa_store_is_address(path)
+                 ? open_server(store, path, diag)
+                 : fa_sqlite_open(store, path, ret_note, diag);
+    if (rc != 0)
+        free(store);
+    else
+        *ret_store = store;
+    return rc;
+}
+
+void fa_store_close(fa_store **store)
+{
+    if (store == NULL || *store == NULL)
+        return;
+    /* A forked child must leave the connection alone: closing it could undo the parent's work. */
+    if ((*store)->pid == getpid())
+        (*store)->close(*store);
+    free(*store);
+    *store = NULL;
 }

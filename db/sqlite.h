@@ -67,7 +67,7 @@ int fa_db_create_empty(const char *path, fa_diag *diag); /* mode 0600; 0 when it
 /* STORE.lock, the file beside a store: its locks (lock.c), and the mark that there was a store of that name. */
 #define FA_LOCK_ENDING ".lock" /* of a store's path */
 
-/* fa_store_lock() of a file that need not be open. */
+/* fa_store_lock() of a store at this path, in which no part is a symbolic link. */
 int fa_lock_of_file(const char *store_path, const char *name, bool shared, fa_lock **ret_lock,
                     fa_diag *diag);
 /* Makes the file where it is missing: mode 0600, ours alone, since whoever can write it can hold every lock of it for

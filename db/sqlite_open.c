@@ -89,7 +89,22 @@ static bool has_its_name(const fa_store *store)
     return lstat(store->path, &st) == 0 && st.st_ino == store->inode && st.st_dev == store->device;
 }
 
-/* 1: corrupt; 0: sound after all; negative: cannot be told now, or the file never was a store. */
+/* The lock's file marks a store, so first it is seen that there still is one. */
+static int lock_name(fa_store *store, fa_lock **ret_lock, fa_diag *diag)
+{
+    fa_sqlite_header kind = FA_HEADER_UNKNOWN;
+    uint32_t version;
+    if (!has_its_name(store))
+        return 0;
+    int rc = fa_sqlite_read_header(store, &kind, &version, diag);
+    if (rc != 0)
+        return rc;
+    if (kind != FA_HEADER_OURS && !fa_db_is_marked(store->path))
+        return fa_fail(diag, FA_ESTORE, "%s is not a store", store->path);
+    return fa_lock_of_file(store->path, "set-aside", false, ret_lock, diag);
+}
+
+/* 1: corrupt; 0: sound after all; negative: cannot be told now. */
 static int confirm(fa_store *store, fa_diag *diag)
 {
     fa_sqlite_header kind = FA_HEADER_UNKNOWN;
@@ -98,8 +113,6 @@ static int confirm(fa_store *store, fa_diag *diag)
     int rc = fa_sqlite_read_header(store, &kind, &version, diag);
     if (rc != 0)
         return rc;
-    if (kind != FA_HEADER_OURS && !fa_db_is_marked(store->path))
-        return fa_fail(diag, FA_ESTORE, "%s is not a store", store->path);
     errno = 0; /* what the check could not read it tells as damage, too */
     rc = sqlite3_prepare_v2(store->db, "PRAGMA quick_check(1)", -1, &statement, NULL);
     int corrupt = 0;
@@ -145,38 +158,27 @@ static int rename_all(const char *path, char ret_aside[FA_STORE_PATH_MAX + 64], 
     return 0;
 }
 
-static int set_aside_locked(fa_store *store, fa_diag *ret_note, fa_diag *diag)
-{
-    if (!has_its_name(store))
-        return 0;
-    int corrupt = confirm(store, diag);
-    if (corrupt <= 0)
-        return corrupt;
-    fa_sqlite_disconnect(store);
-    char aside[FA_STORE_PATH_MAX + 64];
-    int rc = rename_all(store->path, aside, diag);
-    if (rc == 0)
-        fa_fail(ret_note, 0, "store %s was corrupt; it was kept as %s and a new store begins empty",
-                store->path, aside);
-    return rc;
-}
-
+/* Another process may set the file aside meanwhile. */
 static int set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
 {
     fa_lock *lock = NULL;
     const int64_t until = fa_db_now_ms() + FA_STORE_BUSY_MS;
+    char aside[FA_STORE_PATH_MAX + 64];
     int rc;
-    while ((rc = fa_lock_of_file(store->path, "set-aside", false, &lock, diag)) == FA_EBUSY &&
-           fa_db_now_ms() < until)
+    while ((rc = lock_name(store, &lock, diag)) == FA_EBUSY && fa_db_now_ms() < until)
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     if (rc == FA_EBUSY)
         fa_fail(diag, rc, "another process has been setting it aside for too long");
-    if (rc != 0) /* FA_ESTORE: it is no store any more */
+    if (rc != 0)
         return rc == FA_ESTORE ? rc
                                : fa_fail_in(diag, FA_ECORRUPT, "store %s is corrupt", store->path);
-    rc = set_aside_locked(store, ret_note, diag);
-    fa_lock_release(&lock);
+    if (has_its_name(store))
+        rc = confirm(store, diag);
     fa_sqlite_disconnect(store);
+    if (rc == 1 && (rc = rename_all(store->path, aside, diag)) == 0)
+        fa_fail(ret_note, 0, "store %s was corrupt; it was kept as %s and a new store begins empty",
+                store->path, aside);
+    fa_lock_release(&lock);
     store->damaged = false;
     return rc;
 }

@@ -111,26 +111,25 @@ static inline bool pg_new_schema(char *ret_url, size_t size)
 /* Runs PostgreSQL's own SQL there, behind the store's back; the number of rows changed, or -1. */
 static inline long pg_sql(const char *url, const char *sql)
 {
-    const fa_pq *pq;
     const char *const keywords[] = {"dbname", NULL};
     const char *const values[] = {url, NULL};
-    if (fa_pq_load(&pq, NULL) != 0)
+    if (fa_pq_load(NULL) != 0)
         return -1;
-    PGconn *connection = pq->connectStartParams(keywords, values, 1);
-    pq->reset(connection);
+    PGconn *connection = fa_pq.connectStartParams(keywords, values, 1);
+    fa_pq.reset(connection);
     PGresult *result = NULL;
     char *(*changed)(PGresult *);
     *(void **)(void *)&changed = dlsym(dlopen("libpq.so.5", RTLD_NOW), "PQcmdTuples");
     long rows = -1;
-    if (pq->status(connection) == CONNECTION_OK && pq->sendQuery(connection, sql) != 0)
-        result = pq->getResult(connection);
-    ExecStatusType status = pq->resultStatus(result);
+    if (fa_pq.status(connection) == CONNECTION_OK && fa_pq.sendQuery(connection, sql) != 0)
+        result = fa_pq.getResult(connection);
+    ExecStatusType status = fa_pq.resultStatus(result);
     if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK)
         rows = strtol(changed(result), NULL, 10);
     else
-        printf("# %s: %s", sql, pq->errorMessage(connection));
-    pq->clear(result);
-    pq->finish(connection);
+        printf("# %s: %s", sql, fa_pq.errorMessage(connection));
+    fa_pq.clear(result);
+    fa_pq.finish(connection);
     return rows;
 }
 

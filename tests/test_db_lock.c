@@ -68,15 +68,6 @@ DB_TEST(a_forked_child_cannot_let_go_of_its_parents_lock)
     fa_lock_release(&second);
 }
 
-/* Between the two steps of another process that makes the store. */
-DB_TEST(a_store_that_is_just_being_made_can_be_locked)
-{
-    fa_lock *lock = NULL;
-    CHECK(check_write_file(db_path, "", 0));
-    CHECK_OK(take("k", &lock), diag);
-    fa_lock_release(&lock);
-}
-
 DB_TEST(a_file_of_locks_that_others_can_write_is_refused)
 {
     fa_lock *lock = NULL;

@@ -43,7 +43,7 @@ static bool setting_is(const fa_store *store, const char *name, const char *valu
         if (strcmp(one->keyword, name) == 0)
             is = one->val != NULL && strcmp(one->val, value) == 0;
     if (all != NULL)
-        store->postgres->pq->conninfoFree(all);
+        fa_pq.conninfoFree(all);
     if (library != NULL)
         dlclose(library);
     return is;
