@@ -10,6 +10,7 @@
 #include "sqlite.h"
 
 #include "database.h"
+#include "own_place.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,13 +44,6 @@ int fa_db_errno(int error)
     default:
         return FA_EIO;
     }
-}
-
-static void directory_of(const char *path, char ret_directory[FA_STORE_PATH_MAX])
-{
-    const char *slash = strrchr(path, '/');
-    snprintf(ret_directory, FA_STORE_PATH_MAX, "%.*s",
-             slash == NULL || slash == path ? 1 : (int)(slash - path), slash == NULL ? "." : path);
 }
 
 /* The file in the cache directory; its length, as snprintf() tells it, or -1: nobody says where that is. */
@@ -102,9 +96,9 @@ static bool is_cache_path(const char *path)
 
 int fa_db_need_directory(const char *path, fa_diag *diag)
 {
-    char directory[FA_STORE_PATH_MAX];
+    char directory[PATH_MAX];
     struct stat st;
-    directory_of(path, directory);
+    fa_directory_of(path, directory);
     if (is_cache_path(path) || stat(directory, &st) == 0 || errno != ENOENT)
         return 0;
     return fa_fail(diag, FA_ESTORE,
@@ -116,8 +110,8 @@ static int resolve_new(const char *path, bool create, char ret_path[2 * PATH_MAX
 {
     const char *slash = strrchr(path, '/');
     const char *base = slash != NULL ? slash + 1 : path;
-    char directory[FA_STORE_PATH_MAX], real[PATH_MAX];
-    directory_of(path, directory);
+    char directory[PATH_MAX], real[PATH_MAX];
+    fa_directory_of(path, directory);
     if (base[0] == 0 || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
         return fa_fail(diag, FA_EINVAL, "store %s: this names a directory, not a file", path);
     int rc = create ? fa_db_need_directory(path, diag) : 0;
@@ -194,8 +188,8 @@ static const char *network_name(unsigned long f_type)
 
 int fa_db_check_directory(const char *path, fa_diag *diag)
 {
-    char directory[FA_STORE_PATH_MAX];
-    directory_of(path, directory);
+    char directory[PATH_MAX];
+    fa_directory_of(path, directory);
     struct statfs fs;
     struct stat st;
     if (statfs(directory, &fs) != 0 || stat(directory, &st) != 0)
@@ -206,18 +200,7 @@ int fa_db_check_directory(const char *path, fa_diag *diag)
                        "store %s: it is on a %s file system, where locks cannot be relied on; set "
                        "FA_TUNE_STORE to a file on a local disk",
                        path, network);
-    if (st.st_uid != geteuid() && st.st_uid != 0)
-        return fa_fail(diag, FA_ESTORE,
-                       "store %s: its directory belongs to user %ld, not to you; set FA_TUNE_STORE "
-                       "to a file in a directory of your own",
-                       path, (long)st.st_uid);
-    if ((st.st_mode & 022) != 0)
-        return fa_fail(
-            diag, FA_ESTORE,
-            "store %s: %s is shared with other users (mode %04o); chmod go-w it if it is "
-            "yours alone, or set FA_TUNE_STORE to a file in a directory of your own",
-            path, directory, (unsigned)(st.st_mode & 07777));
-    return 0;
+    return fa_owned_check(&st, path, "store", "its directory", diag);
 }
 
 int fa_db_check_file(const char *path, struct stat *ret_stat, fa_diag *diag)
@@ -229,24 +212,16 @@ int fa_db_check_file(const char *path, struct stat *ret_stat, fa_diag *diag)
         return fa_fail(diag, FA_ESTORE, "store %s: it is %s: name a file", path,
                        S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
     /* Root's file is fine to read (a store shipped with a system); writing it fails by itself. */
-    if (st.st_uid != geteuid() && st.st_uid != 0)
-        return fa_fail(diag, FA_ESTORE,
-                       "store %s: the file belongs to user %ld, not to you; set FA_TUNE_STORE to a "
-                       "file of your own",
-                       path, (long)st.st_uid);
-    if ((st.st_mode & 022) != 0)
-        return fa_fail(diag, FA_ESTORE,
-                       "store %s: other users can write the file (mode %04o), so what is in it "
-                       "cannot be trusted; remove it, or chmod go-w it if you trust them",
-                       path, (unsigned)(st.st_mode & 07777));
-    *ret_stat = st;
-    return 0;
+    int rc = fa_owned_check(&st, path, "store", "the file", diag);
+    if (rc == 0)
+        *ret_stat = st;
+    return rc;
 }
 
 int fa_db_check_writable(const char *path, fa_diag *diag)
 {
-    char directory[FA_STORE_PATH_MAX];
-    directory_of(path, directory);
+    char directory[PATH_MAX];
+    fa_directory_of(path, directory);
     if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0 &&
         faccessat(AT_FDCWD, directory, W_OK, AT_EACCESS) == 0)
         return 0;

@@ -11,11 +11,6 @@ int nvmlInit_v2(void)
 {
     return 0;
 }
-int nvmlShutdown(void)
-{
-    return 0;
-}
-
 int nvmlSystemGetDriverVersion(char *text, unsigned size)
 {
     static const char release[] = "580.159.04";

@@ -52,7 +52,7 @@ DB_TEST(what_others_can_write_is_refused)
     CHECK_INT(chmod(db_path, 0644), 0);
     CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
     CHECK_INT(chmod(db_directory, 01777), 0); /* as /tmp is */
-    check_refused(FA_ESTORE, "is shared with other users");
+    check_refused(FA_ESTORE, "other users can write its directory");
     CHECK_INT(chmod(db_directory, 0755), 0);
     CHECK_INT(open_rc(FA_STORE_READ_WRITE), 0);
 }

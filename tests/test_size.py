@@ -12,14 +12,14 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1410,
-    "src/base": 5689,
-    "src/gpu": 3660,
+    "src/base": 5622,
+    "src/gpu": 3611,
     "src/code": 960,
     "src/snippet": 505,
-    "db": 5522,
+    "db": 5451,
     "tuner": 12000,
     "src/worker": 1146,
-    "src/bundle": 1455,
+    "src/bundle": 1400,
     "src/engine": 7385,
     "src/sources": 1279,
     "src/sweeps": 2405,

@@ -212,18 +212,23 @@ int fa_append(void *ret_items, size_t *count, size_t *capacity, const void *item
     return 0;
 }
 
+void fa_directory_of(const char *path, char ret_directory[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(ret_directory, PATH_MAX, "%.*s",
+             slash == NULL || slash == path ? 1 : (int)(slash - path), slash == NULL ? "." : path);
+}
+
 /* A rename survives a power cut once its directory is synced; some file systems cannot sync a directory. */
 static void keep_name(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    char *directory =
-        slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
-    int fd = directory != NULL ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    char directory[PATH_MAX];
+    fa_directory_of(path, directory);
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
         fsync(fd);
         close(fd);
     }
-    free(directory);
 }
 
 /* Not mkostemp(), which leaves the umask out. */

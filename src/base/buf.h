@@ -8,6 +8,7 @@
 
 #include "fa_types.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -39,6 +40,9 @@ int fa_buf_read_fd(fa_buf *buf, int fd, size_t limit);
 int fa_read_at(int fd, void *ret_bytes, size_t size, uint64_t at);
 /* Writes them all where the file stands; FA_EIO, with errno. */
 int fa_write_all(int fd, const void *bytes, size_t size);
+
+/* Of a file's path: "." of a name alone, "/" of what lies there. */
+void fa_directory_of(const char *path, char ret_directory[PATH_MAX]);
 
 /* Whether this process can open one more file; FA_EIO, with the reason, when it cannot. */
 int fa_descriptors_check(fa_diag *diag);

@@ -75,27 +75,25 @@ int fa_own_config(const char *file, char *ret_path, size_t size)
     return n > 0 && (size_t)n < size ? 0 : FA_EINVAL;
 }
 
-static int check_owner(const struct stat *st, const char *path, const char *what, const char *whose,
-                       fa_diag *diag)
+int fa_owned_check(const struct stat *st, const char *path, const char *what, const char *which,
+                   fa_diag *diag)
 {
     if (st->st_uid != geteuid() && st->st_uid != 0)
         return fa_fail(diag, FA_ESTORE, "%s %s: %s belongs to user %ld, neither to you nor to root",
-                       what, path, whose, (long)st->st_uid);
+                       what, path, which, (long)st->st_uid);
     if ((st->st_mode & 022) != 0)
         return fa_fail(diag, FA_ESTORE,
-                       "%s %s: other users can write %s (mode %04o), so it is not believed: chmod "
-                       "go-w it if what is in it is yours",
-                       what, path, whose, (unsigned)(st->st_mode & 07777));
+                       "%s %s: other users can write %s (mode %04o); chmod go-w it if it is yours "
+                       "alone, or name another file",
+                       what, path, which, (unsigned)(st->st_mode & 07777));
     return 0;
 }
 
 int fa_owned_open(const char *path, const char *what, int *ret_fd, fa_diag *diag)
 {
     struct stat st, folder;
-    const char *slash = strrchr(path, '/');
-    char directory[PATH_MAX] = ".";
-    if (slash != NULL) /* "/key" lies in "/" */
-        snprintf(directory, sizeof directory, "%.*s", (int)(slash - path) + (slash == path), path);
+    char directory[PATH_MAX];
+    fa_directory_of(path, directory);
     /* O_NONBLOCK: opening a FIFO must not hang. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW), rc = 0;
     if (fd < 0)
@@ -107,9 +105,9 @@ int fa_owned_open(const char *path, const char *what, int *ret_fd, fa_diag *diag
     else if (!S_ISREG(st.st_mode))
         rc = fa_fail(diag, FA_ESTORE, "%s %s: not a regular file", what, path);
     if (rc == 0)
-        rc = check_owner(&st, path, what, "the file", diag);
+        rc = fa_owned_check(&st, path, what, "the file", diag);
     if (rc == 0)
-        rc = check_owner(&folder, path, what, "its directory", diag);
+        rc = fa_owned_check(&folder, path, what, "its directory", diag);
     if (rc != 0)
         close(fd);
     else

@@ -10,6 +10,7 @@
 #include "fa_types.h"
 
 #include <stddef.h>
+#include <sys/stat.h>
 
 /* The directory of the file that this code was loaded from, links resolved; "" where it cannot be told. */
 void fa_own_directory(char *ret_path, size_t size);
@@ -21,9 +22,13 @@ void fa_own_file(const char *name, char *ret_path, size_t size);
  * FA_EINVAL: the path is too long. */
 int fa_own_config(const char *file, char *ret_path, size_t size);
 
-/* Files that are believed because of who can write them: keys, lists of keys, system bundles. */
+/* Files that are believed because of who can write them: keys, system bundles, stores. */
+/* That this user or root owns what was seen at `path`, and nobody else can write it; else FA_ESTORE. `what` begins the
+ * sentence ("system bundle"), `which` is what of it was seen ("the file"). */
+int fa_owned_check(const struct stat *st, const char *path, const char *what, const char *which,
+                   fa_diag *diag);
 /* Opens a regular file for reading that nobody but its owner can write, in a directory of which the
- * same holds; owner of both is this user or root. `what` begins the sentence ("system bundle").
+ * same holds; owner of both is this user or root.
  * FA_ENOTFOUND, FA_ESTORE (somebody else could have written it), FA_EIO. */
 int fa_owned_open(const char *path, const char *what, int *ret_fd, fa_diag *diag);
 

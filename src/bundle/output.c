@@ -34,16 +34,14 @@ typedef struct target {
 static int find_target(const char *path, target *ret_target, fa_diag *diag)
 {
     struct stat st;
-    char folder[PATH_MAX] = ".";
+    char folder[PATH_MAX];
     if (path == NULL || path[0] == 0)
         return fa_fail(diag, FA_EINVAL, "no file to write to is named");
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
-    size_t length = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
-    if (length >= sizeof folder)
+    if (strlen(path) >= sizeof folder)
         return fa_fail(diag, FA_EINVAL, "the path of a file to write is longer than %zu bytes",
                        sizeof folder - 1);
-    if (slash != NULL)
-        snprintf(folder, sizeof folder, "%.*s", (int)length, path);
+    fa_directory_of(path, folder);
     if (realpath(folder, ret_target->folder) == NULL)
         return errno == ENOENT ? fa_fail(diag, FA_EINVAL,
                                          "cannot write %s: the folder %s does not exist: make it, "

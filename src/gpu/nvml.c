@@ -10,19 +10,16 @@
 #include "error.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct nvml_device *device; /* nvmlDevice_t */
 
 enum { RESULT_OK = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2, SENSOR_GPU = 0 };
 
-struct fa_nvml {
-    void *library;
-    bool initialised;
+/* Filled once; never unloaded. */
+static struct {
     int (*init)(void);
-    int (*shutdown)(void);
     int (*driver_version)(char *, unsigned);
     int (*by_uuid)(const char *, device *);
     int (*clock)(device, int, unsigned *);
@@ -30,70 +27,49 @@ struct fa_nvml {
     int (*temperature)(device, int, unsigned *);
     int (*throttle)(device, unsigned long long *); /* may be NULL */
     int (*power_limit)(device, unsigned *);        /* milliwatts; may be NULL */
-};
+} nvml;
+static int failed; /* 0, or why NVML is not there, with its sentence */
+static fa_diag failure;
 
 #define SYMBOLS(X)                                  \
     X(init, "nvmlInit_v2")                          \
-    X(shutdown, "nvmlShutdown")                     \
     X(driver_version, "nvmlSystemGetDriverVersion") \
     X(by_uuid, "nvmlDeviceGetHandleByUUID")         \
     X(clock, "nvmlDeviceGetClockInfo")              \
     X(max_clock, "nvmlDeviceGetMaxClockInfo")       \
     X(temperature, "nvmlDeviceGetTemperature")
 
-static int load_nvml(fa_nvml *nvml, fa_diag *diag)
+static int load_nvml(fa_diag *diag)
 {
-    nvml->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (nvml->library == NULL)
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
         return fa_fail(diag, FA_ENODRIVER,
                        "cannot load NVML (%s): clocks and temperature will not "
                        "be recorded",
                        dlerror());
-#define LOAD(member, name)                                \
-    *(void **)&nvml->member = dlsym(nvml->library, name); \
-    if (nvml->member == NULL)                             \
+#define LOAD(member, name)                         \
+    *(void **)&nvml.member = dlsym(library, name); \
+    if (nvml.member == NULL)                       \
         return fa_fail(diag, FA_ENODRIVER, "NVML has no function " name ": it is too old");
     SYMBOLS(LOAD)
 #undef LOAD
     /* Renamed in driver 535; the mask is the same. */
-    *(void **)&nvml->throttle = dlsym(nvml->library, "nvmlDeviceGetCurrentClocksEventReasons");
-    if (nvml->throttle == NULL)
-        *(void **)&nvml->throttle =
-            dlsym(nvml->library, "nvmlDeviceGetCurrentClocksThrottleReasons");
-    *(void **)&nvml->power_limit = dlsym(nvml->library, "nvmlDeviceGetEnforcedPowerLimit");
-    int result = nvml->init();
+    *(void **)&nvml.throttle = dlsym(library, "nvmlDeviceGetCurrentClocksEventReasons");
+    if (nvml.throttle == NULL)
+        *(void **)&nvml.throttle = dlsym(library, "nvmlDeviceGetCurrentClocksThrottleReasons");
+    *(void **)&nvml.power_limit = dlsym(library, "nvmlDeviceGetEnforcedPowerLimit");
+    int result = nvml.init();
     if (result != RESULT_OK)
         return fa_fail(diag, FA_ENODRIVER,
                        "NVML does not start (nvmlInit gave %d): clocks and "
                        "temperature will not be recorded",
                        result);
-    nvml->initialised = true;
     return 0;
 }
 
-int fa_nvml_open(fa_nvml **ret_nvml, fa_diag *diag)
+static void load_once(void)
 {
-    fa_nvml *nvml = calloc(1, sizeof *nvml);
-    if (nvml == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory opening NVML");
-    int rc = load_nvml(nvml, diag);
-    if (rc != 0)
-        fa_nvml_close(&nvml);
-    else
-        *ret_nvml = nvml;
-    return rc;
-}
-
-void fa_nvml_close(fa_nvml **nvml)
-{
-    if (nvml == NULL || *nvml == NULL)
-        return;
-    if ((*nvml)->initialised)
-        (*nvml)->shutdown();
-    if ((*nvml)->library != NULL)
-        dlclose((*nvml)->library);
-    free(*nvml);
-    *nvml = NULL;
+    failed = load_nvml(&failure);
 }
 
 static int32_t mhz(int (*get)(device, int, unsigned *), device gpu, int kind)
@@ -102,39 +78,7 @@ static int32_t mhz(int (*get)(device, int, unsigned *), device gpu, int kind)
     return get(gpu, kind, &value) == RESULT_OK && value < 1000000 ? (int32_t)value : 0;
 }
 
-int fa_nvml_read(fa_nvml *nvml, const char *uuid, fa_clock_state *ret_state, fa_diag *diag)
-{
-    fa_clock_state state = {0};
-    device gpu;
-    unsigned temperature = 0, milliwatts = 0;
-    unsigned long long reasons = 0;
-    /* fa_gpu keeps the digits only; NVML wants the kind of device before them. */
-    static const char *const kinds[] = {"GPU-", "MIG-", ""};
-    bool found = false;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !found; i++) {
-        char text[96];
-        snprintf(text, sizeof text, "%s%.80s", kinds[i], uuid);
-        found = nvml->by_uuid(text, &gpu) == RESULT_OK;
-    }
-    if (!found)
-        return fa_fail(diag, FA_ENODEVICE, "NVML does not know the GPU %.80s", uuid);
-    state.sm_mhz = mhz(nvml->clock, gpu, CLOCK_SM);
-    state.memory_mhz = mhz(nvml->clock, gpu, CLOCK_MEMORY);
-    state.max_sm_mhz = mhz(nvml->max_clock, gpu, CLOCK_SM);
-    if (nvml->temperature(gpu, SENSOR_GPU, &temperature) == RESULT_OK && temperature < 1000)
-        state.temperature_c = (int32_t)temperature;
-    if (nvml->power_limit != NULL && nvml->power_limit(gpu, &milliwatts) == RESULT_OK)
-        state.power_limit_w = (int32_t)(milliwatts / 1000);
-    if (nvml->throttle != NULL && nvml->throttle(gpu, &reasons) == RESULT_OK)
-        state.throttle_reasons = reasons;
-    if (nvml->driver_version(state.driver, sizeof state.driver) != RESULT_OK)
-        state.driver[0] = 0;
-    state.driver[sizeof state.driver - 1] = 0;
-    *ret_state = state;
-    return 0;
-}
-
-void fa_nvml_throttle_text(uint64_t reasons, char *ret_text, size_t size)
+static void name_reasons(unsigned long long reasons, char *ret_text, size_t size)
 {
     /* Idle, application clocks and display clocks are ordinary states, so they get no name. */
     static const struct {
@@ -151,4 +95,40 @@ void fa_nvml_throttle_text(uint64_t reasons, char *ret_text, size_t size)
             continue;
         n += (size_t)snprintf(ret_text + n, size - n, "%s%s", n == 0 ? "" : ", ", rows[i].name);
     }
+}
+
+int fa_nvml_read(const char *uuid, fa_clock_state *ret_state, fa_diag *diag)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    fa_clock_state state = {0};
+    device gpu;
+    unsigned temperature = 0, milliwatts = 0;
+    unsigned long long reasons = 0;
+    /* fa_gpu keeps the digits only; NVML wants the kind of device before them. */
+    static const char *const kinds[] = {"GPU-", "MIG-", ""};
+    bool found = false;
+    pthread_once(&once, load_once);
+    if (failed != 0)
+        return fa_fail(diag, failed, "%s", failure.text);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !found; i++) {
+        char text[96];
+        snprintf(text, sizeof text, "%s%.80s", kinds[i], uuid);
+        found = nvml.by_uuid(text, &gpu) == RESULT_OK;
+    }
+    if (!found)
+        return fa_fail(diag, FA_ENODEVICE, "NVML does not know the GPU %.80s", uuid);
+    state.sm_mhz = mhz(nvml.clock, gpu, CLOCK_SM);
+    state.memory_mhz = mhz(nvml.clock, gpu, CLOCK_MEMORY);
+    state.max_sm_mhz = mhz(nvml.max_clock, gpu, CLOCK_SM);
+    if (nvml.temperature(gpu, SENSOR_GPU, &temperature) == RESULT_OK && temperature < 1000)
+        state.temperature_c = (int32_t)temperature;
+    if (nvml.power_limit != NULL && nvml.power_limit(gpu, &milliwatts) == RESULT_OK)
+        state.power_limit_w = (int32_t)(milliwatts / 1000);
+    if (nvml.throttle != NULL && nvml.throttle(gpu, &reasons) == RESULT_OK)
+        name_reasons(reasons, state.throttle, sizeof state.throttle);
+    if (nvml.driver_version(state.driver, sizeof state.driver) != RESULT_OK)
+        state.driver[0] = 0;
+    state.driver[sizeof state.driver - 1] = 0;
+    *ret_state = state;
+    return 0;
 }

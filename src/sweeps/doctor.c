@@ -173,24 +173,20 @@ static void check_skew(struct doctor *d)
 
 static void check_clocks(struct doctor *d)
 {
-    fa_nvml *nvml = NULL;
     fa_clock_state state;
-    char throttle[160];
     fa_diag diag;
     if (!d->has_gpu)
         return;
-    if (fa_nvml_open(&nvml, &diag) != 0 || fa_nvml_read(nvml, d->gpu.uuid, &state, &diag) != 0) {
+    if (fa_nvml_read(d->gpu.uuid, &state, &diag) != 0) {
         report(d, FA_CHECK_WARN, "clocks", "clocks are not stored beside the samples", "%s",
                diag.text);
     } else {
-        fa_nvml_throttle_text(state.throttle_reasons, throttle, sizeof throttle);
-        report(d, throttle[0] != 0 ? FA_CHECK_WARN : FA_CHECK_OK, "clocks",
+        report(d, state.throttle[0] != 0 ? FA_CHECK_WARN : FA_CHECK_OK, "clocks",
                "timings taken now are lower than the card can do",
                "SM %d of %d MHz, memory %d MHz, %d C%s%s", state.sm_mhz, state.max_sm_mhz,
-               state.memory_mhz, state.temperature_c, throttle[0] != 0 ? ", throttled: " : "",
-               throttle);
+               state.memory_mhz, state.temperature_c, state.throttle[0] != 0 ? ", throttled: " : "",
+               state.throttle);
     }
-    fa_nvml_close(&nvml);
 }
 
 /* An error of a store ends with advice after "; ", unless only another place helps. */
@@ -216,8 +212,7 @@ static void check_store(struct doctor *d)
         rc = fa_store_open(path, FA_STORE_EXISTING, &store, NULL, &diag);
     const bool server = fa_store_is_address(path);
     const bool none = rc == 0 && fa_store_is_absent(store);
-    const char *slash = strrchr(path, '/');
-    snprintf(directory, sizeof directory, "%.*s", slash != NULL ? (int)(slash - path) : 0, path);
+    fa_directory_of(path, directory);
     if (none && fa_db_need_directory(path, &diag) != 0)
         report_store(d, FA_ESTORE, &diag);
     else if (none && access(directory, W_OK | X_OK) != 0 && errno != ENOENT)

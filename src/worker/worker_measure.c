@@ -33,7 +33,6 @@ enum {
 struct measurer {
     int fd;
     fa_driver *driver;
-    fa_nvml *nvml; /* NULL where there is none */
     fa_clock_state clocks;
     uint64_t clocks_ns; /* when they were read; 0: never */
     fa_gpu gpu;
@@ -47,18 +46,16 @@ static void add_clocks(struct measurer *m, cJSON *answer)
 {
     uint64_t now = fa_clock_ns();
     if (m->clocks_ns == 0 || now - m->clocks_ns > CLOCKS_AGE_NS) {
-        if (m->nvml == NULL || fa_nvml_read(m->nvml, m->gpu.uuid, &m->clocks, NULL) != 0)
+        if (fa_nvml_read(m->gpu.uuid, &m->clocks, NULL) != 0)
             return;
         m->clocks_ns = now;
     }
     const fa_clock_state *state = &m->clocks;
-    char throttle[160];
-    fa_nvml_throttle_text(state->throttle_reasons, throttle, sizeof throttle);
     cJSON *clocks = fa_json_add_object(answer, "clocks");
     fa_json_add_number(clocks, "sm_mhz", state->sm_mhz);
     fa_json_add_number(clocks, "memory_mhz", state->memory_mhz);
     fa_json_add_number(clocks, "temperature_c", state->temperature_c);
-    fa_json_add_text(clocks, "throttle", throttle);
+    fa_json_add_text(clocks, "throttle", state->throttle);
     if (state->power_limit_w > 0)
         fa_json_add_number(clocks, "power_limit_w", state->power_limit_w);
     if (state->driver[0] != 0)
@@ -324,7 +321,7 @@ int fa_worker_measure(int fd, int ordinal)
     if (rc == 0)
         rc = fa_driver_enter(m->driver, ordinal, &diag);
     if (rc == 0)
-        fa_nvml_open(&m->nvml, NULL);
+        fa_nvml_read(m->gpu.uuid, &m->clocks, NULL); /* starts NVML before anything is timed */
     cJSON *answer = fa_worker_answer(rc, &diag);
     int sent = fa_message_write(fd, answer, NULL, 0, &diag);
     cJSON_Delete(answer);
