@@ -129,12 +129,12 @@ void meet(Together what, void *args) {
     what(w.args);
 }
 void vote(void *const *args) {
-    u32 any = 0;
-    for (int i = 0; i < kWarp; i++) any |= ((const Vote *)args[i])->mine;
-    for (int i = 0; i < kWarp; i++) *((const Vote *)args[i])->any = any != 0;
+    u32 all = 0;
+    for (int i = 0; i < kWarp; i++) all |= (u32)(((const Vote *)args[i])->mine != 0) << i;
+    for (int i = 0; i < kWarp; i++) *((const Vote *)args[i])->all = all;
 }
-void vote_any(u32 &any, u32 mine) {
-    Vote v = {&any, mine};
+void ballot(u32 &all, u32 mine) {
+    Vote v = {&all, mine};
     meet(vote, &v);
 }
 void shuffle(void *const *args) {

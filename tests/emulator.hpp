@@ -189,10 +189,11 @@ inline void meet_only(void *const *) {}
 inline void warp_barrier() { meet(meet_only, nullptr); }
 
 struct Vote {
-    u32 *any, mine;
+    u32 *all, mine;
 };
 void vote(void *const *args);
-void vote_any(u32 &any, u32 mine);
+void ballot(u32 &all, u32 mine);
+inline void highest_bit(int &bit, u32 x) { bit = x == 0 ? -1 : 31 - __builtin_clz(x); }
 
 struct Shuffle {
     float *to, from;

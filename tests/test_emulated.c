@@ -149,7 +149,7 @@ static int problem_in(const char *fields, fa_problem *ret_problem)
 {
     char text[400];
     snprintf(text, sizeof text,
-             "{'batch': 2, 'heads_q': 4, 'heads_kv': 2, 'seq_k': 150, 'lse': true, %s}", fields);
+             "{%s, 'batch': 2, 'heads_q': 4, 'heads_kv': 2, 'seq_k': 150, 'lse': true}", fields);
     for (char *at = text; (at = strchr(at, '\'')) != NULL;)
         *at = '"';
     cJSON *json = cJSON_Parse(text);
@@ -506,32 +506,53 @@ static int count_unnoticed(const fa_problem *problem, const char *config_text,
 /* What a user writes of scores, with and without fields beside it; each part of it left out is found. */
 TEST(scores_and_masks_of_a_user_are_right)
 {
+    static const char *const configs[] = {
+        "{\"family\": \"attn_fwd_prefill_sm80\", \"tunables\": {\"BLOCK_M\": 64, \"BLOCK_N\": 64,"
+        " \"STAGES\": 2, \"WARPS\": 4, \"Q_IN_REGS\": 0, \"MIN_BLOCKS\": 1}}",
+        "{\"family\": \"attn_fwd_prefill_sm90a\", \"tunables\": {\"BLOCK_M\": 128, \"BLOCK_N\": 64,"
+        " \"STAGES\": 2, \"Q_STAGES\": 2, \"PINGPONG\": 1, \"MIN_BLOCKS\": 1}}"};
     static const struct {
         const char *problem;
-        struct change changes[4];
+        int config;
+        struct change changes[6];
     } rows[] = {
         {"'seq_q': 70, 'mask': 'k <= q or k < 9 + b',"
          " 'score': 'score - 0.25 * (h + 1) * abs(q - k)'",
-         {{"snippet_score(x * unit, w.batch, w.head, w.kv_head, q, k, w.sequence.len_q, w.sequence.len_k)",
-           "snippet_score(x * unit, w.batch, 0, w.kv_head, q, k, w.sequence.len_q, w.sequence.len_k)"},
-          {"key + n * 8 + e", "key + n * 8"},
-          {"x = neg_infinity();", ";"}}},
+         0,
+         {{"snippet_score<SnippetFast>(SnippetScore{natural}, w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k)",
+           "snippet_score<SnippetFast>(SnippetScore{natural}, w.batch, 0, w.kv_head, q, k, w.len_q, w.len_k)"},
+          {"key_place(key, first, n * 8 + e)", "key_place(key, first, n * 8)"},
+          {"x = neg_infinity();", ";"},
+          {"sees.low != 0", "sees.high != 0"}}},
         {"'seq_q': 40, 'causal': 'bottom-right', 'softcap': true, 'dtype': 'bf16',"
          " 'varlen': true, 'lengths_k': 'cu_seqlens', 'mask': 'q // 16 == k // 16 or hk == 0',"
          " 'score': 'score * 2 + sqrt(len_k)'",
+         0,
          {{"SCORE_SNIPPET != 0 ? kLog2E : scale.exponent", "scale.exponent"},
           {"w.query(row + i * 16 + half * 8) + w.sequence.offset",
            "w.query(row + i * 16 + half * 8)"}}},
+        {"'seq_q': 200, 'seq_k': 2400, 'mask': 'k < 9 + b or 0 <= q - k < 70 or k // 400 == 3',"
+         " 'score': 'score - 0.25 * (h + 1) * (q - k)'",
+         1,
+         {{"is && sees.high != 0", "is && sees.low != 0"},
+          {"sees.low != 0", "sees.high != 0"},
+          {"is && sees.high != 0", "is && first == 0 && sees.high != 0"},
+          {"seen == 0 && first > 0", "false"},
+          {"key_place(from, same, i / 4 * 8 + i % 2)", "key_place(from, same, i / 4 * 8)"}}},
+        {"'seq_q': 140, 'causal': 'bottom-right', 'dtype': 'bf16', 'varlen': true,"
+         " 'lengths_k': 'cu_seqlens', 'mask': 'q // 50 == k // 50 and k > 3',"
+         " 'score': 'score * 2 + sqrt(len_k)'",
+         1,
+         {{"SCORE_SNIPPET != 0 ? kLog2E : find_scale(p, 0, 0).exponent",
+           "find_scale(p, 0, 0).exponent"},
+          {"if (!own.all.whole) return true;", ";"}}},
     };
-    static const char config[] =
-        "{\"family\": \"attn_fwd_prefill_sm80\", \"tunables\": {\"BLOCK_M\": 64, \"BLOCK_N\": 64,"
-        " \"STAGES\": 2, \"WARPS\": 4, \"Q_IN_REGS\": 0, \"MIN_BLOCKS\": 1}}";
-    if (is_left_out("attn_fwd_prefill_sm80"))
-        SKIP("left out");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fa_problem p = {.head_dim = 0};
+        if (is_left_out(rows[i].config == 0 ? "attn_fwd_prefill_sm80" : "attn_fwd_prefill_sm90a"))
+            continue;
         CHECK_OK(problem_in(rows[i].problem, &p), diag);
-        CHECK_INT(count_unnoticed(&p, config, rows[i].changes), 0);
+        CHECK_INT(count_unnoticed(&p, configs[rows[i].config], rows[i].changes), 0);
     }
 }
 

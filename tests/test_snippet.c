@@ -91,36 +91,66 @@ static void draw_text(fa_buf *out, int depth, bool reals)
     fa_buf_text(out, ")");
 }
 
-/* In double. */
+/* What is printed of text i, computed in one of these ways. TOLD: 1 where ranges say all of a mask's box, -1 where they are wrong. */
+enum way { PLAIN, FAST, TOLD };
+static const char ways[] =
+    "template <class All> int told(SnippetSpan is, int last, All all) {\n"
+    "    i64 low = 1, high = 0;\n"
+    "    for (int i = 0; i < (last + 1) * (last + 1); i++) {\n"
+    "        const i64 x = all(i % (last + 1), i / (last + 1));\n"
+    "        low = x < low ? x : low, high = x > high ? x : high;\n"
+    "    }\n"
+    "    return is.low > low || is.high < high ? -1 : is.low == is.high;\n"
+    "}\n"
+    "#define ALL(As, q, k) As::whole(p[0]), As::whole(p[1]), As::whole(p[2]), q, k, As::whole(p[5]), As::whole(p[6])\n"
+    "#define IN_DOUBLE(q, k) ALL(SnippetPlain<double>, p[3] + q, p[4] + k)\n"
+    "#define KEY SnippetCount<SnippetLine>{p[4], {p[4] - 5.0f, 1, 5}}\n"
+    "#define IN_FLOAT ALL(SnippetFast, (SnippetCount<float>{p[3], (float)p[3]}), (KEY))\n"
+    "#define FROM(at) (SnippetSpan{p[at], p[at] + p[7]})\n"
+    "#define SCORE(of) way == 1 ? of::snippet_score<SnippetFast>(SnippetScore{(float)s}, IN_FLOAT) : \\\n"
+    "    way == 2 ? 0 : of::snippet_score<SnippetPlain<double>>(s, IN_DOUBLE(0, 0))\n"
+    "#define MASK(of) way == 1 ? of::snippet_mask<SnippetFast>(IN_FLOAT) : way == 2 ? \\\n"
+    "    told(of::snippet_mask<SnippetSpans>(ALL(SnippetSpans, FROM(3), FROM(4))), p[7], [&](int q, int k) { \\\n"
+    "        return of::snippet_mask<SnippetPlain<double>>(IN_DOUBLE(q, k)); }) : \\\n"
+    "    of::snippet_mask<SnippetPlain<double>>(IN_DOUBLE(0, 0))\n"
+    "extern \"C\" double compute(int way, int i, double s, const int *p) { return ";
+
+static bool is_near(double got, double wanted, double error)
+{
+    return (isnan(got) && isnan(wanted)) || (got >= wanted && got <= wanted) ||
+           fabs(got - wanted) <= error * (1 + fabs(wanted));
+}
+
+/* Scores and, at odd numbers, masks. */
 TEST(cuda_computes_what_the_evaluator_does)
 {
     enum { COUNT = 400, POINTS = 40 };
     static fa_snippet *all[COUNT];
     static char text[COUNT][400];
     char folder[CHECK_FOLDER], path[CHECK_FOLDER + 40], command[CHECK_FOLDER + 200];
-    double (*compute)(int, double, const int *) = NULL;
+    double (*compute)(enum way, int, double, const int *) = NULL;
     fa_buf source = {0}, vocabulary = {0}, calls = {0};
-    int count = 0, wrong = 0;
+    int count = 0, wrong = 0, told = 0, astray = 0;
     snprintf(path, sizeof path, "%s/kernel_templates/vocabulary/fa_snippet.cuh",
              getenv("FA_TEST_SOURCE"));
     CHECK(fa_buf_read_file(&vocabulary, path, 1 << 20) == 0);
     fa_buf_text(&source, "#include <cmath>\nusing namespace std;\ntypedef unsigned long long u64;\n"
+                         "#define __device__\n#define __forceinline__ inline\n"
                          "typedef long long i64;\n#define FA_DEVICE static inline\n");
     fa_buf_text(&source, strstr(vocabulary.data, "namespace {"));
-    memcpy(strstr(source.data, "#endif"), "      ", 6);
+    memcpy(strrchr(source.data, '#'), "      ", 6);
     while (count < COUNT) {
         fa_buf one = {0};
-        draw_text(&one, 1 + (int)draw(4), true);
+        const bool mask = count % 2 == 1;
+        draw_text(&one, 1 + (int)draw(4), !mask);
+        fa_buf_text(&one, !mask ? "" : draw(2) == 0 ? " == q - k" : " < k // 3");
         if (one.size < sizeof text[0] &&
-            fa_snippet_parse(one.data, false, &all[count], &diag) == 0) {
+            fa_snippet_parse(one.data, mask, &all[count], &diag) == 0) {
             memcpy(text[count], one.data, one.size + 1);
             fa_buf_printf(&source, "namespace of_%d {\n", count);
             fa_snippet_print(all[count], &source);
             fa_buf_text(&source, "}\n");
-            fa_buf_printf(
-                &calls,
-                "i == %d ? of_%d::snippet_score(s, p[0], p[1], p[2], p[3], p[4], p[5], p[6]) :\n",
-                count, count);
+            fa_buf_printf(&calls, "i == %d ? %s(of_%d) :\n", count, mask ? "MASK" : "SCORE", count);
             count++;
         }
         fa_buf_free(&one);
@@ -131,23 +161,26 @@ TEST(cuda_computes_what_the_evaluator_does)
              "c++ -std=c++17 -O0 -w -ffp-contract=off -shared -fPIC -o %s -x c++ -", path);
     FILE *compiler = popen(command, "w");
     CHECK(compiler != NULL);
-    fprintf(compiler,
-            "%sextern \"C\" double compute(int i, double s, const int *p) { return %s 0; }\n",
-            source.data, calls.data);
+    fprintf(compiler, "%s%s%s 0; }\n", source.data, ways, calls.data);
     CHECK_INT(pclose(compiler), 0);
     *(void **)&compute = dlsym(dlopen(path, RTLD_NOW | RTLD_LOCAL), "compute");
     CHECK(compute != NULL);
     for (int i = 0; i < COUNT * POINTS; i++) {
-        const int p[FA_PLACES] = {
-            (int)draw(3), (int)draw(7), (int)draw(3), (int)draw(40) - 3, (int)draw(40), 40, 44};
+        const int p[FA_PLACES + 1] = {(int)draw(3),  (int)draw(7), (int)draw(3), (int)draw(40) - 3,
+                                      (int)draw(40), 40,           44,           (int)draw(4)};
         int64_t place[FA_PLACES];
-        const double score = ((double)draw(2000) - 1000) / 100, got = compute(i / POINTS, score, p);
+        const double score = ((double)draw(2000) - 1000) / 100;
         for (int k = 0; k < FA_PLACES; k++)
             place[k] = p[k];
         const double wanted = fa_snippet_evaluate(all[i / POINTS], score, place);
-        if (!(isnan(got) && isnan(wanted)) && !(got >= wanted && got <= wanted) && wrong++ < 8)
-            printf("# %s at score %g q %d k %d: CUDA has %.17g, the evaluator %.17g\n",
-                   text[i / POINTS], score, p[3], p[4], got, wanted);
+        const double plain = compute(PLAIN, i / POINTS, score, p),
+                     box = compute(TOLD, i / POINTS, 0, p);
+        const double fast = compute(FAST, i / POINTS, score, p);
+        told += box > 0;
+        astray += !is_near(fast, (double)(float)wanted, 1e-4);
+        if ((!is_near(plain, wanted, 0) || box < 0) && wrong++ < 8)
+            printf("# %s at score %g q %d k %d: CUDA has %.17g, the evaluator %.17g; box %g\n",
+                   text[i / POINTS], score, p[3], p[4], plain, wanted, box);
     }
     for (int i = 0; i < COUNT; i++)
         fa_snippet_free(&all[i]);
@@ -156,4 +189,6 @@ TEST(cuda_computes_what_the_evaluator_does)
     fa_buf_free(&calls);
     check_remove_folder(folder);
     CHECK_INT(wrong, 0);
+    CHECK(told > COUNT * POINTS / 4 &&
+          astray < COUNT * POINTS / 400); /* rounding may cross a step */
 }

@@ -58,7 +58,34 @@ struct Work {
     Sequence sequence;
 
     __device__ __forceinline__ int query(int row) const { return row0 + row; }
+    __device__ __forceinline__ Places places() const { return {batch, head, kv_head, sequence.len_q, sequence.len_k}; }
 };
+
+// The steps of a tile that some row sees, from the last to the first.
+#if MASK_SNIPPET
+struct Steps {
+    SeenSteps<kN> seen;
+    const int count;
+
+    __device__ __forceinline__ explicit Steps(int steps) : seen(steps), count(steps) {}
+    __device__ __forceinline__ bool next(const Work &w, int &ret_key, bool &ret_whole) {
+        const int first = w.query(0) + w.sequence.offset;
+        const int step = seen.next(w.places(), first, first + w.rows - 1, w.begin, count, ret_whole);
+        ret_key = w.begin + step * kN;
+        return step >= 0;
+    }
+};
+#else
+struct Steps {
+    int left;
+
+    __device__ __forceinline__ explicit Steps(int steps) : left(steps) {}
+    __device__ __forceinline__ bool next(const Work &w, int &ret_key, bool &) {
+        ret_key = w.begin + --left * kN;
+        return left >= 0;
+    }
+};
+#endif
 
 // False: nothing to do.
 FA_DEVICE bool find_work(Work &w, const fa_attn_serving_params &p) {
@@ -104,20 +131,22 @@ struct Stream {
     const char *k, *v;    // its chunk in key 0 of the sequence, or of page 0
     const int *table;     // the sequence's pages
     int begin, end;       // of the keys that may be read
+    Steps steps;
     int key;              // first key of the tile to load next; before `begin`: there is none
     int page[kPasses];    // that tile's pages: what the table says
 
-    __device__ __forceinline__ Stream(const fa_attn_serving_params &p, const Work &w, int steps) {
+    __device__ __forceinline__ Stream(const fa_attn_serving_params &p, const Work &w, int count) : steps(count) {
         row = threadIdx.x / kPhase, chunk = threadIdx.x % kPhase;
         k = (const char *)p.dense.k + (w.sequence.k + w.kv_head * p.dense.k_head_stride) * kElement + chunk * 16;
         v = (const char *)p.dense.v + (w.sequence.v + w.kv_head * p.dense.v_head_stride) * kElement + chunk * 16;
         table = p.block_table + (PAGED != 0 ? w.batch * p.block_table_stride : 0);
         begin = w.begin, end = w.end;
-        key = begin + (steps - 1) * kN;
-        look_up();
+        look_up(w);
     }
 
-    __device__ __forceinline__ void look_up() {
+    __device__ __forceinline__ void look_up(const Work &w) {
+        bool whole;
+        steps.next(w, key, whole);
         if constexpr (PAGED != 0) {
 #pragma unroll
             for (int pass = 0; pass < kPasses; ++pass) {
@@ -162,11 +191,10 @@ struct Stream {
 
     // Starts the copies of the next tile and closes their group, also where there is no tile. kRagged: it may end
     // behind the last key.
-    template <bool kRagged> __device__ __forceinline__ void next(const fa_attn_serving_params &p, u32 slot) {
+    template <bool kRagged> __device__ __forceinline__ void next(const fa_attn_serving_params &p, const Work &w, u32 slot) {
         if (key >= begin) {
             copy_tile<kRagged>(p, slot);
-            key -= kN;
-            look_up();
+            look_up(w);
         }
         cp_async_commit();
     }
@@ -310,9 +338,9 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
     copy_q(p, w, smem);
     cp_async_commit();
     u32 load_slot = slots;
-    stream.next<true>(p, load_slot);
+    stream.next<true>(p, w, load_slot);
 #pragma unroll
-    for (int t = 1; t < kStages - 1; ++t) stream.next<false>(p, load_slot += kSlotBytes);
+    for (int t = 1; t < kStages - 1; ++t) stream.next<false>(p, w, load_slot += kSlotBytes);
     QFragments q;
     if constexpr (kQInRegs) {
         cp_async_wait<kStages - 1>();
@@ -326,21 +354,23 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
     const Scale scale = find_scale(p, w.batch, w.kv_head);
     const float exponent = SCORE_SNIPPET != 0 ? kLog2E : scale.exponent;
     u32 slot = slots;
-    int key = w.begin + (steps - 1) * kN;
+    Steps own_steps(steps);
+    int key;
+    bool whole = true;
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step, key -= kN) {
+    while (own_steps.next(w, key, whole)) {
         // This tile has landed for the whole block, and every warp has left the slot filled next.
         cp_async_wait<kStages - 2>();
         block_sync();
         load_slot = load_slot + kSlotBytes == slots_end ? slots : load_slot + kSlotBytes;
-        stream.next<false>(p, load_slot);
+        stream.next<false>(p, w, load_slot);
 
         Scores s;
         multiply_qk(s, q, q_tile, slot, q_lanes, k_lanes);
         if constexpr (SOFTCAP != 0) cap_scores(s, scale.cap_rate);
         const int row = warp_row + (int)lane / 4, own_key = key + (int)lane % 4 * 2;
 #if SCORE_SNIPPET || MASK_SNIPPET
-        apply_snippets(s, w, row, own_key, scale.exponent * kLn2);
+        apply_snippets(s, w, row, own_key, scale.exponent * kLn2, whole);
 #endif
         const bool masked = key < w.clear_begin || key + kN > w.clear_end;
         settle_scores(s, rows, o, exponent, masked, p, w, row, own_key);

@@ -14,12 +14,14 @@
 //  - steps are counted from the first key that the tile sees; of pages from the beginning of its box, a box being the
 //    largest part of a page that tiles are whole numbers of.
 //  - keys behind a sequence's end are masked, values there become zeros in shared memory, since what lies there may be NaN.
+//  - with a user's mask a tile has the steps that some query sees by it; the warps that fetch and the consumers find them alike.
 //  - keys and values of fp8 come to tiles of their own, from which three warps of the producing warpgroup make the
 //    tiles that wgmma multiplies. Their scales are numbers of the kernel's, but for the products.
 //  - rows of the output leave by TMA, except by hand those of a warp that holds the last row of a sequence that another
 //    one follows.
 #include "attn_serving.cuh"
 #include "attn_serving_params.h"
+#include "attn_snippet.cuh"
 #include "attn_softcap.cuh"
 #include "attn_wgmma.cuh"
 
@@ -39,6 +41,7 @@ static_assert(kBox % 16 == 0 && HEAD_DIM_V <= kDv, "pages and heads fit their ti
 
 constexpr bool kFp8 = KV_FP8 != 0;
 constexpr int kElement = kFp8 ? 1 : 2;         // bytes of a key's or a value's number
+constexpr bool kWalks = MASK_SNIPPET != 0;     // steps are found by whole warps
 constexpr u32 kConverters = kFp8 ? 3 : 0;      // warps of the producing warpgroup that make tiles of fp8 ones
 constexpr u32 kProducers = kFp8 ? 3 : 2;       // of its warps and threads, those that tiles are handed over to
 
@@ -48,6 +51,46 @@ struct Work {
     int len_q, len_k, first_q, key0;     // of the sequence; first_q: its first row of q and o; key0: where step 0 begins
     float k_scale;                       // of fp8 keys: what scores are multiplied by for exp2
 };
+
+FA_DEVICE Sequence sequence_of(const fa_attn_serving_params &p, const Work &work) {
+    Sequence s = {};
+    s.len_q = work.len_q, s.len_k = work.len_k, s.offset = key_offset(p, work.len_q, work.len_k);
+    return s;
+}
+FA_DEVICE Places places_of(const fa_attn_serving_params &p, const Work &work) {
+    return {work.batch, work.head, work.head / (p.dense.heads_q / p.dense.heads_kv), work.len_q, work.len_k};
+}
+
+// The steps of a tile, from the last to the first.
+#if MASK_SNIPPET
+struct Steps {
+    SeenSteps<kN> seen;
+    bool whole = false;   // every query of the tile sees the step that next() came to, by the mask
+
+    __device__ __forceinline__ Steps() : seen(0) {}
+    FA_DEVICE int all(const fa_attn_serving_params &p, const Work &work) {
+        const Sequence s = sequence_of(p, work);
+        const int end = end_key(p, s, last_row(work));
+        return end > work.key0 ? (end - work.key0 + kN - 1) / kN : 0;
+    }
+    FA_DEVICE int last_row(const Work &work) { return (work.row0 + kM < work.len_q ? work.row0 + kM : work.len_q) - 1; }
+    // Of a tile whose work.steps is not known yet.
+    FA_DEVICE int count(const fa_attn_serving_params &p, const Work &work) {
+        const int offset = sequence_of(p, work).offset;
+        return SeenSteps<kN>::count(places_of(p, work), work.row0 + offset, last_row(work) + offset, work.key0, all(p, work));
+    }
+    __device__ __forceinline__ void begin(const fa_attn_serving_params &p, const Work &work) { seen = SeenSteps<kN>(all(p, work)); }
+    __device__ __forceinline__ int next(const fa_attn_serving_params &p, const Work &work, int) {
+        const int offset = sequence_of(p, work).offset;
+        return seen.next(places_of(p, work), work.row0 + offset, last_row(work) + offset, work.key0, all(p, work), whole);
+    }
+};
+#else
+struct Steps {
+    FA_DEVICE void begin(const fa_attn_serving_params &, const Work &) {}
+    FA_DEVICE int next(const fa_attn_serving_params &, const Work &, int step) { return step; }
+};
+#endif
 
 FA_DEVICE void store_shared(u32 to, int a, int b, int c, int d) {
     asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
@@ -130,7 +173,9 @@ class Dealer {
 
     FA_DEVICE u32 draw(const fa_attn_serving_params &p) {
         u32 drawn;
-        asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(drawn) : "l"(p.counters) : "memory");
+        if (kWalks && threadIdx.x != 0) drawn = 0;
+        else asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(drawn) : "l"(p.counters) : "memory");
+        if constexpr (kWalks) drawn = (u32)uniform((int)drawn);
         return drawn + gridDim.x;
     }
     // Each block with a tile draws until it gets a number behind the last, so there are as many draws as tiles.
@@ -139,6 +184,7 @@ class Dealer {
     __device__ __forceinline__ u32 tiles() const { return ((u32)sequence.len_q + kM - 1) / kM; }
 
     __device__ __forceinline__ void hand_over(const Work &w) {
+        if (kWalks && threadIdx.x != 0) return;   // the first lane's place alone moves
         barrier_wait(records.empty(place.slot), place.parity ^ 1);
         store_shared(records.record(place.slot), w.row0, w.head, w.batch, w.steps);
         store_shared(records.record(place.slot) + 16, w.len_q, w.len_k, w.first_q, w.key0);
@@ -163,7 +209,11 @@ class Dealer {
         const int begin = first_key(p, sequence, w.row0);
         const int end = end_key(p, sequence, (w.row0 + kM < w.len_q ? w.row0 + kM : w.len_q) - 1);
         w.key0 = PAGED != 0 ? begin / kBox * kBox : begin;
+#if MASK_SNIPPET
+        w.steps = Steps::count(p, w);
+#else
         w.steps = end > begin ? (end - w.key0 + kN - 1) / kN : 0;
+#endif
         w.k_scale = kFp8 ? find_scale(p, batch, w.head / (p.dense.heads_q / p.dense.heads_kv)).exponent : 0.0f;
         return w;
     }
@@ -183,7 +233,7 @@ class Dealer {
         if (batch < p.dense.batch) {
             w = find_tile(p, number - before);
             number = draw(p);
-        } else if (is_last_draw(number, before)) {
+        } else if ((!kWalks || threadIdx.x == 0) && is_last_draw(number, before)) {
             asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(p.counters), "r"(0) : "memory");
         }
         hand_over(w);
@@ -225,9 +275,9 @@ struct Serving {
     FA_DEVICE Curve find_curve(const Params &) { return {}; }
 #else
     using Curve = Line;
-    FA_DEVICE Curve find_curve(const Params &p) { return {find_scale(p, 0, 0).exponent}; }
+    FA_DEVICE Curve find_curve(const Params &p) { return {SCORE_SNIPPET != 0 ? kLog2E : find_scale(p, 0, 0).exponent}; }
 #endif
-    static constexpr bool kMasksLater = CAUSAL != 0 || WINDOW != 0;
+    static constexpr bool kMasksLater = CAUSAL != 0 || WINDOW != 0 || MASK_SNIPPET != 0;
     // The last part's rows see the last keys, so their consumer is first to begin, and within windows first to end.
     static constexpr bool kLastPartFirst = true;
 
@@ -257,21 +307,29 @@ struct Serving {
     FA_DEVICE void produce(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
         if constexpr (kFp8) return produce_of_fp8(p, maps, shared);
         Ring ring;
-        if (threadIdx.x == 0) {
+        Steps steps;
+        const bool fetches = !kWalks || threadIdx.x % kWarp == 0;
+        if (kWalks ? threadIdx.x < kWarp : threadIdx.x == 0) {
             Dealer dealer(shared);
             for (Work work = dealer.next(p); work.steps >= 0; work = dealer.next(p)) {
                 const Source source = source_of(p, work);
+                steps.begin(p, work);
 #pragma unroll 1
-                for (int step = work.steps; step > 0; --step)
-                    fetch_tile<Serving, kSlabs>(p, shared, &maps.k, shared.k(ring.slot), kKFull, kKEmpty, ring, source, step - 1);
+                for (int step = work.steps; step > 0; --step) {
+                    const int place = steps.next(p, work, step - 1);
+                    if (fetches) fetch_tile<Serving, kSlabs>(p, shared, &maps.k, shared.k(ring.slot), kKFull, kKEmpty, ring, source, place);
+                }
             }
-        } else if (threadIdx.x == kWarp) {
-            Handed<true> tiles(p, shared);
+        } else if (kWalks ? threadIdx.x / kWarp == 1 : threadIdx.x == kWarp) {
+            Handed<!kWalks> tiles(p, shared);
             for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) {
                 const Source source = source_of(p, work);
+                steps.begin(p, work);
 #pragma unroll 1
-                for (int step = work.steps; step > 0; --step)
-                    fetch_tile<Serving, kOutSlabs>(p, shared, &maps.v, shared.v(ring.slot), kVFull, kVEmpty, ring, source, step - 1);
+                for (int step = work.steps; step > 0; --step) {
+                    const int place = steps.next(p, work, step - 1);
+                    if (fetches) fetch_tile<Serving, kOutSlabs>(p, shared, &maps.v, shared.v(ring.slot), kVFull, kVEmpty, ring, source, place);
+                }
             }
         } else if (threadIdx.x == 2 * kWarp) {
             Handed<true> tiles(p, shared);
@@ -409,29 +467,31 @@ struct Serving {
 
     // ---- scores
 
-    FA_DEVICE Sequence sequence_of(const Params &p, const Work &work) {
-        Sequence s = {};
-        s.len_q = work.len_q, s.len_k = work.len_k, s.offset = key_offset(p, work.len_q, work.len_k);
-        return s;
-    }
     struct Own {
         int from, steps;               // some row sees keys of the steps [from, steps)
         int clear_from, clear_steps;   // every row sees those of the steps [clear_from, clear_steps) whole
+        // With a user's mask clear_from and clear_steps count all steps, from and steps those seen.
+        Steps all;
+        int place;
     };
     FA_DEVICE Own find_own(const Params &p, const Work &work, u32 group) {
         const Sequence s = sequence_of(p, work);
         const int row = work.row0 + (int)group * 64, last = (row + 64 < s.len_q ? row + 64 : s.len_q) - 1;
-        if (work.steps <= 0 || row > last) return {0, 0, 0, 0};
+        if (work.steps <= 0 || row > last) return {0, 0, 0, 0, {}, 0};
         if constexpr (kFp8) TileLine::keep(work.k_scale);
         const int seen = end_key(p, s, last) - work.key0, clear = end_key(p, s, row) - work.key0;
-        Own own = {0, seen > 0 ? (seen + kN - 1) / kN : 0, 0, clear > 0 ? clear / kN : 0};
+        Own own = {0, seen > 0 ? (seen + kN - 1) / kN : 0, 0, clear > 0 ? clear / kN : 0, {}, 0};
         if constexpr (WINDOW != 0) {
             const int first = first_key(p, s, row) - work.key0, hidden = first_key(p, s, last) - work.key0;
             own.from = first <= 0 ? 0 : first / kN < own.steps ? first / kN : own.steps > 0 ? own.steps - 1 : 0;
             own.clear_from = hidden > 0 ? (hidden + kN - 1) / kN : 0;
         }
+        if constexpr (kWalks) own.from = 0, own.steps = work.steps;
+        own.all.begin(p, work);
         return own;
     }
+    // Called for every step, in order: which of the tile's it is.
+    FA_DEVICE int come_to(Own &own, const Params &p, const Work &work, int step) { return own.all.next(p, work, step); }
     // With a softcap the compiler must not know that this is 0, nor, with a window and lengths, where masks begin: it would keep
     // more values than the registers hold.
     FA_DEVICE int first_step(const Own &own) {
@@ -439,11 +499,35 @@ struct Serving {
         if constexpr (SOFTCAP != 0) asm volatile("" : "+r"(from));
         return from;
     }
-    FA_DEVICE bool is_masked(const Own &own, int step) { return step >= own.clear_steps || (WINDOW != 0 && step < own.clear_from); }
+    FA_DEVICE bool is_masked(const Own &own, int step) {
+#if MASK_SNIPPET
+        if (!own.all.whole) return true;
+#endif
+        return step >= own.clear_steps || (WINDOW != 0 && step < own.clear_from);
+    }
+
+    // What the user makes of scores; then they are natural ones.
+    FA_DEVICE void bend(Scores &s, const Params &p, const Work &work, int row, int key) {
+#if SCORE_SNIPPET
+        const Places places = places_of(p, work);
+        const int at = work.row0 + row + sequence_of(p, work).offset, from = work.key0 + key;
+        const float same = (float)from;
+#pragma unroll
+        for (int i = 0; i < kScores; ++i)
+            s[i] = bent_score(s[i] * p.dense.softmax_scale, places, query_place(at + i % 4 / 2 * 8), key_place(from, same, i / 4 * 8 + i % 2));
+#endif
+    }
 
     FA_DEVICE void mask(Scores &s, const Params &p, const Work &work, int row, int key) {
         const Sequence sequence = sequence_of(p, work);
         int query = work.row0 + row, from = work.key0 + key;
+#if MASK_SNIPPET
+        const Places places = places_of(p, work);
+#pragma unroll
+        for (int i = 0; i < kScores; ++i)
+            if (!is_visible(places, query_place(query + sequence.offset + i % 4 / 2 * 8), key_place(from, (float)from, i / 4 * 8 + i % 2)))
+                s[i] = neg_infinity();
+#endif
         if constexpr (SOFTCAP != 0 && WINDOW != 0 && LENGTHS_K != 0) asm volatile("" : "+r"(query), "+r"(from));
         Wgmma<kN>::mask(s, end_key(p, sequence, query) - from, end_key(p, sequence, query + 8) - from);
         if constexpr (WINDOW != 0) {
@@ -460,7 +544,7 @@ struct Serving {
     // another one writes there are zeros too.
     FA_DEVICE void clean(const Feed &feed, const Work &work, int step) {
         if constexpr (LENGTHS_K != 0 || PAGED != 0) {
-            const int first = work.len_k - work.key0 - step * kN;
+            const int first = work.len_k - work.key0 - step * kN;   // with a mask only where the last step is seen
             if (first >= kN) return;
             feed.wait_v();
             constexpr int kChunks = kSlab / 8;   // 16-byte chunks of a row of a slab

@@ -108,10 +108,10 @@ FA_DEVICE double score(const Params &p, const Row &row, const double *q, int j) 
     if (KV_FP8) dot *= (double)p.k_scale[(i64)row.b * p.k_scale_batch_stride + (i64)row.h_kv * p.k_scale_head_stride];
     if (SOFTCAP) dot = (double)p.softcap * tanh(dot / (double)p.softcap);
 #if SCORE_SNIPPET
-    dot = snippet_score(dot, row.b, row.h, row.h_kv, row.stands, j, row.len_q, row.len_k);
+    dot = snippet_score<SnippetPlain<double>>(dot, row.b, row.h, row.h_kv, row.stands, j, row.len_q, row.len_k);
 #endif
 #if MASK_SNIPPET
-    if (!snippet_mask(0.0, row.b, row.h, row.h_kv, row.stands, j, row.len_q, row.len_k)) dot = (double)neg_infinity();
+    if (!snippet_mask<SnippetPlain<double>>(row.b, row.h, row.h_kv, row.stands, j, row.len_q, row.len_k)) dot = (double)neg_infinity();
 #endif
     return dot;
 }

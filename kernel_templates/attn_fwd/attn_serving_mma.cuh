@@ -11,6 +11,7 @@
 #define ATTN_SERVING_MMA_CUH
 
 #include "attn_serving.cuh"
+#include "attn_snippet.cuh"
 #include "fa_mma.cuh"
 #include "fa_numeric.cuh"
 
@@ -152,25 +153,27 @@ FA_DEVICE void cap_scores(Scores &s, float rate) {
 }
 
 #if SCORE_SNIPPET || MASK_SNIPPET
-// What the user makes of scores, which are `unit` times what they are here; then they are natural ones.
+// What the user makes of scores, which are `unit` times what they are here; then they are natural ones. whole: the mask hides none.
 template <class Work>
-FA_DEVICE void apply_snippets(Scores &s, const Work &w, int row, int key, float unit) {
+FA_DEVICE void apply_snippets(Scores &s, const Work &w, int row, int key, float unit, bool whole) {
+    const Places places = w.places();
+    const float first = (float)key;
 #pragma unroll
     for (int i = 0; i < kSlabs; ++i)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int q = w.query(row + i * 16 + half * 8) + w.sequence.offset;
+            const auto q = query_place(w.query(row + i * 16 + half * 8) + w.sequence.offset);
 #pragma unroll
             for (int n = 0; n < kN / 8; ++n)
 #pragma unroll
                 for (int e = 0; e < 2; ++e) {
                     float &x = s[i][n][half * 2 + e];
-                    const int k = key + n * 8 + e;
+                    const auto k = key_place(key, first, n * 8 + e);
 #if SCORE_SNIPPET
-                    x = snippet_score(x * unit, w.batch, w.head, w.kv_head, q, k, w.sequence.len_q, w.sequence.len_k);
+                    x = bent_score(x * unit, places, q, k);
 #endif
 #if MASK_SNIPPET
-                    if (!snippet_mask(0.0f, w.batch, w.head, w.kv_head, q, k, w.sequence.len_q, w.sequence.len_k)) x = neg_infinity();
+                    if (!whole && !is_visible(places, q, k)) x = neg_infinity();
 #endif
                 }
         }

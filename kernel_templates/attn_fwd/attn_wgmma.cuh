@@ -414,6 +414,16 @@ FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, 
     feed.release_k();
 }
 
+// With a score or mask of a user's, steps are those that a tile's queries see: Own::place is the number of the one that
+// Kind::come_to comes to, in order, among all; its scores become what the user makes of them. Without, nothing stands here.
+#if SCORE_SNIPPET || MASK_SNIPPET
+#define PLACE_OF(step) own.place
+#define COME_TO(step, work) own.place = Kind::come_to(own, p, work, step), Kind::bend(s, p, work, lane_row, lane_key + own.place * kN)
+#else
+#define PLACE_OF(step) step
+#define COME_TO(step, work)
+#endif
+
 template <class Kind>
 FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps &maps, const Shared &shared, u32 group) {
     using Work = typename Kind::Work;
@@ -446,10 +456,11 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
             Wgmma<kN>::pin(s);
             feed.release_k();
             if (step == from) feed.release_q();
-            if (Kind::is_masked(own, step)) Kind::mask(s, p, work, lane_row, lane_key + step * kN);
+            COME_TO(step, work);
+            if (Kind::is_masked(own, PLACE_OF(step))) Kind::mask(s, p, work, lane_row, lane_key + PLACE_OF(step) * kN);
             weigh_scores(s, rows, factor, curve);
             pack(probs, s);
-            Kind::clean(feed, work, step);
+            Kind::clean(feed, work, PLACE_OF(step));
             bool accumulate = false;
             for (;;) {
                 // Each turn: Q K^T of the next step beside P V of this one.
@@ -457,7 +468,9 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                     --step;
                     issue_both(feed, s, o, probs, q, accumulate);
                     if (step == from) feed.release_q();
-                    if (Kind::kMasksLater && Kind::is_masked(own, step)) Kind::mask(s, p, work, lane_row, lane_key + step * kN);
+                    COME_TO(step, work);
+                    if (Kind::kMasksLater && Kind::is_masked(own, PLACE_OF(step)))
+                        Kind::mask(s, p, work, lane_row, lane_key + PLACE_OF(step) * kN);
                     float shrink[2];
                     const bool grown = weigh_scores(s, rows, shrink, curve);
                     finish_before_wait(rows);
@@ -481,7 +494,8 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 if (step == from) feed.release_q();
                 Kind::finish(p, work, rows, factor, lane_row);
                 rows = new_rows();
-                if (Kind::is_masked(own, step)) Kind::mask(s, p, next, lane_row, lane_key + step * kN);
+                COME_TO(step, next);
+                if (Kind::is_masked(own, PLACE_OF(step))) Kind::mask(s, p, next, lane_row, lane_key + PLACE_OF(step) * kN);
                 float none[2];
                 weigh_scores(s, rows, none, curve);
                 finish_before_wait(rows);
@@ -491,7 +505,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 scale_rows(o, factor);
                 store_output<Kind>(p, maps, shared, work, o, group);
                 pack(probs, s);
-                Kind::clean(feed, next, step);
+                Kind::clean(feed, next, PLACE_OF(step));
                 accumulate = false;
                 work = next;
             }

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the functions are made of that a problem's "score" and "mask" become (src/snippet). Real is float, or double in a reference.
+// What the functions are made of that a problem's "score" and "mask" become (src/snippet). They are templates of a struct `As`, which
+// says what numbers are, so that one text gives values as well as what holds of many values at once:
+//  - SnippetPlain<Real>: numbers as they are, for references.
+//  - SnippetFast: of the many scores of a thread. A small whole number also is a float (a conversion takes as long as an exponential), and
+//    a number that is linear in the key is its value at the thread's first key, and how it grows: one multiplication and addition.
+//  - SnippetSpans: of a mask: from ranges of q and k to whether none, some or all of them see each other.
 // Everything has a value: a whole number divided by 0 is 0.
 #ifndef FA_SNIPPET_CUH
 #define FA_SNIPPET_CUH
@@ -9,45 +14,254 @@
 
 namespace {
 
-template <class T> struct SnippetIsReal { static constexpr bool value = false; };
-template <> struct SnippetIsReal<float> { static constexpr bool value = true; };
-template <> struct SnippetIsReal<double> { static constexpr bool value = true; };
+// A whole number within 2^24 and the same as a real one, a float or a SnippetLine: what nobody asks for is not computed.
+template <class Real> struct SnippetCount {
+    int whole;
+    Real real;
+};
+// A number that grows by `step` from key to key, `ahead` keys behind the one where it is `at`.
+struct SnippetLine {
+    float at, step;
+    int ahead;
+    __device__ __forceinline__ operator float() const { return at + step * (float)ahead; }
+};
+// What is computed of a score: no line, whatever is added.
+struct SnippetScore {
+    float x;
+    __device__ __forceinline__ operator float() const { return x; }
+};
+// From `low` to `high`, both included. Truths are 0 and 1.
+struct SnippetSpan {
+    i64 low, high;
+};
+struct SnippetUnknown {};   // a real number of a span
+
+template <class X> struct SnippetKind { enum { real = 0, count = 0, span = 0 }; };
+template <> struct SnippetKind<float> { enum { real = 1, count = 0, span = 0 }; };
+template <> struct SnippetKind<double> { enum { real = 1, count = 0, span = 0 }; };
+template <class R> struct SnippetKind<SnippetCount<R>> { enum { real = 0, count = 1, span = 0 }; };
+template <> struct SnippetKind<SnippetSpan> { enum { real = 0, count = 0, span = 1 }; };
+template <> struct SnippetKind<SnippetUnknown> { enum { real = 0, count = 0, span = 2 }; };
+
+// ---- functions of real numbers
 #define SNIPPET_OF_REAL(name, single, twice) \
     FA_DEVICE float name(float x) { return single(x); } \
-    FA_DEVICE double name(double x) { return twice(x); }
+    FA_DEVICE double name(double x) { return twice(x); } \
+    FA_DEVICE SnippetUnknown name(SnippetUnknown x) { return x; }
 SNIPPET_OF_REAL(snippet_exp, expf, exp)
 SNIPPET_OF_REAL(snippet_log, logf, log)
 SNIPPET_OF_REAL(snippet_tanh, tanhf, tanh)
 SNIPPET_OF_REAL(snippet_sqrt, sqrtf, sqrt)
 SNIPPET_OF_REAL(snippet_floor, floorf, floor)
+SNIPPET_OF_REAL(snippet_magnitude, fabsf, fabs)
 #undef SNIPPET_OF_REAL
 FA_DEVICE float snippet_power(float x, float y) { return powf(x, y); }
 FA_DEVICE double snippet_power(double x, double y) { return pow(x, y); }
+FA_DEVICE SnippetUnknown snippet_power(SnippetUnknown x, SnippetUnknown) { return x; }
+template <class T> FA_DEVICE int snippet_int(T a) {
+    return a != a ? 0 : a < (T)-2147483648.0 ? -2147483647 - 1 : a > (T)2147483647.0 ? 2147483647 : (int)a;
+}
+FA_DEVICE SnippetSpan snippet_int(SnippetUnknown) { return {-2147483647 - 1, 2147483647}; }
 
+// ---- spans
+FA_DEVICE i64 snippet_lower(i64 a, i64 b) { return a < b ? a : b; }
+FA_DEVICE i64 snippet_upper(i64 a, i64 b) { return a > b ? a : b; }
+FA_DEVICE SnippetSpan snippet_hull(i64 a, i64 b, i64 c, i64 d) {
+    return {snippet_lower(snippet_lower(a, b), snippet_lower(c, d)), snippet_upper(snippet_upper(a, b), snippet_upper(c, d))};
+}
+FA_DEVICE SnippetSpan operator+(SnippetSpan a, SnippetSpan b) { return {a.low + b.low, a.high + b.high}; }
+FA_DEVICE SnippetSpan operator-(SnippetSpan a, SnippetSpan b) { return {a.low - b.high, a.high - b.low}; }
+FA_DEVICE SnippetSpan operator-(SnippetSpan a) { return {-a.high, -a.low}; }
+FA_DEVICE SnippetSpan operator*(SnippetSpan a, SnippetSpan b) {
+    return snippet_hull(a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high);
+}
+FA_DEVICE SnippetSpan operator~(SnippetSpan a) { return {~a.high, ~a.low}; }
+FA_DEVICE SnippetSpan snippet_any_bits() { return {-9223372036854775807LL - 1, 9223372036854775807LL}; }
+FA_DEVICE SnippetSpan operator|(SnippetSpan, SnippetSpan) { return snippet_any_bits(); }
+FA_DEVICE SnippetSpan operator&(SnippetSpan a, SnippetSpan b) {
+    if (a.low < 0 && b.low < 0) return snippet_any_bits();
+    return {0, a.low < 0 ? b.high : b.low < 0 ? a.high : snippet_lower(a.high, b.high)};
+}
+FA_DEVICE SnippetSpan operator<(SnippetSpan a, SnippetSpan b) { return {a.high < b.low, a.low < b.high}; }
+FA_DEVICE SnippetSpan operator<=(SnippetSpan a, SnippetSpan b) { return {a.high <= b.low, a.low <= b.high}; }
+FA_DEVICE SnippetSpan operator>(SnippetSpan a, SnippetSpan b) { return b < a; }
+FA_DEVICE SnippetSpan operator>=(SnippetSpan a, SnippetSpan b) { return b <= a; }
+FA_DEVICE SnippetSpan operator==(SnippetSpan a, SnippetSpan b) {
+    return {a.low == b.high && a.high == b.low, a.low <= b.high && b.low <= a.high};
+}
+FA_DEVICE SnippetSpan operator!(SnippetSpan a) { return {1 - a.high, 1 - a.low}; }
+FA_DEVICE SnippetSpan operator!=(SnippetSpan a, SnippetSpan b) { return !(a == b); }
+FA_DEVICE SnippetSpan operator&&(SnippetSpan a, SnippetSpan b) { return {a.low & b.low, a.high & b.high}; }
+FA_DEVICE SnippetSpan operator||(SnippetSpan a, SnippetSpan b) { return {a.low | b.low, a.high | b.high}; }
+#define SNIPPET_UNKNOWN(result, value, op) FA_DEVICE result operator op(SnippetUnknown, SnippetUnknown) { return value; }
+SNIPPET_UNKNOWN(SnippetUnknown, {}, +)
+SNIPPET_UNKNOWN(SnippetUnknown, {}, -)
+SNIPPET_UNKNOWN(SnippetUnknown, {}, *)
+SNIPPET_UNKNOWN(SnippetUnknown, {}, /)
+SNIPPET_UNKNOWN(SnippetSpan, (SnippetSpan{0, 1}), <)
+SNIPPET_UNKNOWN(SnippetSpan, (SnippetSpan{0, 1}), <=)
+SNIPPET_UNKNOWN(SnippetSpan, (SnippetSpan{0, 1}), >)
+SNIPPET_UNKNOWN(SnippetSpan, (SnippetSpan{0, 1}), >=)
+SNIPPET_UNKNOWN(SnippetSpan, (SnippetSpan{0, 1}), ==)
+SNIPPET_UNKNOWN(SnippetSpan, (SnippetSpan{0, 1}), !=)
+#undef SNIPPET_UNKNOWN
+FA_DEVICE SnippetUnknown operator-(SnippetUnknown x) { return x; }
+
+// ---- fast numbers
+#define SNIPPET_FAST(op) \
+    template <class X> FA_DEVICE SnippetScore operator op(SnippetScore a, X b) { return {a.x op (float)b}; } \
+    template <class X> FA_DEVICE SnippetScore operator op(X a, SnippetScore b) { return {(float)a op b.x}; } \
+    FA_DEVICE SnippetScore operator op(SnippetScore a, SnippetScore b) { return {a.x op b.x}; } \
+    template <class A, class B> FA_DEVICE auto operator op(SnippetCount<A> a, SnippetCount<B> b) \
+        -> SnippetCount<decltype(a.real op b.real)> { return {a.whole op b.whole, a.real op b.real}; }
+#define SNIPPET_COMPARED(op) \
+    template <class A, class B> FA_DEVICE bool operator op(SnippetCount<A> a, SnippetCount<B> b) { return a.whole op b.whole; }
+FA_DEVICE SnippetLine operator-(SnippetLine a) { return {-a.at, -a.step, a.ahead}; }
+FA_DEVICE SnippetLine operator+(SnippetLine a, SnippetLine b) { return {a.at + b.at, a.step + b.step, a.ahead}; }
+FA_DEVICE SnippetLine operator-(SnippetLine a, SnippetLine b) { return {a.at - b.at, a.step - b.step, a.ahead}; }
+FA_DEVICE SnippetLine operator+(SnippetLine a, float b) { return {a.at + b, a.step, a.ahead}; }
+FA_DEVICE SnippetLine operator-(SnippetLine a, float b) { return {a.at - b, a.step, a.ahead}; }
+FA_DEVICE SnippetLine operator*(SnippetLine a, float b) { return {a.at * b, a.step * b, a.ahead}; }
+FA_DEVICE SnippetLine operator+(float a, SnippetLine b) { return b + a; }
+FA_DEVICE SnippetLine operator-(float a, SnippetLine b) { return -b + a; }
+FA_DEVICE SnippetLine operator*(float a, SnippetLine b) { return b * a; }
+SNIPPET_FAST(+)
+SNIPPET_FAST(-)
+SNIPPET_FAST(*)
+FA_DEVICE SnippetScore operator-(SnippetScore a) { return {-a.x}; }
+template <class R> FA_DEVICE auto operator-(SnippetCount<R> a) -> SnippetCount<decltype(-a.real)> { return {-a.whole, -a.real}; }
+SNIPPET_COMPARED(<)
+SNIPPET_COMPARED(<=)
+SNIPPET_COMPARED(>)
+SNIPPET_COMPARED(>=)
+SNIPPET_COMPARED(==)
+SNIPPET_COMPARED(!=)
+#undef SNIPPET_FAST
+#undef SNIPPET_COMPARED
+
+// ---- functions of any numbers
 // Rounded down, of numbers of any sign.
 template <class T> FA_DEVICE T snippet_floor_div(T a, T b) {
-    if constexpr (SnippetIsReal<T>::value) return snippet_floor(a / b);
+    if constexpr (SnippetKind<T>::span == 1) {
+        const i64 m = snippet_upper(-a.low, a.high) + 1;
+        if (b.low <= 0) return {-m, m};
+        return snippet_hull(snippet_floor_div(a.low, b.low), snippet_floor_div(a.low, b.high), snippet_floor_div(a.high, b.low),
+                            snippet_floor_div(a.high, b.high));
+    } else if constexpr (SnippetKind<T>::span == 2) return a;
+    else if constexpr (SnippetKind<T>::real) return snippet_floor(a / b);
     else if (b == 0 || b == -1) return b == 0 ? 0 : (T)(0 - (u64)a);
     else return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
 }
 template <class T> FA_DEVICE T snippet_ceil_div(T a, T b) {
-    if constexpr (SnippetIsReal<T>::value) return -snippet_floor(-(a / b));
+    if constexpr (SnippetKind<T>::span == 1) return -snippet_floor_div(-a, b);
+    else if constexpr (SnippetKind<T>::span == 2) return a;
+    else if constexpr (SnippetKind<T>::real) return -snippet_floor(-(a / b));
     else if (b == 0 || b == -1) return b == 0 ? 0 : (T)(0 - (u64)a);
     else return a / b + (a % b != 0 && (a % b < 0) == (b < 0));
 }
 template <class T> FA_DEVICE T snippet_rest(T a, T b) {
-    if constexpr (SnippetIsReal<T>::value) return a - b * snippet_floor(a / b);
+    if constexpr (SnippetKind<T>::span == 1) {
+        if (b.low == b.high && b.low > 0) {
+            const i64 times = snippet_floor_div(a.low, b.low);
+            if (times == snippet_floor_div(a.high, b.low)) return {a.low - times * b.low, a.high - times * b.low};
+        }
+        return {b.low < 0 ? b.low + 1 : 0, b.high > 0 ? b.high - 1 : 0};
+    } else if constexpr (SnippetKind<T>::span == 2) return a;
+    else if constexpr (SnippetKind<T>::real) return a - b * snippet_floor(a / b);
     else if (b == 0 || b == -1) return 0;
     else return a % b + (a % b != 0 && (a % b < 0) != (b < 0) ? b : 0);
 }
-template <class T> FA_DEVICE T snippet_left(T a, T b) { return b < 0 || b > 63 ? 0 : (T)((u64)a << b); }
-template <class T> FA_DEVICE T snippet_right(T a, T b) { return b < 0 || b > 63 ? 0 : (T)((i64)a >> b); }
-template <class T> FA_DEVICE T snippet_min(T a, T b) { return a != a || a < b ? a : b; }
-template <class T> FA_DEVICE T snippet_max(T a, T b) { return a != a || a > b ? a : b; }
-template <class T> FA_DEVICE T snippet_abs(T a) { return a < 0 ? -a : a; }
-template <class T> FA_DEVICE int snippet_int(T a) {
-    return a != a ? 0 : a < (T)-2147483648.0 ? -2147483647 - 1 : a > (T)2147483647.0 ? 2147483647 : (int)a;
+template <class T> FA_DEVICE T snippet_left(T a, T b) {
+    if constexpr (SnippetKind<T>::span) return snippet_any_bits();
+    else return b < 0 || b > 63 ? 0 : (T)((u64)a << b);
 }
+template <class T> FA_DEVICE T snippet_right(T a, T b) {
+    if constexpr (SnippetKind<T>::span) return snippet_any_bits();
+    else return b < 0 || b > 63 ? 0 : (T)((i64)a >> b);
+}
+// As torch.minimum has it: NaN goes through.
+template <class T> FA_DEVICE T snippet_less(T a, T b) { return a != a || a < b ? a : b; }
+template <class T> FA_DEVICE T snippet_more(T a, T b) { return a != a || a > b ? a : b; }
+template <class A, class B> FA_DEVICE auto snippet_min(A a, B b) {
+    if constexpr (SnippetKind<A>::count) return SnippetCount<float>{snippet_less(a.whole, b.whole), snippet_less((float)a.real, (float)b.real)};
+    else if constexpr (SnippetKind<A>::span == 1) return A{snippet_less(a.low, b.low), snippet_less(a.high, b.high)};
+    else if constexpr (SnippetKind<A>::span == 2) return a;
+    else return snippet_less(a, b);
+}
+template <class A, class B> FA_DEVICE auto snippet_max(A a, B b) {
+    if constexpr (SnippetKind<A>::count) return SnippetCount<float>{snippet_more(a.whole, b.whole), snippet_more((float)a.real, (float)b.real)};
+    else if constexpr (SnippetKind<A>::span == 1) return A{snippet_more(a.low, b.low), snippet_more(a.high, b.high)};
+    else if constexpr (SnippetKind<A>::span == 2) return a;
+    else return snippet_more(a, b);
+}
+template <class A> FA_DEVICE auto snippet_abs(A a) {
+    if constexpr (SnippetKind<A>::count) return SnippetCount<float>{a.whole < 0 ? -a.whole : a.whole, snippet_magnitude((float)a.real)};
+    else if constexpr (SnippetKind<A>::span == 1) return A{a.low > 0 ? a.low : a.high < 0 ? -a.high : 0, snippet_upper(-a.low, a.high)};
+    else if constexpr (SnippetKind<A>::span == 2) return a;
+    else if constexpr (SnippetKind<A>::real) return snippet_magnitude(a);
+    else return a < 0 ? -a : a;
+}
+template <class A, class B> FA_DEVICE auto snippet_choose(bool is, A a, B b) {
+    if constexpr (SnippetKind<A>::count) return SnippetCount<float>{is ? a.whole : b.whole, is ? (float)a.real : (float)b.real};
+    else return is ? a : b;
+}
+template <class A> FA_DEVICE A snippet_choose(SnippetSpan is, A a, A b) {
+    if constexpr (SnippetKind<A>::span == 2) return a;
+    else return is.low == 1 ? a : is.high == 0 ? b : snippet_hull(a.low, b.low, a.high, b.high);
+}
+
+// ---- what numbers are
+template <class R> struct SnippetPlain {
+    using Real = R;
+    using Truth = bool;
+    using Whole = int;
+    template <class X> FA_DEVICE bool truth(X x) { return x != 0; }
+    template <class X> FA_DEVICE int count(X x) { return (int)x; }
+    template <class X> FA_DEVICE int whole(X x) { return (int)x; }
+    template <class X> FA_DEVICE i64 large(X x) { return (i64)x; }
+    template <class X> FA_DEVICE R real(X x) { return (R)x; }
+    template <class X> FA_DEVICE R number(X x) { return (R)x; }
+};
+struct SnippetFast {
+    using Real = SnippetScore;
+    using Truth = bool;
+    using Whole = int;
+    template <class X> FA_DEVICE auto whole(X x) {
+        if constexpr (SnippetKind<X>::count) return x.whole;
+        else return (int)x;
+    }
+    template <class X> FA_DEVICE bool truth(X x) {
+        if constexpr (SnippetKind<X>::count) return x.whole != 0;
+        else return x != 0;
+    }
+    template <class X> FA_DEVICE auto count(X x) {
+        if constexpr (SnippetKind<X>::count) return x;
+        else return SnippetCount<float>{(int)x, (float)(int)x};
+    }
+    template <class X> FA_DEVICE i64 large(X x) {
+        if constexpr (SnippetKind<X>::count) return x.whole;
+        else return (i64)x;
+    }
+    template <class X> FA_DEVICE auto real(X x) {
+        if constexpr (SnippetKind<X>::count) return x.real;
+        else return (float)x;
+    }
+    FA_DEVICE SnippetScore real(SnippetScore x) { return x; }
+    FA_DEVICE SnippetLine real(SnippetLine x) { return x; }
+    template <class X> FA_DEVICE float number(X x) { return (float)real(x); }
+};
+struct SnippetSpans {
+    using Truth = SnippetSpan;
+    using Whole = SnippetSpan;
+    FA_DEVICE SnippetSpan whole(SnippetSpan x) { return x; }
+    FA_DEVICE SnippetSpan whole(i64 x) { return {x, x}; }
+    template <class X> FA_DEVICE SnippetSpan count(X x) { return whole(x); }
+    template <class X> FA_DEVICE SnippetSpan large(X x) { return whole(x); }
+    FA_DEVICE SnippetSpan truth(SnippetSpan x) { return {x.low > 0 || x.high < 0, x.low != 0 || x.high != 0}; }
+    FA_DEVICE SnippetSpan truth(SnippetUnknown) { return {0, 1}; }
+    template <class X> FA_DEVICE SnippetUnknown real(X) { return {}; }
+    template <class X> FA_DEVICE SnippetUnknown number(X) { return {}; }
+};
 
 }  // namespace
 

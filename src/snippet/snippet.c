@@ -16,10 +16,7 @@
 #include <string.h>
 
 static const char *const names[] = {"b", "h", "hk", "q", "k", "len_q", "len_k", "score"};
-enum {
-    SCORE = FA_PLACES,
-    POSITION_MAX = 1 << 30 /* of q and k, either way: differences have 32 bits */
-};
+enum { SCORE = FA_PLACES, HEADS_MAX = 65535 };
 
 enum type { TRUTH, WHOLE, REAL };
 
@@ -299,10 +296,11 @@ static const char *add(fa_snippet *s, const struct fa_expr_step *step)
     *n = (struct node){.op = step->op, .type = WHOLE, .high = INT32_MAX};
     memcpy(n->at, step->at, sizeof n->at);
     if (step->op == OP_NAME) {
-        const bool position = n->at[0] == FA_PLACE_Q || n->at[0] == FA_PLACE_K;
         n->type = n->at[0] == SCORE ? REAL : WHOLE;
-        n->low = position ? -POSITION_MAX : 0;
-        n->high = position ? POSITION_MAX : INT32_MAX;
+        n->low = n->at[0] == FA_PLACE_Q || n->at[0] == FA_PLACE_K ? -FA_SNIPPET_POSITIONS : 0;
+        n->high = n->at[0] == FA_PLACE_B                              ? INT32_MAX
+                  : n->at[0] == FA_PLACE_H || n->at[0] == FA_PLACE_HK ? HEADS_MAX
+                                                                      : FA_SNIPPET_POSITIONS;
     } else if (step->op == OP_VALUE) {
         if (step->value.kind == FA_EXPR_WORD)
             return "has a text, where numbers alone can be";
@@ -365,89 +363,86 @@ double fa_snippet_evaluate(const fa_snippet *s, double score, const int64_t plac
 }
 
 /* ---- CUDA --------------------------------------------------------------------------------------*/
-enum { BOOL, INT, LONG, FLOAT };
+/* What fa_snippet.cuh's structs have a function for. A COUNT is exact as a float, too. */
+enum rank { TRUE_OR_FALSE, COUNT, NARROW, WIDE, FRACTION, LINEAR };
+static const char *const ranks[] = {"truth", "count", "whole", "large", "number", "real"};
+enum { COUNT_MAX = 1 << 24 };
 
-static int rank_of(const struct node *n)
+static enum rank rank_of(const struct node *n)
 {
-    const bool narrow = n->low >= INT32_MIN && n->high <= INT32_MAX;
-    return n->type == TRUTH ? BOOL : n->type == REAL ? FLOAT : narrow ? INT : LONG;
+    return n->type == TRUTH                               ? TRUE_OR_FALSE
+           : n->type == REAL                              ? FRACTION
+           : n->low >= -COUNT_MAX && n->high <= COUNT_MAX ? COUNT
+           : n->low >= INT32_MIN && n->high <= INT32_MAX  ? NARROW
+                                                          : WIDE;
 }
 
 static void print_value(const struct node *n, fa_buf *out)
 {
+    fa_buf_printf(out, "As::%s(", ranks[rank_of(n)]);
     if (n->type == REAL)
-        fa_buf_printf(out, "(Real)%a", n->value.real);
+        fa_buf_printf(out, "%a)", n->value.real);
     else if (n->value.whole == INT64_MIN)
-        fa_buf_text(out, "-9223372036854775807LL - 1");
+        fa_buf_text(out, "-9223372036854775807LL - 1)");
     else
-        fa_buf_printf(out, "%" PRId64 "LL", n->value.whole);
+        fa_buf_printf(out, "%" PRId64 "LL)", n->value.whole);
 }
 
-/* By its operands, which get the widest of their types and that of the result. */
+/* As what an operator takes its operands: the widest of their ranks and that of the result. */
+static enum rank operands_rank(const fa_snippet *s, const struct node *n)
+{
+    const enum rank a = rank_of(&s->node[n->at[0]]), b = rank_of(&s->node[n->at[1]]);
+    const bool sums =
+        n->op == OP_ADD || n->op == OP_SUBTRACT || n->op == OP_MULTIPLY || n->op == OP_NEGATE;
+    const bool counts = sums || n->op == OP_MIN || n->op == OP_MAX || n->op == OP_ABS ||
+                        n->op == OP_CHOOSE || (n->op >= OP_EQUAL && n->op <= OP_GREATER_EQUAL);
+    enum rank wide = rank_of(n) > a ? rank_of(n) : a;
+    wide = wide > b ? wide : b;
+    if (n->op == OP_AND || n->op == OP_OR || n->op == OP_NOT)
+        return TRUE_OR_FALSE;
+    if (wide <= COUNT)
+        return n->op == OP_CHOOSE ? wide : counts ? COUNT : NARROW;
+    return wide == FRACTION && (sums || n->op == OP_FLOAT) ? LINEAR : wide;
+}
+
 static void print_operator(const fa_snippet *s, const struct node *n, fa_buf *out)
 {
-    static const char *const types[] = {"bool", "int", "long long", "Real"};
-    static const char *const how[] = {[OP_OR] = "||",
-                                      [OP_AND] = "&&",
-                                      [OP_EQUAL] = "==",
-                                      [OP_UNEQUAL] = "!=",
-                                      [OP_LESS] = "<",
-                                      [OP_LESS_EQUAL] = "<=",
-                                      [OP_GREATER] = ">",
-                                      [OP_GREATER_EQUAL] = ">=",
-                                      [OP_BIT_OR] = "|",
-                                      [OP_BIT_AND] = "&",
-                                      [OP_ADD] = "+",
-                                      [OP_SUBTRACT] = "-",
-                                      [OP_MULTIPLY] = "*",
-                                      [OP_TRUE_DIV] = "/",
-                                      [OP_NOT] = "!",
-                                      [OP_NEGATE] = "-",
-                                      [OP_BIT_NOT] = "~",
-                                      [OP_SHIFT_LEFT] = "snippet_left",
-                                      [OP_POWER] = "snippet_power",
-                                      [OP_SHIFT_RIGHT] = "snippet_right",
-                                      [OP_MIN] = "snippet_min",
-                                      [OP_FLOOR_DIV] = "snippet_floor_div",
-                                      [OP_MAX] = "snippet_max",
-                                      [OP_CEIL_DIV] = "snippet_ceil_div",
-                                      [OP_ABS] = "snippet_abs",
-                                      [OP_REMAINDER] = "snippet_rest",
-                                      [OP_EXP] = "snippet_exp",
-                                      [OP_LOG] = "snippet_log",
-                                      [OP_TANH] = "snippet_tanh",
-                                      [OP_SQRT] = "snippet_sqrt",
-                                      [OP_FLOOR] = "snippet_floor",
-                                      [OP_INT] = "snippet_int",
-                                      [OP_FLOAT] = ""};
-    const int a = rank_of(&s->node[n->at[0]]), b = rank_of(&s->node[n->at[1]]), own = rank_of(n);
-    int wide = own > a ? own : a;
-    wide = wide > b ? wide : b;
-    wide = n->op == OP_AND || n->op == OP_OR || n->op == OP_NOT ? BOOL : wide < INT ? INT : wide;
-    const char *type = types[wide], *text = n->op <= OP_FLOAT ? how[n->op] : "";
-    if (n->op == OP_INT)
-        fa_buf_printf(out, a == FLOAT ? "snippet_int(n%d)" : "n%d", n->at[0]);
-    else if (n->op == OP_CHOOSE)
-        fa_buf_printf(out, "n%d ? (%s)n%d : (%s)n%d", n->at[2], type, n->at[0], type, n->at[1]);
+    static const char *const how[] = {
+        /* from OP_OR on */
+        "||",        "&&",   "==",    "!=",   "<",        "<=",  ">",     ">=",    "|",
+        "&",         "left", "right", "+",    "-",        "*",   "power", "",      "/",
+        "floor_div", "rest", "min",   "max",  "ceil_div", "!",   "-",     "~",     "abs",
+        "exp",       "log",  "tanh",  "sqrt", "floor",    "int", "",      "choose"};
+    const enum rank rank = operands_rank(s, n);
+    const char *as = ranks[rank], *text = how[n->op - OP_OR];
+    const bool whole = n->op == OP_INT && s->node[n->at[0]].type != REAL;
+    if (n->op == OP_CHOOSE)
+        fa_buf_printf(out, "snippet_choose(As::truth(n%d), As::%s(n%d), As::%s(n%d))", n->at[2], as,
+                      n->at[0], as, n->at[1]);
     else if (is_one(n->op))
-        fa_buf_printf(out, "%s((%s)n%d)", text, type, n->at[0]);
+        fa_buf_printf(out, "%s%s(As::%s(n%d))", strlen(text) > 2 && !whole ? "snippet_" : "",
+                      whole ? "" : text, n->op == OP_INT && !whole ? "number" : as, n->at[0]);
     else if (strlen(text) > 2)
-        fa_buf_printf(out, "%s((%s)n%d, (%s)n%d)", text, type, n->at[0], type, n->at[1]);
+        fa_buf_printf(out, "snippet_%s(As::%s(n%d), As::%s(n%d))", text, as, n->at[0], as,
+                      n->at[1]);
     else
-        fa_buf_printf(out, "(%s)n%d %s (%s)n%d", type, n->at[0], text, type, n->at[1]);
+        fa_buf_printf(out, "As::%s(n%d) %s As::%s(n%d)", as, n->at[0], text, as, n->at[1]);
 }
 
 void fa_snippet_print(const fa_snippet *s, fa_buf *out)
 {
-    static const char *const types[] = {"bool", "int", "long long", "Real"};
-    fa_buf_printf(out, "template <class Real> FA_DEVICE %s snippet_%s(Real score",
-                  s->mask ? "bool" : "Real", s->mask ? "mask" : "score");
+    fa_buf_printf(out, "template <class As, class Q, class K> FA_DEVICE auto snippet_%s(%s",
+                  s->mask ? "mask" : "score", s->mask ? "" : "typename As::Real score, ");
     for (int i = 0; i < FA_PLACES; i++)
-        fa_buf_printf(out, ", int %s", names[i]);
+        fa_buf_printf(out, "%s%s %s", i > 0 ? ", " : "",
+                      i == FA_PLACE_Q   ? "Q"
+                      : i == FA_PLACE_K ? "K"
+                                        : "typename As::Whole",
+                      names[i]);
     fa_buf_text(out, ") {\n");
     for (int i = 0; i < s->count; i++) {
         const struct node *n = &s->node[i];
-        fa_buf_printf(out, "    const %s n%d = ", types[rank_of(n)], i);
+        fa_buf_printf(out, "    const auto n%d = ", i);
         if (n->op == OP_VALUE)
             print_value(n, out);
         else if (n->op == OP_NAME)
@@ -456,5 +451,5 @@ void fa_snippet_print(const fa_snippet *s, fa_buf *out)
             print_operator(s, n, out);
         fa_buf_text(out, ";\n");
     }
-    fa_buf_printf(out, "    return n%d;\n}\n", s->count - 1);
+    fa_buf_printf(out, "    return As::%s(n%d);\n}\n", s->mask ? "truth" : "number", s->count - 1);
 }

@@ -16,7 +16,10 @@
 #include "buf.h"
 #include "fa_types.h"
 
-enum { FA_SNIPPET_NODES = 256 };
+enum {
+    FA_SNIPPET_NODES = 256,
+    FA_SNIPPET_POSITIONS = 1 << 23 /* at most, either way: differences are exact as floats */
+};
 
 /* What names stand for. */
 typedef enum fa_snippet_place {
@@ -39,7 +42,8 @@ void fa_snippet_free(fa_snippet **snippet);
 /* In double precision; true is 1. */
 double fa_snippet_evaluate(const fa_snippet *snippet, double score, const int64_t place[FA_PLACES]);
 
-/* The function template snippet_score or snippet_mask of the score and the places, behind fa_snippet.cuh. */
+/* The function template snippet_score or snippet_mask of the score, if any, and the places, behind fa_snippet.cuh, which says
+ * for what numbers it can be asked. */
 void fa_snippet_print(const fa_snippet *snippet, fa_buf *out);
 
 #endif
