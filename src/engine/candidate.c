@@ -14,7 +14,6 @@
 #include "model.h"
 #include "render.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,63 +135,6 @@ bool fa_record_holds(fa_tuner *tuner, const fa_answer *record)
     return same;
 }
 
-/* ---- a source that does not compile ----------------------------------------------------------*/
-/* The word that the log's caret points to, below the line of the source; "": none. */
-static void read_word_at_caret(const char *log, char ret[FA_NAME_MAX])
-{
-    const char *source = strchr(log, '\n'),
-               *caret = source != NULL ? strchr(source + 1, '\n') : NULL;
-    size_t column = caret != NULL ? strspn(caret + 1, " ") : 0, size = 0;
-    ret[0] = 0;
-    if (caret == NULL || caret[1 + column] != '^' || column >= (size_t)(caret - source - 1))
-        return;
-    while (isalnum((unsigned char)source[1 + column + size]) || source[1 + column + size] == '_')
-        size++;
-    if (size < FA_NAME_MAX)
-        snprintf(ret, FA_NAME_MAX, "%.*s", (int)size, source + 1 + column);
-}
-
-void fa_advise(const fa_compile_pool *pool, fa_compile_result *result, char room[1024])
-{
-    static const char undefined[] = "error: identifier \"", *const unknown[] = {" is undefined",
-                                                                                "no member",
-                                                                                "name followed by"};
-    const fa_compiled_with *with = pool->setup.templates->with;
-    const char *text = result->text, *at = strstr(text, undefined), *host = NULL, *header = NULL;
-    char word[FA_NAME_MAX], place[FA_NAME_MAX + 16];
-    bool named = false;
-    if (result->rc != FA_ECOMPILE || with == NULL)
-        return;
-    read_word_at_caret(result->log, word);
-    snprintf(place, sizeof place, " %s ", word);
-    const bool macro = strstr(text, "error: expected ") != NULL && word[0] != 0 &&
-                       strstr(with->macro, place) != NULL;
-    at = at != NULL ? at + sizeof undefined - 1 : "";
-    snprintf(place, sizeof place, "%.*s in line ", (int)strcspn(at, "\""), at);
-    for (const char *left = with->left; *left != 0; left += strcspn(left, "\n") + 1) {
-        if (host == NULL &&
-            (strncmp(left, place, strlen(place)) == 0 || strncmp(left, "nothing", 7) == 0))
-            host = left;
-        if (header == NULL && strchr("<\"", *left) != NULL)
-            header = left;
-    }
-    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
-        named = named || strstr(text, unknown[i]) != NULL;
-    if (macro)
-        snprintf(room, 1024, "%.600s: %s is a macro of the specification: rename it", text, word);
-    else if (host != NULL && *host == 'n' && strncmp(host, place, strlen(place)) != 0)
-        snprintf(room, 1024, "%.600s: left out is %.*s", text, (int)strcspn(host, "\n"), host);
-    else if (host != NULL)
-        snprintf(room, 1024, "%.600s: %.*s is the host's, and is left out: let it be __device__",
-                 text, (int)strcspn(host, "\n"), host);
-    else if (named && header != NULL)
-        snprintf(room, 1024, "%.600s: %.*s is not here, and is left out", text,
-                 (int)strcspn(header, "\n"), header);
-    else
-        return;
-    result->text = room;
-}
-
 /* ---- compiling ------------------------------------------------------------------------------*/
 struct building {
     fa_tuner *tuner;
@@ -230,21 +172,10 @@ static bool next_build(void *context, fa_compile_task *ret_task)
     return true;
 }
 
-static void end_build(struct building *all)
-{
-    all->done++;
-    if (all->progress != NULL && all->progress(all->context, all->done, all->count) != 0)
-        fail_builds(all, FA_ECANCELED, "canceled while compiling; nothing is written");
-    if (all->done == all->count)
-        fa_loop_stop(&all->loop);
-}
-
-static void build_compiled(void *context, int id, fa_compile_result *result)
+static void build_ended(void *context, int id, fa_compile_result *result)
 {
     struct building *all = context;
     fa_build *build = &all->build[id];
-    char advised[1024];
-    fa_advise(&all->pool, result, advised);
     build->rc = result->rc;
     if (result->rc != 0)
         fa_fail(&build->diag, result->rc, "%s", result->text);
@@ -252,15 +183,11 @@ static void build_compiled(void *context, int id, fa_compile_result *result)
     build->size = result->size;
     build->log = strdup(result->log);
     result->cubin = NULL;
-    end_build(all);
-}
-
-static void build_lost(void *context, int id, const char *reason, fa_child_end end)
-{
-    struct building *all = context;
-    (void)end;
-    all->build[id].rc = fa_fail(&all->build[id].diag, FA_EWORKER, "the compiler %s", reason);
-    end_build(all);
+    all->done++;
+    if (all->progress != NULL && all->progress(all->context, all->done, all->count) != 0)
+        fail_builds(all, FA_ECANCELED, "canceled while compiling; nothing is written");
+    if (all->done == all->count)
+        fa_loop_stop(&all->loop);
 }
 
 static void go_on(void *context)
@@ -280,8 +207,7 @@ int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc
                   fa_build *build, int count, fa_build_progress *progress, void *context,
                   fa_diag *diag)
 {
-    static const fa_compile_events events = {next_build, build_compiled, build_lost,
-                                             NULL,       fail_builds,    go_on};
+    static const fa_compile_events events = {next_build, build_ended, NULL, fail_builds, go_on};
     int left = 0;
     for (int i = 0; i < count; i++)
         left += build[i].source != NULL;

@@ -42,10 +42,6 @@ int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc
 /* Whether the kernel that was measured is the one that its config means today. */
 bool fa_record_holds(fa_tuner *tuner, const fa_answer *record);
 
-/* Adds to the compiler's sentence what of the source's reading may be its cause: a host function that was left out, a header
- * that is not here, a macro of the specification. `room` must outlive the result's use. */
-void fa_advise(const fa_compile_pool *pool, fa_compile_result *result, char room[1024]);
-
 /* A source that is compiled by itself. */
 typedef struct fa_build {
     char key[FA_HASH_HEX], architecture[32];

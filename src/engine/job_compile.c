@@ -380,12 +380,41 @@ static bool is_of_source(const fa_job *job, int index, int i)
     return i == index || job->attempt[i].source_of == index + 1;
 }
 
-static void compiled(void *context, int index, fa_compile_result *result)
+/* Ends what a worker was given and did not answer. Without the reference there is no tune. */
+static void lost(fa_job *job, int index, const char *text, fa_child_end end)
+{
+    bool late = end == FA_CHILD_TIMED_OUT;
+    bool first_crash = end == FA_CHILD_DIED && fa_job_attempt(job, index)->retries ==
+                                                   0; /* NVRTC dies of want of memory, too */
+    if (end == FA_CHILD_SHORT) {
+        ran_short(job, index, text);
+    } else if ((end == FA_CHILD_KILLED || first_crash) && fa_job_may_retry(job, index)) {
+        job->compile.again[job->compile.again_count++] = index;
+    } else if (end == FA_CHILD_KILLED && job->plan.verify) {
+        FA_JOB_FAIL(job, FA_EWORKER, "%s, %d times", text, FA_JOB_CLEAN);
+    } else if (index == FA_JOB_REFERENCE) {
+        FA_JOB_FAIL(job, FA_EWORKER, "the reference kernel: %s", text);
+    } else {
+        for (int i = 0; !job->ended && i < job->space.count; i++) {
+            if (!is_of_source(job, index, i))
+                continue;
+            if (late) /* it took that long at least */
+                job->space.candidate[i].trial.compile_ms = job->tuner->options.compile_timeout_ms;
+            fa_job_settle(job, i, late ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED,
+                          text);
+            job->attempt[i].dirty = late; /* a compiler that died is no verdict to be kept */
+        }
+    }
+}
+
+static void ended(void *context, int index, fa_compile_result *result)
 {
     fa_job *job = context;
     int clean = FA_JOB_NOBODY; /* the first one: it keeps the cubin for the store */
-    char advised[1024];
-    fa_advise(&job->compile.pool, result, advised);
+    if (result->lost) {
+        lost(job, index, result->text, result->end);
+        return;
+    }
     if (result->rc == FA_ENOMEM) {
         ran_short(job, index, result->text);
         return;
@@ -434,36 +463,6 @@ static void compiled(void *context, int index, fa_compile_result *result)
     }
 }
 
-/* Ends what a worker was given and did not answer. Without the reference there is no tune. */
-static void lost(void *context, int index, const char *reason, fa_child_end end)
-{
-    fa_job *job = context;
-    bool late = end == FA_CHILD_TIMED_OUT;
-    char text[256];
-    snprintf(text, sizeof text, "the compiler %s", reason);
-    bool first_crash = end == FA_CHILD_DIED && fa_job_attempt(job, index)->retries ==
-                                                   0; /* NVRTC dies of want of memory, too */
-    if (end == FA_CHILD_SHORT) {
-        ran_short(job, index, text);
-    } else if ((end == FA_CHILD_KILLED || first_crash) && fa_job_may_retry(job, index)) {
-        job->compile.again[job->compile.again_count++] = index;
-    } else if (end == FA_CHILD_KILLED && job->plan.verify) {
-        FA_JOB_FAIL(job, FA_EWORKER, "%s, %d times", text, FA_JOB_CLEAN);
-    } else if (index == FA_JOB_REFERENCE) {
-        FA_JOB_FAIL(job, FA_EWORKER, "the reference kernel: %s", text);
-    } else {
-        for (int i = 0; !job->ended && i < job->space.count; i++) {
-            if (!is_of_source(job, index, i))
-                continue;
-            if (late) /* it took that long at least */
-                job->space.candidate[i].trial.compile_ms = job->tuner->options.compile_timeout_ms;
-            fa_job_settle(job, i, late ? FA_STATUS_COMPILE_TIMEOUT : FA_STATUS_COMPILE_FAILED,
-                          text);
-            job->attempt[i].dirty = late; /* a compiler that died is no verdict to be kept */
-        }
-    }
-}
-
 /* Templates of somebody's own are compiled all the same where the kernel cannot shut the file system:
  * they are this user's files; but it is said. */
 static void started(void *context, bool confined)
@@ -497,7 +496,7 @@ static void widen(fa_job *job, int count)
 
 void fa_job_compile_init(fa_job *job)
 {
-    static const fa_compile_events events = {next_task, compiled, lost, started, failed, changed};
+    static const fa_compile_events events = {next_task, ended, started, failed, changed};
     const fa_tuner *tuner = job->tuner;
     const fa_compile_setup setup = {.loop = &job->loop,
                                     .worker_path = tuner->worker_path,

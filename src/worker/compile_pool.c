@@ -9,6 +9,7 @@
 #include "json.h"
 #include "spec.h"
 
+#include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,11 +94,69 @@ static bool read_refusal(const char *text, char *ret, size_t size)
     return true;
 }
 
+/* The word that the log's caret points to, below the line of the source; "": none. */
+static void read_word_at_caret(const char *log, char ret[FA_NAME_MAX])
+{
+    const char *source = strchr(log, '\n'),
+               *caret = source != NULL ? strchr(source + 1, '\n') : NULL;
+    size_t column = caret != NULL ? strspn(caret + 1, " ") : 0, size = 0;
+    ret[0] = 0;
+    if (caret == NULL || caret[1 + column] != '^' || column >= (size_t)(caret - source - 1))
+        return;
+    while (isalnum((unsigned char)source[1 + column + size]) || source[1 + column + size] == '_')
+        size++;
+    if (size < FA_NAME_MAX)
+        snprintf(ret, FA_NAME_MAX, "%.*s", (int)size, source + 1 + column);
+}
+
+/* Adds to the compiler's sentence what of the source's reading may be its cause: a host function that was left out, a header
+ * that is not here, a macro of the specification. `room` must outlive the result's use. */
+static void advise(const fa_compile_pool *pool, fa_compile_result *result, char room[1024])
+{
+    static const char undefined[] = "error: identifier \"", *const unknown[] = {" is undefined",
+                                                                                "no member",
+                                                                                "name followed by"};
+    const fa_compiled_with *with = pool->setup.templates->with;
+    const char *text = result->text, *at = strstr(text, undefined), *host = NULL, *header = NULL;
+    char word[FA_NAME_MAX], place[FA_NAME_MAX + 16];
+    bool named = false;
+    if (result->rc != FA_ECOMPILE || with == NULL)
+        return;
+    read_word_at_caret(result->log, word);
+    snprintf(place, sizeof place, " %s ", word);
+    const bool macro = strstr(text, "error: expected ") != NULL && word[0] != 0 &&
+                       strstr(with->macro, place) != NULL;
+    at = at != NULL ? at + sizeof undefined - 1 : "";
+    snprintf(place, sizeof place, "%.*s in line ", (int)strcspn(at, "\""), at);
+    for (const char *left = with->left; *left != 0; left += strcspn(left, "\n") + 1) {
+        if (host == NULL &&
+            (strncmp(left, place, strlen(place)) == 0 || strncmp(left, "nothing", 7) == 0))
+            host = left;
+        if (header == NULL && strchr("<\"", *left) != NULL)
+            header = left;
+    }
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        named = named || strstr(text, unknown[i]) != NULL;
+    if (macro)
+        snprintf(room, 1024, "%.600s: %s is a macro of the specification: rename it", text, word);
+    else if (host != NULL && *host == 'n' && strncmp(host, place, strlen(place)) != 0)
+        snprintf(room, 1024, "%.600s: left out is %.*s", text, (int)strcspn(host, "\n"), host);
+    else if (host != NULL)
+        snprintf(room, 1024, "%.600s: %.*s is the host's, and is left out: let it be __device__",
+                 text, (int)strcspn(host, "\n"), host);
+    else if (named && header != NULL)
+        snprintf(room, 1024, "%.600s: %.*s is not here, and is left out", text,
+                 (int)strcspn(header, "\n"), header);
+    else
+        return;
+    result->text = room;
+}
+
 static void take_answer(fa_compile_pool *pool, int id, fa_message *message)
 {
     fa_compile_result result = {.text = "no reason given", .log = ""};
     int64_t rc = FA_ECOMPILE;
-    char refusal[512];
+    char refusal[512], advised[1024];
     fa_json_int(message->json, "rc", INT32_MIN, 0, &rc, "message", NULL);
     fa_json_text(message->json, "text", &result.text, "message", NULL);
     fa_json_text(message->json, "log", &result.log, "message", NULL);
@@ -112,8 +171,18 @@ static void take_answer(fa_compile_pool *pool, int id, fa_message *message)
     result.cubin = message->blob;
     result.size = message->blob_size;
     message->blob = NULL;
-    pool->events->compiled(pool->context, id, &result);
+    advise(pool, &result, advised);
+    pool->events->ended(pool->context, id, &result);
     free(result.cubin);
+}
+
+static void lose_task(fa_compile_pool *pool, int id, const char *reason, fa_child_end end)
+{
+    char text[256];
+    fa_compile_result result = {
+        .rc = FA_EWORKER, .lost = true, .end = end, .text = text, .log = ""};
+    snprintf(text, sizeof text, "the compiler %s", reason);
+    pool->events->ended(pool->context, id, &result);
 }
 
 static void answered(fa_child *child, fa_message *message)
@@ -143,7 +212,7 @@ static void answered(fa_child *child, fa_message *message)
             take_answer(pool, worker->id, message);
         } else { /* nothing more that it says is believed */
             fa_child_stop(&worker->child);
-            pool->events->lost(pool->context, worker->id, "answered out of turn", FA_CHILD_DIED);
+            lose_task(pool, worker->id, "answered out of turn", FA_CHILD_DIED);
         }
     }
     pool->events->changed(pool->context);
@@ -158,7 +227,7 @@ static void gone(fa_child *child, const char *reason, fa_child_end end)
     worker->busy = false;
     pool->busy -= busy;
     if (busy) {
-        pool->events->lost(pool->context, worker->id, reason, end);
+        lose_task(pool, worker->id, reason, end);
     } else if (!worker->ready && ++pool->starts_in_vain >= STARTS_IN_VAIN) {
         char sentence[512];
         snprintf(sentence, sizeof sentence, "compile worker %.180s with %.180s: %.120s",

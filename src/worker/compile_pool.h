@@ -4,7 +4,7 @@
  *
  * Workload: some hundred sources of a quarter of a second each. A worker loads NVRTC once and is then
  * given one source at a time; its environment is empty, because a source could read it.
- * Invariants: every task that was handed out ends once, in compiled() or lost(); a worker that answers
+ * Invariants: every task that was handed out ends once, in ended(); a worker that answers
  * what it was not asked is ended and not believed.
  */
 #ifndef FA_WORKER_COMPILE_POOL_H
@@ -26,6 +26,8 @@ typedef struct fa_compile_task {
 
 typedef struct fa_compile_result {
     int rc; /* 0, or why there is no cubin: `text` says it */
+    bool lost;        /* its worker was gone before it answered */
+    fa_child_end end; /* and so */
     const char *text, *log;
     double ms;
     void *cubin; /* malloced; who takes it sets it to NULL */
@@ -36,9 +38,7 @@ typedef struct fa_compile_result {
 typedef struct fa_compile_events {
     bool (*next)(void *context,
                  fa_compile_task *ret_task); /* for an idle worker; false: none now */
-    void (*compiled)(void *context, int id, fa_compile_result *result);
-    /* Its worker was gone before it answered. */
-    void (*lost)(void *context, int id, const char *reason, fa_child_end end);
+    void (*ended)(void *context, int id, fa_compile_result *result);
     /* A worker; confined: it can read no files. May be NULL. */
     void (*started)(void *context, bool confined);
     void (*failed)(void *context, int rc, const char *sentence); /* the pool cannot go on */

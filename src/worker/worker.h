@@ -18,14 +18,4 @@ int fa_worker_measure(int fd, int ordinal);
 /* {"rc":code,"text":sentence} */
 cJSON *fa_worker_answer(int rc, const fa_diag *diag);
 
-/* ---- what a compile worker gives up before it sees any source --------------------------------*/
-/* Bounds address space, open files, file size and core size of this process. */
-int fa_sandbox_limit(fa_diag *diag);
-/* Takes away the file system (Landlock, where the kernel has it): nothing can be opened any more,
- * so that an #include of a file outside the templates finds nothing. *ret_confined says whether it
- * holds. Call it after every library is loaded. */
-int fa_sandbox_confine(bool *ret_confined, fa_diag *diag);
-/* Ends this process as soon as the other end of fd is gone, also in the middle of a compile. */
-int fa_sandbox_follow(int fd, fa_diag *diag);
-
 #endif

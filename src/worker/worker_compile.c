@@ -3,7 +3,9 @@
  * The compile role. Messages:
  *   {"do":"headers","options":[…],"cuda":13000} + name, text, name, text, …       no answer
  *   {"do":"compile","id":n,"name":…,"architecture":…,"source":…}     {"rc","id","ms","log","text"} + cubin
- * Nothing is kept between compiles but the headers and options.
+ * Nothing is kept between compiles but the headers and options. NVRTC is a file reader: an #include of an absolute path,
+ * or a FIFO, is read by the compiler. So source is compiled only in a process that has no environment and cannot open
+ * files.
  */
 #include "worker.h"
 
@@ -11,7 +13,13 @@
 #include "json.h"
 #include "pool.h"
 
+#include <errno.h>
+#include <linux/landlock.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum {
     MAX_HEADERS = 4096,
@@ -30,6 +38,57 @@ struct compiler {
     int cuda_headers; /* as fa_compile_request has it */
 };
 
+/* ---- what is given up before any source is seen ----------------------------------------------*/
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define ADDRESS_SPACE RLIM_INFINITY /* their shadow memory is reserved, not used */
+#else
+#define ADDRESS_SPACE ((rlim_t)6 << 30)
+#endif
+
+/* Bounds address space, open files, file size and core size of this process. */
+static int limit(fa_diag *diag)
+{
+    const struct {
+        __rlimit_resource_t resource;
+        rlim_t value;
+        const char *name;
+    } limits[] = {{RLIMIT_AS, ADDRESS_SPACE, "address space"},
+                  {RLIMIT_FSIZE, 0, "file size"},
+                  {RLIMIT_CORE, 0, "core size"},
+                  {RLIMIT_NOFILE, 64, "open files"}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        struct rlimit limit;
+        if (getrlimit(limits[i].resource, &limit) == 0 && limit.rlim_max > limits[i].value)
+            limit.rlim_max = limits[i].value;
+        limit.rlim_cur = limit.rlim_max;
+        if (setrlimit(limits[i].resource, &limit) != 0)
+            return fa_fail(diag, FA_EWORKER, "cannot limit %s: %s", limits[i].name,
+                           strerror(errno));
+    }
+    return 0;
+}
+
+/* Takes away the file system (Landlock, where the kernel has it): nothing can be opened any more, so that an #include of a
+ * file outside the templates finds nothing. *ret_confined says whether it holds. After every library is loaded. */
+static int confine(bool *ret_confined, fa_diag *diag)
+{
+    /* Everything version 1 of Landlock knows is handled and nothing is allowed. */
+    struct landlock_ruleset_attr rules = {.handled_access_fs = (1u << 13) - 1};
+    *ret_confined = false;
+    long fd = syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0);
+    if (fd < 0)
+        return 0; /* ENOSYS or EOPNOTSUPP: an older kernel, or Landlock is off */
+    int rc = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (rc == 0)
+        rc = (int)syscall(SYS_landlock_restrict_self, (int)fd, 0);
+    close((int)fd);
+    if (rc != 0)
+        return fa_fail(diag, FA_EWORKER, "cannot confine the compile worker: %s", strerror(errno));
+    *ret_confined = true;
+    return 0;
+}
+
+/* ---- messages --------------------------------------------------------------------------------*/
 /* Takes over the message. */
 static void take_headers(struct compiler *compiler, fa_message *message)
 {
@@ -103,7 +162,7 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
 static int start_compiler(struct compiler *compiler, const fa_nvrtc_location *location,
                           bool *ret_confined, fa_diag *diag)
 {
-    int rc = fa_sandbox_limit(diag);
+    int rc = limit(diag);
     if (rc == 0)
         rc = fa_nvrtc_open(location, &compiler->nvrtc, diag);
     if (rc != 0)
@@ -116,7 +175,7 @@ static int start_compiler(struct compiler *compiler, const fa_nvrtc_location *lo
     rc = fa_nvrtc_compile(compiler->nvrtc, &warm, &cubin, &log, diag);
     fa_buf_free(&cubin);
     fa_buf_free(&log);
-    return rc != 0 ? rc : fa_sandbox_confine(ret_confined, diag);
+    return rc != 0 ? rc : confine(ret_confined, diag);
 }
 
 int fa_worker_compile(int fd, const fa_nvrtc_location *location)
