@@ -349,11 +349,11 @@ TEST(a_cubin_that_the_assembler_gave_something_up_for_is_refused)
     };
     fa_gpu gpu;
     CHECK_OK(fa_gpu_find("H200", 0, &gpu, &diag), diag);
-    fa_trial trial = {.threads = 128, .smem_bytes = 1024};
+    fa_candidate candidate = {.trial = {.threads = 128, .smem_bytes = 1024}};
     fa_cubin_info info = {.sm = gpu.sm, .registers = 168};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char reason[256] = "";
-        CHECK_INT(fa_gate_cubin(&gpu, &trial, &info, cases[i].log, reason, sizeof reason),
+        CHECK_INT(fa_gate_cubin(&gpu, &candidate, &info, cases[i].log, reason, sizeof reason),
                   cases[i].status);
         CHECK(strstr(reason, cases[i].reason) != NULL && strchr(reason, '\n') == NULL);
     }

@@ -64,9 +64,10 @@ bool fa_target_predict(fa_tuner *tuner, const fa_target *target, fa_trial *trial
     return true;
 }
 
-fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin_info *info,
+fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_candidate *candidate, const fa_cubin_info *info,
                         const char *log, char *ret_reason, size_t size)
 {
+    const fa_trial *trial = &candidate->trial;
     if (info->sm != gpu->sm) {
         snprintf(ret_reason, size, "cubin is for sm_%d, not sm_%d", info->sm, gpu->sm);
         return FA_STATUS_CUBIN;
@@ -105,12 +106,20 @@ fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin
                  trial->static_smem_bytes, trial->smem_bytes, gpu->smem_per_block);
         return FA_STATUS_CUBIN;
     }
-    if (fa_model_occupancy(gpu, trial->threads, info->registers, shared) < 1) {
+    const int resident = fa_model_occupancy(gpu, trial->threads, info->registers, shared);
+    const fa_launch_shape *first = &candidate->launches.at[0];
+    const int64_t blocks = (int64_t)first->grid[0] * first->grid[1] * first->grid[2];
+    if (resident < 1)
         snprintf(ret_reason, size, "%d registers x %d threads do not fit an SM", info->registers,
                  trial->threads);
-        return FA_STATUS_REGISTERS;
-    }
-    return FA_STATUS_COMPILED;
+    else if ((first->how & FA_LAUNCH_COOPERATIVE) != 0 &&
+             blocks > (int64_t)resident * gpu->sm_count)
+        snprintf(ret_reason, size,
+                 "a cooperative grid of %lld blocks, and %lld are resident at once",
+                 (long long)blocks, (long long)resident * gpu->sm_count);
+    else
+        return FA_STATUS_COMPILED;
+    return FA_STATUS_REGISTERS;
 }
 
 int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,

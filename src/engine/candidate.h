@@ -27,7 +27,7 @@ void fa_render_cubin_key(const fa_tuner *tuner, const fa_problem *problem,
 int fa_render_candidate(const fa_tuner *tuner, const fa_task *task, const fa_candidate *candidate,
                         const char *nvrtc_identity, fa_rendered *ret, fa_diag *diag);
 /* Why a cubin may not go on, or FA_STATUS_COMPILED. */
-fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_trial *trial, const fa_cubin_info *info,
+fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_candidate *candidate, const fa_cubin_info *info,
                         const char *log, char *ret_reason, size_t size);
 
 /* What a config is in the space of the problem that is asked for; reads the families, unless they are there. */

@@ -110,22 +110,10 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
         trial->static_smem_bytes = info.static_smem_bytes;
         info.stack_bytes = info.static_smem_bytes = 0;
     }
-    fa_status status = fa_gate_cubin(&job->target.gpu, trial, &info, log, reason, sizeof reason);
+    fa_status status =
+        fa_gate_cubin(&job->target.gpu, candidate, &info, log, reason, sizeof reason);
     if (status == FA_STATUS_COMPILED)
         fa_model_predict(candidate, &job->target.problem, &job->target.gpu, trial);
-    const fa_launch_shape *first = &candidate->launches.at[0];
-    const int64_t blocks = (int64_t)first->grid[0] * first->grid[1] * first->grid[2],
-                  resident =
-                      (int64_t)fa_model_occupancy(&job->target.gpu, trial->threads, info.registers,
-                                                  trial->smem_bytes + trial->static_smem_bytes) *
-                      job->target.gpu.sm_count;
-    if (status == FA_STATUS_COMPILED && (first->how & FA_LAUNCH_COOPERATIVE) != 0 &&
-        blocks > resident) {
-        status = FA_STATUS_REGISTERS;
-        snprintf(reason, sizeof reason,
-                 "a cooperative grid of %lld blocks, and %lld are resident at once",
-                 (long long)blocks, (long long)resident);
-    }
     if (status != FA_STATUS_COMPILED || !job->measuring) {
         job->progress.clean += status == FA_STATUS_COMPILED;
         fa_job_settle(job, index, status, reason);

@@ -101,7 +101,7 @@ static bool finish_trial(const struct making *making, fa_line *line, fa_trial *t
     if (build->cubin == NULL ||
         fa_op_read_cubin(making->tuner->families.family[line->candidate.family], &line->candidate,
                          &answer->problem, build->cubin, build->size, &cubin, NULL) != 0 ||
-        fa_gate_cubin(&answer->gpu, trial, &cubin, build->log, reason, sizeof reason) !=
+        fa_gate_cubin(&answer->gpu, &line->candidate, &cubin, build->log, reason, sizeof reason) !=
             FA_STATUS_COMPILED)
         return false;
     trial->registers = cubin.registers;
