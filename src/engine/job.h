@@ -75,6 +75,7 @@ struct fa_job {
     fa_space space;        /* of one that is searched, the configs that it came to */
     int capacity;          /* configs that there is room for */
     fa_attempt *attempt;   /* [capacity] */
+    int *indices;          /* of which the arrays below are parts */
     fa_attempt reference;  /* FA_JOB_REFERENCE: the kernel that others are compared with */
     fa_launches *launches; /* [capacity * case_count], for the proof's cases */
     fa_problem cases[FA_BENCH_CASES];

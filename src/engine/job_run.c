@@ -240,15 +240,15 @@ static int set_up_space(fa_job *job)
         rc = fa_job_search_open(job);
         job->progress.space = job->search.held < INT32_MAX ? (int32_t)job->search.held : INT32_MAX;
     }
-    size_t room = (size_t)job->capacity;
+    const size_t room = (size_t)job->capacity;
     job->attempt = calloc(room, sizeof *job->attempt);
-    job->compile.order = calloc(room, sizeof *job->compile.order);
-    job->measure.clean = calloc(FA_JOB_CLEAN * room, sizeof *job->measure.clean);
-    job->compile.again = calloc(room + 1, sizeof *job->compile.again);
-    job->measure.finalist = calloc(room, sizeof *job->measure.finalist);
-    if (job->attempt == NULL || job->compile.order == NULL || job->measure.clean == NULL ||
-        job->compile.again == NULL || job->measure.finalist == NULL)
+    job->indices = calloc((FA_JOB_CLEAN + 3) * room + 1, sizeof *job->indices);
+    if (job->attempt == NULL || job->indices == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", job->capacity);
+    job->compile.order = job->indices;
+    job->measure.finalist = job->compile.order + room;
+    job->measure.clean = job->measure.finalist + room;
+    job->compile.again = job->measure.clean + FA_JOB_CLEAN * room;
     return rc;
 }
 
@@ -304,35 +304,24 @@ int fa_job_ask_caller(fa_tuner *tuner, const fa_target *target, bool verify,
     return rc;
 }
 
-/* A default that does not compile tells the most about its family. */
-static void move_defaults_first(const fa_job *job, int *order, int count)
+/* Moves this config, or with NULL the families' defaults, to the front of an order; returns how many there are. */
+static int move_first(const fa_job *job, const fa_config *config, int *order, int count)
 {
     int first = 0;
     for (int i = 0; i < count; i++) {
         const int index = order[i];
-        if (!job->space.candidate[index].is_default)
+        const fa_candidate *candidate = &job->space.candidate[index];
+        if (config != NULL ? !fa_config_equal(&candidate->trial.config, config)
+                           : !candidate->is_default)
             continue;
         memmove(order + first + 1, order + first, (size_t)(i - first) * sizeof *order);
         order[first++] = index;
     }
+    return first;
 }
 
-/* Another GPU's winner is proved before what the model says: 1 where it is in the order. */
-static int move_seed_first(const fa_job *job, int *order, int count)
-{
-    for (int i = 0; i < count; i++) {
-        const int index = order[i];
-        if (!fa_config_equal(&job->space.candidate[index].trial.config, &job->elsewhere.config))
-            continue;
-        memmove(order + 1, order, (size_t)i * sizeof *order);
-        order[0] = index;
-        return 1;
-    }
-    return 0;
-}
-
-/* The families' defaults first, then the model's first choices, so that a run that is cut short has seen
- * them; then the largest, which compile longest: the last to finish decides when all is done. A space of a
+/* The families' defaults first, which tell the most where they do not compile, then the model's first choices, so that a run
+ * that is cut short has seen them; then the largest, which compile longest: the last to finish decides when all is done. A space of a
  * few rounds of the workers is over before anybody cuts it short, and goes by size alone. A tune that ends
  * with the first proved kernels, or with a few that compile, goes by the model; one that proves begins with what
  * compiles soonest of what is as fast to it. */
@@ -350,7 +339,9 @@ static void set_up_order(fa_job *job)
     if (job->plan.count > 0) /* few, and in the order of trust */
         return;
     fa_model_rank(&job->space, job->compile.order, count);
-    const int seeds = job->prove_only ? move_seed_first(job, job->compile.order, count) : 0;
+    /* Another GPU's winner is proved before what the model says. */
+    const int seeds =
+        job->prove_only ? move_first(job, &job->elsewhere.config, job->compile.order, count) : 0;
     if (job->request->effort == FA_EFFORT_PREDICT && count > PREDICT_CONFIGS)
         count = PREDICT_CONFIGS;
     int first = count <= FEW_ROUNDS * job->tuner->options.compile_workers ? 0 : count / 2;
@@ -365,7 +356,7 @@ static void set_up_order(fa_job *job)
             job->compile.wanted = PREDICTED_KERNELS;
         if (job->compile.wanted == 0)
             fa_model_largest_first(&job->space, job->compile.order + first, count - first);
-        move_defaults_first(job, job->compile.order, count);
+        move_first(job, NULL, job->compile.order, count);
     }
     job->compile.order_count = count;
 }
@@ -428,10 +419,7 @@ void fa_job_free(fa_job **job_pointer)
         free(job->attempt[i].clocks);
     }
     free(job->attempt);
-    free(job->compile.order);
-    free(job->measure.clean);
-    free(job->compile.again);
-    free(job->measure.finalist);
+    free(job->indices);
     free(job->launches);
     free(job->reference.cubin);
     free(job->environment);
