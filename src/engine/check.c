@@ -199,10 +199,8 @@ int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_kern
                      size_t *ret_count, fa_gpu *ret_gpu, fa_diag *diag)
 {
     fa_request known;
-    int rc = fa_tuner_check_with(tuner, ret_kernels != NULL && ret_count != NULL,
-                                 "ret_kernels or ret_count", diag);
-    if (rc == 0)
-        rc = fa_request_copy(request, &known, diag);
+    int rc = fa_request_take(tuner, ret_kernels != NULL && ret_count != NULL,
+                             "ret_kernels or ret_count", request, &known, diag);
     if (rc != 0)
         return rc;
     struct check *check = calloc(1, sizeof *check);

@@ -201,10 +201,8 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_study_trial **ret_
                size_t *ret_count, fa_explained *ret_space, fa_diag *diag)
 {
     fa_request known;
-    int rc = fa_tuner_check_with(tuner, ret_configs != NULL && ret_count != NULL,
-                                 "ret_configs or ret_count", diag);
-    if (rc == 0)
-        rc = fa_request_copy(request, &known, diag);
+    int rc = fa_request_take(tuner, ret_configs != NULL && ret_count != NULL,
+                             "ret_configs or ret_count", request, &known, diag);
     return rc != 0 ? rc
                    : fa_configs_rank(tuner, &known, NULL, true, ret_configs, ret_count, ret_space,
                                      diag);
@@ -242,10 +240,8 @@ int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps, size
     fa_target target;
     fa_lookup found = {.count = 0};
     fa_list list = {0};
-    int rc = fa_tuner_check_with(tuner, ret_steps != NULL && ret_count != NULL,
-                                 "ret_steps or ret_count", diag);
-    if (rc == 0)
-        rc = fa_request_copy(request, &known, diag);
+    int rc = fa_request_take(tuner, ret_steps != NULL && ret_count != NULL,
+                             "ret_steps or ret_count", request, &known, diag);
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);

@@ -192,7 +192,7 @@ static int admit(const struct asking *asking, fa_lookup *found, fa_diag *diag)
         return FA_ENOTFOUND;
     if (answer->driver_version == fa_driver_version(asking->tuner->driver))
         return 0;
-    int rc = fa_reproof_verify(asking->tuner, &asking->target, asking->effort, found, diag);
+    int rc = fa_reproof_verify(asking->tuner, &asking->target, &asking->request, found, diag);
     /* The sentence says why. Where the proof's time ran out the GPU may be busy, and nothing else is proved now. */
     return rc == FA_ETIMEOUT || (rc == FA_EBUSY && asking->effort == FA_EFFORT_CACHED)
                ? FA_ENOTFOUND
@@ -266,7 +266,7 @@ static int load_foreign(const struct asking *asking, fa_answer *answer,
     if (!tuner->service->believed || answer->driver_version != now ||
         !(fa_origin_is_measured(answer->origin) || answer->origin == FA_ORIGIN_NEAREST) ||
         !fa_reproof_is_ours(tuner, &asking->target, answer)) {
-        int rc = fa_reproof_prove(tuner, &asking->target, asking->effort, answer, cubin, diag);
+        int rc = fa_reproof_prove(tuner, &asking->target, &asking->request, answer, cubin, diag);
         if (rc != 0)
             return rc == FA_EBUSY ? rc
                                   : fa_fail_in(diag, rc, "its kernel did not pass its proof here");

@@ -91,14 +91,14 @@ int fa_look_among_loaded(fa_tuner *tuner, const fa_target *target, uint64_t cont
  * dropped; FA_ETIMEOUT: the proof ran out of time, and this session passes the winner over; a note says so in both
  * cases. After any other error the next lookup finds it again. FA_EBUSY: effort is CACHED, which waits only shortly, and
  * another process measures on this GPU. `work` is held. */
-int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, fa_effort effort, fa_lookup *found,
-                      fa_diag *diag);
+int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, const fa_request *request,
+                      fa_lookup *found, fa_diag *diag);
 /* Whether an answer from elsewhere is for the kernel that the templates here render for its config, with the same launch:
  * its parameters then mean the same here. `work` is held. */
 bool fa_reproof_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answer *answer);
 /* Proves a cubin from elsewhere in a worker, launched as its answer says; stores nothing. FA_ENOKERNEL: the proof failed;
  * FA_ETIMEOUT, FA_EBUSY: as above. `work` is held. */
-int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
+int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, const fa_request *request,
                      const fa_answer *answer, const fa_cubin_record *cubin, fa_diag *diag);
 
 /* ---- explain.c: the configs of a problem, ranked ---------------------------------------------*/

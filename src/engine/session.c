@@ -190,14 +190,9 @@ static int copy_path(const char *path, char *ret, size_t size, const char *what,
 int fa_options_copy(const fa_options *options, fa_options *ret_options, fa_diag *diag)
 {
     *ret_options = (fa_options){0};
-    if (options == NULL)
-        return 0;
-    if (options->size < offsetof(fa_options, store) || options->size > 4096)
-        return fa_fail(diag, FA_EINVAL, "options.size is %zu: set it to sizeof(fa_options)",
-                       options->size);
-    memcpy(ret_options, options,
-           options->size < sizeof *ret_options ? options->size : sizeof *ret_options);
-    return 0;
+    return options == NULL ? 0
+                           : fa_copy_sized(ret_options, sizeof *ret_options, options,
+                                           "options.size is not sizeof(fa_options)", diag);
 }
 
 const char *fa_options_templates(const fa_options *options)
@@ -391,6 +386,13 @@ int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag 
                        (long long)ret_request->memory);
     return fa_search_check(&ret_request->strategy, ret_request->evaluations, ret_request->seconds,
                            diag);
+}
+
+int fa_request_take(const fa_tuner *tuner, bool given, const char *names, const fa_request *request,
+                    fa_request *ret_request, fa_diag *diag)
+{
+    int rc = fa_tuner_check_with(tuner, given, names, diag);
+    return rc == 0 ? fa_request_copy(request, ret_request, diag) : rc;
 }
 
 /* ---- callbacks ------------------------------------------------------------------------------*/

@@ -125,6 +125,9 @@ int fa_options_store(const fa_options *options, char ret_path[FA_STORE_PATH_MAX]
 int fa_copy_sized(void *ret, size_t size, const void *given, const char *why, fa_diag *diag);
 /* Checks a caller's request and completes one of an older, shorter struct. */
 int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag);
+/* That, after fa_tuner_check_with(). */
+int fa_request_take(const fa_tuner *tuner, bool given, const char *names, const fa_request *request,
+                    fa_request *ret_request, fa_diag *diag);
 
 /* The lock that all tunes into the store share, so that no cubin which one of them relies on is forgotten
  * meanwhile (fa_forget() acquires it). */

@@ -199,12 +199,11 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
 {
     fa_request known;
     fa_answer answer;
-    int rc;
-    if ((rc = fa_tuner_check(tuner, diag)) != 0)
-        return rc;
-    if (ret_answer == NULL || ret_answer->size < sizeof(size_t) || ret_answer->size > 1 << 20)
-        return fa_fail(diag, FA_EINVAL, "ret_answer is NULL, or its size is not sizeof(fa_answer)");
-    if ((rc = fa_request_copy(request, &known, diag)) != 0)
+    int rc = fa_request_take(
+        tuner,
+        ret_answer != NULL && ret_answer->size >= sizeof(size_t) && ret_answer->size <= 1 << 20,
+        "ret_answer's size is not sizeof(fa_answer), or it", request, &known, diag);
+    if (rc != 0)
         return rc;
     rc = tuner->service != NULL ? tuner->service->tune(tuner, &known, &answer, diag)
                                 : FA_SOURCE_NONE;
@@ -243,12 +242,10 @@ int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answ
 int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_diag *diag)
 {
     fa_request known;
-    int rc = fa_tuner_check(tuner, diag);
+    int rc =
+        fa_request_take(tuner, ret_found != NULL && ret_found->size == sizeof *ret_found,
+                        "ret_found's size is not sizeof(fa_found), or it", request, &known, diag);
     if (rc != 0)
-        return rc;
-    if (ret_found == NULL || ret_found->size != sizeof *ret_found)
-        return fa_fail(diag, FA_EINVAL, "ret_found is NULL, or its size is not sizeof(fa_found)");
-    if ((rc = fa_request_copy(request, &known, diag)) != 0)
         return rc;
     fa_tuning tuning = {.tuner = tuner, .request = &known};
     fa_found found = {.size = sizeof found};
@@ -268,24 +265,24 @@ int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_
 }
 
 /* ---- proofs ---------------------------------------------------------------------------------*/
-/* One proof in a worker; request: its caller's, or NULL; and so many launches after it for a profiler. 0: passed; FA_ENOKERNEL: not, and ret_end says how; FA_ETIMEOUT: its time
- * ran out; else no proof came about. */
+/* One proof in a worker, and so many launches after it for a profiler. cubin NULL: it is compiled, or stored. 0: passed;
+ * FA_ENOKERNEL: not, and ret_end says how; FA_ETIMEOUT: its time ran out; else no proof came about. */
 static int prove(fa_tuner *tuner, const fa_request *request, const fa_target *target,
                  const fa_config *config, const fa_cubin_record *cubin, const fa_case_data *data,
                  int32_t launches, fa_answer *ret_end, fa_diag *diag)
 {
-    const fa_request own = {
-        .size = sizeof own, .problem = target->asked, .effort = FA_EFFORT_PREDICT};
-    fa_plan plan = {.count = 1,
+    fa_request own = *request;
+    fa_plan plan = {.item = {*config},
+                    .count = 1,
                     .prove_only = true,
                     .verify = true,
                     .cubin = cubin,
                     .data = data,
                     .launches = launches};
     fa_job *job = NULL;
-    plan.item[0] = *config;
+    own.effort = FA_EFFORT_PREDICT;
     *ret_end = (fa_answer){.size = sizeof(fa_answer)};
-    int rc = fa_job_new(tuner, request != NULL ? request : &own, target->gpu.sm, &job, diag);
+    int rc = fa_job_new(tuner, &own, target->gpu.sm, &job, diag);
     if (rc == 0)
         rc = fa_job_run(job, target, &plan, ret_end, diag);
     fa_job_free(&job);
@@ -298,38 +295,52 @@ static int prove(fa_tuner *tuner, const fa_request *request, const fa_target *ta
     return rc;
 }
 
-/* ---- turns ----------------------------------------------------------------------------------*/
+/* What a proof holds. */
+struct turn {
+    fa_case_data *data;
+    fa_lock *key, *gpu;
+};
+
 static int is_over(void *until_ns, const fa_progress *progress)
 {
     (void)progress;
     return fa_clock_ns() >= *(const uint64_t *)until_ns;
 }
 
-/* Waits for a lock that another process may hold for minutes while it tunes. A lookup of effort CACHED
- * waits until the deadline only and then answers FA_EBUSY. */
-static int wait_for(fa_tuner *tuner, fa_effort effort, const char *name, uint64_t until_ns,
-                    fa_lock **ret_lock, fa_diag *diag)
-{
-    fa_request request = {.size = sizeof request};
-    if (effort == FA_EFFORT_CACHED)
-        request.progress = is_over, request.context = &until_ns;
-    int rc = fa_request_wait(tuner, &request, name, ret_lock, NULL, diag);
-    if (effort > FA_EFFORT_CACHED)
-        return rc;
-    tuner->found_busy = rc == FA_ECANCELED;
-    if (rc == FA_ECANCELED)
-        return fa_fail(diag, FA_EBUSY,
-                       "a stored winner must be proved under this driver, and another tune is "
-                       "measuring on this GPU: ask again when it is done");
-    return rc;
-}
-
-/* The deadline of a lookup of effort CACHED: long enough for another process to finish a proof. Once the
- * GPU was found busy, later lookups do not wait at all. */
-static uint64_t patience_ns(const fa_tuner *tuner)
+/* Asks the program for its data, then waits for the key's lock (NULL: for none) and the GPU's, which another process may
+ * hold for minutes while it tunes. Effort CACHED waits as long as another process needs to finish a proof, then answers
+ * FA_EBUSY; once the GPU was found busy, later lookups do not wait at all. For end_turn(), also after a failure. */
+static int begin_turn(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                      const char *key, struct turn *turn, fa_diag *diag)
 {
     static const uint64_t CACHED_WAIT_NS = 5000000000;
-    return fa_clock_ns() + (tuner->found_busy ? 0 : CACHED_WAIT_NS);
+    fa_request waiting = *request;
+    *turn = (struct turn){0};
+    int rc = fa_job_ask_caller(tuner, target, true, &turn->data, diag);
+    if (rc != 0 || fa_store_is_read_only(tuner->store))
+        return rc;
+    uint64_t until_ns = fa_clock_ns() + (tuner->found_busy ? 0 : CACHED_WAIT_NS);
+    if (request->effort == FA_EFFORT_CACHED)
+        waiting.progress = is_over, waiting.context = &until_ns;
+    if (key != NULL)
+        rc = fa_request_wait(tuner, &waiting, key, &turn->key, NULL, diag);
+    if (rc == 0)
+        rc = fa_request_wait(tuner, &waiting, target->gpu.uuid, &turn->gpu, NULL, diag);
+    if (request->effort > FA_EFFORT_CACHED)
+        return rc;
+    tuner->found_busy = rc == FA_ECANCELED;
+    return rc != FA_ECANCELED
+               ? rc
+               : fa_fail(diag, FA_EBUSY,
+                         "a stored winner must be proved under this driver, and another tune is "
+                         "measuring on this GPU: ask again when it is done");
+}
+
+static void end_turn(struct turn *turn)
+{
+    fa_lock_release(&turn->gpu);
+    fa_lock_release(&turn->key);
+    fa_case_data_close(&turn->data);
 }
 
 /* Whether our own manifest launches a config as an answer says: a proof runs the manifest's entry. */
@@ -351,29 +362,25 @@ bool fa_reproof_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answe
     return launched_so(tuner, target, answer) && fa_record_holds(tuner, answer);
 }
 
-int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, fa_effort effort,
+int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, const fa_request *request,
                      const fa_answer *answer, const fa_cubin_record *cubin, fa_diag *diag)
 {
-    fa_lock *gpu_lock = NULL;
+    struct turn turn;
     fa_answer end;
     if (!launched_so(tuner, target, answer))
         return fa_fail(diag, FA_ENOKERNEL,
                        "the templates here do not launch %s so: they must be the "
                        "server's (FA_TUNE_TEMPLATES)",
                        answer->trial.config.family);
-    fa_case_data *data = NULL;
-    int rc = fa_job_ask_caller(tuner, target, true, &data, diag);
-    if (rc == 0 && !fa_store_is_read_only(tuner->store))
-        rc = wait_for(tuner, effort, target->gpu.uuid, patience_ns(tuner), &gpu_lock, diag);
+    int rc = begin_turn(tuner, request, target, NULL, &turn, diag);
     if (rc == 0)
-        rc = prove(tuner, NULL, target, &answer->trial.config, cubin, data, 0, &end, diag);
-    fa_lock_release(&gpu_lock);
-    fa_case_data_close(&data);
+        rc = prove(tuner, request, target, &answer->trial.config, cubin, turn.data, 0, &end, diag);
+    end_turn(&turn);
     return rc;
 }
 
-static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_case_data *data,
-                         fa_lookup *found, fa_diag *diag)
+static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_request *request,
+                         const fa_case_data *data, fa_lookup *found, fa_diag *diag)
 {
     fa_answer *answer = &found->answer, end;
     fa_diag why = {{0}};
@@ -381,7 +388,8 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_case
     fa_verification mark = {.driver_version = now};
     memcpy(mark.cubin_key, answer->cubin_key, sizeof mark.cubin_key);
     memcpy(mark.silicon, target->scope.silicon, sizeof mark.silicon);
-    int rc = prove(tuner, NULL, target, &answer->trial.config, &found->cubin, data, 0, &end, &why);
+    int rc =
+        prove(tuner, request, target, &answer->trial.config, &found->cubin, data, 0, &end, &why);
     if (rc != 0 && rc != FA_ENOKERNEL && rc != FA_ETIMEOUT)
         return fa_fail(diag, rc,
                        "the winner was proved under driver %d and must be once more under "
@@ -401,23 +409,16 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_case
     return fa_fail(diag, rc, "%s", mark.reason);
 }
 
-int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, fa_effort effort, fa_lookup *found,
-                      fa_diag *diag)
+int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, const fa_request *request,
+                      fa_lookup *found, fa_diag *diag)
 {
     fa_answer *answer = &found->answer;
-    fa_lock *key_lock = NULL, *gpu_lock = NULL;
+    struct turn turn;
     fa_verification mark;
     char key[FA_HASH_HEX];
-    fa_case_data *data = NULL;
-    int rc = fa_job_ask_caller(tuner, target, true, &data, diag);
     int now = fa_driver_version(tuner->driver);
-    uint64_t until_ns = patience_ns(tuner);
     fa_scope_key(&found->scope, key);
-    if (rc == 0 && !fa_store_is_read_only(tuner->store)) {
-        rc = wait_for(tuner, effort, key, until_ns, &key_lock, diag);
-        if (rc == 0)
-            rc = wait_for(tuner, effort, target->gpu.uuid, until_ns, &gpu_lock, diag);
-    }
+    int rc = begin_turn(tuner, request, target, key, &turn, diag);
     /* Another process may have done it while this one waited. */
     bool known =
         rc == 0 && fa_reproof_mark(tuner, answer->cubin_key, target->scope.silicon, now, &mark);
@@ -426,47 +427,29 @@ int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, fa_effort effort
     else if (known)
         rc = fa_fail(diag, FA_ENOKERNEL, "%s", mark.reason);
     else if (rc == 0)
-        rc = verify_locked(tuner, target, data, found, diag);
-    fa_lock_release(&gpu_lock);
-    fa_lock_release(&key_lock);
-    fa_case_data_close(&data);
+        rc = verify_locked(tuner, target, request, turn.data, found, diag);
+    end_turn(&turn);
     return rc;
 }
 
 /* ---- for a profiler --------------------------------------------------------------------------*/
-/* `work` is held. */
-static int run(fa_tuner *tuner, const fa_request *request, const fa_config *config,
-               int32_t launches, fa_answer *ret_end, fa_diag *diag)
-{
-    fa_case_data *data = NULL;
-    fa_target target;
-    fa_lock *gpu_lock = NULL;
-    int rc = fa_target_resolve(tuner, request, &target, diag);
-    if (rc == 0)
-        rc = fa_job_ask_caller(tuner, &target, true, &data, diag);
-    if (rc == 0 && !fa_store_is_read_only(tuner->store))
-        rc = fa_request_wait(tuner, request, target.gpu.uuid, &gpu_lock, NULL, diag);
-    if (rc == 0)
-        rc = prove(tuner, request, &target, config, NULL, data, launches, ret_end, diag);
-    fa_lock_release(&gpu_lock);
-    fa_case_data_close(&data);
-    return rc;
-}
-
 int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int32_t launches,
                   fa_trial *ret_trial, fa_diag *diag)
 {
     enum { LAUNCHES_MAX = 1000000 };
     fa_study_trial *config = NULL;
     size_t count = 0, ranked = 0;
+    struct turn turn = {0};
+    fa_target target;
     fa_answer end;
     fa_explained space;
     fa_request known;
-    int rc = fa_tuner_check(tuner, diag);
+    int rc = fa_request_take(tuner, true, "", request, &known, diag);
     if (rc == 0 && (rank < 1 || launches < 1 || launches > LAUNCHES_MAX))
         rc = fa_fail(diag, FA_EINVAL, "rank counts from 1, and launches are 1 to %d", LAUNCHES_MAX);
-    if (rc != 0 || (rc = fa_request_copy(request, &known, diag)) != 0 ||
-        (rc = fa_configs_rank(tuner, &known, NULL, false, &config, &count, &space, diag)) != 0)
+    if (rc == 0)
+        rc = fa_configs_rank(tuner, &known, NULL, false, &config, &count, &space, diag);
+    if (rc != 0)
         return rc;
     while (ranked < count && config[ranked].rank > 0)
         ranked++;
@@ -483,9 +466,14 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
     if (!found)
         return fa_fail(diag, FA_ENOTFOUND, "there is no config %d: `fa-tune explain` lists %zu",
                        rank, ranked);
-    known.effort = FA_EFFORT_PREDICT;
+    known.effort = FA_EFFORT_PREDICT; /* waits for the GPU, however long */
     pthread_mutex_lock(&tuner->work);
-    rc = run(tuner, &known, &chosen, launches, &end, diag);
+    rc = fa_target_resolve(tuner, &known, &target, diag);
+    if (rc == 0)
+        rc = begin_turn(tuner, &known, &target, NULL, &turn, diag);
+    if (rc == 0)
+        rc = prove(tuner, &known, &target, &chosen, NULL, turn.data, launches, &end, diag);
+    end_turn(&turn);
     pthread_mutex_unlock(&tuner->work);
     if (rc == 0 && ret_trial != NULL)
         *ret_trial = end.trial;
