@@ -231,13 +231,14 @@ int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc
                              .done = count - left,
                              .progress = progress,
                              .context = context,
-                             .loop = {.waits = let_others, .context = all}};
-    const fa_compile_setup setup = {.loop = &all->loop,
-                                    .worker_path = tuner->worker_path,
-                                    .nvrtc = nvrtc,
-                                    .templates = templates,
-                                    .timeout_ms = tuner->options.compile_timeout_ms};
-    fa_compile_pool_init(&all->pool, &setup, &events, all);
+                             .loop = {.waits = let_others, .context = all},
+                             .pool = {.setup = {.loop = &all->loop,
+                                                .worker_path = tuner->worker_path,
+                                                .nvrtc = nvrtc,
+                                                .templates = templates,
+                                                .timeout_ms = tuner->options.compile_timeout_ms},
+                                      .events = &events,
+                                      .context = all}};
     fa_compile_pool_widen(
         &all->pool, left < tuner->options.compile_workers ? left : tuner->options.compile_workers);
     fa_compile_pool_advance(&all->pool);

@@ -335,7 +335,7 @@ bool fa_job_compile_done(const fa_job *job)
 {
     const struct fa_job_compile *compile = &job->compile;
     return (compile->order_next == compile->order_count || are_enough(job)) &&
-           compile->again_count == 0 && fa_compile_pool_is_idle(&compile->pool) &&
+           compile->again_count == 0 && compile->pool.busy == 0 && !compile->pool.has_held &&
            (job->reference.cubin != NULL || !needs_reference(job));
 }
 
@@ -486,13 +486,15 @@ void fa_job_compile_init(fa_job *job)
 {
     static const fa_compile_events events = {next_task, ended, started, failed, changed};
     const fa_tuner *tuner = job->tuner;
-    const fa_compile_setup setup = {.loop = &job->loop,
-                                    .worker_path = tuner->worker_path,
-                                    .nvrtc = &job->nvrtc,
-                                    .templates = fa_templates_for(tuner, &job->request->problem),
-                                    .timeout_ms = tuner->options.compile_timeout_ms,
-                                    .nice = tuner->options.compile_nice};
-    fa_compile_pool_init(&job->compile.pool, &setup, &events, job);
+    fa_compile_pool *pool = &job->compile.pool;
+    pool->setup = (fa_compile_setup){.loop = &job->loop,
+                                     .worker_path = tuner->worker_path,
+                                     .nvrtc = &job->nvrtc,
+                                     .templates = fa_templates_for(tuner, &job->request->problem),
+                                     .timeout_ms = tuner->options.compile_timeout_ms,
+                                     .nice = tuner->options.compile_nice};
+    pool->events = &events;
+    pool->context = job;
 }
 
 void fa_job_compile_prestart(fa_job *job)

@@ -297,14 +297,6 @@ void fa_compile_pool_advance(fa_compile_pool *pool)
     }
 }
 
-void fa_compile_pool_init(fa_compile_pool *pool, const fa_compile_setup *setup,
-                          const fa_compile_events *events, void *context)
-{
-    pool->setup = *setup;
-    pool->events = events;
-    pool->context = context;
-}
-
 void fa_compile_pool_widen(fa_compile_pool *pool, int count)
 {
     if (count > pool->count)
@@ -316,11 +308,6 @@ void fa_compile_pool_start_all(fa_compile_pool *pool)
     for (int i = 0; i < pool->count; i++)
         if (pool->worker[i].child == NULL && !start_worker(pool, &pool->worker[i]))
             return;
-}
-
-bool fa_compile_pool_is_idle(const fa_compile_pool *pool)
-{
-    return pool->busy == 0 && !pool->has_held;
 }
 
 void fa_compile_pool_stop(fa_compile_pool *pool)

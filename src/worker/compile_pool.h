@@ -61,28 +61,25 @@ struct fa_compile_worker {
     int64_t serial; /* of its message */
 };
 
+/* Zeros, but for the first three, which its owner sets; what they point to must outlive the pool. */
 typedef struct fa_compile_pool {
     fa_compile_setup setup;
     const fa_compile_events *events;
-    void *context;
+    void *context; /* of the events */
     struct fa_compile_worker worker[FA_WORKERS_MAX];
-    int count, busy;
+    int count, busy;    /* workers; of them those with a task */
     int starts_in_vain; /* workers that never got ready, in a row */
     int64_t serials;
     bool has_held; /* a task that waits for the worker that is starting for it */
     fa_compile_task held;
 } fa_compile_pool;
 
-/* All zeros before; starts nothing. What setup points to must outlive the pool. */
-void fa_compile_pool_init(fa_compile_pool *pool, const fa_compile_setup *setup,
-                          const fa_compile_events *events, void *context);
 /* From now on up to `count` workers; never fewer than before. */
 void fa_compile_pool_widen(fa_compile_pool *pool, int count);
 /* Starts all workers before it is known what for; they load NVRTC meanwhile. */
 void fa_compile_pool_start_all(fa_compile_pool *pool);
 /* Gives idle workers work, and starts those that there is work for. */
 void fa_compile_pool_advance(fa_compile_pool *pool);
-bool fa_compile_pool_is_idle(const fa_compile_pool *pool); /* nothing is under way */
 void fa_compile_pool_stop(fa_compile_pool *pool); /* ends all workers; tasks are forgotten */
 
 /* One worker, until it has said that it is ready: 0, or why it will never be. */
