@@ -213,12 +213,6 @@ static int add_one(const lists *l, const char *gpu, fa_problem problem, cli_grid
     return rc == 0 && l->options->sweep.training ? add_item(grid, &gradients, gpu, diag) : rc;
 }
 
-/* Which fields vary slowest: problems that render the same source stand next to one another. */
-static int rank(const fa_field *f)
-{
-    return f->shapes_source ? f->kind != FA_FIELD_INTEGER : f->length ? 4 : f->nonempty ? 3 : 2;
-}
-
 /* The i-th combination, in the order in which sweeps vary fields; GPUs vary slowest of all. */
 static fa_problem combination(const lists *l, const int *order, int64_t i, const char **ret_gpu)
 {
@@ -242,10 +236,14 @@ static int multiply(const lists *l, cli_grid *grid, fa_diag *diag)
         return fa_fail(diag, FA_EINVAL,
                        "this grid has more than %d problems: shorten a list, or sweep it in parts",
                        FA_SWEEP_ITEMS_MAX);
+    /* Those of a source vary slowest, so that problems that render the same one stand next to one another. */
     for (int pass = 0, count = 0; pass < 5; pass++)
-        for (int i = 0; i < l->operation->field_count; i++)
-            if (rank(&l->operation->field[i]) == pass)
+        for (int i = 0; i < l->operation->field_count; i++) {
+            const fa_field *f = &l->operation->field[i];
+            const int late = f->length ? 4 : f->nonempty ? 3 : 2;
+            if ((f->shapes_source ? f->kind != FA_FIELD_INTEGER : late) == pass)
                 order[count++] = i;
+        }
     for (int64_t i = 0; i < total && rc == 0; i++) {
         const char *gpu;
         fa_problem problem = combination(l, order, i, &gpu);

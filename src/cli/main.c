@@ -144,16 +144,6 @@ static const cli_verb *find_verb(const char *name)
     return NULL;
 }
 
-static int unknown_verb(const char *name)
-{
-    const char *names[VERB_COUNT + 2] = {[VERB_COUNT] = "help"};
-    fa_diag diag;
-    for (size_t i = 0; i < VERB_COUNT; i++)
-        names[i] = verbs[i].name;
-    cli_refuse(NULL, name, "a verb (`fa-tune help` lists them)", names, &diag);
-    return cli_error(EXIT_USAGE, &diag);
-}
-
 /* Prints help; returns the exit status. */
 static int put_help(const cli_verb *verb, const fa_operation *operation)
 {
@@ -179,33 +169,6 @@ static int serve(char **arguments)
     fa_fail(&diag, FA_EIO, "cannot start %s: %s; it is installed with fa-tune", path,
             strerror(errno));
     return cli_error(1, &diag);
-}
-
-/* help [VERB] [--json] */
-static int help_on(int count, char **arguments)
-{
-    const char *topic = count > 0 ? arguments[0] : "help";
-    const cli_verb *verb = find_verb(topic);
-    if (strcmp(topic, "--json") == 0)
-        return cli_json_write(cli_help_json(verbs, VERB_COUNT));
-    if (verb == NULL && strcmp(topic, "help") != 0)
-        return unknown_verb(topic);
-    return put_help(verb, fa_operation_of(NULL));
-}
-
-/* A failure under --json is a document too, where nothing else was written. */
-static int end_in_json(int status)
-{
-    cJSON *sentences = status != 0 ? cli_errors_take() : NULL;
-    if (sentences == NULL)
-        return status;
-    cJSON *document = cJSON_CreateObject();
-    fa_json_add_text(document, "fa_tune", fa_version());
-    cJSON *error = fa_json_add_object(document, "error");
-    fa_json_add_number(error, "exit_status", status);
-    fa_json_add(error, "sentences", sentences);
-    cli_json_write(document);
-    return status;
 }
 
 /* The frame of every verb: what it needs is ready, its result is printed, or why there is none, and what it
@@ -240,7 +203,8 @@ static int run_line(int count, char **arguments)
 {
     cli_options options;
     fa_diag diag;
-    const char *first = count > 1 ? arguments[1] : "";
+    const char *names[VERB_COUNT + 2] = {[VERB_COUNT] = "help"};
+    const char *first = count > 1 ? arguments[1] : "", *topic = count > 2 ? arguments[2] : "help";
     const bool typed = first[0] != '-' && !cli_names_specification(first);
     if (count < 2) {
         cli_tell(
@@ -249,11 +213,21 @@ static int run_line(int count, char **arguments)
     }
     if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0)
         return run_verb(find_verb("version"), &(cli_options){0});
-    if (strcmp(first, "help") == 0 || strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0)
-        return help_on(count - 2, arguments + 2);
-    const cli_verb *verb = typed ? find_verb(first) : &verbs[0];
-    if (verb == NULL)
-        return unknown_verb(first);
+    const bool help =
+        strcmp(first, "help") == 0 || strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0;
+    if (help && strcmp(topic, "--json") == 0)
+        return cli_json_write(cli_help_json(verbs, VERB_COUNT));
+    if (help && strcmp(topic, "help") == 0)
+        return put_help(NULL, NULL);
+    const cli_verb *verb = help ? find_verb(topic) : typed ? find_verb(first) : &verbs[0];
+    if (verb == NULL) {
+        for (size_t i = 0; i < VERB_COUNT; i++)
+            names[i] = verbs[i].name;
+        cli_refuse(NULL, help ? topic : first, "a verb (`fa-tune help` lists them)", names, &diag);
+        return cli_error(EXIT_USAGE, &diag);
+    }
+    if (help)
+        return put_help(verb, fa_operation_of(NULL));
     count -= 1 + typed;
     arguments += 1 + typed;
     int rc = cli_options_parse(verb, typed, count, arguments, &options, &diag);
@@ -271,5 +245,14 @@ int main(int count, char **arguments)
     for (int i = 1; i < count; i++)
         json |= strcmp(arguments[i], "--json") == 0;
     int status = run_line(count, arguments);
-    return json ? end_in_json(status) : status;
+    cJSON *sentences = json && status != 0 ? cli_errors_take() : NULL;
+    if (sentences == NULL) /* else the failure is a document, too, and nothing else was written */
+        return status;
+    cJSON *document = cJSON_CreateObject();
+    fa_json_add_text(document, "fa_tune", fa_version());
+    cJSON *error = fa_json_add_object(document, "error");
+    fa_json_add_number(error, "exit_status", status);
+    fa_json_add(error, "sentences", sentences);
+    cli_json_write(document);
+    return status;
 }

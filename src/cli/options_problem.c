@@ -64,30 +64,22 @@ static const cJSON *shorthand_at(const fa_operation *operation, int index)
 /* ---- rows -----------------------------------------------------------------------------------*/
 enum { OF_PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
 
-static void word_value(const fa_field *f, bool list, char *ret, size_t size)
-{
-    const bool bare = fa_field_may_be_bare(f), left_out = bare && !list;
-    const char *number = list ? "LIST" : "N";
-    const char *any = f->kind == FA_FIELD_INTEGER ? number : f->kind == FA_FIELD_TEXT ? "EXPR" : "";
-    snprintf(ret, size, "%s", left_out ? "[" : any);
-    for (int i = left_out; f->choice[i] != NULL; i++)
-        snprintf(ret + strlen(ret), size - strlen(ret), "%s%s",
-                 i == left_out ? ""
-                 : list        ? ","
-                               : "|",
-                 f->choice[i]);
-    if (bare)
-        snprintf(ret + strlen(ret), size - strlen(ret), "%s", list ? ",both" : "]");
-}
-
 /* The next row, of a field; its value and help are those of the field. As a text it is a sweep's list of values. */
 static void add_option(cli_problem_options *options, const char *name, cli_option_kind kind,
                        const fa_field *f, const char *help, size_t offset)
 {
+    enum { SIZE = sizeof options->row[0].value };
     char *value = options->row[options->count].value, *words = options->row[options->count].help;
     char room[16]; /* for a default that the text does not tell */
     const bool told = f->required || f->follows >= 0 || f->kind >= FA_FIELD_BOOLEAN;
-    word_value(f, kind == KIND_TEXT, value, sizeof options->row[0].value);
+    const bool list = kind == KIND_TEXT, bare = fa_field_may_be_bare(f), left_out = bare && !list;
+    const char *number = list ? "LIST" : "N", *between = "";
+    const char *any = f->kind == FA_FIELD_INTEGER ? number : f->kind == FA_FIELD_TEXT ? "EXPR" : "";
+    snprintf(value, SIZE, "%s", left_out ? "[" : any);
+    for (int i = left_out; f->choice[i] != NULL; i++, between = list ? "," : "|")
+        snprintf(value + strlen(value), SIZE - strlen(value), "%s%s", between, f->choice[i]);
+    if (bare)
+        snprintf(value + strlen(value), SIZE - strlen(value), "%s", list ? ",both" : "]");
     snprintf(words, sizeof options->row[0].help, told ? "%s" : "%s (%s)", help,
              fa_field_text(f, f->preset, room));
     options->row[options->count++].spec =

@@ -66,13 +66,6 @@ static const cli_option_spec *read_name(const parse *p, const char *argument,
                            equals != NULL ? (size_t)(equals - argument) : strlen(argument));
 }
 
-/* Whether the next argument is a value. A negative number is one, so that its sentence is about the number. */
-static bool value_follows(const parse *p)
-{
-    const char *next = p->at < p->count ? p->arguments[p->at] : NULL;
-    return next != NULL && (next[0] != '-' || (next[1] >= '0' && next[1] <= '9'));
-}
-
 static void add_typed(cli_options *options, const char *word)
 {
     const size_t length = strlen(options->typed);
@@ -83,7 +76,7 @@ static void add_typed(cli_options *options, const char *word)
 /* Parses one argument and steps over it and its value. */
 static int parse_one(parse *p, fa_diag *diag)
 {
-    const char *argument = p->arguments[p->at], *value;
+    const char *argument = p->arguments[p->at], *value, *next;
     cli_options *options = p->options;
     const bool serves = (p->verb->groups & CLI_GROUP_SERVE) != 0;
     if (serves && (p->files || argument[0] != '-')) {
@@ -118,7 +111,9 @@ static int parse_one(parse *p, fa_diag *diag)
                 (field != NULL && field->kind == FA_FIELD_BOOLEAN);
     if (flag && value != NULL)
         return cli_refuse(spec->name, value, "taken: it has no value", NULL, diag);
-    if (!flag && value == NULL && value_follows(p))
+    /* A negative number is a value, so that its sentence is about the number. */
+    next = p->at < p->count ? p->arguments[p->at] : "-";
+    if (!flag && value == NULL && (next[0] != '-' || (next[1] >= '0' && next[1] <= '9')))
         value = p->arguments[p->at++];
     else if (value == NULL && field != NULL && fa_field_may_be_bare(field))
         value = field->choice[1];
@@ -177,15 +172,6 @@ static bool is_given(const parse *p, const char *name)
     return false;
 }
 
-static int check_together(const parse *p, fa_diag *diag)
-{
-    for (size_t i = 0; i < sizeof exclusive / sizeof *exclusive; i++)
-        if (is_given(p, exclusive[i].one) && is_given(p, exclusive[i].other))
-            return fa_fail(diag, FA_EINVAL, "%s: does not go with %s", exclusive[i].one,
-                           exclusive[i].other);
-    return 0;
-}
-
 /* What no single option can tell. */
 static int complete(const parse *p, fa_diag *diag)
 {
@@ -197,9 +183,10 @@ static int complete(const parse *p, fa_diag *diag)
     if (missing != NULL && missing[0] != '[')
         return fa_fail(diag, FA_EINVAL, "%s is missing: see `fa-tune %s --help`", missing,
                        verb->name);
-    int rc = check_together(p, diag);
-    if (rc != 0)
-        return rc;
+    for (size_t i = 0; i < sizeof exclusive / sizeof *exclusive; i++)
+        if (is_given(p, exclusive[i].one) && is_given(p, exclusive[i].other))
+            return fa_fail(diag, FA_EINVAL, "%s: does not go with %s", exclusive[i].one,
+                           exclusive[i].other);
     fa_request *request = &options->request;
     request->first_contact = request->effort == FA_EFFORT_MEASURE && is_given(p, "--effort");
     if (request->again && request->effort == FA_EFFORT_CACHED)

@@ -57,21 +57,14 @@ void cli_progress_init(cli_progress *progress, const cli_options *options)
     };
 }
 
-/* Cuts a line to a number of columns, at a code point. */
-static void cut(fa_buf *line, size_t columns)
-{
-    size_t width = 0;
-    for (size_t i = 0; i < line->size; i++)
-        if (((unsigned char)line->data[i] & 0xc0) != 0x80 && width++ == columns)
-            line->data[line->size = i] = 0;
-}
-
 static void put(cli_progress *progress, fa_buf *line, bool updating)
 {
-    size_t columns = fa_terminal_columns(STDERR_FILENO);
+    const size_t columns = fa_terminal_columns(STDERR_FILENO),
+                 most = columns > 0 ? columns - 1 : 79;
     cli_progress_end(progress);
-    if (updating)
-        cut(line, columns > 0 ? columns - 1 : 79);
+    for (size_t i = 0, width = 0; updating && i < line->size; i++) /* cut at a code point */
+        if (((unsigned char)line->data[i] & 0xc0) != 0x80 && width++ == most)
+            line->data[line->size = i] = 0;
     if (!line->failed && line->size > 0) {
         fprintf(stderr, "%s%s", line->data, updating ? "" : "\n");
         progress->drawn = updating;

@@ -131,16 +131,6 @@ void cli_table_put(cli_table *table, const char *titles, fa_buf *out)
 }
 
 /* ---- as Markdown and as CSV ------------------------------------------------------------------*/
-static void write_character(char c, bool csv, fa_buf *out)
-{
-    if (!csv && strchr("<>&", c) != NULL)
-        fa_buf_text(out, c == '<' ? "&lt;" : c == '>' ? "&gt;" : "&amp;");
-    else if (strchr(csv ? "\"" : "\\`*_[]|#~!", c) != NULL)
-        fa_buf_printf(out, "%c%c", csv ? '"' : '\\', c);
-    else
-        fa_buf_append(out, &c, 1);
-}
-
 static void write_row(const cell *cells, size_t count, bool csv, fa_buf *out)
 {
     for (size_t c = 0; c < count; c++) {
@@ -151,8 +141,15 @@ static void write_row(const cell *cells, size_t count, bool csv, fa_buf *out)
             quoted |= strchr(",\"\r\n;'", cell.text[i]) != NULL;
         fa_buf_text(out, !csv ? (c > 0 ? " | " : "| ") : c > 0 ? "," : "");
         fa_buf_text(out, !quoted ? "" : runs ? "\"'" : "\"");
-        for (size_t i = 0; i < cell.length; i++)
-            write_character(cell.text[i], csv, out);
+        for (size_t i = 0; i < cell.length; i++) {
+            const char at = cell.text[i];
+            if (!csv && strchr("<>&", at) != NULL)
+                fa_buf_text(out, at == '<' ? "&lt;" : at == '>' ? "&gt;" : "&amp;");
+            else if (strchr(csv ? "\"" : "\\`*_[]|#~!", at) != NULL)
+                fa_buf_printf(out, "%c%c", csv ? '"' : '\\', at);
+            else
+                fa_buf_append(out, &at, 1);
+        }
         fa_buf_text(out, quoted ? "\"" : "");
     }
     fa_buf_text(out, csv ? "\r\n" : " |\n");

@@ -99,18 +99,6 @@ int cli_push(cli_run *run)
 }
 
 /* ---- queue ----------------------------------------------------------------------------------*/
-static int print_json(cli_run *run)
-{
-    char *text = NULL;
-    int rc = fa_queue_write(run->tuner, &text, &run->diag);
-    cJSON *queue = cli_json_of(rc, &text);
-    if (rc == 0)
-        fa_json_add(run->document, "sweeps",
-                    cJSON_DetachItemFromObjectCaseSensitive(queue, "sweeps"));
-    cJSON_Delete(queue);
-    return rc;
-}
-
 /* Who works on which item, and the items that failed. */
 static int put_open(cli_run *run, const fa_sweep *sweep)
 {
@@ -129,18 +117,6 @@ static int put_open(cli_run *run, const fa_sweep *sweep)
         fa_buf_text(out, "\n");
     }
     free(item);
-    return rc;
-}
-
-static int print_text(cli_run *run, const fa_sweep *sweep, size_t count)
-{
-    int rc = 0;
-    cli_put_sweeps(&run->out, sweep, count);
-    for (size_t i = 0; i < count && rc == 0; i++)
-        if (sweep[i].running + sweep[i].failed > 0)
-            rc = put_open(run, &sweep[i]);
-    cli_text_count(&run->out, "", (int64_t)count, "sweep");
-    cli_text_store(run, " in the queue of ");
     return rc;
 }
 
@@ -168,6 +144,7 @@ int cli_queue(cli_run *run)
 {
     fa_sweep *sweep = NULL;
     size_t count = 0;
+    char *text = NULL;
     int rc = fa_list_sweeps(run->tuner, &sweep, &count, &run->diag);
     if (rc == 0 && run->options->fleet.stop != NULL) {
         rc = stop_sweep(run, sweep, count);
@@ -176,8 +153,20 @@ int cli_queue(cli_run *run)
         if (rc == 0)
             rc = fa_list_sweeps(run->tuner, &sweep, &count, &run->diag);
     }
-    if (rc == 0)
-        rc = run->options->json ? print_json(run) : print_text(run, sweep, count);
+    if (rc == 0 && run->options->json) {
+        rc = fa_queue_write(run->tuner, &text, &run->diag);
+        cJSON *queue = cli_json_of(rc, &text);
+        fa_json_add(run->document, "sweeps",
+                    cJSON_DetachItemFromObjectCaseSensitive(queue, "sweeps"));
+        cJSON_Delete(queue);
+    } else if (rc == 0) {
+        cli_put_sweeps(&run->out, sweep, count);
+        for (size_t i = 0; i < count && rc == 0; i++)
+            if (sweep[i].running + sweep[i].failed > 0)
+                rc = put_open(run, &sweep[i]);
+        cli_text_count(&run->out, "", (int64_t)count, "sweep");
+        cli_text_store(run, " in the queue of ");
+    }
     free(sweep);
     return rc;
 }

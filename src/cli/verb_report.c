@@ -40,14 +40,6 @@ static bool tell_progress(const void *context, int32_t done, int32_t all)
 }
 
 /* ---- the table of problems, for md and csv ----------------------------------------------------*/
-/* Empty where it is not known. */
-static void put_number(cli_table *table, double value, bool csv)
-{
-    if (value > 0)
-        fa_buf_printf(&table->cell, csv ? "%.9g" : value < 9.995 ? "%.2f" : "%.1f", value);
-    cli_cell_end(table);
-}
-
 static void put_problem(cli_table *table, const fa_study *study, bool csv)
 {
     static const fa_trial none;
@@ -69,20 +61,16 @@ static void put_problem(cli_table *table, const fa_study *study, bool csv)
     cli_cell_end(table);
     cli_cell(table, "%s", study->gpu.name);
     cli_cell(table, "%s", known ? fa_origin_name(study->winner.origin) : "no winner");
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        put_number(table, numbers[i], csv);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) { /* empty: it is not known */
+        if (numbers[i] > 0)
+            fa_buf_printf(&table->cell,
+                          csv                  ? "%.9g"
+                          : numbers[i] < 9.995 ? "%.2f"
+                                               : "%.1f",
+                          numbers[i]);
+        cli_cell_end(table);
+    }
     cli_row_end(table);
-}
-
-static void write_table(cli_run *run, const report_problems *problems, bool csv)
-{
-    cli_table table = {0};
-    for (size_t i = 0; i < problems->count; i++)
-        put_problem(&table, &problems->study[i], csv);
-    cli_table_write(&table,
-                    "problem|kernel|GPU|known how|>median µs|>low µs|>high µs|>predicted µs|"
-                    ">TFLOP/s|>default / winner",
-                    csv, &run->out);
 }
 
 /* ---- the verb --------------------------------------------------------------------------------*/
@@ -91,6 +79,7 @@ int cli_report(cli_run *run)
     const char *file = run->options->out;
     unsigned format = CLI_FORMAT_UNSET;
     report_problems problems;
+    cli_table table = {0};
     int rc = choose_format(run->options, &format, &run->diag);
     if (rc != 0)
         return rc;
@@ -100,10 +89,16 @@ int cli_report(cli_run *run)
                                       .progress = tell_progress,
                                       .context = &run};
     rc = report_read(run->tuner, &report, 0, &problems, &run->diag);
-    if (rc == 0 && (format == CLI_FORMAT_HTML || format == CLI_FORMAT_JSON))
-        rc = report_write(run->tuner, &report, &problems, &run->out, &run->diag);
+    const bool csv = format == CLI_FORMAT_CSV, is_table = csv || format == CLI_FORMAT_MARKDOWN;
+    for (size_t i = 0; rc == 0 && is_table && i < problems.count; i++)
+        put_problem(&table, &problems.study[i], csv);
+    if (rc == 0 && is_table)
+        cli_table_write(&table,
+                        "problem|kernel|GPU|known how|>median µs|>low µs|>high µs|>predicted µs|"
+                        ">TFLOP/s|>default / winner",
+                        csv, &run->out);
     else if (rc == 0)
-        write_table(run, &problems, format == CLI_FORMAT_CSV);
+        rc = report_write(run->tuner, &report, &problems, &run->out, &run->diag);
     const size_t told = problems.count, filtered = problems.filtered;
     report_problems_free(&problems);
     if (rc == 0 && told == 0)

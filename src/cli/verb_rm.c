@@ -14,29 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- which ----------------------------------------------------------------------------------*/
-static int check_selection(const cli_options *options, fa_diag *diag)
-{
-    const bool some = cli_given(options) != 0 || options->operation != NULL ||
-                      options->specification != NULL || options->request.gpu != NULL;
-    if (options->caches)
-        return 0;
-    if (options->forget_all == some)
-        return fa_fail(diag, FA_EINVAL,
-                       "say what to forget: FILE.cu, --gpu, options of a problem, --caches, or "
-                       "--all alone; --dry-run lists what would be deleted");
-    return 0;
-}
-
-/* Of a problem that cannot be read nothing is known. */
-static bool is_asked_for(const cli_options *options, const fa_study *study)
-{
-    if (study->unread == NULL)
-        return cli_filter_keeps(options, &study->problem, study->gpu.name);
-    return cli_given(options) == 0 && options->operation == NULL &&
-           options->specification == NULL && cli_gpu_is(options->request.gpu, study->gpu.name);
-}
-
 /* ---- what went ------------------------------------------------------------------------------*/
 static int compare_studies(const void *a, const void *b)
 {
@@ -172,13 +149,20 @@ int cli_rm(cli_run *run)
     fa_study *study = NULL;
     fa_forgotten forgotten = {0};
     size_t listed = 0, count = 0;
-    int rc = check_selection(options, &run->diag);
-    if (rc == 0 && options->caches)
+    const bool problems =
+        cli_given(options) != 0 || options->operation != NULL || options->specification != NULL;
+    if (options->caches)
         return cli_caches(run, true);
-    if (rc == 0)
-        rc = fa_list_studies(run->tuner, &study, &listed, &run->diag);
-    for (size_t i = 0; i < listed; i++)
-        if (options->forget_all || is_asked_for(options, &study[i]))
+    if (options->forget_all == (problems || options->request.gpu != NULL))
+        return fa_fail(&run->diag, FA_EINVAL,
+                       "say what to forget: FILE.cu, --gpu, options of a problem, --caches, or "
+                       "--all alone; --dry-run lists what would be deleted");
+    int rc = fa_list_studies(run->tuner, &study, &listed, &run->diag);
+    for (size_t i = 0; i < listed; i++) /* of a problem that cannot be read nothing is known */
+        if (options->forget_all ||
+            (study[i].unread == NULL
+                 ? cli_filter_keeps(options, &study[i].problem, study[i].gpu.name)
+                 : !problems && cli_gpu_is(options->request.gpu, study[i].gpu.name)))
             study[count++] = study[i];
     if (rc == 0)
         rc = fa_forget(run->tuner, study, options->forget_all ? NULL : &count, options->dry_run,

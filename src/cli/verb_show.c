@@ -90,18 +90,6 @@ static void step_text(const fa_step *step, fa_buf *out)
     fa_buf_text(out, "\n");
 }
 
-static cJSON *step_json(const fa_step *step)
-{
-    cJSON *item = cJSON_CreateObject();
-    fa_json_add_text(item, "step", step->name);
-    fa_json_add_bool(item, "found", step->found);
-    fa_json_add_bool(item, "taken", step->taken);
-    fa_json_add_text(item, "why", step->why);
-    if (step->found)
-        fa_json_add(item, "answer", cli_json_answer(&step->answer));
-    return item;
-}
-
 static int show_why(cli_run *run)
 {
     const fa_problem *problem = &run->options->request.problem;
@@ -125,8 +113,14 @@ static int show_why(cli_run *run)
     }
     for (size_t i = 0; i < count; i++) {
         step_text(&step[i], &run->out);
-        if (steps != NULL)
-            fa_json_push(steps, step_json(&step[i]));
+        cJSON *item = cJSON_CreateObject();
+        fa_json_add_text(item, "step", step[i].name);
+        fa_json_add_bool(item, "found", step[i].found);
+        fa_json_add_bool(item, "taken", step[i].taken);
+        fa_json_add_text(item, "why", step[i].why);
+        if (step[i].found)
+            fa_json_add(item, "answer", cli_json_answer(&step[i].answer));
+        fa_json_push(steps, item);
     }
     free(step);
     return 0;
