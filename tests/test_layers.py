@@ -10,7 +10,6 @@ from rooms import ROOMS, ROOT
 
 # Single headers across rooms. The plain types are below everything.
 ALSO = {room: ["include/fa-tune/fa_types.h"] for room in ROOMS}
-ALSO["tuner"].append("include/fa-tune/fa_attn.h")  # what callers of attention pass to fa_launch
 for door in ("src/cli", "src/daemon"):
     ALSO[door].append("src/report/report.h")  # a verb of the command line opens that door, and the service
 

@@ -29,7 +29,6 @@
 #ifndef FA_TUNE_H
 #define FA_TUNE_H
 
-#include "fa_attn.h"        /* attention's tensors */
 #include "fa_bundle.h"      /* winners in signed files */
 #include "fa_problem.h"     /* problems of any operation, by the names of their fields */
 #include "fa_report_data.h" /* what is stored about each problem */

@@ -6,7 +6,6 @@
 #ifndef FA_TUNER_H
 #define FA_TUNER_H
 
-#include "fa_attn.h"
 #include "fa_types.h"
 
 #ifdef __cplusplus

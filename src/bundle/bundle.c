@@ -98,27 +98,13 @@ int fa_bundle_signature_path(const char *path, char ret_path[FA_STORE_PATH_MAX],
     return n < FA_STORE_PATH_MAX ? 0 : fa_fail(diag, FA_EINVAL, "the path of a bundle is too long");
 }
 
-/* Of the whole file in bundle->bytes. */
-static int check_signature(fa_bundle *bundle, fa_diag *diag)
-{
-    char path[FA_STORE_PATH_MAX];
-    fa_buf text = {0};
-    int rc = fa_bundle_signature_path(bundle->path, path, diag);
-    if (rc != 0 || (rc = fa_buf_read_file(&text, path, FA_MINISIGN_MAX)) == FA_ENOTFOUND)
-        return rc == FA_ENOTFOUND ? 0 : rc;
-    if (rc != 0)
-        return fa_fail(diag, rc == FA_EINVAL ? FA_ECORRUPT : rc, "signature %s cannot be read",
-                       path);
-    rc = fa_verify(text.data, bundle->bytes.data, bundle->bytes.size, &bundle->info, diag);
-    fa_buf_free(&text);
-    return rc == 0 ? 0 : fa_fail_in(diag, rc, "bundle %s", bundle->path);
-}
-
 /* What somebody else may change meanwhile is read once, and looked at there alone. */
 static int check_file(fa_bundle *bundle, int fd, fa_diag *diag)
 {
     unsigned char header[FA_PORTABLE_HEADER], trailer[FA_BUNDLE_TRAILER], now[FA_HASH_BYTES];
     size_t size = (size_t)bundle->info.bytes, content = size - sizeof trailer;
+    char signature[FA_STORE_PATH_MAX];
+    fa_buf text = {0};
     int rc;
     if ((rc = read_at(bundle, fd, header, sizeof header, 0, diag)) != 0 ||
         (rc = read_at(bundle, fd, trailer, sizeof trailer, content, diag)) != 0 ||
@@ -136,7 +122,15 @@ static int check_file(fa_bundle *bundle, int fd, fa_diag *diag)
     if (memcmp(now, bytes + content, sizeof now) != 0)
         return fa_fail(diag, FA_ECORRUPT, "bundle %s is damaged: it does not match its hash",
                        bundle->path);
-    return check_signature(bundle, diag);
+    rc = fa_bundle_signature_path(bundle->path, signature, diag);
+    if (rc != 0 || (rc = fa_buf_read_file(&text, signature, FA_MINISIGN_MAX)) == FA_ENOTFOUND)
+        return rc == FA_ENOTFOUND ? 0 : rc;
+    if (rc != 0)
+        return fa_fail(diag, rc == FA_EINVAL ? FA_ECORRUPT : rc, "signature %s cannot be read",
+                       signature);
+    rc = fa_verify(text.data, bytes, size, &bundle->info, diag);
+    fa_buf_free(&text);
+    return rc == 0 ? 0 : fa_fail_in(diag, rc, "bundle %s", bundle->path);
 }
 
 int fa_bundle_open(const char *path, bool owned, fa_bundle **ret_bundle, fa_diag *diag)
@@ -178,14 +172,6 @@ const fa_bundle_info *fa_bundle_get_info(const fa_bundle *bundle)
 }
 
 /* ---- winners --------------------------------------------------------------------------------*/
-static bool has_control_byte(const char *text)
-{
-    for (const char *c = text; *c != 0; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            return true;
-    return false;
-}
-
 static int check_texts(const fa_winner_record *winner, fa_diag *diag)
 {
     const char *const texts[] = {winner->scope.silicon, winner->scope.templates,
@@ -193,8 +179,9 @@ static int check_texts(const fa_winner_record *winner, fa_diag *diag)
                                  winner->gpu_name,      winner->nvrtc};
     cJSON *evidence = NULL;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (has_control_byte(texts[i]))
-            return fa_fail(diag, FA_EINVAL, "a text of it holds a control byte");
+        for (const char *c = texts[i]; *c != 0; c++)
+            if ((unsigned char)*c < 0x20 || *c == 0x7f)
+                return fa_fail(diag, FA_EINVAL, "a text of it holds a control byte");
     if (winner->entry[0] == 0)
         return fa_fail(diag, FA_EINVAL, "its entry has no name");
     if (strspn(winner->cubin_key, "0123456789abcdef") != FA_HASH_HEX - 1)
@@ -241,15 +228,6 @@ static int check_winner(const fa_winner_record *winner, fa_diag *diag)
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
-/* Whether the file at the path is still the one that was checked. */
-static int check_same_file(const fa_bundle *bundle, fa_diag *diag)
-{
-    struct stat st;
-    if (stat(bundle->path, &st) == 0 && st.st_dev == bundle->device && st.st_ino == bundle->inode)
-        return 0;
-    return fa_fail(diag, FA_ECORRUPT, "bundle %s changed while it was read", bundle->path);
-}
-
 int fa_bundle_of(fa_store **part, const char *path, fa_bundle **ret_bundle, fa_diag *diag)
 {
     int64_t winners = 0, cubins = 0;
@@ -273,11 +251,14 @@ int fa_bundle_of(fa_store **part, const char *path, fa_bundle **ret_bundle, fa_d
 int fa_bundle_read(fa_bundle *bundle, fa_diag *diag)
 {
     int64_t winners = 0, cubins = 0;
+    struct stat now;
     int rc = fa_portable_open(bundle->owned ? NULL : bundle->bytes.data,
                               (size_t)bundle->info.bytes - FA_BUNDLE_TRAILER, bundle->path,
                               &bundle->store, diag);
-    if (rc == 0 && bundle->owned)
-        rc = check_same_file(bundle, diag);
+    if (rc == 0 && bundle->owned && /* it may not be the file any more that was checked */
+        (stat(bundle->path, &now) != 0 || now.st_dev != bundle->device ||
+         now.st_ino != bundle->inode))
+        rc = fa_fail(diag, FA_ECORRUPT, "bundle %s changed while it was read", bundle->path);
     if (rc == 0)
         rc = fa_portable_count(bundle->store, &winners, &cubins, diag);
     if (rc != 0)

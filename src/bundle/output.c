@@ -73,54 +73,24 @@ static int is_database(const char *path, fa_diag *diag)
     return !other || fa_db_is_marked(path);
 }
 
-/* Whether `path` is a database's name with this ending, whose case some file systems ignore. */
-static int belongs_to_database(const char *path, const char *ending, fa_diag *diag)
-{
-    char database[2 * PATH_MAX];
-    size_t size = strlen(path), tail = strlen(ending);
-    if (size <= tail || strcasecmp(path + size - tail, ending) != 0)
-        return 0;
-    snprintf(database, sizeof database, "%.*s", (int)(size - tail), path);
-    return is_database(database, diag);
-}
-
-/* 1: a key; 0: not one, or nothing. */
-static int is_key(const char *path, fa_diag *diag)
-{
-    struct stat st;
-    fa_buf text;
-    if (stat(path, &st) != 0 || st.st_size > FA_MINISIGN_MAX)
-        return 0;
-    int rc = fa_buf_read_file(&text, path, FA_MINISIGN_MAX);
-    if (rc != 0)
-        return fa_fail(diag, rc, "cannot tell whether %s is a key", path);
-    size_t size = text.size;
-    rc = fa_is_key(text.data);
-    explicit_bzero(text.data, size);
-    fa_buf_free(&text);
-    return rc;
-}
-
-static bool is_among_trusted(const target *target)
-{
-    char folder[PATH_MAX];
-    struct stat one, other;
-    return fa_own_config(FA_TRUSTED_FOLDER, folder, sizeof folder) == 0 &&
-           stat(target->folder, &one) == 0 && stat(folder, &other) == 0 &&
-           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
-}
-
 static int check_database(const target *target, const char *path, fa_diag *diag)
 {
     static const char *const endings[] = {"-journal", "-wal", "-shm", FA_LOCK_ENDING};
+    char database[2 * PATH_MAX];
+    const size_t size = strlen(target->path);
     int rc = is_database(target->path, diag);
     if (rc > 0)
         return fa_fail(diag, FA_EINVAL,
                        "cannot write %s: it is a store, or another database, and stays: name "
                        "another file",
                        path);
-    for (size_t i = 0; rc == 0 && i < sizeof endings / sizeof *endings; i++)
-        rc = belongs_to_database(target->path, endings[i], diag);
+    for (size_t i = 0; rc == 0 && i < sizeof endings / sizeof *endings; i++) {
+        const size_t tail = strlen(endings[i]); /* whose case some file systems ignore */
+        if (size <= tail || strcasecmp(target->path + size - tail, endings[i]) != 0)
+            continue;
+        snprintf(database, sizeof database, "%.*s", (int)(size - tail), target->path);
+        rc = is_database(database, diag);
+    }
     return rc > 0 ? fa_fail(diag, FA_EINVAL,
                             "cannot write %s: the name belongs to a store: name another file", path)
                   : rc;
@@ -129,21 +99,34 @@ static int check_database(const target *target, const char *path, fa_diag *diag)
 int fa_output_check(const char *path, fa_diag *diag)
 {
     target target;
+    char folder[PATH_MAX];
+    struct stat st, other;
+    fa_buf text = {0};
+    bool key = false;
     int rc = find_target(path, &target, diag);
     if (rc == 0)
         rc = check_database(&target, path, diag);
     if (rc != 0)
         return rc;
-    rc = is_key(target.path, diag);
-    if (rc > 0)
+    if (stat(target.path, &st) == 0 && st.st_size <= FA_MINISIGN_MAX) {
+        if ((rc = fa_buf_read_file(&text, target.path, FA_MINISIGN_MAX)) != 0)
+            return fa_fail(diag, rc, "cannot tell whether %s is a key", path);
+        const size_t size = text.size;
+        key = fa_is_key(text.data);
+        explicit_bzero(text.data, size);
+        fa_buf_free(&text);
+    }
+    if (key)
         return fa_fail(
             diag, FA_EINVAL,
             "cannot write %s: it is a key, which is never written over: name another file", path);
-    if (rc == 0 && is_among_trusted(&target))
+    if (fa_own_config(FA_TRUSTED_FOLDER, folder, sizeof folder) == 0 &&
+        stat(target.folder, &st) == 0 && stat(folder, &other) == 0 && st.st_dev == other.st_dev &&
+        st.st_ino == other.st_ino)
         return fa_fail(diag, FA_EINVAL,
                        "cannot write %s: its folder is that of the trusted keys: name another file",
                        path);
-    return rc;
+    return 0;
 }
 
 int fa_output_write(const char *path, const void *bytes, size_t size, fa_diag *diag)

@@ -10,8 +10,6 @@
  */
 #include "attn_launch.h"
 
-#include "fa_attn.h"
-
 #include "cubin.h"
 #include "error.h"
 

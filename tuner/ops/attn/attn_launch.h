@@ -12,7 +12,6 @@
 #include "attn_serving_params.h"
 #include "attn_tensor_maps.h"
 #include "call.h"
-#include "fa_attn.h"
 
 #include <stdatomic.h>
 
@@ -61,7 +60,7 @@ int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
                         struct fa_attn_tensor_maps *ret_maps, fa_diag *diag);
 
 /* ---- launches --------------------------------------------------------------------------------*/
-/* Launches on tensors of the caller: fa_attn_args (fa_attn.h). */
+/* Launches on tensors of the caller: fa_attn_args (fa_types.h). */
 extern const fa_launcher fa_attn_launcher;
 
 /* What distinguishes launches of one cubin: pointers without lse, strides, the five sizes, and of packed tensors
