@@ -391,7 +391,7 @@ void fa_bind_columns(fa_query *query, const fa_member *members, const void *reco
         case FA_MEMBER_TEXT:
             fa_bind(query, fa_text(at));
             break;
-        case FA_MEMBER_POINTED:
+        case FA_MEMBER_STRING:
             fa_bind(query, fa_text(*(const char *const *)at));
             break;
         case FA_MEMBER_CHOICE:
@@ -446,7 +446,7 @@ void fa_read_columns(fa_query *query, const fa_member *members, void *ret_record
         case FA_MEMBER_TEXT:
             fa_read_copy(query, at, m->size);
             break;
-        case FA_MEMBER_POINTED:
+        case FA_MEMBER_STRING:
             *(const char **)at = fa_read_kept(query, (m->rules & FA_MEMBER_NULL) != 0);
             break;
         case FA_MEMBER_CHOICE:

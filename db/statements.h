@@ -91,7 +91,7 @@ int fa_read_end(fa_query *query);
 /* A list of columns is a macro LIST(X) of X(KIND, "name", member, rules), rules as json_struct.h has them; these
  * make its table (with FA_COLUMN_RECORD as the struct's name), its names in SQL and its places, each with a comma
  * before. In a column a NUMBER's NaN is NULL, a REAL is finite and not negative, NULL reads as 0 where the rules
- * let it, there a count may be negative, and a POINTED is a text, of which a row that is read keeps a copy. Members by
+ * let it, there a count may be negative, and of a STRING a row that is read keeps a copy. Members by
  * functions have columns that others read and bind. */
 #define FA_COLUMN_ENTRY(kind, name, member, ...) \
     FA_MEMBER(name, kind, FA_COLUMN_RECORD, member, __VA_ARGS__),

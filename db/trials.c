@@ -17,8 +17,8 @@
 /* What a trial is beside the trial itself. */
 #define RECORD_FIELDS(X)                                        \
     X(TEXT, "cubin_key", cubin_key)                             \
-    X(POINTED, "environment", environment)                      \
-    X(POINTED, "clocks", clocks, .rules = FA_MEMBER_NULL)       \
+    X(STRING, "environment", environment)                       \
+    X(STRING, "clocks", clocks, .rules = FA_MEMBER_NULL)        \
     X(COUNT64, "seed", seed, .rules = FA_MEMBER_NULL) /* any */ \
     X(COUNT64, "unix_time", unix_time)
 #define FA_COLUMN_RECORD fa_study_trial

@@ -289,7 +289,7 @@ TEST(tables_that_are_not_valid_are_refused_with_a_sentence)
         {"4096", "4095", "test: operation row_sum is known with another \"sizes\""},
         {"row_sum", "row-sum", "test: \"name\" must be an identifier"},
         {"\"optional\":true", "\"shown_as\":\"flag\"",
-         "test: sizes mean: \"shown_as\" is \"flag\", which is not known"},
+         "test: sizes mean: there is no shown_as \"flag\": use value, nonzero or not"},
         {"\"rows\"", "\"dtype\"", "sizes dtype appears twice"},
         {"\"follows\":\"rows\"", "\"follows\":\"mean\"", "\"follows\" must name an earlier field"},
         {"\"optional\"", "\"optinal\"",

@@ -12,8 +12,8 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1410,
-    "src/base": 5622,
-    "src/gpu": 3611,
+    "src/base": 5594,
+    "src/gpu": 3590,
     "src/code": 960,
     "src/snippet": 505,
     "db": 5451,
@@ -26,7 +26,7 @@ BUDGET = {
     "src/cli": 5246,
     "src/daemon": 2275,
     "src/report": 745,
-    "C": 51451,
+    "C": 51033,
     "C files": 219,
     "tests": 51990,
     "public functions": 70,

@@ -63,6 +63,9 @@ static cJSON *write_member(const fa_member *m, const void *at)
         return (m->rules & FA_MEMBER_UNKNOWN) == FA_MEMBER_UNKNOWN && *(const char *)at == 0
                    ? cJSON_CreateNull()
                    : cJSON_CreateString(at);
+    case FA_MEMBER_STRING:
+        memcpy(&at, at, sizeof at);
+        return at != NULL ? cJSON_CreateString(at) : cJSON_CreateNull();
     case FA_MEMBER_CHOICE:
         return cJSON_CreateString(fa_name_at(m->names, *(const int *)at));
     case FA_MEMBER_THREE:
@@ -86,6 +89,14 @@ static bool is_left_out(const fa_member *m, const void *at)
                          : *(const char *)at == 0); /* a text or a flag */
 }
 
+static bool is_known(const fa_member *members, const fa_member *m, const void *data)
+{
+    const fa_member *by = members;
+    while (m->known_by != NULL && strcmp(by->key, m->known_by) != 0)
+        by++;
+    return m->known_by == NULL || number_at(by, (const char *)data + by->offset) > 0;
+}
+
 void fa_struct_add_json(cJSON *object, const fa_member *members, const void *data)
 {
     for (const fa_member *m = members; m->key != NULL; m++) {
@@ -93,7 +104,8 @@ void fa_struct_add_json(cJSON *object, const fa_member *members, const void *dat
         if (m->kind == FA_MEMBER_PART)
             fa_struct_add_json(object, m->members, at);
         else if (!is_left_out(m, at))
-            fa_json_add(object, m->key, write_member(m, at));
+            fa_json_add(object, m->key,
+                        is_known(members, m, data) ? write_member(m, at) : cJSON_CreateNull());
     }
 }
 
@@ -174,6 +186,8 @@ static bool read_null(const fa_member *m, void *at)
     bool minus = (m->rules & (FA_MEMBER_NULL | FA_MEMBER_MINUS)) == FA_MEMBER_MINUS;
     if (is_number(m))
         set_number(m, at, (m->rules & FA_MEMBER_NAN) != 0 ? NAN : minus ? -1 : 0);
+    else if (m->kind == FA_MEMBER_STRING)
+        *(const char **)at = NULL;
     else
         *(char *)at = 0;
     return true;
@@ -191,6 +205,8 @@ static int read_member(const cJSON *json, const cJSON *item, const fa_member *m,
         return fa_json_bool(json, m->key, at, where, diag);
     case FA_MEMBER_TEXT:
         return fa_json_copy(json, m->key, at, m->size, where, diag);
+    case FA_MEMBER_STRING:
+        return fa_json_text(json, m->key, at, where, diag);
     case FA_MEMBER_CHOICE:
         return read_choice(json, m, at, where, diag);
     case FA_MEMBER_THREE:

@@ -15,6 +15,7 @@ typedef enum fa_member_kind {
     FA_MEMBER_NUMBER,  /* double */
     FA_MEMBER_FLAG,    /* bool */
     FA_MEMBER_TEXT,    /* char[size] */
+    FA_MEMBER_STRING,  /* const char *, read as a place in the document; NULL is null */
     FA_MEMBER_CHOICE,  /* an enum, by the names of its values */
     FA_MEMBER_THREE,   /* uint32_t[3] */
     FA_MEMBER_STRUCT,  /* an object, by a table of its own whose offsets count from here */
@@ -28,7 +29,6 @@ enum {
     FA_MEMBER_NULL = 1,      /* null reads as 0 or "" */
     FA_MEMBER_UNKNOWN = 3,   /* that, and 0 or "" is written as null */
     FA_MEMBER_MINUS = 4,     /* a negative number is written as null, which reads as -1 */
-    FA_MEMBER_HIDDEN = 5,    /* a negative number is written as null, which reads as 0 */
     FA_MEMBER_OPTIONAL = 8,  /* absent leaves it alone */
     FA_MEMBER_LEFT_OUT = 24, /* that, and 0, false or "" is not written */
     FA_MEMBER_STRICT = 32,   /* an object whose keys must all be known */
@@ -41,6 +41,8 @@ typedef struct fa_member {
     unsigned rules;
     size_t offset, size;
     int64_t least, most;      /* most 0: the largest that the kind takes */
+    const char
+        *known_by; /* the key of a number of its table: while that is not above 0, this is null */
     const char *const *names; /* of a choice's values from 0 on, and NULL */
     const struct fa_member *members;
     cJSON *(*write)(const void *member); /* NULL: out of memory */

@@ -26,52 +26,61 @@
 #include <string.h>
 
 /* ---- one field ------------------------------------------------------------------------------*/
-/* How a property of a field is read. */
-enum reading {
-    TEXT,
-    INTEGER,
-    LIMIT, /* of 64 bits */
-    FLAG,
-    EARLIER, /* the name of an earlier field */
-    SHOWN_AS,
-    PRESET,
-    LIST,
+/* Properties of a field that name an earlier one. */
+static const char *const earlier[] = {"divides", "follows", "needs", "at_most"};
+enum { EARLIER = sizeof earlier / sizeof *earlier };
+
+struct reading {
+    fa_field field;
+    const char *earlier[EARLIER];
 };
 
 static const char *const as_names[] = {"value", "nonzero", "not", NULL};
 
-#define AT(member) offsetof(fa_field, member)
+/* Of what is read once the kind of its field is known. */
+static int read_later(const cJSON *json, void *field, fa_diag *diag)
+{
+    (void)json, (void)field, (void)diag;
+    return 0;
+}
 
-static const struct property {
-    const char *key;
-    enum reading reading;
-    size_t at;
-} properties[] = {
-    {"label", TEXT, AT(label)},
-    {"words", TEXT, AT(words)},
-    {"key", TEXT, AT(key)},
-    {"macro", TEXT, AT(macro)},
-    {"option", TEXT, AT(option)},
-    {"min", INTEGER, AT(min)},
-    {"max", LIMIT, AT(max)},
-    {"default", PRESET, AT(preset)},
-    {"shapes_source", FLAG, AT(shapes_source)},
-    {"fixed", FLAG, AT(shapes_source)},
-    {"length", FLAG, AT(length)},
-    {"nonempty", FLAG, AT(nonempty)},
-    {"optional", FLAG, AT(optional)},
-    {"feature", FLAG, AT(feature)},
-    {"choices", LIST, AT(choice)},
-    {"above", TEXT, AT(above)},
-    {"bars", TEXT, AT(bars)},
-    {"also", TEXT, AT(also)},
-    {"multiple", INTEGER, AT(multiple)},
-    {"divides", EARLIER, AT(divides)},
-    {"follows", EARLIER, AT(follows)},
-    {"needs", EARLIER, AT(needs)},
-    {"at_most", EARLIER, AT(at_most)},
-    {"shown_as", SHOWN_AS, AT(shown_as)},
+#define ROW(key_, kind, member, ...) \
+    FA_MEMBER(key_, kind, struct reading, member, .rules = FA_MEMBER_OPTIONAL, __VA_ARGS__)
+static const fa_member of_sizes[] = {
+    /* of a specification */
+    ROW("default", OTHER, field.preset, .read = read_later),
+    ROW("fixed", FLAG, field.shapes_source),
+    ROW("multiple", COUNT, field.multiple, .least = 1),
+    ROW("max", COUNT64, field.max, .least = INT32_MIN, .most = FA_SIZE_MAX),
+    {.key = NULL},
 };
+static const fa_member of_files[] = {
+    ROW("label", STRING, field.label),
+    ROW("words", STRING, field.words),
+    ROW("key", STRING, field.key),
+    ROW("macro", STRING, field.macro),
+    ROW("option", STRING, field.option),
+    ROW("above", STRING, field.above),
+    ROW("bars", STRING, field.bars),
+    ROW("also", STRING, field.also),
+    ROW("divides", STRING, earlier[0]),
+    ROW("follows", STRING, earlier[1]),
+    ROW("needs", STRING, earlier[2]),
+    ROW("at_most", STRING, earlier[3]),
+    ROW("min", COUNT, field.min, .least = INT32_MIN),
+    ROW("max", COUNT64, field.max, .least = INT32_MIN, .most = INT32_MAX),
+    ROW("multiple", COUNT, field.multiple, .least = 1),
+    ROW("shown_as", CHOICE, field.shown_as, .names = as_names),
+    ROW("shapes_source", FLAG, field.shapes_source),
+    ROW("length", FLAG, field.length),
+    ROW("nonempty", FLAG, field.nonempty),
+    ROW("optional", FLAG, field.optional),
+    ROW("feature", FLAG, field.feature),
+    ROW("default", OTHER, field.preset, .read = read_later),
+    ROW("choices", OTHER, field.choice, .read = read_later),
+    {.key = NULL},
+};
+#undef ROW
 
 static bool is_specified(const fa_operation *operation)
 {
@@ -100,74 +109,58 @@ static int read_choices(const cJSON *json, fa_field *field, const char *where, f
     return 0;
 }
 
-static int read_property(const cJSON *json, const struct property *property,
-                         const fa_operation *operation, fa_field *field, const char *where,
-                         fa_diag *diag)
+/* The default of a size is within 64 bits, and has been looked at. */
+static int read_default(const cJSON *given, fa_field *field, const char *where, fa_diag *diag)
 {
-    void *to = (char *)field + property->at;
-    const char *text = "";
-    int64_t value = 0;
-    int rc = 0;
-    switch (property->reading) {
-    case TEXT:
-        return fa_json_text(json, property->key, to, where, diag);
-    case FLAG:
-        return fa_json_bool(json, property->key, to, where, diag);
-    case PRESET:
-        if (cJSON_IsBool(json->child)) { /* the only child; of a yes or no */
-            field->kind = FA_FIELD_BOOLEAN;
-            *(int32_t *)to = cJSON_IsTrue(json->child);
-            return 0;
-        }
-        if (cJSON_IsString(json->child) && json->child->valuestring[0] == 0) {
-            field->kind = FA_FIELD_TEXT;
-            return 0;
-        }
-    /* fall through */
-    case INTEGER:
-    case LIMIT:
-        rc = fa_json_int(json, property->key, INT32_MIN,
-                         is_specified(operation) ? FA_SIZE_MAX : INT32_MAX, &value, where, diag);
-        if (property->reading == LIMIT)
-            *(int64_t *)to = value;
-        else /* a larger one is no multiple, and a default is taken once its field is known */
-            *(int32_t *)to = value > INT32_MAX ? INT32_MAX : (int32_t)value;
+    int64_t number = 0;
+    cJSON only = *given;
+    const cJSON object = {.type = cJSON_Object, .child = &only};
+    only.string = (char[]){"default"};
+    only.next = NULL;
+    if (cJSON_IsString(given) && given->valuestring[0] == 0)
+        field->kind = FA_FIELD_TEXT;
+    else if (cJSON_IsBool(given))
+        field->kind = FA_FIELD_BOOLEAN;
+    else {
+        int rc = fa_json_int(&object, "default", INT32_MIN, INT32_MAX, &number, where, diag);
+        field->preset = (int32_t)number;
         return rc;
-    case EARLIER:
-        rc = fa_json_text(json, property->key, &text, where, diag);
-        *(int *)to = fa_operation_field_index(operation, text);
-        return rc != 0 || *(int *)to >= 0
-                   ? rc
-                   : fa_fail(diag, FA_EINVAL, "%s: \"%s\" must name an earlier field", where,
-                             property->key);
-    case SHOWN_AS:
-        rc = fa_json_text(json, property->key, &text, where, diag);
-        return rc != 0 || fa_name_find(as_names, text, to) == 0
-                   ? rc
-                   : fa_fail(diag, FA_EINVAL, "%s: \"%s\" is \"%.40s\", which is not known", where,
-                             property->key, text);
-    case LIST: /* once the kind is known */
-        break;
     }
+    field->preset = cJSON_IsTrue(given);
     return 0;
 }
 
-static int read_properties(const cJSON *json, const fa_operation *operation, fa_field *field,
+/* Its properties, and those of the table that say how others are read. */
+static int read_properties(const cJSON *json, const fa_operation *operation, fa_field *ret_field,
                            const char *where, fa_diag *diag)
 {
-    enum { COUNT = sizeof properties / sizeof *properties };
-    static const char *const of_sizes[] = {"default", "fixed", "multiple", "max", NULL};
-    const char *keys[COUNT + 1] = {NULL};
-    int rc = 0, at;
-    for (int i = 0; i < COUNT; i++)
-        keys[i] = properties[i].key;
-    if (operation->owned != NULL)
-        rc = fa_json_check_keys(json, is_specified(operation) ? of_sizes : keys, where, diag);
-    for (cJSON *item = json->child; rc == 0 && item != NULL; item = item->next) {
-        const cJSON from_here = {.type = cJSON_Object, .child = item};
-        if (fa_name_find(keys, item->string, &at) == 0)
-            rc = read_property(&from_here, &properties[at], operation, field, where, diag);
+    const bool size = is_specified(operation);
+    struct reading is = {.field = {.key = "",
+                                   .macro = "",
+                                   .option = "",
+                                   .also = "",
+                                   .label = "",
+                                   .words = "",
+                                   .above = "",
+                                   .bars = "",
+                                   .min = size,
+                                   .max = size ? FA_SIZE_MAX : INT32_MAX,
+                                   .multiple = 1}};
+    int *const index[EARLIER] = {&is.field.divides, &is.field.follows, &is.field.needs,
+                                 &is.field.at_most};
+    const fa_member *members = size ? of_sizes : of_files;
+    int rc = !cJSON_IsObject(json) ? 0
+             : operation->owned != NULL
+                 ? fa_struct_from_strict_json(json, members, &is, where, diag)
+                 : fa_struct_from_json(json, members, &is, where, diag);
+    for (int i = 0; i < EARLIER && rc == 0; i++) {
+        const char *name = is.earlier[i];
+        *index[i] = name != NULL ? fa_operation_field_index(operation, name) : -1;
+        if (name != NULL && *index[i] < 0)
+            rc = fa_fail(diag, FA_EINVAL, "%s: \"%s\" must name an earlier field", where,
+                         earlier[i]);
     }
+    *ret_field = is.field;
     return rc;
 }
 
@@ -176,11 +169,7 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
 {
     fa_field *field = &operation->field[operation->field_count];
     const bool size = is_specified(operation), brief = !cJSON_IsObject(json);
-    cJSON preset = *json;
-    const cJSON object = {.type = cJSON_Object, .child = &preset};
-    preset.string = (char[]){"default"};
-    preset.next = NULL;
-    const cJSON *given = brief ? &preset : cJSON_GetObjectItemCaseSensitive(json, "default");
+    const cJSON *given = brief ? json : cJSON_GetObjectItemCaseSensitive(json, "default");
     const double value = cJSON_IsNumber(given) ? given->valuedouble : 1;
     char room[FA_FIELD_RANGE_MAX];
     if (!fa_is_identifier(json->string) || fa_expr_is_word(json->string) ||
@@ -191,15 +180,10 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
     if (size && !(value >= 1 && value <= (double)FA_SIZE_MAX && value <= floor(value)))
         return fa_fail(diag, FA_EINVAL, "%s: %.17g is no whole number from 1 to %lld", where, value,
                        (long long)FA_SIZE_MAX);
-    *field = (fa_field){
-        .min = size, .max = size ? FA_SIZE_MAX : INT32_MAX, .multiple = 1, .above = "", .bars = ""};
-    field->key = field->macro = field->option = field->also = field->label = field->words = "";
-    field->divides = field->follows = field->needs = field->at_most = -1;
-    const char *name = json->string;
-    if (brief)
-        json = &object;
     int rc = read_properties(json, operation, field, where, diag);
-    field->name = name;
+    if (rc == 0 && given != NULL && !(size && cJSON_IsNumber(given)))
+        rc = read_default(given, field, where, diag);
+    field->name = json->string;
     if (rc != 0 || (rc = read_choices(json, field, where, diag)) != 0)
         return rc;
     if (!cJSON_HasObjectItem(json, "key"))
@@ -219,8 +203,8 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
     field->quiet =
         field->optional || field->kind == FA_FIELD_BOOLEAN ||
         (field->kind == FA_FIELD_CHOICE && (field->label[0] != 0 || !field->shapes_source));
-    if (field->multiple < 1 || field->min > field->max)
-        return fa_fail(diag, FA_EINVAL, "%s: \"multiple\" or the range is empty", where);
+    if (field->min > field->max)
+        return fa_fail(diag, FA_EINVAL, "%s: the range is empty", where);
     const int64_t number = size ? (int64_t)value : field->preset;
     if (size && (rc = fa_field_keep(field, number, &field->preset, diag)) != 0)
         return rc;

@@ -23,22 +23,6 @@ const fa_member fa_trial_members[] = {
 #undef ROW
 #undef THREE
 
-fa_trial fa_trial_known(const fa_trial *trial)
-{
-    fa_trial known = *trial;
-    if (!(known.threads > 0))
-        known.smem_bytes = -1;
-    if (!(known.registers > 0))
-        known.spill_bytes = known.static_smem_bytes = -1;
-    if (!(known.median_us > 0)) {
-        known.low_us = known.high_us = -1;
-        known.sample_count = -1;
-    }
-    if (!(known.tolerance > 0))
-        known.max_error = NAN;
-    return known;
-}
-
 void fa_trial_settle(fa_trial *trial)
 {
     if (isnan(trial->max_error) && !(trial->tolerance > 0))
@@ -54,12 +38,6 @@ void fa_trial_take_times(fa_trial *trial, const fa_trial *from)
     trial->max_error = from->max_error;
     trial->tolerance = from->tolerance;
     trial->raced = from->raced;
-}
-
-void fa_trial_add_json(cJSON *object, const fa_trial *trial)
-{
-    fa_trial known = fa_trial_known(trial);
-    fa_struct_add_json(object, fa_trial_members, &known);
 }
 
 /* Configs and GPUs as text and JSON. Values are kept by name, never by position. */
@@ -156,12 +134,7 @@ void fa_gpu_silicon(const fa_gpu *gpu, char ret_silicon[FA_SILICON_MAX])
              gpu->memory_bus_bits, (gpu->clock_mhz + 50) / 100 * 100);
 }
 
-static cJSON *write_text(const void *text)
-{
-    return cJSON_CreateString(text);
-}
-
-#define ROW(member) FA_MEMBER(#member, POINTED, fa_kept, member, .write = write_text)
+#define ROW(member) FA_MEMBER(#member, STRING, fa_kept, member)
 const fa_member fa_kept_members[] = {
     ROW(key),
     ROW(made),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trial's fields, from which its JSON and its columns in the store (db/statements.h) both come, and the order of trials; a
- * profile as JSON, which the store keeps and documents have; and the values of tunables.
+ * A trial's fields, from which its JSON and its columns in the store (db/statements.h) both come, and the order of trials;
+ * and the values of tunables.
  */
 #ifndef FA_BASE_TRIAL_H
 #define FA_BASE_TRIAL_H
@@ -11,7 +11,7 @@
 
 #include <cJSON.h>
 
-/* ---- the value of a tunable (tunable.c) ------------------------------------------------------*/
+/* ---- the value of a tunable ------------------------------------------------------------------*/
 /* A whole number from 0 to FA_VALUE_MAX is itself, and what is none of these, a text or another number,
  * has a negative value of its own for as long as the process lives. Equal values are equal numbers; what leaves the process
  * says what they are.
@@ -36,30 +36,31 @@ double fa_value_number(int32_t value); /* of what is no text */
 const char *fa_value_words(int32_t value, char room[FA_VALUE_TEXT_MAX]);
 const char *fa_value_json(int32_t value, char room[FA_VALUE_TEXT_MAX]);
 
-/* ---- trials and profiles (trial.c) ----------------------------------------------------------*/
+/* ---- trials (trial.c) ------------------------------------------------------------------------*/
 /* In bytes: more than any GPU has, so that its sum with a block's dynamic shared memory is an int32_t. */
 enum { FA_STATIC_SMEM_MAX = 1 << 20 };
 
 /* X(KIND, "name", member, rules), and THREE("name", member) for the grid. All but the config. */
-#define FA_TRIAL_FIELDS(X, THREE)                                                 \
-    X(CHOICE, "status", status, .names = fa_status_names)                         \
-    X(TEXT, "reason", reason)                                                     \
-    X(COUNT, "threads", threads, .rules = FA_MEMBER_UNKNOWN)                      \
-    X(COUNT, "smem_bytes", smem_bytes, .rules = FA_MEMBER_HIDDEN)                 \
-    X(COUNT, "static_smem_bytes", static_smem_bytes, .rules = FA_MEMBER_HIDDEN,   \
-      .most = FA_STATIC_SMEM_MAX)                                                 \
-    X(COUNT, "registers", registers, .rules = FA_MEMBER_UNKNOWN)                  \
-    X(COUNT, "spill_bytes", spill_bytes, .rules = FA_MEMBER_HIDDEN)               \
-    X(COUNT, "blocks_per_sm", blocks_per_sm, .rules = FA_MEMBER_UNKNOWN)          \
-    THREE("grid", grid)                                                           \
-    X(REAL, "compile_ms", compile_ms, .rules = FA_MEMBER_UNKNOWN)                 \
-    X(REAL, "predicted_us", predicted_us, .rules = FA_MEMBER_UNKNOWN)             \
-    X(REAL, "median_us", median_us, .rules = FA_MEMBER_UNKNOWN)                   \
-    X(REAL, "low_us", low_us, .rules = FA_MEMBER_HIDDEN)                          \
-    X(REAL, "high_us", high_us, .rules = FA_MEMBER_HIDDEN)                        \
-    X(COUNT, "sample_count", sample_count, .rules = FA_MEMBER_HIDDEN)             \
-    X(REAL, "max_error", max_error, .rules = FA_MEMBER_NAN) /* of wrong output */ \
-    X(REAL, "tolerance", tolerance, .rules = FA_MEMBER_UNKNOWN)                   \
+#define FA_TRIAL_FIELDS(X, THREE)                                                            \
+    X(CHOICE, "status", status, .names = fa_status_names)                                    \
+    X(TEXT, "reason", reason)                                                                \
+    X(COUNT, "threads", threads, .rules = FA_MEMBER_UNKNOWN)                                 \
+    X(COUNT, "smem_bytes", smem_bytes, .rules = FA_MEMBER_NULL, .known_by = "threads")       \
+    X(COUNT, "static_smem_bytes", static_smem_bytes, .rules = FA_MEMBER_NULL,                \
+      .known_by = "registers", .most = FA_STATIC_SMEM_MAX)                                   \
+    X(COUNT, "registers", registers, .rules = FA_MEMBER_UNKNOWN)                             \
+    X(COUNT, "spill_bytes", spill_bytes, .rules = FA_MEMBER_NULL, .known_by = "registers")   \
+    X(COUNT, "blocks_per_sm", blocks_per_sm, .rules = FA_MEMBER_UNKNOWN)                     \
+    THREE("grid", grid)                                                                      \
+    X(REAL, "compile_ms", compile_ms, .rules = FA_MEMBER_UNKNOWN)                            \
+    X(REAL, "predicted_us", predicted_us, .rules = FA_MEMBER_UNKNOWN)                        \
+    X(REAL, "median_us", median_us, .rules = FA_MEMBER_UNKNOWN)                              \
+    X(REAL, "low_us", low_us, .rules = FA_MEMBER_NULL, .known_by = "median_us")              \
+    X(REAL, "high_us", high_us, .rules = FA_MEMBER_NULL, .known_by = "median_us")            \
+    X(COUNT, "sample_count", sample_count, .rules = FA_MEMBER_NULL, .known_by = "median_us") \
+    X(REAL, "max_error", max_error, .rules = FA_MEMBER_NAN,                                  \
+      .known_by = "tolerance") /* of wrong output */                                         \
+    X(REAL, "tolerance", tolerance, .rules = FA_MEMBER_UNKNOWN)                              \
     X(FLAG, "raced", raced)
 
 /* A config as a row of a struct's table. */
@@ -74,15 +75,11 @@ extern const fa_member fa_gpu_members[];
 extern const fa_member fa_kept_members[];
 extern const fa_member fa_sweep_spent_members[];
 
-/* For a table that has fa_trial_members as a part: as it is written, and after it was read. */
-fa_trial fa_trial_known(const fa_trial *trial);
+/* For a table that has fa_trial_members as a part, after it was read. */
 void fa_trial_settle(fa_trial *trial);
 
 /* What was measured of another one: times, samples and error. */
 void fa_trial_take_times(fa_trial *trial, const fa_trial *from);
-
-/* Joins a trial's fields to an object; a number that is not known is null. */
-void fa_trial_add_json(cJSON *object, const fa_trial *trial);
 
 /* Orders trials wherever they ended: measured by time, then compiled by prediction, ties by the values, as text; then what
  * was not tried, then by gate, the one reached last first. */

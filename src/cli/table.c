@@ -276,7 +276,7 @@ cJSON *cli_json_rows(const cli_rows *rows, size_t count)
         cJSON *object = cJSON_CreateObject();
         fa_json_add_known(object, "rank", row->rank,
                           row->rank > rows->tied && cli_rows_ranked(row, 1));
-        fa_trial_add_json(object, &row->trial);
+        fa_struct_add_json(object, fa_trial_members, &row->trial);
         fa_json_push(array, object);
     }
     return array;

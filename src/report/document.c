@@ -304,7 +304,7 @@ static void add_config(struct collecting *c, const fa_study_trial *trial)
     cJSON *clocks, *item = cJSON_CreateObject(), *samples;
     char seed[24];
     fa_json_add_known(item, "rank", trial->rank, trial->rank > 0);
-    fa_trial_add_json(item, &trial->trial);
+    fa_struct_add_json(item, fa_trial_members, &trial->trial);
     fa_json_add_bool(item, "default", trial->is_default);
     fa_json_add_bool(item, "winner",
                      study->has_winner &&

@@ -222,12 +222,10 @@ static const fa_member answer_members[] = {
 static cJSON *write_answer(const void *data)
 {
     const fa_answer *answer = data;
-    fa_answer known = *answer;
     double median = answer->trial.median_us;
     double flops = fa_problem_nominal_flops(&answer->from_problem);
     bool own = median > 0 && answer->origin != FA_ORIGIN_NEAREST; /* no time of another problem */
-    known.trial = fa_trial_known(&answer->trial);
-    cJSON *json = fa_struct_to_json(answer_members, &known);
+    cJSON *json = fa_struct_to_json(answer_members, answer);
     fa_json_add_known(json, "speedup_over_default", median > 0 ? answer->default_us / median : 0,
                       median > 0 && answer->default_us > 0);
     fa_json_add_known(json, "tflops", own ? flops / median * 1e-6 : 0, own);
@@ -267,12 +265,6 @@ int fa_kernel_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag
 }
 
 /* ---- progress -------------------------------------------------------------------------------*/
-static cJSON *write_trial(const void *trial)
-{
-    fa_trial known = fa_trial_known(trial);
-    return fa_struct_to_json(fa_trial_members, &known);
-}
-
 static const char *const kinds[] = {"stage", "trial", "progress", NULL};
 static const char *const stages[] = {"wait", "tune", "final", "done", NULL};
 
@@ -292,8 +284,8 @@ static const fa_member progress_members[] = {
     COUNT(reused),
     ROW(elapsed_s, REAL, UNKNOWN),
     ROW(left_s, REAL, .rules = FA_MEMBER_MINUS),
-    ROW(trial, POINTED, .write = write_trial),
-    ROW(best, POINTED, .write = write_trial),
+    ROW(trial, POINTED, .members = fa_trial_members),
+    ROW(best, POINTED, .members = fa_trial_members),
     ROW(default_us, REAL, UNKNOWN),
     COUNT(ended),
     {.key = NULL},
