@@ -112,11 +112,10 @@ void fa_bench_close(fa_bench **bench)
 
 /* ---- candidates -----------------------------------------------------------------------------*/
 /* The largest workspace and the most counters of all cases. */
-static void take_launches(const fa_bench_candidate *candidate, fa_bench_kernel *kernel)
+static void take_memory(const fa_bench_candidate *candidate, fa_bench_kernel *kernel)
 {
-    memcpy(kernel->launches, candidate->launches, sizeof kernel->launches);
-    for (int c = 0; c < FA_BENCH_CASES && kernel->launches[c].count > 0; c++) {
-        const fa_launches *one = &kernel->launches[c];
+    for (int c = 0; c < FA_BENCH_CASES && candidate->launches[c].count > 0; c++) {
+        const fa_launches *one = &candidate->launches[c];
         if (kernel->workspace_bytes < (size_t)one->workspace_bytes)
             kernel->workspace_bytes = (size_t)one->workspace_bytes;
         if (kernel->counters < (size_t)one->counters)
@@ -126,12 +125,9 @@ static void take_launches(const fa_bench_candidate *candidate, fa_bench_kernel *
 
 int fa_bench_admit(const fa_bench *bench, const fa_bench_candidate *candidate, fa_diag *diag)
 {
-    size_t most = 0;
-    for (int c = 0; c < FA_BENCH_CASES && candidate->launches[c].count > 0; c++) {
-        const fa_launches *launches = &candidate->launches[c];
-        size_t bytes = (size_t)launches->workspace_bytes + 4 * (size_t)launches->counters;
-        most = bytes > most ? bytes : most;
-    }
+    fa_bench_kernel kernel = {.workspace_bytes = 0};
+    take_memory(candidate, &kernel);
+    const size_t most = kernel.workspace_bytes + 4 * kernel.counters;
     return most <= bench->room
                ? 0
                : fa_fail(diag, FA_ENOMEM,
@@ -148,7 +144,8 @@ int fa_bench_load(fa_bench *b, const fa_bench_candidate *candidate, fa_bench_ker
         return fa_fail(diag, FA_ENOMEM, "out of memory");
     b->rc = 0;
     b->diag = diag;
-    take_launches(candidate, kernel);
+    memcpy(kernel->launches, candidate->launches, sizeof kernel->launches);
+    take_memory(candidate, kernel);
     FA_TRY(b, fa_module_load(b->driver, candidate->cubin, candidate->size, &kernel->module, diag));
     for (int i = 0; b->rc == 0 && i < candidate->launches[0].count; i++) {
         const fa_cubin_entry entry = {candidate->cubin, candidate->size,

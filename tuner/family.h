@@ -97,8 +97,7 @@ struct fa_family {
     char name[FA_NAME_MAX];
     const fa_operation *operation;
     uint32_t takes; /* bit i: the operation's feature i may differ from its default */
-    bool
-        as_is; /* a single kernel, not written for a budget: it may have static shared memory and local memory */
+    bool as_is;     /* a single kernel, which may have static shared memory and local memory */
     bool beside;    /* competes with families that have an architecture suffix */
     fa_given given; /* names alone */
     char arch_suffix[2];
@@ -113,8 +112,7 @@ struct fa_family {
     int support_count, constraint_count;
     fa_family_launch launch[FA_LAUNCHES_MAX];
     int launch_count;
-    fa_family_launch
-        answer;         /* of a single kernel, in the default config; no block: the usual one */
+    fa_family_launch answer; /* of a single kernel, in the default config; no block: the usual */
     fa_expr *registers; /* NULL: no estimate */
     fa_expr *workspace; /* NULL: none */
     fa_named_expr scratch[FA_SCRATCH_MAX]; /* bytes of a single kernel's arguments that are it */

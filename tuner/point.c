@@ -351,21 +351,9 @@ static void take_launches(fa_point *p, fa_candidate *candidate)
     memcpy(candidate->trial.grid, first->grid, sizeof candidate->trial.grid);
 }
 
-static void judge_registers(fa_candidate *candidate)
-{
-    char a[FA_COMMAS_MAX], b[FA_COMMAS_MAX];
-    int64_t each = candidate->estimated_registers, threads = candidate->trial.threads;
-    if (each > REGISTERS_MAX)
-        end_at(candidate, FA_STATUS_REGISTERS, "needs about %s registers per thread: at most %d",
-               fa_commas(each, a), REGISTERS_MAX);
-    if (each * threads > REGISTERS_OF_BLOCK)
-        end_at(candidate, FA_STATUS_REGISTERS,
-               "needs about %d threads x %d registers = %s: a block has at most %s", (int)threads,
-               (int)each, fa_commas(each * threads, a), fa_commas(REGISTERS_OF_BLOCK, b));
-}
-
 int fa_point_judge(fa_point *p, fa_candidate *candidate)
 {
+    char a[FA_COMMAS_MAX], b[FA_COMMAS_MAX];
     const fa_family *f = p->family;
     const fa_expr_value *let = p->value + f->given.count + f->tunable_count;
     candidate->family = p->index;
@@ -381,7 +369,14 @@ int fa_point_judge(fa_point *p, fa_candidate *candidate)
             (int32_t)check_number(p, let[i], "defines", f->let[i].name, INT32_MIN, INT32_MAX);
     }
     take_launches(p, candidate);
-    judge_registers(candidate);
+    const int64_t each = candidate->estimated_registers, threads = candidate->trial.threads;
+    if (each > REGISTERS_MAX)
+        end_at(candidate, FA_STATUS_REGISTERS, "needs about %s registers per thread: at most %d",
+               fa_commas(each, a), REGISTERS_MAX);
+    if (each * threads > REGISTERS_OF_BLOCK)
+        end_at(candidate, FA_STATUS_REGISTERS,
+               "needs about %d threads x %d registers = %s: a block has at most %s", (int)threads,
+               (int)each, fa_commas(each * threads, a), fa_commas(REGISTERS_OF_BLOCK, b));
     if (later != NULL)
         end_at(candidate, later->ends, "%s", later->why);
     return p->rc;

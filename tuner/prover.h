@@ -77,9 +77,7 @@ struct fa_proof_case {
     fa_tensor_list tensors;
     struct fa_proof_tensor of[FA_TENSORS_MAX];
     fa_device_ptr largest; /* of each output's reference: the largest magnitude, fp32 */
-    bool
-        sampled; /* these rows of outputs are compared, else all. Each of their bands, equally many, has a tolerance of its
-                     own */
+    bool sampled; /* these rows of outputs are compared, in bands with a tolerance each; else all */
     int64_t row[FA_PROVER_ROWS];
     fa_device_ptr rows; /* the same; 0: all */
     int bands;
@@ -87,8 +85,8 @@ struct fa_proof_case {
     fa_device_ptr room;
     fa_launch_shape answer; /* of the kernel that is it; no threads: as many as there is work */
     fa_tensor_values values;
-    _Alignas(8) unsigned char params
-        [FA_PARAMS_MAX]; /* what kernels are passed, as the operation has it */
+    /* what kernels are passed, as the operation has it */
+    _Alignas(8) unsigned char params[FA_PARAMS_MAX];
     uint64_t answered; /* by the first kernel: the proof that it was in; 0: none yet */
     struct fa_verdict verdict[FA_PROVER_ROUNDS];
 };
@@ -135,8 +133,8 @@ struct fa_bench {
     fa_device_ptr inputs, outputs; /* the two allocations; references are with the inputs */
     fa_device_ptr small_outputs, outputs_end; /* outputs of case 1 and on; their end */
     fa_device_ptr result;                     /* of one check: 64 bits of each tensor */
-    unsigned char
-        *host; /* room for a tensor that the host looks at: fresh pages cost more than its copy */
+    /* room for a tensor that the host looks at: fresh pages cost more than its copy */
+    unsigned char *host;
     size_t host_bytes;
     fa_device_ptr flush; /* what evicts the tensors from L2 */
     size_t flush_bytes;

@@ -46,42 +46,35 @@ static bool is_snippet(const fa_field *field, const fa_problem *problem)
            problem->value[field - fa_operation_of(problem)->field] != 0;
 }
 
-static int parse_snippet(const fa_field *field, const fa_problem *problem, fa_snippet **ret,
-                         fa_diag *diag)
-{
-    const int32_t value = problem->value[field - fa_operation_of(problem)->field];
-    return fa_snippet_parse(fa_field_text(field, value, NULL), strcmp(field->name, "mask") == 0,
-                            ret, diag);
-}
-
-int fa_render_check_snippets(const fa_problem *problem, fa_diag *diag)
-{
-    const fa_operation *operation = fa_operation_of(problem);
-    int rc = 0;
-    for (int i = 0; i < operation->field_count && rc == 0; i++) {
-        fa_snippet *snippet = NULL;
-        if (is_snippet(&operation->field[i], problem))
-            rc = parse_snippet(&operation->field[i], problem, &snippet, diag);
-        fa_snippet_free(&snippet);
-    }
-    return rc;
-}
-
-/* What a user writes of scores, as functions; it was checked before a tune began. */
-static void put_snippets(fa_buf *out, const fa_problem *problem)
+/* What a user writes of scores, as functions. FA_EINVAL where it is none, which is checked before a tune begins. */
+static int put_snippets(fa_buf *out, const fa_problem *problem, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
     bool any = false;
-    for (int i = 0; i < operation->field_count; i++) {
+    int rc = 0;
+    for (int i = 0; i < operation->field_count && rc == 0; i++) {
+        const fa_field *field = &operation->field[i];
         fa_snippet *snippet = NULL;
-        if (!is_snippet(&operation->field[i], problem) ||
-            parse_snippet(&operation->field[i], problem, &snippet, NULL) != 0)
+        if (!is_snippet(field, problem))
             continue;
+        rc = fa_snippet_parse(fa_field_text(field, problem->value[i], NULL),
+                              strcmp(field->name, "mask") == 0, &snippet, diag);
+        if (rc != 0)
+            break;
         fa_buf_text(out, any ? "" : "#include \"fa_snippet.cuh\"\n");
         any = true;
         fa_snippet_print(snippet, out);
         fa_snippet_free(&snippet);
     }
+    return rc;
+}
+
+int fa_render_check_snippets(const fa_problem *problem, fa_diag *diag)
+{
+    fa_buf unseen = {0};
+    int rc = put_snippets(&unseen, problem, diag);
+    fa_buf_free(&unseen);
+    return rc;
 }
 
 static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t takes,
@@ -97,7 +90,7 @@ static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t take
         if (named)
             define(out, operation->field[at[i]].macro,
                    (int32_t)fa_field_shown(&operation->field[at[i]], problem->value[at[i]]));
-    put_snippets(out, problem);
+    put_snippets(out, problem, NULL);
 }
 
 /* A variable that nothing reads: it ends up in the cubin and says what it was made from. */
@@ -216,18 +209,8 @@ int fa_render(const fa_templates *templates, const fa_task *task, const fa_candi
     return finish_source(&out, ret_source, diag);
 }
 
-/* The default config's macros, for a specification's answer that stands among kernels which need them. */
-static int put_default(fa_buf *out, const fa_task *task, fa_diag *diag)
-{
-    struct define defines[DEFINES_MAX];
-    fa_candidate candidate;
-    int rc = fa_space_default(task, 0, &candidate, diag);
-    if (rc == 0)
-        put_defines(out, defines, list_defines(task->families->family[0], &candidate, defines));
-    return rc;
-}
-
-/* The checks stand before a specification's answer, whose macros are a user's, and behind a reference of ours. */
+/* The checks stand before a specification's answer, whose macros are a user's, and behind a reference of ours. The answer may
+ * stand among kernels which need macros: it has those of the default config. */
 int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_buf *ret_source,
                         fa_diag *diag)
 {
@@ -242,6 +225,8 @@ int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_b
     const uint32_t takes = features ? UINT32_MAX : 0;
     const char *name = NULL;
     fa_config none = {.count = 0};
+    fa_candidate preset;
+    struct define defines[DEFINES_MAX];
     fa_buf out = {0};
     int rc = fa_json_text(operation->document, features ? "reference_of_features" : "reference",
                           &name, operation->name, diag);
@@ -258,7 +243,8 @@ int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_b
                      operation->name, name);
     if (rc == 0 && file != NULL) {
         define_problem(&out, problem, takes, task->gpu);
-        rc = specified ? put_default(&out, task, diag) : 0;
+        if (specified && (rc = fa_space_default(task, 0, &preset, diag)) == 0)
+            put_defines(&out, defines, list_defines(task->families->family[0], &preset, defines));
         put_file(&out, file);
         snprintf(none.family, sizeof none.family, "%.*s", (int)strcspn(name, "."), name);
     }

@@ -232,21 +232,16 @@ static int64_t prefer_specific(const fa_family_list *families, bool *serves)
     return size;
 }
 
-/* Whether kernels of a specification can be passed what is of these sizes. */
-static int check_arguments(const fa_problem *problem, fa_diag *diag)
-{
-    fa_tensor_list list = {.count = 0};
-    int rc = fa_operation_of(problem)->specification[0] != 0 ? fa_tensors_read(problem, &list, diag)
-                                                             : 0;
-    fa_tensors_free(&list);
-    return rc;
-}
-
 int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_points, fa_diag *diag)
 {
     const fa_family_list *families = task->families;
+    fa_tensor_list list = {.count = 0};
     fa_buf reasons = {0};
-    int rc = check_arguments(task->problem, diag);
+    int rc = 0;
+    if (fa_operation_of(task->problem)->specification[0] !=
+        0) /* can all be passed that is of these sizes? */
+        rc = fa_tensors_read(task->problem, &list, diag);
+    fa_tensors_free(&list);
     if (rc != 0)
         return rc;
     for (int i = 0; i < families->count && (rc == 0 || rc == FA_ENOTSUP); i++) {

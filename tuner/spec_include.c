@@ -42,8 +42,7 @@ struct place {
 };
 
 struct fa_includes {
-    struct fa_spec_reading
-        *r; /* what they are read for: nothing is found after its first failure */
+    struct fa_spec_reading *r; /* they are read for; nothing is found after its first failure */
     char *folder[FOLDERS_MAX]; /* the specification's own first; folders that are searched */
     int folders;
     char cuda[CUDA_FOLDERS][PATH_MAX];

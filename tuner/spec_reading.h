@@ -23,8 +23,7 @@
 
 struct fa_spec_reading {
     const char *where;
-    const char
-        *folder; /* of the files that it names, with a slash at its end; NULL: it may name none */
+    const char *folder; /* of files that it names, with a slash at its end; NULL: it names none */
     const char *text; /* of the JSON */
     const char *file; /* of the source, for the compiler's lines; "": it is in none */
     cJSON *json;      /* becomes the document of the specification's operation */

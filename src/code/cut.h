@@ -30,14 +30,14 @@ struct fa_source_kernel {
 /* Those of one source and of the headers; returns how many. */
 int fa_cut_kernels(const fa_cut *cut, size_t source, struct fa_source_kernel *ret, int most);
 
-char *fa_cut_parameters(const fa_cut *cut,
-                        const char *kernel); /* as the source has them (free()) */
+/* As the source has them (free()). */
+char *fa_cut_parameters(const fa_cut *cut, const char *kernel);
 
 /* Keeps the declarations that a word of `used` reaches, and what they reach. FA_ENOMEM. */
 int fa_cut_reach(fa_cut *cut, const char *used);
 bool fa_cut_reaches(const fa_cut *cut, const char *macro); /* before fa_cut_apply() */
-bool fa_cut_has(const fa_cut *cut,
-                const char *text); /* in the author's code, in its literals after a % */
+/* In the author's code, in its literals after a %. */
+bool fa_cut_has(const fa_cut *cut, const char *text);
 /* Blanks all others. What is to stand before the sources is appended to ret_before: what they use and nvcc includes by
  * itself. FA_ENOMEM. */
 int fa_cut_apply(fa_cut *cut, fa_buf *ret_before);

@@ -15,8 +15,7 @@
 
 typedef struct fa_case_data {
     int fd;
-    uint64_t
-        seed; /* that the cases and what is drawn have; this and the next of the program that tunes alone */
+    uint64_t seed; /* of the cases; this and the next are for the program that tunes alone */
     int32_t contents; /* fa_spec_cases() of the inputs */
     /* Where each tensor's elements begin, in the order of the operation's; -1: an input is drawn, an output has no answer. */
     int64_t input[FA_BENCH_CASES][FA_TENSORS_MAX], answer[FA_BENCH_CASES][FA_TENSORS_MAX];

@@ -33,9 +33,8 @@ typedef struct gaussian {
     uint8_t x[FA_SEARCH_DIMS_MAX][GP_POINTS_MAX]; /* indices of values */
     double y[GP_POINTS_MAX];
     double mean, variance; /* of y, and of the process */
-    double alike[FA_SEARCH_DIMS_MAX]
-                [FA_SEARCH_VALUES_MAX *
-                 FA_SEARCH_VALUES_MAX]; /* of two values of a parameter: [values][values] */
+    /* of two values of a parameter: [values][values] */
+    double alike[FA_SEARCH_DIMS_MAX][FA_SEARCH_VALUES_MAX * FA_SEARCH_VALUES_MAX];
     double factor[GP_POINTS_MAX][GP_POINTS_MAX];
     double weight[GP_POINTS_MAX], scratch[GP_POINTS_MAX];
     double near[GP_POINTS_MAX]; /* how alike each point and that of the last gp_mean() are */
@@ -91,10 +90,10 @@ static double dot(const double *a, const double *b, int count)
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/* x := L^-1 x. */
-static void forward(const gaussian *gp, double *x)
+/* x := L^-1 x, of the first `count`. */
+static void forward(const gaussian *gp, double *x, int count)
 {
-    for (int i = 0; i < gp->count; i++)
+    for (int i = 0; i < count; i++)
         x[i] = (x[i] - dot(gp->factor[i], x, i)) / gp->factor[i][i];
 }
 
@@ -124,15 +123,12 @@ static double gp_solve(gaussian *gp)
         for (int d = 0; d < gp->dims; d++)
             x[d] = gp->x[d][i];
         all_alike(gp, x, i, row);
-        for (int j = 0; j < i; j++) {
-            const double *other = gp->factor[j];
-            row[j] = (row[j] - dot(row, other, j)) / other[j];
-        }
+        forward(gp, row, i);
         row[i] = sqrt(fmax(1 + noise - dot(row, row, i), 1e-9));
         gp->weight[i] = gp->y[i] - gp->mean;
         likely -= log(row[i]);
     }
-    forward(gp, gp->weight);
+    forward(gp, gp->weight, gp->count);
     sum = dot(gp->weight, gp->weight, gp->count);
     gp->variance = gp->count > 0 ? fmax(sum / gp->count, 1e-12) : 1;
     backward(gp, gp->weight);
@@ -166,7 +162,7 @@ static double gp_mean(gaussian *gp, const uint8_t *x)
 static double gp_deviation(gaussian *gp)
 {
     memcpy(gp->scratch, gp->near, (size_t)gp->count * sizeof *gp->scratch);
-    forward(gp, gp->scratch);
+    forward(gp, gp->scratch, gp->count);
     double left = 1 - dot(gp->scratch, gp->scratch, gp->count);
     return sqrt(gp->variance * fmax(left, 1e-9));
 }
