@@ -252,11 +252,6 @@ def options_go_to_the_compiler_and_are_covered():
                       "-std=c++2", "--gpu-architecture=sm_80", "D", "---DA", "-maxrregcount=", "-D1", "-pch", "--dopt=on"):
             specified(place, source, options=[wrong])
             tap.has(place.run(path, status=2).stderr, "may not be set")
-        for wrong in ("-DTHREADS=128", "-DTHREADS", "-UTHREADS", "--define-macro=THREADS=2", "-undefine-macro=THREADS"):
-            specified(place, source, options=["-DSCALE=1", wrong])
-            tap.has(place.run(path, status=2).stderr, "options: %s names a tunable" % wrong)
-        specified(place, source, options=["-DSIZE=1"], defines={"SIZE": "n"})
-        tap.has(place.run(path, status=2).stderr, "options: -DSIZE=1 names a macro of \"defines\"")
         specified(place, source, options=["-std=c++20", "-DSCALE=1", "-DTHREADS_MAX=1"])
         tap.equal(tuned(place, path), 1)
         specified(place, source, options="-DSCALE=1")

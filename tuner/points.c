@@ -15,40 +15,26 @@ _Static_assert((int)FA_FAMILIES_MAX <= (int)FA_SEARCH_VALUES_MAX &&
                    (int)FA_MAX_DOMAIN <= (int)FA_SEARCH_VALUES_MAX,
                "values of a search's parameters");
 
-/* A family that serves. */
-struct family {
-    fa_point point;
-    bool empty; /* whatever the tunables are */
-};
-
-struct fa_points {
-    fa_search_space space;
-    fa_candidate judged; /* the point that was last asked about */
-    int rc;
-    fa_diag diag;
-    int count;
-    struct family family[];
-};
-
 /* Sets the tunables of the point's first values; false: there is no such point, or it breaks a constraint already. */
 static bool begins(void *context, const int32_t *at, int count)
 {
     fa_points *points = context;
     const int first = points->count > 1;
-    struct family *family = &points->family[first != 0 ? at[0] : 0];
-    const fa_family *f = family->point.family;
+    const int of = first != 0 ? at[0] : 0;
+    fa_point *point = &points->family[of].point;
+    const fa_family *f = point->family;
     int64_t steps = 0;
-    for (int i = 0; i < count - first && !family->empty; i++) {
+    for (int i = 0; i < count - first && !points->family[of].empty; i++) {
         int32_t value = at[first + i];
         if (value >= (i < f->tunable_count ? f->tunable[i].count : 1))
             return false;
         if (i >= f->tunable_count)
             continue;
-        fa_point_set(&family->point, i, f->tunable[i].value[value]);
-        if (fa_point_breaks(&family->point, i + 1, &steps))
+        fa_point_set(point, i, f->tunable[i].value[value]);
+        if (fa_point_breaks(point, i + 1, &steps))
             return false;
     }
-    return !family->empty;
+    return !points->family[of].empty;
 }
 
 static bool exists(void *context, const int32_t *at)
@@ -112,10 +98,10 @@ int fa_points_open(const fa_task *task, fa_points **ret_points, fa_diag *diag)
     for (int i = 0; rc == 0 && i < families->count; i++) {
         if (!serves[i])
             continue;
-        struct family *family = &points->family[points->count++];
+        fa_point *point = &points->family[points->count++].point;
         int64_t steps = 0;
-        rc = fa_point_open(&family->point, task, i, diag);
-        family->empty = fa_point_breaks(&family->point, 0, &steps);
+        rc = fa_point_open(point, task, i, diag);
+        points->family[points->count - 1].empty = fa_point_breaks(point, 0, &steps);
     }
     if (rc != 0) {
         fa_points_close(&points);
@@ -132,16 +118,6 @@ void fa_points_close(fa_points **points)
         return;
     free(*points);
     *points = NULL;
-}
-
-const fa_search_space *fa_points_space(const fa_points *points)
-{
-    return &points->space;
-}
-
-int fa_points_check(const fa_points *points, fa_diag *diag)
-{
-    return points->rc == 0 ? 0 : fa_fail(diag, points->rc, "%s", points->diag.text);
 }
 
 void fa_points_candidate(fa_points *points, const int32_t *point, fa_candidate *ret_candidate)
@@ -168,14 +144,6 @@ bool fa_points_find(fa_points *points, const fa_config *config, int32_t *ret_poi
             return false;
     }
     return exists(points, ret_point);
-}
-
-bool fa_points_default(const fa_points *points, int i, fa_config *ret_config)
-{
-    if (i >= points->count)
-        return false;
-    *ret_config = points->family[i].point.preset;
-    return true;
 }
 
 bool fa_points_opposite(fa_points *points, const int32_t *point, int32_t *ret_point)

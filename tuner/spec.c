@@ -79,28 +79,19 @@ static char *finish_source(struct fa_spec_reading *r, const char *file, const ch
 
 static void check_options(struct fa_spec_reading *r)
 {
-    static const char *const spellings[] = {"-define-macro=", "-undefine-macro=", "-D", "-U"};
     const cJSON *option, *options = fa_spec_member(r->json, "options");
     if (options != NULL &&
         (!cJSON_IsArray(options) || cJSON_GetArraySize(options) > FA_OPTIONS_MAX))
         fa_spec_fault(r, "\"options\" must be an array of at most %d options of NVRTC",
                       FA_OPTIONS_MAX);
     cJSON_ArrayForEach (option, options) {
-        const char *text = cJSON_IsString(option) ? option->valuestring : "", *key;
-        const char *dash = text + (text[0] == '-' && text[1] == '-');
+        const char *text = cJSON_IsString(option) ? option->valuestring : "";
         if (text[0] == 0 || !fa_nvrtc_allows(text))
             fa_spec_fault(
                 r,
                 "options: \"%.60s\" may not be set: use -std=, -D, -U, -use_fast_math, -fmad=, "
                 "-maxrregcount= and others of the kind, each with its value in one text",
                 text);
-        for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
-            const char *name = dash + strlen(spellings[i]);
-            if (strncmp(dash, spellings[i], strlen(spellings[i])) == 0 &&
-                fa_spec_macro(r->json, name, strcspn(name, "="), &key) != NULL)
-                fa_spec_fault(r, "options: %.60s names %s of \"%s\", which has its value there",
-                              text, strcmp(key, "tune") == 0 ? "a tunable" : "a macro", key);
-        }
         r->keeps_host = r->keeps_host || strstr(text, "-default-device") != NULL ||
                         strstr(text, "-device-as-default") != NULL;
     }

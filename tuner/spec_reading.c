@@ -167,17 +167,6 @@ const char *fa_spec_text(const cJSON *json, const char *key)
     return text != NULL ? text : "";
 }
 
-const cJSON *fa_spec_macro(const cJSON *json, const char *name, size_t size, const char **ret_key)
-{
-    static const char *const keys[] = {"tune", "defines"};
-    const cJSON *macro;
-    for (int i = 0; i < 2; i++)
-        cJSON_ArrayForEach (macro, fa_spec_member(json, *ret_key = keys[i]))
-            if (strlen(macro->string) == size && strncmp(macro->string, name, size) == 0)
-                return macro;
-    return NULL;
-}
-
 int fa_spec_check_keys(struct fa_spec_reading *r, const cJSON *object, const char *place,
                        const char *const *keys)
 {

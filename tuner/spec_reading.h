@@ -61,8 +61,6 @@ const char *fa_spec_text(const cJSON *json, const char *key);
 /* As fa_json_check_keys(), of the specification's own kind of failure. */
 int fa_spec_check_keys(struct fa_spec_reading *r, const cJSON *object, const char *place,
                        const char *const *keys);
-/* The macro of "tune" or "defines", whose key goes to ret_key, by its name of `size` bytes; NULL: there is none. */
-const cJSON *fa_spec_macro(const cJSON *json, const char *name, size_t size, const char **ret_key);
 /* Small letters, digits and _, a letter first, less than `size` bytes. */
 bool fa_spec_is_name(const char *text, size_t size);
 /* How many launches there are, once they are known to be objects with a "kernel" and no unknown keys; 0: they are not. */

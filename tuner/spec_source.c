@@ -275,16 +275,22 @@ static void find_kernels(struct fa_spec_reading *r, bool answer_source)
 }
 
 /* ---- macros that the source changes -----------------------------------------------------------*/
-/* The macro of the specification that the line defines, or undefines; NULL: it does neither. */
+/* The macro of "tune" or "defines" that the line defines, or undefines; NULL: it does neither. */
 static const cJSON *find_change(const cJSON *json, const char *line, const char **ret_key,
                                 bool *ret_defines)
 {
+    static const char *const keys[] = {"tune", "defines"};
     const fa_code_word word = fa_code_directive(line);
+    const cJSON *macro;
     *ret_defines = fa_code_is(word, "define");
     if (!*ret_defines && !fa_code_is(word, "undef"))
         return NULL;
     const fa_code_word name = fa_code_word_at(fa_code_past_blanks(word.at + word.size));
-    return fa_spec_macro(json, name.at, name.size, ret_key);
+    for (int i = 0; i < 2; i++)
+        cJSON_ArrayForEach (macro, fa_spec_member(json, *ret_key = keys[i]))
+            if (fa_code_is(name, macro->string))
+                return macro;
+    return NULL;
 }
 
 void fa_source_guard(const cJSON *json, fa_buf *text)

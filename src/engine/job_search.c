@@ -82,8 +82,7 @@ int fa_job_search_open(fa_job *job)
         return fa_fail(&job->diag, FA_ENOMEM, "out of memory for a search");
     fa_task task = fa_task_for(job->tuner, &job->target.problem, &job->target.gpu);
     int rc = fa_points_open(&task, &s->points, &job->diag);
-    return rc == 0 ? fa_search_open(fa_points_space(s->points), &options, &s->search, &job->diag)
-                   : rc;
+    return rc == 0 ? fa_search_open(&s->points->space, &options, &s->search, &job->diag) : rc;
 }
 
 void fa_job_search_close(fa_job *job)
@@ -175,11 +174,10 @@ static void propose(fa_job *job)
         fa_tuner_pause(job->tuner);
         int count = fa_search_propose(s->search, 1, point);
         fa_tuner_resume(job->tuner);
-        int rc = fa_points_check(s->points, &job->diag);
         if (count < 0)
             FA_JOB_FAIL(job, count, "out of memory for a search");
-        else if (rc != 0)
-            fa_job_end(job, rc);
+        else if (s->points->rc != 0)
+            FA_JOB_FAIL(job, s->points->rc, "%s", s->points->diag.text);
         else if (count > 0)
             join_order(job, point);
         s->exhausted = count == 0 && s->search->pending == 0 &&
@@ -241,8 +239,8 @@ void fa_job_search_begin(fa_job *job)
         tell_next(job);
     if (!job->ended && fa_points_find(s->points, &preset, point))
         join_first(job, point);
-    for (int i = 0; !job->ended && fa_points_default(s->points, i, &preset); i++) {
-        if (!fa_points_find(s->points, &preset, point))
+    for (int i = 0; !job->ended && i < s->points->count; i++) {
+        if (!fa_points_find(s->points, &s->points->family[i].point.preset, point))
             continue;
         join_first(job, point);
         if (!job->ended && fa_points_opposite(s->points, point, opposite))
