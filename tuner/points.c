@@ -146,23 +146,6 @@ bool fa_points_find(fa_points *points, const fa_config *config, int32_t *ret_poi
     return exists(points, ret_point);
 }
 
-bool fa_points_opposite(fa_points *points, const int32_t *point, int32_t *ret_point)
-{
-    const fa_search_space *space = &points->space;
-    if (points->count > 1)
-        return false;
-    for (int shift = 0; shift < FA_MAX_DOMAIN; shift++) {
-        for (int d = 0; d < space->dims; d++) {
-            int32_t values = space->values[d];
-            ret_point[d] =
-                values == 1 ? 0 : (point[d] + 1 + (values / 2 - 1 + shift) % (values - 1)) % values;
-        }
-        if (exists(points, ret_point))
-            return true;
-    }
-    return false;
-}
-
 bool fa_points_give_up(fa_points *points, int family)
 {
     bool left = false;

@@ -32,8 +32,6 @@ void fa_points_close(fa_points **points); /* NULL and pointer to NULL are allowe
 void fa_points_candidate(fa_points *points, const int32_t *point, fa_candidate *ret_candidate);
 /* The point of a config; false: it is none of the space. */
 bool fa_points_find(fa_points *points, const fa_config *config, int32_t *ret_point);
-/* A point that shares no value with another, of tunables that have several; false: none was found. */
-bool fa_points_opposite(fa_points *points, const int32_t *point, int32_t *ret_point);
 /* From now on no point of the family, of that index in the list, exists; false: none of another family does either. */
 bool fa_points_give_up(fa_points *points, int family);
 

@@ -228,24 +228,18 @@ static void join_first(fa_job *job, const int32_t *point)
         FA_JOB_FAIL(job, rc, "out of memory for a search");
 }
 
-/* What won on another GPU, and the defaults, which others are compared with, come first; then of one kernel a config that shares no value with its
- * default: where neither compiles, the source is to blame. */
+/* What won on another GPU, and the defaults, which others are compared with, come first. */
 void fa_job_search_begin(fa_job *job)
 {
     struct fa_job_search *s = &job->search;
-    int32_t point[FA_SEARCH_DIMS_MAX], opposite[FA_SEARCH_DIMS_MAX];
-    fa_config preset = job->elsewhere.config;
+    int32_t point[FA_SEARCH_DIMS_MAX];
     while (s->told < job->space.count && !job->ended)
         tell_next(job);
-    if (!job->ended && fa_points_find(s->points, &preset, point))
+    if (!job->ended && fa_points_find(s->points, &job->elsewhere.config, point))
         join_first(job, point);
-    for (int i = 0; !job->ended && i < s->points->count; i++) {
-        if (!fa_points_find(s->points, &s->points->family[i].point.preset, point))
-            continue;
-        join_first(job, point);
-        if (!job->ended && fa_points_opposite(s->points, point, opposite))
-            join_first(job, opposite);
-    }
+    for (int i = 0; !job->ended && i < s->points->count; i++)
+        if (fa_points_find(s->points, &s->points->family[i].point.preset, point))
+            join_first(job, point);
     fa_job_search_more(job);
 }
 
