@@ -12,21 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void family_free(fa_family **family)
-{
-    fa_family *f = *family;
-    if (f == NULL)
-        return;
-    for (int i = 0; i < f->expr_count; i++)
-        fa_expr_free(&f->expr[i]);
-    for (int i = 0; i < FA_MAX_REQUIRES; i++) {
-        free(f->support[i].why);
-        free(f->constraint[i].why);
-    }
-    free(f);
-    *family = NULL;
-}
-
 /* Adds the family to the list, which has room for it. */
 static int add_family(const fa_templates *templates, struct fa_spec_reading *from,
                       const fa_operation *operation, fa_family_list *list)
@@ -112,8 +97,16 @@ void fa_families_free(fa_family_list *list)
 {
     if (list == NULL)
         return;
-    for (int i = 0; i < list->count; i++)
-        family_free(&list->family[i]);
+    for (int k = 0; k < list->count; k++) {
+        fa_family *f = list->family[k];
+        for (int i = 0; i < f->expr_count; i++)
+            fa_expr_free(&f->expr[i]);
+        for (int i = 0; i < FA_MAX_REQUIRES; i++) {
+            free(f->support[i].why);
+            free(f->constraint[i].why);
+        }
+        free(f);
+    }
     free(list->family);
     *list = (fa_family_list){0};
 }

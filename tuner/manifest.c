@@ -175,16 +175,15 @@ static const char *const works[FA_WORKS + 1] = {
 static void read_work(struct fa_spec_reading *r, const cJSON *work, const char *place,
                       fa_family_launch *launch)
 {
+    const cJSON *item;
     char where[48];
     snprintf(where, sizeof where, "%swork", place);
     if (work != NULL && (!cJSON_IsObject(work) || work->child == NULL))
         fa_spec_fault(r, "%s must be an object of expressions", where);
     fa_spec_check_keys(r, work, where, works);
-    for (int i = 0; i < FA_WORKS && r->rc == 0; i++) {
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(work, works[i]);
-        if (item != NULL)
+    for (int i = 0; i < FA_WORKS && r->rc == 0; i++)
+        if ((item = cJSON_GetObjectItemCaseSensitive(work, works[i])) != NULL)
             launch->work[i] = take_expression(r, item, "%s %s", where, works[i]);
-    }
 }
 
 /* "block", "cluster" or "grid": one to three sides, 1 where no more are told; none of a cluster that is not told. Whether they

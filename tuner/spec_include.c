@@ -477,13 +477,6 @@ static void read_text(fa_includes *all, int from, bool own)
     all->file[from].text = out.data;
 }
 
-/* All texts, those that are found on the way, too. */
-static void read_texts(fa_includes *all, bool own)
-{
-    for (int i = 0; i < all->count && all->r->rc == 0; i++)
-        read_text(all, i, own);
-}
-
 struct fa_cut_text *fa_includes_read_own(struct fa_spec_reading *r, const char *source,
                                          const char *answer_source)
 {
@@ -500,8 +493,8 @@ struct fa_cut_text *fa_includes_read_own(struct fa_spec_reading *r, const char *
                               all->file[all->count].text != NULL &&
                               (place->folder != NULL || r->folder == NULL));
     }
-    if (r->rc == 0)
-        read_texts(all, true);
+    for (int i = 0; r->rc == 0 && i < all->count; i++) /* those that are found on the way, too */
+        read_text(all, i, true);
     struct fa_cut_text *texts = r->rc == 0 ? calloc((size_t)all->count + 1, sizeof *texts) : NULL;
     fa_spec_memory(r, texts != NULL);
     for (int i = 0; texts != NULL && i < all->count; i++)
@@ -512,7 +505,9 @@ struct fa_cut_text *fa_includes_read_own(struct fa_spec_reading *r, const char *
 
 void fa_includes_read(struct fa_spec_reading *r)
 {
-    read_texts(r->spec->includes, false);
+    fa_includes *all = r->spec->includes;
+    for (int i = 0; r->rc == 0 && i < all->count; i++)
+        read_text(all, i, false);
 }
 
 const char *fa_includes_source(const fa_includes *all, int source)

@@ -235,7 +235,6 @@ static void hash_closure(const fa_templates *templates, const char *operation,
 
 static void hash_files(fa_templates *templates)
 {
-    templates->builtin = false;
     templates->closures = 0;
     for (int i = 0; i < templates->count; i++) {
         const char *operation = templates->file[i].folder;
@@ -261,7 +260,6 @@ static int add_directory(fa_templates *templates, const char *path, fa_diag *dia
                      "template directory %s: holds no manifest (NAME.json) and no file in place "
                      "of a built-in one, so it would change nothing",
                      path);
-    hash_files(templates);
     return rc;
 }
 
@@ -273,11 +271,9 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
     templates->count = fa_templates_builtin_count;
     memcpy(templates->file, fa_templates_builtin,
            (size_t)templates->count * sizeof *templates->file);
-    templates->closures = fa_templates_builtin_closure_count;
-    memcpy(templates->closure, fa_templates_builtin_closures,
-           (size_t)templates->closures * sizeof *templates->closure);
-    templates->builtin = true;
+    templates->builtin = directory == NULL;
     int rc = directory != NULL ? add_directory(templates, directory, diag) : 0;
+    hash_files(templates);
     if (rc != 0) {
         fa_templates_close(&templates);
         return rc;
@@ -304,6 +300,7 @@ int fa_templates_of(const char *folder, const fa_template_text *files, int count
         return rc;
     }
     templates->with = with;
+    templates->builtin = false;
     hash_files(templates);
     *ret_templates = templates;
     return 0;

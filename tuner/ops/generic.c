@@ -17,15 +17,6 @@
 #include <string.h>
 
 /* ---- cases ----------------------------------------------------------------------------------*/
-/* A small value for a field, within its range. */
-static int32_t small_value(const fa_field *f, uint64_t random)
-{
-    static const int32_t sizes[] = {1, 2, 3, 5, 17, 33, 63, 64, 65, 100, 129, 200};
-    enum { SIZES = sizeof sizes / sizeof *sizes };
-    int32_t value = sizes[random % SIZES] / f->multiple * f->multiple;
-    return value < f->min ? f->min : value > f->max ? (int32_t)f->max : value;
-}
-
 enum { RAGGED_ELEMENTS = 1 << 20 /* of all tensors of a ragged case */ };
 
 /* Elements of all tensors; UINT64_MAX: no problem. */
@@ -90,15 +81,22 @@ static void shrink_case(const fa_operation *operation, const fa_problem *problem
 
 int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES])
 {
+    static const int32_t sizes[] = {1, 2, 3, 5, 17, 33, 63, 64, 65, 100, 129, 200};
     const fa_operation *operation = fa_operation_of(problem);
     int count = 1;
     ret_case[0] = *problem;
     for (int i = 1; i < FA_BENCH_CASES; i++) {
         fa_problem p = *problem;
-        for (int f = 0; f < operation->field_count; f++)
+        for (int f = 0; f < operation->field_count; f++) {
+            const fa_field *field = &operation->field[f];
+            const uint64_t random = fa_random(seed, (uint64_t)(100 * i + f));
+            const int32_t size = sizes[random % (sizeof sizes / sizeof *sizes)],
+                          value = size / field->multiple * field->multiple;
             if (is_drawn(operation, &p, f))
-                p.value[f] =
-                    small_value(&operation->field[f], fa_random(seed, (uint64_t)(100 * i + f)));
+                p.value[f] = value < field->min   ? field->min
+                             : value > field->max ? (int32_t)field->max
+                                                  : value;
+        }
         keep_groups(operation, problem, &p);
         shrink_case(operation, problem, &p);
         if (elements_of(&p) <= RAGGED_ELEMENTS)
