@@ -36,17 +36,6 @@ static int count_compiled(void *context, const char *what, int32_t done, int32_t
     return cli_progress_count(&items->run->progress, what, done, all);
 }
 
-/* The "trials" of an evidence, which may be anybody's. */
-static cJSON *trials_of(const char *evidence)
-{
-    cJSON *json = NULL;
-    if (fa_json_parse_object(evidence, "evidence", &json, NULL) != 0)
-        return NULL;
-    cJSON *trials = cJSON_DetachItemFromObjectCaseSensitive(json, "trials");
-    cJSON_Delete(json);
-    return trials;
-}
-
 static int compare_items(const void *a, const void *b)
 {
     return cli_answer_compare(((const fa_bundle_item *)a)->answer,
@@ -163,10 +152,12 @@ static void add_items(const struct items *items, bool dry_run, cJSON *document)
     cJSON *array = fa_json_add_array(document, "winners");
     for (size_t i = 0; i < items->count; i++) {
         const fa_bundle_item *one = &items->item[i];
-        cJSON *item = cli_json_winner(one->answer);
-        cJSON *trials = trials_of(one->evidence);
+        cJSON *item = cli_json_winner(one->answer), *evidence = NULL, *trials = NULL;
+        if (fa_json_parse_object(one->evidence, "evidence", &evidence, NULL) == 0)
+            trials = cJSON_DetachItemFromObjectCaseSensitive(evidence, "trials");
         if (trials != NULL)
             fa_json_add(item, "trials", trials);
+        cJSON_Delete(evidence);
         if (items->import) {
             fa_json_add_text(item, "change", change_name[one->change]);
             fa_json_add_text(item, "why", one->why);

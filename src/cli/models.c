@@ -237,17 +237,6 @@ static int read_config(const fa_operation *operation, const char *path, cJSON **
     return rc;
 }
 
-/* A folder of a model stands for its config.json. */
-static bool find_config(const char *name, char *ret_path, size_t size)
-{
-    struct stat st;
-    size_t length = strlen(name);
-    bool folder = stat(name, &st) == 0 && S_ISDIR(st.st_mode);
-    bool file = length > 5 && strcmp(name + length - 5, ".json") == 0;
-    return snprintf(ret_path, size, "%s%s", name, folder ? "/config.json" : "") < (int)size &&
-           (folder || file);
-}
-
 /* ---- layers ---------------------------------------------------------------------------------*/
 static bool names_length(const cli_options *options, const cJSON *layer)
 {
@@ -277,12 +266,16 @@ int cli_model_layers(const cli_options *options, cJSON **ret_layers, fa_diag *di
     const cJSON *works = options->sweep.training ? member(fa_operation_backward(operation), "work")
                                                  : member(operation->document, "model_work");
     const cJSON *layer, *work;
+    const char *name = options->sweep.model;
+    const size_t length = strlen(name);
     char path[1024];
+    struct stat st;
     cJSON *found = NULL, *layers = NULL;
-    int rc =
-        find_config(options->sweep.model, path, sizeof path)
-            ? read_config(operation, path, &found, diag)
-            : find_model(member(operation->document, "models"), options->sweep.model, &found, diag);
+    const bool folder = stat(name, &st) == 0 && S_ISDIR(st.st_mode); /* of a config.json */
+    const bool file = length > 5 && strcmp(name + length - 5, ".json") == 0;
+    snprintf(path, sizeof path, "%s%s", name, folder ? "/config.json" : "");
+    int rc = folder || file ? read_config(operation, path, &found, diag)
+                            : find_model(member(operation->document, "models"), name, &found, diag);
     if (rc == 0)
         layers = cJSON_CreateArray();
     cJSON_ArrayForEach (layer, found) {

@@ -32,29 +32,23 @@ struct work {
     char idle_for[256]; /* the last reason for idling that was told */
 };
 
-/* Each new reason once: nothing to do, the server does not answer. */
-static void tell_idle(struct work *work, const char *reason)
-{
-    const char *text = reason[0] != 0 ? reason : "nothing to do";
-    fa_buf line = {0};
-    if (strncmp(work->idle_for, text, sizeof work->idle_for - 1) == 0)
-        return;
-    snprintf(work->idle_for, sizeof work->idle_for, "%s", text);
-    fa_buf_text(&line, "waiting: ");
-    cli_text_safe(&line, text);
-    cli_progress_tell(work->lines, &line);
-}
-
 static int on_event(void *context, const fa_sweep_progress *event)
 {
     struct work *work = context;
+    fa_buf line = {0};
     if (event->event == FA_SWEEP_ITEM_ENDS)
         work->ended[event->item->state == FA_ITEM_DONE     ? MEASURED
                     : event->item->state == FA_ITEM_FAILED ? FAILED
                     : event->answer != NULL                ? COMPILED
                                                            : HANDED_BACK]++;
     if (work->lines->rows && event->event == FA_SWEEP_IDLE) {
-        tell_idle(work, event->reason);
+        const char *text = event->reason[0] != 0 ? event->reason : "nothing to do";
+        if (strncmp(work->idle_for, text, sizeof work->idle_for - 1) == 0)
+            return cli_interrupted();
+        snprintf(work->idle_for, sizeof work->idle_for, "%s", text);
+        fa_buf_text(&line, "waiting: ");
+        cli_text_safe(&line, text);
+        cli_progress_tell(work->lines, &line);
     } else if (work->lines->rows && event->event != FA_SWEEP_ITEM_TUNES) {
         cli_tell_item(work->lines, event, true);
         work->idle_for[0] = 0;

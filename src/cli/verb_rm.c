@@ -94,17 +94,6 @@ static void put_result(cli_run *run, const fa_study *study, size_t count,
 }
 
 /* ---- values of other tuners -------------------------------------------------------------------*/
-static void put_kept(cli_table *table, const fa_kept *kept)
-{
-    const char *const texts[] = {kept->tuner, kept->name, kept->gpu};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        cli_cell(table, "%s", texts[i]);
-    fa_words_time(&table->cell, kept->unix_time);
-    cli_cell_end(table);
-    cli_cell(table, "%lld", (long long)kept->size);
-    cli_row_end(table);
-}
-
 int cli_caches(cli_run *run, bool forget)
 {
     const bool deletes = forget && !run->options->dry_run;
@@ -122,7 +111,13 @@ int cli_caches(cli_run *run, bool forget)
             continue;
         if (array != NULL)
             fa_json_push(array, fa_struct_to_json(fa_kept_members, &kept[i]));
-        put_kept(&table, &kept[i]);
+        cli_cell(&table, "%s", kept[i].tuner);
+        cli_cell(&table, "%s", kept[i].name);
+        cli_cell(&table, "%s", kept[i].gpu);
+        fa_words_time(&table.cell, kept[i].unix_time);
+        cli_cell_end(&table);
+        cli_cell(&table, "%lld", (long long)kept[i].size);
+        cli_row_end(&table);
         count++;
         bytes += kept[i].size;
         if (deletes)

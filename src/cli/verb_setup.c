@@ -16,19 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void put_row(cli_table *table, const fa_gpu *gpu)
-{
-    cli_cell(table, "%s", gpu->name);
-    cli_cell(table, "sm_%d", gpu->sm);
-    cli_cell(table, "%d", gpu->sm_count);
-    fa_words_grouped(&table->cell, gpu->smem_per_block);
-    cli_cell_end(table);
-    cli_cell(table, "%lld", (long long)(gpu->l2_bytes >> 20));
-    cli_cell(table, "%.0f", gpu->bandwidth_gbs);
-    cli_cell(table, "%.0f", gpu->tensor_tflops);
-    cli_row_end(table);
-}
-
 int cli_gpus(cli_run *run)
 {
     cJSON *array = fa_json_add_array(run->document, "gpus");
@@ -43,10 +30,19 @@ int cli_gpus(cli_run *run)
         fa_json_add(item, "refused",
                     refused != NULL ? cJSON_CreateString(refused) : cJSON_CreateNull());
         fa_json_push(array, item);
-        if (refused != NULL)
+        if (refused != NULL) {
             fa_buf_printf(&lines, "%s: %s\n", gpu.name, refused);
-        else
-            put_row(&table, &gpu);
+            continue;
+        }
+        cli_cell(&table, "%s", gpu.name);
+        cli_cell(&table, "sm_%d", gpu.sm);
+        cli_cell(&table, "%d", gpu.sm_count);
+        fa_words_grouped(&table.cell, gpu.smem_per_block);
+        cli_cell_end(&table);
+        cli_cell(&table, "%lld", (long long)(gpu.l2_bytes >> 20));
+        cli_cell(&table, "%.0f", gpu.bandwidth_gbs);
+        cli_cell(&table, "%.0f", gpu.tensor_tflops);
+        cli_row_end(&table);
     }
     cli_table_put(&table, "GPU|arch|>SMs|>shared B|>L2 MiB|>GB/s|>TFLOP/s", &run->out);
     fa_buf_text(&run->out, lines.data != NULL ? lines.data : "");
@@ -174,42 +170,37 @@ int cli_check(cli_run *run)
 /* ---- doctor ---------------------------------------------------------------------------------*/
 static const char *const levels[] = {"ok", "warn", "fail"};
 
-static void put_check(cli_run *run, const fa_check *check, cJSON *checks)
-{
-    fa_buf *out = &run->out;
-    cJSON *item = cJSON_CreateObject();
-    fa_json_add_text(item, "level", levels[check->level]);
-    fa_json_add_text(item, "name", check->name);
-    fa_json_add_text(item, "text", check->text);
-    fa_json_add_text(item, "advice", check->advice);
-    fa_json_push(checks, item);
-    fa_buf_printf(out, "%-4s  %-9s  ", levels[check->level], check->name);
-    cli_text_safe(out, check->text);
-    if (check->advice[0] != 0)
-        fa_buf_printf(out, "\n%17s→ ", "");
-    cli_text_safe(out, check->advice);
-    fa_buf_text(out, "\n");
-}
-
 int cli_doctor(cli_run *run)
 {
     int found[3] = {0}; /* by level */
+    fa_buf *out = &run->out;
     cJSON *checks = fa_json_add_array(run->document, "checks");
     fa_options library = cli_library_options(run->options);
-    fa_check *check = NULL;
+    fa_check *all = NULL;
     size_t count = 0;
-    int rc = fa_doctor(&library, &check, &count, &run->diag);
+    int rc = fa_doctor(&library, &all, &count, &run->diag);
     if (rc != 0)
         return rc;
-    for (size_t i = 0; i < count; i++) {
-        found[check[i].level]++;
-        put_check(run, &check[i], checks);
+    for (const fa_check *check = all; check < all + count; check++) {
+        cJSON *item = cJSON_CreateObject();
+        fa_json_add_text(item, "level", levels[check->level]);
+        fa_json_add_text(item, "name", check->name);
+        fa_json_add_text(item, "text", check->text);
+        fa_json_add_text(item, "advice", check->advice);
+        fa_json_push(checks, item);
+        fa_buf_printf(out, "%-4s  %-9s  ", levels[check->level], check->name);
+        cli_text_safe(out, check->text);
+        if (check->advice[0] != 0)
+            fa_buf_printf(out, "\n%17s→ ", "");
+        cli_text_safe(out, check->advice);
+        fa_buf_text(out, "\n");
+        found[check->level]++;
     }
-    free(check);
+    free(all);
     for (int i = 0; i < 3; i++)
         fa_json_add_number(run->document, levels[i], found[i]);
     int warnings = found[FA_CHECK_WARN], failures = found[FA_CHECK_FAIL];
-    fa_buf_printf(&run->out, "%d ok, %d warning%s, %d failure%s\n", found[FA_CHECK_OK], warnings,
+    fa_buf_printf(out, "%d ok, %d warning%s, %d failure%s\n", found[FA_CHECK_OK], warnings,
                   warnings == 1 ? "" : "s", failures, failures == 1 ? "" : "s");
     int status = cli_print(run);
     return status != 0 ? status : failures > 0;

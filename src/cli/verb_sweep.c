@@ -224,7 +224,7 @@ static const fa_member item_members[] = {
     FA_MEMBER("spent", STRUCT, fa_sweep_item, spent, .members = fa_sweep_spent_members),
     {0}};
 
-static cJSON *json_row(const row *row, const fa_sweep_item *item)
+static void add_row(cJSON *items, const row *row, const fa_sweep_item *item)
 {
     cJSON *json = cJSON_CreateObject();
     fa_json_add(json, "problem", fa_problem_to_json(&item->problem));
@@ -233,7 +233,7 @@ static cJSON *json_row(const row *row, const fa_sweep_item *item)
     fa_json_add(json, "gpu", row->known ? fa_gpu_to_json(&row->answer.gpu) : cJSON_CreateNull());
     fa_struct_add_json(json, item_members, item);
     fa_json_add(json, "answer", row->known ? cli_json_answer(&row->answer) : cJSON_CreateNull());
-    return json;
+    fa_json_push(items, json);
 }
 
 static cJSON *sweep_json(const fa_sweep *sweep)
@@ -296,24 +296,13 @@ static int stopped(cli_run *run, int rc, const fa_sweep *sweep)
     return status;
 }
 
-/* How the items stand that no event was about, too. */
-static int read_items(sweep_run *s, const char *key)
-{
-    fa_sweep_item *item = NULL;
-    size_t count = 0;
-    int rc = fa_list_sweep_items(s->run->tuner, key, &item, &count, &s->run->diag);
-    for (size_t i = 0; i < count; i++)
-        if (item[i].index < s->grid.count)
-            s->grid.item[item[i].index] = item[i];
-    free(item);
-    return rc;
-}
-
 static int run_sweep(sweep_run *s)
 {
     cli_run *run = s->run;
     fa_sweep_request request = request_of(run->options, &s->grid);
     fa_sweep sweep = {0};
+    fa_sweep_item *item = NULL;
+    size_t count = 0;
     s->row = calloc((size_t)s->grid.count, sizeof *s->row);
     if (s->row == NULL)
         return fa_fail(&run->diag, FA_ENOMEM, "out of memory for a sweep");
@@ -324,12 +313,17 @@ static int run_sweep(sweep_run *s)
     cli_progress_end(&run->progress);
     if (rc != 0)
         return stopped(run, rc, &sweep);
-    if ((rc = read_items(s, sweep.key)) != 0)
+    rc = fa_list_sweep_items(run->tuner, sweep.key, &item, &count, &run->diag);
+    for (size_t i = 0; i < count; i++) /* those, too, that no event was about */
+        if (item[i].index < s->grid.count)
+            s->grid.item[item[i].index] = item[i];
+    free(item);
+    if (rc != 0)
         return rc;
     fa_json_add(run->document, "sweep", sweep_json(&sweep));
     cJSON *items = fa_json_add_array(run->document, "items");
     for (int32_t i = 0; i < s->grid.count && items != NULL; i++)
-        fa_json_push(items, json_row(&s->row[i], &s->grid.item[i]));
+        add_row(items, &s->row[i], &s->grid.item[i]);
     put_text(s, &sweep, &run->out);
     rc = cli_print(run);
     if (rc != 0 || sweep.failed == 0)

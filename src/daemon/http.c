@@ -309,15 +309,6 @@ static enum MHD_Result take_body(serve_request *request, const char *bytes, size
     return request->body.failed ? MHD_NO : MHD_YES;
 }
 
-static void handle(serve_request *request)
-{
-    request->handled = true;
-    if (request->overlong)
-        refuse_body(request);
-    else
-        request->http->events.handle(request->http->context, request);
-}
-
 /* A request that waits is suspended at the second call: libmicrohttpd first sees that it is whole and nothing is to be read,
  * for it reads from a connection as it did before it was suspended, and closes one whose client has closed its sending
  * side. */
@@ -337,8 +328,11 @@ static enum MHD_Result http_handle(void *context, struct MHD_Connection *mhd, co
         *upload_size = 0;
         return take_body(request, upload, size);
     }
-    if (!request->handled)
-        handle(request);
+    if (!request->handled && request->overlong)
+        refuse_body(request);
+    else if (!request->handled)
+        request->http->events.handle(request->http->context, request);
+    request->handled = true;
     if (request->queued)
         return MHD_YES;
     if (request->status != 0)
@@ -369,14 +363,6 @@ static const struct {
     {FA_EFULL, MHD_HTTP_INSUFFICIENT_STORAGE},
     {FA_ETIMEOUT, MHD_HTTP_GATEWAY_TIMEOUT},
 };
-
-static unsigned status_of(int code)
-{
-    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
-        if (statuses[i].code == code)
-            return statuses[i].status;
-    return MHD_HTTP_INTERNAL_SERVER_ERROR;
-}
 
 char *serve_text_of(fa_buf *buf)
 {
@@ -437,7 +423,9 @@ void serve_reply_failure(serve_request *request, unsigned status, int code, cons
         MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, RETRY_S);
     if (response != NULL && status == MHD_HTTP_UNAUTHORIZED)
         MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
-    serve_reply(request, status != 0 ? status : status_of(code), response);
+    for (size_t i = 0; status == 0 && i < sizeof statuses / sizeof *statuses; i++)
+        status = statuses[i].code == code ? statuses[i].status : 0;
+    serve_reply(request, status != 0 ? status : MHD_HTTP_INTERNAL_SERVER_ERROR, response);
 }
 
 /* ---- streams --------------------------------------------------------------------------------*/

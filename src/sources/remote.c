@@ -137,21 +137,12 @@ static void drop_older_events(fa_buf *in)
     }
 }
 
-/* Tells who made the request that it waits; true: he cancels it. */
-static bool is_canceled(const fa_request *request, uint64_t waited_ns)
-{
-    const fa_progress progress = {.kind = FA_EVENT_PROGRESS,
-                                  .stage = FA_STAGE_WAIT,
-                                  .elapsed_s = (double)waited_ns * 1e-9,
-                                  .left_s = -1};
-    return request != NULL && request->progress != NULL &&
-           request->progress(request->context, &progress) != 0;
-}
-
-/* Takes what comes until the server closes the connection. */
+/* Takes what comes until the server closes the connection, and reports that the request waits. */
 static int receive(int fd, const fa_http_call *call, fa_buf *in, fa_diag *diag)
 {
     char block[BLOCK];
+    const fa_request *request = call->request;
+    fa_progress waits = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1};
     const uint64_t began_ns = fa_clock_ns();
     uint64_t heard_ns = began_ns, told_ns = began_ns;
     for (;;) {
@@ -163,7 +154,9 @@ static int receive(int fd, const fa_http_call *call, fa_buf *in, fa_diag *diag)
             return fa_fail(diag, FA_EIO, "%s", strerror(errno));
         if (now_ns - told_ns >= TURN_MS * UINT64_C(1000000)) {
             told_ns = now_ns;
-            if (is_canceled(call->request, now_ns - began_ns))
+            waits.elapsed_s = (double)(now_ns - began_ns) * 1e-9;
+            if (request != NULL && request->progress != NULL &&
+                request->progress(request->context, &waits) != 0)
                 return fa_fail(diag, FA_ECANCELED, "canceled while the server was asked");
         }
         if (n < 0 && (now_ns - heard_ns) / 1000000 > (uint64_t)call->quiet_ms)
@@ -324,14 +317,6 @@ static int give_up(fa_tuner *tuner, const char *why)
 }
 
 /* ---- one question ---------------------------------------------------------------------------*/
-/* Failures of the request itself, which this machine could not answer either. Requests were checked here: a server that calls one
- * invalid is of another version, and its error is no answer. */
-static bool is_answer(int code)
-{
-    return code == FA_ENOTFOUND || code == FA_ENOTSUP || code == FA_ECOMPILE || code == FA_EALIGN ||
-           code == FA_ENOKERNEL || code == FA_ECANCELED;
-}
-
 /* 0 with a reply of status 200, whose body the caller frees; the request's own failure; or FA_SOURCE_NONE. */
 static int ask(fa_tuner *tuner, const fa_http_call *call, fa_http_reply *ret_reply, fa_diag *diag)
 {
@@ -354,7 +339,11 @@ static int ask(fa_tuner *tuner, const fa_http_call *call, fa_http_reply *ret_rep
     if (fa_failure_read(ret_reply->body.data, ret_reply->body.size, &code, &why, NULL) != 0)
         fa_fail(&why, FA_EIO, "it answers with status %d", ret_reply->status);
     fa_buf_free(&ret_reply->body);
-    if (!is_answer(code)) /* a service that lacks the GPU may have other kernels */
+    /* Failures of the request itself, which this machine could not answer either. Requests were checked here: a server that
+     * calls one invalid is of another version, and its error is no answer. */
+    const bool answers = code == FA_ENOTFOUND || code == FA_ENOTSUP || code == FA_ECOMPILE ||
+                         code == FA_EALIGN || code == FA_ENOKERNEL || code == FA_ECANCELED;
+    if (!answers) /* a service that lacks the GPU may have other kernels */
         return do_without(tuner, code == FA_ENODEVICE ? 0 : PAUSE_MS, why.text);
     atomic_store(&server->gone, false);
     return fa_fail(diag, code, "%s", why.text);
@@ -374,19 +363,6 @@ static bool is_for(const fa_gpu *asked, const fa_gpu *told)
 }
 
 /* gpu: the type that the request names, or the device here that it is for; NULL: the server's choice. */
-static int write_ask(const fa_request *request, const fa_gpu *gpu, char **ret_body, fa_diag *diag)
-{
-    fa_ask asked = {.request = *request};
-    fa_gpu type;
-    if (gpu != NULL && fa_catalogue_match(gpu, &type) == 0)
-        snprintf(asked.gpu, sizeof asked.gpu, "%s", type.name);
-    if (gpu != NULL && request->gpu == NULL)
-        snprintf(asked.uuid, sizeof asked.uuid, "%s", gpu->uuid);
-    if (request->strategy != NULL)
-        snprintf(asked.strategy, sizeof asked.strategy, "%s", request->strategy);
-    return fa_ask_write(&asked, ret_body, diag);
-}
-
 static int ask_kernel(fa_tuner *tuner, const fa_request *request, const fa_gpu *gpu,
                       fa_answer *ret_answer, fa_diag *diag)
 {
@@ -394,7 +370,15 @@ static int ask_kernel(fa_tuner *tuner, const fa_request *request, const fa_gpu *
     fa_http_reply reply = {0};
     fa_answer answer;
     fa_diag why = {{0}};
-    int rc = write_ask(request, gpu, &body, diag);
+    fa_ask asking = {.request = *request};
+    fa_gpu type;
+    if (gpu != NULL && fa_catalogue_match(gpu, &type) == 0)
+        snprintf(asking.gpu, sizeof asking.gpu, "%s", type.name);
+    if (gpu != NULL && request->gpu == NULL)
+        snprintf(asking.uuid, sizeof asking.uuid, "%s", gpu->uuid);
+    if (request->strategy != NULL)
+        snprintf(asking.strategy, sizeof asking.strategy, "%s", request->strategy);
+    int rc = fa_ask_write(&asking, &body, diag);
     const fa_http_call call = {
         .target = "/v1/kernel", .body = body, .quiet_ms = QUIET_MS, .request = request};
     if (rc == 0)

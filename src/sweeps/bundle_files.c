@@ -107,18 +107,6 @@ static int export_one(fa_tuner *tuner, const fa_export_options *options, fa_stor
     return rc;
 }
 
-/* Of what is written, and with which key: a missing one is reported before any work is done. */
-static int check_output(const fa_export_options *options, fa_secret_key *ret_secret, fa_diag *diag)
-{
-    char signature[FA_STORE_PATH_MAX];
-    int rc = fa_output_check(options->file, diag);
-    if (rc == 0)
-        rc = fa_bundle_signature_path(options->file, signature, diag);
-    if (rc == 0)
-        rc = fa_output_check(signature, diag);
-    return rc != 0 || options->no_signature ? rc : fa_keys_secret(options->key, ret_secret, diag);
-}
-
 static int export_stored(fa_tuner *tuner, const fa_export_options *options, fa_store **ret_part,
                          int32_t *skipped, fa_diag *diag)
 {
@@ -144,6 +132,7 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
     fa_diag reason = {{0}};
     fa_lines lines = {0};
     fa_secret_key secret = {.algorithm = {0}};
+    char signature[FA_STORE_PATH_MAX];
     int32_t skipped = 0;
     diag = diag != NULL ? diag : &reason;
     int rc = fa_tuner_check(tuner, diag);
@@ -155,7 +144,13 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
                                       .keep = options->keep,
                                       .progress = options->progress,
                                       .context = options->context};
-    rc = check_output(options, &secret, diag);
+    rc = fa_output_check(options->file, diag);
+    if (rc == 0)
+        rc = fa_bundle_signature_path(options->file, signature, diag);
+    if (rc == 0)
+        rc = fa_output_check(signature, diag);
+    if (rc == 0 && !options->no_signature) /* a missing key is reported before any work is done */
+        rc = fa_keys_secret(options->key, &secret, diag);
     if (rc == 0)
         rc = source.file != NULL ? fa_lines_make(tuner, &source, &lines, diag)
                                  : export_stored(tuner, options, &lines.part, &skipped, diag);

@@ -47,24 +47,12 @@ static int report_build(void *context, int done, int count)
                                     : 0;
 }
 
-/* Uses the store's cubin of the build's key: the key is a hash of everything that goes into a compile. */
-static void take_stored(const struct making *making, fa_build *build)
-{
-    fa_cubin_record record = {0};
-    if (fa_store_cubin_get(making->tuner->store, build->key, &record, NULL) != 0)
-        return;
-    free(build->source);
-    build->source = NULL;
-    build->cubin = record.bytes;
-    build->size = record.size;
-    build->log = record.log;
-}
-
 static void render_all(struct making *making)
 {
     for (size_t i = 0; i < making->lines->count; i++) {
         fa_line *line = &making->lines->line[i];
         fa_rendered rendered = {.key = ""};
+        fa_cubin_record stored = {0};
         int32_t at = 0; /* of its build */
         line->build = -1;
         if (fa_record_render(making->tuner, &line->answer, making->nvrtc.identity, &line->candidate,
@@ -80,9 +68,15 @@ static void render_all(struct making *making)
             fa_build *build = &making->build[making->builds++];
             memcpy(build->key, rendered.key, sizeof build->key);
             memcpy(build->architecture, rendered.architecture, sizeof build->architecture);
-            build->source = rendered.source.data; /* the buffer's memory goes on as the source */
-            rendered.source = (fa_buf){0};
-            take_stored(making, build);
+            /* The key is a hash of everything that goes into a compile. */
+            if (fa_store_cubin_get(making->tuner->store, build->key, &stored, NULL) == 0) {
+                build->cubin = stored.bytes;
+                build->size = stored.size;
+                build->log = stored.log;
+            } else {
+                build->source = rendered.source.data; /* the buffer's memory goes on */
+                rendered.source = (fa_buf){0};
+            }
         }
         fa_buf_free(&rendered.source);
     }

@@ -98,7 +98,7 @@ static const fa_member line_members[] = {
 static int read_winner(const cJSON *json, fa_line *line, fa_diag *diag)
 {
     fa_answer *answer = &line->answer;
-    const cJSON *trials = cJSON_GetObjectItemCaseSensitive(json, "trials");
+    answer->size = sizeof *answer;
     int rc = fa_struct_from_json(json, line_members, answer, "winner", diag);
     if (rc != 0)
         return rc;
@@ -107,29 +107,28 @@ static int read_winner(const cJSON *json, fa_line *line, fa_diag *diag)
     if (answer->origin == FA_ORIGIN_NEAREST) /* what a lookup says, not what a winner is */
         return fa_fail(diag, FA_EINVAL, "no winner is stored as \"%s\"",
                        fa_origin_name(answer->origin));
-    bool timed = answer->origin <= FA_ORIGIN_IMPORTED;
-    if (timed && !fa_trial_is_timed(&answer->trial))
-        return fa_fail(diag, FA_EINVAL, "its median does not lie in its interval");
-    return timed ? fa_trials_from_json(trials, &line->trial, &line->trials, diag) : 0;
+    if (answer->origin > FA_ORIGIN_IMPORTED)
+        return 0;
+    return fa_trial_is_timed(&answer->trial)
+               ? fa_trials_from_json(cJSON_GetObjectItemCaseSensitive(json, "trials"), &line->trial,
+                                     &line->trials, diag)
+               : fa_fail(diag, FA_EINVAL, "its median does not lie in its interval");
 }
 
 static int add_winner(const cJSON *json, const fa_import_options *source, fa_lines *lines,
                       fa_diag *diag)
 {
-    fa_line *line = calloc(1, sizeof *line);
-    if (line == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a winner");
-    line->answer.size = sizeof line->answer;
-    int rc = read_winner(json, line, diag);
-    bool wanted = source->keep == NULL || rc != 0 || source->keep(source->context, &line->answer);
-    if (rc == 0 && wanted && lines->count == FA_LINES_MAX)
+    fa_line line = {.build = -1};
+    int rc = read_winner(json, &line, diag);
+    const bool wanted =
+        rc == 0 && (source->keep == NULL || source->keep(source->context, &line.answer));
+    if (wanted && lines->count == FA_LINES_MAX)
         rc = fa_fail(diag, FA_EINVAL, "more than %d winners", FA_LINES_MAX);
-    if (rc == 0 && wanted &&
-        fa_append(&lines->line, &lines->count, &lines->capacity, line, sizeof *line) != 0)
+    else if (wanted &&
+             fa_append(&lines->line, &lines->count, &lines->capacity, &line, sizeof line) != 0)
         rc = fa_fail(diag, FA_ENOMEM, "out of memory for winners");
     if (rc != 0 || !wanted)
-        free(line->trial);
-    free(line);
+        free(line.trial);
     return rc;
 }
 
@@ -156,9 +155,11 @@ static const fa_member baseline_members[] = {
 };
 #undef ROW
 
-static int read_baseline(const cJSON *json, fa_baseline *ret_baseline, fa_diag *diag)
+static int add_baseline(const cJSON *json, const fa_import_options *source, fa_lines *lines,
+                        fa_diag *diag)
 {
     fa_baseline baseline = {.unix_time = (int64_t)time(NULL)};
+    fa_answer answer;
     fa_gpu gpu;
     bool dry_run = false; /* lines that show the form alone say so, and are no evidence */
     int rc = fa_json_bool(json, "dry_run", &dry_run, "baseline", diag);
@@ -168,29 +169,17 @@ static int read_baseline(const cJSON *json, fa_baseline *ret_baseline, fa_diag *
         (rc = fa_struct_from_json(json, baseline_members, &baseline, "baseline", diag)) != 0 ||
         (rc = fa_baseline_check(&baseline, diag)) != 0)
         return rc;
-    *ret_baseline = baseline;
     if (fa_catalogue_find(baseline.gpu_name, &gpu, NULL) == 0)
-        memcpy(ret_baseline->gpu_name, gpu.name, sizeof gpu.name);
-    return 0;
-}
-
-static int add_baseline(const cJSON *json, const fa_import_options *source, fa_lines *lines,
-                        fa_diag *diag)
-{
-    fa_baseline baseline;
-    int rc = read_baseline(json, &baseline, diag);
-    if (rc != 0)
-        return rc;
-    fa_answer answer = {.problem = baseline.problem};
+        memcpy(baseline.gpu_name, gpu.name, sizeof gpu.name);
+    answer = (fa_answer){.problem = baseline.problem};
     memcpy(answer.gpu.name, baseline.gpu_name, sizeof answer.gpu.name);
     if (source->keep != NULL && !source->keep(source->context, &answer))
         return 0;
     if (lines->baselines == FA_LINES_MAX)
         return fa_fail(diag, FA_EINVAL, "more than %d baselines", FA_LINES_MAX);
-    return fa_append(&lines->baseline, &lines->baselines, &lines->baseline_capacity, &baseline,
-                     sizeof baseline) == 0
-               ? 0
-               : fa_fail(diag, FA_ENOMEM, "out of memory for baselines");
+    rc = fa_append(&lines->baseline, &lines->baselines, &lines->baseline_capacity, &baseline,
+                   sizeof baseline);
+    return rc == 0 ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for baselines");
 }
 
 /* ---- the file -------------------------------------------------------------------------------*/
