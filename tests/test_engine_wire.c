@@ -7,7 +7,7 @@
 
 #include "check.h"
 #include "json.h"
-#include "sources.h"
+#include "wire.h"
 
 #include <locale.h>
 

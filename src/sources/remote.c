@@ -10,6 +10,7 @@
 #include "pool.h"
 #include "problem.h"
 #include "session.h"
+#include "wire.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -14,7 +14,6 @@
 
 #include "buf.h"
 #include "fa_tune.h"
-#include "json_struct.h"
 #include "source.h"
 
 /* For fa_open. The server that options and environment name; *ret_service stays as it is when they name none. Opens
@@ -58,19 +57,5 @@ int fa_system_make(void (*note)(void *context, const char *sentence), void *cont
                    fa_source **ret_source, fa_diag *diag);
 /* Adds their winners of fa_bundle_winners_like(), each with its origin here. */
 void fa_system_list(fa_source *system, const fa_problem *like, fa_list *list);
-
-/* ---- texts ------------------------------------------------------------------------------------*/
-enum { FA_KERNEL_TEXT_MAX = 2 * FA_ANSWER_TEXT_MAX };
-
-bool fa_is_sha256(const char *text); /* 64 hexadecimal digits */
-
-extern const fa_member fa_sweep_members[];
-
-int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag);
-/* {"answer": …}, of which other keys are passed over. */
-int fa_kernel_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag *diag);
-/* A code that is not known reads as FA_EIO. */
-int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_message,
-                    fa_diag *diag);
 
 #endif

@@ -11,7 +11,7 @@
 #include "problem.h"
 #include "session.h"
 #include "search.h"
-#include "sources.h"
+#include "wire.h"
 
 #include <math.h>
 #include <stdio.h>

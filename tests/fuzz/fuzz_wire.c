@@ -6,7 +6,7 @@
 #include "fuzz.h"
 
 #include "fa_tune.h"
-#include "sources.h"
+#include "wire.h"
 
 long fuzz_taken;
 

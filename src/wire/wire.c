@@ -9,7 +9,7 @@
 #include "search.h"
 #include "lookup.h"
 #include "trial.h"
-#include "sources.h"
+#include "wire.h"
 
 #include "error.h"
 #include "json_struct.h"
@@ -64,12 +64,10 @@ static int write_struct(const fa_member *members, const void *data, char **ret_t
     return print(fa_struct_to_json(members, data), ret_text, diag);
 }
 
-typedef int reader(const cJSON *json, const fa_member *members, void *ret_data, const char *where,
-                   fa_diag *diag);
-
-/* Reads an object of at most `limit` bytes whose texts are UTF-8 without control bytes. */
+/* Reads an object of at most `limit` bytes whose texts are UTF-8 without control bytes. strict: keys that are not known are
+ * refused. */
 static int read_struct(const char *text, size_t size, size_t limit, const char *where,
-                       const fa_member *members, reader *read, void *ret, fa_diag *diag)
+                       const fa_member *members, bool strict, void *ret, fa_diag *diag)
 {
     cJSON *json = NULL;
     if (text == NULL)
@@ -82,7 +80,8 @@ static int read_struct(const char *text, size_t size, size_t limit, const char *
     if (rc == 0 && !clean_json(json, false))
         rc = fa_fail(diag, FA_EINVAL, "%s: a text in it has control bytes or is not UTF-8", where);
     if (rc == 0)
-        rc = read(json, members, ret, where, diag);
+        rc = strict ? fa_struct_from_strict_json(json, members, ret, where, diag)
+                    : fa_struct_from_json(json, members, ret, where, diag);
     cJSON_Delete(json);
     return rc;
 }
@@ -116,8 +115,8 @@ int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_m
                     fa_diag *diag)
 {
     struct failure failure;
-    const int rc = read_struct(text, size, FA_ANSWER_TEXT_MAX, "failure", failure_members,
-                               fa_struct_from_json, &failure, diag);
+    const int rc = read_struct(text, size, FA_ANSWER_TEXT_MAX, "failure", failure_members, false,
+                               &failure, diag);
     if (rc != 0)
         return rc;
     *ret_code = FA_EIO;
@@ -176,8 +175,7 @@ int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag)
     fa_ask ask = {.request = usual};
     if (ret_ask == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_ask is NULL");
-    int rc = read_struct(text, size, FA_ASK_TEXT_MAX, where, ask_members,
-                         fa_struct_from_strict_json, &ask, diag);
+    int rc = read_struct(text, size, FA_ASK_TEXT_MAX, where, ask_members, true, &ask, diag);
     if (rc == 0)
         rc = check_search(ask.strategy, &ask.request, diag);
     if (rc == 0)
@@ -257,8 +255,8 @@ static const fa_member kernel_members[] = {
 int fa_kernel_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_answer answer = {.size = sizeof answer};
-    const int rc = read_struct(text, size, FA_KERNEL_TEXT_MAX, "reply", kernel_members,
-                               fa_struct_from_json, &answer, diag);
+    const int rc =
+        read_struct(text, size, FA_KERNEL_TEXT_MAX, "reply", kernel_members, false, &answer, diag);
     if (rc == 0)
         memcpy(ret_answer, &answer, sizeof answer);
     return rc;
@@ -345,8 +343,8 @@ int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_ask *ret_ask, fa_d
     fa_sweep_ask ask = {.request.size = sizeof ask.request, .request.each = usual};
     if (ret_ask == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_ask is NULL");
-    int rc = read_struct(text, size, FA_SWEEP_ASK_TEXT_MAX, where, sweep_ask_members,
-                         fa_struct_from_strict_json, &ask, diag);
+    int rc =
+        read_struct(text, size, FA_SWEEP_ASK_TEXT_MAX, where, sweep_ask_members, true, &ask, diag);
     if (rc == 0)
         rc = check_search(ask.strategy, &ask.request.each, diag);
     if (rc != 0) {
