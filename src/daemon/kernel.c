@@ -37,6 +37,82 @@ typedef struct serve_kernel {
     bool is_news;
 } serve_kernel;
 
+/* ---- answers from memory ---------------------------------------------------------------------*/
+/* Workload: some to some thousands of different requests, each sent again and again. A hit allocates nothing.
+ * Invariants: an answer that is older than a second is looked up again, by one request at a time, and is given for another
+ * few seconds at most while that takes; after a tune of this service no older answer is given at all. */
+enum {
+    FRESH_MS = 1000,
+    STALE_MS = 5000,
+    REQUEST_MAX = 4096 /* larger ones are looked up each time */
+};
+
+/* FNV-1a */
+static uint64_t hash_of(const fa_buf *request)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < request->size; i++)
+        hash = (hash ^ (unsigned char)request->data[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static void drop(struct serve_cached *slot)
+{
+    if (slot->response != NULL)
+        MHD_destroy_response(slot->response);
+    free(slot->request);
+    *slot = (struct serve_cached){0};
+}
+
+/* The response, which the cache owns, or NULL. *ret_stale: the caller looks it up again. */
+static struct MHD_Response *cache_get(serve_cache *cache, const fa_buf *request, int64_t now_ms,
+                                      bool *ret_stale)
+{
+    const uint64_t hash = hash_of(request);
+    struct serve_cached *slot = &cache->slot[hash % SERVE_CACHE_SLOTS];
+    const int64_t age_ms = now_ms - slot->looked_ms;
+    if (slot->response == NULL || slot->hash != hash || slot->size != request->size ||
+        memcmp(slot->request, request->data, request->size) != 0 || age_ms > STALE_MS)
+        return NULL;
+    *ret_stale = age_ms > FRESH_MS && !slot->asked;
+    slot->asked = slot->asked || *ret_stale;
+    return slot->response;
+}
+
+/* Keeps a copy of the answer that was looked up from `looked_ms` on, unless the cache was emptied since. NULL: it is gone. */
+static void cache_put(serve_cache *cache, const fa_buf *request, const char *answer, int64_t epoch,
+                      int64_t looked_ms)
+{
+    const uint64_t hash = hash_of(request);
+    struct serve_cached *slot = &cache->slot[hash % SERVE_CACHE_SLOTS];
+    if (request->size > REQUEST_MAX || epoch != cache->epoch)
+        return;
+    drop(slot);
+    if (answer == NULL)
+        return;
+    *slot =
+        (struct serve_cached){.hash = hash,
+                              .request = malloc(request->size),
+                              .size = request->size,
+                              .response = MHD_create_response_from_buffer(
+                                  strlen(answer), (void *)(uintptr_t)answer, MHD_RESPMEM_MUST_COPY),
+                              .looked_ms = looked_ms};
+    if (slot->request == NULL || slot->response == NULL) {
+        drop(slot);
+        return;
+    }
+    memcpy(slot->request, request->data, request->size);
+    MHD_add_response_header(slot->response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
+}
+
+static void cache_empty(serve_cache *cache)
+{
+    cache->epoch++;
+    for (int i = 0; i < SERVE_CACHE_SLOTS; i++)
+        if (cache->slot[i].response != NULL) /* a page that was never written takes no memory */
+            drop(&cache->slot[i]);
+}
+
 /* ---- on other threads ------------------------------------------------------------------------*/
 /* The request of an ask, into which it points. */
 static int request_of(const serve_service *service, const fa_ask *ask, fa_request *ret_request,
@@ -179,7 +255,7 @@ static void tuned(serve_work *work)
     if (work->rc != 0) {
         fail(kernel, work->rc, work->diag.text);
     } else {
-        serve_cache_empty(&work->service->cache);
+        cache_empty(&work->service->cache);
         answer(kernel);
     }
     free_kernel(kernel);
@@ -245,8 +321,8 @@ static void looked_up(serve_work *work)
     serve_service *service = work->service;
     const bool answered = work->rc == 0 && kernel->answered;
     if (answered || work->request == NULL)
-        serve_cache_put(&service->cache, &work->body, answered ? work->text.data : NULL,
-                        kernel->epoch, kernel->looked_ms);
+        cache_put(&service->cache, &work->body, answered ? work->text.data : NULL, kernel->epoch,
+                  kernel->looked_ms);
     if (work->rc != 0) {
         fail(kernel, work->rc, work->diag.text);
     } else if (answered) {
@@ -268,8 +344,7 @@ void serve_post_kernel(serve_service *service, serve_request *request)
     const int64_t now_ms = (int64_t)uv_now(service->loop);
     bool stale = false;
     struct MHD_Response *known =
-        wants_events(request) ? NULL
-                              : serve_cache_get(&service->cache, &request->body, now_ms, &stale);
+        wants_events(request) ? NULL : cache_get(&service->cache, &request->body, now_ms, &stale);
     serve_kernel *kernel = NULL;
     if (known == NULL || stale) {
         kernel = serve_work_new(service, request, sizeof *kernel);

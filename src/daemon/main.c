@@ -7,19 +7,168 @@
 #include "service.h"
 
 #include "error.h"
-#include "listen.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <math.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-enum { FILES_MAX = 65536, DRAIN_TICK_MS = 20, STOP_MS = 20000, EXIT_USAGE = 2 };
+enum { BACKLOG = 1024, FILES_MAX = 65536, DRAIN_TICK_MS = 20, STOP_MS = 20000, EXIT_USAGE = 2 };
 
+/* ---- sockets that listen --------------------------------------------------------------------*/
+typedef struct serve_listener {
+    int fd;
+    bool local;      /* a Unix socket */
+    int lock_fd;     /* of the lock file of the process that serves there; -1 */
+    char where[160]; /* "unix:/run/…", "tcp:127.0.0.1:7411" */
+} serve_listener;
+
+/* Removes its Unix socket, too. */
+static void close_listener(serve_listener *listener)
+{
+    if (listener->fd >= 0)
+        close(listener->fd);
+    if (listener->lock_fd >= 0) { /* it is still this process's socket */
+        if (listener->where[0] != 0)
+            unlink(listener->where + strlen("unix:"));
+        close(listener->lock_fd);
+    }
+    listener->fd = listener->lock_fd = -1;
+}
+
+/* The process that holds the lock on PATH.lock serves PATH; the kernel releases the lock, which no child inherits, when the
+ * process ends. */
+static int take_lock(const char *path, int *ret_fd, fa_diag *diag)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s.lock", path);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    const int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return fa_fail(diag, errno == ENOENT ? FA_EINVAL : FA_EIO,
+                       "cannot open %s: %s; is its folder there, and this user's?", name,
+                       strerror(errno));
+    if (fcntl(fd, F_SETLK, &whole) != 0) {
+        close(fd);
+        return fa_fail(diag, FA_EBUSY,
+                       "another fa-tune-serve serves %s: stop it first, or give --socket another "
+                       "path",
+                       path);
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+/* A socket that only its owner may use. A socket file that no process serves any more is replaced. FA_EBUSY: another process
+ * serves there. */
+static int listen_unix(const char *path, serve_listener *ret_listener, fa_diag *diag)
+{
+    serve_listener listener = {.fd = -1, .local = true, .lock_fd = -1};
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct stat st;
+    if (strlen(path) >= sizeof address.sun_path)
+        return fa_fail(diag, FA_EINVAL, "the socket's path %s is longer than %zu bytes", path,
+                       sizeof address.sun_path - 1);
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    int rc = take_lock(path, &listener.lock_fd, diag);
+    if (rc == 0 && lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
+        rc = fa_fail(diag, FA_EINVAL, "%s is there and is no socket: give --socket another path",
+                     path);
+    if (rc == 0) {
+        const mode_t before = umask(0177);
+        unlink(path); /* of a process that ended */
+        listener.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (bind(listener.fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+            listen(listener.fd, BACKLOG) != 0)
+            rc = fa_fail(diag, FA_EIO, "cannot listen on %s: %s", path, strerror(errno));
+        umask(before);
+    }
+    if (rc != 0) {
+        close_listener(&listener);
+        return rc;
+    }
+    snprintf(listener.where, sizeof listener.where, "unix:%s", path);
+    *ret_listener = listener;
+    return 0;
+}
+
+enum { HOST_SIZE = 128 };
+
+static int split(const char *where, char ret_host[HOST_SIZE], const char **ret_port, fa_diag *diag)
+{
+    const char *colon = strrchr(where, ':'), *host = colon != NULL ? where : "127.0.0.1";
+    const char *port = *ret_port = colon != NULL ? colon + 1 : where;
+    size_t length = colon != NULL ? (size_t)(colon - where) : strlen(host);
+    if (length >= 2 && host[0] == '[' && host[length - 1] == ']') {
+        host++;
+        length -= 2;
+    }
+    if (length == 0 || length >= HOST_SIZE || *port == 0 || strlen(port) > 5 ||
+        port[strspn(port, "0123456789")] != 0 || atoi(port) > 65535)
+        return fa_fail(diag, FA_EINVAL,
+                       "--tcp %s: use HOST:PORT, [ADDRESS]:PORT or PORT, of at most 65535", where);
+    snprintf(ret_host, HOST_SIZE, "%.*s", (int)length, host);
+    return 0;
+}
+
+static void name_tcp(serve_listener *listener)
+{
+    struct sockaddr_storage address;
+    socklen_t size = sizeof address;
+    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+    if (getsockname(listener->fd, (struct sockaddr *)&address, &size) == 0)
+        getnameinfo((struct sockaddr *)&address, size, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(listener->where, sizeof listener->where,
+             strchr(host, ':') != NULL ? "tcp:[%.120s]:%.8s" : "tcp:%.120s:%.8s", host, port);
+}
+
+/* "HOST:PORT", "[::1]:PORT", or a port alone, which is on 127.0.0.1. Port 0: any, see `where`. */
+static int listen_tcp(const char *where, serve_listener *ret_listener, fa_diag *diag)
+{
+    serve_listener listener = {.lock_fd = -1};
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
+    char host[HOST_SIZE];
+    const char *port;
+    const int one = 1, seconds = 30;
+    int rc = split(where, host, &port, diag);
+    if (rc != 0)
+        return rc;
+    const int error = getaddrinfo(host, port, &hints, &found);
+    if (error != 0)
+        return fa_fail(diag, error == EAI_NONAME ? FA_EINVAL : FA_EIO, "--tcp %s: %s", where,
+                       gai_strerror(error));
+    listener.fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* Connections inherit the probes: a client that waits for a tune may leave unheard. */
+    setsockopt(listener.fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    setsockopt(listener.fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    setsockopt(listener.fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
+    setsockopt(listener.fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
+    if (bind(listener.fd, found->ai_addr, found->ai_addrlen) != 0 ||
+        listen(listener.fd, BACKLOG) != 0) {
+        rc = fa_fail(diag, FA_EIO, "cannot listen on %s: %s", where, strerror(errno));
+        close_listener(&listener);
+    } else {
+        name_tcp(&listener);
+        *ret_listener = listener;
+    }
+    freeaddrinfo(found);
+    return rc;
+}
+
+/* ---- the program ----------------------------------------------------------------------------*/
 struct program {
     uv_loop_t loop;
     serve_settings settings;
@@ -47,11 +196,11 @@ static int open_doors(struct program *program, fa_diag *diag)
         path = preset;
     }
     if (path[0] != 0) {
-        rc = serve_listen_unix(path, &program->listener[0], diag);
+        rc = listen_unix(path, &program->listener[0], diag);
         program->listeners += rc == 0;
     }
     if (rc == 0 && options->serve.tcp != NULL) {
-        rc = serve_listen_tcp(options->serve.tcp, &program->listener[program->listeners], diag);
+        rc = listen_tcp(options->serve.tcp, &program->listener[program->listeners], diag);
         program->listeners += rc == 0;
     }
     if (rc == 0 && program->listeners == 0)
@@ -69,7 +218,7 @@ static int open_doors(struct program *program, fa_diag *diag)
 static void close_listeners(struct program *program)
 {
     for (int i = 0; i < program->listeners; i++)
-        serve_listener_close(&program->listener[i]);
+        close_listener(&program->listener[i]);
     program->listeners = 0;
 }
 

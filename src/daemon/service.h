@@ -8,7 +8,6 @@
 #ifndef FA_DAEMON_SERVICE_H
 #define FA_DAEMON_SERVICE_H
 
-#include "cache.h"
 #include "hash.h"
 #include "options.h"
 #include "work.h"
@@ -27,6 +26,23 @@ typedef struct serve_settings {
 
 /* FA_EINVAL with a sentence. Texts point into the arguments. */
 int serve_settings_read(int count, char **arguments, serve_settings *ret_settings, fa_diag *diag);
+
+/* ---- stored answers by the exact bytes of their requests (kernel.c) --------------------------*/
+enum { SERVE_CACHE_SLOTS = 8192 };
+
+struct serve_cached {
+    uint64_t hash;
+    char *request;
+    size_t size;
+    struct MHD_Response *response;
+    int64_t looked_ms;
+    bool asked; /* it is being looked up again */
+};
+
+typedef struct serve_cache {
+    int64_t epoch; /* grows with each serve_cache_empty(); a lookup takes it before it begins */
+    struct serve_cached slot[SERVE_CACHE_SLOTS];
+} serve_cache;
 
 /* ---- the service ----------------------------------------------------------------------------*/
 struct serve_kernel;

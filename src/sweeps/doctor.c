@@ -51,17 +51,17 @@ static void report(struct doctor *d, fa_check_level level, const char *name, con
 static void check_driver(struct doctor *d)
 {
     fa_diag diag;
-    int rc = fa_driver_open(&d->driver, &diag);
-    if (rc == FA_ENODEVICE)
-        report(d, FA_CHECK_WARN, "driver", "name the GPU to tune for, such as L4", "%s", diag.text);
-    else if (rc != 0)
-        report(
-            d, FA_CHECK_WARN, "driver",
-            "without one winners are predicted, not measured; driver 525 or newer is needed, 580 for NVRTC 13",
-            "%s", diag.text);
-    else
-        report(d, FA_CHECK_OK, "driver", "", "CUDA driver API %d.%d",
-               fa_driver_version(d->driver) / 1000, fa_driver_version(d->driver) % 1000 / 10);
+    const int rc = fa_driver_open(&d->driver, &diag);
+    const int version = rc == 0 ? fa_driver_version(d->driver) : 0;
+    if (rc == 0)
+        snprintf(diag.text, sizeof diag.text, "CUDA driver API %d.%d", version / 1000,
+                 version % 1000 / 10);
+    report(
+        d, rc == 0 ? FA_CHECK_OK : FA_CHECK_WARN, "driver",
+        rc == FA_ENODEVICE
+            ? "name the GPU to tune for, such as L4"
+            : "without one winners are predicted, not measured; driver 525 or newer is needed, 580 for NVRTC 13",
+        "%s", diag.text);
 }
 
 static void check_gpu(struct doctor *d)
@@ -189,19 +189,6 @@ static void check_clocks(struct doctor *d)
     }
 }
 
-/* An error of a store ends with advice after "; ", unless only another place helps. */
-static void report_store(struct doctor *d, int rc, fa_diag *diag)
-{
-    char *advice = strstr(diag->text, "; ");
-    if (advice != NULL)
-        *advice = 0;
-    report(d, FA_CHECK_FAIL, "store",
-           advice != NULL   ? advice + 2
-           : rc == FA_EBUSY ? "see which process holds it, as with fuser"
-                            : "set FA_TUNE_STORE to a file on a local disk",
-           "%s", diag->text);
-}
-
 static void check_store(struct doctor *d)
 {
     fa_store *store = NULL;
@@ -210,28 +197,36 @@ static void check_store(struct doctor *d)
     int rc = fa_options_store(&d->options, path, &diag);
     if (rc == 0)
         rc = fa_store_open(path, FA_STORE_EXISTING, &store, NULL, &diag);
-    const bool server = fa_store_is_address(path);
     const bool none = rc == 0 && fa_store_is_absent(store);
-    fa_directory_of(path, directory);
+    const char *slash = strrchr(path, '/');
+    snprintf(directory, sizeof directory, "%.*s", slash != NULL ? (int)(slash - path) : 0, path);
     if (none && fa_db_need_directory(path, &diag) != 0)
-        report_store(d, FA_ESTORE, &diag);
-    else if (none && access(directory, W_OK | X_OK) != 0 && errno != ENOENT)
-        report(d, FA_CHECK_FAIL, "store", "set FA_TUNE_STORE to a file that can be written",
-               "%s cannot be made: nothing can be written there", path);
-    else if (none)
-        report(d, FA_CHECK_OK, "store", "", "%s, which the first tune makes", path);
-    else if (rc == FA_EREADONLY)
+        rc = FA_ESTORE;
+    if (rc == FA_EREADONLY) {
         report(d, FA_CHECK_WARN, "store",
                "no new winners can be kept: set FA_TUNE_STORE to a file that can be written", "%s",
                diag.text);
-    else if (rc != 0 && server)
+    } else if (rc != 0 && fa_store_is_address(path)) {
         report(d, FA_CHECK_FAIL, "store",
                "until it answers, a local file serves; `fa-tune push` brings its winners later",
                "%s", diag.text);
-    else if (rc != 0)
-        report_store(d, rc, &diag);
-    else
-        report(d, FA_CHECK_OK, "store", "", "%s", fa_store_path(store));
+    } else if (rc !=
+               0) { /* its sentence ends with advice after "; ", unless only another place helps */
+        char *advice = strstr(diag.text, "; ");
+        if (advice != NULL)
+            *advice = 0;
+        report(d, FA_CHECK_FAIL, "store",
+               advice != NULL   ? advice + 2
+               : rc == FA_EBUSY ? "see which process holds it, as with fuser"
+                                : "set FA_TUNE_STORE to a file on a local disk",
+               "%s", diag.text);
+    } else if (none && access(directory, W_OK | X_OK) != 0 && errno != ENOENT) {
+        report(d, FA_CHECK_FAIL, "store", "set FA_TUNE_STORE to a file that can be written",
+               "%s cannot be made: nothing can be written there", path);
+    } else {
+        report(d, FA_CHECK_OK, "store", "", none ? "%s, which the first tune makes" : "%s",
+               none ? path : fa_store_path(store));
+    }
     fa_store_close(&store);
 }
 

@@ -207,17 +207,16 @@ int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item **ret_it
 }
 
 /* ---- as JSON text ---------------------------------------------------------------------------*/
-static cJSON *held_json(const fa_sweep_item *item)
-{
-    cJSON *object = cJSON_CreateObject();
-    fa_json_add_number(object, "index", item->index);
-    fa_json_add(object, "problem", fa_problem_to_json(&item->problem));
-    fa_json_add_text(object, "gpu", item->gpu);
-    fa_json_add_number(object, "attempts", item->attempts);
-    fa_json_add_text(object, "stage", item->stage == FA_WORK_MEASURE ? "measure" : "compile");
-    fa_json_add_text(object, "holder", item->holder);
-    return object;
-}
+static const char *const stages[] = {"compile", "measure", NULL};
+
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_item, member, __VA_ARGS__)
+static const fa_member held_members[] = {
+    ROW(index, COUNT), ROW(problem, OTHER, .write = fa_problem_to_json),
+    ROW(gpu, TEXT),    ROW(attempts, COUNT),
+    ROW(holder, TEXT), ROW(stage, CHOICE, .names = stages),
+    {.key = NULL},
+};
+#undef ROW
 
 static int add_sweep(fa_tuner *tuner, const fa_sweep *sweep, cJSON *sweeps, fa_diag *diag)
 {
@@ -234,7 +233,7 @@ static int add_sweep(fa_tuner *tuner, const fa_sweep *sweep, cJSON *sweeps, fa_d
     cJSON *held = fa_json_add_array(object, "held");
     for (size_t i = 0; i < items; i++)
         if (item[i].state == FA_ITEM_RUNNING)
-            fa_json_push(held, held_json(&item[i]));
+            fa_json_push(held, fa_struct_to_json(held_members, &item[i]));
     free(item);
     fa_json_push(sweeps, object);
     return 0;

@@ -241,7 +241,7 @@ static int forget_alone(fa_tuner *tuner, fa_study *studies, size_t *count,
             "a tune into the store %s is under way: wait for its end, or stop it (what it has "
             "tried is kept), and try again",
             tuner->store_path);
-    for (int full = 0; rc == 0 && full < 2; full++) {
+    for (int full = 0; rc == (full > 0 ? FA_EFULL : 0) && full < 2; full++) {
         fa_change change = {.store = tuner->store, .diag = diag};
         fa_store_use_no_space(tuner->store, full > 0);
         while (fa_store_change(&change)) {
@@ -250,9 +250,6 @@ static int forget_alone(fa_tuner *tuner, fa_study *studies, size_t *count,
             change.rc = forget_studies(tuner, studies, count, false, ret_forgotten, diag);
         }
         rc = change.rc;
-        if (rc != FA_EFULL || full > 0)
-            break;
-        rc = 0;
     }
     if (rc == 0 && ret_forgotten->bytes > 0 &&
         fa_store_shrink(tuner->store, &ret_forgotten->freed, &why) != 0)

@@ -10,7 +10,6 @@
 #include "fuzz.h"
 
 #include "../fake_cubin.h"
-#include "listen.h"
 #include "service.h"
 #include "store.h"
 #include "session.h"
@@ -25,7 +24,6 @@ static struct {
     uv_loop_t loop;
     serve_settings settings;
     serve_service *service;
-    serve_listener listener;
     char folder[64], store[96], socket[96];
 } f;
 
@@ -86,6 +84,17 @@ static void store_winner(void)
     fa_close(&tuner);
 }
 
+/* The end of a client, or the one that accepts them. */
+static int open_socket(bool listens)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    memcpy(address.sun_path, f.socket, strlen(f.socket));
+    FUZZ_CHECK((listens ? bind : connect)(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    FUZZ_CHECK(!listens || listen(fd, 100) == 0);
+    return fd;
+}
+
 static void set_up(void)
 {
     char store_flag[] = "--store", program[] = "fuzz";
@@ -105,9 +114,8 @@ static void set_up(void)
     store_winner();
     FUZZ_CHECK(serve_settings_read(3, arguments, &f.settings, &diag) == 0);
     FUZZ_CHECK(uv_loop_init(&f.loop) == 0);
-    FUZZ_CHECK(serve_listen_unix(f.socket, &f.listener, &diag) == 0);
     FUZZ_CHECK(serve_service_open(&f.loop, &f.settings, &f.service, &diag) == 0);
-    FUZZ_CHECK(serve_http_listen(f.service->http, f.listener.fd, true, 100, 60, &diag) == 0);
+    FUZZ_CHECK(serve_http_listen(f.service->http, open_socket(true), true, 100, 60, &diag) == 0);
 }
 
 /* What came back; false: nothing more will. */
@@ -141,21 +149,12 @@ static bool is_under_way(void)
     return f.service->lookups.running + f.service->lists.running + f.service->tunes.running > 0;
 }
 
-static int connect_to_it(void)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    memcpy(address.sun_path, f.socket, strlen(f.socket));
-    FUZZ_CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
-    return fd;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     enum { STILL = 6 };
     if (f.service == NULL)
         set_up();
-    const int fd = connect_to_it();
+    const int fd = open_socket(false);
     say(fd, (const char *)data, size);
     for (int still = 0; still < STILL && take_replies(fd); still++) {
         while (is_under_way())
