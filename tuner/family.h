@@ -150,10 +150,6 @@ bool fa_point_breaks(const fa_point *point, int depth, int64_t *steps);
 /* Judges the point, whose tunables are all set, into the candidate, which is zero. FA_EMANIFEST when an expression that is
  * needed has no value in its range. */
 int fa_point_judge(fa_point *point, fa_candidate *candidate);
-/* That of a specification's answer, in the point. */
-int fa_point_answer(fa_point *point, fa_launch_shape *ret_shape);
-/* The launches alone, into *ret_launches, from those that the candidate has for another problem. */
-int fa_point_launches(fa_point *point, const fa_candidate *candidate, fa_launches *ret_launches);
 
 /* Which families make the problem's space, into [FA_FAMILIES_MAX], and the points of their domains together;
  * FA_ENOTSUP: none does. */

@@ -422,24 +422,8 @@ static void read_lets(struct fa_spec_reading *r)
     }
 }
 
-/* What a rule is about: a config that does not hold to it is impossible, exceeds the shared memory or
- * the registers, or is known not to pay. */
-static fa_status read_ending(struct fa_spec_reading *r, const cJSON *is, const char *place,
-                             bool allowed)
-{
-    fa_status status = FA_STATUS_CONSTRAINT;
-    const bool known = is == NULL || (allowed && cJSON_IsString(is) &&
-                                      fa_status_parse(is->valuestring, &status) == 0);
-    if (!known || (status != FA_STATUS_CONSTRAINT && status != FA_STATUS_BUDGET &&
-                   status != FA_STATUS_REGISTERS && status != FA_STATUS_DOES_NOT_PAY))
-        fa_spec_fault(r,
-                      "%s: \"is\" must be constraint, budget, registers or does-not-pay, and "
-                      "belongs in \"restrictions\" only",
-                      place);
-    return status;
-}
-
-/* An expression, or {"require", "is", "why"}; without a reason the expression is it. The reason is shown to people on terminals,
+/* An expression, or {"require", "is", "why"}: a config that does not hold to it is impossible, exceeds the shared memory or the
+ * registers, or is known not to pay. Without a reason the expression is it. The reason is shown to people on terminals,
  * which act on control bytes. */
 static void read_rule(struct fa_spec_reading *r, const cJSON *item, const char *place,
                       bool may_vary, fa_require *rule)
@@ -450,10 +434,18 @@ static void read_rule(struct fa_spec_reading *r, const cJSON *item, const char *
                 *reason = fa_spec_member(item, "why");
     const char *why =
         reason != NULL ? cJSON_GetStringValue(reason) : fa_json_expression(require, room);
+    const cJSON *is = fa_spec_member(item, "is");
+    const char *ends = is == NULL ? "constraint" : cJSON_IsString(is) ? is->valuestring : "";
     bool clean = why != NULL && why[0] != 0 && (reason == NULL || strlen(why) <= WHY_MAX);
     if (cJSON_IsObject(item))
         fa_spec_check_keys(r, item, place, keys);
-    rule->ends = read_ending(r, fa_spec_member(item, "is"), place, may_vary);
+    if ((is != NULL && !may_vary) || fa_status_parse(ends, &rule->ends) != 0 ||
+        (rule->ends != FA_STATUS_CONSTRAINT && rule->ends != FA_STATUS_BUDGET &&
+         rule->ends != FA_STATUS_REGISTERS && rule->ends != FA_STATUS_DOES_NOT_PAY))
+        fa_spec_fault(r,
+                      "%s: \"is\" must be constraint, budget, registers or does-not-pay, and "
+                      "belongs in \"restrictions\" only",
+                      place);
     rule->expr = take_expression(r, require, "%s", place);
     for (const char *at = why; clean && reason != NULL && *at != 0; at++)
         clean = (unsigned char)*at >= 0x20 && *at != 0x7f;

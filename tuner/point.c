@@ -382,11 +382,16 @@ int fa_point_judge(fa_point *p, fa_candidate *candidate)
     return p->rc;
 }
 
-int fa_point_answer(fa_point *p, fa_launch_shape *ret_shape)
+/* ---- launches for other problems ------------------------------------------------------------*/
+int fa_space_answer(const fa_task *task, const fa_config *config, fa_launch_shape *ret_shape,
+                    fa_diag *diag)
 {
     fa_candidate unseen = {.trial = {.status = FA_STATUS_PENDING}};
     fa_launch_shape shape = {.threads = 0};
+    fa_point point, *p = &point;
     int64_t grid[3];
+    fa_point_start(p, task->families->family[0], task->problem, task->gpu, diag);
+    fa_point_set_all(p, config);
     take_grid(p, &p->family->answer, grid);
     take_block(p, &p->family->answer, &shape);
     judge_launch(&unseen, p->gpu, grid, &shape);
@@ -397,23 +402,36 @@ int fa_point_answer(fa_point *p, fa_launch_shape *ret_shape)
     return p->rc;
 }
 
-int fa_point_launches(fa_point *p, const fa_candidate *candidate, fa_launches *ret_launches)
+int fa_space_launches(const fa_task *task, const fa_candidate *candidate, int count,
+                      fa_launches *ret_launches, int stride, fa_diag *diag)
 {
-    fa_candidate unseen = {.trial = {.status = FA_STATUS_PENDING}};
-    fa_launches launches = candidate->launches;
-    bool behind = false;
-    take_call(p, &launches);
-    for (int i = 0; i < launches.count && p->rc == 0; i++) {
-        int64_t grid[3];
-        memset(launches.at[i].grid, 0, sizeof launches.at[i].grid);
-        const bool made = take_grid(p, &p->family->launch[i], grid);
-        set_grid(grid, &launches.at[i], &unseen); /* one that cannot be launched stays 0 */
-        if (!made)
+    fa_point point = {.family = NULL}, *p = &point;
+    for (int k = 0; k < count && p->rc == 0; k++, candidate++, ret_launches += stride) {
+        const fa_family *family = task->families->family[candidate->family];
+        const fa_status status = candidate->trial.status;
+        fa_candidate unseen = {.trial = {.status = FA_STATUS_PENDING}};
+        fa_launches launches = candidate->launches;
+        bool behind = false;
+        *ret_launches = (fa_launches){0};
+        if (launches.count == 0 || (status != FA_STATUS_PENDING && status != FA_STATUS_COMPILED &&
+                                    status != FA_STATUS_MEASURED))
             continue;
-        take_work(p, &p->family->launch[i], &launches.at[i]);
-        take_early(p, &p->family->launch[i], behind, &launches.at[i]);
-        behind = true;
+        if (p->family != family)
+            fa_point_start(p, family, task->problem, task->gpu, diag);
+        fa_point_set_all(p, &candidate->trial.config);
+        take_call(p, &launches);
+        for (int i = 0; i < launches.count && p->rc == 0; i++) {
+            int64_t grid[3];
+            memset(launches.at[i].grid, 0, sizeof launches.at[i].grid);
+            const bool made = take_grid(p, &family->launch[i], grid);
+            set_grid(grid, &launches.at[i], &unseen); /* one that cannot be launched stays 0 */
+            if (!made)
+                continue;
+            take_work(p, &family->launch[i], &launches.at[i]);
+            take_early(p, &family->launch[i], behind, &launches.at[i]);
+            behind = true;
+        }
+        *ret_launches = launches;
     }
-    *ret_launches = launches;
     return p->rc;
 }

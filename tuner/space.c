@@ -216,30 +216,16 @@ int fa_point_open(fa_point *ret_point, const fa_task *task, int family, fa_diag 
 
 /* ---- spaces ---------------------------------------------------------------------------------*/
 /* Families written for this very chip, where one serves, come instead of those that newer chips can
- * run too, but for those that say that they compete. Returns the points of the spaces that are left. */
-static int64_t prefer_specific(const fa_family_list *families, bool *serves)
-{
-    bool specific = false;
-    int64_t size = 0;
-    for (int i = 0; i < families->count; i++)
-        specific = specific || (serves[i] && families->family[i]->arch_suffix[0] != 0);
-    for (int i = 0; i < families->count; i++) {
-        serves[i] = serves[i] && (!specific || families->family[i]->arch_suffix[0] != 0 ||
-                                  families->family[i]->beside);
-        if (serves[i])
-            size += domain_product(families->family[i], 0);
-    }
-    return size;
-}
-
+ * run too, but for those that say that they compete. */
 int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_points, fa_diag *diag)
 {
     const fa_family_list *families = task->families;
     fa_tensor_list list = {.count = 0};
     fa_buf reasons = {0};
+    bool specific = false;
     int rc = 0;
-    if (fa_operation_of(task->problem)->specification[0] !=
-        0) /* can all be passed that is of these sizes? */
+    /* Can all be passed that is of these sizes? */
+    if (fa_operation_of(task->problem)->specification[0] != 0)
         rc = fa_tensors_read(task->problem, &list, diag);
     fa_tensors_free(&list);
     if (rc != 0)
@@ -248,6 +234,7 @@ int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_point
         fa_diag why;
         rc = fa_family_supports(families->family[i], task->problem, task->gpu, &why);
         ret_serves[i] = rc == 0;
+        specific = specific || (rc == 0 && families->family[i]->arch_suffix[0] != 0);
         if (rc != 0 && rc != FA_ENOTSUP)
             fa_fail(diag, rc, "%s", why.text);
         else if (rc != 0 && is_for(families->family[i], task->gpu) &&
@@ -255,7 +242,12 @@ int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_point
             fa_buf_printf(&reasons, "%s%s", reasons.size == 0 ? "" : "; ", why.text);
     }
     if (rc == 0 || rc == FA_ENOTSUP) {
-        *ret_points = prefer_specific(families, ret_serves);
+        *ret_points = 0;
+        for (int i = 0; i < families->count; i++) {
+            const fa_family *f = families->family[i];
+            ret_serves[i] = ret_serves[i] && (!specific || f->arch_suffix[0] != 0 || f->beside);
+            *ret_points += ret_serves[i] ? domain_product(f, 0) : 0;
+        }
         rc = *ret_points > 0
                  ? 0
                  : fa_fail(diag, FA_ENOTSUP, "no kernel family serves this problem on %s: %s",
@@ -454,15 +446,6 @@ int fa_space_default(const fa_task *task, int family, fa_candidate *ret_candidat
     return fa_point_judge(&point, ret_candidate);
 }
 
-int fa_space_answer(const fa_task *task, const fa_config *config, fa_launch_shape *ret_shape,
-                    fa_diag *diag)
-{
-    fa_point point;
-    fa_point_start(&point, task->families->family[0], task->problem, task->gpu, diag);
-    fa_point_set_all(&point, config);
-    return fa_point_answer(&point, ret_shape);
-}
-
 int fa_space_first(const fa_family_list *families, const fa_problem *problem, fa_config *ret_config,
                    fa_diag *diag)
 {
@@ -494,26 +477,4 @@ int fa_space_first(const fa_family_list *families, const fa_problem *problem, fa
                            "%s.json: grid %c is 0 in the default config: it launches nothing",
                            family->name, "xyz"[i % 3]);
     return 0;
-}
-
-/* ---- launches for other problems ------------------------------------------------------------*/
-int fa_space_launches(const fa_task *task, const fa_candidate *candidate, int count,
-                      fa_launches *ret_launches, int stride, fa_diag *diag)
-{
-    fa_point point = {.family = NULL};
-    int rc = 0;
-    for (int i = 0; i < count && rc == 0; i++, candidate++, ret_launches += stride) {
-        const fa_status status = candidate->trial.status;
-        *ret_launches = (fa_launches){0};
-        if (candidate->launches.count == 0 ||
-            (status != FA_STATUS_PENDING && status != FA_STATUS_COMPILED &&
-             status != FA_STATUS_MEASURED))
-            continue;
-        if (point.family != task->families->family[candidate->family])
-            fa_point_start(&point, task->families->family[candidate->family], task->problem,
-                           task->gpu, diag);
-        fa_point_set_all(&point, &candidate->trial.config);
-        rc = fa_point_launches(&point, candidate, ret_launches);
-    }
-    return rc;
 }

@@ -331,10 +331,10 @@ const fa_template_file *fa_templates_find(const fa_templates *templates, const c
 
 const char *fa_templates_hash(const fa_templates *templates, const fa_operation *operation)
 {
-    static const char none[] = "0000000000000000000000000000000000000000000000000000000000000000";
+    static const char none[FA_HASH_HEX] =
+        "0000000000000000000000000000000000000000000000000000000000000000";
     const fa_template_closure *closure =
         find_closure(templates->closure, templates->closures, operation->name);
-    _Static_assert(sizeof none == FA_HASH_HEX, "as long as others");
     return closure != NULL ? closure->hash : none;
 }
 

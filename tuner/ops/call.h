@@ -16,9 +16,8 @@
 #include "launches.h"
 #include "driver.h"
 
-enum {
-    FA_CALL_ARGUMENTS = 30
-}; /* of a kernel, the addresses of its workspace and counters included */
+/* Of a kernel, the addresses of its workspace and counters included. */
+enum { FA_CALL_ARGUMENTS = 30 };
 
 /* What a call of more than one launch, or with memory between its blocks, has besides. */
 typedef struct fa_call_composed {

@@ -25,12 +25,15 @@ uint64_t fa_case_seed(uint64_t seed, int index, int tensor)
 
 enum { SUMS = 4 * 127 + 1 };
 
-/* Of a sum of four numbers below 128, which is near enough to normal. As fa_check.cuh. */
+/* The value of a sum of four numbers below 128, which is near enough to normal: k / 64 with |k| < 256, coarser of fp8, which
+ * every type of fractions has exactly. As fa_check.cuh. */
 static double drawn_value(fa_element element, int sum)
 {
-    return !fa_element_is_integer(element) ? fa_element_drawn(element, sum - SUMS / 2)
-           : element < FA_ELEMENT_UINT8    ? (sum - SUMS / 2) / 2
-                                           : sum / 2;
+    const int k = sum - SUMS / 2;
+    if (fa_element_is_integer(element))
+        return element < FA_ELEMENT_UINT8 ? k / 2 : sum / 2;
+    return element == FA_ELEMENT_FP8_E4M3 || element == FA_ELEMENT_FP8_E5M2 ? k / 32 / 2.0
+                                                                            : k / 64.0;
 }
 
 /* Without a range there are few values, which are made once: a tensor may have hundreds of millions of them. */
@@ -178,30 +181,23 @@ int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case
 {
     int rc = 0;
     fa_case_data *data = malloc(sizeof *data);
-    struct one_case *c = malloc(sizeof *c);
-    if (data == NULL || c == NULL) {
-        free(data);
-        free(c);
+    if (data == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for the data of a proof");
-    }
     memset(data, 0xff, sizeof *data); /* every place is -1 */
     data->seed = seed;
     data->fd = memfd_create("fa-tune-cases", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (data->fd < 0 || lseek(data->fd, sizeof *data, SEEK_SET) < 0)
         rc = fa_fail(diag, FA_EIO, "no file for the data of a proof: %s", strerror(errno));
     for (int i = 0; i < count && rc == 0; i++) {
-        memset(c, 0, sizeof *c);
-        c->problem = &cases[i];
-        c->index = i;
-        rc = add_arguments(c, seed, diag);
+        struct one_case c = {.problem = &cases[i], .index = i};
+        rc = add_arguments(&c, seed, diag);
         if (rc == 0 &&
-            (rc = function(context, &cases[i], i, c->argument, c->list.parameter_count)) != 0)
+            (rc = function(context, &cases[i], i, c.argument, c.list.parameter_count)) != 0)
             fa_fail(diag, rc, "the function that gives a proof's data failed");
         if (rc == 0)
-            rc = keep_case(data, c, diag);
-        free_case(c);
+            rc = keep_case(data, &c, diag);
+        free_case(&c);
     }
-    free(c);
     /* The places lie in front of what they are of. What kernels are proved against then stays as it is, whoever opens it. */
     if (rc == 0 && (pwrite(data->fd, data, sizeof *data, 0) != (ssize_t)sizeof *data ||
                     fcntl(data->fd, F_ADD_SEALS,

@@ -81,12 +81,6 @@ bool fa_element_is_integer(fa_element element)
            element == FA_ELEMENT_BOOL;
 }
 
-double fa_element_drawn(fa_element element, int k)
-{
-    bool coarse = element == FA_ELEMENT_FP8_E4M3 || element == FA_ELEMENT_FP8_E5M2;
-    return coarse ? k / 32 / 2.0 : k / 64.0;
-}
-
 static float from_bits(uint32_t bits)
 {
     float value;
@@ -512,7 +506,7 @@ static const char *begin(struct reader *r, const cJSON *json, int index)
 }
 
 /* With a shape it is a tensor, else a scalar. */
-static void read_leaf(struct reader *r, const cJSON *json, int index)
+static void read_leaf(struct reader *r, const cJSON *json, int index, bool in_struct)
 {
     fa_tensor_list *list = r->list;
     const char *name = begin(r, json, index);
@@ -522,9 +516,11 @@ static void read_leaf(struct reader *r, const cJSON *json, int index)
            tensor ? "arrays" : "numbers");
     if (r->rc != 0)
         return;
+    const int leaf = tensor ? list->count : FA_TENSORS_MAX + list->scalar_count;
     if (r->one_by_one)
-        list->parameter[list->parameter_count++] =
-            tensor ? list->count : FA_TENSORS_MAX + list->scalar_count;
+        list->parameter[list->parameter_count++] = leaf;
+    if (r->one_by_one && !in_struct)
+        list->argument[list->argument_count++] = leaf;
     if (tensor) {
         fa_tensor *is = &list->at[list->count++];
         is->name = name;
@@ -566,7 +562,7 @@ static void read_struct(struct reader *r, const cJSON *json, int index)
         if (r->rc == 0)
             r->rc = fa_json_check_keys(field, keys, r->where, r->diag);
         if (r->rc == 0)
-            read_leaf(r, field, index);
+            read_leaf(r, field, index, true);
         if (r->rc != 0)
             return;
         const int leaf = list->parameter[list->parameter_count - 1], size = leaf_size(list, leaf);
@@ -591,14 +587,10 @@ static void read_argument(struct reader *r, const cJSON *json, int index)
     if (field >= 0 && r->operation->field[field].feature &&
         fa_field_is_absent(&r->operation->field[field], r->problem->value[field]))
         return;
-    if (r->one_by_one && cJSON_HasObjectItem(json, "fields")) {
+    if (r->one_by_one && cJSON_HasObjectItem(json, "fields"))
         read_struct(r, json, index);
-        return;
-    }
-    read_leaf(r, json, index);
-    if (r->rc == 0 && r->one_by_one)
-        r->list->argument[r->list->argument_count++] =
-            r->list->parameter[r->list->parameter_count - 1];
+    else
+        read_leaf(r, json, index, false);
 }
 
 /* ---- what each launch takes ------------------------------------------------------------------*/

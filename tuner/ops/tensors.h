@@ -109,8 +109,6 @@ typedef struct fa_tensor_list {
 typedef union fa_scalar_bits {
     uint64_t bits;
     float fp32;
-    double fp64;
-    int32_t int32;
     int64_t int64;
 } fa_scalar_bits;
 
@@ -155,8 +153,6 @@ static inline double fa_element_value(fa_element element, const void *at)
     memcpy(&single, at, sizeof single);
     return (double)single;
 }
-/* The value that a proof draws, k / 64 with |k| < 256, coarser of fp8: exact in every type of fractions. */
-double fa_element_drawn(fa_element element, int k);
 /* Of a value that the type holds exactly. */
 void fa_element_store(fa_element element, double value, void *at);
 

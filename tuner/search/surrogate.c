@@ -183,28 +183,23 @@ struct hope {
     double gain;
 };
 
-/* Where they only grow with the values, as with 16, 32, 64, the order says it all. */
-static void place_twos(const fa_search_space *space, int axis, uint8_t *ret)
-{
-    bool grow = true;
-    for (int i = 0; i < space->values[axis]; i++) {
-        ret[i] = (uint8_t)space->twos(space->context, axis, i);
-        grow = grow && (i == 0 || ret[i] >= ret[i - 1]);
-    }
-    if (grow)
-        memset(ret, 0, (size_t)space->values[axis]);
-}
-
 static void begin(const fa_search *walk, struct surrogate *s)
 {
     const fa_search_space *space = &walk->space;
     gaussian *gp = &s->gp;
     gp->length = usual_length;
-    for (gp->dims = 0; gp->dims < space->dims; gp->dims++) {
-        gp->values[gp->dims] = space->values[gp->dims];
-        s->choices += space->values[gp->dims] > 1;
-        if (space->twos != NULL)
-            place_twos(space, gp->dims, gp->twos[gp->dims]);
+    gp->dims = space->dims;
+    for (int d = 0; d < space->dims; d++) {
+        uint8_t *twos = gp->twos[d];
+        bool grow = true; /* with the values, as with 16, 32, 64: then the order says it all */
+        gp->values[d] = space->values[d];
+        s->choices += space->values[d] > 1;
+        for (int i = 0; space->twos != NULL && i < space->values[d]; i++) {
+            twos[i] = (uint8_t)space->twos(space->context, d, i);
+            grow = grow && (i == 0 || twos[i] >= twos[i - 1]);
+        }
+        if (grow)
+            memset(twos, 0, (size_t)space->values[d]);
     }
 }
 

@@ -531,8 +531,9 @@ _Static_assert(offsetof(struct fa_attn_params, causal_offset) -
                    sizeof((struct fa_attn_map_key){0}.size),
                "the five sizes lie together");
 
-static struct fa_attn_map_key key_of(const fa_problem *problem,
-                                     const struct fa_attn_serving_params *params)
+int fa_attn_maps_get(struct fa_attn_shared *shared, fa_driver *driver, const fa_problem *problem,
+                     const struct fa_attn_serving_params *params,
+                     struct fa_attn_tensor_maps *ret_maps, fa_diag *diag)
 {
     const struct fa_attn_params *p = &params->dense;
     struct fa_attn_map_key key = {.total_q = problem->varlen ? params->total_q : 0,
@@ -542,14 +543,6 @@ static struct fa_attn_map_key key_of(const fa_problem *problem,
     memcpy(key.stride, (const char *)p + offsetof(struct fa_attn_params, q_batch_stride),
            sizeof key.stride);
     memcpy(key.size, (const char *)p + offsetof(struct fa_attn_params, batch), sizeof key.size);
-    return key;
-}
-
-int fa_attn_maps_get(struct fa_attn_shared *shared, fa_driver *driver, const fa_problem *problem,
-                     const struct fa_attn_serving_params *params,
-                     struct fa_attn_tensor_maps *ret_maps, fa_diag *diag)
-{
-    const struct fa_attn_map_key key = key_of(problem, params);
     const bool mine = !atomic_flag_test_and_set_explicit(&shared->taken, memory_order_acquire);
     bool known = false;
     int rc = 0;
