@@ -17,7 +17,7 @@ BUDGET = {
     "src/code": 960,
     "src/snippet": 505,
     "db": 5451,
-    "tuner": 11866,
+    "tuner": 11802,
     "src/worker": 1146,
     "src/bundle": 1379,
     "src/engine": 7150,
