@@ -211,7 +211,9 @@ static inline int fixture_prover(fa_driver *driver, const fa_bench_setup *setup,
     fixture_own.count = count;
     fixture_own.type = fa_attn_proof;
     fixture_own.type.take_cases = fixture_take;
-    return fa_bench_open_as(&fixture_own.type, driver, setup, ret_prover, diag);
+    fa_bench_setup own = *setup;
+    own.type = &fixture_own.type;
+    return fa_bench_open(driver, &own, ret_prover, diag);
 }
 
 /* GQA, causal, with lengths that no tile divides. */

@@ -53,6 +53,7 @@ enum fake_fault_kind {
     FAKE_UNDERRUN, /* these two of l1_norm alone: in front of its output or workspace, */
     FAKE_SPOIL,    /* and into its input */
     FAKE_FLAKY,
+    FAKE_ONE_BIT, /* of the first element: of attention's LSE, and of axpy */
     FAKE_KINDS
 };
 
@@ -118,7 +119,7 @@ struct fake_build {
 
 /* One launch's faults in its result. */
 struct fake_damage {
-    bool wrong, nan, unwritten, overrun, underrun, spoil;
+    bool wrong, nan, unwritten, overrun, underrun, spoil, one_bit;
 };
 
 /* Runs an entry; false: it touched memory outside the blocks. */

@@ -339,14 +339,22 @@ static bool check_input(void **arguments)
     return true;
 }
 
+static bool hash_bits(void **arguments)
+{
+    const uint64_t count = word_of(arguments[1]);
+    const uint64_t *words = fake_memory(word_of(arguments[0]), count * sizeof *words, false);
+    uint64_t *sum = fake_memory(word_of(arguments[2]), sizeof *sum, true);
+    for (uint64_t i = 0; words != NULL && sum != NULL && i < count; i++)
+        *sum += fa_random(words[i], i);
+    return words != NULL && sum != NULL;
+}
+
 static const struct {
     const char *entry;
     bool (*run)(void **arguments);
-} checks[] = {{"fa_check_fill", fill},
-              {"fa_check_largest", find_largest},
-              {"fa_check_output", check_output},
-              {"fa_check_around", check_around},
-              {"fa_check_input", check_input}};
+} checks[] = {{"fa_check_fill", fill},           {"fa_check_largest", find_largest},
+              {"fa_check_output", check_output}, {"fa_check_around", check_around},
+              {"fa_check_input", check_input},   {"fa_check_bits", hash_bits}};
 
 bool fake_checks_run(const char *entry, const struct fake_build *build, void **arguments,
                      const struct fake_damage *damage)

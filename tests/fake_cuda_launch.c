@@ -329,6 +329,7 @@ static int launch_candidate(struct function *f, const struct shape *shape,
         .overrun = strikes(m, FAKE_OVERRUN),
         .underrun = strikes(m, FAKE_UNDERRUN),
         .spoil = strikes(m, FAKE_SPOIL),
+        .one_bit = strikes(m, FAKE_ONE_BIT),
     };
     fake.clock_us += fake_script_time(&fake.script, m->marker, number, fake.clock_us);
     const bool is_emulated = fake_emulated_path(m->marker, emulated);

@@ -44,6 +44,7 @@ static const char *const kinds[FAKE_KINDS] = {
     [FAKE_UNDERRUN] = "underrun",
     [FAKE_SPOIL] = "spoil",
     [FAKE_FLAKY] = "flaky",
+    [FAKE_ONE_BIT] = "one_bit",
 };
 
 static void bad(const char *what, const char *text)

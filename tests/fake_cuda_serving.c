@@ -429,7 +429,9 @@ bool fake_serving_forward(const char *entry, const struct fake_build *build, voi
         if (damage->nan && id == rows - 1)
             row[columns - 1] = build->bf16 ? 0x7fc0 : 0x7e00;
         if (lse != NULL)
-            *lse = memo->lse[id];
+            *lse = damage->one_bit && id == 0 && isfinite(memo->lse[0])
+                       ? nextafterf(memo->lse[id], 9)
+                       : memo->lse[id];
     }
     uint16_t *q = damage->spoil && rows > 0
                       ? fake_memory((uint64_t)(uintptr_t)p.dense.q, sizeof *q, true)

@@ -44,6 +44,8 @@ static bool add(const char *entry, void **arguments, const struct fake_damage *d
     memcpy(&a, arguments[2], sizeof a);
     for (int i = 0; y != NULL && x != NULL && i < n - damage->unwritten; i++)
         y[i] += a * x[i] + (damage->wrong ? 1.0f : damage->nan && i == 0 ? NAN : 0.0f);
+    if (y != NULL && damage->one_bit)
+        y[0] = nextafterf(y[0], INFINITY);
     if (y != NULL && x != NULL && damage->spoil)
         *floats(arguments[1], 1, true) = 1e9f;
     return y != NULL && x != NULL;

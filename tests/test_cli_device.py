@@ -7,7 +7,7 @@ import os
 import re
 
 import tap
-from place import BUILD, EIGHT, L4, SMALL, Place, tunables
+from place import BUILD, EIGHT, L4, SMALL, SOURCE, Place, tunables
 
 FASTEST = "BLOCK_M=128;BLOCK_N=32;STAGES=2;"
 
@@ -82,39 +82,71 @@ def explain_numbers_configs_as_the_tune_did_where_their_times_tie():
         tap.equal(tunables(place.json("explain", *SMALL)["configs"][0]), tunables(winner))
 
 
-FAULTS = [
-    # what the driver is told, and the status that the config must end with
-    ("crash", "crashed"),
-    ("illegal_address", "crashed"),
-    ("wrong", "wrong"),
-    ("nan", "wrong"),
-    ("unwritten", "wrong"),
-    ("overrun", "wrong"),
-    ("out_of_memory", "out-of-memory"),
-    ("load_failure", "load-failed"),
-    ("launch_failure", "launch-failed"),
-    ("hang", "timeout"),
-]
+# What the driver is told, and the status that the config must end with.
+FAULTS = {"crash": "crashed", "illegal_address": "crashed", "out_of_memory": "out-of-memory", "load_failure": "load-failed",
+          "launch_failure": "launch-failed", "hang": "timeout", **dict.fromkeys(("wrong", "nan", "unwritten", "overrun"), "wrong")}
 VICTIM = "BLOCK_M=128;BLOCK_N=64;STAGES=2;"
 
 
-def tune_with(fault, status):
-    with Place(script=L4 + "time %s 1\nfault %s %s\n" % (VICTIM, VICTIM, fault)) as place:
-        place.take_cubins()
-        told = place.json(*SMALL, "--trial-timeout", "5")
-        tap.equal((fault, told["answer"]["origin"]), (fault, "measured"))
-        tap.lacks(tunables(told["answer"]) + ";", VICTIM)
-        tap.equal((fault, told["funnel"]["measured"], told["funnel"]["failed"]), (fault, 7, 1))
-        ended = {tunables(row) + ";": row for row in place.json("explain", *SMALL)["configs"]}
-        victim, = [row for name, row in ended.items() if VICTIM in name]
-        tap.equal((fault, victim["status"]), (fault, status))
-        assert victim["reason"] != "", "%s has no reason" % fault
-        tap.equal(sum(row["status"] == "measured" for row in ended.values()), 7)
-
-
 def a_tune_outlives_every_fault_and_records_it():
-    for fault, status in FAULTS:
-        tune_with(fault, status)
+    for fault, status in FAULTS.items():
+        with Place(script=L4 + "time %s 1\nfault %s %s\n" % (VICTIM, VICTIM, fault)) as place:
+            place.take_cubins()
+            told = place.json(*SMALL, "--trial-timeout", "5")
+            tap.equal((fault, told["answer"]["origin"]), (fault, "measured"))
+            tap.lacks(tunables(told["answer"]) + ";", VICTIM)
+            tap.equal((fault, told["funnel"]["measured"], told["funnel"]["failed"]), (fault, 7, 1))
+            ended = {tunables(row) + ";": row for row in place.json("explain", *SMALL)["configs"]}
+            victim, = [row for name, row in ended.items() if VICTIM in name]
+            tap.equal((fault, victim["status"]), (fault, status))
+            assert victim["reason"] != "", "%s has no reason" % fault
+            tap.equal(sum(row["status"] == "measured" for row in ended.values()), 7)
+
+
+def with_same_bits_only_configs_compete_that_leave_the_default_configs_bits():
+    """The two fastest of all have another lowest bit in one LSE, in one case of the proof; the winner is that of its very lengths."""
+    problem, bits = ["--seq", "100", *SMALL[2:]], ["--same-bits", "default"]
+    with Place(script=L4 + "time BLOCK_M= 60\ntime BLOCK_M=128 40\nfault BLOCK_M=128;BLOCK_N=32 one_bit after=1\n") as place:
+        place.take_cubins()
+        any_bits = place.json(*problem, "--exact")["answer"]
+        tap.equal((any_bits["ties"], any_bits["ties_differ"], "same_bits" in any_bits), (3, 2, False))
+        tap.has(place.run(*problem).stdout, "ties: 3, 2 of them in other bits")
+        tap.has(place.run(*problem, *bits, "--effort", "cached", status=1).stderr, "no winner is stored")
+        told = place.json(*problem, *bits)
+        answer = told["answer"]
+        tap.equal((answer["same_bits"], answer["from_problem"]["seq_q"], answer["ties"], "ties_differ" in answer), ("default", 100, 1, False))
+        tap.equal((tunables(answer)[:22], told["funnel"]["measured"], told["funnel"]["failed"]), ("BLOCK_M=128;BLOCK_N=64", 6, 2))
+        others = [row for row in place.json("explain", *problem, *bits)["configs"] if row["status"] == "other-bits"]
+        tap.equal([row["reason"] for row in others], ["its outputs differ in bits from the default config's"] * 2)
+        tap.has(place.run("show").stdout, "measured, same bits as default")
+        tap.equal(place.json(*problem, *bits, "--again")["answer"]["from_store"], False)
+        tap.has(place.run("--seq", "128", *SMALL[2:], *bits, "--effort", "cached", status=1).stderr, "no winner is stored")
+        tap.has(place.run(*problem, *bits, "--gpu", "L40S", status=1).stderr, "L40S is not here")
+        tap.has(place.run(*problem, "--same-bits", "mine", status=2).stderr, 'same_bits is "mine": use "default"')
+        # A bundle keeps the two apart; a file of records, whose kernels are compiled anew, leaves the one out.
+        place.run("export", "--unsigned", "--out", "both.fab")
+        tap.write(os.path.join(place.folder, "both.json"), place.run("show", "--json").stdout)
+        tap.has(place.run("export", "--unsigned", "--from-records", "both.json", "--out", "one.fab").stdout, "2 winners")
+        os.remove(place.store)
+        place.run("import", "both.fab", "--allow-unsigned")
+        for more, way in ([], "same_bits"), (["--exact"], "ties_differ"):
+            tap.has(place.json(*problem, *(more or bits))["answer"], way)
+
+
+def a_config_whose_outputs_change_from_launch_to_launch_has_the_bits_of_none():
+    for fault, status, sentence in (("BLOCK_M=64;BLOCK_N=64;STAGES=1;", 1, "its own differ from launch to launch"), ("BLOCK_M=128", 0, "")):
+        with Place(script=L4 + "fault %s one_bit after=1 times=1\n" % fault) as place:
+            place.take_cubins()
+            tap.has(place.run(*SMALL, "--same-bits", "default", status=status).stderr, sentence)
+            rows = place.json("explain", *SMALL, "--same-bits", "default")["configs"]
+            tap.equal([row["reason"] for row in rows if row["status"] == "other-bits"], ["its outputs differ from launch to launch"] * (1 - status))
+
+
+def the_first_kernel_of_a_user_that_has_the_defaults_bits_wins():
+    axpy = [os.path.join(SOURCE, "tests", "specifications", "axpy.json"), "--n", "1000", "--same-bits", "default"]
+    with Place(space=None, script=L4 + "time PER_THREAD= 30\ntime PER_THREAD=2 20\nfault PER_THREAD=2 one_bit\n") as place:
+        told = place.json(*axpy)
+        tap.equal((tunables(told["answer"])[-12:], told["funnel"]["measured"], told["funnel"]["failed"]), ("PER_THREAD=1", 3, 3))
 
 
 def a_worker_that_dies_once_costs_at_most_its_config():

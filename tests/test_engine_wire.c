@@ -22,7 +22,7 @@
 static const char ask[] =
     "{'problem':" PROBLEM
     ",'gpu':'L4','uuid':'GPU-µ€𝄞','first_contact':true,'timeout_ms':5,'ordinal':1023,'effort':'patient',"
-    "'again':true,'exact':true,'strategy':'random','evaluations':20000,'seconds':0.1}";
+    "'again':true,'exact':true,'same_bits':'default','strategy':'random','evaluations':20000,'seconds':0.1}";
 static const char answer[] =
     "{'problem':" PROBLEM
     ",'gpu':{'name':'L4','sm':89,'sm_count':58,'smem_per_block':1,'smem_per_sm':2,'smem_reserved':3,"
@@ -37,7 +37,7 @@ static const char answer[] =
     "'default_us':1.5,'tune_s':2.5,"
     "'funnel':" FUNNEL ",'ties':8,'from_problem':" PROBLEM
     ",'from_gpu':'A10','why':'so','shortlist_only':true,"
-    "'strategy':'random','space_estimated':true,'undated':true";
+    "'strategy':'random','space_estimated':true,'undated':true,'ties_differ':7,'same_bits':'default'";
 static const char failure[] = "{'error':{'code':'FA_ENOTFOUND','message':'nothing \\'stored\\''}}";
 
 static char *quoted(const char *text, const char *end)
@@ -85,11 +85,11 @@ static const struct kind {
 } kinds[] = {
     {"ask", ask, "", again_ask,
      " operation gpu uuid ordinal effort again exact first_contact timeout_ms dtype causal layout heads_kv seq_k lse unaligned "
-     "seconds strategy evaluations ",
+     "seconds strategy evaluations same_bits ",
      true},
     /* Two are made of others, and are not read. */
     {"answer", answer, ",'speedup_over_default':2,'tflops':null}", again_answer,
-     " speedup_over_default tflops strategy space_estimated undated ", false},
+     " speedup_over_default tflops strategy space_estimated undated ties_differ same_bits ", false},
     {"failure", failure, "", again_failure, " ", false},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };

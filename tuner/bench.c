@@ -20,8 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAIRS = FA_BENCH_SAMPLES_MAX };
-
 int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES])
 {
     return fa_op_of(problem)->cases(problem, seed, ret_case);
@@ -30,23 +28,24 @@ int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case
 /* ---- open and close -------------------------------------------------------------------------*/
 static int load_reference(fa_bench *b, const void *cubin, size_t size, fa_diag *diag)
 {
-    static const char *const entries[] = {"fa_check_fill", "fa_check_largest", "fa_check_output",
-                                          "fa_check_around", "fa_check_input"};
+    static const char *const entries[FA_CHECK_KERNELS] = {"fa_check_fill",   "fa_check_largest",
+                                                          "fa_check_output", "fa_check_around",
+                                                          "fa_check_input",  "fa_check_bits"};
     int rc = fa_module_load(b->driver, cubin, size, &b->module, diag);
-    for (size_t i = 0; rc == 0 && i < sizeof entries / sizeof *entries; i++)
-        rc = fa_module_function(b->module, entries[i], 0, &b->kernel[i], diag);
+    for (int i = 0; rc == 0 && i < FA_CHECK_KERNELS; i++)
+        rc = fa_module_function(b->module, entries[i], 0, &b->check[i], diag);
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "loading the reference kernels");
 }
 
-int fa_bench_open_as(const struct fa_proof_type *type, fa_driver *driver,
-                     const fa_bench_setup *setup, fa_bench **ret_bench, fa_diag *diag)
+int fa_bench_open(fa_driver *driver, const fa_bench_setup *setup, fa_bench **ret_bench,
+                  fa_diag *diag)
 {
     const fa_gpu *gpu = setup->gpu;
     const size_t least = (size_t)32 << 20;
     fa_bench *b = calloc(1, sizeof *b);
     if (b == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    b->type = type;
+    b->type = setup->type != NULL ? setup->type : fa_op_of(setup->problem)->proof;
     b->driver = driver;
     b->diag = diag;
     b->seed = setup->seed;
@@ -57,11 +56,12 @@ int fa_bench_open_as(const struct fa_proof_type *type, fa_driver *driver,
     if (b->flush_bytes < least)
         b->flush_bytes = least;
     b->blocks_max = gpu->sm_count > 0 ? (uint32_t)gpu->sm_count * 16 : 1024;
-    type->take_cases(b, setup->problem);
+    b->type->take_cases(b, setup->problem);
+    b->at[0].once = b->at[0].once && !setup->twice;
     for (int i = 0; setup->answer != NULL && i < b->count; i++)
         b->at[i].answer = setup->answer[i];
     FA_TRY(b, fa_stream_create(b->driver, &b->stream, b->diag));
-    for (int i = 0; i < PAIRS; i++) {
+    for (int i = 0; i < FA_BENCH_SAMPLES_MAX; i++) {
         FA_TRY(b, fa_event_create(b->driver, &b->start[i], b->diag));
         FA_TRY(b, fa_event_create(b->driver, &b->stop[i], b->diag));
     }
@@ -76,12 +76,6 @@ int fa_bench_open_as(const struct fa_proof_type *type, fa_driver *driver,
     else
         *ret_bench = b;
     return rc;
-}
-
-int fa_bench_open(fa_driver *driver, const fa_bench_setup *setup, fa_bench **ret_bench,
-                  fa_diag *diag)
-{
-    return fa_bench_open_as(fa_op_of(setup->problem)->proof, driver, setup, ret_bench, diag);
 }
 
 void fa_bench_close(fa_bench **bench)
@@ -102,7 +96,7 @@ void fa_bench_close(fa_bench **bench)
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         fa_device_free(b->driver, memory[i]);
     fa_module_unload(&b->module);
-    for (int i = 0; i < PAIRS; i++) {
+    for (int i = 0; i < FA_BENCH_SAMPLES_MAX; i++) {
         fa_event_destroy(b->driver, &b->start[i]);
         fa_event_destroy(b->driver, &b->stop[i]);
     }
@@ -241,8 +235,9 @@ static int launches_for(double proof_us, const fa_probe *probe)
 int fa_bench_probe(fa_bench *b, fa_bench_kernel *kernel, const fa_probe *probe,
                    float *ret_samples_us, int *ret_count, fa_diag *diag)
 {
-    if (probe->count < 1 || probe->count > PAIRS)
-        return fa_fail(diag, FA_EINVAL, "a probe of %d launches: use 1 to %d", probe->count, PAIRS);
+    if (probe->count < 1 || probe->count > FA_BENCH_SAMPLES_MAX)
+        return fa_fail(diag, FA_EINVAL, "a probe of %d launches: use 1 to %d", probe->count,
+                       FA_BENCH_SAMPLES_MAX);
     begin(b, &kernel, 1, diag);
     if (b->rc != 0)
         return b->rc;
@@ -268,7 +263,6 @@ static int check_raced(fa_bench *b, fa_bench_kernel *const *kernels, int count, 
 {
     int wrong = 0;
     for (int i = 0; i < count; i++) {
-        b->diag = diag;
         fa_prover_poison(b);
         fa_prover_restore(b, kernels[i], 0);
         fa_prover_launch(b, kernels[i], 0);
@@ -283,14 +277,14 @@ static int check_raced(fa_bench *b, fa_bench_kernel *const *kernels, int count, 
 int fa_bench_race(fa_bench *b, fa_bench_kernel *const *kernels, int count, int rounds,
                   float *ret_samples_us, fa_diag *diag)
 {
-    int order[PAIRS];
-    if (count < 1 || count > PAIRS || rounds < 1 || rounds > FA_BENCH_SAMPLES_MAX)
+    int order[FA_BENCH_SAMPLES_MAX];
+    if (count < 1 || count > FA_BENCH_SAMPLES_MAX || rounds < 1 || rounds > FA_BENCH_SAMPLES_MAX)
         return fa_fail(diag, FA_EINVAL, "a race of %d kernels over %d rounds: use 1 to %d", count,
-                       rounds, PAIRS);
+                       rounds, FA_BENCH_SAMPLES_MAX);
     begin(b, kernels, count, diag);
     for (int i = 0; b->rc == 0 && i < count; i++)
         timed_launch(b, kernels[i], i); /* warm-up */
-    const int at_once = PAIRS / count;  /* rounds with one synchronisation */
+    const int at_once = FA_BENCH_SAMPLES_MAX / count; /* rounds with one synchronisation */
     for (int first = 0; b->rc == 0 && first < rounds; first += at_once) {
         const int some = rounds - first < at_once ? rounds - first : at_once;
         for (int r = 0; r < some; r++) {

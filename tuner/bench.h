@@ -29,6 +29,7 @@ int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case
 
 typedef struct fa_bench fa_bench;
 struct fa_case_data;
+struct fa_proof_type;
 
 /* What is proved and timed. */
 typedef struct fa_bench_setup {
@@ -40,6 +41,8 @@ typedef struct fa_bench_setup {
     const struct fa_case_data *data; /* of the cases, kept open by the caller; NULL: all is drawn */
     size_t memory; /* of the device, for tensors and workspaces; 0: half of what is free */
     const fa_launch_shape *answer; /* its launches for all cases, where it says them; or NULL */
+    bool twice;                    /* the problem itself, too, is launched twice in a proof */
+    const struct fa_proof_type *type; /* of prover.h; NULL: the operation's */
 } fa_bench_setup;
 
 /* Allocates and fills every tensor, computes the references once. The context must be current.
@@ -68,6 +71,8 @@ typedef struct fa_proof {
     bool passed;
     double max_error, tolerance; /* of the worst case, relative to its tolerance */
     double launch_us; /* device time of the last launch on case 0, its launching included; 0: empty */
+    /* A hash of all cases' outputs, bit for bit, which compares proofs of one seed; 0: launches of a case differ in bits. */
+    uint64_t bits;
     char reason[512]; /* which case, what was wrong, with numbers */
 } fa_proof;
 /* Returns non-zero when a launch or the device failed (diag; fa_driver_context_lost tells whether

@@ -23,14 +23,16 @@
 #include "fa_check.h"
 #include "tensors.h"
 
+/* The kernels of fa_check.cuh. */
+enum { FA_FILL, FA_LARGEST, FA_OUTPUT, FA_AROUND, FA_INPUT, FA_BITS, FA_CHECK_KERNELS };
+
 enum {
     FA_PROVER_ROUNDS = 2,     /* launches of each case that is not `once` */
     FA_PROVER_ARGUMENTS = 28, /* of a kernel, without the workspace */
     FA_PROVER_FENCE = 65536,  /* bytes before and behind each output */
-    FA_PROVER_REFERENCE_THREADS = 128,
+    FA_PROVER_THREADS = 128,
     FA_PROVER_ROWS = 256, /* compared where the whole reference is too dear */
-    FA_PROVER_BANDS = 4,
-    FA_PROVER_KERNELS = 8
+    FA_PROVER_BANDS = 4
 };
 
 /* A loaded kernel. Its launches run in order. */
@@ -121,7 +123,7 @@ struct fa_bench {
     fa_stream stream;
     fa_event start[FA_BENCH_SAMPLES_MAX], stop[FA_BENCH_SAMPLES_MAX]; /* of timed launches */
     fa_module *module;
-    fa_function kernel[FA_PROVER_KERNELS]; /* of fa_check.cuh */
+    fa_function check[FA_CHECK_KERNELS];
     uint32_t blocks_max;
     uint64_t seed, draws;            /* numbers drawn so far for races */
     const struct fa_case_data *data; /* of the cases, where not all is drawn; or NULL */
@@ -179,10 +181,8 @@ int fa_proof_device_element(fa_element element);
 /* What an input is filled with, or was; `given`: also where that is a copy on the device. */
 struct fa_check_values fa_proof_values(const struct fa_proof_case *c, int tensor, bool given);
 
-/* `work` threads in blocks of `threads`, as many as keep the device busy; the kernel strides over the
- * rest. */
-void fa_bench_run(fa_bench *bench, fa_function function, uint32_t threads, uint64_t work,
-                  void **arguments);
+/* `work` threads, in as many blocks as keep the device busy; the kernel strides over the rest. */
+void fa_bench_run(fa_bench *bench, fa_function function, uint64_t work, void **arguments);
 /* Looks up an entry of the reference's module, and runs it so. */
 void fa_bench_run_entry(fa_bench *bench, const char *entry, uint64_t work, void **arguments);
 /* Room on the host for a tensor's elements, or an output's reference (fa_proof_tensor.host), and its bytes. */
@@ -209,11 +209,6 @@ void fa_prover_collect(fa_bench *bench, const fa_bench_kernel *kernel, int index
 void fa_prover_launch(fa_bench *bench, const fa_bench_kernel *kernel, int index);
 /* For timing: poisons outputs of case 0. */
 void fa_prover_poison(fa_bench *bench);
-
-/* ---- bench.c ---------------------------------------------------------------------------------*/
-/* As fa_bench_open, by this type. */
-int fa_bench_open_as(const struct fa_proof_type *type, fa_driver *driver,
-                     const fa_bench_setup *setup, fa_bench **ret_bench, fa_diag *diag);
 
 /* ---- ops/prover_check.c ----------------------------------------------------------------------*/
 /* Looks at a case's outputs and inputs after a launch: its verdict. */

@@ -55,12 +55,12 @@ typedef struct fa_sweep_request {
      * again, what is done stays. Items name GPU types ("" is the type of the device here), and progress is not called.
      * FA_EIO: the server does not answer, and nothing was entered. */
     bool enqueue;
-    /* How each item is tuned: size, ordinal, effort (PREDICT, MEASURE or PATIENT), again, exact, strategy, evaluations and
-     * seconds are read. Last, for it may grow. */
+    /* How each item is tuned: size, ordinal, effort (PREDICT, MEASURE or PATIENT), again, exact, same_bits, strategy,
+     * evaluations and seconds are read. Last, for it may grow. */
     fa_request each;
 } fa_sweep_request;
 
-/* Runs a sweep, or goes on with the one of the same items, effort, `again`, `exact` and bounds of each item's search. An item whose winner
+/* Runs a sweep, or goes on with the one of the same items, effort, `again`, `exact`, `same_bits` and bounds of each item's search. An item whose winner
  * is stored is done, unless `again`; one that fails keeps its reason and the others go on, and the
  * next run tries it again. Returns 0 when every item has ended or the budget is spent: *ret_sweep's
  * state and counts tell which. Processes that run one sweep at once share its items. */

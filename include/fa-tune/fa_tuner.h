@@ -48,6 +48,7 @@ typedef struct fa_options {
     /* Bytes of GPU memory that a tune's tensors and workspaces may take in all, at most FA_MEMORY_MAX; 0: half of what is free when
      * it begins. A tune that needs more is FA_ENOMEM and says how much. */
     int64_t memory;
+    char same_bits[FA_NAME_MAX]; /* of kernels, and of requests that have none (fa_request) */
 } fa_options;
 
 /* Opens the store (read-only when it cannot be written). Cheap: no GPU, no NVRTC, no process. */
@@ -90,6 +91,8 @@ typedef struct fa_answer {
     bool space_estimated;   /* `space` is an estimate */
     bool undated;           /* unix_time is the day of its file of records: measured by then */
     int32_t contents;       /* fa_spec_cases() of the inputs of its times; 0: they were drawn */
+    int32_t ties_differ;    /* of the ties, those whose outputs differ in bits from the winner's */
+    char same_bits[FA_NAME_MAX]; /* fa_request.same_bits, as it was asked for */
 } fa_answer;
 
 /* ---- kernels in the caller's context --------------------------------------------------------*/
@@ -251,6 +254,10 @@ typedef struct fa_request {
     int32_t evaluations;
     double seconds; /* after which no further config is compiled; 0: no bound */
     int64_t memory; /* in place of fa_options.memory; 0: that */
+    /* "default": only configs compete whose outputs have the same bits as the default config's, of the family that is listed
+     * last of those that serve the problem, in all cases of the proof, each of which is launched twice. These very lengths
+     * are tuned, on the GPU itself; the winner answers such requests alone. "": all configs that are right */
+    char same_bits[FA_NAME_MAX];
 } fa_request;
 
 /* The winner for a problem on a GPU type, from the store or tuned now. Without that GPU in this

@@ -160,24 +160,25 @@ typedef struct fa_config {
 } fa_config;
 
 /* ---- where a config ended -------------------------------------------------------------------*/
-#define FA_STATUSES(X)                                                              \
-    X(PENDING, 0, "pending")               /* not tried yet */                      \
-    X(CONSTRAINT, 1, "constraint")         /* impossible */                         \
-    X(BUDGET, 2, "budget")                 /* does not fit the shared memory */     \
-    X(REGISTERS, 3, "registers")           /* hopeless by the register estimate */  \
-    X(COMPILE_FAILED, 4, "compile-failed")                                          \
-    X(COMPILE_TIMEOUT, 5, "compile-timeout")                                        \
-    X(SPILLS, 6, "spills")                 /* cubin uses local memory */            \
-    X(CUBIN, 7, "cubin")                   /* cubin contradicts its budget */       \
-    X(COMPILED, 8, "compiled")             /* clean cubin; not measured (no GPU) */ \
-    X(LOAD_FAILED, 9, "load-failed")                                                \
-    X(LAUNCH_FAILED, 10, "launch-failed")                                           \
-    X(WRONG, 11, "wrong")                  /* failed its proof */                   \
-    X(CRASHED, 12, "crashed")              /* took its worker down */               \
-    X(TIMEOUT, 13, "timeout")                                                       \
-    X(OUT_OF_MEMORY, 14, "out-of-memory")                                           \
-    X(MEASURED, 15, "measured")            /* proved and timed */                   \
-    X(DOES_NOT_PAY, 16, "does-not-pay")    /* possible; its family knows better */
+#define FA_STATUSES(X)                                                          \
+    X(PENDING, 0, "pending")       /* not tried yet */                          \
+    X(CONSTRAINT, 1, "constraint") /* impossible */                             \
+    X(BUDGET, 2, "budget")         /* does not fit the shared memory */         \
+    X(REGISTERS, 3, "registers")   /* hopeless by the register estimate */      \
+    X(COMPILE_FAILED, 4, "compile-failed")                                      \
+    X(COMPILE_TIMEOUT, 5, "compile-timeout")                                    \
+    X(SPILLS, 6, "spills")     /* cubin uses local memory */                    \
+    X(CUBIN, 7, "cubin")       /* cubin contradicts its budget */               \
+    X(COMPILED, 8, "compiled") /* clean cubin; not measured (no GPU) */         \
+    X(LOAD_FAILED, 9, "load-failed")                                            \
+    X(LAUNCH_FAILED, 10, "launch-failed")                                       \
+    X(WRONG, 11, "wrong")     /* failed its proof */                            \
+    X(CRASHED, 12, "crashed") /* took its worker down */                        \
+    X(TIMEOUT, 13, "timeout")                                                   \
+    X(OUT_OF_MEMORY, 14, "out-of-memory")                                       \
+    X(MEASURED, 15, "measured")         /* proved and timed */                  \
+    X(DOES_NOT_PAY, 16, "does-not-pay") /* possible; its family knows better */ \
+    X(OTHER_BITS, 17, "other-bits")     /* right, but not as fa_request.same_bits asks */
 
 #define FA_STATUS_ENUM(name, value, text) FA_STATUS_##name = (value),
 typedef enum fa_status { FA_STATUSES(FA_STATUS_ENUM) } fa_status;

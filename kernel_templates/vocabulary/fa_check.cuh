@@ -65,14 +65,19 @@ static __device__ inline u64 narrowed(float x, int fraction, int bias) {
     return ((u64)(exponent + bias - 1) << fraction) + (u64)__double2ll_rn(units);
 }
 
+// splitmix64 (Steele, Lea, Flood 2014): the i-th number after a seed.
+static __device__ inline u64 mixed(u64 seed, u64 i) {
+    u64 z = seed + (i + 1) * 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
+
 // Bits of an input's element at the i-th place. Floating-point: k / 64 with |k| < 256, nearly normal, exact in every type,
 // halves of up to 7 in fp8; or with a scale the sum of four 16-bit uniforms, centred, which ends at 3.46 standard deviations.
 // As case_data.c makes it.
 static __device__ inline u64 drawn_bits(const fa_check_values &v, int element, u64 i) {
-    u64 z = v.seed + (i + 1) * 0x9e3779b97f4a7c15ull;   // splitmix64 (Steele, Lea, Flood 2014)
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    z ^= z >> 31;
+    const u64 z = mixed(v.seed, i);
     const int mask = v.scale > 0.0f ? 65535 : 127;
     const int sum = (int)(z & mask) + (int)(z >> 16 & mask) + (int)(z >> 32 & mask) + (int)(z >> 48 & mask);
     if (is_integer(element)) {
@@ -203,4 +208,11 @@ extern "C" __global__ void fa_check_input(const __grid_constant__ fa_check_tenso
     for (fa_check::u64 i = fa_check::first(); i < t.units; i += fa_check::step())
         right = right && fa_check::stored_bits(t.base, i, t.element) == fa_check::input_bits(t, values, i);
     if (!right) atomicMax(result, fa_check::kFailed);
+}
+
+// A hash of all these words: the sum, in any order, of a number for each word and place.
+extern "C" __global__ void fa_check_bits(const unsigned long long *words, unsigned long long count, unsigned long long *result) {
+    fa_check::u64 sum = 0;
+    for (fa_check::u64 i = fa_check::first(); i < count; i += fa_check::step()) sum += fa_check::mixed(words[i], i);
+    atomicAdd(result, sum);
 }

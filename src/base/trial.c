@@ -206,7 +206,7 @@ static int rank(fa_status status)
     return status == FA_STATUS_MEASURED   ? 0
            : status == FA_STATUS_COMPILED ? 1
            : status == FA_STATUS_PENDING  ? 2
-                                          : 3 + FA_STATUS_DOES_NOT_PAY - (int)status;
+                                          : 3 + FA_STATUS_OTHER_BITS - (int)status;
 }
 
 int fa_trial_compare(const fa_trial *a, const fa_trial *b)

@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <locale.h>
 #include <pthread.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +113,7 @@ const struct fa_gate fa_gates[FA_GATES] = {
     {FA_STATUS_TIMEOUT, "ran past their time limit"},
     {FA_STATUS_CRASHED, "took their worker down"},
     {FA_STATUS_WRONG, "gave wrong results"},
+    {FA_STATUS_OTHER_BITS, "gave right results in other bits"},
     {FA_STATUS_COMPILED, "compiled clean, not timed"},
     {FA_STATUS_MEASURED, "proved and timed"},
 };

@@ -25,7 +25,7 @@ void fa_words_day(fa_buf *out, int64_t unix_time); /* 2026-11-20, of UTC */
 
 /* The gates at which a config may end, in the order in which it passes them, and what one means for those that ended
  * there: "did not launch". */
-enum { FA_GATES = FA_STATUS_DOES_NOT_PAY + 1 };
+enum { FA_GATES = FA_STATUS_OTHER_BITS + 1 };
 extern const struct fa_gate {
     fa_status status;
     const char *meaning;

@@ -50,6 +50,8 @@ static const cli_option_spec specs[] = {
     TEXT("--operation", PROBLEM, operation, "NAME", "what is computed (attn_fwd)"),
     FLAG("--exact", IN(PROBLEM) | IN(SWEEP), request.exact,
          "tune the given lengths themselves, not their bucket"),
+    TEXT("--same-bits", IN(PROBLEM) | IN(SWEEP), same_bits, "default",
+         "only configs whose outputs have the bits of the default config's, on the given lengths"),
     TEXT("--plan", IN(SWEEP), sweep.plan, "FILE", "problems from JSON lines instead of a grid"),
     TEXT(
         "--model", IN(SWEEP), sweep.model, "NAME",

@@ -65,6 +65,7 @@ typedef struct cli_options {
     bool help;
     fa_request request;    /* of the operation's problem; defaults stand for what was not given */
     const char *operation; /* NULL: the default one */
+    const char *same_bits; /* NULL: not given */
     uint32_t given;        /* bit i: field i of the problem was */
     uint32_t given_also;   /* by an option of several fields; one of its own has precedence */
     const char *shorthand[CLI_SHORTHANDS_MAX]; /* as typed, "" without a value; NULL: not given */

@@ -188,6 +188,8 @@ static int complete(const parse *p, fa_diag *diag)
             return fa_fail(diag, FA_EINVAL, "%s: does not go with %s", exclusive[i].one,
                            exclusive[i].other);
     fa_request *request = &options->request;
+    if (options->same_bits != NULL)
+        snprintf(request->same_bits, sizeof request->same_bits, "%s", options->same_bits);
     request->first_contact = request->effort == FA_EFFORT_MEASURE && is_given(p, "--effort");
     if (request->again && request->effort == FA_EFFORT_CACHED)
         return fa_fail(diag, FA_EINVAL, "--again: does not go with --effort cached");

@@ -60,6 +60,13 @@ bool cli_text_known_time(fa_buf *out, const fa_trial *trial, bool elsewhere)
     return trial->median_us > 0 || trial->predicted_us > 0;
 }
 
+void cli_text_origin(fa_buf *out, const fa_answer *answer)
+{
+    fa_buf_printf(out, "%s%s", fa_origin_name(answer->origin),
+                  answer->same_bits[0] != 0 ? ", same bits as " : "");
+    cli_text_safe(out, answer->same_bits);
+}
+
 void cli_text_trial_time(fa_buf *out, const fa_trial *trial, bool elsewhere)
 {
     if (!cli_text_known_time(out, trial, elsewhere))

@@ -24,6 +24,8 @@ int cli_refuse(const char *option, const char *text, const char *what, const cha
 bool cli_text_known_time(fa_buf *out, const fa_trial *trial, bool elsewhere);
 /* The same; "unranked" where there is none. */
 void cli_text_trial_time(fa_buf *out, const fa_trial *trial, bool elsewhere);
+/* How an answer is known, and whose bits it has where that was asked: "measured, same bits as default". */
+void cli_text_origin(fa_buf *out, const fa_answer *answer);
 void cli_text_interval(fa_buf *out, const fa_trial *trial); /* ±0.4, half of the 95% interval */
 /* "1 winner", "2,000 winners", behind what stands before. */
 void cli_text_count(fa_buf *out, const char *before, int64_t count, const char *what);

@@ -60,7 +60,11 @@ static void put_problem(cli_table *table, const fa_study *study, bool csv)
         cli_text_config(&table->cell, &trial->config);
     cli_cell_end(table);
     cli_cell(table, "%s", study->gpu.name);
-    cli_cell(table, "%s", known ? fa_origin_name(study->winner.origin) : "no winner");
+    if (known)
+        cli_text_origin(&table->cell, &study->winner);
+    else
+        fa_buf_text(&table->cell, "no winner");
+    cli_cell_end(table);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) { /* empty: it is not known */
         if (numbers[i] > 0)
             fa_buf_printf(&table->cell,

@@ -28,7 +28,8 @@ static void print_winner(cli_table *table, const fa_answer *answer)
     cli_text_problem(&table->cell, &answer->problem);
     cli_cell_end(table);
     cli_cell(table, "%s", answer->gpu.name);
-    cli_cell(table, "%s", fa_origin_name(answer->origin));
+    cli_text_origin(&table->cell, answer);
+    cli_cell_end(table);
     cli_text_known_time(&table->cell, &answer->trial, false);
     cli_cell_end(table);
     if (answer->undated) {

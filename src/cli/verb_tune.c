@@ -82,9 +82,11 @@ static void print_winner(const fa_answer *answer, int32_t rank, fa_buf *out)
         fa_buf_text(out, "unranked: no model tells these kernels apart");
     else if (rank > 0 && !is_tied(answer) &&
              answer->trial.median_us + answer->trial.predicted_us > 0)
-        fa_buf_printf(out, "winner #%d, %s", rank, fa_origin_name(origin));
+        fa_buf_printf(out, "winner #%d, ", rank);
     else
-        fa_buf_printf(out, "winner, %s", fa_origin_name(origin));
+        fa_buf_text(out, "winner, ");
+    if (!unranked)
+        cli_text_origin(out, answer);
     if (answer->from_gpu[0] != 0)
         fa_buf_printf(out, "; it won on %s", answer->from_gpu);
     if (fa_problem_has_no_answer(&answer->problem))
@@ -92,6 +94,8 @@ static void print_winner(const fa_answer *answer, int32_t rank, fa_buf *out)
     print_times(answer, out);
     if (answer->ties > 0)
         fa_buf_printf(out, "; ties: %d", answer->ties);
+    if (answer->ties_differ > 0)
+        fa_buf_printf(out, ", %d of them in other bits", answer->ties_differ);
     fa_buf_text(out, guessed && answer->gpu.present
                          ? ". Proved, not timed: without --effort configs are timed.\n"
                      : guessed ? ". The first tune on a machine with that GPU measures.\n"

@@ -140,6 +140,7 @@ void fa_job_settle_twin(fa_job *job, int index)
              from->reason[0] != 0 ? ": " : "", from->reason);
     bool first = trial->status == FA_STATUS_PENDING;
     fa_trial_take_times(trial, from);
+    attempt->bits = job->attempt[attempt->twin_of - 1].bits;
     if (first || trial->status != from->status) {
         fa_job_settle(job, index, from->status, reason);
     } else {
@@ -316,21 +317,28 @@ static bool preferred(const fa_candidate *a, const fa_candidate *b)
     return strcmp(text_a, text_b) < 0;
 }
 
-static int break_ties(fa_job *job, const int *order, int count, int32_t *ret_ties)
+static bool is_tied(const fa_trial *trial, const fa_trial *fastest)
+{
+    return trial->median_us <= fastest->median_us * TIE && trial->low_us <= fastest->high_us &&
+           fastest->low_us <= trial->high_us;
+}
+
+static int break_ties(const fa_job *job, const int *order, int count, fa_answer *answer)
 {
     const fa_trial *fastest = &job->space.candidate[order[0]].trial;
     int winner = order[0];
-    *ret_ties = 0;
     for (int i = 1; i < count; i++) {
         const fa_candidate *candidate = &job->space.candidate[order[i]];
-        const fa_trial *trial = &candidate->trial;
-        if (!(trial->median_us <= fastest->median_us * TIE && trial->low_us <= fastest->high_us &&
-              fastest->low_us <= trial->high_us))
-            continue;
-        ++*ret_ties;
-        if (preferred(candidate, &job->space.candidate[winner]))
+        const bool tied = is_tied(&candidate->trial, fastest);
+        answer->ties += tied;
+        if (tied && preferred(candidate, &job->space.candidate[winner]))
             winner = order[i];
     }
+    const uint64_t bits = job->attempt[winner].bits;
+    for (int i = 0; i < count; i++)
+        answer->ties_differ += order[i] != winner &&
+                               is_tied(&job->space.candidate[order[i]].trial, fastest) &&
+                               (bits == 0 || job->attempt[order[i]].bits != bits);
     return winner;
 }
 
@@ -407,7 +415,7 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer)
     while (count > 0 && job->space.candidate[order[count - 1]].trial.status != FA_STATUS_MEASURED)
         count--;
     if (count > 0) {
-        winner = break_ties(job, order, count, &answer->ties);
+        winner = break_ties(job, order, count, answer);
         answer->origin = job->measuring ? FA_ORIGIN_MEASURED : FA_ORIGIN_MEASURED_SAME_SILICON;
         /* A guess while other configs wait: effort PREDICT tries a few. */
         for (int i = 0; i < job->space.count; i++) {

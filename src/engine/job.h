@@ -51,6 +51,7 @@ typedef struct fa_attempt {
     int source_of;     /* 1 + the attempt with the same source, which is compiled for both; 0: none */
     int twin_of;       /* 1 + the attempt with the same code, which is tried for both; 0: none */
     bool dirty;        /* has an outcome that the store has not seen */
+    uint64_t bits;     /* fa_proof.bits of the last proof */
     char *clocks;      /* JSON */
     fa_cubin_record fresh; /* compiled by this run, not yet written; else without bytes */
 } fa_attempt;

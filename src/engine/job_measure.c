@@ -112,6 +112,7 @@ static void send_open(fa_job *job)
         fa_json_add_text(json, "data", path);
     }
     fa_json_add_bool(json, "answer", answer);
+    fa_json_add_bool(json, "twice", job->target.same_bits.family[0] != 0);
     job->measure.at = FA_MEASURER_OPENING;
     fa_buf_append(&blob, job->reference.cubin, job->reference.cubin_size);
     if (answer)
@@ -205,12 +206,35 @@ static void restart(fa_job *job)
         fa_job_measure_start(job);
 }
 
+/* The config with which others are compared, or that which has its code and is tried for it; -1: there is none. */
+static int first_config(const fa_job *job)
+{
+    const int first = job->space.default_index;
+    return first >= 0 && job->attempt[first].twin_of != 0 ? job->attempt[first].twin_of - 1 : first;
+}
+
+/* Ends a proved config whose outputs do not have the bits of the one that is asked for, which was proved first. */
+static void compare_bits(fa_job *job, const fa_attempt *attempt, fa_status *status,
+                         const char **reason)
+{
+    const int first = first_config(job);
+    const uint64_t bits = first >= 0 ? job->attempt[first].bits : 0;
+    const char *why = first >= 0 ? job->space.candidate[first].trial.reason : "it does not fit";
+    if (bits == 0)
+        FA_JOB_FAIL(job, FA_ENOKERNEL, "no config has the bits of the default config: %s",
+                    why[0] != 0 ? why : "its own differ from launch to launch");
+    else if (attempt->bits != bits)
+        *status = FA_STATUS_OTHER_BITS,
+        *reason = attempt->bits == 0 ? "its outputs differ from launch to launch"
+                                     : "its outputs differ in bits from the default config's";
+}
+
 static void trial_answered(fa_job *job, const fa_message *message)
 {
     int index = job->measure.in_flight;
     fa_trial *trial = &job->space.candidate[index].trial;
     fa_attempt *attempt = &job->attempt[index];
-    const char *name;
+    const char *name, *bits;
     fa_status status;
     int64_t id = FA_JOB_NOBODY;
     job->measure.at = FA_MEASURER_OPEN;
@@ -226,6 +250,8 @@ static void trial_answered(fa_job *job, const fa_message *message)
         status = FA_STATUS_LAUNCH_FAILED; /* the measuring worker knows no earlier gate */
     fa_json_number(message->json, "max_error", &trial->max_error, "message", NULL);
     fa_json_number(message->json, "tolerance", &trial->tolerance, "message", NULL);
+    if (fa_json_text(message->json, "bits", &bits, "message", NULL) == 0)
+        attempt->bits = strtoull(bits, NULL, 10);
     take_clocks(job, attempt, message);
     if (job->ended)
         return;
@@ -235,6 +261,8 @@ static void trial_answered(fa_job *job, const fa_message *message)
         FA_JOB_FAIL(job, FA_ECUDA, "%s", reason);
         return;
     }
+    if (status == FA_STATUS_MEASURED && job->target.same_bits.family[0] != 0 && !job->plan.verify)
+        compare_bits(job, attempt, &status, &reason);
     if (status == FA_STATUS_MEASURED) {
         attempt->generation = job->measure.generation;
         if (samples == NULL && trial->status == FA_STATUS_MEASURED)
@@ -428,14 +456,14 @@ static void advance_final(fa_job *job)
         send_race(job);
 }
 
-/* Where nothing says what is right, the others are compared with the default config, which is therefore the first: false
- * while it is compiled. */
+/* Where nothing says what is right, or what is right is not enough, the others are compared with the default config, which
+ * is therefore the first: false while it is compiled. */
 static bool bring_default(fa_job *job)
 {
-    int first = job->space.default_index, *clean = job->measure.clean;
-    if (first >= 0 && job->attempt[first].twin_of != 0)
-        first = job->attempt[first].twin_of - 1;
-    if (job->measure.clean_next > 0 || first < 0 || !fa_problem_has_no_answer(&job->target.problem))
+    const int first = first_config(job);
+    int *clean = job->measure.clean;
+    if (job->measure.clean_next > 0 || first < 0 ||
+        (job->target.same_bits.family[0] == 0 && !fa_problem_has_no_answer(&job->target.problem)))
         return true;
     for (int i = 0; i < job->measure.clean_count; i++) {
         if (clean[i] != first)

@@ -82,7 +82,13 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
         if (match->usable && guess == NULL)
             guess = match;
     }
-    if (timed || guess == NULL)
+    if (target->same_bits.family[0] != 0 && !target->gpu.present)
+        return fa_fail(diag, FA_ENODEVICE,
+                       "same_bits compares outputs on the GPU itself, and %s is not here",
+                       target->gpu.name);
+    if (target->same_bits.family[0] != 0 && request->effort == FA_EFFORT_PREDICT)
+        *ret_plan = (fa_plan){.item = {target->same_bits}, .count = 1, .prove_only = true};
+    if (timed || guess == NULL || target->same_bits.family[0] != 0)
         return 0;
     if (request->effort == FA_EFFORT_PREDICT)
         *ret_plan = (fa_plan){.item = {guess->answer.trial.config}, .count = 1, .prove_only = true};
@@ -176,7 +182,8 @@ static int resume_one(fa_job *job, const fa_study_trial *record)
         return job->ended ? job->rc : 0;
     fa_trial *trial = &job->space.candidate[index].trial;
     fa_attempt *attempt = &job->attempt[index];
-    if (finished && !usable(job, record, index)) {
+    /* Bits are compared with those of this run's inputs. */
+    if (finished && (job->target.same_bits.family[0] != 0 || !usable(job, record, index))) {
         if (job->search.search != NULL) /* it may be proposed */
             fa_job_search_forget(job);
         return 0;
@@ -206,6 +213,7 @@ static int plan_space(fa_job *job, const fa_problem *problem, fa_space *ret_spac
         fa_candidate *candidate = &space.candidate[space.count];
         if (fa_space_one(&task, &job->plan.item[i], candidate, diag) != 0)
             continue;
+        space.default_index = candidate->is_default ? space.count : space.default_index;
         space.count++;
         space.survivors += candidate->trial.status == FA_STATUS_PENDING;
     }

@@ -5,6 +5,7 @@
  * Workload: a lookup for every attention layer of every step, from any thread. Invariant:
  * a lookup that finds its kernel in the table (kernel_table.h) takes no lock and makes one driver call.
  */
+#include "candidate.h"
 #include "driver.h"
 #include "family.h"
 #include "session.h"
@@ -265,7 +266,8 @@ static int load_foreign(const struct asking *asking, fa_answer *answer,
         return 0;
     if (!tuner->service->believed || answer->driver_version != now ||
         !(fa_origin_is_measured(answer->origin) || answer->origin == FA_ORIGIN_NEAREST) ||
-        !fa_reproof_is_ours(tuner, &asking->target, answer)) {
+        !fa_reproof_launches_so(tuner, &asking->target, answer) ||
+        !fa_record_holds(tuner, answer)) {
         int rc = fa_reproof_prove(tuner, &asking->target, &asking->request, answer, cubin, diag);
         if (rc != 0)
             return rc == FA_EBUSY ? rc

@@ -54,6 +54,7 @@ const fa_member fa_funnel_members[] = {
 static const fa_member evidence_members[] = {
     {.key = "funnel", .kind = FA_MEMBER_PART, .members = fa_funnel_members},
     ROW(ties, COUNT, OPTIONAL),
+    ROW(ties_differ, COUNT, LEFT_OUT),
     ROW(default_us, NUMBER, OPTIONAL),
     ROW(tune_s, NUMBER, OPTIONAL),
     ROW(shortlist_only, FLAG, LEFT_OUT),
@@ -130,6 +131,8 @@ int fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answ
     snprintf(answer.nvrtc, sizeof answer.nvrtc, "%s", winner->nvrtc);
     answer.driver_version = winner->driver_version;
     answer.unix_time = winner->unix_time;
+    if (strchr(winner->scope.policy, ',') != NULL)
+        strcpy(answer.same_bits, "default");
     cJSON *json;
     int rc = fa_json_parse_object(winner->evidence, "evidence", &json, diag);
     if (rc != 0)
@@ -468,10 +471,11 @@ static void explain(const fa_target *target, fa_match *match)
                                                                : "another GPU";
     const int32_t given = fa_contents_of(&target->asked);
     fa_problem_lengths(&lengths, &match->scope.problem);
-    snprintf(answer->why, sizeof answer->why, "%s%s%s%s%s%s%s", how[answer->origin], from,
+    snprintf(answer->why, sizeof answer->why, "%s%s%s%s%s%s%s%s", how[answer->origin], from,
              lengths.size > 0 ? " for " : "", lengths.size > 0 ? lengths.data : "",
              match->kind == FA_STEP_EXACT || same ? "" : ", the bucket of these lengths",
              answer->shortlist_only && timed ? ", in a race of the top few" : "",
+             answer->same_bits[0] != 0 ? ", of configs with the default's bits" : "",
              timed && given != 0 && given != answer->contents
                  ? ", with other contents than those that are given"
                  : "");
@@ -547,7 +551,9 @@ static void judge(fa_tuner *tuner, const fa_target *target, fa_match *match, fa_
 /* ---- all of them ----------------------------------------------------------------------------*/
 int fa_look(fa_tuner *tuner, const fa_target *target, bool all, fa_lookup *found, fa_diag *diag)
 {
-    const fa_problem bucket = fa_problem_bucket(&target->asked);
+    /* Bits were compared at the winner's own lengths. */
+    const fa_problem bucket =
+        target->same_bits.family[0] != 0 ? target->asked : fa_problem_bucket(&target->asked);
     const fa_problem *const problem[] = {&target->asked, &bucket};
     int none = FA_ENOTFOUND;
     bool timed = false;
@@ -639,6 +645,8 @@ int fa_look_among_loaded(fa_tuner *tuner, const fa_target *target, uint64_t cont
 {
     fa_match best = {.usable = false};
     double nearest = 0;
+    if (target->same_bits.family[0] != 0)
+        return fa_fail(diag, FA_ENOTFOUND, "kernels of other lengths may have other bits");
     for (const fa_loaded *loaded = tuner->kernels.loaded; loaded != NULL; loaded = loaded->next)
         for (const struct fa_like *like = loaded->likes; like != NULL && best.rc == 0;
              like = like->next)

@@ -93,9 +93,8 @@ int fa_look_among_loaded(fa_tuner *tuner, const fa_target *target, uint64_t cont
  * another process measures on this GPU. `work` is held. */
 int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, const fa_request *request,
                       fa_lookup *found, fa_diag *diag);
-/* Whether an answer from elsewhere is for the kernel that the templates here render for its config, with the same launch:
- * its parameters then mean the same here. `work` is held. */
-bool fa_reproof_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answer *answer);
+/* Whether our own manifest launches a config as an answer says: a proof runs the manifest's entry. `work` is held. */
+bool fa_reproof_launches_so(fa_tuner *tuner, const fa_target *target, const fa_answer *answer);
 /* Proves a cubin from elsewhere in a worker, launched as its answer says; stores nothing. FA_ENOKERNEL: the proof failed;
  * FA_ETIMEOUT, FA_EBUSY: as above. `work` is held. */
 int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, const fa_request *request,

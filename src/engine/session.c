@@ -12,7 +12,7 @@
 #include "compile_pool.h"
 #include "driver.h"
 #include "error.h"
-#include "manifest.h"
+#include "family.h"
 #include "own_place.h"
 #include "pool.h"
 #include "problem.h"
@@ -554,25 +554,52 @@ static int resolve_gpu(fa_tuner *tuner, const char *name, int32_t ordinal, fa_gp
     return rc;
 }
 
+/* Finds the config whose bits are asked for, that of the family listed last which has one. Winners for another are others: its
+ * hash is in the policy. */
+static int resolve_same_bits(fa_tuner *tuner, fa_target *target, fa_diag *diag)
+{
+    bool serves[FA_FAMILIES_MAX];
+    int64_t points;
+    char text[FA_CONFIG_TEXT_MAX], hash[FA_HASH_HEX];
+    fa_candidate candidate = {.trial.status = FA_STATUS_CONSTRAINT};
+    int rc = fa_tuner_families(tuner, diag);
+    const fa_task task = fa_task_for(tuner, &target->asked, &target->gpu);
+    if (rc == 0)
+        rc = fa_families_choose(&task, serves, &points, diag);
+    for (int i = task.families->count - 1; rc == 0 && i >= 0; i--)
+        if (serves[i] && candidate.trial.status != FA_STATUS_PENDING)
+            rc = fa_space_default(&task, i, &candidate, diag);
+    target->same_bits = candidate.trial.config;
+    fa_config_text(&target->same_bits, text);
+    fa_sha256(text, strlen(text), hash);
+    snprintf(target->scope.policy, sizeof target->scope.policy, FA_MEASURE_POLICY ",%.32s", hash);
+    return rc;
+}
+
 int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret_target,
                       fa_diag *diag)
 {
+    const char *same = request->same_bits[0] != 0 ? request->same_bits : tuner->options.same_bits;
     const fa_problem *problem = &request->problem;
     fa_target target = {0};
     int rc = fa_problem_check(problem, diag);
     if (rc == 0)
         rc = fa_render_check_snippets(problem, diag);
+    if (rc == 0 && same[0] != 0 && strcmp(same, "default") != 0)
+        rc = fa_fail(diag, FA_EINVAL, "same_bits is \"%.31s\": use \"default\"", same);
     if (rc == 0)
         rc = resolve_gpu(tuner, request->gpu, request->ordinal, &target.gpu, diag);
     if (rc != 0)
         return rc;
     target.asked = fa_problem_exact(problem);
-    target.problem = request->exact ? target.asked : fa_problem_bucket(problem);
+    target.problem = request->exact || same[0] != 0 ? target.asked : fa_problem_bucket(problem);
     target.scope.problem = target.problem;
     fa_gpu_silicon(&target.gpu, target.scope.silicon);
     snprintf(target.scope.templates, sizeof target.scope.templates, "%s",
              fa_templates_hash(fa_templates_for(tuner, problem), fa_operation_of(problem)));
     snprintf(target.scope.policy, sizeof target.scope.policy, "%s", FA_MEASURE_POLICY);
+    if (same[0] != 0 && (rc = resolve_same_bits(tuner, &target, diag)) != 0)
+        return rc;
     *ret_target = target;
     return 0;
 }

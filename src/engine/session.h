@@ -14,8 +14,11 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
+/* Alone; or before ",HASH", of a request with same_bits, for which the config of that hash is the default. */
 #define FA_MEASURE_POLICY "measure-1"
+#define FA_POLICY_IS_OURS(policy) (strncmp(policy, FA_MEASURE_POLICY, strcspn(policy, ",")) == 0)
 
 enum {
     FA_FAILED_MAX = 64,
@@ -157,9 +160,10 @@ typedef struct fa_target {
     fa_problem asked;   /* made not empty */
     fa_gpu gpu;
     fa_scope scope; /* of `problem` */
+    fa_config same_bits; /* whose bits a winner must have; without a family: any */
 } fa_target;
 
-/* Of the request only problem, gpu, ordinal and exact count. `work` is held. */
+/* Of the request only problem, gpu, ordinal, exact and same_bits count. `work` is held. */
 int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret_target,
                       fa_diag *diag);
 

@@ -62,7 +62,7 @@ static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
         fa_job_free(&tuning->job); /* the workers go before another process's may come */
         if (rc == 0 || !few)
             return rc;
-        if (rc != FA_ENOKERNEL)
+        if (rc != FA_ENOKERNEL || tuning->target.same_bits.family[0] != 0)
             return fa_fail(diag, rc, "%s", none.text);
         plan.count = 0;
         plan.prove_only = false;
@@ -343,8 +343,7 @@ static void end_turn(struct turn *turn)
     fa_case_data_close(&turn->data);
 }
 
-/* Whether our own manifest launches a config as an answer says: a proof runs the manifest's entry. */
-static bool launched_so(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
+bool fa_reproof_launches_so(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
 {
     const fa_trial *trial = &answer->trial;
     fa_candidate candidate;
@@ -357,17 +356,12 @@ static bool launched_so(fa_tuner *tuner, const fa_target *target, const fa_answe
                   answer->entry) == 0;
 }
 
-bool fa_reproof_is_ours(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
-{
-    return launched_so(tuner, target, answer) && fa_record_holds(tuner, answer);
-}
-
 int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, const fa_request *request,
                      const fa_answer *answer, const fa_cubin_record *cubin, fa_diag *diag)
 {
     struct turn turn;
     fa_answer end;
-    if (!launched_so(tuner, target, answer))
+    if (!fa_reproof_launches_so(tuner, target, answer))
         return fa_fail(diag, FA_ENOKERNEL,
                        "the templates here do not launch %s so: they must be the "
                        "server's (FA_TUNE_TEMPLATES)",

@@ -54,6 +54,7 @@ static const fa_member evidence_members[] = {
     FA_MEMBER("proved", COUNT, fa_answer, proved),
     FA_MEMBER("measured", COUNT, fa_answer, measured),
     FA_MEMBER("ties", COUNT, fa_answer, ties),
+    FA_MEMBER("ties_differ", COUNT, fa_answer, ties_differ),
     FA_MEMBER("strategy", TEXT, fa_answer, strategy),
     {.key = NULL},
 };
@@ -85,6 +86,7 @@ static const fa_member study_members[] = {
     FA_MEMBER("templates", TEXT, fa_study, templates),
     FA_MEMBER("templates_are_present", FLAG, fa_study, current),
     FA_MEMBER("policy", TEXT, fa_study, policy),
+    FA_MEMBER("same_bits", TEXT, fa_study, winner.same_bits),
     FA_MEMBER("unix_time", COUNT64, fa_study, unix_time),
     FA_MEMBER("undated", FLAG, fa_study, winner.undated),
     FA_MEMBER("default_us", REAL, fa_study, winner.default_us, .rules = FA_MEMBER_UNKNOWN),

@@ -40,6 +40,7 @@ static int compare_studies(const void *a, const void *b)
     const fa_study *x = a, *y = b;
     int order = strcmp(x->silicon, y->silicon);
     order = order != 0 ? order : fa_problem_compare(&x->problem, &y->problem);
+    order = order != 0 ? order : strcmp(x->policy, y->policy); /* with same_bits it is another */
     order = order != 0 ? order : compare_numbers(y->current, x->current);
     order = order != 0 ? order : compare_numbers(y->has_winner, x->has_winner);
     order = order != 0 ? order : compare_numbers(y->unix_time, x->unix_time);
@@ -56,6 +57,7 @@ static void order_studies(size_t most, report_problems *problems)
         const fa_study *study = &problems->study[i];
         const fa_study *last = kept > 0 ? &problems->study[kept - 1] : NULL;
         if (last != NULL && strcmp(last->silicon, study->silicon) == 0 &&
+            strcmp(last->policy, study->policy) == 0 &&
             fa_problem_equal(&last->problem, &study->problem))
             problems->older++;
         else

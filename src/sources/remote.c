@@ -379,6 +379,8 @@ static int ask_kernel(fa_tuner *tuner, const fa_request *request, const fa_gpu *
         snprintf(asking.uuid, sizeof asking.uuid, "%s", gpu->uuid);
     if (request->strategy != NULL)
         snprintf(asking.strategy, sizeof asking.strategy, "%s", request->strategy);
+    if (request->same_bits[0] == 0)
+        memcpy(asking.request.same_bits, tuner->options.same_bits, sizeof request->same_bits);
     int rc = fa_ask_write(&asking, &body, diag);
     const fa_http_call call = {
         .target = "/v1/kernel", .body = body, .quiet_ms = QUIET_MS, .request = request};
@@ -392,6 +394,8 @@ static int ask_kernel(fa_tuner *tuner, const fa_request *request, const fa_gpu *
     const fa_problem asked = fa_problem_exact(&request->problem);
     if (rc == 0 && !fa_problem_equal(&answer.problem, &asked))
         rc = fa_fail(&why, FA_EINVAL, "its answer is for another problem than the one asked for");
+    if (rc == 0 && strcmp(answer.same_bits, asking.request.same_bits) != 0)
+        rc = fa_fail(&why, FA_EINVAL, "its answer does not have the bits that are asked for");
     if (rc == 0 && gpu != NULL && !is_for(gpu, &answer.gpu))
         rc = fa_fail(&why, FA_EINVAL, "its answer is for another GPU than the one asked for");
     if (rc != 0)

@@ -242,7 +242,7 @@ static int take_one(struct importing *importing, const fa_winner_record *winner,
         return rc;
     item.served = fa_templates_match(fa_templates_for(importing->tuner, &winner->scope.problem),
                                      &winner->scope.problem, winner->scope.templates) &&
-                  strcmp(winner->scope.policy, FA_MEASURE_POLICY) == 0;
+                  FA_POLICY_IS_OURS(winner->scope.policy);
     rc = copy_winner(winner, &here, diag);
     if (rc == 0)
         rc = fa_bundle_adopt(&here, info->trusted ? info->key : "unsigned", diag);

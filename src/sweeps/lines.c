@@ -79,6 +79,8 @@ static const fa_member answer_members[] = {
     ROW(undated, FLAG, MAYBE),
     ROW(default_us, REAL, MAYBE),
     COUNT(ties),
+    COUNT(ties_differ),
+    ROW(same_bits, TEXT, MAYBE),
     ROW(strategy, TEXT, MAYBE),
     {.key = "funnel",
      .kind = FA_MEMBER_STRUCT,
@@ -120,8 +122,9 @@ static int add_winner(const cJSON *json, const fa_import_options *source, fa_lin
 {
     fa_line line = {.build = -1};
     int rc = read_winner(json, &line, diag);
-    const bool wanted =
-        rc == 0 && (source->keep == NULL || source->keep(source->context, &line.answer));
+    /* A config is compiled here, and that whose bits it had would be, perhaps by another compiler: not proved again. */
+    const bool wanted = rc == 0 && line.answer.same_bits[0] == 0 &&
+                        (source->keep == NULL || source->keep(source->context, &line.answer));
     if (wanted && lines->count == FA_LINES_MAX)
         rc = fa_fail(diag, FA_EINVAL, "more than %d winners", FA_LINES_MAX);
     else if (wanted &&

@@ -43,10 +43,12 @@ void fa_sweep_key(const fa_sweep_request *request, char ret_key[65])
     fa_hash hash;
     char text[FA_PROBLEM_KEY_MAX];
     fa_hash_init(&hash);
-    snprintf(text, sizeof text,
-             "effort=%d again=%d exact=%d device=%d strategy=%s evaluations=%d seconds_each=%.17g",
-             (int)each->effort, each->again, each->exact, each->ordinal,
-             each->strategy != NULL ? each->strategy : "", (int)each->evaluations, each->seconds);
+    snprintf(
+        text, sizeof text,
+        "effort=%d again=%d exact=%d device=%d strategy=%s evaluations=%d seconds_each=%.17g%s%s",
+        (int)each->effort, each->again, each->exact, each->ordinal,
+        each->strategy != NULL ? each->strategy : "", (int)each->evaluations, each->seconds,
+        each->same_bits[0] != 0 ? " same_bits=" : "", each->same_bits);
     fa_hash_text(&hash, text);
     for (int32_t i = 0; i < request->count; i++) {
         fa_problem_key(&request->items[i].problem, text);
@@ -62,6 +64,7 @@ static const fa_member item_members[] = {
     ROW("effort", COUNT, request.effort, .least = FA_EFFORT_PREDICT, .most = FA_EFFORT_PATIENT),
     ROW("again", FLAG, request.again),
     ROW("exact", FLAG, request.exact),
+    ROW("same_bits", TEXT, request.same_bits, .rules = FA_MEMBER_LEFT_OUT),
     ROW("strategy", TEXT, strategy, .rules = FA_MEMBER_LEFT_OUT),
     ROW("evaluations", COUNT, request.evaluations, .rules = FA_MEMBER_LEFT_OUT),
     ROW("seconds_each", REAL, request.seconds, .rules = FA_MEMBER_LEFT_OUT),

@@ -96,8 +96,7 @@ static int read_study(fa_tuner *tuner, const fa_scope_row *row, fa_study *study,
         find_study_gpu(study, study->winner.gpu.name);
     study->current = fa_templates_match(fa_templates_for(tuner, &study->problem), &study->problem,
                                         study->templates) &&
-                     is_silicon(&study->gpu, study->silicon) &&
-                     strcmp(study->policy, FA_MEASURE_POLICY) == 0;
+                     is_silicon(&study->gpu, study->silicon) && FA_POLICY_IS_OURS(study->policy);
     return 0;
 }
 

@@ -150,6 +150,7 @@ static int check_search(const char *name, fa_request *request, fa_diag *diag)
         FA_MEMBER("effort", CHOICE, type, member.effort, OPTIONAL, .names = efforts), \
         FA_MEMBER("again", FLAG, type, member.again, OPTIONAL),                       \
         FA_MEMBER("exact", FLAG, type, member.exact, OPTIONAL),                       \
+        FA_MEMBER("same_bits", TEXT, type, member.same_bits, LEFT_OUT),               \
         FA_MEMBER("strategy", TEXT, type, strategy, LEFT_OUT),                        \
         FA_MEMBER("evaluations", COUNT, type, member.evaluations, LEFT_OUT),          \
         FA_MEMBER(seconds_key, REAL, type, member.seconds, LEFT_OUT)
@@ -213,6 +214,8 @@ static const fa_member answer_members[] = {
     ROW(strategy, TEXT, .rules = FA_MEMBER_LEFT_OUT),
     ROW(space_estimated, FLAG, .rules = FA_MEMBER_LEFT_OUT),
     ROW(undated, FLAG, .rules = FA_MEMBER_LEFT_OUT),
+    ROW(ties_differ, COUNT, .rules = FA_MEMBER_LEFT_OUT),
+    ROW(same_bits, TEXT, .rules = FA_MEMBER_LEFT_OUT),
     {.key = NULL},
 };
 #undef ROW

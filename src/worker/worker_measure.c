@@ -21,6 +21,7 @@
 #include "problem.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,8 +106,16 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
     const size_t size = message->blob_size - shapes;
     if (shapes > 0)
         memcpy(answer, (const char *)message->blob + size, shapes);
-    const fa_bench_setup setup = {&m->gpu, &problem, message->blob,  size,
-                                  seed,    m->data,  (size_t)memory, shapes > 0 ? answer : NULL};
+    const fa_bench_setup setup = {
+        &m->gpu,
+        &problem,
+        message->blob,
+        size,
+        seed,
+        m->data,
+        (size_t)memory,
+        shapes > 0 ? answer : NULL,
+        .twice = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(message->json, "twice"))};
     return rc != 0 ? rc : fa_bench_open(m->driver, &setup, &m->bench, diag);
 }
 
@@ -199,6 +208,9 @@ static int try_candidate(struct measurer *m, const fa_bench_candidate *candidate
         *ret_status = FA_STATUS_WRONG;
         return 0;
     }
+    char bits[24]; /* as text: cJSON reads 53 bits of a number */
+    snprintf(bits, sizeof bits, "%llu", (unsigned long long)proof.bits);
+    fa_json_add_text(answer, "bits", bits);
     if (profiled > 0)
         rc = fa_bench_profile(m->bench, m->kernel[id], (int)profiled, diag);
     if (count == 0 || rc != 0)

@@ -15,8 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INPUT_FENCE = 4096, CHECK_THREADS = 256 };
-enum { FILL, LARGEST };
+enum { INPUT_FENCE = 4096 };
 
 /* Hands out addresses, 256-byte aligned; first counts from 0, then again from the real base. */
 struct cursor {
@@ -34,21 +33,21 @@ static fa_device_ptr take(struct cursor *cursor, uint64_t count, uint64_t size)
     return start;
 }
 
-void fa_bench_run(fa_bench *b, fa_function function, uint32_t threads, uint64_t work,
-                  void **arguments)
+void fa_bench_run(fa_bench *b, fa_function function, uint64_t work, void **arguments)
 {
-    uint64_t blocks = (work + threads - 1) / threads;
+    uint64_t blocks = (work + FA_PROVER_THREADS - 1) / FA_PROVER_THREADS;
     uint32_t grid[3] = {blocks < b->blocks_max ? (uint32_t)blocks : b->blocks_max, 1, 1};
     if (blocks > 0)
-        FA_TRY(b, fa_launch_kernel(b->driver, function, grid, (const uint32_t[]){threads, 1, 1}, 0,
-                                   b->stream, arguments, b->diag));
+        FA_TRY(b, fa_launch_kernel(b->driver, function, grid,
+                                   (const uint32_t[]){FA_PROVER_THREADS, 1, 1}, 0, b->stream,
+                                   arguments, b->diag));
 }
 
 void fa_bench_run_entry(fa_bench *b, const char *entry, uint64_t work, void **arguments)
 {
     fa_function function = NULL;
     FA_TRY(b, fa_module_function(b->module, entry, 0, &function, b->diag));
-    fa_bench_run(b, function, FA_PROVER_REFERENCE_THREADS, work, arguments);
+    fa_bench_run(b, function, work, arguments);
 }
 
 /* ---- how tensors lie -------------------------------------------------------------------------*/
@@ -137,7 +136,7 @@ static void fill(fa_bench *b, const struct fa_proof_case *c, int tensor,
 {
     struct fa_check_values values = fa_proof_values(c, tensor, !c->tensors.at[tensor].made);
     void *arguments[] = {(void *)(uintptr_t)place, &values};
-    fa_bench_run(b, b->kernel[FILL], CHECK_THREADS, place->units, arguments);
+    fa_bench_run(b, b->check[FA_FILL], place->units, arguments);
 }
 
 void fa_proof_start_outputs(fa_bench *b, int index, bool references)
@@ -221,7 +220,7 @@ void fa_proof_largest(fa_bench *b, int index, int tensor)
     fa_device_ptr largest = c->largest + sizeof(float) * (size_t)tensor;
     void *arguments[] = {&c->of[tensor].wanted, &c->of[tensor].count, &element, &largest};
     fa_bench_zero(b, largest, sizeof(float));
-    fa_bench_run(b, b->kernel[LARGEST], CHECK_THREADS, c->of[tensor].count, arguments);
+    fa_bench_run(b, b->check[FA_LARGEST], c->of[tensor].count, arguments);
 }
 
 void fa_proof_fetch(fa_bench *b, int index, int tensor)

@@ -16,9 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHECK_THREADS = 256 };
-enum { OUTPUT = 2, AROUND, INPUT };
-
 /* ---- on the host -----------------------------------------------------------------------------*/
 /* Where element i lies. As fa_check.cuh. */
 static uint64_t place_of(const struct fa_check_tensor *t, uint64_t i)
@@ -239,7 +236,7 @@ static void start_output(fa_bench *b, int index, int tensor, fa_device_ptr resul
                    rows = FA_PROVER_ROWS / (unsigned)c->bands;
     int elements = c->sampled;
     void *around[] = {&of->place, &elements, &result};
-    fa_bench_run(b, b->kernel[AROUND], CHECK_THREADS, of->place.units, around);
+    fa_bench_run(b, b->check[FA_AROUND], of->place.units, around);
     for (int band = 0; compared && band < c->bands; band++) {
         const fa_tolerance *allowed = &of->tolerance[band];
         struct fa_check_wanted wanted = {
@@ -255,7 +252,7 @@ static void start_output(fa_bench *b, int index, int tensor, fa_device_ptr resul
             .absolute = allowed->absolute,
             .element = fa_proof_device_element(is)};
         void *arguments[] = {&of->place, &wanted, &result};
-        fa_bench_run(b, b->kernel[OUTPUT], CHECK_THREADS, count, arguments);
+        fa_bench_run(b, b->check[FA_OUTPUT], count, arguments);
     }
 }
 
@@ -318,7 +315,7 @@ void fa_proof_check(fa_bench *b, int round, int index)
         struct fa_check_values values = fa_proof_values(c, t, true);
         void *arguments[] = {&c->of[t].place, &values, &result};
         if (!c->tensors.at[t].output)
-            fa_bench_run(b, b->kernel[INPUT], CHECK_THREADS, c->of[t].place.units, arguments);
+            fa_bench_run(b, b->check[FA_INPUT], c->of[t].place.units, arguments);
         else if (!c->tensors.at[t].partial)
             start_output(b, index, t, result);
     }

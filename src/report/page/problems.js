@@ -21,6 +21,7 @@ function complete(given, number, document) {
     number, problem: {}, words: "", baselines: [], outcomes: [], configs: [], space: [],
     configs_left_out: 0, configs_tried: 0, ...given,
   };
+  if (problem.same_bits) problem.words += " · same bits as " + problem.same_bits;
   const operations = document.operations || [];
   problem.gpu = problem.gpu || { name: "" };
   problem.environments = problem.environments || [];
@@ -88,7 +89,7 @@ function funnelOf(problem) {
   for (const one of problem.outcomes) at.set(one.status, (at.get(one.status) || 0) + one.count);
   const ended = (...gates) => gates.reduce((sum, gate) => sum + (at.get(gate) || 0), 0);
   const counted = [...at.values()].reduce((sum, one) => sum + one, 0);
-  const there = ended("load-failed", "launch-failed", "wrong", "crashed", "timeout", "out-of-memory");
+  const there = ended("load-failed", "launch-failed", "wrong", "other-bits", "crashed", "timeout", "out-of-memory");
   let space = counted;
   let in_budget = counted - ended("constraint", "budget", "registers", "does-not-pay");
   const compiled = in_budget - ended("pending", "compile-failed", "compile-timeout");

@@ -550,7 +550,7 @@ static void refer(fa_bench *b, int index)
     fa_device_ptr lowp_lse = c->room + bytes;
     void *fp32[] = {c->params, &c->rows, &count, &o->wanted, &c->of[LSE].wanted};
     void *plain[] = {c->params, &c->rows, &count, &c->room, &lowp_lse};
-    const uint64_t work = (uint64_t)count * FA_PROVER_REFERENCE_THREADS;
+    const uint64_t work = (uint64_t)count * FA_PROVER_THREADS;
     float *lowp = malloc(bytes + 1);
     if (lowp == NULL)
         FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "out of memory for the reference"));
