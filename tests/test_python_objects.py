@@ -93,6 +93,9 @@ def a_policy_holds_until_its_block_ends():
         tap.equal(outer.on_miss, "raise")
         refused(fa_tune.NotTuned, "", lambda: fa_tune.attention(*tensors(seq=700)))
     fa_tune.attention(*tensors())  # "measure" again
+    with fa_tune.policy(same_bits="default") as same:
+        tap.equal((repr(same)[-22:], fa_tune.kernel(problem()).answer.same_bits), (", same_bits='default')", "default"))
+    tap.equal([fa_tune.kernel(problem()).answer.same_bits, fa_tune.tune(problem(), same_bits="default").same_bits], [None, "default"])
 
 
 def with_nearest_a_loaded_kernel_answers_and_what_it_answered_is_recorded():

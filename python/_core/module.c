@@ -118,7 +118,7 @@ static PyMethodDef methods[] = {
      "configs(problem, gpu, device)\n--\n\nEvery config of the problem and where it ended, best first, as dicts with a rank; 0: it\n"
      "did not finish."},
     {"set_policy", (PyCFunction)(void (*)(void))session_set_policy, METH_VARARGS | METH_KEYWORDS,
-     "set_policy(effort, on_miss=None)\n--\n\n"
+     "set_policy(effort, on_miss=None, same_bits=\"\")\n--\n\n"
      "How attention() comes by a kernel that is not loaded: by this effort, or by calling\n"
      "on_miss(problem, device, arguments), which returns a Kernel, or what attention() shall return."},
     {"set_recorder", session_set_recorder, METH_O,

@@ -17,6 +17,7 @@ static int under_way;   /* calls that hold the tuner, or are in it without the G
 fa_effort policy_effort = FA_EFFORT_MEASURE;
 PyObject *policy_on_miss;
 PyObject *policy_recorder;
+static char policy_same_bits[FA_NAME_MAX]; /* "": none */
 
 /* ---- the tuner ------------------------------------------------------------------------------*/
 /* The library may have something to say while the GIL is released. */
@@ -39,6 +40,7 @@ static fa_tuner *open_tuner(void)
     fa_diag diag = {{0}};
     fa_options options = {.size = sizeof options, .log = session_note};
     fa_tuner *made = NULL;
+    memcpy(options.same_bits, policy_same_bits, sizeof options.same_bits);
     int rc = fa_open(&options, &made, &diag);
     if (rc != 0) {
         fail_with(rc, &diag);
@@ -138,14 +140,22 @@ static void replace(PyObject **to, PyObject *by)
 
 PyObject *session_set_policy(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *words[] = {"effort", "on_miss", NULL};
-    PyObject *effort_name, *on_miss = Py_None;
+    static char *words[] = {"effort", "on_miss", "same_bits", NULL};
+    PyObject *effort_name, *on_miss = Py_None, *closed;
+    const char *same_bits = "";
     fa_effort effort;
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:set_policy", words, &effort_name,
-                                     &on_miss) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|Os:set_policy", words, &effort_name, &on_miss,
+                                     &same_bits) ||
         effort_from(effort_name, &effort) != 0)
         return NULL;
+    if (strcmp(same_bits, policy_same_bits) !=
+        0) { /* kernels that are loaded may have other bits */
+        if ((closed = session_close(self, NULL)) == NULL)
+            return NULL;
+        Py_DECREF(closed);
+        snprintf(policy_same_bits, sizeof policy_same_bits, "%s", same_bits);
+    }
     policy_effort = effort;
     replace(&policy_on_miss, on_miss);
     Py_RETURN_NONE;
@@ -302,9 +312,11 @@ int session_near_kernel(const fa_problem *problem, int device, const fa_kernel *
 
 PyObject *session_tune(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *words[] = {"problem",  "gpu",      "device",      "effort",  "again",  "exact",
-                            "progress", "strategy", "evaluations", "seconds", "memory", NULL};
+    static char *words[] = {"problem", "gpu",       "device",   "effort",      "again",
+                            "exact",   "progress",  "strategy", "evaluations", "seconds",
+                            "memory",  "same_bits", NULL};
     PyObject *dict, *effort_name = NULL, *progress = NULL;
+    const char *same_bits = "";
     fa_request request = {.size = sizeof request, .effort = FA_EFFORT_MEASURE};
     fa_answer answer = {.size = sizeof answer};
     fa_diag diag = {{0}};
@@ -312,15 +324,16 @@ PyObject *session_tune(PyObject *self, PyObject *args, PyObject *kwargs)
     int device = 0, again = 0, exact = 0;
     long long memory = 0;
     (void)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|ziOppOzidL:tune", words, &dict, &request.gpu,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|ziOppOzidLs:tune", words, &dict, &request.gpu,
                                      &device, &effort_name, &again, &exact, &progress,
                                      &request.strategy, &request.evaluations, &request.seconds,
-                                     &memory) ||
+                                     &memory, &same_bits) ||
         (effort_name != NULL && effort_from(effort_name, &request.effort) != 0) ||
         problem_from_dict(dict, &request.problem) != 0)
         return NULL;
     request.ordinal = device;
     request.memory = memory;
+    snprintf(request.same_bits, sizeof request.same_bits, "%s", same_bits);
     request.again = again != 0;
     request.exact = exact != 0;
     int rc = tune(&request, progress, &answer, &diag);

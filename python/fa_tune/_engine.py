@@ -74,7 +74,7 @@ def _known_gpu(asked: str) -> str:
 
 def tune(problem: dict[str, Any], gpu: str | None, device: int | None, effort: Effort, again: bool, exact: bool,
          progress: Progress, **search: Any) -> dict[str, Any]:
-    """The answer's dict. search: strategy, evaluations, seconds and memory, as the library takes them."""
+    """The answer's dict. search: strategy, evaluations, seconds, memory and same_bits, as the library takes them."""
     one_of("effort", effort, EFFORTS)
     if gpu is not None and device is not None:
         raise ArgumentError("gpu names a type that need not be here, and device a device that is: leave one of them out")

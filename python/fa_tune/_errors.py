@@ -84,6 +84,11 @@ def one_of(name: str, value: Any, words: Iterable[str]) -> None:
                                                           did_you_mean(value, words)))
 
 
+def check_text(name: str, value: Any) -> None:
+    if not isinstance(value, (str, type(None))):
+        raise ArgumentError("%s is a text or None, not %s" % (name, shown(value)))
+
+
 def suggesting(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Refuses a keyword that the function does not have, with the one that was meant."""
     @functools.wraps(function)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, get_args, overload
 
 from . import _core, _engine
-from ._errors import ArgumentError, Error, did_you_mean, one_of, shown
+from ._errors import ArgumentError, Error, check_text, did_you_mean, one_of, shown
 from ._objects import Answer, Check, Doctor, Forgotten, Report, Sweep, SweepItem, Winners
 from ._problem import ALSO, ARGUMENTS, MEANT, Problem, ProblemLike, flag, named, names, problems_of
 from ._problem import fields as all_fields
@@ -68,16 +68,16 @@ def _problem(function: Callable[..., Any], problem: ProblemLike | None, fields: 
 def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: int | None = None,
          effort: Effort = "measure", again: bool = False, exact: bool = False, progress: Progress = None,
          strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None, memory: int | None = None,
-         **fields: Unpack[ProblemFields]) -> Answer: ...
+         same_bits: str | None = None, **fields: Unpack[ProblemFields]) -> Answer: ...
 @overload
 def tune(*, operation: str, gpu: str | None = None, device: int | None = None, effort: Effort = "measure",
          again: bool = False, exact: bool = False, progress: Progress = None,
          strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None, memory: int | None = None,
-         **fields: Any) -> Answer: ...
+         same_bits: str | None = None, **fields: Any) -> Answer: ...
 def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: int | None = None,
          effort: Effort = "measure", again: bool = False, exact: bool = False, progress: Progress = None,
          strategy: str | None = None, evaluations: int | None = None, seconds: float | None = None, memory: int | None = None,
-         **fields: Any) -> Answer:
+         same_bits: str | None = None, **fields: Any) -> Answer:
     """The winner for a problem, from the store or tuned now.
 
     fa_tune.tune(seq=512, head_dim=64, dtype="bf16", causal=True)
@@ -92,6 +92,8 @@ def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: 
     strategy, evaluations, seconds   how the space is searched, and when that ends; None: the whole space
               where it has at most 20,000 configs
     memory    bytes of GPU memory that tensors and workspaces may take; None: half of what is free when the tune begins
+    same_bits "default": only configs compete whose outputs are bit for bit those of the default config, at exactly these
+              lengths, on the GPU itself; None: as fa_tune.policy() says
     progress  None: a live line on stderr where that is a terminal; False: none; or a function, which
               is called with a dict several times a second
 
@@ -101,10 +103,12 @@ def tune(problem: ProblemLike | None = None, *, gpu: str | None = None, device: 
     check_search(strategy, {"evaluations": evaluations, "seconds": seconds, "memory": memory})
     flag("again", again)
     flag("exact", exact)
+    check_text("same_bits", same_bits)
     if again and effort == "cached":
         raise ArgumentError("again=True tunes, and effort=\"cached\" only looks up: leave one of them out")
     return Answer(_engine.tune(_problem(tune, problem, fields).as_dict(), gpu, device, effort, again, exact, progress,
-                               strategy=strategy, evaluations=evaluations or 0, seconds=seconds or 0, memory=memory or 0))
+                               strategy=strategy, evaluations=evaluations or 0, seconds=seconds or 0, memory=memory or 0,
+                               same_bits=same_bits or ""))
 
 
 @overload

@@ -105,6 +105,10 @@ class Answer:
         return restored(self._fields["from_problem"])
 
     @property
+    def same_bits(self) -> str | None:
+        return self._fields.get("same_bits")
+
+    @property
     def family(self) -> str:
         return str(self._fields["config"]["family"])
 

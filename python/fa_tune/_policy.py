@@ -14,7 +14,7 @@ import warnings
 from typing import Any, get_args
 
 from . import _core
-from ._errors import ArgumentError, DtypeError, Error, NotSupported, NotTuned, ShapeError, one_of, shown, suggesting
+from ._errors import ArgumentError, DtypeError, Error, NotSupported, NotTuned, ShapeError, check_text, one_of, shown, suggesting
 from ._types import EFFORTS, Effort, OnMiss
 
 NO_KERNEL = -21  # FA_ENOKERNEL: every config failed
@@ -37,6 +37,8 @@ class policy:  # noqa: N801, called as a function
               "nearest", for servers: before any effort, take the nearest kernel in lengths and batch
               that is loaded in this process and right for the problem, so that no call waits for
               the store, a proof or a tune. If there is none, the effort is made, then NotTuned raised
+    same_bits "default": only kernels are taken whose outputs are bit for bit those of the default config, at their very
+              lengths (fa_tune.tune); "": any, the default. A change lets go of what is loaded
     record    path of a file that gets a line, once, for each problem that another problem's kernel or
               none answered: a plan for `fa-tune sweep --plan`. "": no file, the default
 
@@ -51,26 +53,29 @@ class policy:  # noqa: N801, called as a function
     effort: Effort
     on_miss: OnMiss
     record: str
+    same_bits: str
 
     @suggesting
     def __init__(self, effort: Effort | None = None, on_miss: OnMiss | None = None,
-                 record: str | os.PathLike[str] | None = None) -> None:
+                 record: str | os.PathLike[str] | None = None, same_bits: str | None = None) -> None:
         for name, value, words in (("effort", effort, EFFORTS), ("on_miss", on_miss, get_args(OnMiss))):
             if value is not None:
                 one_of(name, value, words)
         if not isinstance(record, (str, os.PathLike, type(None))):
             raise ArgumentError("record is the path of a file, \"\" for none, or None, not %s" % shown(record))
+        check_text("same_bits", same_bits)
         self._before = current
         self.effort = effort or (current.effort if current else "measure")
         self.on_miss = on_miss or (current.on_miss if current else "raise")
         self.record = (current.record if current else "") if record is None else os.fspath(record)
+        self.same_bits = (current.same_bits if current else "") if same_bits is None else same_bits
         self._apply()
 
     def _apply(self) -> None:
         global current
+        _core.set_policy(self.effort, missed if self.on_miss != "raise" or self.record else None, self.same_bits)
         current = self
         _missing.clear()
-        _core.set_policy(self.effort, missed if self.on_miss != "raise" or self.record else None)
 
     def __enter__(self) -> policy:
         return self
@@ -79,8 +84,8 @@ class policy:  # noqa: N801, called as a function
         self._before._apply()
 
     def __repr__(self) -> str:
-        record = ", record=%r" % self.record if self.record else ""
-        return "fa_tune.policy(effort=%r, on_miss=%r%s)" % (self.effort, self.on_miss, record)
+        more = "".join(", %s=%r" % (name, getattr(self, name)) for name in ("record", "same_bits") if getattr(self, name))
+        return "fa_tune.policy(effort=%r, on_miss=%r%s)" % (self.effort, self.on_miss, more)
 
 
 def is_a_miss(error: Error) -> bool:

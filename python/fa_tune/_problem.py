@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ALSO = {"seq": ("seq_q", "seq_k"), "heads": ("heads_q",)}
 MEANT = {"decode": ": one query each is seq_q=1, with the keys as seq_k."}
-ARGUMENTS = ("gpu", "device", "effort", "again", "exact", "progress", "strategy", "evaluations", "seconds", "memory", "seconds_each",
+ARGUMENTS = ("gpu", "device", "effort", "again", "exact", "progress", "strategy", "evaluations", "seconds", "memory", "same_bits", "seconds_each",
              "trials")  # of tune() and sweep()
 ELEMENTS = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 MASKS = {True: "bottom-right", False: "none"}
