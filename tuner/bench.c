@@ -11,7 +11,6 @@
 #include "bench.h"
 
 #include "call.h"
-#include "error.h"
 #include "hash.h"
 #include "op.h"
 #include "prover.h"

@@ -8,7 +8,6 @@
 
 #include "case_data.h"
 
-#include "error.h"
 #include "problem.h"
 
 #include <stdio.h>
