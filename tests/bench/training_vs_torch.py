@@ -162,7 +162,7 @@ def measure(ways, shapes, layer, cache):
                 call = in_fixed_order(call)
             call()
             calls[name] = call
-        except (RuntimeError, AssertionError, NotImplementedError) as refused:
+        except Exception as refused:  # each peer has kinds of its own
             print("%s refuses this row: %s" % (name, (str(refused).splitlines() or [type(refused).__name__])[0]))
     times, like_us = in_turn(calls, cache), []
     for name in list(calls)[1:]:
