@@ -21,25 +21,21 @@
 /* A few bytes of stack cost little and the clock will tell; past that a config is all spills. */
 enum { STACK_ALLOWED = 16 };
 
-void fa_render_cubin_key(const fa_tuner *tuner, const fa_problem *problem,
-                         const char *nvrtc_identity, fa_rendered *rendered)
-{
-    const fa_templates *templates = fa_templates_for(tuner, problem);
-    char options[1024];
-    fa_nvrtc_options(rendered->architecture, options, sizeof options);
-    fa_render_key(templates, rendered->source.data, options, rendered->architecture, nvrtc_identity,
-                  rendered->key);
-}
-
 int fa_render_candidate(const fa_tuner *tuner, const fa_task *task, const fa_candidate *candidate,
                         const char *nvrtc_identity, fa_rendered *ret, fa_diag *diag)
 {
-    fa_render_architecture(task->families->family[candidate->family], task->gpu, ret->architecture,
-                           sizeof ret->architecture);
-    int rc = fa_render(fa_templates_for(tuner, task->problem), task, candidate, &ret->source, diag);
-    if (rc == 0)
-        fa_render_cubin_key(tuner, task->problem, nvrtc_identity, ret);
-    return rc;
+    const fa_templates *templates = fa_templates_for(tuner, task->problem);
+    const fa_family *family = candidate != NULL ? task->families->family[candidate->family] : NULL;
+    char options[1024];
+    int rc = candidate != NULL ? fa_render(templates, task, candidate, &ret->source, diag)
+                               : fa_render_reference(templates, task, &ret->source, diag);
+    if (rc != 0)
+        return rc;
+    fa_render_architecture(family, task->gpu, ret->architecture, sizeof ret->architecture);
+    fa_nvrtc_options(ret->architecture, options, sizeof options);
+    fa_render_key(templates, ret->source.data, options, ret->architecture, nvrtc_identity,
+                  ret->key);
+    return 0;
 }
 
 int fa_target_candidate(fa_tuner *tuner, const fa_target *target, const fa_config *config,

@@ -13,17 +13,15 @@
 #include "hash.h"
 #include "nvrtc.h"
 
-/* A source, and what its cubin is compiled for and found by. */
+/* A source, and what its cubin is compiled for, stored and looked up by: the key covers all that goes into the cubin. */
 typedef struct fa_rendered {
     fa_buf source;
     char architecture[32];
     char key[FA_HASH_HEX];
 } fa_rendered;
 
-/* Sets the key, by which a cubin is stored and looked up: it covers all that goes into the cubin. */
-void fa_render_cubin_key(const fa_tuner *tuner, const fa_problem *problem,
-                         const char *nvrtc_identity, fa_rendered *rendered);
-/* Renders a candidate of the tuner's task into a zeroed *ret, whose source the caller frees. */
+/* Renders a candidate of the tuner's task, or with NULL the operation's answer, into a zeroed *ret, whose source the caller
+ * frees. */
 int fa_render_candidate(const fa_tuner *tuner, const fa_task *task, const fa_candidate *candidate,
                         const char *nvrtc_identity, fa_rendered *ret, fa_diag *diag);
 /* Why a cubin may not go on, or FA_STATUS_COMPILED. */

@@ -14,7 +14,6 @@
 #include "error.h"
 #include "nvrtc.h"
 #include "op.h"
-#include "render.h"
 #include "spec.h"
 #include "store.h"
 
@@ -23,72 +22,54 @@
 
 enum { SOURCES_MAX = 16, THE_ANSWER = -1 };
 
-struct source {
-    int family; /* or THE_ANSWER */
-    fa_candidate candidate;
-};
-
 struct check {
     fa_tuner *tuner;
     fa_target target;
-    fa_task task; /* the default configs of the families */
-    struct source source[SOURCES_MAX];
+    fa_task task;
+    struct source {
+        const fa_family *family; /* NULL: the answer */
+        fa_candidate candidate;  /* the family's default config */
+    } source[SOURCES_MAX];
     fa_build *build; /* [SOURCES_MAX] */
     int count;
     fa_diag *diag;
 };
 
 /* ---- what is compiled ------------------------------------------------------------------------*/
-static int add_answer(struct check *check)
-{
-    fa_build *build = &check->build[check->count];
-    fa_buf text = {0};
-    check->source[check->count++].family = THE_ANSWER;
-    build->reference = true;
-    fa_render_architecture(NULL, &check->target.gpu, build->architecture,
-                           sizeof build->architecture);
-    int rc = fa_render_reference(fa_templates_for(check->tuner, &check->target.problem),
-                                 &check->task, &text, check->diag);
-    build->source = text.data;
-    return rc;
-}
-
-/* The default config; one that does not fit is not compiled, and says why. */
-static int add_family(struct check *check, int family)
+/* A default config that does not fit is not compiled, and says why. */
+static int add_source(struct check *check, int family)
 {
     struct source *source = &check->source[check->count];
-    fa_build *build = &check->build[check->count];
-    const fa_family *is = check->task.families->family[family];
-    const fa_problem *problem = &check->target.problem;
-    const fa_gpu *gpu = &check->target.gpu;
-    fa_buf text = {0};
-    int rc = fa_space_default(&check->task, family, &source->candidate, check->diag);
-    if (rc != 0)
-        return rc;
-    if (source->candidate.trial.status != FA_STATUS_PENDING)
-        return fa_fail(check->diag, FA_ENOKERNEL, "the default config of %s: %s", is->name,
-                       source->candidate.trial.reason);
-    rc = fa_render(fa_templates_for(check->tuner, problem), &check->task, &source->candidate, &text,
-                   check->diag);
-    if (rc != 0)
-        return rc;
-    fa_render_architecture(is, gpu, build->architecture, sizeof build->architecture);
-    source->family = family;
-    build->source = text.data;
-    check->count++;
-    return 0;
+    fa_build *build = &check->build[check->count++];
+    fa_rendered rendered = {.key = ""};
+    int rc = 0;
+    if (family != THE_ANSWER) {
+        source->family = check->task.families->family[family];
+        rc = fa_space_default(&check->task, family, &source->candidate, check->diag);
+    }
+    if (rc == 0 && source->candidate.trial.status != FA_STATUS_PENDING)
+        rc = fa_fail(check->diag, FA_ENOKERNEL, "the default config of %s: %s",
+                     source->family->name, source->candidate.trial.reason);
+    if (rc == 0)
+        rc = fa_render_candidate(check->tuner, &check->task,
+                                 source->family != NULL ? &source->candidate : NULL, "", &rendered,
+                                 check->diag);
+    memcpy(build->architecture, rendered.architecture, sizeof build->architecture);
+    build->reference = source->family == NULL;
+    build->source = rendered.source.data; /* the buffer's memory goes on as the source */
+    return rc;
 }
 
 static int add_all(struct check *check)
 {
     const fa_operation *operation = fa_operation_of(&check->target.problem);
     const bool answered = cJSON_HasObjectItem(operation->document, "reference");
-    int rc = answered ? add_answer(check) : 0;
+    int rc = answered ? add_source(check, THE_ANSWER) : 0;
     for (int i = 0; i < check->task.families->count && rc == 0 && check->count < SOURCES_MAX; i++)
         if (check->task.families->family[i]->operation == operation &&
             fa_family_supports(check->task.families->family[i], &check->target.problem,
                                &check->target.gpu, NULL) == 0)
-            rc = add_family(check, i);
+            rc = add_source(check, i);
     return rc == 0 && check->count == (int)answered
                ? fa_fail(check->diag, FA_ENOTSUP, "no family of %s serves this problem on %s",
                          operation->name, check->target.gpu.name)
@@ -113,23 +94,22 @@ static void add_kernel(const struct check *check, int index, const char *entry, 
     const struct source *source = &check->source[index];
     const fa_build *build = &check->build[index];
     const fa_problem *problem = &check->target.problem;
-    const bool compare = source->family != THE_ANSWER ||
-                         cJSON_HasObjectItem(fa_operation_of(problem)->document, "answer");
+    const bool compare =
+        source->family != NULL || cJSON_HasObjectItem(fa_operation_of(problem)->document, "answer");
     fa_cubin_info info = {0};
     fa_diag diag = build->diag;
     bool typed = false;
     int rc = build->rc;
     if (rc == 0)
         rc = fa_cubin_read(build->cubin, build->size, entry, &info, &diag);
-    const char *unused =
-        source->family != THE_ANSWER ? fa_spec_fault_of(fa_operation_of(problem)) : "";
+    const char *unused = source->family != NULL ? fa_spec_fault_of(fa_operation_of(problem)) : "";
     if (rc == 0 && compare)
         rc = fa_op_of(problem)->check_entry(
             problem,
             &(fa_cubin_entry){.cubin = build->cubin,
                               .size = build->size,
                               .name = entry,
-                              .launch = source->family == THE_ANSWER ? FA_THE_ANSWER : launch,
+                              .launch = source->family == NULL ? FA_THE_ANSWER : launch,
                               .workspace = source->candidate.launches.workspace_bytes > 0,
                               .counters = source->candidate.launches.counters > 0,
                               .ret_typed = &typed},
@@ -140,7 +120,7 @@ static void add_kernel(const struct check *check, int index, const char *entry, 
     fa_checked_kernel kernel = {
         .size = sizeof kernel,
         .entry = fa_list_keep_text(list, entry),
-        .answer = source->family == THE_ANSWER,
+        .answer = source->family == NULL,
         .registers = info.registers,
         .spill_bytes = info.stack_bytes,
         .smem_bytes = info.static_smem_bytes + source->candidate.launches.at[launch].smem_bytes,
@@ -160,11 +140,8 @@ static int list_kernels(const struct check *check, int rc, fa_checked_kernel **r
         offsetof(fa_checked_kernel, log), offsetof(fa_checked_kernel, left_out), SIZE_MAX};
     fa_list list = {0};
     for (int i = 0; rc == 0 && i < check->count; i++) {
-        const struct source *source = &check->source[i];
-        const fa_family *family =
-            source->family != THE_ANSWER ? check->task.families->family[source->family] : NULL;
-        const int count = family != NULL ? family->launch_count : 1;
-        for (int k = 0; k < count; k++)
+        const fa_family *family = check->source[i].family;
+        for (int k = 0; k < (family != NULL ? family->launch_count : 1); k++)
             add_kernel(check, i,
                        family != NULL ? family->launch[k].entry
                                       : fa_op_reference_entry(&check->target.problem),

@@ -132,19 +132,10 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
 /* Renders a config, or the reference, and keeps its key. */
 static int render(fa_job *job, int index, fa_rendered *ret)
 {
-    const fa_problem *problem = &job->target.problem;
-    const fa_tuner *tuner = job->tuner;
-    const fa_task task = fa_task_for(tuner, problem, &job->target.gpu);
-    int rc;
-    if (index != FA_JOB_REFERENCE) {
-        rc = fa_render_candidate(tuner, &task, &job->space.candidate[index], job->nvrtc.identity,
-                                 ret, &job->diag);
-    } else {
-        snprintf(ret->architecture, sizeof ret->architecture, "sm_%d", task.gpu->sm);
-        rc = fa_render_reference(fa_templates_for(tuner, problem), &task, &ret->source, &job->diag);
-        if (rc == 0)
-            fa_render_cubin_key(tuner, problem, job->nvrtc.identity, ret);
-    }
+    const fa_task task = fa_task_for(job->tuner, &job->target.problem, &job->target.gpu);
+    int rc = fa_render_candidate(job->tuner, &task,
+                                 index != FA_JOB_REFERENCE ? &job->space.candidate[index] : NULL,
+                                 job->nvrtc.identity, ret, &job->diag);
     if (rc == 0)
         memcpy(fa_job_attempt(job, index)->cubin_key, ret->key, sizeof ret->key);
     return rc;

@@ -288,16 +288,15 @@ enum { LOOKED_AT = 32 };
 
 /* A config that was tried for the bucket. */
 struct tried {
-    fa_trial trial; /* as stored, with the grid for the asked lengths */
-    char cubin_key[FA_HASH_HEX];
-    fa_tools tools; /* driver: that it was proved under; 0: it is only predicted */
-    uint64_t seed;  /* of the tune that timed it */
-    double us;      /* at the asked lengths; 0: it does not run there as it is */
+    fa_study_trial *record; /* as stored; then with the grid for the asked lengths */
+    fa_tools tools;         /* driver: that it was proved under; 0: it is only predicted */
+    double us;              /* at the asked lengths; 0: it does not run there as it is */
 };
 
 /* What is on record of the bucket, the fastest first; all of one family. */
 struct between {
     const fa_trial *winner;
+    fa_study_trial *record;
     struct tried tried[LOOKED_AT];
     int count;
     double winner_us; /* at the asked lengths */
@@ -311,12 +310,12 @@ static double time_of(const fa_trial *trial)
     return trial->status == FA_STATUS_MEASURED ? trial->median_us : trial->predicted_us;
 }
 
-static void keep_trial(struct between *b, const fa_study_trial *record)
+static void keep_trial(struct between *b, fa_study_trial *record)
 {
     struct tried *one = &b->tried[b->count];
     const fa_trial *trial = &record->trial;
-    double fastest = time_of(b->count > 0 ? &b->tried[0].trial : trial);
-    if (b->count == LOOKED_AT || trial->raced != b->winner->raced ||
+    double fastest = time_of(b->count > 0 ? &b->tried[0].record->trial : trial);
+    if (trial->raced != b->winner->raced ||
         strcmp(trial->config.family, b->winner->config.family) != 0 ||
         !(time_of(trial) > 0 && time_of(trial) <= fastest * SLOWER) ||
         !fa_records_tools(record->environment, &one->tools))
@@ -325,9 +324,7 @@ static void keep_trial(struct between *b, const fa_study_trial *record)
         one->tools.driver = 0;
     else if (one->tools.driver == 0)
         return;
-    one->trial = *trial;
-    one->seed = record->seed;
-    memcpy(one->cubin_key, record->cubin_key, sizeof one->cubin_key);
+    one->record = record;
     b->count++;
 }
 
@@ -335,7 +332,7 @@ static void keep_trial(struct between *b, const fa_study_trial *record)
 static void scale(struct tried *one, fa_candidate *candidate, const fa_launches *launches,
                   const fa_problem *bucket, const fa_target *target)
 {
-    fa_trial *trial = &one->trial;
+    fa_trial *trial = &one->record->trial;
     if (candidate->trial.status != FA_STATUS_PENDING ||
         candidate->trial.threads != trial->threads ||
         candidate->trial.smem_bytes != trial->smem_bytes)
@@ -365,19 +362,17 @@ static int find_between(fa_tuner *tuner, const fa_target *target, const fa_scope
                         struct between *b)
 {
     const fa_config *config[LOOKED_AT];
-    fa_study_trial *record = NULL;
     size_t records = 0;
     int rc = fa_tuner_families(tuner, NULL);
     if (rc == 0)
-        rc = fa_store_trials_fastest(tuner->store, bucket, b->winner->status, LOOKED_AT, &record,
+        rc = fa_store_trials_fastest(tuner->store, bucket, b->winner->status, LOOKED_AT, &b->record,
                                      &records, NULL);
     for (size_t i = 0; rc == 0 && i < records; i++)
-        keep_trial(b, &record[i]);
-    free(record);
+        keep_trial(b, &b->record[i]);
     if (rc != 0 || b->count == 0)
         return rc;
     for (int i = 0; i < b->count; i++)
-        config[i] = &b->tried[i].trial.config;
+        config[i] = &b->tried[i].record->trial.config;
     const fa_task task = fa_task_for(tuner, &target->asked, &target->gpu);
     const fa_task measured = {task.families, &bucket->problem, &target->gpu};
     if ((rc = fa_space_some(&task, config, b->count, b->candidate, NULL)) != 0 ||
@@ -389,7 +384,7 @@ static int find_between(fa_tuner *tuner, const fa_target *target, const fa_scope
         scale(&b->tried[i], &b->candidate[i], &b->launches[i], &bucket->problem, target);
         if (fa_config_equal(config[i], &b->winner->config)) {
             b->winner_us = b->tried[i].us;
-            race = b->tried[i].seed;
+            race = b->tried[i].record->seed;
         }
     }
     double margin = b->winner->status == FA_STATUS_MEASURED ? MARGIN : 1;
@@ -397,7 +392,7 @@ static int find_between(fa_tuner *tuner, const fa_target *target, const fa_scope
     for (int i = 0; i < b->count; i++) {
         const struct tried *one = &b->tried[i];
         if (one->us > 0 && one->us < b->winner_us * margin &&
-            (!b->winner->raced || one->seed == race))
+            (!b->winner->raced || one->record->seed == race))
             b->tried[left++] = *one;
     }
     b->count = left;
@@ -506,13 +501,13 @@ static void refine(fa_tuner *tuner, const fa_target *target, fa_match *match,
         const struct tried *one = &b->tried[i];
         fa_cubin_record cubin = {0};
         fa_match other = *match;
-        other.answer.trial = one->trial;
+        other.answer.trial = one->record->trial;
         other.answer.driver_version = (int32_t)one->tools.driver;
-        memcpy(other.answer.cubin_key, one->cubin_key, sizeof one->cubin_key);
+        memcpy(other.answer.cubin_key, one->record->cubin_key, sizeof other.answer.cubin_key);
         memcpy(other.answer.nvrtc, one->tools.nvrtc, sizeof one->tools.nvrtc);
         snprintf(other.answer.entry, sizeof other.answer.entry, "%s", b->entry);
         if (!stands_under_driver(tuner, target, &other) ||
-            fa_records_cubin(tuner, one->cubin_key, &cubin, NULL) != 0)
+            fa_records_cubin(tuner, other.answer.cubin_key, &cubin, NULL) != 0)
             continue;
         size_t said = strlen(answer->why);
         snprintf(other.answer.why + said, sizeof answer->why - said,
@@ -524,6 +519,7 @@ static void refine(fa_tuner *tuner, const fa_target *target, fa_match *match,
         *match_cubin = cubin;
         break;
     }
+    free(b->record);
     free(b);
 }
 
