@@ -23,33 +23,27 @@ fa_origin fa_bundle_origin(fa_origin there)
 }
 
 /* ---- the whole file -------------------------------------------------------------------------*/
-static int check_signer(const fa_bundle_info *info, const fa_import_options *options, fa_diag *diag)
-{
-    char folder[FA_STORE_PATH_MAX] = "";
-    if (info->is_signed && !info->trusted) {
-        fa_own_config(FA_TRUSTED_FOLDER, folder, sizeof folder);
-        return fa_fail(diag, FA_EUNTRUSTED,
-                       "bundle %s is signed by a key that is not trusted here: key ID %s. Its "
-                       "kernels would run on your GPU: if you know whose key it is, copy its .pub "
-                       "file into %s",
-                       options->file, info->key, folder);
-    }
-    if (!info->is_signed && !options->allow_unsigned)
-        return fa_fail(diag, FA_EUNTRUSTED,
-                       "bundle %s is not signed: have it exported with a key, or import it with "
-                       "--allow-unsigned if you know where it comes from",
-                       options->file);
-    return 0;
-}
-
 int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_bundle **ret_bundle,
                          fa_diag *diag)
 {
+    char folder[FA_STORE_PATH_MAX] = "";
     int rc = fa_bundle_open(path, false, ret_bundle, diag);
     if (rc != 0)
         return rc;
-    if (trusted != NULL)
-        rc = check_signer(fa_bundle_get_info(*ret_bundle), trusted, diag);
+    const fa_bundle_info *info = fa_bundle_get_info(*ret_bundle);
+    if (trusted != NULL && info->is_signed && !info->trusted) {
+        fa_own_config(FA_TRUSTED_FOLDER, folder, sizeof folder);
+        rc = fa_fail(diag, FA_EUNTRUSTED,
+                     "bundle %s is signed by a key that is not trusted here: key ID %s. Its "
+                     "kernels would run on your GPU: if you know whose key it is, copy its .pub "
+                     "file into %s",
+                     path, info->key, folder);
+    } else if (trusted != NULL && !info->is_signed && !trusted->allow_unsigned) {
+        rc = fa_fail(diag, FA_EUNTRUSTED,
+                     "bundle %s is not signed: have it exported with a key, or import it with "
+                     "--allow-unsigned if you know where it comes from",
+                     path);
+    }
     if (rc == 0)
         rc = fa_bundle_read(*ret_bundle, diag);
     if (rc != 0)
@@ -123,21 +117,10 @@ static double spread(const fa_trial *trial)
     return trial->median_us > 0 ? (trial->high_us - trial->low_us) / trial->median_us : 1e9;
 }
 
-static bool same_winner(const fa_winner_record *a, const fa_winner_record *b)
-{
-    return strcmp(a->cubin_key, b->cubin_key) == 0 && a->origin == b->origin &&
-           fa_config_equal(&a->trial.config, &b->trial.config) &&
-           a->driver_version == b->driver_version && !(spread(&a->trial) < spread(&b->trial)) &&
-           !(spread(&b->trial) < spread(&a->trial)) && a->unix_time == b->unix_time;
-}
-
 fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner_record *incoming,
                                  const char **ret_why)
 {
     double old = spread(&stored->trial), new = spread(&incoming->trial);
-    *ret_why = "";
-    if (same_winner(stored, incoming))
-        return FA_BUNDLE_SAME;
     const struct {
         bool better, worse;
         const char *better_why, *worse_why;
@@ -158,8 +141,11 @@ fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner
             return rule[i].better ? FA_BUNDLE_REPLACED : FA_BUNDLE_KEPT;
         }
     }
-    *ret_why = "both are as good, and one is there";
-    return FA_BUNDLE_KEPT;
+    bool same = strcmp(stored->cubin_key, incoming->cubin_key) == 0 &&
+                stored->origin == incoming->origin &&
+                fa_config_equal(&stored->trial.config, &incoming->trial.config);
+    *ret_why = same ? "" : "both are as good, and one is there";
+    return same ? FA_BUNDLE_SAME : FA_BUNDLE_KEPT;
 }
 
 /* ---- inspecting -----------------------------------------------------------------------------*/

@@ -166,7 +166,9 @@ bool fa_job_may_retry(fa_job *job, int index)
 static int write_outcomes(fa_job *job, fa_diag *diag)
 {
     fa_store *store = job->tuner->store;
-    int rc = 0;
+    int rc = job->reference.fresh.bytes != NULL
+                 ? fa_store_cubin_put(store, &job->reference.fresh, diag)
+                 : 0;
     for (int i = 0; i < job->space.count && rc == 0; i++) {
         fa_attempt *attempt = &job->attempt[i];
         fa_trial *trial = &job->space.candidate[i].trial;
@@ -207,6 +209,7 @@ int fa_job_flush(fa_job *job)
     const uint64_t now = fa_clock_ns(), pause = WRITE_SHARE * (now - began);
     job->write_due_ns = now + (pause < WRITE_PAUSE_NS ? pause : WRITE_PAUSE_NS);
     job->unwritten = false;
+    fa_cubin_record_free(&job->reference.fresh);
     for (int i = 0; i < job->space.count; i++) {
         job->attempt[i].dirty = false;
         fa_cubin_record_free(&job->attempt[i].fresh);

@@ -141,24 +141,27 @@ static int render(fa_job *job, int index, fa_rendered *ret)
     return rc;
 }
 
-static void keep_reference(fa_job *job, const void *bytes, size_t size)
+static bool keep_reference(fa_job *job, const void *bytes, size_t size)
 {
     fa_cubin_info info;
     fa_diag diag = {{0}};
     const char *entry = fa_op_reference_entry(&job->target.problem);
-    if (fa_cubin_read(bytes, size, entry, &info, &diag) != 0) {
-        FA_JOB_FAIL(job, FA_ECOMPILE, "the reference kernel: %s", diag.text);
-        return;
-    }
-    fa_job_keep_cubin(job, &job->reference, bytes, size);
+    if (fa_cubin_read(bytes, size, entry, &info, &diag) == 0)
+        return fa_job_keep_cubin(job, &job->reference, bytes, size);
+    FA_JOB_FAIL(job, FA_ECOMPILE, "the reference kernel: %s", diag.text);
+    return false;
 }
 
-/* A cubin that is clean goes into the store with the next transaction. */
+/* A cubin that is clean, and the reference's, goes into the store with the next transaction. */
 static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
 {
-    snprintf(record->entry, sizeof record->entry, "%s", fa_job_family(job, index)->launch[0].entry);
+    fa_attempt *attempt = fa_job_attempt(job, index);
+    snprintf(record->entry, sizeof record->entry, "%s",
+             index == FA_JOB_REFERENCE ? fa_op_reference_entry(&job->target.problem)
+                                       : fa_job_family(job, index)->launch[0].entry);
+    memcpy(record->key, attempt->cubin_key, sizeof record->key);
     record->sm = job->target.gpu.sm;
-    job->attempt[index].fresh = *record;
+    attempt->fresh = *record;
     *record = (fa_cubin_record){0};
     job->unwritten = true;
 }
@@ -331,19 +334,6 @@ bool fa_job_compile_done(const fa_job *job)
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
-/* Without a log where memory is short: then the next run cannot judge it, and it must not be kept. */
-static fa_cubin_record record_of(fa_job *job, int index, fa_compile_result *result)
-{
-    fa_cubin_record record = {.sm = job->target.gpu.sm,
-                              .bytes = result->cubin,
-                              .size = result->size,
-                              .log = strdup(result->log),
-                              .compile_ms = result->ms};
-    memcpy(record.key, fa_job_attempt(job, index)->cubin_key, sizeof record.key);
-    result->cubin = NULL;
-    return record;
-}
-
 /* It says nothing about what was compiled: another worker tries it. */
 static void ran_short(fa_job *job, int index, const char *text)
 {
@@ -404,21 +394,19 @@ static void ended(void *context, int index, fa_compile_result *result)
     }
     if (result->rc == FA_ECOMPILE)
         fa_tuner_keep_failed(job->tuner, fa_job_attempt(job, index)->cubin_key, "", result->text);
-    if (index == FA_JOB_REFERENCE && result->rc != 0) {
+    /* Without a log, where memory is short, the next run cannot judge it, and it must not be kept. */
+    fa_cubin_record record = {.bytes = result->cubin,
+                              .size = result->size,
+                              .log = strdup(result->log),
+                              .compile_ms = result->ms};
+    result->cubin = NULL;
+    if (record.log == NULL)
+        FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a cubin");
+    else if (index == FA_JOB_REFERENCE && result->rc != 0)
         FA_JOB_FAIL(job, FA_ECOMPILE, "the reference kernel: %s", result->text);
-        return;
-    }
-    if (index == FA_JOB_REFERENCE) {
-        keep_reference(job, result->cubin, result->size);
-        fa_cubin_record record = record_of(job, index, result);
-        snprintf(record.entry, sizeof record.entry, "%s",
-                 fa_op_reference_entry(&job->target.problem));
-        if (!job->ended && record.log != NULL) /* only a saving for the next run */
-            fa_store_cubin_put(job->tuner->store, &record, NULL);
-        fa_cubin_record_free(&record);
-        return;
-    }
-    for (int i = 0; !job->ended && i < job->space.count; i++) {
+    else if (index == FA_JOB_REFERENCE && keep_reference(job, record.bytes, record.size))
+        clean = index;
+    for (int i = 0; !job->ended && index != FA_JOB_REFERENCE && i < job->space.count; i++) {
         if (!is_of_source(job, index, i))
             continue;
         if (i != index)
@@ -426,20 +414,15 @@ static void ended(void *context, int index, fa_compile_result *result)
         job->space.candidate[i].trial.compile_ms = result->ms;
         if (result->rc != 0)
             fa_job_settle(job, i, FA_STATUS_COMPILE_FAILED, result->text);
-        else if (take_cubin(job, i, result->cubin, result->size, result->log) &&
+        else if (take_cubin(job, i, record.bytes, record.size, record.log) &&
                  clean == FA_JOB_NOBODY)
             clean = i;
     }
     if (result->rc != 0 && !job->ended)
         fa_job_give_up_family(job, index, false);
-    if (clean != FA_JOB_NOBODY) {
-        fa_cubin_record record = record_of(job, clean, result);
-        if (record.log == NULL)
-            FA_JOB_FAIL(job, FA_ENOMEM, "out of memory for a cubin");
-        else
-            keep_fresh(job, clean, &record);
-        fa_cubin_record_free(&record);
-    }
+    if (clean != FA_JOB_NOBODY)
+        keep_fresh(job, clean, &record);
+    fa_cubin_record_free(&record);
 }
 
 /* Templates of somebody's own are compiled all the same where the kernel cannot shut the file system:
@@ -503,14 +486,7 @@ void fa_job_compile_start(fa_job *job)
     int wanted = job->compile.order_count;
     if (job->compile.wanted > 0 && wanted > job->compile.wanted)
         wanted = job->compile.wanted;
-    const bool needed = needs_reference(job);
-    if (wanted == 0 && needed) { /* then a worker may not be needed at all */
-        fa_rendered rendered = {.key = ""};
-        job->compile.reference_asked = render(job, FA_JOB_REFERENCE, &rendered) == 0 &&
-                                       take_stored(job, FA_JOB_REFERENCE, rendered.key);
-        fa_buf_free(&rendered.source);
-    }
-    wanted += needed && !job->compile.reference_asked;
+    wanted += needs_reference(job);
     widen(job, wanted < job->tuner->options.compile_workers ? wanted
                                                             : job->tuner->options.compile_workers);
 }

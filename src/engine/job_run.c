@@ -430,6 +430,7 @@ void fa_job_free(fa_job **job_pointer)
     free(job->indices);
     free(job->launches);
     free(job->reference.cubin);
+    fa_cubin_record_free(&job->reference.fresh);
     free(job->environment);
     fa_space_free(&job->space);
     fa_job_search_close(job);

@@ -79,24 +79,18 @@ static const struct slot *probe(const struct fa_kernel_slots *slots, uint64_t ha
     }
 }
 
-static const fa_kernel *find_slot(const fa_kernel_table *table, const fa_operation *operation,
-                                  const fa_problem *problem, uint64_t context)
-{
-    const struct fa_kernel_slots *slots = atomic_load_explicit(&table->slots, memory_order_acquire);
-    const fa_kernel *kernel = NULL;
-    if (slots != NULL)
-        probe(slots, hash_of(operation, problem, context), operation, problem, context, &kernel);
-    return kernel;
-}
-
 const fa_kernel *fa_kernel_table_find(const fa_kernel_table *table, const fa_problem *problem,
                                       uint64_t context)
 {
     const fa_operation *operation = fa_operation_of(problem);
     const fa_kernel *kernel = atomic_load_explicit(&table->latest, memory_order_acquire);
-    return kernel != NULL && has_key(kernel, operation, problem, context)
-               ? kernel
-               : find_slot(table, operation, problem, context);
+    if (kernel != NULL && has_key(kernel, operation, problem, context))
+        return kernel;
+    const struct fa_kernel_slots *slots = atomic_load_explicit(&table->slots, memory_order_acquire);
+    kernel = NULL;
+    if (slots != NULL)
+        probe(slots, hash_of(operation, problem, context), operation, problem, context, &kernel);
+    return kernel;
 }
 
 /* ---- publishing -----------------------------------------------------------------------------*/

@@ -264,21 +264,6 @@ bool fa_reproof_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon
     return true;
 }
 
-void fa_reproof_keep(fa_tuner *tuner, const fa_scope *scope, const fa_verification *mark,
-                     bool verdict)
-{
-    fa_diag why = {{0}};
-    bool kept = false;
-    if (verdict && !fa_store_is_read_only(tuner->store)) {
-        kept = fa_store_verification_put(tuner->store, mark, scope, &why) == 0;
-        if (!kept)
-            fa_note(tuner, "the result of a winner's proof under driver %d could not be kept: %s",
-                    mark->driver_version, why.text);
-    }
-    if (!kept && !mark->passed) /* else every ask would prove it again */
-        fa_tuner_keep_failed(tuner, mark->cubin_key, mark->silicon, mark->reason);
-}
-
 /* ---- lengths between buckets ------------------------------------------------------------------*/
 /* SLOWER: how far behind the bucket's fastest a config may be there; MARGIN: how much faster than the
  * winner it must promise to be. */

@@ -49,10 +49,6 @@ int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubi
 /* The mark that an earlier proof of the cubin under this driver left; false: there is none. `work` is held. */
 bool fa_reproof_mark(fa_tuner *tuner, const char *cubin_key, const char *silicon,
                      int32_t driver_version, fa_verification *ret_mark);
-/* Keeps a mark in the store; in the session where the store cannot be written, or where it is no verdict: then a proof ran
- * out of time, and the next session tries again. `work` is held. */
-void fa_reproof_keep(fa_tuner *tuner, const fa_scope *scope, const fa_verification *mark,
-                     bool verdict);
 
 /* A stored winner of the target's silicon, judged for it. */
 typedef struct fa_match {

@@ -373,6 +373,23 @@ int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, const fa_request 
     return rc;
 }
 
+/* Keeps a mark in the store; in the session where the store cannot be written, or where it is no verdict: then a proof ran
+ * out of time, and the next session tries again. */
+static void keep_mark(fa_tuner *tuner, const fa_scope *scope, const fa_verification *mark,
+                      bool verdict)
+{
+    fa_diag why = {{0}};
+    bool kept = false;
+    if (verdict && !fa_store_is_read_only(tuner->store)) {
+        kept = fa_store_verification_put(tuner->store, mark, scope, &why) == 0;
+        if (!kept)
+            fa_note(tuner, "the result of a winner's proof under driver %d could not be kept: %s",
+                    mark->driver_version, why.text);
+    }
+    if (!kept && !mark->passed) /* else every ask would prove it again */
+        fa_tuner_keep_failed(tuner, mark->cubin_key, mark->silicon, mark->reason);
+}
+
 static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_request *request,
                          const fa_case_data *data, fa_lookup *found, fa_diag *diag)
 {
@@ -392,7 +409,7 @@ static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_requ
     mark.passed = rc == 0;
     if (rc != 0)
         snprintf(mark.reason, sizeof mark.reason, "%.500s", why.text);
-    fa_reproof_keep(tuner, &found->scope, &mark, rc != FA_ETIMEOUT);
+    keep_mark(tuner, &found->scope, &mark, rc != FA_ETIMEOUT);
     if (rc == 0) {
         answer->driver_version = now;
         return 0;
