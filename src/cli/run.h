@@ -11,7 +11,7 @@
 
 #include <cJSON.h>
 
-/* ---- progress (progress.c) -------------------------------------------------------------------*/
+/* ---- progress -------------------------------------------------------------------------------*/
 /* What a person sees on stderr while a tune runs: on a terminal one line that updates at most ten times a second and is
  * erased at the end; elsewhere plain lines, at least one every five seconds. The first configs that finish are told either
  * way. All calls come from the thread that tunes. */

@@ -47,14 +47,12 @@ bool fa_is_lines(const char *path);
 int fa_lines_read(const fa_import_options *source, fa_lines *ret_lines, fa_diag *diag);
 void fa_lines_free(fa_lines *lines);
 
-/* ---- bundle_files.c -------------------------------------------------------------------------*/
-/* Joins the measured trials of its scope to a winner's evidence, best first, the first few with samples; a winner that was
- * imported keeps those that it brought. */
-int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag);
-
-/* ---- bundle_make.c --------------------------------------------------------------------------*/
 /* Reads them and compiles what they say: with at least one winner `part` holds them. */
 int fa_lines_make(fa_tuner *tuner, const fa_import_options *source, fa_lines *ret_lines,
                   fa_diag *diag);
+
+/* Joins the measured trials of its scope to a winner's evidence, best first, the first few with samples; a winner that was
+ * imported keeps those that it brought (bundle_files.c). */
+int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag);
 
 #endif
