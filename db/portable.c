@@ -85,8 +85,9 @@ int fa_portable_print(fa_store *store, fa_buf *out, fa_diag *diag)
 int fa_portable_check(const unsigned char header[FA_PORTABLE_HEADER], size_t size,
                       uint32_t *ret_version)
 {
-    if (fa_sqlite_kind(header, ret_version) != FA_HEADER_BUNDLE)
-        return FA_ECORRUPT;
+    const fa_sqlite_header kind = fa_sqlite_kind(header, ret_version);
+    if (kind != FA_HEADER_BUNDLE)
+        return kind == FA_HEADER_OURS || kind == FA_HEADER_OTHER_VERSION ? FA_ESTORE : FA_ECORRUPT;
     if (*ret_version != FA_STORE_SCHEMA)
         return FA_EVERSION;
     bool ours =
@@ -96,13 +97,6 @@ int fa_portable_check(const unsigned char header[FA_PORTABLE_HEADER], size_t siz
         memcmp(header + 24, header + 92, 4) == 0 && /* the number of pages counts */
         (uint64_t)fa_sqlite_number(header + 28, 4) * PAGE_SIZE_BYTES == size;
     return ours ? 0 : FA_ECORRUPT;
-}
-
-bool fa_portable_is_store(const unsigned char header[FA_PORTABLE_HEADER])
-{
-    uint32_t version;
-    const fa_sqlite_header kind = fa_sqlite_kind(header, &version);
-    return kind == FA_HEADER_OURS || kind == FA_HEADER_OTHER_VERSION;
 }
 
 /* The tables and indices of a database as one text. */

@@ -18,12 +18,10 @@ int fa_portable_new(fa_store **ret_store, fa_diag *diag);
 /* Appends it as it stands. The same rows put in the same order give the same bytes. */
 int fa_portable_print(fa_store *store, fa_buf *out, fa_diag *diag);
 
-/* Whether the header of a file of `size` bytes is one of ours; looks at nothing else. 0, FA_ECORRUPT or
- * FA_EVERSION, without a sentence; *ret_version is the version in all but the second. */
+/* Whether the header of a file of `size` bytes is one of ours; looks at nothing else. 0; or without a sentence FA_ESTORE, it
+ * is a store's, FA_ECORRUPT or FA_EVERSION. *ret_version is the version in all but the third. */
 int fa_portable_check(const unsigned char header[FA_PORTABLE_HEADER], size_t size,
                       uint32_t *ret_version);
-/* Whether it is a store's, of whatever version. */
-bool fa_portable_is_store(const unsigned char header[FA_PORTABLE_HEADER]);
 /* From bytes, which must outlive the store and may be anybody's: all of them are looked through, and the tables must
  * be exactly those that fa_portable_new() makes. bytes NULL: from the file at `path` that begins with them,
  * whose tables alone are looked at, and which must not change. `path` is the name for sentences, too. */

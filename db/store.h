@@ -191,13 +191,10 @@ typedef struct fa_winner_record {
 
 /* Winner, its cubin (may be NULL when already stored) and its evidence in one transaction,
  * replacing the scope's earlier winner unless that one has a better origin. *ret_kept is true
- * when the earlier one was kept. ret_kept may be NULL. */
+ * when the earlier one was kept. ret_kept may be NULL. replace: it was made elsewhere and has been weighed against the
+ * stored one; it takes its place whatever that is, and keeps its own time of making. */
 int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
-                        const fa_cubin_record *cubin, bool *ret_kept, fa_diag *diag);
-/* The same for a winner that was made elsewhere and has been weighed against the stored one: takes
- * its place whatever that is, and keeps its own time of making. */
-int fa_store_winner_replace(fa_store *store, const fa_winner_record *winner,
-                            const fa_cubin_record *cubin, fa_diag *diag);
+                        const fa_cubin_record *cubin, bool replace, bool *ret_kept, fa_diag *diag);
 /* Inside a batch: until its end nobody else changes the scope's winner, so that it can be weighed and
  * replaced. */
 int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag);
@@ -287,8 +284,9 @@ int fa_store_sweep_enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *
 int fa_store_sweep_read(fa_store *store, const char *key, fa_sweep *ret_sweep, fa_diag *diag);
 /* FA_ENOTFOUND, without a sentence. */
 int fa_store_sweep_set_state(fa_store *store, const char *key, fa_sweep_state state, fa_diag *diag);
-/* All sweeps, the one last worked on first. */
-int fa_store_sweeps(fa_store *store, fa_sweep **ret_rows, size_t *ret_count, fa_diag *diag);
+/* The one of a key; NULL: all, the one last worked on first. */
+int fa_store_sweeps(fa_store *store, const char *key, fa_sweep **ret_rows, size_t *ret_count,
+                    fa_diag *diag);
 
 /* A sweep's items in their order; one whose worker is gone is running until another takes it. FA_ENOTFOUND, without a sentence. */
 int fa_store_sweep_items(fa_store *store, const char *key, fa_sweep_item **ret_rows,

@@ -158,9 +158,8 @@ int fa_store_sweep_reopen(fa_store *store, const char *key, int32_t position, fa
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
-/* key NULL: all. */
-static int list_sweeps(fa_store *store, const char *key, fa_sweep **ret_rows, size_t *ret_count,
-                       fa_diag *diag)
+int fa_store_sweeps(fa_store *store, const char *key, fa_sweep **ret_rows, size_t *ret_count,
+                    fa_diag *diag)
 {
     int rc;
     fa_query query =
@@ -178,11 +177,6 @@ static int list_sweeps(fa_store *store, const char *key, fa_sweep **ret_rows, si
     return fa_list_end(&query.list, rc, NULL, ret_rows, ret_count, diag);
 }
 
-int fa_store_sweeps(fa_store *store, fa_sweep **ret_rows, size_t *ret_count, fa_diag *diag)
-{
-    return list_sweeps(store, NULL, ret_rows, ret_count, diag);
-}
-
 /* Its number; FA_ENOTFOUND, without a sentence. */
 static int need_sweep(fa_store *store, const char *key, int64_t *ret_id, fa_diag *diag)
 {
@@ -198,7 +192,7 @@ int fa_store_sweep_read(fa_store *store, const char *key, fa_sweep *ret_sweep, f
     size_t count = 0;
     int64_t id = 0;
     int rc = need_sweep(store, key, &id, diag);
-    if (rc != 0 || (rc = list_sweeps(store, key, &row, &count, diag)) != 0)
+    if (rc != 0 || (rc = fa_store_sweeps(store, key, &row, &count, diag)) != 0)
         return rc;
     if (count == 1)
         *ret_sweep = *row;
@@ -272,26 +266,25 @@ struct claiming {
     bool found;
 };
 
-/* Others in the middle of taking an item are stepped around where the database can. Of those that are running the ones
- * come first of which nobody has heard for the longest time. */
+/* Others in the middle of taking an item are stepped around where the database can. Behind what is pending, of those that
+ * are running the ones come first of which nobody has heard for the longest time. */
 static const char candidate_sql[] =
     "SELECT sweep_item.id FROM sweep_item JOIN sweep ON sweep.id = sweep_item.sweep_id "
-    "WHERE (sweep.key = ? OR (? = 1 AND sweep.state = 'running')) AND sweep_item.state = ? "
-    "AND sweep_item.ready <= ? "
+    "WHERE (sweep.key = ? OR (? = 1 AND sweep.state = 'running')) "
+    "AND sweep_item.state IN ('pending', 'running') AND sweep_item.ready <= ? "
     "AND (? = 1 OR sweep_item.gpu = ? OR (? = 1 AND sweep_item.gpu <> '')) "
     "AND sweep_item.id NOT IN (?,?,?,?,?,?,?,?) "
     "ORDER BY CASE WHEN sweep_item.state = 'running' THEN sweep_item.updated ELSE 0 END, sweep.id, "
     "sweep_item.ready DESC, sweep_item.position LIMIT 1 /*! FOR UPDATE OF sweep_item SKIP LOCKED */";
 
-static int find_candidate(fa_store *store, struct claiming *claiming, const char *state,
-                          fa_diag *diag)
+static int find_candidate(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
     const fa_queue_taker *taker = claiming->taker;
-    fa_query query = fa_db_prepare(
-        store, diag, candidate_sql, fa_text(taker->key != NULL ? taker->key : ""),
-        fa_int(taker->key == NULL), fa_text(state), fa_int(taker->stage != FA_WORK_COMPILE),
-        fa_int(taker->key != NULL), fa_text(taker->gpu != NULL ? taker->gpu : "none"),
-        fa_int(taker->gpu == NULL));
+    fa_query query =
+        fa_db_prepare(store, diag, candidate_sql, fa_text(taker->key != NULL ? taker->key : ""),
+                      fa_int(taker->key == NULL), fa_int(taker->stage != FA_WORK_COMPILE),
+                      fa_int(taker->key != NULL), fa_text(taker->gpu != NULL ? taker->gpu : "none"),
+                      fa_int(taker->gpu == NULL));
     for (int i = 0; i < PASSED_OVER_MAX; i++)
         fa_bind(&query, fa_int(i < claiming->passed_over_count ? claiming->passed_over[i] : -1));
     int rc = fa_db_step_id(&query, &claiming->id);
@@ -361,21 +354,15 @@ static int take_candidate(fa_store *store, struct claiming *claiming, fa_diag *d
 /* An empty queue is no failure: rows that were found invalid on the way are still committed. */
 static int claim(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
-    static const char *const states[] = {"pending", "running"};
     int rc = 0;
     fa_lock_release(&claiming->claim.lock);
     claiming->found = false;
-    for (size_t i = 0; i < 2; i++) {
-        claiming->passed_over_count = 0;
-        rc = 0;
-        while (rc == 0 && !claiming->found && claiming->passed_over_count < PASSED_OVER_MAX) {
-            claiming->claim = (fa_queue_claim){.compiled = false};
-            rc = find_candidate(store, claiming, states[i], diag);
-            if (rc == 0)
-                rc = take_candidate(store, claiming, diag);
-        }
-        if (claiming->found || (rc != 0 && rc != FA_ENOTFOUND))
-            break;
+    claiming->passed_over_count = 0;
+    while (rc == 0 && !claiming->found && claiming->passed_over_count < PASSED_OVER_MAX) {
+        claiming->claim = (fa_queue_claim){.compiled = false};
+        rc = find_candidate(store, claiming, diag);
+        if (rc == 0)
+            rc = take_candidate(store, claiming, diag);
     }
     return rc == FA_ENOTFOUND ? 0 : rc;
 }

@@ -288,8 +288,8 @@ static int put_winner(fa_store *store, const fa_winner_record *winner, const fa_
                                      replace ? winner->unix_time : (int64_t)time(NULL), diag);
 }
 
-static int change_winner(fa_store *store, const fa_winner_record *winner,
-                         const fa_cubin_record *cubin, bool replace, bool *ret_kept, fa_diag *diag)
+int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
+                        const fa_cubin_record *cubin, bool replace, bool *ret_kept, fa_diag *diag)
 {
     fa_change change = {.store = store, .diag = diag};
     bool kept = false;
@@ -301,18 +301,6 @@ static int change_winner(fa_store *store, const fa_winner_record *winner,
     if (change.rc == 0 && ret_kept != NULL)
         *ret_kept = kept;
     return change.rc;
-}
-
-int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
-                        const fa_cubin_record *cubin, bool *ret_kept, fa_diag *diag)
-{
-    return change_winner(store, winner, cubin, false, ret_kept, diag);
-}
-
-int fa_store_winner_replace(fa_store *store, const fa_winner_record *winner,
-                            const fa_cubin_record *cubin, fa_diag *diag)
-{
-    return change_winner(store, winner, cubin, true, NULL, diag);
 }
 
 int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag)

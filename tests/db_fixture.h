@@ -211,7 +211,7 @@ static inline int db_put_winner(fa_store *store, int32_t seq, uint32_t n, fa_ori
         return FA_ENOMEM;
     fa_cubin_record cubin = db_cubin(n, bytes);
     fa_winner_record winner = db_winner(seq, n, origin);
-    int rc = fa_store_winner_put(store, &winner, &cubin, ret_kept, diag);
+    int rc = fa_store_winner_put(store, &winner, &cubin, false, ret_kept, diag);
     free(bytes);
     return rc;
 }

@@ -19,12 +19,12 @@ TEST(work_and_traffic_are_the_sums_that_the_file_lists)
 {
     fa_problem p = {
         .head_dim = 64, .batch = 3, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 300};
-    CHECK(fa_problem_nominal_flops(&p) == 4.0 * 3 * 8 * 64 * 100 * 300);
-    CHECK(fa_problem_bytes(&p) == 2.0 * 64 * (2 * 3 * 8 * 100 + 2 * 3 * 2 * 300));
+    CHECK(fa_problem_work(&p, "flops") == 4.0 * 3 * 8 * 64 * 100 * 300);
+    CHECK(fa_problem_work(&p, "bytes") == 2.0 * 64 * (2 * 3 * 8 * 100 + 2 * 3 * 2 * 300));
     p.causal = FA_CAUSAL_TOP_LEFT;
     p.want_lse = true;
-    CHECK(fa_problem_nominal_flops(&p) == 2.0 * 3 * 8 * 64 * 100 * 300);
-    CHECK(fa_problem_bytes(&p) ==
+    CHECK(fa_problem_work(&p, "flops") == 2.0 * 3 * 8 * 64 * 100 * 300);
+    CHECK(fa_problem_work(&p, "bytes") ==
           2.0 * 64 * (2 * 3 * 8 * 100 + 2 * 3 * 2 * 300) + 4.0 * 3 * 8 * 100);
 }
 

@@ -70,7 +70,7 @@ DB_STORE_TEST(winners_like_one_differ_in_lengths_and_silicon_alone)
     CHECK_OK(db_put_winner(store, 500, 2, FA_ORIGIN_PREDICTED, NULL, &diag), diag);
     fa_winner_record winner = db_winner(1, 1, FA_ORIGIN_MEASURED);
     strcpy(winner.scope.silicon, "another");
-    CHECK_OK(fa_store_winner_put(store, &winner, &cubin, NULL, &diag), diag);
+    CHECK_OK(fa_store_winner_put(store, &winner, &cubin, false, NULL, &diag), diag);
     for (int i = 0; i < 3; i++) {
         winner = db_winner(1, 1, FA_ORIGIN_MEASURED);
         if (i == 0)
@@ -79,7 +79,7 @@ DB_STORE_TEST(winners_like_one_differ_in_lengths_and_silicon_alone)
             winner.scope.problem.want_lse = false;
         else
             winner.scope.problem.causal = FA_CAUSAL_NONE;
-        CHECK_OK(fa_store_winner_put(store, &winner, &cubin, NULL, &diag), diag);
+        CHECK_OK(fa_store_winner_put(store, &winner, &cubin, false, NULL, &diag), diag);
     }
     fa_scope scope = db_scope(77);
     CHECK_OK(fa_store_winners(store, &scope.problem, &row, &count, &diag), diag);

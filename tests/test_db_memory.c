@@ -70,7 +70,7 @@ static int put_worse_winner(fa_store *store)
     static unsigned char bytes[DB_CUBIN_SIZE];
     fa_cubin_record cubin = db_cubin(2, bytes);
     fa_winner_record winner = db_winner(2, 2, FA_ORIGIN_PREDICTED);
-    int rc = fa_store_winner_put(store, &winner, &cubin, &kept, NULL);
+    int rc = fa_store_winner_put(store, &winner, &cubin, false, &kept, NULL);
     return rc != 0 ? rc : !kept;
 }
 

@@ -173,13 +173,13 @@ DB_STORE_TEST(a_winner_whose_cubin_is_gone_says_so_and_gives_way)
 DB_STORE_TEST(a_winner_without_its_cubin_is_refused_and_nothing_of_it_stays)
 {
     fa_winner_record winner = db_winner(512, 3, FA_ORIGIN_MEASURED);
-    CHECK_INT(fa_store_winner_put(store, &winner, NULL, NULL, &diag), FA_ESTORE);
+    CHECK_INT(fa_store_winner_put(store, &winner, NULL, false, NULL, &diag), FA_ESTORE);
     fa_cubin_record cubin = db_cubin(4, bytes);
-    CHECK_INT(fa_store_winner_put(store, &winner, &cubin, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_winner_put(store, &winner, &cubin, false, NULL, &diag), FA_EINVAL);
     CHECK(!db_tamper("DELETE FROM scope"));
     cubin = db_cubin(3, bytes);
     CHECK_OK(fa_store_cubin_put(store, &cubin, &diag), diag);
-    CHECK_OK(fa_store_winner_put(store, &winner, NULL, NULL, &diag), diag);
+    CHECK_OK(fa_store_winner_put(store, &winner, NULL, false, NULL, &diag), diag);
     CHECK(db_winner_is(store, 512, 3, &diag));
 }
 

@@ -351,7 +351,8 @@ ENGINE_TEST(conflicts_resolve_by_origin_then_interval_then_driver_then_time)
         size_t count = 0;
         fa_winner_record stored = made.winner, left = {0};
         stored.origin = rows[i].stored;
-        CHECK_OK(fa_store_winner_replace(f.tuner->store, &stored, &made.cubin, &diag), diag);
+        CHECK_OK(fa_store_winner_put(f.tuner->store, &stored, &made.cubin, true, NULL, &diag),
+                 diag);
         struct made incoming = made;
         double middle = made.winner.trial.median_us, half = middle * 0.01 * rows[i].narrower;
         incoming.winner.origin = rows[i].incoming;

@@ -93,7 +93,7 @@ static int end(fa_store *store, fa_queue_claim *claim, int host)
     uint32_t n = (uint32_t)(claim->item.index * 100 + host * 10 + claim->item.attempts);
     fa_cubin_record cubin = db_cubin(n, bytes);
     fa_winner_record winner = db_winner(claim->item.index + 1, n, FA_ORIGIN_MEASURED);
-    int rc = fa_store_winner_put(store, &winner, &cubin, NULL, &diag);
+    int rc = fa_store_winner_put(store, &winner, &cubin, false, NULL, &diag);
     return rc != 0
                ? rc
                : fa_store_queue_end(store, claim, &(fa_queue_end){.state = FA_ITEM_DONE}, &diag);

@@ -12,11 +12,11 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1410,
-    "src/base": 5594,
+    "src/base": 5575,
     "src/gpu": 3590,
     "src/code": 960,
     "src/snippet": 505,
-    "db": 5451,
+    "db": 5416,
     "tuner": 11802,
     "src/worker": 1146,
     "src/bundle": 1379,

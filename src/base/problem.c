@@ -253,8 +253,7 @@ fa_expr_value fa_problem_evaluate(const fa_problem *problem, const fa_expr *expr
     return fa_expr_evaluate(expr, value);
 }
 
-/* The expression of this key; 0 where there is none. */
-static double work_of(const fa_problem *p, const char *key)
+double fa_problem_work(const fa_problem *p, const char *key)
 {
     const char *text =
         cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(fa_operation_of(p)->document, key));
@@ -266,16 +265,6 @@ static double work_of(const fa_problem *p, const char *key)
     return value.kind == FA_EXPR_INTEGER ? (double)value.integer
            : value.kind == FA_EXPR_REAL  ? value.real
                                          : 0;
-}
-
-double fa_problem_nominal_flops(const fa_problem *p)
-{
-    return work_of(p, "flops");
-}
-
-double fa_problem_bytes(const fa_problem *p)
-{
-    return work_of(p, "bytes");
 }
 
 bool fa_problem_has_no_answer(const fa_problem *p)
@@ -314,11 +303,6 @@ bool fa_problem_reads_fp32(const fa_problem *p)
 }
 
 /* ---- gradients --------------------------------------------------------------------------------*/
-const cJSON *fa_operation_backward(const fa_operation *operation)
-{
-    return cJSON_GetObjectItemCaseSensitive(operation->document, "backward");
-}
-
 static bool lists(const cJSON *backward, const char *key, const char *name)
 {
     const cJSON *item;
@@ -342,7 +326,7 @@ static int32_t value_of(const fa_problem *forward, const fa_operation *gradients
 int fa_problem_train(fa_problem *forward, fa_problem *ret_backward, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(forward), *gradients = NULL;
-    const cJSON *backward = fa_operation_backward(operation);
+    const cJSON *backward = cJSON_GetObjectItemCaseSensitive(operation->document, "backward");
     fa_problem wanted = *forward, problem = {0};
     const char *name = NULL;
     if (backward == NULL)

@@ -58,10 +58,9 @@ int fa_operation_expr(const fa_operation *operation, const char *text, fa_expr *
                       fa_diag *diag);
 fa_expr_value fa_problem_evaluate(const fa_problem *problem, const fa_expr *expr);
 
-/* Floating-point operations and bytes of all tensors, for reporting: the expressions "flops" and "bytes" of the operation's
+/* Floating-point operations ("flops") and bytes of all tensors ("bytes"), for reporting: expressions of the operation's
  * file; 0: it has none. Of attention the usual count: 4*B*H*Sq*Sk*D, halved when causal. */
-double fa_problem_nominal_flops(const fa_problem *problem);
-double fa_problem_bytes(const fa_problem *problem);
+double fa_problem_work(const fa_problem *problem, const char *key);
 /* Whether nothing says what its kernels should compute: they are compared with one another alone. */
 bool fa_problem_has_no_answer(const fa_problem *problem);
 /* Whether the program that tunes says what is right (fa_spec_cases). */
@@ -121,8 +120,6 @@ cJSON *fa_gpu_to_json(const fa_gpu *gpu);
  * needs: yes-or-no fields of the forward pass that training asks for, and that its gradients do not have; ignores: fields
  * that say nothing of the gradients; refuses: fields that mean another thing there; work: as "model_work", of a model that
  * is trained. */
-/* "backward" of the operation; NULL: its gradients are no operation. */
-const cJSON *fa_operation_backward(const fa_operation *operation);
 /* Sets what training needs of a forward pass, and makes the problem of its gradients of the fields that have one name in both.
  * FA_ENOTFOUND: the operation has none. FA_ENOTSUP: the gradients have no such field as one that is not its default. */
 int fa_problem_train(fa_problem *forward, fa_problem *ret_backward, fa_diag *diag);

@@ -79,8 +79,8 @@ static int check_ends(fa_bundle *bundle, const unsigned char *header, const unsi
                        "bundle %s is of version %u and this fa-tune reads version %d alone: use "
                        "the fa-tune that made it",
                        bundle->path, info->version, FA_STORE_SCHEMA);
-    if (rc != 0 && fa_portable_is_store(header))
-        return fa_fail(diag, rc,
+    if (rc == FA_ESTORE)
+        return fa_fail(diag, FA_ECORRUPT,
                        "%s is no bundle but a store: --store names it, and `fa-tune export` makes "
                        "a bundle of it",
                        bundle->path);
@@ -402,7 +402,7 @@ int fa_bundle_add(fa_store *part, const fa_winner_record *winner, const void *cu
         return rc;
     fa_bundle_describe_cubin(&added, &record);
     record.compile_ms = NAN; /* winners that share it may have been compiled at other times */
-    return fa_store_winner_replace(part, &added, exists ? NULL : &record, diag);
+    return fa_store_winner_put(part, &added, exists ? NULL : &record, true, NULL, diag);
 }
 
 void fa_bundle_seal(fa_buf *bytes)

@@ -263,8 +263,9 @@ static void add_work(cJSON *layers, const cJSON *layer, const cJSON *work)
 int cli_model_layers(const cli_options *options, cJSON **ret_layers, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->request.problem);
-    const cJSON *works = options->sweep.training ? member(fa_operation_backward(operation), "work")
-                                                 : member(operation->document, "model_work");
+    const cJSON *works = options->sweep.training
+                             ? member(member(operation->document, "backward"), "work")
+                             : member(operation->document, "model_work");
     const cJSON *layer, *work;
     const char *name = options->sweep.model;
     const size_t length = strlen(name);

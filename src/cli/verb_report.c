@@ -51,7 +51,7 @@ static void put_problem(cli_table *table, const fa_study *study, bool csv)
         trial->low_us,
         trial->high_us,
         trial->predicted_us,
-        us > 0 ? fa_problem_nominal_flops(&study->problem) / us * 1e-6 : 0,
+        us > 0 ? fa_problem_work(&study->problem, "flops") / us * 1e-6 : 0,
         known && trial->median_us > 0 ? study->winner.default_us / us : 0,
     };
     cli_text_problem(&table->cell, &study->problem);

@@ -61,7 +61,7 @@ static void print_times(const fa_answer *answer, fa_buf *out)
     (own ? fa_words_us : fa_words_about)(out, us);
     if (own) {
         fa_buf_text(out, ", ");
-        fa_words_tflops(out, fa_problem_nominal_flops(&answer->problem) / us * 1e-6);
+        fa_words_tflops(out, fa_problem_work(&answer->problem, "flops") / us * 1e-6);
         fa_buf_text(out, " TFLOP/s");
     }
     if (own && answer->default_us > 0) {

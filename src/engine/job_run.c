@@ -570,7 +570,7 @@ int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     bool kept = false;
     if (rc == 0)
         rc = fa_store_winner_put(job->tuner->store, &winner, cubin.bytes != NULL ? &cubin : NULL,
-                                 &kept, diag);
+                                 false, &kept, diag);
     /* Fills the answer as any later lookup would. If an earlier winner with a better origin stands, that
      * is the answer; a prediction gives way to what a source has. */
     fa_lookup found = {.count = 0};

@@ -366,8 +366,8 @@ static cJSON *problem_json(const struct collecting *c)
 {
     const report_problems *problems = c->document->problems;
     const fa_study *study = c->study;
-    const double flops = fa_problem_nominal_flops(&study->problem);
-    const double bytes = fa_problem_bytes(&study->problem);
+    const double flops = fa_problem_work(&study->problem, "flops");
+    const double bytes = fa_problem_work(&study->problem, "bytes");
     const size_t backward = backward_of(problems, study);
     cJSON *object = fa_struct_to_json(study_members, study);
     fa_json_add_text(object, "known_how",

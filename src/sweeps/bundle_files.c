@@ -258,7 +258,7 @@ static int take_one(struct importing *importing, const fa_winner_record *winner,
         importing->put = rc == 0;
     }
     if (rc == 0 && better && !importing->dry_run)
-        rc = fa_store_winner_replace(store, &here, NULL, diag);
+        rc = fa_store_winner_put(store, &here, NULL, true, NULL, diag);
     fa_winner_record_free(&here);
     if (rc != 0)
         return rc;
@@ -385,7 +385,7 @@ static int weigh_and_push(fa_store *to, fa_store *from, fa_winner_record *winner
     if (other) /* a proof holds for the bytes that it was made with */
         winner->driver_version = 0;
     if (rc == 0)
-        rc = fa_store_winner_replace(to, winner, cubin, diag);
+        rc = fa_store_winner_put(to, winner, cubin, true, NULL, diag);
     if (rc == 0)
         rc = fa_store_trials(from, &winner->scope, &record, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++)

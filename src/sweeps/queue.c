@@ -191,7 +191,7 @@ int fa_list_sweeps(fa_tuner *tuner, fa_sweep **ret_sweeps, size_t *ret_count, fa
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_sweeps(tuner->store, ret_sweeps, ret_count, diag);
+    rc = fa_store_sweeps(tuner->store, NULL, ret_sweeps, ret_count, diag);
     pthread_mutex_unlock(&tuner->work);
     return rc;
 }

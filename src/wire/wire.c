@@ -224,7 +224,7 @@ static cJSON *write_answer(const void *data)
 {
     const fa_answer *answer = data;
     double median = answer->trial.median_us;
-    double flops = fa_problem_nominal_flops(&answer->from_problem);
+    double flops = fa_problem_work(&answer->from_problem, "flops");
     bool own = median > 0 && answer->origin != FA_ORIGIN_NEAREST; /* no time of another problem */
     cJSON *json = fa_struct_to_json(answer_members, answer);
     fa_json_add_known(json, "speedup_over_default", median > 0 ? answer->default_us / median : 0,

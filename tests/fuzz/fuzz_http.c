@@ -77,7 +77,7 @@ static void store_winner(void)
         tunable->value = tunables[i].value;
     }
     if (rc == 0)
-        rc = fa_store_winner_put(tuner->store, &winner, &cubin, NULL, &diag);
+        rc = fa_store_winner_put(tuner->store, &winner, &cubin, false, NULL, &diag);
     if (rc != 0)
         fprintf(stderr, "%s\n", diag.text);
     FUZZ_CHECK(rc == 0);
