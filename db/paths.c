@@ -73,19 +73,6 @@ int fa_store_default_path(const char *variable, char ret_path[FA_STORE_PATH_MAX]
     return 0;
 }
 
-static int make_directory(const char *path, fa_diag *diag)
-{
-    struct stat st;
-    if (mkdir(path, 0700) == 0 || errno == EEXIST)
-        return 0;
-    /* One that exists may answer EROFS or EACCES before EEXIST. */
-    int error = errno;
-    return stat(path, &st) == 0
-               ? 0
-               : fa_fail(diag, fa_db_errno(error), "cannot make directory %s for the store: %s",
-                         path, strerror(error));
-}
-
 /* Another name may be a person's mistake. */
 static bool is_cache_path(const char *path)
 {
@@ -114,15 +101,19 @@ static int resolve_new(const char *path, bool create, char ret_path[2 * PATH_MAX
     fa_directory_of(path, directory);
     if (base[0] == 0 || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
         return fa_fail(diag, FA_EINVAL, "store %s: this names a directory, not a file", path);
-    int rc = create ? fa_db_need_directory(path, diag) : 0;
+    int rc = create ? fa_db_need_directory(path, diag) : 0, error = 0;
     for (size_t i = 1; rc == 0 && create && is_cache_path(path) && i <= strlen(directory); i++)
         if (directory[i] == '/' || directory[i] == 0) { /* every one that is missing */
             char part[FA_STORE_PATH_MAX];
             snprintf(part, sizeof part, "%.*s", (int)i, directory);
-            rc = make_directory(part, diag);
+            if (mkdir(part, 0700) != 0 && errno != ENOENT) /* of one that it needs */
+                error = errno;
         }
     if (rc != 0)
         return rc;
+    if (error != 0 && access(directory, F_OK) != 0)
+        return fa_fail(diag, fa_db_errno(error), "cannot make directory %s for the store: %s",
+                       directory, strerror(error));
     if (realpath(directory, real) == NULL)
         return fa_fail(diag, fa_db_errno(errno), "store %s: %s", path, strerror(errno));
     struct stat st;

@@ -311,19 +311,18 @@ bool fa_store_server_is_gone(fa_store *store)
     if (postgres == NULL || store->changing)
         return false;
     const int pause = postgres->locks != NULL ? FA_POSTGRES_HOLDER_MS : FA_POSTGRES_ASK_MS;
-    const bool spared = store->spare.serves;
     bool due = fa_db_now_ms() >= postgres->asked + pause;
-    if (spared && due)
-        store->spare.until = 0;
-    if (spared && due)
-        fa_db_enter(store, NULL);
-    if (!spared && postgres->connection != NULL) {
+    if (store->spare.serves) {
+        store->spare.until = due ? 0 : store->spare.until;
+        return !due || fa_db_enter(store, NULL) != 0 || store->spare.serves;
+    }
+    if (postgres->connection != NULL) {
         look_for_the_end(store);
         due = true; /* a connection that has just ended says nothing of the next one */
     }
-    if (!spared && postgres->connection == NULL && due)
+    if (postgres->connection == NULL && due)
         connect_once(store, NULL);
-    return store->spare.serves || postgres->connection == NULL;
+    return postgres->connection == NULL;
 }
 
 bool fa_store_server_restarts(fa_store *store)

@@ -13,10 +13,12 @@
 
 void fa_db_problem_bind(fa_query *query, const fa_problem *problem)
 {
-    char key[FA_PROBLEM_KEY_MAX];
+    char key[FA_PROBLEM_KEY_MAX], *text = fa_json_finish(fa_problem_to_json(problem));
     fa_problem_key(problem, key);
-    fa_bind(query, fa_copy(key));
-    fa_bind_json(query, fa_problem_to_json(problem));
+    fa_bind(query, fa_copy(key), fa_copy(text));
+    if (text == NULL && query->rc == 0)
+        query->rc = FA_ENOMEM;
+    free(text);
 }
 
 /* Whether the document's operation is one of a template directory, whose fields may have been others when

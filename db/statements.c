@@ -265,15 +265,6 @@ void fa_bind_values(fa_query *query, const fa_value *values, size_t count)
     }
 }
 
-void fa_bind_json(fa_query *query, cJSON *json)
-{
-    char *text = fa_json_finish(json);
-    fa_bind(query, fa_copy(text));
-    if (text == NULL && query->rc == 0)
-        query->rc = FA_ENOMEM;
-    free(text);
-}
-
 /* ---- reading --------------------------------------------------------------------------------*/
 int64_t fa_read_int(fa_query *query, int64_t low, int64_t high)
 {

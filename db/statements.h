@@ -56,8 +56,6 @@ fa_query fa_db_query_values(fa_store *store, fa_diag *diag, const char *sql, con
 /* Values for its next places. */
 void fa_bind_values(fa_query *query, const fa_value *values, size_t count);
 #define fa_bind(query, ...) fa_bind_values(query, FA_VALUES(__VA_ARGS__))
-/* The document as text, and frees it; NULL is out of memory. */
-void fa_bind_json(fa_query *query, cJSON *json);
 
 /* 1: it stands before the columns of its next row; 0: there is none, and the statement is reset; negative: failed, and
  * reset. A row after which rc is not 0 is passed over. */

@@ -169,45 +169,34 @@ int fa_store_trials_fastest(fa_store *store, const fa_scope *scope, fa_status st
 }
 
 /* ---- verifications --------------------------------------------------------------------------*/
-static int put_mark(fa_store *store, const fa_verification *mark, fa_diag *diag)
-{
-    return fa_db_do(store, diag,
-                    "INSERT INTO verification (cubin_key, silicon, driver_version, "
-                    "passed, reason, unix_time) VALUES (?,?,?,?,?,?) "
-                    "ON CONFLICT (cubin_key, silicon, driver_version) DO UPDATE SET "
-                    "passed = excluded.passed, reason = excluded.reason, "
-                    "unix_time = excluded.unix_time",
-                    fa_text(mark->cubin_key), fa_text(mark->silicon), fa_int(mark->driver_version),
-                    fa_int(mark->passed), fa_text(mark->reason), fa_now());
-}
-
-static int tell_winner(fa_store *store, int64_t scope_id, const fa_verification *mark,
-                       fa_diag *diag)
-{
-    return mark->passed
-               ? fa_db_do(store, diag,
-                          "UPDATE winner SET driver_version = ? "
-                          "WHERE scope_id = ? AND cubin_key = ?",
-                          fa_int(mark->driver_version), fa_int(scope_id), fa_text(mark->cubin_key))
-               : fa_db_do(store, diag, "DELETE FROM winner WHERE scope_id = ? AND cubin_key = ?",
-                          fa_int(scope_id), fa_text(mark->cubin_key));
-}
-
 int fa_store_verification_put(fa_store *store, const fa_verification *mark, const fa_scope *scope,
                               fa_diag *diag)
 {
     fa_change change = {.store = store, .diag = diag};
-    int64_t scope_id;
+    int64_t id;
     int rc = fa_db_scope_check(scope, diag);
     if (rc != 0)
         return rc;
     while (fa_store_change(&change)) {
-        scope_id = 0;
-        change.rc = put_mark(store, mark, diag);
-        if (change.rc == 0)
-            change.rc = fa_db_scope_id(store, scope, false, &scope_id, diag);
-        if (change.rc == 0 && scope_id != 0) /* 0: a winner of another store */
-            change.rc = tell_winner(store, scope_id, mark, diag);
+        id = 0; /* stays so of a winner of another store */
+        change.rc = fa_db_do(
+            store, diag,
+            "INSERT INTO verification (cubin_key, silicon, driver_version, passed, reason, unix_time) "
+            "VALUES (?,?,?,?,?,?) ON CONFLICT (cubin_key, silicon, driver_version) DO UPDATE SET "
+            "passed = excluded.passed, reason = excluded.reason, unix_time = excluded.unix_time",
+            fa_text(mark->cubin_key), fa_text(mark->silicon), fa_int(mark->driver_version),
+            fa_int(mark->passed), fa_text(mark->reason), fa_now());
+        FA_TRY(&change, fa_db_scope_id(store, scope, false, &id, diag));
+        if (mark->passed)
+            FA_TRY(&change,
+                   fa_db_do(store, diag,
+                            "UPDATE winner SET driver_version = ? "
+                            "WHERE scope_id = ? AND cubin_key = ?",
+                            fa_int(mark->driver_version), fa_int(id), fa_text(mark->cubin_key)));
+        else
+            FA_TRY(&change,
+                   fa_db_do(store, diag, "DELETE FROM winner WHERE scope_id = ? AND cubin_key = ?",
+                            fa_int(id), fa_text(mark->cubin_key)));
     }
     return change.rc;
 }

@@ -13,10 +13,10 @@ from rooms import ROOT
 BUDGET = {
     "include": 1410,
     "src/base": 5575,
-    "src/gpu": 3590,
+    "src/gpu": 3582,
     "src/code": 960,
     "src/snippet": 505,
-    "db": 5416,
+    "db": 5386,
     "tuner": 11802,
     "src/worker": 1146,
     "src/bundle": 1379,

@@ -137,23 +137,15 @@ static void normalise(const char *name, size_t length, char ret[NAME_LENGTH])
     }
 }
 
-/* The entry's name and aliases one by one; `at` starts at 0. */
-static bool next_name(const struct entry *entry, size_t *at, char ret[NAME_LENGTH])
-{
-    const char *name = entry->names + *at, *end = strchr(name, '|');
-    if (end == NULL)
-        return false;
-    normalise(name, (size_t)(end - name), ret);
-    *at += (size_t)(end - name) + 1;
-    return true;
-}
-
+/* By its name or an alias. */
 static bool is_called(const struct entry *entry, const char *wanted)
 {
     char name[NAME_LENGTH];
-    for (size_t at = 0; next_name(entry, &at, name);)
+    for (const char *at = entry->names, *end; (end = strchr(at, '|')) != NULL; at = end + 1) {
+        normalise(at, (size_t)(end - at), name);
         if (strcmp(name, wanted) == 0)
             return true;
+    }
     return false;
 }
 
