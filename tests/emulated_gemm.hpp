@@ -27,10 +27,11 @@ inline int prove(int m, int n, int k, int gap, u32 threads, u32 bytes, u32 tiles
     a.draw(), b.draw();
     readable[0] = &a, readable[1] = &b;
     emu::granted = granted;
+    emu::blocks_at_once = emu::cluster = CLUSTER_N * CLUSTER_K;
     // Of Hopper's kernel three tensor maps a block. Then the sums of tiles that are cut.
-    const size_t all = (size_t)((m + BLOCK_M - 1) / BLOCK_M) * ((n + BLOCK_N - 1) / BLOCK_N), cut = KERNEL == 3 ? all % tiles : all;
+    const size_t all = (size_t)((m + BLOCK_M - 1) / BLOCK_M) * ((n + BLOCK_N * CLUSTER_N - 1) / (BLOCK_N * CLUSTER_N)), cut = KERNEL == 3 ? all % tiles : all;
     const size_t floats = (KERNEL == 3 ? tiles * 3 * 32 : 0) + (splits > 1 ? cut * splits * BLOCK_M * BLOCK_N : 0);
-    std::vector<u32> counters(2 * cut);
+    std::vector<u32> counters(3 * cut);
     std::vector<float> space(floats + 48, NAN), packed(KERNEL == 0 ? (size_t)m * n + 1 : 0, NAN);
     float *workspace = (float *)(((uintptr_t)space.data() + 127) & ~(uintptr_t)127);
     Arguments arguments = {{a.at(0), b.at(0), KERNEL == 0 ? (void *)packed.data() : c.at(0), a.stride, b.stride, c.stride, m, n, k},

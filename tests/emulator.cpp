@@ -5,6 +5,7 @@
 
 namespace emu {
 
+static void enter(Block &b) { here = &b, block = b.index, shared_memory = b.shared_memory; }
 static bool warp_pauses;
 void pause() {
     const u32 drawn = below(4);
@@ -260,7 +261,6 @@ static bool run_some_warp() {
     }
     return false;
 }
-static void enter(Block &b) { here = &b, block = b.index, shared_memory = b.shared_memory; }
 static void begin_block(Index index) {
     Block &b = *here;
     b.index = block = index;
@@ -287,7 +287,7 @@ static void begin_block(Index index) {
 // Until nothing in the block can go on, or until another block's turn comes; whether anything went on.
 static bool run_block() {
     const u32 count = threads / kWarp / here->together;
-    u32 turns = 0, most = blocks_at_once == 1 || below(2) == 0 ? ~0u : below(256);
+    u32 turns = 0, most = blocks_at_once == 1 || below(2) == 0 ? ~0u : 1 + below(256);
     for (; turns < most && fault[0] == 0 && run_some_warp(); turns++)
         if (below(16) == 0) draw_rank(here->rank, below(count) * here->together, here->together);
     return turns > 0;
@@ -341,12 +341,15 @@ void proxy_fence() {
 void phase_may_end(SplitBarrier &b) {
     if (b.pending == 0 && b.bytes == 0) end_phase(b);
 }
-void byte_arrive(u32 barrier, u32 bytes) {
+static void count_arrival(u32 barrier, u32 bytes) {
     SplitBarrier &b = split_at(barrier);
     if (b.pending == 0) fail("more arrivals at a barrier than a phase has");
     b.pending--;
     b.bytes += (int)bytes;
     phase_may_end(b);
+}
+void byte_arrive(u32 barrier, u32 bytes) {
+    count_arrival(barrier, bytes);
     pause();   // whoever waited may use what was let go before this thread does anything else
 }
 void spoil(u32 to, u32 bytes) {
@@ -410,6 +413,35 @@ void byte_wait(u32 barrier, u32 parity) {
         now->split = &b;
         yield();
     }
+}
+// As if a block of this one's cluster did it.
+template <class F> static void in_block(u32 rank, F f) {
+    Block &mine = *here;
+    const u32 index = block.x - block.x % cluster + rank;
+    for (u32 i = 0; i < blocks_at_once; i++)
+        if (blocks[i].index.x == index) enter(blocks[i]);
+    if (rank >= cluster || block.x != index) fail("no such block in the cluster");
+    f();
+    enter(mine);
+}
+void cluster_barrier() {
+    now->waits = true, now->barrier = kBarriers;
+    if (++cluster_arrived < cluster * threads) return yield();
+    cluster_arrived = 0;
+    for (u32 b = 0; b < blocks_at_once; b++)
+        for (Lane &lane : blocks[b].lanes)
+            if (lane.barrier == kBarriers) lane.barrier = -1, lane.waits = false;
+}
+void load_from_block(float &x, float &y, float &z, float &w, u32 from) {
+    in_block(from >> 24, [&] { load_shared(x, y, z, w, from & 0xffffff); });
+}
+void byte_arrive_in_block(u32 barrier, u32 rank) {
+    in_block(rank, [=] { count_arrival(barrier, 0); });
+    pause();
+}
+void tensor_load_to_all(u32 to, const void *map, u32 barrier, int c, int r, int zero, u16 to_blocks, u64 hint) {
+    for (u32 rank = 0; rank < 16; rank++)
+        if ((to_blocks >> rank & 1) != 0) in_block(rank, [=] { tensor_load(to, map, barrier, c, r, zero, zero, hint); });
 }
 void barrier_arrive_only(u32 id, u32 count) {
     if (id >= kBarriers || count % kWarp != 0 || count == 0 || count > threads) fail("no such barrier");

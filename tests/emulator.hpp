@@ -28,6 +28,7 @@
 #define __noinline__
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define threadIdx emu::now->index
 #define blockIdx emu::block
 #define gridDim emu::grid
@@ -88,6 +89,7 @@ struct Block {
 inline Block blocks[kBlocksMost], *here = blocks;   // that run at once; the one that runs now
 inline unsigned char *shared_memory = blocks[0].shared_memory;   // of that one
 inline u32 threads, shared_bytes, blocks_at_once = 1;   // a test may set the last, of kernels whose shared memory is the launch's alone
+inline u32 cluster = 1, cluster_arrived;   // blocks of a cluster, which all run at once; threads at its barrier
 inline void (*begin_more)();        // more to be done when a block begins,
 inline const char *(*end_more)();   // and what is wrong with how it ended
 inline char fault[200];

@@ -72,6 +72,14 @@ inline void barrier_arrive_only_if(u32 id, u32 count, u32 taken) {
     if (taken != 0) barrier_arrive_only(id, count);
 }
 
+// ---- clusters ---------------------------------------------------------------------------------------------------
+void cluster_barrier();
+void load_from_block(float &x, float &y, float &z, float &w, u32 from);
+void byte_arrive_in_block(u32 barrier, u32 rank);
+inline void cluster_rank(u32 &x) { x = block.x % cluster; }
+inline void place_in_block(u32 &x, u32 address, u32 rank) { x = address | rank << 24; }
+void tensor_load_to_all(u32 to, const void *map, u32 barrier, int c, int r, int zero, u16 blocks, u64 hint);
+
 // ---- copies from shared memory ----------------------------------------------------------------------------------
 struct Store {
     u32 lane, group, from, bytes;

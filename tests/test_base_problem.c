@@ -124,8 +124,8 @@ TEST(a_bucket_is_its_own_bucket_and_longer_lengths_have_no_shorter_one)
     int32_t before = 0;
     int64_t buckets = 0;
     for (int32_t n = 0; n >= 0; n = next_length(n)) {
-        int32_t bucket = fa_length_bucket(n);
-        CHECK_INT(fa_length_bucket(bucket), bucket);
+        int32_t bucket = fa_length_bucket(n, false);
+        CHECK_INT(fa_length_bucket(bucket, false), bucket);
         CHECK(bucket >= before);
         buckets += bucket != before;
         before = bucket;
@@ -136,21 +136,25 @@ TEST(a_bucket_is_its_own_bucket_and_longer_lengths_have_no_shorter_one)
 TEST(a_length_and_its_bucket_differ_by_half_a_step_at_most)
 {
     for (int32_t n = 1; n >= 0 && n < 1 << 30; n = next_length(n)) {
-        double ratio = (double)fa_length_bucket(n) / n;
+        double ratio = (double)fa_length_bucket(n, false) / n;
         CHECK(ratio <= 1.0607 && 1 / ratio <= 1.0607);
         if (n <= 16)
-            CHECK_INT(fa_length_bucket(n), n);
+            CHECK_INT(fa_length_bucket(n, false), n);
         if (n >= 512)
-            CHECK_INT(fa_length_bucket(n) % 64, 0);
+            CHECK_INT(fa_length_bucket(n, false) % 64, 0);
     }
-    CHECK(fa_length_bucket(INT32_MAX) > 1 << 30);
-    CHECK_INT(fa_length_bucket(512), 512);
-    CHECK_INT(fa_length_bucket(543), 512);
-    CHECK_INT(fa_length_bucket(544), 576);
-    CHECK_INT(fa_length_bucket(1919), 1920);
-    CHECK_INT(fa_length_bucket(2172), 2048);
-    CHECK_INT(fa_length_bucket(2173), 2304);
-    CHECK_INT(fa_length_bucket(0), 0);
+    CHECK(fa_length_bucket(INT32_MAX, false) > 1 << 30);
+    CHECK_INT(fa_length_bucket(512, false), 512);
+    CHECK_INT(fa_length_bucket(543, false), 512);
+    CHECK_INT(fa_length_bucket(544, false), 576);
+    CHECK_INT(fa_length_bucket(1919, false), 1920);
+    CHECK_INT(fa_length_bucket(2172, false), 2048);
+    CHECK_INT(fa_length_bucket(2173, false), 2304);
+    CHECK_INT(fa_length_bucket(0, false), 0);
+    CHECK_INT(fa_length_bucket(1, true), 8);
+    CHECK_INT(fa_length_bucket(130, true), 136);
+    CHECK_INT(fa_length_bucket(512, true), 512);
+    CHECK_INT(fa_length_bucket(777, true), 784);
 }
 
 TEST(buckets_keep_what_a_mask_depends_on)

@@ -35,7 +35,7 @@ WRONG = [
     (dict(extra='\n"smem": 1'), 'small.json:8: ', '"smem"'), (dict(extra='"workspac": 1'), '"workspac"', 'did you mean "workspace"?'),
     (dict(extra='"takes": "page"'), '"takes" must be an array'), (dict(extra='"takes": [1]'), '"" is no feature of attn_fwd'),
     (dict(extra='"takes": ["head_dim"]'), '"head_dim" is no feature of attn_fwd'),
-    (dict(extra='"beside_specific": 1'), '"beside_specific" must be true or false'), (dict(extra='"workspace": "PAGE_SIZE"'), 'PAGE_SIZE'),
+    (dict(extra='"beside_specific": 1'), '"beside_specific" must be true or false'), (dict(extra='"tries": 0'), '"tries" must be an integer from 1 on'), (dict(extra='"workspace": "PAGE_SIZE"'), 'PAGE_SIZE'),
     (dict(extra='"splits": "+"'), 'splits'), (dict(default='{"BLOCK_M": 64}'), 'default BLOCK_N', 'missing'),
     (dict(default='{"BLOCK_M": 64, "BLOCK_N": 64, "STAGES": 2}'), '"STAGES"', 'unknown'),
     (dict(defines='{"ROW": "HEAD_DIM + BLOCK_M"}'), 'default BLOCK_N', 'reads a tunable'),

@@ -99,6 +99,7 @@ struct fa_family {
     uint32_t takes; /* bit i: the operation's feature i may differ from its default */
     bool as_is;     /* a single kernel, which may have static shared memory and local memory */
     bool beside;    /* competes with families that have an architecture suffix */
+    int tries;      /* configs that a tune tries, the model's first; 0: all */
     fa_given given; /* names alone */
     char arch_suffix[2];
     int32_t sm_min, sm_max;

@@ -505,11 +505,11 @@ static void read_defaults(struct fa_spec_reading *r)
 int fa_family_read(fa_family *family, struct fa_spec_reading *r)
 {
     static const char *const keys[] = {
-        "name",         "operation",     "arch_suffix", "takes",   "beside_specific",
-        "sm",           "tune",          "run_time",    "defines", "supports",
-        "restrictions", "launches",      "kernel",      "block",   "cluster",
-        "grid",         "shared_memory", "cooperative", "work",    "registers",
-        "workspace",    "counters",      "splits",      "default", NULL};
+        "name",   "operation", "arch_suffix", "takes",    "beside_specific", "sm",
+        "tune",   "run_time",  "defines",     "supports", "restrictions",    "launches",
+        "kernel", "block",     "cluster",     "grid",     "shared_memory",   "cooperative",
+        "work",   "registers", "workspace",   "counters", "splits",          "default",
+        "tries",  NULL};
     const cJSON *name = fa_spec_member(r->json, "name"),
                 *suffix = fa_spec_member(r->json, "arch_suffix");
     r->family = family;
@@ -530,6 +530,10 @@ int fa_family_read(fa_family *family, struct fa_spec_reading *r)
     /* In this order: expressions may use the names that are known by then. */
     read_takes(r);
     family->beside = cJSON_IsTrue(part(r, "beside_specific", cJSON_IsBool, "true or false", false));
+    const cJSON *tries = part(r, "tries", cJSON_IsNumber, "an integer", false);
+    if (tries != NULL && (tries->valuedouble < 1 || tries->valuedouble != tries->valueint))
+        fa_spec_fault(r, "\"tries\" must be an integer from 1 on");
+    family->tries = tries != NULL ? tries->valueint : 0;
     read_sm(r);
     read_tunables(r);
     read_run_time(r);

@@ -1,34 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// C = A B^T for Hopper (sm_90a): TMA and wgmma, one producing warpgroup and two consuming ones, fp16 or bf16, fp32 sums.
+// C = A B^T for Hopper (sm_90a): TMA and wgmma, one producing warpgroup and one to three consuming ones, fp16 or bf16, fp32 sums.
 //
-// Workload: as many blocks as there are SMs, or tiles if they are fewer; each takes every gridDim.x-th tile of C. A consumer owns half
-// of the tile's rows and all of its columns. While the consumers store a tile, the producer fetches the next one.
+// Workload: as many blocks as there are SMs, or tiles if they are fewer; each takes every gridDim.x-th tile of C. C is computed turned: rows
+// of B are the rows of a product, which come by 64, and rows of A its columns, which come by 8, so that few rows of A are little work. A
+// consumer owns some of the tile's columns and all of its rows. While the consumers store a tile, the producer fetches the next one.
 // The tiles that would not fill the GPU are cut into SPLITS parts of K, and done first: the block that ends the last part of a tile
-// adds all of them up. Nobody waits for another block but in its cluster: CLUSTER_M x CLUSTER_N blocks have neighbouring tiles and the
-// same slices at the same time; each fetches its share of what they have in common, for all of them.
+// adds all of them up. Nobody waits for another block but in its cluster: CLUSTER_N blocks have neighbouring tiles and the same slices at
+// the same time; each in its turn fetches the rows of A, for all of them. Or CLUSTER_K blocks have a part of K each of one tile, and add up
+// and store a share of its rows.
 // Invariants:
-//  - shared memory is a ring of STAGES slots of {64 columns of A, 64 columns of B}, then two pieces of C (16 rows x 64 columns) for
-//    each consuming warp, then the barriers. All are slabs of 64 columns with swizzled rows of 128 bytes.
+//  - shared memory is a ring of STAGES slots of {64 columns of B, 64 columns of A}, then two pieces of C (kPiece rows x 64 columns) for
+//    each consumer, then the barriers. All are slabs of 64 columns with swizzled rows of 128 bytes.
 //  - a block makes the three tensor maps for itself, in its part of the workspace, before anybody uses them.
 //  - behind the maps the workspace has the sums of each part of a tile that is cut.
 #include "fa_global.cuh"
 #include "fa_tma_device.cuh"
-#include "fa_wgmma.cuh"
 #include "gemm_place.cuh"
+#include "gemm_wgmma.cuh"
 
 namespace {
 
 constexpr bool kBf16 = DTYPE_BF16 != 0;
-constexpr int kM = BLOCK_M, kN = BLOCK_N, kDown = CLUSTER_M, kAcross = CLUSTER_N, kCluster = kDown * kAcross;
-constexpr int kStages = STAGES, kGroups = 2, kThreads = (kGroups + 1) * 128;
-constexpr int kParts = kM / (64 * kGroups);   // products of 64 rows that a consumer has
-static_assert(kM % (64 * kGroups) == 0 && kN % 32 == 0 && kN <= 256 && kM <= 256, "a consumer owns whole products");
-using Place = PlaceOf<kM * kDown, kN * kAcross>;   // of a cluster
+constexpr int kM = BLOCK_M, kN = BLOCK_N, kAcross = CLUSTER_N, kAlong = CLUSTER_K, kCluster = kAcross * kAlong;
+constexpr int kStages = STAGES, kGroups = kN == 64 ? 1 : kN == 192 ? 3 : 2, kThreads = (kGroups + 1) * 128;
+// Of a cluster along K: as many blocks store as can have whole shares, kShare rows of C.
+__device__ constexpr int storers(int most) { return most == 1 || kM % (16 * most) == 0 ? most : storers(most - 1); }
+constexpr int kParts = kN / (64 * kGroups), kStorers = storers(kAlong), kShare = kM / kStorers;   // kParts: products of 64 rows that a consumer has
+static_assert(kN % (64 * kGroups) == 0 && kM % 8 == 0 && kM <= 256, "a consumer owns whole products");
+static_assert((kAcross > 1) + (kAlong > 1) + (SPLITS > 1) <= 1, "a tile is shared in one way");
+static_assert(kAlong == 1 || kM * kN * 4 <= kStages * (kM + kN) * 128, "sums pass through the ring");
+using Place = PlaceOf<kM, kN * kAcross>;   // of a cluster
 static_assert(FA_THREADS == kThreads, "the manifest differs");
 constexpr u32 kWarp = 32, kGroup = 128, kRowBytes = 128, kConsumers = kGroups * 4;   // warps
-constexpr u32 kABytes = kM * kRowBytes, kSlotBytes = kABytes + kN * kRowBytes, kPieceBytes = 16 * kRowBytes;
-constexpr u32 kPiecesAt = kStages * kSlotBytes, kBarriersAt = kPiecesAt + kConsumers * 2 * kPieceBytes, kAnswersAt = kBarriersAt + 16 * kStages;
+constexpr u32 kPiece = kGroups == 3 ? 16 : 32, kPieceBytes = kPiece * kRowBytes, kBox = kM % 16 == 0 ? 16 : 8;   // rows of C; that are stored at once
+constexpr u32 kBBytes = kN * kRowBytes, kSlotBytes = kBBytes + kM * kRowBytes;
+constexpr u32 kPiecesAt = kStages * kSlotBytes, kBarriersAt = kPiecesAt + kGroups * 2 * kPieceBytes, kAnswersAt = kBarriersAt + 16 * kStages;
 enum Map { kMapA, kMapB, kMapC, kMaps };
 extern __shared__ __align__(1024) unsigned char shared_memory[];
 
@@ -46,14 +53,14 @@ FA_DEVICE bool all_others_came(u32 *counter) {
 
 FA_DEVICE MapShape shape_of(const fa_gemm_params &p, u32 map) {
     return {map == kMapA ? p.a : map == kMapB ? p.b : p.c, map == kMapC ? p.n : p.k, map == kMapB ? p.n : p.m, 1, 1,
-            map == kMapA ? p.a_row : map == kMapB ? p.b_row : p.c_row, 0, 0, map == kMapA ? kM / kAcross : map == kMapB ? kN / kDown : 16};
+            map == kMapA ? p.a_row : map == kMapB ? p.b_row : p.c_row, 0, 0, map == kMapA ? kM : map == kMapB ? kN : (int)kBox};
 }
 
 // A box of a map for all blocks of the cluster, to the same place in each, and to its barrier.
 FA_DEVICE void tma_load_to_all(u32 to, const fa_tensor_map *map, u32 barrier, int column, int row) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
                  " [%0], [%1, {%3, %4, %5, %5}], [%2], %6, %7;"
-                 :: "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(0), "h"((u16)((1 << kCluster) - 1)), "l"(kEvictLast) : "memory");
+                 :: "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(0), "h"((u16)((1 << kAcross) - 1)), "l"(kEvictLast) : "memory");
 }
 FA_DEVICE u32 cluster_rank() {
     u32 rank = 0;
@@ -87,6 +94,10 @@ struct Work {
             return true;
         }
         tile = next, first = 0, last = slices;
+        if (kAlong > 1) {   // what lies behind the last slice is zeros
+            const u32 part = (slices + kAlong - 1) / kAlong;
+            first = cluster_rank() * part, last = first + part;
+        }
         next += clusters();
         return tile < tiles;
     }
@@ -96,8 +107,7 @@ struct Work {
 FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *maps, u32 base) {
     acquire_map(maps + kMapA);
     acquire_map(maps + kMapB);
-    const u32 rank = cluster_rank();
-    const int down = (int)rank / kAcross, across = (int)rank % kAcross;
+    const int rank = kAcross > 1 ? (int)cluster_rank() : 0;
     Ring<kStages> ring;
 #pragma unroll 1
     for (Work work(p); work.advance();) {
@@ -107,11 +117,9 @@ FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *maps, u32 b
             const u32 to = base + ring.slot * kSlotBytes, barrier = full(base, ring.slot);
             barrier_wait(empty(base, ring.slot), ring.parity ^ 1);
             barrier_expect(barrier, kSlotBytes);
-            const int row = place.row + down * kM + across * (kM / kAcross), other = place.column + across * kN + down * (kN / kDown);
-            if constexpr (kAcross > 1) tma_load_to_all(to + across * (kABytes / kAcross), maps + kMapA, barrier, column, row);
-            else tma_load(to, maps + kMapA, barrier, column, row, 0, 0, kEvictLast);
-            if constexpr (kDown > 1) tma_load_to_all(to + kABytes + down * (kN * kRowBytes / kDown), maps + kMapB, barrier, column, other);
-            else tma_load(to + kABytes, maps + kMapB, barrier, column, other, 0, 0, kEvictLast);
+            tma_load(to, maps + kMapB, barrier, column, place.column + rank * kN, 0, 0, kEvictLast);
+            if constexpr (kAcross == 1) tma_load(to + kBBytes, maps + kMapA, barrier, column, place.row, 0, 0, kEvictLast);
+            else if (column / 64 % kAcross == rank) tma_load_to_all(to + kBBytes, maps + kMapA, barrier, column, place.row);
             ring.advance();
         }
     }
@@ -120,14 +128,14 @@ FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *maps, u32 b
 struct Consumer {
     const fa_gemm_params &p;
     const u32 base, group, rank, warp, lane;
-    const u64 a_rows, b_rows;   // descriptors of slot 0
+    const u64 b_rows, a_rows;   // descriptors of slot 0
     Ring<kStages> ring;         // what is multiplied next
-    float c[kParts][kN / 2];
-    u32 piece;                  // of this warp, that is filled next
+    float c[kParts][kM / 2];
+    u32 piece;                  // of this consumer, that is filled next
 
     __device__ __forceinline__ Consumer(const fa_gemm_params &p, u32 base, u32 group)
         : p(p), base(base), group(group), rank(cluster_rank()), warp(threadIdx.x % kGroup / kWarp), lane(threadIdx.x % kWarp),
-          a_rows(wgmma_descriptor<64>(base + group * kParts * 64 * kRowBytes, 0)), b_rows(wgmma_descriptor<64>(base + kABytes, 0)),
+          b_rows(wgmma_descriptor<64>(base + group * kParts * 64 * kRowBytes, 0)), a_rows(wgmma_descriptor<64>(base + kBBytes, 0)),
           piece(0) {}
 
     // The products of a slot, left under way.
@@ -137,13 +145,13 @@ struct Consumer {
         if constexpr (!kFirst) wgmma_fence();
 #pragma unroll
         for (int part = 0; part < kParts; ++part)
-            Wgmma<kN>::template multiply_4<kFirst>(c[part], a + part * (64 * kRowBytes / 16), b);
+            Wgmma<kM>::template multiply_4<kFirst>(c[part], b + part * (64 * kRowBytes / 16), a);
         wgmma_commit();
     }
     __device__ __forceinline__ void release(u32 slot) const {
-        if constexpr (kCluster == 1) {
+        if constexpr (kAcross == 1) {
             if (lane == 0) barrier_arrive(empty(base, slot));
-        } else if (lane < kCluster) {   // each block of the cluster may fill it again
+        } else if (lane < kAcross) {   // each block of the cluster may fill it again
             asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
                          "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(empty(base, slot)), "r"(lane) : "memory");
         }
@@ -163,16 +171,16 @@ struct Consumer {
         }
         wgmma_wait<0>();
 #pragma unroll
-        for (int part = 0; part < kParts; ++part) Wgmma<kN>::pin(c[part]);
+        for (int part = 0; part < kParts; ++part) Wgmma<kM>::pin(c[part]);
         release(before);
     }
     // This thread's sums of a part of a tile, in the workspace: every kGroup-th vector of four.
     template <class Do> __device__ __forceinline__ void each_vector(float *parts, u32 tile, u32 split, Do &&take) {
-        float *at = parts + ((((u64)tile * SPLITS + split) * kCluster + rank) * kGroups + group) * (kM / kGroups * kN) + threadIdx.x % kGroup * 4;
+        float *at = parts + (((u64)tile * SPLITS + split) * kGroups + group) * (kN / kGroups * kM) + threadIdx.x % kGroup * 4;
 #pragma unroll
         for (int part = 0; part < kParts; ++part)
 #pragma unroll
-            for (int i = 0; i < kN / 2; i += 4) take(at + (part * kN / 2 + i) * kGroup, c[part] + i);
+            for (int i = 0; i < kM / 2; i += 4) take(at + (part * kM / 2 + i) * kGroup, c[part] + i);
     }
     // The answer of the group's first thread, when all have come, to all.
     template <class Ask> __device__ __forceinline__ bool answer(Ask &&ask) const {
@@ -187,7 +195,7 @@ struct Consumer {
     // Whether this group has the sums of all of K now; else they are in the workspace, and another block adds them up: the last one
     // to come, in the order of K.
     __device__ __forceinline__ bool join(const Work &work, float *parts, u32 *counters) {
-        u32 *const counter = counters + (work.tile * kCluster + rank) * kGroups + group;
+        u32 *const counter = counters + work.tile * kGroups + group;
         if (work.split > 0 || !answer([=] { return all_others_came(counter); })) {
             each_vector(parts, work.tile, work.split, [](float *to, const float *x) { store_floats(to, {x[0], x[1], x[2], x[3]}); });
             if (!answer([=] { return arrives_last(counter, SPLITS); })) return false;
@@ -207,55 +215,75 @@ struct Consumer {
             });
         return true;
     }
-    // Rounded, 16 rows and 64 columns of this warp at a time, through its two pieces. What lies outside C is dropped.
+    // Of a cluster along K: the sums of all its blocks, in their order, of this block's share of the tile's rows, if it has
+    // one. They pass through the rings, which nobody needs any more.
+    __device__ __forceinline__ bool gather() {
+        constexpr u32 kVector = kGroups * kGroup * 16, kVectors = kM / 8, kMine = kShare / 8;   // bytes of a vector of all threads; vectors of a part
+        const u32 room = base + (threadIdx.x - kGroup) * 16;
+        named_sync(1, kGroups * kGroup);
+#pragma unroll
+        for (int part = 0; part < kParts; ++part)
+#pragma unroll
+            for (int i = 0; i < (int)kVectors; ++i) {
+                const float *x = c[part] + 4 * i;
+                asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" :: "r"(room + (part * kVectors + i) * kVector), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+            }
+        cluster_sync();
+        if (rank >= kStorers) return false;
+#pragma unroll
+        for (u32 along = 0; along < kAlong; ++along) {
+            u32 there;
+            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(room + rank * kMine * kVector), "r"(along));
+#pragma unroll
+            for (int part = 0; part < kParts; ++part)
+#pragma unroll
+                for (u32 i = 0; i < kMine; ++i) {
+                    float y[4], *x = c[part] + 4 * i;
+                    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(y[0]), "=f"(y[1]), "=f"(y[2]), "=f"(y[3])
+                                 : "r"(there + (part * kVectors + i) * kVector) : "memory");
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) x[e] = along == 0 ? y[e] : x[e] + y[e];
+                }
+        }
+        return true;
+    }
+    // Rounded and turned back, kPiece rows and 64 columns at a time, through this consumer's two pieces. What lies outside C is dropped.
     __device__ __forceinline__ void store(const Place &place, const fa_tensor_map *map) {
-        const int first = place.row + (int)(rank / kAcross * kM), from = place.column + (int)(rank % kAcross) * kN;
+        const int row = place.row + (kAlong > 1 ? (int)rank * kShare : 0);
+        const int column = place.column + (kAcross > 1 ? (int)rank * kN : 0) + (int)group * kParts * 64;
+        const u32 to = (lane / 16 * 8 + lane % 8) * kRowBytes + ((2 * warp + lane / 8 % 2) ^ lane % 8) * 16;
+        const bool sends = threadIdx.x % kGroup == 0;
 #pragma unroll
-        for (int part = 0; part < kParts; ++part) {
-            const int row = first + (int)((group * kParts + part) * 64 + warp * 16);
+        for (int part = 0; part < kParts; ++part)
 #pragma unroll
-            for (int slab = 0; slab * 64 < kN; ++slab) {
-                const u32 room = base + kPiecesAt + ((group * 4 + warp) * 2 + piece) * kPieceBytes;
-                const bool whole = slab * 64 + 64 <= kN;
-                if (lane == 0) tma_store_wait_read<1>();
-                warp_sync();
+            for (int first = 0; first < kShare; first += kPiece) {
+                const u32 room = base + kPiecesAt + (group * 2 + piece) * kPieceBytes;
+                if (sends) tma_store_wait_read<1>();
+                named_sync(1 + group, kGroup);
 #pragma unroll
-                for (u32 j = 0; j < (whole ? 4 : 2); ++j) {
-                    const float *x = &c[part][8 * (slab * 4 + j)];
-                    stmatrix_x4(room + (lane & 15) * kRowBytes + ((2 * j + (lane >> 4)) ^ (lane & 7)) * 16, pack2<kBf16>(x[0], x[1]),
-                                pack2<kBf16>(x[2], x[3]), pack2<kBf16>(x[4], x[5]), pack2<kBf16>(x[6], x[7]));
+                for (int i = first; i < first + (int)kPiece && i < kShare; i += 16) {
+                    const float *x = &c[part][i / 2], *y = i + 8 < kShare ? x + 4 : x;   // the last 8 rows twice, but stored once
+                    stmatrix_x4_trans(room + (i - first) * kRowBytes + to, pack2<kBf16>(x[0], x[1]), pack2<kBf16>(x[2], x[3]),
+                                      pack2<kBf16>(y[0], y[1]), pack2<kBf16>(y[2], y[3]));
                 }
                 async_proxy_fence();
-                warp_sync();
-                if (!whole) store_half(room, row, from + slab * 64);
-                if (lane == 0) {
-                    if (whole) tma_store(map, room, from + slab * 64, row, 0, 0, kEvictFirst);
+                named_sync(1 + group, kGroup);
+                if (sends) {
+#pragma unroll
+                    for (int i = first; i < first + (int)kPiece && i < kShare; i += kBox)
+                        tma_store(map, room + (i - first) * kRowBytes, column + part * 64, row + i, 0, 0, kEvictFirst);
                     tma_store_commit();
                 }
                 piece ^= 1;
             }
-        }
-    }
-    // 32 columns of a piece, of which a box would be too wide.
-    __device__ __forceinline__ void store_half(u32 room, int row, int column) const {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const int down = i * 8 + (int)lane / 4, chunk = (int)lane % 4;
-            u32 x[4];
-            asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                         : "r"(room + down * kRowBytes + (chunk ^ (down & 7)) * 16) : "memory");
-            if (row + down < p.m && column + chunk * 8 < p.n)
-                asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};"
-                             :: "l"((u16 *)p.c + (row + down) * p.c_row + column + chunk * 8), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
-        }
     }
 };
 
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-#if CLUSTER_M * CLUSTER_N > 1
-__cluster_dims__(CLUSTER_M * CLUSTER_N, 1, 1)
+#if CLUSTER_N * CLUSTER_K > 1
+__cluster_dims__(CLUSTER_N * CLUSTER_K, 1, 1)
 #endif
 gemm_sm90a(const __grid_constant__ fa_gemm_params p, fa_tensor_map *workspace, u32 *counters) {
     const u32 base = shared_address(shared_memory);
@@ -264,7 +292,7 @@ gemm_sm90a(const __grid_constant__ fa_gemm_params p, fa_tensor_map *workspace, u
         if (base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
         for (u32 slot = 0; slot < kStages; ++slot) {
             barrier_init(full(base, slot), 1);
-            barrier_init(empty(base, slot), kConsumers * kCluster);
+            barrier_init(empty(base, slot), kConsumers * kAcross);
         }
         barrier_init_fence();
     }
@@ -272,19 +300,22 @@ gemm_sm90a(const __grid_constant__ fa_gemm_params p, fa_tensor_map *workspace, u
     if (warp < kMaps) make_map<kBf16>(maps + warp, base + kPiecesAt + warp * sizeof(fa_tensor_map), shape_of(p, warp));
     cluster_sync();
     if (warp < 4) {
-        registers_decrease<40>();
+        if constexpr (kGroups > 1) registers_decrease<kGroups == 3 ? 32 : 40>();
         if (warp == 0 && threadIdx.x == 0) produce(p, maps, base);
+        if (kAlong > 1 && Work(p).advance()) cluster_sync();   // of gather()
     } else {
-        registers_increase<232>();
+        if constexpr (kGroups > 1) registers_increase<kGroups == 3 ? 160 : 232>();
         Consumer consumer(p, base, warp / 4 - 1);
-        if (consumer.lane == 0) acquire_map(maps + kMapC);
+        if (threadIdx.x % kGroup == 0) acquire_map(maps + kMapC);
 #pragma unroll 1
         for (Work work(p); work.advance();) {
             consumer.multiply(work.last - work.first);
-            if (SPLITS == 1 || work.tile >= work.cut || consumer.join(work, (float *)(workspace + gridDim.x * kMaps), counters))
+            if constexpr (kAlong > 1) {
+                if (consumer.gather()) consumer.store(Place(p, work.tile), maps + kMapC);
+            } else if (SPLITS == 1 || work.tile >= work.cut || consumer.join(work, (float *)(workspace + gridDim.x * kMaps), counters))
                 consumer.store(Place(p, work.tile), maps + kMapC);
         }
-        if (consumer.lane == 0) tma_store_wait_read<0>();   // shared memory is gone when the block is
+        if (threadIdx.x % kGroup == 0) tma_store_wait_read<0>();   // shared memory is gone when the block is
     }
     if (kCluster > 1) cluster_sync();   // nothing is under way to a block that has ended
 }

@@ -73,6 +73,7 @@ static const fa_member of_files[] = {
     ROW("shown_as", CHOICE, field.shown_as, .names = as_names),
     ROW("shapes_source", FLAG, field.shapes_source),
     ROW("length", FLAG, field.length),
+    ROW("rounds_up", FLAG, field.rounds_up),
     ROW("nonempty", FLAG, field.nonempty),
     ROW("optional", FLAG, field.optional),
     ROW("feature", FLAG, field.feature),

@@ -48,7 +48,7 @@ typedef struct fa_field {
     const char *bars;                /* "causal=top-left": what an earlier field may not be where this
                                         one is not at its default; "": nothing */
     int needs;                       /* likewise: at its default where that field is at its own */
-    bool length;                     /* bucketed */
+    bool length, rounds_up;          /* bucketed; never downwards */
     bool nonempty;                   /* 0 makes the problem empty: 1 stands for it */
     bool optional;      /* absent from keys and JSON at its default, so that older ones stay */
     bool feature;       /* optional, and away from its default served by those families alone whose

@@ -75,18 +75,16 @@ fa_problem fa_problem_exact(const fa_problem *problem)
     return exact;
 }
 
-int32_t fa_length_bucket(int32_t length)
+int32_t fa_length_bucket(int32_t length, bool up)
 {
-    enum { EXACT = 16, PER_OCTAVE = 8 };
-    if (length <= EXACT)
-        return length;
-    int64_t step = 1;
-    while (step * 2 * PER_OCTAVE <= length)
+    const int per_octave = up ? 32 : 8;
+    int64_t step = up ? 8 : 1;
+    while (step * 2 * per_octave <= length)
         step *= 2;
     int64_t below = length / step * step, above = below + step;
     /* Nearer in ratio: length / below against above / length. */
-    int64_t bucket = (int64_t)length * length < below * above ? below : above;
-    return bucket <= INT32_MAX ? (int32_t)bucket : (int32_t)below;
+    bool down = below == length || (!up && (int64_t)length * length < below * above);
+    return (int32_t)(down || above > INT32_MAX ? below : above);
 }
 
 fa_problem fa_problem_bucket(const fa_problem *problem)
@@ -95,7 +93,7 @@ fa_problem fa_problem_bucket(const fa_problem *problem)
     const fa_operation *op = fa_operation_of(problem);
     EACH_FIELD(op, f)
     if (f->length)
-        VALUE(&bucket, op, f) = fa_length_bucket(VALUE(&bucket, op, f));
+        VALUE(&bucket, op, f) = fa_length_bucket(VALUE(&bucket, op, f), f->rounds_up);
     return bucket;
 }
 

@@ -328,6 +328,29 @@ static int move_first(const fa_job *job, const fa_config *config, int *order, in
     return first;
 }
 
+/* Of a family that bounds its tries, what the model puts behind them does not pay. Effort PATIENT tries all. */
+static int leave_out(fa_job *job, int count)
+{
+    const fa_family_list *families = fa_families_for(job->tuner, &job->target.problem);
+    int tried[FA_FAMILIES_MAX] = {0}, kept = 0;
+    for (int i = 0; i < count; i++) {
+        const int index = job->compile.order[i];
+        fa_candidate *candidate = &job->space.candidate[index];
+        const int most = families->family[candidate->family]->tries;
+        if (most == 0 || candidate->is_default || tried[candidate->family]++ < most ||
+            fa_config_equal(&candidate->trial.config, &job->elsewhere.config)) {
+            job->compile.order[kept++] = index;
+            continue;
+        }
+        candidate->trial.status = FA_STATUS_DOES_NOT_PAY;
+        snprintf(candidate->trial.reason, sizeof candidate->trial.reason,
+                 "the model puts %d others before it", most);
+    }
+    job->space.survivors -= count - kept;
+    job->progress.in_budget = job->space.survivors;
+    return kept;
+}
+
 /* The families' defaults first, which tell the most where they do not compile, then the model's first choices, so that a run
  * that is cut short has seen them; then the largest, which compile longest: the last to finish decides when all is done. A space of a
  * few rounds of the workers is over before anybody cuts it short, and goes by size alone. A tune that ends
@@ -347,6 +370,8 @@ static void set_up_order(fa_job *job)
     if (job->plan.count > 0) /* few, and in the order of trust */
         return;
     fa_model_rank(&job->space, job->compile.order, count);
+    if (job->request->effort != FA_EFFORT_PATIENT)
+        count = leave_out(job, count);
     /* Another GPU's winner is proved before what the model says. */
     const int seeds =
         job->prove_only ? move_first(job, &job->elsewhere.config, job->compile.order, count) : 0;

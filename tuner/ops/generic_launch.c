@@ -321,20 +321,12 @@ static int argument_of(const fa_call *call, const fa_problem *problem, int32_t i
     return 0;
 }
 
-static bool is_empty(const fa_tensor *tensor, const fa_problem *problem)
-{
-    bool empty = false;
-    for (int i = 0; i < tensor->dims; i++)
-        empty = empty || fa_tensor_size(tensor, problem, i) == 0;
-    return empty;
-}
-
 static int take_tensor(const fa_tensor *tensor, const fa_problem *problem,
                        const fa_tensor_arg *given, int align, uint64_t *ret_address,
                        int64_t ret_stride[FA_TENSOR_STRIDES], fa_diag *diag)
 {
     *ret_address = given != NULL ? (uint64_t)(uintptr_t)given->data : 0;
-    if (*ret_address == 0 && fa_tensor_is_needed(tensor, problem) && !is_empty(tensor, problem))
+    if (*ret_address == 0 && fa_tensor_is_needed(tensor, problem) && bytes_of(tensor, problem) > 0)
         return fa_fail(diag, FA_EINVAL, "%s is NULL", tensor->name);
     if (tensor->stride_count == 0 && *ret_address % (uint64_t)align == 0)
         return 0;
@@ -386,7 +378,7 @@ static int take_arguments(const struct passed *passed, const fa_problem *problem
                              values->stride[at], diag);
         if (rc != 0)
             return rc;
-        *ret_empty = *ret_empty && (!tensor->output || is_empty(tensor, problem));
+        *ret_empty = *ret_empty && (!tensor->output || bytes_of(tensor, problem) == 0);
     }
     return 0;
 }
