@@ -88,32 +88,27 @@ static int push_number(list *list, const char *option, const fa_field *f, int64_
 }
 
 /* A number, A:B:xN or A:B:+N. */
-static int push_numbers(list *list, const char *option, const fa_field *f, char *word,
+static int push_numbers(list *list, const char *option, const fa_field *f, const char *word,
                         fa_diag *diag)
 {
     /* What makes a problem empty is nothing to sweep. */
     const int32_t low = (f->length || f->nonempty) && !f->optional && f->min < 1 ? 1 : f->min;
     const int64_t high = f->max > INT32_MAX ? f->max : INT32_MAX;
-    char what[96], typed[WORD_MAX], *second = strchr(word, ':');
-    char *third = second != NULL ? strchr(second + 1, ':') : NULL;
+    char what[96], from[24], to[24], kind[2], by[24], more;
+    const int parts = sscanf(word, "%23[0-9]:%23[0-9]:%1[x+]%23[0-9]%c", from, to, kind, by, &more);
+    const bool times = parts == 4 && kind[0] == 'x';
     int64_t first, last, step;
     int rc = 0;
-    snprintf(typed, sizeof typed, "%s", word);
     snprintf(what, sizeof what, "a whole number (%d to %lld) or a range such as 512:16384:x2", low,
              (long long)f->max);
-    if (second == NULL)
+    if (strchr(word, ':') == NULL)
         return cli_parse_digits(word, low, high, &first)
                    ? push_number(list, option, f, first, diag)
                    : cli_refuse(option, word, what, NULL, diag);
-    *second++ = 0;
-    if (third != NULL)
-        *third++ = 0;
-    const bool times = third != NULL && third[0] == 'x';
-    if (third == NULL || !cli_parse_digits(word, low > 1 ? low : 1, high, &first) ||
-        !cli_parse_digits(second, 1, high, &last) || (!times && third[0] != '+') ||
-        !cli_parse_digits(third + 1, times ? 2 : 1, times ? 9000 : INT32_MAX, &step) ||
-        last < first)
-        return cli_refuse(option, typed,
+    if (parts != 4 || !cli_parse_digits(from, low > 1 ? low : 1, high, &first) ||
+        !cli_parse_digits(to, 1, high, &last) ||
+        !cli_parse_digits(by, times ? 2 : 1, times ? 9000 : INT32_MAX, &step) || last < first)
+        return cli_refuse(option, word,
                           "a range (FIRST:LAST:xFACTOR as 512:16384:x2, FIRST:LAST:+STEP as "
                           "512:2048:+512)",
                           NULL, diag);

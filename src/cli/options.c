@@ -249,27 +249,6 @@ int cli_integer_set(const cli_option_spec *spec, const fa_field *field, const ch
     return cli_refuse(spec->name, text, what, NULL, diag);
 }
 
-/* A seed or a time. */
-static int set_number(const cli_option_spec *spec, const char *text, void *ret, fa_diag *diag)
-{
-    int64_t whole;
-    double value = 0;
-    char what[64] = "a time (90s, 30m, 1h; at most an hour)";
-    if (spec->kind == KIND_SEED && cli_parse_digits(text, 0, spec->high, &whole)) {
-        *(uint64_t *)ret = (uint64_t)whole;
-        return 0;
-    }
-    if (spec->kind == KIND_SECONDS && fa_duration_parse(text, (double)spec->high, &value)) {
-        *(double *)ret = value;
-        return 0;
-    }
-    if (spec->kind == KIND_SEED)
-        snprintf(what, sizeof what, "a whole number (0 to %lld)", (long long)spec->high);
-    else if (spec->high > 86400)
-        snprintf(what, sizeof what, "a time (90s, 30m, 2h, 3d; at most a year)");
-    return cli_refuse(spec->name, text, what, NULL, diag);
-}
-
 /* 8G, 1.5G, 512M or 65536K, in powers of 1024. */
 static int set_bytes(const cli_option_spec *spec, const char *text, int64_t *ret, fa_diag *diag)
 {
@@ -355,6 +334,8 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
                    fa_diag *diag)
 {
     void *field = (char *)options + spec->offset;
+    int64_t whole;
+    char what[64];
     switch (spec->kind) {
     case KIND_FLAG:
         *(bool *)field = true;
@@ -362,8 +343,17 @@ int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *o
     case KIND_INTEGER:
         return cli_integer_set(spec, NULL, text, field, diag);
     case KIND_SEED:
+        snprintf(what, sizeof what, "a whole number (0 to %lld)", (long long)spec->high);
+        if (!cli_parse_digits(text, 0, spec->high, &whole))
+            return cli_refuse(spec->name, text, what, NULL, diag);
+        *(uint64_t *)field = (uint64_t)whole;
+        return 0;
     case KIND_SECONDS:
-        return set_number(spec, text, field, diag);
+        snprintf(what, sizeof what, "a time (90s, 30m, %s)",
+                 spec->high > 86400 ? "2h, 3d; at most a year" : "1h; at most an hour");
+        return fa_duration_parse(text, (double)spec->high, field)
+                   ? 0
+                   : cli_refuse(spec->name, text, what, NULL, diag);
     case KIND_BYTES:
         return set_bytes(spec, text, field, diag);
     case KIND_TEXT:

@@ -111,11 +111,6 @@ void cli_text_left(fa_buf *out, double seconds)
 void cli_text_problem(fa_buf *out, const fa_problem *p)
 {
     fa_buf_printf(out, "%s · ", fa_operation_of(p)->title);
-    cli_text_problem_short(out, p);
-}
-
-void cli_text_problem_short(fa_buf *out, const fa_problem *p)
-{
     fa_problem_words(out, p, " · ", false);
 }
 

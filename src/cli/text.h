@@ -33,7 +33,6 @@ void cli_text_seconds(fa_buf *out, double seconds); /* 41 s, 12 min, 3.2 h */
 /* " · 12 s left"; nothing where it is not known, < 0. */
 void cli_text_left(fa_buf *out, double seconds);
 void cli_text_problem(fa_buf *out, const fa_problem *problem);
-void cli_text_problem_short(fa_buf *out, const fa_problem *problem); /* without the operation */
 /* A result's first line: the problem, and the GPU it is for. */
 void cli_text_heading(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu);
 void cli_text_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=128 … */

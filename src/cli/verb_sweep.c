@@ -33,7 +33,7 @@ typedef struct sweep_run {
 /* ---- words ----------------------------------------------------------------------------------*/
 void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
 {
-    cli_text_problem_short(out, &item->problem);
+    fa_problem_words(out, &item->problem, " · ", false);
     if (!with_gpu)
         return;
     fa_buf_text(out, " · ");
@@ -174,7 +174,10 @@ static void put_table(const sweep_run *s, fa_buf *out)
         several |= fa_operation_of(&item[i].problem) != fa_operation_of(&item->problem);
     for (int32_t i = 0; i < s->grid.count; i++) {
         const row *row = &s->row[i];
-        (several ? cli_text_problem : cli_text_problem_short)(&table.cell, &item[i].problem);
+        if (several)
+            cli_text_problem(&table.cell, &item[i].problem);
+        else
+            fa_problem_words(&table.cell, &item[i].problem, " · ", false);
         cli_cell_end(&table);
         cli_cell(&table, "%s",
                  !s->many_gpus         ? ""

@@ -104,25 +104,6 @@ static int listen_unix(const char *path, serve_listener *ret_listener, fa_diag *
     return 0;
 }
 
-enum { HOST_SIZE = 128 };
-
-static int split(const char *where, char ret_host[HOST_SIZE], const char **ret_port, fa_diag *diag)
-{
-    const char *colon = strrchr(where, ':'), *host = colon != NULL ? where : "127.0.0.1";
-    const char *port = *ret_port = colon != NULL ? colon + 1 : where;
-    size_t length = colon != NULL ? (size_t)(colon - where) : strlen(host);
-    if (length >= 2 && host[0] == '[' && host[length - 1] == ']') {
-        host++;
-        length -= 2;
-    }
-    if (length == 0 || length >= HOST_SIZE || *port == 0 || strlen(port) > 5 ||
-        port[strspn(port, "0123456789")] != 0 || atoi(port) > 65535)
-        return fa_fail(diag, FA_EINVAL,
-                       "--tcp %s: use HOST:PORT, [ADDRESS]:PORT or PORT, of at most 65535", where);
-    snprintf(ret_host, HOST_SIZE, "%.*s", (int)length, host);
-    return 0;
-}
-
 static void name_tcp(serve_listener *listener)
 {
     struct sockaddr_storage address;
@@ -140,12 +121,15 @@ static int listen_tcp(const char *where, serve_listener *ret_listener, fa_diag *
 {
     serve_listener listener = {.lock_fd = -1};
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
-    char host[HOST_SIZE];
-    const char *port;
+    char host[128] = "127.0.0.1", port[6], more;
     const int one = 1, seconds = 30;
-    int rc = split(where, host, &port, diag);
-    if (rc != 0)
-        return rc;
+    int rc = 0;
+    if ((sscanf(where, "%5[0-9]%c", port, &more) != 1 &&
+         sscanf(where, "[%127[^]]]:%5[0-9]%c", host, port, &more) != 2 &&
+         sscanf(where, "%127[^][:]:%5[0-9]%c", host, port, &more) != 2) ||
+        atoi(port) > 65535)
+        return fa_fail(diag, FA_EINVAL,
+                       "--tcp %s: use HOST:PORT, [ADDRESS]:PORT or PORT, of at most 65535", where);
     const int error = getaddrinfo(host, port, &hints, &found);
     if (error != 0)
         return fa_fail(diag, error == EAI_NONAME ? FA_EINVAL : FA_EIO, "--tcp %s: %s", where,

@@ -37,21 +37,10 @@ enum {
 /* "host:port" with nothing else in it, so that it means one thing to everybody. */
 static bool split(const char *text, fa_http_address *address)
 {
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
-    const char *colon = strrchr(text, ':');
-    const size_t length = colon != NULL ? (size_t)(colon - text) : 0;
-    const bool bracketed = length > 2 && text[0] == '[' && text[length - 1] == ']';
-    const size_t size = bracketed ? length - 2 : length;
-    const char *host = text + bracketed;
-    if (size == 0 || size >= sizeof address->host || strlen(colon + 1) > 5 ||
-        colon[1 + strspn(colon + 1, "0123456789")] != 0 || atoi(colon + 1) < 1 ||
-        atoi(colon + 1) > 65535 ||
-        strspn(host, bracketed ? "0123456789abcdefABCDEF:." : letters) < size)
-        return false;
-    snprintf(address->host, sizeof address->host, "%.*s", (int)size, host);
-    snprintf(address->port, sizeof address->port, "%s", colon + 1);
-    return true;
+    char *host = address->host, *port = address->port, more;
+    return (sscanf(text, "%255[a-zA-Z0-9._-]:%5[0-9]%c", host, port, &more) == 2 ||
+            sscanf(text, "[%255[a-fA-F0-9:.]]:%5[0-9]%c", host, port, &more) == 2) &&
+           atoi(port) >= 1 && atoi(port) <= 65535;
 }
 
 int fa_http_parse(const char *text, fa_http_address *ret_address, fa_diag *diag)
