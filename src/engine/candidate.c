@@ -212,7 +212,7 @@ int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc
                   fa_build *build, int count, fa_build_progress *progress, void *context,
                   fa_diag *diag)
 {
-    static const fa_compile_events events = {next_build, build_ended, NULL, fail_builds, go_on};
+    static const fa_compile_events events = {next_build, build_ended, fail_builds, go_on};
     int left = 0;
     for (int i = 0; i < count; i++)
         left += build[i].source != NULL;

@@ -227,14 +227,13 @@ int fa_job_measure_start(fa_job *job);
 void fa_job_measure_advance(fa_job *job);
 bool fa_job_measure_done(const fa_job *job);
 
-/* ---- who is raced, who wins (job.c), and what is kept (job_run.c) ---- */
+/* ---- who is raced, and who wins (job.c) ---- */
 /* Chooses from the probes who is raced, and whether a heat comes first (measure.heat); 0: no config was measured. */
 int fa_job_choose_finalists(fa_job *job);
 /* Keeps of a heat's finalists those that may win. */
 void fa_job_cut_finalists(fa_job *job);
 /* The winner's index, or FA_JOB_NOBODY; fills ties, default and counts of the answer. */
 int fa_job_choose_winner(fa_job *job, fa_answer *answer);
-int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag);
 
 /* ---- tune.c: one request to its answer -------------------------------------------------------*/
 /* fa_tune() of a checked request, whatever server there is. */

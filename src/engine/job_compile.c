@@ -380,6 +380,12 @@ static void ended(void *context, int index, fa_compile_result *result)
 {
     fa_job *job = context;
     int clean = FA_JOB_NOBODY; /* the first one: it keeps the cubin for the store */
+    /* The templates are this user's files. */
+    if (job->compile.pool.reads_files && !job->compile.noted_open_files &&
+        !fa_templates_for(job->tuner, &job->target.problem)->builtin)
+        fa_note(job->tuner, "this kernel has no Landlock: templates can read files while they are "
+                            "compiled, so use only those that you trust");
+    job->compile.noted_open_files = true;
     if (result->lost) {
         lost(job, index, result->text, result->end);
         return;
@@ -425,18 +431,6 @@ static void ended(void *context, int index, fa_compile_result *result)
     fa_cubin_record_free(&record);
 }
 
-/* Templates of somebody's own are compiled all the same where the kernel cannot shut the file system:
- * they are this user's files; but it is said. */
-static void started(void *context, bool confined)
-{
-    fa_job *job = context;
-    if (!confined && !job->compile.noted_open_files &&
-        !fa_templates_for(job->tuner, &job->target.problem)->builtin)
-        fa_note(job->tuner, "this kernel has no Landlock: templates can read files while they are "
-                            "compiled, so use only those that you trust");
-    job->compile.noted_open_files = true;
-}
-
 static void failed(void *context, int rc, const char *sentence)
 {
     fa_job *job = context;
@@ -458,7 +452,7 @@ static void widen(fa_job *job, int count)
 
 void fa_job_compile_init(fa_job *job)
 {
-    static const fa_compile_events events = {next_task, ended, started, failed, changed};
+    static const fa_compile_events events = {next_task, ended, failed, changed};
     const fa_tuner *tuner = job->tuner;
     fa_compile_pool *pool = &job->compile.pool;
     pool->setup = (fa_compile_setup){.loop = &job->loop,

@@ -569,7 +569,7 @@ static void note_families(const fa_job *job)
     }
 }
 
-int fa_job_store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag)
+static int store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag)
 {
     const fa_candidate *candidate = &job->space.candidate[index];
     fa_driver *driver = job->tuner->driver;
@@ -633,7 +633,7 @@ int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_ans
                               : fail_none_survived(job);
         else if (!plan->verify) {
             note_families(job);
-            rc = fa_job_store_winner(job, index, &answer, &job->diag);
+            rc = store_winner(job, index, &answer, &job->diag);
         }
         if (rc == 0) {
             job->ended = false; /* the last event may not cancel what is stored */

@@ -161,9 +161,10 @@ int fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answ
 }
 
 /* ---- where winners and cubins come from -------------------------------------------------------*/
-/* The user's own comes first, but a guess of his own gives way to what somebody has measured. */
-int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
-                      fa_cubin_record *ret_cubin, fa_diag *diag)
+/* The stored winner of a target's scope as an answer, with its cubin when ret_cubin is not NULL; FA_ENOTFOUND when there is
+ * none. The user's own comes first, but a guess of his own gives way to what somebody has measured. */
+static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
+                       fa_cubin_record *ret_cubin, fa_diag *diag)
 {
     fa_winner_record winner = {0};
     fa_cubin_record own = {0}, other = {0};
@@ -548,11 +549,11 @@ int fa_look(fa_tuner *tuner, const fa_target *target, bool all, fa_lookup *found
         fa_target there = *target;
         there.problem = there.scope.problem = *problem[i];
         *match = (fa_match){.scope = there.scope};
-        int rc = fa_records_lookup(tuner, &there, &match->answer, &cubin, &why);
+        int rc = find_winner(tuner, &there, &match->answer, &cubin, &why);
         const bool gone = rc == FA_ECORRUPT; /* its cubin */
         if (gone) {
             none = fa_fail(diag, rc, "%s", why.text);
-            rc = fa_records_lookup(tuner, &there, &match->answer, NULL, NULL);
+            rc = find_winner(tuner, &there, &match->answer, NULL, NULL);
         }
         if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
             continue;

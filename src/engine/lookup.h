@@ -30,10 +30,6 @@ bool fa_records_tools(const char *environment, fa_tools *ret_tools); /* false: n
 int fa_records_winner(const fa_answer *answer, const fa_scope *scope, fa_winner_record *ret_winner,
                       fa_diag *diag);
 
-/* The stored winner of a target's scope as an answer, with its cubin when ret_cubin is not NULL.
- * FA_ENOTFOUND when there is none. */
-int fa_records_lookup(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
-                      fa_cubin_record *ret_cubin, fa_diag *diag);
 /* The config that won on the nearest other GPU for the very problem that is to be tuned; where there is none, its config has
  * no name and fits none. */
 typedef struct fa_elsewhere {

@@ -201,8 +201,7 @@ static void answered(fa_child *child, fa_message *message)
         }
         worker->ready = true;
         pool->starts_in_vain = 0;
-        if (pool->events->started != NULL)
-            pool->events->started(pool->context, confined);
+        pool->reads_files = pool->reads_files || !confined;
     } else if (worker->busy) {
         int64_t serial = -1;
         worker->busy = false;

@@ -39,8 +39,6 @@ typedef struct fa_compile_events {
     bool (*next)(void *context,
                  fa_compile_task *ret_task); /* for an idle worker; false: none now */
     void (*ended)(void *context, int id, fa_compile_result *result);
-    /* A worker; confined: it can read no files. May be NULL. */
-    void (*started)(void *context, bool confined);
     void (*failed)(void *context, int rc, const char *sentence); /* the pool cannot go on */
     void (*changed)(void *context); /* after each of the above: the owner may go on */
 } fa_compile_events;
@@ -69,6 +67,7 @@ typedef struct fa_compile_pool {
     struct fa_compile_worker worker[FA_WORKERS_MAX];
     int count, busy;    /* workers; of them those with a task */
     int starts_in_vain; /* workers that never got ready, in a row */
+    bool reads_files;   /* a worker does: the kernel cannot shut the file system */
     int64_t serials;
     bool has_held; /* a task that waits for the worker that is starting for it */
     fa_compile_task held;
