@@ -16,6 +16,7 @@ BUDGET = {
     "src/gpu": 3582,
     "src/code": 960,
     "src/snippet": 505,
+    "src/fields": 112,
     "db": 5386,
     "tuner": 11802,
     "src/worker": 1146,

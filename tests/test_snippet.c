@@ -5,6 +5,8 @@
 #include "check.h"
 
 #include "buf.h"
+#include "fa_problem.h"
+#include "fields.h"
 #include "snippet.h"
 
 #include <dlfcn.h>
@@ -54,6 +56,33 @@ TEST(values_are_python_s)
         const double got = fa_snippet_evaluate(s, right[i].score, place);
         fa_snippet_free(&s);
         CHECK(fabs(got - right[i].wanted) <= 1e-12);
+    }
+}
+
+TEST(a_mask_that_fields_say_becomes_them)
+{
+    static const struct {
+        const char *mask;
+        fa_problem beside, wanted;
+    } rows[] = {{"k <= q", {.causal = 0}, {.causal = 1}},
+                {"k <= q", {.causal = 2}, {.causal = 2}},
+                {"0 <= q - k < 9", {.causal = 0}, {.causal = 1, .window = 1, .window_left = 8}},
+                {"k + 3 > q and k - 5 < q",
+                 {.causal = 0},
+                 {.window = 1, .window_left = 2, .window_right = 4}},
+                {"k <= q + 3",
+                 {.window = 1, .window_left = -1, .window_right = 4},
+                 {.window = 1, .window_left = -1, .window_right = 3}},
+                {"k < q", {.causal = 0}, {.mask = 1}},
+                {"k <= q or k < 9", {.causal = 0}, {.mask = 1}},
+                {"k <= q and k < 9", {.causal = 0}, {.mask = 1}}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fa_problem p = rows[i].beside;
+        CHECK_OK(fa_set_field(&p, "mask", rows[i].mask, &diag), diag);
+        fa_problem is = fa_fields_settle(&p);
+        CHECK(is.mask == 0 || is.mask == p.mask);
+        is.mask = is.mask != 0;
+        CHECK(memcmp(is.value, rows[i].wanted.value, sizeof is.value) == 0);
     }
 }
 
@@ -134,9 +163,11 @@ TEST(cuda_computes_what_the_evaluator_does)
     snprintf(path, sizeof path, "%s/kernel_templates/vocabulary/fa_snippet.cuh",
              getenv("FA_TEST_SOURCE"));
     CHECK(fa_buf_read_file(&vocabulary, path, 1 << 20) == 0);
-    fa_buf_text(&source, "#include <cmath>\nusing namespace std;\ntypedef unsigned long long u64;\n"
-                         "#define __device__\n#define __forceinline__ inline\n"
-                         "typedef long long i64;\n#define FA_DEVICE static inline\n");
+    fa_buf_text(&source,
+                "#include <cmath>\nusing namespace std;\ntypedef unsigned long long u64;\n"
+                "#define __device__\n#define __forceinline__ inline\n#define exp2_fast exp2f\n"
+                "#define log2_fast log2f\n#define reciprocal(x) (1 / (x))\n"
+                "typedef long long i64;\n#define FA_DEVICE static inline\n");
     fa_buf_text(&source, strstr(vocabulary.data, "namespace {"));
     memcpy(strrchr(source.data, '#'), "      ", 6);
     while (count < COUNT) {

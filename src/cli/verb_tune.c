@@ -126,12 +126,16 @@ static void print_text(const cli_options *options, const fa_answer *answer, cons
                        int32_t rank, const cli_progress *progress, const fa_tuner *tuner,
                        fa_buf *out)
 {
-    const bool empty = !fa_problem_equal(&options->request.problem, &answer->problem);
+    const bool other = !fa_problem_equal(&options->request.problem, &answer->problem);
     cli_text_heading(out, &options->request.problem, &answer->gpu);
-    if (empty || !fa_problem_equal(&answer->problem, &answer->from_problem)) {
+    if (other || !fa_problem_equal(&answer->problem, &answer->from_problem)) {
         fa_buf_text(out, "its kernel is that of ");
         cli_text_problem(out, &answer->from_problem);
-        fa_buf_printf(out, " (%s)\n", empty ? "it has no batch or no query" : answer->why);
+        fa_buf_printf(out, " (%s)\n",
+                      !other ? answer->why
+                      : fa_problem_is_empty(&options->request.problem)
+                          ? "it has no batch or no query"
+                          : "its mask is these fields");
     }
     print_funnel(answer, progress, out);
     cli_print_ranking(rows, rows->count, answer->default_us, out);

@@ -126,7 +126,7 @@ static int load_cubin(const struct asking *asking, const fa_answer *answer,
     fa_cubin_entry entry = {cubin->bytes, cubin->size, answer->entry, .workspace = false,
                             .counters = false};
     int rc;
-    if ((rc = find_composed(tuner, asking->problem, answer, &loaded->composed, diag)) != 0 ||
+    if ((rc = find_composed(tuner, &asking->target.asked, answer, &loaded->composed, diag)) != 0 ||
         (rc = fa_driver_current_device(tuner->driver, &loaded->ordinal, diag)) != 0 ||
         (rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag)) !=
             0 ||
@@ -135,7 +135,7 @@ static int load_cubin(const struct asking *asking, const fa_answer *answer,
         goto done;
     entry.workspace = loaded->composed != NULL && loaded->composed->workspace != NULL;
     entry.counters = loaded->composed != NULL && loaded->composed->counters != NULL;
-    rc = loaded->call.launcher->load(tuner->driver, loaded->module, asking->problem, &entry,
+    rc = loaded->call.launcher->load(tuner->driver, loaded->module, &asking->target.asked, &entry,
                                      &loaded->call.shared, diag);
     if (rc == 0 && loaded->composed != NULL) /* now: a capture may ask for the next length */
         rc = fa_kernel_table_memory(&tuner->kernels, tuner->driver, asking->context,

@@ -10,6 +10,7 @@
 #include "kernel_table.h"
 
 #include "error.h"
+#include "fields.h"
 #include "problem.h"
 
 #include <stdlib.h>
@@ -58,8 +59,8 @@ static uint64_t hash_of(const fa_operation *operation, const fa_problem *problem
 static bool has_key(const fa_kernel *kernel, const fa_operation *operation,
                     const fa_problem *problem, uint64_t context)
 {
-    return kernel->context == context && kernel->problem.operation == operation &&
-           memcmp(kernel->problem.value, problem->value,
+    return kernel->context == context && kernel->asked.operation == operation &&
+           memcmp(kernel->asked.value, problem->value,
                   (size_t)operation->field_count * sizeof *problem->value) == 0;
 }
 
@@ -97,8 +98,8 @@ const fa_kernel *fa_kernel_table_find(const fa_kernel_table *table, const fa_pro
 static void put_in_slot(struct fa_kernel_slots *slots, uint64_t hash, fa_kernel *kernel)
 {
     const fa_kernel *there = NULL;
-    struct slot *slot = (struct slot *)probe(slots, hash, kernel->problem.operation,
-                                             &kernel->problem, kernel->context, &there);
+    struct slot *slot = (struct slot *)probe(slots, hash, kernel->asked.operation, &kernel->asked,
+                                             kernel->context, &there);
     if (there == NULL) {
         slot->hash = hash;
         slots->used++;
@@ -132,8 +133,7 @@ int fa_kernel_table_publish(fa_kernel_table *table, fa_kernel *kernel, fa_diag *
     struct fa_kernel_slots *slots = make_room(table);
     if (slots == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    put_in_slot(slots, hash_of(kernel->problem.operation, &kernel->problem, kernel->context),
-                kernel);
+    put_in_slot(slots, hash_of(kernel->asked.operation, &kernel->asked, kernel->context), kernel);
     atomic_store_explicit(&table->latest, kernel, memory_order_release);
     return 0;
 }
@@ -234,8 +234,9 @@ int fa_kernel_table_add(fa_kernel_table *table, fa_loaded *loaded, const fa_prob
     fa_kernel *kernel = like != NULL ? calloc(1, sizeof *kernel + why + 1) : NULL;
     if (kernel == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    kernel->problem = *problem;
-    kernel->problem.operation = fa_operation_of(problem);
+    kernel->asked = *problem;
+    kernel->problem = fa_fields_settle(problem);
+    kernel->asked.operation = kernel->problem.operation = fa_operation_of(problem);
     kernel->context = loaded->context;
     kernel->ordinal = loaded->ordinal;
     kernel->call = loaded->call;

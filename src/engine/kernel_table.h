@@ -41,7 +41,8 @@ typedef struct fa_loaded {
 } fa_loaded;
 
 struct fa_kernel {
-    fa_problem problem;
+    fa_problem asked;   /* the table's key */
+    fa_problem problem; /* as it is launched: what texts say that fields say, too, is in these */
     uint64_t context; /* as fa_driver_context_id tells */
     int32_t ordinal;
     fa_call call;

@@ -13,6 +13,7 @@
 #include "driver.h"
 #include "error.h"
 #include "family.h"
+#include "fields.h"
 #include "own_place.h"
 #include "pool.h"
 #include "problem.h"
@@ -593,6 +594,9 @@ int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret
         return rc;
     target.asked = fa_problem_exact(problem);
     target.problem = request->exact || same[0] != 0 ? target.asked : fa_problem_bucket(problem);
+    const fa_problem settled = fa_fields_settle(problem);
+    target.asked = fa_problem_exact(&settled);
+    target.problem = request->exact ? target.asked : fa_problem_bucket(&settled);
     target.scope.problem = target.problem;
     fa_gpu_silicon(&target.gpu, target.scope.silicon);
     snprintf(target.scope.templates, sizeof target.scope.templates, "%s",

@@ -5,6 +5,7 @@
 #include "catalogue.h"
 #include "driver.h"
 #include "error.h"
+#include "fields.h"
 #include "hash.h"
 #include "own_place.h"
 #include "pool.h"
@@ -380,7 +381,8 @@ static int ask_kernel(fa_tuner *tuner, const fa_request *request, const fa_gpu *
         return rc;
     rc = fa_kernel_read(reply.body.data, reply.body.size, &answer, &why);
     fa_buf_free(&reply.body);
-    const fa_problem asked = fa_problem_exact(&request->problem);
+    const fa_problem settled = fa_fields_settle(&request->problem);
+    const fa_problem asked = fa_problem_exact(&settled);
     if (rc == 0 && !fa_problem_equal(&answer.problem, &asked))
         rc = fa_fail(&why, FA_EINVAL, "its answer is for another problem than the one asked for");
     if (rc == 0 && strcmp(answer.same_bits, asking.request.same_bits) != 0)
