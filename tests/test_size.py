@@ -12,7 +12,7 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1410,
-    "src/base": 5575,
+    "src/base": 5566,
     "src/gpu": 3582,
     "src/code": 960,
     "src/snippet": 505,

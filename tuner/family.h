@@ -41,7 +41,7 @@ enum {
 
 typedef struct fa_domain {
     char name[FA_NAME_MAX];
-    int32_t value[FA_MAX_DOMAIN]; /* distinct, in the manifest's order; of tunable.c */
+    int32_t value[FA_MAX_DOMAIN]; /* distinct, in the manifest's order; of trial.h */
     int count;
     bool fractions;  /* kernels read a number with a decimal point */
     fa_expr *preset; /* the default: reads no tunable; NULL: it is the following */

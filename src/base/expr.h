@@ -23,7 +23,7 @@ enum {
     FA_EXPR_NAMES_MAX = 64   /* names one expression may choose from: bits of an uint64_t */
 };
 
-/* WORD: a text, by its number of tunable.c. */
+/* WORD: a text, by its number of trial.h. */
 typedef enum fa_expr_kind {
     FA_EXPR_NONE,
     FA_EXPR_INTEGER,

@@ -6,6 +6,7 @@
 #ifndef FA_BASE_TRIAL_H
 #define FA_BASE_TRIAL_H
 
+#include "buf.h"
 #include "error.h"
 #include "json_struct.h"
 
@@ -36,7 +37,7 @@ double fa_value_number(int32_t value); /* of what is no text */
 const char *fa_value_words(int32_t value, char room[FA_VALUE_TEXT_MAX]);
 const char *fa_value_json(int32_t value, char room[FA_VALUE_TEXT_MAX]);
 
-/* ---- trials (trial.c) ------------------------------------------------------------------------*/
+/* ---- trials ---------------------------------------------------------------------------------*/
 /* In bytes: more than any GPU has, so that its sum with a block's dynamic shared memory is an int32_t. */
 enum { FA_STATIC_SMEM_MAX = 1 << 20 };
 
@@ -78,6 +79,7 @@ extern const fa_member fa_sweep_spent_members[];
 /* For a table that has fa_trial_members as a part, after it was read. */
 void fa_trial_settle(fa_trial *trial);
 
+void fa_words_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=128 … */
 /* What was measured of another one: times, samples and error. */
 void fa_trial_take_times(fa_trial *trial, const fa_trial *from);
 

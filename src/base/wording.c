@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wording.h"
 
-#include "trial.h"
-
 #include <inttypes.h>
 #include <locale.h>
 #include <pthread.h>
@@ -64,15 +62,6 @@ void fa_words_tflops(fa_buf *out, double tflops)
         fa_buf_printf(out, "%.1g", tflops);
     else
         fa_buf_printf(out, "%.*f", tflops < 0.995 ? 2 : tflops < 9.95 ? 1 : 0, tflops);
-}
-
-void fa_words_config(fa_buf *out, const fa_config *config)
-{
-    char room[FA_VALUE_TEXT_MAX];
-    fa_buf_text(out, config->family);
-    for (int i = 0; i < config->count; i++)
-        fa_buf_printf(out, " %s=%s", config->tunable[i].name,
-                      fa_value_words(config->tunable[i].value, room));
 }
 
 static void put_time(fa_buf *out, int64_t unix_time, bool utc, const char *format)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads decimal numbers and durations as people type them, whatever the locale, and words numbers, configs and the stages
- * of a tune wherever people read them. Names are as they were stored: who prints them escapes them.
+ * Reads decimal numbers and durations as people type them, whatever the locale, and words numbers and the stages of a tune
+ * wherever people read them. Names are as they were stored: who prints them escapes them.
  */
 #ifndef FA_BASE_WORDING_H
 #define FA_BASE_WORDING_H
@@ -18,8 +18,7 @@ void fa_words_grouped(fa_buf *out, int64_t value);
 /* 41.3 µs, and a model's ~41 µs */
 void fa_words_us(fa_buf *out, double us);
 void fa_words_about(fa_buf *out, double us);
-void fa_words_tflops(fa_buf *out, double tflops);           /* 467, 9.9, 0.57, 0.002 */
-void fa_words_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=128 … */
+void fa_words_tflops(fa_buf *out, double tflops);   /* 467, 9.9, 0.57, 0.002 */
 void fa_words_time(fa_buf *out, int64_t unix_time); /* 2026-11-20 16:23, of the process's zone */
 void fa_words_day(fa_buf *out, int64_t unix_time); /* 2026-11-20, of UTC */
 

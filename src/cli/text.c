@@ -4,6 +4,7 @@
 #include "error.h"
 #include "json.h"
 #include "problem.h"
+#include "trial.h"
 #include "wording.h"
 
 #include <errno.h>
