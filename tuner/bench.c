@@ -19,11 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES])
-{
-    return fa_op_of(problem)->cases(problem, seed, ret_case);
-}
-
 /* ---- open and close -------------------------------------------------------------------------*/
 static int load_reference(fa_bench *b, const void *cubin, size_t size, fa_diag *diag)
 {

@@ -17,15 +17,11 @@
 
 #include <ctype.h>
 #include <limits.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { TEXT_MAX = 1 << 20, SHORT_HASH = 16 };
-
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of all cases */
 
 /* ---- from texts to a specification -----------------------------------------------------------*/
 static void read_identity(struct fa_spec_reading *r)
@@ -98,37 +94,6 @@ static void check_options(struct fa_spec_reading *r)
 }
 
 /* ---- what is known ---------------------------------------------------------------------------*/
-const char *fa_spec_fault_of(const fa_operation *operation)
-{
-    return operation->spec != NULL ? operation->spec->fault.text : "";
-}
-
-int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function, void *context,
-                      int32_t contents, fa_diag *diag)
-{
-    fa_spec *spec = operation->spec;
-    if (spec == NULL || contents < 0)
-        return fa_fail(diag, FA_EINVAL,
-                       "%s is no kernel specification of this process, or the hash is negative",
-                       operation->name);
-    pthread_mutex_lock(&mutex);
-    spec->cases = function;
-    spec->cases_context = context;
-    pthread_mutex_unlock(&mutex);
-    atomic_store(&((fa_operation *)(uintptr_t)operation)->contents, contents);
-    return 0;
-}
-
-fa_case_function *fa_spec_cases_of(const fa_operation *operation, void **ret_context)
-{
-    const fa_spec *spec = operation->spec;
-    pthread_mutex_lock(&mutex);
-    fa_case_function *function = spec != NULL ? spec->cases : NULL;
-    *ret_context = spec != NULL ? spec->cases_context : NULL;
-    pthread_mutex_unlock(&mutex);
-    return function;
-}
-
 static void free_spec(fa_spec *spec)
 {
     if (spec == NULL)

@@ -8,10 +8,13 @@
 #include "error.h"
 #include "hash.h"
 #include "problem.h"
+#include "spec.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -55,6 +58,36 @@ void fa_case_draw(const fa_tensor *tensor, uint64_t seed, unsigned char *element
                           (random >> 48 & 127)],
                    size);
     }
+}
+
+/* ---- who gives the rest ----------------------------------------------------------------------*/
+static pthread_mutex_t mutex =
+    PTHREAD_MUTEX_INITIALIZER; /* of the functions of all specifications */
+
+int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function, void *context,
+                      int32_t contents, fa_diag *diag)
+{
+    fa_spec *spec = operation->spec;
+    if (spec == NULL || contents < 0)
+        return fa_fail(diag, FA_EINVAL,
+                       "%s is no kernel specification of this process, or the hash is negative",
+                       operation->name);
+    pthread_mutex_lock(&mutex);
+    spec->cases = function;
+    spec->cases_context = context;
+    pthread_mutex_unlock(&mutex);
+    atomic_store(&((fa_operation *)(uintptr_t)operation)->contents, contents);
+    return 0;
+}
+
+fa_case_function *fa_spec_cases_of(const fa_operation *operation, void **ret_context)
+{
+    const fa_spec *spec = operation->spec;
+    pthread_mutex_lock(&mutex);
+    fa_case_function *function = spec != NULL ? spec->cases : NULL;
+    *ret_context = spec != NULL ? spec->cases_context : NULL;
+    pthread_mutex_unlock(&mutex);
+    return function;
 }
 
 /* ---- one case --------------------------------------------------------------------------------*/
