@@ -248,21 +248,6 @@ static void hash_files(fa_templates *templates)
     }
 }
 
-static int add_directory(fa_templates *templates, const char *path, fa_diag *diag)
-{
-    bool changes = false; /* it brings a family of its own, or a part of a built-in one */
-    int rc = read_files(templates, path, diag);
-    for (int i = 0; i < templates->count; i++)
-        changes = changes || is_replaced(templates, i) ||
-                  (templates->owned[i] && fa_template_is_manifest(templates->file[i].name));
-    if (rc == 0 && !changes)
-        rc = fa_fail(diag, FA_EINVAL,
-                     "template directory %s: holds no manifest (NAME.json) and no file in place "
-                     "of a built-in one, so it would change nothing",
-                     path);
-    return rc;
-}
-
 int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_diag *diag)
 {
     fa_templates *templates = calloc(1, sizeof *templates);
@@ -272,7 +257,17 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
     memcpy(templates->file, fa_templates_builtin,
            (size_t)templates->count * sizeof *templates->file);
     templates->builtin = directory == NULL;
-    int rc = directory != NULL ? add_directory(templates, directory, diag) : 0;
+    bool changes =
+        directory == NULL; /* it brings a family of its own, or a part of a built-in one */
+    int rc = directory != NULL ? read_files(templates, directory, diag) : 0;
+    for (int i = 0; i < templates->count; i++)
+        changes = changes || is_replaced(templates, i) ||
+                  (templates->owned[i] && fa_template_is_manifest(templates->file[i].name));
+    if (rc == 0 && !changes)
+        rc = fa_fail(diag, FA_EINVAL,
+                     "template directory %s: holds no manifest (NAME.json) and no file in place "
+                     "of a built-in one, so it would change nothing",
+                     directory);
     hash_files(templates);
     if (rc != 0) {
         fa_templates_close(&templates);

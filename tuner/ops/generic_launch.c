@@ -191,34 +191,30 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
     *ret_typed = told >= count;
     for (int i = 0; i < count; i++) {
         const bool scalar = passed[i] >= FA_TENSORS_MAX;
-        const int in = passed[i] - FA_PARAMETERS_MAX;
-        const char *name = fa_tensors_name(list, passed[i]);
-        if (in >= 0 && info->parameter_size[i] != list->structure[in].size)
-            return fa_fail(diag, FA_ECORRUPT,
-                           "argument %d of %s, %s, has %d bytes, and its %d fields have %d", i + 1,
-                           entry, name, info->parameter_size[i], list->structure[in].count,
-                           list->structure[in].size);
+        const int in = passed[i] - FA_PARAMETERS_MAX, has = info->parameter_size[i];
+        const fa_element stated = in >= 0  ? FA_ELEMENTS /* a struct's are its fields' */
+                                  : scalar ? list->scalar[passed[i] - FA_TENSORS_MAX].element
+                                           : list->at[passed[i]].element;
+        const int size = in >= 0  ? list->structure[in].size
+                         : scalar ? (int)fa_element_size(stated)
+                                  : 8;
+        char fault[200] = "";
         *ret_typed = *ret_typed && in < 0; /* no symbol says the types of fields */
-        if (in >= 0)
-            continue;
-        const fa_element stated =
-            scalar ? list->scalar[passed[i] - FA_TENSORS_MAX].element : list->at[passed[i]].element;
-        int32_t size = scalar ? (int32_t)fa_element_size(stated) : 8;
-        if (info->parameter_size[i] != size)
-            return fa_fail(diag, FA_ECORRUPT, "argument %d of %s, %s, has %d bytes, and %s has %d",
-                           i + 1, entry, name, info->parameter_size[i],
-                           scalar ? fa_element_name(stated) : "an address", size);
-        if (i >= told)
-            continue;
-        if (type[i].pointers > 1 && !scalar)
-            return fa_fail(
-                diag, FA_ECORRUPT,
-                "argument %d of %s, %s, is a pointer to pointers: addresses cannot be drawn", i + 1,
-                entry, name);
-        if ((is_taken = contradiction(&type[i], stated, !scalar, room, ret_typed)) != NULL)
-            return fa_fail(diag, FA_ECORRUPT,
-                           "argument %d of %s, %s, is %s in the kernel, and %s%s is stated", i + 1,
-                           entry, name, is_taken, fa_element_name(stated), scalar ? "" : " *");
+        if (has != size && in >= 0)
+            snprintf(fault, sizeof fault, "has %d bytes, and its %d fields have %d", has,
+                     list->structure[in].count, size);
+        else if (has != size)
+            snprintf(fault, sizeof fault, "has %d bytes, and %s has %d", has,
+                     scalar ? fa_element_name(stated) : "an address", size);
+        else if (in < 0 && i < told && type[i].pointers > 1 && !scalar)
+            snprintf(fault, sizeof fault, "is a pointer to pointers: addresses cannot be drawn");
+        else if (in < 0 && i < told &&
+                 (is_taken = contradiction(&type[i], stated, !scalar, room, ret_typed)) != NULL)
+            snprintf(fault, sizeof fault, "is %s in the kernel, and %s%s is stated", is_taken,
+                     fa_element_name(stated), scalar ? "" : " *");
+        if (fault[0] != 0)
+            return fa_fail(diag, FA_ECORRUPT, "argument %d of %s, %s, %s", i + 1, entry,
+                           fa_tensors_name(list, passed[i]), fault);
     }
     return 0;
 }

@@ -26,20 +26,6 @@ enum { BOX_MAX = 256 };
 static const int64_t STRIDE_MAX = ((int64_t)1 << 39) - 1; /* elements; in bytes below 2^40 */
 
 /* ---- boxes ----------------------------------------------------------------------------------*/
-static int check_boxes(const struct fa_attn_boxes *boxes, fa_diag *diag)
-{
-    const unsigned rows[] = {boxes->q_rows, boxes->q_heads, boxes->k_rows, boxes->v_rows,
-                             boxes->o_rows};
-    bool possible = boxes->columns == 16 || boxes->columns == 32 || boxes->columns == 64;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        possible = possible && rows[i] >= 1 && rows[i] <= BOX_MAX;
-    return possible ? 0
-                    : fa_fail(diag, FA_ECORRUPT,
-                              "cubin wants tensor maps with boxes of %u columns and %u, %u, %u, %u "
-                              "and %u rows: 16, 32 or 64 columns and 1 to %d rows can be",
-                              boxes->columns, rows[0], rows[1], rows[2], rows[3], rows[4], BOX_MAX);
-}
-
 static bool is_serving(const fa_cubin_info *info)
 {
     return info->parameter_count > 0 &&
@@ -77,11 +63,18 @@ int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_bo
         return rc;
     rc = fa_cubin_constant(entry->cubin, entry->size, "fa_attn_boxes_wanted", &boxes, sizeof boxes,
                            diag);
-    if (rc == 0)
-        rc = check_boxes(&boxes, diag);
     if (rc != 0 && rc != FA_ENOTFOUND)
         return rc;
     const bool maps = rc == 0;
+    const unsigned rows[] = {boxes.q_rows, boxes.q_heads, boxes.k_rows, boxes.v_rows, boxes.o_rows};
+    bool possible = boxes.columns == 16 || boxes.columns == 32 || boxes.columns == 64;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        possible = possible && rows[i] >= 1 && rows[i] <= BOX_MAX;
+    if (maps && !possible)
+        return fa_fail(diag, FA_ECORRUPT,
+                       "cubin wants tensor maps with boxes of %u columns and %u, %u, %u, %u and %u "
+                       "rows: 16, 32 or 64 columns and 1 to %d rows can be",
+                       boxes.columns, rows[0], rows[1], rows[2], rows[3], rows[4], BOX_MAX);
     if (!takes(&info, maps, entry->workspace))
         return fa_fail(diag, FA_ECORRUPT,
                        "%s%s does not take just fa_attn_params (%zu bytes)%s%s%s",
