@@ -18,7 +18,7 @@ BUDGET = {
     "src/snippet": 505,
     "src/fields": 112,
     "db": 5386,
-    "tuner": 11802,
+    "tuner": 11780,
     "src/worker": 1146,
     "src/bundle": 1379,
     "src/engine": 7150,
