@@ -15,35 +15,34 @@
 
 /* ---- errors ---------------------------------------------------------------------------------
  * Functions return 0 or one of these; the sentence for a person is in fa_diag. */
-#define FA_ERRORS(X)                                                          \
-    X(EINVAL, -1, "invalid argument")                                         \
-    X(ENOMEM, -2, "out of memory")                                            \
-    X(EIO, -3, "input/output error")                                          \
-    X(ENOTSUP, -4, "not supported")                                           \
-    X(ENOTFOUND, -5, "not found")                                             \
-    X(ENODRIVER, -6, "no usable CUDA driver")                                 \
-    X(ENODEVICE, -7, "no CUDA device")                                        \
-    X(ENONVRTC, -8, "no usable NVRTC")                                        \
-    X(ECUDA, -9, "CUDA driver call failed")                                   \
-    X(ECOMPILE, -10, "kernel does not compile")                               \
-    X(EMANIFEST, -11, "manifest is not valid")                                \
-    X(ESTORE, -12, "store is not usable")                                     \
-    X(ECORRUPT, -13, "data is corrupt")                                       \
-    X(EVERSION, -14, "made by another version")                               \
-    X(EREADONLY, -15, "store is read-only")                                   \
-    X(EFULL, -16, "disk is full")                                             \
-    X(EBUSY, -17, "in use by another process")                                \
-    X(ETIMEOUT, -18, "timed out")                                             \
-    X(ECANCELED, -19, "canceled")                                             \
-    X(EWORKER, -20, "worker process failed")                                  \
-    X(ENOKERNEL, -21, "no kernel survived")                                   \
-    X(EALIGN, -22, "pointers or strides are not aligned as the kernel needs") \
-    X(EFORKED, -23, "used in a forked child")                                 \
-    X(EUNTRUSTED, -24, "not signed by a key that is trusted")
+#define FA_ENUM(name, value, text) name = (value),
+#define FA_ERRORS(X)                                                             \
+    X(FA_EINVAL, -1, "invalid argument")                                         \
+    X(FA_ENOMEM, -2, "out of memory")                                            \
+    X(FA_EIO, -3, "input/output error")                                          \
+    X(FA_ENOTSUP, -4, "not supported")                                           \
+    X(FA_ENOTFOUND, -5, "not found")                                             \
+    X(FA_ENODRIVER, -6, "no usable CUDA driver")                                 \
+    X(FA_ENODEVICE, -7, "no CUDA device")                                        \
+    X(FA_ENONVRTC, -8, "no usable NVRTC")                                        \
+    X(FA_ECUDA, -9, "CUDA driver call failed")                                   \
+    X(FA_ECOMPILE, -10, "kernel does not compile")                               \
+    X(FA_EMANIFEST, -11, "manifest is not valid")                                \
+    X(FA_ESTORE, -12, "store is not usable")                                     \
+    X(FA_ECORRUPT, -13, "data is corrupt")                                       \
+    X(FA_EVERSION, -14, "made by another version")                               \
+    X(FA_EREADONLY, -15, "store is read-only")                                   \
+    X(FA_EFULL, -16, "disk is full")                                             \
+    X(FA_EBUSY, -17, "in use by another process")                                \
+    X(FA_ETIMEOUT, -18, "timed out")                                             \
+    X(FA_ECANCELED, -19, "canceled")                                             \
+    X(FA_EWORKER, -20, "worker process failed")                                  \
+    X(FA_ENOKERNEL, -21, "no kernel survived")                                   \
+    X(FA_EALIGN, -22, "pointers or strides are not aligned as the kernel needs") \
+    X(FA_EFORKED, -23, "used in a forked child")                                 \
+    X(FA_EUNTRUSTED, -24, "not signed by a key that is trusted")
 
-#define FA_ERROR_ENUM(name, value, text) FA_##name = (value),
-enum fa_error { FA_OK = 0, FA_ERRORS(FA_ERROR_ENUM) };
-#undef FA_ERROR_ENUM
+enum fa_error { FA_OK = 0, FA_ERRORS(FA_ENUM) };
 
 /* What failed, on what, and what to do: one or two sentences, UTF-8, control bytes escaped.
  * May be passed as NULL everywhere. */
@@ -160,46 +159,42 @@ typedef struct fa_config {
 } fa_config;
 
 /* ---- where a config ended -------------------------------------------------------------------*/
-#define FA_STATUSES(X)                                                          \
-    X(PENDING, 0, "pending")       /* not tried yet */                          \
-    X(CONSTRAINT, 1, "constraint") /* impossible */                             \
-    X(BUDGET, 2, "budget")         /* does not fit the shared memory */         \
-    X(REGISTERS, 3, "registers")   /* hopeless by the register estimate */      \
-    X(COMPILE_FAILED, 4, "compile-failed")                                      \
-    X(COMPILE_TIMEOUT, 5, "compile-timeout")                                    \
-    X(SPILLS, 6, "spills")     /* cubin uses local memory */                    \
-    X(CUBIN, 7, "cubin")       /* cubin contradicts its budget */               \
-    X(COMPILED, 8, "compiled") /* clean cubin; not measured (no GPU) */         \
-    X(LOAD_FAILED, 9, "load-failed")                                            \
-    X(LAUNCH_FAILED, 10, "launch-failed")                                       \
-    X(WRONG, 11, "wrong")     /* failed its proof */                            \
-    X(CRASHED, 12, "crashed") /* took its worker down */                        \
-    X(TIMEOUT, 13, "timeout")                                                   \
-    X(OUT_OF_MEMORY, 14, "out-of-memory")                                       \
-    X(MEASURED, 15, "measured")         /* proved and timed */                  \
-    X(DOES_NOT_PAY, 16, "does-not-pay") /* possible; its family knows better */ \
-    X(OTHER_BITS, 17, "other-bits")     /* right, but not as fa_request.same_bits asks */
+#define FA_STATUSES(X)                                                                    \
+    X(FA_STATUS_PENDING, 0, "pending")       /* not tried yet */                          \
+    X(FA_STATUS_CONSTRAINT, 1, "constraint") /* impossible */                             \
+    X(FA_STATUS_BUDGET, 2, "budget")         /* does not fit the shared memory */         \
+    X(FA_STATUS_REGISTERS, 3, "registers")   /* hopeless by the register estimate */      \
+    X(FA_STATUS_COMPILE_FAILED, 4, "compile-failed")                                      \
+    X(FA_STATUS_COMPILE_TIMEOUT, 5, "compile-timeout")                                    \
+    X(FA_STATUS_SPILLS, 6, "spills")     /* cubin uses local memory */                    \
+    X(FA_STATUS_CUBIN, 7, "cubin")       /* cubin contradicts its budget */               \
+    X(FA_STATUS_COMPILED, 8, "compiled") /* clean cubin; not measured (no GPU) */         \
+    X(FA_STATUS_LOAD_FAILED, 9, "load-failed")                                            \
+    X(FA_STATUS_LAUNCH_FAILED, 10, "launch-failed")                                       \
+    X(FA_STATUS_WRONG, 11, "wrong")     /* failed its proof */                            \
+    X(FA_STATUS_CRASHED, 12, "crashed") /* took its worker down */                        \
+    X(FA_STATUS_TIMEOUT, 13, "timeout")                                                   \
+    X(FA_STATUS_OUT_OF_MEMORY, 14, "out-of-memory")                                       \
+    X(FA_STATUS_MEASURED, 15, "measured")         /* proved and timed */                  \
+    X(FA_STATUS_DOES_NOT_PAY, 16, "does-not-pay") /* possible; its family knows better */ \
+    X(FA_STATUS_OTHER_BITS, 17, "other-bits")     /* right, but not as fa_request.same_bits asks */
 
-#define FA_STATUS_ENUM(name, value, text) FA_STATUS_##name = (value),
-typedef enum fa_status { FA_STATUSES(FA_STATUS_ENUM) } fa_status;
-#undef FA_STATUS_ENUM
+typedef enum fa_status { FA_STATUSES(FA_ENUM) } fa_status;
 
 /* How we know that a winner is good. Values are in the order in which they came to be; the order of
  * trust is MEASURED, MEASURED_SAME_SILICON, IMPORTED, NEAREST, TRANSFERRED, PREDICTED, UNRANKED. NEAREST is
  * measured, but on another length than the one asked for. TRANSFERRED, another GPU's winner, is read and not made any more. UNRANKED is a default config that compiled, of an
  * operation without a cost model: nothing is known of its speed. */
-#define FA_ORIGINS(X)                                    \
-    X(MEASURED, 0, "measured")                           \
-    X(MEASURED_SAME_SILICON, 1, "measured-same-silicon") \
-    X(IMPORTED, 2, "imported")                           \
-    X(TRANSFERRED, 3, "transferred")                     \
-    X(PREDICTED, 4, "predicted")                         \
-    X(NEAREST, 5, "nearest")                             \
-    X(UNRANKED, 6, "unranked")
+#define FA_ORIGINS(X)                                              \
+    X(FA_ORIGIN_MEASURED, 0, "measured")                           \
+    X(FA_ORIGIN_MEASURED_SAME_SILICON, 1, "measured-same-silicon") \
+    X(FA_ORIGIN_IMPORTED, 2, "imported")                           \
+    X(FA_ORIGIN_TRANSFERRED, 3, "transferred")                     \
+    X(FA_ORIGIN_PREDICTED, 4, "predicted")                         \
+    X(FA_ORIGIN_NEAREST, 5, "nearest")                             \
+    X(FA_ORIGIN_UNRANKED, 6, "unranked")
 
-#define FA_ORIGIN_ENUM(name, value, text) FA_ORIGIN_##name = (value),
-typedef enum fa_origin { FA_ORIGINS(FA_ORIGIN_ENUM) } fa_origin;
-#undef FA_ORIGIN_ENUM
+typedef enum fa_origin { FA_ORIGINS(FA_ENUM) } fa_origin;
 
 /* How much a request may spend; fa_tune.h says how each answers. */
 typedef enum fa_effort {
@@ -288,24 +283,21 @@ typedef struct fa_forgotten {
 } fa_forgotten;
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/
-#define FA_SWEEP_STATES(X)                                                     \
-    X(RUNNING, 0, "running")                                                   \
-    X(DONE, 1, "done")                 /* every item ended, some may have failed */ \
-    X(BUDGET_SPENT, 2, "budget-spent")                                         \
-    X(STOPPED, 3, "stopped")           /* asked to, or its process ended */
+#define FA_SWEEP_STATES(X)                                                   \
+    X(FA_SWEEP_RUNNING, 0, "running")                                        \
+    X(FA_SWEEP_DONE, 1, "done") /* every item ended, some may have failed */ \
+    X(FA_SWEEP_BUDGET_SPENT, 2, "budget-spent")                              \
+    X(FA_SWEEP_STOPPED, 3, "stopped") /* asked to, or its process ended */
 
-#define FA_ITEM_STATES(X)    \
-    X(PENDING, 0, "pending") \
-    X(RUNNING, 1, "running") \
-    X(DONE, 2, "done")       \
-    X(FAILED, 3, "failed")
+#define FA_ITEM_STATES(X)            \
+    X(FA_ITEM_PENDING, 0, "pending") \
+    X(FA_ITEM_RUNNING, 1, "running") \
+    X(FA_ITEM_DONE, 2, "done")       \
+    X(FA_ITEM_FAILED, 3, "failed")
 
-#define FA_SWEEP_STATE_ENUM(name, value, text) FA_SWEEP_##name = (value),
-typedef enum fa_sweep_state { FA_SWEEP_STATES(FA_SWEEP_STATE_ENUM) } fa_sweep_state;
-#undef FA_SWEEP_STATE_ENUM
-#define FA_ITEM_STATE_ENUM(name, value, text) FA_ITEM_##name = (value),
-typedef enum fa_item_state { FA_ITEM_STATES(FA_ITEM_STATE_ENUM) } fa_item_state;
-#undef FA_ITEM_STATE_ENUM
+typedef enum fa_sweep_state { FA_SWEEP_STATES(FA_ENUM) } fa_sweep_state;
+typedef enum fa_item_state { FA_ITEM_STATES(FA_ENUM) } fa_item_state;
+#undef FA_ENUM
 
 /* What a sweep may spend in all of its runs together; 0: as much as it takes. */
 typedef struct fa_sweep_budget {

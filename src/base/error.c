@@ -88,7 +88,7 @@ const char *const fa_origin_names[] = {FA_ORIGINS(ROW) NULL};
 const char *const fa_sweep_state_names[] = {FA_SWEEP_STATES(ROW) NULL};
 const char *const fa_item_state_names[] = {FA_ITEM_STATES(ROW) NULL};
 #undef ROW
-#define ROW(name, value, text) {value, "FA_" #name, text},
+#define ROW(name, value, text) {value, #name, text},
 static const struct {
     int value;
     const char *name, *text;
