@@ -6,7 +6,6 @@
 #include "json.h"
 #include "run.h"
 #include "text.h"
-#include "wording.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "options.h"
 
-#include "fa_tune.h"
 #include "json.h"
-#include "text.h"
 #include "wording.h"
 
 #include <stdio.h>

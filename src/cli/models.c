@@ -9,11 +9,8 @@
 #include "options.h"
 #include "buf.h"
 #include "error.h"
-#include "fa_tune.h"
 #include "json.h"
-#include "problem.h"
 #include "text.h"
-#include "wording.h"
 
 #include <ctype.h>
 #include <stdio.h>

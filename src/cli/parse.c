@@ -5,7 +5,6 @@
 #include "options.h"
 
 #include "error.h"
-#include "fa_tune.h"
 #include "problem.h"
 #include "text.h"
 

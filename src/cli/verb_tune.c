@@ -5,7 +5,6 @@
  *
  * stdout depends on the answer alone, never on whether anything is a terminal.
  */
-#include "error.h"
 #include "json.h"
 #include "problem.h"
 #include "run.h"

@@ -6,11 +6,9 @@
 
 #include <malloc.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
 
 enum {
     TICK_MS = 250,

@@ -4,7 +4,6 @@
  */
 #include "service.h"
 
-#include "error.h"
 #include "hash.h"
 #include "report.h"
 

@@ -5,11 +5,9 @@
  */
 #include "service.h"
 
-#include "error.h"
 #include "report.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

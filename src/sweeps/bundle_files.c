@@ -10,7 +10,6 @@
 
 #include "bundle_check.h"
 #include "error.h"
-#include "json.h"
 #include "portable.h"
 #include "session.h"
 #include "sweep.h"

@@ -8,7 +8,6 @@
 #include "nvrtc.h"
 #include "session.h"
 #include "sqlite.h"
-#include "pool.h"
 #include "store.h"
 
 #include "error.h"

@@ -17,7 +17,6 @@
 #include "catalogue.h"
 #include "compile_pool.h"
 #include "error.h"
-#include "family.h"
 #include "job.h"
 #include "json.h"
 #include "lookup.h"

@@ -5,7 +5,6 @@
  */
 #include "fa_service.h"
 #include "json.h"
-#include "session.h"
 #include "search.h"
 #include "lookup.h"
 #include "trial.h"
