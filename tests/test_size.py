@@ -13,7 +13,7 @@ from rooms import ROOT
 BUDGET = {
     "include": 1410,
     "src/base": 5566,
-    "src/gpu": 3582,
+    "src/gpu": 3552,
     "src/code": 960,
     "src/snippet": 505,
     "src/fields": 112,

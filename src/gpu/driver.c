@@ -140,10 +140,6 @@ static int load_library(fa_driver *driver, fa_diag *diag)
                        path);
     CU_FUNCTIONS(LOAD)
 #undef LOAD
-#define LOAD_OPTIONAL(member, symbol, arguments) \
-    *(void **)&driver->member = dlsym(driver->library, symbol);
-    CU_OPTIONAL_FUNCTIONS(LOAD_OPTIONAL)
-#undef LOAD_OPTIONAL
     return 0;
 }
 
@@ -637,11 +633,6 @@ int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t g
                                             .stream = stream,
                                             .attribute = attribute,
                                             .attribute_count = count};
-    if (driver->launch_with == NULL)
-        return fa_fail(
-            diag, FA_ENODRIVER,
-            "the driver %s has no cuLaunchKernelEx, which clusters, cooperative and programmatic launches need: update it",
-            driver->path);
     return FA_DRIVER_CALL(driver, diag, driver->launch_with(&config, function, arguments, NULL),
                           "cuLaunchKernelEx",
                           "launching %ux%ux%u blocks of %ux%ux%u threads %sin clusters of %ux%ux%u "
@@ -654,24 +645,12 @@ int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t g
 /* ---- profiling -------------------------------------------------------------------------------*/
 int fa_profiler_turn(fa_driver *driver, bool on, fa_diag *diag)
 {
-    cu_result (*call)(void) = on ? driver->profiler_start : driver->profiler_stop;
-    const char *name = on ? "cuProfilerStart" : "cuProfilerStop";
-    return call == NULL ? fa_fail(diag, FA_ENODRIVER, "the driver %s has no %s", driver->path, name)
-                        : FA_DRIVER_CALL(driver, diag, call(), name, "%s a profile",
-                                         on ? "starting" : "ending");
+    return FA_DRIVER_CALL(driver, diag, on ? driver->profiler_start() : driver->profiler_stop(),
+                          on ? "cuProfilerStart" : "cuProfilerStop", "%s a profile",
+                          on ? "starting" : "ending");
 }
 
 /* ---- tensor maps -----------------------------------------------------------------------------*/
-
-int fa_tensor_map_available(const fa_driver *driver, fa_diag *diag)
-{
-    if (driver->tensor_map_encode != NULL)
-        return 0;
-    return fa_fail(diag, FA_ENODRIVER,
-                   "%s has no function cuTensorMapEncodeTiled, which kernels "
-                   "that use TMA need: update the NVIDIA driver",
-                   driver->path);
-}
 
 int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *ret_map,
                          fa_diag *diag)
@@ -680,9 +659,6 @@ int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *
     uint32_t row_bytes = shape->box[0] * fa_tensor_element_bytes(shape);
     if (fa_driver_forked())
         return fa_driver_fail_forked(diag);
-    int rc = fa_tensor_map_available(driver, diag);
-    if (rc != 0)
-        return rc;
     if (row_bytes != 32 && row_bytes != 64 && row_bytes != 128)
         return fa_fail(diag, FA_EINVAL, "a box with rows of %u bytes: use 32, 64 or 128",
                        row_bytes);
@@ -697,8 +673,8 @@ int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *
                                                  swizzle, CU_MAP_PROMOTE_256, 0);
     if (result == CU_OK)
         return 0;
-    rc = fa_driver_fail(driver, result, "cuTensorMapEncodeTiled", diag,
-                        "encoding a tensor map of rank %u", shape->rank);
+    int rc = fa_driver_fail(driver, result, "cuTensorMapEncodeTiled", diag,
+                            "encoding a tensor map of rank %u", shape->rank);
     return result == CU_INVALID_VALUE ? FA_EINVAL : rc;
 }
 

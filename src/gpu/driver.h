@@ -73,7 +73,7 @@ int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t gri
                      void **arguments, fa_diag *diag);
 /* The same in clusters of so many blocks along each axis, 0: as the kernel itself declares. `how`: of FA_LAUNCH_COOPERATIVE, all
  * blocks are resident at once, or nothing is launched; FA_LAUNCH_PROGRAMMATIC, the kernel may begin before the one in front of it
- * has ended (CUDA's programmatic dependent launch). FA_ENODRIVER: the driver launches none such. */
+ * has ended (CUDA's programmatic dependent launch). */
 enum { FA_LAUNCH_COOPERATIVE = 1, FA_LAUNCH_PROGRAMMATIC = 2 };
 int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t grid[3],
                        const uint32_t block[3], const uint32_t cluster[3], unsigned how,
@@ -96,11 +96,9 @@ static inline uint32_t fa_tensor_element_bytes(const fa_tensor_shape *shape)
     return shape->bytes ? 1 : 2;
 }
 
-/* Whether this driver encodes tensor maps. 0, or FA_ENODRIVER with a sentence. */
-int fa_tensor_map_available(const fa_driver *driver, fa_diag *diag);
 /* Encodes the map: ret_map has FA_TENSOR_MAP_BYTES at a multiple of FA_TENSOR_MAP_ALIGNMENT. A host
  * call of well under a microsecond; the tensor is not touched. FA_EINVAL: the driver refuses such a
- * tensor; FA_ENODRIVER: as fa_tensor_map_available. */
+ * tensor. */
 int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *ret_map,
                          fa_diag *diag);
 

@@ -103,63 +103,60 @@ struct cu_uuid {
 };
 
 /* X(member, symbol, arguments): every one returns a cu_result. */
-#define CU_FUNCTIONS(X)                                                                          \
-    X(init, "cuInit", (unsigned))                                                                \
-    X(driver_version, "cuDriverGetVersion", (int *))                                             \
-    X(error_name, "cuGetErrorName", (cu_result, const char **))                                  \
-    X(error_text, "cuGetErrorString", (cu_result, const char **))                                \
-    X(count_devices, "cuDeviceGetCount", (int *))                                                \
-    X(device_get, "cuDeviceGet", (cu_device *, int))                                             \
-    X(device_name, "cuDeviceGetName", (char *, int, cu_device))                                  \
-    X(device_uuid, "cuDeviceGetUuid_v2", (struct cu_uuid *, cu_device))                          \
-    X(device_attribute, "cuDeviceGetAttribute", (int *, int, cu_device))                         \
-    X(primary_retain, "cuDevicePrimaryCtxRetain", (cu_context *, cu_device))                     \
-    X(context_current, "cuCtxGetCurrent", (cu_context *))                                        \
-    X(context_push, "cuCtxPushCurrent_v2", (cu_context))                                         \
-    X(context_pop, "cuCtxPopCurrent_v2", (cu_context *))                                         \
-    X(context_id, "cuCtxGetId", (cu_context, unsigned long long *))                              \
-    X(context_device, "cuCtxGetDevice", (cu_device *))                                           \
-    X(module_load, "cuModuleLoadData", (cu_module *, const void *))                              \
-    X(module_unload, "cuModuleUnload", (cu_module))                                              \
-    X(module_function, "cuModuleGetFunction", (fa_function *, cu_module, const char *))          \
-    X(module_variable, "cuModuleGetGlobal_v2",                                                   \
-      (fa_device_ptr *, size_t *, cu_module, const char *))                                      \
-    X(function_set, "cuFuncSetAttribute", (fa_function, int, int))                               \
-    X(function_get, "cuFuncGetAttribute", (int *, int, fa_function))                             \
-    X(launch, "cuLaunchKernel",                                                                  \
-      (fa_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,        \
-       fa_stream, void **, void **))                                                             \
-    X(memory_alloc, "cuMemAlloc_v2", (fa_device_ptr *, size_t))                                  \
-    X(memory_free, "cuMemFree_v2", (fa_device_ptr))                                              \
-    X(memory_info, "cuMemGetInfo_v2", (size_t *, size_t *))                                      \
-    X(copy_to_device, "cuMemcpyHtoD_v2", (fa_device_ptr, const void *, size_t))                  \
-    X(copy_from_device, "cuMemcpyDtoH_v2", (void *, fa_device_ptr, size_t))                      \
-    X(copy_on_device, "cuMemcpyDtoDAsync_v2", (fa_device_ptr, fa_device_ptr, size_t, fa_stream)) \
-    X(fill8, "cuMemsetD8Async", (fa_device_ptr, unsigned char, size_t, fa_stream))               \
-    X(fill16, "cuMemsetD16Async", (fa_device_ptr, unsigned short, size_t, fa_stream))            \
-    X(fill32, "cuMemsetD32Async", (fa_device_ptr, unsigned, size_t, fa_stream))                  \
-    X(stream_create, "cuStreamCreate", (fa_stream *, unsigned))                                  \
-    X(stream_destroy, "cuStreamDestroy_v2", (fa_stream))                                         \
-    X(stream_synchronize, "cuStreamSynchronize", (fa_stream))                                    \
-    X(stream_wait, "cuStreamWaitEvent", (fa_stream, fa_event, unsigned))                         \
-    X(stream_capturing, "cuStreamIsCapturing", (fa_stream, int *))                               \
-    X(stream_capture, "cuStreamGetCaptureInfo_v2",                                               \
-      (fa_stream, int *, uint64_t *, cu_graph *, const void *, size_t *))                        \
-    X(stream_id, "cuStreamGetId", (fa_stream, unsigned long long *))                             \
-    X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int *))                                \
-    X(user_object_create, "cuUserObjectCreate",                                                  \
-      (cu_user_object *, void *, void (*)(void *), unsigned, unsigned))                          \
-    X(user_object_release, "cuUserObjectRelease", (cu_user_object, unsigned))                    \
-    X(graph_retain, "cuGraphRetainUserObject", (cu_graph, cu_user_object, unsigned, unsigned))   \
-    X(event_create, "cuEventCreate", (fa_event *, unsigned))                                     \
-    X(event_destroy, "cuEventDestroy_v2", (fa_event))                                            \
-    X(event_record, "cuEventRecord", (fa_event, fa_stream))                                      \
-    X(event_query, "cuEventQuery", (fa_event))                                                   \
-    X(event_synchronize, "cuEventSynchronize", (fa_event))                                       \
-    X(event_elapsed, "cuEventElapsedTime", (float *, fa_event, fa_event))
-
-/* The same for what a driver may lack (NULL then) and only some kernels or a profile need. */
-#define CU_OPTIONAL_FUNCTIONS(X)                                                                   \
+#define CU_FUNCTIONS(X)                                                                            \
+    X(init, "cuInit", (unsigned))                                                                  \
+    X(driver_version, "cuDriverGetVersion", (int *))                                               \
+    X(error_name, "cuGetErrorName", (cu_result, const char **))                                    \
+    X(error_text, "cuGetErrorString", (cu_result, const char **))                                  \
+    X(count_devices, "cuDeviceGetCount", (int *))                                                  \
+    X(device_get, "cuDeviceGet", (cu_device *, int))                                               \
+    X(device_name, "cuDeviceGetName", (char *, int, cu_device))                                    \
+    X(device_uuid, "cuDeviceGetUuid_v2", (struct cu_uuid *, cu_device))                            \
+    X(device_attribute, "cuDeviceGetAttribute", (int *, int, cu_device))                           \
+    X(primary_retain, "cuDevicePrimaryCtxRetain", (cu_context *, cu_device))                       \
+    X(context_current, "cuCtxGetCurrent", (cu_context *))                                          \
+    X(context_push, "cuCtxPushCurrent_v2", (cu_context))                                           \
+    X(context_pop, "cuCtxPopCurrent_v2", (cu_context *))                                           \
+    X(context_id, "cuCtxGetId", (cu_context, unsigned long long *))                                \
+    X(context_device, "cuCtxGetDevice", (cu_device *))                                             \
+    X(module_load, "cuModuleLoadData", (cu_module *, const void *))                                \
+    X(module_unload, "cuModuleUnload", (cu_module))                                                \
+    X(module_function, "cuModuleGetFunction", (fa_function *, cu_module, const char *))            \
+    X(module_variable, "cuModuleGetGlobal_v2",                                                     \
+      (fa_device_ptr *, size_t *, cu_module, const char *))                                        \
+    X(function_set, "cuFuncSetAttribute", (fa_function, int, int))                                 \
+    X(function_get, "cuFuncGetAttribute", (int *, int, fa_function))                               \
+    X(launch, "cuLaunchKernel",                                                                    \
+      (fa_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,          \
+       fa_stream, void **, void **))                                                               \
+    X(memory_alloc, "cuMemAlloc_v2", (fa_device_ptr *, size_t))                                    \
+    X(memory_free, "cuMemFree_v2", (fa_device_ptr))                                                \
+    X(memory_info, "cuMemGetInfo_v2", (size_t *, size_t *))                                        \
+    X(copy_to_device, "cuMemcpyHtoD_v2", (fa_device_ptr, const void *, size_t))                    \
+    X(copy_from_device, "cuMemcpyDtoH_v2", (void *, fa_device_ptr, size_t))                        \
+    X(copy_on_device, "cuMemcpyDtoDAsync_v2", (fa_device_ptr, fa_device_ptr, size_t, fa_stream))   \
+    X(fill8, "cuMemsetD8Async", (fa_device_ptr, unsigned char, size_t, fa_stream))                 \
+    X(fill16, "cuMemsetD16Async", (fa_device_ptr, unsigned short, size_t, fa_stream))              \
+    X(fill32, "cuMemsetD32Async", (fa_device_ptr, unsigned, size_t, fa_stream))                    \
+    X(stream_create, "cuStreamCreate", (fa_stream *, unsigned))                                    \
+    X(stream_destroy, "cuStreamDestroy_v2", (fa_stream))                                           \
+    X(stream_synchronize, "cuStreamSynchronize", (fa_stream))                                      \
+    X(stream_wait, "cuStreamWaitEvent", (fa_stream, fa_event, unsigned))                           \
+    X(stream_capturing, "cuStreamIsCapturing", (fa_stream, int *))                                 \
+    X(stream_capture, "cuStreamGetCaptureInfo_v2",                                                 \
+      (fa_stream, int *, uint64_t *, cu_graph *, const void *, size_t *))                          \
+    X(stream_id, "cuStreamGetId", (fa_stream, unsigned long long *))                               \
+    X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int *))                                  \
+    X(user_object_create, "cuUserObjectCreate",                                                    \
+      (cu_user_object *, void *, void (*)(void *), unsigned, unsigned))                            \
+    X(user_object_release, "cuUserObjectRelease", (cu_user_object, unsigned))                      \
+    X(graph_retain, "cuGraphRetainUserObject", (cu_graph, cu_user_object, unsigned, unsigned))     \
+    X(event_create, "cuEventCreate", (fa_event *, unsigned))                                       \
+    X(event_destroy, "cuEventDestroy_v2", (fa_event))                                              \
+    X(event_record, "cuEventRecord", (fa_event, fa_stream))                                        \
+    X(event_query, "cuEventQuery", (fa_event))                                                     \
+    X(event_synchronize, "cuEventSynchronize", (fa_event))                                         \
+    X(event_elapsed, "cuEventElapsedTime", (float *, fa_event, fa_event))                          \
     X(launch_with, "cuLaunchKernelEx",                                                             \
       (const struct cu_launch_config *, fa_function, void **, void **))                            \
     X(profiler_start, "cuProfilerStart", (void))                                                   \
@@ -179,7 +176,6 @@ struct fa_driver {
     cu_context kept[FA_MAX_DEVICES]; /* primary context that is retained for good; atomic access */
 #define CU_MEMBER(member, symbol, arguments) cu_result(*member) arguments;
     CU_FUNCTIONS(CU_MEMBER)
-    CU_OPTIONAL_FUNCTIONS(CU_MEMBER)
 #undef CU_MEMBER
 };
 

@@ -354,12 +354,10 @@ static void unload(void **shared)
 static int attn_load(fa_driver *driver, fa_module *module, const fa_problem *problem,
                      const fa_cubin_entry *entry, void **ret_shared, fa_diag *diag)
 {
-    (void)module, (void)problem;
+    (void)driver, (void)module, (void)problem;
     struct fa_attn_boxes boxes;
     bool serving = false;
     int rc = fa_attn_boxes_read(entry, &boxes, &serving, diag);
-    if (rc == 0 && boxes.columns != 0)
-        rc = fa_tensor_map_available(driver, diag);
     if (rc != 0 || (boxes.columns == 0 && !serving))
         return rc;
     struct fa_attn_shared *shared = aligned_alloc(_Alignof(struct fa_attn_shared), sizeof *shared);
