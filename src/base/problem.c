@@ -77,7 +77,7 @@ fa_problem fa_problem_exact(const fa_problem *problem)
 
 int32_t fa_length_bucket(int32_t length, bool up)
 {
-    const int per_octave = up ? 32 : 8;
+    const int per_octave = up ? 64 : 8;
     int64_t step = up ? 8 : 1;
     while (step * 2 * per_octave <= length)
         step *= 2;

@@ -25,7 +25,7 @@ fa_problem fa_problem_exact(const fa_problem *problem);
 /* The length that stands for this one: 0 to 16 for themselves, then the nearest (in ratio, at a tie
  * the longer) of eight in every octave (1, 1.125, 1.25 … 1.875 times 2^k). So a length and its bucket
  * differ by a factor of at most 1.061, and from 512 on every bucket is a multiple of 64. Upwards: the
- * next multiple of 8, from 512 on the next of 32 in an octave; a last part of an octave has none above it. */
+ * next multiple of 8, from 1,024 on the next of 64 in an octave; a last part of an octave has none above it. */
 int32_t fa_length_bucket(int32_t length, bool up);
 
 /* The bucket in which tuning and lookup both work: the problem that stands for this one. Lengths go
