@@ -22,19 +22,21 @@
 enum { STACK_ALLOWED = 16 };
 
 int fa_render_candidate(const fa_tuner *tuner, const fa_task *task, const fa_candidate *candidate,
-                        const char *nvrtc_identity, fa_rendered *ret, fa_diag *diag)
+                        const char *nvrtc_identity, fa_compile_task *ret, fa_diag *diag)
 {
     const fa_templates *templates = fa_templates_for(tuner, task->problem);
     const fa_family *family = candidate != NULL ? task->families->family[candidate->family] : NULL;
+    fa_buf source = {0};
     char options[1024];
-    int rc = candidate != NULL ? fa_render(templates, task, candidate, &ret->source, diag)
-                               : fa_render_reference(templates, task, &ret->source, diag);
+    int rc = candidate != NULL ? fa_render(templates, task, candidate, &source, diag)
+                               : fa_render_reference(templates, task, &source, diag);
     if (rc != 0)
         return rc;
+    *ret = (fa_compile_task){.name = candidate != NULL ? "candidate.cu" : "reference.cu",
+                             .source = source.data}; /* the buffer's memory goes on as the source */
     fa_render_architecture(family, task->gpu, ret->architecture, sizeof ret->architecture);
     fa_nvrtc_options(ret->architecture, options, sizeof options);
-    fa_render_key(templates, ret->source.data, options, ret->architecture, nvrtc_identity,
-                  ret->key);
+    fa_render_key(templates, ret->source, options, ret->architecture, nvrtc_identity, ret->key);
     return 0;
 }
 
@@ -119,7 +121,7 @@ fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_candidate *candidate, const 
 }
 
 int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,
-                     fa_candidate *ret_candidate, fa_rendered *ret, fa_diag *diag)
+                     fa_candidate *ret_candidate, fa_compile_task *ret, fa_diag *diag)
 {
     fa_task task = fa_task_for(tuner, &record->problem, &record->gpu);
     int rc = fa_space_one(&task, &record->trial.config, ret_candidate, diag);
@@ -133,10 +135,10 @@ int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc
 bool fa_record_holds(fa_tuner *tuner, const fa_answer *record)
 {
     fa_candidate candidate;
-    fa_rendered rendered = {.key = ""};
-    bool same = fa_record_render(tuner, record, record->nvrtc, &candidate, &rendered, NULL) == 0 &&
-                strcmp(rendered.key, record->cubin_key) == 0;
-    fa_buf_free(&rendered.source);
+    fa_compile_task task = {.source = NULL};
+    bool same = fa_record_render(tuner, record, record->nvrtc, &candidate, &task, NULL) == 0 &&
+                strcmp(task.key, record->cubin_key) == 0;
+    free(task.source);
     return same;
 }
 
@@ -164,16 +166,14 @@ static void fail_builds(void *context, int rc, const char *sentence)
 static bool next_build(void *context, fa_compile_task *ret_task)
 {
     struct building *all = context;
-    while (all->next < all->count && all->build[all->next].source == NULL)
+    while (all->next < all->count && all->build[all->next].task.source == NULL)
         all->next++;
     if (all->next == all->count)
         return false;
     fa_build *build = &all->build[all->next];
-    *ret_task = (fa_compile_task){.id = all->next++,
-                                  .name = build->reference ? "reference.cu" : "candidate.cu",
-                                  .source = build->source};
-    memcpy(ret_task->architecture, build->architecture, sizeof ret_task->architecture);
-    build->source = NULL;
+    *ret_task = build->task;
+    ret_task->id = all->next++;
+    build->task.source = NULL;
     return true;
 }
 
@@ -215,7 +215,7 @@ int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc
     static const fa_compile_events events = {next_build, build_ended, fail_builds, go_on};
     int left = 0;
     for (int i = 0; i < count; i++)
-        left += build[i].source != NULL;
+        left += build[i].task.source != NULL;
     if (left == 0)
         return 0;
     struct building *all = calloc(1, sizeof *all);
@@ -250,7 +250,7 @@ int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc
 void fa_builds_free(fa_build *build, int count)
 {
     for (int i = 0; build != NULL && i < count; i++) {
-        free(build[i].source);
+        free(build[i].task.source);
         free(build[i].cubin);
         free(build[i].log);
     }

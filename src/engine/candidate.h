@@ -13,17 +13,10 @@
 #include "hash.h"
 #include "nvrtc.h"
 
-/* A source, and what its cubin is compiled for, stored and looked up by: the key covers all that goes into the cubin. */
-typedef struct fa_rendered {
-    fa_buf source;
-    char architecture[32];
-    char key[FA_HASH_HEX];
-} fa_rendered;
-
-/* Renders a candidate of the tuner's task, or with NULL the operation's answer, into a zeroed *ret, whose source the caller
- * frees. */
+/* Renders a candidate of the tuner's task, or with NULL the operation's answer, into *ret, whose source is the caller's to
+ * free. */
 int fa_render_candidate(const fa_tuner *tuner, const fa_task *task, const fa_candidate *candidate,
-                        const char *nvrtc_identity, fa_rendered *ret, fa_diag *diag);
+                        const char *nvrtc_identity, fa_compile_task *ret, fa_diag *diag);
 /* Why a cubin may not go on, or FA_STATUS_COMPILED. */
 fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_candidate *candidate, const fa_cubin_info *info,
                         const char *log, char *ret_reason, size_t size);
@@ -36,16 +29,14 @@ bool fa_target_predict(fa_tuner *tuner, const fa_target *target, fa_trial *trial
 /* What a record's config is in today's space, and what it renders to with this NVRTC; the source is the caller's to free.
  * FA_ENOKERNEL: the config is not of today's space. */
 int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,
-                     fa_candidate *ret_candidate, fa_rendered *ret, fa_diag *diag);
+                     fa_candidate *ret_candidate, fa_compile_task *ret, fa_diag *diag);
 /* Whether the kernel that was measured is the one that its config means today. */
 bool fa_record_holds(fa_tuner *tuner, const fa_answer *record);
 
 /* A source that is compiled by itself. */
 typedef struct fa_build {
-    char key[FA_HASH_HEX], architecture[32];
-    bool reference; /* an operation's answer, not a kernel of a family */
-    char *source;   /* malloced; NULL: it is not to be compiled, or has been */
-    int rc;         /* of its compile, and the sentence */
+    fa_compile_task task; /* its source NULL: it is not to be compiled, or has been */
+    int rc;               /* of its compile, and the sentence */
     fa_diag diag;
     void *cubin; /* malloced; NULL: there is none */
     size_t size;

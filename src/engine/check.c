@@ -41,7 +41,6 @@ static int add_source(struct check *check, int family)
 {
     struct source *source = &check->source[check->count];
     fa_build *build = &check->build[check->count++];
-    fa_rendered rendered = {.key = ""};
     int rc = 0;
     if (family != THE_ANSWER) {
         source->family = check->task.families->family[family];
@@ -52,11 +51,8 @@ static int add_source(struct check *check, int family)
                      source->family->name, source->candidate.trial.reason);
     if (rc == 0)
         rc = fa_render_candidate(check->tuner, &check->task,
-                                 source->family != NULL ? &source->candidate : NULL, "", &rendered,
-                                 check->diag);
-    memcpy(build->architecture, rendered.architecture, sizeof build->architecture);
-    build->reference = source->family == NULL;
-    build->source = rendered.source.data; /* the buffer's memory goes on as the source */
+                                 source->family != NULL ? &source->candidate : NULL, "",
+                                 &build->task, check->diag);
     return rc;
 }
 

@@ -21,6 +21,7 @@
 #include "spec.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- gates ----------------------------------------------------------------------------------*/
@@ -130,15 +131,17 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
 
 /* ---- rendering ------------------------------------------------------------------------------*/
 /* Renders a config, or the reference, and keeps its key. */
-static int render(fa_job *job, int index, fa_rendered *ret)
+static int render(fa_job *job, int index, fa_compile_task *ret)
 {
     const fa_task task = fa_task_for(job->tuner, &job->target.problem, &job->target.gpu);
     int rc = fa_render_candidate(job->tuner, &task,
                                  index != FA_JOB_REFERENCE ? &job->space.candidate[index] : NULL,
                                  job->nvrtc.identity, ret, &job->diag);
-    if (rc == 0)
-        memcpy(fa_job_attempt(job, index)->cubin_key, ret->key, sizeof ret->key);
-    return rc;
+    if (rc != 0)
+        return rc;
+    ret->id = index;
+    memcpy(fa_job_attempt(job, index)->cubin_key, ret->key, sizeof ret->key);
+    return 0;
 }
 
 static bool keep_reference(fa_job *job, const void *bytes, size_t size)
@@ -272,7 +275,6 @@ static bool next_task(void *context, fa_compile_task *ret_task)
     fa_job *job = context;
     struct fa_job_compile *compile = &job->compile;
     while (!job->ended) {
-        fa_rendered rendered = {.key = ""};
         int index;
         fa_job_search_more(job);
         if (compile->again_count > 0) {
@@ -294,15 +296,12 @@ static bool next_task(void *context, fa_compile_task *ret_task)
             take_cubin(job, index, cubin->bytes, cubin->size, cubin->log);
             continue;
         }
-        *ret_task =
-            (fa_compile_task){.id = index, .name = index < 0 ? "reference.cu" : "candidate.cu"};
-        int rc = render(job, index, &rendered);
+        int rc = render(job, index, ret_task);
         if (rc != 0) {
             fa_job_end(job, rc);
-        } else if (!take_stored(job, index, rendered.key) &&
-                   !take_failed(job, index, rendered.key)) {
-            memcpy(ret_task->architecture, rendered.architecture, sizeof rendered.architecture);
-            ret_task->source = rendered.source.data; /* the buffer's memory goes on as the source */
+            return false;
+        }
+        if (!take_stored(job, index, ret_task->key) && !take_failed(job, index, ret_task->key)) {
             /* Later configs of the same source come with this one. */
             for (int i = compile->order_next;
                  index >= 0 && !job->prove_only && i < compile->order_count; i++) {
@@ -314,7 +313,7 @@ static bool next_task(void *context, fa_compile_task *ret_task)
             }
             return true;
         }
-        fa_buf_free(&rendered.source);
+        free(ret_task->source);
     }
     return false;
 }

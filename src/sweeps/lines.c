@@ -283,34 +283,30 @@ static void render_all(struct making *making)
 {
     for (size_t i = 0; i < making->lines->count; i++) {
         fa_line *line = &making->lines->line[i];
-        fa_rendered rendered = {.key = ""};
+        fa_compile_task task;
         fa_cubin_record stored = {0};
         int32_t at = 0; /* of its build */
         line->build = -1;
         if (fa_record_render(making->tuner, &line->answer, making->nvrtc.identity, &line->candidate,
-                             &rendered, NULL) != 0) {
-            fa_buf_free(&rendered.source);
+                             &task, NULL) != 0)
             continue;
-        }
-        memcpy(line->key, rendered.key, sizeof line->key);
-        while (at < making->builds && strcmp(making->build[at].key, rendered.key) != 0)
+        memcpy(line->key, task.key, sizeof line->key);
+        while (at < making->builds && strcmp(making->build[at].task.key, task.key) != 0)
             at++;
         line->build = at;
         if (at == making->builds) {
             fa_build *build = &making->build[making->builds++];
-            memcpy(build->key, rendered.key, sizeof build->key);
-            memcpy(build->architecture, rendered.architecture, sizeof build->architecture);
-            /* The key is a hash of everything that goes into a compile. */
-            if (fa_store_cubin_get(making->tuner->store, build->key, &stored, NULL) == 0) {
+            build->task = task;
+            task.source = NULL;
+            if (fa_store_cubin_get(making->tuner->store, task.key, &stored, NULL) == 0) {
                 build->cubin = stored.bytes;
                 build->size = stored.size;
                 build->log = stored.log;
-            } else {
-                build->source = rendered.source.data; /* the buffer's memory goes on */
-                rendered.source = (fa_buf){0};
+                free(build->task.source);
+                build->task.source = NULL;
             }
         }
-        fa_buf_free(&rendered.source);
+        free(task.source);
     }
 }
 

@@ -11,6 +11,7 @@
 #define FA_WORKER_COMPILE_POOL_H
 
 #include "buf.h"
+#include "hash.h"
 #include "manifest.h"
 #include "nvrtc.h"
 #include "pool.h"
@@ -21,7 +22,9 @@ typedef struct fa_compile_task {
     int id;           /* the owner's */
     const char *name; /* of the source in the compiler's sentences */
     char architecture[32];
-    char *source; /* malloced; the pool frees it */
+    char key
+        [FA_HASH_HEX]; /* by which its cubin is stored and looked up: covers all that goes into it */
+    char *source;      /* malloced; the pool frees it */
 } fa_compile_task;
 
 typedef struct fa_compile_result {
