@@ -51,7 +51,8 @@ static void put_table(const struct items *items, fa_buf *out)
         cli_text_problem(&table.cell, &item->answer->problem);
         cli_cell_end(&table);
         cli_cell(&table, "%s", item->answer->gpu.name);
-        cli_cell(&table, "%s", fa_origin_name(item->answer->origin));
+        cli_text_origin(&table.cell, item->answer);
+        cli_cell_end(&table);
         cli_text_known_time(&table.cell, &item->answer->trial, false);
         cli_cell_end(&table);
         if (!import)

@@ -161,7 +161,8 @@ static void put_row(cli_table *table, const row *row)
     if (timed && answer->default_us > 0)
         fa_buf_printf(&table->cell, "%.2f×", answer->default_us / trial->median_us);
     cli_cell_end(table);
-    cli_cell(table, "%s", fa_origin_name(answer->origin));
+    cli_text_origin(&table->cell, answer);
+    cli_cell_end(table);
     cli_text_config(&table->cell, &trial->config);
 }
 
