@@ -310,8 +310,8 @@ int fa_bundle_cubin(fa_bundle *bundle, const char *key, fa_cubin_record *ret_cub
     return rc;
 }
 
-/* What its row says beside the bytes is nobody's word: the winner's counts. */
-void fa_bundle_describe_cubin(const fa_winner_record *winner, fa_cubin_record *cubin)
+/* Sets all but the bytes: what the cubin's row says beside them is nobody's word, and the winner's counts. */
+static void describe_cubin(const fa_winner_record *winner, fa_cubin_record *cubin)
 {
     memcpy(cubin->key, winner->cubin_key, sizeof cubin->key);
     memcpy(cubin->entry, winner->entry, sizeof cubin->entry);
@@ -357,7 +357,7 @@ int fa_bundle_cubin_of(fa_bundle *bundle, const fa_winner_record *winner, fa_cub
         if (rc != 0)
             return rc;
     }
-    fa_bundle_describe_cubin(winner, cubin);
+    describe_cubin(winner, cubin);
     return 0;
 }
 
@@ -371,7 +371,7 @@ int fa_bundle_find(fa_bundle *bundle, const fa_scope *scope, fa_winner_record *r
         rc = check_winner(&winner, diag);
     if (rc == 0) {
         drop_log(&cubin);
-        fa_bundle_describe_cubin(&winner, &cubin);
+        describe_cubin(&winner, &cubin);
         *ret_winner = winner;
         *ret_cubin = cubin;
         return 0;
@@ -400,7 +400,7 @@ int fa_bundle_add(fa_store *part, const fa_winner_record *winner, const void *cu
     rc = fa_store_cubin_exists(part, added.cubin_key, &exists, diag);
     if (rc != 0)
         return rc;
-    fa_bundle_describe_cubin(&added, &record);
+    describe_cubin(&added, &record);
     record.compile_ms = NAN; /* winners that share it may have been compiled at other times */
     return fa_store_winner_put(part, &added, exists ? NULL : &record, true, NULL, diag);
 }

@@ -76,8 +76,6 @@ int fa_bundle_find(fa_bundle *bundle, const fa_scope *scope, fa_winner_record *r
 int fa_bundle_cubin_of(fa_bundle *bundle, const fa_winner_record *winner, fa_cubin_record *cubin,
                        fa_diag *diag);
 int fa_bundle_cubin(fa_bundle *bundle, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag);
-/* Sets all but the bytes from the winner that it belongs to. */
-void fa_bundle_describe_cubin(const fa_winner_record *winner, fa_cubin_record *cubin);
 
 /* ---- writing --------------------------------------------------------------------------------*/
 /* Into a store of fa_portable_new(): a cubin that has been added before is taken once. Refuses what no reader would

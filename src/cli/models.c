@@ -88,14 +88,6 @@ static int find_model(const cJSON *models, const char *name, cJSON **ret_layers,
     return cli_refuse("--model", name, "a known model, nor the path of a config.json", names, diag);
 }
 
-void cli_options_models(const fa_operation *operation, cJSON *names)
-{
-    const cJSON *item;
-    cJSON_ArrayForEach (item, member(operation->document, "models"))
-        if (!cJSON_IsObject(item))
-            fa_json_push(names, cJSON_CreateString(item->string));
-}
-
 /* ---- a config.json --------------------------------------------------------------------------*/
 enum { CONFIG_MAX = 4 << 20 };
 

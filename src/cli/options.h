@@ -262,8 +262,6 @@ const char *cli_sweep_option(const fa_operation *operation, int field);
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag);
 /* FA_EINVAL where a sweep's list has other values for a field than a shorthand. */
 int cli_shorthand_check(const cli_options *options, fa_diag *diag);
-/* Adds the names that --model takes to a JSON array. */
-void cli_options_models(const fa_operation *operation, cJSON *names);
 
 /* Sets fields that were not given from an object of texts, which must outlive the options. */
 int cli_fields_set(cli_options *options, const cJSON *set, const char *option, fa_diag *diag);

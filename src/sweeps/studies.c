@@ -100,14 +100,18 @@ static int read_study(fa_tuner *tuner, const fa_scope_row *row, fa_study *study,
     return 0;
 }
 
-/* The caller holds `work`. */
-static int list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count, fa_diag *diag)
+int fa_list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count, fa_diag *diag)
 {
     static const size_t pointers[] = {offsetof(fa_study, unread), SIZE_MAX};
     fa_list list = {0};
     fa_scope_row *row = NULL;
     size_t rows = 0;
-    int rc = fa_store_scopes(tuner->store, &row, &rows, diag);
+    int rc = fa_tuner_check_with(tuner, ret_studies != NULL && ret_count != NULL,
+                                 "ret_studies or ret_count", diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_scopes(tuner->store, &row, &rows, diag);
     for (size_t i = 0; rc == 0 && i < rows; i++) {
         fa_study study;
         rc = read_study(tuner, &row[i], &study, diag);
@@ -115,22 +119,11 @@ static int list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_cou
         if (study.has_winner || study.trials > 0)
             fa_list_add(&list, &study, sizeof study);
     }
+    pthread_mutex_unlock(&tuner->work);
     free(row);
     rc = fa_list_end(&list, rc, pointers, ret_studies, ret_count, diag);
     if (rc == 0)
         share_gpu_names(*ret_studies, *ret_count);
-    return rc;
-}
-
-int fa_list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count, fa_diag *diag)
-{
-    int rc = fa_tuner_check_with(tuner, ret_studies != NULL && ret_count != NULL,
-                                 "ret_studies or ret_count", diag);
-    if (rc != 0)
-        return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = list_studies(tuner, ret_studies, ret_count, diag);
-    pthread_mutex_unlock(&tuner->work);
     return rc;
 }
 
