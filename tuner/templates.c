@@ -14,12 +14,13 @@
 #include "error.h"
 #include "operation.h"
 
+#include <dirent.h>
 #include <errno.h>
-#include <fts.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { FILE_BYTES_MAX = 1 << 20, FILE_NAME_MAX = 64 };
@@ -112,10 +113,10 @@ static bool is_replaced(const fa_templates *templates, int index)
 }
 
 /* `*found` counts the files that were taken. */
-static int take_file(fa_templates *templates, const FTSENT *entry, const char *folder, int *found,
-                     fa_diag *diag)
+static int take_file(fa_templates *templates, const char *path, bool link, const char *folder,
+                     int *found, fa_diag *diag)
 {
-    const char *name = entry->fts_name;
+    const char *name = strrchr(path, '/') + 1;
     const bool contract = strcmp(name, CONTRACT) == 0;
     const fa_operation *operation;
     fa_buf text = {0};
@@ -128,9 +129,8 @@ static int take_file(fa_templates *templates, const FTSENT *entry, const char *f
     if (++*found > FA_TEMPLATES_MAX)
         return fa_fail(diag, FA_EINVAL, "holds more than %d templates", FA_TEMPLATES_MAX);
     /* A link could pull any file of this user into a compiler's log. */
-    int rc = entry->fts_info == FTS_SL || entry->fts_info == FTS_SLNONE
-                 ? fa_fail(diag, FA_EINVAL, "it is a link: put the file itself there")
-                 : fa_source_read(&text, entry->fts_path, FILE_BYTES_MAX, diag);
+    int rc = link ? fa_fail(diag, FA_EINVAL, "it is a link: put the file itself there")
+                  : fa_source_read(&text, path, FILE_BYTES_MAX, diag);
     if (rc != 0)
         return fa_fail_in(diag, rc, "template file %s", name);
     if (asprintf(&full, "%s%s%s", contract ? folder : "", contract ? "/" : "", name) < 0)
@@ -141,53 +141,49 @@ static int take_file(fa_templates *templates, const FTSENT *entry, const char *f
 }
 
 /* The name of a folder that holds template files, an operation's or the vocabulary, kept by the templates; NULL: it is none. */
-static char *template_folder(fa_templates *templates, const FTSENT *entry)
+static char *template_folder(fa_templates *templates, const char *path)
 {
-    char path[PATH_MAX];
+    const char *name = strrchr(path, '/') + 1;
+    char contract[PATH_MAX + sizeof CONTRACT + 1];
     bool known = false;
-    if (!is_plain_name(entry->fts_name) || templates->folders == FA_TEMPLATES_MAX)
+    if (!is_plain_name(name) || templates->folders == FA_TEMPLATES_MAX)
         return NULL;
     for (int i = 0; i < fa_templates_builtin_count && !known; i++)
-        known = strcmp(fa_templates_builtin[i].folder, entry->fts_name) == 0;
-    snprintf(path, sizeof path, "%s/%s", entry->fts_path, CONTRACT);
-    char *copy = known || access(path, F_OK) == 0 ? strdup(entry->fts_name) : NULL;
+        known = strcmp(fa_templates_builtin[i].folder, name) == 0;
+    snprintf(contract, sizeof contract, "%s/%s", path, CONTRACT);
+    char *copy = known || access(contract, F_OK) == 0 ? strdup(name) : NULL;
     if (copy != NULL)
         templates->folder[templates->folders++] = copy;
     return copy;
 }
 
-/* The files of the directory, and those of the folders of operations in it. */
-static int read_files(fa_templates *templates, const char *path, fa_diag *diag)
+/* The files of a directory and those of the folders of operations in it, of which `folder` is one; NULL: of none. */
+static int read_files(fa_templates *templates, const char *path, const char *folder, int *found,
+                      fa_diag *diag)
 {
-    char *const roots[] = {(char *)(uintptr_t)path, NULL};
-    FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
-    FTSENT *entry;
-    int rc = 0, found = 0, error = tree != NULL ? 0 : errno;
-    while (rc == 0 && error == 0) {
-        errno = 0;
-        if ((entry = fts_read(tree)) == NULL) {
-            error = errno;
-            break;
-        }
-        const char *in = entry->fts_parent->fts_pointer;
-        if (entry->fts_level == 0) {
-            if (entry->fts_info != FTS_D && entry->fts_info != FTS_DP)
-                error = entry->fts_errno != 0 ? entry->fts_errno : ENOTDIR;
-        } else if (entry->fts_info == FTS_D) {
-            entry->fts_pointer = entry->fts_level == 1 ? template_folder(templates, entry) : NULL;
-            if (entry->fts_pointer == NULL)
-                fts_set(tree, entry, FTS_SKIP);
-        } else if (entry->fts_info != FTS_DP && is_template_name(entry->fts_name) &&
-                   (in != NULL || strcmp(entry->fts_name, CONTRACT) != 0)) {
-            rc = take_file(templates, entry, in != NULL ? in : "", &found, diag);
-        }
+    struct dirent **entry = NULL;
+    const int count = scandir(path, &entry, NULL, NULL);
+    int rc = count >= 0        ? 0
+             : errno == ENOENT ? fa_fail(diag, FA_ENOTFOUND, "there is no such folder")
+                               : fa_fail(diag, FA_EIO, "%s", strerror(errno));
+    for (int i = 0; i < count; i++) {
+        const char *name = entry[i]->d_name, *its = NULL;
+        char full[PATH_MAX];
+        struct stat st;
+        const bool there =
+            snprintf(full, sizeof full, "%s/%s", path, name) < PATH_MAX && lstat(full, &st) == 0;
+        if (rc == 0 && there && S_ISDIR(st.st_mode) && folder == NULL)
+            its = template_folder(templates, full);
+        else if (rc == 0 && there && !S_ISDIR(st.st_mode) && is_template_name(name) &&
+                 (folder != NULL || strcmp(name, CONTRACT) != 0))
+            rc = take_file(templates, full, S_ISLNK(st.st_mode), folder != NULL ? folder : "",
+                           found, diag);
+        if (its != NULL)
+            rc = read_files(templates, full, its, found, diag);
+        free(entry[i]);
     }
-    if (rc == 0 && error != 0)
-        rc = fa_fail(diag, error == ENOENT ? FA_ENOTFOUND : FA_EIO, "%s",
-                     error == ENOENT ? "there is no such folder" : strerror(error));
-    if (tree != NULL)
-        fts_close(tree);
-    return rc == 0 ? 0 : fa_fail_in(diag, rc, "template directory %s", path);
+    free(entry);
+    return rc;
 }
 
 static const fa_template_closure *find_closure(const fa_template_closure *closures, int count,
@@ -259,7 +255,9 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
     templates->builtin = directory == NULL;
     bool changes =
         directory == NULL; /* it brings a family of its own, or a part of a built-in one */
-    int rc = directory != NULL ? read_files(templates, directory, diag) : 0;
+    int rc = 0, found = 0;
+    if (directory != NULL && (rc = read_files(templates, directory, NULL, &found, diag)) != 0)
+        fa_fail_in(diag, rc, "template directory %s", directory);
     for (int i = 0; i < templates->count; i++)
         changes = changes || is_replaced(templates, i) ||
                   (templates->owned[i] && fa_template_is_manifest(templates->file[i].name));
