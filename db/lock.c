@@ -110,21 +110,6 @@ static int lock_on_server(fa_store *store, const char *name, bool shared, fa_loc
     return 0;
 }
 
-static void unlock_on_server(fa_lock *lock)
-{
-    fa_store *store = lock->store;
-    fa_lock **at = &store->postgres->locks;
-    int64_t had;
-    while (*at != lock)
-        at = &(*at)->next;
-    *at = lock->next;
-    if (store->postgres->connection != NULL && !store->spare.serves)
-        fa_db_find(store, NULL, &had,
-                   lock->shared ? "SELECT CAST(pg_advisory_unlock_shared" KEY
-                                : "SELECT CAST(pg_advisory_unlock" KEY,
-                   fa_text(lock->name));
-}
-
 /* ---- of either ------------------------------------------------------------------------------*/
 int fa_store_lock(fa_store *store, const char *name, bool shared, fa_lock **ret_lock, fa_diag *diag)
 {
@@ -138,16 +123,27 @@ int fa_store_lock(fa_store *store, const char *name, bool shared, fa_lock **ret_
 
 void fa_lock_release(fa_lock **lock)
 {
-    if (lock == NULL || *lock == NULL)
+    fa_lock *held = lock != NULL ? *lock : NULL;
+    int64_t had;
+    if (held == NULL)
         return;
-    if ((*lock)->store != NULL) {
-        if ((*lock)->pid == getpid())
-            unlock_on_server(*lock);
-    } else {
-        if ((*lock)->pid == getpid())
-            set_byte(*lock, F_UNLCK); /* a forked child may still have it open */
-        close((*lock)->fd);
+    const bool own = held->pid == getpid();
+    if (held->store == NULL && own)
+        set_byte(held, F_UNLCK); /* a forked child may still have it open */
+    if (held->store == NULL) {
+        close(held->fd);
+    } else if (own) {
+        struct fa_postgres *postgres = held->store->postgres;
+        fa_lock **at = &postgres->locks;
+        while (*at != held)
+            at = &(*at)->next;
+        *at = held->next;
+        if (postgres->connection != NULL && !held->store->spare.serves)
+            fa_db_find(held->store, NULL, &had,
+                       held->shared ? "SELECT CAST(pg_advisory_unlock_shared" KEY
+                                    : "SELECT CAST(pg_advisory_unlock" KEY,
+                       fa_text(held->name));
     }
-    free(*lock);
+    free(held);
     *lock = NULL;
 }

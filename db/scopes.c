@@ -293,17 +293,6 @@ static const char delete_sql[] = "DELETE FROM winner WHERE scope_id IN " GOING "
                                  "DELETE FROM verification WHERE cubin_key IN " CUBINS_GOING ";"
                                  "DELETE FROM cubin WHERE key IN " CUBINS_GOING ";";
 
-static int choose_scopes(fa_store *store, const fa_forget_scopes *which, fa_diag *diag)
-{
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < which->count; i++)
-        rc = fa_db_do(store, diag,
-                      "INSERT INTO temp.forgotten SELECT id FROM scope WHERE id = ? "
-                      "ON CONFLICT DO NOTHING",
-                      fa_int(which->ids[i]));
-    return rc != 0 ? rc : fa_db_exec(store, cubins_sql, diag);
-}
-
 static int count_rows(fa_store *store, fa_forgotten *ret_forgotten, fa_diag *diag)
 {
     fa_query query = fa_db_prepare(
@@ -334,9 +323,13 @@ static int forget(fa_store *store, const fa_forget_scopes *which, fa_forgotten *
                   fa_diag *diag)
 {
     int rc = fa_db_exec(store, begin_sql, diag);
+    for (size_t i = 0; rc == 0 && which->ids != NULL && i < which->count; i++)
+        rc = fa_db_do(store, diag,
+                      "INSERT INTO temp.forgotten SELECT id FROM scope WHERE id = ? "
+                      "ON CONFLICT DO NOTHING",
+                      fa_int(which->ids[i]));
     if (rc == 0)
-        rc = which->ids == NULL ? fa_db_exec(store, everything_sql, diag)
-                                : choose_scopes(store, which, diag);
+        rc = fa_db_exec(store, which->ids != NULL ? cubins_sql : everything_sql, diag);
     if (rc == 0)
         rc = count_rows(store, ret_forgotten, diag);
     return rc == 0 && !which->dry_run ? fa_db_exec(store, delete_sql, diag) : rc;

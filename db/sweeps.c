@@ -14,12 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was spent, of any struct with a member `spent`. */
-#define FA_SPENT_FIELDS(X)                 \
-    X(REAL, "seconds", spent.seconds)      \
-    X(COUNT64, "trials", spent.trials)     \
-    X(COUNT64, "compiled", spent.compiled) \
-    X(COUNT64, "reused", spent.reused)
 #define OF_ITEMS(what, which) "(SELECT " what " FROM sweep_item WHERE sweep_id = sweep.id" which ")"
 #define REAL_SUM(column) OF_ITEMS("coalesce(sum(" column "), 0.0)", "")
 #define COUNT_SUM(column) OF_ITEMS("CAST(coalesce(sum(" column "), 0) AS INTEGER)", "")
@@ -49,7 +43,10 @@ static const fa_member columns[] = {FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
     X(TEXT, "gpu", gpu)                                     \
     X(CHOICE, "state", state, .names = fa_item_state_names) \
     X(COUNT, "attempts", attempts)                          \
-    FA_SPENT_FIELDS(X)                                      \
+    X(REAL, "seconds", spent.seconds)                       \
+    X(COUNT64, "trials", spent.trials)                      \
+    X(COUNT64, "compiled", spent.compiled)                  \
+    X(COUNT64, "reused", spent.reused)                      \
     X(TEXT, "reason", reason)                               \
     X(CHOICE, "stage", stage, .names = stage_names)         \
     X(TEXT, "holder", holder)
@@ -63,21 +60,6 @@ static int find_sweep(fa_store *store, const char *key, int64_t *ret_id, fa_diag
     return fa_db_find(store, diag, ret_id, "SELECT id FROM sweep WHERE key = ?", fa_text(key));
 }
 
-static int add_item(fa_store *store, int64_t id, int32_t position, const fa_sweep_item *item,
-                    fa_diag *diag)
-{
-    fa_query query =
-        fa_db_prepare(store, diag,
-                      "INSERT INTO sweep_item (sweep_id, position, problem_key, problem, "
-                      "gpu, state, attempts" FA_SPENT_FIELDS(
-                          FA_COLUMN_NAME) ", reason, updated) "
-                                          "VALUES (?,?,?,?,?,'pending',0,0,0,0,0,'',?)",
-                      fa_int(id), fa_int(position));
-    fa_db_problem_bind(&query, &item->problem);
-    fa_bind(&query, fa_text(item->gpu), fa_now());
-    return fa_db_step(&query);
-}
-
 static int add_sweep(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag)
 {
     int64_t id = 0;
@@ -88,8 +70,17 @@ static int add_sweep(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag
                    "updated, request) VALUES (?,?,'running',?,?,?,?,?) RETURNING id",
                    fa_text(sweep->key), fa_text(sweep->plan), fa_real(sweep->budget.seconds),
                    fa_int(sweep->budget.trials), fa_now(), fa_now(), fa_text(entry->request));
-    for (int32_t i = 0; i < entry->count && rc == 0; i++)
-        rc = add_item(store, id, i, &entry->items[i], diag);
+    for (int32_t i = 0; i < entry->count && rc == 0; i++) {
+        fa_query query = fa_db_prepare(
+            store, diag,
+            "INSERT INTO sweep_item (sweep_id, position, problem_key, problem, gpu, state, attempts, "
+            "seconds, trials, compiled, reused, reason, updated) "
+            "VALUES (?,?,?,?,?,'pending',0,0,0,0,0,'',?)",
+            fa_int(id), fa_int(i));
+        fa_db_problem_bind(&query, &entry->items[i].problem);
+        fa_bind(&query, fa_text(entry->items[i].gpu), fa_now());
+        rc = fa_db_step(&query);
+    }
     return rc;
 }
 

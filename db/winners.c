@@ -12,7 +12,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- compiled kernels -----------------------------------------------------------------------*/
 #define CUBIN_COLUMNS \
@@ -232,20 +231,6 @@ static int has_better(fa_store *store, int64_t scope_id, fa_origin origin, bool 
     return rc < 0 ? rc : 0;
 }
 
-static int add_row(fa_store *store, int64_t scope_id, const fa_winner_record *winner,
-                   int64_t unix_time, fa_diag *diag)
-{
-    fa_query query =
-        fa_db_prepare(store, diag,
-                      "INSERT INTO winner (" ROW_COLUMNS
-                      ") VALUES (?," FA_TRIAL_PLACES FA_WINNER_FIELDS(FA_COLUMN_PLACE) ",?,?)",
-                      fa_int(scope_id));
-    fa_db_trial_bind(&query, &winner->trial);
-    fa_bind_columns(&query, columns, winner);
-    fa_bind(&query, fa_text(winner->evidence), fa_int(unix_time));
-    return fa_db_step(&query);
-}
-
 static int need_cubin(fa_store *store, const char *key, fa_diag *diag)
 {
     bool exists = false;
@@ -283,9 +268,17 @@ static int put_winner(fa_store *store, const fa_winner_record *winner, const fa_
     *ret_kept = kept;
     if (rc == 0 && !kept)
         rc = fa_db_do(store, diag, "DELETE FROM winner WHERE scope_id = ?", fa_int(scope_id));
-    return rc != 0 || kept ? rc
-                           : add_row(store, scope_id, winner,
-                                     replace ? winner->unix_time : (int64_t)time(NULL), diag);
+    if (rc != 0 || kept)
+        return rc;
+    fa_query query =
+        fa_db_prepare(store, diag,
+                      "INSERT INTO winner (" ROW_COLUMNS
+                      ") VALUES (?," FA_TRIAL_PLACES FA_WINNER_FIELDS(FA_COLUMN_PLACE) ",?,?)",
+                      fa_int(scope_id));
+    fa_db_trial_bind(&query, &winner->trial);
+    fa_bind_columns(&query, columns, winner);
+    fa_bind(&query, fa_text(winner->evidence), replace ? fa_int(winner->unix_time) : fa_now());
+    return fa_db_step(&query);
 }
 
 int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,

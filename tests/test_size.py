@@ -12,12 +12,12 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1410,
-    "src/base": 5566,
+    "src/base": 5547,
     "src/gpu": 3552,
     "src/code": 960,
     "src/snippet": 505,
     "src/fields": 112,
-    "db": 5386,
+    "db": 5359,
     "tuner": 11780,
     "src/worker": 1146,
     "src/bundle": 1379,

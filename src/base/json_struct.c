@@ -44,16 +44,9 @@ static cJSON *write_number(const fa_member *m, double value)
     return unknown || minus || !isfinite(value) ? cJSON_CreateNull() : cJSON_CreateNumber(value);
 }
 
-static cJSON *write_three(const uint32_t three[3])
-{
-    cJSON *array = cJSON_CreateArray();
-    for (int i = 0; i < 3; i++)
-        fa_json_push(array, cJSON_CreateNumber(three[i]));
-    return array;
-}
-
 static cJSON *write_member(const fa_member *m, const void *at)
 {
+    cJSON *array;
     if (is_number(m))
         return write_number(m, number_at(m, at));
     switch (m->kind) {
@@ -69,7 +62,10 @@ static cJSON *write_member(const fa_member *m, const void *at)
     case FA_MEMBER_CHOICE:
         return cJSON_CreateString(fa_name_at(m->names, *(const int *)at));
     case FA_MEMBER_THREE:
-        return write_three(at);
+        array = cJSON_CreateArray();
+        for (int i = 0; i < 3; i++)
+            fa_json_push(array, cJSON_CreateNumber(((const uint32_t *)at)[i]));
+        return array;
     case FA_MEMBER_STRUCT:
         return fa_struct_to_json(m->members, at);
     case FA_MEMBER_POINTED:
@@ -168,16 +164,6 @@ static int read_three(const cJSON *array, const fa_member *m, uint32_t three[3],
                : fa_fail(diag, FA_EINVAL, "%s: \"%s\" must be three whole numbers", where, m->key);
 }
 
-static int read_struct(const cJSON *item, const fa_member *m, void *at, const char *where,
-                       fa_diag *diag)
-{
-    if (!cJSON_IsObject(item))
-        return fa_fail(diag, FA_EINVAL, "%s: \"%s\" must be an object", where, m->key);
-    return (m->rules & FA_MEMBER_STRICT) != 0
-               ? fa_struct_from_strict_json(item, m->members, at, m->key, diag)
-               : fa_struct_from_json(item, m->members, at, m->key, diag);
-}
-
 /* null, where it is taken: true, and the member is set. */
 static bool read_null(const fa_member *m, void *at)
 {
@@ -212,7 +198,11 @@ static int read_member(const cJSON *json, const cJSON *item, const fa_member *m,
     case FA_MEMBER_THREE:
         return read_three(item, m, at, where, diag);
     case FA_MEMBER_STRUCT:
-        return read_struct(item, m, at, where, diag);
+        if (!cJSON_IsObject(item))
+            return fa_fail(diag, FA_EINVAL, "%s: \"%s\" must be an object", where, m->key);
+        return (m->rules & FA_MEMBER_STRICT) != 0
+                   ? fa_struct_from_strict_json(item, m->members, at, m->key, diag)
+                   : fa_struct_from_json(item, m->members, at, m->key, diag);
     default:
         return m->read(item, at, diag);
     }

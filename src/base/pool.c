@@ -591,18 +591,6 @@ static int wait_ms(const fa_loop *loop)
     return until <= now ? 0 : (int)((until - now + 999999) / 1000000);
 }
 
-static void call_timers(fa_loop *loop)
-{
-    uint64_t now = fa_clock_ns();
-    for (fa_child *child = loop->first; child != NULL && !loop->stopped; child = child->next)
-        if (!child->stopped && child->deadline_ns != 0 && child->deadline_ns <= now)
-            deadline_passed(child);
-    if (loop->tick_ms > 0 && loop->next_tick_ns <= now && !loop->stopped) {
-        loop->next_tick_ns = in_ms(loop->tick_ms);
-        loop->tick(loop->context);
-    }
-}
-
 /* Waits once, and calls what is due. A callback may start children, which come first in the list and
  * are not looked at in this round, and stop any. */
 static void run_once(fa_loop *loop)
@@ -631,7 +619,14 @@ static void run_once(fa_loop *loop)
         if (!polled[i]->stopped && (blind || (poll_fd[i].revents & ~POLLOUT) != 0))
             read_some(polled[i]);
     }
-    call_timers(loop);
+    uint64_t now = fa_clock_ns();
+    for (fa_child *child = loop->first; child != NULL && !loop->stopped; child = child->next)
+        if (!child->stopped && child->deadline_ns != 0 && child->deadline_ns <= now)
+            deadline_passed(child);
+    if (loop->tick_ms > 0 && loop->next_tick_ns <= now && !loop->stopped) {
+        loop->next_tick_ns = in_ms(loop->tick_ms);
+        loop->tick(loop->context);
+    }
 }
 
 void fa_loop_run(fa_loop *loop)

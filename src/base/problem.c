@@ -434,13 +434,6 @@ static int check_keys(const cJSON *json, const fa_operation *op, const char *bes
     return fa_json_check_keys(json, keys, "problem", diag);
 }
 
-/* Whether a document has to have it: what has no default, or with `sizes` every integer that follows no other. */
-static bool is_needed(const fa_field *f, bool sizes)
-{
-    return f->required || (sizes && f->kind == FA_FIELD_INTEGER && !f->optional && f->follows < 0 &&
-                           fa_field_number(f, f->preset) <= INT32_MAX);
-}
-
 int fa_problem_from_json(const cJSON *json, bool sizes, const char *beside, fa_problem *ret_problem,
                          fa_diag *diag)
 {
@@ -458,14 +451,17 @@ int fa_problem_from_json(const cJSON *json, bool sizes, const char *beside, fa_p
     if (rc == 0 && (beside == NULL || strcmp(beside, "*") != 0))
         rc = check_keys(json, op, beside, diag);
     for (int i = 0; rc == 0 && i < op->field_count; i++) {
-        rc = read_value(json, &op->field[i], &problem.value[i], diag);
+        const fa_field *f = &op->field[i];
+        const bool needed =
+            f->required || (sizes && f->kind == FA_FIELD_INTEGER && !f->optional &&
+                            f->follows < 0 && fa_field_number(f, f->preset) <= INT32_MAX);
+        rc = read_value(json, f, &problem.value[i], diag);
         if (rc == 0)
             given |= 1u << i;
         else if (rc == FA_ENOTFOUND)
-            rc = is_needed(&op->field[i], sizes)
-                     ? fa_fail(diag, FA_EINVAL, "problem: %s needs \"%s\", which is missing",
-                               op->name, op->field[i].name)
-                     : 0;
+            rc = needed ? fa_fail(diag, FA_EINVAL, "problem: %s needs \"%s\", which is missing",
+                                  op->name, f->name)
+                        : 0;
     }
     if (rc != 0)
         return rc;
