@@ -1027,7 +1027,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
         barrier_init_fence();
     }
     let_next_launch_begin();
-    await_launches_before();
+    await_launches_and_copies_before();
     named_sync(0, kThreads);
     const u32 group = (u32)uniform((int)(threadIdx.x / kGroup));
     if (group == 0) {
@@ -1047,7 +1047,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_finish(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
-    await_launches_before();
+    await_launches_and_copies_before();
     const i64 all = kInPassing ? 0 : tiles_of_queries(p) * p.heads_q * batches_of(p);
     if (!kInPassing && blockIdx.x < all) finish_rows(p, workspace);
     else if (blockIdx.x - all < p.heads_q) finish_sink(p, workspace, (int)(blockIdx.x - all));

@@ -30,10 +30,9 @@ FA_DEVICE u32 take_number(u32 *counter) {
     return number;
 }
 
-// Programmatic dependent launches: the next kernel of the call may begin, and this one may touch what those before it wrote.
-FA_DEVICE void let_next_launch_begin() { asm volatile("griddepcontrol.launch_dependents;"); }
-FA_DEVICE void await_launches_before() {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+// As await_launches_before(), and the copy engine, too, may touch it.
+FA_DEVICE void await_launches_and_copies_before() {
+    await_launches_before();
     global_proxy_fence();
 }
 

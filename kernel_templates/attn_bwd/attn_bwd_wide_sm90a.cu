@@ -625,7 +625,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const OfKeys shared = {shared_address(shared_memory)};
     make_barriers(shared);
-    await_launches_before();
+    await_launches_and_copies_before();
     let_next_launch_begin();   // dQ's, which reads what the first launch wrote, and nothing of this one
     const u32 group = (u32)uniform((int)(threadIdx.x / kGroup));
     if (group == 0) {
@@ -648,12 +648,12 @@ attn_bwd_dq(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     } else {
         registers_increase<232>();
         consume_queries(p, workspace, shared, group - 1);
-        await_launches_before();   // who waits for this launch waits for all
+        await_launches_and_copies_before();   // who waits for this launch waits for all
     }
 }
 
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_finish(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
-    await_launches_before();
+    await_launches_and_copies_before();
     finish_sink(p, workspace, (int)blockIdx.x);
 }

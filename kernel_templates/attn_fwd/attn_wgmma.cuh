@@ -12,7 +12,7 @@
 //    find_own, first_step, is_masked, kMasksLater, mask: the scores. Curve, find_curve: what exp2 is taken of (see Line).
 //    clean: of the values of a tile's first step, before they are multiplied. finish: a row's end. let_go: output.
 // Workload: a consumer walks the keys that a tile sees from the last to the first, so that only the first steps meet a mask.
-// Invariants:
+// Invariants, beside attn_softmax_wgmma.cuh's:
 //  - STAGES, Q_STAGES, OUT_SLABS and PINGPONG are known at run time only, so that one cubin serves many configs: the size of
 //    the shared memory tells them (see Shared). Whether a block works on one tile or on many is told by the grid.
 //  - shared memory is STAGES pairs of a K and a V tile, then Q (Q_STAGES times a part a consumer), then room for
@@ -24,9 +24,6 @@
 //    the next tile is under way.
 //  - Q K^T of the next step and P V of this one are issued together, and the softmax of the next step runs under
 //    P V. PINGPONG: consumers take turns in issuing, so that one's softmax runs under another's products.
-//  - `reference` (scaled by log2 e) is never further than kSlack below the true running maximum of a row: the
-//    output is rescaled only when some row of the warp outgrows it. A row that has seen no key keeps the finite
-//    sentinel kNoKey, so that exp2 of its masked scores is 0 and never NaN.
 #ifndef ATTN_WGMMA_CUH
 #define ATTN_WGMMA_CUH
 
@@ -61,15 +58,16 @@ static_assert(8 * kBarrierCount <= 256, "more barriers than the shared memory ha
 static_assert(FA_THREADS == (kGroups + 1) * 128 && kM % 64 == 0 && kN % 16 == 0, "tile and threads disagree");
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD && kD % kSlab == 0 && kDv % kSlab == 0 && ALIGNED == 1, "the head does not fit its tile");
 
-constexpr float kSlack = 8.0f;        // log2 of the largest probability kept before normalisation
-constexpr float kNoKey = -1.0e38f;    // the reference of a row that has seen no key
 constexpr u32 kWarp = 32, kGroup = 128;
-constexpr int kAnyScore = (int)0x80000000;   // a limit that every score reaches
 enum Named { kTurn = 1 };   // named barriers, one a consumer
 
-using Scores = float[kScores];     // element 4 * j + 2 * half + e: row g + 8 * half, key 8 * j + 2 * t + e
+} // namespace
+
+#include "attn_softmax_wgmma.cuh"
+
+namespace {
+
 using Output = float[kOutputs];
-using Probs = u32[kScores / 2];    // A operand of P V, 4 for each 16 keys
 
 // A ring of slots, walked by one side: the slot and the parity of its barriers.
 struct Ring {
@@ -104,18 +102,6 @@ struct Shared {
     __device__ __forceinline__ bool fits() const { return out() + out_slabs() * (kGroups * 4 * kOutBytes) == work(); }
 };
 
-FA_DEVICE int max3(int a, int b, int c) {
-    const int ab = a > b ? a : b;
-    return ab > c ? ab : c;
-}
-
-// A value that is the same in all lanes, in a form that the compiler knows to be so: what is computed from it stays in
-// uniform registers, where the descriptors of wgmma must be.
-FA_DEVICE int uniform(int x) {
-    int y;
-    asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;" : "=r"(y) : "r"(x));
-    return y;
-}
 // ---- producer --------------------------------------------------------------------------------------------------
 
 // A tile of K, or of V, of kCount slabs, once its slot is free.
@@ -213,97 +199,6 @@ FA_DEVICE void issue_pv(Output &o, const Probs &p, u64 v, bool accumulate) {
     wgmma_commit();
 }
 
-struct Rows {
-    float reference[2];   // what exp2 subtracts, uniform over the quad; rows g and g + 8 of the warp
-    float sum[2];         // this thread's share of the row sum
-    int limit[2];         // the bits of a score, as an integer: a row whose scores are all below keeps its reference
-};
-
-FA_DEVICE Rows new_rows() { return {{kNoKey, kNoKey}, {0.0f, 0.0f}, {kAnyScore, kAnyScore}}; }
-
-// S becomes exp2 of what `exponent` makes of a score and its row's reference; sums grow by it.
-template <class Exponent> FA_DEVICE void exponentials(Scores &s, Rows &rows, const Exponent &exponent) {
-#pragma unroll
-    for (int i = 0; i < kScores; ++i) {
-        const int half = i % 4 / 2;
-        s[i] = exp2_fast(exponent(s[i], rows.reference[half]));
-        rows.sum[half] += s[i];
-    }
-}
-
-// Whether some row may outgrow its reference. The bits of floats, read as integers, have the order of the floats except
-// among negative ones, so a limit is positive, or one that everything reaches. Integers are compared three at a time.
-FA_DEVICE bool may_outgrow(const Scores &s, const Rows &rows) {
-    int top[2] = {kAnyScore, kAnyScore};
-#pragma unroll
-    for (int i = 0; i < kScores; i += 2) {
-        const int half = i % 4 / 2;
-        top[half] = max3(top[half], (int)float_to_bits(s[i]), (int)float_to_bits(s[i + 1]));
-    }
-    return top[0] >= rows.limit[0] || top[1] >= rows.limit[1];
-}
-
-FA_DEVICE void row_tops(float (&top)[2], const Scores &s) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        float m = max2(s[half * 2], s[half * 2 + 1]);
-#pragma unroll
-        for (int j = 1; j < kN / 8; ++j) m = max2(m, max2(s[4 * j + half * 2], s[4 * j + half * 2 + 1]));
-        top[half] = m;
-    }
-}
-
-// From a score to the exponent of which exp2 is taken, less its row's reference: the scale alone. A family's Curve has these
-// functions; where one has a quick way for most scores, the others are far.
-struct Line {
-    float scale;
-
-    __device__ __forceinline__ bool may_be_far(const Scores &) const { return false; }
-    __device__ __forceinline__ bool is_far(const Scores &, float) const { return false; }
-    __device__ __forceinline__ float exponent_of(float score) const { return score * scale; }
-    __device__ __forceinline__ float score_of(float exponent) const { return exponent * reciprocal(scale); }
-    __device__ __forceinline__ void weigh(Scores &s, Rows &rows, bool) const {
-        exponentials(s, rows, [this](float score, float reference) { return score * scale - reference; });
-    }
-};
-
-// S becomes P = exp2(exponent - reference), of scores that are masked. Where some row of the warp has outgrown its reference
-// the references move up: true when the output must shrink by `shrink`, which is left alone otherwise. Most steps end with
-// the first look at the scores; true maxima are found in the others.
-template <class Curve>
-FA_DEVICE bool weigh_scores(Scores &s, Rows &rows, float (&shrink)[2], const Curve &curve) {
-    bool grown = false, far = false;
-    if (warp_any(curve.may_be_far(s) | may_outgrow(s, rows))) {
-        float top[2];
-        row_tops(top, s);
-        far = warp_any(curve.is_far(s, max2(top[0], top[1])));
-        grown = warp_any(curve.exponent_of(top[0]) > rows.reference[0] + kSlack ||
-                         curve.exponent_of(top[1]) > rows.reference[1] + kSlack);
-#pragma unroll
-        for (int half = 0; half < 2 && grown; ++half) {
-            const float raised = max2(rows.reference[half], curve.exponent_of(quad_max(top[half])));
-            shrink[half] = exp2_fast(rows.reference[half] - raised);
-            rows.reference[half] = raised;
-            rows.sum[half] *= shrink[half];
-            const float limit = curve.score_of(raised + kSlack);
-            rows.limit[half] = limit > 0.0f ? (int)float_to_bits(limit) : kAnyScore;
-        }
-    }
-    curve.weigh(s, rows, far);
-    return grown;
-}
-
-// Everything that the row sums are made of is computed before what follows. Without it the assembler moves the
-// exponentials behind the wait for P V, whose time they are to fill. A sum is never negative, so nobody sleeps.
-FA_DEVICE void finish_before_wait(const Rows &rows) {
-    asm volatile("{ .reg .pred p; setp.lt.f32 p, %0, 0f00000000; @p nanosleep.u32 0; }"
-                 :: "f"(rows.sum[0] + rows.sum[1]) : "memory");
-}
-
-FA_DEVICE void pack(Probs &probs, const Scores &s) {
-#pragma unroll
-    for (int i = 0; i < kScores / 2; ++i) probs[i] = pack2<kBf16>(s[2 * i], s[2 * i + 1]);
-}
 FA_DEVICE void scale_rows(Output &o, const float (&factor)[2]) {
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i % 4 / 2];

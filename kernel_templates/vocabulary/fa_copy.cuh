@@ -11,27 +11,7 @@
 #ifndef FA_COPY_CUH
 #define FA_COPY_CUH
 
-#include "fa_numeric.cuh"
-
-FA_DEVICE u32 shared_address(const void *pointer) {
-    u32 address;
-    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(address) : "l"(pointer));
-    return address;
-}
-
-// 16 bytes, global -> shared, asynchronous; `bytes` < 16 reads only that many and zero-fills the rest.
-FA_DEVICE void cp_async_16(u32 shared, const void *global) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" :: "r"(shared), "l"(global));
-}
-FA_DEVICE void cp_async_16_zfill(u32 shared, const void *global, u32 bytes) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" :: "r"(shared), "l"(global), "r"(bytes));
-}
-FA_DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;"); }
-
-// Until at most kPending of this thread's newest groups are still in flight.
-template <int kPending> FA_DEVICE void cp_async_wait() {
-    asm volatile("cp.async.wait_group %0;" :: "n"(kPending) : "memory");
-}
+#include "fa_async.cuh"
 
 FA_DEVICE void block_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
 FA_DEVICE void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }

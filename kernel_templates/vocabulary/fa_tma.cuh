@@ -75,6 +75,17 @@ FA_DEVICE void named_arrive_if(u32 taken, u32 barrier, u32 threads) {
     asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p bar.arrive %0, %1; }" :: "r"(barrier), "r"(threads), "r"(taken) : "memory");
 }
 
+// A value that is the same in all lanes, in a form that the compiler knows to be so: what is computed from it stays in
+// uniform registers, where the descriptors of wgmma must be.
+FA_DEVICE int uniform(int x) {
+    int y;
+    asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
+// Programmatic dependent launches: the next kernel of the call may begin, and this one may touch what those before it wrote.
+FA_DEVICE void let_next_launch_begin() { asm volatile("griddepcontrol.launch_dependents;"); }
+FA_DEVICE void await_launches_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 // What the launch asked for.
 FA_DEVICE u32 dynamic_shared_bytes() {
     u32 bytes;

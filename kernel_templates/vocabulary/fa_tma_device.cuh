@@ -7,13 +7,9 @@
 #ifndef FA_TMA_DEVICE_CUH
 #define FA_TMA_DEVICE_CUH
 
+#include "fa_async.cuh"
 #include "fa_tma.cuh"
 
-FA_DEVICE u32 shared_address(const void *pointer) {
-    u32 address;
-    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(address) : "l"(pointer));
-    return address;
-}
 FA_DEVICE void block_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
 
 // A ring of slots, walked by one side: the slot and the parity of its barriers.
@@ -26,13 +22,6 @@ template <int kCount> struct Ring {
         parity ^= last;
     }
 };
-
-// A value that is the same in all lanes, in a form that the compiler knows to be so.
-FA_DEVICE int uniform(int x) {
-    int y;
-    asm volatile("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;" : "=r"(y) : "r"(x));
-    return y;
-}
 
 // A rank-4 tensor of 16-bit elements and the box that is copied at once: 64 columns, swizzled by their 128 bytes.
 struct MapShape {
