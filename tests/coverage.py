@@ -94,7 +94,7 @@ class Family(Column):
         self.default = self.default_problem()
         self.bases = self.find_bases()
         self.bases += [{**base, field["name"]: value} for base in self.bases[:1] for field in fields
-                       if field["kind"] != "integer" for value in values_of(field)]
+                       if field["kind"] != "integer" or "multiple" in field for value in values_of(field)]
 
     def serves(self, values):
         """Whether a problem of these values is one that the operation and the family take."""
@@ -190,22 +190,31 @@ def rows_of(fields, columns):
     return ((", ".join(names), cells) for cells, names in rows.items())
 
 
-def as_lines(rows):
-    return ("| %s | %s |" % (names, " | ".join(cells)) for names, cells in rows)
+def table(operation, fields, heads, columns):
+    """The lines of an operation's table: rows in which the columns differ, and a sentence that has what they take alike."""
+    yield "| %s | %s |" % (operation["title"], " | ".join(heads))
+    yield "|---" * (len(heads) + 1) + "|"
+    rows = list(rows_of(fields, columns))
+    alike = [(names, cells[0]) for names, cells in rows if len(set(cells)) == 1]
+    yield from ("| %s | %s |" % (names, " | ".join(cells)) for names, cells in rows if len(set(cells)) > 1)
+    if alike:
+        barred = {bars: [one["option"] for one in fields if one.get("bars") == bars] for bars in
+                  (field["bars"] for field in fields if "bars" in field)}
+        yield "\n" + textwrap.fill("On all of these: %s.%s" % ("; ".join("%s %s" % row for row in alike), "".join(
+            " `--%s` goes without `%s`." % (bars.replace("=", " "), "` and `".join(names)) for bars, names in barred.items())), 200, break_on_hyphens=False)
 
 
 def by_family(folder):
     """The lines of one operation's table with a column for each family."""
     operation, fields, manifests = read_operation(folder)
     families = [Family(operation["fields"], manifest, manifest["sm"]["min"]) for manifest in manifests]
-    yield "| %s | %s |" % (operation["title"], " | ".join("`%s`" % family.name for family in families))
-    yield "|---" * (len(families) + 1) + "|"
-    yield "| GPUs | %s |" % " | ".join(chips(manifest["sm"]["min"], manifest["sm"]["max"]) for manifest in manifests)
-    yield from as_lines(rows_of(fields, families))
+    lines = list(table(operation, fields, ["`%s`" % family.name for family in families], families))
+    lines.insert(2, "| GPUs | %s |" % " | ".join(chips(manifest["sm"]["min"], manifest["sm"]["max"]) for manifest in manifests))
+    return lines
 
 
 def by_gpu(folder):
-    """The same with a column for GPUs on which the families take the same together; a sentence has what all take."""
+    """The same with a column for GPUs on which the families take the same together."""
     operation, fields, manifests = read_operation(folder)
     if not operation.get("default"):   # README is about that one; docs/coverage.md has all
         return
@@ -221,16 +230,7 @@ def by_gpu(folder):
             columns[-1] = (columns[-1][0], high, chip, cells)
         else:
             columns.append((number, high, chip, cells))
-    yield "| %s | %s |" % (operation["title"], " | ".join(chips(low, high) for low, high, _, _ in columns))
-    yield "|---" * (len(columns) + 1) + "|"
-    rows = list(rows_of(fields, [chip for _, _, chip, _ in columns]))
-    alike = [(names, cells[0]) for names, cells in rows if len(set(cells)) == 1]
-    yield from as_lines((names, cells) for names, cells in rows if len(set(cells)) > 1)
-    if alike:
-        barred = {bars: [one["option"] for one in fields if one.get("bars") == bars] for bars in
-                  (field["bars"] for field in fields if "bars" in field)}
-        yield "\n" + textwrap.fill("On all of these: %s.%s" % ("; ".join("%s %s" % row for row in alike), "".join(
-            " `--%s` goes without `%s`." % (bars.replace("=", " "), "` and `".join(names)) for bars, names in barred.items())), 200, break_on_hyphens=False)
+    yield from table(operation, fields, [chips(low, high) for low, high, _, _ in columns], [chip for _, _, chip, _ in columns])
 
 
 def layer(fields):
