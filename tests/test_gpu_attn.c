@@ -98,14 +98,10 @@ TEST_WITHIN(unless_left_out, the_serving_reference_agrees_with_double_precision)
 /* ---- the sweep ------------------------------------------------------------------------------*/
 static bool runs_here(const char *family)
 {
-    if (!is_asked_for(family))
-        return false;
-    for (int i = 0; i < world.fixture.families.count; i++)
-        if (strcmp(world.fixture.families.family[i]->name, family) == 0)
-            return strcmp(family, "attn_fwd_sm75") ==
-                       0 || /* which newer ones run, and are not offered */
-                   world.gpu.sm <= world.fixture.families.family[i]->sm_max;
-    return false;
+    const fa_family *f = is_asked_for(family) ? family_called(family) : NULL;
+    return f != NULL &&
+           (strcmp(family, "attn_fwd_sm75") == 0 || /* newer ones run it, and are not offered it */
+            world.gpu.sm <= f->sm_max);
 }
 
 static void sweep_on(const char *family, int lowest, int highest, struct taste taste)
@@ -144,19 +140,26 @@ static const char *family_for(const fa_problem *problem)
     return world.gpu.sm == 90 && !problem->unaligned ? "attn_fwd_sm90a" : portable_family();
 }
 
-/* Proves a family's default config on a case; with `blocks` of them, or as many as the manifest says where it is 0. */
-static void prove_default(const char *family, const fa_attn_case *c, uint32_t blocks,
-                          fa_proof *ret_proof, int *ret_rc)
+/* Proves a family's default config on all rows of a case; with `blocks` of them, or as many as the manifest says where it is
+ * 0. Where `ret_too_large` is not NULL it is set if the GPU has too little memory. */
+static void check_default(const char *family, fa_attn_case *c, uint32_t blocks, bool *ret_too_large)
 {
     fa_candidate candidate;
     fa_buf cubin = {0}, reference = {0};
-    *ret_rc = build_default(family, &c->problem, &candidate, &cubin, &reference);
+    fa_proof proof = {0};
+    c->all_rows = true;
+    int rc = build_default(family, &c->problem, &candidate, &cubin, &reference);
     if (blocks > 0)
         candidate.trial.grid[0] = blocks;
-    if (*ret_rc == 0)
-        *ret_rc = prove(c, &reference, &cubin, &candidate, 3, ret_proof);
+    if (rc == 0)
+        rc = prove(c, &reference, &cubin, &candidate, 3, &proof);
     fa_buf_free(&cubin);
     fa_buf_free(&reference);
+    if (ret_too_large != NULL && (*ret_too_large = rc == FA_ENOMEM))
+        return;
+    CHECK_OK(rc, diag);
+    CHECK_TEXT(proof.reason, "");
+    CHECK(proof.passed);
 }
 
 TEST_WITHIN(unless_left_out, empty_problems_are_right)
@@ -167,13 +170,7 @@ TEST_WITHIN(unless_left_out, empty_problems_are_right)
             fa_problem p = problem_of(FA_FP16, (fa_causal)causal, 64, shapes[i][0], 4, 2,
                                       shapes[i][1], shapes[i][2]);
             fa_attn_case c = fa_attn_case_packed(&p);
-            fa_proof proof = {0};
-            int rc;
-            c.all_rows = true;
-            prove_default(family_for(&p), &c, 0, &proof, &rc);
-            CHECK_OK(rc, diag);
-            CHECK_TEXT(proof.reason, "");
-            CHECK(proof.passed);
+            check_default(family_for(&p), &c, 0, NULL);
         }
     }
 }
@@ -182,15 +179,9 @@ TEST_WITHIN(unless_left_out, empty_problems_are_right)
  * one another lies where something lay before. Random problems seldom have so many tiles. */
 static void check_few_blocks(const char *family, const fa_problem *problem)
 {
-    fa_proof proof = {0};
-    int rc;
     fa_attn_case c = fa_attn_is_dense(problem) ? fa_attn_case_packed(problem)
                                                : fa_attn_case_ragged(problem, 0, 5);
-    c.all_rows = true;
-    prove_default(family, &c, 4, &proof, &rc);
-    CHECK_OK(rc, diag);
-    CHECK_TEXT(proof.reason, "");
-    CHECK(proof.passed);
+    check_default(family, &c, 4, NULL);
 }
 
 TEST(blocks_that_take_several_tiles_are_right)
@@ -211,21 +202,6 @@ TEST(blocks_that_take_several_tiles_are_right)
     }
 }
 
-static void check_large(const fa_attn_case *c, bool *ret_skip)
-{
-    fa_proof proof = {0};
-    int rc;
-    *ret_skip = false;
-    prove_default(family_for(&c->problem), c, 0, &proof, &rc);
-    if (rc == FA_ENOMEM) {
-        *ret_skip = true;
-        return;
-    }
-    CHECK_OK(rc, diag);
-    CHECK_TEXT(proof.reason, "");
-    CHECK(proof.passed);
-}
-
 TEST_WITHIN(unless_left_out, tensors_beyond_2_31_elements_are_addressed_right)
 {
     bool skip;
@@ -243,8 +219,7 @@ TEST_WITHIN(unless_left_out, tensors_beyond_2_31_elements_are_addressed_right)
             else
                 c.tensor[t].stride[2] = ((uint64_t)1 << 30) + 64 * (uint64_t)(t + 1);
         }
-        c.all_rows = true;
-        check_large(&c, &skip);
+        check_default(family_for(&p), &c, 0, &skip);
         if (skip)
             SKIP("not enough free device memory: four tensors of 4 GiB");
     }
@@ -286,17 +261,12 @@ TEST(large_scores_over_many_tiles_are_right)
         SKIP(world.missing);
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         fa_problem p = problem_of(FA_FP16, FA_CAUSAL_NONE, 16, 2, 3, 3, 200, 8192);
-        fa_proof proof = {0};
-        int rc = 0;
         if (!runs_here(families[i]) ||
             (strcmp(families[i], "attn_fwd_sm90a") == 0 && world.gpu.sm != 90))
             continue;
         fa_attn_case c = fa_attn_case_packed(&p);
         c.input_scale[FA_ATTN_Q] = c.input_scale[FA_ATTN_K] = 50;
-        c.problem.want_lse = c.all_rows = true;
-        prove_default(families[i], &c, 0, &proof, &rc);
-        CHECK_OK(rc, diag);
-        CHECK_TEXT(proof.reason, "");
-        CHECK(proof.passed);
+        c.problem.want_lse = true;
+        check_default(families[i], &c, 0, NULL);
     }
 }

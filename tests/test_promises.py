@@ -50,7 +50,7 @@ def each_promise_is_held_by_tests_that_run():
         if file.endswith(".py"):  # tap.py's rule
             assert re.search(r"(?m)^def (?=\w+_\w+_)%s\(\):" % name, text), "%s: %s has no test %s" % (promise, file, name)
             continue
-        assert re.search(r"(?m)^\w*TEST\(%s[,)]" % name, text), "%s: %s has no test %s" % (promise, file, name)
+        assert re.search(r"(?m)^\w*TEST(?:_WITHIN\(\w+, |\()%s[,)]" % name, text), "%s: %s has no test %s" % (promise, file, name)
 
 
 def every_line_names_a_test():
