@@ -5,7 +5,7 @@
 Every inline-assembly statement becomes a call into emulator.hpp or emulator_hopper.hpp, by its text; to execute one that
 the tables below do not have is a fault, so that nothing is left out in silence. The library has
 
-    const char *emulated_launch(params, maps, grid, threads, shared bytes, granted)   NULL: done; else what was wrong
+    const char *emulated_launch(entry, params, maps, grid, threads, shared bytes, granted)   NULL: done; else what was wrong
     const unsigned emulated_parameter_bytes, and emulated_map_bytes: 0, or of emulator_hopper.hpp's maps, for q, k, v and o
 
     python3 tests/emulate.py KERNEL.cu LIBRARY.so
@@ -244,29 +244,31 @@ def main():
     folders = [word for name in ("attn_fwd", "vocabulary") for word in ("-I", os.path.join(TEMPLATES, name))]
     with open(source, encoding="utf-8") as file:
         rendered = file.read()
-    changes, hopper = re.findall("^//! (.*) => (.*)$", rendered, re.M), "attn_wgmma.cuh" in rendered
+    changes, hopper = re.findall("^//! (.*) => (.*)$", rendered, re.M), "_wgmma.cuh" in rendered
     with tempfile.TemporaryDirectory() as changed:
         copy_changed(os.path.join(TEMPLATES, "attn_fwd"), changed, changes, rendered.split("//! ")[0])
         text, count = for_the_cpu(compiler, ["-I", changed, *folders], os.path.join(changed, RENDERED), 900 if hopper else 800)
-    parameter = re.search(r"attn_fwd\s*\(\s*const\s+__grid_constant__\s+(\w+)", text)
-    if count == 0 or parameter is None:
+    kernels = re.findall(r"(attn_fwd\w*)\s*\(\s*const\s+__grid_constant__\s+(\w+)", text)
+    if count == 0 or not kernels:
         sys.exit("emulate.py: %s is no attention kernel with shared memory of its launch" % source)
     text += """
 struct Arguments { %s params; emu::MapPlace maps[%d]; };
 extern "C" const unsigned emulated_parameter_bytes = sizeof(Arguments::params), emulated_map_bytes = %d * sizeof(emu::MapPlace);
 static Arguments a;
-static void run(int) { attn_fwd(a.params%s); }
-extern "C" const char *emulated_launch(const void *params, const void *maps, const unsigned *grid, unsigned threads, unsigned bytes,
+static void (*const kernels[])() = {%s};
+static void run(int which) { kernels[which](); }
+extern "C" const char *emulated_launch(const char *entry, const void *params, const void *maps, const unsigned *grid, unsigned threads, unsigned bytes,
                                        bool (*granted)(const void *, size_t, bool)) {
-    const int none = 0;
+    const int which = strcmp(entry, "attn_fwd") != 0;
     memcpy(&a.params, params, sizeof a.params);
     memcpy(&a.maps, maps, emulated_map_bytes);
     emu::granted = granted;
     emu::change = emu::told("EMULATOR_CHANGE");
     emu::dice += (unsigned)emu::told("EMULATOR_SEED");
-    return emu::launch(run, &none, grid, threads, bytes);
+    return emu::launch(run, &which, grid, threads, bytes);
 }
-""" % (parameter.group(1), 4 * hopper, 4 * hopper, ", *(const fa_attn_tensor_maps *)a.maps" * hopper)
+""" % (kernels[0][1], 4 * hopper, 4 * hopper,
+       ", ".join("[] { %s(a.params%s); }" % (name, ", *(const fa_attn_tensor_maps *)a.maps" * hopper) for name, _ in kernels))
     shutil.copy(compiled(compiler, text), library)
 
 

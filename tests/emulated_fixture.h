@@ -125,6 +125,7 @@ static inline int emulate(const fa_candidate *candidate, const fa_problem *p,
     bool maps = boxes_of(library, &boxes);
     fake_cubin cubin = {.sm = 90,
                         .entry = "attn_fwd",
+                        .second = candidate->launches.count > 1 ? "attn_fwd_add" : NULL,
                         .registers = 40,
                         .marker = marker,
                         .threads_x = (unsigned)candidate->trial.threads,

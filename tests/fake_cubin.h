@@ -20,7 +20,7 @@ enum { FAKE_CUBIN_MAX = 8192 };
 typedef struct fake_cubin {
     int sm;
     int abi; /* 8 (CUDA 13) or 7; 0 means 8 */
-    const char *entry;
+    const char *entry, *second; /* NULL: there is one alone */
     unsigned registers, stack, static_smem, threads_x, threads_y, threads_z, parameters;
     const char *marker; /* after "fa_tune_config="; NULL: none */
     unsigned sizes[3];  /* of the parameters; 0: no more of them are said */
@@ -71,9 +71,10 @@ static inline void fake_cubin_end(struct fake_cubin_writer *w)
     s->sh_size = w->at - s->sh_offset;
 }
 
+enum { SHT_NV_INFO = 0x70000000 };
+
 static inline void fake_cubin_infos(struct fake_cubin_writer *w, const fake_cubin *c)
 {
-    enum { SHT_NV_INFO = 0x70000000 };
     fake_cubin_section(w, ".nv.info", "", SHT_NV_INFO);
     for (uint32_t symbol = 1; symbol <= 2; symbol++) { /* a neighbour with other numbers first */
         fake_cubin_record(w, 0x2f, 8);
@@ -84,7 +85,13 @@ static inline void fake_cubin_infos(struct fake_cubin_writer *w, const fake_cubi
         fake_cubin_u32(w, symbol == 2 ? c->stack : 888);
     }
     fake_cubin_end(w);
-    fake_cubin_section(w, ".nv.info.", c->entry, SHT_NV_INFO);
+}
+
+/* Of one entry: what the driver and the reader want to know, and its code. */
+static inline void fake_cubin_code(struct fake_cubin_writer *w, const fake_cubin *c,
+                                   const char *entry)
+{
+    fake_cubin_section(w, ".nv.info.", entry, SHT_NV_INFO);
     fake_cubin_u32(w, 3u | 0x1bu << 8 | 255u << 16); /* a record without payload */
     fake_cubin_record(w, 0x0a, 8);
     fake_cubin_u32(w, 7);
@@ -102,6 +109,9 @@ static inline void fake_cubin_infos(struct fake_cubin_writer *w, const fake_cubi
         fake_cubin_u32(w, c->threads_z == 0 ? 1 : c->threads_z);
     }
     fake_cubin_end(w);
+    fake_cubin_section(w, ".text.", entry, SHT_PROGBITS);
+    fake_cubin_put(w, "no code here", 12);
+    fake_cubin_end(w);
 }
 
 /* Returns the size; `bytes` has FAKE_CUBIN_MAX of them. */
@@ -111,10 +121,11 @@ static inline size_t fake_cubin_build(const fake_cubin *c, unsigned char *bytes)
                                   .names_size = 1};
     memset(bytes, 0, FAKE_CUBIN_MAX);
     fake_cubin_infos(&w, c);
-    unsigned text = w.count;
-    fake_cubin_section(&w, ".text.", c->entry, SHT_PROGBITS);
-    fake_cubin_put(&w, "no code here", 12);
-    fake_cubin_end(&w);
+    if (c->second != NULL)
+        fake_cubin_code(&w, c, c->second);
+    const unsigned second = c->second != NULL ? w.count - 1 : 0;
+    fake_cubin_code(&w, c, c->entry);
+    const unsigned text = w.count - 1;
     Elf64_Shdr *shared = fake_cubin_section(&w, ".nv.shared.", c->entry, SHT_NOBITS);
     shared->sh_size = c->static_smem + (c->sm >= 90 ? 1024 : 0);
     if (c->marker != NULL) {
@@ -132,17 +143,26 @@ static inline size_t fake_cubin_build(const fake_cubin *c, unsigned char *bytes)
     }
     unsigned strings = w.count;
     fake_cubin_section(&w, ".strtab", "", SHT_STRTAB);
-    fake_cubin_put(&w, "\0neighbour", 11);
+    const char *other = c->second != NULL ? c->second : "neighbour";
+    const unsigned at = 2 + (unsigned)strlen(other);
+    fake_cubin_put(&w, "", 1);
+    fake_cubin_put(&w, other, at - 1);
     fake_cubin_put(&w, c->entry, strlen(c->entry) + 1);
     fake_cubin_put(&w, "fa_attn_boxes_wanted", 21);
     fake_cubin_end(&w);
     Elf64_Shdr *symbols = fake_cubin_section(&w, ".symtab", "", SHT_SYMTAB);
     const Elf64_Sym table[4] = {
-        [1] = {.st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC)},
-        [2] = {.st_name = 11, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
+        [1] = {.st_name = 1,
+               .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
+               .st_shndx = (uint16_t)second},
+        [2] = {.st_name = at,
+               .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
                .st_shndx = (uint16_t)text},
-        [3] = {.st_name = (uint32_t)(12 + strlen(c->entry)), .st_value = 12, .st_size = 24,
-               .st_info = ELF64_ST_INFO(STB_LOCAL, STT_OBJECT), .st_shndx = (uint16_t)constants},
+        [3] = {.st_name = (uint32_t)(at + 1 + strlen(c->entry)),
+               .st_value = 12,
+               .st_size = 24,
+               .st_info = ELF64_ST_INFO(STB_LOCAL, STT_OBJECT),
+               .st_shndx = (uint16_t)constants},
     };
     symbols->sh_link = strings;
     fake_cubin_put(&w, table, (c->boxes != NULL ? 4 : 3) * sizeof *table);

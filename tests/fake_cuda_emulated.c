@@ -17,8 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef const char *launch_function(const void *params, const void *maps, const unsigned *grid,
-                                    unsigned threads, unsigned bytes,
+typedef const char *launch_function(const char *entry, const void *params, const void *maps,
+                                    const unsigned *grid, unsigned threads, unsigned bytes,
                                     bool (*granted)(const void *, size_t, bool));
 
 static bool granted(const void *address, size_t size, bool write)
@@ -95,8 +95,8 @@ bool fake_emulated_path(const char *marker, char ret_path[FAKE_TEXT])
     return true;
 }
 
-bool fake_emulated_run(const char *path, const unsigned grid[3], unsigned threads, unsigned bytes,
-                       void **arguments)
+bool fake_emulated_run(const char *path, const char *entry, const unsigned grid[3],
+                       unsigned threads, unsigned bytes, void **arguments)
 {
     if (!load(path))
         return false;
@@ -104,7 +104,7 @@ bool fake_emulated_run(const char *path, const unsigned grid[3], unsigned thread
     unsigned char maps[4][128];
     for (size_t i = 0; i < loaded.map_bytes / sizeof *maps; i++)
         fake_map_on_host((const struct fa_tensor_map *)arguments[1] + i, i == 3, maps[i]);
-    const char *wrong = loaded.launch(&p, maps, grid, threads, bytes, granted);
+    const char *wrong = loaded.launch(entry, &p, maps, grid, threads, bytes, granted);
     if (wrong != NULL)
         printf("# emulated: %s\n", wrong);
     return wrong == NULL;

@@ -12,8 +12,8 @@ struct fa_tensor_map;
 /* Whether a marker names a library, and which. */
 bool fake_emulated_path(const char *marker, char ret_path[FAKE_TEXT]);
 /* Runs its kernel; false: it did what no kernel may, and a line on standard output says what. */
-bool fake_emulated_run(const char *path, const unsigned grid[3], unsigned threads, unsigned bytes,
-                       void **arguments);
+bool fake_emulated_run(const char *path, const char *entry, const unsigned grid[3],
+                       unsigned threads, unsigned bytes, void **arguments);
 /* What an argument says in device addresses, in host addresses. */
 void *fake_on_host(const void *device, bool write);
 /* A map of the host, as the emulator reads it. */

@@ -333,8 +333,8 @@ static int launch_candidate(struct function *f, const struct shape *shape,
     };
     fake.clock_us += fake_script_time(&fake.script, m->marker, number, fake.clock_us);
     const bool is_emulated = fake_emulated_path(m->marker, emulated);
-    bool right = is_emulated ? fake_emulated_run(emulated, shape->grid, shape->threads, shape->smem,
-                                                 arguments)
+    bool right = is_emulated ? fake_emulated_run(emulated, f->entry, shape->grid, shape->threads,
+                                                 shape->smem, arguments)
                              : fake_kernel_run(f->entry, &m->build, arguments, &damage);
     if (!right && is_emulated && getenv("EMULATOR_CHANGE") != NULL)
         return FAKE_OUT_OF_RESOURCES; /* a test that plants faults goes on in this context */

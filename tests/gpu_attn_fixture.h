@@ -67,22 +67,24 @@ static inline int open_prover(const fa_attn_case *c, const fa_buf *reference, ui
 static inline int prove(const fa_attn_case *c, const fa_buf *reference, const fa_buf *cubin,
                         const fa_candidate *candidate, uint64_t seed, fa_proof *ret_proof)
 {
-    const fa_trial *trial = &candidate->trial;
     fa_bench *prover = NULL;
     fa_module *module = NULL;
     fa_bench_kernel kernel = {.launches = {candidate->launches},
                               .workspace_bytes = (size_t)candidate->launches.workspace_bytes,
                               .counters = (size_t)candidate->launches.counters};
-    memcpy(kernel.launches[0].at[0].grid, trial->grid, sizeof trial->grid);
+    memcpy(kernel.launches[0].at[0].grid, candidate->trial.grid, sizeof candidate->trial.grid);
     int rc = open_prover(c, reference, seed, &prover);
     if (rc == 0)
         rc = fa_module_load(world.driver, cubin->data, cubin->size, &module, &diag);
-    if (rc == 0)
-        rc = fa_module_function(module, "attn_fwd", trial->smem_bytes, &kernel.function[0], &diag);
-    if (rc == 0) {
-        fa_prover_load(prover, (fa_cubin_entry){cubin->data, cubin->size, .name = "attn_fwd"},
-                       &kernel);
-        rc = prover->rc;
+    for (int i = 0; rc == 0 && i < candidate->launches.count; i++) {
+        fa_cubin_entry entry = {
+            cubin->data, cubin->size, .launch = i,
+            .name = world.fixture.families.family[candidate->family]->launch[i].entry};
+        rc = fa_module_function(module, entry.name, candidate->launches.at[i].smem_bytes,
+                                &kernel.function[i], &diag);
+        if (rc == 0)
+            fa_prover_load(prover, entry, &kernel);
+        rc = rc == 0 ? prover->rc : rc;
     }
     if (rc == 0)
         rc = fa_bench_verify(prover, &kernel, ret_proof, &diag);

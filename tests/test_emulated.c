@@ -136,6 +136,7 @@ TEST(every_family_is_right_on_random_problems)
         {"attn_fwd_prefill_sm80", {.bf16 = true, .unaligned = true, .serving = true}},
         {"attn_fwd_sm90a", {.bf16 = true}},
         {"attn_fwd_prefill_sm90a", {.bf16 = true, .serving = true}},
+        {"attn_fwd_latent_sm90a", {.bf16 = true, .serving = true}},
     };
     int wrong = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -611,6 +612,36 @@ TEST_WITHIN(unless_left_out, a_wait_of_hopper_that_is_left_out_is_found)
     }
     world.gpu.sm_count = 132;
     CHECK_INT(unnoticed, 0);
+}
+
+/* Keys in a step, in steps of one part, and in several parts, which a second kernel adds up. */
+TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_latent_attention_is_found)
+{
+    static const struct change changes[] = {
+        {"barrier_wait(shared.empty(step, region), parity_of(step) ^ 1);", ""},
+        {"barrier_wait(shared.full(step, slab), parity_of(step));", ""},
+        {"barrier_init(shared.empty(stage, region), 4);",
+         "barrier_init(shared.empty(stage, region), 3);"},
+        {"wgmma_wait<1>();", ""},
+        {"barrier_wait(shared.taken(), ((u32)step & 1) ^ 1);", ""},
+        {"barrier_wait(shared.handed(), (u32)step & 1);", ""},
+        {"named_sync(kQueries, 2 * kGroup);", ""},
+        {"cp_async_wait<0>();", ""},
+        {"async_proxy_fence();", ""},
+        {"factor[0] = factor[1] = 1.0f;", ""},
+        {"first >= kN", "true"},
+        {NULL}};
+    static const struct change alone[] = {{"named_sync(kCleanLeft, kGroup);", ""}, {NULL}};
+    static const char config[] =
+        "{\"family\": \"attn_fwd_latent_sm90a\", \"tunables\": {\"SPREAD\": 1,"
+        " \"PART_STEPS\": 2, \"EVICT_FIRST\": 0}}";
+    fa_problem p = {.head_dim = 0};
+    CHECK_OK(problem_in("'head_dim': 576, 'head_dim_v': 512, 'v_in_k': true, 'seq_q': 5,"
+                        " 'page': 48, 'lengths_k': 'seqused', 'dtype': 'bf16'",
+                        &p),
+             diag);
+    for (p.seq_k = 40; p.seq_k <= 1000; p.seq_k *= 5)
+        CHECK_INT(count_unnoticed(&p, config, p.seq_k == 40 ? alone : changes), 0);
 }
 
 TEST_WITHIN(unless_left_out, faults_that_a_gpu_may_hide_are_found)

@@ -286,7 +286,7 @@ FA_DEVICE void combine(const fa_attn_serving_params &p, const Work &w, const Par
     for (u32 item = threadIdx.x; item < (u32)w.rows * kQuads; item += kThreads) {
         const u32 row = item / kQuads, column = item % kQuads * 4;
         float x[4];
-        const Total total = add_parts(x, partials, row, column, parts);
+        const Total total = add_parts<8>(x, partials, row, column, parts);
         store_final(p, w, x, total, row, column);
     }
 }

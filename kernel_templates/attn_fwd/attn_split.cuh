@@ -100,9 +100,9 @@ struct Partials {
     }
 };
 
-// Adds up four columns of a row over its parts, in their order; some at a time, so that their loads overlap.
+// Adds up four columns of a row over its parts, in their order; kBatch at a time, so that their loads overlap.
+template <u32 kBatch>
 FA_DEVICE Total add_parts(float (&x)[4], const Partials &partials, u32 row, u32 column, u32 parts) {
-    constexpr u32 kBatch = 8;
     Total total = {kNoKey, 0.0f};
     x[0] = x[1] = x[2] = x[3] = 0.0f;
     for (u32 part0 = 0; part0 < parts; part0 += kBatch) {

@@ -37,8 +37,8 @@ static fa_problem mean_of(const fa_problem *problem)
 /* Bytes of all tensors but LSE, each once. */
 static double bytes_of(const fa_problem *p)
 {
-    double rows = 2.0 * p->batch * p->heads_q * p->seq_q + 2.0 * p->batch * p->heads_kv * p->seq_k;
-    return rows * p->head_dim * 2;
+    double of_keys = (p->v_in_k ? 1.0 : 2.0) * p->heads_kv * p->seq_k;
+    return p->batch * (2.0 * p->heads_q * p->seq_q + of_keys) * p->head_dim * 2;
 }
 
 /* Steps of so many keys that a tile of rows takes, and those of them that are masked. */
@@ -263,6 +263,9 @@ static double makespan(const struct shape *s, const fa_problem *problem, const f
     return fmax(smooth * spread + (1 - smooth) * steps, first);
 }
 
+/* Of Hopper, per clock and SM: wgmma FLOP, exponentials, FP32 lanes. */
+enum { TENSOR = 4096, EXPONENTIALS = 16, FP32_LANES = 128 };
+
 /* ---- split keys -------------------------------------------------------------------------------*/
 /* A block takes BLOCK_M packed rows (query heads of a key head, times queries) and one of SPLITS parts of the keys; its warps
  * stream keys on their own.
@@ -274,12 +277,13 @@ static double makespan(const struct shape *s, const fa_problem *problem, const f
  * four queries, 16 MB to 1 GB of keys and values); those of the launch and of parts to 28 more problems (1 to 16 queries of 64
  * keys and more), in all of which this family was the fastest. */
 static const struct {
-    double memory_share, latency_us, tensor_share, chain, chain_per_dim, chain_per_key,
+    double memory_share, latency_us, tensor_share, wgmma_share, chain, chain_per_dim, chain_per_key,
         block_clocks, combine_us, part_us, smoothing, launch_us;
 } split = {
     .memory_share = 0.9,  /* of the data sheet's bandwidth */
     .latency_us = 1.1,    /* from asking for a tile to its arrival on a busy GPU */
-    .tensor_share = 0.5,  /* of the tensor rate */
+    .tensor_share = 0.5,  /* of the tensor rate of mma.sync */
+    .wgmma_share = 0.85,  /* and of warpgroups */
     .chain = 250,         /* clocks of a warp's step that nothing of its own overlaps */
     .chain_per_dim = 2,   /* and per column of K: a chain of products */
     .chain_per_key = 6,   /* and per key of the tile: exponentials, packing */
@@ -291,26 +295,27 @@ static const struct {
 };
 
 /* Clocks of an SM per step of one block's groups while `resident` blocks share it. */
-static double split_step_clocks(const fa_candidate *candidate, double resident, double tensor_flops)
+static double split_step_clocks(const fa_candidate *candidate, const fa_gpu *gpu, double resident)
 {
     double rows = at_least_1(candidate, "BLOCK_M", 16), keys = at_least_1(candidate, "BLOCK_N", 16);
     double columns = at_least_1(candidate, "D_TILE", 64) + at_least_1(candidate, "DV_TILE", 64);
     double groups = at_least_1(candidate, "GROUPS", 1), warps = candidate->trial.threads / 32.0;
+    const bool wgmma = fa_model_tunable(candidate, "CONSUMER_REGS", 0) > 0;
     double part[] = {
-        2 * rows * keys * groups * columns / (tensor_flops * split.tensor_share),
-        (warps / groups + 1) * keys * groups * columns * 2 /
-            128,                   /* K and V: in, and out per warp */
+        2 * rows * keys * groups * columns /
+            (wgmma ? TENSOR * split.wgmma_share : fa_model_mma_rate(gpu) * split.tensor_share),
+        /* K and V: in, and out per warp; warpgroups read Q, K and V once, and V lies in K */
+        (wgmma ? (3 * keys + rows) / 2 : (warps / groups + 1) * keys * groups) * columns * 2 / 128,
         rows * keys * groups / 16, /* exponentials */
     };
-    double slabs = at_least_1(candidate, "SLABS", 1);
-    double chain = split.chain + split.chain_per_dim * columns / 2 * slabs +
-                   split.chain_per_key * keys * slabs;
+    double chain = split.chain + (split.chain_per_dim * columns / 2 + split.chain_per_key * keys) *
+                                     at_least_1(candidate, "SLABS", 1);
     return fmax(fa_model_p_norm(part, 3, 2), chain / resident);
 }
 
-/* Microseconds of a launch with `blocks` >= 1 resident per SM; `tensor_flops`: of an SM, per clock. */
+/* Microseconds of a launch with `blocks` >= 1 resident per SM. */
 static double split_us(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
-                       int32_t blocks, double tensor_flops)
+                       int32_t blocks)
 {
     double clock = gpu->clock_mhz > 0 ? gpu->clock_mhz : 1000, sms = fmax(gpu->sm_count, 1);
     double parts = fmax(candidate->trial.grid[1], 1), units = fmax(candidate->trial.grid[0], 1);
@@ -324,12 +329,10 @@ static double split_us(const fa_candidate *candidate, const fa_problem *problem,
     double keys = fmin(most / parts, mean);    /* of one block */
     double all = units * fmax(mean / keys, 1); /* blocks that have some */
     double resident = fmin(blocks, ceil(all / sms));
-    double step = at_least_1(candidate, "STEP_KEYS", 64);
-    double steps = ceil(keys / step);
+    double step = at_least_1(candidate, "STEP_KEYS", 64), steps = ceil(keys / step);
     double columns = at_least_1(candidate, "D_TILE", 64) + at_least_1(candidate, "DV_TILE", 64);
 
-    double work = steps * split_step_clocks(candidate, resident, tensor_flops) +
-                  split.block_clocks / resident;
+    double work = steps * split_step_clocks(candidate, gpu, resident) + split.block_clocks / resident;
     double waves = all / (sms * resident);
     double smooth = waves > 1 ? split.smoothing : 0;
     double compute_us = (smooth * waves + (1 - smooth) * ceil(waves)) * resident * work / clock;
@@ -352,9 +355,6 @@ static double split_us(const fa_candidate *candidate, const fa_problem *problem,
  * an SM share the tensor cores and the softmax units, and none is faster than its own chain of product and softmax: a
  * p-norm of the three. What a tile exposes at its ends is paid for every tile, or once by a persistent block, which
  * fetches the next tile's queries early. */
-
-/* Of Hopper, per clock and SM: wgmma FLOP, exponentials, FP32 lanes. */
-enum { TENSOR = 4096, EXPONENTIALS = 16, FP32_LANES = 128 };
 
 enum { CAP_EXPONENTIALS = 2 }; /* of a softcap: an exponential and a reciprocal a score */
 
@@ -447,6 +447,7 @@ static double specialised_us(const fa_candidate *candidate, const fa_problem *pr
 void fa_attn_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                      fa_trial *trial)
 {
+    const bool splits = fa_model_tunable(candidate, "SPLITS", 0) > 0;
     trial->predicted_us = 0; /* cannot run: ranks last */
     if (fa_model_tunable(candidate, "CONSUMER_REGS", 0) > 0) {
         /* It is launched with all that its launch bounds leave; its warps trade it afterwards. */
@@ -457,20 +458,20 @@ void fa_attn_predict(const fa_candidate *candidate, const fa_problem *problem, c
         trial->blocks_per_sm =
             fa_model_occupancy(gpu, threads, registers, candidate->trial.smem_bytes);
         if (trial->blocks_per_sm > 0)
-            trial->predicted_us = specialised_us(candidate, problem, gpu, trial->blocks_per_sm);
+            trial->predicted_us = (splits ? split_us : specialised_us)(candidate, problem, gpu,
+                                                                       trial->blocks_per_sm);
         return;
     }
     struct shape shape = make_shape(candidate, problem, gpu, trial->registers);
     trial->blocks_per_sm = shape.blocks;
     if (shape.blocks < 1)
         return;
-    if (fa_model_tunable(candidate, "SPLITS", 0) > 0) {
-        trial->predicted_us =
-            split_us(candidate, problem, gpu, shape.blocks, fa_model_mma_rate(gpu));
+    if (splits) {
+        trial->predicted_us = split_us(candidate, problem, gpu, shape.blocks);
         return;
     }
     double clock = gpu->clock_mhz > 0 ? gpu->clock_mhz : 1000;
     fa_problem mean = mean_of(problem);
-    double us = makespan(&shape, &mean, gpu) / clock;
-    trial->predicted_us = uniform.launch_us + fmax(us, fa_model_memory_us(bytes_of(&mean), gpu));
+    trial->predicted_us = uniform.launch_us + fmax(makespan(&shape, &mean, gpu) / clock,
+                                                   fa_model_memory_us(bytes_of(&mean), gpu));
 }
