@@ -479,7 +479,14 @@ void fa_job_compile_start(fa_job *job)
     int wanted = job->compile.order_count;
     if (job->compile.wanted > 0 && wanted > job->compile.wanted)
         wanted = job->compile.wanted;
-    wanted += needs_reference(job);
+    const bool needed = needs_reference(job);
+    if (wanted == 0 && needed) { /* then no worker is needed where the store has the reference */
+        fa_compile_task reference = {.source = NULL};
+        job->compile.reference_asked = render(job, FA_JOB_REFERENCE, &reference) == 0 &&
+                                       take_stored(job, FA_JOB_REFERENCE, reference.key);
+        free(reference.source);
+    }
+    wanted += needed && !job->compile.reference_asked;
     widen(job, wanted < job->tuner->options.compile_workers ? wanted
                                                             : job->tuner->options.compile_workers);
 }
