@@ -128,6 +128,7 @@ typedef struct fa_point {
     const fa_family *family;
     const fa_gpu *gpu;
     int index;                /* of the family in its list */
+    bool named;               /* somebody has the config: it may run where it does not pay */
     fa_config config, preset; /* as far as it is set; the family's default */
     int rc;                   /* the first failure, with its sentence in diag */
     fa_diag *diag;

@@ -377,7 +377,7 @@ int fa_point_judge(fa_point *p, fa_candidate *candidate)
         end_at(candidate, FA_STATUS_REGISTERS,
                "needs about %d threads x %d registers = %s: a block has at most %s", (int)threads,
                (int)each, fa_commas(each * threads, a), fa_commas(REGISTERS_OF_BLOCK, b));
-    if (later != NULL)
+    if (later != NULL && !(p->named && later->ends == FA_STATUS_DOES_NOT_PAY))
         end_at(candidate, later->ends, "%s", later->why);
     return p->rc;
 }

@@ -422,11 +422,10 @@ int fa_space_some(const fa_task *task, const fa_config *const *config, int count
         rc = fa_family_supports(f, task->problem, task->gpu, diag);
     if (rc == 0)
         rc = fa_point_open(&point, task, index, diag);
+    point.named = true;
     for (int i = 0; rc == 0 && i < count; i++) {
         fa_point_set_all(&point, config[i]);
         rc = fa_point_judge(&point, &ret_candidate[i]);
-        if (ret_candidate[i].trial.status == FA_STATUS_DOES_NOT_PAY) /* it is what somebody has */
-            ret_candidate[i].trial.status = FA_STATUS_PENDING;
     }
     return rc;
 }
