@@ -592,11 +592,9 @@ int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret
         rc = resolve_gpu(tuner, request->gpu, request->ordinal, &target.gpu, diag);
     if (rc != 0)
         return rc;
-    target.asked = fa_problem_exact(problem);
-    target.problem = request->exact || same[0] != 0 ? target.asked : fa_problem_bucket(problem);
     const fa_problem settled = fa_fields_settle(problem);
     target.asked = fa_problem_exact(&settled);
-    target.problem = request->exact ? target.asked : fa_problem_bucket(&settled);
+    target.problem = request->exact || same[0] != 0 ? target.asked : fa_problem_bucket(&settled);
     target.scope.problem = target.problem;
     fa_gpu_silicon(&target.gpu, target.scope.silicon);
     snprintf(target.scope.templates, sizeof target.scope.templates, "%s",
