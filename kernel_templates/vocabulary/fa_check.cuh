@@ -210,9 +210,10 @@ extern "C" __global__ void fa_check_input(const __grid_constant__ fa_check_tenso
     if (!right) atomicMax(result, fa_check::kFailed);
 }
 
-// A hash of all these words: the sum, in any order, of a number for each word and place.
+// A hash of all these words: the sum, in any order, of a number for each word and place. Blocks are of whole warps.
 extern "C" __global__ void fa_check_bits(const unsigned long long *words, unsigned long long count, unsigned long long *result) {
     fa_check::u64 sum = 0;
     for (fa_check::u64 i = fa_check::first(); i < count; i += fa_check::step()) sum += fa_check::mixed(words[i], i);
-    atomicAdd(result, sum);
+    for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(~0u, sum, lanes);
+    if (threadIdx.x % 32 == 0) atomicAdd(result, sum);
 }
