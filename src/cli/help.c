@@ -68,19 +68,6 @@ void cli_help_overview(const cli_verb *verbs, size_t count, fa_buf *out)
         0, 0);
 }
 
-/* Each line is a paragraph, which is filled, unless it stands in from the margin. */
-static void put_details(fa_buf *out, const char *at)
-{
-    for (size_t length; *at != 0; at += length + (at[length] == '\n')) {
-        length = strcspn(at, "\n");
-        if (*at == ' ')
-            fa_buf_append(out, at, length);
-        else
-            fa_wrap(out, at, length, 0, 0);
-        fa_buf_text(out, "\n");
-    }
-}
-
 /* `check` is of a file: without it there are no sizes to tell, and the fields of attention are not among them. */
 static unsigned groups_told(const cli_verb *verb, const fa_operation *operation)
 {
@@ -103,7 +90,16 @@ void cli_help_verb(const cli_verb *verb, const fa_operation *operation, fa_buf *
     fa_buf_printf(out, "\nusage: fa-tune %s", verb->name);
     put_operands(verb->groups, out);
     fa_buf_text(out, verb->details[0] != 0 ? " [OPTIONS]\n\n" : " [OPTIONS]\n");
-    put_details(out, verb->details);
+    /* Each line is a paragraph, which is filled, unless it stands in from the margin. */
+    for (const char *at = verb->details; *at != 0; at += *at == '\n') {
+        const size_t length = strcspn(at, "\n");
+        if (*at == ' ')
+            fa_buf_append(out, at, length);
+        else
+            fa_wrap(out, at, length, 0, 0);
+        fa_buf_text(out, "\n");
+        at += length;
+    }
     put_options(groups_told(verb, operation), operation, out);
 }
 

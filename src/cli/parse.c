@@ -137,19 +137,6 @@ static int check_file(const char *path, fa_diag *diag)
                                        : "there is no such file");
 }
 
-static int check_inputs(const cli_verb *verb, const cli_options *options, fa_diag *diag)
-{
-    const char *folder = options->templates;
-    struct stat is;
-    int rc = check_file(options->operand, diag);
-    if (rc == 0)
-        rc = check_file(options->bundle.from_records, diag);
-    if (rc == 0 && folder != NULL && strcmp(verb->name, "doctor") != 0 && /* it has a line for it */
-        (stat(folder, &is) == 0 ? !S_ISDIR(is.st_mode) : errno == ENOENT || errno == ENOTDIR))
-        rc = cli_refuse("--templates", folder, "a folder", NULL, diag);
-    return rc;
-}
-
 /* Options that exclude one another, FILE.cu and FILE among them. */
 static const struct {
     const char *one, *other;
@@ -246,25 +233,11 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
     return name != NULL ? fa_operation_find(name, ret_operation, diag) : 0;
 }
 
-/* A size of a specification is an option, and must not have the name of another. */
-static int check_sizes(const parse *p, fa_diag *diag)
-{
-    for (size_t i = 0; i < p->all->count; i++) {
-        const char *name = p->all->spec[i]->name;
-        if (name != NULL && cli_option_find(p->all, name, strlen(name)) != p->all->spec[i])
-            return fa_fail(
-                diag, FA_EINVAL,
-                "%s: the size %s has the name of an option of `fa-tune %s`: give it another "
-                "name",
-                p->options->specification, name + 2, p->verb->name);
-    }
-    return 0;
-}
-
 int cli_options_parse(const cli_verb *verb, bool typed, int count, char **arguments,
                       cli_options *ret_options, fa_diag *diag)
 {
     static cli_option_list all;
+    struct stat is;
     cli_options options = {
         .request = {.size = sizeof(fa_request), .effort = FA_EFFORT_MEASURE},
         .launch = {.config = 1, .count = 1},
@@ -282,14 +255,27 @@ int cli_options_parse(const cli_verb *verb, bool typed, int count, char **argume
         return rc;
     fa_problem_fill(&options.request.problem, 0);
     cli_option_list_make(verb->groups, options.request.problem.operation, &all);
-    rc = check_sizes(&parse, diag);
+    for (size_t i = 0; rc == 0 && i < all.count;
+         i++) { /* a specification's size is an option, too */
+        const char *name = all.spec[i]->name;
+        if (name != NULL && cli_option_find(&all, name, strlen(name)) != all.spec[i])
+            rc = fa_fail(
+                diag, FA_EINVAL,
+                "%s: the size %s has the name of an option of `fa-tune %s`: give it another name",
+                options.specification, name + 2, verb->name);
+    }
     if (specified)
         add_typed(&options, options.specification);
     parse.at = specified;
     while (rc == 0 && parse.at < count)
         rc = parse_one(&parse, diag);
-    if (rc == 0 && !options.help && (rc = complete(&parse, diag)) == 0)
-        rc = check_inputs(verb, &options, diag);
+    if (rc == 0 && !options.help && (rc = complete(&parse, diag)) == 0 &&
+        (rc = check_file(options.operand, diag)) == 0 &&
+        (rc = check_file(options.bundle.from_records, diag)) == 0 && options.templates != NULL &&
+        strcmp(verb->name, "doctor") != 0 && /* it has a line for it */
+        (stat(options.templates, &is) == 0 ? !S_ISDIR(is.st_mode)
+                                           : errno == ENOENT || errno == ENOTDIR))
+        rc = cli_refuse("--templates", options.templates, "a folder", NULL, diag);
     if (rc == 0)
         *ret_options = options;
     return rc;

@@ -297,16 +297,6 @@ static enum MHD_Result begin(serve_request *request, const char *path, const cha
     return request->reply != NULL ? queue_reply(request) : MHD_NO;
 }
 
-static enum MHD_Result take_body(serve_request *request, const char *bytes, size_t size)
-{
-    const size_t room = request->body_limit - request->body.size;
-    request->overlong = request->overlong || size > room;
-    if (request->overlong)
-        return (request->discarded += size) < DISCARD ? MHD_YES : MHD_NO;
-    fa_buf_append(&request->body, bytes, size);
-    return request->body.failed ? MHD_NO : MHD_YES;
-}
-
 /* A request that waits is suspended at the second call: libmicrohttpd first sees that it is whole and nothing is to be read,
  * for it reads from a connection as it did before it was suspended, and closes one whose client has closed its sending
  * side. */
@@ -324,7 +314,11 @@ static enum MHD_Result http_handle(void *context, struct MHD_Connection *mhd, co
     if (*upload_size > 0) {
         const size_t size = *upload_size;
         *upload_size = 0;
-        return take_body(request, upload, size);
+        request->overlong |= size > request->body_limit - request->body.size;
+        if (request->overlong)
+            return (request->discarded += size) < DISCARD ? MHD_YES : MHD_NO;
+        fa_buf_append(&request->body, upload, size);
+        return request->body.failed ? MHD_NO : MHD_YES;
     }
     if (!request->handled && request->overlong)
         refuse_body(request);

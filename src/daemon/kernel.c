@@ -367,23 +367,6 @@ void serve_post_kernel(serve_service *service, serve_request *request)
 }
 
 /* ---- jobs -----------------------------------------------------------------------------------*/
-static cJSON *job_json(const serve_kernel *kernel)
-{
-    cJSON *json = cJSON_CreateObject();
-    fa_buf words = {0};
-    const int64_t started = atomic_load(&kernel->started);
-    fa_problem_words(&words, &kernel->ask.request.problem, " · ", false);
-    fa_json_add_text(json, "what", words.data != NULL ? words.data : "");
-    fa_json_add_text(json, "gpu", kernel->gpu.name);
-    fa_json_add_known(json, "ordinal", kernel->gpu.ordinal, kernel->gpu.present);
-    fa_json_add_number(json, "accepted", (double)kernel->accepted);
-    fa_json_add_known(json, "started", (double)started, started != 0);
-    fa_json_add(json, "progress",
-                kernel->progress != NULL ? cJSON_CreateRaw(kernel->progress) : cJSON_CreateNull());
-    fa_buf_free(&words);
-    return json;
-}
-
 void serve_get_jobs(serve_service *service, serve_request *request)
 {
     cJSON *json = cJSON_CreateObject();
@@ -391,8 +374,22 @@ void serve_get_jobs(serve_service *service, serve_request *request)
     for (int i = 0; i < service->device.count; i++)
         fa_json_push(devices, fa_gpu_to_json(&service->device.gpu[i]));
     pthread_mutex_lock(&service->news_lock);
-    for (const serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next)
-        fa_json_push(jobs, job_json(kernel));
+    for (const serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next) {
+        cJSON *job = cJSON_CreateObject();
+        fa_buf words = {0};
+        const int64_t started = atomic_load(&kernel->started);
+        fa_problem_words(&words, &kernel->ask.request.problem, " · ", false);
+        fa_json_add_text(job, "what", words.data != NULL ? words.data : "");
+        fa_json_add_text(job, "gpu", kernel->gpu.name);
+        fa_json_add_known(job, "ordinal", kernel->gpu.ordinal, kernel->gpu.present);
+        fa_json_add_number(job, "accepted", (double)kernel->accepted);
+        fa_json_add_known(job, "started", (double)started, started != 0);
+        fa_json_add(job, "progress",
+                    kernel->progress != NULL ? cJSON_CreateRaw(kernel->progress)
+                                             : cJSON_CreateNull());
+        fa_buf_free(&words);
+        fa_json_push(jobs, job);
+    }
     pthread_mutex_unlock(&service->news_lock);
     serve_reply_json(request, MHD_HTTP_OK, fa_json_finish(json));
 }

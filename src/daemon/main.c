@@ -104,18 +104,6 @@ static int listen_unix(const char *path, serve_listener *ret_listener, fa_diag *
     return 0;
 }
 
-static void name_tcp(serve_listener *listener)
-{
-    struct sockaddr_storage address;
-    socklen_t size = sizeof address;
-    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
-    if (getsockname(listener->fd, (struct sockaddr *)&address, &size) == 0)
-        getnameinfo((struct sockaddr *)&address, size, host, sizeof host, port, sizeof port,
-                    NI_NUMERICHOST | NI_NUMERICSERV);
-    snprintf(listener->where, sizeof listener->where,
-             strchr(host, ':') != NULL ? "tcp:[%.120s]:%.8s" : "tcp:%.120s:%.8s", host, port);
-}
-
 /* "HOST:PORT", "[::1]:PORT", or a port alone, which is on 127.0.0.1. Port 0: any, see `where`. */
 static int listen_tcp(const char *where, serve_listener *ret_listener, fa_diag *diag)
 {
@@ -145,7 +133,14 @@ static int listen_tcp(const char *where, serve_listener *ret_listener, fa_diag *
         rc = fa_fail(diag, FA_EIO, "cannot listen on %s: %s", where, strerror(errno));
         close_listener(&listener);
     } else {
-        name_tcp(&listener);
+        struct sockaddr_storage address; /* with the port that the kernel chose */
+        socklen_t size = sizeof address;
+        char name[NI_MAXHOST] = "?", number[NI_MAXSERV] = "?";
+        if (getsockname(listener.fd, (struct sockaddr *)&address, &size) == 0)
+            getnameinfo((struct sockaddr *)&address, size, name, sizeof name, number, sizeof number,
+                        NI_NUMERICHOST | NI_NUMERICSERV);
+        snprintf(listener.where, sizeof listener.where,
+                 strchr(name, ':') != NULL ? "tcp:[%.120s]:%.8s" : "tcp:%.120s:%.8s", name, number);
         *ret_listener = listener;
     }
     freeaddrinfo(found);

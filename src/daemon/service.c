@@ -55,18 +55,6 @@ static void log_note(void *context, const char *sentence)
     serve_log("level=warn event=note text=\"%s\"", sentence);
 }
 
-static void find_devices(serve_service *service)
-{
-    int rc = 0, at;
-    while (rc == 0 && (at = service->device.count) < SERVE_DEVICES_MAX) {
-        rc = fa_gpu_find(NULL, at, &service->device.gpu[at], &service->device.reason);
-        service->device.code = at == 0 ? rc : 0;
-        service->device.count += rc == 0;
-        if (rc == 0)
-            serve_log("level=info event=device gpu=\"%s\"", service->device.gpu[at].name);
-    }
-}
-
 int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_service **ret_service,
                        fa_diag *diag)
 {
@@ -83,7 +71,13 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_se
     service->loop = loop;
     service->settings = settings;
     pthread_mutex_init(&service->news_lock, NULL);
-    find_devices(service);
+    for (int at = 0, found = 0; found == 0 && at < SERVE_DEVICES_MAX; at++) {
+        found = fa_gpu_find(NULL, at, &service->device.gpu[at], &service->device.reason);
+        service->device.code = at == 0 ? found : 0;
+        service->device.count += found == 0;
+        if (found == 0)
+            serve_log("level=info event=device gpu=\"%s\"", service->device.gpu[at].name);
+    }
     serve_share_init(&service->lookups, loop, &options, SERVE_LOOKUPS);
     serve_share_init(&service->tunes, loop, &options, service->device.count + 1);
     serve_share_init(&service->lists, loop, &options, SERVE_LISTS);
