@@ -205,7 +205,7 @@ static void go_on(void *context)
 static void let_others(void *context, bool begins)
 {
     struct building *all = context;
-    (begins ? fa_tuner_pause : fa_tuner_resume)(all->tuner);
+    (begins ? pthread_mutex_unlock : pthread_mutex_lock)(&all->tuner->work);
 }
 
 int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc_location *nvrtc,

@@ -356,7 +356,7 @@ static void fill_counts(const fa_job *job, fa_answer *answer)
         answer->space_estimated = job->search.about;
         if (answer->space < answer->in_budget) /* it was estimated too low */
             answer->space = answer->in_budget;
-        if (!fa_job_search_tried_all(job, answer->in_budget))
+        if (answer->in_budget < job->search.fit && !job->search.exhausted)
             snprintf(answer->strategy, sizeof answer->strategy, "%s",
                      job->search.search->strategy->name);
     }

@@ -185,13 +185,6 @@ int fa_job_search_open(fa_job *job);
 void fa_job_search_close(fa_job *job);
 /* Adds a config that is on record; -1: it is none of the space, or there is no room. */
 int fa_job_search_find(fa_job *job, const fa_config *config);
-/* The last one that was added is none that is on record. */
-void fa_job_search_forget(fa_job *job);
-/* Whether nothing is left to try, of which so many configs were. */
-static inline bool fa_job_search_tried_all(const fa_job *job, int tried)
-{
-    return tried >= job->search.fit || job->search.exhausted;
-}
 /* The first configs to be compiled, once those on record were added. */
 void fa_job_search_begin(fa_job *job);
 /* Takes notice of what ended, and adds what is to be compiled next; nothing where no space is searched. */

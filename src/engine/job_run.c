@@ -112,10 +112,7 @@ static void before_wait(void *context)
 static void release_while_waiting(void *context, bool begins)
 {
     fa_job *job = context;
-    if (begins)
-        fa_tuner_pause(job->tuner);
-    else
-        fa_tuner_resume(job->tuner);
+    (begins ? pthread_mutex_unlock : pthread_mutex_lock)(&job->tuner->work);
 }
 
 static void tick(void *context)
@@ -184,8 +181,9 @@ static int resume_one(fa_job *job, const fa_study_trial *record)
     fa_attempt *attempt = &job->attempt[index];
     /* Bits are compared with those of this run's inputs. */
     if (finished && (job->target.same_bits.family[0] != 0 || !usable(job, record, index))) {
-        if (job->search.search != NULL) /* it may be proposed */
-            fa_job_search_forget(job);
+        job->space.count -= job->search.search != NULL; /* it may be proposed */
+        if (job->space.default_index == job->space.count)
+            job->space.default_index = -1;
         return 0;
     }
     uint32_t grid[3];
@@ -302,13 +300,13 @@ int fa_job_ask_caller(fa_tuner *tuner, const fa_target *target, bool verify,
         return rc;
     int count = fa_bench_cases(&target->problem, seed, cases);
     const int32_t given = fa_contents_of(&target->problem);
-    fa_tuner_pause(tuner);
+    pthread_mutex_unlock(&tuner->work);
     depth++;
     rc = fa_case_data_make(cases, count, seed, function, context, ret_data, diag);
     depth--;
     if (rc == 0)
         (*ret_data)->contents = given;
-    fa_tuner_resume(tuner);
+    pthread_mutex_lock(&tuner->work);
     return rc;
 }
 

@@ -117,12 +117,6 @@ int fa_job_search_find(fa_job *job, const fa_config *config)
     return fa_points_find(job->search.points, config, point) ? join(job, point) : -1;
 }
 
-void fa_job_search_forget(fa_job *job)
-{
-    if (job->space.default_index == --job->space.count)
-        job->space.default_index = -1;
-}
-
 static void join_order(fa_job *job, const int32_t *point)
 {
     int index = join(job, point);
@@ -171,9 +165,9 @@ static void propose(fa_job *job)
     int32_t point[FA_SEARCH_DIMS_MAX];
     while (!s->over && !job->ended &&
            s->search->pending < (AHEAD * job->tuner->options.compile_workers) + AHEAD) {
-        fa_tuner_pause(job->tuner);
+        pthread_mutex_unlock(&job->tuner->work);
         int count = fa_search_propose(s->search, 1, point);
-        fa_tuner_resume(job->tuner);
+        pthread_mutex_lock(&job->tuner->work);
         if (count < 0)
             FA_JOB_FAIL(job, count, "out of memory for a search");
         else if (s->points->rc != 0)

@@ -127,16 +127,6 @@ const fa_family_list *fa_families_for(const fa_tuner *tuner, const fa_problem *p
     return spec != NULL ? &spec->families : &tuner->families;
 }
 
-void fa_tuner_pause(fa_tuner *tuner)
-{
-    pthread_mutex_unlock(&tuner->work);
-}
-
-void fa_tuner_resume(fa_tuner *tuner)
-{
-    pthread_mutex_lock(&tuner->work);
-}
-
 fa_task fa_task_for(const fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu)
 {
     return (fa_task){fa_families_for(tuner, problem), problem, gpu};
@@ -149,9 +139,9 @@ int fa_tuner_enumerate(fa_tuner *tuner, const fa_problem *problem, const fa_gpu 
     if (rc != 0)
         return rc;
     fa_task task = fa_task_for(tuner, problem, gpu);
-    fa_tuner_pause(tuner);
+    pthread_mutex_unlock(&tuner->work);
     rc = fa_space_enumerate(&task, ret_space, diag);
-    fa_tuner_resume(tuner);
+    pthread_mutex_lock(&tuner->work);
     return rc;
 }
 
@@ -424,10 +414,10 @@ bool fa_request_report(fa_tuner *tuner, const fa_request *request, const fa_prog
     if (request->progress == NULL)
         return false;
     atomic_store(&callback_since, fa_clock_ns());
-    fa_tuner_pause(tuner);
+    pthread_mutex_unlock(&tuner->work);
     bool stop = report(request, progress);
     atomic_store(&callback_since, 0);
-    fa_tuner_resume(tuner);
+    pthread_mutex_lock(&tuner->work);
     return stop;
 }
 
@@ -453,12 +443,12 @@ static bool give_up(struct waiting *waiting)
 static int nap(fa_tuner *tuner, struct waiting *waiting, int tries, const char *what, fa_diag *diag)
 {
     bool gave_up = false;
-    fa_tuner_pause(tuner);
+    pthread_mutex_unlock(&tuner->work);
     for (int i = 0; i < tries && !gave_up; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         gave_up = give_up(waiting);
     }
-    fa_tuner_resume(tuner);
+    pthread_mutex_lock(&tuner->work);
     if (gave_up && waiting->stuck)
         return fa_fail(
             diag, FA_EBUSY,

@@ -98,9 +98,6 @@ int fa_tuner_families(fa_tuner *tuner, fa_diag *diag);
 /* What the problem's kernels are made of: its specification's, or the tuner's own. */
 const fa_templates *fa_templates_for(const fa_tuner *tuner, const fa_problem *problem);
 const fa_family_list *fa_families_for(const fa_tuner *tuner, const fa_problem *problem);
-/* Around whatever takes long in a request that holds `work`: other threads use the tuner meanwhile. */
-void fa_tuner_pause(fa_tuner *tuner);
-void fa_tuner_resume(fa_tuner *tuner);
 /* Its families are those of the problem. */
 fa_task fa_task_for(const fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu);
 /* fa_space_enumerate() of the problem's families, which a large space makes long: paused meanwhile. */

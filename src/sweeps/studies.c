@@ -223,9 +223,9 @@ static int forget_alone(fa_tuner *tuner, fa_study *studies, size_t *count,
     const uint64_t until = fa_clock_ns() + (uint64_t)WAIT_MS * 1000000;
     while ((rc = fa_store_lock(tuner->store, FA_TUNES_LOCK, false, &lock, diag)) == FA_EBUSY &&
            fa_clock_ns() < until) {
-        fa_tuner_pause(tuner); /* a tune of this process may be under way, too */
+        pthread_mutex_unlock(&tuner->work); /* a tune of this process may be under way, too */
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-        fa_tuner_resume(tuner);
+        pthread_mutex_lock(&tuner->work);
     }
     if (rc == FA_EBUSY)
         return fa_fail(
