@@ -61,17 +61,16 @@ static inline int fixture_open(struct fixture *f, fa_diag *diag)
     return rc;
 }
 
-static inline int fixture_nvrtc(fa_nvrtc **ret_nvrtc, fa_diag *diag)
+static inline int fixture_nvrtc(fa_diag *diag)
 {
     fa_nvrtc_location location;
     int rc = fa_nvrtc_locate(&location, diag);
-    return rc != 0 ? rc : fa_nvrtc_open(&location, ret_nvrtc, diag);
+    return rc != 0 ? rc : fa_nvrtc_open(&location, diag);
 }
 
 /* Takes the source over. family: what it is of, or NULL. */
-static inline int fixture_compile(const struct fixture *f, fa_nvrtc *nvrtc, fa_buf *source,
-                                  const fa_family *family, const fa_gpu *gpu, fa_buf *ret_cubin,
-                                  fa_diag *diag)
+static inline int fixture_compile(const struct fixture *f, fa_buf *source, const fa_family *family,
+                                  const fa_gpu *gpu, fa_buf *ret_cubin, fa_diag *diag)
 {
     char architecture[16];
     fa_buf log = {0};
@@ -82,20 +81,19 @@ static inline int fixture_compile(const struct fixture *f, fa_nvrtc *nvrtc, fa_b
                                   .header_texts = f->header_text,
                                   .header_count = f->header_count,
                                   .architecture = architecture};
-    int rc = fa_nvrtc_compile(nvrtc, &request, ret_cubin, &log, diag);
+    int rc = fa_nvrtc_compile(&request, ret_cubin, &log, diag);
     fa_buf_free(&log);
     fa_buf_free(source);
     return rc;
 }
 
-static inline int fixture_reference(const struct fixture *f, fa_nvrtc *nvrtc,
-                                    const fa_problem *problem, const fa_gpu *gpu,
-                                    fa_buf *ret_cubin, fa_diag *diag)
+static inline int fixture_reference(const struct fixture *f, const fa_problem *problem,
+                                    const fa_gpu *gpu, fa_buf *ret_cubin, fa_diag *diag)
 {
     fa_buf source = {0};
     int rc =
         fa_render_reference(f->templates, &(fa_task){&f->families, problem, gpu}, &source, diag);
-    return rc != 0 ? rc : fixture_compile(f, nvrtc, &source, NULL, gpu, ret_cubin, diag);
+    return rc != 0 ? rc : fixture_compile(f, &source, NULL, gpu, ret_cubin, diag);
 }
 
 /* The GPU whose space a family is taken from when it is proved on `device`: the device itself where
@@ -147,16 +145,16 @@ static inline int fixture_pick(const struct fixture *f, const char *family,
 }
 
 /* The cubin of a candidate for this device. */
-static inline int fixture_build(const struct fixture *f, fa_nvrtc *nvrtc,
-                                const fa_candidate *candidate, const fa_problem *problem,
-                                const fa_gpu *device, fa_buf *ret_cubin, fa_diag *diag)
+static inline int fixture_build(const struct fixture *f, const fa_candidate *candidate,
+                                const fa_problem *problem, const fa_gpu *device, fa_buf *ret_cubin,
+                                fa_diag *diag)
 {
     fa_buf source = {0};
     int rc = fa_render(f->templates, &(fa_task){&f->families, problem, device}, candidate, &source,
                        diag);
     return rc != 0 ? rc
-                   : fixture_compile(f, nvrtc, &source, f->families.family[candidate->family],
-                                     device, ret_cubin, diag);
+                   : fixture_compile(f, &source, f->families.family[candidate->family], device,
+                                     ret_cubin, diag);
 }
 
 /* The grid of a candidate's config for another problem. */

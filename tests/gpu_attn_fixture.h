@@ -16,7 +16,6 @@ static fa_diag diag;
 static struct {
     const char *missing; /* why there is no device, for SKIP */
     struct fixture fixture;
-    fa_nvrtc *nvrtc;
     fa_driver *driver;
     fa_gpu gpu;
 } world;
@@ -102,11 +101,9 @@ static inline int build_default(const char *family, const fa_problem *problem,
     int rc =
         fixture_pick(&world.fixture, family, problem, &world.gpu, true, 0, ret_candidate, &diag);
     if (rc == 0)
-        rc = fixture_build(&world.fixture, world.nvrtc, ret_candidate, problem, &world.gpu,
-                           ret_cubin, &diag);
+        rc = fixture_build(&world.fixture, ret_candidate, problem, &world.gpu, ret_cubin, &diag);
     if (rc == 0)
-        rc = fixture_reference(&world.fixture, world.nvrtc, problem, &world.gpu, ret_reference,
-                               &diag);
+        rc = fixture_reference(&world.fixture, problem, &world.gpu, ret_reference, &diag);
     return rc;
 }
 

@@ -178,8 +178,7 @@ static inline void compile_job(struct fixture *fixture, struct job *job)
     job->rc = fixture_pick(fixture, sweep.family, p, &world.gpu, false, job->pick, &job->candidate,
                            &job->diag);
     if (job->rc == 0)
-        job->rc = fixture_build(fixture, world.nvrtc, &job->candidate, p, &world.gpu, &job->cubin,
-                                &job->diag);
+        job->rc = fixture_build(fixture, &job->candidate, p, &world.gpu, &job->cubin, &job->diag);
 }
 
 static inline void *compile_worker(void *unused)
@@ -192,7 +191,7 @@ static inline void *compile_worker(void *unused)
     for (int i; (i = atomic_fetch_add(&sweep.next, 1)) < sweep.references + sweep.count;) {
         if (i < sweep.references)
             sweep.reference[i].rc =
-                fixture_reference(&fixture, world.nvrtc, &sweep.reference[i].problem, &world.gpu,
+                fixture_reference(&fixture, &sweep.reference[i].problem, &world.gpu,
                                   &sweep.reference[i].cubin, &problem);
         else
             compile_job(&fixture, &sweep.job[i - sweep.references]);

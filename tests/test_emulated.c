@@ -27,7 +27,7 @@ TEST(the_fake_driver_and_the_compilers_are_there)
     world.missing = "no proof: see the first of these tests";
     if (getenv("FA_TEST_FAKE_CUDA") == NULL || getenv("FA_TEST_SOURCE") == NULL)
         SKIP(world.missing = "FA_TEST_FAKE_CUDA or FA_TEST_SOURCE does not say where things are");
-    if (fixture_nvrtc(&world.nvrtc, &diag) != 0)
+    if (fixture_nvrtc(&diag) != 0)
         SKIP(world.missing = "NVRTC is missing");
     check_make_folder(here.folder, NULL);
     CHECK(write_text("script", "device name=NVIDIA_H200 sm=90 sms=132 smem_block=232448 "
@@ -39,9 +39,7 @@ TEST(the_fake_driver_and_the_compilers_are_there)
     CHECK_OK(fa_driver_open(&world.driver, &diag), diag);
     CHECK_OK(fa_driver_device(world.driver, 0, &world.gpu, &diag), diag);
     CHECK_OK(hold_context(world.driver, 0, &diag), diag);
-    CHECK_OK(
-        fixture_reference(&world.fixture, world.nvrtc, &widest, &world.gpu, &here.reference, &diag),
-        diag);
+    CHECK_OK(fixture_reference(&world.fixture, &widest, &world.gpu, &here.reference, &diag), diag);
     world.missing = NULL;
 }
 

@@ -22,7 +22,7 @@ TEST(a_device_and_nvrtc_are_here)
         SKIP(world.missing = "the driver is the fake one");
     if (fa_driver_open(&world.driver, &diag) != 0)
         SKIP(world.missing);
-    if (fixture_nvrtc(&world.nvrtc, &diag) != 0)
+    if (fixture_nvrtc(&diag) != 0)
         SKIP(world.missing = "NVRTC is missing");
     CHECK_OK(fa_driver_device(world.driver, 0, &world.gpu, &diag), diag);
     CHECK_OK(hold_context(world.driver, 0, &diag), diag);
@@ -50,7 +50,7 @@ static void check_reference(const fa_problem *p, const fa_attn_case *c, uint64_t
     fa_bench *prover = NULL;
     fa_buf reference = {0};
     double e = NAN, e_lse = NAN;
-    CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, p, &world.gpu, &reference, &diag), diag);
+    CHECK_OK(fixture_reference(&world.fixture, p, &world.gpu, &reference, &diag), diag);
     CHECK_OK(open_prover(c, &reference, seed, &prover), diag);
     CHECK_OK(error_of(c, prover, &e, &e_lse), diag);
     fa_bench_close(&prover);

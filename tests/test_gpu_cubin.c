@@ -335,15 +335,14 @@ TEST(real_cubins_of_every_architecture_are_read)
     } rows[] = {{"sm_75", 75}, {"sm_80", 80}, {"sm_86", 86}, {"sm_89", 89},
                 {"sm_90", 90}, {"sm_90a", 90}, {"sm_100a", 100}, {"sm_120", 120}};
     fa_nvrtc_location location;
-    fa_nvrtc *nvrtc = NULL;
     fa_buf cubin = {0}, log = {0};
     if (fa_nvrtc_locate(&location, &diag) != 0)
         SKIP("no NVRTC");
-    CHECK_OK(fa_nvrtc_open(&location, &nvrtc, &diag), diag);
+    CHECK_OK(fa_nvrtc_open(&location, &diag), diag);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fa_compile_request request = {
             .source = kernels, .name = "test.cu", .architecture = rows[i].architecture};
-        CHECK_OK(fa_nvrtc_compile(nvrtc, &request, &cubin, &log, &diag), diag);
+        CHECK_OK(fa_nvrtc_compile(&request, &cubin, &log, &diag), diag);
         CHECK_OK(read_copy(cubin.data, cubin.size, "clean"), diag);
         CHECK_INT(info.sm, rows[i].sm);
         CHECK(info.registers >= 8 && info.registers <= 40);
@@ -367,7 +366,6 @@ TEST(real_cubins_of_every_architecture_are_read)
     }
     fa_buf_free(&cubin);
     fa_buf_free(&log);
-    fa_nvrtc_close(&nvrtc);
 }
 
 /* What a compiler was told beside the code, as in NVRTC's cubins of two hints. */
@@ -382,17 +380,16 @@ TEST(code_is_equal_where_only_names_differ)
         int blocks;
     } rows[] = {{"a", "n", 1}, {"b", "n", 2}, {"a", "n + 1", 1}};
     fa_nvrtc_location location;
-    fa_nvrtc *nvrtc = NULL;
     char code[3][FA_HASH_HEX], wanted[FA_HASH_HEX];
     if (fa_nvrtc_locate(&location, &diag) != 0)
         SKIP("no NVRTC");
-    CHECK_OK(fa_nvrtc_open(&location, &nvrtc, &diag), diag);
+    CHECK_OK(fa_nvrtc_open(&location, &diag), diag);
     for (int i = 0; i < 3; i++) {
         fa_buf cubin = {0}, log = {0};
         char source[512];
         snprintf(source, sizeof source, told, rows[i].name, rows[i].blocks, rows[i].value);
         fa_compile_request request = {.source = source, .name = "test.cu", .architecture = "sm_89"};
-        CHECK_OK(fa_nvrtc_compile(nvrtc, &request, &cubin, &log, &diag), diag);
+        CHECK_OK(fa_nvrtc_compile(&request, &cubin, &log, &diag), diag);
         CHECK_OK(fa_cubin_code(cubin.data, cubin.size, "f", code[i], &diag), diag);
         CHECK_INT(fa_cubin_code(cubin.data, cubin.size, "g", wanted, &diag), FA_ENOTFOUND);
         for (size_t size = 0; size < cubin.size; size += 61) {
@@ -405,5 +402,4 @@ TEST(code_is_equal_where_only_names_differ)
     }
     CHECK_TEXT(code[0], code[1]);
     CHECK(strcmp(code[0], code[2]) != 0);
-    fa_nvrtc_close(&nvrtc);
 }

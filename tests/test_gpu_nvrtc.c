@@ -183,7 +183,6 @@ static bool copy_fake(const char *name)
 static int compile_with(const char *version, const char *option, const char *architecture)
 {
     fa_nvrtc_location location;
-    fa_nvrtc *made = NULL;
     fa_buf code = {0}, log = {0};
     char library[64], builtins[64];
     fa_compile_request request = {.source = "", .name = "a.cu", .architecture = architecture};
@@ -196,10 +195,9 @@ static int compile_with(const char *version, const char *option, const char *arc
     snprintf(builtins, sizeof builtins, "libnvrtc-builtins.so.%s", version);
     int rc = copy_fake(library) && copy_fake(builtins) ? locate(&location) : FA_EIO;
     if (rc == 0)
-        rc = fa_nvrtc_open(&location, &made, &diag);
+        rc = fa_nvrtc_open(&location, &diag);
     if (rc == 0)
-        rc = fa_nvrtc_compile(made, &request, &code, &log, &diag);
-    fa_nvrtc_close(&made);
+        rc = fa_nvrtc_compile(&request, &code, &log, &diag);
     fa_buf_free(&code);
     fa_buf_free(&log);
     remove(path_of(library));
@@ -325,7 +323,6 @@ TEST(a_compiler_that_does_not_know_the_gpu_gives_way_to_one_that_does)
 
 /* ---- the real one ----------------------------------------------------------------------------*/
 
-static fa_nvrtc *nvrtc;
 static fa_buf cubin, compile_log;
 
 static int compile(const char *source, const char *architecture)
@@ -337,7 +334,7 @@ static int compile(const char *source, const char *architecture)
                                   .header_texts = texts,
                                   .header_count = 1,
                                   .architecture = architecture};
-    return fa_nvrtc_compile(nvrtc, &request, &cubin, &compile_log, &diag);
+    return fa_nvrtc_compile(&request, &cubin, &compile_log, &diag);
 }
 
 TEST(the_library_agrees_with_what_was_located)
@@ -347,7 +344,7 @@ TEST(the_library_agrees_with_what_was_located)
         SKIP("no NVRTC");
     setenv("FA_TUNE_NVRTC", real_directory, 1);
     CHECK_OK(fa_nvrtc_locate(&location, &diag), diag);
-    CHECK_OK(fa_nvrtc_open(&location, &nvrtc, &diag), diag);
+    CHECK_OK(fa_nvrtc_open(&location, &diag), diag);
 }
 
 static const char clean[] = "#include \"answer.h\"\n"
@@ -355,7 +352,7 @@ static const char clean[] = "#include \"answer.h\"\n"
 
 TEST(in_memory_headers_compile_to_identical_cubins)
 {
-    if (nvrtc == NULL)
+    if (real_directory[0] == 0)
         SKIP("no NVRTC");
     CHECK_OK(compile(clean, "sm_89"), diag);
     CHECK(cubin.size > 1000 && memcmp(cubin.data, ELFMAG, SELFMAG) == 0);
@@ -373,7 +370,7 @@ TEST(in_memory_headers_compile_to_identical_cubins)
 
 TEST(a_header_of_cudas_that_is_missing_has_its_packages_name)
 {
-    if (nvrtc == NULL)
+    if (real_directory[0] == 0)
         SKIP("no NVRTC");
     CHECK_INT(compile("#include <cuda_fp16.h>\n", "sm_80"), FA_ECOMPILE);
     CHECK_HAS(diag.text, "cuda_fp16.h");
@@ -387,7 +384,7 @@ TEST(a_header_of_cudas_that_is_missing_has_its_packages_name)
 /* Again, too: a cache of NVRTC's or the driver's would give the cubin without its log. */
 TEST(spills_are_warned_of_in_the_log)
 {
-    if (nvrtc == NULL)
+    if (real_directory[0] == 0)
         SKIP("no NVRTC");
     for (int i = 0; i < 2; i++) {
         CHECK_OK(compile("extern \"C\" __global__ void k(float *a, int n) { float x[64];\n"
@@ -402,7 +399,7 @@ TEST(spills_are_warned_of_in_the_log)
 
 TEST(an_unknown_architecture_is_refused)
 {
-    if (nvrtc == NULL)
+    if (real_directory[0] == 0)
         SKIP("no NVRTC");
     CHECK_INT(compile(clean, "sm_35"), FA_ENOTSUP);
     CHECK_HAS(diag.text, "sm_35");
@@ -420,7 +417,6 @@ int main(void)
     check_all();
     fa_buf_free(&cubin);
     fa_buf_free(&compile_log);
-    fa_nvrtc_close(&nvrtc);
     check_remove_folder(folder);
     return check_done();
 }

@@ -13,7 +13,7 @@ from rooms import ROOT
 BUDGET = {
     "include": 1410,
     "src/base": 5547,
-    "src/gpu": 3552,
+    "src/gpu": 3519,
     "src/code": 960,
     "src/snippet": 505,
     "src/fields": 112,

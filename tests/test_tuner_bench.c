@@ -30,7 +30,6 @@ static const struct {
 static struct {
     const char *missing; /* why there is no bench, for SKIP */
     struct fixture fixture;
-    fa_nvrtc *nvrtc;
     fa_driver *driver;
     fa_gpu gpu;
     fa_problem problem;
@@ -83,8 +82,7 @@ static int load_kind(int kind)
     fa_buf cubin = {0};
     int rc = find_config(kind, &candidate);
     if (rc == 0)
-        rc = fixture_build(&world.fixture, world.nvrtc, &candidate, &world.problem, &world.gpu,
-                           &cubin, &diag);
+        rc = fixture_build(&world.fixture, &candidate, &world.problem, &world.gpu, &cubin, &diag);
     int count = fa_bench_cases(&world.problem, 1, cases);
     for (int i = 0; rc == 0 && i < count; i++) {
         load.launches[i] = candidate.launches;
@@ -106,7 +104,7 @@ TEST(a_bench_opens_and_loads_candidates)
     world.missing = "no bench: see the first of these tests";
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
         SKIP(world.missing = "FA_TEST_FAKE_CUDA does not name the fake driver");
-    if (fixture_nvrtc(&world.nvrtc, &diag) != 0)
+    if (fixture_nvrtc(&diag) != 0)
         SKIP(world.missing = "NVRTC is missing");
     CHECK(script != NULL);
     setenv("FAKE_CUDA_SCRIPT", script, 1);
@@ -116,8 +114,8 @@ TEST(a_bench_opens_and_loads_candidates)
     CHECK_OK(fa_driver_device(world.driver, 0, &world.gpu, &diag), diag);
     CHECK_OK(hold_context(world.driver, 0, &diag), diag);
     world.problem = some_problem();
-    CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, &world.problem, &world.gpu,
-                               &reference, &diag), diag);
+    CHECK_OK(fixture_reference(&world.fixture, &world.problem, &world.gpu, &reference, &diag),
+             diag);
     double start = fixture_ms();
     const fa_bench_setup setup = {&world.gpu, &world.problem, reference.data, reference.size,
                                   .seed = 1};
@@ -250,16 +248,14 @@ static int open_sampled(fa_bench **ret_prover, fa_module **ret_module, fa_bench_
     fa_buf reference = {0}, cubin = {0};
     fa_candidate candidate;
     sampled.once = true;
-    int rc = fixture_reference(&world.fixture, world.nvrtc, &problem, &world.gpu, &reference,
-                               &diag);
+    int rc = fixture_reference(&world.fixture, &problem, &world.gpu, &reference, &diag);
     const fa_bench_setup setup = {&world.gpu, &problem, reference.data, reference.size, .seed = 1};
     if (rc == 0)
         rc = fixture_prover(world.driver, &setup, &sampled, 1, ret_prover, &diag);
     if (rc == 0)
         rc = find_config(0, &candidate);
     if (rc == 0)
-        rc = fixture_build(&world.fixture, world.nvrtc, &candidate, &problem, &world.gpu, &cubin,
-                           &diag);
+        rc = fixture_build(&world.fixture, &candidate, &problem, &world.gpu, &cubin, &diag);
     if (rc == 0)
         kernel->launches[0] = candidate.launches;
     if (rc == 0)
@@ -321,8 +317,7 @@ BENCH_TEST(tensors_and_workspaces_are_held_to_a_budget)
     fa_device_ptr others = 0;
     size_t available = 0, total = 0, need = 0;
     fa_bench_candidate candidate = {.launches[0].count = 1};
-    CHECK_OK(fixture_reference(&world.fixture, world.nvrtc, &world.problem, &world.gpu, &reference,
-                               &diag),
+    CHECK_OK(fixture_reference(&world.fixture, &world.problem, &world.gpu, &reference, &diag),
              diag);
     CHECK_INT(open_with(&reference, MIB, &bench), FA_ENOMEM);
     CHECK_HAS(diag.text, " MiB of GPU memory and its budget is 1 MiB, as asked: raise \"memory\"");
@@ -354,5 +349,4 @@ BENCH_TEST(the_bench_is_closed)
     drop_context(world.driver, 0);
     fa_driver_close(&world.driver);
     fixture_close(&world.fixture);
-    fa_nvrtc_close(&world.nvrtc);
 }

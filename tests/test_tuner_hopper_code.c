@@ -40,7 +40,6 @@ static int build(const char *family, int32_t head_dim, fa_causal causal, bool so
                  struct kernel *k, fa_diag *diag)
 {
     struct fixture f;
-    fa_nvrtc *nvrtc = NULL;
     fa_candidate candidate;
     fa_gpu gpu;
     fa_buf source = {0};
@@ -58,7 +57,7 @@ static int build(const char *family, int32_t head_dim, fa_causal causal, bool so
     if (rc == 0)
         rc = fa_catalogue_find("H200", &gpu, diag);
     if (rc == 0)
-        rc = fixture_nvrtc(&nvrtc, diag);
+        rc = fixture_nvrtc(diag);
     if (rc == 0)
         rc = fixture_pick(&f, family, &problem, &gpu, true, 0, &candidate, diag);
     if (rc == 0)
@@ -71,12 +70,11 @@ static int build(const char *family, int32_t head_dim, fa_causal causal, bool so
                                   .header_count = f.header_count,
                                   .architecture = "sm_90a"};
     if (rc == 0)
-        rc = fa_nvrtc_compile(nvrtc, &request, &k->cubin, &k->log, diag);
+        rc = fa_nvrtc_compile(&request, &k->cubin, &k->log, diag);
     if (rc == 0)
         rc = fa_cubin_read(k->cubin.data, k->cubin.size, "attn_fwd", &k->info, diag);
     k->threads = candidate.trial.threads;
     fa_buf_free(&source);
-    fa_nvrtc_close(&nvrtc);
     fixture_close(&f);
     return rc;
 }

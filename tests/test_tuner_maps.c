@@ -91,9 +91,8 @@ TEST(boxes_survive_the_real_compiler_on_every_architecture)
     static const char *const architectures[] = {"sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a",
                                                 "sm_120"};
     struct fixture f = {0};
-    fa_nvrtc *nvrtc = NULL;
     fa_buf source = {0}, cubin = {0}, log = {0};
-    if (fixture_nvrtc(&nvrtc, &diag) != 0)
+    if (fixture_nvrtc(&diag) != 0)
         SKIP("NVRTC is missing");
     CHECK_OK(fixture_open(&f, &diag), diag);
     fa_buf_printf(&source, "#define FA_THREADS 384\n#define BLOCK_M 128\n#define BLOCK_N 96\n%s",
@@ -108,7 +107,7 @@ TEST(boxes_survive_the_real_compiler_on_every_architecture)
         const struct fa_attn_boxes expected = {64, 128, 2, 96, 48, 64};
         struct fa_attn_boxes boxes = {0};
         bool serving = true;
-        CHECK_OK(fa_nvrtc_compile(nvrtc, &request, &cubin, &log, &diag), diag);
+        CHECK_OK(fa_nvrtc_compile(&request, &cubin, &log, &diag), diag);
         const fa_cubin_entry entry = {cubin.data, cubin.size, .name = "attn_fwd"};
         CHECK_OK(fa_attn_boxes_read(&entry, &boxes, &serving, &diag), diag);
         CHECK(!serving);
@@ -118,7 +117,6 @@ TEST(boxes_survive_the_real_compiler_on_every_architecture)
     fa_buf_free(&cubin);
     fa_buf_free(&log);
     fixture_close(&f);
-    fa_nvrtc_close(&nvrtc);
 }
 
 /* ---- what the driver is told -----------------------------------------------------------------*/

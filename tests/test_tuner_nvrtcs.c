@@ -65,7 +65,7 @@ static bool lacking(const char *family, const fa_gpu *gpu, int version)
     return false;
 }
 
-static int compile_family(fa_nvrtc *nvrtc, const fa_task *task, int index, fa_diag *diag)
+static int compile_family(const fa_task *task, int index, fa_diag *diag)
 {
     const fa_family *family = task->families->family[index];
     fa_candidate candidate;
@@ -77,7 +77,7 @@ static int compile_family(fa_nvrtc *nvrtc, const fa_task *task, int index, fa_di
     if (rc == 0)
         rc = fa_render(fixture.templates, task, &candidate, &source, diag);
     if (rc == 0)
-        rc = fixture_compile(&fixture, nvrtc, &source, family, task->gpu, &cubin, diag);
+        rc = fixture_compile(&fixture, &source, family, task->gpu, &cubin, diag);
     for (int i = 0; i < family->launch_count && rc == 0; i++) {
         rc = fa_cubin_read(cubin.data, cubin.size, family->launch[i].entry, &info, diag);
         if (rc == 0 && (info.sm != task->gpu->sm || info.stack_bytes > STACK_ALLOWED))
@@ -89,7 +89,6 @@ static int compile_family(fa_nvrtc *nvrtc, const fa_task *task, int index, fa_di
 }
 
 struct run {
-    fa_nvrtc *nvrtc;
     int version;
     bool wanted[64], done[64]; /* [families] */
     int compiled, wrong;
@@ -111,7 +110,7 @@ static int compile_use(struct run *run, const struct use *use, fa_diag *diag)
         rc = fa_set_field(&problem, use->fields[i][0], use->fields[i][1], diag);
     const fa_task task = {&fixture.families, &problem, &gpu};
     if (rc == 0 && slow && (rc = fa_render_reference(fixture.templates, &task, &source, diag)) == 0)
-        rc = fixture_compile(&fixture, run->nvrtc, &source, NULL, &gpu, &cubin, diag);
+        rc = fixture_compile(&fixture, &source, NULL, &gpu, &cubin, diag);
     fa_buf_free(&cubin);
     for (int i = 0; i < fixture.families.count && rc == 0; i++) {
         const fa_family *family = fixture.families.family[i];
@@ -120,7 +119,7 @@ static int compile_use(struct run *run, const struct use *use, fa_diag *diag)
             fa_family_supports(family, &problem, &gpu, NULL) != 0)
             continue;
         fa_diag why = {{0}};
-        int is = compile_family(run->nvrtc, &task, i, &why);
+        int is = compile_family(&task, i, &why);
         bool expected = lacking(name, &gpu, run->version)
                             ? is == FA_ECOMPILE && strstr(why.text, "12.3 and newer") != NULL
                             : is == 0;
@@ -145,7 +144,7 @@ static bool compile_all(const char *folder, int version)
     const int families = fixture.families.count;
     for (int i = 0; i < (slow ? families : DRAWN); i++)
         run.wanted[slow ? i : random[i] % families] = true;
-    int rc = fixture_nvrtc(&run.nvrtc, &diag);
+    int rc = fixture_nvrtc(&diag);
     for (size_t i = 0; i < sizeof uses / sizeof *uses && rc == 0; i++)
         rc = compile_use(&run, &uses[i], &diag);
     if (rc != 0)

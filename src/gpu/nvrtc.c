@@ -46,8 +46,8 @@ typedef struct program_state *program; /* nvrtcProgram */
 enum { RESULT_OK = 0, RESULT_OUT_OF_MEMORY = 1, RESULT_INVALID_OPTION = 5, RESULT_COMPILATION = 6 };
 enum { MAX_OPTIONS = 32 };
 
-struct fa_nvrtc {
-    void *builtins, *library;
+/* The one that this process has opened; never unmapped, since it keeps thread-local state. */
+static struct {
     char path[4096];
     int major, minor;
     int (*version)(int *, int *);
@@ -60,7 +60,7 @@ struct fa_nvrtc {
     int (*cubin_size)(program, size_t *);
     int (*cubin)(program, char *);
     const char *(*error_text)(int);
-};
+} nvrtc;
 
 #define SYMBOLS(X)                        \
     X(version, "nvrtcVersion")            \
@@ -84,57 +84,30 @@ static const struct fixed_option {
 };
 enum { FIXED_OPTIONS = sizeof fixed_options / sizeof *fixed_options };
 
-static int open_libraries(const fa_nvrtc_location *location, fa_nvrtc *nvrtc, fa_diag *diag)
+int fa_nvrtc_open(const fa_nvrtc_location *location, fa_diag *diag)
 {
-    /* Neither library is ever unmapped (they keep thread-local state): RTLD_NODELETE. */
-    int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
-    nvrtc->builtins = dlopen(location->builtins, flags);
-    if (nvrtc->builtins == NULL)
+    const int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+    if (dlopen(location->builtins, flags) == NULL)
         return fa_fail(diag, FA_ENONVRTC, "cannot load NVRTC's builtins: %s", dlerror());
-    nvrtc->library = dlopen(location->library, flags);
-    if (nvrtc->library == NULL)
+    void *library = dlopen(location->library, flags);
+    if (library == NULL)
         return fa_fail(diag, FA_ENONVRTC, "cannot load NVRTC: %s", dlerror());
-    snprintf(nvrtc->path, sizeof nvrtc->path, "%s", location->library);
+    snprintf(nvrtc.path, sizeof nvrtc.path, "%s", location->library);
 #define LOAD(member, name)                                                                         \
-    *(void **)&nvrtc->member = dlsym(nvrtc->library, name);                                        \
-    if (nvrtc->member == NULL)                                                                     \
+    *(void **)&nvrtc.member = dlsym(library, name);                                                \
+    if (nvrtc.member == NULL)                                                                      \
         return fa_fail(diag, FA_ENONVRTC, "%s has no function " name ": it is too old or damaged", \
-                       nvrtc->path);
+                       nvrtc.path);
     SYMBOLS(LOAD)
 #undef LOAD
-    if (nvrtc->version(&nvrtc->major, &nvrtc->minor) != RESULT_OK)
-        return fa_fail(diag, FA_ENONVRTC, "%s does not tell its version", nvrtc->path);
-    if (nvrtc->major != location->major || nvrtc->minor != location->minor)
+    if (nvrtc.version(&nvrtc.major, &nvrtc.minor) != RESULT_OK)
+        return fa_fail(diag, FA_ENONVRTC, "%s does not tell its version", nvrtc.path);
+    if (nvrtc.major != location->major || nvrtc.minor != location->minor)
         return fa_fail(diag, FA_ENONVRTC,
                        "%s is version %d.%d but the builtins beside it are "
                        "%d.%d: reinstall NVRTC or set FA_TUNE_NVRTC to another one",
-                       nvrtc->path, nvrtc->major, nvrtc->minor, location->major, location->minor);
+                       nvrtc.path, nvrtc.major, nvrtc.minor, location->major, location->minor);
     return 0;
-}
-
-int fa_nvrtc_open(const fa_nvrtc_location *location, fa_nvrtc **ret_nvrtc, fa_diag *diag)
-{
-    fa_nvrtc *nvrtc = calloc(1, sizeof *nvrtc);
-    if (nvrtc == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory opening NVRTC");
-    int rc = open_libraries(location, nvrtc, diag);
-    if (rc != 0)
-        fa_nvrtc_close(&nvrtc);
-    else
-        *ret_nvrtc = nvrtc;
-    return rc;
-}
-
-void fa_nvrtc_close(fa_nvrtc **nvrtc)
-{
-    if (nvrtc == NULL || *nvrtc == NULL)
-        return;
-    if ((*nvrtc)->library != NULL)
-        dlclose((*nvrtc)->library);
-    if ((*nvrtc)->builtins != NULL)
-        dlclose((*nvrtc)->builtins);
-    free(*nvrtc);
-    *nvrtc = NULL;
 }
 
 void fa_nvrtc_options(const char *architecture, char *ret_text, size_t size)
@@ -181,8 +154,7 @@ static void first_error(const char *log, char *ret_line, size_t size)
     snprintf(ret_line, size, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
-static int list_options(const fa_nvrtc *nvrtc, const fa_compile_request *request,
-                        const char *architecture,
+static int list_options(const fa_compile_request *request, const char *architecture,
                         const char *ret_option[1 + FIXED_OPTIONS + MAX_OPTIONS], int *ret_count,
                         fa_diag *diag)
 {
@@ -202,7 +174,7 @@ static int list_options(const fa_nvrtc *nvrtc, const fa_compile_request *request
         const char *fixed = fixed_options[i].text;
         bool replaced = (strcmp(fixed, "--minimal") == 0 && request->options != NULL) ||
                         (strncmp(fixed, "-std=", 5) == 0 && own_standard);
-        if (fixed_options[i].since <= 100 * nvrtc->major + nvrtc->minor && !replaced)
+        if (fixed_options[i].since <= 100 * nvrtc.major + nvrtc.minor && !replaced)
             ret_option[count++] = fixed;
     }
     for (int i = 0; i < request->option_count; i++)
@@ -212,18 +184,17 @@ static int list_options(const fa_nvrtc *nvrtc, const fa_compile_request *request
 }
 
 /* NVRTC names one option that it does not take: an author's, the architecture, or else one of ours. */
-static int refuse_option(const fa_nvrtc *nvrtc, const fa_compile_request *request, const char *line,
-                         fa_diag *diag)
+static int refuse_option(const fa_compile_request *request, const char *line, fa_diag *diag)
 {
     if (strstr(line, "--gpu-architecture") != NULL) {
         enum { EACH_KNEW = 87 }; /* and those before it, of which newer ones know fewer */
         const int sm = (int)strtol(request->architecture + 3, NULL, 10), since = fa_nvrtc_since(sm);
         char use[40];
         snprintf(use, sizeof use, "%s one may", sm <= EACH_KNEW ? "an older" : "a newer");
-        if (since > 100 * nvrtc->major + nvrtc->minor)
+        if (since > 100 * nvrtc.major + nvrtc.minor)
             snprintf(use, sizeof use, "use %d.%d or newer", since / 100, since % 100);
-        return fa_fail(diag, FA_ENOTSUP, "NVRTC %d.%d does not compile for %s: %s", nvrtc->major,
-                       nvrtc->minor, request->architecture, use);
+        return fa_fail(diag, FA_ENOTSUP, "NVRTC %d.%d does not compile for %s: %s", nvrtc.major,
+                       nvrtc.minor, request->architecture, use);
     }
     const char *named = "an option of this kernel";
     for (int i = 0; i < request->option_count; i++) {
@@ -232,10 +203,10 @@ static int refuse_option(const fa_nvrtc *nvrtc, const fa_compile_request *reques
             named = request->options[i];
     }
     if (request->option_count > 0)
-        return fa_fail(diag, FA_ECOMPILE, "NVRTC %d.%d does not take %s: %s", nvrtc->major,
-                       nvrtc->minor, named, line);
-    return fa_fail(diag, FA_ENONVRTC, "NVRTC %d.%d (%s) cannot compile: %s", nvrtc->major,
-                   nvrtc->minor, nvrtc->path, line);
+        return fa_fail(diag, FA_ECOMPILE, "NVRTC %d.%d does not take %s: %s", nvrtc.major,
+                       nvrtc.minor, named, line);
+    return fa_fail(diag, FA_ENONVRTC, "NVRTC %d.%d (%s) cannot compile: %s", nvrtc.major,
+                   nvrtc.minor, nvrtc.path, line);
 }
 
 /* The PyPI package of CUDA 12 and of 13 that has the header which this line misses; NULL: not one of CUDA's. */
@@ -261,50 +232,49 @@ static const char *package_of(const char *line, int major)
 }
 
 /* A source failed: CUDA's headers, or a compiler that is too old for ours, may be why. */
-static int fail_source(const fa_nvrtc *nvrtc, const fa_compile_request *request, const char *line,
-                       fa_diag *diag)
+static int fail_source(const fa_compile_request *request, const char *line, fa_diag *diag)
 {
-    const int own = 1000 * nvrtc->major + 10 * nvrtc->minor, headers = request->cuda_headers;
-    const char *package = package_of(line, nvrtc->major);
+    const int own = 1000 * nvrtc.major + 10 * nvrtc.minor, headers = request->cuda_headers;
+    const char *package = package_of(line, nvrtc.major);
     char why[200] = "";
     if (package != NULL)
         snprintf(why, sizeof why,
                  " (one of CUDA's: install %s==%d.%d.* from PyPI, or set CUDA_HOME)", package,
-                 nvrtc->major, nvrtc->minor);
+                 nvrtc.major, nvrtc.minor);
     else if (headers != 0 && headers != own)
         snprintf(why, sizeof why, " (headers of CUDA %d.%d, read by NVRTC %d.%d)", headers / 1000,
-                 headers % 1000 / 10, nvrtc->major, nvrtc->minor);
+                 headers % 1000 / 10, nvrtc.major, nvrtc.minor);
     else if (request->options == NULL && own < 12030)
         snprintf(why, sizeof why, " (by NVRTC %d.%d; 12.3 and newer compile all our families)",
-                 nvrtc->major, nvrtc->minor);
+                 nvrtc.major, nvrtc.minor);
     return fa_fail(diag, FA_ECOMPILE, "%s%s", line[0] != 0 ? line : "NVRTC gives no reason", why);
 }
 
-static int compile_program(fa_nvrtc *nvrtc, program prog, const fa_compile_request *request,
-                           fa_buf *ret_cubin, fa_buf *ret_log, fa_diag *diag)
+static int compile_program(program prog, const fa_compile_request *request, fa_buf *ret_cubin,
+                           fa_buf *ret_log, fa_diag *diag)
 {
     char arch_option[64], line[512];
     const char *options[1 + FIXED_OPTIONS + MAX_OPTIONS], *architecture = request->architecture;
     int count = 0;
     snprintf(arch_option, sizeof arch_option, "--gpu-architecture=%s", architecture);
-    int rc = list_options(nvrtc, request, arch_option, options, &count, diag);
+    int rc = list_options(request, arch_option, options, &count, diag);
     if (rc != 0)
         return rc;
-    int result = nvrtc->compile(prog, count, options);
-    fetch(prog, nvrtc->log_size, nvrtc->log, true, ret_log);
+    int result = nvrtc.compile(prog, count, options);
+    fetch(prog, nvrtc.log_size, nvrtc.log, true, ret_log);
     if (ret_log->failed)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a compiler's log");
     first_error(ret_log->data == NULL ? "" : ret_log->data, line, sizeof line);
     if (result == RESULT_INVALID_OPTION)
-        return refuse_option(nvrtc, request, line, diag);
+        return refuse_option(request, line, diag);
     if (result == RESULT_OUT_OF_MEMORY)
         return fa_fail(diag, FA_ENOMEM, "NVRTC ran out of memory");
     if (result == RESULT_COMPILATION)
-        return fail_source(nvrtc, request, line, diag);
+        return fail_source(request, line, diag);
     if (result != RESULT_OK)
-        return fa_fail(diag, FA_ECOMPILE, "NVRTC failed with %s%s%s", nvrtc->error_text(result),
+        return fa_fail(diag, FA_ECOMPILE, "NVRTC failed with %s%s%s", nvrtc.error_text(result),
                        line[0] != 0 ? ": " : "", line);
-    bool made = fetch(prog, nvrtc->cubin_size, nvrtc->cubin, false, ret_cubin);
+    bool made = fetch(prog, nvrtc.cubin_size, nvrtc.cubin, false, ret_cubin);
     if (ret_cubin->failed)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a cubin");
     return made && ret_cubin->size > 0
@@ -312,21 +282,21 @@ static int compile_program(fa_nvrtc *nvrtc, program prog, const fa_compile_reque
                : fa_fail(diag, FA_ECOMPILE, "NVRTC gave no cubin for %s", architecture);
 }
 
-int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf *ret_cubin,
-                     fa_buf *ret_log, fa_diag *diag)
+int fa_nvrtc_compile(const fa_compile_request *request, fa_buf *ret_cubin, fa_buf *ret_log,
+                     fa_diag *diag)
 {
     fa_buf_clear(ret_cubin);
     fa_buf_clear(ret_log);
     program prog = NULL;
-    int result = nvrtc->create(&prog, request->source, request->name, request->header_count,
-                               request->header_texts, request->header_names);
+    int result = nvrtc.create(&prog, request->source, request->name, request->header_count,
+                              request->header_texts, request->header_names);
     if (result == RESULT_OUT_OF_MEMORY)
         return fa_fail(diag, FA_ENOMEM, "NVRTC ran out of memory");
     if (result != RESULT_OK)
         return fa_fail(diag, FA_ECOMPILE, "NVRTC cannot start a program: %s",
-                       nvrtc->error_text(result));
-    int rc = compile_program(nvrtc, prog, request, ret_cubin, ret_log, diag);
-    nvrtc->destroy(&prog);
+                       nvrtc.error_text(result));
+    int rc = compile_program(prog, request, ret_cubin, ret_log, diag);
+    nvrtc.destroy(&prog);
     if (rc != 0)
         fa_buf_clear(ret_cubin);
     return rc;

@@ -10,8 +10,6 @@
 #include "buf.h"
 #include "fa_types.h"
 
-typedef struct fa_nvrtc fa_nvrtc;
-
 typedef struct fa_nvrtc_location {
     char library[4096];  /* absolute path of libnvrtc.so.13 (or .12) */
     char builtins[4096]; /* absolute path of libnvrtc-builtins.so.X.Y */
@@ -57,9 +55,8 @@ typedef struct fa_cuda_headers {
  * library is installed among, where NVRTC was at build time, in /usr/local/cuda* and /usr. */
 void fa_cuda_headers_find(fa_cuda_headers *ret_headers);
 
-/* dlopens the builtins by absolute path first, then the library. */
-int fa_nvrtc_open(const fa_nvrtc_location *location, fa_nvrtc **ret_nvrtc, fa_diag *diag);
-void fa_nvrtc_close(fa_nvrtc **nvrtc);
+/* dlopens the builtins by absolute path first, then the library: for good, one at a time. */
+int fa_nvrtc_open(const fa_nvrtc_location *location, fa_diag *diag);
 
 typedef struct fa_compile_request {
     const char *source;
@@ -84,7 +81,7 @@ void fa_nvrtc_options(const char *architecture, char *ret_text, size_t size);
  * FA_ECOMPILE ret_log holds the errors and diag their first line. FA_ENOTSUP: this NVRTC does not
  * know the architecture; FA_ENONVRTC: it does not know an option (too old). The log is raw bytes of
  * the compiler: escape control bytes before showing it. */
-int fa_nvrtc_compile(fa_nvrtc *nvrtc, const fa_compile_request *request, fa_buf *ret_cubin,
-                     fa_buf *ret_log, fa_diag *diag);
+int fa_nvrtc_compile(const fa_compile_request *request, fa_buf *ret_cubin, fa_buf *ret_log,
+                     fa_diag *diag);
 
 #endif

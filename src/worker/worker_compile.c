@@ -29,7 +29,6 @@ enum {
 };
 
 struct compiler {
-    fa_nvrtc *nvrtc;
     fa_message with; /* owns the texts below */
     const char *header_name[MAX_HEADERS], *header_text[MAX_HEADERS];
     int header_count;
@@ -140,7 +139,7 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
             request.options = compiler->option;
             request.option_count = compiler->option_count;
         }
-        rc = fa_nvrtc_compile(compiler->nvrtc, &request, &cubin, &log, &diag);
+        rc = fa_nvrtc_compile(&request, &cubin, &log, &diag);
     }
     if (rc == 0 && cubin.size > CUBIN_MAX)
         rc = fa_fail(&diag, FA_ECOMPILE, "the cubin has %zu bytes: at most %d are taken",
@@ -159,12 +158,11 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
 }
 
 /* Loads NVRTC, then gives up the rights that only loading needed. */
-static int start_compiler(struct compiler *compiler, const fa_nvrtc_location *location,
-                          bool *ret_confined, fa_diag *diag)
+static int start_compiler(const fa_nvrtc_location *location, bool *ret_confined, fa_diag *diag)
 {
     int rc = limit(diag);
     if (rc == 0)
-        rc = fa_nvrtc_open(location, &compiler->nvrtc, diag);
+        rc = fa_nvrtc_open(location, diag);
     if (rc != 0)
         return rc;
     /* The first compile opens what NVRTC loads lazily. */
@@ -172,7 +170,7 @@ static int start_compiler(struct compiler *compiler, const fa_nvrtc_location *lo
     fa_compile_request warm = {.source = "extern \"C\" __global__ void k() {}",
                                .name = "warm.cu",
                                .architecture = "sm_80"};
-    rc = fa_nvrtc_compile(compiler->nvrtc, &warm, &cubin, &log, diag);
+    rc = fa_nvrtc_compile(&warm, &cubin, &log, diag);
     fa_buf_free(&cubin);
     fa_buf_free(&log);
     return rc != 0 ? rc : confine(ret_confined, diag);
@@ -183,7 +181,7 @@ int fa_worker_compile(int fd, const fa_nvrtc_location *location)
     struct compiler compiler = {.option_count = -1};
     fa_diag diag = {{0}};
     bool confined = false;
-    int rc = start_compiler(&compiler, location, &confined, &diag);
+    int rc = start_compiler(location, &confined, &diag);
     cJSON *answer = fa_worker_answer(rc, &diag);
     fa_json_add_bool(answer, "confined", confined);
     int sent = fa_message_write(fd, answer, NULL, 0, &diag);
@@ -204,7 +202,6 @@ int fa_worker_compile(int fd, const fa_nvrtc_location *location)
         fa_message_free(&message);
     }
     fa_message_free(&compiler.with);
-    fa_nvrtc_close(&compiler.nvrtc);
     return rc != 0 ? rc : sent;
 }
 
