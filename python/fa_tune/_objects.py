@@ -130,14 +130,17 @@ class Answer:
         median = number(self.median_us, " µs")
         return "%s ± %s" % (median, number(half)) if half > 0 else median  # a single launch has none
 
+    def _how(self) -> str:
+        return self.origin + (", same bits as %s" % self.same_bits if self.same_bits else "")
+
     def _lines(self) -> list[tuple[str, str]]:
         speed = ", %s%s TFLOP/s" % ("~" * (self.origin == "nearest"), number(self.tflops)) if self.tflops else ""
         lines = [("problem", repr(self.problem)[8:-1]), ("GPU", self.gpu), ("time", self.time + speed),
-                 (self.origin, self.kernel), ("why", self.why)]
+                 (self._how(), self.kernel), ("why", self.why)]
         return [line for line in lines if line[1]]
 
     def __repr__(self) -> str:
-        return "<%s on %s, %s: %s for %s>" % (self.time, self.gpu, self.origin, self.kernel, self.problem)
+        return "<%s on %s, %s: %s for %s>" % (self.time, self.gpu, self._how(), self.kernel, self.problem)
 
     def __str__(self) -> str:
         return "\n".join("%-9s %s" % line for line in self._lines())
@@ -162,7 +165,7 @@ class Winners(Table, tuple[Answer, ...]):
         return counted(len(self), "winner")
 
     def _rows(self) -> list[tuple[str, ...]]:
-        return [(repr(one.problem)[8:-1], one.gpu, one.time, one.origin, one.kernel) for one in self]
+        return [(repr(one.problem)[8:-1], one.gpu, one.time, one._how(), one.kernel) for one in self]
 
     def _records(self) -> list[dict[str, Any]]:
         return [one._record() for one in self]

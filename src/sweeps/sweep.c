@@ -373,6 +373,8 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
     if ((rc = fa_tuner_check(tuner, diag)) != 0 ||
         (rc = fa_sweep_request_copy(request, &known, diag)) != 0)
         return rc;
+    if (known.each.same_bits[0] == 0) /* another sweep than without, also for workers that do not ask for it */
+        memcpy(known.each.same_bits, tuner->options.same_bits, sizeof known.each.same_bits);
     fa_sweep_key(&known, r.sweep.key);
     if (known.enqueue) {
         pthread_mutex_lock(&tuner->work);
