@@ -3,7 +3,6 @@
  * Problems, trials and scopes as columns of a row, for every table that has them; the list of scopes, and forgetting.
  */
 #include "statements.h"
-#include "sqlite.h"
 #include "trial.h"
 
 #include <math.h>
@@ -344,12 +343,4 @@ int fa_store_forget(fa_store *store, const fa_forget_scopes *which, fa_forgotten
     while (!which->dry_run && fa_store_change(&change))
         change.rc = forget(store, which, ret_forgotten, diag);
     return change.rc;
-}
-
-int fa_store_shrink(fa_store *store, int64_t *ret_freed, fa_diag *diag)
-{
-    int rc = fa_db_enter(store, diag);
-    return rc == 0 && (store->postgres == NULL || store->spare.serves) && !store->read_only
-               ? fa_sqlite_shrink(store, ret_freed, diag)
-               : rc;
 }

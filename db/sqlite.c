@@ -8,6 +8,7 @@
  * any other descriptor of a file would drop every lock that this process holds on it.
  */
 #include "sqlite.h"
+#include "statements.h"
 
 #include <errno.h>
 #include <sqlite3.h>
@@ -346,17 +347,19 @@ static int vacuum(fa_store *store, fa_diag *diag)
     return rc;
 }
 
-int fa_sqlite_shrink(fa_store *store, int64_t *ret_freed, fa_diag *diag)
+int fa_store_shrink(fa_store *store, int64_t *ret_freed, fa_diag *diag)
 {
     enum { COPY_MAX = 256 << 20, FREE_SHARE = 4, JOURNAL_MAX = 1 << 30 };
-    int failed[4];
+    int failed[4], rc = fa_db_enter(store, diag);
+    if (rc != 0 || store->db == NULL || store->read_only) /* a server's has no file */
+        return rc;
     int64_t page = fa_sqlite_pragma_int(store, "PRAGMA page_size", &failed[0]);
     int64_t pages = fa_sqlite_pragma_int(store, "PRAGMA page_count", &failed[1]);
     int64_t unused = fa_sqlite_pragma_int(store, "PRAGMA freelist_count", &failed[2]);
     if (failed[0] != SQLITE_OK || failed[1] != SQLITE_OK || failed[2] != SQLITE_OK ||
         unused * FREE_SHARE < pages || (pages - unused) * page > COPY_MAX)
         return 0;
-    int rc = vacuum(store, diag);
+    rc = vacuum(store, diag);
     if (rc == FA_EFULL && pages * page <= JOURNAL_MAX) {
         fa_store_use_no_space(store, true);
         rc = vacuum(store, diag);

@@ -46,8 +46,6 @@ bool fa_sqlite_is_damage(int sqlite, int error);
 /* Closes the connection and all its statements; the next call opens another. */
 void fa_sqlite_disconnect(fa_store *store);
 int fa_sqlite_pragma_int(fa_store *store, const char *sql, int *ret_sqlite_rc);
-/* fa_store_shrink() of a store that is open. */
-int fa_sqlite_shrink(fa_store *store, int64_t *ret_freed, fa_diag *diag);
 
 /* ---- where a store may live, and the directory beside it -------------------------------------*/
 int fa_db_errno(int error); /* errno to FA_E… */

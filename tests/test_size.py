@@ -17,7 +17,7 @@ BUDGET = {
     "src/code": 960,
     "src/snippet": 505,
     "src/fields": 112,
-    "db": 5359,
+    "db": 5351,
     "tuner": 11780,
     "src/worker": 1146,
     "src/bundle": 1379,
