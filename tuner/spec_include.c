@@ -362,8 +362,7 @@ static int find_file(fa_includes *all, int from, const char *written, bool quote
         return index;
     if (own && file_called(all, name) < 0 && strcmp(name, "cub/cub.cuh") == 0)
         index = take_cub(all);
-    else if (own && file_called(all, name) < 0 && strpbrk(name, "./") == NULL &&
-             fa_cut_uses_std(all->r->cut))
+    else if (own && file_called(all, name) < 0 && strpbrk(name, "./") == NULL && all->r->uses_std)
         index = take_library(all, name);
     if (index >= 0 || all->r->rc != 0)
         return index;

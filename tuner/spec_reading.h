@@ -38,6 +38,7 @@ struct fa_spec_reading {
     fa_cut *cut;
     fa_spec *spec;
     bool keeps_host; /* by "options" all functions are the device's */
+    bool uses_std;   /* a kernel reaches the name */
     bool beside;     /* the JSON is no part of the source's file */
     char hash[FA_HASH_HEX];
     fa_family *family;                    /* which the rest is of */

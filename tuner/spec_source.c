@@ -416,4 +416,5 @@ void fa_source_look(struct fa_spec_reading *r, bool answer_source)
         add_types(r);
     if (r->rc == 0)
         reach(r);
+    r->uses_std = fa_cut_reaches(r->cut, "std");
 }

@@ -122,7 +122,7 @@ struct fa_cut {
     struct name *name;
     size_t files, file_room, parts, part_room, names, name_room, macros, *todo, todos;
     bool keeps_host; /* -default-device */
-    bool failed, uses_std;
+    bool failed;
     fa_buf left, blocks, own; /* the last: the text of our own, the last file */
 };
 
@@ -731,7 +731,6 @@ int fa_cut_kernels(const fa_cut *d, size_t source, struct fa_source_kernel *ret,
 
 int fa_cut_apply(fa_cut *d, fa_buf *ret_before)
 {
-    d->uses_std = fa_cut_reaches(d, "std");
     for (size_t i = 0; i < d->parts; i++) {
         const struct part *part = &d->part[i];
         const struct name *name = find_name(d, d->names, part->name);
@@ -751,11 +750,6 @@ int fa_cut_apply(fa_cut *d, fa_buf *ret_before)
         if (!d->part[i].kept && (d->part[i].says & MACRO) == 0)
             blank_out(d, d->part[i].file, d->part[i].from, d->part[i].to);
     return ret_before->failed || d->left.failed ? FA_ENOMEM : 0;
-}
-
-bool fa_cut_uses_std(const fa_cut *d)
-{
-    return d->uses_std;
 }
 
 const char *fa_cut_blocks(const fa_cut *d)

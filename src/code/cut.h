@@ -41,7 +41,6 @@ bool fa_cut_has(const fa_cut *cut, const char *text);
 /* Blanks all others. What is to stand before the sources is appended to ret_before: what they use and nvcc includes by
  * itself. FA_ENOMEM. */
 int fa_cut_apply(fa_cut *cut, fa_buf *ret_before);
-bool fa_cut_uses_std(const fa_cut *cut);
 /* The reached words that may be names of cub's parts, each after a blank. */
 const char *fa_cut_blocks(const fa_cut *cut);
 /* A line for each host function or variable of the sources, "NAME in line 12". */

@@ -39,8 +39,9 @@ static double drawn_value(fa_element element, int sum)
                                                                             : k / 64.0;
 }
 
-/* Without a range there are few values, which are made once: a tensor may have hundreds of millions of them. */
-void fa_case_draw(const fa_tensor *tensor, uint64_t seed, unsigned char *elements)
+/* An input's elements, packed, as fa_check.cuh fills them in. Without a range there are few values, which are made once: a tensor
+ * may have hundreds of millions of them. */
+static void draw_input(const fa_tensor *tensor, uint64_t seed, unsigned char *elements)
 {
     const size_t size = fa_element_size(tensor->element);
     const uint64_t span = (uint64_t)tensor->span;
@@ -150,7 +151,7 @@ static int add_arguments(struct one_case *c, uint64_t seed, fa_diag *diag)
             return fa_fail(diag, FA_ENOMEM, "out of memory for %s on the host: %zu MiB",
                            tensor->name, argument->bytes >> 20);
         if (given)
-            fa_case_draw(tensor, fa_case_seed(seed, c->index, at), argument->input);
+            draw_input(tensor, fa_case_seed(seed, c->index, at), argument->input);
     }
     return 0;
 }
