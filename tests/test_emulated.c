@@ -527,7 +527,7 @@ TEST(scores_and_masks_of_a_user_are_right)
          1,
          {{"SCORE_SNIPPET != 0 ? kLog2E : find_scale(p, 0, 0).exponent",
            "find_scale(p, 0, 0).exponent"},
-          {"if (!own.all.whole) return true;", ";"}}},
+          {"if (!own.whole) return true;", ";"}}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fa_problem p = {.head_dim = 0};

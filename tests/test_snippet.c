@@ -123,7 +123,7 @@ static void draw_text(fa_buf *out, int depth, bool reals)
 /* What is printed of text i, computed in one of these ways. TOLD: 1 where ranges say all of a mask's box, -1 where they are wrong. */
 enum way { PLAIN, FAST, TOLD };
 static const char ways[] =
-    "template <class All> int told(SnippetSpan is, int last, All all) {\n"
+    "template <class All> int told(SnippetSpan<int> is, int last, All all) {\n"
     "    i64 low = 1, high = 0;\n"
     "    for (int i = 0; i < (last + 1) * (last + 1); i++) {\n"
     "        const i64 x = all(i % (last + 1), i / (last + 1));\n"
@@ -135,7 +135,7 @@ static const char ways[] =
     "#define IN_DOUBLE(q, k) ALL(SnippetPlain<double>, p[3] + q, p[4] + k)\n"
     "#define KEY SnippetCount<SnippetLine>{p[4], {p[4] - 5.0f, 1, 5}}\n"
     "#define IN_FLOAT ALL(SnippetFast, (SnippetCount<float>{p[3], (float)p[3]}), (KEY))\n"
-    "#define FROM(at) (SnippetSpan{p[at], p[at] + p[7]})\n"
+    "#define FROM(at) (SnippetSpan<int>{p[at], p[at] + p[7]})\n"
     "#define SCORE(of) way == 1 ? of::snippet_score<SnippetFast>(SnippetScore{(float)s}, IN_FLOAT) : \\\n"
     "    way == 2 ? 0 : of::snippet_score<SnippetPlain<double>>(s, IN_DOUBLE(0, 0))\n"
     "#define MASK(of) way == 1 ? of::snippet_mask<SnippetFast>(IN_FLOAT) : way == 2 ? \\\n"

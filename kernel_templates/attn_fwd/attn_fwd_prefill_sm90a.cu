@@ -14,7 +14,8 @@
 //  - steps are counted from the first key that the tile sees; of pages from the beginning of its box, a box being the
 //    largest part of a page that tiles are whole numbers of.
 //  - keys behind a sequence's end are masked, values there become zeros in shared memory, since what lies there may be NaN.
-//  - with a user's mask a tile has the steps that some query sees by it; the warps that fetch and the consumers find them alike.
+//  - with a user's mask a tile has the steps that some query sees by it; the two warps that fetch find them alike, and consumers
+//    know them by notes beside the tiles of K.
 //  - keys and values of fp8 come to tiles of their own, from which three warps of the producing warpgroup make the
 //    tiles that wgmma multiplies. Their scales are numbers of the kernel's, but for the products.
 //  - rows of the output leave by TMA, except by hand those of a warp that holds the last row of a sequence that another
@@ -119,7 +120,7 @@ struct Records {
     __device__ __forceinline__ u32 empty(u32 place) const { return full(place) + kPlaces * 8; }
 };
 constexpr u32 kRecordBytes = 1024, kScaleBytes = kFp8 ? 2048 : 0;   // of the family's shared memory: records, and a number a thread
-static_assert(Records::kPlaces * (Records::kBytes + 16) <= kRecordBytes && FA_THREADS * 4 <= 2048, "they fit their places");
+static_assert(Records::kPlaces * (Records::kBytes + 16) <= kNotes && kNotes + kMostStages * 4 <= kRecordBytes && FA_THREADS * 4 <= 2048, "they fit their places");
 
 // Tiles of fp8 keys and values, in turn, and their barriers.
 struct Narrow {
@@ -183,6 +184,7 @@ class Dealer {
 
     __device__ __forceinline__ u32 tiles() const { return ((u32)sequence.len_q + kM - 1) / kM; }
 
+  public:
     __device__ __forceinline__ void hand_over(const Work &w) {
         if (kWalks && threadIdx.x != 0) return;   // the first lane's place alone moves
         barrier_wait(records.empty(place.slot), place.parity ^ 1);
@@ -193,6 +195,7 @@ class Dealer {
         place.advance(Records::kPlaces);
     }
 
+  private:
     __device__ __forceinline__ Work find_tile(const fa_attn_serving_params &p, u32 within) const {
         const u32 heads = (u32)p.dense.heads_q, count = tiles();
         const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)sequence.len_k * ((HEAD_DIM + HEAD_DIM_V) * kElement)) *
@@ -221,7 +224,8 @@ class Dealer {
   public:
     __device__ __forceinline__ explicit Dealer(const Shared &shared) : records(shared), number(blockIdx.x) {}
 
-    __device__ __forceinline__ Work next(const fa_attn_serving_params &p) {
+    // The next tile, which is not handed over yet.
+    __device__ __forceinline__ Work find(const fa_attn_serving_params &p) {
         u32 here = batch < 0 ? 0 : tiles() * (u32)p.dense.heads_q;
         while (number - before >= here) {
             before += here;
@@ -236,6 +240,10 @@ class Dealer {
         } else if ((!kWalks || threadIdx.x == 0) && is_last_draw(number, before)) {
             asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(p.counters), "r"(0) : "memory");
         }
+        return w;
+    }
+    __device__ __forceinline__ Work next(const fa_attn_serving_params &p) {
+        const Work w = find(p);
         hand_over(w);
         return w;
     }
@@ -311,15 +319,29 @@ struct Serving {
         const bool fetches = !kWalks || threadIdx.x % kWarp == 0;
         if (kWalks ? threadIdx.x < kWarp : threadIdx.x == 0) {
             Dealer dealer(shared);
-            for (Work work = dealer.next(p); work.steps >= 0; work = dealer.next(p)) {
-                const Source source = source_of(p, work);
+#if MASK_SNIPPET
+            Work work = dealer.find(p), after;
+            for (dealer.hand_over(work); work.steps >= 0; work = after, dealer.hand_over(work)) {
+                Source source = source_of(p, work);
                 steps.begin(p, work);
+                if (work.steps == 0) after = dealer.find(p);
 #pragma unroll 1
                 for (int step = work.steps; step > 0; --step) {
                     const int place = steps.next(p, work, step - 1);
+                    source.whole = steps.whole;
                     if (fetches) fetch_tile<Serving, kSlabs>(p, shared, &maps.k, shared.k(ring.slot), kKFull, kKEmpty, ring, source, place);
+                    // The steps of the next tile are counted while the first two of this one are under way.
+                    if (step == work.steps - (work.steps > 1)) after = dealer.find(p);
                 }
             }
+#else
+            for (Work work = dealer.next(p); work.steps >= 0; work = dealer.next(p)) {
+                const Source source = source_of(p, work);
+#pragma unroll 1
+                for (int step = work.steps; step > 0; --step)
+                    fetch_tile<Serving, kSlabs>(p, shared, &maps.k, shared.k(ring.slot), kKFull, kKEmpty, ring, source, step - 1);
+            }
+#endif
         } else if (kWalks ? threadIdx.x / kWarp == 1 : threadIdx.x == kWarp) {
             Handed<!kWalks> tiles(p, shared);
             for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) {
@@ -375,6 +397,9 @@ struct Serving {
     struct Source {
         int head, batch;   // of keys and values
         int key0, len_k;   // PAGED: the tile's first key and the sequence's end; otherwise key0 is a row of the tensor
+#if MASK_SNIPPET
+        bool whole = false;   // of the step that is fetched: every query sees it by the mask
+#endif
     };
     FA_DEVICE Source source_of(const Params &p, const Work &work) {
         const int first = LENGTHS_K == 1 && PAGED == 0 ? load_int(p.cu_seqlens_k + work.batch) : 0;
@@ -471,27 +496,32 @@ struct Serving {
         int from, steps;               // some row sees keys of the steps [from, steps)
         int clear_from, clear_steps;   // every row sees those of the steps [clear_from, clear_steps) whole
         // With a user's mask clear_from and clear_steps count all steps, from and steps those seen.
-        Steps all;
         int place;
+        bool whole;                    // every query of the tile sees the step at `place` by the mask
     };
     FA_DEVICE Own find_own(const Params &p, const Work &work, u32 group) {
         const Sequence s = sequence_of(p, work);
         const int row = work.row0 + (int)group * 64, last = (row + 64 < s.len_q ? row + 64 : s.len_q) - 1;
-        if (work.steps <= 0 || row > last) return {0, 0, 0, 0, {}, 0};
+        if (work.steps <= 0 || row > last) return {0, 0, 0, 0, 0, false};
         if constexpr (kFp8) TileLine::keep(work.k_scale);
         const int seen = end_key(p, s, last) - work.key0, clear = end_key(p, s, row) - work.key0;
-        Own own = {0, seen > 0 ? (seen + kN - 1) / kN : 0, 0, clear > 0 ? clear / kN : 0, {}, 0};
+        Own own = {0, seen > 0 ? (seen + kN - 1) / kN : 0, 0, clear > 0 ? clear / kN : 0, 0, false};
         if constexpr (WINDOW != 0) {
             const int first = first_key(p, s, row) - work.key0, hidden = first_key(p, s, last) - work.key0;
             own.from = first <= 0 ? 0 : first / kN < own.steps ? first / kN : own.steps > 0 ? own.steps - 1 : 0;
             own.clear_from = hidden > 0 ? (hidden + kN - 1) / kN : 0;
         }
         if constexpr (kWalks) own.from = 0, own.steps = work.steps;
-        own.all.begin(p, work);
         return own;
     }
-    // Called for every step, in order: which of the tile's it is.
-    FA_DEVICE int come_to(Own &own, const Params &p, const Work &work, int step) { return own.all.next(p, work, step); }
+#if MASK_SNIPPET
+    FA_DEVICE void write_note(const Shared &shared, u32 slot, const Source &source, int step) {
+        store_shared(shared.work() + kNotes + slot * 4, bits_to_float((u32)step << 1 | source.whole));
+    }
+    FA_DEVICE void come_to(Own &own, const Feed &feed, int) { own.place = feed.note >> 1, own.whole = (feed.note & 1) != 0; }
+#else
+    FA_DEVICE void come_to(Own &own, const Feed &, int step) { own.place = step; }
+#endif
     // With a softcap the compiler must not know that this is 0, nor, with a window and lengths, where masks begin: it would keep
     // more values than the registers hold.
     FA_DEVICE int first_step(const Own &own) {
@@ -501,7 +531,7 @@ struct Serving {
     }
     FA_DEVICE bool is_masked(const Own &own, int step) {
 #if MASK_SNIPPET
-        if (!own.all.whole) return true;
+        if (!own.whole) return true;
 #endif
         return step >= own.clear_steps || (WINDOW != 0 && step < own.clear_from);
     }

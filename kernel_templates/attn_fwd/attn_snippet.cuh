@@ -55,10 +55,10 @@ template <int kKeys> struct SeenSteps {
     __device__ __forceinline__ explicit SeenSteps(int steps) : first((steps + 31) / 32 * 32) {}
 
     // Whether some of the queries at [from, to] see the keys from `key` on, and whether all see all that there are.
-    FA_DEVICE SnippetSpan look(const Places &w, int from, int to, int key) {
+    FA_DEVICE SnippetSpan<int> look(const Places &w, int from, int to, int key) {
         using As = SnippetSpans;
         const int last = (key + kKeys < w.len_k ? key + kKeys : w.len_k) - 1;
-        return snippet_mask<As>(As::whole(w.batch), As::whole(w.head), As::whole(w.kv_head), SnippetSpan{from, to}, SnippetSpan{key, last},
+        return snippet_mask<As>(As::whole(w.batch), As::whole(w.head), As::whole(w.kv_head), SnippetSpan<int>{from, to}, SnippetSpan<int>{key, last},
                                 As::whole(w.len_q), As::whole(w.len_k));
     }
     // Of the 32 steps before `first`, of `steps` in all, the first of which begins at `key0`.
@@ -66,7 +66,7 @@ template <int kKeys> struct SeenSteps {
         first -= 32;
         const int step = first + (int)(threadIdx.x % 32);
         const bool is = step < steps;
-        const SnippetSpan sees = look(w, from, to, key0 + (is ? step : 0) * kKeys);
+        const SnippetSpan<int> sees = look(w, from, to, key0 + (is ? step : 0) * kKeys);
         seen = warp_ballot(is && sees.high != 0);
         whole = warp_ballot(is && sees.low != 0);
     }

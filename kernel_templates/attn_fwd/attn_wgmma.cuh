@@ -59,6 +59,7 @@ static_assert(FA_THREADS == (kGroups + 1) * 128 && kM % 64 == 0 && kN % 16 == 0,
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD && kD % kSlab == 0 && kDv % kSlab == 0 && ALIGNED == 1, "the head does not fit its tile");
 
 constexpr u32 kWarp = 32, kGroup = 128;
+enum Notes { kNotes = 512 };   // where they begin in the family's shared memory, with a user's mask
 enum Named { kTurn = 1 };   // named barriers, one a consumer
 
 } // namespace
@@ -102,6 +103,24 @@ struct Shared {
     __device__ __forceinline__ bool fits() const { return out() + out_slabs() * (kGroups * 4 * kOutBytes) == work(); }
 };
 
+// With a user's mask the tiles of K in shared memory have notes of which steps they are, beside them; without, nothing stands here.
+#if MASK_SNIPPET
+#define WRITE_NOTE(slot) if (full == kKFull) Kind::write_note(shared, slot, source, step)
+#define READ_NOTE note = note_of(shared, k_ring.slot)
+#else
+#define WRITE_NOTE(slot)
+#define READ_NOTE
+#endif
+
+#if MASK_SNIPPET
+// Read by the lane that lets the tile go.
+FA_DEVICE int note_of(const Shared &shared, u32 slot) {
+    u32 note = 0;
+    if (threadIdx.x % kWarp == 0) asm volatile("ld.shared.b32 %0, [%1];" : "=r"(note) : "r"(shared.work() + kNotes + slot * 4) : "memory");
+    return uniform((int)note);
+}
+#endif
+
 // ---- producer --------------------------------------------------------------------------------------------------
 
 // A tile of K, or of V, of kCount slabs, once its slot is free.
@@ -110,6 +129,7 @@ FA_DEVICE void fetch_tile(const typename Kind::Params &p, const Shared &shared, 
                           u32 empty, Ring &ring, const typename Kind::Source &source, int step) {
     const auto place = Kind::locate(p, source, step);
     barrier_wait(shared.barrier(empty + ring.slot), ring.parity ^ 1);
+    WRITE_NOTE(ring.slot);
     const u32 barrier = shared.barrier(full + ring.slot);
     barrier_expect(barrier, kCount * kSlab * kN * 2);
 #pragma unroll
@@ -251,6 +271,9 @@ struct Feed {
     const u32 group;
     const u64 k_tiles, v_tiles;   // descriptors of the first tiles
     Ring k_ring, v_ring, q_ring;
+#if MASK_SNIPPET
+    mutable int note = 0;         // of the K that was waited for
+#endif
 
     __device__ __forceinline__ Feed(const Shared &shared, u32 group)
         : shared(shared), group(group), k_tiles(wgmma_descriptor<kSlab>(shared.k(0), 0)),
@@ -263,6 +286,7 @@ struct Feed {
     }
     __device__ __forceinline__ u64 wait_k() const {
         barrier_wait(shared.barrier(kKFull + k_ring.slot), k_ring.parity);
+        READ_NOTE;
         return k_tiles + k_ring.slot * ((kKBytes + kVBytes) / 16);
     }
     __device__ __forceinline__ u64 wait_v() const {
@@ -309,11 +333,11 @@ FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, 
     feed.release_k();
 }
 
-// With a score or mask of a user's, steps are those that a tile's queries see: Own::place is the number of the one that
-// Kind::come_to comes to, in order, among all; its scores become what the user makes of them. Without, nothing stands here.
+// With a score or mask of a user's, steps are those that a tile's queries see: Kind::come_to sets Own::place, the number among all
+// of the step whose K was waited for; its scores become what the user makes of them. Without, nothing stands here.
 #if SCORE_SNIPPET || MASK_SNIPPET
 #define PLACE_OF(step) own.place
-#define COME_TO(step, work) own.place = Kind::come_to(own, p, work, step), Kind::bend(s, p, work, lane_row, lane_key + own.place * kN)
+#define COME_TO(step, work) Kind::come_to(own, feed, step), Kind::bend(s, p, work, lane_row, lane_key + own.place * kN)
 #else
 #define PLACE_OF(step) step
 #define COME_TO(step, work)

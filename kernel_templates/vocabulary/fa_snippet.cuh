@@ -31,8 +31,8 @@ struct SnippetScore {
     __device__ __forceinline__ operator float() const { return x; }
 };
 // From `low` to `high`, both included. Truths are 0 and 1.
-struct SnippetSpan {
-    i64 low, high;
+template <class T> struct SnippetSpan {
+    T low, high;
 };
 struct SnippetUnknown {};   // a real number of a span
 
@@ -40,7 +40,7 @@ template <class X> struct SnippetKind { enum { real = 0, count = 0, span = 0 }; 
 template <> struct SnippetKind<float> { enum { real = 1, count = 0, span = 0 }; };
 template <> struct SnippetKind<double> { enum { real = 1, count = 0, span = 0 }; };
 template <class R> struct SnippetKind<SnippetCount<R>> { enum { real = 0, count = 1, span = 0 }; };
-template <> struct SnippetKind<SnippetSpan> { enum { real = 0, count = 0, span = 1 }; };
+template <class T> struct SnippetKind<SnippetSpan<T>> { enum { real = 0, count = 0, span = 1 }; };
 template <> struct SnippetKind<SnippetUnknown> { enum { real = 0, count = 0, span = 2 }; };
 
 // ---- functions of real numbers
@@ -65,49 +65,49 @@ FA_DEVICE SnippetUnknown snippet_power(SnippetUnknown x, SnippetUnknown) { retur
 template <class T> FA_DEVICE int snippet_int(T a) {
     return a != a ? 0 : a < (T)-2147483648.0 ? -2147483647 - 1 : a > (T)2147483647.0 ? 2147483647 : (int)a;
 }
-FA_DEVICE SnippetSpan snippet_int(SnippetUnknown) { return {-2147483647 - 1, 2147483647}; }
+FA_DEVICE SnippetSpan<int> snippet_int(SnippetUnknown) { return {-2147483647 - 1, 2147483647}; }
 
 // ---- spans
-FA_DEVICE i64 snippet_lower(i64 a, i64 b) { return a < b ? a : b; }
-FA_DEVICE i64 snippet_upper(i64 a, i64 b) { return a > b ? a : b; }
-FA_DEVICE SnippetSpan snippet_hull(i64 a, i64 b, i64 c, i64 d) {
+template <class T> FA_DEVICE T snippet_lower(T a, T b) { return a < b ? a : b; }
+template <class T> FA_DEVICE T snippet_upper(T a, T b) { return a > b ? a : b; }
+template <class T> FA_DEVICE SnippetSpan<T> snippet_hull(T a, T b, T c, T d) {
     return {snippet_lower(snippet_lower(a, b), snippet_lower(c, d)), snippet_upper(snippet_upper(a, b), snippet_upper(c, d))};
 }
-FA_DEVICE SnippetSpan operator+(SnippetSpan a, SnippetSpan b) { return {a.low + b.low, a.high + b.high}; }
-FA_DEVICE SnippetSpan operator-(SnippetSpan a, SnippetSpan b) { return {a.low - b.high, a.high - b.low}; }
-FA_DEVICE SnippetSpan operator-(SnippetSpan a) { return {-a.high, -a.low}; }
-FA_DEVICE SnippetSpan operator*(SnippetSpan a, SnippetSpan b) {
+template <class T> FA_DEVICE SnippetSpan<T> operator+(SnippetSpan<T> a, SnippetSpan<T> b) { return {a.low + b.low, a.high + b.high}; }
+template <class T> FA_DEVICE SnippetSpan<T> operator-(SnippetSpan<T> a, SnippetSpan<T> b) { return {a.low - b.high, a.high - b.low}; }
+template <class T> FA_DEVICE SnippetSpan<T> operator-(SnippetSpan<T> a) { return {-a.high, -a.low}; }
+template <class T> FA_DEVICE SnippetSpan<T> operator*(SnippetSpan<T> a, SnippetSpan<T> b) {
     return snippet_hull(a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high);
 }
-FA_DEVICE SnippetSpan operator~(SnippetSpan a) { return {~a.high, ~a.low}; }
-FA_DEVICE SnippetSpan snippet_any_bits() { return {-9223372036854775807LL - 1, 9223372036854775807LL}; }
-FA_DEVICE SnippetSpan operator|(SnippetSpan, SnippetSpan) { return snippet_any_bits(); }
-FA_DEVICE SnippetSpan operator&(SnippetSpan a, SnippetSpan b) {
-    if (a.low < 0 && b.low < 0) return snippet_any_bits();
+template <class T> FA_DEVICE SnippetSpan<T> operator~(SnippetSpan<T> a) { return {~a.high, ~a.low}; }
+template <class T> FA_DEVICE SnippetSpan<T> snippet_any_bits() { return {(T)((u64)1 << (8 * sizeof(T) - 1)), (T)(((u64)1 << (8 * sizeof(T) - 1)) - 1)}; }
+template <class T> FA_DEVICE SnippetSpan<T> operator|(SnippetSpan<T>, SnippetSpan<T>) { return snippet_any_bits<T>(); }
+template <class T> FA_DEVICE SnippetSpan<T> operator&(SnippetSpan<T> a, SnippetSpan<T> b) {
+    if (a.low < 0 && b.low < 0) return snippet_any_bits<T>();
     return {0, a.low < 0 ? b.high : b.low < 0 ? a.high : snippet_lower(a.high, b.high)};
 }
-FA_DEVICE SnippetSpan operator<(SnippetSpan a, SnippetSpan b) { return {a.high < b.low, a.low < b.high}; }
-FA_DEVICE SnippetSpan operator<=(SnippetSpan a, SnippetSpan b) { return {a.high <= b.low, a.low <= b.high}; }
-FA_DEVICE SnippetSpan operator>(SnippetSpan a, SnippetSpan b) { return b < a; }
-FA_DEVICE SnippetSpan operator>=(SnippetSpan a, SnippetSpan b) { return b <= a; }
-FA_DEVICE SnippetSpan operator==(SnippetSpan a, SnippetSpan b) {
+template <class T> FA_DEVICE SnippetSpan<int> operator<(SnippetSpan<T> a, SnippetSpan<T> b) { return {a.high < b.low, a.low < b.high}; }
+template <class T> FA_DEVICE SnippetSpan<int> operator<=(SnippetSpan<T> a, SnippetSpan<T> b) { return {a.high <= b.low, a.low <= b.high}; }
+template <class T> FA_DEVICE SnippetSpan<int> operator>(SnippetSpan<T> a, SnippetSpan<T> b) { return b < a; }
+template <class T> FA_DEVICE SnippetSpan<int> operator>=(SnippetSpan<T> a, SnippetSpan<T> b) { return b <= a; }
+template <class T> FA_DEVICE SnippetSpan<int> operator==(SnippetSpan<T> a, SnippetSpan<T> b) {
     return {a.low == b.high && a.high == b.low, a.low <= b.high && b.low <= a.high};
 }
-FA_DEVICE SnippetSpan operator!(SnippetSpan a) { return {1 - a.high, 1 - a.low}; }
-FA_DEVICE SnippetSpan operator!=(SnippetSpan a, SnippetSpan b) { return !(a == b); }
-FA_DEVICE SnippetSpan operator&&(SnippetSpan a, SnippetSpan b) { return {a.low & b.low, a.high & b.high}; }
-FA_DEVICE SnippetSpan operator||(SnippetSpan a, SnippetSpan b) { return {a.low | b.low, a.high | b.high}; }
+FA_DEVICE SnippetSpan<int> operator!(SnippetSpan<int> a) { return {1 - a.high, 1 - a.low}; }
+template <class T> FA_DEVICE SnippetSpan<int> operator!=(SnippetSpan<T> a, SnippetSpan<T> b) { return !(a == b); }
+FA_DEVICE SnippetSpan<int> operator&&(SnippetSpan<int> a, SnippetSpan<int> b) { return {a.low & b.low, a.high & b.high}; }
+FA_DEVICE SnippetSpan<int> operator||(SnippetSpan<int> a, SnippetSpan<int> b) { return {a.low | b.low, a.high | b.high}; }
 #define SNIPPET_UNKNOWN(result, value, op) FA_DEVICE result operator op(SnippetUnknown, SnippetUnknown) { return value; }
 SNIPPET_UNKNOWN(SnippetUnknown, {}, +)
 SNIPPET_UNKNOWN(SnippetUnknown, {}, -)
 SNIPPET_UNKNOWN(SnippetUnknown, {}, *)
 SNIPPET_UNKNOWN(SnippetUnknown, {}, /)
-SNIPPET_UNKNOWN(SnippetSpan, (SnippetSpan{0, 1}), <)
-SNIPPET_UNKNOWN(SnippetSpan, (SnippetSpan{0, 1}), <=)
-SNIPPET_UNKNOWN(SnippetSpan, (SnippetSpan{0, 1}), >)
-SNIPPET_UNKNOWN(SnippetSpan, (SnippetSpan{0, 1}), >=)
-SNIPPET_UNKNOWN(SnippetSpan, (SnippetSpan{0, 1}), ==)
-SNIPPET_UNKNOWN(SnippetSpan, (SnippetSpan{0, 1}), !=)
+SNIPPET_UNKNOWN(SnippetSpan<int>, (SnippetSpan<int>{0, 1}), <)
+SNIPPET_UNKNOWN(SnippetSpan<int>, (SnippetSpan<int>{0, 1}), <=)
+SNIPPET_UNKNOWN(SnippetSpan<int>, (SnippetSpan<int>{0, 1}), >)
+SNIPPET_UNKNOWN(SnippetSpan<int>, (SnippetSpan<int>{0, 1}), >=)
+SNIPPET_UNKNOWN(SnippetSpan<int>, (SnippetSpan<int>{0, 1}), ==)
+SNIPPET_UNKNOWN(SnippetSpan<int>, (SnippetSpan<int>{0, 1}), !=)
 #undef SNIPPET_UNKNOWN
 FA_DEVICE SnippetUnknown operator-(SnippetUnknown x) { return x; }
 
@@ -147,7 +147,7 @@ SNIPPET_COMPARED(!=)
 // Rounded down, of numbers of any sign.
 template <class T> FA_DEVICE T snippet_floor_div(T a, T b) {
     if constexpr (SnippetKind<T>::span == 1) {
-        const i64 m = snippet_upper(-a.low, a.high) + 1;
+        const auto m = snippet_upper(-a.low, a.high) + 1;
         if (b.low <= 0) return {-m, m};
         return snippet_hull(snippet_floor_div(a.low, b.low), snippet_floor_div(a.low, b.high), snippet_floor_div(a.high, b.low),
                             snippet_floor_div(a.high, b.high));
@@ -166,7 +166,7 @@ template <class T> FA_DEVICE T snippet_ceil_div(T a, T b) {
 template <class T> FA_DEVICE T snippet_rest(T a, T b) {
     if constexpr (SnippetKind<T>::span == 1) {
         if (b.low == b.high && b.low > 0) {
-            const i64 times = snippet_floor_div(a.low, b.low);
+            const auto times = snippet_floor_div(a.low, b.low);
             if (times == snippet_floor_div(a.high, b.low)) return {a.low - times * b.low, a.high - times * b.low};
         }
         return {b.low < 0 ? b.low + 1 : 0, b.high > 0 ? b.high - 1 : 0};
@@ -176,11 +176,11 @@ template <class T> FA_DEVICE T snippet_rest(T a, T b) {
     else return a % b + (a % b != 0 && (a % b < 0) != (b < 0) ? b : 0);
 }
 template <class T> FA_DEVICE T snippet_left(T a, T b) {
-    if constexpr (SnippetKind<T>::span) return snippet_any_bits();
+    if constexpr (SnippetKind<T>::span) return snippet_any_bits<decltype(a.low)>();
     else return b < 0 || b > 63 ? 0 : (T)((u64)a << b);
 }
 template <class T> FA_DEVICE T snippet_right(T a, T b) {
-    if constexpr (SnippetKind<T>::span) return snippet_any_bits();
+    if constexpr (SnippetKind<T>::span) return snippet_any_bits<decltype(a.low)>();
     else return b < 0 || b > 63 ? 0 : (T)((i64)a >> b);
 }
 // As torch.minimum has it: NaN goes through.
@@ -209,7 +209,7 @@ template <class A, class B> FA_DEVICE auto snippet_choose(bool is, A a, B b) {
     if constexpr (SnippetKind<A>::count) return SnippetCount<float>{is ? a.whole : b.whole, is ? (float)a.real : (float)b.real};
     else return is ? a : b;
 }
-template <class A> FA_DEVICE A snippet_choose(SnippetSpan is, A a, A b) {
+template <class A> FA_DEVICE A snippet_choose(SnippetSpan<int> is, A a, A b) {
     if constexpr (SnippetKind<A>::span == 2) return a;
     else return is.low == 1 ? a : is.high == 0 ? b : snippet_hull(a.low, b.low, a.high, b.high);
 }
@@ -255,14 +255,15 @@ struct SnippetFast {
     template <class X> FA_DEVICE float number(X x) { return (float)real(x); }
 };
 struct SnippetSpans {
-    using Truth = SnippetSpan;
-    using Whole = SnippetSpan;
-    FA_DEVICE SnippetSpan whole(SnippetSpan x) { return x; }
-    FA_DEVICE SnippetSpan whole(i64 x) { return {x, x}; }
-    template <class X> FA_DEVICE SnippetSpan count(X x) { return whole(x); }
-    template <class X> FA_DEVICE SnippetSpan large(X x) { return whole(x); }
-    FA_DEVICE SnippetSpan truth(SnippetSpan x) { return {x.low > 0 || x.high < 0, x.low != 0 || x.high != 0}; }
-    FA_DEVICE SnippetSpan truth(SnippetUnknown) { return {0, 1}; }
+    using Truth = SnippetSpan<int>;
+    using Whole = SnippetSpan<int>;
+    template <class T> FA_DEVICE SnippetSpan<int> whole(SnippetSpan<T> x) { return {(int)x.low, (int)x.high}; }
+    FA_DEVICE SnippetSpan<int> whole(i64 x) { return {(int)x, (int)x}; }
+    template <class X> FA_DEVICE SnippetSpan<int> count(X x) { return whole(x); }
+    template <class T> FA_DEVICE SnippetSpan<i64> large(SnippetSpan<T> x) { return {x.low, x.high}; }
+    FA_DEVICE SnippetSpan<i64> large(i64 x) { return {x, x}; }
+    template <class T> FA_DEVICE SnippetSpan<int> truth(SnippetSpan<T> x) { return {x.low > 0 || x.high < 0, x.low != 0 || x.high != 0}; }
+    FA_DEVICE SnippetSpan<int> truth(SnippetUnknown) { return {0, 1}; }
     template <class X> FA_DEVICE SnippetUnknown real(X) { return {}; }
     template <class X> FA_DEVICE SnippetUnknown number(X) { return {}; }
 };

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Multi-head latent attention's decoding (pages of 64 in any order, 8,192 keys, bf16), and causal scores with a slope beside FlexAttention: median us
-with the L2 cache flushed, and the largest error, of outputs that were NaN before. Needs the installed wheel and PyTorch on a GPU."""
-from training_vs_torch import fa_tune, median_us, torch  # with a store of their own
+"""Multi-head latent attention's decoding (pages of 64 in any order, 8,192 keys, bf16), and scores and masks as texts beside FlexAttention, with
+--scores these alone: median us with the L2 cache flushed, and the largest error, of outputs that were NaN before. Needs the installed wheel and
+PyTorch on a GPU."""
+import sys
+
+from training_vs_torch import fa_tune, in_turn, median_us, torch  # with a store of their own
 
 KEYS = 8192
 FLUSH = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
@@ -20,16 +23,26 @@ def decode(batch, heads):
     print("B %d, %d heads: %.1f us, %.0f GB/s, error %.4f" % (batch, heads, us, batch * KEYS * 1152 / us / 1e3, (out[-1, 0] - right).abs().max()), flush=True)
 
 
-def slope():
+def scores():
+    """Texts beside FlexAttention's functions, in turn."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     q, k, v = (torch.randn(2, 16, KEYS, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    mask, flex = create_block_mask(lambda b, h, i, j: i >= j, None, None, KEYS, KEYS, device="cuda"), torch.compile(flex_attention)
-    ways = (lambda: fa_tune.attention(q, k, v, causal=True, score="score - 0.0625 * (q - k)"),
-            lambda: flex(q, k, v, score_mod=lambda s, b, h, i, j: s - 0.0625 * (i - j), block_mask=mask))
-    error = (ways[0]() - ways[1]()).abs().max()
-    print("slope: ours %.0f us, FlexAttention %.0f us, differ by %.4f" % (*(median_us(way, FLUSH) for way in ways), error))
+    for name, how, bend, seen in (
+            ("causal", {"mask": "k <= q"}, None, lambda b, h, i, j: i >= j),
+            ("slope, causal", {"causal": True, "score": "score - 0.0625 * (q - k)"}, lambda s, b, h, i, j: s - 0.0625 * (i - j), lambda b, h, i, j: i >= j),
+            ("window", {"mask": "k <= q and q - k < 1024"}, None, lambda b, h, i, j: (i >= j) & (i - j < 1024)),
+            ("prefix", {"mask": "k <= q or k < 1000"}, None, lambda b, h, i, j: (i >= j) | (j < 1000)),
+            ("chunks, causal", {"causal": True, "mask": "q // 1366 == k // 1366"}, None, lambda b, h, i, j: (i >= j) & (i // 1366 == j // 1366)),
+            ("tanh, causal", {"causal": True, "score": "30 * tanh(score / 30)"}, lambda s, b, h, i, j: 30 * torch.tanh(s / 30), lambda b, h, i, j: i >= j),
+            ("distance", {"score": "score - 0.0625 * abs(q - k)"}, lambda s, b, h, i, j: s - 0.0625 * (i - j).abs(), None)):
+        torch.compiler.reset()
+        mask, flex = create_block_mask(seen, None, None, KEYS, KEYS, device="cuda") if seen else None, torch.compile(flex_attention)
+        ways = (lambda: fa_tune.attention(q, k, v, **how), lambda: flex(q, k, v, score_mod=bend, block_mask=mask))
+        error, us = (ways[0]() - ways[1]()).abs().max(), in_turn(dict(enumerate(ways)), FLUSH)
+        print("%s: ours %.0f us, FlexAttention %.0f us, %.2f times, differ by %.4f" % (name, us[0], us[1], us[1] / us[0], error), flush=True)
 
 
-for one in ((size, heads) for size in (1, 16, 128) for heads in (8, 16, 64, 128)):
-    decode(*one)
-slope()
+if "--scores" not in sys.argv:
+    for one in ((size, heads) for size in (1, 16, 128) for heads in (8, 16, 64, 128)):
+        decode(*one)
+scores()
