@@ -10,10 +10,12 @@ products of the gradients.
     python3 tests/bench/training_vs_torch.py [--layer | --varlen | --deterministic | --host] [--head-dims 64,128,192/128,256] [--out FILE]
 """
 import argparse
+import contextlib
 import json
 import math
 import os
 import site
+import statistics
 import tempfile
 import time
 import warnings
@@ -177,16 +179,18 @@ def measure(ways, shapes, layer, cache):
     return {"cold_s": round(cold, 1), **{name: round(us, 1) for name, us in times.items()}}
 
 
-def host_us(function, count=200):
-    for _ in range(30):
-        function()
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    for _ in range(count):
-        function()
-    told = (time.perf_counter() - begin) / count * 1e6
-    torch.cuda.synchronize()
-    return told
+def host_us(functions, rounds=14, count=150):
+    """Medians, in turn: what a host does beside, and its clock, is then every function's alike."""
+    told = [[] for _ in functions]
+    for _ in range(rounds):
+        for (around, function), times in zip(functions, told):
+            with around():
+                torch.cuda.synchronize()
+                begin = time.perf_counter()
+                for _ in range(count):
+                    function()
+                times.append((time.perf_counter() - begin) / count * 1e6)
+    return [statistics.median(times[3:]) for times in told]
 
 
 def cost_on_the_host():
@@ -207,16 +211,14 @@ def cost_on_the_host():
         @staticmethod
         def backward(ctx, d_o):
             return tuple(torch.empty_like(x) for x in ctx.saved_tensors[:3])
-
-    def tell(name, attend):
-        print("%s: %.0f us forward, %.0f us forward and backward" % (
-            name, host_us(lambda: attend(*leaves)), host_us(lambda: torch.autograd.grad(attend(*leaves), leaves, d_o))))
-    tell("fa_tune", fa_tune.attention)
-    tell("SDPA", F.scaled_dot_product_attention)
-    with fa_tune.sdpa():
-        tell("within fa_tune.sdpa()", F.scaled_dot_product_attention)
-    tell("a function that only allocates", Allocates.apply)
-    print("four launches, as fa_tune's two passes have: %.0f us" % host_us(lambda: [torch.cuda._sleep(0) for _ in range(4)]))
+    plain, sdpa = contextlib.nullcontext, F.scaled_dot_product_attention
+    ways = {"fa_tune": (plain, fa_tune.attention), "SDPA": (plain, sdpa), "within fa_tune.sdpa()": (fa_tune.sdpa, sdpa),
+            "a function that only allocates": (plain, Allocates.apply)}
+    told = host_us([(around, call) for around, attend in ways.values() for call in (
+        lambda attend=attend: attend(*leaves), lambda attend=attend: torch.autograd.grad(attend(*leaves), leaves, d_o))])
+    for name, forward, both in zip(ways, told[::2], told[1::2]):
+        print("%s: %.0f us forward, %.0f us forward and backward" % (name, forward, both))
+    print("four launches, as fa_tune's two passes have: %.0f us" % host_us([(plain, lambda: [torch.cuda._sleep(0) for _ in range(4)])])[0])
 
 
 def main():
