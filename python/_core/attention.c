@@ -117,7 +117,7 @@ static int launch(struct call *c, const fa_kernel *kernel, bool bound, PyObject 
             return -1;
         if (*ret_instead != NULL)
             return 0;
-        if (call_make_outputs(c) != 0 || call_make_workspace(c, kernel) != 0)
+        if (call_make_outputs(c) != 0 || call_make_workspace(c, kernel, 0) != 0)
             return -1;
         int rc = fa_launch(kernel, &c->launch, c->place.stream, &diag);
         if (rc == 0)

@@ -35,6 +35,8 @@ enum {
     AT_TENSORS,
     AT_COUNT = AT_TENSORS + 2
 };
+/* Bytes: the library finds as many that it keeps for the stream in less time than PyTorch allocates them. */
+enum { SMALL_WORKSPACE = 1 << 20 };
 /* By position, before q, k and v. */
 enum { GIVEN_D_O, GIVEN_O, GIVEN_LSE, GIVEN_D_LSE, GIVEN_DETERMINISTIC, GIVEN };
 
@@ -273,7 +275,7 @@ static int launch(struct backward *b, const fa_kernel *kernel)
     for (;;) {
         if (kernel == NULL && (kernel = find_kernel(b)) == NULL)
             return -1;
-        if (call_make_workspace(c, kernel) != 0)
+        if (call_make_workspace(c, kernel, SMALL_WORKSPACE) != 0)
             return -1;
         args.workspace = c->launch.workspace;
         args.workspace_bytes = c->launch.workspace_bytes;

@@ -97,8 +97,8 @@ int call_take_outputs(struct call *c);
 /* Makes the outputs that the caller did not pass. */
 int call_make_outputs(struct call *c);
 /* The workspace of this launch from the tensors' library, in the order of the stream. Where that has no allocator for the
- * stream, fa_launch uses memory of its own for it. */
-int call_make_workspace(struct call *c, const fa_kernel *kernel);
+ * stream, and for `small` bytes, fa_launch uses memory of its own for it. */
+int call_make_workspace(struct call *c, const fa_kernel *kernel, size_t small);
 void call_free_workspace(struct call *c);
 bool call_is_unaligned(const struct call *c);
 

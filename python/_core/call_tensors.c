@@ -276,12 +276,12 @@ int call_make_outputs(struct call *c)
     return 0;
 }
 
-int call_make_workspace(struct call *c, const fa_kernel *kernel)
+int call_make_workspace(struct call *c, const fa_kernel *kernel, size_t small)
 {
     size_t size = fa_kernel_workspace(kernel);
     bool own_stream = c->is.stream != NULL && c->is.stream != Py_None;
     call_free_workspace(c); /* of a kernel that did not take these strides */
-    if (size == 0 || own_stream || c->tensor[Q].exchange == NULL)
+    if (size <= small || own_stream || c->tensor[Q].exchange == NULL)
         return 0;
     c->workspace = tensor_scratch(&c->tensor[Q], size);
     if (c->workspace == NULL)

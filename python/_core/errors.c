@@ -79,9 +79,18 @@ int fail_with(int code, const fa_diag *diag)
 }
 
 /* ---- what is written in Python --------------------------------------------------------------*/
+/* A module that is there already costs a look into sys.modules; an import is a tenth of a small layer's forward pass. */
+static PyObject *find_module(const char *name)
+{
+    PyObject *key = PyUnicode_FromString(name);
+    PyObject *found = key != NULL ? PyImport_GetModule(key) : NULL;
+    Py_XDECREF(key);
+    return found != NULL || PyErr_Occurred() ? found : PyImport_ImportModule(name);
+}
+
 PyObject *call_helper(const char *module, const char *name, const char *format, ...)
 {
-    PyObject *from = PyImport_ImportModule(module), *function = NULL, *args = NULL, *result = NULL;
+    PyObject *from = find_module(module), *function = NULL, *args = NULL, *result = NULL;
     va_list list;
     if (from != NULL)
         function = PyObject_GetAttrString(from, name);
@@ -99,7 +108,7 @@ PyObject *call_helper(const char *module, const char *name, const char *format, 
 
 PyObject *call_helper_with(const char *module, const char *name, PyObject *words)
 {
-    PyObject *from = PyImport_ImportModule(module), *none = PyTuple_New(0), *result = NULL;
+    PyObject *from = find_module(module), *none = PyTuple_New(0), *result = NULL;
     PyObject *function = from != NULL ? PyObject_GetAttrString(from, name) : NULL;
     if (function != NULL && none != NULL && words != NULL)
         result = PyObject_Call(function, none, words);

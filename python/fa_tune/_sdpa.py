@@ -67,7 +67,7 @@ def _backward(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k,
         try:
             with torch.no_grad():
                 q, k, v, o = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value, out))
-                return _torch_ops.gradients(grad_out, q, k, v, o, logsumexp, causal=is_causal, scale=scale)[:3]
+                return _torch_ops.gradients(grad_out, q, k, v, o, logsumexp, None, {"causal": is_causal, "scale": scale})[:3]
         except _errors.Error as error:
             if not is_not_covered(error):
                 raise

@@ -122,7 +122,7 @@ def _attention_backward_fake(d_o, q, k, v, o, lse, causal=False, *, layout="bhsd
 
 
 # ---- gradients -----------------------------------------------------------------------------------
-def gradients(d_o, q, k, v, o, lse, d_lse=None, **words):
+def gradients(d_o, q, k, v, o, lse, d_lse, words):
     """(dq, dk, dv, d_sinks or None) by our kernel, of the arguments of fa_tune.attention(); with on_miss="sdpa" PyTorch
     computes what there is no kernel for, unless the loss depends on the LSE, of which its kernel takes no gradient."""
     try:
@@ -135,7 +135,7 @@ def gradients(d_o, q, k, v, o, lse, d_lse=None, **words):
 
 def _attention_backward(d_o, q, k, v, o, lse, *args, d_lse=None, **options):
     q, k, v, o = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v, o))
-    *made, d_sinks = gradients(d_o, q, k, v, o, lse, d_lse, **_words(*args, **options))
+    *made, d_sinks = gradients(d_o, q, k, v, o, lse, d_lse, _words(*args, **options))
     return (*made, q.new_empty(0, dtype=torch.float32) if d_sinks is None else d_sinks)
 
 
@@ -175,7 +175,7 @@ class _Attention(torch.autograd.Function):
         if sinks is not None or starts_q is not None:
             words = {"sinks": sinks, "cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k, **words}
         if ctx.eager and not torch.is_grad_enabled() and _is_unobserved():
-            d_q, d_k, d_v, d_sinks = gradients(d_o, q, k, v, o, lse, d_lse, **words)
+            d_q, d_k, d_v, d_sinks = gradients(d_o, q, k, v, o, lse, d_lse, words)
         else:
             d_q, d_k, d_v, d_sinks = torch.ops.fa_tune.attention_backward(d_o, q, k, v, o, lse, d_lse=d_lse, **options_of(**words))
         return d_q, d_k, d_v, None if sinks is None else d_sinks, None, None, None, None, None
@@ -185,6 +185,9 @@ class _Attention(torch.autograd.Function):
         raise _errors.NotSupported("fa_tune.attention has no forward mode (torch.autograd.forward_ad): use torch.autograd.grad")
 
 
+# Of a class with backward() alone this is what PyTorch's own apply() ends with, after it has asked for vjp().
+if hasattr(_Attention, "_backward_cls"):
+    _Attention._backward_cls.apply = _Attention.backward
 # What Function.apply() comes to where no transform of functorch (vmap, jvp) is under way; those it refuses or handles.
 _apply_plainly = super(torch.autograd.Function, _Attention).apply
 _is_transformed = torch._C._are_functorch_transforms_active
