@@ -13,7 +13,6 @@
 
 #include "problem.h"
 #include "tensors.h"
-#include "trial.h"
 
 #include <ctype.h>
 #include <limits.h>

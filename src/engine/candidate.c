@@ -7,7 +7,6 @@
 #include "buf.h"
 #include "manifest.h"
 #include "nvrtc.h"
-#include "store.h"
 
 #include "cubin.h"
 #include "error.h"

@@ -7,10 +7,8 @@
 
 #include "session.h"
 
-#include "buf.h"
 #include "compile_pool.h"
 #include "cubin.h"
-#include "hash.h"
 #include "nvrtc.h"
 
 /* Renders a candidate of the tuner's task, or with NULL the operation's answer, into *ret, whose source is the caller's to

@@ -12,10 +12,7 @@
  */
 #include "job.h"
 
-#include "bench.h"
-#include "driver.h"
 #include "error.h"
-#include "family.h"
 #include "lookup.h"
 #include "manifest.h"
 #include "model.h"

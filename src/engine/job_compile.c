@@ -5,10 +5,8 @@
  */
 #include "job.h"
 
-#include "buf.h"
 #include "candidate.h"
 #include "hash.h"
-#include "family.h"
 #include "pool.h"
 #include "store.h"
 #include "source.h"

@@ -10,11 +10,9 @@
 #include "bench.h"
 #include "error.h"
 #include "json.h"
-#include "family.h"
 #include "pool.h"
 #include "problem.h"
 #include "store.h"
-#include "trial.h"
 
 #include <math.h>
 #include <stdio.h>

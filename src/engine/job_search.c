@@ -11,7 +11,6 @@
 #include "job.h"
 
 #include "error.h"
-#include "family.h"
 #include "model.h"
 #include "wording.h"
 

@@ -7,14 +7,12 @@
  */
 #include "candidate.h"
 #include "driver.h"
-#include "family.h"
 #include "session.h"
 #include "kernel_table.h"
 #include "op.h"
 #include "problem.h"
 #include "lookup.h"
 #include "source.h"
-#include "spec.h"
 #include "store.h"
 #include "job.h"
 

@@ -21,7 +21,6 @@
 #include "source.h"
 #include "spec.h"
 #include "store.h"
-#include "trial.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -16,7 +16,6 @@
 #include "candidate.h"
 #include "driver.h"
 #include "error.h"
-#include "family.h"
 #include "hash.h"
 #include "job.h"
 #include "lookup.h"

@@ -20,7 +20,6 @@
 #include "pool.h"
 #include "problem.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
