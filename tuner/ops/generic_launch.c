@@ -8,7 +8,6 @@
 #include "cubin.h"
 #include "error.h"
 #include "operation.h"
-#include "spec.h"
 #include "tensors.h"
 
 #include <ctype.h>
@@ -413,7 +412,8 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
         rc = fa_symbols_copy(call->driver, &passed->symbols, &passed->list, problem, values.address,
                              true, stream, diag);
     const int left = enters ? fa_module_leave(passed->module, stream, rc == 0 ? diag : NULL) : 0;
-    fa_stream_memory_leave(&memory.lease);
+    if (memory.lease.lent != NULL)
+        fa_stream_memory_leave(&memory.lease);
     return rc != 0 ? rc : left;
 }
 

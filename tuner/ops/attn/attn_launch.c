@@ -504,7 +504,8 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     int done = 0;
     while (rc == 0 && done < fa_call_launches(call))
         rc = fa_call_run(call, done++, arguments, has_maps ? 2 : 1, &memory, stream, diag);
-    fa_stream_memory_leave(&memory.lease);
+    if (memory.lease.lent != NULL) /* mostly there is none: no call for nothing */
+        fa_stream_memory_leave(&memory.lease);
     return rc;
 }
 
