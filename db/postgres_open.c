@@ -367,14 +367,8 @@ static int open_server(fa_store *store, const char *url, fa_diag *diag)
 }
 
 /* ---- of either kind --------------------------------------------------------------------------*/
-int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa_diag *ret_note,
-                  fa_diag *diag)
-{
-    return fa_store_open_spared(path, mode, NULL, ret_store, ret_note, diag);
-}
-
-int fa_store_open_spared(const char *path, fa_store_mode mode, const fa_store_spare *spare,
-                         fa_store **ret_store, fa_diag *ret_note, fa_diag *diag)
+int fa_store_open(const char *path, fa_store_mode mode, const fa_store_spare *spare,
+                  fa_store **ret_store, fa_diag *ret_note, fa_diag *diag)
 {
     if (ret_note != NULL)
         ret_note->text[0] = 0;

@@ -39,16 +39,6 @@ typedef enum fa_store_mode {
                                 is read-only stands for it; a damaged one is not set aside */
 } fa_store_mode;
 
-/* path: a file, or postgresql://USER:PASSWORD@HOST:PORT/DATABASE as libpq takes it, whose tables
- * are made in the first schema of its search_path where that is empty.
- * READ_WRITE on a file or directory that is not writable answers FA_EREADONLY; the caller may
- * open it again READ_ONLY. Network file systems and /tmp-like world-writable directories without
- * an own 0700 directory are refused with the reason. When a corrupt file was set aside,
- * *ret_note holds the sentence about it (else ""). ret_note may be NULL. Damage that is met only
- * later answers FA_ECORRUPT once; the next call sets the file aside and goes on with a new store. */
-int fa_store_open(const char *path, fa_store_mode mode, fa_store **ret_store, fa_diag *ret_note,
-                  fa_diag *diag);
-bool fa_store_is_address(const char *path);
 /* What serves in a server's place while that does not answer: at the opening, after a lost connection that nobody
  * mends within seconds, and for a minute at a time. Never within a batch. */
 typedef struct fa_store_spare {
@@ -57,8 +47,17 @@ typedef struct fa_store_spare {
     void (*note)(void *context, const char *sentence); /* why it serves from now on; may be NULL */
     void *context;
 } fa_store_spare;
-int fa_store_open_spared(const char *path, fa_store_mode mode, const fa_store_spare *spare,
-                         fa_store **ret_store, fa_diag *ret_note, fa_diag *diag);
+
+/* path: a file, or postgresql://USER:PASSWORD@HOST:PORT/DATABASE as libpq takes it, whose tables
+ * are made in the first schema of its search_path where that is empty.
+ * READ_WRITE on a file or directory that is not writable answers FA_EREADONLY; the caller may
+ * open it again READ_ONLY. Network file systems and /tmp-like world-writable directories without
+ * an own 0700 directory are refused with the reason. When a corrupt file was set aside,
+ * *ret_note holds the sentence about it (else ""). spare and ret_note may be NULL. Damage that is met only
+ * later answers FA_ECORRUPT once; the next call sets the file aside and goes on with a new store. */
+int fa_store_open(const char *path, fa_store_mode mode, const fa_store_spare *spare,
+                  fa_store **ret_store, fa_diag *ret_note, fa_diag *diag);
+bool fa_store_is_address(const char *path);
 /* Whether the store is a server's that does not answer now; it is asked every few seconds at most. */
 bool fa_store_server_is_gone(fa_store *store);
 /* Whether it may come back soon, or came so lately that who held a lock may not have it again. */

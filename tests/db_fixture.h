@@ -63,7 +63,8 @@ static void (*db_body)(void);
 static inline fa_store *db_open(fa_diag *ret_diag)
 {
     fa_store *opened = NULL;
-    return fa_store_open(db_path, FA_STORE_READ_WRITE, &opened, NULL, ret_diag) == 0 ? opened : NULL;
+    return fa_store_open(db_path, FA_STORE_READ_WRITE, NULL, &opened, NULL, ret_diag) == 0 ? opened
+                                                                                           : NULL;
 }
 
 /* Each test in a fresh directory; with DB_STORE_TEST the store there is open while it runs. */
@@ -250,7 +251,7 @@ static inline bool fill_store(int32_t winners)
 static inline int open_rc(fa_store_mode mode)
 {
     fa_store *store = NULL;
-    int rc = fa_store_open(db_path, mode, &store, &note, &diag);
+    int rc = fa_store_open(db_path, mode, NULL, &store, &note, &diag);
     fa_store_close(&store);
     return rc;
 }

@@ -136,7 +136,7 @@ static void check_trials(uint32_t killed)
 static void check_winners(uint32_t from)
 {
     fa_store *store = NULL;
-    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_WRITE, &store, &note, &diag), diag);
+    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_WRITE, NULL, &store, &note, &diag), diag);
     CHECK_TEXT(note.text, "");
     for (uint32_t s = 0; s < SEQS; s++) {
         if (newest[s] < from || newest[s] == 0)
@@ -203,7 +203,7 @@ DB_TEST(a_store_whose_maker_was_killed_is_made_again)
         struct stat st;
         sizes[stat(db_path, &st) == 0 && st.st_size > 0]++;
         fa_store *store = NULL;
-        CHECK_OK(fa_store_open(db_path, FA_STORE_READ_WRITE, &store, &note, &diag), diag);
+        CHECK_OK(fa_store_open(db_path, FA_STORE_READ_WRITE, NULL, &store, &note, &diag), diag);
         CHECK_TEXT(note.text, "");
         CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
         CHECK(db_winner_is(store, 1, 1, &diag));

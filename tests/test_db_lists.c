@@ -217,7 +217,7 @@ DB_STORE_TEST(what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to)
     const fa_baseline baseline = baseline_of(1, "fa2", 10);
     CHECK(fill_scope(store, 1, 10) && fill_scope(store, 2, 11));
     CHECK_OK(fa_store_baselines_put(store, &baseline, 1, &diag), diag);
-    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_ONLY, &reader, NULL, &diag), diag);
+    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_ONLY, NULL, &reader, NULL, &diag), diag);
     CHECK_OK(forget(reader, &first, true, &would, &diag), diag);
     CHECK_INT(COUNT("winner"), 2);
     CHECK_INT(forget(reader, &first, false, &did, &diag), FA_EREADONLY);

@@ -69,7 +69,7 @@ static void *thread_writes(void *context)
     fa_store *store = NULL;
     for (int i = 0; i < WRITES; i++) { /* closing one connection must not unlock the others */
         if ((store == NULL &&
-             fa_store_open(db_path, FA_STORE_READ_WRITE, &store, NULL, NULL) != 0) ||
+             fa_store_open(db_path, FA_STORE_READ_WRITE, NULL, &store, NULL, NULL) != 0) ||
             db_put_winner(store, writer * 100 + i + 1, (uint32_t)(writer * 100 + i),
                           FA_ORIGIN_MEASURED, NULL, NULL) != 0)
             return (void *)1;

@@ -48,7 +48,7 @@ static void check_set_aside(void)
     CHECK_INT(open_rc(FA_STORE_READ_ONLY), FA_ECORRUPT);
     CHECK(db_same_bytes(db_path, &before));
     fa_store *store = NULL;
-    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_WRITE, &store, &note, &diag), diag);
+    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_WRITE, NULL, &store, &note, &diag), diag);
     CHECK_HAS(note.text, ".corrupt-");
     const char *kept = strstr(note.text, " as ") + 4;
     char aside[512];
@@ -176,17 +176,17 @@ DB_TEST(what_is_only_looked_at_stays_as_it_is)
 {
     fa_store *store = NULL;
     CHECK(check_write_file(db_path, "", 0));
-    CHECK_OK(fa_store_open(db_path, FA_STORE_EXISTING, &store, &note, &diag), diag);
+    CHECK_OK(fa_store_open(db_path, FA_STORE_EXISTING, NULL, &store, &note, &diag), diag);
     CHECK(fa_store_is_absent(store));
     fa_store_close(&store);
     struct stat st;
     CHECK(stat(db_path, &st) == 0 && st.st_size == 0);
     CHECK_INT(db_count_files(""), 3);
     CHECK(check_write_file(db_path, "Dear aunt,\n", 11));
-    CHECK_INT(fa_store_open(db_path, FA_STORE_EXISTING, &store, &note, &diag), FA_ESTORE);
+    CHECK_INT(fa_store_open(db_path, FA_STORE_EXISTING, NULL, &store, &note, &diag), FA_ESTORE);
     CHECK_INT(unlink(db_path), 0);
     CHECK(fill_store(1) && truncate(db_path, 9000) == 0);
-    CHECK_INT(fa_store_open(db_path, FA_STORE_EXISTING, &store, &note, &diag), FA_ECORRUPT);
+    CHECK_INT(fa_store_open(db_path, FA_STORE_EXISTING, NULL, &store, &note, &diag), FA_ECORRUPT);
     CHECK_INT(db_count_files("store.db.corrupt-"), 0);
     CHECK(store == NULL);
 }
@@ -196,7 +196,7 @@ DB_TEST(a_store_that_was_emptied_while_it_was_open_is_made_anew_by_the_next_call
     CHECK(fill_store(2));
     fa_store *store = db_open(&diag), *reader = NULL;
     CHECK(store != NULL && db_winner_is(store, 1, 1, &diag));
-    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_ONLY, &reader, NULL, &diag), diag);
+    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_ONLY, NULL, &reader, NULL, &diag), diag);
     CHECK_INT(truncate(db_path, 0), 0);
     fa_scope scope = db_scope(1);
     fa_winner_record winner = {0};
@@ -286,7 +286,7 @@ static int use_damaged(void)
     fa_store *store = NULL;
     int wrong = 0;
     diag.text[0] = 0;
-    if (fa_store_open(db_path, FA_STORE_READ_WRITE, &store, NULL, &diag) != 0)
+    if (fa_store_open(db_path, FA_STORE_READ_WRITE, NULL, &store, NULL, &diag) != 0)
         return diag.text[0] == 0;
     for (int32_t i = 1; i <= 3; i++) {
         fa_scope scope = db_scope(i);
@@ -397,10 +397,10 @@ DB_TEST(a_store_that_could_not_be_opened_for_writing_once_is_not_read_only_from_
     fa_store *store = NULL;
     CHECK(fill_store(1));
     open_errno = EMFILE;
-    CHECK_INT(fa_store_open(db_path, FA_STORE_READ_WRITE, &store, &note, &diag), FA_EIO);
+    CHECK_INT(fa_store_open(db_path, FA_STORE_READ_WRITE, NULL, &store, &note, &diag), FA_EIO);
     CHECK_INT(open_errno, 0);
     CHECK_HAS(diag.text, "ulimit -n");
-    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_WRITE, &store, &note, &diag), diag);
+    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_WRITE, NULL, &store, &note, &diag), diag);
     /* Opened anew in the middle of its life, after another process took the file away. */
     CHECK_INT(unlink(db_path), 0);
     CHECK(fill_store(1));

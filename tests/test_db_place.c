@@ -89,16 +89,17 @@ DB_TEST(paths_that_cannot_be_a_store_are_refused)
 {
     fa_store *store = NULL;
     char path[400];
-    CHECK_INT(fa_store_open(NULL, FA_STORE_READ_WRITE, &store, NULL, &diag), FA_EINVAL);
-    CHECK_INT(fa_store_open("", FA_STORE_READ_WRITE, &store, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_open(NULL, FA_STORE_READ_WRITE, NULL, &store, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_open("", FA_STORE_READ_WRITE, NULL, &store, NULL, &diag), FA_EINVAL);
     snprintf(path, sizeof path, "%s/new/", db_directory);
-    CHECK_INT(fa_store_open(path, FA_STORE_READ_WRITE, &store, NULL, &diag), FA_EINVAL);
-    CHECK_INT(fa_store_open(db_path, FA_STORE_READ_ONLY, &store, NULL, &diag), FA_ENOTFOUND);
+    CHECK_INT(fa_store_open(path, FA_STORE_READ_WRITE, NULL, &store, NULL, &diag), FA_EINVAL);
+    CHECK_INT(fa_store_open(db_path, FA_STORE_READ_ONLY, NULL, &store, NULL, &diag), FA_ENOTFOUND);
     CHECK_INT(db_count_files("store"), 0);
     static const char *const addresses[] = {"mysql://fa:s3cret@h/fleet", "sqlite://store.db",
                                             "postgresql:/fa:s3cret@h/fleet"};
     for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
-        CHECK_INT(fa_store_open(addresses[i], FA_STORE_READ_WRITE, &store, NULL, &diag), FA_EINVAL);
+        CHECK_INT(fa_store_open(addresses[i], FA_STORE_READ_WRITE, NULL, &store, NULL, &diag),
+                  FA_EINVAL);
         CHECK_HAS(diag.text, "postgresql://USER@HOST/DATABASE");
         CHECK(strstr(diag.text, "s3cret") == NULL);
     }
@@ -108,7 +109,7 @@ DB_TEST(paths_that_cannot_be_a_store_are_refused)
 static void check_absent(const char *path)
 {
     fa_store *store = NULL;
-    CHECK_OK(fa_store_open(path, FA_STORE_EXISTING, &store, &note, &diag), diag);
+    CHECK_OK(fa_store_open(path, FA_STORE_EXISTING, NULL, &store, &note, &diag), diag);
     CHECK(fa_store_is_absent(store) && fa_store_is_read_only(store));
     CHECK_TEXT(fa_store_path(store), path);
     CHECK(!db_winner_is(store, 1, 1, &diag));
@@ -125,7 +126,7 @@ DB_TEST(a_store_for_reading_is_not_made_where_none_is)
     check_absent(deeper);
     CHECK_INT(db_count_files(""), 2); /* . and .. */
     CHECK(fill_store(1));
-    CHECK_OK(fa_store_open(db_path, FA_STORE_EXISTING, &store, &note, &diag), diag);
+    CHECK_OK(fa_store_open(db_path, FA_STORE_EXISTING, NULL, &store, &note, &diag), diag);
     CHECK(!fa_store_is_absent(store) && !fa_store_is_read_only(store));
     CHECK(db_winner_is(store, 1, 1, &diag));
     fa_store_close(&store);
@@ -161,7 +162,7 @@ static void check_readable_only(void)
     CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_EREADONLY);
     CHECK_HAS(diag.text, "cannot be written");
     fa_store *store = NULL;
-    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_ONLY, &store, &note, &diag), diag);
+    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_ONLY, NULL, &store, &note, &diag), diag);
     CHECK(fa_store_is_read_only(store));
     CHECK(db_winner_is(store, 1, 1, &diag));
     CHECK_INT(db_put_winner(store, 1, 2, FA_ORIGIN_MEASURED, NULL, &diag), FA_EREADONLY);

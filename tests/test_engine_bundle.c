@@ -450,7 +450,7 @@ ENGINE_TEST(a_dry_run_tells_all_and_changes_nothing_even_on_a_read_only_store)
     CHECK(same_file(f.store, &before));
     CHECK_INT(winners_in(f.tuner), 2);
     fa_store_close(&f.tuner->store);
-    CHECK_OK(fa_store_open(f.store, FA_STORE_READ_ONLY, &f.tuner->store, NULL, &diag), diag);
+    CHECK_OK(fa_store_open(f.store, FA_STORE_READ_ONLY, NULL, &f.tuner->store, NULL, &diag), diag);
     CHECK_OK(import(&f, true, true, &info), diag);
     CHECK_INT(import(&f, true, false, &info), FA_EREADONLY);
     CHECK(same_file(f.store, &before));

@@ -192,7 +192,7 @@ ENGINE_TEST(a_read_only_store_waits_for_a_hang_once)
     CHECK(open_tuned(&f));
     CHECK(open_under(&f, hangs));
     fa_store_close(&f.tuner->store);
-    CHECK_OK(fa_store_open(f.store, FA_STORE_READ_ONLY, &f.tuner->store, NULL, &diag), diag);
+    CHECK_OK(fa_store_open(f.store, FA_STORE_READ_ONLY, NULL, &f.tuner->store, NULL, &diag), diag);
     CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
     check_passed_over(&f);
     CHECK_INT(fixture_number(&f, count_marks), 0);

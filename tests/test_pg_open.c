@@ -15,7 +15,7 @@ static int open_at(const char *url, fa_store_mode mode)
 {
     fa_store *store = NULL;
     strcpy(diag.text, "");
-    int rc = fa_store_open(url, mode, &store, &note, &diag);
+    int rc = fa_store_open(url, mode, NULL, &store, &note, &diag);
     fa_store_close(&store);
     return rc;
 }
@@ -59,7 +59,7 @@ DB_TEST(kerberos_is_asked_only_where_the_address_says_so)
     fa_store_close(&store);
     snprintf(address, sizeof address, "%s%cgssencmode=prefer", db_path,
              strchr(db_path, '?') != NULL ? '&' : '?');
-    CHECK_OK(fa_store_open(address, FA_STORE_READ_WRITE, &store, &note, &diag), diag);
+    CHECK_OK(fa_store_open(address, FA_STORE_READ_WRITE, NULL, &store, &note, &diag), diag);
     bool as_said = setting_is(store, "gssencmode", "prefer");
     fa_store_close(&store);
     CHECK(!asked && as_said);
@@ -159,7 +159,7 @@ DB_TEST(a_user_without_rights_reads_and_writes_nothing)
     CHECK_INT(open_at(url, FA_STORE_READ_WRITE), FA_EREADONLY);
     CHECK_HAS(diag.text, "may not change");
     fa_store *store = NULL;
-    CHECK_OK(fa_store_open(url, FA_STORE_READ_ONLY, &store, NULL, &diag), diag);
+    CHECK_OK(fa_store_open(url, FA_STORE_READ_ONLY, NULL, &store, NULL, &diag), diag);
     CHECK(fa_store_is_read_only(store));
     CHECK(db_winner_is(store, 1, 1, &diag));
     CHECK_INT(db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag), FA_EREADONLY);

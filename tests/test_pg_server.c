@@ -209,8 +209,7 @@ DB_STORE_TEST(a_file_serves_while_the_server_does_not)
     fa_store *spared = NULL;
     fa_lock *lock = NULL;
     notes = 0;
-    CHECK_OK(fa_store_open_spared(db_path, FA_STORE_READ_WRITE, &spare, &spared, NULL, &diag),
-             diag);
+    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_WRITE, &spare, &spared, NULL, &diag), diag);
     CHECK_OK(db_put_winner(spared, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK_OK(fa_store_lock(spared, "key", false, &lock, &diag), diag);
     CHECK(pg_tell("crash"));
@@ -232,8 +231,7 @@ DB_STORE_TEST(a_file_serves_while_the_server_does_not)
     CHECK(!fa_store_server_restarts(spared));
     fa_store_close(&spared);
     CHECK(pg_tell("crash"));
-    CHECK_OK(fa_store_open_spared(db_path, FA_STORE_READ_WRITE, &spare, &spared, NULL, &diag),
-             diag);
+    CHECK_OK(fa_store_open(db_path, FA_STORE_READ_WRITE, &spare, &spared, NULL, &diag), diag);
     CHECK(db_winner_is(spared, 2, 2, &diag));
     CHECK_INT(notes, 2);
     fa_store_close(&spared);

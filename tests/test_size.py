@@ -17,7 +17,7 @@ BUDGET = {
     "src/code": 950,
     "src/snippet": 505,
     "src/fields": 112,
-    "db": 5351,
+    "db": 5344,
     "tuner": 11776,
     "src/worker": 1146,
     "src/bundle": 1379,

@@ -225,9 +225,9 @@ static int open_store(fa_tuner *tuner, const char *path, bool existing, fa_diag 
         return rc;
     if (fa_store_is_address(path))
         spare.file = tuner->spare_path;
-    rc = fa_store_open_spared(path, mode, &spare, &tuner->store, &note, &reason);
+    rc = fa_store_open(path, mode, &spare, &tuner->store, &note, &reason);
     if (rc == FA_EREADONLY) {
-        rc = fa_store_open_spared(path, FA_STORE_READ_ONLY, &spare, &tuner->store, &note, diag);
+        rc = fa_store_open(path, FA_STORE_READ_ONLY, &spare, &tuner->store, &note, diag);
         if (rc == 0)
             fa_note(tuner, "%s; using it read-only, nothing new is kept", reason.text);
         else if (rc == FA_ENOTFOUND) /* none is there, because none can be made there */

@@ -433,7 +433,7 @@ int fa_push(fa_tuner *tuner, fa_bundle_info *ret_pushed, fa_diag *diag)
     pthread_mutex_lock(&tuner->work);
     rc = fa_sweep_need_server(tuner, diag);
     if (rc == 0)
-        rc = fa_store_open(tuner->spare_path, FA_STORE_EXISTING, &file, NULL, diag);
+        rc = fa_store_open(tuner->spare_path, FA_STORE_EXISTING, NULL, &file, NULL, diag);
     if (rc == 0)
         rc = fa_store_winners(file, NULL, &rows, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++)

@@ -195,7 +195,7 @@ static void check_store(struct doctor *d)
     char path[FA_STORE_PATH_MAX] = "", directory[FA_STORE_PATH_MAX];
     int rc = fa_options_store(&d->options, path, &diag);
     if (rc == 0)
-        rc = fa_store_open(path, FA_STORE_EXISTING, &store, NULL, &diag);
+        rc = fa_store_open(path, FA_STORE_EXISTING, NULL, &store, NULL, &diag);
     const bool none = rc == 0 && fa_store_is_absent(store);
     const char *slash = strrchr(path, '/');
     snprintf(directory, sizeof directory, "%.*s", slash != NULL ? (int)(slash - path) : 0, path);
