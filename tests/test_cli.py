@@ -474,6 +474,16 @@ def a_long_report_tells_how_far_it_is_and_can_be_stopped():
                 assert not os.path.exists(path)
 
 
+def products_of_every_size_have_configs_of_hopper_and_a_tune_tries_the_first():
+    with Place() as place:
+        for m, n, k in ((100000, 100000, 100000), (1, 151936, 4096), (8, 100000000, 64), (130, 18944, 3584)):
+            problem = ["--operation", "gemm", "--gpu", "H200", "--m", str(m), "--n", str(n), "--k", str(k)]
+            rows = [row for row in place.json("explain", *problem)["configs"] if row["config"]["family"] == "gemm_sm90a" and row["status"] == "pending"]
+            assert rows and all(row["predicted_us"] > 0 for row in rows), problem
+        assert len(rows) > 16, rows
+        tap.equal(place.json("tune", *problem)["funnel"]["in_budget"], 17)  # and one of mma.sync
+
+
 def kept_and_unharmed(place, arguments):
     """How many configs a stopped tune has kept; none may look as if it had failed by itself."""
     counts = place.json("explain", *arguments)["counts"]
