@@ -40,7 +40,7 @@ struct serve_cached {
 };
 
 typedef struct serve_cache {
-    int64_t epoch; /* grows with each serve_cache_empty(); a lookup takes it before it begins */
+    int64_t epoch; /* grows whenever it is emptied; a lookup takes it before it begins */
     struct serve_cached slot[SERVE_CACHE_SLOTS];
 } serve_cache;
 
