@@ -6,6 +6,7 @@
 #include "engine_fixture.h"
 
 #include "bundle.h"
+#include "candidate.h"
 #include "lines.h"
 #include "portable.h"
 #include "session.h"
@@ -17,10 +18,11 @@ static char config[400], bundle[400], other_store[300];
 static fa_diag diag;
 
 /* A fixture with a device, whose store holds a predicted winner for an L4 and one measured here; a
- * place for keys; and the names used below. */
+ * key; and the names used below. */
 static bool open_place(engine_fixture *f)
 {
     const fa_kernel *kernel;
+    char key[FA_KEY_TEXT_MAX];
     if (!fixture_open(f, ""))
         return false;
     snprintf(config, sizeof config, "%s/config", f->directory);
@@ -28,13 +30,8 @@ static bool open_place(engine_fixture *f)
     snprintf(other_store, sizeof other_store, "%s/other.db", f->directory);
     setenv("XDG_CONFIG_HOME", config, 1);
     setenv("FA_TUNE_SYSTEM", "", 1);
-    return fa_get_best_kernel(f->tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag) == 0;
-}
-
-static bool make_key(void)
-{
-    char key[FA_KEY_TEXT_MAX];
-    return fa_keygen(NULL, key, NULL, 0, &diag) == 0;
+    return fa_keygen(NULL, key, NULL, 0, &diag) == 0 &&
+           fa_get_best_kernel(f->tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag) == 0;
 }
 
 static int export_all(engine_fixture *f, bool no_signature)
@@ -92,7 +89,7 @@ static fa_answer measured_in(fa_tuner *tuner)
 }
 
 /* ---- bundles made by hand -------------------------------------------------------------------*/
-/* A winner of the fixture's store with its cubin, to be changed and bundled. */
+/* A winner of an open place with its cubin, to be changed and bundled. */
 struct made {
     fa_winner_record winner;
     fa_cubin_record cubin;
@@ -103,7 +100,7 @@ static bool take_made(engine_fixture *f, struct made *made)
     fa_winner_record *row = NULL;
     size_t count = 0;
     *made = (struct made){0};
-    if (fa_store_winners(f->tuner->store, NULL, &row, &count, &diag) != 0)
+    if (!open_place(f) || fa_store_winners(f->tuner->store, NULL, &row, &count, &diag) != 0)
         return false;
     for (size_t i = 0; i < count; i++)
         if (row[i].origin == FA_ORIGIN_MEASURED && made->winner.evidence == NULL) {
@@ -163,7 +160,6 @@ ENGINE_TEST(what_was_measured_there_is_imported_and_launchable_here)
     const fa_kernel *kernel;
     fa_buf before, evidence;
     CHECK(open_place(&f));
-    CHECK(make_key());
     there = measured_in(f.tuner);
     CHECK_INT(there.origin, FA_ORIGIN_MEASURED);
     CHECK_OK(export_all(&f, false), diag);
@@ -202,10 +198,8 @@ static void import_in_child(const engine_fixture *f)
     fa_tuner *tuner = NULL;
     fa_options options = fixture_options(f);
     fa_import_options import = {.size = sizeof import, .file = bundle, .allow_unsigned = true};
-    _exit(fa_open(&options, &tuner, NULL) == 0 &&
-                  fa_import(tuner, &import, NULL, NULL, NULL, NULL) == 0
-              ? 0
-              : 1);
+    _exit(fa_open(&options, &tuner, NULL) != 0 ||
+          fa_import(tuner, &import, NULL, NULL, NULL, NULL) != 0);
 }
 
 ENGINE_TEST(an_import_that_is_killed_leaves_all_or_nothing)
@@ -213,7 +207,6 @@ ENGINE_TEST(an_import_that_is_killed_leaves_all_or_nothing)
     enum { COUNT = 150, ROUNDS = 25 };
     struct made made;
     int killed = 0;
-    CHECK(open_place(&f));
     CHECK(take_made(&f, &made));
     CHECK(bundle_made(&made, COUNT));
     CHECK(restart_elsewhere(&f, NULL));
@@ -256,7 +249,6 @@ ENGINE_TEST(a_cubin_that_is_not_what_its_winner_says_is_refused)
     fa_buf before;
     fa_bundle_info info;
     struct made made;
-    CHECK(open_place(&f));
     CHECK(take_made(&f, &made));
     CHECK(restart_elsewhere(&f, NULL));
     CHECK_INT(fa_buf_read_file(&before, other_store, 1 << 28), 0);
@@ -298,7 +290,6 @@ static fa_gpu gpu_shown(void)
 ENGINE_TEST(evidence_of_another_gpu_than_the_winners_is_not_shown_as_its_gpu)
 {
     struct made made;
-    CHECK(open_place(&f));
     CHECK(take_made(&f, &made));
     CHECK(bundle_made(&made, 1));
     CHECK(gpu_shown().sm_count > 0);
@@ -338,11 +329,9 @@ ENGINE_TEST(conflicts_resolve_by_origin_then_interval_then_driver_then_time)
     };
     struct made made;
     fa_secret_key secret;
-    CHECK(open_place(&f));
-    CHECK(make_key());
+    CHECK(take_made(&f, &made));
     CHECK_OK(fa_keys_secret(NULL, &secret, &diag), diag);
     signing = &secret;
-    CHECK(take_made(&f, &made));
     CHECK(restart_elsewhere(&f, NULL));
     made.winner.trial.low_us = made.winner.trial.median_us * 0.99;
     made.winner.trial.high_us = made.winner.trial.median_us * 1.01;
@@ -412,10 +401,8 @@ ENGINE_TEST(a_signed_proof_holds_only_for_the_bytes_that_it_was_about)
     fa_secret_key secret;
     struct made made;
     fa_winner_record left = {0};
-    CHECK(open_place(&f));
-    CHECK(make_key());
-    CHECK_OK(fa_keys_secret(NULL, &secret, &diag), diag);
     CHECK(take_made(&f, &made));
+    CHECK_OK(fa_keys_secret(NULL, &secret, &diag), diag);
     signing = &secret;
     CHECK(bundle_made(&made, 1));
     signing = NULL;
@@ -440,7 +427,6 @@ ENGINE_TEST(a_dry_run_tells_all_and_changes_nothing_even_on_a_read_only_store)
     fa_buf before;
     fa_bundle_info info;
     struct made made;
-    CHECK(open_place(&f));
     CHECK(take_made(&f, &made));
     CHECK(bundle_made(&made, 3));
     CHECK_INT(fa_buf_read_file(&before, f.store, 1 << 28), 0);
@@ -487,7 +473,6 @@ ENGINE_TEST(a_system_bundle_answers_from_where_it_lies_and_the_own_store_comes_f
     void *bytes = NULL;
     size_t size;
     CHECK(open_place(&f));
-    CHECK(make_key());
     CHECK_OK(export_all(&f, false), diag);
     setenv("XDG_CONFIG_HOME", "/nowhere", 1); /* its signer is a stranger */
     snprintf(list, sizeof list, "/no/such/place::%s", f.directory);
@@ -530,4 +515,27 @@ ENGINE_TEST(a_system_bundle_that_others_can_write_or_that_is_damaged_is_noted_an
               FA_ENOTFOUND);
     CHECK_HAS(noted, "does not match its hash");
     fa_buf_free(&bytes);
+}
+
+/* Where one is not, an import and the shipped bundle say "predicted" in place of its time: measure it again, or write its new key
+ * where its machine code is as before. */
+ENGINE_TEST(measured_winners_that_are_shipped_are_of_these_templates)
+{
+    char path[400];
+    fa_lines lines = {0};
+    fa_tuner *tuner = NULL;
+    int found[2] = {0}; /* by whether they hold */
+    CHECK(fixture_open(&f, NULL));
+    const fa_options options = {.size = sizeof options, .store = f.store};
+    const fa_import_options shipped = {.file = path};
+    snprintf(path, sizeof path, "%s/system/records.jsonl", getenv("FA_TEST_SOURCE"));
+    CHECK_OK(fa_open(&options, &tuner, &diag), diag);
+    CHECK_OK(fa_tuner_families(tuner, &diag), diag);
+    CHECK_OK(fa_lines_read(&shipped, &lines, &diag), diag);
+    for (size_t i = 0; i < lines.count; i++)
+        if (lines.line[i].answer.origin == FA_ORIGIN_MEASURED)
+            found[fa_record_holds(tuner, &lines.line[i].answer)]++;
+    fa_lines_free(&lines);
+    fa_close(&tuner);
+    CHECK(found[0] == 0 && found[1] > 0);
 }
