@@ -24,9 +24,9 @@ void fa_db_problem_bind(fa_query *query, const fa_problem *problem)
  * the row was written, and may be again: what does not fit them is no damage. */
 static bool is_of_a_directory(const cJSON *json)
 {
-    const cJSON *name = cJSON_GetObjectItemCaseSensitive(json, "operation");
+    const char *name = fa_json_string(json, "operation");
     const fa_operation *operation = NULL;
-    return cJSON_IsString(name) && fa_operation_find(name->valuestring, &operation, NULL) == 0 &&
+    return name != NULL && fa_operation_find(name, &operation, NULL) == 0 &&
            operation != fa_operation_of(NULL);
 }
 

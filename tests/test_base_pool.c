@@ -84,7 +84,8 @@ static int be_child(void)
         if (strcmp(verb, "garbage") == 0 && write(FA_CHILD_FD, "not a frame at all..", 20) != 20)
             return 3;
         if (strncmp(verb, "echo", 4) == 0 || strcmp(verb, "burn") == 0)
-            fa_message_write(FA_CHILD_FD, message.json, message.blob, message.blob_size, NULL);
+            fa_message_write(FA_CHILD_FD, cJSON_Duplicate(message.json, true), message.blob,
+                             message.blob_size, NULL);
         bool leave = strcmp(verb, "echo and leave") == 0;
         fa_message_free(&message);
         if (leave)

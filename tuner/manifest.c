@@ -79,7 +79,7 @@ enum { WHY_MAX = 300 }; /* bytes of a sentence: fits fa_trial's reason */
 static const cJSON *part(struct fa_spec_reading *r, const char *key,
                          cJSON_bool (*is)(const cJSON *), const char *type, bool needed)
 {
-    const cJSON *json = fa_spec_member(r->json, key);
+    const cJSON *json = fa_json_member(r->json, key);
     if (json == NULL && needed && !r->family->as_is)
         fa_spec_fault(r, "\"%s\" is missing: it must be %s", key, type);
     if (json != NULL && !is(json))
@@ -182,7 +182,7 @@ static void read_work(struct fa_spec_reading *r, const cJSON *work, const char *
         fa_spec_fault(r, "%s must be an object of expressions", where);
     fa_spec_check_keys(r, work, where, works);
     for (int i = 0; i < FA_WORKS && r->rc == 0; i++)
-        if ((item = cJSON_GetObjectItemCaseSensitive(work, works[i])) != NULL)
+        if ((item = fa_json_member(work, works[i])) != NULL)
             launch->work[i] = take_expression(r, item, "%s %s", where, works[i]);
 }
 
@@ -192,7 +192,7 @@ static bool read_sides(struct fa_spec_reading *r, const cJSON *json, const char 
                        const char *key, fa_expr *ret_side[3])
 {
     static const cJSON one = {.type = cJSON_Number, .valueint = 1, .valuedouble = 1};
-    const cJSON *sides = fa_spec_member(json, key);
+    const cJSON *sides = fa_json_member(json, key);
     const int count = cJSON_IsArray(sides) ? cJSON_GetArraySize(sides) : 1;
     bool at_run_time = false;
     if (sides == NULL && strcmp(key, "cluster") == 0)
@@ -215,9 +215,9 @@ static bool read_sides(struct fa_spec_reading *r, const cJSON *json, const char 
 static void read_launch(struct fa_spec_reading *r, const cJSON *json, const char *entry,
                         const char *place, fa_family_launch *launch)
 {
-    const cJSON *cooperative = fa_spec_member(json, "cooperative"),
-                *programmatic = fa_spec_member(json, "programmatic"),
-                *when = fa_spec_member(json, "when");
+    const cJSON *cooperative = fa_json_member(json, "cooperative"),
+                *programmatic = fa_json_member(json, "programmatic"),
+                *when = fa_json_member(json, "when");
     if (!fa_is_identifier(entry))
         fa_spec_fault(r, "%s\"kernel\" must be a C name of less than %d characters", place,
                       FA_NAME_MAX);
@@ -236,10 +236,10 @@ static void read_launch(struct fa_spec_reading *r, const cJSON *json, const char
                       "compiled",
                       place);
     read_sides(r, json, place, "grid", launch->grid);
-    read_addends(r, fa_spec_member(json, "shared_memory"), place, launch);
+    read_addends(r, fa_json_member(json, "shared_memory"), place, launch);
     if (when != NULL)
         launch->when = take_expression(r, when, "%swhen", place);
-    read_work(r, fa_spec_member(json, "work"), place, launch);
+    read_work(r, fa_json_member(json, "work"), place, launch);
 }
 
 /* Arguments of a single kernel that are scratch: their bytes. */
@@ -249,7 +249,7 @@ static void read_scratch(struct fa_spec_reading *r)
     const cJSON *argument, *side;
     char room[32];
     int at = -1;
-    cJSON_ArrayForEach (argument, fa_spec_member(r->json, "arguments")) {
+    cJSON_ArrayForEach (argument, fa_json_member(r->json, "arguments")) {
         fa_element element = FA_ELEMENT_FP32;
         fa_buf bytes = {0};
         at++;
@@ -264,7 +264,7 @@ static void read_scratch(struct fa_spec_reading *r)
         fa_element_find(fa_spec_text(argument, "type"), &element);
         fa_buf_printf(&bytes, "%zu",
                       fa_element_size(element) * (size_t)fa_element_numbers(element));
-        cJSON_ArrayForEach (side, fa_spec_member(argument, "shape")) {
+        cJSON_ArrayForEach (side, fa_json_member(argument, "shape")) {
             const char *text = fa_json_expression(side, room);
             fa_buf_printf(&bytes, " * (%s)", text != NULL ? text : "");
         }
@@ -289,8 +289,8 @@ static void read_launches(struct fa_spec_reading *r)
         read_launch(r, json, f->as_is ? r->entry[i] : fa_spec_text(json, "kernel"), place,
                     &f->launch[f->launch_count++]);
     }
-    const cJSON *answer = f->as_is ? fa_spec_member(r->json, "answer") : NULL;
-    if (fa_spec_member(answer, "grid") != NULL || fa_spec_member(answer, "block") != NULL)
+    const cJSON *answer = f->as_is ? fa_json_member(r->json, "answer") : NULL;
+    if (fa_json_member(answer, "grid") != NULL || fa_json_member(answer, "block") != NULL)
         read_launch(r, answer, r->answer, "answer: ", &f->answer);
 }
 
@@ -336,7 +336,7 @@ static void read_takes(struct fa_spec_reading *r)
 
 static fa_expr *read_one(struct fa_spec_reading *r, const char *key)
 {
-    const cJSON *json = fa_spec_member(r->json, key);
+    const cJSON *json = fa_json_member(r->json, key);
     return json != NULL && r->rc == 0 ? take_expression(r, json, "%s", key) : NULL;
 }
 
@@ -430,11 +430,11 @@ static void read_rule(struct fa_spec_reading *r, const cJSON *item, const char *
 {
     static const char *const keys[] = {"require", "is", "why", NULL};
     char room[32];
-    const cJSON *require = cJSON_IsObject(item) ? fa_spec_member(item, "require") : item,
-                *reason = fa_spec_member(item, "why");
+    const cJSON *require = cJSON_IsObject(item) ? fa_json_member(item, "require") : item,
+                *reason = fa_json_member(item, "why");
     const char *why =
         reason != NULL ? cJSON_GetStringValue(reason) : fa_json_expression(require, room);
-    const cJSON *is = fa_spec_member(item, "is");
+    const cJSON *is = fa_json_member(item, "is");
     const char *ends = is == NULL ? "constraint" : cJSON_IsString(is) ? is->valuestring : "";
     bool clean = why != NULL && why[0] != 0 && (reason == NULL || strlen(why) <= WHY_MAX);
     if (cJSON_IsObject(item))
@@ -487,7 +487,7 @@ static void read_defaults(struct fa_spec_reading *r)
         names[i] = f->tunable[i].name;
     fa_spec_check_keys(r, defaults, "\"default\"", names);
     for (int i = 0; i < f->tunable_count && r->rc == 0; i++) {
-        const cJSON *item = fa_spec_member(defaults, names[i]);
+        const cJSON *item = fa_json_member(defaults, names[i]);
         fa_domain *domain = &f->tunable[i];
         domain->preset_value = domain->value[0];
         if (item == NULL && !f->as_is)
@@ -510,8 +510,8 @@ int fa_family_read(fa_family *family, struct fa_spec_reading *r)
         "kernel", "block",     "cluster",     "grid",     "shared_memory",   "cooperative",
         "work",   "registers", "workspace",   "counters", "splits",          "default",
         "tries",  NULL};
-    const cJSON *name = fa_spec_member(r->json, "name"),
-                *suffix = fa_spec_member(r->json, "arch_suffix");
+    const cJSON *name = fa_json_member(r->json, "name"),
+                *suffix = fa_json_member(r->json, "arch_suffix");
     r->family = family;
     r->known_count = 0;
     family->as_is = r->source != NULL;

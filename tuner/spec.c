@@ -32,7 +32,7 @@ static void read_identity(struct fa_spec_reading *r)
         "options", "launches",     "work",    "cluster",   "cooperative", NULL};
     const char *name = fa_spec_text(r->json, "name");
     fa_spec_check_keys(r, r->json, "", keys);
-    if (name[0] == 0 && fa_spec_member(r->json, "name") != NULL)
+    if (name[0] == 0 && fa_json_member(r->json, "name") != NULL)
         fa_spec_fault(r, "\"name\" must be a text, or left out");
     if (r->rc == 0 && name[0] != 0)
         snprintf(r->name, sizeof r->name, "%s", name);
@@ -65,7 +65,7 @@ static char *finish_source(struct fa_spec_reading *r, const char *file, const ch
                       "template __global__ decltype(%s) %s;\n",
                       instance[i], instance[i]);
     fa_buf_printf(&out, "// compiled with files of hash %s and", hash);
-    cJSON_ArrayForEach (option, fa_spec_member(r->json, "options"))
+    cJSON_ArrayForEach (option, fa_json_member(r->json, "options"))
         fa_buf_printf(&out, " %s", option->valuestring);
     fa_buf_text(&out, "\n");
     fa_spec_memory(r, !out.failed);
@@ -74,7 +74,7 @@ static char *finish_source(struct fa_spec_reading *r, const char *file, const ch
 
 static void check_options(struct fa_spec_reading *r)
 {
-    const cJSON *option, *options = fa_spec_member(r->json, "options");
+    const cJSON *option, *options = fa_json_member(r->json, "options");
     if (options != NULL &&
         (!cJSON_IsArray(options) || cJSON_GetArraySize(options) > FA_OPTIONS_MAX))
         fa_spec_fault(r, "\"options\" must be an array of at most %d options of NVRTC",
@@ -114,7 +114,7 @@ static void take_compiled_with(struct fa_spec_reading *r)
     fa_compiled_with *with = &spec->with;
     fa_buf_text(&spec->macro, " ");
     for (int i = 0; i < 2; i++)
-        cJSON_ArrayForEach (macro, fa_spec_member(r->json, keys[i]))
+        cJSON_ArrayForEach (macro, fa_json_member(r->json, keys[i]))
             fa_buf_printf(&spec->macro, "%s ", macro->string);
     with->macro = spec->macro.data;
     with->left = spec->left.data;
@@ -122,7 +122,7 @@ static void take_compiled_with(struct fa_spec_reading *r)
     with->option = spec->option;
     if (!r->keeps_host) /* for what is constexpr */
         spec->option[with->option_count++] = "-default-device";
-    cJSON_ArrayForEach (option, fa_spec_member(r->json, "options"))
+    cJSON_ArrayForEach (option, fa_json_member(r->json, "options"))
         spec->option[with->option_count++] = option->valuestring;
     fa_spec_memory(r, !spec->macro.failed && !spec->left.failed);
 }
@@ -133,7 +133,7 @@ static void check_expressions(struct fa_spec_reading *r, const fa_operation *ope
     static const char *const keys[] = {"flops", "bytes"};
     for (int i = 0; i < 2 && r->rc == 0; i++) {
         char room[32];
-        const cJSON *is = fa_spec_member(operation->document, keys[i]);
+        const cJSON *is = fa_json_member(operation->document, keys[i]);
         const char *text = fa_json_expression(is, room);
         fa_expr *expr = NULL;
         int rc = text != NULL ? fa_operation_expr(operation, text, &expr, r->diag) : 0;
@@ -171,7 +171,7 @@ static void fill_spec(struct fa_spec_reading *r, const fa_operation *operation)
     /* A stated default config stays, for sizes that it holds for; without one the first that holds for the default sizes is
      * it. */
     FA_TRY(r, fa_space_first(&spec->families, &problem, &config, r->diag));
-    for (int i = 0; r->rc == 0 && i < config.count && fa_spec_member(r->json, "default") == NULL;
+    for (int i = 0; r->rc == 0 && i < config.count && fa_json_member(r->json, "default") == NULL;
          i++)
         spec->families.family[0]->tunable[i].preset_value = config.tunable[i].value;
 }
@@ -239,7 +239,7 @@ static void read_texts(struct fa_spec_reading *r, const char *source, const char
     char files[FA_HASH_HEX];
     const bool apart = answer_source != NULL;
     for (int i = 0; i < 2; i++) {
-        const cJSON *macros = fa_spec_member(r->json, named[i].key);
+        const cJSON *macros = fa_json_member(r->json, named[i].key);
         if (macros != NULL && !cJSON_IsObject(macros))
             fa_spec_fault(r, "\"%s\" must be an object, whose keys are macros", named[i].key);
         if (cJSON_GetArraySize(macros) > named[i].most)
@@ -271,7 +271,7 @@ static void read_texts(struct fa_spec_reading *r, const char *source, const char
         const bool instance = strchr(r->answer_named, '<') != NULL;
         if (r->answered && (apart || r->instances > 0 || instance))
             r->answer_source = finish_source(
-                r, apart ? fa_spec_text(fa_spec_member(r->json, "answer"), "source") : r->file,
+                r, apart ? fa_spec_text(fa_json_member(r->json, "answer"), "source") : r->file,
                 text[apart], &r->answer_named, instance, &before);
     }
     if (r->rc == 0)
@@ -320,11 +320,11 @@ static int read_all(const char *name, const char *folder, const char *text, cons
     r.rc = r.text == NULL ? fa_fail_in(diag, FA_EMANIFEST, "%s", name)
                           : fa_json_parse(r.text, strlen(r.text), name, &r.json, diag);
     r.file = cuda ? name : fa_spec_text(r.json, "source");
-    const char *of_answer = fa_spec_text(fa_spec_member(r.json, "answer"), "source");
+    const char *of_answer = fa_spec_text(fa_json_member(r.json, "answer"), "source");
     fa_spec_memory(&r, r.spec != NULL);
     if (!cJSON_IsObject(r.json))
         fa_spec_fault(&r, "a specification is a JSON object");
-    if (cuda && fa_spec_member(r.json, "source") != NULL)
+    if (cuda && fa_json_member(r.json, "source") != NULL)
         fa_spec_fault(&r, "\"source\" is given in the source itself: leave it out");
     if (cuda)
         source = text;

@@ -111,7 +111,7 @@ static char *folder_path(const char *folder, const char *name)
 
 void fa_includes_open(struct fa_spec_reading *r)
 {
-    const cJSON *item, *list = fa_spec_member(r->json, "include");
+    const cJSON *item, *list = fa_json_member(r->json, "include");
     struct stat st;
     if (list != NULL && r->folder == NULL)
         fa_spec_fault(r, "\"include\" names folders, which a text may not");

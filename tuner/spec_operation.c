@@ -27,7 +27,7 @@ static void fix_sizes(struct fa_spec_reading *r)
     }
     for (int i = 0; (size = cJSON_GetArrayItem(sizes, i)) != NULL; i++) {
         bool fixed = false;
-        cJSON_ArrayForEach (item, fa_spec_member(r->json, "defines")) {
+        cJSON_ArrayForEach (item, fa_json_member(r->json, "defines")) {
             const char *text = fa_json_expression(item, room);
             fixed = fixed || (text != NULL && size->string != NULL &&
                               fa_code_find(text, size->string) != NULL);
@@ -50,7 +50,7 @@ static void add_answer(struct fa_spec_reading *r)
 {
     static const char *const keys[] = {"kernel",        "source",    "block", "grid",
                                        "shared_memory", "arguments", NULL};
-    const cJSON *is = fa_spec_member(r->json, "answer"), *given = fa_spec_member(is, "given");
+    const cJSON *is = fa_json_member(r->json, "answer"), *given = fa_json_member(is, "given");
     char file[FA_NAME_MAX + 16];
     if (given != NULL && (!cJSON_IsString(given) || is->child->next != NULL))
         fa_spec_fault(r, "answer: \"given\" must be a text, and alone");
@@ -72,7 +72,7 @@ static void add_answer(struct fa_spec_reading *r)
 /* A number of 0 or more; -1 where it is not told. */
 static double tolerance_of(struct fa_spec_reading *r, const char *key)
 {
-    const cJSON *item = fa_spec_member(r->json, key);
+    const cJSON *item = fa_json_member(r->json, key);
     const double number = cJSON_IsNumber(item) ? item->valuedouble : -1;
     if (item != NULL && !(number >= 0 && number < 1e30))
         fa_spec_fault(r, "\"%s\" must be a number of 0 or more", key);

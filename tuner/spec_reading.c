@@ -155,15 +155,9 @@ void fa_spec_memory(struct fa_spec_reading *r, bool enough)
         r->rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
 }
 
-const cJSON *fa_spec_member(const cJSON *json, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
-    return cJSON_IsNull(item) ? NULL : item;
-}
-
 const char *fa_spec_text(const cJSON *json, const char *key)
 {
-    const char *text = cJSON_GetStringValue(fa_spec_member(json, key));
+    const char *text = fa_json_string(json, key);
     return text != NULL ? text : "";
 }
 
@@ -188,7 +182,7 @@ int fa_spec_check_launches(struct fa_spec_reading *r)
     static const char *const keys[] = {"kernel",        "block",     "cluster",     "grid",
                                        "shared_memory", "work",      "cooperative", "programmatic",
                                        "when",          "arguments", NULL};
-    const cJSON *launch, *list = fa_spec_member(r->json, "launches");
+    const cJSON *launch, *list = fa_json_member(r->json, "launches");
     const int count = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
     int at = 0;
     if (list == NULL)
@@ -196,7 +190,7 @@ int fa_spec_check_launches(struct fa_spec_reading *r)
     if (count < 1 || count > FA_LAUNCHES_MAX)
         fa_spec_fault(r, "\"launches\" must be an array of 1 to %d launches", FA_LAUNCHES_MAX);
     for (int i = 0; keys[i] != NULL; i++)
-        if (fa_spec_member(r->json, keys[i]) != NULL && keys[i + 1] != NULL)
+        if (fa_json_member(r->json, keys[i]) != NULL && keys[i + 1] != NULL)
             fa_spec_fault(r, "\"%s\" is given beside \"launches\": put it into each launch",
                           keys[i]);
     cJSON_ArrayForEach (launch, list) {
@@ -205,7 +199,7 @@ int fa_spec_check_launches(struct fa_spec_reading *r)
         if (!cJSON_IsObject(launch) || fa_spec_text(launch, "kernel")[0] == 0)
             fa_spec_fault(r, "%s must be an object with a \"kernel\"", place);
         fa_spec_check_keys(r, launch, place, keys);
-        if (r->file == NULL && fa_spec_member(launch, "arguments") != NULL)
+        if (r->file == NULL && fa_json_member(launch, "arguments") != NULL)
             fa_spec_fault(r, "%s: \"arguments\" are a single kernel's: a family's take one struct",
                           place);
     }
@@ -214,6 +208,6 @@ int fa_spec_check_launches(struct fa_spec_reading *r)
 
 const cJSON *fa_spec_launch(struct fa_spec_reading *r, int launch)
 {
-    const cJSON *list = fa_spec_member(r->json, "launches");
+    const cJSON *list = fa_json_member(r->json, "launches");
     return list != NULL ? cJSON_GetArrayItem(list, launch) : r->json;
 }

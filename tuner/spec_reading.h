@@ -55,9 +55,7 @@ int fa_spec_fault(struct fa_spec_reading *r, const char *format, ...)
 /* FA_ENOMEM, likewise, unless there was enough memory. */
 void fa_spec_memory(struct fa_spec_reading *r, bool enough);
 
-/* The member; NULL where it is null, too. */
-const cJSON *fa_spec_member(const cJSON *json, const char *key);
-/* Its text; "" where it has none. */
+/* As fa_json_string(); "" where it has none. */
 const char *fa_spec_text(const cJSON *json, const char *key);
 /* As fa_json_check_keys(), of the specification's own kind of failure. */
 int fa_spec_check_keys(struct fa_spec_reading *r, const cJSON *object, const char *place,

@@ -124,8 +124,8 @@ static cJSON *called(cJSON *arguments, const char *name)
 
 static bool is_passed(const cJSON *argument)
 {
-    return fa_spec_member(argument, "symbol") == NULL ||
-           cJSON_IsTrue(fa_spec_member(argument, "parameter"));
+    return fa_json_member(argument, "symbol") == NULL ||
+           cJSON_IsTrue(fa_json_member(argument, "parameter"));
 }
 
 /* One of several launches whose kernel takes some arguments takes those of its parameters' names, if all have one. */
@@ -157,12 +157,11 @@ static void add_types(struct fa_spec_reading *r)
 {
     cJSON *argument, *arguments = cJSON_GetObjectItemCaseSensitive(r->json, "arguments");
     for (int i = 0; i < r->launches; i++) {
-        cJSON *launch =
-            cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(r->json, "launches"), i);
+        cJSON *launch = cJSON_GetArrayItem(fa_json_member(r->json, "launches"), i);
         char *parameters = fa_cut_parameters(r->cut, r->entry[i]), *rest = parameters;
-        if (launch != NULL && fa_spec_member(launch, "arguments") == NULL)
+        if (launch != NULL && fa_json_member(launch, "arguments") == NULL)
             add_names(launch, arguments, parameters);
-        const cJSON *name, *names = fa_spec_member(launch, "arguments");
+        const cJSON *name, *names = fa_json_member(launch, "arguments");
         cJSON_ArrayForEach (name, names)
             add_type(called(arguments, cJSON_GetStringValue(name)), next_parameter(&rest));
         const cJSON *all = names == NULL ? arguments : NULL;
@@ -244,11 +243,11 @@ static void find_kernel(struct fa_spec_reading *r, const char *place, int source
  * the answer is then compiled from a text of its own. */
 static void find_kernels(struct fa_spec_reading *r, bool answer_source)
 {
-    const cJSON *answer = fa_spec_member(r->json, "answer");
+    const cJSON *answer = fa_json_member(r->json, "answer");
     const char *named = r->answer_named =
         cJSON_IsString(answer) ? answer->valuestring : fa_spec_text(answer, "kernel");
     r->launches = fa_spec_check_launches(r);
-    r->answered = answer != NULL && fa_spec_member(answer, "given") == NULL;
+    r->answered = answer != NULL && fa_json_member(answer, "given") == NULL;
     if (r->answered && !answer_source && named[0] == 0)
         fa_spec_fault(r, "\"answer\" must name a kernel, or say {\"kernel\", \"source\"}");
     if (r->rc == 0 && r->answered)
@@ -287,7 +286,7 @@ static const cJSON *find_change(const cJSON *json, const char *line, const char 
         return NULL;
     const fa_code_word name = fa_code_word_at(fa_code_past_blanks(word.at + word.size));
     for (int i = 0; i < 2; i++)
-        cJSON_ArrayForEach (macro, fa_spec_member(json, *ret_key = keys[i]))
+        cJSON_ArrayForEach (macro, fa_json_member(json, *ret_key = keys[i]))
             if (fa_code_is(name, macro->string))
                 return macro;
     return NULL;
@@ -364,7 +363,7 @@ static void reach_texts(struct fa_spec_reading *r)
     fa_buf_printf(&used, "%s\n", r->answer);
     for (int i = 0; i < r->launches; i++)
         fa_buf_printf(&used, "%s\n", r->entry[i]);
-    cJSON_ArrayForEach (values, fa_spec_member(r->json, "tune"))
+    cJSON_ArrayForEach (values, fa_json_member(r->json, "tune"))
         cJSON_ArrayForEach (value, values) /* which may be names */
             if (cJSON_IsString(value))
                 fa_buf_printf(&used, " %s\n", value->valuestring);
@@ -377,9 +376,9 @@ void fa_source_put_macros(struct fa_spec_reading *r, fa_buf *ret_text)
 {
     const cJSON *item;
     char room[32];
-    cJSON_ArrayForEach (item, fa_spec_member(r->json, "tune"))
+    cJSON_ArrayForEach (item, fa_json_member(r->json, "tune"))
         fa_buf_printf(ret_text, "#define %s\n", item->string);
-    cJSON_ArrayForEach (item, fa_spec_member(r->json, "defines")) {
+    cJSON_ArrayForEach (item, fa_json_member(r->json, "defines")) {
         const char *text = fa_json_expression(item, room);
         fa_buf_printf(ret_text, "#define %s %s\n", item->string, text != NULL ? text : "");
     }
@@ -396,7 +395,7 @@ static void reach(struct fa_spec_reading *r)
     const cJSON *item;
     reach_texts(r);
     for (int i = 0; i < 2 && !fa_cut_has(r->cut, "##"); i++) /* else any name may be made */
-        cJSON_ArrayForEach (item, fa_spec_member(r->json, keys[i]))
+        cJSON_ArrayForEach (item, fa_json_member(r->json, keys[i]))
             if (fault->text[0] == 0 && !fa_cut_reaches(r->cut, item->string))
                 fa_fail(fault, FA_EMANIFEST, "%s: %s %s: the source never uses the %s %s", r->where,
                         keys[i], item->string, kinds[i], item->string);

@@ -156,6 +156,17 @@ int fa_json_check_keys(const cJSON *object, const char *const *keys, const char 
     return 0;
 }
 
+const cJSON *fa_json_member(const cJSON *object, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    return cJSON_IsNull(item) ? NULL : item;
+}
+
+const char *fa_json_string(const cJSON *object, const char *key)
+{
+    return cJSON_GetStringValue(fa_json_member(object, key));
+}
+
 const char *fa_json_expression(const cJSON *item, char room[32])
 {
     if (!cJSON_IsNumber(item))

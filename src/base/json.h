@@ -38,6 +38,11 @@ int fa_json_parse_object(const char *text, const char *where, cJSON **ret_json, 
 int fa_json_check_keys(const cJSON *object, const char *const *keys, const char *where,
                        fa_diag *diag);
 
+/* The member; NULL where it is null, too, and of what is no object. */
+const cJSON *fa_json_member(const cJSON *object, const char *key);
+/* Its text, in the document; NULL where it has none. */
+const char *fa_json_string(const cJSON *object, const char *key);
+
 /* Each returns 0, FA_ENOTFOUND when absent (no diag), or FA_EINVAL with a sentence. */
 int fa_json_int(const cJSON *object, const char *key, int64_t low, int64_t high, int64_t *ret,
                 const char *where, fa_diag *diag);

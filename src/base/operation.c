@@ -90,7 +90,7 @@ static bool is_specified(const fa_operation *operation)
 
 static int read_choices(const cJSON *json, fa_field *field, const char *where, fa_diag *diag)
 {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(json, "choices");
+    const cJSON *list = fa_json_member(json, "choices");
     int count = cJSON_GetArraySize(list);
     if (list != NULL && (count < 1 || count > FA_CHOICES_MAX || field->kind == FA_FIELD_BOOLEAN))
         return fa_fail(diag, FA_EINVAL, "%s: \"choices\" must be 1 to %d names", where,
@@ -170,7 +170,7 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
 {
     fa_field *field = &operation->field[operation->field_count];
     const bool size = is_specified(operation), brief = !cJSON_IsObject(json);
-    const cJSON *given = brief ? json : cJSON_GetObjectItemCaseSensitive(json, "default");
+    const cJSON *given = brief ? json : fa_json_member(json, "default");
     const double value = cJSON_IsNumber(given) ? given->valuedouble : 1;
     char room[FA_FIELD_RANGE_MAX];
     if (!fa_is_identifier(json->string) || fa_expr_is_word(json->string) ||
@@ -219,7 +219,7 @@ static int read_field(const cJSON *json, fa_operation *operation, const char *wh
 /* ---- one operation --------------------------------------------------------------------------*/
 static int read_fields(fa_operation *operation, const char *where, fa_diag *diag)
 {
-    const cJSON *item, *sizes = cJSON_GetObjectItemCaseSensitive(operation->document, "sizes");
+    const cJSON *item, *sizes = fa_json_member(operation->document, "sizes");
     if (!cJSON_IsObject(sizes) || sizes->child == NULL ||
         cJSON_GetArraySize(sizes) > FA_PROBLEM_VALUES)
         return fa_fail(diag, FA_EINVAL,
@@ -309,13 +309,13 @@ static int check_keys(const fa_operation *operation, const char *where, fa_diag 
     const cJSON *json = operation->document, *item;
     char place[256];
     int rc = specified ? 0 : fa_json_check_keys(json, all, where, diag), at = 0;
-    cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(json, "arguments")) {
+    cJSON_ArrayForEach (item, fa_json_member(json, "arguments")) {
         snprintf(place, sizeof place, "%.200s: arguments[%d]", where, at++);
         if (rc == 0)
             rc = fa_json_check_keys(item, specified ? of_specifications : of_files, place, diag);
     }
     snprintf(place, sizeof place, "%.200s: \"tolerance\"", where);
-    item = cJSON_GetObjectItemCaseSensitive(json, "tolerance");
+    item = fa_json_member(json, "tolerance");
     return rc == 0 ? fa_json_check_keys(item, tolerance, place, diag) : rc;
 }
 
@@ -324,16 +324,16 @@ static int check_rows(const cJSON *json, const char *where, fa_diag *diag)
 {
     const cJSON *row, *item;
     const char *text;
-    cJSON_ArrayForEach (row, cJSON_GetObjectItemCaseSensitive(json, "shorthands")) {
+    cJSON_ArrayForEach (row, fa_json_member(json, "shorthands")) {
         int rc = fa_json_text_needed(row, "option", &text, where, diag);
         if (rc != 0 || (rc = fa_json_text_needed(row, "help", &text, where, diag)) != 0)
             return rc;
-        cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(row, "set"))
+        cJSON_ArrayForEach (item, fa_json_member(row, "set"))
             if (!cJSON_IsString(item))
                 return fa_fail(diag, FA_EINVAL, "%s: a shorthand's \"set\" takes texts", where);
     }
-    cJSON_ArrayForEach (row, cJSON_GetObjectItemCaseSensitive(json, "not_covered"))
-        cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(row, "words"))
+    cJSON_ArrayForEach (row, fa_json_member(json, "not_covered"))
+        cJSON_ArrayForEach (item, fa_json_member(row, "words"))
             if (!cJSON_IsString(item))
                 return fa_fail(diag, FA_EINVAL, "%s: \"not_covered\": \"words\" takes texts",
                                where);
@@ -356,7 +356,7 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
         return rc;
     if (!fa_is_identifier(operation->name))
         return fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
-    operation->is_default = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "default"));
+    operation->is_default = cJSON_IsTrue(fa_json_member(json, "default"));
     const char *text;
     if ((rc = fa_json_text_needed(json, "title", &operation->title, where, diag)) != 0 ||
         (rc = read_optional(json, "flops", &text, where, diag)) != 0 ||
@@ -365,9 +365,7 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
         (rc = read_optional(json, "sweep_example", &operation->sweep_example, where, diag)) != 0)
         return rc;
     rc = read_fields(operation, where, diag);
-    return rc == 0 ? read_products(cJSON_GetObjectItemCaseSensitive(json, "products"), operation,
-                                   where, diag)
-                   : rc;
+    return rc == 0 ? read_products(fa_json_member(json, "products"), operation, where, diag) : rc;
 }
 
 /* Takes `owned`, also where it fails; NULL, of a document that is built in: its keys are not looked at again, and it lives
@@ -430,12 +428,11 @@ int fa_operation_refuse(const fa_operation *operation, const char *name, fa_diag
     for (int i = 0; i < operation->field_count; i++)
         if (operation->field[i].kind != FA_FIELD_TEXT && has_word(name, operation->field[i].name))
             return 0; /* "causal_mask" is a field in other words */
-    cJSON_ArrayForEach (row, cJSON_GetObjectItemCaseSensitive(operation->document, "not_covered"))
-        cJSON_ArrayForEach (word, cJSON_GetObjectItemCaseSensitive(row, "words"))
+    cJSON_ArrayForEach (row, fa_json_member(operation->document, "not_covered"))
+        cJSON_ArrayForEach (word, fa_json_member(row, "words"))
             if (has_word(name, cJSON_GetStringValue(word)))
-                return fa_fail(
-                    diag, FA_ENOTSUP, "%.60s is not covered: %s", name,
-                    cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "instead")));
+                return fa_fail(diag, FA_ENOTSUP, "%.60s is not covered: %s", name,
+                               fa_json_string(row, "instead"));
     return 0;
 }
 
@@ -559,8 +556,8 @@ static const char *difference(const fa_operation *one, const fa_operation *other
     static const char *const shared[] = {"sizes", "arguments", "tolerance",    "reference",
                                          "flops", "bytes",     "specification"};
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
-        const cJSON *a = cJSON_GetObjectItemCaseSensitive(one->document, shared[i]);
-        const cJSON *b = cJSON_GetObjectItemCaseSensitive(other->document, shared[i]);
+        const cJSON *a = fa_json_member(one->document, shared[i]);
+        const cJSON *b = fa_json_member(other->document, shared[i]);
         if ((a != NULL || b != NULL) && !cJSON_Compare(a, b, true))
             return shared[i];
     }

@@ -71,23 +71,18 @@ static int check_frame(const struct frame *frame, fa_diag *diag)
 static int decode_body(const char *body, size_t json_size, size_t blob_size,
                        fa_message *ret_message, fa_diag *diag)
 {
-    fa_message message = {0};
+    fa_message message = {.blob_size = blob_size};
     int rc = fa_json_parse(body, json_size, "message", &message.json, diag);
-    if (rc != 0)
-        return rc;
-    if (!cJSON_IsObject(message.json)) {
+    if (rc == 0 && !cJSON_IsObject(message.json))
+        rc = fa_fail(diag, FA_ECORRUPT, "message is not a JSON object");
+    if (rc == 0 && blob_size != 0 && (message.blob = malloc(blob_size)) == NULL)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a message of %zu bytes", blob_size);
+    if (rc != 0) {
         fa_message_free(&message);
-        return fa_fail(diag, FA_ECORRUPT, "message is not a JSON object");
+        return rc;
     }
-    if (blob_size != 0) {
-        message.blob = malloc(blob_size);
-        if (message.blob == NULL) {
-            fa_message_free(&message);
-            return fa_fail(diag, FA_ENOMEM, "out of memory for a message of %zu bytes", blob_size);
-        }
+    if (blob_size != 0)
         memcpy(message.blob, body + json_size, blob_size);
-        message.blob_size = blob_size;
-    }
     *ret_message = message;
     return 0;
 }
@@ -109,10 +104,11 @@ int fa_message_decode(const void *bytes, size_t size, fa_message *ret_message, s
     return rc;
 }
 
-int fa_message_write(int fd, const cJSON *json, const void *blob, size_t blob_size, fa_diag *diag)
+int fa_message_write(int fd, cJSON *json, const void *blob, size_t blob_size, fa_diag *diag)
 {
     fa_buf buf = {0};
     int rc = fa_message_encode(json, blob, blob_size, &buf, diag);
+    cJSON_Delete(json);
     for (size_t done = 0; rc == 0 && done < buf.size;) {
         ssize_t n = send(fd, buf.data + done, buf.size - done, MSG_NOSIGNAL);
         if (n > 0)

@@ -41,8 +41,8 @@ int fa_message_encode(const cJSON *json, const void *blob, size_t blob_size, fa_
 int fa_message_decode(const void *bytes, size_t size, fa_message *ret_message, size_t *ret_used,
                       fa_diag *diag);
 
-/* Blocking forms, for the worker's end. FA_EIO at the end of the stream. */
-int fa_message_write(int fd, const cJSON *json, const void *blob, size_t blob_size, fa_diag *diag);
+/* Blocking forms, for the worker's end; the one that writes frees its JSON. FA_EIO at the end of the stream. */
+int fa_message_write(int fd, cJSON *json, const void *blob, size_t blob_size, fa_diag *diag);
 int fa_message_read(int fd, fa_message *ret_message, fa_diag *diag);
 
 /* ---- children and their loop ----------------------------------------------------------------*/

@@ -253,8 +253,7 @@ fa_expr_value fa_problem_evaluate(const fa_problem *problem, const fa_expr *expr
 
 double fa_problem_work(const fa_problem *p, const char *key)
 {
-    const char *text =
-        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(fa_operation_of(p)->document, key));
+    const char *text = fa_json_string(fa_operation_of(p)->document, key);
     fa_expr *expr = NULL;
     fa_expr_value value = {.kind = FA_EXPR_NONE};
     if (text != NULL && fa_operation_expr(fa_operation_of(p), text, &expr, NULL) == 0)
@@ -274,8 +273,7 @@ bool fa_problem_has_no_answer(const fa_problem *p)
 
 bool fa_problem_answer_is_given(const fa_problem *p)
 {
-    const cJSON *answer = cJSON_GetObjectItemCaseSensitive(fa_operation_of(p)->document, "answer");
-    return cJSON_HasObjectItem(answer, "given");
+    return cJSON_HasObjectItem(fa_json_member(fa_operation_of(p)->document, "answer"), "given");
 }
 
 bool fa_problem_reads_fp32(const fa_problem *p)
@@ -283,10 +281,9 @@ bool fa_problem_reads_fp32(const fa_problem *p)
     const fa_operation *operation = fa_operation_of(p);
     const cJSON *tensor;
     bool single = false, half = false;
-    cJSON_ArrayForEach (tensor,
-                        cJSON_GetObjectItemCaseSensitive(operation->document, "arguments")) {
-        const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(tensor, "type"));
-        const char *is = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(tensor, "is"));
+    cJSON_ArrayForEach (tensor, fa_json_member(operation->document, "arguments")) {
+        const char *type = fa_json_string(tensor, "type");
+        const char *is = fa_json_string(tensor, "is");
         int field = type != NULL ? fa_operation_field_index(operation, type) : -1;
         char room[16];
         if (field >= 0)
@@ -304,7 +301,7 @@ bool fa_problem_reads_fp32(const fa_problem *p)
 static bool lists(const cJSON *backward, const char *key, const char *name)
 {
     const cJSON *item;
-    cJSON_ArrayForEach (item, cJSON_GetObjectItemCaseSensitive(backward, key))
+    cJSON_ArrayForEach (item, fa_json_member(backward, key))
         if (cJSON_IsString(item) && strcmp(item->valuestring, name) == 0)
             return true;
     return false;
@@ -324,7 +321,7 @@ static int32_t value_of(const fa_problem *forward, const fa_operation *gradients
 int fa_problem_train(fa_problem *forward, fa_problem *ret_backward, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(forward), *gradients = NULL;
-    const cJSON *backward = cJSON_GetObjectItemCaseSensitive(operation->document, "backward");
+    const cJSON *backward = fa_json_member(operation->document, "backward");
     fa_problem wanted = *forward, problem = {0};
     const char *name = NULL;
     if (backward == NULL)

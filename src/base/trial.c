@@ -158,13 +158,6 @@ const char *fa_value_words(int32_t value, char room[FA_VALUE_TEXT_MAX])
     return room;
 }
 
-cJSON *fa_value_to_json(int32_t value)
-{
-    char room[FA_VALUE_TEXT_MAX];
-    return fa_value_is_text(value) ? cJSON_CreateString(fa_value_words(value, room))
-                                   : cJSON_CreateNumber(fa_value_number(value));
-}
-
 const char *fa_value_json(int32_t value, char room[FA_VALUE_TEXT_MAX])
 {
     if (!fa_value_is_text(value))
@@ -251,26 +244,30 @@ cJSON *fa_config_to_json(const void *of)
     cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "family", config->family);
     cJSON *tunables = fa_json_add_object(json, "tunables");
-    for (int i = 0; i < config->count; i++)
-        fa_json_add(tunables, config->tunable[i].name, fa_value_to_json(config->tunable[i].value));
+    for (int i = 0; i < config->count; i++) {
+        char room[FA_VALUE_TEXT_MAX];
+        const fa_tunable *tunable = &config->tunable[i];
+        if (fa_value_is_text(tunable->value))
+            fa_json_add_text(tunables, tunable->name, fa_value_words(tunable->value, room));
+        else
+            fa_json_add_number(tunables, tunable->name, fa_value_number(tunable->value));
+    }
     return json;
 }
 
 bool fa_is_identifier(const char *name)
 {
-    if (!isalpha((unsigned char)name[0]) || strlen(name) >= FA_NAME_MAX)
-        return false;
-    for (const char *c = name; *c != 0; c++)
-        if (!isalnum((unsigned char)*c) && *c != '_')
-            return false;
-    return true;
+    size_t size = 0;
+    while (isalnum((unsigned char)name[size]) || name[size] == '_')
+        size++;
+    return isalpha((unsigned char)name[0]) && name[size] == 0 && size < FA_NAME_MAX;
 }
 
 int fa_config_from_json(const cJSON *json, void *ret_config, fa_diag *diag)
 {
     fa_config config = {0};
     int rc = fa_json_copy(json, "family", config.family, sizeof config.family, "config", diag);
-    const cJSON *tunables = cJSON_GetObjectItemCaseSensitive(json, "tunables");
+    const cJSON *tunables = fa_json_member(json, "tunables");
     if (rc == FA_ENOTFOUND || !fa_is_identifier(config.family) || !cJSON_IsObject(tunables))
         return fa_fail(diag, FA_EINVAL, "config: needs a family name and an object of tunables");
     if (rc != 0)
@@ -281,8 +278,7 @@ int fa_config_from_json(const cJSON *json, void *ret_config, fa_diag *diag)
             return fa_fail(diag, FA_EINVAL, "config: more than %d tunables", FA_MAX_TUNABLES);
         if (!fa_is_identifier(item->string))
             return fa_fail(diag, FA_EINVAL, "config: \"%s\" is not a tunable's name", item->string);
-        int32_t earlier;
-        if (fa_config_get(&config, item->string, &earlier))
+        if (fa_config_get(&config, item->string, &value))
             return fa_fail(diag, FA_EINVAL, "config: \"%s\" appears twice", item->string);
         rc = fa_value_of_json(item, &value, diag);
         if (rc != 0)

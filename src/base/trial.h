@@ -28,8 +28,6 @@ int fa_value_of_line(const char *text, int32_t *ret_value, fa_diag *diag);
 int fa_value_of_number(double number, int32_t *ret_value, fa_diag *diag);
 int fa_value_of_json(const cJSON *item, int32_t *ret_value, fa_diag *diag);
 
-cJSON *fa_value_to_json(int32_t value);
-
 bool fa_value_is_text(int32_t value);
 double fa_value_number(int32_t value); /* of what is no text */
 

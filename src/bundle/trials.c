@@ -115,17 +115,16 @@ static int read_trial(const cJSON *json, fa_list *list, fa_diag *diag)
     if (rc != 0)
         return rc;
     if (!fa_trial_is_timed(trial) ||
-        !read_samples(cJSON_GetObjectItemCaseSensitive(json, "samples_us"), samples,
-                      &record.sample_count))
+        !read_samples(fa_json_member(json, "samples_us"), samples, &record.sample_count))
         return fa_fail(diag, FA_EINVAL,
                        "trials: each has its median in its interval and at most %d samples",
                        FA_TRIAL_SAMPLES_MAX);
     trial->sample_count = record.sample_count;
     if (fa_json_text(json, "seed", &seed, "trials", NULL) == 0)
         record.seed = strtoull(seed, NULL, 10);
-    rc = print_object(cJSON_GetObjectItemCaseSensitive(json, "environment"), &environment);
+    rc = print_object(fa_json_member(json, "environment"), &environment);
     if (rc == 0)
-        rc = print_object(cJSON_GetObjectItemCaseSensitive(json, "clocks"), &clocks);
+        rc = print_object(fa_json_member(json, "clocks"), &clocks);
     record.environment = environment;
     record.clocks = clocks;
     if (rc == 0)
@@ -156,7 +155,7 @@ int fa_trials_from_evidence(const char *evidence, fa_study_trial **ret_rows, siz
     cJSON *json;
     fa_list list = {0};
     int rc = fa_json_parse_object(evidence, "evidence", &json, diag);
-    const cJSON *trials = cJSON_GetObjectItemCaseSensitive(json, "trials"), *item;
+    const cJSON *trials = fa_json_member(json, "trials"), *item;
     cJSON_ArrayForEach (item, trials) {
         if (rc == FA_ENOMEM || list.count == FA_TRIAL_LIST_MAX || !cJSON_IsArray(trials))
             break;

@@ -256,7 +256,7 @@ static int take_line(const cJSON *json, const lists *l, cli_grid *grid, fa_diag 
     fa_problem problem = {.operation = l->operation};
     const char *name = NULL;
     fa_gpu gpu;
-    const cJSON *inner = cJSON_GetObjectItemCaseSensitive(json, "problem");
+    const cJSON *inner = fa_json_member(json, "problem");
     if (!cJSON_IsObject(json) || (inner != NULL && !cJSON_IsObject(inner)))
         return fa_fail(diag, FA_EINVAL, "%s is no JSON object",
                        inner != NULL ? "\"problem\"" : "it");

@@ -126,9 +126,8 @@ static cJSON *option_json(const cli_option_spec *spec, const fa_operation *opera
         fa_json_push(names, cJSON_CreateString("both"));
     for (int i = 0; strcmp(spec->name, "--operation") == 0 && fa_operation_at(i) != NULL; i++)
         fa_json_push(names, cJSON_CreateString(fa_operation_at(i)->name));
-    const cJSON *models = strcmp(spec->name, "--model") != 0
-                              ? NULL
-                              : cJSON_GetObjectItemCaseSensitive(operation->document, "models");
+    const cJSON *models =
+        strcmp(spec->name, "--model") != 0 ? NULL : fa_json_member(operation->document, "models");
     cJSON_ArrayForEach (model, models)
         if (!cJSON_IsObject(model))
             fa_json_push(names, cJSON_CreateString(model->string));

@@ -17,11 +17,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const cJSON *member(const cJSON *json, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(json, key);
-}
-
 /* ---- names ----------------------------------------------------------------------------------*/
 enum { PLAIN_MAX = 64, MODELS_MAX = 256 };
 
@@ -72,8 +67,8 @@ static int find_model(const cJSON *models, const char *name, cJSON **ret_layers,
             found = item;
     }
     if (cJSON_IsString(found)) /* it has the layers of another */
-        found = member(models, found->valuestring);
-    const char *why = cJSON_GetStringValue(member(found, "not_covered"));
+        found = fa_json_member(models, found->valuestring);
+    const char *why = fa_json_string(found, "not_covered");
     if (why != NULL)
         return fa_fail(diag, FA_ENOTSUP, "--model \"%s\" is not covered: %s",
                        cli_text_short(name, typed), why);
@@ -95,7 +90,7 @@ enum { CONFIG_MAX = 4 << 20 };
 static int number(const cJSON *config, const char *const *names, int absent)
 {
     for (; *names != NULL; names++) {
-        const cJSON *item = member(config, *names);
+        const cJSON *item = fa_json_member(config, *names);
         if (cJSON_IsNumber(item) && item->valuedouble >= 1 && item->valuedouble <= INT32_MAX)
             return item->valueint;
     }
@@ -124,8 +119,8 @@ static const cJSON *text_part(const cJSON *config)
     static const char *const parts[] = {"text_config", "llm_config", "language_config",
                                         "thinker_config"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (cJSON_IsObject(member(config, parts[i])))
-            return text_part(member(config, parts[i]));
+        if (cJSON_IsObject(fa_json_member(config, parts[i])))
+            return text_part(fa_json_member(config, parts[i]));
     return config;
 }
 
@@ -140,8 +135,8 @@ static void add_layer(cJSON *layers, const cJSON *config, int heads, int window)
 {
     cJSON *layer = cJSON_CreateObject();
     int size = NUMBER(config, 0, "hidden_size", "n_embd", "d_model");
-    bool one = cJSON_IsTrue(member(config, "multi_query")) &&
-               !cJSON_IsTrue(member(config, "new_decoder_architecture"));
+    bool one = cJSON_IsTrue(fa_json_member(config, "multi_query")) &&
+               !cJSON_IsTrue(fa_json_member(config, "new_decoder_architecture"));
     int kv = NUMBER(config, one ? 1 : heads, "num_key_value_heads", "num_kv_heads", "n_head_kv",
                     "multi_query_group_num");
     int dim = NUMBER(config, size / heads, "head_dim", "d_kv", "kv_channels");
@@ -152,12 +147,13 @@ static void add_layer(cJSON *layers, const cJSON *config, int heads, int window)
     add_number(layer, "heads_q", heads);
     add_number(layer, "heads_kv", kv);
     add_number(layer, "head_dim", dim);
-    const cJSON *type = member(config, member(config, "dtype") != NULL ? "dtype" : "torch_dtype");
+    const cJSON *type =
+        fa_json_member(config, fa_json_member(config, "dtype") != NULL ? "dtype" : "torch_dtype");
     fa_json_add_text(layer, "dtype",
                      is_text(type, "float16") && !is_text(type, "bfloat16") ? "fp16" : "bf16");
     if (NUMBER(config, 0, "attn_logit_softcapping") > 0)
         fa_json_add_text(layer, "softcap", "true");
-    if (is_text(member(config, "model_type"), "gpt_oss"))
+    if (is_text(fa_json_member(config, "model_type"), "gpt_oss"))
         fa_json_add_text(layer, "sinks", "true");
     if (window > 0) {
         fa_json_add_text(layer, "window", "true");
@@ -170,12 +166,13 @@ static void add_layer(cJSON *layers, const cJSON *config, int heads, int window)
 static void add_layers(cJSON *layers, const cJSON *config, int heads)
 {
     static const char *const mixed[] = {"gemma2", "gemma3", "gpt_oss", "cohere2"};
-    const cJSON *types = member(config, "layer_types"), *model = member(config, "model_type");
+    const cJSON *types = fa_json_member(config, "layer_types"),
+                *model = fa_json_member(config, "model_type");
     int window = NUMBER(config, 0, "sliding_window");
-    if (cJSON_IsFalse(member(config, "use_sliding_window")) ||
+    if (cJSON_IsFalse(fa_json_member(config, "use_sliding_window")) ||
         window >= NUMBER(config, INT32_MAX, "max_position_embeddings"))
         window = 0;
-    bool both = cJSON_IsTrue(member(config, "use_sliding_window")) ||
+    bool both = cJSON_IsTrue(fa_json_member(config, "use_sliding_window")) ||
                 NUMBER(config, 0, "sliding_window_pattern") > 1;
     for (size_t i = 0; i < sizeof mixed / sizeof *mixed; i++)
         both = both || is_text(model, mixed[i]);
@@ -189,13 +186,15 @@ static void add_layers(cJSON *layers, const cJSON *config, int heads)
 static const char *feature_of(const cJSON *config)
 {
     return NUMBER(config, 0, "kv_lora_rank") > 0 ? "kv_lora_rank"
-           : cJSON_IsTrue(member(config, "alibi")) ||
-                   is_text(member(config, "model_type"), "bloom") ||
-                   cJSON_IsTrue(member(member(config, "attn_config"), "alibi"))
+           : cJSON_IsTrue(fa_json_member(config, "alibi")) ||
+                   is_text(fa_json_member(config, "model_type"), "bloom") ||
+                   cJSON_IsTrue(fa_json_member(fa_json_member(config, "attn_config"), "alibi"))
                ? "alibi"
-           : member(config, "relative_attention_num_buckets") != NULL ? "relative_position_bias"
-           : has_layers_of(member(config, "layer_types"), "chunked")  ? "chunked_attention_mask"
-                                                                      : NULL;
+           : fa_json_member(config, "relative_attention_num_buckets") != NULL
+               ? "relative_position_bias"
+           : has_layers_of(fa_json_member(config, "layer_types"), "chunked")
+               ? "chunked_attention_mask"
+               : NULL;
 }
 
 static int read_config(const fa_operation *operation, const char *path, cJSON **ret_layers,
@@ -232,8 +231,9 @@ static bool names_length(const cli_options *options, const cJSON *layer)
     const fa_operation *operation = fa_operation_of(&options->request.problem);
     bool named = false;
     for (int i = 0; i < operation->field_count; i++)
-        named |= operation->field[i].length && (options->sweep.values[i] != NULL ||
-                                                member(layer, operation->field[i].name) != NULL);
+        named |=
+            operation->field[i].length && (options->sweep.values[i] != NULL ||
+                                           fa_json_member(layer, operation->field[i].name) != NULL);
     return named;
 }
 
@@ -243,7 +243,7 @@ static void add_work(cJSON *layers, const cJSON *layer, const cJSON *work)
     cJSON *both = cJSON_Duplicate(layer, true);
     const cJSON *item;
     cJSON_ArrayForEach (item, work)
-        if (member(layer, item->string) == NULL)
+        if (fa_json_member(layer, item->string) == NULL)
             fa_json_add_text(both, item->string, item->valuestring);
     fa_json_push(layers, both);
 }
@@ -252,9 +252,10 @@ static void add_work(cJSON *layers, const cJSON *layer, const cJSON *work)
 int cli_model_layers(const cli_options *options, cJSON **ret_layers, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->request.problem);
-    const cJSON *works = options->sweep.training
-                             ? member(member(operation->document, "backward"), "work")
-                             : member(operation->document, "model_work");
+    const cJSON *works =
+        options->sweep.training
+            ? fa_json_member(fa_json_member(operation->document, "backward"), "work")
+            : fa_json_member(operation->document, "model_work");
     const cJSON *layer, *work;
     const char *name = options->sweep.model;
     const size_t length = strlen(name);
@@ -264,8 +265,9 @@ int cli_model_layers(const cli_options *options, cJSON **ret_layers, fa_diag *di
     const bool folder = stat(name, &st) == 0 && S_ISDIR(st.st_mode); /* of a config.json */
     const bool file = length > 5 && strcmp(name + length - 5, ".json") == 0;
     snprintf(path, sizeof path, "%s%s", name, folder ? "/config.json" : "");
-    int rc = folder || file ? read_config(operation, path, &found, diag)
-                            : find_model(member(operation->document, "models"), name, &found, diag);
+    int rc = folder || file
+                 ? read_config(operation, path, &found, diag)
+                 : find_model(fa_json_member(operation->document, "models"), name, &found, diag);
     if (rc == 0)
         layers = cJSON_CreateArray();
     cJSON_ArrayForEach (layer, found) {

@@ -6,6 +6,7 @@
 
 #include "options.h"
 #include "error.h"
+#include "json.h"
 #include "problem.h"
 #include "text.h"
 
@@ -43,21 +44,11 @@ int cli_option_field(const cli_option_spec *spec)
 }
 
 /* ---- shorthands, as an operation's file lists them ------------------------------------------*/
-static const cJSON *member(const cJSON *json, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(json, key);
-}
-
-static const char *text_of(const cJSON *json, const char *key)
-{
-    return cJSON_GetStringValue(member(json, key));
-}
-
 /* The i-th shorthand; NULL: there are no more. */
 static const cJSON *shorthand_at(const fa_operation *operation, int index)
 {
     return index < CLI_SHORTHANDS_MAX
-               ? cJSON_GetArrayItem(member(operation->document, "shorthands"), index)
+               ? cJSON_GetArrayItem(fa_json_member(operation->document, "shorthands"), index)
                : NULL;
 }
 
@@ -133,12 +124,12 @@ void cli_problem_options_make(const fa_operation *operation, bool sweeps,
             add_field(ret_options, operation, i);
     for (int i = 0; (item = shorthand_at(operation, i)) != NULL; i++)
         ret_options->row[ret_options->count++].spec =
-            (cli_option_spec){.name = text_of(item, "option"),
+            (cli_option_spec){.name = fa_json_string(item, "option"),
                               .group = OF_PROBLEM,
                               .kind = KIND_SHORTHAND,
                               .low = i,
-                              .value = text_of(item, "value"),
-                              .help = text_of(item, "help")};
+                              .value = fa_json_string(item, "value"),
+                              .help = fa_json_string(item, "help")};
 }
 
 /* ---- what must be given ---------------------------------------------------------------------*/
@@ -185,13 +176,14 @@ int cli_fields_set(cli_options *options, const cJSON *set, const char *option, f
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag)
 {
     const cJSON *item = shorthand_at(fa_operation_of(&options->request.problem), index);
-    const char *option = text_of(item, "option");
+    const char *option = fa_json_string(item, "option");
     options->shorthand[index] = text != NULL ? text : "";
-    int rc = cli_fields_set(options, member(item, "set"), option, diag);
+    int rc = cli_fields_set(options, fa_json_member(item, "set"), option, diag);
     for (int i = 0; rc == 0 && text != NULL && (i == 0 || text[0] != 0); i++) {
         char word[24];
         size_t length = strcspn(text, ",");
-        const char *field = cJSON_GetStringValue(cJSON_GetArrayItem(member(item, "values"), i));
+        const char *field =
+            cJSON_GetStringValue(cJSON_GetArrayItem(fa_json_member(item, "values"), i));
         int index_of =
             field == NULL
                 ? -1
@@ -200,8 +192,8 @@ int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag
         bool more = text[length] == ',';
         if (index_of < 0 || length == 0 || (more && text[length + 1] == 0) ||
             fa_set_field(&options->request.problem, field, word, diag) != 0)
-            return cli_refuse(option, options->shorthand[index], text_of(item, "value"), NULL,
-                              diag);
+            return cli_refuse(option, options->shorthand[index], fa_json_string(item, "value"),
+                              NULL, diag);
         options->given |= (uint32_t)1 << index_of;
         text += length + more;
     }
@@ -213,13 +205,14 @@ int cli_shorthand_check(const cli_options *options, fa_diag *diag)
     const fa_operation *operation = fa_operation_of(&options->request.problem);
     const cJSON *shorthand, *item;
     for (int i = 0; (shorthand = shorthand_at(operation, i)) != NULL; i++)
-        cJSON_ArrayForEach (item, member(shorthand, "set")) {
+        cJSON_ArrayForEach (item, fa_json_member(shorthand, "set")) {
             int field = fa_operation_field_index(operation, item->string);
             const char *list = field >= 0 ? options->sweep.values[field] : NULL;
             if (options->shorthand[i] != NULL && list != NULL &&
                 strcmp(list, item->valuestring) != 0)
                 return fa_fail(diag, FA_EINVAL, "%s: does not go with %s",
-                               text_of(shorthand, "option"), cli_sweep_option(operation, field));
+                               fa_json_string(shorthand, "option"),
+                               cli_sweep_option(operation, field));
         }
     return 0;
 }

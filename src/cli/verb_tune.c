@@ -149,7 +149,7 @@ static void print_json(cJSON *document, const fa_answer *answer, const cli_rows 
     fa_json_add(document, "problem", fa_problem_to_json(&answer->problem));
     fa_json_add(document, "gpu", fa_gpu_to_json(&answer->gpu));
     cJSON *json = cli_json_answer(answer),
-          *funnel = cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(json, "funnel"), true);
+          *funnel = cJSON_Duplicate(fa_json_member(json, "funnel"), true);
     fa_json_add_bool(json, "proved",
                      answer->driver_version != 0 && !fa_problem_has_no_answer(&answer->problem));
     fa_json_add_known(json, "rank", rank,

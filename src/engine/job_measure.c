@@ -190,7 +190,7 @@ static bool take_samples(fa_job *job, int index, const cJSON *array)
 
 static void take_clocks(fa_job *job, fa_attempt *attempt, const fa_message *message)
 {
-    const cJSON *clocks = cJSON_GetObjectItemCaseSensitive(message->json, "clocks");
+    const cJSON *clocks = fa_json_member(message->json, "clocks");
     free(attempt->clocks);
     attempt->clocks = fa_json_print(clocks);
     if (attempt->clocks == NULL && clocks != NULL)
@@ -253,7 +253,7 @@ static void trial_answered(fa_job *job, const fa_message *message)
     take_clocks(job, attempt, message);
     if (job->ended)
         return;
-    const cJSON *samples = cJSON_GetObjectItemCaseSensitive(message->json, "samples");
+    const cJSON *samples = fa_json_member(message->json, "samples");
     const char *reason = status == FA_STATUS_MEASURED ? "" : text_of(message);
     if (job->plan.verify && cJSON_HasObjectItem(message->json, "foreign")) {
         FA_JOB_FAIL(job, FA_ECUDA, "%s", reason);
@@ -317,7 +317,7 @@ static int level_finalists(fa_job *job)
 
 static void race_answered(fa_job *job, const fa_message *message)
 {
-    const cJSON *all = cJSON_GetObjectItemCaseSensitive(message->json, "samples");
+    const cJSON *all = fa_json_member(message->json, "samples");
     job->measure.at = FA_MEASURER_OPEN;
     if (code_of(message) != 0 || cJSON_GetArraySize(all) != job->measure.finalist_count) {
         run_solo(job);

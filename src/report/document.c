@@ -468,7 +468,7 @@ static cJSON *operations_json(void)
     for (int i = 0; (operation = fa_operation_at(i)) != NULL; i++) {
         cJSON *item = cJSON_CreateObject();
         for (size_t t = 0; t < sizeof told / sizeof *told; t++) {
-            const cJSON *value = cJSON_GetObjectItemCaseSensitive(operation->document, told[t]);
+            const cJSON *value = fa_json_member(operation->document, told[t]);
             if (value != NULL)
                 fa_json_add(item, told[t], cJSON_Duplicate(value, true));
         }

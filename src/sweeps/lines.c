@@ -132,8 +132,8 @@ static int read_winner(const cJSON *json, fa_line *line, fa_diag *diag)
     if (answer->origin > FA_ORIGIN_IMPORTED)
         return 0;
     return fa_trial_is_timed(&answer->trial)
-               ? fa_trials_from_json(cJSON_GetObjectItemCaseSensitive(json, "trials"), &line->trial,
-                                     &line->trials, diag)
+               ? fa_trials_from_json(fa_json_member(json, "trials"), &line->trial, &line->trials,
+                                     diag)
                : fa_fail(diag, FA_EINVAL, "its median does not lie in its interval");
 }
 
@@ -208,7 +208,7 @@ static int add_baseline(const cJSON *json, const fa_import_options *source, fa_l
 /* ---- the file -------------------------------------------------------------------------------*/
 static int take(const cJSON *json, const fa_import_options *source, fa_lines *lines, fa_diag *diag)
 {
-    const cJSON *winners = cJSON_GetObjectItemCaseSensitive(json, "winners"), *item;
+    const cJSON *winners = fa_json_member(json, "winners"), *item;
     if (!cJSON_IsObject(json))
         return fa_fail(diag, FA_EINVAL, "must be a JSON object");
     if (cJSON_HasObjectItem(json, "fa_tune_records"))

@@ -108,7 +108,7 @@ static void take_headers(struct compiler *compiler, fa_message *message)
     int64_t cuda = 0;
     fa_json_int(compiler->with.json, "cuda", 0, INT32_MAX, &cuda, "message", NULL);
     compiler->cuda_headers = (int)cuda;
-    const cJSON *item, *options = cJSON_GetObjectItemCaseSensitive(compiler->with.json, "options");
+    const cJSON *item, *options = fa_json_member(compiler->with.json, "options");
     compiler->option_count = options != NULL ? 0 : -1;
     cJSON_ArrayForEach (item, options)
         if (cJSON_IsString(item) && compiler->option_count < MAX_OPTIONS)
@@ -151,7 +151,6 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
     fa_json_add_number(answer, "ms", (double)(fa_clock_ns() - start) / 1e6);
     fa_json_add_text(answer, "log", log.size != 0 ? log.data : "");
     rc = fa_message_write(fd, answer, cubin.data, rc == 0 ? cubin.size : 0, &diag);
-    cJSON_Delete(answer);
     fa_buf_free(&cubin);
     fa_buf_free(&log);
     return rc;
@@ -185,7 +184,6 @@ int fa_worker_compile(int fd, const fa_nvrtc_location *location)
     cJSON *answer = fa_worker_answer(rc, &diag);
     fa_json_add_bool(answer, "confined", confined);
     int sent = fa_message_write(fd, answer, NULL, 0, &diag);
-    cJSON_Delete(answer);
     while (rc == 0 && sent == 0) {
         fa_message message;
         const char *verb;

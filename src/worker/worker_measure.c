@@ -67,7 +67,7 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
     fa_problem problem = {0};
     fa_problem cases[FA_BENCH_CASES];
     const fa_operation *operation;
-    const cJSON *unusual = cJSON_GetObjectItemCaseSensitive(message->json, "operation");
+    const cJSON *unusual = fa_json_member(message->json, "operation");
     char *content = unusual != NULL ? fa_json_print(unusual) : NULL;
     const char *text = "";
     int rc = unusual == NULL ? 0
@@ -76,8 +76,8 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
                  : fa_fail(diag, FA_ENOMEM, "out of memory for an operation");
     free(content);
     if (rc == 0)
-        rc = fa_problem_from_json(cJSON_GetObjectItemCaseSensitive(message->json, "problem"), false,
-                                  "*", &problem, diag);
+        rc = fa_problem_from_json(fa_json_member(message->json, "problem"), false, "*", &problem,
+                                  diag);
     int64_t memory = 0;
     if (rc == 0)
         rc = fa_json_text_needed(message->json, "seed", &text, "message", diag);
@@ -92,12 +92,11 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
     fa_bench_close(&m->bench);
     fa_case_data_close(&m->data);
     m->case_count = fa_bench_cases(&problem, seed, cases);
-    const char *data =
-        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message->json, "data"));
+    const char *data = fa_json_string(message->json, "data");
     if (data != NULL)
         rc = fa_case_data_open(data, &m->data, diag);
     fa_launch_shape answer[FA_BENCH_CASES];
-    const size_t shapes = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(message->json, "answer"))
+    const size_t shapes = cJSON_IsTrue(fa_json_member(message->json, "answer"))
                               ? (size_t)m->case_count * sizeof *answer
                               : 0;
     if (message->blob_size < shapes)
@@ -105,23 +104,22 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
     const size_t size = message->blob_size - shapes;
     if (shapes > 0)
         memcpy(answer, (const char *)message->blob + size, shapes);
-    const fa_bench_setup setup = {
-        &m->gpu,
-        &problem,
-        message->blob,
-        size,
-        seed,
-        m->data,
-        (size_t)memory,
-        shapes > 0 ? answer : NULL,
-        .twice = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(message->json, "twice"))};
+    const fa_bench_setup setup = {&m->gpu,
+                                  &problem,
+                                  message->blob,
+                                  size,
+                                  seed,
+                                  m->data,
+                                  (size_t)memory,
+                                  shapes > 0 ? answer : NULL,
+                                  .twice = cJSON_IsTrue(fa_json_member(message->json, "twice"))};
     return rc != 0 ? rc : fa_bench_open(m->driver, &setup, &m->bench, diag);
 }
 
 static int read_candidate(const struct measurer *m, const fa_message *message,
                           fa_bench_candidate *candidate, fa_diag *diag)
 {
-    const cJSON *entries = cJSON_GetObjectItemCaseSensitive(message->json, "entries");
+    const cJSON *entries = fa_json_member(message->json, "entries");
     const size_t launches = (size_t)m->case_count * sizeof *candidate->launches;
     const int count = cJSON_GetArraySize(entries);
     if (message->blob_size < launches || count < 1 || count > FA_LAUNCHES_MAX)
@@ -259,7 +257,6 @@ static int answer_trial(struct measurer *m, const fa_message *message)
     fa_json_add_text(answer, "text", diag.text);
     add_clocks(m, answer);
     int sent = fa_message_write(m->fd, answer, NULL, 0, &diag);
-    cJSON_Delete(answer);
     return status == FA_STATUS_CRASHED ? FA_ECUDA : sent;
 }
 
@@ -268,7 +265,7 @@ static int race_kernels(struct measurer *m, const cJSON *json, cJSON **ret_sampl
     enum { MAX_RACERS = 64 };
     fa_bench_kernel *racer[MAX_RACERS];
     int64_t rounds = 0;
-    const cJSON *ids = cJSON_GetObjectItemCaseSensitive(json, "ids");
+    const cJSON *ids = fa_json_member(json, "ids");
     int count = cJSON_GetArraySize(ids);
     int rc = fa_json_int(json, "rounds", 1, FA_BENCH_SAMPLES_MAX, &rounds, "message", diag);
     if (rc != 0 || m->bench == NULL || count < 1 || count > MAX_RACERS)
@@ -315,7 +312,6 @@ static int answer_message(struct measurer *m, const fa_message *message)
         fa_json_add(answer, "samples", samples);
     add_clocks(m, answer);
     int sent = fa_message_write(m->fd, answer, NULL, 0, &diag);
-    cJSON_Delete(answer);
     return fa_driver_context_lost(m->driver) ? FA_ECUDA : sent;
 }
 
@@ -335,7 +331,6 @@ int fa_worker_measure(int fd, int ordinal)
         fa_nvml_read(m->gpu.uuid, &m->clocks, NULL); /* starts NVML before anything is timed */
     cJSON *answer = fa_worker_answer(rc, &diag);
     int sent = fa_message_write(fd, answer, NULL, 0, &diag);
-    cJSON_Delete(answer);
     while (rc == 0 && sent == 0) {
         fa_message message;
         sent = fa_message_read(fd, &message, &diag);

@@ -11,6 +11,7 @@
 #include "prover.h"
 
 #include "error.h"
+#include "json.h"
 #include "operation.h"
 #include "problem.h"
 
@@ -193,9 +194,9 @@ static void make_inputs(fa_bench *b, int index)
 static void run_reference(fa_bench *b, int index, uint64_t work, void **arguments)
 {
     enum { USUAL = 128 };
-    const cJSON *answer = cJSON_GetObjectItemCaseSensitive(
-        fa_operation_of(&b->at[index].problem)->document, "answer");
-    const char *entry = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "kernel"));
+    const cJSON *answer =
+        fa_json_member(fa_operation_of(&b->at[index].problem)->document, "answer");
+    const char *entry = fa_json_string(answer, "kernel");
     fa_launch_shape launch = b->at[index].answer;
     fa_function function;
     if (entry == NULL) {

@@ -14,6 +14,7 @@
 #include "model.h"
 
 #include "error.h"
+#include "json.h"
 #include "operation.h"
 #include "problem.h"
 
@@ -56,8 +57,7 @@ const char *fa_op_reference_entry(const fa_problem *problem)
     const cJSON *document = fa_operation_of(problem)->document;
     const char *entry = fa_op_of(problem)->reference_entry;
     if (entry == NULL)
-        entry = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(
-            cJSON_GetObjectItemCaseSensitive(document, "answer"), "kernel"));
+        entry = fa_json_string(fa_json_member(document, "answer"), "kernel");
     return entry != NULL                                ? entry
            : cJSON_HasObjectItem(document, "reference") ? "reference"
                                                         : "fa_check_output";

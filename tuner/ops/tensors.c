@@ -172,11 +172,6 @@ struct reader {
     fa_diag *diag;
 };
 
-static const cJSON *get(const struct reader *r, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(r->json, key);
-}
-
 __attribute__((format(printf, 3, 4))) static void refuse(struct reader *r, bool wrong,
                                                          const char *format, ...)
 {
@@ -192,11 +187,12 @@ __attribute__((format(printf, 3, 4))) static void refuse(struct reader *r, bool 
 
 static void read_element(struct reader *r, fa_element *ret_element)
 {
-    const char *name = cJSON_GetStringValue(get(r, "type"));
+    const char *name = fa_json_string(r->json, "type");
     int field = name != NULL ? fa_operation_field_index(r->operation, name) : -1;
     if (field >= 0 && r->operation->field[field].kind == FA_FIELD_CHOICE)
         name = r->operation->field[field].choice[r->problem->value[field]];
-    refuse(r, get(r, "type") == NULL, " needs a \"type\", or is to have the name of a size");
+    refuse(r, fa_json_member(r->json, "type") == NULL,
+           " needs a \"type\", or is to have the name of a size");
     refuse(
         r, name == NULL || !fa_element_find(name, ret_element),
         ": \"type\" must be f16, bf16, f32, f64, f8e4m3, f8e5m2, i8 to i64, u8 to u64, bool, c64 "
@@ -223,7 +219,7 @@ static int field_called(const fa_operation *operation, const char *macro)
 /* Each dimension is a number, the macro of a field, or an expression over them. */
 static void read_shape(struct reader *r, fa_tensor *tensor)
 {
-    const cJSON *item, *shape = get(r, "shape");
+    const cJSON *item, *shape = fa_json_member(r->json, "shape");
     refuse(r, !cJSON_IsArray(shape), ": \"shape\" must be an array");
     tensor->elements = (uint64_t)fa_element_numbers(tensor->element);
     if (tensor->scratch >= 0) { /* its family has the size, of a config: here it is empty */
@@ -262,7 +258,7 @@ static void read_shape(struct reader *r, fa_tensor *tensor)
 /* "range": [low, high], the values of a proof's integers. */
 static void read_range(struct reader *r, fa_tensor *tensor)
 {
-    const cJSON *range = get(r, "range");
+    const cJSON *range = fa_json_member(r->json, "range");
     char room[2][32];
     const char *low = fa_json_expression(cJSON_GetArrayItem(range, 0), room[0]);
     const char *high = fa_json_expression(cJSON_GetArrayItem(range, 1), room[1]);
@@ -295,7 +291,8 @@ static void read_symbol(struct reader *r, fa_tensor *tensor)
 {
     enum { MOST = 127 };
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
-    const cJSON *symbol = get(r, "symbol"), *parameter = get(r, "parameter");
+    const cJSON *symbol = fa_json_member(r->json, "symbol"),
+                *parameter = fa_json_member(r->json, "parameter");
     const char *name = tensor->symbol = cJSON_GetStringValue(symbol);
     const size_t size = name != NULL ? strspn(name, letters) : 0;
     tensor->parameter = cJSON_IsTrue(parameter);
@@ -313,7 +310,7 @@ static void read_symbol(struct reader *r, fa_tensor *tensor)
 static void read_way(struct reader *r, fa_tensor *tensor)
 {
     static const char *const ways[] = {"in", "out", "inout", "partial", "made"};
-    const cJSON *is = get(r, "is");
+    const cJSON *is = fa_json_member(r->json, "is");
     const char *way = is == NULL ? "in" : cJSON_IsString(is) ? is->valuestring : "";
     const char *last = r->one_by_one ? "scratch" : "made";
     size_t which = 0, count = sizeof ways / sizeof *ways;
@@ -329,8 +326,8 @@ static void read_way(struct reader *r, fa_tensor *tensor)
 
 static void read_tensor(struct reader *r, fa_tensor *tensor)
 {
-    const cJSON *when = get(r, "when"), *align = get(r, "align");
-    const bool strided = cJSON_IsTrue(get(r, "strided"));
+    const cJSON *when = fa_json_member(r->json, "when"), *align = fa_json_member(r->json, "align");
+    const bool strided = cJSON_IsTrue(fa_json_member(r->json, "strided"));
     read_element(r, &tensor->element);
     read_way(r, tensor);
     tensor->when =
@@ -416,7 +413,7 @@ void fa_tensor_pack(const fa_tensor *tensor, const fa_problem *problem,
 /* ---- scalars and parameters ------------------------------------------------------------------*/
 static double number_of(const cJSON *json, const char *key)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    const cJSON *item = fa_json_member(json, key);
     return cJSON_IsNumber(item) ? item->valuedouble : 0;
 }
 
@@ -444,7 +441,7 @@ static double number_in(fa_expr_value value)
 /* A number, which callers pass and proofs use; an expression, or the size of its name, which they do not. */
 static void read_scalar(struct reader *r, fa_scalar *scalar)
 {
-    const cJSON *value = get(r, "value");
+    const cJSON *value = fa_json_member(r->json, "value");
     const bool size =
         value == NULL && r->one_by_one && fa_operation_field_index(r->operation, scalar->name) >= 0;
     const char *text = size ? scalar->name : cJSON_GetStringValue(value);
@@ -492,7 +489,7 @@ static bool is_taken(const fa_tensor_list *list, const char *name)
 /* Begins to read an argument; its name. */
 static const char *begin(struct reader *r, const cJSON *json, int index)
 {
-    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "name"));
+    const char *name = fa_json_string(json, "name");
     r->json = json;
     snprintf(r->where, sizeof r->where, "operation %s: arguments[%d] %.40s", r->operation->name,
              index, name != NULL ? name : "");
@@ -546,7 +543,7 @@ static void read_struct(struct reader *r, const cJSON *json, int index)
     static const char *const keys[] = {"name", "type",  "shape", "value",
                                        "is",   "range", "align", NULL};
     fa_tensor_list *list = r->list;
-    const cJSON *field, *fields = cJSON_GetObjectItemCaseSensitive(json, "fields");
+    const cJSON *field, *fields = fa_json_member(json, "fields");
     const char *name = begin(r, json, index);
     const int at = list->struct_count;
     int end = 0, most = 1;
@@ -581,7 +578,7 @@ static void read_struct(struct reader *r, const cJSON *json, int index)
 
 static void read_argument(struct reader *r, const cJSON *json, int index)
 {
-    const char *when = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "when"));
+    const char *when = fa_json_string(json, "when");
     const int field = when != NULL ? fa_operation_field_index(r->operation, when) : -1;
     /* Of a feature that the problem does without: kernels that know nothing of it have the struct that they had. */
     if (field >= 0 && r->operation->field[field].feature &&
@@ -618,7 +615,7 @@ static bool may_take(const fa_tensor_list *list, int argument, int launch)
 static void take(struct reader *r, const cJSON *of, int launch)
 {
     const fa_tensor_list *list = r->list;
-    const cJSON *item, *names = cJSON_GetObjectItemCaseSensitive(of, "arguments");
+    const cJSON *item, *names = fa_json_member(of, "arguments");
     int *at = r->list->taken[launch].at, *count = &r->list->taken[launch].count;
     for (int i = 0; names == NULL && i < list->argument_count; i++)
         if (may_take(list, list->argument[i], launch))
@@ -648,12 +645,12 @@ static void take_all(struct reader *r)
 {
     fa_tensor_list *list = r->list;
     const cJSON *document = r->operation->document,
-                *launches = cJSON_GetObjectItemCaseSensitive(document, "launches");
+                *launches = fa_json_member(document, "launches");
     const int count = launches != NULL ? cJSON_GetArraySize(launches) : 1;
     bool taken[FA_PARAMETERS_MAX + FA_STRUCTS_MAX] = {false};
     list->launches = launches != NULL;
     snprintf(r->where, sizeof r->where, "operation %s: answer", r->operation->name);
-    take(r, cJSON_GetObjectItemCaseSensitive(document, "answer"), FA_THE_ANSWER);
+    take(r, fa_json_member(document, "answer"), FA_THE_ANSWER);
     for (int i = 0; i < count && i < FA_LAUNCHES_MAX; i++) {
         snprintf(r->where, sizeof r->where, "operation %s: launches[%d]", r->operation->name, i);
         take(r, cJSON_GetArrayItem(launches, i), i);
@@ -669,9 +666,8 @@ static void take_all(struct reader *r)
 int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
-    const cJSON *tolerance = cJSON_GetObjectItemCaseSensitive(operation->document, "tolerance"),
-                *arguments = cJSON_GetObjectItemCaseSensitive(operation->document, "arguments"),
-                *item;
+    const cJSON *tolerance = fa_json_member(operation->document, "tolerance"),
+                *arguments = fa_json_member(operation->document, "arguments"), *item;
     fa_tensor_list list = {.ulps = number_of(tolerance, "ulps"),
                            .relative = number_of(tolerance, "relative"),
                            .of_largest = number_of(tolerance, "of_largest"),
