@@ -199,6 +199,15 @@ TEST(neither_hits_nor_other_requests_wait_for_a_slow_server)
     CHECK(start(&s, serve));
     CHECK(open_served(&f, &s, &diag));
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
+    fa_study_trial row, *ranking = &row; /* of a service none, and that is said */
+    fa_request request = {.size = sizeof request,
+                          .problem = small_problem,
+                          .effort = FA_EFFORT_PREDICT,
+                          .ret_ranking = &ranking,
+                          .ret_ranked = &(size_t){1}};
+    fa_answer answer = {.size = sizeof answer};
+    CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
+    CHECK(ranking == NULL && *request.ret_ranked == 0);
     s.kernel[0] = 0;
     struct asking slow = {.f = &f, .problem = small_problem};
     slow.problem.seq_q = slow.problem.seq_k = 256;
@@ -207,13 +216,11 @@ TEST(neither_hits_nor_other_requests_wait_for_a_slow_server)
         usleep(1000);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &again, &diag), diag);
     CHECK(again == kernel);
-    fa_request request = {
-        .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_CACHED};
+    request.effort = FA_EFFORT_CACHED;
     request.problem.seq_q = request.problem.seq_k = 512;
     CHECK_INT(fa_get_best_kernel(f.tuner, &request.problem, FA_EFFORT_CACHED, &again, &diag),
               FA_ENOTFOUND);
     CHECK_TEXT(diag.text, "nothing here");
-    fa_answer answer = {.size = sizeof answer};
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ENOTFOUND);
     say_not(s.held, "after all not"); /* it waits still */
     pthread_join(thread, NULL);

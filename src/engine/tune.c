@@ -213,7 +213,11 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
         return rc;
     answer.size = ret_answer->size < sizeof answer ? ret_answer->size : sizeof answer;
     memcpy(ret_answer, &answer, answer.size);
-    if (known.ret_ranking == NULL || known.ret_ranked == NULL || elsewhere)
+    if (known.ret_ranking == NULL || known.ret_ranked == NULL)
+        return 0;
+    *known.ret_ranking = NULL;
+    *known.ret_ranked = 0;
+    if (elsewhere)
         return 0;
     rc = fa_configs_rank(tuner, &known, &answer, false, known.ret_ranking, known.ret_ranked, NULL,
                          diag);
