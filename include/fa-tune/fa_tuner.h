@@ -91,7 +91,8 @@ typedef struct fa_answer {
     bool space_estimated;   /* `space` is an estimate */
     bool undated;           /* unix_time is the day of its file of records: measured by then */
     int32_t contents;       /* fa_spec_cases() of the inputs of its times; 0: they were drawn */
-    int32_t ties_differ;    /* of the ties, those whose outputs differ in bits from the winner's */
+    /* of the ties, those whose outputs differ in bits from the winner's; 0 too where the GPU was not there to tell */
+    int32_t ties_differ;
     char same_bits[FA_NAME_MAX]; /* fa_request.same_bits, as it was asked for */
 } fa_answer;
 

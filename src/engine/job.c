@@ -335,7 +335,7 @@ static int break_ties(const fa_job *job, const int *order, int count, fa_answer 
             winner = order[i];
     }
     const uint64_t bits = job->attempt[winner].bits;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count && job->measuring; i++) /* else nothing was proved in this run */
         answer->ties_differ += order[i] != winner &&
                                is_tied(&job->space.candidate[order[i]].trial, fastest) &&
                                (bits == 0 || job->attempt[order[i]].bits != bits);
