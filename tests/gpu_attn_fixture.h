@@ -33,11 +33,6 @@ static inline bool is_asked_for(const char *name)
     return only == NULL || strcmp(only, name) == 0;
 }
 
-static inline bool short_run(void)
-{
-    return environment("FA_TEST_PROBLEMS", PROBLEMS) < PROBLEMS_SHORT;
-}
-
 static inline fa_problem problem_of(fa_dtype dtype, fa_causal causal, int head_dim, int batch,
                                     int heads_q, int heads_kv, int seq_q, int seq_k)
 {

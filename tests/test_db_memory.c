@@ -113,12 +113,6 @@ static bool whole(void)
     return good && db_count_files("store.db.corrupt-") == 0;
 }
 
-/* So many points lie between those that are tried where most are in the preparing of statements. */
-static int stride_of(int seldom, int often)
-{
-    return getenv("FA_TEST_SLOW") != NULL ? often : seldom;
-}
-
 /* Whether every point of the step ended well. warm: statements are prepared already; cold, most of the
  * points are in the preparing, and every `stride`th one is tried. */
 static bool walk(step_under_test *step, bool warm, bool lasting, int stride)
@@ -148,9 +142,10 @@ static void walk_all(step_under_test *step)
 {
     if (!FAILING_ALLOCATOR)
         SKIP("the sanitizer has an allocator of its own");
+    const int stride = getenv("FA_TEST_SLOW") != NULL ? 5 : 17;
     CHECK(fill());
     for (int i = 0; i < 4; i++)
-        CHECK(walk(step, i / 2 == 1, i % 2 == 1, stride_of(17, 5)));
+        CHECK(walk(step, i / 2 == 1, i % 2 == 1, stride));
     CHECK(whole());
 }
 
