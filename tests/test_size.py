@@ -29,7 +29,7 @@ BUDGET = {
     "src/daemon": 2213,
     "src/report": 745,
     "C": 51033,
-    "C files": 219,
+    "C files": 204,
     "tests": 51990,
     "public functions": 70,
 }

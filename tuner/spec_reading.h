@@ -12,7 +12,6 @@
 
 #include "buf.h"
 #include "code.h"
-#include "cut.h"
 #include "error.h"
 #include "expr.h"
 #include "hash.h"

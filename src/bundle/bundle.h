@@ -20,6 +20,7 @@
 
 #include "buf.h"
 #include "fa_bundle.h"
+#include "json_struct.h"
 #include "minisign.h"
 
 #include <stdbool.h>
@@ -39,6 +40,23 @@ int fa_verify(char *text, const void *bytes, size_t size, fa_bundle_info *info, 
 /* ---- files that are written (output.c) -------------------------------------------------------*/
 /* The checks of fa_output_write(). */
 int fa_output_check(const char *path, fa_diag *diag);
+
+/* ---- trials in a winner's evidence (trials.c) ------------------------------------------------*/
+enum { FA_TRIAL_LIST_MAX = 128, FA_TRIAL_SAMPLES_MAX = 128 };
+
+/* What is kept of a trial: the config, its times and its error. null and an absent member are 0. */
+extern const fa_member fa_timed_members[];
+/* Whether its median lies in its interval. */
+bool fa_trial_is_timed(const fa_trial *trial);
+
+/* Those of an array, which may be NULL. FA_EINVAL with a sentence; FA_ENOMEM. */
+int fa_trials_from_json(const cJSON *array, fa_study_trial **ret_rows, size_t *ret_count,
+                        fa_diag *diag);
+/* Those of an evidence, which may be NULL; a trial that cannot be is passed over. FA_ENOMEM. */
+int fa_trials_from_evidence(const char *evidence, fa_study_trial **ret_rows, size_t *ret_count,
+                            fa_diag *diag);
+/* Replaces the "trials" of an evidence, which must be an object; of each at most FA_TRIAL_SAMPLES_MAX samples. */
+int fa_trials_join(const fa_study_trial *rows, size_t count, char **evidence, fa_diag *diag);
 
 /* ---- the file (bundle.c) --------------------------------------------------------------------*/
 enum {

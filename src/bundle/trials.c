@@ -1,5 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "trials.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trials that travel with a winner, in its evidence: in a bundle, and in a line that `fa-tune show FILE.fab --json` has of
+ * it, alike.
+ *
+ * Workload: some dozen measured trials a winner, the best of them with their samples. What is read may
+ * be anybody's.
+ *
+ *   "trials": [{"config":{…},"predicted_us":…,"median_us":…,"low_us":…,"high_us":…,"max_error":…,"tolerance":…,
+ *               "raced":true,"seed":"…","environment":{…},"clocks":{…},"samples_us":[…]},…] */
+#include "bundle.h"
 
 #include "error.h"
 #include "json.h"

@@ -9,8 +9,6 @@
  *
  * Workload: all that the author wrote, once for each specification that is read; time linear in its size, but for a sort.
  */
-#include "cut.h"
-
 #include "code.h"
 
 #include <ctype.h>

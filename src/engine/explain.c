@@ -8,6 +8,7 @@
  */
 #include "lookup.h"
 
+#include "bundle.h"
 #include "candidate.h"
 #include "error.h"
 #include "manifest.h"
@@ -16,7 +17,6 @@
 #include "session.h"
 #include "store.h"
 #include "trial.h"
-#include "trials.h"
 
 #include <stdio.h>
 #include <stdlib.h>

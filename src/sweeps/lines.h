@@ -6,7 +6,7 @@
  *   {"problem":{"operation":"attn_fwd",…},"gpu":{"name":"H200",…},"answer":{"origin":"measured","config":{…},
  *    "median_us":…,"cubin_key":…,"nvrtc":…,"driver_version":…,"unix_time":…,"funnel":{…},…},"trials":[…]}
  *
- * "trials" (src/bundle/trials.h) is in what is shown of a bundle. Members that a compile of the config gives again are
+ * "trials" (src/bundle/trials.c) is in what is shown of a bundle. Members that a compile of the config gives again are
  * passed over. A GPU is one of the catalogue, by its name or by its silicon. A whole document of `show --json` is its
  * "winners". A line with "peer" is a baseline, in the form of a file of baselines.
  */
@@ -16,7 +16,6 @@
 #include "bundle.h"
 #include "candidate.h"
 #include "hash.h"
-#include "trials.h"
 
 enum { FA_LINES_MAX = 20000, FA_LINES_BYTES_MAX = 64 << 20 };
 

@@ -7,7 +7,6 @@
 #include "op.h"
 
 #include "attn_launch.h"
-#include "attn_model.h"
 #include "attn_proof.h"
 #include "family.h"
 #include "generic.h"

@@ -2,7 +2,7 @@
  *
  * What an attention kernel is launched with: the struct that serving engines' arguments become, the tensor maps that a
  * cubin wants for one set of pointers and strides, and the launch itself. The prover makes its launches of the same
- * parts.
+ * parts. And its cost model.
  *
  * May be used by: tuner/ops. Thread-safety: any thread at any time.
  */
@@ -12,6 +12,7 @@
 #include "attn_serving_params.h"
 #include "attn_tensor_maps.h"
 #include "call.h"
+#include "manifest.h"
 
 #include <stdatomic.h>
 
@@ -94,5 +95,10 @@ struct fa_attn_shared {
 int fa_attn_maps_get(struct fa_attn_shared *shared, fa_driver *driver, const fa_problem *problem,
                      const struct fa_attn_serving_params *params,
                      struct fa_attn_tensor_maps *ret_maps, fa_diag *diag);
+
+/* ---- attn_model.c ----------------------------------------------------------------------------*/
+/* As fa_model_predict. */
+void fa_attn_predict(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
+                     fa_trial *trial);
 
 #endif

@@ -3,13 +3,18 @@
  * The cost model of attention forward: an SM as a set of throughputs that resident warps overlap more or less well, for
  * three kinds of kernel: all warps do the same; blocks share the keys of a row; warps are specialised.
  *
+ * A family whose manifest has a let CONSUMER_REGS above 0 is warp-specialised: one warpgroup feeds the others, and
+ * registers move between them. A family with a let SPLITS, of either kind, cuts the keys into so many parts. In any other family all
+ * warps are taken to do the same, with mma.sync. Of every family the model reads, where the manifest has them, the
+ * tunables or lets BLOCK_M, BLOCK_N, D_TILE, STAGES and MIN_BLOCKS; of warp-specialised ones PINGPONG and
+ * PERSISTENT; of the last kind WARPS, WARPS_PER_SM and Q_IN_REGS.
+ *
  * Workload: some thousand predictions per tuning, each O(row tiles of one head) and without memory
  * of its own, so that equal inputs give equal outputs.
  * Unit: clocks of one SM, until the last step turns them into microseconds.
  */
-#include "attn_model.h"
-
 #include "attn_launch.h"
+
 #include "model.h"
 
 #include <math.h>
