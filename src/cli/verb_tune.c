@@ -134,7 +134,7 @@ static void print_text(const cli_options *options, const fa_answer *answer, cons
                       !other ? answer->why
                       : fa_problem_is_empty(&options->request.problem)
                           ? "it has no batch or no query"
-                          : "its mask is these fields");
+                          : "these fields say what its mask says");
     }
     print_funnel(answer, progress, out);
     cli_print_ranking(rows, rows->count, answer->default_us, out);
