@@ -21,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { FIXTURE_HEADERS = 32 };
+enum { FIXTURE_HEADERS = FA_TEMPLATES_MAX };
 
 struct fixture {
     fa_templates *templates;
@@ -53,7 +53,7 @@ static inline int fixture_open(struct fixture *f, fa_diag *diag)
         const fa_template_file *file = &f->templates->file[i];
         const char *dot = strrchr(file->name, '.');
         bool header = dot != NULL && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0);
-        if (header && f->header_count < FIXTURE_HEADERS) {
+        if (header) {
             f->header_name[f->header_count] = file->name;
             f->header_text[f->header_count++] = file->text;
         }

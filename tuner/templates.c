@@ -170,16 +170,16 @@ static int read_files(fa_templates *templates, const char *path, const char *fol
         const char *name = entry[i]->d_name, *its = NULL;
         char full[PATH_MAX];
         struct stat st;
-        const bool there =
-            snprintf(full, sizeof full, "%s/%s", path, name) < PATH_MAX && lstat(full, &st) == 0;
-        if (rc == 0 && there && S_ISDIR(st.st_mode) && folder == NULL)
-            its = template_folder(templates, full);
-        else if (rc == 0 && there && !S_ISDIR(st.st_mode) && is_template_name(name) &&
+        if (rc == 0 &&
+            (snprintf(full, sizeof full, "%s/%s", path, name) >= PATH_MAX || lstat(full, &st) != 0))
+            rc = fa_fail(diag, FA_EIO, "%s: cannot be looked at", name);
+        if (rc == 0 && S_ISDIR(st.st_mode) && folder == NULL &&
+            (its = template_folder(templates, full)) != NULL)
+            rc = read_files(templates, full, its, found, diag);
+        else if (rc == 0 && !S_ISDIR(st.st_mode) && is_template_name(name) &&
                  (folder != NULL || strcmp(name, CONTRACT) != 0))
             rc = take_file(templates, full, S_ISLNK(st.st_mode), folder != NULL ? folder : "",
                            found, diag);
-        if (its != NULL)
-            rc = read_files(templates, full, its, found, diag);
         free(entry[i]);
     }
     free(entry);
