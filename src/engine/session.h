@@ -18,7 +18,9 @@
 
 /* Alone; or before ",HASH", of a request with same_bits, for which the config of that hash is the default. */
 #define FA_MEASURE_POLICY "measure-1"
-#define FA_POLICY_IS_OURS(policy) (strncmp(policy, FA_MEASURE_POLICY, strcspn(policy, ",")) == 0)
+#define FA_POLICY_IS_OURS(policy)              \
+    (strcmp(policy, FA_MEASURE_POLICY) == 0 || \
+     strncmp(policy, FA_MEASURE_POLICY ",", sizeof FA_MEASURE_POLICY) == 0)
 
 enum {
     FA_FAILED_MAX = 64,
