@@ -106,7 +106,7 @@ int fa_search_tell(fa_search *search, const int32_t *point, double cost);
 /* A strategy. */
 typedef struct fa_strategy {
     const char *name;
-    size_t size; /* of fa_walk.state */
+    size_t size; /* of fa_search.state */
     /* A point that exists and is not known; FA_NO_POINT: nothing now. */
     uint64_t (*next)(fa_search *walk);
 } fa_strategy;
