@@ -131,11 +131,6 @@ static bool find_step(const uint64_t *code, int size, int *ret_from, int *ret_to
     return best < size;
 }
 
-static bool is_wait(const uint64_t *code, int at)
-{
-    return opcode(code, at) == WARPGROUP && (code[2 * at] >> 47 & 1) != 0;
-}
-
 /* What is not as it must be; "": nothing. q_k, p_v: the products of a step. */
 static const char *fault_of(const struct kernel *k, const uint64_t *code, int size, int q_k,
                             int p_v)
@@ -151,8 +146,9 @@ static const char *fault_of(const struct kernel *k, const uint64_t *code, int si
         return "other products than a step has";
     if (count(code, from, to, R2UR) != 0)
         return "a descriptor comes out of a register";
-    for (int i = from; i < to; i++)
-        last_wait = is_wait(code, i) ? i : last_wait;
+    for (int i = from; i < to; i++) /* a wait has this bit */
+        if (opcode(code, i) == WARPGROUP && (code[2 * i] >> 47 & 1) != 0)
+            last_wait = i;
     if (last_wait <= from || count(code, from, last_wait, MUFU) < 32)
         return "few exponentials before the wait";
     return count(code, last_wait, to, MUFU) == 0 ? "" : "exponentials behind the wait";
