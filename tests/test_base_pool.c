@@ -86,10 +86,9 @@ static int be_child(void)
         if (strncmp(verb, "echo", 4) == 0 || strcmp(verb, "burn") == 0)
             fa_message_write(FA_CHILD_FD, cJSON_Duplicate(message.json, true), message.blob,
                              message.blob_size, NULL);
-        bool leave = strcmp(verb, "echo and leave") == 0;
+        if (strcmp(verb, "echo and leave") == 0)
+            _exit(0);
         fa_message_free(&message);
-        if (leave)
-            break;
     }
     return 0;
 }

@@ -430,7 +430,7 @@ TEST(built_in_documents_are_what_their_files_say_and_can_be_read)
                  fa_operations_builtin[i].where);
         CHECK_INT(fa_buf_read_file(&text, path, 1 << 20), 0);
         CHECK_OK(fa_json_parse(text.data, text.size, path, &file, &diag), diag);
-        CHECK_OK(fa_operation_make(file, path, &read, &diag), diag);
+        CHECK_OK(fa_operation_make(file, file, path, &read, &diag), diag);
         CHECK_OK(fa_operation_find(read->name, &operation, &diag), diag);
         CHECK_INT(read->field_count, operation->field_count);
         char *here = cJSON_Print(file), *built_in = cJSON_Print(operation->document);

@@ -24,7 +24,7 @@ BUDGET = {
     "src/engine": 7150,
     "src/wire": 455,
     "src/sources": 835,
-    "src/sweeps": 2405,
+    "src/sweeps": 2330,
     "src/cli": 5246,
     "src/daemon": 2213,
     "src/report": 745,

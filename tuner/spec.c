@@ -188,7 +188,7 @@ static void make_spec(struct fa_spec_reading *r, const fa_operation **ret_operat
     fa_spec_memory(r, fa_json_is_whole(r->json));
     if (r->rc != 0)
         return;
-    r->rc = fa_operation_make(r->json, r->where, &operation, r->diag);
+    r->rc = fa_operation_make(r->json, r->json, r->where, &operation, r->diag);
     if (r->rc == 0)
         fill_spec(r, operation);
     r->json = NULL; /* the operation's, or gone */

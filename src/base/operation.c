@@ -368,10 +368,8 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
     return rc == 0 ? read_products(fa_json_member(json, "products"), operation, where, diag) : rc;
 }
 
-/* Takes `owned`, also where it fails; NULL, of a document that is built in: its keys are not looked at again, and it lives
- * as long as the program. */
-static int make_operation(const cJSON *document, cJSON *owned, const char *where,
-                          fa_operation **ret_operation, fa_diag *diag)
+int fa_operation_make(const cJSON *document, cJSON *owned, const char *where,
+                      fa_operation **ret_operation, fa_diag *diag)
 {
     fa_operation *operation = calloc(1, sizeof *operation);
     if (operation == NULL) {
@@ -386,12 +384,6 @@ static int make_operation(const cJSON *document, cJSON *owned, const char *where
     else
         fa_operation_free(operation);
     return rc;
-}
-
-int fa_operation_make(cJSON *document, const char *where, fa_operation **ret_operation,
-                      fa_diag *diag)
-{
-    return make_operation(document, document, where, ret_operation, diag);
 }
 
 /* ---- what a table of fields says ------------------------------------------------------------*/
@@ -514,7 +506,7 @@ static const fa_operation *read_builtin(int index)
 {
     const struct fa_operation_builtin *is = &fa_operations_builtin[index];
     fa_operation *none = NULL, *made = NULL;
-    if (make_operation(is->document, NULL, is->where, &made, NULL) != 0)
+    if (fa_operation_make(is->document, NULL, is->where, &made, NULL) != 0)
         return NULL;
     if (atomic_compare_exchange_strong(&known[index], &none, made))
         return made;
@@ -649,6 +641,6 @@ int fa_operation_register(const char *text, size_t size, const char *where,
     fa_operation *operation = NULL;
     int rc = fa_json_parse(text, size, where, &document, diag);
     if (rc == 0)
-        rc = fa_operation_make(document, where, &operation, diag);
+        rc = fa_operation_make(document, document, where, &operation, diag);
     return rc != 0 ? rc : fa_operation_add(operation, where, ret_operation, diag);
 }

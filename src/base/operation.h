@@ -137,9 +137,10 @@ enum { FA_SIZE_DIGITS = 15 };
 #define FA_SIZE_MAX INT64_C(999999999999999)
 
 /* ---- from an operation.json to an operation that nobody knows yet ---------------------------*/
-/* Takes the document, also on failure; `where` names it in sentences. The caller frees what it does not make known. */
-int fa_operation_make(cJSON *document, const char *where, fa_operation **ret_operation,
-                      fa_diag *diag);
+/* Takes `owned`, the document itself, also on failure; NULL: it is built in, its keys are not looked at again, and it lives as
+ * long as the program. `where` names it in sentences. The caller frees what it does not make known. */
+int fa_operation_make(const cJSON *document, cJSON *owned, const char *where,
+                      fa_operation **ret_operation, fa_diag *diag);
 /* As fa_operation_register(); takes the operation, also on failure. */
 int fa_operation_add(fa_operation *operation, const char *where, const fa_operation **ret_operation,
                      fa_diag *diag);

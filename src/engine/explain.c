@@ -128,7 +128,7 @@ static int add_rest(fa_tuner *tuner, const fa_target *target, fa_list *list,
     return rc;
 }
 
-static int compare(const void *a, const void *b)
+int fa_configs_compare(const void *a, const void *b)
 {
     return fa_trial_compare(&((const fa_study_trial *)a)->trial,
                             &((const fa_study_trial *)b)->trial);
@@ -138,7 +138,7 @@ static int compare(const void *a, const void *b)
 static void rank(fa_study_trial *row, size_t count, const fa_answer *winner)
 {
     if (count > 0)
-        qsort(row, count, sizeof *row, compare);
+        qsort(row, count, sizeof *row, fa_configs_compare);
     for (size_t i = 1; winner != NULL && i < count && fa_trial_finished(&row[i].trial); i++) {
         const fa_study_trial chosen = row[i];
         if (!fa_config_equal(&chosen.trial.config, &winner->trial.config))

@@ -99,6 +99,7 @@ int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, const fa_request 
 int fa_configs_read(fa_tuner *tuner, const fa_target *target, const fa_answer *winner, bool rest,
                     fa_study_trial **ret_rows, size_t *ret_count, fa_explained *ret_space,
                     fa_diag *diag);
+int fa_configs_compare(const void *a, const void *b); /* for qsort(), as fa_trial_compare() */
 /* The same of a request; winner NULL: what a lookup finds. Takes `work` itself. */
 int fa_configs_rank(fa_tuner *tuner, const fa_request *request, const fa_answer *winner, bool rest,
                     fa_study_trial **ret_rows, size_t *ret_count, fa_explained *ret_space,

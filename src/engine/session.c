@@ -75,6 +75,11 @@ void fa_note(fa_tuner *tuner, const char *format, ...)
     tuner->options.log(tuner->options.log_context, text.text);
 }
 
+void fa_note_text(void *tuner, const char *sentence)
+{
+    fa_note(tuner, "%s", sentence);
+}
+
 int fa_tuner_driver(fa_tuner *tuner, fa_diag *diag)
 {
     if (tuner->driver != NULL)
@@ -207,16 +212,11 @@ int fa_options_store(const fa_options *options, char ret_path[FA_STORE_PATH_MAX]
 }
 
 /* ---- opening --------------------------------------------------------------------------------*/
-static void tell(void *context, const char *sentence)
-{
-    fa_note(context, "%s", sentence);
-}
-
 static int open_store(fa_tuner *tuner, const char *path, bool existing, fa_diag *diag)
 {
     fa_diag note = {{0}}, reason = {{0}};
     fa_store_mode mode = existing ? FA_STORE_EXISTING : FA_STORE_READ_WRITE;
-    fa_store_spare spare = {.note = tell, .context = tuner};
+    fa_store_spare spare = {.note = fa_note_text, .context = tuner};
     int rc = 0;
     snprintf(tuner->store_path, sizeof tuner->store_path, "%s",
              fa_store_is_address(path) ? "on the server" : path);

@@ -82,6 +82,7 @@ struct fa_tuner {
 };
 
 void fa_note(fa_tuner *tuner, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void fa_note_text(void *tuner, const char *sentence);
 /* FA_EFORKED in a child of the process that opened the tuner. */
 int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag);
 /* That, and FA_EINVAL where one of the named arguments is NULL. */

@@ -530,15 +530,10 @@ int fa_service_check(const fa_service *service, char *ret_text, size_t size, fa_
     return 0;
 }
 
-static void note(void *tuner, const char *sentence)
-{
-    fa_note(tuner, "%s", sentence);
-}
-
 static int make(fa_tuner *tuner, const fa_options *options, fa_diag *diag)
 {
     int rc = fa_service_make(options, &tuner->service, diag);
-    return rc != 0 ? rc : fa_system_make(note, tuner, &tuner->system, diag);
+    return rc != 0 ? rc : fa_system_make(fa_note_text, tuner, &tuner->system, diag);
 }
 
 int fa_open(const fa_options *options, fa_tuner **ret_tuner, fa_diag *diag)

@@ -23,12 +23,6 @@
 enum { SAMPLED_MAX = 8 };
 
 /* ---- trials as evidence ---------------------------------------------------------------------*/
-static int compare(const void *a, const void *b)
-{
-    return fa_trial_compare(&((const fa_study_trial *)a)->trial,
-                            &((const fa_study_trial *)b)->trial);
-}
-
 /* Measured trials of a winner's scope, best first, the first few with samples and circumstances. */
 static size_t choose_trials(fa_study_trial *record, size_t count)
 {
@@ -37,7 +31,7 @@ static size_t choose_trials(fa_study_trial *record, size_t count)
         if (record[i].trial.status == FA_STATUS_MEASURED)
             record[left++] = record[i];
     if (left > 0)
-        qsort(record, left, sizeof *record, compare);
+        qsort(record, left, sizeof *record, fa_configs_compare);
     left = left < FA_TRIAL_LIST_MAX ? left : FA_TRIAL_LIST_MAX;
     for (size_t i = SAMPLED_MAX; i < left; i++) {
         record[i].samples_us = NULL;
