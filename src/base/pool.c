@@ -315,6 +315,11 @@ uint64_t fa_clock_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+double fa_clock_s(void)
+{
+    return (double)fa_clock_ns() / 1e9;
+}
+
 static uint64_t in_ms(int ms)
 {
     return fa_clock_ns() + (uint64_t)ms * 1000000u;

@@ -72,6 +72,7 @@ void fa_loop_close(fa_loop *loop);
 
 /* Nanoseconds of a clock that never goes back. */
 uint64_t fa_clock_ns(void);
+double fa_clock_s(void); /* the same in seconds */
 
 typedef enum fa_child_end {
     FA_CHILD_DIED, /* by itself: a crash, an exit, a broken message */

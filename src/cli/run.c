@@ -48,11 +48,6 @@ int cli_interrupted(void)
 }
 
 /* ---- lines ----------------------------------------------------------------------------------*/
-static double now_s(void)
-{
-    return (double)fa_clock_ns() * 1e-9;
-}
-
 void cli_progress_init(cli_progress *progress, const cli_options *options)
 {
     const char *term =
@@ -62,7 +57,7 @@ void cli_progress_init(cli_progress *progress, const cli_options *options)
         .notes = !options->quiet,
         .terminal = isatty(STDERR_FILENO) == 1 && (term == NULL || strcmp(term, "dumb") != 0),
         .stage = -1,
-        .last_s = now_s(),
+        .last_s = fa_clock_s(),
     };
 }
 
@@ -80,7 +75,7 @@ static void put(cli_progress *progress, fa_buf *line, bool updating)
     }
     fflush(stderr);
     fa_buf_free(line);
-    progress->last_s = now_s();
+    progress->last_s = fa_clock_s();
 }
 
 void cli_progress_tell(cli_progress *progress, fa_buf *line)
@@ -115,7 +110,7 @@ void cli_progress_end(cli_progress *progress)
 bool cli_progress_is_due(const cli_progress *progress)
 {
     return progress->rows &&
-           now_s() - progress->last_s >= (progress->terminal ? redraw_s : plain_s);
+           fa_clock_s() - progress->last_s >= (progress->terminal ? redraw_s : plain_s);
 }
 
 int cli_progress_count(void *context, const char *what, int32_t done, int32_t all)

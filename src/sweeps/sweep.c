@@ -54,11 +54,6 @@ struct runner {
     double accounted_s;
 };
 
-static double now_s(void)
-{
-    return (double)fa_clock_ns() / 1e9;
-}
-
 /* Whether the error would make every other item fail too, or means that nobody wants the item: it goes back. */
 static bool gives_back(int rc)
 {
@@ -103,7 +98,7 @@ static fa_sweep_spent spent_of_event(fa_progress *seen, const fa_progress *tune)
 static void account(struct runner *r, fa_sweep_spent more)
 {
     fa_sweep_spent *const accounts[] = {&r->unwritten, &r->item.spent, &r->sweep.spent};
-    double now = now_s();
+    double now = fa_clock_s();
     more.seconds = now - r->accounted_s;
     r->accounted_s = now;
     for (size_t i = 0; i < sizeof accounts / sizeof *accounts; i++) {
@@ -138,7 +133,7 @@ static bool report(struct runner *r, fa_sweep_event event, const fa_progress *tu
         .tune = tune,
         .answer = answer,
         .reason = reason,
-        .elapsed_s = now_s() - r->started_s,
+        .elapsed_s = fa_clock_s() - r->started_s,
         .left_s = r->request != NULL ? time_left(r, tune) : -1,
     };
     if (r->report != NULL && r->report(r->context, &progress) != 0)
@@ -246,7 +241,7 @@ static int work_on_one(struct runner *r, bool *ret_taken, fa_diag *diag)
     r->item.spent = r->unwritten = (fa_sweep_spent){0};
     r->seen = (fa_progress){0};
     r->answer = (fa_answer){.size = sizeof(fa_answer)};
-    r->accounted_s = now_s();
+    r->accounted_s = fa_clock_s();
     rc = tune_item(r, &why);
     return end_item(r, rc, &why, diag);
 }
@@ -264,7 +259,7 @@ static void begin(struct runner *r)
     gethostname(host, sizeof host - 1);
     snprintf(r->holder, sizeof r->holder, "%s:%d", host, (int)getpid());
     r->taker.holder = r->holder;
-    r->started_s = r->idle_since_s = now_s();
+    r->started_s = r->idle_since_s = fa_clock_s();
     r->pause_ms = PAUSE_LEAST_MS;
 }
 
@@ -448,7 +443,7 @@ static int work(struct runner *r, const fa_worker_request *request, fa_diag *dia
         if (taken && request->once && !r->stop)
             return 0;
         if (taken) {
-            r->idle_since_s = now_s();
+            r->idle_since_s = fa_clock_s();
             r->pause_ms = PAUSE_LEAST_MS;
             continue;
         }
@@ -456,7 +451,7 @@ static int work(struct runner *r, const fa_worker_request *request, fa_diag *dia
             fa_fail(&why, rc, "%s", said.text);
         if (report(r, FA_SWEEP_IDLE, NULL, NULL, why.text))
             break;
-        if (request->idle_exit_s > 0 && now_s() - r->idle_since_s >= request->idle_exit_s)
+        if (request->idle_exit_s > 0 && fa_clock_s() - r->idle_since_s >= request->idle_exit_s)
             return why.text[0] != 0 ? fa_fail(diag, FA_EIO, "%s", why.text) : 0;
         pause_shortly(r);
     }
