@@ -494,12 +494,6 @@ def kept_and_unharmed(place, arguments):
     return sum(counts[name] for name in ("compiled", "spills", "cubin"))
 
 
-def goes_on(place, arguments, kept):
-    told = place.json(*arguments)
-    assert told["funnel"]["resumed"] >= kept > 0, (told["funnel"], kept)
-    tap.equal(told["funnel"]["clean"], 8)
-
-
 def ctrl_c_keeps_what_was_done_and_the_next_run_goes_on():
     arguments = ["--gpu", "L4", *SMALL]
     with Place() as place:
@@ -523,7 +517,9 @@ def ctrl_c_keeps_what_was_done_and_the_next_run_goes_on():
         assert told, text
         kept = kept_and_unharmed(place, arguments)
         tap.equal(int(told.group(1)), kept)
-        goes_on(place, arguments, kept)
+        funnel = place.json(*arguments)["funnel"]
+        assert funnel["resumed"] >= kept > 0, (funnel, kept)
+        tap.equal(funnel["clean"], 8)
 
 
 def a_terminate_signal_stops_in_order_and_the_problem_is_unfinished():

@@ -164,7 +164,8 @@ def a_worker_that_dies_once_costs_at_most_its_config():
         assert counts["measured"] >= 4, counts
 
 
-def a_worker_has_of_the_environment_what_cuda_needs():
+def a_worker_has_of_the_environment_what_cuda_needs_and_none_starts_for_what_is_stored():
+    masked = [*SMALL, "--mask", "k <= q"]
     secrets = ("AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GITHUB_TOKEN", "NVIDIA_API_KEY", "NV_API_KEY", "LD_ACCESS_TOKEN", "HOMEBREW_TOKEN",
                "FA_TUNE_TOKEN_FILE", "FA_TUNE_SERVER")
     with Place(script=L4) as place:
@@ -173,12 +174,14 @@ def a_worker_has_of_the_environment_what_cuda_needs():
                          FA_TUNE_WORKER=os.path.join(place.folder, "worker"))
         tap.write(place.env["FA_TUNE_WORKER"], "#!/bin/sh\nenv > '%s.'$1\nexec '%s' \"$@\"\n" % (seen, os.path.join(BUILD, "fa-tune-worker")))
         os.chmod(place.env["FA_TUNE_WORKER"], 0o700)
-        tap.equal(place.json(*SMALL)["answer"]["origin"], "measured")
+        tap.equal(place.json(*masked)["answer"]["origin"], "measured")
         for role, told in (("compile", False), ("measure", True)):
             lines = tap.read("%s.%s" % (seen, role)).splitlines()
             names = [line.split("=")[0] for line in lines]
             tap.equal([name for name in secrets if name in names], [])
             tap.equal([name in names for name in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "HOME", "FA_TUNE_LIBCUDA")], [told] * 4)
+            os.remove("%s.%s" % (seen, role))
+        tap.equal((place.json(*masked)["answer"]["from_store"], os.path.exists(seen + ".compile")), (True, False))
 
 
 tap.main()

@@ -16,6 +16,7 @@
 #include "candidate.h"
 #include "driver.h"
 #include "error.h"
+#include "fields.h"
 #include "hash.h"
 #include "job.h"
 #include "lookup.h"
@@ -147,12 +148,14 @@ static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
         request->effort < FA_EFFORT_PREDICT || tuner->driver != NULL ||
         fa_store_is_read_only(tuner->store) || fa_problem_check(&request->problem, NULL) != 0)
         return false;
-    fa_problem bucket =
-        request->exact ? fa_problem_exact(&request->problem) : fa_problem_bucket(&request->problem);
+    const fa_problem settled = fa_fields_settle(&request->problem);
+    const bool itself =
+        request->exact || request->same_bits[0] != 0 || tuner->options.same_bits[0] != 0;
+    const fa_problem key = itself ? fa_problem_exact(&settled) : fa_problem_bucket(&settled);
     return is_again(request) ||
-           fa_store_winner_any(tuner->store, &bucket,
-                               fa_templates_hash(fa_templates_for(tuner, &bucket),
-                                                 fa_operation_of(&bucket))) == FA_ENOTFOUND;
+           fa_store_winner_any(tuner->store, &key,
+                               fa_templates_hash(fa_templates_for(tuner, &key),
+                                                 fa_operation_of(&key))) == FA_ENOTFOUND;
 }
 
 /* Sets tuning->known to what is stored; *ret_answered: that is enough for the request. FA_ENOTFOUND and FA_ECORRUPT
