@@ -517,18 +517,16 @@ ENGINE_TEST(a_system_bundle_that_others_can_write_or_that_is_damaged_is_noted_an
     fa_buf_free(&bytes);
 }
 
-/* Where one is not, an import and the shipped bundle say "predicted" in place of its time: measure it again, or write its new key
- * where its machine code is as before. */
+/* Where one is not, an import says "predicted" in place of its time: see system/README.md. */
 ENGINE_TEST(measured_winners_that_are_shipped_are_of_these_templates)
 {
-    char path[400];
     fa_lines lines = {0};
     fa_tuner *tuner = NULL;
     int found[2] = {0}; /* by whether they hold */
     CHECK(fixture_open(&f, NULL));
     const fa_options options = {.size = sizeof options, .store = f.store};
-    const fa_import_options shipped = {.file = path};
-    snprintf(path, sizeof path, "%s/system/records.jsonl", getenv("FA_TEST_SOURCE"));
+    const fa_import_options shipped = {.file = bundle};
+    snprintf(bundle, sizeof bundle, "%s/system/records.jsonl", getenv("FA_TEST_SOURCE"));
     CHECK_OK(fa_open(&options, &tuner, &diag), diag);
     CHECK_OK(fa_tuner_families(tuner, &diag), diag);
     CHECK_OK(fa_lines_read(&shipped, &lines, &diag), diag);

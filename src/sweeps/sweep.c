@@ -182,6 +182,11 @@ static int tune_item(struct runner *r, fa_diag *why)
     if (r->taker.stage == FA_WORK_COMPILE && r->how.request.effort == FA_EFFORT_MEASURE)
         r->how.request.effort = FA_EFFORT_PATIENT; /* the GPU's host is to find every cubin */
     fa_request request = request_of(r);
+    /* Bits are compared where the GPU is, of what compiles for these lengths. */
+    if (r->taker.stage == FA_WORK_COMPILE && request.same_bits[0] != 0) {
+        request.exact = true;
+        request.same_bits[0] = 0;
+    }
     rc = fa_tune_here(r->tuner, &request, &r->answer, why);
     account(r, (fa_sweep_spent){0});
     return rc;
@@ -192,7 +197,8 @@ static int end_item(struct runner *r, int tuned, const fa_diag *why, fa_diag *di
 {
     const bool back = tuned != 0 && (r->stop || gives_back(tuned));
     const bool compiled = tuned == 0 && r->taker.stage == FA_WORK_COMPILE &&
-                          fa_origin_trust(r->answer.origin) > fa_origin_trust(FA_ORIGIN_IMPORTED);
+                          (r->how.request.same_bits[0] != 0 ||
+                           fa_origin_trust(r->answer.origin) > fa_origin_trust(FA_ORIGIN_IMPORTED));
     const fa_queue_end end = {.state = back || compiled ? FA_ITEM_PENDING
                                        : tuned == 0     ? FA_ITEM_DONE
                                                         : FA_ITEM_FAILED,
