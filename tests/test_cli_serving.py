@@ -115,7 +115,7 @@ def the_config_of_a_model_is_read_as_transformers_writes_it():
             tap.write(path, json.dumps(config))
         for config, expected in (
                 (plain, {(32, 32, 128, "bf16", None, None, None)}),
-                (dict(plain, num_key_value_heads=8, torch_dtype="float16", sliding_window=None), {(32, 8, 128, "fp16", None, None, None)}),
+                (dict(plain, num_key_value_heads=8, dtype=None, torch_dtype="float16", sliding_window=None, relative_attention_num_buckets=None), {(32, 8, 128, "fp16", None, None, None)}),
                 (window, {(32, 8, 64, "bf16", 127, None, None)}),
                 (dict(window, use_sliding_window=False), {(32, 8, 64, "bf16", None, None, None)}),
                 (dict(window, max_position_embeddings=128), {(32, 8, 64, "bf16", None, None, None)}),
