@@ -114,16 +114,13 @@ static int read_choices(const cJSON *json, fa_field *field, const char *where, f
 static int read_default(const cJSON *given, fa_field *field, const char *where, fa_diag *diag)
 {
     int64_t number = 0;
-    cJSON only = *given;
-    const cJSON object = {.type = cJSON_Object, .child = &only};
-    only.string = (char[]){"default"};
-    only.next = NULL;
+    const cJSON of = {.type = cJSON_Object, .child = (cJSON *)(uintptr_t)given}; /* its first */
     if (cJSON_IsString(given) && given->valuestring[0] == 0)
         field->kind = FA_FIELD_TEXT;
     else if (cJSON_IsBool(given))
         field->kind = FA_FIELD_BOOLEAN;
     else {
-        int rc = fa_json_int(&object, "default", INT32_MIN, INT32_MAX, &number, where, diag);
+        int rc = fa_json_int(&of, given->string, INT32_MIN, INT32_MAX, &number, where, diag);
         field->preset = (int32_t)number;
         return rc;
     }
