@@ -9,8 +9,8 @@ import sys
 
 INVALIDITY = {"measured": "correct", "constraint": "constraints", "budget": "constraints", "registers": "constraints",
               "does-not-pay": "constraints", "compile-failed": "compile", "compile-timeout": "compile", "spills": "compile",
-              "cubin": "compile", "wrong": "correctness", "timeout": "timeout", "load-failed": "runtime", "launch-failed": "runtime",
-              "crashed": "runtime", "out-of-memory": "runtime"}  # a config that was not tried to its end has none
+              "cubin": "compile", "wrong": "correctness", "other-bits": "correctness", "timeout": "timeout",
+              "load-failed": "runtime", "launch-failed": "runtime", "crashed": "runtime", "out-of-memory": "runtime"}  # a config that was not tried to its end has none
 
 
 def result(trial):
