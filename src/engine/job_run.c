@@ -324,6 +324,19 @@ static int move_first(const fa_job *job, const fa_config *config, int *order, in
     return first;
 }
 
+/* How many configs of its family, but the default, have come through before and are no worse to the model. */
+static int count_before(const fa_job *job, const fa_candidate *candidate)
+{
+    int before = 0;
+    for (int i = 0; i < job->space.count; i++) {
+        const fa_candidate *one = &job->space.candidate[i];
+        before += one->family == candidate->family && !one->is_default &&
+                  fa_trial_finished(&one->trial) &&
+                  one->trial.predicted_us <= candidate->trial.predicted_us;
+    }
+    return before;
+}
+
 /* Of a family that bounds its tries, what the model puts behind them does not pay. Effort PATIENT tries all. */
 static int leave_out(fa_job *job, int count)
 {
@@ -333,11 +346,14 @@ static int leave_out(fa_job *job, int count)
         const int index = job->compile.order[i];
         fa_candidate *candidate = &job->space.candidate[index];
         const int most = families->family[candidate->family]->tries;
-        if (most == 0 || candidate->is_default || tried[candidate->family]++ < most ||
+        int *before = &tried[candidate->family];
+        if (most == 0 || candidate->is_default ||
+            (*before < most && (*before)++ + count_before(job, candidate) < most) ||
             fa_config_equal(&candidate->trial.config, &job->elsewhere.config)) {
             job->compile.order[kept++] = index;
             continue;
         }
+        *before = most; /* those that follow are no better to the model */
         candidate->trial.status = FA_STATUS_DOES_NOT_PAY;
         snprintf(candidate->trial.reason, sizeof candidate->trial.reason,
                  "the model puts %d others before it", most);
