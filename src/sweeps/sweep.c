@@ -394,6 +394,7 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
     r.taker = (fa_queue_taker){.key = r.sweep.key, .stage = FA_WORK_MEASURE};
     r.how.request = (fa_request){
         .effort = known.each.effort, .again = known.each.again, .exact = known.each.exact};
+    memcpy(r.how.request.same_bits, known.each.same_bits, sizeof known.each.same_bits);
     begin(&r);
     rc = fa_store_is_read_only(tuner->store)
              ? fa_fail(diag, FA_EREADONLY,
