@@ -231,11 +231,12 @@ static void hash_closure(const fa_templates *templates, const char *operation,
 
 static void hash_files(fa_templates *templates)
 {
+    const char *before = NULL; /* the folder of the file in front: mostly the same string */
     templates->closures = 0;
-    for (int i = 0; i < templates->count; i++) {
+    for (int i = 0; i < templates->count; before = templates->file[i++].folder) {
         const char *operation = templates->file[i].folder;
         fa_template_closure *closure = &templates->closure[templates->closures];
-        if (strcmp(operation, VOCABULARY) == 0 || operation[0] == 0 ||
+        if (operation == before || strcmp(operation, VOCABULARY) == 0 || operation[0] == 0 ||
             find_closure(templates->closure, templates->closures, operation) != NULL)
             continue;
         closure->operation = operation;
