@@ -566,10 +566,24 @@ static int resolve_same_bits(fa_tuner *tuner, fa_target *target, fa_diag *diag)
     return rc;
 }
 
+static const char *bits_asked(const fa_tuner *tuner, const fa_request *request)
+{
+    return request->same_bits[0] != 0 ? request->same_bits : tuner->options.same_bits;
+}
+
+void fa_target_problems(const fa_tuner *tuner, const fa_request *request, fa_problem *ret_asked,
+                        fa_problem *ret_tuned)
+{
+    const fa_problem settled = fa_fields_settle(&request->problem);
+    *ret_asked = fa_problem_exact(&settled);
+    *ret_tuned = request->exact || bits_asked(tuner, request)[0] != 0 ? *ret_asked
+                                                                      : fa_problem_bucket(&settled);
+}
+
 int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret_target,
                       fa_diag *diag)
 {
-    const char *same = request->same_bits[0] != 0 ? request->same_bits : tuner->options.same_bits;
+    const char *same = bits_asked(tuner, request);
     const fa_problem *problem = &request->problem;
     fa_target target = {0};
     int rc = fa_problem_check(problem, diag);
@@ -581,9 +595,7 @@ int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret
         rc = resolve_gpu(tuner, request->gpu, request->ordinal, &target.gpu, diag);
     if (rc != 0)
         return rc;
-    const fa_problem settled = fa_fields_settle(problem);
-    target.asked = fa_problem_exact(&settled);
-    target.problem = request->exact || same[0] != 0 ? target.asked : fa_problem_bucket(&settled);
+    fa_target_problems(tuner, request, &target.asked, &target.problem);
     target.scope.problem = target.problem;
     fa_gpu_silicon(&target.gpu, target.scope.silicon);
     snprintf(target.scope.templates, sizeof target.scope.templates, "%s",

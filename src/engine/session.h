@@ -163,6 +163,14 @@ typedef struct fa_target {
     fa_config same_bits; /* whose bits a winner must have; without a family: any */
 } fa_target;
 
+static inline bool fa_target_wants_bits(const fa_target *target)
+{
+    return target->same_bits.family[0] != 0;
+}
+
+/* The problem that a request asks for, and the one that is tuned for it: the same where the very lengths or bits are asked for. */
+void fa_target_problems(const fa_tuner *tuner, const fa_request *request, fa_problem *ret_asked,
+                        fa_problem *ret_tuned);
 /* Of the request only problem, gpu, ordinal, exact and same_bits count. `work` is held. */
 int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret_target,
                       fa_diag *diag);

@@ -16,7 +16,6 @@
 #include "candidate.h"
 #include "driver.h"
 #include "error.h"
-#include "fields.h"
 #include "hash.h"
 #include "job.h"
 #include "lookup.h"
@@ -62,7 +61,7 @@ static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
         fa_job_free(&tuning->job); /* the workers go before another process's may come */
         if (rc == 0 || !few)
             return rc;
-        if (rc != FA_ENOKERNEL || tuning->target.same_bits.family[0] != 0)
+        if (rc != FA_ENOKERNEL || fa_target_wants_bits(&tuning->target))
             return fa_fail(diag, rc, "%s", none.text);
         plan.count = 0;
         plan.prove_only = false;
@@ -148,10 +147,8 @@ static bool sure_to_tune(fa_tuner *tuner, const fa_request *request)
         request->effort < FA_EFFORT_PREDICT || tuner->driver != NULL ||
         fa_store_is_read_only(tuner->store) || fa_problem_check(&request->problem, NULL) != 0)
         return false;
-    const fa_problem settled = fa_fields_settle(&request->problem);
-    const bool itself =
-        request->exact || request->same_bits[0] != 0 || tuner->options.same_bits[0] != 0;
-    const fa_problem key = itself ? fa_problem_exact(&settled) : fa_problem_bucket(&settled);
+    fa_problem asked, key;
+    fa_target_problems(tuner, request, &asked, &key);
     return is_again(request) ||
            fa_store_winner_any(tuner->store, &key,
                                fa_templates_hash(fa_templates_for(tuner, &key),
