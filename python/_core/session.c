@@ -149,8 +149,8 @@ PyObject *session_set_policy(PyObject *self, PyObject *args, PyObject *kwargs)
                                      &same_bits) ||
         effort_from(effort_name, &effort) != 0)
         return NULL;
-    if (strcmp(same_bits, policy_same_bits) !=
-        0) { /* kernels that are loaded may have other bits */
+    /* Kernels that are loaded may have other bits. */
+    if (strcmp(same_bits, policy_same_bits) != 0) {
         if ((closed = session_close(self, NULL)) == NULL)
             return NULL;
         Py_DECREF(closed);

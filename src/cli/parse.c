@@ -255,8 +255,8 @@ int cli_options_parse(const cli_verb *verb, bool typed, int count, char **argume
         return rc;
     fa_problem_fill(&options.request.problem, 0);
     cli_option_list_make(verb->groups, options.request.problem.operation, &all);
-    for (size_t i = 0; rc == 0 && i < all.count;
-         i++) { /* a specification's size is an option, too */
+    /* A specification's size is an option, too. */
+    for (size_t i = 0; rc == 0 && i < all.count; i++) {
         const char *name = all.spec[i]->name;
         if (name != NULL && cli_option_find(&all, name, strlen(name)) != all.spec[i])
             rc = fa_fail(

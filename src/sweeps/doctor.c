@@ -209,8 +209,8 @@ static void check_store(struct doctor *d)
         report(d, FA_CHECK_FAIL, "store",
                "until it answers, a local file serves; `fa-tune push` brings its winners later",
                "%s", diag.text);
-    } else if (rc !=
-               0) { /* its sentence ends with advice after "; ", unless only another place helps */
+    } else if (rc != 0) {
+        /* Its sentence ends with advice after "; ", unless only another place helps. */
         char *advice = strstr(diag.text, "; ");
         if (advice != NULL)
             *advice = 0;
