@@ -288,7 +288,7 @@ def no_output_replaces_a_store_or_a_key_by_any_name():
                  ".config/fa-tune/trusted/own.pub", ".config/fa-tune/trusted/new.pub"]
         before = bytes_below(place.folder)
         for name in names:
-            for verb in (["report", "--format", "html", "--out"], ["export", "--out"], ["export", "--unsigned", "--out"],
+            for verb in (["report", "--json", "--out"], ["export", "--out"], ["export", "--unsigned", "--out"],
                          ["keygen", "--out"]):
                 told = place.run(*verb, name, status=2).stderr
                 tap.has(told, "cannot write %s: " % name)
@@ -298,7 +298,7 @@ def no_output_replaces_a_store_or_a_key_by_any_name():
         place.run("export", "--out", os.path.join(keys, "bundle.fab"))  # what is not a key may lie there
         with open(place.store, "r+b") as file:
             file.write(b"\0" * 4096)  # damaged, and still known to have been a store
-        place.run("report", "--store", "other.db", "--out", place.store, "--format", "md", status=2)
+        place.run("report", "--store", "other.db", "--out", place.store, "--json", status=2)
 
 
 tap.main()

@@ -41,7 +41,7 @@ def a_search_finds_the_valley_of_a_space_that_it_does_not_build():
         by_chance = place.json(MANY, "--evaluations", "24", *SEED, "--strategy", "random", "--n", "2000")["answer"]
         tap.equal(by_chance["strategy"], "random")
         assert by_chance["median_us"] > answer["median_us"], by_chance["median_us"]
-        report = json.loads(place.run("report", MANY, "--format", "json").stdout)
+        report = place.json("report", MANY)
         tap.equal([problem["evidence"]["space"] for problem in report["problems"]], [SPACE, SPACE])
         text = place.run(MANY, "--evaluations", "42", *SEED).stdout
         tap.has(text, "space {:,} → tried ".format(SPACE))

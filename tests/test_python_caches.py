@@ -675,7 +675,7 @@ def the_command_line_lists_what_is_kept_and_forgets_it():
         tap.has(verb("rm", "--caches", "--gpu", "H100", "--dry-run"), "would forget 2 values")
         tap.equal(len(house.shown()), 3)
         tap.has(verb("rm", "--caches", "--gpu", "H100"), "forgot 2 values of other tuners, ")
-        report = json.loads(verb("report", "--format", "json", "--quiet"))
+        report = json.loads(verb("report", "--json", "--quiet"))
         tap.equal([(one["tuner"], one["name"], one["gpu"]) for one in report["caches"]], [("triton kernel", "add", "cuda 90")])
         tap.has(verb("rm", "--caches"), "forgot 1 value")
         tap.equal(house.shown(), [])

@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""fa-tune report: the raw document, alone and in its page, the table of problems as Markdown and CSV, what is left out,
-and texts that mean harm. What the page makes of the document: test_report_browser.py."""
-import csv
+"""fa-tune report: the raw document, alone and in its page, what is left out, and texts that mean harm. What the page makes
+of the document: test_report_browser.py."""
 import html.parser
-import io
 import json
 import os
 import re
@@ -46,11 +44,7 @@ def document_in(source):
 
 def page_of(place, *arguments):
     """The document in the page."""
-    return document_in(place.run("report", "--format", "html", *arguments).stdout)
-
-
-def rows_of(place, *arguments):
-    return list(csv.DictReader(io.StringIO(place.run("report", "--format", "csv", *arguments).stdout, newline="")))
+    return document_in(place.run("report", *arguments).stdout)
 
 
 def counts_of(problem):
@@ -64,7 +58,7 @@ def words_of(config):
     return " ".join([config["family"]] + ["%s=%d" % pair for pair in config["tunables"].items()])
 
 
-def a_measured_problem_is_told_raw_and_as_a_row():
+def a_measured_problem_is_told_raw():
     with Place(script=L4 + TIMES + "fault BLOCK_M=64;BLOCK_N=32;STAGES=1; wrong\n") as place:
         tune(place, 128)
         add_baselines(place, [baseline(128, "pytorch-fa2", 82.0, source="PyTorch 2.11"), baseline(128, "fa3", 10.0),
@@ -96,15 +90,6 @@ def a_measured_problem_is_told_raw_and_as_a_row():
         forward, = [one for one in told["operations"] if one["name"] == "attn_fwd"]
         tap.equal([name for name, size in forward["sizes"].items() if not size.get("feature")],
                   [name for name in problem["problem"] if name != "operation"])
-
-        row, = rows_of(place)
-        tap.equal((row["problem"], row["kernel"], row["GPU"], row["known how"]),
-                  ("attention forward · fp16 · B 1 · H 1 · S 128 · D 64", words_of(best["config"]), "NVIDIA L4", "measured"))
-        for name, value in (("median µs", best["median_us"]), ("predicted µs", best["predicted_us"]),
-                            ("default / winner", problem["default_us"] / best["median_us"]),
-                            ("TFLOP/s", problem["flops"] / best["median_us"] * 1e-6)):
-            assert abs(float(row[name]) / value - 1) < 1e-6, (name, row[name], value)
-        tap.has(place.run("report").stdout, " | NVIDIA L4 | measured | %.1f | " % best["median_us"])
 
 
 def a_page_holds_the_json_reports_document_without_what_says_nothing():
@@ -140,8 +125,6 @@ def a_prediction_never_looks_measured():
         problem = place.json("report")["problems"][0]
         tap.equal((problem["winner"]["median_us"], problem["known_how"]), (None, "predicted"))
         assert problem["winner"]["predicted_us"] > 0
-        row, = rows_of(place)
-        tap.equal((row["median µs"], row["known how"], row["predicted µs"] != ""), ("", "predicted", True))
         drawn, = page_of(place)["problems"]
         for trial in [drawn["winner"], *drawn["configs"]]:
             assert "median_us" not in trial and trial["predicted_us"] > 0, trial
@@ -151,7 +134,7 @@ def an_empty_store_says_what_to_do():
     with Place() as place:
         done = place.run("report")
         tap.has(done.stderr, "this store holds no problem yet: tune one")
-        tap.equal((len(done.stdout.splitlines()), rows_of(place), place.json("report")["problems"]), (2, [], []))
+        tap.equal((document_in(done.stdout)["problems"], place.json("report")["problems"]), ([], []))
 
 
 def hostile_texts_are_shown_and_do_nothing():
@@ -159,7 +142,7 @@ def hostile_texts_are_shown_and_do_nothing():
         rename_gpu(place, HOSTILE[:63])
         change(place, ("UPDATE trial SET reason = ?, status = 'wrong' WHERE id = (SELECT max(id) FROM trial)", (HOSTILE,)),
                ("UPDATE trial SET clocks = ?", (json.dumps({"sm_mhz": 1500, "throttle": HOSTILE[:150]}),)))
-        source = place.run("report", "--format", "html").stdout
+        source = place.run("report").stdout
         page = Reader(source)
         tap.equal([tag for tag, _ in page.elements if tag == "img"], [])
         tap.equal([attrs for _, attrs in page.elements if any(name.startswith("on") for name in attrs)], [])
@@ -168,33 +151,18 @@ def hostile_texts_are_shown_and_do_nothing():
         for problem in (document_in(source)["problems"][0], place.json("report")["problems"][0]):
             tap.equal([one["reason"] for one in problem["configs"] if one["status"] == "wrong"], [HOSTILE])
             tap.equal((problem["gpu"]["name"], problem["configs"][0]["clocks"]["throttle"]), (HOSTILE[:63], HOSTILE[:150]))
-        for form in ("html", "json", "md", "csv"):
-            text = place.run("report", "--format", form).stdout
-            for banned in ("\x1b", "\u202e", *(("<img", "</script></style>") if form != "csv" else ())):
+        for form in ([], ["--json"]):
+            text = place.run("report", *form).stdout
+            for banned in ("\x1b", "\u202e", "<img", "</script></style>"):
                 tap.lacks(text, banned)
-        tap.equal(rows_of(place)[0]["GPU"], HOSTILE[:63].replace("\x1b", "\\x1b").replace("\u202e", "\\u202e").replace("\n", "\\x0a"))
-
-
-def a_spreadsheet_runs_nothing():
-    with tuned(TWO) as place:
-        for name in ("=1+1", "+1", "-1", "@SUM(A1)"):
-            rename_gpu(place, name)
-            row, = rows_of(place)
-            tap.equal(row["GPU"], "'" + name)
-            assert not [value for value in row.values() if value and value[0] in "=+-@"], row
-        rename_gpu(place, 'a "quoted", name')
-        tap.equal(rows_of(place)[0]["GPU"], 'a "quoted", name')
-        tap.has(place.run("report", "--format", "csv").stdout, '"a ""quoted"", name"')
-        rename_gpu(place, "a | b `c` *d*")
-        tap.has(place.run("report").stdout, r" | a \| b \`c\` \*d\* | ")
 
 
 def texts_that_are_no_utf8_are_mended():
     with tuned() as place:
         change(place, "UPDATE trial SET reason = CAST(x'ff41f09f' AS TEXT), status = 'wrong' "
                       "WHERE id = (SELECT max(id) FROM trial)")
-        for form in ("html", "json"):
-            tap.has(place.run("report", "--format", form).stdout, "?A??")
+        for form in ([], ["--json"]):
+            tap.has(place.run("report", *form).stdout, "?A??")
 
 
 def templates_that_moved_on_leave_what_is_on_record():
@@ -221,19 +189,16 @@ def what_nvml_says_beside_the_samples_is_recorded():
 
 def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
     with Place() as place:
-        for name, start in (("r.html", "<!DOCTYPE html>"), ("r.md", "| problem | "), ("r.csv", "problem,kernel,"),
-                            ("r.json", "{\"document\"")):
-            done = place.run("report", "--out", name)
+        for name, start, *more in (("r.html", "<!DOCTYPE html>"), ("r.json", "{\"document\""), ("r.txt", "{\"document\"", "--json")):
+            done = place.run("report", "--out", name, *more)
             assert re.fullmatch(r"0 problems, \d+ kB in %s\n" % re.escape(name), done.stdout), done
             tap.equal(tap.read(os.path.join(place.folder, name))[:len(start)], start)
-        tap.has(place.run("report", "-o", "r.pdf", status=2).stderr, "--format html, md, csv")
-        tap.has(place.run("report", "--format", "pdf", status=2).stderr, "html, md, csv or json")
-        tap.has(place.run("report", "--json", "--format", "csv", status=2).stderr, "--json: does not go with --format")
-        tap.has(place.run("report", "--out", "nowhere/r.md", status=2).stderr, "the folder nowhere does not exist")
+        tap.has(place.run("report", "-o", "r.csv", status=2).stderr, '--out: "r.csv" is not a file that ends in .html or .json')
+        tap.has(place.run("report", "--out", "nowhere/r.html", status=2).stderr, "the folder nowhere does not exist")
         before = sorted(os.listdir(place.folder))
-        os.mkdir(os.path.join(place.folder, "d.md"))
-        tap.has(place.run("report", "--out", "d.md", status=2).stderr, "not a regular file")
-        tap.equal(sorted(os.listdir(place.folder)), sorted(before + ["d.md"]))
+        os.mkdir(os.path.join(place.folder, "d.json"))
+        tap.has(place.run("report", "--out", "d.json", status=2).stderr, "not a regular file")
+        tap.equal(sorted(os.listdir(place.folder)), sorted(before + ["d.json"]))
 
 
 tap.main()

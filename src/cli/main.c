@@ -67,7 +67,7 @@ static const cli_verb verbs[] = {
      "problem, and why each is taken or passed over. A FILE.fab is verified, and its winners are listed.\n",
      cli_show, 0, "Look at results"},
     {"report", CLI_GROUP_REPORT | FILTERS | STORED,
-     "write the results in the store as a page or JSON, or a table of them as Markdown or CSV",
+     "write the results in the store as a page, or as one JSON document",
      "  fa-tune report --out report.html     one file to open, send or print\n\n"
      "Options of a problem are filters here. Needs no GPU and changes nothing.\n",
      cli_report, CLI_READS | CLI_STOPS, NULL},

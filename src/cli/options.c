@@ -18,7 +18,6 @@
 #include <strings.h>
 
 /* A choice's index is its value. */
-const char *const cli_formats[] = {"", "html", "md", "csv", "json", NULL};
 static const char *const strategies[] = {"exhaustive", "random", "surrogate", "auto", NULL};
 static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
 
@@ -127,9 +126,8 @@ static const cli_option_spec specs[] = {
     FLAG("--why", IN(WHY), why, "explain which winner the problem gets, and why"),
     FLAG("--caches", IN(SHOW) | IN(FORGET), caches,
          "what is kept for other tuners, in place of winners"),
-    {"--format", IN(REPORT), KIND_CHOICE, AT(format), 0, 0, cli_formats, "HOW",
-     "html, md, csv or json (by the ending of FILE, else md)"},
-    TEXT("--out", IN(REPORT), out, "FILE", "the file (standard output)"),
+    TEXT("--out", IN(REPORT), out, "FILE",
+         "the file, a page (.html) or its document (.json); else the page goes to standard output"),
     TEXT("--out", IN(EXPORT), bundle.out, "FILE", "the bundle to write, as in l4.fab"),
     TEXT("--key", IN(EXPORT), bundle.key, "FILE",
          "secret key that signs it (that of fa-tune keygen)"),

@@ -34,7 +34,7 @@ enum {
     CLI_GROUP_RUN = 1 << 10,
     CLI_GROUP_SWEEP_RUN = 1 << 11, /* of a sweep's run, and not of what it sweeps */
     CLI_GROUP_FILTER = 1 << 14,    /* problems to keep: what is not given stays unset */
-    CLI_GROUP_REPORT = 1 << 15,    /* --format, --out */
+    CLI_GROUP_REPORT = 1 << 15,    /* --out */
     CLI_GROUP_EXPORT = 1 << 16,
     CLI_GROUP_IMPORT = 1 << 17,
     CLI_GROUP_KEYGEN = 1 << 18,
@@ -58,9 +58,6 @@ enum {
 #define CLI_GROUPS_SERVE (CLI_GROUP_SERVE | CLI_GROUP_STORE | CLI_GROUP_ENGINE)
 
 enum { CLI_SHORTHANDS_MAX = 8, CLI_FILES_MAX = 64 };
-enum { CLI_FORMAT_UNSET, CLI_FORMAT_HTML, CLI_FORMAT_MARKDOWN, CLI_FORMAT_CSV, CLI_FORMAT_JSON };
-extern const char
-    *const cli_formats[]; /* their names, which are files' endings, too; NULL ends them */
 typedef struct cli_options {
     bool help;
     fa_request request;    /* of the operation's problem; defaults stand for what was not given */
@@ -76,7 +73,6 @@ typedef struct cli_options {
     uint64_t seed;
     const char *specification; /* a file of one kernel; NULL: not given */
     const char *store, *templates, *server;
-    unsigned format; /* CLI_FORMAT_… */
     const char *out; /* file; NULL: stdout */
     struct {         /* of export, import and keygen */
         const char *out, *key, *from_records;

@@ -141,10 +141,10 @@ static int check_file(const char *path, fa_diag *diag)
 static const struct {
     const char *one, *other;
 } exclusive[] = {
-    {"--gpu", "--device"}, {"--server", "--templates"}, {"--server", "FILE.cu"},
-    {"--why", "FILE"},     {"--json", "--format"},      {"--operation", "FILE.cu"},
-    {"--plan", "--model"}, {"--plan", "--training"},    {"--caches", "FILE"},
-    {"--caches", "--why"}, {"--caches", "FILE.cu"},     {"--caches", "--all"},
+    {"--gpu", "--device"},    {"--server", "--templates"}, {"--server", "FILE.cu"},
+    {"--why", "FILE"},        {"--operation", "FILE.cu"},  {"--plan", "--model"},
+    {"--plan", "--training"}, {"--caches", "FILE"},        {"--caches", "--why"},
+    {"--caches", "FILE.cu"},  {"--caches", "--all"},
 };
 
 static bool is_given(const parse *p, const char *name)

@@ -130,50 +130,6 @@ void cli_table_put(cli_table *table, const char *titles, fa_buf *out)
     free_table(table);
 }
 
-/* ---- as Markdown and as CSV ------------------------------------------------------------------*/
-static void write_row(const cell *cells, size_t count, bool csv, fa_buf *out)
-{
-    for (size_t c = 0; c < count; c++) {
-        const cell cell = cells[c];
-        bool runs = cell.length > 0 && strchr("=+-@", cell.text[0]) != NULL;
-        bool quoted = csv && (runs || (cell.length > 0 && cell.text[0] == ' '));
-        for (size_t i = 0; i < cell.length && csv; i++)
-            quoted |= strchr(",\"\r\n;'", cell.text[i]) != NULL;
-        fa_buf_text(out, !csv ? (c > 0 ? " | " : "| ") : c > 0 ? "," : "");
-        fa_buf_text(out, !quoted ? "" : runs ? "\"'" : "\"");
-        for (size_t i = 0; i < cell.length; i++) {
-            const char at = cell.text[i];
-            if (!csv && strchr("<>&", at) != NULL)
-                fa_buf_text(out, at == '<' ? "&lt;" : at == '>' ? "&gt;" : "&amp;");
-            else if (strchr(csv ? "\"" : "\\`*_[]|#~!", at) != NULL)
-                fa_buf_printf(out, "%c%c", csv ? '"' : '\\', at);
-            else
-                fa_buf_append(out, &at, 1);
-        }
-        fa_buf_text(out, quoted ? "\"" : "");
-    }
-    fa_buf_text(out, csv ? "\r\n" : " |\n");
-}
-
-void cli_table_write(cli_table *table, const char *titles, bool csv, fa_buf *out)
-{
-    column columns[COLUMNS_MAX];
-    cell cells[COLUMNS_MAX] = {{0}};
-    size_t count = read_columns(titles, columns);
-    out->failed |= table->text.failed || table->cell.failed;
-    for (size_t c = 0; c < count; c++)
-        cells[c] = columns[c].title;
-    write_row(cells, count, csv, out);
-    for (size_t c = 0; c < count && !csv; c++)
-        fa_buf_printf(out, "|%s", columns[c].right ? "--:" : "---");
-    fa_buf_text(out, csv ? "" : "|\n");
-    for (const char *at = table->text.data; at != NULL && *at != 0;) {
-        at = read_row(at, cells, count);
-        write_row(cells, count, csv, out);
-    }
-    free_table(table);
-}
-
 /* ---- configs as rows -------------------------------------------------------------------------*/
 void cli_tunables_find(cli_tunables *tunables, const fa_study_trial *rows, size_t count,
                        fa_buf *columns)

@@ -78,9 +78,6 @@ void cli_row_end(cli_table *table);
  *   '?'  it is left out where all of its cells are empty;
  *   '>'  it stands at the right. */
 void cli_table_put(cli_table *table, const char *columns, fa_buf *out);
-/* The same as Markdown, or as CSV (RFC 4180, with CRLF; a cell that a spreadsheet would run begins with a quote mark):
- * every column, and its titles also where it has no row. */
-void cli_table_write(cli_table *table, const char *columns, bool csv, fa_buf *out);
 
 /* ---- table.c ---------------------------------------------------------------------------------*/
 /* The configs of a problem's space as fa_explain() lists them, printed: a table of those that finished, and the

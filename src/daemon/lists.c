@@ -171,12 +171,7 @@ static int write_report(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 {
     const fa_report_options options = {
         .format = (fa_report_format)REPORT_PAGE_JSON, .progress = stops, .context = work};
-    report_problems problems;
-    int rc = report_read(tuner, &options, PROBLEMS_MAX, &problems, diag);
-    if (rc == 0)
-        rc = report_write(tuner, &options, &problems, &work->text, diag);
-    report_problems_free(&problems);
-    return rc;
+    return report_write(tuner, &options, PROBLEMS_MAX, &work->text, NULL, diag);
 }
 
 /* One at a time. */

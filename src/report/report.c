@@ -70,35 +70,26 @@ static void order_studies(size_t most, report_problems *problems)
     problems->count = kept;
 }
 
-int report_read(fa_tuner *tuner, const fa_report_options *options, size_t most,
-                report_problems *ret_problems, fa_diag *diag)
+int report_write(fa_tuner *tuner, const fa_report_options *options, size_t most, fa_buf *out,
+                 report_told *ret_told, fa_diag *diag)
 {
+    const report_part *part = options->format == FA_REPORT_HTML ? report_page_part : NULL;
     report_problems problems = {0};
     int rc = fa_list_studies(tuner, &problems.study, &problems.count, diag);
     choose_studies(options, &problems);
     order_studies(most, &problems);
     if (rc == 0)
         rc = fa_list_baselines(tuner, &problems.baseline, &problems.baselines, diag);
-    *ret_problems = problems;
-    return rc;
-}
-
-void report_problems_free(report_problems *problems)
-{
-    free(problems->study);
-    free(problems->baseline);
-    *problems = (report_problems){0};
-}
-
-int report_write(fa_tuner *tuner, const fa_report_options *options, const report_problems *problems,
-                 fa_buf *out, fa_diag *diag)
-{
-    const report_part *part = options->format == FA_REPORT_HTML ? report_page_part : NULL;
     if (part != NULL)
         fa_buf_append(out, part[0].bytes, part[0].size);
-    const int rc = report_document_write(tuner, options, problems, out, diag);
+    if (rc == 0)
+        rc = report_document_write(tuner, options, &problems, out, diag);
     if (part != NULL)
         fa_buf_append(out, part[1].bytes, part[1].size);
+    if (ret_told != NULL)
+        *ret_told = (report_told){problems.count, problems.filtered};
+    free(problems.study);
+    free(problems.baseline);
     return rc == FA_ENOMEM || (rc == 0 && out->failed)
                ? fa_fail(diag, FA_ENOMEM, "out of memory for a report")
                : rc;
@@ -114,11 +105,7 @@ int fa_write_report(fa_tuner *tuner, const fa_report_options *options, char **re
         (options->format != FA_REPORT_HTML && options->format != FA_REPORT_JSON))
         return fa_fail(diag, FA_EINVAL,
                        "the options of a report have another size, or there is no such format");
-    report_problems problems;
-    int rc = report_read(tuner, options, 0, &problems, diag);
-    if (rc == 0)
-        rc = report_write(tuner, options, &problems, &out, diag);
-    report_problems_free(&problems);
+    const int rc = report_write(tuner, options, 0, &out, NULL, diag);
     if (rc != 0) {
         fa_buf_free(&out);
         return rc;

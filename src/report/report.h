@@ -16,24 +16,24 @@
 /* A third fa_report_format: the document that a page holds, which is shorter. */
 enum { REPORT_PAGE_JSON = 4 };
 
+typedef struct report_told {
+    size_t problems;
+    size_t filtered; /* others, that were not asked for, or are behind the first `most` */
+} report_told;
+
+/* Appends the report of the first `most` problems to `out`; 0: of all. ret_told may be NULL. */
+FA_API int report_write(fa_tuner *tuner, const fa_report_options *options, size_t most, fa_buf *out,
+                        report_told *ret_told, fa_diag *diag);
+
 /* The problems that a report tells, in its order, and every baseline. */
 typedef struct report_problems {
     fa_study *study;
     size_t count;
     fa_baseline *baseline;
     size_t baselines;
-    size_t filtered; /* others, that were not asked for, or are behind the first `most` */
-    size_t older;    /* earlier generations of problems that are told (other templates) */
+    size_t filtered;
+    size_t older; /* earlier generations of problems that are told (other templates) */
 } report_problems;
-
-/* The first `most` problems; 0: all. *ret_problems is the caller's to free, also after a failure. */
-FA_API int report_read(fa_tuner *tuner, const fa_report_options *options, size_t most,
-                       report_problems *ret_problems, fa_diag *diag);
-FA_API void report_problems_free(report_problems *problems);
-
-/* Appends the report of these problems to `out`. Without problems it says so. */
-FA_API int report_write(fa_tuner *tuner, const fa_report_options *options,
-                        const report_problems *problems, fa_buf *out, fa_diag *diag);
 
 /* document.c: the document of these problems (docs/json.md). */
 int report_document_write(fa_tuner *tuner, const fa_report_options *options,

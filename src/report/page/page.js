@@ -159,7 +159,7 @@ function foot({ given, problems }) {
     older > 0 ? h("p", {}, count(older, "earlier generation") + " of these problems left out: made with " +
       "other templates.") : null,
     left > 0 ? h("p", {}, "To keep this page small, " + grouped(left) + " configs that were " +
-      "tried are counted but not listed: ", h("code", {}, "--format json"), " lists all.") : null,
+      "tried are counted but not listed: ", h("code", {}, "--json"), " lists all.") : null,
     counting.map((one) => h("p", {}, counting.length > 1 ? "Of " + one.title + ": " : "", prose(one.counts))));
 }
 
