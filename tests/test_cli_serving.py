@@ -3,6 +3,8 @@
 """What serving engines ask for, as the command line says it: options that set several fields, models, refusals."""
 import json
 import os
+import subprocess
+import sys
 
 import tap
 from place import L4, ONE, SOURCE, Place
@@ -90,7 +92,7 @@ def the_names_of_models_are_taken_as_people_write_them():
         tap.equal({tuple(p.get(name) for name in ("heads_kv", "head_dim", "head_dim_v", "v_in_k")) for p in told},
                   {(128, 192, 128, None), (1, 576, 512, True)})
         for name, part in (("lama-3-8b", "did you mean llama-3-8b?"), ("phi-3", "did you mean phi-3-"),
-                           ("mistral-7b", "did you mean mistral-7b-v0.1?"), ("xyzzy", "nor the path of a config.json"),
+                           ("mistral-7b", "did you mean mistral-7b-v0.1?"), ("xyzzy", "nor a file of layers (.json)"),
                            ("deepseek-ai/DeepSeek-V3.2", "its sparse attention is not covered"),
                            ("llama-4-scout", "chunks")):
             tap.has(place.run("sweep", "--model", name, status=2).stderr, part)
@@ -105,14 +107,21 @@ def every_model_of_the_table_has_layers_or_says_why_not():
     tap.equal(len(set(bare)), len(bare))  # by which they are told apart
 
 
+def layers_of(config, place, status=0):
+    """What fa_tune.model makes of a config, and says of it."""
+    path = os.path.join(place.folder, "config.json")
+    tap.write(path, config if isinstance(config, str) else json.dumps(config))
+    told = [subprocess.run([sys.executable, os.path.join(SOURCE, "python", "fa_tune", "model.py"), at], capture_output=True, check=False, encoding="utf-8")
+            for at in (path, place.folder)]
+    tap.equal([(done.returncode, done.stdout, done.stderr) for done in told], [(status, told[0].stdout, told[0].stderr)] * 2)
+    return told[0].stdout if status == 0 else told[0].stderr
+
+
 def the_config_of_a_model_is_read_as_transformers_writes_it():
     plain = {"hidden_size": 4096, "num_attention_heads": 32}
     window = dict(plain, head_dim=64, num_key_value_heads=8, sliding_window=128)
     with Place(space=ONE, script=L4) as place:
-        path = os.path.join(place.folder, "config.json")
-
-        def write(config):
-            tap.write(path, json.dumps(config))
+        path = os.path.join(place.folder, "layers.json")
         for config, expected in (
                 (plain, {(32, 32, 128, "bf16", None, None, None)}),
                 (dict(plain, num_key_value_heads=8, dtype=None, torch_dtype="float16", sliding_window=None, relative_attention_num_buckets=None), {(32, 8, 128, "fp16", None, None, None)}),
@@ -125,20 +134,23 @@ def the_config_of_a_model_is_read_as_transformers_writes_it():
                  {(32, 8, 64, "bf16", 127, True, None), (32, 8, 64, "bf16", None, True, None)}),
                 ({"n_head": 12, "n_embd": 768}, {(12, 12, 64, "bf16", None, None, None)}),
                 (dict(plain, multi_query=True), {(32, 1, 128, "bf16", None, None, None)})):
-            write(config)
-            for name in ("config.json", path, place.folder):
-                told = plans(place, "--gpu", "T4", "--model", name, "--seq", "64", status=int("torch_dtype" not in config))
-                tap.equal({tuple(p.get(field) for field in ("heads_q", "heads_kv", "head_dim", "dtype", "window_left", "softcap", "sinks"))
-                           for p in told}, expected)
-        for config, part in ((dict(plain, kv_lora_rank=512), "--head-dim 576 --head-dim-v 512 --v-in-k"), (dict(plain, model_type="bloom"), "alibi is not covered: PyTorch's SDPA"),
-                             (dict(plain, relative_attention_num_buckets=32), "relative_position_bias is not covered"),
-                             (dict(plain, layer_types=["chunked_attention"]), "mask is not covered"), ({}, "describes no attention"), ([], "describes no attention"),
-                             (dict(plain, head_dim=584), "head dims above 576 are not covered"), (dict(plain, head_dim=100), "(pad the tensors)"),
+            tap.write(path, layers_of(config, place))
+            told = plans(place, "--gpu", "T4", "--model", path, "--seq", "64", status=int("torch_dtype" not in config))
+            tap.equal({tuple(p.get(field) for field in ("heads_q", "heads_kv", "head_dim", "dtype", "window_left", "softcap", "sinks"))
+                       for p in told}, expected)
+        for config, part in ((dict(plain, kv_lora_rank=512), "--head-dim 576 --head-dim-v 512 --v-in-k"), (dict(plain, model_type="bloom"), "ALiBi, which PyTorch's SDPA"),
+                             (dict(plain, relative_attention_num_buckets=32), "a relative bias"),
+                             (dict(plain, layer_types=["chunked_attention"]), "masks of chunks"), ({}, "describes no attention"), ([], "no JSON object"),
+                             ('{"num_attention_heads": ', "config.json: Expecting value")):
+            tap.has(layers_of(config, place, status=1), part)
+        for config, part in ((dict(plain, head_dim=584), "head dims above 576 are not covered"), (dict(plain, head_dim=100), "(pad the tensors)"),
                              (dict(plain, num_key_value_heads=5), "heads_kv is 5: it must divide heads_q")):
-            write(config)
+            tap.write(path, layers_of(config, place))
             tap.has(place.run("sweep", "--model", path, status=2).stderr, part)
-        tap.write(path, '{"num_attention_heads": ')
-        tap.has(place.run("sweep", "--model", path, status=2).stderr, "config.json: not valid JSON")
+        for text, part in (("[", "layers.json: not valid JSON"), ("[]", "no list of layers"), ("{}", "`python -m fa_tune.model` makes one"), ("[7]", "no list"),
+                           ('[{"heads_q": 8}]', "no list of layers"), ('[{"haeds": "8"}]', '--model: attn_fwd has no field "haeds"')):
+            tap.write(path, text)
+            tap.has(place.run("sweep", "--seq", "64", "--model", path, status=2).stderr, part)
         tap.has(place.run("sweep", "--model", "missing.json", status=2).stderr, "missing.json: there is no such file")
 
 

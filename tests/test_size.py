@@ -25,7 +25,7 @@ BUDGET = {
     "src/wire": 455,
     "src/sources": 835,
     "src/sweeps": 2330,
-    "src/cli": 4995,
+    "src/cli": 4872,
     "src/daemon": 2150,
     "src/report": 723,
     "C": 51033,

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of layers of a model, from its config.json as transformers writes it: `python -m fa_tune.model PATH > layers.json`.
+
+PATH is the file or its folder. `fa-tune sweep --model layers.json` then tunes each kind of layer."""
+import json
+import os
+import sys
+
+PARTS = "text_config", "llm_config", "language_config", "thinker_config"  # of the language model, beside an image's or a voice's
+MIXED = "gemma2", "gemma3", "gpt_oss", "cohere2"  # have layers of both kinds, whether or not the config lists them
+
+
+def _number(config, absent, *names):
+    """The first of these fields that is a number above 0."""
+    values = (config.get(name) for name in names)
+    return next((int(value) for value in values if isinstance(value, (int, float)) and value >= 1), absent)
+
+
+def _layer(config, heads, window):
+    one = config.get("multi_query") is True and config.get("new_decoder_architecture") is not True
+    of_keys = _number(config, 1 if one else heads, "num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
+    dim = _number(config, _number(config, 0, "hidden_size", "n_embd", "d_model") // heads, "head_dim", "d_kv", "kv_channels")
+    if not window:  # Gemma 4
+        of_keys, dim = _number(config, of_keys, "num_global_key_value_heads"), _number(config, dim, "global_head_dim")
+    dtype = str(config.get("dtype") or config.get("torch_dtype")).rpartition(".")[2]
+    layer = {"heads_q": heads, "heads_kv": of_keys, "head_dim": dim, "dtype": "fp16" if dtype == "float16" else "bf16"}
+    if _number(config, 0, "attn_logit_softcapping"):
+        layer["softcap"] = "true"
+    if "gpt_oss" in str(config.get("model_type")):
+        layer["sinks"] = "true"
+    if window:
+        layer.update(window="true", window_left=window - 1)
+    return {name: str(value) for name, value in layer.items()}
+
+
+def _uncovered(config, kinds):
+    """What its attention has that no kernel computes, and what does; None: nothing that is known."""
+    if _number(config, 0, "kv_lora_rank"):
+        return "latent attention (kv_lora_rank): --head-dim 576 --head-dim-v 512 --v-in-k is how its decoding is tuned"
+    if any(part.get("alibi") is True for part in (config, config.get("attn_config") or {})) or "bloom" in str(config.get("model_type")):
+        return "ALiBi, which PyTorch's SDPA computes"
+    if config.get("relative_attention_num_buckets") is not None:
+        return "a relative bias of positions, which PyTorch's SDPA computes"
+    return "masks of chunks, which PyTorch's flex_attention computes" if "chunked" in kinds else None
+
+
+def layers_of(config):
+    """Layers without a window, with one, or both, as objects of fields; ValueError says what is not covered."""
+    for part in PARTS:
+        if isinstance(config.get(part), dict):
+            return layers_of(config[part])
+    heads = _number(config, 0, "num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads")
+    kinds, window = str(config.get("layer_types") or ""), _number(config, 0, "sliding_window")
+    uncovered = _uncovered(config, kinds)
+    if uncovered or not heads:
+        raise ValueError("its attention has " + uncovered if uncovered else 'it describes no attention: "num_attention_heads" is missing')
+    if config.get("use_sliding_window") is False or window >= _number(config, 1 << 31, "max_position_embeddings"):
+        window = 0
+    both = (config.get("use_sliding_window") is True or _number(config, 0, "sliding_window_pattern") > 1
+            or any(name in str(config.get("model_type")) for name in MIXED))
+    full = not window or ("full" in kinds if kinds else both)
+    sliding = window and ("sliding" in kinds or not kinds)
+    return [_layer(config, heads, 0)] * full + [_layer(config, heads, window)] * bool(sliding)
+
+
+def main(arguments):
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    path = os.path.join(arguments[0], "config.json") if os.path.isdir(arguments[0]) else arguments[0]
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+        if not isinstance(config, dict):
+            raise ValueError("it is no JSON object")
+        print(json.dumps(layers_of(config)))
+    except (OSError, ValueError) as error:
+        print("fa_tune.model: %s: %s" % (path, error), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
