@@ -117,7 +117,6 @@ struct fa_store {
     bool changing;      /* inside fa_store_change() */
     bool journal_ready; /* this connection's journal mode has been set */
     bool no_space;      /* journals and temporary tables stand in memory */
-    bool marked;        /* this connection's file was marked as a store */
     bool fresh;         /* empty: what is written first need not survive a power cut */
     bool conflict;      /* the last change met another's: it may succeed when it is made again */
     bool damaged;       /* SQLite met corruption: set aside at the next call or at closing */

@@ -235,11 +235,6 @@ static bool is_own_file(const struct stat *st)
     return S_ISREG(st->st_mode) && st->st_uid == geteuid() && (st->st_mode & 022) == 0;
 }
 
-static void lock_file_of(const char *store_path, char ret_path[FA_STORE_PATH_MAX + 16])
-{
-    snprintf(ret_path, FA_STORE_PATH_MAX + 16, "%s" FA_LOCK_ENDING, store_path);
-}
-
 int fa_db_open_lock_file(const char *store_path, int *ret_fd, fa_diag *diag)
 {
     char path[FA_STORE_PATH_MAX + 16];
@@ -247,7 +242,7 @@ int fa_db_open_lock_file(const char *store_path, int *ret_fd, fa_diag *diag)
     int rc = fa_db_check_directory(store_path, diag);
     if (rc != 0)
         return rc;
-    lock_file_of(store_path, path);
+    snprintf(path, sizeof path, "%s" FA_LOCK_ENDING, store_path);
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd >= 0 && fstat(fd, &st) == 0 && is_own_file(&st)) {
         *ret_fd = fd;
@@ -263,19 +258,4 @@ int fa_db_open_lock_file(const char *store_path, int *ret_fd, fa_diag *diag)
     if (fd >= 0)
         close(fd);
     return code == FA_ENOTFOUND ? FA_EIO : code;
-}
-
-bool fa_db_is_marked(const char *store_path)
-{
-    char path[FA_STORE_PATH_MAX + 16];
-    struct stat st;
-    lock_file_of(store_path, path);
-    return lstat(path, &st) == 0 && is_own_file(&st);
-}
-
-void fa_db_mark_store(const char *store_path)
-{
-    int fd;
-    if (!fa_db_is_marked(store_path) && fa_db_open_lock_file(store_path, &fd, NULL) == 0)
-        close(fd);
 }

@@ -138,21 +138,6 @@ static int check_tables(fa_store *store, fa_diag *diag)
     return rc;
 }
 
-static int check_pages(fa_store *store, fa_diag *diag)
-{
-    fa_query query = fa_db_query(store, diag, "PRAGMA integrity_check(1)");
-    int rc = fa_db_step(&query);
-    if (rc <= 0)
-        return rc < 0 ? rc : fa_fail(diag, FA_ECORRUPT, "store %s: cannot be checked", store->path);
-    const char *found = fa_read_text(&query, false);
-    if (query.rc == 0 && strcmp(found, "ok") != 0) {
-        fa_fail(diag, FA_ECORRUPT, "store %s: the file is damaged: %s", store->path, found);
-        fa_read_fail(&query, FA_ECORRUPT);
-    }
-    rc = fa_read_end(&query);
-    return rc == 1 ? 0 : rc == 0 ? FA_ECORRUPT : rc;
-}
-
 /* As SQLite's URI of a file that nobody changes. */
 static int uri_of(const char *path, char ret_uri[], size_t size, fa_diag *diag)
 {
@@ -183,7 +168,7 @@ int fa_portable_open(const void *bytes, size_t size, const char *path, fa_store 
     else
         rc = check_tables(store, diag);
     if (rc == 0 && bytes != NULL)
-        rc = check_pages(store, diag);
+        rc = fa_sqlite_check_pages(store, "PRAGMA integrity_check(1)", diag);
     if (rc != 0)
         fa_store_close(&store);
     *ret_store = store;

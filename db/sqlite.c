@@ -34,7 +34,9 @@ static const struct {
     {SQLITE_TOOBIG, FA_EINVAL, "a value is too large to be stored"},
 };
 
-bool fa_sqlite_is_damage(int sqlite, int error)
+/* Whether a result of SQLite means that the file is damaged. It says so of a read that failed, too, where
+ * `error`, the errno that the call left (cleared before it), tells. */
+static bool is_damage(int sqlite, int error)
 {
     /* ENOLCK: of giving back a lock after a read that failed */
     bool failed_read = error == EIO || error == ENXIO || error == ERANGE || error == ENOLCK;
@@ -46,7 +48,7 @@ int fa_sqlite_fail(fa_store *store, fa_diag *diag, const char *what)
     int sqlite = sqlite3_errcode(store->db) & 0xff;
     /* SQLite does not keep the errno of a failed commit; sqlite_step() has cleared it before. */
     int last = errno, code = FA_EIO;
-    bool damaged = fa_sqlite_is_damage(sqlite, last);
+    bool damaged = is_damage(sqlite, last);
     if (sqlite == SQLITE_CORRUPT && !damaged)
         sqlite = SQLITE_IOERR;
     int error = sqlite3_system_errno(store->db) != 0 ? sqlite3_system_errno(store->db) : last;
@@ -275,7 +277,22 @@ void fa_sqlite_disconnect(fa_store *store)
     }
     sqlite3_close(store->db);
     store->db = NULL;
-    store->journal_ready = store->marked = false;
+    store->journal_ready = false;
+}
+
+int fa_sqlite_check_pages(fa_store *store, const char *check, fa_diag *diag)
+{
+    fa_query query = fa_db_prepare(store, diag, check);
+    int rc = fa_db_step(&query), error = errno;
+    if (rc <= 0)
+        return rc < 0 ? rc : fa_fail(diag, FA_EIO, "store %s: cannot be checked", store->path);
+    const char *found = fa_read_text(&query, false);
+    rc = strcmp(found, "ok") == 0 ? 0
+         : is_damage(SQLITE_CORRUPT, error)
+             ? fa_fail(diag, FA_ECORRUPT, "store %s: the file is damaged: %s", store->path, found)
+             : fa_fail(diag, FA_EIO, "store %s: cannot be read: %s", store->path, strerror(error));
+    const int end = fa_read_end(&query);
+    return end < 0 ? end : rc;
 }
 
 /* ---- transactions ---------------------------------------------------------------------------*/
@@ -308,14 +325,9 @@ static int sqlite_begin(fa_store *store, fa_diag *diag)
     return rc != 0 ? rc : sqlite_exec(store, "BEGIN IMMEDIATE", diag);
 }
 
-/* A file that this process has changed was read as a store before. */
 static int sqlite_commit(fa_store *store, fa_diag *diag)
 {
-    int rc = sqlite_exec(store, "COMMIT", diag);
-    if (rc == 0 && !store->marked && !store->absent)
-        fa_db_mark_store(store->path);
-    store->marked = store->marked || rc == 0;
-    return rc;
+    return sqlite_exec(store, "COMMIT", diag);
 }
 
 /* Some errors have rolled back already. A rollback that fails leaves a hot journal, which the next

@@ -40,9 +40,8 @@ bool fa_sqlite_is_empty(fa_store *store);
 
 /* The sentence of the last SQLite error on this store; notes damage. */
 int fa_sqlite_fail(fa_store *store, fa_diag *diag, const char *what);
-/* Whether a result of SQLite means that the file is damaged. It says so of a read that failed, too, where
- * `error`, the errno that the call left (cleared before it), tells. */
-bool fa_sqlite_is_damage(int sqlite, int error);
+/* Looks at all pages by one of SQLite's checks, a literal. FA_ECORRUPT says what is wrong. The connection is there. */
+int fa_sqlite_check_pages(fa_store *store, const char *check, fa_diag *diag);
 /* Closes the connection and all its statements; the next call opens another. */
 void fa_sqlite_disconnect(fa_store *store);
 int fa_sqlite_pragma_int(fa_store *store, const char *sql, int *ret_sqlite_rc);
@@ -62,7 +61,7 @@ int fa_db_check_file(const char *path, struct stat *ret_stat, fa_diag *diag);
 int fa_db_check_writable(const char *path, fa_diag *diag);
 int fa_db_create_empty(const char *path, fa_diag *diag); /* mode 0600; 0 when it exists already */
 
-/* STORE.lock, the file beside a store: its locks (lock.c), and the mark that there was a store of that name. */
+/* STORE.lock, the file beside a store: its locks (lock.c). */
 #define FA_LOCK_ENDING ".lock" /* of a store's path */
 
 /* fa_store_lock() of a store at this path, in which no part is a symbolic link. */
@@ -71,9 +70,5 @@ int fa_lock_of_file(const char *store_path, const char *name, bool shared, fa_lo
 /* Makes the file where it is missing: mode 0600, ours alone, since whoever can write it can hold every lock of it for
  * ever. */
 int fa_db_open_lock_file(const char *store_path, int *ret_fd, fa_diag *diag);
-
-/* Only for a file that was just read and written as a store; best effort. */
-void fa_db_mark_store(const char *store_path);
-bool fa_db_is_marked(const char *store_path);
 
 #endif

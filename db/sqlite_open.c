@@ -5,9 +5,9 @@
  * version stay byte for byte as they were, hot journal and all.
  *
  * A corrupt file is set aside under the name STORE.corrupt-UNIXTIME[-N], nothing in it is changed, and the
- * next opening makes a new store. Only after a full check has confirmed that it is corrupt, only if it
- * still has the store's name, and under a lock, so that two processes which find the damage together do
- * not set aside each other's new store.
+ * next opening makes a new store. Only if it has our header, only after a full check has confirmed that it is
+ * corrupt, only if it still has the store's name, and under a lock, so that two processes which find the damage
+ * together do not set aside each other's new store.
  *
  * Workload: one process start in a thousand makes a store; all others open it, read one winner and
  * are done. So opening takes one connection, one read of the header and one pragma; journal mode and
@@ -82,54 +82,20 @@ int fa_sqlite_connect(fa_store *store, const char *name, int flags, fa_diag *dia
 }
 
 /* ---- setting a damaged file aside ------------------------------------------------------------*/
+/* It may be a file of the user's that FA_TUNE_STORE names by mistake. */
+static int fail_unknown(const fa_store *store, fa_diag *diag)
+{
+    return fa_fail(diag, FA_ESTORE,
+                   "%s is not a store, or lost its header, and it was left as it is: name another "
+                   "file, or move this one away",
+                   store->path);
+}
+
 /* False when another process has just set the file aside. */
 static bool has_its_name(const fa_store *store)
 {
     struct stat st;
     return lstat(store->path, &st) == 0 && st.st_ino == store->inode && st.st_dev == store->device;
-}
-
-/* The lock's file marks a store, so first it is seen that there still is one. */
-static int lock_name(fa_store *store, fa_lock **ret_lock, fa_diag *diag)
-{
-    fa_sqlite_header kind = FA_HEADER_UNKNOWN;
-    uint32_t version;
-    if (!has_its_name(store))
-        return 0;
-    int rc = fa_sqlite_read_header(store, &kind, &version, diag);
-    if (rc != 0)
-        return rc;
-    if (kind != FA_HEADER_OURS && !fa_db_is_marked(store->path))
-        return fa_fail(diag, FA_ESTORE, "%s is not a store", store->path);
-    return fa_lock_of_file(store->path, "set-aside", false, ret_lock, diag);
-}
-
-/* 1: corrupt; 0: sound after all; negative: cannot be told now. */
-static int confirm(fa_store *store, fa_diag *diag)
-{
-    fa_sqlite_header kind = FA_HEADER_UNKNOWN;
-    uint32_t version;
-    sqlite3_stmt *statement = NULL;
-    int rc = fa_sqlite_read_header(store, &kind, &version, diag);
-    if (rc != 0)
-        return rc;
-    errno = 0; /* what the check could not read it tells as damage, too */
-    rc = sqlite3_prepare_v2(store->db, "PRAGMA quick_check(1)", -1, &statement, NULL);
-    int corrupt = 0;
-    if (rc == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW) {
-        const char *text = (const char *)sqlite3_column_text(statement, 0);
-        corrupt = text != NULL && strcmp(text, "ok") != 0;
-    }
-    int error = errno;
-    if (statement != NULL)
-        rc = sqlite3_finalize(statement);
-    if (fa_sqlite_is_damage(corrupt ? SQLITE_CORRUPT : rc, error))
-        return 1;
-    if (corrupt)
-        return fa_fail(diag, FA_EIO, "store %s: cannot be read: %s", store->path, strerror(error));
-    if (rc != SQLITE_OK)
-        return fa_sqlite_fail(store, diag, "cannot be checked");
-    return kind == FA_HEADER_UNKNOWN; /* SQLite reads what is missing of a short header as zeros */
 }
 
 /* The journal goes first and under the corrupt file's name: left behind, it would be played back
@@ -158,24 +124,28 @@ static int rename_all(const char *path, char ret_aside[FA_STORE_PATH_MAX + 64], 
     return 0;
 }
 
-/* Another process may set the file aside meanwhile. */
+/* Another process may set the file aside meanwhile, or another program write into it. */
 static int set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
 {
     fa_lock *lock = NULL;
+    fa_sqlite_header kind = FA_HEADER_UNKNOWN;
+    uint32_t version;
     const int64_t until = fa_db_now_ms() + FA_STORE_BUSY_MS;
     char aside[FA_STORE_PATH_MAX + 64];
-    int rc;
-    while ((rc = lock_name(store, &lock, diag)) == FA_EBUSY && fa_db_now_ms() < until)
+    int rc = 0;
+    while (has_its_name(store) &&
+           (rc = fa_lock_of_file(store->path, "set-aside", false, &lock, diag)) == FA_EBUSY &&
+           fa_db_now_ms() < until)
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     if (rc == FA_EBUSY)
         fa_fail(diag, rc, "another process has been setting it aside for too long");
     if (rc != 0)
-        return rc == FA_ESTORE ? rc
-                               : fa_fail_in(diag, FA_ECORRUPT, "store %s is corrupt", store->path);
-    if (has_its_name(store))
-        rc = confirm(store, diag);
+        return fa_fail_in(diag, FA_ECORRUPT, "store %s is corrupt", store->path);
+    if (has_its_name(store) && (rc = fa_sqlite_read_header(store, &kind, &version, diag)) == 0)
+        rc = kind == FA_HEADER_OURS ? fa_sqlite_check_pages(store, "PRAGMA quick_check(1)", diag)
+                                    : fail_unknown(store, diag);
     fa_sqlite_disconnect(store);
-    if (rc == 1 && (rc = rename_all(store->path, aside, diag)) == 0)
+    if (rc == FA_ECORRUPT && (rc = rename_all(store->path, aside, diag)) == 0)
         fa_fail(ret_note, 0, "store %s was corrupt; it was kept as %s and a new store begins empty",
                 store->path, aside);
     fa_lock_release(&lock);
@@ -225,19 +195,6 @@ static int change_tables(fa_store *store, fa_diag *diag)
     return change.rc;
 }
 
-/* A file without SQLite's header may be a damaged store, or a file of the user's that FA_TUNE_STORE names
- * by mistake. Only STORE.lock beside it tells which. */
-static int refuse_unknown(fa_store *store, fa_diag *diag)
-{
-    store->damaged = !has_its_name(store) || fa_db_is_marked(store->path);
-    if (store->damaged)
-        return fa_fail(diag, FA_ECORRUPT, "store %s: the file is damaged", store->path);
-    return fa_fail(diag, FA_ESTORE,
-                   "%s is not a store, and it was left as it is: name another file, or "
-                   "move this one away",
-                   store->path);
-}
-
 static int check_contents(fa_store *store, fa_diag *diag)
 {
     fa_sqlite_header kind = FA_HEADER_UNKNOWN;
@@ -251,7 +208,7 @@ static int check_contents(fa_store *store, fa_diag *diag)
         if (rc == 0)
             rc = fa_sqlite_read_header(store, &kind, &other, diag);
         if (rc == FA_ECORRUPT || (rc == 0 && kind == FA_HEADER_UNKNOWN))
-            return refuse_unknown(store, diag);
+            return fail_unknown(store, diag);
         if (rc != 0)
             return rc;
     }

@@ -69,8 +69,7 @@ static int is_database(const char *path, fa_diag *diag)
     int rc = fa_sqlite_kind_of(path, &kind);
     if (rc != 0)
         return fa_fail(diag, rc, "cannot tell whether %s is a store", path);
-    bool other = kind == FA_HEADER_UNKNOWN || kind == FA_HEADER_EMPTY || kind == FA_HEADER_BUNDLE;
-    return !other || fa_db_is_marked(path);
+    return kind != FA_HEADER_UNKNOWN && kind != FA_HEADER_EMPTY && kind != FA_HEADER_BUNDLE;
 }
 
 static int check_database(const target *target, const char *path, fa_diag *diag)
