@@ -11,15 +11,15 @@ from rooms import ROOT
 
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
-    "include": 1410,
+    "include": 1366,
     "src/base": 5547,
     "src/gpu": 3519,
-    "src/code": 950,
+    "src/code": 905,
     "src/snippet": 505,
     "src/fields": 112,
     "db": 5272,
     "tuner": 11776,
-    "src/worker": 1146,
+    "src/worker": 1135,
     "src/bundle": 1354,
     "src/engine": 7150,
     "src/wire": 455,
@@ -28,8 +28,8 @@ BUDGET = {
     "src/cli": 4872,
     "src/daemon": 2150,
     "src/report": 723,
-    "C": 50960,
-    "C files": 204,
+    "C": 50908,
+    "C files": 201,
     "tests": 51986,
     "public functions": 70,
 }

@@ -210,8 +210,8 @@ static void read_sources(struct fa_spec_reading *r, const char *source, const ch
     fa_buf macros = {0};
     fa_source_put_macros(r, &macros);
     if (r->rc == 0)
-        fa_spec_memory(r, !macros.failed &&
-                              fa_cut_read(texts, macros.data, r->keeps_host, &r->cut) == 0);
+        fa_spec_memory(r, !macros.failed && fa_cut_read(texts, fa_usual, macros.data, r->keeps_host,
+                                                        &r->cut) == 0);
     if (r->rc == 0)
         fa_source_look(r, answer_source != NULL);
     if (r->rc == 0)

@@ -54,34 +54,6 @@ struct fa_includes {
     size_t bytes;
 };
 
-/* What NVRTC brings itself, or what a kernel has no use for. */
-static const char integers[] =
-    "#pragma once\n"
-    "typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;\n"
-    "typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned uint32_t;\n"
-    "typedef unsigned long long uint64_t; typedef int64_t intptr_t; typedef uint64_t uintptr_t;\n";
-static const char limits[] = "#pragma once\n"
-                             "#ifndef INT_MAX\n"
-                             "#define INT_MAX 2147483647\n"
-                             "#define INT_MIN (-2147483647 - 1)\n"
-                             "#define UINT_MAX 4294967295u\n"
-                             "#endif\n";
-static const char floats[] = "#pragma once\n"
-                             "#ifndef FLT_MAX\n"
-                             "#define FLT_MAX 3.402823466e+38f\n"
-                             "#define FLT_MIN 1.175494351e-38f\n"
-                             "#define FLT_EPSILON 1.192092896e-07f\n"
-                             "#define DBL_MAX 1.7976931348623158e+308\n"
-                             "#define DBL_MIN 2.2250738585072014e-308\n"
-                             "#define DBL_EPSILON 2.2204460492503131e-016\n"
-                             "#endif\n";
-static const fa_template_text standard[] = {
-    {"stdint.h", integers}, {"cstdint", integers}, {"limits.h", limits}, {"climits", limits},
-    {"float.h", floats},    {"cfloat", floats},    {"stdio.h", "\n"},    {"cstdio", "\n"},
-    {"stdlib.h", "\n"},     {"cstdlib", "\n"},     {"string.h", "\n"},   {"cstring", "\n"},
-    {"math.h", "\n"},       {"cmath", "\n"},       {"assert.h", "\n"},   {"cassert", "\n"},
-    {"stddef.h", "\n"},     {"cstddef", "\n"},     {"stdbool.h", "\n"},  {"iostream", "\n"}};
-
 void fa_includes_close(fa_includes **includes)
 {
     fa_includes *all = *includes;
@@ -229,9 +201,9 @@ static int take_file(fa_includes *all, const char *folder, const char *written, 
 
 static void put_standard(fa_buf *out, const char *name)
 {
-    for (size_t i = 0; i < sizeof standard / sizeof *standard; i++)
-        if (strcmp(standard[i].name, name) == 0)
-            fa_buf_text(out, standard[i].text);
+    for (const fa_template_text *one = fa_standard; one->name != NULL; one++)
+        if (strcmp(one->name, name) == 0)
+            fa_buf_text(out, one->text);
 }
 
 /* What stands for a header of the standard library. */

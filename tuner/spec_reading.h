@@ -83,6 +83,10 @@ void fa_source_put_macros(struct fa_spec_reading *r, fa_buf *ret_text);
 void fa_source_look(struct fa_spec_reading *r, bool answer_source);
 
 /* ---- spec_include.c ------------------------------------------------------------------------*/
+/* The files of standard/: what stands for headers of the standard library, NULL behind the last; and usual.cuh. */
+extern const fa_template_text fa_standard[];
+extern const char fa_usual[];
+
 /* Files are looked for in the specification's folder, and in those of its "include", which count from it; where it has none a
  * source may include the vocabulary and CUDA's own headers alone. */
 void fa_includes_open(struct fa_spec_reading *r);

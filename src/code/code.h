@@ -72,9 +72,10 @@ struct fa_cut_text {
     bool library; /* it stays whole */
 };
 /* Reads texts, which live as long, and blanks host functions and host variables in them, unless the author's options make
- * them the device's. `macros` are lines that define those of the specification. FA_ENOMEM. */
-int fa_cut_read(const struct fa_cut_text *texts, const char *macros, bool keeps_host,
-                fa_cut **ret_cut);
+ * them the device's. `usual` is what nvcc includes before every source, `macros` are lines that define those of the
+ * specification. FA_ENOMEM. */
+int fa_cut_read(const struct fa_cut_text *texts, const char *usual, const char *macros,
+                bool keeps_host, fa_cut **ret_cut);
 void fa_cut_free(fa_cut **cut); /* NULL is allowed */
 
 struct fa_source_kernel {

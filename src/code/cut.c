@@ -83,37 +83,6 @@ struct file {
     long line;
 };
 
-/* What nvcc includes before every source; and a name to ask for. */
-static const char usual[] =
-    "typedef unsigned int uint; typedef unsigned short ushort; typedef unsigned long ulong;\n"
-    "typedef unsigned char uchar; typedef unsigned char u_int8_t; typedef unsigned short u_int16_t;\n"
-    "typedef unsigned int u_int32_t; typedef unsigned long long u_int64_t; typedef long ssize_t;\n"
-    "typedef signed char int8_t; typedef short int16_t; typedef int int32_t;\n"
-    "typedef long long int64_t; typedef unsigned char uint8_t; typedef unsigned short uint16_t;\n"
-    "typedef unsigned int uint32_t; typedef unsigned long long uint64_t;\n"
-    "typedef long long intptr_t; typedef unsigned long long uintptr_t;\n"
-    "#define INFINITY __int_as_float(0x7f800000)\n"
-    "#define HUGE_VALF __int_as_float(0x7f800000)\n"
-    "#define HUGE_VAL __longlong_as_double(0x7ff0000000000000)\n"
-    "#define NAN __int_as_float(0x7fffffff)\n"
-    "#define M_E 2.7182818284590452354\n"
-    "#define M_LOG2E 1.4426950408889634074\n"
-    "#define M_LN2 0.69314718055994530942\n"
-    "#define M_LN10 2.30258509299404568402\n"
-    "#define M_PI 3.14159265358979323846\n"
-    "#define M_PI_2 1.57079632679489661923\n"
-    "#define M_PI_4 0.78539816339744830962\n"
-    "#define M_1_PI 0.31830988618379067154\n"
-    "#define M_2_PI 0.63661977236758134308\n"
-    "#define M_2_SQRTPI 1.12837916709551257390\n"
-    "#define M_SQRT2 1.41421356237309504880\n"
-    "#define M_SQRT1_2 0.70710678118654752440\n"
-    "__device__ inline void cudaGridDependencySynchronize()\n"
-    "{ asm volatile(\"griddepcontrol.wait;\" ::: \"memory\"); }\n"
-    "__device__ inline void cudaTriggerProgrammaticLaunchCompletion()\n"
-    "{ asm volatile(\"griddepcontrol.launch_dependents;\"); }\n"
-    "#define std\n";
-
 struct fa_cut {
     struct file *file;
     struct part *part;
@@ -122,6 +91,7 @@ struct fa_cut {
     bool keeps_host; /* -default-device */
     bool failed;
     fa_buf left, blocks, own; /* the last: the text of our own, the last file */
+    size_t usual;             /* bytes of it that sources may use */
 };
 
 /* ---- reading --------------------------------------------------------------------------------*/
@@ -668,13 +638,14 @@ static void add_file(struct fa_cut *d, char *text, bool library)
         file.code == NULL || fa_append(&d->file, &d->files, &d->file_room, &file, sizeof file) != 0;
 }
 
-int fa_cut_read(const struct fa_cut_text *text, const char *macros, bool keeps_host,
-                fa_cut **ret_cut)
+int fa_cut_read(const struct fa_cut_text *text, const char *usual, const char *macros,
+                bool keeps_host, fa_cut **ret_cut)
 {
     fa_cut *d = calloc(1, sizeof *d);
     if (d == NULL)
         return FA_ENOMEM;
     d->keeps_host = keeps_host;
+    d->usual = strlen(usual);
     for (; text->text != NULL; text++)
         add_file(d, text->text, text->library);
     fa_buf_printf(&d->own, "%s%s", usual, macros);
@@ -734,7 +705,7 @@ int fa_cut_apply(fa_cut *d, fa_buf *ret_before)
         const struct name *name = find_name(d, d->names, part->name);
         const bool alone = name == NULL || name + 1 == d->name + d->names ||
                            compare_words(name->word, name[1].word) != 0;
-        if (part->file + 1 == d->files && part->from < sizeof usual && part->kept && alone &&
+        if (part->file + 1 == d->files && part->from < d->usual && part->kept && alone &&
             !fa_code_is(part->name, "std"))
             fa_buf_printf(ret_before, "%s%.*s%.*s\n", (part->says & MACRO) != 0 ? "#define " : "",
                           (part->says & MACRO) != 0 ? (int)part->name.size : 0, part->name.at,
