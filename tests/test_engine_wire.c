@@ -37,7 +37,7 @@ static const char answer[] =
     "'default_us':1.5,'tune_s':2.5,"
     "'funnel':" FUNNEL ",'ties':8,'from_problem':" PROBLEM
     ",'from_gpu':'A10','why':'so','shortlist_only':true,"
-    "'strategy':'random','space_estimated':true,'undated':true,'ties_differ':7,'same_bits':'default'";
+    "'strategy':'random','undated':true,'ties_differ':7,'same_bits':'default'";
 static const char failure[] = "{'error':{'code':'FA_ENOTFOUND','message':'nothing \\'stored\\''}}";
 
 static char *quoted(const char *text, const char *end)
@@ -89,7 +89,7 @@ static const struct kind {
      true},
     /* Two are made of others, and are not read. */
     {"answer", answer, ",'speedup_over_default':2,'tflops':null}", again_answer,
-     " speedup_over_default tflops strategy space_estimated undated ties_differ same_bits ", false},
+     " speedup_over_default tflops strategy undated ties_differ same_bits ", false},
     {"failure", failure, "", again_failure, " ", false},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };

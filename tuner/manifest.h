@@ -151,11 +151,9 @@ typedef struct fa_candidate {
 typedef struct fa_space {
     fa_candidate *candidate;
     int count;
-    int64_t left_out;  /* configs that break a constraint, of a space larger than FA_SPACE_MAX */
-    /* how many hold to the constraints where that is more than FA_SPACE_MAX: none of them is kept, and the space
-     * is to be searched (points.h); else 0 */
+    /* how many hold to the constraints where that is more than FA_SPACE_MAX, or all points where counting takes long:
+     * none of them is kept, and the space is to be searched (points.h); else 0 */
     int64_t held;
-    bool about;        /* `held` is an estimate, because counting takes long */
     int survivors;     /* PENDING */
     int default_index; /* the default config of the family listed last that supports it; -1: none */
 } fa_space;

@@ -5,7 +5,7 @@
  *
  * Workload: some thousand configs a family; spaces beyond FA_SPACE_MAX keep only what holds to all constraints, and a
  * walk over them leaves a branch at the first tunable that breaks one. Where more than that hold, up to some 10^12,
- * they are counted alone: for some tenths of a second, and estimated from draws when that is not enough: these are searched, too, however few.
+ * or counting them takes more than some tenths of a second, they are searched.
  * Invariant: configs come in the order of the domains, the last tunable fastest.
  */
 #include "family.h"
@@ -13,17 +13,13 @@
 #include "buf.h"
 #include "error.h"
 #include "problem.h"
-#include "hash.h"
 #include "tensors.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A walk ends after so many steps of expressions: a few seconds. Looking for a default config, and counting, which gives way
- * to draws, end sooner. */
+/* A walk ends after so many steps of expressions: a few seconds. Looking for a default config, and counting, end sooner. */
 static const int64_t steps_max = 1000000000, counting_steps_max = 45000000;
-enum { DRAWS = 50000 };
 
 static bool is_for(const fa_family *f, const fa_gpu *gpu)
 {
@@ -282,56 +278,6 @@ static int walk_all(const fa_task *task, const bool *serves, bool prune, int64_t
     return 0;
 }
 
-/* How many points hold to the constraints, as far as draws tell: the first three digits. */
-static int64_t estimate_held(const fa_task *task, const bool *serves)
-{
-    double held = 0, unit = 1;
-    for (int i = 0; i < task->families->count; i++) {
-        fa_point point;
-        int64_t steps = 0, kept = 0;
-        if (!serves[i])
-            continue;
-        fa_point_start(&point, task->families->family[i], task->problem, task->gpu, NULL);
-        for (uint64_t d = 0; d < DRAWS; d++) {
-            bool holds = !fa_point_breaks(&point, 0, &steps);
-            for (int k = 0; holds && k < point.family->tunable_count; k++) {
-                const fa_domain *domain = &point.family->tunable[k];
-                uint64_t at = (fa_random(d, (uint64_t)k) >> 32) * (uint64_t)domain->count >> 32;
-                fa_point_set(&point, k, domain->value[at]);
-                holds = !fa_point_breaks(&point, k + 1, &steps);
-            }
-            kept += holds;
-        }
-        held += (double)kept / DRAWS * (double)domain_product(point.family, 0);
-    }
-    while (held / unit >= 1000)
-        unit *= 10;
-    return (int64_t)(floor(held / unit) * unit);
-}
-
-/* How many configs hold to the constraints, and whether that is an estimate. */
-static int count_held(const fa_task *task, const bool *serves, int64_t *ret_count, bool *ret_about,
-                      fa_diag *diag)
-{
-    int rc = walk_all(task, serves, true, counting_steps_max, NULL, ret_count, diag);
-    if (rc != FA_ETIMEOUT)
-        return rc;
-    int64_t estimate = estimate_held(task, serves);
-    if (estimate > 0 && estimate <= FA_SPACE_MAX) /* few enough to be tried whole */
-        rc = walk_all(task, serves, true, steps_max, NULL, ret_count, diag);
-    if (rc != FA_ETIMEOUT)
-        return rc;
-    const fa_family *one = task->families->count == 1 ? task->families->family[0] : NULL;
-    *ret_about = true;
-    *ret_count = estimate > 0 ? estimate : 1;
-    if (estimate > 0 || (one != NULL && one->as_is)) /* whose default holds */
-        return 0;
-    return fa_fail(diag, FA_EMANIFEST,
-                   "%s.json: its space takes too long to walk: let constraints read the first "
-                   "tunables alone, or shorten the domains",
-                   one != NULL ? one->name : "a family");
-}
-
 int fa_space_enumerate(const fa_task *task, fa_space *ret_space, fa_diag *diag)
 {
     fa_space space = {.default_index = -1};
@@ -341,9 +287,10 @@ int fa_space_enumerate(const fa_task *task, fa_space *ret_space, fa_diag *diag)
     const bool prune = points > FA_SPACE_MAX;
     count = points;
     if (rc == 0 && prune)
-        rc = count_held(task, serves, &count, &space.about, diag);
-    space.left_out = points - count;
-    if (rc == 0 && (count > FA_SPACE_MAX || space.about)) {
+        rc = walk_all(task, serves, true, counting_steps_max, NULL, &count, diag);
+    if (rc == FA_ETIMEOUT)
+        rc = 0;
+    if (rc == 0 && count > FA_SPACE_MAX) {
         space.held = count;
     } else if (rc == 0) {
         space.candidate = calloc((size_t)count + 1, sizeof *space.candidate);

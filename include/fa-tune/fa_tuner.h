@@ -87,8 +87,7 @@ typedef struct fa_answer {
     char why[256];          /* how it was come by, a sentence */
     bool shortlist_only;    /* only a few configs were tried: PATIENT or `again` tries them all */
     bool from_system;          /* found in a system bundle */
-    char strategy[16];      /* the space was searched, and in_budget configs of it were tried; "": all */
-    bool space_estimated;   /* `space` is an estimate */
+    char strategy[16]; /* the space was searched, and in_budget configs of it were tried; "": all */
     bool undated;           /* unix_time is the day of its file of records: measured by then */
     int32_t contents;       /* fa_spec_cases() of the inputs of its times; 0: they were drawn */
     /* of the ties, those whose outputs differ in bits from the winner's; 0 too where the GPU was not there to tell */
@@ -286,8 +285,8 @@ FA_API int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_
 typedef struct fa_explained {
     fa_gpu gpu;
     int64_t configs; /* how many the space has, which is not built where that is many */
-    bool about;      /* an estimate: counting takes long */
-    /* so many hold to the constraints; else all are tried, with the reasons of those that do not */
+    /* so many hold to the constraints, or are there in all where counting takes long; else all are tried, with the reasons
+     * of those that do not */
     bool is_searched;
 } fa_explained;
 /* Every config of the request's space and where it ended, best first, then by gate; of a space that is searched, those

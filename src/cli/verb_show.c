@@ -192,9 +192,8 @@ static void print_funnel(const cli_options *options, const fa_gpu *gpu, const fu
     char number[FA_COMMAS_MAX];
     cli_text_heading(out, &options->request.problem, gpu);
     if (f->space.is_searched)
-        fa_buf_printf(out, "space %s%s: searched, not built · tried %zu",
-                      f->space.about ? "about " : "", fa_commas(f->space.configs, number),
-                      f->rows.count);
+        fa_buf_printf(out, "space %s: searched, not built · tried %zu",
+                      fa_commas(f->space.configs, number), f->rows.count);
     else
         fa_buf_printf(out, "space %s", fa_commas((int64_t)f->rows.count, number));
     for (int s = FA_GATES - 1; s >= 0; s--)
@@ -226,7 +225,6 @@ static void add_funnel(cJSON *document, const cli_options *options, const fa_gpu
         fa_json_add_number(counts, fa_status_name(fa_gates[s].status),
                            (double)f->ended[fa_gates[s].status]);
     fa_json_add_bool(document, "searched", f->space.is_searched);
-    fa_json_add_bool(document, "space_estimated", f->space.about);
     fa_json_add(document, "configs",
                 cli_json_rows(&f->rows, f->rows.count < limit ? f->rows.count : limit));
 }

@@ -23,9 +23,8 @@ static void print_funnel(const fa_answer *answer, const cli_progress *progress, 
     char number[FA_COMMAS_MAX];
     if (answer->space == 0)
         return;
-    fa_buf_printf(out, "space %s%s → %s %d", answer->space_estimated ? "about " : "",
-                  fa_commas(answer->space, number), searched ? "tried" : "budget",
-                  answer->in_budget);
+    fa_buf_printf(out, "space %s → %s %d", fa_commas(answer->space, number),
+                  searched ? "tried" : "budget", answer->in_budget);
     if (searched)
         fa_buf_printf(out, " (%s)", answer->strategy);
     fa_buf_printf(out, " → compiled %d", answer->compiled);

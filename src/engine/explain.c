@@ -97,7 +97,6 @@ static int add_rest(fa_tuner *tuner, const fa_target *target, fa_list *list,
     if (rc != 0)
         return rc;
     ret_space->configs = space.held > 0 ? space.held : space.count;
-    ret_space->about = space.about;
     ret_space->is_searched = space.held > 0;
     int64_t *digests = calloc(tried + 1, sizeof *digests);
     if (digests == NULL || list->records.failed)

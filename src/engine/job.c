@@ -350,9 +350,6 @@ static void fill_counts(const fa_job *job, fa_answer *answer)
     if (job->search.search != NULL) {
         const struct fa_job_compile *compile = &job->compile;
         answer->in_budget = job->space.count - (compile->order_count - compile->order_next);
-        answer->space_estimated = job->search.about;
-        if (answer->space < answer->in_budget) /* it was estimated too low */
-            answer->space = answer->in_budget;
         if (answer->in_budget < job->search.fit && !job->search.exhausted)
             snprintf(answer->strategy, sizeof answer->strategy, "%s",
                      job->search.search->strategy->name);

@@ -121,7 +121,6 @@ struct fa_job {
         fa_search *search; /* NULL: the whole space is tried */
         fa_points *points;
         int64_t held;      /* configs of the space */
-        bool about;        /* as far as draws tell */
         int fit;           /* configs that can be tried; INT32_MAX: not known */
         int evaluations;   /* that may be spent; 0: until the time is over */
         int told;          /* configs of which the search knows where they ended */

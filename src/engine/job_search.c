@@ -62,19 +62,15 @@ int fa_job_search_open(fa_job *job)
     struct fa_job_search *s = &job->search;
     const fa_search_options options = options_of(job);
     bool bounded = job->prove_only || job->request->evaluations > 0 || is_by_time(job);
-    char number[FA_COMMAS_MAX], of[FA_COMMAS_MAX];
+    char number[FA_COMMAS_MAX];
     s->held = job->space.held > 0 ? job->space.held : job->space.count;
-    s->about = job->space.about;
     s->fit = job->space.held > 0 ? INT32_MAX : job->space.survivors;
     s->evaluations =
         job->request->evaluations == 0 && is_by_time(job) ? 0 : (int)options.evaluations;
     const char *how = job->measuring ? "measured, as a search chooses them" : "compiled, spread over all";
-    if (s->about && s->held <= FA_SPACE_MAX)
-        fa_note(job->tuner, "about %s of %s configs hold to the restrictions: they are looked for",
-                fa_commas(s->held, number), fa_commas(s->held + job->space.left_out, of));
-    else if (job->space.held > 0 && !bounded)
-        fa_note(job->tuner, "of %s%s configs at most %d are %s: evaluations or seconds change that",
-                s->about ? "about " : "", fa_commas(s->held, number), (int)options.evaluations, how);
+    if (job->space.held > 0 && !bounded)
+        fa_note(job->tuner, "of %s configs at most %d are %s: evaluations or seconds change that",
+                fa_commas(s->held, number), (int)options.evaluations, how);
     fa_space_free(&job->space);
     job->space.candidate = calloc(FA_SPACE_MAX, sizeof *job->space.candidate);
     if (job->space.candidate == NULL)

@@ -60,7 +60,6 @@ static const fa_member evidence_members[] = {
     ROW(shortlist_only, FLAG, LEFT_OUT),
     ROW(from_gpu, TEXT, LEFT_OUT),
     ROW(strategy, TEXT, LEFT_OUT),
-    ROW(space_estimated, FLAG, LEFT_OUT),
     ROW(undated, FLAG, LEFT_OUT),
     ROW(contents, COUNT, LEFT_OUT),
     ROW(gpu, STRUCT, OPTIONAL, .members = fa_gpu_members),

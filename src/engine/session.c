@@ -620,7 +620,7 @@ int32_t fa_contents_of(const fa_problem *problem)
 /* Whether the search that found the answer was no smaller than what is asked for. */
 static bool tried_enough(const fa_answer *answer, const fa_request *request)
 {
-    bool large = answer->space_estimated || answer->space > FA_SPACE_MAX;
+    bool large = answer->space > FA_SPACE_MAX;
     if (answer->strategy[0] == 0) /* all were tried */
         return true;
     if (request->evaluations > 0) /* what does not compile cost none */

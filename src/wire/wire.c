@@ -211,7 +211,6 @@ static const fa_member answer_members[] = {
     ROW(why, TEXT),
     ROW(shortlist_only, FLAG),
     ROW(strategy, TEXT, .rules = FA_MEMBER_LEFT_OUT),
-    ROW(space_estimated, FLAG, .rules = FA_MEMBER_LEFT_OUT),
     ROW(undated, FLAG, .rules = FA_MEMBER_LEFT_OUT),
     ROW(ties_differ, COUNT, .rules = FA_MEMBER_LEFT_OUT),
     ROW(same_bits, TEXT, .rules = FA_MEMBER_LEFT_OUT),

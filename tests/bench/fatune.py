@@ -67,7 +67,7 @@ class Answer(c.Structure):
                                           "measured", "failed", "ties")]
     _fields_ += [("from_store", c.c_bool), ("from_problem", Problem), ("from_gpu", c.c_char * 64),
                  ("why", c.c_char * 256), ("shortlist_only", c.c_bool), ("from_system", c.c_bool), ("strategy", c.c_char * 16),
-                 ("space_estimated", c.c_bool), ("undated", c.c_bool), ("contents", c.c_int32),
+                 ("undated", c.c_bool), ("contents", c.c_int32),
                  ("ties_differ", c.c_int32), ("same_bits", c.c_char * 32)]
 
 
