@@ -309,7 +309,6 @@ TEST(tables_that_are_not_valid_are_refused_with_a_sentence)
         {"\"sizes\"",
          "\"shorthands\":[{\"option\":\"--x\",\"help\":\"x\",\"set\":{\"a\":1}}],\"sizes\"",
          "\"set\" takes texts"},
-        {"\"sizes\"", "\"not_covered\":[{\"words\":[1]}],\"sizes\"", "\"words\" takes texts"},
         {"\"default\":7", "\"default\":-1", "sizes rows: its default is -1: use 0 to"},
         {"\"max\":4096", "\"max\":0", "the range is empty"},
         {"[\"fp16\",\"fp32\"]", "[]", "\"choices\" must be 1 to 16 names"},

@@ -35,7 +35,6 @@ def every_bad_input_gets_its_sentence_and_status_2():
         (["--gpu", "L4", "--device", "0", "--seq", "5"], "--gpu: does not go with --device"),
         (["--gpu", "RTX", "--seq", "5"], "near it: RTX 2080 Ti; `fa-tune gpus`"),
         (["--sqe", "5"], '"--sqe" is not an option of `fa-tune tune` (--help lists them): did you mean --seq?'),
-        (["--operation", "attn_bwd", "--seq", "64", "--attn_mask=x"], "--attn_mask is not covered: PyTorch's SDPA computes it"),
         (["--seq", "64", "--head-dim-v", "1024"], "head dims of V above 512 are not covered"),
         (["show", "a.fab", "b.fab"], '"b.fab" is not an option of `fa-tune show`'),
         (["import"], "FILE is missing: see `fa-tune import --help`"),

@@ -92,7 +92,7 @@ def bad_requests_are_told_what_is_wrong():
                            ({"problem": {"head_dim": 64, "batch": 4, "heads_q": 8}}, "seq_q"),
                            (json.dumps(ask()).replace('"seq_q"', '"seq_q":1,"seq_q"').encode(), "seq_q"),
                            (dict(ask(), problem=dict(ask()["problem"], operation="conv")), "conv"), (ask(heads_q="8"), "heads_q"),
-                           (dict(ask(), problem=dict(ask()["problem"], attn_bias=True)), "attn_bias is not covered: PyTorch's SDPA"),
+                           (dict(ask(), problem=dict(ask()["problem"], attn_bias=True)), "attn_bias"),
                            (ask(ordinal=1.5), "ordinal"), (ask(gpu="L\u009b4"), "control"), (ask(gpu="L\a4"), "control")):
             status, document = daemon.post("/v1/kernel", body)
             tap.equal((status, document["error"]["code"]), (400, "FA_EINVAL"))

@@ -12,7 +12,7 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1365,
-    "src/base": 5547,
+    "src/base": 5507,
     "src/gpu": 3519,
     "src/code": 905,
     "src/snippet": 505,
@@ -28,7 +28,7 @@ BUDGET = {
     "src/cli": 4869,
     "src/daemon": 2150,
     "src/report": 723,
-    "C": 50838,
+    "C": 50784,
     "C files": 201,
     "tests": 51986,
     "public functions": 70,

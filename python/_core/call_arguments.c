@@ -52,7 +52,7 @@ static int take_field(struct call *c, PyObject *name, PyObject *value)
     if (field >= 0)
         return value == Py_None ? 0 : problem_set(&c->problem, field, value);
     bool off = is_off(value, 0);
-    if (problem_refuse_feature(NULL, name) == 0)
+    if (problem_refuse_feature(name) == 0)
         return refuse_keyword(c->door, name);
     if (off)
         PyErr_Clear();
@@ -64,7 +64,7 @@ static int refuse_unless_off(const struct call *c, const struct keyword *keyword
 {
     if (is_off(value, keyword->argument == ONE_OR_REFUSED))
         return 0;
-    if (problem_refuse_feature(NULL, keyword->interned) != 0)
+    if (problem_refuse_feature(keyword->interned) != 0)
         return -1;
     return fail(ERROR_NOT_SUPPORTED, "%s() does not take %s: %s", c->door->name, keyword->name,
                 c->door->instead);

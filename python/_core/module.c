@@ -106,8 +106,6 @@ static PyMethodDef methods[] = {
     {"fields_of", problem_fields, METH_O,
      "fields_of(operation)\n--\n\nAn operation's fields, as a dict of pairs: what each may be (a list of words, bool or a pair\n"
      "of ints), and its default. None: attention forward; another may be of FA_TUNE_TEMPLATES."},
-    {"refuse_feature", problem_refuse, METH_VARARGS,
-     "refuse_feature(operation, name)\n--\n\nRaises NotSupported for the name of a feature that the operation does not cover."},
     {"load_specification", problem_specification, METH_VARARGS,
      "load_specification(where, text, source)\n--\n\nThe operation of a kernel specification, as \"NAME@HASH\": of the file\n"
      "`where` if text is None, else of JSON and the CUDA C++ that it speaks of."},

@@ -252,32 +252,14 @@ PyObject *problem_fields(PyObject *self, PyObject *name)
     return all;
 }
 
-int problem_refuse_feature(const fa_operation *operation, PyObject *name)
+int problem_refuse_feature(PyObject *name)
 {
-    fa_problem problem;
-    fa_diag diag = {{0}};
-    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
-    if (text == NULL)
-        return -1;
-    return fa_make_problem(operation, &problem) == 0 &&
-                   fa_set_field(&problem, text, "", &diag) == FA_ENOTSUP
-               ? fail(ERROR_NOT_SUPPORTED, "%s, within fa_tune.sdpa() too", diag.text)
-               : 0;
-}
-
-PyObject *problem_refuse(PyObject *self, PyObject *args)
-{
-    const char *text;
-    const fa_operation *operation = NULL;
-    PyObject *name;
-    fa_diag diag = {{0}};
-    (void)self;
-    if (!PyArg_ParseTuple(args, "zU", &text, &name))
-        return NULL;
-    int rc = text != NULL ? fa_find_operation(text, &operation, &diag) : 0;
-    if (rc != 0)
-        fail_with(rc, &diag);
-    return rc == 0 && problem_refuse_feature(operation, name) == 0 ? Py_BuildValue("") : NULL;
+    PyObject *fields = problem_fields(NULL, Py_None);
+    PyObject *none = fields != NULL
+                         ? call_helper("fa_tune._errors", "refuse_feature", "(ON)", name, fields)
+                         : NULL;
+    Py_XDECREF(none);
+    return none != NULL ? 0 : -1;
 }
 
 int effort_from(PyObject *name, fa_effort *ret_effort)

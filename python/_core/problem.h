@@ -12,9 +12,8 @@ int problem_init(void);
 int problem_find(PyObject *name);
 /* Sets a field from a bool, an int or a choice's name. */
 int problem_set(fa_problem *problem, int field, PyObject *value);
-/* -1 with NotSupported for the name of a feature that the operation (NULL: attention) does not cover. */
-int problem_refuse_feature(const fa_operation *operation, PyObject *name);
-PyObject *problem_refuse(PyObject *self, PyObject *args);
+/* -1 with NotSupported for the name of a feature of attention that is not covered. */
+int problem_refuse_feature(PyObject *name);
 int problem_from_dict(PyObject *dict, fa_problem *ret_problem);
 PyObject *problem_to_dict(const fa_problem *problem);
 PyObject *problem_complete(PyObject *self, PyObject *dict);

@@ -61,6 +61,22 @@ class MissingFileError(FileError, FileNotFoundError):
     """A file that is to be read does not exist."""
 
 
+_MLA = "multi-head latent attention (absorbed) decodes with head_dim=576, head_dim_v=512 and v_in_k=True"
+_NOT_COVERED = {"mla": _MLA, "kv_lora_rank": _MLA,
+                **dict.fromkeys(("mask_mod", "block_mask", "score_mod"), "PyTorch's flex_attention computes it, SDPA what is a mask or a bias"),
+                **dict.fromkeys(("mask", "bias", "alibi", "dropout"), "PyTorch's SDPA computes it")}
+
+
+def refuse_feature(name: str, fields: Iterable[str]) -> None:
+    """Refuses the name of a feature that attention has elsewhere and fa_tune does not cover; "causal_mask" is a field in other words."""
+    words = "_%s_" % name.lower()
+    if any("_%s_" % field in words for field in fields if field not in ("score", "mask")):
+        return
+    for feature, instead in _NOT_COVERED.items():
+        if "_%s_" % feature in words:
+            raise NotSupported("%s is not covered: %s, within fa_tune.sdpa() too" % (name, instead))
+
+
 def did_you_mean(word: Any, words: Iterable[str]) -> str:
     """What is added to the sentence about a word that is not known: ": did you mean 'seq'?", or nothing."""
     near = []

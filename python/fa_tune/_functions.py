@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, get_args, overload
 
 from . import _core, _engine
-from ._errors import ArgumentError, Error, check_text, did_you_mean, one_of, shown
+from ._errors import ArgumentError, Error, check_text, did_you_mean, one_of, refuse_feature, shown
 from ._objects import Answer, Check, Doctor, Forgotten, Report, Sweep, SweepItem, Winners
 from ._problem import ALSO, ARGUMENTS, MEANT, Problem, ProblemLike, flag, named, names, problems_of
 from ._problem import fields as all_fields
@@ -34,7 +34,7 @@ def _check_arguments(function: Callable[..., Any], given: Iterable[str]) -> None
         if name in ARGUMENTS:
             raise ArgumentError("there is no argument %r here: fa_tune.%s() takes it" % (
                 name, "tune" if name in inspect.signature(tune).parameters else "sweep"))
-        _core.refuse_feature(None, name)
+        refuse_feature(name, all_fields())
         meant = did_you_mean(name, own)
         if meant or not did_you_mean(name, fields):
             raise ArgumentError("there is no argument %r%s" % (

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union, overload
 
 from . import _core, _errors
-from ._errors import ArgumentError, did_you_mean, one_of, shown
+from ._errors import ArgumentError, did_you_mean, one_of, refuse_feature, shown
 from ._types import KvDtype, Layout, LengthsK, Mask, ProblemFields
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def named(given: dict[str, Any]) -> dict[str, Any]:
             continue
         for field in (name,) if name in has else ALSO.get(name, (name,)):
             if field not in has:
-                _core.refuse_feature(operation, name)
+                if operation in (None, "attn_fwd", "attn_bwd"):
+                    refuse_feature(name, has)
                 raise ArgumentError("a problem%s has no field %r%s It has %s%s" % (
                     " of " + operation.partition("@")[0] if operation else "", name,
                     MEANT.get(name) or (name in ARGUMENTS and ": fa_tune.tune() or sweep() takes it.") or

@@ -17,7 +17,6 @@
 #include "trial.h"
 #include "wording.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -296,11 +295,11 @@ static int check_keys(const fa_operation *operation, const char *where, fa_diag 
     static const char *const of_files[] = {"name",  "type",  "shape",   "value", "is",
                                            "range", "align", "strided", "when",  NULL};
     static const char *const all[] = {
-        "name",          "title",     "default",     "example",
-        "sweep_example", "counts",    "sizes",       "products",
-        "shorthands",    "backward",  "models",      "model_work",
-        "reference",     "arguments", "tolerance",   "reference_of_features",
-        "flops",         "bytes",     "not_covered", NULL};
+        "name",          "title",     "default",   "example",
+        "sweep_example", "counts",    "sizes",     "products",
+        "shorthands",    "backward",  "models",    "model_work",
+        "reference",     "arguments", "tolerance", "reference_of_features",
+        "flops",         "bytes",     NULL};
     static const char *const tolerance[] = {"ulps", "relative", "of_largest", "absolute", NULL};
     const bool specified = is_specified(operation);
     const cJSON *json = operation->document, *item;
@@ -329,11 +328,6 @@ static int check_rows(const cJSON *json, const char *where, fa_diag *diag)
             if (!cJSON_IsString(item))
                 return fa_fail(diag, FA_EINVAL, "%s: a shorthand's \"set\" takes texts", where);
     }
-    cJSON_ArrayForEach (row, fa_json_member(json, "not_covered"))
-        cJSON_ArrayForEach (item, fa_json_member(row, "words"))
-            if (!cJSON_IsString(item))
-                return fa_fail(diag, FA_EINVAL, "%s: \"not_covered\": \"words\" takes texts",
-                               where);
     return 0;
 }
 
@@ -390,39 +384,6 @@ int fa_operation_field_index(const fa_operation *operation, const char *name)
         if (strcmp(operation->field[i].name, name) == 0)
             return i;
     return -1;
-}
-
-static bool separates(char c)
-{
-    return c == '-' || c == '_';
-}
-
-static bool has_word(const char *name, const char *word)
-{
-    for (const char *at = name; *at != 0; at++) {
-        size_t same = 0;
-        while (word[same] != 0 && (tolower((unsigned char)at[same]) == word[same] ||
-                                   (separates(at[same]) && word[same] == '_')))
-            same++;
-        if (word[same] == 0 && (at == name || separates(at[-1])) &&
-            (at[same] == 0 || separates(at[same])))
-            return true;
-    }
-    return false;
-}
-
-int fa_operation_refuse(const fa_operation *operation, const char *name, fa_diag *diag)
-{
-    const cJSON *row, *word;
-    for (int i = 0; i < operation->field_count; i++)
-        if (operation->field[i].kind != FA_FIELD_TEXT && has_word(name, operation->field[i].name))
-            return 0; /* "causal_mask" is a field in other words */
-    cJSON_ArrayForEach (row, fa_json_member(operation->document, "not_covered"))
-        cJSON_ArrayForEach (word, fa_json_member(row, "words"))
-            if (has_word(name, cJSON_GetStringValue(word)))
-                return fa_fail(diag, FA_ENOTSUP, "%.60s is not covered: %s", name,
-                               fa_json_string(row, "instead"));
-    return 0;
 }
 
 static bool is_size(const fa_field *field)

@@ -112,10 +112,6 @@ const fa_operation *fa_operation_at(int index);
 /* Index of the field of this name; -1: there is none. */
 int fa_operation_field_index(const fa_operation *operation, const char *name);
 
-/* FA_ENOTSUP, with what computes it instead, for the name of a feature that others have (a mask, dropout) and the
- * operation does not cover. Words of `name` are told apart by - and _, whatever their case. */
-int fa_operation_refuse(const fa_operation *operation, const char *name, fa_diag *diag);
-
 /* The value as text ("bf16", "512", "true"); its name for a choice or the
  * digits in `room`. */
 const char *fa_field_text(const fa_field *field, int32_t value, char room[16]);

@@ -417,17 +417,12 @@ static int read_value(const cJSON *json, const fa_field *f, int32_t *ret, fa_dia
     return 0;
 }
 
-/* Keys that are none of the operation's, with what computes it instead, where it is a feature that others have. */
 static int check_keys(const cJSON *json, const fa_operation *op, const char *beside, fa_diag *diag)
 {
     const char *keys[FA_PROBLEM_VALUES + 3] = {"operation"};
     for (int i = 0; i < op->field_count; i++)
         keys[1 + i] = op->field[i].name;
     keys[1 + op->field_count] = beside;
-    for (const cJSON *item = json->child; item != NULL; item = item->next)
-        if (fa_operation_field_index(op, item->string) < 0 &&
-            fa_operation_refuse(op, item->string, diag) != 0)
-            return fa_fail_in(diag, FA_ENOTSUP, "problem");
     return fa_json_check_keys(json, keys, "problem", diag);
 }
 

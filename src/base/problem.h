@@ -86,7 +86,7 @@ cJSON *fa_member_very_problem(const void *problem);
 /* Checks every field: a hostile document is fine. What is absent has its default, or the value of the field that it follows;
  * refused is one without either, and with `sizes` any other integer that is not optional. An absent operation is that of
  * *ret_problem. Other keys are refused, but for `beside` (NULL: none; "*": any). FA_ENOTSUP: an operation that is not
- * known here, or a feature that it does not cover. */
+ * known here. */
 int fa_problem_from_json(const cJSON *json, bool sizes, const char *beside, fa_problem *ret_problem,
                          fa_diag *diag);
 /* The same, with its sizes, for tables of members; an operation that is not known is FA_EINVAL, too. */

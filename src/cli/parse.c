@@ -39,10 +39,6 @@ static int fail_unknown(const parse *p, const char *argument, fa_diag *diag)
     snprintf(name, sizeof name, "%.*s", (int)(length < 255 ? length : 255), argument);
     if (name[0] != '-' && !p->typed)
         return cli_refuse(NULL, argument, "an option, and a verb comes first", NULL, diag);
-    if (strncmp(name, "--no-", 5) != 0 &&
-        (p->verb->groups & (CLI_GROUP_PROBLEM | CLI_GROUP_SWEEP)) != 0 &&
-        fa_operation_refuse(fa_operation_of(&p->options->request.problem), name, diag) != 0)
-        return FA_EINVAL;
     snprintf(what, sizeof what, "an option of `fa-tune %s` (--help lists them)", p->verb->name);
     return cli_refuse(NULL, name[0] == '-' ? name : argument, what, names, diag);
 }

@@ -262,8 +262,6 @@ static int find_field(const fa_problem *problem, const char *name, const fa_fiel
 {
     const fa_operation *operation = fa_operation_of(problem);
     int index = problem != NULL && name != NULL ? fa_operation_field_index(operation, name) : -1;
-    if (index < 0 && name != NULL && fa_operation_refuse(operation, name, diag) != 0)
-        return FA_ENOTSUP;
     if (index < 0)
         return fa_fail(diag, FA_EINVAL, "a problem of %s has no field \"%.40s\"", operation->name,
                        name != NULL ? name : "");
