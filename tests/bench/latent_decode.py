@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Multi-head latent attention's decoding (pages of 64 in any order, 8,192 keys, bf16), and scores and masks as texts beside FlexAttention, with
---scores these alone: median us with the L2 cache flushed, and the largest error, of outputs that were NaN before. Needs the installed wheel and
-PyTorch on a GPU."""
+"""Multi-head latent attention's decoding (pages of 64 in any order, 8,192 keys, bf16), its prefill (192/128) beside cuDNN and FlashAttention-3,
+with --prefill alone, and scores and masks as texts beside FlexAttention, with --scores alone: median us with the L2 cache flushed, and the largest
+error, of outputs that were NaN before. Needs the installed wheel and PyTorch on a GPU. FA_PEERS: vllm_fa3.py's."""
 import sys
 
-from training_vs_torch import fa_tune, in_turn, median_us, torch  # with a store of their own
+import vllm_fa3
+from training_vs_torch import SDPA, fa_tune, in_turn, median_us, sdpa, torch  # with a store of their own
 
 KEYS = 8192
 FLUSH = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
@@ -21,6 +22,19 @@ def decode(batch, heads):
     keys = cache[table[-1].long()].view(KEYS, 576).float()
     right = torch.softmax(q[-1, 0].float() @ keys.T / 24, -1) @ keys[:, :512]
     print("B %d, %d heads: %.1f us, %.0f GB/s, error %.4f" % (batch, heads, us, batch * KEYS * 1152 / us / 1e3, (out[-1, 0] - right).abs().max()), flush=True)
+
+
+def prefill(batch, heads, seq, causal):
+    q, k, v = (torch.randn(batch, heads, seq, dim, device="cuda", dtype=torch.bfloat16) for dim in (192, 192, 128))
+    out, peer = (torch.full_like(v, float("nan")) for _ in range(2))
+    flat = [x.transpose(1, 2).reshape(batch * seq, heads, -1) for x in (q, k, v, peer)]
+    bounds, cudnn = torch.arange(0, batch * seq + 1, seq, device="cuda", dtype=torch.int32), sdpa(SDPA["pytorch-cudnn"], is_causal=causal)
+    ways = {"ours": lambda: fa_tune.attention(q, k, v, causal=causal, out=out), "cuDNN": lambda: cudnn(q, k, v),
+            **vllm_fa3.calls(*flat, bounds, seq, seq, causal, cu_seqlens_k=bounds)}
+    us, error = in_turn(ways, FLUSH), (out - cudnn(q, k, v)).abs().max()
+    print("B %d, %d heads x %d, 192/128%s: %s, error %.4f" % (batch, heads, seq, ", causal" if causal else "", ", ".join(
+        "%s %.0f us (%.3f)" % (name, us[name], us[name] / us["ours"]) for name in us), error), flush=True)
+    assert error <= 0.03
 
 
 def scores():
@@ -42,7 +56,12 @@ def scores():
         print("%s: ours %.0f us, FlexAttention %.0f us, %.2f times, differ by %.4f" % (name, us[0], us[1], us[1] / us[0], error), flush=True)
 
 
-if "--scores" not in sys.argv:
+if not {"--scores", "--prefill"} & set(sys.argv):
     for one in ((size, heads) for size in (1, 16, 128) for heads in (8, 16, 64, 128)):
         decode(*one)
-scores()
+if "--scores" not in sys.argv:
+    for one in ((4, 16, 1024), (2, 16, 4096), (1, 128, 2048), (1, 128, 8192), (1, 16, 16384)):
+        prefill(*one, True)
+        prefill(*one, False)
+if "--prefill" not in sys.argv:
+    scores()
