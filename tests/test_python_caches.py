@@ -14,7 +14,7 @@ import time
 
 import postgres
 import tap
-from place import BUILD, FA_TUNE, SOURCE, Place
+from place import BUILD, SOURCE, Place
 
 PACKAGE = os.path.join(BUILD, "python")
 L4 = "device sm=89\n"
@@ -249,10 +249,8 @@ class House(Place):
         assert done.returncode == code, done
         return done.stdout + done.stderr
 
-    def shown(self, *arguments):
-        done = subprocess.run([FA_TUNE, *(arguments or ("show", "--caches")), "--json", "--quiet"], env=self.env, capture_output=True,
-                              text=True, timeout=60, check=True)
-        return json.loads(done.stdout)["caches"]
+    def shown(self):
+        return json.loads(self.caches("list", "--json"))
 
     def sql(self, text):
         import sqlite3
@@ -658,26 +656,18 @@ def a_signed_file_carries_all_values_to_another_store():
             assert out.startswith("fa_tune.caches: harmed ") and out.count("\n") == 1, out
 
 
-def the_command_line_lists_what_is_kept_and_forgets_it():
+def what_is_kept_is_listed_and_forgotten():
     with House(H100) as house:
         house.says(GROUP, TUNE, "kernel(); tune(['aaa', 'bb'])")
-
-        def verb(*arguments, code=0):
-            done = subprocess.run([FA_TUNE, *arguments], env=house.env, capture_output=True, text=True, timeout=60, check=False)
-            assert done.returncode == code, done
-            return done.stdout + done.stderr
-
-        tap.has(verb("show", "--caches"), "  triton kernel   add     cuda 90")
-        tap.has(verb("show", "--caches", "--gpu", "H100"), "2 values of other tuners, ")
-        tap.has(verb("show", "--caches", "--gpu", "H999", code=2), "H999")
-        for name in ("rm", "show"):
-            tap.has(verb(name, "--caches", "--seq", "4", code=2), "takes --gpu alone")
-        tap.has(verb("rm", "--caches", "--gpu", "H100", "--dry-run"), "would forget 2 values")
+        tap.has(house.caches("list"), "triton kernel   add  cuda 90  20")
+        tap.has(house.caches("list", "--gpu", "H100"), "2 values of other tuners, ")
+        for verb in "list", "rm":
+            tap.has(house.caches(verb, "--gpu", "H999", code=1), "H999")
+        tap.has(house.caches("rm", "--gpu", "H100", "--dry-run"), "would forget 2 values")
         tap.equal(len(house.shown()), 3)
-        tap.has(verb("rm", "--caches", "--gpu", "H100"), "forgot 2 values of other tuners, ")
-        report = json.loads(verb("report", "--json", "--quiet"))
-        tap.equal([(one["tuner"], one["name"], one["gpu"]) for one in report["caches"]], [("triton kernel", "add", "cuda 90")])
-        tap.has(verb("rm", "--caches"), "forgot 1 value")
+        tap.has(house.caches("rm", "--gpu", "H100"), "forgot 2 values of other tuners, ")
+        tap.equal([(one["tuner"], one["name"], one["gpu"]) for one in house.shown()], [("triton kernel", "add", "cuda 90")])
+        tap.has(house.caches("rm"), "forgot 1 value")
         tap.equal(house.shown(), [])
         tap.equal(house.host("b").says(GROUP, "print(kernel())"), "(1, True)")
 

@@ -124,8 +124,6 @@ static const cli_option_spec specs[] = {
     NUMBER("--launches", IN(RUN), INTEGER, launch.count, 1, 1000000, "N",
            "calls after the proof (1)"),
     FLAG("--why", IN(WHY), why, "explain which winner the problem gets, and why"),
-    FLAG("--caches", IN(SHOW) | IN(FORGET), caches,
-         "what is kept for other tuners, in place of winners"),
     TEXT("--out", IN(REPORT), out, "FILE",
          "the file, a page (.html) or its document (.json); else the page goes to standard output"),
     TEXT("--out", IN(EXPORT), bundle.out, "FILE", "the bundle to write, as in l4.fab"),

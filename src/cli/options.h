@@ -80,7 +80,6 @@ typedef struct cli_options {
     } bundle;
     bool dry_run;           /* of import and rm */
     bool forget_all;        /* of rm */
-    bool caches;            /* of show and rm: values of other tuners, in place of winners */
     struct { /* of a sweep: lists as they were typed, by field, NULL where not */
         const char *gpu, *values[FA_PROBLEM_VALUES];
         int32_t product[FA_PRODUCTS_MAX]; /* 0: not given */

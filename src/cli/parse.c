@@ -139,8 +139,7 @@ static const struct {
 } exclusive[] = {
     {"--gpu", "--device"},    {"--server", "--templates"}, {"--server", "FILE.cu"},
     {"--why", "FILE"},        {"--operation", "FILE.cu"},  {"--plan", "--model"},
-    {"--plan", "--training"}, {"--caches", "FILE"},        {"--caches", "--why"},
-    {"--caches", "FILE.cu"},  {"--caches", "--all"},
+    {"--plan", "--training"},
 };
 
 static bool is_given(const parse *p, const char *name)

@@ -89,8 +89,6 @@ int cli_export(cli_run *run);
 int cli_import(cli_run *run);
 int cli_keygen(cli_run *run);
 int cli_rm(cli_run *run);
-/* The part of show and of rm that is about values of other tuners (verb_rm.c). */
-int cli_caches(cli_run *run, bool forget);
 int cli_sweep(cli_run *run);
 int cli_worker(cli_run *run);
 int cli_queue(cli_run *run);

@@ -93,50 +93,6 @@ static void put_result(cli_run *run, const fa_study *study, size_t count,
         fa_json_add(run->document, "forgotten", fa_struct_to_json(forgotten_members, forgotten));
 }
 
-/* ---- values of other tuners -------------------------------------------------------------------*/
-int cli_caches(cli_run *run, bool forget)
-{
-    const bool deletes = forget && !run->options->dry_run;
-    fa_kept *kept = NULL;
-    size_t listed = 0, count = 0;
-    int64_t bytes = 0;
-    cli_table table = {0};
-    if (cli_given(run->options) != 0 || run->options->operation != NULL)
-        return fa_fail(&run->diag, FA_EINVAL, "--caches: of the filters it takes --gpu alone");
-    cJSON *array = fa_json_add_array(run->document, "caches");
-    int rc = fa_list_kept(run->tuner, NULL, false, &kept, &listed, &run->diag);
-    for (size_t i = 0; rc == 0 && i < listed; i++) {
-        if (run->options->request.gpu != NULL &&
-            !cli_gpu_is(run->options->request.gpu, kept[i].gpu))
-            continue;
-        if (array != NULL)
-            fa_json_push(array, fa_struct_to_json(fa_kept_members, &kept[i]));
-        cli_cell(&table, "%s", kept[i].tuner);
-        cli_cell(&table, "%s", kept[i].name);
-        cli_cell(&table, "%s", kept[i].gpu);
-        fa_words_time(&table.cell, kept[i].unix_time);
-        cli_cell_end(&table);
-        cli_cell(&table, "%lld", (long long)kept[i].size);
-        cli_row_end(&table);
-        count++;
-        bytes += kept[i].size;
-        if (deletes)
-            rc = fa_keep(run->tuner, &(fa_kept){.key = kept[i].key}, &run->diag);
-    }
-    if (rc == 0 && deletes && count > 0) /* forgets no problem, and makes the file smaller */
-        rc = fa_forget(run->tuner, NULL, &(size_t){0}, false, NULL, &run->diag);
-    free(kept);
-    if (rc == 0 && count == 0)
-        rc = cli_check_gpu(run);
-    cli_table_put(&table, "tuner|kernel|GPU|made|>bytes", &run->out);
-    if (forget)
-        fa_buf_text(&run->out, deletes ? "forgot " : "would forget ");
-    cli_text_count(&run->out, "", (int64_t)count, "value");
-    cli_text_count(&run->out, " of other tuners, ", bytes, "byte");
-    cli_text_store(run, " in ");
-    return rc;
-}
-
 /* ---- the verb -------------------------------------------------------------------------------*/
 int cli_rm(cli_run *run)
 {
@@ -146,11 +102,9 @@ int cli_rm(cli_run *run)
     size_t listed = 0, count = 0;
     const bool problems =
         cli_given(options) != 0 || options->operation != NULL || options->specification != NULL;
-    if (options->caches)
-        return cli_caches(run, true);
     if (options->forget_all == (problems || options->request.gpu != NULL))
         return fa_fail(&run->diag, FA_EINVAL,
-                       "say what to forget: FILE.cu, --gpu, options of a problem, --caches, or "
+                       "say what to forget: FILE.cu, --gpu, options of a problem, or "
                        "--all alone; --dry-run lists what would be deleted");
     int rc = fa_list_studies(run->tuner, &study, &listed, &run->diag);
     for (size_t i = 0; i < listed; i++) /* of a problem that cannot be read nothing is known */

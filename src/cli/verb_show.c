@@ -134,9 +134,7 @@ int cli_show(cli_run *run)
     int rc = cli_open(run, true);
     if (rc != 0)
         return rc;
-    return run->options->why      ? show_why(run)
-           : run->options->caches ? cli_caches(run, false)
-                                  : show_winners(run);
+    return run->options->why ? show_why(run) : show_winners(run);
 }
 
 /* ---- explain --------------------------------------------------------------------------------*/

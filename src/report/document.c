@@ -500,23 +500,10 @@ static void write_head(const document *document, const char *store)
     fa_buf_text(document->out, ",\"problems\":[");
 }
 
-static cJSON *caches_json(fa_tuner *tuner)
-{
-    fa_kept *kept = NULL;
-    size_t count = 0;
-    cJSON *array = cJSON_CreateArray();
-    if (fa_list_kept(tuner, NULL, false, &kept, &count, NULL) == 0)
-        for (size_t i = 0; i < count; i++)
-            fa_json_push(array, fa_struct_to_json(&fa_kept_members[2], &kept[i]));
-    free(kept);
-    return array;
-}
-
-static void write_tail(document *document, fa_tuner *tuner)
+static void write_tail(document *document)
 {
     cJSON *tail = cJSON_CreateObject();
     fa_json_add(tail, "space_configs", document->configs);
-    fa_json_add(tail, "caches", caches_json(tuner));
     document->configs = NULL;
     fa_buf_text(document->out, "\n],");
     write_json(document->out, tail, 1, 0);
@@ -544,7 +531,7 @@ int report_document_write(fa_tuner *tuner, const fa_report_options *options,
             rc = write_problem(&document, tuner, i, begun, diag);
     }
     if (rc == 0)
-        write_tail(&document, tuner);
+        write_tail(&document);
     for (size_t i = 0; i < document.count; i++)
         free(document.words[i]);
     cJSON_Delete(document.configs);

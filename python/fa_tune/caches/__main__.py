@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m fa_tune.caches: folders of other tuners, and values in one file. `fa-tune show --caches` lists what is kept."""
+"""python -m fa_tune.caches: folders of other tuners, values in one file, and what is kept."""
 import argparse
 import hashlib
 import hmac
 import json
 import lzma
 import sys
+import time
 
 from .. import _core
 from .._errors import Error
+from .._functions import _spelled
 from . import _folder, _values
 
 MAGIC = b"fa-tune values 1\n"
@@ -43,6 +45,35 @@ def unpack(path, key):
     return "%d values of %s are in the store" % (count, path)
 
 
+def chosen(gpu):
+    """What is kept, newest first, of one GPU's type or of all. A name that nobody knows is a mistake, not an empty choice."""
+    rows = [row for row in _core.kept(None, False) if gpu is None or _spelled(row[3]) == _spelled(gpu)]
+    if gpu is not None and not rows:
+        _core.gpu(gpu)
+    return rows
+
+
+def listed(rows, as_json):
+    if as_json:
+        return json.dumps([dict(zip(("key", "tuner", "name", "gpu", "made", "unix_time", "bytes"), row)) for row in rows])
+    lines = [(*(text if text.isprintable() else ascii(text) for text in row[1:4]),
+              time.strftime("%Y-%m-%d %H:%M", time.localtime(row[5])), "%d bytes" % row[6]) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join(["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines] + [counted(rows)])
+
+
+def counted(rows):
+    return "%d value%s of other tuners, %d bytes" % (len(rows), "" if len(rows) == 1 else "s", sum(row[6] for row in rows))
+
+
+def remove(rows, dry_run):
+    for row in [] if dry_run else rows:
+        _core.keep(*row[:5], None)
+    if rows and not dry_run:
+        _core.forget(lambda problem: False, False)  # forgets no problem, and makes the store's file smaller
+    return ("would forget " if dry_run else "forgot ") + counted(rows)
+
+
 def main(arguments):
     parser = argparse.ArgumentParser("python -m fa_tune.caches", description=__doc__, allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -53,10 +84,16 @@ def main(arguments):
     verb = verbs.add_parser("unpack", help="take the values of such a file into the store")
     verb.add_argument("file")
     verb.add_argument("--key", metavar="FILE", help="the key of who packed it (this user's)")
+    for name, words, option, what in (("list", "list what is kept", "--json", "one JSON document"),
+                                      ("rm", "forget what is kept", "--dry-run", "change nothing")):
+        verb = verbs.add_parser(name, help=words)
+        verb.add_argument("--gpu", metavar="NAME", help="of this GPU's type alone")
+        verb.add_argument(option, dest="how", action="store_true", help=what)
     asked = parser.parse_args(arguments)
     try:
         print(_folder.mirror(asked.folder, asked.collection) if asked.verb == "mirror" else
-              pack(asked.file) if asked.verb == "pack" else unpack(asked.file, asked.key))
+              pack(asked.file) if asked.verb == "pack" else unpack(asked.file, asked.key) if asked.verb == "unpack" else
+              listed(chosen(asked.gpu), asked.how) if asked.verb == "list" else remove(chosen(asked.gpu), asked.how))
     except (Error, OSError, ValueError) as error:
         print("fa_tune.caches: %s" % error, file=sys.stderr)
         return 1

@@ -133,22 +133,6 @@ function pay(problems) {
       ].filter(Boolean) }));
 }
 
-/* ---- values of other tuners ---- */
-function caches(kept) {
-  if (!kept || kept.length === 0) return null;
-  return section("caches", "Kept for other tuners",
-    small(count(kept.length, "value") + ", " + grouped(kept.reduce((sum, one) => sum + one.bytes, 0)) +
-      " bytes. Their own tuners timed these; nothing here is proved."),
-    sortable({ label: "Kept for other tuners", caption: "Values of other tuners", rows: kept, most: ROWS_MAX,
-      className: "stacked", columns: [
-        { head: "kernel", row: true, className: "mono", cell: (row) => row.name },
-        { head: "tuner", cell: (row) => row.tuner },
-        { head: "GPU", cell: (row) => row.gpu },
-        { head: "made", value: (row) => row.unix_time, cell: (row) => date(row.unix_time) },
-        { head: "bytes", number: true, value: (row) => row.bytes, cell: (row) => grouped(row.bytes) },
-      ] }));
-}
-
 /* ---- assembly ---- */
 function foot({ given, problems }) {
   const left = problems.reduce((sum, problem) => sum + problem.configs_left_out, 0);
@@ -204,7 +188,7 @@ function draw(given) {
     h("p", { class: "soft" }, given.store + " · " + date(given.unix_time) + " · " +
       unhyphened("fa-tune\u00a0") + given.fa_tune), problems.length > 0 ? figures(report) : null);
   if (problems.length === 0) {
-    page.replaceChildren(head, h("main", {}, h("section", { id: "summary" }, emptyPage(given)), caches(given.caches)),
+    page.replaceChildren(head, h("main", {}, h("section", { id: "summary" }, emptyPage(given))),
       foot(report));
     return;
   }
@@ -227,8 +211,7 @@ function draw(given) {
     h("section", { id: "summary", "aria-labelledby": "summary-h" },
       h("h2", { id: "summary-h" }, "Problems"),
       small(note, ceilingWords(problems), problems.every((problem) => problem.timed || !problem.winner) ? null
-        : [guess("~ in italics"), " is predicted, not measured."]), left), cards, covers, training(problems), pay(problems), roofs,
-    caches(given.caches)),
+        : [guess("~ in italics"), " is predicted, not measured."]), left), cards, covers, training(problems), pay(problems), roofs),
     foot(report));
   filters.apply();
   for (let number = 1; problems.length <= OPEN_AT_FIRST && number <= problems.length; number++)
