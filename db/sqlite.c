@@ -319,10 +319,15 @@ static int prepare_journal(fa_store *store, fa_diag *diag)
     return rc;
 }
 
+/* A commit that leaves pages free makes the file smaller, which must be said before its first page is there. */
 static int sqlite_begin(fa_store *store, fa_diag *diag)
 {
     int rc = prepare_journal(store, diag);
-    return rc != 0 ? rc : sqlite_exec(store, "BEGIN IMMEDIATE", diag);
+    return rc != 0
+               ? rc
+               : sqlite_exec(store,
+                             store->fresh ? "BEGIN; PRAGMA auto_vacuum = FULL" : "BEGIN IMMEDIATE",
+                             diag);
 }
 
 static int sqlite_commit(fa_store *store, fa_diag *diag)
@@ -347,38 +352,14 @@ void fa_store_use_no_space(fa_store *store, bool on)
     store->no_space = on;
 }
 
-/* VACUUM copies what is left through a file of its own, which SQLite attaches for that. */
-static int vacuum(fa_store *store, fa_diag *diag)
+int64_t fa_store_bytes(fa_store *store)
 {
-    int rc = prepare_journal(store, diag);
-    if (rc != 0)
-        return rc;
-    sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 1);
-    rc = sqlite_exec(store, "VACUUM", diag);
-    sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 0);
-    return rc;
-}
-
-int fa_store_shrink(fa_store *store, int64_t *ret_freed, fa_diag *diag)
-{
-    enum { COPY_MAX = 256 << 20, FREE_SHARE = 4, JOURNAL_MAX = 1 << 30 };
-    int failed[4], rc = fa_db_enter(store, diag);
-    if (rc != 0 || store->db == NULL || store->read_only) /* a server's has no file */
-        return rc;
-    int64_t page = fa_sqlite_pragma_int(store, "PRAGMA page_size", &failed[0]);
-    int64_t pages = fa_sqlite_pragma_int(store, "PRAGMA page_count", &failed[1]);
-    int64_t unused = fa_sqlite_pragma_int(store, "PRAGMA freelist_count", &failed[2]);
-    if (failed[0] != SQLITE_OK || failed[1] != SQLITE_OK || failed[2] != SQLITE_OK ||
-        unused * FREE_SHARE < pages || (pages - unused) * page > COPY_MAX)
+    int failed[2];
+    if (store->db == NULL)
         return 0;
-    rc = vacuum(store, diag);
-    if (rc == FA_EFULL && pages * page <= JOURNAL_MAX) {
-        fa_store_use_no_space(store, true);
-        rc = vacuum(store, diag);
-    }
-    int64_t now = fa_sqlite_pragma_int(store, "PRAGMA page_count", &failed[3]);
-    *ret_freed = failed[3] == SQLITE_OK && now < pages ? (pages - now) * page : 0;
-    return rc;
+    const int64_t page = fa_sqlite_pragma_int(store, "PRAGMA page_size", &failed[0]);
+    const int64_t pages = fa_sqlite_pragma_int(store, "PRAGMA page_count", &failed[1]);
+    return failed[0] == SQLITE_OK && failed[1] == SQLITE_OK ? page * pages : 0;
 }
 
 const fa_backend fa_sqlite_backend = FA_BACKEND(sqlite);

@@ -121,9 +121,8 @@ typedef struct fa_forget_scopes {
 int fa_store_forget(fa_store *store, const fa_forget_scopes *which, fa_forgotten *ret_forgotten,
                     fa_diag *diag);
 
-/* Gives the file's free pages back to the file system where they are a quarter of it, and what is left takes no
- * long copy; others wait for the store meanwhile. *ret_freed: by how many bytes the file got smaller. */
-int fa_store_shrink(fa_store *store, int64_t *ret_freed, fa_diag *diag);
+/* How large the file is; 0: it cannot be told, or is a server's. */
+int64_t fa_store_bytes(fa_store *store);
 /* Changes of a file need no space on the disk while it is on: their journal stands in memory, and a process that is
  * killed within one leaves a damaged file. Outside of a batch. */
 void fa_store_use_no_space(fa_store *store, bool on);

@@ -215,7 +215,6 @@ static int forget_alone(fa_tuner *tuner, fa_study *studies, size_t *count,
                         fa_forgotten *ret_forgotten, fa_diag *diag)
 {
     fa_lock *lock = NULL;
-    fa_diag why = {{0}};
     const size_t listed = count != NULL ? *count : 0;
     int rc = fa_callback_check(diag);
     if (rc != 0)
@@ -233,6 +232,7 @@ static int forget_alone(fa_tuner *tuner, fa_study *studies, size_t *count,
             "a tune into the store %s is under way: wait for its end, or stop it (what it has "
             "tried is kept), and try again",
             tuner->store_path);
+    const int64_t before = fa_store_bytes(tuner->store);
     for (int full = 0; rc == (full > 0 ? FA_EFULL : 0) && full < 2; full++) {
         fa_change change = {.store = tuner->store, .diag = diag};
         fa_store_use_no_space(tuner->store, full > 0);
@@ -243,11 +243,10 @@ static int forget_alone(fa_tuner *tuner, fa_study *studies, size_t *count,
         }
         rc = change.rc;
     }
-    if (rc == 0 && ret_forgotten->bytes > 0 &&
-        fa_store_shrink(tuner->store, &ret_forgotten->freed, &why) != 0)
-        fa_note(tuner, "what was to be forgotten is, but the file stays as large as it was: %s",
-                why.text);
     fa_store_use_no_space(tuner->store, false);
+    const int64_t left = fa_store_bytes(tuner->store);
+    if (rc == 0 && left < before)
+        ret_forgotten->freed = before - left;
     fa_lock_release(&lock);
     return rc;
 }
