@@ -157,7 +157,7 @@ typedef struct fa_cubin_record {
     double compile_ms;
 } fa_cubin_record;
 int fa_store_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag);
-/* FA_ENOTFOUND; FA_ECORRUPT when the bytes do not match their hash (the row is deleted). */
+/* FA_ENOTFOUND; FA_ECORRUPT when the bytes do not match their hash: the next put replaces them. */
 int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_record,
                        fa_diag *diag);
 /* Without its bytes: what a host asks before it sends them. */
@@ -197,8 +197,8 @@ int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
  * replaced. */
 int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag);
 /* FA_ENOTFOUND when the scope has none; the cubin comes with it in one read transaction. FA_ECORRUPT
- * when the cubin is missing or corrupt (it is deleted; the winner stays, and ret_cubin NULL gets it
- * alone, so that it can be compiled again) or the winner's own row is not valid, which the next put replaces. */
+ * when the cubin is missing or corrupt (the winner stays, and ret_cubin NULL gets it alone, so that it can be
+ * compiled again) or the winner's own row is not valid, which the next put replaces. */
 int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record *ret_winner,
                         fa_cubin_record *ret_cubin, fa_diag *diag);
 /* 0 when some GPU has a winner for this problem from these templates, FA_ENOTFOUND when none has. */

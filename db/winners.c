@@ -6,7 +6,7 @@
  * Winners: one per scope, written together with its cubin and its evidence in one transaction and
  * read together in one statement. A winner that is not wholly valid is not served.
  *
- * A reader never deletes a winner: a row that it cannot read it passes over, and the next put replaces it.
+ * A reader deletes nothing: a row that it cannot read it passes over, and the next put replaces it.
  */
 #include "statements.h"
 
@@ -78,30 +78,9 @@ static int get_cubin(fa_store *store, const char *key, fa_cubin_record *ret_reco
     rc = fa_read_end(&query);
     if (rc == 0)
         return fa_fail(diag, FA_ECORRUPT,
-                       "store %s: cubin %s does not match its hash and was discarded; it will "
-                       "be compiled again",
+                       "store %s: cubin %s does not match its hash; it will be compiled again",
                        store->path, key);
     return rc < 0 ? rc : 0;
-}
-
-static int delete_key(fa_store *store, const char *key, fa_diag *diag)
-{
-    return fa_db_do(store, diag, "DELETE FROM cubin WHERE key = ?", fa_text(key));
-}
-
-/* Deletes the row if it is still corrupt: another process may have stored a good one since. Best effort. */
-static void drop_cubin(fa_store *store, const char *key)
-{
-    fa_change change = {.store = store};
-    fa_cubin_record record = {0};
-    if (store->read_only || store->damaged)
-        return;
-    while (fa_store_change(&change)) {
-        change.rc = get_cubin(store, key, &record, NULL);
-        fa_cubin_record_free(&record);
-        if (change.rc == FA_ECORRUPT && !store->damaged)
-            change.rc = delete_key(store, key, NULL);
-    }
 }
 
 /* A cubin that is stored and sound stays: its proof is about its very bytes. */
@@ -113,7 +92,7 @@ static int put_cubin(fa_store *store, const fa_cubin_record *record, fa_diag *di
     if (rc == 0)
         return 0;
     if (rc == FA_ECORRUPT && !store->damaged)
-        rc = delete_key(store, record->key, diag);
+        rc = fa_db_do(store, diag, "DELETE FROM cubin WHERE key = ?", fa_text(record->key));
     if (rc != 0 && rc != FA_ENOTFOUND)
         return rc;
     char hash[FA_HASH_HEX];
@@ -142,12 +121,7 @@ int fa_store_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *
 int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_record, fa_diag *diag)
 {
     int rc = fa_db_enter(store, diag);
-    if (rc != 0)
-        return rc;
-    rc = get_cubin(store, key, ret_record, diag);
-    if (rc == FA_ECORRUPT)
-        drop_cubin(store, key);
-    return rc;
+    return rc != 0 ? rc : get_cubin(store, key, ret_record, diag);
 }
 
 int fa_store_cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_diag *diag)
@@ -214,11 +188,13 @@ static int check_winner(const fa_winner_record *winner, const fa_cubin_record *c
     return 0;
 }
 
-/* Whether the scope has a winner of a better origin. It counts only with its cubin: without, it could not be served. */
+/* Whether the scope has a winner of a better origin. It counts only with its cubin, a sound one: without, it could not be
+ * served. */
 static int has_better(fa_store *store, int64_t scope_id, fa_origin origin, bool *ret_better,
                       fa_diag *diag)
 {
     fa_winner_record earlier = {0};
+    fa_cubin_record cubin = {0};
     fa_query query = fa_db_prepare(
         store, diag, "SELECT " WINNER_COLUMNS " FROM winner WHERE scope_id = ?", fa_int(scope_id));
     int rc = fa_db_step(&query);
@@ -226,9 +202,12 @@ static int has_better(fa_store *store, int64_t scope_id, fa_origin origin, bool 
         return rc;
     read_winner(&query, &earlier);
     rc = fa_read_end(&query);
-    if (rc == 1 && fa_origin_trust(earlier.origin) < fa_origin_trust(origin))
-        return cubin_exists(store, earlier.cubin_key, ret_better, diag);
-    return rc < 0 ? rc : 0;
+    if (rc != 1 || fa_origin_trust(earlier.origin) >= fa_origin_trust(origin))
+        return rc < 0 ? rc : 0;
+    rc = get_cubin(store, earlier.cubin_key, &cubin, diag);
+    fa_cubin_record_free(&cubin);
+    *ret_better = rc == 0;
+    return rc == FA_ENOTFOUND || (rc == FA_ECORRUPT && !store->damaged) ? 0 : rc;
 }
 
 static int need_cubin(fa_store *store, const char *key, fa_diag *diag)
@@ -351,7 +330,6 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
             diag, FA_ECORRUPT,
             "store %s: the winner of this problem is not valid and is not served; tune again",
             store->path);
-    drop_cubin(store, winner.cubin_key);
     return fa_fail(diag, FA_ECORRUPT,
                    "store %s: the winner's cubin %s is missing or does not match its hash; "
                    "it must be compiled again",

@@ -17,7 +17,7 @@ BUDGET = {
     "src/code": 905,
     "src/snippet": 505,
     "src/fields": 112,
-    "db": 5252,
+    "db": 5230,
     "tuner": 11672,
     "src/worker": 1135,
     "src/bundle": 1354,
@@ -28,9 +28,9 @@ BUDGET = {
     "src/cli": 4817,
     "src/daemon": 2150,
     "src/report": 709,
-    "C": 50763,
+    "C": 50741,
     "C files": 201,
-    "tests": 51984,
+    "tests": 51983,
     "public functions": 70,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
