@@ -58,42 +58,6 @@ TEST(everything_that_ptxas_decided_is_read)
     CHECK_INT(info.max_threads, 0);
 }
 
-TEST(the_types_of_parameters_are_those_of_the_symbol)
-{
-    static const struct {
-        const char *entry, *types; /* each with its pointers */
-    } rows[] = {{"axpy", ""},
-                {"_Z4axpyPfPKffi", "f1 f1 f0 i0 "},
-                {"_ZN2my4axpyEPfPKfS2_PS2_6__halfPS4_v", "f1 f1 f1 f2 6__half0 6__half1 v0 "},
-                {"_ZN12_GLOBAL__N_14axpyEPVKjS1_", "j1 j1 "},
-                {"_ZL4axpyPPfS0_S_", "f2 f2 f1 "},
-                {"_Z4axpyIfEvPT_", ""},
-                {"_Z4axpyi7complexIfEi", "i0 7complex0 "},
-                {"_Z4axpyiKN2my1PEi", "i0 1P0 "},
-                {"_Z4axpyiPN2my1PEi", "i0 "},
-                {"_Z4axpyN2my99P", ""},
-                {"_Z4axpyfS_", "f0 "},
-                {"_Z4axpyPfS", "f1 "},
-                {"_Z4axpyPfSZ", "f1 "},
-                {"_Z4axpyPPK", ""},
-                {"_Z4axpy99x", ""},
-                {"_ZN4axpy", ""},
-                {"_Z4axpyP", ""},
-                {"_Z", ""}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        fa_cubin_type type[FA_CUBIN_PARAMETERS];
-        char told[128] = "";
-        fake_cubin c = good;
-        c.entry = rows[i].entry;
-        size_t size = fake_cubin_build(&c, bytes);
-        int count = fa_cubin_types(bytes, size, rows[i].entry, type, &diag);
-        for (int k = 0; k < count; k++)
-            snprintf(told + strlen(told), sizeof told - strlen(told), "%s%d ", type[k].name,
-                     (int)type[k].pointers);
-        CHECK_TEXT(told, rows[i].types);
-    }
-}
-
 TEST(both_encodings_of_the_architecture_are_read)
 {
     fake_cubin c = good;

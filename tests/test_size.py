@@ -11,10 +11,10 @@ from rooms import ROOT
 
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
-    "include": 1365,
+    "include": 1363,
     "src/base": 5507,
-    "src/gpu": 3519,
-    "src/code": 905,
+    "src/gpu": 3405,
+    "src/code": 903,
     "src/snippet": 505,
     "src/fields": 112,
     "db": 5230,
@@ -28,7 +28,7 @@ BUDGET = {
     "src/cli": 4817,
     "src/daemon": 2150,
     "src/report": 709,
-    "C": 50741,
+    "C": 50584,
     "C files": 201,
     "tests": 51983,
     "public functions": 70,

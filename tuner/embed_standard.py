@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """embed_standard.py OUT.c FILE.cuh...: what stands in a kernel for headers of the standard library, as a table of C. NAME.cuh, without the
-comment at its head, is NAME.h and cNAME; usual.cuh is a text of its own."""
+comment at its head, is NAME.h and cNAME; usual.cuh and arguments.cuh are texts of their own."""
 import os
 import sys
 
@@ -14,15 +14,14 @@ def literal(text):
 
 
 target, *sources = sys.argv[1:]
-table, usual = ['    {"%s", "\\n"},' % name for name in EMPTY.split()], ""
+table, texts = ['    {"%s", "\\n"},' % name for name in EMPTY.split()], ""
 for source in sources:
     name = os.path.basename(source)[:-len(".cuh")]
     with open(source, encoding="ascii") as file:
         text = literal(file.read().split(" */\n", 1)[1])
-    if name == "usual":
-        usual = text
+    if name in ("usual", "arguments"):
+        texts += "const char fa_%s[] =\n    %s;\n" % (name, text)
     else:
         table += ['    {"%s", %s},' % (called, text) for called in (name + ".h", "c" + name)]
 with open(target, "w", encoding="ascii") as file:
-    file.write('#include "spec_reading.h"\n\nconst fa_template_text fa_standard[] = {\n%s\n    {NULL, NULL}};\n'
-               "const char fa_usual[] =\n    %s;\n" % ("\n".join(table), usual))
+    file.write('#include "spec_reading.h"\n\nconst fa_template_text fa_standard[] = {\n%s\n    {NULL, NULL}};\n%s' % ("\n".join(table), texts))

@@ -22,8 +22,6 @@ typedef struct fa_cubin_entry {
     const char *name;
     int launch;               /* which of a call's it is for, or FA_THE_ANSWER */
     bool workspace, counters; /* their addresses, too */
-    /* set where the types of all arguments were compared, beside their sizes; NULL: nobody asks */
-    bool *ret_typed;
 } fa_cubin_entry;
 
 /* What a manifest's "work" tells of a launch, for the cost model, in the order of its keys: of all blocks together. */

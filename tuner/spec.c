@@ -42,10 +42,16 @@ static void read_identity(struct fa_spec_reading *r)
 }
 
 /* ---- sources ---------------------------------------------------------------------------------*/
-/* The text as it is compiled: with the instances of templates, and a line that names, for every key and
- * hash that covers the text, what else goes into its compile. */
-static char *finish_source(struct fa_spec_reading *r, const char *file, const char *text,
-                           const char *const *instance, int count, const fa_buf *before)
+static const char *entry_of(const struct fa_spec_reading *r, int launch)
+{
+    return launch == FA_THE_ANSWER ? r->answer : r->entry[launch];
+}
+
+/* The text as it is compiled: with the instances of templates among the kernels of some launches, and a line that names, for
+ * every key and hash that covers the text, what else goes into its compile. What FA_AT_… stands for is put before it when the
+ * arguments are known. */
+static char *finish_source(struct fa_spec_reading *r, const char *file, const char *text, int from,
+                           int to, const fa_buf *before)
 {
     static const char plain[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+ ";
@@ -56,14 +62,23 @@ static char *finish_source(struct fa_spec_reading *r, const char *file, const ch
     fa_buf_append(&out, before->data, before->size);
     if (file[0] != 0 && strspn(file, plain) == strlen(file)) /* the compiler tells its lines */
         fa_buf_printf(&out, "#line 1 \"%s\"\n", file);
-    else if (before->size > 0)
+    else
         fa_buf_text(&out, "#line 1\n");
-    fa_buf_printf(&out, "%s\n", text);
-    for (int i = 0; i < count; i++)
-        fa_buf_printf(&out,
-                      "#line 1 \"the name of the kernel\"\n"
-                      "template __global__ decltype(%s) %s;\n",
-                      instance[i], instance[i]);
+    for (const char *at = text; *at != 0; at++) {
+        const int of = *at - FA_SPEC_MARK;
+        const bool stands = of >= 0 && of <= FA_THE_ANSWER && r->end[of] != 0;
+        fa_buf_append(&out, stands ? &r->end[of] : at, 1);
+        for (int i = 0; stands && i <= FA_THE_ANSWER; i++)
+            if (r->called[i] != NULL && strcmp(r->called[i], entry_of(r, of)) == 0)
+                fa_buf_printf(&out, " FA_AT_%d", i);
+    }
+    fa_buf_text(&out, "\n");
+    for (int i = from; i < to; i++)
+        if (strchr(r->called[i], '<') != NULL)
+            fa_buf_printf(&out,
+                          "#line 1 \"the name of the kernel\"\n"
+                          "template __global__ decltype(%s) %s; FA_AT_%d\n",
+                          r->called[i], r->called[i], i);
     fa_buf_printf(&out, "// compiled with files of hash %s and", hash);
     cJSON_ArrayForEach (option, fa_json_member(r->json, "options"))
         fa_buf_printf(&out, " %s", option->valuestring);
@@ -146,25 +161,58 @@ static void check_expressions(struct fa_spec_reading *r, const fa_operation *ope
     }
 }
 
+/* Puts before a source what lets the compiler compare the arguments that its kernels take with those that they are passed. */
+static void state_arguments(struct fa_spec_reading *r, const fa_tensor_list *list, int from, int to,
+                            char **source)
+{
+    fa_buf out = {0};
+    fa_buf_text(&out, fa_arguments);
+    for (int l = 0; l <= FA_THE_ANSWER; l++) {
+        const bool has = l >= from && l < to && r->called[l] != NULL;
+        fa_buf_printf(&out, "#define FA_AT_%d", l);
+        for (int i = 0; has && i < list->taken[l].count; i++) {
+            const int at = list->taken[l].at[i];
+            const bool array = at < FA_TENSORS_MAX;
+            if (at < FA_PARAMETERS_MAX) /* else a struct, whose fields the compiler does not tell */
+                fa_buf_printf(&out,
+                              " %s(%d, \"" FA_SPEC_REFUSED "argument %d of %s, %s,\", %s, %s)",
+                              array ? "FA_ARRAY" : "FA_SCALAR", i, i + 1, entry_of(r, l),
+                              fa_tensors_name(list, at),
+                              fa_element_name(array ? list->at[at].element
+                                                    : list->scalar[at - FA_TENSORS_MAX].element),
+                              r->called[l]);
+        }
+        fa_buf_text(&out, "\n");
+    }
+    fa_buf_text(&out, *source);
+    fa_spec_memory(r, !out.failed);
+    free(*source);
+    *source = out.data;
+}
+
 /* Makes all of it with an operation that nobody else sees: what is wrong is told before it has a place for good. The hash
  * stands for the texts that it is made of. */
 static void fill_spec(struct fa_spec_reading *r, const fa_operation *operation)
 {
     fa_spec *spec = r->spec;
     char identity[FA_NAME_MAX + 16], source[FA_NAME_MAX + 8], answer[FA_NAME_MAX + 16];
-    const fa_template_text files[] = {
-        {identity, r->hash}, {source, r->source}, {answer, r->answer_source}};
     fa_problem problem = fa_problem_some(operation);
     fa_config config = {.count = 0};
     fa_tensor_list tensors;
     if ((r->rc = fa_tensors_read(&problem, &tensors, r->diag)) != 0)
         return;
+    state_arguments(r, &tensors, 0, r->apart ? r->launches : FA_THE_ANSWER + 1, &r->source);
+    if (r->answer_source != NULL)
+        state_arguments(r, &tensors, r->apart ? FA_THE_ANSWER : 0, FA_THE_ANSWER + 1,
+                        &r->answer_source);
     fa_tensors_free(&tensors);
     snprintf(identity, sizeof identity, "%s.specification", r->name);
     snprintf(source, sizeof source, "%s.cu", r->name);
     snprintf(answer, sizeof answer, "%s_answer.cu", r->name);
     check_expressions(r, operation);
     take_compiled_with(r);
+    const fa_template_text files[] = {
+        {identity, r->hash}, {source, r->source}, {answer, r->answer_source}};
     FA_TRY(r, fa_templates_of(r->name, files, r->answer_source != NULL ? 3 : 2, &spec->with,
                               &spec->templates, r->diag));
     FA_TRY(r, fa_families_make(spec->templates, r, operation, &spec->families));
@@ -237,7 +285,8 @@ static void read_texts(struct fa_spec_reading *r, const char *source, const char
     fa_buf before = {0};
     fa_hash hash;
     char files[FA_HASH_HEX];
-    const bool apart = answer_source != NULL;
+    bool instances = false;
+    r->apart = answer_source != NULL;
     for (int i = 0; i < 2; i++) {
         const cJSON *macros = fa_json_member(r->json, named[i].key);
         if (macros != NULL && !cJSON_IsObject(macros))
@@ -267,12 +316,13 @@ static void read_texts(struct fa_spec_reading *r, const char *source, const char
         fa_hash_text(&hash, files);
         fa_hash_final(&hash, r->hash);
         r->hash[SHORT_HASH] = 0;
-        r->source = finish_source(r, r->file, text[0], r->instance, r->instances, &before);
-        const bool instance = strchr(r->answer_named, '<') != NULL;
-        if (r->answered && (apart || r->instances > 0 || instance))
+        r->source = finish_source(r, r->file, text[0], 0, r->launches, &before);
+        for (int i = 0; i <= FA_THE_ANSWER; i++)
+            instances = instances || (r->called[i] != NULL && strchr(r->called[i], '<') != NULL);
+        if (r->answered && (r->apart || instances))
             r->answer_source = finish_source(
-                r, apart ? fa_spec_text(fa_json_member(r->json, "answer"), "source") : r->file,
-                text[apart], &r->answer_named, instance, &before);
+                r, r->apart ? fa_spec_text(fa_json_member(r->json, "answer"), "source") : r->file,
+                text[r->apart], FA_THE_ANSWER, FA_THE_ANSWER + 1, &before);
     }
     if (r->rc == 0)
         make_spec(r, ret_operation);
@@ -339,6 +389,8 @@ static int read_all(const char *name, const char *folder, const char *text, cons
         fa_spec_locate(name, r.name, r.text, r.beside, diag);
     free_spec(r.spec);
     cJSON_Delete(r.json);
+    for (int i = 0; i <= FA_THE_ANSWER; i++)
+        free(r.called[i]);
     free(r.source);
     free(r.answer_source);
     free(named);

@@ -28,10 +28,10 @@ struct fa_spec_reading {
     cJSON *json;      /* becomes the document of the specification's operation */
     char name[FA_NAME_MAX], answer[FA_NAME_MAX];
     char entry[FA_LAUNCHES_MAX][FA_NAME_MAX]; /* of the kernel, or of those of "launches" */
-    const char *instance[FA_LAUNCHES_MAX];    /* of templates among them, with their arguments */
-    const char *answer_named;                 /* with the arguments of a template */
-    int instances, launches;
-    bool answered;                            /* by a kernel */
+    char *called[FA_THE_ANSWER + 1]; /* these, in the source: with the arguments of a template */
+    char end[FA_THE_ANSWER + 1];     /* the bytes that marks stand for */
+    int launches;
+    bool answered, apart;                     /* by a kernel; of a text of its own */
     char *source;                             /* as it is compiled */
     char *answer_source;                      /* NULL: it is in the same text */
     fa_cut *cut;
@@ -46,6 +46,10 @@ struct fa_spec_reading {
     int rc; /* the first failure, with its sentence in diag */
     fa_diag *diag;
 };
+
+enum {
+    FA_SPEC_MARK = 1
+}; /* this byte of a source and those behind it: of each launch, and of the answer */
 
 /* FA_EMANIFEST, with a sentence, unless there was a failure before: it stays in r->rc. */
 int fa_spec_fault(struct fa_spec_reading *r, const char *format, ...)
@@ -83,9 +87,9 @@ void fa_source_put_macros(struct fa_spec_reading *r, fa_buf *ret_text);
 void fa_source_look(struct fa_spec_reading *r, bool answer_source);
 
 /* ---- spec_include.c ------------------------------------------------------------------------*/
-/* The files of standard/: what stands for headers of the standard library, NULL behind the last; and usual.cuh. */
+/* The files of standard/: what stands for headers of the standard library, NULL behind the last; usual.cuh, arguments.cuh. */
 extern const fa_template_text fa_standard[];
-extern const char fa_usual[];
+extern const char fa_usual[], fa_arguments[];
 
 /* Files are looked for in the specification's folder, and in those of its "include", which count from it; where it has none a
  * source may include the vocabulary and CUDA's own headers alone. */

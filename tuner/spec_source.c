@@ -192,11 +192,25 @@ static bool read_expression(const char *text, char ret_name[FA_NAME_MAX])
            strstr(text, "/*") == NULL;
 }
 
-/* Finds the kernel that is named, "space::name<arguments>" where it is a template that the source must instantiate, or where
- * `named` is "" the only one but `other`. Its name alone goes to ret_name. A sentence, which begins with `place`, lists those
- * there are. */
+/* Takes a kernel for a launch. Where it ends a mark stands for what is asked of its arguments, unless it is a template. */
+static void take_kernel(struct fa_spec_reading *r, const struct fa_source_kernel *kernel,
+                        const char *named, int launch)
+{
+    char *name = launch == FA_THE_ANSWER ? r->answer : r->entry[launch], *end = kernel->end;
+    snprintf(name, FA_NAME_MAX, "%s", kernel->name);
+    r->called[launch] = strdup(kernel->template ? named : name);
+    fa_spec_memory(r, r->called[launch] != NULL);
+    if (kernel->template || end == NULL || strchr("};", *end) == NULL)
+        return; /* or another launch's mark is there */
+    r->end[launch] = *end;
+    *end = (char)(FA_SPEC_MARK + launch);
+}
+
+/* Finds the kernel of a launch that is named, "space::name<arguments>" where it is a template that the source must
+ * instantiate, or where `named` is "" the only one but `other`. A sentence, which begins with `place`, lists those there
+ * are. */
 static void find_kernel(struct fa_spec_reading *r, const char *place, int source, const char *named,
-                        const char *other, char ret_name[FA_NAME_MAX])
+                        const char *other, int launch)
 {
     struct fa_source_kernel kernel[KERNELS_MAX + 1], *found = NULL;
     char name[FA_NAME_MAX] = "";
@@ -235,7 +249,7 @@ static void find_kernel(struct fa_spec_reading *r, const char *place, int source
                                  "\"conv<BLOCK, float>\"",
                       place, found->name);
     else
-        snprintf(ret_name, FA_NAME_MAX, "%s", found->name);
+        take_kernel(r, found, named, launch);
     fa_buf_free(&names);
 }
 
@@ -244,14 +258,14 @@ static void find_kernel(struct fa_spec_reading *r, const char *place, int source
 static void find_kernels(struct fa_spec_reading *r, bool answer_source)
 {
     const cJSON *answer = fa_json_member(r->json, "answer");
-    const char *named = r->answer_named =
+    const char *named =
         cJSON_IsString(answer) ? answer->valuestring : fa_spec_text(answer, "kernel");
     r->launches = fa_spec_check_launches(r);
     r->answered = answer != NULL && fa_json_member(answer, "given") == NULL;
     if (r->answered && !answer_source && named[0] == 0)
         fa_spec_fault(r, "\"answer\" must name a kernel, or say {\"kernel\", \"source\"}");
     if (r->rc == 0 && r->answered)
-        find_kernel(r, "answer: ", answer_source, named, "", r->answer);
+        find_kernel(r, "answer: ", answer_source, named, "", FA_THE_ANSWER);
     for (int i = 0; i < r->launches && r->rc == 0; i++) {
         const cJSON *launch = fa_spec_launch(r, i);
         const char *kernel = fa_spec_text(launch, "kernel");
@@ -261,9 +275,7 @@ static void find_kernels(struct fa_spec_reading *r, bool answer_source)
             snprintf(place, sizeof place, "launches[%d]: kernel: ", i);
         else if (kernel[0] != 0)
             snprintf(place, sizeof place, "kernel: ");
-        find_kernel(r, place, 0, kernel, !answer_source ? r->answer : "", r->entry[i]);
-        if (template)
-            r->instance[r->instances++] = kernel;
+        find_kernel(r, place, 0, kernel, !answer_source ? r->answer : "", i);
         if (r->answered && !answer_source && strcmp(r->entry[i], r->answer) == 0 &&
             (!template || strcmp(named, kernel) == 0))
             fa_spec_fault(r,

@@ -336,8 +336,6 @@ typedef struct fa_checked_kernel {
     int32_t parameter_bytes;
     const char *fault; /* ""; or why it did not compile, or does not take what it is passed */
     const char *log;   /* the compiler's, of the source's first kernel; "" */
-    /* the types of all its arguments were compared; otherwise some by their sizes alone, as of extern "C" and of templates */
-    bool typed;
     const char *
         left_out; /* what of the source the compiler does not see: host functions, headers, "main in line 7\n" each; "" */
 } fa_checked_kernel;

@@ -80,13 +80,9 @@ static void put_kernel(struct checked *checked, const fa_checked_kernel *kernel)
             fa_words_grouped(&checked->table.cell, numbers[i]);
         cli_cell_end(&checked->table);
     }
-    cli_cell(&checked->table, "%s",
-             kernel->fault[0] != 0 ? kernel->fault
-             : kernel->typed       ? "right"
-                                   : "sizes agree");
+    cli_cell(&checked->table, "%s", kernel->fault[0] != 0 ? kernel->fault : "right");
     cli_row_end(&checked->table);
     fa_json_add_text(item, "fault", kernel->fault);
-    fa_json_add_bool(item, "typed", kernel->typed);
     fa_json_add_text(item, "log", kernel->log);
     fa_json_push(checked->kernels, item);
     if (kernel->log[0] != 0 && kernel->fault[0] != 0) { /* with every line of the compiler */

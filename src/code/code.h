@@ -80,6 +80,7 @@ void fa_cut_free(fa_cut **cut); /* NULL is allowed */
 
 struct fa_source_kernel {
     char name[FA_NAME_MAX];
+    char *end;     /* its last byte, in a source that is cut; else NULL */
     bool template; /* it is a pattern of kernels, and none itself */
 };
 /* Those of one source and of the headers; returns how many. */

@@ -374,13 +374,6 @@ static void read_mark(struct fa_cut *d, const char *code, size_t to, struct head
         h->at = strchr("([{", code[h->at]) != NULL ? end_of_group(code, h->at, to) : h->at + 1;
 }
 
-static void read_angles(const char *code, size_t to, struct head *h)
-{
-    const size_t end = end_of_angles(code, h->at, to);
-    h->compares = end == 0;
-    h->at = end != 0 ? end : h->at + 1;
-}
-
 /* One declaration, from at on; its names are added as of the part that comes next. */
 static struct head read_declaration(struct fa_cut *d, size_t file, size_t from, size_t to,
                                     bool in_class)
@@ -395,9 +388,11 @@ static struct head read_declaration(struct fa_cut *d, size_t file, size_t from, 
             read_parentheses(d, code, to, &h);
         else if (mark == '{')
             read_braces(d, code, to, &h);
-        else if (mark == '<' && h.word && !h.compares)
-            read_angles(code, to, &h);
-        else if (mark == '[')
+        else if (mark == '<' && h.word && !h.compares) {
+            const size_t end = end_of_angles(code, h.at, to);
+            h.compares = end == 0;
+            h.at = end != 0 ? end : h.at + 1;
+        } else if (mark == '[')
             h.at = end_of_group(code, h.at, to);
         else
             read_mark(d, code, to, &h);
@@ -690,6 +685,8 @@ int fa_cut_kernels(const fa_cut *d, size_t source, struct fa_source_kernel *ret,
         memcpy(kernel->name, part->name.at, part->name.size);
         kernel->name[part->name.size] = 0;
         kernel->template = (part->says & TEMPLATE) != 0;
+        const struct file *file = &d->file[part->file];
+        kernel->end = part->file == source && file->cut ? &file->text[part->to - 1] : NULL;
         int known = 0; /* what it is declared as first holds */
         while (strcmp(ret[known].name, kernel->name) != 0)
             known++;

@@ -94,7 +94,6 @@ static void add_kernel(const struct check *check, int index, const char *entry, 
         source->family != NULL || cJSON_HasObjectItem(fa_operation_of(problem)->document, "answer");
     fa_cubin_info info = {0};
     fa_diag diag = build->diag;
-    bool typed = false;
     int rc = build->rc;
     if (rc == 0)
         rc = fa_cubin_read(build->cubin, build->size, entry, &info, &diag);
@@ -107,8 +106,7 @@ static void add_kernel(const struct check *check, int index, const char *entry, 
                               .name = entry,
                               .launch = source->family == NULL ? FA_THE_ANSWER : launch,
                               .workspace = source->candidate.launches.workspace_bytes > 0,
-                              .counters = source->candidate.launches.counters > 0,
-                              .ret_typed = &typed},
+                              .counters = source->candidate.launches.counters > 0},
             &diag);
     if (rc == 0 && unused[0] != 0)
         rc = fa_fail(&diag, FA_EMANIFEST, "%s", unused);
@@ -123,7 +121,6 @@ static void add_kernel(const struct check *check, int index, const char *entry, 
         .parameter_bytes = info.parameter_bytes,
         .fault = fa_list_keep_text(list, rc != 0 ? diag.text : ""),
         .log = fa_list_keep_text(list, build->log != NULL && launch == 0 ? build->log : ""),
-        .typed = typed,
         .left_out = fa_list_keep_text(list, with != NULL ? with->left : "")};
     fa_list_add(list, &kernel, sizeof kernel);
 }

@@ -217,14 +217,14 @@ static bool find_symbol(const struct elf *elf, const char *wanted, int type, str
 }
 
 /* A name in the mangling of C++ (Itanium's) is "_Z", then, where it lies in namespaces, "N" and them, each name behind its
- * length, and "L" before what a file has for itself. Returns where the last of them begins, and *ret_size long it is;
- * *ret_names: how many there are. */
-static const char *last_name(const char *symbol, size_t *ret_size, int *ret_names)
+ * length, and "L" before what a file has for itself. The last of them counts. */
+bool fa_cubin_is_called(const char *symbol, const char *entry)
 {
+    if (strncmp(symbol, "_Z", 2) != 0)
+        return strcmp(symbol, entry) == 0;
     const char *base = symbol, *at = symbol + 2;
     size_t size = strlen(symbol);
-    bool nested = *at == 'N';
-    *ret_names = 0;
+    const bool nested = *at == 'N';
     for (at += nested; at == symbol + 2 + nested || nested; at = base + size) {
         char *end;
         at += *at == 'L';
@@ -233,86 +233,8 @@ static const char *last_name(const char *symbol, size_t *ret_size, int *ret_name
             break;
         base = end;
         size = length;
-        ++*ret_names;
     }
-    *ret_size = size;
-    return base;
-}
-
-bool fa_cubin_is_called(const char *symbol, const char *entry)
-{
-    size_t size;
-    int names;
-    if (strncmp(symbol, "_Z", 2) != 0)
-        return strcmp(symbol, entry) == 0;
-    const char *base = last_name(symbol, &size, &names);
     return strlen(entry) == size && strncmp(base, entry, size) == 0;
-}
-
-/* What "S_", "S0_" and so on stand for: each type of the symbol that has parts, in the order of their ends. */
-struct seen {
-    int count;
-    fa_cubin_type at[64];
-};
-
-static void see(struct seen *seen, const fa_cubin_type *type)
-{
-    if (seen->count < (int)(sizeof seen->at / sizeof *seen->at))
-        seen->at[seen->count++] = *type;
-}
-
-/* The type behind its qualifiers and pointers, and where it ends; NULL: it is none that is read here. */
-static const char *read_base(const char *at, struct seen *seen, fa_cubin_type *ret)
-{
-    char *end;
-    *ret = (fa_cubin_type){.pointers = 0};
-    if (*at == 'S') {
-        unsigned long index = at[1] == '_' ? 0 : strtoul(at + 1, &end, 36) + 1;
-        end = at[1] == '_' ? (char *)(uintptr_t)at + 1 : end;
-        if (*end != '_' || index >= (unsigned long)seen->count)
-            return NULL;
-        *ret = seen->at[index];
-        return end + 1;
-    }
-    if (!isdigit((unsigned char)*at)) {
-        ret->name[0] = *at;
-        return *at != 0 && strchr("vwbcahstijlmxynofde", *at) != NULL ? at + 1 : NULL;
-    }
-    unsigned long length = strtoul(at, &end, 10);
-    if (length > strlen(end) || end[length] == 'I')
-        return NULL;
-    snprintf(ret->name, sizeof ret->name, "%.*s", (int)(end - at) + (int)length, at);
-    see(seen, ret);
-    return end + length;
-}
-
-static const char *read_type(const char *at, struct seen *seen, fa_cubin_type *ret)
-{
-    const char *base = at + strspn(at, "PrVK"), *end = read_base(base, seen, ret);
-    while (end != NULL && base > at) { /* from the inside out; several qualifiers are one part */
-        const bool pointer = *--base == 'P';
-        ret->pointers += pointer;
-        while (!pointer && base > at && base[-1] != 'P')
-            base--;
-        see(seen, ret);
-    }
-    return end;
-}
-
-/* The last name of a class that has a namespace or template arguments. */
-static bool read_class(const char *at, fa_cubin_type *ret)
-{
-    *ret = (fa_cubin_type){.pointers = 0};
-    at += strspn(at, "rVK");
-    for (at += *at == 'N'; *at >= '0' && *at <= '9';) {
-        char *end;
-        const unsigned long length = strtoul(at, &end, 10);
-        if (length > strlen(end))
-            return false;
-        snprintf(ret->name, sizeof ret->name, "%.*s", (int)(end - at) + (int)length, at);
-        at = end + length;
-    }
-    return ret->name[0] != 0;
 }
 
 int fa_cubin_mangled(const void *bytes, size_t size, fa_buf *ret_names, fa_diag *diag)
@@ -366,30 +288,6 @@ static int open_entry(const void *bytes, size_t size, const char *entry, struct 
         strcmp(text.name + 6, ret->name) != 0)
         return fa_fail(diag, FA_ECORRUPT, "cubin's symbol %s is not in its .text", entry);
     return 0;
-}
-
-int fa_cubin_types(const void *bytes, size_t size, const char *entry,
-                   fa_cubin_type ret_type[FA_CUBIN_PARAMETERS], fa_diag *diag)
-{
-    struct elf elf;
-    struct symbol kernel;
-    struct seen seen = {.count = 0};
-    size_t length;
-    int names, count = 0;
-    int rc = open_entry(bytes, size, entry, &elf, &kernel, diag);
-    if (rc != 0 || strncmp(kernel.name, "_Z", 2) != 0)
-        return rc;
-    const char *at = last_name(kernel.name, &length, &names) + length;
-    for (int i = 1; i < names; i++) /* namespaces are parts, too */
-        see(&seen, &(fa_cubin_type){.name = "N"});
-    at += kernel.name[2] == 'N' && *at == 'E';
-    for (const char *from = at; *from != 0 && count < FA_CUBIN_PARAMETERS; from = at) {
-        at = read_type(from, &seen, &ret_type[count]);
-        count += at != NULL || read_class(from, &ret_type[count]);
-        if (at == NULL)
-            break;
-    }
-    return count;
 }
 
 int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *ret_value,

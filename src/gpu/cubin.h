@@ -34,18 +34,6 @@ void fa_cubin_join(fa_cubin_info *info, const fa_cubin_info *other);
 /* The most registers, stack and static shared memory that a kernel of the cubin has; sm; and 0 in all else. */
 int fa_cubin_most(const void *bytes, size_t size, fa_cubin_info *ret_most, fa_diag *diag);
 
-/* A parameter's type as C++ mangles it, "f" or "6__half", without the qualifiers and the pointers around it. */
-typedef struct fa_cubin_type {
-    char name[32];
-    int32_t pointers;
-} fa_cubin_type;
-
-/* The types of an entry's first parameters, as many as its symbol says: of extern "C", and of an instance of a template, none;
- * of others those up to the first that has template arguments or a namespace, of which a class by value is told by its last name.
- * Returns how many, or an error as above. */
-int fa_cubin_types(const void *bytes, size_t size, const char *entry,
-                   fa_cubin_type ret_type[FA_CUBIN_PARAMETERS], fa_diag *diag);
-
 /* SHA-256 over what the kernel executes: its instructions, their relocations and its constants,
  * with its registers. Equal for two cubins that differ in names and in hints to the compiler alone. */
 int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_hex[FA_HASH_HEX],

@@ -82,15 +82,15 @@ static int send_headers(fa_child *child, const fa_templates *templates, fa_diag 
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
-/* What the specification's source may not have, in the words of its reader: FILE:LINE: …. */
+/* What a source may not have, in the words behind a mark in an #error, or in a static_assert's quotes: FILE:LINE: …. */
 static bool read_refusal(const char *text, char *ret, size_t size)
 {
-    static const char mark[] = "#error directive: " FA_SPEC_REFUSED;
-    const char *at = strstr(text, mark), *line = strchr(text, '(');
+    const char *at = strstr(text, FA_SPEC_REFUSED), *line = strchr(text, '(');
     if (at == NULL || line == NULL || line > at)
         return false;
-    snprintf(ret, size, "%.*s:%ld: %s", (int)(line - text), text, strtol(line + 1, NULL, 10),
-             at + sizeof mark - 1);
+    const int mark = sizeof FA_SPEC_REFUSED - 1, length = (int)strlen(at) - (at[-1] == '"');
+    snprintf(ret, size, "%.*s:%ld: %.*s", (int)(line - text), text, strtol(line + 1, NULL, 10),
+             length - mark, at + mark);
     return true;
 }
 

@@ -24,8 +24,6 @@ static void read_all(const uint8_t *bytes, size_t size)
         FUZZ_CHECK(info.registers >= 0 && info.stack_bytes >= 0 && info.parameter_count >= 0);
     fa_attn_boxes_read(&(fa_cubin_entry){bytes, size, "attn_fwd", .workspace = size % 2 != 0},
                        &boxes, &serving, &diag);
-    fa_cubin_type types[FA_CUBIN_PARAMETERS];
-    fa_cubin_types(bytes, size, "attn_fwd", types, &diag);
     fa_cubin_code(bytes, size, "attn_fwd", hex, &diag);
     fa_cubin_constant(bytes, size, "fa_attn_boxes_wanted", constant, sizeof constant, &diag);
     uint64_t variable;

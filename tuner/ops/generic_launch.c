@@ -10,7 +10,6 @@
 #include "operation.h"
 #include "tensors.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,126 +92,32 @@ int fa_symbols_copy(fa_driver *driver, const fa_symbols *symbols, const fa_tenso
 }
 
 /* ---- what an entry takes ---------------------------------------------------------------------*/
-/* The types that are told apart, as C++ mangles them. */
-static const struct parameter_type {
-    const char *mangled, *word;
-    fa_element element;
-} types[] = {{"f", "float", FA_ELEMENT_FP32},
-             {"d", "double", FA_ELEMENT_FP64},
-             {"6__half", "__half", FA_ELEMENT_FP16},
-             {"13__nv_bfloat16", "__nv_bfloat16", FA_ELEMENT_BF16},
-             {"13__nv_fp8_e4m3", "__nv_fp8_e4m3", FA_ELEMENT_FP8_E4M3},
-             {"13__nv_fp8_e5m2", "__nv_fp8_e5m2", FA_ELEMENT_FP8_E5M2},
-             {"b", "bool", FA_ELEMENT_BOOL},
-             {"c", "char", FA_ELEMENT_INT8},
-             {"a", "signed char", FA_ELEMENT_INT8},
-             {"h", "unsigned char", FA_ELEMENT_UINT8},
-             {"s", "short", FA_ELEMENT_INT16},
-             {"t", "unsigned short", FA_ELEMENT_UINT16},
-             {"i", "int", FA_ELEMENT_INT32},
-             {"j", "unsigned", FA_ELEMENT_UINT32},
-             {"l", "long", FA_ELEMENT_INT64},
-             {"m", "unsigned long", FA_ELEMENT_UINT64},
-             {"x", "long long", FA_ELEMENT_INT64},
-             {"y", "unsigned long long", FA_ELEMENT_UINT64}};
-
-/* Whether a kernel may take elements of a type as those of its own. A pointer to integers may be one to what is packed into them, or
- * to the bits of fractions, and a complex number is a pair: such are not known. */
-enum verdict { AGREE, UNKNOWN, DIFFER };
-static enum verdict compare(fa_element kernels, fa_element stated, bool tensor)
-{
-    const size_t size = fa_element_size(kernels), of = fa_element_size(stated);
-    const bool integer = fa_element_is_integer(kernels), integers = fa_element_is_integer(stated);
-    if (kernels == stated || (integer && integers && size == of))
-        return AGREE;
-    if (!tensor)
-        return integer != integers ? DIFFER : UNKNOWN;
-    if (fa_element_numbers(stated) > 1 || (integer && size == 1))
-        return UNKNOWN;
-    return !integer || size < of ? DIFFER : UNKNOWN;
-}
-
-/* What the kernel takes, "float *", where that contradicts what it is passed; NULL: it does not. */
-static const char *contradiction(const fa_cubin_type *type, fa_element stated, bool tensor,
-                                 char room[40], bool *typed)
-{
-    const struct parameter_type *known = types, *end = types + sizeof types / sizeof *types;
-    while (known < end && strcmp(known->mangled, type->name) != 0)
-        known++;
-    enum verdict how = known < end && type->pointers == (int)tensor
-                           ? compare(known->element, stated, tensor)
-                           : UNKNOWN;
-    if ((type->pointers > 0 && !tensor && !fa_element_is_integer(stated)) ||
-        (type->pointers == 0 && tensor && known < end && !fa_element_is_integer(known->element)))
-        how = DIFFER;
-    *typed = *typed && how == AGREE;
-    snprintf(room, 40, "%s%s", known < end ? known->word : "a pointer",
-             known == end || type->pointers == 0 ? ""
-             : type->pointers == 1               ? " *"
-                                                 : " **");
-    return how == DIFFER ? room : NULL;
-}
-
-/* Of a type that has a name of its own and no word here; one of up to 4 bytes for which an integer is stated may be an enum. */
-static bool is_struct(const fa_cubin_type *type, int32_t size, int stated,
-                      const fa_tensor_list *list)
-{
-    bool known = type->pointers > 0 || !isdigit((unsigned char)type->name[0]);
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        known = known || strcmp(types[i].mangled, type->name) == 0;
-    return !known && stated < FA_PARAMETERS_MAX &&
-           (size > 4 || stated < FA_TENSORS_MAX ||
-            !fa_element_is_integer(list->scalar[stated - FA_TENSORS_MAX].element));
-}
-
-/* One by one, each of its own size, and of its type where the kernel's symbol says it; *ret_typed: of all it does. */
+/* One by one, each of its own size. */
 static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *info,
-                            const fa_cubin_entry *cubin, bool *ret_typed, fa_diag *diag)
+                            const fa_cubin_entry *cubin, fa_diag *diag)
 {
-    const char *entry = cubin->name, *is_taken = NULL;
-    fa_cubin_type type[FA_CUBIN_PARAMETERS];
-    char room[40];
-    const int *passed = list->taken[cubin->launch].at, count = list->taken[cubin->launch].count,
-              told = fa_cubin_types(cubin->cubin, cubin->size, entry, type, diag);
-    const bool named = count == info->parameter_count;
-    for (int i = 0; i < told && i < info->parameter_count; i++)
-        if (is_struct(&type[i], info->parameter_size[i], i < count ? passed[i] : -1, list))
-            return fa_fail(diag, FA_ECORRUPT,
-                           "argument %d of %s%s%s%sis the struct %s: say its \"fields\", each an "
-                           "argument as others are",
-                           i + 1, entry, named ? ", " : " ",
-                           named ? fa_tensors_name(list, passed[i]) : "", named ? ", " : "",
-                           type[i].name + strspn(type[i].name, "0123456789"));
-    if (!named)
-        return fa_fail(diag, FA_ECORRUPT, "%s takes %d arguments, and %d are stated%s", entry,
+    const int *passed = list->taken[cubin->launch].at, count = list->taken[cubin->launch].count;
+    if (count != info->parameter_count)
+        return fa_fail(diag, FA_ECORRUPT, "%s takes %d arguments, and %d are stated%s", cubin->name,
                        info->parameter_count, count,
                        list->launches ? ": let the launch say its \"arguments\"" : "");
-    *ret_typed = told >= count;
     for (int i = 0; i < count; i++) {
         const bool scalar = passed[i] >= FA_TENSORS_MAX;
         const int in = passed[i] - FA_PARAMETERS_MAX, has = info->parameter_size[i];
-        const fa_element stated = in >= 0  ? FA_ELEMENTS /* a struct's are its fields' */
-                                  : scalar ? list->scalar[passed[i] - FA_TENSORS_MAX].element
-                                           : list->at[passed[i]].element;
+        const fa_element stated =
+            in < 0 && scalar ? list->scalar[passed[i] - FA_TENSORS_MAX].element : FA_ELEMENTS;
         const int size = in >= 0  ? list->structure[in].size
                          : scalar ? (int)fa_element_size(stated)
                                   : 8;
         char fault[200] = "";
-        *ret_typed = *ret_typed && in < 0; /* no symbol says the types of fields */
         if (has != size && in >= 0)
             snprintf(fault, sizeof fault, "has %d bytes, and its %d fields have %d", has,
                      list->structure[in].count, size);
         else if (has != size)
             snprintf(fault, sizeof fault, "has %d bytes, and %s has %d", has,
                      scalar ? fa_element_name(stated) : "an address", size);
-        else if (in < 0 && i < told && type[i].pointers > 1 && !scalar)
-            snprintf(fault, sizeof fault, "is a pointer to pointers: addresses cannot be drawn");
-        else if (in < 0 && i < told &&
-                 (is_taken = contradiction(&type[i], stated, !scalar, room, ret_typed)) != NULL)
-            snprintf(fault, sizeof fault, "is %s in the kernel, and %s%s is stated", is_taken,
-                     fa_element_name(stated), scalar ? "" : " *");
         if (fault[0] != 0)
-            return fa_fail(diag, FA_ECORRUPT, "argument %d of %s, %s, %s", i + 1, entry,
+            return fa_fail(diag, FA_ECORRUPT, "argument %d of %s, %s, %s", i + 1, cubin->name,
                            fa_tensors_name(list, passed[i]), fault);
     }
     return 0;
@@ -221,7 +126,6 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
 int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag)
 {
     const int behind = entry->workspace + entry->counters;
-    bool typed = false;
     unsigned char params[FA_PARAMS_MAX];
     fa_tensor_values values = {0};
     fa_tensor_list list;
@@ -233,7 +137,7 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
         return rc;
     int32_t bytes = (int32_t)fa_tensors_params(problem, &list, &values, params);
     if (list.parameter_count > 0)
-        rc = check_parameters(&list, &info, entry, &typed, diag);
+        rc = check_parameters(&list, &info, entry, diag);
     else if (info.parameter_count != 1 + behind || info.parameter_size[0] > bytes ||
              (behind > 0 && info.parameter_size[1] != (int32_t)sizeof(fa_device_ptr)) ||
              (behind > 1 && info.parameter_size[2] != (int32_t)sizeof(fa_device_ptr)))
@@ -246,8 +150,6 @@ int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entr
                                 : "");
     if (rc == 0)
         rc = check_symbols(&list, entry, diag);
-    if (entry->ret_typed != NULL)
-        *entry->ret_typed = typed;
     fa_tensors_free(&list);
     return rc;
 }
