@@ -312,9 +312,6 @@ typedef struct fa_queue_claim {
  * first; to compile, only those that are not. FA_ENOTFOUND, without a sentence, when there is none. */
 int fa_store_queue_claim(fa_store *store, const fa_queue_taker *taker, fa_queue_claim *ret_claim,
                          fa_diag *diag);
-/* Adds to what the claimed item has spent. */
-int fa_store_queue_spend(fa_store *store, const fa_queue_claim *claim, const fa_sweep_spent *spent,
-                         fa_diag *diag);
 
 typedef struct fa_queue_end {
     fa_item_state state;         /* FA_ITEM_PENDING: anybody may take it */

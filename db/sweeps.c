@@ -374,55 +374,26 @@ int fa_store_queue_claim(fa_store *store, const fa_queue_taker *taker, fa_queue_
     return 0;
 }
 
-/* ---- spending and ending --------------------------------------------------------------------*/
-#define SPEND                                      \
-    "seconds = seconds + ?, trials = trials + ?, " \
-    "compiled = compiled + ?, reused = reused + ?, updated = ?"
-#define OF_CLAIM                                                                                \
-    " WHERE sweep_id = (SELECT id FROM sweep WHERE key = ?) AND position = ? AND attempts = ? " \
-    "AND state = 'running'"
-
-static void bind_spent(fa_query *query, const fa_sweep_spent *spent)
-{
-    fa_bind(query, fa_real(spent->seconds), fa_int(spent->trials), fa_int(spent->compiled),
-            fa_int(spent->reused), fa_now());
-}
-
-static void bind_claim(fa_query *query, const fa_queue_claim *claim)
-{
-    fa_bind(query, fa_text(claim->key), fa_int(claim->item.index), fa_int(claim->item.attempts));
-}
-
-int fa_store_queue_spend(fa_store *store, const fa_queue_claim *claim, const fa_sweep_spent *spent,
-                         fa_diag *diag)
-{
-    fa_change change = {.store = store, .diag = diag};
-    while (fa_store_change(&change)) {
-        fa_query query = fa_db_prepare(store, diag, "UPDATE sweep_item SET " SPEND OF_CLAIM);
-        bind_spent(&query, spent);
-        bind_claim(&query, claim);
-        change.rc = fa_db_step(&query);
-    }
-    return change.rc;
-}
-
+/* ---- ending ---------------------------------------------------------------------------------*/
 int fa_store_queue_end(fa_store *store, fa_queue_claim *claim, const fa_queue_end *end,
                        fa_diag *diag)
 {
+    const fa_sweep_spent spent = end->spent != NULL ? *end->spent : (fa_sweep_spent){0};
     fa_change change = {.store = store, .diag = diag};
     while (fa_store_change(&change)) {
-        fa_query query = fa_db_prepare(store, diag,
-                                       "UPDATE sweep_item SET " SPEND
-                                       ", state = ?, ready = ?, reason = ?, holder = ''" OF_CLAIM
-                                       " RETURNING sweep_id");
-        bind_spent(&query, end->spent != NULL ? end->spent : &(fa_sweep_spent){0});
-        fa_bind(&query, fa_text(fa_item_state_name(end->state)),
-                fa_int(end->compiled || claim->compiled),
-                fa_text_start(end->reason != NULL ? end->reason : "",
-                              sizeof((fa_sweep_item *)NULL)->reason - 1));
-        bind_claim(&query, claim);
         int64_t sweep = 0;
-        change.rc = fa_db_step_id(&query, &sweep);
+        change.rc = fa_db_find(
+            store, diag, &sweep,
+            "UPDATE sweep_item SET seconds = seconds + ?, trials = trials + ?, "
+            "compiled = compiled + ?, reused = reused + ?, updated = ?, state = ?, ready = ?, "
+            "reason = ?, holder = '' WHERE sweep_id = (SELECT id FROM sweep WHERE key = ?) "
+            "AND position = ? AND attempts = ? AND state = 'running' RETURNING sweep_id",
+            fa_real(spent.seconds), fa_int(spent.trials), fa_int(spent.compiled),
+            fa_int(spent.reused), fa_now(), fa_text(fa_item_state_name(end->state)),
+            fa_int(end->compiled || claim->compiled),
+            fa_text_start(end->reason != NULL ? end->reason : "",
+                          sizeof((fa_sweep_item *)NULL)->reason - 1),
+            fa_text(claim->key), fa_int(claim->item.index), fa_int(claim->item.attempts));
         if (change.rc == 0 && sweep != 0)
             change.rc = close_sweep(store, sweep, diag);
     }

@@ -3,8 +3,7 @@
  * Who works on the queue of a store: a sweep enters its items and works until none of them is open, within a budget; a
  * worker takes items of any sweep until it is told to stop.
  *
- * Workload: one item at a time, of a second or of minutes. Invariants: an item's account is written every second and
- * with its end; no item of a sweep is started once its budget is spent; however a process ends, another gets its item.
+ * Workload: one item at a time, of a second or of minutes. Invariants: an item's account is written with its end; no item of a sweep is started once its budget is spent; however a process ends, another gets its item.
  */
 #include "sweep.h"
 
@@ -26,7 +25,6 @@ enum {
     PAUSE_LEAST_MS = 50,
     PAUSE_MOST_MS = 1000
 };
-static const double account_s = 1.0; /* between two writings of the account */
 
 struct runner {
     fa_tuner *tuner;
@@ -48,7 +46,6 @@ struct runner {
     fa_ask how;
     fa_queue_claim claim;
     fa_sweep_item item;
-    fa_sweep_spent unwritten;
     fa_answer answer;
     fa_progress seen; /* what the account has seen of its tune */
     double accounted_s;
@@ -97,7 +94,7 @@ static fa_sweep_spent spent_of_event(fa_progress *seen, const fa_progress *tune)
 /* Adds that, and the time since the last call. */
 static void account(struct runner *r, fa_sweep_spent more)
 {
-    fa_sweep_spent *const accounts[] = {&r->unwritten, &r->item.spent, &r->sweep.spent};
+    fa_sweep_spent *const accounts[] = {&r->item.spent, &r->sweep.spent};
     double now = fa_clock_s();
     more.seconds = now - r->accounted_s;
     r->accounted_s = now;
@@ -145,12 +142,6 @@ static int on_progress(void *context, const fa_progress *tune)
 {
     struct runner *r = context;
     account(r, spent_of_event(&r->seen, tune));
-    if (r->unwritten.seconds >= account_s) {
-        pthread_mutex_lock(&r->tuner->work);
-        if (fa_store_queue_spend(r->tuner->store, &r->claim, &r->unwritten, NULL) == 0)
-            r->unwritten = (fa_sweep_spent){0}; /* else with the next one */
-        pthread_mutex_unlock(&r->tuner->work);
-    }
     report(r, FA_SWEEP_ITEM_TUNES, tune, NULL, "");
     r->budget_spent |= tune->stage != FA_STAGE_DONE && over_budget(r, tune);
     return r->stop || r->budget_spent;
@@ -204,7 +195,7 @@ static int end_item(struct runner *r, int tuned, const fa_diag *why, fa_diag *di
                                                         : FA_ITEM_FAILED,
                               .compiled = tuned == 0,
                               .reason = tuned == 0 || back ? "" : why->text,
-                              .spent = &r->unwritten};
+                              .spent = &r->item.spent};
     r->item.state = end.state;
     snprintf(r->item.reason, sizeof r->item.reason, "%.500s", end.reason);
     pthread_mutex_lock(&r->tuner->work);
@@ -244,7 +235,7 @@ static int work_on_one(struct runner *r, bool *ret_taken, fa_diag *diag)
         return fa_fail(diag, FA_ECORRUPT, "a sweep's item is not valid: restart the sweep");
     r->item = r->claim.item;
     r->item.state = FA_ITEM_RUNNING;
-    r->item.spent = r->unwritten = (fa_sweep_spent){0};
+    r->item.spent = (fa_sweep_spent){0};
     r->seen = (fa_progress){0};
     r->answer = (fa_answer){.size = sizeof(fa_answer)};
     r->accounted_s = fa_clock_s();
