@@ -573,6 +573,7 @@ def a_number_has_the_type_of_its_parameter():
             path = specified(place, "#include <cuda_fp16.h>\n" + source(a, n).replace("(float)a", "2.0f").replace("i < n", "i < 5"), arguments=[*arguments[:2], {"name": "a", "value": value}, arguments[3]])
             tap.equal([one["fault"] for one in place.json("check", path)["kernels"]], [""])
         tap.equal(tuned(place, specified(place, source("float a"), arguments=arguments)), 1)
+        assert b"fa_number" not in tap.read(place.store, "rb")  # what the compiler compares types by is in no cubin
         template = "template <typename T, int K>\n__global__ void axpy(float *y, const float *x, T a, int n) { if (n > K) y[threadIdx.x] = (float)a * x[THREADS]; }\n"
         tap.equal(place.json("check", specified(place, template, arguments=arguments, kernel="axpy<float, 3>"))["faults"], 0)  # fp32 where words say nothing
         twice = [{"kernel": "axpy", "block": "THREADS", "grid": 1, "arguments": ["y", "x", "a", "n"]}, {"kernel": "axpy_first", "block": "THREADS", "grid": 1, "arguments": ["b", "y"]}]

@@ -2,7 +2,8 @@
  *
  * Lets the compiler compare what a kernel takes with what it is passed: a line of FA_ARRAY or FA_SCALAR for each argument stands
  * behind a specification's source. A pointer to integers may be one to what is packed into them, or to the bits of fractions, and a
- * complex number is a pair: such agree. All names begin with fa_, as the source may have macros of any other. */
+ * complex number is a pair: such agree. All names begin with fa_, as the source may have macros of any other.
+ * Nothing here has a place in a cubin: constants are enumerators. */
 #if __cplusplus >= 201103L
 struct __half;
 struct __nv_bfloat16;
@@ -10,9 +11,9 @@ struct __nv_fp8_e4m3;
 struct __nv_fp8_e5m2;
 struct fa_complex64;
 struct fa_complex128;
-template <class fa_t> struct fa_number { static const int fa_size = 0; static const char fa_kind = 0; };
+template <class fa_t> struct fa_number { enum { fa_size = 0, fa_kind = 0 }; };
 #define FA_NUMBER(kind, size, ...) \
-    template <> struct fa_number<__VA_ARGS__> { static const int fa_size = size; static const char fa_kind = kind; };
+    template <> struct fa_number<__VA_ARGS__> { enum { fa_size = size, fa_kind = kind }; };
 FA_NUMBER('i', 1, bool) FA_NUMBER('i', 1, char) FA_NUMBER('i', 1, signed char) FA_NUMBER('i', 1, unsigned char)
 FA_NUMBER('i', 2, short) FA_NUMBER('i', 2, unsigned short) FA_NUMBER('i', 4, int) FA_NUMBER('i', 4, unsigned int)
 FA_NUMBER('i', sizeof(long), long) FA_NUMBER('i', sizeof(long), unsigned long)
@@ -36,39 +37,34 @@ typedef double fa_fp64;
 typedef __nv_fp8_e4m3 fa_fp8_e4m3;
 typedef __nv_fp8_e5m2 fa_fp8_e5m2;
 
-template <class fa_a, class fa_b> struct fa_same { static const bool fa_is = false; };
-template <class fa_a> struct fa_same<fa_a, fa_a> { static const bool fa_is = true; };
+template <class fa_a, class fa_b> struct fa_same { enum { fa_is = 0 }; };
+template <class fa_a> struct fa_same<fa_a, fa_a> { enum { fa_is = 1 }; };
 template <class fa_t> struct fa_plain { typedef fa_t fa_type; };
 template <class fa_t> struct fa_plain<const fa_t> { typedef fa_t fa_type; };
 template <class fa_t> struct fa_plain<volatile fa_t> { typedef fa_t fa_type; };
 template <class fa_t> struct fa_plain<const volatile fa_t> { typedef fa_t fa_type; };
 
 /* What a kernel has, and what is stated of a number or of an array's elements. */
+#define FA_KIND(type) int(fa_number<type>::fa_kind)
+#define FA_SIZE(type) int(fa_number<type>::fa_size)
 template <class fa_t, class fa_s> struct fa_like {
-    typedef fa_number<fa_t> fa_a;
-    typedef fa_number<fa_s> fa_b;
-    static const bool fa_is = fa_same<fa_t, fa_s>::fa_is ||
-                              (fa_a::fa_kind == 'i' && fa_b::fa_kind == 'i' && (int)fa_a::fa_size == (int)fa_b::fa_size);
+    enum { fa_is = fa_same<fa_t, fa_s>::fa_is || (FA_KIND(fa_t) == 'i' && FA_KIND(fa_s) == 'i' && FA_SIZE(fa_t) == FA_SIZE(fa_s)) };
 };
 /* By value a class is a struct, whose "fields" a specification says; one of four bytes may be an integer by another name. */
 template <class fa_t, class fa_s, bool fa_array> struct fa_struct {
-    static const bool fa_is = (__is_class(fa_t) || __is_union(fa_t)) && fa_number<fa_t>::fa_kind == 0 &&
-                              (sizeof(fa_t) > 4 || fa_array || fa_number<fa_s>::fa_kind != 'i');
+    enum { fa_is = (__is_class(fa_t) || __is_union(fa_t)) && FA_KIND(fa_t) == 0 && (sizeof(fa_t) > 4 || fa_array || FA_KIND(fa_s) != 'i') };
 };
-template <class fa_s, bool fa_array> struct fa_struct<void, fa_s, fa_array> { static const bool fa_is = false; };
+template <class fa_s, bool fa_array> struct fa_struct<void, fa_s, fa_array> { enum { fa_is = 0 }; };
 template <class fa_t, class fa_s, bool fa_array> struct fa_takes {
-    static const bool fa_is = fa_number<fa_t>::fa_kind == 0 ||
-                              (fa_number<fa_t>::fa_kind == 'i') == (fa_array || fa_number<fa_s>::fa_kind == 'i');
+    enum { fa_is = FA_KIND(fa_t) == 0 || (FA_KIND(fa_t) == 'i') == (fa_array || FA_KIND(fa_s) == 'i') };
 };
-template <class fa_t, class fa_s> struct fa_takes<fa_t *, fa_s, false> { static const bool fa_is = fa_number<fa_s>::fa_kind == 'i'; };
+template <class fa_t, class fa_s> struct fa_takes<fa_t *, fa_s, false> { enum { fa_is = FA_KIND(fa_s) == 'i' }; };
 template <class fa_t, class fa_s> struct fa_takes<fa_t *, fa_s, true> {
     typedef typename fa_plain<fa_t>::fa_type fa_to;
-    typedef fa_number<fa_to> fa_a;
-    typedef fa_number<fa_s> fa_b;
-    static const bool fa_is = fa_like<fa_to, fa_s>::fa_is || fa_a::fa_kind == 0 || fa_b::fa_kind == 'c' ||
-                              (fa_a::fa_kind == 'i' && ((int)fa_a::fa_size == 1 || (int)fa_a::fa_size >= (int)fa_b::fa_size));
+    enum { fa_is = fa_like<fa_to, fa_s>::fa_is || FA_KIND(fa_to) == 0 || FA_KIND(fa_s) == 'c' ||
+                   (FA_KIND(fa_to) == 'i' && (FA_SIZE(fa_to) == 1 || FA_SIZE(fa_to) >= FA_SIZE(fa_s))) };
 };
-template <class fa_s, bool fa_array> struct fa_takes<void, fa_s, fa_array> { static const bool fa_is = true; };
+template <class fa_s, bool fa_array> struct fa_takes<void, fa_s, fa_array> { enum { fa_is = 1 }; };
 
 template <class fa_t> struct fa_pointed { typedef void fa_type; };
 template <class fa_t> struct fa_pointed<fa_t *> { typedef typename fa_plain<fa_t>::fa_type fa_type; };
