@@ -163,7 +163,6 @@ CUDA cuGetErrorName(int result, const char **ret)
         {FAKE_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
         {FAKE_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
         {FAKE_COOPERATIVE_TOO_LARGE, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"},
-        {FAKE_INVALID_CLUSTER_SIZE, "CUDA_ERROR_INVALID_CLUSTER_SIZE"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (names[i].result != result)

@@ -25,7 +25,6 @@ enum {
     FAKE_ILLEGAL_ADDRESS = 700,
     FAKE_OUT_OF_RESOURCES = 701,
     FAKE_COOPERATIVE_TOO_LARGE = 720,
-    FAKE_INVALID_CLUSTER_SIZE = 912,
 };
 
 /* ---- the script ------------------------------------------------------------------------------*/

@@ -386,8 +386,7 @@ CUDA cuLaunchKernel(struct function *f, unsigned grid_x, unsigned grid_y, unsign
                   (const unsigned[]){block_x, block_y, block_z}, smem, stream, arguments, extra);
 }
 
-/* CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, of a cluster that is portable, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, of 32 blocks for each
- * SM, and CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, for which no kernel here begins early. */
+/* CU_LAUNCH_ATTRIBUTE_COOPERATIVE, of 32 blocks for each SM, and CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, for which no kernel here begins early. */
 struct launch_config {
     unsigned grid[3], block[3], smem;
     void *stream;
@@ -395,7 +394,6 @@ struct launch_config {
         int id, pad;
         union {
             uint64_t room[8];
-            unsigned cluster[3];
             int on;
         } value;
     } * attribute;
@@ -406,30 +404,14 @@ CUDA cuLaunchKernelEx(const struct launch_config *config, struct function *f, vo
                       void **extra)
 {
     ENTER;
-    const bool clusters = config->attribute->id == 4;
-    if (config->attributes == 1 && config->attribute->id == 6) {
-        fake_note("programmatic");
-        return launch(f, config->grid, config->block, config->smem, config->stream, arguments,
-                      extra);
-    }
-    if (config->attributes != 1 || (!clusters && config->attribute->id != 2))
+    const uint64_t all = (uint64_t)config->grid[0] * config->grid[1] * config->grid[2];
+    if (config->attributes != 1 || (config->attribute->id != 2 && config->attribute->id != 6))
         return FAKE_INVALID_VALUE;
-    if (!clusters) {
-        const uint64_t all = (uint64_t)config->grid[0] * config->grid[1] * config->grid[2];
-        if (all > 32 * (uint64_t)fake.script.device[fake_current()->device].gpu.sm_count)
-            return FAKE_COOPERATIVE_TOO_LARGE;
+    if (config->attribute->id == 6)
+        fake_note("programmatic");
+    else if (all > 32 * (uint64_t)fake.script.device[fake_current()->device].gpu.sm_count)
+        return FAKE_COOPERATIVE_TOO_LARGE;
+    else
         fake_note("cooperative, %u blocks", config->grid[0]);
-        return launch(f, config->grid, config->block, config->smem, config->stream, arguments,
-                      extra);
-    }
-    const unsigned *cluster = config->attribute->value.cluster;
-    const uint64_t blocks = (uint64_t)cluster[0] * cluster[1] * cluster[2];
-    bool right =
-        fake.script.device[fake_current()->device].gpu.sm >= 90 && blocks > 0 && blocks <= 8;
-    for (int i = 0; i < 3 && right; i++)
-        right = config->grid[i] % cluster[i] == 0;
-    if (!right)
-        return FAKE_INVALID_CLUSTER_SIZE;
-    fake_note("clusters of %ux%ux%u", cluster[0], cluster[1], cluster[2]);
     return launch(f, config->grid, config->block, config->smem, config->stream, arguments, extra);
 }

@@ -108,27 +108,6 @@ def refused_at_its_line(place, words, sentence):
     assert run.stderr.startswith("fa-tune: gather.cu:2: "), run.stderr
 
 
-def clusters_are_launched_as_the_specification_says():
-    with Place(space=None, script="device name=NVIDIA_H100_80GB_HBM3 sm=90 sms=132\n") as place:
-        tap.write(os.path.join(place.folder, "script"), "log %s/log\n" % place.folder, "a")
-        path, _ = beside(place, "gather.cu", tune={"THREADS": [64], "UNROLLED": [False], "CX": [1, 2, 4, 16]},
-                         cluster=["CX", 1], grid="ceil_div(n, THREADS * CX) * CX", sizes={"n": 100})
-        funnel = place.json(path)["funnel"]
-        tap.equal([funnel[name] for name in ("space", "in_budget", "measured", "failed")], [4, 3, 3, 0])
-        seen = set(re.findall(r"clusters of (\S+)", tap.read(os.path.join(place.folder, "log"))))
-        tap.equal(seen, {"2x1x1", "4x1x1"})  # one block is none
-        tap.has(place.run("explain", path).stdout, "a cluster of 16 blocks: at most 8")
-        tap.has(place.run("explain", path, "--gpu", "L4").stdout, "clusters need sm_90; L4 is sm_89")
-        beside(place, "gather.cu", cluster="4", grid="ceil_div(n, THREADS)", sizes={"n": 100})
-        tap.has(place.run("explain", path).stdout, "the grid's x is 2: no multiple of the cluster's 4")
-        launches = [{"kernel": "gather", "block": "THREADS", "grid": ["ceil_div(n, THREADS * 2) * 2"], "cluster": 2}]
-        beside(place, "gather.cu", kernel=None, block=None, grid=None, launches=launches, tune={"THREADS": [64], "UNROLLED": [False]})
-        tap.equal(place.json(path)["funnel"]["failed"], 0)
-        for wrong, sentence in (({"cluster": []}, "\"cluster\" must be one to three expressions"), ({"cluster": 0}, "cluster x is 0"),
-                                ({"cluster": "Q"}, "cluster[0]: uses the unknown name Q")):
-            refused_at_its_line(place, wrong, sentence)
-
-
 def blocks_of_other_sides_are_launched_though_their_code_is_the_same():
     with a_place() as place:
         tap.write(os.path.join(place.folder, "script"), "log %s/log\n" % place.folder, "a")

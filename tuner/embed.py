@@ -62,6 +62,7 @@ def contract_parts(name, text):
 
 
 def manifest_parts(text):
+    """No manifest has a "cluster": its place stays, since without it every stored winner would be another's."""
     manifest = json.loads(text)
     for rules in ("supports", "restrictions"):
         if rules in manifest:

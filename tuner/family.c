@@ -113,7 +113,7 @@ void fa_families_free(fa_family_list *list)
 
 int fa_family_peek(const fa_templates *templates, const char *family, bool *ret_simple)
 {
-    static const char *const others[] = {"launches", "workspace", "counters", "splits", "cluster"};
+    static const char *const others[] = {"launches", "workspace", "counters", "splits"};
     char name[FA_NAME_MAX + sizeof ".json"];
     snprintf(name, sizeof name, "%.*s.json", FA_NAME_MAX - 1, family);
     const fa_template_file *file = fa_templates_find(templates, name);

@@ -79,7 +79,7 @@ typedef struct fa_named_expr {
 typedef struct fa_family_launch {
     char entry[FA_NAME_MAX];
     bool cooperative, programmatic;
-    fa_expr *block[3], *grid[3], *cluster[3]; /* cluster: NULL, not told */
+    fa_expr *block[3], *grid[3];
     fa_named_expr addend[FA_MAX_ADDENDS]; /* of its shared memory */
     int addend_count;
     fa_expr *work[FA_WORKS]; /* NULL: not told */
@@ -88,7 +88,7 @@ typedef struct fa_family_launch {
 
 enum {
     FA_FAMILY_EXPRS_MAX = FA_MAX_TUNABLES + FA_MAX_LETS + 2 * FA_MAX_REQUIRES + 4 + FA_SCRATCH_MAX +
-                          (FA_LAUNCHES_MAX + 1) * (10 + FA_MAX_ADDENDS + FA_WORKS)
+                          (FA_LAUNCHES_MAX + 1) * (7 + FA_MAX_ADDENDS + FA_WORKS)
 };
 
 struct fa_family {

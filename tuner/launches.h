@@ -41,9 +41,8 @@ typedef enum fa_work {
 typedef struct fa_launch_shape {
     int32_t threads, smem_bytes; /* of one block */
     uint32_t block[3];           /* its sides, of `threads` in all */
-    uint32_t cluster[3]; /* blocks of a cluster, along each axis; 0: as the kernel declares */
     uint32_t grid[3];
-    unsigned how;          /* of fa_launch_clusters() */
+    unsigned how;          /* of fa_launch_how() */
     double work[FA_WORKS]; /* all 0: not told */
 } fa_launch_shape;
 

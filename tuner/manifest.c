@@ -186,8 +186,7 @@ static void read_work(struct fa_spec_reading *r, const cJSON *work, const char *
             launch->work[i] = take_expression(r, item, "%s %s", where, works[i]);
 }
 
-/* "block", "cluster" or "grid": one to three sides, 1 where no more are told; none of a cluster that is not told. Whether they
- * read what is known at run time only. */
+/* "block" or "grid": one to three sides, 1 where no more are told. Whether they read what is known at run time only. */
 static bool read_sides(struct fa_spec_reading *r, const cJSON *json, const char *place,
                        const char *key, fa_expr *ret_side[3])
 {
@@ -195,8 +194,6 @@ static bool read_sides(struct fa_spec_reading *r, const cJSON *json, const char 
     const cJSON *sides = fa_json_member(json, key);
     const int count = cJSON_IsArray(sides) ? cJSON_GetArraySize(sides) : 1;
     bool at_run_time = false;
-    if (sides == NULL && strcmp(key, "cluster") == 0)
-        return false;
     if (sides == NULL || count < 1 || count > 3)
         fa_spec_fault(r, "%s\"%s\" %s one to three expressions", place, key,
                       sides == NULL ? "is missing:" : "must be");
@@ -229,8 +226,7 @@ static void read_launch(struct fa_spec_reading *r, const cJSON *json, const char
     snprintf(launch->entry, sizeof launch->entry, "%s", entry);
     launch->programmatic = cJSON_IsTrue(programmatic);
     launch->cooperative = cJSON_IsTrue(cooperative);
-    bool at_run_time = read_sides(r, json, place, "block", launch->block);
-    if (read_sides(r, json, place, "cluster", launch->cluster) || at_run_time)
+    if (read_sides(r, json, place, "block", launch->block))
         fa_spec_fault(r,
                       "%sblock reads a name of \"run_time\": it must be known when the kernel is "
                       "compiled",
@@ -505,11 +501,11 @@ static void read_defaults(struct fa_spec_reading *r)
 int fa_family_read(fa_family *family, struct fa_spec_reading *r)
 {
     static const char *const keys[] = {
-        "name",   "operation", "arch_suffix", "takes",    "beside_specific", "sm",
-        "tune",   "run_time",  "defines",     "supports", "restrictions",    "launches",
-        "kernel", "block",     "cluster",     "grid",     "shared_memory",   "cooperative",
-        "work",   "registers", "workspace",   "counters", "splits",          "default",
-        "tries",  NULL};
+        "name",      "operation", "arch_suffix", "takes",         "beside_specific", "sm",
+        "tune",      "run_time",  "defines",     "supports",      "restrictions",    "launches",
+        "kernel",    "block",     "grid",        "shared_memory", "cooperative",     "work",
+        "registers", "workspace", "counters",    "splits",        "default",         "tries",
+        NULL};
     const cJSON *name = fa_json_member(r->json, "name"),
                 *suffix = fa_json_member(r->json, "arch_suffix");
     r->family = family;

@@ -18,8 +18,6 @@
 
 enum {
     THREADS_MAX = 1024,  /* of a block, on every architecture */
-    CLUSTER_SM = 90,     /* the first that has clusters */
-    CLUSTER_MAX = 8,     /* blocks that every GPU with clusters takes */
     REGISTERS_MAX = 255, /* of a thread */
     REGISTERS_OF_BLOCK = 65536,
     GRID_YZ_MAX = 65535
@@ -179,29 +177,15 @@ static void set_grid(const int64_t grid[3], fa_launch_shape *launch, fa_candidat
     }
 }
 
-/* Whether its blocks, its grid and the clusters that are told can be launched. */
-static void judge_launch(fa_candidate *candidate, const fa_gpu *gpu, const int64_t grid[3],
-                         fa_launch_shape *launch)
+/* Whether its blocks and its grid can be launched. */
+static void judge_launch(fa_candidate *candidate, const int64_t grid[3], fa_launch_shape *launch)
 {
-    const uint32_t *cluster = launch->cluster;
-    const uint64_t blocks = (uint64_t)cluster[0] * cluster[1] * cluster[2];
     char a[FA_COMMAS_MAX], b[FA_COMMAS_MAX];
     if (launch->threads > THREADS_MAX)
         end_at(candidate, FA_STATUS_CONSTRAINT, "%s threads: a block has at most %s",
                fa_commas(launch->threads, a), fa_commas(THREADS_MAX, b));
     if (candidate->trial.status == FA_STATUS_PENDING)
         set_grid(grid, launch, candidate);
-    if (blocks > 0 && gpu->sm < CLUSTER_SM)
-        end_at(candidate, FA_STATUS_CONSTRAINT, "clusters need sm_%d; %s is sm_%d", CLUSTER_SM,
-               gpu->name, (int)gpu->sm);
-    if (blocks > CLUSTER_MAX)
-        end_at(candidate, FA_STATUS_CONSTRAINT, "a cluster of %llu blocks: at most %d",
-               (unsigned long long)blocks, CLUSTER_MAX);
-    for (int i = 0; i < 3 && blocks > 0; i++)
-        if (launch->grid[i] % cluster[i] != 0)
-            end_at(candidate, FA_STATUS_CONSTRAINT,
-                   "the grid's %s is %u: no multiple of the cluster's %u", axis[i], launch->grid[i],
-                   cluster[i]);
 }
 
 /* Takes the addends of a launch; the candidate keeps those of its first and of what does not fit. */
@@ -258,17 +242,12 @@ static void take_call(fa_point *p, fa_launches *launches)
 
 static void take_block(fa_point *p, const fa_family_launch *launch, fa_launch_shape *shape)
 {
-    int64_t side[3], cluster[3];
-    for (int i = 0; i < 3; i++)
-        side[i] = take_number(p, launch->block[i], 1, "block", axis[i], 1, INT32_MAX);
-    for (int i = 0; i < 3; i++)
-        cluster[i] = take_number(p, launch->cluster[i], 0, "cluster", axis[i], 1, 1024);
-    const bool alone = cluster[0] * cluster[1] * cluster[2] == 1; /* which every GPU launches */
-    const bool fits = side[1] <= 1024 && side[2] <= 64 && side[0] * side[1] * side[2] <= INT32_MAX;
+    int64_t side[3];
     for (int i = 0; i < 3; i++) {
+        side[i] = take_number(p, launch->block[i], 1, "block", axis[i], 1, INT32_MAX);
         shape->block[i] = (uint32_t)side[i];
-        shape->cluster[i] = alone ? 0 : (uint32_t)cluster[i];
     }
+    const bool fits = side[1] <= 1024 && side[2] <= 64 && side[0] * side[1] * side[2] <= INT32_MAX;
     shape->how = launch->cooperative ? FA_LAUNCH_COOPERATIVE : 0;
     shape->threads = fits ? (int32_t)(side[0] * side[1] * side[2]) : INT32_MAX;
 }
@@ -338,7 +317,7 @@ static void take_launches(fa_point *p, fa_candidate *candidate)
             return;
         take_early(p, &f->launch[i], first != NULL, shape);
         first = first != NULL ? first : shape;
-        judge_launch(candidate, p->gpu, grid, shape);
+        judge_launch(candidate, grid, shape);
         judge_budget(p, &f->launch[i], candidate, shape == first, shape);
         take_work(p, &f->launch[i], shape);
         if (shape->smem_bytes > candidate->trial.smem_bytes)
@@ -394,7 +373,7 @@ int fa_space_answer(const fa_task *task, const fa_config *config, fa_launch_shap
     fa_point_set_all(p, config);
     take_grid(p, &p->family->answer, grid);
     take_block(p, &p->family->answer, &shape);
-    judge_launch(&unseen, p->gpu, grid, &shape);
+    judge_launch(&unseen, grid, &shape);
     judge_budget(p, &p->family->answer, &unseen, true, &shape);
     if (p->rc == 0 && unseen.trial.status != FA_STATUS_PENDING)
         p->rc = fa_fail(p->diag, FA_EMANIFEST, "the answer: %s", unseen.trial.reason);

@@ -26,10 +26,10 @@ enum { TEXT_MAX = 1 << 20, SHORT_HASH = 16 };
 static void read_identity(struct fa_spec_reading *r)
 {
     static const char *const keys[] = {
-        "name",    "kernel",       "source",  "arguments", "sizes",       "tune",
-        "default", "restrictions", "defines", "block",     "grid",        "shared_memory",
-        "answer",  "rtol",         "atol",    "flops",     "bytes",       "include",
-        "options", "launches",     "work",    "cluster",   "cooperative", NULL};
+        "name",    "kernel",       "source",  "arguments",   "sizes", "tune",
+        "default", "restrictions", "defines", "block",       "grid",  "shared_memory",
+        "answer",  "rtol",         "atol",    "flops",       "bytes", "include",
+        "options", "launches",     "work",    "cooperative", NULL};
     const char *name = fa_spec_text(r->json, "name");
     fa_spec_check_keys(r, r->json, "", keys);
     if (name[0] == 0 && fa_json_member(r->json, "name") != NULL)

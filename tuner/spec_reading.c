@@ -179,9 +179,9 @@ bool fa_spec_is_name(const char *text, size_t size)
 
 int fa_spec_check_launches(struct fa_spec_reading *r)
 {
-    static const char *const keys[] = {"kernel",        "block",     "cluster",     "grid",
-                                       "shared_memory", "work",      "cooperative", "programmatic",
-                                       "when",          "arguments", NULL};
+    static const char *const keys[] = {"kernel",    "block",       "grid",         "shared_memory",
+                                       "work",      "cooperative", "programmatic", "when",
+                                       "arguments", NULL};
     const cJSON *launch, *list = fa_json_member(r->json, "launches");
     const int count = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
     int at = 0;

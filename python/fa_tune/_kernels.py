@@ -185,7 +185,7 @@ class TunedKernel:
 
 def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | None = None,
                 tune: Mapping[str, Sequence[float | bool | str]] | None = None, block: Any = None, grid: Any = None,
-                cluster: Any = None, cooperative: bool | None = None, kernel: str | None = None, name: str | None = None, sizes: Mapping[str, Any] | None = None,
+                cooperative: bool | None = None, kernel: str | None = None, name: str | None = None, sizes: Mapping[str, Any] | None = None,
                 restrictions: Sequence[str] | None = None, defines: Mapping[str, str | int] | None = None,
                 default: Mapping[str, float | bool | str] | None = None, shared_memory: str | int | Mapping[str, Any] | None = None,
                 answer: Any = None, rtol: float | None = None, atol: float | None = None,
@@ -210,7 +210,6 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
               which type, shape and numbers are taken
     tune      the tunables: the macros that the kernel reads, and their values
     block, grid   one to three expressions of sizes and tunables
-    cluster   the same: blocks of a cluster, which the grid is a multiple of; configs with more than one need sm_90
     cooperative   True: all blocks are resident at once, for a kernel that waits for its whole grid (grid.sync())
     kernel    the __global__ function, where the source has several
     sizes     sizes that the kernel is not passed
@@ -223,7 +222,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
               several, for inputs that are arrays. None: the configs must agree with one another, and the winner is not proved
     rtol, atol   how far outputs may be from the answer (1e-5 of fp32 and four steps of f16, also of the output's largest element)
     flops, bytes, work   what a launch does, for reports; and for a model of it (docs/your-own-kernel.md)
-    launches  one to four of {"kernel", "block", "cluster", "cooperative", "grid", "shared_memory", "work"} in place of these arguments, in
+    launches  one to four of {"kernel", "block", "cooperative", "grid", "shared_memory", "work"} in place of these arguments, in
               the order in which they run; "arguments" of one names those that its kernel takes, and "when" leaves it out
     include   folders of files that the source includes, from the source's own on
     options   of NVRTC, as in ("-std=c++20", "-use_fast_math")
@@ -263,7 +262,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     given = {
         "name": name, "kernel": kernel, "sizes": sizes,
         "tune": tune and {tunable: _list(values) for tunable, values in tune.items()}, "block": block,
-        "cluster": cluster, "cooperative": cooperative, "grid": grid, "restrictions": _list(restrictions), "defines": defines, "default": default,
+        "cooperative": cooperative, "grid": grid, "restrictions": _list(restrictions), "defines": defines, "default": default,
         "shared_memory": shared_memory, "answer": answer,
         "rtol": rtol, "atol": atol, "flops": flops, "bytes": bytes, "work": work, "launches": launches,
         "include": _list(include), "options": _list(options)}

@@ -32,7 +32,6 @@ static bool are_launched_alike(const fa_launches *first, const fa_launches *seco
         const fa_launch_shape *a = &first->at[i], *b = &second->at[i];
         alike = a->smem_bytes == b->smem_bytes &&
                 memcmp(a->block, b->block, sizeof a->block) == 0 &&
-                memcmp(a->cluster, b->cluster, sizeof a->cluster) == 0 &&
                 memcmp(a->grid, b->grid, sizeof a->grid) == 0;
     }
     return alike;

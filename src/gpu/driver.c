@@ -608,19 +608,16 @@ int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t gri
     return 0;
 }
 
-int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t grid[3],
-                       const uint32_t block[3], const uint32_t cluster[3], unsigned how,
-                       uint32_t smem_bytes, fa_stream stream, void **arguments, fa_diag *diag)
+int fa_launch_how(fa_driver *driver, fa_function function, const uint32_t grid[3],
+                  const uint32_t block[3], unsigned how, uint32_t smem_bytes, fa_stream stream,
+                  void **arguments, fa_diag *diag)
 {
     if (driver->version < 12030) /* whose graphs have no such edges */
         how &= ~(unsigned)FA_LAUNCH_PROGRAMMATIC;
-    if (cluster[0] == 0 && how == 0)
+    if (how == 0)
         return fa_launch_kernel(driver, function, grid, block, smem_bytes, stream, arguments, diag);
-    struct cu_launch_attribute attribute[3];
+    struct cu_launch_attribute attribute[2];
     uint32_t count = 0;
-    if (cluster[0] != 0)
-        attribute[count++] = (struct cu_launch_attribute){
-            .id = CU_LAUNCH_CLUSTER, .value.cluster = {cluster[0], cluster[1], cluster[2]}};
     if ((how & FA_LAUNCH_COOPERATIVE) != 0)
         attribute[count++] =
             (struct cu_launch_attribute){.id = CU_LAUNCH_COOPERATIVE, .value.on = 1};
@@ -635,11 +632,10 @@ int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t g
                                             .attribute_count = count};
     return FA_DRIVER_CALL(driver, diag, driver->launch_with(&config, function, arguments, NULL),
                           "cuLaunchKernelEx",
-                          "launching %ux%ux%u blocks of %ux%ux%u threads %sin clusters of %ux%ux%u "
-                          "with %u bytes of shared memory",
+                          "launching %ux%ux%u blocks of %ux%ux%u threads %swith %u bytes of shared "
+                          "memory",
                           grid[0], grid[1], grid[2], block[0], block[1], block[2],
-                          (how & FA_LAUNCH_COOPERATIVE) != 0 ? "at once, " : "", cluster[0],
-                          cluster[1], cluster[2], smem_bytes);
+                          (how & FA_LAUNCH_COOPERATIVE) != 0 ? "at once, " : "", smem_bytes);
 }
 
 /* ---- profiling -------------------------------------------------------------------------------*/

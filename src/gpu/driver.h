@@ -71,13 +71,12 @@ int fa_module_leave(fa_module *module, fa_stream stream, fa_diag *diag);
 int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t grid[3],
                      const uint32_t block[3], uint32_t smem_bytes, fa_stream stream,
                      void **arguments, fa_diag *diag);
-/* The same in clusters of so many blocks along each axis, 0: as the kernel itself declares. `how`: of FA_LAUNCH_COOPERATIVE, all
- * blocks are resident at once, or nothing is launched; FA_LAUNCH_PROGRAMMATIC, the kernel may begin before the one in front of it
- * has ended (CUDA's programmatic dependent launch). */
+/* The same; `how`: of FA_LAUNCH_COOPERATIVE, all blocks are resident at once, or nothing is launched; FA_LAUNCH_PROGRAMMATIC, the
+ * kernel may begin before the one in front of it has ended (CUDA's programmatic dependent launch). */
 enum { FA_LAUNCH_COOPERATIVE = 1, FA_LAUNCH_PROGRAMMATIC = 2 };
-int fa_launch_clusters(fa_driver *driver, fa_function function, const uint32_t grid[3],
-                       const uint32_t block[3], const uint32_t cluster[3], unsigned how,
-                       uint32_t smem_bytes, fa_stream stream, void **arguments, fa_diag *diag);
+int fa_launch_how(fa_driver *driver, fa_function function, const uint32_t grid[3],
+                  const uint32_t block[3], unsigned how, uint32_t smem_bytes, fa_stream stream,
+                  void **arguments, fa_diag *diag);
 
 /* A tensor as TMA sees it. Dimensions are innermost first; stride[i] is of
  * dimension i + 1. The box's row of 32, 64 or 128 bytes chooses the swizzle. */

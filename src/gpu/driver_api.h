@@ -79,13 +79,12 @@ enum {
 };
 
 /* CUlaunchAttribute, CUlaunchConfig. */
-enum { CU_LAUNCH_COOPERATIVE = 2, CU_LAUNCH_CLUSTER = 4, CU_LAUNCH_PROGRAMMATIC = 6 };
+enum { CU_LAUNCH_COOPERATIVE = 2, CU_LAUNCH_PROGRAMMATIC = 6 };
 struct cu_launch_attribute {
     int id;
     char pad[4];
     union {
         uint64_t room[8];
-        uint32_t cluster[3];
         int on;
     } value;
 };

@@ -94,9 +94,8 @@ static inline int fa_launch_shaped(fa_driver *driver, const fa_launch_shape *lau
 {
     return fa_launch_is_left_out(launch)
                ? 0
-               : fa_launch_clusters(driver, function, launch->grid, launch->block, launch->cluster,
-                                    launch->how, (uint32_t)launch->smem_bytes, stream, arguments,
-                                    diag);
+               : fa_launch_how(driver, function, launch->grid, launch->block, launch->how,
+                               (uint32_t)launch->smem_bytes, stream, arguments, diag);
 }
 
 static inline int fa_call_launches(const fa_call *call)
