@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Snippets: refusals, values, and that the printed CUDA computes what the evaluator does, on the CPU.
+ * Snippets: refusals, values, and that the printed CUDA computes what the evaluator does, and its slope, on the CPU.
  */
 #include "check.h"
 
@@ -120,8 +120,8 @@ static void draw_text(fa_buf *out, int depth, bool reals)
     fa_buf_text(out, ")");
 }
 
-/* What is printed of text i, computed in one of these ways. TOLD: 1 where ranges say all of a mask's box, -1 where they are wrong. */
-enum way { PLAIN, FAST, TOLD };
+/* What is printed of text i, or its slope, computed in one of these ways. TOLD: 1 where ranges say all of a mask's box, -1 where they are wrong. */
+enum way { PLAIN, FAST, TOLD, SLOPE, FAST_SLOPE };
 static const char ways[] =
     "template <class All> int told(SnippetSpan<int> is, int last, All all) {\n"
     "    i64 low = 1, high = 0;\n"
@@ -131,13 +131,16 @@ static const char ways[] =
     "    }\n"
     "    return is.low > low || is.high < high ? -1 : is.low == is.high;\n"
     "}\n"
+    "template <class X> double slope(X x) { return snippet_slope(x); }\n"
     "#define ALL(As, q, k) As::whole(p[0]), As::whole(p[1]), As::whole(p[2]), q, k, As::whole(p[5]), As::whole(p[6])\n"
     "#define IN_DOUBLE(q, k) ALL(SnippetPlain<double>, p[3] + q, p[4] + k)\n"
     "#define KEY SnippetCount<SnippetLine>{p[4], {p[4] - 5.0f, 1, 5}}\n"
     "#define IN_FLOAT ALL(SnippetFast, (SnippetCount<float>{p[3], (float)p[3]}), (KEY))\n"
     "#define FROM(at) (SnippetSpan<int>{p[at], p[at] + p[7]})\n"
     "#define SCORE(of) way == 1 ? of::snippet_score<SnippetFast>(SnippetScore{(float)s}, IN_FLOAT) : \\\n"
-    "    way == 2 ? 0 : of::snippet_score<SnippetPlain<double>>(s, IN_DOUBLE(0, 0))\n"
+    "    way == 2 ? 0 : way == 3 ? slope(of::snippet_score<SnippetSlopes<SnippetPlain<double>, double>>({s, 1}, IN_DOUBLE(0, 0))) : \\\n"
+    "    way == 4 ? slope(of::snippet_score<SnippetSlopes<SnippetFast, float>>({(float)s, 1}, IN_FLOAT)) : \\\n"
+    "    of::snippet_score<SnippetPlain<double>>(s, IN_DOUBLE(0, 0))\n"
     "#define MASK(of) way == 1 ? of::snippet_mask<SnippetFast>(IN_FLOAT) : way == 2 ? \\\n"
     "    told(of::snippet_mask<SnippetSpans>(ALL(SnippetSpans, FROM(3), FROM(4))), p[7], [&](int q, int k) { \\\n"
     "        return of::snippet_mask<SnippetPlain<double>>(IN_DOUBLE(q, k)); }) : \\\n"
@@ -159,7 +162,7 @@ TEST(cuda_computes_what_the_evaluator_does)
     char folder[CHECK_FOLDER], path[CHECK_FOLDER + 40], command[CHECK_FOLDER + 200];
     double (*compute)(enum way, int, double, const int *) = NULL;
     fa_buf source = {0}, vocabulary = {0}, calls = {0};
-    int count = 0, wrong = 0, told = 0, astray = 0;
+    int count = 0, wrong = 0, told = 0, astray = 0, smooth = 0, askew = 0;
     snprintf(path, sizeof path, "%s/kernel_templates/vocabulary/fa_snippet.cuh",
              getenv("FA_TEST_SOURCE"));
     CHECK(fa_buf_read_file(&vocabulary, path, 1 << 20) == 0);
@@ -209,6 +212,14 @@ TEST(cuda_computes_what_the_evaluator_does)
         const double fast = compute(FAST, i / POINTS, score, p);
         told += box > 0;
         astray += !is_near(fast, (double)(float)wanted, 1e-4);
+        const double step = 1e-6, slope = compute(SLOPE, i / POINTS, score, p);
+        const double more = fa_snippet_evaluate(all[i / POINTS], score + step, place) - wanted;
+        const double less = wanted - fa_snippet_evaluate(all[i / POINTS], score - step, place);
+        if (i / POINTS % 2 == 0 && isfinite(wanted) && is_near(more, less, 1e-9)) {
+            smooth++;
+            askew += !is_near((more + less) / (2 * step), slope, 1e-4) ||
+                     !is_near(compute(FAST_SLOPE, i / POINTS, score, p), slope, 1e-3);
+        }
         if ((!is_near(plain, wanted, 0) || box < 0) && wrong++ < 8)
             printf("# %s at score %g q %d k %d: CUDA has %.17g, the evaluator %.17g; box %g\n",
                    text[i / POINTS], score, p[3], p[4], plain, wanted, box);
@@ -220,6 +231,7 @@ TEST(cuda_computes_what_the_evaluator_does)
     fa_buf_free(&calls);
     check_remove_folder(folder);
     CHECK_INT(wrong, 0);
+    CHECK(askew == 0 && smooth > COUNT * POINTS / 4);
     CHECK(told > COUNT * POINTS / 4 &&
           astray < COUNT * POINTS / 400); /* rounding may cross a step */
 }

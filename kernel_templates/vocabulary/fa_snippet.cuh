@@ -5,6 +5,7 @@
 //  - SnippetPlain<Real>: numbers as they are, for references.
 //  - SnippetFast: of the many scores of a thread. A small whole number also is a float (a conversion takes as long as an exponential), and
 //    a number that is linear in the key is its value at the thread's first key, and how it grows: one multiplication and addition.
+//  - SnippetSlopes<one of these, T>: of a score: its value and its slope, by which the score that goes in changes it.
 //  - SnippetSpans: of a mask: from ranges of q and k to whether none, some or all of them see each other.
 // Everything has a value: a whole number divided by 0 is 0.
 #ifndef FA_SNIPPET_CUH
@@ -214,6 +215,82 @@ template <class A> FA_DEVICE A snippet_choose(SnippetSpan<int> is, A a, A b) {
     else return is.low == 1 ? a : is.high == 0 ? b : snippet_hull(a.low, b.low, a.high, b.high);
 }
 
+// ---- slopes
+// A number and its derivative by the score. What does not depend on the score is a plain number, so that nothing is computed for it. Where
+// there are two derivatives, this is PyTorch's: half of each of two equal numbers, 0 of an absolute value at 0; of a choice the chosen one's.
+template <class T> struct SnippetSlope {
+    T x, slope;
+};
+template <class T> FA_DEVICE T snippet_value(T a) { return a; }
+template <class T> FA_DEVICE T snippet_slope(T) { return 0; }
+template <class T> FA_DEVICE T snippet_value(SnippetSlope<T> a) { return a.x; }
+template <class T> FA_DEVICE T snippet_slope(SnippetSlope<T> a) { return a.slope; }
+
+#define SNIPPET_SLOPE_OF_ONE(name, its_value, its_slope) \
+    template <class T> FA_DEVICE SnippetSlope<T> name(SnippetSlope<T> a) { \
+        const T x = a.x, y = its_value; \
+        return {y, a.slope * (its_slope)}; \
+    }
+SNIPPET_SLOPE_OF_ONE(snippet_exp, snippet_exp(x), y)
+SNIPPET_SLOPE_OF_ONE(snippet_log, snippet_log(x), 1 / x)
+SNIPPET_SLOPE_OF_ONE(snippet_tanh, snippet_tanh(x), 1 - y * y)
+SNIPPET_SLOPE_OF_ONE(snippet_sqrt, snippet_sqrt(x), 1 / (2 * y))
+SNIPPET_SLOPE_OF_ONE(snippet_abs, snippet_magnitude(x), (T)(x > 0) - (T)(x < 0))
+#undef SNIPPET_SLOPE_OF_ONE
+template <class T> FA_DEVICE SnippetSlope<T> operator-(SnippetSlope<T> a) { return {-a.x, -a.slope}; }
+template <class T> FA_DEVICE T snippet_floor(SnippetSlope<T> a) { return snippet_floor(a.x); }
+template <class T> FA_DEVICE int snippet_int(SnippetSlope<T> a) { return snippet_int(a.x); }
+
+// Of two numbers, the first, the second or both of which have slopes. SNIPPET_SLOPE_OF_TWO: what of one that has none is 0 times something.
+#define SNIPPET_SLOPE_OF_TWO(name, both, left, right) \
+    template <class T> FA_DEVICE auto name(SnippetSlope<T> a, SnippetSlope<T> b) { return both; } \
+    template <class T, class X> FA_DEVICE auto name(SnippetSlope<T> a, X other) { const T b = (T)other; return left; } \
+    template <class T, class X> FA_DEVICE auto name(X other, SnippetSlope<T> b) { const T a = (T)other; return right; }
+#define SNIPPET_SLOPE_COMPARED(op) SNIPPET_SLOPE_OF_TWO(operator op, a.x op b.x, a.x op b, a op b.x)
+SNIPPET_SLOPE_COMPARED(<)
+SNIPPET_SLOPE_COMPARED(<=)
+SNIPPET_SLOPE_COMPARED(>)
+SNIPPET_SLOPE_COMPARED(>=)
+SNIPPET_SLOPE_COMPARED(==)
+SNIPPET_SLOPE_COMPARED(!=)
+#undef SNIPPET_SLOPE_COMPARED
+#define SNIPPET_PAIR(...) (SnippetSlope<T>{__VA_ARGS__})
+SNIPPET_SLOPE_OF_TWO(operator+, SNIPPET_PAIR(a.x + b.x, a.slope + b.slope), SNIPPET_PAIR(a.x + b, a.slope), SNIPPET_PAIR(a + b.x, b.slope))
+SNIPPET_SLOPE_OF_TWO(operator-, SNIPPET_PAIR(a.x - b.x, a.slope - b.slope), SNIPPET_PAIR(a.x - b, a.slope), SNIPPET_PAIR(a - b.x, -b.slope))
+SNIPPET_SLOPE_OF_TWO(operator*, SNIPPET_PAIR(a.x * b.x, a.slope * b.x + a.x * b.slope), SNIPPET_PAIR(a.x * b, a.slope * b),
+                     SNIPPET_PAIR(a * b.x, a * b.slope))
+SNIPPET_SLOPE_OF_TWO(operator/, SNIPPET_PAIR(a.x / b.x, (a.slope - a.x / b.x * b.slope) / b.x), SNIPPET_PAIR(a.x / b, a.slope / b),
+                     SNIPPET_PAIR(a / b.x, -(a / b.x) * b.slope / b.x))
+SNIPPET_SLOPE_OF_TWO(snippet_floor_div, snippet_floor_div(a.x, b.x), snippet_floor_div(a.x, b), snippet_floor_div(a, b.x))
+SNIPPET_SLOPE_OF_TWO(snippet_ceil_div, snippet_ceil_div(a.x, b.x), snippet_ceil_div(a.x, b), snippet_ceil_div(a, b.x))
+SNIPPET_SLOPE_OF_TWO(snippet_rest, SNIPPET_PAIR(snippet_rest(a.x, b.x), a.slope - snippet_floor(a.x / b.x) * b.slope),
+                     SNIPPET_PAIR(snippet_rest(a.x, b), a.slope), SNIPPET_PAIR(snippet_rest(a, b.x), -snippet_floor(a / b.x) * b.slope))
+// Of the base; and of the exponent, where PyTorch has 0 at a base of 0.
+template <class T> FA_DEVICE T snippet_power_slope(T x, T y) { return y == 0 ? 0 : y * snippet_power(x, y - 1); }
+template <class T> FA_DEVICE T snippet_power_growth(T x, T y) { return x == 0 && y >= 0 ? 0 : snippet_power(x, y) * snippet_log(x); }
+SNIPPET_SLOPE_OF_TWO(snippet_power,
+                     SNIPPET_PAIR(snippet_power(a.x, b.x), snippet_power_slope(a.x, b.x) * a.slope + snippet_power_growth(a.x, b.x) * b.slope),
+                     SNIPPET_PAIR(snippet_power(a.x, b), snippet_power_slope(a.x, b) * a.slope),
+                     SNIPPET_PAIR(snippet_power(a, b.x), snippet_power_growth(a, b.x) * b.slope))
+// The lesser one's by `order` = 1, the larger one's by -1.
+template <class T> FA_DEVICE T snippet_slope_between(T a, T b, T of_a, T of_b) {
+    return a == b ? (T)0.5 * (of_a + of_b) : a < b ? of_a : a > b ? of_b : of_a + of_b;
+}
+#define SNIPPET_BETWEEN(name, x, y, of_x, of_y, order) \
+    SNIPPET_PAIR(name((T)(x), (T)(y)), snippet_slope_between((T)(order * (x)), (T)(order * (y)), (T)(of_x), (T)(of_y)))
+SNIPPET_SLOPE_OF_TWO(snippet_min, SNIPPET_BETWEEN(snippet_less, a.x, b.x, a.slope, b.slope, 1), SNIPPET_BETWEEN(snippet_less, a.x, b, a.slope, 0, 1),
+                     SNIPPET_BETWEEN(snippet_less, a, b.x, 0, b.slope, 1))
+SNIPPET_SLOPE_OF_TWO(snippet_max, SNIPPET_BETWEEN(snippet_more, a.x, b.x, a.slope, b.slope, -1), SNIPPET_BETWEEN(snippet_more, a.x, b, a.slope, 0, -1),
+                     SNIPPET_BETWEEN(snippet_more, a, b.x, 0, b.slope, -1))
+#undef SNIPPET_BETWEEN
+#undef SNIPPET_SLOPE_OF_TWO
+#undef SNIPPET_PAIR
+template <class T> FA_DEVICE SnippetSlope<T> snippet_choose(bool is, SnippetSlope<T> a, SnippetSlope<T> b) {
+    return {is ? a.x : b.x, is ? a.slope : b.slope};
+}
+template <class T, class X> FA_DEVICE SnippetSlope<T> snippet_choose(bool is, SnippetSlope<T> a, X b) { return {is ? a.x : (T)b, is ? a.slope : 0}; }
+template <class T, class X> FA_DEVICE SnippetSlope<T> snippet_choose(bool is, X a, SnippetSlope<T> b) { return {is ? (T)a : b.x, is ? 0 : b.slope}; }
+
 // ---- what numbers are
 template <class R> struct SnippetPlain {
     using Real = R;
@@ -253,6 +330,13 @@ struct SnippetFast {
     FA_DEVICE SnippetScore real(SnippetScore x) { return x; }
     FA_DEVICE SnippetLine real(SnippetLine x) { return x; }
     template <class X> FA_DEVICE float number(X x) { return (float)real(x); }
+};
+template <class As, class T> struct SnippetSlopes : As {
+    using Real = SnippetSlope<T>;
+    using As::number, As::real, As::truth;
+    FA_DEVICE bool truth(Real x) { return x.x != 0; }
+    FA_DEVICE Real real(Real x) { return x; }
+    FA_DEVICE Real number(Real x) { return x; }
 };
 struct SnippetSpans {
     using Truth = SnippetSpan<int>;
