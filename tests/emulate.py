@@ -357,8 +357,9 @@ def program(operation, kernel, defines, judge, hopper, changes):
     """What a judge (tests/JUDGE) makes of a kernel of an operation that is built in."""
     compiler, folder, source = os.environ.get("CXX", "c++"), tempfile.mkdtemp(), os.path.join(TEMPLATES, operation)
     try:
-        defined = "".join("#define %s %d\n" % pair for pair in defines)
-        copy_changed(source, folder, changes, '%s#include "%s"\n' % (defined, kernel))
+        written = "".join(text for name, text in defines if name == "")  # behind the defines
+        defined = "".join("#define %s %d\n" % pair for pair in defines if pair[0])
+        copy_changed(source, folder, changes, '%s%s#include "%s"\n' % (defined, written, kernel))
         includes = [word for name in (folder, os.path.join(TEMPLATES, "vocabulary"), os.path.join(TEMPLATES, "attn_fwd")) for word in ("-I", name)]
         text, _ = for_the_cpu(compiler, includes, os.path.join(folder, RENDERED), 900 if hopper else 800)
     finally:

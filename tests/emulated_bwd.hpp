@@ -37,6 +37,13 @@ int main(int, char **words) {
     test::Rendered r = {};
     r.bf16 = DTYPE_BF16, r.varlen = VARLEN, r.causal = CAUSAL, r.window = WINDOW, r.softcap = SOFTCAP, r.sinks = SINKS;
     r.deterministic = DETERMINISTIC, r.head_dim = HEAD_DIM, r.head_dim_v = HEAD_DIM_V;
+#define PLACE at[0], at[1], at[2], at[3], at[4], at[5], at[6]
+#if SCORE_SNIPPET
+    r.bend = [](double score, const int at[7]) { return (double)snippet_score<SnippetPlain<double>>(score, PLACE); };
+#endif
+#if MASK_SNIPPET
+    r.mask = [](const int at[7]) { return (bool)snippet_mask<SnippetPlain<double>>(PLACE); };
+#endif
     test::give(r);
     return test::judge(r, words);
 }

@@ -167,6 +167,7 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
         floats = rows * (2 + r.columns) + (r.varlen ? (6 * count + 1) * 32 + 8 * (count + 1) : 7 * 32) +
                  (r.in_passing ? (i64)4 * p.heads_kv * r.parts * count : 2 * tiles * heads), side_bytes = 768;
     if (r.parts > 1) floats += key_tiles * (r.parts * r.part_floats + r.arrivals);
+    if (r.mask != nullptr && !r.deterministic) floats += tiles_of(p.seq_k, r.block_n) * heads * (1 + 2 * ((tiles + 31) / 32));   // lists
     std::vector<float> space((size_t)floats + 80, NAN);
     float *workspace = (float *)(((uintptr_t)space.data() + 255) & ~(uintptr_t)255);
     Arguments a = {p, workspace};
@@ -196,9 +197,9 @@ struct Inputs {
     std::vector<float> lse, sinks, d_lse;
 };
 
-static bool sees(const Problem &x, const Span &s, int i, int j) {
+static bool sees(const Problem &x, const Span &s, int i, int j, const int place[7]) {
     const int ahead = j - i - (rendered.causal == 2 ? 0 : s.len_k - s.len_q);
-    return !(rendered.causal && ahead > 0) && !(rendered.window && x.left >= 0 && ahead < -x.left) &&
+    return (rendered.mask == nullptr || rendered.mask(place)) && !(rendered.causal && ahead > 0) && !(rendered.window && x.left >= 0 && ahead < -x.left) &&
            !(rendered.window && x.right >= 0 && ahead > x.right);
 }
 
@@ -219,11 +220,17 @@ static Wanted differentiate(const Problem &x, const std::vector<Span> &spans, in
                 const double *q = qs.data() + row * columns, *d_o = d_os.data() + row * columns_v;
                 std::vector<double> score(s.len_k), slope(s.len_k, 1.0), out(columns_v);
                 double sum = rendered.sinks ? exp(in.sinks[h]) : 0, delta = 0;
-                for (int j = 0; j < s.len_k; j++) {
-                    if (!sees(x, s, own, j)) continue;
+                int place[7] = {(int)(&s - spans.data()), h, g, own + (rendered.causal == 2 ? 0 : s.len_k - s.len_q), 0, s.len_q, s.len_k};
+                for (int &j = place[4]; j < s.len_k; j++) {
+                    if (!sees(x, s, own, j, place)) continue;
                     const double *k = ks.data() + (first_key + j) * columns, *v = vs.data() + (first_key + j) * columns_v;
                     for (int d = 0; d < columns; d++) score[j] += q[d] * k[d] * kScale;
                     if (rendered.softcap) score[j] = kCap * tanh(score[j] / kCap), slope[j] = 1 - score[j] * score[j] / (kCap * kCap);
+                    if (rendered.bend != nullptr) {
+                        constexpr double kStep = 1e-6;
+                        slope[j] *= (rendered.bend(score[j] + kStep, place) - rendered.bend(score[j] - kStep, place)) / (2 * kStep);
+                        score[j] = rendered.bend(score[j], place);
+                    }
                     const double weight = exp(score[j]);
                     sum += weight;
                     for (int d = 0; d < columns_v; d++) out[d] += weight * v[d];
@@ -238,8 +245,8 @@ static Wanted differentiate(const Problem &x, const std::vector<Span> &spans, in
                 if (sum > 0) delta -= d_lse;
                 else d_lse = NAN;   // as autograd says of what is -inf; no kernel reads it
                 if (rendered.sinks) wanted.sinks[h] -= exp(in.sinks[h]) / sum * delta;
-                for (int j = 0; j < s.len_k; j++) {
-                    if (!sees(x, s, own, j)) continue;
+                for (int &j = place[4] = 0; j < s.len_k; j++) {
+                    if (!sees(x, s, own, j, place)) continue;
                     const double weight = exp(score[j]) / sum;
                     const size_t key = first_key + j;
                     const double *k = ks.data() + key * columns, *v = vs.data() + key * columns_v;

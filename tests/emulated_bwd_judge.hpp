@@ -22,6 +22,8 @@ struct Rendered {
     emu::u32 side_threads;
     void (*prepare)(Arguments), (*main)(Arguments), (*dq)(Arguments), (*finish)(Arguments);   // of a kernel,
     void (*reference)(fa_attn_bwd_params), (*inputs)(fa_attn_bwd_params);                     // of the reference
+    double (*bend)(double score, const int place[7]);   // a user's score and mask of b, h, hk, q, k, len_q and len_k; or null
+    bool (*mask)(const int place[7]);
     long long (*start_of)(long long b, long long n, long long rows, int period);
 };
 // The exit status. `words`: the numbers of the problem and of the launch (test_emulated_bwd.py).

@@ -10,6 +10,8 @@
 #define D_LSE 1
 #include "../kernel_templates/attn_bwd/attn_bwd_params.h"
 
+#include "snippet.h"
+
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -28,7 +30,7 @@ struct backward {
 /* One head of one sequence, and its arrays: K and V and what is summed for them, the scores and rows of a query. */
 struct work {
     int sequence, head, rows, keys;
-    double *k, *v, *dk, *dv, *score;
+    double *k, *v, *dk, *dv, *score, *slope;
     double q[COLUMNS_MOST], o[COLUMNS_MOST], d_o[COLUMNS_MOST], dq[COLUMNS_MOST];
 };
 
@@ -144,7 +146,7 @@ static void backward_row(struct backward *c, struct work *w, int row)
 {
     int d = c->p.head_dim, d_v = c->p.head_dim_v;
     const float *stored = lse_of(c, w, row);
-    double lse = stored != NULL ? (double)*stored : -INFINITY, cap = (double)c->p.softcap;
+    double lse = stored != NULL ? (double)*stored : -INFINITY;
     read_row(c, O, w, row, w->o);
     read_row(c, D_O, w, row, w->d_o);
     double delta = dot(w->o, w->d_o, d_v);
@@ -159,8 +161,7 @@ static void backward_row(struct backward *c, struct work *w, int row)
             weight * (dot(w->d_o, w->v + j * d_v, d_v) - delta) * (double)c->p.softmax_scale;
         if (weight == 0)
             continue;
-        if (c->build->softcap)
-            slope *= 1 - w->score[j] / cap * (w->score[j] / cap);
+        slope *= w->slope[j];
         for (int i = 0; i < d; i++) {
             w->dq[i] += slope * w->k[j * d + i];
             dk[i] += slope * w->q[i];
@@ -176,11 +177,36 @@ static void backward_row(struct backward *c, struct work *w, int row)
     }
 }
 
+/* What softmax takes of a scaled product, and by what that changes it; of a text by the difference around it. */
+static void bend(const struct backward *c, struct work *w, int row, int key, double score)
+{
+    const double cap = (double)c->p.softcap, step = 1e-6, capped = cap * tanh(score / cap);
+    const bool softcap = c->build->softcap != 0;
+    const int64_t place[FA_PLACES] = {w->sequence,
+                                      w->head,
+                                      w->head / (c->p.heads_q / c->p.heads_kv),
+                                      row + (c->build->causal == 2 ? 0 : w->keys - w->rows),
+                                      key,
+                                      w->rows,
+                                      w->keys};
+    score = softcap ? capped : score;
+    w->slope[key] = softcap ? 1 - capped / cap * (capped / cap) : 1;
+    if (c->build->score != NULL) {
+        w->slope[key] *= (fa_snippet_evaluate(c->build->score, score + step, place) -
+                          fa_snippet_evaluate(c->build->score, score - step, place)) /
+                         (2 * step);
+        score = fa_snippet_evaluate(c->build->score, score, place);
+    }
+    w->score[key] = sees(c, w, row, key) && (c->build->mask == NULL ||
+                                             fa_snippet_evaluate(c->build->mask, 0, place) != 0)
+                        ? score
+                        : -INFINITY;
+}
+
 /* All query heads of one key head, in one sequence. */
 static void run_group(struct backward *c, int head_kv, struct work *w)
 {
     int group = c->p.heads_q / c->p.heads_kv, d = c->p.head_dim, d_v = c->p.head_dim_v;
-    double cap = (double)c->p.softcap;
     w->head = head_kv * group;
     memset(w->dk, 0, (size_t)w->keys * (size_t)(d + d_v) * sizeof *w->dk); /* and dv behind it */
     for (int j = 0; j < w->keys; j++) {
@@ -190,11 +216,8 @@ static void run_group(struct backward *c, int head_kv, struct work *w)
     for (int h = 0; h < group; h++, w->head++)
         for (int row = 0; row < w->rows; row++) {
             read_row(c, Q, w, row, w->q);
-            for (int j = 0; j < w->keys; j++) {
-                double score = (double)c->p.softmax_scale * dot(w->q, w->k + j * d, d);
-                score = c->build->softcap ? cap * tanh(score / cap) : score;
-                w->score[j] = sees(c, w, row, j) ? score : -INFINITY;
-            }
+            for (int j = 0; j < w->keys; j++)
+                bend(c, w, row, j, (double)c->p.softmax_scale * dot(w->q, w->k + j * d, d));
             (c->forward ? forward_row : backward_row)(c, w, row);
         }
     w->head = head_kv * group;
@@ -209,7 +232,7 @@ static bool run(struct backward *c)
     const struct fa_attn_bwd_params *p = &c->p;
     size_t keys = (size_t)p->seq_k + 1, d = (size_t)p->head_dim, d_v = (size_t)p->head_dim_v;
     struct work w = {.rows = p->seq_q, .keys = p->seq_k};
-    double *room = calloc(keys * (2 * d + 2 * d_v + 1), sizeof *room);
+    double *room = calloc(keys * (2 * d + 2 * d_v + 2), sizeof *room);
     for (int h = 0; !c->forward && p->d_sinks != NULL && h < p->heads_q; h++) {
         float *sum = granted(c, p->d_sinks, h * 4, sizeof *sum, true);
         if (sum != NULL)
@@ -222,7 +245,7 @@ static bool run(struct backward *c)
         }
         keys = (size_t)w.keys;
         w.k = room, w.v = w.k + keys * d, w.dk = w.v + keys * d_v;
-        w.dv = w.dk + keys * d, w.score = w.dv + keys * d_v;
+        w.dv = w.dk + keys * d, w.score = w.dv + keys * d_v, w.slope = w.score + keys;
         for (int h = 0; h < p->heads_kv; h++)
             run_group(c, h, &w);
     }

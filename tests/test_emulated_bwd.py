@@ -41,6 +41,30 @@ def wide_dq_bytes(keys, stages_v, d, dv):
     return 128 * (d + dv) * 2 + keys * (2 * d + stages_v * dv) * 2 + 192
 
 
+# A score and a mask as src/snippet prints them: 2 * tanh((score - (h + 1) / 16 * (q - k)) / 3) + max(score, 0.25) / 2 + b + hk, and what is
+# no number for rows that do not exist; and k < 200 * h or 0 <= q - k < 250.
+SNIPPETS = """#include "fa_snippet.cuh"
+#define PLACES typename As::Whole b, typename As::Whole h, typename As::Whole hk, Q q, K k, typename As::Whole len_q, typename As::Whole len_k
+template <class As, class Q, class K> FA_DEVICE auto snippet_score(typename As::Real score, PLACES) {
+    const auto ahead = As::count(q) - As::count(k);
+    const auto steep = As::count(h) + As::count(1LL);
+    const auto less = As::real(As::number(0.0625)) * As::real(steep);
+    const auto far = As::real(less) * As::real(ahead);
+    const auto one = As::real(score) - As::real(far);
+    const auto bent = As::real(snippet_tanh(As::number(As::number(one) / As::number(3.0)))) * As::real(As::number(2.0));
+    const auto half = As::real(snippet_max(As::number(score), As::number(As::number(0.25)))) * As::real(As::number(0.5));
+    const auto end = As::count(snippet_max(As::count(len_q), As::count(len_k))) - As::count(q);
+    const auto same = As::count(b) + As::count(hk);
+    return As::number(As::real(As::real(As::real(bent) + As::real(half)) + As::real(same)) + As::real(snippet_sqrt(As::number(end))));
+}
+template <class As, class Q, class K> FA_DEVICE auto snippet_mask(PLACES) {
+    const auto first = As::count(k) < As::count(As::count(h) * As::count(200LL));
+    const auto behind = As::count(q) - As::count(k);
+    return As::truth(As::truth(first) || As::truth(As::truth(As::count(behind) >= As::count(0LL)) && As::truth(As::count(behind) < As::count(250LL))));
+}
+"""
+
+
 class Case:
     def __init__(self, dice):
         self.d = dice.choice([8, 24, 32, 40, 64, 64, 72, 96, 128, 128, 136, 192, 256])
@@ -70,7 +94,7 @@ class Case:
 
 
 def proved(case, kernel=KERNEL, **change):
-    defines = case.defines() | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}, WIDE: {"HOPPER": 1, "WIDE": 1}}.get(kernel, {})
+    defines = case.defines() | ({"": SNIPPETS} if case.flags.get("SCORE_SNIPPET") or case.flags.get("MASK_SNIPPET") else {}) | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}, WIDE: {"HOPPER": 1, "WIDE": 1}}.get(kernel, {})
     judge = "emulated_bwd_d_lse.hpp" if case.flags["D_LSE"] else "emulated_bwd.hpp"
     return emulate.judged("attn_bwd", kernel, defines, case.words, judge, kernel in (HOPPER, WIDE), **change)
 
@@ -381,6 +405,36 @@ def a_kernel_that_is_wrong_is_found():
     find_each(case, changes)
     case.words[-1] = 1   # of a sum
     assert proved(case, changes=changes).returncode == 0
+
+
+def bent(case, score=1, mask=1):
+    case.flags |= {"SCORE_SNIPPET": score, "MASK_SNIPPET": mask}
+    return case
+
+
+def scores_and_masks_of_a_user_are_right():
+    for seed, case_of, kernel in ((1, Case, KERNEL), (8, ShortCase, REFERENCE), (5, HopperCase, HOPPER), (6, HopperCase, HOPPER)):
+        prove_some(1, seed, lambda dice: bent(case_of(dice), *dice.choice(((1, 1), (1, 0), (0, 1)))), kernel)
+
+
+def a_text_that_is_done_wrong_is_found():
+    """Each place that says by what dS is multiplied, which tiles a mask lists, or for which rows a text is asked."""
+    case = bent(plain_case(CAUSAL=0))
+    case.words[:5] = [2, 4, 2, 100, 450]
+    lists = (("is && sees.high != 0", "is && sees.low != 0"), ("row + head * listed.apart", "row"),
+             ("row + i * listed.apart", "row"))
+    find_each(case, (*lists, ("head / (p.heads_q / p.heads_kv)", "head"), ("ds[e] *= slope_at(weight[e], slope[e]);", ""), ("places_of(p, own, index, head)", "places_of(p, own, index, at.head)"),
+                     ("!is_visible(places, query, key)", "false"), ("if (row0 + i * 16 + half * 8 >= own.seq_q) seen.high = 0;", "")))
+    of_hopper = narrow(HopperCase(random.Random(1)), 64, case.words[:5], SCORE_SNIPPET=1, MASK_SNIPPET=1)
+    of_d_128 = narrow(HopperCase(random.Random(1)), 64, case.words[:5], SCORE_SNIPPET=1, MASK_SNIPPET=1)
+    of_d_128.d = of_d_128.dv = 128
+    of_d_128.tiles, of_d_128.words[9] = [128, 128], hopper_bytes(64, 128, 128)
+    for one, more in ((of_hopper, (("s[i] = 0.0f;", ""),)), (of_d_128, (("ds[i / 2] &= other;", ""), ("dp[i] - deltas[row]", "dp[i]")))):
+        find_each(one, (*lists, *more, ("is_clear(meets, tile, s.seq_q)", "true"), ("w.head += walk.head;", ""), ("weights[i / 2] &= other;", ""), ("weight * slope_at(weight, slope)", "weight"),
+                        ("query_place(key + 8)", "query_place(key)")), HOPPER)
+    short = bent(plain_case(CAUSAL=0))
+    short.words[:5] = [2, 4, 2, 70, 90]
+    find_each(short, (("(weigh == 0 ? 1 : is.slope)", "1"), ("!is_masked(p, index, h, row + query, key + other)", "true"), ("kVarlen ? sequence : b", "0")), REFERENCE)
 
 
 def of_what_racecheck_reports_reads_of_lse_delta_and_p_alone_are_expected():

@@ -160,8 +160,9 @@ def backward(*given):
 class Definition:
     """Sums of the gradients of some heads and sequences, in double precision."""
 
-    def __init__(self, sees=lambda row, key: True, softcap=0.0, sinks=None, scale=DIM ** -0.5):
-        self.sees, self.softcap, self.sinks, self.scale = sees, softcap, sinks, scale
+    def __init__(self, sees=lambda row, key: True, softcap=0.0, sinks=None, scale=DIM ** -0.5, bend=None):
+        """bend: of a score, a row and a key to what softmax takes, and its derivative by the score."""
+        self.sees, self.softcap, self.sinks, self.scale, self.bend = sees, softcap, sinks, scale, bend
         self.d_sinks = [0.0] * len(sinks or ())
 
     def head(self, q, k, v, d_o, head, dk, dv, d_lse=None):
@@ -170,6 +171,9 @@ class Definition:
         for i, (row, gradient) in enumerate(zip(q, d_o)):
             raw = [self.scale * sum(a * b for a, b in zip(row, key)) for key in k]
             scores = [self.softcap * math.tanh(s / self.softcap) if self.softcap else s for s in raw]
+            bent = [1.0] * len(k)
+            if self.bend:
+                scores, bent = zip(*(self.bend(s, i, j) for j, s in enumerate(scores)))
             seen = [j for j in range(len(k)) if self.sees(i, j)]
             weights = {j: math.exp(scores[j]) for j in seen}
             total = sum(weights.values()) + (math.exp(self.sinks[head]) if self.sinks else 0.0)
@@ -179,7 +183,7 @@ class Definition:
             for j in seen:
                 weight = weights[j] / total
                 slope = weight * (slopes[j] - delta) * self.scale
-                slope *= 1 - (scores[j] / self.softcap) ** 2 if self.softcap else 1
+                slope *= 1 - (scores[j] / self.softcap) ** 2 if self.softcap else bent[j]
                 for d in range(DIM):
                     dq[i][d] += slope * k[j][d]
                     dk[j][d] += slope * row[d]
@@ -295,6 +299,25 @@ def a_loss_may_depend_on_the_lse():
                       [0.0] + sum(dq, []), 2e-2)
 
 
+def scores_and_masks_of_a_user_have_theirs():
+    """The score by its derivative; a mask that fields say is those, and an empty one of backward's own."""
+    with PyTorch():
+        case = Inputs(batch=1, heads=2, heads_kv=1, rows=5, keys=7)
+        q, k, v = tensors_of(*case.tensors)
+        q.requires_grad = True
+        gradient = Inputs(1, 2, 1, 5, 7).numbers[0]
+
+        def bend(score, row, key):
+            return 2 * math.tanh(score / 2) - 0.25 * abs(row + 2 - key), 1 - math.tanh(score / 2) ** 2
+        fa_tune.attention(q, k, v, score="2 * tanh(score / 2) - 0.25 * abs(q - k)", mask="k <= q or k < 4")
+        made = backward(Tensor(q.shape, gradient))
+        check(made, dense(case, gradient, sees=lambda row, key: key <= row + 2 or key < 4, bend=bend)[0])
+        fa_tune.attention(q, k, v, mask="k <= q")
+        check(backward(Tensor(q.shape, gradient)), dense(case, gradient, sees=lambda row, key: key <= row + 2)[0])
+        tap.equal(sorted((answer.problem["causal"], getattr(answer.problem, "mask", "")) for answer in fa_tune.winners(operation="attn_bwd")
+                         if answer.problem["seq_q"] == 5), [("bottom-right", ""), ("none", "k <= q or k < 4")])
+
+
 def sinks_and_softcaps_and_other_layouts_have_theirs():
     """In their deterministic kernel, which the test before this one had compiled."""
     with PyTorch() as (torch, _):
@@ -324,7 +347,6 @@ def sequences_behind_one_another_have_theirs():
         how = dict(cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=5, max_seqlen_k=9)
         q.requires_grad = True
         cache = [Tensor((3, 9, case.HEADS_KV, DIM)) for _ in range(2)]
-        refused(fa_tune.NotSupported, "no backward pass for a call with mask", q, k, v, mask="k <= q", by=fa_tune.attention_varlen, **how)
         refused(fa_tune.NotSupported, "no backward pass for a call with seqused_k", q, *cache, cu_seqlens_q=cu_q, max_seqlen_q=5,
                 seqused_k=ints(3))
         refused(fa_tune.NotSupported, "call torch.use_deterministic_algorithms(True)", q, k, v, deterministic=True,

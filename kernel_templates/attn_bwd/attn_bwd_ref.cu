@@ -11,6 +11,9 @@
 // Loops are not unrolled, with sums in local memory, because a first answer waits for this file's compilation.
 #include "attn_bwd_params.h"
 #include "fa_numeric.cuh"
+#if SCORE_SNIPPET || MASK_SNIPPET
+#include "attn_snippet.cuh"
+#endif
 
 namespace {
 
@@ -48,8 +51,11 @@ FA_DEVICE Eight load_eight(const Rows &a, i64 row, int column) {
     return eight;
 }
 
+// The key at which a row stands.
+FA_DEVICE i64 stands(const fa_attn_bwd_params &p, i64 row) { return row + (CAUSAL == 2 ? 0 : (i64)p.seq_k - p.seq_q); }
+
 FA_DEVICE bool sees(const fa_attn_bwd_params &p, i64 row, i64 key) {
-    const i64 ahead = key - row - (CAUSAL == 2 ? 0 : (i64)p.seq_k - p.seq_q);
+    const i64 ahead = key - stands(p, row);
     if (row >= p.seq_q || key >= p.seq_k || (CAUSAL && ahead > 0)) return false;
     if (WINDOW && p.window_left >= 0 && ahead < -(i64)p.window_left) return false;
     return !(WINDOW && p.window_right >= 0 && ahead > p.window_right);
@@ -57,7 +63,7 @@ FA_DEVICE bool sees(const fa_attn_bwd_params &p, i64 row, i64 key) {
 
 // Whether any of a tile's rows may see any of its keys; and whether all see all.
 FA_DEVICE bool meet(const fa_attn_bwd_params &p, i64 row, i64 key) {
-    const i64 ahead = key - row - (CAUSAL == 2 ? 0 : (i64)p.seq_k - p.seq_q);   // that of the first of both
+    const i64 ahead = key - stands(p, row);   // that of the first of both
     if (CAUSAL && ahead - (kTile - 1) > 0) return false;
     if (WINDOW && p.window_left >= 0 && ahead + (kTile - 1) < -(i64)p.window_left) return false;
     return !(WINDOW && p.window_right >= 0 && ahead - (kTile - 1) > p.window_right);
@@ -161,9 +167,25 @@ FA_DEVICE void add_weighted(Part &total, const Part &weight, const Matrix &other
         for (int i = 0; i < 4; i++) total[n][i] += sum[n][i];
 }
 
-FA_DEVICE float score(const fa_attn_bwd_params &p, float product) {
-    const float plain = product * p.softmax_scale;
-    return SOFTCAP ? p.softcap * tanhf(plain / p.softcap) : plain;
+// What softmax takes of a product, and by what the product's scaled value changes it. index: of the sequence.
+struct Score {
+    float x, slope;
+};
+FA_DEVICE Score score(const fa_attn_bwd_params &p, float product, i64 index, i64 h, i64 row, i64 key) {
+    const float plain = product * p.softmax_scale, x = SOFTCAP ? p.softcap * tanhf(plain / p.softcap) : plain;
+    const float slope = SOFTCAP ? 1 - x * x / (p.softcap * p.softcap) : 1;
+#if SCORE_SNIPPET
+    const auto bent = snippet_score<SnippetSlopes<SnippetPlain<double>, double>>(
+        {x, slope}, (int)index, (int)h, (int)h / (p.heads_q / p.heads_kv), (int)stands(p, row), (int)key, p.seq_q, p.seq_k);
+    return {(float)snippet_value(bent), (float)snippet_slope(bent)};
+#endif
+    return {x, slope};
+}
+FA_DEVICE bool is_masked(const fa_attn_bwd_params &p, i64 index, i64 h, i64 row, i64 key) {
+#if MASK_SNIPPET
+    return !snippet_mask<SnippetPlain<double>>((int)index, (int)h, (int)h / (p.heads_q / p.heads_kv), (int)stands(p, row), (int)key, p.seq_q, p.seq_k);
+#endif
+    return false;
 }
 
 // The sum of dO * O of a row.
@@ -223,7 +245,7 @@ FA_DEVICE void weigh_out(Sums &sums, Part &s) {
 }
 
 // Adds up for one tile of own rows what one tile of other rows gives to 64 columns.
-FA_DEVICE void add_tile(const fa_attn_bwd_params &p, Kind kind, Sums &sums, i64 b, i64 h, i64 row, i64 key, int column) {
+FA_DEVICE void add_tile(const fa_attn_bwd_params &p, Kind kind, Sums &sums, i64 b, i64 index, i64 h, i64 row, i64 key, int column) {
     const bool of_keys = kind == kDkDv, forward = kind == kOut;
     const int warp = threadIdx.x / 32;
     const Rows mine = rows_of(p, of_keys, warp, b, h, row, key);
@@ -245,11 +267,12 @@ FA_DEVICE void add_tile(const fa_attn_bwd_params &p, Kind kind, Sums &sums, i64 
 #pragma unroll 2
     for (int i = 0; i < 32; i++) {
         const int query = of_keys ? column_of(i) : row_of(i), other = of_keys ? row_of(i) : column_of(i);
-        const bool seen = all || sees(p, row + query, key + other);
+        const bool seen = (all || sees(p, row + query, key + other)) && !is_masked(p, index, h, row + query, key + other);
         float &weigh = weight[0][i / 4][i % 4], &slope = weight[1][i / 4][i % 4];
-        const float x = seen ? score(p, weigh) : neg_infinity();
+        const Score is = score(p, weigh, index, h, row + query, key + other);
+        const float x = seen ? is.x : neg_infinity();
         weigh = forward ? x : seen ? expf(x - tile_lse[query]) : 0.0f;
-        if (!forward) slope = !seen ? 0.0f : weigh * (slope - tile_delta[query]) * (SOFTCAP ? 1 - x * x / (p.softcap * p.softcap) : 1);
+        if (!forward) slope = !seen ? 0.0f : weigh * (slope - tile_delta[query]) * (weigh == 0 ? 1 : is.slope);
     }
     if (forward) weigh_out(sums, weight[0]);
 #pragma unroll 1
@@ -273,8 +296,8 @@ FA_DEVICE void store_out(const fa_attn_bwd_params &p, const Sums &sums, i64 b, i
     }
 }
 
-// rows_of_head: between two heads of an output. No function that is inlined: one for both kernels.
-static __device__ __noinline__ void one_tile(const fa_attn_bwd_params &p, Kind kind, i64 id, i64 rows_of_head) {
+// rows_of_head: between two heads of an output. sequence: its number. No function that is inlined: one for both kernels.
+static __device__ __noinline__ void one_tile(const fa_attn_bwd_params &p, Kind kind, i64 id, i64 rows_of_head, i64 sequence) {
     const bool of_keys = kind == kDkDv;
     const i64 own_rows = of_keys ? p.seq_k : p.seq_q, other_rows = of_keys ? p.seq_q : p.seq_k;
     const i64 tiles = (own_rows + kTile - 1) / kTile, heads = of_keys ? p.heads_kv : p.heads_q, group = p.heads_q / p.heads_kv;
@@ -290,7 +313,7 @@ static __device__ __noinline__ void one_tile(const fa_attn_bwd_params &p, Kind k
 #pragma unroll 1
         for (i64 other = 0; other < other_rows; other += kTile) {
             const i64 row = of_keys ? other : own, key = of_keys ? own : other;
-            if (meet(p, row, key)) add_tile(p, kind, sums, b, h, row, key, column);
+            if (meet(p, row, key)) add_tile(p, kind, sums, b, kVarlen ? sequence : b, h, row, key, column);
         }
     if (kind == kOut) store_out(p, sums, b, head, own, column);
 #pragma unroll 1
@@ -333,7 +356,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) reference(const __grid_co
         const fa_attn_bwd_params p = kVarlen ? sequence_of(all, b) : all;
         const i64 queries = pieces_of(p.seq_q, p.heads_q, p.batch), keys = pieces_of(p.seq_k, p.heads_kv, p.batch);
         for (i64 i = (blockIdx.x + gridDim.x - done % gridDim.x) % gridDim.x; i < keys + queries; i += gridDim.x)
-            one_tile(p, i < keys ? kDkDv : kDq, i < keys ? i : i - keys, i < keys ? all.seq_k : all.seq_q);
+            one_tile(p, i < keys ? kDkDv : kDq, i < keys ? i : i - keys, i < keys ? all.seq_k : all.seq_q, b);
         done += keys + queries;
     }
     for (i64 h = blockIdx.x; h < all.heads_q; h += gridDim.x) one_sink(all, h);
@@ -354,7 +377,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) inputs(const __grid_const
                                   start_of(b + 1, n, all.seq_k, 3))
                     : all;
         const i64 own = pieces_of(p.seq_q, p.heads_q, p.batch);
-        for (i64 i = (blockIdx.x + gridDim.x - done % gridDim.x) % gridDim.x; i < own; i += gridDim.x) one_tile(p, kOut, i, 0);
+        for (i64 i = (blockIdx.x + gridDim.x - done % gridDim.x) % gridDim.x; i < own; i += gridDim.x) one_tile(p, kOut, i, 0, b);
         done += own;
     }
 }

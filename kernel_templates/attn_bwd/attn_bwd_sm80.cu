@@ -89,6 +89,13 @@ FA_DEVICE void fetch(const Copier &copier, u32 to, const u16 *head, i64 row_stri
     copier.template load<kRows, true>(to, head + (i64)row * row_stride + copier.global_offset(row_stride), row_stride, rows - row);
 }
 
+#if SKIPS
+// Behind the sums of dQ.
+FA_DEVICE u32 *list_of(const fa_attn_bwd_params &p, void *workspace) {
+    return (u32 *)Workspace(p, workspace, p.heads_q * batches_of(p)).dq;
+}
+#endif
+
 // The tile of keys that a block owns, and a warp's place in it.
 struct Place {
     int key0, head;   // head of keys
@@ -118,6 +125,9 @@ FA_DEVICE void store_keys(const Sequence &s, const Place &at, void *tensor, cons
 
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+#if SKIPS
+    list_tiles(p, workspace);
+#endif
     prepare_tile(p, workspace);
 }
 
@@ -129,13 +139,24 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const u32 owned = find_owned(blockIdx.x, key_tiles, kv_heads, (u32)group);
     const int kv_head = (int)(owned / key_tiles);
     i64 own_tile = owned % key_tiles;
+#if SCORE_SNIPPET || MASK_SNIPPET
+    const i64 among_all = own_tile;
+    const int index = find_index<kN>(p, p.cu_seqlens_k, kv_head / p.heads_kv, own_tile);
+    const Sequence own = sequence_of(p, index);
+#else
     const Sequence own = find_sequence<kN>(p, p.cu_seqlens_k, kv_head / p.heads_kv, own_tile);
+#endif
     if (kVarlen && own_tile * kN >= own.seq_k) return;
     const int key_tile = (int)own_tile;
     const Place at = {key_tile * kN, kv_head % p.heads_kv, threadIdx.x / 64, threadIdx.x / 32 % 2, threadIdx.x % 32};
     const Band band = find_band(own);
     const Meets meets = find_meets(own, band, at.key0);
+#if SKIPS
+    Steps walk(p, workspace, (u32)(own.batch * p.heads_q + at.head * group), (u32)among_all, meets, group), ahead = walk;   // as below
+    const int steps = walk.count(group);
+#else
     const int steps = meets.end > meets.first ? (meets.end - meets.first) * group : 0;
+#endif
     const Curve curve(p);
 
     const u32 smem = shared_address(shared_memory), k_tile = smem, v_tile = smem + kKBytes;
@@ -143,14 +164,16 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const VCopier v_copier(threadIdx.x);
     fetch<kN>(q_copier, k_tile, row_of(p.k, p.k_strides, own.batch, at.head, own.first_k), p.k_strides.row, at.key0, own.seq_k);
     fetch<kN>(v_copier, v_tile, row_of(p.v, p.v_strides, own.batch, at.head, own.first_k), p.v_strides.row, at.key0, own.seq_k);
-    const auto load_step = [&](const Walk &walk, u32 slot) {
+    const auto load_step = [&](const Steps &walk, u32 slot) {
         const i64 head = at.head * group + walk.head;
         const int row = walk.tile * kM;
         fetch<kM>(q_copier, slot, row_of(p.q, p.q_strides, own.batch, head, own.first_q), p.q_strides.row, row, own.seq_q);
         fetch<kM>(v_copier, slot + kQBytes, row_of(p.d_o, p.d_o_strides, own.batch, head, own.first_q), p.d_o_strides.row, row,
                    own.seq_q);
     };
-    Walk walk(meets, group), ahead = walk;   // this step's, and that of the tiles which are fetched next
+#if !SKIPS
+    Steps walk(meets, group), ahead = walk;   // this step's, and that of the tiles which are fetched next
+#endif
     if (steps > 0) load_step(ahead, smem + kSlots);
     cp_async_commit();
 
@@ -162,7 +185,18 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
         const u32 slot = smem + kSlots + (kStages > 1 ? step % kStages * kSlotBytes : 0);
         const u32 q_tile = slot, do_tile = slot + kQBytes, p_tile = smem + kP, ds_tile = smem + kDs;
         const Workspace work(p, workspace, (i64)own.batch * p.heads_q + head, own.first_tile);
+#if SCORE_SNIPPET || MASK_SNIPPET
+        const Places places = places_of(p, own, index, head);
+        const int first_place = place_of_query(own);
+#if SKIPS
+        const bool whole = walk.whole;
+#else
+        constexpr bool whole = false;
+#endif
+        const bool masked = !is_clear(meets, tile, own.seq_q);
+#else
         const bool masked = tile < meets.first_clear || tile >= meets.end_clear;
+#endif
         const int row0 = tile * kM + (int)(slab_row + at.lane / 4);   // this thread's first one
 
         if (kStages == 1 && step > 0) {
@@ -204,6 +238,10 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
                 for (int half = 0; half < 2; ++half) {
                     Seen seen = {0, kN};
                     if (masked) seen = find_seen(own, band, row0 + i * 16 + half * 8, key0);
+#if SCORE_SNIPPET || MASK_SNIPPET
+                    if (row0 + i * 16 + half * 8 >= own.seq_q) seen.high = 0;
+                    const auto query = query_place(row0 + i * 16 + half * 8 + first_place);
+#endif
                     const u32 row = slab_row + i * 16 + half * 8 + at.lane / 4;
 #pragma unroll
                     for (int j = 0; j < 2 * kSPairs; ++j) {
@@ -211,10 +249,22 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 #pragma unroll
                         for (int e = 0; e < 2; ++e) {
                             slope[e] = 1.0f;
+#if SCORE_SNIPPET || MASK_SNIPPET
+                            const auto key = line_place(key0, j * 8 + e);
+                            weight[e] = weigh(p, curve, places, query, key, s[i][j][half * 2 + e], lse[i][half], slope[e]);
+#if MASK_SNIPPET
+                            if (!whole && !is_visible(places, query, key)) weight[e] = 0.0f;
+#endif
+#else
                             weight[e] = curve.weight(s[i][j][half * 2 + e], lse[i][half], slope[e]);
+#endif
                             if (masked && (j * 8 + e < seen.low || j * 8 + e >= seen.high)) weight[e] = 0.0f;
                             ds[e] = weight[e] * (dp[i][j][half * 2 + e] - delta[i][half]);
+#if SCORE_SNIPPET
+                            ds[e] *= slope_at(weight[e], slope[e]);
+#else
                             if constexpr (kSoftcap) ds[e] *= slope[e];
+#endif
                         }
                         const u32 place = TileLayout<kN>::offset(row, at.column_warp * (kN / 16) + j) + at.lane % 4 * 4;
                         store_shared_4(p_tile + place, pack2<kBf16>(weight[0], weight[1]));

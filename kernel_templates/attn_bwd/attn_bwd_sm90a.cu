@@ -60,6 +60,13 @@ constexpr bool kApart = kD == 128;
 constexpr bool kDqByRows = kM == 128 && kD == 64, kDqByColumns = kM == 64 && kD == 128, kDqAcross = !kDqByRows && !kDqByColumns;
 constexpr int kDqN = !kDqAcross ? 64 : kD == 128 ? kM : kM / 2;
 
+#if SCORE_SNIPPET
+// Whether dS is computed where the weights are, when dP is there: where a mask's walk leaves no registers for both.
+constexpr bool kBentAtOnce = MASK_SNIPPET != 0 && kM + (kWidth + kWidthV) / 2 + kM * kD / 256 > 216;
+#elif MASK_SNIPPET
+constexpr bool kBentAtOnce = false;
+#endif
+
 // The most heads of queries of a part, and whether blocks then add to a tile of dQ in rising order.
 FA_DEVICE u32 most_heads(const fa_attn_bwd_params &p) { return (opaque((u32)p.heads_q) / opaque((u32)p.heads_kv) + kParts - 1) / kParts; }
 FA_DEVICE bool rises(const fa_attn_bwd_params &p) { return is_rising((int)most_heads(p)); }
@@ -123,7 +130,11 @@ FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, u32 tile) 
 // for jobs with smaller numbers: `ahead` is at least the number of a head's jobs, and more than run at a time. Blocks share what no job
 // clears when they begin, and what none rounds when all jobs have been taken.
 constexpr bool kInPassing = !kDeterministic;
-constexpr u32 kAhead = kCausal || kWindow ? 400 : 160;   // under a mask jobs take different times
+#if MASK_SNIPPET
+constexpr u32 kAhead = 400;   // under a mask jobs take different times
+#else
+constexpr u32 kAhead = kCausal || kWindow ? 400 : 160;
+#endif
 // How many parts are clear, and how many jobs have been added, of each half of dQ of a head of keys.
 struct Progress {
     u32 cleared[kGroups], added[kGroups];
@@ -131,6 +142,12 @@ struct Progress {
 FA_DEVICE Progress *progress_of(const fa_attn_bwd_params &p, void *workspace, u32 kv_head) {
     return (Progress *)behind_ranking(p, workspace) + kv_head;
 }
+#if SKIPS
+// Behind it.
+FA_DEVICE u32 *list_of(const fa_attn_bwd_params &p, void *workspace) {
+    return (u32 *)progress_of(p, workspace, opaque((u32)p.batch) * parts_of_heads(p));
+}
+#endif
 FA_DEVICE u32 tiles_of_keys(u32 seq_k) { return (seq_k + kN - 1) / kN; }
 struct Jobs {
     u32 count, ahead;
@@ -337,6 +354,15 @@ struct Job {
     int steps;
     Band band;
     Meets meets;
+#if SKIPS
+    Steps walk;
+
+    // The steps that are listed take the place of all.
+    __device__ __forceinline__ void list(const fa_attn_bwd_params &p, void *workspace) {
+        walk = Steps(p, workspace, (u32)batch * opaque((u32)p.heads_q) + first_head_of((u32)head, (u32)whole), (u32)key_tile, meets, group);
+        steps = walk.count(group);
+    }
+#endif
 
     // By way of opaque(), since a producer has few registers to keep numbers in.
     __device__ __forceinline__ Job(const fa_attn_bwd_params &p, const Told &told) {
@@ -532,7 +558,12 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
             acquire_map(keys);
             acquire_map(queries);
         }
+#if SKIPS
+        Job job(p, told);
+        job.list(p, workspace);
+#else
         const Job job(p, told);
+#endif
         barrier_wait(shared.barrier(kKeysEmpty), turn & 1 ^ 1);
         barrier_expect(shared.barrier(kKeysFull), kKeysBytes);
         load_slabs<kCount>(shared.base + kKeysAt, keys, shared.barrier(kKeysFull), kN, job.key_tile * kN, job.head / (int)kParts, job.batch,
@@ -542,7 +573,11 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         // Tiles of the heads in front. Delta is behind LSE.
         const u32 before = (((u32)job.batch + (kOfV ? opaque((u32)batches_of(p)) : 0)) * opaque((u32)p.heads_q) + (u32)first_head) * tiles +
                            (kVarlen ? (u32)job.first_tile : 0);
+#if SKIPS
+        Steps walk = job.walk;
+#else
         Walk walk(job.meets, job.group, walks_down(p, job));
+#endif
 #pragma unroll 1
         for (const u32 end = step + (u32)job.steps; step != end; ++step, walk.next(job.meets, job.group)) {
             const u32 slot = slot_of(step), full = shared.barrier(kFull + slot), place = before + (u32)walk.head * tiles + (u32)walk.tile;
@@ -647,7 +682,12 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
             warp_sync();   // no lane reads what was told after the first one has let it go
             told = read_job_together(shared, turn);
         }
+#if SKIPS
+        Job job(p, told);
+        job.list(p, workspace);
+#else
         const Job job(p, told);
+#endif
         const u32 kv_head = (kVarlen ? told.number : (u32)job.batch) * parts_of_heads(p) + (u32)job.head;
         const auto first_head = [&] { return first_head_of(kVarlen ? (u32)job.head : opaque(kv_head), (u32)job.whole); };
         const u32 first_tile = kVarlen ? (u32)job.first_tile : 0;
@@ -655,8 +695,12 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         const auto turn_of = [&](u32 place) {
             return turns_of(p, workspace, place) + half;
         };
+#if SKIPS
+        Steps walk = job.walk;
+#else
         Walk walk(job.meets, job.group, walks_down(p, job));
-        const auto place_of = [&](const Walk &walk) { return (first_head() + (u32)walk.head) * tiles_in(p) + opaque(first_tile) + (u32)walk.tile; };
+#endif
+        const auto place_of = [&](const Steps &walk) { return (first_head() + (u32)walk.head) * tiles_in(p) + opaque(first_tile) + (u32)walk.tile; };
         u32 place = place_of(walk);   // of a step's tile, in the workspace
         u32 owed = kNoJob;            // that of the step before, whose addition may not be complete and whose turn is not passed
         if (kInPassing && first && job.steps > 0) {
@@ -765,8 +809,12 @@ struct Consumer {
     const Seers seers;
     const Meets meets;
     const int heads;       // of queries
-    Walk walk;
+    Steps walk;
     int left;              // steps from this one on
+#if SCORE_SNIPPET || MASK_SNIPPET
+    Places places;         // of the group's first head
+    int key;               // this lane's first one
+#endif
     u32 step;              // of all jobs; its slot in each ring is its lowest bit, the parity of that slot's barriers the next one
 
     __device__ __forceinline__ Consumer(const fa_attn_bwd_params &p, const Shared &shared, const Job &job, u32 group, u32 step)
@@ -775,7 +823,17 @@ struct Consumer {
           ds_place(group * (kM * kRowBytes) + ((lane >> 4) * 8 + (lane & 7)) * kRowBytes +
                    (((warp * 2 + ((lane >> 3) & 1)) ^ (lane & 7)) << 4)),
           seers(kVarlen ? job.seq_q : p.seq_q, kVarlen ? job.seq_k : p.seq_k, job.band, job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4)), 
-          meets(job.meets), heads(job.group), walk(job.meets, job.group, walks_down(p, job)), left(job.steps), step(step) {
+          meets(job.meets), heads(job.group),
+#if SKIPS
+          walk(job.walk),
+#else
+          walk(job.meets, job.group, walks_down(p, job)),
+#endif
+          left(job.steps), step(step) {
+#if SCORE_SNIPPET || MASK_SNIPPET
+        places = {job.batch, (int)first_head_of((u32)job.head, (u32)job.whole), job.head / (int)kParts, p.seq_q, p.seq_k};
+        key = job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4);
+#endif
 #pragma unroll
         for (int i = 0; i < kWidth / 2; ++i) dk[i] = 0.0f;
 #pragma unroll
@@ -806,6 +864,60 @@ struct Consumer {
         async_proxy_fence();
         named_arrive(kHalfFull + group, kGroup + kWarp);
     }
+#if SCORE_SNIPPET || MASK_SNIPPET
+    using Line = SnippetCount<SnippetLine>;
+    using Spot = SnippetCount<float>;
+    // Calls f(i, query, key, half, column) for each of the scores i of a step.
+    template <class F> __device__ __forceinline__ void each_score(const F &f) const {
+        const auto low_key = query_place(key), high_key = query_place(key + 8);
+        const int first = walk.tile * kM + (int)(lane % 4) * 2 + (CAUSAL == 2 ? 0 : p.seq_k - p.seq_q);
+#pragma unroll
+        for (int i = 0; i < kM / 2; ++i) {
+            const int half = i / 2 % 2, column = i / 4 * 8 + i % 2;
+            f(i, line_place(first, column), half == 0 ? low_key : high_key, half, column);
+        }
+    }
+    __device__ __forceinline__ Places places_of_step() const {
+        Places w = places;
+        w.head += walk.head;
+        return w;
+    }
+    // What a row does not see, or that of a row that does not exist, weighs nothing.
+    __device__ __forceinline__ void hide(Scores &s, Packed &weights, Packed &ds) const {
+        const int row = walk.tile * kM + (int)(lane % 4) * 2;
+        const Places w = places_of_step();
+        const Seers seers(p.seq_q, p.seq_k, find_band(p), (int)opaque((u32)key));   // here, as it is seldom needed
+        each_score([&](int i, const Line &query, const Spot &key, int half, int column) {
+            bool seen = column >= seers.first[half] - row && column < seers.end[half] - row;
+#if MASK_SNIPPET
+            seen = seen && is_visible(w, query, key);
+#endif
+            const u32 other = i % 2 == 0 ? 0xffff0000u : 0xffffu;   // of a pair
+            if (!kBentAtOnce && !seen) s[i] = 0.0f;
+            if (SCORE_SNIPPET != 0 && !seen) weights[i / 2] &= other;
+            if (kBentAtOnce && !seen) ds[i / 2] &= other;
+        });
+    }
+#endif
+#if SCORE_SNIPPET
+    // Scores become weights times slopes, and `weights` the weights; kBentAtOnce: and ds.
+    __device__ __forceinline__ void bend(Scores &s, const Scores &dp, Packed &weights, Packed &ds, u32 lse, u32 delta) const {
+        const Places w = places_of_step();
+        float rows[4], deltas[4], before = 0.0f;
+        each_score([&](int i, const Line &query, const Spot &key, int, int) {
+            const int row = i / 4 % 2 * 2 + i % 2;
+            if (i % 8 == 0) load_shared_floats(rows, lse + i / 8 * 64);
+            if (kBentAtOnce && i % 8 == 0) load_shared_floats(deltas, delta + i / 8 * 64);
+            float slope = 1.0f;
+            const float weight = weigh(p, curve, w, query, key, s[i], rows[row], slope);
+            s[i] = weight * slope_at(weight, slope);
+            if (kBentAtOnce) s[i] *= dp[i] - deltas[row];
+            if (kBentAtOnce && i % 2 == 1) ds[i / 2] = pack2<kBf16>(s[i - 1], s[i]);
+            if (i % 2 == 1) weights[i / 2] = pack2<kBf16>(before, weight);
+            before = weight;
+        });
+    }
+#endif
     // A step, and dQ of the step before unless this is the first one: neither consumer waits long for the other's dS.
     template <bool kFirst> __device__ __forceinline__ void take_step(u32 turn) {
         const u32 t = lane % 4;
@@ -824,6 +936,13 @@ struct Consumer {
         Wgmma<kM>::pin(s);
 
         // P = exp2(S - LSE).
+#if SCORE_SNIPPET
+        if constexpr (kBentAtOnce) {
+            wgmma_wait<0>();
+            Wgmma<kM>::pin(dp);
+        }
+        bend(s, dp, weights, ds, lse, delta);
+#else
 #pragma unroll
         for (int j = 0; j < kM / 16; ++j) {
             float rows[4], slope;
@@ -831,9 +950,23 @@ struct Consumer {
 #pragma unroll
             for (int i = 0; i < 8; ++i) s[8 * j + i] = curve.weight(s[8 * j + i], rows[i / 4 * 2 + i % 2], slope);
         }
+#endif
+#if SCORE_SNIPPET || MASK_SNIPPET
+#if SKIPS
+        const bool clear = walk.whole;
+#else
+        const bool clear = !MASK_SNIPPET && is_clear(meets, walk.tile, p.seq_q);
+#endif
+        if (!clear) hide(s, weights, ds);
+        if constexpr (!kBentAtOnce) {
+            wgmma_wait<0>();
+            Wgmma<kM>::pin(dp);
+        }
+#else
         seers.mask(s, walk.tile * kM, (int)t * 2);
         wgmma_wait<0>();
         Wgmma<kM>::pin(dp);
+#endif
         if (left == 1 && lane == 0) barrier_arrive(shared.barrier(kVEmpty));   // the next job's V comes during this step
         if constexpr (kFirst) come_apart();
 
@@ -843,6 +976,16 @@ struct Consumer {
         if constexpr (kFirst) await_stores();
 #pragma unroll
         for (int j = 0; j < kM / 16; ++j) {
+#if SCORE_SNIPPET
+            float rows[4];
+            if constexpr (!kBentAtOnce) {
+                load_shared_floats(rows, delta + j * 64);
+#pragma unroll
+                for (int i = 0; i < 8; ++i) dp[8 * j + i] = s[8 * j + i] * (dp[8 * j + i] - rows[i / 4 * 2 + i % 2]);
+#pragma unroll
+                for (int i = 0; i < 4; ++i) ds[4 * j + i] = pack2<kBf16>(dp[8 * j + 2 * i], dp[8 * j + 2 * i + 1]);
+            }
+#else
             float rows[4], row_lse[4];
             load_shared_floats(rows, delta + j * 64);
             if constexpr (kSoftcap) load_shared_floats(row_lse, lse + j * 64);
@@ -858,6 +1001,7 @@ struct Consumer {
                 weights[4 * j + i] = pack2<kBf16>(s[8 * j + 2 * i], s[8 * j + 2 * i + 1]);
                 ds[4 * j + i] = pack2<kBf16>(dp[8 * j + 2 * i], dp[8 * j + 2 * i + 1]);
             }
+#endif
             stmatrix_x4_trans(ds_tile + j * (16 * kRowBytes), ds[4 * j], ds[4 * j + 1], ds[4 * j + 2], ds[4 * j + 3]);
         }
         // dV multiplies while the fence and the other consumer are waited for.
@@ -941,6 +1085,9 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
         Job job(p, told);
         const u32 kept = shared.base + kJobsAt + (group * 4 + threadIdx.x % kGroup / kWarp) * kKeptBytes;
         if (kVarlen && first) keep_job(kept, told, turn);
+#if SKIPS
+        job.list(p, workspace);
+#endif
         Consumer consumer(p, shared, job, group, step);
         consumer.take_all(turn);
         const fa_tensor_map *own_maps = maps_of(p, workspace);
@@ -996,6 +1143,9 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
     if constexpr (kParts > 1)
         for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i < (i64)all_key_tiles(p) * kArrivals; i += (i64)gridDim.x * kSideThreads)
             arrivals_of(p, workspace)[i] = 0;
+#if SKIPS
+    list_tiles(p, workspace);
+#endif
     if (blockIdx.x < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_tile_rows(p, workspace);
 }
 
@@ -1031,7 +1181,11 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     named_sync(0, kThreads);
     const u32 group = (u32)uniform((int)(threadIdx.x / kGroup));
     if (group == 0) {
+#if SKIPS
+        registers_decrease<40>();
+#else
         registers_decrease<24>();
+#endif
         const u32 warp = (u32)uniform((int)(threadIdx.x / kWarp));
         if (warp < kGroups) {
             drain(p, workspace, shared, warp);
@@ -1040,7 +1194,11 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
             else                 produce<true>(p, workspace, shared);
         }
     } else {
+#if SKIPS
+        registers_increase<232>();
+#else
         registers_increase<240>();
+#endif
         consume(p, workspace, shared, group - 1);
     }
 }

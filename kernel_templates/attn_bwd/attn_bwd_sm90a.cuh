@@ -18,12 +18,6 @@ constexpr u32 kWarp = 32, kGroup = 128;
 constexpr u32 kNoJob = 0xffffffffu;
 static_assert(kD % 64 == 0 && kDv % 64 == 0 && ALIGNED == 1, "the heads do not fit their tiles");
 
-// The same number, of which the compiler does not know where it comes from: what is computed from it is not kept in registers.
-FA_DEVICE u32 opaque(u32 x) {
-    u32 y;
-    asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
-    return y;
-}
 FA_DEVICE u32 take_number(u32 *counter) {
     u32 number;
     asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(number) : "l"(counter) : "memory");

@@ -36,6 +36,13 @@ constexpr int kSideThreads = 256;   // of the first and of the last launch
 constexpr float kLog2e = 1.44269504088896341f;
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM <= kD && HEAD_DIM_V % 8 == 0 && HEAD_DIM_V <= kDv, "the heads do not fit their tiles");
 
+// The same number, of which the compiler does not know where it comes from: what is computed from it is not kept in registers.
+FA_DEVICE u32 opaque(u32 x) {
+    u32 y;
+    asm volatile("mov.b32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+
 // ---- sequences -------------------------------------------------------------------------------------------------
 
 // A batch of a dense problem, or one of the sequences that lie behind one another.
@@ -244,6 +251,20 @@ struct Curve {
         return exp2_fast(factor * tangent - lse);
     }
 };
+
+#if SCORE_SNIPPET || MASK_SNIPPET
+} // namespace
+
+#define SKIPS (MASK_SNIPPET && !DETERMINISTIC)
+#include "attn_bwd_snippet.cuh"
+
+namespace {
+#endif
+#if SKIPS
+using Steps = ListedWalk;
+#else
+using Steps = Walk;
+#endif
 
 // ---- memory ----------------------------------------------------------------------------------------------------
 

@@ -88,10 +88,10 @@ static int take_problem(struct backward *b, bool deterministic, bool d_lse)
 {
     fa_problem forward = b->call.problem;
     if (forward.page != 0 || forward.kv_dtype != 0 || forward.batch_invariant != 0 ||
-        forward.lengths_k == FA_LENGTHS_SEQUSED || forward.score != 0 || forward.mask != 0)
+        forward.lengths_k == FA_LENGTHS_SEQUSED)
         return fail(ERROR_NOT_SUPPORTED,
                     "there are no gradients of a paged or an fp8 cache, of lengths by seqused_k, "
-                    "and with batch_invariant, score or mask");
+                    "and with batch_invariant");
     if (forward.head_dim_v == 0)
         forward.head_dim_v = forward.head_dim;
     if (forward.varlen != 0) {

@@ -3,7 +3,7 @@
 
     attention(q, k, v, causal=False, *, scale=None, layout="bhsd", top_left=False, window=None, softcap=0,
               sinks=None, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
-              seqused_k=None, block_table=None) -> o
+              score=None, mask=None, seqused_k=None, block_table=None) -> o
     attention_lse(…) -> (o, lse)
     attention_out(…, *, out, want_lse=False) -> lse, written only when it is wanted
     attention_backward(d_o, q, k, v, o, lse, causal=False, *, …, d_lse=None) -> (dq, dk, dv, d_sinks)
@@ -20,7 +20,7 @@ from ._problem import Problem
 
 _OPTIONS = ("bool causal=False, *, float? scale=None, str layout='bhsd', bool top_left=False, int[]? window=None, "
             "float softcap=0.0, Tensor? sinks=None, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, "
-            "SymInt? max_seqlen_q=None, SymInt? max_seqlen_k=None")
+            "SymInt? max_seqlen_q=None, SymInt? max_seqlen_k=None, str? score=None, str? mask=None")
 LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")
 _ARGUMENTS = "Tensor q, Tensor k, Tensor v, " + _OPTIONS + ", Tensor? seqused_k=None, Tensor? block_table=None"
 SCHEMAS = {
@@ -266,7 +266,7 @@ def _autograd_of(name):
         "fa_tune.attention cannot be differentiated twice")
 
 
-OPTIONS = {"causal", "scale", "layout", "window", "softcap", "max_seqlen_q", "max_seqlen_k"}
+OPTIONS = {"causal", "scale", "layout", "window", "softcap", "max_seqlen_q", "max_seqlen_k", "score", "mask"}
 
 
 def recorded(q, k, v, out=None, return_lse=False, sinks=None, cu_seqlens_q=None, cu_seqlens_k=None, deterministic=False, **words):

@@ -67,21 +67,27 @@ static bool narrow(const fa_expr *e, int at, struct limits *limits)
 fa_problem fa_fields_settle(const fa_problem *problem)
 {
     static const char *const names[] = {"q", "k"};
+    static const char *const fields[] = {"mask", "causal", "window", "window_left", "window_right"};
+    const fa_operation *operation = fa_operation_of(problem);
     fa_problem p = *problem;
     fa_expr *e = NULL;
-    struct limits l = {p.window && p.window_left >= 0 ? p.window_left : LARGE,
-                       p.causal != FA_CAUSAL_NONE        ? 0
-                       : p.window && p.window_right >= 0 ? p.window_right
-                                                         : LARGE};
-    if (strcmp(fa_operation_of(problem)->name, "attn_fwd") != 0 || p.mask == 0 ||
-        fa_expr_parse(fa_value_words(p.mask, NULL), names, 2, &e, NULL) != 0)
+    int32_t *is[5]; /* of attention's both passes */
+    if (strcmp(operation->name, "attn_fwd") != 0 && strcmp(operation->name, "attn_bwd") != 0)
+        return p;
+    for (int i = 0; i < 5; i++)
+        is[i] = &p.value[fa_operation_field_index(operation, fields[i])];
+    int32_t *mask = is[0], *causal = is[1], *window = is[2], *left = is[3], *right = is[4];
+    struct limits l = {*window && *left >= 0 ? *left : LARGE, *causal != FA_CAUSAL_NONE ? 0
+                                                              : *window && *right >= 0  ? *right
+                                                                                        : LARGE};
+    if (*mask == 0 || fa_expr_parse(fa_value_words(*mask, NULL), names, 2, &e, NULL) != 0)
         return p;
     if (narrow(e, e->count - 1, &l) && l.left >= 0 && l.right >= 0) {
-        p.mask = 0;
-        p.causal = p.causal == FA_CAUSAL_NONE && l.right == 0 ? FA_CAUSAL_BOTTOM_RIGHT : p.causal;
-        p.window = l.left < LARGE || (l.right > 0 && l.right < LARGE);
-        p.window_left = !p.window ? 0 : l.left > INT32_MAX ? -1 : (int32_t)l.left;
-        p.window_right = !p.window ? 0 : l.right > INT32_MAX ? -1 : (int32_t)l.right;
+        *mask = 0;
+        *causal = *causal == FA_CAUSAL_NONE && l.right == 0 ? FA_CAUSAL_BOTTOM_RIGHT : *causal;
+        *window = l.left < LARGE || (l.right > 0 && l.right < LARGE);
+        *left = !*window ? 0 : l.left > INT32_MAX ? -1 : (int32_t)l.left;
+        *right = !*window ? 0 : l.right > INT32_MAX ? -1 : (int32_t)l.right;
     }
     fa_expr_free(&e);
     return p;

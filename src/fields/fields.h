@@ -9,7 +9,7 @@
 
 #include "fa_types.h"
 
-/* The same problem. A mask of attention forward that is comparisons of q - k with whole numbers, joined by "and", is gone, and
+/* The same problem. A mask of attention that is comparisons of q - k with whole numbers, joined by "and", is gone, and
  * causal and window say it; any other problem is as it was. */
 fa_problem fa_fields_settle(const fa_problem *problem);
 

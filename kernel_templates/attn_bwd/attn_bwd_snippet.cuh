@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A user's score and mask (fa_snippet.cuh) in attention backward: weights and their slopes, and which tiles some query sees.
+//
+// Purpose: what the families share that take snippets; attn_bwd_tiles.cuh includes it where there is one.
+// Invariants: with SKIPS the first launch lists the tiles of queries that see a tile of keys, by ranges; all who walk the steps of that tile
+// read the list. With DETERMINISTIC=1 turns go from each tile of keys to the next, so that none is skipped.
+#ifndef ATTN_BWD_SNIPPET_CUH
+#define ATTN_BWD_SNIPPET_CUH
+
+#include "attn_snippet.cuh"
+
+namespace {
+
+FA_DEVICE Places places_of(const fa_attn_bwd_params &p, const Sequence &s, int index, int head) {
+    return {index, head, head / (p.heads_q / p.heads_kv), s.seq_q, s.seq_k};
+}
+// At which key the first query stands.
+FA_DEVICE int place_of_query(const Sequence &s) { return CAUSAL == 2 ? 0 : s.seq_k - s.seq_q; }
+// Of a row or key `ahead` of a thread's first one.
+FA_DEVICE SnippetCount<SnippetLine> line_place(int first, int ahead) { return {first + ahead, {(float)first, 1.0f, ahead}}; }
+
+// As Curve::weight. What weighs nothing has no slope, whatever the text says there.
+template <class Q, class K> FA_DEVICE float weigh(const fa_attn_bwd_params &p, const Curve &curve, const Places &w, Q q, K k, float score, float lse, float &slope) {
+#if SCORE_SNIPPET
+    SnippetSlope<float> natural = {score * p.softmax_scale, 1.0f};
+    if constexpr (kSoftcap) {
+        const float tangent = 1.0f - 2.0f * reciprocal(1.0f + exp2_fast(score * curve.rate));
+        natural = {p.softcap * tangent, 1.0f - tangent * tangent};
+    }
+    const auto bent = snippet_score<SnippetSlopes<SnippetFast, float>>(natural, w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k);
+    slope = snippet_slope(bent);
+    return exp2_fast(snippet_value(bent) * kLog2e - lse);
+#else
+    return curve.weight(score, lse, slope);
+#endif
+}
+// Whether all queries of a tile exist and see all of a tile's keys, but for a mask's text: what texts say of rows that do not exist may be anything.
+FA_DEVICE bool is_clear(const Meets &meets, int tile, int seq_q) { return tile >= meets.first_clear && tile < meets.end_clear && (tile + 1) * kM <= seq_q; }
+FA_DEVICE float slope_at(float weight, float slope) { return weight > 0.0f ? slope : 1.0f; }
+
+#if SKIPS
+// Of a family: where the list is.
+FA_DEVICE u32 *list_of(const fa_attn_bwd_params &p, void *workspace);
+
+// For each head of queries (of all batches) and tile of keys (of all sequences) a row: how many tiles of queries see it; and of each 32 tiles
+// which do, and which see it whole. Numbers take no registers meanwhile.
+struct Listed {
+    u32 *counts, *bits;   // bits: of 32 tiles the first, then the second
+    u32 apart, words;     // rows from head to head, and pairs of a row
+
+    __device__ __forceinline__ Listed(const fa_attn_bwd_params &p, void *workspace) : counts(list_of(p, workspace)) {
+        const u32 batch = opaque((u32)p.batch), seq_q = opaque((u32)p.seq_q), seq_k = opaque((u32)p.seq_k);
+        apart = kVarlen ? seq_k / kN + batch : (seq_k + kN - 1) / kN;
+        words = ((kVarlen ? seq_q / kM + batch : (seq_q + kM - 1) / kM) + 31) / 32;
+        bits = counts + (i64)apart * (opaque((u32)p.heads_q) * (kVarlen ? 1 : batch));
+    }
+    __device__ __forceinline__ u32 *pair(u32 row, int word) const { return bits + ((i64)row * words + word) * 2; }
+};
+
+// By all warps of the first launch.
+FA_DEVICE void list_tiles(const fa_attn_bwd_params &p, void *workspace) {
+    const Listed listed(p, workspace);
+    const u32 rows = listed.apart * (u32)(p.heads_q * batches_of(p));
+    const int lane = (int)(threadIdx.x % 32);
+    for (u32 row = blockIdx.x * (kSideThreads / 32) + threadIdx.x / 32; row < rows; row += gridDim.x * (kSideThreads / 32)) {
+        const int head = (int)(row / listed.apart);
+        i64 key_tile = row % listed.apart;
+        const int index = find_index<kN>(p, p.cu_seqlens_k, head / p.heads_q, key_tile);
+        const Sequence s = sequence_of(p, index);
+        const Places w = places_of(p, s, index, head % p.heads_q);
+        u32 count = 0;
+        if (key_tile * kN < s.seq_k) {
+            const Meets meets = find_meets(s, find_band(s), (int)key_tile * kN);
+            const int offset = place_of_query(s);
+            for (int word = meets.first / 32; word * 32 < meets.end; ++word) {
+                const int tile = word * 32 + lane, from = tile * kM, to = (from + kM < s.seq_q ? from + kM : s.seq_q) - 1;
+                const bool is = tile >= meets.first && tile < meets.end;
+                const SnippetSpan<int> sees = SeenSteps<kN>::look(w, (is ? from : 0) + offset, (is ? to : 0) + offset, (int)key_tile * kN);
+                const u32 seen = warp_ballot(is && sees.high != 0), whole = warp_ballot(is && sees.low != 0 && is_clear(meets, tile, s.seq_q));
+                for (u32 left = seen; left != 0; left &= left - 1) ++count;
+                if (lane == 0) listed.pair(row, word)[0] = seen, listed.pair(row, word)[1] = whole;
+            }
+        }
+        if (lane == 0) listed.counts[row] = count;
+    }
+}
+
+// The steps of a tile of keys that are listed: upwards, head after head.
+struct ListedWalk {
+    int tile, head;
+    bool whole;   // all of the tile's queries exist and see all of its keys
+
+    ListedWalk() = default;
+    // first_head: of queries, of all batches; key_tile: of all sequences.
+    __device__ __forceinline__ ListedWalk(const fa_attn_bwd_params &p, void *workspace, u32 first_head, u32 key_tile, const Meets &meets, int group)
+        : tile(meets.first / 32 * 32 - 1), head(0), whole(false), p(&p), workspace(workspace), seen(0), seen_whole(0) {
+        row = first_head * Listed(p, workspace).apart + key_tile;
+        next(meets, group);
+    }
+    __device__ __forceinline__ void next(const Meets &meets, int group) {
+#pragma unroll 1
+        for (int word = tile >> 5; seen == 0 && head < group;) {
+            if (++word * 32 >= meets.end) {
+                word = meets.first / 32 - 1, ++head;
+                continue;
+            }
+            const Listed listed(*p, workspace);
+            const u32 *pair = listed.pair(row + head * listed.apart, word);
+            seen = pair[0], seen_whole = pair[1], tile = word * 32;
+        }
+        if (seen == 0) return;
+        const int bit = highest_bit(seen & (0 - seen));
+        seen &= seen - 1;
+        tile = (tile & ~31) + bit, whole = (seen_whole >> bit & 1) != 0;
+    }
+    // How many there are.
+    __device__ __forceinline__ int count(int group) const {
+        const Listed listed(*p, workspace);
+        u32 sum = 0;
+#pragma unroll 1
+        for (int i = 0; i < group; ++i) sum += listed.counts[row + i * listed.apart];
+        return (int)sum;
+    }
+
+private:
+    const fa_attn_bwd_params *p;
+    void *workspace;
+    u32 row;                // of the group's first head
+    u32 seen, seen_whole;   // of 32 tiles: those behind this one; all
+};
+#endif
+
+} // namespace
+
+#endif
