@@ -44,6 +44,9 @@ CALLS = {
     "rsqrt.approx.ftz.f32 %0, %1;": "reciprocal_root_of",
     "max.f32 %0, %1, %2;": "max_of",
     "prmt.b32 %0, %1, 0, %2;": "permute",
+    "prmt.b32 %0, %1, %2, %3;": "permute",
+    "{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1; cvt.rn.satfinite.e4m3x2.f32 high, %4, %3; mov.b32 %0, {low, high}; }":
+        "pack_e4m3",
     "mul.rn.f16x2 %0, %1, %2;": "multiply_halves",
     "fma.rn.bf16x2 %0, %1, %2, %3;": "multiply_add_brains",
     "shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;": "shuffle_xor",
@@ -154,7 +157,7 @@ CALLS |= {
 MAP_FIELDS = {"rank": "rank", "box_dim": "box", "global_dim": "extent", "global_stride": "stride", "element_stride": "element_stride",
               "elemtype": "type", "interleave_layout": "interleave", "swizzle_mode": "swizzle", "fill_mode": "fill"}
 BEYOND = r"setp\.le\.s32 p, %(\d+), (\d+); @p mov\.b32 %(\d+), 0xff800000;"
-WGMMA = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(b?f16)\.b?f16 \{[%0-9, ]*\}, (\{?)[%b][^;]*?, (?:p|all), 1, 1, ([^;]*);")
+WGMMA = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(?:16|32)\.f32\.(b?f16|e4m3)\.(?:b?f16|e4m3) \{[%0-9, ]*\}, (\{?)[%b][^;]*?, (?:p|all), 1, 1(?:, )?([^;]*);")
 
 
 def call_of(said, operands):
@@ -173,11 +176,11 @@ def call_of(said, operands):
     found = WGMMA.findall(said)
     if found and len(set(found)) == 1 and len(found) in (1, 4):
         columns, kind, registers, ways = found[0]
-        form = "kRegistersForm" if registers else "kSharedForm" if ways == "0, 0" else "kAcrossForm"
+        form = "kRegistersForm" if registers else "kSharedForm" if ways in ("0, 0", "") else "kAcrossForm"
         adds = re.search(r"setp\.ne\.b32 p, ([%0-9]+), 0;", said).group(1)
         apart = re.findall(r"add\.u64 b, %\d+, (\d+);", said) or ["0"]
         if said.count("wgmma.mma_async") == len(found) and [int(x) for x in apart] == [int(apart[0]) * i for i in range(1, len(found))] or len(found) == 1:
-            return "emu::wgmma<%s, %s, emu::%s, %d, %s, %s>(%s)" % (columns, "true" if kind == "bf16" else "false", form, len(found), apart[0],
+            return "emu::wgmma<%s, %d, emu::%s, %d, %s, %s>(%s)" % (columns, ("f16", "bf16", "e4m3").index(kind), form, len(found), apart[0],
                                                                     "-1" if adds[0] == "%" else adds, ", ".join(operands))
     return "emu::not_emulated(\"%s\")" % said[:120]
 

@@ -157,6 +157,24 @@ void permute(u32 &x, u32 a, u32 selector) {
     x = 0;
     for (int i = 0; i < 4; i++) x |= (u32)(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
 }
+void permute(u32 &x, u32 a, u32 b, u32 selector) {
+    const u64 bytes = a | (u64)b << 32;
+    x = 0;
+    for (int i = 0; i < 4; i++) x |= (u32)(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+}
+static unsigned char e4m3_of(float x) {
+    if (isnan(x)) return 0x7f;
+    int exponent;
+    const float size = fabsf(x);
+    frexpf(size, &exponent);
+    exponent = size > 0 && exponent - 1 > -6 ? exponent - 1 : -6;
+    const float units = nearbyintf(ldexpf(size, 3 - exponent));   // to nearest even
+    const int bits = (exponent + 6) * 8 + (int)(units < 16 ? units : 16);
+    return (unsigned char)((signbit(x) ? 0x80 : 0) | (size >= 464 || bits > 0x7e ? 0x7e : bits));
+}
+void pack_e4m3(u32 &four, float a, float b, float c, float d) {
+    four = e4m3_of(a) | (u32)e4m3_of(b) << 8 | (u32)e4m3_of(c) << 16 | (u32)e4m3_of(d) << 24;
+}
 void multiply_halves(u32 &x, u32 a, u32 b) {
     pack_half(x, half_value((u16)(a >> 16)) * half_value((u16)(b >> 16)), half_value((u16)a) * half_value((u16)b));
 }
@@ -541,17 +559,19 @@ void complete(const GroupProduct &p, u32 quadrant) {
     static Elements in;
     const u64 content = read_operands(p, quadrant, in);
     if (content != p.content) fail("shared memory was changed under a product");
-    const auto value = [&](u16 x) { return p.brain ? brain_value(x) : half_value(x); };
-    for (int k = 0; k < 16; k++) {
-        for (int i = 0; i < 16 && !p.from_registers; i++) a[i][k] = value(in.a[k][i]);
-        for (int j = 0; j < p.columns; j++) b[k][j] = value(in.b[k][j]);
-    }
-    for (int l = 0; l < kWarp; l++) {
-        for (int r = 0; r < 4 && p.from_registers; r++)
-            for (int e = 0; e < 2; e++) a[l / 4 + r % 2 * 8][l % 4 * 2 + r / 2 * 8 + e] = value((u16)(p.registers[l][r] >> 16 * e));
+    for (int l = 0; l < kWarp; l++)
         for (int j = 0; j < p.columns / 2; j++) c[l / 4 + j / 2 % 2 * 8][j / 4 * 8 + l % 4 * 2 + j % 2] = p.accumulate ? *p.c[l][j] : 0.0f;
+    for (int byte = 0; byte < (p.kind == 2 ? 2 : 1); byte++) {
+        const auto value = [&](u16 x) { return p.kind == 2 ? e4m3_value((unsigned char)(x >> 8 * byte)) : p.kind == 1 ? brain_value(x) : half_value(x); };
+        for (int k = 0; k < 16; k++) {
+            for (int i = 0; i < 16 && !p.from_registers; i++) a[i][k] = value(in.a[k][i]);
+            for (int j = 0; j < p.columns; j++) b[k][j] = value(in.b[k][j]);
+        }
+        for (int l = 0; l < kWarp; l++)
+            for (int r = 0; r < 4 && p.from_registers; r++)
+                for (int e = 0; e < 2; e++) a[l / 4 + r % 2 * 8][l % 4 * 2 + r / 2 * 8 + e] = value((u16)(p.registers[l][r] >> 16 * e));
+        add_products(c, a, b, p.columns);
     }
-    add_products(c, a, b, p.columns);
     for (int l = 0; l < kWarp; l++)
         for (int j = 0; j < p.columns / 2; j++) *p.c[l][j] = c[l / 4 + j / 2 % 2 * 8][j / 4 * 8 + l % 4 * 2 + j % 2];
 }

@@ -247,6 +247,10 @@ inline void reciprocal_of(float &y, float x) { y = flushed(1 / flushed(x)); }
 inline void reciprocal_root_of(float &y, float x) { y = flushed(1 / sqrtf(flushed(x))); }
 inline void max_of(float &y, float a, float b) { y = fmaxf(a, b); }
 void permute(u32 &x, u32 a, u32 selector);
+void permute(u32 &x, u32 a, u32 b, u32 selector);
+// fp16 has e4m3's bits between its sign and 256th of its value.
+inline float e4m3_value(unsigned char x) { return (x & 0x7f) == 0x7f ? NAN : 256 * half_value((u16)((x & 0x80) << 8 | (x & 0x7f) << 7)); }
+void pack_e4m3(u32 &four, float a, float b, float c, float d);
 void multiply_halves(u32 &x, u32 a, u32 b);
 void multiply_add_brains(u32 &x, u32 a, u32 b, u32 c);
 

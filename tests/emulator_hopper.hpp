@@ -114,7 +114,8 @@ void map_copy(void *to, u32 from);
 enum Form { kSharedForm, kRegistersForm, kAcrossForm };
 struct GroupProduct {
     int columns;
-    bool brain, accumulate, from_registers, a_across, b_across;
+    int kind;   // of numbers: 0 fp16, 1 bf16, 2 e4m3, of which two lie where one of the others does
+    bool accumulate, from_registers, a_across, b_across;
     u64 a, b;
     float *c[kWarp][128];
     u32 registers[kWarp][4];
@@ -148,17 +149,17 @@ struct Operands {
     void add(u64 x) { in[count++] = x; }
 };
 // One product of `form`, or four of them whose B is `apart` further on each.
-template <int kColumns, bool kBrain, Form kForm, int kCount, int kApart, int kAccumulate> void issue(void *const *args) {
+template <int kColumns, int kKind, Form kForm, int kCount, int kApart, int kAccumulate> void issue(void *const *args) {
     const u32 warp = now->index.x / kWarp;
     const Operands &first = *(const Operands *)args[0];
     for (int i = 0; i < kCount; i++) {
         flight().products[warp].emplace_back();
         GroupProduct &p = flight().products[warp].back();
         constexpr int kBAt = kForm == kRegistersForm ? 4 * kCount : kCount;
-        p.columns = kColumns, p.brain = kBrain, p.from_registers = kForm == kRegistersForm, p.group = flight().product_groups[warp];
+        p.columns = kColumns, p.kind = kKind, p.from_registers = kForm == kRegistersForm, p.group = flight().product_groups[warp];
         p.a = first.in[i], p.b = first.in[kBAt] + (u64)(i * kApart);
         p.a_across = kForm == kAcrossForm && first.in[3] != 0;
-        p.b_across = kForm == kRegistersForm || (kForm == kAcrossForm && first.in[4] != 0);
+        p.b_across = (kForm == kRegistersForm && kKind != 2) || (kForm == kAcrossForm && first.in[4] != 0);
         p.accumulate = i > 0 || (kAccumulate >= 0 ? kAccumulate != 0 : first.in[kBAt + 1] != 0);
         for (int l = 0; l < kWarp; l++) {
             const Operands &o = *(const Operands *)args[l];
@@ -170,11 +171,11 @@ template <int kColumns, bool kBrain, Form kForm, int kCount, int kApart, int kAc
         p.content = read_operands(p, warp % 4, in);
     }
 }
-template <int kColumns, bool kBrain, Form kForm, int kCount, int kApart, int kAccumulate, class... T> void wgmma(T &&...x) {
+template <int kColumns, int kKind, Form kForm, int kCount, int kApart, int kAccumulate, class... T> void wgmma(T &&...x) {
     Operands o;
     (o.add(x), ...);
     if (o.sums != kColumns / 2) fail("a product with other accumulators than it has columns");
-    meet(issue<kColumns, kBrain, kForm, kCount, kApart, kAccumulate>, &o);
+    meet(issue<kColumns, kKind, kForm, kCount, kApart, kAccumulate>, &o);
 }
 inline void end_group(void *const *) { flight().product_groups[now->index.x / kWarp]++; }
 inline void product_commit() { meet(end_group, nullptr); }
