@@ -74,7 +74,7 @@ class Column:
             step = least
         if high >= 1 << 20:  # what no card holds
             return "any" if low <= 1 else "{:,} and more".format(low)
-        return "{:,} to {:,}{}".format(low, high, "" if step == 1 else " in steps of %d" % step)
+        return "{:,} to {:,}{}".format(low, high, "" if step == 1 else " by %d" % step)
 
 
 class Family(Column):
@@ -208,8 +208,8 @@ def by_family(folder):
     """The lines of one operation's table with a column for each family."""
     operation, fields, manifests = read_operation(folder)
     families = [Family(operation["fields"], manifest, manifest["sm"]["min"]) for manifest in manifests]
-    lines = list(table(operation, fields, ["`%s`" % family.name for family in families], families))
-    lines.insert(2, "| GPUs | %s |" % " | ".join(chips(manifest["sm"]["min"], manifest["sm"]["max"]) for manifest in manifests))
+    lines = list(table(operation, fields, [family.name for family in families], families))
+    lines.insert(2, "| GPUs | %s |" % " | ".join(chips(manifest["sm"]["min"], manifest["sm"]["max"]).split("(")[1][:-1] for manifest in manifests))
     return lines
 
 

@@ -43,9 +43,9 @@ static inline void marker_of(const fa_problem *p, char *ret, size_t size)
     snprintf(
         ret, size,
         "HEAD_DIM=%d;PAGE_SIZE=%d;HEAD_DIM_V=%d;DTYPE_BF16=%d;CAUSAL=%d;LENGTHS_K=%d;KV_FP8=%d;"
-        "VARLEN_Q=%d;WINDOW=%d;SOFTCAP=%d;SINKS=%d;SCORE_SNIPPET=%s;MASK_SNIPPET=%s;",
+        "Q_FP8=%d;VARLEN_Q=%d;WINDOW=%d;SOFTCAP=%d;SINKS=%d;SCORE_SNIPPET=%s;MASK_SNIPPET=%s;",
         p->head_dim, p->page, p->head_dim_v, p->dtype, p->causal != 0, p->lengths_k, p->kv_dtype,
-        p->varlen, p->window, p->softcap, p->sinks,
+        p->q_dtype, p->varlen, p->window, p->softcap, p->sinks,
         p->score != 0 ? fa_value_words(p->score, NULL) : "",
         p->mask != 0 ? fa_value_words(p->mask, NULL) : "");
 }

@@ -108,7 +108,7 @@ uint64_t fake_memory_version(uint64_t address);
 struct fake_build {
     int head_dim, bf16, causal; /* of attention */
     /* Of attention as serving engines call it; `serving`: one of these is not 0. */
-    int serving, varlen, lengths_k, page, window, softcap, sinks, fp8, head_dim_v, d_lse;
+    int serving, varlen, lengths_k, page, window, softcap, sinks, fp8, q_fp8, head_dim_v, d_lse;
     struct fa_snippet *score, *mask; /* NULL: none */
     int columns, parts;         /* of l1_norm; 0: it is none */
     int filter_w, filter_h;     /* of a specification's convolution */

@@ -109,11 +109,12 @@ static void read_marker(struct module *m)
     const struct {
         const char *name;
         int *value;
-    } features[] = {{"VARLEN_Q=", &m->build.varlen},     {"VARLEN=", &m->build.varlen},
-                    {"LENGTHS_K=", &m->build.lengths_k}, {"PAGE_SIZE=", &m->build.page},
-                    {"WINDOW=", &m->build.window},       {"SOFTCAP=", &m->build.softcap},
-                    {"SINKS=", &m->build.sinks},         {"KV_FP8=", &m->build.fp8},
-                    {"D_LSE=", &m->build.d_lse},         {"HEAD_DIM_V=", &m->build.head_dim_v}};
+    } features[] = {{"VARLEN_Q=", &m->build.varlen},      {"VARLEN=", &m->build.varlen},
+                    {"LENGTHS_K=", &m->build.lengths_k},  {"PAGE_SIZE=", &m->build.page},
+                    {"WINDOW=", &m->build.window},        {"SOFTCAP=", &m->build.softcap},
+                    {"SINKS=", &m->build.sinks},          {"KV_FP8=", &m->build.fp8},
+                    {"Q_FP8=", &m->build.q_fp8},          {"D_LSE=", &m->build.d_lse},
+                    {"HEAD_DIM_V=", &m->build.head_dim_v}};
     for (size_t i = 0; i < sizeof features / sizeof *features; i++)
         if (marker_value(m->marker, features[i].name, features[i].value) && *features[i].value != 0)
             m->build.serving = 1;

@@ -110,15 +110,14 @@ struct wanted {
     unsigned box[RANK];
 };
 
-static bool agrees(const struct fa_tensor_map *given, const struct wanted *wanted,
-                   const struct fa_attn_boxes *boxes, int dtype)
+static bool agrees(const struct fa_tensor_map *given, const struct wanted *wanted, int dtype)
 {
     const unsigned element = dtype == UINT8 ? 1 : 2;
     struct fake_map map;
     memcpy(&map, given, sizeof map);
     if (map.magic != MAP_MAGIC || map.address != (uint64_t)(uintptr_t)wanted->address ||
         map.rank != wanted->rank || map.dtype != dtype ||
-        (16u << map.swizzle) != boxes->columns * element)
+        (16u << map.swizzle) != wanted->box[0] * element)
         return false;
     for (int i = 0; i < wanted->rank; i++) {
         long long extent = (long long)map.last[i] + 1;
@@ -183,16 +182,20 @@ int fake_check_maps(const struct function *f, void **arguments)
     const int queries[] = {build->varlen ? 1 : p.batch, p.heads_q, build->varlen ? serving.total_q : p.seq_q};
     const int keys[] = {build->page > 0 ? serving.num_pages : packed_k ? 1 : p.batch, p.heads_kv,
                         build->page > 0 ? build->page : packed_k ? serving.total_k : p.seq_k};
-    struct wanted wanted[] = {tensor_map("q", p.q, q, queries, b.columns, b.q_rows),
-                              tensor_map("o", p.o, o, queries, b.columns, b.o_rows),
-                              tensor_map("k", p.k, k, keys, b.columns, b.k_rows),
-                              tensor_map("v", p.v, v, keys, b.columns, b.v_rows)};
+    struct wanted wanted[] = {
+        tensor_map("q", p.q, q, queries, b.columns, b.q_rows),
+        tensor_map("o", p.o, o, queries, b.columns < 64 ? b.columns : 64, b.o_rows),
+        tensor_map("k", p.k, k, keys, b.columns, b.k_rows),
+        tensor_map("v", p.v, v, keys, b.columns, b.v_rows)};
     const struct fa_tensor_map *given[] = {&maps.q, &maps.o, &maps.k, &maps.v};
     for (int i = 0; i < (p.seq_k > 0 ? 4 : 2); i++) { /* without keys nothing is loaded of them */
         wanted[i].extent[0] = i % 2 == 1 && build->head_dim_v > 0 ? build->head_dim_v : build->head_dim;
         if (i < 2 && b.q_heads > 1)
             group_heads(&wanted[i], p.heads_q / p.heads_kv, b.q_heads);
-        if (!agrees(given[i], &wanted[i], &b, i >= 2 && build->fp8 ? UINT8 : build->bf16 ? BFLOAT16 : FLOAT16)) {
+        if (!agrees(given[i], &wanted[i],
+                    (i >= 2 ? build->fp8 : i == 0 && build->q_fp8) ? UINT8
+                    : build->bf16                                  ? BFLOAT16
+                                                                   : FLOAT16)) {
             fake_note("map of %s does not agree with the launch", wanted[i].name);
             return FAKE_INVALID_VALUE;
         }

@@ -212,15 +212,16 @@ INLINE const float *seen_row(const params *p, const struct fake_build *build, co
 INLINE bool scores_of(const params *p, const struct fake_build *build, const struct row *r,
                       struct seen *seen)
 {
-    uint64_t at = (uint64_t)(uintptr_t)p->dense.q + (uint64_t)r->q * 2;
-    const uint16_t *q = fake_memory(at, (size_t)build->head_dim * 2, false);
+    const int bytes = build->q_fp8 ? 1 : 2;
+    uint64_t at = (uint64_t)(uintptr_t)p->dense.q + (uint64_t)(r->q * bytes);
+    const void *q = fake_memory(at, (size_t)(build->head_dim * bytes), false);
     double scale = (double)p->dense.softmax_scale, cap = (double)p->softcap;
     if (build->fp8)
         scale *=
             scale_of(p->k_scale, r->b * p->k_scale_batch_stride, r->kv * p->k_scale_head_stride);
     float query[576];
     if (q != NULL)
-        load_row(build, false, q, build->head_dim, query);
+        load_row(build, build->q_fp8, q, build->head_dim, query);
     for (int64_t j = r->first; q != NULL && j < r->end; j++) {
         const float *key = seen_row(p, build, r, seen, j, false);
         float part[16] = {0};
@@ -264,7 +265,9 @@ INLINE bool attend_row(const params *p, const struct fake_build *build, const st
         total += (double)w;
     }
     for (int64_t j = 0; lowp && j < count; j++)
-        seen->scores[j] = value(build, storage(build, seen->scores[j]));
+        seen->scores[j] = build->q_fp8
+                              ? fp8_value(fp8_bits(256 * seen->scores[j], true), true) / 256
+                              : value(build, storage(build, seen->scores[j]));
     for (int64_t j = 0; ok && j < count; j += TOGETHER) {
         const float *v[TOGETHER];
         float w[TOGETHER] = {0};

@@ -135,6 +135,7 @@ TEST(every_family_is_right_on_random_problems)
         {"attn_fwd_sm90a", {.bf16 = true}},
         {"attn_fwd_prefill_sm90a", {.bf16 = true, .serving = true}},
         {"attn_fwd_latent_sm90a", {.bf16 = true, .serving = true}},
+        {"attn_fwd_fp8_sm90a", {.bf16 = true, .serving = true}},
     };
     int wrong = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -640,6 +641,45 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_latent_attention_is_found)
              diag);
     for (p.seq_k = 40; p.seq_k <= 1000; p.seq_k *= 5)
         CHECK_INT(count_unnoticed(&p, config, p.seq_k == 40 ? alone : changes), 0);
+}
+
+/* Sums of two steps, and chunks of columns. */
+TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_attention_of_fp8_is_found)
+{
+    static const struct change changes[] = {
+        {"barrier_wait(barrier_at(base, kKEmpty + k.slot), k.parity ^ 1);", ""},
+        {"barrier_wait(barrier_at(base, kQEmpty + g), q_parity);", ""},
+        {"barrier_wait(barrier_at(base, kRawEmpty + raw.slot), raw.parity ^ 1);", ""},
+        {"barrier_wait(barrier_at(base, kRawFull + raw.slot), raw.parity);", ""},
+        {"barrier_wait(barrier_at(base, kTurnedEmpty + turned.slot), turned.parity ^ 1);", ""},
+        {"barrier_wait(barrier_at(base, kKFull + k.slot), k.parity);", ""},
+        {"barrier_wait(barrier_at(base, kTurnedFull + v.slot), v.parity);", ""},
+        {"barrier_wait(q_full, q_parity);", ""},
+        {"async_proxy_fence();", ""},
+        {"wgmma_wait<1>();", ""},
+        {"barrier_init(barrier_at(base, kRawEmpty + i), kConverters);",
+         "barrier_init(barrier_at(base, kRawEmpty + i), kConverters - 1);"},
+        {"barrier_init(barrier_at(base, kTurnedFull + i), kConverters);",
+         "barrier_init(barrier_at(base, kTurnedFull + i), kConverters - 1);"},
+        {"barrier_init(barrier_at(base, kTurnedEmpty + i), kGroups * 4);",
+         "barrier_init(barrier_at(base, kTurnedEmpty + i), kGroups * 4 - 4);"},
+        {"feed.skip(w.steps - own.steps);", ""},
+        {"if (grown) scale_rows(total, shrink);", ""},
+        {"if (weigh(s, rows, shrink, scale)) scale_rows(total, shrink);",
+         "weigh(s, rows, shrink, scale);"},
+        {NULL}};
+    fa_problem p = problem_of(FA_BF16, FA_CAUSAL_BOTTOM_RIGHT, 128, 1, 2, 1, 150, 330);
+    p.kv_dtype = p.q_dtype = FA_KV_FP8;
+    world.gpu.sm_count = 1;
+    for (int chunks = 1; chunks <= 2; chunks++) {
+        char config[256];
+        snprintf(config, sizeof config,
+                 "{\"family\":\"attn_fwd_fp8_sm90a\",\"tunables\":{\"BLOCK_M\":128,"
+                 "\"BLOCK_N\":64,\"CHUNKS\":%d,\"FLUSH\":%d,\"PINGPONG\":1}}",
+                 chunks, 3 - chunks);
+        CHECK_INT(count_unnoticed(&p, config, changes), 1); /* the other's way to scale its sums */
+    }
+    world.gpu.sm_count = 132;
 }
 
 TEST_WITHIN(unless_left_out, faults_that_a_gpu_may_hide_are_found)

@@ -66,6 +66,11 @@ def what_serving_passes_makes_the_problem_it_says():
     tap.equal(asked(q, *fp8, block_table=ints(3, 5), seqused_k=ints(3), max_seqlen_k=70, k_scale=floats(),
                     v_scale=floats(3, 2)),
               dict(decode, seq_k=70, page=16, lengths_k="seqused", kv_dtype="fp8"))
+    narrow, scales = [Exchanged((3, heads, 40, DIM), dtype=(10, 8)) for heads in (4, 2, 2)], {"k_scale": floats(3, 2), "v_scale": floats()}
+    for more in ({}, {"out": Exchanged((3, 4, 40, DIM), dtype=(4, 16))}, {"out": Exchanged((3, 4, 40, DIM))}):
+        tap.equal(asked(*narrow, **scales, **more), dict(decode, seq_q=40, kv_dtype="fp8", q_dtype="fp8"))
+    refused(fa_tune.DtypeError, "out is float8_e4m3fn and needs bfloat16", *narrow, **scales, out=narrow[0])
+    refused(fa_tune.ShapeError, "q_scale must be one scale, or as many as k_scale has", *narrow, **scales, q_scale=floats(3))
     rows, keys = Exchanged((50, 4, DIM)), [Exchanged((70, 2, DIM)) for _ in range(2)]
     ragged = {"cu_seqlens_q": ints(4), "cu_seqlens_k": ints(4), "max_seqlen_q": 30, "max_seqlen_k": 40}
     tap.equal(asked(rows, *keys, causal=True, out=Exchanged((50, 4, DIM)), **ragged),
@@ -310,7 +315,7 @@ def what_these_names_cannot_mean_is_refused_by_name():
             (fa_tune.DtypeError, "s_aux is int32 and needs float32", {"s_aux": ints(4)}),
             (fa_tune.ArgumentError, "(out, lse) with return_softmax_lse=True", {"out": (q, q)}),
             (fa_tune.NotSupported, "dropout_p is not covered: PyTorch's SDPA computes it", {"dropout_p": 0.5}),
-            (fa_tune.NotSupported, "does not take q_descale", {"q_descale": floats()}),
+            (fa_tune.NotSupported, "q_descale is for a q of float8_e4m3fn", {"q_descale": floats()}),
             (fa_tune.NotSupported, "does not take return_attn_probs", {"return_attn_probs": True}),
             (fa_tune.NotSupported, "does not take cp_world_size", {"cp_world_size": 2})]:
         turned_away(fa_tune.attention_varlen, kind, part, q, *pool, **dict(good, **change))

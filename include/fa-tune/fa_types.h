@@ -81,8 +81,8 @@ enum { FA_PROBLEM_VALUES = 32 };
 typedef struct fa_operation fa_operation;
 
 /* One problem of an operation: a value for each field of its table, in the table's order; values beyond
- * are 0. The size is fixed for good: a new field takes a value that was unused. A problem that is all
- * zeroes but for the fields below is attention forward, O = softmax(scale * Q K^T + mask) V. */
+ * are 0. The size is fixed for good. One that is all zeroes but for the fields below is attention
+ * forward, O = softmax(scale * Q K^T + mask) V. */
 typedef struct fa_problem {
     const fa_operation *operation; /* NULL: attention forward */
     __extension__ union {
@@ -115,8 +115,8 @@ typedef struct fa_problem {
             int32_t head_dim_v;      /* 0: as head_dim; at most 512 */
             int32_t v_in_k; /* 0 or 1: values are the first head_dim_v columns of the keys */
             int32_t score, mask; /* texts, set by fa_set_field(): docs/serving.md; 0: none */
-            int32_t unused[FA_PROBLEM_VALUES - 27]; /* 0, of later versions' fields: being here,
-                                                       they are set by any initializer */
+            fa_kv_dtype q_dtype; /* fp8 beside such keys: k_scale is the product of both */
+            int32_t unused[FA_PROBLEM_VALUES - 28]; /* 0, of later versions' fields */
         };
     };
 } fa_problem;

@@ -19,6 +19,10 @@ static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM >= 8 && HEAD_DIM <= 576 && OUT_DIM %
 
 using Params = fa_attn_serving_params;
 
+#ifndef Q_FP8
+#define Q_FP8 0
+#endif
+
 constexpr bool kBf16 = DTYPE_BF16 != 0;
 
 FA_DEVICE float value(u16 x) { return to_float<kBf16>(x); }
@@ -41,9 +45,24 @@ typedef u16 Stored;
 FA_DEVICE float value_kv(Stored x) { return value(x); }
 #endif
 
+#if Q_FP8
+typedef unsigned char Query;
+FA_DEVICE float value_q(Query x) { return value_e4m3(x); }
+// A weight, at most 1, to the nearest e4m3 of 256 times it.
+FA_DEVICE float rounded_weight(float x) {
+    const u32 bits = float_to_bits(x);
+    const float units = (x * 131072.0f + 12582912.0f) - 12582912.0f;   // of 2^-17, below 2^-14
+    return x < 0x1p-14f ? units * 0x1p-17f : bits_to_float((bits + 0x7ffffu + (bits >> 20 & 1)) & 0xfff00000u);
+}
+#else
+typedef u16 Query;
+FA_DEVICE float value_q(Query x) { return value(x); }
+FA_DEVICE float rounded_weight(float x) { return rounded(x); }
+#endif
+
 // The row of one row id, where its data lie, and the keys that it sees: first .. end-1.
 struct Row {
-    const u16 *q;
+    const Query *q;
     const Stored *k, *v;
     int b, h, h_kv, first, end, len_q, len_k, stands;   // at this key
 
@@ -75,7 +94,7 @@ struct Row {
         len_k = p.seqused_k[b];
 #endif
         if (PAGED) block_k = block_v = 0;
-        q = (const u16 *)d.q + block_q + h * d.q_head_stride + at * d.q_row_stride;
+        q = (const Query *)d.q + block_q + h * d.q_head_stride + at * d.q_row_stride;
         k = (const Stored *)d.k + block_k + h_kv * d.k_head_stride;
         v = (const Stored *)d.v + block_v + h_kv * d.v_head_stride;
         const i64 stands = s + (VARLEN_Q || LENGTHS_K ? len_k - len_q : d.causal_offset);
@@ -131,7 +150,7 @@ FA_DEVICE double block_reduce(double x, bool maximum) {
 // Plain weights carry a factor that cancels in the quotient, 3/8 of the data type's spacing above 1: else the heaviest
 // weight of a row, 1, would never be rounded (attn_ref.cu says why that matters).
 FA_DEVICE double weight(double score, double largest, bool lowp) {
-    constexpr float kOffGrid = 1.0f + 0.375f * (kBf16 ? 0x1p-7f : 0x1p-10f);
+    constexpr float kOffGrid = 1.0f + 0.375f * (Q_FP8 ? 0x1p-3f : kBf16 ? 0x1p-7f : 0x1p-10f);
     return lowp ? (double)(kOffGrid * exp2_fast((float)((score - largest) * 1.4426950408889634))) : exp(score - largest);
 }
 
@@ -140,7 +159,7 @@ static __device__ __noinline__ void attention_row(const Params &p, const i64 *ro
     __shared__ double q[HEAD_DIM], weights[REF_THREADS];
     const Row row(p, rows, i);
     __syncthreads();
-    for (int d = threadIdx.x; d < HEAD_DIM; d += REF_THREADS) q[d] = (double)value(row.q[d]);
+    for (int d = threadIdx.x; d < HEAD_DIM; d += REF_THREADS) q[d] = (double)value_q(row.q[d]);
     __syncthreads();
     const double none = (double)neg_infinity();
     double largest = none;
@@ -161,7 +180,7 @@ static __device__ __noinline__ void attention_row(const Params &p, const i64 *ro
         if (own < count) {
             const double s = score(p, row, q, first + own), w = s == none ? 0.0 : weight(s, largest, lowp);
             total += w;
-            weights[own] = lowp ? (double)rounded((float)w) : w;
+            weights[own] = lowp ? (double)rounded_weight((float)w) : w;
         }
         __syncthreads();
 #pragma unroll
@@ -187,7 +206,7 @@ attn_ref_fp32(const __grid_constant__ Params p, const long long *rows, int row_c
         attention_row(p, rows, i, false, ref_o + i * OUT_DIM, ref_lse + i);
 }
 
-// The weights rounded to the data type before P V, the output rounded.
+// The weights rounded to the data type, or with queries of fp8 to e4m3, before P V, the output rounded.
 extern "C" __global__ void __launch_bounds__(REF_THREADS)
 attn_ref_lowp(const __grid_constant__ Params p, const long long *rows, int row_count, float *ref_o, float *ref_lse) {
     for (i64 i = blockIdx.x; i < row_count; i += gridDim.x)

@@ -234,6 +234,7 @@ void call_end(struct call *c)
     Py_XDECREF(c->result[0]);
     Py_XDECREF(c->result[1]);
     Py_XDECREF(c->values);
+    Py_XDECREF(c->scales);
 }
 
 static fa_problem preset; /* every field's default */

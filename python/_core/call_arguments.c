@@ -11,7 +11,7 @@ static const char *const not_keywords[] = {
     "dtype",       "head_dim",     "batch",     "heads_q",    "heads_kv",  "seq_q",
     "seq_k",       "lse",          "unaligned", "varlen",     "lengths_k", "page",
     "window_left", "window_right", "kv_dtype",  "head_dim_v", "v_in_k",    "layout",
-    "causal",      "window",       "softcap",   "sinks",
+    "causal",      "window",       "softcap",   "sinks",      "q_dtype",
 };
 
 /* The TypeError for a name that is no argument, with the one that may have been meant. */

@@ -18,7 +18,7 @@
         {"sinks", EXTRA(SINKS), NULL}, {"k_descale", EXTRA(K_SCALE), NULL},                        \
         {"v_descale", EXTRA(V_SCALE), NULL}, {"stream", AT(stream), NULL},                         \
         {"num_splits", IGNORED, NULL}, {"scheduler_metadata", IGNORED, NULL},                      \
-        {"q_descale", OFF_OR_REFUSED, NULL},                                                       \
+        {"q_descale", AT(q_scale), NULL},                                                          \
     {                                                                                              \
         "alibi_slopes", OFF_OR_REFUSED, NULL                                                       \
     }
@@ -42,6 +42,7 @@ static struct keyword of_attention[] = {
     {"seqused_k", EXTRA(SEQUSED_K), NULL},
     {"block_table", EXTRA(BLOCK_TABLE), NULL},
     {"sinks", EXTRA(SINKS), NULL},
+    {"q_scale", AT(q_scale), NULL},
     {"k_scale", EXTRA(K_SCALE), NULL},
     {"v_scale", EXTRA(V_SCALE), NULL},
     {NULL, 0, NULL},

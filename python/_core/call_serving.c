@@ -55,6 +55,39 @@ static int take_extra(struct call *c, int which)
     return 0;
 }
 
+/* Scores know only the product of the scales of fp8 queries and of keys: it takes the place of the latter. */
+static int take_q_scale(struct call *c)
+{
+    tensor of[2] = {0};
+    PyObject *given[] = {c->is.q_scale, c->is.extra[K_SCALE]};
+    const char *name = call_name_of(c, &c->is.q_scale);
+    if (c->is.q_scale == NULL || c->is.q_scale == Py_None)
+        return 0;
+    if (c->tensor[Q].dtype.bits != 8)
+        return fail(ERROR_NOT_SUPPORTED, "%s is for a q of float8_e4m3fn", name);
+    if (!has(c, K_SCALE) || (c->is.stream != NULL && c->is.stream != Py_None))
+        return fail(ERROR_ARGUMENT, "%s needs %s, and no stream of its own", name,
+                    name_of(c, K_SCALE));
+    int rc = 0, one = 1;
+    for (int i = 0; rc == 0 && i < 2; i++)
+        rc = tensor_take(&of[i], given[i], i == 0 ? name : name_of(c, K_SCALE), &c->place);
+    for (int i = 0; rc == 0 && i < of[0].dims; i++)
+        one = one && of[0].shape[i] == 1;
+    if (rc == 0 && !one &&
+        (of[0].dims != of[1].dims ||
+         memcmp(of[0].shape, of[1].shape, (size_t)of[0].dims * sizeof of[0].shape[0]) != 0))
+        rc = fail(ERROR_SHAPE, "%s must be one scale, or as many as %s has", name,
+                  name_of(c, K_SCALE));
+    tensor_release(&of[0]);
+    tensor_release(&of[1]);
+    if (rc == 0)
+        c->scales = PyNumber_Multiply(c->is.q_scale, c->is.extra[K_SCALE]);
+    if (rc != 0 || c->scales == NULL)
+        return -1;
+    c->is.extra[K_SCALE] = c->scales;
+    return 0;
+}
+
 static int take_extras(struct call *c)
 {
     for (int i = 0; i < EXTRAS; i++) {
@@ -190,10 +223,16 @@ static int check_varlen(const struct call *c)
     return 0;
 }
 
+static bool is_e4m3(const tensor *t)
+{
+    return t->dtype.bits == 8 && t->dtype.code == DL_FLOAT8_E4M3FN;
+}
+
 int call_take_serving(struct call *c)
 {
     fa_problem *problem = &c->problem;
-    if (take_window(c) != 0 || take_softcap(c) != 0 || take_extras(c) != 0 || check_varlen(c) != 0)
+    if (take_window(c) != 0 || take_softcap(c) != 0 || take_q_scale(c) != 0 ||
+        take_extras(c) != 0 || check_varlen(c) != 0)
         return -1;
     if (c->extra == NULL)
         return 0;
@@ -203,6 +242,7 @@ int call_take_serving(struct call *c)
                          : has(c, CU_SEQLENS_K) ? FA_LENGTHS_CU_SEQLENS
                                                 : FA_LENGTHS_FIXED;
     problem->kv_dtype = has(c, K_SCALE) ? FA_KV_FP8 : FA_KV_SAME;
+    problem->q_dtype = has(c, K_SCALE) && is_e4m3(&c->tensor[Q]) ? FA_KV_FP8 : FA_KV_SAME;
     if (check_together(c) != 0)
         return -1;
     if (problem->varlen) { /* whose rows have heads within them */

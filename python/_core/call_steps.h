@@ -15,7 +15,7 @@ enum { CU_SEQLENS_Q, CU_SEQLENS_K, SEQUSED_K, BLOCK_TABLE, SINKS, K_SCALE, V_SCA
 /* As they came; NULL: not given. */
 struct arguments {
     PyObject *q, *k, *v, *causal, *scale, *layout, *out, *return_lse, *stream;
-    PyObject *window, *softcap, *max_seqlen_q, *max_seqlen_k, *deterministic, *v_dim,
+    PyObject *window, *softcap, *max_seqlen_q, *max_seqlen_k, *deterministic, *v_dim, *q_scale,
         *extra[EXTRAS];
 };
 
@@ -50,6 +50,7 @@ struct call {
     PyObject *result[2];   /* out and lse: new references, or NULL */
     dl_managed *workspace; /* owned, or NULL */
     PyObject *values;      /* owned, the view of k's first v_dim columns that is v; or NULL */
+    PyObject *scales;      /* owned, those of fp8 queries times those of keys; or NULL */
     place place;
     fa_tuner *tuner;
     bool wants_lse, entered;

@@ -22,6 +22,11 @@ static int compare_shape(const struct call *c, const tensor *t, const int64_t *w
 }
 
 /* ---- inputs ---------------------------------------------------------------------------------*/
+static bool is_half(dl_dtype dtype)
+{
+    return (dtype.code == DL_FLOAT || dtype.code == DL_BFLOAT) && dtype.bits == 16;
+}
+
 static int check_kinds(const struct call *c)
 {
     const tensor *q = &c->tensor[Q], *k = &c->tensor[K];
@@ -45,8 +50,7 @@ static int check_kinds(const struct call *c)
     if (fp8 && (k->dtype.bits != 8 || k->dtype.code != DL_FLOAT8_E4M3FN))
         return fail(ERROR_DTYPE, "%s is %s and has a scale: pass float8_e4m3fn", k->name,
                     dtype_name(k->dtype, text, sizeof text));
-    bool half = q->dtype.code == DL_FLOAT || q->dtype.code == DL_BFLOAT;
-    return half && q->dtype.bits == 16
+    return c->problem.q_dtype == FA_KV_FP8 || is_half(q->dtype)
                ? 0
                : fail(ERROR_DTYPE, "%s, %s and %s are %s: pass float16 or bfloat16", q->name,
                       k->name, c->tensor[V].name, dtype_name(q->dtype, text, sizeof text));
@@ -180,15 +184,27 @@ static struct outputs shapes_of(const struct call *c)
                             .lse_dims = 3};
 }
 
+/* That of q, but of fp8 ones what the problem has. */
+static dl_dtype output_type(const struct call *c)
+{
+    return c->problem.q_dtype != FA_KV_FP8 ? c->tensor[Q].dtype
+           : c->problem.dtype == FA_FP16   ? (dl_dtype){DL_FLOAT, 16, 1}
+                                           : (dl_dtype){DL_BFLOAT, 16, 1};
+}
+
 int call_take_shaped(struct call *c, int which, tensor *t, PyObject *given, const char *name)
 {
     const struct outputs wanted = shapes_of(c);
-    dl_dtype dtype = which == OUT ? c->tensor[Q].dtype : float32;
+    dl_dtype dtype = which == OUT ? output_type(c) : float32;
     char has[64], needs[64];
     if (tensor_take(t, given, name, &c->place) != 0 ||
         compare_shape(c, t, which == OUT ? wanted.out : wanted.lse,
                       which == OUT ? wanted.out_dims : wanted.lse_dims) != 0)
         return -1;
+    if (which == OUT && c->problem.q_dtype == FA_KV_FP8 && is_half(t->dtype)) {
+        c->problem.dtype = t->dtype.code == DL_FLOAT ? FA_FP16 : FA_BF16;
+        dtype = t->dtype;
+    }
     if (t->dtype.code != dtype.code || t->dtype.bits != dtype.bits)
         return fail(ERROR_DTYPE, "%s is %s and needs %s", t->name,
                     dtype_name(t->dtype, has, sizeof has), dtype_name(dtype, needs, sizeof needs));
@@ -259,9 +275,10 @@ int call_make_outputs(struct call *c)
     char *data = NULL;
     if (c->result[0] == NULL) {
         struct outputs wanted = shapes_of(c);
-        c->result[0] = c->problem.head_dim_v == 0
-                           ? tensor_like(q, wanted.out, wanted.out_dims, &c->place, &data)
-                           : tensor_new(q, wanted.out, wanted.out_dims, q->dtype, &c->place, &data);
+        c->result[0] =
+            c->problem.head_dim_v == 0 && c->problem.q_dtype == FA_KV_SAME
+                ? tensor_like(q, wanted.out, wanted.out_dims, &c->place, &data)
+                : tensor_new(q, wanted.out, wanted.out_dims, output_type(c), &c->place, &data);
         if (c->result[0] == NULL)
             return -1;
         c->launch.o = data;

@@ -164,6 +164,7 @@ class Problem:
     softcap: bool
     sinks: bool
     kv_dtype: KvDtype
+    q_dtype: KvDtype
     batch_invariant: bool
     mean_q: int
     mean_k: int

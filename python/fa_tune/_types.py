@@ -62,6 +62,7 @@ class ProblemFields(TypedDict, total=False):
     softcap: bool
     sinks: bool
     kv_dtype: KvDtype
+    q_dtype: KvDtype
     batch_invariant: bool
     mean_q: SupportsIndex
     mean_k: SupportsIndex
@@ -100,6 +101,7 @@ class GridFields(TypedDict, total=False):
     softcap: _Flags
     sinks: _Flags
     kv_dtype: KvDtype | Sequence[KvDtype]
+    q_dtype: KvDtype | Sequence[KvDtype]
     batch_invariant: _Flags
     mean_q: _Numbers
     mean_k: _Numbers
@@ -123,6 +125,7 @@ class AttentionOptions(TypedDict, total=False):
     max_seqlen_k: SupportsIndex | None
     seqused_k: Tensor | None
     block_table: Tensor | None
+    q_scale: Tensor | None
     k_scale: Tensor | None
     v_scale: Tensor | None
     batch_invariant: bool
@@ -141,6 +144,7 @@ class _ServingOptions(TypedDict, total=False):
     max_seqlen_k: SupportsIndex | None
     s_aux: Tensor | None
     sinks: Tensor | None
+    q_descale: Tensor | None
     k_descale: Tensor | None
     v_descale: Tensor | None
     stream: Any
@@ -153,7 +157,6 @@ class _ServingOptions(TypedDict, total=False):
     num_splits: Any
     scheduler_metadata: Any
     # and these must be off
-    q_descale: None
     alibi_slopes: None
 
 

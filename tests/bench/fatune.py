@@ -21,8 +21,8 @@ class Problem(c.Structure):
                                           "heads_kv", "seq_q", "seq_k", "want_lse", "unaligned")]
     _fields_ += [(n, c.c_int32) for n in ("varlen", "lengths_k", "page", "window", "window_left", "window_right",
                                           "softcap", "sinks", "kv_dtype", "batch_invariant", "mean_q", "mean_k",
-                                          "head_dim_v", "v_in_k", "score", "mask")]
-    _fields_ += [("unused", c.c_int32 * 5)]
+                                          "head_dim_v", "v_in_k", "score", "mask", "q_dtype")]
+    _fields_ += [("unused", c.c_int32 * 4)]
 
 
 class Gpu(c.Structure):

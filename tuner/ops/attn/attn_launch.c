@@ -67,13 +67,13 @@ int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_bo
         return rc;
     const bool maps = rc == 0;
     const unsigned rows[] = {boxes.q_rows, boxes.q_heads, boxes.k_rows, boxes.v_rows, boxes.o_rows};
-    bool possible = boxes.columns == 16 || boxes.columns == 32 || boxes.columns == 64;
+    bool possible = boxes.columns >= 16 && boxes.columns <= 128 && 128 % boxes.columns == 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         possible = possible && rows[i] >= 1 && rows[i] <= BOX_MAX;
     if (maps && !possible)
         return fa_fail(diag, FA_ECORRUPT,
                        "cubin wants tensor maps with boxes of %u columns and %u, %u, %u, %u and %u "
-                       "rows: 16, 32 or 64 columns and 1 to %d rows can be",
+                       "rows: 16, 32, 64 or 128 columns and 1 to %d rows can be",
                        boxes.columns, rows[0], rows[1], rows[2], rows[3], rows[4], BOX_MAX);
     if (!takes(&info, maps, entry->workspace))
         return fa_fail(diag, FA_ECORRUPT,
@@ -117,7 +117,7 @@ static int encode_tensor(fa_driver *driver, const struct tensor *t, fa_dtype dty
                              .rank = 1,
                              .base = (fa_device_ptr)(uintptr_t)t->base,
                              .extent = {(uint64_t)t->columns},
-                             .box = {box_columns}};
+                             .box = {box_columns > 64 && !t->bytes ? 64 : box_columns}};
     const uint64_t size = fa_tensor_element_bytes(&shape),
                    packed = ((uint64_t)t->columns * size + 15) / 16 * 16; /* any driver takes it */
     long long groups_stride;
@@ -183,18 +183,19 @@ int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
     const struct {
         struct tensor tensor;
         struct fa_tensor_map *map;
-    } all[] = {{{"q", p->q, p->q_batch_stride, p->q_head_stride, p->q_row_stride, dim, batch_q,
-                 queries, p->heads_q, false, boxes->q_rows, group, boxes->q_heads},
-                &ret_maps->q},
-               {{"k", k_base, p->k_batch_stride, p->k_head_stride, p->k_row_stride, dim, batch_k,
-                 keys, heads_kv, fp8, boxes->k_rows, 0, 0},
-                &ret_maps->k},
-               {{"v", v_base, p->v_batch_stride, p->v_head_stride, p->v_row_stride, dim_v, batch_k,
-                 keys, heads_kv, fp8, boxes->v_rows, 0, 0},
-                &ret_maps->v},
-               {{"o", p->o, p->o_batch_stride, p->o_head_stride, p->o_row_stride, dim_v, batch_q,
-                 queries, p->heads_q, false, boxes->o_rows, group, boxes->q_heads},
-                &ret_maps->o}};
+    } all[] = {
+        {{"q", p->q, p->q_batch_stride, p->q_head_stride, p->q_row_stride, dim, batch_q, queries,
+          p->heads_q, problem->q_dtype == FA_KV_FP8, boxes->q_rows, group, boxes->q_heads},
+         &ret_maps->q},
+        {{"k", k_base, p->k_batch_stride, p->k_head_stride, p->k_row_stride, dim, batch_k, keys,
+          heads_kv, fp8, boxes->k_rows, 0, 0},
+         &ret_maps->k},
+        {{"v", v_base, p->v_batch_stride, p->v_head_stride, p->v_row_stride, dim_v, batch_k, keys,
+          heads_kv, fp8, boxes->v_rows, 0, 0},
+         &ret_maps->v},
+        {{"o", p->o, p->o_batch_stride, p->o_head_stride, p->o_row_stride, dim_v, batch_q, queries,
+          p->heads_q, false, boxes->o_rows, group, boxes->q_heads},
+         &ret_maps->o}};
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof all / sizeof *all; i++)
         rc =
@@ -460,13 +461,16 @@ inline __attribute__((always_inline)) int fa_attn_dense_take(const fa_problem *p
     uint64_t of_keys = (uint64_t)(ret_params->k_batch_stride | ret_params->k_head_stride |
                                   ret_params->k_row_stride | ret_params->v_batch_stride |
                                   ret_params->v_head_stride | ret_params->v_row_stride);
+    if (problem->q_dtype == FA_KV_FP8)
+        of_keys |= (uint64_t)(ret_params->q_batch_stride | ret_params->q_head_stride |
+                              ret_params->q_row_stride);
     if (strides >= 2 * (uint64_t)FA_ATTN_STRIDE_LIMIT)
         return fa_fail(diag, FA_EINVAL, "a stride of q, k, v or o is beyond 2^48 elements");
     if (!problem->unaligned &&
         (strides % 8 != 0 || (fp8 && of_keys % 16 != 0) || pointers % 16 != 0))
         return fa_fail(diag, FA_EALIGN,
                        "q, k, v and o must be 16-byte aligned with strides in multiples of 8 "
-                       "elements (16 of fp8 keys and values): ask for the kernel with "
+                       "elements (16 of fp8 ones): ask for the kernel with "
                        "problem.unaligned = true");
     if (pointers % 2 != 0 || (uintptr_t)args->lse % 4 != 0)
         return fa_fail(diag, FA_EALIGN, "a pointer is not aligned to its element");

@@ -9,9 +9,7 @@
  * tunables or lets BLOCK_M, BLOCK_N, D_TILE, STAGES and MIN_BLOCKS; of warp-specialised ones PINGPONG and
  * PERSISTENT; of the last kind WARPS, WARPS_PER_SM and Q_IN_REGS.
  *
- * Workload: some thousand predictions per tuning, each O(row tiles of one head) and without memory
- * of its own, so that equal inputs give equal outputs.
- * Unit: clocks of one SM, until the last step turns them into microseconds.
+ * Workload: some thousand predictions per tuning, each O(row tiles of one head). Unit: clocks of one SM, until the last step turns them into microseconds.
  */
 #include "attn_launch.h"
 
@@ -110,9 +108,7 @@ static double at_least_1(const fa_candidate *candidate, const char *name, int32_
 
 /* Coefficients of what no data sheet gives. Fitted to 4,470 measured configs of attn_fwd_sm80 on an
  * H200 (67 problems: head dims 32 to 256, 32 to 16,384 tokens a row, fp16 and bf16, with and
- * without the causal mask), held near physical guesses; launch was set by hand.
- * With a head dim and mask left out of the fit, the best of the first eight choices for it stays
- * within 2.9% of the best of all, the first choice within 2 to 5% on average and 9% at worst. */
+ * without the causal mask), held near physical guesses; launch was set by hand. */
 static const struct {
     double tensor_share, overlap, overlap_per_warp, overlap_per_slab, fp32_per_score, issue_per_mma,
         l2_bytes, tile_clocks, single_stage, mask_per_score, block_clocks, block_row_clocks,
@@ -272,11 +268,10 @@ static double makespan(const struct shape *s, const fa_problem *problem, const f
 enum { TENSOR = 4096, EXPONENTIALS = 16, FP32_LANES = 128 };
 
 /* ---- split keys -------------------------------------------------------------------------------*/
-/* A block takes BLOCK_M packed rows (query heads of a key head, times queries) and one of SPLITS parts of the keys; its warps
- * stream keys on their own.
- * Memory decides, so what is told apart is how a config keeps it busy: bytes on their way against the
- * latency, blocks against the places for them, and the parts' cost at the end. With many rows the products
- * decide: each warp pays for its rows times all keys of its group. */
+/* A block takes BLOCK_M packed rows (query heads of a key head, times queries) and one of SPLITS parts of the keys;
+ * its warps stream keys on their own. Memory decides, so what is told apart is how a config keeps it busy: bytes on
+ * their way against the latency, blocks against the places for them, and the parts' cost at the end. With many rows
+ * the products decide: each warp pays for its rows times all keys of its group. */
 
 /* Coefficients of what no data sheet gives, set by hand to some 40 configs of nine problems on an H200 (head dim 128, one to
  * four queries, 16 MB to 1 GB of keys and values); those of the launch and of parts to 28 more problems (1 to 16 queries of 64
@@ -364,9 +359,8 @@ static double split_us(const fa_candidate *candidate, const fa_problem *problem,
 enum { CAP_EXPONENTIALS = 2 }; /* of a softcap: an exponential and a reciprocal a score */
 
 /* Coefficients of what no data sheet gives, fitted to 3,744 measured configs of attn_fwd_sm90a on an H200 and an H100 (96
- * problems: head dims 64 and 128, 512 to 16,384 tokens, fp16 and bf16, with and without the causal mask) and 13 more. Of a
- * problem's configs the first choice takes 1% more than the best on average and 12% at worst, the best of the first eight
- * 0.1% and 2%; predicted over measured time is 0.8 to 1.21. */
+ * problems: head dims 64 and 128, 512 to 16,384 tokens, fp16 and bf16, with and without the causal mask) and 13 more. A
+ * problem's first choice takes 1% more than the best on average and 12% at worst. */
 static const struct {
     double fp32_per_score, overlap, drift, fetch, chain, mask_per_score, start, ends, turnover,
         smoothing, tail, memory_overlap, launch_us;

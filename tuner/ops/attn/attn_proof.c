@@ -2,8 +2,6 @@
  *
  * The proofs of attention forward: its cases, how long their sequences are and how their tensors lie, which rows are
  * compared, and what they may differ by.
- *
- * Workload: a few calls per tuned problem.
  */
 #include "attn_proof.h"
 
@@ -148,6 +146,12 @@ static bool is_of_keys(int tensor)
     return tensor == FA_ATTN_K || tensor == FA_ATTN_V;
 }
 
+static bool is_fp8(const fa_problem *p, int tensor)
+{
+    return tensor == FA_ATTN_Q ? p->q_dtype == FA_KV_FP8
+                               : is_of_keys(tensor) && p->kv_dtype == FA_KV_FP8;
+}
+
 /* row_gap: elements behind each row of a head; block_gap: elements behind the inner block (the rows
  * of a head, or the heads of a position). Products stay below 2^56. */
 static fa_attn_tensor lay_out(const fa_attn_case *what, int tensor, uint64_t row_gap,
@@ -198,7 +202,7 @@ fa_attn_case fa_attn_case_make(const fa_problem *problem, int pad, uint64_t seed
     }
     c.num_pages = pages < INT32_MAX ? (int32_t)pages : INT32_MAX;
     for (int i = 0; i < FA_ATTN_TENSORS; i++) {
-        const unsigned wide = is_of_keys(i) && problem->kv_dtype == FA_KV_FP8 ? 2 : 1;
+        const unsigned wide = is_fp8(problem, i) ? 2 : 1;
         const unsigned unit = wide * (unsigned)pad;
         c.tensor[i] =
             lay_out(&c, i, unit * (8 * row_gaps[i] + odd), unit * (8 * block_gaps[i] + 2 * odd));
@@ -256,7 +260,8 @@ int fa_attn_cases(const fa_problem *problem, uint64_t seed, fa_attn_case ret_cas
             p.window_right = windows[i][1];
         }
         fa_attn_case c = fa_attn_case_make(&p, rows[i].pad, random, true);
-        c.input_scale[FA_ATTN_Q] = c.input_scale[FA_ATTN_K] = rows[i].size;
+        c.input_scale[FA_ATTN_Q] = c.input_scale[FA_ATTN_K] =
+            p.q_dtype == FA_KV_FP8 ? fminf(rows[i].size, 4) : rows[i].size;
         if (rows[i].scale > 0)
             c.softmax_scale = rows[i].scale;
         c.all_rows = true;
@@ -338,7 +343,7 @@ static bool set_tensors(const fa_attn_case *what, struct fa_proof_case *c)
                               .element = p->dtype == FA_BF16 ? FA_ELEMENT_BF16 : FA_ELEMENT_FP16,
                               .output = t == FA_ATTN_O || t == LSE,
                               .elements = rows * columns};
-        if (is_of_keys(t) && p->kv_dtype == FA_KV_FP8)
+        if (is_fp8(p, t))
             tensor->element = FA_ELEMENT_FP8_E4M3;
         if (t < FA_ATTN_TENSORS)
             fits = fits && fa_proof_lay(tensor, what->tensor[t].extent, what->tensor[t].stride,
@@ -469,15 +474,13 @@ static int arguments(fa_bench *b, int index, int launch, void *kernels,
 }
 
 /* ---- the reference, and what a kernel may differ by -----------------------------------------*/
-/* Scores of magnitude s carry roundings in every kernel: matrix units add a few products at a
- * time and seem to truncate (m16n8k8 on an H200: errors nine times in ten towards zero, up to 2^-18.3 * s at
- * head_dim 144, where a plain fp32 sum stays below 2^-22); folding the scale into one multiply-add,
- * exp2(x*c - m*c), adds half a unit of m*c. Both shift a weight by that relative amount, which attn_ref_lowp
- * does not show (it subtracts first): with scores near 1e4 a right kernel may be one fp16 step away where
- * lowp is exact. So
+/* Scores of magnitude s carry roundings in every kernel: matrix units add a few products at a time and truncate (up to
+ * 2^-18.3 * s at head_dim 144); folding the scale into one multiply-add, exp2(x*c - m*c), adds half a unit of m*c. Both
+ * shift a weight by that relative amount, which attn_ref_lowp does not show (it subtracts first). So
  *     |o - reference|   <= 2 * lowp_error + max|v| * (2^-16 + 2^-22 * s)
  *     |lse - reference| <= 2^-16 + 2^-24 * head_dim * s
  * With scores of ordinary size (below 30) the terms beside 2 * lowp_error stay below 2^-15 * max|v|.
+ * Hopper's products of e4m3 keep 14 bits of a sum after each 32 columns: LSE may be off by 2^-13 of a score for each.
  * LSE shows how large scores were, but not behind a softcap. Elements of Q and K are nearly normal, so that a product of
  * head_dim of them hardly goes beyond four standard deviations. */
 void fa_attn_tolerances(const fa_attn_case *what, double lowp_error, double of_lse, double *ret_o,
@@ -491,6 +494,8 @@ void fa_attn_tolerances(const fa_attn_case *what, double lowp_error, double of_l
     const double largest_v = 3.4642 * (double)what->input_scale[FA_ATTN_V];
     *ret_o = 2 * lowp_error + largest_v * (0x1p-16 + 0x1p-22 * scores);
     *ret_lse = 0x1p-16 + 0x1p-24 * what->problem.head_dim * scores;
+    if (what->problem.q_dtype == FA_KV_FP8)
+        *ret_lse += 0x1p-18 * what->problem.head_dim * uncapped;
 }
 
 /* The largest error of the plain computation in some rows, and the largest finite LSE. False: something is no number. */
@@ -514,10 +519,8 @@ static bool look_at_rows(const struct fa_proof_case *c, const float *lowp, uint6
     return right;
 }
 
-/* The compared rows together are held to what all proofs are. Each band is held to its own rows as
- * well, with half as much slack again: the plain error of 64 rows is less steady, because one row
- * with a heavy key can be most of it (in simulations right kernels reach 0.92 of the common
- * tolerance there, while a missing tile of keys exceeds it several times). */
+/* The compared rows together are held to what all proofs are. Each band is held to its own rows as well, with half as much
+ * slack again: of 64 rows one with a heavy key can be most of the plain error. */
 static int set_tolerances(struct fa_proof_case *c, const fa_attn_case *what, const float *lowp,
                           fa_diag *diag)
 {

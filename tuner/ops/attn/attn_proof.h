@@ -41,10 +41,9 @@ typedef struct fa_attn_case {
     bool all_rows; /* every row is compared, else FA_PROVER_ROWS of them */
 } fa_attn_case;
 
-/* The tensors of a problem as its layout packs them, or with gaps between rows and blocks of rows
- * that grow with `pad` and differ from tensor to tensor. Unaligned problems get odd starts and,
- * when padded, odd row strides; others multiples of 16 bytes. `ragged`: sequences of any length up to the problem's, for one
- * that has such. */
+/* The tensors of a problem as its layout packs them, or with gaps between rows and blocks of rows that grow with
+ * `pad` and differ from tensor to tensor. Unaligned problems get odd starts and, when padded, odd row strides; others
+ * multiples of 16 bytes. `ragged`: sequences of any length up to the problem's, for one that has such. */
 fa_attn_case fa_attn_case_make(const fa_problem *problem, int pad, uint64_t seed, bool ragged);
 
 /* The problems of fa_attn_cases. */

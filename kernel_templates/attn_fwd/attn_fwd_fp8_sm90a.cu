@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention forward of e4m3 queries, keys and values on Hopper (sm_90a): TMA, wgmma of e4m3, one producing warpgroup and GROUPS
+// consuming ones.
+//
+// Purpose: O = softmax(scale * Q K^T) V with online softmax, e4m3 in, fp16 or bf16 out. k_scale holds what scores are multiplied
+// by (the scale of keys times that of queries), v_scale that of values, for each sequence and key head.
+// Workload: a tile is BLOCK_M = 64 * GROUPS query rows of one head; each consumer owns 64 of them and walks the keys that the tile
+// can see, BLOCK_N at a time, from the last to the first. A block works on every gridDim.x-th tile, forth and back.
+// Invariants:
+//  - wgmma takes e4m3 with K along the rows of both operands alone, so three warps of the producing warpgroup transpose each tile
+//    of V, in the order that accumulators have as an operand (fa_wgmma_e4m3.cuh). The fourth fetches.
+//  - weights are P = 2^(exponent - reference), the reference being kOffset below a maximum that the true one outgrows by kSlack
+//    at most: the largest weight of a row is 2^kOffset to 2^(kOffset + kSlack), below 448, and the least 2^-9.
+//  - a tensor core's sum keeps about 14 bits. Of P V it spans at most FLUSH steps, whose keys the manifest bounds; then it is added
+//    to sums in fp32. Where those and a step's do not fit the registers together (CHUNKS > 1), each step's are made a chunk of
+//    columns at a time.
+//  - the output is written from registers: a thread has four neighbouring columns of a row.
+#include "attn_serving.cuh"
+#include "attn_tiles.cuh"
+#include "fa_wgmma_e4m3.cuh"
+
+namespace {
+
+constexpr bool kBf16 = DTYPE_BF16 != 0;
+constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE;
+constexpr int kLine = kD % 128 == 0 ? 128 : 64;                             // bytes of a row of a slab of Q, K or V as it is stored,
+constexpr int kKeyLine = kN % 128 == 0 ? 128 : kN % 64 == 0 ? 64 : 32;      // and of V transposed
+constexpr int kSlabs = kD / kLine, kScores = kN / 2;
+constexpr int kChunks = CHUNKS, kColumns = kD / kChunks;                    // of the output: made at once
+constexpr u32 kGroups = kM / 64, kConverters = 3, kWarp = 32, kGroup = 128;
+constexpr bool kRagged = VARLEN_Q != 0 || LENGTHS_K != 0, kMasksLater = CAUSAL != 0 || WINDOW != 0;
+FA_DEVICE constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
+constexpr int kPage = PAGED != 0 ? PAGE_SIZE : 1;
+constexpr int kBox = PAGED != 0 ? common_divisor(kPage, kN) : kN, kBoxes = kN / kBox;   // keys of a box; boxes of a tile
+constexpr u32 kTile = kN * kD, kQPart = 64 * kD;
+static_assert(FA_THREADS == (kGroups + 1) * kGroup && kM % 64 == 0 && kN % 32 == 0, "tile and threads disagree");
+static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM <= kD && ALIGNED == 1 && KV_FP8 == 1 && kBox % 16 == 0, "the head does not fit its tile");
+
+} // namespace
+
+extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {kLine, 64, 1, kBox, kBox, 16};
+
+#include "attn_softmax_wgmma.cuh"
+
+namespace {
+
+constexpr float kOffset = 7.0f, kMost = kOffset + 1.75f;   // log2 of the largest weight when its reference is taken, and of any
+using Weights = u32[kN / 8];
+using Output = float[kColumns / 2];
+
+// ---- shared memory ---------------------------------------------------------------------------------------------
+
+// K, V as it is stored and V transposed, STAGES, RAW_STAGES and STAGES tiles; then Q, then the barriers.
+constexpr u32 kRawAt = STAGES * kTile, kTurnedAt = kRawAt + RAW_STAGES * kTile, kQAt = kTurnedAt + STAGES * kTile,
+              kBarriersAt = kQAt + kGroups * kQPart;
+enum Barrier { kKFull, kKEmpty = kKFull + STAGES, kRawFull = kKEmpty + STAGES, kRawEmpty = kRawFull + RAW_STAGES,
+               kTurnedFull = kRawEmpty + RAW_STAGES, kTurnedEmpty = kTurnedFull + STAGES, kQFull = kTurnedEmpty + STAGES,
+               kQEmpty = kQFull + kGroups, kBarrierCount = kQEmpty + kGroups };
+static_assert(8 * kBarrierCount <= 256 && kBarriersAt + 256 == FA_SMEM_BYTES, "shared memory is not what the manifest says");
+enum Named { kTurn = 1 };   // named barriers, one a consumer
+
+template <u32 kCount> struct Ring {
+    u32 slot = 0, parity = 0;
+
+    __device__ __forceinline__ void advance() {
+        const bool last = slot + 1 == kCount;
+        slot = last ? 0 : slot + 1;
+        parity ^= last;
+    }
+};
+FA_DEVICE u32 barrier_at(u32 base, u32 which) { return base + kBarriersAt + 8 * which; }
+
+// ---- which tile, which keys ------------------------------------------------------------------------------------
+
+struct Work {
+    int row0, head, batch, kv_head, steps;        // steps: of its keys, each BLOCK_N
+    int len_q, len_k, first_q, first_k, key0;     // of the sequence, where it has lengths of its own; key0: where step 0 begins
+};
+
+FA_DEVICE Sequence sequence_of(const fa_attn_serving_params &p, const Work &w) {
+    Sequence s = {};
+    s.len_q = VARLEN_Q != 0 ? w.len_q : p.dense.seq_q, s.len_k = LENGTHS_K != 0 ? w.len_k : p.dense.seq_k;
+    s.offset = key_offset(p, s.len_q, s.len_k);
+    return s;
+}
+FA_DEVICE int first_query(const Work &w) { return VARLEN_Q != 0 ? w.first_q : 0; }
+FA_DEVICE int key_of_step(const Work &w, int step) { return (WINDOW != 0 ? w.key0 : 0) + step * kN; }
+
+// The tiles of a block, one after another: of dense tensors the longest first; else sequence by sequence, in sections of heads
+// whose keys and values fit in L2 together, from the last queries to the first.
+class Schedule {
+    u32 round = 0;
+    u32 before = 0;        // tiles of the sequences before this one
+    int batch = -1;        // this sequence
+    Sequence sequence;
+
+    __device__ __forceinline__ bool find(const fa_attn_serving_params &p, u32 index, Work &w) {
+        const fa_attn_params &d = p.dense;
+        u32 tile, head;
+        if constexpr (!kRagged) {
+            const u32 tiles = ((u32)d.seq_q + kM - 1) / kM;
+            if (index >= tiles * (u32)d.heads_q * (u32)d.batch) return false;
+            place_tile(d, index, tiles, tile, head);
+            w.batch = (int)(head / (u32)d.heads_q), head %= (u32)d.heads_q;
+        } else {
+            u32 here = batch < 0 ? 0 : ((u32)sequence.len_q + kM - 1) / kM * (u32)d.heads_q;
+            while (index - before >= here) {
+                before += here;
+                if (++batch == d.batch) return false;
+                sequence = find_sequence(p, batch);
+                here = ((u32)sequence.len_q + kM - 1) / kM * (u32)d.heads_q;
+            }
+            const u32 heads = (u32)d.heads_q, tiles = here / heads, within = index - before;
+            const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)sequence.len_k * (HEAD_DIM * 2)) * (float)(d.heads_q / d.heads_kv);
+            const u32 section = fit < 1.0f ? 1 : fit < (float)heads ? (u32)fit : heads;
+            const u32 first = within / (section * tiles) * section, rest = within - first * tiles;
+            const u32 so_many = heads - first < section ? heads - first : section;
+            tile = tiles - 1 - rest / so_many, head = first + rest % so_many;
+            w.batch = batch;
+            w.len_q = sequence.len_q, w.len_k = sequence.len_k;
+            w.first_q = VARLEN_Q != 0 ? load_int(p.cu_seqlens_q + batch) : 0;
+            w.first_k = LENGTHS_K == 1 && PAGED == 0 ? load_int(p.cu_seqlens_k + batch) : 0;
+        }
+        w.row0 = (int)tile * kM, w.head = (int)head, w.kv_head = w.head / (d.heads_q / d.heads_kv);
+        return true;
+    }
+
+  public:
+    __device__ __forceinline__ bool next(const fa_attn_serving_params &p, Work &w) {
+        const u32 index = round * gridDim.x + (round % 2 != 0 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+        ++round;
+        if (!find(p, index, w)) return false;
+        const Sequence s = sequence_of(p, w);
+        const int begin = WINDOW != 0 ? first_key(p, s, w.row0) : 0;
+        const int end = end_key(p, s, (w.row0 + kM < s.len_q ? w.row0 + kM : s.len_q) - 1);
+        w.key0 = PAGED != 0 ? begin / kBox * kBox : begin;
+        w.steps = end > begin ? (end - (WINDOW != 0 ? w.key0 : 0) + kN - 1) / kN : 0;
+        return true;
+    }
+};
+
+// The steps of a tile that the rows of one consumer see: some row those of [from, steps), every row those of
+// [clear_from, clear_steps) whole.
+struct Own {
+    int from, steps, clear_from, clear_steps;
+};
+FA_DEVICE Own find_own(const fa_attn_serving_params &p, const Work &w, u32 group) {
+    const Sequence s = sequence_of(p, w);
+    const int row = w.row0 + (int)group * 64, last = (row + 64 < s.len_q ? row + 64 : s.len_q) - 1, key0 = key_of_step(w, 0);
+    if (w.steps <= 0 || row > last) return {0, 0, 0, 0};
+    const int seen = end_key(p, s, last) - key0, clear = end_key(p, s, row) - key0;
+    Own own = {0, seen > 0 ? (seen + kN - 1) / kN : 0, 0, clear > 0 ? clear / kN : 0};
+    if constexpr (WINDOW != 0) {
+        const int first = first_key(p, s, row) - key0, hidden = first_key(p, s, last) - key0;
+        own.from = first <= 0 ? 0 : first / kN < own.steps ? first / kN : own.steps > 0 ? own.steps - 1 : 0;
+        own.clear_from = hidden > 0 ? (hidden + kN - 1) / kN : 0;
+    }
+    return own;
+}
+
+// ---- producer --------------------------------------------------------------------------------------------------
+
+FA_DEVICE void load_tile(const fa_attn_serving_params &p, const fa_tensor_map *map, u32 to, u32 full, const Work &w, int step) {
+    const int key = key_of_step(w, step);
+    barrier_expect(full, kTile);
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+        int row = LENGTHS_K == 1 && PAGED == 0 ? w.first_k + key : key, block = LENGTHS_K == 1 ? 0 : w.batch;
+        if constexpr (PAGED != 0) {   // -1: there is none, and the copy engine writes zeros
+            const int its_key = key + box * kBox;
+            row = (int)((u32)its_key % kPage);
+            block = its_key < sequence_of(p, w).len_k
+                        ? load_int(p.block_table + w.batch * p.block_table_stride + (u32)its_key / kPage) : -1;
+        }
+#pragma unroll
+        for (int i = 0; i < kSlabs; ++i)
+            tma_load(to + i * (kN * kLine) + box * (kBox * kLine), map, full, i * kLine, row, w.kv_head, block, kEvictLast);
+    }
+}
+
+// One thread: K of a step before its V, Q behind a tile's first K.
+FA_DEVICE void fetch(const fa_attn_serving_params &p, const fa_attn_tensor_maps &maps, u32 base) {
+    Ring<STAGES> k;
+    Ring<RAW_STAGES> raw;
+    u32 q_parity = 1;
+    Work w;
+    for (Schedule schedule; schedule.next(p, w); q_parity ^= 1) {
+#pragma unroll 1
+        for (int step = w.steps; step == w.steps || step > 0; --step) {
+            if (step > 0) {
+                barrier_wait(barrier_at(base, kKEmpty + k.slot), k.parity ^ 1);
+                load_tile(p, &maps.k, base + k.slot * kTile, barrier_at(base, kKFull + k.slot), w, step - 1);
+                k.advance();
+            }
+            if (step == w.steps)
+#pragma unroll 1
+                for (u32 g = 0; g < kGroups; ++g) {
+                    barrier_wait(barrier_at(base, kQEmpty + g), q_parity);
+                    barrier_expect(barrier_at(base, kQFull + g), kQPart);
+#pragma unroll
+                    for (int i = 0; i < kSlabs; ++i)
+                        tma_load(base + kQAt + g * kQPart + i * (64 * kLine), &maps.q, barrier_at(base, kQFull + g), i * kLine,
+                                 first_query(w) + w.row0 + (int)g * 64, w.head, VARLEN_Q != 0 ? 0 : w.batch, kEvictFirst);
+                }
+            if (step > 0) {
+                barrier_wait(barrier_at(base, kRawEmpty + raw.slot), raw.parity ^ 1);
+                load_tile(p, &maps.v, base + kRawAt + raw.slot * kTile, barrier_at(base, kRawFull + raw.slot), w, step - 1);
+                raw.advance();
+            }
+        }
+    }
+}
+
+// A warp's part of a tile of V: every kConverters-th 16 columns, kAtOnce times 32 keys of them under way together. Swizzles move
+// the same bits for all of them, so that places differ by numbers that the compiler knows. Keys from `end` on become zeros: what
+// lies there may be NaN.
+FA_DEVICE void transpose_tile(u32 from, u32 to, int end) {
+    constexpr u32 kBlocks = kN / 32, kAtOnce = kBlocks % 4 == 0 ? 4 : kBlocks % 3 == 0 ? 3 : kBlocks % 2 == 0 ? 2 : kBlocks > 4 ? 1 : kBlocks;
+    const u32 lane = threadIdx.x % kWarp, load = swizzled_chunk<kLine>(lane, 0), store = swizzled_chunk<kKeyLine>(lane % 16, lane / 16);
+#pragma unroll 1
+    for (u32 column = threadIdx.x / kWarp * 16; column < kD; column += kConverters * 16) {
+        const u32 source = from + column / kLine * (kN * kLine) + (load ^ column % kLine), target = to + column * kKeyLine;
+#pragma unroll
+        for (u32 first = 0; first < kBlocks; first += kAtOnce) {
+            u32 four[kAtOnce][4];
+#pragma unroll
+            for (u32 i = 0; i < kAtOnce; ++i) ldmatrix_x4_trans(four[i], source + (first + i) * (32 * kLine));
+#pragma unroll
+            for (u32 i = 0; i < kAtOnce; ++i) {
+                const u32 key = (first + i) * 32;
+                if ((kRagged || PAGED != 0) && end < (int)key + 32)
+#pragma unroll
+                    for (u32 m = 0; m < 4; ++m) {   // each has two keys of two columns
+                        const int its_key = (int)(key + m * 8 + lane % 4 * 2);
+                        four[i][m] = its_key >= end ? 0 : its_key + 1 >= end ? four[i][m] & 0xffffu : four[i][m];
+                    }
+                transpose_e4m3(target + key / kKeyLine * (kD * kKeyLine) + (store ^ key % kKeyLine), four[i]);
+            }
+        }
+    }
+}
+
+FA_DEVICE void convert(const fa_attn_serving_params &p, u32 base) {
+    Ring<RAW_STAGES> raw;
+    Ring<STAGES> turned;
+    Work w;
+    for (Schedule schedule; schedule.next(p, w);)
+#pragma unroll 1
+        for (int step = w.steps; step > 0; --step) {
+            barrier_wait(barrier_at(base, kRawFull + raw.slot), raw.parity);
+            barrier_wait(barrier_at(base, kTurnedEmpty + turned.slot), turned.parity ^ 1);
+            transpose_tile(base + kRawAt + raw.slot * kTile, base + kTurnedAt + turned.slot * kTile,
+                           sequence_of(p, w).len_k - key_of_step(w, step - 1));
+            async_proxy_fence();
+            warp_sync();   // all lanes have read and written
+            if (threadIdx.x % kWarp == 0) {
+                barrier_arrive(barrier_at(base, kRawEmpty + raw.slot));
+                barrier_arrive(barrier_at(base, kTurnedFull + turned.slot));
+            }
+            raw.advance();
+            turned.advance();
+        }
+}
+
+// ---- consumer --------------------------------------------------------------------------------------------------
+
+struct Feed {
+    const u32 base, group;
+    Ring<STAGES> k, v;
+
+    __device__ __forceinline__ u64 wait_k() const {
+        barrier_wait(barrier_at(base, kKFull + k.slot), k.parity);
+        return e4m3_descriptor<kLine>(base + k.slot * kTile);
+    }
+    __device__ __forceinline__ u64 wait_v() const {
+        barrier_wait(barrier_at(base, kTurnedFull + v.slot), v.parity);
+        return e4m3_descriptor<kKeyLine>(base + kTurnedAt + v.slot * kTile);
+    }
+    __device__ __forceinline__ void release_k() {
+        if (threadIdx.x % kWarp == 0) barrier_arrive(barrier_at(base, kKEmpty + k.slot));
+        k.advance();
+    }
+    __device__ __forceinline__ void release_v() {
+        if (threadIdx.x % kWarp == 0) barrier_arrive(barrier_at(base, kTurnedEmpty + v.slot));
+        v.advance();
+    }
+    // Consumers take turns in issuing products, so that one's softmax runs under another's.
+    __device__ __forceinline__ void turn_begin() const {
+        if (PINGPONG != 0) named_sync(kTurn + group, 2 * kGroup);
+    }
+    __device__ __forceinline__ void turn_end() const {
+        if (PINGPONG != 0) named_arrive(kTurn + (group + 1 == kGroups ? 0 : group + 1), 2 * kGroup);
+    }
+    // Steps that this consumer's rows do not see; turns are taken all the same, as many of them as the tile has steps.
+    __device__ __forceinline__ void skip(int steps) {
+        for (; steps > 0; --steps) {
+            wait_k();
+            warp_sync();   // all lanes have seen it before one lets it go
+            turn_begin();
+            turn_end();
+            release_k();
+            wait_v();
+            warp_sync();
+            release_v();
+        }
+    }
+};
+
+// S = Q K^T, left under way.
+FA_DEVICE void issue_qk(Scores &s, u64 q, u64 k) {
+    Wgmma<kN>::pin(s);
+    wgmma_fence();
+#pragma unroll
+    for (int d = 0; d < kD; d += 32)
+        WgmmaE4m3<kN>::multiply(s, q + (d / kLine * (64 * kLine) + d % kLine) / 16, k + (d / kLine * (kN * kLine) + d % kLine) / 16, d > 0);
+    wgmma_commit();
+}
+
+// O += P V of a chunk of columns, left under way.
+FA_DEVICE void issue_pv(Output &o, const Weights &p, u64 v, int chunk, bool accumulate) {
+    Wgmma<kColumns>::pin(o);
+    wgmma_fence();
+#pragma unroll
+    for (int key = 0; key < kN; key += 32)
+        WgmmaE4m3<kColumns>::multiply(o, &p[key / 8], v + (key / kKeyLine * (kD * kKeyLine) + chunk * (kColumns * kKeyLine) + key % kKeyLine) / 16,
+                                      key > 0 || accumulate);
+    wgmma_commit();
+}
+
+// S becomes the weights' exponentials, of scores that are masked. Where some row of the warp has outgrown its reference the
+// references move up: true when sums must shrink by `shrink`.
+FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale) {
+    bool grown = false;
+    if (warp_any(may_outgrow(s, rows))) {
+        float top[2];
+        row_tops(top, s);
+        grown = warp_any(top[0] * scale > rows.reference[0] + kMost || top[1] * scale > rows.reference[1] + kMost);
+#pragma unroll
+        for (int half = 0; half < 2 && grown; ++half) {
+            const float raised = max2(rows.reference[half], quad_max(top[half]) * scale - kOffset);
+            shrink[half] = exp2_fast(rows.reference[half] - raised);
+            rows.reference[half] = raised;
+            rows.sum[half] *= shrink[half];
+            const float limit = (raised + kMost) * reciprocal(scale);
+            rows.limit[half] = limit > 0.0f ? (int)float_to_bits(limit) : kAnyScore;
+        }
+    }
+    exponentials(s, rows, [scale](float score, float reference) { return score * scale - reference; });
+    return grown;
+}
+
+// 4 for each 32 keys: rows g, g + 8 of the first 16 and of the others.
+FA_DEVICE void pack_weights(Weights &p, const Scores &s) {
+#pragma unroll
+    for (int i = 0; i < kN / 8; ++i) {
+        const float *low = &s[i / 2 * 8 + i % 2 * 2];
+        p[i] = pack_e4m3(low[0], low[1], low[4], low[5]);
+    }
+}
+
+template <int kCount> FA_DEVICE void scale_rows(float (&o)[kCount], const float (&factor)[2]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) o[i] *= factor[i % 4 / 2];
+}
+FA_DEVICE void add_chunk(float (&total)[kD / 2], const Output &o, int chunk) {
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; ++i) total[chunk * (kColumns / 2) + i] += o[i];
+}
+
+// The rows of a consumer are complete.
+FA_DEVICE void finish(const fa_attn_serving_params &p, const Work &w, const Rows &rows, const float (&total)[kD / 2], int row) {
+    const fa_attn_params &d = p.dense;
+    const int len_q = sequence_of(p, w).len_q;
+    const i64 lse = VARLEN_Q != 0 ? (i64)w.head * p.total_q + w.first_q : ((i64)w.batch * d.heads_q + w.head) * d.seq_q;
+    u16 *o = (u16 *)d.o + (VARLEN_Q != 0 ? w.first_q * d.o_row_stride : w.batch * d.o_batch_stride) + w.head * d.o_head_stride + threadIdx.x % 4 * 4;
+#pragma unroll
+    for (int half = 0; half < 2; ++half, row += 8) {
+        const Closed end = close_row(p, w.batch, w.kv_head, w.head, {rows.reference[half], quad_sum(rows.sum[half])});
+        if (row >= len_q) continue;
+        if (d.lse && threadIdx.x % 4 == 0) d.lse[lse + row] = end.lse;
+#pragma unroll
+        for (int column = 0; column < kD; column += 16) {
+            const float *x = &total[column / 2 + half * 2];   // columns 0 and 2 of four, then in x[4] 1 and 3
+            if (HEAD_DIM == kD || column < HEAD_DIM)
+                store_global_8(o + row * d.o_row_stride + column, pack2<kBf16>(x[0] * end.inverse, x[4] * end.inverse),
+                               pack2<kBf16>(x[1] * end.inverse, x[5] * end.inverse));
+        }
+    }
+}
+
+// Scores of keys that a row must not see become -inf.
+FA_DEVICE bool is_masked(const Own &own, int step) { return step >= own.clear_steps || (WINDOW != 0 && step < own.clear_from); }
+FA_DEVICE void mask(Scores &s, const fa_attn_serving_params &p, const Work &w, int row, int key, int step) {
+    const Sequence sequence = sequence_of(p, w);
+    const int query = w.row0 + row, from = key + key_of_step(w, step);
+    Wgmma<kN>::mask(s, end_key(p, sequence, query) - from, end_key(p, sequence, query + 8) - from);
+    if constexpr (WINDOW != 0) {
+        const int begin[2] = {first_key(p, sequence, query) - from, first_key(p, sequence, query + 8) - from};
+#pragma unroll
+        for (int i = 0; i < kScores; ++i)
+            if (i / 4 * 8 + i % 2 < begin[i % 4 / 2]) s[i] = neg_infinity();
+    }
+}
+
+FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
+    const int lane_row = (int)(group * 64 + threadIdx.x % kGroup / kWarp * 16 + threadIdx.x % kWarp / 4);
+    const int lane_key = (int)(threadIdx.x % 4) * 2;
+    const u64 q = e4m3_descriptor<kLine>(base + kQAt + group * kQPart);
+    const u32 q_full = barrier_at(base, kQFull + group), q_empty = barrier_at(base, kQEmpty + group);
+    u32 q_parity = 0;
+    Feed feed = {base, group};
+    Work w;
+    if (group == kGroups - 1) feed.turn_end();   // the first turn is consumer 0's
+
+    for (Schedule schedule; schedule.next(p, w); q_parity ^= 1) {
+        float total[kD / 2];
+#pragma unroll
+        for (int i = 0; i < kD / 2; ++i) total[i] = 0.0f;
+        Rows rows = new_rows();
+        const Own own = find_own(p, w, group);
+        const int from = WINDOW != 0 ? own.from : 0;
+        const float scale = find_scale(p, w.batch, w.kv_head).exponent;
+        barrier_wait(q_full, q_parity);
+        feed.skip(w.steps - own.steps);
+        if (own.steps == 0) {
+            warp_sync();   // all lanes have seen Q before one lets it go
+            if (threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
+        } else {
+            Scores s;
+            Weights weights;
+            float shrink[2];
+            int step = own.steps - 1;
+            const u64 k = feed.wait_k();
+            feed.turn_begin();
+            issue_qk(s, q, k);
+            feed.turn_end();
+            wgmma_wait<0>();
+            Wgmma<kN>::pin(s);
+            feed.release_k();
+            if (step == from && threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
+            if (is_masked(own, step)) mask(s, p, w, lane_row, lane_key, step);
+            weigh(s, rows, shrink, scale);
+            pack_weights(weights, s);
+            if constexpr (kChunks == 1) {
+                // Each turn: Q K^T of the next step beside P V of this one.
+                Output o;
+                int fresh = 0;   // steps in o
+                while (step > from) {
+                    --step;
+                    const u64 next_k = feed.wait_k();
+                    feed.turn_begin();
+                    issue_qk(s, q, next_k);
+                    issue_pv(o, weights, feed.wait_v(), 0, fresh > 0);
+                    feed.turn_end();
+                    wgmma_wait<1>();
+                    Wgmma<kN>::pin(s);
+                    feed.release_k();
+                    if (step == from && threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
+                    if (kMasksLater && is_masked(own, step)) mask(s, p, w, lane_row, lane_key, step);
+                    const bool grown = weigh(s, rows, shrink, scale);
+                    finish_before_wait(rows);
+                    wgmma_wait<0>();
+                    Wgmma<kColumns>::pin(o);
+                    feed.release_v();
+                    if (++fresh == FLUSH) {
+                        add_chunk(total, o, 0);
+                        fresh = 0;
+                    } else if (FLUSH > 1 && grown) scale_rows(o, shrink);
+                    if (grown) scale_rows(total, shrink);
+                    pack_weights(weights, s);
+                }
+                issue_pv(o, weights, feed.wait_v(), 0, fresh > 0);
+                wgmma_wait<0>();
+                Wgmma<kColumns>::pin(o);
+                feed.release_v();
+                add_chunk(total, o, 0);
+            } else {
+                // Each turn: P V of this step, a chunk's sums added under the next one's product, then Q K^T of the next step.
+                for (;;) {
+                    const u64 v = feed.wait_v();
+                    if (step > from) feed.turn_begin();
+                    Output o[2];
+                    issue_pv(o[0], weights, v, 0, false);
+#pragma unroll
+                    for (int chunk = 0; chunk < kChunks; ++chunk) {
+                        if (chunk + 1 < kChunks) {
+                            issue_pv(o[(chunk + 1) % 2], weights, v, chunk + 1, false);
+                            wgmma_wait<1>();
+                        } else {
+                            wgmma_wait<0>();
+                        }
+                        Wgmma<kColumns>::pin(o[chunk % 2]);
+                        add_chunk(total, o[chunk % 2], chunk);
+                    }
+                    feed.release_v();
+                    if (step == from) break;
+                    --step;
+                    issue_qk(s, q, feed.wait_k());
+                    feed.turn_end();
+                    wgmma_wait<0>();
+                    Wgmma<kN>::pin(s);
+                    feed.release_k();
+                    if (step == from && threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
+                    if (kMasksLater && is_masked(own, step)) mask(s, p, w, lane_row, lane_key, step);
+                    if (weigh(s, rows, shrink, scale)) scale_rows(total, shrink);
+                    pack_weights(weights, s);
+                }
+            }
+        }
+        feed.skip(from);
+        finish(p, w, rows, total, w.row0 + lane_row);
+    }
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(FA_THREADS, 1)
+attn_fwd(const __grid_constant__ fa_attn_serving_params p, const __grid_constant__ fa_attn_tensor_maps maps) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    u32 base;
+    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(base) : "l"(memory));
+    if (threadIdx.x == 0) {
+        if (base % 1024 != 0) asm volatile("trap;");   // swizzles count on it
+        tma_prefetch_map(&maps.q);
+        tma_prefetch_map(&maps.k);
+        tma_prefetch_map(&maps.v);
+        for (u32 i = 0; i < STAGES; ++i) {
+            barrier_init(barrier_at(base, kKFull + i), 1);
+            barrier_init(barrier_at(base, kKEmpty + i), kGroups * 4);
+            barrier_init(barrier_at(base, kTurnedFull + i), kConverters);
+            barrier_init(barrier_at(base, kTurnedEmpty + i), kGroups * 4);
+        }
+        for (u32 i = 0; i < RAW_STAGES; ++i) {
+            barrier_init(barrier_at(base, kRawFull + i), 1);
+            barrier_init(barrier_at(base, kRawEmpty + i), kConverters);
+        }
+        for (u32 g = 0; g < kGroups; ++g) {
+            barrier_init(barrier_at(base, kQFull + g), 1);
+            barrier_init(barrier_at(base, kQEmpty + g), 4);
+        }
+        barrier_init_fence();
+    }
+    named_sync(0, FA_THREADS);
+    const u32 group = (u32)uniform((int)(threadIdx.x / kGroup));
+    if (group == 0) {
+        registers_decrease<PRODUCER_REGS>();
+        if (threadIdx.x < kConverters * kWarp) convert(p, base);
+        else if (threadIdx.x == kConverters * kWarp) fetch(p, maps, base);
+    } else {
+        registers_increase<CONSUMER_REGS>();
+        consume(p, base, group - 1);
+    }
+}
