@@ -28,7 +28,8 @@ struct doctor {
     bool has_gpu;
     fa_nvrtc_location nvrtc;
     bool has_nvrtc, worker_is_fit;
-    fa_diag worker; /* its path, or what is wrong with it */
+    fa_diag worker;          /* its path, or what is wrong with it */
+    fa_templates *templates; /* NULL: they cannot be opened */
 };
 
 static void report(struct doctor *d, fa_check_level level, const char *name, const char *advice,
@@ -199,45 +200,31 @@ static void check_store(struct doctor *d)
     const bool none = rc == 0 && fa_store_is_absent(store);
     const char *slash = strrchr(path, '/');
     snprintf(directory, sizeof directory, "%.*s", slash != NULL ? (int)(slash - path) : 0, path);
-    if (none && fa_db_need_directory(path, &diag) != 0)
-        rc = FA_ESTORE;
-    if (rc == FA_EREADONLY) {
-        report(d, FA_CHECK_WARN, "store",
-               "no new winners can be kept: set FA_TUNE_STORE to a file that can be written", "%s",
-               diag.text);
-    } else if (rc != 0 && fa_store_is_address(path)) {
-        report(d, FA_CHECK_FAIL, "store",
-               "until it answers, a local file serves; `fa-tune push` brings its winners later",
-               "%s", diag.text);
-    } else if (rc != 0) {
-        /* Its sentence ends with advice after "; ", unless only another place helps. */
-        char *advice = strstr(diag.text, "; ");
-        if (advice != NULL)
-            *advice = 0;
-        report(d, FA_CHECK_FAIL, "store",
-               advice != NULL   ? advice + 2
-               : rc == FA_EBUSY ? "see which process holds it, as with fuser"
-                                : "set FA_TUNE_STORE to a file on a local disk",
-               "%s", diag.text);
-    } else if (none && access(directory, W_OK | X_OK) != 0 && errno != ENOENT) {
-        report(d, FA_CHECK_FAIL, "store", "set FA_TUNE_STORE to a file that can be written",
-               "%s cannot be made: nothing can be written there", path);
-    } else {
+    if (none)
+        rc = fa_db_need_directory(path, &diag);
+    if (none && rc == 0 && access(directory, W_OK | X_OK) != 0 && errno != ENOENT)
+        rc = fa_fail(&diag, FA_ESTORE, "%s cannot be made: nothing can be written there", path);
+    if (rc == 0)
         report(d, FA_CHECK_OK, "store", "", none ? "%s, which the first tune makes" : "%s",
                none ? path : fa_store_path(store));
-    }
+    else
+        report(
+            d, rc == FA_EREADONLY ? FA_CHECK_WARN : FA_CHECK_FAIL, "store",
+            rc != FA_EREADONLY && fa_store_is_address(path)
+                ? "until it answers, a local file serves; `fa-tune push` brings its winners later"
+                : "set FA_TUNE_STORE to a file on a local disk that can be written",
+            "%s", diag.text);
     fa_store_close(&store);
 }
 
 static void check_templates(struct doctor *d)
 {
-    fa_templates *templates = NULL;
     fa_family_list families = {0};
     fa_diag diag;
     const char *directory = fa_options_templates(&d->options);
-    int rc = fa_templates_open(directory, &templates, &diag);
+    int rc = fa_templates_open(directory, &d->templates, &diag);
     if (rc == 0)
-        rc = fa_families_load(templates, NULL, &families, &diag);
+        rc = fa_families_load(d->templates, NULL, &families, &diag);
     if (rc != 0)
         report(d, FA_CHECK_FAIL, "templates",
                "mend the file that is named, or use the built-in templates", "%s (templates: %s)",
@@ -246,7 +233,6 @@ static void check_templates(struct doctor *d)
         report(d, FA_CHECK_OK, "templates", "", "%d families, %s", families.count,
                directory != NULL ? directory : "built in");
     fa_families_free(&families);
-    fa_templates_close(&templates);
 }
 
 /* ---- system bundles -------------------------------------------------------------------------*/
@@ -258,21 +244,20 @@ static void note_bundle(void *context, const char *sentence)
 
 static void check_bundles(struct doctor *d)
 {
-    fa_templates *templates = NULL;
-    if (fa_templates_open(fa_options_templates(&d->options), &templates, NULL) != 0)
-        return; /* check_templates reports it */
     fa_source *system = NULL;
     fa_list list = {0};
     fa_winner_record *winner = NULL;
     size_t count = 0;
     int32_t served = 0;
+    if (d->templates == NULL)
+        return; /* check_templates has said why */
     if (fa_system_make(note_bundle, d, &system, NULL) == 0)
         fa_system_list(system, NULL, &list);
     if (system == NULL || fa_winners_end(&list, 0, &winner, &count, NULL) != 0)
         report(d, FA_CHECK_FAIL, "bundles", "", "out of memory");
     for (size_t i = 0; i < count; i++)
         served +=
-            fa_templates_match(templates, &winner[i].scope.problem, winner[i].scope.templates);
+            fa_templates_match(d->templates, &winner[i].scope.problem, winner[i].scope.templates);
     if (count > 0)
         report(d, served > 0 ? FA_CHECK_OK : FA_CHECK_WARN, "bundles",
                "they were made for another fa-tune: install the bundle of this one",
@@ -281,7 +266,6 @@ static void check_bundles(struct doctor *d)
     free(winner);
     if (system != NULL)
         system->close(system);
-    fa_templates_close(&templates);
 }
 
 /* Reports nothing if no server is named. */
@@ -327,5 +311,6 @@ int fa_doctor(const fa_options *options, fa_check **ret_checks, size_t *ret_coun
     check_clocks(&doctor);
     check_server(&doctor);
     fa_driver_close(&doctor.driver);
+    fa_templates_close(&doctor.templates);
     return fa_list_end(&doctor.checks, 0, NULL, ret_checks, ret_count, diag);
 }
