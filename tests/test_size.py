@@ -22,16 +22,16 @@ BUDGET = {
     "src/worker": 1135,
     "src/bundle": 1354,
     "src/engine": 7053,
-    "src/wire": 454,
+    "src/wire": 407,
     "src/sources": 793,
-    "src/sweeps": 2313,
+    "src/sweeps": 2298,
     "src/cli": 4817,
     "src/daemon": 2150,
     "src/report": 709,
     "C": 50550,
     "C files": 201,
     "tests": 51937,
-    "public functions": 70,
+    "public functions": 69,
 }
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
 

@@ -42,7 +42,7 @@ FA_API const char *fa_server_location(const fa_tuner *tuner);
 /* The longest text of each kind, in bytes. */
 enum {
     FA_ASK_TEXT_MAX = 16384,
-    FA_ANSWER_TEXT_MAX = 65536, /* also a progress, a sweep, a sweep's event and a failure */
+    FA_ANSWER_TEXT_MAX = 65536, /* also a progress, a sweep and a failure */
     FA_SWEEP_ASK_TEXT_MAX = 8 << 20
 };
 
@@ -81,8 +81,6 @@ typedef struct fa_sweep_ask {
 FA_API int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_ask *ret_ask, fa_diag *diag);
 
 FA_API int fa_sweep_write(const fa_sweep *sweep, char **ret_text, fa_diag *diag);
-
-FA_API int fa_sweep_event_write(const fa_sweep_progress *progress, char **ret_text, fa_diag *diag);
 
 /* ---- the queue ------------------------------------------------------------------------------*/
 /* {"sweeps": [{(a sweep), "pending": 3, "running": 1, "compiled": 2, "held":

@@ -19,13 +19,17 @@
 /* The library's text as a Python object; `rc` is what writing it returned. */
 static PyObject *parsed(int rc, char *text, const fa_diag *diag)
 {
-    if (rc != 0) {
+    PyObject *object = rc == 0 ? json_loads(text) : NULL;
+    if (rc != 0)
         fail_with(rc, diag);
-        return NULL;
-    }
-    PyObject *object = json_loads(text);
     free(text);
     return object;
+}
+
+/* A name as it was stored, which may be anything. */
+static PyObject *stored_name(const char *name)
+{
+    return PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
 }
 
 /* Calls the function with `item`, whose reference is taken. Non-zero after an exception. */
@@ -37,32 +41,47 @@ static int tell(PyObject *function, PyObject *item)
     return done == NULL;
 }
 
-/* From a callback of the library: calls the function with its text, which is freed. */
-static int tell_text(PyObject *function, int rc, char *text, const fa_diag *diag)
+/* ---- sweeps ---------------------------------------------------------------------------------*/
+/* The library's text as an object; None where there is none. */
+static PyObject *parsed_or_none(int rc, char *text, const fa_diag *diag)
 {
-    PyGILState_STATE state = PyGILState_Ensure();
-    int stop = PyErr_CheckSignals();
-    if (stop == 0)
-        stop = tell(function, parsed(rc, text, diag));
-    else
-        free(text);
-    PyGILState_Release(state);
-    return stop;
+    return rc == 0 && text == NULL ? Py_NewRef(Py_None) : parsed(rc, text, diag);
 }
 
-/* ---- sweeps ---------------------------------------------------------------------------------*/
-static int on_sweep(void *context, const fa_sweep_progress *progress)
+#define STATE(name, value, word) [value] = word,
+/* An event, as a dict. */
+static PyObject *event_of(const fa_sweep_progress *event)
 {
+    static const char *const events[] = {"begins", "tunes", "ends", "known"};
+    static const char *const states[] = {FA_ITEM_STATES(STATE)};
+    const fa_sweep_item *item = event->item;
     fa_diag diag = {{0}};
-    char *text = NULL;
-    if (progress->event == FA_SWEEP_IDLE) { /* nothing to tell, and Ctrl-C is heard */
-        PyGILState_STATE state = PyGILState_Ensure();
-        int stop = PyErr_CheckSignals();
-        PyGILState_Release(state);
-        return stop;
-    }
-    int rc = fa_sweep_event_write(progress, &text, &diag);
-    return tell_text(context, rc, text, &diag);
+    char *sweep = NULL, *tune = NULL, *answer = NULL;
+    int rc = fa_sweep_write(event->sweep, &sweep, &diag);
+    if (rc == 0 && event->tune != NULL)
+        rc = fa_progress_write(event->tune, &tune, &diag);
+    if (rc == 0 && event->answer != NULL)
+        rc = fa_answer_write(event->answer, &answer, &diag);
+    return Py_BuildValue(
+        "{s:s,s:i,s:d,s:N,s:N,s:N,s:N,s:{s:N,s:N,s:s,s:i,s:N,s:{s:d,s:L,s:L,s:L}}}", "event",
+        events[event->event], "index", (int)event->index, "elapsed_s", event->elapsed_s, "left_s",
+        event->left_s < 0 ? Py_NewRef(Py_None) : PyFloat_FromDouble(event->left_s), "sweep",
+        parsed(rc, sweep, &diag), "tune", parsed_or_none(rc, tune, &diag), "answer",
+        parsed_or_none(rc, answer, &diag), "item", "problem", problem_to_dict(&item->problem),
+        "gpu", stored_name(item->gpu), "state", states[item->state], "attempts",
+        (int)item->attempts, "reason", stored_name(item->reason), "spent", "seconds",
+        item->spent.seconds, "trials", (long long)item->spent.trials, "cubins_compiled",
+        (long long)item->spent.compiled, "cubins_reused", (long long)item->spent.reused);
+}
+
+static int on_sweep(void *context, const fa_sweep_progress *event)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    int stop = PyErr_CheckSignals(); /* Ctrl-C is heard also where there is nothing to tell */
+    if (stop == 0 && event->event != FA_SWEEP_IDLE)
+        stop = tell(context, event_of(event));
+    PyGILState_Release(state);
+    return stop;
 }
 
 /* Runs the sweep, and tells how its items stand at the end, also those that no event was about. */
@@ -261,12 +280,6 @@ struct kept_by {
     PyObject *function;
     bool failed;
 };
-
-/* A name as it was stored, which may be anything. */
-static PyObject *stored_name(const char *name)
-{
-    return PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
-}
 
 /* Whether the function, called with a problem's dict and a GPU's name, returns what is true. */
 static bool is_kept(struct kept_by *by, PyObject *problem, const char *gpu)

@@ -379,33 +379,3 @@ int fa_sweep_write(const fa_sweep *sweep, char **ret_text, fa_diag *diag)
 {
     return write_struct(fa_sweep_members, sweep, ret_text, diag);
 }
-
-/* ---- a sweep's events ----------------------------------------------------------------------*/
-#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_item, member, __VA_ARGS__)
-static const fa_member item_members[] = {
-    WHOLE(problem),  ROW(gpu, TEXT),    ROW(state, CHOICE, .names = fa_item_state_names),
-    COUNT(attempts), ROW(reason, TEXT), ROW(spent, STRUCT, .members = fa_sweep_spent_members),
-    {.key = NULL},
-};
-#undef ROW
-
-static const char *const events[] = {"begins", "tunes", "ends", "known", NULL};
-
-#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_progress, member, __VA_ARGS__)
-static const fa_member event_members[] = {
-    ROW(event, CHOICE, .names = events),
-    COUNT(index),
-    ROW(elapsed_s, REAL, .rules = FA_MEMBER_UNKNOWN),
-    ROW(left_s, REAL, .rules = FA_MEMBER_MINUS),
-    ROW(sweep, POINTED, .members = fa_sweep_members),
-    ROW(item, POINTED, .members = item_members),
-    ROW(tune, POINTED, .members = progress_members),
-    ROW(answer, POINTED, .write = write_answer),
-    {.key = NULL},
-};
-#undef ROW
-
-int fa_sweep_event_write(const fa_sweep_progress *progress, char **ret_text, fa_diag *diag)
-{
-    return write_struct(event_members, progress, ret_text, diag);
-}
