@@ -11,7 +11,7 @@ from rooms import ROOT
 
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
-    "include": 1363,
+    "include": 1361,
     "src/base": 5507,
     "src/gpu": 3399,
     "src/code": 903,

@@ -375,8 +375,9 @@ def what_only_a_host_can_make_is_refused_by_name():
     with a_place() as place:
         arguments = [dict(one) for one in SPECIFICATION["arguments"]]
         arguments[1]["type"] = "u64"
-        path = specified(place, (KERNEL % "a * x[i][0]").replace("float *x", "float *const *x"), arguments=arguments)
-        tap.has(place.run("check", path, "--gpu", "L4", status=2).stderr, "argument 2 of axpy, x, is a pointer to pointers: addresses cannot be drawn")
+        for taken, value in (("float *const *x", "a * x[i][0]"), ("void **x", "a")):
+            path = specified(place, (KERNEL % value).replace("const float *x", "const " + taken), arguments=arguments)
+            tap.has(place.run("check", path, "--gpu", "L4", status=2).stderr, "argument 2 of axpy, x, is a pointer to pointers: addresses cannot be drawn")
         path = specified(place, "struct S { cudaTextureObject_t texture; };\n" + KERNEL % "a * x[i] + 0 * sizeof(S)")
         tap.has(place.run("check", path, "--gpu", "L4", status=1).stdout, "the source takes cudaTextureObject_t, a handle that the host makes")
         tap.has(place.run(path, status=2).stderr, "cudaTextureObject_t")

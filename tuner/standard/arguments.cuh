@@ -66,8 +66,10 @@ template <class fa_t, class fa_s> struct fa_takes<fa_t *, fa_s, true> {
 };
 template <class fa_s, bool fa_array> struct fa_takes<void, fa_s, fa_array> { enum { fa_is = 1 }; };
 
-template <class fa_t> struct fa_pointed { typedef void fa_type; };
-template <class fa_t> struct fa_pointed<fa_t *> { typedef typename fa_plain<fa_t>::fa_type fa_type; };
+template <class fa_t> struct fa_points { enum { fa_is = 0 }; };
+template <class fa_t> struct fa_points<fa_t *> { enum { fa_is = 1 }; };
+template <class fa_t> struct fa_deep { enum { fa_is = 0 }; };
+template <class fa_t> struct fa_deep<fa_t *> : fa_points<typename fa_plain<fa_t>::fa_type> {};
 
 /* The type of a function's parameter; void: it has none there. */
 template <int fa_i, class... fa_p> struct fa_at { typedef void fa_type; };
@@ -77,7 +79,7 @@ template <int fa_i, class fa_f> struct fa_parameter { typedef void fa_type; };
 template <int fa_i, class... fa_p> struct fa_parameter<fa_i, void(fa_p...)> : fa_at<fa_i, fa_p...> {};
 template <int fa_i, class fa_f> using fa_taken = typename fa_plain<typename fa_parameter<fa_i, fa_f>::fa_type>::fa_type;
 #define FA_PASSED(words, name, stated, array, index, ...)                                        \
-    static_assert(!array || fa_same<typename fa_pointed<typename fa_pointed<fa_taken<index, decltype(__VA_ARGS__)>>::fa_type>::fa_type, void>::fa_is, \
+    static_assert(!array || !fa_deep<fa_taken<index, decltype(__VA_ARGS__)>>::fa_is,              \
                   words " is a pointer to pointers: addresses cannot be drawn");                 \
     static_assert(!fa_struct<fa_taken<index, decltype(__VA_ARGS__)>, stated, array>::fa_is,      \
                   words " is a struct: say its \"fields\", each an argument as others are"); \
