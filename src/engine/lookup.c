@@ -22,7 +22,6 @@
 
 #include "buf.h"
 #include "candidate.h"
-#include "catalogue.h"
 #include "error.h"
 #include "family.h"
 #include "hash.h"
@@ -35,7 +34,7 @@
 #include "store.h"
 #include "trial.h"
 
-#include <math.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,28 +190,14 @@ static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_
     return rc;
 }
 
-static double apart(double a, double b)
-{
-    return a > 0 && b > 0 ? fabs(log2(a / b)) : 1; /* not known: as if it were the double */
-}
-
-/* How unlike two GPUs are: those of one major architecture come first. */
-static double gpu_distance(const fa_gpu *a, const fa_gpu *b)
-{
-    return 1000 * (a->sm / 10 != b->sm / 10) + abs(a->sm - b->sm) / 10.0 +
-           apart(a->sm_count, b->sm_count) + apart(a->smem_per_sm, b->smem_per_sm) +
-           apart(a->bandwidth_gbs, b->bandwidth_gbs);
-}
-
 int fa_records_elsewhere(fa_tuner *tuner, const fa_target *target, fa_elsewhere *ret_elsewhere,
                          fa_diag *diag)
 {
     const fa_scope *scope = &target->scope;
     fa_winner_record *rows = NULL;
     fa_list list = {0};
-    fa_answer answer;
-    double nearest = INFINITY;
     size_t count = 0;
+    int sm = 0, nearest = INT_MAX;
     int rc = fa_store_winners(tuner->store, &scope->problem, &rows, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++)
         fa_winners_add(&list, &rows[i]);
@@ -225,17 +210,15 @@ int fa_records_elsewhere(fa_tuner *tuner, const fa_target *target, fa_elsewhere 
         if (!fa_origin_is_timed(rows[i].origin) || strcmp(other->silicon, scope->silicon) == 0 ||
             !fa_problem_equal(&other->problem, &scope->problem) ||
             strcmp(other->templates, scope->templates) != 0 ||
-            strcmp(other->policy, scope->policy) != 0 ||
-            (rc = fa_records_answer(&rows[i], NULL, &answer, diag)) != 0)
+            strcmp(other->policy, scope->policy) != 0 || sscanf(other->silicon, "sm_%d ", &sm) != 1)
             continue;
-        /* The GPU's facts as they were stored, else the catalogue's. */
-        if (answer.gpu.sm <= 0 && fa_catalogue_find(rows[i].gpu_name, &answer.gpu, NULL) != 0)
-            continue;
-        const double distance = gpu_distance(&answer.gpu, &target->gpu);
+        /* Those of one major architecture come first; of equally near ones the newest winner. */
+        const int distance =
+            1000 * (sm / 10 != target->gpu.sm / 10) + abs(sm - (int)target->gpu.sm);
         if (distance < nearest) {
             nearest = distance;
-            ret_elsewhere->config = answer.trial.config;
-            memcpy(ret_elsewhere->gpu, answer.gpu.name, sizeof ret_elsewhere->gpu);
+            ret_elsewhere->config = rows[i].trial.config;
+            memcpy(ret_elsewhere->gpu, rows[i].gpu_name, sizeof ret_elsewhere->gpu);
         }
     }
     if (rc == 0)
