@@ -200,7 +200,7 @@ bool fa_store_change(fa_change *change)
         if (change->rc == 0)
             return false;
         store->backend->rollback(store);
-        if (change->once || !may_try_again(change))
+        if (!may_try_again(change))
             return false;
     }
     do {

@@ -76,11 +76,10 @@ bool fa_store_is_absent(const fa_store *store); /* EXISTING, and there was none 
  *         change.rc = …;
  *     return change.rc;
  *
- * The body runs again after a conflict with others or a lost connection, unless `once`. */
+ * The body runs again after a conflict with others or a lost connection. */
 typedef struct fa_change {
     fa_store *store;
     fa_diag *diag;
-    bool once;
     int rc;
     int tries;   /* from here on fa_store_change()'s */
     bool within; /* another one */

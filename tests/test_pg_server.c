@@ -53,17 +53,17 @@ DB_STORE_TEST(a_full_disk_loses_nothing_that_was_stored)
     CHECK(db_winner_is(store, 1, 2, &diag));
 }
 
-DB_STORE_TEST(a_change_that_met_anothers_is_made_again_unless_it_is_made_once)
+DB_STORE_TEST(a_change_that_met_anothers_is_made_again_a_few_times)
 {
-    for (int once = 0; once < 2; once++) {
-        fa_change change = {.store = store, .diag = &diag, .once = once};
+    for (int always = 0; always < 2; always++) {
+        fa_change change = {.store = store, .diag = &diag};
         while (fa_store_change(&change))
-            if (once || change.tries <= 2)
+            if (always || change.tries <= 2)
                 change.rc = fa_db_exec(
                     store, "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40001'; END $$",
                     &diag);
-        CHECK_INT(change.rc, once ? FA_EBUSY : 0);
-        CHECK_INT(change.tries, once ? 1 : 3);
+        CHECK_INT(change.rc, always ? FA_EBUSY : 0);
+        CHECK(always ? change.tries > 3 : change.tries == 3);
     }
     CHECK_OK(db_put_winner(store, 1, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
 }
@@ -107,9 +107,11 @@ DB_STORE_TEST(a_winner_that_is_held_is_changed_by_nobody_else_until_the_end)
 /* again: the server comes back at once. */
 static int put_while_it_crashes(bool again)
 {
-    fa_change change = {.store = store, .diag = &diag, .once = true};
-    while (fa_store_change(&change)) {
-        change.rc = db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag);
+    fa_change change = {.store = store, .diag = &diag};
+    for (int run = 0; fa_store_change(&change); run++) {
+        change.rc = run > 0 ? FA_EIO : db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag);
+        if (run > 0)
+            continue;
         if (change.rc != 0 || !pg_tell("crash") || (again && !pg_tell("start")))
             change.rc = FA_EINVAL;
         for (int i = 0; i < 2; i++) /* who goes on in spite of the failure stores nothing alone */
@@ -152,7 +154,7 @@ DB_STORE_TEST(a_server_that_was_restarted_meanwhile_is_not_noticed)
 
 static int put_large_and_hang(void)
 {
-    fa_change change = {.store = store, .diag = &diag, .once = true};
+    fa_change change = {.store = store, .diag = &diag};
     size_t size = (size_t)8 << 20; /* more than a socket holds */
     fa_cubin_record large = db_cubin(2, bytes);
     large.bytes = calloc(1, size);
@@ -182,8 +184,7 @@ DB_STORE_TEST(a_server_that_hangs_is_given_up)
                           : put_large_and_hang();
         CHECK(pg_tell("go"));
         CHECK_INT(rc, FA_EIO);
-        CHECK_HAS(diag.text,
-                  i == 1 ? "cannot be reached" : "did not answer"); /* it was tried anew */
+        CHECK_HAS(diag.text, i == 0 ? "did not answer" : "cannot be reached"); /* tried anew */
         store->postgres->answer_ms = FA_POSTGRES_ANSWER_MS;
     }
     CHECK(db_winner_is(store, 1, 1, &diag));

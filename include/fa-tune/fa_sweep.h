@@ -96,8 +96,8 @@ typedef struct fa_worker_request {
 FA_API int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_diag *diag);
 
 /* ---- what was kept while the server did not answer -------------------------------------------*/
-/* Brings the winners of the local file to the server that is this tuner's store, each with its cubin and trials,
- * weighed as an import weighs, and says what became of them. The file stays as it is. FA_ESTORE: the store is no server's; FA_EIO: it
+/* Brings the winners of the local file to the server that is this tuner's store, each with its cubin and the trials
+ * that a bundle has, weighed as an import weighs, and says what became of them. The file stays as it is. FA_ESTORE: the store is no server's; FA_EIO: it
  * does not answer. */
 FA_API int fa_push(fa_tuner *tuner, fa_bundle_info *ret_pushed, fa_diag *diag);
 

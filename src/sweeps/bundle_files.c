@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Winners that travel: exported from the store, each with its cubin and its evidence; imported from a bundle; and pushed to a
- * server from the local file, which served while that did not answer.
+ * server from the local file, which served while that did not answer: exported there, and imported as this user's own.
  *
  * Invariants: nobody changes a winner between its weighing and its replacement, and a better one stays. An import is all
  * or nothing. A push leaves the file as it is, so that one that ends in the middle is made again.
@@ -69,9 +69,10 @@ static int copy_winner(const fa_winner_record *stored, fa_winner_record *ret_win
                : 0;
 }
 
-/* Adds a winner of the store to the bundle's part, or leaves it out. */
-static int export_one(fa_tuner *tuner, const fa_export_options *options, fa_store *part,
-                      const fa_winner_record *stored, int32_t *skipped, fa_diag *diag)
+/* Adds a winner of a store to the bundle's part, or leaves it out. */
+static int export_one(fa_tuner *tuner, fa_store *from, const fa_export_options *options,
+                      fa_store *part, const fa_winner_record *stored, int32_t *skipped,
+                      fa_diag *diag)
 {
     fa_answer answer;
     fa_winner_record winner;
@@ -83,11 +84,11 @@ static int export_one(fa_tuner *tuner, const fa_export_options *options, fa_stor
         return 0;
     rc = copy_winner(stored, &winner, diag);
     if (rc == 0)
-        rc = fa_store_cubin_get(tuner->store, winner.cubin_key, &cubin, diag);
+        rc = fa_store_cubin_get(from, winner.cubin_key, &cubin, diag);
     if (rc == 0)
         rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, diag);
     if (rc == 0)
-        rc = fa_bundle_add_trials(tuner->store, &winner, diag);
+        rc = fa_bundle_add_trials(from, &winner, diag);
     if (rc == 0)
         rc = fa_bundle_add(part, &winner, cubin.bytes, cubin.size, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT) {
@@ -100,19 +101,18 @@ static int export_one(fa_tuner *tuner, const fa_export_options *options, fa_stor
     return rc;
 }
 
-static int export_stored(fa_tuner *tuner, const fa_export_options *options, fa_store **ret_part,
-                         int32_t *skipped, fa_diag *diag)
+/* `work` is held. */
+static int export_stored(fa_tuner *tuner, fa_store *from, const fa_export_options *options,
+                         fa_store **ret_part, int32_t *skipped, fa_diag *diag)
 {
     fa_winner_record *rows = NULL;
     size_t count = 0;
     int rc = fa_portable_new(ret_part, diag);
     if (rc != 0)
         return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = fa_store_winners_by_cubin(tuner->store, &rows, &count, diag);
+    rc = fa_store_winners_by_cubin(from, &rows, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = export_one(tuner, options, *ret_part, &rows[i], skipped, diag);
-    pthread_mutex_unlock(&tuner->work);
+        rc = export_one(tuner, from, options, *ret_part, &rows[i], skipped, diag);
     free(rows);
     if (rc != 0)
         fa_store_close(ret_part);
@@ -144,9 +144,13 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
         rc = fa_output_check(signature, diag);
     if (rc == 0 && !options->no_signature) /* a missing key is reported before any work is done */
         rc = fa_keys_secret(options->key, &secret, diag);
-    if (rc == 0)
-        rc = source.file != NULL ? fa_lines_make(tuner, &source, &lines, diag)
-                                 : export_stored(tuner, options, &lines.part, &skipped, diag);
+    if (rc == 0 && source.file != NULL) {
+        rc = fa_lines_make(tuner, &source, &lines, diag);
+    } else if (rc == 0) {
+        pthread_mutex_lock(&tuner->work);
+        rc = export_stored(tuner, tuner->store, options, &lines.part, &skipped, diag);
+        pthread_mutex_unlock(&tuner->work);
+    }
     if (rc == 0 && lines.part == NULL)
         rc = fa_fail(diag, FA_ENOTFOUND, "%s holds no winner", source.file);
     if (rc == 0)
@@ -172,6 +176,7 @@ struct importing {
     fa_bundle *bundle;
     fa_bundle_info info;
     bool dry_run;
+    bool own;                    /* this user's winners, made elsewhere: they stay what they are */
     fa_list items;               /* of fa_bundle_item */
     char cubin_key[FA_HASH_HEX]; /* of the last of them */
     bool other_bytes;            /* the store has others under its key */
@@ -237,12 +242,14 @@ static int take_one(struct importing *importing, const fa_winner_record *winner,
                                      &winner->scope.problem, winner->scope.templates) &&
                   FA_POLICY_IS_OURS(winner->scope.policy);
     rc = copy_winner(winner, &here, diag);
-    if (rc == 0)
+    if (rc == 0 && !importing->own)
         rc = fa_bundle_adopt(&here, info->trusted ? info->key : "unsigned", diag);
     /* The proof of an imported winner is believed if its signer is trusted and the store has the very bytes that were
      * proved; the store keeps the bytes that it has. Other winners are proved here before their first launch. */
-    if (!info->trusted || importing->other_bytes)
+    if (!(info->trusted || importing->own) || importing->other_bytes)
         here.driver_version = 0;
+    if (rc == 0 && !importing->dry_run)
+        rc = fa_store_winner_hold(store, &here.scope, diag);
     if (rc == 0)
         rc = weigh_here(store, &here, &item.change, &item.why, diag);
     const bool better = item.change == FA_BUNDLE_ADDED || item.change == FA_BUNDLE_REPLACED;
@@ -266,6 +273,9 @@ static int take_all(struct importing *importing, fa_diag *diag)
     fa_winner_record *rows = NULL;
     fa_cubin_record cubin = {0};
     size_t count = 0;
+    fa_bundle_items_end(&importing->items, FA_EBUSY, NULL, NULL, NULL); /* of a try before */
+    importing->info = *fa_bundle_get_info(importing->bundle);
+    importing->cubin_key[0] = 0;
     int rc = fa_bundle_winners(importing->bundle, &rows, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         rc = fa_bundle_cubin_of(importing->bundle, &rows[i], &cubin, diag);
@@ -277,28 +287,24 @@ static int take_all(struct importing *importing, fa_diag *diag)
     return rc;
 }
 
-static int import_bundle(fa_tuner *tuner, fa_bundle *bundle, const fa_import_options *options,
-                         fa_bundle_item **ret_items, size_t *ret_count, fa_bundle_info *ret_info,
-                         fa_diag *diag)
+static int import_bundle(struct importing *importing, fa_bundle_item **ret_items, size_t *ret_count,
+                         fa_bundle_info *ret_info, fa_diag *diag)
 {
-    struct importing importing = {.tuner = tuner,
-                                  .bundle = bundle,
-                                  .info = *fa_bundle_get_info(bundle),
-                                  .dry_run = options->dry_run};
-    fa_change change = {.store = tuner->store, .diag = diag, .once = true};
+    fa_tuner *tuner = importing->tuner;
+    fa_change change = {.store = tuner->store, .diag = diag};
     pthread_mutex_lock(&tuner->work);
-    if (options->dry_run)
-        change.rc = take_all(&importing, diag);
+    if (importing->dry_run)
+        change.rc = take_all(importing, diag);
     else if (fa_store_is_read_only(tuner->store))
         change.rc =
             fa_fail(diag, FA_EREADONLY, "the store %s cannot be written", tuner->store_path);
     else
         while (fa_store_change(&change))
-            change.rc = take_all(&importing, diag);
+            change.rc = take_all(importing, diag);
     pthread_mutex_unlock(&tuner->work);
-    int rc = fa_bundle_items_end(&importing.items, change.rc, ret_items, ret_count, diag);
+    int rc = fa_bundle_items_end(&importing->items, change.rc, ret_items, ret_count, diag);
     if (rc == 0 && ret_info != NULL)
-        *ret_info = importing.info;
+        *ret_info = importing->info;
     return rc;
 }
 
@@ -308,7 +314,7 @@ static int import_lines(fa_tuner *tuner, const fa_import_options *options,
                         fa_diag *diag)
 {
     fa_lines lines;
-    fa_bundle *bundle = NULL;
+    struct importing importing = {.tuner = tuner, .dry_run = options->dry_run};
     fa_bundle_info info = {0};
     fa_list none = {0};
     int rc = fa_lines_make(tuner, options, &lines, diag);
@@ -316,9 +322,9 @@ static int import_lines(fa_tuner *tuner, const fa_import_options *options,
         return rc;
     if (lines.part == NULL)
         rc = fa_bundle_items_end(&none, 0, ret_items, ret_count, diag);
-    else if ((rc = fa_bundle_of(&lines.part, options->file, &bundle, diag)) == 0)
-        rc = import_bundle(tuner, bundle, options, ret_items, ret_count, &info, diag);
-    fa_bundle_close(&bundle);
+    else if ((rc = fa_bundle_of(&lines.part, options->file, &importing.bundle, diag)) == 0)
+        rc = import_bundle(&importing, ret_items, ret_count, &info, diag);
+    fa_bundle_close(&importing.bundle);
     if (rc == 0 && !options->dry_run) {
         pthread_mutex_lock(&tuner->work);
         rc = fa_store_baselines_put(tuner->store, lines.baseline, lines.baselines, diag);
@@ -340,7 +346,7 @@ static int import_lines(fa_tuner *tuner, const fa_import_options *options,
 int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_item **ret_items,
               size_t *ret_count, fa_bundle_info *ret_info, fa_diag *diag)
 {
-    fa_bundle *bundle = NULL;
+    struct importing importing = {.tuner = tuner};
     int rc = fa_tuner_check(tuner, diag);
     if (rc != 0)
         return rc;
@@ -353,69 +359,22 @@ int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_item 
             diag, FA_EINVAL,
             "a bundle is imported whole: only of a file of lines can a GPU or a problem be chosen");
     /* The signer is checked before anything in the bundle is read. */
-    rc = fa_bundle_open_whole(options->file, options, &bundle, diag);
+    rc = fa_bundle_open_whole(options->file, options, &importing.bundle, diag);
+    importing.dry_run = options->dry_run;
     if (rc == 0)
-        rc = import_bundle(tuner, bundle, options, ret_items, ret_count, ret_info, diag);
-    fa_bundle_close(&bundle);
+        rc = import_bundle(&importing, ret_items, ret_count, ret_info, diag);
+    fa_bundle_close(&importing.bundle);
     return rc;
 }
 
 /* ---- pushing --------------------------------------------------------------------------------*/
-/* In a change of the server's store. */
-static int weigh_and_push(fa_store *to, fa_store *from, fa_winner_record *winner,
-                          const fa_cubin_record *cubin, fa_bundle_change *ret_change, fa_diag *diag)
-{
-    const char *why;
-    bool other = false;
-    fa_study_trial *record = NULL;
-    size_t count = 0;
-    int rc = fa_store_winner_hold(to, &winner->scope, diag);
-    if (rc == 0)
-        rc = weigh_here(to, winner, ret_change, &why, diag);
-    if (rc != 0 || (*ret_change != FA_BUNDLE_ADDED && *ret_change != FA_BUNDLE_REPLACED))
-        return rc;
-    rc = has_other_bytes(to, cubin, &other, diag);
-    if (other) /* a proof holds for the bytes that it was made with */
-        winner->driver_version = 0;
-    if (rc == 0)
-        rc = fa_store_winner_put(to, winner, cubin, true, NULL, diag);
-    if (rc == 0)
-        rc = fa_store_trials(from, &winner->scope, &record, &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = fa_store_trial_put(to, &winner->scope, &record[i], diag);
-    free(record);
-    return rc;
-}
-
-static int push_winner(fa_tuner *tuner, fa_store *from, const fa_scope *scope,
-                       fa_bundle_info *pushed, fa_diag *diag)
-{
-    fa_winner_record winner = {0};
-    fa_cubin_record cubin = {0};
-    fa_diag why = {{0}};
-    fa_bundle_change done = FA_BUNDLE_LISTED;
-    fa_change change = {.store = tuner->store, .diag = diag};
-    int rc = fa_store_winner_get(from, scope, &winner, &cubin, &why);
-    if (rc == 0)
-        rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, &why);
-    if (rc != 0) {
-        fa_note(tuner, "a winner is left out: %s", why.text);
-        pushed->skipped++;
-    }
-    while (rc == 0 && fa_store_change(&change))
-        change.rc = weigh_and_push(tuner->store, from, &winner, &cubin, &done, diag);
-    count_change(pushed, done);
-    fa_cubin_record_free(&cubin);
-    fa_winner_record_free(&winner);
-    return change.rc;
-}
-
 int fa_push(fa_tuner *tuner, fa_bundle_info *ret_pushed, fa_diag *diag)
 {
+    const fa_export_options all = {.size = sizeof all};
+    struct importing importing = {.tuner = tuner, .own = true};
     fa_bundle_info pushed = {0};
-    fa_store *file = NULL;
-    fa_winner_record *rows = NULL;
-    size_t count = 0;
+    fa_store *file = NULL, *part = NULL;
+    int32_t skipped = 0;
     int rc = fa_tuner_check_with(tuner, ret_pushed != NULL, "ret_pushed", diag);
     if (rc != 0)
         return rc;
@@ -429,13 +388,18 @@ int fa_push(fa_tuner *tuner, fa_bundle_info *ret_pushed, fa_diag *diag)
     if (rc == 0)
         rc = fa_store_open(tuner->spare_path, FA_STORE_EXISTING, NULL, &file, NULL, diag);
     if (rc == 0)
-        rc = fa_store_winners(file, NULL, &rows, &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = push_winner(tuner, file, &rows[i].scope, &pushed, diag);
-    free(rows);
+        rc = export_stored(tuner, file, &all, &part, &skipped, diag);
     fa_store_close(&file);
     pthread_mutex_unlock(&tuner->work);
     if (rc == 0)
-        *ret_pushed = pushed;
-    return rc;
+        rc = fa_bundle_of(&part, tuner->spare_path, &importing.bundle, diag);
+    if (rc == 0)
+        rc = import_bundle(&importing, NULL, NULL, &pushed, diag);
+    fa_bundle_close(&importing.bundle);
+    fa_store_close(&part);
+    if (rc != 0 && rc != FA_ENOTFOUND) /* there is no winner */
+        return rc;
+    pushed.skipped = skipped;
+    *ret_pushed = pushed;
+    return 0;
 }
