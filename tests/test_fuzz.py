@@ -11,7 +11,7 @@ SOURCE = os.environ["FA_TEST_SOURCE"]
 PROGRAMS = os.path.join(SOURCE, "build-fuzz", "tests", "fuzz")
 CORPORA = os.path.join(SOURCE, "tests", "fuzz", "corpus")
 PLAIN = os.path.join(SOURCE, "build") == os.environ["FA_TEST_BUILD"]
-RUNS = {"bundle": 1000, "http": 1500, "lines": 5000}  # the others: 10000, which take a third of a second
+RUNS = {"bundle": 1000, "http": 1500, "lines": 5000, "specification": 1000}  # the others: 10000, which take a third of a second
 
 
 def run(target):

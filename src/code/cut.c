@@ -209,11 +209,6 @@ static void add_name(struct fa_cut *d, fa_code_word word)
         d->failed |= fa_append(&d->name, &d->names, &d->name_room, &name, sizeof name) != 0;
 }
 
-static void add_part(struct fa_cut *d, const struct part *part)
-{
-    d->failed |= fa_append(&d->part, &d->parts, &d->part_room, part, sizeof *part) != 0;
-}
-
 /* What a word says of a declaration. A macro in capitals that has DEVICE in its name is of a library, as C10_DEVICE is; one of
  * the author's says DEVICE where a word that it stands for does. */
 static int says(struct fa_cut *d, fa_code_word word, int depth)
@@ -379,7 +374,8 @@ static struct head read_declaration(struct fa_cut *d, size_t file, size_t from, 
                                     bool in_class)
 {
     const char *code = d->file[file].code;
-    struct head h = {.part = {.file = file, .from = from}, .at = from, .in_class = in_class};
+    struct head h = {
+        .part = {.file = file, .from = from}, .last = {"", 0}, .at = from, .in_class = in_class};
     while (!h.ended && (h.at = next_token(code, h.at, to)) < to) {
         const char mark = code[h.at];
         if (fa_code_is_word(mark))
@@ -475,7 +471,7 @@ static void cut_file(struct fa_cut *d, size_t file)
             cut_members(d, file, h.open, h.close, 0);
         if ((h.part.says & (OPERATOR | DEVICE)) == (OPERATOR | DEVICE))
             h.part.says |= ALWAYS;
-        add_part(d, &h.part);
+        d->failed |= fa_append(&d->part, &d->parts, &d->part_room, &h.part, sizeof h.part) != 0;
     }
 }
 
@@ -493,7 +489,7 @@ static void read_macros(struct fa_cut *d, size_t file)
                             .says = MACRO,
                             .name = name};
         add_name(d, name);
-        add_part(d, &part);
+        d->failed |= fa_append(&d->part, &d->parts, &d->part_room, &part, sizeof part) != 0;
     }
 }
 
