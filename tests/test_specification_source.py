@@ -493,9 +493,8 @@ def a_check_compiles_and_compares_without_a_gpu():
         # what a kernel takes
         write(place, "work/axpy.cu", HEAD.replace('"f32", "value": 2.5', '"f64", "value": 2.5') + KERNEL % "a * x[i]")
         tap.has(place.run("check", path, status=1).stdout, "argument 3 of axpy, a, has 4 bytes, and fp64 has 8")
-        # the types: each row an argument's type, the kernel's parameters, and what is wrong
-        kinds = [("", "", "axpy"), ("namespace my { struct S {}; ", "}", None), ('extern "C" {', "}", "axpy"),
-                 ("typedef float real; template <class T> ", "", "axpy<real>")]  # in turn, all of each with ./dev test --slow
+        # the types: each row an argument's type, the kernel's parameters, and what is wrong; of kinds in turn, of all with ./dev test --slow
+        kinds = [("", "", "axpy"), ("namespace my { struct S {}; ", "}", None), ('extern "C" {', "}", "axpy"), ("typedef float real; template <class T> ", "", "axpy<real>")]
         for row, (index, type_, taken, word) in enumerate((
                 (0, "f64", "float *", "argument 1 of axpy, y, is not fp64 * in the kernel"), (1, "i8", "const float *", "argument 2 of axpy, x, is not int8 * in the kernel"),
                 (1, "f64", "const int *", "argument 2 of axpy, x, is not fp64 * in the kernel"), (1, "i64", "const int *", "x, is not int64 * in the kernel"),
