@@ -136,10 +136,13 @@ int fa_bench_load(fa_bench *b, const fa_bench_candidate *candidate, fa_bench_ker
     take_memory(candidate, kernel);
     FA_TRY(b, fa_module_load(b->driver, candidate->cubin, candidate->size, &kernel->module, diag));
     for (int i = 0; b->rc == 0 && i < candidate->launches[0].count; i++) {
+        int32_t smem_bytes = 0; /* the most of all cases */
+        for (int c = 0; c < FA_BENCH_CASES && candidate->launches[c].count > 0; c++)
+            if (smem_bytes < candidate->launches[c].at[i].smem_bytes)
+                smem_bytes = candidate->launches[c].at[i].smem_bytes;
         const fa_cubin_entry entry = {candidate->cubin, candidate->size,
                                       .name = candidate->entry[i], .launch = i};
-        FA_TRY(b, fa_module_function(kernel->module, entry.name,
-                                     candidate->launches[0].at[i].smem_bytes, &kernel->function[i],
+        FA_TRY(b, fa_module_function(kernel->module, entry.name, smem_bytes, &kernel->function[i],
                                      diag));
         fa_prover_load(b, entry, kernel);
     }

@@ -192,8 +192,8 @@ int fa_space_some(const fa_task *task, const fa_config *const *config, int count
                   fa_candidate *ret_candidate, fa_diag *diag);
 
 /* The launches of `count` candidates that survived, for the task's problem, which may be another than the one that they
- * were judged for: those of candidate[i] into ret_launches[i * stride]. Constraints and budget are not judged again. What
- * did not survive, or has failed since, gets none. */
+ * were judged for: those of candidate[i] into ret_launches[i * stride]. Constraints are not judged again; what cannot be
+ * launched there has a grid of 0. What did not survive, or has failed since, gets none. */
 int fa_space_launches(const fa_task *task, const fa_candidate *candidate, int count,
                       fa_launches *ret_launches, int stride, fa_diag *diag);
 

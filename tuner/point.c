@@ -282,20 +282,6 @@ static void take_early(const fa_point *p, const fa_family_launch *launch, bool b
     shape->how |= early ? FA_LAUNCH_PROGRAMMATIC : 0;
 }
 
-/* Other sizes of the same config may have the launch: it has its block and memory, as far as they fit. */
-static void take_left_out(fa_point *p, const fa_family_launch *launch, fa_launch_shape *shape)
-{
-    fa_diag *diag = p->diag;
-    fa_candidate unseen = {.trial = {.status = FA_STATUS_PENDING}};
-    p->diag = NULL;
-    take_block(p, launch, shape);
-    judge_budget(p, launch, &unseen, false, shape);
-    if (p->rc != 0 || shape->threads > THREADS_MAX || unseen.trial.status != FA_STATUS_PENDING)
-        *shape = (fa_launch_shape){.block = {1, 1, 1}, .threads = 1};
-    p->diag = diag;
-    p->rc = 0;
-}
-
 /* Takes all launches; trial's threads and grid are those of the first that is made, its shared memory that of the one with the most. */
 static void take_launches(fa_point *p, fa_candidate *candidate)
 {
@@ -309,7 +295,7 @@ static void take_launches(fa_point *p, fa_candidate *candidate)
         fa_launch_shape *shape = &launches->at[launches->count++];
         int64_t grid[3];
         if (!take_grid(p, &f->launch[i], grid) && p->rc == 0) {
-            take_left_out(p, &f->launch[i], shape);
+            *shape = (fa_launch_shape){.block = {1, 1, 1}, .threads = 1};
             continue;
         }
         take_block(p, &f->launch[i], shape);
@@ -388,29 +374,16 @@ int fa_space_launches(const fa_task *task, const fa_candidate *candidate, int co
     for (int k = 0; k < count && p->rc == 0; k++, candidate++, ret_launches += stride) {
         const fa_family *family = task->families->family[candidate->family];
         const fa_status status = candidate->trial.status;
-        fa_candidate unseen = {.trial = {.status = FA_STATUS_PENDING}};
-        fa_launches launches = candidate->launches;
-        bool behind = false;
-        *ret_launches = (fa_launches){0};
-        if (launches.count == 0 || (status != FA_STATUS_PENDING && status != FA_STATUS_COMPILED &&
-                                    status != FA_STATUS_MEASURED))
-            continue;
-        if (p->family != family)
-            fa_point_start(p, family, task->problem, task->gpu, diag);
-        fa_point_set_all(p, &candidate->trial.config);
-        take_call(p, &launches);
-        for (int i = 0; i < launches.count && p->rc == 0; i++) {
-            int64_t grid[3];
-            memset(launches.at[i].grid, 0, sizeof launches.at[i].grid);
-            const bool made = take_grid(p, &family->launch[i], grid);
-            set_grid(grid, &launches.at[i], &unseen); /* one that cannot be launched stays 0 */
-            if (!made)
-                continue;
-            take_work(p, &family->launch[i], &launches.at[i]);
-            take_early(p, &family->launch[i], behind, &launches.at[i]);
-            behind = true;
+        fa_candidate there = {.trial = {.status = FA_STATUS_PENDING}};
+        if (candidate->launches.count > 0 &&
+            (status == FA_STATUS_PENDING || status == FA_STATUS_COMPILED ||
+             status == FA_STATUS_MEASURED)) {
+            if (p->family != family)
+                fa_point_start(p, family, task->problem, task->gpu, diag);
+            fa_point_set_all(p, &candidate->trial.config);
+            take_launches(p, &there);
         }
-        *ret_launches = launches;
+        *ret_launches = there.launches; /* of what cannot be launched the grid is 0 */
     }
     return p->rc;
 }
