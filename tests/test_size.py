@@ -12,8 +12,8 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1361,
-    "src/base": 5507,
-    "src/gpu": 3399,
+    "src/base": 5492,
+    "src/gpu": 3397,
     "src/code": 899,
     "src/snippet": 505,
     "src/fields": 112,
@@ -28,7 +28,7 @@ BUDGET = {
     "src/cli": 4817,
     "src/daemon": 2150,
     "src/report": 709,
-    "C": 50505,
+    "C": 50488,
     "C files": 201,
     "tests": 51937,
     "public functions": 69,

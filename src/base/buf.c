@@ -184,18 +184,6 @@ int fa_write_all(int fd, const void *bytes, size_t size)
     return 0;
 }
 
-int fa_descriptors_check(fa_diag *diag)
-{
-    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
-        return fa_fail(diag, FA_EIO, "%s: %s", strerror(errno),
-                       errno == EMFILE ? "raise this process's limit (ulimit -n)"
-                                       : "this machine has no file descriptor left");
-    if (fd >= 0)
-        close(fd);
-    return 0;
-}
-
 int fa_append(void *ret_items, size_t *count, size_t *capacity, const void *item, size_t size)
 {
     char *items;

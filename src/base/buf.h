@@ -44,9 +44,6 @@ int fa_write_all(int fd, const void *bytes, size_t size);
 /* Of a file's path: "." of a name alone, "/" of what lies there. */
 void fa_directory_of(const char *path, char ret_directory[PATH_MAX]);
 
-/* Whether this process can open one more file; FA_EIO, with the reason, when it cannot. */
-int fa_descriptors_check(fa_diag *diag);
-
 /* Appends a copy of `item`, of `size` bytes, to the array at whose pointer `ret_items` points, as in
  * fa_append(&list->row, &list->count, &list->capacity, &row, sizeof row). FA_ENOMEM leaves all as it was. */
 int fa_append(void *ret_items, size_t *count, size_t *capacity, const void *item, size_t size);

@@ -564,9 +564,7 @@ int fa_nvrtc_choose(const fa_nvrtc_judge *judge, fa_nvrtc_location *ret_location
     const struct candidate *chosen = NULL;
     const char *named = getenv("FA_TUNE_NVRTC");
     char here[PATH_MAX - 64], directory[PATH_MAX];
-    int rc = fa_descriptors_check(diag); /* without one nothing would be found */
-    if (rc != 0)
-        return rc;
+    int rc;
     struct found *all = calloc(1, sizeof *all);
     if (all == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory looking for NVRTC");
