@@ -21,7 +21,6 @@ import torch.nn.functional as F
 import fatune
 import vllm_fa3
 from attn_vs_torch import Clock, geomean, sdpa
-from templates_in_turn import open_tuners
 
 ROWS = [(1, 32, 8, 1, 4096), (8, 32, 8, 1, 4096), (32, 32, 8, 1, 8192), (128, 32, 8, 1, 2048), (1, 32, 8, 1, 131072), (16, 64, 8, 1, 16384),
         (8, 32, 32, 1, 4096), (64, 16, 1, 1, 8192), (8, 32, 8, 4, 8192), (3, 28, 4, 1, 5000), (48, 64, 8, 1, 1500), (256, 32, 8, 1, 700),
@@ -167,7 +166,7 @@ def main():
     options = parser.parse_args()
     begin = time.monotonic()
     forms = ["fixed", *(name for name in options.forms if name != "fixed")]
-    tuners, clock, rows = open_tuners(options.templates), Clock(ahead=400_000), []
+    tuners, clock, rows = fatune.open_tuners(options.templates), Clock(ahead=400_000), []
     print(f"{'B Hq Hk Sq Sk':22s} {'cuDNN':>7s} {'FA2':>7s} {'FA3':>7s} {'ours':>7s} {'best/ours':>9s} "
           + " ".join(f"{name:>9s}" for name in forms[1:]))
     for index in options.rows:

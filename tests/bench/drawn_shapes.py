@@ -14,11 +14,11 @@ import random
 import time
 
 import decode_vs_torch
+import fatune
 import operation_vs_torch
 import prefill_serving
 import training_vs_torch as training
 from attn_vs_torch import Clock
-from templates_in_turn import open_tuners
 from training_vs_torch import fa_tune, torch  # with a store of their own
 
 # Heads and KV heads of published models; [n, k] of their layers.
@@ -118,7 +118,7 @@ def packed(problem, _):
 
 @functools.cache
 def tuners():
-    return open_tuners(None)
+    return fatune.open_tuners(None)
 
 
 def operation(name):

@@ -19,7 +19,6 @@ import fatune
 import vllm_fa3
 from attn_vs_torch import Clock, sdpa
 from decode_vs_torch import paged
-from templates_in_turn import open_tuners
 
 MIXED = [8192, 64, 3511, 181, 1024, 512, 2200, 4096, 97, 300, 1500, 700, 6000, 128, 2600, 420, 850, 393]   # 32,768 in all
 EQUAL = [4096] * 8
@@ -188,7 +187,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further row is begun after so many")
     parser.add_argument("--out")
     options = parser.parse_args()
-    begin, clock, tuners = time.monotonic(), Clock(ahead=400_000), open_tuners(options.templates)
+    begin, clock, tuners = time.monotonic(), Clock(ahead=400_000), fatune.open_tuners(options.templates)
     for name in options.rows:
         if time.monotonic() - begin > options.seconds:
             print(f"after {options.seconds:.0f} s the other rows are left out")
