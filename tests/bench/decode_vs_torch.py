@@ -5,10 +5,8 @@ Every row is tuned by the library in each of its forms (lengths known to the hos
 checked once more against PyTorch, and timed in turn with the peers as attn_vs_torch.py does, in microseconds. Where FA_PEERS has
 FlashAttention-3 as vLLM ships it (vllm_fa3.py), it is timed in those forms, too, the faster of vLLM's two ways to call it. "best/ours" is the
 fastest peer's time with lengths known to the host over ours; behind it our time in that form over those in the other ones.
-With --templates the winners of several directories ("-": what is built in) are timed in turn: the first one's fill the table, and a line for
-each of the others says how many times faster it is than the first in every form.
 
-    FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/decode_vs_torch.py [--templates - DIRECTORY...]
+    FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/decode_vs_torch.py
 """
 import argparse
 import json
@@ -108,24 +106,21 @@ def peers(shape, q, k, v):
     return {name: sdpa(name, q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1]) for name in names}
 
 
-def run_row(tuners, clock, shape, forms, budget_ms):
+def run_row(tuner, clock, shape, forms, budget_ms):
     batch, heads, heads_kv, seq_q, seq_k = shape
     q = torch.randn(batch, heads, seq_q, 128, device="cuda", dtype=torch.bfloat16)
     k = torch.randn(batch, heads_kv, seq_k, 128, device="cuda", dtype=torch.bfloat16)
     v, o = torch.randn_like(k), torch.empty_like(q)
-    first, *others = tuners
-    calls, configs = peers(shape, q, k, v), {directory: {} for directory in tuners}
+    calls, configs = peers(shape, q, k, v), {}
     right = calls["cudnn"]().float()
     for name in forms:
-        for directory, tuner in tuners.items():
-            call, answer = ours(tuner, name, shape, q, k, v, o)
-            calls[name if directory == first else (directory, name)] = call
-            configs[directory][name] = answer.trial.config.text()
-            o.fill_(float("nan"))
-            call()
-            error = (o.float() - right).abs().max().item()
-            if not error <= (0.1 if name == "fp8" else 0.02):
-                raise SystemExit(f"wrong result: {error} beside cuDNN in {shape}, {name}, templates of {directory}")
+        calls[name], answer = ours(tuner, name, shape, q, k, v, o)
+        configs[name] = answer.trial.config.text()
+        o.fill_(float("nan"))
+        calls[name]()
+        error = (o.float() - right).abs().max().item()
+        if not error <= (0.1 if name == "fp8" else 0.02):
+            raise SystemExit(f"wrong result: {error} beside cuDNN in {shape}, {name}")
         for way, call in fa3(name, q, k, v).items():
             calls[vllm_fa3.NAME, way, name] = call
             error = (call().float() - right).abs().max().item()
@@ -136,28 +131,13 @@ def run_row(tuners, clock, shape, forms, budget_ms):
     if "fixed" in own:
         us["fa3"] = own["fixed"]
     best = min(us[name] for name in ("cudnn", "fa2", "fa3") if name in us)
-    row = dict(shape=shape, best=best, configs=configs[first], ours=best / us["fixed"],
-               **{f"fixed/{name}": us["fixed"] / us[name] for name in forms[1:]},
-               **{f"fa3 {name}": own[name] / us[name] for name in forms if name in own})
-    if others:
-        row["others"] = {d: dict(us={name: us.pop((d, name)) for name in forms}, configs=configs[d]) for d in others}
-    return dict(row, us=us)
-
-
-def print_others(rows, forms):
-    """How many times faster than the first directory's winners those of the others are, for one row or for all."""
-    for directory in rows[0].get("others", {}):
-        faster = {name: geomean(row["us"][name] / row["others"][directory]["us"][name] for row in rows) for name in forms}
-        ours = geomean(row["best"] / row["others"][directory]["us"]["fixed"] for row in rows)
-        print(f"  {directory}: best/ours {ours:.3f}; times faster than the first: "
-              + ", ".join(f"{name} {ratio:.3f}" for name, ratio in faster.items())
-              + (f"  {rows[0]['others'][directory]['configs']['fixed']}" if len(rows) == 1 else ""), flush=True)
+    return dict(shape=shape, best=best, configs=configs, us=us, ours=best / us["fixed"],
+                **{f"fixed/{name}": us["fixed"] / us[name] for name in forms[1:]},
+                **{f"fa3 {name}": own[name] / us[name] for name in forms if name in own})
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--templates", nargs="+", metavar="DIRECTORY",
-                        help="\"-\": what is built in; without it FA_TUNE_TEMPLATES says which")
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
     parser.add_argument("--rows", type=int, nargs="+", default=range(len(ROWS)))
     parser.add_argument("--budget-ms", type=float, default=60)
@@ -166,21 +146,20 @@ def main():
     options = parser.parse_args()
     begin = time.monotonic()
     forms = ["fixed", *(name for name in options.forms if name != "fixed")]
-    tuners, clock, rows = fatune.open_tuners(options.templates), Clock(ahead=400_000), []
+    tuner, clock, rows = fatune.Tuner(), Clock(ahead=400_000), []
     print(f"{'B Hq Hk Sq Sk':22s} {'cuDNN':>7s} {'FA2':>7s} {'FA3':>7s} {'ours':>7s} {'best/ours':>9s} "
           + " ".join(f"{name:>9s}" for name in forms[1:]))
     for index in options.rows:
         if rows and time.monotonic() - begin > options.seconds:
             print(f"after {options.seconds:.0f} s the other rows are left out")
             break
-        row = run_row(tuners, clock, ROWS[index], forms, options.budget_ms)
+        row = run_row(tuner, clock, ROWS[index], forms, options.budget_ms)
         rows.append(row)
         us = row["us"]
         print(f"{' '.join(map(str, row['shape'])):22s} {us['cudnn']:7.1f} {us.get('fa2', math.nan):7.1f} "
               f"{us.get('fa3', math.nan):7.1f} {us['fixed']:7.1f} {row['ours']:9.3f} "
               + " ".join(f"{row['fixed/' + name]:9.3f}" for name in forms[1:]) + f"  {row['configs']['fixed']}",
               flush=True)
-        print_others([row], forms)
         if options.out:
             with open(options.out, "a", encoding="utf-8") as out:
                 out.write(json.dumps(row) + "\n")
@@ -191,9 +170,7 @@ def main():
         ratios = [row["fa3 " + name] for row in rows if "fa3 " + name in row]
         if ratios:
             print(f"FlashAttention-3's {name} over ours: {geomean(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
-    print_others(rows, forms)
-    for tuner in tuners.values():
-        tuner.close()
+    tuner.close()
 
 
 if __name__ == "__main__":

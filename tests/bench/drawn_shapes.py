@@ -103,7 +103,7 @@ def backward(problem, cache):
 
 def decode(problem, _):
     *shape, form = problem.values()
-    row = decode_vs_torch.run_row(tuners(), Clock(ahead=400_000), tuple(shape), list(dict.fromkeys(["fixed", form])), 60)
+    row = decode_vs_torch.run_row(tuner(), Clock(ahead=400_000), tuple(shape), list(dict.fromkeys(["fixed", form])), 60)
     us, config = row["us"], row["configs"][form]
     peer = {"fa3": row["fa3 " + form] * us[form]} if "fa3 " + form in row else {"torch": row["best"]} if form == "fixed" else {}
     return {"cold_s": math.nan, "fa_tune": us[form], **peer, "family": config}
@@ -111,14 +111,14 @@ def decode(problem, _):
 
 def packed(problem, _):
     row = {**problem, "forms": {"form": problem["form"]}}
-    result = prefill_serving.run_row(tuners(), Clock(ahead=400_000), "drawn", row, ["form"], 60)
+    result = prefill_serving.run_row(tuner(), Clock(ahead=400_000), "drawn", row, ["form"], 60)
     peer = {"fa3": result["fa3"]["form"]} if result["fa3"] else {} if len(problem["form"]) > 1 else {"pytorch-fa2": result["us"]["fa2"]}
     return {"cold_s": math.nan, "fa_tune": result["us"]["form"], **peer, "family": result["configs"]["form"]}
 
 
 @functools.cache
-def tuners():
-    return fatune.open_tuners(None)
+def tuner():
+    return fatune.Tuner()
 
 
 def operation(name):

@@ -130,18 +130,6 @@ class Tuner:
         self.lib.fa_close(c.byref(self.handle))
 
 
-def open_tuners(directories):
-    """A tuner for each directory of templates ("-": what is built in); without directories the one that FA_TUNE_TEMPLATES says, as ""."""
-    tuners = {}
-    for name in directories or [""]:
-        if name == "-":
-            os.environ.pop("FA_TUNE_TEMPLATES", None)
-        elif name:
-            os.environ["FA_TUNE_TEMPLATES"] = name
-        tuners[name] = Tuner()
-    return tuners
-
-
 def problem(dtype="fp16", causal="none", head_dim=64, batch=4, heads=8, heads_kv=None, seq=512,
             seq_k=None):
     return Problem(dtype=DTYPES[dtype], causal=CAUSAL[causal], head_dim=head_dim, batch=batch,

@@ -3,10 +3,9 @@
 
 Every form of a row is tuned by the library, some of its rows are checked once more against PyTorch in fp32, and all are timed in turn with the
 dense kernel and PyTorch's peers. bf16, causal, microseconds. Where FA_PEERS has FlashAttention-3 as vLLM ships it (vllm_fa3.py), each form has
-it beside it, the faster of vLLM's two ways to call it, and its outputs are looked at, too. With --templates the winners of several directories
-("-": what is built in) are timed in turn: a form's line is of the first one's, and behind it stands how many times faster the others' are.
+it beside it, the faster of vLLM's two ways to call it, and its outputs are looked at, too.
 
-    FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/prefill_serving.py [--templates - DIRECTORY...]
+    FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/prefill_serving.py
 """
 import argparse
 import json
@@ -149,50 +148,42 @@ def share_of_window(length):
     return (length * WINDOW - WINDOW * (WINDOW - 1) / 2) / (length * (length + 1) / 2)
 
 
-def run_row(tuners, clock, name, row, forms, budget_ms):
+def run_row(tuner, clock, name, row, forms, budget_ms):
     tensors = Row(row["lengths"], row["heads"], row["dim"])
     same = len(set(row["lengths"])) == 1
-    first, *others = tuners
-    calls, configs = {}, {directory: {} for directory in tuners}
+    calls, configs = {}, {}
     if same:
         calls["cudnn"] = tensors.cudnn()
     calls["fa2"] = tensors.fa2()
     asked = {form: fields for form, fields in row["forms"].items() if forms is None or form in forms}
     for form, fields in {**({"dense": {}} if same else {}), **asked}.items():
         cache = tensors.pages(fields["page"]) if fields.get("page") else (tensors.k, tensors.v, None)
-        for directory, tuner in tuners.items():
-            o = torch.full_like(tensors.q, math.nan)
-            call, configs[directory][form] = tensors.ours(tuner, o, cache, **fields)
-            calls[form if directory == first else (directory, form)] = call
-            call()
-            tensors.check(o, f"{name}, {form}, templates of {directory}", **fields)
+        o = torch.full_like(tensors.q, math.nan)
+        calls[form], configs[form] = tensors.ours(tuner, o, cache, **fields)
+        calls[form]()
+        tensors.check(o, f"{name}, {form}", **fields)
         for way, call in tensors.fa3(torch.empty_like(tensors.q), cache, **fields).items():
             calls[vllm_fa3.NAME, way, form] = call
             tensors.check(call(), f"{name}, {form}, {way}", **fields)
     us = {form: t * 1e3 for form, t in clock.in_turn(calls, budget_ms).items()}
     fa3 = vllm_fa3.faster(us)
-    result = dict(row=name, us=us, fa3=fa3, configs=configs[first])
-    if others:
-        result["others"] = {d: dict(us={form: us.pop((d, form)) for form in configs[d]}, configs=configs[d]) for d in others}
-    return result
+    return dict(row=name, us=us, fa3=fa3, configs=configs)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--forms", nargs="+", choices=sorted({form for row in ROWS.values() for form in row["forms"]}))
-    parser.add_argument("--templates", nargs="+", metavar="DIRECTORY",
-                        help="\"-\": what is built in; without it FA_TUNE_TEMPLATES says which")
     parser.add_argument("--budget-ms", type=float, default=100)
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further row is begun after so many")
     parser.add_argument("--out")
     options = parser.parse_args()
-    begin, clock, tuners = time.monotonic(), Clock(ahead=400_000), fatune.open_tuners(options.templates)
+    begin, clock, tuner = time.monotonic(), Clock(ahead=400_000), fatune.Tuner()
     for name in options.rows:
         if time.monotonic() - begin > options.seconds:
             print(f"after {options.seconds:.0f} s the other rows are left out")
             break
-        result = run_row(tuners, clock, name, ROWS[name], options.forms, options.budget_ms)
+        result = run_row(tuner, clock, name, ROWS[name], options.forms, options.budget_ms)
         us = result["us"]
         for form, t in us.items():
             said = f"{name:12s} {form:14s} {t:8.1f} us"
@@ -202,16 +193,12 @@ def main():
                 said += f"  of its share {t / (us['dense'] * share_of_window(ROWS[name]['lengths'][0])):6.3f}"
             if form in result["fa3"]:
                 said += f"  FA3/this {result['fa3'][form] / t:6.3f}"
-            for directory, other in result.get("others", {}).items():
-                if form in other["us"]:
-                    said += f"  {directory} {t / other['us'][form]:6.3f}"
             print(said + "  " + result["configs"].get(form, ""), flush=True)
         if options.out:
             with open(options.out, "a", encoding="utf-8") as out:
                 out.write(json.dumps(result) + "\n")
         torch.cuda.empty_cache()
-    for tuner in tuners.values():
-        tuner.close()
+    tuner.close()
 
 
 if __name__ == "__main__":
