@@ -111,8 +111,7 @@ def layers_of(config, place, status=0):
     """What fa_tune.model makes of a config, and says of it."""
     path = os.path.join(place.folder, "config.json")
     tap.write(path, config if isinstance(config, str) else json.dumps(config))
-    told = [subprocess.run([sys.executable, os.path.join(SOURCE, "python", "fa_tune", "model.py"), at], capture_output=True, check=False, encoding="utf-8")
-            for at in (path, place.folder)]
+    told = [subprocess.run([sys.executable, os.path.join(SOURCE, "python", "fa_tune", "model.py"), at], capture_output=True, check=False, encoding="utf-8") for at in (path, place.folder)]
     tap.equal([(done.returncode, done.stdout, done.stderr) for done in told], [(status, told[0].stdout, told[0].stderr)] * 2)
     return told[0].stdout if status == 0 else told[0].stderr
 

@@ -285,7 +285,7 @@ def the_last_event_or_a_failure_is_the_answer():
             run = place.run(*EXAMPLE, "--server", stub.address, status=0 if good else 1)
             tap.has(run.stdout if good else run.stderr, " in " + stub.address if good else "so says the server")
             tap.lacks(run.stderr, "note:")
-            tap.equal([request.headers["accept"] for request in stub.requests], ["text/event-stream"])
+            tap.equal([request.headers["accept"] for request in stub.requests], ["text/event-stream;progress=no"])
 
 
 def doctor_says_whether_the_server_answers():

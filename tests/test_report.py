@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""fa-tune report: the raw document, alone and in its page, what is left out, and texts that mean harm. What the page makes
-of the document: test_report_browser.py."""
+"""fa-tune report: the raw document, alone and in its page, and texts that mean harm. The page: test_report_browser.py."""
 import html.parser
 import json
 import os

@@ -45,6 +45,8 @@ def events_tell_the_progress_and_the_answer():
             status, data, headers = daemon.post("/v1/kernel", ask(), headers={"Accept": "text/event-stream"}, raw=True)
             tap.equal((status, headers["Content-Type"]), (200, "application/json"))
             tap.equal(json.loads(data)["answer"]["from_store"], True)
+            status, data, _ = daemon.post("/v1/kernel", ask(seq=256), headers={"Accept": "text/event-stream;progress=no"}, raw=True)
+            tap.equal((status, data[:12]), (200, b"event: done\n"))
         place.use_fake_driver(L4 + "fault * wrong\n")
         with Serve(place) as daemon:
             name, data = list(daemon.events(ask(seq=512)))[-1]

@@ -120,7 +120,7 @@ static cJSON *option_json(const cli_option_spec *spec, const fa_operation *opera
     fa_json_add_bool(option, "list", list); /* several values between commas */
     cJSON *names = fa_json_add_array(option, "choices");
     for (int i = 0; choices != NULL && choices[i] != NULL; i++)
-        if (choices[i][0] != 0 && !(sweeps && strcmp(choices[i], "cached") == 0)) /* is refused */
+        if (!(sweeps && strcmp(choices[i], "cached") == 0)) /* is refused */
             fa_json_push(names, cJSON_CreateString(choices[i]));
     if (list && field != NULL && fa_field_may_be_bare(field))
         fa_json_push(names, cJSON_CreateString("both"));

@@ -282,11 +282,10 @@ static int set_choice(const cli_option_spec *spec, const char *const *choices, c
     for (size_t i = 0; i < sizeof also / sizeof *also; i++)
         name = strcasecmp(also[i][0], text) == 0 ? also[i][1] : name;
     for (int32_t i = 0; choices[i] != NULL; i++)
-        if (text[0] != 0 && strcasecmp(choices[i], name) == 0) {
+        if (strcasecmp(choices[i], name) == 0) {
             memcpy(ret, &i, sizeof i);
             return 0;
         }
-    choices += choices[0][0] == 0; /* the value of what is not given has no name */
     return cli_refuse_choice(spec->name, text, choices, diag);
 }
 

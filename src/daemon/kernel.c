@@ -32,6 +32,7 @@ typedef struct serve_kernel {
     int64_t accepted; /* Unix time */
     atomic_int_least64_t started;
     atomic_bool cancel;
+    bool quiet; /* its client hears that the tune is under way, and its end */
     /* Under news_lock: the last progress as JSON, and whether its client has not heard it yet. */
     char *progress;
     bool is_news;
@@ -272,10 +273,12 @@ static void begin_tune(serve_kernel *kernel)
     serve_work *work = &kernel->work;
     serve_service *service = work->service;
     const fa_gpu *gpu = &kernel->gpu;
+    const char *accepted = serve_header(work->request, MHD_HTTP_HEADER_ACCEPT);
     const bool streams = wants_events(work->request);
     const int64_t wait_ms = kernel->ask.timeout_ms > 0
                                 ? kernel->ask.timeout_ms
                                 : (int64_t)(service->settings->options.serve.wait_s * 1000);
+    kernel->quiet = streams && strstr(accepted, "progress=no") != NULL;
     if (streams)
         serve_stream(work->request);
     work->request->left = left;
@@ -302,7 +305,7 @@ static void tell_clients(uv_timer_t *timer)
     for (serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next) {
         serve_request *request = kernel->work.request;
         const bool streams = request != NULL && request->streams;
-        if (streams && kernel->is_news)
+        if (streams && kernel->is_news && !kernel->quiet)
             serve_stream_event(request, "progress", kernel->progress, false);
         else if (streams && alive)
             serve_stream_comment(request);

@@ -29,7 +29,7 @@ enum {
     TURN_MS = 100,
     BLOCK = 16384,
     HEAD_MAX = 65536,
-    ANSWER_MAX = 1 << 20, /* kept of an answer, or of its stream of events */
+    ANSWER_MAX = 1 << 20, /* of an answer, or of its stream of events */
     CUBIN_MAX = 64 << 20
 };
 
@@ -113,20 +113,6 @@ static int open_connection(const fa_http_address *address, int *ret_fd, fa_diag 
     return 0;
 }
 
-/* Of a stream only the last event matters. */
-static void drop_older_events(fa_buf *in)
-{
-    const char *head = memmem(in->data, in->size, "\r\n\r\n", 4);
-    const size_t from = head != NULL ? (size_t)(head + 4 - in->data) : in->size;
-    size_t last = in->size;
-    while (last > from && (in->size - last < 8 || memcmp(in->data + last, "\nevent: ", 8) != 0))
-        last--;
-    if (last > from) {
-        memmove(in->data + from, in->data + last, in->size - last);
-        in->size -= last - from;
-    }
-}
-
 /* Takes what comes until the server closes the connection, and reports that the request waits. */
 static int receive(int fd, const fa_http_call *call, fa_buf *in, fa_diag *diag)
 {
@@ -155,8 +141,6 @@ static int receive(int fd, const fa_http_call *call, fa_buf *in, fa_diag *diag)
             continue;
         heard_ns = now_ns;
         fa_buf_append(in, block, (size_t)n);
-        if (call->body != NULL && in->size > ANSWER_MAX)
-            drop_older_events(in);
         if (in->failed || in->size > (call->body != NULL ? ANSWER_MAX : CUBIN_MAX))
             return fa_fail(diag, in->failed ? FA_ENOMEM : FA_ECORRUPT,
                            "it sends more than such an answer may have");
@@ -220,7 +204,8 @@ int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http
         fa_buf_printf(&out, "Authorization: Bearer %s\r\n", address->token);
     if (call->body != NULL)
         fa_buf_printf(&out,
-                      "Accept: text/event-stream\r\nContent-Type: application/json\r\n"
+                      "Accept: text/event-stream;progress=no\r\n"
+                      "Content-Type: application/json\r\n"
                       "Content-Length: %zu\r\n",
                       strlen(call->body));
     fa_buf_printf(&out, "\r\n%s", call->body != NULL ? call->body : "");
