@@ -9,6 +9,7 @@
 #include "fake_cubin.h"
 #include "attn_tensor_maps.h"
 #include "gpu_attn_sweep.h"
+#include "operands.h"
 
 #include <dlfcn.h>
 
@@ -43,11 +44,12 @@ static inline void marker_of(const fa_problem *p, char *ret, size_t size)
     snprintf(
         ret, size,
         "HEAD_DIM=%d;PAGE_SIZE=%d;HEAD_DIM_V=%d;DTYPE_BF16=%d;CAUSAL=%d;LENGTHS_K=%d;KV_FP8=%d;"
-        "Q_FP8=%d;VARLEN_Q=%d;WINDOW=%d;SOFTCAP=%d;SINKS=%d;SCORE_SNIPPET=%s;MASK_SNIPPET=%s;",
+        "Q_FP8=%d;VARLEN_Q=%d;WINDOW=%d;SOFTCAP=%d;SINKS=%d;SCORE_SNIPPET=%s;MASK_SNIPPET=%s;BUFFERS=%s;",
         p->head_dim, p->page, p->head_dim_v, p->dtype, p->causal != 0, p->lengths_k, p->kv_dtype,
         p->q_dtype, p->varlen, p->window, p->softcap, p->sinks,
         p->score != 0 ? fa_value_words(p->score, NULL) : "",
-        p->mask != 0 ? fa_value_words(p->mask, NULL) : "");
+        p->mask != 0 ? fa_value_words(p->mask, NULL) : "",
+        p->buffers != 0 ? fa_value_words(p->buffers, NULL) : "");
 }
 
 /* The reference as if it had been compiled for the problem: the fake driver computes by the marker alone. */
@@ -119,8 +121,11 @@ static inline int emulate(const fa_candidate *candidate, const fa_problem *p,
         return rc;
     int at = snprintf(marker, sizeof marker, "family=x;emulated=%s;", library);
     marker_of(p, marker + at, sizeof marker - (size_t)at);
-    unsigned parameters =
-        dense ? sizeof(struct fa_attn_params) : sizeof(struct fa_attn_serving_params);
+    fa_buffer list[FA_ATTN_BUFFERS];
+    const int held =
+        fa_buffers_read(p->buffers != 0 ? fa_value_words(p->buffers, NULL) : NULL, list, NULL);
+    unsigned parameters = dense ? sizeof(struct fa_attn_params)
+                                : (unsigned)(offsetof(struct fa_attn_serving_params, buffer[held]));
     struct fa_attn_boxes boxes;
     bool maps = boxes_of(library, &boxes);
     fake_cubin cubin = {.sm = 90,

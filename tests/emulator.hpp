@@ -197,6 +197,25 @@ void vote(void *const *args);
 void ballot(u32 &all, u32 mine);
 inline void highest_bit(int &bit, u32 x) { bit = x == 0 ? -1 : 31 - __builtin_clz(x); }
 
+// Every lane gets that of a lane, or the least (32) or the most (33) of all.
+struct Gather {
+    int *to, mine, which;
+};
+inline void gather(void *const *args) {
+    for (int i = 0; i < kWarp; i++) {
+        const Gather *g = (const Gather *)args[i];
+        int x = ((const Gather *)args[g->which & 31])->mine;
+        for (int j = 0, y; g->which > 31 && j < kWarp; j++)
+            if (((y = ((const Gather *)args[j])->mine) < x) == (g->which == 32)) x = y;
+        *g->to = x;
+    }
+}
+inline void from_lane(int &to, int mine, int lane) {
+    Gather g = {&to, mine, lane};
+    meet(gather, &g);
+}
+template <int kWhich> inline void of_all(int &to, int mine) { from_lane(to, mine, kWhich); }
+
 struct Shuffle {
     float *to, from;
     int mask;

@@ -110,6 +110,7 @@ struct fake_build {
     /* Of attention as serving engines call it; `serving`: one of these is not 0. */
     int serving, varlen, lengths_k, page, window, softcap, sinks, fp8, q_fp8, head_dim_v, d_lse;
     struct fa_snippet *score, *mask; /* NULL: none */
+    char buffers[128];               /* their list */
     int columns, parts;         /* of l1_norm; 0: it is none */
     int filter_w, filter_h;     /* of a specification's convolution */
     int blocks;                 /* of its sums */

@@ -54,6 +54,9 @@ static struct fa_attn_serving_params translated(const void *params, unsigned byt
     p.v_scale = fake_on_host(p.v_scale, false);
     p.workspace = fake_on_host(p.workspace, true);
     p.counters = fake_on_host(p.counters, true);
+    for (int i = 0; i < FA_ATTN_BUFFERS; i++)
+        if (fake_on_host(p.buffer[i].at, false) != NULL) /* a number else */
+            p.buffer[i].at = fake_on_host(p.buffer[i].at, false);
     return p;
 }
 

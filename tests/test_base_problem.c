@@ -209,16 +209,17 @@ TEST(keys_and_json_of_attention_are_those_of_earlier_stores)
 }
 
 #define MEMBER(name) {#name, offsetof(fa_problem, name)},
-#define VIEW(X)                                                                              \
-    X(dtype)                                                                                 \
-    X(causal)                                                                                \
-    X(layout)                                                                                \
-    X(head_dim)                                                                              \
-    X(batch)                                                                                 \
-    X(heads_q) X(heads_kv) X(seq_q) X(seq_k) X(want_lse) X(unaligned) X(varlen) X(lengths_k) \
-        X(page) X(window) X(window_left) X(window_right) X(softcap) X(sinks) X(kv_dtype)     \
-            X(batch_invariant) X(mean_q) X(mean_k) X(head_dim_v) X(v_in_k) X(score) X(mask)  \
-                X(q_dtype)
+#define VIEW(X)                                                                             \
+    X(dtype)                                                                                \
+    X(causal)                                                                               \
+    X(layout)                                                                               \
+    X(head_dim)                                                                             \
+    X(batch)                                                                                \
+    X(heads_q)                                                                              \
+    X(heads_kv) X(seq_q) X(seq_k) X(want_lse) X(unaligned) X(varlen) X(lengths_k) X(page)   \
+        X(window) X(window_left) X(window_right) X(softcap) X(sinks) X(kv_dtype)            \
+            X(batch_invariant) X(mean_q) X(mean_k) X(head_dim_v) X(v_in_k) X(score) X(mask) \
+                X(q_dtype) X(buffers)
 
 TEST(the_typed_view_of_a_problem_lies_over_the_fields_of_its_table)
 {

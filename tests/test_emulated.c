@@ -499,12 +499,10 @@ TEST(scores_and_masks_of_a_user_are_right)
         int config;
         struct change changes[6];
     } rows[] = {
-        {"'seq_q': 70, 'mask': 'k <= q or k < 9 + b',"
-         " 'score': 'score - 0.25 * (h + 1) * abs(q - k)'",
+        {"'seq_q': 70, 'mask': 'k <= q or k < n + b', 'buffers': 'slope:f32[:] t:f16[:] n:i32',"
+         " 'score': 'score - 0.25 * slope[h] * abs(q - k) + t[q - k + 30]'",
          0,
-         {{"snippet_score<SnippetFast>(SnippetScore{natural}, w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k)",
-           "snippet_score<SnippetFast>(SnippetScore{natural}, w.batch, 0, w.kv_head, q, k, w.len_q, w.len_k)"},
-          {"key_place(key, first, n * 8 + e)", "key_place(key, first, n * 8)"},
+         {{"key_place(key, first, n * 8 + e)", "key_place(key, first, n * 8)"},
           {"x = neg_infinity();", ";"},
           {"sees.low != 0", "sees.high != 0"}}},
         {"'seq_q': 40, 'causal': 'bottom-right', 'softcap': true, 'dtype': 'bf16',"
@@ -523,10 +521,11 @@ TEST(scores_and_masks_of_a_user_are_right)
           {"seen == 0 && first > 0", "false"},
           {"key_place(from, same, i / 4 * 8 + i % 2)", "key_place(from, same, i / 4 * 8)"}}},
         {"'seq_q': 140, 'causal': 'bottom-right', 'dtype': 'bf16', 'varlen': true,"
-         " 'lengths_k': 'cu_seqlens', 'mask': 'q // 50 == k // 50 and k > 3',"
-         " 'score': 'score * 2 + sqrt(len_k)'",
+         " 'lengths_k': 'cu_seqlens', 'buffers': 'doc:i64[:,:] x:bf16[:,:,:]',"
+         " 'mask': 'doc[b][q // 30] == doc[b, k // 30]', 'score': 'score * 2 + x[hk][q][k]'",
          1,
-         {{"SCORE_SNIPPET != 0 ? kLog2E : find_scale(p, 0, 0).exponent",
+         {{"least = warp_least(least), most = warp_most(most);", "most = warp_most(most);"},
+          {"SCORE_SNIPPET != 0 ? kLog2E : find_scale(p, 0, 0).exponent",
            "find_scale(p, 0, 0).exponent"},
           {"if (!own.whole) return true;", ";"}}},
     };

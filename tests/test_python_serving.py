@@ -286,6 +286,12 @@ def scores_and_masks_are_expressions():
         wanted += [sum(w * v[j][d] for j, w in weights.items()) / sum(weights.values()) for d in range(DIM)]
     o = fa_tune.attention(*case.tensors, causal=True, mask="b == 0 or k % 2 == 0", score="score - 0.25 * (h + 1) * abs(q - k)")
     close(o.read(), wanted)
+    held = {"slope": Exchanged((4,), [0.25 * (h + 1) for h in range(4)], dtype=(producer.FLOAT, 32)), "n": 2}
+    close(fa_tune.attention(*case.tensors, causal=True, mask="b == 0 or k % n == 0", score="score - slope[h] * abs(q - k)",
+                            buffers=held).read(), wanted)
+    o = fa_tune.attention(*case.tensors, causal=True, mask=lambda b, h, q, k: (b == 0) | (k % held["n"] == 0),
+                          score=lambda score, b, h, q, k, by=0.25: score - by * (h + 1) * abs(q - k))
+    close(o.read(), wanted)
     for part, mask in (("a mask is true or false", "k + 1"), ("mask must be a str", 3), ("no quotes", "k <= 'q'")):
         refused(fa_tune.ArgumentError, part, *case.tensors, mask=mask)
 

@@ -15,6 +15,7 @@ BUDGET = {
     "src/base": 5492,
     "src/gpu": 3397,
     "src/code": 899,
+    "src/operands": 384,
     "src/snippet": 505,
     "src/fields": 112,
     "db": 5197,

@@ -32,10 +32,12 @@ TEST(what_is_no_snippet_is_refused_with_the_reason)
                  {"score | 1", "takes bits", false},
                  {"q*k*q*k*q*k > 0", "beyond 64 bits", true},
                  {"system(score)", "calls system()", false},
-                 {"score; return", "", false}};
+                 {"score; return", "", false},
+                 {"score + t", "too few indices", false},
+                 {"score + t[q][0.5]", "no whole number", false}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         fa_snippet *s = NULL;
-        CHECK(fa_snippet_parse(wrong[i].text, wrong[i].mask, &s, &diag) < 0);
+        CHECK(fa_snippet_parse(wrong[i].text, "t:f32[:,:] a:f32", wrong[i].mask, &s, &diag) < 0);
         CHECK_HAS(diag.text, wrong[i].why);
     }
 }
@@ -52,7 +54,7 @@ TEST(values_are_python_s)
     const int64_t place[FA_PLACES] = {0, 0, 0, 5, -7, 10, 10};
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
         fa_snippet *s = NULL;
-        CHECK_OK(fa_snippet_parse(right[i].text, false, &s, &diag), diag);
+        CHECK_OK(fa_snippet_parse(right[i].text, NULL, false, &s, &diag), diag);
         const double got = fa_snippet_evaluate(s, right[i].score, place);
         fa_snippet_free(&s);
         CHECK(fabs(got - right[i].wanted) <= 1e-12);
@@ -89,8 +91,8 @@ TEST(a_mask_that_fields_say_becomes_them)
 /* A random expression; `reals`: it may be a fraction. */
 static void draw_text(fa_buf *out, int depth, bool reals)
 {
-    static const char *const leaves[] = {"q", "k", "b",    "h",     "hk", "len_k",
-                                         "3", "7", "(-2)", "score", "0.5"};
+    static const char *const leaves[] = {"q", "k",        "b", "h",    "hk",   "len_k", "3",
+                                         "7", "d[q - k]", "n", "(-2)", "t[h]", "score", "0.5"};
     static const char *const two[] = {
         "+", "-", "*", "//", "%", "<", "<=", "==", "!=", "and", "or", "&", "|"};
     static const char *const before[] = {"",         "",     "",      "",     "min", "max",
@@ -100,7 +102,7 @@ static void draw_text(fa_buf *out, int depth, bool reals)
     const int64_t which = draw(reals ? 16 : 10), op = draw(13);
     const bool part = reals && (which >= CHOICE || op < 11);
     if (depth == 0 || draw(6) == 0) {
-        fa_buf_text(out, leaves[draw(reals ? 11 : 9)]);
+        fa_buf_text(out, leaves[draw(reals ? 14 : 11)]);
         return;
     }
     fa_buf_printf(out, "%s(", before[which]);
@@ -132,7 +134,11 @@ static const char ways[] =
     "    return is.low > low || is.high < high ? -1 : is.low == is.high;\n"
     "}\n"
     "template <class X> double slope(X x) { return snippet_slope(x); }\n"
-    "#define ALL(As, q, k) As::whole(p[0]), As::whole(p[1]), As::whole(p[2]), q, k, As::whole(p[5]), As::whole(p[6])\n"
+    "#define ALL(As, q, k) As::whole(p[0]), As::whole(p[1]), As::whole(p[2]), q, k, As::whole(p[5]), As::whole(p[6]), held\n"
+    "struct Held { const void *at; i64 stride[1]; int last[1]; int whole;\n"
+    "    template <class T> auto look(SnippetSpan<int> i) const { return SnippetSpan<int>{-3, 5}; } };\n"
+    "const int d[] = {4, -3, 0, 5, 1, 0, 2}; const float t[] = {0.25f, -3, 8};\n"
+    "const Held held[] = {{d, {1}, {6}, 0}, {nullptr, {0}, {0}, 3}, {t, {1}, {2}, 0}};\n"
     "#define IN_DOUBLE(q, k) ALL(SnippetPlain<double>, p[3] + q, p[4] + k)\n"
     "#define KEY SnippetCount<SnippetLine>{p[4], {p[4] - 5.0f, 1, 5}}\n"
     "#define IN_FLOAT ALL(SnippetFast, (SnippetCount<float>{p[3], (float)p[3]}), (KEY))\n"
@@ -146,6 +152,14 @@ static const char ways[] =
     "        return of::snippet_mask<SnippetPlain<double>>(IN_DOUBLE(q, k)); }) : \\\n"
     "    of::snippet_mask<SnippetPlain<double>>(IN_DOUBLE(0, 0))\n"
     "extern \"C\" double compute(int way, int i, double s, const int *p) { return ";
+
+static double read_buffer(const void *data, int which, const int64_t index[])
+{
+    static const double d[] = {4, -3, 0, 5, 1, 0, 2}, t[] = {0.25, -3, 8};
+    const int64_t at = index[0] < 0 ? 0 : index[0];
+    (void)data;
+    return which == 0 ? d[at < 6 ? at : 6] : which == 1 ? 3 : t[at < 2 ? at : 2];
+}
 
 static bool is_near(double got, double wanted, double error)
 {
@@ -163,23 +177,29 @@ TEST(cuda_computes_what_the_evaluator_does)
     double (*compute)(enum way, int, double, const int *) = NULL;
     fa_buf source = {0}, vocabulary = {0}, calls = {0};
     int count = 0, wrong = 0, told = 0, astray = 0, smooth = 0, askew = 0;
-    snprintf(path, sizeof path, "%s/kernel_templates/vocabulary/fa_snippet.cuh",
-             getenv("FA_TEST_SOURCE"));
-    CHECK(fa_buf_read_file(&vocabulary, path, 1 << 20) == 0);
-    fa_buf_text(&source,
-                "#include <cmath>\nusing namespace std;\ntypedef unsigned long long u64;\n"
-                "#define __device__\n#define __forceinline__ inline\n#define exp2_fast exp2f\n"
-                "#define log2_fast log2f\n#define reciprocal(x) (1 / (x))\n"
-                "typedef long long i64;\n#define FA_DEVICE static inline\n");
-    fa_buf_text(&source, strstr(vocabulary.data, "namespace {"));
-    memcpy(strrchr(source.data, '#'), "      ", 6);
+    fa_buf_text(
+        &source,
+        "#include <cmath>\nusing namespace std;\ntypedef unsigned long long u64;\n"
+        "#define __device__\n#define __forceinline__ inline\n#define exp2_fast exp2f\n"
+        "#define log2_fast log2f\n#define reciprocal(x) (1 / (x))\n"
+        "typedef long long i64;\ntypedef unsigned short u16;\n#define FA_DEVICE static inline\n"
+        "template <bool> float to_float(u16 x) { return x; }\n");
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/kernel_templates/vocabulary/fa_snippet%s.cuh",
+                 getenv("FA_TEST_SOURCE"), i > 0 ? "_buffers" : "");
+        CHECK(fa_buf_read_file(&vocabulary, path, 1 << 20) == 0);
+        fa_buf_text(&source, strstr(vocabulary.data, "namespace {"));
+        memcpy(strrchr(source.data, '#'), "      ", 6);
+        fa_buf_free(&vocabulary);
+    }
     while (count < COUNT) {
         fa_buf one = {0};
         const bool mask = count % 2 == 1;
         draw_text(&one, 1 + (int)draw(4), !mask);
         fa_buf_text(&one, !mask ? "" : draw(2) == 0 ? " == q - k" : " < k // 3");
         if (one.size < sizeof text[0] &&
-            fa_snippet_parse(one.data, mask, &all[count], &diag) == 0) {
+            fa_snippet_parse(one.data, "d:i32[:] n:i32 t:f32[:]", mask, &all[count], &diag) == 0) {
+            fa_snippet_give(all[count], read_buffer, NULL);
             memcpy(text[count], one.data, one.size + 1);
             fa_buf_printf(&source, "namespace of_%d {\n", count);
             fa_snippet_print(all[count], &source);
@@ -227,7 +247,6 @@ TEST(cuda_computes_what_the_evaluator_does)
     for (int i = 0; i < COUNT; i++)
         fa_snippet_free(&all[i]);
     fa_buf_free(&source);
-    fa_buf_free(&vocabulary);
     fa_buf_free(&calls);
     check_remove_folder(folder);
     CHECK_INT(wrong, 0);

@@ -6,7 +6,7 @@
 #include "attn_fixture.h"
 #include "check.h"
 
-#include "generic.h"
+#include "op.h"
 #include "problem.h"
 #include "spec.h"
 #include "tensors.h"

@@ -19,12 +19,11 @@
 
 enum { FA_BENCH_CASES = 8 };
 
-/* The problems a candidate is proved on: case 0 is the problem itself, the others are small, ragged and
- * differ by seed. Fields that shape the source stay the problem's, so that one cubin serves them all.
- * Returns their number; deterministic for (problem, seed). For attention: case 0's elements are all
- * checked for being written and finite, and all rows are compared when that is cheap, else 256 sampled
- * ones; the others have lengths off every tile edge, one longer than the other (causal rows with no
- * visible key), padded strides, large magnitudes, a single query, a single key, none. In ops/op.c. */
+/* The problems a candidate is proved on: case 0 is the problem itself, the others are small, ragged and differ by seed.
+ * Fields that shape the source stay the problem's, so that one cubin serves them all. Returns their number; deterministic
+ * for (problem, seed). For attention: case 0's elements are all checked for being written and finite, and all rows are
+ * compared when that is cheap, else 256 sampled ones; the others have lengths off every tile edge, one longer than the other
+ * (causal rows with no visible key), padded strides, large magnitudes, a single query, a single key, none. In ops/op.c. */
 int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES]);
 
 typedef struct fa_bench fa_bench;
@@ -88,9 +87,8 @@ typedef struct fa_probe {
     double best_us;
 } fa_probe;
 /* Times launches of a proved kernel (FA_EINVAL otherwise), which its proof has warmed up, with L2 flushed before each.
- * ret_samples_us: room for the count.
- * FA_ECORRUPT: the output was wrong when it was timed (a kernel that is right on some launches only), and the kernel has
- * lost its proof. FA_EINVAL for an empty problem, too: there is nothing to time. */
+ * ret_samples_us: room for the count. FA_ECORRUPT: the output was wrong when it was timed (a kernel that is right on some
+ * launches only), and the kernel has lost its proof. FA_EINVAL for an empty problem, too: there is nothing to time. */
 int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, const fa_probe *probe,
                    float *ret_samples_us, int *ret_count, fa_diag *diag);
 /* The same, interleaved round by round in an order shuffled each round, for a fair race.
@@ -105,16 +103,14 @@ int fa_bench_profile(fa_bench *bench, fa_bench_kernel *kernel, int count, fa_dia
 /* ---- statistics of timed launches, pure arithmetic -------------------------------------------*/
 enum { FA_BENCH_SAMPLES_MAX = 200 };
 
-/* Takes what all of a round share out of a race's samples, in place: a power limit that lowers the
- * clock in mid-race would else decide it, by which kernel had more launches before than after. Each
- * round is scaled so that its geometric mean is the median of all rounds' (rounds as the blocks of a
- * randomised block design, Fisher 1935). samples_us as from fa_bench_race, at most
- * FA_BENCH_SAMPLES_MAX rounds. FA_EINVAL, FA_ENOMEM: nothing was changed. */
+/* Takes what all of a round share out of a race's samples, in place: a power limit that lowers the clock in mid-race would
+ * else decide it, by which kernel had more launches before than after. Each round is scaled so that its geometric mean is
+ * the median of all rounds' (rounds as the blocks of a randomised block design, Fisher 1935). samples_us as from
+ * fa_bench_race, at most FA_BENCH_SAMPLES_MAX rounds. FA_EINVAL, FA_ENOMEM: nothing was changed. */
 int fa_race_level(float *samples_us, int count, int rounds);
 
-/* Median and a distribution-free 95% confidence interval of it (order statistics of the binomial
- * distribution; for fewer than 6 samples the range). Non-finite or non-positive samples make it
- * FA_EINVAL. */
+/* Median and a distribution-free 95% confidence interval of it (order statistics of the binomial distribution; for fewer
+ * than 6 samples the range). Non-finite or non-positive samples make it FA_EINVAL. */
 int fa_samples_summary(const float *samples_us, int count, double *ret_median_us,
                        double *ret_low_us, double *ret_high_us);
 

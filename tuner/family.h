@@ -29,8 +29,7 @@ typedef struct fa_given {
     uint64_t sized; /* bit i: name i is of a field that does not shape the source */
 } fa_given;
 
-/* The names, and their values for a problem on a GPU (both or none may be NULL). Of features, those
- * whose bit is in `takes`. */
+/* The names, and their values for a problem on a GPU (both or none may be NULL). Of features, those whose bit is in `takes`. */
 void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_problem *problem,
                    const fa_gpu *gpu, fa_given *ret_given);
 

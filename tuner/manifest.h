@@ -63,11 +63,10 @@ typedef struct fa_templates {
 /* As fa_input_read(), of a text: FA_EINVAL also where it holds a NUL byte. */
 int fa_source_read(fa_buf *ret_text, const char *path, size_t limit, fa_diag *diag);
 
-/* All template files: the built-in ones (embedded at build time), each replaced by or joined with
- * the regular files *.cu, *.cuh, *.h, *.json of `directory` (NULL: built-in only) and of the folders
- * of operations in it, laid out as kernel_templates/ is. A file is known by its name alone, in which
- * folder it may lie: headers are included and families are found by it. FA_EINVAL also where no file
- * there is a manifest or takes the place of a built-in one. */
+/* All template files: the built-in ones (embedded at build time), each replaced by or joined with the regular files *.cu,
+ * *.cuh, *.h, *.json of `directory` (NULL: built-in only) and of the folders of operations in it, laid out as
+ * kernel_templates/ is. A file is known by its name alone, in which folder it may lie: headers are included and families are
+ * found by it. FA_EINVAL also where no file there is a manifest or takes the place of a built-in one. */
 int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_diag *diag);
 /* The built-in files, joined with these of one folder: "NAME/operation.json" and others by their plain names. Texts are
  * copied, `with` lives as long. FA_EINVAL where one has the name of a built-in file. */
@@ -132,8 +131,7 @@ typedef struct fa_addend {
     int64_t bytes;
 } fa_addend;
 
-/* One point of the space. trial.status is PENDING for survivors, else CONSTRAINT, BUDGET or
- * REGISTERS with the reason, e.g.
+/* One point of the space. trial.status is PENDING for survivors, else CONSTRAINT, BUDGET or REGISTERS with the reason, e.g.
  * "needs 229,376 B = q 32,768 + k 98,304 + v 98,304; L4 allows 101,376". */
 typedef struct fa_candidate {
     fa_trial trial;              /* config, status, reason; threads and grid of the first

@@ -2,7 +2,7 @@
  *
  * Workload: some hundred thousand points asked about in one search, of which few exist; a microsecond each.
  */
-#include "points.h"
+#include "search.h"
 
 #include "error.h"
 #include "family.h"

@@ -50,18 +50,23 @@ static bool is_snippet(const fa_field *field, const fa_problem *problem)
 static int put_snippets(fa_buf *out, const fa_problem *problem, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
+    const char *buffers = fa_buffers_of(problem);
+    fa_buffer list[FA_ATTN_BUFFERS];
     bool any = false;
-    int rc = 0;
+    int count = fa_buffers_read(buffers, list, diag), rc = count < 0 ? count : 0;
+    if (count > 0)
+        define(out, "BUFFER_COUNT", count);
     for (int i = 0; i < operation->field_count && rc == 0; i++) {
         const fa_field *field = &operation->field[i];
         fa_snippet *snippet = NULL;
-        if (!is_snippet(field, problem))
+        if (!is_snippet(field, problem) || strcmp(field->name, "buffers") == 0)
             continue;
-        rc = fa_snippet_parse(fa_field_text(field, problem->value[i], NULL),
+        rc = fa_snippet_parse(fa_field_text(field, problem->value[i], NULL), buffers,
                               strcmp(field->name, "mask") == 0, &snippet, diag);
         if (rc != 0)
             break;
-        fa_buf_text(out, any ? "" : "#include \"fa_snippet.cuh\"\n");
+        if (!any)
+            fa_buf_printf(out, "#include \"fa_snippet%s.cuh\"\n", buffers != NULL ? "_buffers" : "");
         any = true;
         fa_snippet_print(snippet, out);
         fa_snippet_free(&snippet);

@@ -34,8 +34,7 @@ int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_b
 void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *ret_text,
                             size_t size);
 
-/* Hash over source, every header that the source can include, options, architecture and NVRTC
- * identity. */
+/* Hash over source, every header that the source can include, options, architecture and NVRTC identity. */
 void fa_render_key(const fa_templates *templates, const char *source, const char *options,
                    const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX]);
 

@@ -64,8 +64,7 @@ typedef enum fa_causal {
 /* Layout used while measuring; a tuned kernel takes any strides. */
 typedef enum fa_layout { FA_BHSD = 0, FA_BSHD = 1 } fa_layout;
 
-/* Who says how many keys each sequence has. CU_SEQLENS and SEQUSED are read on the device; seq_k is then the
- * most that any sequence has. */
+/* Who says how many keys each sequence has; on the device, where seq_k is the most that any has. */
 typedef enum fa_lengths {
     FA_LENGTHS_FIXED = 0,      /* seq_k */
     FA_LENGTHS_CU_SEQLENS = 1, /* cu_seqlens_k[b + 1] - cu_seqlens_k[b] */
@@ -98,15 +97,13 @@ typedef struct fa_problem {
             int32_t seq_q;     /* 0..2^31-1 */
             int32_t seq_k;     /* 0..2^31-1 */
             int32_t want_lse;  /* 0 or 1: measure with the LSE output written */
-            int32_t unaligned; /* 0 or 1: pointers or strides are not multiples of 16 bytes: slower
-                                  loads */
+            int32_t unaligned; /* 0 or 1: pointers or strides are no multiples of 16 bytes */
             /* What serving engines ask for beyond dense tensors (docs/serving.md); all 0: dense. */
             int32_t varlen;          /* 0 or 1: queries lie behind one another, by cu_seqlens_q */
             fa_lengths lengths_k;
             int32_t page;            /* keys in a page of the cache; 0: not paged */
             int32_t window;          /* 0 or 1: what follows limits the keys that a query sees */
-            int32_t window_left, window_right; /* keys beside the diagonal, which is
-                                                  BOTTOM_RIGHT's without a mask; -1: no limit */
+            int32_t window_left, window_right; /* keys beside the diagonal; -1: no limit */
             int32_t softcap;         /* 0 or 1 */
             int32_t sinks;           /* 0 or 1 */
             fa_kv_dtype kv_dtype;
@@ -116,7 +113,8 @@ typedef struct fa_problem {
             int32_t v_in_k; /* 0 or 1: values are the first head_dim_v columns of the keys */
             int32_t score, mask; /* texts, set by fa_set_field(): docs/serving.md; 0: none */
             fa_kv_dtype q_dtype; /* fp8 beside such keys: k_scale is the product of both */
-            int32_t unused[FA_PROBLEM_VALUES - 28]; /* 0, of later versions' fields */
+            int32_t buffers;     /* a text as score is: what the two read besides */
+            int32_t unused[FA_PROBLEM_VALUES - 29]; /* 0, of later versions' fields */
         };
     };
 } fa_problem;
@@ -345,39 +343,41 @@ typedef struct fa_sweep_item {
 } fa_sweep_item;
 
 /* ---- arguments of fa_launch -------------------------------------------------------------------*/
+/* What a score or mask of a problem reads: a tensor on the device, of `dims` dimensions, or (dims -1) a number. Strides are
+ * in elements and may be 0; an index outside of a tensor is that of its nearest element. */
+typedef struct fa_attn_buffer {
+    const void *at;
+    int32_t dims;
+    int64_t size[4], stride[4];
+    double number;
+} fa_attn_buffer;
+
 /* Strides in elements, of the batch, head and row (sequence) dimensions; the last stride is 1.
  * A tensor whose three strides are all 0 is contiguous in the problem's layout. Strides are less than 2^48, either way. */
 typedef struct fa_attn_args {
     size_t size; /* sizeof(fa_attn_args) */
-    const void *q, *k,
-        *v; /* device pointers; with problem.v_in_k v is k, and its strides are not read */
+    const void *q, *k, *v; /* on the device; with problem.v_in_k v is k, strides too */
     void *o;
-    float *lse; /* [batch, heads_q, seq_q] contiguous, natural log; NULL: not wanted. With
-                              problem.varlen [heads_q, total_q] */
+    float *lse; /* [batch, heads_q, seq_q], of varlen [heads_q, total_q]; natural log; or NULL */
     int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
     float softmax_scale; /* positive; 0: 1/sqrt(head_dim) */
     /* What problems beyond dense tensors take besides; otherwise it is not read. All of it lies in
      * device memory and is read when the kernel runs, but for numbers. docs/serving.md has the contract. */
-    const int32_t
-        *cu_seqlens_q; /* [batch + 1]; problem.varlen. q, o: [total_q, heads_q, head_dim] */
-    const int32_t *cu_seqlens_k; /* [batch + 1]; FA_LENGTHS_CU_SEQLENS. k, v, unless they are paged:
-                                    [total_k, heads_kv, head_dim] */
+    const int32_t *cu_seqlens_q; /* [batch + 1]; varlen. q, o: [total_q, heads_q, head_dim] */
+    const int32_t *cu_seqlens_k; /* [batch + 1]; CU_SEQLENS. k, v without pages as q is */
     const int32_t *seqused_k;    /* [batch]; FA_LENGTHS_SEQUSED */
-    const int32_t
-        *block_table;   /* [batch, block_table_stride]; problem.page. k, v: [num_pages, page,
-                                    heads_kv, head_dim], or heads before keys, by the strides */
+    const int32_t *block_table;  /* [batch, block_table_stride]; k, v: [num_pages, page, heads_kv, dim] */
     const float *sinks; /* [heads_q], natural log; problem.sinks */
     const float *k_scale, *v_scale; /* FA_KV_FP8: a value is the stored number times its scale */
-    int64_t block_table_stride; /* in entries; 0: as many pages as seq_k needs. FA_LENGTHS_FIXED: at
-                                    least that many */
-    int64_t k_scale_stride[2],
-        v_scale_stride[2];    /* of batch and head; both 0: one for the tensor */
+    int64_t block_table_stride;     /* in entries, as many as seq_k needs of FIXED; 0: that many */
+    int64_t k_scale_stride[2], v_scale_stride[2]; /* of batch and head; both 0: one scale */
     int32_t num_pages;        /* of the pool: entries of block_table beyond are never followed */
     int32_t total_q, total_k; /* rows of q, and of k where cu_seqlens_k tells its lengths */
     float softcap;            /* problem.softcap: positive */
-    void *workspace; /* fa_kernel_workspace bytes, 256-byte aligned, of any content, for this
-                                    launch alone; NULL: the library's memory for the stream */
+    void *workspace; /* fa_kernel_workspace bytes, 256-byte aligned; NULL: the library's own */
     size_t workspace_bytes;
+    const fa_attn_buffer *buffers; /* problem.buffers: as many, in its order */
+    int32_t buffer_count;
 } fa_attn_args;
 
 /* ---- arguments of fa_launch_args -------------------------------------------------------------*/

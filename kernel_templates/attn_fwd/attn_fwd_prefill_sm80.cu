@@ -56,9 +56,12 @@ struct Work {
     int begin, end;              // keys that some row sees
     int clear_begin, clear_end;  // keys that every row sees
     Sequence sequence;
+#if BUFFER_COUNT > 0
+    const fa_attn_buffer_params *buffers;
+#endif
 
     __device__ __forceinline__ int query(int row) const { return row0 + row; }
-    __device__ __forceinline__ Places places() const { return {batch, head, kv_head, sequence.len_q, sequence.len_k}; }
+    __device__ __forceinline__ Places places() const { return {batch, head, kv_head, sequence.len_q, sequence.len_k AND_BUFFERS(buffers)}; }
 };
 
 // The steps of a tile that some row sees, from the last to the first.
@@ -95,6 +98,9 @@ FA_DEVICE bool find_work(Work &w, const fa_attn_serving_params &p) {
     w.batch = (int)(head / (u32)d.heads_q), w.head = (int)(head % (u32)d.heads_q);
     w.kv_head = w.head / (d.heads_q / d.heads_kv);
     w.sequence = find_sequence(p, w.batch);
+#if BUFFER_COUNT > 0
+    w.buffers = p.buffer;
+#endif
     const Sequence &s = w.sequence;
     w.row0 = (int)tile * kM;
     w.rows = s.len_q - w.row0 < kM ? s.len_q - w.row0 : kM;

@@ -59,7 +59,7 @@ FA_DEVICE Sequence sequence_of(const fa_attn_serving_params &p, const Work &work
     return s;
 }
 FA_DEVICE Places places_of(const fa_attn_serving_params &p, const Work &work) {
-    return {work.batch, work.head, work.head / (p.dense.heads_q / p.dense.heads_kv), work.len_q, work.len_k};
+    return {work.batch, work.head, work.head / (p.dense.heads_q / p.dense.heads_kv), work.len_q, work.len_k AND_BUFFERS(p.buffer)};
 }
 
 // The steps of a tile, from the last to the first.
@@ -543,8 +543,10 @@ struct Serving {
         const int at = work.row0 + row + sequence_of(p, work).offset, from = work.key0 + key;
         const float same = (float)from;
 #pragma unroll
-        for (int i = 0; i < kScores; ++i)
+        for (int i = 0; i < kScores; ++i) {
+            if (BUFFER_COUNT > 0 && i % 16 == 0) warp_sync();   // loads of one group at a time: registers are few
             s[i] = bent_score(s[i] * p.dense.softmax_scale, places, query_place(at + i % 4 / 2 * 8), key_place(from, same, i / 4 * 8 + i % 2));
+        }
 #endif
     }
 
@@ -554,9 +556,11 @@ struct Serving {
 #if MASK_SNIPPET
         const Places places = places_of(p, work);
 #pragma unroll
-        for (int i = 0; i < kScores; ++i)
+        for (int i = 0; i < kScores; ++i) {
+            if (BUFFER_COUNT > 0 && i % 16 == 0) warp_sync();   // loads of one group at a time: registers are few
             if (!is_visible(places, query_place(query + sequence.offset + i % 4 / 2 * 8), key_place(from, (float)from, i / 4 * 8 + i % 2)))
                 s[i] = neg_infinity();
+        }
 #endif
         if constexpr (SOFTCAP != 0 && WINDOW != 0 && LENGTHS_K != 0) asm volatile("" : "+r"(query), "+r"(from));
         Wgmma<kN>::mask(s, end_key(p, sequence, query) - from, end_key(p, sequence, query + 8) - from);

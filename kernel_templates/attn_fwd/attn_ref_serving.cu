@@ -18,6 +18,11 @@
 static_assert(HEAD_DIM % 8 == 0 && HEAD_DIM >= 8 && HEAD_DIM <= 576 && OUT_DIM % 8 == 0 && OUT_DIM <= 512, "head dims");
 
 using Params = fa_attn_serving_params;
+#if BUFFER_COUNT > 0
+#define AND_BUFFERS , p.buffer
+#else
+#define AND_BUFFERS
+#endif
 
 #ifndef Q_FP8
 #define Q_FP8 0
@@ -127,10 +132,10 @@ FA_DEVICE double score(const Params &p, const Row &row, const double *q, int j) 
     if (KV_FP8) dot *= (double)p.k_scale[(i64)row.b * p.k_scale_batch_stride + (i64)row.h_kv * p.k_scale_head_stride];
     if (SOFTCAP) dot = (double)p.softcap * tanh(dot / (double)p.softcap);
 #if SCORE_SNIPPET
-    dot = snippet_score<SnippetPlain<double>>(dot, row.b, row.h, row.h_kv, row.stands, j, row.len_q, row.len_k);
+    dot = snippet_score<SnippetPlain<double>>(dot, row.b, row.h, row.h_kv, row.stands, j, row.len_q, row.len_k AND_BUFFERS);
 #endif
 #if MASK_SNIPPET
-    if (!snippet_mask<SnippetPlain<double>>(row.b, row.h, row.h_kv, row.stands, j, row.len_q, row.len_k)) dot = (double)neg_infinity();
+    if (!snippet_mask<SnippetPlain<double>>(row.b, row.h, row.h_kv, row.stands, j, row.len_q, row.len_k AND_BUFFERS)) dot = (double)neg_infinity();
 #endif
     return dot;
 }

@@ -12,6 +12,19 @@
 
 #include "attn_params.h"
 
+enum { FA_ATTN_BUFFERS = 8, FA_ATTN_BUFFER_DIMS = 4 };
+
+/* What a user's score or mask reads: a tensor or a number, in the order of the problem's buffers. */
+struct fa_attn_buffer_params {
+    union {
+        const void *at;
+        float real;
+        int whole;
+    };
+    long long stride[FA_ATTN_BUFFER_DIMS]; /* in elements */
+    int last[FA_ATTN_BUFFER_DIMS];         /* the largest index */
+};
+
 struct fa_attn_serving_params {
     /* seq_q, seq_k: the most of any sequence. PAGED: k_batch_stride, v_batch_stride are strides of a page.
      * VARLEN_Q: q_batch_stride, o_batch_stride are not used; query i of sequence b is row cu_seqlens_q[b] + i.
@@ -42,6 +55,11 @@ struct fa_attn_serving_params {
                                        |scale * x / softcap| <= 0.42. Computed by the host, for a kernel's
                                        arithmetic takes arguments as operands without a register's read */
     int splits;                     /* of the manifest's "splits", 1 or more */
+#ifndef __CUDACC__
+    struct fa_attn_buffer_params buffer[FA_ATTN_BUFFERS]; /* a kernel takes as many as its problem has */
+#elif BUFFER_COUNT > 0
+    struct fa_attn_buffer_params buffer[BUFFER_COUNT];
+#endif
 };
 
 #ifdef __CUDACC__
@@ -58,6 +76,9 @@ struct fa_attn_serving_params {
 #define PAGED (PAGE_SIZE > 0)
 #ifndef WINDOW
 #define WINDOW 0
+#endif
+#ifndef BUFFER_COUNT
+#define BUFFER_COUNT 0
 #endif
 #ifndef SOFTCAP
 #define SOFTCAP 0

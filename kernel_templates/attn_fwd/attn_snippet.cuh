@@ -8,13 +8,23 @@
 #ifndef ATTN_SNIPPET_CUH
 #define ATTN_SNIPPET_CUH
 
+#include "attn_serving_params.h"
 #include "fa_numeric.cuh"
+
+#if BUFFER_COUNT > 0
+#define AND_BUFFERS(buffers) , buffers
+#else
+#define AND_BUFFERS(buffers)
+#endif
 
 namespace {
 
 // What a snippet is told of a tile beside its queries and keys.
 struct Places {
     int batch, head, kv_head, len_q, len_k;
+#if BUFFER_COUNT > 0
+    const fa_attn_buffer_params *buffers;
+#endif
 };
 
 #if SCORE_SNIPPET || MASK_SNIPPET
@@ -25,13 +35,13 @@ FA_DEVICE SnippetCount<SnippetLine> key_place(int first, float same, int ahead) 
 
 #if SCORE_SNIPPET
 template <class Q, class K> FA_DEVICE float bent_score(float natural, const Places &w, Q q, K k) {
-    return snippet_score<SnippetFast>(SnippetScore{natural}, w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k);
+    return snippet_score<SnippetFast>(SnippetScore{natural}, w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k AND_BUFFERS(w.buffers));
 }
 #endif
 
 #if MASK_SNIPPET
 template <class Q, class K> FA_DEVICE bool is_visible(const Places &w, Q q, K k) {
-    return snippet_mask<SnippetFast>(w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k);
+    return snippet_mask<SnippetFast>(w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k AND_BUFFERS(w.buffers));
 }
 
 // Bit i: of lane i.
@@ -46,6 +56,79 @@ FA_DEVICE int highest_bit(u32 x) {
     return bit;
 }
 
+#if BUFFER_COUNT > 0
+FA_DEVICE int from_lane(int x, int lane) {
+    int y;
+    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane));
+    return y;
+}
+FA_DEVICE int warp_least(int x) {
+    int y;
+    asm volatile("redux.sync.min.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
+FA_DEVICE int warp_most(int x) {
+    int y;
+    asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
+
+// A buffer of whole numbers under spans of indices: the elements there say what the result's span is. The lanes of a warp, of which
+// each asks for spans of its own, read those of one lane after another together.
+struct SeenBuffer {
+    static constexpr int kMost = 1024;   // elements: what has more is not looked at
+    const fa_attn_buffer_params &is;
+    int whole;
+    float real;
+
+    // By one dimension's span. more < 0: there is too much, and nothing is read.
+    template <class T, class I> __device__ __forceinline__ void narrow(SnippetSpan<I> span, int d, const T *&at, i64 &step, int &more) const {
+        const int low = snippet_held(span.low, is.last[d]), count = snippet_held(span.high, is.last[d]) - low;
+        at += is.stride[d] * low;
+        if (count == 0) return;
+        step = is.stride[d];
+        more = more != 0 || count >= kMost ? -1 : count;
+    }
+    template <class T, class... I> __device__ __forceinline__ auto look(I... index) const {
+        if constexpr (SnippetKind<decltype(snippet_element(T()))>::real) return SnippetUnknown();
+        else return look_at<T, decltype(snippet_element(T()))>(index...);
+    }
+    template <class T, class X, class... I> __device__ __forceinline__ SnippetSpan<X> look_at(I... index) const {
+        const SnippetSpan<X> any = snippet_any_bits<X>();
+        const T *at = (const T *)is.at;
+        i64 step = 0;
+        int d = 0, more = 0;   // elements behind the first
+        (narrow(index, d++, at, step, more), ...);
+        const u64 own = (u64)at;
+        const int other = (from_lane((int)own, 0) ^ (int)own) | (from_lane((int)(own >> 32), 0) ^ (int)(own >> 32)) | (from_lane(more, 0) ^ more);
+        const bool alike = !warp_any(other != 0);
+        SnippetSpan<X> mine = any;
+#pragma unroll 1
+        for (int lane = 0; lane < (alike ? 1 : 32); ++lane) {
+            const u64 low = (u32)from_lane((int)own, lane), high = (u32)from_lane((int)(own >> 32), lane);
+            const u64 by_low = (u32)from_lane((int)step, lane), by_high = (u32)from_lane((int)(step >> 32), lane);
+            const T *first = (const T *)(high << 32 | low);
+            const i64 by = (i64)(by_high << 32 | by_low);
+            const int last = from_lane(more, lane);
+            int least = 2147483647, most = -2147483647 - 1;
+            for (int i = (int)(threadIdx.x % 32); i <= last; i += 32) {
+                const X x = snippet_element(first[i * by]);
+                const int near = x < (X)(-2147483647 - 1) ? -2147483647 - 1 : x > (X)2147483647 ? 2147483647 : (int)x;
+                least = near < least ? near : least, most = near > most ? near : most;
+            }
+            least = warp_least(least), most = warp_most(most);
+            if (last >= 0 && (alike || lane == (int)(threadIdx.x % 32)))
+                mine = {least == -2147483647 - 1 ? any.low : (X)least, most == 2147483647 ? any.high : (X)most};
+        }
+        return mine;
+    }
+};
+struct SeenBuffers {
+    const fa_attn_buffer_params *buffers;
+    __device__ __forceinline__ SeenBuffer operator[](int i) const { return {buffers[i], buffers[i].whole, buffers[i].real}; }
+};
+#endif
+
 // The steps of kKeys keys of a tile that some of its queries see by the mask, from the last to the first. All lanes of a warp walk
 // together: each looks at a step of 32.
 template <int kKeys> struct SeenSteps {
@@ -59,7 +142,7 @@ template <int kKeys> struct SeenSteps {
         using As = SnippetSpans;
         const int last = (key + kKeys < w.len_k ? key + kKeys : w.len_k) - 1;
         return snippet_mask<As>(As::whole(w.batch), As::whole(w.head), As::whole(w.kv_head), SnippetSpan<int>{from, to}, SnippetSpan<int>{key, last},
-                                As::whole(w.len_q), As::whole(w.len_k));
+                                As::whole(w.len_q), As::whole(w.len_k) AND_BUFFERS(SeenBuffers{w.buffers}));
     }
     // Of the 32 steps before `first`, of `steps` in all, the first of which begins at `key0`.
     __device__ __forceinline__ void look_on(const Places &w, int from, int to, int key0, int steps) {

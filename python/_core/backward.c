@@ -88,7 +88,7 @@ static int take_problem(struct backward *b, bool deterministic, bool d_lse)
 {
     fa_problem forward = b->call.problem;
     if (forward.page != 0 || forward.kv_dtype != 0 || forward.batch_invariant != 0 ||
-        forward.lengths_k == FA_LENGTHS_SEQUSED)
+        forward.lengths_k == FA_LENGTHS_SEQUSED || forward.buffers != 0)
         return fail(ERROR_NOT_SUPPORTED,
                     "there are no gradients of a paged or an fp8 cache, of lengths by seqused_k, "
                     "and with batch_invariant");

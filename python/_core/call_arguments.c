@@ -8,10 +8,10 @@
 
 /* Fields of a problem that the tensors say, or that another keyword does. */
 static const char *const not_keywords[] = {
-    "dtype",       "head_dim",     "batch",     "heads_q",    "heads_kv",  "seq_q",
-    "seq_k",       "lse",          "unaligned", "varlen",     "lengths_k", "page",
-    "window_left", "window_right", "kv_dtype",  "head_dim_v", "v_in_k",    "layout",
-    "causal",      "window",       "softcap",   "sinks",      "q_dtype",
+    "dtype",    "head_dim",   "batch",  "heads_q",   "heads_kv", "seq_q",       "seq_k",
+    "lse",      "unaligned",  "varlen", "lengths_k", "page",     "window_left", "window_right",
+    "kv_dtype", "head_dim_v", "v_in_k", "layout",    "causal",   "window",      "softcap",
+    "sinks",    "q_dtype",    "score",  "mask",      "buffers",
 };
 
 /* The TypeError for a name that is no argument, with the one that may have been meant. */
@@ -144,13 +144,6 @@ PyObject *call_words(const struct call *c)
     if (words != NULL && c->is.deterministic != NULL &&
         PyDict_SetItemString(words, "deterministic", c->is.deterministic) != 0)
         Py_CLEAR(words);
-    for (Py_ssize_t i = 0; words != NULL && c->names != NULL && i < PyTuple_Size(c->names); i++) {
-        PyObject *name = PyTuple_GetItem(c->names, i), *value = c->args[c->count + i];
-        const bool text = PyUnicode_CompareWithASCIIString(name, "score") == 0 ||
-                          PyUnicode_CompareWithASCIIString(name, "mask") == 0;
-        if (text && value != Py_None && PyDict_SetItem(words, name, value) != 0)
-            Py_CLEAR(words);
-    }
     if (words == NULL || c->door->layout == FA_BHSD)
         return words;
     PyObject *layout = PyUnicode_FromString(c->door->layout == FA_BSHD ? "bshd" : "bhsd");
@@ -192,6 +185,8 @@ int call_take_options(struct call *c)
            CAUSAL = (offsetof(fa_problem, causal) - offsetof(fa_problem, value)) / sizeof(int32_t),
            LAYOUT = (offsetof(fa_problem, layout) - offsetof(fa_problem, value)) / sizeof(int32_t)
     };
+    if (call_take_texts(c) != 0)
+        return -1;
     if (c->is.causal != NULL && c->is.causal != Py_None &&
         problem_set(&c->problem, CAUSAL, c->is.causal) != 0)
         return -1;

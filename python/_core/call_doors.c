@@ -18,7 +18,8 @@
         {"sinks", EXTRA(SINKS), NULL}, {"k_descale", EXTRA(K_SCALE), NULL},                        \
         {"v_descale", EXTRA(V_SCALE), NULL}, {"stream", AT(stream), NULL},                         \
         {"num_splits", IGNORED, NULL}, {"scheduler_metadata", IGNORED, NULL},                      \
-        {"q_descale", AT(q_scale), NULL},                                                          \
+        {"q_descale", AT(q_scale), NULL}, {"score", AT(score), NULL}, {"mask", AT(mask), NULL},    \
+        {"buffers", AT(buffers), NULL},                                                            \
     {                                                                                              \
         "alibi_slopes", OFF_OR_REFUSED, NULL                                                       \
     }
@@ -45,6 +46,9 @@ static struct keyword of_attention[] = {
     {"q_scale", AT(q_scale), NULL},
     {"k_scale", EXTRA(K_SCALE), NULL},
     {"v_scale", EXTRA(V_SCALE), NULL},
+    {"score", AT(score), NULL},
+    {"mask", AT(mask), NULL},
+    {"buffers", AT(buffers), NULL},
     {NULL, 0, NULL},
 };
 

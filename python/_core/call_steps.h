@@ -16,7 +16,7 @@ enum { CU_SEQLENS_Q, CU_SEQLENS_K, SEQUSED_K, BLOCK_TABLE, SINKS, K_SCALE, V_SCA
 struct arguments {
     PyObject *q, *k, *v, *causal, *scale, *layout, *out, *return_lse, *stream;
     PyObject *window, *softcap, *max_seqlen_q, *max_seqlen_k, *deterministic, *v_dim, *q_scale,
-        *extra[EXTRAS];
+        *score, *mask, *buffers, *extra[EXTRAS];
 };
 
 enum { ARGUMENTS = sizeof(struct arguments) / sizeof(PyObject *) };
@@ -49,6 +49,8 @@ struct call {
     tensor *extra;         /* EXTRAS of them, malloced; NULL: none is given */
     PyObject *result[2];   /* out and lse: new references, or NULL */
     dl_managed *workspace; /* owned, or NULL */
+    struct buffers *buffers; /* malloced; NULL: there is none */
+    PyObject *traced;        /* owned: what functions became; or NULL */
     PyObject *values;      /* owned, the view of k's first v_dim columns that is v; or NULL */
     PyObject *scales;      /* owned, those of fp8 queries times those of keys; or NULL */
     place place;
@@ -85,6 +87,13 @@ PyObject *call_words(const struct call *c);
 int call_take_serving(struct call *c);
 /* The numbers of keys and of sequences that these tensors say, after K and V were taken. */
 int call_finish_serving(struct call *c);
+
+/* ---- call_buffers.c -------------------------------------------------------------------------*/
+/* The score and mask, texts or functions. */
+int call_take_texts(struct call *c);
+/* What they read besides, after Q was taken. */
+int call_take_buffers(struct call *c);
+void call_free_buffers(struct call *c);
 
 /* ---- call_tensors.c -------------------------------------------------------------------------*/
 int call_take_tensors(struct call *c);

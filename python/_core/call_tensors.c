@@ -148,7 +148,7 @@ int call_take_tensors(struct call *c)
     if (call_take_serving(c) != 0 || check_kinds(c) != 0 || check_shapes(c) != 0 ||
         take_problem(c) != 0)
         return -1;
-    return call_finish_serving(c);
+    return call_finish_serving(c) != 0 ? -1 : call_take_buffers(c);
 }
 
 bool call_is_unaligned(const struct call *c)

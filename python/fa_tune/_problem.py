@@ -170,6 +170,7 @@ class Problem:
     mean_k: int
     score: str
     mask: str
+    buffers: str
     _fields: dict[str, Any]
     _key: str
 

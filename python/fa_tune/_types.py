@@ -5,7 +5,7 @@ Fields of attention stand here a second time: a test compares them with the libr
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, TypedDict, Union, get_args
 
 Effort = Literal["cached", "predict", "measure", "patient"]
@@ -68,6 +68,7 @@ class ProblemFields(TypedDict, total=False):
     mean_k: SupportsIndex
     score: str
     mask: str
+    buffers: str
 
 
 _Numbers: TypeAlias = Union[SupportsIndex, Sequence[SupportsIndex]]
@@ -107,6 +108,7 @@ class GridFields(TypedDict, total=False):
     mean_k: _Numbers
     score: str | Sequence[str]
     mask: str | Sequence[str]
+    buffers: str | Sequence[str]
 
 
 class AttentionOptions(TypedDict, total=False):
@@ -131,8 +133,9 @@ class AttentionOptions(TypedDict, total=False):
     batch_invariant: bool
     mean_q: SupportsIndex
     mean_k: SupportsIndex
-    score: str | None
-    mask: str | None
+    score: str | Callable[..., Any] | None
+    mask: str | Callable[..., Any] | None
+    buffers: Mapping[str, Any] | None
 
 
 class _ServingOptions(TypedDict, total=False):
@@ -151,8 +154,9 @@ class _ServingOptions(TypedDict, total=False):
     batch_invariant: bool
     mean_q: SupportsIndex
     mean_k: SupportsIndex
-    score: str | None
-    mask: str | None
+    score: str | Callable[..., Any] | None
+    mask: str | Callable[..., Any] | None
+    buffers: Mapping[str, Any] | None
     # of flash-attn: these change nothing
     num_splits: Any
     scheduler_metadata: Any

@@ -167,7 +167,7 @@ static fa_expr_value combine(enum fa_expr_op op, fa_expr_value a, fa_expr_value 
             return integer(decides);
         return x < 0 || y < 0 ? none() : integer(!decides);
     }
-    if (a.kind == FA_EXPR_NONE || b.kind == FA_EXPR_NONE)
+    if (a.kind == FA_EXPR_NONE || b.kind == FA_EXPR_NONE || op == OP_INDEX)
         return none();
     if (a.kind == FA_EXPR_WORD || b.kind == FA_EXPR_WORD) {
         bool equal = a.kind == b.kind && a.integer == b.integer;
@@ -421,7 +421,12 @@ static int parse_word(struct parser *p)
     for (int i = 0; i < p->name_count; i++) {
         if (is_same(word, size, p->name[i])) {
             p->uses |= (uint64_t)1 << i;
-            return combine_steps(p, OP_NAME, i, 0);
+            int value = combine_steps(p, OP_NAME, i, 0);
+            for (; take(p, "["); expect(p, "]"))
+                do /* x[a, b] is x[a][b] */
+                    value = combine_steps(p, OP_INDEX, value, parse(p, CHOICE));
+                while (take(p, ","));
+            return value;
         }
     }
     fail(p, "uses the unknown name %.*s", size < 40 ? size : 40, word);

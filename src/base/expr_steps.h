@@ -38,6 +38,7 @@ enum fa_expr_op {
     OP_MIN,
     OP_MAX,
     OP_CEIL_DIV,
+    OP_INDEX, /* at[0][at[1]], which has no value here */
     /* Of the step at[0]. */
     OP_NOT,
     OP_NEGATE,

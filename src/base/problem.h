@@ -11,7 +11,7 @@
 #include "expr.h"
 #include "operation.h"
 
-enum { FA_PROBLEM_KEY_MAX = 512, FA_CONFIG_TEXT_MAX = 1152 };
+enum { FA_PROBLEM_KEY_MAX = 576, FA_CONFIG_TEXT_MAX = 1152 };
 
 /* 0, or FA_EINVAL with a sentence that names the field, its value and its range. */
 int fa_problem_check(const fa_problem *problem, fa_diag *diag);

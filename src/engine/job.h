@@ -14,7 +14,7 @@
 #include "hash.h"
 #include "lookup.h"
 #include "nvrtc.h"
-#include "points.h"
+#include "search.h"
 #include "pool.h"
 
 /* ---- what it is to try ----------------------------------------------------------------------*/

@@ -7,7 +7,6 @@
 #include "snippet.h"
 
 #include "error.h"
-#include "expr_steps.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -15,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[] = {"b", "h", "hk", "q", "k", "len_q", "len_k", "score"};
-enum { SCORE = FA_PLACES, HEADS_MAX = 65535 };
+enum { HEADS_MAX = 65535 };
 
-enum type { TRUTH, WHOLE, REAL };
+/* TENSOR: a buffer that is not read yet, since it has no index, or too few. */
+enum type { TRUTH, WHOLE, REAL, TENSOR };
 
 struct value {
     enum type type;
@@ -32,14 +31,18 @@ struct node {
     enum fa_expr_op op;
     enum type type;
     int at[3];          /* earlier nodes; of a name, which */
-    struct value value; /* of OP_VALUE */
+    struct value value; /* of OP_VALUE; of an OP_INDEX and a TENSOR, which buffer */
+    int left;           /* indices that a TENSOR lacks */
     int64_t low, high;  /* of whole numbers, and truths */
 };
 
 struct fa_snippet {
     bool mask;
-    int count;
+    int count, buffer_count;
+    fa_buffer buffer[FA_ATTN_BUFFERS];
     struct node node[FA_SNIPPET_NODES];
+    fa_snippet_read *read;
+    const void *data;
 };
 
 /* ---- values ------------------------------------------------------------------------------------*/
@@ -82,68 +85,6 @@ static struct value compare(enum fa_expr_op op, struct value a, struct value b)
                                        : ordered && !less);
 }
 
-/* Wraps: what may be beyond 64 bits was refused. */
-static int64_t of_wholes(enum fa_expr_op op, int64_t a, int64_t b)
-{
-    const uint64_t x = (uint64_t)a, y = (uint64_t)b;
-    const int64_t quotient = b == 0 ? 0 : b == -1 ? (int64_t)(0 - x) : a / b;
-    const int64_t rest = b == 0 || b == -1 ? 0 : a % b;
-    const bool below = rest != 0 && (rest < 0) != (b < 0);
-    switch (op) {
-    case OP_ADD:
-        return (int64_t)(x + y);
-    case OP_SUBTRACT:
-        return (int64_t)(x - y);
-    case OP_MULTIPLY:
-        return (int64_t)(x * y);
-    case OP_BIT_AND:
-        return a & b;
-    case OP_BIT_OR:
-        return a | b;
-    case OP_SHIFT_LEFT:
-        return b < 0 || b > 63 ? 0 : (int64_t)(x << b);
-    case OP_SHIFT_RIGHT:
-        return b < 0 || b > 63 ? 0 : a >> b;
-    case OP_FLOOR_DIV:
-        return quotient - below;
-    case OP_CEIL_DIV:
-        return quotient + (rest != 0 && !below);
-    case OP_REMAINDER:
-        return b == 0 ? 0 : below ? rest + b : rest;
-    case OP_MIN:
-        return a < b ? a : b;
-    default:
-        return a > b ? a : b;
-    }
-}
-
-/* As torch.minimum has it: NaN goes through. */
-static double of_reals(enum fa_expr_op op, double x, double y)
-{
-    switch (op) {
-    case OP_ADD:
-        return x + y;
-    case OP_SUBTRACT:
-        return x - y;
-    case OP_MULTIPLY:
-        return x * y;
-    case OP_TRUE_DIV:
-        return x / y;
-    case OP_POWER:
-        return pow(x, y);
-    case OP_FLOOR_DIV:
-        return floor(x / y);
-    case OP_CEIL_DIV:
-        return ceil(x / y);
-    case OP_REMAINDER:
-        return x - y * floor(x / y);
-    case OP_MIN:
-        return isnan(x) || x < y ? x : y;
-    default:
-        return isnan(x) || x > y ? x : y;
-    }
-}
-
 static struct value of_one(enum fa_expr_op op, struct value a)
 {
     const double x = real_of(a);
@@ -156,24 +97,10 @@ static struct value of_one(enum fa_expr_op op, struct value a)
         return whole(~a.whole);
     case OP_ABS:
         return a.type == REAL ? real(fabs(x)) : a.whole < 0 ? of_one(OP_NEGATE, a) : a;
-    case OP_EXP:
-        return real(exp(x));
-    case OP_LOG:
-        return real(log(x));
-    case OP_TANH:
-        return real(tanh(x));
-    case OP_SQRT:
-        return real(sqrt(x));
-    case OP_FLOOR:
-        return real(floor(x));
-    case OP_INT: /* as CUDA's conversion: to what 32 bits hold, NaN to 0 */
-        return a.type != REAL ? whole(a.whole)
-               : isnan(x)     ? whole(0)
-                              : whole(x < -0x1p31      ? INT32_MIN
-                                      : x > 0x1p31 - 1 ? INT32_MAX
-                                                       : (int64_t)x);
+    case OP_INT:
+        return whole(a.type != REAL ? a.whole : fa_operate_to_whole(x));
     default:
-        return real(x);
+        return real(fa_operate_on_real(op, x));
     }
 }
 
@@ -192,8 +119,8 @@ static struct value apply(enum fa_expr_op op, struct value a, struct value b, st
                                                     : whole(is.whole);
     }
     if (op == OP_TRUE_DIV || op == OP_POWER || a.type == REAL || b.type == REAL)
-        return real(of_reals(op, real_of(a), real_of(b)));
-    return whole(of_wholes(op, a.whole, b.whole));
+        return real(fa_operate_on_reals(op, real_of(a), real_of(b)));
+    return whole(fa_operate_on_wholes(op, a.whole, b.whole));
 }
 
 /* ---- ranges ------------------------------------------------------------------------------------*/
@@ -269,6 +196,17 @@ static bool is_one(enum fa_expr_op op)
     return op >= OP_NOT && op <= OP_FLOAT;
 }
 
+/* A buffer's element, number, or itself while indices are missing. */
+static void be_buffer(const fa_snippet *s, struct node *n, int64_t which, int left)
+{
+    const fa_buffer_type *type = s->buffer[which].type;
+    n->type = left > 0 ? TENSOR : type->real ? REAL : WHOLE;
+    n->value.whole = which;
+    n->left = left;
+    n->low = type->low, n->high = type->high;
+}
+
+static const char TOO_FEW[] = "has a tensor with too few indices: write slope[h], doc[b][q]";
 static const char *add_operator(fa_snippet *s, struct node *n)
 {
     if (is_one(n->op))
@@ -277,6 +215,12 @@ static const char *add_operator(fa_snippet *s, struct node *n)
         n->at[2] = n->at[0];
     const struct node *a = &s->node[n->at[0]], *b = &s->node[n->at[1]], *c = &s->node[n->at[2]];
     n->op = n->op == OP_DIVIDE ? OP_TRUE_DIV : n->op;
+    if (n->op == OP_INDEX && (a->type != TENSOR || b->type > WHOLE))
+        return "has an index that is no whole number, or one too many";
+    if (n->op == OP_INDEX)
+        return be_buffer(s, n, a->value.whole, a->left - 1), NULL;
+    if (a->type == TENSOR || b->type == TENSOR || c->type == TENSOR)
+        return TOO_FEW;
     if (((n->op >= OP_BIT_OR && n->op <= OP_SHIFT_RIGHT) || n->op == OP_BIT_NOT) &&
         (a->type == REAL || b->type == REAL))
         return "takes bits of a fraction";
@@ -295,8 +239,11 @@ static const char *add(fa_snippet *s, const struct fa_expr_step *step)
     struct node *n = &s->node[s->count];
     *n = (struct node){.op = step->op, .type = WHOLE, .high = INT32_MAX};
     memcpy(n->at, step->at, sizeof n->at);
-    if (step->op == OP_NAME) {
-        n->type = n->at[0] == SCORE ? REAL : WHOLE;
+    if (step->op == OP_NAME && n->at[0] >= FA_NAME_BUFFERS) {
+        const int which = n->at[0] - FA_NAME_BUFFERS;
+        be_buffer(s, n, which, s->buffer[which].dims);
+    } else if (step->op == OP_NAME) {
+        n->type = n->at[0] == FA_NAME_SCORE ? REAL : WHOLE;
         n->low = n->at[0] == FA_PLACE_Q || n->at[0] == FA_PLACE_K ? -FA_SNIPPET_POSITIONS : 0;
         n->high = n->at[0] == FA_PLACE_B                              ? INT32_MAX
                   : n->at[0] == FA_PLACE_H || n->at[0] == FA_PLACE_HK ? HEADS_MAX
@@ -317,17 +264,24 @@ static const char *add(fa_snippet *s, const struct fa_expr_step *step)
     return NULL;
 }
 
-int fa_snippet_parse(const char *text, bool mask, fa_snippet **ret_snippet, fa_diag *diag)
+int fa_snippet_parse(const char *text, const char *buffers, bool mask, fa_snippet **ret_snippet,
+                     fa_diag *diag)
 {
-    const char *wrong = NULL;
+    const char *wrong = NULL, *names[FA_NAMES];
     fa_expr *expr = NULL;
     fa_snippet *s = calloc(1, sizeof *s);
     int rc = s == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory")
-                       : fa_expr_parse(text, names, SCORE + !mask, &expr, diag);
+                       : fa_buffers_read(buffers, s->buffer, diag);
+    if (rc >= 0) {
+        s->buffer_count = rc;
+        rc = fa_expr_parse(text, names, fa_buffers_names(s->buffer, rc, mask, names), &expr, diag);
+    }
     if (rc == 0 && expr->count > FA_SNIPPET_NODES)
         wrong = "is too large";
     for (int i = 0; rc == 0 && wrong == NULL && i < expr->count; i++)
         wrong = add(s, &expr->step[i]);
+    if (rc == 0 && wrong == NULL && s->node[s->count - 1].type == TENSOR)
+        wrong = TOO_FEW;
     if (rc == 0 && wrong == NULL && mask && s->node[s->count - 1].type != TRUTH)
         wrong = "is a number, where a mask is true or false: write a comparison";
     if (wrong != NULL)
@@ -349,15 +303,47 @@ void fa_snippet_free(fa_snippet **snippet)
     *snippet = NULL;
 }
 
+void fa_snippet_give(fa_snippet *s, fa_snippet_read *read, const void *data)
+{
+    s->read = read;
+    s->data = data;
+}
+
+static bool is_buffer(const struct node *n)
+{
+    return n->op == OP_INDEX || (n->op == OP_NAME && n->at[0] >= FA_NAME_BUFFERS);
+}
+
+/* The nodes of a buffer's indices, and how many. */
+static int list_indices(const fa_snippet *s, const struct node *n, int ret[FA_ATTN_BUFFER_DIMS])
+{
+    const int dims = s->buffer[n->value.whole].dims;
+    for (int i = dims - 1; i >= 0; i--, n = &s->node[n->at[0]])
+        ret[i] = n->at[1];
+    return dims;
+}
+
+static struct value read_buffer(const fa_snippet *s, const struct node *n, const struct value *is)
+{
+    int64_t index[FA_ATTN_BUFFER_DIMS] = {0};
+    int at[FA_ATTN_BUFFER_DIMS];
+    for (int i = list_indices(s, n, at) - 1; i >= 0; i--)
+        index[i] = is[at[i]].whole;
+    const double x = s->read(s->data, (int)n->value.whole, index);
+    return n->type == REAL ? real(x) : whole((int64_t)x);
+}
+
 double fa_snippet_evaluate(const fa_snippet *s, double score, const int64_t place[FA_PLACES])
 {
     struct value is[FA_SNIPPET_NODES];
     for (int i = 0; i < s->count; i++) {
         const struct node *n = &s->node[i];
-        is[i] = n->op == OP_VALUE   ? n->value
-                : n->op != OP_NAME  ? apply(n->op, is[n->at[0]], is[n->at[1]], is[n->at[2]])
-                : n->at[0] == SCORE ? real(score)
-                                    : whole(place[n->at[0]]);
+        is[i] = n->type == TENSOR           ? whole(0)
+                : is_buffer(n)              ? read_buffer(s, n, is)
+                : n->op == OP_VALUE         ? n->value
+                : n->op != OP_NAME          ? apply(n->op, is[n->at[0]], is[n->at[1]], is[n->at[2]])
+                : n->at[0] == FA_NAME_SCORE ? real(score)
+                                            : whole(place[n->at[0]]);
     }
     return real_of(is[s->count - 1]);
 }
@@ -409,10 +395,10 @@ static void print_operator(const fa_snippet *s, const struct node *n, fa_buf *ou
 {
     static const char *const how[] = {
         /* from OP_OR on */
-        "||",        "&&",   "==",    "!=",   "<",        "<=",  ">",     ">=",    "|",
-        "&",         "left", "right", "+",    "-",        "*",   "power", "",      "/",
-        "floor_div", "rest", "min",   "max",  "ceil_div", "!",   "-",     "~",     "abs",
-        "exp",       "log",  "tanh",  "sqrt", "floor",    "int", "",      "choose"};
+        "||",        "&&",   "==",    "!=",   "<",        "<=",    ">",     ">=", "|",
+        "&",         "left", "right", "+",    "-",        "*",     "power", "",   "/",
+        "floor_div", "rest", "min",   "max",  "ceil_div", "",      "!",     "-",  "~",
+        "abs",       "exp",  "log",   "tanh", "sqrt",     "floor", "int",   "",   "choose"};
     const enum rank rank = operands_rank(s, n);
     const char *as = ranks[rank], *text = how[n->op - OP_OR];
     const bool whole = n->op == OP_INT && s->node[n->at[0]].type != REAL;
@@ -429,21 +415,43 @@ static void print_operator(const fa_snippet *s, const struct node *n, fa_buf *ou
         fa_buf_printf(out, "As::%s(n%d) %s As::%s(n%d)", as, n->at[0], text, as, n->at[1]);
 }
 
+static void print_buffer(const fa_snippet *s, const struct node *n, fa_buf *out)
+{
+    const fa_buffer *is = &s->buffer[n->value.whole];
+    int at[FA_ATTN_BUFFER_DIMS];
+    if (is->dims < 0)
+        fa_buf_printf(out, is->type->real ? "As::real(held[%d].real" : "As::whole(held[%d].whole",
+                      (int)n->value.whole);
+    else
+        fa_buf_printf(out, "snippet_load<As, %s>(held[%d]", is->type->device, (int)n->value.whole);
+    for (int i = 0, count = list_indices(s, n, at); i < count; i++)
+        fa_buf_printf(out, ", As::%s(n%d)", ranks[rank_of(&s->node[at[i]]) == WIDE ? WIDE : NARROW],
+                      at[i]);
+    fa_buf_text(out, ")");
+}
+
 void fa_snippet_print(const fa_snippet *s, fa_buf *out)
 {
-    fa_buf_printf(out, "template <class As, class Q, class K> FA_DEVICE auto snippet_%s(%s",
-                  s->mask ? "mask" : "score", s->mask ? "" : "typename As::Real score, ");
+    const char *names[FA_NAMES];
+    fa_buffers_names(s->buffer, s->buffer_count, s->mask, names);
+    fa_buf_printf(out, "template <class As, class Q, class K%s> FA_DEVICE auto snippet_%s(%s",
+                  s->buffer_count > 0 ? ", class Held" : "", s->mask ? "mask" : "score",
+                  s->mask ? "" : "typename As::Real score, ");
     for (int i = 0; i < FA_PLACES; i++)
         fa_buf_printf(out, "%s%s %s", i > 0 ? ", " : "",
                       i == FA_PLACE_Q   ? "Q"
                       : i == FA_PLACE_K ? "K"
                                         : "typename As::Whole",
                       names[i]);
-    fa_buf_text(out, ") {\n");
+    fa_buf_text(out, s->buffer_count > 0 ? ", const Held &held) {\n" : ") {\n");
     for (int i = 0; i < s->count; i++) {
         const struct node *n = &s->node[i];
+        if (n->type == TENSOR)
+            continue;
         fa_buf_printf(out, "    const auto n%d = ", i);
-        if (n->op == OP_VALUE)
+        if (is_buffer(n))
+            print_buffer(s, n, out);
+        else if (n->op == OP_VALUE)
             print_value(n, out);
         else if (n->op == OP_NAME)
             fa_buf_text(out, names[n->at[0]]);

@@ -5,7 +5,7 @@
  *
  * Workload: one or two for a problem, parsed for each source that is rendered; evaluated by tests.
  * Names: score (real; of a mask it is none); b, h, hk (query head, key head), q, k (positions in the sequence), len_q, len_k (whole
- * numbers). It is an expression of expr.h, but as in Python `/` is a fraction, and `%` has the sign of the divisor; a whole
+ * numbers), and buffers, as slope[h] and doc[b][q]. It is an expression of expr.h, but as in Python `/` is a fraction, and `%` has the sign of the divisor; a whole
  * number divided by 0 is 0, and so is a shift by no number of bits. Real numbers are IEEE's, infinities and NaN included: everything has
  * a value.
  * Invariant: of whole numbers it is known that they have 64 bits; others are refused.
@@ -14,30 +14,23 @@
 #define FA_SNIPPET_SNIPPET_H
 
 #include "buf.h"
-#include "fa_types.h"
+#include "operands.h"
 
 enum {
     FA_SNIPPET_NODES = 256,
     FA_SNIPPET_POSITIONS = 1 << 23 /* at most, either way: differences are exact as floats */
 };
 
-/* What names stand for. */
-typedef enum fa_snippet_place {
-    FA_PLACE_B,
-    FA_PLACE_H,
-    FA_PLACE_HK,
-    FA_PLACE_Q,
-    FA_PLACE_K,
-    FA_PLACE_LEN_Q,
-    FA_PLACE_LEN_K,
-    FA_PLACES
-} fa_snippet_place;
-
 typedef struct fa_snippet fa_snippet;
 
-/* `mask`: true where a key is seen; else a score. FA_EINVAL with a sentence about the text. */
-int fa_snippet_parse(const char *text, bool mask, fa_snippet **ret_snippet, fa_diag *diag);
+/* `mask`: true where a key is seen; else a score. buffers: their list, or NULL. FA_EINVAL with a sentence about the text. */
+int fa_snippet_parse(const char *text, const char *buffers, bool mask, fa_snippet **ret_snippet,
+                     fa_diag *diag);
 void fa_snippet_free(fa_snippet **snippet);
+
+/* What reads a buffer's element, or a number, for evaluations; indices may be outside. */
+typedef double fa_snippet_read(const void *data, int buffer, const int64_t index[]);
+void fa_snippet_give(fa_snippet *snippet, fa_snippet_read *read, const void *data);
 
 /* In double precision; true is 1. */
 double fa_snippet_evaluate(const fa_snippet *snippet, double score, const int64_t place[FA_PLACES]);

@@ -21,8 +21,8 @@ class Problem(c.Structure):
                                           "heads_kv", "seq_q", "seq_k", "want_lse", "unaligned")]
     _fields_ += [(n, c.c_int32) for n in ("varlen", "lengths_k", "page", "window", "window_left", "window_right",
                                           "softcap", "sinks", "kv_dtype", "batch_invariant", "mean_q", "mean_k",
-                                          "head_dim_v", "v_in_k", "score", "mask", "q_dtype")]
-    _fields_ += [("unused", c.c_int32 * 4)]
+                                          "head_dim_v", "v_in_k", "score", "mask", "q_dtype", "buffers")]
+    _fields_ += [("unused", c.c_int32 * 3)]
 
 
 class Gpu(c.Structure):
@@ -81,7 +81,7 @@ class Args(c.Structure):
     _fields_ += [("block_table_stride", c.c_int64), ("k_scale_stride", c.c_int64 * 2),
                  ("v_scale_stride", c.c_int64 * 2), ("num_pages", c.c_int32), ("total_q", c.c_int32),
                  ("total_k", c.c_int32), ("softcap", c.c_float), ("workspace", c.c_void_p),
-                 ("workspace_bytes", c.c_size_t)]
+                 ("workspace_bytes", c.c_size_t), ("buffers", c.c_void_p), ("buffer_count", c.c_int32)]
 
 
 class FaError(RuntimeError):

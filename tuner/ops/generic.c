@@ -4,7 +4,7 @@
  *
  * Workload: a few calls per tuned problem.
  */
-#include "generic.h"
+#include "op.h"
 
 #include "case_data.h"
 #include "hash.h"

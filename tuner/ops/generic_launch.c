@@ -3,7 +3,7 @@
  * The launcher of any operation that its operation.json describes: what an entry takes, and the launches of a caller who
  * passes tensors and scalars.
  */
-#include "generic.h"
+#include "op.h"
 
 #include "cubin.h"
 #include "error.h"

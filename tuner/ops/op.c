@@ -9,7 +9,6 @@
 #include "attn_launch.h"
 #include "attn_proof.h"
 #include "family.h"
-#include "generic.h"
 #include "model.h"
 
 #include "error.h"

@@ -10,8 +10,10 @@
 #define FA_TUNER_OPS_OP_H
 
 #include "bench.h"
-#include "manifest.h"
+#include "call.h"
 #include "cubin.h"
+#include "manifest.h"
+#include "prover.h"
 
 typedef struct fa_op {
     const char *name; /* of the operation; NULL: of any */
@@ -42,5 +44,20 @@ const char *fa_op_reference_entry(const fa_problem *problem);
 int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
                      const fa_problem *problem, const void *cubin, size_t size,
                      fa_cubin_info *ret_info, fa_diag *diag);
+
+/* ---- generic.c ---------------------------------------------------------------------------------*/
+/* Of operations without C code of their own, as their operation.json says (docs/your-own-kernel.md). */
+/* The problem itself, and small ones in which every integer field that does not shape the source is
+ * small and off every tile. */
+int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES]);
+
+extern const struct fa_proof_type fa_generic_proof;
+
+/* ---- generic_launch.c ------------------------------------------------------------------------*/
+/* As fa_op.check_entry. */
+int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
+extern const fa_launcher fa_generic_launcher; /* of fa_args */
+/* The variables of the module, of what that launcher loaded. */
+const fa_symbols *fa_generic_symbols(const void *shared);
 
 #endif

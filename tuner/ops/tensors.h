@@ -19,7 +19,7 @@ enum {
     FA_PARAMETERS_MAX = FA_TENSORS_MAX + FA_SCALARS_MAX,
     FA_STRUCTS_MAX = 4,
     FA_TENSOR_STRIDES = 3,
-    FA_PARAMS_MAX = 704
+    FA_PARAMS_MAX = 1024
 };
 
 /* In the order of fa_check.cuh, to which a bool is a uint8. */
@@ -201,8 +201,7 @@ int fa_symbols_find(const fa_tensor_list *list, fa_module *module, fa_symbols *r
                     fa_diag *diag);
 
 /* Copies the tensors at these addresses, of this problem's sizes, in the order of the stream, before a launch; behind it the
- * `results`, from variables to outputs. FA_EINVAL: one is larger than
- * its variable; nothing was copied then. */
+ * `results`, from variables to outputs. FA_EINVAL: one is larger than its variable; nothing was copied then. */
 int fa_symbols_copy(fa_driver *driver, const fa_symbols *symbols, const fa_tensor_list *list,
                     const fa_problem *problem, const uint64_t address[FA_TENSORS_MAX], bool results,
                     fa_stream stream, fa_diag *diag);

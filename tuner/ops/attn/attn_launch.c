@@ -12,6 +12,7 @@
 
 #include "cubin.h"
 #include "error.h"
+#include "operands.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -26,10 +27,14 @@ enum { BOX_MAX = 256 };
 static const int64_t STRIDE_MAX = ((int64_t)1 << 39) - 1; /* elements; in bytes below 2^40 */
 
 /* ---- boxes ----------------------------------------------------------------------------------*/
+/* Whether it takes fa_attn_serving_params, with any number of buffers. */
 static bool is_serving(const fa_cubin_info *info)
 {
-    return info->parameter_count > 0 &&
-           info->parameter_size[0] == sizeof(struct fa_attn_serving_params);
+    const int32_t buffers =
+        info->parameter_size[0] - (int32_t)offsetof(struct fa_attn_serving_params, buffer);
+    return info->parameter_count > 0 && buffers >= 0 &&
+           buffers % (int32_t)sizeof(struct fa_attn_buffer_params) == 0 &&
+           info->parameter_size[0] <= (int32_t)sizeof(struct fa_attn_serving_params);
 }
 
 /* Whether the entry takes fa_attn_params, then the maps if there are any, then the address of the
@@ -38,8 +43,7 @@ static bool is_serving(const fa_cubin_info *info)
 static bool takes(const fa_cubin_info *info, bool maps, bool workspace)
 {
     bool serving = is_serving(info);
-    int32_t size[3] = {serving ? sizeof(struct fa_attn_serving_params)
-                               : sizeof(struct fa_attn_params)};
+    int32_t size[3] = {serving ? info->parameter_size[0] : (int32_t)sizeof(struct fa_attn_params)};
     int count = 1;
     if (maps)
         size[count++] = sizeof(struct fa_attn_tensor_maps);
@@ -305,11 +309,14 @@ void fa_attn_softcap_take(float softcap, struct fa_attn_serving_params *params)
 int fa_attn_serving_take(const fa_problem *problem, const fa_attn_args *args,
                          struct fa_attn_serving_params *params, fa_diag *diag)
 {
-    *params = (struct fa_attn_serving_params){
-        .dense = params->dense, .window_left = -1, .window_right = -1};
-    if (fa_attn_is_dense(problem))
-        return 0;
-    int rc = check_arguments(problem, args, diag);
+    memset((char *)params + sizeof params->dense, 0,
+           offsetof(struct fa_attn_serving_params, buffer) - sizeof params->dense);
+    params->window_left = params->window_right = -1;
+    const bool buffers = problem->buffers != 0 || args->buffer_count != 0;
+    int rc = buffers ? fa_buffers_take(problem, args, params->buffer, diag) : 0;
+    if (rc != 0 || fa_attn_is_dense(problem))
+        return rc;
+    rc = check_arguments(problem, args, diag);
     if (rc != 0)
         return rc;
     if (problem->v_in_k) {

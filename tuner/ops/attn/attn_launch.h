@@ -35,9 +35,8 @@ int fa_attn_dense_take(const fa_problem *problem, const fa_attn_args *args,
                        struct fa_attn_params *ret_params, fa_diag *diag);
 
 /* Sets what stands behind params->dense, but for memory and splits. Nothing in device memory is read: lengths and tables may
- * still be on their way.
- * FA_EINVAL names an argument that the problem asks for and that is missing or out of range, FA_EALIGN a pointer that is
- * not aligned to its numbers of four bytes. */
+ * still be on their way. FA_EINVAL names an argument that the problem asks for and that is missing or out of range,
+ * FA_EALIGN a pointer that is not aligned to its numbers of four bytes. */
 int fa_attn_serving_take(const fa_problem *problem, const fa_attn_args *args,
                          struct fa_attn_serving_params *params, fa_diag *diag);
 
@@ -52,10 +51,9 @@ int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_bo
 /* As fa_op.check_entry. */
 int fa_attn_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
 
-/* Encodes the four maps of a launch; `boxes` wants some. Takes any number of keys, rows and
- * batches, 0 too. Packed tensors are one batch, pages are batches of `page` rows. Of params what lies behind `dense` is read
- * for packed tensors and pages alone. FA_EALIGN: TMA does not take a tensor; the sentence names it, and ret_maps holds
- * nothing of use. */
+/* Encodes the four maps of a launch; `boxes` wants some. Takes any number of keys, rows and batches, 0 too. Packed tensors
+ * are one batch, pages are batches of `page` rows. Of params what lies behind `dense` is read for packed tensors and pages
+ * alone. FA_EALIGN: TMA does not take a tensor; the sentence names it, and ret_maps holds nothing of use. */
 int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
                         const fa_problem *problem, const struct fa_attn_serving_params *params,
                         struct fa_attn_tensor_maps *ret_maps, fa_diag *diag);

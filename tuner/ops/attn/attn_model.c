@@ -101,10 +101,9 @@ static double at_least_1(const fa_candidate *candidate, const char *name, int32_
 }
 
 /* ---- all warps alike --------------------------------------------------------------------------*/
-/* One tile is BLOCK_M queries by BLOCK_N keys of one block. It costs tensor, shared-memory,
- * exponential, arithmetic and L2 clocks. A lone warp pays their sum; many warps pay the largest;
- * in between a p-norm whose p grows with the warps of a scheduler. What is pure latency (barriers,
- * exposed loads, a block's start and end) is shared by the blocks of an SM. */
+/* One tile is BLOCK_M queries by BLOCK_N keys of one block. It costs tensor, shared-memory, exponential, arithmetic and L2
+ * clocks. A lone warp pays their sum; many warps pay the largest; in between a p-norm whose p grows with the warps of a
+ * scheduler. What is pure latency (barriers, exposed loads, a block's start and end) is shared by the blocks of an SM. */
 
 /* Coefficients of what no data sheet gives. Fitted to 4,470 measured configs of attn_fwd_sm80 on an
  * H200 (67 problems: head dims 32 to 256, 32 to 16,384 tokens a row, fp16 and bf16, with and

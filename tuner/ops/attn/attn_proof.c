@@ -8,13 +8,14 @@
 #include "attn_launch.h"
 #include "error.h"
 #include "hash.h"
+#include "operands.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { PAGES_OF_NONE = 3 };
-enum { LSE = FA_ATTN_LSE, LISTS, TENSORS };
+enum { LSE = FA_ATTN_LSE, LISTS, BUFFERS, TENSORS = BUFFERS + FA_ATTN_BUFFERS };
 
 /* ---- lengths --------------------------------------------------------------------------------*/
 /* The first sequence is the longest. Ragged: the second may have no row at all, the others have any number;
@@ -181,9 +182,8 @@ static fa_attn_tensor lay_out(const fa_attn_case *what, int tensor, uint64_t row
 
 fa_attn_case fa_attn_case_make(const fa_problem *problem, int pad, uint64_t seed, bool ragged)
 {
-    /* Each tensor has gaps of its own, so that no stride can stand in for another; in units of 16
-     * bytes, and odd when the problem is unaligned. Rows of O are further apart than any tile's
-     * excess over head_dim (56). */
+    /* Each tensor has gaps of its own, so that no stride can stand in for another; in units of 16 bytes, and odd when the
+     * problem is unaligned. Rows of O are further apart than any tile's excess over head_dim (56). */
     static const unsigned row_gaps[FA_ATTN_TENSORS] = {1, 3, 2, 8}, block_gaps[] = {5, 2, 7, 9};
     static const unsigned offsets[] = {1, 3, 5, 7};
     const unsigned odd = problem->unaligned ? 1 : 0;
@@ -328,16 +328,33 @@ static struct fa_attn_serving_params *params_of(struct fa_proof_case *c)
     return (void *)c->params; /* a kernel may take their beginning alone */
 }
 
+/* What a user's score or mask reads. Whole numbers are 0, 1 and 2. */
+static bool set_buffers(const fa_attn_case *what, struct fa_proof_case *c)
+{
+    fa_buffer_plan plan[FA_ATTN_BUFFERS];
+    const int count = fa_buffers_plan(&what->problem, what->ragged, what->seed, plan);
+    bool fits = true;
+    c->tensors.count = BUFFERS + count;
+    for (int i = 0; i < count; i++) {
+        fa_tensor *tensor = &c->tensors.at[BUFFERS + i];
+        *tensor = (fa_tensor){
+            .name = "buffer", .elements = plan[i].elements, .span = plan[i].type->real ? 0 : 3};
+        fa_element_find(plan[i].type->name, &tensor->element);
+        fits = fits && fa_proof_lay(tensor, plan[i].extent, plan[i].stride, 0, &c->of[BUFFERS + i]);
+        c->of[BUFFERS + i].scale = 1;
+    }
+    return fits;
+}
+
 /* Sets the tensors of a case. False: one of them passes 2^60 elements. */
 static bool set_tensors(const fa_attn_case *what, struct fa_proof_case *c)
 {
-    static const char *const names[TENSORS] = {"q", "k", "v", "o", "lse", "lists"};
+    static const char *const names[BUFFERS] = {"q", "k", "v", "o", "lse", "lists"};
     const fa_problem *p = &what->problem;
     const uint64_t rows = (uint64_t)rows_of(what), compared = c->sampled ? FA_PROVER_ROWS : rows;
     const uint64_t columns = what->tensor[FA_ATTN_O].extent[3];
-    bool fits = true;
-    c->tensors.count = TENSORS;
-    for (int t = 0; t < TENSORS; t++) {
+    bool fits = set_buffers(what, c);
+    for (int t = 0; t < BUFFERS; t++) {
         fa_tensor *tensor = &c->tensors.at[t];
         *tensor = (fa_tensor){.name = names[t],
                               .element = p->dtype == FA_BF16 ? FA_ELEMENT_BF16 : FA_ELEMENT_FP16,
@@ -354,7 +371,7 @@ static bool set_tensors(const fa_attn_case *what, struct fa_proof_case *c)
     c->tensors.at[LSE].elements = p->want_lse ? rows : 0;
     c->tensors.at[LISTS].element = FA_ELEMENT_INT32;
     c->tensors.at[LISTS].elements = fa_attn_is_dense(p) ? 0 : fa_attn_lists_plan(what).words;
-    for (int t = LSE; t < TENSORS; t++)
+    for (int t = LSE; t < BUFFERS; t++)
         fits = fits && fa_proof_pack(&c->tensors.at[t], &c->of[t]);
     c->of[FA_ATTN_O].columns = columns;
     c->of[FA_ATTN_O].count = compared * columns;
@@ -423,6 +440,8 @@ static void place(fa_bench *b, int index)
     const int32_t *words = (const int32_t *)(uintptr_t)c->of[LISTS].first;
     const float *floats = (const float *)words;
     void *at[TENSORS];
+    fa_attn_buffer buffers[FA_ATTN_BUFFERS];
+    fa_buffer_plan plan[FA_ATTN_BUFFERS];
     fa_attn_args args = {.size = sizeof args};
     int64_t *const strides[] = {args.q_stride, args.k_stride, args.v_stride, args.o_stride};
     for (int t = 0; t < TENSORS; t++)
@@ -451,6 +470,10 @@ static void place(fa_bench *b, int index)
     args.total_q = (int32_t)what->total_q;
     args.total_k = (int32_t)what->total_k;
     args.softcap = what->softcap;
+    args.buffers = buffers;
+    args.buffer_count = fa_buffers_plan(p, what->ragged, what->seed, plan);
+    for (int i = 0; i < args.buffer_count; i++)
+        buffers[i] = plan[i].is, buffers[i].at = at[BUFFERS + i];
     FA_TRY(b, fa_attn_dense_take(p, &args, &params_of(c)->dense, b->diag));
     FA_TRY(b, fa_attn_serving_take(p, &args, params_of(c), b->diag));
 }

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a user's score and mask (fa_snippet.cuh) read tensors of a call. Only sources whose problem has buffers include it.
+// Invariant: no index reaches outside a tensor.
+#ifndef FA_SNIPPET_BUFFERS_CUH
+#define FA_SNIPPET_BUFFERS_CUH
+
+#include "fa_snippet.cuh"
+
+namespace {
+
+template <class As> struct SnippetIsOfSpans { enum { is = 0 }; };
+template <> struct SnippetIsOfSpans<SnippetSpans> { enum { is = 1 }; };
+
+struct SnippetHalf { u16 bits; };
+struct SnippetBrain { u16 bits; };
+FA_DEVICE float snippet_element(float x) { return x; }
+FA_DEVICE float snippet_element(SnippetHalf x) { return to_float<false>(x.bits); }
+FA_DEVICE float snippet_element(SnippetBrain x) { return to_float<true>(x.bits); }
+FA_DEVICE int snippet_element(int x) { return x; }
+FA_DEVICE int snippet_element(unsigned char x) { return x; }
+FA_DEVICE i64 snippet_element(i64 x) { return x; }
+// The nearest index that there is.
+template <class I> FA_DEVICE int snippet_held(I index, int last) { return index < 0 ? 0 : index > last ? last : (int)index; }
+// An element of a tensor; of spans what the tensor says of all elements that may be meant.
+template <class As, class T, class Buffer, class... I> FA_DEVICE auto snippet_load(const Buffer &buffer, I... index) {
+    if constexpr (SnippetIsOfSpans<As>::is) {
+        return buffer.template look<T>(index...);
+    } else {
+        i64 at = 0;
+        int d = 0;
+        ((at += buffer.stride[d] * snippet_held(index, buffer.last[d]), ++d), ...);
+        return snippet_element(((const T *)buffer.at)[at]);
+    }
+}
+
+}  // namespace
+
+#endif

@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions in place of the texts score and mask: score(score, b, h, q, k) and mask(b, h, q, k), as FlexAttention has them.
+
+A function is called once with names instead of numbers, and what it computes becomes a text. Tensors that it has captured become
+buffers, and so do numbers: another tensor or number of a later call compiles nothing, and is not traced again.
+"""
+import math
+import re
+import sys
+import types
+
+from ._errors import ArgumentError, NotSupported
+
+ARGUMENTS = {"score": ("score", "b", "h", "q", "k"), "mask": ("b", "h", "q", "k")}
+_SIMPLE = re.compile(r"[\s()qk0-9<>=+-]|and")  # what the fields causal and window can say
+_CAP = re.compile(r"([\w.]+)\*tanh\((?:score/\1|\(score/\1\))\)")
+_CAP_NAME = re.compile(r"\W*([\w.]+)")
+_CONSTANT = object()  # the numbers belong to the key, too
+_kept = {}  # what functions became, by their code and the kinds of what they have captured
+
+
+class _NotLifted(Exception):
+    """A captured number decides what the function does: it stays a constant."""
+
+
+class _Expr:
+    """What a function computes, as text; kind: "bool", "int" or "float"."""
+
+    def __init__(self, text, kind, trace):
+        self.text, self.kind, self.trace = text, kind, trace
+
+    @classmethod
+    def __torch_function__(cls, func, _, args=(), kwargs=None):
+        return _called(func, args, kwargs or {})
+
+    def __bool__(self):
+        raise _NotLifted("%s is asked for its truth, which is not known before the kernel runs: write torch.where" % self.text)
+
+    def __index__(self):
+        raise _NotLifted("%s is used as a number that is known" % self.text)
+
+    __int__ = __float__ = __index__
+
+    def _two(self, other, operator, kind=None, swapped=False):
+        other = _wrap(other, self.trace)
+        a, b = (other, self) if swapped else (self, other)
+        if operator in ("&", "|") and "bool" == a.kind == b.kind:
+            operator, kind = {"&": "and", "|": "or"}[operator], "bool"
+        kind = kind or ("float" if "float" in (a.kind, b.kind) else "int")
+        return _Expr("(%s %s %s)" % (a.text, operator, b.text), kind, self.trace)
+
+    def _one(self, function, kind=None):
+        return _Expr("%s(%s)" % (function, self.text), kind or self.kind, self.trace)
+
+    def __invert__(self):
+        return _Expr("(not %s)" % self.text, "bool", self.trace) if self.kind == "bool" else self._one("~")
+
+    def __neg__(self):
+        return _Expr("(-%s)" % self.text, "float" if self.kind == "float" else "int", self.trace)
+
+    def __pos__(self):
+        return self
+
+    def __abs__(self):
+        return self._one("abs")
+
+    abs = __abs__
+
+    def to(self, dtype, *_, **__):
+        name = str(dtype).rpartition(".")[2]
+        return self.bool() if name == "bool" else self.float() if "float" in name or name == "half" else self.int()
+
+    def float(self):
+        return self._one("float", "float")
+
+    def int(self):
+        return self._one("int", "int")
+
+    long = int
+
+    def bool(self):
+        return self if self.kind == "bool" else self._two(0, "!=", "bool")
+
+    def __getattr__(self, name):
+        if name in _FUNCTIONS and not name.startswith("_"):
+            return lambda *more, **named: _FUNCTIONS[name](self, *more, **named)
+        raise AttributeError("what score and mask are computed of has no %s" % name)
+
+    __hash__ = None
+
+
+def _operators():
+    kinds = {"truediv": ("/", "float"), "lt": ("<", "bool"), "le": ("<=", "bool"), "gt": (">", "bool"), "ge": (">=", "bool"),
+             "eq": ("==", "bool"), "ne": ("!=", "bool"), "add": ("+", None), "sub": ("-", None), "mul": ("*", None), "mod": ("%", None),
+             "floordiv": ("//", None), "pow": ("**", "float"), "and": ("&", None), "or": ("|", None), "lshift": ("<<", "int"),
+             "rshift": (">>", "int")}
+    for name, (text, kind) in kinds.items():
+        def forward(self, other, text=text, kind=kind):
+            return self._two(other, text, kind)
+
+        def backward(self, other, text=text, kind=kind):
+            return self._two(other, text, kind, True)
+        setattr(_Expr, "__%s__" % name, forward)
+        setattr(_Expr, "__r%s__" % name, backward)
+
+
+_operators()
+
+
+def _number(x):
+    if isinstance(x, bool):
+        return ("(0 == 0)" if x else "(0 == 1)"), "bool"
+    if isinstance(x, int):
+        return ("%d" if x >= 0 else "(%d)") % x, "int"
+    if math.isinf(x):
+        return ("exp(10000)" if x > 0 else "(-exp(10000))"), "float"
+    if math.isnan(x):
+        return "(exp(10000) - exp(10000))", "float"
+    text, e, power = repr(abs(x)).partition("e")
+    text = (text if "." in text else text + ".0") + e + power
+    return (text if x >= 0 else "(-%s)" % text), "float"
+
+
+def _is_tensor(x):
+    return hasattr(x, "__dlpack__") and hasattr(x, "dtype") and hasattr(x, "shape")
+
+
+def _wrap(x, trace):
+    if isinstance(x, _Expr):
+        return x
+    if isinstance(x, (int, float)):
+        return _Expr(*_number(x), trace)
+    if _is_tensor(x):
+        return _load(x, (), trace)
+    raise NotSupported("a score or mask cannot compute with %r" % (x,))
+
+
+class _Part:
+    """A tensor that lacks indices."""
+
+    def __init__(self, tensor, index, trace):
+        self.tensor, self.index, self.trace = tensor, index, trace
+
+    def __getitem__(self, index):
+        return _load(self.tensor, self.index + (index if isinstance(index, tuple) else (index,)), self.trace)
+
+
+def _load(tensor, index, trace):
+    dims = len(tensor.shape)
+    if len(index) < dims:
+        if not index:
+            raise NotSupported("a tensor of %d dimensions is used without an index: write x[h], x[b, q, k]" % dims)
+        return _Part(tensor, index, trace)
+    if len(index) > dims:
+        raise ArgumentError("a tensor of %d dimensions has %d indices" % (dims, len(index)))
+    name, word = trace.name_of(tensor), str(tensor.dtype)
+    text = name + "".join("[%s]" % _wrap(i, trace).text for i in index)
+    if "bool" in word:
+        return _Expr("(%s != 0)" % text, "bool", trace)
+    return _Expr(text, "int" if "int" in word else "float", trace)
+
+
+def _where(condition, a, b):
+    trace = next(x.trace for x in (condition, a, b) if isinstance(x, _Expr))
+    condition, a, b = (_wrap(x, trace) for x in (condition, a, b))
+    kind = "float" if "float" in (a.kind, b.kind) else a.kind if a.kind == b.kind else "int"
+    return _Expr("(%s if %s else %s)" % (a.text, condition.text, b.text), kind, trace)
+
+
+def _of_two(name):
+    def call(a, b):
+        trace = a.trace if isinstance(a, _Expr) else b.trace
+        a, b = _wrap(a, trace), _wrap(b, trace)
+        return _Expr("%s(%s, %s)" % (name, a.text, b.text), "float" if "float" in (a.kind, b.kind) else "int", trace)
+    return call
+
+
+_min, _max = _of_two("min"), _of_two("max")
+
+
+def _clamp(x, min=None, max=None):  # pylint: disable=redefined-builtin
+    x = x if min is None else _max(x, min)
+    return x if max is None else _min(x, max)
+
+
+def _dunder(name):
+    return lambda a, b: getattr(_wrap(a, b.trace) if not isinstance(a, _Expr) else a, name)(b)
+
+
+def _of_one(name):
+    return lambda x: x._one(name, "float")
+
+
+_FUNCTIONS = {
+    "where": _where, "minimum": _min, "maximum": _max, "min": _min, "max": _max, "clamp": _clamp, "clip": _clamp,
+    "abs": abs, "absolute": abs, "neg": lambda x: -x, "negative": lambda x: -x, "square": lambda x: x * x,
+    "rsqrt": lambda x: 1 / x._one("sqrt", "float"), "reciprocal": lambda x: 1 / x,
+    "sigmoid": lambda x: 1 / (1 + (-x)._one("exp", "float")),
+    "logical_and": lambda a, b: _FUNCTIONS["bitwise_and"](a.bool(), b.bool()),
+    "logical_or": lambda a, b: _FUNCTIONS["bitwise_or"](a.bool(), b.bool()), "logical_not": lambda x: ~x.bool(),
+    "bitwise_not": lambda x: ~x, "invert": lambda x: ~x,
+    **{name: _of_one(name) for name in ("exp", "log", "tanh", "sqrt", "floor")},
+    **{name: _dunder("__%s__" % operator) for name, operator in {
+        "add": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply": "mul", "div": "truediv", "true_divide": "truediv",
+        "divide": "truediv", "floor_divide": "floordiv", "remainder": "mod", "pow": "pow", "eq": "eq", "ne": "ne", "lt": "lt",
+        "le": "le", "gt": "gt", "ge": "ge", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le",
+        "not_equal": "ne", "bitwise_and": "and", "bitwise_or": "or"}.items()},
+}
+
+
+def _called(func, args, kwargs):
+    name = getattr(func, "__name__", "").strip("_")
+    if name == "getitem":
+        tensor, index = args
+        index = index if isinstance(index, tuple) else (index,)
+        trace = next(i.trace for i in index if isinstance(i, _Expr))
+        return _load(tensor, index, trace)
+    if name[:1] == "r" and name[1:] in _FUNCTIONS and name not in _FUNCTIONS:  # Tensor.__rsub__
+        name, args = name[1:], args[::-1]
+    if name in ("to", "float", "int", "long", "bool", "type") and isinstance(args[0], _Expr):
+        return getattr(args[0], "to" if name == "type" else name)(*args[1:], **kwargs)
+    if name not in _FUNCTIONS:
+        raise NotSupported("a score or mask cannot be computed by torch's %s; there are %s" % (name, ", ".join(sorted(_FUNCTIONS))))
+    return _FUNCTIONS[name](*args, **kwargs)
+
+
+def _modes():
+    """Makes torch ask for what it does to tensors, of which indices may be names. Without PyTorch nothing."""
+    if "torch" not in sys.modules:
+        return None
+    from torch.overrides import TorchFunctionMode
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, func, _, args=(), kwargs=None):
+            flat = [x for a in args for x in (a if isinstance(a, (tuple, list)) else (a,))]
+            if any(isinstance(x, (_Expr, _Part)) for x in flat + list((kwargs or {}).values())):
+                return _called(func, args, kwargs or {})
+            return func(*args, **(kwargs or {}))
+    return Mode()
+
+
+# ---- what functions have captured ---------------------------------------------------------------
+def _parts(function):
+    """Code, cells, globals by name, and defaults."""
+    code = function.__code__
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    found = function.__globals__
+    names = [name for name in code.co_names if name in found and _is_captured(found[name])]
+    return code, cells, names, list(function.__defaults__ or ())
+
+
+def _is_captured(x):
+    return isinstance(x, (int, float, tuple, list, types.FunctionType)) or _is_tensor(x)
+
+
+def _walk(x, leaves, kinds, depth=0):
+    """Appends to `leaves` the numbers and tensors that a function has, always in one order, and to `kinds` what tracing depends on."""
+    if depth > 16:
+        raise NotSupported("functions of a score or mask are nested more than 16 deep")
+    if isinstance(x, bool) or x is None or isinstance(x, str):
+        kinds.append(x)
+    elif isinstance(x, (int, float)):
+        leaves.append(x)
+        kinds.append(type(x))
+    elif _is_tensor(x):
+        leaves.append(x)
+        kinds.append((x.dtype, len(x.shape)))
+    elif isinstance(x, types.FunctionType):
+        code, cells, names, defaults = _parts(x)
+        kinds.append(code)
+        for value in cells + [x.__globals__[name] for name in names] + defaults:
+            if value is not x:
+                _walk(value, leaves, kinds, depth + 1)
+    elif isinstance(x, (tuple, list)):
+        kinds.append(len(x))
+        for value in x:
+            _walk(value, leaves, kinds, depth + 1)
+    elif isinstance(x, (types.ModuleType, type, types.BuiltinFunctionType)):
+        kinds.append(id(x))
+    else:
+        kinds.append(object())  # what may change unseen: it is traced anew
+
+
+class _Trace:
+    """One function being traced. lifted: captured numbers are buffers too."""
+
+    def __init__(self, leaves, prefix, lifted):
+        self.leaves, self.prefix, self.lifted = leaves, prefix, lifted
+        self.used = {}     # by name: which leaf, or a tensor that is none
+        self.known = True  # all tensors are leaves
+        self.next = 0
+
+    def name_of(self, tensor):
+        for i, leaf in enumerate(self.leaves):
+            if leaf is tensor:
+                name = "%s%d" % (self.prefix, i)
+                self.used[name] = i
+                return name
+        self.known = False
+        for name, other in self.used.items():
+            if other is tensor:
+                return name
+        name = "%so%d" % (self.prefix, len(self.used))
+        self.used[name] = tensor
+        return name
+
+    def rebuilt(self, x):
+        """The same with names in place of numbers, in the order of _walk()."""
+        if isinstance(x, bool) or x is None or isinstance(x, str):
+            return x
+        if isinstance(x, (int, float)):
+            i, self.next = self.next, self.next + 1
+            return _Lifted("%s%d" % (self.prefix, i), "int" if isinstance(x, int) else "float", self, i) if self.lifted else x
+        if _is_tensor(x):
+            self.next += 1
+            return x
+        if isinstance(x, types.FunctionType):
+            code, cells, names, defaults = _parts(x)
+            cells = [value if value is x else self.rebuilt(value) for value in cells]
+            found = {name: x.__globals__[name] if x.__globals__[name] is x else self.rebuilt(x.__globals__[name]) for name in names}
+            made = types.FunctionType(code, {**x.__globals__, **found}, x.__name__,
+                                      tuple(self.rebuilt(value) for value in defaults) or None, tuple(map(types.CellType, cells)) or None)
+            made.__kwdefaults__ = x.__kwdefaults__
+            return made
+        if isinstance(x, (tuple, list)):
+            return type(x)(map(self.rebuilt, x)) if type(x) in (tuple, list) else x
+        return x
+
+
+class _Lifted(_Expr):
+    """A captured number, which is a buffer once its text is used."""
+
+    def __init__(self, name, kind, trace, leaf):
+        super().__init__(None, kind, trace)
+        self.name, self.leaf = name, leaf
+
+    @property
+    def text(self):
+        self.trace.used[self.name] = self.leaf
+        return self.name
+
+    @text.setter
+    def text(self, _):
+        pass
+
+
+def _run(function, what, leaves, lifted):
+    trace = _Trace(leaves, "xy"[what == "mask"], lifted)
+    kinds = {"score": "float"}
+    made = trace.rebuilt(function) if isinstance(function, types.FunctionType) else function
+    arguments = [_Expr(name, kinds.get(name, "int"), trace) for name in ARGUMENTS[what]]
+    mode = _modes()
+    if mode is None:
+        result = made(*arguments)
+    else:
+        with mode:
+            result = made(*arguments)
+    result = _wrap(result, trace)
+    if what == "mask":
+        result = result.bool()
+    return result.text, trace
+
+
+def _trace(function, what, leaves):
+    """The text, and for each name in it the captured leaf that it is, or a tensor that is none; whether numbers are constants in it."""
+    text, trace = _run(function, what, leaves, False)
+    if what == "mask" and not _SIMPLE.sub("", text):
+        return text, {}, True  # causal or a window, whose kernels are there
+    if any(isinstance(leaf, (int, float)) for leaf in leaves):
+        try:
+            text, trace = _run(function, what, leaves, True)
+        except (_NotLifted, TypeError):
+            return text, trace.used, True
+    return text, trace.used, False
+
+
+def _traced(function, what, buffers):
+    if function is None or isinstance(function, str):
+        return function
+    leaves, kinds = [], [what]
+    _walk(function, leaves, kinds)
+    key = tuple(kinds)
+    found = _kept.get(key)
+    if found is _CONSTANT:
+        key += tuple(leaf for leaf in leaves if isinstance(leaf, (int, float)))
+        found = _kept.get(key)
+    if found is None:
+        try:
+            text, used, constant = _trace(function, what, leaves)
+        except _NotLifted as error:
+            raise NotSupported("%s cannot be traced: %s" % (what, error)) from None
+        found = text, used
+        if len(_kept) > 1000:
+            _kept.clear()
+        if constant:
+            _kept[tuple(kinds)] = _CONSTANT
+            key = tuple(kinds) + tuple(leaf for leaf in leaves if isinstance(leaf, (int, float)))
+        if all(isinstance(leaf, int) for leaf in used.values()):
+            _kept[key] = found
+    text, used = found
+    for name, leaf in used.items():
+        buffers[name] = leaves[leaf] if isinstance(leaf, int) else leaf
+    return text
+
+
+def _softcap(score, buffers):
+    """Of a text that the field softcap says: the cap; else None."""
+    text = score.replace(" ", "")
+    found = _CAP.fullmatch(text[1:-1] if text[:1] == "(" and text[-3:] == ")))" else text)
+    value = found and buffers.get(found[1], found[1])
+    try:
+        cap = float(value) if isinstance(value, (str, int, float)) else 0.0
+    except ValueError:
+        return None
+    return cap if 0 < cap < 1e38 else None
+
+
+def traced(score, mask, buffers, softcap=None):
+    """The texts of both, the buffers that they read (those given, and those that functions have captured), and the softcap."""
+    held = dict(buffers or {})
+    score, mask = _traced(score, "score", held), _traced(mask, "mask", held)
+    if score is not None and softcap is None and (cap := _softcap(score, held)) is not None:
+        name = _CAP_NAME.match(score)[1]
+        if mask is None or not re.search(r"\b%s\b" % re.escape(name), mask):
+            held.pop(name, None)
+        score, softcap = None, cap
+    return score, mask, held or None, softcap

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Operands of snippets. See operands.h.
+ */
+#include "operands.h"
+
+#include "error.h"
+#include "hash.h"
+#include "operation.h"
+#include "trial.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- lists of buffers --------------------------------------------------------------------------*/
+static const fa_buffer_type types[] = {{"f32", "float", 4, true, 0, 0},
+                                       {"f16", "SnippetHalf", 2, true, 0, 0},
+                                       {"bf16", "SnippetBrain", 2, true, 0, 0},
+                                       {"i32", "int", 4, false, INT32_MIN, INT32_MAX},
+                                       {"i64", "i64", 8, false, INT64_MIN, INT64_MAX},
+                                       {"u8", "unsigned char", 1, false, 0, UINT8_MAX}};
+enum { TYPES = sizeof types / sizeof *types };
+
+static const char *const places[] = {"b", "h", "hk", "q", "k", "len_q", "len_k", "score"};
+
+/* Of "[:,:]" or nothing, up to a space; -2: it is neither. */
+static int read_dims(const char **at)
+{
+    static const char *const forms[] = {"", "[]", "[:]", "[:,:]", "[:,:,:]", "[:,:,:,:]"};
+    const size_t size = strcspn(*at, " ");
+    for (int i = 0; i < (int)(sizeof forms / sizeof *forms); i++)
+        if (strlen(forms[i]) == size && memcmp(*at, forms[i], size) == 0)
+            return *at += size, i - 1;
+    return -2;
+}
+
+static bool is_taken(const char *name, const fa_buffer *before, int count)
+{
+    bool taken = fa_expr_is_word(name) || isdigit((unsigned char)name[0]) || name[0] == 0;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        taken = taken || strcmp(name, places[i]) == 0;
+    for (int i = 0; i < count; i++)
+        taken = taken || strcmp(name, before[i].name) == 0;
+    return taken;
+}
+
+/* NULL, or what is wrong. */
+static const char *read_buffer(const char **at, fa_buffer *ret, const fa_buffer *before, int count)
+{
+    size_t size = 0, word;
+    while (isalnum((unsigned char)(*at)[size]) || (*at)[size] == '_')
+        size++;
+    if (size >= sizeof ret->name)
+        return "has a name of more than 23 letters";
+    *ret = (fa_buffer){.dims = -2};
+    memcpy(ret->name, *at, size);
+    *at += size;
+    if (is_taken(ret->name, before, count))
+        return "has no name where one is expected, or one that is taken";
+    word = **at == ':' ? strcspn(*at + 1, "[ ") : 0;
+    for (int i = 0; i < TYPES && word > 0; i++)
+        if (strlen(types[i].name) == word && memcmp(*at + 1, types[i].name, word) == 0)
+            ret->type = &types[i];
+    if (ret->type == NULL)
+        return "has a buffer without a type: use f32, f16, bf16, i32, i64 or u8";
+    *at += 1 + word;
+    ret->dims = read_dims(at);
+    if (ret->dims == -2)
+        return "has dimensions that are not [], [:], [:,:], [:,:,:] or [:,:,:,:]";
+    return ret->dims >= 0 || ret->type == &types[0] || ret->type == &types[3]
+               ? NULL
+               : "has a number that is neither f32 nor i32";
+}
+
+int fa_buffers_read(const char *text, fa_buffer ret[FA_ATTN_BUFFERS], fa_diag *diag)
+{
+    const char *at = text != NULL ? text : "", *wrong = NULL;
+    int count = 0;
+    while (*at != 0 && wrong == NULL) {
+        if (count == FA_ATTN_BUFFERS)
+            wrong = "has more than 8 buffers";
+        else
+            wrong = read_buffer(&at, &ret[count], ret, count);
+        count++;
+        if (wrong == NULL && *at != 0 && (*at != ' ' || *++at == 0))
+            wrong = "has more than one space between two buffers, or none";
+    }
+    return wrong == NULL
+               ? count
+               : fa_fail(diag, FA_EINVAL,
+                         "buffers \"%.80s\" %s: write \"slope:f32[:] doc:i32[:,:] a:f32\"", text,
+                         wrong);
+}
+
+int fa_buffers_names(const fa_buffer *buffers, int count, bool mask, const char *ret[FA_NAMES])
+{
+    for (int i = 0; i < FA_NAME_BUFFERS; i++)
+        ret[i] = mask && i == FA_NAME_SCORE ? "" : places[i];
+    for (int i = 0; i < count; i++)
+        ret[FA_NAME_BUFFERS + i] = buffers[i].name;
+    return FA_NAME_BUFFERS + count;
+}
+
+/* ---- buffers of a proof --------------------------------------------------------------------------*/
+static const char *text_of(const fa_problem *problem, const char *name)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    const int field = fa_operation_field_index(operation, name);
+    const int32_t value = field >= 0 ? problem->value[field] : 0;
+    return value != 0 ? fa_value_words(value, NULL) : NULL;
+}
+
+const char *fa_buffers_of(const fa_problem *problem)
+{
+    return text_of(problem, "buffers");
+}
+
+/* Where a text has a place alone as the index of a buffer's dimension, that place. */
+static void find_axes(const char *text, const fa_buffer *buffers, int count,
+                      int ret[FA_ATTN_BUFFERS][FA_ATTN_BUFFER_DIMS])
+{
+    const char *names[FA_NAMES];
+    fa_expr *e = NULL;
+    if (text == NULL ||
+        fa_expr_parse(text, names, fa_buffers_names(buffers, count, false, names), &e, NULL) != 0)
+        return;
+    for (int i = 0; i < e->count; i++) {
+        const struct fa_expr_step *index = &e->step[i], *from = &e->step[index->at[0]];
+        int axis = 0;
+        if (index->op != OP_INDEX)
+            continue;
+        for (; from->op == OP_INDEX; axis++)
+            from = &e->step[from->at[0]];
+        const struct fa_expr_step *by = &e->step[index->at[1]];
+        if (axis < FA_ATTN_BUFFER_DIMS && from->op == OP_NAME && from->at[0] >= FA_NAME_BUFFERS &&
+            by->op == OP_NAME && by->at[0] < FA_PLACE_LEN_Q)
+            ret[from->at[0] - FA_NAME_BUFFERS][axis] = by->at[0];
+    }
+    fa_expr_free(&e);
+}
+
+int fa_buffers_plan(const fa_problem *p, bool gaps, uint64_t seed,
+                    fa_buffer_plan ret[FA_ATTN_BUFFERS])
+{
+    const int64_t far = (int64_t)p->seq_q + p->seq_k;
+    const int64_t sizes[] = {p->batch, p->heads_q, p->heads_kv,
+                             p->seq_q > p->seq_k ? p->seq_q : p->seq_k, p->seq_k};
+    int axis[FA_ATTN_BUFFERS][FA_ATTN_BUFFER_DIMS];
+    fa_buffer list[FA_ATTN_BUFFERS];
+    const int count = fa_buffers_read(fa_buffers_of(p), list, NULL);
+    memset(axis, -1, sizeof axis);
+    find_axes(text_of(p, "score"), list, count, axis);
+    find_axes(text_of(p, "mask"), list, count, axis);
+    for (int i = 0; i < count; i++) {
+        fa_attn_buffer *is = &ret[i].is;
+        int64_t next = 1;
+        ret[i] = (fa_buffer_plan){
+            .is = {.dims = list[i].dims, .number = list[i].type->real ? 0.375 : 21},
+            .type = list[i].type,
+            .elements = 1};
+        for (int d = is->dims - 1, to = FA_ATTN_BUFFER_DIMS - 1; to >= 0; d--, to--) {
+            const uint64_t at = ((uint64_t)1 << 53) + 8 * (uint64_t)i + (uint64_t)to;
+            const int64_t full = d < 0             ? 1
+                                 : axis[i][d] >= 0 ? sizes[axis[i][d]]
+                                 : far < 65536     ? far
+                                                   : 65536;
+            const int64_t less = gaps && d >= 0 ? (int64_t)(fa_random(seed, at) % 3) : 0;
+            const int64_t size = full - less > 1 ? full - less : 1;
+            if (d >= 0)
+                is->size[d] = size, is->stride[d] = next;
+            ret[i].extent[to] = (uint64_t)size, ret[i].stride[to] = (uint64_t)next;
+            ret[i].elements *= (uint64_t)size;
+            next = size * next + less;
+        }
+    }
+    return count > 0 ? count : 0;
+}
+
+/* ---- what a call passes ------------------------------------------------------------------------*/
+static int take_number(const fa_buffer *is, double number, struct fa_attn_buffer_params *ret,
+                       fa_diag *diag)
+{
+    if (is->type->real)
+        ret->real = (float)number;
+    else if (number >= INT32_MIN && number <= INT32_MAX && number == floor(number))
+        ret->whole = (int)number;
+    else
+        return fa_fail(diag, FA_EINVAL, "%s is %g, and is to be a whole number of 32 bits",
+                       is->name, number);
+    return 0;
+}
+
+static int take_tensor(const fa_buffer *is, const fa_attn_buffer *given,
+                       struct fa_attn_buffer_params *ret, fa_diag *diag)
+{
+    ret->at = given->at;
+    if (given->at == NULL || given->dims != is->dims)
+        return fa_fail(diag, FA_EINVAL, "%s is missing, or has not the %d dimensions of its list",
+                       is->name, is->dims);
+    if ((uintptr_t)given->at % (uintptr_t)is->type->bytes != 0)
+        return fa_fail(diag, FA_EALIGN, "%s at %p is not aligned to its elements", is->name,
+                       given->at);
+    for (int i = 0; i < is->dims; i++) {
+        if (given->size[i] < 1 || given->size[i] > INT32_MAX)
+            return fa_fail(diag, FA_EINVAL, "%s has %lld elements in dimension %d: 1 to %d can be",
+                           is->name, (long long)given->size[i], i, INT32_MAX);
+        ret->stride[i] = given->stride[i];
+        ret->last[i] = (int)given->size[i] - 1;
+    }
+    return 0;
+}
+
+int fa_buffers_take(const fa_problem *problem, const fa_attn_args *args,
+                    struct fa_attn_buffer_params ret[FA_ATTN_BUFFERS], fa_diag *diag)
+{
+    fa_buffer list[FA_ATTN_BUFFERS];
+    const char *text = fa_buffers_of(problem);
+    const int count = fa_buffers_read(text, list, diag);
+    int rc = count < 0 ? count : 0;
+    if (rc == 0 && (args->buffer_count != count || (count > 0 && args->buffers == NULL)))
+        return fa_fail(diag, FA_EINVAL,
+                       "args->buffers has %d buffers, and the problem has %d: \"%s\"",
+                       (int)args->buffer_count, count, text != NULL ? text : "");
+    for (int i = 0; i < count && rc == 0; i++) {
+        ret[i] = (struct fa_attn_buffer_params){.at = NULL};
+        rc = list[i].dims < 0 ? take_number(&list[i], args->buffers[i].number, &ret[i], diag)
+                              : take_tensor(&list[i], &args->buffers[i], &ret[i], diag);
+    }
+    return rc;
+}
+
+/* ---- operators -----------------------------------------------------------------------------------*/
+int64_t fa_operate_on_wholes(enum fa_expr_op op, int64_t a, int64_t b)
+{
+    const uint64_t x = (uint64_t)a, y = (uint64_t)b;
+    const int64_t quotient = b == 0 ? 0 : b == -1 ? (int64_t)(0 - x) : a / b;
+    const int64_t rest = b == 0 || b == -1 ? 0 : a % b;
+    const bool below = rest != 0 && (rest < 0) != (b < 0);
+    switch (op) {
+    case OP_ADD:
+        return (int64_t)(x + y);
+    case OP_SUBTRACT:
+        return (int64_t)(x - y);
+    case OP_MULTIPLY:
+        return (int64_t)(x * y);
+    case OP_BIT_AND:
+        return a & b;
+    case OP_BIT_OR:
+        return a | b;
+    case OP_SHIFT_LEFT:
+        return b < 0 || b > 63 ? 0 : (int64_t)(x << b);
+    case OP_SHIFT_RIGHT:
+        return b < 0 || b > 63 ? 0 : a >> b;
+    case OP_FLOOR_DIV:
+        return quotient - below;
+    case OP_CEIL_DIV:
+        return quotient + (rest != 0 && !below);
+    case OP_REMAINDER:
+        return b == 0 ? 0 : below ? rest + b : rest;
+    case OP_MIN:
+        return a < b ? a : b;
+    default:
+        return a > b ? a : b;
+    }
+}
+
+double fa_operate_on_reals(enum fa_expr_op op, double x, double y)
+{
+    switch (op) {
+    case OP_ADD:
+        return x + y;
+    case OP_SUBTRACT:
+        return x - y;
+    case OP_MULTIPLY:
+        return x * y;
+    case OP_TRUE_DIV:
+        return x / y;
+    case OP_POWER:
+        return pow(x, y);
+    case OP_FLOOR_DIV:
+        return floor(x / y);
+    case OP_CEIL_DIV:
+        return ceil(x / y);
+    case OP_REMAINDER:
+        return x - y * floor(x / y);
+    case OP_MIN:
+        return isnan(x) || x < y ? x : y;
+    default:
+        return isnan(x) || x > y ? x : y;
+    }
+}
+
+double fa_operate_on_real(enum fa_expr_op op, double x)
+{
+    return op == OP_EXP     ? exp(x)
+           : op == OP_LOG   ? log(x)
+           : op == OP_TANH  ? tanh(x)
+           : op == OP_SQRT  ? sqrt(x)
+           : op == OP_FLOOR ? floor(x)
+                            : x;
+}
+
+int64_t fa_operate_to_whole(double x)
+{
+    return isnan(x) ? 0 : x < -0x1p31 ? INT32_MIN : x > 0x1p31 - 1 ? INT32_MAX : (int64_t)x;
+}
