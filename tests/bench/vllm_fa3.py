@@ -17,7 +17,7 @@ NAME = "fa3"
 
 
 def calls(q, k, v, o, cu_seqlens_q, longest_q, longest_k, causal, cu_seqlens_k=None, seqused_k=None, block_table=None,
-          window=None, softcap=0.0, sinks=None):
+          window=None, softcap=0.0, sinks=None, **more):
     """Calls without arguments that write o, by a name: none where there is no package. q and o are [tokens, heads, dim]; k and v
     [tokens, heads, dim] with cu_seqlens_k, [pages, page, heads, dim] with block_table and [batch, keys, heads, dim] with seqused_k
     alone. With lengths on the device the schedule is made here, as vLLM makes it once a step and not in each layer, in the two ways
@@ -36,7 +36,7 @@ def calls(q, k, v, o, cu_seqlens_q, longest_q, longest_k, causal, cu_seqlens_k=N
         return lambda: flash_attn_varlen_func(
             q, k, v, longest_q, cu_seqlens_q, longest_k, cu_seqlens_k=cu_seqlens_k, seqused_k=seqused_k, block_table=block_table,
             causal=causal, window_size=window, softcap=softcap, out=o, scheduler_metadata=schedule, num_splits=num_splits,
-            s_aux=sinks, fa_version=3)
+            s_aux=sinks, fa_version=3, **more)
     return {"fa3": call(0)} if seqused_k is None else {"fa3": call(0), "fa3 captured": call(32)}
 
 

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Forms of attention beside those who have them: multi-head latent attention's decoding (--latent: pages of 64 in any order, 8,192 keys, bf16)
+and prefill (--prefill: 192/128, beside cuDNN and FlashAttention-3), e4m3 queries, keys and values (--fp8: beside our own bf16 and
+FlashAttention-3's e4m3), and texts (--scores: beside FlexAttention); these, or all. Median us with the L2 cache flushed, in turn, and errors of outputs
+that were NaN before. Needs the installed wheel and PyTorch on a GPU. FA_PEERS: vllm_fa3.py's."""
+import sys
+
+import vllm_fa3
+from training_vs_torch import SDPA, fa_tune, in_turn, median_us, sdpa, torch  # with a store of their own
+
+KEYS = 8192
+FLUSH = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+
+
+def latent(batch, heads):
+    cache = torch.randn(batch * KEYS // 64, 64, 1, 576, device="cuda", dtype=torch.bfloat16)
+    table = torch.randperm(len(cache), device="cuda", dtype=torch.int32).view(batch, -1)
+    lengths = torch.full((batch,), KEYS, device="cuda", dtype=torch.int32)
+    q = torch.randn(batch, 1, heads, 576, device="cuda", dtype=torch.bfloat16)
+    out = q.new_full((batch, 1, heads, 512), float("nan"))
+    us = median_us(lambda: fa_tune.attention_decode(q, cache, v_dim=512, cache_seqlens=lengths, block_table=table, max_seqlen_k=KEYS, out=out), FLUSH)
+    keys = cache[table[-1].long()].view(KEYS, 576).float()
+    right = torch.softmax(q[-1, 0].float() @ keys.T / 24, -1) @ keys[:, :512]
+    print("B %d, %d heads: %.1f us, %.0f GB/s, error %.4f" % (batch, heads, us, batch * KEYS * 1152 / us / 1e3, (out[-1, 0] - right).abs().max()), flush=True)
+
+
+def prefill(batch, heads, seq, causal):
+    q, k, v = (torch.randn(batch, heads, seq, dim, device="cuda", dtype=torch.bfloat16) for dim in (192, 192, 128))
+    out, peer = (torch.full_like(v, float("nan")) for _ in range(2))
+    flat = [x.transpose(1, 2).reshape(batch * seq, heads, -1) for x in (q, k, v, peer)]
+    bounds, cudnn = torch.arange(0, batch * seq + 1, seq, device="cuda", dtype=torch.int32), sdpa(SDPA["pytorch-cudnn"], is_causal=causal)
+    ways = {"ours": lambda: fa_tune.attention(q, k, v, causal=causal, out=out), "cuDNN": lambda: cudnn(q, k, v),
+            **vllm_fa3.calls(*flat, bounds, seq, seq, causal, cu_seqlens_k=bounds)}
+    us, error = in_turn(ways, FLUSH), (out - cudnn(q, k, v)).abs().max()
+    print("B %d, %d heads x %d, 192/128%s: %s, error %.4f" % (batch, heads, seq, ", causal" if causal else "", ", ".join(
+        "%s %.0f us (%.3f)" % (name, us[name], us[name] / us["ours"]) for name in us), error), flush=True)
+    assert error <= 0.03
+
+
+def narrow(batch, heads, seq, dim, causal):
+    wide = [torch.randn(batch, seq, heads, dim, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+    eight, one = [x.to(torch.float8_e4m3fn) for x in wide], torch.ones(batch, heads, device="cuda")
+    out, plain, peer = (torch.full_like(wide[0], float("nan")) for _ in range(3))
+    flat, bounds = [x.flatten(0, 1) for x in (*eight, peer)], torch.arange(0, batch * seq + 1, seq, device="cuda", dtype=torch.int32)
+    ways = {"e4m3": lambda: fa_tune.attention(*eight, layout="bshd", causal=causal, q_scale=one, k_scale=one, v_scale=one, out=out),
+            "bf16": lambda: fa_tune.attention(*wide, layout="bshd", causal=causal, out=plain), **vllm_fa3.calls(
+                *flat, bounds, seq, seq, causal, cu_seqlens_k=bounds, q_descale=one, k_descale=one, v_descale=one)}
+    us, errors = in_turn(ways, FLUSH), ["%.4f" % ((x - plain).float().norm() / plain.float().norm()) for x in (out, peer)]
+    print("B %d, %d heads x %d, D %d%s: %s, %.0f TFLOP/s, errors %s" % (batch, heads, seq, dim, ", causal" if causal else "", ", ".join(
+        "%s %.0f us (%.3f)" % (name, us[name], us[name] / us["e4m3"]) for name in us), 4e-6 * batch * heads * seq ** 2 * dim / (1 + causal) / us["e4m3"],
+        " and ".join(errors)), flush=True)
+    assert float(errors[0]) <= 0.06
+
+
+def scores():
+    """Texts beside FlexAttention's functions, in turn."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    q, k, v = (torch.randn(2, 16, KEYS, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    for name, how, bend, seen in (
+            ("causal", {"mask": "k <= q"}, None, lambda b, h, i, j: i >= j),
+            ("slope, causal", {"causal": True, "score": "score - 0.0625 * (q - k)"}, lambda s, b, h, i, j: s - 0.0625 * (i - j), lambda b, h, i, j: i >= j),
+            ("window", {"mask": "k <= q and q - k < 1024"}, None, lambda b, h, i, j: (i >= j) & (i - j < 1024)),
+            ("prefix", {"mask": "k <= q or k < 1000"}, None, lambda b, h, i, j: (i >= j) | (j < 1000)),
+            ("chunks, causal", {"causal": True, "mask": "q // 1366 == k // 1366"}, None, lambda b, h, i, j: (i >= j) & (i // 1366 == j // 1366)),
+            ("tanh, causal", {"causal": True, "score": "30 * tanh(score / 30)"}, lambda s, b, h, i, j: 30 * torch.tanh(s / 30), lambda b, h, i, j: i >= j),
+            ("distance", {"score": "score - 0.0625 * abs(q - k)"}, lambda s, b, h, i, j: s - 0.0625 * (i - j).abs(), None)):
+        torch.compiler.reset()
+        mask, flex = create_block_mask(seen, None, None, KEYS, KEYS, device="cuda") if seen else None, torch.compile(flex_attention, dynamic=False)
+        ways = (lambda: fa_tune.attention(q, k, v, **how), lambda: flex(q, k, v, score_mod=bend, block_mask=mask))
+        made, d_o = [way() for way in ways], torch.randn_like(q)
+        back = [lambda o=o: torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True) for o in made]
+        error, us, of_back = (made[0] - made[1]).abs().max(), in_turn(dict(enumerate(ways)), FLUSH), in_turn(dict(enumerate(back)), FLUSH)
+        apart = max(float((x - y).abs().max() / y.abs().max()) for x, y in zip(back[0](), back[1]()))
+        print("%s: ours %.0f us, FlexAttention %.0f us, %.2f times, differ by %.4f; backward %.0f, %.0f, %.2f times, differ by %.4f of the largest" % (
+            name, us[0], us[1], us[1] / us[0], error, of_back[0], of_back[1], of_back[1] / of_back[0], apart), flush=True)
+
+
+PARTS = {
+    "--latent": lambda: [latent(size, heads) for size in (1, 16, 128) for heads in (8, 16, 64, 128)],
+    "--prefill": lambda: [prefill(*one, causal) for one in ((4, 16, 1024), (2, 16, 4096), (1, 128, 2048), (1, 128, 8192), (1, 16, 16384))
+                          for causal in (True, False)],
+    "--fp8": lambda: [narrow(16384 // seq, 2048 // dim, seq, dim, causal) for dim in (64, 128, 256) for seq in (4096, 16384) for causal in (False, True)],
+    "--scores": scores}
+for part in sys.argv[1:] or PARTS:
+    PARTS[part]()
