@@ -269,8 +269,8 @@ struct between {
     int count;
     double winner_us; /* at the asked lengths */
     const char *entry;
-    fa_candidate candidate[LOOKED_AT]; /* at the asked lengths */
-    fa_launches launches[LOOKED_AT];   /* at the bucket's */
+    fa_candidate from[LOOKED_AT]; /* at the bucket's lengths */
+    fa_candidate to[LOOKED_AT];   /* at the asked lengths */
 };
 
 static double time_of(const fa_trial *trial)
@@ -297,26 +297,20 @@ static void keep_trial(struct between *b, fa_study_trial *record)
 }
 
 /* Sets a config's time and grid at the asked lengths. */
-static void scale(struct tried *one, fa_candidate *candidate, const fa_launches *launches,
-                  const fa_problem *bucket, const fa_target *target)
+static void scale(struct tried *one, fa_candidate *from, fa_candidate *to, const fa_problem *bucket,
+                  const fa_target *target)
 {
     fa_trial *trial = &one->record->trial;
-    if (candidate->trial.status != FA_STATUS_PENDING ||
-        candidate->trial.threads != trial->threads ||
-        candidate->trial.smem_bytes != trial->smem_bytes)
+    if (to->trial.status != FA_STATUS_PENDING || to->trial.threads != trial->threads ||
+        to->trial.smem_bytes != trial->smem_bytes)
         return;
-    fa_candidate there = *candidate;
-    /* Of a candidate, only grids and work depend on the lengths, and the bucket's first grid is on record. */
-    memcpy(there.trial.grid, trial->grid, sizeof there.trial.grid);
-    there.launches = *launches;
-    there.trial.registers = candidate->trial.registers = trial->registers;
-    there.trial.static_smem_bytes = candidate->trial.static_smem_bytes = trial->static_smem_bytes;
-    fa_model_predict(&there, bucket, &target->gpu, &there.trial);
-    fa_model_predict(candidate, &target->asked, &target->gpu, &candidate->trial);
-    double from = there.trial.predicted_us, to = candidate->trial.predicted_us;
-    if (from > 0 && to > 0)
-        one->us = time_of(trial) * to / from;
-    memcpy(trial->grid, candidate->trial.grid, sizeof trial->grid);
+    from->trial.registers = to->trial.registers = trial->registers;
+    from->trial.static_smem_bytes = to->trial.static_smem_bytes = trial->static_smem_bytes;
+    fa_model_predict(from, bucket, &target->gpu, &from->trial);
+    fa_model_predict(to, &target->asked, &target->gpu, &to->trial);
+    if (from->trial.predicted_us > 0 && to->trial.predicted_us > 0)
+        one->us = time_of(trial) * to->trial.predicted_us / from->trial.predicted_us;
+    memcpy(trial->grid, to->trial.grid, sizeof trial->grid);
 }
 
 static int by_time(const void *a, const void *b)
@@ -343,13 +337,13 @@ static int find_between(fa_tuner *tuner, const fa_target *target, const fa_scope
         config[i] = &b->tried[i].record->trial.config;
     const fa_task task = fa_task_for(tuner, &target->asked, &target->gpu);
     const fa_task measured = {task.families, &bucket->problem, &target->gpu};
-    if ((rc = fa_space_some(&task, config, b->count, b->candidate, NULL)) != 0 ||
-        (rc = fa_space_launches(&measured, b->candidate, b->count, b->launches, 1, NULL)) != 0)
+    if ((rc = fa_space_some(&measured, config, b->count, b->from, NULL)) != 0 ||
+        (rc = fa_space_some(&task, config, b->count, b->to, NULL)) != 0)
         return rc;
-    b->entry = task.families->family[b->candidate[0].family]->launch[0].entry;
+    b->entry = task.families->family[b->to[0].family]->launch[0].entry;
     uint64_t race = 0;
     for (int i = 0; i < b->count; i++) {
-        scale(&b->tried[i], &b->candidate[i], &b->launches[i], &bucket->problem, target);
+        scale(&b->tried[i], &b->from[i], &b->to[i], &bucket->problem, target);
         if (fa_config_equal(config[i], &b->winner->config)) {
             b->winner_us = b->tried[i].us;
             race = b->tried[i].record->seed;
