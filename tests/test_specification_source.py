@@ -214,8 +214,8 @@ def headers_of_the_host_and_types_of_the_system_are_no_hindrance():
             specified(place, header + waits)
             tap.equal(place.json(path, "--gpu", "H100")["answer"]["origin"], "unranked")
         # of the author's own definitions none is in the way
-        specified(place, "typedef unsigned int uint;\nusing uchar = unsigned char;\n#define ulong unsigned long\n#define M_PI 3\n" +
-                  KERNEL % "a * x[i] * (sizeof(uint) + sizeof(uchar) + sizeof(ulong) + M_PI == 16)")
+        specified(place, "typedef unsigned int uint;\nusing uchar = unsigned char;\n#define ulong unsigned long\n#define M_PI 3\n#define ENTRY extern \"C\" __global__\n" +
+                  KERNEL.replace("__global__", "ENTRY") % "a * x[i] * (sizeof(uint) + sizeof(uchar) + sizeof(ulong) + M_PI == 16)")
         tap.equal(tuned(place, path), 1)
         place.env["CUDA_HOME"] = os.path.join(place.folder, "cuda")
         write(place, "cuda/include/cuda_fp16.h", "")

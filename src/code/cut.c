@@ -65,7 +65,7 @@ static const struct {
 struct part {
     size_t file, from, to;
     int says;
-    bool kept, asked; /* the latter of a macro: whether it says DEVICE */
+    bool kept, asked; /* the latter of a macro: whether it says DEVICE, GLOBAL */
     fa_code_word name;
 };
 
@@ -210,7 +210,7 @@ static void add_name(struct fa_cut *d, fa_code_word word)
 }
 
 /* What a word says of a declaration. A macro in capitals that has DEVICE in its name is of a library, as C10_DEVICE is; one of
- * the author's says DEVICE where a word that it stands for does. */
+ * the author's says DEVICE and GLOBAL where a word that it stands for does. */
 static int says(struct fa_cut *d, fa_code_word word, int depth)
 {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -227,12 +227,12 @@ static int says(struct fa_cut *d, fa_code_word word, int depth)
             const char *code = d->file[macro->file].code;
             for (size_t at = macro->from; at < macro->to; at++) {
                 fa_code_word in = fa_code_word_at(code + at);
-                first->says |= in.size > 0 ? says(d, in, depth + 1) & DEVICE : 0;
+                first->says |= in.size > 0 ? says(d, in, depth + 1) & (DEVICE | GLOBAL) : 0;
                 at += in.size;
             }
         }
     }
-    return first != NULL ? first->says & DEVICE : 0;
+    return first != NULL ? first->says & (DEVICE | GLOBAL) : 0;
 }
 
 static bool is_among(fa_code_word word, const char *const *names)
