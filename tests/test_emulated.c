@@ -642,15 +642,15 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_latent_attention_is_found)
         CHECK_INT(count_unnoticed(&p, config, p.seq_k == 40 ? alone : changes), 0);
 }
 
-/* Sums of two steps, and chunks of columns. */
+/* Sums of steps in registers and in shared memory, and chunks of columns. */
 TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_attention_of_fp8_is_found)
 {
     static const struct change changes[] = {
         {"barrier_wait(barrier_at(base, kKEmpty + k.slot), k.parity ^ 1);", ""},
         {"barrier_wait(barrier_at(base, kQEmpty + g), q_parity);", ""},
         {"barrier_wait(barrier_at(base, kRawEmpty + raw.slot), raw.parity ^ 1);", ""},
-        {"barrier_wait(barrier_at(base, kRawFull + raw.slot), raw.parity);", ""},
-        {"barrier_wait(barrier_at(base, kTurnedEmpty + turned.slot), turned.parity ^ 1);", ""},
+        {"barrier_wait(barrier_at(base, kRawFull + ring.slot), ring.parity);", ""},
+        {"barrier_wait(barrier_at(base, kTurnedEmpty + ring.slot), ring.parity ^ 1);", ""},
         {"barrier_wait(barrier_at(base, kKFull + k.slot), k.parity);", ""},
         {"barrier_wait(barrier_at(base, kTurnedFull + v.slot), v.parity);", ""},
         {"barrier_wait(q_full, q_parity);", ""},
@@ -664,19 +664,23 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_attention_of_fp8_is_found)
          "barrier_init(barrier_at(base, kTurnedEmpty + i), kGroups * 4 - 4);"},
         {"feed.skip(w.steps - own.steps);", ""},
         {"if (grown) scale_rows(total, shrink);", ""},
-        {"if (weigh(s, rows, shrink, scale)) scale_rows(total, shrink);",
-         "weigh(s, rows, shrink, scale);"},
+        {"if (weigh_step(next_k, step)) scale_rows(total, shrink);", "weigh_step(next_k, step);"},
+        {"if (!kept) return;", "return;"},
+        {"if (again || !lost) break;", "break;"},
         {NULL}};
     fa_problem p = problem_of(FA_BF16, FA_CAUSAL_BOTTOM_RIGHT, 128, 1, 2, 1, 150, 330);
     p.kv_dtype = p.q_dtype = FA_KV_FP8;
     world.gpu.sm_count = 1;
-    for (int chunks = 1; chunks <= 2; chunks++) {
+    for (int chunks = 0; chunks <= 2; chunks++) { /* 0: sums in shared memory */
+        p.seq_k = chunks == 0 ? 900 : 330;
         char config[256];
         snprintf(config, sizeof config,
                  "{\"family\":\"attn_fwd_fp8_sm90a\",\"tunables\":{\"BLOCK_M\":128,"
-                 "\"BLOCK_N\":64,\"CHUNKS\":%d,\"FLUSH\":%d,\"PINGPONG\":1}}",
-                 chunks, 3 - chunks);
-        CHECK_INT(count_unnoticed(&p, config, changes), 1); /* the other's way to scale its sums */
+                 "\"BLOCK_N\":96,\"CHUNKS\":%d,\"FLUSH\":%d,\"SUMS_SHARED\":%d,"
+                 "\"STAGES\":2,\"PINGPONG\":1}}",
+                 chunks > 0 ? chunks : 1, chunks > 0 ? 1 : 4, chunks == 0);
+        CHECK_INT(count_unnoticed(&p, config, changes),
+                  2); /* the others' ways to scale their sums */
     }
     world.gpu.sm_count = 132;
 }

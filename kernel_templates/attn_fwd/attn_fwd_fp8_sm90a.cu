@@ -10,14 +10,14 @@
 // Invariants:
 //  - wgmma takes e4m3 with K along the rows of both operands alone, so three warps of the producing warpgroup transpose each tile
 //    of V, in the order that accumulators have as an operand (fa_wgmma_e4m3.cuh). The fourth fetches.
-//  - weights are P = 2^(exponent - reference), the reference being kOffset below a maximum that the true one outgrows by kSlack
-//    at most: the largest weight of a row is 2^kOffset to 2^(kOffset + kSlack), below 448, and the least 2^-9.
+//  - weights are P = 2^(exponent - reference). A tile's first step takes the reference 2^kOffset below its rows' maxima; later it
+//    moves up where a thread's weights of a step add up to more than kMost, which is looked at afterwards: no weight is larger.
+//    e4m3 ends at 448 above and at 2^-9 below. Scores whose weights are infinite are multiplied again.
 //  - a tensor core's sum keeps about 14 bits. Of P V it spans at most FLUSH steps, whose keys the manifest bounds; then it is added
-//    to sums in fp32. Where those and a step's do not fit the registers together (CHUNKS > 1), each step's are made a chunk of
-//    columns at a time.
+//    to sums in fp32, in registers or (SUMS_SHARED) each thread's in shared memory, with references of their own. Where those and
+//    a step's do not fit (CHUNKS > 1), each step's are made a chunk of columns at a time.
 //  - the output is written from registers: a thread has four neighbouring columns of a row.
 #include "attn_serving.cuh"
-#include "attn_tiles.cuh"
 #include "fa_wgmma_e4m3.cuh"
 
 namespace {
@@ -28,6 +28,7 @@ constexpr int kLine = kD % 128 == 0 ? 128 : 64;                             // b
 constexpr int kKeyLine = kN % 128 == 0 ? 128 : kN % 64 == 0 ? 64 : 32;      // and of V transposed
 constexpr int kSlabs = kD / kLine, kScores = kN / 2;
 constexpr int kChunks = CHUNKS, kColumns = kD / kChunks;                    // of the output: made at once
+constexpr bool kShared = SUMS_SHARED != 0;                                  // sums in fp32 lie in shared memory, else in registers
 constexpr u32 kGroups = kM / 64, kConverters = 3, kWarp = 32, kGroup = 128;
 constexpr bool kRagged = VARLEN_Q != 0 || LENGTHS_K != 0, kMasksLater = CAUSAL != 0 || WINDOW != 0;
 FA_DEVICE constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
@@ -45,17 +46,17 @@ extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {kLine, 64, 1, kBox
 
 namespace {
 
-constexpr float kOffset = 7.0f, kMost = kOffset + 1.75f;   // log2 of the largest weight when its reference is taken, and of any
+constexpr float kOffset = 7.0f, kMost = 448.0f;   // log2 of the largest weight when its reference is taken; the largest of any
 using Weights = u32[kN / 8];
 using Output = float[kColumns / 2];
 
 // ---- shared memory ---------------------------------------------------------------------------------------------
 
-// K, V as it is stored and V transposed, STAGES, RAW_STAGES and STAGES tiles; then Q, then the barriers.
-constexpr u32 kRawAt = STAGES * kTile, kTurnedAt = kRawAt + RAW_STAGES * kTile, kQAt = kTurnedAt + STAGES * kTile,
-              kBarriersAt = kQAt + kGroups * kQPart;
-enum Barrier { kKFull, kKEmpty = kKFull + STAGES, kRawFull = kKEmpty + STAGES, kRawEmpty = kRawFull + RAW_STAGES,
-               kTurnedFull = kRawEmpty + RAW_STAGES, kTurnedEmpty = kTurnedFull + STAGES, kQFull = kTurnedEmpty + STAGES,
+// K, V as it is stored and V transposed, STAGES tiles of each; then Q, then the barriers.
+constexpr u32 kRawAt = STAGES * kTile, kTurnedAt = kRawAt + STAGES * kTile, kQAt = kTurnedAt + STAGES * kTile,
+              kSumsAt = kQAt + kGroups * kQPart, kBarriersAt = kSumsAt + (kShared ? kM * kD * 4 : 0);
+enum Barrier { kKFull, kKEmpty = kKFull + STAGES, kRawFull = kKEmpty + STAGES, kRawEmpty = kRawFull + STAGES,
+               kTurnedFull = kRawEmpty + STAGES, kTurnedEmpty = kTurnedFull + STAGES, kQFull = kTurnedEmpty + STAGES,
                kQEmpty = kQFull + kGroups, kBarrierCount = kQEmpty + kGroups };
 static_assert(8 * kBarrierCount <= 256 && kBarriersAt + 256 == FA_SMEM_BYTES, "shared memory is not what the manifest says");
 enum Named { kTurn = 1 };   // named barriers, one a consumer
@@ -78,6 +79,12 @@ struct Work {
     int len_q, len_k, first_q, first_k, key0;     // of the sequence, where it has lengths of its own; key0: where step 0 begins
 };
 
+// What a tile's sequence says. A consumer reads it again where it needs it rather than keep it.
+FA_DEVICE void read_lengths(const fa_attn_serving_params &p, Work &w) {
+    const Sequence s = find_sequence(p, w.batch);
+    w.len_q = s.len_q, w.len_k = s.len_k;
+    w.first_q = VARLEN_Q != 0 ? load_int(p.cu_seqlens_q + w.batch) : 0;
+}
 FA_DEVICE Sequence sequence_of(const fa_attn_serving_params &p, const Work &w) {
     Sequence s = {};
     s.len_q = VARLEN_Q != 0 ? w.len_q : p.dense.seq_q, s.len_k = LENGTHS_K != 0 ? w.len_k : p.dense.seq_k;
@@ -87,42 +94,40 @@ FA_DEVICE Sequence sequence_of(const fa_attn_serving_params &p, const Work &w) {
 FA_DEVICE int first_query(const Work &w) { return VARLEN_Q != 0 ? w.first_q : 0; }
 FA_DEVICE int key_of_step(const Work &w, int step) { return (WINDOW != 0 ? w.key0 : 0) + step * kN; }
 
-// The tiles of a block, one after another: of dense tensors the longest first; else sequence by sequence, in sections of heads
-// whose keys and values fit in L2 together, from the last queries to the first.
+// The tiles of a block, one after another: sequence by sequence where those have lengths of their own, else of all at once; where
+// there is a causal mask in sections of heads whose keys and values fit in L2 together, from the last queries to the first.
 class Schedule {
     u32 round = 0;
     u32 before = 0;        // tiles of the sequences before this one
-    int batch = -1;        // this sequence
-    Sequence sequence;
+    int batch = 0;         // this sequence
 
     __device__ __forceinline__ bool find(const fa_attn_serving_params &p, u32 index, Work &w) {
         const fa_attn_params &d = p.dense;
-        u32 tile, head;
-        if constexpr (!kRagged) {
-            const u32 tiles = ((u32)d.seq_q + kM - 1) / kM;
-            if (index >= tiles * (u32)d.heads_q * (u32)d.batch) return false;
-            place_tile(d, index, tiles, tile, head);
-            w.batch = (int)(head / (u32)d.heads_q), head %= (u32)d.heads_q;
-        } else {
-            u32 here = batch < 0 ? 0 : ((u32)sequence.len_q + kM - 1) / kM * (u32)d.heads_q;
-            while (index - before >= here) {
-                before += here;
-                if (++batch == d.batch) return false;
-                sequence = find_sequence(p, batch);
-                here = ((u32)sequence.len_q + kM - 1) / kM * (u32)d.heads_q;
+        u32 heads = (u32)d.heads_q, tiles = ((u32)d.seq_q + kM - 1) / kM;
+        if constexpr (kRagged) {
+            for (;; before += tiles * heads, ++batch) {
+                if (batch == d.batch) return false;
+                w.batch = batch;
+                read_lengths(p, w);
+                tiles = ((u32)w.len_q + kM - 1) / kM;
+                if (index - before < tiles * heads) break;
             }
-            const u32 heads = (u32)d.heads_q, tiles = here / heads, within = index - before;
-            const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)sequence.len_k * (HEAD_DIM * 2)) * (float)(d.heads_q / d.heads_kv);
-            const u32 section = fit < 1.0f ? 1 : fit < (float)heads ? (u32)fit : heads;
-            const u32 first = within / (section * tiles) * section, rest = within - first * tiles;
-            const u32 so_many = heads - first < section ? heads - first : section;
-            tile = tiles - 1 - rest / so_many, head = first + rest % so_many;
-            w.batch = batch;
-            w.len_q = sequence.len_q, w.len_k = sequence.len_k;
-            w.first_q = VARLEN_Q != 0 ? load_int(p.cu_seqlens_q + batch) : 0;
+            index -= before;
             w.first_k = LENGTHS_K == 1 && PAGED == 0 ? load_int(p.cu_seqlens_k + batch) : 0;
+        } else {
+            heads *= (u32)d.batch;
+            if (index >= tiles * heads) return false;
         }
-        w.row0 = (int)tile * kM, w.head = (int)head, w.kv_head = w.head / (d.heads_q / d.heads_kv);
+        u32 section = 1;
+        if constexpr (CAUSAL != 0) {
+            const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)sequence_of(p, w).len_k * (HEAD_DIM * 2)) * (float)(d.heads_q / d.heads_kv);
+            section = fit < 1.0f ? 1 : fit < (float)heads ? (u32)fit : heads;
+        }
+        const u32 first = index / (section * tiles) * section, rest = index - first * tiles;
+        const u32 here = heads - first < section ? heads - first : section;
+        w.row0 = (int)(tiles - 1 - rest / here) * kM, w.head = (int)(first + rest % here);
+        if constexpr (!kRagged) w.batch = w.head / d.heads_q, w.head %= d.heads_q;
+        w.kv_head = w.head / (d.heads_q / d.heads_kv);
         return true;
     }
 
@@ -181,8 +186,7 @@ FA_DEVICE void load_tile(const fa_attn_serving_params &p, const fa_tensor_map *m
 
 // One thread: K of a step before its V, Q behind a tile's first K.
 FA_DEVICE void fetch(const fa_attn_serving_params &p, const fa_attn_tensor_maps &maps, u32 base) {
-    Ring<STAGES> k;
-    Ring<RAW_STAGES> raw;
+    Ring<STAGES> k, raw;
     u32 q_parity = 1;
     Work w;
     for (Schedule schedule; schedule.next(p, w); q_parity ^= 1) {
@@ -216,12 +220,13 @@ FA_DEVICE void fetch(const fa_attn_serving_params &p, const fa_attn_tensor_maps 
 // the same bits for all of them, so that places differ by numbers that the compiler knows. Keys from `end` on become zeros: what
 // lies there may be NaN.
 FA_DEVICE void transpose_tile(u32 from, u32 to, int end) {
-    constexpr u32 kBlocks = kN / 32, kAtOnce = kBlocks % 4 == 0 ? 4 : kBlocks % 3 == 0 ? 3 : kBlocks % 2 == 0 ? 2 : kBlocks > 4 ? 1 : kBlocks;
+    constexpr bool kRoomy = !kRagged && PAGED == 0;   // of registers
+    constexpr u32 kBlocks = kN / 32, kAtOnce = kRoomy && kBlocks % 4 == 0 ? 4 : kBlocks % 3 == 0 ? 3 : kBlocks % 2 == 0 ? 2 : kBlocks > 5 ? 1 : kBlocks;
     const u32 lane = threadIdx.x % kWarp, load = swizzled_chunk<kLine>(lane, 0), store = swizzled_chunk<kKeyLine>(lane % 16, lane / 16);
 #pragma unroll 1
     for (u32 column = threadIdx.x / kWarp * 16; column < kD; column += kConverters * 16) {
         const u32 source = from + column / kLine * (kN * kLine) + (load ^ column % kLine), target = to + column * kKeyLine;
-#pragma unroll
+#pragma unroll(kRoomy ? 8 : 1)
         for (u32 first = 0; first < kBlocks; first += kAtOnce) {
             u32 four[kAtOnce][4];
 #pragma unroll
@@ -242,24 +247,22 @@ FA_DEVICE void transpose_tile(u32 from, u32 to, int end) {
 }
 
 FA_DEVICE void convert(const fa_attn_serving_params &p, u32 base) {
-    Ring<RAW_STAGES> raw;
-    Ring<STAGES> turned;
+    Ring<STAGES> ring;   // of both
     Work w;
     for (Schedule schedule; schedule.next(p, w);)
 #pragma unroll 1
         for (int step = w.steps; step > 0; --step) {
-            barrier_wait(barrier_at(base, kRawFull + raw.slot), raw.parity);
-            barrier_wait(barrier_at(base, kTurnedEmpty + turned.slot), turned.parity ^ 1);
-            transpose_tile(base + kRawAt + raw.slot * kTile, base + kTurnedAt + turned.slot * kTile,
+            barrier_wait(barrier_at(base, kRawFull + ring.slot), ring.parity);
+            barrier_wait(barrier_at(base, kTurnedEmpty + ring.slot), ring.parity ^ 1);
+            transpose_tile(base + kRawAt + ring.slot * kTile, base + kTurnedAt + ring.slot * kTile,
                            sequence_of(p, w).len_k - key_of_step(w, step - 1));
             async_proxy_fence();
             warp_sync();   // all lanes have read and written
             if (threadIdx.x % kWarp == 0) {
-                barrier_arrive(barrier_at(base, kRawEmpty + raw.slot));
-                barrier_arrive(barrier_at(base, kTurnedFull + turned.slot));
+                barrier_arrive(barrier_at(base, kRawEmpty + ring.slot));
+                barrier_arrive(barrier_at(base, kTurnedFull + ring.slot));
             }
-            raw.advance();
-            turned.advance();
+            ring.advance();
         }
 }
 
@@ -328,25 +331,49 @@ FA_DEVICE void issue_pv(Output &o, const Weights &p, u64 v, int chunk, bool accu
     wgmma_commit();
 }
 
-// S becomes the weights' exponentials, of scores that are masked. Where some row of the warp has outgrown its reference the
-// references move up: true when sums must shrink by `shrink`.
-FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale) {
-    bool grown = false;
-    if (warp_any(may_outgrow(s, rows))) {
-        float top[2];
-        row_tops(top, s);
-        grown = warp_any(top[0] * scale > rows.reference[0] + kMost || top[1] * scale > rows.reference[1] + kMost);
+// S becomes weights, of the scores of a tile's first step or of one whose weights are lost, by references kOffset below the maxima.
+// Sums so far must shrink by `shrink`.
+FA_DEVICE void weigh_first(Scores &s, Rows &rows, float (&shrink)[2], float scale) {
+    float top[2];
+    row_tops(top, s);
 #pragma unroll
-        for (int half = 0; half < 2 && grown; ++half) {
-            const float raised = max2(rows.reference[half], quad_max(top[half]) * scale - kOffset);
-            shrink[half] = exp2_fast(rows.reference[half] - raised);
-            rows.reference[half] = raised;
-            rows.sum[half] *= shrink[half];
-            const float limit = (raised + kMost) * reciprocal(scale);
-            rows.limit[half] = limit > 0.0f ? (int)float_to_bits(limit) : kAnyScore;
-        }
+    for (int half = 0; half < 2; ++half) {
+        const float raised = max2(rows.reference[half], quad_max(top[half]) * scale - kOffset);
+        shrink[half] = exp2_fast(rows.reference[half] - raised);
+        rows.reference[half] = raised;
+        rows.sum[half] *= shrink[half];
     }
     exponentials(s, rows, [scale](float score, float reference) { return score * scale - reference; });
+}
+
+// The same by the references as they are, which moves up those of rows where a thread's weights add up to more than kMost: true
+// when some row of the warp has, and sums must shrink. No weight is larger than such a sum, whose terms are not negative, and
+// where many are alike all are smaller. `lost`: a weight is infinite, and the rows are as they were.
+FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, bool &lost) {
+    float part[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+        const int half = i % 4 / 2;
+        s[i] = exp2_fast(s[i] * scale - rows.reference[half]);
+        part[half] += s[i];
+    }
+    lost = false;
+    const bool grown = warp_any(!(part[0] <= kMost) || !(part[1] <= kMost));   // NaN, too
+    if (grown) {
+        lost = warp_any(max2(part[0], part[1]) > 3.0e38f);
+        if (lost) return true;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const float most = quad_max(part[half]), lift = most > kMost ? log2_fast(most) - kOffset : 0.0f;
+            shrink[half] = exp2_fast(-lift);
+            rows.reference[half] += lift;
+            rows.sum[half] *= shrink[half];
+            part[half] *= shrink[half];
+        }
+#pragma unroll
+        for (int i = 0; i < kScores; ++i) s[i] *= shrink[i % 4 / 2];
+    }
+    rows.sum[0] += part[0], rows.sum[1] += part[1];
     return grown;
 }
 
@@ -362,6 +389,24 @@ FA_DEVICE void pack_weights(Weights &p, const Scores &s) {
 template <int kCount> FA_DEVICE void scale_rows(float (&o)[kCount], const float (&factor)[2]) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) o[i] *= factor[i % 4 / 2];
+}
+// A thread's sums in shared memory, which are of references of their own: they and o become one, in o. `kept`: there are some.
+FA_DEVICE void add_kept(u32 at, Output &o, const Rows &rows, const float (&reference)[2], bool kept) {
+    if (!kept) return;
+    const float factor[2] = {exp2_fast(reference[0] - rows.reference[0]), exp2_fast(reference[1] - rows.reference[1])};
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; i += 4) {
+        float x[4];
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(at + i * (kGroup * 4)) : "memory");
+#pragma unroll
+        for (int j = 0; j < 4; ++j) o[i + j] += x[j] * factor[j / 2];
+    }
+}
+FA_DEVICE void keep(u32 at, const Output &o) {
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; i += 4)
+        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};"
+                     :: "r"(at + i * (kGroup * 4)), "f"(o[i]), "f"(o[i + 1]), "f"(o[i + 2]), "f"(o[i + 3]) : "memory");
 }
 FA_DEVICE void add_chunk(float (&total)[kD / 2], const Output &o, int chunk) {
 #pragma unroll
@@ -408,6 +453,7 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
     const int lane_key = (int)(threadIdx.x % 4) * 2;
     const u64 q = e4m3_descriptor<kLine>(base + kQAt + group * kQPart);
     const u32 q_full = barrier_at(base, kQFull + group), q_empty = barrier_at(base, kQEmpty + group);
+    const u32 sums = base + kSumsAt + group * (64 * kD * 4) + threadIdx.x % kGroup * 16;
     u32 q_parity = 0;
     Feed feed = {base, group};
     Work w;
@@ -421,6 +467,15 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
         const Own own = find_own(p, w, group);
         const int from = WINDOW != 0 ? own.from : 0;
         const float scale = find_scale(p, w.batch, w.kv_head).exponent;
+        int place = w.batch * p.dense.heads_q + w.head;   // kept in place of what it tells
+        const auto recall = [&] {
+            asm volatile("" : "+r"(place));
+            Work again = w;
+            again.batch = place / p.dense.heads_q, again.head = place % p.dense.heads_q;
+            again.kv_head = again.head / (p.dense.heads_q / p.dense.heads_kv);
+            if constexpr (kRagged) read_lengths(p, again);
+            return again;
+        };
         barrier_wait(q_full, q_parity);
         feed.skip(w.steps - own.steps);
         if (own.steps == 0) {
@@ -440,12 +495,30 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
             feed.release_k();
             if (step == from && threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
             if (is_masked(own, step)) mask(s, p, w, lane_row, lane_key, step);
-            weigh(s, rows, shrink, scale);
+            weigh_first(s, rows, shrink, scale);
             pack_weights(weights, s);
+            // Of a later step, whose scores are complete. Where weights are lost they are multiplied again.
+            const auto weigh_step = [&](u64 its_k, int step) {
+                bool lost, grown = true;
+                for (bool again = false;; again = true) {
+                    Wgmma<kN>::pin(s);
+                    if (kMasksLater && is_masked(own, step)) mask(s, p, recall(), lane_row, lane_key, step);
+                    if (again) weigh_first(s, rows, shrink, scale);
+                    else grown = weigh(s, rows, shrink, scale, lost);
+                    if (again || !lost) break;
+                    issue_qk(s, q, its_k);
+                    wgmma_wait<0>();
+                }
+                feed.release_k();
+                if (step == from && threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
+                return grown;
+            };
             if constexpr (kChunks == 1) {
                 // Each turn: Q K^T of the next step beside P V of this one.
                 Output o;
                 int fresh = 0;   // steps in o
+                bool kept = false;
+                float reference[2];   // of sums in shared memory
                 while (step > from) {
                     --step;
                     const u64 next_k = feed.wait_k();
@@ -454,26 +527,33 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
                     issue_pv(o, weights, feed.wait_v(), 0, fresh > 0);
                     feed.turn_end();
                     wgmma_wait<1>();
-                    Wgmma<kN>::pin(s);
-                    feed.release_k();
-                    if (step == from && threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
-                    if (kMasksLater && is_masked(own, step)) mask(s, p, w, lane_row, lane_key, step);
-                    const bool grown = weigh(s, rows, shrink, scale);
+                    const bool grown = weigh_step(next_k, step);
                     finish_before_wait(rows);
                     wgmma_wait<0>();
                     Wgmma<kColumns>::pin(o);
                     feed.release_v();
-                    if (++fresh == FLUSH) {
-                        add_chunk(total, o, 0);
-                        fresh = 0;
-                    } else if (FLUSH > 1 && grown) scale_rows(o, shrink);
-                    if (grown) scale_rows(total, shrink);
+                    if constexpr (kShared) {
+                        if (grown) scale_rows(o, shrink);
+                        if (++fresh == FLUSH) {
+                            add_kept(sums, o, rows, reference, kept);
+                            keep(sums, o);
+                            reference[0] = rows.reference[0], reference[1] = rows.reference[1];
+                            fresh = 0, kept = true;
+                        }
+                    } else {
+                        if (++fresh == FLUSH) {
+                            add_chunk(total, o, 0);
+                            fresh = 0;
+                        } else if (FLUSH > 1 && grown) scale_rows(o, shrink);
+                        if (grown) scale_rows(total, shrink);
+                    }
                     pack_weights(weights, s);
                 }
                 issue_pv(o, weights, feed.wait_v(), 0, fresh > 0);
                 wgmma_wait<0>();
                 Wgmma<kColumns>::pin(o);
                 feed.release_v();
+                if constexpr (kShared) add_kept(sums, o, rows, reference, kept);
                 add_chunk(total, o, 0);
             } else {
                 // Each turn: P V of this step, a chunk's sums added under the next one's product, then Q K^T of the next step.
@@ -496,20 +576,17 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
                     feed.release_v();
                     if (step == from) break;
                     --step;
-                    issue_qk(s, q, feed.wait_k());
+                    const u64 next_k = feed.wait_k();
+                    issue_qk(s, q, next_k);
                     feed.turn_end();
                     wgmma_wait<0>();
-                    Wgmma<kN>::pin(s);
-                    feed.release_k();
-                    if (step == from && threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
-                    if (kMasksLater && is_masked(own, step)) mask(s, p, w, lane_row, lane_key, step);
-                    if (weigh(s, rows, shrink, scale)) scale_rows(total, shrink);
+                    if (weigh_step(next_k, step)) scale_rows(total, shrink);
                     pack_weights(weights, s);
                 }
             }
         }
         feed.skip(from);
-        finish(p, w, rows, total, w.row0 + lane_row);
+        finish(p, recall(), rows, total, w.row0 + lane_row);
     }
 }
 
@@ -528,12 +605,10 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p, const __grid_constant
         for (u32 i = 0; i < STAGES; ++i) {
             barrier_init(barrier_at(base, kKFull + i), 1);
             barrier_init(barrier_at(base, kKEmpty + i), kGroups * 4);
-            barrier_init(barrier_at(base, kTurnedFull + i), kConverters);
-            barrier_init(barrier_at(base, kTurnedEmpty + i), kGroups * 4);
-        }
-        for (u32 i = 0; i < RAW_STAGES; ++i) {
             barrier_init(barrier_at(base, kRawFull + i), 1);
             barrier_init(barrier_at(base, kRawEmpty + i), kConverters);
+            barrier_init(barrier_at(base, kTurnedFull + i), kConverters);
+            barrier_init(barrier_at(base, kTurnedEmpty + i), kGroups * 4);
         }
         for (u32 g = 0; g < kGroups; ++g) {
             barrier_init(barrier_at(base, kQFull + g), 1);
