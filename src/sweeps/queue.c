@@ -59,27 +59,14 @@ void fa_sweep_key(const fa_sweep_request *request, char ret_key[65])
 }
 
 /* ---- how an item is tuned, as text ----------------------------------------------------------*/
-#define ROW(key, kind, member, ...) FA_MEMBER(key, kind, fa_ask, member, __VA_ARGS__)
-static const fa_member item_members[] = {
-    ROW("effort", COUNT, request.effort, .least = FA_EFFORT_PREDICT, .most = FA_EFFORT_PATIENT),
-    ROW("again", FLAG, request.again),
-    ROW("exact", FLAG, request.exact),
-    ROW("same_bits", TEXT, request.same_bits, .rules = FA_MEMBER_LEFT_OUT),
-    ROW("strategy", TEXT, strategy, .rules = FA_MEMBER_LEFT_OUT),
-    ROW("evaluations", COUNT, request.evaluations, .rules = FA_MEMBER_LEFT_OUT),
-    ROW("seconds_each", REAL, request.seconds, .rules = FA_MEMBER_LEFT_OUT),
-    {.key = NULL},
-};
-#undef ROW
-
 int fa_item_ask_read(const char *text, fa_ask *ret_ask, fa_diag *diag)
 {
     static const char where[] = "a queued item's request";
     cJSON *json = NULL;
-    fa_ask ask = {.timeout_ms = 0};
+    fa_ask ask = {.request.effort = FA_EFFORT_MEASURE};
     int rc = fa_json_parse(text, strlen(text), where, &json, diag);
     if (rc == 0)
-        rc = fa_struct_from_json(json, item_members, &ask, where, diag);
+        rc = fa_struct_from_json(json, fa_each_members, &ask, where, diag);
     cJSON_Delete(json);
     ask.request.strategy = ask.strategy[0] != 0 ? ask.strategy : NULL;
     if (rc == 0)
@@ -99,7 +86,7 @@ int fa_sweep_enter(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *r
     const char *strategy = request->each.strategy, *plan = request->plan;
     fa_ask ask = {.request = request->each};
     snprintf(ask.strategy, sizeof ask.strategy, "%s", strategy != NULL ? strategy : "");
-    char *how = fa_json_finish(fa_struct_to_json(item_members, &ask));
+    char *how = fa_json_finish(fa_struct_to_json(fa_each_members, &ask));
     if (how == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
     ret_sweep->budget = request->budget;

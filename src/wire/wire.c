@@ -256,8 +256,8 @@ static const fa_member kernel_members[] = {
 int fa_kernel_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_answer answer = {.size = sizeof answer};
-    const int rc =
-        read_struct(text, size, FA_KERNEL_TEXT_MAX, "reply", kernel_members, false, &answer, diag);
+    const int rc = read_struct(text, size, 2 * FA_ANSWER_TEXT_MAX, "reply", kernel_members, false,
+                               &answer, diag);
     if (rc == 0)
         memcpy(ret_answer, &answer, sizeof answer);
     return rc;
@@ -309,6 +309,7 @@ static int read_items(const cJSON *json, void *data, fa_diag *diag)
         return fa_fail(diag, FA_EINVAL, "%s: \"items\" must be an array of 1 to %d", where,
                        FA_SWEEP_ITEMS_MAX);
     fa_sweep_item *item = ask->items = calloc((size_t)count, sizeof *item);
+    ask->request.items = item;
     if (item == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for %d items", count);
     for (const cJSON *one = json->child; one != NULL && rc == 0; one = one->next, item++)
@@ -338,6 +339,7 @@ static const fa_member sweep_ask_members[] = {
     {.key = NULL},
 };
 #undef ROW
+const fa_member fa_each_members[] = {EACH(fa_ask, request, "seconds_each"), {.key = NULL}};
 
 int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_ask *ret_ask, fa_diag *diag)
 {
@@ -354,7 +356,6 @@ int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_ask *ret_ask, fa_d
     }
     *ret_ask = ask;
     ret_ask->request.plan = ask.plan[0] != 0 ? ret_ask->plan : NULL;
-    ret_ask->request.items = ask.items;
     return 0;
 }
 

@@ -10,11 +10,9 @@
 #include "fa_tune.h"
 #include "json_struct.h"
 
-enum { FA_KERNEL_TEXT_MAX = 2 * FA_ANSWER_TEXT_MAX };
-
 bool fa_is_sha256(const char *text); /* 64 hexadecimal digits */
 
-extern const fa_member fa_sweep_members[];
+extern const fa_member fa_sweep_members[], fa_each_members[]; /* of a fa_sweep; of a fa_ask */
 
 int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag);
 /* {"answer": …}, of which other keys are passed over. */
