@@ -163,28 +163,14 @@ extern char **environ;
  * may hold a secret, as NVIDIA_API_KEY does, or FA_TUNE_STORE with a password in it. */
 static bool is_passed_on(const char *variable)
 {
-    static const char *const names[] = {"CUDA_",
-                                        "LD_LIBRARY_PATH",
-                                        "LD_PRELOAD",
-                                        "LD_AUDIT",
-                                        "LD_BIND_NOW",
-                                        "NV_",
-                                        "NVTX_",
-                                        "NVIDIA_VISIBLE_DEVICES",
-                                        "NVIDIA_DRIVER_CAPABILITIES",
-                                        "PATH",
-                                        "HOME",
-                                        "TMPDIR",
-                                        "FA_TUNE_LIBCUDA",
-                                        "FAKE_",
-                                        "ASAN_",
-                                        "LSAN_",
-                                        "TSAN_",
-                                        "UBSAN_"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        size_t size = strlen(names[i]);
-        if (strncmp(variable, names[i], size) == 0 &&
-            (names[i][size - 1] == '_' ? strstr(variable, "_KEY=") == NULL : variable[size] == '='))
+    static const char names[] =
+        "CUDA_ LD_LIBRARY_PATH LD_PRELOAD LD_AUDIT LD_BIND_NOW NV_ NVTX_ NVIDIA_VISIBLE_DEVICES "
+        "NVIDIA_DRIVER_CAPABILITIES PATH HOME TMPDIR FA_TUNE_LIBCUDA FAKE_ ASAN_ LSAN_ TSAN_ UBSAN_ ";
+    size_t size;
+    for (const char *name = names; *name != 0; name += size + 1) {
+        size = strcspn(name, " ");
+        if (strncmp(variable, name, size) == 0 &&
+            (name[size - 1] == '_' ? strstr(variable, "_KEY=") == NULL : variable[size] == '='))
             return true;
     }
     return false;
