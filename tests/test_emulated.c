@@ -499,8 +499,8 @@ TEST(scores_and_masks_of_a_user_are_right)
         int config;
         struct change changes[6];
     } rows[] = {
-        {"'seq_q': 70, 'mask': 'k <= q or k < n + b', 'buffers': 'slope:f32[:] t:f16[:] n:i32',"
-         " 'score': 'score - 0.25 * slope[h] * abs(q - k) + t[q - k + 30]'",
+        {"'seq_q': 70, 'mask': 'k <= q or k < n + b', 'buffers': 'slope:f32[:] t:f16[:] n:i32 y:f16[:]',"
+         " 'score': 'score - 0.25 * slope[h] * abs(q - k) + t[q - k + 30] + y[k]'",
          0,
          {{"key_place(key, first, n * 8 + e)", "key_place(key, first, n * 8)"},
           {"x = neg_infinity();", ";"},
@@ -521,8 +521,8 @@ TEST(scores_and_masks_of_a_user_are_right)
           {"seen == 0 && first > 0", "false"},
           {"key_place(from, same, i / 4 * 8 + i % 2)", "key_place(from, same, i / 4 * 8)"}}},
         {"'seq_q': 140, 'causal': 'bottom-right', 'dtype': 'bf16', 'varlen': true,"
-         " 'lengths_k': 'cu_seqlens', 'buffers': 'doc:i64[:,:] x:bf16[:,:,:]',"
-         " 'mask': 'doc[b][q // 30] == doc[b, k // 30]', 'score': 'score * 2 + x[hk][q][k]'",
+         " 'lengths_k': 'cu_seqlens', 'buffers': 'doc:i64[:,:] x:bf16[:,:,:] y:f32[:,:]',"
+         " 'mask': 'doc[b][q // 30] == doc[b, k // 30]', 'score': 'score * 2 + x[hk][q][k] + y[b][k]'",
          1,
          {{"least = warp_least(least), most = warp_most(most);", "most = warp_most(most);"},
           {"SCORE_SNIPPET != 0 ? kLog2E : find_scale(p, 0, 0).exponent",

@@ -62,6 +62,26 @@ FA_DEVICE Places places_of(const fa_attn_serving_params &p, const Work &work) {
     return {work.batch, work.head, work.head / (p.dense.heads_q / p.dense.heads_kv), work.len_q, work.len_k AND_BUFFERS(p.buffer)};
 }
 
+constexpr u32 kRecordBytes = 1024, kScaleBytes = kFp8 ? 2048 : 0;   // of the family's shared memory: records, and a number a thread
+
+// The same for the two warps that walk the steps of a tile, which have memos.
+#if MASK_SNIPPET && BUFFER_COUNT > 0
+FA_DEVICE u32 memo_place() {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    u32 base;
+    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(base) : "l"(memory));
+    return Shared{base}.work() + kRecordBytes + threadIdx.x / kWarp * kMemoBytes;
+}
+static_assert(kRecordBytes + 2 * kMemoBytes == kWorkBytes, "memos fit their place");
+FA_DEVICE Places places_of_walker(const fa_attn_serving_params &p, const Work &work) {
+    Places places = places_of(p, work);
+    places.memo = memo_place();
+    return places;
+}
+#else
+FA_DEVICE Places places_of_walker(const fa_attn_serving_params &p, const Work &work) { return places_of(p, work); }
+#endif
+
 // The steps of a tile, from the last to the first.
 #if MASK_SNIPPET
 struct Steps {
@@ -78,12 +98,12 @@ struct Steps {
     // Of a tile whose work.steps is not known yet.
     FA_DEVICE int count(const fa_attn_serving_params &p, const Work &work) {
         const int offset = sequence_of(p, work).offset;
-        return SeenSteps<kN>::count(places_of(p, work), work.row0 + offset, last_row(work) + offset, work.key0, all(p, work));
+        return SeenSteps<kN>::count(places_of_walker(p, work), work.row0 + offset, last_row(work) + offset, work.key0, all(p, work));
     }
     __device__ __forceinline__ void begin(const fa_attn_serving_params &p, const Work &work) { seen = SeenSteps<kN>(all(p, work)); }
     __device__ __forceinline__ int next(const fa_attn_serving_params &p, const Work &work, int) {
         const int offset = sequence_of(p, work).offset;
-        return seen.next(places_of(p, work), work.row0 + offset, last_row(work) + offset, work.key0, all(p, work), whole);
+        return seen.next(places_of_walker(p, work), work.row0 + offset, last_row(work) + offset, work.key0, all(p, work), whole);
     }
 };
 #else
@@ -119,7 +139,6 @@ struct Records {
     __device__ __forceinline__ u32 full(u32 place) const { return base + kPlaces * kBytes + place * 8; }
     __device__ __forceinline__ u32 empty(u32 place) const { return full(place) + kPlaces * 8; }
 };
-constexpr u32 kRecordBytes = 1024, kScaleBytes = kFp8 ? 2048 : 0;   // of the family's shared memory: records, and a number a thread
 static_assert(Records::kPlaces * (Records::kBytes + 16) <= kNotes && kNotes + kMostStages * 4 <= kRecordBytes && FA_THREADS * 4 <= 2048, "they fit their places");
 
 // Tiles of fp8 keys and values, in turn, and their barriers.
@@ -317,6 +336,9 @@ struct Serving {
         Ring ring;
         Steps steps;
         const bool fetches = !kWalks || threadIdx.x % kWarp == 0;
+#if MASK_SNIPPET && BUFFER_COUNT > 0
+        if (threadIdx.x < 2 * kWarp) clear_memo(memo_place());
+#endif
         if (kWalks ? threadIdx.x < kWarp : threadIdx.x == 0) {
             Dealer dealer(shared);
 #if MASK_SNIPPET
@@ -543,10 +565,8 @@ struct Serving {
         const int at = work.row0 + row + sequence_of(p, work).offset, from = work.key0 + key;
         const float same = (float)from;
 #pragma unroll
-        for (int i = 0; i < kScores; ++i) {
-            if (BUFFER_COUNT > 0 && i % 16 == 0) warp_sync();   // loads of one group at a time: registers are few
+        for (int i = 0; i < kScores; ++i)
             s[i] = bent_score(s[i] * p.dense.softmax_scale, places, query_place(at + i % 4 / 2 * 8), key_place(from, same, i / 4 * 8 + i % 2));
-        }
 #endif
     }
 
@@ -556,11 +576,9 @@ struct Serving {
 #if MASK_SNIPPET
         const Places places = places_of(p, work);
 #pragma unroll
-        for (int i = 0; i < kScores; ++i) {
-            if (BUFFER_COUNT > 0 && i % 16 == 0) warp_sync();   // loads of one group at a time: registers are few
+        for (int i = 0; i < kScores; ++i)
             if (!is_visible(places, query_place(query + sequence.offset + i % 4 / 2 * 8), key_place(from, (float)from, i / 4 * 8 + i % 2)))
                 s[i] = neg_infinity();
-        }
 #endif
         if constexpr (SOFTCAP != 0 && WINDOW != 0 && LENGTHS_K != 0) asm volatile("" : "+r"(query), "+r"(from));
         Wgmma<kN>::mask(s, end_key(p, sequence, query) - from, end_key(p, sequence, query + 8) - from);

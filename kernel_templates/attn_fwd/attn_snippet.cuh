@@ -12,9 +12,9 @@
 #include "fa_numeric.cuh"
 
 #if BUFFER_COUNT > 0
-#define AND_BUFFERS(buffers) , buffers
+#define AND_BUFFERS(...) , __VA_ARGS__
 #else
-#define AND_BUFFERS(buffers)
+#define AND_BUFFERS(...)
 #endif
 
 namespace {
@@ -24,6 +24,7 @@ struct Places {
     int batch, head, kv_head, len_q, len_k;
 #if BUFFER_COUNT > 0
     const fa_attn_buffer_params *buffers;
+    u32 memo = 0;   // of a warp that walks steps: kMemoBytes of its shared memory, zeros at first; 0: it has none
 #endif
 };
 
@@ -57,11 +58,8 @@ FA_DEVICE int highest_bit(u32 x) {
 }
 
 #if BUFFER_COUNT > 0
-FA_DEVICE int from_lane(int x, int lane) {
-    int y;
-    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane));
-    return y;
-}
+constexpr u32 kMemoBytes = 4096;
+
 FA_DEVICE int warp_least(int x) {
     int y;
     asm volatile("redux.sync.min.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
@@ -80,6 +78,7 @@ struct SeenBuffer {
     const fa_attn_buffer_params &is;
     int whole;
     float real;
+    u32 memo;   // what this lane found last about one of its steps; 0: nothing is kept
 
     // By one dimension's span. more < 0: there is too much, and nothing is read.
     template <class T, class I> __device__ __forceinline__ void narrow(SnippetSpan<I> span, int d, const T *&at, i64 &step, int &more) const {
@@ -102,7 +101,12 @@ struct SeenBuffer {
         const u64 own = (u64)at;
         const int other = (from_lane((int)own, 0) ^ (int)own) | (from_lane((int)(own >> 32), 0) ^ (int)(own >> 32)) | (from_lane(more, 0) ^ more);
         const bool alike = !warp_any(other != 0);
-        SnippetSpan<X> mine = any;
+        // What keys say is the same for all tiles of a sequence.
+        const u64 tag = own ^ (u64)(u32)more << 52;
+        int kept[4] = {};
+        if (memo != 0 && !alike)
+            asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(kept[0]), "=r"(kept[1]), "=r"(kept[2]), "=r"(kept[3]) : "r"(memo) : "memory");
+        if (!alike && !warp_any(((u64)(u32)kept[1] << 32 | (u32)kept[0]) != tag)) return span_of<X>(any, kept[2], kept[3], more);
 #pragma unroll 1
         for (int lane = 0; lane < (alike ? 1 : 32); ++lane) {
             const u64 low = (u32)from_lane((int)own, lane), high = (u32)from_lane((int)(own >> 32), lane);
@@ -117,16 +121,26 @@ struct SeenBuffer {
                 least = near < least ? near : least, most = near > most ? near : most;
             }
             least = warp_least(least), most = warp_most(most);
-            if (last >= 0 && (alike || lane == (int)(threadIdx.x % 32)))
-                mine = {least == -2147483647 - 1 ? any.low : (X)least, most == 2147483647 ? any.high : (X)most};
+            if (alike || lane == (int)(threadIdx.x % 32)) kept[2] = least, kept[3] = most;
         }
-        return mine;
+        if (memo != 0 && !alike)
+            asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(memo), "r"((int)tag), "r"((int)(tag >> 32)), "r"(kept[2]), "r"(kept[3]) : "memory");
+        return span_of<X>(any, kept[2], kept[3], more);
+    }
+    template <class X> FA_DEVICE SnippetSpan<X> span_of(SnippetSpan<X> any, int least, int most, int more) {
+        return {more < 0 || least == -2147483647 - 1 ? any.low : (X)least, more < 0 || most == 2147483647 ? any.high : (X)most};
     }
 };
 struct SeenBuffers {
     const fa_attn_buffer_params *buffers;
-    __device__ __forceinline__ SeenBuffer operator[](int i) const { return {buffers[i], buffers[i].whole, buffers[i].real}; }
+    u32 memo;
+    __device__ __forceinline__ SeenBuffer operator[](int i) const { return {buffers[i], buffers[i].whole, buffers[i].real, memo}; }
 };
+// This warp's, for its lanes.
+FA_DEVICE void clear_memo(u32 memo) {
+    for (u32 at = threadIdx.x % 32 * 16; at < kMemoBytes; at += 512)
+        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(memo + at), "r"(0), "r"(0), "r"(0), "r"(0) : "memory");
+}
 #endif
 
 // The steps of kKeys keys of a tile that some of its queries see by the mask, from the last to the first. All lanes of a warp walk
@@ -142,7 +156,7 @@ template <int kKeys> struct SeenSteps {
         using As = SnippetSpans;
         const int last = (key + kKeys < w.len_k ? key + kKeys : w.len_k) - 1;
         return snippet_mask<As>(As::whole(w.batch), As::whole(w.head), As::whole(w.kv_head), SnippetSpan<int>{from, to}, SnippetSpan<int>{key, last},
-                                As::whole(w.len_q), As::whole(w.len_k) AND_BUFFERS(SeenBuffers{w.buffers}));
+                                As::whole(w.len_q), As::whole(w.len_k) AND_BUFFERS(SeenBuffers{w.buffers, w.memo == 0 ? 0 : w.memo + ((u32)key / (32 * kKeys) % 8 * 32 + threadIdx.x % 32) * 16}));
     }
     // Of the 32 steps before `first`, of `steps` in all, the first of which begins at `key0`.
     __device__ __forceinline__ void look_on(const Places &w, int from, int to, int key0, int steps) {

@@ -34,6 +34,27 @@ template <class As, class T, class Buffer, class... I> FA_DEVICE auto snippet_lo
     }
 }
 
+#ifdef __CUDACC__
+FA_DEVICE int from_lane(int x, int lane) {
+    int y;
+    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane));
+    return y;
+}
+FA_DEVICE float from_lane(float x, int lane) { return bits_to_float((u32)from_lane((int)float_to_bits(x), lane)); }
+#endif
+// The element of a key, whatever the query. Of fast numbers a warp reads those of 32 neighbouring keys together, each lane one, and a lane,
+// whose keys begin at twice its number within its quad, gets its own from another: an address and a load serve all queries and
+// all four keys of a lane.
+template <class As, class T, class Buffer, class K, class... I> FA_DEVICE auto snippet_column(const Buffer &buffer, K k, I... index) {
+#ifdef __CUDACC__
+    if constexpr (SnippetKind<K>::count && sizeof(snippet_element(T())) == 4) {
+        const int lane = (int)(threadIdx.x % 32), own = lane % 4 * 2, ahead = k.real.ahead;
+        return from_lane(snippet_load<As, T>(buffer, index..., k.whole - ahead - own + lane + ahead / 32 * 32), own + ahead % 32);
+    }
+#endif
+    return snippet_load<As, T>(buffer, index..., As::whole(k));
+}
+
 }  // namespace
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Snippets: types, ranges and values of their steps, and the CUDA C++ that is made of them. See snippet.h.
- *
- * What is printed is made of steps alone: their names are n0, n1 …, and numbers are exact.
+ * Snippets: types, ranges and values of their steps, and the CUDA C++ that is made of steps alone: their names are n0, n1 …,
+ * and numbers are exact. See snippet.h.
  */
 #include "snippet.h"
 
@@ -14,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADS_MAX = 65535 };
+enum { HEADS_MAX = 65535, COUNT_MAX = 1 << 24 };
 
 /* TENSOR: a buffer that is not read yet, since it has no index, or too few. */
 enum type { TRUTH, WHOLE, REAL, TENSOR };
@@ -32,8 +31,7 @@ struct node {
     enum type type;
     int at[3];          /* earlier nodes; of a name, which */
     struct value value; /* of OP_VALUE; of an OP_INDEX and a TENSOR, which buffer */
-    int left;           /* indices that a TENSOR lacks */
-    int64_t low, high;  /* of whole numbers, and truths */
+    int64_t low, high;  /* of whole numbers, and truths; low: the indices that a TENSOR lacks */
 };
 
 struct fa_snippet {
@@ -202,8 +200,7 @@ static void be_buffer(const fa_snippet *s, struct node *n, int64_t which, int le
     const fa_buffer_type *type = s->buffer[which].type;
     n->type = left > 0 ? TENSOR : type->real ? REAL : WHOLE;
     n->value.whole = which;
-    n->left = left;
-    n->low = type->low, n->high = type->high;
+    n->low = left > 0 ? left : type->low, n->high = type->high;
 }
 
 static const char TOO_FEW[] = "has a tensor with too few indices: write slope[h], doc[b][q]";
@@ -218,7 +215,7 @@ static const char *add_operator(fa_snippet *s, struct node *n)
     if (n->op == OP_INDEX && (a->type != TENSOR || b->type > WHOLE))
         return "has an index that is no whole number, or one too many";
     if (n->op == OP_INDEX)
-        return be_buffer(s, n, a->value.whole, a->left - 1), NULL;
+        return be_buffer(s, n, a->value.whole, (int)a->low - 1), NULL;
     if (a->type == TENSOR || b->type == TENSOR || c->type == TENSOR)
         return TOO_FEW;
     if (((n->op >= OP_BIT_OR && n->op <= OP_SHIFT_RIGHT) || n->op == OP_BIT_NOT) &&
@@ -272,10 +269,8 @@ int fa_snippet_parse(const char *text, const char *buffers, bool mask, fa_snippe
     fa_snippet *s = calloc(1, sizeof *s);
     int rc = s == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory")
                        : fa_buffers_read(buffers, s->buffer, diag);
-    if (rc >= 0) {
-        s->buffer_count = rc;
-        rc = fa_expr_parse(text, names, fa_buffers_names(s->buffer, rc, mask, names), &expr, diag);
-    }
+    if (rc >= 0) /* how many there are */
+        rc = fa_expr_parse(text, names, fa_buffers_names(s->buffer, s->buffer_count = rc, mask, names), &expr, diag);
     if (rc == 0 && expr->count > FA_SNIPPET_NODES)
         wrong = "is too large";
     for (int i = 0; rc == 0 && wrong == NULL && i < expr->count; i++)
@@ -352,7 +347,6 @@ double fa_snippet_evaluate(const fa_snippet *s, double score, const int64_t plac
 /* What fa_snippet.cuh's structs have a function for. A COUNT is exact as a float, too. */
 enum rank { TRUE_OR_FALSE, COUNT, NARROW, WIDE, FRACTION, LINEAR };
 static const char *const ranks[] = {"truth", "count", "whole", "large", "number", "real"};
-enum { COUNT_MAX = 1 << 24 };
 
 static enum rank rank_of(const struct node *n)
 {
@@ -418,13 +412,21 @@ static void print_operator(const fa_snippet *s, const struct node *n, fa_buf *ou
 static void print_buffer(const fa_snippet *s, const struct node *n, fa_buf *out)
 {
     const fa_buffer *is = &s->buffer[n->value.whole];
-    int at[FA_ATTN_BUFFER_DIMS];
-    if (is->dims < 0)
+    int at[FA_ATTN_BUFFER_DIMS], dims = is->dims;
+    bool column = list_indices(s, n, at) > 0; /* of a key, whatever the query */
+    for (int i = 0; i < dims; i++) {
+        const struct node *by = &s->node[at[i]];
+        column = column && by->op == OP_NAME && (by->at[0] == FA_PLACE_K) == (i == dims - 1);
+        column = column && (by->low == 0 || by->at[0] == FA_PLACE_K);
+    }
+    if (dims < 0)
         fa_buf_printf(out, is->type->real ? "As::real(held[%d].real" : "As::whole(held[%d].whole",
                       (int)n->value.whole);
     else
-        fa_buf_printf(out, "snippet_load<As, %s>(held[%d]", is->type->device, (int)n->value.whole);
-    for (int i = 0, count = list_indices(s, n, at); i < count; i++)
+        fa_buf_printf(
+            out, column ? "snippet_column<As, %s>(held[%d], n%d" : "snippet_load<As, %s>(held[%d]",
+            is->type->device, (int)n->value.whole, column ? at[--dims] : 0);
+    for (int i = 0; i < dims; i++)
         fa_buf_printf(out, ", As::%s(n%d)", ranks[rank_of(&s->node[at[i]]) == WIDE ? WIDE : NARROW],
                       at[i]);
     fa_buf_text(out, ")");

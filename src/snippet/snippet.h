@@ -2,12 +2,11 @@
  *
  * Snippets: what a user writes of the scores or the mask of attention, as "score - 0.5 * abs(q - k)" or "k <= q or k < 100".
  * From one text come what the fake driver and references compute, and CUDA C++.
- *
  * Workload: one or two for a problem, parsed for each source that is rendered; evaluated by tests.
- * Names: score (real; of a mask it is none); b, h, hk (query head, key head), q, k (positions in the sequence), len_q, len_k (whole
- * numbers), and buffers, as slope[h] and doc[b][q]. It is an expression of expr.h, but as in Python `/` is a fraction, and `%` has the sign of the divisor; a whole
- * number divided by 0 is 0, and so is a shift by no number of bits. Real numbers are IEEE's, infinities and NaN included: everything has
- * a value.
+ *
+ * Names: score (real; of a mask it is none); b, h, hk (query head, key head), q, k (positions in the sequence), len_q, len_k
+ * (whole numbers), and buffers, as slope[h] and doc[b][q]. It is an expression of expr.h, but `/` is a fraction, and `%` has the
+ * sign of the divisor; what is divided by 0 is 0, and so is a shift by no number of bits. Real numbers are IEEE's.
  * Invariant: of whole numbers it is known that they have 64 bits; others are refused.
  */
 #ifndef FA_SNIPPET_SNIPPET_H
@@ -35,8 +34,7 @@ void fa_snippet_give(fa_snippet *snippet, fa_snippet_read *read, const void *dat
 /* In double precision; true is 1. */
 double fa_snippet_evaluate(const fa_snippet *snippet, double score, const int64_t place[FA_PLACES]);
 
-/* The function template snippet_score or snippet_mask of the score, if any, and the places, behind fa_snippet.cuh, which says
- * for what numbers it can be asked. */
+/* The function template snippet_score or snippet_mask of the score, if any, and the places: fa_snippet.cuh. */
 void fa_snippet_print(const fa_snippet *snippet, fa_buf *out);
 
 #endif
