@@ -41,7 +41,7 @@ typedef long long i64;
 typedef uint16_t u16;
 
 enum { kWarp = 32, kThreadsMax = 1024, kShared = 232448, kSharedFirst = 1024, kStack = 64 << 10, kCopies = 1024,
-       kBarriers = 16, kSplitBarriers = 64, kBlocksMost = 3, kResumedMost = 1 << 24 };
+       kBarriers = 16, kSplitBarriers = 64, kBlocksMost = 8, kResumedMost = 1 << 24 };
 
 struct Index {
     u32 x, y, z;

@@ -166,6 +166,11 @@ int fake_check_maps(const struct function *f, void **arguments)
     const struct module *m = f->module;
     const struct fake_build *build = &m->build;
     const int32_t *size = f->info.parameter_size; /* a workspace's address may stand behind them */
+    uint64_t is[2] = {MAP_MAGIC};                 /* magic, address: of a struct's second tensor */
+    if (size[1] == sizeof(struct fa_tensor_map))
+        memcpy(is, arguments[1], sizeof is);
+    if (is[0] != MAP_MAGIC || (is[1] != 0 && memcmp(&is[1], (char *)arguments[0] + 8, 8) != 0))
+        return FAKE_INVALID_VALUE;
     if (f->info.parameter_count < 2 || size[1] < (int32_t)sizeof maps)
         return FAKE_OK;
     if (arguments[1] == NULL ||

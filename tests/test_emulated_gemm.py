@@ -24,7 +24,7 @@ class Case:
         self.bf16, self.splits = dice.choice([0, 1]), dice.choice({SPLIT: [2, 4], HOPPER: [1, 2, 3]}.get(kernel, [1]))
         self.config = dice.choice(CONFIGS[kernel]) if kernel != REFERENCE else (64, 64, 32, 3, 2, 2)
         self.group_m = dice.choice([1, 2, 8])
-        self.cluster = dice.choice([(1, 1), (2, 1), (3, 1), (1, 2), (1, 3)] if kernel == HOPPER and self.splits == 1 else [(1, 1)])
+        self.cluster = dice.choice([(1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 2), (1, 1, 8)] if kernel == HOPPER and self.splits == 1 else [(1, 1, 1)])
         self.draw_sizes(dice)
 
     def draw_sizes(self, dice):
@@ -36,16 +36,16 @@ class Case:
     def defines(self):
         m, n, k, stages, down, across = self.config
         return {"FA_SM": 90 if self.kernel == HOPPER else 80, "DTYPE_BF16": self.bf16, "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "STAGES": stages, "WARPS_M": down,
-                "WARPS_N": across, "FA_THREADS": self.threads(), "GROUP_M": self.group_m, "SPLITS": self.splits, "CLUSTER_N": self.cluster[0], "CLUSTER_K": self.cluster[1], "KERNEL": self.kernel}
+                "WARPS_N": across, "FA_THREADS": self.threads(), "GROUP_M": self.group_m, "SPLITS": self.splits, "CLUSTER_M": self.cluster[0], "CLUSTER_N": self.cluster[1], "CLUSTER_K": self.cluster[2], "KERNEL": self.kernel}
 
     def threads(self):
         return {REFERENCE: 128, HOPPER: {64: 256, 192: 512}.get(self.config[1], 384)}.get(self.kernel, self.config[4] * self.config[5] * 32)
 
     def words(self):
         m, n, k, stages, _, _ = self.config
-        tiles = -(-self.m // m) * -(-self.n // (n * self.cluster[0]))
+        tiles = -(-self.m // (m * self.cluster[0])) * -(-self.n // (n * self.cluster[1]))
         # A few of Hopper's blocks take all tiles, and cut what would not come out even.
-        blocks = {REFERENCE: 3, HOPPER: (3 + self.seed % 3 if self.splits > 1 else tiles if self.cluster[1] > 1 else min(tiles, 2)) * self.cluster[0] * self.cluster[1]}.get(self.kernel, tiles)
+        blocks = {REFERENCE: 3, HOPPER: (3 + self.seed % 3 if self.splits > 1 else tiles if self.cluster[2] > 1 else min(tiles, 2)) * self.cluster[0] * self.cluster[1] * self.cluster[2]}.get(self.kernel, tiles)
         shared = 0 if self.kernel == REFERENCE else stages * (m + n) * k * 2 + ({64: 8208, 192: 12304}.get(n, 16400) + 16 * stages if self.kernel == HOPPER else 0)
         return [self.m, self.n, self.k, self.gap, self.threads(), shared, blocks, self.splits, self.seed]
 
@@ -69,19 +69,19 @@ def a_kernel_that_is_wrong_is_found():
     for kernel, changes in ((WHOLE, (("at < rows && column < columns", "at < rows"), ("at < rows && column < columns", "column < columns"),
                                      ("cp_async_wait<kStages - 2>();\n        block_sync();", "cp_async_wait<kStages - 2>();"),
                                      ("cp_async_wait<kStages - 2>();", "cp_async_wait<kStages - 1>();"),
-                                     ("at / rows * kColumns", "at / rows * (kColumns / 2)"))),
+                                     ("over * kColumns", "over * (kColumns / 2)"))),
                             (SPLIT, (("begin_of(p, blockIdx.y + 1)", "p.k"), ("split < SPLITS", "split < SPLITS - 1"), ("sum[i][j][e] += x[e]", "sum[i][j][e] = x[e]"))), (REFERENCE, (("column + at < columns", "true"),)),
                             (CUT, (("x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] += y[3];", "x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] = y[3];"), ("last = (split + 1) * slices / SPLITS;", "last = (split + 1) * slices / SPLITS - split;"),
                                    ("if (came != SPLITS - 1) return false;", "if (came != SPLITS - 2) return false;"), ("arrives_last(counter, SPLITS)", "arrives_last(counter, SPLITS + 1)"), ("return tile < tiles;", "return tile + 1 < tiles;"))),
-                            (PAIR, (("barrier_init(empty(base, slot), kConsumers * kAcross);", "barrier_init(empty(base, slot), kConsumers);"),)),
+                            (PAIR, (("barrier_init(empty(base, slot), kConsumers * kSharing);", "barrier_init(empty(base, slot), kConsumers);"),)),
                             (ALONG, (("x[e] = along == 0 ? y[e] : x[e] + y[e];", "x[e] = y[e];"), ("first = cluster_rank() * part, last = first + part;", "first = 0, last = part;"), ("named_sync(1, kGroups * kGroup);", ""),
                                      ("if (kCluster > 1) cluster_sync();", ""))),
                             (HOPPER, (("barrier_wait(empty(base, ring.slot), ring.parity ^ 1);", ""), ("wgmma_wait<1>();", "wgmma_wait<2>();"),
                                       ("barrier_wait(full(base, ring.slot), ring.parity);", ""), ("async_proxy_fence();", ""), ("if (sends) tma_store_wait_read<1>();", "if (sends) tma_store_wait_read<2>();"),
-                                      ("barrier_init(empty(base, slot), kConsumers * kAcross);", "barrier_init(empty(base, slot), kConsumers - 1);"),
+                                      ("barrier_init(empty(base, slot), kConsumers * kSharing);", "barrier_init(empty(base, slot), kConsumers - 1);"),
                                       ("if (threadIdx.x % kGroup == 0) tma_store_wait_read<0>();", ""), ("piece ^= 1;", "")))):
         case = Case(min(kernel, HOPPER), dice)
-        case.splits, case.cluster = {CUT: 2, SPLIT: case.splits}.get(kernel, 1), {PAIR: (2, 1), ALONG: (1, 2)}.get(kernel, (1, 1))
+        case.splits, case.cluster = {CUT: 2, SPLIT: case.splits}.get(kernel, 1), {PAIR: (2, 1, 1), ALONG: (1, 1, 2)}.get(kernel, (1, 1, 1))
         case.m, case.n, case.k, case.gap, case.group_m, case.seed = 130, 136, 328, 8, 2, 2
         case.config = {WHOLE: (64, 64, 32, 3, 2, 2), SPLIT: (32, 64, 64, 4, 2, 2), REFERENCE: case.config, CUT: (64, 128, 64, 3, 0, 0)}.get(kernel, (128, 128, 64, 4, 0, 0))
         for change in range(len(changes) + 1):

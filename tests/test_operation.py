@@ -302,7 +302,7 @@ def a_source_that_never_compiles_is_compiled_a_few_times_and_its_error_printed_a
              lambda told: told["tune"].update(UNROLL=list(range(1, 21))) or told["default"].update(UNROLL=7))
         command = ["--gpu", "L40S", *ROWS]
         stderr = place.run(*command, status=1).stderr
-        error = "l1_norm_rows.cu(26): error: identifier \"oops\""
+        error = "l1_norm_rows.cu(28): error: identifier \"oops\""
         tap.equal((stderr.count(error), stderr.index(error) < stderr.index("survived; the first: ")), (2, True))
         tap.equal(stderr.count("says where each ended"), 1)
         ended = place.json("explain", *command)

@@ -28,7 +28,7 @@ enum { FA_FILL, FA_LARGEST, FA_OUTPUT, FA_AROUND, FA_INPUT, FA_BITS, FA_CHECK_KE
 
 enum {
     FA_PROVER_ROUNDS = 2,     /* launches of each case that is not `once` */
-    FA_PROVER_ARGUMENTS = 28, /* of a kernel, without the workspace */
+    FA_PROVER_ARGUMENTS = 32, /* of a kernel, without the workspace */
     FA_PROVER_FENCE = 65536,  /* bytes before and behind each output */
     FA_PROVER_THREADS = 128,
     FA_PROVER_ROWS = 256, /* compared where the whole reference is too dear */
@@ -87,6 +87,7 @@ struct fa_proof_case {
     fa_device_ptr room;
     fa_launch_shape answer; /* of the kernel that is it; no threads: as many as there is work */
     fa_tensor_values values;
+    unsigned char maps[4][FA_TENSOR_MAP_BYTES];
     /* what kernels are passed, as the operation has it */
     _Alignas(8) unsigned char params[FA_PARAMS_MAX];
     uint64_t answered; /* by the first kernel: the proof that it was in; 0: none yet */

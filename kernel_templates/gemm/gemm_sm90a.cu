@@ -7,13 +7,13 @@
 // consumer owns some of the tile's columns and all of its rows. While the consumers store a tile, the producer fetches the next one.
 // The tiles that would not fill the GPU are cut into SPLITS parts of K, and done first: the block that ends the last part of a tile
 // adds all of them up. Nobody waits for another block but in its cluster: CLUSTER_N blocks have neighbouring tiles and the same slices at
-// the same time; each in its turn fetches the rows of A, for all of them. Or CLUSTER_K blocks have a part of K each of one tile, and add up
-// and store a share of its rows.
+// the same time; each in its turn fetches the rows of A, for all of them. Or CLUSTER_M blocks below one another the rows of B. Or CLUSTER_K
+// blocks have a part of K each of one tile, and add up and store a share of its rows.
 // Invariants:
 //  - shared memory is a ring of STAGES slots of {64 columns of B, 64 columns of A}, then two pieces of C (kPiece rows x 64 columns) for
 //    each consumer, then the barriers. All are slabs of 64 columns with swizzled rows of 128 bytes.
-//  - a block makes the three tensor maps for itself, in its part of the workspace, before anybody uses them.
-//  - behind the maps the workspace has the sums of each part of a tile that is cut.
+//  - the host makes the three tensor maps; the workspace has the sums of each part of a tile that is cut.
+//  - the warp that fetches sets the barriers up, and does not wait for the block before its first copies.
 #include "fa_global.cuh"
 #include "fa_tma_device.cuh"
 #include "gemm_place.cuh"
@@ -22,21 +22,20 @@
 namespace {
 
 constexpr bool kBf16 = DTYPE_BF16 != 0;
-constexpr int kM = BLOCK_M, kN = BLOCK_N, kAcross = CLUSTER_N, kAlong = CLUSTER_K, kCluster = kAcross * kAlong;
+constexpr int kM = BLOCK_M, kN = BLOCK_N, kDown = CLUSTER_M, kAcross = CLUSTER_N, kAlong = CLUSTER_K, kSharing = kDown * kAcross, kCluster = kSharing * kAlong;
 constexpr int kStages = STAGES, kGroups = kN == 64 ? 1 : kN == 192 ? 3 : 2, kThreads = (kGroups + 1) * 128;
 // Of a cluster along K: as many blocks store as can have whole shares, kShare rows of C.
 __device__ constexpr int storers(int most) { return most == 1 || kM % (16 * most) == 0 ? most : storers(most - 1); }
 constexpr int kParts = kN / (64 * kGroups), kStorers = storers(kAlong), kShare = kM / kStorers;   // kParts: products of 64 rows that a consumer has
 static_assert(kN % (64 * kGroups) == 0 && kM % 8 == 0 && kM <= 256, "a consumer owns whole products");
-static_assert((kAcross > 1) + (kAlong > 1) + (SPLITS > 1) <= 1, "a tile is shared in one way");
+static_assert((kDown > 1) + (kAcross > 1) + (kAlong > 1) + (SPLITS > 1) <= 1, "a tile is shared in one way");
 static_assert(kAlong == 1 || kM * kN * 4 <= kStages * (kM + kN) * 128, "sums pass through the ring");
-using Place = PlaceOf<kM, kN * kAcross>;   // of a cluster
+using Place = PlaceOf<kM * kDown, kN * kAcross>;   // of a cluster
 static_assert(FA_THREADS == kThreads, "the manifest differs");
 constexpr u32 kWarp = 32, kGroup = 128, kRowBytes = 128, kConsumers = kGroups * 4;   // warps
 constexpr u32 kPiece = kGroups == 3 ? 16 : 32, kPieceBytes = kPiece * kRowBytes, kBox = kM % 16 == 0 ? 16 : 8;   // rows of C; that are stored at once
 constexpr u32 kBBytes = kN * kRowBytes, kSlotBytes = kBBytes + kM * kRowBytes;
 constexpr u32 kPiecesAt = kStages * kSlotBytes, kBarriersAt = kPiecesAt + kGroups * 2 * kPieceBytes, kAnswersAt = kBarriersAt + 16 * kStages;
-enum Map { kMapA, kMapB, kMapC, kMaps };
 extern __shared__ __align__(1024) unsigned char shared_memory[];
 
 FA_DEVICE u32 full(u32 base, u32 slot) { return base + kBarriersAt + 8 * slot; }
@@ -51,29 +50,19 @@ FA_DEVICE bool all_others_came(u32 *counter) {
     return true;
 }
 
-FA_DEVICE MapShape shape_of(const fa_gemm_params &p, u32 map) {
-    return {map == kMapA ? p.a : map == kMapB ? p.b : p.c, map == kMapC ? p.n : p.k, map == kMapB ? p.n : p.m, 1, 1,
-            map == kMapA ? p.a_row : map == kMapB ? p.b_row : p.c_row, 0, 0, map == kMapA ? kM : map == kMapB ? kN : (int)kBox};
-}
-
 // A box of a map for all blocks of the cluster, to the same place in each, and to its barrier.
 FA_DEVICE void tma_load_to_all(u32 to, const fa_tensor_map *map, u32 barrier, int column, int row) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
                  " [%0], [%1, {%3, %4, %5, %5}], [%2], %6, %7;"
-                 :: "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(0), "h"((u16)((1 << kAcross) - 1)), "l"(kEvictLast) : "memory");
+                 :: "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(0), "h"((u16)((1 << kSharing) - 1)), "l"(kEvictLast) : "memory");
 }
 FA_DEVICE u32 cluster_rank() {
     u32 rank = 0;
     if (kCluster > 1) asm("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
     return rank;
 }
-// All threads of the cluster have come, and of those of a block alone all of the block.
-FA_DEVICE void cluster_sync() {
-    if (kCluster > 1)
-        asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-    else
-        named_sync(0, kThreads);
-}
+// All threads of the cluster have come.
+FA_DEVICE void cluster_sync() { asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory"); }
 
 // What a cluster has to do, in order: slices [first, last) of 64 columns of K of a tile. First parts of the tiles that are cut, the same
 // part of all of them before the next one, so that blocks that run together share rows of A and of B; then whole tiles.
@@ -104,10 +93,8 @@ struct Work {
 };
 
 // One thread fetches what the consumers multiply.
-FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *maps, u32 base) {
-    acquire_map(maps + kMapA);
-    acquire_map(maps + kMapB);
-    const int rank = kAcross > 1 ? (int)cluster_rank() : 0;
+FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *a, const fa_tensor_map *b, u32 base) {
+    const int rank = kSharing > 1 ? (int)cluster_rank() : 0;
     Ring<kStages> ring;
 #pragma unroll 1
     for (Work work(p); work.advance();) {
@@ -117,9 +104,11 @@ FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *maps, u32 b
             const u32 to = base + ring.slot * kSlotBytes, barrier = full(base, ring.slot);
             barrier_wait(empty(base, ring.slot), ring.parity ^ 1);
             barrier_expect(barrier, kSlotBytes);
-            tma_load(to, maps + kMapB, barrier, column, place.column + rank * kN, 0, 0, kEvictLast);
-            if constexpr (kAcross == 1) tma_load(to + kBBytes, maps + kMapA, barrier, column, place.row, 0, 0, kEvictLast);
-            else if (column / 64 % kAcross == rank) tma_load_to_all(to + kBBytes, maps + kMapA, barrier, column, place.row);
+            const bool mine = column / 64 % kSharing == rank;
+            if constexpr (kDown == 1) tma_load(to, b, barrier, column, place.column + (kAcross > 1 ? rank * kN : 0), 0, 0, kEvictLast);
+            else if (mine) tma_load_to_all(to, b, barrier, column, place.column);
+            if constexpr (kAcross == 1) tma_load(to + kBBytes, a, barrier, column, place.row + (kDown > 1 ? rank * kM : 0), 0, 0, kEvictLast);
+            else if (mine) tma_load_to_all(to + kBBytes, a, barrier, column, place.row);
             ring.advance();
         }
     }
@@ -149,9 +138,9 @@ struct Consumer {
         wgmma_commit();
     }
     __device__ __forceinline__ void release(u32 slot) const {
-        if constexpr (kAcross == 1) {
+        if constexpr (kSharing == 1) {
             if (lane == 0) barrier_arrive(empty(base, slot));
-        } else if (lane < kAcross) {   // each block of the cluster may fill it again
+        } else if (lane < kSharing) {   // each block of the cluster may fill it again
             asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
                          "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(empty(base, slot)), "r"(lane) : "memory");
         }
@@ -249,7 +238,7 @@ struct Consumer {
     }
     // Rounded and turned back, kPiece rows and 64 columns at a time, through this consumer's two pieces. What lies outside C is dropped.
     __device__ __forceinline__ void store(const Place &place, const fa_tensor_map *map) {
-        const int row = place.row + (kAlong > 1 ? (int)rank * kShare : 0);
+        const int row = place.row + (kAlong > 1 ? (int)rank * kShare : kDown > 1 ? (int)rank * kM : 0);
         const int column = place.column + (kAcross > 1 ? (int)rank * kN : 0) + (int)group * kParts * 64;
         const u32 to = (lane / 16 * 8 + lane % 8) * kRowBytes + ((2 * warp + lane / 8 % 2) ^ lane % 8) * 16;
         const bool sends = threadIdx.x % kGroup == 0;
@@ -281,39 +270,49 @@ struct Consumer {
 
 } // namespace
 
+// What the host makes maps of, for tuner/ops/generic_launch.c: the argument, CUtensorMapDataType, sides of the box, the box, bytes of its swizzle.
+struct wanted_map { u32 tensor, type, sides, box[5], swizzle; };
+constexpr u32 kType = kBf16 ? 9 : 6;
+extern "C" __constant__ wanted_map fa_maps_wanted[4] = {{0, kType, 4, {64, kM, 1, 1}, 128}, {1, kType, 4, {64, kN, 1, 1}, 128}, {2, kType, 4, {64, kBox, 1, 1}, 128}};
+
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-#if CLUSTER_N * CLUSTER_K > 1
-__cluster_dims__(CLUSTER_N * CLUSTER_K, 1, 1)
+#if CLUSTER_M * CLUSTER_N * CLUSTER_K > 1
+__cluster_dims__(CLUSTER_M * CLUSTER_N * CLUSTER_K, 1, 1)
 #endif
-gemm_sm90a(const __grid_constant__ fa_gemm_params p, fa_tensor_map *workspace, u32 *counters) {
+gemm_sm90a(const __grid_constant__ fa_gemm_params p, const __grid_constant__ fa_tensor_map a, const __grid_constant__ fa_tensor_map b,
+           const __grid_constant__ fa_tensor_map c, float *sums, u32 *counters) {
     const u32 base = shared_address(shared_memory);
-    fa_tensor_map *maps = workspace + blockIdx.x * kMaps;
+    const u32 warp = (u32)uniform((int)(threadIdx.x / kWarp));
     if (threadIdx.x == 0) {
         if (base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
+#pragma unroll
         for (u32 slot = 0; slot < kStages; ++slot) {
             barrier_init(full(base, slot), 1);
-            barrier_init(empty(base, slot), kConsumers * kAcross);
+            barrier_init(empty(base, slot), kConsumers * kSharing);
         }
         barrier_init_fence();
     }
-    const u32 warp = (u32)uniform((int)(threadIdx.x / kWarp));
-    if (warp < kMaps) make_map<kBf16>(maps + warp, base + kPiecesAt + warp * sizeof(fa_tensor_map), shape_of(p, warp));
-    cluster_sync();
+    if (threadIdx.x == kWarp) tma_prefetch_map(&b), tma_prefetch_map(&a), tma_prefetch_map(&c);
+    warp_sync();   // what follows is known to be uniform
+    if constexpr (kCluster > 1) cluster_sync();
+    else if (warp == 0) named_arrive(0, kThreads);
+    else named_sync(0, kThreads);
     if (warp < 4) {
         if constexpr (kGroups > 1) registers_decrease<kGroups == 3 ? 32 : 40>();
-        if (warp == 0 && threadIdx.x == 0) produce(p, maps, base);
+        if (warp == 0 && threadIdx.x == 0) produce(p, &a, &b, base);
         if (kAlong > 1 && Work(p).advance()) cluster_sync();   // of gather()
     } else {
         if constexpr (kGroups > 1) registers_increase<kGroups == 3 ? 160 : 232>();
         Consumer consumer(p, base, warp / 4 - 1);
-        if (threadIdx.x % kGroup == 0) acquire_map(maps + kMapC);
 #pragma unroll 1
         for (Work work(p); work.advance();) {
+            Place place(p, work.tile);
+            place.row = uniform(place.row), place.column = uniform(place.column);   // known before it is waited for
             consumer.multiply(work.last - work.first);
             if constexpr (kAlong > 1) {
-                if (consumer.gather()) consumer.store(Place(p, work.tile), maps + kMapC);
-            } else if (SPLITS == 1 || work.tile >= work.cut || consumer.join(work, (float *)(workspace + gridDim.x * kMaps), counters))
-                consumer.store(Place(p, work.tile), maps + kMapC);
+                if (consumer.gather()) consumer.store(place, &c);
+            } else if (SPLITS == 1 || work.tile >= work.cut || consumer.join(work, sums, counters))
+                consumer.store(place, &c);
         }
         if (threadIdx.x % kGroup == 0) tma_store_wait_read<0>();   // shared memory is gone when the block is
     }

@@ -652,26 +652,33 @@ int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *
                          fa_diag *diag)
 {
     static const uint32_t every[FA_TENSOR_MAP_RANK] = {1, 1, 1, 1, 1};
-    uint32_t row_bytes = shape->box[0] * fa_tensor_element_bytes(shape);
+    const int swizzle = shape->swizzle == 128 ? 3 : shape->swizzle / 32;
+    int promotion = CU_MAP_PROMOTE_256;
+    _Alignas(64) unsigned char map[FA_TENSOR_MAP_BYTES];
+    fa_tensor_shape is = *shape;
     if (fa_driver_forked())
         return fa_driver_fail_forked(diag);
-    if (row_bytes != 32 && row_bytes != 64 && row_bytes != 128)
-        return fa_fail(diag, FA_EINVAL, "a box with rows of %u bytes: use 32, 64 or 128",
-                       row_bytes);
-    int swizzle = row_bytes == 32   ? CU_MAP_SWIZZLE_32
-                  : row_bytes == 64 ? CU_MAP_SWIZZLE_64
-                                    : CU_MAP_SWIZZLE_128;
-    int type = shape->bytes              ? CU_MAP_UINT8
-               : shape->dtype == FA_BF16 ? CU_MAP_BFLOAT16
-                                         : CU_MAP_FLOAT16;
-    cu_result result = driver->tensor_map_encode(ret_map, type, shape->rank, shape->base,
-                                                 shape->extent, shape->stride, shape->box, every, 0,
-                                                 swizzle, CU_MAP_PROMOTE_256, 0);
-    if (result == CU_OK)
+    for (uint32_t i = 1; i < is.rank && i < FA_TENSOR_MAP_RANK; i++) {
+        if (is.extent[i] <= 1) { /* any driver takes it */
+            is.extent[i] = 1;
+            is.stride[i - 1] = (is.extent[0] * (is.type == FA_MAP_UINT8 ? 1 : 2) + 15) / 16 * 16;
+        } else if (is.stride[i - 1] % 128 != 0 && shape->promotion == 0) {
+            promotion = CU_MAP_PROMOTE_128;
+        }
+    }
+    cu_result result =
+        driver->tensor_map_encode(map, (int)is.type, is.rank, is.base, is.extent, is.stride, is.box,
+                                  every, 0, swizzle, promotion, 0);
+    if (result == CU_OK) {
+        memcpy(ret_map, map, sizeof map);
         return 0;
-    int rc = fa_driver_fail(driver, result, "cuTensorMapEncodeTiled", diag,
-                            "encoding a tensor map of rank %u", shape->rank);
-    return result == CU_INVALID_VALUE ? FA_EINVAL : rc;
+    }
+    int rc =
+        fa_driver_fail(driver, result, "cuTensorMapEncodeTiled", diag,
+                       "TMA does not take %s at %#llx with strides of %lld, %lld and %lld bytes",
+                       is.name, (unsigned long long)is.base, (long long)is.stride[0],
+                       (long long)is.stride[1], (long long)is.stride[2]);
+    return result == CU_INVALID_VALUE ? FA_EALIGN : rc;
 }
 
 /* ---- streams and events ----------------------------------------------------------------------*/

@@ -78,26 +78,24 @@ int fa_launch_how(fa_driver *driver, fa_function function, const uint32_t grid[3
                   const uint32_t block[3], unsigned how, uint32_t smem_bytes, fa_stream stream,
                   void **arguments, fa_diag *diag);
 
-/* A tensor as TMA sees it. Dimensions are innermost first; stride[i] is of
- * dimension i + 1. The box's row of 32, 64 or 128 bytes chooses the swizzle. */
-enum { FA_TENSOR_MAP_BYTES = 128, FA_TENSOR_MAP_ALIGNMENT = 64, FA_TENSOR_MAP_RANK = 5 };
+/* A tensor as TMA sees it. Dimensions are innermost first; stride[i] is of dimension i + 1. It has no padding, so that two of
+ * them are compared as bytes. */
+enum { FA_TENSOR_MAP_BYTES = 128, FA_TENSOR_MAP_RANK = 5 };
+enum { FA_MAP_UINT8 = 0, FA_MAP_FLOAT16 = 6, FA_MAP_BFLOAT16 = 9 }; /* of CUtensorMapDataType */
 typedef struct fa_tensor_shape {
-    fa_dtype dtype;
-    bool bytes; /* elements are single bytes, and dtype says nothing */
-    uint32_t rank;
+    const char *name;                        /* for sentences */
     fa_device_ptr base;                      /* 16-byte aligned */
-    uint64_t extent[FA_TENSOR_MAP_RANK];     /* elements, 1..2^32 */
+    uint64_t extent[FA_TENSOR_MAP_RANK];     /* elements, 0..2^32 */
     uint64_t stride[FA_TENSOR_MAP_RANK - 1]; /* bytes, multiples of 16 below 2^40 */
     uint32_t box[FA_TENSOR_MAP_RANK];        /* elements, 1..256 */
+    uint32_t rank, type;                     /* of CUtensorMapDataType */
+    uint16_t swizzle;                        /* bytes: 0, 32, 64 or 128 */
+    uint16_t
+        promotion; /* bytes that L2 fetches at once: 256; 0: as many, or 128, as strides have it */
 } fa_tensor_shape;
-static inline uint32_t fa_tensor_element_bytes(const fa_tensor_shape *shape)
-{
-    return shape->bytes ? 1 : 2;
-}
 
-/* Encodes the map: ret_map has FA_TENSOR_MAP_BYTES at a multiple of FA_TENSOR_MAP_ALIGNMENT. A host
- * call of well under a microsecond; the tensor is not touched. FA_EINVAL: the driver refuses such a
- * tensor. */
+/* Encodes the map into FA_TENSOR_MAP_BYTES. A host call of well under a microsecond; the tensor is not touched. A dimension of
+ * at most one element may have any stride. FA_EALIGN: the driver refuses such a tensor, which the sentence names. */
 int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *ret_map,
                          fa_diag *diag);
 

@@ -66,17 +66,8 @@ enum {
     CU_FUNCTION_MAX_DYNAMIC_SMEM = 8,
 };
 
-/* CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion; the 0 of the others says no
- * interleave and zeros out of bounds. */
-enum {
-    CU_MAP_UINT8 = 0,
-    CU_MAP_FLOAT16 = 6,
-    CU_MAP_BFLOAT16 = 9,
-    CU_MAP_SWIZZLE_32 = 1,
-    CU_MAP_SWIZZLE_64 = 2,
-    CU_MAP_SWIZZLE_128 = 3,
-    CU_MAP_PROMOTE_256 = 3,
-};
+/* CUtensorMapL2promotion; the 0 of the others says no interleave and zeros out of bounds. */
+enum { CU_MAP_PROMOTE_128 = 2, CU_MAP_PROMOTE_256 };
 
 /* CUlaunchAttribute, CUlaunchConfig. */
 enum { CU_LAUNCH_COOPERATIVE = 2, CU_LAUNCH_PROGRAMMATIC = 6 };

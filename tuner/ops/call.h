@@ -16,8 +16,10 @@
 #include "launches.h"
 #include "driver.h"
 
+#include <stdatomic.h>
+
 /* Of a kernel, the addresses of its workspace and counters included. */
-enum { FA_CALL_ARGUMENTS = 30 };
+enum { FA_CALL_ARGUMENTS = 34 };
 
 /* What a call of more than one launch, or with memory between its blocks, has besides. */
 typedef struct fa_call_composed {
@@ -118,5 +120,24 @@ static inline int fa_call_run(const fa_call *call, int launch, void *arguments[F
     return fa_launch_shaped(call->driver, &composed->launches.at[launch],
                             composed->function[launch], arguments, stream, diag);
 }
+
+/* ---- tensor maps (generic_launch.c) ----------------------------------------------------------*/
+enum { FA_MAPS_MAX = 4, FA_MAP_SETS = 8 };
+/* The maps of the last sets of tensors that the launches of a cubin had. A thread that does not get the flag goes without them, so
+ * nobody ever waits for anybody, not even for one that was stopped. */
+typedef struct fa_kept_maps {
+    atomic_flag taken;
+    unsigned next; /* to be replaced */
+    struct {
+        unsigned char key[FA_MAPS_MAX * sizeof(fa_tensor_shape)]; /* zeros: nothing here */
+        unsigned char map[FA_MAPS_MAX][FA_TENSOR_MAP_BYTES];
+    } set[FA_MAP_SETS];
+} fa_kept_maps;
+
+/* The maps that were made for this key of `size` bytes, one behind the other; false: they are not kept. */
+bool fa_maps_find(fa_kept_maps *kept, const void *key, size_t size, int count, void *ret_maps);
+/* Makes the maps of these tensors, and keeps them for the key. FA_EALIGN as fa_tensor_map_encode(). */
+int fa_maps_make(fa_kept_maps *kept, fa_driver *driver, const void *key, size_t size, int count,
+                 const fa_tensor_shape *shape, void *ret_maps, fa_diag *diag);
 
 #endif

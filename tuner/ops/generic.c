@@ -259,10 +259,12 @@ static int arguments(fa_bench *b, int index, int launch, void *shared,
                      void *ret_argument[FA_PROVER_ARGUMENTS])
 {
     struct fa_proof_case *c = &b->at[index];
-    (void)shared;
     fa_tensors_scratch(&c->tensors, b->launches, b->workspace.at, &c->values);
-    return fa_tensors_arguments(&c->problem, &c->tensors, launch, &c->values, c->params,
-                                ret_argument);
+    int count =
+        fa_tensors_arguments(&c->problem, &c->tensors, launch, &c->values, c->params, ret_argument);
+    FA_TRY(b, fa_generic_maps(shared, b->driver, &c->problem, &c->values, c->maps, ret_argument,
+                              &count, b->diag));
+    return count;
 }
 
 const struct fa_proof_type fa_generic_proof = {.take_cases = take_cases,

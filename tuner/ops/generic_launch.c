@@ -123,46 +123,74 @@ static int check_parameters(const fa_tensor_list *list, const fa_cubin_info *inf
     return 0;
 }
 
-int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag)
-{
-    const int behind = entry->workspace + entry->counters;
-    unsigned char params[FA_PARAMS_MAX];
-    fa_tensor_values values = {0};
-    fa_tensor_list list;
-    fa_cubin_info info;
-    int rc = fa_cubin_read(entry->cubin, entry->size, entry->name, &info, diag);
-    if (rc == 0)
-        rc = fa_tensors_read(problem, &list, diag);
-    if (rc != 0)
-        return rc;
-    int32_t bytes = (int32_t)fa_tensors_params(problem, &list, &values, params);
-    if (list.parameter_count > 0)
-        rc = check_parameters(&list, &info, entry, diag);
-    else if (info.parameter_count != 1 + behind || info.parameter_size[0] > bytes ||
-             (behind > 0 && info.parameter_size[1] != (int32_t)sizeof(fa_device_ptr)) ||
-             (behind > 1 && info.parameter_size[2] != (int32_t)sizeof(fa_device_ptr)))
-        rc = fa_fail(diag, FA_ECORRUPT,
-                     "%s does not take just a struct of %d bytes (addresses, strides, scalars, "
-                     "integer fields)%s",
-                     entry->name, bytes,
-                     behind > 0 ? ", and then the address of its workspace and that of its "
-                                  "counters, as its manifest has them"
-                                : "");
-    if (rc == 0)
-        rc = check_symbols(&list, entry, diag);
-    fa_tensors_free(&list);
-    return rc;
-}
+/* A tensor map that a kernel is passed behind its struct, as its extern "C" __constant__ fa_maps_wanted[4] has it: with a box of
+ * `sides`, the innermost first, as many as the tensor has or more, of one element. None: 0 sides. */
+struct wanted_map {
+    unsigned tensor, type, sides, box[FA_TENSOR_MAP_RANK], swizzle;
+};
 
 /* ---- launches of a caller -------------------------------------------------------------------*/
 /* What all launches of an entry share: the tensors by their index and scalars by FA_TENSORS_MAX + theirs that a caller
  * passes, in his order. */
 struct passed {
     fa_tensor_list list;
-    int count, at[FA_PARAMETERS_MAX];
+    int count, maps, at[FA_PARAMETERS_MAX];
     fa_module *module;
     fa_symbols symbols;
+    struct wanted_map wanted[FA_MAPS_MAX];
+    fa_kept_maps kept;
 };
+
+/* A struct, then maps, which are of strided tensors or of one dimension, then addresses. */
+static int check_struct(struct passed *passed, const fa_cubin_info *info,
+                        const fa_cubin_entry *entry, int bytes, fa_diag *diag)
+{
+    const fa_tensor_list *list = &passed->list;
+    const struct wanted_map *map = passed->wanted;
+    int rc = fa_cubin_constant(entry->cubin, entry->size, "fa_maps_wanted", passed->wanted,
+                               sizeof passed->wanted, diag);
+    bool right = info->parameter_size[0] <= bytes;
+    for (; passed->maps < FA_MAPS_MAX && map->sides > 0; map++, passed->maps++)
+        right = right && map->tensor < (unsigned)list->count && map->sides <= FA_TENSOR_MAP_RANK &&
+                (int)map->sides >= list->at[map->tensor].dims && map->swizzle <= 128 &&
+                list->at[map->tensor].stride_count == list->at[map->tensor].dims - 1;
+    right = right && info->parameter_count == 1 + passed->maps + entry->workspace + entry->counters;
+    for (int i = 1; right && i < info->parameter_count; i++)
+        right = info->parameter_size[i] ==
+                (i <= passed->maps ? (int)FA_TENSOR_MAP_BYTES : (int)sizeof(fa_device_ptr));
+    if (right || (rc != 0 && rc != FA_ENOTFOUND))
+        return rc == FA_ENOTFOUND ? 0 : rc;
+    return fa_fail(diag, FA_ECORRUPT,
+                   "%s does not take just a struct of %d bytes (addresses, strides, scalars, "
+                   "integer fields), %d tensor maps, and its manifest's addresses",
+                   entry->name, bytes, passed->maps);
+}
+
+/* What launches of an entry share, but for the module's: the list, which is freed, and the maps. */
+static int read_entry(const fa_problem *problem, const fa_cubin_entry *entry, struct passed *passed,
+                      fa_diag *diag)
+{
+    unsigned char params[FA_PARAMS_MAX];
+    fa_tensor_values values = {0};
+    fa_tensor_list *list = &passed->list;
+    fa_cubin_info info;
+    int rc;
+    if ((rc = fa_cubin_read(entry->cubin, entry->size, entry->name, &info, diag)) != 0 ||
+        (rc = fa_tensors_read(problem, list, diag)) != 0)
+        return rc;
+    int32_t bytes = (int32_t)fa_tensors_params(problem, list, &values, params);
+    rc = list->parameter_count > 0 ? check_parameters(list, &info, entry, diag)
+                                   : check_struct(passed, &info, entry, bytes, diag);
+    return rc != 0 ? rc : check_symbols(list, entry, diag);
+}
+
+int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag)
+{
+    struct passed passed = {.count = 0};
+    int rc = read_entry(problem, entry, &passed, diag);
+    fa_tensors_free(&passed.list);
+    return rc;
+}
 
 static void unload(void **shared)
 {
@@ -177,14 +205,11 @@ static int load_for_callers(fa_driver *driver, fa_module *module, const fa_probl
                             const fa_cubin_entry *entry, void **ret_shared, fa_diag *diag)
 {
     (void)driver;
-    int rc = fa_generic_check_entry(problem, entry, diag);
-    if (rc != 0)
-        return rc;
     struct passed *passed = calloc(1, sizeof *passed);
     if (passed == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    if ((rc = fa_tensors_read(problem, &passed->list, diag)) != 0 ||
-        (rc = fa_symbols_find(&passed->list, module, &passed->symbols, diag)) != 0) {
+    int rc = read_entry(problem, entry, passed, diag);
+    if (rc != 0 || (rc = fa_symbols_find(&passed->list, module, &passed->symbols, diag)) != 0) {
         unload((void **)&passed);
         return rc;
     }
@@ -199,6 +224,7 @@ static int load_for_callers(fa_driver *driver, fa_module *module, const fa_probl
             passed->at[passed->count++] = at;
     }
     passed->module = module;
+    atomic_flag_clear(&passed->kept.taken);
     *ret_shared = passed;
     return 0;
 }
@@ -280,6 +306,65 @@ static int take_arguments(const struct passed *passed, const fa_problem *problem
     return 0;
 }
 
+/* ---- tensor maps ----------------------------------------------------------------------------*/
+bool fa_maps_find(fa_kept_maps *kept, const void *key, size_t size, int count, void *ret_maps)
+{
+    bool known = false;
+    if (atomic_flag_test_and_set_explicit(&kept->taken, memory_order_acquire))
+        return false;
+    for (int i = 0; i < FA_MAP_SETS && !known; i++)
+        if ((known = memcmp(kept->set[i].key, key, size) == 0))
+            memcpy(ret_maps, kept->set[i].map, (size_t)count * FA_TENSOR_MAP_BYTES);
+    atomic_flag_clear_explicit(&kept->taken, memory_order_release);
+    return known;
+}
+
+int fa_maps_make(fa_kept_maps *kept, fa_driver *driver, const void *key, size_t size, int count,
+                 const fa_tensor_shape *shape, void *ret_maps, fa_diag *diag)
+{
+    unsigned char(*map)[FA_TENSOR_MAP_BYTES] = ret_maps;
+    int rc = 0;
+    for (int i = 0; i < count && rc == 0; i++)
+        rc = fa_tensor_map_encode(driver, &shape[i], map[i], diag);
+    if (rc != 0 || atomic_flag_test_and_set_explicit(&kept->taken, memory_order_acquire))
+        return rc;
+    memcpy(kept->set[kept->next].key, key, size);
+    memcpy(kept->set[kept->next].map, map, (size_t)count * FA_TENSOR_MAP_BYTES);
+    kept->next = (kept->next + 1) % FA_MAP_SETS;
+    atomic_flag_clear_explicit(&kept->taken, memory_order_release);
+    return 0;
+}
+
+int fa_generic_maps(void *shared, fa_driver *driver, const fa_problem *problem,
+                    const fa_tensor_values *values, unsigned char (*ret_maps)[FA_TENSOR_MAP_BYTES],
+                    void **ret_argument, int *count, fa_diag *diag)
+{
+    struct passed *passed = shared;
+    fa_tensor_shape shape[FA_MAPS_MAX] = {{0}};
+    for (int i = 0; i < passed->maps; i++) {
+        const struct wanted_map *map = &passed->wanted[i];
+        const fa_tensor *tensor = &passed->list.at[map->tensor];
+        shape[i] = (fa_tensor_shape){.name = tensor->name,
+                                     .base = values->address[map->tensor],
+                                     .rank = map->sides,
+                                     .type = map->type,
+                                     .swizzle = (uint16_t)map->swizzle};
+        memcpy(shape[i].box, map->box, sizeof map->box);
+        for (int side = 0, dim = tensor->dims - 1; dim >= 0; side++, dim--) {
+            shape[i].extent[side] = (uint64_t)fa_tensor_size(tensor, problem, dim);
+            if (side > 0)
+                shape[i].stride[side - 1] =
+                    (uint64_t)values->stride[map->tensor][dim] * fa_element_size(tensor->element);
+        }
+        ret_argument[(*count)++] = ret_maps[i];
+    }
+    if (passed->maps == 0 ||
+        fa_maps_find(&passed->kept, shape, sizeof shape, passed->maps, ret_maps))
+        return 0;
+    return fa_maps_make(&passed->kept, driver, shape, sizeof shape, passed->maps, shape, ret_maps,
+                        diag);
+}
+
 static int launch(const fa_call *call, const fa_problem *problem, const void *data,
                   fa_stream stream, fa_diag *diag)
 {
@@ -287,6 +372,7 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     const struct passed *passed = call->shared;
     fa_tensor_values values;
     _Alignas(8) unsigned char params[FA_PARAMS_MAX];
+    unsigned char maps[FA_MAPS_MAX][FA_TENSOR_MAP_BYTES];
     void *arguments[FA_CALL_ARGUMENTS];
     fa_call_memory memory = {0};
     bool empty = false;
@@ -308,7 +394,9 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
         fa_tensors_scratch(&passed->list, &call->composed->launches, memory.workspace, &values);
     for (int i = 0; rc == 0 && i < fa_call_launches(call); i++) {
         int count = fa_tensors_arguments(problem, &passed->list, i, &values, params, arguments);
-        rc = fa_call_run(call, i, arguments, count, &memory, stream, diag);
+        rc = fa_generic_maps(call->shared, call->driver, problem, &values, maps, arguments, &count,
+                             diag);
+        rc = rc != 0 ? rc : fa_call_run(call, i, arguments, count, &memory, stream, diag);
     }
     if (enters && rc == 0)
         rc = fa_symbols_copy(call->driver, &passed->symbols, &passed->list, problem, values.address,

@@ -3,10 +3,7 @@
  * From fa_attn_args to what attention's kernels take: fa_attn_params and, for those that use TMA,
  * tensor maps.
  *
- * Workload: each attention layer of every step; of maps four encodes per proof case of a candidate, and per launch with new
- * pointers.
- * Invariants: every dimension handed to the driver has at least one element, and one that has no second element has a
- * stride that the driver takes, whatever the caller said.
+ * Workload: each attention layer of every step.
  */
 #include "attn_launch.h"
 
@@ -20,7 +17,6 @@
 #include <string.h>
 
 _Static_assert(sizeof(struct fa_tensor_map) == FA_TENSOR_MAP_BYTES, "a CUtensorMap");
-_Static_assert(_Alignof(struct fa_tensor_map) == FA_TENSOR_MAP_ALIGNMENT, "a CUtensorMap");
 
 enum { BOX_MAX = 256 };
 
@@ -42,19 +38,14 @@ static bool is_serving(const fa_cubin_info *info)
  * and the maps. One that uses none of them need not take them. */
 static bool takes(const fa_cubin_info *info, bool maps, bool workspace)
 {
-    bool serving = is_serving(info);
-    int32_t size[3] = {serving ? info->parameter_size[0] : (int32_t)sizeof(struct fa_attn_params)};
-    int count = 1;
-    if (maps)
-        size[count++] = sizeof(struct fa_attn_tensor_maps);
-    if (workspace && !serving)
-        size[count++] = sizeof(fa_device_ptr);
-    if (count == 1)
-        return info->parameter_count <= 1 && info->parameter_size[0] <= size[0];
-    bool same = info->parameter_count == count;
-    for (int i = 0; i < count; i++)
-        same = same && info->parameter_size[i] == size[i];
-    return same;
+    const bool serving = is_serving(info), address = workspace && !serving;
+    const int32_t *size = info->parameter_size,
+                  params = serving ? size[0] : (int32_t)sizeof(struct fa_attn_params);
+    if (!maps && !address)
+        return info->parameter_count <= 1 && size[0] <= params;
+    return info->parameter_count == 1 + maps + address && size[0] == params &&
+           (!maps || size[1] == sizeof(struct fa_attn_tensor_maps)) &&
+           (!address || size[1 + maps] == sizeof(fa_device_ptr));
 }
 
 int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_boxes,
@@ -100,57 +91,13 @@ int fa_attn_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, 
 }
 
 /* ---- maps -----------------------------------------------------------------------------------*/
-/* One tensor of [batch, heads, rows, columns] with its strides in elements, and its box. */
-struct tensor {
-    const char *name;
-    const void *base;
-    long long batch_stride, head_stride, row_stride;
-    int columns, batch, rows, heads;
-    bool bytes; /* elements are single bytes */
-    unsigned box_rows;
-    int group; /* heads in a group of a rank-5 map; 0: rank 4 */
-    unsigned group_box;
-};
-
-static int encode_tensor(fa_driver *driver, const struct tensor *t, fa_dtype dtype,
-                         unsigned box_columns, struct fa_tensor_map *ret_map, fa_diag *diag)
+/* A stride that is negative or too large becomes one that no driver takes. */
+static void add_side(fa_tensor_shape *shape, int extent, unsigned box, long long stride, int factor)
 {
-    const int group = t->group > 0 ? t->group : 1;
-    fa_tensor_shape shape = {.dtype = dtype,
-                             .bytes = t->bytes,
-                             .rank = 1,
-                             .base = (fa_device_ptr)(uintptr_t)t->base,
-                             .extent = {(uint64_t)t->columns},
-                             .box = {box_columns > 64 && !t->bytes ? 64 : box_columns}};
-    const uint64_t size = fa_tensor_element_bytes(&shape),
-                   packed = ((uint64_t)t->columns * size + 15) / 16 * 16; /* any driver takes it */
-    long long groups_stride;
-    bool fits = !__builtin_mul_overflow(t->head_stride, group, &groups_stride);
-    const struct {
-        int extent;
-        unsigned box;
-        long long stride;
-    } dimension[] = {{t->group, t->group_box, t->head_stride},
-                     {t->rows, t->box_rows, t->row_stride},
-                     {t->heads / group, 1, groups_stride},
-                     {t->batch, 1, t->batch_stride}};
-    for (int i = t->group == 0; i < 4; i++) {
-        const uint32_t at = shape.rank++;
-        const bool one = dimension[i].extent <= 1;
-        shape.extent[at] = one ? 1 : (uint64_t)dimension[i].extent;
-        shape.box[at] = dimension[i].box;
-        shape.stride[at - 1] = one ? packed : (uint64_t)dimension[i].stride * size;
-        fits = fits && (one || (dimension[i].stride >= 0 && dimension[i].stride <= STRIDE_MAX));
-    }
-    int rc = fits ? fa_tensor_map_encode(driver, &shape, ret_map, diag)
-                  : fa_fail(diag, FA_EINVAL, "a stride is negative or too large");
-    if (rc == FA_EINVAL)
-        return fa_fail_in(diag, FA_EALIGN,
-                          "TMA does not take %s at %p with strides %lld, %lld, "
-                          "%lld (batch, head, row): ask for the kernel with problem.unaligned = "
-                          "true, which needs no tensor maps",
-                          t->name, t->base, t->batch_stride, t->head_stride, t->row_stride);
-    return rc != 0 ? fa_fail_in(diag, rc, "the tensor map of %s", t->name) : 0;
+    const bool fits = stride >= 0 && stride <= STRIDE_MAX;
+    shape->extent[shape->rank] = (uint64_t)extent;
+    shape->box[shape->rank] = box;
+    shape->stride[shape->rank++ - 1] = fits ? (uint64_t)stride * (uint64_t)factor : UINT64_MAX;
 }
 
 static int32_t columns_of_v(const fa_problem *problem)
@@ -164,14 +111,20 @@ static bool packs_keys(const fa_problem *problem)
     return problem->lengths_k == FA_LENGTHS_CU_SEQLENS && problem->page == 0;
 }
 
-int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
-                        const fa_problem *problem, const struct fa_attn_serving_params *params,
-                        struct fa_attn_tensor_maps *ret_maps, fa_diag *diag)
+int fa_attn_maps_get(struct fa_attn_shared *shared, fa_driver *driver, const fa_problem *problem,
+                     const struct fa_attn_serving_params *params, void *ret_maps, fa_diag *diag)
 {
+    const struct fa_attn_boxes *boxes = &shared->boxes;
     const struct fa_attn_params *p = &params->dense;
     const bool packed_q = problem->varlen, packed_k = packs_keys(problem),
                paged = problem->page > 0, fp8 = problem->kv_dtype == FA_KV_FP8;
-    const int dim = problem->head_dim, dim_v = columns_of_v(problem);
+    const int lengths[] = {packed_q ? params->total_q : 0, packed_k ? params->total_k : 0,
+                           paged ? params->num_pages : 0};
+    unsigned char key[sizeof *p + sizeof lengths];
+    memcpy(key, p, sizeof *p);
+    memcpy(key + sizeof *p, lengths, sizeof lengths);
+    if (fa_maps_find(&shared->maps, key, sizeof key, 4, ret_maps))
+        return 0;
     const int group = boxes->q_heads > 1 ? p->heads_q / p->heads_kv : 0;
     const int queries = packed_q ? params->total_q : p->seq_q, batch_q = packed_q ? 1 : p->batch;
     int keys = paged      ? problem->page
@@ -184,27 +137,35 @@ int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
         k_base = v_base = p->q;
         heads_kv = batch_k = keys = 1;
     }
-    const struct {
-        struct tensor tensor;
-        struct fa_tensor_map *map;
-    } all[] = {
-        {{"q", p->q, p->q_batch_stride, p->q_head_stride, p->q_row_stride, dim, batch_q, queries,
-          p->heads_q, problem->q_dtype == FA_KV_FP8, boxes->q_rows, group, boxes->q_heads},
-         &ret_maps->q},
-        {{"k", k_base, p->k_batch_stride, p->k_head_stride, p->k_row_stride, dim, batch_k, keys,
-          heads_kv, fp8, boxes->k_rows, 0, 0},
-         &ret_maps->k},
-        {{"v", v_base, p->v_batch_stride, p->v_head_stride, p->v_row_stride, dim_v, batch_k, keys,
-          heads_kv, fp8, boxes->v_rows, 0, 0},
-         &ret_maps->v},
-        {{"o", p->o, p->o_batch_stride, p->o_head_stride, p->o_row_stride, dim_v, batch_q, queries,
-          p->heads_q, false, boxes->o_rows, group, boxes->q_heads},
-         &ret_maps->o}};
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < sizeof all / sizeof *all; i++)
-        rc =
-            encode_tensor(driver, &all[i].tensor, problem->dtype, boxes->columns, all[i].map, diag);
-    return rc;
+    static const char *const name[] = {"q", "k", "v", "o"};
+    const void *const base[] = {p->q, k_base, v_base, p->o};
+    const bool bytes[] = {problem->q_dtype == FA_KV_FP8, fp8, fp8, false};
+    const unsigned box_rows[] = {boxes->q_rows, boxes->k_rows, boxes->v_rows, boxes->o_rows};
+    const uint32_t type = problem->dtype == FA_BF16 ? FA_MAP_BFLOAT16 : FA_MAP_FLOAT16;
+    long long stride[4][3]; /* of batch, head and row */
+    fa_tensor_shape shape[FA_MAPS_MAX] = {{0}};
+    memcpy(stride, (const char *)p + 5 * sizeof(void *), sizeof stride);
+    for (int i = 0; i < 4; i++) {
+        const bool query = i % 3 == 0, groups = query && group > 0;
+        const int size = bytes[i] ? 1 : 2, g = groups ? group : 1;
+        const unsigned columns = boxes->columns > 64 && size == 2 ? 64 : boxes->columns;
+        shape[i] = (fa_tensor_shape){
+            .name = name[i],
+            .base = (fa_device_ptr)(uintptr_t)base[i],
+            .extent = {(uint64_t)(i < 2 ? problem->head_dim : columns_of_v(problem))},
+            .box = {columns},
+            .rank = 1,
+            .type = bytes[i] ? FA_MAP_UINT8 : type,
+            .swizzle = (uint16_t)(columns * (unsigned)size),
+            .promotion = 256};
+        if (groups)
+            add_side(&shape[i], g, boxes->q_heads, stride[i][1], size);
+        add_side(&shape[i], query ? queries : keys, box_rows[i], stride[i][2], size);
+        add_side(&shape[i], (query ? p->heads_q : heads_kv) / g, 1, stride[i][1], size * g);
+        add_side(&shape[i], query ? batch_q : batch_k, 1, stride[i][0], size);
+    }
+    int rc = fa_maps_make(&shared->maps, driver, key, sizeof key, 4, shape, ret_maps, diag);
+    return rc != FA_EALIGN ? rc : fa_fail_in(diag, rc, "ask with problem.unaligned = true");
 }
 
 /* ---- the arguments of serving engines ---------------------------------------------------------*/
@@ -368,13 +329,12 @@ static int attn_load(fa_driver *driver, fa_module *module, const fa_problem *pro
     int rc = fa_attn_boxes_read(entry, &boxes, &serving, diag);
     if (rc != 0 || (boxes.columns == 0 && !serving))
         return rc;
-    struct fa_attn_shared *shared = aligned_alloc(_Alignof(struct fa_attn_shared), sizeof *shared);
+    struct fa_attn_shared *shared = calloc(1, sizeof *shared);
     if (shared == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    memset(shared, 0, sizeof *shared);
     shared->serving = serving;
     shared->boxes = boxes;
-    atomic_flag_clear(&shared->taken);
+    atomic_flag_clear(&shared->maps.taken);
     *ret_shared = shared;
     return 0;
 }
@@ -521,51 +481,3 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
 }
 
 const fa_launcher fa_attn_launcher = {.load = attn_load, .unload = unload, .launch = launch};
-
-/* ---- kept tensor maps -------------------------------------------------------------------------*/
-_Static_assert(offsetof(struct fa_attn_params, o) == offsetof(struct fa_attn_map_key, o),
-               "q, k, v and o come first, in this order");
-_Static_assert(offsetof(struct fa_attn_params, batch) -
-                       offsetof(struct fa_attn_params, q_batch_stride) ==
-                   sizeof((struct fa_attn_map_key){0}.stride),
-               "the twelve strides lie together");
-_Static_assert(offsetof(struct fa_attn_params, causal_offset) -
-                       offsetof(struct fa_attn_params, batch) ==
-                   sizeof((struct fa_attn_map_key){0}.size),
-               "the five sizes lie together");
-
-int fa_attn_maps_get(struct fa_attn_shared *shared, fa_driver *driver, const fa_problem *problem,
-                     const struct fa_attn_serving_params *params,
-                     struct fa_attn_tensor_maps *ret_maps, fa_diag *diag)
-{
-    const struct fa_attn_params *p = &params->dense;
-    struct fa_attn_map_key key = {.total_q = problem->varlen ? params->total_q : 0,
-                                  .total_k = packs_keys(problem) ? params->total_k : 0,
-                                  .num_pages = problem->page > 0 ? params->num_pages : 0};
-    memcpy(&key, p, offsetof(struct fa_attn_map_key, stride));
-    memcpy(key.stride, (const char *)p + offsetof(struct fa_attn_params, q_batch_stride),
-           sizeof key.stride);
-    memcpy(key.size, (const char *)p + offsetof(struct fa_attn_params, batch), sizeof key.size);
-    const bool mine = !atomic_flag_test_and_set_explicit(&shared->taken, memory_order_acquire);
-    bool known = false;
-    int rc = 0;
-    for (unsigned i = 0; mine && !known && i < FA_ATTN_MAP_SETS; i++) {
-        const unsigned at = (shared->last + i) % FA_ATTN_MAP_SETS;
-        known = memcmp(&shared->kept[at].key, &key, sizeof key) == 0;
-        if (known) {
-            shared->last = at;
-            *ret_maps = shared->kept[at].maps;
-        }
-    }
-    if (!known)
-        rc = fa_attn_maps_encode(driver, &shared->boxes, problem, params, ret_maps, diag);
-    if (mine && !known && rc == 0) {
-        shared->kept[shared->next].key = key;
-        shared->kept[shared->next].maps = *ret_maps;
-        shared->last = shared->next;
-        shared->next = (shared->next + 1) % FA_ATTN_MAP_SETS;
-    }
-    if (mine)
-        atomic_flag_clear_explicit(&shared->taken, memory_order_release);
-    return rc;
-}

@@ -14,8 +14,6 @@
 #include "call.h"
 #include "manifest.h"
 
-#include <stdatomic.h>
-
 /* ---- the arguments of serving engines --------------------------------------------------------*/
 /* Strides beyond it, either way, reach outside any memory. In elements. */
 #define FA_ATTN_STRIDE_LIMIT ((int64_t)1 << 48)
@@ -51,48 +49,22 @@ int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_bo
 /* As fa_op.check_entry. */
 int fa_attn_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
 
-/* Encodes the four maps of a launch; `boxes` wants some. Takes any number of keys, rows and batches, 0 too. Packed tensors
- * are one batch, pages are batches of `page` rows. Of params what lies behind `dense` is read for packed tensors and pages
- * alone. FA_EALIGN: TMA does not take a tensor; the sentence names it, and ret_maps holds nothing of use. */
-int fa_attn_maps_encode(fa_driver *driver, const struct fa_attn_boxes *boxes,
-                        const fa_problem *problem, const struct fa_attn_serving_params *params,
-                        struct fa_attn_tensor_maps *ret_maps, fa_diag *diag);
-
 /* ---- launches --------------------------------------------------------------------------------*/
 /* Launches on tensors of the caller: fa_attn_args (fa_types.h). */
 extern const fa_launcher fa_attn_launcher;
 
-/* What distinguishes launches of one cubin: pointers without lse, strides, the five sizes, and of packed tensors
- * and pages how many rows and pages there are. */
-struct fa_attn_map_key {
-    const void *q, *k, *v, *o; /* q is NULL: nothing here */
-    long long stride[12];
-    int size[5], total_q, total_k, num_pages;
-};
-
-enum { FA_ATTN_MAP_SETS = 8 };
-
-/* What launches of a cubin share; of one that takes fa_attn_params alone without maps, nothing.
- * Workload of its maps: every launch of a kernel that takes some, from any thread; nearly always with one of a
- * few sets of buffers. A hit costs a comparison of 152 bytes and a copy of 512.
- * Invariant: those that are kept are touched only by the thread that has the flag. A thread that does not get
- * it goes without them, so nobody ever waits for anybody, not even for one that was stopped. */
+/* What launches of a cubin share; of one that takes fa_attn_params alone without maps, nothing. */
 struct fa_attn_shared {
     bool serving;               /* it takes fa_attn_serving_params */
     struct fa_attn_boxes boxes; /* columns 0: it takes no tensor maps */
-    atomic_flag taken;
-    unsigned last, next; /* last hit; next to be replaced */
-    struct fa_attn_tensor_maps proved; /* of a proof's launch */
-    struct {
-        struct fa_attn_tensor_maps maps;
-        struct fa_attn_map_key key;
-    } kept[FA_ATTN_MAP_SETS];
+    fa_kept_maps maps;
+    unsigned char proved[sizeof(struct fa_attn_tensor_maps)]; /* of a proof's launch */
 };
 
-/* The maps for a launch, as fa_attn_maps_encode makes them. Any thread at any time; never waits. */
+/* The four maps of a launch, as fa_attn_tensor_maps has them: of any number of keys, rows and batches, 0 too. Packed tensors are
+ * one batch, pages are batches of `page` rows. Of params what lies behind `dense` is read for these alone. */
 int fa_attn_maps_get(struct fa_attn_shared *shared, fa_driver *driver, const fa_problem *problem,
-                     const struct fa_attn_serving_params *params,
-                     struct fa_attn_tensor_maps *ret_maps, fa_diag *diag);
+                     const struct fa_attn_serving_params *params, void *ret_maps, fa_diag *diag);
 
 /* ---- attn_model.c ----------------------------------------------------------------------------*/
 /* As fa_model_predict. */

@@ -489,10 +489,10 @@ static int arguments(fa_bench *b, int index, int launch, void *kernels,
     params->counters = (unsigned int *)(uintptr_t)b->counters.at;
     params->splits = b->launches->splits;
     if (maps)
-        FA_TRY(b, fa_attn_maps_get(shared, b->driver, &b->at[index].problem, params,
-                                   &shared->proved, b->diag));
+        FA_TRY(b, fa_attn_maps_get(shared, b->driver, &b->at[index].problem, params, shared->proved,
+                                   b->diag));
     ret_argument[0] = params;
-    ret_argument[1] = maps ? &shared->proved : NULL;
+    ret_argument[1] = maps ? shared->proved : NULL;
     return maps ? 2 : 1;
 }
 
