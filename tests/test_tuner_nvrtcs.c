@@ -36,6 +36,7 @@ static const struct use {
      {{"seq_q", "1"}, {"seq_k", "8192"}, {"page", "16"}, {"kv_dtype", "fp8"}}},
     {"A100-SXM4-80GB", "attn_fwd", {{"varlen", "true"}, {"lengths_k", "seqused"}, {"page", "16"}}},
     {"H200", "attn_fwd", {{"varlen", "true"}, {"lengths_k", "seqused"}, {"page", "64"}}},
+    {"H200", "attn_fwd", {{"q_dtype", "fp8"}, {"kv_dtype", "fp8"}}},
     {"H200",
      "attn_fwd",
      {{"head_dim", "576"}, {"head_dim_v", "512"}, {"v_in_k", "true"}, {"heads_kv", "1"}}},
