@@ -167,7 +167,7 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
         floats = rows * (2 + r.columns) + (r.varlen ? (6 * count + 1) * 32 + 8 * (count + 1) : 7 * 32) +
                  (r.in_passing ? (i64)4 * p.heads_kv * r.parts * count : 2 * tiles * heads), side_bytes = 768;
     if (r.parts > 1) floats += key_tiles * (r.parts * r.part_floats + r.arrivals);
-    if (r.mask != nullptr && !r.deterministic) floats += tiles_of(p.seq_k, r.block_n) * heads * (1 + 2 * ((tiles + 31) / 32));   // lists
+    if (r.mask != nullptr && !r.deterministic) floats += tiles_of(p.seq_k, r.block_n) * heads * (4 + 2 * ((tiles + 31) / 32));   // lists
     std::vector<float> space((size_t)floats + 80, NAN);
     float *workspace = (float *)(((uintptr_t)space.data() + 255) & ~(uintptr_t)255);
     Arguments a = {p, workspace};

@@ -421,7 +421,7 @@ def a_text_that_is_done_wrong_is_found():
     """Each place that says by what dS is multiplied, which tiles a mask lists, or for which rows a text is asked."""
     case = bent(plain_case(CAUSAL=0))
     case.words[:5] = [2, 4, 2, 100, 450]
-    lists = (("is && sees.high != 0", "is && sees.low != 0"), ("row + head * listed.apart", "row"),
+    lists = (("is && sees.high != 0", "is && sees.low != 0"), ("row += listed.apart, ++head;", "row += 2 * listed.apart, ++head;"),
              ("row + i * listed.apart", "row"))
     find_each(case, (*lists, ("head / (p.heads_q / p.heads_kv)", "head"), ("ds[e] *= slope_at(weight[e], slope[e]);", ""), ("places_of(p, own, index, head)", "places_of(p, own, index, at.head)"),
                      ("!is_visible(places, query, key)", "false"), ("if (row0 + i * 16 + half * 8 >= own.seq_q) seen.high = 0;", "")))

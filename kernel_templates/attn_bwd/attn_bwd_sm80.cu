@@ -152,8 +152,8 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const Band band = find_band(own);
     const Meets meets = find_meets(own, band, at.key0);
 #if SKIPS
-    Steps walk(p, workspace, (u32)(own.batch * p.heads_q + at.head * group), (u32)among_all, meets, group), ahead = walk;   // as below
-    const int steps = walk.count(group);
+    int steps = 0;
+    Steps walk(p, workspace, (u32)(own.batch * p.heads_q + at.head * group), (u32)among_all, group, steps), ahead = walk;   // as below
 #else
     const int steps = meets.end > meets.first ? (meets.end - meets.first) * group : 0;
 #endif
@@ -180,7 +180,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const u32 slab_row = at.row_warp * (kSlabs * 16);
     float dk[kKeySlabs][2 * kDPairs][4] = {}, dv[kKeySlabs][2 * kDvPairs][4] = {};
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step, walk.next(meets, group)) {
+    for (int step = 0; step < steps; ++step, go_on(walk, meets, group, steps - step)) {
         const int tile = walk.tile, head = at.head * group + walk.head;
         const u32 slot = smem + kSlots + (kStages > 1 ? step % kStages * kSlotBytes : 0);
         const u32 q_tile = slot, do_tile = slot + kQBytes, p_tile = smem + kP, ds_tile = smem + kDs;
@@ -189,7 +189,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
         const Places places = places_of(p, own, index, head);
         const int first_place = place_of_query(own);
 #if SKIPS
-        const bool whole = walk.whole;
+        const bool whole = walk.whole();
 #else
         constexpr bool whole = false;
 #endif
@@ -215,7 +215,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
         cp_async_wait<0>();
         block_sync();
         if (kStages > 1) {
-            ahead.next(meets, group);
+            go_on(ahead, meets, group, steps - step - 1);
             if (step + 1 < steps) load_step(ahead, smem + kSlots + (step + 1) % kStages * kSlotBytes);
             cp_async_commit();
         }

@@ -101,6 +101,9 @@ struct alignas(16) Ranked {
     u32 seq_q, seq_k;
     u32 first_q;
     u32 most_key_tiles;   // of a sequence, of one head; in the entry behind them
+#if SCORE_SNIPPET || MASK_SNIPPET
+    u32 index;            // among all, as they lie
+#endif
 };
 FA_DEVICE Ranked *ranking_of(const fa_attn_bwd_params &p, void *workspace) {
     return (Ranked *)(maps_of(p, workspace) + maps_in(p) + 1);
@@ -268,6 +271,9 @@ FA_DEVICE void rank_sequence(const fa_attn_bwd_params &p, void *workspace, int b
     if (threadIdx.x != 0) return;
     Ranked *at = ranking_of(p, workspace) + before;
     at[0] = {key_tiles, (u32)own.first_tile, (u32)own.seq_q, (u32)own.seq_k, (u32)own.first_q, 0};
+#if SCORE_SNIPPET || MASK_SNIPPET
+    at[0].index = (u32)b;
+#endif
     if (before == (u32)p.batch - 1) at[1] = {key_tiles + tiles_of_keys((u32)own.seq_k), 0, 0, 0, 0, most};
 }
 
@@ -354,13 +360,19 @@ struct Job {
     int steps;
     Band band;
     Meets meets;
+#if SCORE_SNIPPET || MASK_SNIPPET
+    // Of the batch, or the sequence of a rank.
+    __device__ __forceinline__ int index(const fa_attn_bwd_params &p, void *workspace, u32 rank) const {
+        return kVarlen ? (int)ranking_of(p, workspace)[rank].index : batch;
+    }
+#endif
 #if SKIPS
     Steps walk;
 
     // The steps that are listed take the place of all.
-    __device__ __forceinline__ void list(const fa_attn_bwd_params &p, void *workspace) {
-        walk = Steps(p, workspace, (u32)batch * opaque((u32)p.heads_q) + first_head_of((u32)head, (u32)whole), (u32)key_tile, meets, group);
-        steps = walk.count(group);
+    __device__ __forceinline__ void list(const fa_attn_bwd_params &p, void *workspace, u32 rank) {
+        const u32 before = kVarlen ? (u32)first_tile_of<kN>(p.cu_seqlens_k, index(p, workspace, rank)) : 0;   // tiles of keys of other sequences
+        walk = Steps(p, workspace, (u32)batch * opaque((u32)p.heads_q) + first_head_of((u32)head, (u32)whole), before + (u32)key_tile, group, steps);
     }
 #endif
 
@@ -560,7 +572,7 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         }
 #if SKIPS
         Job job(p, told);
-        job.list(p, workspace);
+        job.list(p, workspace, told.number);
 #else
         const Job job(p, told);
 #endif
@@ -579,7 +591,7 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         Walk walk(job.meets, job.group, walks_down(p, job));
 #endif
 #pragma unroll 1
-        for (const u32 end = step + (u32)job.steps; step != end; ++step, walk.next(job.meets, job.group)) {
+        for (const u32 end = step + (u32)job.steps; step != end; ++step, go_on(walk, job.meets, job.group, (int)(end - step))) {
             const u32 slot = slot_of(step), full = shared.barrier(kFull + slot), place = before + (u32)walk.head * tiles + (u32)walk.tile;
             barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);
             barrier_expect(full, kTileBytes + kRowsBytes);
@@ -684,7 +696,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         }
 #if SKIPS
         Job job(p, told);
-        job.list(p, workspace);
+        job.list(p, workspace, told.number);
 #else
         const Job job(p, told);
 #endif
@@ -727,7 +739,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
             warp_sync();
             named_arrive(kHalfEmpty + half, kGroup + kWarp);
             const u32 added = place;
-            walk.next(job.meets, job.group);
+            go_on(walk, job.meets, job.group, left - 1);
             place = place_of(walk);
             if constexpr (kDeterministic) {
                 // The next step's turn is waited for while its half of dQ is computed. If it is there, this one's is passed when the next
@@ -817,7 +829,8 @@ struct Consumer {
 #endif
     u32 step;              // of all jobs; its slot in each ring is its lowest bit, the parity of that slot's barriers the next one
 
-    __device__ __forceinline__ Consumer(const fa_attn_bwd_params &p, const Shared &shared, const Job &job, u32 group, u32 step)
+    // index: of the batch or sequence.
+    __device__ __forceinline__ Consumer(const fa_attn_bwd_params &p, const Shared &shared, const Job &job, u32 group, u32 step, int index = 0)
         : p(p), shared(shared), curve(p), group(group), thread(threadIdx.x % kGroup), warp(thread / kWarp),
           lane(thread % kWarp), half(shared.base + kHalvesAt + group * kHalfBytes),
           ds_place(group * (kM * kRowBytes) + ((lane >> 4) * 8 + (lane & 7)) * kRowBytes +
@@ -831,7 +844,7 @@ struct Consumer {
 #endif
           left(job.steps), step(step) {
 #if SCORE_SNIPPET || MASK_SNIPPET
-        places = {job.batch, (int)first_head_of((u32)job.head, (u32)job.whole), job.head / (int)kParts, p.seq_q, p.seq_k};
+        places = {index, (int)first_head_of((u32)job.head, (u32)job.whole), job.head / (int)kParts, kVarlen ? job.seq_q : p.seq_q, kVarlen ? job.seq_k : p.seq_k};
         key = job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4);
 #endif
 #pragma unroll
@@ -867,12 +880,13 @@ struct Consumer {
 #if SCORE_SNIPPET || MASK_SNIPPET
     using Line = SnippetCount<SnippetLine>;
     using Spot = SnippetCount<float>;
-    // Calls f(i, query, key, half, column) for each of the scores i of a step.
-    template <class F> __device__ __forceinline__ void each_score(const F &f) const {
+    // Calls f(i, query, key, half, column) for each of the scores i of a step. kOneByOne: what is computed of some takes no registers meanwhile.
+    template <bool kOneByOne, class F> __device__ __forceinline__ void each_score(const F &f) const {
         const auto low_key = query_place(key), high_key = query_place(key + 8);
-        const int first = walk.tile * kM + (int)(lane % 4) * 2 + (CAUSAL == 2 ? 0 : p.seq_k - p.seq_q);
+        int first = walk.tile * kM + (int)(lane % 4) * 2 + (CAUSAL == 2 ? 0 : places.len_k - places.len_q);
 #pragma unroll
         for (int i = 0; i < kM / 2; ++i) {
+            if (kOneByOne && i % 4 == 0) first = (int)opaque((u32)first);
             const int half = i / 2 % 2, column = i / 4 * 8 + i % 2;
             f(i, line_place(first, column), half == 0 ? low_key : high_key, half, column);
         }
@@ -886,8 +900,9 @@ struct Consumer {
     __device__ __forceinline__ void hide(Scores &s, Packed &weights, Packed &ds) const {
         const int row = walk.tile * kM + (int)(lane % 4) * 2;
         const Places w = places_of_step();
-        const Seers seers(p.seq_q, p.seq_k, find_band(p), (int)opaque((u32)key));   // here, as it is seldom needed
-        each_score([&](int i, const Line &query, const Spot &key, int half, int column) {
+        const Sequence lengths = {w.len_q, w.len_k, p.window_left, p.window_right, 0, 0, 0, 0};
+        const Seers seers(w.len_q, w.len_k, find_band(lengths), (int)opaque((u32)key));   // here, as it is seldom needed
+        each_score<true>([&](int i, const Line &query, const Spot &key, int half, int column) {
             bool seen = column >= seers.first[half] - row && column < seers.end[half] - row;
 #if MASK_SNIPPET
             seen = seen && is_visible(w, query, key);
@@ -904,7 +919,7 @@ struct Consumer {
     __device__ __forceinline__ void bend(Scores &s, const Scores &dp, Packed &weights, Packed &ds, u32 lse, u32 delta) const {
         const Places w = places_of_step();
         float rows[4], deltas[4], before = 0.0f;
-        each_score([&](int i, const Line &query, const Spot &key, int, int) {
+        each_score<false>([&](int i, const Line &query, const Spot &key, int, int) {
             const int row = i / 4 % 2 * 2 + i % 2;
             if (i % 8 == 0) load_shared_floats(rows, lse + i / 8 * 64);
             if (kBentAtOnce && i % 8 == 0) load_shared_floats(deltas, delta + i / 8 * 64);
@@ -953,9 +968,9 @@ struct Consumer {
 #endif
 #if SCORE_SNIPPET || MASK_SNIPPET
 #if SKIPS
-        const bool clear = walk.whole;
+        const bool clear = walk.whole();
 #else
-        const bool clear = !MASK_SNIPPET && is_clear(meets, walk.tile, p.seq_q);
+        const bool clear = !MASK_SNIPPET && is_clear(meets, walk.tile, places.len_q);
 #endif
         if (!clear) hide(s, weights, ds);
         if constexpr (!kBentAtOnce) {
@@ -1020,8 +1035,8 @@ struct Consumer {
         Wgmma<kWidth>::pin(dk);
         if (lane == 0) barrier_arrive(shared.barrier(kQEmpty + slot_of(step)));
         ++step;
-        walk.next(meets, heads);
         --left;
+        go_on(walk, meets, heads, left);
     }
     __device__ __forceinline__ void come_apart() {
         if (kApart && group == 0 && lane == 0) barrier_arrive(shared.barrier(kApartFull));
@@ -1086,9 +1101,13 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
         const u32 kept = shared.base + kJobsAt + (group * 4 + threadIdx.x % kGroup / kWarp) * kKeptBytes;
         if (kVarlen && first) keep_job(kept, told, turn);
 #if SKIPS
-        job.list(p, workspace);
+        job.list(p, workspace, told.number);
 #endif
+#if SCORE_SNIPPET || MASK_SNIPPET
+        Consumer consumer(p, shared, job, group, step, job.index(p, workspace, told.number));
+#else
         Consumer consumer(p, shared, job, group, step);
+#endif
         consumer.take_all(turn);
         const fa_tensor_map *own_maps = maps_of(p, workspace);
         Passing rounds = {0, kNoJob};

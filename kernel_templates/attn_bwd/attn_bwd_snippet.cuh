@@ -43,25 +43,31 @@ FA_DEVICE float slope_at(float weight, float slope) { return weight > 0.0f ? slo
 // Of a family: where the list is.
 FA_DEVICE u32 *list_of(const fa_attn_bwd_params &p, void *workspace);
 
-// For each head of queries (of all batches) and tile of keys (of all sequences) a row: how many tiles of queries see it; and of each 32 tiles
-// which do, and which see it whole. Numbers take no registers meanwhile.
+// What is known of a head of queries and a tile of keys: how many tiles of queries see it, which is the first of them, and the word of that one.
+struct ListedRow {
+    u32 count, first, word, unused;
+};
+// A row for each head (of all batches) and tile of keys (of all sequences), then of each row for each 16 tiles a word, in whose low half are bits
+// of those which see it, in its high half of those which see it whole. Numbers take no registers meanwhile.
 struct Listed {
-    u32 *counts, *bits;   // bits: of 32 tiles the first, then the second
-    u32 apart, words;     // rows from head to head, and pairs of a row
+    ListedRow *rows;
+    u32 apart, words;   // rows from head to head, and words of a row
 
-    __device__ __forceinline__ Listed(const fa_attn_bwd_params &p, void *workspace) : counts(list_of(p, workspace)) {
+    __device__ __forceinline__ Listed(const fa_attn_bwd_params &p, void *workspace) : rows((ListedRow *)list_of(p, workspace)) {
         const u32 batch = opaque((u32)p.batch), seq_q = opaque((u32)p.seq_q), seq_k = opaque((u32)p.seq_k);
         apart = kVarlen ? seq_k / kN + batch : (seq_k + kN - 1) / kN;
-        words = ((kVarlen ? seq_q / kM + batch : (seq_q + kM - 1) / kM) + 31) / 32;
-        bits = counts + (i64)apart * (opaque((u32)p.heads_q) * (kVarlen ? 1 : batch));
+        words = ((kVarlen ? seq_q / kM + batch : (seq_q + kM - 1) / kM) + 31) / 32 * 2;
     }
-    __device__ __forceinline__ u32 *pair(u32 row, int word) const { return bits + ((i64)row * words + word) * 2; }
+    FA_DEVICE u32 count(const fa_attn_bwd_params &p, u32 apart) { return apart * (opaque((u32)p.heads_q) * (kVarlen ? 1 : opaque((u32)p.batch))); }
+    __device__ __forceinline__ u32 *word(const fa_attn_bwd_params &p, u32 row, int at) const {
+        return (u32 *)(rows + count(p, apart)) + (i64)row * words + at;
+    }
 };
 
 // By all warps of the first launch.
 FA_DEVICE void list_tiles(const fa_attn_bwd_params &p, void *workspace) {
     const Listed listed(p, workspace);
-    const u32 rows = listed.apart * (u32)(p.heads_q * batches_of(p));
+    const u32 rows = Listed::count(p, listed.apart);
     const int lane = (int)(threadIdx.x % 32);
     for (u32 row = blockIdx.x * (kSideThreads / 32) + threadIdx.x / 32; row < rows; row += gridDim.x * (kSideThreads / 32)) {
         const int head = (int)(row / listed.apart);
@@ -69,7 +75,7 @@ FA_DEVICE void list_tiles(const fa_attn_bwd_params &p, void *workspace) {
         const int index = find_index<kN>(p, p.cu_seqlens_k, head / p.heads_q, key_tile);
         const Sequence s = sequence_of(p, index);
         const Places w = places_of(p, s, index, head % p.heads_q);
-        u32 count = 0;
+        ListedRow own = {};
         if (key_tile * kN < s.seq_k) {
             const Meets meets = find_meets(s, find_band(s), (int)key_tile * kN);
             const int offset = place_of_query(s);
@@ -78,56 +84,65 @@ FA_DEVICE void list_tiles(const fa_attn_bwd_params &p, void *workspace) {
                 const bool is = tile >= meets.first && tile < meets.end;
                 const SnippetSpan<int> sees = SeenSteps<kN>::look(w, (is ? from : 0) + offset, (is ? to : 0) + offset, (int)key_tile * kN);
                 const u32 seen = warp_ballot(is && sees.high != 0), whole = warp_ballot(is && sees.low != 0 && is_clear(meets, tile, s.seq_q));
-                for (u32 left = seen; left != 0; left &= left - 1) ++count;
-                if (lane == 0) listed.pair(row, word)[0] = seen, listed.pair(row, word)[1] = whole;
+                const u32 low = (seen & 0xffff) | whole << 16, high = seen >> 16 | (whole & 0xffff0000u);
+                if (own.count == 0 && seen != 0) own.first = (u32)(word * 32 + highest_bit(seen & (0 - seen))), own.word = (seen & 0xffff) != 0 ? low : high;
+                for (u32 left = seen; left != 0; left &= left - 1) ++own.count;
+                if (lane < 2) *listed.word(p, row, word * 2 + lane) = lane == 0 ? low : high;
             }
         }
-        if (lane == 0) listed.counts[row] = count;
+        if (lane == 0) listed.rows[row] = own;
     }
 }
 
 // The steps of a tile of keys that are listed: upwards, head after head.
 struct ListedWalk {
     int tile, head;
-    bool whole;   // all of the tile's queries exist and see all of its keys
 
     ListedWalk() = default;
-    // first_head: of queries, of all batches; key_tile: of all sequences.
-    __device__ __forceinline__ ListedWalk(const fa_attn_bwd_params &p, void *workspace, u32 first_head, u32 key_tile, const Meets &meets, int group)
-        : tile(meets.first / 32 * 32 - 1), head(0), whole(false), p(&p), workspace(workspace), seen(0), seen_whole(0) {
-        row = first_head * Listed(p, workspace).apart + key_tile;
-        next(meets, group);
-    }
-    __device__ __forceinline__ void next(const Meets &meets, int group) {
+    // first_head: of queries, of all batches; key_tile: of all sequences. ret_steps: how many there are.
+    __device__ __forceinline__ ListedWalk(const fa_attn_bwd_params &p, void *workspace, u32 first_head, u32 key_tile, int group, int &ret_steps)
+        : tile(0), head(0), p(&p), workspace(workspace), row(0), word(0), left(0) {
+        ret_steps = 0;
+        if (group == 0) return;   // a part of a group without heads
+        const Listed listed(p, workspace);
+        row = first_head * listed.apart + key_tile;
+        begin(listed.rows[row]);
+        u32 sum = left;
 #pragma unroll 1
-        for (int word = tile >> 5; seen == 0 && head < group;) {
-            if (++word * 32 >= meets.end) {
-                word = meets.first / 32 - 1, ++head;
-                continue;
-            }
+        for (int i = 1; i < group; ++i) sum += listed.rows[row + i * listed.apart].count;
+        ret_steps = (int)sum;
+        next(sum > 0);
+    }
+    // Whether all of the tile's queries exist and see all of its keys.
+    __device__ __forceinline__ bool whole() const { return (word >> (16 + tile % 16) & 1) != 0; }
+    // more: there is another one.
+    __device__ __forceinline__ void next(bool more) {
+        if (!more) return;
+#pragma unroll 1
+        while ((word & 0xffff) == 0) {
             const Listed listed(*p, workspace);
-            const u32 *pair = listed.pair(row + head * listed.apart, word);
-            seen = pair[0], seen_whole = pair[1], tile = word * 32;
+            if (left == 0) {
+                row += listed.apart, ++head;
+                if (row >= Listed::count(*p, listed.apart)) return;
+                begin(listed.rows[row]);
+            } else {
+                tile = (tile | 15) + 1;
+                if ((u32)tile >= listed.words * 16) return;
+                word = *listed.word(*p, row, tile / 16);
+            }
         }
-        if (seen == 0) return;
-        const int bit = highest_bit(seen & (0 - seen));
-        seen &= seen - 1;
-        tile = (tile & ~31) + bit, whole = (seen_whole >> bit & 1) != 0;
-    }
-    // How many there are.
-    __device__ __forceinline__ int count(int group) const {
-        const Listed listed(*p, workspace);
-        u32 sum = 0;
-#pragma unroll 1
-        for (int i = 0; i < group; ++i) sum += listed.counts[row + i * listed.apart];
-        return (int)sum;
+        tile = (tile & ~15) + highest_bit(word & (0 - word));
+        word &= word - 1, --left;
     }
 
 private:
     const fa_attn_bwd_params *p;
     void *workspace;
-    u32 row;                // of the group's first head
-    u32 seen, seen_whole;   // of 32 tiles: those behind this one; all
+    u32 row;    // of this head
+    u32 word;   // of 16 tiles, without those up to this one
+    u32 left;   // of this head behind this one
+
+    __device__ __forceinline__ void begin(const ListedRow &of) { left = of.count, word = left > 0 ? of.word : 0, tile = (int)of.first & ~15; }
 };
 #endif
 

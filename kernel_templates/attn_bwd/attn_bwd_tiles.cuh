@@ -262,8 +262,10 @@ namespace {
 #endif
 #if SKIPS
 using Steps = ListedWalk;
+FA_DEVICE void go_on(Steps &walk, const Meets &, int, int left) { walk.next(left > 0); }
 #else
 using Steps = Walk;
+FA_DEVICE void go_on(Steps &walk, const Meets &meets, int group, int) { walk.next(meets, group); }
 #endif
 
 // ---- memory ----------------------------------------------------------------------------------------------------
