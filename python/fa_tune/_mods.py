@@ -263,8 +263,8 @@ def _walk(x, leaves, kinds, depth=0):
         leaves.append(x)
         kinds.append(type(x))
     elif _is_tensor(x):
-        leaves.append(x)
-        kinds.append((x.dtype, len(x.shape)))
+        leaves.append(x)  # which may be there twice, under one name
+        kinds.append((x.dtype, len(x.shape), next(i for i, leaf in enumerate(leaves) if leaf is x)))
     elif isinstance(x, types.FunctionType):
         code, cells, names, defaults = _parts(x)
         kinds.append(code)
@@ -399,6 +399,8 @@ def _traced(function, what, buffers):
             _kept[key] = found
     text, used = found
     for name, leaf in used.items():
+        if name in buffers:
+            raise ArgumentError("a buffer is named %s, as a function's captured ones are: give it another name" % name)
         buffers[name] = leaves[leaf] if isinstance(leaf, int) else leaf
     return text
 
