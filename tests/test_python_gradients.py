@@ -347,8 +347,7 @@ def sequences_behind_one_another_have_theirs():
         how = dict(cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=5, max_seqlen_k=9)
         q.requires_grad = True
         cache = [Tensor((3, 9, case.HEADS_KV, DIM)) for _ in range(2)]
-        refused(fa_tune.NotSupported, "no backward pass for a call with seqused_k", q, *cache, cu_seqlens_q=cu_q, max_seqlen_q=5,
-                seqused_k=ints(3))
+        refused(fa_tune.NotSupported, "no backward pass for a call with seqused_k", q, *cache, cu_seqlens_q=cu_q, max_seqlen_q=5, seqused_k=ints(3))
         refused(fa_tune.NotSupported, "call torch.use_deterministic_algorithms(True)", q, k, v, deterministic=True,
                 by=fa_tune.attention_varlen, **how)
         torch.deterministic = True
@@ -374,8 +373,7 @@ def sequences_behind_one_another_have_theirs():
                     close([0.0] + [made[0].read()[((first_q + i) * case.HEADS + head) * DIM + d] for i in range(queries) for d in range(DIM)],
                           [0.0] + sum(dq, []), 2e-2)
                 for got, wanted in zip(made[1:3], (dk, dv)):
-                    close([got.read()[((first_k + j) * case.HEADS_KV + h) * DIM + d] for j in range(keys) for d in range(DIM)],
-                          sum(wanted, []), 2e-2)
+                    close([got.read()[((first_k + j) * case.HEADS_KV + h) * DIM + d] for j in range(keys) for d in range(DIM)], sum(wanted, []), 2e-2)
         wide = [x.to(torch.float32) for x in (q, k, v)]
         refused(fa_tune.DtypeError, "pass float16 or bfloat16", *wide, **how)
         torch.autocasts, Tensor.grad_mode = True, False

@@ -13,8 +13,11 @@ from serving_case import Ragged, floats, ints
 import producer
 from producer import Exchanged
 import fa_tune
+from fa_tune._mods import traced
 
 SLOW = os.environ.get("FA_TEST_SLOW") == "1"
+held, Held = {}, type("Held", (), {})
+of_dict, of_class = lambda score, b, h, q, k: score * held["by"], lambda score, b, h, q, k: score * Held.by
 
 
 def asked(*tensors, by=fa_tune.attention, **keywords):
@@ -53,18 +56,15 @@ def a_paged_cache_with_lengths_is_attended_to():
 
 def what_serving_passes_makes_the_problem_it_says():
     q, cache = Exchanged((3, 4, 1, DIM)), [Exchanged((3, 2, 40, DIM)) for _ in range(2)]
-    decode = {"batch": 3, "heads_q": 4, "heads_kv": 2, "seq_q": 1, "seq_k": 40}
-    decode = {name: value for name, value in decode.items() if name != "seq_q"}
+    decode = {"batch": 3, "heads_q": 4, "heads_kv": 2, "seq_k": 40}
     tap.equal(asked(q, *cache, window=(16, 0), softcap=30.0, sinks=floats(4), batch_invariant=True),
               dict(decode, window=True, window_left=16, softcap=True, sinks=True, batch_invariant=True))
     tap.equal(asked(q, *cache, window=(-1, -1), softcap=0.0), decode)
     tap.equal(asked(q, *cache, seqused_k=ints(3)), dict(decode, lengths_k="seqused"))
     pool = [Exchanged((9, 2, 16, DIM)) for _ in range(2)]
-    tap.equal(asked(q, *pool, block_table=ints(3, 5), seqused_k=ints(3)),
-              dict(decode, seq_k=80, page=16, lengths_k="seqused"))
+    tap.equal(asked(q, *pool, block_table=ints(3, 5), seqused_k=ints(3)), dict(decode, seq_k=80, page=16, lengths_k="seqused"))
     fp8 = [Exchanged((9, 2, 16, DIM), dtype=(10, 8)) for _ in range(2)]
-    tap.equal(asked(q, *fp8, block_table=ints(3, 5), seqused_k=ints(3), max_seqlen_k=70, k_scale=floats(),
-                    v_scale=floats(3, 2)),
+    tap.equal(asked(q, *fp8, block_table=ints(3, 5), seqused_k=ints(3), max_seqlen_k=70, k_scale=floats(), v_scale=floats(3, 2)),
               dict(decode, seq_k=70, page=16, lengths_k="seqused", kv_dtype="fp8"))
     narrow, scales = [Exchanged((3, heads, 40, DIM), dtype=(10, 8)) for heads in (4, 2, 2)], {"k_scale": floats(3, 2), "v_scale": floats()}
     for more in ({}, {"out": Exchanged((3, 4, 40, DIM), dtype=(4, 16))}, {"out": Exchanged((3, 4, 40, DIM))}):
@@ -76,22 +76,19 @@ def what_serving_passes_makes_the_problem_it_says():
     tap.equal(asked(rows, *keys, causal=True, out=Exchanged((50, 4, DIM)), **ragged),
               dict(decode, seq_q=30, causal="bottom-right", layout="bshd", varlen=True, lengths_k="cu_seqlens"))
     dense = [Exchanged((3, 40, 2, DIM)) for _ in range(2)]  # rows of queries only
-    tap.equal(asked(rows, *dense, cu_seqlens_q=ints(4), max_seqlen_q=30),
-              dict(decode, seq_q=30, layout="bshd", varlen=True))
+    tap.equal(asked(rows, *dense, cu_seqlens_q=ints(4), max_seqlen_q=30), dict(decode, seq_q=30, layout="bshd", varlen=True))
     for kind, part, tensors, keywords in [
             (fa_tune.ShapeError, "seqused_k has 2 entries and needs 3", (q, *cache), {"seqused_k": ints(2)}),
             (fa_tune.DtypeError, "sinks is int32 and needs float32", (q, *cache), {"sinks": ints(4)}),
             (fa_tune.ArgumentError, "need max_seqlen_q", (rows, *dense), {"cu_seqlens_q": ints(4)}),
-            (fa_tune.ShapeError, "k has 3 sequences and there are 4", (rows, *dense),
-             {"cu_seqlens_q": ints(5), "max_seqlen_q": 30}),
+            (fa_tune.ShapeError, "k has 3 sequences and there are 4", (rows, *dense), {"cu_seqlens_q": ints(5), "max_seqlen_q": 30}),
             (fa_tune.ArgumentError, "both k_scale and v_scale", (q, *fp8), {"k_scale": floats()}),
             (fa_tune.ShapeError, "[total, heads, head_dim]", (q, *cache), ragged),
             (fa_tune.ArgumentError, "window must be a pair", (q, *cache), {"window": 16}),
             (fa_tune.ArgumentError, "window must hold two ints", (q, *cache), {"window": (1 << 70, 0)}),
             (fa_tune.ArgumentError, "softcap must be a number", (q, *cache), {"softcap": "30"}),
             (fa_tune.ArgumentError, "softcap must be positive", (q, *cache), {"softcap": 1e-60}),
-            (fa_tune.ArgumentError, "max_seqlen_k must be an int", (q, *cache),
-             {"seqused_k": ints(3), "max_seqlen_k": 3.5}),
+            (fa_tune.ArgumentError, "max_seqlen_k must be an int", (q, *cache), {"seqused_k": ints(3), "max_seqlen_k": 3.5}),
             (fa_tune.ArgumentError, "max_seqlen_k is 41, and a sequence has room for 40 keys", (q, *cache),
              {"seqused_k": ints(3), "max_seqlen_k": 41}),
             (fa_tune.ArgumentError, "room for 80 keys", (q, *pool), {"block_table": ints(3, 5), "max_seqlen_k": 81}),
@@ -174,8 +171,7 @@ def attention_varlen_takes_a_paged_cache_whose_heads_may_lie_before_its_keys():
     case = Ragged([2, 4, 1], [20, 33, 7])
     q, _, _, cu_q, _ = case.tensors()
     k, v, table = case.pages(16, 40)
-    how = dict(max_seqlen_q=4, cu_seqlens_q=cu_q, seqused_k=ints(3, values=case.keys), block_table=table,
-               max_seqlen_k=40, causal=True)
+    how = dict(max_seqlen_q=4, cu_seqlens_q=cu_q, seqused_k=ints(3, values=case.keys), block_table=table, max_seqlen_k=40, causal=True)
     out = fa_tune.attention_varlen(q, k, v, **how)
     close(out.read(), case.expected(causal=True)[0])
 
@@ -200,8 +196,7 @@ def attention_decode_takes_a_cache_in_pages_or_whole():
     tap.equal((out.shape, lse.shape), (q.shape, (3, case.HEADS, 1)))
     close(out.read(), expected[0])
     close([lse.read()[b * case.HEADS + h] for h in range(case.HEADS) for b in range(3)], expected[1])
-    packed = fa_tune.attention_decode(rows, k, v, cache_seqlens=lengths, block_table=table, cu_seqlens_q=cu_q,
-                                      max_seqlen_q=1, causal=True)
+    packed = fa_tune.attention_decode(rows, k, v, cache_seqlens=lengths, block_table=table, cu_seqlens_q=cu_q, max_seqlen_q=1, causal=True)
     tap.equal(packed.shape, rows.shape)
     close(packed.read(), expected[0])
 
@@ -215,8 +210,7 @@ def lengths_and_tables_are_read_by_the_device_alone():
     close(fa_tune.attention_decode(q, k, v, **how).read(), case.expected()[0])
     close(fa_tune.attention_decode(q, k, v, mean_k=1 << 20, **how).read(), case.expected()[0])  # a constant of the caller's
     k2, v2, table = other.pages(16, 40)
-    for mine, theirs in ((q, other.q), (k, k2.read()), (v, v2.read()), (how["cache_seqlens"], other.keys),
-                         (how["block_table"], table.read())):
+    for mine, theirs in ((q, other.q), (k, k2.read()), (v, v2.read()), (how["cache_seqlens"], other.keys), (how["block_table"], table.read())):
         mine.write(theirs)
     out, loads = Exchanged(q.shape), len(logged("load"))
     with captured():
@@ -296,6 +290,16 @@ def scores_and_masks_are_expressions():
         refused(fa_tune.ArgumentError, part, *case.tensors, mask=mask)
 
 
+def functions_say_what_numbers_are_today():
+    for by in (0.5, 0.25):
+        held["by"], Held.by = by, by
+        tap.equal(traced(lambda score, b, h, q, k, *, by=by: score * by if isinstance(by, float) else score, None, None)[::2],
+                  ("(score * x0)", {"x0": by}))
+        for function in (of_dict, of_class, lambda score, b, h, q, k: (lambda x: x * Held.by)(score)):
+            tap.equal(traced(function, None, None)[0], "(score * %s)" % by)
+    tap.equal(traced(lambda score, b, h, q, k, nine=[0.5] * 9: score + sum(nine), None, None)[::2], ("(score + 4.5)", None))
+
+
 def what_these_names_cannot_mean_is_refused_by_name():
     def turned_away(by, kind, part, *tensors, **keywords):
         try:
@@ -330,13 +334,11 @@ def what_these_names_cannot_mean_is_refused_by_name():
             (TypeError, "attention_decode() has no argument 'seqused_k'", {"seqused_k": ints(3)}),
             (fa_tune.TensorError, "cache_seqlens is of type int", {"cache_seqlens": 40}),
             (fa_tune.ShapeError, "cache_seqlens has 2 entries and needs 3", {"cache_seqlens": ints(2)}),
-            (fa_tune.DtypeError, "page_table is float32 and needs int32",
-             {"block_table": None, "page_table": floats(3, 5)}),
+            (fa_tune.DtypeError, "page_table is float32 and needs int32", {"block_table": None, "page_table": floats(3, 5)}),
             (fa_tune.NotSupported, "attention_decode() does not take k: write new keys", {"k": q, "v": q}),
             (fa_tune.NotSupported, "does not take cache_batch_idx", {"cache_batch_idx": ints(3)})]:
         turned_away(fa_tune.attention_decode, kind, part, q, *pool, **dict(good, **change))
-    turned_away(fa_tune.attention_decode, fa_tune.ShapeError, "v_cache has the shape (9, 16, 1, 64)", q, pool[0],
-                Exchanged((9, 16, 1, DIM)), **good)
+    turned_away(fa_tune.attention_decode, fa_tune.ShapeError, "v_cache has the shape (9, 16, 1, 64)", q, pool[0], Exchanged((9, 16, 1, DIM)), **good)
     turned_away(fa_tune.attention_decode, TypeError, "takes q, k_cache and v_cache by position", q, *pool, ints(3))
 
 

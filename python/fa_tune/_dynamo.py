@@ -22,9 +22,9 @@ def _given(**tensors):
 
 def attention(q, k, v, *, causal=False, scale=None, layout="bhsd", out=None, return_lse=False,
               stream=None, window=None, softcap=None, sinks=None, seqused_k=None, score=None, mask=None, **more):
-    if stream is not None or more or isinstance(out, tuple):
+    if stream is not None or more or isinstance(out, tuple) or callable(score) or callable(mask):
         raise NotImplementedError("under torch.compile fa_tune.attention takes q, k, v, causal, scale, layout, window, "
-                                  "softcap, sinks, seqused_k, score, mask, out (one tensor) and return_lse")
+                                  "softcap, sinks, seqused_k, texts as score and mask, out (one tensor) and return_lse")
     options = _torch_ops.options_of(causal, scale, layout, window, softcap, sinks=sinks, **_given(seqused_k=seqused_k, score=score, mask=mask))
     return _traced(q, k, v, out, return_lse, options)
 
@@ -33,7 +33,7 @@ def attention_varlen(q, k, v, *, cu_seqlens_q, cu_seqlens_k=None, max_seqlen_q=N
                      causal=False, window_size=None, softcap=None, out=None, return_softmax_lse=False, s_aux=None, sinks=None,
                      num_splits=None, scheduler_metadata=None, fa_version=None, deterministic=None, stream=None,
                      seqused_k=None, block_table=None, score=None, mask=None, **more):
-    refused = stream is not None or isinstance(out, tuple) or (cu_seqlens_k is None and seqused_k is None)
+    refused = stream is not None or isinstance(out, tuple) or callable(score) or callable(mask) or (cu_seqlens_k is None and seqused_k is None)
     for name in more:
         value = more[name]
         refused = refused or isinstance(value, torch.Tensor) or not (
@@ -41,7 +41,7 @@ def attention_varlen(q, k, v, *, cu_seqlens_q, cu_seqlens_k=None, max_seqlen_q=N
     if refused:
         raise NotImplementedError("under torch.compile fa_tune.attention_varlen takes q, k, v, cu_seqlens_q, cu_seqlens_k, "
                                   "seqused_k, block_table, max_seqlen_q, max_seqlen_k, softmax_scale, causal, window_size, "
-                                  "softcap, sinks, score, mask, out (one tensor) and return_softmax_lse")
+                                  "softcap, sinks, texts as score and mask, out (one tensor) and return_softmax_lse")
     sinks = s_aux if sinks is None else sinks
     if deterministic and _torch_ops.wants_gradient(q, k, v, sinks):
         _torch_ops.check_deterministic()

@@ -122,7 +122,7 @@ def _number(x):
 
 
 def _is_tensor(x):
-    return hasattr(x, "__dlpack__") and hasattr(x, "dtype") and hasattr(x, "shape")
+    return not isinstance(x, type) and hasattr(x, "__dlpack__") and hasattr(x, "dtype") and hasattr(x, "shape")
 
 
 def _wrap(x, trace):
@@ -240,21 +240,50 @@ def _modes():
 
 
 # ---- what functions have captured ---------------------------------------------------------------
+_NO_STATE = ("torch", "numpy", "math", "builtins")  # packages whose functions and numbers never change
+
+
+def _names(code):
+    """The names of globals and attributes in a code and in the functions within it, each once."""
+    names = dict.fromkeys(code.co_names)
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            names.update(_names(inner))
+    return names
+
+
 def _parts(function):
-    """Code, cells, globals by name, and defaults."""
-    code = function.__code__
+    """Code, cells, globals by name, defaults, and those of keywords."""
+    code, found = function.__code__, function.__globals__
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    found = function.__globals__
-    names = [name for name in code.co_names if name in found and _is_captured(found[name])]
-    return code, cells, names, list(function.__defaults__ or ())
+    names = [name for name in _names(code) if name in found]
+    return code, cells, names, list(function.__defaults__ or ()), function.__kwdefaults__ or {}
 
 
-def _is_captured(x):
-    return isinstance(x, (int, float, tuple, list, types.FunctionType)) or _is_tensor(x)
+def _has_no_state(x):
+    name = x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", None)
+    return isinstance(name, str) and name.partition(".")[0] in _NO_STATE
 
 
-def _walk(x, leaves, kinds, depth=0):
-    """Appends to `leaves` the numbers and tensors that a function has, always in one order, and to `kinds` what tracing depends on."""
+def _walk_attributes(x, kinds, depth, names, seen):
+    """What code with these names may read of a module or class: numbers are constants, and what has tensors is traced anew."""
+    seen = seen if None in seen else {**seen, None: 0}  # what is found here has no leaves, as it may have elsewhere
+    for name in names:
+        holder = next((c for c in getattr(x, "__mro__", (x,)) if name in vars(c)), None)
+        held = []
+        if holder is not None:
+            try:
+                _walk(vars(holder)[name], held, kinds, depth + 1, names, seen)
+            except NotSupported:
+                kinds.append(object())
+        kinds += [object() if _is_tensor(value) else value for value in held]
+
+
+def _walk(x, leaves, kinds, depth=0, names=(), seen=None):
+    """Appends to `leaves` the numbers and tensors that a function has, always in one order, and to `kinds` what tracing depends on.
+
+    names: those in the code that x was found in; seen: functions, modules and classes that are not walked again."""
+    seen = {} if seen is None else seen
     if depth > 16:
         raise NotSupported("functions of a score or mask are nested more than 16 deep")
     if isinstance(x, bool) or x is None or isinstance(x, str):
@@ -265,18 +294,25 @@ def _walk(x, leaves, kinds, depth=0):
     elif _is_tensor(x):
         leaves.append(x)  # which may be there twice, under one name
         kinds.append((x.dtype, len(x.shape), next(i for i, leaf in enumerate(leaves) if leaf is x)))
-    elif isinstance(x, types.FunctionType):
-        code, cells, names, defaults = _parts(x)
-        kinds.append(code)
-        for value in cells + [x.__globals__[name] for name in names] + defaults:
-            if value is not x:
-                _walk(value, leaves, kinds, depth + 1)
+    elif id(x) in seen:
+        kinds.append(seen[id(x)])
+    elif isinstance(x, types.FunctionType) and not _has_no_state(x):
+        seen[id(x)] = len(seen)
+        code, cells, found, defaults, keywords = _parts(x)
+        kinds += [code, *keywords]
+        for value in cells + [x.__globals__[name] for name in found] + defaults + list(keywords.values()):
+            _walk(value, leaves, kinds, depth + 1, _names(code), seen)
     elif isinstance(x, (tuple, list)):
         kinds.append(len(x))
         for value in x:
-            _walk(value, leaves, kinds, depth + 1)
-    elif isinstance(x, (types.ModuleType, type, types.BuiltinFunctionType)):
-        kinds.append(id(x))
+            _walk(value, leaves, kinds, depth + 1, names, seen)
+    elif isinstance(x, (types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType)):
+        seen[id(x)] = len(seen)
+        kinds.append(x)
+        if isinstance(x, (types.ModuleType, type)) and not _has_no_state(x):
+            _walk_attributes(x, kinds, depth, names, seen)
+    elif type(x).__module__ == "torch" and type(x).__name__ == "dtype":
+        kinds.append(x)
     else:
         kinds.append(object())  # what may change unseen: it is traced anew
 
@@ -287,7 +323,7 @@ class _Trace:
     def __init__(self, leaves, prefix, lifted):
         self.leaves, self.prefix, self.lifted = leaves, prefix, lifted
         self.used = {}     # by name: which leaf, or a tensor that is none
-        self.known = True  # all tensors are leaves
+        self.made = {}     # by the id of a function what stands for it
         self.next = 0
 
     def name_of(self, tensor):
@@ -296,7 +332,6 @@ class _Trace:
                 name = "%s%d" % (self.prefix, i)
                 self.used[name] = i
                 return name
-        self.known = False
         for name, other in self.used.items():
             if other is tensor:
                 return name
@@ -314,13 +349,17 @@ class _Trace:
         if _is_tensor(x):
             self.next += 1
             return x
-        if isinstance(x, types.FunctionType):
-            code, cells, names, defaults = _parts(x)
-            cells = [value if value is x else self.rebuilt(value) for value in cells]
-            found = {name: x.__globals__[name] if x.__globals__[name] is x else self.rebuilt(x.__globals__[name]) for name in names}
-            made = types.FunctionType(code, {**x.__globals__, **found}, x.__name__,
-                                      tuple(self.rebuilt(value) for value in defaults) or None, tuple(map(types.CellType, cells)) or None)
-            made.__kwdefaults__ = x.__kwdefaults__
+        if isinstance(x, types.FunctionType) and not _has_no_state(x):
+            if id(x) in self.made:
+                return self.made[id(x)]
+            code, cells, names, defaults, keywords = _parts(x)
+            own, space = [types.CellType() for _ in cells], dict(x.__globals__)
+            made = self.made[id(x)] = types.FunctionType(code, space, x.__name__, None, tuple(own) or None)
+            for cell, value in zip(own, cells):
+                cell.cell_contents = self.rebuilt(value)
+            space.update((name, self.rebuilt(x.__globals__[name])) for name in names)
+            made.__defaults__ = tuple(self.rebuilt(value) for value in defaults) or None
+            made.__kwdefaults__ = {name: self.rebuilt(value) for name, value in keywords.items()} or None
             return made
         if isinstance(x, (tuple, list)):
             return type(x)(map(self.rebuilt, x)) if type(x) in (tuple, list) else x
@@ -331,7 +370,7 @@ class _Lifted(_Expr):
     """A captured number, which is a buffer once its text is used."""
 
     def __init__(self, name, kind, trace, leaf):
-        super().__init__(None, kind, trace)
+        _Expr.__init__(self, None, kind, trace)
         self.name, self.leaf = name, leaf
 
     @property
@@ -342,6 +381,8 @@ class _Lifted(_Expr):
     @text.setter
     def text(self, _):
         pass
+
+    __class__ = property(lambda self: int if self.kind == "int" else float)  # for isinstance
 
 
 def _run(function, what, leaves, lifted):
@@ -366,12 +407,14 @@ def _trace(function, what, leaves):
     text, trace = _run(function, what, leaves, False)
     if what == "mask" and not _SIMPLE.sub("", text):
         return text, {}, True  # causal or a window, whose kernels are there
-    if any(isinstance(leaf, (int, float)) for leaf in leaves):
-        try:
-            text, trace = _run(function, what, leaves, True)
-        except (_NotLifted, TypeError):
-            return text, trace.used, True
-    return text, trace.used, False
+    numbers = [leaf for leaf in leaves if isinstance(leaf, (int, float))]
+    if not numbers:
+        return text, trace.used, False
+    try:
+        lifted, its = _run(function, what, leaves, True)
+    except (_NotLifted, TypeError):
+        return text, trace.used, True
+    return (text, trace.used, True) if len(its.used) > 8 else (lifted, its.used, False)
 
 
 def _traced(function, what, buffers):
@@ -392,10 +435,10 @@ def _traced(function, what, buffers):
         found = text, used
         if len(_kept) > 1000:
             _kept.clear()
-        if constant:
-            _kept[tuple(kinds)] = _CONSTANT
-            key = tuple(kinds) + tuple(leaf for leaf in leaves if isinstance(leaf, (int, float)))
-        if all(isinstance(leaf, int) for leaf in used.values()):
+        if all(isinstance(leaf, int) for leaf in used.values()) and not any(type(kind) is object for kind in kinds):
+            if constant:
+                _kept[tuple(kinds)] = _CONSTANT
+                key = tuple(kinds) + tuple(leaf for leaf in leaves if isinstance(leaf, (int, float)))
             _kept[key] = found
     text, used = found
     for name, leaf in used.items():
