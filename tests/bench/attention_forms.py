@@ -54,9 +54,11 @@ def narrow(batch, heads, seq, dim, causal):
 
 
 def scores():
-    """Texts beside FlexAttention's functions, in turn."""
+    """Texts beside FlexAttention's functions, in turn: forward, and backward where they read no buffers."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-    q, k, v = (torch.randn(2, 16, KEYS, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    leaves = [torch.randn(2, 16, KEYS, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+    slope, key, table, bias = (torch.randn(*shape, device="cuda") for shape in ((16,), (2, KEYS), (2 * KEYS,), (16, KEYS, KEYS)))
+    doc = (torch.arange(KEYS, device="cuda", dtype=torch.int32) // 1366).repeat(2, 1)
     for name, how, bend, seen in (
             ("causal", {"mask": "k <= q"}, None, lambda b, h, i, j: i >= j),
             ("slope, causal", {"causal": True, "score": "score - 0.0625 * (q - k)"}, lambda s, b, h, i, j: s - 0.0625 * (i - j), lambda b, h, i, j: i >= j),
@@ -64,16 +66,28 @@ def scores():
             ("prefix", {"mask": "k <= q or k < 1000"}, None, lambda b, h, i, j: (i >= j) | (j < 1000)),
             ("chunks, causal", {"causal": True, "mask": "q // 1366 == k // 1366"}, None, lambda b, h, i, j: (i >= j) & (i // 1366 == j // 1366)),
             ("tanh, causal", {"causal": True, "score": "30 * tanh(score / 30)"}, lambda s, b, h, i, j: 30 * torch.tanh(s / 30), lambda b, h, i, j: i >= j),
-            ("distance", {"score": "score - 0.0625 * abs(q - k)"}, lambda s, b, h, i, j: s - 0.0625 * (i - j).abs(), None)):
+            ("distance", {"score": "score - 0.0625 * abs(q - k)"}, lambda s, b, h, i, j: s - 0.0625 * (i - j).abs(), None),
+            ("slopes, causal", {"causal": True, "score": "score + x[h] * (k - q)", "buffers": {"x": slope}}, lambda s, b, h, i, j: s + slope[h] * (j - i),
+             lambda b, h, i, j: i >= j),
+            ("key bias", {"score": "score + x[b][k]", "buffers": {"x": key}}, lambda s, b, h, i, j: s + key[b, j], None),
+            ("table", {"score": "score + x[q - k + 8191]", "buffers": {"x": table}}, lambda s, b, h, i, j: s + table[i - j + 8191], None),
+            ("documents", {"causal": True, "mask": "x[b][q] == x[b][k]", "buffers": {"x": doc}}, None, lambda b, h, i, j: (i >= j) & (doc[b, i] == doc[b, j])),
+            ("bias", {"score": "score + x[h][q][k]", "buffers": {"x": bias}}, lambda s, b, h, i, j: s + bias[h, i, j], None)):
         torch.compiler.reset()
-        mask, flex = create_block_mask(seen, None, None, KEYS, KEYS, device="cuda") if seen else None, torch.compile(flex_attention, dynamic=False)
+        q, k, v = (x.requires_grad_("buffers" not in how) for x in leaves)
+        shape = [2 if name == "documents" else None, None, KEYS, KEYS]
+        mask, flex = create_block_mask(seen, *shape, device="cuda") if seen else None, torch.compile(flex_attention, dynamic=False)
         ways = (lambda: fa_tune.attention(q, k, v, **how), lambda: flex(q, k, v, score_mod=bend, block_mask=mask))
-        made, d_o = [way() for way in ways], torch.randn_like(q)
+        made = [way() for way in ways]
+        us, told = in_turn(dict(enumerate(ways)), FLUSH), "%s: ours %.0f us, FlexAttention %.0f us, %.2f times, differ by %.4f"
+        print(told % (name, us[0], us[1], us[1] / us[0], (made[0] - made[1]).abs().max()), flush=True)
+        if "buffers" in how:
+            continue
+        d_o = torch.randn_like(q)
         back = [lambda o=o: torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True) for o in made]
-        error, us, of_back = (made[0] - made[1]).abs().max(), in_turn(dict(enumerate(ways)), FLUSH), in_turn(dict(enumerate(back)), FLUSH)
-        apart = max(float((x - y).abs().max() / y.abs().max()) for x, y in zip(back[0](), back[1]()))
-        print("%s: ours %.0f us, FlexAttention %.0f us, %.2f times, differ by %.4f; backward %.0f, %.0f, %.2f times, differ by %.4f of the largest" % (
-            name, us[0], us[1], us[1] / us[0], error, of_back[0], of_back[1], of_back[1] / of_back[0], apart), flush=True)
+        us = in_turn(dict(enumerate(back)), FLUSH)
+        apart = max((x - y).abs().max() / y.abs().max() for x, y in zip(back[0](), back[1]()))
+        print(told % (name + ", backward", us[0], us[1], us[1] / us[0], apart), flush=True)
 
 
 PARTS = {
