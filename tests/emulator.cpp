@@ -615,6 +615,8 @@ void transpose(u32 &to, u32 from) {
 const char *left_over() {
     for (const std::vector<GroupProduct> &p : flight().products)
         if (!p.empty()) return "a block ended with a product under way";
+    for (u32 warp = 0; warp < threads / kWarp; warp++)
+        if (flight().product_groups[warp] != flight().product_groups[warp / 4 * 4]) return "not all warps of a warpgroup took part in a product";
     return !flight().stores.empty() ? "a block ended while its shared memory was copied" : !flight().loads.empty() ? "a block ended before a copy landed" : nullptr;
 }
 void begin_hopper_block() {

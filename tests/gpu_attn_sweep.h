@@ -121,12 +121,8 @@ static inline fa_problem random_serving(struct dice *dice)
     p.softcap = below(dice, 5) == 0;
     p.sinks = below(dice, 4) == 0;
     p.kv_dtype = below(dice, 4) == 0 ? FA_KV_FP8 : FA_KV_SAME;
-    if (strstr(sweep.family, "fp8") != NULL) {
+    if (strstr(sweep.family, "fp8") != NULL)
         p.kv_dtype = p.q_dtype = FA_KV_FP8;
-        p.softcap = p.batch_invariant = p.unaligned = 0, p.head_dim_v = 0, p.v_in_k = 0;
-        p.head_dim = p.head_dim > 256 ? 64 : p.head_dim;
-        return p;
-    }
     p.batch_invariant = below(dice, 6) == 0;
     if (p.head_dim == 256 && below(dice, 3) == 0)
         p.head_dim = 192, p.head_dim_v = 128;
@@ -156,12 +152,14 @@ static inline fa_attn_case random_serving_case(struct dice *dice)
 static inline bool same_reference(const fa_problem *a, const fa_problem *b)
 {
     if (!fa_attn_is_dense(a) || !fa_attn_is_dense(b)) {
-        const int32_t mine[] = {
-            a->varlen,        (int)a->lengths_k,  a->page,       a->window, a->softcap, a->sinks,
-            (int)a->kv_dtype, a->batch_invariant, a->head_dim_v, a->v_in_k};
-        const int32_t other[] = {
-            b->varlen,        (int)b->lengths_k,  b->page,       b->window, b->softcap, b->sinks,
-            (int)b->kv_dtype, b->batch_invariant, b->head_dim_v, b->v_in_k};
+        const int32_t mine[] = {a->varlen,        (int)a->lengths_k,  a->page,
+                                a->window,        a->softcap,         a->sinks,
+                                (int)a->kv_dtype, a->batch_invariant, a->head_dim_v,
+                                a->v_in_k,        (int)a->q_dtype};
+        const int32_t other[] = {b->varlen,        (int)b->lengths_k,  b->page,
+                                 b->window,        b->softcap,         b->sinks,
+                                 (int)b->kv_dtype, b->batch_invariant, b->head_dim_v,
+                                 b->v_in_k,        (int)b->q_dtype};
         if (memcmp(mine, other, sizeof mine) != 0)
             return false;
     }

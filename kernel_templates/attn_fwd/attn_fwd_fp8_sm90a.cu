@@ -10,9 +10,8 @@
 // Invariants:
 //  - wgmma takes e4m3 with K along the rows of both operands alone, so three warps of the producing warpgroup transpose each tile
 //    of V, in the order that accumulators have as an operand (fa_wgmma_e4m3.cuh). The fourth fetches.
-//  - weights are P = 2^(exponent - reference). A tile's first step takes the reference 2^kOffset below its rows' maxima; later it
-//    moves up where a thread's weights of a step add up to more than kMost, which is looked at afterwards: no weight is larger.
-//    e4m3 ends at 448 above and at 2^-9 below. Scores whose weights are infinite are multiplied again.
+//  - weights are P = 2^(exponent - reference). When a row's reference is taken it lies kOffset below the row's maximum, which may
+//    then grow until weights reach 2^kMost: e4m3 ends at 448, and below at 2^-9.
 //  - a tensor core's sum keeps about 14 bits. Of P V it spans at most FLUSH steps, whose keys the manifest bounds; then it is added
 //    to sums in fp32, in registers or (SUMS_SHARED) each thread's in shared memory, with references of their own. Where those and
 //    a step's do not fit (CHUNKS > 1), each step's are made a chunk of columns at a time.
@@ -46,7 +45,7 @@ extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {kLine, 64, 1, kBox
 
 namespace {
 
-constexpr float kOffset = 7.0f, kMost = 448.0f;   // log2 of the largest weight when its reference is taken; the largest of any
+constexpr float kOffset = 7.0f, kMost = kOffset + 1.75f;   // log2 of the largest weight when its reference is taken, and of any
 using Weights = u32[kN / 8];
 using Output = float[kColumns / 2];
 
@@ -331,49 +330,37 @@ FA_DEVICE void issue_pv(Output &o, const Weights &p, u64 v, int chunk, bool accu
     wgmma_commit();
 }
 
-// S becomes weights, of the scores of a tile's first step or of one whose weights are lost, by references kOffset below the maxima.
-// Sums so far must shrink by `shrink`.
-FA_DEVICE void weigh_first(Scores &s, Rows &rows, float (&shrink)[2], float scale) {
-    float top[2];
-    row_tops(top, s);
+// may_outgrow with several comparisons under way together: one warp of a consumer alone has its scheduler.
+FA_DEVICE bool may_grow(const Scores &s, const Rows &rows) {
+    if constexpr (kChunks == 1 && kN + kD > 220) return may_outgrow(s, rows);   // for want of registers
+    int top[4] = {kAnyScore, kAnyScore, kAnyScore, kAnyScore};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const float raised = max2(rows.reference[half], quad_max(top[half]) * scale - kOffset);
-        shrink[half] = exp2_fast(rows.reference[half] - raised);
-        rows.reference[half] = raised;
-        rows.sum[half] *= shrink[half];
+    for (int i = 0; i < kScores; i += 2) {
+        int &most = top[i % 8 / 2];
+        most = max3(most, (int)float_to_bits(s[i]), (int)float_to_bits(s[i + 1]));
     }
-    exponentials(s, rows, [scale](float score, float reference) { return score * scale - reference; });
+    return max3(top[0], top[2], kAnyScore) >= rows.limit[0] || max3(top[1], top[3], kAnyScore) >= rows.limit[1];
 }
 
-// The same by the references as they are, which moves up those of rows where a thread's weights add up to more than kMost: true
-// when some row of the warp has, and sums must shrink. No weight is larger than such a sum, whose terms are not negative, and
-// where many are alike all are smaller. `lost`: a weight is infinite, and the rows are as they were.
-FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, bool &lost) {
-    float part[2] = {0.0f, 0.0f};
+// S becomes weights, of scores that are masked. Where some row of the warp has outgrown its reference the references move up: true
+// when sums must shrink by `shrink`. Warps decide for themselves, so that nothing here may be a warpgroup's instruction.
+FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale) {
+    bool grown = false;
+    if (warp_any(may_grow(s, rows))) {
+        float top[2];
+        row_tops(top, s);
+        grown = warp_any(top[0] * scale > rows.reference[0] + kMost || top[1] * scale > rows.reference[1] + kMost);
 #pragma unroll
-    for (int i = 0; i < kScores; ++i) {
-        const int half = i % 4 / 2;
-        s[i] = exp2_fast(s[i] * scale - rows.reference[half]);
-        part[half] += s[i];
-    }
-    lost = false;
-    const bool grown = warp_any(!(part[0] <= kMost) || !(part[1] <= kMost));   // NaN, too
-    if (grown) {
-        lost = warp_any(max2(part[0], part[1]) > 3.0e38f);
-        if (lost) return true;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const float most = quad_max(part[half]), lift = most > kMost ? log2_fast(most) - kOffset : 0.0f;
-            shrink[half] = exp2_fast(-lift);
-            rows.reference[half] += lift;
+        for (int half = 0; half < 2 && grown; ++half) {
+            const float raised = max2(rows.reference[half], quad_max(top[half]) * scale - kOffset);
+            shrink[half] = exp2_fast(rows.reference[half] - raised);
+            rows.reference[half] = raised;
             rows.sum[half] *= shrink[half];
-            part[half] *= shrink[half];
+            const float limit = (raised + kMost) * reciprocal(scale);
+            rows.limit[half] = limit > 0.0f ? (int)float_to_bits(limit) : kAnyScore;
         }
-#pragma unroll
-        for (int i = 0; i < kScores; ++i) s[i] *= shrink[i % 4 / 2];
     }
-    rows.sum[0] += part[0], rows.sum[1] += part[1];
+    exponentials(s, rows, [scale](float score, float reference) { return score * scale - reference; });
     return grown;
 }
 
@@ -495,23 +482,15 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
             feed.release_k();
             if (step == from && threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
             if (is_masked(own, step)) mask(s, p, w, lane_row, lane_key, step);
-            weigh_first(s, rows, shrink, scale);
+            weigh(s, rows, shrink, scale);
             pack_weights(weights, s);
-            // Of a later step, whose scores are complete. Where weights are lost they are multiplied again.
-            const auto weigh_step = [&](u64 its_k, int step) {
-                bool lost, grown = true;
-                for (bool again = false;; again = true) {
-                    Wgmma<kN>::pin(s);
-                    if (kMasksLater && is_masked(own, step)) mask(s, p, recall(), lane_row, lane_key, step);
-                    if (again) weigh_first(s, rows, shrink, scale);
-                    else grown = weigh(s, rows, shrink, scale, lost);
-                    if (again || !lost) break;
-                    issue_qk(s, q, its_k);
-                    wgmma_wait<0>();
-                }
+            // Of a later step, whose scores are complete.
+            const auto weigh_step = [&](int step) {
+                Wgmma<kN>::pin(s);
                 feed.release_k();
                 if (step == from && threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
-                return grown;
+                if (kMasksLater && is_masked(own, step)) mask(s, p, recall(), lane_row, lane_key, step);
+                return weigh(s, rows, shrink, scale);
             };
             if constexpr (kChunks == 1) {
                 // Each turn: Q K^T of the next step beside P V of this one.
@@ -521,13 +500,12 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
                 float reference[2];   // of sums in shared memory
                 while (step > from) {
                     --step;
-                    const u64 next_k = feed.wait_k();
                     feed.turn_begin();
-                    issue_qk(s, q, next_k);
+                    issue_qk(s, q, feed.wait_k());
                     issue_pv(o, weights, feed.wait_v(), 0, fresh > 0);
                     feed.turn_end();
                     wgmma_wait<1>();
-                    const bool grown = weigh_step(next_k, step);
+                    const bool grown = weigh_step(step);
                     finish_before_wait(rows);
                     wgmma_wait<0>();
                     Wgmma<kColumns>::pin(o);
@@ -576,11 +554,10 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
                     feed.release_v();
                     if (step == from) break;
                     --step;
-                    const u64 next_k = feed.wait_k();
-                    issue_qk(s, q, next_k);
+                    issue_qk(s, q, feed.wait_k());
                     feed.turn_end();
                     wgmma_wait<0>();
-                    if (weigh_step(next_k, step)) scale_rows(total, shrink);
+                    if (weigh_step(step)) scale_rows(total, shrink);
                     pack_weights(weights, s);
                 }
             }
