@@ -513,7 +513,7 @@ def a_check_compiles_and_compares_without_a_gpu():
         for index, type_, head, taken, word in (
                 (2, "f64", "struct P { double a; }; ", "P", "argument 3 of axpy, a, is a struct: say its \"fields\", each an argument as others are"),
                 (2, "i64", "class P { long long a; }; ", "P", "a, is a struct"), (2, "f32", "union P { float a; int b; }; ", "P", "a, is a struct"),
-                (0, "f32", "struct P { float *y; const float *x; float a; int n; }; ", "P", "y, is a struct"), (2, "i32", "enum P { NONE }; ", "P", ""),
+                (0, "f32", "struct P { float *y; const float *x; float a; int n; }; ", "P", "y, is a struct"), (2, "i32", "enum P { NONE }; __device__ int axpy(P p) { return p; } ", "P", ""),
                 (2, "f64", "namespace ns { struct P { double a; }; } ", "const ns::P", "a, is a struct"), (2, "i32", "namespace ns { enum P { NONE }; } ", "ns::P", ""),
                 (2, "f64", "template <class T> struct P { T a; }; ", "P<double>", "a, is a struct")):
             parameters, arguments = ["float *y", "const float *x", "float a", "int n"], [dict(one) for one in SPECIFICATION["arguments"]]

@@ -71,29 +71,26 @@ struct fa_cut_text {
     char *text;   /* NULL ends a list */
     bool library; /* it stays whole */
 };
-/* Reads texts, which live as long, and blanks host functions and host variables in them, unless the author's options make
- * them the device's. `usual` is what nvcc includes before every source, `macros` are lines that define those of the
- * specification. FA_ENOMEM. */
+/* Reads texts, which live as long, and blanks host functions and host variables in them, unless options make these the device's.
+ * `usual` is what nvcc includes before every source, `macros` are lines that define those of the specification. FA_ENOMEM. */
 int fa_cut_read(const struct fa_cut_text *texts, const char *usual, const char *macros,
                 bool keeps_host, fa_cut **ret_cut);
 void fa_cut_free(fa_cut **cut); /* NULL is allowed */
 
 struct fa_source_kernel {
     char name[FA_NAME_MAX];
-    char *end;     /* its last byte, in a source that is cut; else NULL */
+    char *end;     /* its last byte; NULL: in a header, or a device function has its name, too */
     bool template; /* it is a pattern of kernels, and none itself */
 };
 /* Those of one source and of the headers; returns how many. */
 int fa_cut_kernels(const fa_cut *cut, size_t source, struct fa_source_kernel *ret, int most);
 
-/* As the source has them (free()). */
-char *fa_cut_parameters(const fa_cut *cut, const char *kernel);
+char *fa_cut_parameters(const fa_cut *cut, const char *kernel); /* as written (free()) */
 
 /* Keeps the declarations that a word of `used` reaches, and what they reach. FA_ENOMEM. */
 int fa_cut_reach(fa_cut *cut, const char *used);
 bool fa_cut_reaches(const fa_cut *cut, const char *macro); /* before fa_cut_apply() */
-/* In the author's code, in its literals after a %. */
-bool fa_cut_has(const fa_cut *cut, const char *text);
+bool fa_cut_has(const fa_cut *cut, const char *text); /* in the code; of %…, in its literals */
 /* Blanks all others. What is to stand before the sources is appended to ret_before: what they use and nvcc includes by
  * itself. FA_ENOMEM. */
 int fa_cut_apply(fa_cut *cut, fa_buf *ret_before);

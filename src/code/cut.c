@@ -681,8 +681,11 @@ int fa_cut_kernels(const fa_cut *d, size_t source, struct fa_source_kernel *ret,
         memcpy(kernel->name, part->name.at, part->name.size);
         kernel->name[part->name.size] = 0;
         kernel->template = (part->says & TEMPLATE) != 0;
-        const struct file *file = &d->file[part->file];
-        kernel->end = part->file == source && file->cut ? &file->text[part->to - 1] : NULL;
+        bool single = part->file == source && d->file[source].cut; /* its name has one type */
+        for (size_t k = 0; k < d->parts && single; k++)
+            single = (d->part[k].says & (DEVICE | GLOBAL | FUNCTION)) != (DEVICE | FUNCTION) ||
+                     !fa_code_is(d->part[k].name, kernel->name);
+        kernel->end = single ? &d->file[source].text[part->to - 1] : NULL;
         int known = 0; /* what it is declared as first holds */
         while (strcmp(ret[known].name, kernel->name) != 0)
             known++;
