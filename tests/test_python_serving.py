@@ -64,8 +64,8 @@ def what_serving_passes_makes_the_problem_it_says():
     pool = [Exchanged((9, 2, 16, DIM)) for _ in range(2)]
     tap.equal(asked(q, *pool, block_table=ints(3, 5), seqused_k=ints(3)), dict(decode, seq_k=80, page=16, lengths_k="seqused"))
     fp8 = [Exchanged((9, 2, 16, DIM), dtype=(10, 8)) for _ in range(2)]
-    tap.equal(asked(q, *fp8, block_table=ints(3, 5), seqused_k=ints(3), max_seqlen_k=70, k_scale=floats(), v_scale=floats(3, 2)),
-              dict(decode, seq_k=70, page=16, lengths_k="seqused", kv_dtype="fp8"))
+    one = asked(q, *fp8, block_table=ints(3, 5), seqused_k=ints(3), max_seqlen_k=70, k_scale=floats(), v_scale=floats(3, 2))
+    tap.equal(one, dict(decode, seq_k=70, page=16, lengths_k="seqused", kv_dtype="fp8"))
     narrow, scales = [Exchanged((3, heads, 40, DIM), dtype=(10, 8)) for heads in (4, 2, 2)], {"k_scale": floats(3, 2), "v_scale": floats()}
     for more in ({}, {"out": Exchanged((3, 4, 40, DIM), dtype=(4, 16))}, {"out": Exchanged((3, 4, 40, DIM))}):
         tap.equal(asked(*narrow, **scales, **more), dict(decode, seq_q=40, kv_dtype="fp8", q_dtype="fp8"))
@@ -293,10 +293,10 @@ def scores_and_masks_are_expressions():
 def functions_say_what_numbers_are_today():
     for by in (0.5, 0.25):
         held["by"], Held.by = by, by
-        tap.equal(traced(lambda score, b, h, q, k, *, by=by: score * by if isinstance(by, float) else score, None, None)[::2],
-                  ("(score * x0)", {"x0": by}))
-        for function in (of_dict, of_class, lambda score, b, h, q, k: (lambda x: x * Held.by)(score)):
-            tap.equal(traced(function, None, None)[0], "(score * %s)" % by)
+        of_keyword = lambda score, b, h, q, k, *, by=by: score * by if isinstance(by, float) else score
+        tap.equal(traced(of_keyword, None, None)[::2], ("(score * x0)", {"x0": by}))
+        tap.equal([traced(f, None, None)[0] for f in (of_dict, of_class, lambda score, b, h, q, k: (lambda x: x * Held.by)(score))], ["(score * %s)" % by] * 3)
+    tap.equal(traced(None, lambda b, h, q, k: b.new_ones((), dtype="bool") & (q >= k), None)[1], "(q >= k)")  # and_masks
     tap.equal(traced(lambda score, b, h, q, k, nine=[0.5] * 9: score + sum(nine), None, None)[::2], ("(score + 4.5)", None))
 
 

@@ -46,6 +46,8 @@ class _Expr:
         a, b = (other, self) if swapped else (self, other)
         if operator in ("&", "|") and "bool" == a.kind == b.kind:
             operator, kind = {"&": "and", "|": "or"}[operator], "bool"
+            if a.text == _number(operator == "and")[0]:  # as FlexAttention's and_masks begins
+                return b
         kind = kind or ("float" if "float" in (a.kind, b.kind) else "int")
         return _Expr("(%s %s %s)" % (a.text, operator, b.text), kind, self.trace)
 
@@ -199,6 +201,8 @@ _FUNCTIONS = {
     "logical_and": lambda a, b: _FUNCTIONS["bitwise_and"](a.bool(), b.bool()),
     "logical_or": lambda a, b: _FUNCTIONS["bitwise_or"](a.bool(), b.bool()), "logical_not": lambda x: ~x.bool(),
     "bitwise_not": lambda x: ~x, "invert": lambda x: ~x,
+    "new_ones": lambda x, *_, dtype=None: _wrap("bool" in str(dtype) or 1, x.trace),
+    "new_zeros": lambda x, *_, dtype=None: _wrap(0 if "bool" not in str(dtype) else False, x.trace),
     **{name: _of_one(name) for name in ("exp", "log", "tanh", "sqrt", "floor")},
     **{name: _dunder("__%s__" % operator) for name, operator in {
         "add": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply": "mul", "div": "truediv", "true_divide": "truediv",
@@ -240,7 +244,7 @@ def _modes():
 
 
 # ---- what functions have captured ---------------------------------------------------------------
-_NO_STATE = ("torch", "numpy", "math", "builtins")  # packages whose functions and numbers never change
+_NO_STATE = ("torch", "numpy", "math", "builtins")  # packages whose functions and numbers never change, unless they have captured some
 
 
 def _names(code):
@@ -262,7 +266,7 @@ def _parts(function):
 
 def _has_no_state(x):
     name = x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", None)
-    return isinstance(name, str) and name.partition(".")[0] in _NO_STATE
+    return isinstance(name, str) and name.partition(".")[0] in _NO_STATE and not getattr(x, "__closure__", None)
 
 
 def _walk_attributes(x, kinds, depth, names, seen):
