@@ -469,7 +469,7 @@ def a_fault_names_its_line():
              ('"kernel": "axpy"', '"kernel": "axpi"', 4, "kernel: there is no kernel axpi"), ('"x", "type"', '"x", "align": 3, "type"', 7, "arguments[1] x: \"align\""),
              ('} */', '} } */', 25, "text after the JSON value"), ('"kernel"', '"source": "a.cu", "kernel"', 4, "leave it out"),
              ('"1"]', '"1", "ONE"]', 24, "grid[2]"), ('"block": "THREADS",', '"blok": "THREADS",', 23, 'did you mean "block"?'),
-             ('"PART": [1]', '"PART": [1],', 17, "not valid JSON"), ('"1"]', '"1 + Q"]', 24, "unknown name Q")]
+             ('"PART": [1]', '"PART": [1],', 17, "not valid JSON"), ('"1"]', '"1 + Q"]', 24, "unknown name Q"), ('"1"]', '"n[1]"]', 24, 'has "[1]" where an operator')]
     with a_place() as place:
         for old, new, line, sentence in wrong:
             assert HEAD.count(old) == 1, old

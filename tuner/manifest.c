@@ -105,7 +105,7 @@ __attribute__((format(printf, 3, 4))) static fa_expr *take_expression(struct fa_
         fa_spec_fault(r, "%s must be an expression (a string) or an integer", place);
     if (r->rc != 0)
         return NULL;
-    r->rc = fa_expr_parse(text, r->known, r->known_count, &expr, r->diag);
+    r->rc = fa_expr_parse_numbers(text, r->known, r->known_count, &expr, r->diag);
     if (r->rc != 0) {
         fa_fail_in(r->diag, r->rc, "%s: %s", r->where, place);
         return NULL;

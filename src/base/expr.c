@@ -298,6 +298,7 @@ struct parser {
     const char *at; /* what is not read yet */
     const char *const *name;
     int name_count;
+    bool indexes; /* x[i] is known */
     uint64_t uses;
     int depth;
     int count;
@@ -422,7 +423,7 @@ static int parse_word(struct parser *p)
         if (is_same(word, size, p->name[i])) {
             p->uses |= (uint64_t)1 << i;
             int value = combine_steps(p, OP_NAME, i, 0);
-            for (; take(p, "["); expect(p, "]"))
+            for (; p->indexes && take(p, "["); expect(p, "]"))
                 do /* x[a, b] is x[a][b] */
                     value = combine_steps(p, OP_INDEX, value, parse(p, CHOICE));
                 while (take(p, ","));
@@ -560,11 +561,12 @@ bool fa_expr_is_word(const char *text)
     return found;
 }
 
-int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr **ret_expr,
-                  fa_diag *diag)
+static int parse_whole(const char *text, struct parser p, fa_expr **ret_expr)
 {
     struct fa_expr_step step[STEPS_MAX]; /* 64 KiB, of which most texts use a few hundred bytes */
-    struct parser p = {.at = text, .name = name, .name_count = count, .step = step, .diag = diag};
+    fa_diag *diag = p.diag;
+    p.at = text;
+    p.step = step;
     size_t size = strlen(text);
     if (size == 0 || size > FA_EXPR_TEXT_MAX)
         return fa_fail(diag, FA_EMANIFEST, "is %zu bytes long: use 1 to %d", size,
@@ -585,6 +587,20 @@ int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr 
     memcpy(expr->step, p.step, bytes);
     *ret_expr = expr;
     return 0;
+}
+
+int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr **ret_expr,
+                  fa_diag *diag)
+{
+    const struct parser p = {.name = name, .name_count = count, .indexes = true, .diag = diag};
+    return parse_whole(text, p, ret_expr);
+}
+
+int fa_expr_parse_numbers(const char *text, const char *const *name, int count, fa_expr **ret_expr,
+                          fa_diag *diag)
+{
+    return parse_whole(text, (struct parser){.name = name, .name_count = count, .diag = diag},
+                       ret_expr);
 }
 
 void fa_expr_divide_truly(fa_expr *expr)

@@ -45,6 +45,9 @@ typedef struct fa_expr fa_expr;
  * that starts with the fault ("uses the unknown name BLOCK_Q"), to be put behind the place by fa_fail_in(); FA_ENOMEM. */
 int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr **ret_expr,
                   fa_diag *diag);
+/* The same where names are numbers, which have no index: x[i] is a fault. */
+int fa_expr_parse_numbers(const char *text, const char *const *name, int count, fa_expr **ret_expr,
+                          fa_diag *diag);
 void fa_expr_free(fa_expr **expr);
 /* From now on `/` is Python's: a fraction where whole numbers leave a remainder, which otherwise is cut off as in C. */
 void fa_expr_divide_truly(fa_expr *expr);
