@@ -311,8 +311,8 @@ static int prepare_journal(fa_store *store, fa_diag *diag)
     if (rc != 0)
         return rc;
     /* Flushing empty tables would cost a first caller as much as everything else together. Should the
-     * power fail before the first commit that counts, and flushes them too, the file is found
-     * damaged and set aside with nothing in it. */
+     * power fail before the first commit that counts, and flushes them too, the file is set aside as
+     * damaged, or refused if it has no header yet: nothing is in it. */
     rc = sqlite_exec(store, store->fresh ? "PRAGMA synchronous = OFF" : "PRAGMA synchronous = FULL",
                      diag);
     store->journal_ready = rc == 0;

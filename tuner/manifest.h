@@ -150,7 +150,7 @@ typedef struct fa_space {
     fa_candidate *candidate;
     int count;
     /* how many hold to the constraints where that is more than FA_SPACE_MAX, or all points where counting takes long:
-     * none of them is kept, and the space is to be searched (points.h); else 0 */
+     * none of them is kept, and the space is to be searched (search.h); else 0 */
     int64_t held;
     int survivors;     /* PENDING */
     int default_index; /* the default config of the family listed last that supports it; -1: none */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tensors, scalars and tolerance that an operation.json tells (see generic.h), for one problem.
+ * The tensors, scalars and tolerance that an operation.json tells, for one problem.
  *
  * May be used by: tuner/ops.
  */
