@@ -17,7 +17,6 @@ from fa_tune._mods import traced
 
 SLOW = os.environ.get("FA_TEST_SLOW") == "1"
 held, Held = {}, type("Held", (), {})
-of_dict, of_class = lambda score, b, h, q, k: score * held["by"], lambda score, b, h, q, k: score * Held.by
 
 
 def asked(*tensors, by=fa_tune.attention, **keywords):
@@ -295,7 +294,8 @@ def functions_say_what_numbers_are_today():
         held["by"], Held.by = by, by
         of_keyword = lambda score, b, h, q, k, *, by=by: score * by if isinstance(by, float) else score
         tap.equal(traced(of_keyword, None, None)[::2], ("(score * x0)", {"x0": by}))
-        tap.equal([traced(f, None, None)[0] for f in (of_dict, of_class, lambda score, b, h, q, k: (lambda x: x * Held.by)(score))], ["(score * %s)" % by] * 3)
+        functions = (lambda s, *_: s * held["by"], lambda s, *_: s * Held.by, lambda s, *_: (lambda x: x * Held.by)(s), lambda s, *_, by=by: s * by if by.hex() else s)
+        tap.equal([traced(function, None, None)[0] for function in functions], ["(score * %s)" % by] * 4)
     tap.equal(traced(None, lambda b, h, q, k: b.new_ones((), dtype="bool") & (q >= k), None)[1], "(q >= k)")  # and_masks
     tap.equal(traced(lambda score, b, h, q, k, nine=[0.5] * 9: score + sum(nine), None, None)[::2], ("(score + 4.5)", None))
 

@@ -416,7 +416,7 @@ def _trace(function, what, leaves):
         return text, trace.used, False
     try:
         lifted, its = _run(function, what, leaves, True)
-    except (_NotLifted, TypeError):
+    except Exception:  # pylint: disable=broad-exception-caught  # of what numbers alone can do: with them it went well
         return text, trace.used, True
     return (text, trace.used, True) if len(its.used) > 8 else (lifted, its.used, False)
 
