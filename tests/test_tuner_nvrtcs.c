@@ -53,10 +53,7 @@ static const struct use {
 static const struct lack {
     const char *family;
     int since; /* as fa_nvrtc_since() */
-} lacks[] = {{"attn_bwd_sm80", 1201},
-             {"attn_bwd_sm90a", 1203},
-             {"attn_bwd_wide_sm90a", 1203},
-             {"gemm_sm90a", 1203}};
+} lacks[] = {{"attn_bwd_sm80", 1201}, {"attn_bwd_sm90a", 1203}, {"attn_bwd_wide_sm90a", 1203}};
 
 static struct fixture fixture;
 static bool slow;
