@@ -504,7 +504,7 @@ static int arguments(fa_bench *b, int index, int launch, void *kernels,
  *     |lse - reference| <= 2^-16 + 2^-24 * head_dim * s
  * With scores of ordinary size (below 30) the terms beside 2 * lowp_error stay below 2^-15 * max|v|.
  * Hopper's products of e4m3 keep 14 bits of a sum after each 32 columns: LSE may be off by 2^-13 of a score for each.
- * LSE shows how large scores were, but not behind a softcap. Elements of Q and K are nearly normal, so that a product of
+ * LSE shows how large scores were, but not behind a softcap or text. Elements are nearly normal, so that a product of
  * head_dim of them hardly goes beyond four standard deviations. */
 void fa_attn_tolerances(const fa_attn_case *what, double lowp_error, double of_lse, double *ret_o,
                         double *ret_lse)
@@ -512,9 +512,9 @@ void fa_attn_tolerances(const fa_attn_case *what, double lowp_error, double of_l
     const double uncapped = 4 * (double)what->softmax_scale * sqrt(what->problem.head_dim) *
                             (double)what->input_scale[FA_ATTN_Q] *
                             (double)what->input_scale[FA_ATTN_K];
-    const double scores = what->problem.softcap ? fmax(uncapped, of_lse) : of_lse;
-    /* Drawn elements end at 3.4642 standard deviations. */
-    const double largest_v = 3.4642 * (double)what->input_scale[FA_ATTN_V];
+    const bool bent = what->problem.softcap || what->problem.score;
+    const double scores = bent ? fmax(uncapped, of_lse) : of_lse;
+    const double largest_v = 3.4642 * (double)what->input_scale[FA_ATTN_V]; /* the last drawn */
     *ret_o = 2 * lowp_error + largest_v * (0x1p-16 + 0x1p-22 * scores);
     *ret_lse = 0x1p-16 + 0x1p-24 * what->problem.head_dim * scores;
     if (what->problem.q_dtype == FA_KV_FP8)
