@@ -522,13 +522,15 @@ TEST(scores_and_masks_of_a_user_are_right)
           {"key_place(from, same, i / 4 * 8 + i % 2)", "key_place(from, same, i / 4 * 8)"}}},
         {"'seq_q': 140, 'causal': 'bottom-right', 'dtype': 'bf16', 'varlen': true,"
          " 'lengths_k': 'cu_seqlens', 'buffers': 'doc:i64[:,:] x:bf16[:,:,:] y:f32[:,:]',"
-         " 'mask': 'doc[b][q // 30] == doc[b, k // 30]', 'score': 'score * 2 + x[hk][q][k] + y[b][k]'",
+         " 'mask': 'doc[h][q // 128] == doc[h, k // 30]', 'score': 'score * 2 + x[hk][q][k] + y[b][k]'",
          1,
          {{"least = warp_least(least), most = warp_most(most);", "most = warp_most(most);"},
           {"SCORE_SNIPPET != 0 ? kLog2E : find_scale(p, 0, 0).exponent",
            "find_scale(p, 0, 0).exponent"},
-          {"if (!own.whole) return true;", ";"}}},
+          {"if (!own.whole) return true;", ";"},
+          {"((u64)(u32)kept[1] << 32 | (u32)kept[0]) != tag", "kept[0] == 0"}}},
     };
+    world.gpu.sm_count = 1; /* one block has all tiles */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fa_problem p = {.head_dim = 0};
         if (is_left_out(rows[i].config == 0 ? "attn_fwd_prefill_sm80" : "attn_fwd_prefill_sm90a"))
@@ -536,6 +538,7 @@ TEST(scores_and_masks_of_a_user_are_right)
         CHECK_OK(problem_in(rows[i].problem, &p), diag);
         CHECK_INT(count_unnoticed(&p, configs[rows[i].config], rows[i].changes), 0);
     }
+    world.gpu.sm_count = 132;
 }
 
 #define EVERYWHERE                                                                               \

@@ -41,8 +41,7 @@ class Tensor:
         if not isinstance(other, Tensor):
             other = Tensor((), [other])
         shape = [max(pair) for pair in itertools.zip_longest(self.shape[::-1], other.shape[::-1], fillvalue=1)][::-1]
-        return Tensor(shape, [compute(self.at(place), other.at(place)) for place in itertools.product(*map(range, shape))],
-                      dtype or self.dtype)
+        return Tensor(shape, [compute(self.at(place), other.at(place)) for place in itertools.product(*map(range, shape))], dtype or self.dtype)
 
     def __add__(self, other): return self._with(other, lambda a, b: a + b)
     def __sub__(self, other): return self._with(other, lambda a, b: a - b)
@@ -235,8 +234,7 @@ def attend(q_length, keys, attention_mask=None, **more):
         if more.get("error"):
             raise more["error"]
     with mock.patch.object(hf, "_core", types.SimpleNamespace(attention=attention)):
-        out, weights = ATTENTION(types.SimpleNamespace(is_causal=True), query, key, key, attention_mask, scaling=0.5,
-                                 **more.get("words", {}))
+        out, weights = ATTENTION(types.SimpleNamespace(is_causal=True), query, key, key, attention_mask, scaling=0.5, **more.get("words", {}))
     tap.equal(weights, None)
     return asked[0] if asked else None, out if isinstance(out, str) else out.shape
 
@@ -314,8 +312,7 @@ def continuous_batching_reads_the_pages_where_they_lie():
     tap.equal((shape, table.shape, table.dtype, table.flat[:4], lengths.flat, lengths.dtype, starts_q.flat),
               ((10, PAGE, 2, 64), (2, 3), "int32", [7, 2, 5, 3], [9, 2], "int32", [0, 1, 2]))
     sinks = options.pop("sinks")
-    tap.equal((sinks.dtype, options), ("float32", {"softmax_scale": 0.5, "causal": False, "max_seqlen_q": 1, "max_seqlen_k": 9,
-                                                   "softcap": 2.0}))
+    tap.equal((sinks.dtype, options), ("float32", {"softmax_scale": 0.5, "causal": False, "max_seqlen_q": 1, "max_seqlen_k": 9, "softcap": 2.0}))
     tap.equal(cache.updates.pop(), (0, [0, 0], "w"))  # which writes alone
     assert step(0, cache, [1, 1], [9, 2], read_index)[1]["block_table"] is table  # the next layer's
     state.captured = True
