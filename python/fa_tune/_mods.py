@@ -269,6 +269,10 @@ def _has_no_state(x):
     return isinstance(name, str) and name.partition(".")[0] in _NO_STATE and not getattr(x, "__closure__", None)
 
 
+def _is_liftable(x):
+    return isinstance(x, float) or -1 << 31 <= x < 1 << 31  # what a buffer's number can be
+
+
 def _walk_attributes(x, kinds, depth, names, seen):
     """What code with these names may read of a module or class: numbers are constants, and what has tensors is traced anew."""
     seen = seen if None in seen else {**seen, None: 0}  # what is found here has no leaves, as it may have elsewhere
@@ -294,7 +298,7 @@ def _walk(x, leaves, kinds, depth=0, names=(), seen=None):
         kinds.append(x)
     elif isinstance(x, (int, float)):
         leaves.append(x)
-        kinds.append(type(x))
+        kinds.append(type(x) if _is_liftable(x) else x)
     elif _is_tensor(x):
         leaves.append(x)  # which may be there twice, under one name
         kinds.append((x.dtype, len(x.shape), next(i for i, leaf in enumerate(leaves) if leaf is x)))
@@ -349,7 +353,7 @@ class _Trace:
             return x
         if isinstance(x, (int, float)):
             i, self.next = self.next, self.next + 1
-            return _Lifted("%s%d" % (self.prefix, i), "int" if isinstance(x, int) else "float", self, i) if self.lifted else x
+            return _Lifted("%s%d" % (self.prefix, i), "int" if isinstance(x, int) else "float", self, i) if self.lifted and _is_liftable(x) else x
         if _is_tensor(x):
             self.next += 1
             return x
