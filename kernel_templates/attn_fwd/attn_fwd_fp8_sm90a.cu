@@ -17,6 +17,7 @@
 //    a step's do not fit (CHUNKS > 1), each step's are made a chunk of columns at a time.
 //  - the output is written from registers: a thread has four neighbouring columns of a row.
 #include "attn_serving.cuh"
+#include "fa_tma_device.cuh"
 #include "fa_wgmma_e4m3.cuh"
 
 namespace {
@@ -60,15 +61,6 @@ enum Barrier { kKFull, kKEmpty = kKFull + STAGES, kRawFull = kKEmpty + STAGES, k
 static_assert(8 * kBarrierCount <= 256 && kBarriersAt + 256 == FA_SMEM_BYTES, "shared memory is not what the manifest says");
 enum Named { kTurn = 1 };   // named barriers, one a consumer
 
-template <u32 kCount> struct Ring {
-    u32 slot = 0, parity = 0;
-
-    __device__ __forceinline__ void advance() {
-        const bool last = slot + 1 == kCount;
-        slot = last ? 0 : slot + 1;
-        parity ^= last;
-    }
-};
 FA_DEVICE u32 barrier_at(u32 base, u32 which) { return base + kBarriersAt + 8 * which; }
 
 // ---- which tile, which keys ------------------------------------------------------------------------------------
