@@ -122,15 +122,14 @@ int fa_attn_maps_get(struct fa_attn_shared *shared, fa_driver *driver, const fa_
                            paged ? params->num_pages : 0};
     unsigned char key[sizeof *p + sizeof lengths];
     memcpy(key, p, sizeof *p);
+    memset(key + offsetof(struct fa_attn_params, lse), 0, sizeof p->lse); /* fresh in each call */
     memcpy(key + sizeof *p, lengths, sizeof lengths);
     if (fa_maps_find(&shared->maps, key, sizeof key, 4, ret_maps))
         return 0;
     const int group = boxes->q_heads > 1 ? p->heads_q / p->heads_kv : 0;
     const int queries = packed_q ? params->total_q : p->seq_q, batch_q = packed_q ? 1 : p->batch;
-    int keys = paged      ? problem->page
-               : packed_k ? params->total_k
-                          : p->seq_k,
-        heads_kv = p->heads_kv;
+    int keys = paged ? problem->page : packed_k ? params->total_k : p->seq_k;
+    int heads_kv = p->heads_kv;
     int batch_k = paged ? params->num_pages : packed_k ? 1 : p->batch;
     const void *k_base = p->k, *v_base = p->v;
     if (p->seq_k == 0) { /* never loaded: one row of q stands in, for the pointers may be null */
