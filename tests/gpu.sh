@@ -30,7 +30,7 @@
 #                           correctness of every family (120 problems), serving, cold tunes and first predicted
 #                           kernels, gradients (20 random problems and the ways to them), a sweep of 48 problems with
 #                           PyTorch's times and its records, a launch, memcheck (2 problems a family), the Python
-#                           package's first calls and serving calls, many queries as serving engines ask for them, decoding
+#                           package's first calls, many queries as serving engines ask for them, decoding
 #                           and the prefill table as far as the time goes. Parts that no time is left for count as failed.
 #                           Eight files in $OUT, copied as they come. `tests/gpu.sh final serving memcheck` runs
 #                           these parts alone.
@@ -456,7 +456,7 @@ part_many() { # many queries as serving engines ask for them, beside the dense k
     verdict "many queries as serving engines ask for them" "${PIPESTATUS[0]}"
 }
 part_prefill() { versus fp16 --head-dim 128 64 256 --dtype fp16 --budget 40 --seconds 85; }
-part_python() { python_package the_newcomers_three_lines host_costs serving_calls; }
+part_python() { python_package the_newcomers_three_lines host_costs; }
 part_memcheck() { FA_SANITIZED_PROBLEMS=2 FA_SANITIZER_S=75 sanitize memcheck; }
 
 final() { # PARTS, or all

@@ -199,36 +199,6 @@ def random_problems_against_float64():
         len(ratios), ratios[len(ratios) // 2], ratios[-1], sum(ratio > 2 for ratio in ratios), seed)
 
 
-def refusals_say_what_to_pass():
-    q, k, v = tensors()
-    cases = [
-        (fa_tune.DeviceError, lambda: fa_tune.attention(q.cpu(), k.cpu(), v.cpu())),
-        (fa_tune.DeviceError, lambda: fa_tune.attention(q, k.cpu(), v)),
-        (fa_tune.DtypeError, lambda: fa_tune.attention(q.float(), k.float(), v.float())),
-        (fa_tune.DtypeError, lambda: fa_tune.attention(q, k.bfloat16(), v)),
-        (fa_tune.ShapeError, lambda: fa_tune.attention(q[0], k[0], v[0])),
-        (fa_tune.ShapeError, lambda: fa_tune.attention(q, k[:, :3], v[:, :3])),
-        (fa_tune.ShapeError, lambda: fa_tune.attention(q, k, v[:, :, :5])),
-        (fa_tune.Error, lambda: fa_tune.attention(q, k, v, layout="sbhd")),
-        (fa_tune.NotSupported, lambda: fa_tune.attention(q.clone().requires_grad_(), k, v, out=torch.empty_like(q))),
-        (fa_tune.NotSupported, lambda: torch.ops.fa_tune.attention_out(q.clone().requires_grad_(), k, v,
-                                                                       out=torch.empty_like(q))),
-        (fa_tune.TensorError, lambda: fa_tune.attention([1.0], k, v)),
-    ]
-    for number, (kind, call) in enumerate(cases):
-        try:
-            call()
-        except kind as error:
-            print("   %s: %s" % (type(error).__name__, error))
-        except Exception as error:
-            raise AssertionError("case %d raised %r" % (number, error)) from error
-        else:
-            raise AssertionError("case %d was not refused" % number)
-    with torch.no_grad():
-        fa_tune.attention(q.clone().requires_grad_(), k, v)
-    return "%d refusals" % len(cases)
-
-
 # ---- PyTorch's own ways --------------------------------------------------------------------------
 def torch_compile_takes_it_whole():
     q, k, v = tensors()
@@ -657,71 +627,6 @@ def serving_policy():
     return "a miss says: %s" % sentence
 
 
-class Pages:
-    """A paged cache of five sequences, shuffled, with NaN in all that no sequence owns."""
-    BATCH, HEADS, HEADS_KV, DIM, PAGE, MOST = 5, 8, 2, 128, 64, 1000
-
-    def __init__(self):
-        columns = -(-self.MOST // self.PAGE)
-        count = self.BATCH * columns + 3
-        self.k, self.v = (torch.empty(count, self.PAGE, self.HEADS_KV, self.DIM, device="cuda", dtype=torch.bfloat16)
-                          for _ in range(2))
-        self.table = torch.randperm(count, device="cuda")[:self.BATCH * columns].view(self.BATCH, -1).int()
-        self.lengths = torch.zeros(self.BATCH, device="cuda", dtype=torch.int32)
-
-    def draw(self, lengths):
-        self.given = lengths
-        self.lengths.copy_(torch.tensor(lengths))
-        self.dense = []
-        for cache in (self.k, self.v):
-            cache.fill_(math.nan)
-            rows = torch.randn(self.BATCH, self.table.shape[1] * self.PAGE, self.HEADS_KV, self.DIM, device="cuda",
-                               dtype=cache.dtype)
-            self.dense.append(rows.transpose(1, 2))
-            owned = torch.arange(rows.shape[1], device="cuda")[None] < self.lengths[:, None]
-            rows = rows.masked_fill(~owned[..., None, None], math.nan)
-            cache[self.table.long()] = rows.view(self.BATCH, -1, *cache.shape[1:])
-
-    def check(self, o, lse, q, queries):
-        """o and q (total_q, heads, dim), lse (heads, total_q), of causal attention; queries: of each sequence."""
-        for b, (begin, count) in enumerate(zip((sum(queries[:i]) for i in range(len(queries))), queries)):
-            k, v = (x[b:b + 1, :, :self.given[b]] for x in self.dense)
-            mine, own = (x[begin:begin + count].transpose(0, 1)[None] for x in (q, o))
-            check(own, mine, k, v, True)
-            far = (lse[None, :, begin:begin + count].double() - exact(mine, k, v, True)[1]).abs().max()
-            assert far < 4e-3, "LSE is off by %g" % far
-
-
-def serving_calls():
-    pages, queries = Pages(), [3, 1, 16, 2, 7]
-    pages.draw([1000, 17, 16, 512, 333])
-    how = dict(block_table=pages.table, max_seqlen_k=pages.MOST, causal=True, return_softmax_lse=True)
-    q = torch.randn(sum(queries), pages.HEADS, pages.DIM, device="cuda", dtype=torch.bfloat16)
-    starts = torch.tensor([sum(queries[:i]) for i in range(6)], device="cuda", dtype=torch.int32)
-    varlen = dict(how, cu_seqlens_q=starts, max_seqlen_q=16, seqused_k=pages.lengths)
-    o, lse = fa_tune.attention_varlen(q, pages.k, pages.v, **varlen)
-    pages.check(o, lse, q, queries)
-    heads_first = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (pages.k, pages.v)]
-    assert torch.equal(fa_tune.attention_varlen(q, *heads_first, **varlen)[0], o)
-    ones = [1] * pages.BATCH
-    q = torch.randn(pages.BATCH, 1, pages.HEADS, pages.DIM, device="cuda", dtype=torch.bfloat16)
-    decode = dict(how, cache_seqlens=pages.lengths, out=(torch.empty_like(q), None))
-    fa_tune.attention_decode(q, pages.k, pages.v, **decode)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        o, lse = fa_tune.attention_decode(q, pages.k, pages.v, **decode)
-    for lengths in ([1000, 17, 16, 512, 333], [1, 1000, 64, 65, 999], [2] * 5):
-        pages.draw(lengths)
-        pages.table.copy_(pages.table.flip(0))  # other pages for each
-        pages.draw(lengths)
-        q.normal_()
-        graph.replay()
-        torch.cuda.synchronize()
-        pages.check(o[:, 0], lse[..., 0].t(), q[:, 0], ones)
-    return "attention_varlen and attention_decode over pages of 64 with NaN between; a graph replayed on other lengths and tables"
-
-
 # ---- what it costs -------------------------------------------------------------------------------
 LINES = """
 import json, sys, time
@@ -767,34 +672,6 @@ def the_newcomers_three_lines():
             name, told["first"], limit, ", missed" if told["first"] > limit else "", told["import"]))
 
 
-def host_us(call):
-    """Microseconds of the host for a call, the median of 20 times 200 in which the GPU keeps up."""
-    times = []
-    for _ in range(20):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(200):
-            call()
-        times.append((time.perf_counter() - begin) / 200 * 1e6)
-    return sorted(times)[len(times) // 2]
-
-
-def what_pytorchs_ways_cost():
-    """Host time of a call of (1, 1, 128, 64) by the ways that go through PyTorch's dispatcher, with SDPA's
-    own beside them; tests/bench/python_cost.py times the others."""
-    q, k, v = tensors(batch=1, heads=1, seq=128)
-
-    def sdpa():
-        return F.scaled_dot_product_attention(q, k, v)
-    with torch.inference_mode():
-        for name, call in (("fa_tune.attention", lambda: fa_tune.attention(q, k, v)),
-                           ("torch.ops.fa_tune.attention", lambda: torch.ops.fa_tune.attention(q, k, v)),
-                           ("F.scaled_dot_product_attention, PyTorch's own", sdpa)):
-            note("        host time, %s: %.1f us" % (name, host_us(call)))
-        with fa_tune.sdpa():
-            note("        host time, F.scaled_dot_product_attention under fa_tune.sdpa(): %.1f us" % host_us(sdpa))
-
-
 def host_costs():
     program = os.path.join(ROOT, "tests", "bench", "python_cost.py")
     if not os.path.exists(program):
@@ -808,10 +685,10 @@ def host_costs():
 
 TESTS = [
     the_newcomers_three_lines, a_bound_kernel_and_objects, random_problems_against_float64,
-    refusals_say_what_to_pass, torch_compile_takes_it_whole, graphs_capture_and_replay,
+    torch_compile_takes_it_whole, graphs_capture_and_replay,
     outputs_are_as_pytorch_makes_them, threads_and_streams, a_thread_without_a_context, two_devices, serving_policy,
-    serving_calls, sdpa_drop_in, hugging_face_tokens_are_the_same, transformers_static_cache,
-    transformers_continuous_batching, cupy_arrays, jax_arrays, what_pytorchs_ways_cost, host_costs, fork_is_an_error,
+    sdpa_drop_in, hugging_face_tokens_are_the_same, transformers_static_cache,
+    transformers_continuous_batching, cupy_arrays, jax_arrays, host_costs, fork_is_an_error,
 ]
 
 if __name__ == "__main__":
