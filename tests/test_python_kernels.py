@@ -596,19 +596,6 @@ def several_launches_are_one_kernel():
                        grid=None, launches=shared, tune=dict(THREADS=[64]), restrictions=None, name="shared%d" % large).answer.origin, "measured")
 
 
-def a_number_takes_the_type_of_its_parameter():
-    source = "__global__ void k(float *y, %s a, %s n) { int i = THREADS * blockIdx.x + threadIdx.x; if (i < n) y[i] = (float)a; }\n"
-    words = dict(kernel="k", tune=dict(THREADS=[64]), block="THREADS", grid="ceil_div(n, THREADS)", gpu="A100")
-    for a, n, given, size in (("double", "int", 1.5, 64), ("float", "long long", 1.5, 3 * 10 ** 9), ("bool", "unsigned", True, 64), ("double", "size_t", 1e300, 64)):
-        told = fa_tune.tune_kernel(source % (a, n), args=dict(y=fa_tune.out("f32", "n"), a=given, n=size), **words)
-        tap.equal(told.answer.origin, "unranked")
-    refused(fa_tune.Error, "a: its value 1.5 does not fit in int32",
-            lambda: fa_tune.tune_kernel(source % ("int", "int"), args=dict(y=fa_tune.out("f32", "n"), a=1.5, n=64), **words))
-    doubled = AXPY.replace("float a", "double a")
-    some = axpy(source=doubled + "/* of doubles */", gpu="A100")
-    tap.equal(some.answer.origin, "unranked")
-
-
 def a_result_is_read_back_from_a_variable():
     source = tap.read(os.path.join(FOLDER, "..", "..", "examples", "device_result.cu")).partition("*/")[2]
     summed = fa_tune.tune_kernel(

@@ -4,7 +4,7 @@
 
     python3 tests/bench/two_builds.py OLD NEW [--host] [--rounds 5]
 
-OLD and NEW are folders as tests/gpu_bundle.sh makes them; what needs a GPU is left out where there is none. The last column is NEW / OLD.
+OLD and NEW are folders as tests/gpu_bundle.sh makes them, for a machine with a GPU. The last column is NEW / OLD.
 --host: they are folders as ./dev build makes them (build/), and the machine may be busy: processor time of a command with its workers,
 instructions (by callgrind) and resident memory. A GPU is the fake driver's; the space of a tune is eight configs.
 """
@@ -69,21 +69,6 @@ def device_rows(old, new, place, rounds):
             told = latency([os.path.join(folder, "bench_latency")], environment(folder, stores[which]))
             for (name, unit), value in zip(LATENCIES, told):
                 keep(name, unit, which, value)
-    return rows
-
-
-def daemon_rows(old, new, rounds):
-    rows = {"cached answers of the daemon": ("/s", [], []), "their p99": ("us", [], [])}
-    body = serve_load.ask(128, effort="predict")
-    with tempfile.TemporaryDirectory(prefix="ft-") as a, tempfile.TemporaryDirectory(prefix="ft-") as b, \
-            serve_load.Daemon(old, a) as one, serve_load.Daemon(new, b) as other:
-        for daemon in (one, other):
-            assert daemon.request("POST", "/v1/kernel", body)[0] == 200
-        for turn in range(2 * rounds):
-            for which, daemon in sorted(enumerate((one, other)), reverse=turn % 2 == 1):
-                result = daemon.load(body, 100000)
-                rows["cached answers of the daemon"][1 + which].append(result["per_second"])
-                rows["their p99"][1 + which].append(result["p99_us"])
     return rows
 
 
@@ -274,21 +259,8 @@ def main():
     parser.add_argument("--host", action="store_true", help="without a GPU, on a machine that others use")
     options = parser.parse_args()
     old, new = os.path.abspath(options.old), os.path.abspath(options.new)
-    rows = {}
-    if options.host:
-        with tempfile.TemporaryDirectory(prefix="ft-") as place:
-            print_rows(host_rows(old, new, place, options.rounds))
-        return
-    device = subprocess.run([os.path.join(new, "fa-tune"), "doctor", "--json"], text=True,
-                            stdout=subprocess.PIPE, check=False).stdout
-    with tempfile.TemporaryDirectory() as place:
-        if any(check["name"] == "driver" and check["level"] == "ok"
-               for check in json.loads(device)["checks"]):
-            rows.update(device_rows(old, new, place, options.rounds))
-        else:
-            print("no CUDA device here: the daemon alone", file=sys.stderr)
-    rows.update(daemon_rows(old, new, options.rounds))
-    print_rows(rows)
+    with tempfile.TemporaryDirectory(prefix="ft-") as place:
+        print_rows((host_rows if options.host else device_rows)(old, new, place, options.rounds))
 
 
 if __name__ == "__main__":
