@@ -247,9 +247,10 @@ def layer(fields):
 
 
 def models(folder):
-    """The lines of a list of the models that an operation knows, by their kinds of layers."""
-    known = json.loads(tap.read(os.path.join(folder, "operation.json"))).get("models", {})
-    rows = {}
+    """The lines of a list of the models that fa_tune.model knows, by their kinds of layers."""
+    known, rows = {}, {}
+    if folder.endswith("attn_fwd"):
+        known = json.loads(tap.read(os.path.join(SOURCE, "python", "fa_tune", "models.json")))["models"]
     for name, layers in known.items():
         layers = known[layers] if isinstance(layers, str) else layers  # those of another model
         if isinstance(layers, dict):

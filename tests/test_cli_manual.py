@@ -90,7 +90,6 @@ def check_completions(shell):
                 (["sweep", "--dtype", "fp16,"], ["fp16,bf16"]),
                 (["sweep", "--dtype", "fp16,bf16,"], []),
                 (["sweep", "--gpu", "L4,H100"], ["L4,H100-PCIe", "L4,H100-SXM"]),
-                (["sweep", "--model", "gpt-o"], ["gpt-oss-120b", "gpt-oss-20b"]),
                 (["tune", "--strategy", "a"], ["auto"]),
                 (["explain", "--operation", "rms"], ["rms_norm"]),
                 (["sweep", "--effort", "c"], []),

@@ -10,9 +10,19 @@ import tap
 from place import L4, ONE, SOURCE, Place
 
 
-def plans(place, *options, status=1):
-    """A T4 has no bf16: nothing is tuned."""
-    done = place.run("sweep", *options, "--trials", "1", "--json", status=status)
+def told_of(model, *words, status=0):
+    """What fa_tune.model says of a model."""
+    done = subprocess.run([sys.executable, os.path.join(SOURCE, "python", "fa_tune", "model.py"), model, *words], capture_output=True, check=False, encoding="utf-8")
+    tap.equal((model, done.returncode), (model, status))
+    return done.stdout if status == 0 else done.stderr
+
+
+def plans(place, model, *words, status=1):
+    """The problems of a sweep of its plan. A T4 has no bf16: nothing is tuned."""
+    path = os.path.join(place.folder, "plan.jsonl")
+    tap.write(path, told_of(model, *words))
+    training = [word for word in words if word == "--training"]
+    done = place.run("sweep", "--gpu", "T4", "--plan", path, *training, "--trials", "1", "--json", status=status)
     return [item["problem"] for item in json.loads(done.stdout)["items"]]
 
 
@@ -25,7 +35,6 @@ def bad_shorthands_get_their_sentence_and_status_2():
             tap.has(place.run("tune", "--gpu", "L4", "--seq", "64", *arguments, status=2).stderr, part)
         for arguments in (["--seq", "64", "--decode"], ["--decode", "--seq", "64"]):
             tap.has(place.run("sweep", *arguments, status=2).stderr, "--decode: does not go with --seq")
-        tap.has(place.run("sweep", "--model", "llama-3-8b", "--plan", "x", status=2).stderr, "--plan: does not go with --model")
 
 
 def an_option_of_one_field_goes_before_a_shorthand_whichever_stands_first():
@@ -61,15 +70,14 @@ def a_family_of_ones_own_takes_a_window():
 
 def a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_given():
     with Place(space=ONE, script=L4) as place:
-        told = plans(place, "--gpu", "T4", "--model", "gpt-oss-20b")
+        told = plans(place, "gpt-oss-20b")
         tap.equal(len(told), 2 * (2 + 2 * 3))
         assert all((p["heads_q"], p["heads_kv"], p["head_dim"], p["dtype"], p["sinks"]) ==
                    (64, 8, 64, "bf16", True) for p in told)
         tap.equal({(p["seq_q"] == 1, p.get("page"), p.get("lengths_k"), p["causal"]) for p in told},
                   {(True, 64, "seqused", "none"), (False, None, None, "bottom-right")})
         tap.equal(sorted({p.get("window_left", -1) for p in told}), [-1, 127])
-        told = plans(place, "--gpu", "T4", "--model", "mistral-7b-v0.1", "--decode", "--seq-k", "512,1024",
-                     "--batch", "2")
+        told = plans(place, "mistral-7b-v0.1", "seq_q=1", "seq_k=512,1024", "batch=2")
         tap.equal([(p["seq_q"], p["seq_k"], p["batch"], p["window_left"]) for p in told],
                   [(1, 512, 2, 4095), (1, 1024, 2, 4095)])
 
@@ -77,7 +85,7 @@ def a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_gi
 def the_names_of_models_are_taken_as_people_write_them():
     with Place(space=ONE, script=L4) as place:
         def heads(name):
-            told = plans(place, "--gpu", "T4", "--model", name, "--seq", "64", "--batch", "1", "--dtype", "bf16")
+            told = plans(place, name, "seq_q=64", "batch=1", "dtype=bf16")
             return {(p["heads_q"], p["heads_kv"], p["head_dim"], p.get("window_left")) for p in told}
         for name, expected in (
                 ("llama-3.1-8b", {(32, 8, 128, None)}), ("meta-llama/Llama-3.1-8B-Instruct", {(32, 8, 128, None)}), ("llama3.1:8b", {(32, 8, 128, None)}),
@@ -86,20 +94,20 @@ def the_names_of_models_are_taken_as_people_write_them():
                 ("Mistral-7B-Instruct-v0.3", {(32, 8, 128, None)}), ("mistralai/Mistral-Nemo-Instruct-2407", {(32, 8, 128, None)}),
                 ("openai/whisper-large-v3", {(20, 20, 64, None)}), ("GPT2", {(12, 12, 64, None)})):
             tap.equal((name, heads(name)), (name, expected))
-        told = plans(place, "--gpu", "T4", "--model", "whisper-large-v3", "--dtype", "bf16")
+        told = plans(place, "whisper-large-v3", "dtype=bf16")
         tap.equal({(p["seq_q"], p["seq_k"], p["causal"]) for p in told}, {(1500, 1500, "none"), (1, 1500, "none"), (1, 448, "none")})
-        told = plans(place, "--gpu", "T4", "--model", "deepseek-ai/DeepSeek-V3-0324", "--batch", "1")
+        told = plans(place, "deepseek-ai/DeepSeek-V3-0324", "batch=1")
         tap.equal({tuple(p.get(name) for name in ("heads_kv", "head_dim", "head_dim_v", "v_in_k")) for p in told},
                   {(128, 192, 128, None), (1, 576, 512, True)})
         for name, part in (("lama-3-8b", "did you mean llama-3-8b?"), ("phi-3", "did you mean phi-3-"),
-                           ("mistral-7b", "did you mean mistral-7b-v0.1?"), ("xyzzy", "nor a file of layers (.json)"),
+                           ("mistral-7b", "did you mean mistral-7b-v0.1?"), ("xyzzy", "nor a config.json"),
                            ("deepseek-ai/DeepSeek-V3.2", "its sparse attention is not covered"),
                            ("llama-4-scout", "chunks")):
-            tap.has(place.run("sweep", "--model", name, status=2).stderr, part)
+            tap.has(told_of(name, status=1), part)
 
 
 def every_model_of_the_table_has_layers_or_says_why_not():
-    models = json.loads(tap.read(os.path.join(SOURCE, "kernel_templates", "attn_fwd", "operation.json")))["models"]
+    models = json.loads(tap.read(os.path.join(SOURCE, "python", "fa_tune", "models.json")))["models"]
     for name, layers in models.items():
         layers = models[layers] if isinstance(layers, str) else layers
         assert "not_covered" in layers or all(int(one["heads_q"]) % int(one["heads_kv"]) == 0 == int(one["head_dim"]) % 8 for one in layers), name
@@ -107,20 +115,17 @@ def every_model_of_the_table_has_layers_or_says_why_not():
     tap.equal(len(set(bare)), len(bare))  # by which they are told apart
 
 
-def layers_of(config, place, status=0):
-    """What fa_tune.model makes of a config, and says of it."""
+def config_of(config, place):
+    """Its file."""
     path = os.path.join(place.folder, "config.json")
     tap.write(path, config if isinstance(config, str) else json.dumps(config))
-    told = [subprocess.run([sys.executable, os.path.join(SOURCE, "python", "fa_tune", "model.py"), at], capture_output=True, check=False, encoding="utf-8") for at in (path, place.folder)]
-    tap.equal([(done.returncode, done.stdout, done.stderr) for done in told], [(status, told[0].stdout, told[0].stderr)] * 2)
-    return told[0].stdout if status == 0 else told[0].stderr
+    return path
 
 
 def the_config_of_a_model_is_read_as_transformers_writes_it():
     plain = {"hidden_size": 4096, "num_attention_heads": 32}
     window = dict(plain, head_dim=64, num_key_value_heads=8, sliding_window=128)
     with Place(space=ONE, script=L4) as place:
-        path = os.path.join(place.folder, "layers.json")
         for config, expected in (
                 (plain, {(32, 32, 128, "bf16", None, None, None)}),
                 (dict(plain, num_key_value_heads=8, dtype=None, torch_dtype="float16", sliding_window=None, relative_attention_num_buckets=None), {(32, 8, 128, "fp16", None, None, None)}),
@@ -133,29 +138,25 @@ def the_config_of_a_model_is_read_as_transformers_writes_it():
                  {(32, 8, 64, "bf16", 127, True, None), (32, 8, 64, "bf16", None, True, None)}),
                 ({"n_head": 12, "n_embd": 768}, {(12, 12, 64, "bf16", None, None, None)}),
                 (dict(plain, multi_query=True), {(32, 1, 128, "bf16", None, None, None)})):
-            tap.write(path, layers_of(config, place))
-            told = plans(place, "--gpu", "T4", "--model", path, "--seq", "64", status=int("torch_dtype" not in config))
+            told = plans(place, config_of(config, place), "seq_q=64", status=int("torch_dtype" not in config))
             tap.equal({tuple(p.get(field) for field in ("heads_q", "heads_kv", "head_dim", "dtype", "window_left", "softcap", "sinks"))
                        for p in told}, expected)
         for config, part in ((dict(plain, kv_lora_rank=512), "--head-dim 576 --head-dim-v 512 --v-in-k"), (dict(plain, model_type="bloom"), "ALiBi, which PyTorch's SDPA"),
                              (dict(plain, relative_attention_num_buckets=32), "a relative bias"),
                              (dict(plain, layer_types=["chunked_attention"]), "masks of chunks"), ({}, "describes no attention"), ([], "no JSON object"),
                              ('{"num_attention_heads": ', "config.json: Expecting value")):
-            tap.has(layers_of(config, place, status=1), part)
+            tap.has(told_of(config_of(config, place), status=1), part)
+        tap.equal(told_of(os.path.dirname(config_of(plain, place))), told_of(config_of(plain, place)))  # its folder
         for config, part in ((dict(plain, head_dim=584), "head dims above 576 are not covered"), (dict(plain, head_dim=100), "(pad the tensors)"),
                              (dict(plain, num_key_value_heads=5), "heads_kv is 5: it must divide heads_q")):
-            tap.write(path, layers_of(config, place))
-            tap.has(place.run("sweep", "--model", path, status=2).stderr, part)
-        for text, part in (("[", "layers.json: not valid JSON"), ("[]", "no list of layers"), ("{}", "`python -m fa_tune.model` makes one"), ("[7]", "no list"),
-                           ('[{"heads_q": 8}]', "no list of layers"), ('[{"haeds": "8"}]', '--model: attn_fwd has no field "haeds"')):
-            tap.write(path, text)
-            tap.has(place.run("sweep", "--seq", "64", "--model", path, status=2).stderr, part)
-        tap.has(place.run("sweep", "--model", "missing.json", status=2).stderr, "missing.json: there is no such file")
+            path = os.path.join(place.folder, "plan.jsonl")
+            tap.write(path, told_of(config_of(config, place)))
+            tap.has(place.run("sweep", "--plan", path, status=2).stderr, part)
 
 
 def a_model_that_is_trained_brings_each_layer_with_its_gradients():
     with Place(space=ONE, script=L4) as place:
-        told = plans(place, "--gpu", "T4", "--model", "mistral-7b-v0.1", "--training")
+        told = plans(place, "mistral-7b-v0.1", "--training")
         forward, backward = told[::2], told[1::2]
         tap.equal([(p["seq_q"], p["batch"], p["lse"], p["causal"]) for p in forward],
                   [(length, 16384 // length, True, "bottom-right") for length in (2048, 4096, 8192)])
@@ -163,14 +164,13 @@ def a_model_that_is_trained_brings_each_layer_with_its_gradients():
             tap.equal((other["operation"], other["head_dim_v"], other["window_left"]), ("attn_bwd", 128, 4095))
             tap.equal([other[name] for name in ("dtype", "heads_q", "heads_kv", "seq_q", "batch", "causal")],
                       [one[name] for name in ("dtype", "heads_q", "heads_kv", "seq_q", "batch", "causal")])
-        told = plans(place, "--gpu", "T4", "--model", "gpt-oss-20b", "--training", "--seq", "512", "--batch", "3")
+        told = plans(place, "gpt-oss-20b", "--training", "seq_q=512", "batch=3")
         tap.equal([(p["operation"], p["seq_k"], p["batch"], p["sinks"]) for p in told],
                   [(operation, 512, 3, True) for operation in ("attn_fwd", "attn_bwd")] * 2)
         for options, part in ((["--page", "64"], 'attention backward has no field "page"'),
                               (["--varlen"], '"varlen" means another thing to attention backward'),
-                              (["--operation", "gemm", "--m", "64"], "matrix product has no gradients that are an operation"),
-                              (["--plan", "x"], "--plan: does not go with --training")):
-            seq = [] if "--m" in options or "--plan" in options else ["--seq", "64"]
+                              (["--operation", "gemm", "--m", "64"], "matrix product has no gradients that are an operation")):
+            seq = [] if "--m" in options else ["--seq", "64"]
             tap.has(place.run("sweep", *seq, *options, "--training", status=2).stderr, part)
 
 

@@ -12,8 +12,8 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1361,
-    "src/base": 5492,
-    "src/gpu": 3397,
+    "src/base": 5489,
+    "src/gpu": 3393,
     "src/code": 899,
     "src/operands": 384,
     "src/snippet": 505,
@@ -26,11 +26,11 @@ BUDGET = {
     "src/wire": 406,
     "src/sources": 775,
     "src/sweeps": 2248,
-    "src/cli": 4803,
+    "src/cli": 4605,
     "src/daemon": 2149,
     "src/report": 709,
-    "C": 49543,
-    "C files": 201,
+    "C": 49382,
+    "C files": 200,
     "tests": 51937,
     "public functions": 69,
 }

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of layers of a model, from its config.json as transformers writes it: `python -m fa_tune.model PATH > layers.json`.
+"""The problems of a model's layers, one a line: `python -m fa_tune.model MODEL [--training] [FIELD=VALUE[,VALUE…] …] > plan.jsonl`.
 
-PATH is the file or its folder. `fa-tune sweep --model layers.json` then tunes each kind of layer."""
+MODEL is a name, however it is written (llama3.1:8b), or a config.json as transformers writes it, or its folder. `fa-tune sweep --plan plan.jsonl` tunes the
+problems: of serving prefill and decode, with --training what is trained (for `sweep --training`), or those of the lengths that are given, as in seq_q=512,1024."""
+import difflib
+import itertools
 import json
 import os
+import re
 import sys
+
+LEFT_OUT = set("meta instruct chat hf it base pt coder math preview bf16 fp16 fp8 int4 int8 awq gptq gguf mlx 4bit 8bit thinking 128k 1m 4k 8k dense".split())
 
 PARTS = "text_config", "llm_config", "language_config", "thinker_config"  # of the language model, beside an image's or a voice's
 MIXED = "gemma2", "gemma3", "gpt_oss", "cohere2"  # have layers of both kinds, whether or not the config lists them
@@ -63,17 +69,58 @@ def layers_of(config):
     return [_layer(config, heads, 0)] * full + [_layer(config, heads, window)] * bool(sliding)
 
 
+def _plain(name):
+    """What tells a name from others: "meta-llama/Llama-3.1-8B-Instruct" and "llama3.1:8b" are "llama318b"."""
+    first, *rest = (part.replace(".", "") for part in re.split(r"[^a-z0-9.]+", name.rpartition("/")[2].lower()))
+    kept = [part for part in rest if part not in LEFT_OUT and not re.fullmatch("[0-9]{4}", part)]
+    return "".join(kept if first == "meta" else [first, *kept])
+
+
+def _layers_called(name, models):
+    """The layers of a model of the table; ValueError: there is none, or it is not covered."""
+    plain = {_plain(known): known for known in models}
+    found = plain.get(_plain(name))
+    if found is None:
+        near = [known for key, known in plain.items() if key.startswith(_plain(name))][:1] or difflib.get_close_matches(name.lower(), models, 1)
+        raise ValueError("it is no known model, nor a config.json" + "".join(": did you mean %s?" % one for one in near))
+    layers = models[found]
+    layers = models[layers] if isinstance(layers, str) else layers
+    if isinstance(layers, dict):
+        raise ValueError("it is not covered: " + layers["not_covered"])
+    return layers
+
+
+def problems_of(layers, works, given):
+    """Each layer with each work, as objects of a plan; given fields come first, and with lengths there is no other work."""
+    for layer in layers:
+        has_lengths = any(name in fields for fields in (layer, given) for name in ("seq_q", "seq_k"))
+        for work in [{}] if has_lengths else works:
+            fields = {**work, **layer, **given}
+            for values in itertools.product(*(text.split(",") for text in fields.values())):
+                yield {name: int(value) if re.fullmatch("-?[0-9]+", value) else {"true": True, "false": False}.get(value, value)
+                       for name, value in zip(fields, values)}
+
+
 def main(arguments):
-    if len(arguments) != 1 or arguments[0].startswith("-"):
+    named = [word for word in arguments if word != "--training" and "=" not in word]
+    if len(named) != 1 or named[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
-    path = os.path.join(arguments[0], "config.json") if os.path.isdir(arguments[0]) else arguments[0]
+    path = os.path.join(named[0], "config.json") if os.path.isdir(named[0]) else named[0]
     try:
-        with open(path, encoding="utf-8") as file:
-            config = json.load(file)
-        if not isinstance(config, dict):
-            raise ValueError("it is no JSON object")
-        print(json.dumps(layers_of(config)))
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.json"), encoding="utf-8") as file:
+            table = json.load(file)
+        if path.endswith(".json"):
+            with open(path, encoding="utf-8") as file:
+                config = json.load(file)
+            if not isinstance(config, dict):
+                raise ValueError("it is no JSON object")
+            layers = layers_of(config)
+        else:
+            layers = _layers_called(named[0], table["models"])
+        given = dict(word.split("=", 1) for word in arguments if "=" in word)
+        for problem in problems_of(layers, table["training" if "--training" in arguments else "serving"], given):
+            print(json.dumps(problem))
     except (OSError, ValueError) as error:
         print("fa_tune.model: %s: %s" % (path, error), file=sys.stderr)
         return 1

@@ -295,11 +295,10 @@ static int check_keys(const fa_operation *operation, const char *where, fa_diag 
     static const char *const of_files[] = {"name",  "type",  "shape",   "value", "is",
                                            "range", "align", "strided", "when",  NULL};
     static const char *const all[] = {
-        "name",          "title",     "default",   "example",
-        "sweep_example", "counts",    "sizes",     "products",
-        "shorthands",    "backward",  "models",    "model_work",
-        "reference",     "arguments", "tolerance", "reference_of_features",
-        "flops",         "bytes",     NULL};
+        "name",      "title",     "default",    "example",  "sweep_example",
+        "sizes",     "products",  "shorthands", "backward", "reference_of_features",
+        "reference", "arguments", "tolerance",  "flops",    "bytes",
+        "counts",    NULL};
     static const char *const tolerance[] = {"ulps", "relative", "of_largest", "absolute", NULL};
     const bool specified = is_specified(operation);
     const cJSON *json = operation->document, *item;

@@ -180,6 +180,18 @@ static int read_lists(const cli_options *o, lists *ret, fa_diag *diag)
 }
 
 /* ---- the product ----------------------------------------------------------------------------*/
+/* With training, and that of its gradients. */
+static int add_problem(const lists *l, fa_problem problem, const char *gpu, cli_grid *grid,
+                       fa_diag *diag)
+{
+    fa_problem gradients;
+    const bool training = l->options->sweep.training;
+    int rc = training ? fa_problem_train(&problem, &gradients, diag) : 0;
+    if (rc == 0)
+        rc = add_item(grid, &problem, gpu, diag);
+    return rc == 0 && training ? add_item(grid, &gradients, gpu, diag) : rc;
+}
+
 /* One combination: what is derived from other fields, then the item. */
 static int add_one(const lists *l, const char *gpu, fa_problem problem, cli_grid *grid,
                    fa_diag *diag)
@@ -199,13 +211,7 @@ static int add_one(const lists *l, const char *gpu, fa_problem problem, cli_grid
     for (int i = 0; i < operation->field_count; i++)
         if (problem.value[i] == FOLLOWS && operation->field[i].follows >= 0)
             problem.value[i] = problem.value[operation->field[i].follows];
-    fa_problem gradients;
-    int rc = fa_problem_check(&problem, diag);
-    if (rc == 0 && l->options->sweep.training)
-        rc = fa_problem_train(&problem, &gradients, diag);
-    if (rc == 0)
-        rc = add_item(grid, &problem, gpu, diag);
-    return rc == 0 && l->options->sweep.training ? add_item(grid, &gradients, gpu, diag) : rc;
+    return add_problem(l, problem, gpu, grid, diag);
 }
 
 /* The i-th combination, in the order in which sweeps vary fields; GPUs vary slowest of all. */
@@ -266,12 +272,12 @@ static int take_line(const cJSON *json, const lists *l, cli_grid *grid, fa_diag 
         return rc;
     rc = fa_json_text(json, "gpu", &name, "JSON", diag);
     if (rc == 0 && (rc = fa_gpu_find(name, 0, &gpu, diag)) == 0)
-        return add_item(grid, &problem, gpu.name, diag);
+        return add_problem(l, problem, gpu.name, grid, diag);
     if (rc != FA_ENOTFOUND || name != NULL)
         return rc;
     rc = 0;
     for (int i = 0; i < l->gpus && rc == 0; i++)
-        rc = add_item(grid, &problem, l->gpu[i], diag);
+        rc = add_problem(l, problem, l->gpu[i], grid, diag);
     return rc;
 }
 
@@ -325,28 +331,9 @@ static int check_grid(const cli_options *o, fa_diag *diag)
         lists = lists || o->sweep.product[i] > 0;
     if (o->sweep.plan != NULL && lists)
         return fa_fail(diag, FA_EINVAL, "--plan: does not go with options of a grid");
-    int rc = o->sweep.plan == NULL && o->sweep.model == NULL
-                 ? check_lists(o, fa_operation_of(&o->request.problem), diag)
-                 : 0;
+    int rc = o->sweep.plan == NULL ? check_lists(o, fa_operation_of(&o->request.problem), diag) : 0;
     if (rc == 0 && o->request.effort == FA_EFFORT_CACHED)
         rc = cli_refuse("--effort", "cached", "predict, measure or patient", NULL, diag);
-    return rc;
-}
-
-/* The grids of every kind of layer of a model, and of every work that is asked of it. */
-static int add_model(const cli_options *options, lists *l, cli_grid *grid, fa_diag *diag)
-{
-    cJSON *layers = NULL;
-    const cJSON *layer;
-    int rc = cli_model_layers(options, &layers, diag);
-    cJSON_ArrayForEach (layer, layers) {
-        cli_options of_layer = *options;
-        if ((rc = cli_fields_set(&of_layer, layer, "--model", diag)) != 0 ||
-            (rc = check_lists(&of_layer, fa_operation_of(&options->request.problem), diag)) != 0 ||
-            (rc = read_lists(&of_layer, l, diag)) != 0 || (rc = multiply(l, grid, diag)) != 0)
-            break;
-    }
-    cJSON_Delete(layers);
     return rc;
 }
 
@@ -358,9 +345,7 @@ int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
                        : check_grid(options, diag);
     if (rc == 0)
         rc = read_lists(options, l, diag);
-    if (rc == 0 && options->sweep.model != NULL)
-        rc = add_model(options, l, &grid, diag);
-    else if (rc == 0 && options->sweep.plan != NULL)
+    if (rc == 0 && options->sweep.plan != NULL)
         rc = read_plan(options->sweep.plan, l, &grid, diag);
     else if (rc == 0)
         rc = multiply(l, &grid, diag);

@@ -107,7 +107,6 @@ void cli_help_verb(const cli_verb *verb, const fa_operation *operation, fa_buf *
 static cJSON *option_json(const cli_option_spec *spec, const fa_operation *operation, bool sweeps)
 {
     cJSON *option = cJSON_CreateObject();
-    const cJSON *model;
     int index = cli_option_field(spec);
     const fa_field *field = index >= 0 ? &operation->field[index] : NULL;
     bool list = spec->kind == KIND_TEXT && (field != NULL || strcmp(spec->value, "LIST") == 0);
@@ -126,11 +125,6 @@ static cJSON *option_json(const cli_option_spec *spec, const fa_operation *opera
         fa_json_push(names, cJSON_CreateString("both"));
     for (int i = 0; strcmp(spec->name, "--operation") == 0 && fa_operation_at(i) != NULL; i++)
         fa_json_push(names, cJSON_CreateString(fa_operation_at(i)->name));
-    const cJSON *models =
-        strcmp(spec->name, "--model") != 0 ? NULL : fa_json_member(operation->document, "models");
-    cJSON_ArrayForEach (model, models)
-        if (!cJSON_IsObject(model))
-            fa_json_push(names, cJSON_CreateString(model->string));
     return option;
 }
 

@@ -52,9 +52,6 @@ static const cli_option_spec specs[] = {
     TEXT("--same-bits", IN(PROBLEM) | IN(SWEEP), same_bits, "default",
          "only configs whose outputs have the bits of the default config's, on the given lengths"),
     TEXT("--plan", IN(SWEEP), sweep.plan, "FILE", "problems from JSON lines instead of a grid"),
-    TEXT(
-        "--model", IN(SWEEP), sweep.model, "NAME",
-        "heads, dims and windows of a model (llama-3.1-70b), or of a file of its layers (.json); typical lengths unless given"),
     FLAG("--training", IN(SWEEP), sweep.training,
          "each problem with its log-sum-exp, and the problem of its gradients"),
 

@@ -83,7 +83,7 @@ typedef struct cli_options {
     struct { /* of a sweep: lists as they were typed, by field, NULL where not */
         const char *gpu, *values[FA_PROBLEM_VALUES];
         int32_t product[FA_PRODUCTS_MAX]; /* 0: not given */
-        const char *plan, *model;
+        const char *plan;
         double seconds; /* 0: not given */
         int32_t trials;
         bool restart, training;
@@ -257,12 +257,5 @@ const char *cli_sweep_option(const fa_operation *operation, int field);
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag);
 /* FA_EINVAL where a sweep's list has other values for a field than a shorthand. */
 int cli_shorthand_check(const cli_options *options, fa_diag *diag);
-
-/* Sets fields that were not given from an object of texts, which must outlive the options. */
-int cli_fields_set(cli_options *options, const cJSON *set, const char *option, fa_diag *diag);
-
-/* The layers that --model names (models.c), each once for each kind of work that is asked of it: an array of objects of
- * fields, which is the caller's and outlives the options that are made of it. */
-int cli_model_layers(const cli_options *options, cJSON **ret_layers, fa_diag *diag);
 
 #endif

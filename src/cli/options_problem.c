@@ -149,7 +149,8 @@ int cli_problem_complete(cli_options *options, fa_diag *diag)
 }
 
 /* ---- options that set several fields ---------------------------------------------------------*/
-int cli_fields_set(cli_options *options, const cJSON *set, const char *option, fa_diag *diag)
+/* Sets fields that were not given from an object of texts, which must outlive the options. */
+static int set_fields(cli_options *options, const cJSON *set, const char *option, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->request.problem);
     const cJSON *item;
@@ -161,8 +162,7 @@ int cli_fields_set(cli_options *options, const cJSON *set, const char *option, f
                            item->string);
         if ((options->given >> field & 1) || options->sweep.values[field] != NULL)
             continue;
-        bool several = strchr(text, ',') != NULL; /* of a sweep alone */
-        int rc = several ? 0 : fa_set_field(&options->request.problem, item->string, text, diag);
+        int rc = fa_set_field(&options->request.problem, item->string, text, diag);
         if (rc != 0)
             return fa_fail_in(diag, rc, "%s", option);
         options->given |= (uint32_t)1 << field;
@@ -178,7 +178,7 @@ int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag
     const cJSON *item = shorthand_at(fa_operation_of(&options->request.problem), index);
     const char *option = fa_json_string(item, "option");
     options->shorthand[index] = text != NULL ? text : "";
-    int rc = cli_fields_set(options, fa_json_member(item, "set"), option, diag);
+    int rc = set_fields(options, fa_json_member(item, "set"), option, diag);
     for (int i = 0; rc == 0 && text != NULL && (i == 0 || text[0] != 0); i++) {
         char word[24];
         size_t length = strcspn(text, ",");

@@ -137,9 +137,8 @@ static int check_file(const char *path, fa_diag *diag)
 static const struct {
     const char *one, *other;
 } exclusive[] = {
-    {"--gpu", "--device"},    {"--server", "--templates"}, {"--server", "FILE.cu"},
-    {"--why", "FILE"},        {"--operation", "FILE.cu"},  {"--plan", "--model"},
-    {"--plan", "--training"},
+    {"--gpu", "--device"}, {"--server", "--templates"}, {"--server", "FILE.cu"},
+    {"--why", "FILE"},     {"--operation", "FILE.cu"},
 };
 
 static bool is_given(const parse *p, const char *name)
