@@ -513,12 +513,6 @@ int serve_http_listen(serve_http *http, int fd, bool local, int connections, int
     return 0;
 }
 
-void serve_http_drain(serve_http *http)
-{
-    for (int i = 0; i < http->doors; i++)
-        MHD_quiesce_daemon(http->door[i].daemon);
-}
-
 int serve_http_connections(const serve_http *http)
 {
     int count = 0;

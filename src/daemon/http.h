@@ -62,8 +62,6 @@ int serve_http_make(uv_loop_t *loop, const serve_http_events *events, void *cont
  * time, each of which may be silent for so long, unless it waits for a reply. */
 int serve_http_listen(serve_http *http, int fd, bool local, int connections, int idle_s,
                       fa_diag *diag);
-/* Accepts no further client. */
-void serve_http_drain(serve_http *http);
 int serve_http_connections(const serve_http *http);
 
 /* ---- the head -------------------------------------------------------------------------------*/

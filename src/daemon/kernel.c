@@ -12,6 +12,7 @@
 #include "json.h"
 #include "problem.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -330,8 +331,6 @@ static void looked_up(serve_work *work)
         fail(kernel, work->rc, work->diag.text);
     } else if (answered) {
         answer(kernel);
-    } else if (service->stopping) {
-        fail(kernel, FA_EBUSY, "this server is stopping");
     } else if (service->tunes.running + service->tunes.waiting >=
                service->settings->options.serve.tunes) {
         fail(kernel, FA_EBUSY, "too many tunes are waiting: come back later");
@@ -403,12 +402,4 @@ void serve_kernels_open(serve_service *service)
     service->tick.data = service;
     uv_timer_init(service->loop, &service->tick);
     uv_timer_start(&service->tick, tell_clients, TICK_MS, TICK_MS);
-}
-
-void serve_kernels_stop(serve_service *service)
-{
-    for (serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next) {
-        atomic_store(&kernel->cancel, true);
-        fail(kernel, FA_EBUSY, "this server is stopping: what was measured is kept, ask again");
-    }
 }

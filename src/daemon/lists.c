@@ -160,17 +160,9 @@ void serve_post_sweep(serve_service *service, serve_request *request)
 }
 
 /* ---- the report -----------------------------------------------------------------------------*/
-static bool stops(const void *context, int32_t done, int32_t all)
-{
-    const serve_work *work = context;
-    (void)done, (void)all;
-    return atomic_load(&work->service->stopping);
-}
-
 static int write_report(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 {
-    const fa_report_options options = {
-        .format = (fa_report_format)REPORT_PAGE_JSON, .progress = stops, .context = work};
+    const fa_report_options options = {.format = (fa_report_format)REPORT_PAGE_JSON};
     return report_write(tuner, &options, PROBLEMS_MAX, &work->text, NULL, diag);
 }
 

@@ -25,7 +25,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 1024, FILES_MAX = 65536, DRAIN_TICK_MS = 20, STOP_MS = 20000, EXIT_USAGE = 2 };
+enum { BACKLOG = 1024, FILES_MAX = 65536, EXIT_USAGE = 2 };
 
 /* ---- sockets that listen --------------------------------------------------------------------*/
 typedef struct serve_listener {
@@ -155,8 +155,6 @@ struct program {
     serve_listener listener[SERVE_DOORS_MAX];
     int listeners;
     uv_signal_t on_term, on_int;
-    uv_timer_t stopping;
-    int64_t stop_by_ms; /* 0: it is not stopping */
 };
 
 /* ---- listening ------------------------------------------------------------------------------*/
@@ -201,36 +199,16 @@ static void close_listeners(struct program *program)
     program->listeners = 0;
 }
 
-/* ---- stopping -------------------------------------------------------------------------------*/
-/* Work ends, and answers that are under way reach their clients; or time is up. */
-static void check_stopped(uv_timer_t *timer)
-{
-    struct program *program = timer->data;
-    const bool late = (int64_t)uv_now(&program->loop) > program->stop_by_ms;
-    if (serve_service_stopped(program->service) && (program->service->counts.busy == 0 || late)) {
-        uv_stop(&program->loop);
-    } else if (late) {
-        /* A driver call that does not return holds a thread. Winners are in the store: nothing is lost. */
-        serve_log("level=warn event=\"stopped without waiting for a tune any longer\"");
-        close_listeners(program);
-        _exit(0);
-    }
-}
-
-static void told_to_stop(uv_signal_t *signal, int number)
-{
-    struct program *program = signal->data;
-    (void)number;
-    if (program->stop_by_ms != 0)
-        return;
-    program->stop_by_ms = (int64_t)uv_now(&program->loop) + STOP_MS;
-    serve_log("level=info event=stopping");
-    serve_service_stop(program->service);
-    close_listeners(program);
-    uv_timer_start(&program->stopping, check_stopped, 0, DRAIN_TICK_MS);
-}
-
 /* ---- life -----------------------------------------------------------------------------------*/
+/* At once, whatever runs: the store has what was measured, and clients ask again. */
+static void stop(uv_signal_t *signal, int number)
+{
+    (void)number;
+    close_listeners(signal->data);
+    serve_log("level=info event=stopped");
+    _exit(0);
+}
+
 static int serve(struct program *program)
 {
     fa_diag diag = {{0}};
@@ -247,10 +225,9 @@ static int serve(struct program *program)
     }
     uv_signal_init(&program->loop, &program->on_term);
     uv_signal_init(&program->loop, &program->on_int);
-    uv_timer_init(&program->loop, &program->stopping);
-    program->on_term.data = program->on_int.data = program->stopping.data = program;
-    uv_signal_start(&program->on_term, told_to_stop, SIGTERM);
-    uv_signal_start(&program->on_int, told_to_stop, SIGINT);
+    program->on_term.data = program->on_int.data = program;
+    uv_signal_start(&program->on_term, stop, SIGTERM);
+    uv_signal_start(&program->on_int, stop, SIGINT);
     serve_log("level=info event=ready");
     if (program->settings.options.serve
             .page) { /* a browser sends the fragment, which has the token, to no server */
@@ -259,8 +236,6 @@ static int serve(struct program *program)
         fflush(stdout);
     }
     uv_run(&program->loop, UV_RUN_DEFAULT);
-    serve_service_end(program->service);
-    serve_log("level=info event=stopped");
     return 0;
 }
 

@@ -166,8 +166,6 @@ static void handle(void *context, serve_request *request)
         serve_reply_failure(request, 0, FA_EINVAL,
                             found->arguments ? "this path takes only a limit in its query"
                                              : "this path takes nothing in its query");
-    else if (service->stopping && !found->open)
-        serve_reply_failure(request, 0, FA_EBUSY, "this server is stopping");
     else
         found->handle(service, request);
 }

@@ -93,34 +93,9 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_se
         serve_log("level=info event=store at=\"%s\"", fa_store_location(*first));
     if (rc == 0)
         rc = serve_http_make(loop, &serve_routes, service, &service->counts, &service->http, diag);
-    if (rc != 0) { /* the process ends */
-        serve_share_close(&service->lookups);
-        free(service);
+    if (rc != 0) /* the process ends */
         return rc;
-    }
     serve_kernels_open(service);
     *ret_service = service;
     return 0;
-}
-
-void serve_service_stop(serve_service *service)
-{
-    atomic_store(&service->stopping, true);
-    serve_http_drain(service->http);
-    serve_kernels_stop(service);
-}
-
-bool serve_service_stopped(const serve_service *service)
-{
-    return service->stopping && service->lookups.running + service->tunes.running +
-                                        service->lists.running + service->lookups.waiting +
-                                        service->tunes.waiting + service->lists.waiting ==
-                                    0;
-}
-
-void serve_service_end(serve_service *service)
-{
-    serve_share_close(&service->lookups);
-    serve_share_close(&service->tunes);
-    serve_share_close(&service->lists);
 }

@@ -3,7 +3,8 @@
  * The service: what its handlers share, and the handlers that routes.c lists.
  *
  * Threads: the loop's thread owns everything here, and calls each function. What work on other threads reads of it is
- * the settings and devices, which do not change; `stopping`; and the news of a tune (kernel.c).
+ * the settings and devices, which do not change, and the news of a tune (kernel.c). It may end at any moment: the store
+ * has what was measured.
  */
 #ifndef FA_DAEMON_SERVICE_H
 #define FA_DAEMON_SERVICE_H
@@ -11,8 +12,6 @@
 #include "hash.h"
 #include "options.h"
 #include "work.h"
-
-#include <stdatomic.h>
 
 /* ---- settings: the options, which the command line reads, and the token ----------------------*/
 enum { SERVE_TOKEN_MAX = 512 };
@@ -61,7 +60,6 @@ typedef struct serve_service {
     int64_t tuned; /* so far */
     int64_t hits, looked_up, unauthorized;
     int ticks;
-    atomic_bool stopping;
     struct {
         fa_gpu gpu[SERVE_DEVICES_MAX];
         int count, code;
@@ -72,15 +70,9 @@ typedef struct serve_service {
 /* Opens the store, whose failure is the service's. */
 int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_service **ret_service,
                        fa_diag *diag);
-/* Cancels what runs; what was measured is kept. */
-void serve_service_stop(serve_service *service);
-bool serve_service_stopped(const serve_service *service);
-/* After it has stopped: closes its stores. The process ends then. */
-void serve_service_end(serve_service *service);
 
 /* ---- kernels (kernel.c) ---------------------------------------------------------------------*/
 void serve_kernels_open(serve_service *service);
-void serve_kernels_stop(serve_service *service);
 void serve_post_kernel(serve_service *service, serve_request *request);
 void serve_get_jobs(serve_service *service, serve_request *request);
 

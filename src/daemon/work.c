@@ -14,13 +14,6 @@ void serve_share_init(serve_share *share, uv_loop_t *loop, const fa_options *opt
     pthread_mutex_init(&share->lock, NULL);
 }
 
-void serve_share_close(serve_share *share)
-{
-    while (share->idle_count > 0)
-        fa_close(&share->idle[--share->idle_count]);
-    pthread_mutex_destroy(&share->lock);
-}
-
 /* ---- on a thread of libuv's ------------------------------------------------------------------*/
 static void run(uv_work_t *uv)
 {

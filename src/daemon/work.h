@@ -59,8 +59,6 @@ struct serve_share {
 };
 
 void serve_share_init(serve_share *share, uv_loop_t *loop, const fa_options *options, int most);
-/* No work is left in it. */
-void serve_share_close(serve_share *share);
 /* Zeroed work of `size` bytes, which takes the request's body; NULL: out of memory, and the request is answered. */
 void *serve_work_new(struct serve_service *service, serve_request *request, size_t size);
 void serve_work_submit(serve_share *share, serve_work *work);
