@@ -77,7 +77,7 @@ sanitize() { # TOOL...: a short sweep of each family that is swept
     command -v compute-sanitizer >/dev/null || { note "compute-sanitizer is not here"; return; }
     for tool in "$@"; do
         echo "== compute-sanitizer $tool"
-        FA_TEST_PROBLEMS=${FA_SANITIZED_PROBLEMS:-4} timeout "${FA_SANITIZER_S:-200}" compute-sanitizer --tool "$tool" \
+        FA_TEST_PROBLEMS=${FA_SANITIZED_PROBLEMS:-4} timeout "${FA_SANITIZER_S:-200}" compute-sanitizer --target-processes all --tool "$tool" \
             --error-exitcode 9 "$bundle/test_gpu_attn" >"$out/$tool.log" 2>&1
         status=$?
         verdict "compute-sanitizer $tool (exit status $status; 124: out of time)" "$status"
@@ -182,7 +182,7 @@ proof() {
     family() { # NAME: of the forward pass
         FA_TEST_FAMILY=$1 FA_TEST_PROBLEMS=300 run "$1" "$bundle/test_gpu_attn"
         for tool in memcheck racecheck; do
-            FA_TEST_FAMILY=$1 FA_TEST_PROBLEMS=2 run "$tool-$1" compute-sanitizer --tool $tool --error-exitcode 9 "$bundle/test_gpu_attn"
+            FA_TEST_FAMILY=$1 FA_TEST_PROBLEMS=2 run "$tool-$1" compute-sanitizer --target-processes all --tool $tool --error-exitcode 9 "$bundle/test_gpu_attn"
         done
     }
     for part in "$@"; do

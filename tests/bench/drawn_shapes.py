@@ -18,6 +18,7 @@ import fatune
 import operation_vs_torch
 import prefill_serving
 import training_vs_torch as training
+import vllm_fa3
 from attn_vs_torch import Clock
 from training_vs_torch import fa_tune, torch  # with a store of their own
 
@@ -83,12 +84,16 @@ def forward(problem, cache):
     fa_tune.attention(q, k, v, causal=causal, out=o)
     torch.cuda.synchronize()
     cold = time.monotonic() - begin
-    calls, right = {"fa_tune": lambda: fa_tune.attention(q, k, v, causal=causal, out=o)}, None
-    for name, (attend, turns) in list(attention_ways(heads, heads_kv, causal).items())[1:]:
-        given = [x.transpose(1, 2).contiguous() if turns else x for x in (q, k, v)]
+    calls = {"fa_tune": lambda: fa_tune.attention(q, k, v, causal=causal, out=o)}
+    peers = {name: (functools.partial(attend, *(x.transpose(1, 2).contiguous() if turns else x for x in (q, k, v))), turns)
+             for name, (attend, turns) in list(attention_ways(heads, heads_kv, causal).items())[1:]}
+    flat, bounds = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)], torch.arange(0, batch * seq + 1, seq, device="cuda", dtype=torch.int32)
+    peers.update((name, (call, False)) for name, call in vllm_fa3.calls(*flat, torch.empty_like(flat[0]), bounds, seq, seq, causal, cu_seqlens_k=bounds).items())
+    right = None
+    for name, (call, turns) in peers.items():
         try:
-            right = attend(*given)
-            right, calls[name] = right.transpose(1, 2) if turns else right, lambda attend=attend, given=given: attend(*given)
+            told = call()
+            right, calls[name] = right if name == vllm_fa3.NAME else told.transpose(1, 2) if turns else told, call
         except Exception as refused:  # each peer has kinds of its own
             print("%s refuses this row: %s" % (name, type(refused).__name__))
     times = training.in_turn(calls, cache)
