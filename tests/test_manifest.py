@@ -41,7 +41,7 @@ WRONG = [
     (dict(defines='{"ROW": "HEAD_DIM + BLOCK_M"}'), 'default BLOCK_N', 'reads a tunable'),
     (dict(sm='{"min": 80, "max": 90, "only": 1}'), '"only"', 'unknown'), (dict(sm='{"min": 80}'), '"sm"', 'min and max'),
     (dict(sm='{"min": "80", "max": 90}'), 'min', 'number'), (dict(sm='{"min": 90, "max": 80}'), 'max', '90 to 999'),
-    (dict(restrictions='["1",\n"1 +"]'), 'small.json:6: restrictions[1]'), (dict(restrictions='[{"why": "x"}]'), 'restrictions[0]', 'an expression'),
+    (dict(restrictions='["1",\n"1 +"]'), 'small.json:5: restrictions[1]'), (dict(restrictions='[{"why": "x"}]'), 'restrictions[0]', 'an expression'),
     (dict(restrictions='[{"require": "1", "why": "x", "else": 1}]'), '"else"', 'unknown'),
     (dict(restrictions='[{"require": "1", "why": "x", "is": "taste"}]'), 'restrictions[0]', 'does-not-pay'),
     (dict(restrictions='[{"require": "1", "why": "x", "is": 1}]'), 'restrictions[0]', 'does-not-pay'),

@@ -465,11 +465,11 @@ HEAD = """// SPDX-License-Identifier: Apache-2.0
 def a_fault_names_its_line():
     wrong = [('"is": "inout"', '"is": "io"', 6, "arguments[0] y: "), ('"n"]},\n    {"name": "a"', '"m"]},\n    {"name": "a"', 7, "unknown name m"),
              ('"n": 1000', '"n": "x"', 12, 'sizes n must'), ("[64, 128]", "[64, 64]", 15, "appears twice"), ("[1]", "[]", 16, "PART must be"),
-             ('"2 * PART"', '"2 * PARTS"', 18, "unknown name PARTS"), ("PART > 0", "PART >", 21, "restrictions[1]"),
+             ('"2 * PART"', '"2 * PARTS"', 18, "unknown name PARTS"), ("PART > 0", "PART >", 19, "restrictions[1]"),
              ('"kernel": "axpy"', '"kernel": "axpi"', 4, "kernel: there is no kernel axpi"), ('"x", "type"', '"x", "align": 3, "type"', 7, "arguments[1] x: \"align\""),
              ('} */', '} } */', 25, "text after the JSON value"), ('"kernel"', '"source": "a.cu", "kernel"', 4, "leave it out"),
-             ('"1"]', '"1", "ONE"]', 24, "grid[2]"), ('"block": "THREADS",', '"blok": "THREADS",', 23, 'did you mean "block"?'),
-             ('"PART": [1]', '"PART": [1],', 17, "not valid JSON"), ('"1"]', '"1 + Q"]', 24, "unknown name Q"), ('"1"]', '"n[1]"]', 24, 'has "[1]" where an operator')]
+             ('"1"]', '"1", "ONE"]', 23, "grid[2]"), ('"block": "THREADS",', '"blok": "THREADS",', 23, 'did you mean "block"?'),
+             ('"PART": [1]', '"PART": [1],', 17, "not valid JSON"), ('"1"]', '"1 + Q"]', 23, "unknown name Q"), ('"1"]', '"n[1]"]', 23, 'has "[1]" where an operator')]
     with a_place() as place:
         for old, new, line, sentence in wrong:
             assert HEAD.count(old) == 1, old

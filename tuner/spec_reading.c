@@ -26,34 +26,16 @@ static const char *skip_space(const char *at)
     return at + strspn(at, " \t\r\n");
 }
 
-static const char *skip_value(const char *at, const char *end)
+/* The first place from here on that has this word in quotes, as a key if one is meant; NULL: there is none. */
+static const char *find(const char *at, const char *word, bool key)
 {
-    const char *behind = at;
-    cJSON_Delete(cJSON_ParseWithLengthOpts(at, (size_t)(end - at), &behind, false));
-    return skip_space(behind);
-}
-
-/* The member of an object, by its key, or of an array, by its index (NULL); NULL: there is none. */
-static const char *find_member(const char *in, const char *key, long index, const char **ret_value)
-{
-    const bool object = *in == '{';
-    const char *at = object == (key != NULL) && (object || *in == '[') ? skip_space(in + 1) : "";
-    const char *end = at + strlen(at);
-    for (; *at != 0 && (!object || *at == '"'); index--) {
-        const char *member = at;
-        if (object) {
-            at = skip_value(at, end);
-            at = skip_space(at + (*at == ':'));
-        }
-        *ret_value = at;
-        if (key == NULL
-                ? index == 0
-                : strncmp(member + 1, key, strlen(key)) == 0 && member[1 + strlen(key)] == '"')
-            return member;
-        at = skip_value(at, end);
-        at = *at == ',' ? skip_space(at + 1) : "";
-    }
-    return NULL;
+    char quoted[WORD_MAX + 2];
+    int size = snprintf(quoted, sizeof quoted, "\"%s\"", word);
+    if (word[0] == 0)
+        return NULL;
+    while ((at = strstr(at, quoted)) != NULL && key && *skip_space(at + size) != ':')
+        at++;
+    return at;
 }
 
 /* ---- the sentence ----------------------------------------------------------------------------*/
@@ -69,37 +51,27 @@ static const char *read_word(const char *at, char ret[WORD_MAX])
     return at + size + (at[size] == '"');
 }
 
-/* What "grid[1]", "tune BLOCK" and the like stand for. */
+/* What "grid[1]", "tune BLOCK" and the like stand for: the key, or the name that follows in it. */
 static const char *find_place(const char *json, const char *sentence)
 {
     char word[WORD_MAX];
-    const char *value, *rest = read_word(sentence, word), *at;
-    const char *found = find_member(json, word, 0, &value);
-    while (found != NULL && *rest == '[') {
-        char *end;
-        if ((at = find_member(value, NULL, strtol(rest + 1, &end, 10), &value)) != NULL)
-            found = at;
-        rest = *end == ']' ? end + 1 : end;
-    }
-    if (found == NULL)
-        return NULL;
+    const char *rest = read_word(sentence, word), *found = find(json, word, true);
+    rest += *rest == '[' ? strcspn(rest, "]") + 1 : 0;
     read_word(rest + (*rest == ':'), word);
-    at = word[0] != 0 ? find_member(value, word, 0, &value) : NULL;
-    return at != NULL ? at : found;
+    const char *name = found != NULL && sentence[0] != '"' ? find(found, word, false) : NULL;
+    return name != NULL ? name : found;
 }
 
 /* The first key, wherever it is, that the sentence has in quotes. */
 static const char *find_quoted(const char *json, const char *sentence)
 {
-    char word[WORD_MAX], quoted[WORD_MAX + 2];
-    for (const char *from = sentence; (from = strchr(from, '"')) != NULL; from++) {
-        read_word(from, word);
-        int size = snprintf(quoted, sizeof quoted, "\"%s\"", word);
-        for (const char *at = json; word[0] != 0 && (at = strstr(at, quoted)) != NULL; at++)
-            if (*skip_space(at + size) == ':')
-                return at;
+    char word[WORD_MAX];
+    const char *found = NULL;
+    for (; found == NULL && (sentence = strchr(sentence, '"')) != NULL; sentence++) {
+        read_word(sentence, word);
+        found = find(json, word, true);
     }
-    return NULL;
+    return found;
 }
 
 void fa_spec_locate(const char *where, const char *name, const char *json, bool beside,
