@@ -397,7 +397,7 @@ void fa_bind_columns(fa_query *query, const fa_member *members, const void *reco
 /* In a column 0 stands for itself, and "not known" may be negative. */
 static int64_t read_count(fa_query *query, const fa_member *m, int64_t smallest, int64_t largest)
 {
-    int64_t low = (m->rules & (FA_MEMBER_NULL | FA_MEMBER_MINUS)) != 0 ? smallest : m->least;
+    int64_t low = (m->rules & FA_MEMBER_NULL) != 0 ? smallest : m->least;
     return fa_read_int(query, low, m->most != 0 ? m->most : largest);
 }
 

@@ -17,7 +17,7 @@ struct inner {
 struct sample {
     int32_t count;
     int64_t large;
-    double real, left;
+    double real;
     bool flag;
     char text[8];
     int choice;
@@ -32,7 +32,6 @@ static const fa_member members[] = {
     ROW(count, COUNT, .rules = FA_MEMBER_UNKNOWN, .most = 100),
     ROW(large, COUNT64, .rules = FA_MEMBER_LEFT_OUT),
     ROW(real, REAL),
-    ROW(left, REAL, .rules = FA_MEMBER_MINUS),
     ROW(flag, FLAG, .rules = FA_MEMBER_OPTIONAL),
     ROW(text, TEXT),
     ROW(choice, CHOICE, .names = colours),
@@ -60,14 +59,14 @@ static int read_text(const char *text, struct sample *ret, fa_diag *diag)
 
 TEST(what_is_not_known_is_null_or_left_out)
 {
-    const struct sample sample = {.left = -1};
+    const struct sample sample = {.count = 0};
     struct sample back = {.count = 5, .large = 6, .flag = true};
     fa_diag diag = {{0}};
     char *text = print(&sample);
-    CHECK_TEXT(text, "{\"count\":null,\"real\":0,\"left\":null,\"flag\":false,\"text\":\"\","
+    CHECK_TEXT(text, "{\"count\":null,\"real\":0,\"flag\":false,\"text\":\"\","
                      "\"choice\":\"red\",\"inner\":{\"count\":0}}");
     CHECK_OK(read_text(text, &back, &diag), diag);
-    CHECK(back.count == 0 && back.left == -1 && !back.flag);
+    CHECK(back.count == 0 && !back.flag);
     CHECK(back.large == 6); /* absent: left alone */
     free(text);
 }
@@ -81,12 +80,12 @@ TEST(every_mistake_names_its_member)
         {"{\"count\":101}", "\"count\" is 101: must be 0 to 100"},
         {"{\"count\":1,\"real\":null}", "\"real\" must be a number"},
         {"{\"count\":1,\"real\":-1}", "\"real\" is -1: must not be negative"},
-        {"{\"count\":1,\"real\":1,\"left\":1,\"text\":\"12345678\"}", "longer than 7 bytes"},
-        {"{\"count\":1,\"real\":1,\"left\":1,\"text\":\"\",\"choice\":\"blue\"}",
+        {"{\"count\":1,\"real\":1,\"text\":\"12345678\"}", "longer than 7 bytes"},
+        {"{\"count\":1,\"real\":1,\"text\":\"\",\"choice\":\"blue\"}",
          "there is no choice \"blue\": use red or green"},
-        {"{\"count\":1,\"real\":1,\"left\":1,\"text\":\"\",\"choice\":\"red\",\"inner\":[]}",
+        {"{\"count\":1,\"real\":1,\"text\":\"\",\"choice\":\"red\",\"inner\":[]}",
          "\"inner\" must be an object"},
-        {"{\"count\":1,\"real\":1,\"left\":1,\"text\":\"\",\"choice\":\"red\","
+        {"{\"count\":1,\"real\":1,\"text\":\"\",\"choice\":\"red\","
          "\"inner\":{\"count\":1,\"count\":2}}",
          "inner: the key \"count\" appears twice"},
         {"{\"cuont\":1}", "sample: the key \"cuont\" is unknown: did you mean \"count\"?"},

@@ -241,7 +241,6 @@ def what_is_asked_wrongly_says_what_to_do():
                 (["export"], "--out FILE"),
                 (["import"], "FILE is missing"),
                 (["show", "a", "b"], "is not an option of"),
-                (["keygen", "--out", "none/key"], "the folder none does not exist"),
                 (["export", "--unsigned", "--out", "none/a/x.fab"], "the folder none/a does not exist"),
                 *((arguments, "none.x: there is no such file") for arguments in (
                     ["import", "none.x"], ["show", "none.x"],
@@ -250,9 +249,9 @@ def what_is_asked_wrongly_says_what_to_do():
             tap.has(place.run(*arguments, status=2).stderr, sentence)
         tap.has(place.run("import", place.folder, status=2).stderr, "it is a folder: name a file in it")
         assert not os.path.exists(os.path.join(place.folder, "none"))
-        place.run("keygen", "--out", "key")
-        tap.equal(os.stat(os.path.join(place.folder, "key")).st_mode & 0o777, 0o600)
-        tap.has(place.run("keygen", "--out", "key", status=2).stderr, "never written over")
+        place.run("keygen")
+        tap.equal(os.stat(os.path.join(place.folder, ".config", "fa-tune", "minisign.key")).st_mode & 0o777, 0o600)
+        tap.has(place.run("keygen", status=2).stderr, "never written over")
 
 
 def bytes_below(folder):
@@ -270,7 +269,8 @@ def no_output_replaces_a_store_or_a_key_by_any_name():
         tuned(place)
         key_of(place)
         keys = os.path.join(place.folder, ".config", "fa-tune")
-        place.run("keygen", "--out", "other-key")
+        for name, there in (("other-key", "minisign.key"), ("other-key.pub", "trusted/own.pub")):
+            shutil.copy(os.path.join(keys, there), os.path.join(place.folder, name))
         tap.write(os.path.join(place.folder, "former-key"), "fa-tune-secret-key-1 " + "ab" * 32 + "\n")
         shutil.copy(place.store, os.path.join(place.folder, "other.db"))  # a store that no option names
         os.symlink("other.db", os.path.join(place.folder, "link.html"))
@@ -288,8 +288,7 @@ def no_output_replaces_a_store_or_a_key_by_any_name():
                  ".config/fa-tune/trusted/own.pub", ".config/fa-tune/trusted/new.pub"]
         before = bytes_below(place.folder)
         for name in names:
-            for verb in (["report", "--json", "--out"], ["export", "--out"], ["export", "--unsigned", "--out"],
-                         ["keygen", "--out"]):
+            for verb in (["report", "--json", "--out"], ["export", "--out"], ["export", "--unsigned", "--out"]):
                 told = place.run(*verb, name, status=2).stderr
                 tap.has(told, "cannot write %s: " % name)
         for signed in ([], ["--unsigned"]):

@@ -253,8 +253,7 @@ static bool make_key(fa_secret_key *ret_secret)
     char config[400], key[FA_KEY_TEXT_MAX];
     bundle_path(config, "config");
     setenv("XDG_CONFIG_HOME", config, 1);
-    return fa_keygen(NULL, key, NULL, 0, &diag) == 0 &&
-           fa_keys_secret(NULL, ret_secret, &diag) == 0;
+    return fa_keygen(key, NULL, 0, &diag) == 0 && fa_keys_secret(NULL, ret_secret, &diag) == 0;
 }
 
 static bool trust(const char *name, const char *text)

@@ -30,7 +30,7 @@ static bool open_place(engine_fixture *f)
     snprintf(other_store, sizeof other_store, "%s/other.db", f->directory);
     setenv("XDG_CONFIG_HOME", config, 1);
     setenv("FA_TUNE_SYSTEM", "", 1);
-    return fa_keygen(NULL, key, NULL, 0, &diag) == 0 &&
+    return fa_keygen(key, NULL, 0, &diag) == 0 &&
            fa_get_best_kernel(f->tuner, &small_problem, FA_EFFORT_MEASURE, &kernel, &diag) == 0;
 }
 

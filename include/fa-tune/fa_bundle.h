@@ -33,11 +33,9 @@ FA_API int fa_output_write(const char *path, const void *bytes, size_t size, fa_
 /* ---- keys -----------------------------------------------------------------------------------*/
 enum { FA_KEY_TEXT_MAX = 65, FA_KEY_NAME_MAX = 64 };
 
-/* Makes a key pair, `file` and `file`.pub; never writes over a file that is there. ret_key: the line
- * of the public one. file NULL: minisign.key, from which fa_export takes it, and trusted/own.pub.
- * ret_path, of the secret one, may be NULL. */
-FA_API int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_size,
-                     fa_diag *diag);
+/* Makes a key pair, minisign.key, from which fa_export takes it, and trusted/own.pub; never writes over a file that is
+ * there. ret_key: the line of the public one. ret_path, of the secret one, may be NULL. */
+FA_API int fa_keygen(char ret_key[65], char *ret_path, size_t path_size, fa_diag *diag);
 
 /* ---- what a bundle holds --------------------------------------------------------------------*/
 typedef struct fa_bundle_info {

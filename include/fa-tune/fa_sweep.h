@@ -38,7 +38,6 @@ typedef struct fa_sweep_progress {
     const fa_answer *answer; /* of an item that is done or compiled */
     const char *reason;      /* of FA_SWEEP_IDLE, or "" */
     double elapsed_s;        /* of this run */
-    double left_s;           /* until every item has ended; < 0: not known yet */
 } fa_sweep_progress;
 
 typedef struct fa_sweep_request {

@@ -216,7 +216,7 @@ typedef struct fa_progress {
     int32_t space, in_budget;               /* configs in all; to be compiled */
     int32_t compiled, clean, proved, measured, failed, resumed; /* so far */
     int32_t compile_workers;
-    double elapsed_s, left_s;               /* left_s < 0: not known yet */
+    double elapsed_s;
     const fa_trial *trial;                  /* the config of a TRIAL event */
     const fa_trial *best;                   /* best so far (measured, else predicted), or NULL */
     int32_t reused;                         /* of those compiled: their cubins were in the store */

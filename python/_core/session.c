@@ -176,12 +176,12 @@ static PyObject *progress_dict(const fa_progress *p)
     double best = p->best == NULL          ? 0
                   : p->best->median_us > 0 ? p->best->median_us
                                            : p->best->predicted_us;
-    return Py_BuildValue(
-        "{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:d,s:d,s:d,s:O}", "stage", stages[p->stage], "space",
-        (int)p->space, "in_budget", (int)p->in_budget, "compiled", (int)p->compiled, "clean",
-        (int)p->clean, "measured", (int)p->measured, "failed", (int)p->failed, "resumed",
-        (int)p->resumed, "elapsed_s", p->elapsed_s, "left_s", p->left_s, "best_us", best,
-        "best_is_measured", p->best != NULL && p->best->median_us > 0 ? Py_True : Py_False);
+    return Py_BuildValue("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:d,s:d,s:O}", "stage", stages[p->stage],
+                         "space", (int)p->space, "in_budget", (int)p->in_budget, "compiled",
+                         (int)p->compiled, "clean", (int)p->clean, "measured", (int)p->measured,
+                         "failed", (int)p->failed, "resumed", (int)p->resumed, "elapsed_s",
+                         p->elapsed_s, "best_us", best, "best_is_measured",
+                         p->best != NULL && p->best->median_us > 0 ? Py_True : Py_False);
 }
 
 /* Called without the GIL; a signal handler or the caller's function may raise, which ends the tune. */

@@ -63,9 +63,8 @@ static PyObject *event_of(const fa_sweep_progress *event)
     if (rc == 0 && event->answer != NULL)
         rc = fa_answer_write(event->answer, &answer, &diag);
     return Py_BuildValue(
-        "{s:s,s:i,s:d,s:N,s:N,s:N,s:N,s:{s:N,s:N,s:s,s:i,s:N,s:{s:d,s:L,s:L,s:L}}}", "event",
-        events[event->event], "index", (int)event->index, "elapsed_s", event->elapsed_s, "left_s",
-        event->left_s < 0 ? Py_NewRef(Py_None) : PyFloat_FromDouble(event->left_s), "sweep",
+        "{s:s,s:i,s:d,s:N,s:N,s:N,s:{s:N,s:N,s:s,s:i,s:N,s:{s:d,s:L,s:L,s:L}}}", "event",
+        events[event->event], "index", (int)event->index, "elapsed_s", event->elapsed_s, "sweep",
         parsed(rc, sweep, &diag), "tune", parsed_or_none(rc, tune, &diag), "answer",
         parsed_or_none(rc, answer, &diag), "item", "problem", problem_to_dict(&item->problem),
         "gpu", stored_name(item->gpu), "state", states[item->state], "attempts",
@@ -98,8 +97,7 @@ static int run(fa_tuner *tuner, const fa_sweep_request *request, PyObject *on_en
         fa_sweep_progress progress = {.event = FA_SWEEP_ITEM_ENDS,
                                       .sweep = ret_sweep,
                                       .index = item[i].index,
-                                      .item = &item[i],
-                                      .left_s = -1};
+                                      .item = &item[i]};
         rc = on_sweep(on_end, &progress);
     }
     free(item);

@@ -27,8 +27,6 @@ class _Line:
                                                 event["in_budget"])]
         if event["best_us"] > 0:
             words.append("best %s%.1f us" % ("" if event["best_is_measured"] else "~", event["best_us"]))
-        if event["left_s"] >= 0:
-            words.append("%.0f s left" % event["left_s"])
         sys.stderr.write("\r\033[K" + ", ".join(words))
         sys.stderr.flush()
         self.drawn = True

@@ -40,8 +40,7 @@ static void set_number(const fa_member *m, void *at, double value)
 static cJSON *write_number(const fa_member *m, double value)
 {
     bool unknown = (m->rules & FA_MEMBER_UNKNOWN) == FA_MEMBER_UNKNOWN && !(value > 0);
-    bool minus = (m->rules & FA_MEMBER_MINUS) != 0 && !(value >= 0);
-    return unknown || minus || !isfinite(value) ? cJSON_CreateNull() : cJSON_CreateNumber(value);
+    return unknown || !isfinite(value) ? cJSON_CreateNull() : cJSON_CreateNumber(value);
 }
 
 static cJSON *write_member(const fa_member *m, const void *at)
@@ -167,11 +166,10 @@ static int read_three(const cJSON *array, const fa_member *m, uint32_t three[3],
 /* null, where it is taken: true, and the member is set. */
 static bool read_null(const fa_member *m, void *at)
 {
-    if ((m->rules & (FA_MEMBER_NULL | FA_MEMBER_MINUS | FA_MEMBER_NAN)) == 0)
+    if ((m->rules & (FA_MEMBER_NULL | FA_MEMBER_NAN)) == 0)
         return false;
-    bool minus = (m->rules & (FA_MEMBER_NULL | FA_MEMBER_MINUS)) == FA_MEMBER_MINUS;
     if (is_number(m))
-        set_number(m, at, (m->rules & FA_MEMBER_NAN) != 0 ? NAN : minus ? -1 : 0);
+        set_number(m, at, (m->rules & FA_MEMBER_NAN) != 0 ? NAN : 0);
     else if (m->kind == FA_MEMBER_STRING)
         *(const char **)at = NULL;
     else

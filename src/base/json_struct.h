@@ -28,7 +28,6 @@ typedef enum fa_member_kind {
 enum {
     FA_MEMBER_NULL = 1,      /* null reads as 0 or "" */
     FA_MEMBER_UNKNOWN = 3,   /* that, and 0 or "" is written as null */
-    FA_MEMBER_MINUS = 4,     /* a negative number is written as null, which reads as -1 */
     FA_MEMBER_OPTIONAL = 8,  /* absent leaves it alone */
     FA_MEMBER_LEFT_OUT = 24, /* that, and 0, false or "" is not written */
     FA_MEMBER_STRICT = 32,   /* an object whose keys must all be known */

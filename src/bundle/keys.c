@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,47 +32,34 @@ static int place(const char *file, char ret_path[FA_STORE_PATH_MAX], fa_diag *di
 }
 
 /* ---- making a pair --------------------------------------------------------------------------*/
-/* Writes the file under another name and links it to its own: it is there whole or not at all, and
- * replaces nothing. */
+/* Replaces nothing. */
 static int write_key(const char *path, const char *comment, const void *key, size_t size,
                      mode_t mode, fa_diag *diag)
 {
-    char temporary[FA_STORE_PATH_MAX + 16], encoded[ENCODED_MAX], text[2 * ENCODED_MAX];
-    snprintf(temporary, sizeof temporary, "%s.new-XXXXXX", path);
+    char encoded[ENCODED_MAX], text[2 * ENCODED_MAX];
     fa_base64(key, size, encoded, sizeof encoded);
     int n = snprintf(text, sizeof text, "untrusted comment: %s\n%s\n", comment, encoded), error = 0;
-    int fd = mkostemp(temporary, O_CLOEXEC);
-    if (fd < 0)
-        return fa_fail(diag, FA_EIO, "cannot write key %s: %s", path, strerror(errno));
-    if (write(fd, text, (size_t)n) != n || fsync(fd) != 0 || fchmod(fd, mode) != 0 ||
-        link(temporary, path) != 0)
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd < 0 && errno == EEXIST)
+        return fa_fail(diag, FA_EINVAL, "%s exists: a key is never written over; move it away",
+                       path);
+    if (fd < 0 || write(fd, text, (size_t)n) != n || fsync(fd) != 0)
         error = errno;
-    close(fd);
-    unlink(temporary);
     explicit_bzero(encoded, sizeof encoded);
     explicit_bzero(text, sizeof text);
-    if (error == EEXIST)
-        return fa_fail(diag, FA_EINVAL,
-                       "%s exists: a key is never written over; move it away, or name another file",
-                       path);
+    if (fd >= 0)
+        close(fd);
+    if (fd >= 0 && error != 0)
+        unlink(path);
     return error == 0 ? 0 : fa_fail(diag, FA_EIO, "cannot write key %s: %s", path, strerror(error));
 }
 
-/* This user's own, whose folders are made, or beside a file that is named. */
-static int choose_paths(const char *file, char secret[FA_STORE_PATH_MAX],
-                        char public[FA_STORE_PATH_MAX], fa_diag *diag)
+/* This user's own, whose folders are made. */
+static int choose_paths(char secret[FA_STORE_PATH_MAX], char public[FA_STORE_PATH_MAX],
+                        fa_diag *diag)
 {
-    int rc, failed = 0;
-    if (file != NULL) {
-        if (file[0] == 0 ||
-            snprintf(public, FA_STORE_PATH_MAX, "%s.pub", file) >= FA_STORE_PATH_MAX)
-            return fa_fail(diag, FA_EINVAL, "the path of the key is empty or too long");
-        snprintf(secret, FA_STORE_PATH_MAX, "%s", file);
-        rc = fa_output_check(secret, diag);
-        return rc == 0 ? fa_output_check(public, diag) : rc;
-    }
-    if ((rc = place("/minisign.key", secret, diag)) != 0 ||
-        (rc = place(FA_TRUSTED_FOLDER "/own.pub", public, diag)) != 0)
+    int rc = place("/minisign.key", secret, diag), failed = 0;
+    if (rc != 0 || (rc = place(FA_TRUSTED_FOLDER "/own.pub", public, diag)) != 0)
         return rc;
     for (char *slash = public; (slash = strchr(slash + 1, '/')) != NULL; *slash = '/') {
         *slash = 0;
@@ -84,7 +70,7 @@ static int choose_paths(const char *file, char secret[FA_STORE_PATH_MAX],
                                  strerror(failed));
 }
 
-int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_size, fa_diag *diag)
+int fa_keygen(char ret_key[65], char *ret_path, size_t path_size, fa_diag *diag)
 {
     char secret_path[FA_STORE_PATH_MAX], public_path[FA_STORE_PATH_MAX];
     char comment[64] = "minisign public key ";
@@ -93,12 +79,11 @@ int fa_keygen(const char *file, char ret_key[65], char *ret_path, size_t path_si
     fa_public_key public;
     if (ret_key == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_key is NULL");
-    int rc = choose_paths(file, secret_path, public_path, diag);
+    int rc = choose_paths(secret_path, public_path, diag);
     if (rc != 0)
         return rc;
-    if (getrandom(seed, sizeof seed, 0) != (ssize_t)sizeof seed ||
-        getrandom(secret.id, sizeof secret.id, 0) != (ssize_t)sizeof secret.id)
-        return fa_fail(diag, FA_EIO, "no randomness to be had for a key");
+    randombytes_buf(seed, sizeof seed);
+    randombytes_buf(secret.id, sizeof secret.id);
     crypto_sign_seed_keypair(public.key, secret.key, seed);
     fa_public_of(&secret, &public);
     fa_key_id(public.id, comment + strlen(comment));

@@ -244,7 +244,7 @@ int cli_import(cli_run *run)
 int cli_keygen(cli_run *run)
 {
     char key[FA_KEY_TEXT_MAX], path[4096] = "";
-    int rc = fa_keygen(run->options->bundle.out, key, path, sizeof path, &run->diag);
+    int rc = fa_keygen(key, path, sizeof path, &run->diag);
     if (rc != 0)
         return rc;
     fa_json_add_text(run->document, "key", key);

@@ -94,7 +94,7 @@ static const cli_verb verbs[] = {
      "bundle is imported whole or not at all. Of two winners of a problem the one with the more trusted "
      "origin stays, then the narrower interval.\n",
      cli_import, CLI_KNOWN_GPU | CLI_STOPS, NULL},
-    {"keygen", CLI_GROUP_KEYGEN | CLI_GROUP_JSON, "make a key that signs bundles",
+    {"keygen", CLI_GROUP_JSON, "make a key that signs bundles",
      "A pair in minisign's format; no file is overwritten. Prints the public half, which is in "
      "fa-tune/trusted/own.pub in the configuration directory, too. Bundles are imported whose signer's "
      ".pub file lies in that folder: trust only people whose programs you would run.\n",

@@ -133,8 +133,6 @@ static const cli_option_spec specs[] = {
     FLAG("--all", IN(FORGET), forget_all, "all winners"),
     FLAG("--dry-run", IN(IMPORT) | IN(FORGET), dry_run,
          "list what would change, and change nothing"),
-    TEXT("--out", IN(KEYGEN), bundle.out, "FILE",
-         "the secret key (~/.config/fa-tune/minisign.key)"),
 
     {.kind = KIND_HEADING, .help = "Stores and templates"},
     TEXT("--store", IN(STORE), store, "FILE", "(FA_TUNE_STORE, else ~/.cache/fa-tune/store.db)"),

@@ -37,7 +37,6 @@ enum {
     CLI_GROUP_REPORT = 1 << 15,    /* --out */
     CLI_GROUP_EXPORT = 1 << 16,
     CLI_GROUP_IMPORT = 1 << 17,
-    CLI_GROUP_KEYGEN = 1 << 18,
     CLI_GROUP_SERVE = 1 << 19, /* files of kernels stand among its options */
     CLI_GROUP_SHOW = 1 << 20,
     CLI_GROUP_SWEEP = 1 << 21, /* a grid of problems and what it may spend */
@@ -74,7 +73,7 @@ typedef struct cli_options {
     const char *specification; /* a file of one kernel; NULL: not given */
     const char *store, *templates, *server;
     const char *out; /* file; NULL: stdout */
-    struct {         /* of export, import and keygen */
+    struct {         /* of export and import */
         const char *out, *key, *from_records;
         bool no_signature, allow_unsigned;
     } bundle;

@@ -208,7 +208,6 @@ int cli_progress_event(void *context, const fa_progress *event)
     if (due && event->stage != FA_STAGE_DONE) {
         fa_buf line = {0};
         cli_text_counts(&line, event);
-        cli_text_left(&line, event->left_s);
         cli_progress_show(progress, &line);
     }
     return cli_interrupted();

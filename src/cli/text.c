@@ -100,15 +100,6 @@ void cli_text_seconds(fa_buf *out, double seconds)
         fa_buf_printf(out, "%.1f h", seconds / 3600);
 }
 
-void cli_text_left(fa_buf *out, double seconds)
-{
-    if (seconds < 0)
-        return;
-    fa_buf_text(out, " · ");
-    cli_text_seconds(out, seconds);
-    fa_buf_text(out, " left");
-}
-
 void cli_text_problem(fa_buf *out, const fa_problem *p)
 {
     fa_buf_printf(out, "%s · ", fa_operation_of(p)->title);

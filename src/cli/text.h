@@ -30,8 +30,6 @@ void cli_text_interval(fa_buf *out, const fa_trial *trial); /* ±0.4, half of th
 /* "1 winner", "2,000 winners", behind what stands before. */
 void cli_text_count(fa_buf *out, const char *before, int64_t count, const char *what);
 void cli_text_seconds(fa_buf *out, double seconds); /* 41 s, 12 min, 3.2 h */
-/* " · 12 s left"; nothing where it is not known, < 0. */
-void cli_text_left(fa_buf *out, double seconds);
 void cli_text_problem(fa_buf *out, const fa_problem *problem);
 /* A result's first line: the problem, and the GPU it is for. */
 void cli_text_heading(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu);

@@ -81,7 +81,6 @@ static void show_now(sweep_run *s, const fa_sweep_progress *event)
     cli_text_safe(&line, s->many_gpus ? event->item->gpu : "");
     fa_buf_text(&line, ": ");
     cli_text_counts(&line, event->tune);
-    cli_text_left(&line, event->left_s);
     fa_buf_text(&line, " · ");
     text_spent(&line, event->sweep);
     fa_buf_text(&line, " spent");

@@ -57,17 +57,11 @@ void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial)
     p->best = job->best.status != FA_STATUS_PENDING ? &job->best : NULL;
     p->elapsed_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
     p->ended = p->failed + job->pruned + (job->measuring ? p->proved : p->clean);
-    int done = p->ended - p->resumed, left = job->compile.order_count - done;
-    if (job->search.search != NULL) {
-        left = p->in_budget - p->ended;
-    } else if (!job->measuring && job->compile.wanted > 0) {
-        int missing = job->compile.wanted > p->clean ? job->compile.wanted - p->clean : 0;
-        left = missing < left ? missing : left;
-        p->in_budget = p->ended + left;
+    if (job->search.search == NULL && !job->measuring && job->compile.wanted > 0) {
+        const int left = job->compile.order_count - (p->ended - p->resumed);
+        const int missing = job->compile.wanted > p->clean ? job->compile.wanted - p->clean : 0;
+        p->in_budget = p->ended + (missing < left ? missing : left);
     }
-    p->left_s = done < 3 ? -1 : p->elapsed_s / done * left;
-    if (job->search.search != NULL && job->until_ns != 0)
-        p->left_s = job->request->seconds - p->elapsed_s;
     if (!job->ended && fa_request_report(job->tuner, request, p)) {
         fa_fail(&job->diag, FA_ECANCELED, "canceled; what was done is kept for the next run");
         fa_job_end(job, FA_ECANCELED);

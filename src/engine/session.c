@@ -483,7 +483,7 @@ bool fa_tuner_awaits_server(fa_tuner *tuner)
     return true;
 }
 
-static const fa_progress begun = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1};
+static const fa_progress begun = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT};
 
 /* The first try is made with `work`: no tune of this process can end between a look and that. */
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,

@@ -118,7 +118,7 @@ static int receive(int fd, const fa_http_call *call, fa_buf *in, fa_diag *diag)
 {
     char block[BLOCK];
     const fa_request *request = call->request;
-    fa_progress waits = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT, .left_s = -1};
+    fa_progress waits = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_WAIT};
     const uint64_t began_ns = fa_clock_ns();
     uint64_t heard_ns = began_ns, told_ns = began_ns;
     for (;;) {

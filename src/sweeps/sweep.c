@@ -39,8 +39,7 @@ struct runner {
     bool budget_spent;
     fa_sweep sweep; /* as the store has it, and what is not yet written */
     bool *told;     /* of a sweep: the items whose end the caller knows */
-    double started_s, idle_since_s, tuning_s;
-    int32_t tuned; /* items that tuning_s is of */
+    double started_s, idle_since_s;
     int32_t pause_ms;
     /* the item under way, or that has just ended */
     fa_ask how;
@@ -107,17 +106,6 @@ static void account(struct runner *r, fa_sweep_spent more)
 }
 
 /* ---- reporting ------------------------------------------------------------------------------*/
-/* Seconds that the remaining problems will take at the pace so far; the finished part of the current problem
- * counts. -1: nothing is known yet. */
-static double time_left(const struct runner *r, const fa_progress *tune)
-{
-    bool under_way = tune != NULL && tune->in_budget > 0;
-    double part = under_way ? fmin((double)tune->ended / tune->in_budget, 1) : 0;
-    double took = r->tuning_s + (tune != NULL ? tune->elapsed_s : 0);
-    double left = r->sweep.items - r->sweep.done - r->sweep.failed - part;
-    return r->tuned + part > 0.1 ? took / (r->tuned + part) * left : -1;
-}
-
 /* True when the caller wants no more. */
 static bool report(struct runner *r, fa_sweep_event event, const fa_progress *tune,
                    const fa_answer *answer, const char *reason)
@@ -131,7 +119,6 @@ static bool report(struct runner *r, fa_sweep_event event, const fa_progress *tu
         .answer = answer,
         .reason = reason,
         .elapsed_s = fa_clock_s() - r->started_s,
-        .left_s = r->request != NULL ? time_left(r, tune) : -1,
     };
     if (r->report != NULL && r->report(r->context, &progress) != 0)
         r->stop = true;
@@ -207,10 +194,6 @@ static int end_item(struct runner *r, int tuned, const fa_diag *why, fa_diag *di
         rc = fa_fail(diag, FA_EIO, "the sweep is not in the store any more: begin it again");
     if (r->told != NULL)
         r->told[r->item.index] = !back;
-    if (!back && (tuned != 0 || !r->answer.from_store)) {
-        r->tuned++;
-        r->tuning_s += r->item.spent.seconds;
-    }
     if (!back || r->request == NULL)
         report(r, FA_SWEEP_ITEM_ENDS, NULL, tuned == 0 ? &r->answer : NULL, "");
     return rc != 0 ? rc : back ? fa_fail(diag, tuned, "%s", why->text) : 0;

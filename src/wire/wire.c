@@ -282,7 +282,6 @@ static const fa_member progress_members[] = {
     COUNT(compile_workers),
     COUNT(reused),
     ROW(elapsed_s, REAL, UNKNOWN),
-    ROW(left_s, REAL, .rules = FA_MEMBER_MINUS),
     ROW(trial, POINTED, .members = fa_trial_members),
     ROW(best, POINTED, .members = fa_trial_members),
     ROW(default_us, REAL, UNKNOWN),
