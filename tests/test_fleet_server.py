@@ -132,7 +132,7 @@ def the_password_is_in_nothing_that_is_said():
 def each_key_is_tuned_once_and_nothing_is_lost_whoever_is_killed():
     done = subprocess.run(
         [sys.executable, os.path.join(SOURCE, "tests/bench/fleet_hosts.py"), BUILD, "--processes", "8",
-         "--keys", "3", "--asks", "5"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+         "--keys", "3", "--asks", "5", "--every", "0.1"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, encoding="utf-8", check=False, timeout=500)
     assert done.returncode == 0, (done.stdout, done.stderr)
     told = json.loads(done.stdout.splitlines()[-1])
