@@ -230,11 +230,9 @@ def headers_of_the_host_and_types_of_the_system_are_no_hindrance():
 def what_was_left_out_and_is_missed_is_named():
     with Place(space=None) as place:
         for source, said in (
-                ("float scaled(float a) { return a; }\n" + KERNEL % "scaled(a) * x[i]", "scaled in line 2 is the host's, and is left out: let it be __device__"),
-                ("float factor = 2;\n" + KERNEL % "factor * x[i]", "factor in line 2 is the host's"),
-                ("#include \"scale.h\"\n#include <vector>\nint main() {}\n" + KERNEL % "SCALE(a, x[i])", "\"scale.h\" in line 2 is not here, and is left out"),
-                ("template <typename T> __device__ T same(T THREADS) { return THREADS; }\n" + KERNEL % "same(a) * x[i]", "THREADS is a macro of the specification: rename it"),
-                ("const int THREADS = 64;\n" + KERNEL % "a * x[i]", "THREADS is a macro of the specification: rename it"),
+                ("float scaled(float a) { return a; }\n" + KERNEL % "scaled(a) * x[i]", "is undefined: left out of the source is scaled in line 2"),
+                ("float factor = 2;\n" + KERNEL % "factor * x[i]", "left out of the source is factor in line 2"),
+                ("#include \"scale.h\"\n#include <vector>\nint main() {}\n" + KERNEL % "SCALE(a, x[i])", ", <vector> in line 3"),
                 (KERNEL % "a * x[i]" + "int main() { cudaFree(0); }}\n", "no bracket matches that of line 4: put host code between #ifndef __CUDACC_RTC__ and #endif")):
             tap.has(place.run("check", specified(place, source), "--gpu", "L4", status=1).stdout, said)
         tap.has(place.run("check", specified(place, "int main() {\n" + KERNEL % "a * x[i]"), status=2).stderr,

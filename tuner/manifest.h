@@ -37,7 +37,6 @@ typedef struct fa_compiled_with {
     int option_count, cuda_headers;
     /* what of the sources the compiler does not see, "NAME in line 7\n" each; "" */
     const char *left;
-    const char *macro; /* the names of the specification's, each between blanks */
 } fa_compiled_with;
 
 /* The hash over all files that an operation may be made of. */

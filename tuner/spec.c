@@ -116,30 +116,23 @@ static void free_spec(fa_spec *spec)
     fa_templates_close(&spec->templates);
     fa_includes_close(&spec->includes);
     fa_buf_free(&spec->left);
-    fa_buf_free(&spec->macro);
     free(spec);
 }
 
 /* What it is compiled with, from the reading and the operation's document. */
 static void take_compiled_with(struct fa_spec_reading *r)
 {
-    static const char *const keys[] = {"tune", "defines"};
-    const cJSON *option, *macro;
+    const cJSON *option;
     fa_spec *spec = r->spec;
     fa_compiled_with *with = &spec->with;
-    fa_buf_text(&spec->macro, " ");
-    for (int i = 0; i < 2; i++)
-        cJSON_ArrayForEach (macro, fa_json_member(r->json, keys[i]))
-            fa_buf_printf(&spec->macro, "%s ", macro->string);
-    with->macro = spec->macro.data;
-    with->left = spec->left.data;
+    with->left = spec->left.data != NULL ? spec->left.data : "";
     fa_includes_with(spec->includes, with);
     with->option = spec->option;
     if (!r->keeps_host) /* for what is constexpr */
         spec->option[with->option_count++] = "-default-device";
     cJSON_ArrayForEach (option, fa_json_member(r->json, "options"))
         spec->option[with->option_count++] = option->valuestring;
-    fa_spec_memory(r, !spec->macro.failed && !spec->left.failed);
+    fa_spec_memory(r, !spec->left.failed);
 }
 
 /* What a launch counts for, in sizes. */

@@ -27,7 +27,7 @@ typedef struct fa_spec {
     fa_family_list families;
     fa_compiled_with with; /* lies in the following, and in the operation's document */
     fa_includes *includes;
-    fa_buf left, macro; /* left: what the compiler does not see of the sources, a line each */
+    fa_buf left; /* what the compiler does not see of the sources, a line each */
     const char *option[FA_OPTIONS_MAX + 1];
     fa_case_function *cases; /* NULL: none */
     void *cases_context;

@@ -9,7 +9,6 @@
 #include "json.h"
 #include "spec.h"
 
-#include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,61 +93,16 @@ static bool read_refusal(const char *text, char *ret, size_t size)
     return true;
 }
 
-/* The word that the log's caret points to, below the line of the source; "": none. */
-static void read_word_at_caret(const char *log, char ret[FA_NAME_MAX])
-{
-    const char *source = strchr(log, '\n'),
-               *caret = source != NULL ? strchr(source + 1, '\n') : NULL;
-    size_t column = caret != NULL ? strspn(caret + 1, " ") : 0, size = 0;
-    ret[0] = 0;
-    if (caret == NULL || caret[1 + column] != '^' || column >= (size_t)(caret - source - 1))
-        return;
-    while (isalnum((unsigned char)source[1 + column + size]) || source[1 + column + size] == '_')
-        size++;
-    if (size < FA_NAME_MAX)
-        snprintf(ret, FA_NAME_MAX, "%.*s", (int)size, source + 1 + column);
-}
-
-/* Adds to the compiler's sentence what of the source's reading may be its cause: a host function that was left out, a header
- * that is not here, a macro of the specification. `room` must outlive the result's use. */
+/* Adds to the compiler's sentence what the source's reading left out, which may be its cause. `room` must outlive the
+ * result's use. */
 static void advise(const fa_compile_pool *pool, fa_compile_result *result, char room[1024])
 {
-    static const char undefined[] = "error: identifier \"", *const unknown[] = {" is undefined",
-                                                                                "no member",
-                                                                                "name followed by"};
     const fa_compiled_with *with = pool->setup.templates->with;
-    const char *text = result->text, *at = strstr(text, undefined), *host = NULL, *header = NULL;
-    char word[FA_NAME_MAX], place[FA_NAME_MAX + 16];
-    bool named = false;
-    if (result->rc != FA_ECOMPILE || with == NULL)
+    if (result->rc != FA_ECOMPILE || with == NULL || with->left[0] == 0)
         return;
-    read_word_at_caret(result->log, word);
-    snprintf(place, sizeof place, " %s ", word);
-    const bool macro = strstr(text, "error: expected ") != NULL && word[0] != 0 &&
-                       strstr(with->macro, place) != NULL;
-    at = at != NULL ? at + sizeof undefined - 1 : "";
-    snprintf(place, sizeof place, "%.*s in line ", (int)strcspn(at, "\""), at);
-    for (const char *left = with->left; *left != 0; left += strcspn(left, "\n") + 1) {
-        if (host == NULL &&
-            (strncmp(left, place, strlen(place)) == 0 || strncmp(left, "nothing", 7) == 0))
-            host = left;
-        if (header == NULL && strchr("<\"", *left) != NULL)
-            header = left;
-    }
-    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
-        named = named || strstr(text, unknown[i]) != NULL;
-    if (macro)
-        snprintf(room, 1024, "%.600s: %s is a macro of the specification: rename it", text, word);
-    else if (host != NULL && *host == 'n' && strncmp(host, place, strlen(place)) != 0)
-        snprintf(room, 1024, "%.600s: left out is %.*s", text, (int)strcspn(host, "\n"), host);
-    else if (host != NULL)
-        snprintf(room, 1024, "%.600s: %.*s is the host's, and is left out: let it be __device__",
-                 text, (int)strcspn(host, "\n"), host);
-    else if (named && header != NULL)
-        snprintf(room, 1024, "%.600s: %.*s is not here, and is left out", text,
-                 (int)strcspn(header, "\n"), header);
-    else
-        return;
+    snprintf(room, 1024, "%.600s: left out of the source is %.300s", result->text, with->left);
+    for (char *line = room; (line = strchr(line, '\n')) != NULL;)
+        *line = line[1] != 0 ? ',' : 0;
     result->text = room;
 }
 
