@@ -209,38 +209,17 @@ static int refuse_option(const fa_compile_request *request, const char *line, fa
                    nvrtc.minor, nvrtc.path, line);
 }
 
-/* The PyPI package of CUDA 12 and of 13 that has the header which this line misses; NULL: not one of CUDA's. */
-static const char *package_of(const char *line, int major)
-{
-    static const char found[] = "open source file \"";
-    static const char *const of[][3] = {
-        {"crt/", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-crt"},
-        {"cub/", "nvidia-cuda-cccl-cu12", "nvidia-cuda-cccl"},
-        {"thrust/", "nvidia-cuda-cccl-cu12", "nvidia-cuda-cccl"},
-        {"cuda/", "nvidia-cuda-cccl-cu12", "nvidia-cuda-cccl"},
-        {"cuda_", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"},
-        {"cuComplex", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"},
-        {"cooperative_groups", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"},
-        {"math_constants", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"},
-        {"mma.h", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"},
-    };
-    const char *name = strstr(line, found);
-    for (size_t i = 0; i < sizeof of / sizeof *of && name != NULL; i++)
-        if (strncmp(name + sizeof found - 1, of[i][0], strlen(of[i][0])) == 0)
-            return of[i][major == 12 ? 1 : 2];
-    return NULL;
-}
-
 /* A source failed: CUDA's headers, or a compiler that is too old for ours, may be why. */
 static int fail_source(const fa_compile_request *request, const char *line, fa_diag *diag)
 {
     const int own = 1000 * nvrtc.major + 10 * nvrtc.minor, headers = request->cuda_headers;
-    const char *package = package_of(line, nvrtc.major);
+    const char *of = nvrtc.major == 12 ? "-cu12" : "";
     char why[200] = "";
-    if (package != NULL)
+    if (strstr(line, "open source file \"") != NULL)
         snprintf(why, sizeof why,
-                 " (one of CUDA's: install %s==%d.%d.* from PyPI, or set CUDA_HOME)", package,
-                 nvrtc.major, nvrtc.minor);
+                 " (CUDA's are in its toolkit, or in PyPI's nvidia-cuda-runtime%s and "
+                 "nvidia-cuda-cccl%s ==%d.%d.*; CUDA_HOME says where)",
+                 of, of, nvrtc.major, nvrtc.minor);
     else if (headers != 0 && headers != own)
         snprintf(why, sizeof why, " (headers of CUDA %d.%d, read by NVRTC %d.%d)", headers / 1000,
                  headers % 1000 / 10, nvrtc.major, nvrtc.minor);
