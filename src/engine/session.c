@@ -386,10 +386,8 @@ int fa_request_take(const fa_tuner *tuner, bool given, const char *names, const 
 }
 
 /* ---- callbacks ------------------------------------------------------------------------------*/
-/* A request's progress is called while locks are held that another tune needs. in_callback: this thread is in one;
- * callback_since is when the tune that has those locks called its own, 0 outside of it. */
+/* A request's progress is called while locks are held that another tune needs. in_callback: this thread is in one. */
 static _Thread_local bool in_callback __attribute__((tls_model("initial-exec")));
-static _Atomic uint64_t callback_since;
 
 int fa_callback_check(fa_diag *diag)
 {
@@ -412,10 +410,8 @@ bool fa_request_report(fa_tuner *tuner, const fa_request *request, const fa_prog
 {
     if (request->progress == NULL)
         return false;
-    atomic_store(&callback_since, fa_clock_ns());
     pthread_mutex_unlock(&tuner->work);
     bool stop = report(request, progress);
-    atomic_store(&callback_since, 0);
     pthread_mutex_lock(&tuner->work);
     return stop;
 }
@@ -424,19 +420,7 @@ bool fa_request_report(fa_tuner *tuner, const fa_request *request, const fa_prog
 struct waiting {
     const fa_request *request;
     fa_progress progress;
-    bool stuck;
 };
-
-/* A callback that has not returned for so long may wait for this thread. */
-static bool give_up(struct waiting *waiting)
-{
-    static const uint64_t STUCK_NS = 5000000000;
-    uint64_t since = atomic_load(&callback_since);
-    waiting->progress.elapsed_s += 0.02;
-    waiting->stuck = since != 0 && fa_clock_ns() > since + STUCK_NS;
-    return waiting->stuck ||
-           (waiting->request->progress != NULL && report(waiting->request, &waiting->progress));
-}
 
 /* Sleeps between two tries, `work` let go; 0, or why it gave up. */
 static int nap(fa_tuner *tuner, struct waiting *waiting, int tries, const char *what, fa_diag *diag)
@@ -445,14 +429,11 @@ static int nap(fa_tuner *tuner, struct waiting *waiting, int tries, const char *
     pthread_mutex_unlock(&tuner->work);
     for (int i = 0; i < tries && !gave_up; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-        gave_up = give_up(waiting);
+        waiting->progress.elapsed_s += 0.02;
+        gave_up =
+            waiting->request->progress != NULL && report(waiting->request, &waiting->progress);
     }
     pthread_mutex_lock(&tuner->work);
-    if (gave_up && waiting->stuck)
-        return fa_fail(
-            diag, FA_EBUSY,
-            "another tune waits for its progress function, which has not returned for 5 s and may wait "
-            "for this call: nothing can be tuned until it has returned");
     return gave_up ? fa_fail(diag, FA_ECANCELED, "canceled while %s", what) : 0;
 }
 
@@ -489,7 +470,7 @@ static const fa_progress begun = {.kind = FA_EVENT_PROGRESS, .stage = FA_STAGE_W
 int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name,
                     fa_lock **ret_lock, bool *ret_waited, fa_diag *diag)
 {
-    struct waiting waiting = {request, begun, false};
+    struct waiting waiting = {request, begun};
     const bool shared = strcmp(name, FA_TUNES_LOCK) == 0;
     const int tries = fa_tuner_is_on_server(tuner) ? 5 : 1;
     bool waited = false;
@@ -510,14 +491,14 @@ int fa_request_wait(fa_tuner *tuner, const fa_request *request, const char *name
 
 void fa_request_server(fa_tuner *tuner, const fa_request *request)
 {
-    struct waiting waiting = {request, begun, false};
+    struct waiting waiting = {request, begun};
     while (fa_tuner_awaits_server(tuner) && nap(tuner, &waiting, 5, "", NULL) == 0)
         continue;
 }
 
 int fa_request_turn(fa_tuner *tuner, const fa_request *request, fa_diag *diag)
 {
-    struct waiting waiting = {request, begun, false};
+    struct waiting waiting = {request, begun};
     int rc = 0;
     while (rc == 0 && pthread_mutex_trylock(&tuner->tuning) != 0)
         rc = nap(tuner, &waiting, 1, "another tune of this process was under way", diag);
