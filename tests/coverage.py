@@ -57,7 +57,7 @@ class Column:
         if field["kind"] == "boolean":
             return "yes" if taken == [0, 1] else "always" if taken == [1] else "no"
         if field["kind"] == "choice":
-            return ", ".join(field["choices"][value] for value in taken)
+            return "yes" if field.get("feature") and taken == values and len(values) > 2 else ", ".join(field["choices"][value] for value in taken)
         if field.get("divides"):
             return "any divisor" if len(taken) > 1 else "as many"
         if not taken:
@@ -208,7 +208,9 @@ def by_family(folder):
     """The lines of one operation's table with a column for each family."""
     operation, fields, manifests = read_operation(folder)
     families = [Family(operation["fields"], manifest, manifest["sm"]["min"]) for manifest in manifests]
-    lines = list(table(operation, fields, [family.name for family in families], families))
+    kind = os.path.basename(folder)
+    names = [family.name.replace(kind, "…", 1) for family in families]   # a line has at most 200 characters
+    lines = list(table({**operation, "title": "%s: %s…" % (operation["title"], kind)}, fields, names, families))
     lines.insert(2, "| GPUs | %s |" % " | ".join(chips(manifest["sm"]["min"], manifest["sm"]["max"]).split("(")[1][:-1] for manifest in manifests))
     return lines
 
