@@ -36,6 +36,7 @@ static const struct use {
      {{"seq_q", "1"}, {"seq_k", "8192"}, {"page", "16"}, {"kv_dtype", "fp8"}}},
     {"A100-SXM4-80GB", "attn_fwd", {{"varlen", "true"}, {"lengths_k", "seqused"}, {"page", "16"}}},
     {"H200", "attn_fwd", {{"varlen", "true"}, {"lengths_k", "seqused"}, {"page", "64"}}},
+    {"H200", "attn_fwd", {{"seq_q", "32"}, {"lengths_k", "seqused"}, {"page", "64"}}},
     {"H200", "attn_fwd", {{"q_dtype", "fp8"}, {"kv_dtype", "fp8"}}},
     {"H200",
      "attn_fwd",
