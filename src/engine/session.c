@@ -437,6 +437,14 @@ static int nap(fa_tuner *tuner, struct waiting *waiting, int tries, const char *
     return gave_up ? fa_fail(diag, FA_ECANCELED, "canceled while %s", what) : 0;
 }
 
+int fa_tuner_need_server(fa_tuner *tuner, fa_diag *diag)
+{
+    return fa_store_server_is_gone(tuner->store)
+               ? fa_fail(diag, FA_EIO, "the server of the store %s does not serve",
+                         tuner->store_path)
+               : 0;
+}
+
 bool fa_tuner_is_on_server(const fa_tuner *tuner)
 {
     return fa_store_is_address(fa_store_path(tuner->store));

@@ -144,6 +144,8 @@ bool fa_tuner_is_on_server(const fa_tuner *tuner);
 /* Whether a server's store is gone, or was lately, and is to be waited for; not for ever: then the file in its place
  * serves. `work` is held. */
 bool fa_tuner_awaits_server(fa_tuner *tuner);
+/* FA_EIO, with its sentence: the store is a server's that does not answer now. `work` is held. */
+int fa_tuner_need_server(fa_tuner *tuner, fa_diag *diag);
 /* Waits for it, as above, or until the request's progress cancels. */
 void fa_request_server(fa_tuner *tuner, const fa_request *request);
 /* Waits until no other tune of this tuner runs its workers; the caller unlocks `tuning`. As above. */

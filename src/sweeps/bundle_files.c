@@ -12,7 +12,6 @@
 #include "error.h"
 #include "portable.h"
 #include "session.h"
-#include "sweep.h"
 #include "lookup.h"
 #include "trial.h"
 
@@ -384,7 +383,7 @@ int fa_push(fa_tuner *tuner, fa_bundle_info *ret_pushed, fa_diag *diag)
                        "postgresql://USER@HOST/DATABASE",
                        tuner->store_path);
     pthread_mutex_lock(&tuner->work);
-    rc = fa_sweep_need_server(tuner, diag);
+    rc = fa_tuner_need_server(tuner, diag);
     if (rc == 0)
         rc = fa_store_open(tuner->spare_path, FA_STORE_EXISTING, NULL, &file, NULL, diag);
     if (rc == 0)

@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who works on the queue of a store: a sweep enters its items and works until none of them is open, within a budget; a
- * worker takes items of any sweep until it is told to stop.
+ * The queue of a store: its sweeps, entered, listed, stopped, and as JSON text; and who works on it: a sweep enters its
+ * items and works until none of them is open, within a budget; a worker takes items of any sweep until it is told to stop.
  *
- * Workload: one item at a time, of a second or of minutes. Invariants: an item's account is written with its end; no item of a sweep is started once its budget is spent; however a process ends, another gets its item.
+ * Workload: one item at a time, of a second or of minutes.
+ * Invariants: an item's account is written with its end; no item of a sweep is started once its budget is spent; however a
+ * process ends, another gets its item.
  */
-#include "sweep.h"
+#include "fa_tune.h"
 
+#include "catalogue.h"
 #include "error.h"
 #include "job.h"
+#include "json.h"
+#include "json_struct.h"
 #include "pool.h"
 #include "problem.h"
+#include "search.h"
 #include "session.h"
+#include "wire.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,6 +26,236 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+/* ---- a request ------------------------------------------------------------------------------*/
+/* Checks a caller's request; a shorter struct of an older version is completed with zeros. */
+static int copy_request(const fa_sweep_request *request, fa_sweep_request *ret, fa_diag *diag)
+{
+    int rc = fa_copy_sized(ret, sizeof *ret, request,
+                           "request.size is not sizeof(fa_sweep_request)", diag);
+    if (rc != 0)
+        return rc;
+    const fa_sweep_budget *budget = &ret->budget;
+    const fa_request each = ret->each;
+    if (ret->items == NULL || ret->count < 1 || ret->count > FA_SWEEP_ITEMS_MAX)
+        return fa_fail(diag, FA_EINVAL, "a sweep takes 1 to %d problems, not %d",
+                       FA_SWEEP_ITEMS_MAX, ret->count);
+    if (each.effort < FA_EFFORT_PREDICT || each.effort > FA_EFFORT_PATIENT)
+        return fa_fail(diag, FA_EINVAL, "a sweep's effort is predict, measure or patient");
+    if (!(budget->seconds >= 0 && isfinite(budget->seconds)) || budget->trials < 0)
+        return fa_fail(diag, FA_EINVAL, "a budget's numbers may not be negative");
+    return fa_request_copy(&each, &ret->each, diag);
+}
+
+static void key_of(const fa_sweep_request *request, char ret_key[65])
+{
+    const fa_request *each = &request->each;
+    fa_hash hash;
+    char text[FA_PROBLEM_KEY_MAX];
+    fa_hash_init(&hash);
+    snprintf(
+        text, sizeof text,
+        "effort=%d again=%d exact=%d device=%d strategy=%s evaluations=%d seconds_each=%.17g%s%s",
+        (int)each->effort, each->again, each->exact, each->ordinal,
+        each->strategy != NULL ? each->strategy : "", (int)each->evaluations, each->seconds,
+        each->same_bits[0] != 0 ? " same_bits=" : "", each->same_bits);
+    fa_hash_text(&hash, text);
+    for (int32_t i = 0; i < request->count; i++) {
+        fa_problem_key(&request->items[i].problem, text);
+        fa_hash_text(&hash, text);
+        fa_hash_part(&hash, request->items[i].gpu, strnlen(request->items[i].gpu, 64));
+    }
+    fa_hash_final(&hash, ret_key);
+}
+
+/* ---- how an item is tuned, as text ----------------------------------------------------------*/
+static int read_ask(const char *text, fa_ask *ret_ask, fa_diag *diag)
+{
+    static const char where[] = "a queued item's request";
+    cJSON *json = NULL;
+    fa_ask ask = {.request.effort = FA_EFFORT_MEASURE};
+    int rc = fa_json_parse(text, strlen(text), where, &json, diag);
+    if (rc == 0)
+        rc = fa_struct_from_json(json, fa_each_members, &ask, where, diag);
+    cJSON_Delete(json);
+    ask.request.strategy = ask.strategy[0] != 0 ? ask.strategy : NULL;
+    if (rc == 0)
+        rc = fa_search_check(&ask.request.strategy, ask.request.evaluations, ask.request.seconds,
+                             diag);
+    if (rc == FA_EINVAL)
+        return fa_fail(diag, FA_EINVAL, "%s is not understood: is a newer version at work?", where);
+    if (rc == 0)
+        *ret_ask = ask;
+    return rc;
+}
+
+/* ---- entering -------------------------------------------------------------------------------*/
+/* Under the key and with the plan and budget of ret_sweep, which then is as stored. `work` is held. */
+static int enter_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
+                       fa_diag *diag)
+{
+    const char *strategy = request->each.strategy, *plan = request->plan;
+    fa_ask ask = {.request = request->each};
+    snprintf(ask.strategy, sizeof ask.strategy, "%s", strategy != NULL ? strategy : "");
+    char *how = fa_json_finish(fa_struct_to_json(fa_each_members, &ask));
+    if (how == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
+    ret_sweep->budget = request->budget;
+    snprintf(ret_sweep->plan, sizeof ret_sweep->plan, "%s", plan != NULL ? plan : "");
+    const fa_sweep_entry entry = {ret_sweep, request->items, request->count, request->restart, how};
+    int rc = fa_store_sweep_enter(tuner->store, &entry, diag);
+    free(how);
+    return rc != 0 ? rc : fa_store_sweep_read(tuner->store, ret_sweep->key, ret_sweep, diag);
+}
+
+/* The name under which items for a GPU are queued: the catalogue's, where it knows the GPU. */
+static void name_gpu_type(const fa_gpu *gpu, char ret_name[64])
+{
+    fa_gpu known;
+    bool listed = fa_catalogue_match(gpu, &known) == 0;
+    snprintf(ret_name, 64, "%s", listed ? known.name : gpu->name);
+}
+
+/* Every item names a GPU type, because other hosts have other devices. */
+static int name_item_gpu(fa_tuner *tuner, int32_t ordinal, fa_sweep_item *item, fa_diag *diag)
+{
+    fa_gpu gpu;
+    if (item->gpu[0] != 0) {
+        int rc = fa_catalogue_find(item->gpu, &gpu, diag);
+        if (rc == 0)
+            snprintf(item->gpu, sizeof item->gpu, "%s", gpu.name);
+        return rc;
+    }
+    int rc = fa_tuner_driver(tuner, diag);
+    if (rc == 0)
+        rc = fa_driver_device(tuner->driver, ordinal, &gpu, diag);
+    if (rc != 0)
+        return fa_fail_in(diag, rc, "name the GPU type, or enter the sweep where one is");
+    name_gpu_type(&gpu, item->gpu);
+    return 0;
+}
+
+/* For workers. `work` is held. */
+static int enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret_sweep,
+                         fa_diag *diag)
+{
+    fa_sweep_request named = *request;
+    fa_sweep_item *items = calloc((size_t)request->count, sizeof *items);
+    if (items == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
+    int rc = fa_tuner_need_server(tuner, diag);
+    for (int32_t i = 0; rc == 0 && i < request->count; i++) {
+        items[i].problem = request->items[i].problem;
+        memcpy(items[i].gpu, request->items[i].gpu, sizeof items[i].gpu);
+        rc = name_item_gpu(tuner, request->each.ordinal, &items[i], diag);
+    }
+    named.items = items;
+    named.each.ordinal = 0;
+    key_of(&named, ret_sweep->key);
+    if (rc == 0)
+        rc = enter_sweep(tuner, &named, ret_sweep, diag);
+    free(items);
+    return rc;
+}
+
+static int no_such_sweep(const fa_tuner *tuner, const char *key, fa_diag *diag)
+{
+    return fa_fail(diag, FA_ENOTFOUND, "there is no sweep %.64s in store %s", key,
+                   tuner->store_path);
+}
+
+int fa_stop_sweep(fa_tuner *tuner, const char *key, fa_diag *diag)
+{
+    int rc = fa_tuner_check_with(tuner, key != NULL, "key", diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_sweep_set_state(tuner->store, key, FA_SWEEP_STOPPED, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc == FA_ENOTFOUND ? no_such_sweep(tuner, key, diag) : rc;
+}
+
+/* ---- lists ----------------------------------------------------------------------------------*/
+int fa_list_sweeps(fa_tuner *tuner, fa_sweep **ret_sweeps, size_t *ret_count, fa_diag *diag)
+{
+    int rc = fa_tuner_check_with(tuner, ret_sweeps != NULL && ret_count != NULL,
+                                 "ret_sweeps or ret_count", diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_sweeps(tuner->store, NULL, ret_sweeps, ret_count, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc;
+}
+
+int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item **ret_items,
+                        size_t *ret_count, fa_diag *diag)
+{
+    int rc = fa_tuner_check_with(tuner, key != NULL && ret_items != NULL && ret_count != NULL,
+                                 "key, ret_items or ret_count", diag);
+    if (rc != 0)
+        return rc;
+    pthread_mutex_lock(&tuner->work);
+    rc = fa_store_sweep_items(tuner->store, key, ret_items, ret_count, diag);
+    pthread_mutex_unlock(&tuner->work);
+    return rc == FA_ENOTFOUND ? no_such_sweep(tuner, key, diag) : rc;
+}
+
+/* ---- as JSON text ---------------------------------------------------------------------------*/
+static const char *const stages[] = {"compile", "measure", NULL};
+
+#define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_item, member, __VA_ARGS__)
+static const fa_member held_members[] = {
+    ROW(index, COUNT), ROW(problem, OTHER, .write = fa_problem_to_json),
+    ROW(gpu, TEXT),    ROW(attempts, COUNT),
+    ROW(holder, TEXT), ROW(stage, CHOICE, .names = stages),
+    {.key = NULL},
+};
+#undef ROW
+
+static int add_sweep(fa_tuner *tuner, const fa_sweep *sweep, cJSON *sweeps, fa_diag *diag)
+{
+    fa_sweep_item *item = NULL;
+    size_t items = 0;
+    int rc = fa_list_sweep_items(tuner, sweep->key, &item, &items, diag);
+    if (rc != 0)
+        return rc == FA_ENOTFOUND ? 0 : rc; /* it has left the queue meanwhile */
+    cJSON *object = fa_struct_to_json(fa_sweep_members, sweep);
+    fa_json_add_number(object, "running", sweep->running);
+    fa_json_add_number(object, "pending",
+                       sweep->items - sweep->done - sweep->failed - sweep->running);
+    fa_json_add_number(object, "compiled", sweep->compiled);
+    cJSON *held = fa_json_add_array(object, "held");
+    for (size_t i = 0; i < items; i++)
+        if (item[i].state == FA_ITEM_RUNNING)
+            fa_json_push(held, fa_struct_to_json(held_members, &item[i]));
+    free(item);
+    fa_json_push(sweeps, object);
+    return 0;
+}
+
+int fa_queue_write(fa_tuner *tuner, char **ret_text, fa_diag *diag)
+{
+    fa_sweep *sweep = NULL;
+    size_t count = 0;
+    if (ret_text == NULL)
+        return fa_fail(diag, FA_EINVAL, "ret_text is NULL");
+    int rc = fa_list_sweeps(tuner, &sweep, &count, diag);
+    if (rc != 0)
+        return rc;
+    cJSON *json = cJSON_CreateObject(), *sweeps = fa_json_add_array(json, "sweeps");
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = add_sweep(tuner, &sweep[i], sweeps, diag);
+    free(sweep);
+    char *text = fa_json_finish(json);
+    if (rc == 0 && text == NULL)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a queue");
+    if (rc == 0)
+        *ret_text = text;
+    else
+        free(text);
+    return rc;
+}
 
 enum {
     ATTEMPTS_MOST = 40, /* an item fails after so many have begun it and died or handed it back */
@@ -151,7 +388,7 @@ static int tune_item(struct runner *r, fa_diag *why)
 {
     if (report(r, FA_SWEEP_ITEM_BEGINS, NULL, NULL, ""))
         return fa_fail(why, FA_ECANCELED, "canceled");
-    int rc = fa_item_ask_read(r->claim.request, &r->how, why);
+    int rc = read_ask(r->claim.request, &r->how, why);
     if (rc == 0 && r->item.attempts > ATTEMPTS_MOST)
         rc = fa_fail(why, FA_EWORKER, "given up: %d workers have begun it and none came to an end",
                      r->item.attempts - 1);
@@ -323,7 +560,7 @@ static int run_entered_sweep(struct runner *r, fa_diag *diag)
     fa_tuner *tuner = r->tuner;
     fa_sweep *now = &r->sweep;
     pthread_mutex_lock(&tuner->work);
-    int rc = fa_sweep_enter(tuner, r->request, now, diag);
+    int rc = enter_sweep(tuner, r->request, now, diag);
     pthread_mutex_unlock(&tuner->work);
     if (rc != 0)
         return rc;
@@ -345,15 +582,14 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
     fa_sweep_request known;
     struct runner r = {.tuner = tuner, .request = &known};
     int rc;
-    if ((rc = fa_tuner_check(tuner, diag)) != 0 ||
-        (rc = fa_sweep_request_copy(request, &known, diag)) != 0)
+    if ((rc = fa_tuner_check(tuner, diag)) != 0 || (rc = copy_request(request, &known, diag)) != 0)
         return rc;
     if (known.each.same_bits[0] == 0) /* another sweep than without, also for workers that do not ask for it */
         memcpy(known.each.same_bits, tuner->options.same_bits, sizeof known.each.same_bits);
-    fa_sweep_key(&known, r.sweep.key);
+    key_of(&known, r.sweep.key);
     if (known.enqueue) {
         pthread_mutex_lock(&tuner->work);
-        rc = fa_sweep_enqueue(tuner, &known, &r.sweep, diag);
+        rc = enqueue_sweep(tuner, &known, &r.sweep, diag);
         pthread_mutex_unlock(&tuner->work);
         if (rc == 0 && ret_sweep != NULL)
             *ret_sweep = r.sweep;
@@ -404,7 +640,7 @@ static int find_what_to_work_on(struct runner *r, const fa_worker_request *reque
     r->on_device = target.gpu.present;
     r->ordinal = target.gpu.present ? target.gpu.ordinal : 0;
     r->taker.stage = target.gpu.present ? FA_WORK_MEASURE : FA_WORK_COMPILE;
-    fa_sweep_gpu_type(&target.gpu, r->gpu);
+    name_gpu_type(&target.gpu, r->gpu);
     r->taker.gpu = r->gpu;
     return 0;
 }
@@ -415,7 +651,7 @@ static int work(struct runner *r, const fa_worker_request *request, fa_diag *dia
         bool taken = false;
         fa_diag why = {{0}}, said = {{0}}; /* why: nobody knows whether there is an item */
         pthread_mutex_lock(&r->tuner->work);
-        int rc = fa_sweep_need_server(r->tuner, &why);
+        int rc = fa_tuner_need_server(r->tuner, &why);
         pthread_mutex_unlock(&r->tuner->work);
         if (rc == 0)
             rc = work_on_one(r, &taken, &said);
