@@ -636,7 +636,7 @@ def the_json_schema_is_what_is_read():
     for place, file, function in ((schema, "spec.c", "read_identity"), (schema["$defs"]["launch"], "spec_reading.c", "fa_spec_check_launches"),
                                   (schema["$defs"]["size"], "../src/base/operation.c", "read_later"),
                                   (schema["$defs"]["argument"], "../src/base/operation.c", "check_keys"),
-                                  (schema["$defs"]["answer"], "spec_operation.c", "add_answer"),
+                                  (schema["$defs"]["answer"], "spec_reading.c", "add_answer"),
                                   (schema["$defs"]["restriction"], "manifest.c", "read_rule")):
         tap.equal((sorted(place["properties"]), place["additionalProperties"]), (c_keys(file, function), False))
     try:

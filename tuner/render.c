@@ -209,7 +209,7 @@ int fa_render(const fa_templates *templates, const fa_task *task, const fa_candi
     snprintf(name, sizeof name, "%s.cu", family->name);
     define_problem(&out, task->problem, family->takes, task->gpu);
     put_defines(&out, defines, list_defines(family, candidate, defines));
-    put_file(&out, fa_templates_find(templates, name)); /* family.c found it */
+    put_file(&out, fa_templates_find(templates, name)); /* manifest.c found it */
     put_signature(&out, family, &candidate->trial.config, task->problem, family->takes, task->gpu);
     return finish_source(&out, ret_source, diag);
 }

@@ -70,7 +70,7 @@ int fa_spec_check_launches(struct fa_spec_reading *r);
 /* What describes a launch: the specification itself, or one of its "launches". */
 const cJSON *fa_spec_launch(struct fa_spec_reading *r, int launch);
 
-/* Makes r->json the document of the specification's operation (spec_operation.c). */
+/* Makes r->json the document of the specification's operation (spec_reading.c). */
 void fa_spec_make_operation(struct fa_spec_reading *r);
 
 /* ---- spec_source.c --------------------------------------------------------------------------*/

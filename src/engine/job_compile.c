@@ -9,7 +9,6 @@
 #include "hash.h"
 #include "pool.h"
 #include "store.h"
-#include "source.h"
 
 #include "cubin.h"
 #include "error.h"

@@ -12,7 +12,6 @@
 #include "op.h"
 #include "problem.h"
 #include "lookup.h"
-#include "source.h"
 #include "store.h"
 #include "job.h"
 

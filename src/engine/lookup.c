@@ -30,7 +30,6 @@
 #include "model.h"
 #include "problem.h"
 #include "session.h"
-#include "source.h"
 #include "store.h"
 #include "trial.h"
 

@@ -18,7 +18,6 @@
 #include "pool.h"
 #include "problem.h"
 #include "search.h"
-#include "source.h"
 #include "spec.h"
 #include "store.h"
 

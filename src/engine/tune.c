@@ -22,7 +22,6 @@
 #include "pool.h"
 #include "problem.h"
 #include "session.h"
-#include "source.h"
 #include "store.h"
 
 #include <stdio.h>

@@ -14,7 +14,7 @@
 
 #include "buf.h"
 #include "fa_tune.h"
-#include "source.h"
+#include "session.h"
 
 /* For fa_open. The server that options and environment name; *ret_service stays as it is when they name none. Opens
  * nothing yet. */

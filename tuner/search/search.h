@@ -133,7 +133,7 @@ uint64_t fa_walk_draw(fa_search *walk);
 uint32_t fa_walk_neighbours(const fa_search *walk);
 uint64_t fa_walk_neighbour(const fa_search *walk, uint64_t rank, uint32_t k);
 
-/* ---- points.c --------------------------------------------------------------------------------*/
+/* ---- space.c ---------------------------------------------------------------------------------*/
 /* The space of a problem on a GPU as points to be searched: never built, each config judged when it is asked about. A point has
  * the family where several serve (the first parameter), then an index into the domain of each tunable; families with
  * fewer tunables or values than others leave the rest at 0. Not for several threads at once. */
