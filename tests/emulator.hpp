@@ -136,16 +136,11 @@ inline void load_shared(float &x, u32 from) { load(shared(from, 4), x); }
 template <class T> void load_shared(T &x, T &y, u32 from) { load(shared(from, 8), x, y); }
 template <class T> void load_shared(T &x, T &y, T &z, T &w, u32 from) { load(shared(from, 16), x, y, z, w); }
 template <class... T> void store_global(void *to, T... x) { store(global(to, sizeof...(x) * 4, true), x...); }
-inline void load_global(int &x, const int *from) { load(global(from, 4, false), x); }
-inline void load_global(u32 &x, const u32 *from) { load(global(from, 4, false), x); }
+template <class T> void load_global(T &x, const void *from) { load(global(from, 4, false), x); }
+template <class T> void load_global(T &x, T &y, const void *from) { load(global(from, 8, false), x, y); }
+template <class T> void load_global(T &x, T &y, T &z, T &w, const void *from) { load(global(from, 16, false), x, y, z, w); }
 void load_acquire(u32 &x, const u32 *from);
-inline void load_global(float &x, const float *from) { load(global(from, 4, false), x); }
-inline void load_global(float &x, float &y, const float *from) { load(global(from, 8, false), x, y); }
-inline void load_global(float &x, float &y, float &z, float &w, const float *from) {
-    load(global(from, 16, false), x, y, z, w);
-}
 void load_global_if(float &x, float &y, float &z, float &w, const float *from, u32 there);
-inline void load_global(u32 &x, u32 &y, u32 &z, u32 &w, const u16 *from) { load(global(from, 16, false), x, y, z, w); }
 template <class T> void add_global(T *to, T x) {
     T before;
     load(global(to, sizeof before, false), before);

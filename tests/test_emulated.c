@@ -524,13 +524,19 @@ TEST(scores_and_masks_of_a_user_are_right)
           {"key_place(from, same, i / 4 * 8 + i % 2)", "key_place(from, same, i / 4 * 8)"}}},
         {"'seq_q': 140, 'causal': 'bottom-right', 'dtype': 'bf16', 'varlen': true,"
          " 'lengths_k': 'cu_seqlens', 'buffers': 'doc:i64[:,:] x:bf16[:,:,:] y:f32[:,:]',"
-         " 'mask': 'doc[h][q // 128] == doc[h, k // 30]', 'score': 'score * 2 + x[hk][q][k] + y[b][k]'",
+         " 'mask': 'doc[h][q // 128] + b == doc[h, k // 30] + b', 'score': 'score * 2 + x[hk][q][k] + y[b][k]'",
          1,
-         {{"least = warp_least(least), most = warp_most(most);", "most = warp_most(most);"},
+         {{"kept[2] = alike ? warp_least(least) : least", "kept[2] = least"},
           {"SCORE_SNIPPET != 0 ? kLog2E : find_scale(p, 0, 0).exponent",
            "find_scale(p, 0, 0).exponent"},
           {"if (!own.whole) return true;", ";"},
           {"((u64)(u32)kept[1] << 32 | (u32)kept[0]) != tag", "kept[0] == 0"}}},
+        {"'seq_q': 200, 'buffers': 'x:f32[:,:,:,:]', 'score': 'score + x[b][h][q][k]'",
+         1,
+         {{"batch + (int)(number % many)", "batch"},
+          {"k.whole + reach <= is.last[kLast]", "true"},
+          {"kFetches > 1 || i % 4 == 0", "i % 4 == 0"},
+          {"kFetches > 1 || i % 4 < 2", "i % 4 < 2"}}},
     };
     world.gpu.sm_count = 1; /* one block has all tiles */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -202,6 +202,21 @@ class Dealer {
     FA_DEVICE bool is_last_draw(u32 number, u32 all) { return number == all + gridDim.x - 1; }
 
     __device__ __forceinline__ u32 tiles() const { return ((u32)sequence.len_q + kM - 1) / kM; }
+    // Heads whose keys and values fit in L2 together.
+    FA_DEVICE float fitting(const fa_attn_serving_params &p, int len_k) {
+        return L2_SECTION_KB * 1024.0f * reciprocal((float)len_k * ((HEAD_DIM + HEAD_DIM_V) * kElement)) *
+               (float)(p.dense.heads_q / p.dense.heads_kv);
+    }
+    // Sequences whose tiles are dealt out in turn from `batch` on, so that what a score reads of queries and keys comes to L2 once for all.
+    __device__ __forceinline__ u32 together(const fa_attn_serving_params &p) const {
+#if SCORE_FETCHES == 2 && VARLEN_Q == 0 && LENGTHS_K == 0
+        const float fit = fitting(p, sequence.len_k);
+        const u32 left = (u32)(p.dense.batch - batch), most = fit < 1.0f ? 1 : fit < (float)left ? (u32)fit : left;
+        return most;
+#else
+        return 1;
+#endif
+    }
 
   public:
     __device__ __forceinline__ void hand_over(const Work &w) {
@@ -215,17 +230,16 @@ class Dealer {
     }
 
   private:
-    __device__ __forceinline__ Work find_tile(const fa_attn_serving_params &p, u32 within) const {
-        const u32 heads = (u32)p.dense.heads_q, count = tiles();
-        const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)sequence.len_k * ((HEAD_DIM + HEAD_DIM_V) * kElement)) *
-                          (float)(p.dense.heads_q / p.dense.heads_kv);
+    __device__ __forceinline__ Work find_tile(const fa_attn_serving_params &p, u32 number) const {
+        const u32 heads = (u32)p.dense.heads_q, count = tiles(), many = together(p), within = number / many;
+        const float fit = many == 1 ? fitting(p, sequence.len_k) : fitting(p, sequence.len_k) * reciprocal((float)many);
         const u32 section = fit < 1.0f ? 1 : fit < (float)heads ? (u32)fit : heads;
         const u32 first = within / (section * count) * section, rest = within - first * count;
         const u32 here = heads - first < section ? heads - first : section;
         Work w;
         w.row0 = (int)(count - 1 - rest / here) * kM;
         w.head = (int)(first + rest % here);
-        w.batch = batch;
+        w.batch = batch + (int)(number % many);
         w.len_q = sequence.len_q, w.len_k = sequence.len_k;
         w.first_q = VARLEN_Q != 0 ? (int)sequence.lse : 0;
         const int begin = first_key(p, sequence, w.row0);
@@ -245,12 +259,13 @@ class Dealer {
 
     // The next tile, which is not handed over yet.
     __device__ __forceinline__ Work find(const fa_attn_serving_params &p) {
-        u32 here = batch < 0 ? 0 : tiles() * (u32)p.dense.heads_q;
+        u32 here = batch < 0 ? 0 : tiles() * (u32)p.dense.heads_q * together(p);
         while (number - before >= here) {
             before += here;
-            if (++batch == p.dense.batch) break;
+            batch += batch < 0 ? 1 : (int)together(p);
+            if (batch == p.dense.batch) break;
             sequence = find_sequence(p, batch);
-            here = tiles() * (u32)p.dense.heads_q;
+            here = tiles() * (u32)p.dense.heads_q * together(p);
         }
         Work w = {0, 0, 0, -1, 0, 0, 0, 0, 0.0f};
         if (batch < p.dense.batch) {
@@ -558,15 +573,53 @@ struct Serving {
         return step >= own.clear_steps || (WINDOW != 0 && step < own.clear_from);
     }
 
-    // What the user makes of scores; then they are natural ones.
-    FA_DEVICE void bend(Scores &s, const Params &p, const Work &work, int row, int key) {
+    // What a score reads of keys: fetched a step ahead where a consumer has the registers, and no mask tells late which step it is;
+    // else a part of the step at a time.
+    static constexpr int kFetch = SCORE_FETCHES > 1 ? 16 : 32;
+    static constexpr bool kEarly = SCORE_FETCHES != 0 && MASK_SNIPPET == 0 && CONSUMER_NEED + kScores * SCORE_FETCHES / 2 <= CONSUMER_REGS;
+    struct Fetched {
+        u32 raw[kEarly ? kScores : 1];
+    };
 #if SCORE_SNIPPET
-        const Places places = places_of(p, work);
-        const int at = work.row0 + row + sequence_of(p, work).offset, from = work.key0 + key;
-        const float same = (float)from;
+    // A score of a step, whose first one is of the query at `row` and the key at `key` of the tile.
+    struct Bent {
+        const Places places;
+        const float scale, same;
+        const int at, from;
+        Scores &s;
+
+        __device__ __forceinline__ Bent(Scores &s, const Params &p, const Work &work, int row, int key)
+            : places(places_of(p, work)), scale(p.dense.softmax_scale), same((float)(work.key0 + key)), at(work.row0 + row + sequence_of(p, work).offset),
+              from(work.key0 + key), s(s) {}
+        template <class Held> __device__ __forceinline__ float operator()(int i, const Held &held) const {
+            return bent_score(s[i] * scale, places, query_place(at + i % 4 / 2 * 8), key_place(from, same, i / 4 * 8 + i % 2), held);
+        }
+    };
+#endif
+    FA_DEVICE void fetch(Fetched &fetched, const Params &p, const Work &work, int row, int key) {
+#if SCORE_FETCHES
+        Scores none = {};
+        if constexpr (kEarly) fetch_of_keys<SCORE_FETCHES>(fetched.raw, p.buffer, 0, kScores, Bent(none, p, work, row, key));
+#endif
+    }
+
+    // What the user makes of scores; then they are natural ones.
+    FA_DEVICE void bend(Scores &s, Fetched &fetched, const Params &p, const Work &work, int row, int key) {
+#if SCORE_SNIPPET
+        const Bent bent(s, p, work, row, key);
+#if SCORE_FETCHES
+        u32 late[kEarly ? 1 : kScores], *raw = kEarly ? fetched.raw : late;
 #pragma unroll
-        for (int i = 0; i < kScores; ++i)
-            s[i] = bent_score(s[i] * p.dense.softmax_scale, places, query_place(at + i % 4 / 2 * 8), key_place(from, same, i / 4 * 8 + i % 2));
+        for (int first = 0; first < kScores; first += kFetch) {
+            const int end = first + kFetch < kScores ? first + kFetch : kScores;
+            if constexpr (!kEarly) fetch_of_keys<SCORE_FETCHES>(raw, p.buffer, first, end, bent);
+#pragma unroll
+            for (int i = first; i < end; ++i) s[i] = bent(i, KeyReads<kFetched>{p.buffer, raw, i});
+        }
+#else
+#pragma unroll
+        for (int i = 0; i < kScores; ++i) s[i] = bent(i, HELD_OF(bent.places));
+#endif
 #endif
     }
 
@@ -574,11 +627,28 @@ struct Serving {
         const Sequence sequence = sequence_of(p, work);
         int query = work.row0 + row, from = work.key0 + key;
 #if MASK_SNIPPET
-        const Places places = places_of(p, work);
+        Places places = places_of(p, work);
+#if MASK_FETCHES
+        asm volatile("" : "+r"(places.batch), "+r"(places.head), "+r"(query), "+r"(from));   // addresses are not to be kept from step to step
+#endif
+        const auto sees = [&](int i, const auto &held) {
+            return is_visible(places, query_place(query + sequence.offset + i % 4 / 2 * 8), key_place(from, (float)from, i / 4 * 8 + i % 2), held);
+        };
+#if MASK_FETCHES
+        u32 raw[kScores];
+#pragma unroll
+        for (int first = 0; first < kScores; first += kFetch) {
+            const int end = first + kFetch < kScores ? first + kFetch : kScores;
+            fetch_of_keys<MASK_FETCHES>(raw, p.buffer, first, end, sees);
+#pragma unroll
+            for (int i = first; i < end; ++i)
+                if (!sees(i, KeyReads<kFetched>{p.buffer, raw, i})) s[i] = neg_infinity();
+        }
+#else
 #pragma unroll
         for (int i = 0; i < kScores; ++i)
-            if (!is_visible(places, query_place(query + sequence.offset + i % 4 / 2 * 8), key_place(from, (float)from, i / 4 * 8 + i % 2)))
-                s[i] = neg_infinity();
+            if (!sees(i, HELD_OF(places))) s[i] = neg_infinity();
+#endif
 #endif
         if constexpr (SOFTCAP != 0 && WINDOW != 0 && LENGTHS_K != 0) asm volatile("" : "+r"(query), "+r"(from));
         Wgmma<kN>::mask(s, end_key(p, sequence, query) - from, end_key(p, sequence, query + 8) - from);

@@ -13,8 +13,17 @@
 
 #if BUFFER_COUNT > 0
 #define AND_BUFFERS(...) , __VA_ARGS__
+#define HELD_OF(places) (places).buffers
 #else
 #define AND_BUFFERS(...)
+#define HELD_OF(places) 0
+#endif
+// Of the tensor that snippet_of_key reads: 1: its elements are of keys, 2: of queries and keys; 0: there is none.
+#ifndef SCORE_FETCHES
+#define SCORE_FETCHES 0
+#endif
+#ifndef MASK_FETCHES
+#define MASK_FETCHES 0
 #endif
 
 namespace {
@@ -34,16 +43,89 @@ FA_DEVICE SnippetCount<float> query_place(int q) { return {q, (float)q}; }
 FA_DEVICE SnippetCount<SnippetLine> key_place(int first, float same, int ahead) { return {first + ahead, {same, 1.0f, ahead}}; }
 #endif
 
+// held: where tensors are read, or KeyReads.
 #if SCORE_SNIPPET
-template <class Q, class K> FA_DEVICE float bent_score(float natural, const Places &w, Q q, K k) {
-    return snippet_score<SnippetFast>(SnippetScore{natural}, w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k AND_BUFFERS(w.buffers));
+template <class Q, class K, class Held> FA_DEVICE float bent_score(float natural, const Places &w, Q q, K k, const Held &held) {
+    return snippet_score<SnippetFast>(SnippetScore{natural}, w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k AND_BUFFERS(held));
+}
+template <class Q, class K> FA_DEVICE float bent_score(float natural, const Places &w, Q q, K k) { return bent_score(natural, w, q, k, HELD_OF(w)); }
+#endif
+
+#if SCORE_FETCHES || MASK_FETCHES
+// What a text reads of a tensor for scores as wgmma leaves them: score 4 * j + 2 * half + e is of the query 8 * half and the key
+// 8 * j + e behind the first. All are fetched before the first is used, those of two keys together where they lie so.
+enum Fetching { kFetchProbe, kFetchPairs, kFetchSingly, kFetched };
+template <Fetching kMode> struct KeyReads {
+    const fa_attn_buffer_params *buffers;
+    u32 *raw;        // at a score's number, or that of the first of two of 16 bits; those of keys alone at the numbers of half 0
+    int i;           // the score
+    int reach = 0;   // kFetchProbe: keys up to the last, and whether pairs can be read
+    bool *pairs = nullptr;
+
+    __device__ __forceinline__ auto operator[](int which) const {
+        if constexpr (kMode == kFetched) return buffers[which];
+        else return SnippetSilent{0, 0.0f};
+    }
+    template <class T, bool kColumn, class K, class... I> __device__ __forceinline__ auto of_key(int which, K k, I... index) const {
+        using X = decltype(snippet_element(T()));
+        constexpr int kWords = sizeof(T) == 8 ? 2 : 1, kLast = sizeof...(I);
+        const int at = kColumn ? i / 4 * 4 + i % 2 * kWords : i, high = i % 2 * 16;
+        if constexpr (kMode == kFetched) {
+            if constexpr (sizeof(T) == 8) return snippet_element((T)((u64)raw[at + 1] << 32 | raw[at]));
+            else if constexpr (sizeof(T) == 2) return snippet_element(T{(u16)(raw[at - i % 2] >> high)});
+            else if constexpr (SnippetKind<X>::real) return bits_to_float(raw[at]);
+            else return (X)raw[at];
+        } else {
+            const fa_attn_buffer_params &is = buffers[which];
+            i64 row = 0;
+            int d = 0;
+            ((row += is.stride[d] * snippet_held(index, is.last[d]), ++d), ...);
+            if constexpr (kMode == kFetchSingly) {
+                const T *x = (const T *)is.at + (row + is.stride[kLast] * snippet_held(k.whole, is.last[kLast]));
+                if constexpr (sizeof(T) == 2) raw[at - i % 2] = (i % 2 != 0 ? raw[at - i % 2] : 0) | (u32)*(const u16 *)x << high;
+                else
+                    for (int word = 0; word < kWords; ++word)
+                        asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(raw[at + word]) : "l"((const u32 *)x + word));
+            } else {
+                const int ahead = k.real.ahead;   // an offset that is known when the kernel is compiled
+                const T *x = (const T *)is.at + (row + (k.whole - ahead)) + ahead;
+                if constexpr (kMode == kFetchProbe)
+                    *pairs &= is.stride[kLast] == 1 && k.whole >= 0 && k.whole + reach <= is.last[kLast] && (u64)x % (2 * sizeof(T)) == 0;
+                else if constexpr (sizeof(T) == 8)
+                    asm volatile("ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(raw[at]), "=r"(raw[at + 1]), "=r"(raw[at + 2]), "=r"(raw[at + 3]) : "l"(x));
+                else if constexpr (sizeof(T) == 4)
+                    asm volatile("ld.global.nc.v2.b32 {%0,%1}, [%2];" : "=r"(raw[at]), "=r"(raw[at + 1]) : "l"(x));
+                else
+                    asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(raw[at]) : "l"(x));
+            }
+            return X();
+        }
+    }
+};
+template <Fetching kMode> struct SnippetFetches<KeyReads<kMode>> { enum { is = 1 }; };
+// Of the scores from `first` to `end`; text(i, held) says what becomes of a score. kFetches: the text's.
+template <int kFetches, class Text> FA_DEVICE void fetch_of_keys(u32 *raw, const fa_attn_buffer_params *buffers, int first, int end, const Text &text) {
+    bool pairs = true;
+#pragma unroll
+    for (int half = 0; half < kFetches; ++half)
+        text(first + half * 2, KeyReads<kFetchProbe>{buffers, raw, first + half * 2, (end - first) * 2 - 7, &pairs});
+    if (pairs) {
+#pragma unroll
+        for (int i = first; i < end; i += 2)
+            if (kFetches > 1 || i % 4 == 0) text(i, KeyReads<kFetchPairs>{buffers, raw, i});
+    } else {
+#pragma unroll
+        for (int i = first; i < end; ++i)
+            if (kFetches > 1 || i % 4 < 2) text(i, KeyReads<kFetchSingly>{buffers, raw, i});
+    }
 }
 #endif
 
 #if MASK_SNIPPET
-template <class Q, class K> FA_DEVICE bool is_visible(const Places &w, Q q, K k) {
-    return snippet_mask<SnippetFast>(w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k AND_BUFFERS(w.buffers));
+template <class Q, class K, class Held> FA_DEVICE bool is_visible(const Places &w, Q q, K k, const Held &held) {
+    return snippet_mask<SnippetFast>(w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k AND_BUFFERS(held));
 }
+template <class Q, class K> FA_DEVICE bool is_visible(const Places &w, Q q, K k) { return is_visible(w, q, k, HELD_OF(w)); }
 
 // Bit i: of lane i.
 FA_DEVICE u32 warp_ballot(bool x) {
@@ -72,9 +154,9 @@ FA_DEVICE int warp_most(int x) {
 }
 
 // A buffer of whole numbers under spans of indices: the elements there say what the result's span is. The lanes of a warp, of which
-// each asks for spans of its own, read those of one lane after another together.
+// each asks for spans of its own, read those of one lane after another together, of four lanes at a time.
 struct SeenBuffer {
-    static constexpr int kMost = 1024;   // elements: what has more is not looked at
+    static constexpr int kMost = 1023;   // elements: what has more is not looked at
     const fa_attn_buffer_params &is;
     int whole;
     float real;
@@ -93,37 +175,40 @@ struct SeenBuffer {
         else return look_at<T, decltype(snippet_element(T()))>(index...);
     }
     template <class T, class X, class... I> __device__ __forceinline__ SnippetSpan<X> look_at(I... index) const {
-        const SnippetSpan<X> any = snippet_any_bits<X>();
+        const SnippetSpan<X> any = sizeof(X) == 8 ? SnippetSpan<X>{(X)-kMostElement, (X)kMostElement} : snippet_any_bits<X>();
         const T *at = (const T *)is.at;
-        i64 step = 0;
+        i64 step = 1;
         int d = 0, more = 0;   // elements behind the first
         (narrow(index, d++, at, step, more), ...);
         const u64 own = (u64)at;
         const int other = (from_lane((int)own, 0) ^ (int)own) | (from_lane((int)(own >> 32), 0) ^ (int)(own >> 32)) | (from_lane(more, 0) ^ more);
         const bool alike = !warp_any(other != 0);
-        // What keys say is the same for all tiles of a sequence.
-        const u64 tag = own ^ (u64)(u32)more << 52;
+        // What keys say is the same for all tiles of a sequence. Addresses have less than 52 bits, so elements that lie elsewhere, or
+        // are more or of another type, have another tag; those with gaps between them are not kept.
+        const u64 tag = own ^ (u64)(u32)(more & 1023) << 52 ^ (u64)(sizeof(T) / 4) << 62;
+        const bool keeps = memo != 0 && !alike && !warp_any(step != 1 && more != 0);
         int kept[4] = {};
-        if (memo != 0 && !alike)
+        if (keeps)
             asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(kept[0]), "=r"(kept[1]), "=r"(kept[2]), "=r"(kept[3]) : "r"(memo) : "memory");
-        if (!alike && !warp_any(((u64)(u32)kept[1] << 32 | (u32)kept[0]) != tag)) return span_of<X>(any, kept[2], kept[3], more);
+        if (keeps && !warp_any(((u64)(u32)kept[1] << 32 | (u32)kept[0]) != tag)) return span_of<X>(any, kept[2], kept[3], more);
+        // Alike, lanes read the elements together; else each its own, of which a few are under way at a time.
+        constexpr int kLoads = 8;
+        const int by = alike ? 32 : 1, lane = alike ? (int)(threadIdx.x % 32) : 0;
+        const T *from = at + step * lane;
+        int least = 2147483647, most = -2147483647 - 1;
 #pragma unroll 1
-        for (int lane = 0; lane < (alike ? 1 : 32); ++lane) {
-            const u64 low = (u32)from_lane((int)own, lane), high = (u32)from_lane((int)(own >> 32), lane);
-            const u64 by_low = (u32)from_lane((int)step, lane), by_high = (u32)from_lane((int)(step >> 32), lane);
-            const T *first = (const T *)(high << 32 | low);
-            const i64 by = (i64)(by_high << 32 | by_low);
-            const int last = from_lane(more, lane);
-            int least = 2147483647, most = -2147483647 - 1;
-            for (int i = (int)(threadIdx.x % 32); i <= last; i += 32) {
-                const X x = snippet_element(first[i * by]);
-                const int near = x < (X)(-2147483647 - 1) ? -2147483647 - 1 : x > (X)2147483647 ? 2147483647 : (int)x;
+        for (int left = more - lane; left >= 0; left -= kLoads * by) {
+            X x[kLoads];
+#pragma unroll
+            for (int j = 0; j < kLoads; ++j, from += step * by) x[j] = snippet_element(j * by <= left ? *from : *at);
+#pragma unroll
+            for (int j = 0; j < kLoads; ++j) {   // what is further away is not known well
+                const int near = x[j] < (X)(-2147483647 - 1) ? -2147483647 - 1 : x[j] > (X)2147483647 ? 2147483647 : (int)x[j];
                 least = near < least ? near : least, most = near > most ? near : most;
             }
-            least = warp_least(least), most = warp_most(most);
-            if (alike || lane == (int)(threadIdx.x % 32)) kept[2] = least, kept[3] = most;
         }
-        if (memo != 0 && !alike)
+        kept[2] = alike ? warp_least(least) : least, kept[3] = alike ? warp_most(most) : most;
+        if (keeps)
             asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(memo), "r"((int)tag), "r"((int)(tag >> 32)), "r"(kept[2]), "r"(kept[3]) : "memory");
         return span_of<X>(any, kept[2], kept[3], more);
     }

@@ -334,12 +334,14 @@ FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, 
 }
 
 // With a score or mask of a user's, steps are those that a tile's queries see: Kind::come_to sets Own::place, the number among all
-// of the step whose K was waited for; its scores become what the user makes of them. Without, nothing stands here.
+// of the step whose K was waited for; its scores become what the user makes of them, of what was fetched before. Without, nothing stands here.
 #if SCORE_SNIPPET || MASK_SNIPPET
 #define PLACE_OF(step) own.place
-#define COME_TO(step, work) Kind::come_to(own, feed, step), Kind::bend(s, p, work, lane_row, lane_key + own.place * kN)
+#define FETCH_FOR(step, work) Kind::fetch(fetched, p, work, lane_row, lane_key + (step) * kN);
+#define COME_TO(step, work) Kind::come_to(own, feed, step), Kind::bend(s, fetched, p, work, lane_row, lane_key + own.place * kN)
 #else
 #define PLACE_OF(step) step
+#define FETCH_FOR(step, work)
 #define COME_TO(step, work)
 #endif
 
@@ -366,7 +368,11 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
             // The first step of a tile, which nothing overlaps.
             Scores s;
             Probs probs;
+#if SCORE_SNIPPET || MASK_SNIPPET
+            typename Kind::Fetched fetched;
+#endif
             int step = own.steps - 1, from = Kind::first_step(own);
+            FETCH_FOR(step, work)
             const u64 k = feed.wait_k();
             turn_begin(shared, group);
             issue_qk(s, q, k);
@@ -385,6 +391,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 // Each turn: Q K^T of the next step beside P V of this one.
                 while (step > from) {
                     --step;
+                    FETCH_FOR(step, work)
                     issue_both(feed, s, o, probs, q, accumulate);
                     if (step == from) feed.release_q();
                     COME_TO(step, work);
@@ -409,6 +416,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 step = own.steps - 1;
                 from = Kind::first_step(own);
                 q = feed.wait_q();
+                FETCH_FOR(step, next)
                 issue_both(feed, s, o, probs, q, accumulate);
                 if (step == from) feed.release_q();
                 Kind::finish(p, work, rows, factor, lane_row);

@@ -18,7 +18,7 @@ static const fa_buffer_type types[] = {{"f32", "float", 4, true, 0, 0},
                                        {"f16", "SnippetHalf", 2, true, 0, 0},
                                        {"bf16", "SnippetBrain", 2, true, 0, 0},
                                        {"i32", "int", 4, false, INT32_MIN, INT32_MAX},
-                                       {"i64", "i64", 8, false, INT64_MIN, INT64_MAX},
+                                       {"i64", "i64", 8, false, -(1LL << 61), 1LL << 61},
                                        {"u8", "unsigned char", 1, false, 0, UINT8_MAX}};
 enum { TYPES = sizeof types / sizeof *types };
 

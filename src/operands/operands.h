@@ -4,7 +4,7 @@
  *
  * Workload: a list of buffers for each source that is rendered, and for each launch of a kernel whose problem has some.
  * A list of buffers is a text, "slope:f32[:] doc:i32[:,:] a:f32": a tensor of one dimension, one of two, and a number. Types are f32,
- * f16, bf16, i32, i64 and u8, which is a bool's, too; numbers are f32 or i32.
+ * f16, bf16, i32, i64 (beyond 2^61 read as that: sums have 64 bits) and u8, which is a bool's, too; numbers are f32 or i32.
  * Invariant: no index reaches outside a tensor: it is that of the nearest element.
  */
 #ifndef FA_OPERANDS_H

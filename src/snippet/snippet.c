@@ -54,20 +54,9 @@ static double real_of(struct value x)
     return x.type == REAL ? x.real : (double)x.whole;
 }
 
-static struct value truth(bool x)
-{
-    return (struct value){.type = TRUTH, .whole = x};
-}
-
-static struct value whole(int64_t x)
-{
-    return (struct value){.type = WHOLE, .whole = x};
-}
-
-static struct value real(double x)
-{
-    return (struct value){.type = REAL, .real = x};
-}
+#define truth(x) ((struct value){.type = TRUTH, .whole = (x)})
+#define whole(x) ((struct value){.type = WHOLE, .whole = (x)})
+#define real(x) ((struct value){.type = REAL, .real = (x)})
 
 static struct value compare(enum fa_expr_op op, struct value a, struct value b)
 {
@@ -127,60 +116,40 @@ static struct value apply(enum fa_expr_op op, struct value a, struct value b, st
 static bool find_range(const fa_snippet *s, struct node *n)
 {
     const struct node *a = &s->node[n->at[0]], *b = &s->node[n->at[1]];
+    const enum fa_expr_op op = n->op;
     const __int128 x[] = {a->low, a->high}, y[] = {b->low, b->high};
-    __int128 low = 0, high = 0;
-    bool first = true;
-    switch (n->op) {
-    case OP_ADD:
-    case OP_SUBTRACT:
-    case OP_MULTIPLY:
-    case OP_MIN:
-    case OP_MAX:
-        for (int i = 0; i < 4; i++, first = false) {
-            const __int128 p = x[i / 2], r = y[i % 2];
-            const __int128 is = n->op == OP_ADD        ? p + r
-                                : n->op == OP_SUBTRACT ? p - r
-                                : n->op == OP_MULTIPLY ? p * r
-                                : n->op == OP_MIN      ? (p < r ? p : r)
-                                                       : (p > r ? p : r);
-            low = first || is < low ? is : low;
-            high = first || is > high ? is : high;
+    const __int128 most = -x[0] > x[1] ? -x[0] : x[1];
+    __int128 low = INT64_MIN, high = INT64_MAX; /* of bits */
+    if ((op >= OP_ADD && op <= OP_MULTIPLY) || op == OP_MIN || op == OP_MAX || op == OP_CHOOSE) {
+        for (int i = 0; i < 4; i++) {
+            const __int128 p = x[i / 2], r = y[i % 2], less = p < r ? p : r;
+            const __int128 is = op == OP_ADD        ? p + r
+                                : op == OP_SUBTRACT ? p - r
+                                : op == OP_MULTIPLY ? p * r
+                                : op == OP_MIN      ? less
+                                                    : p + r - less;
+            low = i == 0 || is < low ? is : low;
+            high = i == 0 || is > high ? is : high;
         }
-        break;
-    case OP_NEGATE:
+        if (op == OP_CHOOSE)
+            low = x[0] < y[0] ? x[0] : y[0];
+    } else if (op == OP_NEGATE) {
         low = -x[1], high = -x[0];
-        break;
-    case OP_ABS:
-        low = x[0] > 0 ? x[0] : x[1] < 0 ? -x[1] : 0;
-        high = -x[0] > x[1] ? -x[0] : x[1];
-        break;
-    case OP_CHOOSE:
-        low = x[0] < y[0] ? x[0] : y[0];
-        high = x[1] > y[1] ? x[1] : y[1];
-        break;
-    case OP_REMAINDER: /* between 0 and the divisor */
-        low = y[0] < 0 ? y[0] + 1 : 0;
-        high = y[1] > 0 ? y[1] - 1 : 0;
-        break;
-    case OP_FLOOR_DIV:
-    case OP_CEIL_DIV: /* no larger than what is divided, and one apart */
-        high = (-x[0] > x[1] ? -x[0] : x[1]) + 1;
-        low = -high;
-        for (int i = 0; i < 4 && y[0] > 0; i++, first = false) {
+    } else if (op == OP_ABS) {
+        low = x[0] > 0 ? x[0] : x[1] < 0 ? -x[1] : 0, high = most;
+    } else if (op == OP_REMAINDER) { /* between 0 and the divisor */
+        low = y[0] < 0 ? y[0] + 1 : 0, high = y[1] > 0 ? y[1] - 1 : 0;
+    } else if (op == OP_FLOOR_DIV || op == OP_CEIL_DIV) {
+        low = -most - 1, high = most + 1; /* no larger than what is divided, and one apart */
+        for (int i = 0; i < 4 && y[0] > 0; i++) {
             const __int128 is = x[i / 2] / y[i % 2];
-            low = first || is - 1 < low ? is - 1 : low;
-            high = first || is + 1 > high ? is + 1 : high;
+            low = i == 0 || is - 1 < low ? is - 1 : low;
+            high = i == 0 || is + 1 > high ? is + 1 : high;
         }
-        break;
-    case OP_INT:
-        low = INT32_MIN, high = INT32_MAX;
-        if (a->type != REAL)
-            low = x[0], high = x[1];
-        break;
-    default: /* bits */
-        low = INT64_MIN, high = INT64_MAX;
-        if (n->op == OP_BIT_AND && (x[0] >= 0 || y[0] >= 0))
-            low = 0, high = x[0] < 0 ? y[1] : y[0] < 0 ? x[1] : x[1] < y[1] ? x[1] : y[1];
+    } else if (op == OP_INT) {
+        low = a->type == REAL ? INT32_MIN : x[0], high = a->type == REAL ? INT32_MAX : x[1];
+    } else if (op == OP_BIT_AND && (x[0] >= 0 || y[0] >= 0)) {
+        low = 0, high = x[0] < 0 ? y[1] : y[0] < 0 ? x[1] : x[1] < y[1] ? x[1] : y[1];
     }
     if (low < INT64_MIN || high > INT64_MAX)
         return false;
@@ -325,7 +294,8 @@ static struct value read_buffer(const fa_snippet *s, const struct node *n, const
     for (int i = list_indices(s, n, at) - 1; i >= 0; i--)
         index[i] = is[at[i]].whole;
     const double x = s->read(s->data, (int)n->value.whole, index);
-    return n->type == REAL ? real(x) : whole((int64_t)x);
+    return n->type == REAL ? real(x)
+                           : whole((int64_t)fmax(fmin(x, (double)n->high), (double)n->low));
 }
 
 double fa_snippet_evaluate(const fa_snippet *s, double score, const int64_t place[FA_PLACES])
@@ -409,23 +379,39 @@ static void print_operator(const fa_snippet *s, const struct node *n, fa_buf *ou
         fa_buf_printf(out, "As::%s(n%d) %s As::%s(n%d)", as, n->at[0], text, as, n->at[1]);
 }
 
-static void print_buffer(const fa_snippet *s, const struct node *n, fa_buf *out)
+/* Of a load by keys: 1: its other indices are places that no query changes, 2: one of them is q; 0: it is none. ret_at: the nodes
+ * of its indices. */
+static int fetches_of(const fa_snippet *s, const struct node *n, int ret_at[FA_ATTN_BUFFER_DIMS])
 {
-    const fa_buffer *is = &s->buffer[n->value.whole];
-    int at[FA_ATTN_BUFFER_DIMS], dims = is->dims;
-    bool column = list_indices(s, n, at) > 0; /* of a key, whatever the query */
+    const int dims = list_indices(s, n, ret_at);
+    int kind = dims > 0;
     for (int i = 0; i < dims; i++) {
-        const struct node *by = &s->node[at[i]];
-        column = column && by->op == OP_NAME && (by->at[0] == FA_PLACE_K) == (i == dims - 1);
-        column = column && (by->low == 0 || by->at[0] == FA_PLACE_K);
+        const struct node *by = &s->node[ret_at[i]];
+        if (by->op != OP_NAME || by->at[0] >= FA_PLACES ||
+            (by->at[0] == FA_PLACE_K) != (i == dims - 1))
+            return 0;
+        kind = by->at[0] == FA_PLACE_Q ? 2 : kind;
     }
+    return kind;
+}
+
+static void print_buffer(const fa_snippet *s, const struct node *n, bool fetched, fa_buf *out)
+{
+    const int which = (int)n->value.whole;
+    const fa_buffer *is = &s->buffer[which];
+    int at[FA_ATTN_BUFFER_DIMS], dims = is->dims;
+    const int kind = fetches_of(s, n, at);
+    const char *number = is->type->real ? "real" : "whole";
     if (dims < 0)
-        fa_buf_printf(out, is->type->real ? "As::real(held[%d].real" : "As::whole(held[%d].whole",
-                      (int)n->value.whole);
+        fa_buf_printf(out, "As::%s(held[%d].%s", number, which, number);
+    else if (fetched)
+        fa_buf_printf(out, "snippet_of_key<As, %s, %d>(held, %d", is->type->device, kind == 1,
+                      which);
     else
-        fa_buf_printf(
-            out, column ? "snippet_column<As, %s>(held[%d], n%d" : "snippet_load<As, %s>(held[%d]",
-            is->type->device, (int)n->value.whole, column ? at[--dims] : 0);
+        fa_buf_printf(out, "snippet_%s<As, %s>(held[%d]", kind == 1 ? "column" : "load",
+                      is->type->device, which);
+    if (fetched || kind == 1)
+        fa_buf_printf(out, ", n%d", at[--dims]);
     for (int i = 0; i < dims; i++)
         fa_buf_printf(out, ", As::%s(n%d)", ranks[rank_of(&s->node[at[i]]) == WIDE ? WIDE : NARROW],
                       at[i]);
@@ -435,6 +421,18 @@ static void print_buffer(const fa_snippet *s, const struct node *n, fa_buf *out)
 void fa_snippet_print(const fa_snippet *s, fa_buf *out)
 {
     const char *names[FA_NAMES];
+    int at[FA_ATTN_BUFFER_DIMS], most = 0,
+                                 fetched = -1; /* the load that families fetch ahead: the largest */
+    for (int i = 0; i < s->count; i++) {
+        const struct node *n = &s->node[i];
+        const int kind = is_buffer(n) && n->type != TENSOR ? fetches_of(s, n, at) : 0;
+        const int bytes = kind > 0 ? s->buffer[n->value.whole].type->bytes
+                                   : 1; /* of bytes and wide rows it is none */
+        if (kind > most && bytes > 1 && bytes * kind <= 8)
+            most = kind, fetched = i;
+    }
+    if (most > 0)
+        fa_buf_printf(out, "#define %s_FETCHES %d\n", s->mask ? "MASK" : "SCORE", most);
     fa_buffers_names(s->buffer, s->buffer_count, s->mask, names);
     fa_buf_printf(out, "template <class As, class Q, class K%s> FA_DEVICE auto snippet_%s(%s",
                   s->buffer_count > 0 ? ", class Held" : "", s->mask ? "mask" : "score",
@@ -452,7 +450,7 @@ void fa_snippet_print(const fa_snippet *s, fa_buf *out)
             continue;
         fa_buf_printf(out, "    const auto n%d = ", i);
         if (is_buffer(n))
-            print_buffer(s, n, out);
+            print_buffer(s, n, i == fetched, out);
         else if (n->op == OP_VALUE)
             print_value(n, out);
         else if (n->op == OP_NAME)
