@@ -3,13 +3,14 @@
 
     attention(q, k, v, causal=False, *, scale=None, layout="bhsd", top_left=False, window=None, softcap=0,
               sinks=None, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
-              score=None, mask=None, seqused_k=None, block_table=None) -> o
+              score=None, mask=None, seqused_k=None, block_table=None, buffers=None, buffer_tensors=None) -> o
     attention_lse(…) -> (o, lse)
     attention_out(…, *, out, want_lse=False) -> lse, written only when it is wanted
     attention_backward(d_o, q, k, v, o, lse, causal=False, *, …, d_lse=None) -> (dq, dk, dv, d_sinks)
 
 Tensors are of four dimensions; with cu_seqlens_q, sequences behind one another, of three: (total, heads, head_dim). With
-seqused_k k and v are a cache, with block_table one in pages: (pages, page, heads_kv, head_dim).
+seqused_k k and v are a cache, with block_table one in pages: (pages, page, heads_kv, head_dim). What score and mask read
+besides is named in one string, the tensors and behind them the numbers: buffers="slope doc a=0.5", buffer_tensors=[slope, doc].
 They are defined without torch.library.custom_op, which costs a call 8 to 11 µs. Eager code without gradients is better
 served by fa_tune.attention(), which does not go through PyTorch's dispatcher.
 """
@@ -22,7 +23,8 @@ _OPTIONS = ("bool causal=False, *, float? scale=None, str layout='bhsd', bool to
             "float softcap=0.0, Tensor? sinks=None, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, "
             "SymInt? max_seqlen_q=None, SymInt? max_seqlen_k=None, str? score=None, str? mask=None")
 LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")
-_ARGUMENTS = "Tensor q, Tensor k, Tensor v, " + _OPTIONS + ", Tensor? seqused_k=None, Tensor? block_table=None"
+_ARGUMENTS = ("Tensor q, Tensor k, Tensor v, " + _OPTIONS + ", Tensor? seqused_k=None, Tensor? block_table=None, "
+              "str? buffers=None, Tensor[]? buffer_tensors=None")
 SCHEMAS = {
     "attention": "(%s) -> Tensor" % _ARGUMENTS,
     "attention_lse": "(%s) -> (Tensor, Tensor)" % _ARGUMENTS,
@@ -37,13 +39,23 @@ def _mask(causal, top_left):
     return "top-left" if causal and top_left else causal
 
 
-def _words(causal=False, *, scale=None, layout="bhsd", top_left=False, window=None, softcap=0.0, **others):
+def _buffers(names, tensors):
+    """The dict of fa_tune.attention() that an operator's `buffers` and `buffer_tensors` are."""
+    names, held = [name.partition("=") for name in names.split()], iter(tensors or ())
+    return {name: next(held) if not is_number else float(text) if "." in text or "n" in text or "e" in text else int(text)
+            for name, is_number, text in names}
+
+
+def _words(causal=False, *, scale=None, layout="bhsd", top_left=False, window=None, softcap=0.0, buffers=None,
+           buffer_tensors=None, **others):
     """The options of an operator as _core.attention() calls them."""
     words = {"causal": _mask(causal, top_left), "scale": scale, "layout": layout}
     if window is not None:
         words["window"] = tuple(window)
     if softcap:
         words["softcap"] = softcap
+    if buffers:
+        words["buffers"] = _buffers(buffers, buffer_tensors)
     words.update((name, value) for name, value in others.items() if value is not None)   # sinks, LENGTHS
     return words
 
@@ -53,6 +65,10 @@ def options_of(causal=False, scale=None, layout="bhsd", window=None, softcap=Non
     if not isinstance(causal, str):
         causal = True if causal else False  # pylint: disable=simplifiable-if-expression  # bool() leaves a compiler's symbol one
     top_left = causal == "top-left"
+    if (held := others.pop("buffers", None)):
+        tensors = {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
+        numbers = ["%s=%r" % (name, value) for name, value in held.items() if name not in tensors]
+        others.update(buffers=" ".join([*tensors, *numbers]), buffer_tensors=list(tensors.values()))
     return {"causal": top_left or causal is True or causal == "bottom-right", "scale": scale, "layout": layout or "bhsd",
             "top_left": top_left, "window": None if window is None else list(window), "softcap": softcap or 0.0, **others}
 
@@ -236,14 +252,14 @@ def _recorded(lse, q, k, v, *args, sinks=None, cu_seqlens_q=None, cu_seqlens_k=N
 
 
 def _attention_autograd(q, k, v, *args, sinks=None, **options):
-    if wants_gradient(q, k, v, sinks):
+    if wants_gradient(q, k, v, sinks, *(options.get("buffer_tensors") or ())):
         return _recorded(False, q, k, v, *args, sinks=sinks, **options)
     with torch._C._AutoDispatchBelowAutograd():
         return torch.ops.fa_tune.attention(q, k, v, *args, sinks=sinks, **options)
 
 
 def _attention_lse_autograd(q, k, v, *args, sinks=None, **options):
-    if wants_gradient(q, k, v, sinks):
+    if wants_gradient(q, k, v, sinks, *(options.get("buffer_tensors") or ())):
         return _recorded(True, q, k, v, *args, sinks=sinks, **options)
     with torch._C._AutoDispatchBelowAutograd():
         return torch.ops.fa_tune.attention_lse(q, k, v, *args, sinks=sinks, **options)
