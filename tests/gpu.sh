@@ -17,6 +17,7 @@
 #   tests/gpu.sh python [TEST...]  the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it), and the ways to
 #                           gradients; or these tests of gpu_python.py alone
 #   tests/gpu.sh training [TEST...]  gradients through PyTorch's autograd, and their speed beside SDPA's, from the same wheel
+#   tests/gpu.sh scores [TEST...]  FlexAttention's calls by fa_tune.flex beside PyTorch's own, from the same wheel
 #   tests/gpu.sh gemm       the matrix product: every config proved, and its speed beside cuBLAS, from the same wheel
 #   tests/gpu.sh rms_norm   RMS norm likewise, beside PyTorch's and torch.compile's
 #   tests/gpu.sh nvrtc [VERSION...]  with each NVRTC of gpu-nvrtc/ (tests/gpu_bundle.sh nvrtc makes it) and the system's, or with these
@@ -347,6 +348,14 @@ training() {
     finish
 }
 
+scores() { # TESTS; none: all
+    install_wheel
+    unset FA_TUNE_STORE FA_TUNE_LIBRARY
+    PYTHONPATH=$work/site python3 tests/gpu_scores.py "$@" | tee "$out/scores.txt"
+    verdict "tests/gpu_scores.py" "${PIPESTATUS[0]}"
+    finish
+}
+
 beside_peers() { # OPERATION: from the wheel, beside PyTorch
     install_wheel
     unset FA_TUNE_STORE FA_TUNE_LIBRARY
@@ -497,6 +506,7 @@ python)
     finish
     ;;
 training) training "$@" ;;
+scores) scores "$@" ;;
 gemm)
     every_config gemm "--m 4096 --dtype bf16" "--m 16 --dtype bf16" "--m 200 --n 1032 --k 520 --dtype bf16"
     beside_peers gemm

@@ -156,7 +156,7 @@ def _load(tensor, index, trace):
     if len(index) > dims:
         raise ArgumentError("a tensor of %d dimensions has %d indices" % (dims, len(index)))
     name, word = trace.name_of(tensor), str(tensor.dtype)
-    text = name + "".join("[%s]" % _wrap(i, trace).text for i in index)
+    text = name + "".join("[%s]" % trace.index(_wrap(i, trace).text, size) for i, size in zip(index, tensor.shape))
     if "bool" in word:
         return _Expr("(%s != 0)" % text, "bool", trace)
     return _Expr(text, "int" if "int" in word else "float", trace)
@@ -201,8 +201,8 @@ _FUNCTIONS = {
     "logical_and": lambda a, b: _FUNCTIONS["bitwise_and"](a.bool(), b.bool()),
     "logical_or": lambda a, b: _FUNCTIONS["bitwise_or"](a.bool(), b.bool()), "logical_not": lambda x: ~x.bool(),
     "bitwise_not": lambda x: ~x, "invert": lambda x: ~x,
-    "new_ones": lambda x, *_, dtype=None: _wrap("bool" in str(dtype) or 1, x.trace),
-    "new_zeros": lambda x, *_, dtype=None: _wrap(0 if "bool" not in str(dtype) else False, x.trace),
+    "new_ones": lambda x, *_, dtype=None, **__: _wrap("bool" in str(dtype) or 1, x.trace),
+    "new_zeros": lambda x, *_, dtype=None, **__: _wrap(0 if "bool" not in str(dtype) else False, x.trace),
     **{name: _of_one(name) for name in ("exp", "log", "tanh", "sqrt", "floor")},
     **{name: _dunder("__%s__" % operator) for name, operator in {
         "add": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply": "mul", "div": "truediv", "true_divide": "truediv",
@@ -333,6 +333,10 @@ class _Trace:
         self.used = {}     # by name: which leaf, or a tensor that is none
         self.made = {}     # by the id of a function what stands for it
         self.next = 0
+
+    @staticmethod
+    def index(text, _):
+        return text
 
     def name_of(self, tensor):
         for i, leaf in enumerate(self.leaves):

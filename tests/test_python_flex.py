@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""FlexAttention by fa_tune.flex in PyTorch itself, where it is installed; no GPU is needed: what kernels compute is computed from their texts,
+in double precision, and compared with what PyTorch's own functions say."""
+import ast
+import concurrent.futures
+import math
+import os
+import sys
+import warnings
+
+import tap
+
+sys.path.insert(0, os.path.join(os.environ["FA_TEST_BUILD"], "python"))
+try:
+    import torch
+    from torch.nn.attention import flex_attention as theirs
+    from fa_tune import _core, _dynamo, _torch_ops, flex
+    WHY = None if torch.__version__.startswith(flex.TRIED) else "PyTorch is %s" % torch.__version__
+except (ImportError, OSError):
+    torch, WHY = None, "PyTorch is not installed"
+
+BATCH, HEADS, KEY_HEADS, ROWS, DIM = 2, 4, 2, 128, 16
+BESIDE = concurrent.futures.ThreadPoolExecutor(1)  # a thread that no autograd or compiler has its hand on
+CALLS = []  # what kernels were asked for
+CONFIGS = WHY or _core.configs
+
+
+# ---- kernels: texts, read as Python ---------------------------------------------------------------
+def value_of(node, names):
+    """What an expression is for all positions at once."""
+    def of(node):
+        return value_of(node, names)
+
+    if isinstance(node, (ast.Constant, ast.Name)):
+        value = node.value if isinstance(node, ast.Constant) else names[node.id]
+        return value if isinstance(value, torch.Tensor) else torch.tensor(value)
+    if isinstance(node, ast.UnaryOp):
+        return -of(node.operand) if isinstance(node.op, ast.USub) else ~of(node.operand)
+    if isinstance(node, ast.IfExp):
+        return torch.where(of(node.test), of(node.body), of(node.orelse))
+    if isinstance(node, ast.BoolOp):
+        both = [of(value) for value in node.values]
+        return torch.stack(torch.broadcast_tensors(*both)).all(0) if isinstance(node.op, ast.And) else torch.stack(torch.broadcast_tensors(*both)).any(0)
+    if isinstance(node, (ast.BinOp, ast.Compare)):
+        a, b, operator = (node.left, node.right, node.op) if isinstance(node, ast.BinOp) else (node.left, node.comparators[0], node.ops[0])
+        name = {"Mult": "mul", "Div": "true_divide", "Mod": "remainder", "FloorDiv": "floor_divide", "LtE": "le", "GtE": "ge", "NotEq": "ne"}
+        operator = type(operator).__name__
+        return getattr(torch, name.get(operator, operator.lower()))(of(a), of(b))
+    if isinstance(node, ast.Call):
+        return getattr(torch, node.func.id)(*map(of, node.args))
+    index = []
+    while isinstance(node, ast.Subscript):
+        index.insert(0, of(node.slice))
+        node = node.value
+    tensor = names[node.id]
+    return tensor[tuple(i.long().clamp(0, size - 1) for i, size in zip(index, tensor.shape))]
+
+
+def dense(q, k, v, score, mask, scale):
+    """(o, lse), where score and mask are functions of all positions."""
+    scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).transpose(2, 3) * (scale or q.shape[3] ** -0.5)
+    at = [torch.arange(size).view([-1 if i == axis else 1 for i in range(4)]) for axis, size in enumerate(scores.shape)]
+    scores = score(scores, *at).expand(scores.shape).masked_fill(~mask(*at), -math.inf)
+    lse = scores.logsumexp(-1)
+    weights = torch.exp(scores - lse.masked_fill(lse == -math.inf, 0)[..., None])
+    return weights @ v.repeat_interleave(q.shape[1] // k.shape[1], 1), lse
+
+
+def definition(q, k, v, causal=False, scale=None, score=None, mask=None, buffers=None, softcap=None, layout="bhsd", **_):
+    if layout == "bshd":
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    rows, keys = q.shape[2], k.shape[2]
+
+    def read(text, b, h, i, j, scores=None):
+        return value_of(ast.parse(text, mode="eval").body, {"b": b, "h": h, "q": i + keys - rows, "k": j, "score": scores, "len_q": rows, "len_k": keys,
+                                                            **(buffers or {})})
+
+    def bent(scores, *at):
+        scores = softcap * torch.tanh(scores / softcap) if softcap else scores
+        return read(score, *at, scores) if score else scores
+
+    def seen(b, h, i, j):
+        sees = j <= i + (0 if causal == "top-left" else keys - rows) if causal else j >= 0
+        return sees & read(mask, b, h, i, j) if mask else sees
+
+    o, lse = dense(q, k, v, bent, seen, scale)
+    return o.transpose(1, 2).contiguous() if layout == "bshd" else o, lse
+
+
+def forward(q, k, v, return_lse=False, **words):
+    CALLS.append(words)
+    with torch.no_grad():
+        o, lse = definition(*(x.double() for x in (q, k, v)), **words)
+    return (o.to(q.dtype), lse.float()) if return_lse else o.to(q.dtype)
+
+
+def backward(d_o, _o, _lse, d_lse, _deterministic, q, k, v, **words):
+    CALLS.append("backward")
+    leaves = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    with torch.enable_grad():
+        o, lse = definition(*leaves, **words)
+    made = torch.autograd.grad((o, lse), leaves, (d_o.double(), torch.zeros_like(lse) if d_lse is None else d_lse.double()))
+    return (*(x.to(y.dtype).contiguous() for x, y in zip(made, (q, k, v))), None)
+
+
+def kernels():
+    """Puts the above in the place of kernels."""
+    if WHY is not None:
+        raise tap.Skip(WHY)
+    torch.manual_seed(1)
+    warnings.simplefilter("ignore")
+    _torch_ops.register()
+    _core.attention = lambda *args, **words: BESIDE.submit(forward, *args, **words).result()
+    _core.attention_backward = lambda *args, **words: BESIDE.submit(backward, *args, **words).result()
+    _core.configs = lambda problem, _gpu, _device: CONFIGS(problem, "H200", 0)
+    flex._is_ours = lambda device: True
+    theirs._validate_device = lambda *_: None  # which has no gradients on the CPU
+    flex.use()
+
+
+# ---- calls ----------------------------------------------------------------------------------------
+def tensors(rows=ROWS, keys=ROWS, swapped=False, **more):
+    shapes = [(BATCH, heads, length, DIM) for heads, length in ((HEADS, rows), (KEY_HEADS, keys), (KEY_HEADS, keys))]
+    made = [torch.randn([x[0], x[2], x[1], x[3]]).transpose(1, 2) if swapped else torch.randn(x) for x in shapes]
+    return [x.bfloat16().requires_grad_(**more) if more else x.bfloat16() for x in made]
+
+
+def close(got, right, what):
+    assert torch.equal(torch.isfinite(got), torch.isfinite(right)), what
+    right = right.nan_to_num(neginf=0)
+    assert float((got.nan_to_num(neginf=0) - right).abs().max()) <= 2e-2 * max(1, float(right.abs().max())), what
+
+
+def ways(*backends):
+    yield "eager", theirs.flex_attention
+    for backend in backends:
+        yield backend, torch.compile(theirs.flex_attention, backend=backend, fullgraph=True)
+
+
+def functions():
+    slope, table, bias = torch.rand(HEADS), torch.randn(2 * ROWS), torch.randn(BATCH, HEADS, ROWS, ROWS).bfloat16()
+    document, padding = (torch.arange(ROWS) // 50)[None].repeat(BATCH, 1).int(), torch.rand(BATCH, ROWS) > 0.1
+    scores = [None, lambda s, b, h, i, j: s + slope[h] * (j - i), lambda s, b, h, i, j: s + table[j - i + ROWS], lambda s, b, h, i, j: s + table[j - i],
+              lambda s, b, h, i, j: s + bias[b, h, i, j], lambda s, b, h, i, j: 30 * torch.tanh(s / 30),
+              lambda s, b, h, i, j: torch.where((i // 16) % 2 == (j // 16) % 2, s * 2, s.abs() - (i - j).abs() * 0.01)]
+    masks = [lambda b, h, i, j: i >= j, lambda b, h, i, j: (i >= j) & (i - j <= 64), lambda b, h, i, j: (document[b, i] == document[b, j]) & (i >= j),
+             lambda b, h, i, j: padding[b, j], lambda b, h, i, j: (j < 100) | (i >= j)]
+    masks.append(theirs.and_masks(masks[0], masks[3]))
+    return scores, masks
+
+
+def own(x, score, mask):
+    return dense(*x, score or (lambda s, *_: s), mask or (lambda b, h, i, j: j >= 0), None)
+
+
+def calls_of_flex_attention_are_ours_whoever_compiles_them():
+    kernels()
+    scores, masks = functions()
+    for way, call in ways("aot_eager"):
+        for i, (score, mask) in enumerate([(score, None) for score in scores] + [(None, mask) for mask in masks] + [(scores[1], masks[2])]):
+            torch._dynamo.reset()
+            CALLS.clear()
+            x = tensors()
+            seen = mask and theirs.create_block_mask(mask, BATCH, HEADS, ROWS, ROWS, device="cpu")
+            made = call(*x, score_mod=score, block_mask=seen, enable_gqa=True, return_lse=True)
+            tap.equal((way, i, len(CALLS)), (way, i, 1))
+            for got, right in zip(made, own([t.float() for t in x], score, mask)):
+                close(got.float(), right, (way, i))
+    tap.equal([theirs.flex_attention(*tensors(), score_mod=scores[i], enable_gqa=True) is None or CALLS[-1]["score"] for i in (2, 3)], [
+        "(score + x0[((k - q) + 128)])", "(score + x0[((k - q) if (k - q) >= 0 else (k - q) + 256)])"])  # as PyTorch counts from the end
+
+
+def they_have_gradients():
+    kernels()
+    scores, masks = functions()
+    for way, call in ways("inductor"):
+        for swapped in (False, True):
+            for score, mask in ((None, masks[0]), (scores[6], masks[4]), (scores[5], masks[1])):
+                torch._dynamo.reset()
+                CALLS.clear()
+                x = tensors(swapped=swapped, requires_grad=True)
+                exact = [t.detach().float().requires_grad_() for t in x]
+                seen = theirs.create_block_mask(mask, None, None, ROWS, ROWS, device="cpu")
+                made, right = call(*x, score_mod=score, block_mask=seen, enable_gqa=True, return_lse=True), own(exact, score, mask)
+                assert made[0].transpose(1, 2).is_contiguous() == swapped  # in the order of q
+                for weight in (0, 1):
+                    loss = [(o ** 2).sum() + weight * lse.sum() for o, lse in ((made[0].float(), made[1]), right)]
+                    for got, wanted in zip(torch.autograd.grad(loss[0], x, retain_graph=True), torch.autograd.grad(loss[1], exact, retain_graph=True)):
+                        close(got.float(), wanted, (way, swapped, weight))
+                tap.equal(CALLS.count("backward"), 2)
+
+
+def lengths_may_differ_and_be_unknown_to_the_compiler():
+    kernels()
+    scores, masks = functions()
+    for rows, keys in ((128, 192), (192, 128)):
+        for i, mask in enumerate((masks[0], masks[4])):
+            x = tensors(rows, keys)
+            seen = theirs.create_block_mask(mask, None, None, rows, keys, device="cpu")
+            made = theirs.flex_attention(*x, block_mask=seen, enable_gqa=True, return_lse=True)
+            tap.equal((CALLS[-1].get("causal"), CALLS[-1].get("mask")), ("top-left", None) if i == 0 else (False, "((k < 100) or ((q - (len_k - len_q)) >= k))"))
+            for got, right in zip(made, own([t.float() for t in x], None, mask)):
+                close(got.float(), right, (rows, keys))
+    compiled = torch.compile(theirs.flex_attention, dynamic=True, backend="aot_eager")
+    for rows in (64, 80, 96, 128):
+        x, asked = tensors(rows, rows), len(CALLS)
+        seen = theirs.create_block_mask(masks[0], None, None, rows, rows, device="cpu")
+        close(compiled(*x, score_mod=scores[2], block_mask=seen, enable_gqa=True).float(), own([t.float() for t in x], scores[2], masks[0])[0], rows)
+        tap.equal(len(CALLS), asked + 1)
+
+
+def a_block_mask_is_honoured_as_it_is():
+    """Lists that are not the function's, by hand or since they were made, are PyTorch's; so is whatever no kernel takes."""
+    kernels()
+    causal, window = functions()[1][:2]
+    x, make = tensors(), dict(B=None, H=None, Q_LEN=ROWS, KV_LEN=ROWS, device="cpu", BLOCK_SIZE=64)
+    by_hand = theirs.BlockMask.from_kv_blocks(torch.ones(1, 1, 2, dtype=torch.int32), torch.zeros(1, 1, 2, 2, dtype=torch.int32), BLOCK_SIZE=64,
+                                              mask_mod=causal, seq_lengths=(ROWS, ROWS))
+    changed = theirs.create_block_mask(causal, **make)
+    changed.mask_mod = window
+    for _, call in ways("inductor"):
+        made = []
+        for on in (False, True):
+            flex.use(on)
+            CALLS.clear()
+            made.append([call(*x, block_mask=seen, enable_gqa=True) for seen in (by_hand, changed)])
+        for got, wanted in zip(*made):
+            assert torch.equal(got, wanted)
+        for more in ({"score_mod": lambda s, *_: torch.erf(s)}, {"kernel_options": {"BACKEND": "TRITON"}}):
+            call(*x, **more, enable_gqa=True)
+        call(*(t.float() for t in x), enable_gqa=True)
+        call(*tensors(64, 192), enable_gqa=True)  # few queries
+    tap.equal(CALLS, [])
+    compiled = torch.compile(theirs.flex_attention)
+    for on in (False, True):
+        flex.use(on)
+        compiled(*x, enable_gqa=True)  # no cache has what was compiled without us
+    within = torch.compile(lambda q, k, v: theirs.flex_attention(q, k, v, block_mask=theirs.create_block_mask(window, **make), enable_gqa=True))
+    close(within(*x).float(), own([t.float() for t in x], None, window)[0], "made within")
+    seen = torch.compile(theirs.create_block_mask)(window, **make)
+    close(compiled(*x, block_mask=seen, enable_gqa=True).float(), own([t.float() for t in x], None, window)[0], "compiled")
+    tap.equal([call.get("mask") for call in CALLS], [None, "((q >= k) and ((q - k) <= 64))", "((q >= k) and ((q - k) <= 64))"])
+
+
+def texts_and_what_they_read_may_be_compiled():
+    kernels()
+    x, slope = tensors(), torch.rand(HEADS)
+    call = torch.compile(lambda q, k, v, slope: _dynamo.attention(q, k, v, score="score + slope[h] * (k - q) * a", mask="k < n", buffers={
+        "a": 0.5, "slope": slope, "n": 100}), fullgraph=True, backend="aot_eager")
+    close(call(*x, slope).float(), own([t.float() for t in x], lambda s, b, h, i, j: s + slope[h] * (j - i) * 0.5, lambda b, h, i, j: j < 100)[0], "text")
+    try:
+        call(*x, slope.requires_grad_())
+    except Exception as error:  # the compiler's, or ours  # pylint: disable=broad-exception-caught
+        assert "buffers" in str(error), error
+    else:
+        raise AssertionError("a buffer silently has no gradient")
+
+
+tap.main()
