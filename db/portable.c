@@ -4,7 +4,7 @@
  * trust in their schema; before any row is read their tables are compared with ours, so that no view, trigger,
  * index or generated column of somebody else's is ever run; then its own check goes over every page.
  */
-#include "portable.h"
+#include "store.h"
 
 #include "sqlite.h"
 #include "statements.h"

@@ -8,7 +8,7 @@
 #define FA_DB_STATEMENTS_H
 
 #include "database.h"
-#include "json_struct.h"
+#include "json.h"
 #include "trial.h"
 
 #include <cJSON.h>
@@ -86,7 +86,7 @@ cJSON *fa_read_json(fa_query *query, size_t limit);
 int fa_read_end(fa_query *query);
 
 /* ---- tables of columns ----------------------------------------------------------------------*/
-/* A list of columns is a macro LIST(X) of X(KIND, "name", member, rules), rules as json_struct.h has them; these
+/* A list of columns is a macro LIST(X) of X(KIND, "name", member, rules), rules as json.h has them; these
  * make its table (with FA_COLUMN_RECORD as the struct's name), its names in SQL and its places, each with a comma
  * before. In a column a NUMBER's NaN is NULL, a REAL is finite and not negative, NULL reads as 0 where the rules
  * let it, there a count may be negative, and of a STRING a row that is read keeps a copy. Members by

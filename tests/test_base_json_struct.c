@@ -6,7 +6,6 @@
 #include "check.h"
 
 #include "json.h"
-#include "json_struct.h"
 
 #include <stdlib.h>
 

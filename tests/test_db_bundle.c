@@ -8,7 +8,7 @@
 
 #include "bundle.h"
 #include "lines.h"
-#include "portable.h"
+#include "store.h"
 
 enum { WINNERS = 3, CUBINS = 2, CUBIN_BYTES = 600 };
 

@@ -8,7 +8,7 @@
 #include "bundle.h"
 #include "candidate.h"
 #include "lines.h"
-#include "portable.h"
+#include "store.h"
 #include "session.h"
 
 #include <sys/wait.h>

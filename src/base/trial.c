@@ -11,7 +11,6 @@
 #include "buf.h"
 #include "error.h"
 #include "json.h"
-#include "json_struct.h"
 #include "problem.h"
 
 #include <ctype.h>

@@ -8,7 +8,7 @@
 
 #include "buf.h"
 #include "error.h"
-#include "json_struct.h"
+#include "json.h"
 
 #include <cJSON.h>
 

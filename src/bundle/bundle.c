@@ -11,7 +11,7 @@
 #include "fa_bundle.h"
 #include "json.h"
 #include "own_place.h"
-#include "portable.h"
+#include "store.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -20,7 +20,7 @@
 
 #include "buf.h"
 #include "fa_bundle.h"
-#include "json_struct.h"
+#include "json.h"
 #include "minisign.h"
 
 #include <stdbool.h>

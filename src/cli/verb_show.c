@@ -10,7 +10,6 @@
 #include "error.h"
 
 #include "json.h"
-#include "json_struct.h"
 #include "problem.h"
 #include "report.h"
 #include "run.h"

@@ -3,7 +3,7 @@
  * sweep: a grid of problems as one job in the store, and how it stands.
  */
 #include "error.h"
-#include "json_struct.h"
+#include "json.h"
 #include "options.h"
 #include "problem.h"
 #include "run.h"

@@ -3,13 +3,10 @@
  * Believing a bundle: who signed it, is it whole, is each cubin what its winner says; and which of
  * two winners is the better one.
  */
-#include "bundle_check.h"
+#include "lookup.h"
 
 #include "cubin.h"
 #include "error.h"
-#include "lookup.h"
-#include "json.h"
-#include "bundle.h"
 #include "own_place.h"
 #include "problem.h"
 

@@ -26,7 +26,6 @@
 #include "family.h"
 #include "hash.h"
 #include "json.h"
-#include "json_struct.h"
 #include "model.h"
 #include "problem.h"
 #include "session.h"

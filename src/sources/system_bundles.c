@@ -12,7 +12,6 @@
 #include "sources.h"
 
 #include "buf.h"
-#include "bundle_check.h"
 #include "error.h"
 #include "own_place.h"
 #include "places.h"

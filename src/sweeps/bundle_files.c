@@ -8,9 +8,8 @@
  */
 #include "lines.h"
 
-#include "bundle_check.h"
 #include "error.h"
-#include "portable.h"
+#include "store.h"
 #include "session.h"
 #include "lookup.h"
 #include "trial.h"

@@ -23,7 +23,7 @@
 #include "model.h"
 #include "nvrtc.h"
 #include "op.h"
-#include "portable.h"
+#include "store.h"
 #include "problem.h"
 #include "session.h"
 #include "trial.h"

@@ -13,7 +13,6 @@
 #include "error.h"
 #include "job.h"
 #include "json.h"
-#include "json_struct.h"
 #include "pool.h"
 #include "problem.h"
 #include "search.h"

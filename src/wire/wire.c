@@ -11,7 +11,6 @@
 #include "wire.h"
 
 #include "error.h"
-#include "json_struct.h"
 #include "problem.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #define FA_WIRE_WIRE_H
 
 #include "fa_tune.h"
-#include "json_struct.h"
+#include "json.h"
 
 bool fa_is_sha256(const char *text); /* 64 hexadecimal digits */
 

@@ -7,7 +7,7 @@
 
 #include "bundle.h"
 #include "hash.h"
-#include "portable.h"
+#include "store.h"
 
 long fuzz_taken;
 
