@@ -352,14 +352,4 @@ void fa_store_use_no_space(fa_store *store, bool on)
     store->no_space = on;
 }
 
-int64_t fa_store_bytes(fa_store *store)
-{
-    int failed[2];
-    if (store->db == NULL)
-        return 0;
-    const int64_t page = fa_sqlite_pragma_int(store, "PRAGMA page_size", &failed[0]);
-    const int64_t pages = fa_sqlite_pragma_int(store, "PRAGMA page_count", &failed[1]);
-    return failed[0] == SQLITE_OK && failed[1] == SQLITE_OK ? page * pages : 0;
-}
-
 const fa_backend fa_sqlite_backend = FA_BACKEND(sqlite);

@@ -120,8 +120,6 @@ typedef struct fa_forget_scopes {
 int fa_store_forget(fa_store *store, const fa_forget_scopes *which, fa_forgotten *ret_forgotten,
                     fa_diag *diag);
 
-/* How large the file is; 0: it cannot be told, or is a server's. */
-int64_t fa_store_bytes(fa_store *store);
 /* Changes of a file need no space on the disk while it is on: their journal stands in memory, and a process that is
  * killed within one leaves a damaged file. Outside of a batch. */
 void fa_store_use_no_space(fa_store *store, bool on);

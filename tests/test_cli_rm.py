@@ -36,13 +36,14 @@ def a_dry_run_tells_what_a_real_run_takes_and_changes_nothing():
         tap.equal((bytes_of(place) == before, would["dry_run"], lengths(would)), (True, True, [512]))
         did = place.json("rm", "--gpu", "L4", "--causal")
         gone = did.pop("forgotten")
-        assert gone["bytes"] > 50000 and 0 < gone["freed"] == len(before) - len(bytes_of(place)), gone
-        tap.equal(gone, {**would.pop("forgotten"), "winners": 1, "trials": 8, "cubins": 8, "freed": gone["freed"]})
+        assert gone["bytes"] > 50000 and len(before) > len(bytes_of(place)), gone
+        tap.equal(gone, {**would.pop("forgotten"), "winners": 1, "trials": 8, "cubins": 8})
         tap.equal(did, {**would, "dry_run": False})
         tap.equal(lengths(place.json("show")), [128, 256])
         tap.equal(rm(place, "--causal"), dict.fromkeys(gone, 0))
         left = len(bytes_of(place))
-        assert 0 < rm(place, "--all")["freed"] == left - len(bytes_of(place))
+        rm(place, "--all")
+        assert len(bytes_of(place)) < left
 
 
 def cubins_stay_while_another_problem_has_them():
@@ -121,7 +122,6 @@ def what_frees_space_needs_none():
             if "unshare" in done.stderr or done.returncode == 99:
                 raise tap.Skip("no namespace of our own here: " + done.stderr.strip())
             tap.equal((done.returncode, done.stderr), (0, ""))
-            assert json.loads(done.stdout)["forgotten"]["freed"] > 0 or left, done.stdout
             tap.equal(lengths(place.json("show")), left)
 
 

@@ -277,7 +277,6 @@ typedef struct fa_forgotten {
     int64_t winners, trials; /* trials: configs on record */
     int64_t cubins;          /* that nothing in the store refers to any more */
     int64_t bytes;           /* of those cubins, samples, logs and evidence */
-    int64_t freed;           /* by so much the store's file became smaller */
 } fa_forgotten;
 
 /* ---- sweeps ---------------------------------------------------------------------------------*/

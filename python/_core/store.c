@@ -424,9 +424,8 @@ PyObject *store_forget(PyObject *self, PyObject *args)
     fa_close(&tuner);
     PyEval_RestoreThread(state);
     if (rc == 0 && gone != NULL)
-        return Py_BuildValue("N{s:L,s:L,s:L,s:L}", gone, "trials", (long long)did.trials, "cubins",
-                             (long long)did.cubins, "bytes", (long long)did.bytes, "freed",
-                             (long long)did.freed);
+        return Py_BuildValue("N{s:L,s:L,s:L}", gone, "trials", (long long)did.trials, "cubins",
+                             (long long)did.cubins, "bytes", (long long)did.bytes);
     Py_XDECREF(gone);
     fail_with(rc, &diag);
     return NULL;

@@ -176,7 +176,7 @@ class Forgotten(Winners):
 
     trials     configs that were on record for these problems, and for those without a winner
     cubins     compiled kernels that nothing else refers to
-    bytes      of all that; freed: by how much the store's file became smaller
+    bytes      of all that
     unread     how many problems go beside these winners that cannot be read here: of an operation whose templates
                are gone, or of another version
     dry_run    whether all of it is still there
@@ -185,14 +185,13 @@ class Forgotten(Winners):
     trials: int
     cubins: int
     bytes: int
-    freed: int
     unread: int
     dry_run: bool
 
     def __new__(cls, winners: Iterable[Answer], *, unread: int, dry_run: bool, **counts: int) -> Forgotten:
         self = super().__new__(cls, winners)
         self.unread, self.dry_run = unread, dry_run
-        for name in ("trials", "cubins", "bytes", "freed"):
+        for name in ("trials", "cubins", "bytes"):
             setattr(self, name, counts[name])
         return self
 

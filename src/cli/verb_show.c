@@ -350,7 +350,6 @@ static const fa_member forgotten_members[] = {FA_MEMBER("winners", COUNT64, fa_f
                                               FA_MEMBER("trials", COUNT64, fa_forgotten, trials),
                                               FA_MEMBER("cubins", COUNT64, fa_forgotten, cubins),
                                               FA_MEMBER("bytes", COUNT64, fa_forgotten, bytes),
-                                              FA_MEMBER("freed", COUNT64, fa_forgotten, freed),
                                               {0}};
 
 static void put_result(cli_run *run, const fa_study *study, size_t count,

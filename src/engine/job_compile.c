@@ -205,25 +205,8 @@ static bool are_enough(const fa_job *job)
     return late || (compile->wanted > 0 && kernels >= compile->wanted);
 }
 
-/* Of the order, the config from `first` on that shares the fewest values with the very first. */
-static int farthest(const fa_job *job, int first)
-{
-    const int *order = job->compile.order;
-    const fa_config *from = &job->space.candidate[order[0]].trial.config;
-    int best = first, least = INT32_MAX;
-    for (int i = first; i < job->compile.order_count; i++) {
-        const fa_config *config = &job->space.candidate[order[i]].trial.config;
-        int shared = 0;
-        for (int t = 0; t < config->count; t++)
-            shared += config->tunable[t].value == from->tunable[t].value;
-        best = shared < least ? i : best;
-        least = shared < least ? shared : least;
-    }
-    return best;
-}
-
 /* While nothing has compiled, the next config is taken from anywhere in the order, unless a search made it: neighbours would
- * fail alike. The second of a kernel of somebody's own is as unlike the first as can be. */
+ * fail alike. */
 static int next_in_order(fa_job *job)
 {
     struct fa_job_compile *compile = &job->compile;
@@ -231,9 +214,7 @@ static int next_in_order(fa_job *job)
     int *next = compile->order + at, other = 0;
     if (job->progress.compiled > 0 || job->search.search != NULL)
         return *next;
-    if (at == 1 && fa_job_family(job, *next)->as_is)
-        other = farthest(job, at) - at;
-    else if (job->progress.failed > 0) /* of 2^32, spread evenly */
+    if (job->progress.failed > 0) /* of 2^32, spread evenly */
         other = (int)((uint64_t)left * ((uint32_t)at * 2654435769u) >> 32);
     int index = next[other];
     next[other] = *next;

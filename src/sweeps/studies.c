@@ -232,7 +232,6 @@ static int forget_alone(fa_tuner *tuner, fa_study *studies, size_t *count,
             "a tune into the store %s is under way: wait for its end, or stop it (what it has "
             "tried is kept), and try again",
             tuner->store_path);
-    const int64_t before = fa_store_bytes(tuner->store);
     for (int full = 0; rc == (full > 0 ? FA_EFULL : 0) && full < 2; full++) {
         fa_change change = {.store = tuner->store, .diag = diag};
         fa_store_use_no_space(tuner->store, full > 0);
@@ -244,9 +243,6 @@ static int forget_alone(fa_tuner *tuner, fa_study *studies, size_t *count,
         rc = change.rc;
     }
     fa_store_use_no_space(tuner->store, false);
-    const int64_t left = fa_store_bytes(tuner->store);
-    if (rc == 0 && left < before)
-        ret_forgotten->freed = before - left;
     fa_lock_release(&lock);
     return rc;
 }
