@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.environ["FA_TEST_BUILD"], "python"))
 try:
     import torch
     from torch.nn.attention import flex_attention as theirs
-    from fa_tune import _core, _dynamo, _torch_ops, flex
+    from fa_tune import _core, _dynamo, _mods, _torch_ops, flex
     WHY = None if torch.__version__.startswith(flex.TRIED) else "PyTorch is %s" % torch.__version__
 except (ImportError, OSError):
     torch, WHY = None, "PyTorch is not installed"
@@ -48,7 +48,8 @@ def value_of(node, names):
         operator = type(operator).__name__
         return getattr(torch, name.get(operator, operator.lower()))(of(a), of(b))
     if isinstance(node, ast.Call):
-        return getattr(torch, node.func.id)(*map(of, node.args))
+        name = {"int": "long", "float": "double", "min": "minimum", "max": "maximum"}.get(node.func.id, node.func.id)
+        return getattr(torch if hasattr(torch, name) and name not in ("long", "double") else torch.Tensor, name)(*map(of, node.args))
     index = []
     while isinstance(node, ast.Subscript):
         index.insert(0, of(node.slice))
@@ -119,17 +120,53 @@ def kernels():
     flex.use()
 
 
+def close(got, right, what):
+    assert torch.equal(torch.isfinite(got), torch.isfinite(right)), what
+    right = right.nan_to_num(neginf=0)
+    assert float((got.nan_to_num(neginf=0) - right).abs().max()) <= 2e-2 * max(1, float(right.abs().max())), what
+
+
+def functions_are_texts_that_say_the_same():
+    """Also where what they have captured is another in the next call."""
+    kernels()
+    at = [torch.arange(size).view([-1 if i == axis else 1 for i in range(4)]) for axis, size in enumerate((BATCH, HEADS, 24, 24))]
+    scores, held = torch.randn(BATCH, HEADS, 24, 24), {"slope": torch.rand(HEADS), "by": 0.5, "document": torch.randint(0, 3, (BATCH, 24))}
+
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.slope, self.by = torch.nn.Parameter(held["slope"]), held["by"]
+
+        def score(self, s, b, h, q, k):
+            return s + self.slope[h] * self.by
+
+    def made(slope, by, document):
+        def keyword(s, b, h, q, k, *, factor=by):
+            return s * factor + slope[h]
+        module = Module()
+        scores = [keyword, module.score, lambda s, b, h, q, k, by=by: s - torch.exp2(-(h + 1) * 8.0 / HEADS) * (q - k) * by,
+                  lambda s, b, h, q, k: torch.where(q >= k, s, -float("inf")), lambda s, b, h, q, k: s.masked_fill(q < k, -1e4) + torch.relu(s),
+                  lambda s, b, h, q, k: s + torch.div(q - k, 3, rounding_mode="floor") + (q - k) % 3, lambda s, b, h, q, k: torch.tanh(s / 20) * 20,
+                  lambda s, b, h, q, k: s * torch.sigmoid(s) + torch.log1p((q - k).abs()), lambda s, b, h, q, k: s - 1e3 * (q < k) + s.type(torch.float32),
+                  lambda s, b, h, q, k: s + (q / 3).int() + torch.clamp(k - q, -4, 4) + torch.zeros_like(s)]
+        masks = [lambda b, h, q, k: (document[b, q] == document[b, k]) ^ (q >= k), lambda b, h, q, k: torch.logical_or(q - k < by * 9, document[b, k].bool()),
+                 theirs.or_masks(lambda b, h, q, k: (q - k) % 3 == 0, lambda b, h, q, k: ~(k > q)), theirs.noop_mask]
+        return [(score, None) for score in scores] + [(None, mask) for mask in masks]
+    for _ in range(3):
+        for i, (score, mask) in enumerate(made(**held)):
+            bend, see, buffers, cap = _mods.traced(score, mask, None)
+            names = {**dict(zip("bhqk", at)), "score": scores, **(buffers or {})}
+            got = cap * torch.tanh(scores / cap) if cap else value_of(ast.parse(bend or see, mode="eval").body, names)
+            right = score(scores, *at) if score else mask(*at)
+            close(*torch.broadcast_tensors(got.double(), right.double()), (i, bend, see))
+        held = {"slope": torch.rand(HEADS), "by": held["by"] + 0.25, "document": torch.randint(0, 3, (BATCH, 24))}
+
+
 # ---- calls ----------------------------------------------------------------------------------------
 def tensors(rows=ROWS, keys=ROWS, swapped=False, **more):
     shapes = [(BATCH, heads, length, DIM) for heads, length in ((HEADS, rows), (KEY_HEADS, keys), (KEY_HEADS, keys))]
     made = [torch.randn([x[0], x[2], x[1], x[3]]).transpose(1, 2) if swapped else torch.randn(x) for x in shapes]
     return [x.bfloat16().requires_grad_(**more) if more else x.bfloat16() for x in made]
-
-
-def close(got, right, what):
-    assert torch.equal(torch.isfinite(got), torch.isfinite(right)), what
-    right = right.nan_to_num(neginf=0)
-    assert float((got.nan_to_num(neginf=0) - right).abs().max()) <= 2e-2 * max(1, float(right.abs().max())), what
 
 
 def ways(*backends):

@@ -26,6 +26,8 @@ class _NotLifted(Exception):
 class _Expr:
     """What a function computes, as text; kind: "bool", "int" or "float"."""
 
+    device = dtype = None  # which functions hand on
+
     def __init__(self, text, kind, trace):
         self.text, self.kind, self.trace = text, kind, trace
 
@@ -50,6 +52,13 @@ class _Expr:
                 return b
         kind = kind or ("float" if "float" in (a.kind, b.kind) else "int")
         return _Expr("(%s %s %s)" % (a.text, operator, b.text), kind, self.trace)
+
+    def __xor__(self, other):
+        if "bool" == self.kind == _wrap(other, self.trace).kind:
+            return self._two(other, "!=", "bool")
+        raise NotSupported("a score or mask has ^ of comparisons alone")
+
+    __rxor__ = __xor__
 
     def _one(self, function, kind=None):
         return _Expr("%s(%s)" % (function, self.text), kind or self.kind, self.trace)
@@ -78,7 +87,7 @@ class _Expr:
     def int(self):
         return self._one("int", "int")
 
-    long = int
+    long, type = int, to
 
     def bool(self):
         return self if self.kind == "bool" else self._two(0, "!=", "bool")
@@ -180,6 +189,15 @@ def _of_two(name):
 _min, _max = _of_two("min"), _of_two("max")
 
 
+def _div(a, b, rounding_mode=None):
+    whole = isinstance(a, _Expr) and a.kind != "float" and getattr(b, "kind", type(b).__name__) in ("int", "bool")
+    if rounding_mode == "floor":
+        return _FUNCTIONS["floor_divide"](a, b) if whole else _div(a, b)._one("floor", "float")
+    if rounding_mode is not None:
+        raise NotSupported("a score or mask cannot be computed by torch's div with rounding_mode=%r" % (rounding_mode,))
+    return _FUNCTIONS["true_divide"](a, b)
+
+
 def _clamp(x, min=None, max=None):  # pylint: disable=redefined-builtin
     x = x if min is None else _max(x, min)
     return x if max is None else _min(x, max)
@@ -195,18 +213,22 @@ def _of_one(name):
 
 _FUNCTIONS = {
     "where": _where, "minimum": _min, "maximum": _max, "min": _min, "max": _max, "clamp": _clamp, "clip": _clamp,
-    "abs": abs, "absolute": abs, "neg": lambda x: -x, "negative": lambda x: -x, "square": lambda x: x * x,
+    "abs": abs, "absolute": abs, "relu": lambda x: _max(x, 0), "masked_fill": lambda x, mask, value: _where(mask, value, x),
+    "exp2": lambda x: (x * math.log(2))._one("exp", "float"), "log2": lambda x: x._one("log", "float") * (1 / math.log(2)),
+    "log1p": lambda x: (1 + x)._one("log", "float"), "div": _div, "divide": _div, "neg": lambda x: -x, "negative": lambda x: -x, "square": lambda x: x * x,
     "rsqrt": lambda x: 1 / x._one("sqrt", "float"), "reciprocal": lambda x: 1 / x,
     "sigmoid": lambda x: 1 / (1 + (-x)._one("exp", "float")),
     "logical_and": lambda a, b: _FUNCTIONS["bitwise_and"](a.bool(), b.bool()),
     "logical_or": lambda a, b: _FUNCTIONS["bitwise_or"](a.bool(), b.bool()), "logical_not": lambda x: ~x.bool(),
     "bitwise_not": lambda x: ~x, "invert": lambda x: ~x,
+    "zeros_like": lambda x, **__: _wrap({"bool": False, "int": 0}.get(x.kind, 0.0), x.trace),
+    "ones_like": lambda x, **__: _wrap({"bool": True, "int": 1}.get(x.kind, 1.0), x.trace),
+    "full_like": lambda x, value, **__: _wrap(float(value) if x.kind == "float" else value, x.trace),
     "new_ones": lambda x, *_, dtype=None, **__: _wrap("bool" in str(dtype) or 1, x.trace),
     "new_zeros": lambda x, *_, dtype=None, **__: _wrap(0 if "bool" not in str(dtype) else False, x.trace),
     **{name: _of_one(name) for name in ("exp", "log", "tanh", "sqrt", "floor")},
     **{name: _dunder("__%s__" % operator) for name, operator in {
-        "add": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply": "mul", "div": "truediv", "true_divide": "truediv",
-        "divide": "truediv", "floor_divide": "floordiv", "remainder": "mod", "pow": "pow", "eq": "eq", "ne": "ne", "lt": "lt",
+        "add": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply": "mul", "true_divide": "truediv", "floor_divide": "floordiv", "remainder": "mod", "pow": "pow", "eq": "eq", "ne": "ne", "lt": "lt",
         "le": "le", "gt": "gt", "ge": "ge", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le",
         "not_equal": "ne", "bitwise_and": "and", "bitwise_or": "or"}.items()},
 }
