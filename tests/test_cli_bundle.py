@@ -55,7 +55,6 @@ def a_bundle_goes_from_one_machine_to_another_in_four_commands():
         tap.equal(place.json("show")["winners"], [])
         trusted = trust(place, "the lab.pub", key)
         told = place.run("import", "l4.fab").stdout
-        tap.has(told, "added")
         tap.has(told, "(the lab)")
         tap.has(told, "1 added, 0 replaced, 0 kept, 0 the same")
         tap.has(place.run("import", "l4.fab").stdout, "1 the same")
@@ -122,7 +121,6 @@ def a_dry_run_says_what_would_change_and_unsigned_is_said_twice():
         tap.equal(place.json("show")["winners"], [])
         document = place.json("import", "l4.fab", "--allow-unsigned", "--dry-run")
         tap.equal((document["dry_run"], document["added"]), (True, 1))
-        tap.equal(document["winners"][0]["change"], "added")
         tap.equal(place.json("show")["winners"], [])
 
 
@@ -166,7 +164,7 @@ def records_make_the_bundle_that_a_system_shares():
         place.env.pop("FA_TUNE_TEMPLATES")  # and with them what the winner was chosen from
         tap.has(place.run("doctor").stdout, "1 winner in system bundles, 0 for these templates")
         place.run("tune", "--gpu", "L4", *SMALL, "--effort", "cached", status=1)
-        tap.has(place.run("import", "share/all.fab", "--allow-unsigned").stdout, "for other templates than these")
+        tap.has(place.run("import", "share/all.fab", "--allow-unsigned").stdout, "are for other templates than this")
 
 
 def a_winner_of_several_launches_goes_through_bundles_records_and_systems():

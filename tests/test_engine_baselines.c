@@ -59,7 +59,7 @@ static int import(int32_t *ret_count)
 {
     const fa_import_options options = {.size = sizeof options, .file = file};
     fa_bundle_info info;
-    int rc = fa_import(tuner, &options, NULL, NULL, &info, &diag);
+    int rc = fa_import(tuner, &options, &info, &diag);
     if (rc == 0)
         *ret_count = info.baselines;
     return rc;

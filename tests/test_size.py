@@ -11,7 +11,7 @@ from rooms import ROOT
 
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
-    "include": 1357,
+    "include": 1345,
     "src/base": 5466,
     "src/gpu": 3357,
     "src/code": 899,
@@ -22,14 +22,14 @@ BUDGET = {
     "tuner": 11544,
     "src/worker": 1089,
     "src/bundle": 1339,
-    "src/engine": 6956,
+    "src/engine": 6927,
     "src/wire": 404,
     "src/sources": 774,
-    "src/sweeps": 2179,
-    "src/cli": 4569,
+    "src/sweeps": 2162,
+    "src/cli": 4536,
     "src/daemon": 2045,
     "src/report": 709,
-    "C": 48886,
+    "C": 48793,
     "C files": 189,
     "tests": 51937,
     "public functions": 69,

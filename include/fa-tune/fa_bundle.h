@@ -59,25 +59,13 @@ typedef struct fa_bundle_info {
     int32_t skipped; /* winners whose cubin is gone from the store or is another's: noted, left out */
 } fa_bundle_info;
 
-typedef enum fa_bundle_change {
-    FA_BUNDLE_LISTED = 0,   /* only shown */
-    FA_BUNDLE_ADDED = 1,    /* the store had none for this problem and GPU */
-    FA_BUNDLE_REPLACED = 2, /* better than the stored one */
-    FA_BUNDLE_KEPT = 3,     /* the stored one is better and stays */
-    FA_BUNDLE_SAME = 4      /* the stored one is this one */
-} fa_bundle_change;
-
 typedef struct fa_bundle_item {
-    fa_bundle_change change;
-    const char *why;         /* of REPLACED and KEPT: one clause; else "" */
     const fa_answer *answer; /* the bundle's, as it says of itself */
-    bool served;             /* see fa_bundle_info.unserved; true where no tuner is asked */
-    const char
-        *evidence; /* of a bundle that is shown: a JSON object, with its "trials"; NULL: none */
+    const char *evidence;    /* a JSON object, with its "trials"; NULL: none */
 } fa_bundle_item;
 
 /* Checks a bundle wholly (hash, signature, every part, every cubin) and shows it; needs no store,
- * no GPU and no trust in its signer. ret_items and ret_count may both be NULL. */
+ * no GPU and no trust in its signer. One block for free(). */
 FA_API int fa_bundle_inspect(const char *file, fa_bundle_item **ret_items, size_t *ret_count,
                              fa_bundle_info *ret_info, fa_diag *diag);
 
@@ -126,8 +114,8 @@ typedef struct fa_import_options {
  * measured-same-silicon, imported, transferred, predicted). Of two with the same origin: the narrower
  * confidence interval relative to its median; then the newer driver it was proved under; then the later
  * one; and when all are equal, the stored one. A stored winner without its cubin does not count.
- * FA_EUNTRUSTED: not signed, or by nobody who is trusted. The items: every winner and what became of it; both may be NULL. */
-FA_API int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_item **ret_items,
-                     size_t *ret_count, fa_bundle_info *ret_info, fa_diag *diag);
+ * FA_EUNTRUSTED: not signed, or by nobody who is trusted. */
+FA_API int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info *ret_info,
+                     fa_diag *diag);
 
 #endif

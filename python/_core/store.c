@@ -204,7 +204,7 @@ PyObject *store_import(PyObject *self, PyObject *args)
     int rc = FA_EINVAL;
     if (tuner != NULL) {
         PyThreadState *state = session_release();
-        rc = fa_import(tuner, &options, NULL, NULL, &info, &diag);
+        rc = fa_import(tuner, &options, &info, &diag);
         session_acquire(state);
     }
     return file_done(path, rc, &diag);

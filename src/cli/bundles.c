@@ -11,28 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- winners of a file ----------------------------------------------------------------------*/
-static const char *const change_name[] = {"listed", "added", "replaced", "kept", "same"};
-
-struct items {
-    cli_run *run;
-    const char *file;
-    bool import; /* what became of each; else they are only shown */
-    fa_bundle_info info;
-    fa_bundle_item *item;
-    size_t count;
-};
-
+/* ---- a bundle shown --------------------------------------------------------------------------*/
 static bool keep_asked_for(void *context, const fa_answer *answer)
 {
-    const struct items *items = context;
-    return cli_filter_keeps(items->run->options, &answer->problem, answer->gpu.name);
+    const cli_run *run = context;
+    return cli_filter_keeps(run->options, &answer->problem, answer->gpu.name);
 }
 
 static int count_compiled(void *context, const char *what, int32_t done, int32_t all)
 {
-    struct items *items = context;
-    return cli_progress_count(&items->run->progress, what, done, all);
+    cli_run *run = context;
+    return cli_progress_count(&run->progress, what, done, all);
 }
 
 static int compare_items(const void *a, const void *b)
@@ -41,32 +30,23 @@ static int compare_items(const void *a, const void *b)
                               ((const fa_bundle_item *)b)->answer);
 }
 
-static void put_table(const struct items *items, fa_buf *out)
+static void put_table(const fa_bundle_item *item, size_t count, fa_buf *out)
 {
     cli_table table = {0};
-    bool import = items->import;
-    for (size_t i = 0; i < items->count; i++) {
-        const fa_bundle_item *item = &items->item[i];
-        cli_cell(&table, "%s", import ? change_name[item->change] : "");
-        cli_text_problem(&table.cell, &item->answer->problem);
+    for (size_t i = 0; i < count; i++) {
+        const fa_answer *answer = item[i].answer;
+        cli_text_problem(&table.cell, &answer->problem);
         cli_cell_end(&table);
-        cli_cell(&table, "%s", item->answer->gpu.name);
-        cli_text_origin(&table.cell, item->answer);
+        cli_cell(&table, "%s", answer->gpu.name);
+        cli_text_origin(&table.cell, answer);
         cli_cell_end(&table);
-        cli_text_known_time(&table.cell, &item->answer->trial, false);
+        cli_text_known_time(&table.cell, &answer->trial, false);
         cli_cell_end(&table);
-        if (!import)
-            cli_text_config(&table.cell, &item->answer->trial.config);
-        else if (item->why[0] != 0)
-            fa_buf_text(&table.cell, item->why);
-        else if (!item->served)
-            fa_buf_text(&table.cell, "for other templates than these");
+        cli_text_config(&table.cell, &answer->trial.config);
         cli_cell_end(&table);
         cli_row_end(&table);
     }
-    cli_table_put(&table,
-                  import ? "|problem|GPU|origin|>time|why" : "?|problem|GPU|origin|>time|config",
-                  out);
+    cli_table_put(&table, "problem|GPU|origin|>time|config", out);
 }
 
 /* What is in a bundle, whose it is, and what was left out of it. */
@@ -98,15 +78,9 @@ static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info
         fa_buf_printf(out, "%d left out: they no longer compile cleanly\n", info->failed);
 }
 
-static void put_items(const struct items *items, bool dry_run, fa_buf *out)
+static void put_import(fa_buf *out, const char *file, const fa_bundle_info *info, bool dry_run)
 {
-    const fa_bundle_info *info = &items->info;
-    put_table(items, out);
-    put_bundle(out, items->file, info);
-    if (!items->import) {
-        fa_buf_text(out, "whole: every hash is right and every cubin is what its winner says\n");
-        return;
-    }
+    put_bundle(out, file, info);
     fa_buf_printf(out, "%s%d added, %d replaced, %d kept, %d the same\n",
                   dry_run ? "it would be: " : "", info->added, info->replaced, info->kept,
                   info->same);
@@ -137,59 +111,41 @@ static void add_bundle(cJSON *document, const char *file, const fa_bundle_info *
     fa_json_add_text(bundle, "key", info->key);
 }
 
-static void add_items(const struct items *items, bool dry_run, cJSON *document)
+static void add_items(const fa_bundle_item *one, size_t count, cJSON *document)
 {
-    const fa_bundle_info *info = &items->info;
-    add_bundle(document, items->file, info);
-    if (items->import) {
-        fa_json_add_bool(document, "dry_run", dry_run);
-        fa_json_add_number(document, "added", info->added);
-        fa_json_add_number(document, "replaced", info->replaced);
-        fa_json_add_number(document, "kept", info->kept);
-        fa_json_add_number(document, "same", info->same);
-        fa_json_add_number(document, "unserved", info->unserved);
-    }
     cJSON *array = fa_json_add_array(document, "winners");
-    for (size_t i = 0; i < items->count; i++) {
-        const fa_bundle_item *one = &items->item[i];
-        cJSON *item = cli_json_winner(one->answer), *evidence = NULL, *trials = NULL;
-        if (fa_json_parse_object(one->evidence, "evidence", &evidence, NULL) == 0)
+    for (size_t i = 0; i < count; i++) {
+        cJSON *item = cli_json_winner(one[i].answer), *evidence = NULL, *trials = NULL;
+        if (fa_json_parse_object(one[i].evidence, "evidence", &evidence, NULL) == 0)
             trials = cJSON_DetachItemFromObjectCaseSensitive(evidence, "trials");
         if (trials != NULL)
             fa_json_add(item, "trials", trials);
         cJSON_Delete(evidence);
-        if (items->import) {
-            fa_json_add_text(item, "change", change_name[one->change]);
-            fa_json_add_text(item, "why", one->why);
-            fa_json_add_bool(item, "served", one->served);
-        }
         fa_json_push(array, item);
     }
 }
 
-/* What a library call that listed these items ended with. */
-static int finish_items(cli_run *run, struct items *items, int rc)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < items->count; i++)
-        if (items->import || keep_asked_for(items, items->item[i].answer))
-            items->item[kept++] = items->item[i];
-    items->count = kept;
-    if (kept > 0)
-        qsort(items->item, kept, sizeof *items->item, compare_items);
-    if (rc == 0 && run->options->json)
-        add_items(items, run->options->dry_run, run->document);
-    else if (rc == 0)
-        put_items(items, run->options->dry_run, &run->out);
-    free(items->item);
-    return rc;
-}
-
 int cli_show_bundle(cli_run *run)
 {
-    struct items items = {.run = run, .file = run->options->operand};
-    int rc = fa_bundle_inspect(items.file, &items.item, &items.count, &items.info, &run->diag);
-    return finish_items(run, &items, rc);
+    const char *file = run->options->operand;
+    fa_bundle_info info;
+    fa_bundle_item *item = NULL;
+    size_t count = 0, kept = 0;
+    int rc = fa_bundle_inspect(file, &item, &count, &info, &run->diag);
+    if (rc != 0)
+        return rc;
+    for (size_t i = 0; i < count; i++)
+        if (keep_asked_for(run, item[i].answer))
+            item[kept++] = item[i];
+    if (kept > 0)
+        qsort(item, kept, sizeof *item, compare_items);
+    add_bundle(run->document, file, &info);
+    add_items(item, kept, run->document);
+    put_table(item, kept, &run->out);
+    put_bundle(&run->out, file, &info);
+    fa_buf_text(&run->out, "whole: every hash is right and every cubin is what its winner says\n");
+    free(item);
+    return 0;
 }
 
 /* ---- export ---------------------------------------------------------------------------------*/
@@ -197,14 +153,13 @@ int cli_export(cli_run *run)
 {
     const cli_options *options = run->options;
     const char *out = options->bundle.out;
-    struct items items = {.run = run};
     fa_bundle_info bundle = {0};
     const fa_export_options output = {.size = sizeof output,
                                       .file = out,
                                       .key = options->bundle.key,
                                       .no_signature = options->bundle.no_signature,
                                       .keep = keep_asked_for,
-                                      .context = &items,
+                                      .context = run,
                                       .lines = options->bundle.from_records,
                                       .progress = count_compiled};
     int rc = out == NULL
@@ -223,21 +178,33 @@ int cli_export(cli_run *run)
 int cli_import(cli_run *run)
 {
     const cli_options *options = run->options;
-    struct items items = {.run = run, .file = options->operand, .import = true};
+    const char *file = options->operand;
+    fa_bundle_info info;
     bool filtered =
         cli_given(options) != 0 || options->request.gpu != NULL || options->operation != NULL;
     const fa_import_options import = {.size = sizeof import,
-                                      .file = items.file,
+                                      .file = file,
                                       .allow_unsigned = options->bundle.allow_unsigned,
                                       .dry_run = options->dry_run,
                                       .keep = filtered ? keep_asked_for : NULL,
                                       .progress = count_compiled,
-                                      .context = &items};
+                                      .context = run};
     int rc = cli_open(run, options->dry_run);
     if (rc != 0)
         return rc;
-    rc = fa_import(run->tuner, &import, &items.item, &items.count, &items.info, &run->diag);
-    return finish_items(run, &items, rc);
+    rc = fa_import(run->tuner, &import, &info, &run->diag);
+    if (rc != 0)
+        return rc;
+    cJSON *document = run->document;
+    add_bundle(document, file, &info);
+    fa_json_add_bool(document, "dry_run", options->dry_run);
+    fa_json_add_number(document, "added", info.added);
+    fa_json_add_number(document, "replaced", info.replaced);
+    fa_json_add_number(document, "kept", info.kept);
+    fa_json_add_number(document, "same", info.same);
+    fa_json_add_number(document, "unserved", info.unserved);
+    put_import(&run->out, file, &info, options->dry_run);
+    return 0;
 }
 
 /* ---- keys -----------------------------------------------------------------------------------*/

@@ -114,73 +114,44 @@ static double spread(const fa_trial *trial)
     return trial->median_us > 0 ? (trial->high_us - trial->low_us) / trial->median_us : 1e9;
 }
 
-fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner_record *incoming,
-                                 const char **ret_why)
+/* Negative: the incoming one is the better by their first difference; 0: both are as good. */
+static int compare_winners(const fa_winner_record *incoming, const fa_winner_record *stored)
 {
     double old = spread(&stored->trial), new = spread(&incoming->trial);
-    const struct {
-        bool better, worse;
-        const char *better_why, *worse_why;
-    } rule[] = {
-        {fa_origin_trust(incoming->origin) < fa_origin_trust(stored->origin),
-         fa_origin_trust(incoming->origin) > fa_origin_trust(stored->origin),
-         "its origin is better", "the stored winner's origin is better"},
-        {new<old, new> old, "its interval is narrower", "the stored winner's interval is narrower"},
-        {incoming->driver_version > stored->driver_version,
-         incoming->driver_version < stored->driver_version, "it was proved under a newer driver",
-         "the stored winner was proved under a newer driver"},
-        {incoming->unix_time > stored->unix_time, incoming->unix_time < stored->unix_time,
-         "it is newer", "the stored winner is newer"},
-    };
-    for (size_t i = 0; i < sizeof rule / sizeof *rule; i++) {
-        if (rule[i].better || rule[i].worse) {
-            *ret_why = rule[i].better ? rule[i].better_why : rule[i].worse_why;
-            return rule[i].better ? FA_BUNDLE_REPLACED : FA_BUNDLE_KEPT;
-        }
-    }
-    bool same = strcmp(stored->cubin_key, incoming->cubin_key) == 0 &&
-                stored->origin == incoming->origin &&
-                fa_config_equal(&stored->trial.config, &incoming->trial.config);
-    *ret_why = same ? "" : "both are as good, and one is there";
-    return same ? FA_BUNDLE_SAME : FA_BUNDLE_KEPT;
+    int trust = fa_origin_trust(incoming->origin) - fa_origin_trust(stored->origin);
+    if (trust != 0)
+        return trust;
+    if (new < old || new > old)
+        return new < old ? -1 : 1;
+    if (incoming->driver_version != stored->driver_version)
+        return incoming->driver_version > stored->driver_version ? -1 : 1;
+    return (incoming->unix_time < stored->unix_time) - (incoming->unix_time > stored->unix_time);
+}
+
+fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner_record *incoming)
+{
+    int order = compare_winners(incoming, stored);
+    if (order != 0)
+        return order < 0 ? FA_BUNDLE_REPLACED : FA_BUNDLE_KEPT;
+    return strcmp(stored->cubin_key, incoming->cubin_key) == 0 &&
+                   stored->origin == incoming->origin &&
+                   fa_config_equal(&stored->trial.config, &incoming->trial.config)
+               ? FA_BUNDLE_SAME
+               : FA_BUNDLE_KEPT;
 }
 
 /* ---- inspecting -----------------------------------------------------------------------------*/
-void fa_bundle_item_add(fa_list *list, const fa_bundle_item *item)
-{
-    fa_bundle_item copy = *item;
-    copy.why = fa_list_keep_text(list, item->why);
-    copy.answer = fa_list_keep(list, item->answer, sizeof *item->answer);
-    copy.evidence = fa_list_keep_text(list, item->evidence);
-    fa_list_add(list, &copy, sizeof copy);
-}
-
-int fa_bundle_items_end(fa_list *list, int rc, fa_bundle_item **ret_items, size_t *ret_count,
-                        fa_diag *diag)
-{
-    static const size_t pointers[] = {offsetof(fa_bundle_item, why),
-                                      offsetof(fa_bundle_item, answer),
-                                      offsetof(fa_bundle_item, evidence), SIZE_MAX};
-    fa_bundle_item *items = NULL;
-    size_t count = 0;
-    rc = fa_list_end(list, rc, pointers, &items, &count, diag);
-    if (rc == 0 && ret_items != NULL && ret_count != NULL) {
-        *ret_items = items;
-        *ret_count = count;
-    } else {
-        free(items);
-    }
-    return rc;
-}
-
 int fa_bundle_inspect(const char *file, fa_bundle_item **ret_items, size_t *ret_count,
                       fa_bundle_info *ret_info, fa_diag *diag)
 {
+    static const size_t pointers[] = {offsetof(fa_bundle_item, answer),
+                                      offsetof(fa_bundle_item, evidence), SIZE_MAX};
     fa_bundle *bundle = NULL;
     fa_winner_record *rows = NULL;
     fa_cubin_record cubin = {0};
     fa_list list = {0};
     fa_answer answer;
+    fa_bundle_item item;
     size_t count = 0;
     int rc = fa_bundle_open_whole(file, NULL, &bundle, diag);
     if (rc == 0)
@@ -190,13 +161,13 @@ int fa_bundle_inspect(const char *file, fa_bundle_item **ret_items, size_t *ret_
             (rc = fa_bundle_check_cubin(&rows[i], cubin.bytes, cubin.size, diag)) != 0 ||
             (rc = fa_records_answer(&rows[i], NULL, &answer, diag)) != 0)
             break;
-        fa_bundle_item_add(
-            &list, &(fa_bundle_item){
-                       .why = "", .answer = &answer, .served = true, .evidence = rows[i].evidence});
+        item.answer = fa_list_keep(&list, &answer, sizeof answer);
+        item.evidence = fa_list_keep_text(&list, rows[i].evidence);
+        fa_list_add(&list, &item, sizeof item);
     }
     fa_cubin_record_free(&cubin);
     free(rows);
-    rc = fa_bundle_items_end(&list, rc, ret_items, ret_count, diag);
+    rc = fa_list_end(&list, rc, pointers, ret_items, ret_count, diag);
     if (rc == 0 && ret_info != NULL)
         *ret_info = *fa_bundle_get_info(bundle);
     fa_bundle_close(&bundle);

@@ -120,12 +120,12 @@ int fa_bundle_check_cubin(const fa_winner_record *winner, const void *bytes, siz
  * earlier journey, and changes its origin. */
 int fa_bundle_adopt(fa_winner_record *winner, const char *signer, fa_diag *diag);
 /* What becomes of a winner where `stored` is. */
-fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner_record *incoming,
-                                 const char **ret_why);
-
-/* A copy, into a list of items; its end. ret_items and ret_count may be NULL. */
-void fa_bundle_item_add(fa_list *list, const fa_bundle_item *item);
-int fa_bundle_items_end(fa_list *list, int rc, fa_bundle_item **ret_items, size_t *ret_count,
-                        fa_diag *diag);
+typedef enum fa_bundle_change {
+    FA_BUNDLE_ADDED = 1,    /* the store had none for this problem and GPU */
+    FA_BUNDLE_REPLACED = 2, /* better than the stored one */
+    FA_BUNDLE_KEPT = 3,     /* the stored one is better and stays */
+    FA_BUNDLE_SAME = 4      /* the stored one is this one */
+} fa_bundle_change;
+fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner_record *incoming);
 
 #endif

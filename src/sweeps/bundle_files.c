@@ -166,7 +166,7 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
 }
 
 /* Imports a bundle in one transaction: each winner is checked, compared with the store's and written. One that is not
- * valid undoes it. Then the caller is told what became of each.
+ * valid undoes it.
  *
  * Workload: up to some thousand winners that share some hundred cubins. */
 struct importing {
@@ -175,8 +175,7 @@ struct importing {
     fa_bundle_info info;
     bool dry_run;
     bool own;                    /* this user's winners, made elsewhere: they stay what they are */
-    fa_list items;               /* of fa_bundle_item */
-    char cubin_key[FA_HASH_HEX]; /* of the last of them */
+    char cubin_key[FA_HASH_HEX]; /* of the last winner */
     bool other_bytes;            /* the store has others under its key */
     bool put;                    /* it is in the store */
 };
@@ -194,25 +193,17 @@ static int has_other_bytes(fa_store *store, const fa_cubin_record *cubin, bool *
     return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
-static void count_change(fa_bundle_info *info, fa_bundle_change change)
-{
-    info->added += change == FA_BUNDLE_ADDED;
-    info->replaced += change == FA_BUNDLE_REPLACED;
-    info->kept += change == FA_BUNDLE_KEPT;
-    info->same += change == FA_BUNDLE_SAME;
-}
-
-/* What a winner from elsewhere is to the store's of its scope, and why. A winner that cannot be served (its cubin is gone,
+/* What a winner from elsewhere is to the store's of its scope. A winner that cannot be served (its cubin is gone,
  * its row is invalid) does not count. */
 static int weigh_here(fa_store *store, const fa_winner_record *winner, fa_bundle_change *ret_change,
-                      const char **ret_why, fa_diag *diag)
+                      fa_diag *diag)
 {
     fa_winner_record stored = {0};
     fa_cubin_record cubin = {0};
     *ret_change = FA_BUNDLE_ADDED;
     int rc = fa_store_winner_get(store, &winner->scope, &stored, &cubin, diag);
     if (rc == 0)
-        *ret_change = fa_bundle_weigh(&stored, winner, ret_why);
+        *ret_change = fa_bundle_weigh(&stored, winner);
     fa_cubin_record_free(&cubin);
     fa_winner_record_free(&stored);
     return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
@@ -224,7 +215,7 @@ static int take_one(struct importing *importing, const fa_winner_record *winner,
     fa_bundle_info *info = &importing->info;
     fa_store *store = importing->tuner->store;
     fa_answer answer;
-    fa_bundle_item item = {.why = "", .answer = &answer};
+    fa_bundle_change change = FA_BUNDLE_KEPT;
     fa_winner_record here;
     int rc = fa_bundle_check_cubin(winner, cubin->bytes, cubin->size, diag);
     if (rc == 0)
@@ -236,9 +227,10 @@ static int take_one(struct importing *importing, const fa_winner_record *winner,
     }
     if (rc != 0)
         return rc;
-    item.served = fa_templates_match(fa_templates_for(importing->tuner, &winner->scope.problem),
-                                     &winner->scope.problem, winner->scope.templates) &&
-                  FA_POLICY_IS_OURS(winner->scope.policy);
+    info->unserved +=
+        !fa_templates_match(fa_templates_for(importing->tuner, &winner->scope.problem),
+                            &winner->scope.problem, winner->scope.templates) ||
+        !FA_POLICY_IS_OURS(winner->scope.policy);
     rc = copy_winner(winner, &here, diag);
     if (rc == 0 && !importing->own)
         rc = fa_bundle_adopt(&here, info->trusted ? info->key : "unsigned", diag);
@@ -249,8 +241,8 @@ static int take_one(struct importing *importing, const fa_winner_record *winner,
     if (rc == 0 && !importing->dry_run)
         rc = fa_store_winner_hold(store, &here.scope, diag);
     if (rc == 0)
-        rc = weigh_here(store, &here, &item.change, &item.why, diag);
-    const bool better = item.change == FA_BUNDLE_ADDED || item.change == FA_BUNDLE_REPLACED;
+        rc = weigh_here(store, &here, &change, diag);
+    const bool better = change == FA_BUNDLE_ADDED || change == FA_BUNDLE_REPLACED;
     if (rc == 0 && better && !importing->dry_run && !importing->put) {
         rc = fa_store_cubin_put(store, cubin, diag);
         importing->put = rc == 0;
@@ -258,12 +250,11 @@ static int take_one(struct importing *importing, const fa_winner_record *winner,
     if (rc == 0 && better && !importing->dry_run)
         rc = fa_store_winner_put(store, &here, NULL, true, NULL, diag);
     fa_winner_record_free(&here);
-    if (rc != 0)
-        return rc;
-    fa_bundle_item_add(&importing->items, &item);
-    info->unserved += !item.served;
-    count_change(info, item.change);
-    return 0;
+    info->added += change == FA_BUNDLE_ADDED;
+    info->replaced += change == FA_BUNDLE_REPLACED;
+    info->kept += change == FA_BUNDLE_KEPT;
+    info->same += change == FA_BUNDLE_SAME;
+    return rc;
 }
 
 static int take_all(struct importing *importing, fa_diag *diag)
@@ -271,8 +262,8 @@ static int take_all(struct importing *importing, fa_diag *diag)
     fa_winner_record *rows = NULL;
     fa_cubin_record cubin = {0};
     size_t count = 0;
-    fa_bundle_items_end(&importing->items, FA_EBUSY, NULL, NULL, NULL); /* of a try before */
-    importing->info = *fa_bundle_get_info(importing->bundle);
+    importing->info =
+        *fa_bundle_get_info(importing->bundle); /* counts anew: a change may be tried again */
     importing->cubin_key[0] = 0;
     int rc = fa_bundle_winners(importing->bundle, &rows, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++) {
@@ -285,8 +276,7 @@ static int take_all(struct importing *importing, fa_diag *diag)
     return rc;
 }
 
-static int import_bundle(struct importing *importing, fa_bundle_item **ret_items, size_t *ret_count,
-                         fa_bundle_info *ret_info, fa_diag *diag)
+static int import_bundle(struct importing *importing, fa_bundle_info *ret_info, fa_diag *diag)
 {
     fa_tuner *tuner = importing->tuner;
     fa_change change = {.store = tuner->store, .diag = diag};
@@ -300,37 +290,30 @@ static int import_bundle(struct importing *importing, fa_bundle_item **ret_items
         while (fa_store_change(&change))
             change.rc = take_all(importing, diag);
     pthread_mutex_unlock(&tuner->work);
-    int rc = fa_bundle_items_end(&importing->items, change.rc, ret_items, ret_count, diag);
-    if (rc == 0 && ret_info != NULL)
+    if (change.rc == 0 && ret_info != NULL)
         *ret_info = importing->info;
-    return rc;
+    return change.rc;
 }
 
 /* Imports the winners of lines as an unsigned bundle, and then the baselines. */
-static int import_lines(fa_tuner *tuner, const fa_import_options *options,
-                        fa_bundle_item **ret_items, size_t *ret_count, fa_bundle_info *ret_info,
+static int import_lines(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info *ret_info,
                         fa_diag *diag)
 {
     fa_lines lines;
     struct importing importing = {.tuner = tuner, .dry_run = options->dry_run};
     fa_bundle_info info = {0};
-    fa_list none = {0};
     int rc = fa_lines_make(tuner, options, &lines, diag);
     if (rc != 0)
         return rc;
-    if (lines.part == NULL)
-        rc = fa_bundle_items_end(&none, 0, ret_items, ret_count, diag);
-    else if ((rc = fa_bundle_of(&lines.part, options->file, &importing.bundle, diag)) == 0)
-        rc = import_bundle(&importing, ret_items, ret_count, &info, diag);
+    if (lines.part != NULL)
+        rc = fa_bundle_of(&lines.part, options->file, &importing.bundle, diag);
+    if (rc == 0 && importing.bundle != NULL)
+        rc = import_bundle(&importing, &info, diag);
     fa_bundle_close(&importing.bundle);
     if (rc == 0 && !options->dry_run) {
         pthread_mutex_lock(&tuner->work);
         rc = fa_store_baselines_put(tuner->store, lines.baseline, lines.baselines, diag);
         pthread_mutex_unlock(&tuner->work);
-        if (rc != 0) {
-            free(*ret_items);
-            *ret_items = NULL;
-        }
     }
     info.failed = lines.failed;
     info.baselines = (int32_t)lines.baselines;
@@ -341,8 +324,8 @@ static int import_lines(fa_tuner *tuner, const fa_import_options *options,
     return rc;
 }
 
-int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_item **ret_items,
-              size_t *ret_count, fa_bundle_info *ret_info, fa_diag *diag)
+int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info *ret_info,
+              fa_diag *diag)
 {
     struct importing importing = {.tuner = tuner};
     int rc = fa_tuner_check(tuner, diag);
@@ -351,7 +334,7 @@ int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_item 
     if (options == NULL || options->size != sizeof *options)
         return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_import_options)");
     if (fa_is_lines(options->file))
-        return import_lines(tuner, options, ret_items, ret_count, ret_info, diag);
+        return import_lines(tuner, options, ret_info, diag);
     if (options->keep != NULL)
         return fa_fail(
             diag, FA_EINVAL,
@@ -360,7 +343,7 @@ int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_item 
     rc = fa_bundle_open_whole(options->file, options, &importing.bundle, diag);
     importing.dry_run = options->dry_run;
     if (rc == 0)
-        rc = import_bundle(&importing, ret_items, ret_count, ret_info, diag);
+        rc = import_bundle(&importing, ret_info, diag);
     fa_bundle_close(&importing.bundle);
     return rc;
 }
@@ -392,7 +375,7 @@ int fa_push(fa_tuner *tuner, fa_bundle_info *ret_pushed, fa_diag *diag)
     if (rc == 0)
         rc = fa_bundle_of(&part, tuner->spare_path, &importing.bundle, diag);
     if (rc == 0)
-        rc = import_bundle(&importing, NULL, NULL, &pushed, diag);
+        rc = import_bundle(&importing, &pushed, diag);
     fa_bundle_close(&importing.bundle);
     fa_store_close(&part);
     if (rc != 0 && rc != FA_ENOTFOUND) /* there is no winner */
