@@ -42,7 +42,7 @@ def training_is_swept_and_its_passes_are_told_beside_each_other():
         rows = place.run(*training).stdout.splitlines()
         tap.has(rows[1], "attention forward")
         tap.has(rows[2], "attention backward")
-        tap.has(rows[2], "measured  attn_bwd_sm80 BLOCK_M=64")
+        tap.has(rows[2], "1.00×  attn_bwd_sm80 BLOCK_M=64")
         forward, backward = place.json("report")["problems"]
         tap.equal((forward["problem"]["lse"], forward["backward"], backward["backward"]), (True, 2, None))
         tap.equal(backward["problem"]["operation"], "attn_bwd")

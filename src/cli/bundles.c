@@ -35,15 +35,10 @@ static void put_table(const fa_bundle_item *item, size_t count, fa_buf *out)
     cli_table table = {0};
     for (size_t i = 0; i < count; i++) {
         const fa_answer *answer = item[i].answer;
-        cli_text_problem(&table.cell, &answer->problem);
-        cli_cell_end(&table);
-        cli_cell(&table, "%s", answer->gpu.name);
-        cli_text_origin(&table.cell, answer);
-        cli_cell_end(&table);
+        cli_answer_cells(&table, &answer->problem, answer->gpu.name, answer, NULL);
         cli_text_known_time(&table.cell, &answer->trial, false);
         cli_cell_end(&table);
         cli_text_config(&table.cell, &answer->trial.config);
-        cli_cell_end(&table);
         cli_row_end(&table);
     }
     cli_table_put(&table, "problem|GPU|origin|>time|config", out);
@@ -162,11 +157,9 @@ int cli_export(cli_run *run)
                                       .context = run,
                                       .lines = options->bundle.from_records,
                                       .progress = count_compiled};
-    int rc = out == NULL
-                 ? fa_fail(&run->diag, FA_EINVAL, "--out FILE is missing, as in --out l4.fab")
-                 : 0;
-    if (rc == 0)
-        rc = fa_export(run->tuner, &output, &bundle, &run->diag);
+    if (out == NULL)
+        return fa_fail(&run->diag, FA_EINVAL, "--out FILE is missing, as in --out l4.fab");
+    int rc = fa_export(run->tuner, &output, &bundle, &run->diag);
     if (rc != 0)
         return rc;
     add_bundle(run->document, out, &bundle);

@@ -16,11 +16,6 @@ static void put_wrapped(fa_buf *out, const char *text, size_t column, size_t ind
 }
 
 /* ---- options --------------------------------------------------------------------------------*/
-static void put_heading(fa_buf *out, const char *text)
-{
-    fa_buf_printf(out, "\n%s\n", text);
-}
-
 static void put_options(unsigned groups, const fa_operation *operation, fa_buf *out)
 {
     static cli_option_list list;
@@ -28,7 +23,7 @@ static void put_options(unsigned groups, const fa_operation *operation, fa_buf *
     for (size_t i = 0; i < list.count; i++) {
         const cli_option_spec *spec = list.spec[i];
         if (spec->kind == KIND_HEADING) {
-            put_heading(out, spec->help);
+            fa_buf_printf(out, "\n%s\n", spec->help);
             continue;
         }
         char left[128], letter = cli_option_letter(spec);
@@ -56,7 +51,7 @@ void cli_help_overview(const cli_verb *verbs, size_t count, fa_buf *out)
                      "usage: fa-tune [VERB] [FILE.cu] [OPTIONS]\n");
     for (size_t i = 0; i < count; i++) {
         if (verbs[i].heading != NULL)
-            put_heading(out, verbs[i].heading);
+            fa_buf_printf(out, "\n%s\n", verbs[i].heading);
         fa_buf_printf(out, "  %-10s  ", verbs[i].name);
         put_wrapped(out, verbs[i].summary, 14, 14);
     }

@@ -175,7 +175,8 @@ static int set_fields(cli_options *options, const cJSON *set, const char *option
 /* What an option of its own says of a field goes before a shorthand, whichever stands first. */
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag)
 {
-    const cJSON *item = shorthand_at(fa_operation_of(&options->request.problem), index);
+    const fa_operation *operation = fa_operation_of(&options->request.problem);
+    const cJSON *item = shorthand_at(operation, index);
     const char *option = fa_json_string(item, "option");
     options->shorthand[index] = text != NULL ? text : "";
     int rc = set_fields(options, fa_json_member(item, "set"), option, diag);
@@ -184,10 +185,7 @@ int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag
         size_t length = strcspn(text, ",");
         const char *field =
             cJSON_GetStringValue(cJSON_GetArrayItem(fa_json_member(item, "values"), i));
-        int index_of =
-            field == NULL
-                ? -1
-                : fa_operation_field_index(fa_operation_of(&options->request.problem), field);
+        int index_of = field == NULL ? -1 : fa_operation_field_index(operation, field);
         snprintf(word, sizeof word, "%.*s", (int)(length < 23 ? length : 23), text);
         bool more = text[length] == ',';
         if (index_of < 0 || length == 0 || (more && text[length + 1] == 0) ||

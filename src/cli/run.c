@@ -61,8 +61,9 @@ void cli_progress_init(cli_progress *progress, const cli_options *options)
     };
 }
 
-static void put(cli_progress *progress, fa_buf *line, bool updating)
+void cli_progress_put(cli_progress *progress, fa_buf *line, bool updating)
 {
+    updating = updating && progress->terminal;
     const size_t columns = fa_terminal_columns(STDERR_FILENO),
                  most = columns > 0 ? columns - 1 : 79;
     cli_progress_end(progress);
@@ -78,16 +79,6 @@ static void put(cli_progress *progress, fa_buf *line, bool updating)
     progress->last_s = fa_clock_s();
 }
 
-void cli_progress_tell(cli_progress *progress, fa_buf *line)
-{
-    put(progress, line, false);
-}
-
-void cli_progress_show(cli_progress *progress, fa_buf *line)
-{
-    put(progress, line, progress->terminal);
-}
-
 void cli_progress_note(void *context, const char *sentence)
 {
     cli_progress *progress = context;
@@ -96,7 +87,7 @@ void cli_progress_note(void *context, const char *sentence)
         return;
     fa_buf_text(&line, "note: ");
     cli_text_safe(&line, sentence);
-    cli_progress_tell(progress, &line);
+    cli_progress_put(progress, &line, false);
 }
 
 void cli_progress_end(cli_progress *progress)
@@ -119,7 +110,7 @@ int cli_progress_count(void *context, const char *what, int32_t done, int32_t al
     if (cli_progress_is_due(progress)) {
         fa_buf line = {0};
         fa_buf_printf(&line, "%s %d of %d", what, done, all);
-        cli_progress_show(progress, &line);
+        cli_progress_put(progress, &line, true);
     }
     return cli_interrupted();
 }
@@ -165,7 +156,7 @@ static void tell_stage(cli_progress *progress, const fa_progress *event)
     else if (event->stage == FA_STAGE_TUNE)
         fa_buf_printf(&line, "%d to compile, with %d worker%s", event->in_budget,
                       event->compile_workers, event->compile_workers == 1 ? "" : "s");
-    cli_progress_tell(progress, &line);
+    cli_progress_put(progress, &line, false);
 }
 
 /* "  measured: 41.3 µs, attn_fwd_sm80 BLOCK_M=128 …" */
@@ -180,7 +171,7 @@ static void tell_trial(cli_progress *progress, const fa_trial *trial)
         fa_buf_text(&line, trial->median_us > 0 ? ", " : " by the model, ");
     }
     cli_text_config(&line, &trial->config);
-    cli_progress_tell(progress, &line);
+    cli_progress_put(progress, &line, false);
 }
 
 int cli_progress_event(void *context, const fa_progress *event)
@@ -208,7 +199,7 @@ int cli_progress_event(void *context, const fa_progress *event)
     if (due && event->stage != FA_STAGE_DONE) {
         fa_buf line = {0};
         cli_text_counts(&line, event);
-        cli_progress_show(progress, &line);
+        cli_progress_put(progress, &line, true);
     }
     return cli_interrupted();
 }
@@ -225,11 +216,9 @@ int cli_open(cli_run *run, bool to_read)
 
 int cli_check_gpu(cli_run *run)
 {
-    fa_gpu gpu;
-    return run->options->request.gpu == NULL ||
-                   fa_gpu_find(run->options->request.gpu, 0, &gpu, &run->diag) == 0
-               ? 0
-               : FA_EINVAL;
+    const char *gpu = run->options->request.gpu;
+    fa_gpu found;
+    return gpu == NULL || fa_gpu_find(gpu, 0, &found, &run->diag) == 0 ? 0 : FA_EINVAL;
 }
 
 /* ---- the result -----------------------------------------------------------------------------*/

@@ -37,15 +37,14 @@ int32_t cli_progress_done(const fa_progress *event);
 void cli_text_counts(fa_buf *out, const fa_progress *event);
 /* An fa_options.log. */
 void cli_progress_note(void *context, const char *sentence);
-/* One whole line, above the updating one; the buffer is freed. */
-void cli_progress_tell(cli_progress *progress, fa_buf *line);
+/* One whole line, above the updating one, or that, which is cut to the terminal's width and is whole elsewhere; the buffer is
+ * freed. */
+void cli_progress_put(cli_progress *progress, fa_buf *line, bool updating);
 /* "WHAT done of all", on the updating line or in plain ones: the progress of an fa_import_options, whose context is a
  * cli_progress. Non-zero once the person wants to stop. */
 int cli_progress_count(void *context, const char *what, int32_t done, int32_t all);
 /* Whether a line is wanted again: ten times a second on a terminal, elsewhere every five seconds. */
 bool cli_progress_is_due(const cli_progress *progress);
-/* On a terminal the updating line, cut to its width; elsewhere as cli_progress_tell. The buffer is freed. */
-void cli_progress_show(cli_progress *progress, fa_buf *line);
 /* Erases the updating line. */
 void cli_progress_end(cli_progress *progress);
 
@@ -59,10 +58,10 @@ int cli_interrupted(void); /* the signal's number, or 0 */
 void cli_put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count);
 /* A problem that failed, with the reason. */
 void cli_text_failed(fa_buf *out, const fa_sweep_item *item);
-/* A problem, with its GPU where there are several. */
-void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu);
+/* A problem, with the GPU that was named for it. */
+void cli_text_item(fa_buf *out, const fa_sweep_item *item);
 /* "[3/48] problem: 41.3 µs, 1.31× default", that it begins, or why it failed; a worker counts nothing. */
-void cli_tell_item(cli_progress *progress, const fa_sweep_progress *event, bool with_gpu);
+void cli_tell_item(cli_progress *progress, const fa_sweep_progress *event);
 
 /* ---- the run --------------------------------------------------------------------------------*/
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };

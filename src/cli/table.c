@@ -43,10 +43,21 @@ void cli_cell(cli_table *table, const char *format, ...)
     cli_cell_end(table);
 }
 
+void cli_answer_cells(cli_table *table, const fa_problem *problem, const char *gpu,
+                      const fa_answer *answer, const char *none)
+{
+    cli_text_problem(&table->cell, problem);
+    cli_cell_end(table);
+    cli_cell(table, "%s", gpu);
+    if (answer != NULL)
+        cli_text_origin(&table->cell, answer);
+    cli_cell(table, "%s", answer != NULL ? "" : none);
+}
+
 void cli_row_end(cli_table *table)
 {
+    cli_cell_end(table);
     fa_buf_text(&table->text, "\n");
-    table->rows++;
 }
 
 /* Reads the titles; returns how many there are. */
@@ -80,9 +91,33 @@ static const char *read_row(const char *at, cell *cells, size_t count)
     return at + (*at == '\n');
 }
 
-static void put_row(const column *columns, const cell *cells, size_t count, fa_buf *out)
+/* Of Markdown or CSV. A spreadsheet takes what begins so for a formula. */
+static void put_marked(bool csv, const column *columns, const cell *cells, size_t count,
+                       fa_buf *out)
+{
+    for (size_t c = 0; c < count; c++) {
+        const char *text = cells[c].text, *end = text + cells[c].length;
+        if (columns[c].left_out)
+            continue;
+        fa_buf_text(out, !csv ? "| " : c > 0 ? ",\"" : "\"");
+        fa_buf_text(out, csv && text < end && strchr("=+-@", *text) != NULL ? "'" : "");
+        for (; text < end; text++)
+            fa_buf_printf(out, "%s%c",
+                          strchr(csv ? "\"" : "|<\\", *text) == NULL ? ""
+                          : csv ? "\""
+                                : "\\",
+                          *text);
+        fa_buf_text(out, csv ? "\"" : " ");
+    }
+    fa_buf_text(out, csv ? "\n" : "|\n");
+}
+
+static void put_row(cli_form form, const column *columns, const cell *cells, size_t count,
+                    fa_buf *out)
 {
     size_t owed = 0; /* spaces before the next cell that has text: none are left at a line's end */
+    if (form != CLI_ALIGNED)
+        return put_marked(form == CLI_CSV, columns, cells, count, out);
     for (size_t c = 0; c < count; c++) {
         if (columns[c].left_out)
             continue;
@@ -97,37 +132,38 @@ static void put_row(const column *columns, const cell *cells, size_t count, fa_b
     fa_buf_text(out, "\n");
 }
 
-static void free_table(cli_table *table)
-{
-    fa_buf_free(&table->cell);
-    fa_buf_free(&table->text);
-    *table = (cli_table){0};
-}
-
 void cli_table_put(cli_table *table, const char *titles, fa_buf *out)
 {
     column columns[COLUMNS_MAX];
     cell cells[COLUMNS_MAX];
-    size_t count = read_columns(titles, columns);
-    out->failed |= table->text.failed || table->cell.failed;
+    fa_buf_text(&table->columns, titles);
+    size_t count = read_columns(table->columns.failed ? "" : table->columns.data, columns);
+    out->failed |= table->text.failed || table->cell.failed || table->columns.failed;
     const char *text = out->failed || table->text.data == NULL ? "" : table->text.data;
     for (const char *at = text; *at != 0;) {
         at = read_row(at, cells, count);
         for (size_t c = 0; c < count; c++) {
             size_t width = fa_columns_of(cells[c].text, cells[c].length);
-            columns[c].left_out &= cells[c].length == 0;
+            columns[c].left_out &= cells[c].length == 0 && table->form != CLI_CSV;
             columns[c].width = width > columns[c].width ? width : columns[c].width;
         }
     }
     for (size_t c = 0; c < count; c++)
         cells[c] = columns[c].title;
     if (*text != 0)
-        put_row(columns, cells, count, out);
+        put_row(table->form, columns, cells, count, out);
+    for (size_t c = 0; c < count; c++)
+        cells[c] = (cell){columns[c].right ? "--:" : "---", 3};
+    if (*text != 0 && table->form == CLI_MARKDOWN)
+        put_row(table->form, columns, cells, count, out);
     for (const char *at = text; *at != 0;) {
         at = read_row(at, cells, count);
-        put_row(columns, cells, count, out);
+        put_row(table->form, columns, cells, count, out);
     }
-    free_table(table);
+    fa_buf_free(&table->cell);
+    fa_buf_free(&table->text);
+    fa_buf_free(&table->columns);
+    *table = (cli_table){0};
 }
 
 /* ---- configs as rows -------------------------------------------------------------------------*/
@@ -181,11 +217,9 @@ void cli_print_ranking(const cli_rows *rows, size_t count, double default_us, fa
 {
     cli_table table = {0};
     cli_tunables tunables;
-    fa_buf columns = {0};
     bool ranked = cli_rows_ranked(rows->row, count), raced = false, probed = false;
-    fa_buf_text(&columns, "?>#|family");
-    cli_tunables_find(&tunables, rows->row, count, &columns);
-    fa_buf_text(&columns, "|>shared B|>regs|?>spill B|>blocks/SM|?>time||?>vs default");
+    fa_buf_text(&table.columns, "?>#|family");
+    cli_tunables_find(&tunables, rows->row, count, &table.columns);
     for (size_t r = 0; r < count; r++)
         raced = raced || rows->row[r].trial.raced;
     for (size_t r = 0; r < count; r++) {
@@ -217,9 +251,7 @@ void cli_print_ranking(const cli_rows *rows, size_t count, double default_us, fa
             cli_cell(&table, "%s", default_us > 0 ? "-" : "");
         cli_row_end(&table);
     }
-    out->failed |= columns.failed;
-    cli_table_put(&table, columns.data != NULL ? columns.data : "", out);
-    fa_buf_free(&columns);
+    cli_table_put(&table, "|>shared B|>regs|?>spill B|>blocks/SM|?>time||?>vs default", out);
     if (probed)
         fa_buf_text(out, "ᵖ: a probe, timed alone; it ranks below every config that raced\n");
 }

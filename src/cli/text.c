@@ -30,14 +30,16 @@ void cli_text_safe(fa_buf *out, const char *text)
     }
 }
 
-const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE])
+enum { SHORT_SIZE = 84 };
+/* What was typed, cut so that the rest of a sentence about it fits a fa_diag; returns ret. */
+static const char *shortened(const char *text, char ret[SHORT_SIZE])
 {
-    size_t length = strlen(text), most = CLI_SHORT_SIZE - 4; /* "..." and its NUL */
+    size_t length = strlen(text), most = SHORT_SIZE - 4; /* "..." and its NUL */
     const bool cut = length > most;
     length = cut ? most : length;
     while (cut && length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80)
         length--; /* not within a code point */
-    snprintf(ret, CLI_SHORT_SIZE, "%.*s%s", (int)length, text, cut ? "..." : "");
+    snprintf(ret, SHORT_SIZE, "%.*s%s", (int)length, text, cut ? "..." : "");
     return ret;
 }
 
@@ -45,9 +47,9 @@ int cli_refuse(const char *option, const char *text, const char *what, const cha
                fa_diag *diag)
 {
     const char *near = names != NULL ? fa_nearest(text, names) : NULL;
-    char typed[CLI_SHORT_SIZE];
+    char typed[SHORT_SIZE];
     return fa_fail(diag, FA_EINVAL, "%s%s\"%s\" is not %s%s%s%s", option != NULL ? option : "",
-                   option != NULL ? ": " : "", cli_text_short(text, typed), what,
+                   option != NULL ? ": " : "", shortened(text, typed), what,
                    near != NULL ? ": did you mean " : "", near != NULL ? near : "",
                    near != NULL ? "?" : "");
 }

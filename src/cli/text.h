@@ -12,9 +12,6 @@
 #include <cJSON.h>
 
 void cli_text_safe(fa_buf *out, const char *text);
-enum { CLI_SHORT_SIZE = 84 };
-/* What was typed, cut so that the rest of a sentence about it fits a fa_diag; returns ret. */
-const char *cli_text_short(const char *text, char ret[CLI_SHORT_SIZE]);
 /* Wrong usage, FA_EINVAL: `OPTION: "TEXT" is not WHAT`, without an option where that is NULL, and what of `names`, which NULL
  * ends, was meant. */
 int cli_refuse(const char *option, const char *text, const char *what, const char *const *names,
@@ -59,25 +56,29 @@ cJSON *cli_errors_take(void);
  *     cli_table_put(&table, "problem|GPU", out);
  *
  * Out of memory shows in the printed buffer's `failed`. */
+typedef enum cli_form { CLI_ALIGNED, CLI_MARKDOWN, CLI_CSV } cli_form;
 typedef struct cli_table {
+    cli_form form;
     fa_buf cell; /* the text of the next cell so far */
     fa_buf text; /* those before it: a tab ends a cell, a line feed a row */
-    size_t rows;
+    fa_buf columns; /* titles before those of cli_table_put() */
 } cli_table;
 
 /* Ends the cell; its control bytes are escaped. */
 void cli_cell_end(cli_table *table);
 /* The same for a whole cell at once. */
 void cli_cell(cli_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Cells that the row lacks are empty. */
+/* Those of the columns "problem|GPU|origin"; answer NULL: there is none, with these words for it. */
+void cli_answer_cells(cli_table *table, const fa_problem *problem, const char *gpu,
+                      const fa_answer *answer, const char *none);
+/* Ends the last cell, too; those that the row lacks are empty. */
 void cli_row_end(cli_table *table);
 /* Appends the table, unless it has no row, and frees it. `columns` are their titles divided by '|', each behind
  * what is to be said of the column, in this order:
- *   '?'  it is left out where all of its cells are empty;
+ *   '?'  it is left out where all of its cells are empty, but not from CSV;
  *   '>'  it stands at the right. */
 void cli_table_put(cli_table *table, const char *columns, fa_buf *out);
 
-/* ---- table.c ---------------------------------------------------------------------------------*/
 /* The configs of a problem's space as fa_explain() lists them, printed: a table of those that finished, and the
  * same as JSON. */
 typedef struct cli_rows {

@@ -47,9 +47,9 @@ static int on_event(void *context, const fa_sweep_progress *event)
         snprintf(work->idle_for, sizeof work->idle_for, "%s", text);
         fa_buf_text(&line, "waiting: ");
         cli_text_safe(&line, text);
-        cli_progress_tell(work->lines, &line);
+        cli_progress_put(work->lines, &line, false);
     } else if (work->lines->rows && event->event != FA_SWEEP_ITEM_TUNES) {
-        cli_tell_item(work->lines, event, true);
+        cli_tell_item(work->lines, event);
         work->idle_for[0] = 0;
     }
     return cli_interrupted();
@@ -106,31 +106,31 @@ static int put_open(cli_run *run, const fa_sweep *sweep)
             continue;
         cli_text_safe(out, item[i].holder);
         fa_buf_text(out, item[i].stage == FA_WORK_MEASURE ? " measures " : " compiles ");
-        cli_text_item(out, &item[i], true);
+        cli_text_item(out, &item[i]);
         fa_buf_text(out, "\n");
     }
     free(item);
     return rc;
 }
 
-static int stop_sweep(cli_run *run, const fa_sweep *sweep, size_t count)
+static int stop_sweep(cli_run *run, const char *typed)
 {
-    const char *typed = run->options->fleet.stop;
-    const fa_sweep *found = NULL;
-    char shown[CLI_SHORT_SIZE];
-    cli_text_short(typed, shown);
-    for (size_t i = 0; i < count; i++) {
-        if (strncmp(sweep[i].key, typed, strlen(typed)) != 0)
-            continue;
-        if (found != NULL)
-            return fa_fail(&run->diag, FA_EINVAL,
-                           "several sweeps begin with %s: give more of the key", shown);
-        found = &sweep[i];
-    }
-    return found != NULL
-               ? fa_stop_sweep(run->tuner, found->key, &run->diag)
-               : fa_fail(&run->diag, FA_ENOTFOUND, "no sweep in the queue of %s has the key %s",
-                         fa_store_location(run->tuner), shown);
+    fa_sweep *sweep = NULL;
+    size_t count = 0, found = 0, at = 0;
+    int rc = fa_list_sweeps(run->tuner, &sweep, &count, &run->diag);
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(sweep[i].key, typed, strlen(typed)) == 0)
+            found++, at = i;
+    if (rc == 0 && found == 1)
+        rc = fa_stop_sweep(run->tuner, sweep[at].key, &run->diag);
+    else if (rc == 0 && found > 1)
+        rc = fa_fail(&run->diag, FA_EINVAL, "several sweeps begin with %.80s: give more of the key",
+                     typed);
+    else if (rc == 0)
+        rc = fa_fail(&run->diag, FA_ENOTFOUND, "no sweep in the queue of %s has the key %.80s",
+                     fa_store_location(run->tuner), typed);
+    free(sweep);
+    return rc;
 }
 
 int cli_queue(cli_run *run)
@@ -138,14 +138,10 @@ int cli_queue(cli_run *run)
     fa_sweep *sweep = NULL;
     size_t count = 0;
     char *text = NULL;
-    int rc = fa_list_sweeps(run->tuner, &sweep, &count, &run->diag);
-    if (rc == 0 && run->options->fleet.stop != NULL) {
-        rc = stop_sweep(run, sweep, count);
-        free(sweep);
-        sweep = NULL;
-        if (rc == 0)
-            rc = fa_list_sweeps(run->tuner, &sweep, &count, &run->diag);
-    }
+    const char *stop = run->options->fleet.stop;
+    int rc = stop != NULL ? stop_sweep(run, stop) : 0;
+    if (rc == 0)
+        rc = fa_list_sweeps(run->tuner, &sweep, &count, &run->diag);
     if (rc == 0 && run->options->json) {
         rc = fa_queue_write(run->tuner, &text, &run->diag);
         cJSON *queue = cli_json_of(rc, &text);

@@ -21,7 +21,6 @@ int cli_gpus(cli_run *run)
     cJSON *array = fa_json_add_array(run->document, "gpus");
     const char *asked = run->options->request.gpu, *refused;
     cli_table table = {0};
-    fa_buf lines = {0};
     fa_gpu gpu;
     for (int32_t i = 0; fa_gpu_type(i, &gpu, &refused) == 0; i++) {
         if (asked != NULL && !cli_gpu_is(asked, gpu.name) && strcasestr(gpu.name, asked) == NULL)
@@ -30,10 +29,6 @@ int cli_gpus(cli_run *run)
         fa_json_add(item, "refused",
                     refused != NULL ? cJSON_CreateString(refused) : cJSON_CreateNull());
         fa_json_push(array, item);
-        if (refused != NULL) {
-            fa_buf_printf(&lines, "%s: %s\n", gpu.name, refused);
-            continue;
-        }
         cli_cell(&table, "%s", gpu.name);
         cli_cell(&table, "sm_%d", gpu.sm);
         cli_cell(&table, "%d", gpu.sm_count);
@@ -42,14 +37,12 @@ int cli_gpus(cli_run *run)
         cli_cell(&table, "%lld", (long long)(gpu.l2_bytes >> 20));
         cli_cell(&table, "%.0f", gpu.bandwidth_gbs);
         cli_cell(&table, "%.0f", gpu.tensor_tflops);
+        cli_cell(&table, "%s", refused != NULL ? refused : "");
         cli_row_end(&table);
     }
-    cli_table_put(&table, "GPU|arch|>SMs|>shared B|>L2 MiB|>GB/s|>TFLOP/s", &run->out);
-    fa_buf_text(&run->out, lines.data != NULL ? lines.data : "");
+    cli_table_put(&table, "GPU|arch|>SMs|>shared B|>L2 MiB|>GB/s|>TFLOP/s|?", &run->out);
     fa_buf_text(&run->out, "shared B: dynamic shared memory of one block. TFLOP/s: dense fp16 with "
                            "fp32 sums.\n");
-    run->out.failed |= lines.failed;
-    fa_buf_free(&lines);
     return 0;
 }
 

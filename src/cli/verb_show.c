@@ -33,11 +33,7 @@ static int compare_answers(const void *a, const void *b)
 
 static void print_winner(cli_table *table, const fa_answer *answer)
 {
-    cli_text_problem(&table->cell, &answer->problem);
-    cli_cell_end(table);
-    cli_cell(table, "%s", answer->gpu.name);
-    cli_text_origin(&table->cell, answer);
-    cli_cell_end(table);
+    cli_answer_cells(table, &answer->problem, answer->gpu.name, answer, NULL);
     cli_text_known_time(&table->cell, &answer->trial, false);
     cli_cell_end(table);
     if (answer->undated) {
@@ -48,7 +44,6 @@ static void print_winner(cli_table *table, const fa_answer *answer)
     }
     cli_cell_end(table);
     cli_text_config(&table->cell, &answer->trial.config);
-    cli_cell_end(table);
     cli_row_end(table);
 }
 
@@ -161,12 +156,10 @@ static void print_gate(const funnel *f, const struct fa_gate *gate, size_t limit
     size_t total = 0;
     cli_table table = {0};
     cli_tunables tunables;
-    fa_buf columns = {0};
     bool pending = gate->status == FA_STATUS_PENDING;
     char number[FA_COMMAS_MAX];
-    fa_buf_text(&columns, "family");
-    cli_tunables_find(&tunables, rows->row, rows->count, &columns);
-    fa_buf_text(&columns, pending ? "|model" : "|reason");
+    fa_buf_text(&table.columns, "family");
+    cli_tunables_find(&tunables, rows->row, rows->count, &table.columns);
     for (size_t r = 0; r < rows->count; r++) {
         const fa_trial *trial = &rows->row[r].trial;
         if (trial->status != gate->status || rows->row[r].rank > 0 || total++ >= limit)
@@ -177,26 +170,23 @@ static void print_gate(const funnel *f, const struct fa_gate *gate, size_t limit
             fa_words_about(&table.cell, trial->predicted_us);
         else
             fa_buf_text(&table.cell, trial->reason);
-        cli_cell_end(&table);
         cli_row_end(&table);
     }
     if (total > 0)
         fa_buf_printf(out, "\n%s: %s %s\n", fa_status_name(gate->status),
                       fa_commas((int64_t)total, number), gate->meaning);
-    out->failed |= columns.failed;
-    cli_table_put(&table, columns.data != NULL ? columns.data : "", out);
-    fa_buf_free(&columns);
+    cli_table_put(&table, pending ? "|model" : "|reason", out);
     if (total > limit)
         fa_buf_printf(out, "… and %s more\n", fa_commas((int64_t)(total - limit), number));
 }
 
-static void print_funnel(const cli_options *options, const fa_gpu *gpu, const funnel *f,
-                         fa_buf *out)
+static void print_funnel(cli_run *run, const funnel *f, size_t limit)
 {
-    const size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX, ranked = f->ranked;
     const fa_study_trial *row = f->rows.row;
+    const size_t ranked = f->ranked;
+    fa_buf *out = &run->out;
     char number[FA_COMMAS_MAX];
-    cli_text_heading(out, &options->request.problem, gpu);
+    cli_text_heading(out, &run->options->request.problem, &f->space.gpu);
     if (f->space.is_searched)
         fa_buf_printf(out, "space %s: searched, not built · tried %zu",
                       fa_commas(f->space.configs, number), f->rows.count);
@@ -219,12 +209,11 @@ static void print_funnel(const cli_options *options, const fa_gpu *gpu, const fu
         print_gate(f, &fa_gates[s], limit, out);
 }
 
-static void add_funnel(cJSON *document, const cli_options *options, const fa_gpu *gpu,
-                       const funnel *f)
+static void add_funnel(cli_run *run, const funnel *f, size_t limit)
 {
-    const size_t limit = options->top > 0 ? (size_t)options->top : SIZE_MAX;
-    fa_json_add(document, "problem", fa_problem_to_json(&options->request.problem));
-    fa_json_add(document, "gpu", fa_gpu_to_json(gpu));
+    cJSON *document = run->document;
+    fa_json_add(document, "problem", fa_problem_to_json(&run->options->request.problem));
+    fa_json_add(document, "gpu", fa_gpu_to_json(&f->space.gpu));
     cJSON *counts = fa_json_add_object(document, "counts");
     fa_json_add_number(counts, "space", (double)f->space.configs);
     for (int s = FA_GATES - 1; s >= 0; s--)
@@ -244,10 +233,9 @@ int cli_explain(cli_run *run)
         f.ended[f.rows.row[r].trial.status]++;
         f.ranked += f.rows.row[r].rank > 0;
     }
-    if (rc == 0 && run->options->json)
-        add_funnel(run->document, run->options, &f.space.gpu, &f);
-    else if (rc == 0)
-        print_funnel(run->options, &f.space.gpu, &f, &run->out);
+    if (rc == 0)
+        (run->options->json ? add_funnel : print_funnel)(
+            run, &f, run->options->top > 0 ? (size_t)run->options->top : SIZE_MAX);
     free(f.rows.row);
     return rc;
 }

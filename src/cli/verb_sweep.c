@@ -4,7 +4,6 @@
  */
 #include "error.h"
 #include "json.h"
-#include "options.h"
 #include "problem.h"
 #include "run.h"
 #include "text.h"
@@ -14,7 +13,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* A problem's result; its item is the grid's. */
 typedef struct row {
@@ -26,18 +24,15 @@ typedef struct sweep_run {
     cli_run *run;
     cli_grid grid;
     row *row;
-    bool many_gpus;     /* each line names its GPU */
     int32_t before;     /* items that an earlier run has done, until they are told in one line */
 } sweep_run;
 
 /* ---- words ----------------------------------------------------------------------------------*/
-void cli_text_item(fa_buf *out, const fa_sweep_item *item, bool with_gpu)
+void cli_text_item(fa_buf *out, const fa_sweep_item *item)
 {
     fa_problem_words(out, &item->problem, " · ", false);
-    if (!with_gpu)
-        return;
-    fa_buf_text(out, " · ");
-    cli_text_safe(out, item->gpu[0] != 0 ? item->gpu : "here");
+    fa_buf_text(out, item->gpu[0] != 0 ? " · " : "");
+    cli_text_safe(out, item->gpu);
 }
 
 /* "12 min of 30 min, 40 of 100 trials": what has been spent of what there is. */
@@ -56,7 +51,7 @@ static void text_spent(fa_buf *out, const fa_sweep *sweep)
 void cli_text_failed(fa_buf *out, const fa_sweep_item *item)
 {
     fa_buf_printf(out, "%s: ", fa_item_state_name(item->state));
-    cli_text_item(out, item, item->gpu[0] != 0);
+    cli_text_item(out, item);
     fa_buf_text(out, item->reason[0] != 0 ? ": " : "");
     cli_text_safe(out, item->reason);
     fa_buf_text(out, "\n");
@@ -77,17 +72,17 @@ static void show_now(sweep_run *s, const fa_sweep_progress *event)
     text_ended(&line, event->sweep);
     fa_buf_text(&line, " · ");
     fa_problem_words(&line, &event->item->problem, " ", true);
-    fa_buf_text(&line, s->many_gpus ? " " : "");
-    cli_text_safe(&line, s->many_gpus ? event->item->gpu : "");
+    fa_buf_text(&line, event->item->gpu[0] != 0 ? " " : "");
+    cli_text_safe(&line, event->item->gpu);
     fa_buf_text(&line, ": ");
     cli_text_counts(&line, event->tune);
     fa_buf_text(&line, " · ");
     text_spent(&line, event->sweep);
     fa_buf_text(&line, " spent");
-    cli_progress_show(&s->run->progress, &line);
+    cli_progress_put(&s->run->progress, &line, true);
 }
 
-void cli_tell_item(cli_progress *progress, const fa_sweep_progress *event, bool with_gpu)
+void cli_tell_item(cli_progress *progress, const fa_sweep_progress *event)
 {
     const fa_sweep_item *item = event->item;
     const fa_answer *answer = event->answer;
@@ -97,7 +92,7 @@ void cli_tell_item(cli_progress *progress, const fa_sweep_progress *event, bool 
         text_ended(&line, event->sweep);
         fa_buf_text(&line, "] ");
     }
-    cli_text_item(&line, item, with_gpu);
+    cli_text_item(&line, item);
     fa_buf_text(&line, ": ");
     if (event->event == FA_SWEEP_ITEM_BEGINS) {
         fa_buf_text(&line, item->stage == FA_WORK_MEASURE ? "measuring" : "compiling");
@@ -112,7 +107,7 @@ void cli_tell_item(cli_progress *progress, const fa_sweep_progress *event, bool 
     } else {
         fa_buf_text(&line, answer != NULL ? "compiled" : "handed back");
     }
-    cli_progress_tell(progress, &line);
+    cli_progress_put(progress, &line, false);
 }
 
 static void tell_before(sweep_run *s)
@@ -120,7 +115,7 @@ static void tell_before(sweep_run *s)
     fa_buf line = {0};
     if (s->before > 0) {
         fa_buf_printf(&line, "%d of %d problems were done before", s->before, s->grid.count);
-        cli_progress_tell(&s->run->progress, &line);
+        cli_progress_put(&s->run->progress, &line, false);
     }
     s->before = 0;
 }
@@ -140,60 +135,38 @@ static int on_event(void *context, const fa_sweep_progress *event)
     if (!known)
         tell_before(s);
     if (ends && lines->rows)
-        cli_tell_item(lines, event, s->many_gpus);
+        cli_tell_item(lines, event);
     if (tune != NULL && tune->stage != FA_STAGE_DONE && cli_progress_is_due(lines))
         show_now(s, event);
     return cli_interrupted();
 }
 
 /* ---- the result as text ---------------------------------------------------------------------*/
-static void put_row(cli_table *table, const row *row)
-{
-    const fa_answer *answer = &row->answer;
-    const fa_trial *trial = &answer->trial;
-    bool other = answer->origin == FA_ORIGIN_NEAREST, timed = trial->median_us > 0 && !other;
-    cli_text_known_time(&table->cell, trial, other);
-    cli_cell_end(table);
-    if (timed)
-        cli_text_interval(&table->cell, trial);
-    cli_cell_end(table);
-    if (timed && answer->default_us > 0)
-        fa_buf_printf(&table->cell, "%.2f×", answer->default_us / trial->median_us);
-    cli_cell_end(table);
-    cli_text_origin(&table->cell, answer);
-    cli_cell_end(table);
-    cli_text_config(&table->cell, &trial->config);
-}
-
 static void put_table(const sweep_run *s, fa_buf *out)
 {
-    const fa_sweep_item *item = s->grid.item;
-    bool several = false; /* operations */
     cli_table table = {0};
-    for (int32_t i = 1; i < s->grid.count; i++)
-        several |= fa_operation_of(&item[i].problem) != fa_operation_of(&item->problem);
     for (int32_t i = 0; i < s->grid.count; i++) {
-        const row *row = &s->row[i];
-        if (several)
-            cli_text_problem(&table.cell, &item[i].problem);
-        else
-            fa_problem_words(&table.cell, &item[i].problem, " · ", false);
+        const fa_sweep_item *item = &s->grid.item[i];
+        const fa_answer *answer = s->row[i].known ? &s->row[i].answer : NULL;
+        const fa_trial *trial = &s->row[i].answer.trial; /* zeros where there is none */
+        const bool other = s->row[i].answer.origin == FA_ORIGIN_NEAREST,
+                   timed = trial->median_us > 0 && !other;
+        const char *gpu = answer != NULL      ? answer->gpu.name
+                          : item->gpu[0] != 0 ? item->gpu
+                                              : "here";
+        cli_answer_cells(&table, &item->problem, gpu, answer, fa_item_state_name(item->state));
+        cli_text_known_time(&table.cell, trial, other);
         cli_cell_end(&table);
-        cli_cell(&table, "%s",
-                 !s->many_gpus         ? ""
-                 : row->known          ? row->answer.gpu.name
-                 : item[i].gpu[0] != 0 ? item[i].gpu
-                                       : "here");
-        for (int c = 0; c < 3 && !row->known; c++) /* no times */
-            cli_cell_end(&table);
-        if (row->known)
-            put_row(&table, row);
-        else
-            fa_buf_text(&table.cell, fa_item_state_name(item[i].state));
+        if (timed)
+            cli_text_interval(&table.cell, trial);
         cli_cell_end(&table);
+        if (timed && answer->default_us > 0)
+            fa_buf_printf(&table.cell, "%.2f×", answer->default_us / trial->median_us);
+        cli_cell_end(&table);
+        cli_text_config(&table.cell, &trial->config);
         cli_row_end(&table);
     }
-    cli_table_put(&table, "problem|?GPU|>time||>vs default|origin|config", out);
+    cli_table_put(&table, "problem|GPU|origin|>time||>vs default|config", out);
 }
 
 static void put_text(const sweep_run *s, const fa_sweep *sweep, fa_buf *out)
@@ -361,8 +334,6 @@ int cli_sweep(cli_run *run)
     int rc = cli_grid_make(options, &s.grid, &run->diag);
     if (rc != 0)
         return cli_error(rc == FA_ENOMEM ? EXIT_FAILED : EXIT_USAGE, &run->diag);
-    for (int32_t i = 1; i < s.grid.count; i++)
-        s.many_gpus |= strcmp(s.grid.item[i].gpu, s.grid.item[0].gpu) != 0;
     rc = cli_open(run, false);
     if (rc == 0)
         rc = options->fleet.enqueue ? enqueue(run, &s.grid) : run_sweep(&s);

@@ -120,31 +120,31 @@ static void print_place(const fa_answer *answer, const fa_tuner *tuner, fa_buf *
     fa_buf_text(out, "\n");
 }
 
-static void print_text(const cli_options *options, const fa_answer *answer, const cli_rows *rows,
-                       int32_t rank, const cli_progress *progress, const fa_tuner *tuner,
-                       fa_buf *out)
+static void print_text(cli_run *run, const fa_answer *answer, const cli_rows *rows, int32_t rank)
 {
-    const bool other = !fa_problem_equal(&options->request.problem, &answer->problem);
-    cli_text_heading(out, &options->request.problem, &answer->gpu);
+    const fa_problem *asked = &run->options->request.problem;
+    const bool other = !fa_problem_equal(asked, &answer->problem);
+    fa_buf *out = &run->out;
+    cli_text_heading(out, asked, &answer->gpu);
     if (other || !fa_problem_equal(&answer->problem, &answer->from_problem)) {
         fa_buf_text(out, "its kernel is that of ");
         cli_text_problem(out, &answer->from_problem);
         fa_buf_printf(out, " (%s)\n",
-                      !other ? answer->why
-                      : fa_problem_is_empty(&options->request.problem)
-                          ? "it has no batch or no query"
-                          : "these fields say what its mask says");
+                      !other                       ? answer->why
+                      : fa_problem_is_empty(asked) ? "it has no batch or no query"
+                                                   : "these fields say what its mask says");
     }
-    print_funnel(answer, progress, out);
+    print_funnel(answer, &run->progress, out);
     cli_print_ranking(rows, rows->count, answer->default_us, out);
     print_winner(answer, rank, out);
-    print_place(answer, tuner, out);
+    print_place(answer, run->tuner, out);
 }
 
-static void print_json(cJSON *document, const fa_answer *answer, const cli_rows *rows, int32_t rank,
-                       const cli_progress *progress, const fa_tuner *tuner)
+static void print_json(cli_run *run, const fa_answer *answer, const cli_rows *rows, int32_t rank)
 {
-    const char *server = fa_server_location(tuner);
+    const char *server = fa_server_location(run->tuner);
+    const fa_progress *last = &run->progress.last;
+    cJSON *document = run->document;
     fa_json_add(document, "problem", fa_problem_to_json(&answer->problem));
     fa_json_add(document, "gpu", fa_gpu_to_json(&answer->gpu));
     cJSON *json = cli_json_answer(answer),
@@ -154,8 +154,8 @@ static void print_json(cJSON *document, const fa_answer *answer, const cli_rows 
     fa_json_add_known(json, "rank", rank,
                       rank > 0 && answer->origin != FA_ORIGIN_UNRANKED && !is_tied(answer));
     fa_json_add(document, "answer", json);
-    fa_json_add_number(funnel, "resumed", answer->from_store ? 0 : progress->last.resumed);
-    fa_json_add_number(funnel, "seconds", answer->from_store ? 0 : progress->last.elapsed_s);
+    fa_json_add_number(funnel, "resumed", answer->from_store ? 0 : last->resumed);
+    fa_json_add_number(funnel, "seconds", answer->from_store ? 0 : last->elapsed_s);
     fa_json_add(document, "funnel", funnel);
     fa_json_add(document, "ranking", cli_json_rows(rows, rows->count));
     fa_json_add(document, "server",
@@ -218,10 +218,7 @@ int cli_tune(cli_run *run)
         if (fa_config_equal(&rows.row[i].trial.config, &answer.trial.config))
             rank = rows.row[i].rank;
     rows.count = rows.count < most ? rows.count : most;
-    if (run->options->json)
-        print_json(run->document, &answer, &rows, rank, progress, run->tuner);
-    else
-        print_text(options, &answer, &rows, rank, progress, run->tuner, &run->out);
+    (options->json ? print_json : print_text)(run, &answer, &rows, rank);
     status = cli_print(run);
     free(ranked);
     return status != 0 ? status : rc;
