@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """fa-tune report: the raw document, alone and in its page, and texts that mean harm. The page: test_report_browser.py."""
+import csv
 import html.parser
+import io
 import json
 import os
 import re
@@ -186,13 +188,37 @@ def what_nvml_says_beside_the_samples_is_recorded():
             "driver": "580.159.04"})
 
 
+def a_table_of_problems_has_one_row_for_each():
+    with tuned(TWO, problems=((128,), (256, "--causal"))) as place:
+        place.run("--gpu", "A100", *SMALL, "--quiet")
+        add_baselines(place, [baseline(128, "pytorch-fa2", 82.0), baseline(128, "+1-1", 10.5)])
+        told = place.json("report")["problems"]
+        rows = list(csv.DictReader(io.StringIO(place.run("report", "--format", "csv").stdout)))
+        tap.equal([(row["GPU"], row["origin"]) for row in rows], [(one["gpu"]["name"], one["known_how"]) for one in told])
+        for row, one in zip(rows, told):
+            best = one["winner"]
+            tap.equal((row["problem"], row["config"]), ("attention forward · " + one["words"], words_of(best["config"])))
+            timed = best["median_us"] is not None
+            for name, value in (("time µs", best["median_us"]), ("±", timed and (best["high_us"] - best["low_us"]) / 2), ("default µs", one["default_us"]),
+                                ("predicted µs", best["predicted_us"]), ("TFLOP/s", timed and one["flops"] / best["median_us"] * 1e-6)):
+                tap.equal((name, row[name]), (name, "%.2f" % value if value else ""))
+        tap.equal([[row[name] for row in rows if row["time µs"]] for name in ("pytorch-fa2 µs", "'+1-1 µs")], [["82.00", ""], ["10.50", ""]])
+        lines = place.run("report", "--format", "md", "--gpu", "A100").stdout.splitlines()
+        tap.equal((len(lines), lines[1].count("|"), "fa2" in lines[0]), (3, lines[2].count("|"), False))  # what nothing is known of has no column
+        rename_gpu(place, "a|b,\"<i>")
+        tap.has(place.run("report", "--format", "md").stdout, "| a\\|b,\"\\<i> |")
+        tap.has(place.run("report", "--format", "csv").stdout, ',"a|b,""<i>",')
+
+
 def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
     with Place() as place:
-        for name, start, *more in (("r.html", "<!DOCTYPE html>"), ("r.json", "{\"document\""), ("r.txt", "{\"document\"", "--json")):
+        for name, start, *more in (("r.html", "<!DOCTYPE html>"), ("r.json", "{\"document\""), ("r.txt", "{\"document\"", "--json"),
+                                   ("r.csv", "", "--format", "CSV"), ("r.md", "", "--format", "md")):
             done = place.run("report", "--out", name, *more)
             assert re.fullmatch(r"0 problems, \d+ kB in %s\n" % re.escape(name), done.stdout), done
             tap.equal(tap.read(os.path.join(place.folder, name))[:len(start)], start)
-        tap.has(place.run("report", "-o", "r.csv", status=2).stderr, '--out: "r.csv" is not a file that ends in .html or .json')
+        tap.has(place.run("report", "-o", "r.csv", status=2).stderr, '--out: "r.csv" is not a page\'s name, which ends in .html')
+        tap.has(place.run("report", "--format", "text", status=2).stderr, '--format: "text" is not html, json, md or csv')
         tap.has(place.run("report", "--out", "nowhere/r.html", status=2).stderr, "the folder nowhere does not exist")
         before = sorted(os.listdir(place.folder))
         os.mkdir(os.path.join(place.folder, "d.json"))

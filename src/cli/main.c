@@ -43,9 +43,7 @@ static const cli_verb verbs[] = {
      cli_tune, CLI_KEEPS | CLI_KNOWN_GPU | CLI_STOPS, "Tune"},
     {"sweep", CLI_GROUP_SWEEP | CLI_GROUP_SWEEP_RUN | CLI_GROUP_DEVICE | TUNES | STORED,
      "tune a grid of problems as one job that can be stopped and continued",
-     "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 \\\n"
-     "                --causal both --tokens 16384 --hidden 2048 \\\n"
-     "                --time 30m\n\n"
+     "  fa-tune sweep --seq 512:16384:x2 --head-dim 64,128 --causal both --time 30m\n\n"
      "Tunes every combination of the lists, as in 512,1024 or 512:16384:x2 or 512:2048:+512. The same command "
      "continues, and tries failed problems again. Budgets apply to all runs together. Exit status 1 when "
      "a problem failed.\n",
@@ -67,7 +65,7 @@ static const cli_verb verbs[] = {
      "problem, and why each is taken or passed over. A FILE.fab is verified, and its winners are listed.\n",
      cli_show, 0, "Look at results"},
     {"report", CLI_GROUP_REPORT | FILTERS | STORED,
-     "write the results in the store as a page, or as one JSON document",
+     "write the results in the store as a page, a document or a table",
      "  fa-tune report --out report.html     one file to open, send or print\n\n"
      "Options of a problem are filters here. Needs no GPU and changes nothing.\n",
      cli_report, CLI_READS | CLI_STOPS, NULL},
@@ -107,8 +105,7 @@ static const cli_verb verbs[] = {
      "work on the store's queue: run one per GPU, and one per host without a GPU",
      "  export FA_TUNE_STORE=postgresql://tuner@db/fa_tune     on every host\n"
      "  fa-tune sweep --enqueue --gpu L4,H100 --seq 512        anywhere\n"
-     "  fa-tune worker --idle-exit 10m                         on each host\n"
-     "  fa-tune queue                                          anywhere\n\n"
+     "  fa-tune worker --idle-exit 10m                         on each host\n\n"
      "A worker with a GPU measures the problems that are queued for its GPU type; one without compiles for "
      "any type, or for that of --gpu. A worker that ends returns its problem to the queue.\n",
      cli_worker, CLI_KEEPS | CLI_STOPS, NULL},

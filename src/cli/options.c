@@ -19,6 +19,7 @@
 
 /* A choice's index is its value. */
 static const char *const strategies[] = {"exhaustive", "random", "surrogate", "auto", NULL};
+static const char *const reports[] = {"html", "json", "md", "csv", NULL};
 static const char *const efforts[] = {"cached", "predict", "measure", "patient", NULL};
 
 #define ANY_VERB (1u << 31)
@@ -121,8 +122,9 @@ static const cli_option_spec specs[] = {
     NUMBER("--launches", IN(RUN), INTEGER, launch.count, 1, 1000000, "N",
            "calls after the proof (1)"),
     FLAG("--why", IN(WHY), why, "explain which winner the problem gets, and why"),
-    TEXT("--out", IN(REPORT), out, "FILE",
-         "the file, a page (.html) or its document (.json); else the page goes to standard output"),
+    TEXT("--out", IN(REPORT), out, "FILE", "the file; else standard output"),
+    {"--format", IN(REPORT), KIND_CHOICE, AT(format), 0, 0, reports, "FORM",
+     "html, a page; json, its document; md or csv, a table of the problems (html)"},
     TEXT("--out", IN(EXPORT), bundle.out, "FILE", "the bundle to write, as in l4.fab"),
     TEXT("--key", IN(EXPORT), bundle.key, "FILE",
          "secret key that signs it (that of fa-tune keygen)"),
@@ -269,15 +271,8 @@ int cli_refuse_choice(const char *option, const char *text, const char *const *c
 static int set_choice(const cli_option_spec *spec, const char *const *choices, const char *text,
                       void *ret, fa_diag *diag)
 {
-    static const char *const also[][2] = {/* as other programs call them */
-                                          {"float16", "fp16"},
-                                          {"half", "fp16"},
-                                          {"bfloat16", "bf16"}};
-    const char *name = text;
-    for (size_t i = 0; i < sizeof also / sizeof *also; i++)
-        name = strcasecmp(also[i][0], text) == 0 ? also[i][1] : name;
     for (int32_t i = 0; choices[i] != NULL; i++)
-        if (strcasecmp(choices[i], name) == 0) {
+        if (strcasecmp(choices[i], text) == 0) {
             memcpy(ret, &i, sizeof i);
             return 0;
         }

@@ -73,6 +73,7 @@ typedef struct cli_options {
     const char *specification; /* a file of one kernel; NULL: not given */
     const char *store, *templates, *server;
     const char *out; /* file; NULL: stdout */
+    int32_t format;  /* of a report: html, json, md or csv */
     struct {         /* of export and import */
         const char *out, *key, *from_records;
         bool no_signature, allow_unsigned;
@@ -251,7 +252,6 @@ int cli_problem_complete(cli_options *options, fa_diag *diag);
 /* The option that gives a sweep the list of this field's values; NULL: it has one value. */
 const char *cli_sweep_option(const fa_operation *operation, int field);
 
-/* ---- shorthands -----------------------------------------------------------------------------*/
 /* Sets what the shorthand stands for; `text` must outlive the options. */
 int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag);
 /* FA_EINVAL where a sweep's list has other values for a field than a shorthand. */

@@ -3,7 +3,7 @@
  * show: the winners in the store, newest first, or those of a bundle. Needs no GPU and changes
  * nothing.
  * explain: the whole funnel of a problem, every config with where it ended and why. Compiles nothing.
- * report: the store as a page, or the raw document that the page draws. A file appears whole or not at all.
+ * report: the store as a page, as the raw document that the page draws, or as a table. A file appears whole or not at all.
  * rm: forgets winners of the local store, and all that tuning stored with them. A dry run prints the same
  * lines and changes nothing.
  */
@@ -253,20 +253,73 @@ static bool tell_progress(const void *context, int32_t done, int32_t all)
     return cli_progress_count(&(*run)->progress, "reported", done, all) != 0;
 }
 
+static void put_number(cli_table *table, double value)
+{
+    if (value > 0)
+        fa_buf_printf(&table->cell, "%.2f", value);
+    cli_cell_end(table);
+}
+
+static void put_problems(const report_problems *problems, cli_form form, fa_buf *out)
+{
+    cli_table table = {.form = form};
+    const fa_baseline *baseline = problems->baseline, *end = baseline + problems->baselines;
+    const char *peer[32];
+    size_t peers = 0;
+    fa_buf_text(&table.columns,
+                "problem|GPU|origin|>time µs|>±|>predicted µs|>TFLOP/s|>default µs");
+    for (const fa_baseline *b = baseline; b < end; b++) {
+        size_t p = 0;
+        while (p < peers && strcmp(peer[p], b->peer) != 0)
+            p++;
+        if (p == peers && p < sizeof peer / sizeof *peer)
+            fa_buf_printf(&table.columns, "|?>%s µs", peer[peers++] = b->peer);
+    }
+    for (const fa_study *s = problems->study; s < problems->study + problems->count; s++) {
+        const fa_trial *trial = &s->winner.trial; /* zeros where there is none */
+        const fa_answer of_study = {.problem = s->problem, .gpu = s->gpu};
+        const double work = fa_problem_work(&s->problem, "flops");
+        cli_answer_cells(&table, &s->problem, s->gpu.name, s->has_winner ? &s->winner : NULL,
+                         "no winner");
+        put_number(&table, trial->median_us);
+        put_number(&table, (trial->high_us - trial->low_us) / 2);
+        put_number(&table, trial->predicted_us);
+        put_number(&table, trial->median_us > 0 ? work / trial->median_us * 1e-6 : 0);
+        put_number(&table, s->winner.default_us);
+        for (size_t p = 0; p < peers; p++) {
+            double us = 0;
+            for (const fa_baseline *b = baseline; b < end && us <= 0; b++)
+                if (strcmp(b->peer, peer[p]) == 0 && fa_baseline_concerns(b, &of_study))
+                    us = b->median_us;
+            put_number(&table, us);
+        }
+        cli_text_config(&table.cell, &trial->config);
+        cli_row_end(&table);
+    }
+    cli_table_put(&table, "|config", out);
+}
+
 int cli_report(cli_run *run)
 {
+    enum { HTML, JSON, MD, CSV };
     const char *file = run->options->out, *ending = file != NULL ? strrchr(file, '.') : NULL;
     const bool json = run->options->json || (ending != NULL && strcasecmp(ending, ".json") == 0);
-    const fa_report_options report = {.format = json ? FA_REPORT_JSON : FA_REPORT_HTML,
+    const int32_t format = json ? JSON : run->options->format;
+    static const int formats[] = {FA_REPORT_HTML, FA_REPORT_JSON, REPORT_NO_TEXT, REPORT_NO_TEXT};
+    const fa_report_options report = {.format = (fa_report_format)formats[format],
                                       .keep = is_asked_for,
                                       .progress = tell_progress,
                                       .context = &run};
-    report_told told;
-    if (file != NULL && !json && (ending == NULL || strcasecmp(ending, ".html") != 0))
-        return cli_refuse("--out", file, "a file that ends in .html or .json", NULL, &run->diag);
+    report_problems told;
+    if (file != NULL && format == HTML && (ending == NULL || strcasecmp(ending, ".html") != 0))
+        return cli_refuse("--out", file, "a page's name, which ends in .html", NULL, &run->diag);
     int rc = report_write(run->tuner, &report, 0, &run->out, &told, &run->diag);
-    if (rc == 0 && told.problems == 0)
+    if (rc == 0 && told.count == 0)
         rc = cli_check_gpu(run); /* a name that nobody knows is a mistake, not an empty report */
+    if (rc == 0 && format >= MD)
+        put_problems(&told, format == MD ? CLI_MARKDOWN : CLI_CSV, &run->out);
+    free(told.study);
+    free(told.baseline);
     if (rc == 0 && file != NULL)
         rc = fa_output_write(file, run->out.data, run->out.size, &run->diag);
     if (rc != 0)
@@ -274,7 +327,7 @@ int cli_report(cli_run *run)
     if (file != NULL) { /* stdout gets where it is */
         size_t size = run->out.size;
         fa_buf_clear(&run->out);
-        cli_text_count(&run->out, "", (int64_t)told.problems, "problem");
+        cli_text_count(&run->out, "", (int64_t)told.count, "problem");
         fa_buf_printf(&run->out, ", %zu kB in ", (size + 999) / 1000);
         cli_text_path(&run->out, file);
         fa_buf_text(&run->out, "\n");
@@ -283,7 +336,7 @@ int cli_report(cli_run *run)
     if (told.filtered > 0)
         snprintf(note, sizeof note, "%zu problem%s left out by the filters", told.filtered,
                  told.filtered == 1 ? " is" : "s are");
-    if (told.filtered > 0 || told.problems == 0)
+    if (told.filtered > 0 || told.count == 0)
         cli_progress_note(&run->progress, note);
     run->printed = true; /* with --json, too: the report is a document of its own */
     return cli_write(&run->out);
@@ -312,7 +365,6 @@ static void put_study(cli_table *table, const fa_study *study)
                                      : fa_name_of_origin(study->winner.origin));
     cli_cell(table, "%d", study->trials);
     fa_words_time(&table->cell, study->unix_time);
-    cli_cell_end(table);
     cli_row_end(table);
 }
 

@@ -71,7 +71,7 @@ static void order_studies(size_t most, report_problems *problems)
 }
 
 int report_write(fa_tuner *tuner, const fa_report_options *options, size_t most, fa_buf *out,
-                 report_told *ret_told, fa_diag *diag)
+                 report_problems *ret_problems, fa_diag *diag)
 {
     const report_part *part = options->format == FA_REPORT_HTML ? report_page_part : NULL;
     report_problems problems = {0};
@@ -82,14 +82,16 @@ int report_write(fa_tuner *tuner, const fa_report_options *options, size_t most,
         rc = fa_list_baselines(tuner, &problems.baseline, &problems.baselines, diag);
     if (part != NULL)
         fa_buf_append(out, part[0].bytes, part[0].size);
-    if (rc == 0)
+    if (rc == 0 && (int)options->format != REPORT_NO_TEXT)
         rc = report_document_write(tuner, options, &problems, out, diag);
     if (part != NULL)
         fa_buf_append(out, part[1].bytes, part[1].size);
-    if (ret_told != NULL)
-        *ret_told = (report_told){problems.count, problems.filtered};
-    free(problems.study);
-    free(problems.baseline);
+    if (ret_problems != NULL) {
+        *ret_problems = problems;
+    } else {
+        free(problems.study);
+        free(problems.baseline);
+    }
     return rc == FA_ENOMEM || (rc == 0 && out->failed)
                ? fa_fail(diag, FA_ENOMEM, "out of memory for a report")
                : rc;

@@ -13,17 +13,8 @@
 #include "buf.h"
 #include "fa_tune.h"
 
-/* A third fa_report_format: the document that a page holds, which is shorter. */
-enum { REPORT_PAGE_JSON = 4 };
-
-typedef struct report_told {
-    size_t problems;
-    size_t filtered; /* others, that were not asked for, or are behind the first `most` */
-} report_told;
-
-/* Appends the report of the first `most` problems to `out`; 0: of all. ret_told may be NULL. */
-FA_API int report_write(fa_tuner *tuner, const fa_report_options *options, size_t most, fa_buf *out,
-                        report_told *ret_told, fa_diag *diag);
+/* Further formats: the document that a page holds, which is shorter; and nothing, where the problems alone are asked for. */
+enum { REPORT_PAGE_JSON = 4, REPORT_NO_TEXT = 5 };
 
 /* The problems that a report tells, in its order, and every baseline. */
 typedef struct report_problems {
@@ -31,9 +22,13 @@ typedef struct report_problems {
     size_t count;
     fa_baseline *baseline;
     size_t baselines;
-    size_t filtered;
-    size_t older; /* earlier generations of problems that are told (other templates) */
+    size_t filtered; /* others, that were not asked for, or are behind the first `most` */
+    size_t older;    /* earlier generations of problems that are told (other templates) */
 } report_problems;
+
+/* Appends the report of the first `most` problems to `out`; 0: of all. ret_problems may be NULL; its lists are the caller's. */
+FA_API int report_write(fa_tuner *tuner, const fa_report_options *options, size_t most, fa_buf *out,
+                        report_problems *ret_problems, fa_diag *diag);
 
 /* document.c: the document of these problems (docs/json.md). */
 int report_document_write(fa_tuner *tuner, const fa_report_options *options,
