@@ -320,7 +320,7 @@ static int launch_batch(const fa_problem *problem, const fa_candidate *candidate
     if (rc == 0)
         rc = fa_attn_dense_take(problem, &args, &p.dense, &diag);
     if (rc == 0)
-        rc = fa_attn_serving_take(problem, &args, &p, &diag);
+        rc = fa_attn_serving_take(problem, NULL, &args, &p, &diag);
     p.workspace = (void *)(uintptr_t)part[7].there;
     p.counters = (void *)(uintptr_t)part[8].there;
     p.splits = launches->splits;

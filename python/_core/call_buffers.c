@@ -19,12 +19,55 @@ struct buffers {
     tensor tensor[BUFFERS_MAX];
 };
 
-static int set_text_field(struct call *c, const char *name, PyObject *text)
+static const char score_field[] = "score", mask_field[] = "mask", buffers_field[] = "buffers";
+
+/* Texts of calls before, by name; the oldest gives way. Under the GIL. */
+enum { KNOWN_MAX = 12 };
+static struct known {
+    const char *name; /* of the field */
+    char *text;
+    int field;
+    int32_t value;
+} known[KNOWN_MAX];
+
+static int set_text_field(struct call *c, const char *name, const char *text)
 {
-    PyObject *key = PyUnicode_InternFromString(name);
-    const int field = key != NULL ? problem_find(key) : -1;
-    Py_XDECREF(key);
-    return field < 0 ? -1 : problem_set(&c->problem, field, text);
+    static unsigned oldest;
+    struct known *one = known;
+    while (one < known + KNOWN_MAX && (one->name != name || strcmp(one->text, text) != 0))
+        one++;
+    if (one == known + KNOWN_MAX) {
+        PyObject *key = PyUnicode_InternFromString(name), *value = PyUnicode_FromString(text);
+        const int field = key != NULL && value != NULL ? problem_find(key) : -1;
+        const int rc = field < 0 ? -1 : problem_set(&c->problem, field, value);
+        Py_XDECREF(key);
+        Py_XDECREF(value);
+        if (rc != 0)
+            return -1;
+        one = &known[oldest++ % KNOWN_MAX];
+        PyMem_Free(one->text);
+        const size_t size = strlen(text) + 1;
+        *one = (struct known){.name = NULL, .text = PyMem_Malloc(size)};
+        if (one->text == NULL)
+            return 0; /* the next call asks again */
+        memcpy(one->text, text, size);
+        one->field = field, one->value = c->problem.value[field], one->name = name;
+    }
+    c->problem.value[one->field] = one->value;
+    return 0;
+}
+
+/* Of a score or mask, which is a str. */
+static int set_snippet(struct call *c, const char *name, PyObject *text)
+{
+    const char *line = text != NULL && text != Py_None && PyUnicode_Check(text)
+                           ? PyUnicode_AsUTF8AndSize(text, NULL)
+                           : NULL;
+    if (text == NULL || text == Py_None)
+        return 0;
+    if (line == NULL && PyErr_Occurred() == NULL)
+        return fail(ERROR_ARGUMENT, "%s must be a str", name);
+    return line != NULL ? set_text_field(c, name, line) : -1;
 }
 
 /* Functions become texts, and what they have captured buffers. */
@@ -62,10 +105,8 @@ int call_take_texts(struct call *c)
     if ((is_function(c->is.score) || is_function(c->is.mask) || may_be_softcap(c->is.score)) &&
         trace(c) != 0)
         return -1;
-    if (c->is.score != NULL && c->is.score != Py_None &&
-        set_text_field(c, "score", c->is.score) != 0)
-        return -1;
-    return c->is.mask != NULL && c->is.mask != Py_None ? set_text_field(c, "mask", c->is.mask) : 0;
+    return set_snippet(c, score_field, c->is.score) != 0 ? -1
+                                                         : set_snippet(c, mask_field, c->is.mask);
 }
 
 static const char *type_of(const tensor *t)
@@ -164,9 +205,7 @@ int call_take_buffers(struct call *c)
         c->buffers->count = i + 1;
         size += strlen(text + size);
     }
-    PyObject *list = PyUnicode_FromString(text);
-    const int done = list != NULL ? set_text_field(c, "buffers", list) : -1;
-    Py_XDECREF(list);
+    const int done = set_text_field(c, buffers_field, text);
     c->launch.buffers = c->buffers->is;
     c->launch.buffer_count = count;
     return done;

@@ -78,10 +78,8 @@ int fa_buffers_read(const char *text, fa_buffer ret[FA_ATTN_BUFFERS], fa_diag *d
     const char *at = text != NULL ? text : "", *wrong = NULL;
     int count = 0;
     while (*at != 0 && wrong == NULL) {
-        if (count == FA_ATTN_BUFFERS)
-            wrong = "has more than 8 buffers";
-        else
-            wrong = read_buffer(&at, &ret[count], ret, count);
+        wrong = count == FA_ATTN_BUFFERS ? "has more than 8 buffers"
+                                         : read_buffer(&at, &ret[count], ret, count);
         count++;
         if (wrong == NULL && *at != 0 && (*at != ' ' || *++at == 0))
             wrong = "has more than one space between two buffers, or none";
@@ -103,17 +101,15 @@ int fa_buffers_names(const fa_buffer *buffers, int count, bool mask, const char 
 }
 
 /* ---- buffers of a proof --------------------------------------------------------------------------*/
-static const char *text_of(const fa_problem *problem, const char *name)
+static const char *text_of(int32_t value)
 {
-    const fa_operation *operation = fa_operation_of(problem);
-    const int field = fa_operation_field_index(operation, name);
-    const int32_t value = field >= 0 ? problem->value[field] : 0;
     return value != 0 ? fa_value_words(value, NULL) : NULL;
 }
 
 const char *fa_buffers_of(const fa_problem *problem)
 {
-    return text_of(problem, "buffers");
+    const int field = fa_operation_field_index(fa_operation_of(problem), "buffers");
+    return text_of(field >= 0 ? problem->value[field] : 0);
 }
 
 /* Where a text has a place alone as the index of a buffer's dimension, that place. */
@@ -150,8 +146,8 @@ int fa_buffers_plan(const fa_problem *p, bool gaps, uint64_t seed,
     fa_buffer list[FA_ATTN_BUFFERS];
     const int count = fa_buffers_read(fa_buffers_of(p), list, NULL);
     memset(axis, -1, sizeof axis);
-    find_axes(text_of(p, "score"), list, count, axis);
-    find_axes(text_of(p, "mask"), list, count, axis);
+    find_axes(text_of(p->score), list, count, axis);
+    find_axes(text_of(p->mask), list, count, axis);
     for (int i = 0; i < count; i++) {
         fa_attn_buffer *is = &ret[i].is;
         int64_t next = 1;
@@ -211,17 +207,13 @@ static int take_tensor(const fa_buffer *is, const fa_attn_buffer *given,
     return 0;
 }
 
-int fa_buffers_take(const fa_problem *problem, const fa_attn_args *args,
+int fa_buffers_take(const fa_buffer *list, int count, const fa_attn_args *args,
                     struct fa_attn_buffer_params ret[FA_ATTN_BUFFERS], fa_diag *diag)
 {
-    fa_buffer list[FA_ATTN_BUFFERS];
-    const char *text = fa_buffers_of(problem);
-    const int count = fa_buffers_read(text, list, diag);
-    int rc = count < 0 ? count : 0;
-    if (rc == 0 && (args->buffer_count != count || (count > 0 && args->buffers == NULL)))
-        return fa_fail(diag, FA_EINVAL,
-                       "args->buffers has %d buffers, and the problem has %d: \"%s\"",
-                       (int)args->buffer_count, count, text != NULL ? text : "");
+    int rc = 0;
+    if (args->buffer_count != count || (count > 0 && args->buffers == NULL))
+        return fa_fail(diag, FA_EINVAL, "args->buffers has %d buffers, and the problem has %d",
+                       (int)args->buffer_count, count);
     for (int i = 0; i < count && rc == 0; i++) {
         ret[i] = (struct fa_attn_buffer_params){.at = NULL};
         rc = list[i].dims < 0 ? take_number(&list[i], args->buffers[i].number, &ret[i], diag)

@@ -63,7 +63,7 @@ int fa_buffers_plan(const fa_problem *problem, bool gaps, uint64_t seed,
                     fa_buffer_plan ret[FA_ATTN_BUFFERS]);
 
 /* What a call passes, in the order of the list, as kernels take it. FA_EINVAL, FA_EALIGN with a sentence. */
-int fa_buffers_take(const fa_problem *problem, const fa_attn_args *args,
+int fa_buffers_take(const fa_buffer *list, int count, const fa_attn_args *args,
                     struct fa_attn_buffer_params ret[FA_ATTN_BUFFERS], fa_diag *diag);
 
 /* As Python has them: `//` and `%` round down, a division by 0 is 0. Wraps: what may be beyond 64 bits was refused. */

@@ -9,7 +9,6 @@
 
 #include "cubin.h"
 #include "error.h"
-#include "operands.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -266,14 +265,23 @@ void fa_attn_softcap_take(float softcap, struct fa_attn_serving_params *params)
     params->cap_slope = (float)(a2 * log2_e * (double)softcap * rate * square * square);
 }
 
-int fa_attn_serving_take(const fa_problem *problem, const fa_attn_args *args,
-                         struct fa_attn_serving_params *params, fa_diag *diag)
+int fa_attn_serving_take(const fa_problem *problem, const struct fa_attn_shared *shared,
+                         const fa_attn_args *args, struct fa_attn_serving_params *params,
+                         fa_diag *diag)
 {
     memset((char *)params + sizeof params->dense, 0,
            offsetof(struct fa_attn_serving_params, buffer) - sizeof params->dense);
     params->window_left = params->window_right = -1;
-    const bool buffers = problem->buffers != 0 || args->buffer_count != 0;
-    int rc = buffers ? fa_buffers_take(problem, args, params->buffer, diag) : 0;
+    int rc = 0;
+    if (problem->buffers != 0 || args->buffer_count != 0) {
+        fa_buffer own[FA_ATTN_BUFFERS];
+        const bool same = shared != NULL && shared->buffers == problem->buffers;
+        const int count =
+            same ? shared->buffer_count : fa_buffers_read(fa_buffers_of(problem), own, diag);
+        rc = count < 0
+                 ? count
+                 : fa_buffers_take(same ? shared->buffer : own, count, args, params->buffer, diag);
+    }
     if (rc != 0 || fa_attn_is_dense(problem))
         return rc;
     rc = check_arguments(problem, args, diag);
@@ -322,7 +330,7 @@ static void unload(void **shared)
 static int attn_load(fa_driver *driver, fa_module *module, const fa_problem *problem,
                      const fa_cubin_entry *entry, void **ret_shared, fa_diag *diag)
 {
-    (void)driver, (void)module, (void)problem;
+    (void)driver, (void)module;
     struct fa_attn_boxes boxes;
     bool serving = false;
     int rc = fa_attn_boxes_read(entry, &boxes, &serving, diag);
@@ -333,6 +341,8 @@ static int attn_load(fa_driver *driver, fa_module *module, const fa_problem *pro
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     shared->serving = serving;
     shared->boxes = boxes;
+    shared->buffers = problem->buffers; /* the source has been made of the list: it can be read */
+    shared->buffer_count = fa_buffers_read(fa_buffers_of(problem), shared->buffer, NULL);
     atomic_flag_clear(&shared->maps.taken);
     *ret_shared = shared;
     return 0;
@@ -463,7 +473,7 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
         rc = fa_call_take_memory(call, args->workspace, args->workspace_bytes, stream, &memory,
                                  diag);
     if (rc == 0 && shared != NULL && shared->serving)
-        rc = fa_attn_serving_take(problem, args, &params, diag);
+        rc = fa_attn_serving_take(problem, shared, args, &params, diag);
     if (call->composed != NULL || (shared != NULL && shared->serving)) {
         params.workspace = (void *)(uintptr_t)memory.workspace;
         params.counters = (unsigned int *)(uintptr_t)memory.counters;

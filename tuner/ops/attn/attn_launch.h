@@ -13,6 +13,9 @@
 #include "attn_tensor_maps.h"
 #include "call.h"
 #include "manifest.h"
+#include "operands.h"
+
+struct fa_attn_shared; /* below */
 
 /* ---- the arguments of serving engines --------------------------------------------------------*/
 /* Strides beyond it, either way, reach outside any memory. In elements. */
@@ -34,9 +37,11 @@ int fa_attn_dense_take(const fa_problem *problem, const fa_attn_args *args,
 
 /* Sets what stands behind params->dense, but for memory and splits. Nothing in device memory is read: lengths and tables may
  * still be on their way. FA_EINVAL names an argument that the problem asks for and that is missing or out of range,
- * FA_EALIGN a pointer that is not aligned to its numbers of four bytes. */
-int fa_attn_serving_take(const fa_problem *problem, const fa_attn_args *args,
-                         struct fa_attn_serving_params *params, fa_diag *diag);
+ * FA_EALIGN a pointer that is not aligned to its numbers of four bytes. shared: NULL, or the cubin's,
+ * whose list of buffers need not be read again where it is the problem's. */
+int fa_attn_serving_take(const fa_problem *problem, const struct fa_attn_shared *shared,
+                         const fa_attn_args *args, struct fa_attn_serving_params *params,
+                         fa_diag *diag);
 
 /* ---- tensor maps -----------------------------------------------------------------------------*/
 /* Reads what maps the entry of a cubin wants: ret_boxes->columns is 0 when it wants none; and whether it takes
@@ -57,6 +62,9 @@ extern const fa_launcher fa_attn_launcher;
 struct fa_attn_shared {
     bool serving;               /* it takes fa_attn_serving_params */
     struct fa_attn_boxes boxes; /* columns 0: it takes no tensor maps */
+    int32_t buffers;            /* of the problem that it was loaded for, and their list */
+    int buffer_count;
+    fa_buffer buffer[FA_ATTN_BUFFERS];
     fa_kept_maps maps;
     unsigned char proved[sizeof(struct fa_attn_tensor_maps)]; /* of a proof's launch */
 };

@@ -475,7 +475,7 @@ static void place(fa_bench *b, int index)
     for (int i = 0; i < args.buffer_count; i++)
         buffers[i] = plan[i].is, buffers[i].at = at[BUFFERS + i];
     FA_TRY(b, fa_attn_dense_take(p, &args, &params_of(c)->dense, b->diag));
-    FA_TRY(b, fa_attn_serving_take(p, &args, params_of(c), b->diag));
+    FA_TRY(b, fa_attn_serving_take(p, NULL, &args, params_of(c), b->diag));
 }
 
 static int arguments(fa_bench *b, int index, int launch, void *kernels,
