@@ -596,6 +596,16 @@ struct Serving {
         }
     };
 #endif
+#if MASK_SNIPPET
+    struct Seen {   // likewise: whether a score is
+        const Places places;
+        const int at, from;
+
+        template <class Held> __device__ __forceinline__ bool operator()(int i, const Held &held) const {
+            return is_visible(places, query_place(at + i % 4 / 2 * 8), key_place(from, (float)from, i / 4 * 8 + i % 2), held);
+        }
+    };
+#endif
     FA_DEVICE void fetch(Fetched &fetched, const Params &p, const Work &work, int row, int key) {
 #if SCORE_FETCHES
         Scores none = {};
@@ -631,9 +641,7 @@ struct Serving {
 #if MASK_FETCHES
         asm volatile("" : "+r"(places.batch), "+r"(places.head), "+r"(query), "+r"(from));   // addresses are not to be kept from step to step
 #endif
-        const auto sees = [&](int i, const auto &held) {
-            return is_visible(places, query_place(query + sequence.offset + i % 4 / 2 * 8), key_place(from, (float)from, i / 4 * 8 + i % 2), held);
-        };
+        const Seen sees = {places, query + sequence.offset, from};
 #if MASK_FETCHES
         u32 raw[kScores];
 #pragma unroll
