@@ -106,7 +106,7 @@ def bytes_that_http_forbids_are_refused():
         tap.equal((head, statuses(said_back(head))[:1]), (head, [400]))
     # What it allows is taken.
     for head in (b"GET /v1/jobs HTTP/1.1\r\nHost:a", b"GET /v1/%6aobs HTTP/1.1\r\nHost: \t a  \r\nX:\r\nY: ", b"GET /v1/jobs HTTP/1.0",
-                 b"\r\nGET /v1/winners?limit=3 HTTP/1.1\r\nHost: a\r\nCookie: a=b; c=d"):
+                 b"\r\nGET /v1/winners HTTP/1.1\r\nHost: a\r\nCookie: a=b; c=d"):
         tap.equal((head, statuses(said_back(head + end))), (head, [200]))
     tap.equal(statuses(said_back(b"GET /v1/jobs%00x HTTP/1.1\r\nHost: a" + end)), [404])
     for head, status in ((b"Content-Length: -1\r\n", 400), (b"Content-Length: 5x\r\n", 400),
@@ -147,8 +147,7 @@ def paths_and_methods_lead_nowhere_but_to_what_there_is():
                  b"/v1/kernel%00", b"/v1/cubins/" + b"0" * 64 + b"%00.db", b"/v1/cubins/" + b"G" * 64, b"/v1/cubins/" + b"A" * 64,
                  b"/v1/cubins/" + b"0" * 63, b"/v1/cubins/" + b"0" * 64, b"/v1/cubins/" + b"0" * 5000, b"/v1/cubins/" + b"0" * 64 + b"/",
                  b"/v1/cubins/", b"//healthz", b"/healthz/", b"/healthz%00", b"/v1/jobs/" + b"a" * 32, b"/v1/jobs/../winners", b"/v1/jobs/%zz",
-                 b"/%c0%ae%c0%ae/", b"http://elsewhere/healthz/x", b"/" + b"%41" * 3000, b"*", b"/v1/kernel", b"/v1/winners?limit=1e3",
-                 b"/v1/winners?limit=99999999999999999999"):
+                 b"/%c0%ae%c0%ae/", b"http://elsewhere/healthz/x", b"/" + b"%41" * 3000, b"*", b"/v1/kernel", b"/v1/winners?limit=3"):
         came = said_back(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert all(400 <= status < 500 for status in statuses(came)), (path, came[:200])
         tap.lacks(came, b"root:")

@@ -11,7 +11,6 @@
 #include "buf.h"
 #include "error.h"
 #include "expr.h"
-#include "hash.h"
 #include "json.h"
 #include "problem.h"
 #include "trial.h"

@@ -9,7 +9,6 @@
 #include "hash.h"
 #include "json.h"
 #include "trial.h"
-#include "wording.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -9,7 +9,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- a bundle shown --------------------------------------------------------------------------*/
 static bool keep_asked_for(void *context, const fa_answer *answer)

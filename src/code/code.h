@@ -6,7 +6,6 @@
 #define FA_CODE_CODE_H
 
 #include "buf.h"
-#include "problem.h"
 
 #include <ctype.h>
 #include <stdbool.h>

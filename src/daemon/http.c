@@ -133,14 +133,9 @@ const char *serve_header(const serve_request *request, const char *name)
     return MHD_lookup_connection_value(request->mhd, MHD_HEADER_KIND, name);
 }
 
-const char *serve_argument(const serve_request *request, const char *name)
+bool serve_has_query(const serve_request *request)
 {
-    return MHD_lookup_connection_value(request->mhd, MHD_GET_ARGUMENT_KIND, name);
-}
-
-int serve_argument_count(const serve_request *request)
-{
-    return MHD_get_connection_values(request->mhd, MHD_GET_ARGUMENT_KIND, NULL, NULL);
+    return MHD_get_connection_values(request->mhd, MHD_GET_ARGUMENT_KIND, NULL, NULL) > 0;
 }
 
 /* libmicrohttpd refuses what HTTP forbids from 0.9.77 on; what earlier ones passed over is read from their buffer. */

@@ -66,9 +66,7 @@ int serve_http_connections(const serve_http *http);
 
 /* ---- the head -------------------------------------------------------------------------------*/
 const char *serve_header(const serve_request *request, const char *name); /* or NULL */
-const char *serve_argument(const serve_request *request,
-                           const char *name); /* of the query, or NULL */
-int serve_argument_count(const serve_request *request);
+bool serve_has_query(const serve_request *request);
 
 /* ---- replies --------------------------------------------------------------------------------*/
 /* A response of malloced bytes, which it owns; NULL: out of memory, or no bytes. */

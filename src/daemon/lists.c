@@ -12,7 +12,6 @@
 #include <string.h>
 
 enum {
-    WINNERS_DEFAULT = 100,
     WINNERS_MAX = 10000, /* takes a second or two */
     PROBLEMS_MAX = 4000  /* of a report */
 };
@@ -23,7 +22,7 @@ typedef struct query {
     const char *type; /* NULL: JSON */
     unsigned status;  /* 0: 200 */
     char key[65];     /* of a cubin */
-    int limit;
+    int limit;        /* of winners */
     char tag[FA_HASH_HEX + 2]; /* "": no ETag */
 } query;
 
@@ -86,12 +85,7 @@ static int list_winners(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 
 void serve_get_winners(serve_service *service, serve_request *request)
 {
-    const char *limit = serve_argument(request, "limit");
-    int64_t most = WINNERS_DEFAULT;
-    if (limit != NULL && !cli_parse_digits(limit, 1, WINNERS_MAX, &most))
-        serve_reply_failure(request, 0, FA_EINVAL, "limit must be 1 to 10000");
-    else
-        submit(service, &service->lists, request, &(query){.limit = (int)most}, list_winners);
+    submit(service, &service->lists, request, &(query){.limit = WINNERS_MAX}, list_winners);
 }
 
 /* ---- cubins ---------------------------------------------------------------------------------*/
@@ -134,7 +128,7 @@ static int list_sweeps(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 
 void serve_get_sweeps(serve_service *service, serve_request *request)
 {
-    submit(service, &service->lists, request, &(query){.limit = 0}, list_sweeps);
+    submit(service, &service->lists, request, &(query){.status = 0}, list_sweeps);
 }
 
 /* Its items are worked on by whoever runs `fa-tune worker`. */

@@ -89,7 +89,6 @@ static void get_page(serve_service *service, serve_request *request)
 typedef struct route {
     const char *method, *path; /* "*" at a path's end stands for one part */
     bool open;      /* to every client that reaches the port, with or without the token */
-    bool arguments; /* its query takes a limit */
     size_t body;    /* bytes at most */
     void (*handle)(serve_service *service, serve_request *request);
 } route;
@@ -97,7 +96,7 @@ typedef struct route {
 static const route routes[] = {
     {"POST", "/v1/kernel", .body = FA_ASK_TEXT_MAX, .handle = serve_post_kernel},
     {"GET", "/v1/cubins/*", .handle = serve_get_cubin},
-    {"GET", "/v1/winners", .arguments = true, .handle = serve_get_winners},
+    {"GET", "/v1/winners", .handle = serve_get_winners},
     {"GET", "/v1/jobs", .handle = serve_get_jobs},
     {"GET", "/v1/sweeps", .handle = serve_get_sweeps},
     {"POST", "/v1/sweeps", .body = FA_SWEEP_ASK_TEXT_MAX, .handle = serve_post_sweep},
@@ -155,17 +154,12 @@ static void handle(void *context, serve_request *request)
 {
     serve_service *service = context;
     const route *found = request->route;
-    if (found == NULL) {
+    if (found == NULL)
         serve_reply_failure(request, 0, FA_ENOTFOUND,
                             "there is nothing at this path for this method: GET /openapi.json "
                             "lists what there is");
-        return;
-    }
-    const bool limited = found->arguments && serve_argument(request, "limit") != NULL;
-    if (serve_argument_count(request) != limited) /* a filter that is passed over misleads */
-        serve_reply_failure(request, 0, FA_EINVAL,
-                            found->arguments ? "this path takes only a limit in its query"
-                                             : "this path takes nothing in its query");
+    else if (serve_has_query(request)) /* a filter that is passed over misleads */
+        serve_reply_failure(request, 0, FA_EINVAL, "no path takes anything in its query");
     else
         found->handle(service, request);
 }

@@ -24,7 +24,6 @@
 #include "candidate.h"
 #include "error.h"
 #include "family.h"
-#include "hash.h"
 #include "json.h"
 #include "model.h"
 #include "problem.h"

@@ -483,7 +483,7 @@ int fa_service_check(const fa_service *service, char *ret_text, size_t size, fa_
 {
     const fa_http_address *address = &((const remote *)service)->address;
     /* It reads the store, and over TCP it needs the token. */
-    const fa_http_call call = {.target = "/v1/winners?limit=1", .quiet_ms = QUIET_MS};
+    const fa_http_call call = {.target = "/v1/sweeps", .quiet_ms = QUIET_MS};
     fa_http_reply reply = {0};
     int rc = fa_http_do(address, &call, &reply, diag);
     fa_buf_free(&reply.body);

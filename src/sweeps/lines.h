@@ -13,7 +13,6 @@
 #ifndef FA_SWEEPS_LINES_H
 #define FA_SWEEPS_LINES_H
 
-#include "bundle.h"
 #include "candidate.h"
 #include "hash.h"
 
