@@ -67,7 +67,7 @@ int fa_postgres_command(fa_store *store, const char *sql, int64_t *ret_value, fa
 /* Fills the table. FA_ENOTSUP with what to install. Once loaded it stays. */
 int fa_pq_load(fa_diag *diag);
 
-/* Those of a server (lock.c), on a new connection. */
+/* A server's locks, on a new connection. */
 void fa_lock_take_again(fa_store *store);
 
 /* ---- the backend ---------------------------------------------------------------------------- */

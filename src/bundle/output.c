@@ -13,7 +13,6 @@
 #include "buf.h"
 #include "error.h"
 #include "bundle.h"
-#include "minisign.h"
 #include "own_place.h"
 #include "sqlite.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The service: what its handlers share, and the handlers that routes.c lists.
+ * The service: what its handlers share, and the handlers of kernel.c.
  *
  * Threads: the loop's thread owns everything here, and calls each function. What work on other threads reads of it is
  * the settings and devices, which do not change, and the news of a tune (kernel.c). It may end at any moment: the store
@@ -139,15 +139,6 @@ void serve_kernels_open(serve_service *service);
 void serve_post_kernel(serve_service *service, serve_request *request);
 void serve_get_jobs(serve_service *service, serve_request *request);
 
-/* ---- lists (lists.c) ------------------------------------------------------------------------*/
-void serve_get_winners(serve_service *service, serve_request *request);
-void serve_get_cubin(serve_service *service, serve_request *request);
-void serve_get_sweeps(serve_service *service, serve_request *request);
-void serve_post_sweep(serve_service *service, serve_request *request);
-void serve_get_report(serve_service *service, serve_request *request);
-void serve_get_ready(serve_service *service, serve_request *request);
-
-/* ---- routes (routes.c) ----------------------------------------------------------------------*/
-extern const serve_http_events serve_routes; /* their context is a serve_service */
 extern const char serve_openapi_document[];
+
 #endif

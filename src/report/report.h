@@ -30,10 +30,6 @@ typedef struct report_problems {
 FA_API int report_write(fa_tuner *tuner, const fa_report_options *options, size_t most, fa_buf *out,
                         report_problems *ret_problems, fa_diag *diag);
 
-/* document.c: the document of these problems (docs/json.md). */
-int report_document_write(fa_tuner *tuner, const fa_report_options *options,
-                          const report_problems *problems, fa_buf *out, fa_diag *diag);
-
 /* The page, made by embed.py from page/: what stands before the document, and what after it. The live page is the same
  * with page/live.js, which draws what it reads from the service that serves it. */
 typedef struct report_part {
