@@ -712,6 +712,8 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_attention_of_fp8_is_found)
         {"barrier_init(barrier_at(base, kTurnedEmpty + i), kGroups * 4);",
          "barrier_init(barrier_at(base, kTurnedEmpty + i), kGroups * 4 - 4);"},
         {"feed.skip(w.steps - own.steps);", ""},
+        /* right all the same, by products that a warp does alone */
+        {"step >= own.clear_steps - 1", "false"},
         {NULL}};
     fa_problem p = problem_of(FA_BF16, FA_CAUSAL_BOTTOM_RIGHT, 128, 1, 2, 1, 150, 330);
     p.kv_dtype = p.q_dtype = FA_KV_FP8;
@@ -725,7 +727,7 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_attention_of_fp8_is_found)
                  "\"STAGES\":2,\"PINGPONG\":1}}",
                  chunks > 0 ? chunks : 1, chunks > 0 ? 1 : 4, chunks == 0);
         changes[0] = of_sums[chunks];
-        CHECK_INT(count_unnoticed(&p, config, changes), 0);
+        CHECK_INT(count_unnoticed(&p, config, changes), 1);
     }
     world.gpu.sm_count = 132;
 }

@@ -10,13 +10,15 @@
 // Invariants:
 //  - wgmma takes e4m3 with K along the rows of both operands alone, so three warps of the producing warpgroup transpose each tile
 //    of V, in the order that accumulators have as an operand (fa_wgmma_e4m3.cuh). The fourth fetches.
-//  - weights are P = 2^(exponent - reference). When a row's reference is taken it lies kOffset below the row's maximum, which may
-//    then grow until weights reach 2^kMost: e4m3 ends at 448, and below at 2^-9.
+//  - weights are P = 2^(exponent - reference). A row's first reference lies kOffset below its maximum; later it moves up where a
+//    thread's weights of a step add up to more than kLargest, which is looked at afterwards: no weight is larger than that sum. e4m3
+//    ends at 448 above and at 2^-9 below. Where weights are infinite the warp multiplies its scores again, by itself.
 //  - a tensor core's sum keeps about 14 bits. Of P V it spans at most FLUSH steps, whose keys the manifest bounds; then it is added
 //    to sums in fp32, in registers or (SUMS_SHARED) each thread's in shared memory, with references of their own. Where those and
 //    a step's do not fit (CHUNKS > 1), each step's are made a chunk of columns at a time.
 //  - the output is written from registers: a thread has four neighbouring columns of a row.
 #include "attn_serving.cuh"
+#include "fa_mma.cuh"
 #include "fa_tma_device.cuh"
 #include "fa_wgmma_e4m3.cuh"
 
@@ -46,7 +48,8 @@ extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {kLine, 64, 1, kBox
 
 namespace {
 
-constexpr float kOffset = 7.0f, kMost = kOffset + 1.75f;   // log2 of the largest weight when its reference is taken, and of any
+constexpr float kOffset = 7.0f, kLargest = 448.0f;   // log2 of the largest weight when its reference is taken; the largest of any
+constexpr int kMoved = 127 + 6;                           // the exponent, in its bits, of a sum whose reference has moved
 using Weights = u32[kN / 8];
 using Output = float[kColumns / 2];
 
@@ -322,38 +325,73 @@ FA_DEVICE void issue_pv(Output &o, const Weights &p, u64 v, int chunk, bool accu
     wgmma_commit();
 }
 
-// may_outgrow with several comparisons under way together: one warp of a consumer alone has its scheduler.
-FA_DEVICE bool may_grow(const Scores &s, const Rows &rows) {
-    if constexpr (kChunks == 1 && kN + kD > 220) return may_outgrow(s, rows);   // for want of registers
-    int top[4] = {kAnyScore, kAnyScore, kAnyScore, kAnyScore};
+FA_DEVICE u32 load_four(u32 at) {
+    u32 four;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(four) : "r"(at) : "memory");
+    return four;
+}
+// The scores of this warp's 16 rows once more, by products that a warp does alone, 16 of K at a time: `rows` of Q, and a tile of K.
+// Two numbers of e4m3 are a pair of fp16; of four neighbours the second two take the places of K + 8, in both operands.
+FA_DEVICE void multiply_again(Scores &s, u32 rows, u32 keys) {
+    const u32 lane = threadIdx.x % kWarp, row = threadIdx.x % kGroup / kWarp * 16 * kLine;
 #pragma unroll
-    for (int i = 0; i < kScores; i += 2) {
-        int &most = top[i % 8 / 2];
-        most = max3(most, (int)float_to_bits(s[i]), (int)float_to_bits(s[i + 1]));
+    for (int i = 0; i < kScores; ++i) s[i] = 0.0f;
+#pragma unroll 1
+    for (u32 d = 0; d < kD; d += 16) {
+        const u32 place = swizzled_chunk<kLine>(lane / 4, d % kLine / 16) + lane % 4 * 4;
+        const u32 low = load_four(rows + d / kLine * (64 * kLine) + row + place), high = load_four(rows + d / kLine * (64 * kLine) + row + 8 * kLine + place);
+        const u32 left[4] = {widen<false, kBytes01>(low), widen<false, kBytes01>(high), widen<false, kBytes23>(low), widen<false, kBytes23>(high)};
+#pragma unroll
+        for (u32 key = 0; key < kN; key += 8) {
+            const u32 four = load_four(keys + d / kLine * (kN * kLine) + place + key * kLine);
+            mma_16816<false>(*(float (*)[4])&s[key / 2], left, widen<false, kBytes01>(four), widen<false, kBytes23>(four));
+        }
     }
-    return max3(top[0], top[2], kAnyScore) >= rows.limit[0] || max3(top[1], top[3], kAnyScore) >= rows.limit[1];
 }
 
-// S becomes weights, of scores that are masked. Where some row of the warp has outgrown its reference the references move up: true
-// when sums must shrink by `shrink`. Warps decide for themselves, so that nothing here may be a warpgroup's instruction.
-FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale) {
-    bool grown = false;
-    if (warp_any(may_grow(s, rows))) {
+// S becomes weights, of scores that are masked. `first`: references move to kOffset below the maxima before. Those of rows where a
+// thread's weights add up to more than kLargest move after it, by whole numbers, so that equal weights stay exact. True when some
+// row's of the warp has moved and sums must shrink by `shrink`. `lost`: a weight is infinite, and the rows are as they were, but for
+// NaN. Warps decide for themselves, so that nothing here may be a warpgroup's instruction.
+FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, bool first, bool &lost) {
+    if (first) {
         float top[2];
         row_tops(top, s);
-        grown = warp_any(top[0] * scale > rows.reference[0] + kMost || top[1] * scale > rows.reference[1] + kMost);
 #pragma unroll
-        for (int half = 0; half < 2 && grown; ++half) {
+        for (int half = 0; half < 2; ++half) {
             const float raised = max2(rows.reference[half], quad_max(top[half]) * scale - kOffset);
             shrink[half] = exp2_fast(rows.reference[half] - raised);
             rows.reference[half] = raised;
             rows.sum[half] *= shrink[half];
-            const float limit = (raised + kMost) * reciprocal(scale);
-            rows.limit[half] = limit > 0.0f ? (int)float_to_bits(limit) : kAnyScore;
         }
     }
-    exponentials(s, rows, [scale](float score, float reference) { return score * scale - reference; });
-    return grown;
+    float part[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+        const int half = i % 4 / 2;
+        s[i] = exp2_fast(s[i] * scale - rows.reference[half]);
+        part[half] += s[i];
+    }
+    lost = false;
+    const bool grown = warp_any(!(part[0] <= kLargest) || !(part[1] <= kLargest));   // NaN, too
+    if (grown) {
+        lost = !first && warp_any(max2(part[0], part[1]) > 3.0e38f);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            if (lost && part[half] == part[half]) part[half] = 0.0f;
+            const float most = quad_max(part[half]);
+            const int exponent = most > kLargest ? (int)(float_to_bits(most) >> 23) - kMoved : 0;
+            const float less = bits_to_float((u32)(127 - exponent) << 23);
+            shrink[half] = first ? shrink[half] * less : less;
+            rows.reference[half] += (float)exponent;
+            rows.sum[half] *= less;
+            part[half] *= less;
+#pragma unroll
+            for (int i = half * 2; i < kScores; i += 4) s[i] *= less, s[i + 1] *= less;
+        }
+    }
+    rows.sum[0] += part[0], rows.sum[1] += part[1];
+    return grown || first;
 }
 
 // 4 for each 32 keys: rows g, g + 8 of the first 16 and of the others.
@@ -474,15 +512,22 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
             feed.release_k();
             if (step == from && threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
             if (is_masked(own, step)) mask(s, p, w, lane_row, lane_key, step);
-            weigh(s, rows, shrink, scale);
+            bool lost;
+            weigh(s, rows, shrink, scale, true, lost);
             pack_weights(weights, s);
-            // Of a later step, whose scores are complete.
+            // Of a later step, whose scores are complete. Until the step that all rows see, some may have no reference yet.
             const auto weigh_step = [&](int step) {
-                Wgmma<kN>::pin(s);
+                bool lost, grown, first = kMasksLater && step >= own.clear_steps - 1;
+                for (;; first = true) {
+                    Wgmma<kN>::pin(s);
+                    if (kMasksLater && is_masked(own, step)) mask(s, p, recall(), lane_row, lane_key, step);
+                    grown = weigh(s, rows, shrink, scale, first, lost);
+                    if (!lost) break;
+                    multiply_again(s, base + kQAt + group * kQPart, base + feed.k.slot * kTile);
+                }
                 feed.release_k();
                 if (step == from && threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
-                if (kMasksLater && is_masked(own, step)) mask(s, p, recall(), lane_row, lane_key, step);
-                return weigh(s, rows, shrink, scale);
+                return grown;
             };
             if constexpr (kChunks == 1) {
                 // Each turn: Q K^T of the next step beside P V of this one.
