@@ -200,6 +200,36 @@ def random_problems_against_float64():
 
 
 # ---- PyTorch's own ways --------------------------------------------------------------------------
+def fp8_keeps_a_needle_and_a_dominant_key():
+    """e4m3 beside float64, two heads: at most twice the error of weights that are rounded to e4m3. NaN lies behind the keys."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        raise Skip("queries of e4m3 are for sm_90")
+    told, scales = [], dict.fromkeys(("q_scale", "k_scale", "v_scale"), torch.ones(1, 2, device="cuda"))
+    for dim, keys in (64, 131071), (128, 131071), (256, 131071), (128, 1048575):
+        for kind, most in ("normal", 0), ("needle", 8.5), ("jump", 160), ("dominant", 15 * math.log(2)), ("alike", 0):
+            torch.manual_seed(dim)
+            q, k, v = (torch.randn(rows, 2, dim, device="cuda") for rows in (64, keys + 65, keys + 65))
+            k = k[:1].repeat(len(k), 1, 1) if kind == "alike" else k
+            if kind == "dominant":     # of all queries, 2 ** 15 times the weight of a key of score 0
+                q, k[keys // 3] = q / 2 + 1, most * dim ** -0.5
+            elif most:                 # of one query, 2 ** 12 or 2 ** 230 times the others'
+                k *= 0.1
+                k[keys // 3], v[keys // 3] = q[5] * most * dim ** -0.5, 4
+            q, k, v = (x.to(torch.float8_e4m3fn) for x in (q, k, v))
+            k.view(torch.uint8)[keys:] = v.view(torch.uint8)[keys:] = 0x7F
+            bounds = [torch.tensor([0, end], device="cuda", dtype=torch.int32) for end in (64, keys)]
+            o = fa_tune.attention_varlen(q, k, v, cu_seqlens_q=bounds[0], cu_seqlens_k=bounds[1], max_seqlen_q=64, max_seqlen_k=keys, **scales)
+            for head in range(2):
+                left, right, values = (x[:keys, head].double() for x in (q, k, v))
+                weights = left @ right.T * dim ** -0.5
+                weights = torch.exp(weights - weights.amax(-1, keepdim=True))
+                o64, rounded = ((w @ values / weights.sum(-1, keepdim=True)) for w in (weights, (weights * 256).to(q.dtype).double() / 256))
+                error, allowed = (float((x.bfloat16().double() - o64).abs().max()) for x in (o[:, head], rounded))
+                told.append(error / max(allowed, 1e-9))
+                assert error <= 2 * allowed + 1e-4, "%s, head dim %d, %d keys: error %.3g, allowed twice %.3g" % (kind, dim, keys, error, allowed)
+    return "%d outputs; error over that of rounded weights: median %.2f, largest %.2f" % (len(told), sorted(told)[len(told) // 2], max(told))
+
+
 def torch_compile_takes_it_whole():
     q, k, v = tensors()
 
@@ -684,7 +714,7 @@ def host_costs():
 
 
 TESTS = [
-    the_newcomers_three_lines, a_bound_kernel_and_objects, random_problems_against_float64,
+    the_newcomers_three_lines, a_bound_kernel_and_objects, random_problems_against_float64, fp8_keeps_a_needle_and_a_dominant_key,
     torch_compile_takes_it_whole, graphs_capture_and_replay,
     outputs_are_as_pytorch_makes_them, threads_and_streams, a_thread_without_a_context, two_devices, serving_policy,
     sdpa_drop_in, hugging_face_tokens_are_the_same, transformers_static_cache,
