@@ -272,16 +272,13 @@ int fa_attn_serving_take(const fa_problem *problem, const struct fa_attn_shared 
     memset((char *)params + sizeof params->dense, 0,
            offsetof(struct fa_attn_serving_params, buffer) - sizeof params->dense);
     params->window_left = params->window_right = -1;
-    int rc = 0;
-    if (problem->buffers != 0 || args->buffer_count != 0) {
-        fa_buffer own[FA_ATTN_BUFFERS];
-        const bool same = shared != NULL && shared->buffers == problem->buffers;
-        const int count =
-            same ? shared->buffer_count : fa_buffers_read(fa_buffers_of(problem), own, diag);
-        rc = count < 0
+    fa_buffer own[FA_ATTN_BUFFERS];
+    const bool same = shared != NULL && shared->buffers == problem->buffers;
+    const int count =
+        same ? shared->buffer_count : fa_buffers_read(fa_buffers_of(problem), own, diag);
+    int rc = count < 0
                  ? count
                  : fa_buffers_take(same ? shared->buffer : own, count, args, params->buffer, diag);
-    }
     if (rc != 0 || fa_attn_is_dense(problem))
         return rc;
     rc = check_arguments(problem, args, diag);
