@@ -81,7 +81,7 @@ int fa_keys_secret(const char *file, fa_secret_key *ret_secret, fa_diag *diag);
  * FA_ECORRUPT: not a signature, or a trusted key that is none; FA_ESTORE: the keys cannot be believed. */
 int fa_verify(char *text, const void *bytes, size_t size, fa_bundle_info *info, fa_diag *diag);
 
-/* ---- files that are written (output.c) -------------------------------------------------------*/
+/* ---- files that are written ------------------------------------------------------------------*/
 /* The checks of fa_output_write(). */
 int fa_output_check(const char *path, fa_diag *diag);
 

@@ -148,14 +148,6 @@ int cli_options_parse(const cli_verb *verb, bool typed, int count, char **argume
  * *ret is then left alone. */
 bool cli_parse_digits(const char *text, int64_t least, int64_t most, int64_t *ret);
 
-/* ---- help.c ----------------------------------------------------------------------------------*/
-/* The verbs in groups. */
-void cli_help_overview(const cli_verb *verbs, size_t count, fa_buf *out);
-/* One verb with all of its options, those of the operation's problems among them. */
-void cli_help_verb(const cli_verb *verb, const fa_operation *operation, fa_buf *out);
-/* All verbs and options; the caller's. */
-cJSON *cli_help_json(const cli_verb *verbs, size_t count);
-
 /* ---- what a sweep is to tune (grid.c) --------------------------------------------------------*/
 /* Every combination of the lists that were typed, or the lines of a plan.
  *
@@ -215,7 +207,7 @@ int cli_refuse_choice(const char *option, const char *text, const char *const *c
 int cli_option_set(const cli_option_spec *spec, const char *text, cli_options *options,
                    fa_diag *diag);
 
-/* The options that an operation's fields make (options_problem.c). */
+/* The options that an operation's fields make. */
 enum { CLI_PROBLEM_OPTIONS_MAX = 2 * FA_PROBLEM_VALUES + FA_PRODUCTS_MAX + CLI_SHORTHANDS_MAX };
 typedef struct cli_problem_options {
     struct {
@@ -225,8 +217,6 @@ typedef struct cli_problem_options {
     size_t count;
     bool sweeps;  /* values are lists */
 } cli_problem_options;
-void cli_problem_options_make(const fa_operation *operation, bool sweeps,
-                              cli_problem_options *ret_options);
 
 /* The options that verbs of these groups take, in the order of their help, and their headings (options.c). */
 enum { CLI_SPECS_MAX = 96, CLI_OPTIONS_MAX = CLI_SPECS_MAX + CLI_PROBLEM_OPTIONS_MAX };
@@ -252,8 +242,6 @@ int cli_problem_complete(cli_options *options, fa_diag *diag);
 /* The option that gives a sweep the list of this field's values; NULL: it has one value. */
 const char *cli_sweep_option(const fa_operation *operation, int field);
 
-/* Sets what the shorthand stands for; `text` must outlive the options. */
-int cli_shorthand_set(int index, const char *text, cli_options *options, fa_diag *diag);
 /* FA_EINVAL where a sweep's list has other values for a field than a shorthand. */
 int cli_shorthand_check(const cli_options *options, fa_diag *diag);
 

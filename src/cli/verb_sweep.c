@@ -5,7 +5,6 @@
  * what was kept in the local file to the server.
  */
 #include "error.h"
-
 #include "json.h"
 #include "problem.h"
 #include "run.h"
