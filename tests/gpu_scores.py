@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""FlexAttention by fa_tune.flex on a real GPU, from the installed wheel, beside PyTorch's own: functions one by one, and layers as people
-write them. tests/gpu.sh runs it, all or the tests that are named. A call that PyTorch's kernel would compute is an error."""
+"""FlexAttention's calls on a real GPU, from the installed wheel, beside their definition in float32; layers that train; docs/scores.md word for
+word. tests/gpu.sh runs it, all or the tests that are named. A call that PyTorch's kernel would compute is an error."""
 import math
 import os
+import re
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 
@@ -18,23 +18,32 @@ from torch import nn  # noqa: E402
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402
 
 import fa_tune  # noqa: E402
-from fa_tune import _core, flex  # noqa: E402
+from fa_tune import _core, _torch_ops, flex  # noqa: E402
 
-COMPILED = torch.compile(flex_attention, dynamic=False)
-LAUNCHED = [0]
+HAS_GRADIENTS = "buffers" in _torch_ops.OPTIONS  # where a function reads tensors
+LAUNCHED = []  # a member for each call
 _attention = _core.attention
 
 
-def counted(*args, **words):
-    LAUNCHED[0] += 1
-    return _attention(*args, **words)
+_core.attention = lambda *args, **words: LAUNCHED.append(0) or _attention(*args, **words)
 
 
-_core.attention = counted
+def ours(q, k, v, score=None, mask=None, scale=None):
+    """(o, lse) by torch.compile(flex_attention)."""
+    seen = mask and create_block_mask(mask, q.shape[0], q.shape[1], q.shape[2], k.shape[2], device="cuda")
+    before = len(LAUNCHED)
+    made = COMPILED(q, k, v, score_mod=score, block_mask=seen, scale=scale, enable_gqa=True, return_lse=True)
+    assert len(LAUNCHED) == before + 1
+    return made
 
 
-def block_mask(mask, batch=None, heads=None, rows=None):
-    return create_block_mask(mask, batch, heads, rows, rows, device="cuda")
+def definition(q, k, v, score=None, mask=None, scale=None):
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1).float() for x in (k, v))
+    scores = q.float() @ k.transpose(2, 3) * (scale or q.shape[3] ** -0.5)
+    at = [torch.arange(size, device="cuda").view([-1 if i == axis else 1 for i in range(4)]) for axis, size in enumerate(scores.shape)]
+    scores = scores if score is None else score(scores, *at)
+    scores = scores if mask is None else scores.masked_fill(~mask(*at), -math.inf)
+    return torch.softmax(scores, -1).nan_to_num(0) @ v, scores.logsumexp(-1)
 
 
 def near(got, right, most, what):
@@ -45,157 +54,98 @@ def near(got, right, most, what):
     return off
 
 
-def both(run):
-    """What `run` returns with PyTorch's kernels, and with ours."""
-    made = []
-    for on in (False, True):
-        flex.use(on)
-        torch.manual_seed(1)
-        before = LAUNCHED[0]
-        made.append(run())
-        assert (LAUNCHED[0] > before) == on, "launched %d" % (LAUNCHED[0] - before)
-    return made
-
-
-# ---- functions ------------------------------------------------------------------------------------
-def functions_are_pytorchs():
-    """Forward, the LSE and gradients."""
-    batch, heads, key_heads, rows = 2, 8, 2, 1000
-    slope, table = torch.rand(heads, device="cuda"), torch.randn(2 * rows, device="cuda")
-    bias = torch.randn(1, heads, rows, rows, device="cuda").bfloat16()
-    document = (torch.arange(rows, device="cuda") // 170).int()[None].repeat(batch, 1)
-    padding = torch.rand(batch, rows, device="cuda") > 0.1
-    scores = {"alibi": lambda s, b, h, q, k: s + slope[h] * (k - q), "table": lambda s, b, h, q, k: s + table[k - q + rows - 1],
-              "bias": lambda s, b, h, q, k: s + bias[0, h, q, k], "softcap": lambda s, b, h, q, k: 20 * torch.tanh(s / 20),
-              "general": lambda s, b, h, q, k: torch.where((q // 32) % 2 == (k // 32) % 2, s * 1.5, s - (q - k).abs() * 0.01), "none": None}
-    masks = {"causal": lambda b, h, q, k: q >= k, "document": lambda b, h, q, k: (document[b, q] == document[b, k]) & (q >= k),
-             "prefix": lambda b, h, q, k: (k < 200) | (q >= k), "padding": lambda b, h, q, k: padding[b, k], "none": None}
-    reads = ("alibi", "table", "bias", "document", "padding")
-    pairs = [(score, "none") for score in scores] + [("none", mask) for mask in masks] + [("alibi", "document"), ("general", "prefix")]
-    for score, mask in pairs:
-        trains = score not in reads and mask not in reads or "buffers" in fa_tune._torch_ops.OPTIONS
-
-        def run():
+def functions_are_their_definition():
+    """Forward, the LSE and all gradients, of one tile's lengths and of others."""
+    heads, key_heads, worst = 8, 2, 0
+    for rows, keys, dim in ((1000, 1000, 64), (384, 777, 128)):
+        leaves = slope, table, bias = [torch.randn(shape, device="cuda", requires_grad=HAS_GRADIENTS) for shape in (heads, rows + keys, (heads, rows, keys))]
+        document, there = (torch.arange(2048, device="cuda") // 170).int(), torch.rand(2, keys, device="cuda") > 0.1
+        scores = {"alibi": lambda s, b, h, q, k: s + slope[h] * (k - q) * 0.1, "table": lambda s, b, h, q, k: s + table[k - q + rows - 1],
+                  "bias": lambda s, b, h, q, k: s + bias[h, q, k], "softcap": lambda s, b, h, q, k: 20 * torch.tanh(s / 20),
+                  "general": lambda s, b, h, q, k: torch.where((q // 32) % 2 == (k // 32) % 2, s * 1.5, s - (q - k).abs() * 0.01), "": None}
+        masks = {"causal": lambda b, h, q, k: q >= k, "document": lambda b, h, q, k: (document[q] == document[k]) & (q >= k),
+                 "prefix": lambda b, h, q, k: (k < 200) | (q >= k), "padding": lambda b, h, q, k: there[b, k], "": None}
+        for score, mask in [(score, "") for score in scores] + [("", mask) for mask in masks] + [("alibi", "document"), ("general", "prefix")]:
+            trains = HAS_GRADIENTS or not {score, mask} & {"alibi", "table", "bias", "document", "padding"}
+            x = [torch.randn(2, h, length, dim, device="cuda").bfloat16().requires_grad_(trains) for h, length in (
+                (heads, rows), (key_heads, keys), (key_heads, keys))]
             torch._dynamo.reset()
-            x = [torch.randn(batch, h, rows, 64 if trains else 128, device="cuda").bfloat16().requires_grad_(trains) for h in (heads, key_heads, key_heads)]
-            seen = None if masks[mask] is None else block_mask(masks[mask], batch, heads, rows)
-            o, lse = COMPILED(*x, score_mod=scores[score], block_mask=seen, enable_gqa=True, return_lse=True)
-            return [o, lse, *(torch.autograd.grad((o.float() * torch.randn_like(o)).sum() + lse.sum(), x) if trains else ())]
-        theirs, ours = both(run)
-        for name, got, right in zip(("o", "lse", "dq", "dk", "dv"), ours, theirs):
-            near(got, right, 0.03, (score, mask, name))
+            made, right = (call(*x, scores[score], masks[mask]) for call in (ours, definition))
+            if trains:
+                weight, of = torch.randn_like(right[0]), [*x, *(leaf for leaf in leaves if leaf is {"alibi": slope, "table": table, "bias": bias}.get(score))]
+                losses = [(o.float() * weight).sum() + lse.nan_to_num(neginf=0).sum() for o, lse in (made, right)]
+                made, right = ((*two, *torch.autograd.grad(loss, of)) for two, loss in zip((made, right), losses))
+            worst = max(worst, *(near(got, wanted, 0.03, (score, mask, rows, i)) for i, (got, wanted) in enumerate(zip(made, right))))
+    return "off by %.4f of the largest at most" % worst
 
 
-# ---- layers ---------------------------------------------------------------------------------------
 class Layer(nn.Module):
-    """Attention between a norm and a sum: heads of 64, by flex_attention as everybody has it."""
+    """Attention between a norm and a sum: heads of 64, with a bias that is learnt, of `shape`, where `score` reads one."""
 
-    def __init__(self, width, heads):
+    def __init__(self, mask=None, scale=None, shape=(0,), score=None, width=256):
         super().__init__()
-        self.heads, self.norm = heads, nn.LayerNorm(width)
+        self.mask, self.scale, self.score, self.norm, self.bias = mask, scale, score, nn.LayerNorm(width), nn.Parameter(torch.randn(shape))
         self.into, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
 
-    def forward(self, x, score=None, mask=None, scale=None):
-        q, k, v = self.into(self.norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return x + self.out(COMPILED(q, k, v, score_mod=score, block_mask=mask, scale=scale).transpose(1, 2).flatten(2))
+    def forward(self, x, call):
+        q, k, v = self.into(self.norm(x)).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
+        score = self.score and (lambda s, b, h, q, k: self.score(self.bias, s, h, q, k))
+        return x + self.out(call(q, k, v, score, self.mask, self.scale)[0].to(x.dtype).transpose(1, 2).flatten(2))
 
 
-def train(make, inputs, steps=6):
-    """The losses of some steps."""
-    torch._dynamo.reset()
-    module = make().cuda().bfloat16()
-    optimizer, losses = torch.optim.SGD(module.parameters(), lr=0.5), []
-    for _ in range(steps):
-        torch.manual_seed(2)
-        loss = ((module(*inputs()).float() - 0.5) ** 2).mean()
-        losses.append(float(loss))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return losses
-
-
-def same_losses(make, inputs):
-    theirs, ours = both(lambda: train(make, inputs))
-    assert theirs[-1] < theirs[0] and max(abs(a - b) / a for a, b in zip(theirs, ours)) < 0.02, (theirs, ours)
-    return "losses %s beside %s" % (" ".join("%.4f" % x for x in ours), " ".join("%.4f" % x for x in theirs))
-
-
-def a_packed_llama_trains_with_the_same_losses():
-    """Documents behind one another: a token sees the earlier ones of its own document."""
-    lengths = torch.tensor([300, 10, 500, 214], device="cuda")
-    document = torch.repeat_interleave(torch.arange(4, device="cuda", dtype=torch.int32), lengths)
-
-    class Llama(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList(Layer(256, 4) for _ in range(2))
-
-        def forward(self, x):
-            mask = block_mask(lambda b, h, q, k: (q >= k) & (document[q] == document[k]), rows=x.shape[1])
-            for layer in self.layers:
-                x = layer(x, mask=mask)
-            return x
-    if "buffers" in fa_tune._torch_ops.OPTIONS:
-        return same_losses(Llama, lambda: (torch.randn(2, 1024, 256, device="cuda").bfloat16(),))
-    with torch.no_grad():
-        theirs, ours = both(lambda: Llama().cuda().bfloat16()(torch.randn(2, 1024, 256, device="cuda").bfloat16()))
-    return "outputs alone: off by %.4f" % near(ours, theirs, 0.03, "packed")
-
-
-def an_image_prefix_trains_with_the_same_losses():
-    """The first 256 tokens are an image, which sees itself in both directions; text behind it is causal."""
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = Layer(256, 4)
-
-        def forward(self, x):
-            return self.layer(x, mask=block_mask(lambda b, h, q, k: (q >= k) | ((q < 256) & (k < 256)), rows=x.shape[1]))
-    return same_losses(Model, lambda: (torch.randn(2, 777, 256, device="cuda").bfloat16(),))
-
-
-def t5_and_triangle_attention_are_pytorchs():
-    """A relative bias of T5's buckets, without a scale; a bias of pairs and a mask of keys, as AlphaFold's triangles have."""
-    def buckets(distance):
-        n, exact = distance.abs(), 8
-        far = exact + (torch.log(n.float().clamp(min=1) / exact) / math.log(128 / exact) * (16 - exact)).long().clamp(max=7)
-        return torch.where(n < exact, n, far) + 16 * (distance > 0)
-
-    rows = 512
-    result = []
-    for name in ("T5", "triangle"):
-        def run():
+def layers_train_with_the_losses_of_their_definition():
+    """A table of distances for each head, as T5's; a bias of pairs and a mask of keys, as in AlphaFold's triangles."""
+    document = torch.repeat_interleave(torch.arange(4, device="cuda"), torch.tensor([300, 10, 500, 214], device="cuda"))
+    there, result = torch.rand(8, 256, device="cuda") > 0.2, []
+    kinds = {"image prefix": (2, 777, False, {"mask": lambda b, h, q, k: (q >= k) | (k < 256) & (q < 256)}),
+             "packed Llama": (2, 1024, True, {"mask": lambda b, h, q, k: (q >= k) & (document[q] == document[k])}),
+             "T5": (2, 512, True, {"scale": 1.0, "shape": (4, 1023), "score": lambda table, s, h, q, k: s + table[h, k - q + 511]}),
+             "triangle": (8, 256, True, {"shape": (4, 256, 256), "score": lambda pair, s, h, q, k: s + pair[h, q, k], "mask": lambda b, h, q, k: there[b, k]})}
+    for name, (batch, rows, reads, how) in kinds.items():
+        losses = {definition: [], ours: []}
+        for call, told in losses.items():
             torch._dynamo.reset()
-            layer = Layer(256, 4).cuda().bfloat16()
-            if name == "T5":
-                table = nn.Embedding(32, 4).cuda()(buckets(torch.arange(1 - rows, rows, device="cuda"))).detach().t().contiguous()
-                return layer(torch.randn(2, rows, 256, device="cuda").bfloat16(), lambda s, b, h, q, k: s + table[h, k - q + rows - 1], scale=1.0)
-            pair, seen = torch.randn(1, 4, rows, rows, device="cuda").bfloat16(), torch.rand(8, rows, device="cuda") > 0.2
-            return layer(torch.randn(8, rows, 256, device="cuda").bfloat16(), lambda s, b, h, q, k: s + pair[0, h, q, k],
-                         block_mask(lambda b, h, q, k: seen[b, k], 8, None, rows))
-        with torch.no_grad():
-            theirs, ours = both(run)
-        result.append("%s off by %.4f" % (name, near(ours, theirs, 0.03, name)))
+            torch.manual_seed(1)
+            layers, x = nn.ModuleList(Layer(**how) for _ in range(2)).cuda().bfloat16(), torch.randn(batch, rows, 256, device="cuda").bfloat16()
+            optimizer = torch.optim.SGD(layers.parameters(), lr=0.5)
+            for _ in range(6):
+                with torch.set_grad_enabled(HAS_GRADIENTS or not reads):
+                    loss = ((layers[1](layers[0](x, call), call).float() - 0.5) ** 2).mean()
+                told.append(float(loss.detach()))
+                if loss.requires_grad:
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+        assert max(abs(a - b) / a for a, b in zip(*losses.values())) < 0.01, (name, losses)
+        result.append("%s %.4f to %.4f beside %.4f" % (name, losses[ours][0], losses[ours][-1], losses[definition][-1]))
     return "; ".join(result)
+
+
+def the_page_of_scores_are_calls_that_run():
+    names = {}
+    for block in re.findall(r"(?ms)^```python\n(.*?)^```$", open("docs/scores.md", encoding="utf-8").read()):
+        exec(block, names)  # pylint: disable=exec-used
+    q, k, v, slope, pair, there = (names[name] for name in ("q", "k", "v", "slope", "pair", "there"))
+    near(names["flex"], definition(q, k, v, lambda s, b, h, i, j: s + slope[h] * (j - i), names["window"])[0], 0.03, "flex")
+    near(names["sinks"], names["flex"], 0.03, "functions")
+    near(names["triangle"], definition(q, k, v, lambda s, b, h, i, j: s + pair[h, i, j], lambda b, h, i, j: there[b, j])[0], 0.03, "triangle")
+
+
+COMPILED = torch.compile(flex_attention, dynamic=False)
 
 
 def main():
     failed = 0
     warnings.filterwarnings("error", "PyTorch's own kernel computes")
-    warnings.filterwarnings("ignore", category=FutureWarning)
-    torch._dynamo.config.recompile_limit = 64
     fa_tune.policy(effort="predict")
-    for name, test in list(globals().items()):
-        if getattr(test, "__module__", None) == __name__ and "_are_" in name or "_trains_" in name:
-            if len(sys.argv) < 2 or any(word in name for word in sys.argv[1:]):
-                begun = time.monotonic()
-                try:
-                    print("ok", name, "%s (%.0f s)" % (test() or "", time.monotonic() - begun), flush=True)
-                except Exception:  # pylint: disable=broad-exception-caught
-                    failed += 1
-                    print("not ok", name, traceback.format_exc()[-1800:], flush=True)
-    print("%d failed" % failed)
+    flex.use()
+    for test in (layers_train_with_the_losses_of_their_definition, the_page_of_scores_are_calls_that_run, functions_are_their_definition):
+        if len(sys.argv) < 2 or any(word in test.__name__ for word in sys.argv[1:]):
+            try:
+                print("ok", test.__name__, test() or "", flush=True)
+            except Exception:  # pylint: disable=broad-exception-caught
+                failed += 1
+                print("not ok", test.__name__, traceback.format_exc()[-1800:], flush=True)
     sys.exit(failed > 0)
 
 

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""FlexAttention by fa_tune.flex in PyTorch itself, where it is installed; no GPU is needed: what kernels compute is computed from their texts,
+"""FlexAttention by fa_tune.flex, and transformers' masks, in PyTorch itself, where it is installed; no GPU is needed: what kernels compute is computed from their texts,
 in double precision, and compared with what PyTorch's own functions say."""
 import ast
 import concurrent.futures
+import functools
+import itertools
 import math
 import os
+import re
 import sys
+import unittest.mock
 import warnings
 
 import tap
@@ -15,6 +19,7 @@ sys.path.insert(0, os.path.join(os.environ["FA_TEST_BUILD"], "python"))
 try:
     import torch
     from torch.nn.attention import flex_attention as theirs
+    import fa_tune
     from fa_tune import _core, _dynamo, _mods, _torch_ops, flex
     WHY = None if torch.__version__.startswith(flex.TRIED) else "PyTorch is %s" % torch.__version__
 except (ImportError, OSError):
@@ -40,8 +45,7 @@ def value_of(node, names):
     if isinstance(node, ast.IfExp):
         return torch.where(of(node.test), of(node.body), of(node.orelse))
     if isinstance(node, ast.BoolOp):
-        both = [of(value) for value in node.values]
-        return torch.stack(torch.broadcast_tensors(*both)).all(0) if isinstance(node.op, ast.And) else torch.stack(torch.broadcast_tensors(*both)).any(0)
+        return functools.reduce(torch.logical_and if isinstance(node.op, ast.And) else torch.logical_or, map(of, node.values))
     if isinstance(node, (ast.BinOp, ast.Compare)):
         a, b, operator = (node.left, node.right, node.op) if isinstance(node, ast.BinOp) else (node.left, node.comparators[0], node.ops[0])
         name = {"Mult": "mul", "Div": "true_divide", "Mod": "remainder", "FloorDiv": "floor_divide", "LtE": "le", "GtE": "ge", "NotEq": "ne"}
@@ -89,20 +93,25 @@ def definition(q, k, v, causal=False, scale=None, score=None, mask=None, buffers
     return o.transpose(1, 2).contiguous() if layout == "bshd" else o, lse
 
 
-def forward(q, k, v, return_lse=False, **words):
+def forward(q, k, v, return_lse=False, out=None, **words):
     CALLS.append(words)
+    names = ("score", "mask", "buffers", "softcap")
+    words = {**words, **dict(zip(names, _mods.traced(*(words.get(name) for name in names))))}
     with torch.no_grad():
         o, lse = definition(*(x.double() for x in (q, k, v)), **words)
-    return (o.to(q.dtype), lse.float()) if return_lse else o.to(q.dtype)
+    o = o.to(q.dtype) if out is None else out.copy_(o.to(q.dtype))
+    return (o, lse.float()) if return_lse else o
 
 
-def backward(d_o, _o, _lse, d_lse, _deterministic, q, k, v, **words):
+def backward(d_o, _o, _lse, d_lse, _deterministic, *given, **words):
     CALLS.append("backward")
-    leaves = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    *wanted, q, k, v = given
+    leaves = [x.detach().double().requires_grad_() for x in (q, k, v, *(words["buffers"][name] for names in wanted for name in names))]
+    words["buffers"] = {**(words.get("buffers") or {}), **dict(zip(wanted[0] if wanted else (), leaves[3:]))}
     with torch.enable_grad():
-        o, lse = definition(*leaves, **words)
+        o, lse = definition(*leaves[:3], **words)
     made = torch.autograd.grad((o, lse), leaves, (d_o.double(), torch.zeros_like(lse) if d_lse is None else d_lse.double()))
-    return (*(x.to(y.dtype).contiguous() for x, y in zip(made, (q, k, v))), None)
+    return (*(x.to(y.dtype).contiguous() for x, y in zip(made, (q, k, v))), None, *([[x.float() for x in made[3:]]] if wanted else ()))
 
 
 def kernels():
@@ -133,10 +142,6 @@ def functions_are_texts_that_say_the_same():
     scores, held = torch.randn(BATCH, HEADS, 24, 24), {"slope": torch.rand(HEADS), "by": 0.5, "document": torch.randint(0, 3, (BATCH, 24))}
 
     class Module(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.slope, self.by = torch.nn.Parameter(held["slope"]), held["by"]
-
         def score(self, s, b, h, q, k):
             return s + self.slope[h] * self.by
 
@@ -144,6 +149,7 @@ def functions_are_texts_that_say_the_same():
         def keyword(s, b, h, q, k, *, factor=by):
             return s * factor + slope[h]
         module = Module()
+        module.slope, module.by = torch.nn.Parameter(slope), by
         scores = [keyword, module.score, lambda s, b, h, q, k, by=by: s - torch.exp2(-(h + 1) * 8.0 / HEADS) * (q - k) * by,
                   lambda s, b, h, q, k: torch.where(q >= k, s, -float("inf")), lambda s, b, h, q, k: s.masked_fill(q < k, -1e4) + torch.relu(s),
                   lambda s, b, h, q, k: s + torch.div(q - k, 3, rounding_mode="floor") + (q - k) % 3, lambda s, b, h, q, k: torch.tanh(s / 20) * 20,
@@ -211,21 +217,20 @@ def calls_of_flex_attention_are_ours_whoever_compiles_them():
 def they_have_gradients():
     kernels()
     scores, masks = functions()
-    for way, call in ways("inductor"):
-        for swapped in (False, True):
-            for score, mask in ((None, masks[0]), (scores[6], masks[4]), (scores[5], masks[1])):
-                torch._dynamo.reset()
-                CALLS.clear()
-                x = tensors(swapped=swapped, requires_grad=True)
-                exact = [t.detach().float().requires_grad_() for t in x]
-                seen = theirs.create_block_mask(mask, None, None, ROWS, ROWS, device="cpu")
-                made, right = call(*x, score_mod=score, block_mask=seen, enable_gqa=True, return_lse=True), own(exact, score, mask)
-                assert made[0].transpose(1, 2).is_contiguous() == swapped  # in the order of q
-                for weight in (0, 1):
-                    loss = [(o ** 2).sum() + weight * lse.sum() for o, lse in ((made[0].float(), made[1]), right)]
-                    for got, wanted in zip(torch.autograd.grad(loss[0], x, retain_graph=True), torch.autograd.grad(loss[1], exact, retain_graph=True)):
-                        close(got.float(), wanted, (way, swapped, weight))
-                tap.equal(CALLS.count("backward"), 2)
+    for (way, call), swapped in itertools.product(ways("inductor"), (False, True)):
+        for score, mask in ((None, masks[0]), (scores[6], masks[4]), (scores[5], masks[1])):
+            torch._dynamo.reset()
+            CALLS.clear()
+            x = tensors(swapped=swapped, requires_grad=True)
+            exact = [t.detach().float().requires_grad_() for t in x]
+            seen = theirs.create_block_mask(mask, None, None, ROWS, ROWS, device="cpu")
+            made, right = call(*x, score_mod=score, block_mask=seen, enable_gqa=True, return_lse=True), own(exact, score, mask)
+            assert made[0].transpose(1, 2).is_contiguous() == swapped  # in the order of q
+            for weight in (0, 1):
+                loss = [(o ** 2).sum() + weight * lse.sum() for o, lse in ((made[0].float(), made[1]), right)]
+                for got, wanted in zip(torch.autograd.grad(loss[0], x, retain_graph=True), torch.autograd.grad(loss[1], exact, retain_graph=True)):
+                    close(got.float(), wanted, (way, swapped, weight))
+            tap.equal(CALLS.count("backward"), 2)
 
 
 def lengths_may_differ_and_be_unknown_to_the_compiler():
@@ -239,12 +244,12 @@ def lengths_may_differ_and_be_unknown_to_the_compiler():
             tap.equal((CALLS[-1].get("causal"), CALLS[-1].get("mask")), ("top-left", None) if i == 0 else (False, "((k < 100) or ((q - (len_k - len_q)) >= k))"))
             for got, right in zip(made, own([t.float() for t in x], None, mask)):
                 close(got.float(), right, (rows, keys))
-    compiled = torch.compile(theirs.flex_attention, dynamic=True, backend="aot_eager")
+    compiled, asked = torch.compile(theirs.flex_attention, dynamic=True, backend="aot_eager"), len(CALLS)
     for rows in (64, 80, 96, 128):
-        x, asked = tensors(rows, rows), len(CALLS)
+        x = tensors(rows, rows)
         seen = theirs.create_block_mask(masks[0], None, None, rows, rows, device="cpu")
         close(compiled(*x, score_mod=scores[2], block_mask=seen, enable_gqa=True).float(), own([t.float() for t in x], scores[2], masks[0])[0], rows)
-        tap.equal(len(CALLS), asked + 1)
+    tap.equal(len(CALLS), asked + 4)
 
 
 def a_block_mask_is_honoured_as_it_is():
@@ -280,18 +285,65 @@ def a_block_mask_is_honoured_as_it_is():
     tap.equal([call.get("mask") for call in CALLS], [None, "((q >= k) and ((q - k) <= 64))", "((q >= k) and ((q - k) <= 64))"])
 
 
+def the_page_runs_word_for_word():
+    """But for the device and the lengths; tests/gpu_scores.py has these, too."""
+    kernels()
+    names = {}
+    with unittest.mock.patch.object(fa_tune, "attention", _core.attention):
+        for block in re.findall(r"(?ms)^```python\n(.*?)^```$", tap.read(os.path.join(os.environ["FA_TEST_SOURCE"], "docs", "scores.md"))):
+            for there, here in (("cuda", "cpu"), ("1024", "64"), ("2047", "127"), ("1023", "63"), ("[300, 500, 224]", "[20, 30, 14]")):
+                block = block.replace(there, here)
+            exec(block, names)  # pylint: disable=exec-used
+    close(names["sinks"].float(), names["flex"].float(), "functions and FlexAttention")
+
+
 def texts_and_what_they_read_may_be_compiled():
     kernels()
     x, slope = tensors(), torch.rand(HEADS)
     call = torch.compile(lambda q, k, v, slope: _dynamo.attention(q, k, v, score="score + slope[h] * (k - q) * a", mask="k < n", buffers={
         "a": 0.5, "slope": slope, "n": 100}), fullgraph=True, backend="aot_eager")
     close(call(*x, slope).float(), own([t.float() for t in x], lambda s, b, h, i, j: s + slope[h] * (j - i) * 0.5, lambda b, h, i, j: j < 100)[0], "text")
+
+
+def masks_of_transformers_are_read_by_kernels():
+    """The logits of small models are those of "sdpa"; what each layer asks for is what its model's mask comes to."""
+    kernels()
     try:
-        call(*x, slope.requires_grad_())
-    except Exception as error:  # the compiler's, or ours  # pylint: disable=broad-exception-caught
-        assert "buffers" in str(error), error
-    else:
-        raise AssertionError("a buffer silently has no gradient")
+        import transformers
+        from fa_tune import _hf
+    except ImportError:
+        raise tap.Skip("transformers is not installed") from None
+    _hf._is_ours, torch.cuda.is_current_stream_capturing = (lambda x: True), (lambda: False)
+    spans, causal = "first[b][h][q] <= k and k < end[b][h][q]", (None, None, True)
+    small = {"vocab_size": 100, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    text = {**small, "head_dim": 16, "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]}
+    image = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+    ids, left, right, holes = torch.randint(0, 99, (2, 40)), *torch.ones(3, 2, 40, dtype=torch.long)
+    left[1, :7], right[1, 30:], holes[0, 10:12] = 0, 0, 0
+    added = torch.randn(2, 1, 40, 40).bfloat16().masked_fill(torch.ones(40, 40).triu(1).bool(), -3e38)
+    image_at = (torch.arange(40)[None].repeat(2, 1) // 15 == 1).long()
+    bias, row = "score + bias[b][h][q][k]", "[q - (len_k - len_q)]"
+    llama = lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**small))  # noqa: E731
+    cases = [
+        (llama, {}, {causal}), (llama, {"attention_mask": left}, {(None, spans, False)}), (llama, {"attention_mask": right}, {(None, spans, False)}),
+        (llama, {"attention_mask": holes}, {(None, "seen[b][h][q][k] != 0", False)}),
+        (llama, {"attention_mask": added}, {("score + added[b][h][q][k]", None, False)}),
+        (lambda: transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(**text)), {}, {(None, spans, False), causal}),
+        (lambda: transformers.Gemma3ForConditionalGeneration(transformers.Gemma3Config(
+            text_config=text, vision_config=image, mm_tokens_per_image=4, image_token_index=99)), {"token_type_ids": image_at}, {(None, spans, False)}),
+        (lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(
+            vocab_size=100, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, decoder_start_token_id=0)),
+         {"attention_mask": right, "decoder_input_ids": ids[:, :33]}, {(bias, spans, False), (bias, None, True), (bias.replace("[q]", row), spans.replace("[q]", row), False)})]
+    for make, given, asked in cases:
+        torch.manual_seed(1)
+        model, logits = make().bfloat16().eval(), []
+        for name in ("sdpa", "fa_tune"):
+            CALLS.clear()
+            model.set_attn_implementation(name)
+            with torch.no_grad():
+                logits.append(model(input_ids=ids, **given).logits.float())
+        close(logits[1], logits[0], (type(model).__name__, list(given)))
+        tap.equal({(call.get("score"), call.get("mask"), call["causal"]) for call in CALLS}, asked)
 
 
 tap.main()

@@ -250,7 +250,7 @@ def calls_hand_over_the_numbers_of_keys():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for more, asked in (({"error": fa_tune.NotSupported("no family")}, True), ({"words": {"dropout": 0.5}}, False),
-                            ({"words": {"position_bias": 1}}, False)):
+                            ({"words": {"position_bias": Tensor((1, 4, 2, 9))}}, False)):
             told, out = attend(2, 8, lengths, **more)
             tap.equal((told is not None, out), (asked, "SDPA's"))
             made = fallen_back.pop()  # the mask that they stand for

@@ -63,8 +63,11 @@ class MissingFileError(FileError, FileNotFoundError):
 
 _MLA = "multi-head latent attention (absorbed) decodes with head_dim=576, head_dim_v=512 and v_in_k=True"
 _NOT_COVERED = {"mla": _MLA, "kv_lora_rank": _MLA,
-                **dict.fromkeys(("mask_mod", "block_mask", "score_mod"), "PyTorch's flex_attention computes it, SDPA what is a mask or a bias"),
-                **dict.fromkeys(("mask", "bias", "alibi", "dropout"), "PyTorch's SDPA computes it")}
+                **dict.fromkeys(("mask_mod", "block_mask", "score_mod"), "PyTorch's flex_attention computes it, after fa_tune.flex.use() by "
+                                "fa_tune's kernels; score= and mask= take its functions"),
+                **dict.fromkeys(("mask", "bias", "alibi"), "PyTorch's SDPA computes it, within fa_tune.sdpa() too, and attention(score=…, "
+                                "mask=…, buffers=…) from what it is computed of"),
+                "dropout": "PyTorch's SDPA computes it, within fa_tune.sdpa() too"}
 
 
 def refuse_feature(name: str, fields: Iterable[str]) -> None:
@@ -74,7 +77,7 @@ def refuse_feature(name: str, fields: Iterable[str]) -> None:
         return
     for feature, instead in _NOT_COVERED.items():
         if "_%s_" % feature in words:
-            raise NotSupported("%s is not covered: %s, within fa_tune.sdpa() too" % (name, instead))
+            raise NotSupported("%s is not covered: %s" % (name, instead))
 
 
 def did_you_mean(word: Any, words: Iterable[str]) -> str:

@@ -3,8 +3,10 @@
 
 Masks are made as for "sdpa", which leaves them out where the causal rule says all. In the place of a mask that says no
 more than the causal rule over the first keys of a cache there are the numbers of these keys, int32 (batch, 1, 1, 1):
-transformers takes whatever has four dimensions for a mask that is made, and passes it on. A call with another mask, and
-whatever else we do not cover, goes to transformers' own sdpa_attention_forward.
+transformers takes whatever has four dimensions for a mask that is made, and passes it on. Any other mask, and a bias of
+positions, are read by the kernels: of a mask whose rows see neighbouring keys (a window, padding, documents, the prefix of
+an image), the first layer of a step makes the first and last key of each row. Whatever we do not cover goes to
+transformers' own sdpa_attention_forward.
 
 "paged|fa_tune" is the form of the name for continuous batching (written against transformers 5.17).
 """
@@ -92,17 +94,68 @@ def _mask_of(lengths, q_length, kv_length):
     return torch.arange(kv_length, device=lengths.device) <= last
 
 
+def _spans(mask):
+    """(first, end), int32 (batch, heads, rows): the keys that each row sees; None: a row sees keys that are no neighbours. The host
+    waits for the GPU, once for a mask."""
+    made = getattr(mask, "_fa_tune_spans", None)
+    if made is None or made[0] != mask._version:
+        begins = (mask[..., 1:] & ~mask[..., :-1]).sum(-1, dtype=torch.int32) + mask[..., 0]
+        spans = None
+        if bool((begins <= 1).all()):
+            first = mask.view(torch.uint8).argmax(-1).to(torch.int32)
+            spans = first, first + mask.sum(-1, dtype=torch.int32)
+        made = mask._fa_tune_spans = mask._version, spans
+    return made[1]
+
+
+def _texts(query, key, mask, bias):
+    """The score and mask of a call, and what they read. An index of a dimension of one is that of its one element."""
+    row = "q" if query.shape[2] == key.shape[2] else "q - (len_k - len_q)"
+    texts, held, scores = {}, {}, []
+    for name, of in (("bias", bias), ("added", None if mask is None or mask.dtype == torch.bool else mask)):
+        if of is not None:
+            scores.append("%s[b][h][%s][k]" % (name, row))
+            held[name] = of
+    if scores:
+        texts["score"] = " + ".join(["score", *scores])
+    if mask is not None and mask.dtype == torch.bool:
+        spans = _spans(mask)
+        if spans is None:
+            texts["mask"], held["seen"] = "seen[b][h][%s][k] != 0" % row, mask
+        else:
+            texts["mask"] = "first[b][h][%s] <= k and k < end[b][h][%s]" % (row, row)
+            held["first"], held["end"] = spans
+    return {**texts, "buffers": held} if texts else {}
+
+
 # ---- attention -----------------------------------------------------------------------------------
+def _fits(x, query, key):
+    """Whether a mask or bias is as wide as the scores, or one that serves all batches or heads."""
+    return x.dim() == 4 and x.shape[2:] == (query.shape[2], key.shape[2]) and all(
+        have in (1, wanted) for have, wanted in zip(x.shape[:2], query.shape[:2]))
+
+
+def _is_ours(x):
+    return x.is_cuda
+
+
 def _reason_against(tensors, attention_mask, dropout, more):
-    if attention_mask is not None:
-        return "a mask is given (padding, or a window that hides keys)"
+    if not _is_ours(tensors[0]):
+        return "the tensors are not on CUDA"
     if dropout:
         return "fa_tune has no dropout"
-    if more.get("position_bias") is not None:
-        return "fa_tune has no additive bias"
     if more.get("output_attentions"):
         return "attention weights are asked for"
-    return None if tensors[0].is_cuda else "the tensors are not on CUDA"
+    for x, name in ((attention_mask, "a mask"), (more.get("position_bias"), "a bias of positions")):
+        if x is None:
+            continue
+        if len(tensors) < 3 or tensors[0].shape[2] == 1:
+            return "%s is given for a single query, or for pages" % name
+        if torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing():
+            return "%s is given to a compiler, or while a graph is captured" % name
+        if not _fits(x, *tensors[:2]):
+            return "%s has other sizes than the scores" % name
+    return None
 
 
 def _extras(more):
@@ -122,11 +175,15 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
         causal = bool(causal or lengths is not None) and query.shape[2] > 1
         k, v, extras = key, value, _extras(more)
+        if attention_mask is not None and lengths is None:
+            causal = False  # the mask says it
+        if (attention_mask is not None and lengths is None) or more.get("position_bias") is not None:
+            extras.update(_texts(query, key, None if lengths is not None else attention_mask, more.get("position_bias")))
         if lengths is not None:
             extras["seqused_k"] = lengths.view(-1)
         elif causal and k.shape[2] > query.shape[2]:  # an empty static cache is longer than the prompt
             k, v = k[:, :, :query.shape[2]], v[:, :, :query.shape[2]]
-        trains = torch.is_grad_enabled() and any(x.requires_grad for x in (query, k, v, *extras.values())
+        trains = torch.is_grad_enabled() and any(x.requires_grad for x in (query, k, v, more.get("position_bias"), *extras.values())
                                                  if isinstance(x, torch.Tensor))
         try:
             if trains:  # in the order of the output that is saved, of which no copy is to be saved beside it

@@ -202,13 +202,13 @@ def _check(q, k, v, block_mask, kernel_options, tensors):
     return dtype
 
 
-def _problem(dtype, q, k, v, words):
+def _problem(dtype, q, k, v, words, wanted=()):
     buffers = [(name, words["buffers"][name]) for name in sorted(words["buffers"] or ())]
     fields = {"dtype": ELEMENTS[dtype], "head_dim": _hint(q.shape[3]), "head_dim_v": _hint(v.shape[3]) if v.shape[3] != q.shape[3] else 0,
               **dict(zip(("batch", "heads_q", "seq_q"), map(_hint, q.shape))), "heads_kv": _hint(k.shape[1]), "seq_k": _hint(k.shape[2]),
               "causal": words["causal"] or "none", "softcap": words["softcap"] is not None,
               "score": words["score"] or "", "mask": words["mask"] or "", "buffers": " ".join(
-                  "%s:%s[%s]" % (name, TYPES[x.dtype], ",".join(":" * x.dim())) for name, x in buffers)}
+                  "%s:%s[%s]%s" % (name, TYPES[x.dtype], ",".join(":" * x.dim()), "*" * (name in wanted)) for name, x in buffers)}
     return {name: value for name, value in fields.items() if value}
 
 
@@ -241,7 +241,8 @@ def _prepared(q, k, v, score_mod, block_mask, scale, kernel_options, *held):
     if _torch_ops.wants_gradient(q, k, v, *read):
         if read and "buffers" not in _torch_ops.OPTIONS:
             raise _Theirs("fa_tune has no gradients for a score or mask that reads tensors")
-        problems.append({"operation": "attn_bwd", **_problem(dtype, q, k, v, words)})
+        wanted = [name for name, x in (words["buffers"] or {}).items() if x.requires_grad]
+        problems.append({"operation": "attn_bwd", **_problem(dtype, q, k, v, words, wanted), **({"d_buffers": 64} if wanted else {})})
     for problem in problems:
         reason = _refusal(json.dumps(problem), q.device.index or 0)
         if reason is not None:
