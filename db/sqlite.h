@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A store in an SQLite file: sqlite.c is the backend, sqlite_open.c opens the file and sets it aside when it
- * is damaged.
+ * A store in an SQLite file: sqlite.c is the backend, opens the file and sets it aside when it is damaged.
  */
 #ifndef FA_DB_SQLITE_H
 #define FA_DB_SQLITE_H
@@ -29,22 +28,13 @@ typedef enum fa_sqlite_header {
 fa_sqlite_header fa_sqlite_kind(const unsigned char header[100], uint32_t *ret_version);
 /* A number of the header. */
 uint32_t fa_sqlite_number(const unsigned char *bytes, int size);
-/* Reads the header through SQLite's own descriptor, without a lock. *ret_version is user_version
- * where the file is ours. */
-int fa_sqlite_read_header(fa_store *store, fa_sqlite_header *ret_kind, uint32_t *ret_version,
-                          fa_diag *diag);
 /* What the file of that name is, in which no part is a symbolic link; FA_EIO. */
 int fa_sqlite_kind_of(const char *path, fa_sqlite_header *ret_kind);
-/* Whether nothing is in the file any more. */
-bool fa_sqlite_is_empty(fa_store *store);
 
-/* The sentence of the last SQLite error on this store; notes damage. */
-int fa_sqlite_fail(fa_store *store, fa_diag *diag, const char *what);
 /* Looks at all pages by one of SQLite's checks, a literal. FA_ECORRUPT says what is wrong. The connection is there. */
 int fa_sqlite_check_pages(fa_store *store, const char *check, fa_diag *diag);
 /* Closes the connection and all its statements; the next call opens another. */
 void fa_sqlite_disconnect(fa_store *store);
-int fa_sqlite_pragma_int(fa_store *store, const char *sql, int *ret_sqlite_rc);
 
 /* ---- where a store may live, and the directory beside it -------------------------------------*/
 int fa_db_errno(int error); /* errno to FA_E… */
