@@ -401,6 +401,7 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_se
     serve_service *service = calloc(1, sizeof *service);
     if (service == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for the service");
+    *ret_service = service; /* also where the rest fails: the process ends then */
     service->loop = loop;
     service->settings = settings;
     pthread_mutex_init(&service->news_lock, NULL);
@@ -426,9 +427,7 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_se
         serve_log("level=info event=store at=\"%s\"", fa_store_location(*first));
     if (rc == 0)
         rc = serve_http_make(loop, &serve_routes, service, &service->counts, &service->http, diag);
-    if (rc != 0) /* the process ends */
-        return rc;
-    serve_kernels_open(service);
-    *ret_service = service;
-    return 0;
+    if (rc == 0)
+        serve_kernels_open(service);
+    return rc;
 }
