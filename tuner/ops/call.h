@@ -121,7 +121,7 @@ static inline int fa_call_run(const fa_call *call, int launch, void *arguments[F
                             composed->function[launch], arguments, stream, diag);
 }
 
-/* ---- tensor maps (generic_launch.c) ----------------------------------------------------------*/
+/* ---- tensor maps (generic.c) -----------------------------------------------------------------*/
 enum { FA_MAPS_MAX = 4, FA_MAP_SETS = 8 };
 /* The maps of the last sets of tensors that the launches of a cubin had. A thread that does not get the flag goes without them, so
  * nobody ever waits for anybody, not even for one that was stopped. */

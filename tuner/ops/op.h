@@ -53,15 +53,8 @@ int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_ca
 
 extern const struct fa_proof_type fa_generic_proof;
 
-/* ---- generic_launch.c ------------------------------------------------------------------------*/
 /* As fa_op.check_entry. */
 int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
 extern const fa_launcher fa_generic_launcher; /* of fa_args */
-/* The tensor maps of a launch, of what that launcher loaded: they follow the `count` arguments. */
-int fa_generic_maps(void *shared, fa_driver *driver, const fa_problem *problem,
-                    const fa_tensor_values *values, unsigned char (*ret_maps)[FA_TENSOR_MAP_BYTES],
-                    void **ret_argument, int *count, fa_diag *diag);
-/* The variables of the module, of what that launcher loaded. */
-const fa_symbols *fa_generic_symbols(const void *shared);
 
 #endif

@@ -181,29 +181,4 @@ int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list, 
 size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
                          const fa_tensor_values *values, unsigned char ret_params[FA_PARAMS_MAX]);
 
-/* ---- variables of a module (generic_launch.c) ------------------------------------------------*/
-/* Arguments that are copied to a variable of the kernel's module before its launch, as __constant__ memory is filled: tensors
- * of an operation.json with a "symbol". A copy is never larger than the variable; what lies behind the copy keeps its
- * value. fa_symbols_copy() of one module from one thread at a time (fa_module_enter()), the others from any. */
-
-/* The variables of one loaded module. */
-typedef struct fa_symbols {
-    int count;
-    struct {
-        int tensor; /* of the list */
-        fa_device_ptr at;
-        size_t bytes;
-    } of[FA_TENSORS_MAX];
-} fa_symbols;
-
-/* Those of the variables that the module has: all, if its cubin was checked. */
-int fa_symbols_find(const fa_tensor_list *list, fa_module *module, fa_symbols *ret_symbols,
-                    fa_diag *diag);
-
-/* Copies the tensors at these addresses, of this problem's sizes, in the order of the stream, before a launch; behind it the
- * `results`, from variables to outputs. FA_EINVAL: one is larger than its variable; nothing was copied then. */
-int fa_symbols_copy(fa_driver *driver, const fa_symbols *symbols, const fa_tensor_list *list,
-                    const fa_problem *problem, const uint64_t address[FA_TENSORS_MAX], bool results,
-                    fa_stream stream, fa_diag *diag);
-
 #endif
