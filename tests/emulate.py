@@ -82,6 +82,7 @@ CALLS = {
     "atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;": "count_and_wrap",
     "atom.relaxed.gpu.global.add.u32 %0, [%1], 1;": "count",
     "red.relaxed.gpu.global.add.f32 [%0], %1;": "add_global",
+    "red.relaxed.gpu.global.add.u64 [%0], %1;": "add_global",
     "red.release.gpu.global.add.u32 [%0], %1;": "add_global",
     "st.release.gpu.global.u32 [%0], %1;": "store_global",
     "st.relaxed.gpu.global.u32 [%0], %1;": "store_global",

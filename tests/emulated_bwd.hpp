@@ -37,7 +37,12 @@ int main(int, char **words) {
     test::Rendered r = {};
     r.bf16 = DTYPE_BF16, r.varlen = VARLEN, r.causal = CAUSAL, r.window = WINDOW, r.softcap = SOFTCAP, r.sinks = SINKS;
     r.deterministic = DETERMINISTIC, r.head_dim = HEAD_DIM, r.head_dim_v = HEAD_DIM_V;
-#define PLACE at[0], at[1], at[2], at[3], at[4], at[5], at[6]
+#define PLACE at[0], at[1], at[2], at[3], at[4], at[5], at[6] HELD
+#if BUFFER_COUNT
+#define HELD , (const fa_attn_buffer_params *)test::held
+#else
+#define HELD
+#endif
 #if SCORE_SNIPPET
     r.bend = [](double score, const int at[7]) { return (double)snippet_score<SnippetPlain<double>>(score, PLACE); };
 #endif

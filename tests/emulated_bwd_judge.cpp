@@ -9,6 +9,10 @@
 #ifndef D_LSE
 #define D_LSE 0
 #endif
+#ifndef BUFFER_COUNT
+#define BUFFER_COUNT 0
+#endif
+#include "../kernel_templates/attn_fwd/attn_serving_params.h"
 #include "../kernel_templates/attn_bwd/attn_bwd_params.h"
 
 #include "emulated_bwd_judge.hpp"
@@ -147,6 +151,70 @@ static int prove_reference(fa_attn_bwd_params p, int batch, Tensor &o, std::vect
             printf("LSE[%zu] is %g, wanted %g\n", i, lse[i], wanted_lse[i]);
     return failures == 0 ? 0 : 1;
 }
+// What the texts of test_emulated_bwd.py read, and the gradients of its floats.
+struct Held {
+    struct One {
+        std::vector<int> sizes;
+        std::vector<u32> memory;   // of 4 or 2 bytes
+        std::vector<float> got;
+        std::vector<double> wanted;
+        i64 at(int x, int y = 0) const {
+            const int first = std::max(0, std::min(x, sizes[0] - 1));
+            return sizes.size() == 1 ? first : (i64)first * sizes[1] + std::max(0, std::min(y, sizes[1] - 1));
+        }
+    } bias, doc, pair, slope, table;
+    fa_attn_buffer_params params[5] = {};
+    One *all[5] = {&bias, &doc, &pair, &slope, &table};
+
+    explicit Held(int heads) {
+        const std::vector<int> sizes[5] = {{70}, {2, 90}, {30, 50}, {heads}, {heads, 45}};
+        for (int i = 0; i < 5; i++) {
+            One &one = *all[i];
+            size_t count = 1;
+            for (int size : one.sizes = sizes[i]) count *= (size_t)size;
+            one.memory.resize(count), one.got.assign(count + 1, rendered.kind == kReference ? 0.0f : NAN), one.wanted.resize(count);
+            for (size_t at = 0; at < count; at++) {
+                const float x = random_value() / (i == 3 ? 64 : 2);
+                if (i == 1) one.memory[at] = (u32)(at % 90 / 40);
+                else if (i == 2) ((u16 *)one.memory.data())[at] = brain_of(x);
+                else memcpy(&one.memory[at], &x, 4);
+            }
+            params[i].at = one.memory.data();
+            params[i].stride[one.sizes.size() - 1] = 1;
+            if (one.sizes.size() > 1) params[i].stride[0] = one.sizes[1];
+            for (size_t d = 0; d < one.sizes.size(); d++) params[i].last[d] = one.sizes[d] - 1;
+        }
+    }
+    double value(const One &one, i64 at) const {
+        float x;
+        memcpy(&x, &one.memory[&one == &pair ? 0 : at], 4);
+        return &one == &pair ? brain_value(((const u16 *)one.memory.data())[at]) : x;
+    }
+    // Of one score: by what it changes the loss.
+    void add(const int place[7], double ds) {
+        const int h = place[1], q = place[3], k = place[4];
+        slope.wanted[slope.at(h)] += ds * (k - q);
+        table.wanted[table.at(h, k - q + 20)] += ds;
+        bias.wanted[bias.at(k)] += ds * value(pair, pair.at(q, k));
+        pair.wanted[pair.at(q, k)] += ds * value(bias, bias.at(k));
+        bias.wanted[bias.at(q)] += ds;
+    }
+    void compare() {
+        for (One *one : {&bias, &pair, &slope, &table}) {
+            double largest = 0, worst = 0;
+            for (double x : one->wanted) largest = std::max(largest, fabs(x));
+            for (size_t i = 0; i < one->wanted.size(); i++) {
+                const double error = fabs(one->got[i] - one->wanted[i]);
+                if (!(error <= largest * 1e-4 + 1e-4) && failures++ < 8) printf("buffer %d [%zu] is %g, wanted %g\n", (int)(one - &bias), i, one->got[i], one->wanted[i]);
+                worst = std::max(worst, error);
+            }
+            if (rendered.kind != kReference && one->got.back() == one->got.back()) failures++, printf("the end of a gradient was passed\n");
+            printf("buffer %d: %.2g of %.2g\n", (int)(one - &bias), worst, largest);
+        }
+    }
+};
+static Held *given;   // null: none
+
 struct Problem {
     int batch, heads_q, heads_kv, seq_q, seq_k, left, right, gap;
     u32 threads, bytes;
@@ -167,6 +235,9 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
         floats = rows * (2 + r.columns) + (r.varlen ? (6 * count + 1) * 32 + 8 * (count + 1) : 7 * 32) +
                  (r.in_passing ? (i64)4 * p.heads_kv * r.parts * count : 2 * tiles * heads), side_bytes = 768;
     if (r.parts > 1) floats += key_tiles * (r.parts * r.part_floats + r.arrivals);
+#if BUFFER_COUNT
+    floats += 12 * D_BUFFERS + 64;
+#endif
     if (r.mask != nullptr && !r.deterministic) floats += tiles_of(p.seq_k, r.block_n) * heads * (4 + 2 * ((tiles + 31) / 32));   // lists
     std::vector<float> space((size_t)floats + 80, NAN);
     float *workspace = (float *)(((uintptr_t)space.data() + 255) & ~(uintptr_t)255);
@@ -176,13 +247,14 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
     const u32 first[3] = {std::max(1u, query_blocks), 1, 1};
     const u32 second[3] = {std::max(1u, several ? std::min(key_blocks, 2u) : key_blocks), 1, 1};
     const u32 of_dq[3] = {std::max(1u, std::min((u32)(tiles_of(p.seq_q, 128) * heads), 2u)), 1, 1};
-    const u32 third[3] = {(r.kind == kWide || r.in_passing ? 0 : query_blocks) + (u32)p.heads_q, 1, 1};
+    const u32 of_buffers = BUFFER_COUNT ? (u32)std::max((i64)1, tiles_of(p.seq_k, 64) * heads) : 0;
+    const u32 third[3] = {(r.kind == kWide || r.in_passing ? 0 : query_blocks) + (u32)p.heads_q + of_buffers, 1, 1};
     run("the first launch", launch(r.prepare, &a, first, r.side_threads, side_bytes));
     blocks_at_once = r.kind == kHopper ? 2 : 1;   // which wait for one another
     run("the main launch", launch(r.main, &a, second, x.threads, x.bytes));
     blocks_at_once = 1;
     if (r.dq != nullptr) run("the launch of dQ", launch(r.dq, &a, of_dq, x.threads, x.dq_bytes));
-    run("the last launch", launch(r.finish, &a, third, r.side_threads, 32));
+    run("the last launch", launch(r.finish, &a, third, r.side_threads, BUFFER_COUNT ? 51456 : 32));
     for (const float *y = workspace + floats; y < space.data() + space.size(); y++)
         if (*y == *y && failures++ < 8) printf("the end of the workspace was passed\n");
 }
@@ -256,6 +328,7 @@ static Wanted differentiate(const Problem &x, const std::vector<Span> &spans, in
                         wanted_v[d] += weight * d_o[d];
                     }
                     const double ds = weight * (dp - delta) * slope[j] * kScale;
+                    if (given != nullptr) given->add(place, weight * (dp - delta));
                     for (int d = 0; d < columns; d++) {
                         wanted_q[d] += ds * k[d];
                         wanted_k[d] += ds * q[d];
@@ -290,6 +363,10 @@ static int prove(Problem x) {
     for (Tensor *t : {&in.q, &in.k, &in.v, &in.d_o}) t->each(batch, [](u16 &e, int, int, int, int) { e = from_float(random_value()); });
     for (float &sink : in.sinks) sink = random_value();
     for (float &slope : in.d_lse) slope = D_LSE ? random_value() : 0.0f;
+#if BUFFER_COUNT
+    Held buffers(x.heads_q);
+    given = &buffers, held = buffers.params;
+#endif
     const Wanted wanted = differentiate(x, spans, batch, in);
     const fa_attn_bwd_head_strides lse_strides = {(i64)x.heads_q * x.seq_q, x.seq_q};
     const fa_attn_bwd_params p = {
@@ -303,17 +380,24 @@ static int prove(Problem x) {
         {x.seq_q, (i64)batch * x.seq_q},
 #endif
         (float)kScale, (float)kCap,
-        columns, columns_v, count, x.heads_q, x.heads_kv, x.seq_q, x.seq_k, x.left, x.right};
+        columns, columns_v, count, x.heads_q, x.heads_kv, x.seq_q, x.seq_k, x.left, x.right,
+#if BUFFER_COUNT
+        D_BUFFERS, {buffers.params[0], buffers.params[1], buffers.params[2], buffers.params[3], buffers.params[4]},
+        {buffers.bias.got.data(), nullptr, buffers.pair.got.data(), buffers.slope.got.data(), buffers.table.got.data()},
+#endif
+    };
     if (rendered.kind == kReference) {
         const std::vector<int> given_q = starts_q, given_k = starts_k;
         const int failed = prove_reference(p, batch, in.o, in.lse, wanted.q, wanted.k, wanted.v, wanted.sinks);
+        if (given != nullptr) given->compare();
         if (given_q != starts_q || given_k != starts_k) return printf("the inputs made other sequences\n"), 1;
-        return failed;
+        return failed + failures;
     }
     prove_launches(x, p, batch, count);
     compare("dQ", dq, batch, wanted.q);
     compare("dK", dk, batch, wanted.k);
     compare("dV", dv, batch, wanted.v);
+    if (given != nullptr) given->compare();
     for (int h = 0; h < x.heads_q; h++)
         if (!(fabs(d_sinks[h] - wanted.sinks[h]) <= 1e-4 * (1 + fabs(wanted.sinks[h]))) && failures++ < 8)
             printf("d_sinks[%d] is %g, wanted %g\n", h, d_sinks[h], wanted.sinks[h]);

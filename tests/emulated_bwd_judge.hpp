@@ -26,6 +26,7 @@ struct Rendered {
     bool (*mask)(const int place[7]);
     long long (*start_of)(long long b, long long n, long long rows, int period);
 };
+inline const void *held;   // what the texts of a problem read
 // The exit status. `words`: the numbers of the problem and of the launch (test_emulated_bwd.py).
 int judge(const Rendered &kernel, char **words);
 

@@ -10,8 +10,6 @@
 #define D_LSE 1
 #include "../kernel_templates/attn_bwd/attn_bwd_params.h"
 
-#include "snippet.h"
-
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -25,12 +23,14 @@ struct backward {
     int *starts_q, *starts_k; /* NULL: all sequences are of one length */
     bool forward, fp32;       /* makes O and the LSE; gradients are of fp32 */
     bool outside;             /* something was asked for that lies in no block */
+    struct fake_held held;
+    float *const *d_buffer; /* of the launch, as many as there are buffers */
 };
 
 /* One head of one sequence, and its arrays: K and V and what is summed for them, the scores and rows of a query. */
 struct work {
     int sequence, head, rows, keys;
-    double *k, *v, *dk, *dv, *score, *slope;
+    double *k, *v, *dk, *dv, *score, *slope, *natural;
     double q[COLUMNS_MOST], o[COLUMNS_MOST], d_o[COLUMNS_MOST], dq[COLUMNS_MOST];
 };
 
@@ -142,6 +142,43 @@ static void forward_row(struct backward *c, struct work *w, int row)
         *lse = total > 0 ? (float)(top + log(total)) : -INFINITY;
 }
 
+static void places_of(const struct backward *c, const struct work *w, int row, int key,
+                      int64_t place[FA_PLACES])
+{
+    const int64_t is[FA_PLACES] = {w->sequence,
+                                   w->head,
+                                   w->head / (c->p.heads_q / c->p.heads_kv),
+                                   row + (c->build->causal == 2 ? 0 : w->keys - w->rows),
+                                   key,
+                                   w->rows,
+                                   w->keys};
+    memcpy(place, is, sizeof is);
+}
+
+/* ds: by what the loss changes with a bent score. Each read of an element by the difference around it. */
+static void add_to_buffers(struct backward *c, const struct work *w, int row, int key, double ds)
+{
+    int64_t place[FA_PLACES];
+    const double step = 1e-5;
+    places_of(c, w, row, key, place);
+    for (c->held.site = 0;; c->held.site++) {
+        double at[2];
+        for (int i = 0; i < 2; i++) {
+            c->held.reads = 0, c->held.step = i == 0 ? -step : step;
+            at[i] = fa_snippet_evaluate(c->build->score, w->natural[key], place, fake_read_held,
+                                        &c->held);
+        }
+        c->held.step = 0;
+        if (c->held.reads <= c->held.site)
+            return;
+        if (!c->held.list[c->held.buffer].wanted)
+            continue;
+        float *to = granted(c, c->d_buffer[c->held.buffer], 4 * c->held.element, 4, true);
+        if (to != NULL)
+            *to += (float)(ds * (at[1] - at[0]) / (2 * step));
+    }
+}
+
 static void backward_row(struct backward *c, struct work *w, int row)
 {
     int d = c->p.head_dim, d_v = c->p.head_dim_v;
@@ -161,6 +198,8 @@ static void backward_row(struct backward *c, struct work *w, int row)
             weight * (dot(w->d_o, w->v + j * d_v, d_v) - delta) * (double)c->p.softmax_scale;
         if (weight == 0)
             continue;
+        if (c->held.buffers != NULL && c->build->score != NULL)
+            add_to_buffers(c, w, row, j, slope / (double)c->p.softmax_scale);
         slope *= w->slope[j];
         for (int i = 0; i < d; i++) {
             w->dq[i] += slope * w->k[j * d + i];
@@ -182,23 +221,21 @@ static void bend(const struct backward *c, struct work *w, int row, int key, dou
 {
     const double cap = (double)c->p.softcap, step = 1e-6, capped = cap * tanh(score / cap);
     const bool softcap = c->build->softcap != 0;
-    const int64_t place[FA_PLACES] = {w->sequence,
-                                      w->head,
-                                      w->head / (c->p.heads_q / c->p.heads_kv),
-                                      row + (c->build->causal == 2 ? 0 : w->keys - w->rows),
-                                      key,
-                                      w->rows,
-                                      w->keys};
+    int64_t place[FA_PLACES];
+    places_of(c, w, row, key, place);
     score = softcap ? capped : score;
+    w->natural[key] = score;
     w->slope[key] = softcap ? 1 - capped / cap * (capped / cap) : 1;
     if (c->build->score != NULL) {
-        w->slope[key] *= (fa_snippet_evaluate(c->build->score, score + step, place) -
-                          fa_snippet_evaluate(c->build->score, score - step, place)) /
-                         (2 * step);
-        score = fa_snippet_evaluate(c->build->score, score, place);
+        w->slope[key] *=
+            (fa_snippet_evaluate(c->build->score, score + step, place, fake_read_held, &c->held) -
+             fa_snippet_evaluate(c->build->score, score - step, place, fake_read_held, &c->held)) /
+            (2 * step);
+        score = fa_snippet_evaluate(c->build->score, score, place, fake_read_held, &c->held);
     }
     w->score[key] = sees(c, w, row, key) && (c->build->mask == NULL ||
-                                             fa_snippet_evaluate(c->build->mask, 0, place) != 0)
+                                             fa_snippet_evaluate(c->build->mask, 0, place,
+                                                                 fake_read_held, &c->held) != 0)
                         ? score
                         : -INFINITY;
 }
@@ -232,7 +269,7 @@ static bool run(struct backward *c)
     const struct fa_attn_bwd_params *p = &c->p;
     size_t keys = (size_t)p->seq_k + 1, d = (size_t)p->head_dim, d_v = (size_t)p->head_dim_v;
     struct work w = {.rows = p->seq_q, .keys = p->seq_k};
-    double *room = calloc(keys * (2 * d + 2 * d_v + 2), sizeof *room);
+    double *room = calloc(keys * (2 * d + 2 * d_v + 3), sizeof *room);
     for (int h = 0; !c->forward && p->d_sinks != NULL && h < p->heads_q; h++) {
         float *sum = granted(c, p->d_sinks, h * 4, sizeof *sum, true);
         if (sum != NULL)
@@ -246,6 +283,7 @@ static bool run(struct backward *c)
         keys = (size_t)w.keys;
         w.k = room, w.v = w.k + keys * d, w.dk = w.v + keys * d_v;
         w.dv = w.dk + keys * d, w.score = w.dv + keys * d_v, w.slope = w.score + keys;
+        w.natural = w.slope + keys;
         for (int h = 0; h < p->heads_kv; h++)
             run_group(c, h, &w);
     }
@@ -275,6 +313,28 @@ static void take_params(struct fa_attn_bwd_params *p, const char *from, bool d_l
     memcpy((char *)p + rest, from + strides - gap, sizeof *p - rest);
 }
 
+/* Behind the struct's integers and that of d_buffers. Gradients begin with zeros. */
+static void take_buffers(struct backward *c, const char *from)
+{
+    const size_t gap = c->build->d_lse ? 0 : sizeof c->p.d_lse + sizeof c->p.d_lse_strides;
+    const int count = fa_buffers_read(c->build->buffers, c->held.list, NULL);
+    if (count <= 0)
+        return;
+    c->held.buffers =
+        (const void *)(from +
+                       (offsetof(struct fa_attn_bwd_params, window_right) + 8 - gap + 7) / 8 * 8);
+    c->d_buffer = (const void *)&c->held.buffers[count];
+    for (int i = 0; i < count && !c->forward; i++) {
+        const struct fa_attn_buffer_params *b = &c->held.buffers[i];
+        size_t elements = c->held.list[i].wanted;
+        for (int d = 0; d < FA_ATTN_BUFFER_DIMS; d++)
+            elements *= (size_t)b->last[d] + 1;
+        float *to = elements > 0 ? granted(c, c->d_buffer[i], 0, 4 * elements, true) : NULL;
+        if (to != NULL)
+            memset(to, 0, 4 * elements);
+    }
+}
+
 bool fake_backward_run(const char *entry, const struct fake_build *build, void **arguments,
                        const struct fake_damage *damage)
 {
@@ -283,6 +343,7 @@ bool fake_backward_run(const char *entry, const struct fake_build *build, void *
     if (!c.forward && !c.fp32 && strcmp(entry, "attn_bwd") != 0)
         return true;
     take_params(&c.p, arguments[0], build->d_lse);
+    take_buffers(&c, arguments[0]);
     size_t bytes = ((size_t)c.p.batch + 1) * sizeof(int);
     if (build->varlen) {
         c.starts_q = granted(&c, c.p.cu_seqlens_q, 0, bytes, c.forward);

@@ -119,10 +119,10 @@ static void read_marker(struct module *m)
     for (size_t i = 0; i < sizeof features / sizeof *features; i++)
         if (marker_value(m->marker, features[i].name, features[i].value) && *features[i].value != 0)
             m->build.serving = 1;
-    const char *buffers = strstr(m->marker, "BUFFERS=");
-    if (buffers != NULL && buffers[8] != '0')
-        snprintf(m->build.buffers, sizeof m->build.buffers, "%.*s", (int)strcspn(buffers + 8, ";"),
-                 buffers + 8);
+    const char *buffers = strstr(m->marker, ";BUFFERS=");
+    if (buffers != NULL && buffers[9] != '0')
+        snprintf(m->build.buffers, sizeof m->build.buffers, "%.*s", (int)strcspn(buffers + 9, ";"),
+                 buffers + 9);
     read_snippet(m, "SCORE_SNIPPET=", false, &m->build.score);
     read_snippet(m, "MASK_SNIPPET=", true, &m->build.mask);
     m->built = marker_value(m->marker, "HEAD_DIM=", &m->build.head_dim) &&

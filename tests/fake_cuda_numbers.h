@@ -6,6 +6,7 @@
 #define FA_TESTS_FAKE_CUDA_NUMBERS_H
 
 #include "fake_cuda.h"
+#include "snippet.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,6 +19,16 @@
 #endif
 /* Compiled for the processor of whom it is part of. */
 #define INLINE static inline __attribute__((always_inline))
+
+/* What a snippet reads in a launch. The read of an element whose number is `site` gets `step` more, and says what it was of. */
+struct fake_held {
+    const struct fa_attn_buffer_params *buffers;
+    fa_buffer list[FA_ATTN_BUFFERS];
+    int site, reads, buffer;
+    int64_t element;
+    double step;
+};
+double fake_read_held(const void *held, int buffer, const int64_t index[]);
 
 /* An argument of a launch. */
 INLINE int int_of(const void *argument)

@@ -10,8 +10,6 @@
 
 #include "attn_serving_params.h"
 
-#include "snippet.h"
-
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -209,41 +207,38 @@ INLINE const float *seen_row(const params *p, const struct fake_build *build, co
     return row;
 }
 
-struct held { /* of a launch, for a snippet */
-    const params *p;
-    fa_buffer list[FA_ATTN_BUFFERS];
-};
-static double read_held(const void *data, int buffer, const int64_t index[FA_ATTN_BUFFER_DIMS])
+double fake_read_held(const void *data, int buffer, const int64_t index[])
 {
-    const struct held *held = data;
-    const struct fa_attn_buffer_params *b = &held->p->buffer[buffer];
+    struct fake_held *held = (void *)(uintptr_t)data;
+    const struct fa_attn_buffer_params *b = &held->buffers[buffer];
     const fa_buffer *is = &held->list[buffer];
     const int bytes = is->type->bytes;
-    int64_t at = 0, whole = 0;
+    int64_t at = 0, whole = 0, packed = 0;
     if (is->dims < 0)
         return is->type->real ? (double)b->real : (double)b->whole;
-    for (int d = 0; d < is->dims; d++)
-        at += b->stride[d] * (index[d] < 0 ? 0 : index[d] > b->last[d] ? b->last[d] : index[d]);
+    for (int d = 0; d < is->dims; d++) {
+        const int64_t near = index[d] < 0 ? 0 : index[d] > b->last[d] ? b->last[d] : index[d];
+        at += b->stride[d] * near, packed = packed * (b->last[d] + 1) + near;
+    }
+    const double more = held->reads++ == held->site ? held->step : 0;
+    if (held->reads == held->site + 1)
+        held->buffer = buffer, held->element = packed;
     const void *from =
         fake_memory((uint64_t)(uintptr_t)b->at + (uint64_t)(at * bytes), (size_t)bytes, false);
     if (from != NULL)
         memcpy(&whole, from, (size_t)bytes);
     return from == NULL               ? (double)NAN
            : !is->type->real          ? (double)(bytes == 4 ? (int32_t)whole : whole)
-           : bytes == 4               ? (double)bits_float((uint32_t)whole)
-           : is->type->name[0] == 'b' ? (double)bits_float((uint32_t)whole << 16)
-                                      : (double)half_value((uint16_t)whole);
+           : bytes == 4               ? (double)bits_float((uint32_t)whole) + more
+           : is->type->name[0] == 'b' ? (double)bits_float((uint32_t)whole << 16) + more
+                                      : (double)half_value((uint16_t)whole) + more;
 }
 
 INLINE bool scores_of(const params *p, const struct fake_build *build, const struct row *r,
                       struct seen *seen)
 {
-    struct held held = {.p = p};
+    struct fake_held held = {.buffers = p->buffer};
     fa_buffers_read(build->buffers, held.list, NULL);
-    if (build->score != NULL)
-        fa_snippet_give(build->score, read_held, &held);
-    if (build->mask != NULL)
-        fa_snippet_give(build->mask, read_held, &held);
     const int bytes = build->q_fp8 ? 1 : 2;
     uint64_t at = (uint64_t)(uintptr_t)p->dense.q + (uint64_t)(r->q * bytes);
     const void *q = fake_memory(at, (size_t)(build->head_dim * bytes), false);
@@ -271,8 +266,9 @@ INLINE bool scores_of(const params *p, const struct fake_build *build, const str
         dot = build->softcap ? cap * tanh(dot * scale / cap) : dot * scale;
         const int64_t place[FA_PLACES] = {r->b, r->h, r->kv, r->stands, j, r->len_q, r->len_k};
         if (build->score != NULL)
-            dot = fa_snippet_evaluate(build->score, dot, place);
-        if (build->mask != NULL && fa_snippet_evaluate(build->mask, 0, place) == 0)
+            dot = fa_snippet_evaluate(build->score, dot, place, fake_read_held, &held);
+        if (build->mask != NULL &&
+            fa_snippet_evaluate(build->mask, 0, place, fake_read_held, &held) == 0)
             dot = -INFINITY;
         seen->scores[j - r->first] = (float)dot;
     }

@@ -63,6 +63,24 @@ template <class As, class Q, class K> FA_DEVICE auto snippet_mask(PLACES) {
     return As::truth(As::truth(first) || As::truth(As::truth(As::count(behind) >= As::count(0LL)) && As::truth(As::count(behind) < As::count(250LL))));
 }
 """
+# What they are with buffers, bias:f32[:]* doc:i32[:,:] pair:bf16[:,:]* slope:f32[:]* table:f32[:,:]*: score + slope[h] * (k - q) +
+# table[h][k - q + 20] + bias[k] * pair[q][k] + bias[q]; and doc[b][q] == doc[b][k].
+BUFFERS = """#include "fa_snippet_buffers.cuh"
+#define PLACES typename As::Whole b, typename As::Whole h, typename As::Whole hk, Q q, K k, typename As::Whole len_q, typename As::Whole len_k, const Held &held
+template <class As, class Q, class K, class Held> FA_DEVICE auto snippet_score(typename As::Real score, PLACES) {
+    const auto ahead = As::count(k) - As::count(q);
+    const auto steep = As::real(snippet_load<As, float, 3>(held[3], As::whole(h))) * As::real(ahead);
+    const auto entry = snippet_load<As, float, 17>(held[4], As::whole(h), As::whole(As::whole(ahead) + As::whole(As::count(20LL))));
+    const auto of_key = snippet_column<As, float, 21>(held[0], k);
+    const auto both = As::real(of_key) * As::real(snippet_load<As, SnippetBrain, 26>(held[2], As::whole(q), As::whole(k)));
+    const auto sum = As::real(As::real(As::real(score) + As::real(steep)) + As::real(entry)) + As::real(both);
+    return As::number(As::real(sum) + As::real(snippet_load<As, float, 31>(held[0], As::whole(q))));
+}
+#define GRADIENT_SITES(F) F(0, 3, 3) F(1, 17, 4) F(2, 21, 0) F(3, 26, 2) F(4, 31, 0)
+template <class As, class Q, class K, class Held> FA_DEVICE auto snippet_mask(PLACES) {
+    return As::truth(As::whole(snippet_load<As, int, 4>(held[1], As::whole(b), As::whole(q))) == As::whole(snippet_column<As, int, 9>(held[1], k, As::whole(b))));
+}
+"""
 
 
 class Case:
@@ -94,8 +112,9 @@ class Case:
 
 
 def proved(case, kernel=KERNEL, **change):
-    defines = case.defines() | ({"": SNIPPETS} if case.flags.get("SCORE_SNIPPET") or case.flags.get("MASK_SNIPPET") else {}) | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}, WIDE: {"HOPPER": 1, "WIDE": 1}}.get(kernel, {})
-    judge = "emulated_bwd_d_lse.hpp" if case.flags["D_LSE"] else "emulated_bwd.hpp"
+    buffers = case.flags.get("D_BUFFERS")
+    defines = case.defines() | ({"": BUFFERS if buffers else SNIPPETS} if case.flags.get("SCORE_SNIPPET") or case.flags.get("MASK_SNIPPET") else {}) | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}, WIDE: {"HOPPER": 1, "WIDE": 1}}.get(kernel, {})
+    judge = "emulated_bwd_buffers.hpp" if buffers else "emulated_bwd_d_lse.hpp" if case.flags["D_LSE"] else "emulated_bwd.hpp"
     return emulate.judged("attn_bwd", kernel, defines, case.words, judge, kernel in (HOPPER, WIDE), **change)
 
 
@@ -105,7 +124,7 @@ def prove_some(count, seed, case_of=Case, kernel=KERNEL):
     dice = random.Random(int(os.environ.get("FA_TEST_SEED", seed)))
     for i in range(int(os.environ.get("FA_TEST_PROBLEMS", count * (4 if SLOW else 1)))):
         case = case_of(dice)
-        case.flags["D_LSE"] = i % 2
+        case.flags["D_LSE"] = i % 2 or "D_BUFFERS" in case.flags
         for _ in range(3):
             done = proved(case, kernel)
             assert done.returncode == 0, "problem %d: %s %s\n%s%s" % (i, case.defines(), case.words, done.stdout, done.stderr)
@@ -415,6 +434,16 @@ def bent(case, score=1, mask=1):
 def scores_and_masks_of_a_user_are_right():
     for seed, case_of, kernel in ((1, Case, KERNEL), (8, ShortCase, REFERENCE), (5, HopperCase, HOPPER), (6, HopperCase, HOPPER)):
         prove_some(1, seed, lambda dice: bent(case_of(dice), *dice.choice(((1, 1), (1, 0), (0, 1)))), kernel)
+
+
+def held(case):
+    case.flags |= {"SCORE_SNIPPET": 1, "MASK_SNIPPET": 1, "BUFFER_COUNT": 5, "D_BUFFERS": 4096}
+    return case
+
+
+def gradients_of_what_texts_read_are_right():
+    for seed, case_of, kernel in ((1, Case, KERNEL), (8, ShortCase, REFERENCE), (5, HopperCase, HOPPER)):
+        prove_some(1, seed, lambda dice: held(case_of(dice)), kernel)
 
 
 def a_text_that_is_done_wrong_is_found():

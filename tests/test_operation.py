@@ -116,7 +116,7 @@ def the_gradient_of_the_lse_is_for_families_that_take_it():
             ended = {row["config"]["tunables"]["STAGES"]: row["status"] for row in place.json("explain", *command, *options)["configs"]}
             tap.equal(ended, {1: "measured", 2: "wrong"})
         folder = place.env["FA_TUNE_TEMPLATES"]
-        write_manifest(folder, {**read_manifest("attn_bwd_sm80", folder), "takes": ["score", "mask"]})
+        write_manifest(folder, {**read_manifest("attn_bwd_sm80", folder), "takes": ["score", "mask", "buffers", "d_buffers"]})
         tap.has(place.run(*command, "--d-lse", status=1).stderr, "attn_bwd_sm80 does not take d_lse = true")
 
 

@@ -91,6 +91,7 @@ class Applied:
     @classmethod
     def apply(cls, *args):
         ctx, Applied.marked = types.SimpleNamespace(), []
+        ctx.needs_input_grad = tuple(getattr(x, "requires_grad", False) for x in args)
         ctx.save_for_backward = lambda *saved: setattr(ctx, "saved_tensors", saved)
         ctx.mark_non_differentiable = Applied.marked.append
         ctx.set_materialize_grads = lambda _: None
@@ -163,7 +164,7 @@ class Definition:
     def __init__(self, sees=lambda row, key: True, softcap=0.0, sinks=None, scale=DIM ** -0.5, bend=None):
         """bend: of a score, a row and a key to what softmax takes, and its derivative by the score."""
         self.sees, self.softcap, self.sinks, self.scale, self.bend = sees, softcap, sinks, scale, bend
-        self.d_sinks = [0.0] * len(sinks or ())
+        self.d_sinks, self.d_scores = [0.0] * len(sinks or ()), {}   # of bent scores, by head, row and key
 
     def head(self, q, k, v, d_o, head, dk, dv, d_lse=None):
         """dQ of rows of one head; adds to dk and dv, of its keys."""
@@ -182,6 +183,7 @@ class Definition:
             dq.append([0.0] * DIM)
             for j in seen:
                 weight = weights[j] / total
+                self.d_scores[head, i, j] = weight * (slopes[j] - delta)
                 slope = weight * (slopes[j] - delta) * self.scale
                 slope *= 1 - (scores[j] / self.softcap) ** 2 if self.softcap else bent[j]
                 for d in range(DIM):
@@ -318,6 +320,34 @@ def scores_and_masks_of_a_user_have_theirs():
                          if answer.problem["seq_q"] == 5), [("bottom-right", ""), ("none", "k <= q or k < 4")])
 
 
+def what_a_score_reads_has_its_own():
+    """Of a buffer that needs one, in its type; of the others none, and none where there are no keys."""
+    with PyTorch():
+        case = Inputs(batch=1, heads=2, heads_kv=1, rows=5, keys=7)
+        q, k, v = tensors_of(*case.tensors)
+        slopes, biases, float32 = [0.25, -0.5], [0.5, -1.0, 0.25, 0.0, 1.5, -0.75], (producer.FLOAT, 32)
+        slope, bias, doc = Tensor((2,), slopes, dtype=float32), Tensor((6,), biases), Tensor((1, 7), [0, 0, 0, 1, 1, 1, 1], dtype=(producer.INT, 32))
+        slope.requires_grad = bias.requires_grad = True
+        gradient, words = Inputs(1, 2, 1, 5, 7).numbers[0], {"score": "score + slope[h] * (k - q) + a * bias[k]", "mask": "doc[b][q] == doc[b][k] or k < 2"}
+        sees = lambda row, key: (row + 2 > 2) == (key > 2) or key < 2
+        fa_tune.attention(q, k, v, **words, buffers={"slope": slope, "bias": bias, "doc": doc, "a": 2.0})
+        made = backward(Tensor(q.shape, gradient))
+        heads = [dense(case, gradient, sees=sees, bend=lambda s, i, j, h=h: (s + slopes[h] * (j - i - 2) + 2 * biases[min(j, 5)], 1.0)) for h in range(2)]
+        close(made[0].elements(), heads[0][0][0][:5 * DIM] + heads[1][0][0][5 * DIM:], 2e-2)
+        ds = {at: x for h in range(2) for at, x in heads[h][1].d_scores.items() if at[0] == h}
+        *none, d_bias, d_doc, d_slope = made[3:]
+        tap.equal((none, d_doc, d_bias.dtype, d_slope.dtype), ([None] * 7, None, bias.dtype, float32))
+        close(d_slope.read(), [sum(x * (j - i - 2) for (h, i, j), x in ds.items() if h == one) for one in range(2)], 2e-2)
+        close(d_bias.elements(), [sum(2 * x for (_, _, j), x in ds.items() if min(j, 5) == one) for one in range(6)], 2e-2)
+        bias.requires_grad = False
+        fa_tune.attention(q, k, v, **words, buffers={"slope": slope, "bias": bias, "doc": doc, "a": 2.0})
+        again = backward(Tensor(q.shape, gradient))
+        tap.equal((again[-3:-1], again[-1].read()), ((None, None), d_slope.read()))
+        none = Tensor((1, 1, 0, DIM))
+        fa_tune.attention(q, none, none, **words, buffers={"slope": slope, "bias": bias, "doc": doc, "a": 2.0})
+        tap.equal(list(backward(Tensor(q.shape, gradient))[-1].read()), [0.0, 0.0])
+
+
 def sinks_and_softcaps_and_other_layouts_have_theirs():
     """In their deterministic kernel, which the test before this one had compiled."""
     with PyTorch() as (torch, _):
@@ -449,14 +479,14 @@ def what_does_not_fit_is_refused_by_name():
             tap.has(str(error), part)
             return
         raise AssertionError("was not refused: " + part)
-    refused_with(fa_tune.ShapeError, "lse has the shape (1, 2, 4) and needs (1, 2, 5)", q, q, lse.view((1, 2, 4), (10, 5, 1)), None, False, q, k, v)
-    refused_with(fa_tune.ShapeError, "lse is not contiguous in its rows", q, q, lse.view((1, 2, 5), (10, 1, 2)), None, False, q, k, v)
-    refused_with(fa_tune.ShapeError, "the gradient of the LSE has the shape (1, 2, 4)", q, q, lse, lse.view((1, 2, 4), (10, 5, 1)), False, q, k, v)
-    refused_with(fa_tune.DtypeError, "the gradient of the LSE is float16 and needs float32", q, q, lse, Tensor((1, 2, 5)), False, q, k, v)
-    refused_with(fa_tune.ShapeError, "the gradient of the output has the shape", k, q, lse, None, False, q, k, v)
-    refused_with(fa_tune.DtypeError, "o is float32 and needs float16", q, q.to((producer.FLOAT, 32)), lse, None, False, q, k, v)
-    refused_with(fa_tune.NotSupported, "with batch_invariant", q, q, lse, None, False, q, k, v, batch_invariant=True)
-    refused_with(TypeError, "8 arguments by position, not 3", q, k, v)
+    refused_with(fa_tune.ShapeError, "lse has the shape (1, 2, 4) and needs (1, 2, 5)", q, q, lse.view((1, 2, 4), (10, 5, 1)), None, False, (), q, k, v)
+    refused_with(fa_tune.ShapeError, "lse is not contiguous in its rows", q, q, lse.view((1, 2, 5), (10, 1, 2)), None, False, (), q, k, v)
+    refused_with(fa_tune.ShapeError, "the gradient of the LSE has the shape (1, 2, 4)", q, q, lse, lse.view((1, 2, 4), (10, 5, 1)), False, (), q, k, v)
+    refused_with(fa_tune.DtypeError, "the gradient of the LSE is float16 and needs float32", q, q, lse, Tensor((1, 2, 5)), False, (), q, k, v)
+    refused_with(fa_tune.ShapeError, "the gradient of the output has the shape", k, q, lse, None, False, (), q, k, v)
+    refused_with(fa_tune.DtypeError, "o is float32 and needs float16", q, q.to((producer.FLOAT, 32)), lse, None, False, (), q, k, v)
+    refused_with(fa_tune.NotSupported, "with batch_invariant", q, q, lse, None, False, (), q, k, v, batch_invariant=True)
+    refused_with(TypeError, "9 arguments by position, not 3", q, k, v)
 
 
 def a_transform_of_torch_func_is_named():
@@ -501,7 +531,7 @@ def a_compiler_is_told_shapes_and_the_operators_take_the_names_of_attention_varl
         o, lse = ops._attention_lse_fake(q, k, v, True, layout="bshd", cu_seqlens_q=ints(3), cu_seqlens_k=ints(3))
         tap.equal((o.shape, lse.shape, lse.dtype), ((12, 4, 32), (4, 12), torch.float32))
         made = ops._attention_backward_fake(o, q, k, v, o, lse, True, layout="bshd", cu_seqlens_q=ints(3))
-        tap.equal([x.shape for x in made], [q.shape, k.shape, v.shape, (0,)])
+        tap.equal([x.shape for x in made[:4]], [q.shape, k.shape, v.shape, (0,)])
         try:
             ops._attention_fake(q, k, v)
         except RuntimeError as error:

@@ -15,7 +15,7 @@ BUDGET = {
     "src/base": 5464,
     "src/gpu": 3356,
     "src/code": 898,
-    "src/operands": 384,
+    "src/operands": 353,
     "src/snippet": 505,
     "src/fields": 112,
     "db": 5149,

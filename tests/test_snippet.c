@@ -55,7 +55,7 @@ TEST(values_are_python_s)
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
         fa_snippet *s = NULL;
         CHECK_OK(fa_snippet_parse(right[i].text, NULL, false, &s, &diag), diag);
-        const double got = fa_snippet_evaluate(s, right[i].score, place);
+        const double got = fa_snippet_evaluate(s, right[i].score, place, NULL, NULL);
         fa_snippet_free(&s);
         CHECK(fabs(got - right[i].wanted) <= 1e-12);
     }
@@ -179,7 +179,7 @@ TEST(cuda_computes_what_the_evaluator_does)
     int count = 0, wrong = 0, told = 0, astray = 0, smooth = 0, askew = 0;
     fa_buf_text(
         &source,
-        "#include <cmath>\nusing namespace std;\ntypedef unsigned long long u64;\n"
+        "#include <cmath>\n#include \"attn_serving_params.h\"\nusing namespace std;\ntypedef unsigned long long u64;\n"
         "#define __device__\n#define __forceinline__ inline\n#define exp2_fast exp2f\n"
         "#define log2_fast log2f\n#define reciprocal(x) (1 / (x))\n"
         "typedef long long i64;\ntypedef unsigned short u16;\n#define FA_DEVICE static inline\n"
@@ -199,7 +199,6 @@ TEST(cuda_computes_what_the_evaluator_does)
         fa_buf_text(&one, !mask ? "" : draw(2) == 0 ? " == q - k" : " < k // 3");
         if (one.size < sizeof text[0] &&
             fa_snippet_parse(one.data, "d:i32[:] n:i32 t:f32[:]", mask, &all[count], &diag) == 0) {
-            fa_snippet_give(all[count], read_buffer, NULL);
             memcpy(text[count], one.data, one.size + 1);
             fa_buf_printf(&source, "namespace of_%d {\n", count);
             fa_snippet_print(all[count], &source);
@@ -211,8 +210,10 @@ TEST(cuda_computes_what_the_evaluator_does)
     }
     check_make_folder(folder, NULL);
     snprintf(path, sizeof path, "%s/snippets.so", folder);
-    snprintf(command, sizeof command,
-             "c++ -std=c++17 -O0 -w -ffp-contract=off -shared -fPIC -o %s -x c++ -", path);
+    snprintf(
+        command, sizeof command,
+        "c++ -std=c++17 -O0 -w -I$FA_TEST_TEMPLATES -ffp-contract=off -shared -fPIC -o %s -x c++ -",
+        path);
     FILE *compiler = popen(command, "w");
     CHECK(compiler != NULL);
     fprintf(compiler, "%s%s%s 0; }\n", source.data, ways, calls.data);
@@ -226,15 +227,17 @@ TEST(cuda_computes_what_the_evaluator_does)
         const double score = ((double)draw(2000) - 1000) / 100;
         for (int k = 0; k < FA_PLACES; k++)
             place[k] = p[k];
-        const double wanted = fa_snippet_evaluate(all[i / POINTS], score, place);
+        const double wanted = fa_snippet_evaluate(all[i / POINTS], score, place, read_buffer, NULL);
         const double plain = compute(PLAIN, i / POINTS, score, p),
                      box = compute(TOLD, i / POINTS, 0, p);
         const double fast = compute(FAST, i / POINTS, score, p);
         told += box > 0;
         astray += !is_near(fast, (double)(float)wanted, 1e-4);
         const double step = 1e-6, slope = compute(SLOPE, i / POINTS, score, p);
-        const double more = fa_snippet_evaluate(all[i / POINTS], score + step, place) - wanted;
-        const double less = wanted - fa_snippet_evaluate(all[i / POINTS], score - step, place);
+        const double more =
+            fa_snippet_evaluate(all[i / POINTS], score + step, place, read_buffer, NULL) - wanted;
+        const double less =
+            wanted - fa_snippet_evaluate(all[i / POINTS], score - step, place, read_buffer, NULL);
         if (i / POINTS % 2 == 0 && isfinite(wanted) && is_near(more, less, 1e-9)) {
             smooth++;
             askew += !is_near((more + less) / (2 * step), slope, 1e-4) ||

@@ -273,15 +273,6 @@ static void take_work(fa_point *p, const fa_family_launch *launch, fa_launch_sha
     shape->work[FA_WORK_STEPS] = steps;
 }
 
-/* Behind another launch of its call alone: in front of a call is work of which its kernels need know nothing. */
-static void take_early(const fa_point *p, const fa_family_launch *launch, bool behind,
-                       fa_launch_shape *shape)
-{
-    const bool early = launch->programmatic && behind && p->gpu->sm >= 90;
-    shape->how &= ~(unsigned)FA_LAUNCH_PROGRAMMATIC;
-    shape->how |= early ? FA_LAUNCH_PROGRAMMATIC : 0;
-}
-
 /* Takes all launches; trial's threads and grid are those of the first that is made, its shared memory that of the one with the most. */
 static void take_launches(fa_point *p, fa_candidate *candidate)
 {
@@ -301,7 +292,10 @@ static void take_launches(fa_point *p, fa_candidate *candidate)
         take_block(p, &f->launch[i], shape);
         if (p->rc != 0)
             return;
-        take_early(p, &f->launch[i], first != NULL, shape);
+        /* Early behind a launch of its call alone: of work in front of a call its kernels need know nothing. */
+        shape->how &= ~(unsigned)FA_LAUNCH_PROGRAMMATIC;
+        if (f->launch[i].programmatic && first != NULL && p->gpu->sm >= 90)
+            shape->how |= FA_LAUNCH_PROGRAMMATIC;
         first = first != NULL ? first : shape;
         judge_launch(candidate, grid, shape);
         judge_budget(p, &f->launch[i], candidate, shape == first, shape);

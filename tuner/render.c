@@ -40,44 +40,10 @@ static int shaping_fields(const fa_operation *operation, uint32_t takes,
     return count;
 }
 
-static bool is_snippet(const fa_field *field, const fa_problem *problem)
-{
-    return field->kind == FA_FIELD_TEXT &&
-           problem->value[field - fa_operation_of(problem)->field] != 0;
-}
-
-/* What a user writes of scores, as functions. FA_EINVAL where it is none, which is checked before a tune begins. */
-static int put_snippets(fa_buf *out, const fa_problem *problem, fa_diag *diag)
-{
-    const fa_operation *operation = fa_operation_of(problem);
-    const char *buffers = fa_buffers_of(problem);
-    fa_buffer list[FA_ATTN_BUFFERS];
-    bool any = false;
-    int count = fa_buffers_read(buffers, list, diag), rc = count < 0 ? count : 0;
-    if (count > 0)
-        define(out, "BUFFER_COUNT", count);
-    for (int i = 0; i < operation->field_count && rc == 0; i++) {
-        const fa_field *field = &operation->field[i];
-        fa_snippet *snippet = NULL;
-        if (!is_snippet(field, problem) || strcmp(field->name, "buffers") == 0)
-            continue;
-        rc = fa_snippet_parse(fa_field_text(field, problem->value[i], NULL), buffers,
-                              strcmp(field->name, "mask") == 0, &snippet, diag);
-        if (rc != 0)
-            break;
-        if (!any)
-            fa_buf_printf(out, "#include \"fa_snippet%s.cuh\"\n", buffers != NULL ? "_buffers" : "");
-        any = true;
-        fa_snippet_print(snippet, out);
-        fa_snippet_free(&snippet);
-    }
-    return rc;
-}
-
 int fa_render_check_snippets(const fa_problem *problem, fa_diag *diag)
 {
     fa_buf unseen = {0};
-    int rc = put_snippets(&unseen, problem, diag);
+    int rc = fa_snippets_print(problem, &unseen, diag);
     fa_buf_free(&unseen);
     return rc;
 }
@@ -95,7 +61,7 @@ static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t take
         if (named)
             define(out, operation->field[at[i]].macro,
                    (int32_t)fa_field_shown(&operation->field[at[i]], problem->value[at[i]]));
-    put_snippets(out, problem, NULL);
+    fa_snippets_print(problem, out, NULL);
 }
 
 /* A variable that nothing reads: it ends up in the cubin and says what it was made from. */
@@ -116,7 +82,7 @@ static void put_signature(fa_buf *out, const fa_family *family, const fa_config 
                           fa_value_words(config->tunable[i].value, room));
     fa_buf_printf(out, "FA_SM=%d;", gpu->sm);
     for (int i = 0; i < count; i++)
-        if (is_snippet(&operation->field[at[i]], problem))
+        if (operation->field[at[i]].kind == FA_FIELD_TEXT && problem->value[at[i]] != 0)
             fa_buf_printf(out, "%s=%s;", operation->field[at[i]].macro,
                           fa_field_text(&operation->field[at[i]], problem->value[at[i]], NULL));
         else

@@ -9,6 +9,10 @@
 #ifndef FA_ATTN_BWD_PARAMS_H
 #define FA_ATTN_BWD_PARAMS_H
 
+#if BUFFER_COUNT > 0 && defined __CUDACC__
+#include "attn_serving_params.h"
+#endif
+
 struct fa_attn_bwd_strides {
     long long batch, head, row;
 };
@@ -45,6 +49,11 @@ struct fa_attn_bwd_params {
     int batch, heads_q, heads_kv; /* heads_q is a multiple of heads_kv */
     int seq_q, seq_k;
     int window_left, window_right; /* WINDOW=1: keys beside a query's own place that it sees; < 0: all */
+#if BUFFER_COUNT > 0
+    int d_elements; /* room for so many elements of gradients */
+    struct fa_attn_buffer_params buffer[BUFFER_COUNT]; /* what a user's score and mask read */
+    float *d_buffer[BUFFER_COUNT]; /* the gradient, its elements behind one another; null: not wanted */
+#endif
 };
 
 #endif

@@ -176,14 +176,28 @@ FA_DEVICE Score score(const fa_attn_bwd_params &p, float product, i64 index, i64
     const float slope = SOFTCAP ? 1 - x * x / (p.softcap * p.softcap) : 1;
 #if SCORE_SNIPPET
     const auto bent = snippet_score<SnippetSlopes<SnippetPlain<double>, double>>(
-        {x, slope}, (int)index, (int)h, (int)h / (p.heads_q / p.heads_kv), (int)stands(p, row), (int)key, p.seq_q, p.seq_k);
+        {x, slope}, (int)index, (int)h, (int)h / (p.heads_q / p.heads_kv), (int)stands(p, row), (int)key, p.seq_q, p.seq_k AND_BUFFERS(p.buffer));
     return {(float)snippet_value(bent), (float)snippet_slope(bent)};
 #endif
     return {x, slope};
 }
+#if D_BUFFERS > 0
+#ifndef GRADIENT_SITES
+#define GRADIENT_SITES(F)
+#endif
+// What a product adds to the gradient of the element that a text reads at a site.
+template <int kSite> FA_DEVICE void add_of_site(const fa_attn_bwd_params &p, float *gradient, float product, float ds, i64 index, i64 h, i64 row, i64 key) {
+    const double plain = (double)product * p.softmax_scale, x = SOFTCAP ? p.softcap * tanh(plain / p.softcap) : plain;
+    i64 at = 0;
+    const auto bent = snippet_score<SnippetSlopes<SnippetPlain<double>, double>>(
+        SnippetSlope<double>{x, 0}, (int)index, (int)h, (int)h / (p.heads_q / p.heads_kv), (int)stands(p, row), (int)key, p.seq_q, p.seq_k,
+        MarkedBuffers<kSite, double>{p.buffer, &at});
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" :: "l"(gradient + at), "f"((float)(ds * snippet_slope(bent))) : "memory");
+}
+#endif
 FA_DEVICE bool is_masked(const fa_attn_bwd_params &p, i64 index, i64 h, i64 row, i64 key) {
 #if MASK_SNIPPET
-    return !snippet_mask<SnippetPlain<double>>((int)index, (int)h, (int)h / (p.heads_q / p.heads_kv), (int)stands(p, row), (int)key, p.seq_q, p.seq_k);
+    return !snippet_mask<SnippetPlain<double>>((int)index, (int)h, (int)h / (p.heads_q / p.heads_kv), (int)stands(p, row), (int)key, p.seq_q, p.seq_k AND_BUFFERS(p.buffer));
 #endif
     return false;
 }
@@ -271,6 +285,13 @@ FA_DEVICE void add_tile(const fa_attn_bwd_params &p, Kind kind, Sums &sums, i64 
         float &weigh = weight[0][i / 4][i % 4], &slope = weight[1][i / 4][i % 4];
         const Score is = score(p, weigh, index, h, row + query, key + other);
         const float x = seen ? is.x : neg_infinity();
+#if D_BUFFERS > 0
+        if (kind == kDq && column == 0 && seen) {
+            const float ds = expf(x - tile_lse[query]) * (slope - tile_delta[query]);
+#define ADD_SITE(ordinal, site, buffer) if (ds != 0) add_of_site<site>(p, p.d_buffer[buffer], weigh, ds, index, h, row + query, key + other);
+            GRADIENT_SITES(ADD_SITE)
+        }
+#endif
         weigh = forward ? x : seen ? expf(x - tile_lse[query]) : 0.0f;
         if (!forward) slope = !seen ? 0.0f : weigh * (slope - tile_delta[query]) * (weigh == 0 ? 1 : is.slope);
     }

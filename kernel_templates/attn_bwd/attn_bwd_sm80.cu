@@ -89,6 +89,9 @@ FA_DEVICE void fetch(const Copier &copier, u32 to, const u16 *head, i64 row_stri
     copier.template load<kRows, true>(to, head + (i64)row * row_stride + copier.global_offset(row_stride), row_stride, rows - row);
 }
 
+#if D_BUFFERS > 0
+FA_DEVICE int place_of_row(int row) { return row; }
+#endif
 #if SKIPS
 // Behind the sums of dQ.
 FA_DEVICE u32 *list_of(const fa_attn_bwd_params &p, void *workspace) {
@@ -125,6 +128,10 @@ FA_DEVICE void store_keys(const Sequence &s, const Place &at, void *tensor, cons
 
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+#if D_BUFFERS > 0
+    clear_sums(workspace);
+    workspace = behind_sums(workspace);
+#endif
 #if SKIPS
     list_tiles(p, workspace);
 #endif
@@ -133,6 +140,9 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
 
 extern "C" __global__ void __launch_bounds__(kThreads, MIN_BLOCKS)
 attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+#if D_BUFFERS > 0
+    workspace = behind_sums(workspace);
+#endif
     const u32 key_tiles = (u32)tiles_of<kN>(p, p.seq_k), kv_heads = (u32)p.heads_kv * (u32)batches_of(p);
     if (blockIdx.x >= key_tiles * kv_heads) return;
     const int group = p.heads_q / p.heads_kv;
@@ -313,5 +323,9 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_finish(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+#if D_BUFFERS > 0
+    if (sum_buffers(p, workspace)) return;
+    workspace = behind_sums(workspace);
+#endif
     finish_tile<DqPlace>(p, workspace);
 }

@@ -844,7 +844,7 @@ struct Consumer {
 #endif
           left(job.steps), step(step) {
 #if SCORE_SNIPPET || MASK_SNIPPET
-        places = {index, (int)first_head_of((u32)job.head, (u32)job.whole), job.head / (int)kParts, kVarlen ? job.seq_q : p.seq_q, kVarlen ? job.seq_k : p.seq_k};
+        places = {index, (int)first_head_of((u32)job.head, (u32)job.whole), job.head / (int)kParts, kVarlen ? job.seq_q : p.seq_q, kVarlen ? job.seq_k : p.seq_k AND_BUFFERS(p.buffer)};
         key = job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4);
 #endif
 #pragma unroll
@@ -1151,6 +1151,10 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     let_next_launch_begin();
+#if D_BUFFERS > 0
+    clear_sums(workspace);
+    workspace = behind_sums(workspace);
+#endif
     zero_gradients_of_sinks(p);
     const u32 warp = threadIdx.x / kWarp;
     if (kVarlen && blockIdx.x < p.batch && warp < kMaps) rank_sequence(p, workspace, (int)blockIdx.x, (int)warp);
@@ -1170,6 +1174,9 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
 attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
+#if D_BUFFERS > 0
+    workspace = behind_sums(workspace);
+#endif
     const Shared shared = {shared_address(shared_memory)};
     if (threadIdx.x == 0) {
         if (shared.base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
@@ -1225,6 +1232,10 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_finish(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     await_launches_and_copies_before();
+#if D_BUFFERS > 0
+    if (sum_buffers(p, workspace)) return;
+    workspace = behind_sums(workspace);
+#endif
     const i64 all = kInPassing ? 0 : tiles_of_queries(p) * p.heads_q * batches_of(p);
     if (!kInPassing && blockIdx.x < all) finish_rows(p, workspace);
     else if (blockIdx.x - all < p.heads_q) finish_sink(p, workspace, (int)(blockIdx.x - all));

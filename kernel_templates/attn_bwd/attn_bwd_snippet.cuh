@@ -13,7 +13,7 @@
 namespace {
 
 FA_DEVICE Places places_of(const fa_attn_bwd_params &p, const Sequence &s, int index, int head) {
-    return {index, head, head / (p.heads_q / p.heads_kv), s.seq_q, s.seq_k};
+    return {index, head, head / (p.heads_q / p.heads_kv), s.seq_q, s.seq_k AND_BUFFERS(p.buffer)};
 }
 // At which key the first query stands.
 FA_DEVICE int place_of_query(const Sequence &s) { return CAUSAL == 2 ? 0 : s.seq_k - s.seq_q; }
@@ -28,7 +28,7 @@ template <class Q, class K> FA_DEVICE float weigh(const fa_attn_bwd_params &p, c
         const float tangent = 1.0f - 2.0f * reciprocal(1.0f + exp2_fast(score * curve.rate));
         natural = {p.softcap * tangent, 1.0f - tangent * tangent};
     }
-    const auto bent = snippet_score<SnippetSlopes<SnippetFast, float>>(natural, w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k);
+    const auto bent = snippet_score<SnippetSlopes<SnippetFast, float>>(natural, w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k AND_BUFFERS(w.buffers));
     slope = snippet_slope(bent);
     return exp2_fast(snippet_value(bent) * kLog2e - lse);
 #else

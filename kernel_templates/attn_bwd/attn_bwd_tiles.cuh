@@ -377,4 +377,8 @@ FA_DEVICE void store_key(void *tensor, const fa_attn_bwd_strides &s, i64 batch, 
 
 } // namespace
 
+#if D_BUFFERS > 0
+#include "attn_bwd_buffers.cuh"
+#endif
+
 #endif

@@ -159,11 +159,6 @@ static int record(struct call *c, const fa_kernel *bound, PyObject **ret_instead
 {
     if (bound != NULL || c->door == &doors[DOOR_DECODE] || c->tensor[Q].torch == NULL)
         return tensors_refuse_grad(&c->place, bound != NULL ? "a bound kernel" : c->door->name);
-    if (c->problem.buffers != 0)
-        return fail(ERROR_NOT_SUPPORTED,
-                    "a score or mask with buffers has no backward pass: call %s under "
-                    "torch.no_grad()",
-                    c->door->name);
     if (c->problem.batch_invariant != 0)
         return fail(ERROR_NOT_SUPPORTED,
                     "%s with batch_invariant has no backward pass: leave it "

@@ -33,18 +33,22 @@ enum {
     AT_CU_SEQLENS_K,
     AT_D_LSE, /* left out where it is not given: the numbers move up */
     AT_TENSORS,
-    AT_COUNT = AT_TENSORS + 2
+    AT_COUNT = AT_TENSORS + 2 * BUFFERS_MAX + 2 /* buffers, gradients, numbers */
 };
 /* Bytes: the library finds as many that it keeps for the stream in less time than PyTorch allocates them. */
 enum { SMALL_WORKSPACE = 1 << 20 };
 /* By position, before q, k and v. */
-enum { GIVEN_D_O, GIVEN_O, GIVEN_LSE, GIVEN_D_LSE, GIVEN_DETERMINISTIC, GIVEN };
+enum { GIVEN_D_O, GIVEN_O, GIVEN_LSE, GIVEN_D_LSE, GIVEN_DETERMINISTIC, GIVEN_WANTED, GIVEN };
+enum {
+    ROOM_LEAST = 64,
+    ROOM_MOST = 1 << 22
+}; /* elements of gradients of buffers: few sizes, few kernels */
 
 static struct {
     fa_problem preset; /* of attn_bwd, with every field's default */
     /* the field of attention forward with the same name; -1: there is none */
     int from[FA_PROBLEM_VALUES];
-    int count, deterministic, unaligned, d_lse;
+    int count, deterministic, unaligned, d_lse, d_buffers;
 } fields;
 
 struct backward {
@@ -52,8 +56,9 @@ struct backward {
     tensor d_o, d_lse, made[3]; /* made: dQ, dK, dV */
     PyObject *copies[2]; /* owned: of d_o and d_lse, with rows that lie side by side, or NULL */
     PyObject *result[4]; /* owned: dQ, dK, dV, d_sinks */
+    PyObject *gradients; /* owned: a list of the buffers' */
     fa_problem problem;  /* of attn_bwd */
-    fa_tensor_arg passed[AT_TENSORS];
+    fa_tensor_arg passed[AT_TENSORS + BUFFERS_MAX];
     const void *at[AT_COUNT];
     int count; /* of `at` */
     float scale, softcap;
@@ -78,6 +83,8 @@ int backward_init(void)
             fields.unaligned = i;
         if (strcmp(info.name, "d_lse") == 0)
             fields.d_lse = i;
+        if (strcmp(info.name, "d_buffers") == 0)
+            fields.d_buffers = i;
     }
     return 0;
 }
@@ -88,7 +95,7 @@ static int take_problem(struct backward *b, bool deterministic, bool d_lse)
 {
     fa_problem forward = b->call.problem;
     if (forward.page != 0 || forward.kv_dtype != 0 || forward.batch_invariant != 0 ||
-        forward.lengths_k == FA_LENGTHS_SEQUSED || forward.buffers != 0)
+        forward.lengths_k == FA_LENGTHS_SEQUSED)
         return fail(ERROR_NOT_SUPPORTED,
                     "there are no gradients of a paged or an fp8 cache, of lengths by seqused_k, "
                     "and with batch_invariant");
@@ -194,6 +201,10 @@ static void pass_inputs(struct backward *b)
     b->scale = (float)(scale > 0 ? scale : 1 / sqrt((double)b->call.problem.head_dim));
     b->softcap = launch->softcap;
     b->count = b->problem.value[fields.d_lse] != 0 ? AT_TENSORS : AT_D_LSE;
+    for (int i = 0; i < launch->buffer_count; i++)
+        b->at[b->count++] = &launch->buffers[i];
+    for (int i = 0; i < (int)PyList_Size(b->gradients); i++)
+        b->at[b->count++] = &b->passed[AT_TENSORS + i];
     b->at[b->count++] = &b->scale;
     b->at[b->count++] = &b->softcap;
 }
@@ -224,6 +235,40 @@ static int make_gradients(struct backward *b)
         tensor_new(&c->tensor[Q], &heads, 1, (dl_dtype){DL_FLOAT, 32, 1}, &c->place, &data);
     pass(b, AT_D_SINKS, data, NULL);
     return b->result[3] != NULL ? 0 : -1;
+}
+
+/* Of buffers, in the order of their list: floats that lie behind one another. */
+static int make_gradients_of_buffers(struct backward *b)
+{
+    struct call *c = &b->call;
+    const struct buffers *held = c->buffers;
+    int64_t elements = 0, room = ROOM_LEAST;
+    if ((b->gradients = PyList_New(0)) == NULL)
+        return -1;
+    for (int i = 0, at = AT_TENSORS; held != NULL && i < held->count; i++) {
+        char *data = NULL;
+        int64_t count = 1;
+        if (!held->wanted[i])
+            continue;
+        for (int d = 0; d < held->is[i].dims && count <= ROOM_MOST; d++)
+            count *= held->is[i].size[d];
+        elements += count;
+        if (elements > ROOM_MOST)
+            return fail(ERROR_NOT_SUPPORTED,
+                        "gradients of buffers have up to %d elements in all: call detach() on one",
+                        ROOM_MOST);
+        PyObject *made = tensor_new(&c->tensor[Q], held->is[i].size, held->is[i].dims,
+                                    (dl_dtype){DL_FLOAT, 32, 1}, &c->place, &data);
+        const int done = made != NULL ? PyList_Append(b->gradients, made) : -1;
+        Py_XDECREF(made);
+        if (done != 0)
+            return -1;
+        b->passed[at++] = (fa_tensor_arg){.data = data};
+    }
+    while (room < elements)
+        room *= 4;
+    b->problem.value[fields.d_buffers] = elements > 0 ? (int32_t)room : 0;
+    return 0;
 }
 
 static bool is_unaligned(const struct backward *b)
@@ -299,10 +344,11 @@ static bool is_empty(const struct call *c)
 /* Without keys the LSE is the sink. */
 static int fill_with_zeros(struct backward *b, PyObject *d_lse)
 {
-    for (int i = 0; i < 4; i++) {
-        PyObject *done =
-            b->result[i] != NULL ? PyObject_CallMethod(b->result[i], "zero_", NULL) : NULL;
-        if (b->result[i] != NULL && done == NULL)
+    const int count = 4 + (int)PyList_Size(b->gradients);
+    for (int i = 0; i < count; i++) {
+        PyObject *is = i < 4 ? b->result[i] : PyList_GetItem(b->gradients, i - 4);
+        PyObject *done = is != NULL ? PyObject_CallMethod(is, "zero_", NULL) : NULL;
+        if (is != NULL && done == NULL)
             return -1;
         Py_XDECREF(done);
     }
@@ -323,7 +369,8 @@ static int run(struct backward *b, PyObject *const *given)
     if (deterministic < 0 || call_take_arguments(c) != 0 || call_take_options(c) != 0 ||
         call_take_tensors(c) != 0 ||
         take_problem(b, deterministic != 0, given[GIVEN_D_LSE] != Py_None) != 0 ||
-        (c->tuner = session_tuner()) == NULL || make_gradients(b) != 0)
+        (c->tuner = session_tuner()) == NULL || make_gradients(b) != 0 ||
+        make_gradients_of_buffers(b) != 0)
         return -1;
     if (is_empty(c))
         return fill_with_zeros(b, given[GIVEN_D_LSE]);
@@ -353,10 +400,12 @@ PyObject *attention_backward(PyObject *self, PyObject *const *args, Py_ssize_t c
                             GIVEN + 3, count);
     memset(&b, 0, sizeof b);
     call_begin(&b.call, DOOR_ATTENTION, NULL, args + GIVEN, count - GIVEN, names);
+    b.call.wanted = args[GIVEN_WANTED];
     session_begin(); /* what is called meanwhile may run any Python, and the kernel is to live */
     if (run(&b, args) == 0)
-        result = Py_BuildValue("(OOOO)", b.result[0], b.result[1], b.result[2],
-                               b.result[3] != NULL ? b.result[3] : Py_None);
+        result = Py_BuildValue("(OOOOO)", b.result[0], b.result[1], b.result[2],
+                               b.result[3] != NULL ? b.result[3] : Py_None, b.gradients);
+    Py_XDECREF(b.gradients);
     for (int i = 0; i < 4; i++)
         Py_XDECREF(b.result[i]);
     for (int i = 0; i < 3; i++)

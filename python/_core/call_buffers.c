@@ -11,13 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BUFFERS_MAX = 8, LIST_MAX = BUFFERS_MAX * 48 };
-
-struct buffers {
-    int count;
-    fa_attn_buffer is[BUFFERS_MAX];
-    tensor tensor[BUFFERS_MAX];
-};
+enum { LIST_MAX = BUFFERS_MAX * 48 };
 
 static const char score_field[] = "score", mask_field[] = "mask", buffers_field[] = "buffers";
 
@@ -149,7 +143,14 @@ static int take_buffer(struct call *c, const char *name, PyObject *value, char *
                     "%s is %s: a buffer is float32, float16, bfloat16, int32, int64, "
                     "uint8 or bool",
                     name, dtype_name(t->dtype, other, sizeof other));
-    sprintf(text, "%s%s:%s%s", i > 0 ? " " : "", name, type_of(t), dims[t->dims]);
+    PyObject *key = c->wanted != NULL ? PyUnicode_FromString(name) : NULL;
+    const int wanted = key != NULL ? PySequence_Contains(c->wanted, key) : 0;
+    Py_XDECREF(key);
+    if (wanted < 0 || PyErr_Occurred() != NULL)
+        return -1;
+    c->buffers->wanted[i] = wanted != 0;
+    sprintf(text, "%s%s:%s%s%s", i > 0 ? " " : "", name, type_of(t), dims[t->dims],
+            wanted ? "*" : "");
     *is = (fa_attn_buffer){.at = t->data, .dims = t->dims};
     memcpy(is->size, t->shape, (size_t)t->dims * sizeof *is->size);
     memcpy(is->stride, t->stride, (size_t)t->dims * sizeof *is->stride);
@@ -200,6 +201,7 @@ int call_take_buffers(struct call *c)
     c->buffers->count = 0;
     for (int i = 0; i < count; i++) {
         tensor_clear(&c->buffers->tensor[i]);
+        c->buffers->wanted[i] = false;
         if (take_buffer(c, name[i], value[i], text + size) != 0)
             return -1;
         c->buffers->count = i + 1;

@@ -32,7 +32,7 @@ const char attention_doc[] =
     "mean_q, mean_k: mean lengths that a kernel was tuned for; 0: all are as long as the longest.\n"
     "score, mask: expressions such as \"score - 0.5 * abs(q - k)\" and \"k <= q or k < 100\", of the positions q\n"
     "    and k, b, h, hk, len_q and len_k; or functions score(score, b, h, q, k) and mask(b, h, q, k).\n"
-    "buffers: tensors and numbers that the texts read, as {\"slope\": slope} for \"score + slope[h] * (k - q)\". Without gradients.\n\n"
+    "buffers: tensors and numbers that the texts read, as {\"slope\": slope} for \"score + slope[h] * (k - q)\"; floats may need gradients.\n\n"
     "Returns out, or (out, lse). A problem that is new to this process is looked up, and tuned as\n"
     "fa_tune.policy() says. Raises a subclass of fa_tune.Error.";
 

@@ -19,6 +19,15 @@ struct arguments {
         *score, *mask, *buffers, *extra[EXTRAS];
 };
 
+/* What a score and mask read. */
+enum { BUFFERS_MAX = 8 };
+struct buffers {
+    int count;
+    fa_attn_buffer is[BUFFERS_MAX];
+    tensor tensor[BUFFERS_MAX];
+    bool wanted[BUFFERS_MAX]; /* its gradient */
+};
+
 enum { ARGUMENTS = sizeof(struct arguments) / sizeof(PyObject *) };
 
 /* A function of the module that is a call of attention: its name, and the names of its arguments. */
@@ -50,6 +59,8 @@ struct call {
     PyObject *result[2];   /* out and lse: new references, or NULL */
     dl_managed *workspace; /* owned, or NULL */
     struct buffers *buffers; /* malloced; NULL: there is none */
+    PyObject
+        *wanted; /* of backward: a tuple of the buffers' names whose gradient is wanted; or NULL */
     PyObject *traced;        /* owned: what functions became; or NULL */
     PyObject *values;      /* owned, the view of k's first v_dim columns that is v; or NULL */
     PyObject *scales;      /* owned, those of fp8 queries times those of keys; or NULL */

@@ -57,8 +57,9 @@ static PyMethodDef methods[] = {
      METH_FASTCALL | METH_KEYWORDS, attention_decode_doc},
     {"attention_backward", (PyCFunction)(void (*)(void))attention_backward,
      METH_FASTCALL | METH_KEYWORDS,
-     "attention_backward(d_o, o, lse, d_lse, deterministic, q, k, v, **options)\n--\n\n"
-     "(dq, dk, dv, d_sinks) of attention()'s call with these options, of PyTorch's tensors; d_sinks is None without sinks.\n"
+     "attention_backward(d_o, o, lse, d_lse, deterministic, wanted, q, k, v, **options)\n--\n\n"
+     "(dq, dk, dv, d_sinks, a list) of attention()'s call with these options, of PyTorch's tensors; d_sinks is None without sinks.\n"
+     "The list: those of the buffers whose names are in `wanted`, in the order of their names.\n"
      "d_lse: the gradient of the LSE; None: the loss does not depend on it."},
     {"best_kernel", (PyCFunction)(void (*)(void))bound_best, METH_VARARGS | METH_KEYWORDS,
      "best_kernel(problem, effort=\"measure\", device=0, progress=None, strategy=None, evaluations=0, seconds=0, memory=0)\n--\n\n"

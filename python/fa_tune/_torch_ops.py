@@ -6,7 +6,8 @@
               score=None, mask=None, seqused_k=None, block_table=None, buffers=None, buffer_tensors=None) -> o
     attention_lse(…) -> (o, lse)
     attention_out(…, *, out, want_lse=False) -> lse, written only when it is wanted
-    attention_backward(d_o, q, k, v, o, lse, causal=False, *, …, d_lse=None) -> (dq, dk, dv, d_sinks)
+    attention_backward(d_o, q, k, v, o, lse, causal=False, *, …, d_lse=None, buffers=None, buffer_tensors=None, wanted=None)
+        -> (dq, dk, dv, d_sinks, those of the buffers `wanted`, "slope bias", in their order)
 
 Tensors are of four dimensions; with cu_seqlens_q, sequences behind one another, of three: (total, heads, head_dim). With
 seqused_k k and v are a cache, with block_table one in pages: (pages, page, heads_kv, head_dim). What score and mask read
@@ -29,8 +30,8 @@ SCHEMAS = {
     "attention": "(%s) -> Tensor" % _ARGUMENTS,
     "attention_lse": "(%s) -> (Tensor, Tensor)" % _ARGUMENTS,
     "attention_out": "(%s, Tensor(a!) out, bool want_lse=False) -> Tensor" % _ARGUMENTS,
-    "attention_backward": "(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, %s, Tensor? d_lse=None) "
-                          "-> (Tensor, Tensor, Tensor, Tensor)" % _OPTIONS,
+    "attention_backward": "(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, %s, Tensor? d_lse=None, str? buffers=None, "
+                          "Tensor[]? buffer_tensors=None, str? wanted=None) -> (Tensor, Tensor, Tensor, Tensor, Tensor[])" % _OPTIONS,
 }
 _library = None
 
@@ -131,28 +132,45 @@ def _gradient_like(x):
     return made if made.stride(-1) == 1 else torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def _attention_backward_fake(d_o, q, k, v, o, lse, causal=False, *, layout="bhsd", sinks=None, cu_seqlens_q=None, **_):
+def _attention_backward_fake(d_o, q, k, v, o, lse, causal=False, *, layout="bhsd", sinks=None, cu_seqlens_q=None, buffers=None,
+                             buffer_tensors=None, wanted=None, **_):
     _check(q, k, v, layout, cu_seqlens_q)
-    return (_gradient_like(q), _gradient_like(k), _gradient_like(v),
-            q.new_empty(0 if sinks is None else sinks.shape, dtype=torch.float32))
+    held = _buffers(buffers or "", buffer_tensors)
+    return (_gradient_like(q), _gradient_like(k), _gradient_like(v), q.new_empty(0 if sinks is None else sinks.shape, dtype=torch.float32),
+            [q.new_empty(held[name].shape, dtype=torch.float32) for name in (wanted or "").split()])
 
 
 # ---- gradients -----------------------------------------------------------------------------------
-def gradients(d_o, q, k, v, o, lse, d_lse, words):
-    """(dq, dk, dv, d_sinks or None) by our kernel, of the arguments of fa_tune.attention(); with on_miss="sdpa" PyTorch
+def gradients(d_o, q, k, v, o, lse, d_lse, words, wanted=()):
+    """(dq, dk, dv, d_sinks or None, a list of those of the buffers `wanted` by name, in their order) by our kernel, of the arguments of fa_tune.attention(); with on_miss="sdpa" PyTorch
     computes what there is no kernel for, unless the loss depends on the LSE, of which its kernel takes no gradient."""
     try:
-        return _core.attention_backward(d_o, o, lse, d_lse, torch.are_deterministic_algorithms_enabled(), q, k, v, **words)
+        return _core.attention_backward(d_o, o, lse, d_lse, torch.are_deterministic_algorithms_enabled(), wanted, q, k, v, **words)
     except _errors.Error as error:
         if d_lse is not None or _policy.current.on_miss != "sdpa" or not _policy.is_a_miss(error):
             raise
-        return (*_policy.gradients_by_sdpa(d_o, q, k, v, o, lse, error, **words), None)
+        return (*_policy.gradients_by_sdpa(d_o, q, k, v, o, lse, error, **words), None, [])
 
 
-def _attention_backward(d_o, q, k, v, o, lse, *args, d_lse=None, **options):
+def _attention_backward(d_o, q, k, v, o, lse, *args, d_lse=None, wanted=None, **options):
     q, k, v, o = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v, o))
-    *made, d_sinks = gradients(d_o, q, k, v, o, lse, d_lse, _words(*args, **options))
-    return (*made, q.new_empty(0, dtype=torch.float32) if d_sinks is None else d_sinks)
+    *made, d_sinks, those = gradients(d_o, q, k, v, o, lse, d_lse, _words(*args, **options), tuple((wanted or "").split()))
+    return (*made, q.new_empty(0, dtype=torch.float32) if d_sinks is None else d_sinks, those)
+
+
+def _with_held(words, sinks, starts_q, starts_k, names, held):
+    """The options with those that are tensors: `held` are the buffers `names`."""
+    if names:
+        words = {**words, "buffers": {**words["buffers"], **dict(zip(names, held))}}
+    return words if sinks is None and starts_q is None else {"sinks": sinks, "cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k, **words}
+
+
+def _without_held(words):
+    """The inverse: options without the tensors among the buffers; what _Attention takes of those besides."""
+    held = {name: x for name, x in sorted((words.get("buffers") or {}).items()) if isinstance(x, torch.Tensor)}
+    if not held:
+        return words, ()
+    return {**words, "buffers": {name: x for name, x in words["buffers"].items() if name not in held}}, (tuple(held), *held.values())
 
 
 def wants_gradient(*values):
@@ -161,20 +179,19 @@ def wants_gradient(*values):
 
 class _Attention(torch.autograd.Function):
     """attention, or with `lse` attention_lse, below autograd, and its gradients. `words` are the options of fa_tune.attention()
-    that are no tensors. Eager calls that nothing but autograd looks at skip PyTorch's dispatcher, which is half of the time
+    that are no tensors; `held` are the tensors among the buffers, `names` theirs, in alphabetical order. Eager calls that nothing but autograd looks at skip PyTorch's dispatcher, which is half of the time
     on the host."""
 
     @staticmethod
-    def forward(ctx, q, k, v, sinks, starts_q, starts_k, words, lse, eager):
-        ctx.words, ctx.eager = words, eager
-        if sinks is not None or starts_q is not None:
-            words = {"sinks": sinks, "cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k, **words}
+    def forward(ctx, q, k, v, sinks, starts_q, starts_k, words, lse, eager, names=(), *held):
+        ctx.words, ctx.eager, ctx.names = words, eager, names
+        words = _with_held(words, sinks, starts_q, starts_k, names, held)
         if eager:
             o, told = _core.attention(q, k, v, return_lse=True, **words)
         else:
             with torch._C._AutoDispatchBelowAutograd():
                 o, told = torch.ops.fa_tune.attention_lse(q, k, v, **options_of(**words))
-        ctx.save_for_backward(q, k, v, o, told, sinks, starts_q, starts_k)
+        ctx.save_for_backward(q, k, v, o, told, sinks, starts_q, starts_k, *held)
         if not lse:
             return o
         ctx.set_materialize_grads(False)
@@ -183,18 +200,20 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx, d_o, d_lse=None):
         if d_o is None and d_lse is None:
-            return (None,) * 9
-        q, k, v, o, lse, sinks, starts_q, starts_k = ctx.saved_tensors
+            return (None,) * len(ctx.needs_input_grad)
+        q, k, v, o, lse, sinks, starts_q, starts_k, *held = ctx.saved_tensors
         if d_o is None:
             d_o = torch.zeros_like(o)
-        words = ctx.words
-        if sinks is not None or starts_q is not None:
-            words = {"sinks": sinks, "cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k, **words}
+        words = _with_held(ctx.words, sinks, starts_q, starts_k, ctx.names, held)
+        wanted = tuple(name for name, wants in zip(ctx.names, ctx.needs_input_grad[10:]) if wants)
         if ctx.eager and not torch.is_grad_enabled() and _is_unobserved():
-            d_q, d_k, d_v, d_sinks = gradients(d_o, q, k, v, o, lse, d_lse, words)
+            d_q, d_k, d_v, d_sinks, those = gradients(d_o, q, k, v, o, lse, d_lse, words, wanted)
         else:
-            d_q, d_k, d_v, d_sinks = torch.ops.fa_tune.attention_backward(d_o, q, k, v, o, lse, d_lse=d_lse, **options_of(**words))
-        return d_q, d_k, d_v, None if sinks is None else d_sinks, None, None, None, None, None
+            more = {"wanted": " ".join(wanted)} if wanted else {}
+            d_q, d_k, d_v, d_sinks, those = torch.ops.fa_tune.attention_backward(d_o, q, k, v, o, lse, d_lse=d_lse, **options_of(**words), **more)
+        made = dict(zip(wanted, those))
+        d_held = [made[name].to(x.dtype) if name in made else None for name, x in zip(ctx.names, held)]
+        return (d_q, d_k, d_v, None if sinks is None else d_sinks, *(None,) * (len(ctx.needs_input_grad) - 4 - len(held)), *d_held)
 
     @staticmethod
     def jvp(ctx, *_):
@@ -248,7 +267,8 @@ def _recorded(lse, q, k, v, *args, sinks=None, cu_seqlens_q=None, cu_seqlens_k=N
     lacks = _lacks_gradients(q, v)
     if lacks is not None:
         return _without_gradients(lacks, q, k, v, return_lse=lse, sinks=sinks, cu_seqlens_q=cu_seqlens_q, **words)
-    return _Attention.apply(q, k, v, sinks, cu_seqlens_q, cu_seqlens_k, words, lse, False)
+    words, held = _without_held(words)
+    return _Attention.apply(q, k, v, sinks, cu_seqlens_q, cu_seqlens_k, words, lse, False, *held)
 
 
 def _attention_autograd(q, k, v, *args, sinks=None, **options):
@@ -282,7 +302,7 @@ def _autograd_of(name):
         "fa_tune.attention cannot be differentiated twice")
 
 
-OPTIONS = {"causal", "scale", "layout", "window", "softcap", "max_seqlen_q", "max_seqlen_k", "score", "mask"}
+OPTIONS = {"causal", "scale", "layout", "window", "softcap", "max_seqlen_q", "max_seqlen_k", "score", "mask", "buffers"}
 
 
 def recorded(q, k, v, out=None, return_lse=False, sinks=None, cu_seqlens_q=None, cu_seqlens_k=None, deterministic=False, **words):
@@ -297,7 +317,8 @@ def recorded(q, k, v, out=None, return_lse=False, sinks=None, cu_seqlens_q=None,
     if lacks is not None:
         return _without_gradients(lacks, q, k, v, return_lse=return_lse, sinks=sinks, cu_seqlens_q=cu_seqlens_q, **words)
     apply = _Attention.apply if _is_transformed() else _apply_plainly
-    return apply(q, k, v, sinks, cu_seqlens_q, cu_seqlens_k, words, bool(return_lse), _is_unobserved())
+    words, held = _without_held(words)
+    return apply(q, k, v, sinks, cu_seqlens_q, cu_seqlens_k, words, bool(return_lse), _is_unobserved(), *held)
 
 
 def check_deterministic():

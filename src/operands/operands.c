@@ -28,7 +28,7 @@ static const char *const places[] = {"b", "h", "hk", "q", "k", "len_q", "len_k",
 static int read_dims(const char **at)
 {
     static const char *const forms[] = {"", "[]", "[:]", "[:,:]", "[:,:,:]", "[:,:,:,:]"};
-    const size_t size = strcspn(*at, " ");
+    const size_t size = strcspn(*at, " *");
     for (int i = 0; i < (int)(sizeof forms / sizeof *forms); i++)
         if (strlen(forms[i]) == size && memcmp(*at, forms[i], size) == 0)
             return *at += size, i - 1;
@@ -66,6 +66,10 @@ static const char *read_buffer(const char **at, fa_buffer *ret, const fa_buffer 
         return "has a buffer without a type: use f32, f16, bf16, i32, i64 or u8";
     *at += 1 + word;
     ret->dims = read_dims(at);
+    ret->wanted = **at == '*';
+    *at += ret->wanted;
+    if (ret->wanted && (ret->dims < 0 || !ret->type->real))
+        return "has a gradient of whole numbers, or of a number that is no tensor";
     if (ret->dims == -2)
         return "has dimensions that are not [], [:], [:,:], [:,:,:] or [:,:,:,:]";
     return ret->dims >= 0 || ret->type == &types[0] || ret->type == &types[3]
@@ -101,15 +105,29 @@ int fa_buffers_names(const fa_buffer *buffers, int count, bool mask, const char 
 }
 
 /* ---- buffers of a proof --------------------------------------------------------------------------*/
-static const char *text_of(int32_t value)
+static int32_t value_of(const fa_problem *problem, const char *name)
 {
+    const int field = fa_operation_field_index(fa_operation_of(problem), name);
+    return field >= 0 ? problem->value[field] : 0;
+}
+
+const char *fa_operand_text(const fa_problem *problem, const char *name)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    const int field = fa_operation_field_index(operation, name);
+    const bool is = field >= 0 && operation->field[field].kind == FA_FIELD_TEXT;
+    const int32_t value = is ? problem->value[field] : 0;
     return value != 0 ? fa_value_words(value, NULL) : NULL;
 }
 
 const char *fa_buffers_of(const fa_problem *problem)
 {
-    const int field = fa_operation_field_index(fa_operation_of(problem), "buffers");
-    return text_of(field >= 0 ? problem->value[field] : 0);
+    return fa_operand_text(problem, "buffers");
+}
+
+int64_t fa_buffers_room(const fa_problem *problem)
+{
+    return value_of(problem, "d_buffers");
 }
 
 /* Where a text has a place alone as the index of a buffer's dimension, that place. */
@@ -139,15 +157,16 @@ static void find_axes(const char *text, const fa_buffer *buffers, int count,
 int fa_buffers_plan(const fa_problem *p, bool gaps, uint64_t seed,
                     fa_buffer_plan ret[FA_ATTN_BUFFERS])
 {
-    const int64_t far = (int64_t)p->seq_q + p->seq_k;
-    const int64_t sizes[] = {p->batch, p->heads_q, p->heads_kv,
-                             p->seq_q > p->seq_k ? p->seq_q : p->seq_k, p->seq_k};
+    const int64_t seq_q = value_of(p, "seq_q"), seq_k = value_of(p, "seq_k"), far = seq_q + seq_k;
+    const int64_t sizes[] = {value_of(p, "batch"), value_of(p, "heads_q"), value_of(p, "heads_kv"),
+                             seq_q > seq_k ? seq_q : seq_k, seq_k};
     int axis[FA_ATTN_BUFFERS][FA_ATTN_BUFFER_DIMS];
     fa_buffer list[FA_ATTN_BUFFERS];
     const int count = fa_buffers_read(fa_buffers_of(p), list, NULL);
+    const uint64_t room = (uint64_t)fa_buffers_room(p) / FA_ATTN_BUFFERS;
     memset(axis, -1, sizeof axis);
-    find_axes(text_of(p->score), list, count, axis);
-    find_axes(text_of(p->mask), list, count, axis);
+    find_axes(fa_operand_text(p, "score"), list, count, axis);
+    find_axes(fa_operand_text(p, "mask"), list, count, axis);
     for (int i = 0; i < count; i++) {
         fa_attn_buffer *is = &ret[i].is;
         int64_t next = 1;
@@ -157,10 +176,11 @@ int fa_buffers_plan(const fa_problem *p, bool gaps, uint64_t seed,
             .elements = 1};
         for (int d = is->dims - 1, to = FA_ATTN_BUFFER_DIMS - 1; to >= 0; d--, to--) {
             const uint64_t at = ((uint64_t)1 << 53) + 8 * (uint64_t)i + (uint64_t)to;
-            const int64_t full = d < 0             ? 1
-                                 : axis[i][d] >= 0 ? sizes[axis[i][d]]
-                                 : far < 65536     ? far
-                                                   : 65536;
+            const int64_t most = list[i].wanted              ? (int64_t)(room / ret[i].elements)
+                                 : d >= 0 && axis[i][d] >= 0 ? INT64_MAX
+                                                             : 65536;
+            const int64_t is_all = d < 0 ? 1 : axis[i][d] >= 0 ? sizes[axis[i][d]] : far;
+            const int64_t full = is_all < most ? is_all : most;
             const int64_t less = gaps && d >= 0 ? (int64_t)(fa_random(seed, at) % 3) : 0;
             const int64_t size = full - less > 1 ? full - less : 1;
             if (d >= 0)
@@ -207,93 +227,47 @@ static int take_tensor(const fa_buffer *is, const fa_attn_buffer *given,
     return 0;
 }
 
+int fa_buffer_take(const fa_buffer *is, const fa_attn_buffer *given, int64_t *room,
+                   struct fa_attn_buffer_params *ret, fa_diag *diag)
+{
+    int64_t elements = is->wanted;
+    *ret = (struct fa_attn_buffer_params){.at = NULL};
+    int rc = given == NULL  ? fa_fail(diag, FA_EINVAL, "%s is NULL", is->name)
+             : is->dims < 0 ? take_number(is, given->number, ret, diag)
+                            : take_tensor(is, given, ret, diag);
+    for (int i = 0; rc == 0 && is->wanted && i < is->dims; i++)
+        if (__builtin_mul_overflow(elements, given->size[i], &elements))
+            elements = INT64_MAX;
+    if (rc == 0 && elements > *room)
+        return fa_fail(diag, FA_EINVAL,
+                       "the gradient of %s has %lld elements, and d_buffers room for %lld",
+                       is->name, (long long)elements, (long long)*room);
+    *room -= elements;
+    return rc;
+}
+
+size_t fa_buffers_pack(const fa_buffer *list, int count,
+                       const struct fa_attn_buffer_params *buffers, const uint64_t *gradient,
+                       unsigned char *ret)
+{
+    const size_t size = (size_t)count * sizeof *buffers;
+    memcpy(ret, buffers, size);
+    for (int i = 0; i < count; i++) {
+        const uint64_t address = list[i].wanted ? *gradient++ : 0;
+        memcpy(ret + size + 8 * (size_t)i, &address, sizeof address);
+    }
+    return size + 8 * (size_t)count;
+}
+
 int fa_buffers_take(const fa_buffer *list, int count, const fa_attn_args *args,
                     struct fa_attn_buffer_params ret[FA_ATTN_BUFFERS], fa_diag *diag)
 {
     int rc = 0;
+    int64_t room = INT64_MAX; /* forward has no gradients */
     if (args->buffer_count != count || (count > 0 && args->buffers == NULL))
         return fa_fail(diag, FA_EINVAL, "args->buffers has %d buffers, and the problem has %d",
                        (int)args->buffer_count, count);
-    for (int i = 0; i < count && rc == 0; i++) {
-        ret[i] = (struct fa_attn_buffer_params){.at = NULL};
-        rc = list[i].dims < 0 ? take_number(&list[i], args->buffers[i].number, &ret[i], diag)
-                              : take_tensor(&list[i], &args->buffers[i], &ret[i], diag);
-    }
+    for (int i = 0; i < count && rc == 0; i++)
+        rc = fa_buffer_take(&list[i], &args->buffers[i], &room, &ret[i], diag);
     return rc;
-}
-
-/* ---- operators -----------------------------------------------------------------------------------*/
-int64_t fa_operate_on_wholes(enum fa_expr_op op, int64_t a, int64_t b)
-{
-    const uint64_t x = (uint64_t)a, y = (uint64_t)b;
-    const int64_t quotient = b == 0 ? 0 : b == -1 ? (int64_t)(0 - x) : a / b;
-    const int64_t rest = b == 0 || b == -1 ? 0 : a % b;
-    const bool below = rest != 0 && (rest < 0) != (b < 0);
-    switch (op) {
-    case OP_ADD:
-        return (int64_t)(x + y);
-    case OP_SUBTRACT:
-        return (int64_t)(x - y);
-    case OP_MULTIPLY:
-        return (int64_t)(x * y);
-    case OP_BIT_AND:
-        return a & b;
-    case OP_BIT_OR:
-        return a | b;
-    case OP_SHIFT_LEFT:
-        return b < 0 || b > 63 ? 0 : (int64_t)(x << b);
-    case OP_SHIFT_RIGHT:
-        return b < 0 || b > 63 ? 0 : a >> b;
-    case OP_FLOOR_DIV:
-        return quotient - below;
-    case OP_CEIL_DIV:
-        return quotient + (rest != 0 && !below);
-    case OP_REMAINDER:
-        return b == 0 ? 0 : below ? rest + b : rest;
-    case OP_MIN:
-        return a < b ? a : b;
-    default:
-        return a > b ? a : b;
-    }
-}
-
-double fa_operate_on_reals(enum fa_expr_op op, double x, double y)
-{
-    switch (op) {
-    case OP_ADD:
-        return x + y;
-    case OP_SUBTRACT:
-        return x - y;
-    case OP_MULTIPLY:
-        return x * y;
-    case OP_TRUE_DIV:
-        return x / y;
-    case OP_POWER:
-        return pow(x, y);
-    case OP_FLOOR_DIV:
-        return floor(x / y);
-    case OP_CEIL_DIV:
-        return ceil(x / y);
-    case OP_REMAINDER:
-        return x - y * floor(x / y);
-    case OP_MIN:
-        return isnan(x) || x < y ? x : y;
-    default:
-        return isnan(x) || x > y ? x : y;
-    }
-}
-
-double fa_operate_on_real(enum fa_expr_op op, double x)
-{
-    return op == OP_EXP     ? exp(x)
-           : op == OP_LOG   ? log(x)
-           : op == OP_TANH  ? tanh(x)
-           : op == OP_SQRT  ? sqrt(x)
-           : op == OP_FLOOR ? floor(x)
-                            : x;
-}
-
-int64_t fa_operate_to_whole(double x)
-{
-    return isnan(x) ? 0 : x < -0x1p31 ? INT32_MIN : x > 0x1p31 - 1 ? INT32_MAX : (int64_t)x;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What snippets compute with: their names; tensors and numbers that a call passes; what operators make of numbers.
+ * What snippets compute with: their names; tensors and numbers that a call passes.
  *
  * Workload: a list of buffers for each source that is rendered, and for each launch of a kernel whose problem has some.
  * A list of buffers is a text, "slope:f32[:] doc:i32[:,:] a:f32": a tensor of one dimension, one of two, and a number. Types are f32,
  * f16, bf16, i32, i64 (beyond 2^61 read as that: sums have 64 bits) and u8, which is a bool's, too; numbers are f32 or i32.
+ * Behind the dimensions of one whose gradient is wanted stands "*".
  * Invariant: no index reaches outside a tensor: it is that of the nearest element.
  */
 #ifndef FA_OPERANDS_H
@@ -38,7 +39,8 @@ typedef struct fa_buffer_type {
 typedef struct fa_buffer {
     char name[24];
     const fa_buffer_type *type;
-    int dims; /* -1: it is a number */
+    int dims;    /* -1: it is a number */
+    bool wanted; /* "*" behind its dimensions: its gradient, too */
 } fa_buffer;
 
 /* Returns how many there are, of NULL none; FA_EINVAL with a sentence. */
@@ -47,8 +49,10 @@ int fa_buffers_read(const char *text, fa_buffer ret[FA_ATTN_BUFFERS], fa_diag *d
 /* The names that a snippet may use, for fa_expr_parse, and how many; a mask has no score. */
 int fa_buffers_names(const fa_buffer *buffers, int count, bool mask, const char *ret[FA_NAMES]);
 
-/* The list of a problem, or NULL. */
+/* The list of a problem, or NULL; another text of it; for how many elements of gradients there is room. */
 const char *fa_buffers_of(const fa_problem *problem);
+const char *fa_operand_text(const fa_problem *problem, const char *name);
+int64_t fa_buffers_room(const fa_problem *problem);
 
 /* A buffer of a proof: as a caller passes it, but for its address, and as it lies in memory. */
 typedef struct fa_buffer_plan {
@@ -58,20 +62,19 @@ typedef struct fa_buffer_plan {
 } fa_buffer_plan;
 
 /* Returns how many there are. A dimension whose index is a place alone is as long as the problem says, another one as all differences
- * of positions; with `gaps` some are shorter, and rows apart. */
+ * of positions; with `gaps` some are shorter, and rows apart. Of gradients there is room for problem.d_buffers elements. */
 int fa_buffers_plan(const fa_problem *problem, bool gaps, uint64_t seed,
                     fa_buffer_plan ret[FA_ATTN_BUFFERS]);
 
-/* What a call passes, in the order of the list, as kernels take it. FA_EINVAL, FA_EALIGN with a sentence. */
+/* What a call passes, in the order of the list, as kernels take it; one of it, which takes the elements of its gradient, if that is
+ * wanted, from the room. FA_EINVAL, FA_EALIGN with a sentence. */
 int fa_buffers_take(const fa_buffer *list, int count, const fa_attn_args *args,
                     struct fa_attn_buffer_params ret[FA_ATTN_BUFFERS], fa_diag *diag);
-
-/* As Python has them: `//` and `%` round down, a division by 0 is 0. Wraps: what may be beyond 64 bits was refused. */
-int64_t fa_operate_on_wholes(enum fa_expr_op op, int64_t a, int64_t b);
-/* As torch.minimum has it: NaN goes through. */
-double fa_operate_on_reals(enum fa_expr_op op, double x, double y);
-double fa_operate_on_real(enum fa_expr_op op, double x);
-/* As CUDA's conversion: to what 32 bits hold, NaN to 0. */
-int64_t fa_operate_to_whole(double x);
+int fa_buffer_take(const fa_buffer *is, const fa_attn_buffer *given, int64_t *room,
+                   struct fa_attn_buffer_params *ret, fa_diag *diag);
+/* Buffers, then the address of each one's gradient, or 0, as kernels take them; bytes. gradient: of those that are wanted. */
+size_t fa_buffers_pack(const fa_buffer *list, int count,
+                       const struct fa_attn_buffer_params *buffers, const uint64_t *gradient,
+                       unsigned char *ret);
 
 #endif

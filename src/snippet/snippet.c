@@ -18,104 +18,30 @@ enum { HEADS_MAX = 65535, COUNT_MAX = 1 << 24 };
 /* TENSOR: a buffer that is not read yet, since it has no index, or too few. */
 enum type { TRUTH, WHOLE, REAL, TENSOR };
 
-struct value {
-    enum type type;
-    union {
-        int64_t whole;
-        double real;
-    };
-};
-
-struct node {
+typedef struct node {
     enum fa_expr_op op;
     enum type type;
-    int at[3];          /* earlier nodes; of a name, which */
-    struct value value; /* of OP_VALUE; of an OP_INDEX and a TENSOR, which buffer */
-    int64_t low, high;  /* of whole numbers, and truths; low: the indices that a TENSOR lacks */
-};
+    int at[3]; /* earlier nodes; of a name, which */
+    union {
+        int64_t whole; /* of an OP_VALUE; of an OP_INDEX and a TENSOR, which buffer */
+        double real;
+    };
+    int64_t low, high; /* of whole numbers, and truths; low: the indices that a TENSOR lacks */
+} node;
 
 struct fa_snippet {
     bool mask;
     int count, buffer_count;
     fa_buffer buffer[FA_ATTN_BUFFERS];
-    struct node node[FA_SNIPPET_NODES];
-    fa_snippet_read *read;
-    const void *data;
+    node node[FA_SNIPPET_NODES];
 };
-
-/* ---- values ------------------------------------------------------------------------------------*/
-static bool is_truth(struct value x)
-{
-    return x.type == REAL ? x.real < 0 || x.real > 0 || isnan(x.real) : x.whole != 0;
-}
-
-static double real_of(struct value x)
-{
-    return x.type == REAL ? x.real : (double)x.whole;
-}
-
-#define truth(x) ((struct value){.type = TRUTH, .whole = (x)})
-#define whole(x) ((struct value){.type = WHOLE, .whole = (x)})
-#define real(x) ((struct value){.type = REAL, .real = (x)})
-
-static struct value compare(enum fa_expr_op op, struct value a, struct value b)
-{
-    const bool reals = a.type == REAL || b.type == REAL;
-    const double x = real_of(a), y = real_of(b);
-    const bool less = reals ? x < y : a.whole < b.whole, more = reals ? x > y : a.whole > b.whole;
-    const bool ordered = !reals || (!isnan(x) && !isnan(y));
-    return truth(op == OP_EQUAL        ? ordered && !less && !more
-                 : op == OP_UNEQUAL    ? !ordered || less || more
-                 : op == OP_LESS       ? less
-                 : op == OP_LESS_EQUAL ? ordered && !more
-                 : op == OP_GREATER    ? more
-                                       : ordered && !less);
-}
-
-static struct value of_one(enum fa_expr_op op, struct value a)
-{
-    const double x = real_of(a);
-    switch (op) {
-    case OP_NOT:
-        return truth(!is_truth(a));
-    case OP_NEGATE:
-        return a.type == REAL ? real(-a.real) : whole((int64_t)(0 - (uint64_t)a.whole));
-    case OP_BIT_NOT:
-        return whole(~a.whole);
-    case OP_ABS:
-        return a.type == REAL ? real(fabs(x)) : a.whole < 0 ? of_one(OP_NEGATE, a) : a;
-    case OP_INT:
-        return whole(a.type != REAL ? a.whole : fa_operate_to_whole(x));
-    default:
-        return real(fa_operate_on_real(op, x));
-    }
-}
-
-static struct value apply(enum fa_expr_op op, struct value a, struct value b, struct value c)
-{
-    if (op == OP_AND || op == OP_OR)
-        return truth(op == OP_AND ? is_truth(a) && is_truth(b) : is_truth(a) || is_truth(b));
-    if (op >= OP_EQUAL && op <= OP_GREATER_EQUAL)
-        return compare(op, a, b);
-    if (op >= OP_NOT && op <= OP_FLOAT)
-        return of_one(op, a);
-    if (op == OP_CHOOSE) {
-        const struct value is = is_truth(c) ? a : b;
-        return a.type == REAL || b.type == REAL     ? real(real_of(is))
-               : a.type == TRUTH && b.type == TRUTH ? is
-                                                    : whole(is.whole);
-    }
-    if (op == OP_TRUE_DIV || op == OP_POWER || a.type == REAL || b.type == REAL)
-        return real(fa_operate_on_reals(op, real_of(a), real_of(b)));
-    return whole(fa_operate_on_wholes(op, a.whole, b.whole));
-}
 
 /* ---- ranges ------------------------------------------------------------------------------------*/
 /* Of a whole number from those of what it is computed of: the corners decide; where they do not, all. False: it may be
  * beyond 64 bits. */
-static bool find_range(const fa_snippet *s, struct node *n)
+static bool find_range(const fa_snippet *s, node *n)
 {
-    const struct node *a = &s->node[n->at[0]], *b = &s->node[n->at[1]];
+    const node *a = &s->node[n->at[0]], *b = &s->node[n->at[1]];
     const enum fa_expr_op op = n->op;
     const __int128 x[] = {a->low, a->high}, y[] = {b->low, b->high};
     const __int128 most = -x[0] > x[1] ? -x[0] : x[1];
@@ -164,35 +90,45 @@ static bool is_one(enum fa_expr_op op)
 }
 
 /* A buffer's element, number, or itself while indices are missing. */
-static void be_buffer(const fa_snippet *s, struct node *n, int64_t which, int left)
+static void be_buffer(const fa_snippet *s, node *n, int64_t which, int left)
 {
     const fa_buffer_type *type = s->buffer[which].type;
     n->type = left > 0 ? TENSOR : type->real ? REAL : WHOLE;
-    n->value.whole = which;
+    n->whole = which;
     n->low = left > 0 ? left : type->low, n->high = type->high;
 }
 
+static enum type type_of(enum fa_expr_op op, enum type a, enum type b)
+{
+    const bool keeps = op == OP_NEGATE || op == OP_ABS || op == OP_CHOOSE,
+               both = a == TRUTH && b == TRUTH;
+    if (op <= OP_GREATER_EQUAL || op == OP_NOT || (keeps && op != OP_NEGATE && both))
+        return TRUTH;
+    return op == OP_INT || op == OP_BIT_NOT ? WHOLE
+           : op == OP_TRUE_DIV || op == OP_POWER || a == REAL || b == REAL || (is_one(op) && !keeps)
+               ? REAL
+               : WHOLE;
+}
+
 static const char TOO_FEW[] = "has a tensor with too few indices: write slope[h], doc[b][q]";
-static const char *add_operator(fa_snippet *s, struct node *n)
+static const char *add_operator(fa_snippet *s, node *n)
 {
     if (is_one(n->op))
         n->at[1] = n->at[0];
     if (n->op != OP_CHOOSE)
         n->at[2] = n->at[0];
-    const struct node *a = &s->node[n->at[0]], *b = &s->node[n->at[1]], *c = &s->node[n->at[2]];
+    const node *a = &s->node[n->at[0]], *b = &s->node[n->at[1]], *c = &s->node[n->at[2]];
     n->op = n->op == OP_DIVIDE ? OP_TRUE_DIV : n->op;
     if (n->op == OP_INDEX && (a->type != TENSOR || b->type > WHOLE))
         return "has an index that is no whole number, or one too many";
     if (n->op == OP_INDEX)
-        return be_buffer(s, n, a->value.whole, (int)a->low - 1), NULL;
+        return be_buffer(s, n, a->whole, (int)a->low - 1), NULL;
     if (a->type == TENSOR || b->type == TENSOR || c->type == TENSOR)
         return TOO_FEW;
     if (((n->op >= OP_BIT_OR && n->op <= OP_SHIFT_RIGHT) || n->op == OP_BIT_NOT) &&
         (a->type == REAL || b->type == REAL))
         return "takes bits of a fraction";
-    n->type = apply(n->op, (struct value){.type = a->type}, (struct value){.type = b->type},
-                    (struct value){.type = c->type})
-                  .type;
+    n->type = type_of(n->op, a->type, b->type);
     n->low = 0, n->high = 1;
     return n->type == WHOLE && !find_range(s, n)
                ? "has a whole number that may be beyond 64 bits: use float()"
@@ -202,8 +138,8 @@ static const char *add_operator(fa_snippet *s, struct node *n)
 /* NULL, or what is wrong. */
 static const char *add(fa_snippet *s, const struct fa_expr_step *step)
 {
-    struct node *n = &s->node[s->count];
-    *n = (struct node){.op = step->op, .type = WHOLE, .high = INT32_MAX};
+    node *n = &s->node[s->count];
+    *n = (node){.op = step->op, .type = WHOLE, .high = INT32_MAX};
     memcpy(n->at, step->at, sizeof n->at);
     if (step->op == OP_NAME && n->at[0] >= FA_NAME_BUFFERS) {
         const int which = n->at[0] - FA_NAME_BUFFERS;
@@ -217,10 +153,13 @@ static const char *add(fa_snippet *s, const struct fa_expr_step *step)
     } else if (step->op == OP_VALUE) {
         if (step->value.kind == FA_EXPR_WORD)
             return "has a text, where numbers alone can be";
-        n->value = step->value.kind == FA_EXPR_INTEGER ? whole(step->value.integer)
-                                                       : real(step->value.real);
-        n->type = n->value.type;
-        n->low = n->high = n->type == WHOLE ? n->value.whole : 0;
+        const bool integer = step->value.kind == FA_EXPR_INTEGER;
+        n->type = integer ? WHOLE : REAL;
+        if (integer)
+            n->whole = step->value.integer;
+        else
+            n->real = step->value.real;
+        n->low = n->high = n->type == WHOLE ? n->whole : 0;
     } else {
         const char *wrong = add_operator(s, n);
         if (wrong != NULL)
@@ -267,50 +206,83 @@ void fa_snippet_free(fa_snippet **snippet)
     *snippet = NULL;
 }
 
-void fa_snippet_give(fa_snippet *s, fa_snippet_read *read, const void *data)
-{
-    s->read = read;
-    s->data = data;
-}
-
-static bool is_buffer(const struct node *n)
+static bool is_buffer(const node *n)
 {
     return n->op == OP_INDEX || (n->op == OP_NAME && n->at[0] >= FA_NAME_BUFFERS);
 }
 
 /* The nodes of a buffer's indices, and how many. */
-static int list_indices(const fa_snippet *s, const struct node *n, int ret[FA_ATTN_BUFFER_DIMS])
+static int list_indices(const fa_snippet *s, const node *n, int ret[FA_ATTN_BUFFER_DIMS])
 {
-    const int dims = s->buffer[n->value.whole].dims;
+    const int dims = s->buffer[n->whole].dims;
     for (int i = dims - 1; i >= 0; i--, n = &s->node[n->at[0]])
         ret[i] = n->at[1];
     return dims;
 }
 
-static struct value read_buffer(const fa_snippet *s, const struct node *n, const struct value *is)
+/* ---- values ------------------------------------------------------------------------------------*/
+/* Whole numbers are exact in a long double. As Python has them: `//` and `%` round down, a whole number divided by 0 is 0. */
+static long double operate(enum fa_expr_op op, bool real, long double a, long double b, bool is)
 {
-    int64_t index[FA_ATTN_BUFFER_DIMS] = {0};
-    int at[FA_ATTN_BUFFER_DIMS];
-    for (int i = list_indices(s, n, at) - 1; i >= 0; i--)
-        index[i] = is[at[i]].whole;
-    const double x = s->read(s->data, (int)n->value.whole, index);
-    return n->type == REAL ? real(x)
-                           : whole((int64_t)fmax(fmin(x, (double)n->high), (double)n->low));
+    const long double quotient = !real && b == 0 ? 0 : a / b;
+    const bool shifts = b >= 0 && b <= 63;
+    return op == OP_OR              ? a != 0 || b != 0
+           : op == OP_AND           ? a != 0 && b != 0
+           : op == OP_NOT           ? a == 0
+           : op == OP_EQUAL         ? a == b
+           : op == OP_UNEQUAL       ? a != b
+           : op == OP_LESS          ? a < b
+           : op == OP_LESS_EQUAL    ? a <= b
+           : op == OP_GREATER       ? a > b
+           : op == OP_GREATER_EQUAL ? a >= b
+           : op == OP_BIT_OR        ? (int64_t)a | (int64_t)b
+           : op == OP_BIT_AND       ? (int64_t)a & (int64_t)b
+           : op == OP_BIT_NOT       ? ~(int64_t)a
+           : op == OP_SHIFT_LEFT    ? shifts ? (int64_t)((uint64_t)(int64_t)a << (int)b) : 0
+           : op == OP_SHIFT_RIGHT   ? shifts ? (int64_t)a >> (int)b : 0
+           : op == OP_ADD           ? a + b
+           : op == OP_SUBTRACT      ? a - b
+           : op == OP_MULTIPLY      ? a * b
+           : op == OP_TRUE_DIV      ? a / b
+           : op == OP_POWER         ? pow((double)a, (double)b)
+           : op == OP_FLOOR_DIV     ? floorl(quotient)
+           : op == OP_CEIL_DIV      ? ceill(quotient)
+           : op == OP_REMAINDER     ? !real && b == 0 ? 0 : a - b * floorl(quotient)
+               : op == OP_MIN ? isnan(a) || a < b ? a : b
+           : op == OP_MAX           ? isnan(a) || a > b ? a : b
+           : op == OP_NEGATE        ? -a
+           : op == OP_ABS           ? fabsl(a)
+           : op == OP_EXP           ? exp((double)a)
+           : op == OP_LOG           ? log((double)a)
+           : op == OP_TANH          ? tanh((double)a)
+           : op == OP_SQRT          ? sqrt((double)a)
+           : op == OP_FLOOR         ? floorl(a)
+           : op == OP_CHOOSE        ? is ? a : b
+                                    : a;
 }
 
-double fa_snippet_evaluate(const fa_snippet *s, double score, const int64_t place[FA_PLACES])
+double fa_snippet_evaluate(const fa_snippet *s, double score, const int64_t place[FA_PLACES],
+                           fa_snippet_read *read, const void *data)
 {
-    struct value is[FA_SNIPPET_NODES];
+    long double is[FA_SNIPPET_NODES], x;
     for (int i = 0; i < s->count; i++) {
-        const struct node *n = &s->node[i];
-        is[i] = n->type == TENSOR           ? whole(0)
-                : is_buffer(n)              ? read_buffer(s, n, is)
-                : n->op == OP_VALUE         ? n->value
-                : n->op != OP_NAME          ? apply(n->op, is[n->at[0]], is[n->at[1]], is[n->at[2]])
-                : n->at[0] == FA_NAME_SCORE ? real(score)
-                                            : whole(place[n->at[0]]);
+        const node *n = &s->node[i];
+        int64_t index[FA_ATTN_BUFFER_DIMS] = {0};
+        int at[FA_ATTN_BUFFER_DIMS];
+        const bool reads = is_buffer(n) && n->type != TENSOR, real = n->type == REAL;
+        for (int d = reads ? list_indices(s, n, at) - 1 : -1; d >= 0; d--)
+            index[d] = (int64_t)is[at[d]];
+        x = n->type == TENSOR   ? 0
+            : reads             ? read(data, (int)n->whole, index)
+            : n->op == OP_VALUE ? (real ? n->real : (long double)n->whole)
+            : n->op != OP_NAME ? operate(n->op, real, is[n->at[0]], is[n->at[1]], is[n->at[2]] != 0)
+            : n->at[0] == FA_NAME_SCORE ? score
+                                        : (long double)place[n->at[0]];
+        if (!real && (reads || n->op == OP_INT))
+            x = isnan(x) ? 0 : fmaxl(fminl(truncl(x), (long double)n->high), (long double)n->low);
+        is[i] = real ? (double)x : x + 0; /* there is no other 0 of whole numbers */
     }
-    return real_of(is[s->count - 1]);
+    return (double)is[s->count - 1];
 }
 
 /* ---- CUDA --------------------------------------------------------------------------------------*/
@@ -318,7 +290,7 @@ double fa_snippet_evaluate(const fa_snippet *s, double score, const int64_t plac
 enum rank { TRUE_OR_FALSE, COUNT, NARROW, WIDE, FRACTION, LINEAR };
 static const char *const ranks[] = {"truth", "count", "whole", "large", "number", "real"};
 
-static enum rank rank_of(const struct node *n)
+static enum rank rank_of(const node *n)
 {
     return n->type == TRUTH                               ? TRUE_OR_FALSE
            : n->type == REAL                              ? FRACTION
@@ -327,19 +299,19 @@ static enum rank rank_of(const struct node *n)
                                                           : WIDE;
 }
 
-static void print_value(const struct node *n, fa_buf *out)
+static void print_value(const node *n, fa_buf *out)
 {
     fa_buf_printf(out, "As::%s(", ranks[rank_of(n)]);
     if (n->type == REAL)
-        fa_buf_printf(out, "%a)", n->value.real);
-    else if (n->value.whole == INT64_MIN)
+        fa_buf_printf(out, "%a)", n->real);
+    else if (n->whole == INT64_MIN)
         fa_buf_text(out, "-9223372036854775807LL - 1)");
     else
-        fa_buf_printf(out, "%" PRId64 "LL)", n->value.whole);
+        fa_buf_printf(out, "%" PRId64 "LL)", n->whole);
 }
 
 /* As what an operator takes its operands: the widest of their ranks and that of the result. */
-static enum rank operands_rank(const fa_snippet *s, const struct node *n)
+static enum rank operands_rank(const fa_snippet *s, const node *n)
 {
     const enum rank a = rank_of(&s->node[n->at[0]]), b = rank_of(&s->node[n->at[1]]);
     const bool sums =
@@ -355,7 +327,7 @@ static enum rank operands_rank(const fa_snippet *s, const struct node *n)
     return wide == FRACTION && (sums || n->op == OP_FLOAT) ? LINEAR : wide;
 }
 
-static void print_operator(const fa_snippet *s, const struct node *n, fa_buf *out)
+static void print_operator(const fa_snippet *s, const node *n, fa_buf *out)
 {
     static const char *const how[] = {
         /* from OP_OR on */
@@ -381,12 +353,12 @@ static void print_operator(const fa_snippet *s, const struct node *n, fa_buf *ou
 
 /* Of a load by keys: 1: its other indices are places that no query changes, 2: one of them is q; 0: it is none. ret_at: the nodes
  * of its indices. */
-static int fetches_of(const fa_snippet *s, const struct node *n, int ret_at[FA_ATTN_BUFFER_DIMS])
+static int fetches_of(const fa_snippet *s, const node *n, int ret_at[FA_ATTN_BUFFER_DIMS])
 {
     const int dims = list_indices(s, n, ret_at);
     int kind = dims > 0;
     for (int i = 0; i < dims; i++) {
-        const struct node *by = &s->node[ret_at[i]];
+        const node *by = &s->node[ret_at[i]];
         if (by->op != OP_NAME || by->at[0] >= FA_PLACES ||
             (by->at[0] == FA_PLACE_K) != (i == dims - 1))
             return 0;
@@ -395,9 +367,9 @@ static int fetches_of(const fa_snippet *s, const struct node *n, int ret_at[FA_A
     return kind;
 }
 
-static void print_buffer(const fa_snippet *s, const struct node *n, bool fetched, fa_buf *out)
+static void print_buffer(const fa_snippet *s, const node *n, bool fetched, fa_buf *out)
 {
-    const int which = (int)n->value.whole;
+    const int which = (int)n->whole, site = (int)(n - s->node);
     const fa_buffer *is = &s->buffer[which];
     int at[FA_ATTN_BUFFER_DIMS], dims = is->dims;
     const int kind = fetches_of(s, n, at);
@@ -405,11 +377,11 @@ static void print_buffer(const fa_snippet *s, const struct node *n, bool fetched
     if (dims < 0)
         fa_buf_printf(out, "As::%s(held[%d].%s", number, which, number);
     else if (fetched)
-        fa_buf_printf(out, "snippet_of_key<As, %s, %d>(held, %d", is->type->device, kind == 1,
-                      which);
+        fa_buf_printf(out, "snippet_of_key<As, %s, %d, %d>(held, %d", is->type->device, kind == 1,
+                      site, which);
     else
-        fa_buf_printf(out, "snippet_%s<As, %s>(held[%d]", kind == 1 ? "column" : "load",
-                      is->type->device, which);
+        fa_buf_printf(out, "snippet_%s<As, %s, %d>(held[%d]", kind == 1 ? "column" : "load",
+                      is->type->device, site, which);
     if (fetched || kind == 1)
         fa_buf_printf(out, ", n%d", at[--dims]);
     for (int i = 0; i < dims; i++)
@@ -424,10 +396,10 @@ void fa_snippet_print(const fa_snippet *s, fa_buf *out)
     int at[FA_ATTN_BUFFER_DIMS], most = 0,
                                  fetched = -1; /* the load that families fetch ahead: the largest */
     for (int i = 0; i < s->count; i++) {
-        const struct node *n = &s->node[i];
+        const node *n = &s->node[i];
         const int kind = is_buffer(n) && n->type != TENSOR ? fetches_of(s, n, at) : 0;
-        const int bytes = kind > 0 ? s->buffer[n->value.whole].type->bytes
-                                   : 1; /* of bytes and wide rows it is none */
+        const int bytes =
+            kind > 0 ? s->buffer[n->whole].type->bytes : 1; /* of bytes and wide rows it is none */
         if (kind > most && bytes > 1 && bytes * kind <= 8)
             most = kind, fetched = i;
     }
@@ -445,7 +417,7 @@ void fa_snippet_print(const fa_snippet *s, fa_buf *out)
                       names[i]);
     fa_buf_text(out, s->buffer_count > 0 ? ", const Held &held) {\n" : ") {\n");
     for (int i = 0; i < s->count; i++) {
-        const struct node *n = &s->node[i];
+        const node *n = &s->node[i];
         if (n->type == TENSOR)
             continue;
         fa_buf_printf(out, "    const auto n%d = ", i);
@@ -460,4 +432,34 @@ void fa_snippet_print(const fa_snippet *s, fa_buf *out)
         fa_buf_text(out, ";\n");
     }
     fa_buf_printf(out, "    return As::%s(n%d);\n}\n", s->mask ? "truth" : "number", s->count - 1);
+    for (int i = 0, sites = 0; i < s->count && !s->mask; i++) {
+        const node *n = &s->node[i];
+        if (n->type == REAL && is_buffer(n) && s->buffer[n->whole].wanted)
+            fa_buf_printf(out, "%sF(%d, %d, %d)", sites > 0 ? " " : "#define GRADIENT_SITES(F) ",
+                          sites, i, (int)n->whole),
+                sites++;
+    }
+    fa_buf_text(out, "\n");
+}
+
+int fa_snippets_print(const fa_problem *problem, fa_buf *out, fa_diag *diag)
+{
+    fa_buffer list[FA_ATTN_BUFFERS];
+    const int count = fa_buffers_read(fa_buffers_of(problem), list, diag);
+    int rc = count < 0 ? count : 0;
+    if (count > 0)
+        fa_buf_printf(out, "#define BUFFER_COUNT %d\n", count);
+    for (int i = 0, any = 0; i < 2 && rc == 0; i++) {
+        const char *text = fa_operand_text(problem, i == 0 ? "score" : "mask");
+        fa_snippet *snippet = NULL;
+        if (text == NULL)
+            continue;
+        if (any++ == 0)
+            fa_buf_printf(out, "#include \"fa_snippet%s.cuh\"\n", count > 0 ? "_buffers" : "");
+        rc = fa_snippet_parse(text, fa_buffers_of(problem), i == 1, &snippet, diag);
+        if (rc == 0)
+            fa_snippet_print(snippet, out);
+        fa_snippet_free(&snippet);
+    }
+    return rc;
 }

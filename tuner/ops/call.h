@@ -19,7 +19,7 @@
 #include <stdatomic.h>
 
 /* Of a kernel, the addresses of its workspace and counters included. */
-enum { FA_CALL_ARGUMENTS = 34 };
+enum { FA_CALL_ARGUMENTS = 46 };
 
 /* What a call of more than one launch, or with memory between its blocks, has besides. */
 typedef struct fa_call_composed {

@@ -153,7 +153,7 @@ void fa_proof_start_outputs(fa_bench *b, int index, bool references)
         }
         if (tensor->updated)
             fill(b, c, t, &place);
-        else if (tensor->partial)
+        else if (tensor->partial || (tensor->summed && references))
             fa_bench_zero(b, references ? of->wanted : of->first,
                           tensor->elements * fa_element_size(is));
     }

@@ -16,7 +16,7 @@
 
 _Static_assert(8 * FA_TENSORS_MAX * (1 + FA_TENSOR_STRIDES) +
                        4 * (FA_SCALARS_MAX + FA_PROBLEM_VALUES) <=
-                   FA_PARAMS_MAX - 8,
+                   FA_PARAMS_MAX - 8 - 64 * FA_ATTN_BUFFERS,
                "");
 
 /* ---- elements --------------------------------------------------------------------------------*/
@@ -663,6 +663,27 @@ static void take_all(struct reader *r)
                "[%d] %s: no launch takes it", i, fa_tensors_name(list, list->argument[i]));
 }
 
+/* Those of a proof are as long as the problem needs, a caller's of any length. */
+static void add_buffers(struct reader *r)
+{
+    fa_tensor_list *list = r->list;
+    fa_buffer_plan plan[FA_ATTN_BUFFERS];
+    list->plain = list->count;
+    r->rc = r->one_by_one ? 0 : fa_buffers_read(fa_buffers_of(r->problem), list->buffer, r->diag);
+    const int count = r->rc > 0 ? fa_buffers_plan(r->problem, false, 0, plan) : 0;
+    r->rc = r->rc > 0 ? 0 : r->rc, list->buffer_count = count;
+    for (int i = 0; i < 2 * count; i++) {
+        const fa_buffer_plan *is = &plan[i % count];
+        if (i >= count && !list->buffer[i - count].wanted)
+            continue;
+        fa_tensor *tensor = &list->at[list->count++];
+        *tensor = (fa_tensor){.name = "a buffer", .scratch = -1, .when = -1, .align = 4};
+        fa_element_find(i >= count ? "fp32" : is->type->name, &tensor->element);
+        tensor->output = tensor->summed = i >= count;
+        tensor->elements = is->elements, tensor->span = is->type->real ? 0 : 3;
+    }
+}
+
 int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
@@ -689,6 +710,8 @@ int fa_tensors_read(const fa_problem *problem, fa_tensor_list *ret_list, fa_diag
             read_argument(&r, item, index++);
     if (r.rc == 0)
         take_all(&r);
+    if (r.rc == 0)
+        add_buffers(&r);
     for (int i = 0; i < list.count; i++)
         outputs += list.at[i].output;
     /* without one every kernel would pass its proof without being launched */
@@ -796,9 +819,9 @@ size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
                          const fa_tensor_values *values, unsigned char ret_params[FA_PARAMS_MAX])
 {
     const fa_operation *operation = fa_operation_of(problem);
-    size_t size = (size_t)list->count * sizeof *values->address;
+    size_t size = (size_t)list->plain * sizeof *values->address;
     memcpy(ret_params, values->address, size);
-    for (int i = 0; i < list->count; i++) {
+    for (int i = 0; i < list->plain; i++) {
         size_t strides = (size_t)list->at[i].stride_count * sizeof **values->stride;
         memcpy(ret_params + size, values->stride[i], strides);
         size += strides;
@@ -812,5 +835,8 @@ size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
         size += sizeof problem->value[i];
     }
     memset(ret_params + size, 0, 8);
-    return (size + 7) / 8 * 8;
+    size = (size + 7) / 8 * 8;
+    return size + fa_buffers_pack(list->buffer, list->buffer_count, values->buffer,
+                                  &values->address[list->plain + list->buffer_count],
+                                  ret_params + size);
 }

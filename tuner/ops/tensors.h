@@ -10,16 +10,17 @@
 #include "expr.h"
 #include "driver.h"
 #include "launches.h"
+#include "operands.h"
 
 #include <string.h>
 
 enum {
-    FA_TENSORS_MAX = 16,
+    FA_TENSORS_MAX = 32,
     FA_SCALARS_MAX = 12,
     FA_PARAMETERS_MAX = FA_TENSORS_MAX + FA_SCALARS_MAX,
     FA_STRUCTS_MAX = 4,
     FA_TENSOR_STRIDES = 3,
-    FA_PARAMS_MAX = 1024
+    FA_PARAMS_MAX = 2048
 };
 
 /* In the order of fa_check.cuh, to which a bool is a uint8. */
@@ -52,6 +53,7 @@ typedef struct fa_tensor {
     bool updated;
     /* an output of which a kernel writes as much as it likes: the sum of its elements is compared */
     bool partial;
+    bool summed; /* an output to which the reference adds: it begins with zeros */
     int scratch; /* which of fa_launches.scratch it is, whose size the launches say; -1: none */
     bool made; /* an input that the reference's entry `inputs` computes from the others */
     int when;  /* the field at whose default the tensor is not needed; -1: it always is */
@@ -82,6 +84,9 @@ typedef struct fa_scalar {
 typedef struct fa_tensor_list {
     int count;
     fa_tensor at[FA_TENSORS_MAX];
+    /* Behind `plain` tensors lie the buffers of a user's score and mask, then the gradients of those whose is wanted. */
+    int plain, buffer_count;
+    fa_buffer buffer[FA_ATTN_BUFFERS];
     int scalar_count;
     fa_scalar scalar[FA_SCALARS_MAX];
     /* The arguments of a kernel that takes them one by one, tensors by their index and scalars by FA_TENSORS_MAX + theirs;
@@ -117,6 +122,7 @@ typedef struct fa_tensor_values {
     uint64_t address[FA_TENSORS_MAX];
     int64_t stride[FA_TENSORS_MAX][FA_TENSOR_STRIDES]; /* in elements, of strided tensors */
     fa_scalar_bits scalar[FA_SCALARS_MAX];
+    struct fa_attn_buffer_params buffer[FA_ATTN_BUFFERS];
 } fa_tensor_values;
 
 /* FA_EINVAL with a sentence where the operation.json does not tell them. The caller frees what it has read. */

@@ -261,13 +261,6 @@ static void model(fa_search *walk, struct surrogate *s, const fa_known *list, in
         gp_solve(gp);
 }
 
-static double expected_gain(double ahead, double deviation)
-{
-    double z = ahead / deviation;
-    return fmax(
-        ahead * 0.5 * erfc(-z * M_SQRT1_2) + deviation * exp(-z * z / 2) * 0.3989422804014327, 0);
-}
-
 /* Takes the point if more is expected to be gained there. */
 static void consider(const fa_search *walk, struct surrogate *s, uint64_t rank, struct hope *best)
 {
@@ -276,7 +269,9 @@ static void consider(const fa_search *walk, struct surrogate *s, uint64_t rank, 
         !fa_walk_valid(walk, rank))
         return;
     place(walk, rank, x);
-    double ahead = s->goal - gp_mean(&s->gp, x), gain = expected_gain(ahead, gp_deviation(&s->gp));
+    const double ahead = s->goal - gp_mean(&s->gp, x), deviation = gp_deviation(&s->gp);
+    const double z = ahead / deviation, normal = exp(-z * z / 2) * 0.3989422804014327;
+    const double gain = fmax(ahead * 0.5 * erfc(-z * M_SQRT1_2) + deviation * normal, 0);
     if (gain > best->gain)
         *best = (struct hope){rank, gain};
 }

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients of the tensors that a user's score reads, with the same bits in every run: by blocks of their own in the last launch.
+//
+// Purpose: dS and what an element changes of a score (fa_snippet_buffers.cuh) multiplied and summed over all queries and keys that read it.
+// attn_bwd_tiles.cuh includes it where a gradient is wanted (D_BUFFERS > 0).
+// Workload: a block for each 64 keys of a head of queries, which walks its queries by 64. Scores and dP are computed anew by mma.m16n8k16 from
+// 64 columns at a time. What a tile's products come to where they share an element (a head's, a query's, a key's, a diagonal's) is summed
+// in an order that does not change, in fp32; sums of keys and heads over all tiles of the walk. Scores lie in shared memory meanwhile, and
+// sites are asked in a loop: a text may be long, and an element's index far to compute.
+// Invariants:
+//  - the workspace begins with D_BUFFERS sums of kWords numbers each, zeros after the first launch: fixed-point numbers of kStep bits each and
+//    what is carried, so that the order in which blocks add to them does not matter. The last number is 1 where something was too
+//    large or no number: the gradient is NaN then. Behind them the blocks are counted: the last one that is done rounds all sums.
+//  - of scores that weigh nothing nothing is added, whatever the text says there.
+#ifndef ATTN_BWD_BUFFERS_CUH
+#define ATTN_BWD_BUFFERS_CUH
+
+#include "fa_mma.cuh"
+
+#ifndef GRADIENT_SITES
+#define GRADIENT_SITES(F)   // none of them changes a score
+#endif
+
+namespace {
+
+// Of a family: where a row's LSE and delta lie.
+FA_DEVICE int place_of_row(int row);
+
+// ---- exact sums ------------------------------------------------------------------------------------------------
+constexpr int kWords = 6, kStep = 28, kLowest = -96;   // 2^kLowest: of the first number's lowest bit
+constexpr i64 kStepMask = ((i64)1 << kStep) - 1;
+
+constexpr i64 kCounterAt = (i64)D_BUFFERS * kWords;
+FA_DEVICE void *behind_sums(void *workspace) { return (u64 *)workspace + kCounterAt + 32; }
+FA_DEVICE void clear_sums(void *workspace) {
+    for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i <= kCounterAt; i += (i64)gridDim.x * kSideThreads) ((u64 *)workspace)[i] = 0;
+}
+FA_DEVICE void add_whole(u64 *to, i64 x) {
+    const u64 y = (u64)x;
+    if (x != 0) asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" :: "l"(to), "l"(y) : "memory");
+}
+// Bits below 2^kLowest are cut off.
+FA_DEVICE void add_exactly(u64 *sum, float x) {
+    const u32 bits = float_to_bits(x), exponent = bits >> 23 & 255;
+    if ((bits & 0x7fffffffu) == 0) return;
+    int lowest = (int)(exponent > 0 ? exponent : 1) - 150 - kLowest;
+    i64 number = (i64)((bits & 0x7fffff) | (exponent > 0 ? 0x800000 : 0));
+    if (lowest < 0) number = lowest > -24 ? number >> -lowest : 0, lowest = 0;
+    const int word = lowest / kStep;
+    if (word > kWords - 3) {
+        sum[kWords - 1] = 1;
+        return;
+    }
+    number <<= lowest % kStep;
+    const i64 sign = bits >> 31 ? -1 : 1;
+    add_whole(sum + word, sign * (number & kStepMask));
+    add_whole(sum + word + 1, sign * (number >> kStep));
+}
+FA_DEVICE float rounded(const volatile u64 *sum) {
+    double x = 0;
+    for (int i = kWords - 2; i >= 0; --i) x = x * (double)(kStepMask + 1) + (double)(i64)sum[i];
+    for (int i = 0; i < -kLowest; i += 48) x *= 1.0 / (double)((i64)1 << 48);
+    return sum[kWords - 1] != 0 ? bits_to_float(0x7fffffffu) : (float)x;
+}
+
+FA_DEVICE i64 elements_of(const fa_attn_buffer_params &buffer) {
+    i64 elements = 1;
+    for (int d = 0; d < FA_ATTN_BUFFER_DIMS; ++d) elements *= (i64)buffer.last[d] + 1;
+    return elements;
+}
+// Where a buffer's sums begin, those of each wanted one behind another.
+FA_DEVICE i64 first_sum(const fa_attn_bwd_params &p, int buffer) {
+    i64 first = 0;
+    for (int i = 0; i < buffer; ++i)
+        if (p.d_buffer[i]) first += elements_of(p.buffer[i]);
+    return first;
+}
+FA_DEVICE void round_sums(const fa_attn_bwd_params &p, const void *workspace) {
+    for (int i = 0; i < BUFFER_COUNT; ++i) {
+        const u64 *sums = (const u64 *)workspace + first_sum(p, i) * kWords;
+        const i64 elements = p.d_buffer[i] ? elements_of(p.buffer[i]) : 0;
+#pragma unroll 4
+        for (i64 e = threadIdx.x; e < elements; e += kSideThreads) p.d_buffer[i][e] = rounded(sums + e * kWords);
+    }
+}
+
+// ---- products --------------------------------------------------------------------------------------------------
+constexpr int kRows = 64, kKeys = 64, kPiece = 64, kPitch = 2 * kPiece + 16, kScorePitch = kKeys + 1;
+// In floats: scores, dS, what a site makes of them; LSE and delta of the rows; sums over the walk, of the first kKept sites.
+constexpr int kTile = kRows * kScorePitch, kRowsAt = 3 * kTile, kKeptAt = kRowsAt + 2 * kRows, kKept = 4;
+constexpr int kWide = kKeys / 2;                   // a warp has 16 rows and so many keys
+using Fragments = float[kWide / 8][4];
+
+struct alignas(16) Eight {
+    u32 x[4];
+};
+FA_DEVICE Eight load_eight(const u16 *head, i64 step, int row, int rows, int column, int columns) {
+    Eight eight = {};
+    if (row >= rows || column >= columns) return eight;
+    const u16 *from = head + row * step + column;
+    if constexpr (kAligned) return *(const Eight *)from;
+    for (int i = 0; i < 4; ++i) eight.x[i] = from[2 * i] | (u32)from[2 * i + 1] << 16;
+    return eight;
+}
+
+struct Operand {
+    const u16 *head;
+    i64 step;
+    int first, rows;
+};
+// sum = rows of a times rows of b, whose first `columns` columns count.
+template <int kColumns> FA_DEVICE void multiply_rows(Fragments &sum, const Operand &a, const Operand &b) {
+    const int thread = (int)threadIdx.x, lane = thread % 32, slab = thread / 64 * 16, half = thread / 32 % 2 * kWide;
+    const u32 smem = shared_address(shared_memory), at_b = smem + kRows * kPitch;
+    constexpr int kLoads = (kRows + kKeys) / 32;
+    Eight next[kLoads];
+    const auto fetch = [&](int column) {
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i) {
+            const int row = i * 32 + thread / 8, within = i < 2 ? row : row - kRows;
+            const Operand &from = i < 2 ? a : b;
+            next[i] = load_eight(from.head, from.step, from.first + within, from.rows, column + thread % 8 * 8, kColumns);
+        }
+    };
+#pragma unroll
+    for (int j = 0; j < kWide / 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[j][i] = 0.0f;
+    fetch(0);
+#pragma unroll 1
+    for (int column = 0; column < kColumns; column += kPiece) {
+        block_sync();
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i)
+            *(Eight *)(shared_memory + (i * 32 + thread / 8) * kPitch + thread % 8 * 16) = next[i];
+        block_sync();
+        if (column + kPiece < kColumns) fetch(column + kPiece);
+#pragma unroll
+        for (int k = 0; k < kPiece / 16; ++k) {
+            u32 of_a[4], of_b[4];
+            ldmatrix_x4(of_a, smem + (slab + lane % 16) * kPitch + k * 32 + lane / 16 * 16);
+#pragma unroll
+            for (int j = 0; j < kWide / 16; ++j) {
+                ldmatrix_x4(of_b, at_b + (half + j * 16 + lane % 8 + lane / 16 * 8) * kPitch + k * 32 + lane / 8 % 2 * 16);
+                mma_16816<kBf16>(sum[2 * j], of_a, of_b[0], of_b[1]);
+                mma_16816<kBf16>(sum[2 * j + 1], of_a, of_b[2], of_b[3]);
+            }
+        }
+    }
+    block_sync();
+}
+
+// ---- sites -----------------------------------------------------------------------------------------------------
+// A tile of the walk.
+struct Contribution {
+    const fa_attn_bwd_params &p;
+    const Places &w;
+    u64 *sums;
+    int first_place, row0, key0;   // the place of query 0; the tile's first ones
+    bool last;                     // of the walk
+};
+FA_DEVICE bool is_seen(const Places &w, int q, int k) {
+#if MASK_SNIPPET
+    return is_visible(w, q, k);
+#endif
+    return true;
+}
+using Gradient = SnippetSlopes<SnippetPlain<float>, float>;
+// The text at a place, as a number and by what the element at the site changes it; and that element's index.
+template <int kSite> FA_DEVICE SnippetSlope<float> ask(const Contribution &c, float score, int q, int k, i64 &ret_index) {
+    const auto bent = snippet_score<Gradient>(SnippetSlope<float>{score, 0.0f}, c.w.batch, c.w.head, c.w.kv_head, q, k, c.w.len_q, c.w.len_k,
+                                              MarkedBuffers<kSite, float>{c.p.buffer, &ret_index});
+    return {snippet_value(bent), snippet_slope(bent)};
+}
+template <int kSite> FA_DEVICE void add_at(const Contribution &c, int row, int key, float x) {
+    i64 index = 0;
+    if (x == 0.0f) return;
+    ask<kSite>(c, 0.0f, c.first_place + row, key, index);
+    add_exactly(c.sums + index * kWords, x);
+}
+template <int kSite> FA_DEVICE SnippetTie tie_of_site() {
+    constexpr SnippetTie none = {true, 0, 0};
+    SnippetTie tie = none;
+    snippet_score<SnippetTies>(SnippetTie{false, 1, 1}, none, none, none, SnippetTie{true, 1, 0}, SnippetTie{true, 0, 1}, none, none, TiedBuffers<kSite>{&tie});
+    return tie;
+}
+
+template <int kOrdinal, int kSite, int kBuffer> FA_DEVICE void add_site(const Contribution &tile) {
+    const fa_attn_bwd_params &p = tile.p;
+    const SnippetTie tie = tie_of_site<kSite>();   // the compiler knows it
+    const bool by_both = tie.q != 0 && tie.k != 0, by_ahead = by_both && tie.q == -tie.k, by_any = by_both && !by_ahead;
+    const int thread = (int)threadIdx.x;
+    const float *naturals = (const float *)shared_memory;
+    float *scores = (float *)shared_memory + 2 * kTile, *kept = (float *)shared_memory + kKeptAt;
+    Contribution own = tile;
+    own.sums += first_sum(p, kBuffer) * kWords;
+#pragma unroll 1
+    for (int i = thread; i < kRows * kKeys; i += kSideThreads) {
+        const int row = i / kKeys, key = i % kKeys, place = row * kScorePitch + key;
+        float x = naturals[kTile + place];
+        if (x != 0.0f) {
+            i64 index = 0;
+            x *= ask<kSite>(own, naturals[place], tile.first_place + tile.row0 + row, tile.key0 + key, index).slope;
+            if (by_any) add_exactly(own.sums + index * kWords, x);
+        }
+        scores[place] = x;
+    }
+    block_sync();
+    if (by_any) return;
+    float sum = 0.0f;
+    if (by_ahead) {
+        const int ahead = thread - (kRows - 1), first = ahead < 0 ? -ahead : 0, end = ahead > kKeys - kRows ? kKeys - ahead : kRows;
+        if (thread < kRows + kKeys - 1) {
+            for (int row = first; row < end; ++row) sum += scores[row * kScorePitch + row + ahead];
+            add_at<kSite>(own, tile.row0 + first, tile.key0 + first + ahead, sum);
+        }
+    } else if (tie.q != 0) {
+        if (thread < kRows) {
+            for (int column = 0; column < kKeys; ++column) sum += scores[thread * kScorePitch + column];
+            add_at<kSite>(own, tile.row0 + thread, tile.key0, sum);
+        }
+    } else {   // of a key, or of a head
+        constexpr bool kKeeps = kOrdinal < kKept;
+        const bool adds = !kKeeps || tile.last;
+        float *place = kept + (kKeeps ? kOrdinal * kKeys : 0) + thread;
+        if (thread < kKeys) {
+            for (int row = 0; row < kRows; ++row) sum += scores[row * kScorePitch + thread];
+            if (kKeeps) sum += *place;
+            if (tie.k != 0 && adds) add_at<kSite>(own, tile.row0, tile.key0 + thread, sum);
+            if (kKeeps) *place = sum;
+            else        scores[thread] = sum;   // its own column, which only it reads
+        }
+        block_sync();
+        if (tie.k == 0 && adds && thread == 0) {
+            sum = 0.0f;
+            for (int i = 0; i < kKeys; ++i) sum += (kKeeps ? kept + kOrdinal * kKeys : scores)[i];
+            add_at<kSite>(own, tile.row0, tile.key0, sum);
+        }
+    }
+    block_sync();
+}
+
+// One block's.
+FA_DEVICE void sum_tiles(const fa_attn_bwd_params &p, void *workspace, u32 block) {
+    const i64 tiles = tiles_of<kKeys>(p, p.seq_k);
+    if (block >= tiles * p.heads_q * batches_of(p)) return;
+    const i64 head = block / tiles;   // of queries, of all batches
+    i64 tile = block % tiles;
+    const int h = (int)(head % p.heads_q), group = p.heads_q / p.heads_kv;
+    const int index = find_index<kKeys>(p, p.cu_seqlens_k, (int)(head / p.heads_q), tile);
+    const Sequence own = sequence_of(p, index);
+    if (tile * kKeys >= own.seq_k) return;
+    const Places w = places_of(p, own, index, h);
+    const Band band = find_band(own);
+    const int key0 = (int)tile * kKeys, last_key = (key0 + kKeys < own.seq_k ? key0 + kKeys : own.seq_k) - 1;
+    const i64 first_row = key0 - band.high, end_row = last_key - band.low + 1;   // of those that see some key
+    const int first = clamp(first_row, own.seq_q) / kRows, end = clamp(end_row, own.seq_q);
+    const Workspace at(p, behind_sums(workspace), head, own.first_tile);
+    const Operand k = {row_of(p.k, p.k_strides, own.batch, h / group, own.first_k), p.k_strides.row, key0, own.seq_k};
+    const Operand v = {row_of(p.v, p.v_strides, own.batch, h / group, own.first_k), p.v_strides.row, key0, own.seq_k};
+    const int thread = (int)threadIdx.x, lane = thread % 32, slab = thread / 64 * 16, half_keys = thread / 32 % 2 * kWide;
+    float *shared = (float *)shared_memory;
+    const Curve curve(p);
+    for (int i = thread; i < kKept * kKeys; i += kSideThreads) shared[kKeptAt + i] = 0.0f;
+#pragma unroll 1
+    for (int row0 = first * kRows; row0 < end; row0 += kRows) {
+        const Contribution c = {p, w, (u64 *)workspace, place_of_query(own), row0, key0, row0 + kRows >= end};
+        Fragments s, dp;
+        multiply_rows<HEAD_DIM>(s, {row_of(p.q, p.q_strides, own.batch, h, own.first_q), p.q_strides.row, row0, own.seq_q}, k);
+        multiply_rows<HEAD_DIM_V>(dp, {row_of(p.d_o, p.d_o_strides, own.batch, h, own.first_q), p.d_o_strides.row, row0, own.seq_q}, v);
+        if (thread < 2 * kRows) {
+            const int row = row0 + thread % kRows;
+            shared[kRowsAt + thread] = row >= own.seq_q ? -neg_infinity() : (thread < kRows ? at.lse : at.delta)[place_of_row(row)];
+        }
+#pragma unroll
+        for (int i = 0; i < kWide / 2; ++i) {
+            const int place = (slab + i / 2 % 2 * 8 + lane / 4) * kScorePitch + half_keys + i / 4 * 8 + lane % 4 * 2 + i % 2;
+            float natural = s[i / 4][i % 4] * p.softmax_scale;
+            if constexpr (kSoftcap) natural = p.softcap * (1.0f - 2.0f * reciprocal(1.0f + exp2_fast(s[i / 4][i % 4] * curve.rate)));
+            shared[place] = natural, shared[kTile + place] = dp[i / 4][i % 4];
+        }
+        block_sync();
+#pragma unroll 1
+        for (int i = thread; i < kRows * kKeys; i += kSideThreads) {
+            const int row = i / kKeys, key = i % kKeys, place = row * kScorePitch + key;
+            const Seen sees = find_seen(own, band, row0 + row, key0);
+            float &ds = shared[kTile + place];
+            float weight = 0.0f;
+            if (row0 + row < own.seq_q && key >= sees.low && key < sees.high && is_seen(w, c.first_place + row0 + row, key0 + key)) {
+                const auto bent = snippet_score<SnippetPlain<float>>(shared[place], w.batch, w.head, w.kv_head, c.first_place + row0 + row, key0 + key, w.len_q, w.len_k, w.buffers);
+                weight = exp2_fast(bent * kLog2e - shared[kRowsAt + row]);
+            }
+            ds = weight == 0.0f ? 0.0f : weight * (ds - shared[kRowsAt + kRows + row]);
+        }
+        block_sync();
+#define ADD_SITE(ordinal, site, buffer) add_site<ordinal, site, buffer>(c);
+        GRADIENT_SITES(ADD_SITE)
+#undef ADD_SITE
+    }
+}
+// By the last blocks of a launch. False: this block is none of them.
+FA_DEVICE bool sum_buffers(const fa_attn_bwd_params &p, void *workspace) {
+    const i64 tiles = tiles_of<kKeys>(p, p.seq_k) * p.heads_q * batches_of(p);
+    const u32 blocks = tiles > 0 ? (u32)tiles : 1, first = gridDim.x - blocks;
+    if (blockIdx.x < first) return false;
+    sum_tiles(p, workspace, blockIdx.x - first);
+    block_sync();
+    if (threadIdx.x == 0) *(u32 *)shared_memory = arrives_last((u32 *)((u64 *)workspace + kCounterAt), blocks);
+    block_sync();
+    if (*(volatile u32 *)shared_memory != 0) round_sums(p, workspace);
+    return true;
+}
+
+} // namespace
+
+#endif
