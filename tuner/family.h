@@ -137,8 +137,6 @@ typedef struct fa_point {
 /* The problem, the GPU, and the lets that read no tunable. */
 void fa_point_start(fa_point *ret_point, const fa_family *family, const fa_problem *problem,
                     const fa_gpu *gpu, fa_diag *diag);
-/* The same of a family of the task, with its default config (space.c). FA_ENOKERNEL: it has none for the problem. */
-int fa_point_open(fa_point *ret_point, const fa_task *task, int family, fa_diag *diag);
 /* The value of a tunable, and of the lets that read no later one. Tunables are set in their order. */
 void fa_point_set(fa_point *point, int tunable, int32_t value);
 /* All tunables, from a config that has every one. */

@@ -188,7 +188,8 @@ static int fail_none_holds(const fa_point *point, int64_t passed, fa_diag *diag)
 
 /* The default config for the problem is what the manifest presets or, where a specification's breaks a restriction there, the
  * first that holds. */
-int fa_point_open(fa_point *ret_point, const fa_task *task, int family, fa_diag *diag)
+/* fa_point_start() of a family of the task, with its default config. FA_ENOKERNEL: it has none for the problem. */
+static int open_point(fa_point *ret_point, const fa_task *task, int family, fa_diag *diag)
 {
     const fa_family *f = task->families->family[family];
     int64_t steps = 0;
@@ -267,7 +268,7 @@ static int walk_all(const fa_task *task, const bool *serves, bool prune, int64_t
                          .steps = steps,
                          .steps_max = most_steps,
                          .candidate = candidate != NULL ? candidate + count : NULL};
-        int rc = fa_point_open(&w.point, task, i, diag);
+        int rc = open_point(&w.point, task, i, diag);
         if (rc == 0)
             rc = start_walk(&w);
         if (rc != 0)
@@ -369,7 +370,7 @@ int fa_space_some(const fa_task *task, const fa_config *const *config, int count
     if (rc == 0)
         rc = fa_family_supports(f, task->problem, task->gpu, diag);
     if (rc == 0)
-        rc = fa_point_open(&point, task, index, diag);
+        rc = open_point(&point, task, index, diag);
     point.named = true;
     for (int i = 0; rc == 0 && i < count; i++) {
         fa_point_set_all(&point, config[i]);
@@ -387,7 +388,7 @@ int fa_space_one(const fa_task *task, const fa_config *config, fa_candidate *ret
 int fa_space_default(const fa_task *task, int family, fa_candidate *ret_candidate, fa_diag *diag)
 {
     fa_point point;
-    int rc = fa_point_open(&point, task, family, diag);
+    int rc = open_point(&point, task, family, diag);
     if (rc != 0)
         return rc;
     memset(ret_candidate, 0, sizeof *ret_candidate);
@@ -410,7 +411,7 @@ int fa_space_first(const fa_family_list *families, const fa_problem *problem, fa
     const fa_family *family = families->family[0];
     fa_point point;
     fa_candidate candidate = {.family = 0};
-    int rc = fa_point_open(&point, &task, 0, diag);
+    int rc = open_point(&point, &task, 0, diag);
     *ret_config = point.preset;
     if (rc == FA_ENOKERNEL)
         return given_that_matters(family) != 0 ? 0 : FA_EMANIFEST;
@@ -519,7 +520,7 @@ int fa_points_open(const fa_task *task, fa_points **ret_points, fa_diag *diag)
             continue;
         fa_point *point = &points->family[points->count++].point;
         int64_t steps = 0;
-        rc = fa_point_open(point, task, i, diag);
+        rc = open_point(point, task, i, diag);
         points->family[points->count - 1].empty = fa_point_breaks(point, 0, &steps);
     }
     if (rc != 0) {

@@ -61,8 +61,6 @@ bool fa_is_key(char *text);
 void fa_public_of(const fa_secret_key *secret, fa_public_key *ret_key);
 /* ret_text: 4 bytes for 3, and 1. */
 void fa_base64(const void *bytes, size_t size, char *ret_text, size_t room);
-/* As minisign prints it: a little-endian number. */
-void fa_key_id(const unsigned char id[8], char ret_text[FA_KEY_ID_TEXT]);
 
 /* Appends the text of a signature. The comment, of one line, is signed, too. */
 void fa_sign(const fa_secret_key *secret, const void *bytes, size_t size, const char *comment,

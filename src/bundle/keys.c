@@ -59,7 +59,8 @@ static bool has_prefix(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-void fa_key_id(const unsigned char id[8], char ret_text[FA_KEY_ID_TEXT])
+/* As minisign prints it: a little-endian number. */
+static void key_id(const unsigned char id[8], char ret_text[FA_KEY_ID_TEXT])
 {
     for (int i = 0; i < 8; i++)
         snprintf(ret_text + 2 * i, 3, "%02X", id[7 - i]);
@@ -228,7 +229,7 @@ int fa_keygen(char ret_key[65], char *ret_path, size_t path_size, fa_diag *diag)
     randombytes_buf(secret.id, sizeof secret.id);
     crypto_sign_seed_keypair(public.key, secret.key, seed);
     fa_public_of(&secret, &public);
-    fa_key_id(public.id, comment + strlen(comment));
+    key_id(public.id, comment + strlen(comment));
     rc = write_key(public_path, comment, &public, sizeof public, 0644, diag);
     if (rc == 0 && (rc = write_key(secret_path, "minisign secret key, without a password", &secret,
                                    sizeof secret, 0600, diag)) != 0)
@@ -340,7 +341,7 @@ int fa_verify(char *text, const void *bytes, size_t size, fa_bundle_info *info, 
     if (rc != 0)
         return rc;
     info->is_signed = true;
-    fa_key_id(signature.signature.id, info->key);
+    key_id(signature.signature.id, info->key);
     int count = scandir(folder, &entry, is_public, alphasort);
     if (count < 0 && errno != ENOENT && errno != ENOTDIR)
         return fa_fail(diag, FA_EIO, "trusted keys %s: %s", folder, strerror(errno));

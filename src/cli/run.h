@@ -53,16 +53,6 @@ void cli_progress_end(cli_progress *progress);
 void cli_interrupt_install(void);
 int cli_interrupted(void); /* the signal's number, or 0 */
 
-/* ---- words about sweeps (verb_sweep.c) --------------------------------------------------------*/
-/* How they stand, one a row. */
-void cli_put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count);
-/* A problem that failed, with the reason. */
-void cli_text_failed(fa_buf *out, const fa_sweep_item *item);
-/* A problem, with the GPU that was named for it. */
-void cli_text_item(fa_buf *out, const fa_sweep_item *item);
-/* "[3/48] problem: 41.3 µs, 1.31× default", that it begins, or why it failed; a worker counts nothing. */
-void cli_tell_item(cli_progress *progress, const fa_sweep_progress *event);
-
 /* ---- the run --------------------------------------------------------------------------------*/
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 

@@ -31,7 +31,8 @@ typedef struct sweep_run {
 } sweep_run;
 
 /* ---- words ----------------------------------------------------------------------------------*/
-void cli_text_item(fa_buf *out, const fa_sweep_item *item)
+/* A problem, with the GPU that was named for it. */
+static void text_item(fa_buf *out, const fa_sweep_item *item)
 {
     fa_problem_words(out, &item->problem, " · ", false);
     fa_buf_text(out, item->gpu[0] != 0 ? " · " : "");
@@ -51,10 +52,11 @@ static void text_spent(fa_buf *out, const fa_sweep *sweep)
                       sweep->budget.trials);
 }
 
-void cli_text_failed(fa_buf *out, const fa_sweep_item *item)
+/* A problem that failed, with the reason. */
+static void text_failed(fa_buf *out, const fa_sweep_item *item)
 {
     fa_buf_printf(out, "%s: ", fa_item_state_name(item->state));
-    cli_text_item(out, item);
+    text_item(out, item);
     fa_buf_text(out, item->reason[0] != 0 ? ": " : "");
     cli_text_safe(out, item->reason);
     fa_buf_text(out, "\n");
@@ -85,7 +87,8 @@ static void show_now(sweep_run *s, const fa_sweep_progress *event)
     cli_progress_put(&s->run->progress, &line, true);
 }
 
-void cli_tell_item(cli_progress *progress, const fa_sweep_progress *event)
+/* "[3/48] problem: 41.3 µs, 1.31× default", that it begins, or why it failed; a worker counts nothing. */
+static void tell_item(cli_progress *progress, const fa_sweep_progress *event)
 {
     const fa_sweep_item *item = event->item;
     const fa_answer *answer = event->answer;
@@ -95,7 +98,7 @@ void cli_tell_item(cli_progress *progress, const fa_sweep_progress *event)
         text_ended(&line, event->sweep);
         fa_buf_text(&line, "] ");
     }
-    cli_text_item(&line, item);
+    text_item(&line, item);
     fa_buf_text(&line, ": ");
     if (event->event == FA_SWEEP_ITEM_BEGINS) {
         fa_buf_text(&line, item->stage == FA_WORK_MEASURE ? "measuring" : "compiling");
@@ -138,7 +141,7 @@ static int on_event(void *context, const fa_sweep_progress *event)
     if (!known)
         tell_before(s);
     if (ends && lines->rows)
-        cli_tell_item(lines, event);
+        tell_item(lines, event);
     if (tune != NULL && tune->stage != FA_STAGE_DONE && cli_progress_is_due(lines))
         show_now(s, event);
     return cli_interrupted();
@@ -178,7 +181,7 @@ static void put_text(const sweep_run *s, const fa_sweep *sweep, fa_buf *out)
     put_table(s, out);
     for (int32_t i = 0; i < s->grid.count; i++)
         if (s->grid.item[i].state == FA_ITEM_FAILED)
-            cli_text_failed(out, &s->grid.item[i]);
+            text_failed(out, &s->grid.item[i]);
     fa_buf_printf(out, "%d of %d done", sweep->done, sweep->items);
     if (sweep->failed > 0)
         fa_buf_printf(out, ", %d failed (the same command tries them again)", sweep->failed);
@@ -236,7 +239,8 @@ static fa_sweep_request request_of(const cli_options *options, const cli_grid *g
 }
 
 /* ---- how sweeps stand -----------------------------------------------------------------------*/
-void cli_put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count)
+/* How they stand, one a row. */
+static void put_sweeps(fa_buf *out, const fa_sweep *sweep, size_t count)
 {
     cli_table table = {0};
     for (size_t i = 0; i < count; i++, sweep++) {
@@ -382,7 +386,7 @@ static int on_worked(void *context, const fa_sweep_progress *event)
         cli_text_safe(&line, text);
         cli_progress_put(work->lines, &line, false);
     } else if (work->lines->rows && event->event != FA_SWEEP_ITEM_TUNES) {
-        cli_tell_item(work->lines, event);
+        tell_item(work->lines, event);
         work->idle_for[0] = 0;
     }
     return cli_interrupted();
@@ -434,12 +438,12 @@ static int put_open(cli_run *run, const fa_sweep *sweep)
     int rc = fa_list_sweep_items(run->tuner, sweep->key, &item, &count, &run->diag);
     for (size_t i = 0; i < count; i++) {
         if (item[i].state == FA_ITEM_FAILED)
-            cli_text_failed(out, &item[i]);
+            text_failed(out, &item[i]);
         if (item[i].state != FA_ITEM_RUNNING)
             continue;
         cli_text_safe(out, item[i].holder);
         fa_buf_text(out, item[i].stage == FA_WORK_MEASURE ? " measures " : " compiles ");
-        cli_text_item(out, &item[i]);
+        text_item(out, &item[i]);
         fa_buf_text(out, "\n");
     }
     free(item);
@@ -482,7 +486,7 @@ int cli_queue(cli_run *run)
                     cJSON_DetachItemFromObjectCaseSensitive(queue, "sweeps"));
         cJSON_Delete(queue);
     } else if (rc == 0) {
-        cli_put_sweeps(&run->out, sweep, count);
+        put_sweeps(&run->out, sweep, count);
         for (size_t i = 0; i < count && rc == 0; i++)
             if (sweep[i].running + sweep[i].failed > 0)
                 rc = put_open(run, &sweep[i]);
