@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kRows = FA_THREADS / LANES, kPieces = (COLUMNS + LANES * 8 - 1) / (LANES * 8);
 constexpr bool kWhole = COLUMNS % (LANES * 8) == 0;
-constexpr bool kEarly = kPieces <= 4;   // registers hold w beside the row: it is on its way while the sum is made
+constexpr bool kFirst = kResidual && kPieces <= 2;   // registers hold w beside the row and the residual: all are on their way together
+constexpr bool kEarly = !kFirst && kPieces <= 4;     // beside the row alone: w is on its way while the sum is made
 static_assert(FA_THREADS == THREADS && THREADS % LANES == 0, "the manifest differs");
 
 // What a thread has of some rows of memory: every LANES-th piece.
@@ -43,6 +44,7 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS) rms_norm_rows(const __g
     if constexpr (kResidual) {
         Piece residual[kPieces];
         share.load(residual, p.residual, row * p.residual_row);
+        if constexpr (kFirst) share.load<true>(w, p.w, 0);
 #pragma unroll
         for (int i = 0; i < kPieces; ++i) add(x[i], residual[i]);
         share.store(p.sum, row * p.sum_row, x);
@@ -52,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS) rms_norm_rows(const __g
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) sum += squares(x[i]);
     const float scale = scale_of(sum_over<LANES>(sum), p.epsilon);
-    if constexpr (!kEarly) share.load<true>(w, p.w, 0);
+    if constexpr (!kFirst && !kEarly) share.load<true>(w, p.w, 0);
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) multiply(x[i], scale, w[i]);
     share.store(p.y, row * p.y_row, x);
