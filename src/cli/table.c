@@ -103,7 +103,7 @@ static void put_marked(bool csv, const column *columns, const cell *cells, size_
         fa_buf_text(out, csv && text < end && strchr("=+-@", *text) != NULL ? "'" : "");
         for (; text < end; text++)
             fa_buf_printf(out, "%s%c",
-                          strchr(csv ? "\"" : "|<\\", *text) == NULL ? ""
+                          strchr(csv ? "\"" : "|<*`\\", *text) == NULL ? ""
                           : csv ? "\""
                                 : "\\",
                           *text);
