@@ -95,6 +95,7 @@ class Family(Column):
         self.bases = self.find_bases()
         self.bases += [{**base, field["name"]: value} for base in self.bases[:1] for field in fields
                        if field["kind"] != "integer" or "multiple" in field for value in values_of(field)]
+        self.bases += [{**base, "seq_k": 1 << 16} for base in self.bases if "seq_k" in base]
 
     def serves(self, values):
         """Whether a problem of these values is one that the operation and the family take."""
@@ -131,11 +132,9 @@ class Family(Column):
         sys.exit("%s serves no problem on sm_%d that differs in at most two fields from the default one" % (self.name, self.sm))
 
     def takes(self, field, value):
-        changes = {field["name"]: value}
-        for other in self.fields:
-            if other.get("follows") == field["name"]:
-                changes[other["name"]] = value
-        return any(self.serves({**base, **changes}) for base in self.bases)
+        name = field["name"]
+        follow = [other["name"] for other in self.fields if other.get("follows") == name]
+        return any(self.serves({**base, name: value, **{other: value for other in follow if base[other] == base[name]}}) for base in self.bases)
 
 
 class Chip(Column):

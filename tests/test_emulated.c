@@ -677,7 +677,7 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_parts_of_keys_is_found)
         " \"BLOCK_N\": 64, \"SPREAD\": 1}}";
     fa_problem p = {.head_dim = 0};
     CHECK_OK(problem_in(
-                 "'head_dim': 64, 'seq_q': 33, 'page': 64, 'lengths_k': 'seqused', 'window': true,"
+                 "'head_dim': 64, 'seq_q': 64, 'page': 64, 'lengths_k': 'seqused', 'window': true,"
                  " 'window_left': 380, 'causal': 'bottom-right', 'dtype': 'bf16'",
                  &p),
              diag);
