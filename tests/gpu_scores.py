@@ -54,8 +54,8 @@ def near(got, right, most, what):
     return off
 
 
-def functions_are_their_definition():
-    """Forward, the LSE and all gradients, of one tile's lengths and of others."""
+def functions_are_their_definition(part=slice(None)):
+    """Forward, the LSE and all gradients, of lengths that are equal and of others."""
     heads, key_heads, worst = 8, 2, 0
     for rows, keys, dim in ((1000, 1000, 64), (384, 777, 128)):
         leaves = slope, table, bias = [torch.randn(shape, device="cuda", requires_grad=HAS_GRADIENTS) for shape in (heads, rows + keys, (heads, rows, keys))]
@@ -65,7 +65,7 @@ def functions_are_their_definition():
                   "general": lambda s, b, h, q, k: torch.where((q // 32) % 2 == (k // 32) % 2, s * 1.5, s - (q - k).abs() * 0.01), "": None}
         masks = {"causal": lambda b, h, q, k: q >= k, "document": lambda b, h, q, k: (document[q] == document[k]) & (q >= k),
                  "prefix": lambda b, h, q, k: (k < 200) | (q >= k), "padding": lambda b, h, q, k: there[b, k], "": None}
-        for score, mask in [(score, "") for score in scores] + [("", mask) for mask in masks] + [("alibi", "document"), ("general", "prefix")]:
+        for score, mask in ([(score, "") for score in scores] + [("", mask) for mask in masks] + [("alibi", "document"), ("general", "prefix")])[part]:
             trains = HAS_GRADIENTS or not {score, mask} & {"alibi", "table", "bias", "document", "padding"}
             x = [torch.randn(2, h, length, dim, device="cuda").bfloat16().requires_grad_(trains) for h, length in (
                 (heads, rows), (key_heads, keys), (key_heads, keys))]

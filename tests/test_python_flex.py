@@ -103,15 +103,14 @@ def forward(q, k, v, return_lse=False, out=None, **words):
     return (o, lse.float()) if return_lse else o
 
 
-def backward(d_o, _o, _lse, d_lse, _deterministic, *given, **words):
+def backward(d_o, _o, _lse, d_lse, _deterministic, wanted, q, k, v, **words):
     CALLS.append("backward")
-    *wanted, q, k, v = given
-    leaves = [x.detach().double().requires_grad_() for x in (q, k, v, *(words["buffers"][name] for names in wanted for name in names))]
-    words["buffers"] = {**(words.get("buffers") or {}), **dict(zip(wanted[0] if wanted else (), leaves[3:]))}
+    leaves = [x.detach().double().requires_grad_() for x in (q, k, v, *(words["buffers"][name] for name in wanted))]
+    words["buffers"] = {**(words.get("buffers") or {}), **dict(zip(wanted, leaves[3:]))}
     with torch.enable_grad():
         o, lse = definition(*leaves[:3], **words)
     made = torch.autograd.grad((o, lse), leaves, (d_o.double(), torch.zeros_like(lse) if d_lse is None else d_lse.double()))
-    return (*(x.to(y.dtype).contiguous() for x, y in zip(made, (q, k, v))), None, *([[x.float() for x in made[3:]]] if wanted else ()))
+    return (*(x.to(y.dtype).contiguous() for x, y in zip(made, (q, k, v))), None, [x.float() for x in made[3:]])
 
 
 def kernels():
@@ -218,17 +217,19 @@ def they_have_gradients():
     kernels()
     scores, masks = functions()
     for (way, call), swapped in itertools.product(ways("inductor"), (False, True)):
-        for score, mask in ((None, masks[0]), (scores[6], masks[4]), (scores[5], masks[1])):
+        for score, mask in ((None, masks[0]), (scores[6], masks[4]), (scores[5], masks[1]), (scores[1], masks[2])):
             torch._dynamo.reset()
             CALLS.clear()
-            x = tensors(swapped=swapped, requires_grad=True)
-            exact = [t.detach().float().requires_grad_() for t in x]
+            slope = score.__closure__[0].cell_contents.requires_grad_() if score is scores[1] else torch.zeros(1, requires_grad=True)
+            x = [*tensors(swapped=swapped, requires_grad=True), slope]
+            exact = [*(t.detach().float().requires_grad_() for t in x[:3]), slope]
             seen = theirs.create_block_mask(mask, None, None, ROWS, ROWS, device="cpu")
-            made, right = call(*x, score_mod=score, block_mask=seen, enable_gqa=True, return_lse=True), own(exact, score, mask)
+            made, right = call(*x[:3], score_mod=score, block_mask=seen, enable_gqa=True, return_lse=True), own(exact[:3], score, mask)
             assert made[0].transpose(1, 2).is_contiguous() == swapped  # in the order of q
             for weight in (0, 1):
                 loss = [(o ** 2).sum() + weight * lse.sum() for o, lse in ((made[0].float(), made[1]), right)]
-                for got, wanted in zip(torch.autograd.grad(loss[0], x, retain_graph=True), torch.autograd.grad(loss[1], exact, retain_graph=True)):
+                more = {"retain_graph": True, "materialize_grads": True}
+                for got, wanted in zip(torch.autograd.grad(loss[0], x, **more), torch.autograd.grad(loss[1], exact, **more)):
                     close(got.float(), wanted, (way, swapped, weight))
             tap.equal(CALLS.count("backward"), 2)
 
@@ -326,7 +327,7 @@ def masks_of_transformers_are_read_by_kernels():
     llama = lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**small))  # noqa: E731
     cases = [
         (llama, {}, {causal}), (llama, {"attention_mask": left}, {(None, spans, False)}), (llama, {"attention_mask": right}, {(None, spans, False)}),
-        (llama, {"attention_mask": holes}, {(None, "seen[b][h][q][k] != 0", False)}),
+        (llama, {"attention_mask": holes}, {("score + added[b][h][q][k]", None, False)}),
         (llama, {"attention_mask": added}, {("score + added[b][h][q][k]", None, False)}),
         (lambda: transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(**text)), {}, {(None, spans, False), causal}),
         (lambda: transformers.Gemma3ForConditionalGeneration(transformers.Gemma3Config(

@@ -40,12 +40,12 @@ def forward(q, k, v, return_lse=False, **words):
     return (o.to(q.dtype), lse.float()) if return_lse else o.to(q.dtype)
 
 
-def backward(d_o, _o, _lse, d_lse, _deterministic, q, k, v, sinks=None, **words):
+def backward(d_o, _o, _lse, d_lse, _deterministic, _wanted, q, k, v, sinks=None, **words):
     ASKED.append(d_lse is not None)
     leaves = [x.detach().double().requires_grad_() for x in (q, k, v, *(() if sinks is None else (sinks,)))]
     o, lse = definition(*leaves[:3], sinks=leaves[3] if sinks is not None else None, **words)
     made = torch.autograd.grad((o, lse), leaves, (d_o.double(), torch.zeros_like(lse) if d_lse is None else d_lse.double()))
-    return (*(x.to(y.dtype).contiguous() for x, y in zip(made, (q, k, v))), None if sinks is None else made[3].float())
+    return (*(x.to(y.dtype).contiguous() for x, y in zip(made, (q, k, v))), None if sinks is None else made[3].float(), [])
 
 
 def attention(q, k, v, **words):

@@ -94,38 +94,34 @@ def _mask_of(lengths, q_length, kv_length):
     return torch.arange(kv_length, device=lengths.device) <= last
 
 
-def _spans(mask):
-    """(first, end), int32 (batch, heads, rows): the keys that each row sees; None: a row sees keys that are no neighbours. The host
-    waits for the GPU, once for a mask."""
+def _spans(mask, dtype):
+    """What a boolean mask comes to: (first, end), int32 (batch, heads, rows), the keys that each row sees; or, where a row sees keys
+    that are no neighbours, what is added to scores, which a kernel reads faster than bytes. The host waits for the GPU, once for a mask."""
     made = getattr(mask, "_fa_tune_spans", None)
-    if made is None or made[0] != mask._version:
+    if made is None or made[0] != (mask._version, dtype):
         begins = (mask[..., 1:] & ~mask[..., :-1]).sum(-1, dtype=torch.int32) + mask[..., 0]
-        spans = None
         if bool((begins <= 1).all()):
             first = mask.view(torch.uint8).argmax(-1).to(torch.int32)
             spans = first, first + mask.sum(-1, dtype=torch.int32)
-        made = mask._fa_tune_spans = mask._version, spans
+        else:
+            spans = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -6e4)
+        made = mask._fa_tune_spans = (mask._version, dtype), spans
     return made[1]
 
 
 def _texts(query, key, mask, bias):
     """The score and mask of a call, and what they read. An index of a dimension of one is that of its one element."""
     row = "q" if query.shape[2] == key.shape[2] else "q - (len_k - len_q)"
-    texts, held, scores = {}, {}, []
-    for name, of in (("bias", bias), ("added", None if mask is None or mask.dtype == torch.bool else mask)):
-        if of is not None:
-            scores.append("%s[b][h][%s][k]" % (name, row))
-            held[name] = of
+    texts, held = {}, {}
+    spans = mask if mask is None or mask.dtype != torch.bool else _spans(mask, query.dtype)
+    if isinstance(spans, tuple):
+        texts["mask"] = "first[b][h][%s] <= k and k < end[b][h][%s]" % (row, row)
+        held["first"], held["end"] = spans
+        spans = None
+    scores = {name: x for name, x in (("bias", bias), ("added", spans)) if x is not None}
     if scores:
-        texts["score"] = " + ".join(["score", *scores])
-    if mask is not None and mask.dtype == torch.bool:
-        spans = _spans(mask)
-        if spans is None:
-            texts["mask"], held["seen"] = "seen[b][h][%s][k] != 0" % row, mask
-        else:
-            texts["mask"] = "first[b][h][%s] <= k and k < end[b][h][%s]" % (row, row)
-            held["first"], held["end"] = spans
-    return {**texts, "buffers": held} if texts else {}
+        texts["score"] = " + ".join(["score", *("%s[b][h][%s][k]" % (name, row) for name in scores)])
+    return {**texts, "buffers": {**held, **scores}}
 
 
 # ---- attention -----------------------------------------------------------------------------------

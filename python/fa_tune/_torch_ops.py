@@ -15,6 +15,8 @@ besides is named in one string, the tensors and behind them the numbers: buffers
 They are defined without torch.library.custom_op, which costs a call 8 to 11 µs. Eager code without gradients is better
 served by fa_tune.attention(), which does not go through PyTorch's dispatcher.
 """
+import math
+
 import torch
 
 from . import _core, _errors, _policy
@@ -170,6 +172,8 @@ def _without_held(words):
     held = {name: x for name, x in sorted((words.get("buffers") or {}).items()) if isinstance(x, torch.Tensor)}
     if not held:
         return words, ()
+    if sum(math.prod(x.shape) for x in held.values() if x.requires_grad) > ELEMENTS_MAX:
+        raise _errors.NotSupported("gradients of buffers have up to %d elements in all: call detach() on one" % ELEMENTS_MAX)
     return {**words, "buffers": {name: x for name, x in words["buffers"].items() if name not in held}}, (tuple(held), *held.values())
 
 
@@ -234,6 +238,7 @@ def _is_unobserved():
 
 
 HEAD_DIM_MAX = 256  # of gradients: attn_bwd's, in its operation.json
+ELEMENTS_MAX = 1 << 22  # of buffers' gradients, as in _core
 MAJOR_MIN = 8       # of compute capabilities: the least of attn_bwd's families
 _majors = {-1: MAJOR_MIN}  # of each device by its index; of tensors that are on no GPU the call itself speaks
 

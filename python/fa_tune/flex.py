@@ -17,6 +17,7 @@ import functools
 import json
 import math
 import threading
+import weakref
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ TYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", tor
 ELEMENTS = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 _theirs: dict[str, Any] = {}
 _inside = threading.local()
+_kept: Any = weakref.WeakKeyDictionary()  # of a traced function what it became: calls without a compiler have the same one
 
 
 # ---- a BlockMask that says no more than its function ---------------------------------------------
@@ -76,6 +78,8 @@ def _plain(mask):
     """The same function without that comparison."""
     if _mark(mask) is None:
         return mask
+    if "plain" in _kept.setdefault(mask, {}):
+        return _kept[mask]["plain"]
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(mask.graph, {}))
     made = torch.fx.GraphModule(mask, graph)
@@ -84,6 +88,7 @@ def _plain(mask):
     made.graph.erase_node(last)
     made.graph.erase_node(mark)
     made.recompile()
+    _kept[mask]["plain"] = made
     return made
 
 
@@ -141,18 +146,26 @@ class _Trace(_mods._Trace):
 
 def _text(function, what, tensors, position, most, device):
     """(text, tensors by the names that it has for them); (None, {}): it changes nothing, or hides nothing."""
+    key = position, *most.values(), *(part for x in tensors for part in ((x.dtype, *x.shape) if isinstance(x, torch.Tensor) else (x,)))
+    keeps = isinstance(function, torch.fx.GraphModule) and not any(isinstance(part, torch.SymInt) for part in key)
+    found = _kept.setdefault(function, {}).get(key) if keeps else None
+    if found is None:
+        found = _traced(function, what, tensors, position, most, device)
+        if keeps and all(isinstance(leaf, int) for leaf in found[1].values()):  # and no tensor that was computed in the function
+            _kept[function][key] = found
+    text, used = found
+    return text, {name: tensors[leaf] if isinstance(leaf, int) else leaf for name, leaf in used.items()}
+
+
+def _traced(function, what, tensors, position, most, device):
     trace = _Trace(tensors, "xy"[what == "mask"], position, most, device)
     arguments = [_mods._Expr(position if name == "q" else name, "float" if name == "score" else "int", trace)
                  for name in _mods.ARGUMENTS[what]]
-    if what == "mask":
-        function = _plain(function)
     with _mods._modes():
-        result = function(*arguments, *tensors)
+        result = (_plain(function) if what == "mask" else function)(*arguments, *tensors)
     result = _mods._wrap(result[0] if isinstance(result, (tuple, list)) else result, trace)
     text = result.bool().text if what == "mask" else result.text
-    if text in ("score", "(0 == 0)"):
-        return None, {}
-    return text, {name: tensors[leaf] if isinstance(leaf, int) else leaf for name, leaf in trace.used.items()}
+    return (None, {}) if text in ("score", "(0 == 0)") else (text, trace.used)
 
 
 # ---- calls ---------------------------------------------------------------------------------------
@@ -239,9 +252,9 @@ def _prepared(q, k, v, score_mod, block_mask, scale, kernel_options, *held):
     read = list((words["buffers"] or {}).values())
     problems = [{**_problem(dtype, q, k, v, words), "lse": True}]
     if _torch_ops.wants_gradient(q, k, v, *read):
-        if read and "buffers" not in _torch_ops.OPTIONS:
-            raise _Theirs("fa_tune has no gradients for a score or mask that reads tensors")
         wanted = [name for name, x in (words["buffers"] or {}).items() if x.requires_grad]
+        if sum(_hint(words["buffers"][name].numel()) for name in wanted) > _torch_ops.ELEMENTS_MAX:
+            raise _Theirs("the gradients of what score_mod reads have more than %d elements" % _torch_ops.ELEMENTS_MAX)
         problems.append({"operation": "attn_bwd", **_problem(dtype, q, k, v, words, wanted), **({"d_buffers": 64} if wanted else {})})
     for problem in problems:
         reason = _refusal(json.dumps(problem), q.device.index or 0)
