@@ -19,7 +19,7 @@ inline void finish(Arguments a) { attn_bwd_finish(a.p, a.workspace); }
 inline void dq_launch(Arguments a) { attn_bwd_dq(a.p, a.workspace); }
 #endif
 inline void give(Rendered &r) {
-    r.side_threads = kSideThreads, r.block_m = kM, r.block_n = kN, r.columns = kD;
+    r.side_threads = kSideThreads, r.block_m = kM, r.block_n = kN, r.columns = kD, r.columns_v = kDv;
     r.prepare = prepare, r.main = main_launch, r.finish = finish;
 #if defined(WIDE)
     r.kind = kWide, r.dq = dq_launch, r.parts = kParts, r.part_floats = kPartFloats, r.arrivals = kArrivals;
@@ -39,6 +39,7 @@ int main(int, char **words) {
     r.deterministic = DETERMINISTIC, r.head_dim = HEAD_DIM, r.head_dim_v = HEAD_DIM_V;
 #define PLACE at[0], at[1], at[2], at[3], at[4], at[5], at[6] HELD
 #if BUFFER_COUNT
+    r.few = D_BUFFERS == 2048;
 #define HELD , (const fa_attn_buffer_params *)test::held
 #else
 #define HELD

@@ -190,8 +190,7 @@ struct Held {
         memcpy(&x, &one.memory[&one == &pair ? 0 : at], 4);
         return &one == &pair ? brain_value(((const u16 *)one.memory.data())[at]) : x;
     }
-    // Of one score: by what it changes the loss.
-    void add(const int place[7], double ds) {
+    void add(const int place[7], double ds) {   // of one score, by what it changes the loss
         const int h = place[1], q = place[3], k = place[4];
         slope.wanted[slope.at(h)] += ds * (k - q);
         table.wanted[table.at(h, k - q + 20)] += ds;
@@ -200,21 +199,19 @@ struct Held {
         bias.wanted[bias.at(q)] += ds;
     }
     void compare() {
-        for (One *one : {&bias, &pair, &slope, &table}) {
-            double largest = 0, worst = 0;
+        for (One *one : {&bias, &slope, &pair, &table}) {
+            if (rendered.few && (one == &pair || one == &table)) continue;
+            double largest = 0;
             for (double x : one->wanted) largest = std::max(largest, fabs(x));
             for (size_t i = 0; i < one->wanted.size(); i++) {
                 const double error = fabs(one->got[i] - one->wanted[i]);
                 if (!(error <= largest * 1e-4 + 1e-4) && failures++ < 8) printf("buffer %d [%zu] is %g, wanted %g\n", (int)(one - &bias), i, one->got[i], one->wanted[i]);
-                worst = std::max(worst, error);
             }
             if (rendered.kind != kReference && one->got.back() == one->got.back()) failures++, printf("the end of a gradient was passed\n");
-            printf("buffer %d: %.2g of %.2g\n", (int)(one - &bias), worst, largest);
         }
     }
 };
 static Held *given;   // null: none
-
 struct Problem {
     int batch, heads_q, heads_kv, seq_q, seq_k, left, right, gap;
     u32 threads, bytes;
@@ -247,6 +244,8 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
     const u32 first[3] = {std::max(1u, query_blocks), 1, 1};
     const u32 second[3] = {std::max(1u, several ? std::min(key_blocks, 2u) : key_blocks), 1, 1};
     const u32 of_dq[3] = {std::max(1u, std::min((u32)(tiles_of(p.seq_q, 128) * heads), 2u)), 1, 1};
+    const int held = 128 * (r.columns + r.columns_v + 16);   // bytes of tiles
+    const u32 buffers = std::max(r.columns, r.columns_v) > 128 ? 51424 : (u32)(held + std::max(held, 18432));
     const u32 of_buffers = BUFFER_COUNT ? (u32)std::max((i64)1, tiles_of(p.seq_k, 64) * heads) : 0;
     const u32 third[3] = {(r.kind == kWide || r.in_passing ? 0 : query_blocks) + (u32)p.heads_q + of_buffers, 1, 1};
     run("the first launch", launch(r.prepare, &a, first, r.side_threads, side_bytes));
@@ -254,7 +253,7 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
     run("the main launch", launch(r.main, &a, second, x.threads, x.bytes));
     blocks_at_once = 1;
     if (r.dq != nullptr) run("the launch of dQ", launch(r.dq, &a, of_dq, x.threads, x.dq_bytes));
-    run("the last launch", launch(r.finish, &a, third, r.side_threads, BUFFER_COUNT ? 51456 : 32));
+    run("the last launch", launch(r.finish, &a, third, r.side_threads, 32 + (BUFFER_COUNT ? buffers : 0)));
     for (const float *y = workspace + floats; y < space.data() + space.size(); y++)
         if (*y == *y && failures++ < 8) printf("the end of the workspace was passed\n");
 }
@@ -383,7 +382,8 @@ static int prove(Problem x) {
         columns, columns_v, count, x.heads_q, x.heads_kv, x.seq_q, x.seq_k, x.left, x.right,
 #if BUFFER_COUNT
         D_BUFFERS, {buffers.params[0], buffers.params[1], buffers.params[2], buffers.params[3], buffers.params[4]},
-        {buffers.bias.got.data(), nullptr, buffers.pair.got.data(), buffers.slope.got.data(), buffers.table.got.data()},
+        {buffers.bias.got.data(), nullptr, rendered.few ? nullptr : buffers.pair.got.data(), buffers.slope.got.data(),
+         rendered.few ? nullptr : buffers.table.got.data()},
 #endif
     };
     if (rendered.kind == kReference) {

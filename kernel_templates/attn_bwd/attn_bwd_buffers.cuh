@@ -5,7 +5,7 @@
 // Purpose: dS and what an element changes of a score (fa_snippet_buffers.cuh) multiplied and summed over all queries and keys that read it.
 // attn_bwd_tiles.cuh includes it where a gradient is wanted (D_BUFFERS > 0).
 // Workload: a block for each 64 keys of a head of queries, which walks its queries by 64. Scores and dP are computed anew by mma.m16n8k16 from
-// 64 columns at a time. What a tile's products come to where they share an element (a head's, a query's, a key's, a diagonal's) is summed
+// 64 columns at a time (of heads of at most 128 columns at once). What a tile's products come to where they share an element (a head's, a query's, a key's, a diagonal's) is summed
 // in an order that does not change, in fp32; sums of keys and heads over all tiles of the walk. Scores lie in shared memory meanwhile, and
 // sites are asked in a loop: a text may be long, and an element's index far to compute.
 // Invariants:
@@ -16,6 +16,7 @@
 #ifndef ATTN_BWD_BUFFERS_CUH
 #define ATTN_BWD_BUFFERS_CUH
 
+#include "fa_async.cuh"
 #include "fa_mma.cuh"
 
 #ifndef GRADIENT_SITES
@@ -241,6 +242,208 @@ template <int kOrdinal, int kSite, int kBuffer> FA_DEVICE void add_site(const Co
     block_sync();
 }
 
+// ---- heads of at most 128 columns --------------------------------------------------------------------------------
+// K and V of a block's keys stay in shared memory, then a tile of Q and dO, which a diagonal's products take the place of; scores stay in
+// registers, where texts know them as lines of keys.
+constexpr bool kHolds = kD <= 128 && kDv <= 128;
+constexpr int kQkPitch = kD * 2 + 16, kDoVPitch = kDv * 2 + 16, kHeldVAt = kKeys * kQkPitch, kHeldQAt = kHeldVAt + kKeys * kDoVPitch, kHeldDoAt = kHeldQAt + kRows * kQkPitch;
+constexpr int kSkewed = kKeys + 8;   // floats of a row of products
+#define COUNT_SITE(ordinal, site, buffer) +1
+constexpr int kSites = 0 GRADIENT_SITES(COUNT_SITE);
+#undef COUNT_SITE
+constexpr bool kAddsEachTile = kSites > 4;   // else sums of keys and heads are kept over the walk
+
+// Rows of one head, the first of which is `first`; those from `rows` on are zeros.
+template <int kTile, int kCols, int kColumns> FA_DEVICE void hold_rows(u32 to, int pitch, const u16 *head, i64 step, int first, int rows) {
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < kTile * (kCols / 8); i += kSideThreads) {
+        const int row = i / (kCols / 8), column = i % (kCols / 8) * 8;
+        const u32 place = to + row * pitch + column * 2;
+        const bool is = first + row < rows && column < kColumns;
+        const u16 *from = is ? head + (i64)(first + row) * step + column : head;
+        if constexpr (kAligned) {
+            cp_async_16_zfill(place, from, is ? 16 : 0);
+        } else {
+            const Eight eight = load_eight(head, step, first + row, rows, column, kColumns);
+            *(Eight *)(shared_memory + (place - shared_address(shared_memory))) = eight;
+        }
+    }
+}
+template <int kCols> FA_DEVICE void multiply_held(Fragments &sum, u32 rows, u32 keys, int pitch) {
+    const int thread = (int)threadIdx.x, lane = thread % 32, slab = thread / 64 * 16, half = thread / 32 % 2 * kWide;
+#pragma unroll
+    for (int j = 0; j < kWide / 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[j][i] = 0.0f;
+#pragma unroll 4
+    for (int k = 0; k < kCols / 16; ++k) {
+        u32 of_a[4], of_b[4];
+        ldmatrix_x4(of_a, rows + (slab + lane % 16) * pitch + k * 32 + lane / 16 * 16);
+#pragma unroll
+        for (int j = 0; j < kWide / 16; ++j) {
+            ldmatrix_x4(of_b, keys + (half + j * 16 + lane % 8 + lane / 16 * 8) * pitch + k * 32 + lane / 8 % 2 * 16);
+            mma_16816<kBf16>(sum[2 * j], of_a, of_b[0], of_b[1]);
+            mma_16816<kBf16>(sum[2 * j + 1], of_a, of_b[2], of_b[3]);
+        }
+    }
+}
+using Kept = float[kAddsEachTile || kSites == 0 ? 1 : kSites][kWide / 4];   // of this thread's keys
+
+// Sums of a thread's keys over all rows, or of all.
+template <int kSite> FA_DEVICE void add_kept(const Contribution &own, bool by_key, float (&sum)[kWide / 4]) {
+    const int thread = (int)threadIdx.x, lane = thread % 32, half_keys = thread / 32 % 2 * kWide;
+    float *parts = (float *)(shared_memory + kHeldQAt);
+    block_sync();
+#pragma unroll
+    for (int i = 0; i < kWide / 4; ++i) {
+        for (int mask = 4; mask < 32; mask <<= 1) sum[i] += shuffle_xor(sum[i], mask);
+        if (lane < 4) parts[thread / 64 * kKeys + half_keys + i / 2 * 8 + lane * 2 + i % 2] = sum[i];
+        sum[i] = 0.0f;
+    }
+    block_sync();
+    float all = 0.0f;
+    if (thread < kKeys)
+        for (int slab = 0; slab < kRows / 16; ++slab) all += parts[slab * kKeys + thread];
+    if (by_key && thread < kKeys) add_at<kSite>(own, own.row0, own.key0 + thread, all);
+    block_sync();
+    if (by_key) return;
+    if (thread < kKeys) parts[thread] = all;
+    block_sync();
+    if (thread == 0) {
+        all = 0.0f;
+        for (int i = 0; i < kKeys; ++i) all += parts[i];
+        add_at<kSite>(own, own.row0, own.key0, all);
+    }
+    block_sync();
+}
+
+template <int kOrdinal, int kSite, int kBuffer> FA_DEVICE void add_held(const Contribution &tile, const Fragments &s, const Fragments &ds, Kept &kept) {
+    const fa_attn_bwd_params &p = tile.p;
+    const SnippetTie tie = tie_of_site<kSite>();
+    const bool by_both = tie.q != 0 && tie.k != 0, by_ahead = by_both && tie.q == -tie.k, by_any = by_both && !by_ahead;
+    const int thread = (int)threadIdx.x, lane = thread % 32, slab = thread / 64 * 16, half_keys = thread / 32 % 2 * kWide;
+    float *products = (float *)(shared_memory + kHeldQAt);
+    float of_row[2] = {}, once[kWide / 4] = {};
+    float (&sum)[kWide / 4] = kAddsEachTile ? once : kept[kAddsEachTile ? 0 : kOrdinal];
+    Contribution own = tile;
+    own.sums += first_sum(p, kBuffer) * kWords;
+#pragma unroll
+    for (int i = 0; i < kWide / 2; ++i) {
+        const int row = slab + i / 2 % 2 * 8 + lane / 4, first_key = tile.key0 + half_keys + lane % 4 * 2, ahead = i / 4 * 8 + i % 2;
+        float natural = s[i / 4][i % 4] * p.softmax_scale;
+        if constexpr (kSoftcap) natural = p.softcap * (1.0f - 2.0f * reciprocal(1.0f + exp2_fast(natural * (2.0f * kLog2e) * reciprocal(p.softcap))));
+        i64 index = 0;
+        const auto bent = snippet_score<SnippetSlopes<SnippetFast, float>>(
+            SnippetSlope<float>{natural, 0.0f}, own.w.batch, own.w.head, own.w.kv_head, query_place(tile.first_place + tile.row0 + row),
+            line_place(first_key, ahead), own.w.len_q, own.w.len_k, MarkedBuffers<kSite, float>{p.buffer, &index});
+        const float x = ds[i / 4][i % 4] == 0.0f ? 0.0f : ds[i / 4][i % 4] * snippet_slope(bent);
+        if (by_any && x != 0.0f) add_exactly(own.sums + index * kWords, x);
+        if (by_ahead) products[row * kSkewed + half_keys + lane % 4 * 2 + ahead] = x;
+        of_row[i / 2 % 2] += x;
+        sum[i / 4 * 2 + i % 2] += x;
+    }
+    if (by_any) return;
+    if (by_ahead) {
+        block_sync();
+        const int ahead = thread - (kRows - 1), first = ahead < 0 ? -ahead : 0, end = ahead > kKeys - kRows ? kKeys - ahead : kRows;
+        if (thread < kRows + kKeys - 1) {
+            float all = 0.0f;
+#pragma unroll 4
+            for (int row = first; row < end; ++row) all += products[row * kSkewed + row + ahead];
+            add_at<kSite>(own, tile.row0 + first, tile.key0 + first + ahead, all);
+        }
+        block_sync();
+    } else if (tie.q != 0) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            of_row[half] = quad_sum(of_row[half]);
+            if (lane % 4 == 0) products[thread / 32 % 2 * kRows + slab + half * 8 + lane / 4] = of_row[half];
+        }
+        block_sync();
+        if (thread < kRows) add_at<kSite>(own, tile.row0 + thread, tile.key0, products[thread] + products[kRows + thread]);
+        block_sync();
+    } else if (kAddsEachTile) {
+        add_kept<kSite>(own, tie.k != 0, sum);
+    }
+}
+template <int kOrdinal, int kSite, int kBuffer> FA_DEVICE void end_held(const Contribution &tile, Kept &kept) {
+    const SnippetTie tie = tie_of_site<kSite>();
+    if (kAddsEachTile || tie.q != 0) return;
+    Contribution own = tile;
+    own.sums += first_sum(tile.p, kBuffer) * kWords;
+    add_kept<kSite>(own, tie.k != 0, kept[kAddsEachTile ? 0 : kOrdinal]);
+}
+
+FA_DEVICE void sum_held(const fa_attn_bwd_params &p, void *workspace, const Sequence &own, const Places &w, i64 head, int key0) {
+    const Band band = find_band(own);
+    const int h = w.head, kv_head = w.kv_head, last_key = (key0 + kKeys < own.seq_k ? key0 + kKeys : own.seq_k) - 1;
+    const i64 first_row = key0 - band.high, end_row = last_key - band.low + 1;
+    const int first = clamp(first_row, own.seq_q) / kRows, end = clamp(end_row, own.seq_q), place = place_of_query(own);
+    const Workspace at(p, behind_sums(workspace), head, own.first_tile);
+    const u16 *q = row_of(p.q, p.q_strides, own.batch, h, own.first_q), *d_o = row_of(p.d_o, p.d_o_strides, own.batch, h, own.first_q);
+    const int thread = (int)threadIdx.x, lane = thread % 32, slab = thread / 64 * 16, half_keys = thread / 32 % 2 * kWide;
+    const u32 smem = shared_address(shared_memory);
+    const Curve curve(p);
+    hold_rows<kKeys, kD, HEAD_DIM>(smem, kQkPitch, row_of(p.k, p.k_strides, own.batch, kv_head, own.first_k), p.k_strides.row, key0, own.seq_k);
+    hold_rows<kKeys, kDv, HEAD_DIM_V>(smem + kHeldVAt, kDoVPitch, row_of(p.v, p.v_strides, own.batch, kv_head, own.first_k), p.v_strides.row, key0, own.seq_k);
+    Kept kept = {};
+    Contribution c = {p, w, (u64 *)workspace, place, first * kRows, key0, false};
+#pragma unroll 1
+    for (int row0 = first * kRows; row0 < end; row0 += kRows) {
+        const int last_row = (row0 + kRows < own.seq_q ? row0 + kRows : own.seq_q) - 1;
+        bool clear = row0 + kRows <= own.seq_q && key0 + kKeys <= own.seq_k && row0 + band.high >= last_key && last_row + band.low <= key0;
+#if MASK_SNIPPET
+        const SnippetSpan<int> sees = SeenSteps<kKeys>::look(w, row0 + place, last_row + place, key0);
+        if (sees.high == 0) continue;   // none of them is seen
+        clear = clear && sees.low != 0;
+#endif
+        c.row0 = row0;
+        block_sync();
+        hold_rows<kRows, kD, HEAD_DIM>(smem + kHeldQAt, kQkPitch, q, p.q_strides.row, row0, own.seq_q);
+        hold_rows<kRows, kDv, HEAD_DIM_V>(smem + kHeldDoAt, kDoVPitch, d_o, p.d_o_strides.row, row0, own.seq_q);
+        cp_async_commit();
+        float lse[2], delta[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = row0 + slab + half * 8 + lane / 4;
+            lse[half] = -neg_infinity(), delta[half] = 0.0f;
+            if (row < own.seq_q) lse[half] = at.lse[place_of_row(row)], delta[half] = at.delta[place_of_row(row)];
+        }
+        cp_async_wait<0>();
+        block_sync();
+        Fragments s, dp;
+        multiply_held<kD>(s, smem + kHeldQAt, smem, kQkPitch);
+        multiply_held<kDv>(dp, smem + kHeldDoAt, smem + kHeldVAt, kDoVPitch);
+        block_sync();
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = row0 + slab + half * 8 + lane / 4, key = key0 + half_keys + lane % 4 * 2;
+            Seen sees = {0, kKeys};
+            if (!clear) sees = find_seen(own, band, row, key);
+            if (row >= own.seq_q) sees.high = 0;
+            const auto query = query_place(row + place);
+#pragma unroll
+            for (int i = 0; i < kWide / 4; ++i) {
+                const int ahead = i / 2 * 8 + i % 2;
+                const auto line = line_place(key, ahead);
+                float &ds = dp[i / 2][half * 2 + i % 2], slope = 1.0f;
+                float weight = weigh(p, curve, w, query, line, s[i / 2][half * 2 + i % 2], lse[half], slope);
+#if MASK_SNIPPET
+                if (!clear && !is_visible(w, query, line)) weight = 0.0f;
+#endif
+                if (ahead < sees.low || ahead >= sees.high) weight = 0.0f;
+                ds = weight == 0.0f ? 0.0f : weight * (ds - delta[half]);
+            }
+        }
+#define ADD_SITE(ordinal, site, buffer) add_held<ordinal, site, buffer>(c, s, dp, kept);
+        GRADIENT_SITES(ADD_SITE)
+#undef ADD_SITE
+    }
+#define END_SITE(ordinal, site, buffer) end_held<ordinal, site, buffer>(c, kept);
+    GRADIENT_SITES(END_SITE)
+#undef END_SITE
+}
+
 // One block's.
 FA_DEVICE void sum_tiles(const fa_attn_bwd_params &p, void *workspace, u32 block) {
     const i64 tiles = tiles_of<kKeys>(p, p.seq_k);
@@ -252,6 +455,10 @@ FA_DEVICE void sum_tiles(const fa_attn_bwd_params &p, void *workspace, u32 block
     const Sequence own = sequence_of(p, index);
     if (tile * kKeys >= own.seq_k) return;
     const Places w = places_of(p, own, index, h);
+    if constexpr (kHolds) {
+        sum_held(p, workspace, own, w, head, (int)tile * kKeys);
+        return;
+    }
     const Band band = find_band(own);
     const int key0 = (int)tile * kKeys, last_key = (key0 + kKeys < own.seq_k ? key0 + kKeys : own.seq_k) - 1;
     const i64 first_row = key0 - band.high, end_row = last_key - band.low + 1;   // of those that see some key

@@ -256,11 +256,16 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 #pragma unroll
                     for (int j = 0; j < 2 * kSPairs; ++j) {
                         float weight[2], slope[2], ds[2];
+#if BUFFER_COUNT > 0
+                        const int first_key = (int)opaque((u32)key0);   // so that what is read of some keys takes no registers meanwhile
+#elif SCORE_SNIPPET || MASK_SNIPPET
+                        const int first_key = key0;
+#endif
 #pragma unroll
                         for (int e = 0; e < 2; ++e) {
                             slope[e] = 1.0f;
 #if SCORE_SNIPPET || MASK_SNIPPET
-                            const auto key = line_place(key0, j * 8 + e);
+                            const auto key = line_place(first_key, j * 8 + e);
                             weight[e] = weigh(p, curve, places, query, key, s[i][j][half * 2 + e], lse[i][half], slope[e]);
 #if MASK_SNIPPET
                             if (!whole && !is_visible(places, query, key)) weight[e] = 0.0f;

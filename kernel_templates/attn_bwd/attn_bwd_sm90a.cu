@@ -919,7 +919,7 @@ struct Consumer {
     __device__ __forceinline__ void bend(Scores &s, const Scores &dp, Packed &weights, Packed &ds, u32 lse, u32 delta) const {
         const Places w = places_of_step();
         float rows[4], deltas[4], before = 0.0f;
-        each_score<false>([&](int i, const Line &query, const Spot &key, int, int) {
+        each_score<(BUFFER_COUNT > 0)>([&](int i, const Line &query, const Spot &key, int, int) {
             const int row = i / 4 % 2 * 2 + i % 2;
             if (i % 8 == 0) load_shared_floats(rows, lse + i / 8 * 64);
             if (kBentAtOnce && i % 8 == 0) load_shared_floats(deltas, delta + i / 8 * 64);

@@ -65,7 +65,7 @@ FA_DEVICE float from_lane(float x, int lane) { return bits_to_float((u32)from_la
 // all four keys of a lane.
 template <class As, class T, int kSite, class Buffer, class K, class... I> FA_DEVICE auto snippet_column(const Buffer &buffer, K k, I... index) {
 #ifdef __CUDACC__
-    if constexpr (SnippetIsLine<K>::is && !SnippetIsSilent<Buffer>::is && sizeof(snippet_element(T())) == 4) {
+    if constexpr (SnippetIsLine<K>::is && !SnippetIsSilent<Buffer>::is && !SnippetReadsBySite<Buffer>::is && sizeof(snippet_element(T())) == 4) {
         const int lane = (int)(threadIdx.x % 32), own = lane % 4 * 2, ahead = k.real.ahead;
         return from_lane(snippet_load<As, T, kSite>(buffer, index..., k.whole - ahead - own + lane + ahead / 32 * 32), own + ahead % 32);
     }
