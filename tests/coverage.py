@@ -23,6 +23,7 @@ import tap
 SOURCE = os.environ.get("FA_TEST_SOURCE", os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LARGEST = 2 ** 31 - 1
 BEGIN, END = "<!-- made by tests/coverage.py -->\n", "<!-- end of what tests/coverage.py made -->\n"
+LATENT = {"dtype": 1, "head_dim": 576, "head_dim_v": 512, "v_in_k": 1}  # fields that fp8_ds_mla needs together
 CHIPS = [(75, "Turing"), (80, "Ampere"), (89, "Ada"), (90, "Hopper"), (100, "Blackwell")]
 
 
@@ -96,6 +97,7 @@ class Family(Column):
         self.bases += [{**base, field["name"]: value} for base in self.bases[:1] for field in fields
                        if field["kind"] != "integer" or "multiple" in field for value in values_of(field)]
         self.bases += [{**base, "seq_k": 1 << 16} for base in self.bases if "seq_k" in base]
+        self.bases += [base for base in [{**self.default, **LATENT}] if base.keys() == self.default.keys() and self.serves(base)]
 
     def serves(self, values):
         """Whether a problem of these values is one that the operation and the family take."""

@@ -126,7 +126,7 @@ CALLS |= {
     "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p bar.sync %0, %1; }": "barrier_if",
     "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p bar.arrive %0, %1; }": "barrier_arrive_only_if",
     "mov.u32 %0, %dynamic_smem_size;": "shared_size",
-    "prefetch.tensormap [%0];": "nothing",
+    "prefetch.tensormap [%0];": "nothing", "cp.async.bulk.prefetch.L2.global [%0], %1;": "nothing",
     "{ .reg .pred p; setp.lt.f32 p, %0, 0f00000000; @p nanosleep.u32 0; }": "nothing",
     "fence.mbarrier_init.release.cluster;": "nothing",
     "fence.proxy.async.shared::cta;": "proxy_fence",
@@ -256,6 +256,7 @@ def main():
     with tempfile.TemporaryDirectory() as changed:
         copy_changed(os.path.join(TEMPLATES, "attn_fwd"), changed, changes, rendered.split("//! ")[0])
         text, count = for_the_cpu(compiler, ["-I", changed, *folders], os.path.join(changed, RENDERED), 900 if hopper else 800)
+    maps = "fa_attn_boxes_wanted" in text
     kernels = re.findall(r"(attn_fwd\w*)\s*\(\s*const\s+__grid_constant__\s+(\w+)", text)
     if count == 0 or not kernels:
         sys.exit("emulate.py: %s is no attention kernel with shared memory of its launch" % source)
@@ -275,8 +276,8 @@ extern "C" const char *emulated_launch(const char *entry, const void *params, co
     emu::dice += (unsigned)emu::told("EMULATOR_SEED");
     return emu::launch(run, &which, grid, threads, bytes);
 }
-""" % (kernels[0][1], 4 * hopper, 4 * hopper,
-       ", ".join("[] { %s(a.params%s); }" % (name, ", *(const fa_attn_tensor_maps *)a.maps" * hopper) for name, _ in kernels))
+""" % (kernels[0][1], 4 * maps, 4 * maps,
+       ", ".join("[] { %s(a.params%s); }" % (name, ", *(const fa_attn_tensor_maps *)a.maps" * maps) for name, _ in kernels))
     shutil.copy(compiled(compiler, text), library)
 
 

@@ -57,6 +57,19 @@ static uint64_t drawn_bits(const struct fa_check_values *v, int element, uint64_
                                                      : storage(&build, (float)x);
 }
 
+static uint64_t row_bits(const struct fa_check_tensor *t, const struct fa_check_values *v,
+                         uint64_t unit)
+{
+    uint64_t column = unit - t->first, at = column;
+    for (int level = 0; level < t->levels; level++)
+        column %= t->order[level] != 3 ? t->stride[t->order[level]] : UINT64_MAX;
+    const uint64_t byte = column < 512 ? 0 : column % (column < 528 ? 4 : 2);
+    const float scale = 0.5f + (float)(fa_random(v->seed, at - byte) & 65535) / 65536;
+    if (column >= 512 && column < 528)
+        return float_bits(scale) >> 8 * byte & 255;
+    return drawn_bits(v, column < 512 ? E4M3 : BF16, at - byte) >> 8 * byte & 255;
+}
+
 static double element_value(const void *tensor, uint64_t i, int element)
 {
     const struct fake_build build = {.bf16 = element == BF16};
@@ -161,8 +174,10 @@ static void make_units(const struct fa_check_tensor *t, const struct fa_check_va
         draw_normals(v, t->element == BF16, first, count, (uint16_t *)ret);
     else
         for (uint64_t i = 0; i < count; i++) {
-            uint64_t bits =
-                elements ? drawn_bits(v, t->element, first + i) : poison_at(t, unit + i);
+            uint64_t bits = !elements ? poison_at(t, unit + i)
+                            : t->element == E4M3 && v->span > 0
+                                ? row_bits(t, v, unit + i)
+                                : drawn_bits(v, t->element, first + i);
             memcpy((char *)ret + i * size, &bits, size);
         }
 }

@@ -21,11 +21,17 @@ typedef struct fa_attn_serving_params params;
 enum { TOGETHER = 4 }; /* values that are added at once */
 
 /* A row of a cache, or of Q where that has the same type. */
-INLINE void load_row(const struct fake_build *build, bool fp8, const void *row, int columns,
+INLINE void load_row(const struct fake_build *build, int fp8, const void *row, int columns,
                      float *ret)
 {
     const uint16_t *bits = row;
-    if (fp8)
+    const float *scale = (const float *)row + 128;
+    if (fp8 == 2)
+        for (int d = 0; d < columns; d++)
+            ret[d] = d >= 512 ? bf16_value(bits[264 + d - 512])
+                              : bf16_value(bf16_bits(fp8_value(((const uint8_t *)row)[d], true) *
+                                                     bf16_value(bf16_bits(scale[d / 128]))));
+    else if (fp8)
         for (int d = 0; d < columns; d++)
             ret[d] = fp8_value(((const uint8_t *)row)[d], true);
     else if (build->bf16)
@@ -130,9 +136,9 @@ static const void *key_row(const params *p, const struct fake_build *build, cons
     int64_t at = of_values ? r->v + r->kv * d->v_head_stride : r->k + r->kv * d->k_head_stride;
     int64_t row = of_values ? d->v_row_stride : d->k_row_stride;
     int64_t block = of_values ? d->v_batch_stride : d->k_batch_stride;
-    size_t bytes = build->fp8 ? 1 : 2, columns = (size_t)build->head_dim;
-    if (of_values)
-        columns = (size_t)columns_of(build);
+    size_t bytes = build->fp8 ? 1 : 2,
+           columns =
+               build->fp8 == 2 ? 656 : (size_t)(of_values ? columns_of(build) : build->head_dim);
     if (build->page > 0) {
         const int32_t *entry =
             ints(p->block_table + r->b * p->block_table_stride + j / build->page, 1);
@@ -243,7 +249,7 @@ INLINE bool scores_of(const params *p, const struct fake_build *build, const str
     uint64_t at = (uint64_t)(uintptr_t)p->dense.q + (uint64_t)(r->q * bytes);
     const void *q = fake_memory(at, (size_t)(build->head_dim * bytes), false);
     double scale = (double)p->dense.softmax_scale, cap = (double)p->softcap;
-    if (build->fp8)
+    if (build->fp8 == 1)
         scale *=
             scale_of(p->k_scale, r->b * p->k_scale_batch_stride, r->kv * p->k_scale_head_stride);
     float query[576];
@@ -311,7 +317,7 @@ INLINE bool attend_row(const params *p, const struct fake_build *build, const st
     if (build->sinks)
         total += exp((double)(sink - largest));
     double scale = total > 0 ? 1 / total : 0;
-    if (build->fp8)
+    if (build->fp8 == 1)
         scale *=
             scale_of(p->v_scale, r->b * p->v_scale_batch_stride, r->kv * p->v_scale_head_stride);
     for (int d = 0; d < columns; d++) {

@@ -194,6 +194,9 @@ TEST_WITHIN(unless_left_out, heads_wider_than_256_are_right)
          " 'lengths_k': 'seqused', 'causal': 'bottom-right', 'dtype': 'bf16'"},
         {"attn_fwd_splitkv_sm80", "L4",
          "'head_dim': 576, 'head_dim_v': 512, 'seq_q': 1, 'lengths_k': 'cu_seqlens', 'sinks': true"},
+        {"attn_fwd_latent_sm90a", "H200",
+         "'head_dim': 576, 'head_dim_v': 512, 'v_in_k': true, 'seq_q': 3, 'page': 16, 'dtype': 'bf16',"
+         " 'lengths_k': 'seqused', 'kv_dtype': 'fp8_ds_mla', 'causal': 'bottom-right'"},
         {"attn_fwd_splitkv_sm80", "A100 80GB",
          "'head_dim': 128, 'head_dim_v': 64, 'v_in_k': true, 'seq_q': 5"},
     };
@@ -641,6 +644,16 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_latent_attention_is_found)
         {"first >= kN", "true"},
         {NULL}};
     static const struct change alone[] = {{"named_sync(kCleanLeft, kGroup);", ""}, {NULL}};
+    static const struct change bytes[] = {
+        {"barrier_wait(shared.empty(step, region), parity_of(step) ^ 1);", ""},
+        {"barrier_wait(shared.empty(step, kKeysOnly), parity_of(step) ^ 1);", ""},
+        {"barrier_wait(shared.full(step, slab), parity_of(step));", ""},
+        {"kBytes ? 4 : 1", "kBytes ? 3 : 1"},
+        {"warp_sync();", ""},
+        {"cp_async_wait<0>();", ""},
+        {"async_proxy_fence();", ""},
+        {"key < of.count", "true"},
+        {NULL}};
     static const char config[] =
         "{\"family\": \"attn_fwd_latent_sm90a\", \"tunables\": {\"SPREAD\": 1,"
         " \"PART_STEPS\": 2, \"EVICT_FIRST\": 0}}";
@@ -651,6 +664,9 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_latent_attention_is_found)
              diag);
     for (p.seq_k = 40; p.seq_k <= 1000; p.seq_k *= 5)
         CHECK_INT(count_unnoticed(&p, config, p.seq_k == 40 ? alone : changes), 0);
+    p.kv_dtype = FA_KV_FP8_DS_MLA;
+    for (p.seq_k = 200; p.seq_k <= 1000; p.seq_k *= 5)
+        CHECK_INT(count_unnoticed(&p, config, bytes), 0);
 }
 
 /* Packed rows of two consumers; parts that begin where pages do. */

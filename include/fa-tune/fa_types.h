@@ -71,8 +71,8 @@ typedef enum fa_lengths {
     FA_LENGTHS_SEQUSED = 2     /* seqused_k[b] */
 } fa_lengths;
 
-/* Element type of K and V in memory: that of Q, or e4m3 with scales. */
-typedef enum fa_kv_dtype { FA_KV_SAME = 0, FA_KV_FP8 = 1 } fa_kv_dtype;
+/* K and V in memory: of the type of Q, or e4m3 with scales; or rows of 656 bytes (docs/serving.md). */
+typedef enum fa_kv_dtype { FA_KV_SAME = 0, FA_KV_FP8 = 1, FA_KV_FP8_DS_MLA = 2 } fa_kv_dtype;
 
 enum { FA_PROBLEM_VALUES = 32 };
 

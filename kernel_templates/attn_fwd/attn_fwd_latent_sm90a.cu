@@ -18,6 +18,10 @@
 //    needed, since neither the matrix units nor the copy engine read it there.
 //  - keys behind a sequence's end are masked, and become zeros in shared memory before they are values, since what lies there
 //    may be NaN.
+//  - with KV_FP8 = 2 a key is 656 bytes: 512 numbers of e4m3, an fp32 scale for each 128 of them, and 64 numbers of bf16. No copy
+//    engine widens, so the fetching warpgroup does: each warp takes 16 keys of a tile. A tile's bytes come to its registers, where
+//    those of the next tile take the place of what is widened; L2 fetches what is kAhead tiles ahead. A region is full when
+//    its four warps have arrived. A number is the product of two numbers of bf16, its own and its scale's, rounded to bf16.
 #include "attn_serving_params.h"
 #include "attn_tensor_maps.h"
 #include "fa_async.cuh"
@@ -26,7 +30,7 @@
 
 namespace {
 
-constexpr bool kBf16 = DTYPE_BF16 != 0;
+constexpr bool kBf16 = DTYPE_BF16 != 0, kBytes = KV_FP8 == 2;
 constexpr int kM = BLOCK_M, kN = BLOCK_N, kStep = kN, kStages = STAGES;
 constexpr int kSlabs = D_TILE / 64, kHalf = DV_TILE / 128;   // slabs of a tile; of values, in each half of the output
 constexpr int kScores = kN / 2, kOutputs = kHalf * 32;       // accumulators of a thread
@@ -41,13 +45,19 @@ static_assert(FA_SMEM_BYTES == kQBytes + kStages * kTileBytes + kProbBytes + kFa
 static_assert(FA_THREADS == 384 && kM == 64 && kN == 64 && V_IN_K == 1 && ALIGNED == 1, "tile and threads disagree");
 static_assert(HEAD_DIM <= D_TILE && HEAD_DIM_V <= DV_TILE && DV_TILE <= D_TILE && DV_TILE % 128 == 0 && D_TILE % 64 == 0 &&
               HEAD_DIM % 8 == 0 && HEAD_DIM_V % 8 == 0 && kBox % 16 == 0, "heads and pages do not fit their tiles");
+static_assert(!kBytes || (HEAD_DIM == 576 && HEAD_DIM_V == 512 && kBf16), "no such rows of bytes");
 
 } // namespace
 
 #include "attn_softmax_wgmma.cuh"
 #include "attn_split.cuh"
 
+#if KV_FP8 == 2
+#define AND_MAPS
+#else
+#define AND_MAPS , const __grid_constant__ fa_attn_tensor_maps maps
 extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {64, 1, 1, kBox, kBox, 1};
+#endif
 
 namespace {
 
@@ -134,6 +144,183 @@ FA_DEVICE void fetch(const fa_attn_serving_params &p, const fa_attn_tensor_maps 
     }
 }
 
+// ---- rows of bytes ---------------------------------------------------------------------------------------------
+
+#if KV_FP8 == 2
+
+constexpr int kRowScales = 512, kRowRope = 528, kRowBytes = 656;   // where the scales begin in a row, and the numbers of bf16; its end
+constexpr int kWarpKeys = kN / 4, kAhead = 3;   // tiles
+
+FA_DEVICE void load_bytes(u32 (&x)[4], const char *from) {
+    asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"((const u16 *)from));
+}
+FA_DEVICE int from_lane(int x, int lane) {
+    int y;
+    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane));
+    return y;
+}
+FA_DEVICE u32 multiply_pair(u32 x, u32 y) {
+    u32 z;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(z) : "r"(x), "r"(y), "r"(0x80008000u));
+    return z;
+}
+
+// Computed here: else the compiler keeps all multiples of a stride.
+FA_DEVICE const char *ahead(const char *from, i64 bytes) {
+    from += bytes;
+    asm volatile("" : "+l"(from));
+    return from;
+}
+
+// Keys of a tile that one warp widens: the row of the first, and how many are of the part.
+struct WarpKeys {
+    const char *from;
+    int count;
+};
+
+// What a lane holds of them: of each half's 256 bytes of e4m3, eight times 16 bytes: of key 2 * i + lane / 4 % 2 those at
+// 64 * (lane / 8) + 16 * (lane % 4), so that stores of eight lanes meet no bank twice; of scales two, of key 8 * i + lane / 4.
+struct Held {
+    u32 half[2][kWarpKeys / 2][4], scale[kWarpKeys / 8];
+};
+
+// The producer's whole warpgroup.
+struct Widener {
+    const char *keys;   // the first byte of the sequence's first key, or of the head in page 0
+    i64 row, page;      // bytes from key to key, and from page to page
+    const int *table;
+    int end, pages;
+    u32 warp, lane;
+
+    __device__ __forceinline__ Widener(const fa_attn_serving_params &p, const Work &w) {
+        keys = (const char *)p.dense.k + w.sequence.k + w.kv_head * p.dense.k_head_stride;
+        row = p.dense.k_row_stride, page = p.dense.k_batch_stride;
+        table = p.block_table + (PAGED != 0 ? w.batch * p.block_table_stride : 0);
+        end = w.end, pages = p.num_pages;
+        warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+    }
+
+    // What the table says of the warp's keys of the tile at `key`: asked for a tile ahead.
+    __device__ __forceinline__ int look_up(int key) const {
+        const int its_key = key + (int)warp * kWarpKeys;
+        return PAGED != 0 && its_key < end ? load_int(table + (u32)its_key / kPage) : -1;
+    }
+    __device__ __forceinline__ WarpKeys find(int key, int in) const {
+        const int its_key = key + (int)warp * kWarpKeys, left = end - its_key;
+        const bool exists = left > 0 && (PAGED == 0 || (u32)in < (u32)pages);
+        const i64 at = PAGED != 0 ? (exists ? in : 0) * page + (u32)its_key % kPage * row : exists ? its_key * row : 0;
+        return {keys + at, exists ? left < kWarpKeys ? left : kWarpKeys : 0};
+    }
+
+    // Rows that lie behind one another, as those of one head do.
+    __device__ __forceinline__ void prefetch_rows(const WarpKeys &of) const {
+        if (lane == 0 && of.count > 0 && row == kRowBytes)
+            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(of.from), "r"(of.count * kRowBytes));
+    }
+
+    // Rows of a page are there, be they used or not; behind the last key of other caches nothing may be.
+    __device__ __forceinline__ void load(u32 (&x)[4], const char *from, const WarpKeys &of, int key) const {
+        if (PAGED != 0 ? of.count > 0 : key < of.count) load_bytes(x, from);
+    }
+    __device__ __forceinline__ const char *half_of(const WarpKeys &of) const {
+        return of.from + lane / 4 % 2 * row + lane / 8 * 64 + lane % 4 * 16;
+    }
+    __device__ __forceinline__ void ask_half(u32 (&x)[4], const char *&from, const WarpKeys &of, int half, int i) const {
+        load(x, from + half * 256, of, 2 * i + (int)(lane / 4 % 2));
+        from = ahead(from, 2 * row);
+    }
+    __device__ __forceinline__ void copy_rope(const WarpKeys &of, u32 slab) const {
+        const char *from = of.from + lane / 8 * row + kRowRope + lane % 8 * 16;
+#pragma unroll
+        for (u32 key = lane / 8; key < kWarpKeys; key += 4) {
+            const bool exists = (int)key < of.count;
+            cp_async_16_zfill(slab + (warp * kWarpKeys + key) * 128 + ((lane % 8 ^ key % 8) << 4), exists ? from : keys, exists ? 16 : 0);
+            from = ahead(from, 4 * row);
+        }
+        cp_async_commit();
+    }
+    __device__ __forceinline__ void ask_scale(u32 &x, const WarpKeys &of, int i) const {
+        const int key = 8 * i + (int)(lane / 4);
+        x = key < of.count ? (u32)load_int((const int *)(of.from + key * row + kRowScales) + lane % 4) : 0;
+    }
+
+    // `scales`: of all keys, pairs of bf16. Those of keys that are not there are 0, and e4m3's bytes become finite numbers.
+    __device__ __forceinline__ void store_half(const u32 (&x)[4], const u32 (&scales)[kWarpKeys / 8], u32 slabs, int half, int i) const {
+        const u32 odd = lane / 4 % 2, scale = (u32)from_lane((int)scales[i / 4], (int)(odd * 4 + lane / 16) + i % 4 * 8 + 2 * half);
+        const u32 first = slabs + lane / 8 * kSlabBytes + (warp * kWarpKeys + odd) * 128 + (lane % 4 << 5 | odd << 4);
+        const u32 to = (first ^ i % 4 << 5) + i * 256;
+        u32 y[8];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            y[2 * j] = multiply_pair(widen<true, kBytes01>(x[j]), scale);
+            y[2 * j + 1] = multiply_pair(widen<true, kBytes23>(x[j]), scale);
+        }
+        store_shared(to, y[0], y[1], y[2], y[3]);
+        store_shared(to ^ 16, y[4], y[5], y[6], y[7]);
+    }
+};
+
+FA_DEVICE void region_is_full(const Shared &shared, int step, int region) {
+    async_proxy_fence();
+    warp_sync();
+    if (threadIdx.x % kWarp == 0) barrier_arrive(shared.full(step, first_slab(region)));
+}
+
+FA_DEVICE void fetch_bytes(const fa_attn_serving_params &p, const Shared &shared, const Work &w) {
+    Widener of(p, w);
+    int in[kAhead];   // of the next tiles
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) in[i] = of.look_up(w.begin + (i + 1) * kN);
+    WarpKeys now = of.find(w.begin, of.look_up(w.begin));
+    Held held = {};
+#pragma unroll
+    for (int i = 0; i < kWarpKeys / 8; ++i) of.ask_scale(held.scale[i], now, i);
+#pragma unroll
+    for (int half = 1; half >= 0; --half) {
+        const char *from = of.half_of(now);
+#pragma unroll
+        for (int i = 0; i < kWarpKeys / 2; ++i) of.ask_half(held.half[half][i], from, now, half, i);
+    }
+#pragma unroll
+    for (int i = 1; i < kAhead; ++i) of.prefetch_rows(of.find(w.begin + i * kN, in[i - 1]));
+#pragma unroll 1
+    for (int step = 0, key = w.begin; key < w.end; ++step, key += kN) {
+        asm volatile("" : "+r"(of.lane));   // what follows from it is computed anew: kept, it would take the tile's registers
+        const WarpKeys next = of.find(key + kN, in[0]);
+        of.prefetch_rows(of.find(key + kAhead * kN, in[kAhead - 1]));
+#pragma unroll
+        for (int i = 1; i < kAhead; ++i) in[i - 1] = in[i];
+        in[kAhead - 1] = of.look_up(key + (kAhead + 1) * kN);
+        u32 scales[kWarpKeys / 8];
+#pragma unroll
+        for (int i = 0; i < kWarpKeys / 8; ++i) {
+            const float scale = bits_to_float(held.scale[i]);
+            scales[i] = pack2<true>(scale, scale);
+            of.ask_scale(held.scale[i], next, i);
+        }
+        barrier_wait(shared.empty(step, kKeysOnly), parity_of(step) ^ 1);
+        of.copy_rope(now, shared.slab(step, first_slab(kKeysOnly)));
+#pragma unroll
+        for (int half = 1; half >= 0; --half) {
+            const int region = half == 1 ? kRight : kLeft;
+            barrier_wait(shared.empty(step, region), parity_of(step) ^ 1);
+            const char *from = of.half_of(next);
+#pragma unroll
+            for (int i = 0; i < kWarpKeys / 2; ++i) {
+                of.store_half(held.half[half][i], scales, shared.slab(step, first_slab(region)), half, i);
+                of.ask_half(held.half[half][i], from, next, half, i);
+            }
+            region_is_full(shared, step, region);
+        }
+        cp_async_wait<0>();
+        region_is_full(shared, step, kKeysOnly);
+        now = next;
+    }
+}
+
+#endif
+
 // The other two warpgroups fetch the queries: rows of several heads, which no box holds.
 FA_DEVICE void fetch_queries(const fa_attn_serving_params &p, const Shared &shared, const Work &w) {
     const u32 thread = threadIdx.x - kGroup;
@@ -163,18 +350,20 @@ FA_DEVICE void issue_qk(Scores &s, const Shared &shared, int step) {
     // Asked anew each time: else the compiler keeps all 36 descriptors of Q's.
     const u64 q = wgmma_descriptor<64>((u32)uniform((int)shared.q()), 0), k = wgmma_descriptor<64>(shared.slab(step, 0), 0);
 #pragma unroll
-    for (int region = 0; region < kRegions; ++region)
+    for (int turn = 0; turn < kRegions; ++turn) {
+        const int region = kBytes ? (turn + 1) % kRegions : turn;
 #pragma unroll
         for (int slab = first_slab(region); slab < end_slab(region); ++slab) {
-            wait_full(shared, step, slab);
+            if (!kBytes || slab == first_slab(region)) wait_full(shared, step, slab);
             const u64 apart = slab * (kSlabBytes / 16);
-            if (slab == first_slab(kSlabs > 2 * kHalf ? kKeysOnly : kRight)) {
+            if (slab == first_slab(kSlabs > 2 * kHalf && !kBytes ? kKeysOnly : kRight)) {
                 Wgmma<kN>::multiply_4<true>(s, q + apart, k + apart);
             } else {
                 wgmma_fence();
                 Wgmma<kN>::multiply_4<false>(s, q + apart, k + apart);
             }
         }
+    }
     wgmma_commit();
 }
 
@@ -334,8 +523,10 @@ FA_DEVICE void score(const fa_attn_serving_params &p, const Shared &shared, cons
             pack(probs, s);
             hand_over(shared, probs, factor, step);
         }
-        named_sync(kCleanLeft, kGroup);   // no warp multiplies queries with these keys any more
-        clean(shared, w, steps - 1, kLeft, kCleanLeft);
+        if constexpr (!kBytes) {
+            named_sync(kCleanLeft, kGroup);   // no warp multiplies queries with these keys any more
+            clean(shared, w, steps - 1, kLeft, kCleanLeft);
+        }
         issue_pv(o, probs, shared, steps - 1, kLeft);
         wgmma_wait<0>();
         Wgmma<kHalf * 64>::pin(o);
@@ -358,8 +549,8 @@ FA_DEVICE void follow(const fa_attn_serving_params &p, const Shared &shared, con
         take(shared, probs, factor, step);
         if (warp_any(factor[0] != 1.0f || factor[1] != 1.0f)) scale_rows(o, factor);
 #pragma unroll
-        for (int slab = first_slab(kRight); slab < end_slab(kRight); ++slab) wait_full(shared, step, slab);
-        clean(shared, w, step, kRight, kCleanRight);
+        for (int slab = first_slab(kRight); slab < (kBytes ? first_slab(kRight) + 1 : end_slab(kRight)); ++slab) wait_full(shared, step, slab);
+        if constexpr (!kBytes) clean(shared, w, step, kRight, kCleanRight);
         issue_pv(o, probs, shared, step, kRight);
         wgmma_wait<0>();
         Wgmma<kHalf * 64>::pin(o);
@@ -376,15 +567,17 @@ FA_DEVICE void follow(const fa_attn_serving_params &p, const Shared &shared, con
 extern __shared__ __align__(1024) unsigned char shared_memory[];
 
 extern "C" __global__ void __launch_bounds__(FA_THREADS, 1)
-attn_fwd(const __grid_constant__ fa_attn_serving_params p, const __grid_constant__ fa_attn_tensor_maps maps) {
+attn_fwd(const __grid_constant__ fa_attn_serving_params p AND_MAPS) {
     Work w;
     if (!find_work(w, p, blockIdx.x, blockIdx.y, gridDim.y)) return;
     const Shared shared = {shared_address(shared_memory)};
     if (threadIdx.x == 0) {
         if (shared.base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
+#if KV_FP8 != 2
         tma_prefetch_map(&maps.k);
+#endif
         for (int stage = 0; stage < kStages; ++stage) {
-            for (int slab = 0; slab < kSlabs; ++slab) barrier_init(shared.full(stage, slab), 1);
+            for (int slab = 0; slab < kSlabs; ++slab) barrier_init(shared.full(stage, slab), kBytes ? 4 : 1);
             for (int region = 0; region < kRegions; ++region) barrier_init(shared.empty(stage, region), 4);
         }
         barrier_init(shared.handed(), kGroup);
@@ -397,7 +590,15 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p, const __grid_constant
     let_next_launch_begin();
     if (group == 0) {
         registers_decrease<PRODUCER_REGS>();
+#if KV_FP8 == 2
+        fetch_bytes(p, shared, w);
+#else
         if (threadIdx.x == 0) fetch(p, maps, shared, w);
+#endif
+    } else if (kBytes && group == 2) {
+        registers_increase<FOLLOW_REGS>();
+        fetch_queries(p, shared, w);
+        follow(p, shared, w, steps);
     } else {
         registers_increase<CONSUMER_REGS>();
         fetch_queries(p, shared, w);
@@ -408,7 +609,7 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p, const __grid_constant
 
 // Adds up the parts of a row: a block for each row of each unit.
 extern "C" __global__ void __launch_bounds__(DV_TILE / 4)
-attn_fwd_add(const __grid_constant__ fa_attn_serving_params p, const __grid_constant__ fa_attn_tensor_maps) {
+attn_fwd_add(const __grid_constant__ fa_attn_serving_params p AND_MAPS) {
     Work w;
     const u32 row = blockIdx.y, column = threadIdx.x * 4;
     const bool exists = find_work(w, p, blockIdx.x, 0, (u32)p.splits) && (int)row < w.rows && column < HEAD_DIM_V && w.parts() > 1;

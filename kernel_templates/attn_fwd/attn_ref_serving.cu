@@ -44,11 +44,21 @@ FA_DEVICE float value_e4m3(unsigned char x) {
 }
 
 typedef unsigned char Stored;
-FA_DEVICE float value_kv(Stored x) { return value_e4m3(x); }
 #else
 typedef u16 Stored;
-FA_DEVICE float value_kv(Stored x) { return value(x); }
 #endif
+
+// Number d of a key or of a value.
+FA_DEVICE float value_kv(const Stored *row, int d) {
+#if KV_FP8 == 2
+    if (d >= 512) return value(((const u16 *)(row + 528))[d - 512]);
+    return rounded(value_e4m3(row[d]) * rounded(((const float *)(row + 512))[d / 128]));
+#elif KV_FP8
+    return value_e4m3(row[d]);
+#else
+    return value(row[d]);
+#endif
+}
 
 #if Q_FP8
 typedef unsigned char Query;
@@ -127,9 +137,9 @@ FA_DEVICE double score(const Params &p, const Row &row, const double *q, int j) 
     const Stored *k = row.k + row.place(p, j, p.dense.k_batch_stride, p.dense.k_row_stride);
     double dot = 0.0;
 #pragma unroll 4
-    for (int d = 0; d < HEAD_DIM; d++) dot += q[d] * (double)value_kv(k[d]);
+    for (int d = 0; d < HEAD_DIM; d++) dot += q[d] * (double)value_kv(k, d);
     dot *= (double)p.dense.softmax_scale;
-    if (KV_FP8) dot *= (double)p.k_scale[(i64)row.b * p.k_scale_batch_stride + (i64)row.h_kv * p.k_scale_head_stride];
+    if (KV_FP8 == 1) dot *= (double)p.k_scale[(i64)row.b * p.k_scale_batch_stride + (i64)row.h_kv * p.k_scale_head_stride];
     if (SOFTCAP) dot = (double)p.softcap * tanh(dot / (double)p.softcap);
 #if SCORE_SNIPPET
     dot = snippet_score<SnippetPlain<double>>(dot, row.b, row.h, row.h_kv, row.stands, j, row.len_q, row.len_k AND_BUFFERS);
@@ -192,12 +202,12 @@ static __device__ __noinline__ void attention_row(const Params &p, const i64 *ro
         for (int c = 0; c < COLUMNS; c++)
             for (int j = 0, d = own + c * REF_THREADS; d < OUT_DIM && j < count; j++)
                 out[c] += weights[j] *
-                          (double)value_kv(row.v[row.place(p, first + j, p.dense.v_batch_stride, p.dense.v_row_stride) + d]);
+                          (double)value_kv(row.v + row.place(p, first + j, p.dense.v_batch_stride, p.dense.v_row_stride), d);
     }
     total = block_reduce(total, false);
     if (SINKS) total += weight(sink, largest, lowp);
     double scale = total > 0.0 ? 1.0 / total : 0.0;
-    if (KV_FP8) scale *= (double)p.v_scale[(i64)row.b * p.v_scale_batch_stride + (i64)row.h_kv * p.v_scale_head_stride];
+    if (KV_FP8 == 1) scale *= (double)p.v_scale[(i64)row.b * p.v_scale_batch_stride + (i64)row.h_kv * p.v_scale_head_stride];
     for (int c = 0; c < COLUMNS; c++) {
         const int d = threadIdx.x + c * REF_THREADS;
         if (d < OUT_DIM) ret_o[d] = lowp ? rounded((float)(out[c] * scale)) : (float)(out[c] * scale);

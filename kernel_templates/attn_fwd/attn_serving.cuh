@@ -85,7 +85,7 @@ FA_DEVICE Closed close_row(const fa_attn_serving_params &p, int batch, int kv_he
         total = {raised, total.sum * shrink + exp2_fast(sink - raised)};
     }
     float inverse = total.sum == 0.0f ? 0.0f : reciprocal(total.sum) * shrink;   // NaN stays NaN
-    if constexpr (KV_FP8 != 0) inverse *= p.v_scale[(i64)batch * p.v_scale_batch_stride + kv_head * p.v_scale_head_stride];
+    if constexpr (KV_FP8 == 1) inverse *= p.v_scale[(i64)batch * p.v_scale_batch_stride + kv_head * p.v_scale_head_stride];
     return {inverse, total.sum == 0.0f ? neg_infinity() : (total.reference + log2_fast(total.sum)) * kLn2};
 }
 
@@ -110,7 +110,7 @@ struct Scale {
 // -inf * scale must be -inf; after a softcap scores are in units of it.
 FA_DEVICE Scale find_scale(const fa_attn_serving_params &p, int batch, int kv_head) {
     float keys = p.dense.softmax_scale_log2;
-    if constexpr (KV_FP8 != 0) keys *= p.k_scale[(i64)batch * p.k_scale_batch_stride + kv_head * p.k_scale_head_stride];
+    if constexpr (KV_FP8 == 1) keys *= p.k_scale[(i64)batch * p.k_scale_batch_stride + kv_head * p.k_scale_head_stride];
     return {max2(SOFTCAP != 0 ? p.softcap * kLog2E : keys, 1.0e-30f), SOFTCAP != 0 ? 2.0f * keys / p.softcap : 0.0f};
 }
 

@@ -133,9 +133,21 @@ static __device__ inline u64 poison_at(const fa_check_tensor &t, u64 unit) {
     return size == 8 ? poison : poison & ((1ull << 8 * size) - 1);
 }
 
+// Of a row of a cache that is "fp8_ds_mla": 512 numbers of e4m3, four scales of fp32 between 1/2 and 3/2, and numbers of bf16.
+static __device__ inline u64 row_bits(const fa_check_tensor &t, const fa_check_values &v, u64 unit) {
+    u64 column = unit - t.first;
+    for (int level = 0; level < t.levels; level++)
+        if (t.order[level] != 3) column %= t.stride[t.order[level]];
+    const u64 byte = column < 512 ? 0 : column % (column < 528 ? 4 : 2), i = unit - t.first - byte;
+    return column < 512   ? drawn_bits(v, 12, i)
+           : column < 528 ? bits_of(0.5f + (float)(mixed(v.seed, i) & 65535) / 65536.0f) >> 8 * byte & 255
+                          : drawn_bits(v, 1, i) >> 8 * byte & 255;
+}
+
 static __device__ inline u64 input_bits(const fa_check_tensor &t, const fa_check_values &v, u64 unit) {
     return !is_element(t, unit) ? poison_at(t, unit)
            : v.given            ? stored_bits(v.given, unit - t.first, t.element)
+           : t.element == 12 && v.span ? row_bits(t, v, unit)
                                 : drawn_bits(v, t.element, unit - t.first);
 }
 

@@ -32,7 +32,7 @@ struct fa_check_values {
     const void *given; /* null: drawn */
     unsigned long long seed;
     long long from;          /* of integers from .. from + span - 1; span 0: the usual ones */
-    unsigned long long span;
+    unsigned long long span; /* of e4m3, not 0: rows of "fp8_ds_mla" */
     float scale; /* of others the standard deviation of nearly normal numbers; 0: of k / 64 */
 };
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Forms of attention beside those who have them: multi-head latent attention's decoding (--latent: pages of 64 in any order, 8,192 keys, bf16)
+"""Forms of attention beside those who have them: multi-head latent attention's decoding (--latent: pages of 64 in any order, 8,192 keys, bf16 and rows of fp8)
 and prefill (--prefill: 192/128, beside cuDNN and FlashAttention-3), e4m3 queries, keys and values (--fp8: beside our own bf16 and
 FlashAttention-3's e4m3), and texts (--scores: beside FlexAttention); these, or all. Median us with the L2 cache flushed, in turn, and errors of outputs
 that were NaN before. Needs the installed wheel and PyTorch on a GPU. FA_PEERS: vllm_fa3.py's."""
@@ -14,15 +14,21 @@ FLUSH = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
 
 
 def latent(batch, heads):
-    cache = torch.randn(batch * KEYS // 64, 64, 1, 576, device="cuda", dtype=torch.bfloat16)
+    wide = torch.randn(batch * KEYS // 64, 64, 1, 576, device="cuda", dtype=torch.bfloat16)
+    eight, scale = wide[..., :512].to(torch.float8_e4m3fn), torch.rand(*wide.shape[:3], 4, device="cuda") + 0.5
+    rows = torch.cat([x.contiguous().view(torch.uint8) for x in (eight, scale, wide[..., 512:])], -1)
+    cache = torch.cat([eight.bfloat16() * scale.bfloat16().repeat_interleave(128, -1), wide[..., 512:]], -1)
     table = torch.randperm(len(cache), device="cuda", dtype=torch.int32).view(batch, -1)
     lengths = torch.full((batch,), KEYS, device="cuda", dtype=torch.int32)
     q = torch.randn(batch, 1, heads, 576, device="cuda", dtype=torch.bfloat16)
-    out = q.new_full((batch, 1, heads, 512), float("nan"))
-    us = median_us(lambda: fa_tune.attention_decode(q, cache, v_dim=512, cache_seqlens=lengths, block_table=table, max_seqlen_k=KEYS, out=out), FLUSH)
+    out = [q.new_full((batch, 1, heads, 512), float("nan")) for _ in range(2)]
+    us = [median_us(lambda: fa_tune.attention_decode(q, keys, v_dim=512, cache_seqlens=lengths, block_table=table, max_seqlen_k=KEYS, out=to), FLUSH)
+          for keys, to in zip((cache, rows), out)]
     keys = cache[table[-1].long()].view(KEYS, 576).float()
     right = torch.softmax(q[-1, 0].float() @ keys.T / 24, -1) @ keys[:, :512]
-    print("B %d, %d heads: %.1f us, %.0f GB/s, error %.4f" % (batch, heads, us, batch * KEYS * 1152 / us / 1e3, (out[-1, 0] - right).abs().max()), flush=True)
+    print("B %d, %d heads: bf16 %.1f us, %.0f GB/s; fp8 %.1f us, %.0f GB/s, %.3f times as fast; errors %s" % (
+        batch, heads, us[0], batch * KEYS * 1152 / us[0] / 1e3, us[1], batch * KEYS * 656 / us[1] / 1e3, us[0] / us[1],
+        ["%.4f" % (to[-1, 0] - right).abs().max() for to in out]), flush=True)
 
 
 def prefill(batch, heads, seq, causal):

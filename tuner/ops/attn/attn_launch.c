@@ -99,11 +99,6 @@ static void add_side(fa_tensor_shape *shape, int extent, unsigned box, long long
     shape->stride[shape->rank++ - 1] = fits ? (uint64_t)stride * (uint64_t)factor : UINT64_MAX;
 }
 
-static int32_t columns_of_v(const fa_problem *problem)
-{
-    return problem->head_dim_v > 0 ? problem->head_dim_v : problem->head_dim;
-}
-
 /* Whether keys of all sequences lie behind one another. */
 static bool packs_keys(const fa_problem *problem)
 {
@@ -147,15 +142,14 @@ int fa_attn_maps_get(struct fa_attn_shared *shared, fa_driver *driver, const fa_
         const bool query = i % 3 == 0, groups = query && group > 0;
         const int size = bytes[i] ? 1 : 2, g = groups ? group : 1;
         const unsigned columns = boxes->columns > 64 && size == 2 ? 64 : boxes->columns;
-        shape[i] = (fa_tensor_shape){
-            .name = name[i],
-            .base = (fa_device_ptr)(uintptr_t)base[i],
-            .extent = {(uint64_t)(i < 2 ? problem->head_dim : columns_of_v(problem))},
-            .box = {columns},
-            .rank = 1,
-            .type = bytes[i] ? FA_MAP_UINT8 : type,
-            .swizzle = (uint16_t)(columns * (unsigned)size),
-            .promotion = 256};
+        shape[i] = (fa_tensor_shape){.name = name[i],
+                                     .base = (fa_device_ptr)(uintptr_t)base[i],
+                                     .extent = {(uint64_t)fa_attn_columns(problem, i)},
+                                     .box = {columns},
+                                     .rank = 1,
+                                     .type = bytes[i] ? FA_MAP_UINT8 : type,
+                                     .swizzle = (uint16_t)(columns * (unsigned)size),
+                                     .promotion = 256};
         if (groups)
             add_side(&shape[i], g, boxes->q_heads, stride[i][1], size);
         add_side(&shape[i], query ? queries : keys, box_rows[i], stride[i][2], size);
@@ -381,16 +375,14 @@ static inline uint64_t set_strides(const fa_problem *problem, const fa_attn_args
                                    struct fa_attn_params *params)
 {
     int32_t heads = problem->heads_q, heads_kv = problem->heads_kv, dim = problem->head_dim;
-    int32_t dim_v = columns_of_v(problem);
-    bool paged = problem->page > 0, packed = packs_keys(problem);
-    bool rows = problem->varlen != 0;
+    int32_t dim_v = fa_attn_columns(problem, FA_ATTN_V),
+            dim_k = fa_attn_columns(problem, FA_ATTN_K);
+    bool paged = problem->page > 0, packed = packs_keys(problem), rows = problem->varlen != 0;
     int32_t seq_q = problem->seq_q, seq_k = paged ? problem->page : problem->seq_k;
-    struct strides q = contiguous(problem, rows, heads, seq_q, dim), o = q;
-    struct strides k = contiguous(problem, packed, heads_kv, seq_k, dim), v = k;
-    if (dim_v != dim) {
-        o = contiguous(problem, rows, heads, seq_q, dim_v);
-        v = contiguous(problem, packed, heads_kv, seq_k, dim_v);
-    }
+    struct strides q = contiguous(problem, rows, heads, seq_q, dim);
+    struct strides o = contiguous(problem, rows, heads, seq_q, dim_v);
+    struct strides k = contiguous(problem, packed, heads_kv, seq_k, dim_k);
+    struct strides v = contiguous(problem, packed, heads_kv, seq_k, dim_v);
     return take_strides(args->q_stride, q, &params->q_batch_stride, &params->q_head_stride,
                         &params->q_row_stride) |
            take_strides(args->k_stride, k, &params->k_batch_stride, &params->k_head_stride,
@@ -430,7 +422,7 @@ inline __attribute__((always_inline)) int fa_attn_dense_take(const fa_problem *p
     uint64_t strides = set_strides(problem, args, ret_params);
     uintptr_t pointers =
         (uintptr_t)args->q | (uintptr_t)args->k | (uintptr_t)args->v | (uintptr_t)args->o;
-    bool fp8 = problem->kv_dtype == FA_KV_FP8;
+    bool fp8 = problem->kv_dtype != FA_KV_SAME;
     uint64_t of_keys = (uint64_t)(ret_params->k_batch_stride | ret_params->k_head_stride |
                                   ret_params->k_row_stride | ret_params->v_batch_stride |
                                   ret_params->v_head_stride | ret_params->v_row_stride);

@@ -21,6 +21,17 @@ struct fa_attn_shared; /* below */
 /* Strides beyond it, either way, reach outside any memory. In elements. */
 #define FA_ATTN_STRIDE_LIMIT ((int64_t)1 << 48)
 
+/* In a prover LSE and what lists say stand behind these. */
+enum { FA_ATTN_Q, FA_ATTN_K, FA_ATTN_V, FA_ATTN_O, FA_ATTN_TENSORS, FA_ATTN_LSE = FA_ATTN_TENSORS };
+
+/* Of K of "fp8_ds_mla" they are bytes. */
+static inline int32_t fa_attn_columns(const fa_problem *p, int tensor)
+{
+    return tensor == FA_ATTN_K && p->kv_dtype == FA_KV_FP8_DS_MLA ? 656
+           : tensor >= FA_ATTN_V && p->head_dim_v > 0             ? p->head_dim_v
+                                                                  : p->head_dim;
+}
+
 /* Whether the problem is of dense tensors: it has nothing that only serving engines pass. */
 bool fa_attn_is_dense(const fa_problem *problem);
 

@@ -151,7 +151,7 @@ static bool is_of_keys(int tensor)
 static bool is_fp8(const fa_problem *p, int tensor)
 {
     return tensor == FA_ATTN_Q ? p->q_dtype == FA_KV_FP8
-                               : is_of_keys(tensor) && p->kv_dtype == FA_KV_FP8;
+                               : is_of_keys(tensor) && p->kv_dtype != FA_KV_SAME;
 }
 
 /* row_gap: elements behind each row of a head; block_gap: elements behind the inner block (the rows
@@ -166,14 +166,12 @@ static fa_attn_tensor lay_out(const fa_attn_case *what, int tensor, uint64_t row
                          : packed ? keys ? what->total_k : what->total_q
                          : keys   ? p->seq_k
                                   : p->seq_q;
-    fa_attn_tensor t = {
-        .extent = {(uint64_t)(paged    ? what->num_pages
-                              : packed ? 1
-                                       : p->batch),
-                   (uint64_t)(keys ? p->heads_kv : p->heads_q), (uint64_t)rows,
-                   (uint64_t)(tensor >= FA_ATTN_V && p->head_dim_v > 0 ? p->head_dim_v
-                                                                       : p->head_dim)},
-        .stride[3] = 1};
+    fa_attn_tensor t = {.extent = {(uint64_t)(paged    ? what->num_pages
+                                              : packed ? 1
+                                                       : p->batch),
+                                   (uint64_t)(keys ? p->heads_kv : p->heads_q), (uint64_t)rows,
+                                   (uint64_t)fa_attn_columns(p, tensor)},
+                        .stride[3] = 1};
     const int inner = p->layout == FA_BHSD && !packed ? 2 : 1, outer = 3 - inner;
     t.stride[inner] = t.extent[3] + row_gap;
     t.stride[outer] = t.extent[inner] * t.stride[inner] + block_gap;
@@ -366,6 +364,7 @@ static bool set_tensors(const fa_attn_case *what, struct fa_proof_case *c)
                               .elements = rows * columns};
         if (is_fp8(p, t))
             tensor->element = FA_ELEMENT_FP8_E4M3;
+        tensor->span = t == FA_ATTN_K && p->kv_dtype == FA_KV_FP8_DS_MLA;
         if (t < FA_ATTN_TENSORS)
             fits = fits && fa_proof_lay(tensor, what->tensor[t].extent, what->tensor[t].stride,
                                         what->tensor[t].offset, &c->of[t]);

@@ -11,7 +11,7 @@
 #ifndef FA_TUNER_OPS_ATTN_PROOF_H
 #define FA_TUNER_OPS_ATTN_PROOF_H
 
-#include "attn_serving_params.h"
+#include "attn_launch.h"
 #include "prover.h"
 
 /* How one tensor lies in memory, in elements: sequences (or pages; one where they are packed behind one another), heads,
@@ -20,9 +20,6 @@ typedef struct fa_attn_tensor {
     uint64_t extent[4], stride[4];
     uint64_t offset; /* of the first element from a 256-byte boundary */
 } fa_attn_tensor;
-
-/* In a prover LSE and what lists say stand behind these. */
-enum { FA_ATTN_Q, FA_ATTN_K, FA_ATTN_V, FA_ATTN_O, FA_ATTN_TENSORS, FA_ATTN_LSE = FA_ATTN_TENSORS };
 
 /* A problem with everything that a proof must also fix. Strides of inputs may be 0 (shared); those
  * of the output must not overlap. */
