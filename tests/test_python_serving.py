@@ -249,12 +249,17 @@ def values_may_have_a_head_dim_of_their_own():
         def __getitem__(self, place):
             tap.equal(place[0], ...)
             columns = len(range(*place[1].indices(self.shape[-1])))
-            return Exchanged((*self.shape[:-1], columns), memory=self.memory, strides=self.strides)
+            return Exchanged((*self.shape[:-1], columns), memory=self.memory, strides=self.strides, dtype=self.dtype)
     latent = Sliced((9, 16, 1, 576))
     one = asked(query, latent, v_dim=512, **names)
     tap.equal((one["head_dim_v"], one.get("v_in_k")), (512, True))
     for wrong, kind, part in ((600, fa_tune.ShapeError, "v_dim must be a number of k_cache's columns"), (-8, fa_tune.ShapeError, "v_dim must be")):
         refused(kind, part, query, latent, v_dim=wrong, **names)
+    rows = Sliced((9, 16, 1, 656), dtype=(1, 8))
+    one = asked(query, rows, v_dim=512, **names)
+    tap.equal([one.get(name) for name in ("head_dim_v", "v_in_k", "kv_dtype")], [512, True, "fp8_ds_mla"])
+    refused(fa_tune.ShapeError, "k_cache has the shape (9, 16, 1, 576) and needs (9, 16, 1, 656)", query, Sliced((9, 16, 1, 576), dtype=(1, 8)), v_dim=512, **names)
+    refused(fa_tune.DtypeError, "k_cache is uint8 and has a scale", query, rows, v_dim=512, k_descale=floats(1), v_descale=floats(1), **names)
     refused(fa_tune.ArgumentError, "v_cache and v_dim are given", query, latent, v_cache=latent, v_dim=512, **names)
     refused(fa_tune.ShapeError, "out has the shape (3, 4, 1, 192) and needs (3, 4, 1, 128)", q, k, v, out=q)
     case = Ragged([1], [9])

@@ -231,6 +231,8 @@ static bool is_e4m3(const tensor *t)
 int call_take_serving(struct call *c)
 {
     fa_problem *problem = &c->problem;
+    if (c->values != NULL && c->tensor[K].dtype.code == DL_UINT && c->tensor[K].dtype.bits == 8)
+        problem->kv_dtype = FA_KV_FP8_DS_MLA;
     if (take_window(c) != 0 || take_softcap(c) != 0 || take_q_scale(c) != 0 ||
         take_extras(c) != 0 || check_varlen(c) != 0)
         return -1;
@@ -241,7 +243,8 @@ int call_take_serving(struct call *c)
     problem->lengths_k = has(c, SEQUSED_K)      ? FA_LENGTHS_SEQUSED
                          : has(c, CU_SEQLENS_K) ? FA_LENGTHS_CU_SEQLENS
                                                 : FA_LENGTHS_FIXED;
-    problem->kv_dtype = has(c, K_SCALE) ? FA_KV_FP8 : FA_KV_SAME;
+    if (has(c, K_SCALE) || problem->kv_dtype != FA_KV_FP8_DS_MLA)
+        problem->kv_dtype = has(c, K_SCALE) ? FA_KV_FP8 : FA_KV_SAME;
     problem->q_dtype = has(c, K_SCALE) && is_e4m3(&c->tensor[Q]) ? FA_KV_FP8 : FA_KV_SAME;
     if (check_together(c) != 0)
         return -1;

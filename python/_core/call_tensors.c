@@ -30,7 +30,7 @@ static bool is_half(dl_dtype dtype)
 static int check_kinds(const struct call *c)
 {
     const tensor *q = &c->tensor[Q], *k = &c->tensor[K];
-    bool fp8 = c->problem.kv_dtype == FA_KV_FP8;
+    bool fp8 = c->problem.kv_dtype != FA_KV_SAME, rows = c->problem.kv_dtype == FA_KV_FP8_DS_MLA;
     char text[128], other[128];
     for (int i = Q; i <= V; i++) {
         const tensor *t = &c->tensor[i], *like = fp8 && i == V ? k : q;
@@ -47,9 +47,10 @@ static int check_kinds(const struct call *c)
                         "q is on CUDA device %d and %s on %d: pass tensors of one device",
                         (int)c->place.device, t->name, (int)t->device.id);
     }
-    if (fp8 && (k->dtype.bits != 8 || k->dtype.code != DL_FLOAT8_E4M3FN))
-        return fail(ERROR_DTYPE, "%s is %s and has a scale: pass float8_e4m3fn", k->name,
-                    dtype_name(k->dtype, text, sizeof text));
+    if (fp8 && (k->dtype.bits != 8 || k->dtype.code != (rows ? DL_UINT : DL_FLOAT8_E4M3FN)))
+        return fail(ERROR_DTYPE, "%s is %s and has %s", k->name,
+                    dtype_name(k->dtype, text, sizeof text),
+                    rows ? "rows of 656 bytes: pass uint8" : "a scale: pass float8_e4m3fn");
     return c->problem.q_dtype == FA_KV_FP8 || is_half(q->dtype)
                ? 0
                : fail(ERROR_DTYPE, "%s, %s and %s are %s: pass float16 or bfloat16", q->name,
@@ -63,7 +64,7 @@ static int check_shapes(const struct call *c)
     bool apart =
         c->problem.page > 0 || c->problem.varlen != 0; /* k's first dimension is not q's batch */
     memcpy(wanted, apart ? k->shape : q->shape, sizeof wanted);
-    wanted[3] = q->shape[3];
+    wanted[3] = c->problem.kv_dtype == FA_KV_FP8_DS_MLA ? 656 : q->shape[3];
     wanted[c->sequence] = k->shape[c->sequence];
     wanted[c->heads] = k->shape[c->heads];
     if (compare_shape(c, k, wanted, TENSOR_DIMS) != 0)

@@ -15,7 +15,7 @@ OnMiss = Literal["raise", "sdpa", "nearest"]
 Mask = Literal["none", "bottom-right", "top-left"]
 Layout = Literal["bhsd", "bshd"]
 LengthsK = Literal["fixed", "cu_seqlens", "seqused"]
-KvDtype = Literal["same", "fp8"]
+KvDtype = Literal["same", "fp8", "fp8_ds_mla"]
 
 
 class ElementType(Protocol):
