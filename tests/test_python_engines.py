@@ -4,6 +4,7 @@
 interfaces (vLLM 0.26.0, SGLang 0.5.13) as they use: what they register, what they hand over for each step, and that it
 comes out right. The engines themselves are not here, so that a change of their interfaces is not seen."""
 import contextlib
+import dataclasses
 import enum
 import importlib
 import io
@@ -139,6 +140,13 @@ class Tensor(Exchanged):
         flat = Tensor((math.prod(self.shape),), self.numbers(), dtype=self.dtype)
         return flat.view(*shape) if shape != (-1,) else flat
 
+    def unsqueeze(self, dim):
+        at = len(self.shape) + 1 + dim
+        return self._viewed((*self.shape[:at], 1, *self.shape[at:]), (*self.strides[:at], 1, *self.strides[at:]))
+
+    def new_empty(self, shape, dtype=None):
+        return Tensor(shape, dtype=dtype or self.dtype)
+
     def numel(self):
         return math.prod(self.shape)
 
@@ -202,7 +210,7 @@ def arange(count, dtype, device):
 
 stand_in("torch", Tensor=Tensor, arange=arange, OutOfMemoryError=MemoryError, uint8=(1, 8), int64=(0, 64), float16=FLOAT16, bfloat16=(producer.BFLOAT, 16), float8_e4m3fn=(10, 8), int32=INT32,
          float32=FLOAT32, ones=ones, cumsum=cumsum, zeros=zeros, empty_like=empty_like, contiguous_format="contiguous",
-         is_grad_enabled=lambda: False, cuda=types.SimpleNamespace(is_initialized=lambda: False))
+         is_grad_enabled=lambda: False, cat=lambda parts, dim: joined(parts, dim), cuda=types.SimpleNamespace(is_initialized=lambda: False))
 
 
 def ints(values):
@@ -712,6 +720,60 @@ def vllm_is_told_what_the_backend_takes_and_what_it_does_not():
     refused(NotImplementedError, builder.build, 0, step)
     config = config_of(None, model=types.SimpleNamespace(rswa_window=128))
     tap.has(refused(NotImplementedError, plugin.FaTuneMetadataBuilder, SPEC, [], config, "cuda:0"), "rswa_window")
+
+
+class LatentImpl(Abstract):
+    def __init__(self, num_heads, _size, scale, _kv, _alibi, _window, kv_cache_dtype, *_, kv_lora_rank, qk_rope_head_dim, indexer=None):
+        self.num_heads, self.scale, self.kv_cache_dtype, self.kv_lora_rank = num_heads, scale, kv_cache_dtype, kv_lora_rank
+        self.qk_rope_head_dim, self.need_to_return_lse_for_decode = qk_rope_head_dim, False
+
+
+class LatentBuilder(Builder):
+    dcp_world_size, reorder_batch_threshold = 1, 1
+
+
+def joined(parts, dim):
+    """torch.cat() of the last dimension."""
+    tap.equal(dim, -1)
+    rows = zip(*(zip(*[iter(part.numbers())] * part.shape[-1]) for part in parts))
+    return Tensor((*parts[0].shape[:-1], sum(part.shape[-1] for part in parts)), [x for row in rows for one in row for x in one])
+
+
+use_mla = False
+stand_in("vllm.config", get_current_vllm_config=lambda: types.SimpleNamespace(model_config=types.SimpleNamespace(use_mla=use_mla)))
+stand_in("vllm.model_executor.layers.attention.mla_attention", MLACommonBackend=Backend, MLACommonImpl=LatentImpl, MLACommonMetadata=None,
+         MLACommonMetadataBuilder=LatentBuilder, QueryLenSupport=types.SimpleNamespace(VARLEN="varlen"),
+         MLACommonDecodeMetadata=dataclasses.make_dataclass("Decode", ["block_table", "seq_lens", "dcp_tot_seq_lens"]))
+
+
+def vllm_decodes_models_with_latent_attention():
+    """Keys of 64 numbers whose first 32 are values, in pages; the LSE, too."""
+    global use_mla
+    use_mla = True
+    backend, case, _start._prepared = BackendEnum.CUSTOM.get_class(), Ragged([1, 1], [20, 9]), set()
+    tap.equal([backend.get_kv_cache_shape(8, PAGE, 1, 576, kind)[2] for kind in ("auto", "fp8_ds_mla")], [576, 656])
+    tap.has(backend.supports_combination(576, FLOAT16, "fp8_ds_mla", types.SimpleNamespace(major=9)), "Hopper")
+    given = dict(kv_lora_rank=DIM // 2, qk_rope_head_dim=DIM // 2)
+    impl = backend.get_impl_cls()(case.HEADS, DIM, DIM ** -0.5, 1, None, None, "auto", None, "decoder", None, **given)
+    builder = backend.get_builder_cls()(SPEC, ["layer"], config_of(impl), "cuda:0")
+    k, _, table = paged(case)  # of all heads, of which the first is the one
+    query = Tensor((2, case.HEADS, DIM), case.q)
+    step = types.SimpleNamespace(decode=builder._build_decode(table, ints(case.keys), 20, types.SimpleNamespace(tolist=lambda: [0, 1, 2]),
+                                                              ints([0, 1, 2]), 2, None))
+    cache = Tensor((k.shape[0], PAGE, DIM), sum((k[page][row][0].numbers() for page in range(k.shape[0]) for row in range(PAGE)), []))
+    impl.need_to_return_lse_for_decode = True
+    out, lse = impl.forward_mqa((query[..., :DIM // 2], query[..., DIM // 2:]), cache, step, None)
+    own, wanted, sums = table.rows(), [], []
+    for at in range(2 * case.HEADS):
+        keys = [cache[own[at // case.HEADS][j // PAGE]][j % PAGE].numbers() for j in range(case.keys[at // case.HEADS])]
+        weights = [math.exp(sum(x * y for x, y in zip(case.q[at * DIM:], key)) * DIM ** -0.5) for key in keys]
+        sums.append(math.log(sum(weights)))
+        wanted += [sum(w * key[d] for w, key in zip(weights, keys)) / sum(weights) for d in range(DIM // 2)]
+    close(out.numbers() + lse.numbers(), wanted + sums)
+    with mock.patch.object(LatentBuilder, "dcp_world_size", 2):
+        tap.has(refused(NotImplementedError, backend.get_builder_cls(), SPEC, [], config_of(impl), "cuda:0"), "context parallelism")
+    refused(NotImplementedError, backend.get_impl_cls(), 2, DIM, 0.5, 1, [1.0], None, "auto", None, "decoder", None, **given)
+    use_mla = False
 
 
 # ---- SGLang ---------------------------------------------------------------------------------------

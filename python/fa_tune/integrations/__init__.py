@@ -19,7 +19,7 @@ def register_vllm():
     """vLLM's entry point: --attention-backend CUSTOM, unless another plugin has taken that name."""
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
     if not AttentionBackendEnum.CUSTOM.is_overridden():
-        register_backend(AttentionBackendEnum.CUSTOM, __name__ + ".vllm.FaTuneBackend")
+        register_backend(AttentionBackendEnum.CUSTOM, __name__ + ".vllm.Backend")
 
 
 def register_sglang():

@@ -61,8 +61,8 @@ def budget():
 
 def problems_of(decode, prefill, most_batch, most_queries, most_keys, queries=1):
     """The problems of a kind of layer that a start tunes: (those without which it could not be served, the others), the
-    most wanted first. `queries`: of a sequence that decodes."""
-    element = 1 if decode["kv_dtype"] == "fp8" else 2
+    most wanted first. `queries`: of a sequence that decodes; `prefill` None: others compute prompts."""
+    element = 2 if decode["kv_dtype"] == "same" else 1
     tokens = max(MOST_BYTES // (2 * decode["heads_kv"] * decode["head_dim"] * element), 1)
 
     def of(fields, batch, seq_q, seq_k):
@@ -72,10 +72,11 @@ def problems_of(decode, prefill, most_batch, most_queries, most_keys, queries=1)
     while batch:
         decodes.append(of(decode, batch, queries, most_keys))
         batch //= 2
-    while length > 33 or not prefills:  # below, decoding's family is alone
+    while prefill is not None and (length > 33 or not prefills):  # below, decoding's family is alone
         prefills.append(of(prefill, max(min(most_queries // length, most_batch), 1), length, length))
         length = ceiling(length // 4)
-    needed = [decodes.pop(0), prefills.pop(0)]
+    needed = [decodes.pop(0), *prefills[:1]]
+    del prefills[:1]
     if decodes:
         decodes.insert(0, decodes.pop())  # a batch of one, then the larger ones
     turns = [one for pair in zip(decodes, prefills) for one in pair]

@@ -2,8 +2,8 @@
 """fa_tune's kernels in vLLM: the attention backend that `--attention-backend CUSTOM` selects.
 
 Decoder layers with paged keys and values: windows, soft caps, sinks, caches of fp16, bf16 and fp8. vLLM asks the class
-what it takes and refuses the rest at its start: MLA, ALiBi, encoders, batch invariance, context parallelism. Cascades
-are refused by name. docs/serving.md tells what was run of this file.
+what it takes and refuses the rest at its start: ALiBi, encoders, batch invariance, context parallelism. Cascades
+are refused by name. Models with latent attention are vllm_mla.py's. docs/serving.md tells what was run of this file.
 """
 from dataclasses import dataclass
 
@@ -22,6 +22,17 @@ STRIDE_ORDERS = {("NHD", False): (0, 2, 1, 3), ("NHD", True): (1, 0, 3, 2, 4),
 # On Hopper prompts of an fp8 cache are computed on copies of their pages in the model's type, which wgmma multiplies as they are:
 COPIED_QUERIES = 512     # of a sequence at least, on average: fewer do not pay for the copy
 COPIED_BYTES = 512 << 20  # of a layer's copies and what they are made of, at most: they go when the layer is done
+
+
+def __getattr__(name):
+    """`Backend`, which vLLM asks for when it makes a model's layers: by whether they have latent attention."""
+    if name != "Backend":
+        raise AttributeError(name)
+    from vllm.config import get_current_vllm_config
+    if not get_current_vllm_config().model_config.use_mla:
+        return FaTuneBackend
+    from .vllm_mla import FaTuneMLABackend
+    return FaTuneMLABackend
 
 
 class FaTuneBackend(AttentionBackend):
