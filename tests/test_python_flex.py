@@ -341,7 +341,7 @@ def masks_of_transformers_are_read_by_kernels():
         for name in ("sdpa", "fa_tune"):
             CALLS.clear()
             model.set_attn_implementation(name)
-            with torch.no_grad():
+            with torch.inference_mode():
                 logits.append(model(input_ids=ids, **given).logits.float())
         close(logits[1], logits[0], (type(model).__name__, list(given)))
         tap.equal({(call.get("score"), call.get("mask"), call["causal"]) for call in CALLS}, asked)

@@ -97,15 +97,15 @@ def _mask_of(lengths, q_length, kv_length):
 def _spans(mask, dtype):
     """What a boolean mask comes to: (first, end), int32 (batch, heads, rows), the keys that each row sees; or, where a row sees keys
     that are no neighbours, what is added to scores, which a kernel reads faster than bytes. The host waits for the GPU, once for a mask."""
-    made = getattr(mask, "_fa_tune_spans", None)
-    if made is None or made[0] != (mask._version, dtype):
+    made, key = getattr(mask, "_fa_tune_spans", None), (0 if mask.is_inference() else mask._version, dtype)
+    if made is None or made[0] != key:
         begins = (mask[..., 1:] & ~mask[..., :-1]).sum(-1, dtype=torch.int32) + mask[..., 0]
         if bool((begins <= 1).all()):
             first = mask.view(torch.uint8).argmax(-1).to(torch.int32)
             spans = first, first + mask.sum(-1, dtype=torch.int32)
         else:
             spans = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -6e4)
-        made = mask._fa_tune_spans = (mask._version, dtype), spans
+        made = mask._fa_tune_spans = key, spans
     return made[1]
 
 
