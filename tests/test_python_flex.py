@@ -97,9 +97,9 @@ def forward(q, k, v, return_lse=False, out=None, **words):
     CALLS.append(words)
     names = ("score", "mask", "buffers", "softcap")
     words = {**words, **dict(zip(names, _mods.traced(*(words.get(name) for name in names))))}
-    with torch.no_grad():
+    with torch.inference_mode() if q.is_inference() else torch.no_grad():
         o, lse = definition(*(x.double() for x in (q, k, v)), **words)
-    o = o.to(q.dtype) if out is None else out.copy_(o.to(q.dtype))
+        o = o.to(q.dtype) if out is None else out.copy_(o.to(q.dtype))
     return (o, lse.float()) if return_lse else o
 
 
