@@ -573,10 +573,10 @@ struct Serving {
         return step >= own.clear_steps || (WINDOW != 0 && step < own.clear_from);
     }
 
-    // What a score reads of keys: fetched a step ahead where a consumer has the registers, and no mask tells late which step it is;
-    // else a part of the step at a time.
+    // What a score reads of keys: fetched before the step's products are waited for where a consumer has the registers, else a part
+    // of the step at a time.
     static constexpr int kFetch = SCORE_FETCHES > 1 ? 16 : 32;
-    static constexpr bool kEarly = SCORE_FETCHES != 0 && MASK_SNIPPET == 0 && CONSUMER_NEED + kScores * SCORE_FETCHES / 2 <= CONSUMER_REGS;
+    static constexpr bool kEarly = SCORE_FETCHES != 0 && CONSUMER_NEED + kScores * SCORE_FETCHES / 2 <= CONSUMER_REGS;
     struct Fetched {
         u32 raw[kEarly ? kScores : 1];
     };

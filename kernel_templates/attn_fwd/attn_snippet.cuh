@@ -160,7 +160,7 @@ struct SeenBuffer {
     const fa_attn_buffer_params &is;
     int whole;
     float real;
-    u32 memo;   // what this lane found last about one of its steps; 0: nothing is kept
+    u32 memo, common;   // what this lane found last about one of its steps, what all lanes did about queries; 0: nothing is kept
 
     // By one dimension's span. more < 0: there is too much, and nothing is read.
     template <class T, class I> __device__ __forceinline__ void narrow(SnippetSpan<I> span, int d, const T *&at, i64 &step, int &more) const {
@@ -183,13 +183,14 @@ struct SeenBuffer {
         const u64 own = (u64)at;
         const int other = (from_lane((int)own, 0) ^ (int)own) | (from_lane((int)(own >> 32), 0) ^ (int)(own >> 32)) | (from_lane(more, 0) ^ more);
         const bool alike = !warp_any(other != 0);
-        // What keys say is the same for all tiles of a sequence. Addresses have less than 52 bits, so elements that lie elsewhere, or
+        // What keys say is the same for all tiles of a sequence, what queries say for all steps of a tile. Addresses have less than 52 bits, so elements that lie elsewhere, or
         // are more or of another type, have another tag; those with gaps between them are not kept.
         const u64 tag = own ^ (u64)(u32)(more & 1023) << 52 ^ (u64)(sizeof(T) / 4) << 62;
-        const bool keeps = memo != 0 && !alike && !warp_any(step != 1 && more != 0);
+        const bool keeps = memo != 0 && !warp_any(step != 1 && more != 0);
+        const u32 place = alike ? common + (u32)(own >> 9 & 7) * 16 : memo;
         int kept[4] = {};
         if (keeps)
-            asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(kept[0]), "=r"(kept[1]), "=r"(kept[2]), "=r"(kept[3]) : "r"(memo) : "memory");
+            asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(kept[0]), "=r"(kept[1]), "=r"(kept[2]), "=r"(kept[3]) : "r"(place) : "memory");
         if (keeps && !warp_any(((u64)(u32)kept[1] << 32 | (u32)kept[0]) != tag)) return span_of<X>(any, kept[2], kept[3], more);
         // Alike, lanes read the elements together; else each its own, of which a few are under way at a time.
         constexpr int kLoads = 8;
@@ -209,7 +210,7 @@ struct SeenBuffer {
         }
         kept[2] = alike ? warp_least(least) : least, kept[3] = alike ? warp_most(most) : most;
         if (keeps)
-            asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(memo), "r"((int)tag), "r"((int)(tag >> 32)), "r"(kept[2]), "r"(kept[3]) : "memory");
+            asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(place), "r"((int)tag), "r"((int)(tag >> 32)), "r"(kept[2]), "r"(kept[3]) : "memory");
         return span_of<X>(any, kept[2], kept[3], more);
     }
     template <class X> FA_DEVICE SnippetSpan<X> span_of(SnippetSpan<X> any, int least, int most, int more) {
@@ -218,8 +219,8 @@ struct SeenBuffer {
 };
 struct SeenBuffers {
     const fa_attn_buffer_params *buffers;
-    u32 memo;
-    __device__ __forceinline__ SeenBuffer operator[](int i) const { return {buffers[i], buffers[i].whole, buffers[i].real, memo}; }
+    u32 memo, common;
+    __device__ __forceinline__ SeenBuffer operator[](int i) const { return {buffers[i], buffers[i].whole, buffers[i].real, memo, common}; }
 };
 // This warp's, for its lanes.
 FA_DEVICE void clear_memo(u32 memo) {
@@ -241,7 +242,8 @@ template <int kKeys> struct SeenSteps {
         using As = SnippetSpans;
         const int last = (key + kKeys < w.len_k ? key + kKeys : w.len_k) - 1;
         return snippet_mask<As>(As::whole(w.batch), As::whole(w.head), As::whole(w.kv_head), SnippetSpan<int>{from, to}, SnippetSpan<int>{key, last},
-                                As::whole(w.len_q), As::whole(w.len_k) AND_BUFFERS(SeenBuffers{w.buffers, w.memo == 0 ? 0 : w.memo + ((u32)key / (32 * kKeys) % 8 * 32 + threadIdx.x % 32) * 16}));
+                                As::whole(w.len_q), As::whole(w.len_k) AND_BUFFERS(SeenBuffers{w.buffers, w.memo == 0 ? 0 : w.memo + ((u32)key / (32 * kKeys) % 8 * 32 + threadIdx.x % 32) * 16,
+                                                                                w.memo + kMemoBytes - 128}));
     }
     // Of the 32 steps before `first`, of `steps` in all, the first of which begins at `key0`.
     __device__ __forceinline__ void look_on(const Places &w, int from, int to, int key0, int steps) {

@@ -337,7 +337,11 @@ FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, 
 // of the step whose K was waited for; its scores become what the user makes of them, of what was fetched before. Without, nothing stands here.
 #if SCORE_SNIPPET || MASK_SNIPPET
 #define PLACE_OF(step) own.place
+#if MASK_SNIPPET   // the step's K says which it is
+#define FETCH_FOR(step, work) if constexpr (Kind::kEarly) feed.wait_k(), Kind::fetch(fetched, p, work, lane_row, lane_key + (feed.note >> 1) * kN);
+#else
 #define FETCH_FOR(step, work) Kind::fetch(fetched, p, work, lane_row, lane_key + (step) * kN);
+#endif
 #define COME_TO(step, work) Kind::come_to(own, feed, step), Kind::bend(s, fetched, p, work, lane_row, lane_key + own.place * kN)
 #else
 #define PLACE_OF(step) step
