@@ -128,6 +128,7 @@ CALLS |= {
     "mov.u32 %0, %dynamic_smem_size;": "shared_size",
     "prefetch.tensormap [%0];": "nothing", "cp.async.bulk.prefetch.L2.global [%0], %1;": "nothing",
     "{ .reg .pred p; setp.lt.f32 p, %0, 0f00000000; @p nanosleep.u32 0; }": "nothing",
+    "{ .reg .pred p; setp.lt.s32 p, %0, 0; @p exit; }": "nothing",
     "fence.mbarrier_init.release.cluster;": "nothing",
     "fence.proxy.async.shared::cta;": "proxy_fence",
     "fence.proxy.async.global;": "nothing",

@@ -349,11 +349,19 @@ FA_DEVICE void multiply_again(Scores &s, u32 rows, u32 keys) {
     }
 }
 
+// What stands behind this stays behind. By itself the assembler puts the sum of an exponential so close to it that a warp, which
+// issues in order, waits 11 clocks for each, where the unit takes 8. Batches are never negative; of all these the cubin has one.
+// Beside a product under way it would wait for that.
+constexpr int kBehind = 6;   // exponentials
+FA_DEVICE void keep_order(int batch) {
+    asm volatile("{ .reg .pred p; setp.lt.s32 p, %0, 0; @p exit; }" :: "r"(batch) : "memory");
+}
+
 // S becomes weights, of scores that are masked. `first`: references move to kOffset below the maxima before. Those of rows where a
 // thread's weights add up to more than kLargest move after it, by whole numbers, so that equal weights stay exact. True when some
 // row's of the warp has moved and sums must shrink by `shrink`. `lost`: a weight is infinite, and the rows are as they were, but for
 // NaN. Warps decide for themselves, so that nothing here may be a warpgroup's instruction.
-FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, bool first, bool &lost) {
+FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int batch, bool first, bool &lost) {
     if (first) {
         float top[2];
         row_tops(top, s);
@@ -367,10 +375,10 @@ FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, boo
     }
     float part[2] = {0.0f, 0.0f};
 #pragma unroll
-    for (int i = 0; i < kScores; ++i) {
-        const int half = i % 4 / 2;
-        s[i] = exp2_fast(s[i] * scale - rows.reference[half]);
-        part[half] += s[i];
+    for (int i = 0; i < kScores + kBehind; ++i) {
+        if (i < kScores) s[i] = exp2_fast(s[i] * scale - rows.reference[i % 4 / 2]);
+        if (i >= kBehind) part[(i - kBehind) % 4 / 2] += s[i - kBehind];
+        if (kChunks > 1 && i < kScores) keep_order(batch);
     }
     lost = false;
     const bool grown = warp_any(!(part[0] <= kLargest) || !(part[1] <= kLargest));   // NaN, too
@@ -513,7 +521,7 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
             if (step == from && threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
             if (is_masked(own, step)) mask(s, p, w, lane_row, lane_key, step);
             bool lost;
-            weigh(s, rows, shrink, scale, true, lost);
+            weigh(s, rows, shrink, scale, p.dense.batch, true, lost);
             pack_weights(weights, s);
             // Of a later step, whose scores are complete. Until the step that all rows see, some may have no reference yet.
             const auto weigh_step = [&](int step) {
@@ -521,7 +529,7 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
                 for (;; first = true) {
                     Wgmma<kN>::pin(s);
                     if (kMasksLater && is_masked(own, step)) mask(s, p, recall(), lane_row, lane_key, step);
-                    grown = weigh(s, rows, shrink, scale, first, lost);
+                    grown = weigh(s, rows, shrink, scale, p.dense.batch, first, lost);
                     if (!lost) break;
                     multiply_again(s, base + kQAt + group * kQPart, base + feed.k.slot * kTile);
                 }
