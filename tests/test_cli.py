@@ -549,7 +549,7 @@ def a_full_disk_below_stdout_is_a_failure():
 
 def a_limit_on_file_sizes_has_a_sentence_and_leaves_nothing():
     def limit(blocks):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (512 * blocks, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(512 * blocks), resource.RLIM_INFINITY))
     with tuned() as place:
         place.env["XDG_CONFIG_HOME"] = os.path.join(place.folder, "config")
         before = set(os.listdir(place.folder)) | {"store.db-journal", "store.db.lock", "config"}
@@ -557,7 +557,7 @@ def a_limit_on_file_sizes_has_a_sentence_and_leaves_nothing():
                 (0, "report --out r.html", "r.html: File too large"), (0, "export --unsigned --out b.fab", "b.fab: File too large"),
                 (9, "export --unsigned --out b.fab", "b.fab: File too large"),
                 (0, "tune --gpu L4 --seq 192", "no space is left"), (0, "sweep --gpu L4 --seq 192,256", "no space is left"),
-                (0, "keygen", "own.pub: File too large"),
+                (0, "keygen", "own.pub: File too large"), (1 / 64, "keygen", "own.pub: File too large"),
                 (0, "rm --all", "no space is left"), (0, "show", "standard output: File too large"), (4, "gpus --json", "standard output: File")):
             with open(os.path.join(place.folder, "out"), "w", encoding="utf-8") as out:
                 done = subprocess.run([FA_TUNE, *words.split()], env=place.env, cwd=place.folder, stdout=out, stderr=subprocess.PIPE,

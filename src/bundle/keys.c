@@ -175,25 +175,23 @@ static int place(const char *file, char ret_path[FA_STORE_PATH_MAX], fa_diag *di
 }
 
 /* ---- making a pair --------------------------------------------------------------------------*/
-/* Replaces nothing. */
+/* Writes the file under another name and links it to its own: it is there whole or not at all, and replaces nothing. */
 static int write_key(const char *path, const char *comment, const void *key, size_t size,
                      mode_t mode, fa_diag *diag)
 {
-    char encoded[ENCODED_MAX], text[2 * ENCODED_MAX];
+    char temporary[FA_STORE_PATH_MAX + 32], encoded[ENCODED_MAX], text[2 * ENCODED_MAX];
+    snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)gettid());
     fa_base64(key, size, encoded, sizeof encoded);
-    int n = snprintf(text, sizeof text, "untrusted comment: %s\n%s\n", comment, encoded), error = 0;
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (fd < 0 && errno == EEXIST)
-        return fa_fail(diag, FA_EINVAL, "%s exists: a key is never written over; move it away",
-                       path);
-    if (fd < 0 || write(fd, text, (size_t)n) != n || fsync(fd) != 0)
+    int n = snprintf(text, sizeof text, "untrusted comment: %s\n%s\n", comment, encoded);
+    int error = fa_replace_file(temporary, text, (size_t)n, mode);
+    if (error == 0 && link(temporary, path) != 0)
         error = errno;
+    unlink(temporary);
     explicit_bzero(encoded, sizeof encoded);
     explicit_bzero(text, sizeof text);
-    if (fd >= 0)
-        close(fd);
-    if (fd >= 0 && error != 0)
-        unlink(path);
+    if (error == EEXIST)
+        return fa_fail(diag, FA_EINVAL, "%s exists: a key is never written over; move it away",
+                       path);
     return error == 0 ? 0 : fa_fail(diag, FA_EIO, "cannot write key %s: %s", path, strerror(error));
 }
 
