@@ -31,7 +31,8 @@ def a_problem_that_fails_keeps_its_reason_and_the_others_go_on():
 def a_sweep_can_be_taken_out_of_the_workers_hands():
     with InFile() as fleet, Host(fleet.location, gpu=1) as one:
         key = one.enqueue(64)["key"]
-        tap.has(one.run("queue", "--stop", "nothing", status=1).stderr, "has the key nothing")
+        tap.has(one.run("queue", "--stop", "nothing", status=1).stderr, '"nothing" is not the key of a sweep')
+        tap.has(one.run("queue", "--json", "--stop", 79 * "a" + "é", status=1).stdout, 79 * "a" + '...\\" is not')
         tap.has(one.run("queue", "--stop", key[:10]).stdout, "stopped")
         tap.has(finish(one.worker("--idle-exit", "0.2s"))[0], "0 measured")
         tap.equal(one.enqueue(64)["state"], "running")

@@ -461,11 +461,12 @@ static int stop_sweep(cli_run *run, const char *typed)
     if (rc == 0 && found == 1)
         rc = fa_stop_sweep(run->tuner, sweep[at].key, &run->diag);
     else if (rc == 0 && found > 1)
-        rc = fa_fail(&run->diag, FA_EINVAL, "several sweeps begin with %.80s: give more of the key",
-                     typed);
-    else if (rc == 0)
-        rc = fa_fail(&run->diag, FA_ENOTFOUND, "no sweep in the queue of %s has the key %.80s",
-                     fa_store_location(run->tuner), typed);
+        rc = cli_refuse("--stop", typed, "one sweep's key, but begins several: give more of it",
+                        NULL, &run->diag);
+    else if (rc == 0) {
+        cli_refuse("--stop", typed, "the key of a sweep in this queue", NULL, &run->diag);
+        rc = FA_ENOTFOUND;
+    }
     free(sweep);
     return rc;
 }
