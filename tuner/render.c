@@ -43,7 +43,15 @@ static int shaping_fields(const fa_operation *operation, uint32_t takes,
 int fa_render_check_snippets(const fa_problem *problem, fa_diag *diag)
 {
     fa_buf unseen = {0};
+    fa_buffer list[FA_ATTN_BUFFERS];
     int rc = fa_snippets_print(problem, &unseen, diag);
+    const int count = rc == 0 ? fa_buffers_read(fa_buffers_of(problem), list, diag) : 0;
+    for (int i = 0; i < count && fa_buffers_room(problem) == 0; i++)
+        if (list[i].wanted)
+            rc = fa_fail(diag, FA_EINVAL,
+                         "buffers \"%.80s\" asks for gradients: they are attention backward's, "
+                         "and d_buffers is to give them room",
+                         fa_buffers_of(problem));
     fa_buf_free(&unseen);
     return rc;
 }
