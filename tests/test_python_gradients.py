@@ -346,6 +346,7 @@ def what_a_score_reads_has_its_own():
         none = Tensor((1, 1, 0, DIM))
         fa_tune.attention(q, none, none, **words, buffers={"slope": slope, "bias": bias, "doc": doc, "a": 2.0})
         tap.equal(list(backward(Tensor(q.shape, gradient))[-1].read()), [0.0, 0.0])
+    refused(fa_tune.NotSupported, "a kernel with buffers is called by", q, by=fa_tune.kernel(fa_tune.winners(operation="attn_bwd")[0].problem))
 
 
 def sinks_and_softcaps_and_other_layouts_have_theirs():

@@ -111,7 +111,7 @@ typedef struct fa_problem {
             int32_t mean_q, mean_k;  /* mean lengths, for tuning; 0: as long as the longest */
             int32_t head_dim_v;      /* 0: as head_dim; at most 512 */
             int32_t v_in_k; /* 0 or 1: values are the first head_dim_v columns of the keys */
-            int32_t score, mask; /* texts, set by fa_set_field(): docs/serving.md; 0: none */
+            int32_t score, mask; /* texts, set by fa_set_field(): docs/scores.md; 0: none */
             fa_kv_dtype q_dtype; /* fp8 beside such keys: k_scale is the product of both */
             int32_t buffers;     /* a text as score is: what the two read besides */
             int32_t unused[FA_PROBLEM_VALUES - 29]; /* 0, of later versions' fields */
@@ -423,7 +423,7 @@ typedef struct fa_args {
     size_t size;   /* sizeof(fa_args) */
     int32_t count; /* of the arguments */
     const void *const *
-        at; /* at[i]: the fa_tensor_arg of argument i, or its number in its dtype; NULL: not needed */
+        at; /* at[i]: the fa_tensor_arg of argument i, or its number in its dtype, or, of "a buffer" that is no output, the fa_attn_buffer; NULL: not needed */
     void *workspace; /* as in fa_attn_args */
     size_t workspace_bytes;
 } fa_args;

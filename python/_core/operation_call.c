@@ -58,6 +58,10 @@ static int take_arguments(struct operation_call *c, PyObject *const *args, Py_ss
         c->argument[c->count].size = sizeof *c->argument;
         if (fa_kernel_argument(c->kernel, c->count, &c->argument[c->count]) != 0)
             break;
+        if (strcmp(c->argument[c->count].name, "a buffer") == 0)
+            return fail(
+                ERROR_NOT_SUPPORTED,
+                "a kernel with buffers is called by attention(…, buffers=…) and its backward() alone");
     }
     if (count > c->count)
         return PyErr_Format(PyExc_TypeError, "the kernel takes %d arguments, not %zd", c->count,
