@@ -227,6 +227,7 @@ void run_threads() {
     for (;;) {
         kernel();
         now->ended = true;
+        if (now->copies > 0 && fault[0] == 0) fail("a thread ended before its copies landed");
         yield();
     }
 }

@@ -446,8 +446,8 @@ def held(case, room=4096):
 
 
 def gradients_of_what_texts_read_are_right():
-    """Of few sites sums are kept over the walk, of heads above 128 columns tiles are read by pieces."""
-    for seed, case_of, kernel, room in ((1, Case, KERNEL, 4096), (6, Case, KERNEL, 2048), (5, Case, KERNEL, 2048), (8, ShortCase, REFERENCE, 4096), (5, HopperCase, HOPPER, 2048)):
+    """Of few sites sums are kept over the walk, of heads above 128 columns tiles are read by pieces; some keys no query sees."""
+    for seed, case_of, kernel, room in ((1, Case, KERNEL, 4096), (6, Case, KERNEL, 2048), (12, Case, KERNEL, 2048), (8, ShortCase, REFERENCE, 4096), (5, HopperCase, HOPPER, 2048)):
         prove_some(1, seed, lambda dice: held(case_of(dice), room), kernel)
 
 

@@ -439,6 +439,8 @@ FA_DEVICE void sum_held(const fa_attn_bwd_params &p, void *workspace, const Sequ
         GRADIENT_SITES(ADD_SITE)
 #undef ADD_SITE
     }
+    cp_async_commit();
+    cp_async_wait<0>();   // for K and V, where no tile did: they would land on what the block writes next
 #define END_SITE(ordinal, site, buffer) end_held<ordinal, site, buffer>(c, kept);
     GRADIENT_SITES(END_SITE)
 #undef END_SITE
