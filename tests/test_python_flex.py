@@ -105,6 +105,7 @@ def forward(q, k, v, return_lse=False, out=None, **words):
 
 def backward(d_o, _o, _lse, d_lse, _deterministic, wanted, q, k, v, **words):
     CALLS.append("backward")
+    wanted = sorted(wanted)  # as their list has them
     leaves = [x.detach().double().requires_grad_() for x in (q, k, v, *(words["buffers"][name] for name in wanted))]
     words["buffers"] = {**(words.get("buffers") or {}), **dict(zip(wanted, leaves[3:]))}
     with torch.enable_grad():
@@ -232,6 +233,11 @@ def they_have_gradients():
                 for got, wanted in zip(torch.autograd.grad(loss[0], x, **more), torch.autograd.grad(loss[1], exact, **more)):
                     close(got.float(), wanted, (way, swapped, weight))
             tap.equal(CALLS.count("backward"), 2)
+    with torch.no_grad():
+        x, more = tensors(), {"score": "score + z[q] + a", "buffers": "z a", "buffer_tensors": [torch.zeros(ROWS), torch.zeros(())]}
+        o, lse = torch.ops.fa_tune.attention_lse(*x, **more)
+        asked = [torch.ops.fa_tune.attention_backward(o, *x, o, lse, **more, wanted=names)[4] for names in ("a z", "z a")]
+    tap.equal([[list(t.shape) for t in each] for each in asked], [[[], [ROWS]], [[ROWS], []]])
 
 
 def lengths_may_differ_and_be_unknown_to_the_compiler():

@@ -156,8 +156,10 @@ def gradients(d_o, q, k, v, o, lse, d_lse, words, wanted=()):
 
 def _attention_backward(d_o, q, k, v, o, lse, *args, d_lse=None, wanted=None, **options):
     q, k, v, o = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v, o))
-    *made, d_sinks, those = gradients(d_o, q, k, v, o, lse, d_lse, _words(*args, **options), tuple((wanted or "").split()))
-    return (*made, q.new_empty(0, dtype=torch.float32) if d_sinks is None else d_sinks, those)
+    names = (wanted or "").split()
+    *made, d_sinks, those = gradients(d_o, q, k, v, o, lse, d_lse, _words(*args, **options), tuple(sorted(names)))
+    those = dict(zip(sorted(names), those))
+    return (*made, q.new_empty(0, dtype=torch.float32) if d_sinks is None else d_sinks, [those[name] for name in names])
 
 
 def _with_held(words, sinks, starts_q, starts_k, names, held):
