@@ -358,6 +358,19 @@ def one_more_row_in_its_table_is_a_field_everywhere():
         tap.equal([problem["words"] for problem in report["problems"]], ["fp16 · R 64 · G 2 · C 256"])
 
 
+def arrays_and_buffers_beyond_what_a_kernel_is_passed_are_refused():
+    row = {"default": "", "feature": True, "key": "bf", "macro": "BUFFERS", "shapes_source": True, "option": "--buffers", "words": "tensors"}
+    with a_place() as place:
+        folder = own_copy(place)
+        edit(os.path.join(folder, "operation.json"), lambda told: (told["sizes"].update(buffers=row), told["arguments"].extend(
+            {"name": "x%d" % i, "type": "dtype", "shape": ["ROWS"]} for i in range(26))))
+        for family in ("rows", "split"):
+            edit(os.path.join(folder, "l1_norm_%s.json" % family), lambda told: told.update(takes=["buffers"]))
+        for gpu, status in (([], 2), (["--gpu", "L40S"], 1)):
+            tap.has(place.run(*gpu, *ROWS, "--buffers", " ".join("y%d:f32[:]" % i for i in range(8)), status=status).stderr,
+                    "at most 32 arrays and buffers can be")
+
+
 def without_its_folder_the_operation_is_not_known_and_the_store_stays_whole():
     with a_place() as place:
         place.run(*ROWS)

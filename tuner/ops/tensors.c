@@ -676,6 +676,11 @@ static void add_buffers(struct reader *r)
         const fa_buffer_plan *is = &plan[i % count];
         if (i >= count && !list->buffer[i - count].wanted)
             continue;
+        if (list->count == FA_TENSORS_MAX)
+            r->rc = fa_fail(r->diag, FA_EINVAL, "tensors: at most %d arrays and buffers can be",
+                            FA_TENSORS_MAX);
+        if (r->rc != 0)
+            return;
         fa_tensor *tensor = &list->at[list->count++];
         *tensor = (fa_tensor){.name = "a buffer", .scratch = -1, .when = -1, .align = 4};
         fa_element_find(i >= count ? "fp32" : is->type->name, &tensor->element);
