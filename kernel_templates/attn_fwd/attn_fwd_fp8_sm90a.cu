@@ -11,7 +11,7 @@
 //  - wgmma takes e4m3 with K along the rows of both operands alone, so three warps of the producing warpgroup transpose each tile
 //    of V, in the order that accumulators have as an operand (fa_wgmma_e4m3.cuh). The fourth fetches.
 //  - weights are P = 2^(exponent - reference). A row's first reference lies kOffset below its maximum; later it moves up where a
-//    thread's weights of a step add up to more than kLargest, which is looked at afterwards: no weight is larger than that sum. e4m3
+//    thread's weights of a step add up to more than kLargest, so that the largest of them is a power of two, exact in e4m3. e4m3
 //    ends at 448 above and at 2^-9 below. Where weights are infinite the warp multiplies its scores again, by itself.
 //  - a tensor core's sum keeps about 14 bits. Of P V it spans at most FLUSH steps, whose keys the manifest bounds; then it is added
 //    to sums in fp32, in registers or (SUMS_SHARED) each thread's in shared memory, with references of their own. Where those and
@@ -49,7 +49,7 @@ extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {kLine, 64, 1, kBox
 namespace {
 
 constexpr float kOffset = 7.0f, kLargest = 448.0f;   // log2 of the largest weight when its reference is taken; the largest of any
-constexpr int kMoved = 127 + 6;                           // the exponent, in its bits, of a sum whose reference has moved
+constexpr int kMoved = 127 + 7;                           // the exponent, in its bits, of a sum whose reference has moved
 using Weights = u32[kN / 8];
 using Output = float[kColumns / 2];
 
@@ -358,9 +358,10 @@ FA_DEVICE void keep_order(int batch) {
 }
 
 // S becomes weights, of scores that are masked. `first`: references move to kOffset below the maxima before. Those of rows where a
-// thread's weights add up to more than kLargest move after it, by whole numbers, so that equal weights stay exact. True when some
-// row's of the warp has moved and sums must shrink by `shrink`. `lost`: a weight is infinite, and the rows are as they were, but for
-// NaN. Warps decide for themselves, so that nothing here may be a warpgroup's instruction.
+// thread's weights add up to more than kLargest move after it, so that the largest of these weights becomes a power of two: what
+// e4m3 rounds is not the key that decides a row. True when some row's of the warp has moved and sums must shrink by `shrink`.
+// `lost`: a weight is infinite, and the rows are as they were, but for NaN. Warps decide for themselves, so that nothing here may be
+// a warpgroup's instruction.
 FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int batch, bool first, bool &lost) {
     if (first) {
         float top[2];
@@ -388,10 +389,16 @@ FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int
         for (int half = 0; half < 2; ++half) {
             if (lost && part[half] == part[half]) part[half] = 0.0f;
             const float most = quad_max(part[half]);
-            const int exponent = most > kLargest ? (int)(float_to_bits(most) >> 23) - kMoved : 0;
-            const float less = bits_to_float((u32)(127 - exponent) << 23);
+            const bool moved = most > kLargest;
+            const int exponent = moved ? (int)(float_to_bits(most) >> 23) - kMoved : 0;
+            float top = 0.0f;
+#pragma unroll
+            for (int i = half * 2; i < kScores; i += 4) top = max2(top, max2(s[i], s[i + 1]));
+            top = quad_max(top);
+            const float mantissa = bits_to_float(moved ? (float_to_bits(top) & 0x7fffffu) | 0x3f800000u : 0x3f800000u);
+            const float less = bits_to_float((u32)(127 - exponent) << 23) * reciprocal(mantissa);
             shrink[half] = first ? shrink[half] * less : less;
-            rows.reference[half] += (float)exponent;
+            rows.reference[half] += (float)exponent + log2_fast(mantissa);
             rows.sum[half] *= less;
             part[half] *= less;
 #pragma unroll
