@@ -105,9 +105,8 @@ def forward(q, k, v, return_lse=False, out=None, **words):
 
 def backward(d_o, _o, _lse, d_lse, _deterministic, wanted, q, k, v, **words):
     CALLS.append("backward")
-    wanted = sorted(wanted)  # as their list has them
-    leaves = [x.detach().double().requires_grad_() for x in (q, k, v, *(words["buffers"][name] for name in wanted))]
-    words["buffers"] = {**(words.get("buffers") or {}), **dict(zip(wanted, leaves[3:]))}
+    leaves = [x.detach().double().requires_grad_() for x in (q, k, v, *(words["buffers"][name] for name in sorted(wanted)))]  # as their list has them
+    words["buffers"] = {**(words.get("buffers") or {}), **dict(zip(sorted(wanted), leaves[3:]))}
     with torch.enable_grad():
         o, lse = definition(*leaves[:3], **words)
     made = torch.autograd.grad((o, lse), leaves, (d_o.double(), torch.zeros_like(lse) if d_lse is None else d_lse.double()))
@@ -351,6 +350,11 @@ def masks_of_transformers_are_read_by_kernels():
                 logits.append(model(input_ids=ids, **given).logits.float())
         close(logits[1], logits[0], (type(model).__name__, list(given)))
         tap.equal({(call.get("score"), call.get("mask"), call["causal"]) for call in CALLS}, asked)
+    with torch.inference_mode():
+        seen = torch.ones(1, 1, 4, 4, dtype=torch.bool).tril()
+        assert _hf._spans(seen, torch.bfloat16, 0) is _hf._spans(seen, torch.bfloat16, 1)
+        seen[..., 0] = False  # for the next step
+        tap.equal(_hf._spans(seen, torch.bfloat16, 0)[0].tolist(), [[[0, 1, 1, 1]]])
 
 
 tap.main()

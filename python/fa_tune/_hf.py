@@ -94,26 +94,28 @@ def _mask_of(lengths, q_length, kv_length):
     return torch.arange(kv_length, device=lengths.device) <= last
 
 
-def _spans(mask, dtype):
+def _spans(mask, dtype, layer):
     """What a boolean mask comes to: (first, end), int32 (batch, heads, rows), the keys that each row sees; or, where a row sees keys
-    that are no neighbours, what is added to scores, which a kernel reads faster than bytes. The host waits for the GPU, once for a mask."""
+    that are no neighbours, what is added to scores, which a kernel reads faster than bytes. The host waits for the GPU, once for a mask;
+    for one of inference mode, which does not say that it was changed, in the first layer of each step (layer: -1 has no number)."""
     made, key = getattr(mask, "_fa_tune_spans", None), (0 if mask.is_inference() else mask._version, dtype)
-    if made is None or made[0] != key:
+    if made is None or made[0] != key or mask.is_inference() and layer <= made[2]:
         begins = (mask[..., 1:] & ~mask[..., :-1]).sum(-1, dtype=torch.int32) + mask[..., 0]
         if bool((begins <= 1).all()):
             first = mask.view(torch.uint8).argmax(-1).to(torch.int32)
             spans = first, first + mask.sum(-1, dtype=torch.int32)
         else:
             spans = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -6e4)
-        made = mask._fa_tune_spans = key, spans
+        made = key, spans
+    mask._fa_tune_spans = *made[:2], layer
     return made[1]
 
 
-def _texts(query, key, mask, bias):
+def _texts(query, key, mask, bias, layer):
     """The score and mask of a call, and what they read. An index of a dimension of one is that of its one element."""
     row = "q" if query.shape[2] == key.shape[2] else "q - (len_k - len_q)"
     texts, held = {}, {}
-    spans = mask if mask is None or mask.dtype != torch.bool else _spans(mask, query.dtype)
+    spans = mask if mask is None or mask.dtype != torch.bool else _spans(mask, query.dtype, layer)
     if isinstance(spans, tuple):
         texts["mask"] = "first[b][h][%s] <= k and k < end[b][h][%s]" % (row, row)
         held["first"], held["end"] = spans
@@ -174,7 +176,8 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
         if attention_mask is not None and lengths is None:
             causal = False  # the mask says it
         if (attention_mask is not None and lengths is None) or more.get("position_bias") is not None:
-            extras.update(_texts(query, key, None if lengths is not None else attention_mask, more.get("position_bias")))
+            extras.update(_texts(query, key, None if lengths is not None else attention_mask, more.get("position_bias"),
+                                 getattr(module, "layer_idx", -1)))
         if lengths is not None:
             extras["seqused_k"] = lengths.view(-1)
         elif causal and k.shape[2] > query.shape[2]:  # an empty static cache is longer than the prompt
