@@ -290,7 +290,7 @@ def scores_and_masks_are_expressions():
     o = fa_tune.attention(*case.tensors, causal=True, mask=lambda b, h, q, k: (b == 0) | (k % held["n"] == 0),
                           score=lambda score, b, h, q, k, by=0.25: score - by * (h + 1) * abs(q - k))
     close(o.read(), wanted)
-    for part, mask in (("a mask is true or false", "k + 1"), ("mask must be a str", 3), ("no quotes", "k <= 'q'")):
+    for part, mask in (("a mask is true or false", "k + 1"), ("mask must be a str", 3), ("without NUL", "k <= q\0 and k < 9"), ("no quotes", "k <= 'q'")):
         refused(fa_tune.ArgumentError, part, *case.tensors, mask=mask)
 
 

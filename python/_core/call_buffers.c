@@ -54,13 +54,14 @@ static int set_text_field(struct call *c, const char *name, const char *text)
 /* Of a score or mask, which is a str. */
 static int set_snippet(struct call *c, const char *name, PyObject *text)
 {
+    Py_ssize_t size = 0;
     const char *line = text != NULL && text != Py_None && PyUnicode_Check(text)
-                           ? PyUnicode_AsUTF8AndSize(text, NULL)
+                           ? PyUnicode_AsUTF8AndSize(text, &size)
                            : NULL;
     if (text == NULL || text == Py_None)
         return 0;
-    if (line == NULL && PyErr_Occurred() == NULL)
-        return fail(ERROR_ARGUMENT, "%s must be a str", name);
+    if (line == NULL ? PyErr_Occurred() == NULL : strlen(line) != (size_t)size)
+        return fail(ERROR_ARGUMENT, "%s must be a str without NUL", name);
     return line != NULL ? set_text_field(c, name, line) : -1;
 }
 
