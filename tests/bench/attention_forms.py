@@ -73,12 +73,13 @@ def scores():
             ("chunks, causal", {"causal": True, "mask": "q // 1366 == k // 1366"}, None, lambda b, h, i, j: (i >= j) & (i // 1366 == j // 1366)),
             ("tanh, causal", {"causal": True, "score": "30 * tanh(score / 30)"}, lambda s, b, h, i, j: 30 * torch.tanh(s / 30), lambda b, h, i, j: i >= j),
             ("distance", {"score": "score - 0.0625 * abs(q - k)"}, lambda s, b, h, i, j: s - 0.0625 * (i - j).abs(), None),
-            ("slopes, causal", {"causal": True, "score": "score + x[h] * (k - q)", "buffers": {"x": slope}}, lambda s, b, h, i, j: s + slope[h] * (j - i),
-             lambda b, h, i, j: i >= j),
             ("key bias", {"score": "score + x[b][k]", "buffers": {"x": key}}, lambda s, b, h, i, j: s + key[b, j], None),
             ("table", {"score": "score + x[q - k + 8191]", "buffers": {"x": table}}, lambda s, b, h, i, j: s + table[i - j + 8191], None),
             ("documents", {"causal": True, "mask": "x[b][q] == x[b][k]", "buffers": {"x": doc}}, None, lambda b, h, i, j: (i >= j) & (doc[b, i] == doc[b, j])),
-            ("bias", {"score": "score + x[h][q][k]", "buffers": {"x": bias}}, lambda s, b, h, i, j: s + bias[h, i, j], None)):
+            ("bias", {"score": "score + x[h][q][k]", "buffers": {"x": bias}}, lambda s, b, h, i, j: s + bias[h, i, j], None),
+            # Last: FlexAttention takes 1.9 s for one backward.
+            ("slopes, causal", {"causal": True, "score": "score + x[h] * (k - q)", "buffers": {"x": slope}}, lambda s, b, h, i, j: s + slope[h] * (j - i),
+             lambda b, h, i, j: i >= j)):
         torch.compiler.reset()
         q, k, v = (x.requires_grad_(name != "bias") for x in leaves)
         wanted = [q, k, v, *(x.requires_grad_() for x in how.get("buffers", {}).values() if x.is_floating_point() and name != "bias")]
