@@ -12,7 +12,6 @@
 #                           all that is not of attn_bwd in another
 #   tests/gpu.sh neighbours the Python package's calls between other libraries' kernels in one process, from the wheel in
 #                           gpu-bundle/; FA_PEERS is a folder with FlashAttention-3's package, if it is to be one
-#   tests/gpu.sh serve      the daemon: both examples through it, two processes tuning at once
 #   tests/gpu.sh serving    attention as inference engines call it, and graphs replayed on other sequences
 #   tests/gpu.sh python [TEST...]  the Python package, from a wheel in gpu-bundle/ alone (./dev wheel makes it), and the ways to
 #                           gradients; or these tests of gpu_python.py alone
@@ -26,7 +25,6 @@
 #   tests/gpu.sh vllm [--model NAME]  whole vLLM engines in turn, FLASH_ATTN, TRITON_ATTN and CUSTOM, from the same wheel; FA_VLLM
 #                           is the folder where vLLM 0.26.0 is installed
 #   tests/gpu.sh sglang [--model NAME]  likewise SGLang's fa3, triton and fa_tune; FA_SGLANG is the folder of SGLang 0.5.13
-#   tests/gpu.sh deploy     sweeps that are killed, a report, a bundle on an empty store, buckets' regret
 #   tests/gpu.sh [final]    in 420 s at most, what matters most first and each part within a time of its own:
 #                           correctness of every family (120 problems), serving, cold tunes and first predicted
 #                           kernels, gradients (20 random problems and the ways to them), a sweep of 48 problems with
@@ -228,81 +226,6 @@ records() { # for system/merge.py
     "$bundle/fa-tune" export --unsigned --out "$work/records.fab" --quiet &&
         "$bundle/fa-tune" show "$work/records.fab" --json >"$out/records-h200.json"
     verdict records $?
-}
-
-# The figures of sweeps, reports and carrying: one sweep of 48 problems is the source of them all.
-deploy() {
-    folder=$work/sweeps
-    mkdir -m 700 "$folder" "$work/empty"
-    export XDG_CONFIG_HOME=$work/config FA_TUNE_SYSTEM=
-    echo "== a sweep of 48 problems, and the same killed three times"
-    python3 tests/bench/sweep_kill.py "$bundle/fa-tune" "$folder" >"$out/sweep_kill.txt"
-    verdict "sweep killed three times" $?
-    tail -n 60 "$out/sweep_kill.txt" | cut -c1-160
-    note "sweep killed three times: $(tail -n 1 "$out/sweep_kill.txt" | cut -c1-400)"
-    export FA_TUNE_STORE=$folder/whole.db
-
-    beside_torch
-    "$bundle/fa-tune" report --out "$out/report.html"; verdict report $?
-
-    echo "== a bundle, signed, and an empty store that finds it"
-    "$bundle/fa-tune" keygen >/dev/null && "$bundle/fa-tune" export --gpu H200 --out "$out/h200.fab" --quiet
-    verdict export $?
-    records
-    for _ in 1 2 3; do
-        note "empty store, system bundle of $(stat -c %s "$out/h200.fab") bytes: $(FA_TUNE_SYSTEM=$out/h200.fab \
-            FA_TUNE_STORE=$work/empty/store.db "$bundle/bench_latency" 32 32 512 64)"
-    done
-
-    echo "== regret between the buckets' points"
-    python3 tests/bench/bucket_regret.py "$bundle/fa-tune" 24 --out "$out/regret.jsonl" 2>"$work/regret.txt"
-    verdict "bucket regret" $?
-    note "$(tail -n 1 "$work/regret.txt")"
-    gzip -c "$FA_TUNE_STORE" >"$out/store.db.gz"
-    finish
-}
-
-# Kernels got, loaded and launched through the daemon, by the C library and by Python alone; and two
-# processes that tune through one daemon beside one that does so alone.
-serve() {
-    sockets=$(mktemp -d) # a Unix socket's path is short
-    socket=$sockets/fa-tune.sock
-    daemon=
-    trap '[ -z "$daemon" ] || kill "$daemon"; rm -rf "$work" "$sockets"' EXIT
-    "$bundle/fa-tune-serve" --socket "$socket" >"$out/serve.log" 2>&1 &
-    daemon=$!
-    begin=$(clock)
-    until "$bundle/fa-tune" doctor --server "$socket" --json 2>/dev/null | grep -q 'is ready'; do
-        kill -0 "$daemon" 2>/dev/null || { cat "$out/serve.log"; break; }
-        [ "$(printf '%.0f' "$(seconds "$begin" "$(clock)")")" -lt 60 ] || break
-        sleep 0.2
-    done
-    "$bundle/fa-tune" doctor --server "$socket" | grep ' server ' | tee "$work/ready"
-    grep -q '^ok' "$work/ready"; verdict "the daemon is ready" $?
-    export FA_TUNE_SERVER=$socket
-
-    # The examples' own store stays empty: whatever they launch came through the daemon.
-    for run in first second; do
-        for example in "$bundle/tune_and_launch" "python3 examples/serve_and_launch.py $socket"; do
-            echo "== $run run of $example"
-            begin=$(clock)
-            # shellcheck disable=SC2086
-            FA_TUNE_STORE=$work/empty.db $example >"$work/example" 2>&1; status=$?
-            cat "$work/example"
-            ! grep -q '^note: ' "$work/example" && [ $status -eq 0 ]
-            verdict "$run run of $example" $?
-            note "$run run of ${example##*/}: $(seconds "$begin" "$(clock)") s, $(tail -n 1 "$work/example")"
-        done
-    done
-    FA_TUNE_STORE=$work/empty.db "$bundle/tune_and_launch" | grep -q "from the service at unix:$socket"
-    verdict "the C library's kernel is the daemon's" $?
-    "$bundle/fa-tune" --seq 512 --quiet >/dev/null; verdict "a tune by the daemon" $?
-    note "process start to launchable kernel through the daemon: $("$bundle/bench_latency")"
-    unset FA_TUNE_SERVER
-
-    kill "$daemon" && wait "$daemon"; verdict "the daemon stops well" $?
-    daemon=
-    finish
 }
 
 install_wheel() { # once
@@ -522,8 +445,6 @@ vllm) engine vllm FA_VLLM 0.26.0 "$@" ;;
 sglang) engine sglang FA_SGLANG 0.5.13 "$@" ;;
 neighbours) neighbours "$@" ;;
 serving) serving; finish ;;
-serve) serve ;;
-deploy) deploy ;;
 esac
 echo "tests/gpu.sh: there is no mode \"$mode\"" >&2
 exit 2

@@ -111,3 +111,13 @@ TEST(a_document_is_printed_as_it_was_read)
     free(line);
     cJSON_Delete(read);
 }
+
+/* A text that cJSON has no memory for is told apart from one that is no JSON. */
+TEST(an_escaped_nul_byte_is_no_json)
+{
+    static const char text[] = "{\"text\":\"a\\\0b\"}";
+    cJSON *json = NULL;
+    fa_diag diag = {{0}};
+    CHECK_INT(fa_json_parse(text, sizeof text - 1, "sample", &json, &diag), FA_EINVAL);
+    CHECK_HAS(diag.text, "not valid JSON");
+}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ours beside PyTorch SDPA's FA2 and cuDNN back ends, and FlashAttention-3 where flash_attn_interface (fa3/build.sh) can be imported.
+"""Ours beside PyTorch SDPA's FA2 and cuDNN back ends, and FlashAttention-3 where FA_PEERS has it (vllm_fa3.py).
 
 Every row is tuned by the library, checked once more against PyTorch, and timed with the L2 flushed, the median taken: "in turn", all in each
 round in an order drawn anew, so that all see the clocks that a power-limited card lowers for the faster kernel; and "alone", one after
@@ -21,14 +21,10 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import fatune
-
-try:
-    from flash_attn_interface import flash_attn_func
-except ImportError:
-    flash_attn_func = None
+import vllm_fa3
 
 BACKENDS = {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
-PEERS = [*BACKENDS, *(["fa3"] if flash_attn_func else [])]
+PEERS = [*BACKENDS, *([vllm_fa3.NAME] if vllm_fa3.flash_attn_varlen_func else [])]
 SEQ = [512, 1024, 2048, 4096, 8192, 16384]
 SMALL = [(1, 1, 32, 64), (1, 1, 128, 64), (1, 1, 512, 64), (1, 12, 197, 64), (4, 8, 512, 64), (32, 8, 512, 64), (1, 32, 512, 128),
          (2, 16, 1000, 128)]
@@ -93,9 +89,8 @@ def run_row(tuner, clock, dtype, causal, shape, budget_ms):
     ours = tuner.launcher(kernel, q, k, v, o, torch.cuda.current_stream().cuda_stream)
     ours()
     calls = {"ours": ours, **{name: sdpa(name, q, k, v, is_causal=causal) for name in BACKENDS}}
-    if flash_attn_func:
-        same = [t.transpose(1, 2) for t in (q, k, v)]   # the same tensors, in the order of its dimensions
-        calls["fa3"] = lambda: flash_attn_func(*same, causal=causal)
+    rows, bounds = [t.transpose(1, 2).flatten(0, 1) for t in (q, k, v)], torch.arange(0, batch * seq + 1, seq, device="cuda", dtype=torch.int32)
+    calls.update(vllm_fa3.calls(*rows, torch.empty_like(rows[0]), bounds, seq, seq, causal, cu_seqlens_k=bounds))
     error = (o.float() - calls["fa2"]().float()).abs().max().item()
     limit = 0.004 if dtype == "fp16" else 0.03
     if not error <= limit:

@@ -3,8 +3,9 @@
 
 Runs one sweep into FOLDER/whole.db, the same one into FOLDER/killed.db with SIGKILL at --kills random
 moments, and compares winners: the same config, or a tie, as a tune declares it: two configs within
-half a percent in a race that both ran in, their intervals overlapping. Prints a table, and the result as JSON in its last line; exit status 1 when
-a winner differs, an item is missing, or a config that was on record was tried again.
+half a percent in a race that both ran in, their intervals overlapping. Prints a line
+for each problem, and the result as JSON in its last line; exit status 1 when a winner differs, an item is missing, or
+a config that was on record was tried again.
 
     python3 tests/bench/sweep_kill.py build/fa-tune /tmp/sweeps             # 48 problems, a few minutes
     python3 tests/bench/sweep_kill.py build/fa-tune /tmp/sweeps --seq 512 --head-dim 64
@@ -95,27 +96,14 @@ def overlap(a, b):
 
 
 def verdict(ours, other, rows_of_ours, rows_of_other):
-    """"same", "tie" or "DIFFERENT" for two winners, and by how many percent the one lost the other's race
-    (None: it was in no race of the other's). rows: every config of the problem, in each store."""
+    """"same", "tie" or "DIFFERENT" for two winners. rows: every config of the problem, in each store."""
     a, b = name_of(ours["config"]), name_of(other["config"])
-    if a == b:
-        return "same", 0.0
-    word, gap = "DIFFERENT", None
-    for winner, rival, rows in ((ours, b, rows_of_ours()), (other, a, rows_of_other())):
+    for winner, rival, rows in () if a == b else ((ours, b, rows_of_ours()), (other, a, rows_of_other())):
         row = rows.get(rival)
-        if row is None or not row["raced"] or not winner["raced"]:
-            continue
-        lost_by = 100 * (row["median_us"] / winner["median_us"] - 1)
-        if lost_by <= TIE and overlap(winner, row):
-            word = "tie"
-        gap = lost_by if gap is None else min(gap, lost_by)
-    return word, gap
-
-
-def text_of(problem):
-    return "%s D %d%s B %d H %d S %d" % (problem["dtype"], problem["head_dim"],
-                                         "" if problem["causal"] == "none" else " causal",
-                                         problem["batch"], problem["heads_q"], problem["seq_q"])
+        if row is not None and row["raced"] and winner["raced"] and overlap(winner, row) and \
+                100 * (row["median_us"] / winner["median_us"] - 1) <= TIE:
+            return "tie"
+    return "same" if a == b else "DIFFERENT"
 
 
 def compare(fa_tune, whole, killed, whole_store, killed_store):
@@ -124,24 +112,13 @@ def compare(fa_tune, whole, killed, whole_store, killed_store):
         if ours["problem"] != other["problem"]:
             sys.exit("the two sweeps are of different problems")
         a, b = ours["answer"], other["answer"]
-        row = {"problem": text_of(ours["problem"]), "verdict": "MISSING"}
+        row = {"problem": ours["problem"], "verdict": "MISSING"}
         if a is not None and b is not None:
-            word, gap = verdict(a, b, lambda: explain(fa_tune, whole_store, ours),
-                                lambda: explain(fa_tune, killed_store, other))
-            row.update(verdict=word, gap_percent=gap, whole=name_of(a["config"]), killed=name_of(b["config"]), whole_us=a["median_us"], killed_us=b["median_us"])
+            row.update(verdict=verdict(a, b, lambda: explain(fa_tune, whole_store, ours),
+                                       lambda: explain(fa_tune, killed_store, other)),
+                       whole=name_of(a["config"]), killed=name_of(b["config"]), whole_us=a["median_us"], killed_us=b["median_us"])
         rows.append(row)
     return rows
-
-
-def print_table(rows):
-    print("%-10s  %-40s  %10s  %10s  config" % ("winner", "problem", "whole us", "killed us"))
-    for row in rows:
-        print("%-10s  %-40s  %10.2f  %10.2f  %s%s" % (
-            row["verdict"], row["problem"], row.get("whole_us") or 0, row.get("killed_us") or 0,
-            row.get("whole", ""),
-            "" if row.get("whole") == row.get("killed") else
-            "  |  %s (%s)" % (row["killed"], "never raced here" if row["gap_percent"] is None else
-                              "behind by %.2f %%" % row["gap_percent"])))
 
 
 def main():
@@ -173,7 +150,8 @@ def main():
                 for point in points)
     seconds_after, killed = run_through(arguments, killed_store)
     rows = compare(options.fa_tune, whole, killed, whole_store, killed_store)
-    print_table(rows)
+    for row in rows:
+        print(row)
     told = {word: sum(row["verdict"] == word for row in rows)
             for word in ("same", "tie", "DIFFERENT", "MISSING")}
     result = dict(problems=count, kills=kills, random=options.random, after_items=points,
