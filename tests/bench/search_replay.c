@@ -17,12 +17,12 @@
 
 enum { BATCH_MAX = 1024 };
 
-static fa_search walk; /* knows every point with its cost */
+static fa_search *walk; /* knows every point with its cost */
 static uint8_t *twos[FA_SEARCH_DIMS_MAX];
 
 static const fa_known *find(const int32_t *point)
 {
-    return fa_walk_find(&walk, fa_walk_rank(&walk, point));
+    return fa_walk_find(walk, fa_walk_rank(walk, point));
 }
 
 static bool is_valid(void *context, const int32_t *point)
@@ -37,9 +37,16 @@ static int twos_of(void *context, int dim, int32_t value)
     return twos[dim][value];
 }
 
+static bool anywhere(void *context, const int32_t *point)
+{
+    (void)context, (void)point;
+    return true;
+}
+
 /* 0: the input is not as it must be. */
 static int read_space(fa_search_space *space)
 {
+    fa_search_space whole;
     int32_t point[FA_SEARCH_DIMS_MAX];
     long points = 0;
     double number;
@@ -57,17 +64,16 @@ static int read_space(fa_search_space *space)
             twos[d][i] = (uint8_t)fa_search_twos(number);
         }
     }
-    if (fa_walk_init(&walk, space, &(fa_search_options){.evaluations = 1}) != 0)
+    whole = *space;
+    whole.valid = anywhere;
+    if (fa_search_open(&whole, &(fa_search_options){"random", .evaluations = 1}, &walk, NULL) != 0)
         return 0;
     for (long i = 0; i < points; i++) {
         for (int d = 0; d < space->dims; d++)
             if (scanf("%d", &point[d]) != 1 || point[d] < 0 || point[d] >= space->values[d])
                 return 0;
-        fa_known *known =
-            scanf("%lf", &number) == 1 ? fa_walk_add(&walk, fa_walk_rank(&walk, point)) : NULL;
-        if (known == NULL)
+        if (scanf("%lf", &number) != 1 || fa_search_tell(walk, point, number) != 0)
             return 0;
-        known->cost = number;
     }
     return 1;
 }

@@ -102,7 +102,6 @@ int fa_search_join(fa_search *search, const int32_t *point);
  * FA_EINVAL for what is no point of the space, FA_ENOMEM. */
 int fa_search_tell(fa_search *search, const int32_t *point, double cost);
 
-/* ---- for strategies (walk.c) ------------------------------------------------------------------*/
 /* A strategy. */
 typedef struct fa_strategy {
     const char *name;
@@ -111,27 +110,9 @@ typedef struct fa_strategy {
     uint64_t (*next)(fa_search *walk);
 } fa_strategy;
 
-extern const fa_strategy fa_strategy_exhaustive, fa_strategy_random, fa_strategy_surrogate;
-
-int fa_walk_init(fa_search *walk, const fa_search_space *space, const fa_search_options *options);
-
 uint64_t fa_walk_rank(const fa_search *walk, const int32_t *point);
-void fa_walk_point(const fa_search *walk, uint64_t rank, int32_t *ret_point);
-bool fa_walk_valid(const fa_search *walk, uint64_t rank);
 /* NULL: not known. */
 fa_known *fa_walk_find(const fa_search *walk, uint64_t rank);
-/* Joins a point that is under way. NULL: out of memory. */
-fa_known *fa_walk_add(fa_search *walk, uint64_t rank);
-
-/* [0, below). */
-uint32_t fa_walk_below(fa_search *walk, uint32_t below);
-
-/* A point that exists and is not known, evenly spread over the space by a sequence of low discrepancy, or drawn value by
- * value where points are rare and space.begins is known; FA_NO_POINT: there is none, or it is too rare to be found. */
-uint64_t fa_walk_draw(fa_search *walk);
-/* How many points differ from one in a single parameter, whether they exist or not; and the k-th of them. */
-uint32_t fa_walk_neighbours(const fa_search *walk);
-uint64_t fa_walk_neighbour(const fa_search *walk, uint64_t rank, uint32_t k);
 
 /* ---- space.c ---------------------------------------------------------------------------------*/
 /* The space of a problem on a GPU as points to be searched: never built, each config judged when it is asked about. A point has
