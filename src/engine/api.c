@@ -72,9 +72,7 @@ int fa_list_winners(fa_tuner *tuner, fa_answer **ret_answers, size_t *ret_count,
                                  "ret_answers or ret_count", diag);
     if (rc != 0)
         return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = fa_store_winners(tuner->store, NULL, &rows, &count, diag);
-    pthread_mutex_unlock(&tuner->work);
+    rc = FA_HELD(tuner, fa_store_winners(tuner->store, NULL, &rows, &count, diag));
     for (size_t i = 0; rc == 0 && i < count; i++) {
         rc = fa_records_answer(&rows[i], NULL, &answer, diag);
         if (rc == 0)
@@ -97,9 +95,7 @@ int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, 
              : tuner->service->cubin(tuner, answer->cubin_key, ret_bytes, ret_size, diag);
     if (rc != FA_SOURCE_NONE && rc != FA_ENOTFOUND)
         return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = fa_records_cubin(tuner, answer->cubin_key, &cubin, diag);
-    pthread_mutex_unlock(&tuner->work);
+    rc = FA_HELD(tuner, fa_records_cubin(tuner, answer->cubin_key, &cubin, diag));
     if (rc != 0)
         return rc;
     *ret_bytes = cubin.bytes;

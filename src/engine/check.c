@@ -180,9 +180,7 @@ int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_kern
     }
     check->tuner = tuner;
     check->diag = diag;
-    pthread_mutex_lock(&tuner->work);
-    rc = run_check(check, &known);
-    pthread_mutex_unlock(&tuner->work);
+    rc = FA_HELD(tuner, run_check(check, &known));
     if (rc == 0 && ret_gpu != NULL)
         *ret_gpu = check->target.gpu;
     rc = list_kernels(check, rc, ret_kernels, ret_count);

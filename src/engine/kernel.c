@@ -282,18 +282,14 @@ static int ask_service(struct asking *asking, const fa_kernel **ret_kernel, fa_d
     fa_diag why = {{0}};
     if (tuner->service == NULL)
         return FA_SOURCE_NONE;
-    pthread_mutex_lock(&tuner->work);
-    int rc = resolve(asking, &why);
-    pthread_mutex_unlock(&tuner->work);
+    int rc = FA_HELD(tuner, resolve(asking, &why));
     if (rc != 0)
         return FA_SOURCE_NONE; /* the local way says what is wrong */
     rc = tuner->service->kernel(tuner, &asking->target, asking->problem, asking->effort, &answer,
                                 &cubin, diag);
     if (rc != 0)
         return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = load_foreign(asking, &answer, &cubin, ret_kernel, &why);
-    pthread_mutex_unlock(&tuner->work);
+    rc = FA_HELD(tuner, load_foreign(asking, &answer, &cubin, ret_kernel, &why));
     fa_cubin_record_free(&cubin);
     if (rc == FA_EBUSY && asking->effort == FA_EFFORT_CACHED) /* no fault of the service's */
         return fa_fail(diag, FA_ENOTFOUND, "%s", why.text);

@@ -81,6 +81,15 @@ struct fa_tuner {
     bool found_busy; /* by the last lookup of effort CACHED that needed the GPU */
 };
 
+/* The value of a call that is made with `work` held. */
+#define FA_HELD(tuner, call)                  \
+    __extension__({                           \
+        pthread_mutex_lock(&(tuner)->work);   \
+        const int of_call = (call);           \
+        pthread_mutex_unlock(&(tuner)->work); \
+        of_call;                              \
+    })
+
 void fa_note(fa_tuner *tuner, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void fa_note_text(void *tuner, const char *sentence);
 /* FA_EFORKED in a child of the process that opened the tuner. */

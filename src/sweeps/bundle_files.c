@@ -145,9 +145,8 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
     if (rc == 0 && source.file != NULL) {
         rc = fa_lines_make(tuner, &source, &lines, diag);
     } else if (rc == 0) {
-        pthread_mutex_lock(&tuner->work);
-        rc = export_stored(tuner, tuner->store, options, &lines.part, &skipped, diag);
-        pthread_mutex_unlock(&tuner->work);
+        rc = FA_HELD(tuner,
+                     export_stored(tuner, tuner->store, options, &lines.part, &skipped, diag));
     }
     if (rc == 0 && lines.part == NULL)
         rc = fa_fail(diag, FA_ENOTFOUND, "%s holds no winner", source.file);
@@ -311,9 +310,8 @@ static int import_lines(fa_tuner *tuner, const fa_import_options *options, fa_bu
         rc = import_bundle(&importing, &info, diag);
     fa_bundle_close(&importing.bundle);
     if (rc == 0 && !options->dry_run) {
-        pthread_mutex_lock(&tuner->work);
-        rc = fa_store_baselines_put(tuner->store, lines.baseline, lines.baselines, diag);
-        pthread_mutex_unlock(&tuner->work);
+        rc = FA_HELD(tuner,
+                     fa_store_baselines_put(tuner->store, lines.baseline, lines.baselines, diag));
     }
     info.failed = lines.failed;
     info.baselines = (int32_t)lines.baselines;

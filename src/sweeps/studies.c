@@ -144,10 +144,8 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial 
     memcpy(target.scope.silicon, study->silicon, sizeof target.scope.silicon);
     memcpy(target.scope.templates, study->templates, sizeof target.scope.templates);
     memcpy(target.scope.policy, study->policy, sizeof target.scope.policy);
-    pthread_mutex_lock(&tuner->work);
-    rc = fa_configs_read(tuner, &target, study->has_winner ? &study->winner : NULL, study->current,
-                         ret_trials, ret_count, NULL, diag);
-    pthread_mutex_unlock(&tuner->work);
+    rc = FA_HELD(tuner, fa_configs_read(tuner, &target, study->has_winner ? &study->winner : NULL,
+                                        study->current, ret_trials, ret_count, NULL, diag));
     return rc;
 }
 
@@ -157,12 +155,9 @@ int fa_list_baselines(fa_tuner *tuner, fa_baseline **ret_baselines, size_t *ret_
 {
     int rc = fa_tuner_check_with(tuner, ret_baselines != NULL && ret_count != NULL,
                                  "ret_baselines or ret_count", diag);
-    if (rc != 0)
-        return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = fa_store_baselines(tuner->store, ret_baselines, ret_count, diag);
-    pthread_mutex_unlock(&tuner->work);
-    return rc;
+    return rc != 0
+               ? rc
+               : FA_HELD(tuner, fa_store_baselines(tuner->store, ret_baselines, ret_count, diag));
 }
 
 bool fa_baseline_concerns(const fa_baseline *baseline, const fa_answer *answer)

@@ -168,9 +168,7 @@ int fa_stop_sweep(fa_tuner *tuner, const char *key, fa_diag *diag)
     int rc = fa_tuner_check_with(tuner, key != NULL, "key", diag);
     if (rc != 0)
         return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = fa_store_sweep_set_state(tuner->store, key, FA_SWEEP_STOPPED, diag);
-    pthread_mutex_unlock(&tuner->work);
+    rc = FA_HELD(tuner, fa_store_sweep_set_state(tuner->store, key, FA_SWEEP_STOPPED, diag));
     return rc == FA_ENOTFOUND ? no_such_sweep(tuner, key, diag) : rc;
 }
 
@@ -179,12 +177,9 @@ int fa_list_sweeps(fa_tuner *tuner, fa_sweep **ret_sweeps, size_t *ret_count, fa
 {
     int rc = fa_tuner_check_with(tuner, ret_sweeps != NULL && ret_count != NULL,
                                  "ret_sweeps or ret_count", diag);
-    if (rc != 0)
-        return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = fa_store_sweeps(tuner->store, NULL, ret_sweeps, ret_count, diag);
-    pthread_mutex_unlock(&tuner->work);
-    return rc;
+    return rc != 0
+               ? rc
+               : FA_HELD(tuner, fa_store_sweeps(tuner->store, NULL, ret_sweeps, ret_count, diag));
 }
 
 int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item **ret_items,
@@ -194,9 +189,7 @@ int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item **ret_it
                                  "key, ret_items or ret_count", diag);
     if (rc != 0)
         return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = fa_store_sweep_items(tuner->store, key, ret_items, ret_count, diag);
-    pthread_mutex_unlock(&tuner->work);
+    rc = FA_HELD(tuner, fa_store_sweep_items(tuner->store, key, ret_items, ret_count, diag));
     return rc == FA_ENOTFOUND ? no_such_sweep(tuner, key, diag) : rc;
 }
 
@@ -505,9 +498,7 @@ static int check_done_item(struct runner *r, const fa_sweep_item *item, fa_diag 
                    ? fa_fail(diag, FA_ECANCELED, "canceled")
                    : 0;
     }
-    pthread_mutex_lock(&r->tuner->work);
-    rc = fa_store_sweep_reopen(r->tuner->store, r->sweep.key, item->index, diag);
-    pthread_mutex_unlock(&r->tuner->work);
+    rc = FA_HELD(r->tuner, fa_store_sweep_reopen(r->tuner->store, r->sweep.key, item->index, diag));
     return rc;
 }
 
@@ -515,16 +506,13 @@ static int check_done_items(struct runner *r, fa_diag *diag)
 {
     fa_sweep_item *item = NULL;
     size_t count = 0;
-    pthread_mutex_lock(&r->tuner->work);
-    int rc = fa_store_sweep_items(r->tuner->store, r->sweep.key, &item, &count, diag);
-    pthread_mutex_unlock(&r->tuner->work);
+    int rc =
+        FA_HELD(r->tuner, fa_store_sweep_items(r->tuner->store, r->sweep.key, &item, &count, diag));
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = check_done_item(r, &item[i], diag);
     free(item);
-    pthread_mutex_lock(&r->tuner->work);
     if (rc == 0)
-        rc = fa_store_sweep_read(r->tuner->store, r->sweep.key, &r->sweep, diag);
-    pthread_mutex_unlock(&r->tuner->work);
+        rc = FA_HELD(r->tuner, fa_store_sweep_read(r->tuner->store, r->sweep.key, &r->sweep, diag));
     return rc;
 }
 
@@ -558,9 +546,7 @@ static int run_entered_sweep(struct runner *r, fa_diag *diag)
 {
     fa_tuner *tuner = r->tuner;
     fa_sweep *now = &r->sweep;
-    pthread_mutex_lock(&tuner->work);
-    int rc = enter_sweep(tuner, r->request, now, diag);
-    pthread_mutex_unlock(&tuner->work);
+    int rc = FA_HELD(tuner, enter_sweep(tuner, r->request, now, diag));
     if (rc != 0)
         return rc;
     rc = run_items(r, diag);
@@ -587,9 +573,7 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
         memcpy(known.each.same_bits, tuner->options.same_bits, sizeof known.each.same_bits);
     key_of(&known, r.sweep.key);
     if (known.enqueue) {
-        pthread_mutex_lock(&tuner->work);
-        rc = enqueue_sweep(tuner, &known, &r.sweep, diag);
-        pthread_mutex_unlock(&tuner->work);
+        rc = FA_HELD(tuner, enqueue_sweep(tuner, &known, &r.sweep, diag));
         if (rc == 0 && ret_sweep != NULL)
             *ret_sweep = r.sweep;
         return rc;
@@ -626,11 +610,10 @@ static int find_what_to_work_on(struct runner *r, const fa_worker_request *reque
                       .ordinal = request->ordinal};
     fa_tuner *tuner = r->tuner;
     fa_target target;
-    pthread_mutex_lock(&tuner->work);
-    int rc = fa_store_is_read_only(tuner->store)
-                 ? fa_fail(diag, FA_EREADONLY, "the store %s cannot be written", tuner->store_path)
-                 : fa_target_resolve(tuner, &any, &target, diag);
-    pthread_mutex_unlock(&tuner->work);
+    int rc = FA_HELD(tuner, fa_store_is_read_only(tuner->store)
+                                ? fa_fail(diag, FA_EREADONLY, "the store %s cannot be written",
+                                          tuner->store_path)
+                                : fa_target_resolve(tuner, &any, &target, diag));
     if (request->gpu == NULL &&
         (rc == FA_ENODRIVER || (rc == FA_ENODEVICE && request->ordinal == 0)))
         return 0; /* compiles for any type */
@@ -649,9 +632,7 @@ static int work(struct runner *r, const fa_worker_request *request, fa_diag *dia
     while (!r->stop) {
         bool taken = false;
         fa_diag why = {{0}}, said = {{0}}; /* why: nobody knows whether there is an item */
-        pthread_mutex_lock(&r->tuner->work);
-        int rc = fa_tuner_need_server(r->tuner, &why);
-        pthread_mutex_unlock(&r->tuner->work);
+        int rc = FA_HELD(r->tuner, fa_tuner_need_server(r->tuner, &why));
         if (rc == 0)
             rc = work_on_one(r, &taken, &said);
         if (taken && rc != 0 && rc != FA_EIO && rc != FA_EBUSY && !r->stop)
