@@ -23,14 +23,11 @@
 #include "sqlite.h"
 
 #include "statements.h"
-#include "store.h"
 
 #include <errno.h>
 #include <sqlite3.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 

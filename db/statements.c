@@ -5,10 +5,7 @@
  */
 #include "statements.h"
 
-#include "json.h"
-
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>

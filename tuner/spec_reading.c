@@ -12,7 +12,6 @@
  */
 #include "spec_reading.h"
 
-#include "error.h"
 #include "family.h"
 #include "problem.h"
 

@@ -10,7 +10,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "fa_types.h"
 #include "places.h"
 
 #include <errno.h>
@@ -21,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 void fa_own_directory(char *ret_path, size_t size)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool.h"
 
-#include "error.h"
 #include "json.h"
 
 #include <errno.h>

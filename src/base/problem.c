@@ -4,7 +4,6 @@
  */
 #include "problem.h"
 
-#include "buf.h"
 #include "error.h"
 #include "hash.h"
 #include "json.h"

@@ -8,9 +8,6 @@
  */
 #include "trial.h"
 
-#include "buf.h"
-#include "error.h"
-#include "json.h"
 #include "problem.h"
 
 #include <ctype.h>

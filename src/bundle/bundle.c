@@ -11,13 +11,10 @@
  */
 #include "bundle.h"
 
-#include "buf.h"
 #include "database.h"
 #include "error.h"
-#include "json.h"
 #include "own_place.h"
 #include "sqlite.h"
-#include "store.h"
 
 #include <errno.h>
 #include <fcntl.h>

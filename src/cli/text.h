@@ -44,7 +44,7 @@ void cli_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
  * a result was written after all. */
 cJSON *cli_errors_take(void);
 
-/* ---- tables (table.c) ------------------------------------------------------------------------*/
+/* ---- tables ------------------------------------------------------------------------*/
 /* A table of texts with columns as wide as their widest cell, written cell after cell and row after row; and configs as
  * rows of one.
  *

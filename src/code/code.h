@@ -60,7 +60,7 @@ size_t fa_code_line_end(const char *text, size_t at);
 /* A copy whose comments are blank, and its literals if `literals` (free()); NULL: no memory. */
 char *fa_code_of(const char *text, bool literals);
 
-/* ---- the device part of what is written for nvcc (cut.c) --------------------------------------*/
+/* ---- the device part of what is written for nvcc ----------------------------------------------*/
 typedef struct fa_cut fa_cut;
 
 /* The kernel's and the answer's, which may be ""; the author's headers follow. */

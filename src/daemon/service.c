@@ -6,7 +6,6 @@
 #include "service.h"
 
 #include "error.h"
-#include "hash.h"
 #include "own_place.h"
 #include "report.h"
 

@@ -13,10 +13,8 @@
 #include "job.h"
 
 #include "error.h"
-#include "lookup.h"
 #include "manifest.h"
 #include "model.h"
-#include "pool.h"
 #include "problem.h"
 #include "session.h"
 #include "store.h"

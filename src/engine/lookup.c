@@ -24,11 +24,8 @@
 #include "candidate.h"
 #include "error.h"
 #include "family.h"
-#include "json.h"
 #include "model.h"
 #include "problem.h"
-#include "session.h"
-#include "store.h"
 #include "trial.h"
 
 #include <limits.h>

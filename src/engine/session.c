@@ -10,7 +10,6 @@
 #include "buf.h"
 #include "catalogue.h"
 #include "compile_pool.h"
-#include "driver.h"
 #include "error.h"
 #include "family.h"
 #include "fields.h"
@@ -19,15 +18,12 @@
 #include "problem.h"
 #include "search.h"
 #include "spec.h"
-#include "store.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 

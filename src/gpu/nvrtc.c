@@ -21,7 +21,6 @@
  */
 #include "nvrtc.h"
 
-#include "buf.h"
 #include "driver.h"
 #include "error.h"
 #include "hash.h"

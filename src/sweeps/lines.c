@@ -13,7 +13,6 @@
 #include "lines.h"
 
 #include "buf.h"
-#include "candidate.h"
 #include "catalogue.h"
 #include "compile_pool.h"
 #include "error.h"

@@ -4,7 +4,6 @@
  * Asks come from anybody, so an unknown key is an error. Field names are stable: fields may be added, and none is renamed.
  */
 #include "fa_service.h"
-#include "json.h"
 #include "search.h"
 #include "lookup.h"
 #include "trial.h"

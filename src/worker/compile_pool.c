@@ -4,7 +4,6 @@
  */
 #include "compile_pool.h"
 
-#include "buf.h"
 #include "error.h"
 #include "json.h"
 #include "spec.h"

@@ -12,7 +12,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 _Static_assert(8 * FA_TENSORS_MAX * (1 + FA_TENSOR_STRIDES) +
                        4 * (FA_SCALARS_MAX + FA_PROBLEM_VALUES) <=
