@@ -239,11 +239,6 @@ int fa_db_create_empty(const char *path, fa_diag *diag)
 }
 
 /* ---- STORE.lock -----------------------------------------------------------------------------*/
-static bool is_own_file(const struct stat *st)
-{
-    return S_ISREG(st->st_mode) && st->st_uid == geteuid() && (st->st_mode & 022) == 0;
-}
-
 /* Makes the file where it is missing: mode 0600, ours alone, since whoever can write it can hold every lock of it for
  * ever. */
 static int open_lock_file(const char *store_path, int *ret_fd, fa_diag *diag)
@@ -255,7 +250,8 @@ static int open_lock_file(const char *store_path, int *ret_fd, fa_diag *diag)
         return rc;
     snprintf(path, sizeof path, "%s" FA_LOCK_ENDING, store_path);
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    if (fd >= 0 && fstat(fd, &st) == 0 && is_own_file(&st)) {
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+        (st.st_mode & 022) == 0) {
         *ret_fd = fd;
         return 0;
     }

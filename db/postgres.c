@@ -392,31 +392,11 @@ enum {
 };
 
 /* ---- binding --------------------------------------------------------------------------------*/
-static int bind_bytes(struct prepared *prepared, int i, const fa_value *value)
-{
-    if (value->size > 2 * FA_STORE_CUBIN_MAX)
-        return FA_EINVAL;
-    prepared->values[i] = value->bytes;
-    prepared->sizes[i] = (int)value->size;
-    prepared->formats[i] = 1;
-    if (value->kind == FA_VALUE_BLOB)
-        return 0;
-    prepared->values[i] = prepared->copies[i] = as_utf8(value->bytes, value->size);
-    return prepared->copies[i] != NULL ? 0 : FA_ENOMEM;
-}
-
-static void put_big_endian(char ret_bytes[8], double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    for (int i = 0; i < 8; i++)
-        ret_bytes[i] = (char)(bits >> (56 - 8 * i) & 0xff);
-}
-
 static int postgres_bind(fa_statement *statement, int place, const fa_value *value)
 {
     struct prepared *prepared = statement->handle;
     int i = place - 1;
+    uint64_t bits;
     if (prepared == NULL)
         return FA_EIO;
     if (i < 0 || i >= PLACES)
@@ -433,13 +413,23 @@ static int postgres_bind(fa_statement *statement, int place, const fa_value *val
         snprintf(prepared->numbers[i], NUMBER, "%lld", (long long)value->integer);
         return 0;
     case FA_VALUE_REAL:
-        put_big_endian(prepared->numbers[i], value->real);
+        memcpy(&bits, &value->real, sizeof bits);
+        for (int k = 0; k < 8; k++)
+            prepared->numbers[i][k] = (char)(bits >> (56 - 8 * k) & 0xff);
         prepared->sizes[i] = 8;
         prepared->formats[i] = 1;
         return 0;
     case FA_VALUE_TEXT:
     case FA_VALUE_BLOB:
-        return bind_bytes(prepared, i, value);
+        if (value->size > 2 * FA_STORE_CUBIN_MAX)
+            return FA_EINVAL;
+        prepared->values[i] = value->bytes;
+        prepared->sizes[i] = (int)value->size;
+        prepared->formats[i] = 1;
+        if (value->kind == FA_VALUE_BLOB)
+            return 0;
+        prepared->values[i] = prepared->copies[i] = as_utf8(value->bytes, value->size);
+        return prepared->copies[i] != NULL ? 0 : FA_ENOMEM;
     case FA_VALUE_OTHER:
     case FA_VALUE_NO_MEMORY:
         break;

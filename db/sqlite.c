@@ -122,13 +122,6 @@ static sqlite3_file *open_file(sqlite3 *db, sqlite3_int64 *ret_size)
                : NULL;
 }
 
-/* Whether nothing is in the file any more. */
-static bool is_empty(fa_store *store)
-{
-    sqlite3_int64 size = -1;
-    return open_file(store->db, &size) != NULL && size == 0;
-}
-
 /* SQLite reports a file of one byte as empty, and would make a database of it. */
 static bool is_one_byte(sqlite3 *db)
 {
@@ -185,19 +178,6 @@ static int sqlite_exec(fa_store *store, const char *sql, fa_diag *diag)
     if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK)
         return 0;
     return fail(store, diag, "a command failed");
-}
-
-static int pragma_int(fa_store *store, const char *sql, int *ret_sqlite_rc)
-{
-    sqlite3_stmt *statement = NULL;
-    errno = 0;
-    int value = 0, rc = sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL);
-    if (rc == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW)
-        value = sqlite3_column_int(statement, 0);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_finalize(statement);
-    *ret_sqlite_rc = rc;
-    return value;
 }
 
 static int sqlite_prepare(fa_store *store, fa_statement *statement, fa_diag *diag)
@@ -510,11 +490,14 @@ static int refuse_version(fa_store *store, int64_t version, fa_diag *diag)
 /* FA_ECORRUPT is SQLite's word that the file is damaged. */
 static int read_version(fa_store *store, int *ret_version, fa_diag *diag)
 {
-    int sqlite_rc;
-    *ret_version = pragma_int(store, "PRAGMA user_version", &sqlite_rc);
-    if (sqlite_rc != SQLITE_OK)
-        return fail(store, diag, "its version cannot be read");
-    return 0;
+    sqlite3_stmt *statement = NULL;
+    errno = *ret_version = 0;
+    int rc = sqlite3_prepare_v2(store->db, "PRAGMA user_version", -1, &statement, NULL);
+    if (rc == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW)
+        *ret_version = sqlite3_column_int(statement, 0);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_finalize(statement);
+    return rc == SQLITE_OK ? 0 : fail(store, diag, "its version cannot be read");
 }
 
 /* Inside the transaction, before which another process may have been here. */
@@ -647,10 +630,11 @@ static int enter(fa_store *store, fa_diag *diag)
     /* Writing on after the file was renamed or removed would lose what is written. A file that
      * was emptied has no tables any more: opened anew, it gets them. */
     int moved = 0;
+    sqlite3_int64 size = -1;
     if (store->db != NULL && !store->absent &&
         ((sqlite3_file_control(store->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
           moved != 0) ||
-         is_empty(store)))
+         (open_file(store->db, &size) != NULL && size == 0)))
         fa_sqlite_disconnect(store);
     if (store->db == NULL && store->changing) /* what follows may not be stored alone */
         return fa_fail(diag, FA_EIO, "store %s: its file was taken away in the middle of a change",

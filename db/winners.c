@@ -210,17 +210,6 @@ static int has_better(fa_store *store, int64_t scope_id, fa_origin origin, bool 
     return rc == FA_ENOTFOUND || (rc == FA_ECORRUPT && !store->damaged) ? 0 : rc;
 }
 
-static int need_cubin(fa_store *store, const char *key, fa_diag *diag)
-{
-    bool exists = false;
-    int rc = cubin_exists(store, key, &exists, diag);
-    if (rc != 0 || exists)
-        return rc;
-    return fa_fail(diag, FA_ESTORE,
-                   "store %s: the winner's cubin %s is not in it any more; was the store replaced?",
-                   store->path, key);
-}
-
 /* The scope's number, made where it is missing; nobody else changes its winner until the end of the change. */
 static int hold(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
 {
@@ -236,14 +225,19 @@ static int put_winner(fa_store *store, const fa_winner_record *winner, const fa_
                       bool replace, bool *ret_kept, fa_diag *diag)
 {
     int64_t scope_id = 0;
-    bool kept = false;
+    bool kept = false, exists = true;
     int rc = hold(store, &winner->scope, &scope_id, diag);
     if (rc == 0 && !replace)
         rc = has_better(store, scope_id, winner->origin, &kept, diag);
     if (rc == 0 && cubin != NULL)
         rc = put_cubin(store, cubin, diag);
     else if (rc == 0 && !kept)
-        rc = need_cubin(store, winner->cubin_key, diag);
+        rc = cubin_exists(store, winner->cubin_key, &exists, diag);
+    if (rc == 0 && !exists)
+        rc = fa_fail(
+            diag, FA_ESTORE,
+            "store %s: the winner's cubin %s is not in it any more; was the store replaced?",
+            store->path, winner->cubin_key);
     *ret_kept = kept;
     if (rc == 0 && !kept)
         rc = fa_db_do(store, diag, "DELETE FROM winner WHERE scope_id = ?", fa_int(scope_id));

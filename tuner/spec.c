@@ -108,17 +108,6 @@ static void check_options(struct fa_spec_reading *r)
 }
 
 /* ---- what is known ---------------------------------------------------------------------------*/
-static void free_spec(fa_spec *spec)
-{
-    if (spec == NULL)
-        return;
-    fa_families_free(&spec->families);
-    fa_templates_close(&spec->templates);
-    fa_includes_close(&spec->includes);
-    fa_buf_free(&spec->left);
-    free(spec);
-}
-
 /* What it is compiled with, from the reading and the operation's document. */
 static void take_compiled_with(struct fa_spec_reading *r)
 {
@@ -380,7 +369,13 @@ static int read_all(const char *name, const char *folder, const char *text, cons
     if ((r.rc == FA_EMANIFEST || r.rc == FA_EINVAL || r.rc == FA_ENOTFOUND) && r.text != NULL &&
         diag != NULL)
         fa_spec_locate(name, r.name, r.text, r.beside, diag);
-    free_spec(r.spec);
+    if (r.spec != NULL) {
+        fa_families_free(&r.spec->families);
+        fa_templates_close(&r.spec->templates);
+        fa_includes_close(&r.spec->includes);
+        fa_buf_free(&r.spec->left);
+        free(r.spec);
+    }
     cJSON_Delete(r.json);
     for (int i = 0; i <= FA_THE_ANSWER; i++)
         free(r.called[i]);

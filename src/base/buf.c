@@ -207,18 +207,6 @@ void fa_directory_of(const char *path, char ret_directory[PATH_MAX])
              slash == NULL || slash == path ? 1 : (int)(slash - path), slash == NULL ? "." : path);
 }
 
-/* A rename survives a power cut once its directory is synced; some file systems cannot sync a directory. */
-static void keep_name(const char *path)
-{
-    char directory[PATH_MAX];
-    fa_directory_of(path, directory);
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        fsync(fd);
-        close(fd);
-    }
-}
-
 /* Not mkostemp(), which leaves the umask out. */
 static int open_new(fa_buf *path, const char *wanted, unsigned mode)
 {
@@ -237,6 +225,7 @@ static int open_new(fa_buf *path, const char *wanted, unsigned mode)
 int fa_replace_file(const char *path, const void *bytes, size_t size, unsigned mode)
 {
     fa_buf temporary = {0};
+    char directory[PATH_MAX];
     int fd = open_new(&temporary, path, mode);
     int failed = fd < 0 ? errno : 0;
     if (fd >= 0 && (fa_write_all(fd, bytes, size) != 0 || fsync(fd) != 0))
@@ -245,10 +234,15 @@ int fa_replace_file(const char *path, const void *bytes, size_t size, unsigned m
         failed = errno;
     if (failed == 0 && rename(temporary.data, path) != 0)
         failed = errno;
-    if (failed == 0)
-        keep_name(path);
-    else if (fd >= 0)
+    if (failed != 0 && fd >= 0)
         unlink(temporary.data);
+    /* A rename survives a power cut once its directory is synced; some file systems cannot sync a directory. */
+    fa_directory_of(path, directory);
+    fd = failed == 0 ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
     fa_buf_free(&temporary);
     return failed;
 }

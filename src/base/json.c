@@ -442,24 +442,19 @@ static void set_number(const fa_member *m, void *at, double value)
 }
 
 /* ---- writing --------------------------------------------------------------------------------*/
-static cJSON *write_number(const fa_member *m, double value)
-{
-    bool unknown = (m->rules & FA_MEMBER_UNKNOWN) == FA_MEMBER_UNKNOWN && !(value > 0);
-    return unknown || !isfinite(value) ? cJSON_CreateNull() : cJSON_CreateNumber(value);
-}
-
 static cJSON *write_member(const fa_member *m, const void *at)
 {
     cJSON *array;
+    const double value = is_number(m) ? number_at(m, at) : 0;
+    const bool unknown = (m->rules & FA_MEMBER_UNKNOWN) == FA_MEMBER_UNKNOWN;
     if (is_number(m))
-        return write_number(m, number_at(m, at));
+        return (unknown && !(value > 0)) || !isfinite(value) ? cJSON_CreateNull()
+                                                             : cJSON_CreateNumber(value);
     switch (m->kind) {
     case FA_MEMBER_FLAG:
         return cJSON_CreateBool(*(const bool *)at);
     case FA_MEMBER_TEXT:
-        return (m->rules & FA_MEMBER_UNKNOWN) == FA_MEMBER_UNKNOWN && *(const char *)at == 0
-                   ? cJSON_CreateNull()
-                   : cJSON_CreateString(at);
+        return unknown && *(const char *)at == 0 ? cJSON_CreateNull() : cJSON_CreateString(at);
     case FA_MEMBER_STRING:
         memcpy(&at, at, sizeof at);
         return at != NULL ? cJSON_CreateString(at) : cJSON_CreateNull();

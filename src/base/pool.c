@@ -177,18 +177,6 @@ static bool is_passed_on(const char *variable)
 
 enum { PASSED_ON_MAX = 120 };
 
-/* The texts stay the process's own. */
-static void take_environment(char *ret[PASSED_ON_MAX])
-{
-    static char language[] = "LC_ALL=C";
-    int count = 0;
-    ret[count++] = language;
-    for (char **one = environ; one != NULL && *one != NULL && count < PASSED_ON_MAX - 1; one++)
-        if (is_passed_on(*one))
-            ret[count++] = *one;
-    ret[count] = NULL;
-}
-
 /* The child's signal mask and dispositions are made plain; its own process group keeps a
  * terminal's Ctrl-C for the parent to decide on. */
 static int spawn(const char *path, char *const *arguments, char *const *environment, int fd,
@@ -224,8 +212,12 @@ static int start_process(const char *path, char *const *arguments, char *const *
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return fa_fail(diag, FA_EIO, "no socket pair for a worker: %s", strerror(errno));
-    char *plain[PASSED_ON_MAX];
-    take_environment(plain);
+    static char language[] = "LC_ALL=C";
+    char *plain[PASSED_ON_MAX] = {language}; /* the other texts stay the process's own */
+    int count = 1;
+    for (char **one = environ; one != NULL && *one != NULL && count < PASSED_ON_MAX - 1; one++)
+        if (is_passed_on(*one))
+            plain[count++] = *one;
     int rc = spawn(path, arguments, environment != NULL ? environment : plain, pair[1], ret_pid);
     close(pair[1]);
     if (rc != 0) {

@@ -415,20 +415,11 @@ static int read_value(const cJSON *json, const fa_field *f, int32_t *ret, fa_dia
     return 0;
 }
 
-static int check_keys(const cJSON *json, const fa_operation *op, const char *beside, fa_diag *diag)
-{
-    const char *keys[FA_PROBLEM_VALUES + 3] = {"operation"};
-    for (int i = 0; i < op->field_count; i++)
-        keys[1 + i] = op->field[i].name;
-    keys[1 + op->field_count] = beside;
-    return fa_json_check_keys(json, keys, "problem", diag);
-}
-
 int fa_problem_from_json(const cJSON *json, bool sizes, const char *beside, fa_problem *ret_problem,
                          fa_diag *diag)
 {
     const fa_operation *op = fa_operation_of(ret_problem);
-    const char *name = NULL;
+    const char *name = NULL, *keys[FA_PROBLEM_VALUES + 3] = {"operation"};
     uint32_t given = 0;
     if (!cJSON_IsObject(json))
         return fa_fail(diag, FA_EINVAL, "\"problem\" must be an object");
@@ -438,8 +429,11 @@ int fa_problem_from_json(const cJSON *json, bool sizes, const char *beside, fa_p
     fa_problem problem = {.operation = name != NULL ? op : ret_problem->operation};
     if (rc == FA_ENOTFOUND)
         rc = op->field_count == 0 ? fa_fail(diag, FA_ENOMEM, "out of memory for operations") : 0;
+    for (int i = 0; i < op->field_count; i++)
+        keys[1 + i] = op->field[i].name;
+    keys[1 + op->field_count] = beside;
     if (rc == 0 && (beside == NULL || strcmp(beside, "*") != 0))
-        rc = check_keys(json, op, beside, diag);
+        rc = fa_json_check_keys(json, keys, "problem", diag);
     for (int i = 0; rc == 0 && i < op->field_count; i++) {
         const fa_field *f = &op->field[i];
         const bool needed =

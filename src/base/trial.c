@@ -32,20 +32,14 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct entry *entry[ENTRIES_MAX];
 static atomic_int entry_count;
 
-static int find(const struct entry *wanted)
-{
-    int count = atomic_load_explicit(&entry_count, memory_order_acquire);
-    for (int i = 0; i < count; i++)
-        if (entry[i]->is_text == wanted->is_text && strcmp(entry[i]->text, wanted->text) == 0)
-            return i;
-    return -1;
-}
-
 static int keep(const struct entry *wanted, int32_t *ret_value, fa_diag *diag)
 {
-    int rc = 0;
+    int rc = 0, index = -1;
     pthread_mutex_lock(&mutex);
-    int index = find(wanted), count = atomic_load_explicit(&entry_count, memory_order_relaxed);
+    const int count = atomic_load_explicit(&entry_count, memory_order_relaxed);
+    for (int i = 0; i < count && index < 0; i++)
+        if (entry[i]->is_text == wanted->is_text && strcmp(entry[i]->text, wanted->text) == 0)
+            index = i;
     const size_t size = offsetof(struct entry, text) + strlen(wanted->text) + 1;
     struct entry *kept = index < 0 && count < ENTRIES_MAX ? malloc(size) : NULL;
     if (kept != NULL) {

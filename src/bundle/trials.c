@@ -38,19 +38,6 @@ const fa_member fa_timed_members[] = {
 };
 #undef ROW
 
-/* With its times to the nanosecond, and 0 for what is not known. */
-static fa_trial timed_trial(const fa_trial *trial)
-{
-    fa_trial timed = *trial;
-    timed.predicted_us = rounded(trial->predicted_us);
-    timed.median_us = rounded(trial->median_us);
-    timed.low_us = rounded(trial->low_us);
-    timed.high_us = rounded(trial->high_us);
-    if (!(isfinite(trial->max_error) && isfinite(trial->tolerance) && trial->tolerance > 0))
-        timed.max_error = timed.tolerance = 0;
-    return timed;
-}
-
 /* Written so that NaN is no time. */
 bool fa_trial_is_timed(const fa_trial *trial)
 {
@@ -73,10 +60,17 @@ static void add_environment(cJSON *json, const char *name, const char *text)
     }
 }
 
+/* With times to the nanosecond, and 0 for what is not known. */
 static cJSON *write_trial(const fa_study_trial *record)
 {
-    fa_trial trial = timed_trial(&record->trial);
-    char seed[24];          /* as text: cJSON writes 15 digits of a number */
+    fa_trial trial = record->trial;
+    char seed[24]; /* as text: cJSON writes 15 digits of a number */
+    trial.predicted_us = rounded(trial.predicted_us);
+    trial.median_us = rounded(trial.median_us);
+    trial.low_us = rounded(trial.low_us);
+    trial.high_us = rounded(trial.high_us);
+    if (!(isfinite(trial.max_error) && isfinite(trial.tolerance) && trial.tolerance > 0))
+        trial.max_error = trial.tolerance = 0;
     trial.sample_count = 0; /* as many as there are */
     cJSON *json = fa_struct_to_json(fa_timed_members, &trial);
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)record->seed);

@@ -214,19 +214,6 @@ static int add_one(const lists *l, const char *gpu, fa_problem problem, cli_grid
     return add_problem(l, problem, gpu, grid, diag);
 }
 
-/* The i-th combination, in the order in which sweeps vary fields; GPUs vary slowest of all. */
-static fa_problem combination(const lists *l, const int *order, int64_t i, const char **ret_gpu)
-{
-    fa_problem problem = {.operation = l->operation};
-    for (int at = l->operation->field_count - 1; at >= 0; at--) {
-        const list *list = &l->field[order[at]];
-        problem.value[order[at]] = list->value[i % list->count];
-        i /= list->count;
-    }
-    *ret_gpu = l->gpu[i];
-    return problem;
-}
-
 static int multiply(const lists *l, cli_grid *grid, fa_diag *diag)
 {
     int order[FA_PROBLEM_VALUES], rc = 0;
@@ -245,10 +232,15 @@ static int multiply(const lists *l, cli_grid *grid, fa_diag *diag)
             if ((f->shapes_source ? f->kind != FA_FIELD_INTEGER : late) == pass)
                 order[count++] = i;
         }
-    for (int64_t i = 0; i < total && rc == 0; i++) {
-        const char *gpu;
-        fa_problem problem = combination(l, order, i, &gpu);
-        rc = add_one(l, gpu, problem, grid, diag);
+    for (int64_t i = 0; i < total && rc == 0; i++) { /* GPUs vary slowest of all */
+        fa_problem problem = {.operation = l->operation};
+        int64_t left = i;
+        for (int at = l->operation->field_count - 1; at >= 0; at--) {
+            const list *list = &l->field[order[at]];
+            problem.value[order[at]] = list->value[left % list->count];
+            left /= list->count;
+        }
+        rc = add_one(l, l->gpu[left], problem, grid, diag);
     }
     return rc;
 }

@@ -206,18 +206,6 @@ static const fa_member item_members[] = {
     FA_MEMBER("spent", STRUCT, fa_sweep_item, spent, .members = fa_sweep_spent_members),
     {0}};
 
-static void add_row(cJSON *items, const row *row, const fa_sweep_item *item)
-{
-    cJSON *json = cJSON_CreateObject();
-    fa_json_add(json, "problem", fa_problem_to_json(&item->problem));
-    if (row->known && !fa_problem_equal(&row->answer.problem, &item->problem))
-        fa_json_add(json, "answered_problem", fa_problem_to_json(&row->answer.problem));
-    fa_json_add(json, "gpu", row->known ? fa_gpu_to_json(&row->answer.gpu) : cJSON_CreateNull());
-    fa_struct_add_json(json, item_members, item);
-    fa_json_add(json, "answer", row->known ? cli_json_answer(&row->answer) : cJSON_CreateNull());
-    fa_json_push(items, json);
-}
-
 static cJSON *sweep_json(const fa_sweep *sweep)
 {
     char *text = NULL;
@@ -305,8 +293,19 @@ static int run_sweep(sweep_run *s)
         return rc;
     fa_json_add(run->document, "sweep", sweep_json(&sweep));
     cJSON *items = fa_json_add_array(run->document, "items");
-    for (int32_t i = 0; i < s->grid.count && items != NULL; i++)
-        add_row(items, &s->row[i], &s->grid.item[i]);
+    for (int32_t i = 0; i < s->grid.count && items != NULL; i++) {
+        const fa_problem *asked = &s->grid.item[i].problem;
+        const fa_answer *answer = s->row[i].known ? &s->row[i].answer : NULL;
+        cJSON *json = cJSON_CreateObject();
+        fa_json_add(json, "problem", fa_problem_to_json(asked));
+        if (answer != NULL && !fa_problem_equal(&answer->problem, asked))
+            fa_json_add(json, "answered_problem", fa_problem_to_json(&answer->problem));
+        fa_json_add(json, "gpu",
+                    answer != NULL ? fa_gpu_to_json(&answer->gpu) : cJSON_CreateNull());
+        fa_struct_add_json(json, item_members, &s->grid.item[i]);
+        fa_json_add(json, "answer", answer != NULL ? cli_json_answer(answer) : cJSON_CreateNull());
+        fa_json_push(items, json);
+    }
     put_text(s, &sweep, &run->out);
     rc = cli_print(run);
     if (rc != 0 || sweep.failed == 0)

@@ -107,14 +107,6 @@ static void cache_put(serve_cache *cache, const fa_buf *request, const char *ans
     MHD_add_response_header(slot->response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
 }
 
-static void cache_empty(serve_cache *cache)
-{
-    cache->epoch++;
-    for (int i = 0; i < SERVE_CACHE_SLOTS; i++)
-        if (cache->slot[i].response != NULL) /* a page that was never written takes no memory */
-            drop(&cache->slot[i]);
-}
-
 /* ---- on other threads ------------------------------------------------------------------------*/
 /* The request of an ask, into which it points. */
 static int request_of(const serve_service *service, const fa_ask *ask, fa_request *ret_request,
@@ -249,6 +241,7 @@ static void left(serve_request *request)
 static void tuned(serve_work *work)
 {
     serve_kernel *kernel = (serve_kernel *)work, **at = &work->service->kernels;
+    serve_cache *cache = &work->service->cache;
     while (*at != kernel)
         at = &(*at)->next;
     *at = kernel->next;
@@ -257,7 +250,10 @@ static void tuned(serve_work *work)
     if (work->rc != 0) {
         fail(kernel, work->rc, work->diag.text);
     } else {
-        cache_empty(&work->service->cache);
+        cache->epoch++;
+        for (int i = 0; i < SERVE_CACHE_SLOTS; i++)
+            if (cache->slot[i].response != NULL) /* a page that was never written takes no memory */
+                drop(&cache->slot[i]);
         answer(kernel);
     }
     free_kernel(kernel);

@@ -252,30 +252,20 @@ int fa_make_problem(const fa_operation *operation, fa_problem *ret_problem)
     return 0;
 }
 
-static int find_field(const fa_problem *problem, const char *name, const fa_field **ret_field,
-                      fa_diag *diag)
+int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(problem);
     int index = problem != NULL && name != NULL ? fa_operation_field_index(operation, name) : -1;
     if (index < 0)
         return fa_fail(diag, FA_EINVAL, "a problem of %s has no field \"%.40s\"", operation->name,
                        name != NULL ? name : "");
-    *ret_field = &operation->field[index];
-    return 0;
-}
-
-int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_diag *diag)
-{
-    const fa_field *f = NULL;
-    int rc = find_field(problem, name, &f, diag);
-    if (rc != 0)
-        return rc;
+    const fa_field *f = &operation->field[index];
     if (text == NULL)
         return fa_fail(diag, FA_EINVAL, "no value for %s is given", f->name);
     char *end = NULL, room[FA_FIELD_RANGE_MAX];
     long value = 0;
     if (f->kind == FA_FIELD_TEXT)
-        return fa_value_of_line(text, &problem->value[f - fa_operation_of(problem)->field], diag);
+        return fa_value_of_line(text, &problem->value[index], diag);
     if (f->kind == FA_FIELD_CHOICE)
         value = fa_field_choice(f, text);
     else if (f->kind == FA_FIELD_BOOLEAN)
@@ -286,7 +276,7 @@ int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_dia
     if (!whole || value < f->min || value > f->max || value % f->multiple != 0)
         return fa_fail(diag, FA_EINVAL, "%s cannot be \"%.40s\"%s", f->name, text,
                        whole && f->kind == FA_FIELD_INTEGER ? fa_field_range(f, value, room) : "");
-    return fa_field_keep(f, value, &problem->value[f - fa_operation_of(problem)->field], diag);
+    return fa_field_keep(f, value, &problem->value[index], diag);
 }
 
 int fa_problem_write(const fa_problem *problem, char **ret_text, fa_diag *diag)

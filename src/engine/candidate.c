@@ -313,16 +313,6 @@ static int add_all(struct check *check)
                : rc;
 }
 
-/* Up to the line that counts errors in the compilation of a file, by a name that is not its author's. */
-static void cut_log(char *log)
-{
-    char *end = log != NULL ? strstr(log, " detected in the compilation of ") : NULL;
-    while (end != NULL && end > log && end[-1] != '\n')
-        end--;
-    if (end != NULL)
-        *end = 0;
-}
-
 /* A kernel of a cubin, compared with what the operation says. */
 static void add_kernel(const struct check *check, int index, const char *entry, int launch,
                        fa_list *list)
@@ -398,7 +388,13 @@ static int run_check(struct check *check, const fa_request *request)
         rc = fa_builds_run(check->tuner, fa_templates_for(check->tuner, &check->target.problem),
                            &nvrtc, check->build, check->count, NULL, NULL, check->diag);
     for (int i = 0; rc == 0 && i < check->count; i++) {
-        cut_log(check->build[i].log);
+        /* Up to the line that counts errors in the compilation of a file, by a name that is not its author's. */
+        char *log = check->build[i].log;
+        char *end = log != NULL ? strstr(log, " detected in the compilation of ") : NULL;
+        while (end != NULL && end > log && end[-1] != '\n')
+            end--;
+        if (end != NULL)
+            *end = 0;
         if (check->build[i].rc == FA_EMANIFEST)
             rc = fa_fail(check->diag, FA_EMANIFEST, "%s", check->build[i].diag.text);
     }

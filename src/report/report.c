@@ -329,19 +329,6 @@ static void add_config(struct collecting *c, const fa_study_trial *trial)
     fa_json_push(c->configs, item);
 }
 
-static void take_trial(struct collecting *c, const fa_study_trial *trial)
-{
-    add_row(c, trial);
-    count_outcome(c, &trial->trial);
-    c->unfinished |= trial->rank > 0 || trial->trial.status == FA_STATUS_PENDING;
-    if (!trial->tried)
-        return;
-    c->tried++;
-    c->compile_ms += trial->trial.compile_ms > 0 ? trial->trial.compile_ms : 0;
-    add_config(c, trial);
-    count_environment(c, trial->environment);
-}
-
 /* The problem that computes this one's gradients, by its number; 0: none is told, or this is no forward pass of
  * training. */
 static size_t backward_of(const report_problems *problems, const fa_study *study)
@@ -357,16 +344,6 @@ static size_t backward_of(const report_problems *problems, const fa_study *study
     return 0;
 }
 
-static cJSON *baselines_json(const report_problems *problems, const fa_study *study)
-{
-    cJSON *array = cJSON_CreateArray();
-    const fa_answer answer = {.problem = study->problem, .gpu = study->gpu};
-    for (size_t i = 0; i < problems->baselines; i++)
-        if (fa_baseline_concerns(&problems->baseline[i], &answer))
-            fa_json_push(array, fa_struct_to_json(baseline_members, &problems->baseline[i]));
-    return array;
-}
-
 static cJSON *problem_json(const struct collecting *c)
 {
     const report_problems *problems = c->document->problems;
@@ -374,6 +351,7 @@ static cJSON *problem_json(const struct collecting *c)
     const double flops = fa_problem_work(&study->problem, "flops");
     const double bytes = fa_problem_work(&study->problem, "bytes");
     const size_t backward = backward_of(problems, study);
+    const fa_answer answer = {.problem = study->problem, .gpu = study->gpu};
     cJSON *object = fa_struct_to_json(study_members, study);
     fa_json_add_text(object, "known_how",
                      study->has_winner ? fa_origin_name(study->winner.origin)
@@ -387,7 +365,10 @@ static cJSON *problem_json(const struct collecting *c)
     fa_json_add_bool(object, "reads_fp32", fa_problem_reads_fp32(&study->problem));
     fa_json_add_known(object, "backward", (double)backward, backward > 0);
     fa_json_add_known(object, "compile_ms", c->compile_ms, c->compile_ms > 0);
-    fa_json_add(object, "baselines", baselines_json(problems, study));
+    cJSON *baselines = fa_json_add_array(object, "baselines");
+    for (size_t i = 0; i < problems->baselines; i++)
+        if (fa_baseline_concerns(&problems->baseline[i], &answer))
+            fa_json_push(baselines, fa_struct_to_json(baseline_members, &problems->baseline[i]));
     fa_json_add_number(object, "trials_in_other_environments", (double)c->other_environments);
     fa_json_add_number(object, "configs_tried", (double)c->tried);
     return object;
@@ -429,8 +410,18 @@ static int write_problem(document *document, fa_tuner *tuner, size_t number, siz
     fa_study_trial *trial = NULL;
     size_t trials = 0;
     int rc = fa_list_study_trials(tuner, c.study, &trial, &trials, diag);
-    for (size_t i = 0; i < trials; i++)
-        take_trial(&c, &trial[i]);
+    for (size_t i = 0; i < trials; i++) {
+        const fa_trial *one = &trial[i].trial;
+        add_row(&c, &trial[i]);
+        count_outcome(&c, one);
+        c.unfinished |= trial[i].rank > 0 || one->status == FA_STATUS_PENDING;
+        if (!trial[i].tried)
+            continue;
+        c.tried++;
+        c.compile_ms += one->compile_ms > 0 ? one->compile_ms : 0;
+        add_config(&c, &trial[i]);
+        count_environment(&c, trial[i].environment);
+    }
     cJSON *json = problem_json(&c);
     fa_json_add(json, "outcomes", outcomes_json(&c));
     fa_json_add(json, "environments", environments_json(&c));
@@ -453,17 +444,6 @@ static int write_problem(document *document, fa_tuner *tuner, size_t number, siz
 }
 
 /* ---- the document ---------------------------------------------------------------------------*/
-/* ~/.cache/fa-tune/store.db: reports are passed on, and need not name whose home it was. */
-static void add_store(cJSON *head, const char *path)
-{
-    char text[4096];
-    const char *home = getenv("HOME");
-    size_t length = home != NULL ? strlen(home) : 0;
-    bool at_home = length > 1 && strncmp(path, home, length) == 0 && path[length] == '/';
-    snprintf(text, sizeof text, "%s%s", at_home ? "~" : "", at_home ? path + length : path);
-    fa_json_add_text(head, "store", text);
-}
-
 /* The operations that reports know, each with the fields of its problems. */
 static cJSON *operations_json(void)
 {
@@ -485,11 +465,17 @@ static cJSON *operations_json(void)
 static void write_head(const document *document, const char *store)
 {
     const report_problems *problems = document->problems;
+    char text
+        [4096]; /* ~/.cache/fa-tune/store.db: reports are passed on, and need not name whose home it was */
+    const char *home = getenv("HOME");
+    size_t length = home != NULL ? strlen(home) : 0;
+    bool at_home = length > 1 && strncmp(store, home, length) == 0 && store[length] == '/';
     cJSON *head = cJSON_CreateObject();
     fa_json_add_text(head, "document", "fa-tune-report");
     fa_json_add_number(head, "version", VERSION);
     fa_json_add_text(head, "fa_tune", fa_version());
-    add_store(head, store);
+    snprintf(text, sizeof text, "%s%s", at_home ? "~" : "", at_home ? store + length : store);
+    fa_json_add_text(head, "store", text);
     fa_json_add_number(head, "unix_time", (double)time(NULL));
     fa_json_add_number(head, "not_asked_for", (double)problems->filtered);
     fa_json_add_number(head, "earlier_generations", (double)problems->older);
@@ -503,16 +489,6 @@ static void write_head(const document *document, const char *store)
     fa_json_add(head, "operations", operations_json());
     write_json(document->out, head, 0, 1); /* it goes on */
     fa_buf_text(document->out, ",\"problems\":[");
-}
-
-static void write_tail(document *document)
-{
-    cJSON *tail = cJSON_CreateObject();
-    fa_json_add(tail, "space_configs", document->configs);
-    document->configs = NULL;
-    fa_buf_text(document->out, "\n],");
-    write_json(document->out, tail, 1, 0);
-    fa_buf_text(document->out, "\n");
 }
 
 static int write_document(fa_tuner *tuner, const fa_report_options *options,
@@ -535,8 +511,14 @@ static int write_document(fa_tuner *tuner, const fa_report_options *options,
         else
             rc = write_problem(&document, tuner, i, begun, diag);
     }
-    if (rc == 0)
-        write_tail(&document);
+    if (rc == 0) {
+        cJSON *tail = cJSON_CreateObject();
+        fa_json_add(tail, "space_configs", document.configs);
+        document.configs = NULL;
+        fa_buf_text(out, "\n],");
+        write_json(out, tail, 1, 0);
+        fa_buf_text(out, "\n");
+    }
     for (size_t i = 0; i < document.count; i++)
         free(document.words[i]);
     cJSON_Delete(document.configs);

@@ -53,18 +53,6 @@ static bool is_named_by_device(const fa_study *study)
                                  study->winner.origin == FA_ORIGIN_IMPORTED);
 }
 
-/* A device calls itself "NVIDIA L4", the catalogue "L4". The device's name is taken for all studies of its silicon, so
- * that a list of GPUs has one entry for it. */
-static void share_gpu_names(fa_study *all, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        for (size_t j = 0; j < count && !is_named_by_device(&all[i]); j++)
-            if (is_named_by_device(&all[j]) && strcmp(all[j].silicon, all[i].silicon) == 0) {
-                memcpy(all[i].gpu.name, all[j].gpu.name, sizeof all[i].gpu.name);
-                break;
-            }
-}
-
 /* The caller holds `work`. */
 static int read_study(fa_tuner *tuner, const fa_scope_row *row, fa_study *study, fa_diag *diag)
 {
@@ -122,8 +110,15 @@ int fa_list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count, 
     pthread_mutex_unlock(&tuner->work);
     free(row);
     rc = fa_list_end(&list, rc, pointers, ret_studies, ret_count, diag);
-    if (rc == 0)
-        share_gpu_names(*ret_studies, *ret_count);
+    /* A device calls itself "NVIDIA L4", the catalogue "L4". The device's name is taken for all studies of its silicon, so
+     * that a list of GPUs has one entry for it. */
+    fa_study *all = *ret_studies;
+    for (size_t i = 0; rc == 0 && i < *ret_count; i++)
+        for (size_t j = 0; j < *ret_count && !is_named_by_device(&all[i]); j++)
+            if (is_named_by_device(&all[j]) && strcmp(all[j].silicon, all[i].silicon) == 0) {
+                memcpy(all[i].gpu.name, all[j].gpu.name, sizeof all[i].gpu.name);
+                break;
+            }
     return rc;
 }
 

@@ -216,24 +216,19 @@ static const fa_member answer_members[] = {
 };
 #undef ROW
 
-static cJSON *write_answer(const void *data)
-{
-    const fa_answer *answer = data;
-    double median = answer->trial.median_us;
-    double flops = fa_problem_work(&answer->from_problem, "flops");
-    bool own = median > 0 && answer->origin != FA_ORIGIN_NEAREST; /* no time of another problem */
-    cJSON *json = fa_struct_to_json(answer_members, answer);
-    fa_json_add_known(json, "speedup_over_default", median > 0 ? answer->default_us / median : 0,
-                      median > 0 && answer->default_us > 0);
-    fa_json_add_known(json, "tflops", own ? flops / median * 1e-6 : 0, own);
-    return json;
-}
-
 int fa_answer_write(const fa_answer *answer, char **ret_text, fa_diag *diag)
 {
     if (answer == NULL || ret_text == NULL)
         return fa_fail(diag, FA_EINVAL, "answer or ret_text is NULL");
-    return print(write_answer(answer), ret_text, diag);
+    const double median = answer->trial.median_us;
+    const double flops = fa_problem_work(&answer->from_problem, "flops");
+    const bool own =
+        median > 0 && answer->origin != FA_ORIGIN_NEAREST; /* no time of another problem */
+    cJSON *json = fa_struct_to_json(answer_members, answer);
+    fa_json_add_known(json, "speedup_over_default", median > 0 ? answer->default_us / median : 0,
+                      median > 0 && answer->default_us > 0);
+    fa_json_add_known(json, "tflops", own ? flops / median * 1e-6 : 0, own);
+    return print(json, ret_text, diag);
 }
 
 static int read_answer(const cJSON *json, void *ret_answer, fa_diag *diag)

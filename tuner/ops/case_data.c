@@ -156,16 +156,6 @@ static int add_arguments(struct one_case *c, uint64_t seed, fa_diag *diag)
     return 0;
 }
 
-static void free_case(struct one_case *c)
-{
-    for (int i = 0; i < FA_PARAMETERS_MAX; i++) {
-        if (c->argument[i].is.tensor)
-            free(c->argument[i].input);
-        free(c->argument[i].answer);
-    }
-    fa_tensors_free(&c->list);
-}
-
 /* ---- the file --------------------------------------------------------------------------------*/
 /* Appends what was given of a tensor; *ret_at: where it lies. */
 static int keep(fa_case_data *data, const fa_tensor *tensor, const char *elements, size_t size,
@@ -230,7 +220,12 @@ int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case
             fa_fail(diag, rc, "the function that gives a proof's data failed");
         if (rc == 0)
             rc = keep_case(data, &c, diag);
-        free_case(&c);
+        for (int k = 0; k < FA_PARAMETERS_MAX; k++) {
+            if (c.argument[k].is.tensor)
+                free(c.argument[k].input);
+            free(c.argument[k].answer);
+        }
+        fa_tensors_free(&c.list);
     }
     /* The places lie in front of what they are of. What kernels are proved against then stays as it is, whoever opens it. */
     if (rc == 0 && (pwrite(data->fd, data, sizeof *data, 0) != (ssize_t)sizeof *data ||

@@ -252,12 +252,6 @@ static int load_for_callers(fa_driver *driver, fa_module *module, const fa_probl
     return 0;
 }
 
-/* The variables of the module, of what the launcher loaded. */
-static const fa_symbols *symbols_of(const void *shared)
-{
-    return &((const struct passed *)shared)->symbols;
-}
-
 static int argument_of(const fa_call *call, const fa_problem *problem, int32_t index,
                        fa_argument *ret_argument)
 {
@@ -581,7 +575,8 @@ static void copy_once(fa_bench *b, int index, const fa_symbols *symbols,
 
 static void copy_variables(fa_bench *b, int index, const void *shared, bool results)
 {
-    copy_once(b, index, symbols_of(shared), &b->at[index].values, results);
+    const struct passed *passed = shared; /* with the variables of the module */
+    copy_once(b, index, &passed->symbols, &b->at[index].values, results);
 }
 
 /* ---- references -----------------------------------------------------------------------------*/
