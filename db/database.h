@@ -35,7 +35,7 @@ static inline int64_t fa_db_now_ms(void) /* of a monotonic clock */
     return (int64_t)(fa_clock_ns() / 1000000);
 }
 
-/* Makes the tables of version FA_STORE_SCHEMA; one text for all databases (schema.c). */
+/* Makes the tables of version FA_STORE_SCHEMA; one text for all databases (statements.c). */
 extern const char fa_db_schema[];
 /* Those of its tables that a bundle has. */
 extern const char fa_db_portable_schema[];

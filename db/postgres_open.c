@@ -170,10 +170,7 @@ static int check_contents(fa_store *store, fa_diag *diag)
         return rc;
     if (store->read_only)
         return fa_fail(diag, FA_ENOTFOUND, "store %s is empty", store->path);
-    fa_change change = {.store = store, .diag = diag};
-    while (fa_store_change(&change))
-        change.rc = make_tables(store, diag);
-    return change.rc;
+    return FA_CHANGED(store, diag, make_tables(store, diag));
 }
 
 /* ---- connected, or by the spare file ---------------------------------------------------------*/

@@ -337,10 +337,8 @@ static int forget(fa_store *store, const fa_forget_scopes *which, fa_forgotten *
 int fa_store_forget(fa_store *store, const fa_forget_scopes *which, fa_forgotten *ret_forgotten,
                     fa_diag *diag)
 {
-    fa_change change = {.store = store, .diag = diag};
-    if (which->dry_run && (change.rc = fa_db_enter(store, diag)) == 0)
-        change.rc = forget(store, which, ret_forgotten, diag);
-    while (!which->dry_run && fa_store_change(&change))
-        change.rc = forget(store, which, ret_forgotten, diag);
-    return change.rc;
+    if (!which->dry_run)
+        return FA_CHANGED(store, diag, forget(store, which, ret_forgotten, diag));
+    int rc = fa_db_enter(store, diag);
+    return rc != 0 ? rc : forget(store, which, ret_forgotten, diag);
 }

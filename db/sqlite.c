@@ -518,12 +518,10 @@ static int make_tables(fa_store *store, fa_diag *diag)
 
 static int change_tables(fa_store *store, fa_diag *diag)
 {
-    fa_change change = {.store = store, .diag = diag};
     store->entering = true;
-    while (fa_store_change(&change))
-        change.rc = make_tables(store, diag);
+    int rc = FA_CHANGED(store, diag, make_tables(store, diag));
     store->entering = false;
-    return change.rc;
+    return rc;
 }
 
 static int check_contents(fa_store *store, fa_diag *diag)

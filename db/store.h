@@ -76,7 +76,7 @@ bool fa_store_is_absent(const fa_store *store); /* EXISTING, and there was none 
  *         change.rc = …;
  *     return change.rc;
  *
- * The body runs again after a conflict with others or a lost connection. */
+ * or FA_CHANGED(store, diag, …), where the body is one call. It runs again after a conflict with others or a lost connection. */
 typedef struct fa_change {
     fa_store *store;
     fa_diag *diag;
@@ -85,6 +85,13 @@ typedef struct fa_change {
     bool within; /* another one */
 } fa_change;
 bool fa_store_change(fa_change *change);
+#define FA_CHANGED(store_, diag_, call)                       \
+    ({                                                        \
+        fa_change change_ = {.store = store_, .diag = diag_}; \
+        while (fa_store_change(&change_))                     \
+            change_.rc = (call);                              \
+        change_.rc;                                           \
+    })
 
 /* ---- scopes: a full winner key, by text and hash ---------------------------------------------*/
 /* What must agree for a winner to be served. Stored and compared in full, not by hash only. */

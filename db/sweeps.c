@@ -114,38 +114,31 @@ static int enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag)
 
 int fa_store_sweep_enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag)
 {
-    fa_change change = {.store = store, .diag = diag};
-    for (int32_t i = 0; i < entry->count; i++) {
-        int rc = fa_problem_check(&entry->items[i].problem, diag);
-        if (rc != 0)
-            return rc;
-    }
-    while (fa_store_change(&change))
-        change.rc = enter(store, entry, diag);
-    return change.rc;
+    int rc = 0;
+    for (int32_t i = 0; rc == 0 && i < entry->count; i++)
+        rc = fa_problem_check(&entry->items[i].problem, diag);
+    return rc != 0 ? rc : FA_CHANGED(store, diag, enter(store, entry, diag));
 }
 
 int fa_store_sweep_set_state(fa_store *store, const char *key, fa_sweep_state state, fa_diag *diag)
 {
-    fa_change change = {.store = store, .diag = diag};
     int64_t id = 0;
-    while (fa_store_change(&change))
-        change.rc = fa_db_find(store, diag, &id,
-                               "UPDATE sweep SET state = ?, updated = ? WHERE key = ? RETURNING id",
-                               fa_text(fa_sweep_state_name(state)), fa_now(), fa_text(key));
-    return change.rc != 0 ? change.rc : id == 0 ? FA_ENOTFOUND : 0;
+    int rc =
+        FA_CHANGED(store, diag,
+                   fa_db_find(store, diag, &id,
+                              "UPDATE sweep SET state = ?, updated = ? WHERE key = ? RETURNING id",
+                              fa_text(fa_sweep_state_name(state)), fa_now(), fa_text(key)));
+    return rc != 0 ? rc : id == 0 ? FA_ENOTFOUND : 0;
 }
 
 int fa_store_sweep_reopen(fa_store *store, const char *key, int32_t position, fa_diag *diag)
 {
-    fa_change change = {.store = store, .diag = diag};
-    while (fa_store_change(&change))
-        change.rc =
-            fa_db_do(store, diag,
-                     "UPDATE sweep_item SET state = 'pending' WHERE sweep_id = "
-                     "(SELECT id FROM sweep WHERE key = ?) AND position = ? AND state = 'done'",
-                     fa_text(key), fa_int(position));
-    return change.rc;
+    return FA_CHANGED(
+        store, diag,
+        fa_db_do(store, diag,
+                 "UPDATE sweep_item SET state = 'pending' WHERE sweep_id = "
+                 "(SELECT id FROM sweep WHERE key = ?) AND position = ? AND state = 'done'",
+                 fa_text(key), fa_int(position)));
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
@@ -362,13 +355,11 @@ int fa_store_queue_claim(fa_store *store, const fa_queue_taker *taker, fa_queue_
                          fa_diag *diag)
 {
     struct claiming claiming = {.taker = taker};
-    fa_change change = {.store = store, .diag = diag};
-    while (fa_store_change(&change))
-        change.rc = claim(store, &claiming, diag);
-    if (change.rc != 0)
+    int rc = FA_CHANGED(store, diag, claim(store, &claiming, diag));
+    if (rc != 0)
         fa_lock_release(&claiming.claim.lock);
-    if (change.rc != 0 || !claiming.found)
-        return change.rc != 0 ? change.rc : FA_ENOTFOUND;
+    if (rc != 0 || !claiming.found)
+        return rc != 0 ? rc : FA_ENOTFOUND;
     *ret_claim = claiming.claim;
     ret_claim->item.attempts++;
     return 0;

@@ -73,15 +73,10 @@ static int add_trial(fa_store *store, const fa_scope *scope, const fa_study_tria
 int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_study_trial *record,
                        fa_diag *diag)
 {
-    fa_change change = {.store = store, .diag = diag};
     int rc = fa_db_scope_check(scope, diag);
     if (rc == 0)
         rc = check_record(record, diag);
-    if (rc != 0)
-        return rc;
-    while (fa_store_change(&change))
-        change.rc = add_trial(store, scope, record, diag);
-    return change.rc;
+    return rc != 0 ? rc : FA_CHANGED(store, diag, add_trial(store, scope, record, diag));
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/
@@ -310,27 +305,26 @@ int fa_store_baselines(fa_store *store, fa_baseline **ret_rows, size_t *ret_coun
 /* ---- values of other tuners: bytes that their owners sign and check --------------------------*/
 int fa_store_kept_put(fa_store *store, const fa_kept *value, fa_diag *diag)
 {
-    fa_change change = {.store = store, .diag = diag};
     if (value->bytes != NULL &&
         (strlen(value->tuner) >= FA_NAME_MAX || strlen(value->name) >= FA_KEPT_TEXT_MAX ||
          strlen(value->gpu) >= FA_KEPT_TEXT_MAX || strlen(value->made) >= FA_STORE_TEXT_MAX ||
          value->size < 0 || value->size > FA_STORE_CUBIN_MAX))
         return fa_fail(diag, FA_EINVAL, "a value of %.40s, or what is said of it, is too long",
                        value->tuner);
-    while (fa_store_change(&change))
-        change.rc =
-            value->bytes == NULL
-                ? fa_db_do(store, diag, "DELETE FROM kept WHERE key = ?", fa_text(value->key))
-                : fa_db_do(store, diag,
-                           "INSERT INTO kept (key, tuner, name, gpu, made, unix_time, bytes) "
-                           "VALUES (?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET "
-                           "tuner = excluded.tuner, name = excluded.name, gpu = excluded.gpu, "
-                           "made = excluded.made, unix_time = excluded.unix_time, "
-                           "bytes = excluded.bytes",
-                           fa_text(value->key), fa_text(value->tuner), fa_text(value->name),
-                           fa_text(value->gpu), fa_text(value->made), fa_now(),
-                           fa_blob(value->bytes, (size_t)value->size));
-    return change.rc;
+    if (value->bytes == NULL)
+        return FA_CHANGED(
+            store, diag,
+            fa_db_do(store, diag, "DELETE FROM kept WHERE key = ?", fa_text(value->key)));
+    return FA_CHANGED(store, diag,
+                      fa_db_do(store, diag,
+                               "INSERT INTO kept (key, tuner, name, gpu, made, unix_time, bytes) "
+                               "VALUES (?,?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET "
+                               "tuner = excluded.tuner, name = excluded.name, gpu = excluded.gpu, "
+                               "made = excluded.made, unix_time = excluded.unix_time, "
+                               "bytes = excluded.bytes",
+                               fa_text(value->key), fa_text(value->tuner), fa_text(value->name),
+                               fa_text(value->gpu), fa_text(value->made), fa_now(),
+                               fa_blob(value->bytes, (size_t)value->size)));
 }
 
 /* The columns of fa_kept_members (trial.h). */

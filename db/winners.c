@@ -109,13 +109,8 @@ static int put_cubin(fa_store *store, const fa_cubin_record *record, fa_diag *di
 
 int fa_store_cubin_put(fa_store *store, const fa_cubin_record *record, fa_diag *diag)
 {
-    fa_change change = {.store = store, .diag = diag};
     int rc = check_cubin(record, diag);
-    if (rc != 0)
-        return rc;
-    while (fa_store_change(&change))
-        change.rc = put_cubin(store, record, diag);
-    return change.rc;
+    return rc != 0 ? rc : FA_CHANGED(store, diag, put_cubin(store, record, diag));
 }
 
 int fa_store_cubin_get(fa_store *store, const char *key, fa_cubin_record *ret_record, fa_diag *diag)
@@ -257,28 +252,20 @@ static int put_winner(fa_store *store, const fa_winner_record *winner, const fa_
 int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
                         const fa_cubin_record *cubin, bool replace, bool *ret_kept, fa_diag *diag)
 {
-    fa_change change = {.store = store, .diag = diag};
     bool kept = false;
     int rc = check_winner(winner, cubin, diag);
-    if (rc != 0)
-        return rc;
-    while (fa_store_change(&change))
-        change.rc = put_winner(store, winner, cubin, replace, &kept, diag);
-    if (change.rc == 0 && ret_kept != NULL)
+    if (rc == 0)
+        rc = FA_CHANGED(store, diag, put_winner(store, winner, cubin, replace, &kept, diag));
+    if (rc == 0 && ret_kept != NULL)
         *ret_kept = kept;
-    return change.rc;
+    return rc;
 }
 
 int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag)
 {
-    fa_change change = {.store = store, .diag = diag};
     int64_t scope_id = 0;
     int rc = fa_db_scope_check(scope, diag);
-    if (rc != 0)
-        return rc;
-    while (fa_store_change(&change))
-        change.rc = hold(store, scope, &scope_id, diag);
-    return change.rc;
+    return rc != 0 ? rc : FA_CHANGED(store, diag, hold(store, scope, &scope_id, diag));
 }
 
 /* ---- reading --------------------------------------------------------------------------------*/

@@ -7,7 +7,7 @@
 #include "db_fixture.h"
 
 #include "bundle.h"
-#include "lines.h"
+#include "bundle_files.h"
 #include "store.h"
 
 enum { WINNERS = 3, CUBINS = 2, CUBIN_BYTES = 600 };

@@ -7,7 +7,7 @@
 
 #include "bundle.h"
 #include "candidate.h"
-#include "lines.h"
+#include "bundle_files.h"
 #include "lookup.h"
 #include "store.h"
 #include "session.h"

@@ -208,11 +208,9 @@ void fa_prover_restore(fa_bench *bench, const fa_bench_kernel *kernel, int index
 /* Results that the kernel left in variables of its module, to their outputs, before a check. */
 void fa_prover_collect(fa_bench *bench, const fa_bench_kernel *kernel, int index);
 void fa_prover_launch(fa_bench *bench, const fa_bench_kernel *kernel, int index);
-/* For timing: poisons outputs of case 0. */
-void fa_prover_poison(fa_bench *bench);
-
-/* ---- ops/prover_check.c ----------------------------------------------------------------------*/
 /* Looks at a case's outputs and inputs after a launch: its verdict. */
 void fa_proof_check(fa_bench *bench, int round, int index);
+/* For timing: poisons outputs of case 0. */
+void fa_prover_poison(fa_bench *bench);
 
 #endif

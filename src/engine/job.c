@@ -188,12 +188,10 @@ int fa_job_flush(fa_job *job)
     if (!job->unwritten || (job->plan.verify && fa_store_is_read_only(job->tuner->store)))
         return 0;
     const uint64_t began = fa_clock_ns();
-    fa_change change = {.store = job->tuner->store, .diag = &job->diag};
-    while (fa_store_change(&change))
-        change.rc = write_outcomes(job, &job->diag);
-    if (change.rc != 0) {
-        fa_job_end(job, change.rc);
-        return change.rc;
+    int rc = FA_CHANGED(job->tuner->store, &job->diag, write_outcomes(job, &job->diag));
+    if (rc != 0) {
+        fa_job_end(job, rc);
+        return rc;
     }
     const uint64_t now = fa_clock_ns(), pause = WRITE_SHARE * (now - began);
     job->write_due_ns = now + (pause < WRITE_PAUSE_NS ? pause : WRITE_PAUSE_NS);

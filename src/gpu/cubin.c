@@ -331,7 +331,6 @@ int fa_cubin_variable(const void *bytes, size_t size, const char *name, uint64_t
 }
 
 /* ---- what ptxas decided ----------------------------------------------------------------------*/
-
 /* One record of .nv.info, and the walk over a section. */
 struct record {
     uint32_t attribute;

@@ -38,7 +38,6 @@ static bool forked; /* in a child of a process that had called cuInit */
 static _Thread_local cu_result last_result __attribute__((tls_model("initial-exec")));
 
 /* ---- fork ------------------------------------------------------------------------------------*/
-
 static void note_fork(void)
 {
     __atomic_store_n(&forked, true, __ATOMIC_RELAXED);
@@ -63,7 +62,6 @@ int fa_driver_fail_forked(fa_diag *diag)
 }
 
 /* ---- errors ----------------------------------------------------------------------------------*/
-
 int fa_driver_fail(const fa_driver *driver, cu_result result, const char *call, fa_diag *diag,
                    const char *format, ...)
 {
@@ -119,7 +117,6 @@ bool fa_driver_context_lost(const fa_driver *driver)
 }
 
 /* ---- opening ---------------------------------------------------------------------------------*/
-
 static int load_library(fa_driver *driver, fa_diag *diag)
 {
     const char *named = getenv("FA_TUNE_LIBCUDA");
@@ -248,7 +245,6 @@ int fa_driver_peek_version(void)
 }
 
 /* ---- devices --------------------------------------------------------------------------------*/
-
 int fa_driver_device_count(fa_driver *driver)
 {
     return fa_driver_forked() ? 0 : driver->device_count;
@@ -346,7 +342,6 @@ int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *d
 }
 
 /* ---- contexts -------------------------------------------------------------------------------*/
-
 uint64_t fa_driver_context_id(fa_driver *driver)
 {
     unsigned long long id = 0;
@@ -647,7 +642,6 @@ int fa_profiler_turn(fa_driver *driver, bool on, fa_diag *diag)
 }
 
 /* ---- tensor maps -----------------------------------------------------------------------------*/
-
 int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *ret_map,
                          fa_diag *diag)
 {
@@ -682,7 +676,6 @@ int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *
 }
 
 /* ---- streams and events ----------------------------------------------------------------------*/
-
 int fa_stream_create(fa_driver *driver, fa_stream *ret_stream, fa_diag *diag)
 {
     /* Flag 0, not NON_BLOCKING: the synchronous copies use the default stream, and only a blocking

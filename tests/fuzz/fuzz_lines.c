@@ -5,7 +5,7 @@
 #include "fuzz.h"
 
 #include "options.h"
-#include "lines.h"
+#include "bundle_files.h"
 
 long fuzz_taken;
 

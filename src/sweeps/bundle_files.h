@@ -10,8 +10,8 @@
  * passed over. A GPU is one of the catalogue, by its name or by its silicon. A whole document of `show --json` is its
  * "winners". A line with "peer" is a baseline, in the form of a file of baselines.
  */
-#ifndef FA_SWEEPS_LINES_H
-#define FA_SWEEPS_LINES_H
+#ifndef FA_SWEEPS_BUNDLE_FILES_H
+#define FA_SWEEPS_BUNDLE_FILES_H
 
 #include "candidate.h"
 #include "hash.h"
@@ -33,24 +33,18 @@ typedef struct fa_lines {
     size_t count, capacity;
     fa_baseline *baseline;
     size_t baselines, baseline_capacity;
-    /* Of fa_lines_make(): */
+    /* As they are compiled: */
     fa_store *part; /* of fa_portable_new(): their winners and cubins */
     int32_t failed; /* lines whose config no longer compiles cleanly: left out */
 } fa_lines;
 
-/* Whether a file begins as such a file does. */
-bool fa_is_lines(const char *path);
 /* Those that source->keep wants, of source->file. FA_ECORRUPT: a line is none; FA_EVERSION: another version made them; FA_ENOTFOUND: no
  * such file, or none is wanted. */
 int fa_lines_read(const fa_import_options *source, fa_lines *ret_lines, fa_diag *diag);
 void fa_lines_free(fa_lines *lines);
 
-/* Reads them and compiles what they say: with at least one winner `part` holds them. */
-int fa_lines_make(fa_tuner *tuner, const fa_import_options *source, fa_lines *ret_lines,
-                  fa_diag *diag);
-
 /* Joins the measured trials of its scope to a winner's evidence, best first, the first few with samples; a winner that was
- * imported keeps those that it brought (bundle_files.c). */
+ * imported keeps those that it brought. */
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag);
 
 #endif
