@@ -746,29 +746,36 @@ stand_in("vllm.model_executor.layers.attention.mla_attention", MLACommonBackend=
          MLACommonDecodeMetadata=dataclasses.make_dataclass("Decode", ["block_table", "seq_lens", "dcp_tot_seq_lens"]))
 
 
-def vllm_decodes_models_with_latent_attention():
-    """Keys of 64 numbers whose first 32 are values, in pages; the LSE, too."""
-    global use_mla
-    use_mla = True
-    backend, case, _start._prepared = BackendEnum.CUSTOM.get_class(), Ragged([1, 1], [20, 9]), set()
-    tap.equal([backend.get_kv_cache_shape(8, PAGE, 1, 576, kind)[2] for kind in ("auto", "fp8_ds_mla")], [576, 656])
-    tap.has(backend.supports_combination(576, FLOAT16, "fp8_ds_mla", types.SimpleNamespace(major=9)), "Hopper")
-    given = dict(kv_lora_rank=DIM // 2, qk_rope_head_dim=DIM // 2)
-    impl = backend.get_impl_cls()(case.HEADS, DIM, DIM ** -0.5, 1, None, None, "auto", None, "decoder", None, **given)
-    builder = backend.get_builder_cls()(SPEC, ["layer"], config_of(impl), "cuda:0")
+def latent_case():
+    """Keys of 64 numbers whose first 32 are values: (one query each, the cache in pages, the table, output, LSE)."""
+    case = Ragged([1, 1], [20, 9])
     k, _, table = paged(case)  # of all heads, of which the first is the one
-    query = Tensor((2, case.HEADS, DIM), case.q)
-    step = types.SimpleNamespace(decode=builder._build_decode(table, ints(case.keys), 20, types.SimpleNamespace(tolist=lambda: [0, 1, 2]),
-                                                              ints([0, 1, 2]), 2, None))
     cache = Tensor((k.shape[0], PAGE, DIM), sum((k[page][row][0].numbers() for page in range(k.shape[0]) for row in range(PAGE)), []))
-    impl.need_to_return_lse_for_decode = True
-    out, lse = impl.forward_mqa((query[..., :DIM // 2], query[..., DIM // 2:]), cache, step, None)
     own, wanted, sums = table.rows(), [], []
     for at in range(2 * case.HEADS):
         keys = [cache[own[at // case.HEADS][j // PAGE]][j % PAGE].numbers() for j in range(case.keys[at // case.HEADS])]
         weights = [math.exp(sum(x * y for x, y in zip(case.q[at * DIM:], key)) * DIM ** -0.5) for key in keys]
         sums.append(math.log(sum(weights)))
         wanted += [sum(w * key[d] for w, key in zip(weights, keys)) / sum(weights) for d in range(DIM // 2)]
+    return case, cache, table, wanted, sums
+
+
+def vllm_decodes_models_with_latent_attention():
+    """The LSE, too."""
+    global use_mla
+    use_mla = True
+    backend, _start._prepared = BackendEnum.CUSTOM.get_class(), set()
+    case, cache, table, wanted, sums = latent_case()
+    tap.equal([backend.get_kv_cache_shape(8, PAGE, 1, 576, kind)[2] for kind in ("auto", "fp8_ds_mla")], [576, 656])
+    tap.has(backend.supports_combination(576, FLOAT16, "fp8_ds_mla", types.SimpleNamespace(major=9)), "Hopper")
+    given = dict(kv_lora_rank=DIM // 2, qk_rope_head_dim=DIM // 2)
+    impl = backend.get_impl_cls()(case.HEADS, DIM, DIM ** -0.5, 1, None, None, "auto", None, "decoder", None, **given)
+    builder = backend.get_builder_cls()(SPEC, ["layer"], config_of(impl), "cuda:0")
+    query = Tensor((2, case.HEADS, DIM), case.q)
+    step = types.SimpleNamespace(decode=builder._build_decode(table, ints(case.keys), 20, types.SimpleNamespace(tolist=lambda: [0, 1, 2]),
+                                                              ints([0, 1, 2]), 2, None))
+    impl.need_to_return_lse_for_decode = True
+    out, lse = impl.forward_mqa((query[..., :DIM // 2], query[..., DIM // 2:]), cache, step, None)
     close(out.numbers() + lse.numbers(), wanted + sums)
     with mock.patch.object(LatentBuilder, "dcp_world_size", 2):
         tap.has(refused(NotImplementedError, backend.get_builder_cls(), SPEC, [], config_of(impl), "cuda:0"), "context parallelism")
@@ -808,6 +815,25 @@ class Pool:
         return self.buffers
 
 
+def runner_of(table, pool, layers, cache=FLOAT16, chunk=64, **latent):
+    """SGLang's, of a model of these layers whose requests, from 1 on, have the pages of the table."""
+    slots = [0] * MOST + [page * PAGE + at for page in table.numbers() for at in range(PAGE)]
+    return types.SimpleNamespace(
+        page_size=PAGE, use_mla_backend=bool(latent), kv_cache_dtype=cache, device="cuda:0", model=model_of(*layers), token_to_kv_pool=pool,
+        server_args=types.SimpleNamespace(chunked_prefill_size=chunk, cuda_graph_max_bs=2),
+        model_config=types.SimpleNamespace(context_len=MOST, dtype=FLOAT16, **latent),
+        req_to_token_pool=types.SimpleNamespace(req_to_token=Tensor((len(table) + 1, MOST), slots, dtype=INT32)))
+
+
+def batch_of(case, **more):
+    """A step of the requests from 1 on."""
+    decodes = set(case.queries) == {1}
+    return types.SimpleNamespace(**{**dict(
+        batch_size=len(case.keys), req_pool_indices=ints(range(1, len(case.keys) + 1)), seq_lens=ints(case.keys), seq_lens_cpu=ints(case.keys),
+        extend_seq_lens=ints(case.queries), extend_seq_lens_cpu=case.queries, extend_prefix_lens_cpu=None, out_cache_loc="where", rids=["a", "b", "c"],
+        spec_info=None, forward_mode=types.SimpleNamespace(is_decode=lambda: decodes, is_decode_or_idle=lambda: decodes, is_idle=lambda: False)), **more})
+
+
 def sglang_extends_and_decodes_also_by_a_graphs_buffers():
     integrations.register_sglang()
     tap.equal(choices, ["fa_tune"])
@@ -819,23 +845,13 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
     for queries in ([4, 1, 2], [1, 1, 1]):
         case = Ragged(queries, [20, 33, 7])
         k, v, table = paged(case)
-        slots = [[0] * MOST] + [[page * PAGE + at for page in row for at in range(PAGE)] for row in table.rows()]
-        runner = types.SimpleNamespace(
-            page_size=PAGE, use_mla_backend=False, kv_cache_dtype=FLOAT16, device="cuda:0", model=model_of(layer),
-            server_args=types.SimpleNamespace(chunked_prefill_size=64, cuda_graph_max_bs=2),
-            model_config=types.SimpleNamespace(context_len=MOST, dtype=FLOAT16),
-            req_to_token_pool=types.SimpleNamespace(req_to_token=Tensor((4, MOST), sum(slots, []), dtype=INT32)),
-            token_to_kv_pool=Pool(k, v))
+        runner = runner_of(table, Pool(k, v), [layer])
         _start._prepared.clear()
         backend = registered["fa_tune"](runner)
         prepared = set(_start._prepared)
         assert prepared, "kernels are not there before the first step"
         decodes = queries == [1, 1, 1]
-        batch = types.SimpleNamespace(
-            batch_size=3, req_pool_indices=ints([1, 2, 3]), seq_lens=ints(case.keys), seq_lens_cpu=ints(case.keys),
-            extend_seq_lens=ints(queries), extend_seq_lens_cpu=queries, out_cache_loc="where", rids=["a", "b", "c"],
-            spec_info=None, forward_mode=types.SimpleNamespace(
-                is_decode=lambda: decodes, is_decode_or_idle=lambda: decodes, is_idle=lambda: False))
+        batch = batch_of(case)
         forward = backend.forward_decode if decodes else backend.forward_extend
         q = Tensor((sum(queries), Ragged.HEADS * DIM), case.q)
         backend.init_forward_metadata(batch)
@@ -863,8 +879,7 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
     windows = sys.modules["sglang.srt.mem_cache.swa_memory_pool"].SWAKVPool()
     taken = dict(page_size=PAGE, token_to_kv_pool=None, use_mla_backend=False, kv_cache_dtype=FLOAT16,
                  model_config=types.SimpleNamespace(dtype=FLOAT16))
-    for wrong, word in (({"token_to_kv_pool": windows}, "--disable-hybrid-swa-memory"), ({"use_mla_backend": True}, "MLA"),
-                        ({"kv_cache_dtype": (11, 8)}, "fp8_e4m3")):
+    for wrong, word in (({"token_to_kv_pool": windows}, "--disable-hybrid-swa-memory"), ({"kv_cache_dtype": (11, 8)}, "fp8_e4m3")):
         tap.has(refused(NotImplementedError, registered["fa_tune"], types.SimpleNamespace(**dict(taken, **wrong))), word)
     refused(ValueError, registered["fa_tune"], types.SimpleNamespace(page_size=1))
     batch.spec_info = "drafts"
@@ -881,6 +896,32 @@ def sglang_extends_and_decodes_also_by_a_graphs_buffers():
         if "attn_type" not in wrong or "sliding_window_size" in wrong:  # the others are refused for what a request brings
             refused(NotImplementedError, registered["fa_tune"], types.SimpleNamespace(**dict(vars(runner), model=model_of(other))))
     tap.has(refused(NotImplementedError, forward, q, k, v, layer, batch, q_rope=q), "q_rope")
+
+
+def sglang_attends_in_models_with_latent_attention():
+    """Single queries and prompts behind a prefix to the cache, prompts without one to keys and values that are given."""
+    case, cache, table, wanted, _ = latent_case()
+    written, seen, _start._prepared = [], [], set()
+    pool = types.SimpleNamespace(set_kv_buffer=lambda *args: written.append(args), get_kv_buffer=lambda _: (cache.view(-1, 1, DIM), None))
+    layer = Radix(layer_id=3, tp_q_head_num=case.HEADS, tp_k_head_num=1, head_dim=DIM, v_head_dim=DIM // 2, scaling=DIM ** -0.5, logit_cap=0.0,
+                  sliding_window_size=-1, is_cross_attention=False, attn_type=Attends.DECODER,
+                  logit_capping_method="tanh", use_irope=False, xai_temperature_len=-1)
+    given = Radix(**dict(vars(layer), tp_k_head_num=case.HEADS, head_dim=48, v_head_dim=32))
+    backend = registered["fa_tune"](runner_of(table, pool, [layer, given], kv_lora_rank=DIM // 2, qk_rope_head_dim=DIM // 2))
+    q, k = Tensor((2, case.HEADS * DIM), case.q), Tensor((2, 1, DIM))
+    for decodes in (True, False):
+        batch = batch_of(case, forward_mode=types.SimpleNamespace(is_decode=lambda now=decodes: now, is_idle=lambda: False))
+        backend.init_forward_metadata(batch)
+        with fa_tune.recording() as met:
+            close(backend.forward_decode(q, k, k, layer, batch).numbers(), wanted)
+        assert {_start.kind_of(problem) for problem in met} <= _start._prepared, met
+    tap.equal(written, [(layer, "where", k, k)] * 2)
+    tokens = [Tensor((2, case.HEADS, size)) for size in (48, 48, 32)]
+    with answered(lambda *args: seen.append(args) or Tensor((2, case.HEADS, 32))):
+        tap.equal(backend.forward_extend(*tokens, given, batch, save_kv_cache=False).shape, (2, case.HEADS * 32))
+    assert _start.kind_of(Problem(**seen[0][0])) in _start._prepared, seen
+    batch.extend_prefix_lens_cpu = [0, 3]
+    tap.has(refused(NotImplementedError, backend.forward_extend, *tokens, given, batch, save_kv_cache=False), "prefix")
 
 
 def between_the_pieces_of_a_graph(backend, batch, q, k, v, layer, expected):
@@ -915,18 +956,14 @@ def sglangs_layers_are_handed_over_as_they_are():
 def handed_over_by_sglang(cache, window, cap, sinks):
     fp8, shape = cache != FLOAT16, (2 * PAGE, Ragged.HEADS_KV, DIM)
     pool = types.SimpleNamespace(get_kv_buffer=lambda _: (Tensor(shape, dtype=cache), Tensor(shape, dtype=cache)))
-    backend = registered["fa_tune"](types.SimpleNamespace(
-        page_size=PAGE, use_mla_backend=False, kv_cache_dtype=cache, device="cuda:0", token_to_kv_pool=pool, model=model_of(),
-        server_args=types.SimpleNamespace(chunked_prefill_size=-1, cuda_graph_max_bs=256),
-        model_config=types.SimpleNamespace(context_len=PAGE, dtype=FLOAT16),
-        req_to_token_pool=types.SimpleNamespace(req_to_token=Tensor((2, PAGE), list(range(2 * PAGE)), dtype=INT32))))
+    backend = registered["fa_tune"](runner_of(Tensor((1, 3), [1, 2, 3], dtype=INT32), pool, [], cache, -1))
     layer = types.SimpleNamespace(
         layer_id=3, tp_q_head_num=Ragged.HEADS, tp_k_head_num=Ragged.HEADS_KV, tp_v_head_num=Ragged.HEADS_KV, head_dim=DIM,
         v_head_dim=DIM, scaling=1.0, logit_cap=cap, sliding_window_size=window, attn_type=Attends.DECODER, k_scale=None,
         v_scale=Tensor((1,), [0.5], dtype=FLOAT32))
     announced = []
     backend._check, seen = lambda _: None, []
-    with mock.patch.object(_start, "prepare", lambda _, *kinds, **most: announced.extend(kinds) or tap.equal(most["most_queries"], PAGE)), \
+    with mock.patch.object(_start, "prepare", lambda _, *kinds, **most: announced.extend(kinds) or tap.equal(most["most_queries"], MOST)), \
             answered(lambda *args: seen.append(args) or Tensor((2, Ragged.HEADS, DIM))):
         for starts, rows in ((None, 2), (ints([0, 3, 4]), 4)):
             backend.step = sys.modules["fa_tune.integrations.sglang"].Step(

@@ -61,22 +61,23 @@ def budget():
 
 def problems_of(decode, prefill, most_batch, most_queries, most_keys, queries=1):
     """The problems of a kind of layer that a start tunes: (those without which it could not be served, the others), the
-    most wanted first. `queries`: of a sequence that decodes; `prefill` None: others compute prompts."""
-    element = 2 if decode["kv_dtype"] == "same" else 1
-    tokens = max(MOST_BYTES // (2 * decode["heads_kv"] * decode["head_dim"] * element), 1)
+    most wanted first. `queries`: of a sequence that decodes; `prefill` None: others compute prompts; `decode` None: others decode."""
+    kind = decode or prefill
+    element = 2 if kind["kv_dtype"] == "same" else 1
+    tokens = max(MOST_BYTES // (2 * kind["heads_kv"] * kind["head_dim"] * element), 1)
 
     def of(fields, batch, seq_q, seq_k):
         seq_k = max(min(seq_k, tokens // batch), seq_q, 16)
         return Problem(**fields, batch=batch, seq_q=seq_q, seq_k=ceiling(seq_k))
     decodes, prefills, batch, length = [], [], most_batch, ceiling(max(min(most_queries, most_keys), 1))
-    while batch:
+    while batch and decode is not None:
         decodes.append(of(decode, batch, queries, most_keys))
         batch //= 2
     while prefill is not None and (length > 33 or not prefills):  # below, decoding's family is alone
         prefills.append(of(prefill, max(min(most_queries // length, most_batch), 1), length, length))
         length = ceiling(length // 4)
-    needed = [decodes.pop(0), *prefills[:1]]
-    del prefills[:1]
+    needed = [*decodes[:1], *prefills[:1]]
+    del decodes[:1], prefills[:1]
     if decodes:
         decodes.insert(0, decodes.pop())  # a batch of one, then the larger ones
     turns = [one for pair in zip(decodes, prefills) for one in pair]

@@ -2,8 +2,9 @@
 """fa_tune's kernels in SGLang: the attention backend that `--attention-backend fa_tune --page-size 64` selects.
 
 Written against SGLang 0.5.13's interface. Prefill, extend and decode of decoder layers over pages, and of encoders
-without cross attention, with windows, soft caps, sinks and caches of fp16, bf16 and fp8 (e4m3); no speculation, no MLA,
-no pool of its own for sliding windows. docs/serving.md tells what was run of this file.
+without cross attention, with windows, soft caps, sinks and caches of fp16, bf16 and fp8 (e4m3), and of models with
+multi-head latent attention; no speculation, no pool of its own for sliding windows. docs/serving.md tells what was run of
+this file.
 """
 from dataclasses import dataclass
 
@@ -48,7 +49,6 @@ class FaTuneAttnBackend(AttentionBackend):
             raise ValueError("fa_tune's backend needs pages of a multiple of 16 tokens: pass --page-size 64")
         refuse(("a second pool for sliding windows: pass --disable-hybrid-swa-memory",
                 isinstance(runner.token_to_kv_pool, SWAKVPool)),
-               ("MLA", runner.use_mla_backend),
                ("this cache: pass --kv-cache-dtype auto or fp8_e4m3",
                 runner.kv_cache_dtype not in (torch.float8_e4m3fn, runner.model_config.dtype)))
         begin("sglang")
@@ -56,6 +56,10 @@ class FaTuneAttnBackend(AttentionBackend):
         self.most_queries, self.most_batch = runner.server_args.chunked_prefill_size, runner.server_args.cuda_graph_max_bs
         self.dtype = {torch.float16: "fp16", torch.bfloat16: "bf16"}[runner.model_config.dtype]
         self.fp8 = runner.kv_cache_dtype == torch.float8_e4m3fn
+        # Of a model with latent attention: a layer of so many columns attends to the cache, whose first columns are values, another
+        # one to the keys and values of a prompt that it is given.
+        model = runner.model_config
+        self.latent = model.kv_lora_rank + model.qk_rope_head_dim if runner.use_mla_backend else None
         self.slots = runner.req_to_token_pool.req_to_token  # (requests, tokens): where each token lies
         self.token_to_kv_pool = runner.token_to_kv_pool
         self.device = runner.device
@@ -70,6 +74,9 @@ class FaTuneAttnBackend(AttentionBackend):
     def _prepare(self, layer, sinks):
         """Refuses what a layer asks for and is not taken, and readies kernels for it."""
         self._check(layer)
+        most = self.most_queries if self.most_queries > 0 else self.most
+        most = {"most_batch": min(self.slots.shape[0], self.most_batch), "most_queries": most, "most_keys": self.most}
+        self.known_layers.add((layer.layer_id, layer.head_dim, sinks is not None))
         causal, window = layer.attn_type != AttentionType.ENCODER_ONLY, layer.sliding_window_size
         windowed = window is not None and window >= 0
         kind = {"dtype": self.dtype, "head_dim": layer.head_dim, "heads_q": layer.tp_q_head_num,
@@ -78,10 +85,15 @@ class FaTuneAttnBackend(AttentionBackend):
                 "window": windowed, "window_left": window if windowed else 0, "kv_dtype": "fp8" if self.fp8 else "same"}
         if layer.v_head_dim != layer.head_dim:
             kind["head_dim_v"] = layer.v_head_dim
-        most = self.most_queries if self.most_queries > 0 else self.most
-        _start.prepare("sglang", kind, {**kind, "varlen": True}, most_batch=min(self.slots.shape[0], self.most_batch),
-                       most_queries=most, most_keys=self.most)
-        self.known_layers.add((layer.layer_id, sinks is not None))
+        if self._is_given_keys(layer):
+            kind.update(varlen=True, lengths_k="cu_seqlens", page=0, kv_dtype="same")
+            return _start.prepare("sglang", None, kind, **most)
+        if self.latent is not None:
+            kind["v_in_k"] = layer.head_dim > 512
+        _start.prepare("sglang", kind, {**kind, "varlen": True}, **most)
+
+    def _is_given_keys(self, layer):
+        return self.latent not in (None, layer.head_dim)
 
     def _check(self, layer):
         window, encoder = layer.sliding_window_size, layer.attn_type == AttentionType.ENCODER_ONLY
@@ -137,38 +149,49 @@ class FaTuneAttnBackend(AttentionBackend):
         return 1
 
     def _attend(self, q, k, v, layer, forward_batch, save_kv_cache=True, sinks=None, **more):
-        if (layer.layer_id, sinks is not None) not in self.known_layers:  # one that its model does not hold as others do
+        if (layer.layer_id, layer.head_dim, sinks is not None) not in self.known_layers:  # one that its model does not hold as others do
             self._prepare(layer, sinks)
         refuse(("bidirectional attention between image tokens", layer.attn_type == AttentionType.DECODER_BIDIRECTIONAL
                 and any(x is not None for x in forward_batch.mm_inputs or [])),
                *((name, value is not None) for name, value in more.items()))
         if save_kv_cache and k is not None:
-            self.token_to_kv_pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v,
-                                                layer.k_scale, layer.v_scale)
+            scales = (layer.k_scale, layer.v_scale) if self.latent is None else ()
+            self.token_to_kv_pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v, *scales)
         if self.step.left_out:
             return torch.zeros((q.shape[0], layer.tp_q_head_num * layer.v_head_dim), dtype=q.dtype, device=self.device)
-        keys, values = self.token_to_kv_pool.get_kv_buffer(layer.layer_id)
-        keys = keys.view(-1, self.page, layer.tp_k_head_num, layer.head_dim)
-        values = values.view(-1, self.page, layer.tp_v_head_num, layer.v_head_dim)
-        window = layer.sliding_window_size
-        how = dict(block_table=self.step.pages, max_seqlen_k=self.step.most_keys, softmax_scale=layer.scaling,
-                   causal=layer.attn_type != AttentionType.ENCODER_ONLY, softcap=layer.logit_cap,
-                   s_aux=None if sinks is None else sinks.float(),
-                   window_size=(window, 0) if window is not None and window >= 0 else None)
-        if self.fp8:
-            each = self.step.lengths.shape[0], layer.tp_k_head_num
-            for name, scale in (("k_descale", layer.k_scale), ("v_descale", layer.v_scale)):
-                how[name] = (self.one if scale is None else scale).expand(each)
-        if self.step.starts is None:
-            o = fa_tune.attention_decode(q.view(-1, 1, layer.tp_q_head_num, layer.head_dim), keys, values,
-                                         cache_seqlens=self.step.lengths, **how)
-        else:
+        window, step = layer.sliding_window_size, self.step
+        q = q.view(-1, layer.tp_q_head_num, layer.head_dim)
+        how = dict(softmax_scale=layer.scaling, causal=layer.attn_type != AttentionType.ENCODER_ONLY)
+        if step.starts is not None:
+            how.update(cu_seqlens_q=step.starts, max_seqlen_q=step.most_queries)
             out = getattr(forward_batch, "_attn_output", None)  # between the pieces of a graph: where the next one reads
             if out is not None:
                 how["out"] = out.view(-1, layer.tp_q_head_num, layer.v_head_dim)
-            o = fa_tune.attention_varlen(q.view(-1, layer.tp_q_head_num, layer.head_dim), keys, values,
-                                         cu_seqlens_q=self.step.starts, max_seqlen_q=self.step.most_queries,
-                                         seqused_k=self.step.lengths, **how)
+        if self._is_given_keys(layer):
+            refuse(("a prefix of a prompt whose keys are given", any(forward_batch.extend_prefix_lens_cpu or [])))
+            o = fa_tune.attention_varlen(q, k.view(-1, layer.tp_k_head_num, layer.head_dim), v, cu_seqlens_k=step.starts,
+                                         max_seqlen_k=step.most_queries, **how)
+            return o.view(-1, layer.tp_q_head_num * layer.v_head_dim)
+        how.update(block_table=step.pages, max_seqlen_k=step.most_keys, softcap=layer.logit_cap,
+                   s_aux=None if sinks is None else sinks.float(),
+                   window_size=(window, 0) if window is not None and window >= 0 else None)
+        if self.fp8:
+            each = step.lengths.shape[0], layer.tp_k_head_num
+            for name, scale in (("k_descale", layer.k_scale), ("v_descale", layer.v_scale)):
+                how[name] = (self.one if scale is None or self.latent is not None else scale).expand(each)
+        keys, values = self.token_to_kv_pool.get_kv_buffer(layer.layer_id)
+        keys = keys.view(-1, self.page, layer.tp_k_head_num, layer.head_dim)
+        if self.latent is not None:
+            o = how.pop("out", None)
+            o = q.new_empty((*q.shape[:2], layer.v_head_dim)) if o is None else o
+            query, to = (q, o) if step.starts is not None else (q.unsqueeze(-3), o.unsqueeze(-3))
+            fa_tune.attention_decode(query, keys, v_dim=layer.v_head_dim, cache_seqlens=step.lengths, out=to, **how)
+        else:
+            values = values.view(-1, self.page, layer.tp_v_head_num, layer.v_head_dim)
+            if step.starts is None:
+                o = fa_tune.attention_decode(q.unsqueeze(-3), keys, values, cache_seqlens=step.lengths, **how)
+            else:
+                o = fa_tune.attention_varlen(q, keys, values, seqused_k=step.lengths, **how)
         return o.view(-1, layer.tp_q_head_num * layer.v_head_dim)
 
     forward_decode = forward_extend = _attend
