@@ -29,7 +29,7 @@
 namespace {
 
 constexpr bool kBf16 = DTYPE_BF16 != 0, kFp8 = KV_FP8 != 0;
-constexpr int kElement = kFp8 ? 1 : 2;            // bytes of K and V
+constexpr int kElement = kFp8 ? 1 : 2, kQElement = 2;   // bytes of K and V, and of Q
 constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE, kDv = DV_TILE, kStages = STAGES, kGroups = GROUPS;
 constexpr int kThreads = FA_THREADS, kGroupThreads = kThreads / kGroups, kGroupWarps = kGroupThreads / 32;
 constexpr int kColumnWarps = COLUMN_WARPS;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The products of attention over tiles in shared memory, for keys and values of the kernel's type or of fp8.
+// The products of attention over tiles in shared memory, for keys and values of the kernel's type or of fp8, and for queries, too.
 //
 // Purpose: what the families that serve engines compute alike, whatever order they walk the keys in. Included behind
-// the includer's constants: kBf16, kFp8, kElement (bytes of K and V), kM, kN, kD, kDv, kSlabs, kColumnWarps (warps that
+// the includer's constants: kBf16, kFp8, kElement and kQElement (bytes of K and V, and of Q), kM, kN, kD, kDv, kSlabs, kColumnWarps (warps that
 // share the columns of a row slab's output), kQInRegs and kPhase (16-byte chunks of a line of K and of V: 8, or 4 where
 // a row is not whole 128s).
 // Invariants: of fp8, two accumulators of O side by side are the even and the odd ones of 16 columns.
@@ -12,13 +12,14 @@
 
 #include "attn_serving.cuh"
 #include "attn_snippet.cuh"
+#include "fa_e4m3.cuh"
 #include "fa_mma.cuh"
 #include "fa_numeric.cuh"
 
 namespace {
 
 constexpr int kOwnDv = kDv / kColumnWarps;   // columns of the output that a warp owns
-constexpr int kDimSteps = kD / 16, kOutSteps = kOwnDv / 16, kKeySteps = kN / 16;
+constexpr int kDimSteps = kD * kQElement / 32, kOutSteps = kOwnDv / 16, kKeySteps = kN / 16;
 
 }  // namespace
 
@@ -41,7 +42,7 @@ template <int kRowBytes, int kRows, int kLine> struct SlabLayout {
     // Of any chunk of a row, whatever its piece.
     FA_DEVICE u32 place(u32 row, u32 chunk) { return chunk / kPhase * kPieceBytes + offset(row, chunk % kPhase); }
 };
-using QLayout = SlabLayout<kD * 2, kM, kD * 2 % 128 == 0 ? 8 : 4>;
+using QLayout = SlabLayout<kD * kQElement, kM, kD * kQElement % 128 == 0 ? 8 : 4>;
 using KLayout = SlabLayout<kD * kElement, kN, kPhase>;
 using VLayout = SlabLayout<kDv * kElement, kN, kPhase>;
 using QFragments = u32[kSlabs][kQInRegs ? kDimSteps : 2][4];         // all steps, or this and the next
@@ -52,21 +53,23 @@ template <class Layout, int kBytes> FA_DEVICE constexpr u32 columns_of_a_warp() 
     return (u32)(kOwnDv * kBytes / Layout::kPitch * Layout::kPieceBytes);
 }
 
-// Lane offsets of ldmatrix in a tile, one per swizzled 16-column step; further steps and rows are immediates.
+// Lane offsets of ldmatrix in a tile, one per swizzled step of two chunks; further steps and rows are immediates. With queries of
+// fp8, whose sums want more registers, the first is kept alone.
 template <class Layout> struct LaneOffsets {
-    u32 step[Layout::kSteps];
+    static constexpr int kKept = kQElement == 1 ? 1 : Layout::kSteps;
+    u32 step[kKept];
 
     // `keys`: the 16 x 16 block as a B operand (K); otherwise in row order, for Q (A operand) and V (transposed B).
     __device__ __forceinline__ LaneOffsets(u32 lane, bool keys) {
 #pragma unroll
-        for (int i = 0; i < Layout::kSteps; ++i) {
+        for (int i = 0; i < kKept; ++i) {
             step[i] = keys ? Layout::offset((lane & 7) + ((lane >> 4) << 3), 2 * i + ((lane >> 3) & 1))
                            : Layout::offset(lane & 15, 2 * i + (lane >> 4));
             asm volatile("" : "+r"(step[i]));   // keep; do not compute again in every step
         }
     }
     __device__ __forceinline__ u32 at(u32 tile, int row_step, int column_step) const {
-        return tile + step[column_step % Layout::kSteps] +
+        return tile + (step[column_step % kKept] ^ (u32)(column_step % Layout::kSteps / kKept * 32)) +
                (u32)(row_step * 16 * Layout::kPitch + column_step / Layout::kSteps * Layout::kPieceBytes);
     }
 };
@@ -75,12 +78,12 @@ FA_DEVICE void load_shared_8(u32 &x, u32 &y, u32 address) {
     asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(x), "=r"(y) : "r"(address));
 }
 
-// 16 columns of Q as A operands. For fp8 keys, of which a lane gets four neighbours at once, the columns are taken in
+// 32 bytes of Q's rows as A operands. For fp8 keys beside wider queries, of which a lane gets four neighbours at once, the columns are taken in
 // the order that those come in: pair t of the operand's first half is columns 4t, 4t+1, of its second 4t+2, 4t+3.
 FA_DEVICE void load_q(QFragments &q, int at, u32 tile, const LaneOffsets<QLayout> &lanes, int step) {
 #pragma unroll
     for (int i = 0; i < kSlabs; ++i) {
-        if constexpr (kFp8) {
+        if constexpr (kFp8 && kQElement == 2) {
             const u32 lane = threadIdx.x % 32, chunk = (u32)step * 2 + lane % 4 / 2;
             const u32 from = tile + QLayout::place(i * 16 + lane / 4, chunk) + lane % 2 * 8;
             load_shared_8(q[i][at][0], q[i][at][2], from);
@@ -91,7 +94,7 @@ FA_DEVICE void load_q(QFragments &q, int at, u32 tile, const LaneOffsets<QLayout
     }
 }
 
-// S += Q K^T of fp8 keys: four matrices are 16 keys by 32 columns.
+// S += Q K^T of fp8 keys and wider queries: four matrices are 16 keys by 32 columns.
 FA_DEVICE void multiply_qk_fp8(Scores &s, QFragments &q, u32 q_tile, u32 k_tile, const LaneOffsets<QLayout> &rows,
                                const LaneOffsets<KLayout> &keys) {
 #pragma unroll
@@ -120,7 +123,7 @@ FA_DEVICE void multiply_qk(Scores &s, QFragments &q, u32 q_tile, u32 k_tile, con
 #pragma unroll
         for (int n = 0; n < kN / 8; ++n) s[i][n][0] = s[i][n][1] = s[i][n][2] = s[i][n][3] = 0.0f;
 
-    if constexpr (kFp8) return multiply_qk_fp8(s, q, q_tile, k_tile, rows, keys);
+    if constexpr (kFp8 && kQElement == 2) return multiply_qk_fp8(s, q, q_tile, k_tile, rows, keys);
     u32 k[2][4];
     if constexpr (!kQInRegs) load_q(q, 0, q_tile, rows, 0);
     ldmatrix_x4(k[0], keys.at(k_tile, 0, 0));
@@ -135,8 +138,13 @@ FA_DEVICE void multiply_qk(Scores &s, QFragments &q, u32 q_tile, u32 k_tile, con
 #pragma unroll
             for (int i = 0; i < kSlabs; ++i) {
                 const u32(&a)[4] = q[i][kQInRegs ? d : d & 1];
-                mma_16816<kBf16>(s[i][2 * n], a, b[0], b[1]);
-                mma_16816<kBf16>(s[i][2 * n + 1], a, b[2], b[3]);
+                if constexpr (kQElement == 1) {
+                    mma_16832_e4m3(s[i][2 * n], a, b[0], b[1]);
+                    mma_16832_e4m3(s[i][2 * n + 1], a, b[2], b[3]);
+                } else {
+                    mma_16816<kBf16>(s[i][2 * n], a, b[0], b[1]);
+                    mma_16816<kBf16>(s[i][2 * n + 1], a, b[2], b[3]);
+                }
             }
         }
     }

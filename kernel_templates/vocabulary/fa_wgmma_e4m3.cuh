@@ -10,6 +10,7 @@
 #ifndef FA_WGMMA_E4M3_CUH
 #define FA_WGMMA_E4M3_CUH
 
+#include "fa_e4m3.cuh"
 #include "fa_mma.cuh"
 #include "fa_tma.cuh"
 #include "fa_wgmma.cuh"
@@ -51,20 +52,6 @@ FA_WGMMA_E4M3(160, 80, 81, 82, 83, 84, 85)
 FA_WGMMA_E4M3(192, 96, 97, 98, 99, 100, 101)
 FA_WGMMA_E4M3(224, 112, 113, 114, 115, 116, 117)
 FA_WGMMA_E4M3(256, 128, 129, 130, 131, 132, 133)
-
-// Four numbers, the first in the lowest byte, to nearest even; beyond 448 they become 448.
-FA_DEVICE u32 pack_e4m3(float a, float b, float c, float d) {
-    u32 four;
-    asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1; cvt.rn.satfinite.e4m3x2.f32 high, %4, %3; mov.b32 %0, {low, high}; }"
-        : "=r"(four) : "f"(a), "f"(b), "f"(c), "f"(d));
-    return four;
-}
-
-template <u32 kBytes> FA_DEVICE u32 pick_bytes(u32 a, u32 b) {
-    u32 four;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(four) : "r"(a), "r"(b), "n"(kBytes));
-    return four;
-}
 
 // A whole warp's: 32 rows (K) of 16 bytes, of which this lane has the address of one, become 16 rows of 32 bytes; `four` is what
 // ldmatrix_x4_trans made of them, `to` the address of 16 bytes by lane: row transposed_row(lane), the first 16 bytes in lanes 0 to 15.
