@@ -24,7 +24,7 @@ SOURCE = os.environ.get("FA_TEST_SOURCE", os.path.dirname(os.path.dirname(os.pat
 LARGEST = 2 ** 31 - 1
 BEGIN, END = "<!-- made by tests/coverage.py -->\n", "<!-- end of what tests/coverage.py made -->\n"
 LATENT = {"dtype": 1, "head_dim": 576, "head_dim_v": 512, "v_in_k": 1}  # fields that fp8_ds_mla needs together
-CHIPS = [(75, "Turing"), (80, "Ampere"), (89, "Ada"), (90, "Hopper"), (100, "Blackwell")]
+CHIPS = [(75, "Turing"), (80, "Ampere"), (87, "Ampere"), (89, "Ada"), (90, "Hopper"), (100, "Blackwell")]
 
 
 def values_of(field):

@@ -104,6 +104,7 @@ CALLS = {
     "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];": "ldmatrix_trans",
     MMA % ("f16", "f16"): "mma<emu::half_value>",
     MMA % ("bf16", "bf16"): "mma<emu::brain_value>",
+    MMA.replace("k16", "k32") % ("e4m3", "e4m3"): "mma<emu::byte_value>",
     "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};": "mma_tf32",
 }
 # Of sm_90: emulator_hopper.hpp.

@@ -194,6 +194,7 @@ void ldmatrix_trans(u32 &a, u32 &b, u32 &c, u32 &d, u32 address) {
 }
 template void multiply<half_value>(void *const *);
 template void multiply<brain_value>(void *const *);
+template void multiply<byte_value>(void *const *);
 void multiply_tf32(void *const *args) {
     const auto value = [](u32 bits) {
         float x;

@@ -264,6 +264,7 @@ void permute(u32 &x, u32 a, u32 selector);
 void permute(u32 &x, u32 a, u32 b, u32 selector);
 // fp16 has e4m3's bits between its sign and 256th of its value.
 inline float e4m3_value(unsigned char x) { return (x & 0x7f) == 0x7f ? NAN : 256 * half_value((u16)((x & 0x80) << 8 | (x & 0x7f) << 7)); }
+inline float byte_value(u16 x) { return e4m3_value((unsigned char)x); }
 void pack_e4m3(u32 &four, float a, float b, float c, float d);
 void multiply_halves(u32 &x, u32 a, u32 b);
 void multiply_add_brains(u32 &x, u32 a, u32 b, u32 c);
@@ -299,18 +300,17 @@ template <class T, int kDepth, int kColumns>
         for (int k = 0; k < kDepth; k++)
             for (int j = 0; j < columns; j++) c[i][j] += a[i][k] * b[k][j];
 }
-template <float (*kValue)(u16)> void multiply(void *const *args) {
-    float a[16][16], b[16][8], c[16][8];
+template <float (*kValue)(u16)> void multiply(void *const *args) {   // bytes are twice as many as numbers of 16 bits
+    constexpr int kBits = kValue == byte_value ? 8 : 16, kDepth = 256 / kBits, kIn = 32 / kBits;
+    float a[16][kDepth], b[kDepth][8], c[16][8];
     for (int i = 0; i < kWarp; i++) {
         const Product *p = (const Product *)args[i];
-        const int g = i / 4, t = i % 4 * 2;
-        for (int r = 0; r < 4; r++)
-            for (int e = 0; e < 2; e++) {
-                a[g + r % 2 * 8][t + r / 2 * 8 + e] = kValue((u16)(p->a[r] >> 16 * e));
-                c[g + r / 2 * 8][t + e] = *p->c[r / 2 * 2 + e];
-            }
-        for (int r = 0; r < 2; r++)
-            for (int e = 0; e < 2; e++) b[t + r * 8 + e][g] = kValue((u16)(p->b[r] >> 16 * e));
+        const int g = i / 4, t = i % 4 * kIn;
+        for (int r = 0; r < 4; r++) c[g + r / 2 * 8][i % 4 * 2 + r % 2] = *p->c[r];
+        for (int e = 0; e < kIn; e++) {
+            for (int r = 0; r < 4; r++) a[g + r % 2 * 8][t + r / 2 * (kDepth / 2) + e] = kValue((u16)(p->a[r] >> kBits * e));
+            for (int r = 0; r < 2; r++) b[t + r * (kDepth / 2) + e][g] = kValue((u16)(p->b[r] >> kBits * e));
+        }
     }
     add_products(c, a, b);
     for (int i = 0; i < kWarp; i++)
@@ -318,6 +318,7 @@ template <float (*kValue)(u16)> void multiply(void *const *args) {
 }
 extern template void multiply<half_value>(void *const *);
 extern template void multiply<brain_value>(void *const *);
+extern template void multiply<byte_value>(void *const *);
 template <float (*kValue)(u16)>
 void mma(float &c0, float &c1, float &c2, float &c3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
     Product p = {{&c0, &c1, &c2, &c3}, {a0, a1, a2, a3}, {b0, b1}};

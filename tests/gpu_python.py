@@ -202,8 +202,8 @@ def random_problems_against_float64():
 # ---- PyTorch's own ways --------------------------------------------------------------------------
 def fp8_keeps_a_needle_and_a_dominant_key():
     """e4m3 beside float64, two heads: at most twice the error of weights that are rounded to e4m3. NaN lies behind the keys."""
-    if torch.cuda.get_device_capability() != (9, 0):
-        raise Skip("queries of e4m3 are for sm_90")
+    if torch.cuda.get_device_capability() < (8, 9):
+        raise Skip("queries of e4m3 are for sm_89 and newer")
     told, scales = [], dict.fromkeys(("q_descale", "k_descale", "v_descale"), torch.ones(1, 2, device="cuda"))
     for dim, keys in (64, 131071), (128, 131071), (256, 131071), (128, 1048575):
         for kind, most in ("normal", 0), ("needle", 8.5), ("jump", 160), ("dominant", 15 * math.log(2)), ("alike", 0):

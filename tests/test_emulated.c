@@ -137,6 +137,7 @@ TEST(every_family_is_right_on_random_problems)
         {"attn_fwd_prefill_sm90a", {.bf16 = true, .serving = true}},
         {"attn_fwd_latent_sm90a", {.bf16 = true, .serving = true}},
         {"attn_fwd_fp8_sm90a", {.bf16 = true, .serving = true}},
+        {"attn_fwd_fp8_sm89", {.bf16 = true, .serving = true}},
     };
     int wrong = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -491,14 +492,16 @@ static int count_unnoticed(const fa_problem *problem, const char *config_text,
     return unnoticed;
 }
 
-/* What a user writes of scores, with and without fields beside it; each part of it left out is found. */
+/* What a user writes of scores, with and without fields beside it, and of fp8 by mma.sync; each part of it left out is found. */
 TEST(scores_and_masks_of_a_user_are_right)
 {
     static const char *const configs[] = {
         "{\"family\": \"attn_fwd_prefill_sm80\", \"tunables\": {\"BLOCK_M\": 64, \"BLOCK_N\": 64,"
         " \"STAGES\": 2, \"WARPS\": 4, \"Q_IN_REGS\": 0, \"MIN_BLOCKS\": 1}}",
         "{\"family\": \"attn_fwd_prefill_sm90a\", \"tunables\": {\"BLOCK_M\": 128, \"BLOCK_N\": 64,"
-        " \"STAGES\": 2, \"Q_STAGES\": 2, \"PINGPONG\": 1, \"MIN_BLOCKS\": 1}}"};
+        " \"STAGES\": 2, \"Q_STAGES\": 2, \"PINGPONG\": 1, \"MIN_BLOCKS\": 1}}",
+        "{\"family\": \"attn_fwd_fp8_sm89\", \"tunables\": {\"BLOCK_M\": 64, \"BLOCK_N\": 32,"
+        " \"STAGES\": 2, \"WARPS\": 4, \"Q_IN_REGS\": 0, \"MIN_BLOCKS\": 2}}"};
     static const struct {
         const char *problem;
         int config;
@@ -540,11 +543,21 @@ TEST(scores_and_masks_of_a_user_are_right)
           {"k.whole + reach <= is.last[kLast]", "true"},
           {"kFetches > 1 || i % 4 == 0", "i % 4 == 0"},
           {"kFetches > 1 || i % 4 < 2", "i % 4 < 2"}}},
+        {"'seq_q': 70, 'causal': 'bottom-right', 'kv_dtype': 'fp8', 'q_dtype': 'fp8', 'dtype': 'bf16',"
+         " 'score': 'score - 0.1 * (q - k)', 'mask': 'k % 3 != 1'",
+         2,
+         {{"o[i][2 * d + j][e] * shrink[i][e / 2]", "o[i][2 * d + j][e]"},
+          {"quad_max(top[i][half]) * scale - kOffset", "quad_max(top[i][half]) * scale - 10.0f"},
+          {"pick_bytes<0x7531>(high[j], high[j + 1])", "pick_bytes<0x6420>(high[j], high[j + 1])"},
+          {"if (masked) apply_mask(s, p, w, row, key);", ";"},
+          {"cp_async_wait<kStages - 2>();", "cp_async_wait<kStages - 1>();"}}},
     };
+    static const char *const families[] = {"attn_fwd_prefill_sm80", "attn_fwd_prefill_sm90a",
+                                           "attn_fwd_fp8_sm89"};
     world.gpu.sm_count = 1; /* one block has all tiles */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fa_problem p = {.head_dim = 0};
-        if (is_left_out(rows[i].config == 0 ? "attn_fwd_prefill_sm80" : "attn_fwd_prefill_sm90a"))
+        if (is_left_out(families[rows[i].config]))
             continue;
         CHECK_OK(problem_in(rows[i].problem, &p), diag);
         CHECK_INT(count_unnoticed(&p, configs[rows[i].config], rows[i].changes), 0);

@@ -131,6 +131,7 @@ FAMILY_TEST(attn_fwd_prefill_sm90a, 90, 90, .bf16 = true, .serving = true)
 FAMILY_TEST(attn_fwd_splitkv_sm90a, 90, 90, .bf16 = true, .serving = true)
 FAMILY_TEST(attn_fwd_latent_sm90a, 90, 90, .bf16 = true, .serving = true)
 FAMILY_TEST(attn_fwd_fp8_sm90a, 90, 90, .bf16 = true, .serving = true)
+FAMILY_TEST(attn_fwd_fp8_sm89, 89, INT_MAX, .bf16 = true, .serving = true)
 
 /* ---- single problems ------------------------------------------------------------------------*/
 static const char *portable_family(void)

@@ -40,6 +40,7 @@ static const struct use {
      {{"buffers", "x:i32[:,:]"}, {"mask", "x[b][q] == x[b][k]"}, {"score", "score + x[h][k]"}}},
     {"H200", "attn_fwd", {{"varlen", "true"}, {"lengths_k", "seqused"}, {"page", "64"}}},
     {"H200", "attn_fwd", {{"seq_q", "32"}, {"lengths_k", "seqused"}, {"page", "64"}}},
+    {"L4", "attn_fwd", {{"q_dtype", "fp8"}, {"kv_dtype", "fp8"}}},
     {"H200", "attn_fwd", {{"q_dtype", "fp8"}, {"kv_dtype", "fp8"}}},
     {"H200",
      "attn_fwd",
@@ -53,11 +54,15 @@ static const struct use {
     {"H200", "rms_norm", {{"dtype", "bf16"}}},
 };
 
-/* What an older version has no instruction for, on Hopper; docs/python.md names it. */
+/* What an older version has no instruction for, on Hopper or (0) anywhere; docs/python.md names it. */
 static const struct lack {
     const char *family;
     int since; /* as fa_nvrtc_since() */
-} lacks[] = {{"attn_bwd_sm80", 1201}, {"attn_bwd_sm90a", 1203}, {"attn_bwd_wide_sm90a", 1203}};
+    int sm;
+} lacks[] = {{"attn_bwd_sm80", 1201, 90},
+             {"attn_bwd_sm90a", 1203, 90},
+             {"attn_bwd_wide_sm90a", 1203, 90},
+             {"attn_fwd_fp8_sm89", 1204, 0}};
 
 static struct fixture fixture;
 static bool slow;
@@ -65,7 +70,8 @@ static bool slow;
 static bool lacking(const char *family, const fa_gpu *gpu, int version)
 {
     for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
-        if (gpu->sm == 90 && version < lacks[i].since && strcmp(family, lacks[i].family) == 0)
+        if ((lacks[i].sm == 0 || gpu->sm == lacks[i].sm) && version < lacks[i].since &&
+            strcmp(family, lacks[i].family) == 0)
             return true;
     return false;
 }
@@ -126,7 +132,7 @@ static int compile_use(struct run *run, const struct use *use, fa_diag *diag)
         fa_diag why = {{0}};
         int is = compile_family(&task, i, &why);
         bool expected = lacking(name, &gpu, run->version)
-                            ? is == FA_ECOMPILE && strstr(why.text, "12.3 and newer") != NULL
+                            ? is == FA_ECOMPILE && strstr(why.text, "12.4 and newer") != NULL
                             : is == 0;
         if (!expected)
             printf("# %s for %s: %s\n", name, use->gpu, is == 0 ? "compiles after all" : why.text);

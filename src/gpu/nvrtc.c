@@ -222,8 +222,8 @@ static int fail_source(const fa_compile_request *request, const char *line, fa_d
     else if (headers != 0 && headers != own)
         snprintf(why, sizeof why, " (headers of CUDA %d.%d, read by NVRTC %d.%d)", headers / 1000,
                  headers % 1000 / 10, nvrtc.major, nvrtc.minor);
-    else if (request->options == NULL && own < 12030)
-        snprintf(why, sizeof why, " (by NVRTC %d.%d; 12.3 and newer compile all our families)",
+    else if (request->options == NULL && own < 12040)
+        snprintf(why, sizeof why, " (by NVRTC %d.%d; 12.4 and newer compile all our families)",
                  nvrtc.major, nvrtc.minor);
     return fa_fail(diag, FA_ECOMPILE, "%s%s", line[0] != 0 ? line : "NVRTC gives no reason", why);
 }

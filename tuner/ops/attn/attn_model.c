@@ -130,7 +130,8 @@ static const struct {
 };
 
 struct shape {
-    double block_m, block_n, head; /* head: padded head dimension */
+    double block_m, block_n,
+        head; /* head: padded head dimension; half of it where products are of e4m3 */
     double warps, slabs;           /* slabs of 16 rows per warp */
     bool q_in_registers, single_stage;
     int32_t blocks;    /* resident per SM */
@@ -158,6 +159,8 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
     int32_t threads = trial->threads > 0 ? trial->threads : 128;
     int32_t warps = fa_model_tunable(candidate, "WARPS", (threads + WARP - 1) / WARP);
     int32_t hint = wanted_blocks(candidate, warps > 0 ? warps : 1);
+    const bool e4m3 = problem->q_dtype == FA_KV_FP8 &&
+                      (gpu->sm == 89 || gpu->sm >= 120); /* others widen it for mma.sync */
     if (registers <= 0) {
         /* Before there is a cubin: what the manifest counts, what a compiler adds to it, and the cap of the launch bounds. */
         int32_t least = candidate->estimated_registers > 0 ? candidate->estimated_registers : 128;
@@ -167,7 +170,7 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
     struct shape s = {
         .block_m = at_least_1(candidate, "BLOCK_M", 64),
         .block_n = at_least_1(candidate, "BLOCK_N", 64),
-        .head = head_of(candidate, problem),
+        .head = head_of(candidate, problem) / (e4m3 ? 2 : 1),
         .warps = warps > 0 ? warps : 1,
         .q_in_registers = fa_model_tunable(candidate, "Q_IN_REGS", 0) != 0,
         .single_stage = fa_model_tunable(candidate, "STAGES", 1) < 2,
