@@ -526,7 +526,7 @@ TEST(scores_and_masks_of_a_user_are_right)
          {{"is && sees.high != 0", "is && sees.low != 0"},
           {"sees.low != 0", "sees.high != 0"},
           {"is && sees.high != 0", "is && first == 0 && sees.high != 0"},
-          {"seen == 0 && first > 0", "false"},
+          {"is_whole = (whole >> bit & 1) != 0", "is_whole = true"},
           {"key_place(from, same, i / 4 * 8 + i % 2)", "key_place(from, same, i / 4 * 8)"}}},
         {"'seq_q': 140, 'causal': 'bottom-right', 'dtype': 'bf16', 'varlen': true,"
          " 'lengths_k': 'cu_seqlens', 'buffers': 'doc:i64[:,:] x:bf16[:,:,:] y:f32[:,:]',"

@@ -14,8 +14,8 @@
 //  - steps are counted from the first key that the tile sees; of pages from the beginning of its box, a box being the
 //    largest part of a page that tiles are whole numbers of.
 //  - keys behind a sequence's end are masked, values there become zeros in shared memory, since what lies there may be NaN.
-//  - with a user's mask a tile has the steps that some query sees by it; the two warps that fetch find them alike, and consumers
-//    know them by notes beside the tiles of K.
+//  - with a user's mask a tile has the steps that some query sees by it. The fourth warp of the producing warpgroup deals tiles and finds
+//    their steps, ahead of the threads that fetch; consumers know them by notes beside the tiles of K.
 //  - keys and values of fp8 come to tiles of their own, from which three warps of the producing warpgroup make the
 //    tiles that wgmma multiplies. Their scales are numbers of the kernel's, but for the products.
 //  - rows of the output leave by TMA, except by hand those of a warp that holds the last row of a sequence that another
@@ -42,9 +42,9 @@ static_assert(kBox % 16 == 0 && HEAD_DIM_V <= kDv, "pages and heads fit their ti
 
 constexpr bool kFp8 = KV_FP8 != 0;
 constexpr int kElement = kFp8 ? 1 : 2;         // bytes of a key's or a value's number
-constexpr bool kWalks = MASK_SNIPPET != 0;     // steps are found by whole warps
+constexpr bool kWalks = MASK_SNIPPET != 0;     // a warp finds the steps of tiles
 constexpr u32 kConverters = kFp8 ? 3 : 0;      // warps of the producing warpgroup that make tiles of fp8 ones
-constexpr u32 kProducers = kFp8 ? 3 : 2;       // of its warps and threads, those that tiles are handed over to
+constexpr u32 kProducers = kFp8 || kWalks ? 3 : 2;   // of its warps and threads, those that tiles are handed over to
 
 // A tile: queries of a head, and the keys that they see.
 struct Work {
@@ -64,55 +64,6 @@ FA_DEVICE Places places_of(const fa_attn_serving_params &p, const Work &work) {
 
 constexpr u32 kRecordBytes = 1024, kScaleBytes = kFp8 ? 2048 : 0;   // of the family's shared memory: records, and a number a thread
 
-// The same for the two warps that walk the steps of a tile, which have memos.
-#if MASK_SNIPPET && BUFFER_COUNT > 0
-FA_DEVICE u32 memo_place() {
-    extern __shared__ __align__(1024) unsigned char memory[];
-    u32 base;
-    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(base) : "l"(memory));
-    return Shared{base}.work() + kRecordBytes + threadIdx.x / kWarp * kMemoBytes;
-}
-static_assert(kRecordBytes + 2 * kMemoBytes == kWorkBytes, "memos fit their place");
-FA_DEVICE Places places_of_walker(const fa_attn_serving_params &p, const Work &work) {
-    Places places = places_of(p, work);
-    places.memo = memo_place();
-    return places;
-}
-#else
-FA_DEVICE Places places_of_walker(const fa_attn_serving_params &p, const Work &work) { return places_of(p, work); }
-#endif
-
-// The steps of a tile, from the last to the first.
-#if MASK_SNIPPET
-struct Steps {
-    SeenSteps<kN> seen;
-    bool whole = false;   // every query of the tile sees the step that next() came to, by the mask
-
-    __device__ __forceinline__ Steps() : seen(0) {}
-    FA_DEVICE int all(const fa_attn_serving_params &p, const Work &work) {
-        const Sequence s = sequence_of(p, work);
-        const int end = end_key(p, s, last_row(work));
-        return end > work.key0 ? (end - work.key0 + kN - 1) / kN : 0;
-    }
-    FA_DEVICE int last_row(const Work &work) { return (work.row0 + kM < work.len_q ? work.row0 + kM : work.len_q) - 1; }
-    // Of a tile whose work.steps is not known yet.
-    FA_DEVICE int count(const fa_attn_serving_params &p, const Work &work) {
-        const int offset = sequence_of(p, work).offset;
-        return SeenSteps<kN>::count(places_of_walker(p, work), work.row0 + offset, last_row(work) + offset, work.key0, all(p, work));
-    }
-    __device__ __forceinline__ void begin(const fa_attn_serving_params &p, const Work &work) { seen = SeenSteps<kN>(all(p, work)); }
-    __device__ __forceinline__ int next(const fa_attn_serving_params &p, const Work &work, int) {
-        const int offset = sequence_of(p, work).offset;
-        return seen.next(places_of_walker(p, work), work.row0 + offset, last_row(work) + offset, work.key0, all(p, work), whole);
-    }
-};
-#else
-struct Steps {
-    FA_DEVICE void begin(const fa_attn_serving_params &, const Work &) {}
-    FA_DEVICE int next(const fa_attn_serving_params &, const Work &, int step) { return step; }
-};
-#endif
-
 FA_DEVICE void store_shared(u32 to, int a, int b, int c, int d) {
     asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
@@ -128,6 +79,64 @@ FA_DEVICE float load_shared(u32 from) {
 FA_DEVICE void store_global(void *to, int a, int b, int c, int d) {
     asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" :: "l"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
+
+// The same for the warp that walks the steps of a tile, which has a memo.
+#if MASK_SNIPPET && BUFFER_COUNT > 0
+static_assert(kRecordBytes + kMemoBytes == kWorkBytes, "a memo fits its place");
+FA_DEVICE Places places_of_walker(const fa_attn_serving_params &p, const Work &work, const Shared &shared) {
+    Places places = places_of(p, work);
+    places.memo = shared.work() + kRecordBytes;
+    return places;
+}
+#else
+FA_DEVICE Places places_of_walker(const fa_attn_serving_params &p, const Work &work, const Shared &) { return places_of(p, work); }
+#endif
+
+// The steps of a tile, from the last to the first.
+#if MASK_SNIPPET
+// What the walker says of 32 steps of which some are seen (SeenSteps), in turn, for the threads that fetch K and V.
+struct Marks {
+    static constexpr u32 kPlaces = 8;
+    u32 base;
+
+    __device__ __forceinline__ explicit Marks(const Shared &shared) : base(shared.work() + kNotes + kMostStages * 4) {}
+    __device__ __forceinline__ u32 mark(u32 place) const { return base + place * 16; }
+    __device__ __forceinline__ u32 full(u32 place) const { return mark(kPlaces + place); }
+    __device__ __forceinline__ u32 empty(u32 place) const { return full(place) + 8; }
+};
+static_assert(kNotes + kMostStages * 4 + Marks::kPlaces * 32 <= kRecordBytes, "marks fit their place");
+
+// Of a thread that fetches.
+class Steps {
+    const Marks marks;
+    Ring place;
+    int first = 0;
+    u32 seen = 0, whole = 0;   // of the steps from `first` on, those that are still to come
+
+  public:
+    bool is_whole = false;     // every query of the tile sees the step that next() came to, by the mask
+
+    __device__ __forceinline__ explicit Steps(const Shared &shared) : marks(shared) {}
+    __device__ __forceinline__ int next(int) {
+        if (seen == 0) {
+            int none;
+            barrier_wait(marks.full(place.slot), place.parity);
+            load_shared(first, (int &)seen, (int &)whole, none, marks.mark(place.slot));
+            barrier_arrive(marks.empty(place.slot));
+            place.advance(Marks::kPlaces);
+        }
+        const int bit = highest_bit(seen);
+        seen ^= 1u << bit;
+        is_whole = (whole >> bit & 1) != 0;
+        return first + bit;
+    }
+};
+#else
+struct Steps {
+    __device__ __forceinline__ explicit Steps(const Shared &) {}
+    FA_DEVICE int next(int step) { return step; }
+};
+#endif
 
 // The records by which the producer hands tiles to the consumers, and their barriers.
 struct Records {
@@ -182,7 +191,7 @@ template <bool kAlone> class Handed {
     }
 };
 
-// Of the thread that fetches K: draws tiles, and tells the others.
+// Of the thread that fetches K, or the warp that walks: draws tiles, and tells the others.
 class Dealer {
     const Records records;
     Ring place;
@@ -193,7 +202,7 @@ class Dealer {
 
     FA_DEVICE u32 draw(const fa_attn_serving_params &p) {
         u32 drawn;
-        if (kWalks && threadIdx.x != 0) drawn = 0;
+        if (kWalks && threadIdx.x % kWarp != 0) drawn = 0;
         else asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(drawn) : "l"(p.counters) : "memory");
         if constexpr (kWalks) drawn = (u32)uniform((int)drawn);
         return drawn + gridDim.x;
@@ -220,7 +229,7 @@ class Dealer {
 
   public:
     __device__ __forceinline__ void hand_over(const Work &w) {
-        if (kWalks && threadIdx.x != 0) return;   // the first lane's place alone moves
+        if (kWalks && threadIdx.x % kWarp != 0) return;   // the first lane's place alone moves
         barrier_wait(records.empty(place.slot), place.parity ^ 1);
         store_shared(records.record(place.slot), w.row0, w.head, w.batch, w.steps);
         store_shared(records.record(place.slot) + 16, w.len_q, w.len_k, w.first_q, w.key0);
@@ -245,17 +254,13 @@ class Dealer {
         const int begin = first_key(p, sequence, w.row0);
         const int end = end_key(p, sequence, (w.row0 + kM < w.len_q ? w.row0 + kM : w.len_q) - 1);
         w.key0 = PAGED != 0 ? begin / kBox * kBox : begin;
-#if MASK_SNIPPET
-        w.steps = Steps::count(p, w);
-#else
-        w.steps = end > begin ? (end - w.key0 + kN - 1) / kN : 0;
-#endif
+        w.steps = end > begin ? (end - w.key0 + kN - 1) / kN : 0;   // of a user's mask some are hidden
         w.k_scale = kFp8 ? find_scale(p, batch, w.head / (p.dense.heads_q / p.dense.heads_kv)).exponent : 0.0f;
         return w;
     }
 
   public:
-    __device__ __forceinline__ explicit Dealer(const Shared &shared) : records(shared), number(blockIdx.x) {}
+    __device__ __forceinline__ Dealer(const fa_attn_serving_params &, const Shared &shared) : records(shared), number(blockIdx.x) {}
 
     // The next tile, which is not handed over yet.
     __device__ __forceinline__ Work find(const fa_attn_serving_params &p) {
@@ -271,7 +276,7 @@ class Dealer {
         if (batch < p.dense.batch) {
             w = find_tile(p, number - before);
             number = draw(p);
-        } else if ((!kWalks || threadIdx.x == 0) && is_last_draw(number, before)) {
+        } else if ((!kWalks || threadIdx.x % kWarp == 0) && is_last_draw(number, before)) {
             asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(p.counters), "r"(0) : "memory");
         }
         return w;
@@ -329,6 +334,13 @@ struct Serving {
             barrier_init(records.full(i), 1);
             barrier_init(records.empty(i), kGroups * 4 + kProducers);
         }
+#if MASK_SNIPPET
+        const Marks marks(shared);
+        for (u32 i = 0; i < Marks::kPlaces; ++i) {
+            barrier_init(marks.full(i), 1);
+            barrier_init(marks.empty(i), 2);
+        }
+#endif
         if constexpr (!kFp8) return;
         const Narrow narrow(shared);
         for (u32 i = 0; i < Narrow::kSlots; ++i) {
@@ -349,52 +361,81 @@ struct Serving {
     FA_DEVICE void produce(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
         if constexpr (kFp8) return produce_of_fp8(p, maps, shared);
         Ring ring;
-        Steps steps;
-        const bool fetches = !kWalks || threadIdx.x % kWarp == 0;
-#if MASK_SNIPPET && BUFFER_COUNT > 0
-        if (threadIdx.x < 2 * kWarp) clear_memo(memo_place());
-#endif
-        if (kWalks ? threadIdx.x < kWarp : threadIdx.x == 0) {
-            Dealer dealer(shared);
+        Steps steps(shared);
 #if MASK_SNIPPET
-            Work work = dealer.find(p), after;
-            for (dealer.hand_over(work); work.steps >= 0; work = after, dealer.hand_over(work)) {
+        if (threadIdx.x / kWarp == 3) return walk(p, shared);
+        using KTiles = Handed<true>;
+#else
+        using KTiles = Dealer;
+#endif
+        if (threadIdx.x == 0) {
+            KTiles tiles(p, shared);
+            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) {
                 Source source = source_of(p, work);
-                steps.begin(p, work);
-                if (work.steps == 0) after = dealer.find(p);
 #pragma unroll 1
                 for (int step = work.steps; step > 0; --step) {
-                    const int place = steps.next(p, work, step - 1);
-                    source.whole = steps.whole;
-                    if (fetches) fetch_tile<Serving, kSlabs>(p, shared, &maps.k, shared.k(ring.slot), kKFull, kKEmpty, ring, source, place);
-                    // The steps of the next tile are counted while the first two of this one are under way.
-                    if (step == work.steps - (work.steps > 1)) after = dealer.find(p);
+                    const int place = steps.next(step - 1);
+#if MASK_SNIPPET
+                    source.whole = steps.is_whole;
+#endif
+                    fetch_tile<Serving, kSlabs>(p, shared, &maps.k, shared.k(ring.slot), kKFull, kKEmpty, ring, source, place);
                 }
             }
-#else
-            for (Work work = dealer.next(p); work.steps >= 0; work = dealer.next(p)) {
+        } else if (threadIdx.x == kWarp) {
+            Handed<true> tiles(p, shared);
+            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) {
                 const Source source = source_of(p, work);
 #pragma unroll 1
                 for (int step = work.steps; step > 0; --step)
-                    fetch_tile<Serving, kSlabs>(p, shared, &maps.k, shared.k(ring.slot), kKFull, kKEmpty, ring, source, step - 1);
-            }
-#endif
-        } else if (kWalks ? threadIdx.x / kWarp == 1 : threadIdx.x == kWarp) {
-            Handed<!kWalks> tiles(p, shared);
-            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) {
-                const Source source = source_of(p, work);
-                steps.begin(p, work);
-#pragma unroll 1
-                for (int step = work.steps; step > 0; --step) {
-                    const int place = steps.next(p, work, step - 1);
-                    if (fetches) fetch_tile<Serving, kOutSlabs>(p, shared, &maps.v, shared.v(ring.slot), kVFull, kVEmpty, ring, source, place);
-                }
+                    fetch_tile<Serving, kOutSlabs>(p, shared, &maps.v, shared.v(ring.slot), kVFull, kVEmpty, ring, source, steps.next(step - 1));
             }
         } else if (threadIdx.x == 2 * kWarp) {
             Handed<true> tiles(p, shared);
             for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_q<Serving>(maps, shared, ring, work);
         }
     }
+
+#if MASK_SNIPPET
+    // A warp deals tiles with the steps that are seen of them. A tile is handed over when these are counted, and where there are more of
+    // them than marks have places for, they are found once more for those who fetch.
+    FA_DEVICE void walk(const Params &p, const Shared &shared) {
+        const Marks marks(shared);
+        Ring place;
+        Dealer dealer(p, shared);
+#if BUFFER_COUNT > 0
+        clear_memo(shared.work() + kRecordBytes);
+#endif
+        warp_sync();
+        for (;;) {
+            Work work = dealer.find(p);
+            const int all = work.steps, offset = sequence_of(p, work).offset;
+            const int last = (work.row0 + kM < work.len_q ? work.row0 + kM : work.len_q) - 1;
+            const bool held = all <= (int)Marks::kPlaces * 32;
+            int count = 0;
+            bool counted = false;
+#pragma unroll 1
+            for (SeenSteps<kN> steps(all);;) {
+                if (steps.first > 0) {
+                    steps.look_on(places_of_walker(p, work, shared), work.row0 + offset, last + offset, work.key0, all);
+                    for (u32 left = counted ? 0 : steps.seen; left != 0; left &= left - 1) ++count;
+                    if (steps.seen == 0 || !(held || counted)) continue;
+                    if (threadIdx.x % kWarp == 0) {
+                        barrier_wait(marks.empty(place.slot), place.parity ^ 1);
+                        store_shared(marks.mark(place.slot), steps.first, (int)steps.seen, (int)steps.whole, 0);
+                        barrier_arrive(marks.full(place.slot));
+                    }
+                    place.advance(Marks::kPlaces);
+                } else {
+                    work.steps = all < 0 ? all : count;
+                    if (!counted) dealer.hand_over(work);
+                    if (held || counted) break;
+                    counted = true, steps = SeenSteps<kN>(all);
+                }
+            }
+            if (all < 0) return;
+        }
+    }
+#endif
 
     // Of fp8: one thread fetches all, Q behind a tile's first keys and values, which the converting warps have while a part of
     // Q is not free yet.
@@ -403,7 +444,7 @@ struct Serving {
         Ring from;
         if (threadIdx.x == kConverters * kWarp) {
             Ring parts;
-            Dealer dealer(shared);
+            Dealer dealer(p, shared);
             for (Work work = dealer.next(p); work.steps >= 0; work = dealer.next(p)) {
                 const Source source = source_of(p, work);
                 Place place = locate(p, source, work.steps > 0 ? work.steps - 1 : 0);
