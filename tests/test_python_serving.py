@@ -282,14 +282,12 @@ def scores_and_masks_are_expressions():
         weights = {first + j: math.exp(sum(x * y for x, y in zip(query, k[first + j])) * DIM ** -0.5 - 0.25 * (h + 1) * abs(at - j))
                    for j in range(at + 1) if b == 0 or j % 2 == 0}
         wanted += [sum(w * v[j][d] for j, w in weights.items()) / sum(weights.values()) for d in range(DIM)]
-    o = fa_tune.attention(*case.tensors, causal=True, mask="b == 0 or k % 2 == 0", score="score - 0.25 * (h + 1) * abs(q - k)")
-    close(o.read(), wanted)
+    close(fa_tune.attention(*case.tensors, causal=True, mask="b == 0 or k % 2 == 0", score="score - 0.25 * (h + 1) * abs(q - k)").read(), wanted)
     held = {"slope": Exchanged((4,), [0.25 * (h + 1) for h in range(4)], dtype=(producer.FLOAT, 32)), "n": 2}
     close(fa_tune.attention(*case.tensors, causal=True, mask="b == 0 or k % n == 0", score="score - slope[h] * abs(q - k)",
                             buffers=held).read(), wanted)
-    o = fa_tune.attention(*case.tensors, causal=True, mask=lambda b, h, q, k: (b == 0) | (k % held["n"] == 0),
-                          score=lambda score, b, h, q, k, by=0.25: score - by * (h + 1) * abs(q - k))
-    close(o.read(), wanted)
+    close(fa_tune.attention(*case.tensors, causal=True, mask=lambda b, h, q, k: (b == 0) | (k % held["n"] == 0),
+                            score=lambda score, b, h, q, k, by=0.25: score - by * (h + 1) * abs(q - k)).read(), wanted)
     for part, mask in (("a mask is true or false", "k + 1"), ("mask must be a str", 3), ("without NUL", "k <= q\0 and k < 9"), ("no quotes", "k <= 'q'")):
         refused(fa_tune.ArgumentError, part, *case.tensors, mask=mask)
 
@@ -301,6 +299,8 @@ def functions_say_what_numbers_are_today():
         tap.equal(traced(of_keyword, None, None)[::2], ("(score * x0)", {"x0": by}))
         functions = (lambda s, *_: s * held["by"], lambda s, *_: s * Held.by, lambda s, *_: (lambda x: x * Held.by)(s), lambda s, *_, by=by: s * by if by.hex() else s)
         tap.equal([traced(function, None, None)[0] for function in functions], ["(score * %s)" % by] * 4)
+    for cell, text in ((0.5, "x0"), (0.25, "x0"), (3, "x0"), (1 << 40, 1 << 40), (4.0, "x0"), (False, "(0 == 1)"), (5, "x0")):  # of one code
+        tap.equal(traced(lambda score, *_: score * cell, None, None)[::2], ("(score * %s)" % text, {"x0": cell} if text == "x0" else None))
     tap.equal(traced(None, lambda b, h, q, k: b.new_ones((), dtype="bool") & (q >= k), None)[1], "(q >= k)")  # and_masks
     tap.equal(traced(lambda score, b, h, q, k, nine=[0.5] * 9: score + sum(nine), None, None)[::2], ("(score + 4.5)", None))
 

@@ -451,9 +451,76 @@ def _trace(function, what, leaves):
     return (text, trace.used, True) if len(its.used) > 8 else (lifted, its.used, False)
 
 
+# Functions whose captured values are tensors, numbers and what never changes, by what they are and the number of their code, which is kept
+# beside it: such a function is not walked again.
+_flat = {}
+_MISSING = object()
+
+
+def _values(function, names):
+    found = function.__globals__
+    return [cell.cell_contents for cell in function.__closure__ or ()] + [found.get(name, _MISSING) for name in names]
+
+
+def _flat_kind(x):
+    """What must be the same of a captured value, by its type; None: it takes a walk."""
+    if _is_tensor(x):
+        return x.dtype, len(x.shape)
+    if type(x) in (int, float):
+        return () if _is_liftable(x) else None
+    same = x is _MISSING or x is None or isinstance(x, (bool, str)) or _has_no_state(x) and isinstance(x, (
+        types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType))
+    return (x,) if same else None
+
+
+def _keep_flat(function, what, found, leaves):
+    """A walk has ended in `found`, which holds for any numbers."""
+    if not isinstance(function, types.FunctionType) or function.__defaults__ or function.__kwdefaults__:
+        return
+    names = tuple(_names(function.__code__))
+    values = _values(function, names)
+    kinds = [_flat_kind(x) for x in values]
+    own = [x for x, kind in zip(values, kinds) if kind is not None and len(kind) != 1]
+    if None in kinds or len({id(x) for x in own if _is_tensor(x)}) < sum(map(_is_tensor, own)) or list(map(id, own)) != list(map(id, leaves)):
+        return
+    if len(_flat) > 1000:
+        _flat.clear()
+    _flat[what, id(function.__code__)] = function.__code__, names, [(type(x), kind) for x, kind in zip(values, kinds)], found
+
+
+def _look_flat(function, what):
+    """(text, used), leaves of a function whose like was walked before; else None."""
+    try:
+        kept = _flat.get((what, id(function.__code__)))
+        if kept is None or kept[0] is not function.__code__ or function.__defaults__ or function.__kwdefaults__:
+            return None
+        leaves, tensors = [], 0
+        for x, (kind, same) in zip(_values(function, kept[1]), kept[2]):
+            if type(x) is not kind:
+                return None
+            if len(same) == 1:
+                if x is not same[0] and (kind is not str or x != same[0]):
+                    return None
+                continue
+            if same:
+                if x.dtype is not same[0] or len(x.shape) != same[1] or (tensors and any(x is leaf for leaf in leaves)):
+                    return None
+                tensors += 1
+            elif kind is int and not _is_liftable(x):
+                return None
+            leaves.append(x)
+        return kept[3], leaves
+    except (AttributeError, ValueError):  # a callable of another kind, or an empty cell
+        return None
+
+
 def _traced(function, what, buffers):
     if function is None or isinstance(function, str):
         return function
+    flat = _look_flat(function, what)
+    if flat is not None:
+        (text, used), leaves = flat
+        return _bind(text, used, leaves, buffers)
     leaves, kinds = [], [what]
     _walk(function, leaves, kinds)
     key = tuple(kinds)
@@ -474,7 +541,13 @@ def _traced(function, what, buffers):
                 _kept[tuple(kinds)] = _CONSTANT
                 key = tuple(kinds) + tuple(leaf for leaf in leaves if isinstance(leaf, (int, float)))
             _kept[key] = found
-    text, used = found
+            if not constant or not any(isinstance(leaf, (int, float)) for leaf in leaves):
+                _keep_flat(function, what, found, leaves)
+    return _bind(*found, leaves, buffers)
+
+
+def _bind(text, used, leaves, buffers):
+    """The text, whose captured tensors and numbers join the buffers."""
     for name, leaf in used.items():
         if name in buffers:
             raise ArgumentError("a buffer is named %s, as a function's captured ones are: give it another name" % name)
@@ -498,7 +571,7 @@ def traced(score, mask, buffers, softcap=None):
     """The texts of both, the buffers that they read (those given, and those that functions have captured), and the softcap."""
     held = dict(buffers or {})
     score, mask = _traced(score, "score", held), _traced(mask, "mask", held)
-    if score is not None and softcap is None and (cap := _softcap(score, held)) is not None:
+    if score is not None and softcap is None and "tanh" in score and (cap := _softcap(score, held)) is not None:
         name = _CAP_NAME.match(score)[1]
         if mask is None or not re.search(r"\b%s\b" % re.escape(name), mask):
             held.pop(name, None)
