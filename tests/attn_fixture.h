@@ -14,7 +14,7 @@
 #include "nvrtc.h"
 #include "family.h"
 #include "hash.h"
-#include "render.h"
+#include "manifest.h"
 #include "attn_launch.h"
 #include "attn_proof.h"
 

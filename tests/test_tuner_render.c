@@ -4,7 +4,7 @@
  */
 #include "tuner_fixture.h"
 
-#include "render.h"
+#include "manifest.h"
 
 static tuner_fixture f;
 static fa_space space;

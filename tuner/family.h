@@ -14,7 +14,7 @@
 #include "manifest.h"
 #include "operation.h"
 #include "trial.h"
-#include "wording.h"
+#include "buf.h"
 
 #include <cJSON.h>
 

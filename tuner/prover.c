@@ -9,7 +9,6 @@
 #include "prover.h"
 
 #include "call.h"
-#include "case_data.h"
 #include "error.h"
 #include "hash.h"
 #include "problem.h"

@@ -7,7 +7,7 @@
  * Invariant: equal candidates give equal bytes. Every name in the prologue is an upper-case
  * identifier that the manifest's reader let through; every value is a number, or a text without quotes and line ends.
  */
-#include "render.h"
+#include "manifest.h"
 
 #include "family.h"
 

@@ -5,9 +5,9 @@
  * Invariants: a step reads only earlier steps, so that evaluation takes as many as there are; the parser goes at most DEPTH_MAX
  * calls deep.
  */
-#include "expr_steps.h"
+#include "expr.h"
 
-#include "wording.h"
+#include "buf.h"
 #include "error.h"
 #include "trial.h"
 

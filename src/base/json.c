@@ -3,7 +3,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "wording.h"
 
 #include <inttypes.h>
 #include <math.h>

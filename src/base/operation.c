@@ -14,7 +14,6 @@
 #include "json.h"
 #include "problem.h"
 #include "trial.h"
-#include "wording.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -11,7 +11,7 @@
 #include "own_place.h"
 #include "run.h"
 #include "text.h"
-#include "wording.h"
+#include "buf.h"
 
 #include <errno.h>
 #include <limits.h>

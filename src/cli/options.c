@@ -10,7 +10,7 @@
 #include "json.h"
 #include "problem.h"
 #include "text.h"
-#include "wording.h"
+#include "buf.h"
 
 #include <ctype.h>
 #include <errno.h>

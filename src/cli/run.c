@@ -13,7 +13,7 @@
 #include "problem.h"
 #include "text.h"
 #include "trial.h"
-#include "wording.h"
+#include "buf.h"
 
 #include <signal.h>
 #include <stdio.h>

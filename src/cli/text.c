@@ -5,7 +5,7 @@
 #include "json.h"
 #include "problem.h"
 #include "trial.h"
-#include "wording.h"
+#include "buf.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -15,7 +15,7 @@
 #include "run.h"
 #include "text.h"
 #include "trial.h"
-#include "wording.h"
+#include "buf.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include "run.h"
 #include "text.h"
 #include "trial.h"
-#include "wording.h"
+#include "buf.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@
 #include "problem.h"
 #include "run.h"
 #include "text.h"
-#include "wording.h"
+#include "buf.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,7 +14,6 @@
 #include "manifest.h"
 #include "model.h"
 #include "op.h"
-#include "render.h"
 #include "spec.h"
 #include "store.h"
 

@@ -9,7 +9,6 @@
 #define FA_ENGINE_JOB_H
 
 #include "bench.h"
-#include "case_data.h"
 #include "compile_pool.h"
 #include "hash.h"
 #include "lookup.h"

@@ -14,7 +14,7 @@
 #include "error.h"
 #include "model.h"
 #include "op.h"
-#include "render.h"
+#include "manifest.h"
 #include "spec.h"
 
 #include <stdio.h>

@@ -12,7 +12,7 @@
 
 #include "error.h"
 #include "model.h"
-#include "wording.h"
+#include "buf.h"
 
 #include <stdio.h>
 #include <stdlib.h>

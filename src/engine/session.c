@@ -5,7 +5,7 @@
  */
 #include "session.h"
 
-#include "render.h"
+#include "manifest.h"
 
 #include "buf.h"
 #include "catalogue.h"

@@ -4,7 +4,7 @@
  */
 #include "fields.h"
 
-#include "expr_steps.h"
+#include "expr.h"
 #include "operation.h"
 #include "trial.h"
 

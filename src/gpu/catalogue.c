@@ -7,7 +7,7 @@
 #include "catalogue.h"
 
 #include "error.h"
-#include "wording.h"
+#include "buf.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 #define FA_OPERANDS_H
 
 #include "attn_serving_params.h"
-#include "expr_steps.h"
+#include "expr.h"
 
 /* What names stand for; SCORE has no place in space. Buffers have numbers from FA_NAME_BUFFERS on. */
 typedef enum fa_snippet_place {

@@ -18,7 +18,7 @@
 #include "operation.h"
 #include "problem.h"
 #include "trial.h"
-#include "wording.h"
+#include "buf.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,7 +6,6 @@
  * Messages come and go on descriptor 3. The first answer of a role is {"rc":…} and says whether it could start.
  */
 #include "bench.h"
-#include "case_data.h"
 #include "driver.h"
 #include "error.h"
 #include "json.h"

@@ -2,7 +2,7 @@
  *
  * Workload: up to eight cases, of which one has the problem's own size: as much memory on the host as its tensors have.
  */
-#include "case_data.h"
+#include "bench.h"
 
 #include "buf.h"
 #include "error.h"

@@ -7,7 +7,6 @@
  */
 #include "op.h"
 
-#include "case_data.h"
 #include "cubin.h"
 #include "error.h"
 #include "hash.h"

@@ -6,8 +6,6 @@
  */
 #include "prover.h"
 
-#include "case_data.h"
-
 #include "problem.h"
 
 #include <stdio.h>
