@@ -2,7 +2,7 @@
  *
  * SQL made safe to use, whatever database runs it: statements prepared once, one kind of write transaction, values into
  * the places of a statement and out of the columns of a row, one at a time or by a table of columns; and what one topic of
- * the store needs of another's rows (scopes.c). What is read is never trusted: types, ranges and lengths are checked.
+ * the store needs of another's rows. What is read is never trusted: types, ranges and lengths are checked.
  */
 #ifndef FA_DB_STATEMENTS_H
 #define FA_DB_STATEMENTS_H
@@ -117,10 +117,6 @@ void fa_db_scope_read(fa_query *query, fa_scope *ret_scope);   /* FA_SCOPE_COLUM
 /* *ret_id is 0 when there is none and create is false. create: inside a write transaction. */
 int fa_db_scope_id(fa_store *store, const fa_scope *scope, bool create, int64_t *ret_id,
                    fa_diag *diag);
-/* fa_db_enter(), and a statement whose first place has the scope's number; 0, which no row has, where the store does not
- * know the scope. A failure is the query's. */
-fa_query fa_db_prepare_scope(fa_store *store, const fa_scope *scope, const char *sql,
-                             fa_diag *diag);
 
 /* ---- a problem as two columns, its key and its JSON, which must agree when they are read -----*/
 void fa_db_problem_bind(fa_query *query, const fa_problem *problem);

@@ -31,7 +31,8 @@ void fa_code_blank(char *text, size_t from, size_t to)
             text[i] = ' ';
 }
 
-size_t fa_code_line_end(const char *text, size_t at)
+/* The end of the line, with those that continue it, in which `at` is. */
+static size_t line_end(const char *text, size_t at)
 {
     while (text[at] != 0 && (text[at] != '\n' || (at > 0 && text[at - 1] == '\\')))
         at++;
@@ -61,7 +62,7 @@ char *fa_code_of(const char *text, bool literals)
             code[at] == '"' || (code[at] == '\'' && (at == 0 || !fa_code_is_word(code[at - 1])));
         end = at + 1;
         if (strncmp(code + at, "//", 2) == 0) {
-            end = fa_code_line_end(code, at);
+            end = line_end(code, at);
         } else if (strncmp(code + at, "/*", 2) == 0) {
             const char *close = strstr(code + at + 2, "*/");
             end = close != NULL ? (size_t)(close + 2 - code) : strlen(code);
@@ -195,7 +196,7 @@ static size_t past_space(const char *code, size_t at)
 static size_t end_of_directive(const char *code, size_t at)
 {
     fa_code_word word = fa_code_directive(code + at);
-    size_t end = fa_code_line_end(code, at), depth = 0;
+    size_t end = line_end(code, at), depth = 0;
     if (!fa_code_is(word, "if") ||
         !fa_code_is(fa_code_word_at(fa_code_past_blanks(word.at + 2)), "0"))
         return end;
@@ -205,7 +206,7 @@ static size_t end_of_directive(const char *code, size_t at)
             return at;
         depth += strncmp(word.at, "if", 2) == 0;
         depth -= fa_code_is(word, "endif");
-        end = fa_code_line_end(code, at);
+        end = line_end(code, at);
     }
     return end;
 }
@@ -464,7 +465,7 @@ static void blank_out(struct fa_cut *d, size_t file, size_t from, size_t to)
     char *text = d->file[file].text, *code = d->file[file].code;
     while (from < to && d->file[file].cut) {
         if (code[from] == '#') {
-            from = fa_code_line_end(code, from);
+            from = line_end(code, from);
             continue;
         }
         if (text[from] != '\n')
@@ -538,14 +539,14 @@ static void cut_file(struct fa_cut *d, size_t file)
 static void read_macros(struct fa_cut *d, size_t file)
 {
     const char *code = d->file[file].code;
-    for (size_t at = 0; code[at = past_space(code, at)] != 0; at = fa_code_line_end(code, at)) {
+    for (size_t at = 0; code[at = past_space(code, at)] != 0; at = line_end(code, at)) {
         fa_code_word define = fa_code_directive(code + at);
         if (!fa_code_is(define, "define"))
             continue;
         fa_code_word name = fa_code_word_at(fa_code_past_blanks(define.at + define.size));
         struct part part = {.file = file,
                             .from = (size_t)(name.at + name.size - code),
-                            .to = fa_code_line_end(code, at),
+                            .to = line_end(code, at),
                             .says = MACRO,
                             .name = name};
         add_name(d, name);
@@ -605,7 +606,7 @@ static void reach_conditions(struct fa_cut *d, const char *code)
 {
     for (size_t at = 0, end; code[at = past_space(code, at)] != 0; at = end) {
         fa_code_word word = fa_code_directive(code + at);
-        end = fa_code_line_end(code, at);
+        end = line_end(code, at);
         if (!fa_code_is(word, "if") && !fa_code_is(word, "elif"))
             continue;
         for (const char *in = word.at + 2; in<code + end; in += word.size> 0 ? word.size : 1) {

@@ -55,8 +55,6 @@ static inline fa_code_word fa_code_directive(const char *line)
 const char *fa_code_find(const char *text, const char *name);
 /* Blanks text[from..to), but for line ends. */
 void fa_code_blank(char *text, size_t from, size_t to);
-/* The end of the line, with those that continue it, in which `at` is. */
-size_t fa_code_line_end(const char *text, size_t at);
 /* A copy whose comments are blank, and its literals if `literals` (free()); NULL: no memory. */
 char *fa_code_of(const char *text, bool literals);
 

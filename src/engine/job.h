@@ -158,10 +158,6 @@ bool fa_job_keep_cubin(fa_job *job, fa_attempt *attempt, const void *bytes, size
 void fa_job_count(fa_job *job, const fa_trial *trial); /* a trial that ended, now or earlier */
 /* Records where an attempt ended, counts it and tells the caller. */
 void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason);
-/* Ends the configs of a family that were not tried when those that were do not compile, all alike: this one, its
- * default and at most six more; and the job, where nothing else is left. known: an earlier
- * problem has told. Effort PATIENT tries them all. */
-void fa_job_give_up_family(fa_job *job, int index, bool known);
 /* Ends an attempt as the one with the same code has ended. */
 void fa_job_settle_twin(fa_job *job, int index);
 void fa_job_settle_twins(fa_job *job, int index); /* all of this one's */
@@ -175,7 +171,7 @@ bool fa_job_may_retry(fa_job *job, int index);
 /* The launches of `count` configs for the problems that they will be proved on. */
 int fa_job_set_launches(fa_job *job, int first, int count);
 
-/* ---- a space that is searched (job_search.c) ---- */
+/* ---- a space that is searched (job_compile.c) ---- */
 /* Whether this one is: job->space was enumerated. */
 bool fa_job_search_wanted(const fa_job *job);
 /* Begins with an empty space. What is opened is closed by fa_job_search_close(), also after a failure. */
@@ -185,8 +181,6 @@ void fa_job_search_close(fa_job *job);
 int fa_job_search_find(fa_job *job, const fa_config *config);
 /* The first configs to be compiled, once those on record were added. */
 void fa_job_search_begin(fa_job *job);
-/* Takes notice of what ended, and adds what is to be compiled next; nothing where no space is searched. */
-void fa_job_search_more(fa_job *job);
 
 /* ---- beginning, run and end (job_run.c) ---- */
 /* `request` must outlive the job. sm: of the GPU; 0: not known yet. */

@@ -106,7 +106,7 @@ int fa_configs_rank(fa_tuner *tuner, const fa_request *request, const fa_answer 
                     fa_study_trial **ret_rows, size_t *ret_count, fa_explained *ret_space,
                     fa_diag *diag);
 
-/* ---- bundle_check.c: a bundle that is believed, one winner of it with its cubin, and which of two is the better ----*/
+/* ---- lookup.c: a bundle that is believed, one winner of it with its cubin, and which of two is the better ----*/
 /* What a winner of a bundle is called here: what was measured elsewhere is imported. */
 fa_origin fa_bundle_origin(fa_origin there);
 /* Opens a bundle and checks it: hash, signature, signer, tables and pages, in this order.
