@@ -122,14 +122,6 @@ static sqlite3_file *open_file(sqlite3 *db, sqlite3_int64 *ret_size)
                : NULL;
 }
 
-/* SQLite reports a file of one byte as empty, and would make a database of it. */
-static bool is_one_byte(sqlite3 *db)
-{
-    struct stat st;
-    const char *path = sqlite3_db_filename(db, "main");
-    return path != NULL && stat(path, &st) == 0 && st.st_size == 1;
-}
-
 static int read_header(sqlite3 *db, fa_sqlite_header *ret_kind, uint32_t *ret_version)
 {
     sqlite3_int64 size = 0;
@@ -137,8 +129,12 @@ static int read_header(sqlite3 *db, fa_sqlite_header *ret_kind, uint32_t *ret_ve
     sqlite3_file *file = open_file(db, &size);
     if (file == NULL)
         return FA_EIO;
-    if (size == 0) {
-        *ret_kind = is_one_byte(db) ? FA_HEADER_UNKNOWN : FA_HEADER_EMPTY;
+    if (size ==
+        0) { /* SQLite reports a file of one byte as empty, and would make a database of it */
+        struct stat st;
+        const char *path = sqlite3_db_filename(db, "main");
+        const bool one_byte = path != NULL && stat(path, &st) == 0 && st.st_size == 1;
+        *ret_kind = one_byte ? FA_HEADER_UNKNOWN : FA_HEADER_EMPTY;
         return 0;
     }
     int rc = file->pMethods->xRead(file, header, sizeof header, 0);

@@ -297,21 +297,12 @@ static int read_claim(fa_store *store, struct claiming *claiming, fa_diag *diag)
     return rc == 0 && query.rc == FA_EVERSION ? FA_EVERSION : rc;
 }
 
-/* An item whose row was read whole and is not valid would come back to every worker for ever. */
-static int fail_item(fa_store *store, int64_t id, fa_diag *diag)
-{
-    int64_t sweep = 0;
-    int rc = fa_db_find(store, diag, &sweep,
-                        "UPDATE sweep_item SET state = 'failed', reason = 'its row is not valid', "
-                        "stage = 'measure' WHERE id = ? RETURNING sweep_id",
-                        fa_int(id));
-    return rc != 0 ? rc : close_sweep(store, sweep, diag);
-}
-
-/* One of an operation that is not known here is left to workers that know it. */
+/* One of an operation that is not known here is left to workers that know it; one whose row was read whole and is not valid
+ * would come back to every worker for ever, and fails. */
 static int take_candidate(fa_store *store, struct claiming *claiming, fa_diag *diag)
 {
     const fa_queue_taker *taker = claiming->taker;
+    int64_t sweep = 0;
     char name[40];
     claiming->passed_over[claiming->passed_over_count++] = claiming->id;
     snprintf(name, sizeof name, "item-%lld", (long long)claiming->id);
@@ -326,9 +317,14 @@ static int take_candidate(fa_store *store, struct claiming *claiming, fa_diag *d
                       fa_text(stage_names[taker->stage]), fa_text(taker->holder), fa_now(),
                       fa_int(claiming->id));
     else if (valid == 0)
-        rc = fail_item(store, claiming->id, diag);
+        rc = fa_db_find(store, diag, &sweep,
+                        "UPDATE sweep_item SET state = 'failed', reason = 'its row is not valid', "
+                        "stage = 'measure' WHERE id = ? RETURNING sweep_id",
+                        fa_int(claiming->id));
     else
         rc = valid == FA_EVERSION ? 0 : valid;
+    if (rc == 0 && valid == 0)
+        rc = close_sweep(store, sweep, diag);
     claiming->found = rc == 0 && valid == 1;
     if (!claiming->found)
         fa_lock_release(&claiming->claim.lock);

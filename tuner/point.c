@@ -162,30 +162,21 @@ static bool take_grid(fa_point *p, const fa_family_launch *launch, int64_t ret_g
     return ret_grid[0] != 0 || ret_grid[1] != 0 || ret_grid[2] != 0;
 }
 
-/* The grid, as far as it can be launched; what cannot is left at 0 with the reason. */
-static void set_grid(const int64_t grid[3], fa_launch_shape *launch, fa_candidate *candidate)
-{
-    char a[FA_COMMAS_MAX], b[FA_COMMAS_MAX];
-    for (int i = 0; i < 3; i++) {
-        int64_t most = i == 0 ? INT32_MAX : GRID_YZ_MAX;
-        if (grid[i] > most) {
-            end_at(candidate, FA_STATUS_CONSTRAINT, "the grid's %s is %s: at most %s", axis[i],
-                   fa_commas(grid[i], a), fa_commas(most, b));
-            return;
-        }
-        launch->grid[i] = (uint32_t)grid[i];
-    }
-}
-
-/* Whether its blocks and its grid can be launched. */
+/* Whether its blocks and its grid can be launched; what cannot of this is left at 0 with the reason. */
 static void judge_launch(fa_candidate *candidate, const int64_t grid[3], fa_launch_shape *launch)
 {
     char a[FA_COMMAS_MAX], b[FA_COMMAS_MAX];
     if (launch->threads > THREADS_MAX)
         end_at(candidate, FA_STATUS_CONSTRAINT, "%s threads: a block has at most %s",
                fa_commas(launch->threads, a), fa_commas(THREADS_MAX, b));
-    if (candidate->trial.status == FA_STATUS_PENDING)
-        set_grid(grid, launch, candidate);
+    for (int i = 0; i < 3 && candidate->trial.status == FA_STATUS_PENDING; i++) {
+        int64_t most = i == 0 ? INT32_MAX : GRID_YZ_MAX;
+        if (grid[i] <= most)
+            launch->grid[i] = (uint32_t)grid[i];
+        else
+            end_at(candidate, FA_STATUS_CONSTRAINT, "the grid's %s is %s: at most %s", axis[i],
+                   fa_commas(grid[i], a), fa_commas(most, b));
+    }
 }
 
 /* Takes the addends of a launch; the candidate keeps those of its first and of what does not fit. */

@@ -476,30 +476,20 @@ static cJSON *write_member(const fa_member *m, const void *at)
     }
 }
 
-static bool is_left_out(const fa_member *m, const void *at)
-{
-    return (m->rules & FA_MEMBER_LEFT_OUT) == FA_MEMBER_LEFT_OUT &&
-           (is_number(m) ? !(number_at(m, at) != 0)
-                         : *(const char *)at == 0); /* a text or a flag */
-}
-
-static bool is_known(const fa_member *members, const fa_member *m, const void *data)
-{
-    const fa_member *by = members;
-    while (m->known_by != NULL && strcmp(by->key, m->known_by) != 0)
-        by++;
-    return m->known_by == NULL || number_at(by, (const char *)data + by->offset) > 0;
-}
-
 void fa_struct_add_json(cJSON *object, const fa_member *members, const void *data)
 {
-    for (const fa_member *m = members; m->key != NULL; m++) {
+    for (const fa_member *m = members, *by = members; m->key != NULL; m++, by = members) {
         const void *at = (const char *)data + m->offset;
+        while (m->known_by != NULL && strcmp(by->key, m->known_by) != 0)
+            by++;
+        const bool known =
+            m->known_by == NULL || number_at(by, (const char *)data + by->offset) > 0;
         if (m->kind == FA_MEMBER_PART)
             fa_struct_add_json(object, m->members, at);
-        else if (!is_left_out(m, at))
-            fa_json_add(object, m->key,
-                        is_known(members, m, data) ? write_member(m, at) : cJSON_CreateNull());
+        else if ((m->rules & FA_MEMBER_LEFT_OUT) != FA_MEMBER_LEFT_OUT ||
+                 (is_number(m) ? number_at(m, at) != 0
+                               : *(const char *)at != 0)) /* a text or a flag */
+            fa_json_add(object, m->key, known ? write_member(m, at) : cJSON_CreateNull());
     }
 }
 

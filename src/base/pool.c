@@ -302,12 +302,6 @@ static uint64_t in_ms(int ms)
     return fa_clock_ns() + (uint64_t)ms * 1000000u;
 }
 
-/* Whether the signal came from outside: the out-of-memory killer, a service manager, a person. */
-static bool from_outside(int signal)
-{
-    return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
-}
-
 /* Reaps and closes, and kills what does not end by itself within `grace_ms`; describes the end of the child for `reason`. */
 static fa_child_end end_child(fa_child *child, int grace_ms, char *reason, size_t size)
 {
@@ -332,7 +326,9 @@ static fa_child_end end_child(fa_child *child, int grace_ms, char *reason, size_
                                : "ran out of memory or descriptors");
         return FA_CHILD_SHORT;
     }
-    return end.by_itself && WIFSIGNALED(end.status) && from_outside(WTERMSIG(end.status))
+    /* From outside: by the out-of-memory killer, a service manager, a person. */
+    const int signal = end.by_itself && WIFSIGNALED(end.status) ? WTERMSIG(end.status) : 0;
+    return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP
                ? FA_CHILD_KILLED
                : FA_CHILD_DIED;
 }

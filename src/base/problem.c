@@ -464,20 +464,10 @@ int fa_member_read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)
 }
 
 /* ---- words -----------------------------------------------------------------------------------*/
-/* The field that follows this one and whose value is another; NULL: none. */
-static const fa_field *follower_apart(const fa_operation *op, const fa_field *f,
-                                      const fa_problem *p)
-{
-    EACH_FIELD(op, other)
-    if (other->follows == f - op->field && VALUE(p, op, other) != VALUE(p, op, f))
-        return other;
-    return NULL;
-}
-
 static void put_words(fa_buf *out, const fa_operation *op, const fa_field *f, const fa_problem *p,
                       bool brief)
 {
-    const fa_field *apart = follower_apart(op, f, p);
+    const fa_field *apart = NULL; /* that follows this one, and whose value is another */
     const char *label = f->label;
     char room[16];
     const char *value = fa_field_text(f, VALUE(p, op, f), room);
@@ -485,6 +475,9 @@ static void put_words(fa_buf *out, const fa_operation *op, const fa_field *f, co
         f->kind == FA_FIELD_BOOLEAN || (brief && f->kind == FA_FIELD_CHOICE && label[0] != 0);
     fa_buf_printf(out, "%s%s%s", label, alone || brief || label[0] == 0 ? "" : " ",
                   alone ? "" : value);
+    EACH_FIELD(op, other)
+    if (apart == NULL && other->follows == f - op->field && VALUE(p, op, other) != VALUE(p, op, f))
+        apart = other;
     if (apart == NULL)
         return;
     value = fa_field_text(apart, VALUE(p, op, apart), room);

@@ -719,23 +719,17 @@ static double spread(const fa_trial *trial)
     return trial->median_us > 0 ? (trial->high_us - trial->low_us) / trial->median_us : 1e9;
 }
 
-/* Negative: the incoming one is the better by their first difference; 0: both are as good. */
-static int compare_winners(const fa_winner_record *incoming, const fa_winner_record *stored)
-{
-    double old = spread(&stored->trial), new = spread(&incoming->trial);
-    int trust = fa_origin_trust(incoming->origin) - fa_origin_trust(stored->origin);
-    if (trust != 0)
-        return trust;
-    if (new < old || new > old)
-        return new < old ? -1 : 1;
-    if (incoming->driver_version != stored->driver_version)
-        return incoming->driver_version > stored->driver_version ? -1 : 1;
-    return (incoming->unix_time < stored->unix_time) - (incoming->unix_time > stored->unix_time);
-}
-
 fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner_record *incoming)
 {
-    int order = compare_winners(incoming, stored);
+    const fa_winner_record *a = incoming, *b = stored; /* negative: a is the better */
+    const double new = spread(&a->trial), old = spread(&b->trial);
+    int order = fa_origin_trust(a->origin) - fa_origin_trust(b->origin);
+    if (order == 0)
+        order = (new > old) - (new < old);
+    if (order == 0)
+        order = (a->driver_version < b->driver_version) - (a->driver_version > b->driver_version);
+    if (order == 0)
+        order = (a->unix_time < b->unix_time) - (a->unix_time > b->unix_time);
     if (order != 0)
         return order < 0 ? FA_BUNDLE_REPLACED : FA_BUNDLE_KEPT;
     return strcmp(stored->cubin_key, incoming->cubin_key) == 0 &&

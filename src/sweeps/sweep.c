@@ -304,21 +304,6 @@ static bool over_budget(const struct runner *r, const fa_progress *tune)
            (budget->trials > 0 && spent->trials >= budget->trials && more);
 }
 
-/* What an event of a tune adds to the account. */
-static fa_sweep_spent spent_of_event(fa_progress *seen, const fa_progress *tune)
-{
-    int64_t compiled = tune->compiled - tune->reused - (seen->compiled - seen->reused);
-    int64_t reused = tune->reused - seen->reused;
-    if (tune->kind == FA_EVENT_STAGE && tune->stage == FA_STAGE_TUNE)
-        compiled = reused = 0; /* what is on record from earlier runs */
-    *seen = *tune;
-    return (fa_sweep_spent){
-        .trials = tune->kind == FA_EVENT_TRIAL && tune->stage == FA_STAGE_TUNE,
-        .compiled = compiled > 0 ? compiled : 0,
-        .reused = reused > 0 ? reused : 0,
-    };
-}
-
 /* Adds that, and the time since the last call. */
 static void account(struct runner *r, fa_sweep_spent more)
 {
@@ -357,7 +342,17 @@ static bool report(struct runner *r, fa_sweep_event event, const fa_progress *tu
 static int on_progress(void *context, const fa_progress *tune)
 {
     struct runner *r = context;
-    account(r, spent_of_event(&r->seen, tune));
+    const fa_progress *seen = &r->seen;
+    int64_t compiled = tune->compiled - tune->reused - (seen->compiled - seen->reused);
+    int64_t reused = tune->reused - seen->reused;
+    if (tune->kind == FA_EVENT_STAGE && tune->stage == FA_STAGE_TUNE)
+        compiled = reused = 0; /* what is on record from earlier runs */
+    r->seen = *tune;
+    account(r, (fa_sweep_spent){
+                   .trials = tune->kind == FA_EVENT_TRIAL && tune->stage == FA_STAGE_TUNE,
+                   .compiled = compiled > 0 ? compiled : 0,
+                   .reused = reused > 0 ? reused : 0,
+               });
     report(r, FA_SWEEP_ITEM_TUNES, tune, NULL, "");
     r->budget_spent |= tune->stage != FA_STAGE_DONE && over_budget(r, tune);
     return r->stop || r->budget_spent;

@@ -171,15 +171,7 @@ static uint64_t draw(fa_search *walk)
 }
 
 /* ---- neighbours -----------------------------------------------------------------------------*/
-/* How many points differ from one in a single parameter, whether they exist or not; and the k-th of them. */
-static uint32_t neighbours(const fa_search *walk)
-{
-    uint32_t count = 0;
-    for (int d = 0; d < walk->space.dims; d++)
-        count += (uint32_t)walk->space.values[d] - 1;
-    return count;
-}
-
+/* The k-th of the points that differ from one in a single parameter, whether it exists or not. */
 static uint64_t neighbour(const fa_search *walk, uint64_t rank, uint32_t k)
 {
     int32_t point[FA_SEARCH_DIMS_MAX];
@@ -460,7 +452,10 @@ static void consider(const fa_search *walk, struct surrogate *s, uint64_t rank, 
 /* The neighbours of a point, or some of them where they are many. */
 static void consider_near(fa_search *walk, struct surrogate *s, uint64_t rank, struct hope *best)
 {
-    uint32_t count = neighbours(walk), tried = count < NEAR_MAX ? count : NEAR_MAX;
+    uint32_t count = 0;
+    for (int d = 0; d < walk->space.dims; d++)
+        count += (uint32_t)walk->space.values[d] - 1;
+    const uint32_t tried = count < NEAR_MAX ? count : NEAR_MAX;
     for (uint32_t k = 0; k < tried; k++)
         consider(walk, s, neighbour(walk, rank, tried == count ? k : draw_below(walk, count)),
                  best);
