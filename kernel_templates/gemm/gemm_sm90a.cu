@@ -270,7 +270,7 @@ struct Consumer {
 
 } // namespace
 
-// What the host makes maps of, for tuner/ops/generic_launch.c: the argument, CUtensorMapDataType, sides of the box, the box, bytes of its swizzle.
+// What the host makes maps of, for tuner/ops/generic.c: the argument, CUtensorMapDataType, sides of the box, the box, bytes of its swizzle.
 struct wanted_map { u32 tensor, type, sides, box[5], swizzle; };
 constexpr u32 kType = kBf16 ? 9 : 6;
 extern "C" __constant__ wanted_map fa_maps_wanted[4] = {{0, kType, 4, {64, kM, 1, 1}, 128}, {1, kType, 4, {64, kN, 1, 1}, 128}, {2, kType, 4, {64, kBox, 1, 1}, 128}};
