@@ -35,10 +35,13 @@ namespace {
 
 constexpr bool kBf16 = DTYPE_BF16 != 0;
 constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE, kSlab = SLAB;
+enum Width { kWidth = (HEAD_DIM + 15) / 16 * 16 };   // columns of a tile of Q and K that products read
 #ifdef DV_TILE
 constexpr int kDv = DV_TILE;   // of values and output
+enum WidthV { kWidthV = (HEAD_DIM_V + 15) / 16 * 16 };   // columns of them that products read and make
 #else
 constexpr int kDv = kD;
+enum WidthV { kWidthV = kWidth };
 #endif
 #ifdef WORK_BYTES
 constexpr u32 kWorkBytes = WORK_BYTES;   // of shared memory that the family has for itself, in front of the barriers
@@ -47,7 +50,7 @@ constexpr u32 kWorkBytes = 0;
 #endif
 constexpr int kGroups = kM / 64;               // consuming warpgroups
 constexpr int kSlabs = kD / kSlab, kOutSlabs = kDv / kSlab;
-constexpr int kScores = kN / 2, kOutputs = kDv / 2;   // accumulators a thread
+constexpr int kScores = kN / 2, kOutputs = kWidthV / 2;   // accumulators a thread
 
 constexpr int kQPartBytes = 64 * kD * 2, kKBytes = kN * kD * 2, kVBytes = kN * kDv * 2;
 constexpr int kOutBytes = 16 * kSlab * 2;   // of a slab of a consuming warp's output
@@ -185,19 +188,20 @@ FA_DEVICE void produce_all(const typename Kind::Params &p, const fa_attn_tensor_
 
 // S = Q K^T, left under way; of the descriptors of a part of Q and of a tile of K.
 FA_DEVICE void issue_qk(Scores &s, u64 q, u64 k) {
-    if constexpr (kSlab == 64) {
+    constexpr int kFours = kSlab == 64 ? kWidth / 64 : 0;
+    if constexpr (kFours > 0) {
         Wgmma<kN>::multiply_4<true>(s, q, k);
-#pragma unroll
-        for (int slab = 1; slab < kSlabs; ++slab)
-            Wgmma<kN>::multiply_4<false>(s, q + slab * (64 * kSlab * 2 / 16), k + slab * (kN * kSlab * 2 / 16));
     } else {
         Wgmma<kN>::pin(s);
         wgmma_fence();
+    }
 #pragma unroll
-        for (int d = 0; d < kD / 16; ++d) {
-            const u32 slab = d / (kSlab / 16), within = d % (kSlab / 16) * 32;   // 16 columns are 32 bytes
-            Wgmma<kN>::multiply(s, q + (slab * (64 * kSlab * 2) + within) / 16, k + (slab * (kN * kSlab * 2) + within) / 16, d > 0);
-        }
+    for (int slab = 1; slab < kFours; ++slab)
+        Wgmma<kN>::multiply_4<false>(s, q + slab * (64 * kSlab * 2 / 16), k + slab * (kN * kSlab * 2 / 16));
+#pragma unroll
+    for (int d = kFours * 4; d < kWidth / 16; ++d) {
+        const u32 slab = d / (kSlab / 16), within = d % (kSlab / 16) * 32;   // 16 columns are 32 bytes
+        Wgmma<kN>::multiply(s, q + (slab * (64 * kSlab * 2) + within) / 16, k + (slab * (kN * kSlab * 2) + within) / 16, d > 0);
     }
     wgmma_commit();
 }
@@ -206,16 +210,16 @@ FA_DEVICE void issue_qk(Scores &s, u64 q, u64 k) {
 FA_DEVICE void issue_pv(Output &o, const Probs &p, u64 v, bool accumulate) {
     constexpr int kFours = kSlab == 64 ? kN / 64 * 4 : 0;
     if constexpr (kFours > 0) {
-        Wgmma<kDv>::multiply_4<true>(o, p, v, accumulate);
+        Wgmma<kWidthV>::multiply_4<true>(o, p, v, accumulate);
     } else {
-        Wgmma<kDv>::pin(o);
+        Wgmma<kWidthV>::pin(o);
         wgmma_fence();
     }
 #pragma unroll
-    for (int k = 4; k < kFours; k += 4) Wgmma<kDv>::multiply_4<false>(o, &p[4 * k], v + k * (16 * kSlab * 2 / 16), true);
+    for (int k = 4; k < kFours; k += 4) Wgmma<kWidthV>::multiply_4<false>(o, &p[4 * k], v + k * (16 * kSlab * 2 / 16), true);
 #pragma unroll
     for (int k = kFours; k < kN / 16; ++k)
-        Wgmma<kDv>::multiply(o, &p[4 * k], v + k * (16 * kSlab * 2 / 16), k > 0 || accumulate);
+        Wgmma<kWidthV>::multiply(o, &p[4 * k], v + k * (16 * kSlab * 2 / 16), k > 0 || accumulate);
     wgmma_commit();
 }
 
@@ -246,7 +250,7 @@ FA_DEVICE void store_output(const typename Kind::Params &p, const fa_attn_tensor
         if (lane == 0) wait_for_room(slab, slabs);
         warp_sync();
 #pragma unroll
-        for (u32 j = 0; j < kSlab / 16; ++j) {
+        for (u32 j = 0; j < kSlab / 16 && slab * kSlab + j * 16 < kWidthV; ++j) {
             const float *c = &o[8 * (slab * (kSlab / 16) + j)];
             stmatrix_x4(stage + row * (kSlab * 2) + ((2 * j + high) ^ swizzle) * 16, pack2<kBf16>(c[0], c[1]),
                         pack2<kBf16>(c[2], c[3]), pack2<kBf16>(c[4], c[5]), pack2<kBf16>(c[6], c[7]));
@@ -405,7 +409,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                     const bool grown = weigh_scores(s, rows, shrink, curve);
                     finish_before_wait(rows);
                     wgmma_wait<0>();
-                    Wgmma<kDv>::pin(o);
+                    Wgmma<kWidthV>::pin(o);
                     feed.release_v();
                     if (grown) scale_rows(o, shrink);
                     pack(probs, s);
@@ -431,7 +435,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 weigh_scores(s, rows, none, curve);
                 finish_before_wait(rows);
                 wgmma_wait<0>();
-                Wgmma<kDv>::pin(o);
+                Wgmma<kWidthV>::pin(o);
                 feed.release_v();
                 scale_rows(o, factor);
                 store_output<Kind>(p, maps, shared, work, o, group);
@@ -442,7 +446,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
             }
             issue_pv(o, probs, feed.wait_v(), accumulate);
             wgmma_wait<0>();
-            Wgmma<kDv>::pin(o);
+            Wgmma<kWidthV>::pin(o);
             feed.release_v();
             feed.skip(from);
             if (from > 0) next = schedule.next(p);
