@@ -24,6 +24,7 @@ SOURCE = os.environ.get("FA_TEST_SOURCE", os.path.dirname(os.path.dirname(os.pat
 LARGEST = 2 ** 31 - 1
 BEGIN, END = "<!-- made by tests/coverage.py -->\n", "<!-- end of what tests/coverage.py made -->\n"
 LATENT = {"dtype": 1, "head_dim": 576, "head_dim_v": 512, "v_in_k": 1}  # fields that fp8_ds_mla needs together
+E4M3 = {"kv_dtype": 1, "q_dtype": 1}
 CHIPS = [(75, "Turing"), (80, "Ampere"), (87, "Ampere"), (89, "Ada"), (90, "Hopper"), (100, "Blackwell")]
 
 
@@ -124,10 +125,10 @@ class Family(Column):
         return values
 
     def find_bases(self):
-        """Problems that the family serves: the default one, or those that differ in a field or two."""
+        """Problems that the family serves: the default one, or those that differ in a field or two, of fp8 in two more."""
         changes = [(field["name"], value) for field in self.fields for value in values_of(field)]
-        for count in range(3):
-            changed = ({**self.default, **dict(change)} for change in itertools.combinations(changes, count))
+        for count, start in itertools.product(range(3), (self.default, {**self.default, **E4M3})):
+            changed = ({**start, **dict(change)} for change in itertools.combinations(changes, count))
             bases = [values for values in changed if self.serves(values)]
             if bases:
                 return bases

@@ -121,7 +121,7 @@ static inline fa_problem random_serving(struct dice *dice)
     p.softcap = below(dice, 5) == 0;
     p.sinks = below(dice, 4) == 0;
     p.kv_dtype = below(dice, 4) == 0 ? FA_KV_FP8 : FA_KV_SAME;
-    if (strstr(sweep.family, "fp8") != NULL)
+    if (strstr(sweep.family, "fp8") != NULL || (p.kv_dtype == FA_KV_FP8 && below(dice, 2) == 0))
         p.kv_dtype = p.q_dtype = FA_KV_FP8;
     p.batch_invariant = below(dice, 6) == 0;
     if (p.head_dim == 256 && below(dice, 3) == 0)

@@ -189,7 +189,8 @@ TEST_WITHIN(unless_left_out, heads_wider_than_256_are_right)
          " 'lengths_k': 'seqused', 'softcap': true"},
         {"attn_fwd_splitkv_sm80", "A100 80GB",
          "'head_dim': 320, 'head_dim_v': 512, 'seq_q': 3, 'page': 64, 'window': true,"
-         " 'window_left': 60, 'lengths_k': 'seqused', 'kv_dtype': 'fp8', 'batch_invariant': true"},
+         " 'window_left': 60, 'lengths_k': 'seqused', 'kv_dtype': 'fp8', 'q_dtype': 'fp8',"
+         " 'batch_invariant': true"},
         {"attn_fwd_splitkv_sm80", "H200",
          "'head_dim': 576, 'head_dim_v': 512, 'v_in_k': true, 'seq_q': 2, 'page': 64,"
          " 'lengths_k': 'seqused', 'causal': 'bottom-right', 'dtype': 'bf16'"},

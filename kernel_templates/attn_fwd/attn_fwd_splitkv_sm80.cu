@@ -29,7 +29,7 @@
 namespace {
 
 constexpr bool kBf16 = DTYPE_BF16 != 0, kFp8 = KV_FP8 != 0;
-constexpr int kElement = kFp8 ? 1 : 2, kQElement = 2;   // bytes of K and V, and of Q
+constexpr int kElement = kFp8 ? 1 : 2, kQElement = 2;   // bytes of K and V, and of Q in shared memory
 constexpr int kM = BLOCK_M, kN = BLOCK_N, kD = D_TILE, kDv = DV_TILE, kStages = STAGES, kGroups = GROUPS;
 constexpr int kThreads = FA_THREADS, kGroupThreads = kThreads / kGroups, kGroupWarps = kGroupThreads / 32;
 constexpr int kColumnWarps = COLUMN_WARPS;
@@ -163,9 +163,19 @@ FA_DEVICE void copy_q(const fa_attn_serving_params &p, const Work &w, u32 smem) 
     for (u32 i = threadIdx.x; i < kM * (kD / 8); i += kThreads) {
         const u32 row = i / (kD / 8), chunk = i % (kD / 8);
         const bool ok = (int)row < w.rows && chunk * 8 < HEAD_DIM;
-        const u16 *from = (const u16 *)p.dense.q + w.sequence.q + w.head((int)row) * p.dense.q_head_stride +
-                          w.query((int)row) * p.dense.q_row_stride + chunk * 8;
-        cp_async_16_zfill(smem + QLayout::place(row, chunk), from, ok ? 16 : 0);
+        const i64 from = w.sequence.q + w.head((int)row) * p.dense.q_head_stride + w.query((int)row) * p.dense.q_row_stride + chunk * 8;
+        const u32 to = smem + QLayout::place(row, chunk);
+        if constexpr (Q_FP8 != 0) {   // widened: e4m3 is exact in both types
+            u32 x[4] = {0, 0, 0, 0};
+            if (ok) {
+                const u32 *four = (const u32 *)((const char *)p.dense.q + from);
+                x[0] = widen<kBf16, kBytes01>(four[0]), x[1] = widen<kBf16, kBytes23>(four[0]);
+                x[2] = widen<kBf16, kBytes01>(four[1]), x[3] = widen<kBf16, kBytes23>(four[1]);
+            }
+            store_shared_16(to, x);
+        } else {
+            cp_async_16_zfill(to, (const u16 *)p.dense.q + from, ok ? 16 : 0);
+        }
     }
 }
 

@@ -13,10 +13,6 @@
 #include "fa_copy.cuh"
 #include "fa_numeric.cuh"
 
-#ifndef Q_FP8
-#define Q_FP8 0
-#endif
-
 namespace {
 
 constexpr bool kBf16 = DTYPE_BF16 != 0, kFp8 = KV_FP8 != 0, kAligned = ALIGNED != 0, kQInRegs = Q_IN_REGS != 0;

@@ -13,6 +13,10 @@
 #include "fa_global.cuh"
 #include "fa_numeric.cuh"
 
+#ifndef Q_FP8
+#define Q_FP8 0
+#endif
+
 struct Sequence {
     i64 q, k, v, o;    // element offsets of its first rows in the first head; PAGED: k and v are 0
     i64 lse, lse_head; // of its first row in the first head of the LSE, and from head to head
