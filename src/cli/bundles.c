@@ -29,20 +29,6 @@ static int compare_items(const void *a, const void *b)
                               ((const fa_bundle_item *)b)->answer);
 }
 
-static void put_table(const fa_bundle_item *item, size_t count, fa_buf *out)
-{
-    cli_table table = {0};
-    for (size_t i = 0; i < count; i++) {
-        const fa_answer *answer = item[i].answer;
-        cli_answer_cells(&table, &answer->problem, answer->gpu.name, answer, NULL);
-        cli_text_known_time(&table.cell, &answer->trial, false);
-        cli_cell_end(&table);
-        cli_text_config(&table.cell, &answer->trial.config);
-        cli_row_end(&table);
-    }
-    cli_table_put(&table, "problem|GPU|origin|>time|config", out);
-}
-
 /* What is in a bundle, whose it is, and what was left out of it. */
 static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info)
 {
@@ -124,6 +110,7 @@ int cli_show_bundle(cli_run *run)
     const char *file = run->options->operand;
     fa_bundle_info info;
     fa_bundle_item *item = NULL;
+    cli_table table = {0};
     size_t count = 0, kept = 0;
     int rc = fa_bundle_inspect(file, &item, &count, &info, &run->diag);
     if (rc != 0)
@@ -135,7 +122,15 @@ int cli_show_bundle(cli_run *run)
         qsort(item, kept, sizeof *item, compare_items);
     add_bundle(run->document, file, &info);
     add_items(item, kept, run->document);
-    put_table(item, kept, &run->out);
+    for (size_t i = 0; i < kept; i++) {
+        const fa_answer *answer = item[i].answer;
+        cli_answer_cells(&table, &answer->problem, answer->gpu.name, answer, NULL);
+        cli_text_known_time(&table.cell, &answer->trial, false);
+        cli_cell_end(&table);
+        cli_text_config(&table.cell, &answer->trial.config);
+        cli_row_end(&table);
+    }
+    cli_table_put(&table, "problem|GPU|origin|>time|config", &run->out);
     put_bundle(&run->out, file, &info);
     fa_buf_text(&run->out, "whole: every hash is right and every cubin is what its winner says\n");
     free(item);

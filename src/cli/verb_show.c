@@ -352,23 +352,6 @@ static int compare_studies(const void *a, const void *b)
     return strcmp(x->gpu.name, y->gpu.name);
 }
 
-static void put_study(cli_table *table, const fa_study *study)
-{
-    if (study->unread != NULL)
-        fa_buf_text(&table->cell, study->unread);
-    else
-        cli_text_problem(&table->cell, &study->problem);
-    cli_cell_end(table);
-    cli_cell(table, "%s", study->gpu.name);
-    cli_cell(table, "%s",
-             !study->has_winner      ? "no winner"
-             : study->unread != NULL ? "not known here"
-                                     : fa_name_of_origin(study->winner.origin));
-    cli_cell(table, "%d", study->trials);
-    fa_words_time(&table->cell, study->unix_time);
-    cli_row_end(table);
-}
-
 static cJSON *study_json(const fa_study *study)
 {
     cJSON *item = cJSON_CreateObject(), *problem = NULL;
@@ -399,10 +382,22 @@ static void put_result(cli_run *run, const fa_study *study, size_t count,
     cJSON *array = fa_json_add_array(run->document, "problems");
     fa_buf *out = &run->out;
     cli_table table = {0};
-    for (size_t i = 0; i < count; i++) {
+    for (const fa_study *one = study; one < study + count; one++) {
         if (array != NULL)
-            fa_json_push(array, study_json(&study[i]));
-        put_study(&table, &study[i]);
+            fa_json_push(array, study_json(one));
+        if (one->unread != NULL)
+            fa_buf_text(&table.cell, one->unread);
+        else
+            cli_text_problem(&table.cell, &one->problem);
+        cli_cell_end(&table);
+        cli_cell(&table, "%s", one->gpu.name);
+        cli_cell(&table, "%s",
+                 !one->has_winner      ? "no winner"
+                 : one->unread != NULL ? "not known here"
+                                       : fa_name_of_origin(one->winner.origin));
+        cli_cell(&table, "%d", one->trials);
+        fa_words_time(&table.cell, one->unix_time);
+        cli_row_end(&table);
     }
     cli_table_put(&table, "problem|GPU|origin|>trials|made", out);
     if (count == 0 && forgotten->winners == 0 && forgotten->bytes == 0) {

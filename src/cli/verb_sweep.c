@@ -70,23 +70,6 @@ static void text_ended(fa_buf *out, const fa_sweep *sweep)
         fa_buf_printf(out, ", %d failed", sweep->failed);
 }
 
-/* What matters most comes first: a narrow terminal cuts the rest. */
-static void show_now(sweep_run *s, const fa_sweep_progress *event)
-{
-    fa_buf line = {0};
-    text_ended(&line, event->sweep);
-    fa_buf_text(&line, " · ");
-    fa_problem_words(&line, &event->item->problem, " ", true);
-    fa_buf_text(&line, event->item->gpu[0] != 0 ? " " : "");
-    cli_text_safe(&line, event->item->gpu);
-    fa_buf_text(&line, ": ");
-    cli_text_counts(&line, event->tune);
-    fa_buf_text(&line, " · ");
-    text_spent(&line, event->sweep);
-    fa_buf_text(&line, " spent");
-    cli_progress_put(&s->run->progress, &line, true);
-}
-
 /* "[3/48] problem: 41.3 µs, 1.31× default", that it begins, or why it failed; a worker counts nothing. */
 static void tell_item(cli_progress *progress, const fa_sweep_progress *event)
 {
@@ -142,8 +125,20 @@ static int on_event(void *context, const fa_sweep_progress *event)
         tell_before(s);
     if (ends && lines->rows)
         tell_item(lines, event);
-    if (tune != NULL && tune->stage != FA_STAGE_DONE && cli_progress_is_due(lines))
-        show_now(s, event);
+    if (tune != NULL && tune->stage != FA_STAGE_DONE && cli_progress_is_due(lines)) {
+        fa_buf line = {0}; /* what matters most comes first: a narrow terminal cuts the rest */
+        text_ended(&line, event->sweep);
+        fa_buf_text(&line, " · ");
+        fa_problem_words(&line, &event->item->problem, " ", true);
+        fa_buf_text(&line, event->item->gpu[0] != 0 ? " " : "");
+        cli_text_safe(&line, event->item->gpu);
+        fa_buf_text(&line, ": ");
+        cli_text_counts(&line, tune);
+        fa_buf_text(&line, " · ");
+        text_spent(&line, event->sweep);
+        fa_buf_text(&line, " spent");
+        cli_progress_put(lines, &line, true);
+    }
     return cli_interrupted();
 }
 

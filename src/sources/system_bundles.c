@@ -110,35 +110,28 @@ static fa_system *opened(const fa_tuner *tuner)
     return system;
 }
 
-/* Its winner for the target with its cubin, as an answer here. */
-static int take_winner(fa_bundle *bundle, const fa_target *target, fa_answer *ret_answer,
-                       fa_cubin_record *ret_cubin, fa_diag *diag)
-{
-    fa_winner_record winner = {0};
-    fa_cubin_record cubin = {0};
-    int rc = fa_bundle_find(bundle, &target->scope, &winner, &cubin, diag);
-    if (rc == 0)
-        rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, diag);
-    if (rc == 0) {
-        winner.origin = fa_bundle_origin(winner.origin);
-        rc = fa_records_answer(&winner, &target->gpu, ret_answer, diag);
-        ret_answer->from_system = true;
-    }
-    if (rc == 0 && ret_cubin != NULL)
-        *ret_cubin = cubin;
-    else
-        fa_cubin_record_free(&cubin);
-    fa_winner_record_free(&winner);
-    return rc;
-}
-
+/* The first bundle's winner for the target with its cubin, as an answer here. */
 static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                        fa_cubin_record *ret_cubin)
 {
     const fa_system *system = opened(tuner);
     for (size_t i = 0; system != NULL && i < system->count; i++) {
         fa_diag diag = {{0}};
-        int rc = take_winner(system->bundle[i], target, ret_answer, ret_cubin, &diag);
+        fa_winner_record winner = {0};
+        fa_cubin_record cubin = {0};
+        int rc = fa_bundle_find(system->bundle[i], &target->scope, &winner, &cubin, &diag);
+        if (rc == 0)
+            rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, &diag);
+        if (rc == 0) {
+            winner.origin = fa_bundle_origin(winner.origin);
+            rc = fa_records_answer(&winner, &target->gpu, ret_answer, &diag);
+            ret_answer->from_system = true;
+        }
+        if (rc == 0 && ret_cubin != NULL)
+            *ret_cubin = cubin;
+        else
+            fa_cubin_record_free(&cubin);
+        fa_winner_record_free(&winner);
         if (rc == 0)
             return 0;
         if (rc == FA_ENOTFOUND)

@@ -493,8 +493,8 @@ static int check_done_item(struct runner *r, const fa_sweep_item *item, fa_diag 
                    ? fa_fail(diag, FA_ECANCELED, "canceled")
                    : 0;
     }
-    rc = FA_HELD(r->tuner, fa_store_sweep_reopen(r->tuner->store, r->sweep.key, item->index, diag));
-    return rc;
+    return FA_HELD(r->tuner,
+                   fa_store_sweep_reopen(r->tuner->store, r->sweep.key, item->index, diag));
 }
 
 static int check_done_items(struct runner *r, fa_diag *diag)

@@ -188,27 +188,6 @@ static void upload(fa_bench *b, int64_t at, fa_device_ptr to, uint64_t bytes)
     free(piece);
 }
 
-static void prepare_case(fa_bench *b, int index)
-{
-    struct fa_proof_case *c = &b->at[index];
-    fa_bench_synchronize(b);
-    for (int t = c->tensors.count - 1; t >= 0; t--) { /* the last may say what others use */
-        const fa_tensor *tensor = &c->tensors.at[t];
-        struct fa_proof_tensor *of = &c->of[t];
-        of->seed = fa_case_seed(b->seed, index, t);
-        if (of->input_at >= 0)
-            upload(b, of->input_at, of->given, tensor->elements * fa_element_size(tensor->element));
-        else if (of->on_host)
-            fa_bench_upload(b, of->given, of->host, fa_proof_host(b, index, t));
-        if (!tensor->output)
-            fill(b, c, t, &of->place);
-    }
-    if (c->sampled)
-        fa_bench_upload(b, c->rows, c->row, sizeof c->row);
-    if (b->rc == 0 && !c->empty)
-        b->type->refer(b, index);
-}
-
 /* ---- references ------------------------------------------------------------------------------*/
 void fa_proof_largest(fa_bench *b, int index, int tensor)
 {
@@ -310,8 +289,26 @@ void fa_bench_prepare(fa_bench *b)
 {
     if (b->rc != 0)
         return;
-    for (int i = 0; b->rc == 0 && i < b->count; i++)
-        prepare_case(b, i);
+    for (int i = 0; b->rc == 0 && i < b->count; i++) {
+        struct fa_proof_case *c = &b->at[i];
+        fa_bench_synchronize(b);
+        for (int t = c->tensors.count - 1; t >= 0; t--) { /* the last may say what others use */
+            const fa_tensor *tensor = &c->tensors.at[t];
+            struct fa_proof_tensor *of = &c->of[t];
+            const uint64_t bytes = tensor->elements * fa_element_size(tensor->element);
+            of->seed = fa_case_seed(b->seed, i, t);
+            if (of->input_at >= 0)
+                upload(b, of->input_at, of->given, bytes);
+            else if (of->on_host)
+                fa_bench_upload(b, of->given, of->host, fa_proof_host(b, i, t));
+            if (!tensor->output)
+                fill(b, c, t, &of->place);
+        }
+        if (c->sampled)
+            fa_bench_upload(b, c->rows, c->row, sizeof c->row);
+        if (b->rc == 0 && !c->empty)
+            b->type->refer(b, i);
+    }
     fa_bench_synchronize(b);
     if (b->rc == 0)
         b->damaged = false;
