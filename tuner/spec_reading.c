@@ -256,21 +256,6 @@ static double tolerance_of(struct fa_spec_reading *r, const char *key)
     return number;
 }
 
-/* Unless "atol" says otherwise, what is near 0 may differ by that part of the output's largest element. */
-static void add_tolerance(struct fa_spec_reading *r)
-{
-    enum { OF_TYPE = 84 /* of fp32: 1e-5 */ };
-    cJSON *tolerance = fa_json_add_object(r->json, "tolerance");
-    const double rtol = tolerance_of(r, "rtol"), atol = tolerance_of(r, "atol");
-    if (rtol >= 0)
-        fa_json_add_number(tolerance, "relative", rtol);
-    else
-        fa_json_add_number(tolerance, "ulps", OF_TYPE / 2);
-    if (atol < 0)
-        fa_json_add_number(tolerance, "of_largest", OF_TYPE / 2);
-    fa_json_add_number(tolerance, "absolute", atol > 0 ? atol : 1e-30);
-}
-
 /* null says as much as nothing. */
 static void drop_nulls(cJSON *json)
 {
@@ -285,6 +270,7 @@ static void drop_nulls(cJSON *json)
 
 void fa_spec_make_operation(struct fa_spec_reading *r)
 {
+    enum { OF_TYPE = 84 /* of fp32: 1e-5 */ };
     drop_nulls(r->json);
     cJSON_DeleteItemFromObjectCaseSensitive(r->json, "name");
     fa_json_add_text(r->json, "name", r->name);
@@ -292,5 +278,14 @@ void fa_spec_make_operation(struct fa_spec_reading *r)
     fa_json_add_text(r->json, "specification", r->hash);
     fix_sizes(r);
     add_answer(r);
-    add_tolerance(r);
+    /* Unless "atol" says otherwise, what is near 0 may differ by that part of the output's largest element. */
+    cJSON *tolerance = fa_json_add_object(r->json, "tolerance");
+    const double rtol = tolerance_of(r, "rtol"), atol = tolerance_of(r, "atol");
+    if (rtol >= 0)
+        fa_json_add_number(tolerance, "relative", rtol);
+    else
+        fa_json_add_number(tolerance, "ulps", OF_TYPE / 2);
+    if (atol < 0)
+        fa_json_add_number(tolerance, "of_largest", OF_TYPE / 2);
+    fa_json_add_number(tolerance, "absolute", atol > 0 ? atol : 1e-30);
 }

@@ -117,28 +117,6 @@ static void add_field(cli_problem_options *options, const fa_operation *operatio
     }
 }
 
-static void problem_options_make(const fa_operation *operation, bool sweeps,
-                                 cli_problem_options *ret_options)
-{
-    const cJSON *item;
-    ret_options->count = 0;
-    ret_options->sweeps = sweeps;
-    for (int i = 0; i < operation->field_count; i++)
-        if (is_list(&operation->field[i]))
-            add_field(ret_options, operation, i);
-    for (int i = 0; i < operation->field_count; i++)
-        if (!is_list(&operation->field[i]) && operation->field[i].option[0] != 0)
-            add_field(ret_options, operation, i);
-    for (int i = 0; (item = shorthand_at(operation, i)) != NULL; i++)
-        ret_options->row[ret_options->count++].spec =
-            (cli_option_spec){.name = fa_json_string(item, "option"),
-                              .group = OF_PROBLEM,
-                              .kind = KIND_SHORTHAND,
-                              .low = i,
-                              .value = fa_json_string(item, "value"),
-                              .help = fa_json_string(item, "help")};
-}
-
 /* ---- what must be given ---------------------------------------------------------------------*/
 int cli_problem_complete(cli_options *options, fa_diag *diag)
 {
@@ -375,7 +353,23 @@ static void join(cli_option_list *list, unsigned groups, const cli_option_spec *
 void cli_option_list_make(unsigned groups, const fa_operation *operation, cli_option_list *ret_list)
 {
     cli_problem_options *problem = &ret_list->problem;
-    problem_options_make(operation, (groups & CLI_GROUP_SWEEP) != 0, problem);
+    const cJSON *item;
+    problem->count = 0;
+    problem->sweeps = (groups & CLI_GROUP_SWEEP) != 0;
+    for (int i = 0; i < operation->field_count; i++)
+        if (is_list(&operation->field[i]))
+            add_field(problem, operation, i);
+    for (int i = 0; i < operation->field_count; i++)
+        if (!is_list(&operation->field[i]) && operation->field[i].option[0] != 0)
+            add_field(problem, operation, i);
+    for (int i = 0; (item = shorthand_at(operation, i)) != NULL; i++)
+        problem->row[problem->count++].spec =
+            (cli_option_spec){.name = fa_json_string(item, "option"),
+                              .group = OF_PROBLEM,
+                              .kind = KIND_SHORTHAND,
+                              .low = i,
+                              .value = fa_json_string(item, "value"),
+                              .help = fa_json_string(item, "help")};
     ret_list->count = 0;
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         if (specs[i].kind != KIND_HERE)

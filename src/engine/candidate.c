@@ -354,24 +354,6 @@ static void add_kernel(const struct check *check, int index, const char *entry, 
     fa_list_add(list, &kernel, sizeof kernel);
 }
 
-static int list_kernels(const struct check *check, int rc, fa_checked_kernel **ret_kernels,
-                        size_t *ret_count)
-{
-    static const size_t pointers[] = {
-        offsetof(fa_checked_kernel, entry), offsetof(fa_checked_kernel, fault),
-        offsetof(fa_checked_kernel, log), offsetof(fa_checked_kernel, left_out), SIZE_MAX};
-    fa_list list = {0};
-    for (int i = 0; rc == 0 && i < check->count; i++) {
-        const fa_family *family = check->source[i].family;
-        for (int k = 0; k < (family != NULL ? family->launch_count : 1); k++)
-            add_kernel(check, i,
-                       family != NULL ? family->launch[k].entry
-                                      : fa_op_reference_entry(&check->target.problem),
-                       k, &list);
-    }
-    return fa_list_end(&list, rc, pointers, ret_kernels, ret_count, check->diag);
-}
-
 static int run_check(struct check *check, const fa_request *request)
 {
     fa_nvrtc_location nvrtc;
@@ -404,6 +386,10 @@ static int run_check(struct check *check, const fa_request *request)
 int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_kernel **ret_kernels,
                      size_t *ret_count, fa_gpu *ret_gpu, fa_diag *diag)
 {
+    static const size_t pointers[] = {
+        offsetof(fa_checked_kernel, entry), offsetof(fa_checked_kernel, fault),
+        offsetof(fa_checked_kernel, log), offsetof(fa_checked_kernel, left_out), SIZE_MAX};
+    fa_list list = {0};
     fa_request known;
     int rc = fa_request_take(tuner, ret_kernels != NULL && ret_count != NULL,
                              "ret_kernels or ret_count", request, &known, diag);
@@ -419,7 +405,15 @@ int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_kern
     rc = FA_HELD(tuner, run_check(check, &known));
     if (rc == 0 && ret_gpu != NULL)
         *ret_gpu = check->target.gpu;
-    rc = list_kernels(check, rc, ret_kernels, ret_count);
+    for (int i = 0; rc == 0 && i < check->count; i++) {
+        const fa_family *family = check->source[i].family;
+        for (int k = 0; k < (family != NULL ? family->launch_count : 1); k++)
+            add_kernel(check, i,
+                       family != NULL ? family->launch[k].entry
+                                      : fa_op_reference_entry(&check->target.problem),
+                       k, &list);
+    }
+    rc = fa_list_end(&list, rc, pointers, ret_kernels, ret_count, diag);
     fa_builds_free(check->build, SOURCES_MAX);
     free(check);
     return rc;
