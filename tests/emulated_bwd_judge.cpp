@@ -199,8 +199,10 @@ struct Held {
         bias.wanted[bias.at(q)] += ds;
     }
     void compare() {
-        for (One *one : {&bias, &slope, &pair, &table}) {
-            if (rendered.few && (one == &pair || one == &table)) continue;
+        One *all_wanted[] = {&bias, &slope, &pair, &table};
+        for (int bit = 0; bit < 4; bit++) {
+            One *one = all_wanted[bit];
+            if (!(rendered.wanted >> bit & 1)) continue;
             double largest = 0;
             for (double x : one->wanted) largest = std::max(largest, fabs(x));
             for (size_t i = 0; i < one->wanted.size(); i++) {
@@ -233,7 +235,7 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
                  (r.in_passing ? (i64)4 * p.heads_kv * r.parts * count : 2 * tiles * heads), side_bytes = 768;
     if (r.parts > 1) floats += key_tiles * (r.parts * r.part_floats + r.arrivals);
 #if BUFFER_COUNT
-    floats += 12 * D_BUFFERS + 64;
+    floats += 12 * D_BUFFERS;
 #endif
     if (r.mask != nullptr && !r.deterministic) floats += tiles_of(p.seq_k, r.block_n) * heads * (4 + 2 * ((tiles + 31) / 32));   // lists
     std::vector<float> space((size_t)floats + 80, NAN);
@@ -254,6 +256,10 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
     blocks_at_once = 1;
     if (r.dq != nullptr) run("the launch of dQ", launch(r.dq, &a, of_dq, x.threads, x.dq_bytes));
     run("the last launch", launch(r.finish, &a, third, r.side_threads, 32 + (BUFFER_COUNT ? buffers : 0)));
+#if BUFFER_COUNT
+    const u32 fourth[3] = {(D_BUFFERS + 511) / 512, 2, 1};
+    run("the launch that rounds", launch(r.finish, &a, fourth, r.side_threads, 0));
+#endif
     for (const float *y = workspace + floats; y < space.data() + space.size(); y++)
         if (*y == *y && failures++ < 8) printf("the end of the workspace was passed\n");
 }
@@ -382,8 +388,8 @@ static int prove(Problem x) {
         columns, columns_v, count, x.heads_q, x.heads_kv, x.seq_q, x.seq_k, x.left, x.right,
 #if BUFFER_COUNT
         D_BUFFERS, {buffers.params[0], buffers.params[1], buffers.params[2], buffers.params[3], buffers.params[4]},
-        {buffers.bias.got.data(), nullptr, rendered.few ? nullptr : buffers.pair.got.data(), buffers.slope.got.data(),
-         rendered.few ? nullptr : buffers.table.got.data()},
+        {rendered.wanted & 1 ? buffers.bias.got.data() : nullptr, nullptr, rendered.wanted & 4 ? buffers.pair.got.data() : nullptr,
+         rendered.wanted & 2 ? buffers.slope.got.data() : nullptr, rendered.wanted & 8 ? buffers.table.got.data() : nullptr},
 #endif
     };
     if (rendered.kind == kReference) {

@@ -16,10 +16,11 @@ struct Arguments {
 enum Kind { kReference, kAmpere, kHopper, kWide };   // attn_bwd_ref, _sm80, _sm90a, _wide_sm90a
 struct Rendered {
     Kind kind;
-    bool few, bf16, varlen, window, softcap, sinks, deterministic, in_passing;
+    bool bf16, varlen, window, softcap, sinks, deterministic, in_passing;
     int causal, head_dim, head_dim_v, block_m, block_n, columns, columns_v;
     int parts, part_floats, arrivals;   // Hopper's: of a group; of a tile of keys the sums of a part, and the counters
     emu::u32 side_threads;
+    int wanted;   // bits: of which buffers gradients are, as Held compares them
     void (*prepare)(Arguments), (*main)(Arguments), (*dq)(Arguments), (*finish)(Arguments);   // of a kernel,
     void (*reference)(fa_attn_bwd_params), (*inputs)(fa_attn_bwd_params);                     // of the reference
     double (*bend)(double score, const int place[7]);   // a user's score and mask of b, h, hk, q, k, len_q and len_k; or null

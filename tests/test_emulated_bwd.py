@@ -78,6 +78,8 @@ template <class As, class Q, class K, class Held> FA_DEVICE auto snippet_score(t
 }
 #if D_BUFFERS == 4096
 #define GRADIENT_SITES(F) F(0, 3, 3) F(1, 17, 4) F(2, 21, 0) F(3, 26, 2) F(4, 31, 0)
+#elif D_BUFFERS == 1536
+#define GRADIENT_SITES(F) F(0, 26, 2)
 #else
 #define GRADIENT_SITES(F) F(0, 3, 3) F(1, 21, 0) F(2, 31, 0)
 #endif
@@ -447,7 +449,7 @@ def held(case, room=4096):
 
 def gradients_of_what_texts_read_are_right():
     """Of few sites sums are kept over the walk, of heads above 128 columns tiles are read by pieces; some keys no query sees."""
-    for seed, case_of, kernel, room in ((1, Case, KERNEL, 4096), (6, Case, KERNEL, 2048), (12, Case, KERNEL, 2048), (8, ShortCase, REFERENCE, 4096), (5, HopperCase, HOPPER, 2048)):
+    for seed, case_of, kernel, room in ((1, Case, KERNEL, 4096), (6, Case, KERNEL, 2048), (12, Case, KERNEL, 2048), (8, ShortCase, REFERENCE, 4096), (5, HopperCase, HOPPER, 2048), (3, Case, KERNEL, 1536)):
         prove_some(1, seed, lambda dice: held(case_of(dice), room), kernel)
 
 

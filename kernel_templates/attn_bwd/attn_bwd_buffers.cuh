@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients of the tensors that a user's score reads, with the same bits in every run: by blocks of their own in the last launch.
+// Gradients of the tensors that a user's score reads, with the same bits in every run.
 //
 // Purpose: dS and what an element changes of a score (fa_snippet_buffers.cuh) multiplied and summed over all queries and keys that read it.
 // attn_bwd_tiles.cuh includes it where a gradient is wanted (D_BUFFERS > 0).
-// Workload: a block for each 64 keys of a head of queries, which walks its queries by 64. Scores and dP are computed anew by mma.m16n8k16 from
+// Workload: with SUMS_IN_PASS the main launch sums what all queries of a key or head share (PassedSums), from the dS that it has. What is
+// left is for blocks of their own in the third launch, one for each 64 keys of a head of queries, which walks its queries by 64. Scores and dP are computed anew by mma.m16n8k16 from
 // 64 columns at a time (of heads of at most 128 columns at once). What a tile's products come to where they share an element (a head's, a query's, a key's, a diagonal's) is summed
 // in an order that does not change, in fp32; sums of keys and heads over all tiles of the walk. Scores lie in shared memory meanwhile, and
 // sites are asked in a loop: a text may be long, and an element's index far to compute.
 // Invariants:
 //  - the workspace begins with D_BUFFERS sums of kWords numbers each, zeros after the first launch: fixed-point numbers of kStep bits each and
 //    what is carried, so that the order in which blocks add to them does not matter. The last number is 1 where something was too
-//    large or no number: the gradient is NaN then. Behind them the blocks are counted: the last one that is done rounds all sums.
+//    large or no number: the gradient is NaN then. A fourth launch rounds them.
 //  - of scores that weigh nothing nothing is added, whatever the text says there.
 #ifndef ATTN_BWD_BUFFERS_CUH
 #define ATTN_BWD_BUFFERS_CUH
@@ -32,10 +33,10 @@ FA_DEVICE int place_of_row(int row);
 constexpr int kWords = 6, kStep = 28, kLowest = -96;   // 2^kLowest: of the first number's lowest bit
 constexpr i64 kStepMask = ((i64)1 << kStep) - 1;
 
-constexpr i64 kCounterAt = (i64)D_BUFFERS * kWords;
-FA_DEVICE void *behind_sums(void *workspace) { return (u64 *)workspace + kCounterAt + 32; }
+constexpr i64 kSumWords = (i64)D_BUFFERS * kWords;
+static_assert(kSumWords * 2 == kSumsFloats, "sums are in front of what else is in the workspace");
 FA_DEVICE void clear_sums(void *workspace) {
-    for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i <= kCounterAt; i += (i64)gridDim.x * kSideThreads) ((u64 *)workspace)[i] = 0;
+    for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i < kSumWords; i += (i64)gridDim.x * kSideThreads) ((u64 *)workspace)[i] = 0;
 }
 FA_DEVICE void add_whole(u64 *to, i64 x) {
     const u64 y = (u64)x;
@@ -77,12 +78,14 @@ FA_DEVICE i64 first_sum(const fa_attn_bwd_params &p, int buffer) {
         if (p.d_buffer[i]) first += elements_of(p.buffer[i]);
     return first;
 }
+// By a thread for each element: the last launch once more, whose grid then has two rows.
 FA_DEVICE void round_sums(const fa_attn_bwd_params &p, const void *workspace) {
+    i64 e = ((i64)blockIdx.y * gridDim.x + blockIdx.x) * kSideThreads + threadIdx.x;
+    const u64 *sum = (const u64 *)workspace + e * kWords;
     for (int i = 0; i < BUFFER_COUNT; ++i) {
-        const u64 *sums = (const u64 *)workspace + first_sum(p, i) * kWords;
         const i64 elements = p.d_buffer[i] ? elements_of(p.buffer[i]) : 0;
-#pragma unroll 4
-        for (i64 e = threadIdx.x; e < elements; e += kSideThreads) p.d_buffer[i][e] = rounded(sums + e * kWords);
+        if (e >= 0 && e < elements) p.d_buffer[i][e] = rounded(sum);
+        e -= elements;
     }
 }
 
@@ -187,9 +190,123 @@ template <int kSite> FA_DEVICE SnippetTie tie_of_site() {
     return tie;
 }
 
+// Whether the main launch sums what is read at a site. The compiler knows it.
+#ifndef SUMS_IN_PASS
+#define SUMS_IN_PASS 0
+#endif
+template <int kSite> FA_DEVICE bool is_by_any() {
+    const SnippetTie tie = tie_of_site<kSite>();
+    return tie.q != 0 && tie.k != 0 && tie.q != -tie.k;
+}
+// Whether the element at a site is another one in another batch.
+template <int kSite> FA_DEVICE bool is_of_batch() {
+    constexpr SnippetTie none = {true, 0, 0};
+    SnippetTie tie = none;
+    snippet_score<SnippetTies>(SnippetTie{false, 1, 0}, SnippetTie{true, 1, 0}, none, none, none, none, none, none, TiedBuffers<kSite>{&tie});
+    return tie.q != 0;
+}
+template <int kSite> FA_DEVICE bool is_by_ahead() {
+    const SnippetTie tie = tie_of_site<kSite>();
+    return tie.q != 0 && tie.q == -tie.k;
+}
+FA_DEVICE int ahead_site() {   // the first one
+    int ordinal = -1;
+#define IS_AHEAD(number, site, buffer) if (ordinal < 0 && is_by_ahead<site>()) ordinal = number;
+    GRADIENT_SITES(IS_AHEAD)
+#undef IS_AHEAD
+    return ordinal;
+}
+template <int kOrdinal, int kSite> FA_DEVICE bool is_passed() { return SUMS_IN_PASS && kOrdinal < kKept && (tie_of_site<kSite>().q == 0 || kOrdinal == ahead_site()); }
+#define IS_LEFT(ordinal, site, buffer) && !is_passed<ordinal, site>()
+FA_DEVICE bool passes_any() { return !(true GRADIENT_SITES(IS_LEFT)); }
+#undef IS_LEFT
+#if SUMS_IN_PASS
+// A warp's sums of diagonals over 16 keys and kM queries: score 4 * j + 2 * half + e of a lane is of key g + 8 * half and query 8 * j + 2 * t + e,
+// so that two of a lane share a diagonal, and others lie in blocks of eight, from that of half 1 and j 0 downwards.
+struct DiagonalSums {
+    static constexpr int kBlocks = kM / 8 + 2;
+    float under_way[2][2], odd_before, turned_before;   // of two blocks, by e; what a lane has of the block before
+    float sum[(kBlocks + 3) / 4];                       // of block 4 * i + t: diagonal g of it
+
+    __device__ __forceinline__ void add(int i, float x) {
+        const int j = i / 4, ends = (j + 1) % 2, block = i / 2 % 2 == 0 ? j % 2 : ends;
+        under_way[block][i % 2] += x;
+        if (i % 4 == 3) end_block(j, under_way[ends]);
+        if (i == kM / 2 - 1) {
+            end_block(j + 1, under_way[j % 2]);
+            end_block(j + 2, under_way[ends]);
+        }
+    }
+
+private:
+    __device__ __forceinline__ void end_block(int number, float (&x)[2]) {
+        const int lane = (int)(threadIdx.x % 32), g = lane / 4, t = lane % 4;
+        const float odd = from_lane(x[1], (g + 1) % 8 * 4 + t), both = x[0] + (g < 7 ? odd : odd_before);
+        const float turned = from_lane(both, (g + 2 * t) % 8 * 4 + t), all = quad_sum(g + 2 * t < 8 ? turned : turned_before);
+        odd_before = odd, turned_before = turned, x[0] = x[1] = 0.0f;
+        if (t == number % 4) sum[number / 4] = all;
+    }
+};
+// A thread's sums for its keys `key` and `key` + 8 over the queries of a head; a warp has 16 keys, and four lanes share one.
+struct PassedSums {
+    float of_key[kKept][2];
+
+    // ds: of the text's result. score: what goes into the text.
+    template <class Q, class K> __device__ __forceinline__ void add(const fa_attn_bwd_params &p, const Places &w, Q q, K k, float score, float ds, int i, DiagonalSums &diagonals) {
+        i64 index = 0;
+#define ADD_SITE(ordinal, site, which) \
+        if (is_passed<ordinal, site>()) { \
+            const auto bent = snippet_score<SnippetSlopes<SnippetFast, float>>(SnippetSlope<float>{score, 0.0f}, w.batch, w.head, w.kv_head, q, k, w.len_q, \
+                                                                               w.len_k, MarkedBuffers<site, float>{p.buffer, &index}); \
+            const float x = ds == 0.0f ? 0.0f : ds * snippet_slope(bent); \
+            if (is_by_ahead<site>()) diagonals.add(i, x); \
+            else of_key[(ordinal) % kKept][i / 2 % 2] += x; \
+        }
+        GRADIENT_SITES(ADD_SITE)
+#undef ADD_SITE
+    }
+    // To the exact sums: of a step whose queries begin at the place `query`, and of a warp's keys at `key`.
+    template <int kOrdinal, int kSite, int kBuffer> FA_DEVICE void pass_step(const Contribution &of, int query, int key, const DiagonalSums &diagonals) {
+        if (!is_passed<kOrdinal, kSite>() || !is_by_ahead<kSite>()) return;
+        Contribution own = of;
+        own.sums += first_sum(of.p, kBuffer) * kWords;
+#pragma unroll
+        for (int i = 0; i < (DiagonalSums::kBlocks + 3) / 4; ++i) {
+            const int block = 4 * i + (int)(threadIdx.x % 4);
+            add_at<kSite>(own, query, key + (int)(threadIdx.x % 32 / 4) + 8 - 8 * block, diagonals.sum[i]);
+        }
+    }
+    FA_DEVICE void pass_steps(const Contribution &of, int query, int key, const DiagonalSums &diagonals) {
+#define PASS_STEP(ordinal, site, buffer) pass_step<ordinal, site, buffer>(of, query, key, diagonals);
+        GRADIENT_SITES(PASS_STEP)
+#undef PASS_STEP
+    }
+    // Of a walk. All lanes of a warp call it.
+    template <int kOrdinal, int kSite, int kBuffer> __device__ __forceinline__ void pass(const Contribution &of, int key) {
+        if (!is_passed<kOrdinal, kSite>() || is_by_ahead<kSite>()) return;
+        const bool by_key = tie_of_site<kSite>().k != 0;
+        float (&sum)[2] = of_key[kOrdinal % kKept];
+        Contribution own = of;
+        own.sums += first_sum(of.p, kBuffer) * kWords;
+        if (!by_key) sum[0] += sum[1], sum[1] = 0.0f;
+#pragma unroll 1
+        for (int half = 0; half < (by_key ? 2 : 1); ++half) {
+            const float all = by_key ? quad_sum(half == 0 ? sum[0] : sum[1]) : warp_sum(sum[0]);
+            if (threadIdx.x % (by_key ? 4 : 32) == 0) add_at<kSite>(own, 0, key + half * 8, all);
+        }
+        sum[0] = sum[1] = 0.0f;
+    }
+    __device__ __forceinline__ void pass_all(const Contribution &of, int key) {
+#define PASS_SITE(ordinal, site, buffer) pass<ordinal, site, buffer>(of, key);
+        GRADIENT_SITES(PASS_SITE)
+#undef PASS_SITE
+    }
+};
+#endif
+
 template <int kOrdinal, int kSite, int kBuffer> FA_DEVICE void add_site(const Contribution &tile) {
     const fa_attn_bwd_params &p = tile.p;
-    const SnippetTie tie = tie_of_site<kSite>();   // the compiler knows it
+    const SnippetTie tie = tie_of_site<kSite>();
     const bool by_both = tie.q != 0 && tie.k != 0, by_ahead = by_both && tie.q == -tie.k, by_any = by_both && !by_ahead;
     const int thread = (int)threadIdx.x;
     const float *naturals = (const float *)shared_memory;
@@ -320,6 +437,7 @@ template <int kSite> FA_DEVICE void add_kept(const Contribution &own, bool by_ke
 template <int kOrdinal, int kSite, int kBuffer> FA_DEVICE void add_held(const Contribution &tile, const Fragments &s, const Fragments &ds, Kept &kept) {
     const fa_attn_bwd_params &p = tile.p;
     const SnippetTie tie = tie_of_site<kSite>();
+    if (is_passed<kOrdinal, kSite>()) return;
     const bool by_both = tie.q != 0 && tie.k != 0, by_ahead = by_both && tie.q == -tie.k, by_any = by_both && !by_ahead;
     const int thread = (int)threadIdx.x, lane = thread % 32, slab = thread / 64 * 16, half_keys = thread / 32 % 2 * kWide;
     float *products = (float *)(shared_memory + kHeldQAt);
@@ -368,39 +486,49 @@ template <int kOrdinal, int kSite, int kBuffer> FA_DEVICE void add_held(const Co
 }
 template <int kOrdinal, int kSite, int kBuffer> FA_DEVICE void end_held(const Contribution &tile, Kept &kept) {
     const SnippetTie tie = tie_of_site<kSite>();
-    if (kAddsEachTile || tie.q != 0) return;
+    if (kAddsEachTile || tie.q != 0 || is_passed<kOrdinal, kSite>()) return;
     Contribution own = tile;
     own.sums += first_sum(tile.p, kBuffer) * kWords;
     add_kept<kSite>(own, tie.k != 0, kept[kAddsEachTile ? 0 : kOrdinal]);
 }
 
-FA_DEVICE void sum_held(const fa_attn_bwd_params &p, void *workspace, const Sequence &own, const Places &w, i64 head, int key0) {
-    const Band band = find_band(own);
-    const int h = w.head, kv_head = w.kv_head, last_key = (key0 + kKeys < own.seq_k ? key0 + kKeys : own.seq_k) - 1;
-    const i64 first_row = key0 - band.high, end_row = last_key - band.low + 1;
-    const int first = clamp(first_row, own.seq_q) / kRows, end = clamp(end_row, own.seq_q), place = place_of_query(own);
-    const Workspace at(p, behind_sums(workspace), head, own.first_tile);
-    const u16 *q = row_of(p.q, p.q_strides, own.batch, h, own.first_q), *d_o = row_of(p.d_o, p.d_o_strides, own.batch, h, own.first_q);
-    const int thread = (int)threadIdx.x, lane = thread % 32, slab = thread / 64 * 16, half_keys = thread / 32 % 2 * kWide;
-    const u32 smem = shared_address(shared_memory);
-    const Curve curve(p);
-    hold_rows<kKeys, kD, HEAD_DIM>(smem, kQkPitch, row_of(p.k, p.k_strides, own.batch, kv_head, own.first_k), p.k_strides.row, key0, own.seq_k);
-    hold_rows<kKeys, kDv, HEAD_DIM_V>(smem + kHeldVAt, kDoVPitch, row_of(p.v, p.v_strides, own.batch, kv_head, own.first_k), p.v_strides.row, key0, own.seq_k);
-    Kept kept = {};
-    Contribution c = {p, w, (u64 *)workspace, place, first * kRows, key0, false};
-#pragma unroll 1
-    for (int row0 = first * kRows; row0 < end; row0 += kRows) {
-        const int last_row = (row0 + kRows < own.seq_q ? row0 + kRows : own.seq_q) - 1;
+// Scores and dS of a tile of queries, of which Q and dO come to their place behind K and V. False: no query sees a key.
+struct HeldTile {
+    const fa_attn_bwd_params &p;
+    const Sequence own;
+    const Places w;
+    const int key0, place;   // place: of query 0
+    const Band band;
+    const Workspace at;
+
+    __device__ __forceinline__ HeldTile(const fa_attn_bwd_params &p, void *workspace, const Sequence &own, const Places &w, i64 head, int key0)
+        : p(p), own(own), w(w), key0(key0), place(place_of_query(own)), band(find_band(own)), at(p, workspace, head, own.first_tile) {}
+    __device__ __forceinline__ void hold_keys() const {
+        const u32 smem = shared_address(shared_memory);
+        hold_rows<kKeys, kD, HEAD_DIM>(smem, kQkPitch, row_of(p.k, p.k_strides, own.batch, w.kv_head, own.first_k), p.k_strides.row, key0, own.seq_k);
+        hold_rows<kKeys, kDv, HEAD_DIM_V>(smem + kHeldVAt, kDoVPitch, row_of(p.v, p.v_strides, own.batch, w.kv_head, own.first_k), p.v_strides.row, key0, own.seq_k);
+    }
+    // first_row, end_row: of the queries that see some key.
+    __device__ __forceinline__ void find_rows(int &ret_first, int &ret_end) const {
+        const int last_key = (key0 + kKeys < own.seq_k ? key0 + kKeys : own.seq_k) - 1;
+        ret_first = clamp(key0 - band.high, own.seq_q) / kRows * kRows, ret_end = clamp(last_key - band.low + 1, own.seq_q);
+    }
+    // kOfKeys: K and V are others than before.
+    template <bool kOfKeys> __device__ __forceinline__ bool multiply(int row0, Fragments &s, Fragments &dp) const {
+        const int thread = (int)threadIdx.x, lane = thread % 32, slab = thread / 64 * 16, half_keys = thread / 32 % 2 * kWide;
+        const int last_row = (row0 + kRows < own.seq_q ? row0 + kRows : own.seq_q) - 1, last_key = (key0 + kKeys < own.seq_k ? key0 + kKeys : own.seq_k) - 1;
+        const u32 smem = shared_address(shared_memory);
+        const Curve curve(p);
         bool clear = row0 + kRows <= own.seq_q && key0 + kKeys <= own.seq_k && row0 + band.high >= last_key && last_row + band.low <= key0;
 #if MASK_SNIPPET
         const SnippetSpan<int> sees = SeenSteps<kKeys>::look(w, row0 + place, last_row + place, key0);
-        if (sees.high == 0) continue;   // none of them is seen
+        if (sees.high == 0) return false;
         clear = clear && sees.low != 0;
 #endif
-        c.row0 = row0;
         block_sync();
-        hold_rows<kRows, kD, HEAD_DIM>(smem + kHeldQAt, kQkPitch, q, p.q_strides.row, row0, own.seq_q);
-        hold_rows<kRows, kDv, HEAD_DIM_V>(smem + kHeldDoAt, kDoVPitch, d_o, p.d_o_strides.row, row0, own.seq_q);
+        if (kOfKeys) hold_keys();
+        hold_rows<kRows, kD, HEAD_DIM>(smem + kHeldQAt, kQkPitch, row_of(p.q, p.q_strides, own.batch, w.head, own.first_q), p.q_strides.row, row0, own.seq_q);
+        hold_rows<kRows, kDv, HEAD_DIM_V>(smem + kHeldDoAt, kDoVPitch, row_of(p.d_o, p.d_o_strides, own.batch, w.head, own.first_q), p.d_o_strides.row, row0, own.seq_q);
         cp_async_commit();
         float lse[2], delta[2];
 #pragma unroll
@@ -411,7 +539,6 @@ FA_DEVICE void sum_held(const fa_attn_bwd_params &p, void *workspace, const Sequ
         }
         cp_async_wait<0>();
         block_sync();
-        Fragments s, dp;
         multiply_held<kD>(s, smem + kHeldQAt, smem, kQkPitch);
         multiply_held<kDv>(dp, smem + kHeldDoAt, smem + kHeldVAt, kDoVPitch);
         block_sync();
@@ -435,6 +562,22 @@ FA_DEVICE void sum_held(const fa_attn_bwd_params &p, void *workspace, const Sequ
                 ds = weight == 0.0f ? 0.0f : weight * (ds - delta[half]);
             }
         }
+        return true;
+    }
+};
+
+FA_DEVICE void sum_held(const fa_attn_bwd_params &p, void *workspace, const Sequence &own, const Places &w, i64 head, int key0) {
+    const HeldTile tile(p, workspace, own, w, head, key0);
+    int first, end;
+    tile.find_rows(first, end);
+    tile.hold_keys();
+    Kept kept = {};
+    Contribution c = {p, w, (u64 *)workspace, tile.place, first, key0, false};
+#pragma unroll 1
+    for (int row0 = first; row0 < end; row0 += kRows) {
+        Fragments s, dp;
+        if (!tile.multiply<false>(row0, s, dp)) continue;
+        c.row0 = row0;
 #define ADD_SITE(ordinal, site, buffer) add_held<ordinal, site, buffer>(c, s, dp, kept);
         GRADIENT_SITES(ADD_SITE)
 #undef ADD_SITE
@@ -446,10 +589,82 @@ FA_DEVICE void sum_held(const fa_attn_bwd_params &p, void *workspace, const Sequ
 #undef END_SITE
 }
 
+// ---- elements of their own for each query and key of a head, for all batches ---------------------------------------
+// A block sums a tile of queries and keys over batches in registers, so that an element is added to few times.
+#define IS_OVER_BATCHES(ordinal, site, buffer) && (is_passed<ordinal, site>() || (is_by_any<site>() && !is_of_batch<site>()))
+FA_DEVICE bool are_over_batches() { return kHolds && !kVarlen && kSites <= 2 && (true GRADIENT_SITES(IS_OVER_BATCHES)); }
+#undef IS_OVER_BATCHES
+using OverBatches = float[kSites <= 2 && kSites > 0 ? kSites : 1][kWide / 2];
+
+template <int kOrdinal, int kSite, int kBuffer> FA_DEVICE void sum_batch(const HeldTile &tile, int row0, const Fragments &s, const Fragments &ds, OverBatches &sums) {
+    if (is_passed<kOrdinal, kSite>()) return;
+    const int thread = (int)threadIdx.x, lane = thread % 32, slab = thread / 64 * 16, half_keys = thread / 32 % 2 * kWide;
+#pragma unroll
+    for (int i = 0; i < kWide / 2; ++i) {
+        const int row = slab + i / 2 % 2 * 8 + lane / 4, first_key = tile.key0 + half_keys + lane % 4 * 2, ahead = i / 4 * 8 + i % 2;
+        float natural = s[i / 4][i % 4] * tile.p.softmax_scale;
+        if constexpr (kSoftcap) natural = tile.p.softcap * (1.0f - 2.0f * reciprocal(1.0f + exp2_fast(natural * (2.0f * kLog2e) * reciprocal(tile.p.softcap))));
+        i64 index = 0;
+        const auto bent = snippet_score<SnippetSlopes<SnippetFast, float>>(
+            SnippetSlope<float>{natural, 0.0f}, tile.w.batch, tile.w.head, tile.w.kv_head, query_place(tile.place + row0 + row),
+            line_place(first_key, ahead), tile.w.len_q, tile.w.len_k, MarkedBuffers<kSite, float>{tile.p.buffer, &index});
+        sums[kOrdinal < kSites ? kOrdinal % 2 : 0][i] += ds[i / 4][i % 4] == 0.0f ? 0.0f : ds[i / 4][i % 4] * snippet_slope(bent);
+    }
+}
+template <int kOrdinal, int kSite, int kBuffer> FA_DEVICE void end_batches(const Contribution &of, OverBatches &sums) {
+    if (is_passed<kOrdinal, kSite>()) return;
+    const int thread = (int)threadIdx.x, lane = thread % 32, slab = thread / 64 * 16, half_keys = thread / 32 % 2 * kWide;
+    Contribution own = of;
+    own.sums += first_sum(of.p, kBuffer) * kWords;
+#pragma unroll
+    for (int i = 0; i < kWide / 2; ++i) {
+        float &x = sums[kOrdinal < kSites ? kOrdinal % 2 : 0][i];
+        add_at<kSite>(own, own.row0 + slab + i / 2 % 2 * 8 + lane / 4, own.key0 + half_keys + lane % 4 * 2 + i / 4 * 8 + i % 2, x);
+        x = 0.0f;
+    }
+}
+// One block's, of `tiles` of keys of all heads and batches. Some blocks have nothing to do: fewer add less often.
+FA_DEVICE void sum_batches(const fa_attn_bwd_params &p, void *workspace, u32 block, i64 tiles) {
+    constexpr i64 kEnough = 640;
+    const i64 owners = tiles * p.heads_q, most = kEnough / owners, parts = most < 1 ? 1 : most < p.batch ? most : p.batch;
+    const i64 part = block / owners, head = block % owners / tiles;
+    if (part >= parts) return;
+    const int key0 = (int)(block % tiles) * kKeys;
+    const i64 all = ((i64)p.seq_q + kRows - 1) / kRows * p.batch, end = all * (part + 1) / parts;   // batch after batch of a tile of queries
+    OverBatches sums = {};
+#pragma unroll 1
+    for (i64 step = all * part / parts; step < end; ++step) {
+        const int batch = (int)(step % p.batch), row0 = (int)(step / p.batch) * kRows;
+        const Sequence own = sequence_of(p, batch);
+        const Places w = places_of(p, own, batch, (int)head);
+        const HeldTile tile(p, workspace, own, w, (i64)batch * p.heads_q + head, key0);
+        int first, end_row;
+        tile.find_rows(first, end_row);
+        Fragments s, dp;
+        if (row0 >= first && row0 < end_row && tile.multiply<true>(row0, s, dp)) {
+#define SUM_BATCH(ordinal, site, buffer) sum_batch<ordinal, site, buffer>(tile, row0, s, dp, sums);
+            GRADIENT_SITES(SUM_BATCH)
+#undef SUM_BATCH
+        }
+        if (step + 1 < end && batch + 1 < p.batch) continue;
+        const Contribution c = {p, w, (u64 *)workspace, tile.place, row0, key0, true};
+#define END_BATCHES(ordinal, site, buffer) end_batches<ordinal, site, buffer>(c, sums);
+        GRADIENT_SITES(END_BATCHES)
+#undef END_BATCHES
+    }
+}
+
 // One block's.
 FA_DEVICE void sum_tiles(const fa_attn_bwd_params &p, void *workspace, u32 block) {
+#define IS_LEFT(ordinal, site, buffer) && is_passed<ordinal, site>()
+    if (true GRADIENT_SITES(IS_LEFT)) return;   // nothing is left
+#undef IS_LEFT
     const i64 tiles = tiles_of<kKeys>(p, p.seq_k);
     if (block >= tiles * p.heads_q * batches_of(p)) return;
+    if (are_over_batches()) {
+        sum_batches(p, workspace, block, tiles);
+        return;
+    }
     const i64 head = block / tiles;   // of queries, of all batches
     i64 tile = block % tiles;
     const int h = (int)(head % p.heads_q), group = p.heads_q / p.heads_kv;
@@ -465,7 +680,7 @@ FA_DEVICE void sum_tiles(const fa_attn_bwd_params &p, void *workspace, u32 block
     const int key0 = (int)tile * kKeys, last_key = (key0 + kKeys < own.seq_k ? key0 + kKeys : own.seq_k) - 1;
     const i64 first_row = key0 - band.high, end_row = last_key - band.low + 1;   // of those that see some key
     const int first = clamp(first_row, own.seq_q) / kRows, end = clamp(end_row, own.seq_q);
-    const Workspace at(p, behind_sums(workspace), head, own.first_tile);
+    const Workspace at(p, workspace, head, own.first_tile);
     const Operand k = {row_of(p.k, p.k_strides, own.batch, h / group, own.first_k), p.k_strides.row, key0, own.seq_k};
     const Operand v = {row_of(p.v, p.v_strides, own.batch, h / group, own.first_k), p.v_strides.row, key0, own.seq_k};
     const int thread = (int)threadIdx.x, lane = thread % 32, slab = thread / 64 * 16, half_keys = thread / 32 % 2 * kWide;
@@ -508,16 +723,12 @@ FA_DEVICE void sum_tiles(const fa_attn_bwd_params &p, void *workspace, u32 block
 #undef ADD_SITE
     }
 }
-// By the last blocks of a launch. False: this block is none of them.
+// By the last blocks of the third launch. False: this block is none of them.
 FA_DEVICE bool sum_buffers(const fa_attn_bwd_params &p, void *workspace) {
     const i64 tiles = tiles_of<kKeys>(p, p.seq_k) * p.heads_q * batches_of(p);
     const u32 blocks = tiles > 0 ? (u32)tiles : 1, first = gridDim.x - blocks;
     if (blockIdx.x < first) return false;
     sum_tiles(p, workspace, blockIdx.x - first);
-    block_sync();
-    if (threadIdx.x == 0) *(u32 *)shared_memory = arrives_last((u32 *)((u64 *)workspace + kCounterAt), blocks);
-    block_sync();
-    if (*(volatile u32 *)shared_memory != 0) round_sums(p, workspace);
     return true;
 }
 

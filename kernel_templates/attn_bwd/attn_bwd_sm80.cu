@@ -130,7 +130,6 @@ extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 #if D_BUFFERS > 0
     clear_sums(workspace);
-    workspace = behind_sums(workspace);
 #endif
 #if SKIPS
     list_tiles(p, workspace);
@@ -140,9 +139,6 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
 
 extern "C" __global__ void __launch_bounds__(kThreads, MIN_BLOCKS)
 attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
-#if D_BUFFERS > 0
-    workspace = behind_sums(workspace);
-#endif
     const u32 key_tiles = (u32)tiles_of<kN>(p, p.seq_k), kv_heads = (u32)p.heads_kv * (u32)batches_of(p);
     if (blockIdx.x >= key_tiles * kv_heads) return;
     const int group = p.heads_q / p.heads_kv;
@@ -329,8 +325,8 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_finish(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 #if D_BUFFERS > 0
-    if (sum_buffers(p, workspace)) return;
-    workspace = behind_sums(workspace);
+    if (gridDim.y == 2) round_sums(p, workspace);
+    if (gridDim.y == 2 || sum_buffers(p, workspace)) return;
 #endif
     finish_tile<DqPlace>(p, workspace);
 }

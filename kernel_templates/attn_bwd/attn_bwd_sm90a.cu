@@ -27,6 +27,11 @@
 // racecheck reports races here, and two things here are beyond what it follows: an mbarrier between cp.async.bulk (LSE, delta) and
 // another warp's loads (with cp.async.bulk.tensor it follows the same barrier: FlashAttention's AI/RACECHECK_TMA_HAZARD.md), and a
 // warp barrier in front of one lane's arrival for all. A consumer and its draining warp pass equally many named barriers.
+#if D_BUFFERS > 0
+#define SUMS_IN_PASS 1
+#else
+#define SUMS_IN_PASS 0
+#endif
 #include "attn_bwd_sm90a.cuh"
 #include "fa_wgmma_across.cuh"
 
@@ -61,8 +66,9 @@ constexpr bool kDqByRows = kM == 128 && kD == 64, kDqByColumns = kM == 64 && kD 
 constexpr int kDqN = !kDqAcross ? 64 : kD == 128 ? kM : kM / 2;
 
 #if SCORE_SNIPPET
-// Whether dS is computed where the weights are, when dP is there: where a mask's walk leaves no registers for both.
-constexpr bool kBentAtOnce = MASK_SNIPPET != 0 && kM + (kWidth + kWidthV) / 2 + kM * kD / 256 > 216;
+// Whether dS is computed where the weights are, when dP is there: where a mask's walk, or addresses, leave no registers for both.
+constexpr bool kReads = BUFFER_COUNT > 0 && SCORE_FETCHES != 2;   // other elements than those of queries and keys
+constexpr bool kBentAtOnce = kReads || MASK_SNIPPET != 0 && kM + (kWidth + kWidthV) / 2 + kM * kD / 256 > 216;
 #elif MASK_SNIPPET
 constexpr bool kBentAtOnce = false;
 #endif
@@ -85,10 +91,10 @@ FA_DEVICE i64 rows_in(const fa_attn_bwd_params &p) {
 }
 // The sums of dQ of a tile, counted through all heads of queries.
 FA_DEVICE float *sums_of(const fa_attn_bwd_params &p, void *workspace, u32 tile) {
-    return (float *)workspace + rows_in(p) * 2 + (i64)tile * (kM * kD);
+    return behind_sums(workspace) + rows_in(p) * 2 + (i64)tile * (kM * kD);
 }
 FA_DEVICE fa_tensor_map *maps_of(const fa_attn_bwd_params &p, void *workspace) {
-    return (fa_tensor_map *)((float *)workspace + rows_in(p) * (kD + 2));
+    return (fa_tensor_map *)(behind_sums(workspace) + rows_in(p) * (kD + 2));
 }
 FA_DEVICE i64 maps_in(const fa_attn_bwd_params &p) { return kVarlen ? (i64)opaque((u32)p.batch) * kMaps : kMaps; }
 FA_DEVICE u32 *next_job_of(const fa_attn_bwd_params &p, void *workspace) { return (u32 *)(maps_of(p, workspace) + maps_in(p)); }
@@ -596,7 +602,7 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
             barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);
             barrier_expect(full, kTileBytes + kRowsBytes);
             load_slabs<kCount>(shared.base + kTilesAt + slot * kTileBytes, queries, full, kM, walk.tile * kM, first_head + walk.head, job.batch, kEvictLast);
-            bulk_load(shared.base + kTilesRowsAt + slot * kRowsBytes, (const float *)workspace + (i64)place * kM, kRowsBytes, full);
+            bulk_load(shared.base + kTilesRowsAt + slot * kRowsBytes, (const float *)behind_sums(workspace) + (i64)place * kM, kRowsBytes, full);
         }
     }
 }
@@ -827,6 +833,9 @@ struct Consumer {
     Places places;         // of the group's first head
     int key;               // this lane's first one
 #endif
+#if SUMS_IN_PASS
+    PassedSums sums = {};
+#endif
     u32 step;              // of all jobs; its slot in each ring is its lowest bit, the parity of that slot's barriers the next one
 
     // index: of the batch or sequence.
@@ -878,6 +887,7 @@ struct Consumer {
         named_arrive(kHalfFull + group, kGroup + kWarp);
     }
 #if SCORE_SNIPPET || MASK_SNIPPET
+    static constexpr int kApiece = BUFFER_COUNT > 0 && SCORE_FETCHES != 2 ? 2 : 4;
     using Line = SnippetCount<SnippetLine>;
     using Spot = SnippetCount<float>;
     // Calls f(i, query, key, half, column) for each of the scores i of a step. kOneByOne: what is computed of some takes no registers meanwhile.
@@ -886,7 +896,7 @@ struct Consumer {
         int first = walk.tile * kM + (int)(lane % 4) * 2 + (CAUSAL == 2 ? 0 : places.len_k - places.len_q);
 #pragma unroll
         for (int i = 0; i < kM / 2; ++i) {
-            if (kOneByOne && i % 4 == 0) first = (int)opaque((u32)first);
+            if (kOneByOne && i % kApiece == 0) first = (int)opaque((u32)first);
             const int half = i / 2 % 2, column = i / 4 * 8 + i % 2;
             f(i, line_place(first, column), half == 0 ? low_key : high_key, half, column);
         }
@@ -896,12 +906,15 @@ struct Consumer {
         w.head += walk.head;
         return w;
     }
+    __device__ __forceinline__ Seers seers_of_step(const Places &w) const {   // here, as they are seldom needed
+        const Sequence lengths = {w.len_q, w.len_k, p.window_left, p.window_right, 0, 0, 0, 0};
+        return Seers(w.len_q, w.len_k, find_band(lengths), (int)opaque((u32)key));
+    }
     // What a row does not see, or that of a row that does not exist, weighs nothing.
     __device__ __forceinline__ void hide(Scores &s, Packed &weights, Packed &ds) const {
         const int row = walk.tile * kM + (int)(lane % 4) * 2;
         const Places w = places_of_step();
-        const Sequence lengths = {w.len_q, w.len_k, p.window_left, p.window_right, 0, 0, 0, 0};
-        const Seers seers(w.len_q, w.len_k, find_band(lengths), (int)opaque((u32)key));   // here, as it is seldom needed
+        const Seers seers = seers_of_step(w);
         each_score<true>([&](int i, const Line &query, const Spot &key, int half, int column) {
             bool seen = column >= seers.first[half] - row && column < seers.end[half] - row;
 #if MASK_SNIPPET
@@ -915,26 +928,51 @@ struct Consumer {
     }
 #endif
 #if SCORE_SNIPPET
-    // Scores become weights times slopes, and `weights` the weights; kBentAtOnce: and ds.
-    __device__ __forceinline__ void bend(Scores &s, const Scores &dp, Packed &weights, Packed &ds, u32 lse, u32 delta) const {
+    // Scores become weights times slopes, and `weights` the weights; kAtOnce: and ds. kSums: all are summed, which hides what hide() does.
+    template <bool kAtOnce, bool kSums, bool kHides> __device__ __forceinline__ void bend(Scores &s, const Scores &dp, Packed &weights, Packed &ds, u32 lse, u32 delta, void *workspace) {
         const Places w = places_of_step();
         float rows[4], deltas[4], before = 0.0f;
-        each_score<(BUFFER_COUNT > 0)>([&](int i, const Line &query, const Spot &key, int, int) {
+#if SUMS_IN_PASS
+        const int first_row = walk.tile * kM + (int)(lane % 4) * 2;
+        Seers seers(0, 0, {0, 0}, 0);
+        DiagonalSums diagonals = {};
+        if constexpr (kSums && kHides) seers = seers_of_step(w);
+#endif
+        each_score<(BUFFER_COUNT > 0)>([&](int i, const Line &query, const Spot &key, int half, int column) {
             const int row = i / 4 % 2 * 2 + i % 2;
             if (i % 8 == 0) load_shared_floats(rows, lse + i / 8 * 64);
-            if (kBentAtOnce && i % 8 == 0) load_shared_floats(deltas, delta + i / 8 * 64);
+            if (kAtOnce && i % 8 == 0) load_shared_floats(deltas, delta + i / 8 * 64);
             float slope = 1.0f;
-            const float weight = weigh(p, curve, w, query, key, s[i], rows[row], slope);
+            float weight = weigh(p, curve, w, query, key, s[i], rows[row], slope);
+#if SUMS_IN_PASS
+            if constexpr (kSums && kHides) {
+                if (column < seers.first[half] - first_row || column >= seers.end[half] - first_row) weight = 0.0f;
+#if MASK_SNIPPET
+                if (!is_visible(w, query, key)) weight = 0.0f;
+#endif
+            }
+            if constexpr (kSums) {
+                float natural = s[i] * p.softmax_scale;
+                if constexpr (kSoftcap) natural = p.softcap * (1.0f - 2.0f * reciprocal(1.0f + exp2_fast(s[i] * curve.rate)));
+                sums.add(p, w, query, key, natural, weight * (dp[i] - deltas[row]), i, diagonals);
+            }
+#endif
             s[i] = weight * slope_at(weight, slope);
-            if (kBentAtOnce) s[i] *= dp[i] - deltas[row];
-            if (kBentAtOnce && i % 2 == 1) ds[i / 2] = pack2<kBf16>(s[i - 1], s[i]);
+            if (kAtOnce) s[i] *= dp[i] - deltas[row];
+            if (kAtOnce && i % 2 == 1) ds[i / 2] = pack2<kBf16>(s[i - 1], s[i]);
             if (i % 2 == 1) weights[i / 2] = pack2<kBf16>(before, weight);
             before = weight;
         });
+#if SUMS_IN_PASS
+        if constexpr (kSums) {
+            const int query = walk.tile * kM + (CAUSAL == 2 ? 0 : places.len_k - places.len_q);
+            PassedSums::pass_steps({p, w, (u64 *)workspace, 0, 0, 0, false}, query, key - (int)(lane / 4), diagonals);
+        }
+#endif
     }
 #endif
     // A step, and dQ of the step before unless this is the first one: neither consumer waits long for the other's dS.
-    template <bool kFirst> __device__ __forceinline__ void take_step(u32 turn) {
+    template <bool kFirst> __device__ __forceinline__ void take_step(u32 turn, void *workspace) {
         const u32 t = lane % 4;
         const u32 lse = shared.base + kLseAt + slot_of(step) * kRowsBytes + t * 16;
         const u32 delta = shared.base + kDeltaAt + slot_of(step) * kRowsBytes + t * 16;
@@ -951,12 +989,28 @@ struct Consumer {
         Wgmma<kM>::pin(s);
 
         // P = exp2(S - LSE).
+#if SKIPS
+        const bool clear = walk.whole();
+#elif SCORE_SNIPPET || MASK_SNIPPET
+        const bool clear = !MASK_SNIPPET && is_clear(meets, walk.tile, places.len_q);
+#endif
+#if SUMS_IN_PASS
+        const bool at_once = kBentAtOnce || passes_any();   // the compiler knows it
+#elif SCORE_SNIPPET || MASK_SNIPPET
+        constexpr bool at_once = kBentAtOnce;
+#endif
 #if SCORE_SNIPPET
-        if constexpr (kBentAtOnce) {
+        if (at_once) {
             wgmma_wait<0>();
             Wgmma<kM>::pin(dp);
         }
-        bend(s, dp, weights, ds, lse, delta);
+#if SUMS_IN_PASS
+        if (passes_any()) {
+            if (clear) bend<true, true, false>(s, dp, weights, ds, lse, delta, workspace);
+            else       bend<true, true, true>(s, dp, weights, ds, lse, delta, workspace);
+        } else
+#endif
+            bend<kBentAtOnce, false, false>(s, dp, weights, ds, lse, delta, workspace);
 #else
 #pragma unroll
         for (int j = 0; j < kM / 16; ++j) {
@@ -967,13 +1021,12 @@ struct Consumer {
         }
 #endif
 #if SCORE_SNIPPET || MASK_SNIPPET
-#if SKIPS
-        const bool clear = walk.whole();
+#if SUMS_IN_PASS
+        if (!clear && !passes_any()) hide(s, weights, ds);
 #else
-        const bool clear = !MASK_SNIPPET && is_clear(meets, walk.tile, places.len_q);
-#endif
         if (!clear) hide(s, weights, ds);
-        if constexpr (!kBentAtOnce) {
+#endif
+        if (!at_once) {
             wgmma_wait<0>();
             Wgmma<kM>::pin(dp);
         }
@@ -993,7 +1046,7 @@ struct Consumer {
         for (int j = 0; j < kM / 16; ++j) {
 #if SCORE_SNIPPET
             float rows[4];
-            if constexpr (!kBentAtOnce) {
+            if (!at_once) {
                 load_shared_floats(rows, delta + j * 64);
 #pragma unroll
                 for (int i = 0; i < 8; ++i) dp[8 * j + i] = s[8 * j + i] * (dp[8 * j + i] - rows[i / 4 * 2 + i % 2]);
@@ -1041,7 +1094,15 @@ struct Consumer {
     __device__ __forceinline__ void come_apart() {
         if (kApart && group == 0 && lane == 0) barrier_arrive(shared.barrier(kApartFull));
     }
-    __device__ __forceinline__ void take_all(u32 turn) {
+#if SUMS_IN_PASS
+    // Of a head of the group, all of whose steps have been taken for now.
+    __device__ __forceinline__ void pass_sums(void *workspace, int head) {
+        Places w = places;
+        w.head += head;
+        sums.pass_all({p, w, (u64 *)workspace, 0, 0, 0, false}, (int)opaque((u32)key));
+    }
+#endif
+    __device__ __forceinline__ void take_all(u32 turn, void *workspace) {
         barrier_wait(shared.barrier(kKFull), turn & 1);
         if (left == 0) {
             come_apart();
@@ -1050,9 +1111,21 @@ struct Consumer {
             if (lane == 0) barrier_arrive(shared.barrier(kKEmpty)), barrier_arrive(shared.barrier(kVEmpty));
             return;
         }
-        take_step<true>(turn);
+#if SUMS_IN_PASS
+        int head = walk.head;
+        take_step<true>(turn, workspace);
 #pragma unroll 1
-        while (left > 0) take_step<false>(turn);
+        while (true) {
+            if (left == 0 || walk.head != head) pass_sums(workspace, head);
+            if (left == 0) break;
+            head = walk.head;
+            take_step<false>(turn, workspace);
+        }
+#else
+        take_step<true>(turn, workspace);
+#pragma unroll 1
+        while (left > 0) take_step<false>(turn, workspace);
+#endif
         float dq[kDqN / 2];
         start_dq(dq);
         wgmma_wait<0>();
@@ -1108,7 +1181,7 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
 #else
         Consumer consumer(p, shared, job, group, step);
 #endif
-        consumer.take_all(turn);
+        consumer.take_all(turn, workspace);
         const fa_tensor_map *own_maps = maps_of(p, workspace);
         Passing rounds = {0, kNoJob};
         u32 rank = 0;
@@ -1153,7 +1226,6 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
     let_next_launch_begin();
 #if D_BUFFERS > 0
     clear_sums(workspace);
-    workspace = behind_sums(workspace);
 #endif
     zero_gradients_of_sinks(p);
     const u32 warp = threadIdx.x / kWarp;
@@ -1174,9 +1246,6 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
 attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
-#if D_BUFFERS > 0
-    workspace = behind_sums(workspace);
-#endif
     const Shared shared = {shared_address(shared_memory)};
     if (threadIdx.x == 0) {
         if (shared.base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
@@ -1233,8 +1302,8 @@ extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_finish(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     await_launches_and_copies_before();
 #if D_BUFFERS > 0
-    if (sum_buffers(p, workspace)) return;
-    workspace = behind_sums(workspace);
+    if (gridDim.y == 2) round_sums(p, workspace);
+    if (gridDim.y == 2 || sum_buffers(p, workspace)) return;
 #endif
     const i64 all = kInPassing ? 0 : tiles_of_queries(p) * p.heads_q * batches_of(p);
     if (!kInPassing && blockIdx.x < all) finish_rows(p, workspace);

@@ -131,13 +131,20 @@ template <class Lengths> FA_DEVICE Seen find_seen(const Lengths &p, const Band &
 
 // ---- the workspace ---------------------------------------------------------------------------------------------
 
+#if D_BUFFERS > 0
+constexpr i64 kSumsFloats = (i64)D_BUFFERS * 12;   // attn_bwd_buffers.cuh
+#else
+constexpr i64 kSumsFloats = 0;
+#endif
+FA_DEVICE float *behind_sums(void *workspace) { return (float *)workspace + kSumsFloats; }
+
 struct Workspace {
     float *lse, *delta, *dq;   // of a head of queries (of all batches): the first row of a tile
     u32 *turns;                // the tile's counter
 
     __device__ __forceinline__ Workspace(const fa_attn_bwd_params &p, void *workspace, i64 head, i64 tile = 0) {
         const i64 tiles = tiles_of_queries(p), rows = tiles * kM, all = rows * p.heads_q * batches_of(p), row = head * rows + tile * kM;
-        float *start = (float *)workspace;
+        float *start = behind_sums(workspace);
         lse = start + row;
         delta = start + all + row;
         dq = start + 2 * all + row * kD;
