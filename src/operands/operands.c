@@ -20,7 +20,6 @@ static const fa_buffer_type types[] = {{"f32", "float", 4, true, 0, 0},
                                        {"i32", "int", 4, false, INT32_MIN, INT32_MAX},
                                        {"i64", "i64", 8, false, -(1LL << 61), 1LL << 61},
                                        {"u8", "unsigned char", 1, false, 0, UINT8_MAX}};
-enum { TYPES = sizeof types / sizeof *types };
 
 static const char *const places[] = {"b", "h", "hk", "q", "k", "len_q", "len_k", "score"};
 
@@ -59,7 +58,7 @@ static const char *read_buffer(const char **at, fa_buffer *ret, const fa_buffer 
     if (is_taken(ret->name, before, count))
         return "has no name where one is expected, or one that is taken";
     word = **at == ':' ? strcspn(*at + 1, "[ ") : 0;
-    for (int i = 0; i < TYPES && word > 0; i++)
+    for (size_t i = 0; i < sizeof types / sizeof *types && word > 0; i++)
         if (strlen(types[i].name) == word && memcmp(*at + 1, types[i].name, word) == 0)
             ret->type = &types[i];
     if (ret->type == NULL)
@@ -113,11 +112,9 @@ static int32_t value_of(const fa_problem *problem, const char *name)
 
 const char *fa_operand_text(const fa_problem *problem, const char *name)
 {
-    const fa_operation *operation = fa_operation_of(problem);
-    const int field = fa_operation_field_index(operation, name);
-    const bool is = field >= 0 && operation->field[field].kind == FA_FIELD_TEXT;
-    const int32_t value = is ? problem->value[field] : 0;
-    return value != 0 ? fa_value_words(value, NULL) : NULL;
+    const int field = fa_operation_field_index(fa_operation_of(problem), name);
+    const bool is = field >= 0 && fa_operation_of(problem)->field[field].kind == FA_FIELD_TEXT;
+    return is && problem->value[field] != 0 ? fa_value_words(problem->value[field], NULL) : NULL;
 }
 
 const char *fa_buffers_of(const fa_problem *problem)
@@ -163,12 +160,15 @@ int fa_buffers_plan(const fa_problem *p, bool gaps, uint64_t seed,
     int axis[FA_ATTN_BUFFERS][FA_ATTN_BUFFER_DIMS];
     fa_buffer list[FA_ATTN_BUFFERS];
     const int count = fa_buffers_read(fa_buffers_of(p), list, NULL);
-    const uint64_t room = (uint64_t)fa_buffers_room(p) / FA_ATTN_BUFFERS;
+    uint64_t room = (uint64_t)fa_buffers_room(p), wanted = 0;
+    for (int i = 0; i < count; i++)
+        wanted += list[i].wanted;
     memset(axis, -1, sizeof axis);
     find_axes(fa_operand_text(p, "score"), list, count, axis);
     find_axes(fa_operand_text(p, "mask"), list, count, axis);
     for (int i = 0; i < count; i++) {
         fa_attn_buffer *is = &ret[i].is;
+        const uint64_t share = list[i].wanted ? room / wanted-- : 0;
         int64_t next = 1;
         ret[i] = (fa_buffer_plan){
             .is = {.dims = list[i].dims, .number = list[i].type->real ? 0.375 : 21},
@@ -176,19 +176,19 @@ int fa_buffers_plan(const fa_problem *p, bool gaps, uint64_t seed,
             .elements = 1};
         for (int d = is->dims - 1, to = FA_ATTN_BUFFER_DIMS - 1; to >= 0; d--, to--) {
             const uint64_t at = ((uint64_t)1 << 53) + 8 * (uint64_t)i + (uint64_t)to;
-            const int64_t most = list[i].wanted              ? (int64_t)(room / ret[i].elements)
+            const int64_t most = list[i].wanted              ? (int64_t)(share / ret[i].elements)
                                  : d >= 0 && axis[i][d] >= 0 ? INT64_MAX
                                                              : 65536;
             const int64_t is_all = d < 0 ? 1 : axis[i][d] >= 0 ? sizes[axis[i][d]] : far;
-            const int64_t full = is_all < most ? is_all : most;
             const int64_t less = gaps && d >= 0 ? (int64_t)(fa_random(seed, at) % 3) : 0;
-            const int64_t size = full - less > 1 ? full - less : 1;
+            const int64_t full = (is_all < most ? is_all : most) - less, size = full > 1 ? full : 1;
             if (d >= 0)
                 is->size[d] = size, is->stride[d] = next;
             ret[i].extent[to] = (uint64_t)size, ret[i].stride[to] = (uint64_t)next;
             ret[i].elements *= (uint64_t)size;
             next = size * next + less;
         }
+        room -= list[i].wanted ? ret[i].elements : 0;
     }
     return count > 0 ? count : 0;
 }
