@@ -41,7 +41,7 @@ enum { SMALL_WORKSPACE = 1 << 20 };
 enum { GIVEN_D_O, GIVEN_O, GIVEN_LSE, GIVEN_D_LSE, GIVEN_DETERMINISTIC, GIVEN_WANTED, GIVEN };
 enum {
     ROOM_LEAST = 64,
-    ROOM_MOST = 1 << 22
+    ROOM_MOST = 1 << 24
 }; /* elements of gradients of buffers: few sizes, few kernels */
 
 static struct {

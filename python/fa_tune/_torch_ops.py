@@ -240,7 +240,7 @@ def _is_unobserved():
 
 
 HEAD_DIM_MAX = 256  # of gradients: attn_bwd's, in its operation.json
-ELEMENTS_MAX = 1 << 22  # of buffers' gradients, as in _core
+ELEMENTS_MAX = 1 << 24  # of buffers' gradients, as in _core
 MAJOR_MIN = 8       # of compute capabilities: the least of attn_bwd's families
 _majors = {-1: MAJOR_MIN}  # of each device by its index; of tensors that are on no GPU the call itself speaks
 
