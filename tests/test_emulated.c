@@ -726,38 +726,44 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_attention_of_fp8_is_found)
     static struct change changes[] = {
         {NULL}, /* one of these */
         {"barrier_wait(barrier_at(base, kKEmpty + k.slot), k.parity ^ 1);", ""},
-        {"barrier_wait(barrier_at(base, kQEmpty + g), q_parity);", ""},
         {"barrier_wait(barrier_at(base, kRawEmpty + raw.slot), raw.parity ^ 1);", ""},
         {"barrier_wait(barrier_at(base, kRawFull + ring.slot), ring.parity);", ""},
         {"barrier_wait(barrier_at(base, kTurnedEmpty + ring.slot), ring.parity ^ 1);", ""},
         {"barrier_wait(barrier_at(base, kKFull + k.slot), k.parity);", ""},
         {"barrier_wait(barrier_at(base, kTurnedFull + v.slot), v.parity);", ""},
-        {"barrier_wait(q_full, q_parity);", ""},
+        {"barrier_wait(barrier_at(base, kQFull + q_part()), q.parity);", ""},
         {"async_proxy_fence();", ""},
         {"wgmma_wait<1>();", ""},
         {"barrier_init(barrier_at(base, kRawEmpty + i), kConverters);",
          "barrier_init(barrier_at(base, kRawEmpty + i), kConverters - 1);"},
-        {"barrier_init(barrier_at(base, kTurnedFull + i), kConverters);",
-         "barrier_init(barrier_at(base, kTurnedFull + i), kConverters - 1);"},
         {"barrier_init(barrier_at(base, kTurnedEmpty + i), kGroups * 4);",
          "barrier_init(barrier_at(base, kTurnedEmpty + i), kGroups * 4 - 4);"},
         {"feed.skip(w.steps - own.steps);", ""},
         /* right all the same, by products that a warp does alone */
         {"step >= own.clear_steps - 1", "false"},
         {NULL}};
+    /* that the fetching thread does not run ahead by too many tiles */
+    static const struct change of_tiles[] = {
+        {"barrier_wait(barrier_at(base, kQEmpty + g), q.parity ^ 1);", ""},
+        {"barrier_wait(barrier_at(base, kToldEmpty + told.slot), told.parity ^ 1);", ""},
+        {NULL}};
     fa_problem p = problem_of(FA_BF16, FA_CAUSAL_BOTTOM_RIGHT, 128, 1, 2, 1, 150, 330);
     p.kv_dtype = p.q_dtype = FA_KV_FP8;
     world.gpu.sm_count = 1;
-    for (int chunks = 0; chunks <= 2; chunks++) { /* 0: sums in shared memory */
-        p.seq_k = chunks == 0 ? 900 : 330;
+    /* 0: sums in shared memory; 3: tiles of one step */
+    for (int chunks = 0; chunks <= 3; chunks++) {
+        bool short_tiles = chunks == 3;
+        p.seq_k = chunks == 0 ? 900 : short_tiles ? 60 : 330;
+        p.seq_q = short_tiles ? 700 : 150;
         char config[256];
         snprintf(config, sizeof config,
                  "{\"family\":\"attn_fwd_fp8_sm90a\",\"tunables\":{\"BLOCK_M\":128,"
                  "\"BLOCK_N\":96,\"CHUNKS\":%d,\"FLUSH\":%d,\"SUMS_SHARED\":%d,"
-                 "\"STAGES\":2,\"PINGPONG\":1}}",
-                 chunks > 0 ? chunks : 1, chunks > 0 ? 1 : 4, chunks == 0);
-        changes[0] = of_sums[chunks];
-        CHECK_INT(count_unnoticed(&p, config, changes), 1);
+                 "\"STAGES\":%d,\"PINGPONG\":1}}",
+                 chunks == 2 ? 2 : 1, chunks > 0 ? 1 : 4, chunks == 0, short_tiles ? 3 : 2);
+        if (!short_tiles)
+            changes[0] = of_sums[chunks];
+        CHECK_INT(count_unnoticed(&p, config, short_tiles ? of_tiles : changes), !short_tiles);
     }
     world.gpu.sm_count = 132;
 }

@@ -6,14 +6,15 @@
 // Purpose: O = softmax(scale * Q K^T) V with online softmax, e4m3 in, fp16 or bf16 out. k_scale holds what scores are multiplied
 // by (the scale of keys times that of queries), v_scale that of values, for each sequence and key head.
 // Workload: a tile is BLOCK_M = 64 * GROUPS query rows of one head; each consumer owns 64 of them and walks the keys that the tile
-// can see, BLOCK_N at a time, from the last to the first. A block works on every gridDim.x-th tile, forth and back.
+// can see, BLOCK_N at a time, from the last to the first. A block draws its tiles from p.counters, so that blocks end together however
+// long those are; the first product of a tile is under way when the output of the one before is written.
 // Invariants:
 //  - wgmma takes e4m3 with K along the rows of both operands alone, so three warps of the producing warpgroup transpose each tile
 //    of V, in the order that accumulators have as an operand (fa_wgmma_e4m3.cuh). The fourth fetches.
 //  - weights are P = 2^(exponent - reference). A row's first reference lies kOffset below its maximum; later it moves up where a
-//    thread's weights of a step add up to more than kLargest, so that the largest of them is a power of two, exact in e4m3. e4m3
-//    ends at 448 above and at 2^-9 below. Where weights are infinite the warp multiplies its scores again, by itself.
-//  - a tensor core's sum keeps about 14 bits. Of P V it spans at most FLUSH steps, whose keys the manifest bounds; then it is added
+//    thread's weights of a step add up to more than kLargest, which is looked at afterwards: no weight is larger than that sum. e4m3
+//    ends at 448 above and at 2^-9 below. Where some key may decide a row the warp multiplies its scores again, by itself.
+//  - a tensor core's sum keeps about 13 bits. Of P V it spans at most FLUSH steps, whose keys the manifest bounds; then it is added
 //    to sums in fp32, in registers or (SUMS_SHARED) each thread's in shared memory, with references of their own. Where those and
 //    a step's do not fit (CHUNKS > 1), each step's are made a chunk of columns at a time.
 //  - the output is written from registers: a thread has four neighbouring columns of a row.
@@ -49,19 +50,22 @@ extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {kLine, 64, 1, kBox
 namespace {
 
 constexpr float kOffset = 7.0f, kLargest = 448.0f;   // log2 of the largest weight when its reference is taken; the largest of any
-constexpr int kMoved = 127 + 7;                           // the exponent, in its bits, of a sum whose reference has moved
+constexpr float kJump = 1024.0f;                          // of sums of weights: what some key's weight may be most of
+constexpr int kMoved = 127 + 6;                           // the exponent, in its bits, of a sum whose reference has moved
 using Weights = u32[kN / 8];
 using Output = float[kColumns / 2];
 
 // ---- shared memory ---------------------------------------------------------------------------------------------
 
-// K, V as it is stored and V transposed, STAGES tiles of each; then Q, then the barriers.
+// K, V as it is stored and V transposed, STAGES tiles of each; then Q_STAGES times Q, then the records of tiles and the barriers.
+constexpr u32 kRecords = 3, kRecordBytes = 48;
 constexpr u32 kRawAt = STAGES * kTile, kTurnedAt = kRawAt + STAGES * kTile, kQAt = kTurnedAt + STAGES * kTile,
-              kSumsAt = kQAt + kGroups * kQPart, kBarriersAt = kSumsAt + (kShared ? kM * kD * 4 : 0);
+              kSumsAt = kQAt + Q_STAGES * kGroups * kQPart, kRecordsAt = kSumsAt + (kShared ? kM * kD * 4 : 0), kBarriersAt = kRecordsAt + kRecords * kRecordBytes;
 enum Barrier { kKFull, kKEmpty = kKFull + STAGES, kRawFull = kKEmpty + STAGES, kRawEmpty = kRawFull + STAGES,
                kTurnedFull = kRawEmpty + STAGES, kTurnedEmpty = kTurnedFull + STAGES, kQFull = kTurnedEmpty + STAGES,
-               kQEmpty = kQFull + kGroups, kBarrierCount = kQEmpty + kGroups };
-static_assert(8 * kBarrierCount <= 256 && kBarriersAt + 256 == FA_SMEM_BYTES, "shared memory is not what the manifest says");
+               kQEmpty = kQFull + Q_STAGES * kGroups, kToldFull = kQEmpty + Q_STAGES * kGroups, kToldEmpty = kToldFull + kRecords,
+               kBarrierCount = kToldEmpty + kRecords };
+static_assert(8 * kBarrierCount + kRecords * kRecordBytes <= 512 && kRecordsAt + 512 == FA_SMEM_BYTES, "shared memory is not what the manifest says");
 enum Named { kTurn = 1 };   // named barriers, one a consumer
 
 FA_DEVICE u32 barrier_at(u32 base, u32 which) { return base + kBarriersAt + 8 * which; }
@@ -69,16 +73,12 @@ FA_DEVICE u32 barrier_at(u32 base, u32 which) { return base + kBarriersAt + 8 * 
 // ---- which tile, which keys ------------------------------------------------------------------------------------
 
 struct Work {
-    int row0, head, batch, kv_head, steps;        // steps: of its keys, each BLOCK_N
-    int len_q, len_k, first_q, first_k, key0;     // of the sequence, where it has lengths of its own; key0: where step 0 begins
+    int row0, head, batch, kv_head;
+    int len_q, len_k, first_q, first_k;    // of the sequence, where it has lengths of its own
+    int steps, key0;                       // of its keys, each BLOCK_N, step 0 begins at key0; steps < 0: there is no more work
+    float scale;                           // what scores are multiplied by for exp2
 };
 
-// What a tile's sequence says. A consumer reads it again where it needs it rather than keep it.
-FA_DEVICE void read_lengths(const fa_attn_serving_params &p, Work &w) {
-    const Sequence s = find_sequence(p, w.batch);
-    w.len_q = s.len_q, w.len_k = s.len_k;
-    w.first_q = VARLEN_Q != 0 ? load_int(p.cu_seqlens_q + w.batch) : 0;
-}
 FA_DEVICE Sequence sequence_of(const fa_attn_serving_params &p, const Work &w) {
     Sequence s = {};
     s.len_q = VARLEN_Q != 0 ? w.len_q : p.dense.seq_q, s.len_k = LENGTHS_K != 0 ? w.len_k : p.dense.seq_k;
@@ -88,56 +88,98 @@ FA_DEVICE Sequence sequence_of(const fa_attn_serving_params &p, const Work &w) {
 FA_DEVICE int first_query(const Work &w) { return VARLEN_Q != 0 ? w.first_q : 0; }
 FA_DEVICE int key_of_step(const Work &w, int step) { return (WINDOW != 0 ? w.key0 : 0) + step * kN; }
 
-// The tiles of a block, one after another: sequence by sequence where those have lengths of their own, else of all at once; where
-// there is a causal mask in sections of heads whose keys and values fit in L2 together, from the last queries to the first.
-class Schedule {
-    u32 round = 0;
+// The tiles of a block, of the thread that fetches: sequence by sequence where those have lengths of their own, else of all at
+// once. Where there is a causal mask they come in sections of heads whose keys and values fit in L2 together, from the last
+// queries to the first; else tiles that are short of queries come last.
+class Dealer {
+    u32 number = blockIdx.x;
     u32 before = 0;        // tiles of the sequences before this one
     int batch = 0;         // this sequence
 
-    __device__ __forceinline__ bool find(const fa_attn_serving_params &p, u32 index, Work &w) {
+    // False: there is none, and `before` is how many tiles there are.
+    __device__ __forceinline__ bool find(const fa_attn_serving_params &p, Work &w) {
         const fa_attn_params &d = p.dense;
-        u32 heads = (u32)d.heads_q, tiles = ((u32)d.seq_q + kM - 1) / kM;
+        u32 heads = (u32)d.heads_q, tiles = ((u32)d.seq_q + kM - 1) / kM, index = number;
         if constexpr (kRagged) {
             for (;; before += tiles * heads, ++batch) {
                 if (batch == d.batch) return false;
-                w.batch = batch;
-                read_lengths(p, w);
+                const Sequence s = find_sequence(p, batch);
+                w.len_q = s.len_q, w.len_k = s.len_k;
                 tiles = ((u32)w.len_q + kM - 1) / kM;
                 if (index - before < tiles * heads) break;
             }
             index -= before;
+            w.batch = batch;
+            w.first_q = VARLEN_Q != 0 ? load_int(p.cu_seqlens_q + batch) : 0;
             w.first_k = LENGTHS_K == 1 && PAGED == 0 ? load_int(p.cu_seqlens_k + batch) : 0;
         } else {
             heads *= (u32)d.batch;
-            if (index >= tiles * heads) return false;
+            before = tiles * heads;
+            if (index >= before) return false;
         }
-        u32 section = 1;
+        u32 tile, head;
         if constexpr (CAUSAL != 0) {
             const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)sequence_of(p, w).len_k * (HEAD_DIM * 2)) * (float)(d.heads_q / d.heads_kv);
-            section = fit < 1.0f ? 1 : fit < (float)heads ? (u32)fit : heads;
+            const u32 section = fit < 1.0f ? 1 : fit < (float)heads ? (u32)fit : heads;
+            const u32 first = index / (section * tiles) * section, rest = index - first * tiles;
+            const u32 here = heads - first < section ? heads - first : section;
+            tile = tiles - 1 - rest / here, head = first + rest % here;
+        } else {
+            const u32 full = (u32)sequence_of(p, w).len_q / kM;
+            tile = index < full * heads ? index % full : full;
+            head = index < full * heads ? index / full : index - full * heads;
         }
-        const u32 first = index / (section * tiles) * section, rest = index - first * tiles;
-        const u32 here = heads - first < section ? heads - first : section;
-        w.row0 = (int)(tiles - 1 - rest / here) * kM, w.head = (int)(first + rest % here);
+        w.row0 = (int)tile * kM, w.head = (int)head;
         if constexpr (!kRagged) w.batch = w.head / d.heads_q, w.head %= d.heads_q;
-        w.kv_head = w.head / (d.heads_q / d.heads_kv);
         return true;
     }
 
   public:
-    __device__ __forceinline__ bool next(const fa_attn_serving_params &p, Work &w) {
-        const u32 index = round * gridDim.x + (round % 2 != 0 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-        ++round;
-        if (!find(p, index, w)) return false;
+    __device__ __forceinline__ Work next(const fa_attn_serving_params &p) {
+        Work w = {};
+        if (!find(p, w)) {
+            // Each block with a tile draws until it gets a number behind the last, so there are as many draws as tiles.
+            if (number == before + gridDim.x - 1) asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(p.counters), "r"(0) : "memory");
+            w.steps = -1;
+            return w;
+        }
+        asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(number) : "l"(p.counters) : "memory");
+        number += gridDim.x;
         const Sequence s = sequence_of(p, w);
         const int begin = WINDOW != 0 ? first_key(p, s, w.row0) : 0;
         const int end = end_key(p, s, (w.row0 + kM < s.len_q ? w.row0 + kM : s.len_q) - 1);
         w.key0 = PAGED != 0 ? begin / kBox * kBox : begin;
         w.steps = end > begin ? (end - (WINDOW != 0 ? w.key0 : 0) + kN - 1) / kN : 0;
-        return true;
+        w.kv_head = w.head / (p.dense.heads_q / p.dense.heads_kv);
+        w.scale = find_scale(p, w.batch, w.kv_head).exponent;
+        return w;
     }
 };
+
+FA_DEVICE void store_record(u32 to, const Work &w) {
+    const auto store = [](u32 at, int a, int b, int c, int d) {
+        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+    };
+    store(to, w.row0, w.head, w.batch, w.kv_head);
+    store(to + 16, w.len_q, w.len_k, w.first_q, w.first_k);
+    store(to + 32, w.steps, w.key0, (int)float_to_bits(w.scale), 0);
+}
+// Of a record, what says where the tile lies, its sequence (kRagged) and its steps. kAlone: of the thread that stored it, else a whole
+// warp's. One lane reads, which lets the record go: racecheck does not follow a warp barrier that orders other lanes' reads.
+template <bool kAlone, bool kPlace, bool kSteps> FA_DEVICE Work load_record(u32 from) {
+    constexpr bool kParts[3] = {kPlace, kRagged, kSteps};
+    int x[12];
+#pragma unroll
+    for (int i = 0; i < 12; i += 4) {
+        x[i] = x[i + 1] = x[i + 2] = x[i + 3] = 0;
+        if (kParts[i / 4] && (kAlone || threadIdx.x % kWarp == 0))
+            asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x[i]), "=r"(x[i + 1]), "=r"(x[i + 2]), "=r"(x[i + 3]) : "r"(from + 4 * i) : "memory");
+    }
+#pragma unroll
+    for (int i = 0; i < 11; ++i)
+        if (!kAlone && kParts[i / 4]) x[i] = uniform(x[i]);
+    return {x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], bits_to_float((u32)x[10])};
+}
 
 // The steps of a tile that the rows of one consumer see: some row those of [from, steps), every row those of
 // [clear_from, clear_steps) whole.
@@ -178,12 +220,22 @@ FA_DEVICE void load_tile(const fa_attn_serving_params &p, const fa_tensor_map *m
     }
 }
 
-// One thread: K of a step before its V, Q behind a tile's first K.
+// One thread: K of a step before its V, Q behind a tile's first K. The next tile is drawn when most keys are under way.
 FA_DEVICE void fetch(const fa_attn_serving_params &p, const fa_attn_tensor_maps &maps, u32 base) {
     Ring<STAGES> k, raw;
-    u32 q_parity = 1;
-    Work w;
-    for (Schedule schedule; schedule.next(p, w); q_parity ^= 1) {
+    Ring<Q_STAGES> q;
+    Ring<kRecords> told;
+    Dealer dealer;
+    const auto tell = [&] {
+        const Work next = dealer.next(p);
+        barrier_wait(barrier_at(base, kToldEmpty + told.slot), told.parity ^ 1);
+        store_record(base + kRecordsAt + told.slot * kRecordBytes, next);
+        barrier_arrive(barrier_at(base, kToldFull + told.slot));
+    };
+    for (tell();;) {
+        const Work w = load_record<true, true, true>(base + kRecordsAt + told.slot * kRecordBytes);
+        if (w.steps < 0) break;
+        told.advance();
 #pragma unroll 1
         for (int step = w.steps; step == w.steps || step > 0; --step) {
             if (step > 0) {
@@ -191,21 +243,24 @@ FA_DEVICE void fetch(const fa_attn_serving_params &p, const fa_attn_tensor_maps 
                 load_tile(p, &maps.k, base + k.slot * kTile, barrier_at(base, kKFull + k.slot), w, step - 1);
                 k.advance();
             }
-            if (step == w.steps)
+            if (step == w.steps) {
 #pragma unroll 1
-                for (u32 g = 0; g < kGroups; ++g) {
-                    barrier_wait(barrier_at(base, kQEmpty + g), q_parity);
+                for (u32 g = q.slot * kGroups; g < (q.slot + 1) * kGroups; ++g) {
+                    barrier_wait(barrier_at(base, kQEmpty + g), q.parity ^ 1);
                     barrier_expect(barrier_at(base, kQFull + g), kQPart);
 #pragma unroll
                     for (int i = 0; i < kSlabs; ++i)
                         tma_load(base + kQAt + g * kQPart + i * (64 * kLine), &maps.q, barrier_at(base, kQFull + g), i * kLine,
-                                 first_query(w) + w.row0 + (int)g * 64, w.head, VARLEN_Q != 0 ? 0 : w.batch, kEvictFirst);
+                                 first_query(w) + w.row0 + (int)(g - q.slot * kGroups) * 64, w.head, VARLEN_Q != 0 ? 0 : w.batch, kEvictFirst);
                 }
+                q.advance();
+            }
             if (step > 0) {
                 barrier_wait(barrier_at(base, kRawEmpty + raw.slot), raw.parity ^ 1);
                 load_tile(p, &maps.v, base + kRawAt + raw.slot * kTile, barrier_at(base, kRawFull + raw.slot), w, step - 1);
                 raw.advance();
             }
+            if (step == (w.steps < 3 ? w.steps : w.steps - 2)) tell();
         }
     }
 }
@@ -242,8 +297,11 @@ FA_DEVICE void transpose_tile(u32 from, u32 to, int end) {
 
 FA_DEVICE void convert(const fa_attn_serving_params &p, u32 base) {
     Ring<STAGES> ring;   // of both
-    Work w;
-    for (Schedule schedule; schedule.next(p, w);)
+    for (Ring<kRecords> told;; told.advance()) {
+        barrier_wait(barrier_at(base, kToldFull + told.slot), told.parity);
+        const Work w = load_record<false, false, true>(base + kRecordsAt + told.slot * kRecordBytes);
+        if (threadIdx.x % kWarp == 0) barrier_arrive(barrier_at(base, kToldEmpty + told.slot));
+        if (w.steps < 0) return;
 #pragma unroll 1
         for (int step = w.steps; step > 0; --step) {
             barrier_wait(barrier_at(base, kRawFull + ring.slot), ring.parity);
@@ -258,6 +316,7 @@ FA_DEVICE void convert(const fa_attn_serving_params &p, u32 base) {
             }
             ring.advance();
         }
+    }
 }
 
 // ---- consumer --------------------------------------------------------------------------------------------------
@@ -265,6 +324,19 @@ FA_DEVICE void convert(const fa_attn_serving_params &p, u32 base) {
 struct Feed {
     const u32 base, group;
     Ring<STAGES> k, v;
+    Ring<Q_STAGES> q;
+    Ring<kRecords> told;
+
+    __device__ __forceinline__ u32 q_part() const { return q.slot * kGroups + group; }
+    __device__ __forceinline__ u64 wait_q() const {
+        barrier_wait(barrier_at(base, kQFull + q_part()), q.parity);
+        return e4m3_descriptor<kLine>(base + kQAt + q_part() * kQPart);
+    }
+    __device__ __forceinline__ void release_q() {
+        if (threadIdx.x % kWarp == 0) barrier_arrive(barrier_at(base, kQEmpty + q_part()));
+        q.advance();
+    }
+    __device__ __forceinline__ u32 record() const { return base + kRecordsAt + told.slot * kRecordBytes; }
 
     __device__ __forceinline__ u64 wait_k() const {
         barrier_wait(barrier_at(base, kKFull + k.slot), k.parity);
@@ -314,14 +386,18 @@ FA_DEVICE void issue_qk(Scores &s, u64 q, u64 k) {
     wgmma_commit();
 }
 
-// O += P V of a chunk of columns, left under way.
-FA_DEVICE void issue_pv(Output &o, const Weights &p, u64 v, int chunk, bool accumulate) {
-    Wgmma<kColumns>::pin(o);
+// O += P V of a chunk of columns and some keys.
+template <int kFrom, int kTo> FA_DEVICE void multiply_pv(Output &o, const Weights &p, u64 v, int chunk, bool accumulate) {
     wgmma_fence();
 #pragma unroll
-    for (int key = 0; key < kN; key += 32)
+    for (int key = kFrom; key < kTo; key += 32)
         WgmmaE4m3<kColumns>::multiply(o, &p[key / 8], v + (key / kKeyLine * (kD * kKeyLine) + chunk * (kColumns * kKeyLine) + key % kKeyLine) / 16,
                                       key > 0 || accumulate);
+}
+// Of all keys, left under way.
+FA_DEVICE void issue_pv(Output &o, const Weights &p, u64 v, int chunk, bool accumulate) {
+    Wgmma<kColumns>::pin(o);
+    multiply_pv<0, kN>(o, p, v, chunk, accumulate);
     wgmma_commit();
 }
 
@@ -358,10 +434,11 @@ FA_DEVICE void keep_order(int batch) {
 }
 
 // S becomes weights, of scores that are masked. `first`: references move to kOffset below the maxima before. Those of rows where a
-// thread's weights add up to more than kLargest move after it, so that the largest of these weights becomes a power of two: what
-// e4m3 rounds is not the key that decides a row. True when some row's of the warp has moved and sums must shrink by `shrink`.
-// `lost`: a weight is infinite, and the rows are as they were, but for NaN. Warps decide for themselves, so that nothing here may be
-// a warpgroup's instruction.
+// thread's weights add up to more than kLargest move after it, by whole numbers, so that equal weights stay exact. True when some
+// row's of the warp has moved and sums must shrink by `shrink`. `lost`: a thread's add up to more than kJump, so that some key may
+// decide its row, or is infinite; the rows are as they were, but for NaN. Its score is multiplied again, for a tensor core's sum of
+// products of e4m3 keeps 13 bits, and a first reference makes its weight a power of two, which e4m3 does not round. Warps decide for
+// themselves, so that nothing here may be a warpgroup's instruction.
 FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int batch, bool first, bool &lost) {
     if (first) {
         float top[2];
@@ -384,21 +461,15 @@ FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int
     lost = false;
     const bool grown = warp_any(!(part[0] <= kLargest) || !(part[1] <= kLargest));   // NaN, too
     if (grown) {
-        lost = !first && warp_any(max2(part[0], part[1]) > 3.0e38f);
+        lost = !first && warp_any(max2(part[0], part[1]) > kJump);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             if (lost && part[half] == part[half]) part[half] = 0.0f;
             const float most = quad_max(part[half]);
-            const bool moved = most > kLargest;
-            const int exponent = moved ? (int)(float_to_bits(most) >> 23) - kMoved : 0;
-            float top = 0.0f;
-#pragma unroll
-            for (int i = half * 2; i < kScores; i += 4) top = max2(top, max2(s[i], s[i + 1]));
-            top = quad_max(top);
-            const float mantissa = bits_to_float(moved ? (float_to_bits(top) & 0x7fffffu) | 0x3f800000u : 0x3f800000u);
-            const float less = bits_to_float((u32)(127 - exponent) << 23) * reciprocal(mantissa);
+            const int exponent = most > kLargest ? (int)(float_to_bits(most) >> 23) - kMoved : 0;
+            const float less = bits_to_float((u32)(127 - exponent) << 23);
             shrink[half] = first ? shrink[half] * less : less;
-            rows.reference[half] += (float)exponent + log2_fast(mantissa);
+            rows.reference[half] += (float)exponent;
             rows.sum[half] *= less;
             part[half] *= less;
 #pragma unroll
@@ -410,9 +481,9 @@ FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int
 }
 
 // 4 for each 32 keys: rows g, g + 8 of the first 16 and of the others.
-FA_DEVICE void pack_weights(Weights &p, const Scores &s) {
+template <int kFrom = 0, int kTo = kN> FA_DEVICE void pack_weights(Weights &p, const Scores &s) {
 #pragma unroll
-    for (int i = 0; i < kN / 8; ++i) {
+    for (int i = kFrom / 8; i < kTo / 8; ++i) {
         const float *low = &s[i / 2 * 8 + i % 2 * 2];
         p[i] = pack_e4m3(low[0], low[1], low[4], low[5]);
     }
@@ -483,53 +554,73 @@ FA_DEVICE void mask(Scores &s, const fa_attn_serving_params &p, const Work &w, i
 FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
     const int lane_row = (int)(group * 64 + threadIdx.x % kGroup / kWarp * 16 + threadIdx.x % kWarp / 4);
     const int lane_key = (int)(threadIdx.x % 4) * 2;
-    const u64 q = e4m3_descriptor<kLine>(base + kQAt + group * kQPart);
-    const u32 q_full = barrier_at(base, kQFull + group), q_empty = barrier_at(base, kQEmpty + group);
     const u32 sums = base + kSumsAt + group * (64 * kD * 4) + threadIdx.x % kGroup * 16;
-    u32 q_parity = 0;
     Feed feed = {base, group};
-    Work w;
+    Work w;     // of it, what a step needs; the rest is read from the record again
+    Own own;
+    u64 q;
+    Scores s;
     if (group == kGroups - 1) feed.turn_end();   // the first turn is consumer 0's
 
-    for (Schedule schedule; schedule.next(p, w); q_parity ^= 1) {
-        float total[kD / 2];
-#pragma unroll
-        for (int i = 0; i < kD / 2; ++i) total[i] = 0.0f;
-        Rows rows = new_rows();
-        const Own own = find_own(p, w, group);
-        const int from = WINDOW != 0 ? own.from : 0;
-        const float scale = find_scale(p, w.batch, w.kv_head).exponent;
-        int place = w.batch * p.dense.heads_q + w.head;   // kept in place of what it tells
-        const auto recall = [&] {
-            asm volatile("" : "+r"(place));
-            Work again = w;
-            again.batch = place / p.dense.heads_q, again.head = place % p.dense.heads_q;
-            again.kv_head = again.head / (p.dense.heads_q / p.dense.heads_kv);
-            if constexpr (kRagged) read_lengths(p, again);
-            return again;
-        };
-        barrier_wait(q_full, q_parity);
-        feed.skip(w.steps - own.steps);
-        if (own.steps == 0) {
-            warp_sync();   // all lanes have seen Q before one lets it go
-            if (threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
-        } else {
-            Scores s;
-            Weights weights;
-            float shrink[2];
-            int step = own.steps - 1;
+    float total[kD / 2];
+    Rows rows;
+    u32 complete;   // the record of the tile before
+    const auto write = [&] {
+        const Work done = load_record<false, true, false>(base + kRecordsAt + complete * kRecordBytes);
+        finish(p, done, rows, total, done.row0 + lane_row);
+        if (threadIdx.x % kWarp == 0) barrier_arrive(barrier_at(base, kToldEmpty + complete));
+    };
+    // Comes to the next tile. While its first scores are under way, the one before is written.
+    const auto begin = [&](bool any) {
+        barrier_wait(barrier_at(base, kToldFull + feed.told.slot), feed.told.parity);
+        w = load_record<false, true, true>(feed.record());
+        own = find_own(p, w, group);
+        if (w.steps >= 0) {
+            q = feed.wait_q();
+            feed.skip(w.steps - own.steps);
+        }
+        if (own.steps > 0) {
             const u64 k = feed.wait_k();
             feed.turn_begin();
             issue_qk(s, q, k);
             feed.turn_end();
+            if (any) write();
             wgmma_wait<0>();
             Wgmma<kN>::pin(s);
-            feed.release_k();
-            if (step == from && threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
-            if (is_masked(own, step)) mask(s, p, w, lane_row, lane_key, step);
+        } else {
+            if (any) write();
+#pragma unroll
+            for (int i = 0; i < kScores; ++i) s[i] = 0.0f;   // scores that are there in any case would take registers all the time
+            warp_sync();   // all lanes have seen Q before one lets it go
+            if (w.steps >= 0) feed.release_q();
+        }
+    };
+
+    begin(false);
+    while (w.steps >= 0) {
+#pragma unroll
+        for (int i = 0; i < kD / 2; ++i) total[i] = 0.0f;
+        rows = new_rows();
+        const int from = WINDOW != 0 ? own.from : 0;
+        const float scale = w.scale;
+        const auto recall = [&] {
+            Work again = w;
+            if constexpr (kRagged) {
+                const Work read = load_record<false, false, false>(feed.record());
+                again.len_q = read.len_q, again.len_k = read.len_k;
+            }
+            return again;
+        };
+        if (own.steps > 0) {
+            Weights weights;
+            float shrink[2];
+            int step = own.steps - 1;
             bool lost;
+            feed.release_k();
+            if (step == from) feed.release_q();
+            if (is_masked(own, step)) mask(s, p, recall(), lane_row, lane_key, step);
             weigh(s, rows, shrink, scale, p.dense.batch, true, lost);
-            pack_weights(weights, s);
+            if (kChunks == 1) pack_weights(weights, s);
             // Of a later step, whose scores are complete. Until the step that all rows see, some may have no reference yet.
             const auto weigh_step = [&](int step) {
                 bool lost, grown, first = kMasksLater && step >= own.clear_steps - 1;
@@ -538,10 +629,10 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
                     if (kMasksLater && is_masked(own, step)) mask(s, p, recall(), lane_row, lane_key, step);
                     grown = weigh(s, rows, shrink, scale, p.dense.batch, first, lost);
                     if (!lost) break;
-                    multiply_again(s, base + kQAt + group * kQPart, base + feed.k.slot * kTile);
+                    multiply_again(s, base + kQAt + feed.q_part() * kQPart, base + feed.k.slot * kTile);
                 }
                 feed.release_k();
-                if (step == from && threadIdx.x % kWarp == 0) barrier_arrive(q_empty);
+                if (step == from) feed.release_q();
                 return grown;
             };
             if constexpr (kChunks == 1) {
@@ -588,10 +679,19 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
             } else {
                 // Each turn: P V of this step, a chunk's sums added under the next one's product, then Q K^T of the next step.
                 for (;;) {
+                    // Of keys whose weights are multiplied while those of the others are rounded, where registers do for it.
+                    constexpr int kFirst = kChunks == 2 && kN == 256 ? kN / 2 : kN;
+                    pack_weights<0, kFirst>(weights, s);
                     const u64 v = feed.wait_v();
                     if (step > from) feed.turn_begin();
                     Output o[2];
-                    issue_pv(o[0], weights, v, 0, false);
+                    Wgmma<kColumns>::pin(o[0]);
+                    multiply_pv<0, kFirst>(o[0], weights, v, 0, false);
+                    if constexpr (kFirst < kN) {
+                        pack_weights<kFirst, kN>(weights, s);
+                        multiply_pv<kFirst, kN>(o[0], weights, v, 0, false);
+                    }
+                    wgmma_commit();
 #pragma unroll
                     for (int chunk = 0; chunk < kChunks; ++chunk) {
                         if (chunk + 1 < kChunks) {
@@ -610,12 +710,13 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
                     feed.turn_end();
                     wgmma_wait<0>();
                     if (weigh_step(step)) scale_rows(total, shrink);
-                    pack_weights(weights, s);
                 }
             }
+            feed.skip(from);
         }
-        feed.skip(from);
-        finish(p, recall(), rows, total, w.row0 + lane_row);
+        complete = feed.told.slot;
+        feed.told.advance();
+        begin(true);
     }
 }
 
@@ -639,9 +740,13 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p, const __grid_constant
             barrier_init(barrier_at(base, kTurnedFull + i), kConverters);
             barrier_init(barrier_at(base, kTurnedEmpty + i), kGroups * 4);
         }
-        for (u32 g = 0; g < kGroups; ++g) {
+        for (u32 g = 0; g < Q_STAGES * kGroups; ++g) {
             barrier_init(barrier_at(base, kQFull + g), 1);
             barrier_init(barrier_at(base, kQEmpty + g), 4);
+        }
+        for (u32 i = 0; i < kRecords; ++i) {
+            barrier_init(barrier_at(base, kToldFull + i), 1);
+            barrier_init(barrier_at(base, kToldEmpty + i), kGroups * 4 + kConverters);
         }
         barrier_init_fence();
     }
