@@ -218,15 +218,18 @@ def fp8_keeps_a_needle_and_a_dominant_key():
             q, k, v = (x.to(torch.float8_e4m3fn) for x in (q, k, v))
             k.view(torch.uint8)[keys:] = v.view(torch.uint8)[keys:] = 0x7F
             bounds = [torch.tensor([0, end], device="cuda", dtype=torch.int32) for end in (64, keys)]
-            o = fa_tune.attention_varlen(q, k, v, cu_seqlens_q=bounds[0], cu_seqlens_k=bounds[1], max_seqlen_q=64, max_seqlen_k=keys, **scales)
+            bare = torch.nn.functional.pad(q.view(torch.uint8), (0, 8)).view(q.dtype)[..., :dim]   # not aligned: for mma.sync, on Hopper, too
+            outputs = [fa_tune.attention_varlen(x, k, v, cu_seqlens_q=bounds[0], cu_seqlens_k=bounds[1], max_seqlen_q=64, max_seqlen_k=keys, **scales)
+                       for x in ((q, bare) if dim < 256 else (q,))]
             for head in range(2):
                 left, right, values = (x[:keys, head].double() for x in (q, k, v))
                 weights = left @ right.T * dim ** -0.5
                 weights = torch.exp(weights - weights.amax(-1, keepdim=True))
                 o64, rounded = ((w @ values / weights.sum(-1, keepdim=True)) for w in (weights, (weights * 256).to(q.dtype).double() / 256))
-                error, allowed = (float((x.bfloat16().double() - o64).abs().max()) for x in (o[:, head], rounded))
-                told.append(error / max(allowed, 1e-9))
-                assert error <= 2 * allowed + 1e-4, "%s, head dim %d, %d keys: error %.3g, allowed twice %.3g" % (kind, dim, keys, error, allowed)
+                allowed, *errors = (float((x.bfloat16().double() - o64).abs().max()) for x in (rounded, *(o[:, head] for o in outputs)))
+                told += [error / max(allowed, 1e-9) for error in errors]
+                assert max(errors) <= 2 * allowed + 1e-4, "%s, head dim %d, %d keys: errors %s, allowed twice %.3g" % (
+                    kind, dim, keys, errors, allowed)
     return "%d outputs; error over that of rounded weights: median %.2f, largest %.2f" % (len(told), sorted(told)[len(told) // 2], max(told))
 
 
