@@ -98,7 +98,7 @@ class Family(Column):
         self.bases += [{**base, field["name"]: value} for base in self.bases[:1] for field in fields
                        if field["kind"] != "integer" or "multiple" in field for value in values_of(field)]
         self.bases += [{**base, "seq_k": 1 << 16} for base in self.bases if "seq_k" in base]
-        self.bases += [base for base in [{**self.default, **LATENT}] if base.keys() == self.default.keys() and self.serves(base)]
+        self.bases += self.latent_bases()
 
     def serves(self, values):
         """Whether a problem of these values is one that the operation and the family take."""
@@ -132,7 +132,10 @@ class Family(Column):
             bases = [values for values in changed if self.serves(values)]
             if bases:
                 return bases
-        sys.exit("%s serves no problem on sm_%d that differs in at most two fields from the default one" % (self.name, self.sm))
+        return self.latent_bases() or sys.exit("%s serves no problem on sm_%d that differs in at most two fields from the default one" % (self.name, self.sm))
+
+    def latent_bases(self):
+        return [base for base in [{**self.default, **LATENT}] if base.keys() == self.default.keys() and self.serves(base)]
 
     def takes(self, field, value):
         name = field["name"]

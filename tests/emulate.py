@@ -47,6 +47,7 @@ CALLS = {
     "prmt.b32 %0, %1, %2, %3;": "permute",
     "{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1; cvt.rn.satfinite.e4m3x2.f32 high, %4, %3; mov.b32 %0, {low, high}; }":
         "pack_e4m3",
+    "{ .reg .b16 a, b; mov.b32 {a, b}, %2; cvt.rn.f16x2.e4m3x2 %0, a; cvt.rn.f16x2.e4m3x2 %1, b; }": "widen_e4m3",
     "mul.rn.f16x2 %0, %1, %2;": "multiply_halves",
     "fma.rn.bf16x2 %0, %1, %2, %3;": "multiply_add_brains",
     "shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;": "shuffle_xor",
@@ -152,6 +153,7 @@ CALLS |= {
     "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;": "tensor_load",
     "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%2, %3, %4, %5}], [%1], %6;": "tensor_store",
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];": "array_load",
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;": "array_load",
     "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;": "array_add",
     "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;": "array_store",
     "cp.async.bulk.commit_group;": "store_commit",

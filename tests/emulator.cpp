@@ -399,7 +399,7 @@ void tensor_load(u32 to, const void *map, u32 barrier, int c, int r, int h, int 
     load.bytes = bytes_of_box(load.map);
     issued(load);
 }
-void array_load(u32 to, const void *from, u32 bytes, u32 barrier) {
+void array_load(u32 to, const void *from, u32 bytes, u32 barrier, u64) {
     if ((uintptr_t)from % 16 != 0) fail("a copy from an address that is not a multiple of 16");
     if (granted != nullptr && !granted(from, bytes, false)) fail("a copy from outside global memory");
     issued({to, bytes, barrier, (const unsigned char *)from, {}, {}});

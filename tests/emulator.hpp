@@ -266,6 +266,10 @@ void permute(u32 &x, u32 a, u32 b, u32 selector);
 inline float e4m3_value(unsigned char x) { return (x & 0x7f) == 0x7f ? NAN : 256 * half_value((u16)((x & 0x80) << 8 | (x & 0x7f) << 7)); }
 inline float byte_value(u16 x) { return e4m3_value((unsigned char)x); }
 void pack_e4m3(u32 &four, float a, float b, float c, float d);
+inline void widen_e4m3(u32 &low, u32 &high, u32 four) {
+    const u16 x[] = {half_of(e4m3_value(four & 0xff)), half_of(e4m3_value(four >> 8 & 0xff)), half_of(e4m3_value(four >> 16 & 0xff)), half_of(e4m3_value(four >> 24))};
+    low = x[0] | (u32)x[1] << 16, high = x[2] | (u32)x[3] << 16;
+}
 void multiply_halves(u32 &x, u32 a, u32 b);
 void multiply_add_brains(u32 &x, u32 a, u32 b, u32 c);
 

@@ -64,7 +64,7 @@ void spoil(u32 to, u32 bytes);
 void issued(const Load &load);
 TensorMap map_at(const void *map);
 void tensor_load(u32 to, const void *map, u32 barrier, int c, int r, int h, int b, u64);
-void array_load(u32 to, const void *from, u32 bytes, u32 barrier);
+void array_load(u32 to, const void *from, u32 bytes, u32 barrier, u64 = 0);
 void land(SplitBarrier &b);
 void byte_wait(u32 barrier, u32 parity);
 void barrier_arrive_only(u32 id, u32 count);

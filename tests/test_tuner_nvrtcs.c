@@ -25,7 +25,7 @@ enum { VERSIONS_MAX = 64, DRAWN = 4, STACK_ALLOWED = 16 /* as candidate.c has it
 /* What families are for: every one serves some of it. */
 static const struct use {
     const char *gpu, *operation;
-    const char *fields[4][2];
+    const char *fields[5][2];
 } uses[] = {
     {"T4", "attn_fwd", {{NULL, NULL}}},
     {"L4", "attn_fwd", {{NULL, NULL}}},
@@ -44,7 +44,11 @@ static const struct use {
     {"H200", "attn_fwd", {{"q_dtype", "fp8"}, {"kv_dtype", "fp8"}}},
     {"H200",
      "attn_fwd",
-     {{"head_dim", "576"}, {"head_dim_v", "512"}, {"v_in_k", "true"}, {"heads_kv", "1"}}},
+     {{"head_dim", "576"},
+      {"head_dim_v", "512"},
+      {"v_in_k", "true"},
+      {"seq_q", "1"},
+      {"heads_kv", "1"}}},
     {"L4", "attn_bwd", {{NULL, NULL}}},
     {"H200", "attn_bwd", {{"head_dim", "128"}}},
     {"H200", "attn_bwd", {{"head_dim", "256"}}},
@@ -117,7 +121,7 @@ static int compile_use(struct run *run, const struct use *use, fa_diag *diag)
     if (rc != 0 || (gpu.sm > 90 && run->version < fa_nvrtc_since(gpu.sm)))
         return rc;
     fa_problem problem = fa_problem_some(operation);
-    for (int i = 0; i < 4 && use->fields[i][0] != NULL && rc == 0; i++)
+    for (int i = 0; i < 5 && use->fields[i][0] != NULL && rc == 0; i++)
         rc = fa_set_field(&problem, use->fields[i][0], use->fields[i][1], diag);
     const fa_task task = {&fixture.families, &problem, &gpu};
     if (rc == 0 && slow && (rc = fa_render_reference(fixture.templates, &task, &source, diag)) == 0)

@@ -48,11 +48,12 @@ typedef unsigned char Stored;
 typedef u16 Stored;
 #endif
 
-// Number d of a key or of a value.
-FA_DEVICE float value_kv(const Stored *row, int d) {
+// Number d of a key or of a value. A plain computation may leave the product of a number of fp8_ds_mla and its scale unrounded.
+FA_DEVICE float value_kv(const Stored *row, int d, bool lowp) {
 #if KV_FP8 == 2
     if (d >= 512) return value(((const u16 *)(row + 528))[d - 512]);
-    return rounded(value_e4m3(row[d]) * rounded(((const float *)(row + 512))[d / 128]));
+    const float x = value_e4m3(row[d]) * rounded(((const float *)(row + 512))[d / 128]);
+    return lowp ? x : rounded(x);
 #elif KV_FP8
     return value_e4m3(row[d]);
 #else
@@ -133,11 +134,11 @@ struct Row {
 };
 
 // The score of key j as softmax takes it.
-FA_DEVICE double score(const Params &p, const Row &row, const double *q, int j) {
+FA_DEVICE double score(const Params &p, const Row &row, const double *q, int j, bool lowp) {
     const Stored *k = row.k + row.place(p, j, p.dense.k_batch_stride, p.dense.k_row_stride);
     double dot = 0.0;
 #pragma unroll 4
-    for (int d = 0; d < HEAD_DIM; d++) dot += q[d] * (double)value_kv(k, d);
+    for (int d = 0; d < HEAD_DIM; d++) dot += q[d] * (double)value_kv(k, d, lowp);
     dot *= (double)p.dense.softmax_scale;
     if (KV_FP8 == 1) dot *= (double)p.k_scale[(i64)row.b * p.k_scale_batch_stride + (i64)row.h_kv * p.k_scale_head_stride];
     if (SOFTCAP) dot = (double)p.softcap * tanh(dot / (double)p.softcap);
@@ -180,7 +181,7 @@ static __device__ __noinline__ void attention_row(const Params &p, const i64 *ro
     double largest = none;
 #pragma unroll 1
     for (int j = row.first + threadIdx.x; j < row.end; j += REF_THREADS) {
-        const double s = score(p, row, q, j);
+        const double s = score(p, row, q, j, lowp);
         largest = s > largest ? s : largest;
     }
     largest = block_reduce(largest, true);
@@ -193,7 +194,7 @@ static __device__ __noinline__ void attention_row(const Params &p, const i64 *ro
         const int count = row.end - first < REF_THREADS ? row.end - first : REF_THREADS, own = threadIdx.x;
         __syncthreads();
         if (own < count) {
-            const double s = score(p, row, q, first + own), w = s == none ? 0.0 : weight(s, largest, lowp);
+            const double s = score(p, row, q, first + own, lowp), w = s == none ? 0.0 : weight(s, largest, lowp);
             total += w;
             weights[own] = lowp ? (double)rounded_weight((float)w) : w;
         }
@@ -202,7 +203,7 @@ static __device__ __noinline__ void attention_row(const Params &p, const i64 *ro
         for (int c = 0; c < COLUMNS; c++)
             for (int j = 0, d = own + c * REF_THREADS; d < OUT_DIM && j < count; j++)
                 out[c] += weights[j] *
-                          (double)value_kv(row.v + row.place(p, first + j, p.dense.v_batch_stride, p.dense.v_row_stride), d);
+                          (double)value_kv(row.v + row.place(p, first + j, p.dense.v_batch_stride, p.dense.v_row_stride), d, lowp);
     }
     total = block_reduce(total, false);
     if (SINKS) total += weight(sink, largest, lowp);

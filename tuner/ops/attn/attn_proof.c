@@ -507,6 +507,7 @@ static int arguments(fa_bench *b, int index, int launch, void *kernels,
  *     |lse - reference| <= 2^-16 + 2^-24 * head_dim * s
  * With scores of ordinary size (below 30) the terms beside 2 * lowp_error stay below 2^-15 * max|v|.
  * Hopper's products of e4m3 keep 14 bits of a sum after each 32 columns: LSE may be off by 2^-13 of a score for each.
+ * A kernel may leave the product of a number of fp8_ds_mla and its scale unrounded: LSE may be off by 2^-9 of a score.
  * LSE shows how large scores were, but not behind a softcap or text: nearly normal, they hardly pass four standard deviations. */
 void fa_attn_tolerances(const fa_attn_case *what, double lowp_error, double of_lse, double *ret_o,
                         double *ret_lse)
@@ -521,6 +522,8 @@ void fa_attn_tolerances(const fa_attn_case *what, double lowp_error, double of_l
     *ret_lse = 0x1p-16 + 0x1p-24 * what->problem.head_dim * scores;
     if (what->problem.q_dtype == FA_KV_FP8)
         *ret_lse += 0x1p-18 * what->problem.head_dim * uncapped;
+    if (what->problem.kv_dtype == FA_KV_FP8_DS_MLA)
+        *ret_lse += 0x1p-9 * uncapped;
 }
 
 /* Of some rows the largest error of the plain computation, or rounding of O, and finite LSE. False: something is no number. */
