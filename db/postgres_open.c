@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a store, and closing it. Of one on a PostgreSQL server: its address, what is said of it (never its password),
+ * Opening a store. Of one on a PostgreSQL server: its address, what is said of it (never its password),
  * whose tables these are and of which version, and making them.
  *
  * Workload: hundreds of processes keep a connection each; one that was lost is made anew by the next call. While the
@@ -385,15 +385,4 @@ int fa_store_open(const char *path, fa_store_mode mode, const fa_store_spare *sp
     else
         *ret_store = store;
     return rc;
-}
-
-void fa_store_close(fa_store **store)
-{
-    if (store == NULL || *store == NULL)
-        return;
-    /* A forked child must leave the connection alone: closing it could undo the parent's work. */
-    if ((*store)->pid == getpid())
-        (*store)->close(*store);
-    free(*store);
-    *store = NULL;
 }

@@ -236,7 +236,7 @@ static fa_query prepare_scope(fa_store *store, const fa_scope *scope, const char
     return rc != 0 ? (fa_query){.rc = rc} : fa_db_prepare(store, diag, sql, fa_int(scope_id));
 }
 
-/* ---- listing --------------------------------------------------------------------------------*/
+/* ---- listing scopes -----------------------------------------------------------------------*/
 int fa_store_scopes(fa_store *store, fa_scope_row **ret_rows, size_t *ret_count, fa_diag *diag)
 {
     static const size_t pointers[] = {offsetof(fa_scope_row, unread), offsetof(fa_scope_row, gpu),
@@ -383,7 +383,7 @@ static int check_record(const fa_study_trial *record, fa_diag *diag)
     return 0;
 }
 
-/* ---- putting --------------------------------------------------------------------------------*/
+/* ---- trials: putting ----------------------------------------------------------------------*/
 /* Samples are stored as the floats that they are: every machine with such a GPU is little-endian. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(float) == 4, "as they are");
 
@@ -422,7 +422,7 @@ int fa_store_trial_put(fa_store *store, const fa_scope *scope, const fa_study_tr
     return rc != 0 ? rc : FA_CHANGED(store, diag, add_trial(store, scope, record, diag));
 }
 
-/* ---- reading --------------------------------------------------------------------------------*/
+/* ---- trials: reading ----------------------------------------------------------------------*/
 static void read_samples(fa_query *query, fa_study_trial *record)
 {
     char stored[FA_HASH_HEX], now[FA_HASH_HEX];

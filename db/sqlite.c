@@ -19,14 +19,21 @@
  * Workload: one process start in a thousand makes a store; all others open it, read one winner and
  * are done. So opening takes one connection, one read of the header and one pragma; journal mode and
  * statements wait until somebody needs them.
+ *
+ * A part of a store that travels: its bytes may be hostile. SQLite reads them in memory, where nothing of the file system is
+ * touched, without trust in their schema; before any row is read their tables are compared with ours, so that no view,
+ * trigger, index or generated column of somebody else's is ever run; then its own check goes over every page.
  */
 #include "sqlite.h"
 
 #include "statements.h"
+#include "store.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <sqlite3.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -92,7 +99,8 @@ static int fail(fa_store *store, fa_diag *diag, const char *what)
 }
 
 /* ---- whose file it is -----------------------------------------------------------------------*/
-uint32_t fa_sqlite_number(const unsigned char *bytes, int size)
+/* A number of the header. */
+static uint32_t number_at(const unsigned char *bytes, int size)
 {
     uint32_t number = 0;
     for (int i = 0; i < size; i++)
@@ -100,10 +108,10 @@ uint32_t fa_sqlite_number(const unsigned char *bytes, int size)
     return number;
 }
 
-fa_sqlite_header fa_sqlite_kind(const unsigned char header[100], uint32_t *ret_version)
+static fa_sqlite_header kind_of(const unsigned char header[100], uint32_t *ret_version)
 {
-    const uint32_t application = fa_sqlite_number(header + 68, 4);
-    *ret_version = fa_sqlite_number(header + 60, 4);
+    const uint32_t application = number_at(header + 68, 4);
+    *ret_version = number_at(header + 60, 4);
     return memcmp(header, "SQLite format 3", 16) != 0 ? FA_HEADER_UNKNOWN
            : application == FA_BUNDLE_APPLICATION_ID  ? FA_HEADER_BUNDLE
            : application != FA_STORE_APPLICATION_ID   ? FA_HEADER_FOREIGN
@@ -140,7 +148,7 @@ static int read_header(sqlite3 *db, fa_sqlite_header *ret_kind, uint32_t *ret_ve
     int rc = file->pMethods->xRead(file, header, sizeof header, 0);
     if (rc != SQLITE_OK && rc != SQLITE_IOERR_SHORT_READ)
         return FA_EIO;
-    *ret_kind = fa_sqlite_kind(header, ret_version);
+    *ret_kind = kind_of(header, ret_version);
     if (size < 100)
         *ret_kind = FA_HEADER_UNKNOWN;
     return 0;
@@ -265,7 +273,8 @@ static void sqlite_column(fa_statement *statement, int index, fa_value *ret_valu
     *ret_value = value;
 }
 
-void fa_sqlite_disconnect(fa_store *store)
+/* Closes the connection and all its statements; the next call opens another. */
+static void disconnect(fa_store *store)
 {
     for (size_t i = 0; i < FA_STATEMENTS_MAX; i++) {
         sqlite3_finalize(store->statement[i].handle);
@@ -276,7 +285,8 @@ void fa_sqlite_disconnect(fa_store *store)
     store->journal_ready = false;
 }
 
-int fa_sqlite_check_pages(fa_store *store, const char *check, fa_diag *diag)
+/* Looks at all pages by one of SQLite's checks, a literal. FA_ECORRUPT says what is wrong. The connection is there. */
+static int check_pages(fa_store *store, const char *check, fa_diag *diag)
 {
     fa_query query = fa_db_prepare(store, diag, check);
     int rc = fa_db_step(&query), error = errno;
@@ -337,7 +347,7 @@ static void sqlite_rollback(fa_store *store)
 {
     if (store->db != NULL && sqlite3_get_autocommit(store->db) == 0 &&
         sqlite_exec(store, "ROLLBACK", NULL) != 0)
-        fa_sqlite_disconnect(store);
+        disconnect(store);
 }
 
 /* ---- space ----------------------------------------------------------------------------------*/
@@ -348,7 +358,7 @@ void fa_store_use_no_space(fa_store *store, bool on)
     store->no_space = on;
 }
 
-const fa_backend fa_sqlite_backend = FA_BACKEND(sqlite);
+static const fa_backend backend = FA_BACKEND(sqlite);
 
 /* ---- opening --------------------------------------------------------------------------------*/
 /* Waits are short and of random length, so that processes that wait do not all try again together. SQLite takes
@@ -371,7 +381,8 @@ static int wait_for_others(void *context, int tries)
     return 1;
 }
 
-int fa_sqlite_connect(fa_store *store, const char *name, int flags, fa_diag *diag)
+/* Opens the connection, as careful as can be with what is in the file; flags: SQLite's for reading or writing. */
+static int connect_to(fa_store *store, const char *name, int flags, fa_diag *diag)
 {
     int rc =
         sqlite3_open_v2(name, &store->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL);
@@ -466,9 +477,9 @@ static int set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
     if (rc != 0)
         return fa_fail_in(diag, FA_ECORRUPT, "store %s is corrupt", store->path);
     if (has_its_name(store) && (rc = read_kind(store, &kind, &version, diag)) == 0)
-        rc = kind == FA_HEADER_OURS ? fa_sqlite_check_pages(store, "PRAGMA quick_check(1)", diag)
+        rc = kind == FA_HEADER_OURS ? check_pages(store, "PRAGMA quick_check(1)", diag)
                                     : fail_unknown(store, diag);
-    fa_sqlite_disconnect(store);
+    disconnect(store);
     if (rc == FA_ECORRUPT && (rc = rename_all(store->path, aside, diag)) == 0)
         fa_fail(ret_note, 0, "store %s was corrupt; it was kept as %s and a new store begins empty",
                 store->path, aside);
@@ -578,8 +589,8 @@ static int connect_once(fa_store *store, fa_diag *diag)
         return rc;
     store->device = st.st_dev;
     store->inode = st.st_ino;
-    rc = fa_sqlite_connect(store, store->path,
-                           store->read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE, diag);
+    rc = connect_to(store, store->path,
+                    store->read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE, diag);
     if (rc == 0)
         rc = check_contents(store, diag);
     return rc;
@@ -596,7 +607,7 @@ static int connect_file(fa_store *store, fa_diag *ret_note, fa_diag *diag)
             break;
         rc = set_aside(store, ret_note, diag);
     }
-    fa_sqlite_disconnect(store);
+    disconnect(store);
     store->damaged = false; /* whatever failed, the next opening finds it again */
     return rc != 0 ? rc : fa_fail(diag, FA_ECORRUPT, "store %s keeps breaking", store->path);
 }
@@ -604,12 +615,12 @@ static int connect_file(fa_store *store, fa_diag *ret_note, fa_diag *diag)
 static int connect_absent(fa_store *store, fa_diag *diag)
 {
     store->absent = true;
-    int rc = fa_sqlite_connect(store, ":memory:", SQLITE_OPEN_READWRITE, diag);
+    int rc = connect_to(store, ":memory:", SQLITE_OPEN_READWRITE, diag);
     store->journal_ready = true; /* memory has one of its own */
     if (rc == 0)
         rc = change_tables(store, diag);
     if (rc != 0)
-        fa_sqlite_disconnect(store);
+        disconnect(store);
     store->read_only = true;
     return rc;
 }
@@ -629,7 +640,7 @@ static int enter(fa_store *store, fa_diag *diag)
         ((sqlite3_file_control(store->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
           moved != 0) ||
          (open_file(store->db, &size) != NULL && size == 0)))
-        fa_sqlite_disconnect(store);
+        disconnect(store);
     if (store->db == NULL && store->changing) /* what follows may not be stored alone */
         return fa_fail(diag, FA_EIO, "store %s: its file was taken away in the middle of a change",
                        store->path);
@@ -640,12 +651,12 @@ static void close_store(fa_store *store)
 {
     if (store->damaged && !store->read_only && !store->existing && store->db != NULL)
         set_aside(store, NULL, NULL);
-    fa_sqlite_disconnect(store);
+    disconnect(store);
 }
 
 int fa_sqlite_open(fa_store *store, const char *path, fa_diag *ret_note, fa_diag *diag)
 {
-    store->backend = &fa_sqlite_backend;
+    store->backend = &backend;
     store->enter = enter;
     store->close = close_store;
     bool create = !store->read_only && !store->existing;
@@ -656,4 +667,184 @@ int fa_sqlite_open(fa_store *store, const char *path, fa_diag *ret_note, fa_diag
     if (rc == 0)
         rc = connect_file(store, ret_note, diag);
     return rc == FA_ENOTFOUND && store->existing ? connect_absent(store, diag) : rc;
+}
+
+/* ---- a part of a store that travels -------------------------------------------------------*/
+enum { PAGE_SIZE_BYTES = 4096 };
+
+static int enter_part(fa_store *store, fa_diag *diag)
+{
+    return store->db != NULL ? 0 : fa_fail(diag, FA_EIO, "store %s: it was given up", store->path);
+}
+
+/* A connection of its own to what `name` names; closed with fa_store_close(). */
+static int connect_part(const char *name, int flags, const char *path, fa_store **ret_store,
+                        fa_diag *diag)
+{
+    fa_store *store = calloc(1, sizeof *store);
+    if (store == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    store->backend = &backend;
+    store->enter = enter_part;
+    store->close = disconnect;
+    store->pid = getpid();
+    store->absent = true;
+    store->journal_ready = true;
+    store->read_only = (flags & SQLITE_OPEN_READONLY) != 0;
+    snprintf(store->file, sizeof store->file, "in %.4000s", path);
+    store->path = store->file;
+    int rc = connect_to(store, name, flags, diag);
+    if (rc != 0) {
+        fa_store_close(&store);
+        return rc;
+    }
+    *ret_store = store;
+    return 0;
+}
+
+/* ---- a part: making it --------------------------------------------------------------------*/
+int fa_portable_new(fa_store **ret_store, fa_diag *diag)
+{
+    fa_store *store = NULL;
+    char pragmas[160];
+    snprintf(pragmas, sizeof pragmas,
+             "PRAGMA page_size = %d; PRAGMA encoding = 'UTF-8'; PRAGMA auto_vacuum = NONE;"
+             "PRAGMA user_version = %d; PRAGMA application_id = %d;",
+             PAGE_SIZE_BYTES, FA_STORE_SCHEMA, FA_BUNDLE_APPLICATION_ID);
+    int rc = connect_part(":memory:", SQLITE_OPEN_READWRITE, "a bundle", &store, diag);
+    if (rc == 0)
+        rc = fa_db_exec(store, pragmas, diag);
+    if (rc == 0)
+        rc = fa_db_exec(store, fa_db_portable_schema, diag);
+    if (rc != 0)
+        fa_store_close(&store);
+    *ret_store = store;
+    return rc;
+}
+
+int fa_portable_print(fa_store *store, fa_buf *out, fa_diag *diag)
+{
+    sqlite3_int64 size = 0;
+    int rc = fa_db_enter(store, diag);
+    if (rc != 0)
+        return rc;
+    unsigned char *bytes = sqlite3_serialize(store->db, "main", &size, 0);
+    fa_buf_append(out, bytes, bytes != NULL ? (size_t)size : 0);
+    rc = bytes == NULL || out->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a bundle") : 0;
+    sqlite3_free(bytes);
+    return rc;
+}
+
+/* ---- a part: reading it -------------------------------------------------------------------*/
+int fa_portable_check(const unsigned char header[FA_PORTABLE_HEADER], size_t size,
+                      uint32_t *ret_version)
+{
+    const fa_sqlite_header kind = kind_of(header, ret_version);
+    if (kind != FA_HEADER_BUNDLE)
+        return kind == FA_HEADER_OURS || kind == FA_HEADER_OTHER_VERSION ? FA_ESTORE : FA_ECORRUPT;
+    if (*ret_version != FA_STORE_SCHEMA)
+        return FA_EVERSION;
+    bool ours = number_at(header + 16, 2) == PAGE_SIZE_BYTES &&
+                number_at(header + 18, 3) == 0x010100 && /* a rollback journal, no tail of pages */
+                number_at(header + 56, 4) == SQLITE_UTF8 &&
+                memcmp(header + 24, header + 92, 4) == 0 && /* the number of pages counts */
+                (uint64_t)number_at(header + 28, 4) * PAGE_SIZE_BYTES == size;
+    return ours ? 0 : FA_ECORRUPT;
+}
+
+/* The tables and indices of a database as one text. */
+static int print_schema(fa_store *store, fa_buf *out, fa_diag *diag)
+{
+    int rc;
+    fa_query query = fa_db_query(
+        store, diag,
+        "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema ORDER BY rowid");
+    while ((rc = fa_db_step(&query)) == 1) {
+        for (int i = 0; i < 4; i++) {
+            const char *text = fa_read_text(&query, false);
+            fa_buf_printf(out, "%zu:", strlen(text));
+            fa_buf_text(out, text);
+        }
+        if (query.rc != 0) {
+            rc = fa_read_end(&query);
+            return rc < 0 ? rc
+                          : fa_fail(diag, FA_ECORRUPT, "store %s: its tables cannot be read",
+                                    store->path);
+        }
+    }
+    return rc == 0 && out->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a bundle") : rc;
+}
+
+static int check_tables(fa_store *store, fa_diag *diag)
+{
+    fa_store *made = NULL;
+    fa_buf ours = {0}, theirs = {0};
+    int rc;
+    if ((rc = fa_portable_new(&made, diag)) == 0 && (rc = print_schema(made, &ours, diag)) == 0 &&
+        (rc = print_schema(store, &theirs, diag)) == 0 &&
+        (ours.size != theirs.size || memcmp(ours.data, theirs.data, ours.size) != 0))
+        rc = fa_fail(diag, FA_ECORRUPT, "store %s: its tables are not those of a bundle",
+                     store->path);
+    fa_buf_free(&ours);
+    fa_buf_free(&theirs);
+    fa_store_close(&made);
+    return rc;
+}
+
+/* As SQLite's URI of a file that nobody changes. */
+static int uri_of(const char *path, char ret_uri[], size_t size, fa_diag *diag)
+{
+    char whole[PATH_MAX];
+    if (realpath(path, whole) == NULL)
+        return fa_fail(diag, FA_EIO, "store in %s: cannot be opened", path);
+    size_t used = (size_t)snprintf(ret_uri, size, "file:");
+    for (const char *c = whole; *c != 0; c++)
+        used += (size_t)snprintf(ret_uri + used, size - used,
+                                 strchr("%?#", *c) != NULL ? "%%%02X" : "%c", (unsigned char)*c);
+    snprintf(ret_uri + used, size - used, "?immutable=1");
+    return 0;
+}
+
+int fa_portable_open(const void *bytes, size_t size, const char *path, fa_store **ret_store,
+                     fa_diag *diag)
+{
+    fa_store *store = NULL;
+    char uri[3 * PATH_MAX + 32] = ":memory:";
+    int rc;
+    if ((bytes == NULL && (rc = uri_of(path, uri, sizeof uri, diag)) != 0) ||
+        (rc = connect_part(uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, path, &store, diag)) != 0)
+        return rc;
+    if (bytes != NULL && sqlite3_deserialize(store->db, "main", (unsigned char *)(uintptr_t)bytes,
+                                             (sqlite3_int64)size, (sqlite3_int64)size,
+                                             SQLITE_DESERIALIZE_READONLY) != SQLITE_OK)
+        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a bundle"); /* it looks at no byte yet */
+    else
+        rc = check_tables(store, diag);
+    if (rc == 0 && bytes != NULL)
+        rc = check_pages(store, "PRAGMA integrity_check(1)", diag);
+    if (rc != 0)
+        fa_store_close(&store);
+    *ret_store = store;
+    return rc;
+}
+
+int fa_portable_count(fa_store *store, int64_t *ret_winners, int64_t *ret_cubins, fa_diag *diag)
+{
+    fa_query query =
+        fa_db_query(store, diag,
+                    "SELECT (SELECT count(*) FROM winner), (SELECT count(*) FROM cubin), "
+                    "(SELECT count(*) FROM scope WHERE id NOT IN (SELECT scope_id FROM winner)) + "
+                    "(SELECT count(*) FROM cubin WHERE key NOT IN (SELECT cubin_key FROM winner))");
+    int rc = fa_db_step(&query);
+    if (rc <= 0)
+        return rc;
+    *ret_winners = fa_read_int(&query, 0, INT64_MAX);
+    *ret_cubins = fa_read_int(&query, 0, INT64_MAX);
+    const int64_t of_nobody = fa_read_int(&query, 0, INT64_MAX);
+    rc = fa_read_end(&query);
+    rc = rc < 0 ? rc : 0;
+    if (rc == 0 && of_nobody != 0)
+        rc = fa_fail(diag, FA_ECORRUPT, "store %s: it holds a scope or a cubin of no winner",
+                     store->path);
+    return rc;
 }

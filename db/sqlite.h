@@ -10,11 +10,8 @@
 
 #include <sys/stat.h>
 
-/* Opens the connection, as careful as can be with what is in the file; flags: SQLite's for reading or writing. */
-int fa_sqlite_connect(fa_store *store, const char *name, int flags, fa_diag *diag);
 /* path: as the caller gave it. */
 int fa_sqlite_open(fa_store *store, const char *path, fa_diag *ret_note, fa_diag *diag);
-extern const fa_backend fa_sqlite_backend;
 
 /* Whose file it is, by the first hundred bytes of it. */
 typedef enum fa_sqlite_header {
@@ -25,16 +22,8 @@ typedef enum fa_sqlite_header {
     FA_HEADER_FOREIGN,       /* SQLite, of another program */
     FA_HEADER_UNKNOWN        /* not SQLite, or damaged */
 } fa_sqlite_header;
-fa_sqlite_header fa_sqlite_kind(const unsigned char header[100], uint32_t *ret_version);
-/* A number of the header. */
-uint32_t fa_sqlite_number(const unsigned char *bytes, int size);
 /* What the file of that name is, in which no part is a symbolic link; FA_EIO. */
 int fa_sqlite_kind_of(const char *path, fa_sqlite_header *ret_kind);
-
-/* Looks at all pages by one of SQLite's checks, a literal. FA_ECORRUPT says what is wrong. The connection is there. */
-int fa_sqlite_check_pages(fa_store *store, const char *check, fa_diag *diag);
-/* Closes the connection and all its statements; the next call opens another. */
-void fa_sqlite_disconnect(fa_store *store);
 
 /* ---- where a store may live, and the directory beside it -------------------------------------*/
 int fa_db_errno(int error); /* errno to FA_E… */

@@ -6,6 +6,7 @@
 #include "statements.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,6 +34,17 @@ bool fa_store_is_absent(const fa_store *store)
 bool fa_store_is_lost(const fa_store *store)
 {
     return store->lost;
+}
+
+void fa_store_close(fa_store **store)
+{
+    if (store == NULL || *store == NULL)
+        return;
+    /* A forked child must leave the connection alone: closing it could undo the parent's work. */
+    if ((*store)->pid == getpid())
+        (*store)->close(*store);
+    free(*store);
+    *store = NULL;
 }
 
 int fa_db_enter(fa_store *store, fa_diag *diag)

@@ -340,7 +340,7 @@ int fa_store_lock(fa_store *store, const char *name, bool shared, fa_lock **ret_
                   fa_diag *diag);
 void fa_lock_release(fa_lock **lock); /* NULL is allowed; on the thread that uses its store */
 
-/* ---- a part of a store that travels (portable.c) ----------------------------------------------*/
+/* ---- a part of a store that travels (sqlite.c) ------------------------------------------------*/
 /* Scopes, cubins and winners in the tables of a store, in the bytes of one file. It is made in memory and given out as
  * bytes. It is read from bytes, or from a file whose owner is trusted, with the calls of any store, and nothing can write
  * it. */

@@ -355,14 +355,6 @@ void fa_words_about(fa_buf *out, double us)
     put_us(out, us, us < 99.95 ? 1 : 0);
 }
 
-void fa_words_tflops(fa_buf *out, double tflops)
-{
-    if (tflops < 0.0995)
-        fa_buf_printf(out, "%.1g", tflops);
-    else
-        fa_buf_printf(out, "%.*f", tflops < 0.995 ? 2 : tflops < 9.95 ? 1 : 0, tflops);
-}
-
 static void put_time(fa_buf *out, int64_t unix_time, bool utc, const char *format)
 {
     time_t seconds = (time_t)unix_time;

@@ -77,7 +77,6 @@ void fa_words_grouped(fa_buf *out, int64_t value);
 /* 41.3 µs, and a model's ~41 µs */
 void fa_words_us(fa_buf *out, double us);
 void fa_words_about(fa_buf *out, double us);
-void fa_words_tflops(fa_buf *out, double tflops);   /* 467, 9.9, 0.57, 0.002 */
 void fa_words_time(fa_buf *out, int64_t unix_time); /* 2026-11-20 16:23, of the process's zone */
 void fa_words_day(fa_buf *out, int64_t unix_time);  /* 2026-11-20, of UTC */
 

@@ -166,12 +166,6 @@ const fa_member fa_trial_members[] = {
 #undef ROW
 #undef THREE
 
-void fa_trial_settle(fa_trial *trial)
-{
-    if (isnan(trial->max_error) && !(trial->tolerance > 0))
-        trial->max_error = 0;
-}
-
 void fa_trial_take_times(fa_trial *trial, const fa_trial *from)
 {
     trial->median_us = from->median_us;

@@ -74,9 +74,6 @@ extern const fa_member fa_gpu_members[];
 extern const fa_member fa_kept_members[];
 extern const fa_member fa_sweep_spent_members[];
 
-/* For a table that has fa_trial_members as a part, after it was read. */
-void fa_trial_settle(fa_trial *trial);
-
 void fa_words_config(fa_buf *out, const fa_config *config); /* family BLOCK_M=128 … */
 /* What was measured of another one: times, samples and error. */
 void fa_trial_take_times(fa_trial *trial, const fa_trial *from);

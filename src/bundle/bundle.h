@@ -5,7 +5,7 @@
  *
  * May be used by: engine and above. May use: db, base.
  *
- * The file is a part of a store (db/portable.c) as SQLite writes it, and behind it 128 bytes: the hash of what
+ * The file is a part of a store (db/sqlite.c) as SQLite writes it, and behind it 128 bytes: the hash of what
  * stands before them, and zeros (once a signature). The same content gives the same bytes. FILE.minisig beside it is a
  * signature of the whole file in minisign's format.
  *

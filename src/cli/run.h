@@ -84,8 +84,6 @@ int cli_queue(cli_run *run);
 int cli_push(cli_run *run);
 int cli_doctor(cli_run *run);
 int cli_gpus(cli_run *run);
-/* show FILE.fab (bundles.c). */
-int cli_show_bundle(cli_run *run);
 
 /* Opens run->tuner as the options ask. to_read: the verb keeps nothing, so that no store is made where none is. */
 int cli_open(cli_run *run, bool to_read);

@@ -64,9 +64,11 @@ static void print_times(const fa_answer *answer, fa_buf *out)
     fa_buf_text(out, ": ");
     (own ? fa_words_us : fa_words_about)(out, us);
     if (own) {
-        fa_buf_text(out, ", ");
-        fa_words_tflops(out, fa_problem_work(&answer->problem, "flops") / us * 1e-6);
-        fa_buf_text(out, " TFLOP/s");
+        const double rate = fa_problem_work(&answer->problem, "flops") / us * 1e-6;
+        const int digits = rate < 0.995 ? 2 : rate < 9.95 ? 1 : 0;
+        fa_buf_text(out, ", "); /* 467, 9.9, 0.57, 0.002 */
+        fa_buf_printf(out, rate < 0.0995 ? "%.*g TFLOP/s" : "%.*f TFLOP/s",
+                      rate < 0.0995 ? 1 : digits, rate);
     }
     if (own && answer->default_us > 0) {
         fa_buf_printf(out, ", %.2f× as fast as the default config (", answer->default_us / us);

@@ -329,8 +329,7 @@ static void give_up_family(fa_job *job, int index, bool known)
         fa_job_end(job, 0);
 }
 
-/* ---- the compile side ---------------------------------------------------------------------*/
-/* ---- gates ----------------------------------------------------------------------------------*/
+/* ---- the compile side: gates --------------------------------------------------------------*/
 static bool are_launched_alike(const fa_launches *first, const fa_launches *second)
 {
     bool alike = first->count == second->count &&

@@ -624,7 +624,7 @@ fa_origin fa_bundle_origin(fa_origin there)
     return there < FA_ORIGIN_IMPORTED ? FA_ORIGIN_IMPORTED : there;
 }
 
-/* ---- the whole file -------------------------------------------------------------------------*/
+/* ---- bundles: the whole file --------------------------------------------------------------*/
 int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_bundle **ret_bundle,
                          fa_diag *diag)
 {
@@ -653,7 +653,7 @@ int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_
     return rc;
 }
 
-/* ---- one winner -----------------------------------------------------------------------------*/
+/* ---- bundles: one winner ------------------------------------------------------------------*/
 /* The winner says the most of what it launches: no less than its first kernel, no more than any of the cubin. */
 static bool lies_between(int32_t least, int32_t said, int32_t most)
 {
@@ -712,7 +712,7 @@ int fa_bundle_adopt(fa_winner_record *winner, const char *signer, fa_diag *diag)
     return 0;
 }
 
-/* ---- two winners ----------------------------------------------------------------------------*/
+/* ---- bundles: two winners -----------------------------------------------------------------*/
 /* Width of the interval relative to the median; what has none is wider than any. */
 static double spread(const fa_trial *trial)
 {
@@ -739,7 +739,7 @@ fa_bundle_change fa_bundle_weigh(const fa_winner_record *stored, const fa_winner
                : FA_BUNDLE_KEPT;
 }
 
-/* ---- inspecting -----------------------------------------------------------------------------*/
+/* ---- bundles: inspecting ------------------------------------------------------------------*/
 int fa_bundle_inspect(const char *file, fa_bundle_item **ret_items, size_t *ret_count,
                       fa_bundle_info *ret_info, fa_diag *diag)
 {

@@ -12,6 +12,7 @@
 #include "error.h"
 #include "problem.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,7 +240,8 @@ static int read_answer(const cJSON *json, void *ret_answer, fa_diag *diag)
                  : fa_fail(diag, FA_EINVAL, "\"answer\" must be an object");
     if (rc == 0 && answer->cubin_key[0] != 0 && !fa_is_sha256(answer->cubin_key))
         rc = fa_fail(diag, FA_EINVAL, "answer: \"cubin_key\" is not 64 hexadecimal digits");
-    fa_trial_settle(&answer->trial);
+    if (isnan(answer->trial.max_error) && !(answer->trial.tolerance > 0)) /* it was null */
+        answer->trial.max_error = 0;
     return rc;
 }
 
