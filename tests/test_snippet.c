@@ -257,3 +257,26 @@ TEST(cuda_computes_what_the_evaluator_does)
     CHECK(told > COUNT * POINTS / 4 &&
           astray < COUNT * POINTS / 400); /* rounding may cross a step */
 }
+
+/* So that no row of a gradient goes unproved: one tensor has all of the room, several have what others leave. */
+TEST(tensors_of_a_proof_fill_the_room_of_their_gradients)
+{
+    static const char *const fields[][2] = {{"buffers", "x:f32[:,:]* y:f32[:]* z:f32[:,:]*"},
+                                            {"score", "score + x[h][k] + y[h] + z[q][k]"},
+                                            {"d_buffers", "1024"},
+                                            {"heads_q", "4"},
+                                            {"seq_q", "100"},
+                                            {"seq_k", "100"}};
+    const fa_operation *operation = NULL;
+    fa_buffer_plan plan[FA_ATTN_BUFFERS];
+    fa_problem problem;
+    CHECK_OK(fa_find_operation("attn_bwd", &operation, &diag), diag);
+    CHECK_OK(fa_make_problem(operation, &problem), diag);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        CHECK_OK(fa_set_field(&problem, fields[i][0], fields[i][1], &diag), diag);
+    CHECK_INT(fa_buffers_plan(&problem, false, 1, plan), 3);
+    CHECK(plan[0].elements == 3 * 100 && plan[1].elements == 4 && plan[2].elements == 7 * 100);
+    CHECK_OK(fa_set_field(&problem, "d_buffers", "16384", &diag), diag);
+    CHECK_INT(fa_buffers_plan(&problem, true, 1, plan), 3);
+    CHECK(plan[2].elements > 97 * 97 && plan[2].elements <= 100 * 100);
+}
