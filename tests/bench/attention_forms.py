@@ -62,10 +62,9 @@ def narrow(batch, heads, seq, dim, causal):
 def scores():
     """Texts beside FlexAttention's functions, in turn: forward, and backward, of what they read too."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-    leaves = [torch.randn(2, 16, KEYS, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
-    slope, key, table, bias = (torch.randn(*shape, device="cuda") for shape in ((16,), (2, KEYS), (2 * KEYS,), (16, KEYS, KEYS)))
+    slope, key, table, bias, pair, of_t5 = (torch.randn(*shape, device="cuda") for shape in ((16,), (2, KEYS), (2 * KEYS,), (16, KEYS, KEYS), (4, 256, 256), (12, 1023)))
     doc = (torch.arange(KEYS, device="cuda", dtype=torch.int32) // 1366).repeat(2, 1)
-    for name, how, bend, seen in (
+    for name, how, bend, seen, *shape in (
             ("causal", {"mask": "k <= q"}, None, lambda b, h, i, j: i >= j),
             ("slope, causal", {"causal": True, "score": "score - 0.0625 * (q - k)"}, lambda s, b, h, i, j: s - 0.0625 * (i - j), lambda b, h, i, j: i >= j),
             ("window", {"mask": "k <= q and q - k < 1024"}, None, lambda b, h, i, j: (i >= j) & (i - j < 1024)),
@@ -77,11 +76,13 @@ def scores():
             ("table", {"score": "score + x[q - k + 8191]", "buffers": {"x": table}}, lambda s, b, h, i, j: s + table[i - j + 8191], None),
             ("documents", {"causal": True, "mask": "x[b][q] == x[b][k]", "buffers": {"x": doc}}, None, lambda b, h, i, j: (i >= j) & (doc[b, i] == doc[b, j])),
             ("bias", {"score": "score + x[h][q][k]", "buffers": {"x": bias}}, lambda s, b, h, i, j: s + bias[h, i, j], None),
+            ("AlphaFold's pairs", {"score": "score + x[h][q][k]", "buffers": {"x": pair}}, lambda s, b, h, i, j: s + pair[h, i, j], None, 256, 4, 256, 32),
+            ("T5's distances", {"score": "score + x[h][k - q + 511]", "buffers": {"x": of_t5}}, lambda s, b, h, i, j: s + of_t5[h, j - i + 511], None, 16, 12, 512, 64),
             # Last: FlexAttention takes 1.9 s for one backward.
             ("slopes, causal", {"causal": True, "score": "score + x[h] * (k - q)", "buffers": {"x": slope}}, lambda s, b, h, i, j: s + slope[h] * (j - i),
              lambda b, h, i, j: i >= j)):
         torch.compiler.reset()
-        q, k, v = (x.requires_grad_(name != "bias") for x in leaves)
+        q, k, v = (torch.randn(*shape or (2, 16, KEYS, 128), device="cuda", dtype=torch.bfloat16, requires_grad=name != "bias") for _ in range(3))
         wanted = [q, k, v, *(x.requires_grad_() for x in how.get("buffers", {}).values() if x.is_floating_point() and name != "bias")]
         mask = create_block_mask(seen, 2 if name == "documents" else None, None, KEYS, KEYS, device="cuda") if seen else None
         flex = torch.compile(flex_attention, dynamic=False)
@@ -89,11 +90,14 @@ def scores():
         made = [way() for way in ways]
         us, told = in_turn(dict(enumerate(ways)), FLUSH), "%s: ours %.0f us, FlexAttention %.0f us, %.2f times, differ by %.4f"
         print(told % (name, us[0], us[1], us[1] / us[0], (made[0] - made[1]).abs().max()), flush=True)
-        if name in ("table", "bias"):  # of FlexAttention's configs for a table none fits an H200; a bias has too many elements for ours
+        if name == "bias":  # with too many elements for a gradient
             continue
         d_o = torch.randn_like(q)
-        back = [lambda o=o: torch.autograd.grad(o, wanted, d_o, retain_graph=True) for o in made]
+        back = [lambda o=o: torch.autograd.grad(o, wanted, d_o, retain_graph=True) for o in made[:1 if name == "table" else 2]]
         us = in_turn(dict(enumerate(back)), FLUSH)
+        if name == "table":  # of FlexAttention's configs for its gradient none fits an H200
+            print("%s, backward: ours %.0f us" % (name, us[0]), flush=True)
+            continue
         apart = max((x - y).abs().max() / y.abs().max() for x, y in zip(back[0](), back[1]()))
         print(told % (name + ", backward", us[0], us[1], us[1] / us[0], apart), flush=True)
 
