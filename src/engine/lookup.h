@@ -93,7 +93,7 @@ bool fa_reproof_launches_so(fa_tuner *tuner, const fa_target *target, const fa_a
 int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, const fa_request *request,
                      const fa_answer *answer, const fa_cubin_record *cubin, fa_diag *diag);
 
-/* ---- explain.c: the configs of a problem, ranked ---------------------------------------------*/
+/* ---- api.c: the configs of a problem, ranked ---------------------------------------------*/
 /* The configs on record of a target's scope; with `rest` those of its space as well, unless it is searched. The winner,
  * which may be NULL, is the first of those that finished. ret_space, which may be NULL: without `rest` its GPU alone.
  * `work` is held. */
