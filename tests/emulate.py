@@ -73,7 +73,6 @@ CALLS = {
     "ld.global.nc.v2.b32 {%0,%1}, [%2];": "load_global",
     "ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4];": "load_global",
     "ld.global.v4.b32 {%0,%1,%2,%3}, [%4];": "load_global",
-    "ld.global.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];": "load_global",
     "ld.acquire.gpu.global.u32 %0, [%1];": "load_acquire",
     "ld.global.cg.v2.f32 {%0,%1}, [%2];": "load_global",
     "ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];": "load_global",
