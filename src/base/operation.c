@@ -290,8 +290,8 @@ static int check_keys(const fa_operation *operation, const char *where, fa_diag 
     static const char *const of_specifications[] = {"name",      "type",   "shape", "value",
                                                     "is",        "range",  "align", "symbol",
                                                     "parameter", "fields", NULL};
-    static const char *const of_files[] = {"name",  "type",  "shape",   "value", "is",
-                                           "range", "align", "strided", "when",  NULL};
+    static const char *const of_files[] = {"name",  "type",    "shape", "value",  "is", "range",
+                                           "align", "strided", "when",  "normal", NULL};
     static const char *const all[] = {
         "name",      "title",     "default",    "example",  "sweep_example",
         "sizes",     "products",  "shorthands", "backward", "reference_of_features",

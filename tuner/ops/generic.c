@@ -533,6 +533,7 @@ static void take_cases(fa_bench *b, const fa_problem *problem)
         for (int t = 0; t < c->tensors.count; t++) {
             const fa_tensor *tensor = &c->tensors.at[t];
             fa_proof_pack(tensor, &c->of[t]);
+            c->of[t].scale = i == 0 && tensor->normal ? 1 : 0;
             c->of[t].tolerance[0] = fa_tensors_tolerance(&c->tensors, tensor->element);
             if (tensor->summed) /* over all queries and keys: what is left of sums that cancel */
                 c->of[t].tolerance[0] = (fa_tolerance){0x1p-8, 0x1p-8, 1e-3};

@@ -261,6 +261,7 @@ static void read_range(struct reader *r, fa_tensor *tensor)
     char room[2][32];
     const char *low = fa_json_expression(cJSON_GetArrayItem(range, 0), room[0]);
     const char *high = fa_json_expression(cJSON_GetArrayItem(range, 1), room[1]);
+    tensor->normal = cJSON_IsTrue(fa_json_member(r->json, "normal"));
     if (tensor->element == FA_ELEMENT_BOOL)
         tensor->span = 2;
     if (range == NULL)

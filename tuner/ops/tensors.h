@@ -71,6 +71,7 @@ typedef struct fa_tensor {
     /* of the problem that was read for, below 2^60; a complex one counts twice */
     uint64_t elements;
     int64_t from, span; /* of that problem: the range, span 0: the usual one */
+    bool normal;        /* what is timed reads normal numbers, not the usual k / 64 */
 } fa_tensor;
 
 typedef struct fa_scalar {
