@@ -261,9 +261,9 @@ int fa_attn_cases(const fa_problem *problem, uint64_t seed, fa_attn_case ret_cas
         fa_attn_case c = fa_attn_case_make(&p, rows[i].pad, random, true);
         const bool grows = p.score != 0 && strstr(fa_value_words(p.score, NULL), "exp") != NULL;
         c.input_scale[FA_ATTN_Q] = c.input_scale[FA_ATTN_K] = /* e^60 is a float, e^1000 is none */
-            fminf(rows[i].size, grows                    ? 2
-                                : p.q_dtype == FA_KV_FP8 ? 4
-                                                         : 50);
+            fminf(rows[i].size, grows                                                      ? 2
+                                : p.q_dtype == FA_KV_FP8 || p.kv_dtype == FA_KV_FP8_DS_MLA ? 4
+                                                                                           : 50);
         if (rows[i].scale > 0)
             c.softmax_scale = rows[i].scale;
         c.all_rows = true;
