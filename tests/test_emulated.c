@@ -682,7 +682,7 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_latent_attention_is_found)
         " \"PART_STEPS\": 2, \"EVICT_FIRST\": 0}}";
     static const char of_few[] =
         "{\"family\": \"attn_fwd_latent_few_sm90\", \"tunables\": {\"GROUPS\": 3, \"SPREAD\": 1,"
-        " \"PART_STEPS\": 2, \"EVICT_FIRST\": 0}}";
+        " \"PART_STEPS\": 2}}";
     fa_problem p = {.head_dim = 0};
     CHECK_OK(problem_in("'head_dim': 576, 'head_dim_v': 512, 'v_in_k': true, 'seq_q': 5,"
                         " 'page': 48, 'lengths_k': 'seqused', 'dtype': 'bf16'",

@@ -10,7 +10,7 @@
 // the end. A warp of a group owns 128 of the 512 columns, in both products. With several parts a second kernel adds up.
 // Invariants:
 //  - a key lies in shared memory as in global memory. Keys are kPitch apart, 4 banks more than whole lines, so that ldmatrix of eight
-//    meets no bank twice: 656 bytes are so, others are copied key by key.
+//    meets no bank twice: 656 bytes are so, others are copied key by key. L2 gives them up first: that is worth a tenth at 16 sequences.
 //  - S: each warp multiplies its 128 columns, and 16 of the last 64. The four warps exchange these sums through shared memory and add
 //    them in the same order: all of a group have the same P.
 //  - numbers of e4m3 are widened in registers, for each product as it needs them. For S to fp16, which has all of e4m3; queries are
@@ -75,7 +75,7 @@ FA_DEVICE float load_shared(u32 from) {
 // An array -> shared memory; its bytes arrive at `barrier`.
 FA_DEVICE void bulk_load_once(u32 to, const void *from, u32 bytes, u32 barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
-                 :: "r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(EVICT_FIRST != 0 ? kEvictFirst : kEvictLast) : "memory");
+                 :: "r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(kEvictFirst) : "memory");
 }
 FA_DEVICE u32 load_u32(const u16 *from) { return (u32)load_int((const int *)from); }
 FA_DEVICE void load_pair(u32 (&x)[2], const u16 *from) {
