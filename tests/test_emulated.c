@@ -9,6 +9,7 @@
 #define CHECK_OWN_MAIN
 #include "device_context.h"
 #include "emulated_fixture.h"
+#include "fake_cuda_numbers.h"
 
 enum { EMULATED_PROBLEMS = 3, HOPPER_PROBLEMS = 2, LONGEST = 203 };
 
@@ -292,6 +293,7 @@ static int launch_batch(const fa_problem *problem, const fa_candidate *candidate
     const fa_launches *launches = &candidate->launches;
     size_t workspace = (size_t)launches->workspace_bytes;
     size_t kv = (size_t)b->pages * ONE_PAGE * KEY * 2;
+    float one = 1.0f;
     struct {
         void *here;
         size_t size;
@@ -304,7 +306,8 @@ static int launch_batch(const fa_problem *problem, const fa_candidate *candidate
                 {b->o, sizeof b->o, 0},
                 {b->lse, sizeof b->lse, 0},
                 {recycled->word, workspace + 1, 0},
-                {NULL, (size_t)launches->counters * 4 + 1, 0}}; /* zeros */
+                {NULL, (size_t)launches->counters * 4 + 1, 0}, /* zeros */
+                {&one, sizeof one, 0}};
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof part / sizeof *part; i++) {
         rc = fa_device_alloc(world.driver, part[i].size, &part[i].there, &diag);
@@ -317,12 +320,16 @@ static int launch_batch(const fa_problem *problem, const fa_candidate *candidate
                                .v = (void *)(uintptr_t)part[2].there,
                                .o = (void *)(uintptr_t)part[5].there,
                                .lse = (float *)(uintptr_t)part[6].there,
+                               .k_scale = (float *)(uintptr_t)part[9].there,
+                               .v_scale = (float *)(uintptr_t)part[9].there,
                                .seqused_k = (int *)(uintptr_t)part[3].there,
                                .block_table = (int *)(uintptr_t)part[4].there,
                                .block_table_stride = TABLE,
                                .num_pages = b->pages};
     struct fa_attn_serving_params p;
-    void *arguments[] = {&p};
+    struct fa_attn_shared shared = {.boxes = {COLUMNS, 64, 1, ONE_PAGE, ONE_PAGE, 16}};
+    struct fa_attn_tensor_maps maps; /* of a kernel of fp8 queries */
+    void *arguments[] = {&p, &maps};
     if (rc == 0)
         rc = fa_attn_dense_take(problem, &args, &p.dense, &diag);
     if (rc == 0)
@@ -330,6 +337,8 @@ static int launch_batch(const fa_problem *problem, const fa_candidate *candidate
     p.workspace = (void *)(uintptr_t)part[7].there;
     p.counters = (void *)(uintptr_t)part[8].there;
     p.splits = launches->splits;
+    if (rc == 0 && problem->q_dtype == FA_KV_FP8)
+        rc = fa_attn_maps_get(&shared, world.driver, problem, &p, &maps, &diag);
     if (rc == 0)
         rc = fa_launch_kernel(world.driver, function, candidate->trial.grid,
                               (const uint32_t[]){(uint32_t)candidate->trial.threads, 1, 1},
@@ -725,6 +734,75 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_parts_of_keys_is_found)
              diag);
     p.heads_q = 6, p.seq_k = 904;
     CHECK_INT(count_unnoticed(&p, config, changes), 0);
+}
+
+/* How far the output of a query is from float64's where one key has 1.6 times the weight of all others together, which e4m3 would
+ * round by 2 %. The others' weights are alike, and their values 0. */
+static double error_of_a_needle(uint64_t pick, const struct change *changes)
+{
+    enum { NEEDLE = 400, KEYS = 900, ONE = 0x38, SIXTEENTH = 0x18, MINUS = 0x80 };
+    static struct batch b;
+    struct recycled left = {0};
+    fa_problem p = problem_of(FA_BF16, FA_CAUSAL_NONE, COLUMNS, 1, QUERY_HEADS, KEY_HEADS, 1, KEYS);
+    fa_candidate candidate;
+    fa_buf cubin = {0};
+    fa_module *module = NULL;
+    fa_function function = NULL;
+    double o = 0, sum = 0, needle = 0;
+    p.lengths_k = FA_LENGTHS_SEQUSED, p.page = ONE_PAGE, p.layout = FA_BSHD;
+    p.kv_dtype = p.q_dtype = FA_KV_FP8;
+    uint8_t *q = (uint8_t *)b.q;
+    bool filled = fill_batch(&b, (const int[]){0}, 1);
+    b.used[0] = KEYS;
+    for (int i = 0; i < O_OF_ONE; i++)
+        q[i] = ONE | (fa_random(1, (uint64_t)i) & MINUS);
+    for (int j = 0; filled && j < KEYS; j++) {
+        double score = 0;
+        for (int i = 0; i < KEY; i++) {
+            int at = (b.table[j / ONE_PAGE] * ONE_PAGE + j % ONE_PAGE) * KEY + i;
+            uint8_t sign = fa_random(2, (uint64_t)(j * KEY + i)) & MINUS;
+            uint8_t along = (q[i] & MINUS) | (i % 2 ? 0x37 : 0x36); /* 0.9375 and 0.875 */
+            ((uint8_t *)b.k)[at] = j == NEEDLE ? along : sign | SIXTEENTH;
+            ((uint8_t *)b.v)[at] = j == NEEDLE ? ONE : 0;
+            if (i < COLUMNS) /* the first head's */
+                score += j == NEEDLE              ? i % 2 ? 0.9375 : 0.875
+                         : sign == (q[i] & MINUS) ? 0.0625
+                                                  : -0.0625;
+        }
+        sum += exp(score / 8);
+        needle = j == NEEDLE ? exp(score / 8) : needle;
+    }
+    int rc = fixture_pick(&world.fixture, "attn_fwd_fp8_sm90a", &p, &world.gpu, false, pick,
+                          &candidate, &diag);
+    if (rc == 0)
+        rc = emulate(&candidate, &p, changes, &cubin);
+    if (rc == 0)
+        rc = fa_module_load(world.driver, cubin.data, cubin.size, &module, &diag);
+    if (rc == 0)
+        rc = fa_module_function(module, "attn_fwd", candidate.trial.smem_bytes, &function, &diag);
+    if (rc == 0 && filled)
+        rc = launch_batch(&p, &candidate, function, &left, &b);
+    for (int i = 0; i < COLUMNS; i++)
+        o += (double)bf16_value(b.o[i]) / COLUMNS;
+    free(left.word);
+    free(b.k);
+    free(b.v);
+    fa_module_unload(&module);
+    fa_buf_free(&cubin);
+    return rc == 0 && filled ? fabs(o / (needle / sum) - 1) : INFINITY;
+}
+
+TEST_WITHIN(unless_left_out, a_key_that_decides_a_row_is_not_rounded)
+{
+    static const struct change rounded[] = {
+        {"max2(part[0], part[1]) > kJump", "max2(part[0], part[1]) > 3.0e38f"}, {NULL}};
+    for (int i = 0; i < 4; i++) {
+        setenv("EMULATOR_CHANGE", i % 2 ? "1" : "0", 1);
+        double off = error_of_a_needle((uint64_t)i / 2, rounded);
+        unsetenv("EMULATOR_CHANGE");
+        printf("# %s: off by %.4f\n", i % 2 ? "rounded" : "right", off);
+        CHECK(i % 2 ? off > 0.01 && off < 0.07 : off < 0.003);
+    }
 }
 
 /* Sums of steps in registers and in shared memory, and chunks of columns. */
