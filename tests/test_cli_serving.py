@@ -142,7 +142,9 @@ def the_config_of_a_model_is_read_as_transformers_writes_it():
             told = plans(place, config_of(config, place), "seq_q=64", status=int("torch_dtype" not in config))
             tap.equal({tuple(p.get(field) for field in ("heads_q", "heads_kv", "head_dim", "dtype", "window_left", "softcap", "sinks"))
                        for p in told}, expected)
-        for config, part in ((dict(plain, kv_lora_rank=512), "--head-dim 576 --head-dim-v 512 --v-in-k"), (dict(plain, model_type="bloom"), "ALiBi, which PyTorch's SDPA"),
+        latent = dict(plain, num_attention_heads=128, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128)
+        tap.equal(plans(place, config_of(latent, place)), plans(place, "deepseek-v3"))
+        for config, part in ((dict(latent, index_topk=2048), "sparse attention"), (dict(plain, model_type="bloom"), "ALiBi, which PyTorch's SDPA"),
                              (dict(plain, relative_attention_num_buckets=32), "a relative bias"),
                              (dict(plain, layer_types=["chunked_attention"]), "masks of chunks"), ({}, "describes no attention"), ([], "no JSON object"),
                              ('{"num_attention_heads": ', "config.json: Expecting value")):

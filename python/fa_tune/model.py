@@ -22,14 +22,26 @@ def _number(config, absent, *names):
     return next((int(value) for value in values if isinstance(value, (int, float)) and value >= 1), absent)
 
 
+def _dtype(config):
+    return "fp16" if str(config.get("dtype") or config.get("torch_dtype")).rpartition(".")[2] == "float16" else "bf16"
+
+
+def _latent_layers(config, heads, rank):
+    """Of multi-head latent attention: prompts attend by heads, decode steps to the keys that all heads share, whose first columns are values."""
+    turned, value = _number(config, 64, "qk_rope_head_dim"), _number(config, 128, "v_head_dim")
+    prompt = {"heads_q": heads, "heads_kv": heads, "head_dim": _number(config, 128, "qk_nope_head_dim") + turned, "head_dim_v": value}
+    decode = {"heads_q": heads, "heads_kv": 1, "head_dim": rank + turned, "head_dim_v": rank, **({"v_in_k": "true"} if rank + turned > 512 else {}),
+              "seq_q": 1, "seq_k": 4096, "batch": "1,8,32", "lengths_k": "seqused", "page": 64}
+    return [{name: str(value) for name, value in {**layer, "dtype": _dtype(config)}.items()} for layer in (prompt, decode)]
+
+
 def _layer(config, heads, window):
     one = config.get("multi_query") is True and config.get("new_decoder_architecture") is not True
     of_keys = _number(config, 1 if one else heads, "num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
     dim = _number(config, _number(config, 0, "hidden_size", "n_embd", "d_model") // heads, "head_dim", "d_kv", "kv_channels")
     if not window:  # Gemma 4
         of_keys, dim = _number(config, of_keys, "num_global_key_value_heads"), _number(config, dim, "global_head_dim")
-    dtype = str(config.get("dtype") or config.get("torch_dtype")).rpartition(".")[2]
-    layer = {"heads_q": heads, "heads_kv": of_keys, "head_dim": dim, "dtype": "fp16" if dtype == "float16" else "bf16"}
+    layer = {"heads_q": heads, "heads_kv": of_keys, "head_dim": dim, "dtype": _dtype(config)}
     if _number(config, 0, "attn_logit_softcapping"):
         layer["softcap"] = "true"
     if "gpt_oss" in str(config.get("model_type")):
@@ -41,8 +53,8 @@ def _layer(config, heads, window):
 
 def _uncovered(config, kinds):
     """What its attention has that no kernel computes, and what does; None: nothing that is known."""
-    if _number(config, 0, "kv_lora_rank"):
-        return "latent attention (kv_lora_rank): --head-dim 576 --head-dim-v 512 --v-in-k is how its decoding is tuned"
+    if _number(config, 0, "index_topk"):
+        return "sparse attention (index_topk)"
     if any(part.get("alibi") is True for part in (config, config.get("attn_config") or {})) or "bloom" in str(config.get("model_type")):
         return "ALiBi, which PyTorch's SDPA computes"
     if config.get("relative_attention_num_buckets") is not None:
@@ -60,6 +72,8 @@ def layers_of(config):
     uncovered = _uncovered(config, kinds)
     if uncovered or not heads:
         raise ValueError("its attention has " + uncovered if uncovered else 'it describes no attention: "num_attention_heads" is missing')
+    if _number(config, 0, "kv_lora_rank"):
+        return _latent_layers(config, heads, _number(config, 0, "kv_lora_rank"))
     if config.get("use_sliding_window") is False or window >= _number(config, 1 << 31, "max_position_embeddings"):
         window = 0
     both = (config.get("use_sliding_window") is True or _number(config, 0, "sliding_window_pattern") > 1
