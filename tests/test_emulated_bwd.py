@@ -32,6 +32,11 @@ def hopper_bytes(m, d, dv, varlen=0):
     return 256 * varlen + 128 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 128 * 2 + m * d * 4 + 4 * m * 4 + 192
 
 
+def sums_bytes(case):
+    """Of diagonals, in attn_bwd_sm90a."""
+    return 64 * (case.config[0] + 16) if "D_BUFFERS" in case.flags and case.words[8] == 384 else 0
+
+
 def wide_bytes(stages, d, dv):
     """Of the launch for dK and dV."""
     return 64 * (d + dv) * 2 + stages * 64 * (d + dv + 64) * 2 + 1024 * (stages - 1) + 192
@@ -187,7 +192,7 @@ class HopperCase(Case):
         self.words[0] = dice.choice([1, 2])
         self.words[3:5] = [dice.choice([0, 1, 63, 65, 129, 200, 330]) for _ in range(2)]   # rings go round
         self.words[7] = dice.choice([0, 8, 24])
-        self.words[8:10] = [384, hopper_bytes(self.config[0], *getattr(self, "tiles", [64, 64]), self.flags["VARLEN"])]
+        self.words[8:10] = [384, hopper_bytes(self.config[0], *getattr(self, "tiles", [64, 64]), self.flags["VARLEN"]) + sums_bytes(self)]
 
 
 class SequencesCase(Case):
@@ -444,6 +449,7 @@ def scores_and_masks_of_a_user_are_right():
 
 def held(case, room=4096):
     case.flags |= {"SCORE_SNIPPET": 1, "MASK_SNIPPET": 1, "BUFFER_COUNT": 5, "D_BUFFERS": room}
+    case.words[9] += sums_bytes(case)
     return case
 
 
@@ -458,7 +464,7 @@ def sums_of_what_texts_read_that_are_wrong_are_found():
     for block, words, room, changes in (
             (96, [2, 4, 2, 150, 300], 4096, (
                 ("(g + 2 * t) % 8", "(g + t) % 8"), ("turned_before = turned", "turned_before = 0.0f"), ("odd_before = odd", "odd_before = 0.0f"),
-                ("end_block(j + 2, under_way[ends]);", ""), ("key - (int)(lane / 4)", "key"), ("left == 0 || walk.head != head", "left == 0"),
+                ("end_block(j + 2, under_way[ends]);", ""), ("(int)(warp * 16 + lane / 4)", "(int)(lane / 4)"), ("16 * warp", "8 * warp"), ("left == 0 || walk.head != head", "left == 0"),
                 ("if (column < seers.first[half] - first_row || column >= seers.end[half] - first_row) weight = 0.0f;", ""),
                 ("if (!is_visible(w, query, key)) weight = 0.0f;", ""), ("query_place(key + 8)", "query_place(key)"))),
             (64, [2, 4, 2, 150, 40], 1536, (("(int)(step % p.batch)", "0"), ("if (kOfKeys) hold_keys();", ""), ("step + 1 < end && batch + 1 < p.batch", "step + 1 < end"),

@@ -224,7 +224,7 @@ FA_DEVICE bool passes_any() { return !(true GRADIENT_SITES(IS_LEFT)); }
 // A warp's sums of diagonals over 16 keys and kM queries: score 4 * j + 2 * half + e of a lane is of key g + 8 * half and query 8 * j + 2 * t + e,
 // so that two of a lane share a diagonal, and others lie in blocks of eight, from that of half 1 and j 0 downwards.
 struct DiagonalSums {
-    static constexpr int kBlocks = kM / 8 + 2;
+    static constexpr int kBlocks = kM / 8 + 2, kSums = 8 * kBlocks;
     float under_way[2][2], odd_before, turned_before;   // of two blocks, by e; what a lane has of the block before
     float sum[(kBlocks + 3) / 4];                       // of block 4 * i + t: diagonal g of it
 
@@ -236,6 +236,14 @@ struct DiagonalSums {
             end_block(j + 1, under_way[j % 2]);
             end_block(j + 2, under_way[ends]);
         }
+    }
+
+    // To kSums floats, the lowest diagonal first.
+    __device__ __forceinline__ void store(float *to) const {
+        const int lane = (int)(threadIdx.x % 32);
+#pragma unroll
+        for (int i = 0; i < (kBlocks + 3) / 4; ++i)
+            if (4 * i + lane % 4 < kBlocks) to[lane / 4 + 8 * (kBlocks - 1 - 4 * i - lane % 4)] = sum[i];
     }
 
 private:
@@ -265,19 +273,24 @@ struct PassedSums {
         GRADIENT_SITES(ADD_SITE)
 #undef ADD_SITE
     }
-    // To the exact sums: of a step whose queries begin at the place `query`, and of a warp's keys at `key`.
-    template <int kOrdinal, int kSite, int kBuffer> FA_DEVICE void pass_step(const Contribution &of, int query, int key, const DiagonalSums &diagonals) {
+    // To the exact sums: of a step whose queries begin at the place `query`, and of a consumer's keys from `key` on. `parts`: of its four warps.
+    template <int kOrdinal, int kSite, int kBuffer> FA_DEVICE void pass_step(const Contribution &of, int query, int key, const float *parts) {
         if (!is_passed<kOrdinal, kSite>() || !is_by_ahead<kSite>()) return;
         Contribution own = of;
         own.sums += first_sum(of.p, kBuffer) * kWords;
+#pragma unroll 1
+        for (int i = (int)threadIdx.x % 128; i < kM + 63; i += 128) {
+            float sum = 0.0f;
 #pragma unroll
-        for (int i = 0; i < (DiagonalSums::kBlocks + 3) / 4; ++i) {
-            const int block = 4 * i + (int)(threadIdx.x % 4);
-            add_at<kSite>(own, query, key + (int)(threadIdx.x % 32 / 4) + 8 - 8 * block, diagonals.sum[i]);
+            for (int warp = 0; warp < 4; ++warp) {
+                const int at = i + 1 - 16 * warp;
+                if (at >= 0 && at < DiagonalSums::kSums) sum += parts[warp * DiagonalSums::kSums + at];
+            }
+            add_at<kSite>(own, query, key + i - (kM - 1), sum);
         }
     }
-    FA_DEVICE void pass_steps(const Contribution &of, int query, int key, const DiagonalSums &diagonals) {
-#define PASS_STEP(ordinal, site, buffer) pass_step<ordinal, site, buffer>(of, query, key, diagonals);
+    FA_DEVICE void pass_steps(const Contribution &of, int query, int key, const float *parts) {
+#define PASS_STEP(ordinal, site, buffer) pass_step<ordinal, site, buffer>(of, query, key, parts);
         GRADIENT_SITES(PASS_STEP)
 #undef PASS_STEP
     }

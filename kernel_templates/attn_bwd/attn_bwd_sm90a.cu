@@ -52,10 +52,10 @@ constexpr int kDsAt = kDoAt + kStages * kDoBytes, kHalvesAt = kDsAt + 2 * kDsByt
 constexpr int kDeltaAt = kLseAt + kStages * kRowsBytes, kBarriersAt = kDeltaAt + kStages * kRowsBytes;
 enum Barrier { kJobFull, kJobEmpty, kKFull, kKEmpty, kVFull, kVEmpty, kQFull, kQEmpty = kQFull + kStages, kDoFull = kQEmpty + kStages,
                kDoEmpty = kDoFull + kStages, kDsFull = kDoEmpty + kStages, kDsEmpty = kDsFull + 2, kApartFull = kDsEmpty + 2, kBarrierCount };
-constexpr int kJobAt = kBarriersAt + 8 * kBarrierCount;
+constexpr int kJobAt = kBarriersAt + 8 * kBarrierCount, kSumsAt = kBarriersAt + 192;
 static_assert(8 * kBarrierCount + (kVarlen ? 40 : 4) <= 192 && 64 * kD * 2 <= kHalfBytes, "what the manifest says of shared memory");
 static_assert(kM >= 64 && kSlabsV <= 2, "dV fits the tiles of dS");
-enum Named { kHalfEmpty = 1, kHalfFull = kHalfEmpty + kGroups, kRoomsFree = kHalfFull + kGroups };
+enum Named { kHalfEmpty = 1, kHalfFull = kHalfEmpty + kGroups, kRoomsFree = kHalfFull + kGroups, kSumsFull = kRoomsFree + kGroups };
 // Whether the second consumer begins a job when the first one's products for its first step are complete (kApartFull), so that one
 // multiplies while the other computes weights. Nothing but time depends on it.
 constexpr bool kApart = kD == 128;
@@ -929,7 +929,7 @@ struct Consumer {
 #endif
 #if SCORE_SNIPPET
     // Scores become weights times slopes, and `weights` the weights; kAtOnce: and ds. kSums: all are summed, which hides what hide() does.
-    template <bool kAtOnce, bool kSums, bool kHides> __device__ __forceinline__ void bend(Scores &s, const Scores &dp, Packed &weights, Packed &ds, u32 lse, u32 delta, void *workspace) {
+    template <bool kAtOnce, bool kSums, bool kHides> __device__ __forceinline__ void bend(Scores &s, const Scores &dp, Packed &weights, Packed &ds, u32 lse, u32 delta) {
         const Places w = places_of_step();
         float rows[4], deltas[4], before = 0.0f;
 #if SUMS_IN_PASS
@@ -964,10 +964,7 @@ struct Consumer {
             before = weight;
         });
 #if SUMS_IN_PASS
-        if constexpr (kSums) {
-            const int query = walk.tile * kM + (CAUSAL == 2 ? 0 : places.len_k - places.len_q);
-            PassedSums::pass_steps({p, w, (u64 *)workspace, 0, 0, 0, false}, query, key - (int)(lane / 4), diagonals);
-        }
+        if (kSums && ahead_site() >= 0 && ahead_site() < kKept) diagonals.store(parts_of_step(step) + warp * DiagonalSums::kSums);
 #endif
     }
 #endif
@@ -1006,11 +1003,11 @@ struct Consumer {
         }
 #if SUMS_IN_PASS
         if (passes_any()) {
-            if (clear) bend<true, true, false>(s, dp, weights, ds, lse, delta, workspace);
-            else       bend<true, true, true>(s, dp, weights, ds, lse, delta, workspace);
+            if (clear) bend<true, true, false>(s, dp, weights, ds, lse, delta);
+            else       bend<true, true, true>(s, dp, weights, ds, lse, delta);
         } else
 #endif
-            bend<kBentAtOnce, false, false>(s, dp, weights, ds, lse, delta, workspace);
+            bend<kBentAtOnce, false, false>(s, dp, weights, ds, lse, delta);
 #else
 #pragma unroll
         for (int j = 0; j < kM / 16; ++j) {
@@ -1087,6 +1084,9 @@ struct Consumer {
         wgmma_wait<0>();
         Wgmma<kWidth>::pin(dk);
         if (lane == 0) barrier_arrive(shared.barrier(kQEmpty + slot_of(step)));
+#if SUMS_IN_PASS
+        pass_step(workspace);
+#endif
         ++step;
         --left;
         go_on(walk, meets, heads, left);
@@ -1095,6 +1095,17 @@ struct Consumer {
         if (kApart && group == 0 && lane == 0) barrier_arrive(shared.barrier(kApartFull));
     }
 #if SUMS_IN_PASS
+    // A step's sums of diagonals of the consumer's warps: two take turns, so that one barrier a step is enough.
+    __device__ __forceinline__ float *parts_of_step(u32 step) const {
+        return (float *)(shared_memory + kSumsAt) + (slot_of(step) * kGroups + group) * (4 * DiagonalSums::kSums);
+    }
+    __device__ __forceinline__ void pass_step(void *workspace) {
+        if (ahead_site() < 0 || ahead_site() >= kKept) return;
+        const Places w = places_of_step();
+        named_sync(kSumsFull + group, kGroup);
+        PassedSums::pass_steps({p, w, (u64 *)workspace, 0, 0, 0, false}, walk.tile * kM + (CAUSAL == 2 ? 0 : w.len_k - w.len_q),
+                               (int)opaque((u32)key) - (int)(warp * 16 + lane / 4), parts_of_step(step));
+    }
     // Of a head of the group, all of whose steps have been taken for now.
     __device__ __forceinline__ void pass_sums(void *workspace, int head) {
         Places w = places;
