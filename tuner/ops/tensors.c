@@ -261,7 +261,6 @@ static void read_range(struct reader *r, fa_tensor *tensor)
     char room[2][32];
     const char *low = fa_json_expression(cJSON_GetArrayItem(range, 0), room[0]);
     const char *high = fa_json_expression(cJSON_GetArrayItem(range, 1), room[1]);
-    tensor->normal = cJSON_IsTrue(fa_json_member(r->json, "normal"));
     if (tensor->element == FA_ELEMENT_BOOL)
         tensor->span = 2;
     if (range == NULL)
@@ -283,6 +282,22 @@ static void read_range(struct reader *r, fa_tensor *tensor)
            ": \"range\" holds no integer");
     tensor->from = from.integer;
     tensor->span = r->rc == 0 ? to.integer - from.integer : 0;
+}
+
+/* "normal": an expression; where it is not 0 what is timed reads normal numbers. */
+static void read_normal(struct reader *r, fa_tensor *tensor)
+{
+    char room[32];
+    const char *text = fa_json_expression(fa_json_member(r->json, "normal"), room);
+    if (text == NULL || r->rc != 0)
+        return;
+    refuse(r, fa_element_is_integer(tensor->element), ": \"normal\" is of numbers with a fraction");
+    read_expr(r, text, &tensor->low);
+    if (r->rc != 0)
+        return;
+    const fa_expr_value is = fa_problem_evaluate(r->problem, tensor->low);
+    refuse(r, is.kind != FA_EXPR_INTEGER, ": \"normal\" is no whole number");
+    tensor->normal = is.integer != 0;
 }
 
 /* "symbol": the name of a variable, in C++, of at most as many letters as a sentence has room for; "parameter": true, where the
@@ -341,6 +356,7 @@ static void read_tensor(struct reader *r, fa_tensor *tensor)
            ": \"align\" must be a power of two from the element's size to 256");
     read_shape(r, tensor);
     read_range(r, tensor);
+    read_normal(r, tensor);
     read_symbol(r, tensor);
     tensor->stride_count = strided ? tensor->dims - 1 : 0;
     refuse(r, strided && (tensor->stride_count < 1 || tensor->stride_count > FA_TENSOR_STRIDES),

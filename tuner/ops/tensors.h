@@ -66,7 +66,7 @@ typedef struct fa_tensor {
     int field[FA_ARGUMENT_DIMS];      /* fields that say a size; -1: none does */
     fa_expr *expr[FA_ARGUMENT_DIMS];  /* sizes that are computed; NULL: not so */
     fa_expr *low,
-        *high; /* of integers: the range of a proof's values, high excluded; NULL: the usual one */
+        *high; /* of integers: the range of a proof's values, high excluded; NULL: the usual one. low: of others, of `normal` */
     int stride_count;   /* of a strided tensor: of all dimensions but the last */
     /* of the problem that was read for, below 2^60; a complex one counts twice */
     uint64_t elements;
