@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """fa_tune's kernels in vLLM for models with multi-head latent attention, which `--attention-backend CUSTOM` selects, too.
 
-Decode steps, of drafts too, over caches of fp16, bf16, fp8 and, on Hopper, fp8_ds_mla. Prompts are computed by vLLM's own prefill backend.
+Decode steps, of drafts too, over caches of fp16, bf16, fp8 and, from Hopper on (beyond it to 32 query heads), fp8_ds_mla. Prompts are computed by vLLM's own prefill backend.
 """
 from dataclasses import dataclass
 
@@ -52,8 +52,8 @@ class FaTuneMLABackend(MLACommonBackend):
     def supports_combination(cls, head_size, dtype, kv_cache_dtype, *others):  # the last is the GPU's compute capability
         if {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(kv_cache_dtype, dtype) != dtype:
             return f"a cache of {kv_cache_dtype} needs queries of its type, not {dtype}"
-        if kv_cache_dtype == "fp8_ds_mla" and (dtype != torch.bfloat16 or head_size != 576 or others[-1].major != 9):
-            return "a cache of fp8_ds_mla needs bfloat16, a head size of 576 and Hopper"
+        if kv_cache_dtype == "fp8_ds_mla" and (dtype != torch.bfloat16 or head_size != 576 or others[-1].major < 9):
+            return "a cache of fp8_ds_mla needs bfloat16, a head size of 576 and Hopper or newer"
         return None
 
 
