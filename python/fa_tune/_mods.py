@@ -490,10 +490,10 @@ def _keep_flat(function, what, found, leaves):
 
 def _look_flat(function, what):
     """(text, used), leaves of a function whose like was walked before; else None."""
+    kept = _flat.get((what, id(function.__code__))) if type(function) is types.FunctionType else None   # a method has its function's code
+    if kept is None or kept[0] is not function.__code__ or function.__defaults__ or function.__kwdefaults__:
+        return None
     try:
-        kept = _flat.get((what, id(function.__code__)))
-        if kept is None or kept[0] is not function.__code__ or function.__defaults__ or function.__kwdefaults__:
-            return None
         leaves, tensors = [], 0
         for x, (kind, same) in zip(_values(function, kept[1]), kept[2]):
             if type(x) is not kind:
@@ -510,7 +510,7 @@ def _look_flat(function, what):
                 return None
             leaves.append(x)
         return kept[3], leaves
-    except (AttributeError, ValueError):  # a callable of another kind, or an empty cell
+    except ValueError:  # an empty cell
         return None
 
 
