@@ -906,7 +906,7 @@ def sglang_attends_in_models_with_latent_attention():
     layer = Radix(layer_id=3, tp_q_head_num=case.HEADS, tp_k_head_num=1, head_dim=DIM, v_head_dim=DIM // 2, scaling=DIM ** -0.5, logit_cap=0.0,
                   sliding_window_size=-1, is_cross_attention=False, attn_type=Attends.DECODER,
                   logit_capping_method="tanh", use_irope=False, xai_temperature_len=-1)
-    given = Radix(**dict(vars(layer), tp_k_head_num=case.HEADS, head_dim=48, v_head_dim=32))
+    given = Radix(**dict(vars(layer), tp_k_head_num=case.HEADS, head_dim=48, v_head_dim=32, logit_cap=30.0))
     backend = registered["fa_tune"](runner_of(table, pool, [layer, given], kv_lora_rank=DIM // 2, qk_rope_head_dim=DIM // 2))
     q, k = Tensor((2, case.HEADS * DIM), case.q), Tensor((2, 1, DIM))
     for decodes in (True, False):

@@ -161,7 +161,9 @@ class FaTuneAttnBackend(AttentionBackend):
             return torch.zeros((q.shape[0], layer.tp_q_head_num * layer.v_head_dim), dtype=q.dtype, device=self.device)
         window, step = layer.sliding_window_size, self.step
         q = q.view(-1, layer.tp_q_head_num, layer.head_dim)
-        how = dict(softmax_scale=layer.scaling, causal=layer.attn_type != AttentionType.ENCODER_ONLY)
+        how = dict(softmax_scale=layer.scaling, causal=layer.attn_type != AttentionType.ENCODER_ONLY, softcap=layer.logit_cap,
+                   s_aux=None if sinks is None else sinks.float(),
+                   window_size=(window, 0) if window is not None and window >= 0 else None)
         if step.starts is not None:
             how.update(cu_seqlens_q=step.starts, max_seqlen_q=step.most_queries)
             out = getattr(forward_batch, "_attn_output", None)  # between the pieces of a graph: where the next one reads
@@ -172,9 +174,7 @@ class FaTuneAttnBackend(AttentionBackend):
             o = fa_tune.attention_varlen(q, k.view(-1, layer.tp_k_head_num, layer.head_dim), v, cu_seqlens_k=step.starts,
                                          max_seqlen_k=step.most_queries, **how)
             return o.view(-1, layer.tp_q_head_num * layer.v_head_dim)
-        how.update(block_table=step.pages, max_seqlen_k=step.most_keys, softcap=layer.logit_cap,
-                   s_aux=None if sinks is None else sinks.float(),
-                   window_size=(window, 0) if window is not None and window >= 0 else None)
+        how.update(block_table=step.pages, max_seqlen_k=step.most_keys)
         if self.fp8:
             each = step.lengths.shape[0], layer.tp_k_head_num
             for name, scale in (("k_descale", layer.k_scale), ("v_descale", layer.v_scale)):
