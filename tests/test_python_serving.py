@@ -301,6 +301,8 @@ def functions_say_what_numbers_are_today():
         tap.equal([traced(function, None, None)[0] for function in functions], ["(score * %s)" % by] * 4)
     for cell, text in ((0.5, "x0"), (0.25, "x0"), (3, "x0"), (1 << 40, 1 << 40), (4.0, "x0"), (False, "(0 == 1)"), (5, "x0")):  # of one code
         tap.equal(traced(lambda score, *_: score * cell, None, None)[::2], ("(score * %s)" % text, {"x0": cell} if text == "x0" else None))
+    by_count = lambda *at: at[-5] * len(at)
+    tap.equal([traced(one, None, None)[0] for one in (by_count, by_count.__get__(0))], ["(score * 5)", "(score * 6)"])  # a method has its function's code
     tap.equal(traced(None, lambda b, h, q, k: b.new_ones((), dtype="bool") & (q >= k), None)[1], "(q >= k)")  # and_masks
     tap.equal(traced(lambda score, b, h, q, k, nine=[0.5] * 9: score + sum(nine), None, None)[::2], ("(score + 4.5)", None))
 
