@@ -34,12 +34,12 @@ def known_addresses(config):
     addends = next(launch["shared_memory"] for launch in launches if launch["kernel"] == "attn_bwd")
 
     def size(name):
-        return eval(addends[name], {}, dict(config["tunables"]))   # the manifest's words are Python's
+        return eval(str(addends[name]), {"D_BUFFERS": 0}, dict(config["tunables"]))   # the manifest's words are Python's
     names = list(addends)
     if names[:2] == ["rows", "weights"]:
         end = RESERVED + size("rows")
         return range(RESERVED, end), range(end, end + size("weights")), range(0)
-    end = RESERVED + config["smem_bytes"] - sum(addends[name] for name in names[names.index("rows") + 1:])
+    end = RESERVED + config["smem_bytes"] - sum(map(size, names[names.index("rows") + 1:]))
     return range(end - size("rows"), end), range(0), range(end, RESERVED + config["smem_bytes"])
 
 
