@@ -243,7 +243,7 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
     Arguments a = {p, workspace};
     const u32 query_blocks = (u32)(tiles * heads), key_blocks = (u32)(key_tiles * std::max(r.parts, 1));
     const bool several = r.kind != kAmpere;   // each of Hopper's few blocks takes several jobs
-    const u32 first[3] = {std::max(1u, query_blocks), 1, 1};
+    const u32 first[3] = {several ? query_blocks + (r.varlen ? (u32)count : 1) : std::max(1u, query_blocks), 1, 1};
     const u32 second[3] = {std::max(1u, several ? std::min(key_blocks, 2u) : key_blocks), 1, 1};
     const u32 of_dq[3] = {std::max(1u, std::min((u32)(tiles_of(p.seq_q, 128) * heads), 2u)), 1, 1};
     const int held = 128 * (r.columns + r.columns_v + 16);   // bytes of tiles

@@ -118,7 +118,7 @@ class Case:
     def defines(self):
         m, n, stages, warps = self.config
         tiles = getattr(self, "tiles", [tile(self.d), tile(self.dv)])
-        return {"FA_SM": 80, "SPLITS": getattr(self, "splits", 1), "HEAD_DIM": self.d, "HEAD_DIM_V": self.dv, "D_TILE": tiles[0], "DV_TILE": tiles[1],
+        return {"FA_SM": 80, "SPLITS": getattr(self, "splits", 1), "ROW_PARTS": getattr(self, "rows", 1), "HEAD_DIM": self.d, "HEAD_DIM_V": self.dv, "D_TILE": tiles[0], "DV_TILE": tiles[1],
                 "BLOCK_M": m, "BLOCK_N": n, "STAGES": stages, "WARPS": warps, "MIN_BLOCKS": 1, **self.flags}
 
 
@@ -282,7 +282,8 @@ PASSING = (("clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, 
            ("job < jobs.count", "job < jobs.count - 1"),
            ("other < jobs.count ? other : kNoJob", "other < jobs.count - 1 ? other : kNoJob"),
            ("if (job >= ahead) return;", "if (job >= ahead - 1) return;"))
-NEAR = ("ahead = most + kAhead;", "ahead = most + 1;", "with others")
+NEAR = tuple((*change, "with others") for change in (
+    ("ahead = most + kAhead;", "ahead = most + (kLongestFirst ? 7 : 1);"), ("tiles < kLastJobs ? kLastJobs / tiles : 1", "tiles < 7 ? 7 / tiles : 1")))
 # Each wait, fence and arrival that keeps its shared memory in order, left out or too early.
 IN_ORDER = (("barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);", ""),
             ("barrier_wait(shared.barrier(kDsFull + slot_of(step - 1)), parity_of(step - 1));", ""),
@@ -312,7 +313,7 @@ IN_ORDER = (("barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);"
 DELTA = (("d_lse[s.first_q + row]", "0.0f"), ("d_lse[s.first_q + row]", "d_lse[row]"), ("lse != neg_infinity()", "true"))
 # What orders the sums of dQ between blocks.
 BETWEEN = (("if (kInPassing && told.number != kNoJob) wait_added(p, workspace, passing_of<kRounds>(p, workspace, shared, number));", ""),
-           ("wait_count(&progress_of(p, workspace, kv_head)->cleared[half], tiles_of_keys(kVarlen ? told.seq_k : opaque((u32)p.seq_k)));", ""),
+           ("wait_count(&progress_of(p, workspace, shared_by(kv_head))->cleared[half], tiles_of_keys(kVarlen ? told.seq_k : opaque((u32)p.seq_k)) * (kOfRows ? kParts : 1));", ""),
            ("if (threadIdx.x % kWarp == 0) wait_count(&progress_of(p, workspace, rounding.part.kv_head)->added[half], rounding.part.key_tiles);", ""))
 
 # Each place of attn_bwd_sm90a that tells sequences apart.
@@ -326,32 +327,33 @@ def sums_of_dq_are_cleared_and_rounded_in_passing():
     """One job ahead, each part of it left out; of sequences each place that tells them apart, too."""
     dice = random.Random(2)
     case = narrow(PassingCase(dice), 96, [1, 12, 12, 8, 8], CAUSAL=1)
-    find_each(case, PASSING, HOPPER, right=(NEAR, *IN_ORDER))
+    find_each(case, PASSING, HOPPER, right=(*NEAR, *IN_ORDER))
     sequences = narrow(HopperSequencesCase(dice), 64, [9, 4, 2, 70, 110], CAUSAL=1, VARLEN=1, D_LSE=1)
-    find_each(sequences, (*DELTA, *PASSING, ("(i64)part.first_q + row", "row"), ("rank * heads_kv", "0"), ("tile / tiles", "0"), *APART), HOPPER, right=(NEAR,))
+    find_each(sequences, (*DELTA, *PASSING, ("(i64)part.first_q + row", "row"), ("rank * heads_kv", "0"), ("tile / tiles", "0"), *APART), HOPPER, right=NEAR)
     for _ in range(2):
         case.draw_words(dice)
         case.words[3:5] = 200, 330
-        done = proved(case, HOPPER, changes=(*PASSING, NEAR, *IN_ORDER), change=len(PASSING) + 1)
+        done = proved(case, HOPPER, changes=(*PASSING, *NEAR, *IN_ORDER), change=len(PASSING) + 1)
         assert done.returncode == 0, (case.words, done)
 
 
 def blocks_wait_for_one_another_s_sums_of_dq():
     """Two at once, one job ahead."""
-    case = narrow(PassingCase(random.Random(2)), 64, [1, 6, 6, 70, 300])
-    find_in_some_order(case, BETWEEN, HOPPER, before=(NEAR,))
-    assert all(proved(case, HOPPER, changes=(NEAR, *BETWEEN), change=1).returncode == 0 for case.words[10] in range(2))
+    case = narrow(PassingCase(random.Random(2)), 64, [1, 6, 6, 140, 300])
+    find_in_some_order(case, BETWEEN, HOPPER, before=NEAR)
+    assert all(proved(case, HOPPER, changes=(*NEAR, *BETWEEN), change=1).returncode == 0 for case.words[10] in range(2))
 
 
 def the_parts_of_a_group_are_summed():
-    """Five heads of queries in three parts; each step of the sum left out, and what tells parts apart."""
-    for words, flags, more in (([1, 10, 2, 130, 260], {"CAUSAL": 1}, ()),
-                               ([3, 10, 2, 70, 110], {"CAUSAL": 1, "VARLEN": 1}, (("own.key_tiles * heads_kv + head * tiles_of_keys(own.seq_k)", "head * tiles_of_keys(own.seq_k)"),))):
+    """Five heads of queries, or the tiles of one, in three parts; each step of the sum left out, and what tells parts apart."""
+    heads, rows = ("head / kParts * group", "0u"), (("first + count * part / (int)kParts", "first"), ("if (kOfRows) key_tiles *= kParts;", ""))
+    for words, flags, more in (([1, 10, 2, 130, 260], {"CAUSAL": 1}, (heads,)), ([1, 2, 2, 330, 260], {"CAUSAL": 1}, rows),
+                               ([4, 10, 2, 70, 140], {"CAUSAL": 1, "VARLEN": 1}, (heads, ("own.key_tiles * heads_kv + head * tiles_of_keys(own.seq_k)", "head * tiles_of_keys(own.seq_k)"),))):
         case = narrow(PassingCase(random.Random(2)), 64, words, **flags)
-        case.splits = 3
+        case.splits, case.rows = (1, 3) if more == rows else (3, 1)
         find_each(case, (("other < kParts", "other < kParts - 1"), ("x[i + e] + y[e]", "y[e]"), ("!uniform(last)", "uniform(last)"),
                          ("i < (i64)all_key_tiles(p) * kArrivals", "false"),
-                         ("head / kParts * group", "0u"), ("(u32)job.head % kParts", "0u"), *more), HOPPER)
+                         ("(u32)job.head % kParts", "0u"), *more), HOPPER)
 
 
 def hopper_sequences_of_several_lengths_are_right():
@@ -360,7 +362,7 @@ def hopper_sequences_of_several_lengths_are_right():
 
 def a_hopper_kernel_that_is_wrong_is_found():
     case = narrow(HopperCase(random.Random(1)), 96, [1, 1, 1, 400, 200], CAUSAL=1)
-    find_in_some_order(case, IN_ORDER, HOPPER, before=(*PASSING, NEAR))
+    find_in_some_order(case, IN_ORDER, HOPPER, before=(*PASSING, *NEAR))
 
 
 def find_in_some_order(case, changes, kernel, before=()):

@@ -64,6 +64,10 @@ constexpr bool kApart = kD == 128;
 // rows are columns of K), by what is left.
 constexpr bool kDqByRows = kM == 128 && kD == 64, kDqByColumns = kM == 64 && kD == 128, kDqAcross = !kDqByRows && !kDqByColumns;
 constexpr int kDqN = !kDqAcross ? 64 : kD == 128 ? kM : kM / 2;
+// Of a half, what is summed: of the second one by columns those that exist.
+constexpr int kDqRest = kDqByColumns ? kWidth - 64 : kDqN;
+FA_DEVICE u32 bytes_of(u32 half) { return kDqRest < kDqN && half == 1 ? kDqRest * 256 : kHalfBytes; }
+static_assert(kDqRest == kDqN || kDqN * 256 == kHalfBytes, "a half is 128 threads' floats");
 
 #if SCORE_SNIPPET
 // Whether dS is computed where the weights are, when dP is there: where a mask's walk, or addresses, leave no registers for both.
@@ -138,12 +142,16 @@ FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, u32 tile) 
 // job n + ahead and rounds that of job n - ahead, so that sums pass through the L2 cache once, while other blocks multiply. Jobs only wait
 // for jobs with smaller numbers: `ahead` is at least the number of a head's jobs, and more than run at a time. Blocks share what no job
 // clears when they begin, and what none rounds when all jobs have been taken.
+// Parts of rows are of problems with few jobs: these share all sums of their head, but only at the beginning and at the end.
 constexpr bool kInPassing = !kDeterministic;
 #if MASK_SNIPPET
 constexpr u32 kAhead = 400;   // under a mask jobs take different times
 #else
 constexpr u32 kAhead = kCausal || kWindow ? 400 : 160;
 #endif
+static_assert(!kLongestFirst || kAhead >= kLastJobs, "jobs wait for those with smaller numbers");
+// Whose sums of dQ the jobs of a head of keys, or of a part of one, add to.
+FA_DEVICE u32 shared_by(u32 head) { return kOfRows ? head / kParts : head; }
 // How many parts are clear, and how many jobs have been added, of each half of dQ of a head of keys.
 struct Progress {
     u32 cleared[kGroups], added[kGroups];
@@ -169,7 +177,7 @@ struct Jobs {
         }
         count = key_tiles * parts_of_heads(p) * (kVarlen ? 1 : opaque((u32)p.batch));
         ahead = most + kAhead;
-        if (ahead > count) ahead = count;
+        if (ahead > count || kOfRows) ahead = count;
     }
 };
 // VARLEN=1: the rank of a job's sequence.
@@ -201,8 +209,9 @@ struct Part {
             key_tiles = tiles_of_keys(own.seq_k), job -= own.key_tiles * heads_kv, before = rank * heads_kv;
             if (key_tiles == 0) key_tiles = 1;   // of a rank that is told where there is no job
         }
+        if (kOfRows) key_tiles *= kParts;
         const u32 head = job / key_tiles;
-        kv_head = before + head, first_head = first_head_of(head, group);
+        kv_head = before + head, first_head = kOfRows ? head : first_head_of(head, group);
         tiles = (seq_q + kM - 1) / kM;
         const u32 all = tiles * heads_of(head, group), each = (all + key_tiles - 1) / key_tiles;
         if (tiles == 0) tiles = 1;   // the part is empty
@@ -229,8 +238,8 @@ FA_DEVICE void prepare_map(const fa_attn_bwd_params &p, fa_tensor_map *map, cons
 
 // The first launch's part of a tile of queries: whose turn it is first, zeros, LSE and delta.
 FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
-    const i64 tiles = tiles_of_queries(p), head = blockIdx.x / tiles;
-    i64 tile = blockIdx.x % tiles;
+    const i64 tiles = tiles_of_queries(p), block = blockIdx.x - map_blocks(p), head = block / tiles;
+    i64 tile = block % tiles;
     const Workspace at(p, workspace, head, tile);
     u32 *turns = turns_of(p, workspace, (u32)head * (u32)tiles + (u32)tile);
     const Sequence s = find_sequence<kM>(p, p.cu_seqlens_q, (int)(head / p.heads_q), tile);
@@ -301,7 +310,7 @@ constexpr int kDqCells = kDqN / 8;
 using HalfOfDq = float[kDqCells][4];
 FA_DEVICE void load_half(HalfOfDq &x, const float *sums, int half, bool there = true) {
 #pragma unroll
-    for (int i = 0; i < kDqCells; ++i) load_floats_if(there, x[i], sums + half * (kHalfBytes / 4) + (i * kGroup + threadIdx.x % kGroup) * 4);
+    for (int i = 0; i < kDqCells; ++i) load_floats_if(there && (i * 8 < kDqRest || half == 0), x[i], sums + half * (kHalfBytes / 4) + (i * kGroup + threadIdx.x % kGroup) * 4);
 }
 // It is scaled, rounded and stored. `to`: the tile's first row; `rows`: of the sequence, from that one on. 128 threads.
 FA_DEVICE void store_half(const fa_attn_bwd_params &p, const HalfOfDq &x, u16 *to, i64 rows, int half) {
@@ -401,6 +410,10 @@ struct Job {
         head = kVarlen ? (int)told.head : (int)(kv_head - (u32)batch * heads_kv);
         whole = (int)((u32)p.heads_q / (heads_kv / kParts));
         group = (int)heads_of((u32)head, (u32)whole);
+        if constexpr (kOfRows) {
+            const int first = meets.first, count = meets.end > first ? meets.end - first : 0, part = head % (int)kParts;
+            meets.first = first + count * part / (int)kParts, meets.end = first + count * (part + 1) / (int)kParts;
+        }
         steps = meets.end > meets.first ? (meets.end - meets.first) * group : 0;
     }
 };
@@ -415,6 +428,7 @@ struct Shared {
 };
 
 FA_DEVICE u32 own_of(const fa_attn_bwd_params &p, u32 number, u32 key_tiles, u32 kv_heads) {
+    if constexpr (kInPassing && kLongestFirst) return find_in_turn(number, key_tiles, kv_heads);
     return find_owned(number, key_tiles, kv_heads, most_heads(p));
 }
 FA_DEVICE void store_passing(u32 at, const Passing &x) { asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(at), "r"(x.rank), "r"(x.job) : "memory"); }
@@ -427,6 +441,7 @@ FA_DEVICE Passing load_passing(u32 at) {
 enum PassingAt : u32 { kClears = 24, kRounds = 32 };   // where they are told, from kJobAt on
 FA_DEVICE u32 number_of(const Jobs &jobs, PassingAt which, u32 number) {
     const u32 other = which == kClears ? number + jobs.ahead : number - jobs.ahead;
+    if constexpr (kOfRows) return kNoJob;
     return other < jobs.count ? other : kNoJob;
 }
 template <PassingAt kWhich> FA_DEVICE Passing passing_of(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 number) {
@@ -553,6 +568,7 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
     constexpr u32 kKeysFull = kOfV ? kVFull : kKFull, kKeysEmpty = kOfV ? kVEmpty : kKEmpty;
     constexpr u32 kTilesAt = kOfV ? kDoAt : kQAt, kTilesRowsAt = kOfV ? kDeltaAt : kLseAt, kKeysAt = kOfV ? kVAt : kKAt;
     u32 step = 0;
+    if constexpr (!kVarlen) acquire_map(maps_of(p, workspace) + (kOfV ? kMapV : kMapK)), acquire_map(maps_of(p, workspace) + (kOfV ? kMapDo : kMapQ));
 #pragma unroll 1
     for (u32 turn = 0;; ++turn) {
         const fa_tensor_map *maps = maps_of(p, workspace);
@@ -572,10 +588,7 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
         }
         if (told.number == kNoJob) return;
         const fa_tensor_map *keys = map_of(maps, told.number, kOfV ? kMapV : kMapK), *queries = map_of(maps, told.number, kOfV ? kMapDo : kMapQ);
-        if (kVarlen || turn == 0) {
-            acquire_map(keys);
-            acquire_map(queries);
-        }
+        if constexpr (kVarlen) acquire_map(keys), acquire_map(queries);
 #if SKIPS
         Job job(p, told);
         job.list(p, workspace, told.number);
@@ -616,7 +629,8 @@ FA_DEVICE void clear_part(const fa_attn_bwd_params &p, void *workspace, const Pa
     for (u32 tile = part.first; tile < part.end; ++tile) {
         float *to = part.sums(p, workspace, tile) + half * (kHalfBytes / 4) + threadIdx.x % kWarp * 4;
 #pragma unroll 8
-        for (int i = 0; i < kHalfBytes / 4; i += kWarp * 4) store_floats(to + i, zeros);
+        for (int i = 0; i < kHalfBytes / 4; i += kWarp * 4)
+            if (kDqRest == kDqN || i < kDqRest * 64 || half == 0) store_floats(to + i, zeros);
     }
     global_proxy_fence();
     warp_sync();
@@ -722,7 +736,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         u32 place = place_of(walk);   // of a step's tile, in the workspace
         u32 owed = kNoJob;            // that of the step before, whose addition may not be complete and whose turn is not passed
         if (kInPassing && first && job.steps > 0) {
-            wait_count(&progress_of(p, workspace, kv_head)->cleared[half], tiles_of_keys(kVarlen ? told.seq_k : opaque((u32)p.seq_k)));
+            wait_count(&progress_of(p, workspace, shared_by(kv_head))->cleared[half], tiles_of_keys(kVarlen ? told.seq_k : opaque((u32)p.seq_k)) * (kOfRows ? kParts : 1));
             global_proxy_fence();
         }
         bool stores = kDeterministic && first && job.steps > 0 && await_turn(turn_of(place), job.key_tile);
@@ -733,8 +747,8 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
             if (first) {
                 float *to = sums_of(p, workspace, place) + opaque(half) * (kHalfBytes / 4);
                 const u32 from = shared.base + kHalvesAt + opaque(half) * kHalfBytes;
-                if (stores) bulk_store(to, from, kHalfBytes);
-                else        bulk_add(to, from, kHalfBytes);
+                if (stores) bulk_store(to, from, bytes_of(opaque(half)));
+                else        bulk_add(to, from, bytes_of(opaque(half)));
                 tma_store_commit();
                 if (kDeterministic && owed != kNoJob) {
                     bulk_wait_written<1>();
@@ -767,7 +781,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         }
         if (kInPassing && first) {
             bulk_wait_written<0>();
-            count_up(&progress_of(p, workspace, kv_head)->added[half]);
+            count_up(&progress_of(p, workspace, shared_by(kv_head))->added[half]);
         }
     }
 }
@@ -882,7 +896,7 @@ struct Consumer {
         named_sync(kHalfEmpty + group, kGroup + kWarp);
 #pragma unroll
         for (int i = 0; i < kDqN / 8; ++i)
-            store_shared_floats(half + (i * 128 + thread) * 16, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
+            if (i * 8 < kDqRest || opaque(group) == 0) store_shared_floats(half + (i * 128 + thread) * 16, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
         async_proxy_fence();
         named_arrive(kHalfFull + group, kGroup + kWarp);
     }
@@ -1252,7 +1266,7 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
 #if SKIPS
     list_tiles(p, workspace);
 #endif
-    if (blockIdx.x < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_tile_rows(p, workspace);
+    if (blockIdx.x - map_blocks(p) < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_tile_rows(p, workspace);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)

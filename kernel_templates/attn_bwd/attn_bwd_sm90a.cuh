@@ -68,28 +68,36 @@ FA_DEVICE float product_of(const u32 (&x)[4], const u32 (&y)[4]) {
     }
     return sum;
 }
-// LSE and delta of tile `tile` of a sequence, of head h. kLanes of a warp share a row.
+// LSE and delta of tile `tile` of a sequence, of head h. kLanes of a warp share a row. All loads go out at once; of a row or columns that
+// do not exist, others are read.
 FA_DEVICE void prepare_rows(const fa_attn_bwd_params &p, const Workspace &at, const Sequence &s, i64 h, i64 tile) {
-    constexpr int kLanes = kDv > 128 ? 32 : kDv / 8, kAtOnce = kSideThreads / kLanes;
-    const int column = (int)threadIdx.x % kLanes * 8;
-#pragma unroll 4
-    for (int r = (int)threadIdx.x / kLanes; r < kM; r += kAtOnce) {
-        const i64 row = tile * kM + r;
-        float sum = 0.0f;
-        if (row < s.seq_q && column < HEAD_DIM_V) {
-            u32 x[4], y[4];
-            load_global_16(x, row_of(p.o, p.o_strides, s.batch, h, s.first_q + row) + column);
-            load_global_16(y, row_of(p.d_o, p.d_o_strides, s.batch, h, s.first_q + row) + column);
-            sum = product_of(x, y);
+    constexpr int kLanes = kDv > 128 ? 32 : kDv / 8, kAtOnce = kSideThreads / kLanes, kRounds = (kM + kAtOnce - 1) / kAtOnce;
+    const int column = (int)threadIdx.x % kLanes * 8, first = (int)threadIdx.x / kLanes;
+    u32 x[kRounds][4] = {}, y[kRounds][4] = {};
+    float said[kRounds] = {};
+    if (tile * kM < s.seq_q)
+#pragma unroll
+        for (int i = 0; i < kRounds; ++i) {
+            const i64 row = tile * kM + first + i * kAtOnce, from = s.first_q + (row < s.seq_q ? row : s.seq_q - 1);
+            said[i] = p.lse[s.batch * p.lse_strides.batch + h * p.lse_strides.head + from];
+            load_global_16(x[i], row_of(p.o, p.o_strides, s.batch, h, from) + (column < HEAD_DIM_V ? column : 0));
+            load_global_16(y[i], row_of(p.d_o, p.d_o_strides, s.batch, h, from) + (column < HEAD_DIM_V ? column : 0));
         }
 #pragma unroll
+    for (int i = 0; i < kRounds; ++i) {
+        const int r = first + i * kAtOnce;
+        const i64 row = tile * kM + r;
+        float sum = row < s.seq_q && column < HEAD_DIM_V ? product_of(x[i], y[i]) : 0.0f;
+#pragma unroll
         for (int mask = kLanes / 2; mask > 0; mask >>= 1) sum += shuffle_xor(sum, mask);
-        if (column != 0) continue;
-        const float said = row < s.seq_q ? p.lse[s.batch * p.lse_strides.batch + h * p.lse_strides.head + s.first_q + row] : neg_infinity();
-        at.lse[place_of_row(r)] = said == neg_infinity() ? -neg_infinity() : said * kLog2e;
-        at.delta[place_of_row(r)] = delta_of(p, s, h, row, sum, said);
+        if (column != 0 || r >= kM) continue;
+        if (row >= s.seq_q) said[i] = neg_infinity();
+        at.lse[place_of_row(r)] = said[i] == neg_infinity() ? -neg_infinity() : said[i] * kLog2e;
+        at.delta[place_of_row(r)] = delta_of(p, s, h, row, sum, said[i]);
     }
 }
+// The first launch has a block for the tensor maps, one for each sequence, in front of those for tiles of queries.
+FA_DEVICE u32 map_blocks(const fa_attn_bwd_params &p) { return kVarlen ? (u32)p.batch : 1; }
 
 // A lane's pairs of two blocks of 8 columns of a row: even lanes write half of the left block, odd lanes half of the right one, at
 // column t % 2 * 8 + t / 2 * 4, so that four lanes write 32 bytes of the row together. The whole warp calls it.
@@ -100,15 +108,30 @@ FA_DEVICE void store_two_blocks(u16 *to, u32 left, u32 right, bool there) {
     if (there) store_global_8(to, odd ? other : left, odd ? right : other);
 }
 
+// ---- the order of jobs -----------------------------------------------------------------------------------------
+
+// Under a causal mask a head's jobs are of many lengths. So that the last ones are short, those of the same tile of the last heads have
+// neighbouring numbers, the longest first. Before them, few heads at a time are in the L2 cache.
+constexpr bool kLongestFirst = kCausal && !kWindow;
+constexpr u32 kLastJobs = 330;   // more than two of an SM
+// Of jobs numbered head by head, the one whose turn it is.
+FA_DEVICE u32 find_in_turn(u32 turn, u32 tiles, u32 heads) {
+    const u32 most = tiles < kLastJobs ? kLastJobs / tiles : 1, last = heads < most ? heads : most, place = heads * tiles - 1 - turn, tile = place / last;
+    return tile < tiles ? (heads - 1 - (place - tile * last)) * tiles + (tiles - 1 - tile) : turn;
+}
+
 // ---- parts of a group ------------------------------------------------------------------------------------------
 
-// SPLITS jobs share a tile of keys: each has a part of the heads of queries of its group. A job's "head of keys" is such a part of one.
+// SPLITS jobs share a tile of keys: each has a part of the heads of queries of its group. Or ROW_PARTS jobs, where each head of queries has
+// keys of its own: each has a part of the tiles of queries. A job's "head of keys" is such a part of one.
 // Each part writes its sums of dK and dV to the workspace; the one that ends last adds them, in the order of the parts, and stores them.
-constexpr u32 kParts = SPLITS;
+constexpr bool kOfRows = ROW_PARTS > 1;
+constexpr u32 kParts = kOfRows ? ROW_PARTS : SPLITS;
+static_assert(ROW_PARTS == 1 || SPLITS == 1, "parts of either kind");
 FA_DEVICE u32 parts_of_heads(const fa_attn_bwd_params &p) { return opaque((u32)p.heads_kv) * kParts; }
 // The first head of queries of a part, and how many it has. `group`: of a whole head of keys.
-FA_DEVICE u32 first_head_of(u32 head, u32 group) { return kParts == 1 ? head * group : head / kParts * group + head % kParts * group / kParts; }
-FA_DEVICE u32 heads_of(u32 head, u32 group) { return kParts == 1 ? group : first_head_of(head + 1, group) - first_head_of(head, group); }
+FA_DEVICE u32 first_head_of(u32 head, u32 group) { return kParts == 1 ? head * group : kOfRows ? head / kParts : head / kParts * group + head % kParts * group / kParts; }
+FA_DEVICE u32 heads_of(u32 head, u32 group) { return kParts == 1 || kOfRows ? group : first_head_of(head + 1, group) - first_head_of(head, group); }
 // Whether this warp comes last to its rows of a tile; it has the sums of all parts then. `sums`: where those of the first part are kept as
 // lanes have them, `apart` floats before those of the next one.
 template <int kFloats> FA_DEVICE bool join_parts(float (&x)[kFloats], float *sums, i64 apart, u32 part, u32 *counter) {

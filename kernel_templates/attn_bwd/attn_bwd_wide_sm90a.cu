@@ -29,6 +29,7 @@
 //    tests/test_emulated_bwd.py finds each of these barriers left out.
 // racecheck reports reads of LSE and delta, and of P, as attn_bwd_sm90a.cu says: P is ordered by a warp barrier in front of one lane's
 // arrival, and reported for the other lanes alone. tests/racecheck_bwd.py lets these pass and no others.
+#define ROW_PARTS 1
 #include "attn_bwd_sm90a.cuh"
 
 namespace {
@@ -85,8 +86,8 @@ FA_DEVICE u32 *arrivals_of(const fa_attn_bwd_params &p, void *workspace) {
 }
 // The first launch's part of a tile of queries.
 FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
-    const u32 tiles = (u32)tiles_of_queries(p), head = blockIdx.x / tiles, batch = head / (u32)p.heads_q;
-    i64 tile = blockIdx.x - head * tiles;
+    const u32 tiles = (u32)tiles_of_queries(p), block = blockIdx.x - map_blocks(p), head = block / tiles, batch = head / (u32)p.heads_q;
+    i64 tile = block - head * tiles;
     const Workspace at(p, workspace, head, tile);
     const Sequence s = find_sequence<kM>(p, p.cu_seqlens_q, (int)batch, tile);
     prepare_rows(p, at, s, head - batch * (u32)p.heads_q, tile);
@@ -147,8 +148,10 @@ template <class P> struct Job {
 
 // Jobs are taken by one thread, from a counter, and read by the other warps of the block, which end with it after the last one.
 template <class P> FA_DEVICE u32 take_job(const fa_attn_bwd_params &p, void *workspace, const P &shared, u32 turn) {
+    const u32 tiles = tiles_a_head<P>(p), heads = (u32)(P::kOwnsKeys ? p.heads_kv * (int)kParts : p.heads_q) * (u32)batches_of(p);
     u32 number = take_number(next_job_of(p, workspace, P::kOwnsKeys));
-    if (number >= tiles_a_head<P>(p) * (u32)(P::kOwnsKeys ? p.heads_kv * (int)kParts : p.heads_q) * (u32)batches_of(p)) number = kNoJob;
+    if (number >= tiles * heads) number = kNoJob;
+    else if (kLongestFirst && !kVarlen) number = find_in_turn(number, tiles, heads);
     barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);
     asm volatile("st.shared.b32 [%0], %1;" :: "r"(shared.base + P::kJobAt), "r"(number) : "memory");
     barrier_arrive(shared.barrier(kJobFull));
@@ -613,12 +616,12 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
     let_next_launch_begin();
     zero_gradients_of_sinks(p);
     const int warp = (int)(threadIdx.x / kWarp);
-    if (blockIdx.x < (kVarlen ? (u32)p.batch : 1u) && warp < kMaps) prepare_map(p, workspace, (int)blockIdx.x, warp);
+    if (blockIdx.x < map_blocks(p) && warp < kMaps) prepare_map(p, workspace, (int)blockIdx.x, warp);
     if (blockIdx.x == 0 && threadIdx.x < 2) *next_job_of(p, workspace, threadIdx.x == 0) = 0;
     if constexpr (kParts > 1)
         for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i < (i64)all_key_tiles(p) * kArrivals; i += (i64)gridDim.x * kSideThreads)
             arrivals_of(p, workspace)[i] = 0;
-    if (blockIdx.x < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_tile_rows(p, workspace);
+    if (blockIdx.x - map_blocks(p) < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_tile_rows(p, workspace);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
