@@ -137,8 +137,8 @@ static int read_header(sqlite3 *db, fa_sqlite_header *ret_kind, uint32_t *ret_ve
     sqlite3_file *file = open_file(db, &size);
     if (file == NULL)
         return FA_EIO;
-    if (size ==
-        0) { /* SQLite reports a file of one byte as empty, and would make a database of it */
+    if (size == 0) {
+        /* SQLite reports a file of one byte as empty, and would make a database of it. */
         struct stat st;
         const char *path = sqlite3_db_filename(db, "main");
         const bool one_byte = path != NULL && stat(path, &st) == 0 && st.st_size == 1;

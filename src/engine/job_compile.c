@@ -3,13 +3,13 @@
  * A tune's compile side: configs in the model's order, from the store when their cubin is there,
  * else from a pool of compile workers; then the gates that need no GPU.
  *
- * A tune whose space is searched: too large to be tried whole, or the request bounds what may be spent. And when a family
- * is given up, in any tune.
- *
- * The space is not built. Its configs join the job's as the search proposes them, so that a few compile ahead of what is
- * measured; where each ended is told to the search in the order in which they joined, and a proposal is made after
- * what was told alone, so that equal costs give equal proposals, however long a config takes.
+ * A space that is too large to be tried whole, or of a request that bounds what may be spent, is searched: it is not
+ * built. Its configs join the job's as the search proposes them, so that a few compile ahead of what is measured; where
+ * each ended is told to the search in the order in which they joined, and a proposal is made after what was told alone, so
+ * that equal costs give equal proposals, however long a config takes.
  * Invariant: configs join at the end of the space and of the order of compiling.
+ *
+ * In any tune a family whose source does not compile is given up.
  */
 #include "job.h"
 

@@ -465,8 +465,8 @@ static cJSON *operations_json(void)
 static void write_head(const document *document, const char *store)
 {
     const report_problems *problems = document->problems;
-    char text
-        [4096]; /* ~/.cache/fa-tune/store.db: reports are passed on, and need not name whose home it was */
+    /* As ~/.cache/fa-tune/store.db: reports are passed on, and need not name whose home it was. */
+    char text[4096];
     const char *home = getenv("HOME");
     size_t length = home != NULL ? strlen(home) : 0;
     bool at_home = length > 1 && strncmp(store, home, length) == 0 && store[length] == '/';

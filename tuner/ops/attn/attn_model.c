@@ -130,9 +130,9 @@ static const struct {
 };
 
 struct shape {
-    double block_m, block_n,
-        head; /* head: padded head dimension; half of it where products are of e4m3 */
-    double warps, slabs;           /* slabs of 16 rows per warp */
+    double block_m, block_n;
+    double head;         /* padded head dimension; half of it where products are of e4m3 */
+    double warps, slabs; /* slabs of 16 rows per warp */
     bool q_in_registers, single_stage;
     int32_t blocks;    /* resident per SM */
 };
