@@ -218,6 +218,7 @@ def the_format_follows_the_file_and_a_file_is_whole_or_not_there():
             assert re.fullmatch(r"0 problems, \d+ kB in %s\n" % re.escape(name), done.stdout), done
             tap.equal(tap.read(os.path.join(place.folder, name))[:len(start)], start)
         tap.equal(tap.read(os.path.join(place.folder, "md.json")), "")  # --format counts before the name
+        tap.has(place.run("report", "-o", "r.json", "--format", "html", status=2).stderr, '--out: "r.json" is not a page')
         tap.has(place.run("report", "-o", "r.csv", status=2).stderr, '--out: "r.csv" is not a page\'s name, which ends in .html')
         tap.has(place.run("report", "--format", "text", status=2).stderr, '--format: "text" is not html, json, md or csv')
         tap.has(place.run("report", "--out", "nowhere/r.html", status=2).stderr, "the folder nowhere does not exist")

@@ -73,7 +73,7 @@ typedef struct cli_options {
     const char *specification; /* a file of one kernel; NULL: not given */
     const char *store, *templates, *server;
     const char *out; /* file; NULL: stdout */
-    int32_t format;  /* of a report: html, json, md or csv */
+    int32_t format;  /* of a report: html, json, md or csv; -1: not given */
     struct {         /* of export and import */
         const char *out, *key, *from_records;
         bool no_signature, allow_unsigned;

@@ -235,6 +235,7 @@ int cli_options_parse(const cli_verb *verb, bool typed, int count, char **argume
     cli_options options = {
         .request = {.size = sizeof(fa_request), .effort = FA_EFFORT_MEASURE},
         .launch = {.config = 1, .count = 1},
+        .format = -1,
         .serve = {.wait_s = 600, .idle_s = 60, .connections = 2048, .tunes = 2048}};
     parse parse = {verb, typed, &all, count, 0, arguments, &options, {0}, false};
     /* import: before the file of a bundle; a file alone may be one of records, whatever its name. */

@@ -506,8 +506,8 @@ int cli_report(cli_run *run)
     enum { HTML, JSON, MD, CSV };
     const char *file = run->options->out, *ending = file != NULL ? strrchr(file, '.') : NULL;
     const bool by_name = ending != NULL && strcasecmp(ending, ".json") == 0;
-    const int32_t said = run->options->json ? JSON : run->options->format,
-                  format = said == HTML && by_name ? JSON : said;
+    const int32_t said = run->options->json ? JSON : run->options->format;
+    const int32_t format = said >= 0 ? said : by_name ? JSON : HTML;
     static const int formats[] = {FA_REPORT_HTML, FA_REPORT_JSON, REPORT_NO_TEXT, REPORT_NO_TEXT};
     const fa_report_options report = {.format = (fa_report_format)formats[format],
                                       .keep = is_asked_for,
