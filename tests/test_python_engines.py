@@ -767,7 +767,8 @@ def vllm_decodes_models_with_latent_attention():
     backend, _start._prepared = BackendEnum.CUSTOM.get_class(), set()
     case, cache, table, wanted, sums = latent_case()
     tap.equal([backend.get_kv_cache_shape(8, PAGE, 1, 576, kind)[2] for kind in ("auto", "fp8_ds_mla")], [576, 656])
-    tap.has(backend.supports_combination(576, FLOAT16, "fp8_ds_mla", types.SimpleNamespace(major=9)), "Hopper")
+    for kind, part in (("fp8_ds_mla", "Hopper"), ("fp8", "512 or less")):
+        tap.has(backend.supports_combination(576, FLOAT16, kind, types.SimpleNamespace(major=9)), part)
     given = dict(kv_lora_rank=DIM // 2, qk_rope_head_dim=DIM // 2)
     impl = backend.get_impl_cls()(case.HEADS, DIM, DIM ** -0.5, 1, None, None, "auto", None, "decoder", None, **given)
     builder = backend.get_builder_cls()(SPEC, ["layer"], config_of(impl), "cuda:0")
@@ -916,6 +917,7 @@ def sglang_attends_in_models_with_latent_attention():
             close(backend.forward_decode(q, k, k, layer, batch).numbers(), wanted)
         assert {_start.kind_of(problem) for problem in met} <= _start._prepared, met
     tap.equal(written, [(layer, "where", k, k)] * 2)
+    tap.has(refused(NotImplementedError, registered["fa_tune"], runner_of(table, pool, [], (10, 8), kv_lora_rank=512, qk_rope_head_dim=64)), "over fp8")
     tokens = [Tensor((2, case.HEADS, size)) for size in (48, 48, 32)]
     with answered(lambda *args: seen.append(args) or Tensor((2, case.HEADS, 32))):
         tap.equal(backend.forward_extend(*tokens, given, batch, save_kv_cache=False).shape, (2, case.HEADS * 32))

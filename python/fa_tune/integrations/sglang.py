@@ -60,6 +60,7 @@ class FaTuneAttnBackend(AttentionBackend):
         # one to the keys and values of a prompt that it is given.
         model = runner.model_config
         self.latent = model.kv_lora_rank + model.qk_rope_head_dim if runner.use_mla_backend else None
+        refuse(("latent attention of more than 512 columns over fp8: pass --kv-cache-dtype auto", self.fp8 and (self.latent or 0) > 512))
         self.slots = runner.req_to_token_pool.req_to_token  # (requests, tokens): where each token lies
         self.token_to_kv_pool = runner.token_to_kv_pool
         self.device = runner.device

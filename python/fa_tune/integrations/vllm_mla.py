@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """fa_tune's kernels in vLLM for models with multi-head latent attention, which `--attention-backend CUSTOM` selects, too.
 
-Decode steps, of drafts too, over caches of fp16, bf16, fp8 and, from Hopper on (beyond it to 32 query heads), fp8_ds_mla. Prompts are computed by vLLM's own prefill backend.
+Decode steps, of drafts too, over caches of fp16, bf16, fp8 (head sizes to 512) and, from Hopper on (beyond it to 32 query heads), fp8_ds_mla. Prompts are computed by vLLM's own prefill backend.
 """
 from dataclasses import dataclass
 
@@ -54,6 +54,8 @@ class FaTuneMLABackend(MLACommonBackend):
             return f"a cache of {kv_cache_dtype} needs queries of its type, not {dtype}"
         if kv_cache_dtype == "fp8_ds_mla" and (dtype != torch.bfloat16 or head_size != 576 or others[-1].major < 9):
             return "a cache of fp8_ds_mla needs bfloat16, a head size of 576 and Hopper or newer"
+        if kv_cache_dtype in ("fp8", "fp8_e4m3") and head_size > 512:
+            return f"a cache of {kv_cache_dtype} needs a head size of 512 or less: fp8_ds_mla is for 576"
         return None
 
 
