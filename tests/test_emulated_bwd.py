@@ -312,7 +312,7 @@ IN_ORDER = (("barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);"
 # The gradient of the LSE.
 DELTA = (("d_lse[s.first_q + row]", "0.0f"), ("d_lse[s.first_q + row]", "d_lse[row]"), ("lse != neg_infinity()", "true"))
 # What orders the sums of dQ between blocks.
-BETWEEN = (("if (kInPassing && told.number != kNoJob) wait_added(p, workspace, passing_of<kRounds>(p, workspace, shared, number));", ""),
+BETWEEN = (("if (kInPassing && told.number != kNoJob) wait_added(p, workspace, passing_of<kRounds>(p, workspace, shared, told.number));", ""),
            ("wait_count(&progress_of(p, workspace, shared_by(kv_head))->cleared[half], tiles_of_keys(kVarlen ? told.seq_k : opaque((u32)p.seq_k)) * (kOfRows ? kParts : 1));", ""),
            ("if (threadIdx.x % kWarp == 0) wait_count(&progress_of(p, workspace, rounding.part.kv_head)->added[half], rounding.part.key_tiles);", ""))
 
@@ -342,6 +342,11 @@ def blocks_wait_for_one_another_s_sums_of_dq():
     case = narrow(PassingCase(random.Random(2)), 64, [1, 6, 6, 140, 300])
     find_in_some_order(case, BETWEEN, HOPPER, before=NEAR)
     assert all(proved(case, HOPPER, changes=(*NEAR, *BETWEEN), change=1).returncode == 0 for case.words[10] in range(2))
+    # One before the last jobs, which go by their tile, adds late.
+    case = narrow(PassingCase(random.Random(2)), 64, [1, 10, 10, 140, 256], CAUSAL=1)
+    late, wait = "named_sync(kHalfFull + half, kGroup + kWarp);", "wait_added(p, workspace, passing_of<kRounds>(p, workspace, shared, %s))"
+    find_in_some_order(case, ((wait % "told.number", wait % "number"),), HOPPER, before=(*NEAR, (
+        late, "if (told.number + 12 == Jobs(p, workspace).count) wait_count(next_job_of(p, workspace), told.number + 9); " + late, "with others")))
 
 
 def the_parts_of_a_group_are_summed():

@@ -583,7 +583,7 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
                 tell_passing<kRounds>(p, workspace, shared, number);
             }
             told = find_job(p, workspace, shared, number);
-            if (kInPassing && told.number != kNoJob) wait_added(p, workspace, passing_of<kRounds>(p, workspace, shared, number));
+            if (kInPassing && told.number != kNoJob) wait_added(p, workspace, passing_of<kRounds>(p, workspace, shared, told.number));
             tell_job(shared, told);
         }
         if (told.number == kNoJob) return;
