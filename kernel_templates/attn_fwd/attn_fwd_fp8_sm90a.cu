@@ -12,8 +12,8 @@
 //  - wgmma takes e4m3 with K along the rows of both operands alone, so three warps of the producing warpgroup transpose each tile
 //    of V, in the order that accumulators have as an operand (fa_wgmma_e4m3.cuh). The fourth fetches.
 //  - weights are P = 2^(exponent - reference). A row's first reference lies kOffset below its maximum; later it moves up where a
-//    thread's weights of a step add up to more than kLargest, which is looked at afterwards: no weight is larger than that sum. e4m3
-//    ends at 448 above and at 2^-9 below. Where some key may decide a row the warp multiplies its scores again, by itself.
+//    thread's weights of a step add up to more than kLargest, which is looked at afterwards: no weight is larger than that sum, and
+//    some key may decide the row. Then the warp multiplies its scores again, by itself. e4m3 ends at 448 above and at 2^-9 below.
 //  - a tensor core's sum keeps about 13 bits. Of P V it spans at most FLUSH steps, whose keys the manifest bounds; then it is added
 //    to sums in fp32, in registers or (SUMS_SHARED) each thread's in shared memory, with references of their own. Where those and
 //    a step's do not fit (CHUNKS > 1), each step's are made a chunk of columns at a time.
@@ -49,8 +49,7 @@ extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {kLine, 64, 1, kBox
 
 namespace {
 
-constexpr float kOffset = 7.0f, kLargest = 448.0f;   // log2 of the largest weight when its reference is taken; the largest of any
-constexpr float kJump = 1024.0f;                          // of sums of weights: what some key's weight may be most of
+constexpr float kOffset = 7.0f, kLargest = 240.0f;   // log2 of the largest weight when its reference is taken; of sums, what one may be most of
 constexpr int kMoved = 127 + 6;                           // the exponent, in its bits, of a sum whose reference has moved
 using Weights = u32[kN / 8];
 using Output = float[kColumns / 2];
@@ -433,12 +432,12 @@ FA_DEVICE void keep_order(int batch) {
     asm volatile("{ .reg .pred p; setp.lt.s32 p, %0, 0; @p exit; }" :: "r"(batch) : "memory");
 }
 
-// S becomes weights, of scores that are masked. `first`: references move to kOffset below the maxima before. Those of rows where a
-// thread's weights add up to more than kLargest move after it, by whole numbers, so that equal weights stay exact. True when some
-// row's of the warp has moved and sums must shrink by `shrink`. `lost`: a thread's add up to more than kJump, so that some key may
-// decide its row, or is infinite; the rows are as they were, but for NaN. Its score is multiplied again, for a tensor core's sum of
-// products of e4m3 keeps 13 bits, and a first reference makes its weight a power of two, which e4m3 does not round. Warps decide for
-// themselves, so that nothing here may be a warpgroup's instruction.
+// S becomes weights, of scores that are masked. `first`: references move to kOffset below the maxima before, and those of rows where
+// a thread's weights add up to more than kLargest after it, by whole numbers, so that equal weights stay exact. True when some row's
+// of the warp has moved and sums must shrink by `shrink`. `lost`: of a later step, a thread's add up to more than kLargest, so that
+// some key may decide its row, or is infinite; the rows are as they were, but for NaN. Its score is multiplied again, for a tensor
+// core's sum of products of e4m3 keeps 13 bits, and a first reference makes its weight a power of two, which e4m3 does not round.
+// Warps decide for themselves, so that nothing here may be a warpgroup's instruction.
 FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int batch, bool first, bool &lost) {
     if (first) {
         float top[2];
@@ -461,7 +460,7 @@ FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int
     lost = false;
     const bool grown = warp_any(!(part[0] <= kLargest) || !(part[1] <= kLargest));   // NaN, too
     if (grown) {
-        lost = !first && warp_any(max2(part[0], part[1]) > kJump);
+        lost = !first && warp_any(max2(part[0], part[1]) > kLargest);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             if (lost && part[half] == part[half]) part[half] = 0.0f;
