@@ -26,18 +26,17 @@ if [ -f build-gpu/build.ninja ]; then
 else
     meson setup build-gpu --buildtype=release -Dc_link_args="$link_args" >/dev/null
 fi
-programs="tests/test_gpu_attn tests/test_gpu_driver tests/bench_latency examples/tune_and_launch examples/compile_for_absent_gpu"
+programs="tests/test_gpu_attn tests/test_gpu_driver tests/bench_latency"
 # shellcheck disable=SC2086
-ninja -C build-gpu --quiet fa-tune fa-tune-worker fa-tune-serve tests/bench_serve tests/fake/libcuda.so.1 $programs
+ninja -C build-gpu --quiet fa-tune fa-tune-worker tests/fake/libcuda.so.1 $programs
 rm -rf gpu-bundle
-mkdir -p gpu-bundle/fake gpu-bundle/tests
-cp build-gpu/fa-tune build-gpu/fa-tune-worker build-gpu/fa-tune-serve gpu-bundle/
+mkdir -p gpu-bundle/fake
+cp build-gpu/fa-tune build-gpu/fa-tune-worker gpu-bundle/
 cp -L build-gpu/libfa_tune.so.0.2 gpu-bundle/
 ln -s libfa_tune.so.0.2 gpu-bundle/libfa_tune.so
 for program in $programs; do
     cp "build-gpu/$program" gpu-bundle/
 done
-cp build-gpu/tests/bench_serve gpu-bundle/tests/
 cp build-gpu/tests/fake/libcuda.so.1 gpu-bundle/fake/
 # libpq is opened at run time, where a fleet's database is named.
 for library in libpq.so.5; do
@@ -49,9 +48,9 @@ for library in libpq.so.5; do
     fi
 done
 # Everything but the C library, which the other machine has in a newer version, and the library that is there already.
-ldd gpu-bundle/fa-tune gpu-bundle/fa-tune-worker gpu-bundle/fa-tune-serve gpu-bundle/test_gpu_attn \
+ldd gpu-bundle/fa-tune gpu-bundle/fa-tune-worker gpu-bundle/test_gpu_attn \
     gpu-bundle/lib*.so.[45] |
     awk '$3 ~ /^\// && $1 !~ /^(libc|libm|libdl|libpthread|libresolv|librt|libutil|libanl|ld-linux|libfa_tune)[.-]/ {print $3}' | sort -u |
     while read -r library; do cp -L "$library" gpu-bundle/; done
-strip gpu-bundle/fa-tune gpu-bundle/fa-tune-worker gpu-bundle/fa-tune-serve gpu-bundle/lib*.so.*
+strip gpu-bundle/fa-tune gpu-bundle/fa-tune-worker gpu-bundle/lib*.so.*
 du -sh gpu-bundle
