@@ -469,12 +469,12 @@ def gradients_of_what_texts_read_are_right():
 def sums_of_what_texts_read_that_are_wrong_are_found():
     """Those of keys, heads and diagonals in the main launch, and those over batches."""
     for block, words, room, changes in (
-            (96, [2, 4, 2, 150, 300], 4096, (
+            (96, [1, 2, 1, 150, 300], 4096, (
                 ("(g + 2 * t) % 8", "(g + t) % 8"), ("turned_before = turned", "turned_before = 0.0f"), ("odd_before = odd", "odd_before = 0.0f"),
                 ("end_block(j + 2, under_way[ends]);", ""), ("(int)(warp * 16 + lane / 4)", "(int)(lane / 4)"), ("16 * warp", "8 * warp"), ("left == 0 || walk.head != head", "left == 0"),
                 ("if (column < seers.first[half] - first_row || column >= seers.end[half] - first_row) weight = 0.0f;", ""),
                 ("if (!is_visible(w, query, key)) weight = 0.0f;", ""), ("query_place(key + 8)", "query_place(key)"))),
-            (64, [2, 4, 2, 150, 40], 1536, (("(int)(step % p.batch)", "0"), ("if (kOfKeys) hold_keys();", ""), ("step + 1 < end && batch + 1 < p.batch", "step + 1 < end"),
+            (64, [2, 2, 1, 150, 40], 1536, (("(int)(step % p.batch)", "0"), ("if (kOfKeys) hold_keys();", ""), ("step + 1 < end && batch + 1 < p.batch", "step + 1 < end"),
                                            ("own.row0 + slab + i / 2 % 2 * 8", "own.row0 + slab + i / 2 % 2")))):
         find_each(held(narrow(HopperCase(random.Random(1)), block, words, CAUSAL=1, D_LSE=1), room), changes, HOPPER)
 
