@@ -356,6 +356,23 @@ static int launch_batch(const fa_problem *problem, const fa_candidate *candidate
     return rc;
 }
 
+/* A config of a family, emulated and loaded; the caller unloads the module in any case. */
+static int load_config(const char *family, const fa_problem *p, uint64_t pick,
+                       const struct change *changes, fa_candidate *candidate, fa_module **module,
+                       fa_function *function)
+{
+    fa_buf cubin = {0};
+    int rc = fixture_pick(&world.fixture, family, p, &world.gpu, false, pick, candidate, &diag);
+    if (rc == 0)
+        rc = emulate(candidate, p, changes, &cubin);
+    if (rc == 0)
+        rc = fa_module_load(world.driver, cubin.data, cubin.size, module, &diag);
+    fa_buf_free(&cubin);
+    return rc != 0 ? rc
+                   : fa_module_function(*module, "attn_fwd", candidate->trial.smem_bytes, function,
+                                        &diag);
+}
+
 /* With a config of its own, as each batch is tuned for itself. */
 static int run_batch(const int *sequence, int count, uint64_t pick, const struct change *changes,
                      struct recycled *recycled, struct batch *b)
@@ -363,18 +380,11 @@ static int run_batch(const int *sequence, int count, uint64_t pick, const struct
     fa_problem p = problem_of(FA_FP16, FA_CAUSAL_NONE, COLUMNS, count, QUERY_HEADS, KEY_HEADS, 1,
                               length_of[0]);
     fa_candidate candidate;
-    fa_buf cubin = {0};
     fa_module *module = NULL;
     fa_function function = NULL;
     p.lengths_k = FA_LENGTHS_SEQUSED, p.page = ONE_PAGE, p.batch_invariant = 1, p.layout = FA_BSHD;
-    int rc = fixture_pick(&world.fixture, "attn_fwd_splitkv_sm80", &p, &world.gpu, false, pick,
-                          &candidate, &diag);
-    if (rc == 0)
-        rc = emulate(&candidate, &p, changes, &cubin);
-    if (rc == 0)
-        rc = fa_module_load(world.driver, cubin.data, cubin.size, &module, &diag);
-    if (rc == 0)
-        rc = fa_module_function(module, "attn_fwd", candidate.trial.smem_bytes, &function, &diag);
+    int rc =
+        load_config("attn_fwd_splitkv_sm80", &p, pick, changes, &candidate, &module, &function);
     if (rc == 0 && !fill_batch(b, sequence, count))
         rc = FA_ENOMEM;
     if (rc == 0)
@@ -382,7 +392,6 @@ static int run_batch(const int *sequence, int count, uint64_t pick, const struct
     free(b->k);
     free(b->v);
     fa_module_unload(&module);
-    fa_buf_free(&cubin);
     return rc;
 }
 
@@ -745,7 +754,6 @@ static double error_of_a_needle(uint64_t pick, uint8_t by, const struct change *
     struct recycled left = {0};
     fa_problem p = problem_of(FA_BF16, FA_CAUSAL_NONE, COLUMNS, 1, QUERY_HEADS, KEY_HEADS, 1, KEYS);
     fa_candidate candidate;
-    fa_buf cubin = {0};
     fa_module *module = NULL;
     fa_function function = NULL;
     double o = 0, sum = 0, needle = 0;
@@ -772,14 +780,7 @@ static double error_of_a_needle(uint64_t pick, uint8_t by, const struct change *
         sum += exp(score / 8);
         needle = j == NEEDLE ? exp(score / 8) : needle;
     }
-    int rc = fixture_pick(&world.fixture, "attn_fwd_fp8_sm90a", &p, &world.gpu, false, pick,
-                          &candidate, &diag);
-    if (rc == 0)
-        rc = emulate(&candidate, &p, changes, &cubin);
-    if (rc == 0)
-        rc = fa_module_load(world.driver, cubin.data, cubin.size, &module, &diag);
-    if (rc == 0)
-        rc = fa_module_function(module, "attn_fwd", candidate.trial.smem_bytes, &function, &diag);
+    int rc = load_config("attn_fwd_fp8_sm90a", &p, pick, changes, &candidate, &module, &function);
     if (rc == 0 && filled)
         rc = launch_batch(&p, &candidate, function, &left, &b);
     for (int i = 0; i < COLUMNS; i++)
@@ -788,7 +789,6 @@ static double error_of_a_needle(uint64_t pick, uint8_t by, const struct change *
     free(b.k);
     free(b.v);
     fa_module_unload(&module);
-    fa_buf_free(&cubin);
     return rc == 0 && filled ? fabs(o / (needle / sum) - 1) : INFINITY;
 }
 
