@@ -245,9 +245,7 @@ static int open_lock_file(const char *store_path, int *ret_fd, fa_diag *diag)
 {
     char path[FA_STORE_PATH_MAX + 16];
     struct stat st;
-    int rc = fa_db_check_directory(store_path, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_db_check_directory(store_path, diag));
     snprintf(path, sizeof path, "%s" FA_LOCK_ENDING, store_path);
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
@@ -361,9 +359,7 @@ static int lock_on_server(fa_store *store, const char *name, bool shared, fa_loc
 /* ---- of either ------------------------------------------------------------------------------*/
 int fa_store_lock(fa_store *store, const char *name, bool shared, fa_lock **ret_lock, fa_diag *diag)
 {
-    int rc = fa_db_enter(store, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_db_enter(store, diag));
     return store->postgres != NULL && !store->spare.serves
                ? lock_on_server(store, name, shared, ret_lock, diag)
                : fa_lock_of_file(store->path, name, shared, ret_lock, diag);

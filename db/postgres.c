@@ -527,13 +527,11 @@ static int postgres_step(fa_store *store, fa_statement *statement, fa_diag *diag
         prepared->row++;
     } else {
         PGresult *result;
-        int rc = take_answer(store,
-                             fa_pq.sendQueryPrepared(postgres->connection, prepared->name,
-                                                     prepared->bound, prepared->values,
-                                                     prepared->sizes, prepared->formats, 1),
-                             &result, diag);
-        if (rc != 0)
-            return rc;
+        FA_OR_RETURN(take_answer(store,
+                                 fa_pq.sendQueryPrepared(postgres->connection, prepared->name,
+                                                         prepared->bound, prepared->values,
+                                                         prepared->sizes, prepared->formats, 1),
+                                 &result, diag));
         prepared->result = result;
         prepared->row = 0;
     }

@@ -62,9 +62,7 @@ static int describe(fa_store *store, const PQconninfoOption *options, fa_diag *d
 static int read_address(fa_store *store, const char *url, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
-    int rc = fa_pq_load(diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_pq_load(diag));
     /* libpq's own sentence about a bad address may repeat its password. */
     PQconninfoOption *options = fa_pq.conninfoParse(url, NULL);
     if (options == NULL)
@@ -73,8 +71,8 @@ static int read_address(fa_store *store, const char *url, fa_diag *diag)
                        "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %%XX for other "
                        "characters than letters and digits");
     postgres->url = strdup(url);
-    rc = postgres->url != NULL ? describe(store, options, diag)
-                               : fa_fail(diag, FA_ENOMEM, "out of memory");
+    int rc = postgres->url != NULL ? describe(store, options, diag)
+                                   : fa_fail(diag, FA_ENOMEM, "out of memory");
     fa_pq.conninfoFree(options);
     return rc;
 }
@@ -94,9 +92,7 @@ static int read_version(fa_store *store, int64_t *ret_version, fa_diag *diag)
 {
     int64_t whose = NO_SCHEMA;
     *ret_version = 0;
-    int rc = fa_postgres_command(store, whose_sql, &whose, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_postgres_command(store, whose_sql, &whose, diag));
     if (whose == NO_SCHEMA)
         return fa_fail(diag, FA_ESTORE,
                        "store %s: no schema of its search_path is there: create one, or name "
@@ -109,7 +105,7 @@ static int read_version(fa_store *store, int64_t *ret_version, fa_diag *diag)
                        store->path);
     if (whose == NO_TABLES)
         return 0;
-    rc = fa_postgres_command(
+    int rc = fa_postgres_command(
         store,
         "SELECT CASE WHEN count(*) = 1 AND max(version) > 0 THEN max(version)::bigint "
         "ELSE -1 END FROM fa_tune_store",

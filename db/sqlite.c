@@ -627,11 +627,8 @@ static int connect_absent(fa_store *store, fa_diag *diag)
 
 static int enter(fa_store *store, fa_diag *diag)
 {
-    if (store->db != NULL && store->damaged && !store->read_only && !store->existing) {
-        int rc = set_aside(store, NULL, diag);
-        if (rc != 0)
-            return rc;
-    }
+    if (store->db != NULL && store->damaged && !store->read_only && !store->existing)
+        FA_OR_RETURN(set_aside(store, NULL, diag));
     /* Writing on after the file was renamed or removed would lose what is written. A file that
      * was emptied has no tables any more: opened anew, it gets them. */
     int moved = 0;
@@ -725,12 +722,11 @@ int fa_portable_new(fa_store **ret_store, fa_diag *diag)
 int fa_portable_print(fa_store *store, fa_buf *out, fa_diag *diag)
 {
     sqlite3_int64 size = 0;
-    int rc = fa_db_enter(store, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_db_enter(store, diag));
     unsigned char *bytes = sqlite3_serialize(store->db, "main", &size, 0);
     fa_buf_append(out, bytes, bytes != NULL ? (size_t)size : 0);
-    rc = bytes == NULL || out->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a bundle") : 0;
+    int rc =
+        bytes == NULL || out->failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a bundle") : 0;
     sqlite3_free(bytes);
     return rc;
 }

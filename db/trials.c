@@ -40,9 +40,7 @@ static const fa_member record_columns[] = {RECORD_FIELDS(FA_COLUMN_ENTRY){.key =
 
 static int check_record(const fa_study_trial *record, fa_diag *diag)
 {
-    int rc = fa_db_trial_check(&record->trial, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_db_trial_check(&record->trial, diag));
     if (record->sample_count < 0 || record->sample_count > FA_STORE_SAMPLES_MAX)
         return fa_fail(diag, FA_EINVAL, "a trial has %d samples: 0 to %d can be stored",
                        record->sample_count, FA_STORE_SAMPLES_MAX);
@@ -63,9 +61,7 @@ static int add_trial(fa_store *store, const fa_scope *scope, const fa_study_tria
     const void *samples = size > 0 ? (const void *)record->samples_us : "";
     char hash[FA_HASH_HEX];
     int64_t scope_id = 0;
-    int rc = fa_db_scope_id(store, scope, true, &scope_id, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_db_scope_id(store, scope, true, &scope_id, diag));
     fa_hash_bytes(samples, size, hash);
     fa_study_trial row = *record;
     row.environment = row.environment != NULL ? row.environment : "{}";
@@ -273,11 +269,9 @@ static int put_baseline(fa_store *store, const fa_baseline *baseline, fa_diag *d
 {
     char key[FA_PROBLEM_KEY_MAX];
     fa_problem_key(&baseline->problem, key);
-    int rc = fa_db_do(store, diag,
-                      "DELETE FROM baseline WHERE problem_key = ? AND gpu_name = ? AND peer = ?",
-                      fa_text(key), fa_text(baseline->gpu_name), fa_text(baseline->peer));
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_db_do(
+        store, diag, "DELETE FROM baseline WHERE problem_key = ? AND gpu_name = ? AND peer = ?",
+        fa_text(key), fa_text(baseline->gpu_name), fa_text(baseline->peer)));
     fa_query query = fa_db_prepare(
         store, diag,
         "INSERT INTO baseline (problem_key, problem" FA_BASELINE_FIELDS(

@@ -274,9 +274,7 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
 {
     fa_winner_record winner = {.scope = *scope};
     fa_cubin_record cubin = {0};
-    int rc = fa_db_scope_check(scope, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_db_scope_check(scope, diag));
     fa_query query =
         fa_db_query(store, diag,
                     "SELECT " WINNER_COLUMNS ", " CUBIN_COLUMNS
@@ -285,7 +283,7 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
                     "WHERE scope.key = ? AND scope.problem_key = ? AND scope.silicon = ? "
                     "AND scope.templates = ? AND scope.policy = ?");
     fa_db_scope_bind(&query, scope);
-    rc = fa_db_step(&query);
+    int rc = fa_db_step(&query);
     if (rc < 0)
         return rc;
     if (rc == 0)

@@ -388,9 +388,7 @@ int fa_space_one(const fa_task *task, const fa_config *config, fa_candidate *ret
 int fa_space_default(const fa_task *task, int family, fa_candidate *ret_candidate, fa_diag *diag)
 {
     fa_point point;
-    int rc = open_point(&point, task, family, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(open_point(&point, task, family, diag));
     memset(ret_candidate, 0, sizeof *ret_candidate);
     fa_point_set_all(&point, &point.preset);
     return fa_point_judge(&point, ret_candidate);

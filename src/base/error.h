@@ -28,6 +28,14 @@ int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
 /* Calls what has not failed before, and remembers its failure. */
 #define FA_TRY(of, call) ((of)->rc = (of)->rc != 0 ? (of)->rc : (call))
 
+/* Returns a call's code from the function where it is not 0; for calls that leave nothing to undo. */
+#define FA_OR_RETURN(call)               \
+    do {                                 \
+        const int code_of_call = (call); \
+        if (code_of_call != 0)           \
+            return code_of_call;         \
+    } while (0)
+
 const char *fa_error_text(int code);
 /* "FA_EINVAL"; NULL for a number that is no code. */
 const char *fa_error_name(int code);

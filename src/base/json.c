@@ -190,9 +190,7 @@ int fa_json_int(const cJSON *object, const char *key, int64_t low, int64_t high,
                 const char *where, fa_diag *diag)
 {
     double number = 0;
-    int rc = fa_json_number(object, key, &number, where, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_json_number(object, key, &number, where, diag));
     /* Doubles hold integers exactly up to 2^53; larger ones cannot be told from their neighbours. */
     if (floor(number) != number || fabs(number) > 9007199254740992.0)
         return fa_fail(diag, FA_EINVAL, "%s: \"%s\" must be a whole number", where, key);
@@ -230,9 +228,7 @@ int fa_json_copy(const cJSON *object, const char *key, char *ret, size_t size, c
                  fa_diag *diag)
 {
     const char *text = NULL;
-    int rc = fa_json_text(object, key, &text, where, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_json_text(object, key, &text, where, diag));
     if (strlen(text) >= size)
         return fa_fail(diag, FA_EINVAL, "%s: \"%s\" is longer than %zu bytes", where, key,
                        size - 1);
@@ -522,16 +518,14 @@ static int read_choice(const cJSON *json, const fa_member *m, void *at, const ch
                        fa_diag *diag)
 {
     const char *text = NULL;
-    int rc = fa_json_text(json, m->key, &text, where, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_json_text(json, m->key, &text, where, diag));
     const char *const *names = m->names;
     if (fa_name_find(names, text, at) == 0)
         return 0;
     fa_buf list = {0};
     fa_words_or(&list, names);
-    rc = fa_fail(diag, FA_EINVAL, "%s: there is no %s \"%.40s\": use %s", where, m->key, text,
-                 list.data != NULL ? list.data : "another");
+    int rc = fa_fail(diag, FA_EINVAL, "%s: there is no %s \"%.40s\": use %s", where, m->key, text,
+                     list.data != NULL ? list.data : "another");
     fa_buf_free(&list);
     return rc;
 }

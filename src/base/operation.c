@@ -227,9 +227,7 @@ static int read_fields(fa_operation *operation, const char *where, fa_diag *diag
         snprintf(place, sizeof place, "%.180s: sizes %.60s", where, item->string);
         if (fa_operation_field_index(operation, item->string) >= 0)
             return fa_fail(diag, FA_EINVAL, "%s appears twice", place);
-        int rc = read_field(item, operation, place, diag);
-        if (rc != 0)
-            return rc;
+        FA_OR_RETURN(read_field(item, operation, place, diag));
         operation->field_count++;
         if (field->kind == FA_FIELD_TEXT)
             value = FA_FIELD_KEY_DIGITS;

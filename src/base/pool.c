@@ -505,9 +505,7 @@ void fa_child_stop(fa_child **child)
 int fa_child_send(fa_child *child, const cJSON *json, const void *blob, size_t blob_size,
                   int timeout_ms, fa_diag *diag)
 {
-    int rc = fa_message_encode(json, blob, blob_size, &child->output, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_message_encode(json, blob, blob_size, &child->output, diag));
     write_some(child);
     fa_child_deadline(child, timeout_ms);
     return 0;

@@ -349,9 +349,7 @@ int fa_problem_train(fa_problem *forward, fa_problem *ret_backward, fa_diag *dia
     problem.operation = gradients;
     for (int i = 0; i < gradients->field_count; i++)
         problem.value[i] = value_of(&wanted, gradients, i);
-    rc = fa_problem_check(&problem, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_problem_check(&problem, diag));
     *forward = wanted;
     *ret_backward = problem;
     return 0;

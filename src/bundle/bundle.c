@@ -132,9 +132,7 @@ int fa_output_check(const char *path, fa_diag *diag)
 
 int fa_output_write(const char *path, const void *bytes, size_t size, fa_diag *diag)
 {
-    int rc = fa_output_check(path, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_output_check(path, diag));
     int failed = fa_replace_file(path, bytes, size, 0644);
     if (failed == 0)
         return 0;
@@ -157,9 +155,7 @@ static int open_file(fa_bundle *bundle, int *ret_fd, fa_diag *diag)
 {
     struct stat st;
     if (bundle->owned) {
-        int rc = fa_owned_open(bundle->path, "bundle", ret_fd, diag);
-        if (rc != 0)
-            return rc;
+        FA_OR_RETURN(fa_owned_open(bundle->path, "bundle", ret_fd, diag));
     } else if ((*ret_fd = open(bundle->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0) {
         return fa_fail(diag, errno == ENOENT ? FA_ENOTFOUND : FA_EIO, "bundle %s: %s", bundle->path,
                        strerror(errno));
@@ -324,9 +320,7 @@ static int check_texts(const fa_winner_record *winner, fa_diag *diag)
 static int check_winner(const fa_winner_record *winner, fa_diag *diag)
 {
     const fa_trial *trial = &winner->trial;
-    int rc = check_texts(winner, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(check_texts(winner, diag));
     if (winner->origin == FA_ORIGIN_NEAREST) /* what a lookup says, not what a winner is */
         return fa_fail(diag, FA_EINVAL, "no winner is stored as \"%s\"",
                        fa_origin_name(winner->origin));
@@ -517,9 +511,7 @@ int fa_bundle_add(fa_store *part, const fa_winner_record *winner, const void *cu
     rc = check_winner(&added, diag);
     if (rc != 0)
         return fa_fail_in(diag, rc, "a winner cannot be bundled");
-    rc = fa_store_cubin_exists(part, added.cubin_key, &exists, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_store_cubin_exists(part, added.cubin_key, &exists, diag));
     describe_cubin(&added, &record);
     record.compile_ms = NAN; /* winners that share it may have been compiled at other times */
     return fa_store_winner_put(part, &added, exists ? NULL : &record, true, NULL, diag);

@@ -218,15 +218,13 @@ int fa_keygen(char ret_key[65], char *ret_path, size_t path_size, fa_diag *diag)
     fa_public_key public;
     if (ret_key == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_key is NULL");
-    int rc = choose_paths(secret_path, public_path, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(choose_paths(secret_path, public_path, diag));
     randombytes_buf(seed, sizeof seed);
     randombytes_buf(secret.id, sizeof secret.id);
     crypto_sign_seed_keypair(public.key, secret.key, seed);
     fa_public_of(&secret, &public);
     key_id(public.id, comment + strlen(comment));
-    rc = write_key(public_path, comment, &public, sizeof public, 0644, diag);
+    int rc = write_key(public_path, comment, &public, sizeof public, 0644, diag);
     if (rc == 0 && (rc = write_key(secret_path, "minisign secret key, without a password", &secret,
                                    sizeof secret, 0600, diag)) != 0)
         unlink(public_path);

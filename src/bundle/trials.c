@@ -114,9 +114,7 @@ static int read_trial(const cJSON *json, fa_list *list, fa_diag *diag)
     fa_trial *trial = &record.trial;
     const char *seed = NULL;
     char *environment = NULL, *clocks = NULL;
-    int rc = fa_struct_from_json(json, fa_timed_members, trial, "trials", diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_struct_from_json(json, fa_timed_members, trial, "trials", diag));
     if (!fa_trial_is_timed(trial) ||
         !read_samples(fa_json_member(json, "samples_us"), samples, &record.sample_count))
         return fa_fail(diag, FA_EINVAL,
@@ -125,7 +123,7 @@ static int read_trial(const cJSON *json, fa_list *list, fa_diag *diag)
     trial->sample_count = record.sample_count;
     if (fa_json_text(json, "seed", &seed, "trials", NULL) == 0)
         record.seed = strtoull(seed, NULL, 10);
-    rc = print_object(fa_json_member(json, "environment"), &environment);
+    int rc = print_object(fa_json_member(json, "environment"), &environment);
     if (rc == 0)
         rc = print_object(fa_json_member(json, "clocks"), &clocks);
     record.environment = environment;
@@ -172,9 +170,7 @@ int fa_trials_from_evidence(const char *evidence, fa_study_trial **ret_rows, siz
 int fa_trials_join(const fa_study_trial *rows, size_t count, char **evidence, fa_diag *diag)
 {
     cJSON *json;
-    int rc = fa_json_parse_object(*evidence, "evidence", &json, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_json_parse_object(*evidence, "evidence", &json, diag));
     cJSON_DeleteItemFromObjectCaseSensitive(json, "trials");
     cJSON *trials = fa_json_add_array(json, "trials");
     for (size_t i = 0; i < count; i++)

@@ -15,9 +15,7 @@
 static int add_item(cli_grid *grid, const fa_problem *problem, const char *gpu, fa_diag *diag)
 {
     fa_sweep_item item = {.problem = *problem};
-    int rc = fa_problem_check(problem, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_problem_check(problem, diag));
     snprintf(item.gpu, sizeof item.gpu, "%s", gpu);
     for (int32_t i = 0; i < grid->count; i++)
         if (strcmp(grid->item[i].gpu, item.gpu) == 0 &&
@@ -27,7 +25,7 @@ static int add_item(cli_grid *grid, const fa_problem *problem, const char *gpu, 
         return fa_fail(diag, FA_EINVAL, "more than %d problems: sweep them in parts",
                        FA_SWEEP_ITEMS_MAX);
     size_t count = (size_t)grid->count;
-    rc = fa_append(&grid->item, &count, &grid->capacity, &item, sizeof item);
+    int rc = fa_append(&grid->item, &count, &grid->capacity, &item, sizeof item);
     grid->count = (int32_t)count;
     return rc == 0 ? 0 : fa_fail(diag, rc, "out of memory for a grid");
 }

@@ -125,9 +125,7 @@ static int show_bundle(cli_run *run)
     fa_bundle_item *item = NULL;
     cli_table table = {0};
     size_t count = 0, kept = 0;
-    int rc = fa_bundle_inspect(file, &item, &count, &info, &run->diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_bundle_inspect(file, &item, &count, &info, &run->diag));
     for (size_t i = 0; i < count; i++)
         if (keep_asked_for(run, item[i].answer))
             item[kept++] = item[i];
@@ -166,9 +164,7 @@ int cli_export(cli_run *run)
                                       .progress = count_compiled};
     if (out == NULL)
         return fa_fail(&run->diag, FA_EINVAL, "--out FILE is missing, as in --out l4.fab");
-    int rc = fa_export(run->tuner, &output, &bundle, &run->diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_export(run->tuner, &output, &bundle, &run->diag));
     add_bundle(run->document, out, &bundle);
     put_bundle(&run->out, out, &bundle);
     return 0;
@@ -189,12 +185,8 @@ int cli_import(cli_run *run)
                                       .keep = filtered ? keep_asked_for : NULL,
                                       .progress = count_compiled,
                                       .context = run};
-    int rc = cli_open(run, options->dry_run);
-    if (rc != 0)
-        return rc;
-    rc = fa_import(run->tuner, &import, &info, &run->diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(cli_open(run, options->dry_run));
+    FA_OR_RETURN(fa_import(run->tuner, &import, &info, &run->diag));
     cJSON *document = run->document;
     add_bundle(document, file, &info);
     fa_json_add_bool(document, "dry_run", options->dry_run);
@@ -211,9 +203,7 @@ int cli_import(cli_run *run)
 int cli_keygen(cli_run *run)
 {
     char key[FA_KEY_TEXT_MAX], path[4096] = "";
-    int rc = fa_keygen(key, path, sizeof path, &run->diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_keygen(key, path, sizeof path, &run->diag));
     fa_json_add_text(run->document, "key", key);
     fa_json_add_text(run->document, "file", path);
     fa_buf_printf(&run->out, "%s\nsecret half in ", key);
@@ -304,9 +294,7 @@ static int show_why(cli_run *run)
     fa_gpu gpu;
     fa_step *step = NULL;
     size_t count = 0;
-    int rc = fa_why(run->tuner, &request, &step, &count, &gpu, &run->diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_why(run->tuner, &request, &step, &count, &gpu, &run->diag));
     fa_json_add(run->document, "problem", fa_problem_to_json(problem));
     fa_json_add(run->document, "bucket", fa_problem_to_json(&bucket));
     fa_json_add(run->document, "gpu", fa_gpu_to_json(&gpu));
@@ -336,9 +324,7 @@ int cli_show(cli_run *run)
 {
     if (run->options->operand != NULL)
         return show_bundle(run);
-    int rc = cli_open(run, true);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(cli_open(run, true));
     return run->options->why ? show_why(run) : show_winners(run);
 }
 

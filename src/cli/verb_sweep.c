@@ -316,9 +316,7 @@ static int enqueue(cli_run *run, const cli_grid *grid)
     fa_buf *out = &run->out;
     fa_sweep sweep;
     request.enqueue = true;
-    int rc = fa_run_sweep(run->tuner, &request, &sweep, &run->diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_run_sweep(run->tuner, &request, &sweep, &run->diag));
     fa_json_add(run->document, "sweep", sweep_json(&sweep));
     cli_text_count(out, "", sweep.items, "problem");
     if (sweep.done > 0)
@@ -412,9 +410,7 @@ int cli_push(cli_run *run)
 {
     static const char *const names[] = {"added", "replaced", "same", "worse", "refused"};
     fa_bundle_info pushed;
-    int rc = fa_push(run->tuner, &pushed, &run->diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_push(run->tuner, &pushed, &run->diag));
     const int32_t counts[] = {pushed.added, pushed.replaced, pushed.same, pushed.kept,
                               pushed.skipped};
     put_counts(run, names, counts, sizeof counts / sizeof *counts);

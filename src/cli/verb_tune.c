@@ -9,6 +9,7 @@
  *
  * stdout depends on the answer alone, never on whether anything is a terminal.
  */
+#include "error.h"
 #include "json.h"
 
 #include "problem.h"
@@ -241,9 +242,7 @@ int cli_run_config(cli_run *run)
     fa_trial trial;
     request.progress = cli_progress_event;
     request.context = &run->progress;
-    int rc = fa_run_config(run->tuner, &request, rank, launches, &trial, &run->diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_run_config(run->tuner, &request, rank, launches, &trial, &run->diag));
     fa_json_add(run->document, "problem", fa_problem_to_json(&options->request.problem));
     fa_json_add_number(run->document, "rank", rank);
     fa_json_add_number(run->document, "launches", launches);
@@ -368,15 +367,13 @@ int cli_check(cli_run *run)
     library.existing_store = true;
     library.log = note;
     library.log_context = run;
-    int rc = fa_open(&library, &run->tuner, &run->diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_open(&library, &run->tuner, &run->diag));
     fa_request request = run->options->request;
     if (request.gpu == NULL && fa_gpu_find(NULL, request.ordinal, &gpu, NULL) != 0)
         request.gpu = absent;
     fa_checked_kernel *kernel = NULL;
     size_t count = 0;
-    rc = fa_check_kernels(run->tuner, &request, &kernel, &count, &gpu, &run->diag);
+    int rc = fa_check_kernels(run->tuner, &request, &kernel, &count, &gpu, &run->diag);
     for (size_t i = 0; i < count; i++)
         put_kernel(&checked, &kernel[i]);
     put_left(&logs, run->document, count > 0 ? kernel[0].left_out : "");
@@ -405,9 +402,7 @@ int cli_doctor(cli_run *run)
     fa_options library = cli_library_options(run->options);
     fa_check *all = NULL;
     size_t count = 0;
-    int rc = fa_doctor(&library, &all, &count, &run->diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_doctor(&library, &all, &count, &run->diag));
     for (const fa_check *check = all; check < all + count; check++) {
         cJSON *item = cJSON_CreateObject();
         fa_json_add_text(item, "level", levels[check->level]);

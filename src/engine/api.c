@@ -78,11 +78,9 @@ int fa_list_winners(fa_tuner *tuner, fa_answer **ret_answers, size_t *ret_count,
     fa_list list = {0};
     fa_answer answer;
     size_t count = 0;
-    int rc = fa_tuner_check_with(tuner, ret_answers != NULL && ret_count != NULL,
-                                 "ret_answers or ret_count", diag);
-    if (rc != 0)
-        return rc;
-    rc = FA_HELD(tuner, fa_store_winners(tuner->store, NULL, &rows, &count, diag));
+    FA_OR_RETURN(fa_tuner_check_with(tuner, ret_answers != NULL && ret_count != NULL,
+                                     "ret_answers or ret_count", diag));
+    int rc = FA_HELD(tuner, fa_store_winners(tuner->store, NULL, &rows, &count, diag));
     for (size_t i = 0; rc == 0 && i < count; i++) {
         rc = fa_records_answer(&rows[i], NULL, &answer, diag);
         if (rc == 0)
@@ -95,19 +93,15 @@ int fa_list_winners(fa_tuner *tuner, fa_answer **ret_answers, size_t *ret_count,
 int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, size_t *ret_size,
                     fa_diag *diag)
 {
-    int rc = fa_tuner_check_with(tuner, answer != NULL && ret_bytes != NULL && ret_size != NULL,
-                                 "answer, ret_bytes or ret_size", diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_check_with(tuner, answer != NULL && ret_bytes != NULL && ret_size != NULL,
+                                     "answer, ret_bytes or ret_size", diag));
     fa_cubin_record cubin = {0};
-    rc = tuner->service == NULL
-             ? FA_SOURCE_NONE
-             : tuner->service->cubin(tuner, answer->cubin_key, ret_bytes, ret_size, diag);
+    int rc = tuner->service == NULL
+                 ? FA_SOURCE_NONE
+                 : tuner->service->cubin(tuner, answer->cubin_key, ret_bytes, ret_size, diag);
     if (rc != FA_SOURCE_NONE && rc != FA_ENOTFOUND)
         return rc;
-    rc = FA_HELD(tuner, fa_records_cubin(tuner, answer->cubin_key, &cubin, diag));
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(FA_HELD(tuner, fa_records_cubin(tuner, answer->cubin_key, &cubin, diag)));
     *ret_bytes = cubin.bytes;
     *ret_size = cubin.size;
     cubin.bytes = NULL;
@@ -119,14 +113,12 @@ int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, 
 /* The driver of the tuner, opened where it has not been. */
 static int take_driver(fa_tuner *tuner, fa_driver **ret_driver, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_check(tuner, diag));
     *ret_driver = atomic_load_explicit(&tuner->launch_driver, memory_order_acquire);
     if (*ret_driver != NULL)
         return 0;
     pthread_mutex_lock(&tuner->work);
-    rc = fa_tuner_driver(tuner, diag);
+    int rc = fa_tuner_driver(tuner, diag);
     *ret_driver = tuner->driver;
     pthread_mutex_unlock(&tuner->work);
     return rc;
@@ -612,12 +604,10 @@ int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps, size
     fa_target target;
     fa_lookup found = {.count = 0};
     fa_list list = {0};
-    int rc = fa_request_take(tuner, ret_steps != NULL && ret_count != NULL,
-                             "ret_steps or ret_count", request, &known, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_request_take(tuner, ret_steps != NULL && ret_count != NULL,
+                                 "ret_steps or ret_count", request, &known, diag));
     pthread_mutex_lock(&tuner->work);
-    rc = fa_target_resolve(tuner, &known, &target, diag);
+    int rc = fa_target_resolve(tuner, &known, &target, diag);
     if (rc == 0 && ret_gpu != NULL)
         *ret_gpu = target.gpu;
     const int looked = rc == 0 ? fa_look(tuner, &target, true, &found, diag) : 0;

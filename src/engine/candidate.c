@@ -127,9 +127,7 @@ int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc
                      fa_candidate *ret_candidate, fa_compile_task *ret, fa_diag *diag)
 {
     fa_task task = fa_task_for(tuner, &record->problem, &record->gpu);
-    int rc = fa_space_one(&task, &record->trial.config, ret_candidate, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_space_one(&task, &record->trial.config, ret_candidate, diag));
     if (ret_candidate->trial.status != FA_STATUS_PENDING)
         return fa_fail(diag, FA_ENOKERNEL, "%s", ret_candidate->trial.reason);
     return fa_render_candidate(tuner, &task, ret_candidate, nvrtc, ret, diag);
@@ -391,10 +389,8 @@ int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_kern
         offsetof(fa_checked_kernel, log), offsetof(fa_checked_kernel, left_out), SIZE_MAX};
     fa_list list = {0};
     fa_request known;
-    int rc = fa_request_take(tuner, ret_kernels != NULL && ret_count != NULL,
-                             "ret_kernels or ret_count", request, &known, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_request_take(tuner, ret_kernels != NULL && ret_count != NULL,
+                                 "ret_kernels or ret_count", request, &known, diag));
     struct check *check = calloc(1, sizeof *check);
     if (check == NULL || (check->build = calloc(SOURCES_MAX, sizeof *check->build)) == NULL) {
         free(check);
@@ -402,7 +398,7 @@ int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_kern
     }
     check->tuner = tuner;
     check->diag = diag;
-    rc = FA_HELD(tuner, run_check(check, &known));
+    int rc = FA_HELD(tuner, run_check(check, &known));
     if (rc == 0 && ret_gpu != NULL)
         *ret_gpu = check->target.gpu;
     for (int i = 0; rc == 0 && i < check->count; i++) {

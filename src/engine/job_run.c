@@ -293,14 +293,12 @@ int fa_job_ask_caller(fa_tuner *tuner, const fa_target *target, bool verify,
         return fa_fail(diag, FA_EINVAL,
                        "the answer of %s tunes a kernel whose answer tunes, and so on, %d deep",
                        operation->name, DEEP);
-    int rc = make_seed(tuner, &seed, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(make_seed(tuner, &seed, diag));
     int count = fa_bench_cases(&target->problem, seed, cases);
     const int32_t given = fa_contents_of(&target->problem);
     pthread_mutex_unlock(&tuner->work);
     depth++;
-    rc = fa_case_data_make(cases, count, seed, function, context, ret_data, diag);
+    int rc = fa_case_data_make(cases, count, seed, function, context, ret_data, diag);
     depth--;
     if (rc == 0)
         (*ret_data)->contents = given;

@@ -50,13 +50,11 @@ static int resolve(struct asking *asking, fa_diag *diag)
                                    .problem = *asking->problem,
                                    .effort = asking->effort,
                                    .first_contact = asking->effort == FA_EFFORT_MEASURE};
-    int rc = fa_tuner_driver(tuner, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_driver(tuner, diag));
     if ((asking->context = fa_driver_context_id(tuner->driver)) == 0)
         return fa_fail(diag, FA_ENODEVICE,
                        "the calling thread has no current CUDA context: make one current first");
-    rc = fa_driver_current_device(tuner->driver, &asking->request.ordinal, diag);
+    int rc = fa_driver_current_device(tuner->driver, &asking->request.ordinal, diag);
     return rc != 0 ? rc : fa_target_resolve(tuner, &asking->request, &asking->target, diag);
 }
 
@@ -220,12 +218,10 @@ static int load_tuned(const struct asking *asking, fa_tuning *tuning, const fa_k
 {
     fa_answer answer;
     fa_cubin_record cubin = {0};
-    int rc = fa_tune_target(tuning, &answer, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tune_target(tuning, &answer, diag));
     if (answer.driver_version != fa_driver_version(asking->tuner->driver)) /* found meanwhile */
         return load_stored(asking, &tuning->known, ret_kernel, diag);
-    rc = fa_records_cubin(asking->tuner, answer.cubin_key, &cubin, diag);
+    int rc = fa_records_cubin(asking->tuner, answer.cubin_key, &cubin, diag);
     if (rc == 0)
         rc = load_kernel(asking, &answer, &cubin, ret_kernel, diag);
     fa_cubin_record_free(&cubin);
@@ -285,10 +281,8 @@ static int ask_service(struct asking *asking, const fa_kernel **ret_kernel, fa_d
     int rc = FA_HELD(tuner, resolve(asking, &why));
     if (rc != 0)
         return FA_SOURCE_NONE; /* the local way says what is wrong */
-    rc = tuner->service->kernel(tuner, &asking->target, asking->problem, asking->effort, &answer,
-                                &cubin, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(tuner->service->kernel(tuner, &asking->target, asking->problem, asking->effort,
+                                        &answer, &cubin, diag));
     rc = FA_HELD(tuner, load_foreign(asking, &answer, &cubin, ret_kernel, &why));
     fa_cubin_record_free(&cubin);
     if (rc == FA_EBUSY && asking->effort == FA_EFFORT_CACHED) /* no fault of the service's */
@@ -300,9 +294,7 @@ static int ask_service(struct asking *asking, const fa_kernel **ret_kernel, fa_d
 static inline int find_first(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                              const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_check(tuner, diag));
     if (problem == NULL || ret_kernel == NULL)
         return fa_fail(diag, FA_EINVAL, "problem or ret_kernel is NULL");
     fa_driver *driver = atomic_load_explicit(&tuner->launch_driver, memory_order_acquire);

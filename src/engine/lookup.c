@@ -131,9 +131,7 @@ int fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answ
     if (strchr(winner->scope.policy, ',') != NULL)
         strcpy(answer.same_bits, "default");
     cJSON *json;
-    int rc = fa_json_parse_object(winner->evidence, "evidence", &json, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_json_parse_object(winner->evidence, "evidence", &json, diag));
     /* May be somebody else's or an older version's: what stands before a member that cannot be read is taken. */
     if (json != NULL)
         fa_struct_from_json(json, evidence_members, &answer, "evidence", NULL);
@@ -693,9 +691,7 @@ int fa_bundle_check_cubin(const fa_winner_record *winner, const void *bytes, siz
 int fa_bundle_adopt(fa_winner_record *winner, const char *signer, fa_diag *diag)
 {
     cJSON *json;
-    int rc = fa_json_parse_object(winner->evidence, "evidence", &json, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_json_parse_object(winner->evidence, "evidence", &json, diag));
     if (json == NULL)
         json = cJSON_CreateObject();
     if (!cJSON_HasObjectItem(json, "imported")) {

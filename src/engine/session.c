@@ -134,12 +134,10 @@ fa_task fa_task_for(const fa_tuner *tuner, const fa_problem *problem, const fa_g
 int fa_tuner_enumerate(fa_tuner *tuner, const fa_problem *problem, const fa_gpu *gpu,
                        fa_space *ret_space, fa_diag *diag)
 {
-    int rc = fa_tuner_families(tuner, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_families(tuner, diag));
     fa_task task = fa_task_for(tuner, problem, gpu);
     pthread_mutex_unlock(&tuner->work);
-    rc = fa_space_enumerate(&task, ret_space, diag);
+    int rc = fa_space_enumerate(&task, ret_space, diag);
     pthread_mutex_lock(&tuner->work);
     return rc;
 }
@@ -281,9 +279,7 @@ int fa_session_open(const fa_options *options, fa_sources_maker *make, fa_tuner 
     fa_options all;
     if (ret_tuner == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_tuner is NULL");
-    int rc = fa_options_copy(options, &all, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_options_copy(options, &all, diag));
     fa_tuner *tuner = calloc(1, sizeof *tuner);
     if (tuner == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
@@ -291,7 +287,7 @@ int fa_session_open(const fa_options *options, fa_sources_maker *make, fa_tuner 
     pthread_mutex_init(&tuner->work, NULL);
     pthread_mutex_init(&tuner->tuning, NULL);
     tuner->options = all;
-    rc = set_up(tuner, make, diag);
+    int rc = set_up(tuner, make, diag);
     tuner->options.store = tuner->options.templates = NULL;
     tuner->options.worker = tuner->options.server = NULL;
     if (rc != 0)
@@ -359,10 +355,8 @@ int fa_copy_sized(void *ret, size_t size, const void *given, const char *why, fa
 
 int fa_request_copy(const fa_request *request, fa_request *ret_request, fa_diag *diag)
 {
-    int rc = fa_copy_sized(ret_request, sizeof *ret_request, request,
-                           "request.size is not sizeof(fa_request)", diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_copy_sized(ret_request, sizeof *ret_request, request,
+                               "request.size is not sizeof(fa_request)", diag));
     if (ret_request->effort < FA_EFFORT_CACHED || ret_request->effort > FA_EFFORT_PATIENT)
         return fa_fail(diag, FA_EINVAL, "effort is %d: use FA_EFFORT_CACHED to FA_EFFORT_PATIENT",
                        (int)ret_request->effort);

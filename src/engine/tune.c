@@ -197,14 +197,12 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
 {
     fa_request known;
     fa_answer answer;
-    int rc = fa_request_take(
+    FA_OR_RETURN(fa_request_take(
         tuner,
         ret_answer != NULL && ret_answer->size >= sizeof(size_t) && ret_answer->size <= 1 << 20,
-        "ret_answer's size is not sizeof(fa_answer), or it", request, &known, diag);
-    if (rc != 0)
-        return rc;
-    rc = tuner->service != NULL ? tuner->service->tune(tuner, &known, &answer, diag)
-                                : FA_SOURCE_NONE;
+        "ret_answer's size is not sizeof(fa_answer), or it", request, &known, diag));
+    int rc = tuner->service != NULL ? tuner->service->tune(tuner, &known, &answer, diag)
+                                    : FA_SOURCE_NONE;
     bool elsewhere = rc != FA_SOURCE_NONE;
     if (!elsewhere)
         rc = fa_tune_here(tuner, &known, &answer, diag);

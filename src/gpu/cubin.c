@@ -296,9 +296,7 @@ int fa_cubin_constant(const void *bytes, size_t size, const char *name, void *re
     struct symbol symbol;
     struct section section;
     struct span value;
-    int rc = open_cubin(bytes, size, &elf, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(open_cubin(bytes, size, &elf, diag));
     if (!find_symbol(&elf, name, STT_OBJECT, &symbol))
         return FA_ENOTFOUND;
     if (symbol.size != value_size)
@@ -414,14 +412,10 @@ static int read_kernel(const struct elf *elf, const struct symbol *symbol, fa_cu
     fa_cubin_info info = {.sm = elf->sm};
     if (!find_section(elf, ".nv.info", "", &section))
         return fa_fail(diag, FA_ECORRUPT, "cubin has no section .nv.info");
-    int rc = read_symbol_info(section.bytes, symbol->index, &info, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(read_symbol_info(section.bytes, symbol->index, &info, diag));
     if (!find_section(elf, ".nv.info.", name, &section))
         return fa_fail(diag, FA_ECORRUPT, "cubin has no section .nv.info.%s", name);
-    rc = read_kernel_info(section.bytes, &info, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(read_kernel_info(section.bytes, &info, diag));
     if (find_section(elf, ".nv.shared.", name, &section)) {
         uint64_t shared = section.size;
         if (info.sm >= 90)

@@ -325,15 +325,13 @@ int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *d
         result = driver->device_name(gpu.name, sizeof gpu.name, device);
     if (result == CU_OK)
         result = driver->device_uuid(&uuid, device);
-    int rc = fa_driver_fail(driver, result, "cuDeviceGet", diag, "naming device %d", ordinal);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_driver_fail(driver, result, "cuDeviceGet", diag, "naming device %d", ordinal));
     gpu.name[sizeof gpu.name - 1] = 0;
     char *text = gpu.uuid; /* the 8-4-4-4-12 digits that nvidia-smi and NVML print after "GPU-" */
     for (int i = 0; i < 16; i++)
         text += sprintf(text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
                         (unsigned char)uuid.bytes[i]);
-    rc = query_attributes(driver, device, &gpu, diag);
+    int rc = query_attributes(driver, device, &gpu, diag);
     if (rc == 0)
         rc = complete(driver, device, &gpu, diag);
     if (rc == 0)
@@ -371,11 +369,9 @@ int fa_driver_enter(fa_driver *driver, int ordinal, fa_diag *diag)
     /* Retained by the first who asks; two at once retain it twice. */
     cu_context context = __atomic_load_n(&driver->kept[ordinal], __ATOMIC_ACQUIRE);
     if (context == NULL) {
-        int rc = fa_driver_fail(driver, driver->primary_retain(&context, ordinal),
-                                "cuDevicePrimaryCtxRetain", diag, "opening a context on device %d",
-                                ordinal);
-        if (rc != 0)
-            return rc;
+        FA_OR_RETURN(fa_driver_fail(driver, driver->primary_retain(&context, ordinal),
+                                    "cuDevicePrimaryCtxRetain", diag,
+                                    "opening a context on device %d", ordinal));
         __atomic_store_n(&driver->kept[ordinal], context, __ATOMIC_RELEASE);
     }
     return fa_driver_fail(driver, driver->context_push(context), "cuCtxPushCurrent", diag,
@@ -532,10 +528,8 @@ int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
     fa_driver *driver = module->driver;
     fa_function function;
     int allowed = 0, fixed = 0;
-    int rc = fa_driver_fail(driver, find(module, entry, &function, NULL, NULL),
-                            "cuModuleGetFunction", diag, "finding entry \"%s\"", entry);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_driver_fail(driver, find(module, entry, &function, NULL, NULL),
+                                "cuModuleGetFunction", diag, "finding entry \"%s\"", entry));
     cu_result result = driver->function_get(&allowed, CU_FUNCTION_MAX_DYNAMIC_SMEM, function);
     if (result == CU_OK)
         result = driver->function_get(&fixed, CU_FUNCTION_SMEM, function);
@@ -543,8 +537,8 @@ int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
     if (result == CU_OK &&
         (allowed < smem_bytes || (allowed <= SMEM_UNASKED && smem_bytes > SMEM_UNASKED - fixed)))
         result = driver->function_set(function, CU_FUNCTION_MAX_DYNAMIC_SMEM, smem_bytes);
-    rc = fa_driver_fail(driver, result, "cuFuncSetAttribute", diag,
-                        "allowing %s %d bytes of dynamic shared memory", entry, smem_bytes);
+    int rc = fa_driver_fail(driver, result, "cuFuncSetAttribute", diag,
+                            "allowing %s %d bytes of dynamic shared memory", entry, smem_bytes);
     if (rc == 0)
         *ret_function = function;
     return rc;

@@ -235,9 +235,7 @@ static int compile_program(program prog, const fa_compile_request *request, fa_b
     const char *options[1 + FIXED_OPTIONS + MAX_OPTIONS], *architecture = request->architecture;
     int count = 0;
     snprintf(arch_option, sizeof arch_option, "--gpu-architecture=%s", architecture);
-    int rc = list_options(request, arch_option, options, &count, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(list_options(request, arch_option, options, &count, diag));
     int result = nvrtc.compile(prog, count, options);
     fetch(prog, nvrtc.log_size, nvrtc.log, true, ret_log);
     if (ret_log->failed)

@@ -176,9 +176,7 @@ static int make_block(fa_stream_memory *memory, int kind, size_t bytes, struct b
     }
     if (kind == FA_STREAM_SCRATCH)
         return allocate(memory, bytes, ret_block, diag);
-    int rc = reserve_slab(memory, bytes, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(reserve_slab(memory, bytes, diag));
     struct block *made = calloc(1, sizeof *made);
     if (made == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");

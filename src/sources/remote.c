@@ -427,9 +427,7 @@ static int kernel(fa_tuner *tuner, const fa_target *target, const fa_problem *pr
     char silicon[FA_SILICON_MAX];
     fa_cubin_record cubin = {.sm = target->gpu.sm};
     fa_diag why = {{0}};
-    int rc = ask_kernel(tuner, &request, &target->gpu, &answer, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(ask_kernel(tuner, &request, &target->gpu, &answer, diag));
     if (effort == FA_EFFORT_CACHED && answer.driver_version == 0)
         return fa_fail(diag, FA_ENOTFOUND,
                        "all that the server has (origin: %s) is a winner that no GPU has proved "
@@ -441,7 +439,7 @@ static int kernel(fa_tuner *tuner, const fa_target *target, const fa_problem *pr
     if (answer.origin == FA_ORIGIN_MEASURED && strcmp(answer.gpu.uuid, target->gpu.uuid) != 0)
         answer.origin = FA_ORIGIN_MEASURED_SAME_SILICON;
     answer.gpu = target->gpu;
-    rc = get_cubin(tuner, answer.cubin_key, &cubin.bytes, &cubin.size, &why);
+    int rc = get_cubin(tuner, answer.cubin_key, &cubin.bytes, &cubin.size, &why);
     if (rc != 0)
         return rc < 0 ? give_up(tuner, why.text) : rc;
     memcpy(cubin.key, answer.cubin_key, sizeof cubin.key);

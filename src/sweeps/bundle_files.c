@@ -127,9 +127,7 @@ static int read_winner(const cJSON *json, fa_line *line, fa_diag *diag)
 {
     fa_answer *answer = &line->answer;
     answer->size = sizeof *answer;
-    int rc = fa_struct_from_json(json, line_members, answer, "winner", diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_struct_from_json(json, line_members, answer, "winner", diag));
     if (answer->origin == FA_ORIGIN_MEASURED_SAME_SILICON)
         answer->origin = FA_ORIGIN_MEASURED;
     if (answer->origin == FA_ORIGIN_NEAREST) /* what a lookup says, not what a winner is */
@@ -494,12 +492,10 @@ static int export_one(fa_tuner *tuner, fa_store *from, const fa_export_options *
     fa_answer answer;
     fa_winner_record winner;
     fa_cubin_record cubin = {0};
-    int rc = fa_records_answer(stored, NULL, &answer, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_records_answer(stored, NULL, &answer, diag));
     if (options->keep != NULL && !options->keep(options->context, &answer))
         return 0;
-    rc = copy_winner(stored, &winner, diag);
+    int rc = copy_winner(stored, &winner, diag);
     if (rc == 0)
         rc = fa_store_cubin_get(from, winner.cubin_key, &cubin, diag);
     if (rc == 0)
@@ -524,10 +520,8 @@ static int export_stored(fa_tuner *tuner, fa_store *from, const fa_export_option
 {
     fa_winner_record *rows = NULL;
     size_t count = 0;
-    int rc = fa_portable_new(ret_part, diag);
-    if (rc != 0)
-        return rc;
-    rc = fa_store_winners_by_cubin(from, &rows, &count, diag);
+    FA_OR_RETURN(fa_portable_new(ret_part, diag));
+    int rc = fa_store_winners_by_cubin(from, &rows, &count, diag);
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = export_one(tuner, from, options, *ret_part, &rows[i], skipped, diag);
     free(rows);
@@ -545,16 +539,14 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
     char signature[FA_STORE_PATH_MAX];
     int32_t skipped = 0;
     diag = diag != NULL ? diag : &reason;
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_check(tuner, diag));
     if (options == NULL || options->size != sizeof *options)
         return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_export_options)");
     const fa_import_options source = {.file = options->lines,
                                       .keep = options->keep,
                                       .progress = options->progress,
                                       .context = options->context};
-    rc = fa_output_check(options->file, diag);
+    int rc = fa_output_check(options->file, diag);
     if (rc == 0)
         rc = fa_bundle_signature_path(options->file, signature, diag);
     if (rc == 0)
@@ -741,9 +733,7 @@ int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info 
               fa_diag *diag)
 {
     struct importing importing = {.tuner = tuner};
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_check(tuner, diag));
     if (options == NULL || options->size != sizeof *options)
         return fa_fail(diag, FA_EINVAL, "options.size is not sizeof(fa_import_options)");
     if (is_lines(options->file))
@@ -753,7 +743,7 @@ int fa_import(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info 
             diag, FA_EINVAL,
             "a bundle is imported whole: only of a file of lines can a GPU or a problem be chosen");
     /* The signer is checked before anything in the bundle is read. */
-    rc = fa_bundle_open_whole(options->file, options, &importing.bundle, diag);
+    int rc = fa_bundle_open_whole(options->file, options, &importing.bundle, diag);
     importing.dry_run = options->dry_run;
     if (rc == 0)
         rc = import_bundle(&importing, ret_info, diag);
@@ -769,16 +759,14 @@ int fa_push(fa_tuner *tuner, fa_bundle_info *ret_pushed, fa_diag *diag)
     fa_bundle_info pushed = {0};
     fa_store *file = NULL, *part = NULL;
     int32_t skipped = 0;
-    int rc = fa_tuner_check_with(tuner, ret_pushed != NULL, "ret_pushed", diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_check_with(tuner, ret_pushed != NULL, "ret_pushed", diag));
     if (tuner->spare_path[0] == 0)
         return fa_fail(diag, FA_ESTORE,
                        "the store %s is a file: set FA_TUNE_STORE to the server's address, "
                        "postgresql://USER@HOST/DATABASE",
                        tuner->store_path);
     pthread_mutex_lock(&tuner->work);
-    rc = fa_tuner_need_server(tuner, diag);
+    int rc = fa_tuner_need_server(tuner, diag);
     if (rc == 0)
         rc = fa_store_open(tuner->spare_path, FA_STORE_EXISTING, NULL, &file, NULL, diag);
     if (rc == 0)

@@ -294,9 +294,7 @@ int fa_doctor(const fa_options *options, fa_check **ret_checks, size_t *ret_coun
     struct doctor doctor = {.driver = NULL};
     if (ret_checks == NULL || ret_count == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_checks or ret_count is NULL");
-    int rc = fa_options_copy(options, &doctor.options, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_options_copy(options, &doctor.options, diag));
     check_driver(&doctor);
     check_gpu(&doctor);
     check_compiler(&doctor);

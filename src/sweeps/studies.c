@@ -94,12 +94,10 @@ int fa_list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count, 
     fa_list list = {0};
     fa_scope_row *row = NULL;
     size_t rows = 0;
-    int rc = fa_tuner_check_with(tuner, ret_studies != NULL && ret_count != NULL,
-                                 "ret_studies or ret_count", diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_check_with(tuner, ret_studies != NULL && ret_count != NULL,
+                                     "ret_studies or ret_count", diag));
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_scopes(tuner->store, &row, &rows, diag);
+    int rc = fa_store_scopes(tuner->store, &row, &rows, diag);
     for (size_t i = 0; rc == 0 && i < rows; i++) {
         fa_study study;
         rc = read_study(tuner, &row[i], &study, diag);
@@ -125,10 +123,8 @@ int fa_list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count, 
 int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial **ret_trials,
                          size_t *ret_count, fa_diag *diag)
 {
-    int rc = fa_tuner_check_with(tuner, ret_trials != NULL && ret_count != NULL,
-                                 "ret_trials or ret_count", diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_check_with(tuner, ret_trials != NULL && ret_count != NULL,
+                                     "ret_trials or ret_count", diag));
     if (study == NULL || study->size != sizeof *study || study->unread != NULL)
         return fa_fail(diag, FA_EINVAL,
                        "study is NULL, none of fa_list_studies, or one whose problem is not known");
@@ -139,9 +135,8 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial 
     memcpy(target.scope.silicon, study->silicon, sizeof target.scope.silicon);
     memcpy(target.scope.templates, study->templates, sizeof target.scope.templates);
     memcpy(target.scope.policy, study->policy, sizeof target.scope.policy);
-    rc = FA_HELD(tuner, fa_configs_read(tuner, &target, study->has_winner ? &study->winner : NULL,
-                                        study->current, ret_trials, ret_count, NULL, diag));
-    return rc;
+    return FA_HELD(tuner, fa_configs_read(tuner, &target, study->has_winner ? &study->winner : NULL,
+                                          study->current, ret_trials, ret_count, NULL, diag));
 }
 
 /* ---- baselines: what others' kernels take ---------------------------------------------------*/

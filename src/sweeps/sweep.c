@@ -30,10 +30,8 @@
 /* Checks a caller's request; a shorter struct of an older version is completed with zeros. */
 static int copy_request(const fa_sweep_request *request, fa_sweep_request *ret, fa_diag *diag)
 {
-    int rc = fa_copy_sized(ret, sizeof *ret, request,
-                           "request.size is not sizeof(fa_sweep_request)", diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_copy_sized(ret, sizeof *ret, request,
+                               "request.size is not sizeof(fa_sweep_request)", diag));
     const fa_sweep_budget *budget = &ret->budget;
     const fa_request each = ret->each;
     if (ret->items == NULL || ret->count < 1 || ret->count > FA_SWEEP_ITEMS_MAX)
@@ -165,10 +163,8 @@ static int no_such_sweep(const fa_tuner *tuner, const char *key, fa_diag *diag)
 
 int fa_stop_sweep(fa_tuner *tuner, const char *key, fa_diag *diag)
 {
-    int rc = fa_tuner_check_with(tuner, key != NULL, "key", diag);
-    if (rc != 0)
-        return rc;
-    rc = FA_HELD(tuner, fa_store_sweep_set_state(tuner->store, key, FA_SWEEP_STOPPED, diag));
+    FA_OR_RETURN(fa_tuner_check_with(tuner, key != NULL, "key", diag));
+    int rc = FA_HELD(tuner, fa_store_sweep_set_state(tuner->store, key, FA_SWEEP_STOPPED, diag));
     return rc == FA_ENOTFOUND ? no_such_sweep(tuner, key, diag) : rc;
 }
 
@@ -185,11 +181,9 @@ int fa_list_sweeps(fa_tuner *tuner, fa_sweep **ret_sweeps, size_t *ret_count, fa
 int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item **ret_items,
                         size_t *ret_count, fa_diag *diag)
 {
-    int rc = fa_tuner_check_with(tuner, key != NULL && ret_items != NULL && ret_count != NULL,
-                                 "key, ret_items or ret_count", diag);
-    if (rc != 0)
-        return rc;
-    rc = FA_HELD(tuner, fa_store_sweep_items(tuner->store, key, ret_items, ret_count, diag));
+    FA_OR_RETURN(fa_tuner_check_with(tuner, key != NULL && ret_items != NULL && ret_count != NULL,
+                                     "key, ret_items or ret_count", diag));
+    int rc = FA_HELD(tuner, fa_store_sweep_items(tuner->store, key, ret_items, ret_count, diag));
     return rc == FA_ENOTFOUND ? no_such_sweep(tuner, key, diag) : rc;
 }
 
@@ -541,10 +535,8 @@ static int run_entered_sweep(struct runner *r, fa_diag *diag)
 {
     fa_tuner *tuner = r->tuner;
     fa_sweep *now = &r->sweep;
-    int rc = FA_HELD(tuner, enter_sweep(tuner, r->request, now, diag));
-    if (rc != 0)
-        return rc;
-    rc = run_items(r, diag);
+    FA_OR_RETURN(FA_HELD(tuner, enter_sweep(tuner, r->request, now, diag)));
+    int rc = run_items(r, diag);
     fa_sweep_state state = rc != 0           ? FA_SWEEP_STOPPED
                            : r->budget_spent ? FA_SWEEP_BUDGET_SPENT
                                              : FA_SWEEP_DONE;
@@ -664,9 +656,7 @@ int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_diag *di
         return fa_fail(diag, FA_EINVAL, "idle_exit_s may not be negative");
     r.report = known.progress;
     r.context = known.context;
-    rc = find_what_to_work_on(&r, &known, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(find_what_to_work_on(&r, &known, diag));
     begin(&r);
     fa_tuner_ignore_system(tuner, true);
     rc = work(&r, &known, diag);

@@ -235,9 +235,7 @@ static int keep_to_budget(fa_bench *b, size_t tensors, fa_diag *diag)
     enum { FENCES = 4 * FA_PROVER_FENCE }; /* of a workspace and of counters */
     char which[96];
     size_t available = 0, total = 0, need = tensors + b->flush_bytes + FENCES;
-    int rc = fa_device_memory(b->driver, &available, &total, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_device_memory(b->driver, &available, &total, diag));
     const bool all = b->memory > available;
     size_t budget = all ? available : b->memory > 0 ? b->memory : available / 2;
     snprintf(which, sizeof which,
