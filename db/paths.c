@@ -212,10 +212,9 @@ int fa_db_check_file(const char *path, struct stat *ret_stat, fa_diag *diag)
         return fa_fail(diag, FA_ESTORE, "store %s: it is %s: name a file", path,
                        S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
     /* Root's file is fine to read (a store shipped with a system); writing it fails by itself. */
-    int rc = fa_owned_check(&st, path, "store", "the file", diag);
-    if (rc == 0)
-        *ret_stat = st;
-    return rc;
+    FA_OR_RETURN(fa_owned_check(&st, path, "store", "the file", diag));
+    *ret_stat = st;
+    return 0;
 }
 
 int fa_db_check_writable(const char *path, fa_diag *diag)

@@ -309,18 +309,16 @@ static int prepare_journal(fa_store *store, fa_diag *diag)
 {
     if (store->journal_ready)
         return 0;
-    int rc =
-        sqlite_exec(store,
-                    store->no_space ? "PRAGMA temp_store = MEMORY; PRAGMA journal_mode = MEMORY"
-                                    : "PRAGMA temp_store = DEFAULT; PRAGMA journal_mode = TRUNCATE",
-                    diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(sqlite_exec(store,
+                             store->no_space
+                                 ? "PRAGMA temp_store = MEMORY; PRAGMA journal_mode = MEMORY"
+                                 : "PRAGMA temp_store = DEFAULT; PRAGMA journal_mode = TRUNCATE",
+                             diag));
     /* Flushing empty tables would cost a first caller as much as everything else together. Should the
      * power fail before the first commit that counts, and flushes them too, the file is set aside as
      * damaged, or refused if it has no header yet: nothing is in it. */
-    rc = sqlite_exec(store, store->fresh ? "PRAGMA synchronous = OFF" : "PRAGMA synchronous = FULL",
-                     diag);
+    int rc = sqlite_exec(
+        store, store->fresh ? "PRAGMA synchronous = OFF" : "PRAGMA synchronous = FULL", diag);
     store->journal_ready = rc == 0;
     return rc;
 }

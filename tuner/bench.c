@@ -249,10 +249,9 @@ int fa_bench_probe(fa_bench *b, fa_bench_kernel *kernel, const fa_probe *probe,
         timed_launch(b, kernel, i);
     for (int i = 0; i < launches; i++)
         read_sample(b, i, &ret_samples_us[i]);
-    int rc = check_timed(b, kernel, diag);
-    if (rc == 0)
-        *ret_count = launches;
-    return rc;
+    FA_OR_RETURN(check_timed(b, kernel, diag));
+    *ret_count = launches;
+    return 0;
 }
 
 /* One more launch of each, checked; every kernel is, also when an earlier one was wrong. */

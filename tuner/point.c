@@ -12,6 +12,7 @@
 #include "error.h"
 #include "problem.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -254,8 +255,7 @@ static void take_work(fa_point *p, const fa_family_launch *launch, fa_launch_sha
         fa_expr_value value = fa_expr_evaluate(launch->work[i], p->value);
         if (value.kind == FA_EXPR_NONE)
             check_number(p, value, "work", "", 0, 0);
-        double number = value.kind == FA_EXPR_REAL ? value.real : (double)value.integer;
-        number = number > 0 ? number : 0;
+        double number = fmax(fa_expr_number(value), 0);
         if (i == FA_WORK_STEPS)
             steps = number;
         else

@@ -224,10 +224,8 @@ int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_point
     int rc = 0;
     /* Can all be passed that is of these sizes? */
     if (fa_operation_of(task->problem)->specification[0] != 0)
-        rc = fa_tensors_read(task->problem, &list, diag);
+        FA_OR_RETURN(fa_tensors_read(task->problem, &list, diag));
     fa_tensors_free(&list);
-    if (rc != 0)
-        return rc;
     for (int i = 0; i < families->count && (rc == 0 || rc == FA_ENOTSUP); i++) {
         fa_diag why;
         rc = fa_family_supports(families->family[i], task->problem, task->gpu, &why);
@@ -268,11 +266,8 @@ static int walk_all(const fa_task *task, const bool *serves, bool prune, int64_t
                          .steps = steps,
                          .steps_max = most_steps,
                          .candidate = candidate != NULL ? candidate + count : NULL};
-        int rc = open_point(&w.point, task, i, diag);
-        if (rc == 0)
-            rc = start_walk(&w);
-        if (rc != 0)
-            return rc;
+        FA_OR_RETURN(open_point(&w.point, task, i, diag));
+        FA_OR_RETURN(start_walk(&w));
         steps = w.steps;
         count += w.count;
     }
@@ -364,19 +359,16 @@ int fa_space_some(const fa_task *task, const fa_config *const *config, int count
     memset(ret_candidate, 0, (size_t)count * sizeof *ret_candidate);
     const fa_family *f = families->family[index];
     fa_point point;
-    int rc = 0;
-    for (int i = 0; rc == 0 && i < count; i++)
-        rc = check_config(f, config[i], diag);
-    if (rc == 0)
-        rc = fa_family_supports(f, task->problem, task->gpu, diag);
-    if (rc == 0)
-        rc = open_point(&point, task, index, diag);
+    for (int i = 0; i < count; i++)
+        FA_OR_RETURN(check_config(f, config[i], diag));
+    FA_OR_RETURN(fa_family_supports(f, task->problem, task->gpu, diag));
+    FA_OR_RETURN(open_point(&point, task, index, diag));
     point.named = true;
-    for (int i = 0; rc == 0 && i < count; i++) {
+    for (int i = 0; i < count; i++) {
         fa_point_set_all(&point, config[i]);
-        rc = fa_point_judge(&point, &ret_candidate[i]);
+        FA_OR_RETURN(fa_point_judge(&point, &ret_candidate[i]));
     }
-    return rc;
+    return 0;
 }
 
 int fa_space_one(const fa_task *task, const fa_config *config, fa_candidate *ret_candidate,
@@ -416,8 +408,7 @@ int fa_space_first(const fa_family_list *families, const fa_problem *problem, fa
     if (rc != 0)
         return rc;
     fa_point_set_all(&point, ret_config);
-    if ((rc = fa_point_judge(&point, &candidate)) != 0)
-        return rc;
+    FA_OR_RETURN(fa_point_judge(&point, &candidate));
     for (int i = 0; i < candidate.launches.count * 3; i++)
         if (candidate.trial.status == FA_STATUS_PENDING && family->launch[i / 3].when == NULL &&
             candidate.launches.at[i / 3].grid[i % 3] == 0)

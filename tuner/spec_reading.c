@@ -136,14 +136,13 @@ const char *fa_spec_text(const cJSON *json, const char *key)
     return text != NULL ? text : "";
 }
 
-int fa_spec_check_keys(struct fa_spec_reading *r, const cJSON *object, const char *place,
-                       const char *const *keys)
+void fa_spec_check_keys(struct fa_spec_reading *r, const cJSON *object, const char *place,
+                        const char *const *keys)
 {
     char where[300];
     snprintf(where, sizeof where, "%.200s%s%.60s", r->where, place[0] != 0 ? ": " : "", place);
     if (r->rc == 0 && fa_json_check_keys(object, keys, where, r->diag) != 0)
         r->rc = FA_EMANIFEST;
-    return r->rc;
 }
 
 bool fa_spec_is_name(const char *text, size_t size)

@@ -61,8 +61,8 @@ void fa_spec_memory(struct fa_spec_reading *r, bool enough);
 /* As fa_json_string(); "" where it has none. */
 const char *fa_spec_text(const cJSON *json, const char *key);
 /* As fa_json_check_keys(), of the specification's own kind of failure. */
-int fa_spec_check_keys(struct fa_spec_reading *r, const cJSON *object, const char *place,
-                       const char *const *keys);
+void fa_spec_check_keys(struct fa_spec_reading *r, const cJSON *object, const char *place,
+                        const char *const *keys);
 /* Small letters, digits and _, a letter first, less than `size` bytes. */
 bool fa_spec_is_name(const char *text, size_t size);
 /* How many launches there are, once they are known to be objects with a "kernel" and no unknown keys; 0: they are not. */

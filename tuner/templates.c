@@ -268,12 +268,11 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
                      "of a built-in one, so it would change nothing",
                      directory);
     hash_files(templates);
-    if (rc != 0) {
+    if (rc != 0)
         fa_templates_close(&templates);
-        return rc;
-    }
-    *ret_templates = templates;
-    return 0;
+    else
+        *ret_templates = templates;
+    return rc;
 }
 
 int fa_templates_of(const char *folder, const fa_template_text *files, int count,

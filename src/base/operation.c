@@ -250,12 +250,10 @@ static int read_products(const cJSON *list, fa_operation *operation, const char 
     cJSON_ArrayForEach (item, list) {
         fa_product *product = &operation->product[operation->product_count++];
         const char *field, *by;
-        int rc;
-        if ((rc = fa_json_text_needed(item, "option", &product->option, where, diag)) != 0 ||
-            (rc = fa_json_text_needed(item, "help", &product->help, where, diag)) != 0 ||
-            (rc = fa_json_text_needed(item, "field", &field, where, diag)) != 0 ||
-            (rc = fa_json_text_needed(item, "by", &by, where, diag)) != 0)
-            return rc;
+        FA_OR_RETURN(fa_json_text_needed(item, "option", &product->option, where, diag));
+        FA_OR_RETURN(fa_json_text_needed(item, "help", &product->help, where, diag));
+        FA_OR_RETURN(fa_json_text_needed(item, "field", &field, where, diag));
+        FA_OR_RETURN(fa_json_text_needed(item, "by", &by, where, diag));
         product->field = fa_operation_field_index(operation, field);
         product->by = fa_operation_field_index(operation, by);
         if (product->field < 0 || product->by < 0)
@@ -344,12 +342,11 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
         return fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
     operation->is_default = cJSON_IsTrue(fa_json_member(json, "default"));
     const char *text;
-    if ((rc = fa_json_text_needed(json, "title", &operation->title, where, diag)) != 0 ||
-        (rc = read_optional(json, "flops", &text, where, diag)) != 0 ||
-        (rc = read_optional(json, "bytes", &text, where, diag)) != 0 ||
-        (rc = read_optional(json, "example", &operation->example, where, diag)) != 0 ||
-        (rc = read_optional(json, "sweep_example", &operation->sweep_example, where, diag)) != 0)
-        return rc;
+    FA_OR_RETURN(fa_json_text_needed(json, "title", &operation->title, where, diag));
+    FA_OR_RETURN(read_optional(json, "flops", &text, where, diag));
+    FA_OR_RETURN(read_optional(json, "bytes", &text, where, diag));
+    FA_OR_RETURN(read_optional(json, "example", &operation->example, where, diag));
+    FA_OR_RETURN(read_optional(json, "sweep_example", &operation->sweep_example, where, diag));
     rc = read_fields(operation, where, diag);
     return rc == 0 ? read_products(fa_json_member(json, "products"), operation, where, diag) : rc;
 }

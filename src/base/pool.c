@@ -136,16 +136,13 @@ static int read_exactly(int fd, void *bytes, size_t size, fa_diag *diag)
 int fa_message_read(int fd, fa_message *ret_message, fa_diag *diag)
 {
     struct frame frame;
-    int rc = read_exactly(fd, &frame, sizeof frame, diag);
-    if (rc == 0)
-        rc = check_frame(&frame, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(read_exactly(fd, &frame, sizeof frame, diag));
+    FA_OR_RETURN(check_frame(&frame, diag));
     const size_t size = frame.json + frame.blob;
     char *body = malloc(size + 1);
     if (body == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a message");
-    rc = read_exactly(fd, body, size, diag);
+    int rc = read_exactly(fd, body, size, diag);
     if (rc == 0)
         rc = decode_body(body, frame.json, frame.blob, ret_message, diag);
     free(body);

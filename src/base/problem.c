@@ -257,9 +257,7 @@ double fa_problem_work(const fa_problem *p, const char *key)
     if (text != NULL && fa_operation_expr(fa_operation_of(p), text, &expr, NULL) == 0)
         value = fa_problem_evaluate(p, expr);
     fa_expr_free(&expr);
-    return value.kind == FA_EXPR_INTEGER ? (double)value.integer
-           : value.kind == FA_EXPR_REAL  ? value.real
-                                         : 0;
+    return fa_expr_number(value);
 }
 
 bool fa_problem_has_no_answer(const fa_problem *p)

@@ -232,8 +232,7 @@ static int check_file(fa_bundle *bundle, int fd, fa_diag *diag)
     if (bundle->bytes.size != size)
         return fa_fail(diag, FA_ECORRUPT, "bundle %s changed while it was read", bundle->path);
     const unsigned char *bytes = (const unsigned char *)bundle->bytes.data;
-    if ((rc = check_ends(bundle, bytes, bytes + content, diag)) != 0)
-        return rc;
+    FA_OR_RETURN(check_ends(bundle, bytes, bytes + content, diag));
     fa_hash_raw(bytes, content, now);
     if (memcmp(now, bytes + content, sizeof now) != 0)
         return fa_fail(diag, FA_ECORRUPT, "bundle %s is damaged: it does not match its hash",

@@ -256,11 +256,9 @@ static int take_line(const cJSON *json, const lists *l, cli_grid *grid, fa_diag 
     if (!cJSON_IsObject(json) || (inner != NULL && !cJSON_IsObject(inner)))
         return fa_fail(diag, FA_EINVAL, "%s is no JSON object",
                        inner != NULL ? "\"problem\"" : "it");
-    int rc = fa_problem_from_json(inner != NULL ? inner : json, false, inner == NULL ? "gpu" : NULL,
-                                  &problem, diag);
-    if (rc != 0)
-        return rc;
-    rc = fa_json_text(json, "gpu", &name, "JSON", diag);
+    FA_OR_RETURN(fa_problem_from_json(inner != NULL ? inner : json, false,
+                                      inner == NULL ? "gpu" : NULL, &problem, diag));
+    int rc = fa_json_text(json, "gpu", &name, "JSON", diag);
     if (rc == 0 && (rc = fa_gpu_find(name, 0, &gpu, diag)) == 0)
         return add_problem(l, problem, gpu.name, grid, diag);
     if (rc != FA_ENOTFOUND || name != NULL)

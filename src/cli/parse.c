@@ -220,8 +220,7 @@ static int choose_operation(const cli_verb *verb, int count, char **arguments,
         return rc;
     if ((*ret_operation)->field_count == 0)
         return fa_fail(diag, FA_ENOMEM, "out of memory");
-    if ((rc = check_file(specification, diag)) != 0)
-        return rc;
+    FA_OR_RETURN(check_file(specification, diag));
     if (specification != NULL)
         return fa_spec_load(specification, ret_operation, diag);
     return name != NULL ? fa_operation_find(name, ret_operation, diag) : 0;

@@ -145,14 +145,10 @@ static int look_up(serve_work *work, fa_tuner *tuner, fa_diag *diag)
     serve_kernel *kernel = (serve_kernel *)work;
     fa_request request;
     fa_found found = {.size = sizeof found};
-    int rc = fa_ask_read(work->body.data != NULL ? work->body.data : "", work->body.size,
-                         &kernel->ask, diag);
-    if (rc == 0)
-        rc = request_of(work->service, &kernel->ask, &request, diag);
-    if (rc == 0)
-        rc = fa_find(tuner, &request, &found, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_ask_read(work->body.data != NULL ? work->body.data : "", work->body.size,
+                             &kernel->ask, diag));
+    FA_OR_RETURN(request_of(work->service, &kernel->ask, &request, diag));
+    FA_OR_RETURN(fa_find(tuner, &request, &found, diag));
     kernel->gpu = found.gpu;
     kernel->answered = found.answered;
     if (found.answered)

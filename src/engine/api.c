@@ -127,14 +127,12 @@ static int take_driver(fa_tuner *tuner, fa_driver **ret_driver, fa_diag *diag)
 int fa_enter_device(fa_tuner *tuner, int32_t ordinal, bool *ret_entered, fa_diag *diag)
 {
     fa_driver *driver = NULL;
-    int rc = ret_entered == NULL ? fa_fail(diag, FA_EINVAL, "ret_entered is NULL")
-                                 : take_driver(tuner, &driver, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(ret_entered == NULL ? fa_fail(diag, FA_EINVAL, "ret_entered is NULL")
+                                     : take_driver(tuner, &driver, diag));
     *ret_entered = false;
     if (fa_driver_is_on(driver, ordinal))
         return 0;
-    rc = fa_driver_enter(driver, ordinal, diag);
+    int rc = fa_driver_enter(driver, ordinal, diag);
     *ret_entered = rc == 0;
     return rc;
 }
@@ -340,18 +338,16 @@ int fa_list_kept(fa_tuner *tuner, const char *key, bool hold, fa_kept **ret_kept
                  fa_diag *diag)
 {
     char name[FA_HOLD_NAME_MAX];
-    int rc = fa_tuner_check_with(tuner, ret_kept != NULL && ret_count != NULL,
-                                 "ret_kept or ret_count", diag);
-    if (rc == 0 && key != NULL)
-        rc = check_key(key, name, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_check_with(tuner, ret_kept != NULL && ret_count != NULL,
+                                     "ret_kept or ret_count", diag));
+    if (key != NULL)
+        FA_OR_RETURN(check_key(key, name, diag));
     fa_kept *kept = NULL;
     size_t count = 0;
     pthread_mutex_lock(&tuner->work);
     if (key != NULL && !hold)
         fa_tuner_let_go(tuner, name);
-    rc = fa_store_kept(tuner->store, key, &kept, &count, diag);
+    int rc = fa_store_kept(tuner->store, key, &kept, &count, diag);
     if (rc == 0 && count == 0 && key != NULL && hold &&
         (rc = take_hold(tuner, name, diag)) == 0) { /* or it was kept meanwhile */
         rc = fa_store_kept(tuner->store, key, &kept, &count, diag);
@@ -369,19 +365,16 @@ int fa_list_kept(fa_tuner *tuner, const char *key, bool hold, fa_kept **ret_kept
 int fa_keep(fa_tuner *tuner, const fa_kept *value, fa_diag *diag)
 {
     char name[FA_HOLD_NAME_MAX];
-    int rc = fa_tuner_check_with(
+    FA_OR_RETURN(fa_tuner_check_with(
         tuner,
         value != NULL && (value->bytes == NULL || (value->tuner != NULL && value->name != NULL &&
                                                    value->gpu != NULL && value->made != NULL)),
-        "value, or a text of it,", diag);
-    if (rc == 0)
-        rc = check_key(value->key, name, diag);
-    if (rc != 0)
-        return rc;
+        "value, or a text of it,", diag));
+    FA_OR_RETURN(check_key(value->key, name, diag));
     pthread_mutex_lock(&tuner->work);
-    rc = fa_store_is_absent(tuner->store) && value->bytes == NULL
-             ? 0
-             : fa_store_kept_put(tuner->store, value, diag);
+    int rc = fa_store_is_absent(tuner->store) && value->bytes == NULL
+                 ? 0
+                 : fa_store_kept_put(tuner->store, value, diag);
     fa_tuner_let_go(tuner, name);
     pthread_mutex_unlock(&tuner->work);
     return rc;
@@ -458,14 +451,13 @@ static int add_rest(fa_tuner *tuner, const fa_target *target, fa_list *list,
 {
     fa_space space = {0};
     const size_t tried = list->count;
-    int rc = fa_tuner_enumerate(tuner, &target->problem, &target->gpu, &space, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_enumerate(tuner, &target->problem, &target->gpu, &space, diag));
     ret_space->configs = space.held > 0 ? space.held : space.count;
     ret_space->is_searched = space.held > 0;
     int64_t *digests = calloc(tried + 1, sizeof *digests);
-    if (digests == NULL || list->records.failed)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory after %zu configs", tried);
+    int rc = digests == NULL || list->records.failed
+                 ? fa_fail(diag, FA_ENOMEM, "out of memory after %zu configs", tried)
+                 : 0;
     for (size_t i = 0; rc == 0 && i < tried; i++)
         digests[i] = digest_config(&rows_of(list)[i].trial.config);
     for (int i = 0; rc == 0 && i < space.count && !list->records.failed; i++) {
@@ -527,9 +519,7 @@ int fa_configs_read(fa_tuner *tuner, const fa_target *target, const fa_answer *w
         if (list.count > 0 && rc != FA_ENOMEM && rc != FA_EIO) /* the space may be no more */
             rc = 0;
     }
-    rc = fa_trials_end(&list, rc, ret_rows, ret_count, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_trials_end(&list, rc, ret_rows, ret_count, diag));
     /* The model's times of what nobody timed are for the asked lengths, which the space's may stand for. What does not run at
      * these keeps what it has. */
     const bool same = fa_problem_equal(&target->asked, &target->problem);
@@ -565,11 +555,9 @@ int fa_explain(fa_tuner *tuner, const fa_request *request, fa_study_trial **ret_
                size_t *ret_count, fa_explained *ret_space, fa_diag *diag)
 {
     fa_request known;
-    int rc = fa_request_take(tuner, ret_configs != NULL && ret_count != NULL,
-                             "ret_configs or ret_count", request, &known, diag);
-    return rc != 0 ? rc
-                   : fa_configs_rank(tuner, &known, NULL, true, ret_configs, ret_count, ret_space,
-                                     diag);
+    FA_OR_RETURN(fa_request_take(tuner, ret_configs != NULL && ret_count != NULL,
+                                 "ret_configs or ret_count", request, &known, diag));
+    return fa_configs_rank(tuner, &known, NULL, true, ret_configs, ret_count, ret_space, diag);
 }
 
 /* ---- explaining: why ----------------------------------------------------------------------*/

@@ -31,10 +31,8 @@ int fa_render_candidate(const fa_tuner *tuner, const fa_task *task, const fa_can
     const fa_family *family = candidate != NULL ? task->families->family[candidate->family] : NULL;
     fa_buf source = {0};
     char options[1024];
-    int rc = candidate != NULL ? fa_render(templates, task, candidate, &source, diag)
-                               : fa_render_reference(templates, task, &source, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(candidate != NULL ? fa_render(templates, task, candidate, &source, diag)
+                                   : fa_render_reference(templates, task, &source, diag));
     *ret = (fa_compile_task){.name = candidate != NULL ? "candidate.cu" : "reference.cu",
                              .source = source.data}; /* the buffer's memory goes on as the source */
     fa_render_architecture(family, task->gpu, ret->architecture, sizeof ret->architecture);
@@ -46,9 +44,9 @@ int fa_render_candidate(const fa_tuner *tuner, const fa_task *task, const fa_can
 int fa_target_candidate(fa_tuner *tuner, const fa_target *target, const fa_config *config,
                         fa_candidate *ret_candidate, fa_diag *diag)
 {
-    int rc = fa_tuner_families(tuner, diag);
+    FA_OR_RETURN(fa_tuner_families(tuner, diag));
     fa_task task = fa_task_for(tuner, &target->asked, &target->gpu);
-    return rc == 0 ? fa_space_one(&task, config, ret_candidate, diag) : rc;
+    return fa_space_one(&task, config, ret_candidate, diag);
 }
 
 bool fa_target_predict(fa_tuner *tuner, const fa_target *target, fa_trial *trial)
@@ -279,19 +277,16 @@ static int add_source(struct check *check, int family)
 {
     struct source *source = &check->source[check->count];
     fa_build *build = &check->build[check->count++];
-    int rc = 0;
     if (family != THE_ANSWER) {
         source->family = check->task.families->family[family];
-        rc = fa_space_default(&check->task, family, &source->candidate, check->diag);
+        FA_OR_RETURN(fa_space_default(&check->task, family, &source->candidate, check->diag));
     }
-    if (rc == 0 && source->candidate.trial.status != FA_STATUS_PENDING)
-        rc = fa_fail(check->diag, FA_ENOKERNEL, "the default config of %s: %s",
-                     source->family->name, source->candidate.trial.reason);
-    if (rc == 0)
-        rc = fa_render_candidate(check->tuner, &check->task,
-                                 source->family != NULL ? &source->candidate : NULL, "",
-                                 &build->task, check->diag);
-    return rc;
+    if (source->candidate.trial.status != FA_STATUS_PENDING)
+        return fa_fail(check->diag, FA_ENOKERNEL, "the default config of %s: %s",
+                       source->family->name, source->candidate.trial.reason);
+    return fa_render_candidate(check->tuner, &check->task,
+                               source->family != NULL ? &source->candidate : NULL, "", &build->task,
+                               check->diag);
 }
 
 static int add_all(struct check *check)
@@ -355,14 +350,12 @@ static void add_kernel(const struct check *check, int index, const char *entry, 
 static int run_check(struct check *check, const fa_request *request)
 {
     fa_nvrtc_location nvrtc;
-    int rc;
-    if ((rc = fa_target_resolve(check->tuner, request, &check->target, check->diag)) != 0 ||
-        (rc = fa_tuner_families(check->tuner, check->diag)) != 0 ||
-        (rc = fa_compiler_choose(check->tuner->worker_path, check->target.gpu.sm, &nvrtc, NULL,
-                                 check->diag)) != 0)
-        return rc;
+    FA_OR_RETURN(fa_target_resolve(check->tuner, request, &check->target, check->diag));
+    FA_OR_RETURN(fa_tuner_families(check->tuner, check->diag));
+    FA_OR_RETURN(fa_compiler_choose(check->tuner->worker_path, check->target.gpu.sm, &nvrtc, NULL,
+                                    check->diag));
     check->task = fa_task_for(check->tuner, &check->target.problem, &check->target.gpu);
-    rc = add_all(check);
+    int rc = add_all(check);
     if (rc == 0)
         rc = fa_builds_run(check->tuner, fa_templates_for(check->tuner, &check->target.problem),
                            &nvrtc, check->build, check->count, NULL, NULL, check->diag);

@@ -69,13 +69,12 @@ void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial)
 int fa_job_set_launches(fa_job *job, int first, int count)
 {
     fa_launches *launches = job->launches + (size_t)first * (size_t)job->case_count;
-    int rc = 0;
-    for (int c = 0; c < job->case_count && rc == 0; c++) {
+    for (int c = 0; c < job->case_count; c++) {
         fa_task task = fa_task_for(job->tuner, &job->cases[c], &job->target.gpu);
-        rc = fa_space_launches(&task, job->space.candidate + first, count, launches + c,
-                               job->case_count, &job->diag);
+        FA_OR_RETURN(fa_space_launches(&task, job->space.candidate + first, count, launches + c,
+                                       job->case_count, &job->diag));
     }
-    return rc;
+    return 0;
 }
 
 void fa_job_count(fa_job *job, const fa_trial *trial)

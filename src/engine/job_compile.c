@@ -88,8 +88,8 @@ int fa_job_search_open(fa_job *job)
     if (job->space.candidate == NULL)
         return fa_fail(&job->diag, FA_ENOMEM, "out of memory for a search");
     fa_task task = fa_task_for(job->tuner, &job->target.problem, &job->target.gpu);
-    int rc = fa_points_open(&task, &s->points, &job->diag);
-    return rc == 0 ? fa_search_open(&s->points->space, &options, &s->search, &job->diag) : rc;
+    FA_OR_RETURN(fa_points_open(&task, &s->points, &job->diag));
+    return fa_search_open(&s->points->space, &options, &s->search, &job->diag);
 }
 
 void fa_job_search_close(fa_job *job)
@@ -438,11 +438,9 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
 static int render(fa_job *job, int index, fa_compile_task *ret)
 {
     const fa_task task = fa_task_for(job->tuner, &job->target.problem, &job->target.gpu);
-    int rc = fa_render_candidate(job->tuner, &task,
-                                 index != FA_JOB_REFERENCE ? &job->space.candidate[index] : NULL,
-                                 job->nvrtc.identity, ret, &job->diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_render_candidate(
+        job->tuner, &task, index != FA_JOB_REFERENCE ? &job->space.candidate[index] : NULL,
+        job->nvrtc.identity, ret, &job->diag));
     ret->id = index;
     memcpy(fa_job_attempt(job, index)->cubin_key, ret->key, sizeof ret->key);
     return 0;

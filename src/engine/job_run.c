@@ -46,10 +46,10 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_answer *
     fa_nvrtc_location nvrtc;
     fa_study_trial *trial = NULL;
     size_t count = 0;
-    int rc = fa_compiler_choose(tuner->worker_path, target->gpu.sm, &nvrtc, NULL, diag);
-    if (rc != 0 || strcmp(predicted->nvrtc, nvrtc.identity) != 0 ||
-        (rc = fa_store_trials(tuner->store, &target->scope, &trial, &count, diag)) != 0)
-        return rc;
+    FA_OR_RETURN(fa_compiler_choose(tuner->worker_path, target->gpu.sm, &nvrtc, NULL, diag));
+    if (strcmp(predicted->nvrtc, nvrtc.identity) != 0)
+        return 0;
+    FA_OR_RETURN(fa_store_trials(tuner->store, &target->scope, &trial, &count, diag));
     plan->item[plan->count++] = predicted->trial.config;
     if (count > 0)
         qsort(trial, count, sizeof *trial, by_prediction);
@@ -220,14 +220,12 @@ static int plan_space(fa_job *job, const fa_problem *problem, fa_space *ret_spac
 static int set_up_space(fa_job *job)
 {
     fa_diag *diag = &job->diag;
-    int rc = fa_tuner_families(job->tuner, diag);
-    if (rc == 0 && job->plan.count > 0)
-        rc = plan_space(job, &job->target.problem, &job->space, diag);
-    else if (rc == 0)
-        rc = fa_tuner_enumerate(job->tuner, &job->target.problem, &job->target.gpu, &job->space,
-                                diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_families(job->tuner, diag));
+    if (job->plan.count > 0)
+        FA_OR_RETURN(plan_space(job, &job->target.problem, &job->space, diag));
+    else
+        FA_OR_RETURN(fa_tuner_enumerate(job->tuner, &job->target.problem, &job->target.gpu,
+                                        &job->space, diag));
     bool searched = job->plan.count == 0 && fa_job_search_wanted(job);
     if (job->space.survivors == 0 && job->space.held == 0) {
         int far = 0; /* a config that came far tells the most, because all configs met its reason */
@@ -240,10 +238,9 @@ static int set_up_space(fa_job *job)
     job->progress.space = job->space.count;
     job->progress.in_budget = job->space.survivors;
     job->capacity = searched ? FA_SPACE_MAX : job->space.count;
-    if (searched) {
-        rc = fa_job_search_open(job);
+    int rc = searched ? fa_job_search_open(job) : 0;
+    if (searched)
         job->progress.space = job->search.held < INT32_MAX ? (int32_t)job->search.held : INT32_MAX;
-    }
     const size_t room = (size_t)job->capacity;
     job->attempt = calloc(room, sizeof *job->attempt);
     job->indices = calloc((FA_JOB_CLEAN + 3) * room + 1, sizeof *job->indices);
@@ -517,29 +514,25 @@ static int fail_none_survived(fa_job *job)
 
 static int run_job(fa_job *job)
 {
-    int rc = set_up(job);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(set_up(job));
     fa_job_compile_start(job);
-    if (job->measuring && (rc = fa_job_measure_start(job)) != 0)
-        return rc;
+    if (job->measuring)
+        FA_OR_RETURN(fa_job_measure_start(job));
     enter_stage(job, FA_STAGE_TUNE);
     fa_job_compile_advance(job); /* the workers are at it while the grids are worked out */
     if (job->measuring && !job->ended) {
         job->case_count = fa_bench_cases(&job->target.problem, job->seed, job->cases);
         job->launches =
             calloc((size_t)job->capacity * (size_t)job->case_count, sizeof *job->launches);
-        rc = job->launches == NULL
-                 ? fa_fail(&job->diag, FA_ENOMEM, "out of memory for %d configs", job->capacity)
-                 : fa_job_set_launches(job, 0, job->space.count);
-        if (rc != 0)
-            return rc;
+        FA_OR_RETURN(job->launches == NULL ? fa_fail(&job->diag, FA_ENOMEM,
+                                                     "out of memory for %d configs", job->capacity)
+                                           : fa_job_set_launches(job, 0, job->space.count));
     }
     advance(job);
     if (!job->ended)
         fa_loop_run(&job->loop);
     fa_request_server(job->tuner, job->request);
-    rc = fa_job_flush(job);
+    int rc = fa_job_flush(job);
     return job->rc != 0 ? job->rc : rc;
 }
 

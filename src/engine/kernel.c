@@ -89,19 +89,17 @@ static int prepare_call(fa_tuner *tuner, const fa_answer *answer, fa_loaded *loa
     if (family == NULL)
         return 0;
     fa_task task = fa_task_for(tuner, &kernel->problem, &answer->gpu);
-    int rc = fa_space_one(&task, &answer->trial.config, &candidate, diag);
-    fa_call_composed *composed = rc == 0 ? calloc(1, sizeof *composed) : NULL;
-    if (rc == 0 && composed == NULL)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
-    if (rc != 0)
-        return rc;
-    kernel->call.composed = composed;
+    FA_OR_RETURN(fa_space_one(&task, &answer->trial.config, &candidate, diag));
+    fa_call_composed *composed = kernel->call.composed = calloc(1, sizeof *composed);
+    if (composed == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
     composed->launches = candidate.launches;
     composed->memory = loaded->memory;
-    for (int i = 0; rc == 0 && i < candidate.launches.count; i++)
-        rc = fa_module_function(loaded->module, family->launch[i].entry,
-                                candidate.launches.at[i].smem_bytes, &composed->function[i], diag);
-    return rc;
+    for (int i = 0; i < candidate.launches.count; i++)
+        FA_OR_RETURN(fa_module_function(loaded->module, family->launch[i].entry,
+                                        candidate.launches.at[i].smem_bytes, &composed->function[i],
+                                        diag));
+    return 0;
 }
 
 /* Loads an answer's cubin in the current context unless it is there: one winner serves all lengths of
@@ -157,14 +155,11 @@ static int load_kernel(const struct asking *asking, const fa_answer *answer,
         *ret_kernel = there;
         return 0;
     }
-    int rc = load_cubin(asking, answer, cubin, &loaded, diag);
-    if (rc == 0)
-        rc = fa_kernel_table_add(table, loaded, asking->problem, answer, &kernel, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(load_cubin(asking, answer, cubin, &loaded, diag));
+    FA_OR_RETURN(fa_kernel_table_add(table, loaded, asking->problem, answer, &kernel, diag));
     kernel->measured = fa_answer_satisfies(
         answer, &(fa_request){.effort = FA_EFFORT_MEASURE, .first_contact = true});
-    rc = prepare_call(asking->tuner, answer, loaded, kernel, diag);
+    int rc = prepare_call(asking->tuner, answer, loaded, kernel, diag);
     if (rc == 0)
         rc = fa_kernel_table_publish(table, kernel, diag);
     if (rc == 0)
@@ -405,11 +400,9 @@ int fa_kernel_argument(const fa_kernel *kernel, int32_t index, fa_argument *ret_
     if (kernel == NULL || ret_argument == NULL || ret_argument->size < sizeof argument)
         return FA_EINVAL;
     const fa_launcher *launcher = kernel->call.launcher;
-    int rc = launcher->argument != NULL
-                 ? launcher->argument(&kernel->call, &kernel->problem, index, &argument)
-                 : FA_ENOTSUP;
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(launcher->argument != NULL
+                     ? launcher->argument(&kernel->call, &kernel->problem, index, &argument)
+                     : FA_ENOTSUP);
     argument.size = sizeof argument;
     *ret_argument = argument;
     return 0;

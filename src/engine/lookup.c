@@ -322,21 +322,19 @@ static int find_between(fa_tuner *tuner, const fa_target *target, const fa_scope
 {
     const fa_config *config[LOOKED_AT];
     size_t records = 0;
-    int rc = fa_tuner_families(tuner, NULL);
-    if (rc == 0)
-        rc = fa_store_trials_fastest(tuner->store, bucket, b->winner->status, LOOKED_AT, &b->record,
-                                     &records, NULL);
-    for (size_t i = 0; rc == 0 && i < records; i++)
+    FA_OR_RETURN(fa_tuner_families(tuner, NULL));
+    FA_OR_RETURN(fa_store_trials_fastest(tuner->store, bucket, b->winner->status, LOOKED_AT,
+                                         &b->record, &records, NULL));
+    for (size_t i = 0; i < records; i++)
         keep_trial(b, &b->record[i]);
-    if (rc != 0 || b->count == 0)
-        return rc;
+    if (b->count == 0)
+        return 0;
     for (int i = 0; i < b->count; i++)
         config[i] = &b->tried[i].record->trial.config;
     const fa_task task = fa_task_for(tuner, &target->asked, &target->gpu);
     const fa_task measured = {task.families, &bucket->problem, &target->gpu};
-    if ((rc = fa_space_some(&measured, config, b->count, b->from, NULL)) != 0 ||
-        (rc = fa_space_some(&task, config, b->count, b->to, NULL)) != 0)
-        return rc;
+    FA_OR_RETURN(fa_space_some(&measured, config, b->count, b->from, NULL));
+    FA_OR_RETURN(fa_space_some(&task, config, b->count, b->to, NULL));
     b->entry = task.families->family[b->to[0].family]->launch[0].entry;
     uint64_t race = 0;
     for (int i = 0; i < b->count; i++) {

@@ -210,15 +210,13 @@ static int open_store(fa_tuner *tuner, const char *path, bool existing, fa_diag 
     fa_diag note = {{0}}, reason = {{0}};
     fa_store_mode mode = existing ? FA_STORE_EXISTING : FA_STORE_READ_WRITE;
     fa_store_spare spare = {.note = fa_note_text, .context = tuner};
-    int rc = 0;
     snprintf(tuner->store_path, sizeof tuner->store_path, "%s",
              fa_store_is_address(path) ? "on the server" : path);
-    if (fa_store_is_address(path) &&
-        (rc = fa_store_default_path("FA_TUNE_LOCAL_STORE", tuner->spare_path, diag)) != 0)
-        return rc;
-    if (fa_store_is_address(path))
+    if (fa_store_is_address(path)) {
+        FA_OR_RETURN(fa_store_default_path("FA_TUNE_LOCAL_STORE", tuner->spare_path, diag));
         spare.file = tuner->spare_path;
-    rc = fa_store_open(path, mode, &spare, &tuner->store, &note, &reason);
+    }
+    int rc = fa_store_open(path, mode, &spare, &tuner->store, &note, &reason);
     if (rc == FA_EREADONLY) {
         rc = fa_store_open(path, FA_STORE_READ_ONLY, &spare, &tuner->store, &note, diag);
         if (rc == 0)
@@ -257,11 +255,10 @@ static int set_up(fa_tuner *tuner, fa_sources_maker *make, fa_diag *diag)
     if (options->compile_workers == 0)
         options->compile_workers = usable_cores();
     char path[FA_STORE_PATH_MAX];
-    int rc;
-    if ((rc = fa_options_worker(options, tuner->worker_path, diag)) != 0 ||
-        (rc = fa_options_store(options, path, diag)) != 0 || (rc = make(tuner, options, diag)) != 0)
-        return rc;
-    rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
+    FA_OR_RETURN(fa_options_worker(options, tuner->worker_path, diag));
+    FA_OR_RETURN(fa_options_store(options, path, diag));
+    FA_OR_RETURN(make(tuner, options, diag));
+    int rc = fa_templates_open(fa_options_templates(options), &tuner->templates, diag);
     if (rc == 0)
         rc = open_store(tuner, path, options->existing_store, diag);
     /* A folder that is missing, or a path that is one, is a wrong argument where the caller gave it. */
@@ -506,11 +503,11 @@ int fa_request_turn(fa_tuner *tuner, const fa_request *request, fa_diag *diag)
 static int resolve_gpu(fa_tuner *tuner, const char *name, int32_t ordinal, fa_gpu *ret_gpu,
                        fa_diag *diag)
 {
-    int rc = name != NULL ? fa_catalogue_find(name, ret_gpu, diag) : fa_tuner_driver(tuner, diag);
-    if (rc == 0 && name == NULL)
+    FA_OR_RETURN(name != NULL ? fa_catalogue_find(name, ret_gpu, diag)
+                              : fa_tuner_driver(tuner, diag));
+    if (name == NULL)
         return fa_driver_device(tuner->driver, ordinal, ret_gpu, diag);
-    int count =
-        rc == 0 && fa_tuner_driver(tuner, NULL) == 0 ? fa_driver_device_count(tuner->driver) : 0;
+    int count = fa_tuner_driver(tuner, NULL) == 0 ? fa_driver_device_count(tuner->driver) : 0;
     for (int i = 0; i < count; i++) {
         fa_gpu device, known;
         if (fa_driver_device(tuner->driver, i, &device, NULL) == 0 &&
@@ -519,7 +516,7 @@ static int resolve_gpu(fa_tuner *tuner, const char *name, int32_t ordinal, fa_gp
             break;
         }
     }
-    return rc;
+    return 0;
 }
 
 /* Finds the config whose bits are asked for, that of the family listed last which has one. Winners for another are others: its
@@ -564,23 +561,19 @@ int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret
     const char *same = bits_asked(tuner, request);
     const fa_problem *problem = &request->problem;
     fa_target target = {0};
-    int rc = fa_problem_check(problem, diag);
-    if (rc == 0)
-        rc = fa_render_check_snippets(problem, diag);
-    if (rc == 0 && same[0] != 0 && strcmp(same, "default") != 0)
-        rc = fa_fail(diag, FA_EINVAL, "same_bits is \"%.31s\": use \"default\"", same);
-    if (rc == 0)
-        rc = resolve_gpu(tuner, request->gpu, request->ordinal, &target.gpu, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_problem_check(problem, diag));
+    FA_OR_RETURN(fa_render_check_snippets(problem, diag));
+    if (same[0] != 0 && strcmp(same, "default") != 0)
+        return fa_fail(diag, FA_EINVAL, "same_bits is \"%.31s\": use \"default\"", same);
+    FA_OR_RETURN(resolve_gpu(tuner, request->gpu, request->ordinal, &target.gpu, diag));
     fa_target_problems(tuner, request, &target.asked, &target.problem);
     target.scope.problem = target.problem;
     fa_gpu_silicon(&target.gpu, target.scope.silicon);
     snprintf(target.scope.templates, sizeof target.scope.templates, "%s",
              fa_templates_hash(fa_templates_for(tuner, problem), fa_operation_of(problem)));
     snprintf(target.scope.policy, sizeof target.scope.policy, "%s", FA_MEASURE_POLICY);
-    if (same[0] != 0 && (rc = resolve_same_bits(tuner, &target, diag)) != 0)
-        return rc;
+    if (same[0] != 0)
+        FA_OR_RETURN(resolve_same_bits(tuner, &target, diag));
     *ret_target = target;
     return 0;
 }

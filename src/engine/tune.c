@@ -242,15 +242,13 @@ int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answ
 int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_diag *diag)
 {
     fa_request known;
-    int rc =
-        fa_request_take(tuner, ret_found != NULL && ret_found->size == sizeof *ret_found,
-                        "ret_found's size is not sizeof(fa_found), or it", request, &known, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_request_take(tuner, ret_found != NULL && ret_found->size == sizeof *ret_found,
+                                 "ret_found's size is not sizeof(fa_found), or it", request, &known,
+                                 diag));
     fa_tuning tuning = {.tuner = tuner, .request = &known};
     fa_found found = {.size = sizeof found};
     pthread_mutex_lock(&tuner->work);
-    rc = fa_target_resolve(tuner, &known, &tuning.target, diag);
+    int rc = fa_target_resolve(tuner, &known, &tuning.target, diag);
     if (rc == 0) {
         found.gpu = tuning.target.gpu;
         rc = look_up(&tuning, &found.answered, diag);
@@ -455,13 +453,11 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
     fa_answer end;
     fa_explained space;
     fa_request known;
-    int rc = fa_request_take(tuner, true, "", request, &known, diag);
-    if (rc == 0 && (rank < 1 || launches < 1 || launches > LAUNCHES_MAX))
-        rc = fa_fail(diag, FA_EINVAL, "rank counts from 1, and launches are 1 to %d", LAUNCHES_MAX);
-    if (rc == 0)
-        rc = fa_configs_rank(tuner, &known, NULL, false, &config, &count, &space, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_request_take(tuner, true, "", request, &known, diag));
+    if (rank < 1 || launches < 1 || launches > LAUNCHES_MAX)
+        return fa_fail(diag, FA_EINVAL, "rank counts from 1, and launches are 1 to %d",
+                       LAUNCHES_MAX);
+    FA_OR_RETURN(fa_configs_rank(tuner, &known, NULL, false, &config, &count, &space, diag));
     while (ranked < count && config[ranked].rank > 0)
         ranked++;
     const bool found = (size_t)rank <= ranked;
@@ -479,7 +475,7 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
                        rank, ranked);
     known.effort = FA_EFFORT_PREDICT; /* waits for the GPU, however long */
     pthread_mutex_lock(&tuner->work);
-    rc = fa_target_resolve(tuner, &known, &target, diag);
+    int rc = fa_target_resolve(tuner, &known, &target, diag);
     if (rc == 0)
         rc = begin_turn(tuner, &known, &target, NULL, &turn, diag);
     if (rc == 0)

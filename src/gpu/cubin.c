@@ -474,11 +474,8 @@ int fa_cubin_code(const void *bytes, size_t size, const char *entry, char ret_he
     struct section section;
     struct symbol symbol;
     fa_hash hash;
-    int rc = open_entry(bytes, size, entry, &elf, &symbol, diag);
-    if (rc == 0)
-        rc = read_kernel(&elf, &symbol, &info, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(open_entry(bytes, size, entry, &elf, &symbol, diag));
+    FA_OR_RETURN(read_kernel(&elf, &symbol, &info, diag));
     if (!find_section(&elf, ".text.", symbol.name, &section) || section.bytes.size == 0)
         return fa_fail(diag, FA_ECORRUPT, "cubin has no instructions for %s", entry);
     fa_hash_init(&hash);

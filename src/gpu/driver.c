@@ -201,8 +201,8 @@ static void unload(fa_driver *driver)
 int fa_driver_open(fa_driver **ret_driver, fa_diag *diag)
 {
     int rc = 0;
-    if (fa_driver_forked()) /* before the lock, which a thread of the parent may hold for ever */
-        return fa_driver_fail_forked(diag);
+    /* before the lock, which a thread of the parent may hold for ever */
+    FA_OR_RETURN(fa_driver_check_fork(diag));
     pthread_mutex_lock(&open_lock);
     if (opened.references == 0 &&
         ((rc = load_library(&opened, diag)) != 0 || (rc = check_version(&opened, diag)) != 0 ||
@@ -310,13 +310,18 @@ static int complete(fa_driver *driver, cu_device device, fa_gpu *gpu, fa_diag *d
     return 0;
 }
 
+static int check_ordinal(const fa_driver *driver, int ordinal, fa_diag *diag)
+{
+    FA_OR_RETURN(fa_driver_check_fork(diag));
+    return ordinal >= 0 && ordinal < driver->device_count
+               ? 0
+               : fa_fail(diag, FA_EINVAL, "there is no CUDA device %d: %d %s present", ordinal,
+                         driver->device_count, driver->device_count == 1 ? "is" : "are");
+}
+
 int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *diag)
 {
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
-    if (ordinal < 0 || ordinal >= driver->device_count)
-        return fa_fail(diag, FA_EINVAL, "there is no CUDA device %d: %d %s present", ordinal,
-                       driver->device_count, driver->device_count == 1 ? "is" : "are");
+    FA_OR_RETURN(check_ordinal(driver, ordinal, diag));
     fa_gpu gpu = {.present = true, .ordinal = ordinal};
     cu_device device;
     struct cu_uuid uuid;
@@ -331,12 +336,10 @@ int fa_driver_device(fa_driver *driver, int ordinal, fa_gpu *ret_gpu, fa_diag *d
     for (int i = 0; i < 16; i++)
         text += sprintf(text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
                         (unsigned char)uuid.bytes[i]);
-    int rc = query_attributes(driver, device, &gpu, diag);
-    if (rc == 0)
-        rc = complete(driver, device, &gpu, diag);
-    if (rc == 0)
-        *ret_gpu = gpu;
-    return rc;
+    FA_OR_RETURN(query_attributes(driver, device, &gpu, diag));
+    FA_OR_RETURN(complete(driver, device, &gpu, diag));
+    *ret_gpu = gpu;
+    return 0;
 }
 
 /* ---- contexts -------------------------------------------------------------------------------*/
@@ -361,11 +364,7 @@ bool fa_driver_is_on(fa_driver *driver, int ordinal)
 
 int fa_driver_enter(fa_driver *driver, int ordinal, fa_diag *diag)
 {
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
-    if (ordinal < 0 || ordinal >= driver->device_count)
-        return fa_fail(diag, FA_EINVAL, "there is no CUDA device %d: %d %s present", ordinal,
-                       driver->device_count, driver->device_count == 1 ? "is" : "are");
+    FA_OR_RETURN(check_ordinal(driver, ordinal, diag));
     /* Retained by the first who asks; two at once retain it twice. */
     cu_context context = __atomic_load_n(&driver->kept[ordinal], __ATOMIC_ACQUIRE);
     if (context == NULL) {
@@ -454,8 +453,7 @@ static void free_module(fa_module *module)
 int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module **ret_module,
                    fa_diag *diag)
 {
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
+    FA_OR_RETURN(fa_driver_check_fork(diag));
     /* cuModuleLoadData takes no size: a cubin tells its own, other text is read to its NUL and
      * compiled. So only ELF gets that far, and bytes from outside must have passed fa_cubin_read. */
     const unsigned char *bytes = cubin;
@@ -522,8 +520,7 @@ static cu_result find(const fa_module *module, const char *name, fa_function *re
 int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
                        fa_function *ret_function, fa_diag *diag)
 {
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
+    FA_OR_RETURN(fa_driver_check_fork(diag));
     enum { SMEM_UNASKED = 49152 }; /* static and dynamic */
     fa_driver *driver = module->driver;
     fa_function function;
@@ -537,18 +534,17 @@ int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
     if (result == CU_OK &&
         (allowed < smem_bytes || (allowed <= SMEM_UNASKED && smem_bytes > SMEM_UNASKED - fixed)))
         result = driver->function_set(function, CU_FUNCTION_MAX_DYNAMIC_SMEM, smem_bytes);
-    int rc = fa_driver_fail(driver, result, "cuFuncSetAttribute", diag,
-                            "allowing %s %d bytes of dynamic shared memory", entry, smem_bytes);
-    if (rc == 0)
-        *ret_function = function;
-    return rc;
+    FA_OR_RETURN(fa_driver_fail(driver, result, "cuFuncSetAttribute", diag,
+                                "allowing %s %d bytes of dynamic shared memory", entry,
+                                smem_bytes));
+    *ret_function = function;
+    return 0;
 }
 
 int fa_module_variable(fa_module *module, const char *name, fa_device_ptr *ret_at,
                        size_t *ret_bytes, fa_diag *diag)
 {
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
+    FA_OR_RETURN(fa_driver_check_fork(diag));
     fa_driver *driver = module->driver;
     cu_result result = find(module, name, NULL, ret_at, ret_bytes);
     int rc = fa_driver_fail(driver, result, "cuModuleGetGlobal", diag,
@@ -584,8 +580,7 @@ int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t gri
                      const uint32_t block[3], uint32_t smem_bytes, fa_stream stream,
                      void **arguments, fa_diag *diag)
 {
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
+    FA_OR_RETURN(fa_driver_check_fork(diag));
     cu_result result = driver->launch(function, grid[0], grid[1], grid[2], block[0], block[1],
                                       block[2], smem_bytes, stream, arguments, NULL);
     if (result != CU_OK)
@@ -644,8 +639,7 @@ int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *
     int promotion = CU_MAP_PROMOTE_256;
     _Alignas(64) unsigned char map[FA_TENSOR_MAP_BYTES];
     fa_tensor_shape is = *shape;
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
+    FA_OR_RETURN(fa_driver_check_fork(diag));
     for (uint32_t i = 1; i < is.rank && i < FA_TENSOR_MAP_RANK; i++) {
         if (is.extent[i] <= 1) { /* any driver takes it */
             is.extent[i] = 1;
@@ -695,8 +689,7 @@ int fa_stream_synchronize(fa_driver *driver, fa_stream stream, fa_diag *diag)
 
 int fa_stream_captured(fa_driver *driver, fa_stream stream, bool *ret_captured, fa_diag *diag)
 {
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
+    FA_OR_RETURN(fa_driver_check_fork(diag));
     int status = CU_CAPTURE_NONE;
     cu_result result = driver->stream_capturing(stream, &status);
     /* The default stream cannot be captured; where another one is, that is what the driver answers. */
@@ -734,12 +727,10 @@ int fa_event_elapsed_us(fa_driver *driver, fa_event start, fa_event stop, double
                         fa_diag *diag)
 {
     float ms = 0;
-    int rc = FA_DRIVER_CALL(driver, diag, driver->event_synchronize(stop), "cuEventSynchronize",
-                            "waiting for an event");
-    if (rc == 0)
-        rc = FA_DRIVER_CALL(driver, diag, driver->event_elapsed(&ms, start, stop),
-                            "cuEventElapsedTime", "reading the time between two events");
-    if (rc == 0)
-        *ret_us = (double)ms * 1e3;
-    return rc;
+    FA_OR_RETURN(FA_DRIVER_CALL(driver, diag, driver->event_synchronize(stop), "cuEventSynchronize",
+                                "waiting for an event"));
+    FA_OR_RETURN(FA_DRIVER_CALL(driver, diag, driver->event_elapsed(&ms, start, stop),
+                                "cuEventElapsedTime", "reading the time between two events"));
+    *ret_us = (double)ms * 1e3;
+    return 0;
 }

@@ -167,9 +167,7 @@ static int make_block(fa_stream_memory *memory, int kind, size_t bytes, struct b
     for (struct block **link = &memory->free[kind]; *link != NULL; link = &(*link)->next) {
         if ((*link)->bytes != bytes)
             continue;
-        int rc = kind == FA_STREAM_COUNTERS ? make_zero(memory, (*link)->at, bytes, diag) : 0;
-        if (rc != 0)
-            return rc;
+        FA_OR_RETURN(kind == FA_STREAM_COUNTERS ? make_zero(memory, (*link)->at, bytes, diag) : 0);
         *ret_block = *link;
         *link = (*link)->next;
         return 0;
@@ -352,8 +350,7 @@ int fa_stream_memory_take(fa_stream_memory *memory, fa_stream stream,
     cu_graph graph = NULL;
     int status = CU_CAPTURE_NONE;
     fa_stream_lease lease = {.stream = stream};
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
+    FA_OR_RETURN(fa_driver_check_fork(diag));
     cu_result result = driver->stream_capture(stream, &status, &capture, &graph, NULL, NULL);
     if (result !=
         CU_OK) /* also of the default stream while another one is captured: no launch may go there */
@@ -399,8 +396,7 @@ void fa_stream_memory_leave(const fa_stream_lease *lease)
 /* ---- create and free ------------------------------------------------------------------------*/
 int fa_stream_memory_create(fa_driver *driver, fa_stream_memory **ret_memory, fa_diag *diag)
 {
-    if (fa_driver_forked())
-        return fa_driver_fail_forked(diag);
+    FA_OR_RETURN(fa_driver_check_fork(diag));
     fa_stream_memory *memory = calloc(1, sizeof *memory);
     if (memory == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");

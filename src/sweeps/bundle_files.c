@@ -399,10 +399,9 @@ static int make_lines(struct making *making, fa_diag *diag)
     making->build = calloc(lines->count, sizeof *making->build);
     if (making->build == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for %zu winners", lines->count);
-    if ((rc = fa_tuner_families(tuner, diag)) != 0 ||
-        (rc = fa_compiler_choose(tuner->worker_path, sm, &making->nvrtc, NULL, diag)) != 0 ||
-        (rc = fa_portable_new(&making->lines->part, diag)) != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_families(tuner, diag));
+    FA_OR_RETURN(fa_compiler_choose(tuner->worker_path, sm, &making->nvrtc, NULL, diag));
+    FA_OR_RETURN(fa_portable_new(&making->lines->part, diag));
     render_all(making);
     rc = fa_builds_run(tuner, tuner->templates, &making->nvrtc, making->build, making->builds,
                        report_build, (void *)(uintptr_t)making->source, diag);

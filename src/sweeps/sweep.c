@@ -646,12 +646,9 @@ int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_diag *di
 {
     fa_worker_request known;
     struct runner r = {.tuner = tuner};
-    int rc = fa_tuner_check(tuner, diag);
-    if (rc == 0)
-        rc = fa_copy_sized(&known, sizeof known, request,
-                           "request.size is not sizeof(fa_worker_request)", diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_check(tuner, diag));
+    FA_OR_RETURN(fa_copy_sized(&known, sizeof known, request,
+                               "request.size is not sizeof(fa_worker_request)", diag));
     if (!(known.idle_exit_s >= 0 && isfinite(known.idle_exit_s)))
         return fa_fail(diag, FA_EINVAL, "idle_exit_s may not be negative");
     r.report = known.progress;
@@ -659,7 +656,7 @@ int fa_run_worker(fa_tuner *tuner, const fa_worker_request *request, fa_diag *di
     FA_OR_RETURN(find_what_to_work_on(&r, &known, diag));
     begin(&r);
     fa_tuner_ignore_system(tuner, true);
-    rc = work(&r, &known, diag);
+    int rc = work(&r, &known, diag);
     fa_tuner_ignore_system(tuner, false);
     return rc;
 }

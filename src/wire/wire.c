@@ -174,12 +174,10 @@ int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag)
     fa_ask ask = {.request = usual};
     if (ret_ask == NULL)
         return fa_fail(diag, FA_EINVAL, "ret_ask is NULL");
-    int rc = read_struct(text, size, FA_ASK_TEXT_MAX, where, ask_members, true, &ask, diag);
-    if (rc == 0)
-        rc = check_search(ask.strategy, &ask.request, diag);
-    if (rc == 0)
-        *ret_ask = ask;
-    return rc;
+    FA_OR_RETURN(read_struct(text, size, FA_ASK_TEXT_MAX, where, ask_members, true, &ask, diag));
+    FA_OR_RETURN(check_search(ask.strategy, &ask.request, diag));
+    *ret_ask = ask;
+    return 0;
 }
 
 /* ---- answer ---------------------------------------------------------------------------------*/

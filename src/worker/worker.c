@@ -182,17 +182,14 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
 /* Loads NVRTC, then gives up the rights that only loading needed. */
 static int start_compiler(const fa_nvrtc_location *location, bool *ret_confined, fa_diag *diag)
 {
-    int rc = limit(diag);
-    if (rc == 0)
-        rc = fa_nvrtc_open(location, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(limit(diag));
+    FA_OR_RETURN(fa_nvrtc_open(location, diag));
     /* The first compile opens what NVRTC loads lazily. */
     fa_buf cubin = {0}, log = {0};
     fa_compile_request warm = {.source = "extern \"C\" __global__ void k() {}",
                                .name = "warm.cu",
                                .architecture = "sm_80"};
-    rc = fa_nvrtc_compile(&warm, &cubin, &log, diag);
+    int rc = fa_nvrtc_compile(&warm, &cubin, &log, diag);
     fa_buf_free(&cubin);
     fa_buf_free(&log);
     return rc != 0 ? rc : confine(ret_confined, diag);

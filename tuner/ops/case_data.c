@@ -127,11 +127,8 @@ static int fits_host(const fa_tensor_list *list, fa_diag *diag)
 
 static int add_arguments(struct one_case *c, uint64_t seed, fa_diag *diag)
 {
-    int rc = fa_tensors_read(c->problem, &c->list, diag);
-    if (rc == 0)
-        rc = fits_host(&c->list, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_tensors_read(c->problem, &c->list, diag));
+    FA_OR_RETURN(fits_host(&c->list, diag));
     fa_tensors_scalars(c->problem, &c->list, true, &c->values);
     for (int i = 0; i < c->list.parameter_count; i++) {
         const int at = c->list.parameter[i];
@@ -177,27 +174,27 @@ static int keep(fa_case_data *data, const fa_tensor *tensor, const char *element
 
 static int keep_case(fa_case_data *data, const struct one_case *c, fa_diag *diag)
 {
-    int outputs = 0, answered = 0, rc = 0;
+    int outputs = 0, answered = 0;
     bool wanted = fa_problem_answer_is_given(c->problem);
-    for (int i = 0; i < c->list.parameter_count && rc == 0; i++) {
+    for (int i = 0; i < c->list.parameter_count; i++) {
         const fa_case_argument *argument = &c->argument[i];
         int t = c->list.parameter[i];
         if (!argument->is.tensor)
             continue;
         const fa_tensor *tensor = &c->list.at[t];
         if (argument->given && argument->input != NULL)
-            rc = keep(data, tensor, argument->input, argument->bytes, "what is given",
-                      &data->input[c->index][t], diag);
+            FA_OR_RETURN(keep(data, tensor, argument->input, argument->bytes, "what is given",
+                              &data->input[c->index][t], diag));
         outputs += tensor->output;
         answered += tensor->output && argument->answered;
-        if (rc == 0 && wanted && tensor->output && argument->answered)
-            rc = keep(data, tensor, argument->answer, argument->bytes, "the answer",
-                      &data->answer[c->index][t], diag);
+        if (wanted && tensor->output && argument->answered)
+            FA_OR_RETURN(keep(data, tensor, argument->answer, argument->bytes, "the answer",
+                              &data->answer[c->index][t], diag));
     }
-    if (rc == 0 && wanted && answered != outputs && (answered > 0 || c->index == 0))
-        rc = fa_fail(diag, FA_EINVAL, "the answer gives %d of the kernel's %d outputs", answered,
-                     outputs);
-    return rc;
+    return wanted && answered != outputs && (answered > 0 || c->index == 0)
+               ? fa_fail(diag, FA_EINVAL, "the answer gives %d of the kernel's %d outputs",
+                         answered, outputs)
+               : 0;
 }
 
 int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case_function *function,

@@ -196,13 +196,11 @@ static int read_entry(const fa_problem *problem, const fa_cubin_entry *entry, st
     fa_tensor_values values = {0};
     fa_tensor_list *list = &passed->list;
     fa_cubin_info info;
-    int rc;
-    if ((rc = fa_cubin_read(entry->cubin, entry->size, entry->name, &info, diag)) != 0 ||
-        (rc = fa_tensors_read(problem, list, diag)) != 0)
-        return rc;
+    FA_OR_RETURN(fa_cubin_read(entry->cubin, entry->size, entry->name, &info, diag));
+    FA_OR_RETURN(fa_tensors_read(problem, list, diag));
     int32_t bytes = (int32_t)fa_tensors_params(problem, list, &values, params);
-    rc = list->parameter_count > 0 ? check_parameters(list, &info, entry, diag)
-                                   : check_struct(passed, &info, entry, bytes, diag);
+    int rc = list->parameter_count > 0 ? check_parameters(list, &info, entry, diag)
+                                       : check_struct(passed, &info, entry, bytes, diag);
     return rc != 0 ? rc : check_symbols(list, entry, diag);
 }
 
@@ -316,13 +314,11 @@ static int take_arguments(const struct passed *passed, const fa_problem *problem
         const fa_tensor *tensor = &list->at[at];
         const int align = unaligned ? (int)fa_element_size(tensor->element) : tensor->align;
         const int which = at - list->plain;
-        int rc = which >= 0 && which < list->buffer_count
-                     ? fa_buffer_take(&list->buffer[which], args->at[i], &room,
-                                      &values->buffer[which], diag)
-                     : take_tensor(tensor, problem, args->at[i], align, &values->address[at],
-                                   values->stride[at], diag);
-        if (rc != 0)
-            return rc;
+        FA_OR_RETURN(which >= 0 && which < list->buffer_count
+                         ? fa_buffer_take(&list->buffer[which], args->at[i], &room,
+                                          &values->buffer[which], diag)
+                         : take_tensor(tensor, problem, args->at[i], align, &values->address[at],
+                                       values->stride[at], diag));
         *ret_empty = *ret_empty && (!tensor->output || bytes_of(tensor, problem) == 0);
     }
     return 0;

@@ -74,10 +74,8 @@ int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
         fa_cubin_info info;
         entry.name = family->launch[i].entry;
         entry.launch = i;
-        int rc;
-        if ((rc = fa_cubin_read(cubin, size, entry.name, &info, diag)) != 0 ||
-            (rc = op->check_entry(problem, &entry, diag)) != 0)
-            return rc;
+        FA_OR_RETURN(fa_cubin_read(cubin, size, entry.name, &info, diag));
+        FA_OR_RETURN(op->check_entry(problem, &entry, diag));
         if (i > 0 && info.max_threads != 0 && info.max_threads < threads)
             return fa_fail(diag, FA_ECORRUPT,
                            "cubin allows %d threads in %s, the manifest launches %d",

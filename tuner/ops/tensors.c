@@ -447,13 +447,6 @@ static bool is_exact(fa_element element, double value)
     return kept <= value && kept >= value;
 }
 
-static double number_in(fa_expr_value value)
-{
-    return value.kind == FA_EXPR_INTEGER ? (double)value.integer
-           : value.kind == FA_EXPR_REAL  ? value.real
-                                         : 0;
-}
-
 /* A number, which callers pass and proofs use; an expression, or the size of its name, which they do not. */
 static void read_scalar(struct reader *r, fa_scalar *scalar)
 {
@@ -485,8 +478,8 @@ static void read_scalar(struct reader *r, fa_scalar *scalar)
     const fa_expr_value known = fa_problem_evaluate(r->problem, scalar->expr);
     refuse(r, known.kind != FA_EXPR_INTEGER && known.kind != FA_EXPR_REAL, ": its value %s",
            fa_expr_fault(known));
-    refuse(r, fa_element_is_integer(is) && !is_exact(is, trunc(number_in(known))),
-           ": %.17g does not fit in %s: let the kernel take an i64", number_in(known),
+    refuse(r, fa_element_is_integer(is) && !is_exact(is, trunc(fa_expr_number(known))),
+           ": %.17g does not fit in %s: let the kernel take an i64", fa_expr_number(known),
            fa_element_name(is));
 }
 
@@ -798,7 +791,7 @@ void fa_tensors_scalars(const fa_problem *problem, const fa_tensor_list *list, b
                 values->scalar[i] = (fa_scalar_bits){.int64 = is.integer};
                 continue;
             }
-            value = number_in(is);
+            value = fa_expr_number(is);
         }
         if (all || scalar->expr != NULL) {
             values->scalar[i] = (fa_scalar_bits){0};
