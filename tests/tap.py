@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import signal
 import sys
+import threading
 import traceback
 
 
@@ -61,6 +62,20 @@ def refused(kind, part, call):
         has(str(error), part)
         return error
     raise AssertionError("was not refused: " + part)
+
+
+def at_once(count, call):
+    """Calls it with 0, 1, ... on as many threads; what it returned for each."""
+    results = [None] * count
+
+    def one(i):
+        results[i] = call(i)
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
 
 
 def lacks(text, part):

@@ -328,12 +328,7 @@ def continuous_batching_reads_the_pages_where_they_lie():
     for more, kind, sentence in (({"cache": None}, fa_tune.ArgumentError, "use \"fa_tune\""),
                                  ({"dropout": 0.5}, fa_tune.NotSupported, "no dropout"),
                                  ({"block_table": 1}, fa_tune.NotSupported, "a block table is given")):
-        try:
-            step(0, cache, [1], [2], nothing, **more)
-        except kind as error:
-            tap.has(str(error), sentence)
-        else:
-            raise AssertionError("was not refused: %s" % sentence)
+        tap.refused(kind, sentence, lambda: step(0, cache, [1], [2], nothing, **more))
 
 
 tap.main()

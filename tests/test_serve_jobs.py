@@ -3,29 +3,15 @@
 """Tunes of the daemon: who shares one, what its clients hear, and what is left when they go."""
 import contextlib
 import json
-import threading
 
 import tap
 from serve import FAST, HANGS, L4, LONG, Serve, a_place, ask, wait_for
 
 
-def in_threads(count, work):
-    answers = [None] * count
-
-    def one(i):
-        answers[i] = work(i)
-    threads = [threading.Thread(target=one, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return answers
-
-
 def lengths_of_one_bucket_share_a_tune_and_each_gets_its_own_answer():
     with a_place(L4 + FAST) as place, Serve(place, slow_s=0.3) as daemon:
         lengths = [1000, 1024, 1001, 1024]
-        answers = in_threads(4, lambda i: daemon.post("/v1/kernel", ask(seq=lengths[i])))
+        answers = tap.at_once(4, lambda i: daemon.post("/v1/kernel", ask(seq=lengths[i])))
         tap.equal([status for status, _ in answers], [200] * 4)
         tap.equal([document["answer"]["problem"]["seq_q"] for _, document in answers], lengths)
         tap.equal(len({document["answer"]["unix_time"] for _, document in answers}), 1)
