@@ -84,33 +84,33 @@ static void read_device(struct fake_script *script, char *words)
     if (script->device_count == FAKE_DEVICES)
         bad("too many devices", words);
     struct fake_device d = default_device(sm == NULL ? 89 : atoi(sm + 4));
+    enum { COUNTS = 6 };
+    const struct {
+        const char *word;
+        int32_t *is;
+    } counts[COUNTS] = {{"sms", &d.gpu.sm_count},        {"smem_block", &d.gpu.smem_per_block},
+                        {"smem_sm", &d.gpu.smem_per_sm}, {"bus", &d.gpu.memory_bus_bits},
+                        {"clock", &d.gpu.clock_mhz},     {"board", &d.board}};
+    int at;
     for (char *w = strtok_r(words, " \t", &save); w != NULL; w = strtok_r(NULL, " \t", &save)) {
         char *value = strchr(w, '=');
         if (value == NULL)
             bad("device field without a value", w);
         *value++ = 0;
+        for (at = 0; at < COUNTS && strcmp(counts[at].word, w) != 0;)
+            at++;
         if (strcmp(w, "name") == 0) {
             snprintf(d.gpu.name, sizeof d.gpu.name, "%s", value);
             for (char *c = d.gpu.name; *c != 0; c++)
                 *c = (char)(*c == '_' ? ' ' : *c);
-        } else if (strcmp(w, "sms") == 0)
-            d.gpu.sm_count = (int32_t)number(value);
-        else if (strcmp(w, "smem_block") == 0)
-            d.gpu.smem_per_block = (int32_t)number(value);
-        else if (strcmp(w, "smem_sm") == 0)
-            d.gpu.smem_per_sm = (int32_t)number(value);
+        } else if (at < COUNTS)
+            *counts[at].is = (int32_t)number(value);
         else if (strcmp(w, "l2") == 0)
             d.gpu.l2_bytes = (int64_t)number(value);
-        else if (strcmp(w, "bus") == 0)
-            d.gpu.memory_bus_bits = (int32_t)number(value);
-        else if (strcmp(w, "clock") == 0)
-            d.gpu.clock_mhz = (int32_t)number(value);
         else if (strcmp(w, "memclock") == 0)
             d.memory_clock_khz = (int)(number(value) * 1000);
         else if (strcmp(w, "memory") == 0)
             d.memory = (size_t)number(value);
-        else if (strcmp(w, "board") == 0)
-            d.board = (int)number(value);
         else if (strcmp(w, "sm") != 0)
             bad("unknown device field", w);
     }
@@ -178,31 +178,37 @@ static void read_drift(struct fake_script *script, char *words)
 
 static void read_line(struct fake_script *script, char *line)
 {
+    static const struct {
+        const char *verb;
+        void (*read)(struct fake_script *script, char *words);
+    } verbs[] = {{"device", read_device},
+                 {"time", read_time},
+                 {"valley", read_valley},
+                 {"drift", read_drift},
+                 {"fault", read_fault}};
     line[strcspn(line, "\n#")] = 0;
-    size_t verb = strcspn(line, " \t");
-    char *rest = line + verb;
     if (line[strspn(line, " \t")] == 0)
         return;
-    if (strncmp(line, "device", verb) == 0 && verb == 6)
-        read_device(script, rest);
-    else if (strncmp(line, "no_device", verb) == 0 && verb == 9)
+    char *rest = line + strcspn(line, " \t");
+    if (*rest != 0)
+        *rest++ = 0;
+    rest += strspn(rest, " \t");
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        if (strcmp(line, verbs[i].verb) != 0)
+            continue;
+        verbs[i].read(script, rest);
+        return;
+    }
+    if (strcmp(line, "no_device") == 0)
         script->no_device = true;
-    else if (strncmp(line, "init_once", verb) == 0 && verb == 9)
+    else if (strcmp(line, "init_once") == 0)
         script->init_once = true;
-    else if (strncmp(line, "no_zero_strides", verb) == 0 && verb == 15)
+    else if (strcmp(line, "no_zero_strides") == 0)
         script->no_zero_strides = true;
-    else if (strncmp(line, "driver", verb) == 0 && verb == 6)
-        script->driver_version = (int)number(rest + strspn(rest, " \t"));
-    else if (strncmp(line, "time", verb) == 0 && verb == 4)
-        read_time(script, rest);
-    else if (strncmp(line, "valley", verb) == 0 && verb == 6)
-        read_valley(script, rest);
-    else if (strncmp(line, "drift", verb) == 0 && verb == 5)
-        read_drift(script, rest);
-    else if (strncmp(line, "fault", verb) == 0 && verb == 5)
-        read_fault(script, rest);
-    else if (strncmp(line, "log", verb) == 0 && verb == 3)
-        snprintf(script->log, sizeof script->log, "%s", rest + strspn(rest, " \t"));
+    else if (strcmp(line, "driver") == 0)
+        script->driver_version = (int)number(rest);
+    else if (strcmp(line, "log") == 0)
+        snprintf(script->log, sizeof script->log, "%s", rest);
     else
         bad("unknown directive", line);
 }
