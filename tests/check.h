@@ -25,59 +25,50 @@ static struct {
     const char *skipped;
 } check_state;
 
-#define CHECK(condition)                                                          \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            printf("# %s:%d: %s is false\n", __FILE__, __LINE__, #condition);     \
-            check_state.failed = true;                                            \
-            return;                                                               \
-        }                                                                         \
+/* Ends a test that did not pass, with a line that says why. */
+#define CHECK_THAT(passed, ...)                      \
+    do {                                             \
+        if (!(passed)) {                             \
+            printf("# %s:%d: ", __FILE__, __LINE__); \
+            printf(__VA_ARGS__);                     \
+            check_state.failed = true;               \
+            return;                                  \
+        }                                            \
     } while (0)
 
-#define CHECK_INT(actual, expected)                                               \
-    do {                                                                          \
-        long long a_ = (long long)(actual), e_ = (long long)(expected);           \
-        if (a_ != e_) {                                                           \
-            printf("# %s:%d: %s is %lld, expected %lld\n", __FILE__, __LINE__,    \
-                   #actual, a_, e_);                                              \
-            check_state.failed = true;                                            \
-            return;                                                               \
-        }                                                                         \
+#define CHECK(condition) CHECK_THAT(condition, "%s is false\n", #condition)
+
+#define CHECK_INT(actual, expected)                                           \
+    do {                                                                      \
+        long long a_ = (long long)(actual), e_ = (long long)(expected);       \
+        CHECK_THAT(a_ == e_, "%s is %lld, expected %lld\n", #actual, a_, e_); \
     } while (0)
 
-#define CHECK_TEXT(actual, expected)                                              \
-    do {                                                                          \
-        const char *a_ = (actual), *e_ = (expected);                              \
-        if (strcmp(a_, e_) != 0) {                                                \
-            printf("# %s:%d: %s is \"%s\", expected \"%s\"\n", __FILE__, __LINE__, \
-                   #actual, a_, e_);                                              \
-            check_state.failed = true;                                            \
-            return;                                                               \
-        }                                                                         \
+#define CHECK_TEXT(actual, expected)                                                         \
+    do {                                                                                     \
+        const char *a_ = (actual), *e_ = (expected);                                         \
+        CHECK_THAT(strcmp(a_, e_) == 0, "%s is \"%s\", expected \"%s\"\n", #actual, a_, e_); \
     } while (0)
 
 /* The text contains the part: for sentences. */
-#define CHECK_HAS(actual, part)                                                   \
-    do {                                                                          \
-        const char *a_ = (actual), *p_ = (part);                                  \
-        if (strstr(a_, p_) == NULL) {                                             \
-            printf("# %s:%d: %s is \"%s\", which lacks \"%s\"\n", __FILE__,       \
-                   __LINE__, #actual, a_, p_);                                    \
-            check_state.failed = true;                                            \
-            return;                                                               \
-        }                                                                         \
+#define CHECK_HAS(actual, part)                                                                    \
+    do {                                                                                           \
+        const char *a_ = (actual), *p_ = (part);                                                   \
+        CHECK_THAT(strstr(a_, p_) != NULL, "%s is \"%s\", which lacks \"%s\"\n", #actual, a_, p_); \
     } while (0)
 
 /* rc is 0; otherwise prints the sentence of an fa_diag. */
-#define CHECK_OK(rc, diag)                                                        \
-    do {                                                                          \
-        int r_ = (rc);                                                            \
-        if (r_ != 0) {                                                            \
-            printf("# %s:%d: %s gave %d: %s\n", __FILE__, __LINE__, #rc, r_,      \
-                   (diag).text);                                                  \
-            check_state.failed = true;                                            \
-            return;                                                               \
-        }                                                                         \
+#define CHECK_OK(rc, diag)                                             \
+    do {                                                               \
+        int r_ = (rc);                                                 \
+        CHECK_THAT(r_ == 0, "%s gave %d: %s\n", #rc, r_, (diag).text); \
+    } while (0)
+
+/* rc is the code, and the sentence in `diag` has the part. */
+#define CHECK_FAILS(rc, code, part) \
+    do {                            \
+        CHECK_INT(rc, code);        \
+        CHECK_HAS(diag.text, part); \
     } while (0)
 
 #define SKIP(reason)                                                              \

@@ -18,9 +18,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sqlite3.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 typedef struct engine_fixture {
     char directory[256], store[320], script[320], templates[320], log[320];
@@ -101,6 +99,13 @@ static inline int fixture_session(engine_fixture *f, fa_diag *diag)
 
 static const fa_problem small_problem = {.head_dim = 64, .batch = 1, .heads_q = 2, .heads_kv = 2,
                                          .seq_q = 128, .seq_k = 128};
+
+/* gpu NULL: the one that is here. */
+static inline fa_request small_request(const char *gpu, fa_effort effort)
+{
+    return (fa_request){
+        .size = sizeof(fa_request), .problem = small_problem, .gpu = gpu, .effort = effort};
+}
 
 static inline int tune_for(const engine_fixture *f, const char *gpu, fa_problem problem,
                            fa_effort effort, fa_answer *answer, fa_diag *diag)

@@ -6,15 +6,10 @@
 #ifndef FA_TESTS_GPU_ATTN_SWEEP_H
 #define FA_TESTS_GPU_ATTN_SWEEP_H
 
-#include "family.h"
 #include "gpu_attn_fixture.h"
-
-#include "attn_launch.h"
-#include "problem.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 enum { THREADS_MAX = 64, REFERENCES_MAX = 1024, STACK_BYTES = 16 << 20 };
 

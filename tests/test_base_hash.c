@@ -8,7 +8,6 @@
 #include "hash.h"
 
 #include <sodium.h>
-#include <stdlib.h>
 
 enum { SIZE = 1000 };
 static unsigned char bytes[SIZE + 64];

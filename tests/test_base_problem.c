@@ -42,17 +42,14 @@ static int parse_problem(const char *text, fa_diag *diag)
 TEST(hostile_json_problems_are_refused_with_a_sentence)
 {
     fa_diag diag;
-    CHECK_INT(parse_problem("{\"seq_q\": 2147483648}", &diag), FA_EINVAL);
-    CHECK_HAS(diag.text, "seq_q");
+    CHECK_FAILS(parse_problem("{\"seq_q\": 2147483648}", &diag), FA_EINVAL, "seq_q");
     CHECK_INT(parse_problem("{\"seq_q\": 1.5}", &diag), FA_EINVAL);
     CHECK_INT(parse_problem("{\"seq_q\": \"512\"}", &diag), FA_EINVAL);
     CHECK_INT(parse_problem("{\"seq_q\": 1e400}", &diag), FA_EINVAL);
-    CHECK_INT(parse_problem("{\"dtype\": \"fp8\"}", &diag), FA_EINVAL);
-    CHECK_HAS(diag.text, "fp8");
+    CHECK_FAILS(parse_problem("{\"dtype\": \"fp8\"}", &diag), FA_EINVAL, "fp8");
     CHECK_INT(parse_problem("[]", &diag), FA_EINVAL);
     CHECK_INT(parse_problem("{\"seq_q\": 1} {}", &diag), FA_EINVAL);
-    CHECK_INT(parse_problem("{\"seq_q\": 1, \"seq_q\": 2}", &diag), FA_EINVAL);
-    CHECK_HAS(diag.text, "appears twice");
+    CHECK_FAILS(parse_problem("{\"seq_q\": 1, \"seq_q\": 2}", &diag), FA_EINVAL, "appears twice");
     CHECK_INT(parse_problem("{\"seq_q\":", &diag), FA_EINVAL);
     CHECK_INT(parse_problem("{\"seq_q\": 7}", &diag), 0);
 }
@@ -68,8 +65,7 @@ TEST(more_keys_than_any_document_needs_are_refused)
     fa_buf_text(&many, "}");
     int rc = fa_json_parse(many.data, many.size, "test", &json, &diag);
     fa_buf_free(&many);
-    CHECK_INT(rc, FA_EINVAL);
-    CHECK_HAS(diag.text, "1024 keys");
+    CHECK_FAILS(rc, FA_EINVAL, "1024 keys");
     CHECK(json == NULL);
 }
 
@@ -397,8 +393,7 @@ TEST(what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways)
     cJSON_Delete(json);
     CHECK(fa_problem_equal(&p, &back));
     p.mean_k = p.seq_k + 1;
-    CHECK_INT(fa_problem_check(&p, &diag), FA_EINVAL);
-    CHECK_HAS(diag.text, ": use at most seq_k, which is ");
+    CHECK_FAILS(fa_problem_check(&p, &diag), FA_EINVAL, ": use at most seq_k, which is ");
     p.mean_k = p.seq_k;
     CHECK_OK(fa_problem_check(&p, &diag), diag);
     p.window = 0;
@@ -413,8 +408,8 @@ TEST(what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways)
 TEST(a_problem_of_an_operation_that_is_not_known_is_no_mistake_of_its_text)
 {
     fa_diag diag;
-    CHECK_INT(parse_problem("{\"operation\": \"conv\"}", &diag), FA_ENOTSUP);
-    CHECK_HAS(diag.text, "problem: operation \"conv\" is not known: use attn_bwd, attn_fwd");
+    CHECK_FAILS(parse_problem("{\"operation\": \"conv\"}", &diag), FA_ENOTSUP,
+                "problem: operation \"conv\" is not known: use attn_bwd, attn_fwd");
 }
 
 /* Their keys are looked at here, and not in every process. */

@@ -7,11 +7,9 @@
  *   test_db_kill [SEED [ROUNDS]]
  */
 #define CHECK_OWN_MAIN
-#include "check.h"
 #include "db_fixture.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <time.h>
 
 enum { ROUNDS = 200, RECORDS_MAX = 1 << 20, SEQS = 40, TRIAL_SEQ = 4096 };

@@ -3,7 +3,6 @@
  * Many processes and threads with one store: all write, nothing is lost, and one corrupt file is set
  * aside once.
  */
-#include "check.h"
 #include "db_fixture.h"
 
 #include "threads.h"

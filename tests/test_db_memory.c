@@ -3,7 +3,6 @@
  * The store when memory runs out: the n-th allocation of a call fails, n walked over the whole call, once
  * and for good. Every point ends in the right answer or in FA_ENOMEM, and the store keeps what it had.
  */
-#include "check.h"
 #include "db_fixture.h"
 
 #include "statements.h"

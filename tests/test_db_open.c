@@ -2,13 +2,9 @@
  *
  * Opening a store whose file is damaged, foreign, of another version, empty or gone.
  */
-#include "check.h"
 #include "db_fixture.h"
 
 #include "sqlite.h"
-#include "statements.h"
-
-#include <sqlite3.h>
 
 #include <stdarg.h>
 #include <sys/syscall.h>
@@ -200,11 +196,11 @@ DB_TEST(a_store_that_was_emptied_while_it_was_open_is_made_anew_by_the_next_call
     fa_scope scope = db_scope(1);
     fa_winner_record winner = {0};
     for (int i = 0; i < 2; i++) { /* whoever may not write says so each time */
-        CHECK_INT(fa_store_winner_get(reader, &scope, &winner, NULL, &diag), FA_ENOTFOUND);
-        CHECK_HAS(diag.text, "is empty");
+        CHECK_FAILS(fa_store_winner_get(reader, &scope, &winner, NULL, &diag), FA_ENOTFOUND,
+                    "is empty");
     }
-    CHECK_INT(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ENOTFOUND);
-    CHECK_HAS(diag.text, "no winner");
+    CHECK_FAILS(fa_store_winner_get(store, &scope, &winner, NULL, &diag), FA_ENOTFOUND,
+                "no winner");
     CHECK_OK(db_put_winner(store, 1, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK(db_winner_is(store, 1, 3, &diag));
     CHECK_INT(fa_store_winner_get(reader, &scope, &winner, NULL, &diag), 0);
@@ -260,8 +256,7 @@ DB_TEST(a_store_that_was_moved_away_is_made_anew_by_the_next_write_and_holds_no_
         CHECK_INT(rename(db_path, away), 0);
         change.rc = db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag);
     }
-    CHECK_INT(change.rc, FA_EIO);
-    CHECK_HAS(diag.text, "in the middle of a change");
+    CHECK_FAILS(change.rc, FA_EIO, "in the middle of a change");
     CHECK(!db_winner_is(store, 1, 1, &diag) && !db_winner_is(store, 2, 2, &diag));
     CHECK_OK(db_put_winner(store, 2, 2, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     fa_store_close(&store);

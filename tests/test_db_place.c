@@ -4,12 +4,10 @@
  * Tests that need another user or a mount run in a child that has taken the privileges it needs or
  * given up those it must not have.
  */
-#include "check.h"
 #include "db_fixture.h"
 
 #include "sqlite.h"
 
-#include <signal.h>
 #include <sys/resource.h>
 
 enum { NOBODY = 65534 };
@@ -37,8 +35,7 @@ DB_TEST(a_store_and_its_directories_are_made_for_their_owner_alone)
 DB_TEST(a_directory_that_is_not_the_caches_is_not_made)
 {
     snprintf(db_path, sizeof db_path, "%s/a/b/store.db", db_directory);
-    CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_ESTORE);
-    CHECK_HAS(diag.text, "does not exist");
+    CHECK_FAILS(open_rc(FA_STORE_READ_WRITE), FA_ESTORE, "does not exist");
     CHECK_INT(db_count_files(""), 2); /* . and .. */
 }
 
@@ -77,12 +74,10 @@ DB_TEST(what_is_not_a_regular_file_is_refused)
     CHECK_INT(open_rc(FA_STORE_READ_ONLY), FA_ESTORE);
     CHECK_INT(unlink(db_path), 0);
     CHECK_INT(mkdir(db_path, 0700), 0);
-    CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_ESTORE);
-    CHECK_HAS(diag.text, "it is a folder: name a file");
+    CHECK_FAILS(open_rc(FA_STORE_READ_WRITE), FA_ESTORE, "it is a folder: name a file");
     CHECK_INT(rmdir(db_path), 0);
     CHECK_INT(symlink("nowhere", db_path), 0);
-    CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_ESTORE);
-    CHECK_HAS(diag.text, "symbolic link");
+    CHECK_FAILS(open_rc(FA_STORE_READ_WRITE), FA_ESTORE, "symbolic link");
 }
 
 DB_TEST(paths_that_cannot_be_a_store_are_refused)
@@ -98,9 +93,8 @@ DB_TEST(paths_that_cannot_be_a_store_are_refused)
     static const char *const addresses[] = {"mysql://fa:s3cret@h/fleet", "sqlite://store.db",
                                             "postgresql:/fa:s3cret@h/fleet"};
     for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
-        CHECK_INT(fa_store_open(addresses[i], FA_STORE_READ_WRITE, NULL, &store, NULL, &diag),
-                  FA_EINVAL);
-        CHECK_HAS(diag.text, "postgresql://USER@HOST/DATABASE");
+        CHECK_FAILS(fa_store_open(addresses[i], FA_STORE_READ_WRITE, NULL, &store, NULL, &diag),
+                    FA_EINVAL, "postgresql://USER@HOST/DATABASE");
         CHECK(strstr(diag.text, "s3cret") == NULL);
     }
     CHECK(store == NULL);
@@ -147,8 +141,7 @@ static void default_path_body(void)
     CHECK_INT(fa_store_default_path("FA_TUNE_STORE", path, &diag), 0);
     CHECK_TEXT(path, "/home/ada/.cache/fa-tune/store.db");
     unsetenv("HOME");
-    CHECK_INT(fa_store_default_path("FA_TUNE_STORE", path, &diag), FA_ESTORE);
-    CHECK_HAS(diag.text, "FA_TUNE_STORE");
+    CHECK_FAILS(fa_store_default_path("FA_TUNE_STORE", path, &diag), FA_ESTORE, "FA_TUNE_STORE");
 }
 
 DB_TEST(the_default_path_follows_the_environment)
@@ -159,8 +152,7 @@ DB_TEST(the_default_path_follows_the_environment)
 /* ---- not writable ---------------------------------------------------------------------------*/
 static void check_readable_only(void)
 {
-    CHECK_INT(open_rc(FA_STORE_READ_WRITE), FA_EREADONLY);
-    CHECK_HAS(diag.text, "cannot be written");
+    CHECK_FAILS(open_rc(FA_STORE_READ_WRITE), FA_EREADONLY, "cannot be written");
     fa_store *store = NULL;
     CHECK_OK(fa_store_open(db_path, FA_STORE_READ_ONLY, NULL, &store, &note, &diag), diag);
     CHECK(fa_store_is_read_only(store));
@@ -224,8 +216,7 @@ static void check_full(void (*make_room)(void))
     }
     if (rc != FA_EFULL)
         printf("# %s\n", diag.text);
-    CHECK_INT(rc, FA_EFULL);
-    CHECK_HAS(diag.text, "no space");
+    CHECK_FAILS(rc, FA_EFULL, "no space");
     CHECK(stored > 3);
     for (int32_t i = 1; i <= stored; i++)
         CHECK(db_winner_is(store, i, (uint32_t)i, &diag));

@@ -227,8 +227,8 @@ DB_STORE_TEST(rows_that_are_not_valid_are_not_told_and_fail_when_they_are_taken)
     CHECK_OK(fa_db_exec(store, "UPDATE sweep SET state = 'happy'", &diag), diag);
     CHECK_OK(fa_store_sweeps(store, NULL, &listed, &count, &diag), diag);
     CHECK_INT(count, 0);
-    CHECK_INT(fa_store_sweep_read(store, a_sweep('a').key, &sweep, &diag), FA_ECORRUPT);
-    CHECK_HAS(diag.text, "restart the sweep");
+    CHECK_FAILS(fa_store_sweep_read(store, a_sweep('a').key, &sweep, &diag), FA_ECORRUPT,
+                "restart the sweep");
 }
 
 /* As a worker meets it whose template directory has another edition of the operation. */

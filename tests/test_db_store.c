@@ -3,11 +3,7 @@
  * Cubins and winners of the store: what goes in comes out, and what was changed behind its back
  * does not.
  */
-#include "check.h"
 #include "db_fixture.h"
-
-#include "statements.h"
-
 
 #include <time.h>
 
@@ -59,8 +55,8 @@ DB_STORE_TEST(a_changed_cubin_is_detected_and_the_next_put_replaces_it)
     CHECK(db_tamper("UPDATE cubin SET bytes = cast(substr(bytes, 1, 100) || x'00' || "
                     "substr(bytes, 102) AS blob) WHERE substr(bytes, 101, 1) <> x'00'"));
 #endif
-    CHECK_INT(fa_store_cubin_get(store, put.key, &got, &diag), FA_ECORRUPT);
-    CHECK_HAS(diag.text, "does not match its hash");
+    CHECK_FAILS(fa_store_cubin_get(store, put.key, &got, &diag), FA_ECORRUPT,
+                "does not match its hash");
     CHECK(got.bytes == NULL);
     CHECK_OK(fa_store_cubin_put(store, &put, &diag), diag);
     CHECK(db_tamper("UPDATE cubin SET bytes = " DB_BYTES("00")));
@@ -158,8 +154,8 @@ DB_STORE_TEST(a_winner_whose_cubin_is_gone_says_so_and_gives_way)
     fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
     for (int i = 0; i < 2; i++) { /* corrupt, then missing */
-        CHECK_INT(fa_store_winner_get(store, &scope, &winner, &cubin, &diag), FA_ECORRUPT);
-        CHECK_HAS(diag.text, "compiled again");
+        CHECK_FAILS(fa_store_winner_get(store, &scope, &winner, &cubin, &diag), FA_ECORRUPT,
+                    "compiled again");
     }
     /* What was learned is still there for who asks without the cubin. */
     CHECK_OK(fa_store_winner_get(store, &scope, &winner, NULL, &diag), diag);
@@ -210,8 +206,8 @@ DB_STORE_TEST(a_winner_row_that_was_changed_is_never_served)
         CHECK(db_winner_is(store, 512, 3, &diag));
         CHECK(db_tamper(sql));
         CHECK_INT(count_winners(&(int32_t){0}), 0);
-        CHECK_INT(fa_store_winner_get(store, &scope, &winner, &cubin, &diag), FA_ECORRUPT);
-        CHECK_HAS(diag.text, "tune again");
+        CHECK_FAILS(fa_store_winner_get(store, &scope, &winner, &cubin, &diag), FA_ECORRUPT,
+                    "tune again");
     }
 }
 

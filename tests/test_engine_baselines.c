@@ -218,8 +218,7 @@ OWN_TEST(of_two_tuners_one_makes_a_value)
                                "0123456789012345678901234567890123456789012345678901234567890123x"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         value.key = bad[i];
-        CHECK_INT(fa_keep(one, &value, &diag), FA_EINVAL);
-        CHECK_HAS(diag.text, "letters");
+        CHECK_FAILS(fa_keep(one, &value, &diag), FA_EINVAL, "letters");
     }
     value = (fa_kept){.key = "k", .tuner = "t", .bytes = "b"};
     CHECK_INT(fa_keep(one, &value, &diag), FA_EINVAL);

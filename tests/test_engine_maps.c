@@ -208,13 +208,11 @@ ENGINE_TEST(strides_that_tma_does_not_take_fail_with_the_tensor_and_the_way_out)
     for (int again = 0; again < 2; again++) { /* a refusal is not remembered as maps */
         fa_attn_args args = args_of(&arena, 0);
         args.k_stride[0] = 128 * 64, args.k_stride[1] = 0, args.k_stride[2] = 64;
-        CHECK_INT(fa_launch(kernel, &args, NULL, &diag), FA_EALIGN);
-        CHECK_HAS(diag.text, "TMA does not take k ");
+        CHECK_FAILS(fa_launch(kernel, &args, NULL, &diag), FA_EALIGN, "TMA does not take k ");
         CHECK_HAS(diag.text, "problem.unaligned = true");
         args = args_of(&arena, 0);
         args.v_stride[0] = 0, args.v_stride[1] = 128 * 64, args.v_stride[2] = -64;
-        CHECK_INT(fa_launch(kernel, &args, NULL, &diag), FA_EALIGN);
-        CHECK_HAS(diag.text, "TMA does not take v ");
+        CHECK_FAILS(fa_launch(kernel, &args, NULL, &diag), FA_EALIGN, "TMA does not take v ");
         args = args_of(&arena, 0);
         CHECK_OK(fa_launch(kernel, &args, NULL, &diag), diag);
     }
@@ -222,8 +220,7 @@ ENGINE_TEST(strides_that_tma_does_not_take_fail_with_the_tensor_and_the_way_out)
 
 ENGINE_TEST(configs_with_impossible_boxes_are_refused_once_they_are_compiled)
 {
-    fa_request request = {.size = sizeof request, .problem = small_problem, .gpu = "L4",
-                          .effort = FA_EFFORT_MEASURE};
+    fa_request request = small_request("L4", FA_EFFORT_MEASURE);
     fa_answer answer = {.size = sizeof answer};
     CHECK(open_maps(&f, 1, NULL));
     fa_close(&f.tuner);

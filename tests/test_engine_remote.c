@@ -110,8 +110,7 @@ TEST(a_server_that_says_nothing_is_left_in_time)
     const fa_request request = {.progress = count_down, .context = &left};
     CHECK(start(&s, NULL)); /* it accepts nobody */
     CHECK_OK(fa_http_parse(s.path, &address, &diag), diag);
-    CHECK_INT(fa_http_do(&address, &call, &reply, &diag), FA_ETIMEOUT);
-    CHECK_HAS(diag.text, "it says nothing");
+    CHECK_FAILS(fa_http_do(&address, &call, &reply, &diag), FA_ETIMEOUT, "it says nothing");
     call = (fa_http_call){.target = "/", .quiet_ms = 60000, .request = &request};
     CHECK_INT(fa_http_do(&address, &call, &reply, &diag), FA_ECANCELED);
     CHECK_INT(left, 0);
@@ -141,8 +140,7 @@ static void *ask(void *context)
 /* What a service says that has no GPU to prove its model's choice on. */
 static bool predict(fa_tuner *tuner, server *s, fa_diag *diag)
 {
-    fa_request request = {
-        .size = sizeof request, .problem = small_problem, .effort = FA_EFFORT_PREDICT};
+    fa_request request = small_request(NULL, FA_EFFORT_PREDICT);
     fa_answer answer = {.size = sizeof answer};
     char *json = NULL;
     if (fa_tune(tuner, &request, &answer, diag) != 0 ||
@@ -174,9 +172,8 @@ TEST(what_a_service_predicts_is_launched_when_it_has_passed_its_proof)
         fa_close(&f.tuner);
         CHECK(unlink(f.store) == 0); /* nothing is known here */
         CHECK(open_served(&f, &s, &diag));
-        CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
-                  FA_ENOTFOUND);
-        CHECK_HAS(diag.text, "no GPU has proved yet");
+        CHECK_FAILS(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_CACHED, &kernel, &diag),
+                    FA_ENOTFOUND, "no GPU has proved yet");
         CHECK_INT(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag),
                   wrong ? FA_ENOKERNEL : 0);
         CHECK_INT(fa_server_location(f.tuner)[0] == 0, wrong); /* however long it took */

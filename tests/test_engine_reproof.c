@@ -5,7 +5,6 @@
  */
 #include "engine_fixture.h"
 
-#include "driver.h"
 #include "session.h"
 #include "store.h"
 
@@ -150,8 +149,8 @@ static void check_passed_over(engine_fixture *f)
 {
     const fa_kernel *kernel;
     int before = launches(f);
-    CHECK_INT(ask(f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
-    CHECK_HAS(diag.text, "it failed its proof under driver 13010");
+    CHECK_FAILS(ask(f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND,
+                "it failed its proof under driver 13010");
     CHECK_HAS(diag.text, "did not answer within 1500 ms");
     CHECK_INT(launches(f), before);
     CHECK_INT(fixture_number(f, count_winners), 1);
@@ -162,8 +161,8 @@ ENGINE_TEST(a_winner_whose_time_runs_out_is_passed_over_by_its_session_and_prove
     const fa_kernel *kernel;
     CHECK(open_tuned(&f));
     CHECK(open_under(&f, hangs));
-    CHECK_INT(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND);
-    CHECK_HAS(diag.text, "did not answer within 1500 ms");
+    CHECK_FAILS(ask(&f, FA_EFFORT_CACHED, &kernel, &diag), FA_ENOTFOUND,
+                "did not answer within 1500 ms");
     check_passed_over(&f);
     CHECK_INT(fixture_number(&f, count_marks), 0);
     CHECK(open_under(&f, "driver 13010")); /* it was the GPU that was busy */

@@ -9,10 +9,8 @@ static fa_diag diag;
 
 static int tune_again(engine_fixture *f, fa_answer *answer, fa_diag *diag)
 {
-    fa_request request = {.size = sizeof request,
-                          .problem = small_problem,
-                          .effort = FA_EFFORT_MEASURE,
-                          .again = true};
+    fa_request request = small_request(NULL, FA_EFFORT_MEASURE);
+    request.again = true;
     return fa_tune(f->tuner, &request, answer, diag);
 }
 
@@ -31,7 +29,7 @@ struct ends {
 static struct ends count_ends(engine_fixture *f)
 {
     struct ends ends = {0};
-    fa_request request = {.size = sizeof request, .problem = small_problem};
+    fa_request request = small_request(NULL, FA_EFFORT_CACHED);
     int count;
     fa_study_trial *row = fixture_explain(f->tuner, &request, &count);
     for (int i = 0; i < count; i++) {
@@ -82,10 +80,7 @@ TEST(a_predicted_winner_whose_cubin_is_gone_is_compiled_again)
         fa_answer answer = {.size = sizeof answer};
         void *cubin = NULL;
         size_t size = 0;
-        fa_request request = {.size = sizeof request,
-                              .problem = small_problem,
-                              .gpu = "L4",
-                              .effort = FA_EFFORT_MEASURE};
+        fa_request request = small_request("L4", FA_EFFORT_MEASURE);
         CHECK(fixture_open(&f, NULL));
         CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
         fa_close(&f.tuner);
@@ -113,10 +108,8 @@ ENGINE_TEST(a_few_measured_configs_do_not_make_a_measured_winner)
     const fa_kernel *kernel;
     fa_answer answer = {.size = sizeof answer};
     CHECK(fixture_open(&f, ""));
-    fa_request request = {.size = sizeof request,
-                          .problem = small_problem,
-                          .effort = FA_EFFORT_MEASURE,
-                          .progress = cancel_after_three};
+    fa_request request = small_request(NULL, FA_EFFORT_MEASURE);
+    request.progress = cancel_after_three;
     CHECK_INT(fa_tune(f.tuner, &request, &answer, &diag), FA_ECANCELED);
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PREDICT, &kernel, &diag), diag);
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_PREDICTED);
@@ -209,10 +202,8 @@ static int timeouts_with(engine_fixture *f, int32_t limit_ms)
 {
     fa_answer answer = {.size = sizeof answer};
     fa_options options = fixture_options(f);
-    fa_request request = {.size = sizeof request,
-                          .problem = small_problem,
-                          .effort = FA_EFFORT_MEASURE,
-                          .again = true};
+    fa_request request = small_request(NULL, FA_EFFORT_MEASURE);
+    request.again = true;
     options.trial_timeout_ms = limit_ms;
     fa_close(&f->tuner);
     if (fa_open(&options, &f->tuner, NULL) != 0 || fa_tune(f->tuner, &request, &answer, NULL) != 0)

@@ -8,7 +8,6 @@
 #include "session.h"
 #include "threads.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 enum { THREADS = 32, ROUNDS = 40, BUCKETS = 4 };

@@ -120,8 +120,8 @@ ENGINE_TEST(a_config_that_was_not_in_the_winners_race_is_no_alternative)
     CHECK(fixture_open(&f, "device name=NVIDIA_L40S sms=2 bus=384 clock=2520\n"
                            "time * 90\ntime BLOCK_M=128; 30\ntime BLOCK_M=64; 31"));
     CHECK(fixture_use_device(&f, 1));
-    fa_request request = {.size = sizeof request, .problem = small_problem, .ordinal = 1,
-                          .effort = FA_EFFORT_MEASURE};
+    fa_request request = small_request(NULL, FA_EFFORT_MEASURE);
+    request.ordinal = 1;
     request.problem.heads_q = request.problem.heads_kv = 16;
     CHECK_OK(fa_tune(f.tuner, &request, &answer, &diag), diag);
     request.problem.seq_q = request.problem.seq_k = 129;

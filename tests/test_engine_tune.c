@@ -311,7 +311,7 @@ ENGINE_TEST(a_tuner_is_refused_in_a_forked_child)
 /* ---- killed outright ------------------------------------------------------------------------*/
 ENGINE_TEST(a_tuning_process_killed_outright_loses_no_trial_and_no_lock)
 {
-    fa_request request = {.size = sizeof request, .problem = small_problem};
+    fa_request request = small_request(NULL, FA_EFFORT_CACHED);
     fa_answer answer = {.size = sizeof answer};
     int before = 0;
     CHECK(fixture_open(&f, ""));

@@ -7,9 +7,6 @@
  * Fewer than 20 problems make a short run, for slow tools: large problems are left out too.
  */
 #include "device_context.h"
-#include "family.h"
-#include "gpu_attn_fixture.h"
-#include "gpu_attn_reference.h"
 #include "gpu_attn_serving.h"
 #include "gpu_attn_sweep.h"
 

@@ -43,8 +43,8 @@ DB_STORE_TEST(a_full_disk_loses_nothing_that_was_stored)
                  "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
                  "RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$; "
                  "CREATE TRIGGER t BEFORE INSERT ON winner EXECUTE FUNCTION full_disk()") >= 0);
-    CHECK_INT(db_put_winner(store, 1, 2, FA_ORIGIN_MEASURED, NULL, &diag), FA_EFULL);
-    CHECK_HAS(diag.text, "no space is left");
+    CHECK_FAILS(db_put_winner(store, 1, 2, FA_ORIGIN_MEASURED, NULL, &diag), FA_EFULL,
+                "no space is left");
     CHECK(db_winner_is(store, 1, 1, &diag));
     fa_cubin_record cubin = db_cubin(2, bytes), got;
     CHECK_INT(fa_store_cubin_get(store, cubin.key, &got, &diag), FA_ENOTFOUND);
@@ -127,8 +127,8 @@ DB_STORE_TEST(a_server_killed_in_the_middle_loses_the_change_and_nothing_else)
     CHECK_INT(put_while_it_crashes(false), FA_EIO);
     CHECK(tells_no_password(diag.text));
     for (int i = 0; i < 2; i++) { /* while it is down */
-        CHECK_INT(db_put_winner(store, 4, 4, FA_ORIGIN_MEASURED, NULL, &diag), FA_EIO);
-        CHECK_HAS(diag.text, "cannot be reached");
+        CHECK_FAILS(db_put_winner(store, 4, 4, FA_ORIGIN_MEASURED, NULL, &diag), FA_EIO,
+                    "cannot be reached");
         CHECK(tells_no_password(diag.text));
     }
     CHECK(pg_tell("start"));

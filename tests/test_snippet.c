@@ -10,7 +10,6 @@
 #include "snippet.h"
 
 #include <dlfcn.h>
-#include <math.h>
 
 static fa_diag diag;
 static uint64_t dice = 1;

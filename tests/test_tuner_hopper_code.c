@@ -14,7 +14,6 @@
 #include "cubin.h"
 
 #include <elf.h>
-#include <stdlib.h>
 
 enum {
     R2UR = 0x2ca,

@@ -12,10 +12,6 @@ static char folder[256];
 #include "fake_cubin.h"
 #include "maps_fixture.h"
 
-#include "attn_launch.h"
-
-#include <unistd.h>
-
 enum { ONE = 168, MAPS = 512 }; /* bytes of fa_attn_params and fa_attn_tensor_maps */
 
 static const char dense[] = "family=x;HEAD_DIM=64;DTYPE_BF16=0;CAUSAL=0;";
@@ -62,8 +58,8 @@ TEST(impossible_boxes_are_refused)
                                                 {64, 64, 1, 64, 64, 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct fa_attn_boxes boxes = {.columns = 7};
-        CHECK_INT(read_boxes(&rows[i], ONE, MAPS, 0, &boxes), FA_ECORRUPT);
-        CHECK_HAS(diag.text, "16, 32, 64 or 128 columns and 1 to 256 rows can be");
+        CHECK_FAILS(read_boxes(&rows[i], ONE, MAPS, 0, &boxes), FA_ECORRUPT,
+                    "16, 32, 64 or 128 columns and 1 to 256 rows can be");
         CHECK_INT(boxes.columns, 7);
     }
 }
@@ -75,12 +71,11 @@ TEST(parameters_that_nobody_would_pass_are_refused)
                                         {ONE, MAPS + 64, 0}, {ONE + 8, MAPS, 0}, {ONE, MAPS, 8}};
     struct fa_attn_boxes boxes;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        CHECK_INT(read_boxes(&good_boxes, sizes[i][0], sizes[i][1], sizes[i][2], &boxes),
-                  FA_ECORRUPT);
-        CHECK_HAS(diag.text, "does not take just fa_attn_params (168 bytes)");
+        CHECK_FAILS(read_boxes(&good_boxes, sizes[i][0], sizes[i][1], sizes[i][2], &boxes),
+                    FA_ECORRUPT, "does not take just fa_attn_params (168 bytes)");
     }
-    CHECK_INT(read_boxes(NULL, ONE, MAPS, 0, &boxes), FA_ECORRUPT);
-    CHECK_HAS(diag.text, "declares fa_attn_boxes_wanted");
+    CHECK_FAILS(read_boxes(NULL, ONE, MAPS, 0, &boxes), FA_ECORRUPT,
+                "declares fa_attn_boxes_wanted");
     CHECK_INT(read_boxes(NULL, ONE + 4, 0, 0, &boxes), FA_ECORRUPT);
 }
 
@@ -161,8 +156,7 @@ TEST(shapes_that_tma_does_not_take_are_refused)
     for (int i = 13; i < 16; i++)
         CHECK_OK(encode(&shape[i]), diag);
     CHECK_OK(start("no_zero_strides\n"), diag);
-    CHECK_INT(encode(&shape[13]), FA_EALIGN);
-    CHECK_HAS(diag.text, "cuTensorMapEncodeTiled");
+    CHECK_FAILS(encode(&shape[13]), FA_EALIGN, "cuTensorMapEncodeTiled");
     CHECK(!fa_driver_context_lost(driver));
 }
 
@@ -298,8 +292,8 @@ TEST(tensors_that_tma_does_not_take_are_refused_by_name)
             struct fa_attn_serving_params params = {.dense = bad};
             shared.boxes.q_heads = heads;
             snprintf(sentence, sizeof sentence, "TMA does not take %s ", names[i]);
-            CHECK_INT(fa_attn_maps_get(&shared, driver, &form, &params, &maps, &diag), FA_EALIGN);
-            CHECK_HAS(diag.text, sentence);
+            CHECK_FAILS(fa_attn_maps_get(&shared, driver, &form, &params, &maps, &diag), FA_EALIGN,
+                        sentence);
             CHECK_HAS(diag.text, "problem.unaligned = true");
         }
     }

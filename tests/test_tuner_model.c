@@ -7,8 +7,6 @@
 #include "model.h"
 #include "problem.h"
 
-#include <math.h>
-
 static fa_candidate candidate_of(int32_t m, int32_t n, int32_t stages, int32_t warps, int32_t head)
 {
     fa_candidate c = {

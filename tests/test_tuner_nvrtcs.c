@@ -12,13 +12,11 @@
 #include "attn_fixture.h"
 #include "cubin.h"
 #include "fa_problem.h"
-#include "family.h"
 #include "operation.h"
 
 #include <dirent.h>
 #include <sys/random.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { VERSIONS_MAX = 64, DRAWN = 4, STACK_ALLOWED = 16 /* as candidate.c has it */ };
 

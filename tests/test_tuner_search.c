@@ -5,9 +5,6 @@
 #include "check.h"
 #include "search.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static bool all_valid(void *context, const int32_t *point)
 {
     (void)context, (void)point;
@@ -156,9 +153,8 @@ TEST(a_space_that_cannot_be_is_refused)
     fa_diag diag;
     for (int d = 0; d < 8; d++)
         wide.values[d] = FA_SEARCH_VALUES_MAX;
-    CHECK_INT(fa_search_open(&wide, &(fa_search_options){"random", 1, 0, 0}, &search, &diag),
-              FA_EINVAL);
-    CHECK_HAS(diag.text, "2^62");
+    CHECK_FAILS(fa_search_open(&wide, &(fa_search_options){"random", 1, 0, 0}, &search, &diag),
+                FA_EINVAL, "2^62");
 }
 
 /* ---- what they find -------------------------------------------------------------------------*/

@@ -7,7 +7,6 @@
 #include "check.h"
 
 #include "op.h"
-#include "problem.h"
 #include "spec.h"
 #include "tensors.h"
 
