@@ -13,7 +13,8 @@
 //    of V, in the order that accumulators have as an operand (fa_wgmma_e4m3.cuh). The fourth fetches.
 //  - weights are P = 2^(exponent - reference). A row's first reference lies kOffset below its maximum; later it moves up where a
 //    thread's weights of a step add up to more than kLargest, which is looked at afterwards: no weight is larger than that sum, and
-//    some key may decide the row. Then the warp multiplies its scores again, by itself. e4m3 ends at 448 above and at 2^-9 below.
+//    some key may decide the row. Its weight becomes a power of two, which is exact. Where it has outgrown all before it, the warp
+//    multiplies its scores again, by itself. e4m3 ends at 448 above and at 2^-9 below.
 //  - a tensor core's sum keeps about 13 bits. Of P V it spans at most FLUSH steps, whose keys the manifest bounds; then it is added
 //    to sums in fp32, in registers or (SUMS_SHARED) each thread's in shared memory, with references of their own. Where those and
 //    a step's do not fit (CHUNKS > 1), each step's are made a chunk of columns at a time.
@@ -49,8 +50,10 @@ extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {kLine, 64, 1, kBox
 
 namespace {
 
-constexpr float kOffset = 7.0f, kLargest = 240.0f;   // log2 of the largest weight when its reference is taken; of sums, what one may be most of
-constexpr int kMoved = 127 + 6;                           // the exponent, in its bits, of a sum whose reference has moved
+// A row's largest weight is kHeaviest when its reference is taken, or less by whole powers of two, so that what a thread adds in a
+// step is kLargest at most. Where that is more the reference moves, where it is more than kJump scores are multiplied again.
+constexpr float kOffset = 7.0f, kHeaviest = 128.0f, kLargest = 200.0f, kJump = 262144.0f / D_TILE;
+constexpr int kMoved = 127 + 6;   // the exponent, in its bits, of a sum that was more than kLargest, of a reference that has moved by those powers
 using Weights = u32[kN / 8];
 using Output = float[kColumns / 2];
 
@@ -432,11 +435,20 @@ FA_DEVICE void keep_order(int batch) {
     asm volatile("{ .reg .pred p; setp.lt.s32 p, %0, 0; @p exit; }" :: "r"(batch) : "memory");
 }
 
-// S becomes weights, of scores that are masked. `first`: references move to kOffset below the maxima before, and those of rows where
-// a thread's weights add up to more than kLargest after it, by whole numbers, so that equal weights stay exact. True when some row's
-// of the warp has moved and sums must shrink by `shrink`. `lost`: of a later step, a thread's add up to more than kLargest, so that
-// some key may decide its row, or is infinite; the rows are as they were, but for NaN. Its score is multiplied again, for a tensor
-// core's sum of products of e4m3 keeps 13 bits, and a first reference makes its weight a power of two, which e4m3 does not round.
+// The largest weight of a row: bits of floats that are not negative have their order as integers, which are compared three at a time.
+FA_DEVICE float largest(const Scores &s, int half) {
+    int top = 0;
+#pragma unroll
+    for (int i = half * 2; i < kScores; i += 4) top = max3(top, (int)float_to_bits(s[i]), (int)float_to_bits(s[i + 1]));
+    return bits_to_float((u32)top);
+}
+
+// S becomes weights, of scores that are masked. `first`: references move to kOffset below the maxima before; else those move of rows
+// where a thread's weights add up to more than kLargest or one is more than kHeaviest, after it, by the largest weight: it is a power
+// of two then, which e4m3 does not round, as where a reference was taken before. True when some row's of the warp has moved and sums
+// must shrink by `shrink`. `lost`: of a later step, a thread's add up to more than kJump, or to infinity; the rows are as they were,
+// but for NaN. Such a key's score is multiplied again, for a tensor core's sum of products of e4m3 keeps 13 bits, and one that is all
+// along its query is too small by 0.002 (head dim 64), 0.006 (128) or 0.016 (256). Second products take the time of several steps.
 // Warps decide for themselves, so that nothing here may be a warpgroup's instruction.
 FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int batch, bool first, bool &lost) {
     if (first) {
@@ -460,15 +472,18 @@ FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int
     lost = false;
     const bool grown = warp_any(!(part[0] <= kLargest) || !(part[1] <= kLargest));   // NaN, too
     if (grown) {
-        lost = !first && warp_any(max2(part[0], part[1]) > kLargest);
+        lost = !first && warp_any(max2(part[0], part[1]) > kJump);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             if (lost && part[half] == part[half]) part[half] = 0.0f;
+            const float peak = quad_max(largest(s, half));
             const float most = quad_max(part[half]);
-            const int exponent = most > kLargest ? (int)(float_to_bits(most) >> 23) - kMoved : 0;
-            const float less = bits_to_float((u32)(127 - exponent) << 23);
+            float up = !first && !lost && (most > kLargest || peak > kHeaviest) ? log2_fast(peak) - kOffset : 0.0f;
+            const float fits = most * exp2_fast(-up);
+            if (fits > kLargest) up += (float)((int)(float_to_bits(fits) >> 23) - kMoved);
+            const float less = exp2_fast(-up);
             shrink[half] = first ? shrink[half] * less : less;
-            rows.reference[half] += (float)exponent;
+            rows.reference[half] += up;
             rows.sum[half] *= less;
             part[half] *= less;
 #pragma unroll
