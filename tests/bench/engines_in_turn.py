@@ -52,12 +52,19 @@ MODELS = {  # vocabularies are small, so that few layers stand beside no large l
     "gpt-oss-20b": dict(architectures=["GptOssForCausalLM"], model_type="gpt_oss", hidden_size=2880, intermediate_size=2880,
                         num_attention_heads=64, num_key_value_heads=8, head_dim=64, num_local_experts=32,
                         num_experts_per_tok=4, sliding_window=128),
+    # The first layer is dense; without YaRN, which changes no shape.
+    "deepseek-v2-lite": dict(architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", hidden_size=2048, intermediate_size=10944,
+                             moe_intermediate_size=1408, n_routed_experts=64, n_shared_experts=2, num_experts_per_tok=6, n_group=1,
+                             topk_group=1, topk_method="greedy", norm_topk_prob=False, routed_scaling_factor=1.0, first_k_dense_replace=1,
+                             num_attention_heads=16, num_key_value_heads=16, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=128,
+                             qk_rope_head_dim=64, v_head_dim=128, hidden_act="silu", rope_theta=10000.0),
 }
 BACKENDS = {"vllm": ["FLASH_ATTN", "TRITON_ATTN", "CUSTOM"], "sglang": ["fa3", "triton", "fa_tune"]}
+LATENT = {"vllm": ["FLASH_ATTN_MLA", "TRITON_MLA", "CUSTOM"], "sglang": BACKENDS["sglang"]}
 # (length of the prompts, how many), the most telling first
 CELLS = [(1024, 16), (8192, 16), (1024, 64), (32768, 1), (8192, 64), (1024, 256), (1024, 1), (8192, 1), (32768, 16),
          (8192, 256), (32768, 64)]
-ATTENTION = "flash", "varlen_num_blocks", "unified_attention", "reduce_segments", "attn_fwd"  # in kernels' names
+ATTENTION = "flash", "varlen_num_blocks", "unified_attention", "reduce_segments", "attn_fwd", "kernel_stage"  # in kernels' names
 TRAINED_CELLS = [(896, 64), (640, 16), (512, 256), (896, 1)]  # with up to 128 tokens behind them
 BATCHES = sorted({count for _, count in CELLS + TRAINED_CELLS})  # that graphs are captured for
 VOCABULARY, MOST_TOKENS = 32000, 32768
@@ -77,15 +84,16 @@ def fill(model):
         if name.endswith("sinks"):
             weight.data.copy_(torch.randn(weight.shape, device="cuda", generator=dice) * 2 + 8)
         elif weight.dim() > 1:
-            times = 2 ** 0.5 if "qkv_proj" in name else 4 if "router" in name else 1
+            times = 2 ** 0.5 if "qkv_proj" in name else 4 if "router" in name or "mlp.gate." in name else 1
             size = 1 if "embed" in name and not gemma else weight.shape[-1] ** -0.5
             weight.data.copy_(torch.randn(weight.shape, device="cuda", generator=dice) * (times * size))
         else:
             times = 2 ** 0.5 if "q_norm" in name or "k_norm" in name else 8 if gemma and "post_" in name else 1
             weight.data.fill_(times - gemma if "norm" in name else 0)
     for module in model.modules():  # a backend may have made something of the weights when they were loaded
-        if hasattr(getattr(module, "impl", None), "process_weights_after_loading"):
-            module.impl.process_weights_after_loading(torch.bfloat16)
+        for made in module if type(module).__name__ == "MLAAttention" else None, getattr(module, "impl", None):
+            if hasattr(made, "process_weights_after_loading"):
+                made.process_weights_after_loading(torch.bfloat16)
 
 
 def attention_share(run):
@@ -252,7 +260,7 @@ def beside(ours, theirs):
 def summary(rows, a):
     """Of each batch how many times as fast as the first backend the others are, by the medians of the rounds, and how near
     its answers theirs are. Returns whether CUSTOM's are as near as TRITON_ATTN's, a trained model's tokens the same."""
-    _, triton, custom = BACKENDS[a.engine]
+    _, triton, custom = backends_of(a)
     first = a.backends[0]
     times, apart = {}, {}
     for row in rows:
@@ -292,7 +300,12 @@ def longest(a):
 
 def bytes_of_token(config):
     """Of its keys and values in all layers, in bf16."""
-    return config["num_key_value_heads"] * config["head_dim"] * 4 * config["num_hidden_layers"]
+    each = config["kv_lora_rank"] + config["qk_rope_head_dim"] if "kv_lora_rank" in config else config["num_key_value_heads"] * config["head_dim"] * 2
+    return each * 2 * config["num_hidden_layers"]
+
+
+def backends_of(a):
+    return (LATENT if "kv_lora_rank" in MODELS.get(a.model, ()) else BACKENDS)[a.engine]
 
 
 def cells_of(a):
@@ -334,7 +347,7 @@ def main():
     a = parser.parse_args()
     if a.serve:
         return serve(a)
-    a.backends = a.backends or BACKENDS[a.engine]
+    a.backends = a.backends or backends_of(a)
     end, folder, engines, rows, failed = time.monotonic() + a.seconds, tempfile.mkdtemp(), [], [], 0
     if a.model == "trained":
         a.layers = trained_llama.SHAPE["layers"]
