@@ -62,7 +62,7 @@ def a_kernel_that_is_wrong_is_found():
                                          ("low(x[i]) * scale * low(w[i])", "low(x[i]) * scale"),
                                          ("sum * (1.0f / COLUMNS) + epsilon", "sum * (1.0f / COLUMNS)"), ("1.0f / COLUMNS", "1.0f / (COLUMNS + 24)"),
                                          ("share.store(p.sum, row * p.sum_row, x);", "share.store(p.sum, 0 * row * p.sum_row, x);"),
-                                         ("warp / kWarps * kWarps + (int)threadIdx.x % kWarps", "(int)threadIdx.x % kWarps"),
+                                         ("warp / kWarps * kWarps", "0"),
                                          ("add(x[i], residual[i]);", ""), ("block_sync();", ""))),
                           (plain(ROWS, lanes=8, columns=64), (("kLanes < 32 ? kLanes : 32", "32"),)),
                           (plain(ROWS, aligned=0, columns=997), (("column < COLUMNS ? row[column] : 0u", "row[column]"), ("column + i < COLUMNS", "true"))),

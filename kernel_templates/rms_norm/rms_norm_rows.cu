@@ -10,6 +10,9 @@ constexpr int kRows = FA_THREADS / LANES, kPieces = (COLUMNS + LANES * 8 - 1) / 
 constexpr bool kWhole = COLUMNS % (LANES * 8) == 0;
 constexpr bool kFirst = kResidual && kPieces <= 2;   // registers hold w beside the row and the residual: all are on their way together
 constexpr bool kEarly = !kFirst && kPieces <= 4;     // beside the row alone: w is on its way while the sum is made
+
+// x, which is not known before w is: else the assembler sends for w when x has come. `zero` is a zero that the compiler does not know.
+FA_DEVICE void come_with(Piece &x, const Piece &w, u32 zero) { x[0] |= w[0] & zero; }
 static_assert(FA_THREADS == THREADS && THREADS % LANES == 0, "the manifest differs");
 
 // What a thread has of some rows of memory: every LANES-th piece.
@@ -37,22 +40,29 @@ struct Share {
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(FA_THREADS) rms_norm_rows(const __grid_constant__ fa_rms_norm_params p) {
-    const i64 row = (i64)blockIdx.x * kRows + threadIdx.x / LANES;
-    const Share share = {(int)(threadIdx.x % LANES) * 8, row < p.rows};
+    const i64 row = blockIdx.x * kRows + threadIdx.x / LANES;
+    if (kRows == 1 && row >= p.rows) return;
+    const Share share = {(int)(threadIdx.x % LANES) * 8, kRows == 1 || row < p.rows};
     Piece x[kPieces], w[kPieces];
+    if constexpr (kFirst) share.load<true>(w, p.w, 0);
     share.load(x, p.x, row * p.x_row);
     if constexpr (kResidual) {
         Piece residual[kPieces];
         share.load(residual, p.residual, row * p.residual_row);
-        if constexpr (kFirst) share.load<true>(w, p.w, 0);
 #pragma unroll
-        for (int i = 0; i < kPieces; ++i) add(x[i], residual[i]);
+        for (int i = 0; i < kPieces; ++i) {
+            if constexpr (kFirst) come_with(x[i], w[i], (u32)(p.rows >> 31));
+            add(x[i], residual[i]);
+        }
         share.store(p.sum, row * p.sum_row, x);
     }
     if constexpr (kEarly) share.load<true>(w, p.w, 0);
     float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) sum += squares(x[i]);
+    for (int i = 0; i < kPieces; ++i) {
+        if constexpr (kEarly && !kResidual) come_with(x[i], w[i], (u32)(p.rows >> 31));
+        sum += squares(x[i]);
+    }
     const float scale = scale_of(sum_over<LANES>(sum), p.epsilon);
     if constexpr (!kFirst && !kEarly) share.load<true>(w, p.w, 0);
 #pragma unroll
