@@ -519,7 +519,7 @@ TEST(scores_and_masks_of_a_user_are_right)
         "{\"family\": \"attn_fwd_prefill_sm80\", \"tunables\": {\"BLOCK_M\": 64, \"BLOCK_N\": 64,"
         " \"STAGES\": 2, \"WARPS\": 4, \"Q_IN_REGS\": 0, \"MIN_BLOCKS\": 1}}",
         "{\"family\": \"attn_fwd_prefill_sm90a\", \"tunables\": {\"BLOCK_M\": 128, \"BLOCK_N\": 64,"
-        " \"STAGES\": 2, \"Q_STAGES\": 2, \"PINGPONG\": 1, \"MIN_BLOCKS\": 1}}",
+        " \"STAGES\": 2, \"Q_STAGES\": 2, \"PINGPONG\": 1, \"MIN_BLOCKS\": 1, \"PACK\": 0}}",
         "{\"family\": \"attn_fwd_fp8_sm89\", \"tunables\": {\"BLOCK_M\": 64, \"BLOCK_N\": 32,"
         " \"STAGES\": 2, \"WARPS\": 4, \"Q_IN_REGS\": 0, \"MIN_BLOCKS\": 2}}"};
     static const struct {
@@ -642,17 +642,17 @@ TEST_WITHIN(unless_left_out, a_wait_of_hopper_that_is_left_out_is_found)
     world.gpu.sm_count = 1;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         bool is_dense = rows[i].changes == dense;
-        fa_problem p = problem_of(FA_FP16, FA_CAUSAL_BOTTOM_RIGHT, 64, 1, rows[i].heads, 1, 150,
-                                  rows[i].seq_k);
+        fa_problem p = problem_of(FA_FP16, FA_CAUSAL_BOTTOM_RIGHT, 64, 1, rows[i].heads,
+                                  rows[i].window > 0 ? rows[i].heads : 1, 150, rows[i].seq_k);
         char config[256];
         p.lengths_k = is_dense ? FA_LENGTHS_FIXED : FA_LENGTHS_SEQUSED;
         p.window = rows[i].window > 0, p.window_left = rows[i].window;
         p.kv_dtype = rows[i].fp8 ? FA_KV_FP8 : FA_KV_SAME;
         snprintf(config, sizeof config,
                  "{\"family\":\"%s\",\"tunables\":{\"BLOCK_M\":%d,\"BLOCK_N\":64,\"STAGES\":%d,"
-                 "\"Q_STAGES\":%d,\"PINGPONG\":%d,%s\"MIN_BLOCKS\":1}}",
+                 "\"Q_STAGES\":%d,\"PINGPONG\":%d,%s\"MIN_BLOCKS\":1,\"PACK\":%d}}",
                  rows[i].family, rows[i].block_m, rows[i].stages, rows[i].q_stages,
-                 rows[i].block_m > 64, is_dense ? "\"PERSISTENT\":1," : "");
+                 rows[i].block_m > 64, is_dense ? "\"PERSISTENT\":1," : "", rows[i].window == 0);
         unnoticed += count_unnoticed(&p, config, rows[i].changes);
     }
     world.gpu.sm_count = 132;

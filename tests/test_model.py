@@ -51,7 +51,7 @@ def families(gpu, *options):
 def place_of(batch, heads, length, head_dim, causal, tile):
     """The space of the problem on an H200, and where the config stands in it."""
     rows = ranked("H200", "--batch", str(batch), "--heads", str(heads), "--seq", str(length), "--head-dim", str(head_dim), *["--causal"] * causal)
-    wanted = {"family": HOPPER, "tunables": dict(zip(TILE, tile))}
+    wanted = {"family": HOPPER, "tunables": dict(zip(TILE, tile), PACK=0)}
     return rows, [row["config"] for row in rows].index(wanted)
 
 

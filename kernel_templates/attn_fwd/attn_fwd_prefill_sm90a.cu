@@ -4,8 +4,8 @@
 //
 // Purpose: O = softmax(scale * Q K^T) V with lengths on the device, pages, windows, softcap, sinks, and values with a head
 // dimension of their own, at the pace of attn_fwd_sm90a, whose machinery it shares (attn_wgmma.cuh).
-// Workload: a block for every place on the card, which draws tiles of BLOCK_M queries of one head of one sequence until none
-// is left. How many there are is known on the device alone; the grid depends on numbers that the host knows.
+// Workload: a block for every place on the card, which draws tiles of BLOCK_M queries of one head, or (PACK) of the heads that
+// share keys, of one sequence until none is left. How many there are is known on the device alone; the grid depends on numbers that the host knows.
 // Invariants, beside attn_wgmma.cuh's:
 //  - the first tile of a block has its number, the others come from a counter, which the last block to draw makes zero again.
 //    The producer hands each tile to the consumers through kPlaces records in shared memory.
@@ -34,7 +34,7 @@ constexpr int kBox = PAGED != 0 ? common_divisor(kPage, kN) : kN, kBoxes = kN / 
 
 } // namespace
 
-extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {SLAB, 64, 1, kBox, kBox, 16};
+extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {SLAB, kRun, 1, kBox, kBox, 16};
 
 namespace {
 
@@ -48,7 +48,7 @@ constexpr u32 kProducers = kFp8 || kWalks ? 3 : 2;   // of its warps and threads
 
 // A tile: queries of a head, and the keys that they see.
 struct Work {
-    int row0, head, batch, steps;        // steps < 0: there is no more work
+    int row0, head, batch, steps;        // head: of keys where query heads are packed; steps < 0: there is no more work
     int len_q, len_k, first_q, key0;     // of the sequence; first_q: its first row of q and o; key0: where step 0 begins
     float k_scale;                       // of fp8 keys: what scores are multiplied by for exp2
 };
@@ -58,8 +58,9 @@ FA_DEVICE Sequence sequence_of(const fa_attn_serving_params &p, const Work &work
     s.len_q = work.len_q, s.len_k = work.len_k, s.offset = key_offset(p, work.len_q, work.len_k);
     return s;
 }
+FA_DEVICE int kv_head_of(const fa_attn_serving_params &p, const Work &work) { return work.head / heads_a_key(p.dense); }
 FA_DEVICE Places places_of(const fa_attn_serving_params &p, const Work &work) {
-    return {work.batch, work.head, work.head / (p.dense.heads_q / p.dense.heads_kv), work.len_q, work.len_k AND_BUFFERS(p.buffer)};
+    return {work.batch, work.head, kv_head_of(p, work), work.len_q, work.len_k AND_BUFFERS(p.buffer)};
 }
 
 constexpr u32 kRecordBytes = 1024, kScaleBytes = kFp8 ? 2048 : 0;   // of the family's shared memory: records, and a number a thread
@@ -210,11 +211,11 @@ class Dealer {
     // Each block with a tile draws until it gets a number behind the last, so there are as many draws as tiles.
     FA_DEVICE bool is_last_draw(u32 number, u32 all) { return number == all + gridDim.x - 1; }
 
-    __device__ __forceinline__ u32 tiles() const { return ((u32)sequence.len_q + kM - 1) / kM; }
+    __device__ __forceinline__ u32 tiles(const fa_attn_serving_params &p) const { return (count_rows(p.dense, sequence.len_q) + kM - 1) / kM; }
     // Heads whose keys and values fit in L2 together.
     FA_DEVICE float fitting(const fa_attn_serving_params &p, int len_k) {
         return L2_SECTION_KB * 1024.0f * reciprocal((float)len_k * ((HEAD_DIM + HEAD_DIM_V) * kElement)) *
-               (float)(p.dense.heads_q / p.dense.heads_kv);
+               (float)heads_a_key(p.dense);
     }
     // Sequences whose tiles are dealt out in turn from `batch` on, so that what a score reads of queries and keys comes to L2 once for all.
     __device__ __forceinline__ u32 together(const fa_attn_serving_params &p) const {
@@ -240,7 +241,7 @@ class Dealer {
 
   private:
     __device__ __forceinline__ Work find_tile(const fa_attn_serving_params &p, u32 number) const {
-        const u32 heads = (u32)p.dense.heads_q, count = tiles(), many = together(p), within = number / many;
+        const u32 heads = count_heads(p.dense), count = tiles(p), many = together(p), within = number / many;
         const float fit = many == 1 ? fitting(p, sequence.len_k) : fitting(p, sequence.len_k) * reciprocal((float)many);
         const u32 section = fit < 1.0f ? 1 : fit < (float)heads ? (u32)fit : heads;
         const u32 first = within / (section * count) * section, rest = within - first * count;
@@ -251,11 +252,12 @@ class Dealer {
         w.batch = batch + (int)(number % many);
         w.len_q = sequence.len_q, w.len_k = sequence.len_k;
         w.first_q = VARLEN_Q != 0 ? (int)sequence.lse : 0;
-        const int begin = first_key(p, sequence, w.row0);
-        const int end = end_key(p, sequence, (w.row0 + kM < w.len_q ? w.row0 + kM : w.len_q) - 1);
+        const int end_row = kPacked ? find_row(p.dense, w.row0 + kM - 1).query + 1 : w.row0 + kM;
+        const int begin = first_key(p, sequence, find_row(p.dense, w.row0).query);
+        const int end = end_key(p, sequence, (end_row < w.len_q ? end_row : w.len_q) - 1);
         w.key0 = PAGED != 0 ? begin / kBox * kBox : begin;
         w.steps = end > begin ? (end - w.key0 + kN - 1) / kN : 0;   // of a user's mask some are hidden
-        w.k_scale = kFp8 ? find_scale(p, batch, w.head / (p.dense.heads_q / p.dense.heads_kv)).exponent : 0.0f;
+        w.k_scale = kFp8 ? find_scale(p, batch, kv_head_of(p, w)).exponent : 0.0f;
         return w;
     }
 
@@ -264,13 +266,13 @@ class Dealer {
 
     // The next tile, which is not handed over yet.
     __device__ __forceinline__ Work find(const fa_attn_serving_params &p) {
-        u32 here = batch < 0 ? 0 : tiles() * (u32)p.dense.heads_q * together(p);
+        u32 here = batch < 0 ? 0 : tiles(p) * count_heads(p.dense) * together(p);
         while (number - before >= here) {
             before += here;
             batch += batch < 0 ? 1 : (int)together(p);
             if (batch == p.dense.batch) break;
             sequence = find_sequence(p, batch);
-            here = tiles() * (u32)p.dense.heads_q * together(p);
+            here = tiles(p) * count_heads(p.dense) * together(p);
         }
         Work w = {0, 0, 0, -1, 0, 0, 0, 0, 0.0f};
         if (batch < p.dense.batch) {
@@ -391,7 +393,7 @@ struct Serving {
             }
         } else if (threadIdx.x == 2 * kWarp) {
             Handed<true> tiles(p, shared);
-            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_q<Serving>(maps, shared, ring, work);
+            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_q<Serving>(p, maps, shared, ring, work);
         }
     }
 
@@ -454,7 +456,7 @@ struct Serving {
                         fetch_narrow<kSlabs>(narrow, &maps.k, from, source, place);
                         fetch_narrow<kOutSlabs>(narrow, &maps.v, from, source, place);
                     }
-                    if (step == work.steps) fetch_q<Serving>(maps, shared, parts, work);
+                    if (step == work.steps) fetch_q<Serving>(p, maps, shared, parts, work);
                     if (step <= 1) break;
                     place = locate(p, source, step - 2);   // comes while a tile's place is not free yet
                 }
@@ -481,7 +483,7 @@ struct Serving {
     };
     FA_DEVICE Source source_of(const Params &p, const Work &work) {
         const int first = LENGTHS_K == 1 && PAGED == 0 ? load_int(p.cu_seqlens_k + work.batch) : 0;
-        return {work.head / (p.dense.heads_q / p.dense.heads_kv), work.batch, first + work.key0, work.len_k};
+        return {kv_head_of(p, work), work.batch, first + work.key0, work.len_k};
     }
     // Where a step's boxes lie: rows of the tensor, or of pages.
     struct Place {
@@ -509,8 +511,10 @@ struct Serving {
         for (int i = 0; i < kBoxes; ++i)
             tma_load(to + i * (kBox * kSlab * kElement), map, barrier, column, place.row[i], source.head, place.block[i], kEvictLast);
     }
-    FA_DEVICE void load_q(const fa_tensor_map *map, u32 to, u32 barrier, int column, int row, const Work &work) {
-        tma_load(to, map, barrier, column, work.first_q + work.row0 + row, work.head, VARLEN_Q != 0 ? 0 : work.batch, kEvictFirst);
+    FA_DEVICE int head_of(const Params &p, const Work &work, const Row &at) { return work.head * (int)packed_heads(p.dense) + at.head; }
+    FA_DEVICE void load_q(const Params &p, const fa_tensor_map *map, u32 to, u32 barrier, int column, int row, const Work &work) {
+        const Row at = find_row(p.dense, work.row0 + row);
+        tma_load(to, map, barrier, column, work.first_q + at.query, head_of(p, work, at), VARLEN_Q != 0 ? 0 : work.batch, kEvictFirst);
     }
 
     template <int kCount>
@@ -579,7 +583,8 @@ struct Serving {
     };
     FA_DEVICE Own find_own(const Params &p, const Work &work, u32 group) {
         const Sequence s = sequence_of(p, work);
-        const int row = work.row0 + (int)group * 64, last = (row + 64 < s.len_q ? row + 64 : s.len_q) - 1;
+        const int first_row = work.row0 + (int)group * 64, row = find_row(p.dense, first_row).query;
+        const int end_row = kPacked ? find_row(p.dense, first_row + 63).query + 1 : row + 64, last = (end_row < s.len_q ? end_row : s.len_q) - 1;
         if (work.steps <= 0 || row > last) return {0, 0, 0, 0, 0, false};
         if constexpr (kFp8) TileLine::keep(work.k_scale);
         const int seen = end_key(p, s, last) - work.key0, clear = end_key(p, s, row) - work.key0;
@@ -676,7 +681,7 @@ struct Serving {
 
     FA_DEVICE void mask(Scores &s, const Params &p, const Work &work, int row, int key) {
         const Sequence sequence = sequence_of(p, work);
-        int query = work.row0 + row, from = work.key0 + key;
+        int query = find_row(p.dense, work.row0 + row).query, from = work.key0 + key;
 #if MASK_SNIPPET
         Places places = places_of(p, work);
 #if MASK_FETCHES
@@ -733,35 +738,37 @@ struct Serving {
     // The rows are complete: what their outputs are multiplied by, and their LSE.
     FA_DEVICE void finish(const Params &p, const Work &work, const Rows &rows, float (&inverse)[2], int lane_row) {
         const fa_attn_params &d = p.dense;
+        const Row row0 = find_row(d, work.row0 + lane_row);
+        const int head = head_of(p, work, row0);
         Closed end[2];   // both before one is written: the sink is read once
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int kv_head = kFp8 ? work.head / (d.heads_q / d.heads_kv) : 0;   // which fp8 alone asks for
-            end[half] = close_row(p, work.batch, kv_head, work.head, {rows.reference[half], quad_sum(rows.sum[half])});
+            const int kv_head = kFp8 ? kv_head_of(p, work) : 0;   // which fp8 alone asks for
+            end[half] = close_row(p, work.batch, kv_head, head, {rows.reference[half], quad_sum(rows.sum[half])});
             inverse[half] = end[half].inverse;
         }
         if (!d.lse || threadIdx.x % 4 != 0) return;
-        const i64 at = VARLEN_Q != 0 ? (i64)work.head * p.total_q + work.first_q
-                                     : ((i64)work.batch * d.heads_q + work.head) * d.seq_q;
+        const i64 at = VARLEN_Q != 0 ? (i64)head * p.total_q + work.first_q : ((i64)work.batch * d.heads_q + head) * d.seq_q;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int row = work.row0 + lane_row + half * 8;
+            const int row = row0.query + half * 8;
             if (row < work.len_q) d.lse[at + row] = end[half].lse;
         }
     }
 
     // A warp's slab of output, `row` being its first.
     FA_DEVICE void let_go(const Params &p, const fa_attn_tensor_maps &maps, const Work &work, u32 stage, int column, int row) {
-        const int first = work.first_q + work.row0 + row, rows = work.len_q - work.row0 - row;
+        const Row at = find_row(p.dense, work.row0 + row);
+        const int first = work.first_q + at.query, rows = work.len_q - at.query, head = head_of(p, work, at);
         const u32 lane = threadIdx.x % kWarp;
         if (VARLEN_Q == 0 || rows >= 16) {
             if (lane != 0) return;
-            tma_store(&maps.o, stage, column, first, work.head, VARLEN_Q != 0 ? 0 : work.batch, kEvictFirst);
+            tma_store(&maps.o, stage, column, first, head, VARLEN_Q != 0 ? 0 : work.batch, kEvictFirst);
             tma_store_commit();
             return;
         }
         constexpr int kChunks = kSlab / 8;
-        u16 *out = (u16 *)p.dense.o + first * p.dense.o_row_stride + work.head * p.dense.o_head_stride + column;
+        u16 *out = (u16 *)p.dense.o + first * p.dense.o_row_stride + head * p.dense.o_head_stride + column;
         for (int i = (int)lane; i < rows * kChunks; i += kWarp) {
             const int at = i / kChunks, chunk = i % kChunks, swizzle = kSlab == 64 ? at & 7 : (at >> 1) & 3;
             int a, b, c, d;

@@ -3,13 +3,13 @@
 // Attention forward for Hopper (sm_90a): TMA, wgmma, one producing warpgroup and GROUPS consuming ones.
 //
 // Purpose: O = softmax(scale * Q K^T) V with online softmax, fp16 or bf16 in and out, fp32 inside.
-// Workload: a tile is BLOCK_M = 64 * GROUPS query rows of one head; each consumer owns 64 of them and walks the keys
+// Workload: a tile is BLOCK_M = 64 * GROUPS query rows of one head, or (PACK) of the heads that share keys; each consumer owns 64 of them and walks the keys
 // that the tile can see, BLOCK_N at a time, from the last to the first, so that only the first steps meet a mask.
 // Invariants: attn_wgmma.cuh's. Whether a block works on one tile or on many is told by the grid.
 #include "attn_tiles.cuh"
 #include "attn_wgmma.cuh"
 
-extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {SLAB, 64, 1, BLOCK_N, BLOCK_N, 16};
+extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {SLAB, kRun, 1, BLOCK_N, BLOCK_N, 16};
 
 namespace {
 
@@ -19,13 +19,18 @@ constexpr float kLn2 = 0.69314718055994531f;
 // ---- which tile, which keys ------------------------------------------------------------------------------------
 
 struct Work {
-    int row0, head;   // head: of all batches
+    int row0, head;   // head: of all batches; of keys where query heads are packed
     int steps;        // of its keys, each BLOCK_N; < 0: there is no more work
 };
 
+// What some rows of tiles see.
+FA_DEVICE Visible rows_see(const fa_attn_params &p, int row0, int rows) {
+    const int first = find_row(p, row0).query;
+    return find_visible(p, first, kPacked ? find_row(p, row0 + rows - 1).query - first + 1 : rows, kN);
+}
 FA_DEVICE Work make_work(const fa_attn_params &p, u32 tile, u32 head) {
     const int row0 = (int)tile * kM;
-    return {row0, (int)head, find_visible(p, row0, kM, kN).steps};
+    return {row0, (int)head, rows_see(p, row0, kM).steps};
 }
 
 // The tiles that a block works on, one after another. The manifest sees to it that their numbers fit 31 bits.
@@ -35,13 +40,13 @@ struct Schedule {
     u32 round = 0;
 
     __device__ __forceinline__ Schedule(const fa_attn_params &p, const Shared &)
-        : tiles(((u32)p.seq_q + kM - 1) / kM), heads((u32)p.heads_q * (u32)p.batch) {
+        : tiles((count_rows(p, p.seq_q) + kM - 1) / kM), heads(count_heads(p) * (u32)p.batch) {
         if constexpr (!kCausal) return;
         const u32 last = gridDim.x / tiles > 0 ? gridDim.x / tiles * 2 : 2;
         pairs = heads > last ? (heads - last) / 2 : 0;
         section = heads - pairs * 2;
         if (gridDim.x == tiles * heads) {
-            const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)p.seq_k * (HEAD_DIM * 4)) * (float)(p.heads_q / p.heads_kv);
+            const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)p.seq_k * (HEAD_DIM * 4)) * (float)heads_a_key(p);
             section = fit < 1.0f ? 1 : fit < (float)section ? (u32)fit : section;
         }
     }
@@ -104,45 +109,48 @@ struct Dense {
         if (threadIdx.x == 0) produce_all<Dense>(p, maps, shared);
     }
     FA_DEVICE Queries queries_of(const Params &p, const Work &work) {
-        const u32 head = (u32)work.head, heads = (u32)p.heads_q;
+        const u32 head = (u32)work.head, heads = count_heads(p);
         return {work.row0, (int)(head % heads), (int)(head / heads)};
     }
     FA_DEVICE Source source_of(const Params &p, const Work &work) {
         const Queries queries = queries_of(p, work);
-        return {queries.head / (p.heads_q / p.heads_kv), queries.batch};
+        return {queries.head / heads_a_key(p), queries.batch};
     }
     FA_DEVICE int locate(const Params &, const Source &, int step) { return step * kN; }
     FA_DEVICE void load(const fa_tensor_map *map, u32 to, u32 barrier, int column, int row, const Source &source) {
         tma_load(to, map, barrier, column, row, source.head, source.batch, kEvictLast);
     }
-    FA_DEVICE void load_q(const fa_tensor_map *map, u32 to, u32 barrier, int column, int row, const Queries &queries) {
-        tma_load(to, map, barrier, column, queries.row0 + row, queries.head, queries.batch, kEvictFirst);
+    FA_DEVICE void load_q(const Params &p, const fa_tensor_map *map, u32 to, u32 barrier, int column, int row, const Queries &queries) {
+        const Row at = find_row(p, queries.row0 + row);
+        tma_load(to, map, barrier, column, at.query, queries.head * (int)packed_heads(p) + at.head, queries.batch, kEvictFirst);
     }
 
     // The steps of a tile that this consumer's rows see.
     FA_DEVICE Own find_own(const Params &p, const Work &work, u32 group) {
         const int row0 = work.row0 + (int)group * 64;
-        Own own = find_visible(p, row0, 64, kN);
-        if (row0 >= p.seq_q) own.steps = 0;
+        Own own = rows_see(p, row0, 64);
+        if (find_row(p, row0).query >= p.seq_q) own.steps = 0;
         return own;
     }
     FA_DEVICE int first_step(const Own &) { return 0; }
     FA_DEVICE bool is_masked(const Own &own, int step) { return step >= own.clear_steps; }
     // Scores of keys that a row must not see become -inf.
     FA_DEVICE void mask(Scores &s, const Params &p, const Work &work, int row, int key) {
-        Wgmma<kN>::mask(s, keys_seen_from(p, work.row0 + row, key), keys_seen_from(p, work.row0 + row + 8, key));
+        const int query = find_row(p, work.row0 + row).query;
+        Wgmma<kN>::mask(s, keys_seen_from(p, query, key), keys_seen_from(p, query + 8, key));
     }
     FA_DEVICE void clean(const Feed &, const Work &, int) {}
 
     // The rows are complete: what their outputs are divided by, and their LSE.
     FA_DEVICE void finish(const Params &p, const Work &work, const Rows &rows, float (&inverse)[2], int lane_row) {
+        const Row at = find_row(p, work.row0 + lane_row);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float sum = quad_sum(rows.sum[half]);
             inverse[half] = sum == 0.0f ? 0.0f : reciprocal(sum);   // NaN stays NaN
-            const int row = work.row0 + lane_row + half * 8;
+            const int row = at.query + half * 8;
             if (p.lse && threadIdx.x % 4 == 0 && row < p.seq_q)
-                p.lse[(i64)work.head * p.seq_q + row] =
+                p.lse[(i64)(work.head * (int)packed_heads(p) + at.head) * p.seq_q + row] =
                     sum == 0.0f ? neg_infinity() : (rows.reference[half] + log2_fast(sum)) * kLn2;
         }
     }
@@ -150,7 +158,8 @@ struct Dense {
     FA_DEVICE void let_go(const Params &p, const fa_attn_tensor_maps &maps, const Work &work, u32 stage, int column, int row) {
         const Queries queries = queries_of(p, work);
         if (threadIdx.x % kWarp != 0) return;
-        tma_store(&maps.o, stage, column, queries.row0 + row, queries.head, queries.batch, kEvictFirst);
+        const Row at = find_row(p, queries.row0 + row);
+        tma_store(&maps.o, stage, column, at.query, queries.head * (int)packed_heads(p) + at.head, queries.batch, kEvictFirst);
         tma_store_commit();
     }
 };

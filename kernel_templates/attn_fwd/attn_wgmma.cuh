@@ -8,10 +8,11 @@
 //  - Params: the kernel's first argument. Work: a tile: row0 (its first query), steps (of BLOCK_N keys; < 0: there is no
 //    more work), and what it likes. Source: where a tile's keys come from. Own: the steps that the rows of one consumer see.
 //  - Schedule, of a consumer: next() gives a block's tiles. produce: what the producing warpgroup does.
-//  - source_of, locate and load, load_q, kLastPartFirst: the copies; queries_of, for produce_all: what load_q is told.
+//  - source_of, locate and load, load_q, kLastPartFirst: the copies; queries_of, for produce_all: what load_q gets.
 //    find_own, first_step, is_masked, kMasksLater, mask: the scores. Curve, find_curve: what exp2 is taken of (see Line).
 //    clean: of the values of a tile's first step, before they are multiplied. finish: a row's end. let_go: output.
-// Workload: a consumer walks the keys that a tile sees from the last to the first, so that only the first steps meet a mask.
+// Workload: a consumer walks the keys that a tile sees from the last to the first, so that only the first steps meet a mask. With PACK
+// a tile's rows are those of all query heads that share keys: 16 queries of a head, the same queries of the next head, and so on.
 // Invariants, beside attn_softmax_wgmma.cuh's:
 //  - STAGES, Q_STAGES, OUT_SLABS and PINGPONG are known at run time only, so that one cubin serves many configs: the size of
 //    the shared memory tells them (see Shared). Whether a block works on one tile or on many is told by the grid.
@@ -48,6 +49,12 @@ constexpr u32 kWorkBytes = WORK_BYTES;   // of shared memory that the family has
 #else
 constexpr u32 kWorkBytes = 0;
 #endif
+#if defined(PACK) && PACK
+enum { kPacked = 1 };
+#else
+enum { kPacked = 0 };
+#endif
+constexpr int kRun = kPacked ? 16 : 64;        // rows of a box of Q: queries of one head
 constexpr int kGroups = kM / 64;               // consuming warpgroups
 constexpr int kSlabs = kD / kSlab, kOutSlabs = kDv / kSlab;
 constexpr int kScores = kN / 2, kOutputs = kWidthV / 2;   // accumulators a thread
@@ -72,6 +79,24 @@ enum Named { kTurn = 1 };   // named barriers, one a consumer
 namespace {
 
 using Output = float[kOutputs];
+
+// A row of the rows that tiles are cut from: its query, and its query head, counted from the first one that has these keys.
+struct Row {
+    int query, head;
+};
+FA_DEVICE u32 packed_heads(const fa_attn_params &p) { return kPacked ? (u32)(p.heads_q / p.heads_kv) : 1; }
+FA_DEVICE Row find_row(const fa_attn_params &p, int row) {
+    if constexpr (!kPacked) return {row, 0};
+    const u32 run = (u32)row / kRun, heads = packed_heads(p), before = run / heads;
+    return {(int)(before * kRun + (u32)row % kRun), (int)(run - before * heads)};
+}
+// So many queries' rows; the heads whose rows are cut apart, of a sequence.
+FA_DEVICE u32 count_rows(const fa_attn_params &p, int queries) {
+    return kPacked ? ((u32)queries + kRun - 1) / kRun * kRun * packed_heads(p) : (u32)queries;
+}
+FA_DEVICE u32 count_heads(const fa_attn_params &p) { return (u32)(kPacked ? p.heads_kv : p.heads_q); }
+// Of heads whose rows are cut apart, those that have the same keys.
+FA_DEVICE int heads_a_key(const fa_attn_params &p) { return kPacked ? 1 : p.heads_q / p.heads_kv; }
 
 // A ring of slots, walked by one side: the slot and the parity of its barriers.
 struct Ring {
@@ -142,7 +167,7 @@ FA_DEVICE void fetch_tile(const typename Kind::Params &p, const Shared &shared, 
 
 // The parts of Q of a tile, one for each consumer.
 template <class Kind, class Queries>
-FA_DEVICE void fetch_q(const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, const Queries &queries) {
+FA_DEVICE void fetch_q(const typename Kind::Params &p, const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, const Queries &queries) {
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
         const int g = Kind::kLastPartFirst ? kGroups - 1 - i : i;
@@ -150,8 +175,10 @@ FA_DEVICE void fetch_q(const fa_attn_tensor_maps &maps, const Shared &shared, Ri
         barrier_wait(shared.barrier(kQEmpty + part), ring.parity ^ 1);
         barrier_expect(full, kQPartBytes);
 #pragma unroll
-        for (int slab = 0; slab < kSlabs; ++slab)
-            Kind::load_q(&maps.q, shared.q(g, ring.slot) + slab * (64 * kSlab * 2), full, slab * kSlab, g * 64, queries);
+        for (int row = 0; row < 64; row += kRun)
+#pragma unroll
+            for (int slab = 0; slab < kSlabs; ++slab)
+                Kind::load_q(p, &maps.q, shared.q(g, ring.slot) + (slab * 64 + row) * (kSlab * 2), full, slab * kSlab, g * 64 + row, queries);
     }
     ring.advance(shared.q_stages());
 }
@@ -172,7 +199,7 @@ FA_DEVICE void produce_all(const typename Kind::Params &p, const fa_attn_tensor_
         const int before_q = work.steps < 0 ? 0 : work.steps > 0 && shared.q_stages() > 1 ? work.steps : work.steps - 1;
 #pragma unroll 1
         for (int step = work.steps;; --step) {
-            if (step == before_q) fetch_q<Kind>(maps, shared, q, Kind::queries_of(p, work));
+            if (step == before_q) fetch_q<Kind>(p, maps, shared, q, Kind::queries_of(p, work));
             if (step == end) break;
             if (step > 0) fetch_tile<Kind, kSlabs>(p, shared, &maps.k, shared.k(k.slot), kKFull, kKEmpty, k, source, step - 1);
             if (owed_step >= 0)

@@ -6,8 +6,8 @@
  * A family whose manifest has a let CONSUMER_REGS above 0 is warp-specialised: one warpgroup feeds the others, and
  * registers move between them. A family with a let SPLITS, of either kind, cuts the keys into so many parts. In any other family all
  * warps are taken to do the same, with mma.sync. Of every family the model reads, where the manifest has them, the
- * tunables or lets BLOCK_M, BLOCK_N, D_TILE, STAGES and MIN_BLOCKS; of warp-specialised ones PINGPONG and
- * PERSISTENT; of the last kind WARPS, WARPS_PER_SM and Q_IN_REGS.
+ * tunables or lets BLOCK_M, BLOCK_N, D_TILE, STAGES and MIN_BLOCKS; of warp-specialised ones PINGPONG,
+ * PERSISTENT and PACKED_HEADS; of the last kind WARPS, WARPS_PER_SM and Q_IN_REGS.
  *
  * Workload: some thousand predictions per tuning, each O(row tiles of one head). Unit: clocks of one SM, until the last step turns them into microseconds.
  */
@@ -410,15 +410,15 @@ static double specialised_us(const fa_candidate *candidate, const fa_problem *pr
     const double clock = gpu->clock_mhz > 0 ? gpu->clock_mhz : 1000, sms = fmax(gpu->sm_count, 1);
     const int consumers = candidate->trial.threads / WARPGROUP - 1;
     const double block_m = at_least_1(candidate, "BLOCK_M", 64),
-                 rows = block_m / fmax(consumers, 1);
+                 rows = block_m / fmax(consumers, 1),
+                 packed = at_least_1(candidate, "PACKED_HEADS", 1); /* heads of a tile */
     const double keys = at_least_1(candidate, "BLOCK_N", 64);
     const bool persistent = fa_model_tunable(candidate, "PERSISTENT", 0) != 0;
-    const double of_head = ceil(mean.seq_q / block_m);
-    const double tiles = of_head * problem->batch * problem->heads_q;
+    const double of_head = ceil(mean.seq_q * packed / block_m), queries = block_m / packed;
+    const double tiles = of_head * problem->batch * problem->heads_q / packed;
     const double launched = persistent ? fmin(fmax(candidate->trial.grid[0], 1), tiles) : tiles;
     const int resident = (int)fmax(fmin(blocks, ceil(launched / sms)), 1);
-
-    const double at_work = fmin(fmax(consumers, 1), ceil(mean.seq_q / rows)) * resident;
+    const double at_work = fmin(fmax(consumers, 1), ceil(mean.seq_q * packed / rows)) * resident;
     double lone;
     const double step =
         step_clocks(candidate, problem, gpu, rows * keys, at_work, &lone) / resident;
@@ -426,13 +426,13 @@ static double specialised_us(const fa_candidate *candidate, const fa_problem *pr
     const double first = special.start + special.ends + lone;
     const double turnover = special.turnover + (persistent ? 0 : first);
 
-    const struct steps head = steps_of_head(&mean, block_m, keys);
+    const struct steps head = steps_of_head(&mean, queries, keys);
     const double tile_clocks =
         (head.all * step + head.masked * mask_clocks) / of_head + turnover / resident;
     const double spread = tile_clocks * tiles / sms;
     double clocks = persistent ? first : 0;  /* once a block */
     if (problem->causal != FA_CAUSAL_NONE) { /* longest first, or dealt out evenly */
-        const struct steps last = steps_of(&mean, (of_head - 1) * block_m, block_m, keys);
+        const struct steps last = steps_of(&mean, (of_head - 1) * queries, queries, keys);
         clocks += fmax(spread + special.tail * resident * tile_clocks,
                        last.all * step + last.masked * mask_clocks + turnover);
     } else {
