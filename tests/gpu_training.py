@@ -38,15 +38,14 @@ SHAPES = [(1, 1), (7, 130), (128, 128), (129, 129), (200, 333), (333, 200), (257
 
 class Case:
     """A random problem: its tensors, some of them strided, and its options. Of the kind of another one it has the source of that
-    one's kernels, of which there are cubins then, and a shape of its own."""
+    one's kernels, of which there are cubins then, its heads, and lengths of its own."""
 
     def __init__(self, dice, kind=None):
         if kind is None:
             self.draw_kind(dice)
         else:
             vars(self).update(vars(kind))
-        self.heads_kv, group = dice.choice([(1, 1), (2, 1), (1, 4), (2, 3)])
-        self.heads, self.batch = self.heads_kv * group, dice.choice([1, 2, 3])
+        self.batch = dice.choice([1, 2, 3])
         self.seq_q, self.seq_k = dice.choice(SHAPES[:4] if PROBLEMS < 20 else SHAPES)
         if self.varlen:
             rows = [0, 1, 7, 64, 129] if PROBLEMS < 20 else [0, 0, 1, 7, 64, 129, 200, 333]
@@ -57,6 +56,8 @@ class Case:
 
     def draw_kind(self, dice):
         self.dtype = dice.choice([torch.float16, torch.bfloat16])
+        self.heads_kv, group = dice.choice([(1, 1), (2, 1), (1, 4), (2, 3)])
+        self.heads = self.heads_kv * group
         self.dim, self.dim_v = dice.choice([(64, 64), (64, 64), (128, 128), (96, 96), (80, 80), (192, 128), (256, 256), (72, 72)])
         self.options = {"causal": dice.choice([False, True, "top-left"]), "layout": dice.choice(["bhsd", "bshd"])}
         if dice.random() < 0.25:
@@ -187,10 +188,20 @@ def deterministic(wanted):
         torch.use_deterministic_algorithms(False)
 
 
+def by_definition(case):
+    """In a run for one family O and the LSE come from attention's definition: other kernels take longer to compile than its own."""
+    def attend(q, k, v, return_lse, sinks=None, **_):
+        o, lse = plain_of(case, *(x.double().reshape(case.batch, *x.shape[-3:]) for x in (q, k, v)), sinks)
+        o, lse = o.to(q.dtype).contiguous(), lse.masked_fill(lse < -1e29, -math.inf).float()
+        return (o[0], lse[0]) if case.varlen else (o, lse)
+    core = unittest.mock.Mock(wraps=_torch_ops._core, attention=attend)
+    return unittest.mock.patch.object(_torch_ops, "_core", core) if FAMILY else contextlib.nullcontext()
+
+
 def check(case):
     made, sinks = case.tensors()
 
-    with deterministic(case.deterministic):
+    with deterministic(case.deterministic), by_definition(case):
         o, ours = gradients(lambda *x: ours_of(case, *x), made, sinks)
         if case.deterministic:
             again = gradients(lambda *x: ours_of(case, *x), made, sinks)[1]
@@ -208,13 +219,14 @@ def check(case):
 # ---- tests ---------------------------------------------------------------------------------------
 def random_problems_have_the_gradients_of_float64():
     print("seed %#x" % SEED, flush=True)
-    dice, of_a_kind = random.Random(SEED), 4
+    dice, of_a_kind = random.Random(SEED), 4 if FAMILY is None else 6
     for number in range(PROBLEMS):
         kind = None if number % of_a_kind == 0 else case
         case = Case(dice, kind)
         while not case.is_of(FAMILY):
             case = Case(dice, kind)
-        check(case)
+        with fa_tune.policy(on_miss="raise" if FAMILY is None else "nearest"):   # a family's config is tuned once, a second or more each
+            check(case)
     if FAMILY is not None:
         used = {answer.family for answer in fa_tune.winners(operation="attn_bwd")}
         assert used == {FAMILY}, "%s computed gradients" % used
