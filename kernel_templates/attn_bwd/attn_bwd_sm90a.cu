@@ -44,11 +44,16 @@ static_assert(kN == kGroups * 64 && kM % 16 == 0 && kM >= 64 && kM <= 128, "a co
 static_assert(kStages == 2, "a step's slot is its lowest bit");
 static_assert(kD <= 128 && kDv <= 128, "the heads do not fit their tiles");
 
-constexpr int kKeptBytes = 32;   // VARLEN=1: of a consumer's warp (keep_job)
+#if SKIPS
+constexpr bool kKeeps = true;   // a consumer's warp keeps its job's numbers in shared memory while it multiplies
+#else
+constexpr bool kKeeps = kVarlen;
+#endif
+constexpr int kKeptBytes = 32;   // of a consumer's warp (keep_job)
 constexpr int kKBytes = kN * kD * 2, kVBytes = kN * kDv * 2, kQBytes = kM * kD * 2, kDoBytes = kM * kDv * 2;
 constexpr int kDsBytes = kM * kN * 2, kHalfBytes = kM * kD * 4 / kGroups, kRowsBytes = kM * 4;
 constexpr int kKAt = 0, kVAt = kKAt + kKBytes, kQAt = kVAt + kVBytes, kDoAt = kQAt + kStages * kQBytes;
-constexpr int kDsAt = kDoAt + kStages * kDoBytes, kHalvesAt = kDsAt + 2 * kDsBytes, kJobsAt = kHalvesAt + kGroups * kHalfBytes, kLseAt = kJobsAt + (kVarlen ? kGroups * 4 * kKeptBytes : 0);
+constexpr int kDsAt = kDoAt + kStages * kDoBytes, kHalvesAt = kDsAt + 2 * kDsBytes, kJobsAt = kHalvesAt + kGroups * kHalfBytes, kLseAt = kJobsAt + (kKeeps ? kGroups * 4 * kKeptBytes : 0);
 constexpr int kDeltaAt = kLseAt + kStages * kRowsBytes, kBarriersAt = kDeltaAt + kStages * kRowsBytes;
 enum Barrier { kJobFull, kJobEmpty, kKFull, kKEmpty, kVFull, kVEmpty, kQFull, kQEmpty = kQFull + kStages, kDoFull = kQEmpty + kStages,
                kDoEmpty = kDoFull + kStages, kDsFull = kDoEmpty + kStages, kDsEmpty = kDsFull + 2, kApartFull = kDsEmpty + 2, kBarrierCount };
@@ -523,15 +528,15 @@ template <PassingAt kWhich> FA_DEVICE void tell_passing(const fa_attn_bwd_params
     if (x.job != kNoJob) x.rank = follow_rank(ranking_of(p, workspace), at, x.job, parts_of_heads(p), opaque((u32)p.batch));
     store_passing(at, x);
 }
-// VARLEN=1: what a consumer's warp wants to know of its job again when it stores, kept in shared memory meanwhile.
+// What a consumer's warp wants to know of its job again when it stores (kKeeps).
 FA_DEVICE void keep_job(u32 at, const Told &job, u32 turn) {
     asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(at), "r"(job.number), "r"(turn) : "memory");
     asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(at + 8), "r"(job.head), "r"(job.key_tile) : "memory");
-    if constexpr (kInPassing) store_passing(at + 16, job.rounds);
+    if constexpr (kVarlen && kInPassing) store_passing(at + 16, job.rounds);
 }
 FA_DEVICE u32 recall_job(u32 at, Job &job, u32 &turn, Passing &rounds) {
     u32 rank;
-    if constexpr (kInPassing) rounds = load_passing(at + 16);
+    if constexpr (kVarlen && kInPassing) rounds = load_passing(at + 16);
     asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(rank), "=r"(turn) : "r"(at) : "memory");
     asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(job.head), "=r"(job.key_tile) : "r"(at + 8) : "memory");
     job.batch = 0;
@@ -930,9 +935,9 @@ struct Consumer {
         const Places w = places_of_step();
         const Seers seers = seers_of_step(w);
         each_score<true>([&](int i, const Line &query, const Spot &key, int half, int column) {
-            bool seen = column >= seers.first[half] - row && column < seers.end[half] - row;
+            bool seen = column >= seers.first[half] - row & column < seers.end[half] - row;   // without branches
 #if MASK_SNIPPET
-            seen = seen && is_visible(w, query, key);
+            seen &= is_visible(w, query, key);
 #endif
             const u32 other = i % 2 == 0 ? 0xffff0000u : 0xffffu;   // of a pair
             if (!kBentAtOnce && !seen) s[i] = 0.0f;
@@ -1197,7 +1202,7 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
         if (told.number == kNoJob) break;
         Job job(p, told);
         const u32 kept = shared.base + kJobsAt + (group * 4 + threadIdx.x % kGroup / kWarp) * kKeptBytes;
-        if (kVarlen && first) keep_job(kept, told, turn);
+        if (kKeeps && first) keep_job(kept, told, turn);
 #if SKIPS
         job.list(p, workspace, told.number);
 #endif
@@ -1210,9 +1215,14 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
         const fa_tensor_map *own_maps = maps_of(p, workspace);
         Passing rounds = {0, kNoJob};
         u32 rank = 0;
-        if constexpr (!kVarlen && kInPassing) rounds = passing_of<kRounds>(p, workspace, shared, told.number);
+        if constexpr (kKeeps) warp_sync();
+        u32 number = told.number;
+        if constexpr (kKeeps && !kVarlen) {
+            number = recall_job(kept, job, turn, rounds);
+            job = Job(p, {number});
+        }
+        if constexpr (!kVarlen && kInPassing) rounds = passing_of<kRounds>(p, workspace, shared, number);
         if constexpr (kVarlen) {
-            warp_sync();
             rank = recall_job(kept, job, turn, rounds);
             own_maps = map_of(own_maps, rank, 0);
             if (first) {
