@@ -37,6 +37,16 @@ DIM = 64
 random.seed(7)
 
 
+def dropout(p, seed, head, q, k):
+    """What dropout makes of a weight (attn_dropout.cuh); head: of all batches."""
+    x, a, b, least = [q // 16 * 4 + q % 8 // 2, k // 16 * 4 + k % 8 // 2, head, seed[1] % 2**32], seed[0] % 2**32, seed[0] // 2**32, int(p * 256 + 0.5)
+    for i in range(7):
+        y, z = 0xd2511f53 * x[0], 0xcd9e8d57 * x[2]
+        x = [z >> 32 ^ x[1] ^ (a + i * 0x9e3779b9) % 2**32, z % 2**32, y >> 32 ^ x[3] ^ (b + i * 0xbb67ae85) % 2**32, y % 2**32]
+    byte = x[q % 16 // 8 * 2 + q % 2] >> (k % 16 // 8 * 2 + k % 2) * 8 & 255
+    return 256 / (256 - least) if byte >= least else 0.0
+
+
 def attend(q, k, v, batch, heads, heads_kv, rows, keys, first_hidden=None, sees=None, scale=1 / math.sqrt(DIM)):
     """(O, LSE) in double precision, as flat lists; first_hidden(row): the first key it does not see; sees(row, key)."""
     out, lse = [], []

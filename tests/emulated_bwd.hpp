@@ -39,10 +39,13 @@ int main(int, char **words) {
     r.deterministic = DETERMINISTIC, r.head_dim = HEAD_DIM, r.head_dim_v = HEAD_DIM_V;
 #define PLACE at[0], at[1], at[2], at[3], at[4], at[5], at[6] HELD
 #if BUFFER_COUNT
-    r.wanted = D_BUFFERS == 4096 ? 15 : D_BUFFERS == 2048 ? 3 : 4;
+    r.wanted = D_BUFFERS == 4096 ? 15 : D_BUFFERS == 2048 ? 3 : D_BUFFERS == 1536 ? 4 : 0;
 #define HELD , (const fa_attn_buffer_params *)test::held
 #else
 #define HELD
+#endif
+#if DROPOUT
+    r.dropout = true;
 #endif
 #if SCORE_SNIPPET
     r.bend = [](double score, const int at[7]) { return (double)snippet_score<SnippetPlain<double>>(score, PLACE); };

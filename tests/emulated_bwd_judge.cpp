@@ -15,6 +15,7 @@
 #include "../kernel_templates/attn_fwd/attn_serving_params.h"
 #include "../kernel_templates/attn_bwd/attn_bwd_params.h"
 
+#include "dropout.h"
 #include "emulated_bwd_judge.hpp"
 
 #include <algorithm>
@@ -163,7 +164,8 @@ struct Held {
             return sizes.size() == 1 ? first : (i64)first * sizes[1] + std::max(0, std::min(y, sizes[1] - 1));
         }
     } bias, doc, pair, slope, table;
-    fa_attn_buffer_params params[5] = {};
+    fa_attn_buffer_params params[7] = {};
+    const u64 drawn[2] = {seed * 0x9e3779b97f4a7c15u, seed};   // of dropout
     One *all[5] = {&bias, &doc, &pair, &slope, &table};
 
     explicit Held(int heads) {
@@ -184,6 +186,8 @@ struct Held {
             if (one.sizes.size() > 1) params[i].stride[0] = one.sizes[1];
             for (size_t d = 0; d < one.sizes.size(); d++) params[i].last[d] = one.sizes[d] - 1;
         }
+        params[5].real = drawn[1] % 2 ? 0.7f : 0.3f;
+        params[6].at = drawn, params[6].stride[0] = params[6].last[0] = 1;
     }
     double value(const One &one, i64 at) const {
         float x;
@@ -214,6 +218,11 @@ struct Held {
     }
 };
 static Held *given;   // null: none
+// What dropout makes of a weight.
+static double kept(int heads, const int place[7], int query) {
+    if (!rendered.dropout) return 1;
+    return dropout_factor(given->params[5].real, (const uint64_t *)given->drawn, (i64)place[0] * heads + place[1], query, place[4]);
+}
 struct Problem {
     int batch, heads_q, heads_kv, seq_q, seq_k, left, right, gap;
     u32 threads, bytes;
@@ -235,7 +244,7 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
                  (r.in_passing ? (i64)4 * p.heads_kv * r.parts * count : 2 * tiles * heads), side_bytes = 768;
     if (r.parts > 1) floats += key_tiles * (r.parts * r.part_floats + r.arrivals);
 #if BUFFER_COUNT
-    floats += 12 * D_BUFFERS;
+    if (r.wanted != 0) floats += 12 * D_BUFFERS;
 #endif
     if (r.mask != nullptr && !r.deterministic) floats += tiles_of(p.seq_k, r.block_n) * heads * (4 + 2 * ((tiles + 31) / 32));   // lists
     std::vector<float> space((size_t)floats + 80, NAN);
@@ -248,17 +257,17 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
     const u32 of_dq[3] = {std::max(1u, std::min((u32)(tiles_of(p.seq_q, 128) * heads), 2u)), 1, 1};
     const int held = 128 * (r.columns + r.columns_v + 16);   // bytes of tiles
     const u32 buffers = std::max(r.columns, r.columns_v) > 128 ? 51424 : (u32)(held + std::max(held, 18432));
-    const u32 of_buffers = BUFFER_COUNT ? (u32)std::max((i64)1, tiles_of(p.seq_k, 64) * heads) : 0;
+    const u32 of_buffers = r.wanted != 0 ? (u32)std::max((i64)1, tiles_of(p.seq_k, 64) * heads) : 0;
     const u32 third[3] = {(r.kind == kWide || r.in_passing ? 0 : query_blocks) + (u32)p.heads_q + of_buffers, 1, 1};
     run("the first launch", launch(r.prepare, &a, first, r.side_threads, side_bytes));
     blocks_at_once = r.kind == kHopper ? 2 : 1;   // which wait for one another
     run("the main launch", launch(r.main, &a, second, x.threads, x.bytes));
     blocks_at_once = 1;
     if (r.dq != nullptr) run("the launch of dQ", launch(r.dq, &a, of_dq, x.threads, x.dq_bytes));
-    run("the last launch", launch(r.finish, &a, third, r.side_threads, 32 + (BUFFER_COUNT ? buffers : 0)));
+    run("the last launch", launch(r.finish, &a, third, r.side_threads, 32 + (r.wanted != 0 ? buffers : 0)));
 #if BUFFER_COUNT
     const u32 fourth[3] = {(D_BUFFERS + 511) / 512, 2, 1};
-    run("the launch that rounds", launch(r.finish, &a, fourth, r.side_threads, 0));
+    if (r.wanted != 0) run("the launch that rounds", launch(r.finish, &a, fourth, r.side_threads, 0));
 #endif
     for (const float *y = workspace + floats; y < space.data() + space.size(); y++)
         if (*y == *y && failures++ < 8) printf("the end of the workspace was passed\n");
@@ -310,7 +319,8 @@ static Wanted differentiate(const Problem &x, const std::vector<Span> &spans, in
                     }
                     const double weight = exp(score[j]);
                     sum += weight;
-                    for (int d = 0; d < columns_v; d++) out[d] += weight * v[d];
+                    const double share = weight * kept(x.heads_q, place, own);
+                    for (int d = 0; d < columns_v; d++) out[d] += share * v[d];
                 }
                 in.lse[row] = (float)log(sum);   // -inf: it sees nothing
                 u16 *o = in.o.at(s.batch, h, i);
@@ -324,13 +334,13 @@ static Wanted differentiate(const Problem &x, const std::vector<Span> &spans, in
                 if (rendered.sinks) wanted.sinks[h] -= exp(in.sinks[h]) / sum * delta;
                 for (int &j = place[4] = 0; j < s.len_k; j++) {
                     if (!sees(x, s, own, j, place)) continue;
-                    const double weight = exp(score[j]) / sum;
+                    const double weight = exp(score[j]) / sum, share = kept(x.heads_q, place, own);
                     const size_t key = first_key + j;
                     const double *k = ks.data() + key * columns, *v = vs.data() + key * columns_v;
                     double dp = 0, *wanted_q = &wanted.q[row * columns], *wanted_k = &wanted.k[key * columns], *wanted_v = &wanted.v[key * columns_v];
                     for (int d = 0; d < columns_v; d++) {
-                        dp += d_o[d] * v[d];
-                        wanted_v[d] += weight * d_o[d];
+                        dp += d_o[d] * v[d] * share;
+                        wanted_v[d] += weight * share * d_o[d];
                     }
                     const double ds = weight * (dp - delta) * slope[j] * kScale;
                     if (given != nullptr) given->add(place, weight * (dp - delta));
@@ -387,7 +397,7 @@ static int prove(Problem x) {
         (float)kScale, (float)kCap,
         columns, columns_v, count, x.heads_q, x.heads_kv, x.seq_q, x.seq_k, x.left, x.right,
 #if BUFFER_COUNT
-        D_BUFFERS, {buffers.params[0], buffers.params[1], buffers.params[2], buffers.params[3], buffers.params[4]},
+        D_BUFFERS, {buffers.params[0], buffers.params[1], buffers.params[2], buffers.params[3], buffers.params[4], buffers.params[5], buffers.params[6]},
         {rendered.wanted & 1 ? buffers.bias.got.data() : nullptr, nullptr, rendered.wanted & 4 ? buffers.pair.got.data() : nullptr,
          rendered.wanted & 2 ? buffers.slope.got.data() : nullptr, rendered.wanted & 8 ? buffers.table.got.data() : nullptr},
 #endif

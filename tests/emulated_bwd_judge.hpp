@@ -16,7 +16,7 @@ struct Arguments {
 enum Kind { kReference, kAmpere, kHopper, kWide };   // attn_bwd_ref, _sm80, _sm90a, _wide_sm90a
 struct Rendered {
     Kind kind;
-    bool bf16, varlen, window, softcap, sinks, deterministic, in_passing;
+    bool bf16, varlen, window, softcap, sinks, deterministic, in_passing, dropout;
     int causal, head_dim, head_dim_v, block_m, block_n, columns, columns_v;
     int parts, part_floats, arrivals;   // Hopper's: of a group; of a tile of keys the sums of a part, and the counters
     emu::u32 side_threads;

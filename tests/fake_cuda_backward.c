@@ -122,6 +122,13 @@ static double dot(const double *a, const double *b, int count)
     return sum;
 }
 
+/* What dropout makes of a weight. */
+static double kept(const struct backward *c, const struct work *w, int row, int key)
+{
+    const int64_t head = (int64_t)w->sequence * c->p.heads_q + w->head;
+    return fake_dropout(&c->held, head, row, key);
+}
+
 static void forward_row(struct backward *c, struct work *w, int row)
 {
     const double sink = sink_of(c, w->head);
@@ -135,7 +142,7 @@ static void forward_row(struct backward *c, struct work *w, int row)
     total += isfinite(top) ? exp(sink - top) : 0;
     for (int j = 0; j < w->keys && total > 0; j++)
         for (int i = 0; i < columns; i++)
-            w->o[i] += exp(w->score[j] - top) / total * w->v[j * columns + i];
+            w->o[i] += exp(w->score[j] - top) / total * kept(c, w, row, j) * w->v[j * columns + i];
     write_row(c, O, w, row, w->o);
     float *lse = lse_of(c, w, row);
     if (lse != NULL)
@@ -194,10 +201,11 @@ static void backward_row(struct backward *c, struct work *w, int row)
     memset(w->dq, 0, sizeof w->dq);
     for (int j = 0; j < w->keys && isfinite(lse); j++) {
         double weight = exp(w->score[j] - lse), *dk = w->dk + j * d, *dv = w->dv + j * d_v;
-        double slope =
-            weight * (dot(w->d_o, w->v + j * d_v, d_v) - delta) * (double)c->p.softmax_scale;
         if (weight == 0)
             continue;
+        const double share = kept(c, w, row, j);
+        double slope = weight * (share * dot(w->d_o, w->v + j * d_v, d_v) - delta) *
+                       (double)c->p.softmax_scale;
         if (c->held.buffers != NULL && c->build->score != NULL)
             add_to_buffers(c, w, row, j, slope / (double)c->p.softmax_scale);
         slope *= w->slope[j];
@@ -206,7 +214,7 @@ static void backward_row(struct backward *c, struct work *w, int row)
             dk[i] += slope * w->q[i];
         }
         for (int i = 0; i < d_v; i++)
-            dv[i] += weight * w->d_o[i];
+            dv[i] += weight * share * w->d_o[i];
     }
     write_row(c, DQ, w, row, w->dq);
     if (c->p.d_sinks != NULL && isfinite(lse)) {

@@ -121,8 +121,8 @@ static void read_marker(struct module *m)
             m->build.serving = 1;
     const char *buffers = strstr(m->marker, ";BUFFERS=");
     if (buffers != NULL && buffers[9] != '0')
-        snprintf(m->build.buffers, sizeof m->build.buffers, "%.*s", (int)strcspn(buffers + 9, ";"),
-                 buffers + 9);
+        m->build.serving |= snprintf(m->build.buffers, sizeof m->build.buffers, "%.*s",
+                                     (int)strcspn(buffers + 9, ";"), buffers + 9) > 0;
     read_snippet(m, "SCORE_SNIPPET=", false, &m->build.score);
     read_snippet(m, "MASK_SNIPPET=", true, &m->build.mask);
     m->built = marker_value(m->marker, "HEAD_DIM=", &m->build.head_dim) &&

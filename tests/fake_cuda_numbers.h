@@ -29,6 +29,8 @@ struct fake_held {
     double step;
 };
 double fake_read_held(const void *held, int buffer, const int64_t index[]);
+/* What dropout makes of a weight, with the list read; 1 without the buffers that ask for it. head: of all sequences. */
+double fake_dropout(const struct fake_held *held, int64_t head, int64_t q, int64_t k);
 
 /* An argument of a launch. */
 INLINE int int_of(const void *argument)

@@ -6,6 +6,7 @@
  * Workload: small problems; a candidate's result is remembered until its inputs change.
  * Invariant: no byte is touched that fake_memory has not granted; keys that a row does not see are not read.
  */
+#include "dropout.h"
 #include "fake_cuda_numbers.h"
 
 #include "attn_serving_params.h"
@@ -52,7 +53,7 @@ static int columns_of(const struct fake_build *build)
 /* One row of Q and O: where it lies and which keys it sees. */
 struct row {
     int64_t b, h, kv, q, o, k, v; /* element offsets; k and v of its sequence's first key */
-    int64_t first, end, stands, len_q, len_k; /* stands: at this key */
+    int64_t first, end, stands, query, len_q, len_k; /* stands: at this key */
 };
 
 /* Of a launch, whose dense problems pass the beginning alone. */
@@ -123,7 +124,7 @@ static bool find_row(const params *p, const struct fake_build *build, int64_t id
     r.first = build->window && p->window_left >= 0 && stands - p->window_left > 0
                   ? stands - p->window_left
                   : 0;
-    r.stands = stands, r.len_q = len_q, r.len_k = len_k;
+    r.stands = stands, r.query = s, r.len_q = len_q, r.len_k = len_k;
     *ret = r;
     return true;
 }
@@ -240,6 +241,26 @@ double fake_read_held(const void *data, int buffer, const int64_t index[])
                                       : (double)half_value((uint16_t)whole) + more;
 }
 
+double fake_dropout(const struct fake_held *held, int64_t head, int64_t q, int64_t k)
+{
+    int p = -1, from = -1;
+    for (int i = 0; i < FA_ATTN_BUFFERS; i++) {
+        p = strcmp(held->list[i].name, "dropout") == 0 ? i : p;
+        from = strcmp(held->list[i].name, "dropout_seed") == 0 ? i : from;
+    }
+    if (p < 0 || from < 0)
+        return 1;
+    const struct fa_attn_buffer_params *seed = &held->buffers[from];
+    const uint64_t address = (uint64_t)(uintptr_t)seed->at;
+    const int64_t second = seed->last[0] > 0 ? 8 * seed->stride[0] : 0;
+    const uint64_t *words[] = {fake_memory(address, 8, false),
+                               fake_memory(address + (uint64_t)second, 8, false)};
+    if (words[0] == NULL || words[1] == NULL)
+        return (double)NAN;
+    const uint64_t both[] = {*words[0], *words[1]};
+    return dropout_factor((double)held->buffers[p].real, both, head, q, k);
+}
+
 INLINE bool scores_of(const params *p, const struct fake_build *build, const struct row *r,
                       struct seen *seen)
 {
@@ -302,6 +323,11 @@ INLINE bool attend_row(const params *p, const struct fake_build *build, const st
         seen->scores[j] = build->q_fp8
                               ? fp8_value(fp8_bits(256 * seen->scores[j], true), true) / 256
                               : value(build, storage(build, seen->scores[j]));
+    struct fake_held held = {.buffers = p->buffer};
+    const bool held_any = fa_buffers_read(build->buffers, held.list, NULL) > 0;
+    for (int64_t j = 0; ok && held_any && j < count; j++)
+        seen->scores[j] *=
+            (float)fake_dropout(&held, r->b * p->dense.heads_q + r->h, r->query, r->first + j);
     for (int64_t j = 0; ok && j < count; j += TOGETHER) {
         const float *v[TOGETHER];
         float w[TOGETHER] = {0};

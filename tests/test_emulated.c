@@ -525,7 +525,7 @@ TEST(scores_and_masks_of_a_user_are_right)
     static const struct {
         const char *problem;
         int config;
-        struct change changes[6];
+        struct change changes[7];
     } rows[] = {
         {"'seq_q': 70, 'mask': 'k <= q or k < n + b', 'buffers': 'slope:f32[:] t:f16[:] n:i32 y:f16[:]',"
          " 'score': 'score - 0.25 * slope[h] * abs(q - k) + t[q - k + 30] + y[k]'",
@@ -563,8 +563,23 @@ TEST(scores_and_masks_of_a_user_are_right)
           {"k.whole + reach <= is.last[kLast]", "true"},
           {"kFetches > 1 || i % 4 == 0", "i % 4 == 0"},
           {"kFetches > 1 || i % 4 < 2", "i % 4 < 2"}}},
+        {"'seq_q': 70, 'window': true, 'window_left': 20, 'dtype': 'bf16', 'varlen': true, 'lengths_k':"
+         " 'cu_seqlens', 'buffers': 'dropout:f32 dropout_seed:i64[:]'",
+         0,
+         {{"w.begin = w.begin / 16 * 16;", ";"},
+          {"if (!rows.kept[i][n * 4 + e % 4]) x = 0.0f;", ";"},
+          {"inverse *= dropout_scale(p.buffer);", ";"}}},
+        {"'seq_q': 140, 'window': true, 'window_left': 37, 'batch': 2, 'buffers': 'y:f32[:] dropout_seed:i64[:] dropout:f32',"
+         " 'score': 'score + y[k]'",
+         1,
+         {{"begin / 16 * 16", "begin"},
+          {"(u32)first * 4 + (two && odd ? 4 : 0)", "(u32)first * 4"},
+          {"exchange(odd ? x[half * 2] : x[half * 2 + 1])", "x[half * 2]"},
+          {"(i64)work.batch * p.dense.heads_q + work.head", "work.head"},
+          {"128 - threshold % 128", "127 - threshold % 128"},
+          {"kept.apply(s);", ";"}}},
         {"'seq_q': 70, 'causal': 'bottom-right', 'kv_dtype': 'fp8', 'q_dtype': 'fp8', 'dtype': 'bf16',"
-         " 'score': 'score - 0.1 * (q - k)', 'mask': 'k % 3 != 1'",
+         " 'score': 'score - 0.1 * (q - k)', 'mask': 'k % 3 != 1', 'buffers': 'dropout:f32 dropout_seed:i64[:]'",
          2,
          {{"o[i][2 * d + j][e] * shrink[i][e / 2]", "o[i][2 * d + j][e]"},
           {"quad_max(top[i][half]) * scale - kOffset", "quad_max(top[i][half]) * scale - 10.0f"},

@@ -34,7 +34,7 @@ def hopper_bytes(m, d, dv, varlen=0):
 
 def sums_bytes(case):
     """Of diagonals, in attn_bwd_sm90a."""
-    return 64 * (case.config[0] + 16) if "D_BUFFERS" in case.flags and case.words[8] == 384 else 0
+    return 64 * (case.config[0] + 16) if case.flags.get("D_BUFFERS") and case.words[8] == 384 else 0
 
 
 def wide_bytes(stages, d, dv):
@@ -123,7 +123,7 @@ class Case:
 
 
 def proved(case, kernel=KERNEL, **change):
-    buffers = case.flags.get("D_BUFFERS")
+    buffers = case.flags.get("BUFFER_COUNT")
     defines = case.defines() | ({"": BUFFERS if buffers else SNIPPETS} if case.flags.get("SCORE_SNIPPET") or case.flags.get("MASK_SNIPPET") else {}) | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}, WIDE: {"HOPPER": 1, "WIDE": 1}}.get(kernel, {})
     judge = "emulated_bwd_buffers.hpp" if buffers else "emulated_bwd_d_lse.hpp" if case.flags["D_LSE"] else "emulated_bwd.hpp"
     kept = 256 * (kernel == HOPPER and case.flags.get("MASK_SNIPPET", 0) > case.flags["DETERMINISTIC"] + case.flags["VARLEN"])
@@ -137,7 +137,7 @@ def prove_some(count, seed, case_of=Case, kernel=KERNEL):
     dice = random.Random(int(os.environ.get("FA_TEST_SEED", seed)))
     for i in range(int(os.environ.get("FA_TEST_PROBLEMS", count * (4 if SLOW else 1)))):
         case = case_of(dice)
-        case.flags["D_LSE"] = i % 2 or "D_BUFFERS" in case.flags
+        case.flags["D_LSE"] = i % 2 or "BUFFER_COUNT" in case.flags
         for _ in range(3):
             done = proved(case, kernel)
             assert done.returncode == 0, "problem %d: %s %s\n%s%s" % (i, case.defines(), case.words, done.stdout, done.stderr)
@@ -457,7 +457,7 @@ def scores_and_masks_of_a_user_are_right():
 
 
 def held(case, room=4096):
-    case.flags |= {"SCORE_SNIPPET": 1, "MASK_SNIPPET": 1, "BUFFER_COUNT": 5, "D_BUFFERS": room}
+    case.flags |= {"SCORE_SNIPPET": 1, "MASK_SNIPPET": 1, "BUFFER_COUNT": 7, "D_BUFFERS": room}
     case.words[9] += sums_bytes(case)
     return case
 
@@ -466,6 +466,25 @@ def gradients_of_what_texts_read_are_right():
     """Of few sites sums are kept over the walk, of heads above 128 columns tiles are read by pieces; some keys no query sees."""
     for seed, case_of, kernel, room in ((1, Case, KERNEL, 4096), (6, Case, KERNEL, 2048), (12, Case, KERNEL, 2048), (8, ShortCase, REFERENCE, 4096), (5, HopperCase, HOPPER, 2048), (3, Case, KERNEL, 1536)):
         prove_some(1, seed, lambda dice: held(case_of(dice), room), kernel)
+
+
+def dropped(case, room=0):
+    """With dropout, alone or with texts that read."""
+    case = held(case, room) if room > 0 else case
+    case.flags |= {"BUFFER_COUNT": 7, "D_BUFFERS": room, "D_LSE": 1, "DROPOUT": 1, "DROPOUT_AT": 5, "DROPOUT_SEED_AT": 6}
+    return case
+
+
+def gradients_with_dropout_are_right():
+    for seed, case_of, kernel, room in ((1, Case, KERNEL, 0), (8, ShortCase, REFERENCE, 4096), (5, HopperCase, HOPPER, 0), (6, HopperCase, HOPPER, 2048), (3, Case, KERNEL, 1536)):
+        prove_some(1, seed, lambda dice: dropped(case_of(dice), room), kernel)
+
+
+def dropout_that_is_done_wrong_is_found():
+    case = dropped(plain_case())
+    case.words[0] = 2
+    find_each(case, (("if (!kept[i][j * 4 + half * 2 + e]) weight[e] = 0.0f;", ""), ("(i64)index * p.heads_q + head", "head")))
+    find_each(dropped(narrow(HopperCase(random.Random(1)), 96, [2, 2, 1, 150, 130])), (("kept.apply(weights);", ""), ("places.head + walk.head", "places.head")), HOPPER)
 
 
 def sums_of_what_texts_read_that_are_wrong_are_found():

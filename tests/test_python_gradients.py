@@ -12,7 +12,7 @@ import types
 from unittest import mock
 
 import tap
-from attention_case import DIM, Inputs, captured, close, logged, place, producer, refused
+from attention_case import DIM, Inputs, captured, close, dropout, logged, place, producer, refused
 from place import SOURCE
 from producer import Exchanged
 from serving_case import Ragged, floats, ints
@@ -161,9 +161,9 @@ def backward(*given):
 class Definition:
     """Sums of the gradients of some heads and sequences, in double precision."""
 
-    def __init__(self, sees=lambda row, key: True, softcap=0.0, sinks=None, scale=DIM ** -0.5, bend=None):
+    def __init__(self, sees=lambda row, key: True, softcap=0.0, sinks=None, scale=DIM ** -0.5, bend=None, kept=lambda head, row, key: 1.0):
         """bend: of a score, a row and a key to what softmax takes, and its derivative by the score."""
-        self.sees, self.softcap, self.sinks, self.scale, self.bend = sees, softcap, sinks, scale, bend
+        self.sees, self.softcap, self.sinks, self.scale, self.bend, self.kept = sees, softcap, sinks, scale, bend, kept
         self.d_sinks, self.d_scores = [0.0] * len(sinks or ()), {}   # of bent scores, by head, row and key
 
     def head(self, q, k, v, d_o, head, dk, dv, d_lse=None):
@@ -178,7 +178,8 @@ class Definition:
             seen = [j for j in range(len(k)) if self.sees(i, j)]
             weights = {j: math.exp(scores[j]) for j in seen}
             total = sum(weights.values()) + (math.exp(self.sinks[head]) if self.sinks else 0.0)
-            slopes = {j: sum(a * b for a, b in zip(gradient, v[j])) for j in seen}
+            kept = {j: self.kept(head, i, j) for j in seen}
+            slopes = {j: kept[j] * sum(a * b for a, b in zip(gradient, v[j])) for j in seen}
             delta = sum(weights[j] / total * slopes[j] for j in seen) - (d_lse[i] if d_lse and total else 0)
             dq.append([0.0] * DIM)
             for j in seen:
@@ -189,7 +190,7 @@ class Definition:
                 for d in range(DIM):
                     dq[i][d] += slope * k[j][d]
                     dk[j][d] += slope * row[d]
-                    dv[j][d] += weight * gradient[d]
+                    dv[j][d] += weight * kept[j] * gradient[d]
             if self.sinks:
                 self.d_sinks[head] -= math.exp(self.sinks[head]) / total * delta
         return dq
@@ -347,6 +348,19 @@ def what_a_score_reads_has_its_own():
         fa_tune.attention(q, none, none, **words, buffers={"slope": slope, "bias": bias, "doc": doc, "a": 2.0})
         tap.equal(list(backward(Tensor(q.shape, gradient))[-1].read()), [0.0, 0.0])
     refused(fa_tune.NotSupported, "a kernel with buffers is called by", q, by=fa_tune.kernel(fa_tune.winners(operation="attn_bwd")[0].problem))
+
+
+def dropout_draws_the_same_bits_in_both_passes():
+    with PyTorch():
+        case = Inputs(batch=1, heads=2, heads_kv=1, rows=21, keys=37)
+        q, k, v = tensors_of(*case.tensors)
+        q.requires_grad = True
+        seed, gradient = (0x123456789abcdef0, 77), Inputs(1, 2, 1, 21, 37).numbers[0]
+        kept = lambda head, row, key: dropout(0.3, seed, head, row, key)
+        fa_tune.attention(q, k, v, dropout_p=0.3, dropout_seed=Tensor((2,), seed, dtype=(producer.INT, 64)))
+        check(backward(Tensor(q.shape, gradient)), dense(case, gradient, kept=kept)[0])
+    for p, given, part in ((1, 3, "up to less than 1, not 1"), (0.5, 3, "dropout_seed is an array"), (0.5, None, "dropout_seed is an array")):
+        refused(fa_tune.ArgumentError, part, *case.tensors, dropout_p=p, dropout_seed=given)
 
 
 def sinks_and_softcaps_and_other_layouts_have_theirs():
@@ -554,7 +568,7 @@ def a_compiler_is_told_shapes_and_the_operators_take_the_names_of_attention_varl
         tap.equal((asked[-1]["causal"], asked[-1]["seqused_k"]), (True, paged["seqused_k"]))
         tap.equal("seqused_k" in asked[0], False)
         tap.refused(fa_tune.NotSupported, "no backward pass for a call with seqused_k", lambda: ops._recorded(False, q, k, v, seqused_k=paged["seqused_k"]))
-        for more in ({"dropout_p": 0.5}, {"q_descale": Zeros((2,))}, {"cu_seqlens_k": None}):
+        for more in ({"q_descale": Zeros((2,))}, {"cu_seqlens_k": None}):
             tap.refused(NotImplementedError, "attention_varlen takes q, k, v, cu_seqlens_q", lambda: dynamo.attention_varlen(q, k, v, **{**lengths, **more}))
 
 

@@ -249,7 +249,7 @@ def calls_hand_over_the_numbers_of_keys():
     tap.equal((keys, options), (3, {"causal": True, "scale": 0.5}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for more, asked in (({"error": fa_tune.NotSupported("no family")}, True), ({"words": {"dropout": 0.5}}, False),
+        for more, asked in (({"error": fa_tune.NotSupported("no family")}, True), ({"words": {"output_attentions": True}}, False),
                             ({"words": {"position_bias": Tensor((1, 4, 2, 9))}}, False)):
             told, out = attend(2, 8, lengths, **more)
             tap.equal((told is not None, out), (asked, "SDPA's"))
@@ -326,7 +326,6 @@ def continuous_batching_reads_the_pages_where_they_lie():
     shape, options = step(0, cache, [20, 37], [20, 37], nothing)  # prompts of which nothing is cached
     tap.equal((shape, options["max_seqlen_q"], options["max_seqlen_k"], "block_table" in options), ((57, 2, 64), 40, 40, False))
     for more, kind, sentence in (({"cache": None}, fa_tune.ArgumentError, "use \"fa_tune\""),
-                                 ({"dropout": 0.5}, fa_tune.NotSupported, "no dropout"),
                                  ({"block_table": 1}, fa_tune.NotSupported, "a block table is given")):
         tap.refused(kind, sentence, lambda: step(0, cache, [1], [2], nothing, **more))
 

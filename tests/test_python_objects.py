@@ -335,7 +335,7 @@ def wrong_words_are_refused_with_the_word_that_was_meant_or_with_what_is_allowed
     for call, part, fields in rows:
         with mock.patch.dict(os.environ, {"FA_TUNE_TEMPLATES": operations} if "operation" in fields else {}):
             refused(fa_tune.ArgumentError, part, lambda: call(**fields))
-    for name in ("attn_mask", "bias", "alibi_slopes", "dropout_p", "score_mod", "key_padding_mask"):
+    for name in ("attn_mask", "bias", "alibi_slopes", "score_mod", "key_padding_mask"):
         sentence = "%s is not covered: PyTorch's " % name
         for call in (fa_tune.attention, fa_tune.attention_varlen, fa_tune.attention_decode):
             refused(fa_tune.NotSupported, sentence, lambda: call(*tensors(), **{name: 0.1}))

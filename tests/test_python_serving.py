@@ -326,7 +326,7 @@ def what_these_names_cannot_mean_is_refused_by_name():
             (fa_tune.DtypeError, "k is float16 and has a scale", {"k_descale": floats(), "v_descale": floats()}),
             (fa_tune.DtypeError, "s_aux is int32 and needs float32", {"s_aux": ints(4)}),
             (fa_tune.ArgumentError, "(out, lse) with return_softmax_lse=True", {"out": (q, q)}),
-            (fa_tune.NotSupported, "dropout_p is not covered: PyTorch's SDPA computes it", {"dropout_p": 0.5}),
+            (fa_tune.ArgumentError, "dropout_p is a number from 0 up to less than 1, not 1.5", {"dropout_p": 1.5}),
             (fa_tune.NotSupported, "q_descale is for a q of float8_e4m3fn", {"q_descale": floats()}),
             (fa_tune.NotSupported, "does not take return_attn_probs", {"return_attn_probs": True}),
             (fa_tune.NotSupported, "does not take cp_world_size", {"cp_world_size": 2})]:

@@ -40,12 +40,29 @@ static int shaping_fields(const fa_operation *operation, uint32_t takes,
     return count;
 }
 
+/* The two buffers that ask for dropout (attn_dropout.cuh); returns how many of them there are. */
+static int define_dropout(const fa_buffer *list, int count, fa_buf *out)
+{
+    int found = 0;
+    for (int i = 0; i < count; i++) {
+        const bool seed = strcmp(list[i].name, "dropout_seed") == 0 && list[i].dims == 1;
+        if (strcmp(list[i].type->name, seed ? "i64" : "f32") == 0 &&
+            (seed || (strcmp(list[i].name, "dropout") == 0 && list[i].dims < 0)))
+            fa_buf_printf(out, "#define DROPOUT%s_AT %d\n%s", seed ? "_SEED" : "", i,
+                          found++ > 0 ? "#define DROPOUT 1\n" : "");
+    }
+    return found;
+}
+
 int fa_render_check_snippets(const fa_problem *problem, fa_diag *diag)
 {
     fa_buf unseen = {0};
     fa_buffer list[FA_ATTN_BUFFERS];
     int rc = fa_snippets_print(problem, &unseen, diag);
     const int count = rc == 0 ? fa_buffers_read(fa_buffers_of(problem), list, diag) : 0;
+    if (define_dropout(list, count, &unseen) == 1)
+        rc = fa_fail(diag, FA_EINVAL,
+                     "dropout takes two buffers: write \"dropout:f32 dropout_seed:i64[:]\"");
     for (int i = 0; i < count && fa_buffers_room(problem) == 0; i++)
         if (list[i].wanted)
             rc = fa_fail(diag, FA_EINVAL,
@@ -60,6 +77,7 @@ static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t take
                            const fa_gpu *gpu)
 {
     int at[FA_PROBLEM_VALUES];
+    fa_buffer list[FA_ATTN_BUFFERS];
     const fa_operation *operation = fa_operation_of(problem);
     /* A specification's sizes are in macros that are made of them. */
     const bool named = operation->specification[0] == 0;
@@ -69,6 +87,7 @@ static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t take
         if (named)
             define(out, operation->field[at[i]].macro,
                    (int32_t)fa_field_shown(&operation->field[at[i]], problem->value[at[i]]));
+    define_dropout(list, fa_buffers_read(fa_buffers_of(problem), list, NULL), out);
     fa_snippets_print(problem, out, NULL);
 }
 

@@ -554,6 +554,11 @@ struct HeldTile {
         block_sync();
         multiply_held<kD>(s, smem + kHeldQAt, smem, kQkPitch);
         multiply_held<kDv>(dp, smem + kHeldDoAt, smem + kHeldVAt, kDoVPitch);
+#if DROPOUT
+        Dropped<false, kWide / 16> kept;
+        kept.find(Dropout(p.buffer, (i64)w.batch * p.heads_q + w.head), row0 + slab, key0 + half_keys);
+        kept.apply((float (&)[kWide / 2])dp, dropout_scale(p.buffer));
+#endif
         block_sync();
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -728,6 +733,9 @@ FA_DEVICE void sum_tiles(const fa_attn_bwd_params &p, void *workspace, u32 block
                 const auto bent = snippet_score<SnippetPlain<float>>(shared[place], w.batch, w.head, w.kv_head, c.first_place + row0 + row, key0 + key, w.len_q, w.len_k, w.buffers);
                 weight = exp2_fast(bent * kLog2e - shared[kRowsAt + row]);
             }
+#if DROPOUT
+            ds = Dropout(p.buffer, (i64)w.batch * p.heads_q + w.head).keeps(row0 + row, key0 + key) ? ds * dropout_scale(p.buffer) : 0.0f;
+#endif
             ds = weight == 0.0f ? 0.0f : weight * (ds - shared[kRowsAt + kRows + row]);
         }
         block_sync();

@@ -11,7 +11,7 @@
 // Loops are not unrolled, with sums in local memory, because a first answer waits for this file's compilation.
 #include "attn_bwd_params.h"
 #include "fa_numeric.cuh"
-#if SCORE_SNIPPET || MASK_SNIPPET
+#if SCORE_SNIPPET || MASK_SNIPPET || DROPOUT
 #include "attn_snippet.cuh"
 #endif
 
@@ -240,8 +240,8 @@ struct Sums {
     float largest[2], weight[2];   // of O's rows y and y + 8: the largest score, what the weights of this lane's columns add up to
 };
 
-// Softmax as it goes: what was added up becomes relative to the largest score so far.
-FA_DEVICE void weigh_out(Sums &sums, Part &s) {
+// Softmax as it goes: what was added up becomes relative to the largest score so far. kept: a bit for each score; what is kept is scaled.
+FA_DEVICE void weigh_out(Sums &sums, Part &s, u32 kept, float scale) {
 #pragma unroll 1
     for (int half = 0; half < 4; half += 2) {
         float &so_far = sums.largest[half / 2], largest = so_far, weight = 0;
@@ -252,6 +252,7 @@ FA_DEVICE void weigh_out(Sums &sums, Part &s) {
         for (int j = 0; j < 8; j++)
             for (int i = half; i < half + 2; i++) {
                 s[j][i] = expf(s[j][i] - base), weight += s[j][i];
+                s[j][i] = kept >> (4 * j + i) & 1 ? s[j][i] * scale : 0;
                 sums.total[kOfV][j][i] *= before;
             }
         so_far = largest, sums.weight[half / 2] = sums.weight[half / 2] * before + weight;
@@ -278,12 +279,23 @@ FA_DEVICE void add_tile(const fa_attn_bwd_params &p, Kind kind, Sums &sums, i64 
         }
     }
     const bool all = all_meet(p, row, key);
+    u32 kept = 0xffffffffu;
+    float scale = 1;
+#if DROPOUT
+    const Dropout dropout(p.buffer, index * p.heads_q + h);
+    scale = dropout_scale(p.buffer);
+#endif
 #pragma unroll 2
     for (int i = 0; i < 32; i++) {
         const int query = of_keys ? column_of(i) : row_of(i), other = of_keys ? row_of(i) : column_of(i);
         const bool seen = (all || sees(p, row + query, key + other)) && !is_masked(p, index, h, row + query, key + other);
         float &weigh = weight[0][i / 4][i % 4], &slope = weight[1][i / 4][i % 4];
         const Score is = score(p, weigh, index, h, row + query, key + other);
+#if DROPOUT
+        if (!dropout.keeps(row + query, key + other)) kept &= ~(1u << i);
+#endif
+        const float share = kept >> i & 1 ? scale : 0;
+        slope *= share;
         const float x = seen ? is.x : neg_infinity();
 #if D_BUFFERS > 0
         if (kind == kDq && column == 0 && seen) {
@@ -293,9 +305,11 @@ FA_DEVICE void add_tile(const fa_attn_bwd_params &p, Kind kind, Sums &sums, i64 
         }
 #endif
         weigh = forward ? x : seen ? expf(x - tile_lse[query]) : 0.0f;
-        if (!forward) slope = !seen ? 0.0f : weigh * (slope - tile_delta[query]) * (weigh == 0 ? 1 : is.slope);
+        if (forward) continue;
+        slope = !seen ? 0.0f : weigh * (slope - tile_delta[query]) * (weigh == 0 ? 1 : is.slope);
+        weigh *= share;
     }
-    if (forward) weigh_out(sums, weight[0]);
+    if (forward) weigh_out(sums, weight[0], kept, scale);
 #pragma unroll 1
     for (int i = kind == kDq ? kOfK : kOfV; i <= (forward ? kOfV : kOfK); i++) add_weighted(sums.total[i], weight[i], matrices[3 - i]);
 }

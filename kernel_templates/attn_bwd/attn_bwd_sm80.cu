@@ -145,7 +145,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const u32 owned = find_owned(blockIdx.x, key_tiles, kv_heads, (u32)group);
     const int kv_head = (int)(owned / key_tiles);
     i64 own_tile = owned % key_tiles;
-#if SCORE_SNIPPET || MASK_SNIPPET
+#if PLACES
     const i64 among_all = own_tile;
     const int index = find_index<kN>(p, p.cu_seqlens_k, kv_head / p.heads_kv, own_tile);
     const Sequence own = sequence_of(p, index);
@@ -191,6 +191,9 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
         const u32 slot = smem + kSlots + (kStages > 1 ? step % kStages * kSlotBytes : 0);
         const u32 q_tile = slot, do_tile = slot + kQBytes, p_tile = smem + kP, ds_tile = smem + kDs;
         const Workspace work(p, workspace, (i64)own.batch * p.heads_q + head, own.first_tile);
+#if DROPOUT
+        const Dropout dropout(p.buffer, (i64)index * p.heads_q + head);
+#endif
 #if SCORE_SNIPPET || MASK_SNIPPET
         const Places places = places_of(p, own, index, head);
         const int first_place = place_of_query(own);
@@ -237,6 +240,14 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
                                                [&](u32 (&r)[4], int j, int step) { k.read<false>(r, j, step); });
             multiply<kSlabs, kSPairs, kDv / 16>(dp, [&](u32 (&r)[4], int i, int step) { d_o.read<false>(r, i, step); },
                                                 [&](u32 (&r)[4], int j, int step) { v.read<false>(r, j, step); });
+#if DROPOUT
+            Dropped<false, kN / 32> kept[kSlabs];
+#pragma unroll
+            for (int i = 0; i < kSlabs; ++i) {
+                kept[i].find(dropout, tile * kM + (int)slab_row + i * 16, at.key0 + (int)at.column_warp * (kN / 2));
+                kept[i].apply((float (&)[kSPairs * 8])dp[i], dropout_scale(p.buffer));
+            }
+#endif
             const int key0 = at.key0 + (int)at.column_warp * (kN / 2) + (int)at.lane % 4 * 2;
 #pragma unroll
             for (int i = 0; i < kSlabs; ++i)
@@ -277,6 +288,11 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
                             if constexpr (kSoftcap) ds[e] *= slope[e];
 #endif
                         }
+#if DROPOUT
+#pragma unroll
+                        for (int e = 0; e < 2; ++e)
+                            if (!kept[i][j * 4 + half * 2 + e]) weight[e] = 0.0f;
+#endif
                         const u32 place = TileLayout<kN>::offset(row, at.column_warp * (kN / 16) + j) + at.lane % 4 * 4;
                         store_shared_4(p_tile + place, pack2<kBf16>(weight[0], weight[1]));
                         store_shared_4(ds_tile + place, pack2<kBf16>(ds[0], ds[1]));
@@ -319,7 +335,11 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     }
     cp_async_wait<0>();
     store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, p.softmax_scale, HEAD_DIM);
+#if DROPOUT
+    store_keys<kDvPairs>(own, at, p.dv, p.dv_strides, dv, dropout_scale(p.buffer), HEAD_DIM_V);
+#else
     store_keys<kDvPairs>(own, at, p.dv, p.dv_strides, dv, 1.0f, HEAD_DIM_V);
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(kSideThreads)

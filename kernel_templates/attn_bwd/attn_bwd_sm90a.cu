@@ -116,7 +116,7 @@ struct alignas(16) Ranked {
     u32 seq_q, seq_k;
     u32 first_q;
     u32 most_key_tiles;   // of a sequence, of one head; in the entry behind them
-#if SCORE_SNIPPET || MASK_SNIPPET
+#if PLACES
     u32 index;            // among all, as they lie
 #endif
 };
@@ -291,7 +291,7 @@ FA_DEVICE void rank_sequence(const fa_attn_bwd_params &p, void *workspace, int b
     if (threadIdx.x != 0) return;
     Ranked *at = ranking_of(p, workspace) + before;
     at[0] = {key_tiles, (u32)own.first_tile, (u32)own.seq_q, (u32)own.seq_k, (u32)own.first_q, 0};
-#if SCORE_SNIPPET || MASK_SNIPPET
+#if PLACES
     at[0].index = (u32)b;
 #endif
     if (before == (u32)p.batch - 1) at[1] = {key_tiles + tiles_of_keys((u32)own.seq_k), 0, 0, 0, 0, most};
@@ -380,7 +380,7 @@ struct Job {
     int steps;
     Band band;
     Meets meets;
-#if SCORE_SNIPPET || MASK_SNIPPET
+#if PLACES
     // Of the batch, or the sequence of a rank.
     __device__ __forceinline__ int index(const fa_attn_bwd_params &p, void *workspace, u32 rank) const {
         return kVarlen ? (int)ranking_of(p, workspace)[rank].index : batch;
@@ -848,7 +848,7 @@ struct Consumer {
     const int heads;       // of queries
     Steps walk;
     int left;              // steps from this one on
-#if SCORE_SNIPPET || MASK_SNIPPET
+#if PLACES
     Places places;         // of the group's first head
     int key;               // this lane's first one
 #endif
@@ -871,7 +871,7 @@ struct Consumer {
           walk(job.meets, job.group, walks_down(p, job)),
 #endif
           left(job.steps), step(step) {
-#if SCORE_SNIPPET || MASK_SNIPPET
+#if PLACES
         places = {index, (int)first_head_of((u32)job.head, (u32)job.whole), job.head / (int)kParts, kVarlen ? job.seq_q : p.seq_q, kVarlen ? job.seq_k : p.seq_k AND_BUFFERS(p.buffer)};
         key = job.key_tile * kN + (int)(group * 64 + warp * 16 + lane / 4);
 #endif
@@ -905,6 +905,18 @@ struct Consumer {
         async_proxy_fence();
         named_arrive(kHalfFull + group, kGroup + kWarp);
     }
+#if DROPOUT
+#define DROP_FROM_DP kept.apply(dp, dropout_scale(p.buffer));
+#define DV_SCALE dropout_scale(p.buffer)
+    __device__ __forceinline__ Dropped<true, kM / 16> find_kept() const {
+        Dropped<true, kM / 16> kept;
+        kept.find(Dropout(p.buffer, (i64)places.batch * p.heads_q + places.head + walk.head), key - (int)lane / 4, walk.tile * kM);
+        return kept;
+    }
+#else
+#define DROP_FROM_DP
+#define DV_SCALE 1.0f
+#endif
 #if SCORE_SNIPPET || MASK_SNIPPET
     static constexpr int kApiece = BUFFER_COUNT > 0 && SCORE_FETCHES != 2 ? 2 : 4;
     using Line = SnippetCount<SnippetLine>;
@@ -1001,6 +1013,9 @@ struct Consumer {
         if constexpr (kFirst) barrier_wait(shared.barrier(kVFull), turn & 1);
         barrier_wait(shared.barrier(kDoFull + slot_of(step)), parity_of(step));
         issue_scores<kN, kM, kWidthV / 16>(dp, descriptor(kVAt + group * 64 * kRowBytes, 0), descriptor(kDoAt + slot_of(step) * kDoBytes, 0));
+#if DROPOUT
+        const Dropped<true, kM / 16> kept = find_kept();
+#endif
         wgmma_wait<1>();
         Wgmma<kM>::pin(s);
 
@@ -1019,6 +1034,7 @@ struct Consumer {
         if (at_once) {
             wgmma_wait<0>();
             Wgmma<kM>::pin(dp);
+            DROP_FROM_DP
         }
 #if SUMS_IN_PASS
         if (passes_any()) {
@@ -1045,11 +1061,13 @@ struct Consumer {
         if (!at_once) {
             wgmma_wait<0>();
             Wgmma<kM>::pin(dp);
+            DROP_FROM_DP
         }
 #else
         seers.mask(s, walk.tile * kM, (int)t * 2);
         wgmma_wait<0>();
         Wgmma<kM>::pin(dp);
+        DROP_FROM_DP
 #endif
         if (left == 1 && lane == 0) barrier_arrive(shared.barrier(kVEmpty));   // the next job's V comes during this step
         if constexpr (kFirst) come_apart();
@@ -1088,6 +1106,9 @@ struct Consumer {
 #endif
             stmatrix_x4_trans(ds_tile + j * (16 * kRowBytes), ds[4 * j], ds[4 * j + 1], ds[4 * j + 2], ds[4 * j + 3]);
         }
+#if DROPOUT
+        kept.apply(weights);
+#endif
         // dV multiplies while the fence and the other consumer are waited for.
         issue_gradient<kWidthV, kM>(dv, weights, descriptor(kDoAt + slot_of(step) * kDoBytes, kM * kRowBytes));
         async_proxy_fence();
@@ -1171,7 +1192,7 @@ struct Consumer {
     // dV goes through this consumer's part of the tiles of dS, dK through its half of dQ.
     __device__ __forceinline__ int own_key(const Job &job) const { return job.key_tile * kN + (int)(group * 64 + warp * 16); }
     __device__ __forceinline__ void store_dv(const fa_tensor_map *maps, const Job &job) {
-        store_gradient<kWidthV>(dv, 1.0f, maps + kMapDv, shared.base + kDsAt + group * (kM * kRowBytes) + warp * 16 * kRowBytes, kDsBytes, own_key(job), job);
+        store_gradient<kWidthV>(dv, DV_SCALE, maps + kMapDv, shared.base + kDsAt + group * (kM * kRowBytes) + warp * 16 * kRowBytes, kDsBytes, own_key(job), job);
     }
     __device__ __forceinline__ void store_dk(const fa_tensor_map *maps, const Job &job, bool stores) {
         named_sync(kHalfEmpty + group, kGroup + kWarp);
@@ -1206,7 +1227,7 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
 #if SKIPS
         job.list(p, workspace, told.number);
 #endif
-#if SCORE_SNIPPET || MASK_SNIPPET
+#if PLACES
         Consumer consumer(p, shared, job, group, step, job.index(p, workspace, told.number));
 #else
         Consumer consumer(p, shared, job, group, step);

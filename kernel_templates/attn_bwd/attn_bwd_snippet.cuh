@@ -17,6 +17,7 @@ FA_DEVICE Places places_of(const fa_attn_bwd_params &p, const Sequence &s, int i
 }
 // At which key the first query stands.
 FA_DEVICE int place_of_query(const Sequence &s) { return CAUSAL == 2 ? 0 : s.seq_k - s.seq_q; }
+#if SCORE_SNIPPET || MASK_SNIPPET
 // Of a row or key `ahead` of a thread's first one.
 FA_DEVICE SnippetCount<SnippetLine> line_place(int first, int ahead) { return {first + ahead, {(float)first, 1.0f, ahead}}; }
 
@@ -35,6 +36,7 @@ template <class Q, class K> FA_DEVICE float weigh(const fa_attn_bwd_params &p, c
     return curve.weight(score, lse, slope);
 #endif
 }
+#endif
 // Whether all queries of a tile exist and see all of a tile's keys, but for a mask's text: what texts say of rows that do not exist may be anything.
 FA_DEVICE bool is_clear(const Meets &meets, int tile, int seq_q) { return tile >= meets.first_clear && tile < meets.end_clear && (tile + 1) * kM <= seq_q; }
 FA_DEVICE float slope_at(float weight, float slope) { return weight > 0.0f ? slope : 1.0f; }

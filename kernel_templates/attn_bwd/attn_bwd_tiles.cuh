@@ -259,7 +259,8 @@ struct Curve {
     }
 };
 
-#if SCORE_SNIPPET || MASK_SNIPPET
+#define PLACES (SCORE_SNIPPET || MASK_SNIPPET || DROPOUT)   // whether anything is asked about a score's place
+#if PLACES
 } // namespace
 
 #define SKIPS (MASK_SNIPPET && !DETERMINISTIC)

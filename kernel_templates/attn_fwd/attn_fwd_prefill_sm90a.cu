@@ -255,7 +255,11 @@ class Dealer {
         const int end_row = kPacked ? find_row(p.dense, w.row0 + kM - 1).query + 1 : w.row0 + kM;
         const int begin = first_key(p, sequence, find_row(p.dense, w.row0).query);
         const int end = end_key(p, sequence, (end_row < w.len_q ? end_row : w.len_q) - 1);
+#if DROPOUT
+        w.key0 = PAGED != 0 ? begin / kBox * kBox : begin / 16 * 16;   // bits are of 16 keys
+#else
         w.key0 = PAGED != 0 ? begin / kBox * kBox : begin;
+#endif
         w.steps = end > begin ? (end - w.key0 + kN - 1) / kN : 0;   // of a user's mask some are hidden
         w.k_scale = kFp8 ? find_scale(p, batch, kv_head_of(p, w)).exponent : 0.0f;
         return w;
@@ -713,6 +717,15 @@ struct Serving {
                 if (i / 4 * 8 + i % 2 < begin[i % 4 / 2]) s[i] = neg_infinity();
         }
     }
+
+#if DROPOUT
+    FA_DEVICE void drop(Scores &s, const Params &p, const Work &work, int row, int key) {
+        const int lane = (int)(threadIdx.x % kWarp);
+        Dropped<false, kN / 16> kept;
+        kept.find(Dropout(p.buffer, (i64)work.batch * p.dense.heads_q + work.head), work.row0 + row - lane / 4, work.key0 + key - lane % 4 * 2);
+        kept.apply(s);
+    }
+#endif
 
     // ---- values
 

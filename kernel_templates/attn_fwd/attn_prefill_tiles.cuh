@@ -98,6 +98,9 @@ FA_DEVICE bool find_work(Work &w, const fa_attn_serving_params &p) {
     const int last = w.row0 + w.rows - 1;
     w.begin = first_key(p, s, w.row0), w.end = end_key(p, s, last);
     w.clear_begin = first_key(p, s, last), w.clear_end = end_key(p, s, w.row0);
+#if DROPOUT
+    w.begin = w.begin / 16 * 16;   // bits are of 16 keys
+#endif
     return true;
 }
 

@@ -10,6 +10,9 @@
 // Error of attn_ref_fp32: scores, weights and sums are doubles, so it is that of the last rounding to fp32.
 #include "attn_serving_params.h"
 #include "fa_numeric.cuh"
+#if DROPOUT
+#include "attn_dropout.cuh"
+#endif
 
 #define REF_THREADS 128
 #define OUT_DIM HEAD_DIM_V
@@ -81,6 +84,7 @@ struct Row {
     const Query *q;
     const Stored *k, *v;
     int b, h, h_kv, first, end, len_q, len_k, stands;   // at this key
+    i64 query;   // its number in its sequence
 
     __device__ __forceinline__ Row(const Params &p, const i64 *rows, i64 i) {
         const fa_attn_params &d = p.dense;
@@ -114,7 +118,7 @@ struct Row {
         k = (const Stored *)d.k + block_k + h_kv * d.k_head_stride;
         v = (const Stored *)d.v + block_v + h_kv * d.v_head_stride;
         const i64 stands = s + (VARLEN_Q || LENGTHS_K ? len_k - len_q : d.causal_offset);
-        this->stands = (int)stands;
+        this->stands = (int)stands, query = s;
         i64 from = 0, to = len_k;
         if (CAUSAL && stands + 1 < to) to = stands + 1;
         if (WINDOW && p.window_right >= 0 && stands + p.window_right + 1 < to) to = stands + p.window_right + 1;
@@ -197,6 +201,9 @@ static __device__ __noinline__ void attention_row(const Params &p, const i64 *ro
             const double s = score(p, row, q, first + own, lowp), w = s == none ? 0.0 : weight(s, largest, lowp);
             total += w;
             weights[own] = lowp ? (double)rounded_weight((float)w) : w;
+#if DROPOUT
+            if (!Dropout(p.buffer, (i64)row.b * p.dense.heads_q + row.h).keeps(row.query, first + own)) weights[own] = 0.0;
+#endif
         }
         __syncthreads();
 #pragma unroll
@@ -208,6 +215,9 @@ static __device__ __noinline__ void attention_row(const Params &p, const i64 *ro
     total = block_reduce(total, false);
     if (SINKS) total += weight(sink, largest, lowp);
     double scale = total > 0.0 ? 1.0 / total : 0.0;
+#if DROPOUT
+    scale *= (double)dropout_scale(p.buffer);
+#endif
     if (KV_FP8 == 1) scale *= (double)p.v_scale[(i64)row.b * p.v_scale_batch_stride + (i64)row.h_kv * p.v_scale_head_stride];
     for (int c = 0; c < COLUMNS; c++) {
         const int d = threadIdx.x + c * REF_THREADS;

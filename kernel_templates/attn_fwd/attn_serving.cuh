@@ -12,6 +12,9 @@
 #include "attn_serving_params.h"
 #include "fa_global.cuh"
 #include "fa_numeric.cuh"
+#if DROPOUT
+#include "attn_dropout.cuh"
+#endif
 
 #ifndef Q_FP8
 #define Q_FP8 0
@@ -80,7 +83,7 @@ struct Closed {
     float inverse, lse;
 };
 
-// Of what a row has seen and, with sinks, its head's sink; fp8 values with their scale.
+// Of what a row has seen and, with sinks, its head's sink; fp8 values with their scale, and weights that dropout keeps with theirs.
 FA_DEVICE Closed close_row(const fa_attn_serving_params &p, int batch, int kv_head, int head, Total total) {
     float shrink = 1.0f;
     if constexpr (SINKS != 0) {
@@ -90,6 +93,9 @@ FA_DEVICE Closed close_row(const fa_attn_serving_params &p, int batch, int kv_he
     }
     float inverse = total.sum == 0.0f ? 0.0f : reciprocal(total.sum) * shrink;   // NaN stays NaN
     if constexpr (KV_FP8 == 1) inverse *= p.v_scale[(i64)batch * p.v_scale_batch_stride + kv_head * p.v_scale_head_stride];
+#if DROPOUT
+    inverse *= dropout_scale(p.buffer);
+#endif
     return {inverse, total.sum == 0.0f ? neg_infinity() : (total.reference + log2_fast(total.sum)) * kLn2};
 }
 

@@ -10,6 +10,9 @@
 
 #include "attn_serving_params.h"
 #include "fa_numeric.cuh"
+#if DROPOUT
+#include "attn_dropout.cuh"
+#endif
 
 #if BUFFER_COUNT > 0
 #define AND_BUFFERS(...) , __VA_ARGS__

@@ -379,6 +379,12 @@ FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, 
 #define FETCH_FOR(step, work)
 #define COME_TO(step, work)
 #endif
+// Weights that dropout does not keep become 0, when they are summed.
+#if DROPOUT
+#define DROP(step, work) Kind::drop(s, p, work, lane_row, lane_key + PLACE_OF(step) * kN);
+#else
+#define DROP(step, work)
+#endif
 
 template <class Kind>
 FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps &maps, const Shared &shared, u32 group) {
@@ -419,6 +425,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
             COME_TO(step, work);
             if (Kind::is_masked(own, PLACE_OF(step))) Kind::mask(s, p, work, lane_row, lane_key + PLACE_OF(step) * kN);
             weigh_scores(s, rows, factor, curve);
+            DROP(step, work)
             pack(probs, s);
             Kind::clean(feed, work, PLACE_OF(step));
             bool accumulate = false;
@@ -434,6 +441,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                         Kind::mask(s, p, work, lane_row, lane_key + PLACE_OF(step) * kN);
                     float shrink[2];
                     const bool grown = weigh_scores(s, rows, shrink, curve);
+                    DROP(step, work)
                     finish_before_wait(rows);
                     wgmma_wait<0>();
                     Wgmma<kWidthV>::pin(o);
@@ -460,6 +468,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 if (Kind::is_masked(own, PLACE_OF(step))) Kind::mask(s, p, next, lane_row, lane_key + PLACE_OF(step) * kN);
                 float none[2];
                 weigh_scores(s, rows, none, curve);
+                DROP(step, next)
                 finish_before_wait(rows);
                 wgmma_wait<0>();
                 Wgmma<kWidthV>::pin(o);

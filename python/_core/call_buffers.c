@@ -95,8 +95,26 @@ static bool may_be_softcap(PyObject *score)
     return text != NULL && strstr(text, "tanh") != NULL;
 }
 
+/* Dropout is asked for by two buffers. */
+static int take_dropout(struct call *c)
+{
+    PyObject *p = c->is.dropout_p, *none = Py_None;
+    PyObject *seed = c->is.dropout_seed != NULL ? c->is.dropout_seed : none;
+    c->is.dropout_p = c->is.dropout_seed = NULL;
+    if (p == NULL || p == none || (PyFloat_Check(p) && PyFloat_AsDouble(p) == 0))
+        return 0;
+    c->dropped = call_helper("fa_tune._mods", "dropped", "(OOOO)",
+                             c->is.buffers != NULL ? c->is.buffers : none, p, seed, c->is.q);
+    if (c->dropped == NULL)
+        return -1;
+    c->is.buffers = c->dropped != none ? c->dropped : c->is.buffers;
+    return 0;
+}
+
 int call_take_texts(struct call *c)
 {
+    if (take_dropout(c) != 0)
+        return -1;
     if ((is_function(c->is.score) || is_function(c->is.mask) || may_be_softcap(c->is.score)) &&
         trace(c) != 0)
         return -1;
@@ -191,7 +209,8 @@ int call_take_buffers(struct call *c)
     if (!PyDict_Check(c->is.buffers))
         return fail(ERROR_ARGUMENT, "%s is a dict of tensors and numbers, {\"slope\": slope}",
                     call_name_of(c, &c->is.buffers));
-    if (c->problem.score == 0 && c->problem.mask == 0)
+    if (c->problem.score == 0 && c->problem.mask == 0 &&
+        PyDict_GetItemString(c->is.buffers, "dropout") == NULL)
         return fail(ERROR_ARGUMENT, "%s is for a score or mask, and there is none",
                     call_name_of(c, &c->is.buffers));
     const int count = sort_items(c->is.buffers, name, value);
@@ -221,4 +240,5 @@ void call_free_buffers(struct call *c)
     PyMem_Free(c->buffers);
     c->buffers = NULL;
     Py_CLEAR(c->traced);
+    Py_CLEAR(c->dropped);
 }

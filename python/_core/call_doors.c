@@ -49,6 +49,8 @@ static struct keyword of_attention[] = {
     {"score", AT(score), NULL},
     {"mask", AT(mask), NULL},
     {"buffers", AT(buffers), NULL},
+    {"dropout_p", AT(dropout_p), NULL},
+    {"dropout_seed", AT(dropout_seed), NULL},
     {NULL, 0, NULL},
 };
 
@@ -61,7 +63,8 @@ static struct keyword of_varlen[] = {
     {"seqused_k", EXTRA(SEQUSED_K), NULL},
     {"fa_version", IGNORED, NULL},
     {"deterministic", AT(deterministic), NULL}, /* of gradients: the forward pass is */
-    {"dropout_p", OFF_OR_REFUSED, NULL},
+    {"dropout_p", AT(dropout_p), NULL},
+    {"dropout_seed", AT(dropout_seed), NULL},
     {"q_v", OFF_OR_REFUSED, NULL},
     {"return_attn_probs", OFF_OR_REFUSED, NULL},
     {"cp_world_size", ONE_OR_REFUSED, NULL},

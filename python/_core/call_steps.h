@@ -16,7 +16,7 @@ enum { CU_SEQLENS_Q, CU_SEQLENS_K, SEQUSED_K, BLOCK_TABLE, SINKS, K_SCALE, V_SCA
 struct arguments {
     PyObject *q, *k, *v, *causal, *scale, *layout, *out, *return_lse, *stream;
     PyObject *window, *softcap, *max_seqlen_q, *max_seqlen_k, *deterministic, *v_dim, *q_scale,
-        *score, *mask, *buffers, *extra[EXTRAS];
+        *score, *mask, *buffers, *dropout_p, *dropout_seed, *extra[EXTRAS];
 };
 
 /* What a score and mask read. */
@@ -62,6 +62,7 @@ struct call {
     PyObject
         *wanted; /* of backward: a tuple of the buffers' names whose gradient is wanted; or NULL */
     PyObject *traced;        /* owned: what functions became; or NULL */
+    PyObject *dropped;       /* owned: the buffers with those that ask for dropout; or NULL */
     PyObject *values;      /* owned, the view of k's first v_dim columns that is v; or NULL */
     PyObject *scales;      /* owned, those of fp8 queries times those of keys; or NULL */
     place place;

@@ -67,7 +67,7 @@ _NOT_COVERED = {"mla": _MLA, "kv_lora_rank": _MLA,
                                 "fa_tune's kernels; score= and mask= take its functions"),
                 **dict.fromkeys(("mask", "bias", "alibi"), "PyTorch's SDPA computes it, within fa_tune.sdpa() too, and attention(score=…, "
                                 "mask=…, buffers=…) from what it is computed of"),
-                "dropout": "PyTorch's SDPA computes it, within fa_tune.sdpa() too"}
+                "dropout": "attention() and attention_varlen() have dropout_p; a problem has buffers=\"dropout:f32 dropout_seed:i64[:]\""}
 
 
 def refuse_feature(name: str, fields: Iterable[str]) -> None:

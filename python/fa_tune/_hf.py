@@ -137,11 +137,9 @@ def _is_ours(x):
     return x.is_cuda
 
 
-def _reason_against(tensors, attention_mask, dropout, more):
+def _reason_against(tensors, attention_mask, more):
     if not _is_ours(tensors[0]):
         return "the tensors are not on CUDA"
-    if dropout:
-        return "fa_tune has no dropout"
     if more.get("output_attentions"):
         return "attention weights are asked for"
     for x, name in ((attention_mask, "a mask"), (more.get("position_bias"), "a bias of positions")):
@@ -156,8 +154,10 @@ def _reason_against(tensors, attention_mask, dropout, more):
     return None
 
 
-def _extras(more):
+def _extras(more, dropout):
     extras = {} if more.get("softcap") is None else {"softcap": more["softcap"]}
+    if dropout:
+        extras["dropout_p"] = dropout
     if more.get("s_aux") is not None:
         extras["sinks"] = more["s_aux"].float()
     return extras
@@ -168,11 +168,11 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
     """q (batch, heads_q, seq_q, head_dim), k and v (batch, heads_kv, seq_k, head_dim); returns the
     output as (batch, seq_q, heads_q, head_dim), and None for the weights."""
     lengths = attention_mask if _are_lengths(attention_mask) else None
-    kind = reason = _reason_against((query, key, value), attention_mask if lengths is None else None, dropout, more)
+    kind = reason = _reason_against((query, key, value), attention_mask if lengths is None else None, more)
     if reason is None:
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
         causal = bool(causal or lengths is not None) and query.shape[2] > 1
-        k, v, extras = key, value, _extras(more)
+        k, v, extras = key, value, _extras(more, dropout)
         if attention_mask is not None and lengths is None:
             causal = False  # the mask says it
         if (attention_mask is not None and lengths is None) or more.get("position_bias") is not None:
@@ -229,11 +229,11 @@ def paged_attention_forward(module, query, key, value, attention_mask=None, drop
     cache, and read where they lie, but in layers with a window."""
     if cache is None:
         raise _errors.ArgumentError("\"paged|fa_tune\" is for continuous batching, which passes its cache: use \"fa_tune\"")
-    reason = _reason_against((query,), attention_mask, dropout, more)
+    reason = _reason_against((query,), attention_mask, more)
     if reason is not None or block_table is not None:
         raise _errors.NotSupported("continuous batching with \"paged|fa_tune\": %s" % (reason or "a block table is given"))
     group, layer = cache.layer_index_to_group_indices[module.layer_idx]
-    window, extras = cache.sliding_windows[module.layer_idx], _extras(more)  # of 1: none
+    window, extras = cache.sliding_windows[module.layer_idx], _extras(more, dropout)  # of 1: none
     if isinstance(cu_seq_lens_k, dict):
         kind = "full_attention" if window == 1 else "sliding_attention"
         cu_seq_lens_k, max_seqlen_k = cu_seq_lens_k[kind], max_seqlen_k[kind]

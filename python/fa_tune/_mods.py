@@ -9,7 +9,7 @@ import re
 import sys
 import types
 
-from ._errors import ArgumentError, NotSupported
+from ._errors import ArgumentError, NotSupported, shown
 
 ARGUMENTS = {"score": ("score", "b", "h", "q", "k"), "mask": ("b", "h", "q", "k")}
 _SIMPLE = re.compile(r"[\s()qk0-9<>=+-]|and")  # what the fields causal and window can say
@@ -565,6 +565,33 @@ def _softcap(score, buffers):
     except ValueError:
         return None
     return cap if 0 < cap < 1e38 else None
+
+
+def _seed(seed, device):
+    """Of dropout, on the device: drawn anew in each replay of a captured graph unless it is given."""
+    import torch
+    if isinstance(seed, torch.Tensor):
+        return seed
+    if seed is None or isinstance(seed, torch.Generator):
+        return torch.randint(-2**63, 2**63 - 1, (2,), dtype=torch.int64, device=device, generator=seed)
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise ArgumentError("dropout_seed is None, an int, a torch.Generator or a tensor of int64, not %s" % shown(seed))
+    return torch.full((1,), (seed + 2**63) % 2**64 - 2**63, dtype=torch.int64, device=device)
+
+
+def dropped(buffers, p, seed, q):
+    """The buffers and those that ask for dropout; None: none is."""
+    if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p < 1:
+        raise ArgumentError("dropout_p is a number from 0 up to less than 1, not %s" % shown(p))
+    if p == 0:
+        return None
+    if buffers is not None and not isinstance(buffers, dict):
+        raise ArgumentError("buffers is a dict of tensors and numbers, {\"slope\": slope}")
+    torch = sys.modules.get("torch")
+    is_torchs = torch is not None and isinstance(q, torch.Tensor)
+    if not is_torchs and (seed is None or isinstance(seed, int)):
+        raise ArgumentError("dropout_seed is an array of int64 on the device where q is no tensor of PyTorch's")
+    return {**(buffers or {}), "dropout": float(p), "dropout_seed": _seed(seed, q.device) if is_torchs else seed}
 
 
 def traced(score, mask, buffers, softcap=None):

@@ -26,7 +26,7 @@ def _reason_against(tensors, dropout_p, return_debug_mask):
     if _sdpa_fallback.is_wanted():
         return ""
     if dropout_p != 0.0:
-        return "fa_tune has no dropout"
+        return "dropout draws PyTorch's bits there, which its backward, too, must draw: fa_tune.attention has dropout_p"
     if return_debug_mask:
         return "fa_tune gives no debug mask"
     if tensors[0].dtype not in ELEMENTS:

@@ -136,6 +136,8 @@ class AttentionOptions(TypedDict, total=False):
     score: str | Callable[..., Any] | None
     mask: str | Callable[..., Any] | None
     buffers: Mapping[str, Any] | None
+    dropout_p: float
+    dropout_seed: Any
 
 
 class _ServingOptions(TypedDict, total=False):
@@ -172,6 +174,7 @@ class VarlenOptions(_ServingOptions, total=False):
     fa_version: Any
     deterministic: Any
     dropout_p: float
+    dropout_seed: Any
     q_v: None
     return_attn_probs: bool
     cp_world_size: int
