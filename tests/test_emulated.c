@@ -559,7 +559,7 @@ TEST(scores_and_masks_of_a_user_are_right)
           {"((u64)(u32)kept[1] << 32 | (u32)kept[0]) != tag", "kept[0] == 0"}}},
         {"'seq_q': 200, 'buffers': 'x:f32[:,:,:,:]', 'score': 'score + x[b][h][q][k]'",
          1,
-         {{"batch + (int)(number % many)", "batch"},
+         {{"its + (int)(number % many)", "its"},
           {"k.whole + reach <= is.last[kLast]", "true"},
           {"kFetches > 1 || i % 4 == 0", "i % 4 == 0"},
           {"kFetches > 1 || i % 4 < 2", "i % 4 < 2"}}},

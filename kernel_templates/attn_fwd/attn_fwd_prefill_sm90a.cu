@@ -9,7 +9,7 @@
 // Invariants, beside attn_wgmma.cuh's:
 //  - the first tile of a block has its number, the others come from a counter, which the last block to draw makes zero again.
 //    The producer hands each tile to the consumers through kPlaces records in shared memory.
-//  - tiles are numbered by sequence, then by sections of heads whose keys and values fit in L2 together, then from the last
+//  - tiles are numbered by sequence (of up to 32 packed ones by the keys that they have, the most first), then by sections of heads whose keys and values fit in L2 together, then from the last
 //    queries to the first, so that where there is a causal mask a section begins with its longest.
 //  - steps are counted from the first key that the tile sees; of pages from the beginning of its box, a box being the
 //    largest part of a page that tiles are whole numbers of.
@@ -192,14 +192,57 @@ template <bool kAlone> class Handed {
     }
 };
 
+// Packed sequences of a batch of up to kMost, in the order in which they are dealt out, so that the GPU does not wait for a long one at its
+// end. The dealer has their lengths at hand. A warp makes it before the thread that deals begins.
+struct Order {
+    static constexpr bool kMade = VARLEN_Q != 0 && !kWalks && !kFp8;
+    static constexpr int kMost = 32;
+    static constexpr u32 kAt = 128, kBarrier = 15;   // of the family's shared memory; a named barrier
+    static_assert(kAt >= Records::kPlaces * (Records::kBytes + 16) && kAt + kMost * 16 <= kRecordBytes, "it fits its place");
+
+    static __device__ __forceinline__ bool is_made(const fa_attn_serving_params &p) { return kMade && p.dense.batch > 1 && p.dense.batch <= kMost; }
+    static __device__ __forceinline__ void make(const fa_attn_serving_params &p, const Shared &shared) {
+        const u32 table = shared.work() + kAt;
+        const int lane = (int)threadIdx.x;
+        Sequence s = {};
+        s.len_k = -1;   // behind all others
+        if (lane < p.dense.batch) s = find_sequence(p, lane);
+        store_shared(table + lane * 16, s.len_q, s.len_k, (int)s.lse, lane);
+        named_sync(kBarrier, kWarp);
+        int before = 0;
+#pragma unroll 4
+        for (int i = 0; i < kMost; ++i) {
+            int len_q, len_k, first, its;
+            load_shared(len_q, len_k, first, its, table + i * 16);
+            before += len_k > s.len_k || (len_k == s.len_k && i < lane);
+        }
+        named_sync(kBarrier, kWarp);
+        store_shared(table + before * 16, s.len_q, s.len_k, (int)s.lse, lane);
+        named_sync(kBarrier, kWarp);
+    }
+};
+
 // Of the thread that fetches K, or the warp that walks: draws tiles, and tells the others.
 class Dealer {
     const Records records;
     Ring place;
     u32 number;          // of the next tile
     u32 before = 0;      // tiles of the sequences before this one
-    int batch = -1;      // this sequence
+    int batch = -1;      // sequences in front of this one
+    int its = 0;         // this sequence
     Sequence sequence;
+
+    __device__ __forceinline__ void come_to(const fa_attn_serving_params &p) {
+        if (!Order::is_made(p)) {
+            its = batch;
+            sequence = find_sequence(p, batch);
+            return;
+        }
+        int first;
+        sequence = {};
+        load_shared(sequence.len_q, sequence.len_k, first, its, records.base + Order::kAt + batch * 16);
+        sequence.lse = first, sequence.offset = key_offset(p, sequence.len_q, sequence.len_k);
+    }
 
     FA_DEVICE u32 draw(const fa_attn_serving_params &p) {
         u32 drawn;
@@ -249,7 +292,7 @@ class Dealer {
         Work w;
         w.row0 = (int)(count - 1 - rest / here) * kM;
         w.head = (int)(first + rest % here);
-        w.batch = batch + (int)(number % many);
+        w.batch = its + (int)(number % many);
         w.len_q = sequence.len_q, w.len_k = sequence.len_k;
         w.first_q = VARLEN_Q != 0 ? (int)sequence.lse : 0;
         const int end_row = kPacked ? find_row(p.dense, w.row0 + kM - 1).query + 1 : w.row0 + kM;
@@ -261,7 +304,7 @@ class Dealer {
         w.key0 = PAGED != 0 ? begin / kBox * kBox : begin;
 #endif
         w.steps = end > begin ? (end - w.key0 + kN - 1) / kN : 0;   // of a user's mask some are hidden
-        w.k_scale = kFp8 ? find_scale(p, batch, kv_head_of(p, w)).exponent : 0.0f;
+        w.k_scale = kFp8 ? find_scale(p, its, kv_head_of(p, w)).exponent : 0.0f;
         return w;
     }
 
@@ -275,7 +318,7 @@ class Dealer {
             before += here;
             batch += batch < 0 ? 1 : (int)together(p);
             if (batch == p.dense.batch) break;
-            sequence = find_sequence(p, batch);
+            come_to(p);
             here = tiles(p) * count_heads(p.dense) * together(p);
         }
         Work w = {0, 0, 0, -1, 0, 0, 0, 0, 0.0f};
@@ -374,6 +417,7 @@ struct Serving {
 #else
         using KTiles = Dealer;
 #endif
+        if (Order::is_made(p) && threadIdx.x < kWarp) Order::make(p, shared);
         if (threadIdx.x == 0) {
             KTiles tiles(p, shared);
             for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) {
