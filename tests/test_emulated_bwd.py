@@ -341,11 +341,11 @@ def sums_of_dq_are_cleared_and_rounded_in_passing():
 
 def blocks_wait_for_one_another_s_sums_of_dq():
     """Two at once, one job ahead."""
-    case = narrow(PassingCase(random.Random(2)), 64, [1, 6, 6, 140, 300])
+    case = narrow(PassingCase(random.Random(2)), 64, [1, 4, 4, 140, 260])
     find_in_some_order(case, BETWEEN, HOPPER, before=NEAR)
     assert all(proved(case, HOPPER, changes=(*NEAR, *BETWEEN), change=1).returncode == 0 for case.words[10] in range(2))
     # One before the last jobs, which go by their tile, adds late.
-    case = narrow(PassingCase(random.Random(2)), 64, [1, 10, 10, 140, 256], CAUSAL=1)
+    case = narrow(PassingCase(random.Random(2)), 64, [1, 8, 8, 140, 256], CAUSAL=1)
     late, wait = "named_sync(kHalfFull + half, kGroup + kWarp);", "wait_added(p, workspace, passing_of<kRounds>(p, workspace, shared, %s))"
     find_in_some_order(case, ((wait % "told.number", wait % "number"),), HOPPER, before=(*NEAR, (
         late, "if (told.number + 12 == Jobs(p, workspace).count) wait_count(next_job_of(p, workspace), told.number + 9); " + late, "with others")))
@@ -354,7 +354,7 @@ def blocks_wait_for_one_another_s_sums_of_dq():
 def the_parts_of_a_group_are_summed():
     """Five heads of queries, or the tiles of one, in three parts; each step of the sum left out, and what tells parts apart."""
     heads, rows = ("head / kParts * group", "0u"), (("first + count * part / (int)kParts", "first"), ("if (kOfRows) key_tiles *= kParts;", ""))
-    for words, flags, more in (([1, 10, 2, 130, 260], {"CAUSAL": 1}, (heads,)), ([1, 2, 2, 330, 260], {"CAUSAL": 1}, rows),
+    for words, flags, more in (([1, 10, 2, 70, 260], {"CAUSAL": 1}, (heads,)), ([1, 2, 2, 330, 260], {"CAUSAL": 1}, rows),
                                ([4, 10, 2, 70, 140], {"CAUSAL": 1, "VARLEN": 1}, (heads, ("own.key_tiles * heads_kv + head * tiles_of_keys(own.seq_k)", "head * tiles_of_keys(own.seq_k)"),))):
         case = narrow(PassingCase(random.Random(2)), 64, words, **flags)
         case.splits, case.rows = (1, 3) if more == rows else (3, 1)
@@ -490,7 +490,7 @@ def dropout_that_is_done_wrong_is_found():
 def sums_of_what_texts_read_that_are_wrong_are_found():
     """Those of keys, heads and diagonals in the main launch, and those over batches."""
     for block, words, room, changes in (
-            (96, [1, 2, 1, 150, 300], 4096, (
+            (96, [1, 2, 1, 110, 200], 4096, (
                 ("(g + 2 * t) % 8", "(g + t) % 8"), ("turned_before = turned", "turned_before = 0.0f"), ("odd_before = odd", "odd_before = 0.0f"),
                 ("end_block(j + 2, under_way[ends]);", ""), ("(int)(warp * 16 + lane / 4)", "(int)(lane / 4)"), ("16 * warp", "8 * warp"), ("left == 0 || walk.head != head", "left == 0"),
                 ("if (column < seers.first[half] - first_row || column >= seers.end[half] - first_row) weight = 0.0f;", ""),
@@ -503,7 +503,7 @@ def sums_of_what_texts_read_that_are_wrong_are_found():
 def a_text_that_is_done_wrong_is_found():
     """Each place that says by what dS is multiplied, which tiles a mask lists, or for which rows a text is asked."""
     case = bent(plain_case(CAUSAL=0))
-    case.words[:5] = [2, 4, 2, 100, 450]
+    case.words[:5] = [1, 4, 2, 70, 420]
     lists = (("is && sees.high != 0", "is && sees.low != 0"), ("row += listed.apart, ++head;", "row += 2 * listed.apart, ++head;"),
              ("row + i * listed.apart", "row"))
     find_each(case, (*lists, ("head / (p.heads_q / p.heads_kv)", "head"), ("ds[e] *= slope_at(weight[e], slope[e]);", ""), ("places_of(p, own, index, head)", "places_of(p, own, index, at.head)"),
