@@ -117,14 +117,11 @@ static inline int fixture_pick(const struct fixture *f, const char *family,
     while (index < f->families.count && strcmp(f->families.family[index]->name, family) != 0)
         index++;
     if (index == f->families.count)
-        return FA_ENOTFOUND;
+        return fa_fail(diag, FA_ENOTFOUND, "there is no family %s", family);
     /* Of this family alone: another one may come before it. */
     fa_family_list one = {.family = &f->families.family[index], .count = 1};
-    int rc = fixture_space_gpu(family, device, &gpu);
-    if (rc == 0)
-        rc = fa_space_enumerate(&(fa_task){&one, problem, &gpu}, &space, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fixture_space_gpu(family, device, &gpu));
+    FA_OR_RETURN(fa_space_enumerate(&(fa_task){&one, problem, &gpu}, &space, diag));
     uint64_t survivors = 0;
     for (int pass = 0; pass < 2; pass++) {
         uint64_t at = 0, wanted = survivors > 0 ? pick % survivors : 0;
@@ -141,7 +138,8 @@ static inline int fixture_pick(const struct fixture *f, const char *family,
         survivors = at;
     }
     fa_space_free(&space);
-    return survivors > 0 ? 0 : FA_ENOTFOUND;
+    return survivors > 0 ? 0
+                         : fa_fail(diag, FA_ENOTFOUND, "no config of %s fits %s", family, gpu.name);
 }
 
 /* The cubin of a candidate for this device. */
