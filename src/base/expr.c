@@ -50,6 +50,13 @@ int fa_expr_truth(fa_expr_value value)
                : number_of(value) < 0 || number_of(value) > 0;
 }
 
+double fa_expr_number(fa_expr_value value)
+{
+    return value.kind == FA_EXPR_INTEGER ? (double)value.integer
+           : value.kind == FA_EXPR_REAL  ? value.real
+                                         : 0;
+}
+
 const char *fa_expr_fault(fa_expr_value value)
 {
     static const char *const faults[] = {

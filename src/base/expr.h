@@ -74,12 +74,7 @@ int fa_expr_truth(fa_expr_value value);
 /* Why a value is not an integer: "has no value …"; NULL when it is one. */
 const char *fa_expr_fault(fa_expr_value value);
 /* 0 where it has none. */
-static inline double fa_expr_number(fa_expr_value value)
-{
-    return value.kind == FA_EXPR_INTEGER ? (double)value.integer
-           : value.kind == FA_EXPR_REAL  ? value.real
-                                         : 0;
-}
+double fa_expr_number(fa_expr_value value);
 
 /* ---- the steps of a parsed expression, for those who read them -------------------------------*/
 /* Invariant: a step reads only earlier steps; the last one is the expression. */
