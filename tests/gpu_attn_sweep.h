@@ -128,7 +128,7 @@ static inline fa_problem random_serving(struct dice *dice)
     p.v_in_k = p.head_dim_v > 0 && p.head_dim_v <= p.head_dim && below(dice, 2) == 0;
     p.unaligned = below(dice, 5) == 0;
     if (strstr(sweep.family, "latent") != NULL && p.kv_dtype == FA_KV_FP8) {
-        p.kv_dtype = FA_KV_FP8_DS_MLA, p.dtype = FA_BF16;
+        p.kv_dtype = below(dice, 3) == 0 ? FA_KV_FP8 : FA_KV_FP8_DS_MLA, p.dtype = FA_BF16;
         p.head_dim = 576, p.head_dim_v = 512, p.v_in_k = true;
     }
     return p;

@@ -3,8 +3,8 @@
 // Decoding of multi-head latent attention for few rows, on Hopper and newer (sm_90): mma.sync, bulk copies.
 //
 // Purpose: O = softmax(scale * Q K^T) V of keys that few query heads share. A key has 576 columns, and its first 512 are its value:
-// all of fp16 or bf16, or, of fp8_ds_mla, 512 numbers of e4m3, an fp32 scale for each 128 of them, and 64 numbers of bf16 in 656
-// bytes. Memory bandwidth decides.
+// all of fp16 or bf16, or of e4m3, or, of fp8_ds_mla, 512 numbers of e4m3, an fp32 scale for each 128 of them, and 64 numbers of
+// bf16 in 656 bytes. Memory bandwidth decides.
 // Workload: a block takes kM packed rows (attn_split.cuh) and one part of the keys they see. Its warps form GROUPS groups of four,
 // each with a stream of its own: group g takes tiles g, g + GROUPS, … of kN keys through STAGES slots and meets the others only at
 // the end. A warp of a group owns 128 of the 512 columns, in both products. With several parts a second kernel adds up.
@@ -25,12 +25,12 @@
 
 namespace {
 
-constexpr bool kBf16 = DTYPE_BF16 != 0, kBytes = KV_FP8 == 2;
+constexpr bool kBf16 = DTYPE_BF16 != 0, kBytes = KV_FP8 != 0, kScaled = KV_FP8 == 2;   // kScaled: numbers have scales in their rows
 constexpr int kM = BLOCK_M, kN = BLOCK_N, kGroups = GROUPS, kStages = STAGES, kStep = kN * kGroups, kSlabs = 1, kOwnDv = 128;
 constexpr int kPage = PAGED != 0 ? PAGE_SIZE : 1, kRun = 16;   // kRun: keys that are of one page
 constexpr u32 kWarp = 32, kGroup = 128, kParts = kGroup / kWarp;
-constexpr u32 kRowBytes = kBytes ? 656 : HEAD_DIM * 2, kPitch = kBytes ? 656 : HEAD_DIM * 2 + 16;
-constexpr u32 kRowScales = 512, kRowRope = kBytes ? 528 : HEAD_DIM_V * 2;   // where the scales begin in a row, and the last 64 columns
+constexpr u32 kRowBytes = kScaled ? 656 : kBytes ? HEAD_DIM : HEAD_DIM * 2, kPitch = kScaled ? 656 : kRowBytes + 16;
+constexpr u32 kRowScales = 512, kRowRope = kScaled ? 528 : kBytes ? HEAD_DIM_V : HEAD_DIM_V * 2;   // where the scales begin in a row, and the last 64 columns
 constexpr u32 kOwnBytes = kBytes ? 128 : 256;   // of a row's first 512 columns, those of one warp
 constexpr u32 kSlotBytes = kN * kPitch, kStreamBytes = kStages * kSlotBytes, kExchangeBytes = kM * kN * 4 * kParts;
 constexpr u32 kMergePitch = HEAD_DIM_V + 16;   // floats; rows start 16 banks apart
@@ -39,7 +39,7 @@ static_assert(FA_SMEM_BYTES == kBarrierBytes + kGroups * (kStreamBytes + kExchan
 static_assert(kGroups * kM * (kMergePitch + 2) * 4 <= kGroups * (kStreamBytes + kExchangeBytes), "accumulators do not fit");
 static_assert(FA_THREADS == kGroups * kGroup && kM == 16 && kN % 16 == 0 && kGroups * kStages * 8 <= kBarrierBytes, "tile and threads disagree");
 static_assert(V_IN_K == 1 && ALIGNED == 1 && HEAD_DIM == 576 && HEAD_DIM_V == 512 && (PAGED == 0 || kPage % kRun == 0) &&
-              (KV_FP8 == 0 || (kBytes && kBf16)), "no such keys");
+              (!kBytes || (kBf16 && kN == 32)), "no such keys");
 
 }  // namespace
 
@@ -139,7 +139,8 @@ FA_DEVICE void load_queries(Queries &q, const fa_attn_serving_params &p, const W
                 else x[i][0] = load_u32(own + lane % 4 * 2), x[i][1] = load_u32(own + 8 + lane % 4 * 2);
             }
 #pragma unroll
-            for (int i = 0; i < 2; ++i) rope[i] = load_u32(from + HEAD_DIM_V + part * 16 + i * 8 + lane % 4 * 2);
+            for (int i = 0; i < 2; ++i)
+                rope[i] = load_u32(kBytes && !kScaled ? from + HEAD_DIM_V + part * 16 + lane % 4 * 4 + i * 2 : from + HEAD_DIM_V + part * 16 + i * 8 + lane % 4 * 2);
         }
         q.rope[half] = rope[0], q.rope[2 + half] = rope[1];
         if constexpr (!kBytes) {
@@ -154,6 +155,12 @@ FA_DEVICE void load_queries(Queries &q, const fa_attn_serving_params &p, const W
             top = top > high ? top : high;
             top = top > low ? top : low;
         }
+        if constexpr (!kScaled)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const u32 exponent = (i % 2 ? rope[i / 2] : rope[i / 2] << 16) & 0x7f800000u;
+                top = top > exponent ? top : exponent;
+            }
         top = float_to_bits(quad_max(bits_to_float(top == 0x7f800000u ? 0x7f000000u : top)));
         top = top > 0x2b800000u ? top : 0x2b800000u;   // 2^-40: the powers below have room
         const float factor = bits_to_float(0x86000000u - top);   // 2^14 over it: (127 + 14 + 127) << 23
@@ -163,6 +170,10 @@ FA_DEVICE void load_queries(Queries &q, const fa_attn_serving_params &p, const W
 #pragma unroll
             for (int j = 0; j < 2; ++j)
                 q.latent[i][2 * j + half] = pack2<false>(bits_to_float(x[i][j] << 16) * factor, bits_to_float(x[i][j] & 0xffff0000u) * factor);
+        if constexpr (!kScaled)
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                q.rope[2 * i + half] = pack2<false>(bits_to_float(rope[i] << 16) * factor, bits_to_float(rope[i] & 0xffff0000u) * factor);
     }
 }
 
@@ -181,8 +192,8 @@ FA_DEVICE void load_scales(Scales &scales, u32 slot, u32 part, u32 lane) {
     for (int i = 0; i < kN / 8; ++i)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-            const float scale = load_shared(slot + (i * 8 + lane % 4 * 2 + e) * kPitch + kRowScales + part * 4);
-            scales[i][e] = bits_to_float(pack2<true>(0.0f, scale)) * 0x1p60f;
+            const float scale = kScaled ? load_shared(slot + (i * 8 + lane % 4 * 2 + e) * kPitch + kRowScales + part * 4) : 1.0f;
+            scales[i][e] = (kScaled ? bits_to_float(pack2<true>(0.0f, scale)) : 1.0f) * 0x1p60f;
         }
 }
 
@@ -210,6 +221,19 @@ FA_DEVICE void multiply_qk(Scores &s, const Queries &q, const Scales &scales, u3
                 for (int i = 0; i < 2; ++i) mma_16816<kBf16>(s[0][n], q.latent[piece * 2 + i], k[2 * i], k[2 * i + 1]);
             }
         }
+    if constexpr (kBytes && !kScaled) {   // the last columns of 32 keys are bytes, too
+        u32 k[4];
+        ldmatrix_x4(k, slot + lane * kPitch + kRowRope + part * 16);
+#pragma unroll
+        for (int n = 0; n < kN / 8; ++n) {
+            u32 low, high;
+            widen_to_halves(low, high, k[n]);
+            mma_16816<false>(s[0][n], q.rope, low, high);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) s[0][n][e] *= q.inverse[e / 2] * scales[n][e % 2];
+        }
+        return;
+    }
 #pragma unroll
     for (int n = 0; n < kN / 8; n += 2) {
         u32 k[4];
