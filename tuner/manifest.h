@@ -65,7 +65,8 @@ int fa_source_read(fa_buf *ret_text, const char *path, size_t limit, fa_diag *di
 /* All template files: the built-in ones (embedded at build time), each replaced by or joined with the regular files *.cu,
  * *.cuh, *.h, *.json of `directory` (NULL: built-in only) and of the folders of operations in it, laid out as
  * kernel_templates/ is. A file is known by its name alone, in which folder it may lie: headers are included and families are
- * found by it. FA_EINVAL also where no file there is a manifest or takes the place of a built-in one. */
+ * found by it. FA_EINVAL also where no file there is a manifest or takes the place of a built-in one. ret_templates NULL: its
+ * operations become known, and nothing is hashed. */
 int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_diag *diag);
 /* The built-in files, joined with these of one folder: "NAME/operation.json" and others by their plain names. Texts are
  * copied, `with` lives as long. FA_EINVAL where one has the name of a built-in file. */

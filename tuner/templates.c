@@ -267,12 +267,13 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
                      "template directory %s: holds no manifest (NAME.json) and no file in place "
                      "of a built-in one, so it would change nothing",
                      directory);
-    hash_files(templates);
-    if (rc != 0)
+    if (rc != 0 || ret_templates == NULL) {
         fa_templates_close(&templates);
-    else
-        *ret_templates = templates;
-    return rc;
+        return rc;
+    }
+    hash_files(templates);
+    *ret_templates = templates;
+    return 0;
 }
 
 int fa_templates_of(const char *folder, const fa_template_text *files, int count,
