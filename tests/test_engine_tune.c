@@ -62,7 +62,7 @@ ENGINE_TEST(configs_of_one_source_are_compiled_once)
         "#include \"attn_params.h\"\n"
         "extern \"C\" __global__ void attn_fwd(const __grid_constant__ fa_attn_params) {}\n"));
     CHECK_OK(fixture_session(&f, &diag), diag);
-    f.tuner->options.seed = 4;
+    f.tuner->options.seed = 5;
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
     CHECK_OK(fa_target_resolve(f.tuner, &request, &target, &diag), diag);
     fa_study_trial *record = NULL;
