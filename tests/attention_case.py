@@ -43,7 +43,7 @@ def dropout(p, seed, head, q, k):
     for i in range(7):
         y, z = 0xd2511f53 * x[0], 0xcd9e8d57 * x[2]
         x = [z >> 32 ^ x[1] ^ (a + i * 0x9e3779b9) % 2**32, z % 2**32, y >> 32 ^ x[3] ^ (b + i * 0xbb67ae85) % 2**32, y % 2**32]
-    byte = x[q % 16 // 8 * 2 + q % 2] >> (k % 16 // 8 * 2 + k % 2) * 8 & 255
+    byte = x[q % 16 // 8 * 2 + (q + k // 16) % 2] >> (k % 16 // 8 * 2 + (k + q // 16) % 2) * 8 & 255
     return 256 / (256 - least) if byte >= least else 0.0
 
 

@@ -22,7 +22,9 @@ static inline double dropout_factor(double p, const uint64_t seed[2], int64_t he
         x[0] = (uint32_t)(b >> 32) ^ x[1] ^ keys[0], x[1] = (uint32_t)b;
         x[2] = (uint32_t)(a >> 32) ^ x[3] ^ keys[1], x[3] = (uint32_t)a;
     }
-    const int byte = (int)(x[row / 8 * 2 + row % 2] >> (column / 8 * 16 + column % 2 * 8) & 255);
+    const int64_t word = row / 8 * 2 + (row + k / 16) % 2,
+                  at = column / 8 * 2 + (column + q / 16) % 2;
+    const int byte = (int)(x[word] >> 8 * at & 255);
     const int t = (int)fmin(p * 256 + 0.5, 255);
     return byte < t ? 0 : 256.0 / (256 - t);
 }

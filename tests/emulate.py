@@ -176,6 +176,9 @@ def call_of(said, operands):
     if re.fullmatch(r"\{ \.reg \.pred p; (?:%s )+\}" % BEYOND.replace("(", "(?:"), said):
         return "(%s)" % ", ".join("%s <= %s ? void(%s = -HUGE_VALF) : void()" % (operands[int(limit)], column, operands[int(to)])
                                   for limit, column, to in re.findall(BEYOND, said))
+    if said in ("set.ge.f16x2.f16x2 %0, %1, %2;", "set.ge.u32.f16x2 %0, %1, %2;"):
+        return "(%s = [](emu::u32 a, emu::u32 b, emu::u32 yes) { return (emu::half_value(a) >= emu::half_value(b) ? yes : 0) | (emu::half_value(a >> 16) >= emu::half_value(b >> 16) ? yes << 16 : 0); }(%s, %s, %s))" % (
+            *operands, "0xffff" if "u32" in said else "0x3c00")
     field = re.fullmatch(r"tensormap\.replace\.tile\.(\w+)\.shared::cta\.b1024\.b(?:32|64) \[%0\], (?:(\d), )?%1;", said)
     if field is not None and field.group(1) == "global_address":
         return "emu::map_set_address(%s)" % ", ".join(operands)
@@ -315,7 +318,7 @@ def shared_parts(compiler, judge):
     """What all that has this judge is made of: words that name it, the folder of the emulator precompiled, and the objects that every text is
     linked with, which are optimised: emulator.cpp, and JUDGE_judge.cpp where there is one."""
     what = [*OPTIONS, *LINKER, subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout]
-    for path in sorted(glob.glob(os.path.join(HERE, "emulat*.?pp")) + glob.glob(os.path.join(TEMPLATES, "*", "*_params.h"))):
+    for path in sorted(glob.glob(os.path.join(HERE, "emulat*.?pp")) + [os.path.join(HERE, "dropout.h")] + glob.glob(os.path.join(TEMPLATES, "*", "*_params.h"))):
         with open(path, encoding="utf-8") as file:
             what.append(file.read())
     apart = os.path.join(HERE, (judge or "").replace(".hpp", "_judge.cpp"))

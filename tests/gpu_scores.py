@@ -133,8 +133,8 @@ def dropped(p, seed, heads, rows, keys):
     for i in range(7):
         y, z = product(x[0], 0xd2511f53), product(x[2], 0xcd9e8d57)
         x = z[0] ^ x[1] ^ (first + i * 0x9e3779b9 & 0xffffffff), z[1], y[0] ^ x[3] ^ ((first >> 32) + i * 0xbb67ae85 & 0xffffffff), y[1]
-    word = torch.stack(x).gather(0, (q % 16 // 8 * 2 + q % 2).expand(1, heads, rows, keys))[0]
-    return ((word >> (k % 16 // 8 * 2 + k % 2) * 8 & 255) >= least) * (256 / (256 - least))
+    word = torch.stack(x).gather(0, (q % 16 // 8 * 2 + (q + k // 16) % 2).expand(1, heads, rows, keys))[0]
+    return ((word >> (k % 16 // 8 * 2 + (k + q // 16) % 2) * 8 & 255) >= least) * (256 / (256 - least))
 
 
 def dropout_is_its_definition():

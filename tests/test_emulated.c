@@ -567,17 +567,17 @@ TEST(scores_and_masks_of_a_user_are_right)
          " 'cu_seqlens', 'buffers': 'dropout:f32 dropout_seed:i64[:]'",
          0,
          {{"w.begin = w.begin / 16 * 16;", ";"},
-          {"if (!rows.kept[i][n * 4 + e % 4]) x = 0.0f;", ";"},
+          {"rows.dropped[i].apply(probs[i], key_step * 8);", ";"},
           {"inverse *= dropout_scale(p.buffer);", ";"}}},
-        {"'seq_q': 140, 'window': true, 'window_left': 37, 'batch': 2, 'buffers': 'y:f32[:] dropout_seed:i64[:] dropout:f32',"
+        {"'seq_q': 140, 'window': true, 'window_left': 21, 'batch': 2, 'buffers': 'y:f32[:] dropout_seed:i64[:] dropout:f32',"
          " 'score': 'score + y[k]'",
          1,
          {{"begin / 16 * 16", "begin"},
-          {"(u32)first * 4 + (two && odd ? 4 : 0)", "(u32)first * 4"},
-          {"exchange(odd ? x[half * 2] : x[half * 2 + 1])", "x[half * 2]"},
+          {"(u32)i * 4 + (two && !is_first ? 4 : 0)", "(u32)i * 4"},
+          {"exchange(x[half * 2 + 1])", "x[half * 2]"},
           {"(i64)work.batch * p.dense.heads_q + work.head", "work.head"},
-          {"128 - threshold % 128", "127 - threshold % 128"},
-          {"kept.apply(s);", ";"}}},
+          {"parity == first_parity", "parity == 0"},
+          {"row / 16 % 2 != 0", "false"}}},
         {"'seq_q': 70, 'causal': 'bottom-right', 'kv_dtype': 'fp8', 'q_dtype': 'fp8', 'dtype': 'bf16',"
          " 'score': 'score - 0.1 * (q - k)', 'mask': 'k % 3 != 1', 'buffers': 'dropout:f32 dropout_seed:i64[:]'",
          2,

@@ -437,7 +437,7 @@ def a_kernel_that_is_wrong_is_found():
     case.words[0], case.words[3:5] = 5, [40, 40]
     changes = (*DELTA, ("row_of(p.k, p.k_strides, own.batch, at.head, own.first_k)", "row_of(p.k, p.k_strides, own.batch, at.head, 0)"),
                ("s.first_k + key", "key"), ("own.first_tile", "0"),
-               ("dp[i][j][half * 2 + e] - delta[i][half]", "dp[i][j][half * 2 + e]"),
+               ("dp[i][j][half * 2 + e] AS_KEPT - delta[i][half]", "dp[i][j][half * 2 + e]"),
                ("if (masked) seen = find_seen(own, band, row0 + i * 16 + half * 8, key0);", ""),
                ("store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, p.softmax_scale, HEAD_DIM);",
                 "store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, 1.0f, HEAD_DIM);"))
@@ -483,8 +483,8 @@ def gradients_with_dropout_are_right():
 def dropout_that_is_done_wrong_is_found():
     case = dropped(plain_case())
     case.words[0] = 2
-    find_each(case, (("if (!kept[i][j * 4 + half * 2 + e]) weight[e] = 0.0f;", ""), ("(i64)index * p.heads_q + head", "head")))
-    find_each(dropped(narrow(HopperCase(random.Random(1)), 96, [2, 2, 1, 150, 130])), (("kept.apply(weights);", ""), ("places.head + walk.head", "places.head")), HOPPER)
+    find_each(case, (("weight[e] *= kept[i].factor(j * 4 + half * 2 + e);", ""), ("(i64)index * p.heads_q + head", "head")))
+    find_each(dropped(narrow(HopperCase(random.Random(1)), 96, [2, 2, 1, 150, 130])), (("x *= is_kept, s[8 * j + i] *= is_kept;", "x *= is_kept;"), ("places.head + walk.head", "places.head")), HOPPER)
 
 
 def sums_of_what_texts_read_that_are_wrong_are_found():
@@ -511,7 +511,7 @@ def a_text_that_is_done_wrong_is_found():
     of_hopper, of_d_128 = (narrow(HopperCase(random.Random(1)), 64, [1, 4, 2, 100, 450], SCORE_SNIPPET=1, MASK_SNIPPET=1) for _ in range(2))
     of_d_128.d = of_d_128.dv = 128
     of_d_128.tiles, of_d_128.words[9] = [128, 128], hopper_bytes(64, 128, 128)
-    for one, more in ((of_hopper, (("s[i] = 0.0f;", ""),)), (of_d_128, (("ds[i / 2] &= other;", ""), ("dp[i] - deltas[row]", "dp[i]")))):
+    for one, more in ((of_hopper, (("s[i] = 0.0f;", ""),)), (of_d_128, (("ds[i / 2] &= other;", ""), ("dp[i] AS_KEPT - deltas[row]", "dp[i]")))):
         find_each(one, (*lists, *more, ("is_clear(meets, tile, s.seq_q)", "true"), ("w.head += walk.head;", ""), ("weights[i / 2] &= other;", ""), ("weight * slope_at(weight, slope)", "weight"),
                         ("query_place(key + 8)", "query_place(key)")), HOPPER)
     short = bent(plain_case(CAUSAL=0))

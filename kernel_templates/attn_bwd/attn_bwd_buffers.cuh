@@ -557,7 +557,7 @@ struct HeldTile {
 #if DROPOUT
         Dropped<false, kWide / 16> kept;
         kept.find(Dropout(p.buffer, (i64)w.batch * p.heads_q + w.head), row0 + slab, key0 + half_keys);
-        kept.apply((float (&)[kWide / 2])dp, dropout_scale(p.buffer));
+        kept.apply((float (&)[kWide / 2])dp);
 #endif
         block_sync();
 #pragma unroll
@@ -577,7 +577,7 @@ struct HeldTile {
                 if (!clear && !is_visible(w, query, line)) weight = 0.0f;
 #endif
                 if (ahead < sees.low || ahead >= sees.high) weight = 0.0f;
-                ds = weight == 0.0f ? 0.0f : weight * (ds - delta[half]);
+                ds = weight == 0.0f ? 0.0f : weight * (ds AS_KEPT - delta[half]);
             }
         }
         return true;

@@ -245,7 +245,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 #pragma unroll
             for (int i = 0; i < kSlabs; ++i) {
                 kept[i].find(dropout, tile * kM + (int)slab_row + i * 16, at.key0 + (int)at.column_warp * (kN / 2));
-                kept[i].apply((float (&)[kSPairs * 8])dp[i], dropout_scale(p.buffer));
+                kept[i].apply((float (&)[kSPairs * 8])dp[i]);
             }
 #endif
             const int key0 = at.key0 + (int)at.column_warp * (kN / 2) + (int)at.lane % 4 * 2;
@@ -281,7 +281,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
                             weight[e] = curve.weight(s[i][j][half * 2 + e], lse[i][half], slope[e]);
 #endif
                             if (masked && (j * 8 + e < seen.low || j * 8 + e >= seen.high)) weight[e] = 0.0f;
-                            ds[e] = weight[e] * (dp[i][j][half * 2 + e] - delta[i][half]);
+                            ds[e] = weight[e] * (dp[i][j][half * 2 + e] AS_KEPT - delta[i][half]);
 #if SCORE_SNIPPET
                             ds[e] *= slope_at(weight[e], slope[e]);
 #else
@@ -291,7 +291,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 #if DROPOUT
 #pragma unroll
                         for (int e = 0; e < 2; ++e)
-                            if (!kept[i][j * 4 + half * 2 + e]) weight[e] = 0.0f;
+                            weight[e] *= kept[i].factor(j * 4 + half * 2 + e);
 #endif
                         const u32 place = TileLayout<kN>::offset(row, at.column_warp * (kN / 16) + j) + at.lane % 4 * 4;
                         store_shared_4(p_tile + place, pack2<kBf16>(weight[0], weight[1]));

@@ -906,7 +906,7 @@ struct Consumer {
         named_arrive(kHalfFull + group, kGroup + kWarp);
     }
 #if DROPOUT
-#define DROP_FROM_DP kept.apply(dp, dropout_scale(p.buffer));
+#define DROP_FROM_DP kept.apply(dp);
 #define DV_SCALE dropout_scale(p.buffer)
     __device__ __forceinline__ Dropped<true, kM / 16> find_kept() const {
         Dropped<true, kM / 16> kept;
@@ -985,11 +985,11 @@ struct Consumer {
             if constexpr (kSums) {
                 float natural = s[i] * p.softmax_scale;
                 if constexpr (kSoftcap) natural = p.softcap * (1.0f - 2.0f * reciprocal(1.0f + exp2_fast(s[i] * curve.rate)));
-                sums.add(p, w, query, key, natural, weight * (dp[i] - deltas[row]), i, diagonals);
+                sums.add(p, w, query, key, natural, weight * (dp[i] AS_KEPT - deltas[row]), i, diagonals);
             }
 #endif
             s[i] = weight * slope_at(weight, slope);
-            if (kAtOnce) s[i] *= dp[i] - deltas[row];
+            if (kAtOnce) s[i] *= dp[i] AS_KEPT - deltas[row];
             if (kAtOnce && i % 2 == 1) ds[i / 2] = pack2<kBf16>(s[i - 1], s[i]);
             if (i % 2 == 1) weights[i / 2] = pack2<kBf16>(before, weight);
             before = weight;
@@ -1067,7 +1067,6 @@ struct Consumer {
         seers.mask(s, walk.tile * kM, (int)t * 2);
         wgmma_wait<0>();
         Wgmma<kM>::pin(dp);
-        DROP_FROM_DP
 #endif
         if (left == 1 && lane == 0) barrier_arrive(shared.barrier(kVEmpty));   // the next job's V comes during this step
         if constexpr (kFirst) come_apart();
@@ -1083,7 +1082,7 @@ struct Consumer {
             if (!at_once) {
                 load_shared_floats(rows, delta + j * 64);
 #pragma unroll
-                for (int i = 0; i < 8; ++i) dp[8 * j + i] = s[8 * j + i] * (dp[8 * j + i] - rows[i / 4 * 2 + i % 2]);
+                for (int i = 0; i < 8; ++i) dp[8 * j + i] = s[8 * j + i] * (dp[8 * j + i] AS_KEPT - rows[i / 4 * 2 + i % 2]);
 #pragma unroll
                 for (int i = 0; i < 4; ++i) ds[4 * j + i] = pack2<kBf16>(dp[8 * j + 2 * i], dp[8 * j + 2 * i + 1]);
             }
@@ -1095,7 +1094,11 @@ struct Consumer {
             for (int i = 0; i < 8; ++i) {
                 const float weight = s[8 * j + i];
                 float &x = dp[8 * j + i];
-                x = weight * (x - rows[i / 4 * 2 + i % 2]);
+#if DROPOUT && !MASK_SNIPPET
+                const float is_kept = kept.factor(8 * j + i);
+                x *= is_kept, s[8 * j + i] *= is_kept;
+#endif
+                x = weight * (x AS_KEPT - rows[i / 4 * 2 + i % 2]);
                 if constexpr (kSoftcap) x *= slope_of(curve, weight, row_lse[i / 4 * 2 + i % 2]);
             }
 #pragma unroll
@@ -1106,7 +1109,7 @@ struct Consumer {
 #endif
             stmatrix_x4_trans(ds_tile + j * (16 * kRowBytes), ds[4 * j], ds[4 * j + 1], ds[4 * j + 2], ds[4 * j + 3]);
         }
-#if DROPOUT
+#if DROPOUT && (SCORE_SNIPPET || MASK_SNIPPET)
         kept.apply(weights);
 #endif
         // dV multiplies while the fence and the other consumer are waited for.

@@ -260,6 +260,11 @@ struct Curve {
 };
 
 #define PLACES (SCORE_SNIPPET || MASK_SNIPPET || DROPOUT)   // whether anything is asked about a score's place
+#if DROPOUT
+#define AS_KEPT * dropout_scale(p.buffer)   // of dP that is kept
+#else
+#define AS_KEPT
+#endif
 #if PLACES
 } // namespace
 

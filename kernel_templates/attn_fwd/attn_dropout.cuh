@@ -46,13 +46,8 @@ struct Dropout {
     __device__ __forceinline__ bool keeps(i64 query, i64 key) const {
         u32 x[4];
         draw(x, (u32)(query / 16 * 4 + query % 8 / 2), (u32)(key / 16 * 4 + key % 8 / 2));
-        const u32 pair = query % 16 / 8 != 0 ? (query % 2 != 0 ? x[3] : x[2]) : (query % 2 != 0 ? x[1] : x[0]);
-        return (pair >> (key % 2 + key % 16 / 8 * 2) * 8 & 255) >= threshold;
-    }
-    // The highest bit of each byte: whether it is at least the threshold. Others may be anything.
-    __device__ __forceinline__ u32 compare(u32 x) const {
-        const u32 low = (x & 0x7f7f7f7fu) + (128 - threshold % 128) * 0x01010101u, none = threshold < 128 ? 0xffffffffu : 0;
-        return (x & low) | (none & (x | low));
+        const i64 word = query % 16 / 8 * 2 + (query + key / 16) % 2, byte = key % 16 / 8 * 2 + (key + query / 16) % 2;
+        return ((word == 0 ? x[0] : word == 1 ? x[1] : word == 2 ? x[2] : x[3]) >> byte * 8 & 255) >= threshold;
     }
 };
 
@@ -67,61 +62,65 @@ template <u32 kBytes> FA_DEVICE u32 bytes_of_two(u32 a, u32 b) {
     return y;
 }
 
-// Bits of the elements of an accumulator of 16 rows and kSixteens times 16 columns, of which a lane has of rows g and g + 8 (half 1) the columns
+// Of the elements of an accumulator of 16 rows and kSixteens times 16 columns, of which a lane has of rows g and g + 8 (half 1) the columns
 // 8j + 2t and 8j + 2t + 1: element 4j + 2 half + e. Rows are queries, or (kRowsAreKeys) keys.
 template <bool kRowsAreKeys, int kSixteens> struct Dropped {
-    u32 bits[(kSixteens + 3) / 4];
+    u32 words[kSixteens][2];   // of 16 columns the bytes of four elements each: those of a half, or where rows are keys of both of 8 columns
+    u32 low, high, least;      // which bytes are the first two elements, and the others; the threshold
 
-    __device__ __forceinline__ bool operator[](int i) const {
-        return (bits[i / 32] >> (i / 4 % 2 * 16 + i % 2 * 8 + 7 - (i / 8 % 4 * 2 + i / 2 % 2)) & 1) != 0;
-    }
     // Of the rows and columns from these on, which are multiples of 16. The whole warp calls it.
     __device__ __forceinline__ void find(const Dropout &of, int row, int column) {
-        const u32 lane = threadIdx.x % 32;
-        const bool odd = lane / 4 % 2 != 0;
+        const u32 lane = threadIdx.x % 32, parity = lane / 4 % 2, first_parity = (u32)column / 16 % 2;
         const u32 rows = (u32)row / 4 + lane / 8, columns = (u32)column / 4 + lane % 4;
+        const bool turned = row / 16 % 2 != 0, is_first = parity == first_parity;
+        low = turned ? 0x4041 : 0x4140, high = turned ? 0x4243 : 0x4342;
+        least = (0x6400 + of.threshold) * 0x10001;
 #pragma unroll
-        for (int i = 0; i < (kSixteens + 3) / 4; ++i) bits[i] = 0;
-#pragma unroll
-        for (int first = 0; first < kSixteens; first += 2) {
-            const bool two = first + 1 < kSixteens;
-            const u32 own = columns + (u32)first * 4 + (two && odd ? 4 : 0);
-            u32 x[4], of_row[2][2];
+        for (int i = 0; i < kSixteens; i += 2) {
+            const bool two = i + 1 < kSixteens;
+            const u32 own = columns + (u32)i * 4 + (two && !is_first ? 4 : 0);
+            u32 x[4];
             of.draw(x, kRowsAreKeys ? own : rows, kRowsAreKeys ? rows : own);
-            if constexpr (kRowsAreKeys) {   // words become of keys
-                const u32 a = bytes_of_two<0x5140>(x[0], x[1]), b = bytes_of_two<0x5140>(x[2], x[3]);
-                const u32 c = bytes_of_two<0x7362>(x[0], x[1]), d = bytes_of_two<0x7362>(x[2], x[3]);
-                x[0] = bytes_of_two<0x5410>(a, b), x[1] = bytes_of_two<0x7632>(a, b);
-                x[2] = bytes_of_two<0x5410>(c, d), x[3] = bytes_of_two<0x7632>(c, d);
+            if constexpr (kRowsAreKeys) {   // bytes of two queries each
+                const u32 a = bytes_of_two<0x6240>(x[0], x[1]), b = bytes_of_two<0x6240>(x[2], x[3]);
+                x[1] = bytes_of_two<0x7351>(x[0], x[1]), x[3] = bytes_of_two<0x7351>(x[2], x[3]);
+                x[0] = a, x[2] = b;
             }
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const u32 kept = odd ? x[half * 2 + 1] : x[half * 2];
-                const u32 other = two ? exchange(odd ? x[half * 2] : x[half * 2 + 1]) : 0;
-                of_row[0][half] = two && odd ? other : kept, of_row[1][half] = odd ? kept : other;
+                const u32 kept = x[half * 2], other = two ? exchange(x[half * 2 + 1]) : x[half * 2 + 1];
+                words[i][half] = is_first ? kept : other;
+                if (two) words[i + 1][half] = is_first ? other : kept;
             }
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                if (i < 2 || two) {
-                    const int at = (first + i / 2) % 4 * 2 + i % 2;
-                    bits[(first + i / 2) / 4] |= of.compare(of_row[i / 2][i % 2]) >> at & 0x80808080u >> at;
-                }
         }
     }
-    // Elements that are not kept become 0, others are scaled.
-    template <int kCount> __device__ __forceinline__ void apply(float (&x)[kCount], float scale) const {
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) x[i] = (*this)[i] ? x[i] * scale : 0.0f;
+    // Elements i and i + 1 as two halves: 1024 and their byte; ones where they are kept, which float or bits are made of.
+    __device__ __forceinline__ u32 numbers(int i) const {
+        u32 y;
+        const int which = kRowsAreKeys ? i / 4 % 2 : i / 2 % 2, others = kRowsAreKeys ? i / 2 % 2 : i / 4 % 2;
+        asm("prmt.b32 %0, %1, %2, %3;" : "=r"(y) : "r"(words[i / 8][which]), "r"(0x64646464u), "r"(others == 0 ? low : high));
+        return y;
     }
-    // Those of two 16-bit elements each.
-    template <int kCount> __device__ __forceinline__ void apply(u32 (&x)[kCount]) const {
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) x[i] &= ((*this)[2 * i] ? 0xffffu : 0u) | ((*this)[2 * i + 1] ? 0xffff0000u : 0u);
+    __device__ __forceinline__ u32 ones(int i) const {
+        u32 y;
+        asm("set.ge.f16x2.f16x2 %0, %1, %2;" : "=r"(y) : "r"(numbers(i)), "r"(least));
+        return y;
     }
+    __device__ __forceinline__ u32 mask(int i) const {
+        u32 y;
+        asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(y) : "r"(numbers(i)), "r"(least));
+        return y;
+    }
+    // 1 or 0.
+    __device__ __forceinline__ float factor(int i) const { return to_float<false>((u16)(ones(i / 2 * 2) >> i % 2 * 16)); }
+    // Elements that are not kept become 0, of floats or of pairs of 16 bits.
     template <int kCount> __device__ __forceinline__ void apply(float (&x)[kCount]) const {
 #pragma unroll
-        for (int i = 0; i < kCount; ++i)
-            if (!(*this)[i]) x[i] = 0.0f;
+        for (int i = 0; i < kCount; ++i) x[i] *= factor(i);
+    }
+    template <int kCount> __device__ __forceinline__ void apply(u32 (&x)[kCount], int first = 0) const {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) x[i] &= mask(first + 2 * i);
     }
 };
 

@@ -55,6 +55,10 @@ FA_DEVICE void multiply_pv(Output &o, Scores &s, Rows &rows, float scale, u32 v_
 #pragma unroll
     for (int k = 0; k < kKeySteps; ++k) {
         exponentials(s, rows, scale, k, 0, 1);
+#if DROPOUT
+#pragma unroll
+        for (int e = 0; e < kSlabs * 8; ++e) s[e / 8][2 * k + e % 8 / 4][e % 4] *= rows.dropped[e / 8].factor(k * 8 + e % 8);
+#endif
 #pragma unroll
         for (int i = 0; i < kSlabs; ++i)
 #pragma unroll

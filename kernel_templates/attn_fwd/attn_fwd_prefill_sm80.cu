@@ -36,13 +36,21 @@ FA_DEVICE void settle_scores(Scores &s, Rows &rows, Output &o, float scale, bool
     raise_references(rows, o, top, scale);
 }
 
+FA_DEVICE void pack_kept(Probs &probs, const Scores &s, const Rows &rows, int key_step) {
+    pack(probs, s, key_step);
+#if DROPOUT
+#pragma unroll
+    for (int i = 0; i < kSlabs; ++i) rows.dropped[i].apply(probs[i], key_step * 8);
+#endif
+}
+
 // O += softmax(S) V. The exponentials of the next 16 keys are spread among the products of these 16.
 FA_DEVICE void multiply_pv(Output &o, Scores &s, Rows &rows, float scale, u32 v_tile, const LaneOffsets<VLayout> &lanes) {
     Probs probs[2];
     u32 v[2][4];
     if constexpr (!kFp8) ldmatrix_x4_trans(v[0], lanes.at(v_tile, 0, 0));
     exponentials(s, rows, scale, 0, 0, 1);
-    pack(probs[0], s, 0);
+    pack_kept(probs[0], s, rows, 0);
 #pragma unroll
     for (int k = 0; k < kKeySteps; ++k) {
         if constexpr (kFp8) {
@@ -63,7 +71,7 @@ FA_DEVICE void multiply_pv(Output &o, Scores &s, Rows &rows, float scale, u32 v_
                 if (k + 1 < kKeySteps) exponentials(s, rows, scale, k + 1, d, kOutSteps);
             }
         }
-        if (k + 1 < kKeySteps) pack(probs[(k + 1) & 1], s, k + 1);
+        if (k + 1 < kKeySteps) pack_kept(probs[(k + 1) & 1], s, rows, k + 1);
     }
 }
 

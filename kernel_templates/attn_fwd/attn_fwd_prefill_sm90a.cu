@@ -763,11 +763,9 @@ struct Serving {
     }
 
 #if DROPOUT
-    FA_DEVICE void drop(Scores &s, const Params &p, const Work &work, int row, int key) {
+    FA_DEVICE void draw(Dropped<false, kN / 16> &dropped, const Params &p, const Work &work, int row, int key) {
         const int lane = (int)(threadIdx.x % kWarp);
-        Dropped<false, kN / 16> kept;
-        kept.find(Dropout(p.buffer, (i64)work.batch * p.dense.heads_q + work.head), work.row0 + row - lane / 4, work.key0 + key - lane % 4 * 2);
-        kept.apply(s);
+        dropped.find(Dropout(p.buffer, (i64)work.batch * p.dense.heads_q + work.head), work.row0 + row - lane / 4, work.key0 + key - lane % 4 * 2);
     }
 #endif
 

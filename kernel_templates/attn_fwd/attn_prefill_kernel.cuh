@@ -130,7 +130,7 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
 #if DROPOUT
         const Dropout dropout(p.buffer, (i64)w.batch * p.dense.heads_q + w.head);
 #pragma unroll
-        for (int i = 0; i < kSlabs; ++i) rows.kept[i].find(dropout, w.query(warp_row) + i * 16, key);
+        for (int i = 0; i < kSlabs; ++i) rows.dropped[i].find(dropout, w.query(warp_row) + i * 16, key);
 #endif
         multiply_pv(o, s, rows, exponent, slot + v_columns, v_lanes);
         slot = slot + kSlotBytes == slots_end ? slots : slot + kSlotBytes;

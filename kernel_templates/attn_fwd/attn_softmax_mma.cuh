@@ -28,7 +28,7 @@ struct Rows {
     float reference[kSlabs][2];   // what exp2 subtracts, uniform over the quad
     float sum[kSlabs][2];         // this thread's share of the row sum
 #if DROPOUT
-    Dropped<false, kN / 16> kept[kSlabs];   // of this step's weights
+    Dropped<false, kN / 16> dropped[kSlabs];   // of this step's weights
 #endif
 };
 
@@ -91,9 +91,6 @@ FA_DEVICE void exponentials(Scores &s, Rows &rows, float scale, int key_step, in
         float &x = s[i][n][e % 4];
         x = exp2_fast(x * scale - rows.reference[i][half]);
         rows.sum[i][half] += x;
-#if DROPOUT
-        if (!rows.kept[i][n * 4 + e % 4]) x = 0.0f;
-#endif
     }
 }
 

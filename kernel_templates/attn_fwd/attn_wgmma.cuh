@@ -379,11 +379,13 @@ FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, 
 #define FETCH_FOR(step, work)
 #define COME_TO(step, work)
 #endif
-// Weights that dropout does not keep become 0, when they are summed.
+// Weights that dropout does not keep become 0, when they are summed and packed.
 #if DROPOUT
-#define DROP(step, work) Kind::drop(s, p, work, lane_row, lane_key + PLACE_OF(step) * kN);
+#define DRAW_FOR(step, work) Kind::draw(dropped, p, work, lane_row, lane_key + PLACE_OF(step) * kN);
+#define DROP dropped.apply(probs);
 #else
-#define DROP(step, work)
+#define DRAW_FOR(step, work)
+#define DROP
 #endif
 
 template <class Kind>
@@ -412,6 +414,9 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
 #if SCORE_SNIPPET || MASK_SNIPPET
             typename Kind::Fetched fetched;
 #endif
+#if DROPOUT
+            Dropped<false, kN / 16> dropped;
+#endif
             int step = own.steps - 1, from = Kind::first_step(own);
             FETCH_FOR(step, work)
             const u64 k = feed.wait_k();
@@ -425,8 +430,9 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
             COME_TO(step, work);
             if (Kind::is_masked(own, PLACE_OF(step))) Kind::mask(s, p, work, lane_row, lane_key + PLACE_OF(step) * kN);
             weigh_scores(s, rows, factor, curve);
-            DROP(step, work)
+            DRAW_FOR(step, work)
             pack(probs, s);
+            DROP
             Kind::clean(feed, work, PLACE_OF(step));
             bool accumulate = false;
             for (;;) {
@@ -441,13 +447,14 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                         Kind::mask(s, p, work, lane_row, lane_key + PLACE_OF(step) * kN);
                     float shrink[2];
                     const bool grown = weigh_scores(s, rows, shrink, curve);
-                    DROP(step, work)
+                    DRAW_FOR(step, work)
                     finish_before_wait(rows);
                     wgmma_wait<0>();
                     Wgmma<kWidthV>::pin(o);
                     feed.release_v();
                     if (grown) scale_rows(o, shrink);
                     pack(probs, s);
+                    DROP
                     accumulate = true;
                 }
                 // The same from one tile to the next, where nothing is in the way: the producer hands a tile over when it has
@@ -468,7 +475,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 if (Kind::is_masked(own, PLACE_OF(step))) Kind::mask(s, p, next, lane_row, lane_key + PLACE_OF(step) * kN);
                 float none[2];
                 weigh_scores(s, rows, none, curve);
-                DROP(step, next)
+                DRAW_FOR(step, next)
                 finish_before_wait(rows);
                 wgmma_wait<0>();
                 Wgmma<kWidthV>::pin(o);
@@ -476,6 +483,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 scale_rows(o, factor);
                 store_output<Kind>(p, maps, shared, work, o, group);
                 pack(probs, s);
+                DROP
                 Kind::clean(feed, next, PLACE_OF(step));
                 accumulate = false;
                 work = next;
