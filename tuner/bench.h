@@ -126,8 +126,9 @@ typedef struct fa_case_data {
     int64_t input[FA_BENCH_CASES][FA_TENSORS_MAX], answer[FA_BENCH_CASES][FA_TENSORS_MAX];
 } fa_case_data;
 
-/* The seed of an input. */
+/* The seed of an input, and its elements, packed. */
 uint64_t fa_case_seed(uint64_t seed, int index, int tensor);
+void fa_case_draw(const fa_tensor *tensor, uint64_t seed, unsigned char *elements);
 
 /* Calls the function for each case. FA_EINVAL with a sentence for NaN, for a case that is answered in part, and where nothing
  * answers the problem itself although the specification says so; else what the function returned. */

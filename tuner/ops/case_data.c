@@ -39,17 +39,18 @@ static double drawn_value(fa_element element, int sum)
                                                                             : k / 64.0;
 }
 
-/* An input's elements, packed, as fa_check.cuh fills them in. Without a range there are few values, which are made once: a tensor
- * may have hundreds of millions of them. */
-static void draw_input(const fa_tensor *tensor, uint64_t seed, unsigned char *elements)
+/* As fa_check.cuh fills them in, but for runs. Without a range there are few values, which are made once: a tensor may have
+ * hundreds of millions of them. */
+void fa_case_draw(const fa_tensor *tensor, uint64_t seed, unsigned char *elements)
 {
+    enum { RUN = 384 };
     const size_t size = fa_element_size(tensor->element);
     const uint64_t span = (uint64_t)tensor->span;
     unsigned char of_sum[SUMS][8];
     for (int sum = 0; sum < SUMS; sum++)
         fa_element_store(tensor->element, drawn_value(tensor->element, sum), of_sum[sum]);
     for (uint64_t i = 0; i < tensor->elements; i++) {
-        uint64_t random = fa_random(seed, i);
+        uint64_t random = fa_random(seed, tensor->runs ? i / RUN : i);
         unsigned char *at = elements + i * size;
         if (span > 0)
             fa_element_store(tensor->element, (double)(tensor->from + (int64_t)(random % span)), at);
@@ -148,7 +149,7 @@ static int add_arguments(struct one_case *c, uint64_t seed, fa_diag *diag)
             return fa_fail(diag, FA_ENOMEM, "out of memory for %s on the host: %zu MiB",
                            tensor->name, argument->bytes >> 20);
         if (given)
-            draw_input(tensor, fa_case_seed(seed, c->index, at), argument->input);
+            fa_case_draw(tensor, fa_case_seed(seed, c->index, at), argument->input);
     }
     return 0;
 }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INPUT_FENCE = 4096 };
+enum { INPUT_FENCE = 4096, RUNS_LEAST = 4096, RUNS_MOST = 1 << 20 };
 
 /* Hands out addresses, 256-byte aligned; first counts from 0, then again from the real base. */
 struct cursor {
@@ -263,6 +263,9 @@ void fa_bench_allocate(fa_bench *b)
             c->of[t].input_at = b->data != NULL ? b->data->input[i][t] : -1;
             c->of[t].answer_at = b->data != NULL ? b->data->answer[i][t] : -1;
             answered = answered || (c->tensors.at[t].output && c->of[t].answer_at >= 0);
+            c->tensors.at[t].runs &= i == 0 && c->tensors.at[t].elements >= RUNS_LEAST &&
+                                     c->tensors.at[t].elements <= RUNS_MOST;
+            c->of[t].on_host |= c->tensors.at[t].runs;
         }
         c->by = fa_problem_has_no_answer(&c->problem)     ? FA_PROOF_FIRST
                 : answered                                ? FA_PROOF_ANSWER
@@ -295,6 +298,8 @@ void fa_bench_prepare(fa_bench *b)
             struct fa_proof_tensor *of = &c->of[t];
             const uint64_t bytes = tensor->elements * fa_element_size(tensor->element);
             of->seed = fa_case_seed(b->seed, i, t);
+            if (tensor->runs && fa_proof_host(b, i, t) > 0 && b->rc == 0)
+                fa_case_draw(tensor, of->seed, of->host);
             if (of->input_at >= 0)
                 upload(b, of->input_at, of->given, bytes);
             else if (of->on_host)

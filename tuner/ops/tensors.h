@@ -72,6 +72,7 @@ typedef struct fa_tensor {
     uint64_t elements;
     int64_t from, span; /* of that problem: the range, span 0: the usual one */
     bool normal;        /* what is timed reads normal numbers, not the usual k / 64 */
+    bool runs; /* of integers: what is timed reads equal ones in a row, as those of documents are */
 } fa_tensor;
 
 typedef struct fa_scalar {
