@@ -68,6 +68,17 @@ static inline int fixture_nvrtc(fa_diag *diag)
     return rc != 0 ? rc : fa_nvrtc_open(&location, diag);
 }
 
+static inline fa_compile_request fixture_request(const struct fixture *f, const char *name,
+                                                 const fa_buf *source, const char *architecture)
+{
+    return (fa_compile_request){.source = source->data,
+                                .name = name,
+                                .header_names = f->header_name,
+                                .header_texts = f->header_text,
+                                .header_count = f->header_count,
+                                .architecture = architecture};
+}
+
 /* Takes the source over. family: what it is of, or NULL. */
 static inline int fixture_compile(const struct fixture *f, fa_buf *source, const fa_family *family,
                                   const fa_gpu *gpu, fa_buf *ret_cubin, fa_diag *diag)
@@ -75,12 +86,8 @@ static inline int fixture_compile(const struct fixture *f, fa_buf *source, const
     char architecture[16];
     fa_buf log = {0};
     fa_render_architecture(family, gpu, architecture, sizeof architecture);
-    fa_compile_request request = {.source = source->data,
-                                  .name = family != NULL ? "candidate.cu" : "reference.cu",
-                                  .header_names = f->header_name,
-                                  .header_texts = f->header_text,
-                                  .header_count = f->header_count,
-                                  .architecture = architecture};
+    const fa_compile_request request =
+        fixture_request(f, family != NULL ? "candidate.cu" : "reference.cu", source, architecture);
     int rc = fa_nvrtc_compile(&request, ret_cubin, &log, diag);
     fa_buf_free(&log);
     fa_buf_free(source);

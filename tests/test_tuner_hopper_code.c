@@ -62,12 +62,7 @@ static int build(const char *family, int32_t head_dim, fa_causal causal, bool so
     if (rc == 0)
         rc = fa_render(f.templates, &(fa_task){&f.families, &problem, &gpu}, &candidate, &source,
                        diag);
-    fa_compile_request request = {.source = source.data,
-                                  .name = "hopper.cu",
-                                  .header_names = f.header_name,
-                                  .header_texts = f.header_text,
-                                  .header_count = f.header_count,
-                                  .architecture = "sm_90a"};
+    const fa_compile_request request = fixture_request(&f, "hopper.cu", &source, "sm_90a");
     if (rc == 0)
         rc = fa_nvrtc_compile(&request, &k->cubin, &k->log, diag);
     if (rc == 0)

@@ -93,12 +93,8 @@ TEST(boxes_survive_the_real_compiler_on_every_architecture)
     fa_buf_printf(&source, "#define FA_THREADS 384\n#define BLOCK_M 128\n#define BLOCK_N 96\n%s",
                   maps_template(64, 2));
     for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++) {
-        fa_compile_request request = {.source = source.data,
-                                      .name = "test.cu",
-                                      .header_names = f.header_name,
-                                      .header_texts = f.header_text,
-                                      .header_count = f.header_count,
-                                      .architecture = architectures[i]};
+        const fa_compile_request request =
+            fixture_request(&f, "test.cu", &source, architectures[i]);
         const struct fa_attn_boxes expected = {64, 128, 2, 96, 48, 64};
         struct fa_attn_boxes boxes = {0};
         bool serving = true;
@@ -166,14 +162,12 @@ static fa_device_ptr memory[4];
 
 /* Two batches of 4 heads over 2, 40 queries and 50 keys of 64, contiguous; freed by the driver's
  * next start. */
-static int make_params(struct fa_attn_params *ret)
+static int start_with(const char *lines, struct fa_attn_params *ret)
 {
     enum { SQ = 40, SK = 50, D = 64 };
-    for (int i = 0; i < 4; i++) {
-        int rc = fa_device_alloc(driver, 1 << 20, &memory[i], &diag);
-        if (rc != 0)
-            return rc;
-    }
+    FA_OR_RETURN(start(lines));
+    for (int i = 0; i < 4; i++)
+        FA_OR_RETURN(fa_device_alloc(driver, 1 << 20, &memory[i], &diag));
     *ret = (struct fa_attn_params){
         .q = (void *)memory[0], .k = (void *)memory[1], .v = (void *)memory[2],
         .o = (void *)memory[3],
@@ -219,8 +213,7 @@ static int launch(const struct fa_attn_boxes *boxes, const struct fa_attn_params
 TEST(maps_say_what_the_launch_says)
 {
     struct fa_attn_params p;
-    CHECK_OK(start(""), diag);
-    CHECK_OK(make_params(&p), diag);
+    CHECK_OK(start_with("", &p), diag);
     for (unsigned columns = 16; columns <= 64; columns *= 2) {
         struct fa_attn_boxes boxes = good_boxes;
         boxes.columns = columns;
@@ -236,8 +229,7 @@ TEST(maps_of_fp8_keys_are_of_bytes)
 {
     struct fa_attn_params p;
     const fa_problem usual = form;
-    CHECK_OK(start(""), diag);
-    CHECK_OK(make_params(&p), diag);
+    CHECK_OK(start_with("", &p), diag);
     marker = "family=x;HEAD_DIM=64;DTYPE_BF16=0;CAUSAL=0;KV_FP8=1;";
     CHECK(launch(&good_boxes, &p, &p) != 0); /* of 16-bit ones */
     form.kv_dtype = FA_KV_FP8;
@@ -254,8 +246,7 @@ TEST(dimensions_of_one_element_may_have_any_stride)
 {
     struct fa_attn_params p;
     struct fa_attn_boxes boxes = good_boxes;
-    CHECK_OK(start("no_zero_strides\n"), diag);
-    CHECK_OK(make_params(&p), diag);
+    CHECK_OK(start_with("no_zero_strides\n", &p), diag);
     p.batch = 1;
     p.q_batch_stride = 3;
     p.o_batch_stride = 5;
@@ -274,8 +265,7 @@ TEST(dimensions_of_one_element_may_have_any_stride)
 TEST(tensors_that_tma_does_not_take_are_refused_by_name)
 {
     struct fa_attn_params p;
-    CHECK_OK(start("no_zero_strides\n"), diag);
-    CHECK_OK(make_params(&p), diag);
+    CHECK_OK(start_with("no_zero_strides\n", &p), diag);
     for (int i = 0; i < 6; i++) {
         static const char *const names[] = {"q", "k", "v", "o", "k", "q"};
         struct fa_attn_params bad = p;
@@ -297,8 +287,7 @@ TEST(tensors_that_tma_does_not_take_are_refused_by_name)
             CHECK_HAS(diag.text, "problem.unaligned = true");
         }
     }
-    CHECK_OK(start(""), diag);
-    CHECK_OK(make_params(&p), diag);
+    CHECK_OK(start_with("", &p), diag);
     p.k_batch_stride = 0; /* a driver that takes it */
     CHECK_OK(launch(&good_boxes, &p, &p), diag);
 }
