@@ -206,8 +206,8 @@ int fa_job_flush(fa_job *job)
 /* ---- who is raced ----------------------------------------------------------------------------*/
 /* Times the fastest: the interval's low end of a probe, as the clock was seen to move by 16 % in one race, and some
  * noise; the median of a heat's few rounds. */
-static const double PROBED = 1.25, HEATED = 1.08;
-/* At least FINALISTS_MIN are raced, more while a race of the shortest length stays short. */
+static const double PROBED = 1.25, HEATED = 1.08, SLOW_ROUND_US = 60000;
+/* FINALISTS_MIN are raced, more while a race of the shortest length stays short, fewer in slow rounds. */
 enum { FINALISTS_MIN = 12, FINALISTS_MAX = 24, FINALISTS_ROUND_US = 3000, HEAT_MAX = 32 };
 
 static int compare_index(const void *a, const void *b, void *context)
@@ -257,7 +257,7 @@ int fa_job_choose_finalists(fa_job *job)
     }
     job->measure.finalist_count = left;
     job->measure.finalist_next = 0;
-    job->measure.heat = left > FINALISTS_MIN;
+    job->measure.heat = left > FINALISTS_MIN || limit * left > SLOW_ROUND_US;
     return left;
 }
 
@@ -275,8 +275,8 @@ void fa_job_cut_finalists(fa_job *job)
             continue;
         if (left == 0) /* the fastest comes first */
             limit = trial->median_us * HEATED;
-        const bool room = left < FINALISTS_MIN ||
-                          (left < FINALISTS_MAX && round_us < FINALISTS_ROUND_US),
+        const bool room = round_us < (left < FINALISTS_MIN ? SLOW_ROUND_US : FINALISTS_ROUND_US) &&
+                          left < FINALISTS_MAX,
                    may_win = trial->median_us <= limit && room;
         if (!may_win && left >= LEAST && !must_race(job, index))
             continue;
