@@ -31,9 +31,10 @@ inline int prove(int m, int n, int k, int gap, u32 threads, u32 bytes, u32 tiles
     a.draw(), b.draw(), emu::granted = granted, readable[0] = &a, readable[1] = &b;
     make_map(0, a, BLOCK_M), make_map(1, b, BLOCK_N), make_map(2, c, BLOCK_M % 16 == 0 ? 16 : 8);
     emu::blocks_at_once = emu::cluster = CLUSTER_M * CLUSTER_N * CLUSTER_K;
-    const size_t all = (size_t)((m + BLOCK_M - 1) / BLOCK_M) * ((n + BLOCK_N * CLUSTER_N - 1) / (BLOCK_N * CLUSTER_N)), cut = KERNEL == 3 ? all % tiles : all;
-    const size_t floats = splits > 1 ? cut * splits * BLOCK_M * BLOCK_N : 0;   // the sums of tiles that are cut
-    std::vector<u32> counters(3 * cut); std::vector<float> space(floats + 48, NAN), packed(KERNEL == 0 ? (size_t)m * n + 1 : 0, NAN);
+    const u32 shared = KERNEL == 3 ? CLUSTER_M * CLUSTER_N : 1;   // by so many blocks, whose tiles are cut together
+    const size_t all = (size_t)((m + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M)) * ((n + BLOCK_N * CLUSTER_N - 1) / (BLOCK_N * CLUSTER_N)), cut = shared * (KERNEL == 3 ? all % (tiles / shared) : all);
+    const size_t floats = splits > 1 ? cut * splits * BLOCK_M * BLOCK_N : 0; std::vector<u32> counters(3 * cut);   // floats: the sums of tiles that are cut
+    std::vector<float> space(floats + 48, NAN), packed(KERNEL == 0 ? (size_t)m * n + 1 : 0, NAN);
     float *workspace = (float *)(((uintptr_t)space.data() + 127) & ~(uintptr_t)127);
     Arguments arguments = {{a.at(0), b.at(0), KERNEL == 0 ? (void *)packed.data() : c.at(0), a.stride, b.stride, c.stride, m, n, k}, workspace, counters.data()};
     const u32 grid[3] = {tiles, KERNEL == 3 ? 1 : splits, 1};

@@ -24,7 +24,7 @@ class Case:
         self.bf16, self.splits = dice.choice([0, 1]), dice.choice({SPLIT: [2, 4], HOPPER: [1, 2, 3]}.get(kernel, [1]))
         self.config = dice.choice(CONFIGS[kernel]) if kernel != REFERENCE else (64, 64, 32, 3, 2, 2)
         self.group_m = dice.choice([1, 2, 8])
-        self.cluster = dice.choice([(1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 2), (1, 1, 8)] if kernel == HOPPER and self.splits == 1 else [(1, 1, 1)])
+        self.cluster = dice.choice([(1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 2), (1, 1, 8)][:7 if self.splits == 1 else 5] if kernel == HOPPER else [(1, 1, 1)])
         self.draw_sizes(dice)
 
     def draw_sizes(self, dice):

@@ -28,7 +28,7 @@ constexpr int kStages = STAGES, kGroups = kN == 64 ? 1 : kN == 192 ? 3 : 2, kThr
 __device__ constexpr int storers(int most) { return most == 1 || kM % (16 * most) == 0 ? most : storers(most - 1); }
 constexpr int kParts = kN / (64 * kGroups), kStorers = storers(kAlong), kShare = kM / kStorers;   // kParts: products of 64 rows that a consumer has
 static_assert(kN % (64 * kGroups) == 0 && kM % 8 == 0 && kM <= 256, "a consumer owns whole products");
-static_assert((kDown > 1) + (kAcross > 1) + (kAlong > 1) + (SPLITS > 1) <= 1, "a tile is shared in one way");
+static_assert((kDown > 1) + (kAcross > 1) + (kAlong > 1) <= 1 && (kAlong == 1 || SPLITS == 1), "a tile is shared in one way");
 static_assert(kAlong == 1 || kM * kN * 4 <= kStages * (kM + kN) * 128, "sums pass through the ring");
 using Place = PlaceOf<kM * kDown, kN * kAcross>;   // of a cluster
 static_assert(FA_THREADS == kThreads, "the manifest differs");
@@ -184,12 +184,13 @@ struct Consumer {
     // Whether this group has the sums of all of K now; else they are in the workspace, and another block adds them up: the last one
     // to come, in the order of K.
     __device__ __forceinline__ bool join(const Work &work, float *parts, u32 *counters) {
-        u32 *const counter = counters + work.tile * kGroups + group;
+        const u32 tile = work.tile * kSharing + (kSharing > 1 ? rank : 0);   // of all blocks
+        u32 *const counter = counters + tile * kGroups + group;
         if (work.split > 0 || !answer([=] { return all_others_came(counter); })) {
-            each_vector(parts, work.tile, work.split, [](float *to, const float *x) { store_floats(to, {x[0], x[1], x[2], x[3]}); });
+            each_vector(parts, tile, work.split, [](float *to, const float *x) { store_floats(to, {x[0], x[1], x[2], x[3]}); });
             if (!answer([=] { return arrives_last(counter, SPLITS); })) return false;
             if (work.split > 0)
-                each_vector(parts, work.tile, 0, [](const float *from, float *x) {
+                each_vector(parts, tile, 0, [](const float *from, float *x) {
                     float y[4];
                     load_floats(y, from);
                     x[0] = y[0], x[1] = y[1], x[2] = y[2], x[3] = y[3];
@@ -197,7 +198,7 @@ struct Consumer {
         }
 #pragma unroll 1
         for (u32 split = 1; split < SPLITS; split++)
-            each_vector(parts, work.tile, split, [](const float *from, float *x) {
+            each_vector(parts, tile, split, [](const float *from, float *x) {
                 float y[4];
                 load_floats(y, from);
                 x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] += y[3];
