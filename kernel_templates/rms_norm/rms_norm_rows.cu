@@ -59,10 +59,7 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS) rms_norm_rows(const __g
     if constexpr (kEarly) share.load<true>(w, p.w, 0);
     float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-        if constexpr (kEarly && !kResidual) come_with(x[i], w[i], (u32)(p.rows >> 31));
-        sum += squares(x[i]);
-    }
+    for (int i = 0; i < kPieces; ++i) sum += squares(x[i]);
     const float scale = scale_of(sum_over<LANES>(sum), p.epsilon);
     if constexpr (!kFirst && !kEarly) share.load<true>(w, p.w, 0);
 #pragma unroll
