@@ -749,7 +749,7 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_parts_of_keys_is_found)
         {NULL}};
     static const char config[] =
         "{\"family\": \"attn_fwd_splitkv_sm90a\", \"tunables\": {\"BLOCK_M\": 128,"
-        " \"BLOCK_N\": 64, \"STAGES\": 2, \"SPREAD\": 1}}";
+        " \"BLOCK_N\": 64, \"SPREAD\": 1}}";
     fa_problem p = {.head_dim = 0};
     CHECK_OK(problem_in(
                  "'head_dim': 64, 'seq_q': 64, 'page': 64, 'lengths_k': 'seqused', 'window': true,"
