@@ -110,9 +110,13 @@ FA_DEVICE void store_two_blocks(u16 *to, u32 left, u32 right, bool there) {
 
 // ---- the order of jobs -----------------------------------------------------------------------------------------
 
-// Under a causal mask a head's jobs are of many lengths. So that the last ones are short, those of the same tile of the last heads have
-// neighbouring numbers, the longest first. Before them, few heads at a time are in the L2 cache.
+// Under a causal mask a head's jobs are of many lengths, and under a mask's text they may be. So that the last ones are short, those of the
+// same tile of the last heads have neighbouring numbers, the longest first. Before them, few heads at a time are in the L2 cache.
+#if MASK_SNIPPET
+constexpr bool kLongestFirst = !kWindow;
+#else
 constexpr bool kLongestFirst = kCausal && !kWindow;
+#endif
 constexpr u32 kLastJobs = 330;   // more than two of an SM
 // Of jobs numbered head by head, the one whose turn it is.
 FA_DEVICE u32 find_in_turn(u32 turn, u32 tiles, u32 heads) {
