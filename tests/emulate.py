@@ -143,6 +143,7 @@ CALLS |= {
     "trap;": "trap",
     "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
     "[%0], [%1, {%3, %4, %5, %5}], [%2], %6, %7;": "tensor_load_to_all",
+    "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;": "tensor_load_to_all",
     "mov.u32 %0, %cluster_ctarank;": "cluster_rank",
     "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;": "cluster_barrier",
     "mapa.shared::cluster.u32 %0, %1, %2;": "place_in_block",
@@ -281,10 +282,11 @@ extern "C" const char *emulated_launch(const char *entry, const void *params, co
     emu::granted = granted;
     emu::change = emu::told("EMULATOR_CHANGE");
     emu::dice += (unsigned)emu::told("EMULATOR_SEED");
+    emu::blocks_at_once = emu::cluster = %s, emu::cluster_arrived = 0;
     return emu::launch(run, &which, grid, threads, bytes);
 }
 """ % (kernels[0][1], 4 * maps, 4 * maps,
-       ", ".join("[] { %s(a.params%s); }" % (name, ", *(const fa_attn_tensor_maps *)a.maps" * maps) for name, _ in kernels))
+       ", ".join("[] { %s(a.params%s); }" % (name, ", *(const fa_attn_tensor_maps *)a.maps" * maps) for name, _ in kernels), "kCluster" if "kCluster =" in text else "1")
     shutil.copy(compiled(compiler, text), library)
 
 

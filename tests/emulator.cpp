@@ -459,9 +459,9 @@ void byte_arrive_in_block(u32 barrier, u32 rank) {
     in_block(rank, [=] { count_arrival(barrier, 0); });
     pause();
 }
-void tensor_load_to_all(u32 to, const void *map, u32 barrier, int c, int r, int zero, u16 to_blocks, u64 hint) {
+void tensor_load_to_all(u32 to, const void *map, u32 barrier, int c, int r, int h, int b, u16 to_blocks, u64 hint) {
     for (u32 rank = 0; rank < 16; rank++)
-        if ((to_blocks >> rank & 1) != 0) in_block(rank, [=] { tensor_load(to, map, barrier, c, r, zero, zero, hint); });
+        if ((to_blocks >> rank & 1) != 0) in_block(rank, [=] { tensor_load(to, map, barrier, c, r, h, b, hint); });
 }
 void barrier_arrive_only(u32 id, u32 count) {
     if (id >= kBarriers || count % kWarp != 0 || count == 0 || count > threads) fail("no such barrier");

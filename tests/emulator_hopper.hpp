@@ -78,7 +78,8 @@ void load_from_block(float &x, float &y, float &z, float &w, u32 from);
 void byte_arrive_in_block(u32 barrier, u32 rank);
 inline void cluster_rank(u32 &x) { x = block.x % cluster; }
 inline void place_in_block(u32 &x, u32 address, u32 rank) { x = address | rank << 24; }
-void tensor_load_to_all(u32 to, const void *map, u32 barrier, int c, int r, int zero, u16 blocks, u64 hint);
+void tensor_load_to_all(u32 to, const void *map, u32 barrier, int c, int r, int h, int b, u16 blocks, u64 hint);
+inline void tensor_load_to_all(u32 to, const void *map, u32 barrier, int c, int r, int zero, u16 blocks, u64 hint) { tensor_load_to_all(to, map, barrier, c, r, zero, zero, blocks, hint); }
 
 // ---- copies from shared memory ----------------------------------------------------------------------------------
 struct Store {

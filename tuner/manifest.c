@@ -11,6 +11,7 @@
 #include "family.h"
 
 #include "problem.h"
+#include "snippet.h"
 #include "spec_reading.h"
 #include "tensors.h"
 
@@ -40,7 +41,6 @@ static int depth_of(const fa_family *f, uint64_t uses)
     return depth;
 }
 
-/* ---- given ------------------------------------------------------------------------------------*/
 static void add_name(fa_given *given, const char *name, int64_t value)
 {
     given->name[given->count] = name;
@@ -50,11 +50,9 @@ static void add_name(fa_given *given, const char *name, int64_t value)
 void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_problem *problem,
                    const fa_gpu *gpu, fa_given *ret_given)
 {
-    static const fa_problem no_problem;
-    static const fa_gpu no_gpu;
     fa_given given = {0};
-    const fa_problem *p = problem != NULL ? problem : &no_problem;
-    const fa_gpu *g = gpu != NULL ? gpu : &no_gpu;
+    const fa_problem *p = problem != NULL ? problem : &(fa_problem){.batch = 0};
+    const fa_gpu *g = gpu != NULL ? gpu : &(fa_gpu){.sm = 0};
     for (int i = 0; i < operation->field_count; i++) {
         const fa_field *field = &operation->field[i];
         if (field->macro[0] == 0 || (field->feature && !(takes >> i & 1)))
@@ -62,6 +60,14 @@ void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_probl
         if (!field->shapes_source)
             given.sized |= (uint64_t)1 << given.count;
         add_name(&given, field->macro, fa_field_shown(field, p->value[i]));
+        if (strcmp(field->macro, "BUFFERS") == 0) {
+            fa_buf text = {0}; /* a score's bytes, or a mask's that are for all queries */
+            fa_snippets_print(p, &text, NULL);
+            const char *at = strstr(text.data != NULL ? text.data : "", "_FETCH_BYTES ");
+            const bool is = at != NULL && (at[-1] == 'E' || at[14] == '\n');
+            add_name(&given, "FETCH_BYTES", is ? strtol(at + 13, NULL, 10) : 0);
+            fa_buf_free(&text);
+        }
     }
     add_name(&given, "SM", g->sm);
     add_name(&given, "SMS", g->sm_count);
@@ -207,8 +213,7 @@ static bool read_sides(struct fa_spec_reading *r, const cJSON *json, const char 
     return at_run_time;
 }
 
-/* The keys of one launch, from the specification itself, from its "answer" or from one of its "launches", whose `place` is
- * "launches[1]: ". */
+/* The keys of one launch, from the specification, its "answer" or one of its "launches", whose `place` is "launches[1]: ". */
 static void read_launch(struct fa_spec_reading *r, const cJSON *json, const char *entry,
                         const char *place, fa_family_launch *launch)
 {
@@ -379,8 +384,7 @@ static void read_tunables(struct fa_spec_reading *r)
         fa_spec_fault(r, "there are no tunables");
 }
 
-/* Tunables that kernels learn from their launch (the grid, the size of the shared memory): configs that
- * differ in them alone share a cubin. */
+/* Tunables that kernels learn from their launch (grid, shared memory): configs that differ in them alone share a cubin. */
 static void read_run_time(struct fa_spec_reading *r)
 {
     fa_family *f = r->family;
@@ -472,8 +476,7 @@ static void read_rules(struct fa_spec_reading *r, const char *key, fa_require *l
     }
 }
 
-/* Each is a value of the tunable, or an expression of the problem and the GPU; of a single kernel the first value where it is not
- * told. */
+/* Each is a value of the tunable or an expression of the problem and the GPU; of a single kernel the first where none is told. */
 static void read_defaults(struct fa_spec_reading *r)
 {
     fa_family *f = r->family;

@@ -121,7 +121,7 @@ int fa_family_supports(const fa_family *family, const fa_problem *problem, const
 /* ---- the space ------------------------------------------------------------------------------*/
 enum {
     FA_MAX_ADDENDS = 12,
-    FA_MAX_LETS = 24,
+    FA_MAX_LETS = 28,
     FA_SPACE_MAX = 20000 /* configs that a space keeps */
 };
 #define FA_SPACE_POINTS_MAX INT64_C(1000000000000) /* of a family's domains */

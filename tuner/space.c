@@ -186,8 +186,7 @@ static int fail_none_holds(const fa_point *point, int64_t passed, fa_diag *diag)
     return rc;
 }
 
-/* The default config for the problem is what the manifest presets or, where a specification's breaks a restriction there, the
- * first that holds. */
+/* The default config is what the manifest presets or, where a specification's breaks a restriction there, the first that holds. */
 /* fa_point_start() of a family of the task, with its default config. FA_ENOKERNEL: it has none for the problem. */
 static int open_point(fa_point *ret_point, const fa_task *task, int family, fa_diag *diag)
 {

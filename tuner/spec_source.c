@@ -206,9 +206,8 @@ static void take_kernel(struct fa_spec_reading *r, const struct fa_source_kernel
     *end = (char)(FA_SPEC_MARK + launch);
 }
 
-/* Finds the kernel of a launch that is named, "space::name<arguments>" where it is a template that the source must
- * instantiate, or where `named` is "" the only one but `other`. A sentence, which begins with `place`, lists those there
- * are. */
+/* Finds the kernel of a launch that is named, "space::name<arguments>" where it is a template that the source must instantiate,
+ * or where `named` is "" the only one but `other`. A sentence, which begins with `place`, lists those there are. */
 static void find_kernel(struct fa_spec_reading *r, const char *place, int source, const char *named,
                         const char *other, int launch)
 {

@@ -20,6 +20,11 @@
 //    tiles that wgmma multiplies. Their scales are numbers of the kernel's, but for the products.
 //  - rows of the output leave by TMA, except by hand those of a warp that holds the last row of a sequence that another
 //    one follows.
+#if PIECE_STAGES
+#include "fa_tma_device.cuh"
+// All threads of the cluster have come.
+FA_DEVICE void cluster_sync() { asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory"); }
+#endif
 #include "attn_serving.cuh"
 #include "attn_serving_params.h"
 #include "attn_snippet.cuh"
@@ -63,7 +68,35 @@ FA_DEVICE Places places_of(const fa_attn_serving_params &p, const Work &work) {
     return {work.batch, work.head, kv_head_of(p, work), work.len_q, work.len_k AND_BUFFERS(p.buffer)};
 }
 
+#if PIECE_STAGES
+// Two blocks form a cluster: where the sequences of a batch read the same, as pair[h][q][k], each of them has a tile of one of two sequences,
+// the same queries of the same head, and fetches half of each piece for both.
+constexpr bool kClusters = SCORE_FETCHES == 2 && MASK_SNIPPET == 0 && VARLEN_Q == 0 && LENGTHS_K == 0;
+constexpr u32 kCluster = kClusters ? 2 : 1;
+__device__ __forceinline__ bool shares_pieces(const fa_attn_serving_params &p);   // as kClusters has it
+FA_DEVICE u32 cluster_rank() {
+    u32 rank = 0;
+    if (kClusters) asm("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+// A box of a map -> the same place of both blocks, and to their barriers.
+FA_DEVICE void tma_load_to_both(u32 to, const fa_tensor_map *map, u32 barrier, int column, int row, int head, int batch) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
+                 " [%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;"
+                 :: "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch), "h"((u16)3), "l"(kEvictFirst) : "memory");
+}
+#endif
 constexpr u32 kRecordBytes = 1024, kScaleBytes = kFp8 ? 2048 : 0;   // of the family's shared memory: records, and a number a thread
+// Of pieces of what scores, or else masks, read of keys, or scores of queries and keys: bytes of an element, and of a piece.
+#if PIECE_STAGES
+constexpr bool kOfQueries = SCORE_FETCHES == 2;   // pieces of a consumer's 64 queries, else of all
+#if SCORE_FETCHES
+constexpr u32 kEach = SCORE_FETCH_BYTES / (kOfQueries ? 64 : 1);
+#else
+constexpr u32 kEach = MASK_FETCH_BYTES;
+#endif
+constexpr u32 kPieceBytes = (kEach * kN * (kOfQueries ? 64 : 1) + 1023) / 1024 * 1024;
+#endif
 
 FA_DEVICE void store_shared(u32 to, int a, int b, int c, int d) {
     asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
@@ -83,7 +116,7 @@ FA_DEVICE void store_global(void *to, int a, int b, int c, int d) {
 
 // The same for the warp that walks the steps of a tile, which has a memo.
 #if MASK_SNIPPET && BUFFER_COUNT > 0
-static_assert(kRecordBytes + kMemoBytes == kWorkBytes, "a memo fits its place");
+static_assert(kRecordBytes + kMemoBytes + PIECE_STAGES * kGroups * kPieceBytes == kWorkBytes, "a memo fits its place");
 FA_DEVICE Places places_of_walker(const fa_attn_serving_params &p, const Work &work, const Shared &shared) {
     Places places = places_of(p, work);
     places.memo = shared.work() + kRecordBytes;
@@ -108,7 +141,7 @@ struct Marks {
 static_assert(kNotes + kMostStages * 4 + Marks::kPlaces * 32 <= kRecordBytes, "marks fit their place");
 
 // Of a thread that fetches.
-class Steps {
+template <bool kAlone = true> class Steps {   // kAlone: else of all lanes of a warp
     const Marks marks;
     Ring place;
     int first = 0;
@@ -122,8 +155,12 @@ class Steps {
         if (seen == 0) {
             int none;
             barrier_wait(marks.full(place.slot), place.parity);
-            load_shared(first, (int &)seen, (int &)whole, none, marks.mark(place.slot));
-            barrier_arrive(marks.empty(place.slot));
+            if (!kAlone) warp_sync();
+            if (kAlone || threadIdx.x % kWarp == 0) {
+                load_shared(first, (int &)seen, (int &)whole, none, marks.mark(place.slot));
+                barrier_arrive(marks.empty(place.slot));
+            }
+            if (!kAlone) first = uniform(first), seen = (u32)uniform((int)seen), whole = (u32)uniform((int)whole);
             place.advance(Marks::kPlaces);
         }
         const int bit = highest_bit(seen);
@@ -133,7 +170,7 @@ class Steps {
     }
 };
 #else
-struct Steps {
+template <bool kAlone = true> struct Steps {
     __device__ __forceinline__ explicit Steps(const Shared &) {}
     FA_DEVICE int next(int step) { return step; }
 };
@@ -164,6 +201,24 @@ struct Narrow {
 static_assert(!kFp8 || (kSlab == 64 && kRecordBytes + kScaleBytes + Narrow::kSlots * Narrow::kSlotBytes == kWorkBytes),
               "tiles of fp8 fit their place");
 
+#if PIECE_STAGES
+// Pieces, of a consumer's rows and a step's keys: PIECE_STAGES in turn for each consumer, and their barriers.
+struct Pieces {
+    u32 base;
+
+    __device__ __forceinline__ Pieces(const Shared &shared) : base(shared.work()) {}
+    __device__ __forceinline__ u32 full(u32 slot) const { return base + kRecordBytes - (slot + 1) * 24; }
+    __device__ __forceinline__ u32 empty(u32 slot) const { return full(slot) + 8; }
+    __device__ __forceinline__ u32 is_copied(u32 slot) const { return full(slot) + 16; }   // else scores read it where it lies
+    __device__ __forceinline__ u32 piece(u32 slot) const { return base + kWorkBytes - (slot + 1) * kPieceBytes; }
+    // Of a row's byte: of queries' rows 128 bytes each lie in a slab, swizzled as the copy engine does it.
+    static __device__ __forceinline__ u32 place(u32 piece, int row, u32 byte) {
+        return kOfQueries ? piece + byte / 128 * 8192 + row * 128 + (byte % 128 ^ (u32)(row & 7) << 4) : piece + byte;
+    }
+};
+static_assert(PIECE_STAGES * kGroups * 24 <= 144, "pieces fit their place");
+#endif
+
 // What is handed over: to a consuming or a converting warp, or (kAlone) to a thread that fetches V or Q.
 template <bool kAlone> class Handed {
     const Records records;
@@ -177,11 +232,13 @@ template <bool kAlone> class Handed {
         barrier_wait(records.full(place.slot), place.parity);
         if (!kAlone) warp_sync();   // all lanes have seen it before one lets it go
         // Only the lane that lets the record go reads it: racecheck does not follow a warp barrier that orders other lanes' reads.
-        if (kAlone || threadIdx.x % kWarp == 0) {
+        constexpr bool kAll = PIECE_STAGES != 0 && kGroups == 3;   // or zeros are kept from tile to tile, for which registers are short
+        if (kAlone || kAll || threadIdx.x % kWarp == 0) {
             load_shared(w.row0, w.head, w.batch, w.steps, records.record(place.slot));
             load_shared(w.len_q, w.len_k, w.first_q, w.key0, records.record(place.slot) + 16);
             if (kFp8) w.k_scale = load_shared(records.record(place.slot) + 32);
-            barrier_arrive(records.empty(place.slot));
+            if (kAll && !kAlone) warp_sync();
+            if (!kAll || kAlone || threadIdx.x % kWarp == 0) barrier_arrive(records.empty(place.slot));
         }
         place.advance(Records::kPlaces);
         if (kAlone) return w;
@@ -244,7 +301,10 @@ class Dealer {
         sequence.lse = first, sequence.offset = key_offset(p, sequence.len_q, sequence.len_k);
     }
 
-    FA_DEVICE u32 draw(const fa_attn_serving_params &p) {
+    FA_DEVICE u32 draw(const fa_attn_serving_params &p, u32 number) {
+#if PIECE_STAGES
+        if (shares_pieces(p)) return number + gridDim.x;
+#endif
         u32 drawn;
         if (kWalks && threadIdx.x % kWarp != 0) drawn = 0;
         else asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(drawn) : "l"(p.counters) : "memory");
@@ -252,12 +312,17 @@ class Dealer {
         return drawn + gridDim.x;
     }
     // Each block with a tile draws until it gets a number behind the last, so there are as many draws as tiles.
-    FA_DEVICE bool is_last_draw(u32 number, u32 all) { return number == all + gridDim.x - 1; }
+    FA_DEVICE bool is_last_draw(const fa_attn_serving_params &p, u32 number, u32 all) {
+#if PIECE_STAGES
+        if (shares_pieces(p)) return false;
+#endif
+        return number == all + gridDim.x - 1;
+    }
 
     __device__ __forceinline__ u32 tiles(const fa_attn_serving_params &p) const { return (count_rows(p.dense, sequence.len_q) + kM - 1) / kM; }
     // Heads whose keys and values fit in L2 together.
     FA_DEVICE float fitting(const fa_attn_serving_params &p, int len_k) {
-        return L2_SECTION_KB * 1024.0f * reciprocal((float)len_k * ((HEAD_DIM + HEAD_DIM_V) * kElement)) *
+        return 33024 * 1024.0f * reciprocal((float)len_k * ((HEAD_DIM + HEAD_DIM_V) * kElement)) *
                (float)heads_a_key(p.dense);
     }
     // Sequences whose tiles are dealt out in turn from `batch` on, so that what a score reads of queries and keys comes to L2 once for all.
@@ -265,6 +330,9 @@ class Dealer {
 #if SCORE_FETCHES == 2 && VARLEN_Q == 0 && LENGTHS_K == 0
         const float fit = fitting(p, sequence.len_k);
         const u32 left = (u32)(p.dense.batch - batch), most = fit < 1.0f ? 1 : fit < (float)left ? (u32)fit : left;
+#if PIECE_STAGES
+        if (shares_pieces(p)) return most < 2 ? 2 : most & ~1u;
+#endif
         return most;
 #else
         return 1;
@@ -324,8 +392,8 @@ class Dealer {
         Work w = {0, 0, 0, -1, 0, 0, 0, 0, 0.0f};
         if (batch < p.dense.batch) {
             w = find_tile(p, number - before);
-            number = draw(p);
-        } else if ((!kWalks || threadIdx.x % kWarp == 0) && is_last_draw(number, before)) {
+            number = draw(p, number);
+        } else if ((!kWalks || threadIdx.x % kWarp == 0) && is_last_draw(p, number, before)) {
             asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(p.counters), "r"(0) : "memory");
         }
         return w;
@@ -377,7 +445,7 @@ struct Serving {
     // The last part's rows see the last keys, so their consumer is first to begin, and within windows first to end.
     static constexpr bool kLastPartFirst = true;
 
-    FA_DEVICE void start(const Params &, const Shared &shared) {
+    FA_DEVICE void start(const Params &p, const Shared &shared) {
         const Records records(shared);
         for (u32 i = 0; i < Records::kPlaces; ++i) {
             barrier_init(records.full(i), 1);
@@ -387,7 +455,14 @@ struct Serving {
         const Marks marks(shared);
         for (u32 i = 0; i < Marks::kPlaces; ++i) {
             barrier_init(marks.full(i), 1);
-            barrier_init(marks.empty(i), 2);
+            barrier_init(marks.empty(i), PIECE_STAGES ? 3 : 2);
+        }
+#endif
+#if PIECE_STAGES
+        const Pieces pieces(shared);
+        for (u32 i = 0; i < PIECE_STAGES * kGroups; ++i) {
+            barrier_init(pieces.full(i), 1);
+            barrier_init(pieces.empty(i), shares_pieces(p) ? 8 : 4);
         }
 #endif
         if constexpr (!kFp8) return;
@@ -410,7 +485,10 @@ struct Serving {
     FA_DEVICE void produce(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
         if constexpr (kFp8) return produce_of_fp8(p, maps, shared);
         Ring ring;
-        Steps steps(shared);
+        Steps<> steps(shared);
+#if PIECE_STAGES
+        if (threadIdx.x / kWarp == 2) return fetch_pieces(p, maps, shared);
+#endif
 #if MASK_SNIPPET
         if (threadIdx.x / kWarp == 3) return walk(p, shared);
         using KTiles = Handed<true>;
@@ -444,6 +522,100 @@ struct Serving {
             for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_q<Serving>(p, maps, shared, ring, work);
         }
     }
+
+#if PIECE_STAGES
+    // What the copy engine is told of a tensor of queries and keys, if it can be: a map that the warp makes, of elements of 16 bits.
+    struct Pairs {
+        fa_tensor_map *map = nullptr;
+        bool are = false, of_heads = false, of_kv_heads = false, of_batch = false;   // by which coordinates rows differ
+
+        __device__ __forceinline__ Pairs(const Params &p, const Shared &shared) {
+#if SCORE_FETCHES == 2
+            const fa_attn_params &d = p.dense;
+            const KeyRow first = row_of(p, 0, 0, 0, 0, d.seq_k);
+            const auto from_first = [&](int batch, int head, int kv_head, int q) { return (i64)row_of(p, batch, head, kv_head, q, d.seq_k).at - (i64)first.at; };
+            const i64 by_batch = from_first(1, 0, 0, 0), by_head = from_first(0, 1, 0, 0), by_kv_head = from_first(0, 0, 1, 0), by_q = from_first(0, 0, 0, 1);
+            const i64 by_heads = by_head | by_kv_head;
+            map = (fa_tensor_map *)(((u64)p.workspace + 127) / 128 * 128) + blockIdx.x;
+            of_heads = by_head != 0, of_kv_heads = by_kv_head != 0, of_batch = by_batch != 0;
+            // Rows are where strides say: no index is beyond the tensor, which is read as its last one.
+            are = first.stride == 1 && first.last >= d.seq_k - 1 && by_q > 0 && by_batch >= 0 && by_heads >= 0 && !(of_heads && of_kv_heads) &&
+                  ((u64)first.at | (u64)(by_q | by_batch | by_heads)) % 16 == 0 && from_first(0, 0, 0, d.seq_k - 1) == by_q * (d.seq_k - 1) &&
+                  from_first(d.batch - 1, 0, 0, 0) == by_batch * (d.batch - 1) && from_first(0, d.heads_q - 1, 0, 0) == by_head * (d.heads_q - 1) &&
+                  from_first(0, 0, d.heads_kv - 1, 0) == by_kv_head * (d.heads_kv - 1) && row_of(p, 0, 0, 0, 0, 0).at == first.at;
+            if (!are) return;
+            make_map<true>(map, shared.work() + 256, {first.at, (first.last + 1) * (int)(kEach / 2), d.seq_k, of_heads ? d.heads_q : of_kv_heads ? d.heads_kv : 1,
+                                                       of_batch ? d.batch : 1, by_q / 2, by_heads / 2, by_batch / 2, 64});
+            acquire_map(map);
+#endif
+        }
+    };
+
+    // A warp fetches Q and pieces.
+    FA_DEVICE void fetch_pieces(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
+        const int lane = (int)(threadIdx.x % kWarp);
+        Handed<false> tiles(p, shared);
+        Steps<false> steps(shared);
+        Ring parts;
+        const Pairs pairs(p, shared);
+        u32 before = 0;   // bits 2 * i and 2 * i + 1: pieces that consumer i was given
+        for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) {
+#pragma unroll 1
+            for (int step = work.steps;; --step) {   // Q comes behind the first step's
+                if (step > 0) {
+                    const int place = steps.next(step - 1);
+#pragma unroll 1
+                    for (int g = kGroups - 1; g >= 0; --g) {   // as kLastPartFirst has it
+                        const Own own = find_own(p, work, (u32)g);
+                        if (step > own.steps || step <= own.from) continue;
+                        const u32 count = before >> 2 * g & 3;
+                        fetch_piece(p, shared, work, g, place, pairs, PIECE_STAGES == 1 ? 0 : count & 1, PIECE_STAGES == 1 ? count & 1 : count >> 1);
+                        before ^= (count ^ ((count + 1) & 3)) << 2 * g;
+                    }
+                }
+                if (step == work.steps && lane == 0) fetch_q<Serving>(p, maps, shared, parts, work);
+                if (step <= 1) break;
+            }
+        }
+    }
+    FA_DEVICE void fetch_piece(const Params &p, const Shared &shared, const Work &work, int group, int step, const Pairs &pairs, u32 stage, u32 parity) {
+        const Pieces pieces(shared);
+        const u32 slot = (u32)group * PIECE_STAGES + stage, piece = pieces.piece(slot), full = pieces.full(slot);
+        const int key = work.key0 + step * kN, query = work.row0 + group * 64 + sequence_of(p, work).offset;
+        const bool leads = threadIdx.x % kWarp == 0;
+        bool copied;
+        KeyRow row;
+        if (kOfQueries) copied = pairs.are && query >= 0;   // positions before the first key are read as the first
+        else row = row_at(p, work, 0, step * kN, copied);
+        if (leads) {
+            barrier_wait(pieces.empty(slot), parity ^ 1);
+            store_shared(pieces.is_copied(slot), bits_to_float(copied));
+            if (copied) barrier_expect(full, kOfQueries ? 64 * kN * kEach : kN * kEach);
+            else if (kOfQueries) barrier_arrive(full);
+        }
+        if (kOfQueries && copied && leads) {
+            const int head = pairs.of_kv_heads ? kv_head_of(p, work) : pairs.of_heads ? work.head : 0;
+#pragma unroll
+            for (int i = 0; i < (int)(kN * kEach / 128); ++i) {
+                const u32 to = piece + i * 8192;
+                const int column = key * (int)(kEach / 2) + i * 64, batch = pairs.of_batch ? work.batch : 0;
+                if (!kClusters || !shares_pieces(p)) tma_load(to, pairs.map, full, column, query, head, batch, kEvictFirst);
+                else if ((u32)(i + step) % 2 == cluster_rank()) tma_load_to_both(to, pairs.map, full, column, query, head, batch);
+            }
+        }
+        if (!kOfQueries) {
+            warp_sync();
+            if (copied) {
+                if (leads) bulk_load(piece, (const char *)row.at + (i64)key * kEach, kN * kEach, full);
+            } else {
+                fill<1>(p, work, group * 64, step * kN, piece, 0);
+                async_proxy_fence();
+                warp_sync();
+                if (leads) barrier_arrive(full);
+            }
+        }
+    }
+#endif
 
 #if MASK_SNIPPET
     // A warp deals tiles with the steps that are seen of them. A tile is handed over when these are counted, and where there are more of
@@ -661,19 +833,9 @@ struct Serving {
         return from;
     }
     FA_DEVICE bool is_masked(const Own &own, int step) {
-#if MASK_SNIPPET
-        if (!own.whole) return true;
-#endif
         return step >= own.clear_steps || (WINDOW != 0 && step < own.clear_from);
     }
 
-    // What a score reads of keys: fetched before the step's products are waited for where a consumer has the registers, else a part
-    // of the step at a time.
-    static constexpr int kFetch = SCORE_FETCHES > 1 ? 16 : 32;
-    static constexpr bool kEarly = SCORE_FETCHES != 0 && CONSUMER_NEED + kScores * SCORE_FETCHES / 2 <= CONSUMER_REGS;
-    struct Fetched {
-        u32 raw[kEarly ? kScores : 1];
-    };
 #if SCORE_SNIPPET
     // A score of a step, whose first one is of the query at `row` and the key at `key` of the tile.
     struct Bent {
@@ -695,34 +857,140 @@ struct Serving {
         const Places places;
         const int at, from;
 
+        __device__ __forceinline__ Seen(const Params &p, const Work &work, int row, int key)
+            : places(places_of(p, work)), at(work.row0 + row + sequence_of(p, work).offset), from(work.key0 + key) {}
         template <class Held> __device__ __forceinline__ bool operator()(int i, const Held &held) const {
             return is_visible(places, query_place(at + i % 4 / 2 * 8), key_place(from, (float)from, i / 4 * 8 + i % 2), held);
         }
     };
 #endif
-    FA_DEVICE void fetch(Fetched &fetched, const Params &p, const Work &work, int row, int key) {
+#if PIECE_STAGES
+    // Of the query at `row` of the tile; copied: whether the copy engine takes the keys of the step at `key`, whatever the query.
+    FA_DEVICE KeyRow row_at(const Params &p, const Work &work, int row, int key, bool &copied) {
+        KeyRow is;
+        const KeyReads<kFetchWhere> held = {p.buffer, nullptr, 0, kN - 1, &copied, &is};
 #if SCORE_FETCHES
         Scores none = {};
-        if constexpr (kEarly) fetch_of_keys<SCORE_FETCHES>(fetched.raw, p.buffer, 0, kScores, Bent(none, p, work, row, key));
-#endif
-    }
-
-    // What the user makes of scores; then they are natural ones.
-    FA_DEVICE void bend(Scores &s, Fetched &fetched, const Params &p, const Work &work, int row, int key) {
-#if SCORE_SNIPPET
-        const Bent bent(s, p, work, row, key);
-#if SCORE_FETCHES
-        u32 late[kEarly ? 1 : kScores], *raw = kEarly ? fetched.raw : late;
-#pragma unroll
-        for (int first = 0; first < kScores; first += kFetch) {
-            const int end = first + kFetch < kScores ? first + kFetch : kScores;
-            if constexpr (!kEarly) fetch_of_keys<SCORE_FETCHES>(raw, p.buffer, first, end, bent);
-#pragma unroll
-            for (int i = first; i < end; ++i) s[i] = bent(i, KeyReads<kFetched>{p.buffer, raw, i});
-        }
+        Bent(none, p, work, row, key)(0, held);
 #else
+        Seen(p, work, row, key)(0, held);
+#endif
+        return is;
+    }
+    // Of any places, with lengths alike.
+    FA_DEVICE KeyRow row_of(const Params &p, int batch, int head, int kv_head, int q, int length) {
+        KeyRow is;
+        bool copied;
+#if SCORE_FETCHES
+        bent_score(0.0f, {batch, head, kv_head, length, length AND_BUFFERS(p.buffer)}, query_place(q), key_place(0, 0.0f, 0),
+                   KeyReads<kFetchWhere>{p.buffer, nullptr, 0, 0, &copied, &is});
+#endif
+        return is;
+    }
+    // By a warp, which the copy engine leaves it to: rows of a piece from `first` on, the tile's from `row` on.
+    template <int kRows> FA_DEVICE void fill(const Params &p, const Work &work, int row, int key, u32 piece, int first) {
+        constexpr int kUnit = kEach == 8 ? 2 : 1, kIn = kEach == 2 ? 2 : 1, kUnits = kN / kIn;   // words of a lane's unit, keys in it, units of a row
+        const int lane = (int)(threadIdx.x % kWarp);
+        bool copied;
+#pragma unroll 1
+        for (int r = 0; r < kRows; ++r) {
+            const KeyRow is = row_at(p, work, row + r, key, copied);
+            u32 x[(kUnits + 31) / 32][2];
+#pragma unroll
+            for (int i = 0; i < (kUnits + 31) / 32; ++i)
+#pragma unroll
+                for (int e = 0; e < kUnit * kIn; ++e) {
+                    const i64 at = is.stride * snippet_held(work.key0 + key + (int)((lane + i * kWarp) * kIn + e / kUnit), is.last);
+                    x[i][e] = kEach == 2 ? ((const u16 *)is.at)[at] : ((const u32 *)is.at)[at * kUnit + e % kUnit];
+                }
+#pragma unroll
+            for (int i = 0; i < (kUnits + 31) / 32; ++i)
+                if (lane + i * kWarp < kUnits) {
+                    const u32 place = Pieces::place(piece, first + r, (lane + i * kWarp) * (kUnit * 4));
+                    store_shared(place, bits_to_float(kIn == 2 ? x[i][1] << 16 | x[i][0] : x[i][0]));
+                    if (kUnit == 2) store_shared(place + 4, bits_to_float(x[i][1]));
+                }
+        }
+    }
+    // By a warp, of its part of a piece: each score of its own, with what was fetched for it.
+    template <class Each> FA_DEVICE void each_fetched(u32 line, u32 within, const Params &p, const Each &each) {
+        constexpr int kBatch = !kOfQueries ? 32 : kGroups == 3 ? 8 : 16;
+        u32 raw[kScores];
+#pragma unroll
+        for (int first = 0; first < kScores; first += kBatch) {
+#pragma unroll
+            for (int i = first; i < first + kBatch && i < kScores; i += kOfQueries ? 2 : 4) {
+                const u32 byte = i / 4 * 8 * kEach, from = kOfQueries ? line + byte / 128 * 8192 + i % 4 / 2 * 1024 + (byte % 128 ^ within) : line + byte + within;
+                if constexpr (kEach == 8) load_shared((int &)raw[i], (int &)raw[i + 1], (int &)raw[i + 2], (int &)raw[i + 3], from);
+                else if constexpr (kEach == 4) asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(raw[i]), "=r"(raw[i + 1]) : "r"(from) : "memory");
+                else asm volatile("ld.shared.b32 %0, [%1];" : "=r"(raw[i]) : "r"(from) : "memory");
+            }
+#pragma unroll
+            for (int i = first; i < first + kBatch && i < kScores; ++i) each(i, KeyReads<kFetched>{p.buffer, raw, i});
+        }
+    }
+#endif
+    // What the user makes of scores, natural ones then, and hides by the mask.
+    FA_DEVICE void bend(Scores &s, Feed &feed, const Params &p, const Work &work, const Own &own, int row, int key) {
+#if PIECE_STAGES
+        const Pieces pieces(feed.shared);
+        const u32 slot = feed.group * PIECE_STAGES + feed.piece_ring.slot, from = pieces.piece(slot);
+        const int lane = (int)(threadIdx.x % kWarp);
+        barrier_wait(pieces.full(slot), feed.piece_ring.parity);
+        feed.piece_ring.advance(PIECE_STAGES);
+        if constexpr (kOfQueries) {
+            warp_sync();   // all lanes have seen it
+            if (uniform((int)float_to_bits(load_shared(pieces.is_copied(slot)))) == 0) {
+                int first = row % 64 - lane / 4, from_key = key - lane % 4 * 2;
+                asm volatile("" : "+r"(first), "+r"(from_key));   // addresses are not to be kept from step to step
+                fill<16>(p, work, (int)feed.group * 64 + first, from_key, from, first);
+                warp_sync();
+            }
+        }
+        const u32 line = from + (kOfQueries ? row % 64 * 128 : 0), within = lane % 4 * 2 * kEach ^ (kOfQueries ? lane / 4 << 4 : 0);   // as Pieces::place has it
+#if SCORE_FETCHES
+        const Bent bent(s, p, work, row, key);
+        each_fetched(line, within, p, [&](int i, const KeyReads<kFetched> &held) { s[i] = bent(i, held); });
+#else
+        if (!own.whole) {
+            const Seen sees(p, work, row, key);
+            each_fetched(line, within, p, [&](int i, const KeyReads<kFetched> &held) { if (!sees(i, held)) s[i] = neg_infinity(); });
+        }
+#endif
+        if (kOfQueries) async_proxy_fence();   // what was filled by hand
+        warp_sync();
+        if (!kClusters || !shares_pieces(p)) {
+            if (lane == 0) barrier_arrive(pieces.empty(slot));
+        } else if (lane < 2) {   // each block of the cluster may fill it again
+            asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
+                         "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(pieces.empty(slot)), "r"(lane) : "memory");
+        }
+#endif
+#if SCORE_SNIPPET && !SCORE_FETCHES
+        const Bent bent(s, p, work, row, key);
 #pragma unroll
         for (int i = 0; i < kScores; ++i) s[i] = bent(i, HELD_OF(bent.places));
+#endif
+#if MASK_SNIPPET && !(PIECE_STAGES && !SCORE_FETCHES)
+        if (own.whole) return;
+#if MASK_FETCHES
+        asm volatile("" : "+r"(row), "+r"(key));   // addresses are not to be kept from step to step
+        const Seen sees(p, work, row, key);
+        constexpr int kBatch = MASK_FETCHES > 1 ? 16 : 32;   // as many are under way as registers are left for
+        u32 raw[kScores];
+#pragma unroll
+        for (int first = 0; first < kScores; first += kBatch) {
+            const int end = first + kBatch < kScores ? first + kBatch : kScores;
+            fetch_of_keys<MASK_FETCHES>(raw, p.buffer, first, end, sees);
+#pragma unroll
+            for (int i = first; i < end; ++i)
+                if (!sees(i, KeyReads<kFetched>{p.buffer, raw, i})) s[i] = neg_infinity();
+        }
+#else
+        const Seen sees(p, work, row, key);
+#pragma unroll
+        for (int i = 0; i < kScores; ++i)
+            if (!sees(i, HELD_OF(sees.places))) s[i] = neg_infinity();
 #endif
 #endif
     }
@@ -730,28 +998,6 @@ struct Serving {
     FA_DEVICE void mask(Scores &s, const Params &p, const Work &work, int row, int key) {
         const Sequence sequence = sequence_of(p, work);
         int query = find_row(p.dense, work.row0 + row).query, from = work.key0 + key;
-#if MASK_SNIPPET
-        Places places = places_of(p, work);
-#if MASK_FETCHES
-        asm volatile("" : "+r"(places.batch), "+r"(places.head), "+r"(query), "+r"(from));   // addresses are not to be kept from step to step
-#endif
-        const Seen sees = {places, query + sequence.offset, from};
-#if MASK_FETCHES
-        u32 raw[kScores];
-#pragma unroll
-        for (int first = 0; first < kScores; first += kFetch) {
-            const int end = first + kFetch < kScores ? first + kFetch : kScores;
-            fetch_of_keys<MASK_FETCHES>(raw, p.buffer, first, end, sees);
-#pragma unroll
-            for (int i = first; i < end; ++i)
-                if (!sees(i, KeyReads<kFetched>{p.buffer, raw, i})) s[i] = neg_infinity();
-        }
-#else
-#pragma unroll
-        for (int i = 0; i < kScores; ++i)
-            if (!sees(i, HELD_OF(places))) s[i] = neg_infinity();
-#endif
-#endif
         if constexpr (SOFTCAP != 0 && WINDOW != 0 && LENGTHS_K != 0) asm volatile("" : "+r"(query), "+r"(from));
         Wgmma<kN>::mask(s, end_key(p, sequence, query) - from, end_key(p, sequence, query + 8) - from);
         if constexpr (WINDOW != 0) {
@@ -836,7 +1082,26 @@ struct Serving {
 
 } // namespace
 
+#if PIECE_STAGES
+namespace {
+
+__device__ __forceinline__ bool shares_pieces(const fa_attn_serving_params &p) {
+    bool copied;
+    Work first = {}, second = {};
+    second.batch = 1;
+    return kClusters && p.dense.batch % 2 == 0 && Serving::row_at(p, first, 0, 0, copied).at == Serving::row_at(p, second, 0, 0, copied).at;
+}
+
+} // namespace
+#endif
+
 extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS)
+#if PIECE_STAGES
+__cluster_dims__(kCluster, 1, 1)
+#endif
 attn_fwd(const __grid_constant__ fa_attn_serving_params p, const __grid_constant__ fa_attn_tensor_maps maps) {
     run_block<Serving>(p, maps);
+#if PIECE_STAGES
+    if (kClusters) cluster_sync();   // nothing is under way to a block that has ended
+#endif
 }

@@ -21,11 +21,20 @@
 #define AND_BUFFERS(...)
 #define HELD_OF(places) 0
 #endif
-// Of the tensor that snippet_of_key reads: 1: its elements are of keys, 2: of queries and keys; 0: there is none.
-#ifndef SCORE_FETCHES
+// Of the tensor that snippet_of_key reads: an element's bytes, 64 times where its elements are of queries and keys; and 1: they are of keys, 2: of
+// both; 0: there is none.
+#if SCORE_FETCH_BYTES >= 128
+#define SCORE_FETCHES 2
+#elif SCORE_FETCH_BYTES > 0
+#define SCORE_FETCHES 1
+#else
 #define SCORE_FETCHES 0
 #endif
-#ifndef MASK_FETCHES
+#if MASK_FETCH_BYTES >= 128
+#define MASK_FETCHES 2
+#elif MASK_FETCH_BYTES > 0
+#define MASK_FETCHES 1
+#else
 #define MASK_FETCHES 0
 #endif
 
@@ -57,13 +66,19 @@ template <class Q, class K> FA_DEVICE float bent_score(float natural, const Plac
 #if SCORE_FETCHES || MASK_FETCHES
 // What a text reads of a tensor for scores as wgmma leaves them: score 4 * j + 2 * half + e is of the query 8 * half and the key
 // 8 * j + e behind the first. All are fetched before the first is used, those of two keys together where they lie so.
-enum Fetching { kFetchProbe, kFetchPairs, kFetchSingly, kFetched };
+enum Fetching { kFetchProbe, kFetchPairs, kFetchSingly, kFetched, kFetchWhere };
+struct KeyRow {
+    const void *at;   // key 0
+    i64 stride;       // in elements
+    int last;
+};
 template <Fetching kMode> struct KeyReads {
     const fa_attn_buffer_params *buffers;
     u32 *raw;        // at a score's number, or that of the first of two of 16 bits; those of keys alone at the numbers of half 0
     int i;           // the score
     int reach = 0;   // kFetchProbe: keys up to the last, and whether pairs can be read
     bool *pairs = nullptr;
+    KeyRow *row = nullptr;   // kFetchWhere: its row; pairs: whether it and `reach` more are for the copy engine
 
     __device__ __forceinline__ auto operator[](int which) const {
         if constexpr (kMode == kFetched) return buffers[which];
@@ -89,6 +104,11 @@ template <Fetching kMode> struct KeyReads {
                 else
                     for (int word = 0; word < kWords; ++word)
                         asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(raw[at + word]) : "l"((const u32 *)x + word));
+            } else if constexpr (kMode == kFetchWhere) {
+                u64 odd = (u64)is.at | (u64)k.whole * sizeof(T);
+                for (d = 0; d < kLast; ++d) odd |= is.stride[d] * sizeof(T);
+                *this->row = {(const T *)is.at + row, is.stride[kLast], is.last[kLast]};
+                *pairs = is.stride[kLast] == 1 && odd % 16 == 0 && k.whole >= 0 && k.whole + reach <= is.last[kLast];
             } else {
                 const int ahead = k.real.ahead;   // an offset that is known when the kernel is compiled
                 const T *x = (const T *)is.at + (row + (k.whole - ahead)) + ahead;

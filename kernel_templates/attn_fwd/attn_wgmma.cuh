@@ -134,10 +134,10 @@ struct Shared {
 // With a user's mask the tiles of K in shared memory have notes of which steps they are, beside them; without, nothing stands here.
 #if MASK_SNIPPET
 #define WRITE_NOTE(slot) if (full == kKFull) Kind::write_note(shared, slot, source, step)
-#define READ_NOTE note = note_of(shared, k_ring.slot)
+#define READ_NOTE(feed) feed.note = note_of(feed.shared, feed.k_ring.slot);   // while products are under way
 #else
 #define WRITE_NOTE(slot)
-#define READ_NOTE
+#define READ_NOTE(feed)
 #endif
 
 #if MASK_SNIPPET
@@ -303,7 +303,10 @@ struct Feed {
     const u64 k_tiles, v_tiles;   // descriptors of the first tiles
     Ring k_ring, v_ring, q_ring;
 #if MASK_SNIPPET
-    mutable int note = 0;         // of the K that was waited for
+    int note = 0;                 // of the K that is multiplied
+#endif
+#if PIECE_STAGES
+    Ring piece_ring;               // of what scores read of keys
 #endif
 
     __device__ __forceinline__ Feed(const Shared &shared, u32 group)
@@ -317,7 +320,6 @@ struct Feed {
     }
     __device__ __forceinline__ u64 wait_k() const {
         barrier_wait(shared.barrier(kKFull + k_ring.slot), k_ring.parity);
-        READ_NOTE;
         return k_tiles + k_ring.slot * ((kKBytes + kVBytes) / 16);
     }
     __device__ __forceinline__ u64 wait_v() const {
@@ -359,24 +361,19 @@ FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, 
     issue_qk(s, q, k);
     issue_pv(o, probs, feed.wait_v(), accumulate);
     turn_end(feed.shared, feed.group);
+    READ_NOTE(feed)
     wgmma_wait<1>();
     Wgmma<kN>::pin(s);
     feed.release_k();
 }
 
 // With a score or mask of a user's, steps are those that a tile's queries see: Kind::come_to sets Own::place, the number among all
-// of the step whose K was waited for; its scores become what the user makes of them, of what was fetched before. Without, nothing stands here.
+// of the step whose K was waited for; its scores become what the user makes of them. Without, nothing stands here.
 #if SCORE_SNIPPET || MASK_SNIPPET
 #define PLACE_OF(step) own.place
-#if MASK_SNIPPET   // the step's K says which it is
-#define FETCH_FOR(step, work) if constexpr (Kind::kEarly) feed.wait_k(), Kind::fetch(fetched, p, work, lane_row, lane_key + (feed.note >> 1) * kN);
-#else
-#define FETCH_FOR(step, work) Kind::fetch(fetched, p, work, lane_row, lane_key + (step) * kN);
-#endif
-#define COME_TO(step, work) Kind::come_to(own, feed, step), Kind::bend(s, fetched, p, work, lane_row, lane_key + own.place * kN)
+#define COME_TO(step, work) Kind::come_to(own, feed, step), Kind::bend(s, feed, p, work, own, lane_row, lane_key + own.place * kN)
 #else
 #define PLACE_OF(step) step
-#define FETCH_FOR(step, work)
 #define COME_TO(step, work)
 #endif
 // Weights that dropout does not keep become 0, when they are summed and packed.
@@ -411,18 +408,15 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
             // The first step of a tile, which nothing overlaps.
             Scores s;
             Probs probs;
-#if SCORE_SNIPPET || MASK_SNIPPET
-            typename Kind::Fetched fetched;
-#endif
 #if DROPOUT
             Dropped<false, kN / 16> dropped;
 #endif
             int step = own.steps - 1, from = Kind::first_step(own);
-            FETCH_FOR(step, work)
             const u64 k = feed.wait_k();
             turn_begin(shared, group);
             issue_qk(s, q, k);
             turn_end(shared, group);
+            READ_NOTE(feed)
             wgmma_wait<0>();
             Wgmma<kN>::pin(s);
             feed.release_k();
@@ -439,8 +433,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 // Each turn: Q K^T of the next step beside P V of this one.
                 while (step > from) {
                     --step;
-                    FETCH_FOR(step, work)
-                    issue_both(feed, s, o, probs, q, accumulate);
+                            issue_both(feed, s, o, probs, q, accumulate);
                     if (step == from) feed.release_q();
                     COME_TO(step, work);
                     if (Kind::kMasksLater && Kind::is_masked(own, PLACE_OF(step)))
@@ -466,7 +459,6 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 step = own.steps - 1;
                 from = Kind::first_step(own);
                 q = feed.wait_q();
-                FETCH_FOR(step, next)
                 issue_both(feed, s, o, probs, q, accumulate);
                 if (step == from) feed.release_q();
                 Kind::finish(p, work, rows, factor, lane_row);
@@ -529,7 +521,11 @@ template <class Kind> FA_DEVICE void run_block(const typename Kind::Params &p, c
         Kind::start(p, shared);
         barrier_init_fence();
     }
+#if PIECE_STAGES
+    cluster_sync();
+#else
     named_sync(0, FA_THREADS);
+#endif
     const u32 group = (u32)uniform((int)(threadIdx.x / kGroup));
     if (group == 0) {
         registers_decrease<PRODUCER_REGS>();

@@ -392,9 +392,8 @@ static void print_buffer(const fa_snippet *s, const node *n, bool fetched, fa_bu
 
 void fa_snippet_print(const fa_snippet *s, fa_buf *out)
 {
-    const char *names[FA_NAMES];
-    int at[FA_ATTN_BUFFER_DIMS], most = 0,
-                                 fetched = -1; /* the load that families fetch ahead: the largest */
+    const char *names[FA_NAMES]; /* fetched: the load that families fetch ahead, the largest */
+    int at[FA_ATTN_BUFFER_DIMS], most = 0, fetched = -1;
     for (int i = 0; i < s->count; i++) {
         const node *n = &s->node[i];
         const int kind = is_buffer(n) && n->type != TENSOR ? fetches_of(s, n, at) : 0;
@@ -404,7 +403,8 @@ void fa_snippet_print(const fa_snippet *s, fa_buf *out)
             most = kind, fetched = i;
     }
     if (most > 0)
-        fa_buf_printf(out, "#define %s_FETCHES %d\n", s->mask ? "MASK" : "SCORE", most);
+        fa_buf_printf(out, "#define %s_FETCH_BYTES %d\n", s->mask ? "MASK" : "SCORE",
+                      s->buffer[s->node[fetched].whole].type->bytes * (most == 2 ? 64 : 1));
     fa_buffers_names(s->buffer, s->buffer_count, s->mask, names);
     fa_buf_printf(out, "template <class As, class Q, class K%s> FA_DEVICE auto snippet_%s(%s",
                   s->buffer_count > 0 ? ", class Held" : "", s->mask ? "mask" : "score",
