@@ -32,7 +32,8 @@ def bad_shorthands_get_their_sentence_and_status_2():
                 *((["--window", text], "--window: \"%s\" is not LEFT[,RIGHT]" % text) for text in ("1,2,3", "1,", "", "x", "-2")),
                 (["--mean-k", "9"], "mean_k is 9, which needs lengths_k"), (["--varlen", "--mean-q", "65"], "mean_q is 65: use at most seq_q, which is 64"),
                 (["--varlen", "--causal", "top-left"], "varlen does not go with causal=top-left"), (["--page", "70000"], "65536"),
-                (["--score", "score + t[h]", "--buffers", "t:f32[:]*"], "asks for gradients")]:
+                (["--score", "score + t[h]", "--buffers", "t:f32[:]*"], "asks for gradients"),
+                (["--buffers", "dropout:f32"], "dropout takes two buffers"), (["--buffers", "t:f32 dropout_seed:i64[:]"], "dropout takes two buffers")]:
             tap.has(place.run("tune", "--gpu", "L4", "--seq", "64", *arguments, status=2).stderr, part)
         for arguments in (["--seq", "64", "--decode"], ["--decode", "--seq", "64"]):
             tap.has(place.run("sweep", *arguments, status=2).stderr, "--decode: does not go with --seq")

@@ -247,6 +247,7 @@ def calls_hand_over_the_numbers_of_keys():
     tap.equal(attend(3, 32, lengths)[0][1]["causal"], True)
     (keys, options), _ = attend(3, 32)  # the prompt of an empty static cache
     tap.equal((keys, options), (3, {"causal": True, "scale": 0.5}))
+    tap.equal(attend(3, 32, words={"dropout": 0.25})[0][1], {"causal": True, "scale": 0.5, "dropout_p": 0.25})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for more, asked in (({"error": fa_tune.NotSupported("no family")}, True), ({"words": {"output_attentions": True}}, False),
