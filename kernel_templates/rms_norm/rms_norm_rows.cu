@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kRows = FA_THREADS / LANES, kPieces = (COLUMNS + LANES * 8 - 1) / (LANES * 8);
 constexpr bool kWhole = COLUMNS % (LANES * 8) == 0;
+constexpr bool kAlone = kRows == 1 && kAligned;      // a block without a row returns (else elements, one by one, want more registers)
 constexpr bool kFirst = kResidual && kPieces <= 2;   // registers hold w beside the row and the residual: all are on their way together
 constexpr bool kEarly = !kFirst && kPieces <= 4;     // beside the row alone: w is on its way while the sum is made
 
@@ -41,8 +42,8 @@ struct Share {
 
 extern "C" __global__ void __launch_bounds__(FA_THREADS) rms_norm_rows(const __grid_constant__ fa_rms_norm_params p) {
     const i64 row = blockIdx.x * kRows + threadIdx.x / LANES;
-    if (kRows == 1 && row >= p.rows) return;
-    const Share share = {(int)(threadIdx.x % LANES) * 8, kRows == 1 || row < p.rows};
+    if (kAlone && row >= p.rows) return;
+    const Share share = {(int)(threadIdx.x % LANES) * 8, kAlone || row < p.rows};
     Piece x[kPieces], w[kPieces];
     if constexpr (kFirst) share.load<true>(w, p.w, 0);
     share.load(x, p.x, row * p.x_row);
