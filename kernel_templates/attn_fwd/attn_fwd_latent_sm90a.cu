@@ -19,9 +19,9 @@
 //  - keys behind a sequence's end are masked, and become zeros in shared memory before they are values, since what lies there
 //    may be NaN.
 //  - with KV_FP8 = 2 a key is 656 bytes: 512 numbers of e4m3, an fp32 scale for each 128 of them, and 64 numbers of bf16. No copy
-//    engine widens, so the fetching warpgroup does: each warp takes 16 keys of a tile. A tile's bytes come to its registers, where
-//    those of the next tile take the place of what is widened; L2 fetches what is kAhead tiles ahead. A region is full when
-//    its four warps have arrived. A number is the product of two numbers of bf16, its own and its scale's, rounded to bf16.
+//    engine widens, so the fetching warpgroup does: each warp takes 16 keys of a tile. A tile's bytes come to its registers as soon
+//    as those of the one before are widened and fenced; L2 fetches what is kAhead tiles ahead. A region is full when its four
+//    warps have arrived. A number is the product of two numbers of bf16, its own and its scale's, rounded to bf16.
 #include "attn_serving_params.h"
 #include "attn_tensor_maps.h"
 #include "fa_async.cuh"
@@ -226,7 +226,7 @@ struct Widener {
     __device__ __forceinline__ const char *half_of(const WarpKeys &of) const {
         return of.from + lane / 4 % 2 * row + lane / 8 * 64 + lane % 4 * 16;
     }
-    __device__ __forceinline__ void ask_half(u32 (&x)[4], const char *&from, const WarpKeys &of, int half, int i) const {
+    __device__ __forceinline__ void ask_part(u32 (&x)[4], const char *&from, const WarpKeys &of, int half, int i) const {
         load(x, from + half * 256, of, 2 * i + (int)(lane / 4 % 2));
         from = ahead(from, 2 * row);
     }
@@ -261,10 +261,20 @@ struct Widener {
     }
 };
 
-FA_DEVICE void region_is_full(const Shared &shared, int step, int region) {
+// What the warp has stored of these regions is there for the matrix units. A fence waits for loads, too: those of the next tile
+// begin behind it.
+FA_DEVICE void regions_are_full(const Shared &shared, int step, int first, int end) {
     async_proxy_fence();
     warp_sync();
-    if (threadIdx.x % kWarp == 0) barrier_arrive(shared.full(step, first_slab(region)));
+#pragma unroll
+    for (int region = first; region < end; ++region)
+        if (threadIdx.x % kWarp == 0) barrier_arrive(shared.full(step, first_slab(region)));
+}
+
+FA_DEVICE void ask_half(const Widener &of, Held &held, const WarpKeys &keys, int half) {
+    const char *from = of.half_of(keys);
+#pragma unroll
+    for (int i = 0; i < kWarpKeys / 2; ++i) of.ask_part(held.half[half][i], from, keys, half, i);
 }
 
 FA_DEVICE void fetch_bytes(const fa_attn_serving_params &p, const Shared &shared, const Work &w) {
@@ -272,50 +282,44 @@ FA_DEVICE void fetch_bytes(const fa_attn_serving_params &p, const Shared &shared
     int in[kAhead];   // of the next tiles
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) in[i] = of.look_up(w.begin + (i + 1) * kN);
-    WarpKeys now = of.find(w.begin, of.look_up(w.begin));
+    WarpKeys next = of.find(w.begin, of.look_up(w.begin));
     Held held = {};
 #pragma unroll
-    for (int i = 0; i < kWarpKeys / 8; ++i) of.ask_scale(held.scale[i], now, i);
-#pragma unroll
-    for (int half = 1; half >= 0; --half) {
-        const char *from = of.half_of(now);
-#pragma unroll
-        for (int i = 0; i < kWarpKeys / 2; ++i) of.ask_half(held.half[half][i], from, now, half, i);
-    }
+    for (int i = 0; i < kWarpKeys / 8; ++i) of.ask_scale(held.scale[i], next, i);
+    ask_half(of, held, next, 1);
+    ask_half(of, held, next, 0);
+    if (w.begin < w.end) of.copy_rope(next, shared.slab(0, first_slab(kKeysOnly)));
 #pragma unroll
     for (int i = 1; i < kAhead; ++i) of.prefetch_rows(of.find(w.begin + i * kN, in[i - 1]));
 #pragma unroll 1
     for (int step = 0, key = w.begin; key < w.end; ++step, key += kN) {
         asm volatile("" : "+r"(of.lane));   // what follows from it is computed anew: kept, it would take the tile's registers
-        const WarpKeys next = of.find(key + kN, in[0]);
-        of.prefetch_rows(of.find(key + kAhead * kN, in[kAhead - 1]));
-#pragma unroll
-        for (int i = 1; i < kAhead; ++i) in[i - 1] = in[i];
-        in[kAhead - 1] = of.look_up(key + (kAhead + 1) * kN);
         u32 scales[kWarpKeys / 8];
 #pragma unroll
-        for (int i = 0; i < kWarpKeys / 8; ++i) {
-            const float scale = bits_to_float(held.scale[i]);
-            scales[i] = pack2<true>(scale, scale);
-            of.ask_scale(held.scale[i], next, i);
-        }
-        barrier_wait(shared.empty(step, kKeysOnly), parity_of(step) ^ 1);
-        of.copy_rope(now, shared.slab(step, first_slab(kKeysOnly)));
+        for (int i = 0; i < kWarpKeys / 8; ++i) scales[i] = pack2<true>(bits_to_float(held.scale[i]), bits_to_float(held.scale[i]));
 #pragma unroll
         for (int half = 1; half >= 0; --half) {
             const int region = half == 1 ? kRight : kLeft;
             barrier_wait(shared.empty(step, region), parity_of(step) ^ 1);
-            const char *from = of.half_of(next);
 #pragma unroll
-            for (int i = 0; i < kWarpKeys / 2; ++i) {
-                of.store_half(held.half[half][i], scales, shared.slab(step, first_slab(region)), half, i);
-                of.ask_half(held.half[half][i], from, next, half, i);
-            }
-            region_is_full(shared, step, region);
+            for (int i = 0; i < kWarpKeys / 2; ++i) of.store_half(held.half[half][i], scales, shared.slab(step, first_slab(region)), half, i);
+            if (half == 1) cp_async_wait<0>();
+            if (half == 1 && FENCES == 1) continue;
+            regions_are_full(shared, step, half == 1 || FENCES == 1 ? kKeysOnly : kLeft, half == 1 ? kLeft : kRegions);
+            next = of.find(key + kN, in[0]);
+            if (half == 1 || FENCES == 1) ask_half(of, held, next, 1);
+            if (half == 0) ask_half(of, held, next, 0);
         }
-        cp_async_wait<0>();
-        region_is_full(shared, step, kKeysOnly);
-        now = next;
+#pragma unroll
+        for (int i = 0; i < kWarpKeys / 8; ++i) of.ask_scale(held.scale[i], next, i);
+        of.prefetch_rows(of.find(key + kAhead * kN, in[kAhead - 1]));
+#pragma unroll
+        for (int i = 1; i < kAhead; ++i) in[i - 1] = in[i];
+        in[kAhead - 1] = of.look_up(key + (kAhead + 1) * kN);
+        if (key + kN < w.end) {
+            barrier_wait(shared.empty(step + 1, kKeysOnly), parity_of(step + 1) ^ 1);
+            of.copy_rope(next, shared.slab(step + 1, first_slab(kKeysOnly)));
+        }
     }
 }
 
@@ -351,7 +355,7 @@ FA_DEVICE void issue_qk(Scores &s, const Shared &shared, int step) {
     const u64 q = wgmma_descriptor<64>((u32)uniform((int)shared.q()), 0), k = wgmma_descriptor<64>(shared.slab(step, 0), 0);
 #pragma unroll
     for (int turn = 0; turn < kRegions; ++turn) {
-        const int region = kBytes ? (turn + 1) % kRegions : turn;
+        const int region = kBytes && turn < 2 ? 1 - turn : turn;
 #pragma unroll
         for (int slab = first_slab(region); slab < end_slab(region); ++slab) {
             if (!kBytes || slab == first_slab(region)) wait_full(shared, step, slab);
