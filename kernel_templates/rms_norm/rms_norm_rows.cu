@@ -7,6 +7,9 @@
 namespace {
 
 constexpr int kRows = FA_THREADS / LANES, kPieces = (COLUMNS + LANES * 8 - 1) / (LANES * 8);
+// A block of one row needs no predicate for it. But without one the assembler sends for all of the row at once, and where that is by
+// single elements the registers do not suffice.
+constexpr bool kAlone = kRows == 1 && kAligned;
 constexpr bool kWhole = COLUMNS % (LANES * 8) == 0;
 constexpr bool kAlone = kRows == 1 && kAligned;      // a block without a row returns (else elements, one by one, want more registers)
 constexpr bool kFirst = kResidual && kPieces <= 2;   // registers hold w beside the row and the residual: all are on their way together
