@@ -125,8 +125,7 @@ static double dot(const double *a, const double *b, int count)
 /* What dropout makes of a weight. */
 static double kept(const struct backward *c, const struct work *w, int row, int key)
 {
-    const int64_t head = (int64_t)w->sequence * c->p.heads_q + w->head;
-    return fake_dropout(&c->held, head, row, key);
+    return fake_dropout(&c->held, (int64_t)w->sequence * c->p.heads_q + w->head, row, key);
 }
 
 static void forward_row(struct backward *c, struct work *w, int row)

@@ -252,13 +252,11 @@ double fake_dropout(const struct fake_held *held, int64_t head, int64_t q, int64
         return 1;
     const struct fa_attn_buffer_params *seed = &held->buffers[from];
     const uint64_t address = (uint64_t)(uintptr_t)seed->at;
-    const int64_t second = seed->last[0] > 0 ? 8 * seed->stride[0] : 0;
-    const uint64_t *words[] = {fake_memory(address, 8, false),
-                               fake_memory(address + (uint64_t)second, 8, false)};
-    if (words[0] == NULL || words[1] == NULL)
-        return (double)NAN;
-    const uint64_t both[] = {*words[0], *words[1]};
-    return dropout_factor((double)held->buffers[p].real, both, head, q, k);
+    const uint64_t second = address + (uint64_t)(seed->last[0] > 0 ? 8 * seed->stride[0] : 0);
+    const uint64_t *a = fake_memory(address, 8, false), *b = fake_memory(second, 8, false);
+    const uint64_t both[] = {a != NULL ? *a : 0, b != NULL ? *b : 0};
+    return a == NULL || b == NULL ? (double)NAN
+                                  : dropout_factor((double)held->buffers[p].real, both, head, q, k);
 }
 
 INLINE bool scores_of(const params *p, const struct fake_build *build, const struct row *r,

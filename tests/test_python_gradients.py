@@ -352,10 +352,9 @@ def what_a_score_reads_has_its_own():
 
 def dropout_draws_the_same_bits_in_both_passes():
     with PyTorch():
-        case = Inputs(batch=1, heads=2, heads_kv=1, rows=21, keys=37)
+        case, seed, gradient = Inputs(1, 2, 1, 21, 37), (0x123456789abcdef0, 77), Inputs(1, 2, 1, 21, 37).numbers[0]
         q, k, v = tensors_of(*case.tensors)
         q.requires_grad = True
-        seed, gradient = (0x123456789abcdef0, 77), Inputs(1, 2, 1, 21, 37).numbers[0]
         kept = lambda head, row, key: dropout(0.3, seed, head, row, key)
         fa_tune.attention(q, k, v, dropout_p=0.3, dropout_seed=Tensor((2,), seed, dtype=(producer.INT, 64)))
         check(backward(Tensor(q.shape, gradient)), dense(case, gradient, kept=kept)[0])

@@ -278,4 +278,8 @@ TEST(tensors_of_a_proof_fill_the_room_of_their_gradients)
     CHECK_OK(fa_set_field(&problem, "d_buffers", "16384", &diag), diag);
     CHECK_INT(fa_buffers_plan(&problem, true, 1, plan), 3);
     CHECK(plan[2].elements > 97 * 97 && plan[2].elements <= 100 * 100);
+    CHECK_OK(fa_set_field(&problem, "buffers", "dropout:f32 dropout_seed:i64[:]", &diag), diag);
+    CHECK(fa_buffers_plan(&problem, true, 1, plan) == 2 && plan[1].span > 1LL << 32);
+    CHECK_OK(fa_set_field(&problem, "seq_q", "99", &diag), diag);
+    CHECK(fa_buffers_plan(&problem, true, 1, plan) == 2 && plan[0].is.number == 0.75);
 }

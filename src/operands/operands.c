@@ -65,8 +65,7 @@ static const char *read_buffer(const char **at, fa_buffer *ret, const fa_buffer 
         return "has a buffer without a type: use f32, f16, bf16, i32, i64 or u8";
     *at += 1 + word;
     ret->dims = read_dims(at);
-    ret->wanted = **at == '*';
-    *at += ret->wanted;
+    *at += (ret->wanted = **at == '*');
     if (ret->wanted && (ret->dims < 0 || !ret->type->real))
         return "has a gradient of whole numbers, or of a number that is no tensor";
     if (ret->dims == -2)
@@ -80,10 +79,9 @@ int fa_buffers_read(const char *text, fa_buffer ret[FA_ATTN_BUFFERS], fa_diag *d
 {
     const char *at = text != NULL ? text : "", *wrong = NULL;
     int count = 0;
-    while (*at != 0 && wrong == NULL) {
+    for (; *at != 0 && wrong == NULL; count++) {
         wrong = count == FA_ATTN_BUFFERS ? "has more than 8 buffers"
                                          : read_buffer(&at, &ret[count], ret, count);
-        count++;
         if (wrong == NULL && *at != 0 && (*at != ' ' || *++at == 0))
             wrong = "has more than one space between two buffers, or none";
     }
@@ -171,9 +169,11 @@ int fa_buffers_plan(const fa_problem *p, bool gaps, uint64_t seed,
         const uint64_t share = list[i].wanted ? room / wanted-- : 0;
         int64_t next = 1;
         ret[i] = (fa_buffer_plan){
-            .is = {.dims = list[i].dims, .number = list[i].type->real ? 0.375 : 21},
-            .type = list[i].type,
-            .elements = 1};
+            .is = {.dims = list[i].dims, .number = 21}, .type = list[i].type, .elements = 1};
+        if (list[i].type->real)
+            is->number = far % 2 == 0 ? 0.375 : 0.75;
+        else
+            ret[i].span = strcmp(list[i].name, "dropout_seed") == 0 ? 1LL << 53 : 3;
         for (int d = is->dims - 1, to = FA_ATTN_BUFFER_DIMS - 1; to >= 0; d--, to--) {
             const uint64_t at = ((uint64_t)1 << 53) + 8 * (uint64_t)i + (uint64_t)to;
             const int64_t most = list[i].wanted              ? (int64_t)(share / ret[i].elements)
@@ -185,8 +185,7 @@ int fa_buffers_plan(const fa_problem *p, bool gaps, uint64_t seed,
             if (d >= 0)
                 is->size[d] = size, is->stride[d] = next;
             ret[i].extent[to] = (uint64_t)size, ret[i].stride[to] = (uint64_t)next;
-            ret[i].elements *= (uint64_t)size;
-            next = size * next + less;
+            ret[i].elements *= (uint64_t)size, next = size * next + less;
         }
         room -= list[i].wanted ? ret[i].elements : 0;
     }

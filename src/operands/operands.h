@@ -59,6 +59,7 @@ typedef struct fa_buffer_plan {
     fa_attn_buffer is;
     const fa_buffer_type *type;
     uint64_t elements, extent[FA_ATTN_BUFFER_DIMS], stride[FA_ATTN_BUFFER_DIMS];
+    int64_t span; /* of whole numbers: from 0 up to less than this */
 } fa_buffer_plan;
 
 /* Returns how many there are. A dimension whose index is a place alone is as long as the problem says, another one as all differences

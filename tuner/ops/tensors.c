@@ -694,8 +694,7 @@ static void add_buffers(struct reader *r)
         *tensor = (fa_tensor){.name = "a buffer", .scratch = -1, .when = -1, .align = 4};
         fa_element_find(i >= count ? "fp32" : is->type->name, &tensor->element);
         tensor->output = tensor->summed = i >= count;
-        tensor->runs = !is->type->real;
-        tensor->elements = is->elements, tensor->span = is->type->real ? 0 : 3;
+        tensor->elements = is->elements, tensor->span = is->span, tensor->runs = is->span > 0;
     }
 }
 

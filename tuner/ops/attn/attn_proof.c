@@ -339,8 +339,7 @@ static bool set_buffers(const fa_attn_case *what, struct fa_proof_case *c)
     c->tensors.count = BUFFERS + count;
     for (int i = 0; i < count; i++) {
         fa_tensor *tensor = &c->tensors.at[BUFFERS + i];
-        *tensor = (fa_tensor){
-            .name = "buffer", .elements = plan[i].elements, .span = plan[i].type->real ? 0 : 3};
+        *tensor = (fa_tensor){.name = "buffer", .elements = plan[i].elements, .span = plan[i].span};
         tensor->runs = !plan[i].type->real;
         fa_element_find(plan[i].type->name, &tensor->element);
         fits = fits && fa_proof_lay(tensor, plan[i].extent, plan[i].stride, 0, &c->of[BUFFERS + i]);
