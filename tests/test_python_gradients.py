@@ -113,7 +113,7 @@ def stand_in():
         if not holds:
             raise RuntimeError(say())
     torch.Tensor, torch.contiguous_format, torch._check = Tensor, "contiguous", check
-    torch.float16, torch.bfloat16, torch.float32 = (producer.FLOAT, 16), (producer.BFLOAT, 16), (producer.FLOAT, 32)
+    torch.float16, torch.bfloat16, torch.float32, torch.int64 = (producer.FLOAT, 16), (producer.BFLOAT, 16), (producer.FLOAT, 32), (producer.INT, 64)
     torch.is_grad_enabled = lambda: Tensor.grad_mode
     torch.are_deterministic_algorithms_enabled = lambda: torch.deterministic
     torch.deterministic = torch.autocasts = False
@@ -355,11 +355,11 @@ def dropout_draws_the_same_bits_in_both_passes():
         case, seed, gradient = Inputs(1, 2, 1, 21, 37), (0x123456789abcdef0, 77), Inputs(1, 2, 1, 21, 37).numbers[0]
         q, k, v = tensors_of(*case.tensors)
         q.requires_grad = True
-        kept = lambda head, row, key: dropout(0.3, seed, head, row, key)
         fa_tune.attention(q, k, v, dropout_p=0.3, dropout_seed=Tensor((2,), seed, dtype=(producer.INT, 64)))
-        check(backward(Tensor(q.shape, gradient)), dense(case, gradient, kept=kept)[0])
-    for p, given, part in ((1, 3, "up to less than 1, not 1"), (0.5, 3, "dropout_seed is an array"), (0.5, None, "dropout_seed is an array")):
-        refused(fa_tune.ArgumentError, part, *case.tensors, dropout_p=p, dropout_seed=given)
+        check(backward(Tensor(q.shape, gradient)), dense(case, gradient, kept=lambda *place: dropout(0.3, seed, *place))[0])
+        refused(fa_tune.ArgumentError, "dropout_seed is int64 of one dimension", q, k, v, dropout_p=0.3, dropout_seed=Tensor((2,), (1, 2), dtype=(producer.INT, 32)))
+    for words, part in (({"dropout_p": 1}, "up to less than 1, not 1"), ({"dropout_p": 0.5, "buffers": {"dropout": 0.5}}, "and dropout_p is given"), ({"dropout_p": 0.5, "dropout_seed": 3}, "dropout_seed is an array"), ({"buffers": {"dropout": ints(1), "dropout_seed": ints(1)}}, "dropout takes two buffers")):
+        refused(fa_tune.ArgumentError, part, *case.tensors, **words)
 
 
 def sinks_and_softcaps_and_other_layouts_have_theirs():

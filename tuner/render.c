@@ -40,16 +40,18 @@ static int shaping_fields(const fa_operation *operation, uint32_t takes,
     return count;
 }
 
-/* The two buffers that ask for dropout (attn_dropout.cuh); returns how many of them there are. */
-static int define_dropout(const fa_buffer *list, int count, fa_buf *out)
+/* The two buffers that ask for dropout (attn_dropout.cuh), whose names no others have. 1: not both, or of another type. */
+static int define_dropout(const fa_buffer *is, int count, fa_buf *out)
 {
     int found = 0;
     for (int i = 0; i < count; i++) {
-        const bool seed = strcmp(list[i].name, "dropout_seed") == 0 && list[i].dims == 1;
-        if (strcmp(list[i].type->name, seed ? "i64" : "f32") == 0 &&
-            (seed || (strcmp(list[i].name, "dropout") == 0 && list[i].dims < 0)))
-            fa_buf_printf(out, "#define DROPOUT%s_AT %d\n%s", seed ? "_SEED" : "", i,
-                          found++ > 0 ? "#define DROPOUT 1\n" : "");
+        const bool seed = strcmp(is[i].name, "dropout_seed") == 0;
+        if (!seed && strcmp(is[i].name, "dropout") != 0)
+            continue;
+        if (strcmp(is[i].type->name, seed ? "i64" : "f32") != 0 || is[i].dims != (seed ? 1 : -1))
+            return 1;
+        fa_buf_printf(out, "#define DROPOUT%s_AT %d\n%s", seed ? "_SEED" : "", i,
+                      found++ > 0 ? "#define DROPOUT 1\n" : "");
     }
     return found;
 }

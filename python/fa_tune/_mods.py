@@ -571,6 +571,8 @@ def _seed(seed, device):
     """Of dropout, on the device: drawn anew in each replay of a captured graph unless it is given."""
     import torch
     if isinstance(seed, torch.Tensor):
+        if seed.dtype != torch.int64 or seed.dim() != 1 or 0 in seed.shape:
+            raise ArgumentError("dropout_seed is int64 of one dimension and one or two elements, not %s of shape %s" % (seed.dtype, tuple(seed.shape)))
         return seed
     if seed is None or isinstance(seed, torch.Generator):
         return torch.randint(-2**63, 2**63 - 1, (2,), dtype=torch.int64, device=device, generator=seed)
@@ -587,6 +589,8 @@ def dropped(buffers, p, seed, q):
         return None
     if buffers is not None and not isinstance(buffers, dict):
         raise ArgumentError("buffers is a dict of tensors and numbers, {\"slope\": slope}")
+    if not {"dropout", "dropout_seed"}.isdisjoint(buffers or ()):
+        raise ArgumentError("buffers has dropout or dropout_seed, and dropout_p is given: pass one of both")
     torch = sys.modules.get("torch")
     is_torchs = torch is not None and isinstance(q, torch.Tensor)
     if not is_torchs and (seed is None or isinstance(seed, int)):
