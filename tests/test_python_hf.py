@@ -308,12 +308,12 @@ def continuous_batching_reads_the_pages_where_they_lie():
     cache = Cache()
     rows = rows_of(7, 2, 5, keys=9) + rows_of(3, keys=2)
     read_index = [Tensor((len(rows) + 3,), rows + [38] * 3), Tensor((5,))]  # some rows behind, as padding leaves them
-    shape, options = step(0, cache, [1, 1], [9, 2], read_index, s_aux=Tensor((4,)), softcap=2.0)
+    shape, options = step(0, cache, [1, 1], [9, 2], read_index, s_aux=Tensor((4,)), softcap=2.0, dropout=0.5)
     table, lengths, starts_q = (options.pop(name) for name in ("block_table", "seqused_k", "cu_seqlens_q"))
     tap.equal((shape, table.shape, table.dtype, table.flat[:4], lengths.flat, lengths.dtype, starts_q.flat),
               ((10, PAGE, 2, 64), (2, 3), "int32", [7, 2, 5, 3], [9, 2], "int32", [0, 1, 2]))
     sinks = options.pop("sinks")
-    tap.equal((sinks.dtype, options), ("float32", {"softmax_scale": 0.5, "causal": False, "max_seqlen_q": 1, "max_seqlen_k": 9, "softcap": 2.0}))
+    tap.equal((sinks.dtype, options), ("float32", {"softmax_scale": 0.5, "causal": False, "max_seqlen_q": 1, "max_seqlen_k": 9, "softcap": 2.0, "dropout_p": 0.5}))
     tap.equal(cache.updates.pop(), (0, [0, 0], "w"))  # which writes alone
     assert step(0, cache, [1, 1], [9, 2], read_index)[1]["block_table"] is table  # the next layer's
     state.captured = True
