@@ -544,7 +544,7 @@ struct Serving {
                   from_first(d.batch - 1, 0, 0, 0) == by_batch * (d.batch - 1) && from_first(0, d.heads_q - 1, 0, 0) == by_head * (d.heads_q - 1) &&
                   from_first(0, 0, d.heads_kv - 1, 0) == by_kv_head * (d.heads_kv - 1) && row_of(p, 0, 0, 0, 0, 0).at == first.at;
             if (!are) return;
-            make_map<true>(map, shared.work() + 256, {first.at, (first.last + 1) * (int)(kEach / 2), d.seq_k, of_heads ? d.heads_q : of_kv_heads ? d.heads_kv : 1,
+            make_map<true>(map, shared.work() + 256, {first.at, (first.last < 1 << 24 ? first.last + 1 : 1 << 24) * (int)(kEach / 2), d.seq_k, of_heads ? d.heads_q : of_kv_heads ? d.heads_kv : 1,
                                                        of_batch ? d.batch : 1, by_q / 2, by_heads / 2, by_batch / 2, 64});
             acquire_map(map);
 #endif
