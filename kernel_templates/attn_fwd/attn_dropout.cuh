@@ -7,7 +7,8 @@
 // The bits: p is t / 256, t being the whole number next to 256 p, at most 255. The weights of 16 queries by 16 keys of a head have 16 calls of
 // Philox4x32-7, with the seed's first element as the key. The counter of query q and key k (of their sequence, from 0 on) is
 // {q / 16 * 4 + q % 8 / 2, k / 16 * 4 + k % 8 / 2, sequence * heads_q + head, the seed's second element}: what comes out is four words, for the
-// queries 2a, 2a + 1, 2a + 8 and 2a + 9, of bytes for the keys 2b, 2b + 1, 2b + 8 and 2b + 9. A weight is kept if its byte is t or more.
+// queries 2a, 2a + 1, 2a + 8 and 2a + 9, of bytes for the keys 2b, 2b + 1, 2b + 8 and 2b + 9: word q % 16 / 8 * 2 + (q + k / 16) % 2, byte
+// k % 16 / 8 * 2 + (k + q / 16) % 2, so that every other square has its neighbours swapped. A weight is kept if its byte is t or more.
 // Two lanes of an accumulator share a call, whether its rows are queries or keys: each makes one of two, and they exchange halves.
 #ifndef ATTN_DROPOUT_CUH
 #define ATTN_DROPOUT_CUH
