@@ -815,8 +815,8 @@ static double error_of_a_needle(uint64_t pick, uint8_t by, const struct change *
 
 TEST_WITHIN(unless_left_out, a_key_that_decides_a_row_is_not_rounded)
 {
-    static const struct change rounded[] = {{"log2_fast(peak) - kOffset", "0.0f"}, {NULL}};
-    /* An eighth of the weight of all others together; and 1.6 times it, whose scores are multiplied again */
+    static const struct change rounded[] = {{"up = log2_fast(peak);", "up = kOffset;"}, {NULL}};
+    /* An eighth of the weight of all others together; and 1.6 times it */
     for (int i = 0; i < 5; i++) {
         setenv("EMULATOR_CHANGE", i % 2 ? "1" : "0", 1);
         double off = error_of_a_needle((uint64_t)i / 2 % 2, i < 4 ? 0x32 : 0x37, rounded);

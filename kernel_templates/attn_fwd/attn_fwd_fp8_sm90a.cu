@@ -13,8 +13,8 @@
 //    of V, in the order that accumulators have as an operand (fa_wgmma_e4m3.cuh). The fourth fetches.
 //  - weights are P = 2^(exponent - reference). A row's first reference lies kOffset below its maximum; later it moves up where a
 //    thread's weights of a step add up to more than kLargest, which is looked at afterwards: no weight is larger than that sum, and
-//    some key may decide the row. Its weight becomes a power of two, which is exact. Where it has outgrown all before it, the warp
-//    multiplies its scores again, by itself. e4m3 ends at 448 above and at 2^-9 below.
+//    some key may decide the row. Its weight becomes a power of two, which is exact. Where it has outgrown all before it by far, the
+//    warp multiplies its scores again, by itself. e4m3 ends at 448 above and at 2^-9 below.
 //  - a tensor core's sum keeps about 13 bits. Of P V it spans at most FLUSH steps, whose keys the manifest bounds; then it is added
 //    to sums in fp32, in registers or (SUMS_SHARED) each thread's in shared memory, with references of their own. Where those and
 //    a step's do not fit (CHUNKS > 1), each step's are made a chunk of columns at a time.
@@ -51,8 +51,10 @@ extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {kLine, 64, 1, kBox
 namespace {
 
 // A row's largest weight is kHeaviest when its reference is taken, or less by whole powers of two, so that what a thread adds in a
-// step is kLargest at most. Where that is more the reference moves, where it is more than kJump scores are multiplied again.
-constexpr float kOffset = 7.0f, kHeaviest = 128.0f, kLargest = 200.0f, kJump = 262144.0f / D_TILE;
+// step is kLargest at most. Where that is more the reference moves; where it is more than kJump some key's score is taken to be too
+// small by kShort of itself, and where it is more than kFar scores are multiplied again.
+constexpr float kOffset = 7.0f, kHeaviest = 128.0f, kLargest = kN > 128 ? 200.0f : 240.0f, kJump = 1024.0f, kFar = 8192.0f;
+constexpr float kShort = HEAD_DIM > 32 ? (HEAD_DIM / 32.0f - 1.0f) * 2.6e-4f : 0.0f;
 constexpr int kMoved = 127 + 6;   // the exponent, in its bits, of a sum that was more than kLargest, of a reference that has moved by those powers
 using Weights = u32[kN / 8];
 using Output = float[kColumns / 2];
@@ -446,9 +448,11 @@ FA_DEVICE float largest(const Scores &s, int half) {
 // S becomes weights, of scores that are masked. `first`: references move to kOffset below the maxima before; else those move of rows
 // where a thread's weights add up to more than kLargest or one is more than kHeaviest, after it, by the largest weight: it is a power
 // of two then, which e4m3 does not round, as where a reference was taken before. True when some row's of the warp has moved and sums
-// must shrink by `shrink`. `lost`: of a later step, a thread's add up to more than kJump, or to infinity; the rows are as they were,
-// but for NaN. Such a key's score is multiplied again, for a tensor core's sum of products of e4m3 keeps 13 bits, and one that is all
-// along its query is too small by 0.002 (head dim 64), 0.006 (128) or 0.016 (256). Second products take the time of several steps.
+// must shrink by `shrink`.
+// A tensor core's sum of products of e4m3 keeps 13 bits: a score of a key that lies along its query is too small, by 2.1e-4 of itself
+// in the mean at head dim 64, 7.5e-4 at 128 and 2.0e-3 at 256 (by simulation; half or one and a half times that for some). Where a key
+// has outgrown all before it, kJump, kShort makes up for it. `lost`: of a later step, a thread's add up to more than kFar, or to
+// infinity; the rows are as they were, but for NaN, and scores are to be multiplied again, which takes the time of several steps.
 // Warps decide for themselves, so that nothing here may be a warpgroup's instruction.
 FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int batch, bool first, bool &lost) {
     if (first) {
@@ -472,13 +476,18 @@ FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int
     lost = false;
     const bool grown = warp_any(!(part[0] <= kLargest) || !(part[1] <= kLargest));   // NaN, too
     if (grown) {
-        lost = !first && warp_any(max2(part[0], part[1]) > kJump);
+        lost = !first && warp_any(max2(part[0], part[1]) > kFar);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             if (lost && part[half] == part[half]) part[half] = 0.0f;
-            const float peak = quad_max(largest(s, half));
-            const float most = quad_max(part[half]);
-            float up = !first && !lost && (most > kLargest || peak > kHeaviest) ? log2_fast(peak) - kOffset : 0.0f;
+            const float own = largest(s, half), peak = quad_max(own), most = quad_max(part[half]);
+            float up = 0.0f;
+            if (!first && !lost && (most > kLargest || peak > kHeaviest)) {
+                up = log2_fast(peak);
+                const float more = most > kJump ? (rows.reference[half] + up) * kShort : 0.0f;
+                if (own == peak) part[half] += peak * exp2_fast(more) - peak;
+                up += more - kOffset;
+            }
             const float fits = most * exp2_fast(-up);
             if (fits > kLargest) up += (float)((int)(float_to_bits(fits) >> 23) - kMoved);
             const float less = exp2_fast(-up);
