@@ -59,6 +59,9 @@ constexpr int kMoved = 127 + 6;   // the exponent, in its bits, of a sum that wa
 using Weights = u32[kN / 8];
 using Output = float[kColumns / 2];
 
+// The tangent of x up to kNear is kBendSlope times x * (y * y + kBendRest), y = x * x + kBendShift, to 8.3e-6 of it (attn_softcap.cuh).
+constexpr float kNear = 0.42f, kBendShift = -1.38377180f, kBendRest = 6.40901564f, kBendSlope = 0.120135864f;
+
 // ---- shared memory ---------------------------------------------------------------------------------------------
 
 // K, V as it is stored and V transposed, STAGES tiles of each; then Q_STAGES times Q, then the records of tiles and the barriers.
@@ -80,7 +83,7 @@ struct Work {
     int row0, head, batch, kv_head;
     int len_q, len_k, first_q, first_k;    // of the sequence, where it has lengths of its own
     int steps, key0;                       // of its keys, each BLOCK_N, step 0 begins at key0; steps < 0: there is no more work
-    float scale;                           // what scores are multiplied by for exp2
+    float scale, bend;                     // what scores are multiplied by for exp2, and before it for a softcap
 };
 
 FA_DEVICE Sequence sequence_of(const fa_attn_serving_params &p, const Work &w) {
@@ -156,6 +159,10 @@ class Dealer {
         w.steps = end > begin ? (end - (WINDOW != 0 ? w.key0 : 0) + kN - 1) / kN : 0;
         w.kv_head = w.head / (p.dense.heads_q / p.dense.heads_kv);
         w.scale = find_scale(p, w.batch, w.kv_head).exponent;
+        if constexpr (SOFTCAP != 0) {
+            w.scale *= kBendSlope;
+            w.bend = p.dense.softmax_scale * p.k_scale[(i64)w.batch * p.k_scale_batch_stride + w.kv_head * p.k_scale_head_stride] * reciprocal(p.softcap);
+        }
         return w;
     }
 };
@@ -166,7 +173,7 @@ FA_DEVICE void store_record(u32 to, const Work &w) {
     };
     store(to, w.row0, w.head, w.batch, w.kv_head);
     store(to + 16, w.len_q, w.len_k, w.first_q, w.first_k);
-    store(to + 32, w.steps, w.key0, (int)float_to_bits(w.scale), 0);
+    store(to + 32, w.steps, w.key0, (int)float_to_bits(w.scale), (int)float_to_bits(w.bend));
 }
 // Of a record, what says where the tile lies, its sequence (kRagged) and its steps. kAlone: of the thread that stored it, else a whole
 // warp's. One lane reads, which lets the record go: racecheck does not follow a warp barrier that orders other lanes' reads.
@@ -180,9 +187,9 @@ template <bool kAlone, bool kPlace, bool kSteps> FA_DEVICE Work load_record(u32 
             asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x[i]), "=r"(x[i + 1]), "=r"(x[i + 2]), "=r"(x[i + 3]) : "r"(from + 4 * i) : "memory");
     }
 #pragma unroll
-    for (int i = 0; i < 11; ++i)
+    for (int i = 0; i < (SOFTCAP != 0 ? 12 : 11); ++i)
         if (!kAlone && kParts[i / 4]) x[i] = uniform(x[i]);
-    return {x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], bits_to_float((u32)x[10])};
+    return {x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], bits_to_float((u32)x[10]), bits_to_float((u32)x[11])};
 }
 
 // The steps of a tile that the rows of one consumer see: some row those of [from, steps), every row those of
@@ -574,6 +581,26 @@ FA_DEVICE void mask(Scores &s, const fa_attn_serving_params &p, const Work &w, i
     }
 }
 
+// Scores under a softcap, before they are masked.
+FA_DEVICE void bend(Scores &s, float rate) {
+    float most = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+        s[i] *= rate;
+        most = max2(most, fabsf(s[i]));
+    }
+    if (warp_any(most > kNear)) {
+#pragma unroll
+        for (int i = 0; i < kScores; ++i) s[i] = (1.0f - 2.0f * reciprocal(1.0f + exp2_fast(s[i] * (2.0f * kLog2E)))) * (1.0f / kBendSlope);
+    } else {
+#pragma unroll
+        for (int i = 0; i < kScores; ++i) {
+            const float y = s[i] * s[i] + kBendShift;
+            s[i] *= y * y + kBendRest;
+        }
+    }
+}
+
 FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
     const int lane_row = (int)(group * 64 + threadIdx.x % kGroup / kWarp * 16 + threadIdx.x % kWarp / 4);
     const int lane_key = (int)(threadIdx.x % 4) * 2;
@@ -641,6 +668,7 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
             bool lost;
             feed.release_k();
             if (step == from) feed.release_q();
+            if (SOFTCAP != 0) bend(s, w.bend);
             if (is_masked(own, step)) mask(s, p, recall(), lane_row, lane_key, step);
             weigh(s, rows, shrink, scale, p.dense.batch, true, lost);
             if (kChunks == 1) pack_weights(weights, s);
@@ -649,6 +677,7 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
                 bool lost, grown, first = kMasksLater && step >= own.clear_steps - 1;
                 for (;; first = true) {
                     Wgmma<kN>::pin(s);
+                    if (SOFTCAP != 0) bend(s, w.bend);
                     if (kMasksLater && is_masked(own, step)) mask(s, p, recall(), lane_row, lane_key, step);
                     grown = weigh(s, rows, shrink, scale, p.dense.batch, first, lost);
                     if (!lost) break;
