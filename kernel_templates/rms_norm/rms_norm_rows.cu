@@ -11,7 +11,6 @@ constexpr int kRows = FA_THREADS / LANES, kPieces = (COLUMNS + LANES * 8 - 1) / 
 // single elements the registers do not suffice.
 constexpr bool kAlone = kRows == 1 && kAligned;
 constexpr bool kWhole = COLUMNS % (LANES * 8) == 0;
-constexpr bool kAlone = kRows == 1 && kAligned;      // a block without a row returns (else elements, one by one, want more registers)
 constexpr bool kFirst = kResidual && kPieces <= 2;   // registers hold w beside the row and the residual: all are on their way together
 constexpr bool kEarly = !kFirst && kPieces <= 4;     // beside the row alone: w is on its way while the sum is made
 
