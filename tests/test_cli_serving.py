@@ -33,7 +33,7 @@ def bad_shorthands_get_their_sentence_and_status_2():
                 (["--mean-k", "9"], "mean_k is 9, which needs lengths_k"), (["--varlen", "--mean-q", "65"], "mean_q is 65: use at most seq_q, which is 64"),
                 (["--varlen", "--causal", "top-left"], "varlen does not go with causal=top-left"), (["--page", "70000"], "65536"),
                 (["--score", "score + t[h]", "--buffers", "t:f32[:]*"], "asks for gradients"),
-                (["--buffers", "dropout:f32"], "dropout takes two buffers"), (["--buffers", "t:f32 dropout_seed:i64[:]"], "dropout takes two buffers")]:
+                (["--dropout", "--buffers", "t:f32"], "--dropout: does not go with --buffers"), (["--buffers", "dropout:f32"], "dropout takes two buffers"), (["--buffers", "t:f32 dropout_seed:i64[:]"], "dropout takes two buffers")]:
             tap.has(place.run("tune", "--gpu", "L4", "--seq", "64", *arguments, status=2).stderr, part)
         for arguments in (["--seq", "64", "--decode"], ["--decode", "--seq", "64"]):
             tap.has(place.run("sweep", *arguments, status=2).stderr, "--decode: does not go with --seq")

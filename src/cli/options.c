@@ -157,8 +157,7 @@ static int set_fields(cli_options *options, const cJSON *set, const char *option
     return 0;
 }
 
-/* What an option of its own says of a field goes before a shorthand, whichever stands first. */
-/* Sets what the shorthand stands for; `text` must outlive the options. */
+/* Sets what the shorthand stands for, but for fields with an option of their own; `text` must outlive the options. */
 static int set_shorthand(int index, const char *text, cli_options *options, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->request.problem);

@@ -138,7 +138,7 @@ static const struct {
     const char *one, *other;
 } exclusive[] = {
     {"--gpu", "--device"}, {"--server", "--templates"}, {"--server", "FILE.cu"},
-    {"--why", "FILE"},     {"--operation", "FILE.cu"},
+    {"--why", "FILE"},     {"--operation", "FILE.cu"},  {"--dropout", "--buffers"},
 };
 
 static bool is_given(const parse *p, const char *name)
