@@ -20,13 +20,13 @@
 //  - VARLEN=1: the first launch ranks the sequences, those with most queries first, and makes each its own tensor maps, which end with
 //    it: copies read zeros behind a sequence and write nothing there. The thread that takes a job's number finds its sequence and tells
 //    the other warps both.
-//  - dV is stored by way of the tiles of dS, when both consumers have read them, and dK by way of the consumer's half of dQ.
+//  - dK and dV are stored from registers, so that no job waits for the shared memory of the one before.
 //  - what is read by loads, products or copies is written again only behind a barrier at which its readers arrived, and what
-//    ordinary stores wrote (dS, halves of dQ, dK, dV) is fenced by each lane before its warp arrives.
+//    ordinary stores wrote (dS, halves of dQ) is fenced by each lane before its warp arrives.
 //    tests/test_emulated_bwd.py finds each of these barriers and fences left out.
 // racecheck reports races here, and two things here are beyond what it follows: an mbarrier between cp.async.bulk (LSE, delta) and
 // another warp's loads (with cp.async.bulk.tensor it follows the same barrier: FlashAttention's AI/RACECHECK_TMA_HAZARD.md), and a
-// warp barrier in front of one lane's arrival for all. A consumer and its draining warp pass equally many named barriers.
+// warp barrier in front of one lane's arrival for all. A consumer passes one named barrier less than its draining warp, which arrives once more.
 #if D_BUFFERS > 0
 #define SUMS_IN_PASS 1
 #else
@@ -60,7 +60,7 @@ enum Barrier { kJobFull, kJobEmpty, kKFull, kKEmpty, kVFull, kVEmpty, kQFull, kQ
 constexpr int kJobAt = kBarriersAt + 8 * kBarrierCount, kSumsAt = kBarriersAt + 192;
 static_assert(8 * kBarrierCount + (kVarlen ? 40 : 4) <= 192 && 64 * kD * 2 <= kHalfBytes, "what the manifest says of shared memory");
 static_assert(kM >= 64 && kSlabsV <= 2, "dV fits the tiles of dS");
-enum Named { kHalfEmpty = 1, kHalfFull = kHalfEmpty + kGroups, kRoomsFree = kHalfFull + kGroups, kSumsFull = kRoomsFree + kGroups };
+enum Named { kHalfEmpty = 1, kHalfFull = kHalfEmpty + kGroups, kSumsFull = kHalfFull + kGroups };
 // Whether the second consumer begins a job when the first one's products for its first step are complete (kApartFull), so that one
 // multiplies while the other computes weights. Nothing but time depends on it.
 constexpr bool kApart = kD == 128;
@@ -88,8 +88,6 @@ FA_DEVICE bool rises(const fa_attn_bwd_params &p) { return is_rising((int)most_h
 
 // ---- the workspace ---------------------------------------------------------------------------------------------
 
-constexpr int kMaps = 6;
-constexpr int kStoreRows = 16;   // of a box of dK or dV
 
 // Numbers that take no registers of a producer meanwhile: tiles of queries of a head, and rows of all heads, in the workspace.
 FA_DEVICE u32 tiles_in(const fa_attn_bwd_params &p) {
@@ -116,6 +114,7 @@ struct alignas(16) Ranked {
     u32 seq_q, seq_k;
     u32 first_q;
     u32 most_key_tiles;   // of a sequence, of one head; in the entry behind them
+    u32 first_k;
 #if PLACES
     u32 index;            // among all, as they lie
 #endif
@@ -123,8 +122,8 @@ struct alignas(16) Ranked {
 FA_DEVICE Ranked *ranking_of(const fa_attn_bwd_params &p, void *workspace) {
     return (Ranked *)(maps_of(p, workspace) + maps_in(p) + 1);
 }
-// SPLITS > 1: the sums of dK and dV of each part of each tile of keys; behind all of them the tiles' counters, of dK and of dV of each warp.
-constexpr int kPartFloats = kN * (kWidth + kWidthV), kArrivals = 2 * kGroups * 4;
+// SPLITS > 1: the sums of dK and dV of each part of each tile of keys; behind all of them the tiles' counters, one of each warp.
+constexpr int kPartFloats = kN * (kWidth + kWidthV), kArrivals = kGroups * 4;
 FA_DEVICE u32 all_key_tiles(const fa_attn_bwd_params &p) {
     const u32 tiles = kVarlen ? opaque((u32)p.seq_k) / kN + opaque((u32)p.batch) : ((opaque((u32)p.seq_k) + kN - 1) / kN) * opaque((u32)p.batch);
     return tiles * opaque((u32)p.heads_kv);
@@ -237,7 +236,7 @@ FA_DEVICE u32 shuffle_xor_count(u32 x, int mask) {
     return y;
 }
 FA_DEVICE void prepare_map(const fa_attn_bwd_params &p, fa_tensor_map *map, const Sequence &s, int which) {
-    const int box = which == kMapQ || which == kMapDo ? kM : which == kMapDk || which == kMapDv ? kStoreRows : kN;
+    const int box = which == kMapQ || which == kMapDo ? kM : kN;
     make_map<kBf16>(map, shared_address(shared_memory) + which * sizeof(fa_tensor_map), shape_of(p, s, which, box));
 }
 
@@ -290,7 +289,7 @@ FA_DEVICE void rank_sequence(const fa_attn_bwd_params &p, void *workspace, int b
     prepare_map(p, maps_of(p, workspace) + (i64)before * kMaps + which, own, which);
     if (threadIdx.x != 0) return;
     Ranked *at = ranking_of(p, workspace) + before;
-    at[0] = {key_tiles, (u32)own.first_tile, (u32)own.seq_q, (u32)own.seq_k, (u32)own.first_q, 0};
+    at[0] = {key_tiles, (u32)own.first_tile, (u32)own.seq_q, (u32)own.seq_k, (u32)own.first_q, 0, (u32)own.first_k};
 #if PLACES
     at[0].index = (u32)b;
 #endif
@@ -711,8 +710,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         if constexpr (kInPassing) told.number = peek_job(shared, turn);   // before the rest, for which there are no registers yet
         else                      told = read_job_together(shared, turn);
         if (told.number == kNoJob) return;
-        named_sync(kRoomsFree + half, kGroup + kWarp);
-        named_arrive(kHalfEmpty + half, kGroup + kWarp);
+        if (turn == 0) named_arrive(kHalfEmpty + half, kGroup + kWarp);
         if constexpr (kInPassing) {
             if (passing_of<kRounds>(p, workspace, shared, told.number).job == kNoJob) clear_first(p, workspace, opaque(half));
             clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), opaque(half));
@@ -810,29 +808,18 @@ FA_DEVICE void issue_dq(float (&c)[kDqN / 2], u32 k_tile, u32 ds_tile, u32 group
     wgmma_commit();
 }
 
-template <int kColumns> constexpr int kSlabsOf = (kColumns + 63) / 64;
-// dK or dV of a warp's 16 keys, rounded, through `room` (slabs `apart` bytes from one another).
-template <int kColumns>
-FA_DEVICE void store_gradient(const float (&c)[kColumns / 2], float scale, const fa_tensor_map *map, u32 room, u32 apart, int key,
-                              const Job &job) {
-    const u32 lane = threadIdx.x % kWarp, row = lane & 15, high = lane >> 4;
+// dK or dV of a warp's 16 keys, rounded. `to`: the first one's row; `left`: keys from that one on.
+template <int kColumns, int kThere> FA_DEVICE void store_gradient(const float (&c)[kColumns / 2], float scale, u16 *to, i64 stride, int left) {
+    const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
+    to += (i64)g * stride + t % 2 * 8 + t / 2 * 4;
 #pragma unroll
-    for (int slab = 0; slab < kSlabsOf<kColumns>; ++slab) {
+    for (int pair = 0; pair < kColumns / 16; ++pair)
 #pragma unroll
-        for (u32 j = 0; j < 4 && slab * 4 + j < kColumns / 16; ++j) {
-            const float *x = &c[8 * (slab * 4 + j)];
-            stmatrix_x4(room + slab * apart + row * kRowBytes + ((2 * j + high) ^ (row & 7)) * 16,
-                        pack2<kBf16>(x[0] * scale, x[1] * scale), pack2<kBf16>(x[2] * scale, x[3] * scale),
-                        pack2<kBf16>(x[4] * scale, x[5] * scale), pack2<kBf16>(x[6] * scale, x[7] * scale));
+        for (int low = 0; low < 2; ++low) {
+            const float *x = &c[8 * pair + 2 * low];
+            store_two_blocks(to + 8 * low * stride + pair * 16, pack2<kBf16>(x[0] * scale, x[1] * scale), pack2<kBf16>(x[4] * scale, x[5] * scale),
+                             g + 8 * low < left && pair * 16 + t % 2 * 8 < kThere);
         }
-    }
-    async_proxy_fence();
-    warp_sync();
-    if (lane != 0) return;
-#pragma unroll
-    for (int slab = 0; slab < kSlabsOf<kColumns>; ++slab)
-        tma_store(map, room + slab * apart, slab * 64, key, job.head / (int)kParts, job.batch, kEvictFirst);
-    tma_store_commit();
 }
 
 // One consumer at one job: where it stands, and its sums.
@@ -889,11 +876,6 @@ struct Consumer {
         barrier_wait(shared.barrier(kDsFull + slot_of(step - 1)), parity_of(step - 1));
         const u32 base = opaque(shared.base);
         issue_dq(dq, base + kKAt, base + kDsAt + slot_of(step - 1) * kDsBytes, group);
-    }
-    // What the job before stored from the tiles of dS and from its half of dQ has been read.
-    __device__ __forceinline__ void await_stores() {
-        if (lane == 0) tma_store_wait_read<0>();
-        named_sync(kRoomsFree + group, kGroup + kWarp);
     }
     // It is complete: the warp that adds it to the workspace gets it.
     __device__ __forceinline__ void pass_dq(const float (&dq)[kDqN / 2]) {
@@ -1074,7 +1056,6 @@ struct Consumer {
         // dS = P (dP - delta).
         const u32 ds_tile = shared.base + kDsAt + slot_of(step) * kDsBytes + ds_place;
         barrier_wait(shared.barrier(kDsEmpty + slot_of(step)), parity_of(step) ^ 1);
-        if constexpr (kFirst) await_stores();
 #pragma unroll
         for (int j = 0; j < kM / 16; ++j) {
 #if SCORE_SNIPPET
@@ -1161,7 +1142,7 @@ struct Consumer {
         if (left == 0) {
             come_apart();
             barrier_wait(shared.barrier(kVFull), turn & 1);
-            await_stores();   // here all lanes of the warp have met
+            warp_sync();
             if (lane == 0) barrier_arrive(shared.barrier(kKEmpty)), barrier_arrive(shared.barrier(kVEmpty));
             return;
         }
@@ -1185,22 +1166,31 @@ struct Consumer {
         wgmma_wait<0>();
         if (lane == 0) barrier_arrive(shared.barrier(kKEmpty));
         pass_dq(dq);
-        barrier_wait(shared.barrier(kDsEmpty + slot_of(step - 1)), parity_of(step - 1));   // all tiles of dS have been read
     }
-    // The sums of all parts of the warp's keys, where it is the last one to have any. `tile`: of keys, among all.
-    template <int kFloats> __device__ __forceinline__ bool join(float (&x)[kFloats], void *workspace, u32 tile, u32 part, bool of_v) const {
-        float *sums = sums_of_keys(p, workspace) + (i64)tile * kParts * kPartFloats + (of_v ? kN * kWidth : 0) + (group * 4 + warp) * (kFloats * kWarp);
-        return join_parts(x, sums, kPartFloats, part, arrivals_of(p, workspace) + (i64)tile * kArrivals + (of_v ? kGroups * 4 : 0) + group * 4 + warp);
+    // Whether it has the sums of all parts of its keys then: the last one has. `tile`: of keys, among all.
+    __device__ __forceinline__ bool join(void *workspace, u32 tile, u32 part) {
+        float *of_dk = sums_of_keys(p, workspace) + (i64)tile * kParts * kPartFloats + (group * 4 + warp) * (kWidth / 2 * kWarp);
+        float *of_dv = sums_of_keys(p, workspace) + (i64)tile * kParts * kPartFloats + kN * kWidth + (group * 4 + warp) * (kWidthV / 2 * kWarp);
+        put_part(dk, of_dk, kPartFloats, part);
+        put_part(dv, of_dv, kPartFloats, part);
+        if (!comes_last(arrivals_of(p, workspace) + (i64)tile * kArrivals + group * 4 + warp)) return false;
+        add_parts(dk, of_dk, kPartFloats);
+        add_parts(dv, of_dv, kPartFloats);
+        return true;
     }
-    // dV goes through this consumer's part of the tiles of dS, dK through its half of dQ.
-    __device__ __forceinline__ int own_key(const Job &job) const { return job.key_tile * kN + (int)(group * 64 + warp * 16); }
-    __device__ __forceinline__ void store_dv(const fa_tensor_map *maps, const Job &job) {
-        store_gradient<kWidthV>(dv, DV_SCALE, maps + kMapDv, shared.base + kDsAt + group * (kM * kRowBytes) + warp * 16 * kRowBytes, kDsBytes, own_key(job), job);
-    }
-    __device__ __forceinline__ void store_dk(const fa_tensor_map *maps, const Job &job, bool stores) {
-        named_sync(kHalfEmpty + group, kGroup + kWarp);
-        if (!stores) return;
-        store_gradient<kWidth>(dk, p.softmax_scale, maps + kMapDk, half + warp * 16 * kRowBytes, 64 * kRowBytes, own_key(job), job);
+    // rank: of the job's sequence (VARLEN=1).
+    __device__ __forceinline__ void store(void *workspace, const Job &job, u32 rank, bool of_v) const {
+        const int key = job.key_tile * kN + (int)(group * 64 + warp * 16), head = job.head / (int)kParts;
+        i64 first = 0;
+        int seq_k = p.seq_k;
+        if constexpr (kVarlen) {
+            const Ranked own = ranking_of(p, workspace)[rank];
+            first = own.first_k, seq_k = (int)own.seq_k;
+        }
+        const fa_attn_bwd_strides &strides = of_v ? p.dv_strides : p.dk_strides;
+        u16 *to = (u16 *)row_of(of_v ? p.dv : p.dk, strides, job.batch, head, first + key);
+        if (of_v) store_gradient<kWidthV, HEAD_DIM_V>(dv, DV_SCALE, to, strides.row, seq_k - key);
+        else      store_gradient<kWidth, HEAD_DIM>(dk, p.softmax_scale, to, strides.row, seq_k - key);
     }
 };
 
@@ -1213,12 +1203,6 @@ FA_DEVICE u32 place_of_keys(const fa_attn_bwd_params &p, void *workspace, const 
 }
 
 FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 group) {
-    const fa_tensor_map *maps = maps_of(p, workspace);
-    const bool first = threadIdx.x % kWarp == 0;
-    if (!kVarlen && first) {
-        acquire_map(maps + kMapDk);
-        acquire_map(maps + kMapDv);
-    }
     u32 step = 0;
 #pragma unroll 1
     for (u32 turn = 0;; ++turn) {
@@ -1226,7 +1210,7 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
         if (told.number == kNoJob) break;
         Job job(p, told);
         const u32 kept = shared.base + kJobsAt + (group * 4 + threadIdx.x % kGroup / kWarp) * kKeptBytes;
-        if (kKeeps && first) keep_job(kept, told, turn);
+        if (kKeeps && threadIdx.x % kWarp == 0) keep_job(kept, told, turn);
 #if SKIPS
         job.list(p, workspace, told.number);
 #endif
@@ -1236,7 +1220,6 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
         Consumer consumer(p, shared, job, group, step);
 #endif
         consumer.take_all(turn, workspace);
-        const fa_tensor_map *own_maps = maps_of(p, workspace);
         Passing rounds = {0, kNoJob};
         u32 rank = 0;
         if constexpr (kKeeps) warp_sync();
@@ -1246,36 +1229,24 @@ FA_DEVICE void consume(const fa_attn_bwd_params &p, void *workspace, const Share
             job = Job(p, {number});
         }
         if constexpr (!kVarlen && kInPassing) rounds = passing_of<kRounds>(p, workspace, shared, number);
-        if constexpr (kVarlen) {
-            rank = recall_job(kept, job, turn, rounds);
-            own_maps = map_of(own_maps, rank, 0);
-            if (first) {
-                acquire_map(own_maps + kMapDk);
-                acquire_map(own_maps + kMapDv);
-            }
-        }
+        if constexpr (kVarlen) rank = recall_job(kept, job, turn, rounds);
         step = consumer.step;
-        bool stores_dv = true, stores_dk = true;
-        if constexpr (kParts > 1) {
-            const u32 tile = place_of_keys(p, workspace, job, rank), part = (u32)job.head % kParts;
-            stores_dv = consumer.join(consumer.dv, workspace, tile, part, true);
-            stores_dk = consumer.join(consumer.dk, workspace, tile, part, false);
-        }
+        bool stores = true;
+        if constexpr (kParts > 1) stores = consumer.join(workspace, place_of_keys(p, workspace, job, rank), (u32)job.head % kParts);
         if constexpr (kInPassing) {
             Rounding rounding(p, workspace, rounds, opaque(group));
             HalfOfDq x, y;
             rounding.load(p, workspace, x, 0);
-            if (stores_dv) consumer.store_dv(own_maps, job);
+            if (stores) consumer.store(workspace, job, rank, true);
             rounding.load(p, workspace, y, 1);
-            consumer.store_dk(own_maps, job, stores_dk);
+            if (stores) consumer.store(workspace, job, rank, false);
             rounding.finish(p, workspace, x, y);
         } else {
-            if (stores_dv) consumer.store_dv(own_maps, job);
-            consumer.store_dk(own_maps, job, stores_dk);
+            if (stores) consumer.store(workspace, job, rank, true);
+            if (stores) consumer.store(workspace, job, rank, false);
         }
     }
     if constexpr (kInPassing) round_rest(p, workspace, group);
-    if (first) tma_store_wait_read<0>();   // shared memory is gone when the block is
 }
 
 } // namespace

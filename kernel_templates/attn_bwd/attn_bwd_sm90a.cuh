@@ -38,15 +38,13 @@ FA_DEVICE void zero_gradients_of_sinks(const fa_attn_bwd_params &p) {
 
 // ---- the first and the last launch -----------------------------------------------------------------------------
 
-enum Map { kMapQ, kMapK, kMapV, kMapDo, kMapDk, kMapDv };
+enum Map { kMapQ, kMapK, kMapV, kMapDo, kMaps };
 
 // Of all batches, or of a sequence, with which copies then end. `box`: rows of a copy.
 FA_DEVICE MapShape shape_of(const fa_attn_bwd_params &p, const Sequence &s, int which, int box) {
-    const bool queries = which == kMapQ || which == kMapDo, of_v = which == kMapV || which == kMapDo || which == kMapDv;
-    const fa_attn_bwd_strides &strides = which == kMapQ ? p.q_strides : which == kMapK ? p.k_strides : which == kMapV ? p.v_strides
-                                       : which == kMapDo ? p.d_o_strides : which == kMapDk ? p.dk_strides : p.dv_strides;
-    const void *base = which == kMapQ ? p.q : which == kMapK ? p.k : which == kMapV ? p.v
-                     : which == kMapDo ? p.d_o : which == kMapDk ? p.dk : p.dv;
+    const bool queries = which == kMapQ || which == kMapDo, of_v = which == kMapV || which == kMapDo;
+    const fa_attn_bwd_strides &strides = which == kMapQ ? p.q_strides : which == kMapK ? p.k_strides : which == kMapV ? p.v_strides : p.d_o_strides;
+    const void *base = which == kMapQ ? p.q : which == kMapK ? p.k : which == kMapV ? p.v : p.d_o;
     return {(const u16 *)base + (queries ? s.first_q : s.first_k) * strides.row, of_v ? HEAD_DIM_V : HEAD_DIM, queries ? s.seq_q : s.seq_k,
             queries ? p.heads_q : p.heads_kv, kVarlen ? 1 : p.batch, strides.row, strides.head, strides.batch, box};
 }
@@ -136,18 +134,25 @@ FA_DEVICE u32 parts_of_heads(const fa_attn_bwd_params &p) { return opaque((u32)p
 // The first head of queries of a part, and how many it has. `group`: of a whole head of keys.
 FA_DEVICE u32 first_head_of(u32 head, u32 group) { return kParts == 1 ? head * group : kOfRows ? head / kParts : head / kParts * group + head % kParts * group / kParts; }
 FA_DEVICE u32 heads_of(u32 head, u32 group) { return kParts == 1 || kOfRows ? group : first_head_of(head + 1, group) - first_head_of(head, group); }
-// Whether this warp comes last to its rows of a tile; it has the sums of all parts then. `sums`: where those of the first part are kept as
-// lanes have them, `apart` floats before those of the next one.
-template <int kFloats> FA_DEVICE bool join_parts(float (&x)[kFloats], float *sums, i64 apart, u32 part, u32 *counter) {
-    const u32 lane = threadIdx.x % kWarp;
-    sums += lane * 4;
+// A warp's sums of its rows of a tile, one of the parts. `sums`: where those of the first part are kept as lanes have them, `apart` floats
+// before those of the next one.
+template <int kFloats> FA_DEVICE void put_part(const float (&x)[kFloats], float *sums, i64 apart, u32 part) {
+    sums += threadIdx.x % kWarp * 4 + part * apart;
 #pragma unroll
-    for (int i = 0; i < kFloats; i += 4) store_floats(sums + part * apart + i * (int)kWarp, (const float (&)[4])x[i]);
+    for (int i = 0; i < kFloats; i += 4) store_floats(sums + i * (int)kWarp, (const float (&)[4])x[i]);
+}
+// Whether this warp comes last to its rows.
+FA_DEVICE bool comes_last(u32 *counter) {
     warp_sync();
     int last = 0;
-    if (lane == 0) last = arrives_last(counter, kParts);
+    if (threadIdx.x % kWarp == 0) last = arrives_last(counter, kParts);
     if (!uniform(last)) return false;
     warp_sync();   // what lane 0 has acquired is there for all
+    return true;
+}
+// The sums of all parts.
+template <int kFloats> FA_DEVICE void add_parts(float (&x)[kFloats], const float *sums, i64 apart) {
+    sums += threadIdx.x % kWarp * 4;
 #pragma unroll 1
     for (u32 other = 0; other < kParts; ++other, sums += apart) {
 #pragma unroll
@@ -158,7 +163,6 @@ template <int kFloats> FA_DEVICE bool join_parts(float (&x)[kFloats], float *sum
             for (int e = 0; e < 4; ++e) x[i + e] = other == 0 ? y[e] : x[i + e] + y[e];
         }
     }
-    return true;
 }
 
 // ---- the main launches -----------------------------------------------------------------------------------------

@@ -70,8 +70,6 @@ using OfQueries = Plan<false, 128, DQ_BLOCK_N, 2, DQ_STAGES_V>; // dQ
 
 // ---- the workspace ---------------------------------------------------------------------------------------------
 
-constexpr int kMaps = 4;   // of Q, K, V and dO
-
 // Behind LSE and delta, where other families have sums of dQ. Then two numbers of next jobs.
 FA_DEVICE fa_tensor_map *maps_of(const fa_attn_bwd_params &p, void *workspace) { return (fa_tensor_map *)Workspace(p, workspace, 0).dq; }
 FA_DEVICE u32 *next_job_of(const fa_attn_bwd_params &p, void *workspace, bool of_keys) {
@@ -441,8 +439,9 @@ template <bool kOfV> FA_DEVICE void consume_keys(const fa_attn_bwd_params &p, vo
         if constexpr (kParts > 1) {
             const u32 warp = w.thread / kWarp;
             float *sums = sums_of_keys(p, workspace) + (i64)job.place * kParts * kPartFloats + (kOfV ? kN * kD : 0) + warp * (16 * kTile);
-            if (!join_parts(sum, sums, kPartFloats, (u32)job.head % kParts, arrivals_of(p, workspace) + (i64)job.place * kArrivals + (kOfV ? kGroupWarps : 0) + warp))
-                continue;
+            put_part(sum, sums, kPartFloats, (u32)job.head % kParts);
+            if (!comes_last(arrivals_of(p, workspace) + (i64)job.place * kArrivals + (kOfV ? kGroupWarps : 0) + warp)) continue;
+            add_parts(sum, sums, kPartFloats);
         }
         const int key = job.tile * kN + (int)(w.thread / kWarp * 16);
         const fa_attn_bwd_strides &strides = kOfV ? p.dv_strides : p.dk_strides;
