@@ -343,7 +343,7 @@ def blocks_wait_for_one_another_s_sums_of_dq():
     case = narrow(PassingCase(random.Random(2)), 64, [1, 8, 8, 140, 256], CAUSAL=1)
     late, wait = "named_sync(kHalfFull + half, kGroup + kWarp);", "wait_added(p, workspace, passing_of<kRounds>(p, workspace, shared, %s))"
     find_in_some_order(case, ((wait % "told.number", wait % "number"),), HOPPER, before=(*NEAR, (
-        late, "if (told.number + 12 == Jobs(p, workspace).count) wait_count(next_job_of(p, workspace), told.number + 9); " + late, "with others")))
+        late, "if (told.number + 12 == Jobs(p, workspace).count) wait_count(next_job_of(p, workspace), told.number + 11); " + late, "with others")))
 
 
 def the_parts_of_a_group_are_summed():
