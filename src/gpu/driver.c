@@ -202,7 +202,7 @@ int fa_driver_open(fa_driver **ret_driver, fa_diag *diag)
 {
     int rc = 0;
     /* before the lock, which a thread of the parent may hold for ever */
-    FA_DRIVER_CHECK_FORK(diag);
+    FA_RETURN_IF_FORKED(diag);
     pthread_mutex_lock(&open_lock);
     if (opened.references == 0 &&
         ((rc = load_library(&opened, diag)) != 0 || (rc = check_version(&opened, diag)) != 0 ||
@@ -312,7 +312,7 @@ static int complete(fa_driver *driver, cu_device device, fa_gpu *gpu, fa_diag *d
 
 static int check_ordinal(const fa_driver *driver, int ordinal, fa_diag *diag)
 {
-    FA_DRIVER_CHECK_FORK(diag);
+    FA_RETURN_IF_FORKED(diag);
     return ordinal >= 0 && ordinal < driver->device_count
                ? 0
                : fa_fail(diag, FA_EINVAL, "there is no CUDA device %d: %d %s present", ordinal,
@@ -453,7 +453,7 @@ static void free_module(fa_module *module)
 int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module **ret_module,
                    fa_diag *diag)
 {
-    FA_DRIVER_CHECK_FORK(diag);
+    FA_RETURN_IF_FORKED(diag);
     /* cuModuleLoadData takes no size: a cubin tells its own, other text is read to its NUL and
      * compiled. So only ELF gets that far, and bytes from outside must have passed fa_cubin_read. */
     const unsigned char *bytes = cubin;
@@ -520,7 +520,7 @@ static cu_result find(const fa_module *module, const char *name, fa_function *re
 int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
                        fa_function *ret_function, fa_diag *diag)
 {
-    FA_DRIVER_CHECK_FORK(diag);
+    FA_RETURN_IF_FORKED(diag);
     enum { SMEM_UNASKED = 49152 }; /* static and dynamic */
     fa_driver *driver = module->driver;
     fa_function function;
@@ -544,7 +544,7 @@ int fa_module_function(fa_module *module, const char *entry, int32_t smem_bytes,
 int fa_module_variable(fa_module *module, const char *name, fa_device_ptr *ret_at,
                        size_t *ret_bytes, fa_diag *diag)
 {
-    FA_DRIVER_CHECK_FORK(diag);
+    FA_RETURN_IF_FORKED(diag);
     fa_driver *driver = module->driver;
     cu_result result = find(module, name, NULL, ret_at, ret_bytes);
     int rc = fa_driver_fail(driver, result, "cuModuleGetGlobal", diag,
@@ -580,7 +580,7 @@ int fa_launch_kernel(fa_driver *driver, fa_function function, const uint32_t gri
                      const uint32_t block[3], uint32_t smem_bytes, fa_stream stream,
                      void **arguments, fa_diag *diag)
 {
-    FA_DRIVER_CHECK_FORK(diag);
+    FA_RETURN_IF_FORKED(diag);
     cu_result result = driver->launch(function, grid[0], grid[1], grid[2], block[0], block[1],
                                       block[2], smem_bytes, stream, arguments, NULL);
     if (result != CU_OK)
@@ -639,7 +639,7 @@ int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *
     int promotion = CU_MAP_PROMOTE_256;
     _Alignas(64) unsigned char map[FA_TENSOR_MAP_BYTES];
     fa_tensor_shape is = *shape;
-    FA_DRIVER_CHECK_FORK(diag);
+    FA_RETURN_IF_FORKED(diag);
     for (uint32_t i = 1; i < is.rank && i < FA_TENSOR_MAP_RANK; i++) {
         if (is.extent[i] <= 1) { /* any driver takes it */
             is.extent[i] = 1;
@@ -689,7 +689,7 @@ int fa_stream_synchronize(fa_driver *driver, fa_stream stream, fa_diag *diag)
 
 int fa_stream_captured(fa_driver *driver, fa_stream stream, bool *ret_captured, fa_diag *diag)
 {
-    FA_DRIVER_CHECK_FORK(diag);
+    FA_RETURN_IF_FORKED(diag);
     int status = CU_CAPTURE_NONE;
     cu_result result = driver->stream_capturing(stream, &status);
     /* The default stream cannot be captured; where another one is, that is what the driver answers. */

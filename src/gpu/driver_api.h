@@ -190,8 +190,7 @@ bool fa_driver_context_lives(const fa_driver *driver, cu_context context, unsign
 int fa_driver_fail(const fa_driver *driver, cu_result result, const char *call, fa_diag *diag,
                    const char *format, ...) __attribute__((cold, format(printf, 5, 6)));
 int fa_driver_fail_forked(fa_diag *diag) __attribute__((cold));
-#define FA_DRIVER_CHECK_FORK(diag) \
-    FA_OR_RETURN(fa_driver_forked() ? fa_driver_fail_forked(diag) : 0)
+#define FA_RETURN_IF_FORKED(diag) FA_OR_RETURN(fa_driver_forked() ? fa_driver_fail_forked(diag) : 0)
 /* 0 when `call`, a call of the driver, answers CU_OK; else its failure with a sentence. In a forked child nothing is
  * called. */
 #define FA_DRIVER_CALL(driver, diag, call, name, ...) \

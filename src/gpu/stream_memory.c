@@ -350,7 +350,7 @@ int fa_stream_memory_take(fa_stream_memory *memory, fa_stream stream,
     cu_graph graph = NULL;
     int status = CU_CAPTURE_NONE;
     fa_stream_lease lease = {.stream = stream};
-    FA_DRIVER_CHECK_FORK(diag);
+    FA_RETURN_IF_FORKED(diag);
     cu_result result = driver->stream_capture(stream, &status, &capture, &graph, NULL, NULL);
     if (result !=
         CU_OK) /* also of the default stream while another one is captured: no launch may go there */
@@ -396,7 +396,7 @@ void fa_stream_memory_leave(const fa_stream_lease *lease)
 /* ---- create and free ------------------------------------------------------------------------*/
 int fa_stream_memory_create(fa_driver *driver, fa_stream_memory **ret_memory, fa_diag *diag)
 {
-    FA_DRIVER_CHECK_FORK(diag);
+    FA_RETURN_IF_FORKED(diag);
     fa_stream_memory *memory = calloc(1, sizeof *memory);
     if (memory == NULL)
         return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
