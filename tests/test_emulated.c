@@ -484,9 +484,8 @@ static int count_unnoticed(const fa_problem *problem, const char *config_text,
     fa_buf cubin = {0};
     const int orders = getenv("FA_TEST_SLOW") != NULL ? ORDERS_SLOW : ORDERS;
     int unnoticed = 0;
-    fa_attn_case what = fa_attn_case_ragged(problem, 1, 2);
-    what.all_rows = true;
-    what.ragged = problem->seq_k != 152; /* else tensors are as long as their places, and for the copy engine */
+    fa_attn_case what = fa_attn_case_make(problem, 1, 2, problem->seq_k != 152);
+    what.all_rows = true; /* tensors that are as long as their places are for the copy engine */
     cJSON *json = cJSON_Parse(config_text);
     int rc = fa_config_from_json(json, &config, &diag);
     cJSON_Delete(json);
@@ -558,9 +557,15 @@ TEST(scores_and_masks_of_a_user_are_right)
            "find_scale(p, 0, 0).exponent"},
           {"if (own.whole) return;", "return;"},
           {"((u64)(u32)kept[1] << 32 | (u32)kept[0]) != tag", "kept[0] == 0"}}},
-        {"'seq_q': 152, 'seq_k': 152, 'buffers': 'x:f32[:,:,:,:]', 'score': 'score + x[b][h][q][k]'",
+        {"'seq_q': 200, 'seq_k': 152, 'causal': 'top-left', 'buffers': 'x:f32[:,:,:,:]', 'score': 'score + x[b][h][q][k]'",
          1,
-         {{"its + (int)(number % many)", "its"}, {"of_heads = by_head != 0", "of_heads = false"}}},
+         {{"its + (int)(number % many)", "its"},
+          {"of_heads = by_head != 0", "of_heads = false"},
+          {"d.seq_q + key_offset(p, d.seq_q, d.seq_k)", "d.seq_k"}}},
+        {"'seq_k': 152, 'seq_q': 152, 'batch': 12, 'varlen': true, 'mean_q': 70, 'lengths_k': 'seqused', 'mean_k': 70,"
+         " 'buffers': 'x:f16[:,:]', 'score': 'score + x[q][k]'",
+         1,
+         {{"pairs.are && query >= 0", "pairs.are"}}},
         {"'seq_q': 152, 'seq_k': 152, 'buffers': 'x:f32[:,:,:]', 'score': 'score + x[h][q][k]'",
          1,
          {{"shares_pieces(p) ? 8 : 4", "shares_pieces(p) ? 7 : 4"},

@@ -538,13 +538,15 @@ struct Serving {
             const i64 by_heads = by_head | by_kv_head;
             map = (fa_tensor_map *)(((u64)p.workspace + 127) / 128 * 128) + blockIdx.x;
             of_heads = by_head != 0, of_kv_heads = by_kv_head != 0, of_batch = by_batch != 0;
+            constexpr u32 kMapAt = Order::kMade ? Order::kAt + Order::kMost * 16 : 256;   // in front of the pieces' barriers
+            const int places = d.seq_q + key_offset(p, d.seq_q, d.seq_k);   // of queries: as many as keys, but with a top-left mask
             // Rows are where strides say: no index is beyond the tensor, which is read as its last one.
             are = first.stride == 1 && first.last >= d.seq_k - 1 && by_q > 0 && by_batch >= 0 && by_heads >= 0 && !(of_heads && of_kv_heads) &&
-                  ((u64)first.at | (u64)(by_q | by_batch | by_heads)) % 16 == 0 && from_first(0, 0, 0, d.seq_k - 1) == by_q * (d.seq_k - 1) &&
+                  ((u64)first.at | (u64)(by_q | by_batch | by_heads)) % 16 == 0 && from_first(0, 0, 0, places - 1) == by_q * (places - 1) &&
                   from_first(d.batch - 1, 0, 0, 0) == by_batch * (d.batch - 1) && from_first(0, d.heads_q - 1, 0, 0) == by_head * (d.heads_q - 1) &&
                   from_first(0, 0, d.heads_kv - 1, 0) == by_kv_head * (d.heads_kv - 1) && row_of(p, 0, 0, 0, 0, 0).at == first.at;
             if (!are) return;
-            make_map<true>(map, shared.work() + 256, {first.at, (first.last < 1 << 24 ? first.last + 1 : 1 << 24) * (int)(kEach / 2), d.seq_k, of_heads ? d.heads_q : of_kv_heads ? d.heads_kv : 1,
+            make_map<true>(map, shared.work() + kMapAt, {first.at, (first.last < 1 << 24 ? first.last + 1 : 1 << 24) * (int)(kEach / 2), places, of_heads ? d.heads_q : of_kv_heads ? d.heads_kv : 1,
                                                        of_batch ? d.batch : 1, by_q / 2, by_heads / 2, by_batch / 2, 64});
             acquire_map(map);
 #endif
