@@ -540,7 +540,7 @@ TEST(scores_and_masks_of_a_user_are_right)
          {{"SCORE_SNIPPET != 0 ? kLog2E : scale.exponent", "scale.exponent"},
           {"w.query(row + i * 16 + half * 8) + w.sequence.offset",
            "w.query(row + i * 16 + half * 8)"}}},
-        {"'seq_q': 140, 'seq_k': 2100, 'mask': 'k < 9 + b or 0 <= q - k < 70 or k // 400 == 3',"
+        {"'seq_q': 140, 'seq_k': 2100, 'mask': 'k < 9 + b or 0 <= q - k < 70 or k // 400 == n // 7', 'buffers': 'n:i32',"
          " 'score': 'score - 0.25 * (h + 1) * (q - k)'",
          1,
          {{"is && sees.high != 0", "is && sees.low != 0"},

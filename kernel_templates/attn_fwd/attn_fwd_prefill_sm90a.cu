@@ -96,6 +96,8 @@ constexpr u32 kEach = SCORE_FETCH_BYTES / (kOfQueries ? 64 : 1);
 constexpr u32 kEach = MASK_FETCH_BYTES;
 #endif
 constexpr u32 kPieceBytes = (kEach * kN * (kOfQueries ? 64 : 1) + 1023) / 1024 * 1024;
+#else
+constexpr u32 kPieceBytes = 0;
 #endif
 
 FA_DEVICE void store_shared(u32 to, int a, int b, int c, int d) {
