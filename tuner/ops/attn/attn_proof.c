@@ -340,7 +340,7 @@ static bool set_buffers(const fa_attn_case *what, struct fa_proof_case *c)
     for (int i = 0; i < count; i++) {
         fa_tensor *tensor = &c->tensors.at[BUFFERS + i];
         *tensor = (fa_tensor){.name = "buffer", .elements = plan[i].elements, .span = plan[i].span};
-        tensor->runs = !plan[i].type->real;
+        tensor->runs = !what->ragged && !plan[i].type->real; /* which are drawn without gaps */
         fa_element_find(plan[i].type->name, &tensor->element);
         fits = fits && fa_proof_lay(tensor, plan[i].extent, plan[i].stride, 0, &c->of[BUFFERS + i]);
         c->of[BUFFERS + i].scale = 1;
