@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forms of attention beside those who have them: multi-head latent attention's decoding (--latent: pages of 64 in any order, 8,192 keys, bf16 and rows of fp8)
 and prefill (--prefill: 192/128, beside cuDNN and FlashAttention-3), e4m3 queries, keys and values (--fp8: beside our own bf16 and
-FlashAttention-3's e4m3), and texts (--scores: beside FlexAttention); these, or all. Median us with the L2 cache flushed, in turn, and errors of outputs
+FlashAttention-3's e4m3), dropout (--dropout: beside PyTorch's), and texts (--scores: beside FlexAttention); these, or all. Median us with the L2 cache flushed, in turn, and errors of outputs
 that were NaN before. Needs the installed wheel and PyTorch on a GPU. FA_PEERS: vllm_fa3.py's."""
 import sys
 
@@ -59,6 +59,16 @@ def narrow(batch, heads, seq, dim, causal):
     assert float(errors[0]) <= 0.06
 
 
+def dropped(dim, causal):
+    q, k, v = (torch.randn(2, 16, 4096, dim, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    ways = {"ours": lambda: fa_tune.attention(q, k, v, causal=causal, dropout_p=0.1), "without": lambda: fa_tune.attention(q, k, v, causal=causal)}
+    ways.update((name, lambda attend=sdpa(back_end, is_causal=causal, dropout_p=0.1): attend(q, k, v)) for name, back_end in SDPA.items())
+    back = {name: lambda o=way(): torch.autograd.grad(o, (q, k, v), q.detach(), retain_graph=True) for name, way in ways.items()}
+    for what, us in ("forward", in_turn(ways, FLUSH)), ("backward", in_turn(back, FLUSH)):
+        print("dropout 0.1, D %d%s, %s: %s" % (dim, ", causal" if causal else "", what, ", ".join(
+            "%s %.0f us (%.3f)" % (name, us[name], us[name] / us["ours"]) for name in us)), flush=True)
+
+
 def scores():
     """Texts beside FlexAttention's functions, in turn: forward, and backward, of what they read too."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -107,6 +117,7 @@ PARTS = {
     "--prefill": lambda: [prefill(*one, causal) for one in ((4, 16, 1024), (2, 16, 4096), (1, 128, 2048), (1, 128, 8192), (1, 16, 16384))
                           for causal in (True, False)],
     "--fp8": lambda: [narrow(16384 // seq, 2048 // dim, seq, dim, causal) for dim in (64, 128, 256) for seq in (4096, 16384) for causal in (False, True)],
+    "--dropout": lambda: [dropped(dim, causal) for dim in (64, 128) for causal in (False, True)],
     "--scores": scores}
 for part in sys.argv[1:] or PARTS:
     PARTS[part]()
