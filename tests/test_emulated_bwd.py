@@ -278,7 +278,7 @@ class PassingCase(HopperCase):
 
 
 # Parts of what attn_bwd_sm90a does in passing.
-PASSING = (("clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), opaque(half));", ""),
+PASSING = (("clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), kShort ? half : opaque(half));", ""),
            ("store_floats(to + i, zeros);", ";"),
            ("if constexpr (kInPassing) round_rest(p, workspace, group);", ""),
            ("job < jobs.count", "job < jobs.count - 1"),
@@ -300,6 +300,7 @@ IN_ORDER = (("barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);"
             ("        async_proxy_fence();\n        named_arrive(kHalfFull + group, kGroup + kWarp);", "named_arrive(kHalfFull + group, kGroup + kWarp);"),
             ("named_sync(kHalfEmpty + group, kGroup + kWarp);", "named_arrive(kHalfEmpty + group, kGroup + kWarp);"),
             ("named_sync(kHalfFull + half, kGroup + kWarp);", "named_arrive(kHalfFull + half, kGroup + kWarp);"),
+            ("if (turn == 0) named_arrive(kHalfEmpty + half, kGroup + kWarp);", "named_arrive(kHalfEmpty + half, kGroup + kWarp);"),
             ("if constexpr (kFirst) barrier_wait(shared.barrier(kVFull), turn & 1);", ""),
             ("barrier_wait(shared.barrier(kDoFull + slot_of(step)), parity_of(step));", ""),
             ("barrier_wait(shared.barrier(kQFull + slot_of(step)), parity_of(step));", ""),

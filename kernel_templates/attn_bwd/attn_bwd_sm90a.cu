@@ -640,11 +640,13 @@ FA_DEVICE void clear_part(const fa_attn_bwd_params &p, void *workspace, const Pa
     warp_sync();
     if (threadIdx.x % kWarp == 0) count_up(&progress_of(p, workspace, part.kv_head)->cleared[half]);
 }
+constexpr bool kShort = kVarlen && kParts > 1;   // a draining warp lacks the register of a copy
 // The parts that no job clears: those of the first jobs, which round nothing.
 FA_DEVICE void clear_first(const fa_attn_bwd_params &p, void *workspace, u32 half) {
-    const u32 ahead = Jobs(p, workspace).ahead;
+    u32 ahead = kShort ? 0 : Jobs(p, workspace).ahead;
 #pragma unroll 1
     while (true) {
+        if constexpr (kShort) ahead = Jobs(p, workspace).ahead;
         u32 job = 0;
         if (threadIdx.x % kWarp == 0) job = take_number(next_job_of(p, workspace) + 1 + half);
         job = (u32)uniform((int)job);
@@ -712,8 +714,8 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         if (told.number == kNoJob) return;
         if (turn == 0) named_arrive(kHalfEmpty + half, kGroup + kWarp);
         if constexpr (kInPassing) {
-            if (passing_of<kRounds>(p, workspace, shared, told.number).job == kNoJob) clear_first(p, workspace, opaque(half));
-            clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), opaque(half));
+            if (passing_of<kRounds>(p, workspace, shared, told.number).job == kNoJob) clear_first(p, workspace, kShort ? half : opaque(half));
+            clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), kShort ? half : opaque(half));
             warp_sync();   // no lane reads what was told after the first one has let it go
             told = read_job_together(shared, turn);
         }
