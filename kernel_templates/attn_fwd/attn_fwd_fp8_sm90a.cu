@@ -492,7 +492,12 @@ FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int
             if (!first && !lost && (most > kLargest || peak > kHeaviest)) {
                 up = log2_fast(peak);
                 const float more = most > kJump ? (rows.reference[half] + up) * kShort : 0.0f;
-                if (own == peak) part[half] += peak * exp2_fast(more) - peak;
+                const float full = peak * exp2_fast(more);
+#pragma unroll
+                for (int i = half * 2; i < kScores && own == peak; i += 4)
+#pragma unroll
+                    for (int e = i; e < i + 2; ++e)
+                        if (s[e] == peak) s[e] = full, part[half] += full - peak;
                 up += more - kOffset;
             }
             const float fits = most * exp2_fast(-up);
