@@ -135,13 +135,13 @@ def a_mistake_in_the_source_is_found_by_a_few_compiles():
                 run = place.run(path, "--gpu", "L4", *bounds, status=1)
                 tap.has(run.stderr, "  compile-failed: %s" % error)  # at once, beside the counts
                 tap.has(run.stderr, "configs survived; the first: compile-failed: %s" % error)
-                assert 2 <= compiled_in_vain(place, path, "--gpu", "L4") <= 8
+                assert 2 <= compiled_in_vain(place, path, "--gpu", "L4") <= 7 + os.cpu_count()  # beside the eighth others are under way
                 if number > 0:
                     continue
                 problems = [str(n) for n in range(2000, 2010)]
                 run = place.run("sweep", path, "--gpu", "L4", *bounds, "--n", ",".join(problems), status=1)
                 tap.has(run.stdout, "0 of 10 done, 10 failed")
-                assert sum(compiled_in_vain(place, path, "--gpu", "L4", "--n", n) for n in problems) <= 8
+                assert sum(compiled_in_vain(place, path, "--gpu", "L4", "--n", n) for n in problems) <= 7 + os.cpu_count()
 
 
 def a_mistake_that_only_some_configs_compile_ends_no_tune():
