@@ -177,9 +177,7 @@ int fa_store_verification_put(fa_store *store, const fa_verification *mark, cons
 {
     fa_change change = {.store = store, .diag = diag};
     int64_t id;
-    int rc = fa_db_scope_check(scope, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_db_scope_check(scope, diag));
     while (fa_store_change(&change)) {
         id = 0; /* stays so of a winner of another store */
         change.rc = fa_db_do(

@@ -62,7 +62,8 @@ void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_probl
         add_name(&given, field->macro, fa_field_shown(field, p->value[i]));
         if (strcmp(field->macro, "BUFFERS") == 0) {
             fa_buf text = {0}; /* a score's bytes, or a mask's that are for all queries */
-            fa_snippets_print(p, &text, NULL);
+            if (p->value[i] != 0) /* else they read nothing */
+                fa_snippets_print(p, &text, NULL);
             const char *at = strstr(text.data != NULL ? text.data : "", "_FETCH_BYTES ");
             const bool is = at != NULL && (at[-1] == 'E' || at[14] == '\n');
             add_name(&given, "FETCH_BYTES", is ? strtol(at + 13, NULL, 10) : 0);

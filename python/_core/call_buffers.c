@@ -107,7 +107,7 @@ static int take_dropout(struct call *c)
                              c->is.buffers != NULL ? c->is.buffers : none, p, seed, c->is.q);
     if (c->dropped == NULL)
         return -1;
-    c->is.buffers = c->dropped != none ? c->dropped : c->is.buffers;
+    c->is.buffers = c->dropped;
     return 0;
 }
 

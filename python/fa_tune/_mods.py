@@ -582,11 +582,11 @@ def _seed(seed, device):
 
 
 def dropped(buffers, p, seed, q):
-    """The buffers and those that ask for dropout; None: none is."""
+    """The buffers, with those that ask for dropout."""
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p < 1:
         raise ArgumentError("dropout_p is a number from 0 up to less than 1, not %s" % shown(p))
     if p == 0:
-        return None
+        return buffers
     if buffers is not None and not isinstance(buffers, dict):
         raise ArgumentError("buffers is a dict of tensors and numbers, {\"slope\": slope}")
     if not {"dropout", "dropout_seed"}.isdisjoint(buffers or ()):

@@ -52,9 +52,7 @@ int fa_expr_truth(fa_expr_value value)
 
 double fa_expr_number(fa_expr_value value)
 {
-    return value.kind == FA_EXPR_INTEGER ? (double)value.integer
-           : value.kind == FA_EXPR_REAL  ? value.real
-                                         : 0;
+    return fa_expr_truth(value) < 0 ? 0 : (double)number_of(value);
 }
 
 const char *fa_expr_fault(fa_expr_value value)

@@ -394,13 +394,12 @@ static int read_value(const cJSON *json, const fa_field *f, int32_t *ret, fa_dia
     int64_t number = 0;
     const char *text = "";
     bool flag = false;
-    int rc = f->kind == FA_FIELD_INTEGER
-                 ? fa_json_int(json, f->name, INT32_MIN, f->max > INT32_MAX ? f->max : INT32_MAX,
-                               &number, "problem", diag)
-             : f->kind == FA_FIELD_BOOLEAN ? fa_json_bool(json, f->name, &flag, "problem", diag)
-                                           : fa_json_text(json, f->name, &text, "problem", diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(f->kind == FA_FIELD_INTEGER ? fa_json_int(json, f->name, INT32_MIN,
+                                                           f->max > INT32_MAX ? f->max : INT32_MAX,
+                                                           &number, "problem", diag)
+                 : f->kind == FA_FIELD_BOOLEAN
+                     ? fa_json_bool(json, f->name, &flag, "problem", diag)
+                     : fa_json_text(json, f->name, &text, "problem", diag));
     if (f->kind == FA_FIELD_CHOICE && fa_field_choice(f, text) < 0)
         return fa_fail(diag, FA_EINVAL, "problem: %s \"%s\" is not known", f->name, text);
     if (f->kind == FA_FIELD_TEXT)

@@ -132,9 +132,7 @@ static int request_of(const serve_service *service, const fa_ask *ask, fa_reques
 static int write_kernel(serve_work *work, const fa_answer *answer, fa_diag *diag)
 {
     char *text = NULL;
-    const int rc = fa_answer_write(answer, &text, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_answer_write(answer, &text, diag));
     fa_buf_printf(&work->text, "{\"answer\":%s}", text);
     free(text);
     return work->text.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for an answer") : 0;

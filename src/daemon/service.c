@@ -101,9 +101,7 @@ static int read_cubin(serve_work *work, fa_tuner *tuner, fa_diag *diag)
     size_t size = 0;
     char hash[FA_HASH_HEX];
     memcpy(answer.cubin_key, q->key, sizeof q->key);
-    const int rc = fa_answer_cubin(tuner, &answer, &bytes, &size, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_answer_cubin(tuner, &answer, &bytes, &size, diag));
     fa_sha256(bytes, size, hash);
     snprintf(q->tag, sizeof q->tag, "\"%s\"", hash);
     fa_buf_append(&work->text, bytes, size);

@@ -270,13 +270,11 @@ static int query_attributes(fa_driver *driver, cu_device device, fa_gpu *gpu, fa
         {CU_L2_BYTES, &l2, "L2 size"},
         {CU_MEMORY_BUS_BITS, &gpu->memory_bus_bits, "memory bus width"},
     };
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < sizeof rows / sizeof *rows; i++)
-        rc = fa_driver_fail(driver, driver->device_attribute(rows[i].to, rows[i].attribute, device),
-                            "cuDeviceGetAttribute", diag, "asking device %d for its %s",
-                            gpu->ordinal, rows[i].name);
-    if (rc != 0)
-        return rc;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        FA_OR_RETURN(fa_driver_fail(driver,
+                                    driver->device_attribute(rows[i].to, rows[i].attribute, device),
+                                    "cuDeviceGetAttribute", diag, "asking device %d for its %s",
+                                    gpu->ordinal, rows[i].name));
     gpu->sm = major * 10 + minor;
     gpu->l2_bytes = l2;
     fa_catalogue_bound(gpu);

@@ -113,10 +113,8 @@ int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_m
                     fa_diag *diag)
 {
     struct failure failure;
-    const int rc = read_struct(text, size, FA_ANSWER_TEXT_MAX, "failure", failure_members, false,
-                               &failure, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(read_struct(text, size, FA_ANSWER_TEXT_MAX, "failure", failure_members, false,
+                             &failure, diag));
     *ret_code = FA_EIO;
     fa_error_parse(failure.code, ret_code);
     fa_fail(ret_message, *ret_code, "%s", failure.message);

@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { INPUT_FENCE = 4096, RUNS_LEAST = 4096, RUNS_MOST = 1 << 20 };
 

@@ -52,11 +52,9 @@ int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_bo
 {
     struct fa_attn_boxes boxes = {0};
     fa_cubin_info info;
-    int rc = fa_cubin_read(entry->cubin, entry->size, entry->name, &info, diag);
-    if (rc != 0)
-        return rc;
-    rc = fa_cubin_constant(entry->cubin, entry->size, "fa_attn_boxes_wanted", &boxes, sizeof boxes,
-                           diag);
+    FA_OR_RETURN(fa_cubin_read(entry->cubin, entry->size, entry->name, &info, diag));
+    int rc = fa_cubin_constant(entry->cubin, entry->size, "fa_attn_boxes_wanted", &boxes,
+                               sizeof boxes, diag);
     if (rc != 0 && rc != FA_ENOTFOUND)
         return rc;
     const bool maps = rc == 0;
@@ -275,9 +273,7 @@ int fa_attn_serving_take(const fa_problem *problem, const struct fa_attn_shared 
                  : fa_buffers_take(same ? shared->buffer : own, count, args, params->buffer, diag);
     if (rc != 0 || fa_attn_is_dense(problem))
         return rc;
-    rc = check_arguments(problem, args, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(check_arguments(problem, args, diag));
     if (problem->v_in_k) {
         struct fa_attn_params *d = &params->dense;
         d->v = d->k;

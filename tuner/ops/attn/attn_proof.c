@@ -330,7 +330,7 @@ static struct fa_attn_serving_params *params_of(struct fa_proof_case *c)
     return (void *)c->params; /* a kernel may take their beginning alone */
 }
 
-/* What a user's score or mask reads. Whole numbers are 0, 1 and 2. */
+/* What a user's score or mask reads, and dropout. Whole numbers of what is timed stand in runs: its case has no gaps. */
 static bool set_buffers(const fa_attn_case *what, struct fa_proof_case *c)
 {
     fa_buffer_plan plan[FA_ATTN_BUFFERS];
@@ -339,8 +339,10 @@ static bool set_buffers(const fa_attn_case *what, struct fa_proof_case *c)
     c->tensors.count = BUFFERS + count;
     for (int i = 0; i < count; i++) {
         fa_tensor *tensor = &c->tensors.at[BUFFERS + i];
-        *tensor = (fa_tensor){.name = "buffer", .elements = plan[i].elements, .span = plan[i].span};
-        tensor->runs = !what->ragged && !plan[i].type->real; /* which are drawn without gaps */
+        *tensor = (fa_tensor){.name = "buffer",
+                              .elements = plan[i].elements,
+                              .span = plan[i].span,
+                              .runs = plan[i].span > 0};
         fa_element_find(plan[i].type->name, &tensor->element);
         fits = fits && fa_proof_lay(tensor, plan[i].extent, plan[i].stride, 0, &c->of[BUFFERS + i]);
         c->of[BUFFERS + i].scale = 1;
