@@ -260,10 +260,8 @@ double fake_dropout(const struct fake_held *held, int64_t head, int64_t q, int64
 }
 
 INLINE bool scores_of(const params *p, const struct fake_build *build, const struct row *r,
-                      struct seen *seen)
+                      struct fake_held *held, struct seen *seen)
 {
-    struct fake_held held = {.buffers = p->buffer};
-    fa_buffers_read(build->buffers, held.list, NULL);
     const int bytes = build->q_fp8 ? 1 : 2;
     uint64_t at = (uint64_t)(uintptr_t)p->dense.q + (uint64_t)(r->q * bytes);
     const void *q = fake_memory(at, (size_t)(build->head_dim * bytes), false);
@@ -291,9 +289,9 @@ INLINE bool scores_of(const params *p, const struct fake_build *build, const str
         dot = build->softcap ? cap * tanh(dot * scale / cap) : dot * scale;
         const int64_t place[FA_PLACES] = {r->b, r->h, r->kv, r->stands, j, r->len_q, r->len_k};
         if (build->score != NULL)
-            dot = fa_snippet_evaluate(build->score, dot, place, fake_read_held, &held);
+            dot = fa_snippet_evaluate(build->score, dot, place, fake_read_held, held);
         if (build->mask != NULL &&
-            fa_snippet_evaluate(build->mask, 0, place, fake_read_held, &held) == 0)
+            fa_snippet_evaluate(build->mask, 0, place, fake_read_held, held) == 0)
             dot = -INFINITY;
         seen->scores[j - r->first] = (float)dot;
     }
@@ -307,7 +305,9 @@ INLINE bool attend_row(const params *p, const struct fake_build *build, const st
     double total = 0;
     int columns = columns_of(build);
     int64_t count = r->end > r->first ? r->end - r->first : 0;
-    bool ok = seen_start(build, r, seen) && scores_of(p, build, r, seen);
+    struct fake_held held = {.buffers = p->buffer};
+    const bool held_any = fa_buffers_read(build->buffers, held.list, NULL) > 0;
+    bool ok = seen_start(build, r, seen) && scores_of(p, build, r, &held, seen);
     float sink = build->sinks ? (float)scale_of(p->sinks, 0, r->h) : -INFINITY;
     for (int64_t j = 0; ok && j < count; j++)
         largest = seen->scores[j] > largest ? seen->scores[j] : largest;
@@ -321,8 +321,6 @@ INLINE bool attend_row(const params *p, const struct fake_build *build, const st
         seen->scores[j] = build->q_fp8
                               ? fp8_value(fp8_bits(256 * seen->scores[j], true), true) / 256
                               : value(build, storage(build, seen->scores[j]));
-    struct fake_held held = {.buffers = p->buffer};
-    const bool held_any = fa_buffers_read(build->buffers, held.list, NULL) > 0;
     for (int64_t j = 0; ok && held_any && j < count; j++)
         seen->scores[j] *=
             (float)fake_dropout(&held, r->b * p->dense.heads_q + r->h, r->query, r->first + j);

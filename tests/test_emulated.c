@@ -484,8 +484,9 @@ static int count_unnoticed(const fa_problem *problem, const char *config_text,
     fa_buf cubin = {0};
     const int orders = getenv("FA_TEST_SLOW") != NULL ? ORDERS_SLOW : ORDERS;
     int unnoticed = 0;
+    /* Tensors of problems of 152 keys are as long as their places: for the copy engine. */
     fa_attn_case what = fa_attn_case_make(problem, 1, 2, problem->seq_k != 152);
-    what.all_rows = true; /* tensors that are as long as their places are for the copy engine */
+    what.all_rows = true;
     cJSON *json = cJSON_Parse(config_text);
     int rc = fa_config_from_json(json, &config, &diag);
     cJSON_Delete(json);

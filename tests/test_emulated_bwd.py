@@ -32,9 +32,10 @@ def hopper_bytes(m, d, dv, varlen=0):
     return 256 * varlen + 128 * (d + dv) * 2 + 2 * m * (d + dv) * 2 + 2 * m * 128 * 2 + m * d * 4 + 4 * m * 4 + 192
 
 
-def sums_bytes(case):
-    """Of diagonals, in attn_bwd_sm90a."""
-    return 64 * (case.config[0] + 16) if case.flags.get("D_BUFFERS") and case.words[8] == 384 else 0
+def hopper_more(case):
+    """Beside hopper_bytes(): the lists of a mask, and sums of diagonals."""
+    lists = case.flags.get("MASK_SNIPPET", 0) > case.flags["DETERMINISTIC"] + case.flags["VARLEN"]
+    return 256 * lists + (64 * (case.config[0] + 16) if case.flags.get("D_BUFFERS") else 0)
 
 
 def wide_bytes(stages, d, dv):
@@ -126,8 +127,7 @@ def proved(case, kernel=KERNEL, **change):
     buffers = case.flags.get("BUFFER_COUNT")
     defines = case.defines() | ({"": BUFFERS if buffers else SNIPPETS} if case.flags.get("SCORE_SNIPPET") or case.flags.get("MASK_SNIPPET") else {}) | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}, WIDE: {"HOPPER": 1, "WIDE": 1}}.get(kernel, {})
     judge = "emulated_bwd_buffers.hpp" if buffers else "emulated_bwd_d_lse.hpp" if case.flags["D_LSE"] else "emulated_bwd.hpp"
-    kept = 256 * (kernel == HOPPER and case.flags.get("MASK_SNIPPET", 0) > case.flags["DETERMINISTIC"] + case.flags["VARLEN"])
-    words = [*case.words[:9], case.words[9] + kept, *case.words[10:]]
+    words = [*case.words[:9], case.words[9] + (hopper_more(case) if kernel == HOPPER else 0), *case.words[10:]]
     return emulate.judged("attn_bwd", kernel, defines, words, judge, kernel in (HOPPER, WIDE), **change)
 
 
@@ -194,7 +194,7 @@ class HopperCase(Case):
         self.words[0] = dice.choice([1, 2])
         self.words[3:5] = [dice.choice([0, 1, 63, 65, 129, 200, 330]) for _ in range(2)]   # rings go round
         self.words[7] = dice.choice([0, 8, 24])
-        self.words[8:10] = [384, hopper_bytes(self.config[0], *getattr(self, "tiles", [64, 64]), self.flags["VARLEN"]) + sums_bytes(self)]
+        self.words[8:10] = [384, hopper_bytes(self.config[0], *getattr(self, "tiles", [64, 64]), self.flags["VARLEN"])]
 
 
 class SequencesCase(Case):
@@ -454,7 +454,6 @@ def scores_and_masks_of_a_user_are_right():
 
 def held(case, room=4096):
     case.flags |= {"SCORE_SNIPPET": 1, "MASK_SNIPPET": 1, "BUFFER_COUNT": 7, "D_BUFFERS": room}
-    case.words[9] += sums_bytes(case)
     return case
 
 

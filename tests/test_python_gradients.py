@@ -485,17 +485,14 @@ def what_does_not_fit_is_refused_by_name():
     case = Inputs(rows=5)
     q, k, v = tensors_of(*case.tensors)
     lse = Tensor((1, 2, 5), dtype=(producer.FLOAT, 32))
-
-    def refused_with(kind, part, *args, **words):
-        tap.refused(kind, part, lambda: call(*args, **words))
-    refused_with(fa_tune.ShapeError, "lse has the shape (1, 2, 4) and needs (1, 2, 5)", q, q, lse.view((1, 2, 4), (10, 5, 1)), None, False, (), q, k, v)
-    refused_with(fa_tune.ShapeError, "lse is not contiguous in its rows", q, q, lse.view((1, 2, 5), (10, 1, 2)), None, False, (), q, k, v)
-    refused_with(fa_tune.ShapeError, "the gradient of the LSE has the shape (1, 2, 4)", q, q, lse, lse.view((1, 2, 4), (10, 5, 1)), False, (), q, k, v)
-    refused_with(fa_tune.DtypeError, "the gradient of the LSE is float16 and needs float32", q, q, lse, Tensor((1, 2, 5)), False, (), q, k, v)
-    refused_with(fa_tune.ShapeError, "the gradient of the output has the shape", k, q, lse, None, False, (), q, k, v)
-    refused_with(fa_tune.DtypeError, "o is float32 and needs float16", q, q.to((producer.FLOAT, 32)), lse, None, False, (), q, k, v)
-    refused_with(fa_tune.NotSupported, "with batch_invariant", q, q, lse, None, False, (), q, k, v, batch_invariant=True)
-    refused_with(TypeError, "9 arguments by position, not 3", q, k, v)
+    refused(fa_tune.ShapeError, "lse has the shape (1, 2, 4) and needs (1, 2, 5)", q, q, lse.view((1, 2, 4), (10, 5, 1)), None, False, (), q, k, v, by=call)
+    refused(fa_tune.ShapeError, "lse is not contiguous in its rows", q, q, lse.view((1, 2, 5), (10, 1, 2)), None, False, (), q, k, v, by=call)
+    refused(fa_tune.ShapeError, "the gradient of the LSE has the shape (1, 2, 4)", q, q, lse, lse.view((1, 2, 4), (10, 5, 1)), False, (), q, k, v, by=call)
+    refused(fa_tune.DtypeError, "the gradient of the LSE is float16 and needs float32", q, q, lse, Tensor((1, 2, 5)), False, (), q, k, v, by=call)
+    refused(fa_tune.ShapeError, "the gradient of the output has the shape", k, q, lse, None, False, (), q, k, v, by=call)
+    refused(fa_tune.DtypeError, "o is float32 and needs float16", q, q.to((producer.FLOAT, 32)), lse, None, False, (), q, k, v, by=call)
+    refused(fa_tune.NotSupported, "with batch_invariant", q, q, lse, None, False, (), q, k, v, batch_invariant=True, by=call)
+    refused(TypeError, "9 arguments by position, not 3", q, k, v, by=call)
 
 
 def a_transform_of_torch_func_is_named():

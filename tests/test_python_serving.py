@@ -308,8 +308,6 @@ def functions_say_what_numbers_are_today():
 
 
 def what_these_names_cannot_mean_is_refused_by_name():
-    def turned_away(by, kind, part, *tensors, **keywords):
-        tap.refused(kind, part, lambda: by(*tensors, **keywords))
     q, pool, cu = Exchanged((50, 4, DIM)), [Exchanged((9, 16, 2, DIM)) for _ in range(2)], ints(4)
     good = dict(max_seqlen_q=30, cu_seqlens_q=cu, seqused_k=ints(3), block_table=ints(3, 5))
     for kind, part, change in [
@@ -330,7 +328,7 @@ def what_these_names_cannot_mean_is_refused_by_name():
             (fa_tune.NotSupported, "q_descale is for a q of float8_e4m3fn", {"q_descale": floats()}),
             (fa_tune.NotSupported, "does not take return_attn_probs", {"return_attn_probs": True}),
             (fa_tune.NotSupported, "does not take cp_world_size", {"cp_world_size": 2})]:
-        turned_away(fa_tune.attention_varlen, kind, part, q, *pool, **dict(good, **change))
+        refused(kind, part, q, *pool, **dict(good, **change), by=fa_tune.attention_varlen)
     q, good = Exchanged((3, 1, 4, DIM)), dict(cache_seqlens=ints(3), block_table=ints(3, 5))
     for kind, part, change in [
             (TypeError, "attention_decode() has no argument 'seqused_k'", {"seqused_k": ints(3)}),
@@ -339,9 +337,9 @@ def what_these_names_cannot_mean_is_refused_by_name():
             (fa_tune.DtypeError, "page_table is float32 and needs int32", {"block_table": None, "page_table": floats(3, 5)}),
             (fa_tune.NotSupported, "attention_decode() does not take k: write new keys", {"k": q, "v": q}),
             (fa_tune.NotSupported, "does not take cache_batch_idx", {"cache_batch_idx": ints(3)})]:
-        turned_away(fa_tune.attention_decode, kind, part, q, *pool, **dict(good, **change))
-    turned_away(fa_tune.attention_decode, fa_tune.ShapeError, "v_cache has the shape (9, 16, 1, 64)", q, pool[0], Exchanged((9, 16, 1, DIM)), **good)
-    turned_away(fa_tune.attention_decode, TypeError, "takes q, k_cache and v_cache by position", q, *pool, ints(3))
+        refused(kind, part, q, *pool, **dict(good, **change), by=fa_tune.attention_decode)
+    refused(fa_tune.ShapeError, "v_cache has the shape (9, 16, 1, 64)", q, pool[0], Exchanged((9, 16, 1, DIM)), **good, by=fa_tune.attention_decode)
+    refused(TypeError, "takes q, k_cache and v_cache by position", q, *pool, ints(3), by=fa_tune.attention_decode)
 
 
 def signatures_and_docstrings_name_every_argument():
