@@ -335,11 +335,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     }
     cp_async_wait<0>();
     store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, p.softmax_scale, HEAD_DIM);
-#if DROPOUT
-    store_keys<kDvPairs>(own, at, p.dv, p.dv_strides, dv, dropout_scale(p.buffer), HEAD_DIM_V);
-#else
-    store_keys<kDvPairs>(own, at, p.dv, p.dv_strides, dv, 1.0f, HEAD_DIM_V);
-#endif
+    store_keys<kDvPairs>(own, at, p.dv, p.dv_strides, dv, DV_SCALE, HEAD_DIM_V);
 }
 
 extern "C" __global__ void __launch_bounds__(kSideThreads)

@@ -59,7 +59,6 @@ enum Barrier { kJobFull, kJobEmpty, kKFull, kKEmpty, kVFull, kVEmpty, kQFull, kQ
                kDoEmpty = kDoFull + kStages, kDsFull = kDoEmpty + kStages, kDsEmpty = kDsFull + 2, kApartFull = kDsEmpty + 2, kBarrierCount };
 constexpr int kJobAt = kBarriersAt + 8 * kBarrierCount, kSumsAt = kBarriersAt + 192;
 static_assert(8 * kBarrierCount + (kVarlen ? 40 : 4) <= 192 && 64 * kD * 2 <= kHalfBytes, "what the manifest says of shared memory");
-static_assert(kM >= 64 && kSlabsV <= 2, "dV fits the tiles of dS");
 enum Named { kHalfEmpty = 1, kHalfFull = kHalfEmpty + kGroups, kSumsFull = kHalfFull + kGroups };
 // Whether the second consumer begins a job when the first one's products for its first step are complete (kApartFull), so that one
 // multiplies while the other computes weights. Nothing but time depends on it.
@@ -891,7 +890,6 @@ struct Consumer {
     }
 #if DROPOUT
 #define DROP_FROM_DP kept.apply(dp);
-#define DV_SCALE dropout_scale(p.buffer)
     __device__ __forceinline__ Dropped<true, kM / 16> find_kept() const {
         Dropped<true, kM / 16> kept;
         kept.find(Dropout(p.buffer, (i64)places.batch * p.heads_q + places.head + walk.head), key - (int)lane / 4, walk.tile * kM);
@@ -899,7 +897,6 @@ struct Consumer {
     }
 #else
 #define DROP_FROM_DP
-#define DV_SCALE 1.0f
 #endif
 #if SCORE_SNIPPET || MASK_SNIPPET
     static constexpr int kApiece = BUFFER_COUNT > 0 && SCORE_FETCHES != 2 ? 2 : 4;

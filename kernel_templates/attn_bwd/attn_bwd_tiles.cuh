@@ -262,8 +262,10 @@ struct Curve {
 #define PLACES (SCORE_SNIPPET || MASK_SNIPPET || DROPOUT)   // whether anything is asked about a score's place
 #if DROPOUT
 #define AS_KEPT * dropout_scale(p.buffer)   // of dP that is kept
+#define DV_SCALE dropout_scale(p.buffer)
 #else
 #define AS_KEPT
+#define DV_SCALE 1.0f
 #endif
 #if PLACES
 } // namespace

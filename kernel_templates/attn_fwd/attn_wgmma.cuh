@@ -433,7 +433,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 // Each turn: Q K^T of the next step beside P V of this one.
                 while (step > from) {
                     --step;
-                            issue_both(feed, s, o, probs, q, accumulate);
+                    issue_both(feed, s, o, probs, q, accumulate);
                     if (step == from) feed.release_q();
                     COME_TO(step, work);
                     if (Kind::kMasksLater && Kind::is_masked(own, PLACE_OF(step)))
