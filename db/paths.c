@@ -343,8 +343,7 @@ static int lock_on_server(fa_store *store, const char *name, bool shared, fa_loc
         if (strcmp(held->name, name) == 0 && !(held->shared && shared))
             return FA_EBUSY;
     fa_lock *lock = new_lock(store, name, shared);
-    if (lock == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    FA_OR_RETURN(fa_have(lock != NULL, "a lock", diag));
     int rc = try_server(store, lock, &had, diag);
     if (rc != 0 || had != 1) {
         free(lock);

@@ -274,8 +274,7 @@ int fa_postgres_connect(fa_store *store, fa_diag *diag)
     const char *const values[] = {connect_s, "30",      "10",          "3",    "20000",
                                   "fa-tune", "disable", postgres->url, "UTF8", NULL};
     postgres->connection = fa_pq.connectStartParams(keywords, values, 1);
-    if (postgres->connection == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    FA_OR_RETURN(fa_have(postgres->connection != NULL, "a connection", diag));
     fa_pq.setNoticeReceiver(postgres->connection, drop_notice, NULL);
     if (fa_pq.status(postgres->connection) != CONNECTION_BAD)
         fa_pq.reset(postgres->connection);
@@ -482,8 +481,7 @@ static void postgres_column(fa_statement *statement, int index, fa_value *ret_va
 static int postgres_exec(fa_store *store, const char *sql, fa_diag *diag)
 {
     char *own = own_sql(sql);
-    if (own == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    FA_OR_RETURN(fa_have(own != NULL, "an answer", diag));
     int rc = fa_postgres_command(store, own, NULL, diag);
     free(own);
     return rc;

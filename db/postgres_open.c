@@ -346,8 +346,7 @@ static void close_server(fa_store *store)
 static int open_server(fa_store *store, const char *url, fa_diag *diag)
 {
     store->postgres = calloc(1, sizeof *store->postgres);
-    if (store->postgres == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    FA_OR_RETURN(fa_have(store->postgres != NULL, "a store", diag));
     store->postgres->answer_ms = FA_POSTGRES_ANSWER_MS;
     store->spare.read_only = store->read_only;
     use_server(store);
@@ -366,8 +365,7 @@ int fa_store_open(const char *path, fa_store_mode mode, const fa_store_spare *sp
     if (ret_note != NULL)
         ret_note->text[0] = 0;
     fa_store *store = calloc(1, sizeof *store);
-    if (store == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    FA_OR_RETURN(fa_have(store != NULL, "a store", diag));
     store->pid = getpid();
     store->read_only = mode == FA_STORE_READ_ONLY;
     store->existing = mode == FA_STORE_EXISTING;

@@ -384,8 +384,7 @@ static int connect_to(fa_store *store, const char *name, int flags, fa_diag *dia
 {
     int rc =
         sqlite3_open_v2(name, &store->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, NULL);
-    if (store->db == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    FA_OR_RETURN(fa_have(store->db != NULL, "a store", diag));
     sqlite3_extended_result_codes(store->db, 1);
     if (rc != SQLITE_OK)
         return fail(store, diag, "cannot be opened");
@@ -677,8 +676,7 @@ static int connect_part(const char *name, int flags, const char *path, fa_store 
                         fa_diag *diag)
 {
     fa_store *store = calloc(1, sizeof *store);
-    if (store == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    FA_OR_RETURN(fa_have(store != NULL, "a store", diag));
     store->backend = &backend;
     store->enter = enter_part;
     store->close = disconnect;

@@ -37,8 +37,7 @@ int fa_bench_open(fa_driver *driver, const fa_bench_setup *setup, fa_bench **ret
     const fa_gpu *gpu = setup->gpu;
     const size_t least = (size_t)32 << 20;
     fa_bench *b = calloc(1, sizeof *b);
-    if (b == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    FA_OR_RETURN(fa_have(b != NULL, "a bench", diag));
     b->type = setup->type != NULL ? setup->type : fa_op_of(setup->problem)->proof;
     b->driver = driver;
     b->diag = diag;
@@ -128,8 +127,7 @@ int fa_bench_load(fa_bench *b, const fa_bench_candidate *candidate, fa_bench_ker
                   fa_diag *diag)
 {
     fa_bench_kernel *kernel = calloc(1, sizeof *kernel);
-    if (kernel == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    FA_OR_RETURN(fa_have(kernel != NULL, "a kernel", diag));
     b->rc = 0;
     b->diag = diag;
     memcpy(kernel->launches, candidate->launches, sizeof kernel->launches);

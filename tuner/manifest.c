@@ -600,8 +600,7 @@ int fa_families_load(const fa_templates *templates, const char *operation, fa_fa
     fa_family_list list = {0};
     int rc = 0;
     list.family = calloc((size_t)templates->count + 1, sizeof *list.family);
-    if (list.family == NULL)
-        return fa_fail(diag, FA_ENOMEM, "families: out of memory");
+    FA_OR_RETURN(fa_have(list.family != NULL, "families", diag));
     for (int i = 0; i < templates->count && rc == 0; i++) {
         if (fa_template_is_manifest(templates->file[i].name))
             rc = load_file(templates, &templates->file[i], operation, &list, diag);

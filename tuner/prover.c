@@ -378,8 +378,7 @@ static bool are_words(fa_bench *b, fa_device_ptr from, size_t bytes, uint16_t va
 {
     bool same = true;
     uint16_t *word = malloc(bytes + 1);
-    if (word == NULL)
-        FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "out of memory"));
+    FA_TRY(b, fa_have(word != NULL, "a fence", b->diag));
     fa_bench_download(b, word, from, bytes);
     for (size_t i = 0; b->rc == 0 && i < bytes / 2 && same; i++)
         same = word[i] == value;

@@ -135,9 +135,8 @@ static int take_file(fa_templates *templates, const char *path, bool link, const
         return fa_fail_in(diag, rc, "template file %s", name);
     if (asprintf(&full, "%s%s%s", contract ? folder : "", contract ? "/" : "", name) < 0)
         full = NULL;
-    rc = put_file(templates, folder, full, text.data, text.size, diag);
-    return rc == 0 && contract ? fa_operation_register(text.data, text.size, full, &operation, diag)
-                               : rc;
+    FA_OR_RETURN(put_file(templates, folder, full, text.data, text.size, diag));
+    return contract ? fa_operation_register(text.data, text.size, full, &operation, diag) : 0;
 }
 
 /* The name of a folder that holds template files, an operation's or the vocabulary, kept by the templates; NULL: it is none. */
@@ -248,8 +247,7 @@ static void hash_files(fa_templates *templates)
 int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_diag *diag)
 {
     fa_templates *templates = calloc(1, sizeof *templates);
-    if (templates == NULL)
-        return fa_fail(diag, FA_ENOMEM, "templates: out of memory");
+    FA_OR_RETURN(fa_have(templates != NULL, "templates", diag));
     templates->count = fa_templates_builtin_count;
     memcpy(templates->file, fa_templates_builtin,
            (size_t)templates->count * sizeof *templates->file);

@@ -68,6 +68,16 @@ int fa_fail(fa_diag *diag, int code, const char *format, ...)
     return code;
 }
 
+int fa_have(bool memory, const char *what, fa_diag *diag)
+{
+    return memory ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for %s", what);
+}
+
+int fa_expect(bool all, const char *names, fa_diag *diag)
+{
+    return all ? 0 : fa_fail(diag, FA_EINVAL, "%s is NULL", names);
+}
+
 int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
 {
     if (diag != NULL) {

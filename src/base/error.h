@@ -21,6 +21,11 @@ int fa_control_at(const char *text, unsigned *ret_code);
 int fa_fail(fa_diag *diag, int code, const char *format, ...)
     __attribute__((cold, format(printf, 3, 4)));
 
+/* 0; without memory FA_ENOMEM, with a sentence that says what for. */
+int fa_have(bool memory, const char *what, fa_diag *diag);
+/* 0; FA_EINVAL, "NAMES is NULL", where one of the arguments with these names is. */
+int fa_expect(bool all, const char *names, fa_diag *diag);
+
 /* Puts a prefix before the sentence already in diag and returns code. */
 int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
     __attribute__((cold, format(printf, 3, 4)));

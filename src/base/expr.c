@@ -585,8 +585,7 @@ static int parse_whole(const char *text, struct parser p, fa_expr **ret_expr)
         return p.rc;
     size_t bytes = (size_t)p.count * sizeof *p.step;
     fa_expr *expr = malloc(sizeof *expr + bytes);
-    if (expr == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    FA_OR_RETURN(fa_have(expr != NULL, "an expression", diag));
     expr->uses = p.uses;
     expr->count = p.count;
     memcpy(expr->step, p.step, bytes);

@@ -58,14 +58,12 @@ static cJSON *parse(const char *text, size_t size, const char **ret_end, bool *r
 
 int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_json, fa_diag *diag)
 {
-    int rc = check_depth(text, size, where, diag);
-    if (rc != 0)
-        return rc;
     const char *end = NULL;
     bool is_short;
+    int rc = 0;
+    FA_OR_RETURN(check_depth(text, size, where, diag));
     cJSON *json = parse(text, size, &end, &is_short);
-    if (is_short)
-        return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+    FA_OR_RETURN(fa_have(!is_short, where, diag));
     if (json == NULL) {
         int line = 1;
         size_t at = end != NULL && end >= text ? (size_t)(end - text) : 0;
@@ -76,28 +74,22 @@ int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_
         return fa_fail(diag, FA_EINVAL, "%s: not valid JSON in line %d, near offset %zu", where,
                        line, at);
     }
-    for (; end < text + size; end++) {
-        if (strchr(" \t\r\n", *end) == NULL) {
-            cJSON_Delete(json);
-            return fa_fail(diag, FA_EINVAL, "%s: text after the JSON value at offset %zu", where,
-                           (size_t)(end - text));
-        }
-    }
-    if (cJSON_IsObject(json) && cJSON_GetArraySize(json) > MAX_KEYS) { /* compared in pairs below */
-        cJSON_Delete(json);
-        return fa_fail(diag, FA_EINVAL, "%s: more than %d keys at the top level", where, MAX_KEYS);
-    }
-    for (const cJSON *a = json->child; a != NULL; a = a->next) {
-        for (const cJSON *b = a->next; b != NULL && a->string != NULL; b = b->next) {
-            if (strcmp(a->string, b->string) == 0) {
+    for (; rc == 0 && end < text + size; end++)
+        if (strchr(" \t\r\n", *end) == NULL)
+            rc = fa_fail(diag, FA_EINVAL, "%s: text after the JSON value at offset %zu", where,
+                         (size_t)(end - text));
+    if (rc == 0 && cJSON_IsObject(json) &&
+        cJSON_GetArraySize(json) > MAX_KEYS) /* compared in pairs below */
+        rc = fa_fail(diag, FA_EINVAL, "%s: more than %d keys at the top level", where, MAX_KEYS);
+    for (const cJSON *a = json->child; rc == 0 && a != NULL; a = a->next)
+        for (const cJSON *b = a->next; rc == 0 && b != NULL && a->string != NULL; b = b->next)
+            if (strcmp(a->string, b->string) == 0)
                 rc = fa_fail(diag, FA_EINVAL, "%s: key \"%s\" appears twice", where, a->string);
-                cJSON_Delete(json);
-                return rc;
-            }
-        }
-    }
-    *ret_json = json;
-    return 0;
+    if (rc != 0)
+        cJSON_Delete(json);
+    else
+        *ret_json = json;
+    return rc;
 }
 
 int fa_json_next_line(fa_json_lines *lines, size_t longest, cJSON **ret_json, fa_diag *diag)
@@ -121,8 +113,7 @@ int fa_json_parse_object(const char *text, const char *where, cJSON **ret_json, 
     cJSON *json = NULL;
     int rc = text != NULL ? fa_json_parse(text, strlen(text), where, &json, NULL) : 0;
     *ret_json = NULL;
-    if (rc == FA_ENOMEM)
-        return fa_fail(diag, rc, "%s: out of memory", where);
+    FA_OR_RETURN(fa_have(rc != FA_ENOMEM, where, diag));
     if (!cJSON_IsObject(json)) {
         cJSON_Delete(json);
         json = NULL;

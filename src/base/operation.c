@@ -297,15 +297,15 @@ static int check_keys(const fa_operation *operation, const char *where, fa_diag 
     const bool specified = is_specified(operation);
     const cJSON *json = operation->document, *item;
     char place[256];
-    int rc = specified ? 0 : fa_json_check_keys(json, all, where, diag), at = 0;
+    int at = 0;
+    FA_OR_RETURN(specified ? 0 : fa_json_check_keys(json, all, where, diag));
     cJSON_ArrayForEach (item, fa_json_member(json, "arguments")) {
         snprintf(place, sizeof place, "%.200s: arguments[%d]", where, at++);
-        if (rc == 0)
-            rc = fa_json_check_keys(item, specified ? of_specifications : of_files, place, diag);
+        FA_OR_RETURN(
+            fa_json_check_keys(item, specified ? of_specifications : of_files, place, diag));
     }
     snprintf(place, sizeof place, "%.200s: \"tolerance\"", where);
-    item = fa_json_member(json, "tolerance");
-    return rc == 0 ? fa_json_check_keys(item, tolerance, place, diag) : rc;
+    return fa_json_check_keys(fa_json_member(json, "tolerance"), tolerance, place, diag);
 }
 
 /* Rows that the command line makes options and sentences of. */
@@ -314,9 +314,8 @@ static int check_rows(const cJSON *json, const char *where, fa_diag *diag)
     const cJSON *row, *item;
     const char *text;
     cJSON_ArrayForEach (row, fa_json_member(json, "shorthands")) {
-        int rc = fa_json_text_needed(row, "option", &text, where, diag);
-        if (rc != 0 || (rc = fa_json_text_needed(row, "help", &text, where, diag)) != 0)
-            return rc;
+        FA_OR_RETURN(fa_json_text_needed(row, "option", &text, where, diag));
+        FA_OR_RETURN(fa_json_text_needed(row, "help", &text, where, diag));
         cJSON_ArrayForEach (item, fa_json_member(row, "set"))
             if (!cJSON_IsString(item))
                 return fa_fail(diag, FA_EINVAL, "%s: a shorthand's \"set\" takes texts", where);
@@ -329,15 +328,11 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
     const cJSON *json = operation->document;
     if (!cJSON_IsObject(json))
         return fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
-    int rc = read_optional(json, "specification", &operation->specification, where, diag);
-    if (rc == 0 && operation->owned != NULL)
-        rc = check_keys(operation, where, diag);
-    if (rc == 0 && operation->owned != NULL)
-        rc = check_rows(json, where, diag);
-    if (rc == 0)
-        rc = fa_json_text_needed(json, "name", &operation->name, where, diag);
-    if (rc != 0)
-        return rc;
+    const bool built_in = operation->owned == NULL;
+    FA_OR_RETURN(read_optional(json, "specification", &operation->specification, where, diag));
+    FA_OR_RETURN(built_in ? 0 : check_keys(operation, where, diag));
+    FA_OR_RETURN(built_in ? 0 : check_rows(json, where, diag));
+    FA_OR_RETURN(fa_json_text_needed(json, "name", &operation->name, where, diag));
     if (!fa_is_identifier(operation->name))
         return fa_fail(diag, FA_EINVAL, "%s: \"name\" must be an identifier", where);
     operation->is_default = cJSON_IsTrue(fa_json_member(json, "default"));
@@ -347,8 +342,8 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
     FA_OR_RETURN(read_optional(json, "bytes", &text, where, diag));
     FA_OR_RETURN(read_optional(json, "example", &operation->example, where, diag));
     FA_OR_RETURN(read_optional(json, "sweep_example", &operation->sweep_example, where, diag));
-    rc = read_fields(operation, where, diag);
-    return rc == 0 ? read_products(fa_json_member(json, "products"), operation, where, diag) : rc;
+    FA_OR_RETURN(read_fields(operation, where, diag));
+    return read_products(fa_json_member(json, "products"), operation, where, diag);
 }
 
 int fa_operation_make(const cJSON *document, cJSON *owned, const char *where,
@@ -561,16 +556,15 @@ int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_d
     if (found != NULL)
         *ret_operation = found;
     if (at >= 0)
-        return found != NULL ? 0 : fa_fail(diag, FA_ENOMEM, "out of memory for operations");
+        return fa_have(found != NULL, "operations", diag);
     fa_buf list = {0};
     const char *known_name[FA_OPERATIONS_MAX + 1] = {NULL};
     for (int i = 0, count = count_known(); i < count; i++)
         if (find_index(name_at(i)) == i) /* by its name alone */
             known_name[names++] = name_at(i);
     fa_words_or(&list, known_name);
-    int rc = list.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for operations")
-                         : fa_fail(diag, FA_ENOTSUP, "operation \"%.40s\" is not known: use %s",
-                                   name, list.data);
+    int rc = fa_fail(diag, FA_ENOTSUP, "operation \"%.40s\" is not known: use %s", name,
+                     list.data != NULL ? list.data : "another");
     fa_buf_free(&list);
     return rc;
 }
@@ -589,8 +583,7 @@ int fa_operation_register(const char *text, size_t size, const char *where,
 {
     cJSON *document = NULL;
     fa_operation *operation = NULL;
-    int rc = fa_json_parse(text, size, where, &document, diag);
-    if (rc == 0)
-        rc = fa_operation_make(document, document, where, &operation, diag);
-    return rc != 0 ? rc : fa_operation_add(operation, where, ret_operation, diag);
+    FA_OR_RETURN(fa_json_parse(text, size, where, &document, diag));
+    FA_OR_RETURN(fa_operation_make(document, document, where, &operation, diag));
+    return fa_operation_add(operation, where, ret_operation, diag);
 }

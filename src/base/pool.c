@@ -40,8 +40,7 @@ int fa_message_encode(const cJSON *json, const void *blob, size_t blob_size, fa_
                       fa_diag *diag)
 {
     char *text = fa_json_print(json);
-    if (text == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory while writing a message");
+    FA_OR_RETURN(fa_have(text != NULL, "a message", diag));
     size_t length = strlen(text);
     if (length > FA_FRAME_JSON_MAX || blob_size > FA_FRAME_BLOB_MAX) {
         free(text);
@@ -54,7 +53,7 @@ int fa_message_encode(const cJSON *json, const void *blob, size_t blob_size, fa_
     fa_buf_append(buf, text, length);
     fa_buf_append(buf, blob, blob_size);
     free(text);
-    return buf->failed ? fa_fail(diag, FA_ENOMEM, "out of memory while writing a message") : 0;
+    return fa_have(!buf->failed, "writing a message", diag);
 }
 
 static int check_frame(const struct frame *frame, fa_diag *diag)
@@ -140,8 +139,7 @@ int fa_message_read(int fd, fa_message *ret_message, fa_diag *diag)
     FA_OR_RETURN(check_frame(&frame, diag));
     const size_t size = frame.json + frame.blob;
     char *body = malloc(size + 1);
-    if (body == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a message");
+    FA_OR_RETURN(fa_have(body != NULL, "a message", diag));
     int rc = read_exactly(fd, body, size, diag);
     if (rc == 0)
         rc = decode_body(body, frame.json, frame.blob, ret_message, diag);

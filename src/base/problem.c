@@ -31,8 +31,7 @@ int fa_problem_check(const fa_problem *p, fa_diag *diag)
 {
     const fa_operation *op = fa_operation_of(p);
     char room[FA_FIELD_RANGE_MAX];
-    if (op->field_count == 0)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for operations");
+    FA_OR_RETURN(fa_have(op->field_count > 0, "operations", diag));
     EACH_FIELD(op, f)
     {
         int32_t value = VALUE(p, op, f);
@@ -323,10 +322,9 @@ int fa_problem_train(fa_problem *forward, fa_problem *ret_backward, fa_diag *dia
     if (backward == NULL)
         return fa_fail(diag, FA_ENOTFOUND, "%s has no gradients that are an operation",
                        operation->title);
-    int rc = fa_json_text_needed(backward, "operation", &name, operation->name, diag);
-    if (rc == 0)
-        rc = fa_operation_find(name, &gradients, diag);
-    for (int i = 0; i < operation->field_count && rc == 0; i++) {
+    FA_OR_RETURN(fa_json_text_needed(backward, "operation", &name, operation->name, diag));
+    FA_OR_RETURN(fa_operation_find(name, &gradients, diag));
+    for (int i = 0; i < operation->field_count; i++) {
         const fa_field *f = &operation->field[i];
         const bool there = fa_operation_field_index(gradients, f->name) >= 0,
                    needed = lists(backward, "needs", f->name);
@@ -335,15 +333,13 @@ int fa_problem_train(fa_problem *forward, fa_problem *ret_backward, fa_diag *dia
         /* else its value may have no meaning for the gradients */
         else if (wanted.value[i] != f->preset && !lists(backward, "ignores", f->name) &&
                  (!there || lists(backward, "refuses", f->name)))
-            rc = there ? fa_fail(diag, FA_ENOTSUP,
-                                 "\"%s\" means another thing to %s: ask for it by itself, as "
-                                 "operation %s",
-                                 f->name, gradients->title, gradients->name)
-                       : fa_fail(diag, FA_ENOTSUP, "%s has no field \"%s\"", gradients->title,
-                                 f->name);
+            return there ? fa_fail(diag, FA_ENOTSUP,
+                                   "\"%s\" means another thing to %s: ask for it by itself, as "
+                                   "operation %s",
+                                   f->name, gradients->title, gradients->name)
+                         : fa_fail(diag, FA_ENOTSUP, "%s has no field \"%s\"", gradients->title,
+                                   f->name);
     }
-    if (rc != 0)
-        return rc;
     problem.operation = gradients;
     for (int i = 0; i < gradients->field_count; i++)
         problem.value[i] = value_of(&wanted, gradients, i);
@@ -422,14 +418,13 @@ int fa_problem_from_json(const cJSON *json, bool sizes, const char *beside, fa_p
     if (rc == 0 && (rc = fa_operation_find(name, &op, diag)) != 0)
         return fa_fail_in(diag, rc, "problem");
     fa_problem problem = {.operation = name != NULL ? op : ret_problem->operation};
-    if (rc == FA_ENOTFOUND)
-        rc = op->field_count == 0 ? fa_fail(diag, FA_ENOMEM, "out of memory for operations") : 0;
+    FA_OR_RETURN(rc != FA_ENOTFOUND ? rc : fa_have(op->field_count > 0, "operations", diag));
     for (int i = 0; i < op->field_count; i++)
         keys[1 + i] = op->field[i].name;
     keys[1 + op->field_count] = beside;
-    if (rc == 0 && (beside == NULL || strcmp(beside, "*") != 0))
-        rc = fa_json_check_keys(json, keys, "problem", diag);
-    for (int i = 0; rc == 0 && i < op->field_count; i++) {
+    if (beside == NULL || strcmp(beside, "*") != 0)
+        FA_OR_RETURN(fa_json_check_keys(json, keys, "problem", diag));
+    for (int i = 0; i < op->field_count; i++) {
         const fa_field *f = &op->field[i];
         const bool needed =
             f->required || (sizes && f->kind == FA_FIELD_INTEGER && !f->optional &&
@@ -437,18 +432,16 @@ int fa_problem_from_json(const cJSON *json, bool sizes, const char *beside, fa_p
         rc = read_value(json, f, &problem.value[i], diag);
         if (rc == 0)
             given |= 1u << i;
-        else if (rc == FA_ENOTFOUND)
-            rc = needed ? fa_fail(diag, FA_EINVAL, "problem: %s needs \"%s\", which is missing",
-                                  op->name, f->name)
-                        : 0;
+        else if (rc != FA_ENOTFOUND || needed)
+            return rc != FA_ENOTFOUND
+                       ? rc
+                       : fa_fail(diag, FA_EINVAL, "problem: %s needs \"%s\", which is missing",
+                                 op->name, f->name);
     }
-    if (rc != 0)
-        return rc;
     fa_problem_fill(&problem, given);
-    rc = fa_problem_check(&problem, diag);
-    if (rc == 0)
-        *ret_problem = problem;
-    return rc;
+    FA_OR_RETURN(fa_problem_check(&problem, diag));
+    *ret_problem = problem;
+    return 0;
 }
 
 int fa_member_read_problem(const cJSON *json, void *ret_problem, fa_diag *diag)

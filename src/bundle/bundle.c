@@ -255,8 +255,7 @@ int fa_bundle_open(const char *path, bool owned, fa_bundle **ret_bundle, fa_diag
         return fa_fail(diag, FA_EINVAL, "a bundle needs a path of 1 to %d bytes",
                        FA_STORE_PATH_MAX - 1);
     fa_bundle *bundle = calloc(1, sizeof *bundle);
-    if (bundle == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a bundle");
+    FA_OR_RETURN(fa_have(bundle != NULL, "a bundle", diag));
     memcpy(bundle->path, path, strlen(path) + 1);
     bundle->owned = owned;
     int rc = open_file(bundle, &fd, diag);
@@ -350,8 +349,7 @@ int fa_bundle_of(fa_store **part, const char *path, fa_bundle **ret_bundle, fa_d
     if (rc != 0)
         return rc;
     fa_bundle *bundle = calloc(1, sizeof *bundle);
-    if (bundle == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a bundle");
+    FA_OR_RETURN(fa_have(bundle != NULL, "a bundle", diag));
     snprintf(bundle->path, sizeof bundle->path, "%s", path);
     bundle->info = (fa_bundle_info){
         .version = FA_STORE_SCHEMA, .winners = (int32_t)winners, .cubins = (int32_t)cubins};

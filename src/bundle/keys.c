@@ -216,8 +216,7 @@ int fa_keygen(char ret_key[65], char *ret_path, size_t path_size, fa_diag *diag)
     unsigned char seed[crypto_sign_SEEDBYTES];
     fa_secret_key secret = {.algorithm = "Ed", .checksum_kind = "B2"};
     fa_public_key public;
-    if (ret_key == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_key is NULL");
+    FA_OR_RETURN(fa_expect(ret_key != NULL, "ret_key", diag));
     FA_OR_RETURN(choose_paths(secret_path, public_path, diag));
     randombytes_buf(seed, sizeof seed);
     randombytes_buf(secret.id, sizeof secret.id);

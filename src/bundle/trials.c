@@ -176,8 +176,7 @@ int fa_trials_join(const fa_study_trial *rows, size_t count, char **evidence, fa
     for (size_t i = 0; i < count; i++)
         fa_json_push(trials, write_trial(&rows[i]));
     char *text = fa_json_finish(json);
-    if (text == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for evidence");
+    FA_OR_RETURN(fa_have(text != NULL, "evidence", diag));
     free(*evidence);
     *evidence = text;
     return 0;

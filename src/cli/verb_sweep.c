@@ -270,8 +270,7 @@ static int run_sweep(sweep_run *s)
     fa_sweep_item *item = NULL;
     size_t count = 0;
     s->row = calloc((size_t)s->grid.count, sizeof *s->row);
-    if (s->row == NULL)
-        return fa_fail(&run->diag, FA_ENOMEM, "out of memory for a sweep");
+    FA_OR_RETURN(fa_have(s->row != NULL, "a sweep", &run->diag));
     request.progress = on_event;
     request.context = s;
     int rc = fa_run_sweep(run->tuner, &request, &sweep, &run->diag);

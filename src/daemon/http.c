@@ -470,8 +470,7 @@ int serve_http_make(uv_loop_t *loop, const serve_http_events *events, void *cont
                     serve_http_counts *counts, serve_http **ret_http, fa_diag *diag)
 {
     serve_http *http = calloc(1, sizeof *http);
-    if (http == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for the HTTP server");
+    FA_OR_RETURN(fa_have(http != NULL, "the HTTP server", diag));
     http->loop = loop;
     http->counts = counts;
     http->events = *events;

@@ -135,7 +135,7 @@ static int write_kernel(serve_work *work, const fa_answer *answer, fa_diag *diag
     FA_OR_RETURN(fa_answer_write(answer, &text, diag));
     fa_buf_printf(&work->text, "{\"answer\":%s}", text);
     free(text);
-    return work->text.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for an answer") : 0;
+    return fa_have(!work->text.failed, "an answer", diag);
 }
 
 static int look_up(serve_work *work, fa_tuner *tuner, fa_diag *diag)

@@ -396,8 +396,7 @@ int serve_service_open(uv_loop_t *loop, const serve_settings *settings, serve_se
     if (options.compile_timeout_ms == 0)
         options.compile_timeout_ms = COMPILE_MS;
     serve_service *service = calloc(1, sizeof *service);
-    if (service == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for the service");
+    FA_OR_RETURN(fa_have(service != NULL, "the service", diag));
     *ret_service = service; /* also where the rest fails: the process ends then */
     service->loop = loop;
     service->settings = settings;

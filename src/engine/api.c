@@ -61,8 +61,7 @@ int fa_gpu_type(int32_t index, fa_gpu *ret_gpu, const char **ret_refused)
 int fa_gpu_find(const char *name, int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag)
 {
     fa_driver *driver = NULL;
-    if (ret_gpu == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_gpu is NULL");
+    FA_OR_RETURN(fa_expect(ret_gpu != NULL, "ret_gpu", diag));
     if (name != NULL)
         return fa_catalogue_find(name, ret_gpu, diag);
     int rc = fa_driver_open(&driver, diag);
@@ -127,8 +126,8 @@ static int take_driver(fa_tuner *tuner, fa_driver **ret_driver, fa_diag *diag)
 int fa_enter_device(fa_tuner *tuner, int32_t ordinal, bool *ret_entered, fa_diag *diag)
 {
     fa_driver *driver = NULL;
-    FA_OR_RETURN(ret_entered == NULL ? fa_fail(diag, FA_EINVAL, "ret_entered is NULL")
-                                     : take_driver(tuner, &driver, diag));
+    FA_OR_RETURN(fa_expect(ret_entered != NULL, "ret_entered", diag));
+    FA_OR_RETURN(take_driver(tuner, &driver, diag));
     *ret_entered = false;
     if (fa_driver_is_on(driver, ordinal))
         return 0;
@@ -147,16 +146,16 @@ void fa_leave_device(fa_tuner *tuner)
 int fa_stream_is_captured(fa_tuner *tuner, void *stream, bool *ret_captured, fa_diag *diag)
 {
     fa_driver *driver = NULL;
-    int rc = ret_captured == NULL ? fa_fail(diag, FA_EINVAL, "ret_captured is NULL")
-                                  : take_driver(tuner, &driver, diag);
-    return rc == 0 ? fa_stream_captured(driver, stream, ret_captured, diag) : rc;
+    FA_OR_RETURN(fa_expect(ret_captured != NULL, "ret_captured", diag));
+    FA_OR_RETURN(take_driver(tuner, &driver, diag));
+    return fa_stream_captured(driver, stream, ret_captured, diag);
 }
 
 int fa_wait_for_stream(fa_tuner *tuner, void *stream, fa_diag *diag)
 {
     fa_driver *driver = NULL;
-    int rc = take_driver(tuner, &driver, diag);
-    return rc == 0 ? fa_stream_synchronize(driver, stream, diag) : rc;
+    FA_OR_RETURN(take_driver(tuner, &driver, diag));
+    return fa_stream_synchronize(driver, stream, diag);
 }
 
 /* ---- problems by the names of their fields (fa_problem.h) ------------------------------------*/
@@ -167,31 +166,28 @@ static const fa_operation *or_default(const fa_operation *operation)
 
 int fa_find_operation(const char *name, const fa_operation **ret_operation, fa_diag *diag)
 {
-    if (name == NULL || ret_operation == NULL)
-        return fa_fail(diag, FA_EINVAL, "name or ret_operation is NULL");
+    FA_OR_RETURN(fa_expect(name != NULL && ret_operation != NULL, "name or ret_operation", diag));
     return fa_operation_find(name, ret_operation, diag);
 }
 
 int fa_load_operations(const char *templates, fa_diag *diag)
 {
-    if (templates == NULL)
-        return fa_fail(diag, FA_EINVAL, "templates is NULL");
+    FA_OR_RETURN(fa_expect(templates != NULL, "templates", diag));
     int rc = fa_templates_open(templates, NULL, diag);
     return rc == FA_ENOTFOUND || rc == FA_EIO ? 0 : rc; /* it has no operation */
 }
 
 int fa_spec_load(const char *path, const fa_operation **ret_operation, fa_diag *diag)
 {
-    if (path == NULL || ret_operation == NULL)
-        return fa_fail(diag, FA_EINVAL, "path or ret_operation is NULL");
+    FA_OR_RETURN(fa_expect(path != NULL && ret_operation != NULL, "path or ret_operation", diag));
     return fa_spec_open(path, ret_operation, diag);
 }
 
 int fa_spec_read(const char *where, const char *text, const char *source,
                  const fa_operation **ret_operation, fa_diag *diag)
 {
-    if (where == NULL || text == NULL || ret_operation == NULL)
-        return fa_fail(diag, FA_EINVAL, "where, text or ret_operation is NULL");
+    FA_OR_RETURN(fa_expect(where != NULL && text != NULL && ret_operation != NULL,
+                           "where, text or ret_operation", diag));
     return fa_spec_make(where, text, source, ret_operation, diag);
 }
 
@@ -279,11 +275,9 @@ int fa_set_field(fa_problem *problem, const char *name, const char *text, fa_dia
 
 int fa_problem_write(const fa_problem *problem, char **ret_text, fa_diag *diag)
 {
-    if (problem == NULL || ret_text == NULL)
-        return fa_fail(diag, FA_EINVAL, "problem or ret_text is NULL");
+    FA_OR_RETURN(fa_expect(problem != NULL && ret_text != NULL, "problem or ret_text", diag));
     char *text = fa_json_finish(fa_problem_to_json(problem));
-    if (text == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a problem");
+    FA_OR_RETURN(fa_have(text != NULL, "a problem", diag));
     *ret_text = text;
     return 0;
 }
@@ -292,8 +286,7 @@ int fa_problem_read(const char *text, size_t size, fa_problem *ret_problem, fa_d
 {
     cJSON *json = NULL;
     fa_problem problem = {0};
-    if (text == NULL || ret_problem == NULL)
-        return fa_fail(diag, FA_EINVAL, "text or ret_problem is NULL");
+    FA_OR_RETURN(fa_expect(text != NULL && ret_problem != NULL, "text or ret_problem", diag));
     int rc = fa_json_parse(text, size, "problem", &json, diag);
     if (rc == 0)
         rc = fa_problem_from_json(json, true, NULL, &problem, diag);
@@ -319,8 +312,7 @@ static int check_key(const char *key, char ret_name[FA_HOLD_NAME_MAX], fa_diag *
 static int take_hold(fa_tuner *tuner, const char *name, fa_diag *diag)
 {
     fa_hold *hold = calloc(1, sizeof *hold);
-    if (hold == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    FA_OR_RETURN(fa_have(hold != NULL, "a lock", diag));
     int rc = fa_store_lock(tuner->store, name, false, &hold->lock, diag);
     if (rc != 0) {
         free(hold);

@@ -218,8 +218,7 @@ int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc
     if (left == 0)
         return 0;
     struct building *all = calloc(1, sizeof *all);
-    if (all == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for compiling");
+    FA_OR_RETURN(fa_have(all != NULL, "compiling", diag));
     *all = (struct building){.tuner = tuner,
                              .build = build,
                              .count = count,
@@ -293,16 +292,16 @@ static int add_all(struct check *check)
 {
     const fa_operation *operation = fa_operation_of(&check->target.problem);
     const bool answered = cJSON_HasObjectItem(operation->document, "reference");
-    int rc = answered ? add_source(check, THE_ANSWER) : 0;
-    for (int i = 0; i < check->task.families->count && rc == 0 && check->count < SOURCES_MAX; i++)
+    FA_OR_RETURN(answered ? add_source(check, THE_ANSWER) : 0);
+    for (int i = 0; i < check->task.families->count && check->count < SOURCES_MAX; i++)
         if (check->task.families->family[i]->operation == operation &&
             fa_family_supports(check->task.families->family[i], &check->target.problem,
                                &check->target.gpu, NULL) == 0)
-            rc = add_source(check, i);
-    return rc == 0 && check->count == (int)answered
-               ? fa_fail(check->diag, FA_ENOTSUP, "no family of %s serves this problem on %s",
-                         operation->name, check->target.gpu.name)
-               : rc;
+            FA_OR_RETURN(add_source(check, i));
+    return check->count > (int)answered
+               ? 0
+               : fa_fail(check->diag, FA_ENOTSUP, "no family of %s serves this problem on %s",
+                         operation->name, check->target.gpu.name);
 }
 
 /* A kernel of a cubin, compared with what the operation says. */
@@ -355,11 +354,10 @@ static int run_check(struct check *check, const fa_request *request)
     FA_OR_RETURN(fa_compiler_choose(check->tuner->worker_path, check->target.gpu.sm, &nvrtc, NULL,
                                     check->diag));
     check->task = fa_task_for(check->tuner, &check->target.problem, &check->target.gpu);
-    int rc = add_all(check);
-    if (rc == 0)
-        rc = fa_builds_run(check->tuner, fa_templates_for(check->tuner, &check->target.problem),
-                           &nvrtc, check->build, check->count, NULL, NULL, check->diag);
-    for (int i = 0; rc == 0 && i < check->count; i++) {
+    FA_OR_RETURN(add_all(check));
+    FA_OR_RETURN(fa_builds_run(check->tuner, fa_templates_for(check->tuner, &check->target.problem),
+                               &nvrtc, check->build, check->count, NULL, NULL, check->diag));
+    for (int i = 0; i < check->count; i++) {
         /* Up to the line that counts errors in the compilation of a file, by a name that is not its author's. */
         char *log = check->build[i].log;
         char *end = log != NULL ? strstr(log, " detected in the compilation of ") : NULL;
@@ -368,9 +366,9 @@ static int run_check(struct check *check, const fa_request *request)
         if (end != NULL)
             *end = 0;
         if (check->build[i].rc == FA_EMANIFEST)
-            rc = fa_fail(check->diag, FA_EMANIFEST, "%s", check->build[i].diag.text);
+            return fa_fail(check->diag, FA_EMANIFEST, "%s", check->build[i].diag.text);
     }
-    return rc;
+    return 0;
 }
 
 /* Called with no lock held; takes the tuner's lock for the whole of it, and lets go of it while it waits. */

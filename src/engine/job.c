@@ -154,15 +154,14 @@ bool fa_job_may_retry(fa_job *job, int index)
 static int write_outcomes(fa_job *job, fa_diag *diag)
 {
     fa_store *store = job->tuner->store;
-    int rc = job->reference.fresh.bytes != NULL
-                 ? fa_store_cubin_put(store, &job->reference.fresh, diag)
-                 : 0;
-    for (int i = 0; i < job->space.count && rc == 0; i++) {
+    if (job->reference.fresh.bytes != NULL)
+        FA_OR_RETURN(fa_store_cubin_put(store, &job->reference.fresh, diag));
+    for (int i = 0; i < job->space.count; i++) {
         fa_attempt *attempt = &job->attempt[i];
         fa_trial *trial = &job->space.candidate[i].trial;
         if (attempt->fresh.bytes != NULL)
-            rc = fa_store_cubin_put(store, &attempt->fresh, diag);
-        if (rc != 0 || !attempt->dirty || job->plan.verify)
+            FA_OR_RETURN(fa_store_cubin_put(store, &attempt->fresh, diag));
+        if (!attempt->dirty || job->plan.verify)
             continue;
         const fa_attempt *timed =
             attempt->twin_of != 0 ? &job->attempt[attempt->twin_of - 1] : attempt;
@@ -173,9 +172,9 @@ static int write_outcomes(fa_job *job, fa_diag *diag)
                                  .clocks = attempt->clocks,
                                  .seed = job->seed};
         memcpy(record.cubin_key, attempt->cubin_key, sizeof record.cubin_key);
-        rc = fa_store_trial_put(store, &job->target.scope, &record, diag);
+        FA_OR_RETURN(fa_store_trial_put(store, &job->target.scope, &record, diag));
     }
-    return rc;
+    return 0;
 }
 
 /* Between two transactions as much time as WRITE_SHARE of them take, and no more than a second. */

@@ -85,8 +85,7 @@ int fa_job_search_open(fa_job *job)
                 fa_commas(s->held, number), (int)options.evaluations, how);
     fa_space_free(&job->space);
     job->space.candidate = calloc(FA_SPACE_MAX, sizeof *job->space.candidate);
-    if (job->space.candidate == NULL)
-        return fa_fail(&job->diag, FA_ENOMEM, "out of memory for a search");
+    FA_OR_RETURN(fa_have(job->space.candidate != NULL, "a search", &job->diag));
     fa_task task = fa_task_for(job->tuner, &job->target.problem, &job->target.gpu);
     FA_OR_RETURN(fa_points_open(&task, &s->points, &job->diag));
     return fa_search_open(&s->points->space, &options, &s->search, &job->diag);

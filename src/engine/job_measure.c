@@ -297,8 +297,7 @@ static int level_finalists(fa_job *job)
         if (job->attempt[job->measure.finalist[i]].sample_count != rounds || rounds == 0)
             return 0; /* one has no usable times and is settled; the others stay comparable */
     float *race = calloc((size_t)count * (size_t)rounds + 1, sizeof *race);
-    if (race == NULL)
-        return fa_fail(&job->diag, FA_ENOMEM, "out of memory for a race");
+    FA_OR_RETURN(fa_have(race != NULL, "a race", &job->diag));
     for (int i = 0; i < count; i++)
         memcpy(race + (size_t)i * (size_t)rounds, job->attempt[job->measure.finalist[i]].samples_us,
                (size_t)rounds * sizeof *race);

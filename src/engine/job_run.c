@@ -121,8 +121,7 @@ static void tick(void *context)
 int fa_job_new(fa_tuner *tuner, const fa_request *request, int sm, fa_job **ret_job, fa_diag *diag)
 {
     fa_job *job = calloc(1, sizeof *job);
-    if (job == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a tune");
+    FA_OR_RETURN(fa_have(job != NULL, "a tune", diag));
     job->tuner = tuner;
     job->request = request;
     job->started_ns = fa_clock_ns();
@@ -202,8 +201,7 @@ static int plan_space(fa_job *job, const fa_problem *problem, fa_space *ret_spac
 {
     fa_space space = {.default_index = -1};
     space.candidate = calloc((size_t)job->plan.count, sizeof *space.candidate);
-    if (space.candidate == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", job->plan.count);
+    FA_OR_RETURN(fa_have(space.candidate != NULL, "a plan", diag));
     fa_task task = fa_task_for(job->tuner, problem, &job->target.gpu);
     for (int i = 0; i < job->plan.count; i++) {
         fa_candidate *candidate = &space.candidate[space.count];
@@ -244,8 +242,7 @@ static int set_up_space(fa_job *job)
     const size_t room = (size_t)job->capacity;
     job->attempt = calloc(room, sizeof *job->attempt);
     job->indices = calloc((FA_JOB_CLEAN + 3) * room + 1, sizeof *job->indices);
-    if (job->attempt == NULL || job->indices == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for %d configs", job->capacity);
+    FA_OR_RETURN(fa_have(job->attempt != NULL && job->indices != NULL, "a space", diag));
     job->compile.order = job->indices;
     job->measure.finalist = job->compile.order + room;
     job->measure.clean = job->measure.finalist + room;
@@ -435,8 +432,7 @@ static int set_up(fa_job *job)
     job->environment = fa_records_environment(
         &job->target.gpu, tuner->driver != NULL ? fa_driver_version(tuner->driver) : 0,
         job->nvrtc.identity, job->plan.data != NULL ? job->plan.data->contents : 0);
-    if (job->environment == NULL)
-        return fa_fail(&job->diag, FA_ENOMEM, "out of memory for a tune");
+    FA_OR_RETURN(fa_have(job->environment != NULL, "a tune", &job->diag));
     job->loop.tick_ms = TICK_MS;
     job->loop.tick = tick;
     job->loop.before_wait = before_wait;
@@ -524,9 +520,8 @@ static int run_job(fa_job *job)
         job->case_count = fa_bench_cases(&job->target.problem, job->seed, job->cases);
         job->launches =
             calloc((size_t)job->capacity * (size_t)job->case_count, sizeof *job->launches);
-        FA_OR_RETURN(job->launches == NULL ? fa_fail(&job->diag, FA_ENOMEM,
-                                                     "out of memory for %d configs", job->capacity)
-                                           : fa_job_set_launches(job, 0, job->space.count));
+        FA_OR_RETURN(fa_have(job->launches != NULL, "launches", &job->diag));
+        FA_OR_RETURN(fa_job_set_launches(job, 0, job->space.count));
     }
     advance(job);
     if (!job->ended)

@@ -67,16 +67,14 @@ static int find_composed(fa_tuner *tuner, const fa_problem *problem, const fa_an
     bool simple =
         fa_operation_of(problem)->spec == NULL; /* of a specification it is read already */
     *ret_family = NULL;
-    int rc = simple ? fa_family_peek(fa_templates_for(tuner, problem), name, &simple) : 0;
-    if (rc == FA_ENOTFOUND || (rc == 0 && simple))
+    if (simple && (fa_family_peek(fa_templates_for(tuner, problem), name, &simple) != 0 || simple))
         return 0;
-    if (rc == 0)
-        rc = fa_tuner_families(tuner, diag);
+    FA_OR_RETURN(fa_tuner_families(tuner, diag));
     const fa_family_list *families = fa_families_for(tuner, problem);
-    for (int i = 0; rc == 0 && i < families->count; i++)
+    for (int i = 0; i < families->count; i++)
         if (strcmp(families->family[i]->name, name) == 0)
             *ret_family = families->family[i];
-    return rc;
+    return 0;
 }
 
 /* Prepares all launches of a call as the manifest lists them, where the answer's one launch is not all of
@@ -91,8 +89,7 @@ static int prepare_call(fa_tuner *tuner, const fa_answer *answer, fa_loaded *loa
     fa_task task = fa_task_for(tuner, &kernel->problem, &answer->gpu);
     FA_OR_RETURN(fa_space_one(&task, &answer->trial.config, &candidate, diag));
     fa_call_composed *composed = kernel->call.composed = calloc(1, sizeof *composed);
-    if (composed == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    FA_OR_RETURN(fa_have(composed != NULL, "a kernel", diag));
     composed->launches = candidate.launches;
     composed->memory = loaded->memory;
     for (int i = 0; i < candidate.launches.count; i++)
@@ -112,8 +109,7 @@ static int load_cubin(const struct asking *asking, const fa_answer *answer,
         fa_kernel_table_loaded(&tuner->kernels, asking->context, answer);
     if (loaded != NULL)
         return 0;
-    if ((loaded = calloc(1, sizeof *loaded)) == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    FA_OR_RETURN(fa_have((loaded = calloc(1, sizeof *loaded)) != NULL, "a kernel", diag));
     loaded->call.launcher = fa_op_of(asking->problem)->launcher;
     loaded->call.driver = tuner->driver;
     fa_cubin_entry entry = {cubin->bytes, cubin->size, answer->entry, .workspace = false,
@@ -285,9 +281,12 @@ static int ask_service(struct asking *asking, const fa_kernel **ret_kernel, fa_d
     return rc == 0 ? 0 : tuner->service->give_up(tuner, why.text);
 }
 
-/* Checks the arguments and looks among the loaded kernels, without a lock: *ret_kernel, else FA_ENOTFOUND. */
-static inline int find_first(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
-                             const fa_kernel **ret_kernel, fa_diag *diag)
+/* Takes no lock. */
+inline __attribute__((always_inline)) int fa_get_loaded_kernel(fa_tuner *tuner,
+                                                               const fa_problem *problem,
+                                                               fa_effort effort,
+                                                               const fa_kernel **ret_kernel,
+                                                               fa_diag *diag)
 {
     FA_OR_RETURN(fa_tuner_check(tuner, diag));
     if (problem == NULL || ret_kernel == NULL)
@@ -301,18 +300,12 @@ static inline int find_first(fa_tuner *tuner, const fa_problem *problem, fa_effo
     return 0;
 }
 
-int fa_get_loaded_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
-                         const fa_kernel **ret_kernel, fa_diag *diag)
-{
-    return find_first(tuner, problem, effort, ret_kernel, diag);
-}
-
 int fa_get_near_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_kernel **ret_kernel,
                        fa_diag *diag)
 {
     static const fa_cubin_record loaded; /* its bytes are not needed once more */
     fa_answer answer;
-    int rc = find_first(tuner, problem, FA_EFFORT_CACHED, ret_kernel, diag);
+    int rc = fa_get_loaded_kernel(tuner, problem, FA_EFFORT_CACHED, ret_kernel, diag);
     if (rc != FA_ENOTFOUND)
         return rc;
     struct asking asking = {.tuner = tuner, .problem = problem, .effort = FA_EFFORT_CACHED};
@@ -356,7 +349,7 @@ static int get_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effo
 int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,
                        const fa_kernel **ret_kernel, fa_diag *diag)
 {
-    int rc = find_first(tuner, problem, effort, ret_kernel, diag);
+    int rc = fa_get_loaded_kernel(tuner, problem, effort, ret_kernel, diag);
     return rc != FA_ENOTFOUND ? rc : get_kernel(tuner, problem, effort, ret_kernel, diag);
 }
 

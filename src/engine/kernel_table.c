@@ -131,8 +131,7 @@ static struct fa_kernel_slots *make_room(fa_kernel_table *table)
 int fa_kernel_table_publish(fa_kernel_table *table, fa_kernel *kernel, fa_diag *diag)
 {
     struct fa_kernel_slots *slots = make_room(table);
-    if (slots == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    FA_OR_RETURN(fa_have(slots != NULL, "a kernel", diag));
     put_in_slot(slots, hash_of(kernel->asked.operation, &kernel->asked, kernel->context), kernel);
     atomic_store_explicit(&table->latest, kernel, memory_order_release);
     return 0;
@@ -185,8 +184,7 @@ int fa_kernel_table_memory(fa_kernel_table *table, fa_driver *driver, uint64_t c
     while (of != NULL && of->context != context)
         of = of->next;
     if (of == NULL) {
-        if ((of = calloc(1, sizeof *of)) == NULL)
-            return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+        FA_OR_RETURN(fa_have((of = calloc(1, sizeof *of)) != NULL, "a kernel", diag));
         int rc = fa_stream_memory_create(driver, &of->memory, diag);
         if (rc != 0) {
             free(of);
@@ -232,8 +230,7 @@ int fa_kernel_table_add(fa_kernel_table *table, fa_loaded *loaded, const fa_prob
     bool own = fa_problem_equal(&answer->problem, &exact);
     const fa_answer *like = share(loaded, answer, own);
     fa_kernel *kernel = like != NULL ? calloc(1, sizeof *kernel + why + 1) : NULL;
-    if (kernel == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    FA_OR_RETURN(fa_have(kernel != NULL, "a kernel", diag));
     kernel->asked = *problem;
     kernel->problem = fa_fields_settle(problem);
     kernel->asked.operation = kernel->problem.operation = fa_operation_of(problem);

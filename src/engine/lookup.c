@@ -111,9 +111,7 @@ int fa_records_winner(const fa_answer *answer, const fa_scope *scope, fa_winner_
     memcpy(ret_winner->cubin_key, answer->cubin_key, sizeof ret_winner->cubin_key);
     memcpy(ret_winner->nvrtc, answer->nvrtc, sizeof ret_winner->nvrtc);
     memcpy(ret_winner->gpu_name, answer->gpu.name, sizeof ret_winner->gpu_name);
-    return ret_winner->evidence != NULL
-               ? 0
-               : fa_fail(diag, FA_ENOMEM, "out of memory for a winner's evidence");
+    return fa_have(ret_winner->evidence != NULL, "a winner's evidence", diag);
 }
 
 int fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answer *ret_answer,
@@ -698,8 +696,7 @@ int fa_bundle_adopt(fa_winner_record *winner, const char *signer, fa_diag *diag)
         fa_json_add_text(imported, "signer", signer);
     }
     char *text = fa_json_finish(json);
-    if (text == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a winner");
+    FA_OR_RETURN(fa_have(text != NULL, "a winner", diag));
     free(winner->evidence);
     winner->evidence = text;
     winner->origin = fa_bundle_origin(winner->origin);

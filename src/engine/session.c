@@ -42,8 +42,8 @@ static void watch_forks(void)
 
 int fa_tuner_check_with(const fa_tuner *tuner, bool given, const char *names, fa_diag *diag)
 {
-    int rc = fa_tuner_check(tuner, diag);
-    return rc == 0 && !given ? fa_fail(diag, FA_EINVAL, "%s is NULL", names) : rc;
+    FA_OR_RETURN(fa_tuner_check(tuner, diag));
+    return fa_expect(given, names, diag);
 }
 
 int fa_tuner_check(const fa_tuner *tuner, fa_diag *diag)
@@ -274,12 +274,10 @@ int fa_session_open(const fa_options *options, fa_sources_maker *make, fa_tuner 
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     fa_options all;
-    if (ret_tuner == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_tuner is NULL");
+    FA_OR_RETURN(fa_expect(ret_tuner != NULL, "ret_tuner", diag));
     FA_OR_RETURN(fa_options_copy(options, &all, diag));
     fa_tuner *tuner = calloc(1, sizeof *tuner);
-    if (tuner == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a tuner");
+    FA_OR_RETURN(fa_have(tuner != NULL, "a tuner", diag));
     pthread_once(&once, watch_forks);
     pthread_mutex_init(&tuner->work, NULL);
     pthread_mutex_init(&tuner->tuning, NULL);

@@ -458,8 +458,7 @@ int fa_module_load(fa_driver *driver, const void *cubin, size_t size, fa_module 
     if (size < 64 || bytes[0] != 0x7f || bytes[1] != 'E' || bytes[2] != 'L' || bytes[3] != 'F')
         return fa_fail(diag, FA_ECORRUPT, "cannot load %zu bytes that are no cubin", size);
     fa_module *module = calloc(1, sizeof *module);
-    if (module == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory loading a cubin");
+    FA_OR_RETURN(fa_have(module != NULL, "a cubin", diag));
     module->driver = driver;
     pthread_mutex_init(&module->entered, NULL);
     int rc = fa_cubin_mangled(cubin, size, &module->mangled, diag);

@@ -542,8 +542,7 @@ int fa_nvrtc_choose(const fa_nvrtc_judge *judge, fa_nvrtc_location *ret_location
     char here[PATH_MAX - 64], directory[PATH_MAX];
     int rc;
     struct found *all = calloc(1, sizeof *all);
-    if (all == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory looking for NVRTC");
+    FA_OR_RETURN(fa_have(all != NULL, "NVRTC's places", diag));
     if (named != NULL && named[0] != 0) { /* taken or refused, never silently replaced by another */
         look_below(named, all);
     } else {

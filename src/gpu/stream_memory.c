@@ -176,8 +176,7 @@ static int make_block(fa_stream_memory *memory, int kind, size_t bytes, struct b
         return allocate(memory, bytes, ret_block, diag);
     FA_OR_RETURN(reserve_slab(memory, bytes, diag));
     struct block *made = calloc(1, sizeof *made);
-    if (made == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    FA_OR_RETURN(fa_have(made != NULL, "a kernel", diag));
     *made = (struct block){.older = memory->newest, .at = memory->slab, .bytes = bytes};
     memory->slab += bytes;
     memory->slab_bytes -= bytes;
@@ -255,8 +254,7 @@ static int make_owner(fa_stream_memory *memory, cu_graph graph, struct fa_stream
     cu_user_object object = NULL;
     int mode, rc = 0;
     struct fa_stream_owner *owner = calloc(1, sizeof *owner);
-    if (owner == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    FA_OR_RETURN(fa_have(owner != NULL, "a kernel", diag));
     owner->memory = memory;
     if (graph != NULL) {
         rc = fa_driver_fail(
@@ -398,8 +396,7 @@ int fa_stream_memory_create(fa_driver *driver, fa_stream_memory **ret_memory, fa
 {
     FA_RETURN_IF_FORKED(diag);
     fa_stream_memory *memory = calloc(1, sizeof *memory);
-    if (memory == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    FA_OR_RETURN(fa_have(memory != NULL, "a kernel", diag));
     memory->driver = driver;
     atomic_store(&memory->references, 1);
     pthread_mutex_init(&memory->lock, NULL);

@@ -619,8 +619,8 @@ int fa_write_report(fa_tuner *tuner, const fa_report_options *options, char **re
                     size_t *ret_size, fa_diag *diag)
 {
     fa_buf out = {0};
-    if (tuner == NULL || options == NULL || ret_text == NULL || ret_size == NULL)
-        return fa_fail(diag, FA_EINVAL, "tuner, options, ret_text or ret_size is NULL");
+    FA_OR_RETURN(fa_expect(tuner != NULL && options != NULL && ret_text != NULL && ret_size != NULL,
+                           "tuner, options, ret_text or ret_size", diag));
     if (options->size != sizeof *options ||
         (options->format != FA_REPORT_HTML && options->format != FA_REPORT_JSON))
         return fa_fail(diag, FA_EINVAL,

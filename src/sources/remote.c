@@ -460,8 +460,7 @@ int fa_service_make(const fa_options *options, fa_service **ret_service, fa_diag
     if (address == NULL || address[0] == 0)
         return 0;
     remote *server = calloc(1, sizeof *server);
-    if (server == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a server");
+    FA_OR_RETURN(fa_have(server != NULL, "a server", diag));
     int rc = fa_http_parse(address, &server->address, diag);
     const bool local = server->address.path[0] != 0;
     if (rc == 0 && file != NULL && file[0] != 0 && !local)

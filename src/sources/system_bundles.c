@@ -186,8 +186,7 @@ int fa_system_make(void (*note)(void *context, const char *sentence), void *cont
                    fa_source **ret_source, fa_diag *diag)
 {
     fa_system *system = calloc(1, sizeof *system);
-    if (system == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for system bundles");
+    FA_OR_RETURN(fa_have(system != NULL, "system bundles", diag));
     *system = (fa_system){.source = {close_system, find_winner, list_winners, find_cubin},
                           .note = note,
                           .context = context};

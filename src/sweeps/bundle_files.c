@@ -397,8 +397,7 @@ static int make_lines(struct making *making, fa_diag *diag)
         if (fa_nvrtc_since(lines->line[i].answer.gpu.sm) > fa_nvrtc_since(sm))
             sm = lines->line[i].answer.gpu.sm;
     making->build = calloc(lines->count, sizeof *making->build);
-    if (making->build == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for %zu winners", lines->count);
+    FA_OR_RETURN(fa_have(making->build != NULL, "winners", diag));
     FA_OR_RETURN(fa_tuner_families(tuner, diag));
     FA_OR_RETURN(fa_compiler_choose(tuner->worker_path, sm, &making->nvrtc, NULL, diag));
     FA_OR_RETURN(fa_portable_new(&making->lines->part, diag));

@@ -292,8 +292,8 @@ static void check_server(struct doctor *d)
 int fa_doctor(const fa_options *options, fa_check **ret_checks, size_t *ret_count, fa_diag *diag)
 {
     struct doctor doctor = {.driver = NULL};
-    if (ret_checks == NULL || ret_count == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_checks or ret_count is NULL");
+    FA_OR_RETURN(
+        fa_expect(ret_checks != NULL && ret_count != NULL, "ret_checks or ret_count", diag));
     FA_OR_RETURN(fa_options_copy(options, &doctor.options, diag));
     check_driver(&doctor);
     check_gpu(&doctor);

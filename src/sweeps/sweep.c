@@ -95,8 +95,7 @@ static int enter_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_swee
     fa_ask ask = {.request = request->each};
     snprintf(ask.strategy, sizeof ask.strategy, "%s", strategy != NULL ? strategy : "");
     char *how = fa_json_finish(fa_struct_to_json(fa_each_members, &ask));
-    if (how == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
+    FA_OR_RETURN(fa_have(how != NULL, "a sweep", diag));
     ret_sweep->budget = request->budget;
     snprintf(ret_sweep->plan, sizeof ret_sweep->plan, "%s", plan != NULL ? plan : "");
     const fa_sweep_entry entry = {ret_sweep, request->items, request->count, request->restart, how};
@@ -138,8 +137,7 @@ static int enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sw
 {
     fa_sweep_request named = *request;
     fa_sweep_item *items = calloc((size_t)request->count, sizeof *items);
-    if (items == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
+    FA_OR_RETURN(fa_have(items != NULL, "a sweep", diag));
     int rc = fa_tuner_need_server(tuner, diag);
     for (int32_t i = 0; rc == 0 && i < request->count; i++) {
         items[i].problem = request->items[i].problem;
@@ -224,8 +222,7 @@ int fa_queue_write(fa_tuner *tuner, char **ret_text, fa_diag *diag)
 {
     fa_sweep *sweep = NULL;
     size_t count = 0;
-    if (ret_text == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_text is NULL");
+    FA_OR_RETURN(fa_expect(ret_text != NULL, "ret_text", diag));
     int rc = fa_list_sweeps(tuner, &sweep, &count, diag);
     if (rc != 0)
         return rc;
@@ -566,8 +563,7 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
         return rc;
     }
     r.told = calloc((size_t)known.count, sizeof *r.told);
-    if (r.told == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a sweep");
+    FA_OR_RETURN(fa_have(r.told != NULL, "a sweep", diag));
     r.report = known.progress;
     r.context = known.context;
     r.ordinal = known.each.ordinal;

@@ -49,16 +49,15 @@ static int print(cJSON *json, char **ret_text, fa_diag *diag)
 {
     clean_json(json, true);
     char *text = fa_json_finish(json);
-    if (text == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a text of the service");
+    FA_OR_RETURN(fa_have(text != NULL, "a text of the service", diag));
     *ret_text = text;
     return 0;
 }
 
 static int write_struct(const fa_member *members, const void *data, char **ret_text, fa_diag *diag)
 {
-    if (data == NULL || ret_text == NULL)
-        return fa_fail(diag, FA_EINVAL, "there is nothing to write, or ret_text is NULL");
+    FA_OR_RETURN(
+        fa_expect(data != NULL && ret_text != NULL, "what is to be written, or ret_text", diag));
     return print(fa_struct_to_json(members, data), ret_text, diag);
 }
 
@@ -170,8 +169,7 @@ int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag)
 int fa_ask_read(const char *text, size_t size, fa_ask *ret_ask, fa_diag *diag)
 {
     fa_ask ask = {.request = usual};
-    if (ret_ask == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_ask is NULL");
+    FA_OR_RETURN(fa_expect(ret_ask != NULL, "ret_ask", diag));
     FA_OR_RETURN(read_struct(text, size, FA_ASK_TEXT_MAX, where, ask_members, true, &ask, diag));
     FA_OR_RETURN(check_search(ask.strategy, &ask.request, diag));
     *ret_ask = ask;
@@ -215,8 +213,7 @@ static const fa_member answer_members[] = {
 
 int fa_answer_write(const fa_answer *answer, char **ret_text, fa_diag *diag)
 {
-    if (answer == NULL || ret_text == NULL)
-        return fa_fail(diag, FA_EINVAL, "answer or ret_text is NULL");
+    FA_OR_RETURN(fa_expect(answer != NULL && ret_text != NULL, "answer or ret_text", diag));
     const double median = answer->trial.median_us;
     const double flops = fa_problem_work(&answer->from_problem, "flops");
     const bool own =
@@ -300,8 +297,7 @@ static int read_items(const cJSON *json, void *data, fa_diag *diag)
                        FA_SWEEP_ITEMS_MAX);
     fa_sweep_item *item = ask->items = calloc((size_t)count, sizeof *item);
     ask->request.items = item;
-    if (item == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for %d items", count);
+    FA_OR_RETURN(fa_have(item != NULL, "items", diag));
     for (const cJSON *one = json->child; one != NULL && rc == 0; one = one->next, item++)
         rc = cJSON_IsObject(one) ? fa_struct_from_strict_json(one, asked_members, item, where, diag)
                                  : fa_fail(diag, FA_EINVAL, "%s: an item must be an object", where);
@@ -334,8 +330,7 @@ const fa_member fa_each_members[] = {EACH(fa_ask, request, "seconds_each"), {.ke
 int fa_sweep_ask_read(const char *text, size_t size, fa_sweep_ask *ret_ask, fa_diag *diag)
 {
     fa_sweep_ask ask = {.request.size = sizeof ask.request, .request.each = usual};
-    if (ret_ask == NULL)
-        return fa_fail(diag, FA_EINVAL, "ret_ask is NULL");
+    FA_OR_RETURN(fa_expect(ret_ask != NULL, "ret_ask", diag));
     int rc =
         read_struct(text, size, FA_SWEEP_ASK_TEXT_MAX, where, sweep_ask_members, true, &ask, diag);
     if (rc == 0)

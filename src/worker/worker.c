@@ -488,8 +488,7 @@ static int race_kernels(struct measurer *m, const cJSON *json, cJSON **ret_sampl
             return fa_fail(diag, FA_EINVAL, "message: racer %d is not loaded", i);
     }
     float *samples = calloc((size_t)(count * rounds), sizeof *samples);
-    if (samples == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a race");
+    FA_OR_RETURN(fa_have(samples != NULL, "a race", diag));
     rc = fa_bench_race(m->bench, racer, count, (int)rounds, samples, diag);
     if (rc == 0) {
         *ret_samples = cJSON_CreateArray();

@@ -203,8 +203,7 @@ int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case
 {
     int rc = 0;
     fa_case_data *data = malloc(sizeof *data);
-    if (data == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for the data of a proof");
+    FA_OR_RETURN(fa_have(data != NULL, "the data of a proof", diag));
     memset(data, 0xff, sizeof *data); /* every place is -1 */
     data->seed = seed;
     data->fd = memfd_create("fa-tune-cases", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -249,8 +248,7 @@ void fa_case_data_close(fa_case_data **data)
 int fa_case_data_open(const char *path, fa_case_data **ret_data, fa_diag *diag)
 {
     fa_case_data *data = calloc(1, sizeof *data);
-    if (data == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for the data of a proof");
+    FA_OR_RETURN(fa_have(data != NULL, "the data of a proof", diag));
     const int fd = data->fd = open(path, O_RDONLY | O_CLOEXEC);
     int rc = fd >= 0
                  ? fa_case_data_read(data, 0, data, sizeof *data, diag)

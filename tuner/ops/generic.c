@@ -226,8 +226,7 @@ static int load_for_callers(fa_driver *driver, fa_module *module, const fa_probl
 {
     (void)driver;
     struct passed *passed = calloc(1, sizeof *passed);
-    if (passed == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    FA_OR_RETURN(fa_have(passed != NULL, "a kernel", diag));
     int rc = read_entry(problem, entry, passed, diag);
     if (rc != 0 || (rc = find_symbols(&passed->list, module, &passed->symbols, diag)) != 0) {
         unload((void **)&passed);

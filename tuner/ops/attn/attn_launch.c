@@ -324,8 +324,7 @@ static int attn_load(fa_driver *driver, fa_module *module, const fa_problem *pro
     if (rc != 0 || (boxes.columns == 0 && !serving))
         return rc;
     struct fa_attn_shared *shared = calloc(1, sizeof *shared);
-    if (shared == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a kernel");
+    FA_OR_RETURN(fa_have(shared != NULL, "a kernel", diag));
     shared->serving = serving;
     shared->boxes = boxes;
     shared->buffers = problem->buffers; /* the source has been made of the list: it can be read */

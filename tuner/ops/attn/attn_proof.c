@@ -86,8 +86,7 @@ static int fill_pages(const fa_attn_case *what, const fa_attn_lists *lists, int3
     int32_t page = what->problem.page, next = 0;
     int32_t *order = malloc(((size_t)what->num_pages + 1) * sizeof *order),
             *used = words + lists->used;
-    if (order == NULL)
-        return fa_fail(diag, FA_ENOMEM, "out of memory");
+    FA_OR_RETURN(fa_have(order != NULL, "pages", diag));
     for (int32_t i = 0; i < what->num_pages; i++) { /* all of them in any order */
         const uint64_t random = fa_random(what->seed, ((uint64_t)1 << 50) + (uint64_t)i);
         const int32_t j = (int32_t)(random % ((uint64_t)i + 1));
@@ -391,10 +390,8 @@ static bool set_tensors(const fa_attn_case *what, struct fa_proof_case *c)
 void fa_attn_proof_take(fa_bench *b, const fa_attn_case *cases, int count)
 {
     fa_attn_case *own = b->own = malloc((size_t)count * sizeof *own);
-    if (own == NULL) {
-        FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "out of memory"));
+    if (FA_TRY(b, fa_have(own != NULL, "cases", b->diag)) != 0)
         return;
-    }
     memcpy(own, cases, (size_t)count * sizeof *own);
     b->count = count;
     for (int i = 0; i < count; i++) {
@@ -587,8 +584,7 @@ static void refer(fa_bench *b, int index)
     void *plain[] = {c->params, &c->rows, &count, &c->room, &lowp_lse};
     const uint64_t work = (uint64_t)count * FA_PROVER_THREADS;
     float *lowp = malloc(bytes + 1);
-    if (lowp == NULL)
-        FA_TRY(b, fa_fail(b->diag, FA_ENOMEM, "out of memory for the reference"));
+    FA_TRY(b, fa_have(lowp != NULL, "the reference", b->diag));
     fa_bench_run_entry(b, "attn_ref_fp32", work, fp32);
     fa_bench_run_entry(b, "attn_ref_lowp", work, plain);
     fa_proof_fetch(b, index, FA_ATTN_O);
