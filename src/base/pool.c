@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -571,15 +570,15 @@ static void run_once(fa_loop *loop)
         polled[count++] = child;
     }
     int timeout_ms = wait_ms(loop);
-    if (loop->waits != NULL)
-        loop->waits(loop->context, true);
+    if (loop->held != NULL)
+        pthread_mutex_unlock(loop->held);
     const int ready = poll(poll_fd, (nfds_t)count, timeout_ms);
     /* The host has lowered its limit of descriptors below the number of its children: each is tried. */
     const bool blind = ready < 0 && errno != EINTR;
     if (blind)
         usleep(10000);
-    if (loop->waits != NULL)
-        loop->waits(loop->context, false);
+    if (loop->held != NULL)
+        pthread_mutex_lock(loop->held);
     for (int i = 0; i < count && (ready > 0 || blind) && !loop->stopped; i++) {
         if (!polled[i]->stopped && (blind || (poll_fd[i].revents & POLLOUT) != 0))
             write_some(polled[i]);

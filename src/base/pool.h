@@ -15,6 +15,7 @@
 #include "error.h"
 
 #include <cJSON.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -59,8 +60,8 @@ typedef struct fa_loop {
     uint64_t next_tick_ns;
     void (*tick)(void *context);
     void (*before_wait)(void *context); /* before each wait; NULL: nothing */
-    /* before and after the wait itself, to let go of locks; NULL: nothing */
-    void (*waits)(void *context, bool begins);
+    pthread_mutex_t *
+        held; /* by the thread of the loop, which lets go of it during the wait itself; NULL: none */
     void *context;
 } fa_loop;
 

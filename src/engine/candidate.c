@@ -143,7 +143,6 @@ bool fa_record_holds(fa_tuner *tuner, const fa_answer *record)
 
 /* ---- compiling ------------------------------------------------------------------------------*/
 struct building {
-    fa_tuner *tuner;
     fa_build *build;
     int count, next, done;
     fa_build_progress *progress;
@@ -201,12 +200,6 @@ static void go_on(void *context)
         fa_compile_pool_advance(&all->pool);
 }
 
-static void let_others(void *context, bool begins)
-{
-    struct building *all = context;
-    (begins ? pthread_mutex_unlock : pthread_mutex_lock)(&all->tuner->work);
-}
-
 int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc_location *nvrtc,
                   fa_build *build, int count, fa_build_progress *progress, void *context,
                   fa_diag *diag)
@@ -219,13 +212,12 @@ int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc
         return 0;
     struct building *all = calloc(1, sizeof *all);
     FA_OR_RETURN(fa_have(all != NULL, "compiling", diag));
-    *all = (struct building){.tuner = tuner,
-                             .build = build,
+    *all = (struct building){.build = build,
                              .count = count,
                              .done = count - left,
                              .progress = progress,
                              .context = context,
-                             .loop = {.waits = let_others, .context = all},
+                             .loop = {.held = &tuner->work},
                              .pool = {.setup = {.loop = &all->loop,
                                                 .worker_path = tuner->worker_path,
                                                 .nvrtc = nvrtc,

@@ -106,13 +106,6 @@ static void before_wait(void *context)
         fa_job_flush(job);
 }
 
-/* Other threads look up, tune and write while workers compile and measure. */
-static void release_while_waiting(void *context, bool begins)
-{
-    fa_job *job = context;
-    (begins ? pthread_mutex_unlock : pthread_mutex_lock)(&job->tuner->work);
-}
-
 static void tick(void *context)
 {
     fa_job_emit(context, FA_EVENT_PROGRESS, NULL);
@@ -436,7 +429,7 @@ static int set_up(fa_job *job)
     job->loop.tick_ms = TICK_MS;
     job->loop.tick = tick;
     job->loop.before_wait = before_wait;
-    job->loop.waits = release_while_waiting;
+    job->loop.held = &tuner->work; /* others look up, tune and write while workers are waited for */
     job->loop.context = job;
     return 0;
 }
