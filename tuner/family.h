@@ -47,13 +47,7 @@ typedef struct fa_domain {
     int32_t preset_value;
 } fa_domain;
 
-static inline int fa_domain_index(const fa_domain *domain, int64_t value)
-{
-    for (int i = 0; i < domain->count; i++)
-        if (domain->value[i] == value)
-            return i;
-    return -1;
-}
+int fa_domain_index(const fa_domain *domain, int64_t value); /* -1: it is none of its values */
 
 typedef struct fa_let {
     char name[FA_NAME_MAX];
@@ -163,9 +157,6 @@ int fa_families_make(const fa_templates *templates, struct fa_spec_reading *from
 /* The names that an expression reads that uses these: bits of `given`, the tunables and the lets, those behind lets, too. */
 uint64_t fa_family_reads(const fa_family *family, uint64_t uses);
 /* Whether the tunable is of "run_time". */
-static inline bool fa_family_runs_late(const fa_family *family, int tunable)
-{
-    return (family->run_time >> (family->given.count + tunable) & 1) != 0;
-}
+bool fa_family_runs_late(const fa_family *family, int tunable);
 
 #endif

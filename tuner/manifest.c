@@ -31,6 +31,19 @@ uint64_t fa_family_reads(const fa_family *f, uint64_t uses)
     return uses;
 }
 
+bool fa_family_runs_late(const fa_family *family, int tunable)
+{
+    return (family->run_time >> (family->given.count + tunable) & 1) != 0;
+}
+
+int fa_domain_index(const fa_domain *domain, int64_t value)
+{
+    for (int i = 0; i < domain->count; i++)
+        if (domain->value[i] == value)
+            return i;
+    return -1;
+}
+
 /* How many tunables must have a value before an expression that reads these names has one. */
 static int depth_of(const fa_family *f, uint64_t uses)
 {

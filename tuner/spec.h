@@ -40,13 +40,9 @@ int fa_spec_open(const char *path, const fa_operation **ret_operation, fa_diag *
 int fa_spec_make(const char *where, const char *text, const char *source,
                  const fa_operation **ret_operation, fa_diag *diag);
 
-/* fa_spec.fault; "" where the operation is another's. */
-static inline const char *fa_spec_fault_of(const fa_operation *operation)
-{
-    return operation->spec != NULL ? operation->spec->fault.text : "";
-}
-
 /* ---- ops/case_data.c -------------------------------------------------------------------------*/
+/* fa_spec.fault; "" where the problem is no specification's. */
+const char *fa_spec_fault_of(const fa_problem *problem);
 /* As fa_spec_cases() of fa_problem.h; and what is set of the operation, NULL: nothing. */
 int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function, void *context,
                       int32_t contents, fa_diag *diag);

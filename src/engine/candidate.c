@@ -310,7 +310,7 @@ static void add_kernel(const struct check *check, int index, const char *entry, 
     int rc = build->rc;
     if (rc == 0)
         rc = fa_cubin_read(build->cubin, build->size, entry, &info, &diag);
-    const char *unused = source->family != NULL ? fa_spec_fault_of(fa_operation_of(problem)) : "";
+    const char *unused = source->family != NULL ? fa_spec_fault_of(problem) : "";
     if (rc == 0 && compare)
         rc = fa_op_of(problem)->check_entry(
             problem,

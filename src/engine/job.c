@@ -34,6 +34,17 @@ void fa_job_end(fa_job *job, int rc)
     fa_loop_stop(&job->loop);
 }
 
+fa_attempt *fa_job_attempt(fa_job *job, int index)
+{
+    return index == FA_JOB_REFERENCE ? &job->reference : &job->attempt[index];
+}
+
+const fa_family *fa_job_family(const fa_job *job, int index)
+{
+    return fa_families_for(job->tuner, &job->target.problem)
+        ->family[job->space.candidate[index].family];
+}
+
 bool fa_job_keep_cubin(fa_job *job, fa_attempt *attempt, const void *bytes, size_t size)
 {
     attempt->cubin = malloc(size);

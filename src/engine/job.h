@@ -144,15 +144,8 @@ struct fa_job {
 /* Leaves the loop with rc and the sentence that stands in job->diag; the first call counts. */
 void fa_job_end(fa_job *job, int rc);
 #define FA_JOB_FAIL(job, ...) fa_job_end(job, fa_fail(&(job)->diag, __VA_ARGS__))
-static inline fa_attempt *fa_job_attempt(fa_job *job, int index)
-{
-    return index == FA_JOB_REFERENCE ? &job->reference : &job->attempt[index];
-}
-static inline const fa_family *fa_job_family(const fa_job *job, int index)
-{
-    return fa_families_for(job->tuner, &job->target.problem)
-        ->family[job->space.candidate[index].family];
-}
+fa_attempt *fa_job_attempt(fa_job *job, int index);
+const fa_family *fa_job_family(const fa_job *job, int index);
 /* Keeps a copy of a cubin's bytes for as long as the job runs; false: memory ended it. */
 bool fa_job_keep_cubin(fa_job *job, fa_attempt *attempt, const void *bytes, size_t size);
 void fa_job_count(fa_job *job, const fa_trial *trial); /* a trial that ended, now or earlier */

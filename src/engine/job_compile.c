@@ -391,7 +391,7 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     fa_cubin_info info;
     fa_diag diag = {{0}};
     char reason[sizeof trial->reason] = "";
-    const char *unused = fa_spec_fault_of(fa_operation_of(&job->target.problem));
+    const char *unused = fa_spec_fault_of(&job->target.problem);
     if (unused[0] != 0) {
         FA_JOB_FAIL(job, FA_EMANIFEST, "%s", unused);
         return false;

@@ -110,7 +110,7 @@ static void send_open(fa_job *job)
         fa_json_add_text(json, "data", path);
     }
     fa_json_add_bool(json, "answer", answer);
-    fa_json_add_bool(json, "twice", fa_target_wants_bits(&job->target));
+    fa_json_add_bool(json, "twice", job->target.wants_bits);
     job->measure.at = FA_MEASURER_OPENING;
     fa_buf_append(&blob, job->reference.cubin, job->reference.cubin_size);
     if (answer)
@@ -259,7 +259,7 @@ static void trial_answered(fa_job *job, const fa_message *message)
         FA_JOB_FAIL(job, FA_ECUDA, "%s", reason);
         return;
     }
-    if (status == FA_STATUS_MEASURED && fa_target_wants_bits(&job->target) && !job->plan.verify)
+    if (status == FA_STATUS_MEASURED && job->target.wants_bits && !job->plan.verify)
         compare_bits(job, attempt, &status, &reason);
     if (status == FA_STATUS_MEASURED) {
         attempt->generation = job->measure.generation;
@@ -460,7 +460,7 @@ static bool bring_default(fa_job *job)
     const int first = first_config(job);
     int *clean = job->measure.clean;
     if (job->measure.clean_next > 0 || first < 0 ||
-        (!fa_target_wants_bits(&job->target) && !fa_problem_has_no_answer(&job->target.problem)))
+        (!job->target.wants_bits && !fa_problem_has_no_answer(&job->target.problem)))
         return true;
     for (int i = 0; i < job->measure.clean_count; i++) {
         if (clean[i] != first)

@@ -80,13 +80,13 @@ int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *ta
         if (match->usable && guess == NULL)
             guess = match;
     }
-    if (fa_target_wants_bits(target) && !target->gpu.present)
+    if (target->wants_bits && !target->gpu.present)
         return fa_fail(diag, FA_ENODEVICE,
                        "same_bits compares outputs on the GPU itself, and %s is not here",
                        target->gpu.name);
-    if (fa_target_wants_bits(target) && request->effort == FA_EFFORT_PREDICT)
+    if (target->wants_bits && request->effort == FA_EFFORT_PREDICT)
         *ret_plan = (fa_plan){.item = {target->same_bits}, .count = 1, .prove_only = true};
-    if (timed || guess == NULL || fa_target_wants_bits(target))
+    if (timed || guess == NULL || target->wants_bits)
         return 0;
     if (request->effort == FA_EFFORT_PREDICT)
         *ret_plan = (fa_plan){.item = {guess->answer.trial.config}, .count = 1, .prove_only = true};
@@ -170,7 +170,7 @@ static int resume_one(fa_job *job, const fa_study_trial *record)
     fa_trial *trial = &job->space.candidate[index].trial;
     fa_attempt *attempt = &job->attempt[index];
     /* Bits are compared with those of this run's inputs. */
-    if (finished && (fa_target_wants_bits(&job->target) || !usable(job, record, index))) {
+    if (finished && (job->target.wants_bits || !usable(job, record, index))) {
         job->space.count -= job->search.search != NULL; /* it may be proposed */
         if (job->space.default_index == job->space.count)
             job->space.default_index = -1;

@@ -504,7 +504,7 @@ int fa_look(fa_tuner *tuner, const fa_target *target, bool all, fa_lookup *found
 {
     /* Bits were compared at the winner's own lengths. */
     const fa_problem bucket =
-        fa_target_wants_bits(target) ? target->asked : fa_problem_bucket(&target->asked);
+        target->wants_bits ? target->asked : fa_problem_bucket(&target->asked);
     const fa_problem *const problem[] = {&target->asked, &bucket};
     int none = FA_ENOTFOUND;
     bool timed = false;
@@ -596,7 +596,7 @@ int fa_look_among_loaded(fa_tuner *tuner, const fa_target *target, uint64_t cont
 {
     fa_match best = {.usable = false};
     double nearest = 0;
-    if (fa_target_wants_bits(target))
+    if (target->wants_bits)
         return fa_fail(diag, FA_ENOTFOUND, "kernels of other lengths may have other bits");
     for (const fa_loaded *loaded = tuner->kernels.loaded; loaded != NULL; loaded = loaded->next)
         for (const struct fa_like *like = loaded->likes; like != NULL && best.rc == 0;

@@ -532,6 +532,7 @@ static int resolve_same_bits(fa_tuner *tuner, fa_target *target, fa_diag *diag)
     for (int i = task.families->count - 1; rc == 0 && i >= 0; i--)
         if (serves[i] && candidate.trial.status != FA_STATUS_PENDING)
             rc = fa_space_default(&task, i, &candidate, diag);
+    target->wants_bits = true;
     target->same_bits = candidate.trial.config;
     fa_config_text(&target->same_bits, text);
     fa_sha256(text, strlen(text), hash);

@@ -171,13 +171,9 @@ typedef struct fa_target {
     fa_problem asked;   /* made not empty */
     fa_gpu gpu;
     fa_scope scope; /* of `problem` */
-    fa_config same_bits; /* whose bits a winner must have; without a family: any */
+    bool wants_bits; /* a winner must have those of the following config */
+    fa_config same_bits;
 } fa_target;
-
-static inline bool fa_target_wants_bits(const fa_target *target)
-{
-    return target->same_bits.family[0] != 0;
-}
 
 /* The problem that a request asks for, and the one that is tuned for it: the same where the very lengths or bits are asked for. */
 void fa_target_problems(const fa_tuner *tuner, const fa_request *request, fa_problem *ret_asked,

@@ -60,7 +60,7 @@ static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
         fa_job_free(&tuning->job); /* the workers go before another process's may come */
         if (rc == 0 || !few)
             return rc;
-        if (rc != FA_ENOKERNEL || fa_target_wants_bits(&tuning->target))
+        if (rc != FA_ENOKERNEL || tuning->target.wants_bits)
             return fa_fail(diag, rc, "%s", none.text);
         plan.count = 0;
         plan.prove_only = false;

@@ -66,6 +66,12 @@ void fa_case_draw(const fa_tensor *tensor, uint64_t seed, unsigned char *element
 static pthread_mutex_t mutex =
     PTHREAD_MUTEX_INITIALIZER; /* of the functions of all specifications */
 
+const char *fa_spec_fault_of(const fa_problem *problem)
+{
+    const fa_spec *spec = fa_operation_of(problem)->spec;
+    return spec != NULL ? spec->fault.text : "";
+}
+
 int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function, void *context,
                       int32_t contents, fa_diag *diag)
 {
