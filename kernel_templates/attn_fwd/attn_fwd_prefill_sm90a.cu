@@ -356,7 +356,11 @@ class Dealer {
     __device__ __forceinline__ Work find_tile(const fa_attn_serving_params &p, u32 number) const {
         const u32 heads = count_heads(p.dense), count = tiles(p), many = together(p), within = number / many;
         const float fit = many == 1 ? fitting(p, sequence.len_k) : fitting(p, sequence.len_k) * reciprocal((float)many);
-        const u32 section = fit < 1.0f ? 1 : fit < (float)heads ? (u32)fit : heads;
+        u32 section = fit < 1.0f ? 1 : fit < (float)heads ? (u32)fit : heads;
+        if (section < heads) {   // all alike, or the GPU would wait for a small one's longest tiles
+            const u32 sections = (heads + section - 1) / section;
+            section = (heads + sections - 1) / sections;
+        }
         const u32 first = within / (section * count) * section, rest = within - first * count;
         const u32 here = heads - first < section ? heads - first : section;
         Work w;
