@@ -85,7 +85,8 @@ sanitize() { # TOOL...: a short sweep of each family that is swept
 }
 serving() { # lengths, tables and pages on the device
     echo "== serving attention"
-    python3 tests/gpu_serving.py | tee "$out/serving.tap"
+    install_wheel
+    env -u FA_TUNE_STORE -u FA_TUNE_LIBRARY PYTHONPATH="$work/site" python3 tests/gpu_serving.py | tee "$out/serving.tap"
     verdict "serving attention" "${PIPESTATUS[0]}"
     note "serving attention: $(tap "$out/serving.tap" | awk '{print $1 " cases right, " $2 " wrong"}')"
 }
@@ -186,7 +187,7 @@ proof() {
     }
     for part in "$@"; do
         case $part in
-        serving) run serving python3 tests/gpu_serving.py ;;
+        serving) install_wheel; run serving "${installed[@]}" python3 tests/gpu_serving.py ;;
         neighbours) run neighbours bash tests/gpu.sh neighbours --seconds $((limit / 2)) ;;
         gradients) install_wheel; run ways "${installed[@]}" python3 tests/gpu_training.py ways ;;
         attn_bwd_*) backward "$part" ;;

@@ -29,6 +29,7 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
 import fa_tune  # noqa: E402
+import gpu_calls  # noqa: E402
 
 table, sums = [], {"passed": 0, "failed": 0, "skipped": 0}
 
@@ -79,17 +80,11 @@ def mask_of(sq, sk, causal, device, window=None):
     return seen.triu(shift - left) if left >= 0 else seen
 
 
-def exact(q, k, v, causal=False, scale=None, window=None):
-    """(o, lse) in float64, of (batch, heads, seq, dim) tensors. A row that sees nothing is 0."""
-    group = q.shape[1] // k.shape[1]
-    q, k, v = q.double(), *(x.double().repeat_interleave(group, 1) for x in (k, v))
-    scores = q @ k.transpose(2, 3) * (scale or q.shape[3] ** -0.5)
-    seen = mask_of(q.shape[2], k.shape[2], causal, q.device, window)
-    if seen is not None:
-        scores = scores.masked_fill(~seen, -math.inf)
-    lse = scores.logsumexp(-1)
-    weights = torch.exp(scores - lse.clamp(min=-1e300)[..., None])
-    return weights @ v, lse
+def exact(q, k, v, causal=False, scale=None, window=None, narrow=None, number=torch.float64):
+    """(o, lse) in float64, of (batch, heads, seq, dim) tensors. A row that sees nothing is 0. Weights are rounded to `narrow`."""
+    case = {"causal": causal, "scale": scale, "window": window, **dict.fromkeys(("softcap", "score", "mask", "dropout"))}
+    made = [gpu_calls.attend(case, b, *(x.to(number) for x in part), None, {}, None, narrow)[:2] for b, part in enumerate(zip(q, k, v))]
+    return tuple(torch.stack(of) for of in zip(*made))
 
 
 def by_sdpa(q, k, v, causal=False, scale=None, window=None):
@@ -108,95 +103,20 @@ def error_of(o, reference):
     return float(difference[torch.isfinite(difference)].max()) if difference.numel() else 0.0
 
 
-def by_plain(q, k, v, causal=False, scale=None, window=None):
-    """A plain low-precision computation, as the library's own proof has it: weights are rounded to the
-    tensors' type, the heaviest too, which a kernel that subtracts a row's exact maximum leaves at 1."""
-    group = q.shape[1] // k.shape[1]
-    k, v = (x.float().repeat_interleave(group, 1) for x in (k, v))
-    scores = q.float() @ k.transpose(2, 3) * (scale or q.shape[3] ** -0.5)
-    seen = mask_of(q.shape[2], k.shape[2], causal, q.device, window)
-    if seen is not None:
-        scores = scores.masked_fill(~seen, -math.inf)
-    top = scores.amax(-1, keepdim=True).clamp(min=-1e30)
-    weights = torch.exp(scores - top) * (1 + 0.375 * torch.finfo(q.dtype).eps)
-    return (weights.to(q.dtype).float() @ v / weights.sum(-1, keepdim=True).clamp(min=1e-30)).to(q.dtype)
-
-
 def check(o, q, k, v, causal=False, scale=None, window=None):
     """Raises where o is further from float64 than twice the distance of SDPA or of a plain computation, as
     the library's proof judges. Returns the ratio to SDPA's, which is above 2 where a heavy key decides."""
     reference, _ = exact(q, k, v, causal, scale, window)
     assert torch.isfinite(o).all(), "the output has values that are not finite"
     ours, theirs = error_of(o, reference), error_of(by_sdpa(q, k, v, causal, scale, window), reference)
-    allowed = max(theirs, error_of(by_plain(q, k, v, causal, scale, window), reference))
+    plain = exact(q, k, v, causal, scale, window, q.dtype, torch.float32)[0].to(q.dtype)
+    allowed = max(theirs, error_of(plain, reference)) + float(torch.finfo(q.dtype).eps * reference.abs().max()) / 2
     assert ours <= 2 * allowed + 1e-6, "error %.3g, SDPA's %.3g, allowed twice %.3g" % (ours, theirs, allowed)
     return ours / max(theirs, 1e-9)
 
 
-def strided(generator, shape, how, dtype):
-    """Random (batch, heads, seq, dim) values in memory as `how` says."""
-    b, h, s, d = shape
-    if how == "bshd":  # another order of dimensions
-        return torch.randn(b, s, h, d, device="cuda", dtype=dtype, generator=generator).transpose(1, 2)
-    if how == "padded":  # rows apart from one another
-        return torch.randn(b, h, s, d + 24, device="cuda", dtype=dtype, generator=generator)[..., :d]
-    if how == "unaligned":  # an odd address
-        flat = torch.randn(b * h * s * d + 1, device="cuda", dtype=dtype, generator=generator)
-        return flat[1:].view(b, h, s, d)
-    return torch.randn(b, h, s, d, device="cuda", dtype=dtype, generator=generator)
-
-
-def random_problems_against_float64():
-    """24 random shapes, each at five lengths of one bucket and in several memory layouts."""
-    seed = options.seed if options.seed is not None else random.randrange(1 << 30)
-    chance, ratios = random.Random(seed), []
-    generator = torch.Generator("cuda").manual_seed(seed)
-    with fa_tune.policy(effort="predict"), torch.no_grad():
-        for shape in range(options.shapes):
-            dtype = chance.choice([torch.float16, torch.bfloat16])
-            dim = chance.choice([8, 32, 40, 64, 64, 80, 96, 128, 128, 160, 192, 256])
-            causal = chance.choice([False, False, True, "top-left"])
-            kv, group, batch = chance.randint(1, 4), chance.choice([1, 1, 2, 4, 8]), chance.randint(1, 4)
-            # Lengths that are tuned, and a little less: one kernel serves all five.
-            points = [(8 + eighth) << octave for octave in range(2, 7) for eighth in range(8)]
-            sq, layout = chance.choice(points), chance.choice(["bhsd", "bshd"])
-            sk = sq if chance.random() < 0.5 else chance.choice(points)
-            aligned = chance.random() < 0.85
-            window = None
-            if chance.random() < 0.25 and torch.cuda.get_device_capability()[0] >= 8:
-                window = chance.choice([(-1, 0), (100, -1), (0, 0), (31, 7), (700, 100)])
-            for variant in range(5):
-                less = chance.randint(0, max(0, min(sq, sk) // 64))
-                lengths = max(1, sq - less), max(1, sk - less)
-                how = chance.choice(["plain", "bshd", "padded"]) if aligned else "unaligned"
-                q, k, v = (strided(generator, (batch, heads, length, dim), how, dtype)
-                           for heads, length in ((kv * group, lengths[0]), (kv, lengths[1]),
-                                                 (kv, lengths[1])))
-                scale = chance.choice([None, None, 0.3])
-                given = [x.transpose(1, 2) if layout == "bshd" else x for x in (q, k, v)]
-                words = "seed %d, shape %d: %s %s %s k %s causal=%s window=%s scale=%s %s" % (
-                    seed, shape, dtype, how, tuple(q.shape), tuple(k.shape), causal, window, scale, layout)
-                try:
-                    o, lse = fa_tune.attention(*given, causal=causal, window=window, scale=scale, layout=layout,
-                                               return_lse=True)
-                    assert o.shape == given[0].shape and o.dtype == dtype
-                    ratios.append(check(o.transpose(1, 2) if layout == "bshd" else o, q, k, v, causal, scale,
-                                        window))
-                    _, exact_lse = exact(q, k, v, causal, scale, window)
-                    if torch.cuda.get_device_capability()[0] >= 8:   # the same by expressions
-                        most, place = 1 << 30, "(q + len_q - len_k)" if causal == "top-left" else "q"
-                        left, right = (most if limit < 0 else limit for limit in window or (-1, -1))
-                        o = fa_tune.attention(*given, scale=scale, layout=layout, score="score * 2 - (score if h >= 0 else 0)", mask=(
-                            "%s - k <= %d and k - %s <= %d" % (place, left, place, 0 if causal else right)))
-                        check(o.transpose(1, 2) if layout == "bshd" else o, q, k, v, causal, scale, window)
-                    seen = torch.isfinite(exact_lse)
-                    far = (lse.double() - exact_lse)[seen].abs()
-                    assert far.numel() == 0 or float(far.max()) < 2e-3, "LSE is off by %g" % far.max()
-                except Exception as error:
-                    raise AssertionError("%s: %s" % (words, error)) from error
-    ratios.sort()
-    return "%d problems; largest error over SDPA's: median %.2f, largest %.2f, %d of them above 2; seed %d" % (
-        len(ratios), ratios[len(ratios) // 2], ratios[-1], sum(ratio > 2 for ratio in ratios), seed)
+def random_calls_against_float64():
+    return gpu_calls.random_calls(options.seed if options.seed is not None else random.randrange(1 << 30), options.seconds)
 
 
 # ---- PyTorch's own ways --------------------------------------------------------------------------
@@ -717,7 +637,7 @@ def host_costs():
 
 
 TESTS = [
-    the_newcomers_three_lines, a_bound_kernel_and_objects, random_problems_against_float64, fp8_keeps_a_needle_and_a_dominant_key,
+    the_newcomers_three_lines, a_bound_kernel_and_objects, random_calls_against_float64, fp8_keeps_a_needle_and_a_dominant_key,
     torch_compile_takes_it_whole, graphs_capture_and_replay,
     outputs_are_as_pytorch_makes_them, threads_and_streams, a_thread_without_a_context, two_devices, serving_policy,
     sdpa_drop_in, hugging_face_tokens_are_the_same, transformers_static_cache,
@@ -727,7 +647,7 @@ TESTS = [
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--shapes", type=int, default=24, help="random shapes, five lengths each (24)")
+    parser.add_argument("--seconds", type=int, default=60, help="of random calls (60)")
     parser.add_argument("tests", nargs="*", help="names of tests; none: all")
     options = parser.parse_args()
     note("fa_tune %s, PyTorch %s on %s, Python %s" % (
