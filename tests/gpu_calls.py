@@ -290,10 +290,8 @@ def random_calls(seed, seconds=0, count=1 << 30, only=None, variants=3):
             refused[str(error)[:110]] += 1
         except Exception as error:  # pylint: disable=broad-exception-caught
             wrong.append(number)
-            what = {name: word for name, word in case.items() if word}
-            print("WRONG --seed %d --only %d, variant %d: %s\n    %s: %s" % (seed, number, told, what, type(error).__name__, str(error)[:600]), flush=True)
-            if not isinstance(error, AssertionError):
-                print(traceback.format_exc()[-900:], flush=True)
+            what, how = {name: word for name, word in case.items() if word}, error if isinstance(error, AssertionError) else traceback.format_exc()[-1200:]
+            print("WRONG --seed %d --only %d, variant %d: %s\n    %s" % (seed, number, told, what, how), flush=True)
             if isinstance(error, torch.AcceleratorError if hasattr(torch, "AcceleratorError") else ()):
                 break   # the context is lost
     for words, times in refused.most_common(12):
