@@ -124,17 +124,16 @@ static int make_tables(fa_store *store, fa_diag *diag)
     int64_t version = 0;
     char sql[160];
     snprintf(sql, sizeof sql, "SELECT pg_advisory_xact_lock(%d)", FA_STORE_APPLICATION_ID);
-    int rc = fa_postgres_command(store, sql, NULL, diag);
-    if (rc == 0)
-        rc = read_version(store, &version, diag);
-    if (rc != 0 || version == FA_STORE_SCHEMA)
-        return rc;
-    rc = fa_db_exec(store, fa_db_schema, diag);
+    FA_OR_RETURN(fa_postgres_command(store, sql, NULL, diag));
+    FA_OR_RETURN(read_version(store, &version, diag));
+    if (version == FA_STORE_SCHEMA)
+        return 0;
+    FA_OR_RETURN(fa_db_exec(store, fa_db_schema, diag));
     snprintf(sql, sizeof sql,
              "CREATE TABLE fa_tune_store (version bigint NOT NULL); "
              "INSERT INTO fa_tune_store VALUES (%d)",
              FA_STORE_SCHEMA);
-    return rc == 0 ? fa_postgres_command(store, sql, NULL, diag) : rc;
+    return fa_postgres_command(store, sql, NULL, diag);
 }
 
 /* ---- what may be done with them -------------------------------------------------------------*/
@@ -159,11 +158,10 @@ static int check_rights(fa_store *store, fa_diag *diag)
 static int check_contents(fa_store *store, fa_diag *diag)
 {
     int64_t version;
-    int rc = read_version(store, &version, diag);
-    if (rc == 0)
-        rc = check_rights(store, diag);
-    if (rc != 0 || version == FA_STORE_SCHEMA)
-        return rc;
+    FA_OR_RETURN(read_version(store, &version, diag));
+    FA_OR_RETURN(check_rights(store, diag));
+    if (version == FA_STORE_SCHEMA)
+        return 0;
     if (store->read_only)
         return fa_fail(diag, FA_ENOTFOUND, "store %s is empty", store->path);
     return FA_CHANGED(store, diag, make_tables(store, diag));

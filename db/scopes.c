@@ -314,17 +314,15 @@ static int count_rows(fa_store *store, fa_forgotten *ret_forgotten, fa_diag *dia
 static int forget(fa_store *store, const fa_forget_scopes *which, fa_forgotten *ret_forgotten,
                   fa_diag *diag)
 {
-    int rc = fa_db_exec(store, begin_sql, diag);
-    for (size_t i = 0; rc == 0 && which->ids != NULL && i < which->count; i++)
-        rc = fa_db_do(store, diag,
-                      "INSERT INTO temp.forgotten SELECT id FROM scope WHERE id = ? "
-                      "ON CONFLICT DO NOTHING",
-                      fa_int(which->ids[i]));
-    if (rc == 0)
-        rc = fa_db_exec(store, which->ids != NULL ? cubins_sql : everything_sql, diag);
-    if (rc == 0)
-        rc = count_rows(store, ret_forgotten, diag);
-    return rc == 0 && !which->dry_run ? fa_db_exec(store, delete_sql, diag) : rc;
+    FA_OR_RETURN(fa_db_exec(store, begin_sql, diag));
+    for (size_t i = 0; which->ids != NULL && i < which->count; i++)
+        FA_OR_RETURN(fa_db_do(store, diag,
+                              "INSERT INTO temp.forgotten SELECT id FROM scope WHERE id = ? "
+                              "ON CONFLICT DO NOTHING",
+                              fa_int(which->ids[i])));
+    FA_OR_RETURN(fa_db_exec(store, which->ids != NULL ? cubins_sql : everything_sql, diag));
+    FA_OR_RETURN(count_rows(store, ret_forgotten, diag));
+    return which->dry_run ? 0 : fa_db_exec(store, delete_sql, diag);
 }
 
 int fa_store_forget(fa_store *store, const fa_forget_scopes *which, fa_forgotten *ret_forgotten,

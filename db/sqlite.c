@@ -509,15 +509,13 @@ static int make_tables(fa_store *store, fa_diag *diag)
 {
     int version = 0;
     char pragmas[128];
-    int rc = read_version(store, &version, diag);
-    if (rc != 0 || version == FA_STORE_SCHEMA)
-        return rc;
+    FA_OR_RETURN(read_version(store, &version, diag));
     if (version != 0)
-        return refuse_version(store, version, diag);
-    rc = fa_db_exec(store, fa_db_schema, diag);
+        return version == FA_STORE_SCHEMA ? 0 : refuse_version(store, version, diag);
+    FA_OR_RETURN(fa_db_exec(store, fa_db_schema, diag));
     snprintf(pragmas, sizeof pragmas, "PRAGMA user_version = %d; PRAGMA application_id = %d;",
              FA_STORE_SCHEMA, FA_STORE_APPLICATION_ID);
-    return rc == 0 ? fa_db_exec(store, pragmas, diag) : rc;
+    return fa_db_exec(store, pragmas, diag);
 }
 
 static int change_tables(fa_store *store, fa_diag *diag)

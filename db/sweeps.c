@@ -102,22 +102,22 @@ static int come_back(fa_store *store, const fa_sweep_entry *entry, int64_t id, f
 static int enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag)
 {
     int64_t id = 0;
-    int rc = find_sweep(store, entry->sweep->key, &id, diag);
-    if (rc == 0 && id != 0 && !entry->restart)
+    FA_OR_RETURN(find_sweep(store, entry->sweep->key, &id, diag));
+    if (id != 0 && !entry->restart)
         return come_back(store, entry, id, diag);
-    if (rc == 0 && id != 0)
-        rc = fa_db_do(store, diag, "DELETE FROM sweep_item WHERE sweep_id = ?", fa_int(id));
-    if (rc == 0 && id != 0)
-        rc = fa_db_do(store, diag, "DELETE FROM sweep WHERE id = ?", fa_int(id));
-    return rc != 0 ? rc : add_sweep(store, entry, diag);
+    if (id != 0) {
+        FA_OR_RETURN(
+            fa_db_do(store, diag, "DELETE FROM sweep_item WHERE sweep_id = ?", fa_int(id)));
+        FA_OR_RETURN(fa_db_do(store, diag, "DELETE FROM sweep WHERE id = ?", fa_int(id)));
+    }
+    return add_sweep(store, entry, diag);
 }
 
 int fa_store_sweep_enter(fa_store *store, const fa_sweep_entry *entry, fa_diag *diag)
 {
-    int rc = 0;
-    for (int32_t i = 0; rc == 0 && i < entry->count; i++)
-        rc = fa_problem_check(&entry->items[i].problem, diag);
-    return rc != 0 ? rc : FA_CHANGED(store, diag, enter(store, entry, diag));
+    for (int32_t i = 0; i < entry->count; i++)
+        FA_OR_RETURN(fa_problem_check(&entry->items[i].problem, diag));
+    return FA_CHANGED(store, diag, enter(store, entry, diag));
 }
 
 int fa_store_sweep_set_state(fa_store *store, const char *key, fa_sweep_state state, fa_diag *diag)
@@ -164,10 +164,9 @@ int fa_store_sweeps(fa_store *store, const char *key, fa_sweep **ret_rows, size_
 /* Its number; FA_ENOTFOUND, without a sentence. */
 static int need_sweep(fa_store *store, const char *key, int64_t *ret_id, fa_diag *diag)
 {
-    int rc = fa_db_enter(store, diag);
-    if (rc == 0)
-        rc = find_sweep(store, key, ret_id, diag);
-    return rc != 0 ? rc : *ret_id == 0 ? FA_ENOTFOUND : 0;
+    FA_OR_RETURN(fa_db_enter(store, diag));
+    FA_OR_RETURN(find_sweep(store, key, ret_id, diag));
+    return *ret_id == 0 ? FA_ENOTFOUND : 0;
 }
 
 int fa_store_sweep_read(fa_store *store, const char *key, fa_sweep *ret_sweep, fa_diag *diag)

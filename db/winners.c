@@ -221,23 +221,22 @@ static int put_winner(fa_store *store, const fa_winner_record *winner, const fa_
 {
     int64_t scope_id = 0;
     bool kept = false, exists = true;
-    int rc = hold(store, &winner->scope, &scope_id, diag);
-    if (rc == 0 && !replace)
-        rc = has_better(store, scope_id, winner->origin, &kept, diag);
-    if (rc == 0 && cubin != NULL)
-        rc = put_cubin(store, cubin, diag);
-    else if (rc == 0 && !kept)
-        rc = cubin_exists(store, winner->cubin_key, &exists, diag);
-    if (rc == 0 && !exists)
-        rc = fa_fail(
+    FA_OR_RETURN(hold(store, &winner->scope, &scope_id, diag));
+    if (!replace)
+        FA_OR_RETURN(has_better(store, scope_id, winner->origin, &kept, diag));
+    *ret_kept = kept;
+    if (cubin != NULL)
+        FA_OR_RETURN(put_cubin(store, cubin, diag));
+    if (kept)
+        return 0;
+    if (cubin == NULL)
+        FA_OR_RETURN(cubin_exists(store, winner->cubin_key, &exists, diag));
+    if (!exists)
+        return fa_fail(
             diag, FA_ESTORE,
             "store %s: the winner's cubin %s is not in it any more; was the store replaced?",
             store->path, winner->cubin_key);
-    *ret_kept = kept;
-    if (rc == 0 && !kept)
-        rc = fa_db_do(store, diag, "DELETE FROM winner WHERE scope_id = ?", fa_int(scope_id));
-    if (rc != 0 || kept)
-        return rc;
+    FA_OR_RETURN(fa_db_do(store, diag, "DELETE FROM winner WHERE scope_id = ?", fa_int(scope_id)));
     fa_query query =
         fa_db_prepare(store, diag,
                       "INSERT INTO winner (" ROW_COLUMNS
@@ -253,12 +252,11 @@ int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
                         const fa_cubin_record *cubin, bool replace, bool *ret_kept, fa_diag *diag)
 {
     bool kept = false;
-    int rc = check_winner(winner, cubin, diag);
-    if (rc == 0)
-        rc = FA_CHANGED(store, diag, put_winner(store, winner, cubin, replace, &kept, diag));
-    if (rc == 0 && ret_kept != NULL)
+    FA_OR_RETURN(check_winner(winner, cubin, diag));
+    FA_OR_RETURN(FA_CHANGED(store, diag, put_winner(store, winner, cubin, replace, &kept, diag)));
+    if (ret_kept != NULL)
         *ret_kept = kept;
-    return rc;
+    return 0;
 }
 
 int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag)
