@@ -107,6 +107,7 @@ def draw(chance):
         case.update(fp8=chance.choice(["k, v", "all"]), dim=chance.choice([64, 128, 256, 96]))
     elif form in ("dense", "packed"):
         case["dropout"], case["trains"] = chance.choice([None] * 5 + [0.1, 0.5]), chance.random() < 0.4
+    case["dim_v"] = chance.randrange(32, case["dim"] + 1, 8) if not case["fp8"] and chance.random() < 0.1 else case["dim"]
     return case
 
 
@@ -133,12 +134,13 @@ def hide(x, kept):
 def make(case, most, keys_most, chance, generator):
     """The tensors of a call, its words, and a function that splits tensors like these into each sequence's (heads, rows, dim). Shapes follow from the
     case and the longest lengths alone."""
-    form, b, dim, page = case["form"], case["batch"], case["dim"], case["page"] or keys_most
+    form, b, dim, dims, page = case["form"], case["batch"], case["dim"], (case["dim"], case["dim_v"]), case["page"] or keys_most
     hows = ["unaligned"] if case["unaligned"] else ["plain", "padded", "turned"]
     kinds = [FP8 if case["fp8"] == "all" else case["type"], *[FP8 if case["fp8"] else case["type"]] * 2]
     if form == "dense":
         turned = case["layout"] == "bshd"
-        x = [memory(generator, (b, n, s, dim), kind, chance.choice(hows)) for n, s, kind in zip((case["heads"], case["kv"], case["kv"]), (most, keys_most, keys_most), kinds)]
+        shapes = [(b, case["heads"], most, dim), *((b, case["kv"], keys_most, size) for size in dims)]
+        x = [memory(generator, shape, kind, chance.choice(hows)) for shape, kind in zip(shapes, kinds)]
         return [y.transpose(1, 2) if turned else y for y in x], {"layout": case["layout"]}, lambda *x: list(zip(*(y.transpose(1, 2) if turned else y for y in x)))
     ints = lambda of: torch.tensor(of, device=DEVICE, dtype=torch.int32)  # noqa: E731
     rows = [most] * b if form == "decode" else [most, *[chance.randint(0, most) for _ in range(b - 1)]]
@@ -158,7 +160,7 @@ def make(case, most, keys_most, chance, generator):
         at = [(table[i, torch.arange(n) // page] * page + torch.arange(n) % page).to(DEVICE) for i, n in enumerate(keys)]
         words.update({"block_table": ints(table.tolist())} if case["page"] else {}, **{"cache_seqlens" if form == "decode" else "seqused_k": ints(keys)})
     q = memory(generator, (b, most, case["heads"], dim) if form == "decode" else (total, case["heads"], dim), kinds[0], chance.choice(hows))
-    k, v = (memory(generator, (*shape, case["kv"], dim), kinds[1], chance.choice(hows)) for _ in range(2))
+    k, v = (memory(generator, (*shape, case["kv"], size), kinds[1], chance.choice(hows)) for size in dims)
     if form != "packed":
         hide(k, at), hide(v, at)
     if form != "decode":
@@ -201,7 +203,7 @@ def judge(case, chance, generator):
         given = leaves[:3]
     outer = None
     if dense and case["into"] and not case["trains"] and not case["lse"]:
-        outer = torch.full((*given[0].shape[:-1], case["dim"] + 16), math.nan, device=DEVICE, dtype=kind)
+        outer = torch.full((*given[0].shape[:-1], case["dim_v"] + 16), math.nan, device=DEVICE, dtype=kind)
         words["out"] = outer[..., 8:-8]
     run = (lambda *x: call(*x, **words)) if not case["compiled"] else torch.compile(lambda *x: call(*x, **words), fullgraph=True)
     made = run(*given)
@@ -214,7 +216,7 @@ def judge(case, chance, generator):
             to.copy_(of)
         graph.replay()
     o, lse = made if case["lse"] else (made, None)
-    assert o.dtype == kind and o.shape == given[0].shape, "it is %s of shape %s" % (o.dtype, tuple(o.shape))
+    assert o.dtype == kind and o.shape == (*given[0].shape[:-1], case["dim_v"]), "it is %s of shape %s" % (o.dtype, tuple(o.shape))
     assert outer is None or bool(outer[..., :8].isnan().all() and outer[..., -8:].isnan().all()), "it wrote outside its output"
 
     def definition(number, narrow):

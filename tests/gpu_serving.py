@@ -34,6 +34,7 @@ def replayed(case):
     """Four graphs, each replayed on other sequences in the same buffers."""
     chance, generator = random.Random(1), torch.Generator("cuda").manual_seed(1)
     case = {**dict.fromkeys(gpu_calls.draw(chance)), "type": torch.bfloat16, "dim": 128, "texts": {}, "trains": False, "lse": True, "graph": True, **case}
+    case["dim_v"] = case["dim"]
     return "O %s of what is allowed" % " ".join("%.2f" % gpu_calls.judge(case, chance, generator) for _ in range(4))
 
 
