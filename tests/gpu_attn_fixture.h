@@ -66,7 +66,8 @@ static inline int prove(const fa_attn_case *c, const fa_buf *reference, const fa
     fa_bench_kernel kernel = {.launches = {candidate->launches},
                               .workspace_bytes = (size_t)candidate->launches.workspace_bytes,
                               .counters = (size_t)candidate->launches.counters};
-    memcpy(kernel.launches[0].at[0].grid, candidate->trial.grid, sizeof candidate->trial.grid);
+    const int first = fa_launch_is_left_out(kernel.launches[0].at);
+    memcpy(kernel.launches[0].at[first].grid, candidate->trial.grid, sizeof candidate->trial.grid);
     int rc = open_prover(c, reference, seed, &prover);
     if (rc == 0)
         rc = fa_module_load(world.driver, cubin->data, cubin->size, &module, &diag);

@@ -88,8 +88,7 @@ struct launcher {
     const engine_fixture *f;
     const fa_kernel *kernel;
     const struct arena *arena;
-    int number;
-    int failures, launches;
+    int number, failures, launches;
     fa_diag diag;
 };
 

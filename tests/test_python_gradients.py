@@ -367,10 +367,8 @@ def sinks_and_softcaps_and_other_layouts_have_theirs():
     with PyTorch() as (torch, _):
         torch.deterministic = True
         case = Inputs(batch=1, heads=2, heads_kv=1, rows=5, keys=7)
-        swapped = []
-        for flat, heads, rows in zip(case.numbers, (2, 1, 1), (5, 7, 7)):
-            swapped.append(Tensor((1, rows, heads, DIM), [flat[(h * rows + i) * DIM + d] for i in range(rows) for h in range(heads)
-                                                          for d in range(DIM)]))
+        swapped = [Tensor((1, rows, heads, DIM), [flat[(h * rows + i) * DIM + d] for i in range(rows) for h in range(heads) for d in range(DIM)])
+                   for flat, heads, rows in zip(case.numbers, (2, 1, 1), (5, 7, 7))]
         sinks, gradient = [0.5, -1.0], Inputs(1, 2, 1, 5, 7).numbers[0]
         d_o = Tensor((1, 2, 5, DIM), gradient)
         given = floats(2, values=sinks)

@@ -19,8 +19,8 @@
 #include <cJSON.h>
 
 /* What a manifest's expressions may read besides its own tunables and lets: the fields of the
- * operation that have a macro, FETCH_BYTES behind BUFFERS, then the GPU. */
-enum { FA_GIVEN_MAX = FA_PROBLEM_VALUES + 7 };
+ * operation that have a macro, FETCH_BYTES and MASK_LISTS behind BUFFERS, then the GPU. */
+enum { FA_GIVEN_MAX = FA_PROBLEM_VALUES + 8 };
 
 typedef struct fa_given {
     int count;

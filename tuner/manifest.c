@@ -77,9 +77,11 @@ void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_probl
             fa_buf text = {0}; /* a score's bytes, or a mask's that are for all queries */
             if (p->value[i] != 0) /* else they read nothing */
                 fa_snippets_print(p, &text, NULL);
-            const char *at = strstr(text.data != NULL ? text.data : "", "_FETCH_BYTES ");
+            const char *all = text.data != NULL ? text.data : "",
+                       *at = strstr(all, "_FETCH_BYTES ");
             const bool is = at != NULL && (at[-1] == 'E' || at[14] == '\n');
             add_name(&given, "FETCH_BYTES", is ? strtol(at + 13, NULL, 10) : 0);
+            add_name(&given, "MASK_LISTS", strstr(all, "MASK_LISTS ") != NULL);
             fa_buf_free(&text);
         }
     }

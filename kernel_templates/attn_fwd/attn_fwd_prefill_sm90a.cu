@@ -15,7 +15,8 @@
 //    largest part of a page that tiles are whole numbers of.
 //  - keys behind a sequence's end are masked, values there become zeros in shared memory, since what lies there may be NaN.
 //  - with a user's mask a tile has the steps that some query sees by it. The fourth warp of the producing warpgroup deals tiles and finds
-//    their steps, ahead of the threads that fetch; consumers know them by notes beside the tiles of K.
+//    their steps, ahead of the threads that fetch; consumers know them by notes beside the tiles of K. By a mask that reads a tensor of
+//    queries and keys (MASK_LISTS) no range says which those are: a launch before looks at every element.
 //  - keys and values of fp8 come to tiles of their own, from which three warps of the producing warpgroup make the
 //    tiles that wgmma multiplies. Their scales are numbers of the kernel's, but for the products.
 //  - rows of the output leave by TMA, except by hand those of a warp that holds the last row of a sequence that another
@@ -24,6 +25,9 @@
 #include "fa_tma_device.cuh"
 // All threads of the cluster have come.
 FA_DEVICE void cluster_sync() { asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory"); }
+#endif
+#ifndef MASK_LISTS
+#define MASK_LISTS 0
 #endif
 #include "attn_serving.cuh"
 #include "attn_serving_params.h"
@@ -67,6 +71,22 @@ FA_DEVICE int kv_head_of(const fa_attn_serving_params &p, const Work &work) { re
 FA_DEVICE Places places_of(const fa_attn_serving_params &p, const Work &work) {
     return {work.batch, work.head, kv_head_of(p, work), work.len_q, work.len_k AND_BUFFERS(p.buffer)};
 }
+
+// What tiles see of steps, counted from key 0, by a mask: 0: nothing, 1: something, 2: all that fields let them see. MASK_LISTS has a bit for each place
+// that the mask names: b, h, hk first.
+struct Lists {
+    enum { kMade = MASK_LISTS != 0, kByBatch = MASK_LISTS % 2 != 0 || VARLEN_Q != 0 || LENGTHS_K != 0, kByHead = MASK_LISTS / 2 % 4 != 0 };
+    unsigned char *const at;
+    const u32 tiles, steps, heads, planes;   // of a plane's tile; planes by head and by sequence
+
+    __device__ __forceinline__ explicit Lists(const fa_attn_serving_params &p)
+        : at((unsigned char *)p.workspace), tiles((u32)(p.dense.seq_q + kM - 1) / kM), steps((u32)(p.dense.seq_k + kN - 1) / kN),
+          heads(kByHead ? p.dense.heads_q : 1), planes(kMade ? heads * (kByBatch ? p.dense.batch : 1) : 0) {}
+    __device__ __forceinline__ i64 all() const { return (i64)planes * tiles * steps; }
+    __device__ __forceinline__ unsigned char *of(const Work &w) const {
+        return at + ((i64)((kByBatch ? w.batch : 0) * heads + (kByHead ? w.head : 0)) * tiles + (u32)w.row0 / kM) * steps;
+    }
+};
 
 #if PIECE_STAGES
 // Two blocks form a cluster: where the sequences of a batch read the same, as pair[h][q][k], each of them has a tile of one of two sequences,
@@ -372,7 +392,9 @@ class Dealer {
         const int end_row = kPacked ? find_row(p.dense, w.row0 + kM - 1).query + 1 : w.row0 + kM;
         const int begin = first_key(p, sequence, find_row(p.dense, w.row0).query);
         const int end = end_key(p, sequence, (end_row < w.len_q ? end_row : w.len_q) - 1);
-#if DROPOUT
+#if MASK_LISTS
+        w.key0 = 0;
+#elif DROPOUT
         w.key0 = PAGED != 0 ? begin / kBox * kBox : begin / 16 * 16;   // bits are of 16 keys
 #else
         w.key0 = PAGED != 0 ? begin / kBox * kBox : begin;
@@ -542,7 +564,7 @@ struct Serving {
             const auto from_first = [&](int batch, int head, int kv_head, int q) { return (i64)row_of(p, batch, head, kv_head, q, d.seq_k).at - (i64)first.at; };
             const i64 by_batch = from_first(1, 0, 0, 0), by_head = from_first(0, 1, 0, 0), by_kv_head = from_first(0, 0, 1, 0), by_q = from_first(0, 0, 0, 1);
             const i64 by_heads = by_head | by_kv_head;
-            map = (fa_tensor_map *)(((u64)p.workspace + 127) / 128 * 128) + blockIdx.x;
+            map = (fa_tensor_map *)(((u64)p.workspace + Lists(p).all() + 127) / 128 * 128) + blockIdx.x;
             of_heads = by_head != 0, of_kv_heads = by_kv_head != 0, of_batch = by_batch != 0;
             constexpr u32 kMapAt = Order::kMade ? Order::kAt + Order::kMost * 16 : 256;   // in front of the pieces' barriers
             const int places = d.seq_q + key_offset(p, d.seq_q, d.seq_k);   // of queries: as many as keys, but with a top-left mask
@@ -635,6 +657,8 @@ struct Serving {
 #if BUFFER_COUNT > 0
         clear_memo(shared.work() + kRecordBytes);
 #endif
+        const Lists lists(p);
+        if (Lists::kMade) await_launches_before();
         warp_sync();
         for (;;) {
             Work work = dealer.find(p);
@@ -646,7 +670,13 @@ struct Serving {
 #pragma unroll 1
             for (SeenSteps<kN> steps(all);;) {
                 if (steps.first > 0) {
-                    steps.look_on(places_of_walker(p, work, shared), work.row0 + offset, last + offset, work.key0, all);
+                    if constexpr (Lists::kMade) {
+                        steps.first -= 32;
+                        const int step = steps.first + (int)(threadIdx.x % 32), sees = step < all ? lists.of(work)[step] : 0;
+                        steps.seen = warp_ballot(sees != 0), steps.whole = warp_ballot(sees > 1);
+                    } else {
+                        steps.look_on(places_of_walker(p, work, shared), work.row0 + offset, last + offset, work.key0, all);
+                    }
                     for (u32 left = counted ? 0 : steps.seen; left != 0; left &= left - 1) ++count;
                     if (steps.seen == 0 || !(held || counted)) continue;
                     if (threadIdx.x % kWarp == 0) {
@@ -1088,6 +1118,47 @@ struct Serving {
     }
 };
 
+#if MASK_LISTS
+// By a warp: what the queries from `row` to `last` see of the keys from `key` on. What there is not is read as the last that there is.
+FA_DEVICE int look_at_all(const Places &places, int row, int last, int key, int last_key) {
+    constexpr int kRows = 8, kKeys = (kN + 31) / 32;
+    const int lane = (int)(threadIdx.x % kWarp);
+    bool seen = false, hidden = false;
+#pragma unroll 1
+    for (; row <= last && !(warp_any(seen) && warp_any(hidden)); row += kRows)
+#pragma unroll
+        for (int i = 0; i < kRows * kKeys; ++i) {
+            const int q = row + i / kKeys, k = key + i % kKeys * 32 + lane;
+            const bool is = is_visible(places, query_place(q < last ? q : last), query_place(k < last_key ? k : last_key));
+            seen |= is, hidden |= !is;
+        }
+    return !warp_any(seen) ? 0 : warp_any(hidden) ? 1 : 2;
+}
+// By all warps of the first launch.
+FA_DEVICE void make_lists(const fa_attn_serving_params &p) {
+    const Lists lists(p);
+    constexpr u32 kWarps = FA_THREADS / kWarp;
+    for (i64 i = blockIdx.x * kWarps + threadIdx.x / kWarp; i < lists.all(); i += gridDim.x * kWarps) {
+        const u32 plane = (u32)(i / lists.steps / lists.tiles);
+        Work work = {};
+        work.row0 = (int)(i / lists.steps % lists.tiles) * kM, work.head = (int)(plane % lists.heads), work.batch = (int)(plane / lists.heads);
+        const Sequence s = find_sequence(p, work.batch);
+        work.len_q = s.len_q, work.len_k = s.len_k;
+        const int key = (int)(i % lists.steps) * kN, last = (work.row0 + kM < s.len_q ? work.row0 + kM : s.len_q) - 1;
+        int sees = 0;
+        if (work.row0 <= last) {
+            const Places places = places_of(p, work);
+            const int end = end_key(p, s, last), last_key = (key + kN < end ? key + kN : end) - 1;
+            if (key <= last_key && first_key(p, s, work.row0) <= last_key) {
+                const SnippetSpan<int> span = SeenSteps<kN>::look(places, work.row0 + s.offset, last + s.offset, key);
+                sees = span.high == 0 ? 0 : span.low != 0 ? 2 : look_at_all(places, work.row0 + s.offset, last + s.offset, key, last_key);
+            }
+        }
+        if (threadIdx.x % kWarp == 0) lists.at[i] = (unsigned char)sees;
+    }
+}
+#endif
+
 } // namespace
 
 #if PIECE_STAGES
@@ -1108,6 +1179,9 @@ extern "C" __global__ void __launch_bounds__(FA_THREADS, MIN_BLOCKS)
 __cluster_dims__(kCluster, 1, 1)
 #endif
 attn_fwd(const __grid_constant__ fa_attn_serving_params p, const __grid_constant__ fa_attn_tensor_maps maps) {
+#if MASK_LISTS
+    if (dynamic_shared_bytes() == 0) return make_lists(p);
+#endif
     run_block<Serving>(p, maps);
 #if PIECE_STAGES
     if (kClusters) cluster_sync();   // nothing is under way to a block that has ended

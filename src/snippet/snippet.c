@@ -138,7 +138,7 @@ static const char *add_operator(fa_snippet *s, node *n)
 /* NULL, or what is wrong. */
 static const char *add(fa_snippet *s, const struct fa_expr_step *step)
 {
-    node *n = &s->node[s->count];
+    node *n = &s->node[s->count++];
     *n = (node){.op = step->op, .type = WHOLE, .high = INT32_MAX};
     memcpy(n->at, step->at, sizeof n->at);
     if (step->op == OP_NAME && n->at[0] >= FA_NAME_BUFFERS) {
@@ -161,11 +161,8 @@ static const char *add(fa_snippet *s, const struct fa_expr_step *step)
             n->real = step->value.real;
         n->low = n->high = n->type == WHOLE ? n->whole : 0;
     } else {
-        const char *wrong = add_operator(s, n);
-        if (wrong != NULL)
-            return wrong;
+        return add_operator(s, n);
     }
-    s->count++;
     return NULL;
 }
 
@@ -393,15 +390,17 @@ static void print_buffer(const fa_snippet *s, const node *n, bool fetched, fa_bu
 void fa_snippet_print(const fa_snippet *s, fa_buf *out)
 {
     const char *names[FA_NAMES]; /* fetched: the load that families fetch ahead, the largest */
-    int at[FA_ATTN_BUFFER_DIMS], most = 0, fetched = -1;
+    int at[FA_ATTN_BUFFER_DIMS], most = 0, fetched = -1, by = 0, pairs = 0; /* by: its names */
     for (int i = 0; i < s->count; i++) {
         const node *n = &s->node[i];
         const int kind = is_buffer(n) && n->type != TENSOR ? fetches_of(s, n, at) : 0;
-        const int bytes =
-            kind > 0 ? s->buffer[n->whole].type->bytes : 1; /* of bytes and wide rows it is none */
-        if (kind > most && bytes > 1 && bytes * kind <= 8)
+        const int bytes = kind > 0 ? s->buffer[n->whole].type->bytes : 1;
+        if (kind > most && bytes > 1 && bytes * kind <= 8) /* of bytes and wide rows it is none */
             most = kind, fetched = i;
+        pairs |= kind == 2, by |= n->op == OP_NAME ? 1 << n->at[0] : 0;
     }
+    if (pairs && s->mask)
+        fa_buf_printf(out, "#define MASK_LISTS %d\n", by);
     if (most > 0)
         fa_buf_printf(out, "#define %s_FETCH_BYTES %d\n", s->mask ? "MASK" : "SCORE",
                       s->buffer[s->node[fetched].whole].type->bytes * (most == 2 ? 64 : 1));

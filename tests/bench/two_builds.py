@@ -187,8 +187,7 @@ def serving_cost(host, rounds):
     samples = []
     with serve_load.Daemon(host.build, folder) as daemon:
         assert daemon.request("POST", "/v1/kernel", body)[0] == 200
-        for _ in range(rounds):
-            samples.append(daemon.load(body, 100000)["cpu_us"])
+        samples.extend(daemon.load(body, 100000)["cpu_us"] for _ in range(rounds))
         time.sleep(1)
         with open("/proc/%d/status" % daemon.process.pid, encoding="utf-8") as file:
             memory = int(re.search(r"VmRSS:\s+(\d+)", file.read())[1]) / 1024
@@ -214,9 +213,8 @@ def host_rows(old, new, place, rounds):
             seconds, memory = host.tune(at + "sweep.db", "show")
             keep("listing 48 winners", "s", which, seconds)
             keep("memory of that", "MB", which, memory)
-    stores = []
+    stores = [os.path.join(host.place, "kernel.db") for host in hosts]
     for which, host in enumerate(hosts):
-        stores.append(os.path.join(host.place, "kernel.db"))
         del host.env["FA_TUNE_TEMPLATES"]
         host.tune(stores[which], "--quiet", "--batch", SHAPE[0], "--heads", SHAPE[1], "--seq", SHAPE[2],
                   "--head-dim", SHAPE[3], driver=host.fake)

@@ -56,8 +56,7 @@ int32_t fa_model_occupancy(const fa_gpu *gpu, int32_t threads, int32_t registers
     if (threads < 1 || threads > 1024 || registers < 0 || registers > REGISTERS_MAX ||
         smem_bytes < 0 || smem_bytes > gpu->smem_per_block)
         return 0;
-    int64_t warps = (threads + WARP - 1) / WARP;
-    int64_t blocks = gpu->blocks_per_sm;
+    int64_t warps = (threads + WARP - 1) / WARP, blocks = gpu->blocks_per_sm;
     int64_t by_threads = gpu->threads_per_sm / (warps * WARP);
     int64_t each = ((int64_t)(registers > 0 ? registers : 1) * WARP + REGISTER_UNIT - 1) /
                    REGISTER_UNIT * REGISTER_UNIT;

@@ -184,8 +184,7 @@ static struct shape make_shape(const fa_candidate *candidate, const fa_problem *
 static double tile_clocks(const struct shape *s, const fa_gpu *gpu, int resident)
 {
     const fa_model_rates *a = fa_model_rates_of(gpu);
-    double rate = fa_model_mma_rate(gpu);
-    double scores = s->block_m * s->block_n;
+    double rate = fa_model_mma_rate(gpu), scores = s->block_m * s->block_n;
     double kv_bytes = 2 * s->block_n * s->head * 2, q_bytes = s->block_m * s->head * 2;
     /* Every warp reads all keys and values of the tile; its queries too unless it keeps them. */
     double smem = s->warps * kv_bytes + (s->q_in_registers ? 0 : q_bytes) + kv_bytes;
