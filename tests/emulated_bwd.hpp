@@ -22,7 +22,7 @@ inline void give(Rendered &r) {
     r.side_threads = kSideThreads, r.block_m = kM, r.block_n = kN, r.columns = kD, r.columns_v = kDv;
     r.prepare = prepare, r.main = main_launch, r.finish = finish;
 #if defined(WIDE)
-    r.kind = kWide, r.dq = dq_launch, r.parts = kParts, r.part_floats = kPartFloats, r.arrivals = kArrivals;
+    r.kind = kWide, r.dq = dq_launch, r.dq_keys = DQ_BLOCK_N, r.parts = kParts, r.part_floats = kPartFloats, r.arrivals = kArrivals;
 #elif defined(HOPPER)
     r.kind = kHopper, r.in_passing = kInPassing, r.parts = kParts, r.part_floats = kPartFloats, r.arrivals = kArrivals;
 #else

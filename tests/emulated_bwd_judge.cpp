@@ -246,7 +246,8 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
 #if BUFFER_COUNT
     if (r.wanted != 0) floats += 12 * D_BUFFERS;
 #endif
-    if (r.mask != nullptr && !r.deterministic) floats += tiles_of(p.seq_k, r.block_n) * heads * (4 + 2 * ((tiles + 31) / 32));   // lists
+    if (r.mask != nullptr && (!r.deterministic || r.kind == kWide)) floats += tiles_of(p.seq_k, r.block_n) * heads * (4 + 2 * ((tiles + 31) / 32));   // lists
+    if (r.mask != nullptr && r.kind == kWide) floats += tiles_of(p.seq_q, 128) * heads * (4 + 2 * ((tiles_of(p.seq_k, r.dq_keys) + 31) / 32));   // of queries
     std::vector<float> space((size_t)floats + 80, NAN);
     float *workspace = (float *)(((uintptr_t)space.data() + 255) & ~(uintptr_t)255);
     Arguments a = {p, workspace};

@@ -17,7 +17,7 @@ enum Kind { kReference, kAmpere, kHopper, kWide };   // attn_bwd_ref, _sm80, _sm
 struct Rendered {
     Kind kind;
     bool bf16, varlen, window, softcap, sinks, deterministic, in_passing, dropout;
-    int causal, head_dim, head_dim_v, block_m, block_n, columns, columns_v;
+    int causal, head_dim, head_dim_v, block_m, block_n, dq_keys, columns, columns_v;
     int parts, part_floats, arrivals;   // Hopper's: of a group; of a tile of keys the sums of a part, and the counters
     emu::u32 side_threads;
     int wanted;   // bits: of which buffers gradients are, as Held compares them

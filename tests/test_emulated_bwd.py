@@ -253,12 +253,9 @@ class WideCase(Case):
             self.words += [wide_dq_bytes(*self.dq, *self.tiles)]
 
 
-def wide_problems_are_right():
-    prove_some(2, 1266, WideCase, WIDE)
-
-
 def hopper_problems_are_right():
-    prove_some(2, 1119, HopperCase, HOPPER)
+    for count, seed, case_of, kernel in ((2, 1266, WideCase, WIDE), (2, 1119, HopperCase, HOPPER), (1, 22402, HopperSequencesCase, HOPPER)):
+        prove_some(count, seed, case_of, kernel)
 
 
 def narrow(case, block_m, words, **flags):
@@ -359,17 +356,12 @@ def the_parts_of_a_group_are_summed():
                          ("(u32)job.head % kParts", "0u"), *more), HOPPER)
 
 
-def hopper_sequences_of_several_lengths_are_right():
-    prove_some(1, 22402, HopperSequencesCase, HOPPER)
-
-
 def a_hopper_kernel_that_is_wrong_is_found():
     case = narrow(HopperCase(random.Random(1)), 96, [1, 1, 1, 400, 200], CAUSAL=1)
     find_in_some_order(case, IN_ORDER, HOPPER, before=(*PASSING, *NEAR))
 
 
 def find_in_some_order(case, changes, kernel, before=()):
-    """`before`: changes that the same program can make, too."""
     def always_right(change):
         """In each of some orders in which warps may run, which the seed draws."""
         for case.words[10] in range(ORDERS):
@@ -379,14 +371,17 @@ def find_in_some_order(case, changes, kernel, before=()):
     tap.equal([change for change in range(len(changes) + 1) if always_right(change)], [0])
 
 
-def a_wide_kernel_that_is_wrong_is_found():
-    """Each wait that keeps the shared memory of its main launches in order, left out, and what tells sequences and heads apart. It is
-    as narrow here as it can be."""
+def narrow_wide(words, **flags):
     case = WideCase(random.Random(1))
     case.d = case.dv = 64
-    case.splits, case.tiles, case.config, case.dq, case.flags = 1, [64, 64], (64, 64, 2, 0), (64, 1), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "VARLEN": 1}
-    case.words = [3, 2, 1, 130, 130, -1, -1, 0, 384, wide_bytes(2, 64, 64), 5, 0, wide_dq_bytes(64, 1, 64, 64)]
-    find_in_some_order(case, (
+    case.splits, case.tiles, case.config, case.dq, case.flags = 1, [64, 64], (64, 64, 2, 0), (64, 1), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1} | flags
+    case.words = [*words, -1, -1, 0, 384, wide_bytes(2, 64, 64), 5, 0, wide_dq_bytes(64, 1, 64, 64)]
+    return case
+
+
+def a_wide_kernel_that_is_wrong_is_found():
+    """Each wait that keeps the shared memory of its main launches in order, left out, and what tells sequences and heads apart."""
+    find_in_some_order(narrow_wide([3, 2, 1, 130, 130], CAUSAL=1, VARLEN=1), (
         ("barrier_wait(at.barrier(kEmpty + ring.slot), ring.parity ^ 1);", ""),
         ("barrier_wait(again.barrier(kOfV ? kOwnVEmpty : kOwnEmpty), round & 1 ^ 1);", ""),
         ("barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);", ""),
@@ -448,7 +443,7 @@ def bent(case, score=1, mask=1):
 
 
 def scores_and_masks_of_a_user_are_right():
-    for seed, case_of, kernel in ((1, Case, KERNEL), (8, ShortCase, REFERENCE), (5, HopperCase, HOPPER), (6, HopperCase, HOPPER)):
+    for seed, case_of, kernel in ((1, Case, KERNEL), (8, ShortCase, REFERENCE), (5, HopperCase, HOPPER), (6, HopperCase, HOPPER), (2, WideCase, WIDE)):
         prove_some(1, seed, lambda dice: bent(case_of(dice), *dice.choice(((1, 1), (1, 0), (0, 1)))), kernel)
 
 
@@ -459,7 +454,7 @@ def held(case, room=4096):
 
 def gradients_of_what_texts_read_are_right():
     """Of few sites sums are kept over the walk, of heads above 128 columns tiles are read by pieces; some keys no query sees."""
-    for seed, case_of, kernel, room in ((1, Case, KERNEL, 4096), (6, Case, KERNEL, 2048), (12, Case, KERNEL, 2048), (8, ShortCase, REFERENCE, 4096), (5, HopperCase, HOPPER, 2048), (3, Case, KERNEL, 1536)):
+    for seed, case_of, kernel, room in ((1, Case, KERNEL, 4096), (6, Case, KERNEL, 2048), (12, Case, KERNEL, 2048), (8, ShortCase, REFERENCE, 4096), (5, HopperCase, HOPPER, 2048), (3, Case, KERNEL, 1536), (2, WideCase, WIDE, 2048)):
         prove_some(1, seed, lambda dice: held(case_of(dice), room), kernel)
 
 
@@ -471,7 +466,7 @@ def dropped(case, room=0):
 
 
 def gradients_with_dropout_are_right():
-    for seed, case_of, kernel, room in ((1, Case, KERNEL, 0), (8, ShortCase, REFERENCE, 4096), (5, HopperCase, HOPPER, 0), (6, HopperCase, HOPPER, 2048), (3, Case, KERNEL, 1536)):
+    for seed, case_of, kernel, room in ((1, Case, KERNEL, 0), (8, ShortCase, REFERENCE, 4096), (5, HopperCase, HOPPER, 0), (6, HopperCase, HOPPER, 2048), (3, Case, KERNEL, 1536), (2, WideCase, WIDE, 0)):
         prove_some(1, seed, lambda dice: dropped(case_of(dice), room), kernel)
 
 
@@ -480,6 +475,7 @@ def dropout_that_is_done_wrong_is_found():
     case.words[0] = 2
     find_each(case, (("weight[e] *= kept[i].factor(j * 4 + half * 2 + e);", ""), ("(i64)index * p.heads_q + head", "head")))
     find_each(dropped(narrow(HopperCase(random.Random(1)), 96, [2, 2, 1, 150, 130])), (("x *= is_kept, s[8 * j + i] *= is_kept;", "x *= is_kept;"), ("places.head + walk.head", "places.head")), HOPPER)
+    find_each(dropped(narrow_wide([2, 2, 1, 150, 130])), (("kept_of_keys(w, job, at).apply(weights);", ""), ("kept_of_keys(w, job, at).apply(dp);", ""), (" kept.apply(dp);", "")), WIDE)
 
 
 def sums_of_what_texts_read_that_are_wrong_are_found():
@@ -507,8 +503,11 @@ def a_text_that_is_done_wrong_is_found():
     of_d_128.d = of_d_128.dv = 128
     of_d_128.tiles, of_d_128.words[9] = [128, 128], hopper_bytes(64, 128, 128)
     for one, more in ((of_hopper, (("s[i] = 0.0f;", ""),)), (of_d_128, (("ds[i / 2] &= other;", ""), ("dp[i] AS_KEPT - deltas[row]", "dp[i]")))):
-        find_each(one, (*lists, *more, ("is_clear(meets, tile, s.seq_q)", "true"), ("w.head += walk.head;", ""), ("weights[i / 2] &= other;", ""), ("weight * slope_at(weight, slope)", "weight"),
+        find_each(one, (*lists, *more, ("is_clear(meets, tile, L::kOfKeys ? s.seq_q : 2147483647)", "true"), ("w.head += walk.head;", ""), ("weights[i / 2] &= other;", ""), ("weight * slope_at(weight, slope)", "weight"),
                         ("query_place(key + 8)", "query_place(key)")), HOPPER)
+    find_each(narrow_wide([1, 4, 2, 300, 450], SCORE_SNIPPET=1, MASK_SNIPPET=1), (
+        *lists, ("is_clear(meets, tile, L::kOfKeys ? s.seq_q : 2147483647)", "true"), ("job.first_head() + at.head", "job.first_head()"), ("weights[i / 2] &= kept;", ""),
+        ("bent[i / 2] &= kept;", ""), ("if (!seen) s[i] = 0.0f;", ""), ("weight * slope_at(weight, slope)", "weight"), ("query_place(row + 8)", "query_place(row)")), WIDE)
     short = bent(plain_case(CAUSAL=0))
     short.words[:5] = [2, 4, 2, 70, 90]
     find_each(short, (("(weigh == 0 ? 1 : is.slope)", "1"), ("!is_masked(p, index, h, row + query, key + other)", "true"), ("kVarlen ? sequence : b", "0")), REFERENCE)

@@ -546,7 +546,7 @@ def several_kernels_run_one_behind_the_other():
         with_answer = specified(place, source, **twice, answer="axpy_naive")
         tap.has(place.run(with_answer, status=1).stderr, "the reference says")
         tap.equal([kernel["entry"] for kernel in place.json("check", with_answer)["kernels"]], ["axpy_naive", "axpy_first", "axpy"])
-        for changes, sentence in (({"block": 64}, "\"block\" is given beside \"launches\""), ({"launches": []}, "1 to 4 launches"),
+        for changes, sentence in (({"block": 64}, "\"block\" is given beside \"launches\""), ({"launches": []}, "1 to 5 launches"),
                                   ({"launches": [{"block": 1, "grid": 1}]}, "launches[0] must be an object with a \"kernel\""),
                                   ({"launches": [{**launches[0], "grid": "Q"}]}, "launches[0]: grid[0]"),
                                   ({"launches": [{**launches[0], "entry": "x"}]}, "\"entry\"")):

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 enum {
-    FA_LAUNCHES_MAX = 4,
+    FA_LAUNCHES_MAX = 5,
     FA_SCRATCH_MAX = 4,             /* arguments that are scratch */
     FA_THE_ANSWER = FA_LAUNCHES_MAX /* in place of a launch: the kernel that says what is right */
 };

@@ -132,7 +132,7 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
     clear_sums(workspace);
 #endif
 #if SKIPS
-    list_tiles(p, workspace);
+    list_tiles<Listed>(p, workspace);
 #endif
     prepare_tile(p, workspace);
 }

@@ -1268,7 +1268,7 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
         for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i < (i64)all_key_tiles(p) * kArrivals; i += (i64)gridDim.x * kSideThreads)
             arrivals_of(p, workspace)[i] = 0;
 #if SKIPS
-    list_tiles(p, workspace);
+    list_tiles<Listed>(p, workspace);
 #endif
     if (blockIdx.x - map_blocks(p) < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_tile_rows(p, workspace);
 }

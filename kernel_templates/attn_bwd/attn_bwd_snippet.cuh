@@ -4,7 +4,7 @@
 //
 // Purpose: what the families share that take snippets; attn_bwd_tiles.cuh includes it where there is one.
 // Invariants: with SKIPS the first launch lists the tiles of queries that see a tile of keys, by ranges; all who walk the steps of that tile
-// read the list. With DETERMINISTIC=1 turns go from each tile of keys to the next, so that none is skipped.
+// read the list. attn_bwd_wide_sm90a lists the tiles of keys of each tile of queries, too. With DETERMINISTIC=1 turns of other families go from each tile of keys to the next, so that none is skipped.
 #ifndef ATTN_BWD_SNIPPET_CUH
 #define ATTN_BWD_SNIPPET_CUH
 
@@ -50,42 +50,59 @@ struct ListedRow {
     u32 count, first, word, unused;
 };
 // A row for each head (of all batches) and tile of keys (of all sequences), then of each row for each 16 tiles a word, in whose low half are bits
-// of those which see it, in its high half of those which see it whole. Numbers take no registers meanwhile.
-struct Listed {
+// of those which see it, in its high half of those which see it whole. Or (kOfKeys false), behind these, of each tile of queries the tiles of keys
+// that it sees. Numbers take no registers meanwhile.
+template <bool kOfKeys_, int kOwn_, int kStep_> struct ListedOf {
+    static constexpr bool kOfKeys = kOfKeys_;
+    static constexpr int kOwn = kOwn_, kStep = kStep_;
     ListedRow *rows;
     u32 apart, words;   // rows from head to head, and words of a row
 
-    __device__ __forceinline__ Listed(const fa_attn_bwd_params &p, void *workspace) : rows((ListedRow *)list_of(p, workspace)) {
-        const u32 batch = opaque((u32)p.batch), seq_q = opaque((u32)p.seq_q), seq_k = opaque((u32)p.seq_k);
-        apart = kVarlen ? seq_k / kN + batch : (seq_k + kN - 1) / kN;
-        words = ((kVarlen ? seq_q / kM + batch : (seq_q + kM - 1) / kM) + 31) / 32 * 2;
+    __device__ __forceinline__ ListedOf(const fa_attn_bwd_params &p, void *workspace) : rows((ListedRow *)list_of(p, workspace)) {
+        const u32 batch = opaque((u32)p.batch), own = opaque((u32)(kOfKeys ? p.seq_k : p.seq_q)), walked = opaque((u32)(kOfKeys ? p.seq_q : p.seq_k));
+        apart = kVarlen ? own / kOwn + batch : (own + kOwn - 1) / kOwn;
+        words = ((kVarlen ? walked / kStep + batch : (walked + kStep - 1) / kStep) + 31) / 32 * 2;
+        if constexpr (!kOfKeys) {
+            const ListedOf<true, kN, kM> before(p, workspace);
+            rows = (ListedRow *)before.word(p, before.count(p, before.apart), 0);
+        }
     }
     FA_DEVICE u32 count(const fa_attn_bwd_params &p, u32 apart) { return apart * (opaque((u32)p.heads_q) * (kVarlen ? 1 : opaque((u32)p.batch))); }
     __device__ __forceinline__ u32 *word(const fa_attn_bwd_params &p, u32 row, int at) const {
         return (u32 *)(rows + count(p, apart)) + (i64)row * words + at;
     }
+    // As find_meets(), of a tile of queries from `row` on: tiles of keys.
+    FA_DEVICE Meets find_met(const Sequence &s, const Band &band, int row) {
+        const i64 end_row = row + kOwn < s.seq_q ? row + kOwn : s.seq_q, end = end_row + band.high, clear = end_row - 1 + band.low;
+        return {clamp(row + band.low, s.seq_k) / kStep, (clamp(end, s.seq_k) + kStep - 1) / kStep, (clamp(clear, s.seq_k) + kStep - 1) / kStep,
+                row + kOwn <= s.seq_q ? clamp(row + band.high + 1, s.seq_k) / kStep : 0};
+    }
 };
+using Listed = ListedOf<true, kN, kM>;
 
 // By all warps of the first launch.
-FA_DEVICE void list_tiles(const fa_attn_bwd_params &p, void *workspace) {
-    const Listed listed(p, workspace);
-    const u32 rows = Listed::count(p, listed.apart);
+template <class L> FA_DEVICE void list_tiles(const fa_attn_bwd_params &p, void *workspace) {
+    const L listed(p, workspace);
+    const u32 rows = L::count(p, listed.apart);
     const int lane = (int)(threadIdx.x % 32);
     for (u32 row = blockIdx.x * (kSideThreads / 32) + threadIdx.x / 32; row < rows; row += gridDim.x * (kSideThreads / 32)) {
         const int head = (int)(row / listed.apart);
-        i64 key_tile = row % listed.apart;
-        const int index = find_index<kN>(p, p.cu_seqlens_k, head / p.heads_q, key_tile);
+        i64 own_tile = row % listed.apart;
+        const int index = find_index<L::kOwn>(p, L::kOfKeys ? p.cu_seqlens_k : p.cu_seqlens_q, head / p.heads_q, own_tile);
         const Sequence s = sequence_of(p, index);
         const Places w = places_of(p, s, index, head % p.heads_q);
         ListedRow own = {};
-        if (key_tile * kN < s.seq_k) {
-            const Meets meets = find_meets(s, find_band(s), (int)key_tile * kN);
+        if (own_tile * L::kOwn < (L::kOfKeys ? s.seq_k : s.seq_q)) {
+            const int first = (int)own_tile * L::kOwn, rows_at_once = L::kOfKeys ? kM : L::kOwn;
+            const Meets meets = L::kOfKeys ? find_meets(s, find_band(s), first) : L::find_met(s, find_band(s), first);
             const int offset = place_of_query(s);
             for (int word = meets.first / 32; word * 32 < meets.end; ++word) {
-                const int tile = word * 32 + lane, from = tile * kM, to = (from + kM < s.seq_q ? from + kM : s.seq_q) - 1;
+                const int tile = word * 32 + lane;
                 const bool is = tile >= meets.first && tile < meets.end;
-                const SnippetSpan<int> sees = SeenSteps<kN>::look(w, (is ? from : 0) + offset, (is ? to : 0) + offset, (int)key_tile * kN);
-                const u32 seen = warp_ballot(is && sees.high != 0), whole = warp_ballot(is && sees.low != 0 && is_clear(meets, tile, s.seq_q));
+                const int from = L::kOfKeys ? tile * kM : first, to = (from + rows_at_once < s.seq_q ? from + rows_at_once : s.seq_q) - 1;
+                const SnippetSpan<int> sees = SeenSteps<L::kOfKeys ? kN : L::kStep>::look(w, (is ? from : 0) + offset, (is ? to : 0) + offset,
+                                                                                         L::kOfKeys ? first : (is ? tile : 0) * L::kStep);
+                const u32 seen = warp_ballot(is && sees.high != 0), whole = warp_ballot(is && sees.low != 0 && is_clear(meets, tile, L::kOfKeys ? s.seq_q : 2147483647));
                 const u32 low = (seen & 0xffff) | whole << 16, high = seen >> 16 | (whole & 0xffff0000u);
                 if (own.count == 0 && seen != 0) own.first = (u32)(word * 32 + highest_bit(seen & (0 - seen))), own.word = (seen & 0xffff) != 0 ? low : high;
                 for (u32 left = seen; left != 0; left &= left - 1) ++own.count;
@@ -96,18 +113,18 @@ FA_DEVICE void list_tiles(const fa_attn_bwd_params &p, void *workspace) {
     }
 }
 
-// The steps of a tile of keys that are listed: upwards, head after head.
-struct ListedWalk {
+// The steps of a tile that are listed: upwards, head after head.
+template <class Listed> struct ListedWalkOf {
     int tile, head;
 
-    ListedWalk() = default;
-    // first_head: of queries, of all batches; key_tile: of all sequences. ret_steps: how many there are.
-    __device__ __forceinline__ ListedWalk(const fa_attn_bwd_params &p, void *workspace, u32 first_head, u32 key_tile, int group, int &ret_steps)
+    ListedWalkOf() = default;
+    // first_head: of queries, of all batches; own_tile: of all sequences. ret_steps: how many there are.
+    __device__ __forceinline__ ListedWalkOf(const fa_attn_bwd_params &p, void *workspace, u32 first_head, u32 own_tile, int group, int &ret_steps)
         : tile(0), head(0), p(&p), workspace(workspace), row(0), word(0), left(0) {
         ret_steps = 0;
         if (group == 0) return;   // a part of a group without heads
         const Listed listed(p, workspace);
-        row = first_head * listed.apart + key_tile;
+        row = first_head * listed.apart + own_tile;
         begin(listed.rows[row]);
         u32 sum = left;
 #pragma unroll 1
@@ -115,7 +132,7 @@ struct ListedWalk {
         ret_steps = (int)sum;
         next(sum > 0);
     }
-    // Whether all of the tile's queries exist and see all of its keys.
+    // Whether all queries and keys of the step exist, and all are seen by all.
     __device__ __forceinline__ bool whole() const { return (word >> (16 + tile % 16) & 1) != 0; }
     // more: there is another one.
     __device__ __forceinline__ void next(bool more) {
@@ -146,6 +163,7 @@ private:
 
     __device__ __forceinline__ void begin(const ListedRow &of) { left = of.count, word = left > 0 ? of.word : 0, tile = (int)of.first & ~15; }
 };
+using ListedWalk = ListedWalkOf<Listed>;
 #endif
 
 } // namespace

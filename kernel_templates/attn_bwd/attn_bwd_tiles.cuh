@@ -270,7 +270,9 @@ struct Curve {
 #if PLACES
 } // namespace
 
+#ifndef SKIPS
 #define SKIPS (MASK_SNIPPET && !DETERMINISTIC)
+#endif
 #include "attn_bwd_snippet.cuh"
 
 namespace {

@@ -12,9 +12,10 @@
 //  - dK, dV: a job is a tile of 64 keys, which walks the tiles of queries that meet it, of each head of its group. The consumers have
 //    different work. One computes S^T = K Q^T, P and dV += P^T dO, the other one dP^T = V dO^T, dS and dK += dS^T Q. So each product of
 //    scores is computed once, P^T and dS^T multiply from registers, and only P passes through shared memory, from a thread of one
-//    consumer to the same thread of the other. With a softcap that is P times the slope of its curve.
+//    consumer to the same thread of the other. With a softcap or a user's score that is P times the slope of its curve.
 //  - dQ: a job is a tile of 128 queries, of which each consumer owns 64. It walks the tiles of keys that they see: S = Q K^T,
 //    dP = dO V^T, dQ += dS K with dS from registers.
+// With a user's mask the first launch lists the steps of both kinds of jobs (attn_bwd_snippet.cuh), and each launch draws dropout's bits anew.
 // Invariants:
 //  - shared memory is rings of LSE, delta and P (for dK and dV), the block's own two tiles (K and V, or Q and dO), rings of the two
 //    tiles that it walks, barriers and the number of a job. Tiles are slabs of 64 columns with swizzled
@@ -30,6 +31,7 @@
 // racecheck reports reads of LSE and delta, and of P, as attn_bwd_sm90a.cu says: P is ordered by a warp barrier in front of one lane's
 // arrival, and reported for the other lanes alone. tests/racecheck_bwd.py lets these pass and no others.
 #define ROW_PARTS 1
+#define SKIPS MASK_SNIPPET   // nobody waits for turns
 #include "attn_bwd_sm90a.cuh"
 
 namespace {
@@ -82,6 +84,12 @@ FA_DEVICE float *sums_of_keys(const fa_attn_bwd_params &p, void *workspace) { re
 FA_DEVICE u32 *arrivals_of(const fa_attn_bwd_params &p, void *workspace) {
     return (u32 *)(sums_of_keys(p, workspace) + (i64)all_key_tiles(p) * kParts * kPartFloats);
 }
+#if SKIPS
+FA_DEVICE u32 *list_of(const fa_attn_bwd_params &p, void *workspace) {
+    return kParts == 1 ? (u32 *)sums_of_keys(p, workspace) : arrivals_of(p, workspace) + (i64)all_key_tiles(p) * kArrivals;
+}
+template <class P> using Lists = ListedOf<P::kOwnsKeys, P::kOwn, P::kStep>;
+#endif
 // The first launch's part of a tile of queries.
 FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
     const u32 tiles = (u32)tiles_of_queries(p), block = blockIdx.x - map_blocks(p), head = block / tiles, batch = head / (u32)p.heads_q;
@@ -107,6 +115,18 @@ FA_DEVICE Sequence again(const fa_attn_bwd_params &p, const Sequence &s) {
     return {(int)opaque((u32)(kVarlen ? s.seq_q : p.seq_q)), (int)opaque((u32)(kVarlen ? s.seq_k : p.seq_k)), (int)opaque((u32)p.window_left),
             (int)opaque((u32)p.window_right), s.batch, s.first_q, s.first_k, s.first_tile};
 }
+// A step of a job: which tile is walked, and which head of queries of its group.
+#if SKIPS
+template <class P> using Step = ListedWalkOf<Lists<P>>;
+#else
+template <class P> struct Job;
+template <class P> struct Step {
+    int tile, head;
+    __device__ __forceinline__ void next(const Job<P> &job) {
+        if (++tile == job.end) tile = job.first, ++head;
+    }
+};
+#endif
 // A block's own tile, and the steps that it takes: the tiles that meet it, of each head of queries of its group where it owns keys.
 template <class P> struct Job {
     int index, tile, head;   // of a sequence or batch; in it; head of keys (or part of one) or of queries
@@ -114,6 +134,22 @@ template <class P> struct Job {
     u32 place;               // of the tile, among all heads of keys
     Sequence s;
     int first, end, steps;
+#if SKIPS
+    Step<P> listed;
+
+    // The steps that are listed take the place of all.
+    __device__ __forceinline__ void list(const fa_attn_bwd_params &p, void *workspace) {
+        const u32 before = kVarlen ? (u32)first_tile_of<P::kOwn>(P::kOwnsKeys ? p.cu_seqlens_k : p.cu_seqlens_q, index) : 0;   // of other sequences
+        listed = Step<P>(p, workspace, (u32)s.batch * opaque((u32)p.heads_q) + (u32)first_head(), before + (u32)tile, group, steps);
+    }
+    __device__ __forceinline__ Step<P> first_step() const { return listed; }
+    __device__ __forceinline__ void go_on(Step<P> &step, bool more) const { step.next(more); }
+#else
+    __device__ __forceinline__ void list(const fa_attn_bwd_params &, void *) {}
+    __device__ __forceinline__ Step<P> first_step() const { return {first, 0}; }
+    __device__ __forceinline__ void go_on(Step<P> &step, bool) const { step.next(*this); }
+#endif
+    __device__ __forceinline__ int first_head() const { return P::kOwnsKeys ? (int)first_head_of((u32)head, (u32)whole) : head; }
 
     __device__ __forceinline__ Job(const fa_attn_bwd_params &p, u32 number) {
         const u32 tiles = opaque(tiles_a_head<P>(p)), heads = P::kOwnsKeys ? parts_of_heads(p) : opaque((u32)p.heads_q), all_head = number / tiles;
@@ -193,7 +229,8 @@ template <class P, bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p
     for (u32 turn = 0;; ++turn) {
         const u32 number = kOfV ? read_job(shared, turn) : take_job(p, workspace, shared, turn);
         if (number == kNoJob) return;
-        const Job<P> job(p, number);
+        Job<P> job(p, number);
+        job.list(p, workspace);
         if (job.steps == 0) continue;
         const fa_tensor_map *maps = maps_of(p, workspace) + (kVarlen ? (i64)job.index * kMaps : 0);
         const fa_tensor_map *own = maps + (P::kOwnsKeys ? (kOfV ? kMapV : kMapK) : (kOfV ? kMapDo : kMapQ));
@@ -210,11 +247,21 @@ template <class P, bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p
                                            P::kOwnsKeys ? job.head / (int)kParts : job.head, job.s.batch, kEvictFirst);
         ++round;
         int head = P::kOwnsKeys ? (int)first_head_of((u32)job.head, (u32)job.whole) : job.head / (int)((u32)p.heads_q / opaque((u32)p.heads_kv));
+#if SKIPS
+        const int first_head = head;
+        Step<P> step = job.first_step();
+#pragma unroll 1
+        for (int left = job.steps; left > 0; job.go_on(step, --left > 0), ring.advance()) {
+            head = first_head + step.head;
+            {
+                const int tile = step.tile;
+#else
         const int end_head = head + job.group;
 #pragma unroll 1
         for (; head < end_head; ++head) {
 #pragma unroll 1
             for (int tile = job.first; tile < job.end; ++tile, ring.advance()) {
+#endif
                 const P at = {opaque(shared.base)};
                 const u32 full = at.barrier(kFull + ring.slot);
                 barrier_wait(at.barrier(kEmpty + ring.slot), ring.parity ^ 1);
@@ -253,6 +300,22 @@ FA_DEVICE void store_gradient(const float (&c)[kTile / 2], float scale, u16 *fir
     }
 }
 
+#if SCORE_SNIPPET || MASK_SNIPPET
+using Spot = SnippetCount<float>;
+using Line = SnippetCount<SnippetLine>;
+// Calls f(i, row, column, half, ahead) for the scores i of a lane, whose rows are at the places `row` and 8 more, and its columns `ahead` of the place `column`.
+template <int kScores, class F> FA_DEVICE void each_score(int row, int column, const F &f) {
+    constexpr int kApiece = BUFFER_COUNT > 0 ? 2 : 4;   // what is computed of so many takes no registers meanwhile
+    const Spot low = query_place(row), high = query_place(row + 8);
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+        if (i % kApiece == 0) column = (int)opaque((u32)column);
+        const int half = i / 2 % 2, ahead = i / 4 * 8 + i % 2;
+        f(i, half == 0 ? low : high, line_place(column, ahead), half, ahead);
+    }
+}
+#endif
+
 // ---- dK and dV -------------------------------------------------------------------------------------------------
 
 // What both consumers of keys know.
@@ -278,20 +341,61 @@ struct KeyWarp {
     }
 };
 
+#if DROPOUT
+FA_DEVICE Dropped<true, kM / 16> kept_of_keys(const KeyWarp &w, const Job<OfKeys> &job, const Step<OfKeys> &at) {
+    Dropped<true, kM / 16> kept;
+    kept.find(Dropout(w.p.buffer, (i64)job.index * w.p.heads_q + job.first_head() + at.head), job.tile * kN + (int)(w.thread / kWarp * 16), at.tile * kM);
+    return kept;
+}
+#endif
 // S, P and dV of a job.
 FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv / 2]) {
     const Curve curve(w.p);
-    const Seers seers(job.s.seq_q, job.s.seq_k, find_band(job.s), job.tile * kN + (int)(w.thread / kWarp * 16 + w.lane / 4));
+    const int key = job.tile * kN + (int)(w.thread / kWarp * 16 + w.lane / 4);
+    const Seers seers(job.s.seq_q, job.s.seq_k, find_band(job.s), key);
     const u32 t = w.lane % 4;
     Scores s;
     Packed weights;
-    int tile = job.first;
+    auto at = job.first_step();
     const auto issue_s = [&] {
         w.wait_full(kTileFull, w.step);
         issue_scores<64, kM, kSlabs * 4>(s, w.descriptor(OfKeys::kOwnAt), w.queries(w.step));
     };
     // P = exp2(S - LSE), while the other consumer's products are computed.
-    const auto weigh = [&] {
+#if SCORE_SNIPPET || MASK_SNIPPET
+    constexpr bool kBends = kSoftcap || SCORE_SNIPPET != 0;
+    Packed bent;   // P times the slope of the text
+    const auto weigh_all = [&] {
+        const u32 lse = w.shared.base + OfKeys::kLseAt + KeyWarp::slot_of(w.step) * OfKeys::kRowsBytes + t * 16;
+        const Places places = places_of(w.p, job.s, job.index, job.first_head() + at.head);
+        const int row = at.tile * kM, own_row = row + (int)t * 2, place = own_row + place_of_query(job.s);
+        Wgmma<kM>::pin(s);
+        float rows[4], before[2] = {};
+        each_score<kM / 2>(key, place, [&](int i, const Spot &key, const Line &query, int, int) {
+            if (i % 8 == 0) load_shared_floats(rows, lse + i / 8 * 64);
+            float slope = 1.0f;
+            const float weight = weigh(w.p, curve, places, query, key, s[i], rows[i / 4 % 2 * 2 + i % 2], slope), product = weight * slope_at(weight, slope);
+            if (i % 2 == 1) weights[i / 2] = pack2<kBf16>(before[0], weight), bent[i / 2] = pack2<kBf16>(before[1], product);
+            before[0] = weight, before[1] = product;
+        });
+#if SKIPS
+        const bool clear = at.whole();
+#else
+        const bool clear = seers.first[1] <= row && seers.end[0] >= row + kM;
+#endif
+        if (!clear)
+            each_score<kM / 2>(key, place, [&](int i, const Spot &key, const Line &query, int half, int ahead) {
+                bool seen = ahead >= seers.first[half] - own_row & ahead < seers.end[half] - own_row;   // without branches
+#if MASK_SNIPPET
+                seen &= is_visible(places, query, key);
+#endif
+                const u32 kept = seen ? 0xffffffffu : i % 2 == 0 ? 0xffff0000u : 0xffffu;   // of a pair
+                weights[i / 2] &= kept;
+                if (kBends) bent[i / 2] &= kept;
+            });
+    };
+#else
+    const auto weigh_all = [&] {
         const u32 lse = w.shared.base + OfKeys::kLseAt + KeyWarp::slot_of(w.step) * OfKeys::kRowsBytes + t * 16;
         Wgmma<kM>::pin(s);
 #pragma unroll
@@ -301,11 +405,15 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
 #pragma unroll
             for (int i = 0; i < 8; ++i) s[8 * j + i] = curve.weight(s[8 * j + i], rows[i / 4 * 2 + i % 2], slope);
         }
-        seers.mask(s, tile * kM, (int)t * 2);
-        tile = tile + 1 == job.end ? job.first : tile + 1;
+        seers.mask(s, at.tile * kM, (int)t * 2);
     };
-    // To the registers of dV's product, and to the other consumer.
-    const auto pass = [&] {
+#endif
+    // To the registers of dV's product, and to the other consumer. more: there is another step.
+    const auto pass = [&](bool more) {
+#if SCORE_SNIPPET || MASK_SNIPPET
+#pragma unroll
+        for (int i = 0; i < kM / 4; i += 4) store_shared_16(w.weights_at(w.step) + i / 4 * (kGroup * 16), (const u32 (&)[4])(kBends ? bent : weights)[i]);
+#else
         const u32 lse = w.shared.base + OfKeys::kLseAt + KeyWarp::slot_of(w.step) * OfKeys::kRowsBytes + t * 16;
 #pragma unroll
         for (int i = 0; i < kM / 4; ++i) weights[i] = pack2<kBf16>(s[2 * i], s[2 * i + 1]);
@@ -323,6 +431,11 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
             }
             store_shared_16(w.weights_at(w.step) + j * (kGroup * 16), x);
         }
+#endif
+#if DROPOUT
+        kept_of_keys(w, job, at).apply(weights);
+#endif
+        job.go_on(at, more);
         warp_sync();   // all lanes have read LSE and written P
         w.release(kWeightsFull, w.step);
         w.release(kTileEmpty, w.step);
@@ -339,8 +452,8 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
     barrier_wait(w.shared.barrier(kOwnFull), w.round & 1);
     issue_s();
     wgmma_wait<0>();
-    weigh();
-    pass();
+    weigh_all();
+    pass(job.steps > 1);
 #pragma unroll 1
     for (int left = job.steps - 1; left > 0; --left) {
         issue_dv();
@@ -348,8 +461,8 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
         wgmma_wait<1>();
         finish_dv();
         wgmma_wait<0>();
-        weigh();
-        pass();
+        weigh_all();
+        pass(left > 1);
     }
     if (w.lane == 0) barrier_arrive(w.shared.barrier(kOwnEmpty));
     issue_dv();
@@ -361,14 +474,22 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
 FA_DEVICE void take_keys(KeyWarp &w, const Job<OfKeys> &job, float (&dk)[kD / 2]) {
     Scores dp;
     Packed ds;
+#if DROPOUT
+    const fa_attn_bwd_params &p = w.p;
+    auto at = job.first_step();
+#endif
     const auto issue_dp = [&] {
         w.wait_full(kTileVFull, w.step);
         issue_scores<64, kM, kSlabsV * 4>(dp, w.descriptor(OfKeys::kOwnVAt), w.d_o(w.step));
     };
     // dS = P (dP - delta).
-    const auto weigh = [&] {
+    const auto weigh = [&](bool more) {
         const u32 delta = w.shared.base + OfKeys::kDeltaAt + KeyWarp::slot_of(w.step) * OfKeys::kRowsBytes + w.lane % 4 * 16;
         Wgmma<kM>::pin(dp);
+#if DROPOUT
+        kept_of_keys(w, job, at).apply(dp);
+        job.go_on(at, more);
+#endif
         w.wait_full(kWeightsFull, w.step);
 #pragma unroll
         for (int j = 0; j < kM / 16; ++j) {
@@ -378,7 +499,7 @@ FA_DEVICE void take_keys(KeyWarp &w, const Job<OfKeys> &job, float (&dk)[kD / 2]
             load_shared_16(weights, w.weights_at(w.step) + j * (kGroup * 16));
 #pragma unroll
             for (int i = 0; i < 8; ++i)
-                dp[8 * j + i] = to_float<kBf16>((u16)(weights[i / 2] >> i % 2 * 16)) * (dp[8 * j + i] - rows[i / 4 * 2 + i % 2]);
+                dp[8 * j + i] = to_float<kBf16>((u16)(weights[i / 2] >> i % 2 * 16)) * (dp[8 * j + i] AS_KEPT - rows[i / 4 * 2 + i % 2]);
         }
         warp_sync();   // all lanes have read delta
         w.release(kTileVEmpty, w.step);
@@ -399,7 +520,7 @@ FA_DEVICE void take_keys(KeyWarp &w, const Job<OfKeys> &job, float (&dk)[kD / 2]
     barrier_wait(w.shared.barrier(kOwnVFull), w.round & 1);
     issue_dp();
     wgmma_wait<0>();
-    weigh();
+    weigh(job.steps > 1);
     pass();
 #pragma unroll 1
     for (int left = job.steps - 1; left > 0; --left) {
@@ -408,7 +529,7 @@ FA_DEVICE void take_keys(KeyWarp &w, const Job<OfKeys> &job, float (&dk)[kD / 2]
         wgmma_wait<1>();
         finish_dk();
         wgmma_wait<0>();
-        weigh();
+        weigh(left > 1);
         pass();
     }
     if (w.lane == 0) barrier_arrive(w.shared.barrier(kOwnVEmpty));
@@ -428,7 +549,8 @@ template <bool kOfV> FA_DEVICE void consume_keys(const fa_attn_bwd_params &p, vo
 #pragma unroll
         for (int i = 0; i < kTile / 2; ++i) sum[i] = 0.0f;
         {
-            const Job<OfKeys> job(p, number);
+            Job<OfKeys> job(p, number);
+            job.list(p, workspace);
             if (job.steps > 0) {
                 if constexpr (kOfV) take_values(w, job, sum);
                 else                take_keys(w, job, sum);
@@ -446,7 +568,7 @@ template <bool kOfV> FA_DEVICE void consume_keys(const fa_attn_bwd_params &p, vo
         const int key = job.tile * kN + (int)(w.thread / kWarp * 16);
         const fa_attn_bwd_strides &strides = kOfV ? p.dv_strides : p.dk_strides;
         u16 *to = (u16 *)row_of(kOfV ? p.dv : p.dk, strides, job.s.batch, job.head / (int)kParts, job.s.first_k + key);
-        store_gradient<kTile, kOfV ? HEAD_DIM_V : HEAD_DIM>(sum, kOfV ? 1.0f : p.softmax_scale, to, strides.row, job.s.seq_k - key);
+        store_gradient<kTile, kOfV ? HEAD_DIM_V : HEAD_DIM>(sum, kOfV ? DV_SCALE : p.softmax_scale, to, strides.row, job.s.seq_k - key);
     }
 }
 
@@ -458,7 +580,7 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
     constexpr int kKeys = DQ_BLOCK_N;
     const u32 lane = threadIdx.x % kWarp, t = lane % 4;
     const int row0 = job.tile * OfQueries::kOwn + (int)(group * 64 + threadIdx.x % kGroup / kWarp * 16 + lane / 4);
-    const Workspace at(p, workspace, (i64)job.s.batch * p.heads_q + job.head, job.s.first_tile);
+    const Workspace from(p, workspace, (i64)job.s.batch * p.heads_q + job.head, job.s.first_tile);
     const Curve curve(p);
     float lse[2], delta[2];
     const Band band = find_band(job.s);
@@ -468,10 +590,13 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
         const int row = row0 + half * 8;
         const bool there = row < job.s.seq_q;
         const i64 place = (i64)(row & ~15) + place_of_row(row & 15);
-        lse[half] = there ? load_float(at.lse + place) : -neg_infinity();
-        delta[half] = there ? load_float(at.delta + place) : 0.0f;
+        lse[half] = there ? load_float(from.lse + place) : -neg_infinity();
+        delta[half] = there ? load_float(from.delta + place) : 0.0f;
         const Seen seen = find_seen(job.s, band, row, (int)t * 2);
         low[half] = seen.low, high[half] = seen.high;
+#if SCORE_SNIPPET || MASK_SNIPPET
+        if (!there) high[half] = 0;   // a text may say anything of it
+#endif
     }
     const auto descriptor = [&](u32 place, u32 slab_bytes) { return wgmma_descriptor<64>(opaque(shared.base) + place, slab_bytes); };
     const auto release = [&](u32 which) {
@@ -479,7 +604,13 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
     };
     float s[kKeys / 2], dp[kKeys / 2];   // element 4 * j + 2 * half + e: row g + 8 * half, key 8 * j + 2 * t + e
     u32 ds[kKeys / 4], slot = 0;         // of the tile of keys that dQ multiplies
+#if SKIPS
+    auto at = job.first_step();
+    int tile = at.tile, left = job.steps;   // left: from this one on
+#else
     int tile = job.first;
+#endif
+    int key;                             // the first one of a step
     const auto issue_s = [&] {
         barrier_wait(shared.barrier(kTileFull + ring.slot), ring.parity);
         issue_scores<64, kKeys, kSlabs * 4>(s, descriptor(OfQueries::kOwnAt + group * (64 * kD * 2), 0),
@@ -490,14 +621,45 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
         issue_scores<64, kKeys, kSlabsV * 4>(dp, descriptor(OfQueries::kOwnVAt + group * (64 * kDv * 2), 0),
                                      descriptor(OfQueries::kTilesVAt + ring_v.slot * OfQueries::kTileVBytes, 0));
     };
-    // P = exp2(S - LSE), while dP is computed.
-    const auto weigh = [&] {
+    // P = exp2(S - LSE), while dP is computed; with texts P times its slope.
+#if SCORE_SNIPPET || MASK_SNIPPET
+    const auto weigh_all = [&] {
+        const Places places = places_of(p, job.s, job.index, job.head);
+        const int first_row = row0 + place_of_query(job.s);
+        key = tile * kKeys;
+        each_score<kKeys / 2>(first_row, key + (int)t * 2, [&](int i, const Spot &query, const Line &line, int half, int) {
+            float slope = 1.0f;
+            const float weight = weigh(p, curve, places, query, line, s[i], lse[half], slope);
+            s[i] = weight * slope_at(weight, slope);
+        });
+#if SKIPS
+        const bool clear = at.whole();
+#else
+        const bool clear = high[0] >= key + kKeys && high[1] >= key + kKeys && !(kWindow && low[1] > key);
+#endif
+        if (!clear)
+            each_score<kKeys / 2>(first_row, key + (int)t * 2, [&](int i, const Spot &query, const Line &line, int half, int ahead) {
+                bool seen = key + ahead < high[half] & (!kWindow || key + ahead >= low[half]);
+#if MASK_SNIPPET
+                seen &= is_visible(places, query, line);
+#endif
+                if (!seen) s[i] = 0.0f;
+            });
+#if SKIPS
+        at.next(--left > 0);
+        tile = left > 0 ? at.tile : job.end;
+#else
+        ++tile;
+#endif
+    };
+#else
+    const auto weigh_all = [&] {
 #pragma unroll
         for (int i = 0; i < kKeys / 2; ++i) {
             float slope;
             s[i] = curve.weight(s[i], lse[i / 2 % 2], slope);
         }
-        const int key = tile * kKeys;
+        key = tile * kKeys;
         if (high[0] < key + kKeys || (kWindow && low[1] > key)) {
 #pragma unroll
             for (int i = 0; i < kKeys / 2; ++i) {
@@ -507,14 +669,22 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
         }
         ++tile;
     };
+#endif
     const auto pass = [&] {
         wgmma_wait<0>();
         Wgmma<kKeys>::pin(dp);
         release(kTileVEmpty + ring_v.slot);
+#if DROPOUT
+        Dropped<false, kKeys / 16> kept;
+        kept.find(Dropout(p.buffer, (i64)job.index * p.heads_q + job.head), row0 - (int)lane / 4, key);
+        kept.apply(dp);
+#endif
 #pragma unroll
         for (int i = 0; i < kKeys / 2; ++i) {
-            dp[i] = s[i] * (dp[i] - delta[i / 2 % 2]);
+            dp[i] = s[i] * (dp[i] AS_KEPT - delta[i / 2 % 2]);
+#if !SCORE_SNIPPET && !MASK_SNIPPET
             if constexpr (kSoftcap) dp[i] *= slope_of(curve, s[i], lse[i / 2 % 2]);
+#endif
         }
 #pragma unroll
         for (int i = 0; i < kKeys / 4; ++i) ds[i] = pack2<kBf16>(dp[2 * i], dp[2 * i + 1]);
@@ -531,7 +701,7 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
     issue_dp();
     wgmma_wait<1>();
     Wgmma<kKeys>::pin(s);
-    weigh();
+    weigh_all();
     pass();
 #pragma unroll 1
     while (tile < job.end) {
@@ -543,7 +713,7 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
         wgmma_wait<0>();
         Wgmma<kKeys>::pin(s);
         issue_dp();
-        weigh();
+        weigh_all();
         pass();
     }
     release(kOwnEmpty);
@@ -566,7 +736,8 @@ FA_DEVICE void consume_queries(const fa_attn_bwd_params &p, void *workspace, con
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dq[i] = 0.0f;
         {
-            const Job<OfQueries> job(p, number);
+            Job<OfQueries> job(p, number);
+            job.list(p, workspace);
             if (job.steps > 0) take_queries(p, workspace, shared, job, group, round++, ring, ring_v, dq);
         }
         const Job<OfQueries> job(p, opaque(number));
@@ -613,6 +784,9 @@ template <class P> FA_DEVICE void produce_all(const fa_attn_bwd_params &p, void 
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     let_next_launch_begin();
+#if D_BUFFERS > 0
+    clear_sums(workspace);
+#endif
     zero_gradients_of_sinks(p);
     const int warp = (int)(threadIdx.x / kWarp);
     if (blockIdx.x < map_blocks(p) && warp < kMaps) prepare_map(p, workspace, (int)blockIdx.x, warp);
@@ -620,6 +794,10 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
     if constexpr (kParts > 1)
         for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i < (i64)all_key_tiles(p) * kArrivals; i += (i64)gridDim.x * kSideThreads)
             arrivals_of(p, workspace)[i] = 0;
+#if SKIPS
+    list_tiles<Lists<OfKeys>>(p, workspace);
+    list_tiles<Lists<OfQueries>>(p, workspace);
+#endif
     if (blockIdx.x - map_blocks(p) < tiles_of_queries(p) * p.heads_q * batches_of(p)) prepare_tile_rows(p, workspace);
 }
 
@@ -657,5 +835,9 @@ attn_bwd_dq(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
 extern "C" __global__ void __launch_bounds__(kSideThreads)
 attn_bwd_finish(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     await_launches_and_copies_before();
+#if D_BUFFERS > 0
+    if (gridDim.y == 2) round_sums(p, workspace);
+    if (gridDim.y == 2 || sum_buffers(p, workspace)) return;
+#endif
     finish_sink(p, workspace, (int)blockIdx.x);
 }
