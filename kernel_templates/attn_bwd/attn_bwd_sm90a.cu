@@ -895,9 +895,22 @@ struct Consumer {
         kept.find(Dropout(p.buffer, (i64)places.batch * p.heads_q + places.head + walk.head), key - (int)lane / 4, walk.tile * kM);
         return kept;
     }
+    // Weights that are not kept become negative: no other registers tell it while a mask is asked.
+    __device__ __forceinline__ void sign_dropped(Scores &s) const {
+        constexpr int kSixteens = kM % 32 == 0 ? 2 : kM / 16;   // at a time
+        const Dropout dropout(p.buffer, (i64)places.batch * p.heads_q + places.head + walk.head);
+#pragma unroll
+        for (int j = 0; j < kM / 16; j += kSixteens) {
+            Dropped<true, kSixteens> kept;
+            kept.find(dropout, key - (int)lane / 4, walk.tile * kM + j * 16);
+#pragma unroll
+            for (int i = 0; i < kSixteens * 8; ++i) s[j * 8 + i] *= 2.0f * kept.factor(i) - 1.0f;
+        }
+    }
 #else
 #define DROP_FROM_DP
 #endif
+#define SIGNS_DROPPED (DROPOUT && MASK_SNIPPET && !SCORE_SNIPPET)
 #if SCORE_SNIPPET || MASK_SNIPPET
     static constexpr int kApiece = BUFFER_COUNT > 0 && SCORE_FETCHES != 2 ? 2 : 4;
     using Line = SnippetCount<SnippetLine>;
@@ -980,6 +993,11 @@ struct Consumer {
 #endif
     }
 #endif
+    template <bool kFirst> __device__ __forceinline__ void issue_dp(Scores &dp, u32 turn) const {
+        if constexpr (kFirst) barrier_wait(shared.barrier(kVFull), turn & 1);
+        barrier_wait(shared.barrier(kDoFull + slot_of(step)), parity_of(step));
+        issue_scores<kN, kM, kWidthV / 16>(dp, descriptor(kVAt + group * 64 * kRowBytes, 0), descriptor(kDoAt + slot_of(step) * kDoBytes, 0));
+    }
     // A step, and dQ of the step before unless this is the first one: neither consumer waits long for the other's dS.
     template <bool kFirst> __device__ __forceinline__ void take_step(u32 turn, void *workspace) {
         const u32 t = lane % 4;
@@ -991,13 +1009,15 @@ struct Consumer {
         barrier_wait(shared.barrier(kQFull + slot_of(step)), parity_of(step));
         if (kFirst && kApart && group == 1) barrier_wait(shared.barrier(kApartFull), turn & 1);
         issue_scores<kN, kM, kWidth / 16>(s, descriptor(kKAt + group * 64 * kRowBytes, 0), descriptor(kQAt + slot_of(step) * kQBytes, 0));
-        if constexpr (kFirst) barrier_wait(shared.barrier(kVFull), turn & 1);
-        barrier_wait(shared.barrier(kDoFull + slot_of(step)), parity_of(step));
-        issue_scores<kN, kM, kWidthV / 16>(dp, descriptor(kVAt + group * 64 * kRowBytes, 0), descriptor(kDoAt + slot_of(step) * kDoBytes, 0));
+#if !SIGNS_DROPPED
+        issue_dp<kFirst>(dp, turn);
 #if DROPOUT
         const Dropped<true, kM / 16> kept = find_kept();
 #endif
         wgmma_wait<1>();
+#else
+        wgmma_wait<0>();
+#endif
         Wgmma<kM>::pin(s);
 
         // P = exp2(S - LSE).
@@ -1039,11 +1059,18 @@ struct Consumer {
 #else
         if (!clear) hide(s, weights, ds);
 #endif
+#if SIGNS_DROPPED
+        sign_dropped(s);
+        issue_dp<kFirst>(dp, turn);   // not before: there are few registers
+        wgmma_wait<0>();
+        Wgmma<kM>::pin(dp);
+#else
         if (!at_once) {
             wgmma_wait<0>();
             Wgmma<kM>::pin(dp);
             DROP_FROM_DP
         }
+#endif
 #else
         seers.mask(s, walk.tile * kM, (int)t * 2);
         wgmma_wait<0>();
@@ -1072,8 +1099,11 @@ struct Consumer {
             if constexpr (kSoftcap) load_shared_floats(row_lse, lse + j * 64);
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
-                const float weight = s[8 * j + i];
+                float weight = s[8 * j + i];
                 float &x = dp[8 * j + i];
+#if SIGNS_DROPPED
+                if (weight <= 0.0f) x = s[8 * j + i] = 0.0f, weight = 0.0f - weight;
+#endif
 #if DROPOUT && !MASK_SNIPPET
                 const float is_kept = kept.factor(8 * j + i);
                 x *= is_kept, s[8 * j + i] *= is_kept;
@@ -1089,7 +1119,7 @@ struct Consumer {
 #endif
             stmatrix_x4_trans(ds_tile + j * (16 * kRowBytes), ds[4 * j], ds[4 * j + 1], ds[4 * j + 2], ds[4 * j + 3]);
         }
-#if DROPOUT && (SCORE_SNIPPET || MASK_SNIPPET)
+#if DROPOUT && SCORE_SNIPPET
         kept.apply(weights);
 #endif
         // dV multiplies while the fence and the other consumer are waited for.
