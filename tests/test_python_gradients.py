@@ -357,7 +357,8 @@ def dropout_draws_the_same_bits_in_both_passes():
         q.requires_grad = True
         fa_tune.attention(q, k, v, dropout_p=0.3, dropout_seed=Tensor((2,), seed, dtype=(producer.INT, 64)))
         check(backward(Tensor(q.shape, gradient)), dense(case, gradient, kept=lambda *place: dropout(0.3, seed, *place))[0])
-        refused(fa_tune.ArgumentError, "dropout_seed is int64 of one dimension", q, k, v, dropout_p=0.3, dropout_seed=Tensor((2,), (1, 2), dtype=(producer.INT, 32)))
+        for size, bits in ((2, 32), (3, 64)):
+            refused(fa_tune.ArgumentError, "dropout_seed is int64 of one dimension", q, k, v, dropout_p=0.3, dropout_seed=Tensor((size,), (1, 2, 3)[:size], dtype=(producer.INT, bits)))
     for words, part in (({"dropout_p": 1}, "up to less than 1, not 1"), ({"dropout_p": 0.5, "buffers": {"dropout": 0.5}}, "and dropout_p is given"), ({"dropout_p": 0.5, "dropout_seed": 3}, "dropout_seed is an array"), ({"buffers": {"dropout": ints(1), "dropout_seed": ints(1)}}, "dropout takes two buffers")):
         refused(fa_tune.ArgumentError, part, *case.tensors, **words)
 

@@ -571,7 +571,7 @@ def _seed(seed, device):
     """Of dropout, on the device: drawn anew in each replay of a captured graph unless it is given."""
     import torch
     if isinstance(seed, torch.Tensor):
-        if seed.dtype != torch.int64 or seed.dim() != 1 or 0 in seed.shape:
+        if seed.dtype != torch.int64 or tuple(seed.shape) not in ((1,), (2,)):
             raise ArgumentError("dropout_seed is int64 of one dimension and one or two elements, not %s of shape %s" % (seed.dtype, tuple(seed.shape)))
         return seed
     if seed is None or isinstance(seed, torch.Generator):
