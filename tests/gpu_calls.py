@@ -109,6 +109,8 @@ def draw(chance):
     elif form in ("dense", "packed"):
         case["dropout"], case["trains"] = chance.choice([None] * 5 + [0.1, 0.5]), chance.random() < 0.4
     case["dim_v"] = chance.randrange(32, case["dim"] + 1, 8) if not case["fp8"] and chance.random() < 0.1 else case["dim"]
+    if form == "decode" and not case["fp8"] and chance.random() < 0.15:   # multi-head latent attention
+        case.update(dim=576, dim_v=512, kv=1, heads=chance.choice([8, 16, 24, 64, 128]), softcap=None, window=None, sinks=False, score="", mask="", texts={})
     return case
 
 
@@ -162,6 +164,7 @@ def make(case, most, keys_most, chance, generator):
         words.update({"block_table": ints(table.tolist())} if case["page"] else {}, **{"cache_seqlens" if form == "decode" else "seqused_k": ints(keys)})
     q = memory(generator, (b, most, case["heads"], dim) if form == "decode" else (total, case["heads"], dim), kinds[0], chance.choice(hows))
     k, v = (memory(generator, (*shape, case["kv"], size), kinds[1], chance.choice(hows)) for size in dims)
+    v = k[..., :512] if dims == (576, 512) else v
     if form != "packed":
         hide(k, at), hide(v, at)
     if form != "decode":
@@ -194,8 +197,7 @@ def judge(case, chance, generator):
     held, sinks = buffers_of(case, rows, keys, chance, generator), torch.randn(case["heads"], device=DEVICE, generator=generator) if case["sinks"] else None
     scales = [torch.rand(b, case["kv"], device=DEVICE, generator=generator) + 0.5 if case["fp8"] and (i or case["fp8"] == "all") else None for i in range(3)]
     seed = torch.randint(-2**62, 2**62, (2,), device=DEVICE, generator=generator) if case["dropout"] else None
-    window = case["window"]
-    words.update({"window" if dense else "window_size": window, "scale" if dense else "softmax_scale": case["scale"], "causal": case["causal"], "softcap": case["softcap"],
+    words.update({"window" if dense else "window_size": case["window"], "scale" if dense else "softmax_scale": case["scale"], "causal": case["causal"], "softcap": case["softcap"],
                   "return_lse" if dense else "return_softmax_lse": case["lse"], "sinks": sinks, "score": case["score"], "mask": case["mask"], "buffers": held, "dropout_p": case["dropout"],
                   "dropout_seed": seed, **dict(zip(("q_descale", "k_descale", "v_descale"), scales))})
     words = {name: word for name, word in words.items() if word is not None and not (isinstance(word, (str, dict)) and not word)}
