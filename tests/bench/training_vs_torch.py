@@ -151,8 +151,9 @@ def measure(ways, shapes, layer, cache):
     """Times ways on fresh tensors of these shapes (q, k, v); returns microseconds by name, and cold_s of our first call."""
     leaves = [torch.randn(shape, device="cuda", dtype=torch.bfloat16).requires_grad_() for shape in shapes]
     d_o = torch.randn((*shapes[0][:-1], shapes[2][-1]), device="cuda", dtype=torch.bfloat16)
-    begin = time.monotonic()
     calls = {"fa_tune": passes_of(ways["fa_tune"][0], leaves, d_o, layer)}
+    torch.cuda.synchronize()
+    begin = time.monotonic()
     calls["fa_tune"]()
     torch.cuda.synchronize()
     cold = time.monotonic() - begin
