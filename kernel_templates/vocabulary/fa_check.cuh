@@ -116,6 +116,7 @@ static __device__ inline u64 place_of(const fa_check_tensor &t, u64 i) {
 static __device__ inline bool is_element(const fa_check_tensor &t, u64 unit) {
     u64 rest = unit - t.first, block = 0, row = 0;
     if (unit < t.first) return false;
+    if (rest < t.dense && !t.used) return true;
     for (int level = 0; level < t.levels; level++) {
         const int d = t.order[level];
         const u64 index = divided(rest, t.stride[d]);

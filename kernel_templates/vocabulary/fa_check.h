@@ -20,6 +20,7 @@
 struct fa_check_tensor {
     void *base;
     unsigned long long units, first;
+    unsigned long long dense; /* units from `first` on that are all elements, where `used` is null; 0: it is not known */
     unsigned long long extent[4], stride[4]; /* the last index varies fastest in the order of elements */
     int order[4], levels; /* the indexes of more than one place, by their strides, the largest first; these nest */
     int element;          /* its type: fa_check.cuh */

@@ -16,11 +16,10 @@ enum {
     WARP = 32,
 };
 
-/* What the hardware does per clock and SM, by architecture. `tensor` is the FLOP rate at which
- * mma.sync tops out where that is below the data sheet's: Hopper's full rate needs wgmma (0.62 of
- * it is what mma.sync kernels reach there), and data-centre Blackwell's needs tcgen05 (its
- * mma.sync rate is an assumption: Ampere's). Shared memory: 32 banks of 4 bytes; Turing's load
- * path is half as wide. FP32 lanes: architecture white papers. */
+/* What the hardware does per clock and SM, by architecture. `tensor` is the FLOP rate at which mma.sync tops out where that
+ * is below the data sheet's: Hopper's full rate needs wgmma (0.62 of it is what mma.sync kernels reach there), and
+ * data-centre Blackwell's needs tcgen05 (its mma.sync rate is an assumption: Ampere's). Shared memory: 32 banks of 4 bytes;
+ * Turing's load path is half as wide. FP32 lanes: architecture white papers. */
 static const fa_model_rates architectures[] = {
     {75, 1024, 64, 16, 64},    {80, 2048, 128, 16, 64},   {86, 1024, 128, 16, 128},
     {87, 2048, 128, 16, 128},  {89, 1024, 128, 16, 128},  {90, 2540, 128, 16, 128},
@@ -95,11 +94,10 @@ double fa_model_memory_us(double bytes, const fa_gpu *gpu)
 }
 
 /* ---- operations without a model of their own --------------------------------------------------*/
-/* A roofline over the launches of a config.
- * Workload: some thousand predictions per tuning.
- * A launch takes as long as its blocks on the fullest SM, or as its bytes of device memory. On an SM, units work beside each
- * other as far as there are warps to feed them: a p-norm of their clocks whose p grows with the warps of a scheduler. What a
- * block only waits for, the SM's other blocks fill. All blocks of a launch count as equal. */
+/* A roofline over the launches of a config; some thousand predictions per tuning. A launch takes as long as its blocks on
+ * the fullest SM, or as its bytes of device memory. On an SM, units work beside each other as far as there are warps to
+ * feed them: a p-norm of their clocks whose p grows with the warps of a scheduler. What a block only waits for, the SM's
+ * other blocks fill. All blocks of a launch count as equal. */
 
 /* What no data sheet gives, from the fits of attention's models; not fitted to any
  * operation that is predicted here. */

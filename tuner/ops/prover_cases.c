@@ -59,7 +59,7 @@ bool fa_proof_lay(const fa_tensor *tensor, const uint64_t extent[4], const uint6
     const uint64_t fence = (tensor->output ? FA_PROVER_FENCE : INPUT_FENCE) / size;
     bool empty = false, fits = true,
          fp8 = tensor->element == FA_ELEMENT_FP8_E4M3 || tensor->element == FA_ELEMENT_FP8_E5M2;
-    uint64_t span = 1, reach;
+    uint64_t span = 1, count = 1, reach;
     struct fa_check_tensor place = {.first = fence + offset,
                                     .element = fa_proof_device_element(tensor->element),
                                     .poison = fp8 && !tensor->output ? FA_CHECK_POISON_BYTES
@@ -69,6 +69,7 @@ bool fa_proof_lay(const fa_tensor *tensor, const uint64_t extent[4], const uint6
         place.extent[i] = extent[i];
         place.stride[i] = extent[i] > 0 || stride[i] > 0 ? stride[i] : 1;
         empty = empty || extent[i] == 0;
+        count *= stride[i] > 0 || extent[i] == 1 ? extent[i] : 0;
         if (!empty && (__builtin_mul_overflow(extent[i] - 1, stride[i], &reach) ||
                        __builtin_add_overflow(span, reach, &span)))
             fits = false;
@@ -80,6 +81,7 @@ bool fa_proof_lay(const fa_tensor *tensor, const uint64_t extent[4], const uint6
         place.levels++;
     }
     place.units = (place.first + (empty ? 0 : span) + fence + 1) & ~(uint64_t)1;
+    place.dense = count == span ? span : 0;
     of->place = place;
     return empty || (fits && span <= (uint64_t)1 << 60);
 }
