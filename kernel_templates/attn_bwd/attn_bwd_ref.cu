@@ -109,7 +109,7 @@ FA_DEVICE Rows rows_of(const fa_attn_bwd_params &p, bool of_keys, int which, i64
 // By one warp.
 FA_DEVICE void load_matrix(Matrix &to, const Rows &from, int column) {
     const int lane = threadIdx.x % 32, piece = lane % 8 * 8;
-#pragma unroll 4
+#pragma unroll 8
     for (int row = lane / 8; row < kTile; row += 4) *(Eight *)&to.at[row][piece] = load_eight(from, row, column + piece);
 }
 
@@ -130,6 +130,9 @@ FA_DEVICE void add_products(Part &sum, const Matrix &own, const Matrix &other, i
     const auto two = [](const u16 *at) { return *(const u32 *)at; };
     const auto low = [](u32 pair) { return to_float<kBf16>((u16)pair); };
     const auto high = [](u32 pair) { return to_float<kBf16>((u16)(pair >> 16)); };
+    Part kept;   // in registers
+#pragma unroll
+    for (int j = 0; j < 32; j++) kept[j / 4][j % 4] = sum[j / 4][j % 4];
 #pragma unroll 1
     for (int first = 0; first < columns; first += 8) {
         const int column = first + column_of(0);
@@ -139,9 +142,11 @@ FA_DEVICE void add_products(Part &sum, const Matrix &own, const Matrix &other, i
         for (int j = 0; j < 8; j++) {
             const u32 pair = two(&other.at[8 * j + threadIdx.x % 32 / 4][column]);
             const float b[2] = {low(pair), high(pair)};
-            multiply_add(sum[j], a, b);
+            multiply_add(kept[j], a, b);
         }
     }
+#pragma unroll
+    for (int j = 0; j < 32; j++) sum[j / 4][j % 4] = kept[j / 4][j % 4];
 }
 
 // total += weights . other rows.
