@@ -61,7 +61,7 @@ struct fa_proof_tensor {
     fa_device_ptr first;         /* its first element */
     uint64_t seed;               /* of drawn inputs */
     float scale;                 /* of drawn inputs, as fa_check_values has it */
-    bool on_host;                /* an input that take_cases made, in `host` */
+    bool on_host, late;          /* an input of take_cases, in `host`; a reference not yet there */
     int64_t input_at, answer_at; /* where fa_case_data has its elements; -1: nowhere */
     fa_device_ptr given;     /* of inputs that are not drawn: a copy of their elements; else 0 */
     unsigned char *host;     /* the same; of outputs the reference; NULL: not there yet */

@@ -587,8 +587,7 @@ static uint64_t most_elements(const struct fa_proof_case *c, bool made)
     return most;
 }
 
-/* Inputs that the reference computes from the others, and copies of them to be compared with later: on the device, and here
- * where no kernel can write. */
+/* Inputs that the reference computes from the others, and copies of them to be compared with later. */
 static void make_inputs(fa_bench *b, int index)
 {
     struct fa_proof_case *c = &b->at[index];
@@ -603,9 +602,8 @@ static void make_inputs(fa_bench *b, int index)
         struct fa_proof_tensor *of = &c->of[t];
         if (!c->tensors.at[t].made)
             continue;
-        size_t bytes = fa_proof_host(b, index, t);
+        size_t bytes = c->tensors.at[t].elements * fa_element_size(c->tensors.at[t].element);
         FA_TRY(b, fa_copy_on_device(b->driver, of->given, of->first, bytes, b->stream, b->diag));
-        fa_bench_download(b, of->host, of->first, bytes);
     }
 }
 
@@ -646,9 +644,11 @@ static void compute_reference(fa_bench *b, int index)
     run_reference(b, index, most_elements(c, false), arguments);
     copy_once(b, index, &symbols, &values, true);
     fa_bench_synchronize(b);
-    for (int t = 0; t < c->tensors.count; t++)
-        if (c->tensors.at[t].output)
-            fa_proof_fetch(b, index, t);
+    for (int t = 0; t < c->tensors.count; t++) {
+        c->of[t].late = c->of[t].count > 16 << 20 && !c->tensors.at[t].partial;
+        if (c->tensors.at[t].output) /* to the host a gigabyte takes a second */
+            (c->of[t].late ? fa_proof_largest : fa_proof_fetch)(b, index, t);
+    }
 }
 
 /* What an earlier kernel made, or the tuning program answered, to the device again. */
