@@ -21,10 +21,10 @@
 enum { FA_BENCH_CASES = 8 };
 
 /* The problems a candidate is proved on: case 0 is the problem itself, the others are small, ragged and differ by seed.
- * Fields that shape the source stay the problem's, so that one cubin serves them all. Returns their number; deterministic
- * for (problem, seed). For attention: case 0's elements are all checked for being written and finite, and all rows are
- * compared when that is cheap, else 256 sampled ones; the others have lengths off every tile edge, one longer than the other
- * (causal rows with no visible key), padded strides, large magnitudes, a single query, a single key, none. In ops/op.c. */
+ * Fields that shape the source stay the problem's. Returns their number; deterministic. For attention: case 0's elements
+ * are all checked for being written and finite, and all rows are compared when that is cheap, else 256 sampled ones; the
+ * others have lengths off every tile edge, one longer than the other (causal rows with no visible key), padded strides,
+ * large magnitudes, a single query, a single key, none. In ops/op.c. */
 int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES]);
 
 typedef struct fa_bench fa_bench;
@@ -80,10 +80,9 @@ int fa_bench_verify(fa_bench *bench, fa_bench_kernel *kernel, fa_proof *ret_proo
 
 typedef struct fa_probe {
     int count; /* launches, at most FA_BENCH_SAMPLES_MAX */
-    /* of device time: once it is used and 3 samples are there, no more are taken */
+    /* of device time. A kernel of which it has no room for 4 launches gets two, or where another was timed none. */
     double budget_us;
-    /* The fastest median so far, or 0. A kernel that takes 1.5 times as long has no chance and gets two samples; where the
-     * proof's launch took twice as long and 50 us more, that is the only sample. */
+    /* The fastest median so far, or 0. Of 1.5 times that two samples are enough, of twice that and 50 us the proof's launch. */
     double best_us;
 } fa_probe;
 /* Times launches of a proved kernel (FA_EINVAL otherwise), which its proof has warmed up, with L2 flushed before each.
@@ -91,7 +90,7 @@ typedef struct fa_probe {
  * launches only), and the kernel has lost its proof. FA_EINVAL for an empty problem, too: there is nothing to time. */
 int fa_bench_probe(fa_bench *bench, fa_bench_kernel *kernel, const fa_probe *probe,
                    float *ret_samples_us, int *ret_count, fa_diag *diag);
-/* The same, interleaved round by round in an order shuffled each round, for a fair race.
+/* The same, interleaved round by round in an order shuffled each round, for a fair race, with pauses between slow kernels.
  * ret_samples_us[i * rounds + r]. FA_ECORRUPT: as above; fa_bench_kernel.proved tells which. */
 int fa_bench_race(fa_bench *bench, fa_bench_kernel *const *kernels, int count, int rounds,
                   float *ret_samples_us, fa_diag *diag);

@@ -196,8 +196,8 @@ int fa_space_launches(const fa_task *task, const fa_candidate *candidate, int co
                       fa_launches *ret_launches, int stride, fa_diag *diag);
 
 /* ---- from a candidate to the text that NVRTC sees (render.c) ---------------------------------*/
-/* The rendered source of a candidate: every tunable and every let as a macro, but for lets that read
- * fields which do not shape the source (batch, heads, lengths), so that one cubin serves problems of every size. Names of the manifest's
+/* The rendered source of a candidate: every tunable and every let as a macro, but for lets that read fields which do not
+ * shape the source (batch, heads, lengths), so that one cubin serves problems of every size. Names of the manifest's
  * "run_time" are not rendered, nor are lets that read them, nor FA_SMEM_BYTES where it does: configs that differ in such
  * names alone have one source, and one cubin. The text ends with
  *   extern "C" __device__ const char fa_tune_config[] = "fa_tune_config=family=...;BLOCK_M=...;";

@@ -28,6 +28,7 @@ enum { FA_FILL, FA_LARGEST, FA_OUTPUT, FA_AROUND, FA_INPUT, FA_BITS, FA_CHECK_KE
 
 enum {
     FA_PROVER_ROUNDS = 2,     /* launches of each case that is not `once` */
+    FA_PROVER_SLOW_US = 5000, /* a launch that takes longer */
     FA_PROVER_ARGUMENTS = 44, /* of a kernel, without the workspace */
     FA_PROVER_FENCE = 65536,  /* bytes before and behind each output */
     FA_PROVER_THREADS = 128,

@@ -20,6 +20,7 @@
 #include "store.h"
 #include "trial.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,9 +217,11 @@ int fa_job_flush(fa_job *job)
 /* ---- who is raced ----------------------------------------------------------------------------*/
 /* Times the fastest: the interval's low end of a probe, as the clock was seen to move by 16 % in one race, and some
  * noise; the median of a heat's few rounds. */
-static const double PROBED = 1.25, HEATED = 1.08, SLOW_ROUND_US = 60000;
-/* FINALISTS_MIN are raced, more while a race of the shortest length stays short, fewer in slow rounds. */
-enum { FINALISTS_MIN = 12, FINALISTS_MAX = 24, FINALISTS_ROUND_US = 3000, HEAT_MAX = 32 };
+static const double PROBED = 1.25, HEATED = 1.08;
+/* FINALISTS_MIN are raced, more in short rounds, fewer in slow ones, but FINALISTS_LEAST, so that there is a race of which the
+ * winner is the fastest. */
+static const double SHORT_ROUND_US = 3000, SLOW_ROUND_US = 60000, PROBED_ROUND_US = 100000;
+enum { FINALISTS_LEAST = 3, FINALISTS_MIN = 12, FINALISTS_MAX = 24, HEAT_MAX = 32 };
 
 static int compare_index(const void *a, const void *b, void *context)
 {
@@ -255,26 +258,25 @@ static bool must_race(const fa_job *job, int index)
 int fa_job_choose_finalists(fa_job *job)
 {
     int count = sorted(job, FA_STATUS_MEASURED, job->measure.finalist), left = 0;
-    const double limit =
-        count > 0 ? job->space.candidate[job->measure.finalist[0]].trial.median_us * PROBED : 0;
+    const double fastest_us =
+        count > 0 ? job->space.candidate[job->measure.finalist[0]].trial.median_us : 0;
+    const double most = fmax(FINALISTS_LEAST, fmin(HEAT_MAX, PROBED_ROUND_US / (fastest_us + 1)));
     for (int i = 0; i < count; i++) {
         int index = job->measure.finalist[i];
         const fa_trial *trial = &job->space.candidate[index].trial;
-        const bool may_win = trial->low_us <= limit && left < HEAT_MAX;
+        const bool may_win = trial->low_us <= fastest_us * PROBED && left < most;
         if (job->attempt[index].twin_of == 0 /* else raced as the one that it equals */ &&
             (may_win || must_race(job, index)))
             job->measure.finalist[left++] = index;
     }
     job->measure.finalist_count = left;
     job->measure.finalist_next = 0;
-    job->measure.heat = left > FINALISTS_MIN || limit * left > SLOW_ROUND_US;
+    job->measure.heat = left > FINALISTS_MIN;
     return left;
 }
 
-/* Three at least, so that there is a race of which the winner is the fastest. */
 void fa_job_cut_finalists(fa_job *job)
 {
-    enum { LEAST = 3 };
     double limit = 0, round_us = 0;
     int left = 0;
     sort(job, job->measure.finalist, job->measure.finalist_count);
@@ -285,10 +287,10 @@ void fa_job_cut_finalists(fa_job *job)
             continue;
         if (left == 0) /* the fastest comes first */
             limit = trial->median_us * HEATED;
-        const bool room = round_us < (left < FINALISTS_MIN ? SLOW_ROUND_US : FINALISTS_ROUND_US) &&
+        const bool room = round_us < (left < FINALISTS_MIN ? SLOW_ROUND_US : SHORT_ROUND_US) &&
                           left < FINALISTS_MAX,
                    may_win = trial->median_us <= limit && room;
-        if (!may_win && left >= LEAST && !must_race(job, index))
+        if (!may_win && left >= FINALISTS_LEAST && !must_race(job, index))
             continue;
         round_us += trial->median_us;
         job->measure.finalist[left++] = index;

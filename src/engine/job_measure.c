@@ -31,6 +31,7 @@ enum {
     PROBE_BUDGET_US = 20000,
     RACE_BUDGET_US = 40000,
     RACE_ROUNDS_MIN = 11,
+    SLOW_RACE_US = 300000, /* of slow kernels, whose times scatter little, rounds are fewer */
     RACE_ROUNDS_MAX = 61,
     HEAT_ROUNDS_MIN = 3,
     HEAT_ROUNDS_MAX = 7,
@@ -156,6 +157,8 @@ static void send_race(fa_job *job)
     double rounds = RACE_BUDGET_US * patience(job) / (round_us + 1);
     bool heat = job->measure.heat;
     int low = heat ? HEAT_ROUNDS_MIN : RACE_ROUNDS_MIN;
+    if (round_us * low > SLOW_RACE_US * patience(job))
+        low = (int)fmax(SLOW_RACE_US * patience(job) / round_us, heat ? 2 : 3);
     int high = (heat ? HEAT_ROUNDS_MAX : RACE_ROUNDS_MAX) * patience(job);
     if (high > FA_BENCH_SAMPLES_MAX)
         high = FA_BENCH_SAMPLES_MAX;
