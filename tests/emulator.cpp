@@ -152,15 +152,14 @@ u16 half_of(float x) {
     return (u16)(sign | ((size - 0x38000000u + 0xfff + (size >> 13 & 1)) >> 13));
 }
 void exp2_of(float &y, float x) { y = flushed(exp2f(flushed(x))); }
-void permute(u32 &x, u32 a, u32 selector) {
-    const u64 bytes = a;   // the other operand is 0
-    x = 0;
-    for (int i = 0; i < 4; i++) x |= (u32)(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
-}
+void permute(u32 &x, u32 a, u32 selector) { permute(x, a, 0, selector); }
 void permute(u32 &x, u32 a, u32 b, u32 selector) {
     const u64 bytes = a | (u64)b << 32;
     x = 0;
-    for (int i = 0; i < 4; i++) x |= (u32)(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+    for (int i = 0; i < 4; i++, selector >>= 4) {
+        const unsigned char byte = (unsigned char)(bytes >> (selector & 7) * 8);
+        x |= (u32)(selector & 8 ? (byte >> 7) * 0xff : byte) << 8 * i;
+    }
 }
 static unsigned char e4m3_of(float x) {
     if (isnan(x)) return 0x7f;

@@ -709,7 +709,7 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_latent_attention_is_found)
         {NULL}};
     static const struct change alone[] = {{"named_sync(kCleanLeft, kGroup);", ""}, {NULL}};
     static const struct change bytes[] = {
-        {"barrier_wait(shared.empty(step, region), parity_of(step) ^ 1);", ""},
+        {"barrier_wait(shared.empty(step, kRegion), parity_of(step) ^ 1);", ""},
         {"barrier_wait(shared.empty(step + 1, kKeysOnly), parity_of(step + 1) ^ 1);", ""},
         {"barrier_wait(shared.full(step, slab), parity_of(step));", ""},
         {"kBytes ? 4 : 1", "kBytes ? 3 : 1"},
@@ -728,7 +728,7 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_latent_attention_is_found)
         {NULL}};
     static const char config[] =
         "{\"family\": \"attn_fwd_latent_sm90a\", \"tunables\": {\"SPREAD\": 1,"
-        " \"PART_STEPS\": 2, \"EVICT_FIRST\": 0, \"FENCES\": 2}}";
+        " \"PART_STEPS\": 2, \"EVICT_FIRST\": 0}}";
     static const char of_few[] =
         "{\"family\": \"attn_fwd_latent_few_sm90\", \"tunables\": {\"GROUPS\": 3, \"SPREAD\": 1,"
         " \"PART_STEPS\": 2}}";
