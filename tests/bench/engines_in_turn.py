@@ -17,9 +17,9 @@ a token of which FLASH_ATTN is sure is another one, and where less than 0.99 of 
     FA_SGLANG=FOLDER tests/gpu.sh sglang [--model trained]                          likewise SGLang 0.5.13
     python3 tests/bench/engines_in_turn.py --model llama-3-8b --out rows.jsonl       with vLLM and fa_tune importable
 
-SGLang's time to the first token is that of a run of one token, until the whole batch has it; attention's share is not taken, and
-its random weights are not compared. Every measured run begins with an empty prefix cache, which vLLM has for a trained model
-alone. In round 1 of a trained model each batch runs once more with the prompts in the cache: `cached_tokens` of its
+SGLang's time to the first token is that of a run of one token, until the whole batch has it; attention's share is not taken; random
+weights are compared of latent attention alone. Every measured run begins with an empty prefix cache, which vLLM has for a trained
+model alone. In round 1 of a trained model each batch runs once more with the prompts in the cache: `cached_tokens` of its
 `prompt_tokens` came from there, `cached_…` beside the run without. Where a sure token differs, or none came from there, the script fails.
 """
 import argparse
@@ -56,7 +56,7 @@ MODELS = {  # vocabularies are small, so that few layers stand beside no large l
     "deepseek-v2-lite": dict(architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", hidden_size=2048, intermediate_size=10944,
                              moe_intermediate_size=1408, n_routed_experts=64, n_shared_experts=2, num_experts_per_tok=6, n_group=1,
                              topk_group=1, topk_method="greedy", norm_topk_prob=False, routed_scaling_factor=1.0, first_k_dense_replace=1,
-                             num_attention_heads=16, num_key_value_heads=16, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=128,
+                             moe_layer_freq=1, num_attention_heads=16, num_key_value_heads=16, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=128,
                              qk_rope_head_dim=64, v_head_dim=128, hidden_act="silu", rope_theta=10000.0),
 }
 BACKENDS = {"vllm": ["FLASH_ATTN", "TRITON_ATTN", "CUSTOM"], "sglang": ["fa3", "triton", "fa_tune"]}
@@ -94,6 +94,16 @@ def fill(model):
         for made in module if type(module).__name__ == "MLAAttention" else None, getattr(module, "impl", None):
             if hasattr(made, "process_weights_after_loading"):
                 made.process_weights_after_loading(torch.bfloat16)
+
+
+def write_filled(folder):
+    """A model with the weights of fill(), beside its config: SGLang's engine is another process."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    with torch.device("cuda"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
+    fill(model)
+    model.save_pretrained(folder)
 
 
 def attention_share(run):
@@ -144,12 +154,14 @@ def sglang_engine(a, backend, folder):
     import sglang
     with open(folder + "/config.json", encoding="utf-8") as file:
         a_token = bytes_of_token(json.load(file))
+    batches = sorted({int(cell.split("x")[1]) for cell in a.cells}) if a.cells else BATCHES
     engine = sglang.Engine(
-        model_path=folder, load_format="auto" if a.model == "trained" else "dummy", skip_tokenizer_init=True, dtype="bfloat16",
+        model_path=folder, load_format="auto" if a.model == "trained" or a.latent else "dummy", skip_tokenizer_init=True, dtype="bfloat16",
         attention_backend=backend, kv_cache_dtype="fp8_e4m3" if a.kv_cache_dtype == "fp8" else a.kv_cache_dtype,
         # SGLang limits piecewise graphs to a length that it is told: a trained model's own length is the right one
-        context_length=None if a.model == "trained" else longest(a), max_running_requests=256, chunked_prefill_size=8192,
-        page_size=a.page, mem_fraction_static=0.5, max_total_tokens=(a.cache_gb << 30) // a_token, cuda_graph_bs=BATCHES,
+        context_length=None if a.model == "trained" else longest(a), max_running_requests=max(batches), chunked_prefill_size=8192,
+        page_size=a.page, mem_fraction_static=0.5, max_total_tokens=(a.cache_gb << 30) // a_token, cuda_graph_bs=batches,
+        disable_piecewise_cuda_graph=a.latent,  # or 42 lengths of prompts are compiled one by one
         sampling_backend="pytorch", grammar_backend="none", random_seed=0, log_level="info")
 
     def run(prompts, tokens, best=None, cached=False):
@@ -186,7 +198,7 @@ def serve(a):
                "tokens_per_s": count * (a.decode + 1) / told["wall"], "wall_ms": 1e3 * told["wall"]}
         if first and a.engine == "vllm":  # SGLang's GPU is another process's
             row["attention_share"] = attention_share(lambda: generate(prompts, a.decode + 1))
-        if first and (texts or a.engine == "vllm"):  # SGLang's random weights give all tokens the same chance
+        if first and (texts or a.engine == "vllm" or a.latent):  # SGLang's other random weights give all tokens the same chance
             row["tokens"], row["best"] = before["tokens"], before["best"]
         if first and texts:  # the run before has left its prompts in the cache
             cached = generate(prompts, a.decode + 1, BEST, cached=True)
@@ -208,8 +220,8 @@ class Engine:
         self.log = open(os.path.join(os.path.dirname(os.path.abspath(a.out)), "%s-%s.log" % (a.engine, backend)), "wb")
         self.process = subprocess.Popen([sys.executable, __file__, "--serve", backend, folder, "--decode", str(a.decode),
                                          "--cache-gb", str(a.cache_gb), "--model", a.model, "--kv-cache-dtype", a.kv_cache_dtype,
-                                         "--engine", a.engine, "--page", str(a.page)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=self.log, start_new_session=True)
+                                         "--engine", a.engine, "--page", str(a.page), *(["--cells", *a.cells] if a.cells else [])],
+                                        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, start_new_session=True)
 
     def answer(self):
         """Its next answer; None: it has ended, or the time is over."""
@@ -305,7 +317,7 @@ def bytes_of_token(config):
 
 
 def backends_of(a):
-    return (LATENT if "kv_lora_rank" in MODELS.get(a.model, ()) else BACKENDS)[a.engine]
+    return (LATENT if a.latent else BACKENDS)[a.engine]
 
 
 def cells_of(a):
@@ -345,6 +357,7 @@ def main():
     parser.add_argument("--out", default="engines.jsonl")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     a = parser.parse_args()
+    a.latent = "kv_lora_rank" in MODELS.get(a.model, ())
     if a.serve:
         return serve(a)
     a.backends = a.backends or backends_of(a)
@@ -358,6 +371,8 @@ def main():
         a.layers = a.layers or len(MODELS[a.model].get("layer_types", range(4)))
         with open(folder + "/config.json", "w", encoding="utf-8") as file:
             json.dump(config_of(a.model, a.layers), file)
+        if a.latent and a.engine == "sglang":
+            write_filled(folder)
     with open(a.out, "a", encoding="utf-8", buffering=1) as out:
         def tell(backend, **row):
             rows.append(dict(row, backend=backend))
