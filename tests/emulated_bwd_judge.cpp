@@ -235,13 +235,13 @@ static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int ba
     const auto tiles_of = [&](int seq, int rows) { return (i64)(r.varlen ? seq / rows + count : (seq + rows - 1) / rows); };
     const i64 heads = (i64)p.heads_q * batch, tiles = tiles_of(p.seq_q, r.block_m), rows = tiles * r.block_m * heads;
     i64 floats = rows * (2 + r.columns) + (r.deterministic ? tiles * heads : 0);
-    u32 side_bytes = 0;
+    u32 side_bytes = 576;
     if (r.kind == kWide)   // no sums of dQ; four tensor maps (of each sequence) and the numbers of two jobs
-        floats = rows * 2 + (r.varlen ? count : 1) * 128 + 4, side_bytes = 512;
+        floats = rows * 2 + (r.varlen ? count : 1) * 128 + 4;
     const i64 key_tiles = tiles_of(p.seq_k, r.block_n) * p.heads_kv * batch;
     if (r.kind == kHopper)   // four tensor maps (of each sequence), the next job's number, the sequences' ranking, and two counters a tile or four a head
         floats = rows * (2 + r.columns) + (r.varlen ? (4 * count + 1) * 32 + 8 * (count + 1) : 5 * 32) +
-                 (r.in_passing ? (i64)4 * p.heads_kv * r.parts * count : 2 * tiles * heads), side_bytes = 512;
+                 (r.in_passing ? (i64)4 * p.heads_kv * r.parts * count : 2 * tiles * heads);
     if (r.parts > 1) floats += key_tiles * (r.parts * r.part_floats + r.arrivals);
 #if BUFFER_COUNT
     if (r.wanted != 0) floats += 12 * D_BUFFERS;

@@ -3,8 +3,9 @@
 // A user's score and mask (fa_snippet.cuh) in attention backward: weights and their slopes, and which tiles some query sees.
 //
 // Purpose: what the families share that take snippets; attn_bwd_tiles.cuh includes it where there is one.
-// Invariants: with SKIPS the first launch lists the tiles of queries that see a tile of keys, by ranges; all who walk the steps of that tile
-// read the list. attn_bwd_wide_sm90a lists the tiles of keys of each tile of queries, too. With DETERMINISTIC=1 turns of other families go from each tile of keys to the next, so that none is skipped.
+// Invariants: with SKIPS the first launch lists the tiles of queries that see a tile of keys, by ranges or (MASK_LISTS) by all elements; all who
+// walk the steps of that tile read the list. attn_bwd_wide_sm90a lists the tiles of keys of each tile of queries, too. With DETERMINISTIC=1
+// turns of other families go from each tile of keys to the next, so that none is skipped.
 #ifndef ATTN_BWD_SNIPPET_CUH
 #define ATTN_BWD_SNIPPET_CUH
 
@@ -49,6 +50,15 @@ FA_DEVICE u32 *list_of(const fa_attn_bwd_params &p, void *workspace);
 struct ListedRow {
     u32 count, first, word, unused;
 };
+#ifndef MASK_LISTS
+#define MASK_LISTS 0
+#endif
+// By a mask that reads a tensor of queries and keys no range says what is seen: its elements are looked at, by blocks, once for all heads and batches
+// that the mask does not name. MASK_LISTS has a bit for each place that it names: b, h, hk first.
+constexpr bool kLooksAtAll = MASK_LISTS != 0, kListsHeads = !kLooksAtAll || MASK_LISTS / 2 % 4 != 0, kListsBatches = !kLooksAtAll || MASK_LISTS % 2 != 0;
+FA_DEVICE u32 batches_in_lists(const fa_attn_bwd_params &p) { return kListsBatches && !kVarlen ? opaque((u32)p.batch) : 1; }
+FA_DEVICE u32 heads_in_lists(const fa_attn_bwd_params &p) { return kListsHeads ? opaque((u32)p.heads_q) : 1; }
+
 // A row for each head (of all batches) and tile of keys (of all sequences), then of each row for each 16 tiles a word, in whose low half are bits
 // of those which see it, in its high half of those which see it whole. Or (kOfKeys false), behind these, of each tile of queries the tiles of keys
 // that it sees. Numbers take no registers meanwhile.
@@ -67,7 +77,15 @@ template <bool kOfKeys_, int kOwn_, int kStep_> struct ListedOf {
             rows = (ListedRow *)before.word(p, before.count(p, before.apart), 0);
         }
     }
-    FA_DEVICE u32 count(const fa_attn_bwd_params &p, u32 apart) { return apart * (opaque((u32)p.heads_q) * (kVarlen ? 1 : opaque((u32)p.batch))); }
+    FA_DEVICE u32 count(const fa_attn_bwd_params &p, u32 apart) { return apart * (heads_in_lists(p) * batches_in_lists(p)); }
+    // head: of all batches; own_tile: of all sequences.
+    __device__ __forceinline__ u32 row_of(const fa_attn_bwd_params &p, u32 head, u32 own_tile) const {
+        if constexpr (!kListsHeads || !kListsBatches) {
+            const u32 heads = opaque((u32)p.heads_q), batch = head / heads;
+            head = (kListsBatches ? batch * heads_in_lists(p) : 0) + (kListsHeads ? head - batch * heads : 0);
+        }
+        return head * apart + own_tile;
+    }
     __device__ __forceinline__ u32 *word(const fa_attn_bwd_params &p, u32 row, int at) const {
         return (u32 *)(rows + count(p, apart)) + (i64)row * words + at;
     }
@@ -80,29 +98,63 @@ template <bool kOfKeys_, int kOwn_, int kStep_> struct ListedOf {
 };
 using Listed = ListedOf<true, kN, kM>;
 
-// By all warps of the first launch.
+// Whether some of the queries at the places [from, to] see the keys [key, last], and whether all see all, by a warp.
+template <int kKeys> FA_DEVICE SnippetSpan<int> look_at_all(const Places &w, int from, int to, int key, int last) {
+    constexpr int kRows = 8, kWide = (kKeys + 31) / 32;
+    int seen = 0, looked = 0;   // by this lane
+#pragma unroll 1
+    for (; from <= to && !(warp_any(seen > 0) && warp_any(seen < looked)); from += kRows, looked += kRows * kWide)
+#pragma unroll
+        for (int i = 0; i < kRows * kWide; ++i) {
+            const int q = from + i / kWide, k = key + i % kWide * 32 + (int)threadIdx.x % 32;
+            seen += is_visible(w, query_place(q < to ? q : to), query_place(k < last ? k : last));
+        }
+    return {!warp_any(seen < looked), warp_any(seen > 0)};
+}
+
+// By the first launch: a warp makes a row, or a block that looks at all elements, which has kSideThreads / 32 pairs of words at kLooksAt.
+constexpr int kLooksAt = 512;
 template <class L> FA_DEVICE void list_tiles(const fa_attn_bwd_params &p, void *workspace) {
     const L listed(p, workspace);
-    const u32 rows = L::count(p, listed.apart);
+    constexpr u32 kWarps = kSideThreads / 32, kTeams = kLooksAtAll ? 1 : kWarps;
+    const u32 rows = L::count(p, listed.apart), warp = threadIdx.x / 32;
     const int lane = (int)(threadIdx.x % 32);
-    for (u32 row = blockIdx.x * (kSideThreads / 32) + threadIdx.x / 32; row < rows; row += gridDim.x * (kSideThreads / 32)) {
-        const int head = (int)(row / listed.apart);
+    for (u32 row = blockIdx.x * kTeams + warp % kTeams; row < rows; row += gridDim.x * kTeams) {
+        const u32 plane = row / listed.apart, heads = heads_in_lists(p);
         i64 own_tile = row % listed.apart;
-        const int index = find_index<L::kOwn>(p, L::kOfKeys ? p.cu_seqlens_k : p.cu_seqlens_q, head / p.heads_q, own_tile);
+        const int index = find_index<L::kOwn>(p, L::kOfKeys ? p.cu_seqlens_k : p.cu_seqlens_q, (int)(plane / heads), own_tile);
         const Sequence s = sequence_of(p, index);
-        const Places w = places_of(p, s, index, head % p.heads_q);
+        const Places w = places_of(p, s, index, (int)(plane % heads));
         ListedRow own = {};
         if (own_tile * L::kOwn < (L::kOfKeys ? s.seq_k : s.seq_q)) {
-            const int first = (int)own_tile * L::kOwn, rows_at_once = L::kOfKeys ? kM : L::kOwn;
+            constexpr int kRows = L::kOfKeys ? kM : L::kOwn, kKeys = L::kOfKeys ? kN : L::kStep;
+            const int first = (int)own_tile * L::kOwn, offset = place_of_query(s);
             const Meets meets = L::kOfKeys ? find_meets(s, find_band(s), first) : L::find_met(s, find_band(s), first);
-            const int offset = place_of_query(s);
+            const auto look = [&](int tile, bool at_all) {
+                const int from = L::kOfKeys ? tile * kM : first, to = (from + kRows < s.seq_q ? from + kRows : s.seq_q) - 1, key = L::kOfKeys ? first : tile * L::kStep;
+                return at_all ? look_at_all<kKeys>(w, from + offset, to + offset, key, (key + kKeys < s.seq_k ? key + kKeys : s.seq_k) - 1)
+                              : SeenSteps<kKeys>::look(w, from + offset, to + offset, key);
+            };
             for (int word = meets.first / 32; word * 32 < meets.end; ++word) {
                 const int tile = word * 32 + lane;
                 const bool is = tile >= meets.first && tile < meets.end;
-                const int from = L::kOfKeys ? tile * kM : first, to = (from + rows_at_once < s.seq_q ? from + rows_at_once : s.seq_q) - 1;
-                const SnippetSpan<int> sees = SeenSteps<L::kOfKeys ? kN : L::kStep>::look(w, (is ? from : 0) + offset, (is ? to : 0) + offset,
-                                                                                         L::kOfKeys ? first : (is ? tile : 0) * L::kStep);
-                const u32 seen = warp_ballot(is && sees.high != 0), whole = warp_ballot(is && sees.low != 0 && is_clear(meets, tile, L::kOfKeys ? s.seq_q : 2147483647));
+                const SnippetSpan<int> sees = look(is ? tile : meets.first, false);
+                u32 seen = warp_ballot(is && sees.high != 0), whole = warp_ballot(is && sees.low != 0);
+                if constexpr (kLooksAtAll) {
+                    u32 hidden = 0, all = 0, (*told)[2] = (u32(*)[2])(shared_memory + kLooksAt);
+                    for (u32 left = seen & ~whole; left != 0; left &= left - 1) {
+                        const u32 bit = left & (0 - left);
+                        const int number = highest_bit(bit);
+                        if ((u32)number % kWarps != warp) continue;
+                        const SnippetSpan<int> now = look(word * 32 + number, true);
+                        hidden |= now.high == 0 ? bit : 0, all |= now.low != 0 ? bit : 0;
+                    }
+                    if (lane == 0) told[warp][0] = hidden, told[warp][1] = all;
+                    block_sync();
+                    for (u32 i = 0; i < kWarps; ++i) seen &= ~told[i][0], whole |= told[i][1];
+                    block_sync();
+                }
+                whole &= warp_ballot(is && is_clear(meets, tile, L::kOfKeys ? s.seq_q : 2147483647));
                 const u32 low = (seen & 0xffff) | whole << 16, high = seen >> 16 | (whole & 0xffff0000u);
                 if (own.count == 0 && seen != 0) own.first = (u32)(word * 32 + highest_bit(seen & (0 - seen))), own.word = (seen & 0xffff) != 0 ? low : high;
                 for (u32 left = seen; left != 0; left &= left - 1) ++own.count;
@@ -124,11 +176,11 @@ template <class Listed> struct ListedWalkOf {
         ret_steps = 0;
         if (group == 0) return;   // a part of a group without heads
         const Listed listed(p, workspace);
-        row = first_head * listed.apart + own_tile;
+        row = listed.row_of(p, first_head, own_tile);
         begin(listed.rows[row]);
         u32 sum = left;
 #pragma unroll 1
-        for (int i = 1; i < group; ++i) sum += listed.rows[row + i * listed.apart].count;
+        for (int i = 1; i < group; ++i) sum += listed.rows[row + (kListsHeads ? i * listed.apart : 0)].count;
         ret_steps = (int)sum;
         next(sum > 0);
     }
@@ -141,7 +193,7 @@ template <class Listed> struct ListedWalkOf {
         while ((word & 0xffff) == 0) {
             const Listed listed(*p, workspace);
             if (left == 0) {
-                row += listed.apart, ++head;
+                row += kListsHeads ? listed.apart : 0, ++head;
                 if (row >= Listed::count(*p, listed.apart)) return;
                 begin(listed.rows[row]);
             } else {

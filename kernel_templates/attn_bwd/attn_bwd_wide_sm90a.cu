@@ -364,35 +364,40 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
     // P = exp2(S - LSE), while the other consumer's products are computed.
 #if SCORE_SNIPPET || MASK_SNIPPET
     constexpr bool kBends = kSoftcap || SCORE_SNIPPET != 0;
-    Packed bent;   // P times the slope of the text
     const auto weigh_all = [&] {
         const u32 lse = w.shared.base + OfKeys::kLseAt + KeyWarp::slot_of(w.step) * OfKeys::kRowsBytes + t * 16;
         const Places places = places_of(w.p, job.s, job.index, job.first_head() + at.head);
         const int row = at.tile * kM, own_row = row + (int)t * 2, place = own_row + place_of_query(job.s);
-        Wgmma<kM>::pin(s);
-        float rows[4], before[2] = {};
-        each_score<kM / 2>(key, place, [&](int i, const Spot &key, const Line &query, int, int) {
-            if (i % 8 == 0) load_shared_floats(rows, lse + i / 8 * 64);
-            float slope = 1.0f;
-            const float weight = weigh(w.p, curve, places, query, key, s[i], rows[i / 4 % 2 * 2 + i % 2], slope), product = weight * slope_at(weight, slope);
-            if (i % 2 == 1) weights[i / 2] = pack2<kBf16>(before[0], weight), bent[i / 2] = pack2<kBf16>(before[1], product);
-            before[0] = weight, before[1] = product;
-        });
 #if SKIPS
         const bool clear = at.whole();
 #else
         const bool clear = seers.first[1] <= row && seers.end[0] >= row + kM;
 #endif
-        if (!clear)
-            each_score<kM / 2>(key, place, [&](int i, const Spot &key, const Line &query, int half, int ahead) {
-                bool seen = ahead >= seers.first[half] - own_row & ahead < seers.end[half] - own_row;   // without branches
-#if MASK_SNIPPET
-                seen &= is_visible(places, query, key);
-#endif
-                const u32 kept = seen ? 0xffffffffu : i % 2 == 0 ? 0xffff0000u : 0xffffu;   // of a pair
-                weights[i / 2] &= kept;
-                if (kBends) bent[i / 2] &= kept;
+        Wgmma<kM>::pin(s);
+#pragma unroll
+        for (int j = 0; j < kM / 16; ++j) {
+            float rows[4], before[2] = {};
+            u32 bent[4];   // P times the slope of the text
+            load_shared_floats(rows, lse + j * 64);
+            each_score<8>(key, place + j * 16, [&](int i, const Spot &key, const Line &query, int, int) {
+                float slope = 1.0f;
+                const float weight = weigh(w.p, curve, places, query, key, s[8 * j + i], rows[i / 4 * 2 + i % 2], slope), product = weight * slope_at(weight, slope);
+                if (i % 2 == 1) weights[4 * j + i / 2] = pack2<kBf16>(before[0], weight), bent[i / 2] = pack2<kBf16>(before[1], product);
+                before[0] = weight, before[1] = product;
             });
+            if (!clear)
+                each_score<8>(key, place + j * 16, [&](int i, const Spot &key, const Line &query, int half, int ahead) {
+                    ahead += j * 16;
+                    bool seen = ahead >= seers.first[half] - own_row & ahead < seers.end[half] - own_row;   // without branches
+#if MASK_SNIPPET
+                    seen &= is_visible(places, query, key);
+#endif
+                    const u32 kept = seen ? 0xffffffffu : i % 2 == 0 ? 0xffff0000u : 0xffffu;   // of a pair
+                    weights[4 * j + i / 2] &= kept;
+                    if (kBends) bent[i / 2] &= kept;
+                });
+            store_shared_16(w.weights_at(w.step) + j * (kGroup * 16), kBends ? (const u32 (&)[4])bent : (const u32 (&)[4])weights[4 * j]);
+        }
     };
 #else
     const auto weigh_all = [&] {
@@ -410,10 +415,7 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
 #endif
     // To the registers of dV's product, and to the other consumer. more: there is another step.
     const auto pass = [&](bool more) {
-#if SCORE_SNIPPET || MASK_SNIPPET
-#pragma unroll
-        for (int i = 0; i < kM / 4; i += 4) store_shared_16(w.weights_at(w.step) + i / 4 * (kGroup * 16), (const u32 (&)[4])(kBends ? bent : weights)[i]);
-#else
+#if !SCORE_SNIPPET && !MASK_SNIPPET
         const u32 lse = w.shared.base + OfKeys::kLseAt + KeyWarp::slot_of(w.step) * OfKeys::kRowsBytes + t * 16;
 #pragma unroll
         for (int i = 0; i < kM / 4; ++i) weights[i] = pack2<kBf16>(s[2 * i], s[2 * i + 1]);
@@ -582,6 +584,20 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
     const int row0 = job.tile * OfQueries::kOwn + (int)(group * 64 + threadIdx.x % kGroup / kWarp * 16 + lane / 4);
     const Workspace from(p, workspace, (i64)job.s.batch * p.heads_q + job.head, job.s.first_tile);
     const Curve curve(p);
+#if MASK_LISTS || SCORE_SNIPPET && MASK_SNIPPET && BUFFER_COUNT > 0
+    constexpr bool kLate = kD > 192;   // addresses leave few registers: dP is issued behind the weights, and rows are read anew
+    const auto read_rows = [&](float (&x)[2], bool of_lse) {
+        const Workspace from(p, workspace, (i64)(int)opaque((u32)job.s.batch) * p.heads_q + job.head, job.s.first_tile);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = (int)opaque((u32)row0) + half * 8;
+            x[half] = row >= job.s.seq_q ? (of_lse ? -neg_infinity() : 0.0f) : load_float((of_lse ? from.lse : from.delta) + (i64)(row & ~15) + place_of_row(row & 15));
+        }
+    };
+#else
+    constexpr bool kLate = false;
+    const auto read_rows = [&](float (&)[2], bool) {};
+#endif
     float lse[2], delta[2];
     const Band band = find_band(job.s);
     int low[2], high[2];   // keys that rows g and g + 8 see, counted from 2 t
@@ -627,6 +643,7 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
         const Places places = places_of(p, job.s, job.index, job.head);
         const int first_row = row0 + place_of_query(job.s);
         key = tile * kKeys;
+        if (kLate) read_rows(lse, true);
         each_score<kKeys / 2>(first_row, key + (int)t * 2, [&](int i, const Spot &query, const Line &line, int half, int) {
             float slope = 1.0f;
             const float weight = weigh(p, curve, places, query, line, s[i], lse[half], slope);
@@ -675,10 +692,14 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
         Wgmma<kKeys>::pin(dp);
         release(kTileVEmpty + ring_v.slot);
 #if DROPOUT
-        Dropped<false, kKeys / 16> kept;
-        kept.find(Dropout(p.buffer, (i64)job.index * p.heads_q + job.head), row0 - (int)lane / 4, key);
-        kept.apply(dp);
+#pragma unroll
+        for (int j = 0; j < kKeys / 32; ++j) {   // few at a time, for there are few registers
+            Dropped<false, 2> kept;
+            kept.find(Dropout(p.buffer, (i64)job.index * p.heads_q + job.head), row0 - (int)lane / 4, key + j * 32);
+            kept.apply((float (&)[16])dp[16 * j]);
+        }
 #endif
+        if (kLate) read_rows(delta, false);
 #pragma unroll
         for (int i = 0; i < kKeys / 2; ++i) {
             dp[i] = s[i] * (dp[i] AS_KEPT - delta[i / 2 % 2]);
@@ -698,10 +719,11 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
     barrier_wait(shared.barrier(kOwnFull), round & 1);
     issue_s();
     barrier_wait(shared.barrier(kOwnVFull), round & 1);
-    issue_dp();
-    wgmma_wait<1>();
+    if (!kLate) issue_dp();
+    wgmma_wait<kLate ? 0 : 1>();
     Wgmma<kKeys>::pin(s);
     weigh_all();
+    if (kLate) issue_dp();
     pass();
 #pragma unroll 1
     while (tile < job.end) {
@@ -712,8 +734,9 @@ FA_DEVICE void take_queries(const fa_attn_bwd_params &p, void *workspace, const 
         release(kTileEmpty + slot);
         wgmma_wait<0>();
         Wgmma<kKeys>::pin(s);
-        issue_dp();
+        if (!kLate) issue_dp();
         weigh_all();
+        if (kLate) issue_dp();
         pass();
     }
     release(kOwnEmpty);
