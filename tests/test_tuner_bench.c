@@ -281,13 +281,13 @@ BENCH_TEST(late_rows_of_a_causal_problem_are_not_held_to_what_its_first_rows_cos
     for (int i = HALVES / 4 * 3; i < HALVES; i++)
         o[i] = (o[i] & 0x7fff) > 4 ? (uint16_t)(o[i] - 4) : o[i];
     CHECK_OK(fa_copy_to_device(world.driver, at, o, sizeof o, &diag), diag);
+    sampled->at[0].of[FA_ATTN_O].late = true; /* as of a large output: its reference is made anew */
     fa_proof_check(sampled, 0, 0);
     CHECK_OK(sampled->rc, diag);
     const struct fa_verdict *wrong = &sampled->at[0].verdict[0];
-    CHECK(!wrong->passed);
+    CHECK(!wrong->passed && wrong->damaged);
     CHECK_HAS(wrong->reason, " of o is ");
     CHECK(wrong->error < 6e-4); /* the first rows are allowed as much */
-    printf("# fake: %s\n", wrong->reason);
     fa_module_unload(&module);
     fa_bench_close(&sampled);
 }
