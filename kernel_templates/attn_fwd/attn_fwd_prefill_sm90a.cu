@@ -53,7 +53,9 @@ constexpr bool kFp8 = KV_FP8 != 0;
 constexpr int kElement = kFp8 ? 1 : 2;         // bytes of a key's or a value's number
 constexpr bool kWalks = MASK_SNIPPET != 0;     // a warp finds the steps of tiles
 constexpr u32 kConverters = kFp8 ? 3 : 0;      // warps of the producing warpgroup that make tiles of fp8 ones
-constexpr u32 kProducers = kFp8 || kWalks ? 3 : 2;   // of its warps and threads, those that tiles are handed over to
+// Two threads fetch a tile of K, and two one of V, each every second box, where boxes are pages and no other warp has work of its own.
+constexpr int kHalves = kBoxes > 1 && !kFp8 && !kWalks && PIECE_STAGES == 0 ? 2 : 1, kOwnBoxes = (kBoxes + kHalves - 1) / kHalves;   // of a thread
+constexpr u32 kProducers = kFp8 || kWalks || kHalves > 1 ? 3 : 2;   // of its warps and threads, those that tiles are handed over to
 
 // A tile: queries of a head, and the keys that they see.
 struct Work {
@@ -508,8 +510,8 @@ struct Serving {
 
     // ---- copies
 
-    // One thread fetches K, one V, one Q: a tile of small pages is many copies, and a part of Q is free when its consumer has
-    // done with the tile before, on which the next keys need not wait.
+    // One thread fetches K, one V, one Q: a tile of small pages is many copies, of which a second thread has half, and a part of Q is
+    // free when its consumer has done with the tile before, on which the next keys need not wait.
     FA_DEVICE void produce(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared) {
         if constexpr (kFp8) return produce_of_fp8(p, maps, shared);
         Ring ring;
@@ -526,28 +528,54 @@ struct Serving {
         if (Order::is_made(p) && threadIdx.x < kWarp) Order::make(p, shared);
         if (threadIdx.x == 0) {
             KTiles tiles(p, shared);
-            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) {
-                Source source = source_of(p, work);
-#pragma unroll 1
-                for (int step = work.steps; step > 0; --step) {
-                    const int place = steps.next(step - 1);
-#if MASK_SNIPPET
-                    source.whole = steps.is_whole;
-#endif
-                    fetch_tile<Serving, kSlabs>(p, shared, &maps.k, shared.k(ring.slot), kKFull, kKEmpty, ring, source, place);
-                }
-            }
+            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_keys(p, maps, shared, ring, steps, work, 0);
         } else if (threadIdx.x == kWarp) {
             Handed<true> tiles(p, shared);
-            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) {
-                const Source source = source_of(p, work);
-#pragma unroll 1
-                for (int step = work.steps; step > 0; --step)
-                    fetch_tile<Serving, kOutSlabs>(p, shared, &maps.v, shared.v(ring.slot), kVFull, kVEmpty, ring, source, steps.next(step - 1));
-            }
+            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_values(p, maps, shared, ring, steps, work, 0);
         } else if (threadIdx.x == 2 * kWarp) {
+            Ring of_values;
             Handed<true> tiles(p, shared);
-            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_q<Serving>(p, maps, shared, ring, work);
+            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) {
+                fetch_q<Serving>(p, maps, shared, ring, work);
+                if constexpr (kHalves > 1) fetch_values(p, maps, shared, of_values, steps, work, 1);
+            }
+        } else if (kHalves > 1 && threadIdx.x == 3 * kWarp) {
+            Handed<true> tiles(p, shared);
+            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_keys(p, maps, shared, ring, steps, work, 1);
+        }
+    }
+    FA_DEVICE void fetch_keys(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, Steps<> &steps, const Work &work, int half) {
+        fetch_all<kSlabs>(p, shared, &maps.k, shared.k(0), kKFull, kKEmpty, ring, steps, work, half);
+    }
+    FA_DEVICE void fetch_values(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, Steps<> &steps, const Work &work, int half) {
+        fetch_all<kOutSlabs>(p, shared, &maps.v, shared.v(0), kVFull, kVEmpty, ring, steps, work, half);
+    }
+    // A tile's keys or values, or half of their boxes. Where the next step's pages are is asked a step ahead.
+    template <int kCount>
+    FA_DEVICE void fetch_all(const Params &p, const Shared &shared, const fa_tensor_map *map, u32 first, u32 full, u32 empty, Ring &ring, Steps<> &steps,
+                             const Work &work, int half) {
+        Source source = source_of(p, work);
+        source.half = half;
+        Place next = locate(p, source, work.steps > 0 ? work.steps - 1 : 0);
+#pragma unroll 1
+        for (int left = work.steps; left > 0; --left) {
+            const int step = steps.next(left - 1);
+#if MASK_SNIPPET
+            source.whole = steps.is_whole;
+            const Place place = locate(p, source, step);
+#else
+            const Place place = next;
+            if (left > 1) next = locate(p, source, step - 1);
+#endif
+            barrier_wait(shared.barrier(empty + ring.slot), ring.parity ^ 1);
+#if MASK_SNIPPET
+            if (full == kKFull) write_note(shared, ring.slot, source, step);
+#endif
+            const u32 barrier = shared.barrier(full + ring.slot), tile = first + ring.slot * (kKBytes + kVBytes);
+            if (half == 0) barrier_expect(barrier, kCount * kSlab * kN * 2);   // of both halves: bytes may come before
+#pragma unroll
+            for (int i = 0; i < kCount; ++i) load(map, tile + i * (kN * kSlab * 2), barrier, i * kSlab, place, source);
+            ring.advance(shared.stages());
         }
     }
 
@@ -735,6 +763,7 @@ struct Serving {
     struct Source {
         int head, batch;   // of keys and values
         int key0, len_k;   // PAGED: the tile's first key and the sequence's end; otherwise key0 is a row of the tensor
+        int half = 0;      // which boxes are this thread's, where it has every second one
 #if MASK_SNIPPET
         bool whole = false;   // of the step that is fetched: every query sees it by the mask
 #endif
@@ -745,7 +774,7 @@ struct Serving {
     }
     // Where a step's boxes lie: rows of the tensor, or of pages.
     struct Place {
-        int row[kBoxes], block[kBoxes];   // block: sequence or page; -1: there is none, and the copy engine writes zeros
+        int row[kOwnBoxes], block[kOwnBoxes];   // block: sequence or page; -1: there is none, and the copy engine writes zeros
     };
     FA_DEVICE Place locate(const Params &p, const Source &source, int step) {
         Place place;
@@ -753,8 +782,8 @@ struct Serving {
         if constexpr (PAGED != 0) {
             const int *table = p.block_table + source.batch * p.block_table_stride;
 #pragma unroll
-            for (int i = 0; i < kBoxes; ++i) {
-                const int its_key = key + i * kBox;
+            for (int i = 0; i < kOwnBoxes; ++i) {
+                const int its_key = key + (i * kHalves + source.half) * kBox;
                 place.row[i] = (int)((u32)its_key % kPage);
                 place.block[i] = its_key < source.len_k ? load_int(table + (u32)its_key / kPage) : -1;
             }
@@ -766,8 +795,9 @@ struct Serving {
     }
     FA_DEVICE void load(const fa_tensor_map *map, u32 to, u32 barrier, int column, const Place &place, const Source &source) {
 #pragma unroll
-        for (int i = 0; i < kBoxes; ++i)
-            tma_load(to + i * (kBox * kSlab * kElement), map, barrier, column, place.row[i], source.head, place.block[i], kEvictLast);
+        for (int i = 0; i < kOwnBoxes; ++i)
+            if (kBoxes % kHalves == 0 || i * kHalves + source.half < kBoxes)
+                tma_load(to + (i * kHalves + source.half) * (kBox * kSlab * kElement), map, barrier, column, place.row[i], source.head, place.block[i], kEvictLast);
     }
     FA_DEVICE int head_of(const Params &p, const Work &work, const Row &at) { return work.head * (int)packed_heads(p.dense) + at.head; }
     FA_DEVICE void load_q(const Params &p, const fa_tensor_map *map, u32 to, u32 barrier, int column, int row, const Work &work) {
