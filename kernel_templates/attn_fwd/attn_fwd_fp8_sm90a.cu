@@ -52,9 +52,9 @@ namespace {
 
 // A row's largest weight is kHeaviest when its reference is taken, or less by whole powers of two, so that what a thread adds in a
 // step is kLargest at most. Where that is more the reference moves; where it is more than kJump some key's score is taken to be too
-// small by kShort of itself, and where it is more than kFar scores are multiplied again.
+// small by kShort of itself, and where it is more than kFar, or the reference more than kReach, scores are multiplied again.
 constexpr float kOffset = 7.0f, kHeaviest = 128.0f, kLargest = kN > 128 ? 200.0f : 240.0f, kJump = 1024.0f, kFar = 8192.0f;
-constexpr float kShort = HEAD_DIM > 32 ? (HEAD_DIM / 32.0f - 1.0f) * 2.6e-4f : 0.0f;
+constexpr float kShort = HEAD_DIM > 32 ? (HEAD_DIM / 32.0f - 1.0f) * 2.6e-4f : 0.0f, kReach = HEAD_DIM > 32 ? 0.03f / kShort : 3.0e38f;
 constexpr int kMoved = 127 + 6;   // the exponent, in its bits, of a sum that was more than kLargest, of a reference that has moved by those powers
 using Weights = u32[kN / 8];
 using Output = float[kColumns / 2];
@@ -458,8 +458,9 @@ FA_DEVICE float largest(const Scores &s, int half) {
 // must shrink by `shrink`.
 // A tensor core's sum of products of e4m3 keeps 13 bits: a score of a key that lies along its query is too small, by 2.1e-4 of itself
 // in the mean at head dim 64, 7.5e-4 at 128 and 2.0e-3 at 256 (by simulation; half or one and a half times that for some). Where a key
-// has outgrown all before it, kJump, kShort makes up for it. `lost`: of a later step, a thread's add up to more than kFar, or to
-// infinity; the rows are as they were, but for NaN, and scores are to be multiplied again, which takes the time of several steps.
+// has outgrown all before it, kJump, kShort makes up for it; keys of other directions lack a 20th of that, so it is 3 % of a weight at
+// most. `lost`: of a later step, a thread's add up to more than kFar, kJump beyond kReach, or to infinity; the rows are as they were,
+// but for NaN, and scores are to be multiplied again, which takes the time of several steps.
 // Warps decide for themselves, so that nothing here may be a warpgroup's instruction.
 FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int batch, bool first, bool &lost) {
     if (first) {
@@ -483,7 +484,8 @@ FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int
     lost = false;
     const bool grown = warp_any(!(part[0] <= kLargest) || !(part[1] <= kLargest));   // NaN, too
     if (grown) {
-        lost = !first && warp_any(max2(part[0], part[1]) > kFar);
+        const auto is_lost = [&](int half) { return part[half] > (rows.reference[half] > kReach ? kJump : kFar); };
+        lost = !first && warp_any(is_lost(0) || is_lost(1));
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             if (lost && part[half] == part[half]) part[half] = 0.0f;
