@@ -496,7 +496,7 @@ FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int
                 const float more = most > kJump ? (rows.reference[half] + up) * kShort : 0.0f;
                 const float full = peak * exp2_fast(more);
 #pragma unroll
-                for (int i = half * 2; i < kScores && own == peak; i += 4)
+                for (int i = half * 2; i < kScores && own == peak && more != 0.0f; i += 4)
 #pragma unroll
                     for (int e = i; e < i + 2; ++e)
                         if (s[e] == peak) s[e] = full, part[half] += full - peak;
@@ -504,8 +504,10 @@ FA_DEVICE bool weigh(Scores &s, Rows &rows, float (&shrink)[2], float scale, int
             }
             const float fits = most * exp2_fast(-up);
             if (fits > kLargest) up += (float)((int)(float_to_bits(fits) >> 23) - kMoved);
+            if (!first) shrink[half] = 1.0f;
+            if (!warp_any(up != 0.0f)) continue;
             const float less = exp2_fast(-up);
-            shrink[half] = first ? shrink[half] * less : less;
+            shrink[half] *= less;
             rows.reference[half] += up;
             rows.sum[half] *= less;
             part[half] *= less;
