@@ -458,7 +458,7 @@ FA_DEVICE float largest(const Scores &s, int half) {
 // must shrink by `shrink`.
 // A tensor core's sum of products of e4m3 keeps 13 bits: a score of a key that lies along its query is too small, by 2.1e-4 of itself
 // in the mean at head dim 64, 7.5e-4 at 128 and 2.0e-3 at 256 (by simulation; half or one and a half times that for some). Where a key
-// has outgrown all before it, kJump, kShort makes up for it; keys of other directions lack a 20th of that, so it is 3 % of a weight at
+// has outgrown all before it, kJump, kShort makes up for it; keys of other directions lack a 20th of that, so it is 4 % of a weight at
 // most. `lost`: of a later step, a thread's add up to more than kFar, kJump beyond kReach, or to infinity; the rows are as they were,
 // but for NaN, and scores are to be multiplied again, which takes the time of several steps.
 // Warps decide for themselves, so that nothing here may be a warpgroup's instruction.
