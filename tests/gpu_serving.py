@@ -49,11 +49,11 @@ def bits_are_those_of_any_batch(case):
         pool = torch.full((2, len(batch) * columns + 5, page, kv, dim), float("nan"), device="cuda", dtype=torch.bfloat16)
         order, table = chance.sample(range(pool.shape[1]), pool.shape[1]), torch.full((len(batch), columns), -1)
         for at, i in enumerate(batch):
-            for j in range(-(-lengths[i] // page)):
-                table[at, j] = order.pop()
-                for to, of in zip(pool, contents[i][1:]):
-                    part = of[j * page:(j + 1) * page]
-                    to[table[at, j], :len(part)] = part
+            own = torch.tensor([order.pop() for _ in range(-(-lengths[i] // page))], dtype=torch.long)
+            table[at, :len(own)] = own
+            places = (own[:, None] * page + torch.arange(page)).flatten()[:lengths[i]].cuda()
+            for to, of in zip(pool, contents[i][1:]):
+                to.flatten(0, 1)[places] = of
         found = fa_tune.attention(torch.stack([contents[i][0] for i in batch]), *pool, layout="bshd", causal=causal, batch_invariant=True, return_lse=True, max_seqlen_k=most,
                                   seqused_k=torch.tensor([lengths[i] for i in batch], device="cuda", dtype=torch.int32), block_table=table.int().cuda())
         for at, i in enumerate(batch):
