@@ -78,10 +78,9 @@ void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_probl
             if (p->value[i] != 0) /* else they read nothing */
                 fa_snippets_print(p, &text, NULL);
             const char *all = text.data != NULL ? text.data : "",
-                       *at = strstr(all, "_FETCH_BYTES ");
-            const bool is = at != NULL && (at[-1] == 'E' || at[14] == '\n');
-            add_name(&given, "FETCH_BYTES", is ? strtol(at + 13, NULL, 10) : 0);
-            add_name(&given, "MASK_LISTS", strstr(all, "MASK_LISTS ") != NULL);
+                       *at = strstr(all, "_FETCH_BYTES "), *lists = strstr(all, "MASK_LISTS ");
+            add_name(&given, "FETCH_BYTES", at != NULL ? strtol(at + 13, NULL, 10) : 0);
+            add_name(&given, "MASK_LISTS", lists != NULL ? strtol(lists + 11, NULL, 10) : 0);
             fa_buf_free(&text);
         }
     }

@@ -74,20 +74,24 @@ FA_DEVICE Places places_of(const fa_attn_serving_params &p, const Work &work) {
     return {work.batch, work.head, kv_head_of(p, work), work.len_q, work.len_k AND_BUFFERS(p.buffer)};
 }
 
-// What tiles see of steps, counted from key 0, by a mask: 0: nothing, 1: something, 2: all that fields let them see. MASK_LISTS has a bit for each place
-// that the mask names: b, h, hk first.
+// What tiles see of steps, counted from key 0, by a mask: a byte, 0: nothing, 1: something, 2: all that fields let them see; and of each score, as lanes have
+// them, a bit. MASK_LISTS has a bit for each place that the mask names: b, h, hk first.
 struct Lists {
     enum { kMade = MASK_LISTS != 0, kByBatch = MASK_LISTS % 2 != 0 || VARLEN_Q != 0 || LENGTHS_K != 0, kByHead = MASK_LISTS / 2 % 4 != 0 };
-    unsigned char *const at;
+    enum { kOfLane = (kN + 127) / 128, kOfTile = kM * 2 * kOfLane };   // words: in their low halves are a lane's first row's keys, in turn
+    u64 *const bits;
     const u32 tiles, steps, heads, planes;   // of a plane's tile; planes by head and by sequence
 
     __device__ __forceinline__ explicit Lists(const fa_attn_serving_params &p)
-        : at((unsigned char *)p.workspace), tiles((u32)(p.dense.seq_q + kM - 1) / kM), steps((u32)(p.dense.seq_k + kN - 1) / kN),
+        : bits((u64 *)p.workspace), tiles((u32)(p.dense.seq_q + kM - 1) / kM), steps((u32)(p.dense.seq_k + kN - 1) / kN),
           heads(kByHead ? p.dense.heads_q : 1), planes(kMade ? heads * (kByBatch ? p.dense.batch : 1) : 0) {}
     __device__ __forceinline__ i64 all() const { return (i64)planes * tiles * steps; }
-    __device__ __forceinline__ unsigned char *of(const Work &w) const {
-        return at + ((i64)((kByBatch ? w.batch : 0) * heads + (kByHead ? w.head : 0)) * tiles + (u32)w.row0 / kM) * steps;
+    __device__ __forceinline__ i64 bytes() const { return all() * (kOfTile * 8 + 1); }
+    __device__ __forceinline__ unsigned char *sees() const { return (unsigned char *)(bits + all() * kOfTile); }
+    __device__ __forceinline__ i64 first_of(const Work &w) const {
+        return ((i64)((kByBatch ? w.batch : 0) * heads + (kByHead ? w.head : 0)) * tiles + (u32)w.row0 / kM) * steps;
     }
+    __device__ __forceinline__ u64 *of_lane(i64 at, int row) const { return bits + at * kOfTile + (row / 16 * kWarp + threadIdx.x % kWarp) * kOfLane; }
 };
 
 #if PIECE_STAGES
@@ -592,7 +596,7 @@ struct Serving {
             const auto from_first = [&](int batch, int head, int kv_head, int q) { return (i64)row_of(p, batch, head, kv_head, q, d.seq_k).at - (i64)first.at; };
             const i64 by_batch = from_first(1, 0, 0, 0), by_head = from_first(0, 1, 0, 0), by_kv_head = from_first(0, 0, 1, 0), by_q = from_first(0, 0, 0, 1);
             const i64 by_heads = by_head | by_kv_head;
-            map = (fa_tensor_map *)(((u64)p.workspace + Lists(p).all() + 127) / 128 * 128) + blockIdx.x;
+            map = (fa_tensor_map *)(((u64)p.workspace + Lists(p).bytes() + 127) / 128 * 128) + blockIdx.x;
             of_heads = by_head != 0, of_kv_heads = by_kv_head != 0, of_batch = by_batch != 0;
             constexpr u32 kMapAt = Order::kMade ? Order::kAt + Order::kMost * 16 : 256;   // in front of the pieces' barriers
             const int places = d.seq_q + key_offset(p, d.seq_q, d.seq_k);   // of queries: as many as keys, but with a top-left mask
@@ -700,7 +704,7 @@ struct Serving {
                 if (steps.first > 0) {
                     if constexpr (Lists::kMade) {
                         steps.first -= 32;
-                        const int step = steps.first + (int)(threadIdx.x % 32), sees = step < all ? lists.of(work)[step] : 0;
+                        const int step = steps.first + (int)(threadIdx.x % 32), sees = step < all ? lists.sees()[lists.first_of(work) + step] : 0;
                         steps.seen = warp_ballot(sees != 0), steps.whole = warp_ballot(sees > 1);
                     } else {
                         steps.look_on(places_of_walker(p, work, shared), work.row0 + offset, last + offset, work.key0, all);
@@ -1041,7 +1045,16 @@ struct Serving {
 #endif
 #if MASK_SNIPPET && !(PIECE_STAGES && !SCORE_FETCHES)
         if (own.whole) return;
-#if MASK_FETCHES
+#if MASK_LISTS
+        const Lists lists(p);
+        const u64 *from = lists.of_lane(lists.first_of(work) + own.place, row);
+        u64 bits[Lists::kOfLane];
+#pragma unroll
+        for (int i = 0; i < Lists::kOfLane; ++i) bits[i] = from[i];
+#pragma unroll
+        for (int i = 0; i < kScores; ++i)
+            if ((bits[i / 64] >> (i % 4 / 2 * 32 + i / 4 % 16 * 2 + i % 2) & 1) == 0) s[i] = neg_infinity();
+#elif MASK_FETCHES
         asm volatile("" : "+r"(row), "+r"(key));   // addresses are not to be kept from step to step
         const Seen sees(p, work, row, key);
         constexpr int kBatch = MASK_FETCHES > 1 ? 16 : 32;   // as many are under way as registers are left for
@@ -1150,25 +1163,45 @@ struct Serving {
 
 #if MASK_LISTS
 // By a warp: what the queries from `row` to `last` see of the keys from `key` on. What there is not is read as the last that there is.
-FA_DEVICE int look_at_all(const Places &places, int row, int last, int key, int last_key) {
-    constexpr int kRows = 8, kKeys = (kN + 31) / 32;
+FA_DEVICE int look_at_all(const Places &places, int row, int last, int key, int last_key, u64 *to) {
+    constexpr int kWords = (kN + 31) / 32;
     const int lane = (int)(threadIdx.x % kWarp);
-    bool seen = false, hidden = false;
-#pragma unroll 1
-    for (; row <= last && !(warp_any(seen) && warp_any(hidden)); row += kRows)
+    u32 any = 0, all = ~0u, of_row[8];
 #pragma unroll
-        for (int i = 0; i < kRows * kKeys; ++i) {
-            const int q = row + i / kKeys, k = key + i % kKeys * 32 + lane;
+    for (int i = 0; i < 8; ++i) {
+        u32 x = lane / 4 == i ? ~0u : 0;
+        asm volatile("" : "+r"(x));   // is kept
+        of_row[i] = x;
+    }
+#pragma unroll 1
+    for (; row <= last; row += 16, to += kWarp * Lists::kOfLane) {
+        u32 mine[2][Lists::kOfLane * 4] = {};
+#pragma unroll
+        for (int i = 0; i < 16 * kWords; ++i) {
+            const int q = row + i / kWords, k = key + i % kWords * 32 + lane;
             const bool is = is_visible(places, query_place(q < last ? q : last), query_place(k < last_key ? k : last_key));
-            seen |= is, hidden |= !is;
+            mine[i / kWords / 8][i % kWords] |= warp_ballot(is) & of_row[i / kWords % 8];
         }
-    return !warp_any(seen) ? 0 : warp_any(hidden) ? 1 : 2;
+#pragma unroll
+        for (int i = 0; i < 2 * kWords; ++i) any |= mine[i / kWords][i % kWords], all &= mine[i / kWords][i % kWords];
+#pragma unroll
+        for (int i = 0; i < Lists::kOfLane; ++i) {
+            u32 own[2] = {};
+#pragma unroll
+            for (int j = 0; j < 8; ++j) {   // two bits of each byte come together
+                const u32 x = mine[j / 4][i * 4 + j % 4] >> lane % 4 * 2 & 0x03030303;
+                own[j / 4] |= ((x | x >> 6 | x >> 12 | x >> 18) & 0xff) << j % 4 * 8;
+            }
+            to[i] = (u64)own[1] << 32 | own[0];
+        }
+    }
+    return !warp_any(any != 0) ? 0 : warp_any(all != ~0u) ? 1 : 2;
 }
 // By all warps of the first launch.
 FA_DEVICE void make_lists(const fa_attn_serving_params &p) {
     const Lists lists(p);
     constexpr u32 kWarps = FA_THREADS / kWarp;
-    for (i64 i = blockIdx.x * kWarps + threadIdx.x / kWarp; i < lists.all(); i += gridDim.x * kWarps) {
+    for (i64 i = blockIdx.x * kWarps + uniform((int)(threadIdx.x / kWarp)); i < lists.all(); i += gridDim.x * kWarps) {
         const u32 plane = (u32)(i / lists.steps / lists.tiles);
         Work work = {};
         work.row0 = (int)(i / lists.steps % lists.tiles) * kM, work.head = (int)(plane % lists.heads), work.batch = (int)(plane / lists.heads);
@@ -1181,10 +1214,10 @@ FA_DEVICE void make_lists(const fa_attn_serving_params &p) {
             const int end = end_key(p, s, last), last_key = (key + kN < end ? key + kN : end) - 1;
             if (key <= last_key && first_key(p, s, work.row0) <= last_key) {
                 const SnippetSpan<int> span = SeenSteps<kN>::look(places, work.row0 + s.offset, last + s.offset, key);
-                sees = span.high == 0 ? 0 : span.low != 0 ? 2 : look_at_all(places, work.row0 + s.offset, last + s.offset, key, last_key);
+                sees = uniform(span.high) == 0 ? 0 : uniform(span.low) != 0 ? 2 : look_at_all(places, work.row0 + s.offset, last + s.offset, key, last_key, lists.of_lane(i, 0));
             }
         }
-        if (threadIdx.x % kWarp == 0) lists.at[i] = (unsigned char)sees;
+        if (threadIdx.x % kWarp == 0) lists.sees()[i] = (unsigned char)sees;
     }
 }
 #endif

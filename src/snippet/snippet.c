@@ -401,7 +401,7 @@ void fa_snippet_print(const fa_snippet *s, fa_buf *out)
     }
     if (pairs && s->mask)
         fa_buf_printf(out, "#define MASK_LISTS %d\n", by);
-    if (most > 0)
+    else if (most > 0)
         fa_buf_printf(out, "#define %s_FETCH_BYTES %d\n", s->mask ? "MASK" : "SCORE",
                       s->buffer[s->node[fetched].whole].type->bytes * (most == 2 ? 64 : 1));
     fa_buffers_names(s->buffer, s->buffer_count, s->mask, names);
