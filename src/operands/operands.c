@@ -167,7 +167,7 @@ int fa_buffers_plan(const fa_problem *p, bool gaps, uint64_t seed,
     for (int i = 0; i < count; i++) {
         fa_attn_buffer *is = &ret[i].is;
         const uint64_t share = list[i].wanted ? room / wanted-- : 0;
-        int64_t next = 1;
+        int64_t next = 1, apart = gaps && far % 64 == 0 ? 8 : 0; /* rows for the copy engine */
         ret[i] = (fa_buffer_plan){
             .is = {.dims = list[i].dims, .number = 21}, .type = list[i].type, .elements = 1};
         if (list[i].type->real)
@@ -180,12 +180,12 @@ int fa_buffers_plan(const fa_problem *p, bool gaps, uint64_t seed,
                                  : d >= 0 && axis[i][d] >= 0 ? INT64_MAX
                                                              : 65536;
             const int64_t is_all = d < 0 ? 1 : axis[i][d] >= 0 ? sizes[axis[i][d]] : far;
-            const int64_t less = gaps && d >= 0 ? (int64_t)(fa_random(seed, at) % 3) : 0;
+            const int64_t less = gaps && d >= apart ? (int64_t)(fa_random(seed, at) % 3) : 0;
             const int64_t full = (is_all < most ? is_all : most) - less, size = full > 1 ? full : 1;
             if (d >= 0)
                 is->size[d] = size, is->stride[d] = next;
             ret[i].extent[to] = (uint64_t)size, ret[i].stride[to] = (uint64_t)next;
-            ret[i].elements *= (uint64_t)size, next = size * next + less;
+            ret[i].elements *= (uint64_t)size, next = size * next + less + apart;
         }
         room -= list[i].wanted ? ret[i].elements : 0;
     }
