@@ -73,6 +73,7 @@ def scores():
     """Texts beside FlexAttention's functions, in turn: forward, and backward, of what they read too."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     slope, key, table, bias, pair, of_t5 = (torch.randn(*shape, device="cuda") for shape in ((16,), (2, KEYS), (2 * KEYS,), (16, KEYS, KEYS), (4, 256, 256), (12, 1023)))
+    half = (torch.rand(64, 64, device="cuda") < 0.5).repeat_interleave(KEYS // 64, 0).repeat_interleave(KEYS // 64, 1)
     doc = (torch.arange(KEYS, device="cuda", dtype=torch.int32) // 1366).repeat(2, 1)
     for name, how, bend, seen, *shape in (
             ("causal", {"mask": "k <= q"}, None, lambda b, h, i, j: i >= j),
@@ -85,6 +86,7 @@ def scores():
             ("key bias", {"score": "score + x[b][k]", "buffers": {"x": key}}, lambda s, b, h, i, j: s + key[b, j], None),
             ("table", {"score": "score + x[q - k + 8191]", "buffers": {"x": table}}, lambda s, b, h, i, j: s + table[i - j + 8191], None),
             ("documents", {"causal": True, "mask": "x[b][q] == x[b][k]", "buffers": {"x": doc}}, None, lambda b, h, i, j: (i >= j) & (doc[b, i] == doc[b, j])),
+            ("blocks", {"mask": "x[q][k] != 0", "buffers": {"x": half}}, None, lambda b, h, i, j: half[i, j]),
             ("bias", {"score": "score + x[h][q][k]", "buffers": {"x": bias}}, lambda s, b, h, i, j: s + bias[h, i, j], None),
             ("AlphaFold's pairs", {"score": "score + x[h][q][k]", "buffers": {"x": pair}}, lambda s, b, h, i, j: s + pair[h, i, j], None, 256, 4, 256, 32),
             ("T5's distances", {"score": "score + x[h][k - q + 511]", "buffers": {"x": of_t5}}, lambda s, b, h, i, j: s + of_t5[h, j - i + 511], None, 16, 12, 512, 64),

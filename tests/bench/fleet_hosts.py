@@ -38,8 +38,7 @@ def lengths(count):
 # ---- one process -----------------------------------------------------------------------------------
 def ask(key, effort):
     import fa_tune._core
-    return fa_tune._core.tune({"head_dim": 64, "batch": 1, "heads_q": 1, "seq_q": key[0], "seq_k": key[1]},
-                              effort=effort, progress=False)
+    return fa_tune._core.tune({"head_dim": 64, "batch": 1, "heads_q": 1, "seq_q": key[0], "seq_k": key[1]}, effort=effort, progress=False)
 
 
 def live(key, options, out, go, begin):

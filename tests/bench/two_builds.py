@@ -28,8 +28,7 @@ LATENCIES = (("new process to launchable kernel", "ms"), ("opening a tuner", "ms
 
 
 def environment(folder, store):
-    return dict(os.environ, FA_TUNE_STORE=store, FA_TUNE_SYSTEM="", FA_TUNE_SERVER="",
-                FA_TUNE_WORKER=os.path.join(folder, "fa-tune-worker"))
+    return dict(os.environ, FA_TUNE_STORE=store, FA_TUNE_SYSTEM="", FA_TUNE_SERVER="", FA_TUNE_WORKER=os.path.join(folder, "fa-tune-worker"))
 
 
 def latency(command, env):
@@ -122,8 +121,7 @@ class Host:
             null = os.open(os.devnull, os.O_RDWR)
             for fd in (0, 1, 2):
                 os.dup2(null, fd)
-            os.execve(os.path.join(self.build, "fa-tune"), ["fa-tune", *arguments],
-                      dict(self.env, FA_TUNE_STORE=store, FA_TUNE_LIBCUDA=driver))
+            os.execve(os.path.join(self.build, "fa-tune"), ["fa-tune", *arguments], dict(self.env, FA_TUNE_STORE=store, FA_TUNE_LIBCUDA=driver))
         _, status, usage = os.wait4(child, 0)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert status == 0, "%s: status %d" % (" ".join(arguments), status)
@@ -216,8 +214,7 @@ def host_rows(old, new, place, rounds):
     stores = [os.path.join(host.place, "kernel.db") for host in hosts]
     for which, host in enumerate(hosts):
         del host.env["FA_TUNE_TEMPLATES"]
-        host.tune(stores[which], "--quiet", "--batch", SHAPE[0], "--heads", SHAPE[1], "--seq", SHAPE[2],
-                  "--head-dim", SHAPE[3], driver=host.fake)
+        host.tune(stores[which], "--quiet", "--batch", SHAPE[0], "--heads", SHAPE[1], "--seq", SHAPE[2], "--head-dim", SHAPE[3], driver=host.fake)
         calls = host.instructions(stores[which])
         keep("instructions: opening a tuner", "", which, calls["fa_open"][0][1])
         first, hit = calls["fa_get_best_kernel"][:2]
