@@ -495,7 +495,7 @@ def a_text_that_is_done_wrong_is_found():
     case = bent(plain_case(CAUSAL=0))
     case.words[:5] = [1, 4, 2, 70, 420]
     lists = (("is && sees.high != 0", "is && sees.low != 0"), ("row += kListsHeads ? listed.apart : 0, ++head;", "row += 2 * listed.apart, ++head;"),
-             ("(kListsHeads ? i * listed.apart : 0)", "0"))
+             ("row + i * listed.apart", "row"))
     find_each(case, (*lists, ("head / (p.heads_q / p.heads_kv)", "head"), ("ds[e] *= slope_at(weight[e], slope[e]);", ""), ("places_of(p, own, index, head)", "places_of(p, own, index, at.head)"),
                      ("!is_visible(places, query, key)", "false"), ("if (row0 + i * 16 + half * 8 >= own.seq_q) seen.high = 0;", "")))
     of_hopper, of_d_128 = (narrow(HopperCase(random.Random(1)), 64, [1, 4, 2, 100, 450], SCORE_SNIPPET=1, MASK_SNIPPET=1) for _ in range(2))

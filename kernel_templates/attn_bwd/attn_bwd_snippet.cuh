@@ -53,8 +53,8 @@ struct ListedRow {
 #ifndef MASK_LISTS
 #define MASK_LISTS 0
 #endif
-// By a mask that reads a tensor of queries and keys no range says what is seen: its elements are looked at, by blocks, once for all heads and batches
-// that the mask does not name. MASK_LISTS has a bit for each place that it names: b, h, hk first.
+// By a mask that reads a tensor of queries and keys no range says what is seen: its elements are looked at, by a block for each 32 tiles, once for all
+// heads and batches that the mask does not name; who walks counts a row's bits, for no block sees a whole one. MASK_LISTS has a bit for each place that it names: b, h, hk first.
 constexpr bool kLooksAtAll = MASK_LISTS != 0, kListsHeads = !kLooksAtAll || MASK_LISTS / 2 % 4 != 0, kListsBatches = !kLooksAtAll || MASK_LISTS % 2 != 0;
 FA_DEVICE u32 batches_in_lists(const fa_attn_bwd_params &p) { return kListsBatches && !kVarlen ? opaque((u32)p.batch) : 1; }
 FA_DEVICE u32 heads_in_lists(const fa_attn_bwd_params &p) { return kListsHeads ? opaque((u32)p.heads_q) : 1; }
@@ -89,6 +89,19 @@ template <bool kOfKeys_, int kOwn_, int kStep_> struct ListedOf {
     __device__ __forceinline__ u32 *word(const fa_attn_bwd_params &p, u32 row, int at) const {
         return (u32 *)(rows + count(p, apart)) + (i64)row * words + at;
     }
+    __device__ __forceinline__ ListedRow find(const fa_attn_bwd_params &p, u32 row) const {
+        if constexpr (!kLooksAtAll) return rows[row];
+        ListedRow own = {};
+#pragma unroll 1
+        for (u32 at = 0; at < words; ++at) {
+            const u32 x = *word(p, row, (int)at);
+            u32 count = (x & 0x5555) + (x >> 1 & 0x5555);   // of its lower 16 bits
+            count = (count & 0x3333) + (count >> 2 & 0x3333), count = (count & 0xf0f) + (count >> 4 & 0xf0f);
+            if (own.count == 0) own.first = at * 16, own.word = x;
+            own.count += (count & 255) + (count >> 8);
+        }
+        return own;
+    }
     // As find_meets(), of a tile of queries from `row` on: tiles of keys.
     FA_DEVICE Meets find_met(const Sequence &s, const Band &band, int row) {
         const i64 end_row = row + kOwn < s.seq_q ? row + kOwn : s.seq_q, end = end_row + band.high, clear = end_row - 1 + band.low;
@@ -112,33 +125,35 @@ template <int kKeys> FA_DEVICE SnippetSpan<int> look_at_all(const Places &w, int
     return {!warp_any(seen < looked), warp_any(seen > 0)};
 }
 
-// By the first launch: a warp makes a row, or a block that looks at all elements, which has kSideThreads / 32 pairs of words at kLooksAt.
+// By the first launch: a warp makes a row, or a block, which has kSideThreads / 32 pairs of words at kLooksAt, two words of one.
 constexpr int kLooksAt = 512;
 template <class L> FA_DEVICE void list_tiles(const fa_attn_bwd_params &p, void *workspace) {
     const L listed(p, workspace);
     constexpr u32 kWarps = kSideThreads / 32, kTeams = kLooksAtAll ? 1 : kWarps;
-    const u32 rows = L::count(p, listed.apart), warp = threadIdx.x / 32;
+    const u32 parts = kLooksAtAll ? listed.words / 2 : 1, units = L::count(p, listed.apart) * parts, warp = threadIdx.x / 32;
     const int lane = (int)(threadIdx.x % 32);
-    for (u32 row = blockIdx.x * kTeams + warp % kTeams; row < rows; row += gridDim.x * kTeams) {
-        const u32 plane = row / listed.apart, heads = heads_in_lists(p);
+    for (u32 unit = blockIdx.x * kTeams + warp % kTeams; unit < units; unit += gridDim.x * kTeams) {
+        const u32 row = unit / parts, plane = row / listed.apart, heads = heads_in_lists(p);
         i64 own_tile = row % listed.apart;
         const int index = find_index<L::kOwn>(p, L::kOfKeys ? p.cu_seqlens_k : p.cu_seqlens_q, (int)(plane / heads), own_tile);
         const Sequence s = sequence_of(p, index);
         const Places w = places_of(p, s, index, (int)(plane % heads));
         ListedRow own = {};
-        if (own_tile * L::kOwn < (L::kOfKeys ? s.seq_k : s.seq_q)) {
+        const bool is_there = own_tile * L::kOwn < (L::kOfKeys ? s.seq_k : s.seq_q);
+        if (kLooksAtAll || is_there) {
             constexpr int kRows = L::kOfKeys ? kM : L::kOwn, kKeys = L::kOfKeys ? kN : L::kStep;
             const int first = (int)own_tile * L::kOwn, offset = place_of_query(s);
-            const Meets meets = L::kOfKeys ? find_meets(s, find_band(s), first) : L::find_met(s, find_band(s), first);
+            Meets meets = {};
+            if (is_there) meets = L::kOfKeys ? find_meets(s, find_band(s), first) : L::find_met(s, find_band(s), first);
             const auto look = [&](int tile, bool at_all) {
                 const int from = L::kOfKeys ? tile * kM : first, to = (from + kRows < s.seq_q ? from + kRows : s.seq_q) - 1, key = L::kOfKeys ? first : tile * L::kStep;
                 return at_all ? look_at_all<kKeys>(w, from + offset, to + offset, key, (key + kKeys < s.seq_k ? key + kKeys : s.seq_k) - 1)
                               : SeenSteps<kKeys>::look(w, from + offset, to + offset, key);
             };
-            for (int word = meets.first / 32; word * 32 < meets.end; ++word) {
+            for (int word = kLooksAtAll ? (int)(unit % parts) : meets.first / 32; kLooksAtAll ? word == (int)(unit % parts) : word * 32 < meets.end; ++word) {
                 const int tile = word * 32 + lane;
                 const bool is = tile >= meets.first && tile < meets.end;
-                const SnippetSpan<int> sees = look(is ? tile : meets.first, false);
+                const SnippetSpan<int> sees = look(is ? tile : meets.first, false);   // all lanes: they read together
                 u32 seen = warp_ballot(is && sees.high != 0), whole = warp_ballot(is && sees.low != 0);
                 if constexpr (kLooksAtAll) {
                     u32 hidden = 0, all = 0, (*told)[2] = (u32(*)[2])(shared_memory + kLooksAt);
@@ -161,7 +176,7 @@ template <class L> FA_DEVICE void list_tiles(const fa_attn_bwd_params &p, void *
                 if (lane < 2) *listed.word(p, row, word * 2 + lane) = lane == 0 ? low : high;
             }
         }
-        if (lane == 0) listed.rows[row] = own;
+        if (!kLooksAtAll && lane == 0) listed.rows[row] = own;
     }
 }
 
@@ -177,10 +192,10 @@ template <class Listed> struct ListedWalkOf {
         if (group == 0) return;   // a part of a group without heads
         const Listed listed(p, workspace);
         row = listed.row_of(p, first_head, own_tile);
-        begin(listed.rows[row]);
+        begin(listed.find(*this->p, row));
         u32 sum = left;
 #pragma unroll 1
-        for (int i = 1; i < group; ++i) sum += listed.rows[row + (kListsHeads ? i * listed.apart : 0)].count;
+        for (int i = 1; i < group; ++i) sum += kListsHeads ? listed.find(p, row + i * listed.apart).count : left;
         ret_steps = (int)sum;
         next(sum > 0);
     }
@@ -195,7 +210,7 @@ template <class Listed> struct ListedWalkOf {
             if (left == 0) {
                 row += kListsHeads ? listed.apart : 0, ++head;
                 if (row >= Listed::count(*p, listed.apart)) return;
-                begin(listed.rows[row]);
+                begin(listed.find(*this->p, row));
             } else {
                 tile = (tile | 15) + 1;
                 if ((u32)tile >= listed.words * 16) return;
