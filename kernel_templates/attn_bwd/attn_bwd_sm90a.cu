@@ -47,7 +47,7 @@ static_assert(kD <= 128 && kDv <= 128, "the heads do not fit their tiles");
 #if SKIPS
 constexpr bool kKeeps = true;   // a consumer's warp keeps its job's numbers in shared memory while it multiplies
 #else
-constexpr bool kKeeps = kVarlen;
+constexpr bool kKeeps = kVarlen || kM == 80;
 #endif
 constexpr int kKeptBytes = 32;   // of a consumer's warp (keep_job)
 constexpr int kKBytes = kN * kD * 2, kVBytes = kN * kDv * 2, kQBytes = kM * kD * 2, kDoBytes = kM * kDv * 2;
@@ -63,6 +63,13 @@ enum Named { kHalfEmpty = 1, kHalfFull = kHalfEmpty + kGroups, kSumsFull = kHalf
 // Whether the second consumer begins a job when the first one's products for its first step are complete (kApartFull), so that one
 // multiplies while the other computes weights. Nothing but time depends on it.
 constexpr bool kApart = kD == 128;
+
+// Whether a step's LSE and delta are read while products are waited for, where there are registers.
+#if SCORE_SNIPPET || MASK_SNIPPET || DROPOUT
+constexpr bool kEarly = false;
+#else
+constexpr bool kEarly = kD == 128 && kM <= 80 && !kSoftcap && !kVarlen && !kDeterministic;
+#endif
 
 // How the consumers share dQ, in products of 64 rows and kDqN columns: by its rows, by its columns, or transposed (dQ^T = K^T dS^T:
 // rows are columns of K), by what is left.
@@ -823,6 +830,21 @@ template <int kColumns, int kThere> FA_DEVICE void store_gradient(const float (&
         }
 }
 
+// As Seers, where there is no mask: a register less. At head dim 64 that order of the code was 8 % slower.
+struct KeysThere {
+    int left;   // from a lane's first one on
+
+    __device__ __forceinline__ KeysThere(int, int seq_k, const Band &, int key) : left(seq_k - key) {}
+    __device__ __forceinline__ void mask(Scores &s, int, int) const {
+        if (left > 8) return;
+#pragma unroll
+        for (int i = 0; i < kM / 2; ++i)
+            if (i / 2 % 2 == 1 || left <= 0) s[i] = 0.0f;
+    }
+};
+template <bool> struct SeersOf { using Type = Seers; };
+template <> struct SeersOf<false> { using Type = KeysThere; };
+
 // One consumer at one job: where it stands, and its sums.
 struct Consumer {
     const fa_attn_bwd_params &p;
@@ -831,7 +853,7 @@ struct Consumer {
     const u32 group, thread, warp, lane;
     const u32 half, ds_place;                      // its half of dQ; what this lane addresses of a tile of dS
     float dk[kWidth / 2], dv[kWidthV / 2];
-    const Seers seers;
+    const SeersOf<kCausal || kWindow || !kEarly>::Type seers;
     const Meets meets;
     const int heads;       // of queries
     Steps walk;
@@ -998,6 +1020,11 @@ struct Consumer {
         barrier_wait(shared.barrier(kDoFull + slot_of(step)), parity_of(step));
         issue_scores<kN, kM, kWidthV / 16>(dp, descriptor(kVAt + group * 64 * kRowBytes, 0), descriptor(kDoAt + slot_of(step) * kDoBytes, 0));
     }
+    __device__ __forceinline__ void await_ds_slot() const { barrier_wait(shared.barrier(kDsEmpty + slot_of(step)), parity_of(step) ^ 1); }
+    static __device__ __forceinline__ void load_rows(float (&x)[kM / 16][4], u32 from) {
+#pragma unroll
+        for (int j = 0; j < kM / 16; ++j) load_shared_floats(x[j], from + j * 64);
+    }
     // A step, and dQ of the step before unless this is the first one: neither consumer waits long for the other's dS.
     template <bool kFirst> __device__ __forceinline__ void take_step(u32 turn, void *workspace) {
         const u32 t = lane % 4;
@@ -1005,7 +1032,7 @@ struct Consumer {
         const u32 delta = shared.base + kDeltaAt + slot_of(step) * kRowsBytes + t * 16;
         Scores s, dp;
         Packed weights, ds;
-        float dq[kDqN / 2];
+        float dq[kDqN / 2], early[kM / 16][4];
         barrier_wait(shared.barrier(kQFull + slot_of(step)), parity_of(step));
         if (kFirst && kApart && group == 1) barrier_wait(shared.barrier(kApartFull), turn & 1);
         issue_scores<kN, kM, kWidth / 16>(s, descriptor(kKAt + group * 64 * kRowBytes, 0), descriptor(kQAt + slot_of(step) * kQBytes, 0));
@@ -1014,6 +1041,7 @@ struct Consumer {
 #if DROPOUT
         const Dropped<true, kM / 16> kept = find_kept();
 #endif
+        if constexpr (kEarly) load_rows(early, lse);
         wgmma_wait<1>();
 #else
         wgmma_wait<0>();
@@ -1047,10 +1075,10 @@ struct Consumer {
 #else
 #pragma unroll
         for (int j = 0; j < kM / 16; ++j) {
-            float rows[4], slope;
-            load_shared_floats(rows, lse + j * 64);
+            float slope;
+            if constexpr (!kEarly) load_shared_floats(early[j], lse + j * 64);
 #pragma unroll
-            for (int i = 0; i < 8; ++i) s[8 * j + i] = curve.weight(s[8 * j + i], rows[i / 4 * 2 + i % 2], slope);
+            for (int i = 0; i < 8; ++i) s[8 * j + i] = curve.weight(s[8 * j + i], early[j][i / 4 * 2 + i % 2], slope);
         }
 #endif
 #if SCORE_SNIPPET || MASK_SNIPPET
@@ -1072,6 +1100,10 @@ struct Consumer {
         }
 #endif
 #else
+        if constexpr (kEarly) {
+            load_rows(early, delta);
+            await_ds_slot();
+        }
         seers.mask(s, walk.tile * kM, (int)t * 2);
         wgmma_wait<0>();
         Wgmma<kM>::pin(dp);
@@ -1081,7 +1113,7 @@ struct Consumer {
 
         // dS = P (dP - delta).
         const u32 ds_tile = shared.base + kDsAt + slot_of(step) * kDsBytes + ds_place;
-        barrier_wait(shared.barrier(kDsEmpty + slot_of(step)), parity_of(step) ^ 1);
+        if constexpr (!kEarly) await_ds_slot();
 #pragma unroll
         for (int j = 0; j < kM / 16; ++j) {
 #if SCORE_SNIPPET
@@ -1094,8 +1126,8 @@ struct Consumer {
                 for (int i = 0; i < 4; ++i) ds[4 * j + i] = pack2<kBf16>(dp[8 * j + 2 * i], dp[8 * j + 2 * i + 1]);
             }
 #else
-            float rows[4], row_lse[4];
-            load_shared_floats(rows, delta + j * 64);
+            float (&rows)[4] = early[j], row_lse[4];
+            if constexpr (!kEarly) load_shared_floats(rows, delta + j * 64);
             if constexpr (kSoftcap) load_shared_floats(row_lse, lse + j * 64);
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
