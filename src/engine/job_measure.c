@@ -135,7 +135,8 @@ static void send_trial(fa_job *job, int index, int count)
     fa_json_add_number(json, "count", count);
     fa_json_add_number(json, "profiled", job->plan.launches);
     fa_json_add_number(json, "budget_us", PROBE_BUDGET_US * patience(job));
-    fa_json_add_number(json, "best_us", patience(job) == 1 ? job->measure.best_us : 0);
+    const bool solo = job->measure.solo; /* no race follows */
+    fa_json_add_number(json, "best_us", patience(job) == 1 && !solo ? job->measure.best_us : 0);
     job->measure.at = FA_MEASURER_TRIAL;
     job->measure.in_flight = index;
     fa_buf_append(&blob, attempt->cubin, attempt->cubin_size);
@@ -158,7 +159,7 @@ static void send_race(fa_job *job)
     bool heat = job->measure.heat;
     int low = heat ? HEAT_ROUNDS_MIN : RACE_ROUNDS_MIN;
     if (round_us * low > SLOW_RACE_US * patience(job))
-        low = (int)fmax(SLOW_RACE_US * patience(job) / round_us, heat ? 2 : 3);
+        low = (int)fmax(SLOW_RACE_US * patience(job) / round_us, HEAT_ROUNDS_MIN);
     int high = (heat ? HEAT_ROUNDS_MAX : RACE_ROUNDS_MAX) * patience(job);
     if (high > FA_BENCH_SAMPLES_MAX)
         high = FA_BENCH_SAMPLES_MAX;
@@ -447,13 +448,16 @@ static void advance_final(fa_job *job)
         send_trial(job, index, job->measure.solo ? PROBE_COUNT * patience(job) : 0);
         return;
     }
-    int left = 0;
-    for (int i = 0; i < job->measure.finalist_count; i++)
-        if (job->space.candidate[job->measure.finalist[i]].trial.status == FA_STATUS_MEASURED)
-            job->measure.finalist[left++] = job->measure.finalist[i];
+    int left = 0, samples = HEAT_ROUNDS_MIN;
+    for (int i = 0; i < job->measure.finalist_count; i++) {
+        const fa_trial *trial = &job->space.candidate[job->measure.finalist[i]].trial;
+        if (trial->status == FA_STATUS_MEASURED)
+            job->measure.finalist[left++] = job->measure.finalist[i], samples = trial->sample_count;
+    }
     job->measure.finalist_count = job->measure.finalist_next = left;
-    if (left > 1 && !job->measure.solo && !job->measure.raced && !job->ended)
-        send_race(job);
+    if ((left > 1 || samples < HEAT_ROUNDS_MIN) && !job->measure.solo && !job->measure.raced &&
+        !job->ended)
+        send_race(job); /* one alone, too, of which little but its proof is known */
 }
 
 /* Where nothing says what is right, or what is right is not enough, the others are compared with the default config, which
