@@ -3,12 +3,11 @@
  * A bench inside: the cases of one problem in device memory, how their tensors lie there, their reference, the proof of a
  * kernel on them, and what an operation adds. bench.h is the way in.
  *
- * Invariants: every output is poisoned before each launch of a proof; everything between and around
- * the tensors is poisoned too, so that reading there yields NaN and writing there is seen; a workspace
- * is poisoned before the first launch of a case, and before the second one it holds what the first left
- * with some bytes changed, as memory does that an allocator hands out again; after a write outside its
- * outputs everything is made anew before the next proof. Outputs of all cases lie together, so that one fill poisons them,
- * and apart from inputs and references, which a proof never writes.
+ * Invariants: every output is poisoned before each launch of a proof; everything between and around the tensors is poisoned
+ * too, so that reading there yields NaN and writing there is seen; a workspace is poisoned before the first launch of a case,
+ * and before the second one it holds what the first left with some bytes changed, as memory does that an allocator hands out
+ * again; after a write outside its outputs everything is made anew before the next proof. Outputs of all cases lie together,
+ * so that one fill poisons them, and apart from inputs and references, which a proof never writes.
  *
  * Failures: the first call that fails is remembered (fa_bench.rc), nothing more is called after it, and the function of bench.h
  * answers it. Functions here that return nothing may fail so, and do nothing after a failure.
