@@ -570,7 +570,7 @@ TEST(scores_and_masks_of_a_user_are_right)
          {{"shares_pieces(p) ? 8 : 4", "shares_pieces(p) ? 7 : 4"},
           {"barrier_wait(pieces.full(slot), feed.piece_ring.parity);", ""},
           {"barrier_wait(pieces.empty(slot), parity ^ 1);", ""}}},
-        {"'seq_q': 152, 'seq_k': 152, 'causal': 'bottom-right', 'buffers': 'm:u8[:,:,:]', 'mask': 'm[b][q][k] > (q // 128 + k // 64 + h + b) % 3 * 9 - 9'",
+        {"'seq_q': 128, 'seq_k': 152, 'heads_q': 2, 'causal': 'bottom-right', 'buffers': 'm:u8[:,:,:] x:f32[:,:]', 'mask': 'm[b][q][k] > (k // 64 + h + b) % 3 * 9 - 9', 'score': 'score + x[q][k]'",
          1,
          {{"warp_any(all != ~0u) ? 1 : 2", "2"},
           {"kByHead ? w.head : 0", "0"},
