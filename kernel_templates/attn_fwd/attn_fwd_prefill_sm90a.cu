@@ -1047,10 +1047,9 @@ struct Serving {
         if (own.whole) return;
 #if MASK_LISTS
         const Lists lists(p);
-        const u64 *from = lists.of_lane(lists.first_of(work) + own.place, row);
         u64 bits[Lists::kOfLane];
 #pragma unroll
-        for (int i = 0; i < Lists::kOfLane; ++i) bits[i] = from[i];
+        for (int i = 0; i < Lists::kOfLane; ++i) bits[i] = lists.of_lane(lists.first_of(work) + own.place, row)[i];
 #pragma unroll
         for (int i = 0; i < kScores; ++i)
             if ((bits[i / 64] >> (i % 4 / 2 * 32 + i / 4 % 16 * 2 + i % 2) & 1) == 0) s[i] = neg_infinity();
