@@ -1029,7 +1029,7 @@ struct Serving {
             each_fetched(line, within, p, [&](int i, const KeyReads<kFetched> &held) { if (!sees(i, held)) s[i] = neg_infinity(); });
         }
 #endif
-        if (kOfQueries) async_proxy_fence();   // what was filled by hand
+        async_proxy_fence();   // what was filled by hand, and loads that are under way: the copy engine's next writes wait for neither by themselves
         warp_sync();
         if (!kClusters || !shares_pieces(p)) {
             if (lane == 0) barrier_arrive(pieces.empty(slot));
