@@ -196,6 +196,8 @@ static bool walk_input(const struct fa_check_tensor *t, const struct fa_check_va
     for (uint64_t i = 0, count; i < t->units && (write || *ret_right); i += count) {
         bool elements;
         count = run_of(t, used, i, &elements);
+        if (!elements && used == NULL && i - t->first < t->dense)
+            return false; /* a gap between elements of which there are said to be none */
         if (elements && v->given != NULL && given == NULL &&
             (given = fake_memory((uint64_t)(uintptr_t)v->given, count * size, false)) == NULL)
             return false;
