@@ -161,7 +161,7 @@ static void add_known_name(struct fa_spec_reading *r, const char *name, const ch
 }
 
 /* ---- launches ---------------------------------------------------------------------------------*/
-/* Workload: one to four launches of a family, once per process.
+/* Workload: one to five launches of a family, once per process.
  * Invariant: what sizes a block is known when the kernel is compiled. */
 
 /* "shared_memory": an expression, or an object of named parts. */
