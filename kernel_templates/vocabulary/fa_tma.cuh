@@ -54,7 +54,9 @@ template <int kPending> FA_DEVICE void tma_store_wait_read() {
 FA_DEVICE void tma_prefetch_map(const fa_tensor_map *map) {
     asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
 }
-// Ordinary stores to shared memory before it are seen by the copy engine and the matrix units after it.
+// Ordinary stores to shared memory before it are seen by the copy engine and the matrix units after it, and ordinary loads before it
+// have ended. A barrier's arrival waits for no load: whoever gives memory back to the copy engine that it has read by ld.shared or
+// ldmatrix passes a fence first, or has computed with all that it read.
 FA_DEVICE void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // All lanes of a warp have come.
