@@ -5,14 +5,14 @@
 // Purpose: dS and what an element changes of a score (fa_snippet_buffers.cuh) multiplied and summed over all queries and keys that read it.
 // attn_bwd_tiles.cuh includes it where a gradient is wanted (D_BUFFERS > 0).
 // Workload: with SUMS_IN_PASS the main launch sums what all queries of a key or head share (PassedSums), from the dS that it has. What is
-// left is for blocks of their own in the third launch, one for each 64 keys of a head of queries, which walks its queries by 64. Scores and dP are computed anew by mma.m16n8k16 from
+// left is for blocks of their own in the next launch, one for each 64 keys of a head of queries, which walks its queries by 64. Scores and dP are computed anew by mma.m16n8k16 from
 // 64 columns at a time (of heads of at most 128 columns at once). What a tile's products come to where they share an element (a head's, a query's, a key's, a diagonal's) is summed
 // in an order that does not change, in fp32; sums of keys and heads over all tiles of the walk. Scores lie in shared memory meanwhile, and
 // sites are asked in a loop: a text may be long, and an element's index far to compute.
 // Invariants:
 //  - the workspace begins with D_BUFFERS sums of kWords numbers each, zeros after the first launch: fixed-point numbers of kStep bits each and
 //    what is carried, so that the order in which blocks add to them does not matter. The last number is 1 where something was too
-//    large or no number: the gradient is NaN then. A fourth launch rounds them.
+//    large or no number: the gradient is NaN then. A last launch rounds them.
 //  - of scores that weigh nothing nothing is added, whatever the text says there.
 #ifndef ATTN_BWD_BUFFERS_CUH
 #define ATTN_BWD_BUFFERS_CUH
@@ -744,7 +744,7 @@ FA_DEVICE void sum_tiles(const fa_attn_bwd_params &p, void *workspace, u32 block
 #undef ADD_SITE
     }
 }
-// By the last blocks of the third launch. False: this block is none of them.
+// By the last blocks of the launch behind the main ones. False: this block is none of them.
 FA_DEVICE bool sum_buffers(const fa_attn_bwd_params &p, void *workspace) {
     const i64 tiles = tiles_of<kKeys>(p, p.seq_k) * p.heads_q * batches_of(p);
     const u32 blocks = tiles > 0 ? (u32)tiles : 1, first = gridDim.x - blocks;

@@ -2,8 +2,8 @@
 //
 // Attention backward for Hopper (sm_90a) with more than 128 columns: TMA, wgmma, one producing warpgroup and two consuming ones.
 //
-// Purpose: dQ, dK and dV in three launches, four with sinks, fp16 or bf16 in and out, fp32 sums. One makes dK and dV, another one dQ,
-// beside it where SMs are idle (programmatic dependent launches), and both
+// Purpose: dQ, dK and dV in three launches, four with sinks, five with gradients of buffers; fp16 or bf16 in and out, fp32 sums. One makes
+// dK and dV, another one dQ, beside it where SMs are idle (programmatic dependent launches), and both
 // compute scores: seven products in place of five. With so many columns a block owns only 64 keys, and sums of dQ in memory, which
 // every block would add to, cost more than two products: here nothing is added in memory, and the gradients have the same bits in
 // every run (DETERMINISTIC makes no difference).
