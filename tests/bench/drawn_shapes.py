@@ -6,7 +6,7 @@ Each row: all in turn, three rounds of medians of 15 with the L2 cache flushed a
 outputs, which were NaN before, against a peer's. Needs the installed wheel and PyTorch on a GPU. FA_PEERS: training_vs_torch.py's. Decoding and packed
 sequences are timed by decode_vs_torch.py and prefill_serving.py, which want FA_TUNE_LIBRARY and vLLM's FlashAttention-3 in FA_PEERS.
 
-    python3 tests/bench/drawn_shapes.py SEED forward|backward|gemm|rms_norm|decode|packed [COUNT] [--out FILE]"""
+    python3 tests/bench/drawn_shapes.py SEED forward|backward|gemm|rms_norm|decode|packed|packed_backward [COUNT] [--out FILE]"""
 import argparse
 import functools
 import math
@@ -60,14 +60,23 @@ def draw_decode(dice):
             "form": dice.choice(["fixed", "page 64", "page 16"])}
 
 
-def draw_packed(dice):
-    """Sequences of up to 65,536 tokens in all."""
+def draw_lengths(dice, most):
+    """Of sequences of so many tokens in all at most."""
     lengths = [between(dice, 16, 8192) for _ in range(between(dice, 1, 64))]
-    while sum(lengths) > 65536:
+    while sum(lengths) > most:
         lengths.pop()
+    return lengths
+
+
+def draw_packed(dice):
+    lengths = draw_lengths(dice, 65536)
     page = dice.choice([0, 64, 16])
     return {"lengths": lengths, "heads": dice.choice(HEADS), "dim": dice.choice([64, 128, 128, 256]),
             "form": {"varlen": 1, **({"page": page} if page else {}), **({"window": 1} if dice.random() < 0.4 else {})}}
+
+
+def draw_packed_backward(dice):
+    return {"lengths": draw_lengths(dice, 32768), "heads": dice.choice(HEADS), "dim": dice.choice([64, 128, 128, 256]), "causal": dice.random() < 0.7}
 
 
 def attention_ways(heads, heads_kv, causal):
@@ -106,6 +115,11 @@ def backward(problem, cache):
     return training.measure(attention_ways(heads, heads_kv, causal), [(batch, count, seq, dim) for count in (heads, heads_kv, heads_kv)], False, cache)
 
 
+def packed_backward(problem, cache):
+    lengths, (heads, heads_kv), dim, causal = problem.values()
+    return training.measure(training.varlen_ways_of(causal, lengths), [(sum(lengths), count, dim) for count in (heads, heads_kv, heads_kv)], False, cache)
+
+
 def decode(problem, _):
     *shape, form = problem.values()
     row = decode_vs_torch.run_row(tuner(), Clock(ahead=400_000), tuple(shape), list(dict.fromkeys(["fixed", form])), 60)
@@ -132,7 +146,7 @@ def operation(name):
 
 OPERATIONS = {"forward": (lambda dice: draw_attention(dice, 32768), forward), "backward": (lambda dice: draw_attention(dice, 16384), backward),
               "gemm": (draw_gemm, operation("gemm")), "rms_norm": (draw_rms_norm, operation("rms_norm")),
-              "decode": (draw_decode, decode), "packed": (draw_packed, packed)}
+              "decode": (draw_decode, decode), "packed": (draw_packed, packed), "packed_backward": (draw_packed_backward, packed_backward)}
 
 
 def main():

@@ -66,10 +66,9 @@ def ways_of(causal):
     return ways
 
 
-def varlen_ways_of(causal):
+def varlen_ways_of(causal, sequences=SEQUENCES):
     """The same for sequences behind one another, tensors [tokens, heads, head_dim]."""
-    bounds = torch.tensor([sum(SEQUENCES[:i]) for i in range(len(SEQUENCES) + 1)], device="cuda", dtype=torch.int32)
-    longest = max(SEQUENCES)
+    bounds, longest = torch.tensor([sum(sequences[:i]) for i in range(len(sequences) + 1)], device="cuda", dtype=torch.int32), max(sequences)
     lengths = dict(cu_seqlens_q=bounds, cu_seqlens_k=bounds, max_seqlen_q=longest, max_seqlen_k=longest)
     ways = {"fa_tune": (lambda *tensors: fa_tune.attention_varlen(*tensors, **lengths, causal=causal), False),
             "pytorch-fa2": (lambda *tensors: first(torch.ops.aten._flash_attention_forward(
