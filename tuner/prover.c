@@ -374,7 +374,7 @@ void fa_prover_load(fa_bench *b, fa_cubin_entry entry, fa_bench_kernel *kernel)
     reserve(b, &b->workspace, kernel->workspace_bytes);
     reserve(b, &b->counters, 4 * kernel->counters);
     if (b->rc == 0)
-        b->rc = launcher->load(b->driver, kernel->module, &b->at[0].problem, &entry,
+        b->rc = launcher->load(kernel->module, &b->at[0].problem, &entry,
                                kernel->shared != NULL ? &again : &kernel->shared, b->diag);
     launcher->unload(&again);
 }

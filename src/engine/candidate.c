@@ -312,7 +312,7 @@ static void add_kernel(const struct check *check, int index, const char *entry, 
         rc = fa_cubin_read(build->cubin, build->size, entry, &info, &diag);
     const char *unused = source->family != NULL ? fa_spec_fault_of(problem) : "";
     if (rc == 0 && compare)
-        rc = fa_op_of(problem)->check_entry(
+        rc = fa_op_check_entry(
             problem,
             &(fa_cubin_entry){.cubin = build->cubin,
                               .size = build->size,

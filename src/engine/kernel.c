@@ -110,7 +110,7 @@ static int load_cubin(const struct asking *asking, const fa_answer *answer,
     if (loaded != NULL)
         return 0;
     FA_OR_RETURN(fa_have((loaded = calloc(1, sizeof *loaded)) != NULL, "a kernel", diag));
-    loaded->call.launcher = fa_op_of(asking->problem)->launcher;
+    loaded->call.launcher = fa_op_of(asking->problem)->proof->launcher;
     loaded->call.driver = tuner->driver;
     fa_cubin_entry entry = {cubin->bytes, cubin->size, answer->entry, .workspace = false,
                             .counters = false};
@@ -124,7 +124,7 @@ static int load_cubin(const struct asking *asking, const fa_answer *answer,
         goto done;
     entry.workspace = loaded->composed != NULL && loaded->composed->workspace != NULL;
     entry.counters = loaded->composed != NULL && loaded->composed->counters != NULL;
-    rc = loaded->call.launcher->load(tuner->driver, loaded->module, &asking->target.asked, &entry,
+    rc = loaded->call.launcher->load(loaded->module, &asking->target.asked, &entry,
                                      &loaded->call.shared, diag);
     if (rc == 0 && loaded->composed != NULL) /* now: a capture may ask for the next length */
         rc = fa_kernel_table_memory(&tuner->kernels, tuner->driver, asking->context,

@@ -47,10 +47,10 @@ typedef struct fa_call {
 
 /* An operation's part of fa_launch. */
 typedef struct fa_launcher {
-    /* Makes what all launches of an entry of a loaded cubin share (NULL: nothing); the module lives as long. FA_ECORRUPT:
-     * the entry does not take what it would be passed. */
-    int (*load)(fa_driver *driver, fa_module *module, const fa_problem *problem,
-                const fa_cubin_entry *entry, void **ret_shared, fa_diag *diag);
+    /* Makes what all launches of an entry of a loaded cubin share (NULL: nothing); the module lives as long. No module: the
+     * entry is looked at alone. FA_ECORRUPT: it does not take what it would be passed. */
+    int (*load)(fa_module *module, const fa_problem *problem, const fa_cubin_entry *entry,
+                void **ret_shared, fa_diag *diag);
     void (*unload)(void **shared);
     /* Checks the caller's arguments, a struct that is not NULL, and launches: fa_args, or where `argument` is NULL one of
      * the operation's own. */

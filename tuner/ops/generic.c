@@ -204,14 +204,6 @@ static int read_entry(const fa_problem *problem, const fa_cubin_entry *entry, st
     return rc != 0 ? rc : check_symbols(list, entry, diag);
 }
 
-int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag)
-{
-    struct passed passed = {.count = 0};
-    int rc = read_entry(problem, entry, &passed, diag);
-    fa_tensors_free(&passed.list);
-    return rc;
-}
-
 static void unload(void **shared)
 {
     struct passed *passed = *shared;
@@ -221,14 +213,15 @@ static void unload(void **shared)
     *shared = NULL;
 }
 
-static int load_for_callers(fa_driver *driver, fa_module *module, const fa_problem *problem,
+static int load_for_callers(fa_module *module, const fa_problem *problem,
                             const fa_cubin_entry *entry, void **ret_shared, fa_diag *diag)
 {
-    (void)driver;
     struct passed *passed = calloc(1, sizeof *passed);
     FA_OR_RETURN(fa_have(passed != NULL, "a kernel", diag));
     int rc = read_entry(problem, entry, passed, diag);
-    if (rc != 0 || (rc = find_symbols(&passed->list, module, &passed->symbols, diag)) != 0) {
+    if (rc == 0 && module != NULL)
+        rc = find_symbols(&passed->list, module, &passed->symbols, diag);
+    if (rc != 0) {
         unload((void **)&passed);
         return rc;
     }
@@ -424,7 +417,7 @@ static int launch(const fa_call *call, const fa_problem *problem, const void *da
     return rc != 0 ? rc : left;
 }
 
-const fa_launcher fa_generic_launcher = {
+static const fa_launcher fa_generic_launcher = {
     .load = load_for_callers, .unload = unload, .launch = launch, .argument = argument_of};
 
 /* ---- cases ----------------------------------------------------------------------------------*/

@@ -24,16 +24,12 @@ static const fa_op ops[] = {
      .cases = fa_attn_case_problems,
      .reference_entry = "attn_ref_fp32",
      .proof = &fa_attn_proof,
-     .check_entry = fa_attn_check_entry,
-     .predict = fa_attn_predict,
-     .launcher = &fa_attn_launcher},
+     .predict = fa_attn_predict},
     {.name = NULL,
      .cases = fa_generic_cases,
      .proof = &fa_generic_proof,
-     .check_entry = fa_generic_check_entry,
      .predict = fa_roofline_predict,
-     .blur = 0.05,
-     .launcher = &fa_generic_launcher},
+     .blur = 0.05},
 };
 
 const fa_op *fa_op_of(const fa_problem *problem)
@@ -61,11 +57,19 @@ const char *fa_op_reference_entry(const fa_problem *problem)
                                                         : "fa_check_output";
 }
 
+int fa_op_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag)
+{
+    const fa_launcher *launcher = fa_op_of(problem)->proof->launcher;
+    void *shared = NULL;
+    int rc = launcher->load(NULL, problem, entry, &shared, diag);
+    launcher->unload(&shared);
+    return rc;
+}
+
 int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
                      const fa_problem *problem, const void *cubin, size_t size,
                      fa_cubin_info *ret_info, fa_diag *diag)
 {
-    const fa_op *op = fa_op_of(problem);
     fa_cubin_entry entry = {cubin, size, .workspace = candidate->launches.workspace_bytes > 0,
                             .counters = candidate->launches.counters > 0};
     fa_cubin_info all = {0};
@@ -75,7 +79,7 @@ int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
         entry.name = family->launch[i].entry;
         entry.launch = i;
         FA_OR_RETURN(fa_cubin_read(cubin, size, entry.name, &info, diag));
-        FA_OR_RETURN(op->check_entry(problem, &entry, diag));
+        FA_OR_RETURN(fa_op_check_entry(problem, &entry, diag));
         if (i > 0 && info.max_threads != 0 && info.max_threads < threads)
             return fa_fail(diag, FA_ECORRUPT,
                            "cubin allows %d threads in %s, the manifest launches %d",

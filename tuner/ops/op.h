@@ -23,13 +23,10 @@ typedef struct fa_op {
     const char *reference_entry;
     /* The tensors of these cases, and how outputs are judged. */
     const struct fa_proof_type *proof;
-    /* Whether an entry of a cubin takes what it is passed: FA_ECORRUPT with a sentence when not. */
-    int (*check_entry)(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
     /* The cost model: fills trial.blocks_per_sm and trial.predicted_us (0: it has none, or the config cannot run). */
     void (*predict)(const fa_candidate *candidate, const fa_problem *problem, const fa_gpu *gpu,
                     fa_trial *trial);
     double blur; /* predictions that differ by less than this share do not tell configs apart */
-    const struct fa_launcher *launcher;
 } fa_op;
 
 /* The functions of this problem's operation. */
@@ -37,6 +34,9 @@ const fa_op *fa_op_of(const fa_problem *problem);
 
 /* A kernel of the reference's cubin, by which it is listed. */
 const char *fa_op_reference_entry(const fa_problem *problem);
+
+/* Whether an entry of a cubin takes what it is passed: FA_ECORRUPT with a sentence when not. */
+int fa_op_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
 
 /* What a candidate's cubin says of its kernels: of the first launch, but with the most registers,
  * stack and static shared memory of all. FA_ECORRUPT: an entry is missing, takes something else than it
@@ -51,10 +51,6 @@ int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
  * small and off every tile. */
 int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES]);
 
-extern const struct fa_proof_type fa_generic_proof;
-
-/* As fa_op.check_entry. */
-int fa_generic_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
-extern const fa_launcher fa_generic_launcher; /* of fa_args */
+extern const struct fa_proof_type fa_generic_proof; /* its launcher is of fa_args */
 
 #endif

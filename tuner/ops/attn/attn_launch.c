@@ -79,14 +79,6 @@ int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_bo
     return 0;
 }
 
-int fa_attn_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag)
-{
-    struct fa_attn_boxes boxes;
-    bool serving;
-    (void)problem;
-    return fa_attn_boxes_read(entry, &boxes, &serving, diag);
-}
-
 /* ---- maps -----------------------------------------------------------------------------------*/
 /* A stride that is negative or too large becomes one that no driver takes. */
 static void add_side(fa_tensor_shape *shape, int extent, unsigned box, long long stride, int factor)
@@ -314,10 +306,10 @@ static void unload(void **shared)
     *shared = NULL;
 }
 
-static int attn_load(fa_driver *driver, fa_module *module, const fa_problem *problem,
-                     const fa_cubin_entry *entry, void **ret_shared, fa_diag *diag)
+static int attn_load(fa_module *module, const fa_problem *problem, const fa_cubin_entry *entry,
+                     void **ret_shared, fa_diag *diag)
 {
-    (void)driver, (void)module;
+    (void)module;
     struct fa_attn_boxes boxes;
     bool serving = false;
     int rc = fa_attn_boxes_read(entry, &boxes, &serving, diag);

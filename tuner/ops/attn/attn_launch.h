@@ -62,9 +62,6 @@ int fa_attn_serving_take(const fa_problem *problem, const struct fa_attn_shared 
 int fa_attn_boxes_read(const fa_cubin_entry *entry, struct fa_attn_boxes *ret_boxes,
                        bool *ret_serving, fa_diag *diag);
 
-/* As fa_op.check_entry. */
-int fa_attn_check_entry(const fa_problem *problem, const fa_cubin_entry *entry, fa_diag *diag);
-
 /* ---- launches --------------------------------------------------------------------------------*/
 /* Launches on tensors of the caller: fa_attn_args (fa_types.h). */
 extern const fa_launcher fa_attn_launcher;
