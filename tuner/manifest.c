@@ -126,7 +126,7 @@ __attribute__((format(printf, 3, 4))) static fa_expr *take_expression(struct fa_
         fa_spec_fault(r, "%s must be an expression (a string) or an integer", place);
     if (r->rc != 0)
         return NULL;
-    r->rc = fa_expr_parse_numbers(text, r->known, r->known_count, &expr, r->diag);
+    r->rc = fa_expr_parse(text, r->known, r->known_count, false, &expr, r->diag);
     if (r->rc != 0) {
         fa_fail_in(r->diag, r->rc, "%s: %s", r->where, place);
         return NULL;
@@ -139,7 +139,7 @@ __attribute__((format(printf, 3, 4))) static fa_expr *take_expression(struct fa_
 /* The names that it reads; none where there is no expression. */
 static uint64_t reads(struct fa_spec_reading *r, const fa_expr *expr)
 {
-    return expr != NULL ? fa_family_reads(r->family, fa_expr_uses(expr)) : 0;
+    return expr != NULL ? fa_family_reads(r->family, expr->uses) : 0;
 }
 
 static void add_known_name(struct fa_spec_reading *r, const char *name, const char *place)
@@ -431,7 +431,7 @@ static void read_lets(struct fa_spec_reading *r)
         if (r->rc != 0)
             return;
         snprintf(let->name, FA_NAME_MAX, "%s", item->string);
-        let->reads = fa_family_reads(f, fa_expr_uses(let->expr));
+        let->reads = fa_family_reads(f, let->expr->uses);
         let->depth = depth_of(f, let->reads);
         f->let_count++;
     }
@@ -470,7 +470,7 @@ static void read_rule(struct fa_spec_reading *r, const cJSON *item, const char *
     if (r->rc != 0)
         return;
     rule->why = strndup(why, WHY_MAX);
-    rule->depth = depth_of(r->family, fa_expr_uses(rule->expr));
+    rule->depth = depth_of(r->family, rule->expr->uses);
     fa_spec_memory(r, rule->why != NULL);
     if (!may_vary && rule->depth > 0)
         fa_spec_fault(r, "%s reads a tunable: it may read the problem and the GPU only", place);
@@ -510,7 +510,7 @@ static void read_defaults(struct fa_spec_reading *r)
                              fa_value_of_json(item, &domain->preset_value, NULL) == 0))
             continue;
         domain->preset = take_expression(r, item, "default %s", names[i]);
-        if (r->rc == 0 && depth_of(f, fa_expr_uses(domain->preset)) > 0)
+        if (r->rc == 0 && depth_of(f, domain->preset->uses) > 0)
             fa_spec_fault(r, "default %s reads a tunable: it may read the problem and the GPU only",
                           names[i]);
     }

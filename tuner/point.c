@@ -72,7 +72,7 @@ bool fa_point_breaks(const fa_point *point, int depth, int64_t *steps)
     for (int i = 0; i < f->constraint_count; i++) {
         if (f->constraint[i].depth != depth)
             continue;
-        *steps += fa_expr_steps(f->constraint[i].expr);
+        *steps += f->constraint[i].expr->count;
         if (fa_expr_truth(fa_expr_evaluate(f->constraint[i].expr, point->value)) == 0)
             return true;
     }

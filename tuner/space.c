@@ -121,7 +121,7 @@ static int walk(struct walk *w, int tunable)
     int rc = 0;
     for (int i = 0; i < f->let_count; i++)
         if (f->let[i].depth == tunable + 1)
-            steps += fa_expr_steps(f->let[i].expr);
+            steps += f->let[i].expr->count;
     if (w->candidate == NULL && !w->first && tunable >= w->free_from) {
         w->count += domain_product(f, tunable);
         return 0;
@@ -157,7 +157,7 @@ static uint64_t given_that_matters(const fa_family *f)
 {
     uint64_t uses = 0;
     for (int i = 0; i < f->constraint_count; i++)
-        uses |= fa_expr_uses(f->constraint[i].expr);
+        uses |= f->constraint[i].expr->uses;
     return fa_family_reads(f, uses) & ((UINT64_C(1) << f->given.count) - 1);
 }
 

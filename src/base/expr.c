@@ -227,16 +227,6 @@ fa_expr_value fa_expr_evaluate(const fa_expr *expr, const fa_expr_value *value)
     return is[expr->count - 1];
 }
 
-uint64_t fa_expr_uses(const fa_expr *expr)
-{
-    return expr->uses;
-}
-
-int fa_expr_steps(const fa_expr *expr)
-{
-    return expr->count;
-}
-
 void fa_expr_free(fa_expr **expr)
 {
     free(*expr);
@@ -566,12 +556,16 @@ bool fa_expr_is_word(const char *text)
     return found;
 }
 
-static int parse_whole(const char *text, struct parser p, fa_expr **ret_expr)
+int fa_expr_parse(const char *text, const char *const *name, int count, bool indexes,
+                  fa_expr **ret_expr, fa_diag *diag)
 {
     struct fa_expr_step step[STEPS_MAX]; /* 64 KiB, of which most texts use a few hundred bytes */
-    fa_diag *diag = p.diag;
-    p.at = text;
-    p.step = step;
+    struct parser p = {.at = text,
+                       .name = name,
+                       .name_count = count,
+                       .indexes = indexes,
+                       .step = step,
+                       .diag = diag};
     size_t size = strlen(text);
     if (size == 0 || size > FA_EXPR_TEXT_MAX)
         return fa_fail(diag, FA_EMANIFEST, "is %zu bytes long: use 1 to %d", size,
@@ -591,20 +585,6 @@ static int parse_whole(const char *text, struct parser p, fa_expr **ret_expr)
     memcpy(expr->step, p.step, bytes);
     *ret_expr = expr;
     return 0;
-}
-
-int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr **ret_expr,
-                  fa_diag *diag)
-{
-    const struct parser p = {.name = name, .name_count = count, .indexes = true, .diag = diag};
-    return parse_whole(text, p, ret_expr);
-}
-
-int fa_expr_parse_numbers(const char *text, const char *const *name, int count, fa_expr **ret_expr,
-                          fa_diag *diag)
-{
-    return parse_whole(text, (struct parser){.name = name, .name_count = count, .diag = diag},
-                       ret_expr);
 }
 
 void fa_expr_divide_truly(fa_expr *expr)

@@ -42,24 +42,16 @@ typedef struct fa_expr_value {
 typedef struct fa_expr fa_expr;
 
 /* Parses `text` over `count` names, at most FA_EXPR_NAMES_MAX. The caller frees *ret_expr. FA_EMANIFEST with a sentence
- * that starts with the fault ("uses the unknown name BLOCK_Q"), to be put behind the place by fa_fail_in(); FA_ENOMEM. */
-int fa_expr_parse(const char *text, const char *const *name, int count, fa_expr **ret_expr,
-                  fa_diag *diag);
-/* The same where names are numbers, which have no index: x[i] is a fault. */
-int fa_expr_parse_numbers(const char *text, const char *const *name, int count, fa_expr **ret_expr,
-                          fa_diag *diag);
+ * that starts with the fault ("uses the unknown name BLOCK_Q"), to be put behind the place by fa_fail_in(); FA_ENOMEM.
+ * `indexes`: x[i] may stand there; where names are numbers it is a fault. */
+int fa_expr_parse(const char *text, const char *const *name, int count, bool indexes,
+                  fa_expr **ret_expr, fa_diag *diag);
 void fa_expr_free(fa_expr **expr);
 /* From now on `/` is Python's: a fraction where whole numbers leave a remainder, which otherwise is cut off as in C. */
 void fa_expr_divide_truly(fa_expr *expr);
 
 /* Whether expressions use the word themselves ("and", "max"): no name can be written so. */
 bool fa_expr_is_word(const char *text);
-
-/* Bit i: it reads name i. */
-uint64_t fa_expr_uses(const fa_expr *expr);
-
-/* How many steps an evaluation takes at most. */
-int fa_expr_steps(const fa_expr *expr);
 
 /* The value where name i has value[i]. */
 fa_expr_value fa_expr_evaluate(const fa_expr *expr, const fa_expr_value *value);
@@ -133,8 +125,8 @@ struct fa_expr_step {
 };
 
 struct fa_expr {
-    uint64_t uses;
-    int count;
+    uint64_t uses; /* bit i: it reads name i */
+    int count;     /* of steps: an evaluation takes as many */
     struct fa_expr_step step[];
 };
 

@@ -231,7 +231,7 @@ int fa_operation_expr(const fa_operation *operation, const char *text, fa_expr *
     const char *name[FA_PROBLEM_VALUES];
     for (int i = 0; i < operation->field_count; i++)
         name[i] = operation->field[i].macro;
-    int rc = fa_expr_parse_numbers(text, name, operation->field_count, ret_expr, diag);
+    int rc = fa_expr_parse(text, name, operation->field_count, false, ret_expr, diag);
     if (rc == 0 && cJSON_HasObjectItem(operation->document, "specification"))
         fa_expr_divide_truly(*ret_expr);
     return rc;

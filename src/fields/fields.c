@@ -80,7 +80,7 @@ fa_problem fa_fields_settle(const fa_problem *problem)
     struct limits l = {*window && *left >= 0 ? *left : LARGE, *causal != FA_CAUSAL_NONE ? 0
                                                               : *window && *right >= 0  ? *right
                                                                                         : LARGE};
-    if (*mask == 0 || fa_expr_parse(fa_value_words(*mask, NULL), names, 2, &e, NULL) != 0)
+    if (*mask == 0 || fa_expr_parse(fa_value_words(*mask, NULL), names, 2, true, &e, NULL) != 0)
         return p;
     if (narrow(e, e->count - 1, &l) && l.left >= 0 && l.right >= 0) {
         *mask = 0;

@@ -131,8 +131,8 @@ static void find_axes(const char *text, const fa_buffer *buffers, int count,
 {
     const char *names[FA_NAMES];
     fa_expr *e = NULL;
-    if (text == NULL ||
-        fa_expr_parse(text, names, fa_buffers_names(buffers, count, false, names), &e, NULL) != 0)
+    if (text == NULL || fa_expr_parse(text, names, fa_buffers_names(buffers, count, false, names),
+                                      true, &e, NULL) != 0)
         return;
     for (int i = 0; i < e->count; i++) {
         const struct fa_expr_step *index = &e->step[i], *from = &e->step[index->at[0]];

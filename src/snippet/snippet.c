@@ -175,7 +175,7 @@ int fa_snippet_parse(const char *text, const char *buffers, bool mask, fa_snippe
     int rc = s == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory")
                        : fa_buffers_read(buffers, s->buffer, diag);
     if (rc >= 0) /* how many there are */
-        rc = fa_expr_parse(text, names, fa_buffers_names(s->buffer, s->buffer_count = rc, mask, names), &expr, diag);
+        rc = fa_expr_parse(text, names, fa_buffers_names(s->buffer, s->buffer_count = rc, mask, names), true, &expr, diag);
     if (rc == 0 && expr->count > FA_SNIPPET_NODES)
         wrong = "is too large";
     for (int i = 0; rc == 0 && wrong == NULL && i < expr->count; i++)
