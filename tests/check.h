@@ -10,6 +10,8 @@
 #ifndef FA_TESTS_CHECK_H
 #define FA_TESTS_CHECK_H
 
+#include "fa_types.h"
+
 #include <ftw.h>
 #include <math.h>
 #include <stdbool.h>
@@ -24,6 +26,9 @@ static struct {
     bool failed;
     const char *skipped;
 } check_state;
+
+/* Of the call that a test has just made. */
+static fa_diag diag __attribute__((unused));
 
 /* Ends a test that did not pass, with a line that says why. */
 #define CHECK_THAT(passed, ...)                      \

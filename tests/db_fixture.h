@@ -56,7 +56,7 @@ static inline int db_count_files(const char *prefix)
     return count;
 }
 
-static fa_diag diag, note; /* of the test that runs */
+static fa_diag note;       /* of the test that runs */
 static fa_store *store;    /* the same, of DB_STORE_TEST */
 static void (*db_body)(void);
 

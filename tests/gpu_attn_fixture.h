@@ -11,8 +11,6 @@
 
 enum { PROBLEMS = 300, PROBLEMS_SHORT = 20 };
 
-static fa_diag diag;
-
 static struct {
     const char *missing; /* why there is no device, for SKIP */
     struct fixture fixture;

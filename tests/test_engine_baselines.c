@@ -5,7 +5,6 @@
  */
 #include "engine_fixture.h"
 
-static fa_diag diag;
 static char folder[256], store[300], file[300];
 static fa_tuner *tuner;
 

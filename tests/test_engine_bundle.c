@@ -14,7 +14,6 @@
 
 /* ---- places and bundles --------------------------------------------------------------------*/
 static char config[400], bundle[400], other_store[300];
-static fa_diag diag;
 
 /* A fixture with a device, whose store holds a predicted winner for an L4 and one measured here; a
  * key; and the names used below. */

@@ -11,8 +11,6 @@
 #include "session.h"
 #include "store.h"
 
-static fa_diag diag;
-
 /* ---- first contact --------------------------------------------------------------------------*/
 /* An L4 that was tuned for before it came. */
 static const char arrived[] = "device name=NVIDIA_L4 sms=58";

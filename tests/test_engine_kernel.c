@@ -6,8 +6,6 @@
 
 #include <malloc.h>
 
-static fa_diag diag;
-
 ENGINE_TEST(a_hit_returns_the_same_kernel_without_a_new_tune)
 {
     const fa_kernel *first, *second;

@@ -11,8 +11,6 @@
 
 enum { CONTEXT = 7, MANY = 100000 };
 
-static fa_diag diag;
-
 static fa_problem problem_of(int length)
 {
     return (fa_problem){

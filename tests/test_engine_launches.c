@@ -6,8 +6,6 @@
 #include "engine_fixture.h"
 #include "threads.h"
 
-static fa_diag diag;
-
 static const char two_launches[] =
     "#include \"attn_params.h\"\n"
     "extern \"C\" __global__ void __launch_bounds__(FA_THREADS)\n"

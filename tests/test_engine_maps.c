@@ -10,8 +10,6 @@
 
 #include "attn_launch.h"
 
-static fa_diag diag;
-
 /* A session whose one family takes maps with boxes of `q_heads` heads. */
 static bool open_maps(engine_fixture *f, int q_heads, const char *script)
 {

@@ -12,8 +12,6 @@
 #include <stdatomic.h>
 #include <time.h>
 
-static fa_diag diag;
-
 enum { TRIAL_MS = 1500 };
 
 static const char count_winners[] = "SELECT count(*) FROM winner WHERE origin = 'measured'";

@@ -4,9 +4,6 @@
  */
 #include "engine_fixture.h"
 
-
-static fa_diag diag;
-
 static int tune_again(engine_fixture *f, fa_answer *answer, fa_diag *diag)
 {
     fa_request request = small_request(NULL, FA_EFFORT_MEASURE);

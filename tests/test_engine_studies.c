@@ -8,7 +8,6 @@
 #include "session.h"
 
 static engine_fixture fixture;
-static fa_diag diag;
 
 enum { TRIALS_MAX = 4096 };
 

@@ -7,8 +7,6 @@
 
 #include "problem.h"
 
-static fa_diag diag;
-
 static fa_problem of_length(int32_t seq)
 {
     fa_problem problem = small_problem;

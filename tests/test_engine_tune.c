@@ -12,8 +12,6 @@
 #include "store.h"
 #include "session.h"
 
-static fa_diag diag;
-
 static int tune(engine_fixture *f, fa_request *request, fa_answer *answer, fa_diag *diag)
 {
     request->size = sizeof *request;

@@ -16,7 +16,6 @@ static const fake_cubin good = {
 
 static unsigned char bytes[FAKE_CUBIN_MAX];
 static fa_cubin_info info;
-static fa_diag diag;
 
 /* On the heap, so that a sanitizer sees one byte too far. */
 static unsigned char *copied(const void *of, size_t size)

@@ -11,7 +11,6 @@
 
 #include <sys/wait.h>
 
-static fa_diag diag;
 static char folder[CHECK_FOLDER], script_path[300];
 static fa_driver *driver;
 

@@ -13,7 +13,6 @@
 #include <elf.h>
 #include <fcntl.h>
 
-static fa_diag diag;
 static char folder[256], real_directory[4096];
 
 /* ---- made-up libraries -----------------------------------------------------------------------*/

@@ -11,7 +11,6 @@
 
 #include <dlfcn.h>
 
-static fa_diag diag;
 static uint64_t dice = 1;
 
 static int64_t draw(int64_t below)

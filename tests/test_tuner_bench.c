@@ -8,8 +8,6 @@
 #include "check.h"
 #include "fa_problem.h"
 
-static fa_diag diag;
-
 enum { KINDS = 7, LATE = 6 };
 
 /* Each fault goes to a config of its own; all but the last one are compiled for other tests, too. */

@@ -18,7 +18,6 @@ static const char dense[] = "family=x;HEAD_DIM=64;DTYPE_BF16=0;CAUSAL=0;";
 static const char *marker = dense;
 static const struct fa_attn_boxes good_boxes = {64, 128, 1, 96, 80, 64};
 
-static fa_diag diag;
 static char script[sizeof folder + 8];
 static fa_driver *driver;
 

@@ -9,7 +9,6 @@
 static tuner_fixture f;
 static fa_space space;
 static fa_buf source;
-static fa_diag diag;
 static fa_task task;
 
 static void end(void)

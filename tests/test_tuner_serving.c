@@ -5,8 +5,6 @@
 #include "attn_fixture.h"
 #include "check.h"
 
-static fa_diag diag;
-
 static const fa_problem pages = {.head_dim = 64,
                                  .batch = 9,
                                  .heads_q = 4,

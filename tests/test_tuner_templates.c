@@ -12,7 +12,6 @@
 #include "spec.h"
 
 static tuner_fixture f;
-static fa_diag diag;
 static fa_templates *builtin;
 
 /* An empty directory in place of the last. */

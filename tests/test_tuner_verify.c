@@ -10,8 +10,6 @@
 #include "spec.h"
 #include "tensors.h"
 
-static fa_diag diag;
-
 /* ---- statistics -----------------------------------------------------------------------------*/
 TEST(the_median_and_its_interval_are_the_order_statistics_of_the_binomial)
 {
