@@ -112,11 +112,7 @@ static inline bool db_same_bytes(const char *path, const fa_buf *bytes)
 /* ---- records --------------------------------------------------------------------------------*/
 static inline uint32_t db_mix(uint32_t x)
 {
-    x ^= x >> 16;
-    x *= 0x7feb352du;
-    x ^= x >> 15;
-    x *= 0x846ca68bu;
-    return x ^ x >> 16;
+    return (uint32_t)fa_random(x, 0);
 }
 
 static inline fa_scope db_scope(int32_t seq)

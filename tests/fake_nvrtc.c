@@ -94,33 +94,21 @@ EXPORT int nvrtcCompileProgram(void *program, int count, const char *const *opti
     return fails ? COMPILATION : OK;
 }
 
-EXPORT int nvrtcGetProgramLogSize(void *program, size_t *ret_size)
-{
-    (void)program;
-    *ret_size = strlen(said) + 1;
-    return OK;
-}
-
-EXPORT int nvrtcGetProgramLog(void *program, char *ret)
-{
-    (void)program;
-    strcpy(ret, said);
-    return OK;
-}
-
-EXPORT int nvrtcGetCUBINSize(void *program, size_t *ret_size)
-{
-    (void)program;
-    *ret_size = 4;
-    return OK;
-}
-
-EXPORT int nvrtcGetCUBIN(void *program, char *ret)
-{
-    (void)program;
-    memcpy(ret, "none", 4);
-    return OK;
-}
+#define GETS(Name, text)                                             \
+    EXPORT int nvrtcGet##Name##Size(void *program, size_t *ret_size) \
+    {                                                                \
+        (void)program;                                               \
+        *ret_size = strlen(text) + 1;                                \
+        return OK;                                                   \
+    }                                                                \
+    EXPORT int nvrtcGet##Name(void *program, char *ret)              \
+    {                                                                \
+        (void)program;                                               \
+        strcpy(ret, text);                                           \
+        return OK;                                                   \
+    }
+GETS(ProgramLog, said)
+GETS(CUBIN, "non") /* no cubin, of four bytes */
 
 EXPORT const char *nvrtcGetErrorString(int result)
 {

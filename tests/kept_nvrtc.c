@@ -250,29 +250,19 @@ EXPORT int nvrtcCompileProgram(struct program_state *program, int count, const c
     return result;
 }
 
-EXPORT int nvrtcGetProgramLogSize(struct program_state *program, size_t *ret_size)
-{
-    *ret_size = program->log_size;
-    return RESULT_OK;
-}
-
-EXPORT int nvrtcGetProgramLog(struct program_state *program, char *ret)
-{
-    memcpy(ret, program->log, program->log_size);
-    return RESULT_OK;
-}
-
-EXPORT int nvrtcGetCUBINSize(struct program_state *program, size_t *ret_size)
-{
-    *ret_size = program->cubin_size;
-    return RESULT_OK;
-}
-
-EXPORT int nvrtcGetCUBIN(struct program_state *program, char *ret)
-{
-    memcpy(ret, program->cubin, program->cubin_size);
-    return RESULT_OK;
-}
+#define GETS(Name, member)                                                           \
+    EXPORT int nvrtcGet##Name##Size(struct program_state *program, size_t *ret_size) \
+    {                                                                                \
+        *ret_size = program->member##_size;                                          \
+        return RESULT_OK;                                                            \
+    }                                                                                \
+    EXPORT int nvrtcGet##Name(struct program_state *program, char *ret)              \
+    {                                                                                \
+        memcpy(ret, program->member, program->member##_size);                        \
+        return RESULT_OK;                                                            \
+    }
+GETS(ProgramLog, log)
+GETS(CUBIN, cubin)
 
 EXPORT int nvrtcVersion(int *ret_major, int *ret_minor)
 {
