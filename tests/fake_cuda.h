@@ -5,7 +5,7 @@
 #ifndef FA_TESTS_FAKE_CUDA_H
 #define FA_TESTS_FAKE_CUDA_H
 
-#include "fa_types.h"
+#include "snippet_values.h"
 
 enum {
     FAKE_OK = 0,
@@ -109,7 +109,7 @@ struct fake_build {
     int head_dim, bf16, causal; /* of attention */
     /* Of attention as serving engines call it; `serving`: one of these is not 0. */
     int serving, varlen, lengths_k, page, window, softcap, sinks, fp8, q_fp8, head_dim_v, d_lse;
-    struct fa_snippet *score, *mask; /* NULL: none */
+    struct snippet score, mask;
     char buffers[128];               /* their list */
     int columns, parts;         /* of l1_norm; 0: it is none */
     int filter_w, filter_h;     /* of a specification's convolution */

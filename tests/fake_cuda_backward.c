@@ -171,8 +171,8 @@ static void add_to_buffers(struct backward *c, const struct work *w, int row, in
         double at[2];
         for (int i = 0; i < 2; i++) {
             c->held.reads = 0, c->held.step = i == 0 ? -step : step;
-            at[i] = fa_snippet_evaluate(c->build->score, w->natural[key], place, fake_read_held,
-                                        &c->held);
+            at[i] =
+                snippet_value(&c->build->score, w->natural[key], place, fake_read_held, &c->held);
         }
         c->held.step = 0;
         if (c->held.reads <= c->held.site)
@@ -205,7 +205,7 @@ static void backward_row(struct backward *c, struct work *w, int row)
         const double share = kept(c, w, row, j);
         double slope = weight * (share * dot(w->d_o, w->v + j * d_v, d_v) - delta) *
                        (double)c->p.softmax_scale;
-        if (c->held.buffers != NULL && c->build->score != NULL)
+        if (c->held.buffers != NULL && c->build->score.expr != NULL)
             add_to_buffers(c, w, row, j, slope / (double)c->p.softmax_scale);
         slope *= w->slope[j];
         for (int i = 0; i < d; i++) {
@@ -233,16 +233,16 @@ static void bend(const struct backward *c, struct work *w, int row, int key, dou
     score = softcap ? capped : score;
     w->natural[key] = score;
     w->slope[key] = softcap ? 1 - capped / cap * (capped / cap) : 1;
-    if (c->build->score != NULL) {
+    if (c->build->score.expr != NULL) {
         w->slope[key] *=
-            (fa_snippet_evaluate(c->build->score, score + step, place, fake_read_held, &c->held) -
-             fa_snippet_evaluate(c->build->score, score - step, place, fake_read_held, &c->held)) /
+            (snippet_value(&c->build->score, score + step, place, fake_read_held, &c->held) -
+             snippet_value(&c->build->score, score - step, place, fake_read_held, &c->held)) /
             (2 * step);
-        score = fa_snippet_evaluate(c->build->score, score, place, fake_read_held, &c->held);
+        score = snippet_value(&c->build->score, score, place, fake_read_held, &c->held);
     }
-    w->score[key] = sees(c, w, row, key) && (c->build->mask == NULL ||
-                                             fa_snippet_evaluate(c->build->mask, 0, place,
-                                                                 fake_read_held, &c->held) != 0)
+    w->score[key] = sees(c, w, row, key) && (c->build->mask.expr == NULL ||
+                                             snippet_value(&c->build->mask, 0, place,
+                                                           fake_read_held, &c->held) != 0)
                         ? score
                         : -INFINITY;
 }

@@ -5,8 +5,6 @@
 #include "fake_cuda_emulated.h"
 #include "fake_cuda_state.h"
 
-#include "snippet.h"
-
 #include <elf.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,8 +30,8 @@ void fake_free_module(struct module **link)
         else
             b = &(*b)->next;
     }
-    fa_snippet_free(&m->build.score);
-    fa_snippet_free(&m->build.mask);
+    fa_expr_free(&m->build.score.expr);
+    fa_expr_free(&m->build.mask.expr);
     free(m->image);
     free(m);
 }
@@ -75,13 +73,13 @@ static bool marker_value(const char *marker, const char *name, int *ret)
     return true;
 }
 
-static void read_snippet(struct module *m, const char *name, bool mask, fa_snippet **ret)
+static void read_snippet(struct module *m, const char *name, bool mask, struct snippet *ret)
 {
     const char *at = strstr(m->marker, name), *text = at != NULL ? at + strlen(name) : ";";
     char *copy = strndup(text, strcspn(text, ";"));
-    if (copy != NULL && strlen(copy) > 1 &&
-        fa_snippet_parse(copy, m->build.buffers, mask, ret, NULL) == 0)
-        m->build.serving = 1;
+    if (copy != NULL && strlen(copy) > 1)
+        *ret = snippet_read(copy, m->build.buffers, mask);
+    m->build.serving |= ret->expr != NULL;
     free(copy);
 }
 

@@ -6,7 +6,6 @@
 #define FA_TESTS_FAKE_CUDA_NUMBERS_H
 
 #include "fake_cuda.h"
-#include "snippet.h"
 
 #include <math.h>
 #include <string.h>

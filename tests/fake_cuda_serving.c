@@ -288,10 +288,10 @@ INLINE bool scores_of(const params *p, const struct fake_build *build, const str
             dot += (double)part[i];
         dot = build->softcap ? cap * tanh(dot * scale / cap) : dot * scale;
         const int64_t place[FA_PLACES] = {r->b, r->h, r->kv, r->stands, j, r->len_q, r->len_k};
-        if (build->score != NULL)
-            dot = fa_snippet_evaluate(build->score, dot, place, fake_read_held, held);
-        if (build->mask != NULL &&
-            fa_snippet_evaluate(build->mask, 0, place, fake_read_held, held) == 0)
+        if (build->score.expr != NULL)
+            dot = snippet_value(&build->score, dot, place, fake_read_held, held);
+        if (build->mask.expr != NULL &&
+            snippet_value(&build->mask, 0, place, fake_read_held, held) == 0)
             dot = -INFINITY;
         seen->scores[j - r->first] = (float)dot;
     }

@@ -17,7 +17,7 @@ ROOMS = {
     "tuner": ["src/base", "src/gpu", "src/code", "src/operands", "src/snippet", "kernel_templates/attn_fwd"],
     "src/worker": BELOW_ENGINE[:2] + ["tuner"],
     "src/bundle": BELOW_ENGINE + ["include/fa-tune"],
-    "src/engine": BELOW_ENGINE + ["src/fields", "src/worker", "src/bundle", "include/fa-tune"],
+    "src/engine": BELOW_ENGINE + ["src/fields", "src/snippet", "src/worker", "src/bundle", "include/fa-tune"],
     "src/wire": BELOW_ENGINE + ["src/engine", "include/fa-tune"],
     "src/sources": BELOW_ENGINE + ["src/fields", "src/bundle", "src/engine", "src/wire", "include/fa-tune"],
     "src/sweeps": BELOW_ENGINE + ["src/worker", "src/bundle", "src/engine", "src/wire", "src/sources", "include/fa-tune"],

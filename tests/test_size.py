@@ -16,7 +16,7 @@ BUDGET = {
     "src/gpu": 3309,
     "src/code": 888,
     "src/operands": 353,
-    "src/snippet": 504,
+    "src/snippet": 466,
     "src/fields": 110,
     "db": 5007,
     "tuner": 11427,

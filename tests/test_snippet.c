@@ -8,6 +8,7 @@
 #include "fa_problem.h"
 #include "fields.h"
 #include "snippet.h"
+#include "snippet_values.h"
 
 #include <dlfcn.h>
 
@@ -17,6 +18,18 @@ static int64_t draw(int64_t below)
 {
     dice = dice * 6364136223846793005u + 1442695040888963407u;
     return (int64_t)((dice >> 33) % (uint64_t)below);
+}
+
+static fa_buf printed;
+
+/* Into `printed`. */
+static int print(const char *text, const char *buffers, bool mask)
+{
+    fa_buffer list[FA_ATTN_BUFFERS];
+    fa_snippet_reads reads;
+    fa_buf_clear(&printed);
+    return fa_snippet_print(text, list, fa_buffers_read(buffers, list, NULL), mask, &printed,
+                            &reads, &diag);
 }
 
 TEST(what_is_no_snippet_is_refused_with_the_reason)
@@ -34,8 +47,7 @@ TEST(what_is_no_snippet_is_refused_with_the_reason)
                  {"score + t", "too few indices", false},
                  {"score + t[q][0.5]", "no whole number", false}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        fa_snippet *s = NULL;
-        CHECK(fa_snippet_parse(wrong[i].text, "t:f32[:,:] a:f32", wrong[i].mask, &s, &diag) < 0);
+        CHECK(print(wrong[i].text, "t:f32[:,:] a:f32", wrong[i].mask) < 0);
         CHECK_HAS(diag.text, wrong[i].why);
     }
 }
@@ -51,10 +63,9 @@ TEST(values_are_python_s)
                  {"ceil_div(k, 2)", 0, -3}, {"q in (1, 5)", 0, 1}, {"0 < q < 6", 0, 1}};
     const int64_t place[FA_PLACES] = {0, 0, 0, 5, -7, 10, 10};
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-        fa_snippet *s = NULL;
-        CHECK_OK(fa_snippet_parse(right[i].text, NULL, false, &s, &diag), diag);
-        const double got = fa_snippet_evaluate(s, right[i].score, place, NULL, NULL);
-        fa_snippet_free(&s);
+        struct snippet s = snippet_read(right[i].text, NULL, false);
+        const double got = snippet_value(&s, right[i].score, place, NULL, NULL);
+        fa_expr_free(&s.expr);
         CHECK(fabs(got - right[i].wanted) <= 1e-12);
     }
 }
@@ -169,8 +180,9 @@ static bool is_near(double got, double wanted, double error)
 TEST(cuda_computes_what_the_evaluator_does)
 {
     enum { COUNT = 400, POINTS = 40 };
-    static fa_snippet *all[COUNT];
+    static struct snippet all[COUNT];
     static char text[COUNT][400];
+    static const char held[] = "d:i32[:] n:i32 t:f32[:]";
     char folder[CHECK_FOLDER], path[CHECK_FOLDER + 40], command[CHECK_FOLDER + 200];
     double (*compute)(enum way, int, double, const int *) = NULL;
     fa_buf source = {0}, vocabulary = {0}, calls = {0};
@@ -195,12 +207,10 @@ TEST(cuda_computes_what_the_evaluator_does)
         const bool mask = count % 2 == 1;
         draw_text(&one, 1 + (int)draw(4), !mask);
         fa_buf_text(&one, !mask ? "" : draw(2) == 0 ? " == q - k" : " < k // 3");
-        if (one.size < sizeof text[0] &&
-            fa_snippet_parse(one.data, "d:i32[:] n:i32 t:f32[:]", mask, &all[count], &diag) == 0) {
+        if (one.size < sizeof text[0] && print(one.data, held, mask) == 0) {
+            all[count] = snippet_read(one.data, held, mask);
             memcpy(text[count], one.data, one.size + 1);
-            fa_buf_printf(&source, "namespace of_%d {\n", count);
-            fa_snippet_print(all[count], &source);
-            fa_buf_text(&source, "}\n");
+            fa_buf_printf(&source, "namespace of_%d {\n%s}\n", count, printed.data);
             fa_buf_printf(&calls, "i == %d ? %s(of_%d) :\n", count, mask ? "MASK" : "SCORE", count);
             count++;
         }
@@ -225,7 +235,7 @@ TEST(cuda_computes_what_the_evaluator_does)
         const double score = ((double)draw(2000) - 1000) / 100;
         for (int k = 0; k < FA_PLACES; k++)
             place[k] = p[k];
-        const double wanted = fa_snippet_evaluate(all[i / POINTS], score, place, read_buffer, NULL);
+        const double wanted = snippet_value(&all[i / POINTS], score, place, read_buffer, NULL);
         const double plain = compute(PLAIN, i / POINTS, score, p),
                      box = compute(TOLD, i / POINTS, 0, p);
         const double fast = compute(FAST, i / POINTS, score, p);
@@ -233,9 +243,9 @@ TEST(cuda_computes_what_the_evaluator_does)
         astray += !is_near(fast, (double)(float)wanted, 1e-4);
         const double step = 1e-6, slope = compute(SLOPE, i / POINTS, score, p);
         const double more =
-            fa_snippet_evaluate(all[i / POINTS], score + step, place, read_buffer, NULL) - wanted;
+            snippet_value(&all[i / POINTS], score + step, place, read_buffer, NULL) - wanted;
         const double less =
-            wanted - fa_snippet_evaluate(all[i / POINTS], score - step, place, read_buffer, NULL);
+            wanted - snippet_value(&all[i / POINTS], score - step, place, read_buffer, NULL);
         if (i / POINTS % 2 == 0 && isfinite(wanted) && is_near(more, less, 1e-9)) {
             smooth++;
             askew += !is_near((more + less) / (2 * step), slope, 1e-4) ||
@@ -246,9 +256,10 @@ TEST(cuda_computes_what_the_evaluator_does)
                    text[i / POINTS], score, p[3], p[4], plain, wanted, box);
     }
     for (int i = 0; i < COUNT; i++)
-        fa_snippet_free(&all[i]);
+        fa_expr_free(&all[i].expr);
     fa_buf_free(&source);
     fa_buf_free(&calls);
+    fa_buf_free(&printed);
     check_remove_folder(folder);
     CHECK_INT(wrong, 0);
     CHECK(askew == 0 && smooth > COUNT * POINTS / 4);

@@ -74,14 +74,12 @@ void fa_given_make(const fa_operation *operation, uint32_t takes, const fa_probl
             given.sized |= (uint64_t)1 << given.count;
         add_name(&given, field->macro, fa_field_shown(field, p->value[i]));
         if (strcmp(field->macro, "BUFFERS") == 0) {
-            fa_buf text = {0}; /* a score's bytes, or a mask's that are for all queries */
+            fa_snippet_reads reads = {.mask_lists = 0};
             if (p->value[i] != 0) /* else they read nothing */
-                fa_snippets_print(p, &text, NULL);
-            const char *all = text.data != NULL ? text.data : "",
-                       *at = strstr(all, "_FETCH_BYTES "), *lists = strstr(all, "MASK_LISTS ");
-            add_name(&given, "FETCH_BYTES", at != NULL ? strtol(at + 13, NULL, 10) : 0);
-            add_name(&given, "MASK_LISTS", lists != NULL ? strtol(lists + 11, NULL, 10) : 0);
-            fa_buf_free(&text);
+                fa_snippets_print(p, NULL, &reads, NULL);
+            add_name(&given, "FETCH_BYTES",
+                     reads.fetch_bytes[0] != 0 ? reads.fetch_bytes[0] : reads.fetch_bytes[1]);
+            add_name(&given, "MASK_LISTS", reads.mask_lists);
         }
     }
     add_name(&given, "SM", g->sm);

@@ -225,7 +225,4 @@ void fa_render_architecture(const fa_family *family, const fa_gpu *gpu, char *re
 void fa_render_key(const fa_templates *templates, const char *source, const char *options,
                    const char *architecture, const char *nvrtc_identity, char ret_key[FA_HASH_HEX]);
 
-/* FA_EINVAL with a sentence, where a text of the problem is no snippet. */
-int fa_render_check_snippets(const fa_problem *problem, fa_diag *diag);
-
 #endif

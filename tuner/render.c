@@ -40,46 +40,10 @@ static int shaping_fields(const fa_operation *operation, uint32_t takes,
     return count;
 }
 
-/* The two buffers that ask for dropout (attn_dropout.cuh), whose names no others have. 1: not both, or of another type. */
-static int define_dropout(const fa_buffer *is, int count, fa_buf *out)
-{
-    int found = 0;
-    for (int i = 0; i < count; i++) {
-        const bool seed = strcmp(is[i].name, "dropout_seed") == 0;
-        if (!seed && strcmp(is[i].name, "dropout") != 0)
-            continue;
-        if (strcmp(is[i].type->name, seed ? "i64" : "f32") != 0 || is[i].dims != (seed ? 1 : -1))
-            return 1;
-        fa_buf_printf(out, "#define DROPOUT%s_AT %d\n%s", seed ? "_SEED" : "", i,
-                      found++ > 0 ? "#define DROPOUT 1\n" : "");
-    }
-    return found;
-}
-
-int fa_render_check_snippets(const fa_problem *problem, fa_diag *diag)
-{
-    fa_buf unseen = {0};
-    fa_buffer list[FA_ATTN_BUFFERS];
-    int rc = fa_snippets_print(problem, &unseen, diag);
-    const int count = rc == 0 ? fa_buffers_read(fa_buffers_of(problem), list, diag) : 0;
-    if (define_dropout(list, count, &unseen) == 1)
-        rc = fa_fail(diag, FA_EINVAL,
-                     "dropout takes two buffers: write \"dropout:f32 dropout_seed:i64[:]\"");
-    for (int i = 0; i < count && fa_buffers_room(problem) == 0; i++)
-        if (list[i].wanted)
-            rc = fa_fail(diag, FA_EINVAL,
-                         "buffers \"%.80s\" asks for gradients: they are attention backward's, "
-                         "and d_buffers is to give them room",
-                         fa_buffers_of(problem));
-    fa_buf_free(&unseen);
-    return rc;
-}
-
 static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t takes,
                            const fa_gpu *gpu)
 {
     int at[FA_PROBLEM_VALUES];
-    fa_buffer list[FA_ATTN_BUFFERS];
     const fa_operation *operation = fa_operation_of(problem);
     /* A specification's sizes are in macros that are made of them. */
     const bool named = operation->specification[0] == 0;
@@ -89,8 +53,7 @@ static void define_problem(fa_buf *out, const fa_problem *problem, uint32_t take
         if (named)
             define(out, operation->field[at[i]].macro,
                    (int32_t)fa_field_shown(&operation->field[at[i]], problem->value[at[i]]));
-    define_dropout(list, fa_buffers_read(fa_buffers_of(problem), list, NULL), out);
-    fa_snippets_print(problem, out, NULL);
+    fa_snippets_print(problem, out, NULL, NULL);
 }
 
 /* A variable that nothing reads: it ends up in the cubin and says what it was made from. */

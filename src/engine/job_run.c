@@ -19,7 +19,6 @@
 #include "problem.h"
 #include "spec.h"
 #include "store.h"
-#include "lookup.h"
 #include "trial.h"
 
 #include <stdio.h>

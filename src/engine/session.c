@@ -17,6 +17,7 @@
 #include "pool.h"
 #include "problem.h"
 #include "search.h"
+#include "snippet.h"
 #include "spec.h"
 
 #include <errno.h>
@@ -561,7 +562,7 @@ int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret
     const fa_problem *problem = &request->problem;
     fa_target target = {0};
     FA_OR_RETURN(fa_problem_check(problem, diag));
-    FA_OR_RETURN(fa_render_check_snippets(problem, diag));
+    FA_OR_RETURN(fa_snippets_print(problem, NULL, NULL, diag));
     if (same[0] != 0 && strcmp(same, "default") != 0)
         return fa_fail(diag, FA_EINVAL, "same_bits is \"%.31s\": use \"default\"", same);
     FA_OR_RETURN(resolve_gpu(tuner, request->gpu, request->ordinal, &target.gpu, diag));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Snippets: types, ranges and values of their steps, and the CUDA C++ that is made of steps alone: their names are n0, n1 …,
+ * Snippets: types and ranges of their steps, and the CUDA C++ that is made of steps alone: their names are n0, n1 …,
  * and numbers are exact. See snippet.h.
  */
 #include "snippet.h"
@@ -29,12 +29,12 @@ typedef struct node {
     int64_t low, high; /* of whole numbers, and truths; low: the indices that a TENSOR lacks */
 } node;
 
-struct fa_snippet {
+typedef struct fa_snippet {
     bool mask;
     int count, buffer_count;
     fa_buffer buffer[FA_ATTN_BUFFERS];
     node node[FA_SNIPPET_NODES];
-};
+} fa_snippet;
 
 /* ---- ranges ------------------------------------------------------------------------------------*/
 /* Of a whole number from those of what it is computed of: the corners decide; where they do not, all. False: it may be
@@ -166,41 +166,27 @@ static const char *add(fa_snippet *s, const struct fa_expr_step *step)
     return NULL;
 }
 
-int fa_snippet_parse(const char *text, const char *buffers, bool mask, fa_snippet **ret_snippet,
-                     fa_diag *diag)
+/* Of a snippet that has its kind and its buffers. */
+static int parse(fa_snippet *s, const char *text, fa_diag *diag)
 {
     const char *wrong = NULL, *names[FA_NAMES];
+    const int count = fa_buffers_names(s->buffer, s->buffer_count, s->mask, names);
     fa_expr *expr = NULL;
-    fa_snippet *s = calloc(1, sizeof *s);
-    int rc = s == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory")
-                       : fa_buffers_read(buffers, s->buffer, diag);
-    if (rc >= 0) /* how many there are */
-        rc = fa_expr_parse(text, names, fa_buffers_names(s->buffer, s->buffer_count = rc, mask, names), true, &expr, diag);
+    int rc = fa_expr_parse(text, names, count, true, &expr, diag);
     if (rc == 0 && expr->count > FA_SNIPPET_NODES)
         wrong = "is too large";
     for (int i = 0; rc == 0 && wrong == NULL && i < expr->count; i++)
         wrong = add(s, &expr->step[i]);
     if (rc == 0 && wrong == NULL && s->node[s->count - 1].type == TENSOR)
         wrong = TOO_FEW;
-    if (rc == 0 && wrong == NULL && mask && s->node[s->count - 1].type != TRUTH)
+    if (rc == 0 && wrong == NULL && s->mask && s->node[s->count - 1].type != TRUTH)
         wrong = "is a number, where a mask is true or false: write a comparison";
     if (wrong != NULL)
         rc = fa_fail(diag, FA_EINVAL, "%s", wrong);
     fa_expr_free(&expr);
-    if (rc != 0) {
-        free(s);
-        return fa_fail_in(diag, rc == FA_ENOMEM ? rc : FA_EINVAL, "%s \"%.80s\"",
-                          mask ? "mask" : "score", text);
-    }
-    s->mask = mask;
-    *ret_snippet = s;
-    return 0;
-}
-
-void fa_snippet_free(fa_snippet **snippet)
-{
-    free(*snippet);
-    *snippet = NULL;
+    return rc == 0 ? 0
+                   : fa_fail_in(diag, rc == FA_ENOMEM ? rc : FA_EINVAL, "%s \"%.80s\"",
+                                s->mask ? "mask" : "score", text);
 }
 
 static bool is_buffer(const node *n)
@@ -215,71 +201,6 @@ static int list_indices(const fa_snippet *s, const node *n, int ret[FA_ATTN_BUFF
     for (int i = dims - 1; i >= 0; i--, n = &s->node[n->at[0]])
         ret[i] = n->at[1];
     return dims;
-}
-
-/* ---- values ------------------------------------------------------------------------------------*/
-/* Whole numbers are exact in a long double. As Python has them: `//` and `%` round down, a whole number divided by 0 is 0. */
-static long double operate(enum fa_expr_op op, bool real, long double a, long double b, bool is)
-{
-    const long double quotient = !real && b == 0 ? 0 : a / b;
-    const bool shifts = b >= 0 && b <= 63;
-    return op == OP_OR              ? a != 0 || b != 0
-           : op == OP_AND           ? a != 0 && b != 0
-           : op == OP_NOT           ? a == 0
-           : op == OP_EQUAL         ? a == b
-           : op == OP_UNEQUAL       ? a != b
-           : op == OP_LESS          ? a < b
-           : op == OP_LESS_EQUAL    ? a <= b
-           : op == OP_GREATER       ? a > b
-           : op == OP_GREATER_EQUAL ? a >= b
-           : op == OP_BIT_OR        ? (int64_t)a | (int64_t)b
-           : op == OP_BIT_AND       ? (int64_t)a & (int64_t)b
-           : op == OP_BIT_NOT       ? ~(int64_t)a
-           : op == OP_SHIFT_LEFT    ? shifts ? (int64_t)((uint64_t)(int64_t)a << (int)b) : 0
-           : op == OP_SHIFT_RIGHT   ? shifts ? (int64_t)a >> (int)b : 0
-           : op == OP_ADD           ? a + b
-           : op == OP_SUBTRACT      ? a - b
-           : op == OP_MULTIPLY      ? a * b
-           : op == OP_TRUE_DIV      ? a / b
-           : op == OP_POWER         ? pow((double)a, (double)b)
-           : op == OP_FLOOR_DIV     ? floorl(quotient)
-           : op == OP_CEIL_DIV      ? ceill(quotient)
-           : op == OP_REMAINDER     ? !real && b == 0 ? 0 : a - b * floorl(quotient)
-               : op == OP_MIN ? isnan(a) || a < b ? a : b
-           : op == OP_MAX           ? isnan(a) || a > b ? a : b
-           : op == OP_NEGATE        ? -a
-           : op == OP_ABS           ? fabsl(a)
-           : op == OP_EXP           ? exp((double)a)
-           : op == OP_LOG           ? log((double)a)
-           : op == OP_TANH          ? tanh((double)a)
-           : op == OP_SQRT          ? sqrt((double)a)
-           : op == OP_FLOOR         ? floorl(a)
-           : op == OP_CHOOSE        ? is ? a : b
-                                    : a;
-}
-
-double fa_snippet_evaluate(const fa_snippet *s, double score, const int64_t place[FA_PLACES],
-                           fa_snippet_read *read, const void *data)
-{
-    long double is[FA_SNIPPET_NODES], x;
-    for (int i = 0; i < s->count; i++) {
-        const node *n = &s->node[i];
-        int64_t index[FA_ATTN_BUFFER_DIMS] = {0};
-        int at[FA_ATTN_BUFFER_DIMS];
-        const bool reads = is_buffer(n) && n->type != TENSOR, real = n->type == REAL;
-        for (int d = reads ? list_indices(s, n, at) - 1 : -1; d >= 0; d--)
-            index[d] = (int64_t)is[at[d]];
-        x = n->type == TENSOR   ? 0
-            : reads             ? read(data, (int)n->whole, index)
-            : n->op == OP_VALUE ? (real ? n->real : (long double)n->whole)
-            : n->op != OP_NAME ? operate(n->op, real, is[n->at[0]], is[n->at[1]], is[n->at[2]] != 0)
-            : n->at[0] == FA_NAME_SCORE ? score
-                                        : (long double)place[n->at[0]];
-        if (!real && (reads || n->op == OP_INT))
-            x = isnan(x) ? 0 : fmaxl(fminl(truncl(x), (long double)n->high), (long double)n->low);
-        is[i] = real ? (double)x : x + 0; /* there is no other 0 of whole numbers */
-    }
-    return (double)is[s->count - 1];
 }
 
 /* ---- CUDA --------------------------------------------------------------------------------------*/
@@ -387,7 +308,7 @@ static void print_buffer(const fa_snippet *s, const node *n, bool fetched, fa_bu
     fa_buf_text(out, ")");
 }
 
-void fa_snippet_print(const fa_snippet *s, fa_buf *out)
+static void print(const fa_snippet *s, fa_buf *out, fa_snippet_reads *reads)
 {
     const char *names[FA_NAMES]; /* fetched: the load that families fetch ahead, the largest */
     int at[FA_ATTN_BUFFER_DIMS], most = 0, fetched = -1, by = 0, pairs = 0; /* by: its names */
@@ -399,11 +320,15 @@ void fa_snippet_print(const fa_snippet *s, fa_buf *out)
             most = kind, fetched = i;
         pairs |= kind == 2, by |= n->op == OP_NAME ? 1 << n->at[0] : 0;
     }
-    if (pairs && s->mask)
+    const int bytes = most > 0 ? s->buffer[s->node[fetched].whole].type->bytes : 0;
+    if (pairs && s->mask) {
+        reads->mask_lists = by;
         fa_buf_printf(out, "#define MASK_LISTS %d\n", by);
-    else if (most > 0)
+    } else if (most > 0) {
+        reads->fetch_bytes[s->mask] = bytes * (most == 2 ? 64 : 1);
         fa_buf_printf(out, "#define %s_FETCH_BYTES %d\n", s->mask ? "MASK" : "SCORE",
-                      s->buffer[s->node[fetched].whole].type->bytes * (most == 2 ? 64 : 1));
+                      reads->fetch_bytes[s->mask]);
+    }
     fa_buffers_names(s->buffer, s->buffer_count, s->mask, names);
     fa_buf_printf(out, "template <class As, class Q, class K%s> FA_DEVICE auto snippet_%s(%s",
                   s->buffer_count > 0 ? ", class Held" : "", s->mask ? "mask" : "score",
@@ -441,24 +366,62 @@ void fa_snippet_print(const fa_snippet *s, fa_buf *out)
     fa_buf_text(out, "\n");
 }
 
-int fa_snippets_print(const fa_problem *problem, fa_buf *out, fa_diag *diag)
+int fa_snippet_print(const char *text, const fa_buffer *buffers, int count, bool mask, fa_buf *out,
+                     fa_snippet_reads *reads, fa_diag *diag)
+{
+    fa_snippet s = {.mask = mask, .buffer_count = count};
+    memcpy(s.buffer, buffers, (size_t)count * sizeof *buffers);
+    FA_OR_RETURN(parse(&s, text, diag));
+    print(&s, out, reads);
+    return 0;
+}
+
+/* The two buffers that ask for dropout (attn_dropout.cuh), whose names no others have. */
+static int print_dropout(const fa_buffer *is, int count, fa_buf *out, fa_diag *diag)
+{
+    int found = 0;
+    bool right = true;
+    for (int i = 0; i < count; i++) {
+        const bool seed = strcmp(is[i].name, "dropout_seed") == 0;
+        if (!seed && strcmp(is[i].name, "dropout") != 0)
+            continue;
+        fa_buf_printf(out, "#define DROPOUT%s_AT %d\n%s", seed ? "_SEED" : "", i,
+                      found++ > 0 ? "#define DROPOUT 1\n" : "");
+        right = right && is[i].dims == (seed ? 1 : -1) &&
+                strcmp(is[i].type->name, seed ? "i64" : "f32") == 0;
+    }
+    if (right && found != 1)
+        return 0;
+    return fa_fail(diag, FA_EINVAL,
+                   "dropout takes two buffers: write \"dropout:f32 dropout_seed:i64[:]\"");
+}
+
+int fa_snippets_print(const fa_problem *problem, fa_buf *ret_text, fa_snippet_reads *ret_reads,
+                      fa_diag *diag)
 {
     fa_buffer list[FA_ATTN_BUFFERS];
+    fa_buf unseen = {0}, *out = ret_text != NULL ? ret_text : &unseen;
+    fa_snippet_reads reads = {.mask_lists = 0};
     const int count = fa_buffers_read(fa_buffers_of(problem), list, diag);
-    int rc = count < 0 ? count : 0;
+    int rc = count < 0 ? count : print_dropout(list, count, out, diag);
+    for (int i = 0; i < count && rc == 0 && fa_buffers_room(problem) == 0; i++)
+        if (list[i].wanted)
+            rc = fa_fail(diag, FA_EINVAL,
+                         "buffers \"%.80s\" asks for gradients: they are attention backward's, "
+                         "and d_buffers is to give them room",
+                         fa_buffers_of(problem));
     if (count > 0)
         fa_buf_printf(out, "#define BUFFER_COUNT %d\n", count);
     for (int i = 0, any = 0; i < 2 && rc == 0; i++) {
         const char *text = fa_operand_text(problem, i == 0 ? "score" : "mask");
-        fa_snippet *snippet = NULL;
         if (text == NULL)
             continue;
         if (any++ == 0)
             fa_buf_printf(out, "#include \"fa_snippet%s.cuh\"\n", count > 0 ? "_buffers" : "");
-        rc = fa_snippet_parse(text, fa_buffers_of(problem), i == 1, &snippet, diag);
-        if (rc == 0)
-            fa_snippet_print(snippet, out);
-        fa_snippet_free(&snippet);
+        rc = fa_snippet_print(text, list, count, i == 1, out, &reads, diag);
     }
+    fa_buf_free(&unseen);
+    if (ret_reads != NULL)
+        *ret_reads = reads;
     return rc;
 }

@@ -20,21 +20,20 @@ enum {
     FA_SNIPPET_POSITIONS = 1 << 23 /* at most, either way: differences are exact as floats */
 };
 
-typedef struct fa_snippet fa_snippet;
+/* What the kernels of a problem read of tensors, for manifests. */
+typedef struct fa_snippet_reads {
+    int fetch_bytes
+        [2]; /* of a key, that families fetch ahead for the score, and for a mask that is for all queries */
+    int mask_lists; /* bits of the names of a mask that reads a tensor by query and key */
+} fa_snippet_reads;
 
-/* `mask`: true where a key is seen; else a score. buffers: their list, or NULL. FA_EINVAL with a sentence about the text. */
-int fa_snippet_parse(const char *text, const char *buffers, bool mask, fa_snippet **ret_snippet,
-                     fa_diag *diag);
-void fa_snippet_free(fa_snippet **snippet);
-
-/* For tests, in double precision; true is 1. Reads a buffer's element, or a number; indices may be outside. */
-typedef double fa_snippet_read(const void *data, int buffer, const int64_t index[]);
-double fa_snippet_evaluate(const fa_snippet *snippet, double score, const int64_t place[FA_PLACES],
-                           fa_snippet_read *read, const void *data);
-
-/* The function template snippet_score or snippet_mask of the score, if any, and the places: fa_snippet.cuh. */
-void fa_snippet_print(const fa_snippet *snippet, fa_buf *out);
-/* Those of a problem, with what they need in front. FA_EINVAL where a text is none. */
-int fa_snippets_print(const fa_problem *problem, fa_buf *out, fa_diag *diag);
+/* The function template snippet_score or snippet_mask (`mask`: true where a key is seen) of the score, if any, and the places:
+ * fa_snippet.cuh. Sets what the text reads. FA_EINVAL with a sentence about it. */
+int fa_snippet_print(const char *text, const fa_buffer *buffers, int count, bool mask, fa_buf *out,
+                     fa_snippet_reads *reads, fa_diag *diag);
+/* Those of a problem, with what they need in front, and dropout. Texts and reads may be NULL. FA_EINVAL where a text is none,
+ * dropout has not its two buffers, or gradients have no room. */
+int fa_snippets_print(const fa_problem *problem, fa_buf *ret_text, fa_snippet_reads *ret_reads,
+                      fa_diag *diag);
 
 #endif
