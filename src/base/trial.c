@@ -20,7 +20,7 @@
 #include <string.h>
 
 /* ---- values ---------------------------------------------------------------------------------*/
-enum { ENTRIES_MAX = 4096, TEXT_MAX = FA_DIGITS_MAX, LONGEST = 400 };
+enum { ENTRIES_MAX = 4096, TEXT_MAX = FA_DIGITS_MAX, LONGEST = FA_EXPR_TEXT_MAX };
 
 struct entry {
     bool is_text;

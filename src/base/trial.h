@@ -23,7 +23,7 @@ enum { FA_VALUE_MAX = INT32_MAX, FA_VALUE_TEXT_MAX = 40 };
 /* A text of 1 to 31 printable bytes without quotes, backslashes and semicolons, or a finite number. FA_EINVAL: it is
  * neither, or a process has too many; FA_ENOMEM. */
 int fa_value_of_text(const char *text, int32_t *ret_value, fa_diag *diag);
-/* The same, of a field of a problem and of up to 399 bytes; "" is 0. */
+/* The same, of a field of a problem and of less than FA_EXPR_TEXT_MAX bytes; "" is 0. */
 int fa_value_of_line(const char *text, int32_t *ret_value, fa_diag *diag);
 int fa_value_of_number(double number, int32_t *ret_value, fa_diag *diag);
 int fa_value_of_json(const cJSON *item, int32_t *ret_value, fa_diag *diag);
