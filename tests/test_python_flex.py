@@ -18,6 +18,7 @@ import tap
 sys.path.insert(0, os.path.join(os.environ["FA_TEST_BUILD"], "python"))
 try:
     import torch
+    import torch.nn.functional as F
     from torch.nn.attention import flex_attention as theirs
     import fa_tune
     from fa_tune import _core, _dynamo, _mods, _torch_ops, flex
@@ -39,7 +40,7 @@ def value_of(node, names):
 
     if isinstance(node, (ast.Constant, ast.Name)):
         value = node.value if isinstance(node, ast.Constant) else names[node.id]
-        return value if isinstance(value, torch.Tensor) else torch.tensor(value)
+        return value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.double if isinstance(value, float) else None)
     if isinstance(node, ast.UnaryOp):
         return -of(node.operand) if isinstance(node.op, ast.USub) else ~of(node.operand)
     if isinstance(node, ast.IfExp):
@@ -48,7 +49,7 @@ def value_of(node, names):
         return functools.reduce(torch.logical_and if isinstance(node.op, ast.And) else torch.logical_or, map(of, node.values))
     if isinstance(node, (ast.BinOp, ast.Compare)):
         a, b, operator = (node.left, node.right, node.op) if isinstance(node, ast.BinOp) else (node.left, node.comparators[0], node.ops[0])
-        name = {"Mult": "mul", "Div": "true_divide", "Mod": "remainder", "FloorDiv": "floor_divide", "LtE": "le", "GtE": "ge", "NotEq": "ne"}
+        name = {"Mult": "mul", "Div": "true_divide", "BitAnd": "bitwise_and", "BitOr": "bitwise_or", "Mod": "remainder", "FloorDiv": "floor_divide", "LtE": "le", "GtE": "ge", "NotEq": "ne"}
         operator = type(operator).__name__
         return getattr(torch, name.get(operator, operator.lower()))(of(a), of(b))
     if isinstance(node, ast.Call):
@@ -78,8 +79,7 @@ def definition(q, k, v, causal=False, scale=None, score=None, mask=None, buffers
     rows, keys = q.shape[2], k.shape[2]
 
     def read(text, b, h, i, j, scores=None):
-        return value_of(ast.parse(text, mode="eval").body, {"b": b, "h": h, "q": i + keys - rows, "k": j, "score": scores, "len_q": rows, "len_k": keys,
-                                                            **(buffers or {})})
+        return value_of(ast.parse(text, mode="eval").body, {"b": b, "h": h, "q": i + keys - rows, "k": j, "score": scores, "len_q": rows, "len_k": keys, **(buffers or {})})
 
     def bent(scores, *at):
         scores = softcap * torch.tanh(scores / softcap) if softcap else scores
@@ -95,8 +95,7 @@ def definition(q, k, v, causal=False, scale=None, score=None, mask=None, buffers
 
 def forward(q, k, v, return_lse=False, out=None, **words):
     CALLS.append(words)
-    names = ("score", "mask", "buffers", "softcap")
-    words = {**words, **dict(zip(names, _mods.traced(*(words.get(name) for name in names))))}
+    words.update(zip(("score", "mask", "buffers", "softcap"), _mods.traced(*(words.get(name) for name in ("score", "mask", "buffers", "softcap")))))
     with torch.inference_mode() if q.is_inference() else torch.no_grad():
         o, lse = definition(*(x.double() for x in (q, k, v)), **words)
         o = o.to(q.dtype) if out is None else out.copy_(o.to(q.dtype))
@@ -147,14 +146,17 @@ def functions_are_texts_that_say_the_same():
     def made(slope, by, document):
         def keyword(s, b, h, q, k, *, factor=by):
             return s * factor + slope[h]
-        module = Module()
+        module, one = Module(), torch.tensor(by)
         module.slope, module.by = torch.nn.Parameter(slope), by
         scores = [keyword, module.score, lambda s, b, h, q, k, by=by: s - torch.exp2(-(h + 1) * 8.0 / HEADS) * (q - k) * by,
                   lambda s, b, h, q, k: torch.where(q >= k, s, -float("inf")), lambda s, b, h, q, k: s.masked_fill(q < k, -1e4) + torch.relu(s),
                   lambda s, b, h, q, k: s + torch.div(q - k, 3, rounding_mode="floor") + (q - k) % 3, lambda s, b, h, q, k: torch.tanh(s / 20) * 20,
                   lambda s, b, h, q, k: s * torch.sigmoid(s) + torch.log1p((q - k).abs()), lambda s, b, h, q, k: s - 1e3 * (q < k) + s.type(torch.float32),
-                  lambda s, b, h, q, k: s + (q / 3).int() + torch.clamp(k - q, -4, 4) + torch.zeros_like(s)]
+                  lambda s, b, h, q, k: s + (q / 3).int() + torch.clamp(k - q, -4, 4) + torch.zeros_like(s), lambda s, b, h, q, k: s * one.item() + (one * 2).to(s.dtype),
+                  lambda s, b, h, q, k: s * one + slope[1] * F.relu(s) + torch.where(q < k, F.silu(s), torch.tensor(-1.0)) + torch.round((q - k) / 2) + torch.sign(k - q),
+                  lambda s, b, h, q, k: torch.add(F.softplus(s), F.elu(s), alpha=2) + F.logsigmoid(s) + torch.fmod(k - q, 3) + torch.div(k - q, 3, rounding_mode="trunc")]
         masks = [lambda b, h, q, k: (document[b, q] == document[b, k]) ^ (q >= k), lambda b, h, q, k: torch.logical_or(q - k < by * 9, document[b, k].bool()),
+                 lambda b, h, q, k: torch.logical_xor((q ^ k) < 9, torch.ceil(q / 3) > k),
                  theirs.or_masks(lambda b, h, q, k: (q - k) % 3 == 0, lambda b, h, q, k: ~(k > q)), theirs.noop_mask]
         return [(score, None) for score in scores] + [(None, mask) for mask in masks]
     for _ in range(3):
@@ -176,8 +178,7 @@ def tensors(rows=ROWS, keys=ROWS, swapped=False, **more):
 
 def ways(*backends):
     yield "eager", theirs.flex_attention
-    for backend in backends:
-        yield backend, torch.compile(theirs.flex_attention, backend=backend, fullgraph=True)
+    yield from ((backend, torch.compile(theirs.flex_attention, backend=backend, fullgraph=True)) for backend in backends)
 
 
 def functions():
@@ -188,8 +189,7 @@ def functions():
               lambda s, b, h, i, j: torch.where((i // 16) % 2 == (j // 16) % 2, s * 2, s.abs() - (i - j).abs() * 0.01)]
     masks = [lambda b, h, i, j: i >= j, lambda b, h, i, j: (i >= j) & (i - j <= 64), lambda b, h, i, j: (document[b, i] == document[b, j]) & (i >= j),
              lambda b, h, i, j: padding[b, j], lambda b, h, i, j: (j < 100) | (i >= j)]
-    masks.append(theirs.and_masks(masks[0], masks[3]))
-    return scores, masks
+    return scores, [*masks, theirs.and_masks(masks[0], masks[3]), theirs.or_masks(*(lambda b, h, i, j, n=n: (i + n) % 40 == j % 40 for n in range(12)))]
 
 
 def own(x, score, mask):

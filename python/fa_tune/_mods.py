@@ -26,10 +26,15 @@ class _NotLifted(Exception):
 class _Expr:
     """What a function computes, as text; kind: "bool", "int" or "float"."""
 
-    device = dtype = None  # which functions hand on
+    device = None  # which functions hand on
 
     def __init__(self, text, kind, trace):
         self.text, self.kind, self.trace = text, kind, trace
+
+    @property
+    def dtype(self):
+        torch = sys.modules.get("torch")
+        return torch and {"bool": torch.bool, "int": torch.int32, "float": torch.float32}[self.kind]
 
     @classmethod
     def __torch_function__(cls, func, _, args=(), kwargs=None):
@@ -54,9 +59,7 @@ class _Expr:
         return _Expr("(%s %s %s)" % (a.text, operator, b.text), kind, self.trace)
 
     def __xor__(self, other):
-        if "bool" == self.kind == _wrap(other, self.trace).kind:
-            return self._two(other, "!=", "bool")
-        raise NotSupported("a score or mask has ^ of comparisons alone")
+        return self._two(other, "!=", "bool") if "bool" == self.kind == _wrap(other, self.trace).kind else (self & ~_wrap(other, self.trace)) | (~self & other)
 
     __rxor__ = __xor__
 
@@ -87,7 +90,7 @@ class _Expr:
     def int(self):
         return self._one("int", "int")
 
-    long, type = int, to
+    long, type, half, double, bfloat16 = int, to, float, float, float
 
     def bool(self):
         return self if self.kind == "bool" else self._two(0, "!=", "bool")
@@ -156,8 +159,24 @@ class _Part:
         return _load(self.tensor, self.index + (index if isinstance(index, tuple) else (index,)), self.trace)
 
 
+def _made(tensor, trace):
+    """What a function made without indices that are names: an element of a tensor that it has captured, or a number; else None."""
+    base, at = getattr(tensor, "_base", None), []
+    if any(leaf is tensor for leaf in trace.leaves):
+        return None
+    if any(leaf is base for leaf in trace.leaves) and base.is_contiguous():
+        ahead = tensor.storage_offset() - base.storage_offset()
+        for size in reversed(base.shape):
+            at, ahead = [ahead % size, *at], ahead // size
+        return _load(base, tuple(at), trace)
+    known = tensor if type(tensor).__name__ == "Tensor" else getattr(tensor, "constant", None)  # a compiler's
+    return None if known is None or not known.is_cpu or known.requires_grad else _wrap(known.item(), trace)
+
+
 def _load(tensor, index, trace):
     dims = len(tensor.shape)
+    if not dims and not index and (made := _made(tensor, trace)) is not None:
+        return made
     if len(index) < dims:
         if not index:
             raise NotSupported("a tensor of %d dimensions is used without an index: write x[h], x[b, q, k]" % dims)
@@ -193,9 +212,45 @@ def _div(a, b, rounding_mode=None):
     whole = isinstance(a, _Expr) and a.kind != "float" and getattr(b, "kind", type(b).__name__) in ("int", "bool")
     if rounding_mode == "floor":
         return _FUNCTIONS["floor_divide"](a, b) if whole else _div(a, b)._one("floor", "float")
+    if rounding_mode == "trunc":
+        return _where(a * b < 0, -_div(-a, b, "floor"), _div(a, b, "floor")) if whole else _trunc(_div(a, b))
     if rounding_mode is not None:
         raise NotSupported("a score or mask cannot be computed by torch's div with rounding_mode=%r" % (rounding_mode,))
     return _FUNCTIONS["true_divide"](a, b)
+
+
+def _rounded(function):
+    """Whole numbers are as they are."""
+    return lambda x: function(x) if x.kind == "float" else x
+
+
+_floor = _rounded(lambda x: x._one("floor", "float"))
+_ceil = _rounded(lambda x: -_floor(-x))
+_trunc = _rounded(lambda x: _where(x < 0, _ceil(x), _floor(x)))
+_round = _rounded(lambda x: _floor(x + 0.5) - ((x - _floor(x) == 0.5) & (_floor(x) % 2 == 0)).int())  # half to even
+
+
+def _sigmoid(x):
+    return 1 / (1 + (-x)._one("exp", "float"))
+
+
+def _exp(x):
+    return x._one("exp", "float")
+
+
+def _log(x):
+    return x._one("log", "float")
+
+
+def _scaled(operator):
+    """torch.add and torch.sub: of alpha times the other."""
+    return lambda a, b, alpha=1: _FUNCTIONS[operator](a, b if alpha == 1 else b * alpha)
+
+
+def _gelu(x, approximate="none"):
+    if approximate != "tanh":
+        raise NotSupported("a score or mask cannot be computed by torch's gelu without approximate=\"tanh\"")
+    return 0.5 * x * (1 + (math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))._one("tanh", "float"))
 
 
 def _clamp(x, min=None, max=None):  # pylint: disable=redefined-builtin
@@ -213,29 +268,43 @@ def _of_one(name):
 
 _FUNCTIONS = {
     "where": _where, "minimum": _min, "maximum": _max, "min": _min, "max": _max, "clamp": _clamp, "clip": _clamp,
-    "abs": abs, "absolute": abs, "relu": lambda x: _max(x, 0), "masked_fill": lambda x, mask, value: _where(mask, value, x),
-    "exp2": lambda x: (x * math.log(2))._one("exp", "float"), "log2": lambda x: x._one("log", "float") * (1 / math.log(2)),
-    "log1p": lambda x: (1 + x)._one("log", "float"), "div": _div, "divide": _div, "neg": lambda x: -x, "negative": lambda x: -x, "square": lambda x: x * x,
-    "rsqrt": lambda x: 1 / x._one("sqrt", "float"), "reciprocal": lambda x: 1 / x,
-    "sigmoid": lambda x: 1 / (1 + (-x)._one("exp", "float")),
-    "logical_and": lambda a, b: _FUNCTIONS["bitwise_and"](a.bool(), b.bool()),
+    "clamp_min": _max, "clamp_max": _min, "abs": abs, "absolute": abs, "masked_fill": lambda x, mask, value: _where(mask, value, x),
+    "div": _div, "divide": _div, "neg": lambda x: -x, "negative": lambda x: -x, "positive": lambda x: x, "clone": lambda x: x, "squeeze": lambda x: x,
+    "floor": _floor, "ceil": _ceil, "trunc": _trunc, "fix": _trunc, "round": _round, "frac": lambda x: x - _trunc(x),
+    "fmod": lambda a, b: a - _div(a, b, "trunc") * b, "sign": lambda x: (x > 0).int() - (x < 0).int(), "sgn": lambda x: (x > 0).int() - (x < 0).int(),
+    "exp": _exp, "log": _log, "exp2": lambda x: _exp(x * math.log(2)), "expm1": lambda x: _exp(x) - 1, "log2": lambda x: _log(x) * (1 / math.log(2)),
+    "log10": lambda x: _log(x) * (1 / math.log(10)), "log1p": lambda x: _log(1 + x), "sinh": lambda x: 0.5 * (_exp(x) - _exp(-x)),
+    "cosh": lambda x: 0.5 * (_exp(x) + _exp(-x)), "logaddexp": lambda a, b: _max(a, b) + _log(1 + _exp(-abs(a - b))),
+    "square": lambda x: x * x, "rsqrt": lambda x: 1 / x._one("sqrt", "float"), "hypot": lambda a, b: (a * a + b * b)._one("sqrt", "float"),
+    "reciprocal": lambda x: 1 / x, "lerp": lambda a, b, weight: a + weight * (b - a), "addcmul": lambda a, b, c, value=1: a + value * b * c,
+    "relu": lambda x, inplace=False: _max(x, 0), "relu6": lambda x, inplace=False: _clamp(x, 0, 6), "gelu": _gelu,
+    "hardtanh": lambda x, min_val=-1.0, max_val=1.0, inplace=False: _clamp(x, min_val, max_val), "sigmoid": _sigmoid,
+    "silu": lambda x, inplace=False: x * _sigmoid(x), "logsigmoid": lambda x: _min(x, 0) - _log(1 + _exp(-abs(x))),
+    "softplus": lambda x, beta=1, threshold=20: _where(x * beta > threshold, x, _log(1 + _exp(x * beta)) / beta),
+    "hardsigmoid": lambda x, inplace=False: _clamp(x / 6 + 0.5, 0, 1), "hardswish": lambda x, inplace=False: x * _clamp(x / 6 + 0.5, 0, 1),
+    "leaky_relu": lambda x, negative_slope=0.01, inplace=False: _where(x > 0, x, x * negative_slope),
+    "elu": lambda x, alpha=1.0, inplace=False: _where(x > 0, x, alpha * (_exp(x) - 1)),
+    "isnan": lambda x: x != x, "isinf": lambda x: abs(x) == math.inf, "isfinite": lambda x: abs(x) < math.inf,
+    "embedding": lambda index, weight, *_, **__: _load(weight, (index,), index.trace),
+    "add": _scaled("plus"), "sub": _scaled("minus"), "subtract": _scaled("minus"),
+    "logical_and": lambda a, b: _FUNCTIONS["bitwise_and"](a.bool(), b.bool()), "logical_xor": lambda a, b: a.bool() ^ b.bool(),
     "logical_or": lambda a, b: _FUNCTIONS["bitwise_or"](a.bool(), b.bool()), "logical_not": lambda x: ~x.bool(),
-    "bitwise_not": lambda x: ~x, "invert": lambda x: ~x,
+    "bitwise_not": lambda x: ~x, "invert": lambda x: ~x, "new_tensor": lambda x, value, **__: _wrap(value, x.trace),
     "zeros_like": lambda x, **__: _wrap({"bool": False, "int": 0}.get(x.kind, 0.0), x.trace),
     "ones_like": lambda x, **__: _wrap({"bool": True, "int": 1}.get(x.kind, 1.0), x.trace),
     "full_like": lambda x, value, **__: _wrap(float(value) if x.kind == "float" else value, x.trace),
     "new_ones": lambda x, *_, dtype=None, **__: _wrap("bool" in str(dtype) or 1, x.trace),
     "new_zeros": lambda x, *_, dtype=None, **__: _wrap(0 if "bool" not in str(dtype) else False, x.trace),
-    **{name: _of_one(name) for name in ("exp", "log", "tanh", "sqrt", "floor")},
+    **{name: _of_one(name) for name in ("tanh", "sqrt")},
     **{name: _dunder("__%s__" % operator) for name, operator in {
-        "add": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply": "mul", "true_divide": "truediv", "floor_divide": "floordiv", "remainder": "mod", "pow": "pow", "eq": "eq", "ne": "ne", "lt": "lt",
+        "plus": "add", "minus": "sub", "mul": "mul", "multiply": "mul", "true_divide": "truediv", "floor_divide": "floordiv", "remainder": "mod", "pow": "pow", "eq": "eq", "ne": "ne", "lt": "lt",
         "le": "le", "gt": "gt", "ge": "ge", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le",
-        "not_equal": "ne", "bitwise_and": "and", "bitwise_or": "or"}.items()},
+        "not_equal": "ne", "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_left_shift": "lshift", "bitwise_right_shift": "rshift"}.items()},
 }
 
 
 def _called(func, args, kwargs):
-    name = getattr(func, "__name__", "").strip("_")
+    name = {"log_sigmoid": "logsigmoid"}.get(name := getattr(func, "__name__", "").strip("_"), name)
     if name == "getitem":
         tensor, index = args
         index = index if isinstance(index, tuple) else (index,)
@@ -257,7 +326,10 @@ def _modes():
     from torch.overrides import TorchFunctionMode
 
     class Mode(TorchFunctionMode):
+        has_read = False  # a tensor's value, which may be another in the next call
+
         def __torch_function__(self, func, _, args=(), kwargs=None):
+            self.has_read |= getattr(func, "__name__", "").strip("_") in ("item", "tolist", "numpy", "float", "int", "bool", "index", "contains")
             flat = [x for a in args for x in (a if isinstance(a, (tuple, list)) else (a,))]
             if any(isinstance(x, (_Expr, _Part)) for x in flat + list((kwargs or {}).values())):
                 return _called(func, args, kwargs or {})
@@ -354,7 +426,7 @@ class _Trace:
         self.leaves, self.prefix, self.lifted = leaves, prefix, lifted
         self.used = {}     # by name: which leaf, or a tensor that is none
         self.made = {}     # by the id of a function what stands for it
-        self.next = 0
+        self.next, self.has_read = 0, False
 
     @staticmethod
     def index(text, _):
@@ -426,19 +498,22 @@ def _run(function, what, leaves, lifted):
     arguments = [_Expr(name, kinds.get(name, "int"), trace) for name in ARGUMENTS[what]]
     mode = _modes()
     if mode is None:
-        result = made(*arguments)
+        result = _wrap(made(*arguments), trace)
     else:
         with mode:
-            result = made(*arguments)
-    result = _wrap(result, trace)
+            result = _wrap(made(*arguments), trace)
+        trace.has_read = mode.has_read
     if what == "mask":
         result = result.bool()
     return result.text, trace
 
 
 def _trace(function, what, leaves):
-    """The text, and for each name in it the captured leaf that it is, or a tensor that is none; whether numbers are constants in it."""
+    """The text, and for each name in it the captured leaf that it is, or a tensor that is none; whether numbers are constants in it, None:
+    and values of tensors, so that it is not kept."""
     text, trace = _run(function, what, leaves, False)
+    if trace.has_read:
+        return text, trace.used, None
     if what == "mask" and not _SIMPLE.sub("", text):
         return text, {}, True  # causal or a window, whose kernels are there
     numbers = [leaf for leaf in leaves if isinstance(leaf, (int, float))]
@@ -536,7 +611,7 @@ def _traced(function, what, buffers):
         found = text, used
         if len(_kept) > 1000:
             _kept.clear()
-        if all(isinstance(leaf, int) for leaf in used.values()) and not any(type(kind) is object for kind in kinds):
+        if constant is not None and all(isinstance(leaf, int) for leaf in used.values()) and not any(type(kind) is object for kind in kinds):
             if constant:
                 _kept[tuple(kinds)] = _CONSTANT
                 key = tuple(kinds) + tuple(leaf for leaf in leaves if isinstance(leaf, (int, float)))
@@ -551,7 +626,9 @@ def _bind(text, used, leaves, buffers):
     for name, leaf in used.items():
         if name in buffers:
             raise ArgumentError("a buffer is named %s, as a function's captured ones are: give it another name" % name)
-        buffers[name] = leaves[leaf] if isinstance(leaf, int) else leaf
+        x = leaves[leaf] if isinstance(leaf, int) else leaf
+        is_number = type(x).__name__ == "Tensor" and not x.shape and x.is_cpu and not x.requires_grad and x.dtype.itemsize <= 4
+        buffers[name] = x.item() if is_number else x
     return text
 
 

@@ -150,8 +150,8 @@ def _text(function, what, tensors, position, most, device):
     keeps = isinstance(function, torch.fx.GraphModule) and not any(isinstance(part, torch.SymInt) for part in key)
     found = _kept.setdefault(function, {}).get(key) if keeps else None
     if found is None:
-        found = _traced(function, what, tensors, position, most, device)
-        if keeps and all(isinstance(leaf, int) for leaf in found[1].values()):  # and no tensor that was computed in the function
+        *found, has_read = _traced(function, what, tensors, position, most, device)
+        if keeps and not has_read and all(isinstance(leaf, int) for leaf in found[1].values()):  # and no tensor that was computed in the function
             _kept[function][key] = found
     text, used = found
     return text, {name: tensors[leaf] if isinstance(leaf, int) else leaf for name, leaf in used.items()}
@@ -161,11 +161,11 @@ def _traced(function, what, tensors, position, most, device):
     trace = _Trace(tensors, "xy"[what == "mask"], position, most, device)
     arguments = [_mods._Expr(position if name == "q" else name, "float" if name == "score" else "int", trace)
                  for name in _mods.ARGUMENTS[what]]
-    with _mods._modes():
+    with _mods._modes() as mode:
         result = (_plain(function) if what == "mask" else function)(*arguments, *tensors)
-    result = _mods._wrap(result[0] if isinstance(result, (tuple, list)) else result, trace)
+        result = _mods._wrap(result[0] if isinstance(result, (tuple, list)) else result, trace)
     text = result.bool().text if what == "mask" else result.text
-    return (None, {}) if text in ("score", "(0 == 0)") else (text, trace.used)
+    return (*((None, {}) if text in ("score", "(0 == 0)") else (text, trace.used)), mode.has_read)
 
 
 # ---- calls ---------------------------------------------------------------------------------------
@@ -239,8 +239,8 @@ def _words(q, k, scale, score_mod, mask_mod, tensors):
     if position != "q" and mask in ("(%s >= k)" % position, "(k <= %s)" % position):
         mask, causal = None, "top-left"
     score, mask, buffers, softcap = _mods.traced(score, mask, {**buffers, **more})
-    if len(buffers or ()) > 8:
-        raise _Theirs("they read more than 8 tensors")
+    if len(buffers or ()) > 8 or any(x.device != q.device for x in (buffers or {}).values() if isinstance(x, torch.Tensor)):
+        raise _Theirs("they read more than 8 tensors, or one that they have made on the CPU")
     return {"scale": scale, "score": score, "mask": mask, "buffers": buffers, "softcap": softcap, "causal": causal}
 
 
