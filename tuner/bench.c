@@ -22,9 +22,9 @@
 /* ---- open and close -------------------------------------------------------------------------*/
 static int load_reference(fa_bench *b, const void *cubin, size_t size, fa_diag *diag)
 {
-    static const char *const entries[FA_CHECK_KERNELS] = {"fa_check_fill",   "fa_check_largest",
+    static const char *const entries[FA_CHECK_KERNELS] = {"fa_check_input", "fa_check_largest",
                                                           "fa_check_output", "fa_check_around",
-                                                          "fa_check_input",  "fa_check_bits"};
+                                                          "fa_check_bits"};
     int rc = fa_module_load(b->driver, cubin, size, &b->module, diag);
     for (int i = 0; rc == 0 && i < FA_CHECK_KERNELS; i++)
         rc = fa_module_function(b->module, entries[i], 0, &b->check[i], diag);

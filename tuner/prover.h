@@ -23,7 +23,7 @@
 #include "tensors.h"
 
 /* The kernels of fa_check.cuh. */
-enum { FA_FILL, FA_LARGEST, FA_OUTPUT, FA_AROUND, FA_INPUT, FA_BITS, FA_CHECK_KERNELS };
+enum { FA_INPUT, FA_LARGEST, FA_OUTPUT, FA_AROUND, FA_BITS, FA_CHECK_KERNELS };
 
 enum {
     FA_PROVER_ROUNDS = 2,     /* launches of each case that is not `once` */

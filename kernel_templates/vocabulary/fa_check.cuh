@@ -57,13 +57,15 @@ static __device__ inline double load(const void *tensor, u64 i, int element) {
 
 static __device__ inline bool is_infinite(double x) { return fabs(x) > 1.7976931348623157e308; }
 
-
 // Bits, without the sign, of the nearest number of a type with so many bits of fraction; ties to even.
 static __device__ inline u64 narrowed(float x, int fraction, int bias) {
     const int own = (int)(bits_of(x) >> 23 & 255) - 127, exponent = own > 1 - bias ? own : 1 - bias;
     const double units = fabs((double)x) * __longlong_as_double((long long)(1023 + fraction - exponent) << 52);
     return ((u64)(exponent + bias - 1) << fraction) + (u64)__double2ll_rn(units);
 }
+
+// A division of 32 bits takes a fraction of the time.
+static __device__ inline u64 divided(u64 a, u64 b) { return (a | b) >> 32 ? a / b : (unsigned)a / (unsigned)b; }
 
 // splitmix64 (Steele, Lea, Flood 2014): the i-th number after a seed.
 static __device__ inline u64 mixed(u64 seed, u64 i) {
@@ -81,7 +83,7 @@ static __device__ inline u64 drawn_bits(const fa_check_values &v, int element, u
     const int mask = v.scale > 0.0f ? 65535 : 127;
     const int sum = (int)(z & mask) + (int)(z >> 16 & mask) + (int)(z >> 32 & mask) + (int)(z >> 48 & mask);
     if (is_integer(element)) {
-        const long long value = v.span ? v.from + (long long)(z % v.span) : element < 8 ? (sum - 254) / 2 : sum / 2;
+        const long long value = v.span ? v.from + (long long)(z - divided(z, v.span) * v.span) : element < 8 ? (sum - 254) / 2 : sum / 2;
         const int unused = 64 - 8 * size_of(element);
         return (u64)value << unused >> unused;
     }
@@ -91,19 +93,14 @@ static __device__ inline u64 drawn_bits(const fa_check_values &v, int element, u
                                    : (float)(sum - 254) / 64.0f;
     if (element == 3 || element == 15) return (u64)__double_as_longlong((double)x);
     if (element == 2 || element == 14) return bits_of(x);
-    const u64 magnitude = e4m3           ? narrowed(x, 3, 7)
-                          : e5m2         ? narrowed(x, 2, 15)
-                          : element == 1 ? narrowed(x, 7, 127)
-                                         : narrowed(x, 10, 15);
+    const u64 magnitude = narrowed(x, e4m3 ? 3 : e5m2 ? 2 : element == 1 ? 7 : 10, e4m3 ? 7 : element == 1 ? 127 : 15);
     return magnitude | (u64)(bits_of(x) >> 31) << (8 * size_of(element) - 1);
 }
-
-// A division of 32 bits takes a fraction of the time.
-static __device__ inline u64 divided(u64 a, u64 b) { return (a | b) >> 32 ? a / b : (unsigned)a / (unsigned)b; }
 
 // Where element i lies.
 static __device__ inline u64 place_of(const fa_check_tensor &t, u64 i) {
     u64 at = t.first;
+#pragma unroll 1
     for (int d = 3; i > 0; d--) {
         const u64 rest = divided(i, t.extent[d]);
         at += (i - rest * t.extent[d]) * t.stride[d];
@@ -117,6 +114,7 @@ static __device__ inline bool is_element(const fa_check_tensor &t, u64 unit) {
     u64 rest = unit - t.first, block = 0, row = 0;
     if (unit < t.first) return false;
     if (rest < t.dense && !t.used) return true;
+#pragma unroll 1
     for (int level = 0; level < t.levels; level++) {
         const int d = t.order[level];
         const u64 index = divided(rest, t.stride[d]);
@@ -134,31 +132,39 @@ static __device__ inline u64 poison_at(const fa_check_tensor &t, u64 unit) {
     return size == 8 ? poison : poison & ((1ull << 8 * size) - 1);
 }
 
-// Of a row of a cache that is "fp8_ds_mla": 512 numbers of e4m3, four scales of fp32 between 1/2 and 3/2, and numbers of bf16.
-static __device__ inline u64 row_bits(const fa_check_tensor &t, const fa_check_values &v, u64 unit) {
-    u64 column = unit - t.first;
-    for (int level = 0; level < t.levels; level++)
-        if (t.order[level] != 3) column %= t.stride[t.order[level]];
-    const u64 byte = column < 512 ? 0 : column % (column < 528 ? 4 : 2), i = unit - t.first - byte;
-    return column < 512   ? drawn_bits(v, 12, i)
-           : column < 528 ? bits_of(0.5f + (float)(mixed(v.seed, i) & 65535) / 65536.0f) >> 8 * byte & 255
-                          : drawn_bits(v, 1, i) >> 8 * byte & 255;
-}
-
 static __device__ inline u64 input_bits(const fa_check_tensor &t, const fa_check_values &v, u64 unit) {
-    return !is_element(t, unit) ? poison_at(t, unit)
-           : v.given            ? stored_bits(v.given, unit - t.first, t.element)
-           : t.element == 12 && v.span ? row_bits(t, v, unit)
-                                : drawn_bits(v, t.element, unit - t.first);
+    u64 i = unit - t.first;
+    if (!is_element(t, unit)) return poison_at(t, unit);
+    if (v.given) return stored_bits(v.given, i, t.element);
+    int element = t.element, byte = 0;
+    const bool in_row = element == 12 && v.span;
+    if (in_row) {   // of a cache that is "fp8_ds_mla": 512 numbers of e4m3, four scales of fp32 between 1/2 and 3/2, and numbers of bf16
+        u64 column = i;
+#pragma unroll 1
+        for (int level = 0; level < t.levels; level++)
+            if (t.order[level] != 3) column -= divided(column, t.stride[t.order[level]]) * t.stride[t.order[level]];
+        element = column < 512 ? 12 : column < 528 ? 2 : 1;
+        byte = (int)column & size_of(element) - 1;
+        i -= byte;
+    }
+    const u64 bits = in_row && element == 2 ? bits_of(0.5f + (float)(mixed(v.seed, i) & 65535) / 65536.0f) : drawn_bits(v, element, i);
+    return in_row ? bits >> 8 * byte & 255 : bits;
 }
 
 }  // namespace fa_check
 
-// Elements and all that lies around them. What is given has no gaps between its elements.
-extern "C" __global__ void fa_check_fill(const __grid_constant__ fa_check_tensor t, const __grid_constant__ fa_check_values values) {
+// Elements and all that lies around them: written, or with a result they are looked at, whether they are still so. What is given has no gaps
+// between its elements.
+extern "C" __global__ void fa_check_input(const __grid_constant__ fa_check_tensor t, const __grid_constant__ fa_check_values values,
+                                          unsigned long long *result) {
+    bool right = true;
 #pragma unroll 1
-    for (fa_check::u64 i = fa_check::first(); i < t.units; i += fa_check::step())
-        fa_check::store_bits(t.base, i, t.element, fa_check::input_bits(t, values, i));
+    for (fa_check::u64 i = fa_check::first(); i < t.units; i += fa_check::step()) {
+        const fa_check::u64 bits = fa_check::input_bits(t, values, i);
+        if (result) right = right && fa_check::stored_bits(t.base, i, t.element) == bits;
+        else        fa_check::store_bits(t.base, i, t.element, bits);
+    }
+    if (!right) atomicMax(result, fa_check::kFailed);
 }
 
 // The largest finite magnitude; non-negative floats order as their bits do.
@@ -210,16 +216,6 @@ extern "C" __global__ void fa_check_around(const __grid_constant__ fa_check_tens
                     x <= 1.7976931348623157e308 && (x >= -1.7976931348623157e308 || t.element == 2);
         }
     }
-    if (!right) atomicMax(result, fa_check::kFailed);
-}
-
-// An input is as fa_check_fill made it.
-extern "C" __global__ void fa_check_input(const __grid_constant__ fa_check_tensor t, const __grid_constant__ fa_check_values values,
-                                          unsigned long long *result) {
-    bool right = true;
-#pragma unroll 1
-    for (fa_check::u64 i = fa_check::first(); i < t.units; i += fa_check::step())
-        right = right && fa_check::stored_bits(t.base, i, t.element) == fa_check::input_bits(t, values, i);
     if (!right) atomicMax(result, fa_check::kFailed);
 }
 

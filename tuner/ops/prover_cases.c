@@ -133,8 +133,8 @@ static void fill(fa_bench *b, const struct fa_proof_case *c, int tensor,
                  const struct fa_check_tensor *place)
 {
     struct fa_check_values values = fa_proof_values(c, tensor, !c->tensors.at[tensor].made);
-    void *arguments[] = {(void *)(uintptr_t)place, &values};
-    fa_bench_run(b, b->check[FA_FILL], place->units, arguments);
+    void *arguments[] = {(void *)(uintptr_t)place, &values, &(fa_device_ptr){0}};
+    fa_bench_run(b, b->check[FA_INPUT], place->units, arguments);
 }
 
 void fa_proof_start_outputs(fa_bench *b, int index, bool references)
