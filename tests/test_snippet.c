@@ -145,7 +145,7 @@ static const char ways[] =
     "template <class X> double slope(X x) { return snippet_slope(x); }\n"
     "#define ALL(As, q, k) As::whole(p[0]), As::whole(p[1]), As::whole(p[2]), q, k, As::whole(p[5]), As::whole(p[6]), held\n"
     "struct Held { const void *at; i64 stride[1]; int last[1]; int whole;\n"
-    "    template <class T> auto look(SnippetSpan<int> i) const { return SnippetSpan<int>{-3, 5}; } };\n"
+    "    template <class T> auto look(SnippetSpan<int> i) const { return SnippetSpan<int>{-3, 8}; } };\n"
     "const int d[] = {4, -3, 0, 5, 1, 0, 2}; const float t[] = {0.25f, -3, 8};\n"
     "const Held held[] = {{d, {1}, {6}, 0}, {nullptr, {0}, {0}, 3}, {t, {1}, {2}, 0}};\n"
     "#define IN_DOUBLE(q, k) ALL(SnippetPlain<double>, p[3] + q, p[4] + k)\n"
@@ -191,7 +191,7 @@ TEST(cuda_computes_what_the_evaluator_does)
         &source,
         "#include <cmath>\n#include \"attn_serving_params.h\"\nusing namespace std;\ntypedef unsigned long long u64;\n"
         "#define __device__\n#define __forceinline__ inline\n#define exp2_fast exp2f\n"
-        "#define log2_fast log2f\n#define reciprocal(x) (1 / (x))\n"
+        "#define log2_fast log2f\n#define reciprocal(x) (1 / (x))\n#define neg_infinity() -INFINITY\n"
         "typedef long long i64;\ntypedef unsigned short u16;\n#define FA_DEVICE static inline\n"
         "template <bool> float to_float(u16 x) { return x; }\n");
     for (int i = 0; i < 2; i++) {
@@ -205,7 +205,7 @@ TEST(cuda_computes_what_the_evaluator_does)
     while (count < COUNT) {
         fa_buf one = {0};
         const bool mask = count % 2 == 1;
-        draw_text(&one, 1 + (int)draw(4), !mask);
+        draw_text(&one, 1 + (int)draw(4), !mask || draw(2) == 0);
         fa_buf_text(&one, !mask ? "" : draw(2) == 0 ? " == q - k" : " < k // 3");
         if (one.size < sizeof text[0] && print(one.data, held, mask) == 0) {
             all[count] = snippet_read(one.data, held, mask);

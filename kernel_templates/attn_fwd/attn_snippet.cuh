@@ -194,7 +194,7 @@ struct SeenBuffer {
         more = more != 0 || count >= kMost ? -1 : count;
     }
     template <class T, class... I> __device__ __forceinline__ auto look(I... index) const {
-        if constexpr (SnippetKind<decltype(snippet_element(T()))>::real) return SnippetUnknown();
+        if constexpr (SnippetKind<decltype(snippet_element(T()))>::real) return snippet_any_real();
         else return look_at<T, decltype(snippet_element(T()))>(index...);
     }
     template <class T, class X, class... I> __device__ __forceinline__ SnippetSpan<X> look_at(I... index) const {

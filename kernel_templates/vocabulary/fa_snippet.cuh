@@ -35,38 +35,46 @@ struct SnippetScore {
 template <class T> struct SnippetSpan {
     T low, high;
 };
-struct SnippetUnknown {};   // a real number of a span
 
 template <class X> struct SnippetKind { enum { real = 0, count = 0, span = 0 }; };
 template <> struct SnippetKind<float> { enum { real = 1, count = 0, span = 0 }; };
 template <> struct SnippetKind<double> { enum { real = 1, count = 0, span = 0 }; };
 template <class R> struct SnippetKind<SnippetCount<R>> { enum { real = 0, count = 1, span = 0 }; };
 template <class T> struct SnippetKind<SnippetSpan<T>> { enum { real = 0, count = 0, span = 1 }; };
-template <> struct SnippetKind<SnippetUnknown> { enum { real = 0, count = 0, span = 2 }; };
+template <> struct SnippetKind<SnippetSpan<float>> { enum { real = 0, count = 0, span = 2 }; };
+
+// Of real numbers, with room for all ways to round: no bounds where one is large, for such a number may be no number.
+FA_DEVICE SnippetSpan<float> snippet_any_real() { return {neg_infinity(), -neg_infinity()}; }
+FA_DEVICE bool snippet_has_bounds(SnippetSpan<float> a) { return a.low >= -1e30f && a.high <= 1e30f; }
+FA_DEVICE SnippetSpan<float> snippet_around(float low, float high) {
+    const float room = (fabsf(low) + fabsf(high)) * 1e-4f;
+    return low <= high && snippet_has_bounds({low, high}) ? SnippetSpan<float>{low - room, high + room} : snippet_any_real();
+}
 
 // ---- functions of real numbers
 // Of floats by the hardware's powers of 2: within 2^-22 of their arguments' sizes, tanh within 2^-23 of 1.
 FA_DEVICE float snippet_fast_exp(float x) { return exp2_fast(x * 1.4426950408889634f); }
 FA_DEVICE float snippet_fast_log(float x) { return log2_fast(x) * 0.69314718055994531f; }
 FA_DEVICE float snippet_fast_tanh(float x) { return 1.0f - 2.0f * reciprocal(1.0f + exp2_fast(x * 2.8853900817779268f)); }
-#define SNIPPET_OF_REAL(name, single, twice) \
+#define SNIPPET_OF_REAL(name, single, twice, least, most)   /* of a span: functions that grow between the last two */ \
     FA_DEVICE float name(float x) { return single(x); } \
     FA_DEVICE double name(double x) { return twice(x); } \
-    FA_DEVICE SnippetUnknown name(SnippetUnknown x) { return x; }
-SNIPPET_OF_REAL(snippet_exp, snippet_fast_exp, exp)
-SNIPPET_OF_REAL(snippet_log, snippet_fast_log, log)
-SNIPPET_OF_REAL(snippet_tanh, snippet_fast_tanh, tanh)
-SNIPPET_OF_REAL(snippet_sqrt, sqrtf, sqrt)
-SNIPPET_OF_REAL(snippet_floor, floorf, floor)
-SNIPPET_OF_REAL(snippet_magnitude, fabsf, fabs)
+    FA_DEVICE SnippetSpan<float> name(SnippetSpan<float> x) { return x.low >= least && x.high <= most ? snippet_around(single(x.low), single(x.high)) : snippet_any_real(); }
+SNIPPET_OF_REAL(snippet_exp, snippet_fast_exp, exp, -60.0f, 60.0f)
+SNIPPET_OF_REAL(snippet_log, snippet_fast_log, log, 1e-30f, 1e30f)
+SNIPPET_OF_REAL(snippet_tanh, snippet_fast_tanh, tanh, -30.0f, 30.0f)
+SNIPPET_OF_REAL(snippet_sqrt, sqrtf, sqrt, 0.0f, 1e30f)
+SNIPPET_OF_REAL(snippet_floor, floorf, floor, -1e30f, 1e30f)
 #undef SNIPPET_OF_REAL
+FA_DEVICE float snippet_magnitude(float x) { return fabsf(x); }
+FA_DEVICE double snippet_magnitude(double x) { return fabs(x); }
 FA_DEVICE float snippet_power(float x, float y) { return powf(x, y); }
 FA_DEVICE double snippet_power(double x, double y) { return pow(x, y); }
-FA_DEVICE SnippetUnknown snippet_power(SnippetUnknown x, SnippetUnknown) { return x; }
+FA_DEVICE SnippetSpan<float> snippet_power(SnippetSpan<float>, SnippetSpan<float>) { return snippet_any_real(); }
 template <class T> FA_DEVICE int snippet_int(T a) {
     return a != a ? 0 : a < (T)-2147483648.0 ? -2147483647 - 1 : a > (T)2147483647.0 ? 2147483647 : (int)a;
 }
-FA_DEVICE SnippetSpan<int> snippet_int(SnippetUnknown) { return {-2147483647 - 1, 2147483647}; }
+FA_DEVICE SnippetSpan<int> snippet_int(SnippetSpan<float> x) { return {snippet_int(x.low), snippet_int(x.high)}; }
 
 // ---- spans
 template <class T> FA_DEVICE T snippet_lower(T a, T b) { return a < b ? a : b; }
@@ -98,19 +106,17 @@ FA_DEVICE SnippetSpan<int> operator!(SnippetSpan<int> a) { return {1 - a.high, 1
 template <class T> FA_DEVICE SnippetSpan<int> operator!=(SnippetSpan<T> a, SnippetSpan<T> b) { return !(a == b); }
 FA_DEVICE SnippetSpan<int> operator&&(SnippetSpan<int> a, SnippetSpan<int> b) { return {a.low & b.low, a.high & b.high}; }
 FA_DEVICE SnippetSpan<int> operator||(SnippetSpan<int> a, SnippetSpan<int> b) { return {a.low | b.low, a.high | b.high}; }
-#define SNIPPET_UNKNOWN(result, value, op) FA_DEVICE result operator op(SnippetUnknown, SnippetUnknown) { return value; }
-SNIPPET_UNKNOWN(SnippetUnknown, {}, +)
-SNIPPET_UNKNOWN(SnippetUnknown, {}, -)
-SNIPPET_UNKNOWN(SnippetUnknown, {}, *)
-SNIPPET_UNKNOWN(SnippetUnknown, {}, /)
-SNIPPET_UNKNOWN(SnippetSpan<int>, (SnippetSpan<int>{0, 1}), <)
-SNIPPET_UNKNOWN(SnippetSpan<int>, (SnippetSpan<int>{0, 1}), <=)
-SNIPPET_UNKNOWN(SnippetSpan<int>, (SnippetSpan<int>{0, 1}), >)
-SNIPPET_UNKNOWN(SnippetSpan<int>, (SnippetSpan<int>{0, 1}), >=)
-SNIPPET_UNKNOWN(SnippetSpan<int>, (SnippetSpan<int>{0, 1}), ==)
-SNIPPET_UNKNOWN(SnippetSpan<int>, (SnippetSpan<int>{0, 1}), !=)
-#undef SNIPPET_UNKNOWN
-FA_DEVICE SnippetUnknown operator-(SnippetUnknown x) { return x; }
+#define SNIPPET_REAL_SPANS(name, is, low, high) \
+    FA_DEVICE SnippetSpan<float> name(SnippetSpan<float> a, SnippetSpan<float> b) { \
+        return snippet_has_bounds(a) && snippet_has_bounds(b) && (is) ? snippet_around(low, high) : snippet_any_real(); \
+    }
+#define SNIPPET_HULL(of, op) of(of(a.low op b.low, a.low op b.high), of(a.high op b.low, a.high op b.high))
+SNIPPET_REAL_SPANS(operator+, true, a.low + b.low, a.high + b.high)
+SNIPPET_REAL_SPANS(operator-, true, a.low - b.high, a.high - b.low)
+SNIPPET_REAL_SPANS(operator*, true, SNIPPET_HULL(snippet_lower, *), SNIPPET_HULL(snippet_upper, *))
+SNIPPET_REAL_SPANS(operator/, b.low > 0 || b.high < 0, SNIPPET_HULL(snippet_lower, /), SNIPPET_HULL(snippet_upper, /))
+#undef SNIPPET_HULL
+#undef SNIPPET_REAL_SPANS
 
 // ---- fast numbers
 #define SNIPPET_FAST(op) \
@@ -152,15 +158,13 @@ template <class T> FA_DEVICE T snippet_floor_div(T a, T b) {
         if (b.low <= 0) return {-m, m};
         return snippet_hull(snippet_floor_div(a.low, b.low), snippet_floor_div(a.low, b.high), snippet_floor_div(a.high, b.low),
                             snippet_floor_div(a.high, b.high));
-    } else if constexpr (SnippetKind<T>::span == 2) return a;
-    else if constexpr (SnippetKind<T>::real) return snippet_floor(a / b);
+    } else if constexpr (SnippetKind<T>::real || SnippetKind<T>::span) return snippet_floor(a / b);
     else if (b == 0 || b == -1) return b == 0 ? 0 : (T)(0 - (u64)a);
     else return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
 }
 template <class T> FA_DEVICE T snippet_ceil_div(T a, T b) {
     if constexpr (SnippetKind<T>::span == 1) return -snippet_floor_div(-a, b);
-    else if constexpr (SnippetKind<T>::span == 2) return a;
-    else if constexpr (SnippetKind<T>::real) return -snippet_floor(-(a / b));
+    else if constexpr (SnippetKind<T>::real || SnippetKind<T>::span) return -snippet_floor(-(a / b));
     else if (b == 0 || b == -1) return b == 0 ? 0 : (T)(0 - (u64)a);
     else return a / b + (a % b != 0 && (a % b < 0) == (b < 0));
 }
@@ -171,7 +175,7 @@ template <class T> FA_DEVICE T snippet_rest(T a, T b) {
             if (times == snippet_floor_div(a.high, b.low)) return {a.low - times * b.low, a.high - times * b.low};
         }
         return {b.low < 0 ? b.low + 1 : 0, b.high > 0 ? b.high - 1 : 0};
-    } else if constexpr (SnippetKind<T>::span == 2) return a;
+    } else if constexpr (SnippetKind<T>::span) return snippet_has_bounds(a) && snippet_has_bounds(b) && b.low > 0 ? snippet_around(0, b.high) : snippet_any_real();
     else if constexpr (SnippetKind<T>::real) return a - b * snippet_floor(a / b);
     else if (b == 0 || b == -1) return 0;
     else return a % b + (a % b != 0 && (a % b < 0) != (b < 0) ? b : 0);
@@ -184,25 +188,28 @@ template <class T> FA_DEVICE T snippet_right(T a, T b) {
     if constexpr (SnippetKind<T>::span) return snippet_any_bits<decltype(a.low)>();
     else return b < 0 || b > 63 ? 0 : (T)((i64)a >> b);
 }
+// Of a span: all that is meant are numbers; nothing is known of the like.
+FA_DEVICE bool snippet_is_number(SnippetSpan<float> a) { return snippet_has_bounds(a); }
+template <class T> FA_DEVICE bool snippet_is_number(SnippetSpan<T>) { return true; }
+FA_DEVICE SnippetSpan<float> snippet_any_like(SnippetSpan<float>) { return snippet_any_real(); }
+template <class T> FA_DEVICE SnippetSpan<T> snippet_any_like(SnippetSpan<T> a) { return a; }
 // As torch.minimum has it: NaN goes through.
 template <class T> FA_DEVICE T snippet_less(T a, T b) { return a != a || a < b ? a : b; }
 template <class T> FA_DEVICE T snippet_more(T a, T b) { return a != a || a > b ? a : b; }
 template <class A, class B> FA_DEVICE auto snippet_min(A a, B b) {
     if constexpr (SnippetKind<A>::count) return SnippetCount<float>{snippet_less(a.whole, b.whole), snippet_less((float)a.real, (float)b.real)};
-    else if constexpr (SnippetKind<A>::span == 1) return A{snippet_less(a.low, b.low), snippet_less(a.high, b.high)};
-    else if constexpr (SnippetKind<A>::span == 2) return a;
+    else if constexpr (SnippetKind<A>::span) return snippet_is_number(a) && snippet_is_number(b) ? A{snippet_less(a.low, b.low), snippet_less(a.high, b.high)} : snippet_any_like(a);
     else return snippet_less(a, b);
 }
 template <class A, class B> FA_DEVICE auto snippet_max(A a, B b) {
     if constexpr (SnippetKind<A>::count) return SnippetCount<float>{snippet_more(a.whole, b.whole), snippet_more((float)a.real, (float)b.real)};
-    else if constexpr (SnippetKind<A>::span == 1) return A{snippet_more(a.low, b.low), snippet_more(a.high, b.high)};
-    else if constexpr (SnippetKind<A>::span == 2) return a;
+    else if constexpr (SnippetKind<A>::span) return snippet_is_number(a) && snippet_is_number(b) ? A{snippet_more(a.low, b.low), snippet_more(a.high, b.high)} : snippet_any_like(a);
     else return snippet_more(a, b);
 }
 template <class A> FA_DEVICE auto snippet_abs(A a) {
     if constexpr (SnippetKind<A>::count) return SnippetCount<float>{a.whole < 0 ? -a.whole : a.whole, snippet_magnitude((float)a.real)};
-    else if constexpr (SnippetKind<A>::span == 1) return A{a.low > 0 ? a.low : a.high < 0 ? -a.high : 0, snippet_upper(-a.low, a.high)};
-    else if constexpr (SnippetKind<A>::span == 2) return a;
+    else if constexpr (SnippetKind<A>::span)
+        return snippet_is_number(a) ? A{a.low > 0 ? a.low : a.high < 0 ? -a.high : 0, snippet_upper(-a.low, a.high)} : a;
     else if constexpr (SnippetKind<A>::real) return snippet_magnitude(a);
     else return a < 0 ? -a : a;
 }
@@ -211,8 +218,7 @@ template <class A, class B> FA_DEVICE auto snippet_choose(bool is, A a, B b) {
     else return is ? a : b;
 }
 template <class A> FA_DEVICE A snippet_choose(SnippetSpan<int> is, A a, A b) {
-    if constexpr (SnippetKind<A>::span == 2) return a;
-    else return is.low == 1 ? a : is.high == 0 ? b : snippet_hull(a.low, b.low, a.high, b.high);
+    return is.low == 1 ? a : is.high == 0 ? b : snippet_hull(a.low, b.low, a.high, b.high);
 }
 
 // ---- slopes
@@ -347,9 +353,12 @@ struct SnippetSpans {
     template <class T> FA_DEVICE SnippetSpan<i64> large(SnippetSpan<T> x) { return {x.low, x.high}; }
     FA_DEVICE SnippetSpan<i64> large(i64 x) { return {x, x}; }
     template <class T> FA_DEVICE SnippetSpan<int> truth(SnippetSpan<T> x) { return {x.low > 0 || x.high < 0, x.low != 0 || x.high != 0}; }
-    FA_DEVICE SnippetSpan<int> truth(SnippetUnknown) { return {0, 1}; }
-    template <class X> FA_DEVICE SnippetUnknown real(X) { return {}; }
-    template <class X> FA_DEVICE SnippetUnknown number(X) { return {}; }
+    template <class X> FA_DEVICE SnippetSpan<float> real(X x) {
+        if constexpr (SnippetKind<X>::span == 2) return x;
+        else if constexpr (SnippetKind<X>::span == 1) return x.low > -(1 << 24) && x.high < 1 << 24 ? SnippetSpan<float>{(float)x.low, (float)x.high} : snippet_around((float)x.low, (float)x.high);
+        else return (X)(float)x == x ? SnippetSpan<float>{(float)x, (float)x} : snippet_around((float)x, (float)x);
+    }
+    template <class X> FA_DEVICE SnippetSpan<float> number(X x) { return real(x); }
 };
 
 }  // namespace
