@@ -696,21 +696,18 @@ static int connect_part(const char *name, int flags, const char *path, fa_store 
 /* ---- a part: making it --------------------------------------------------------------------*/
 int fa_portable_new(fa_store **ret_store, fa_diag *diag)
 {
-    fa_store *store = NULL;
+    FA_ENDS(fa_store_close) fa_store *store = NULL;
     char pragmas[160];
     snprintf(pragmas, sizeof pragmas,
              "PRAGMA page_size = %d; PRAGMA encoding = 'UTF-8'; PRAGMA auto_vacuum = NONE;"
              "PRAGMA user_version = %d; PRAGMA application_id = %d;",
              PAGE_SIZE_BYTES, FA_STORE_SCHEMA, FA_BUNDLE_APPLICATION_ID);
-    int rc = connect_part(":memory:", SQLITE_OPEN_READWRITE, "a bundle", &store, diag);
-    if (rc == 0)
-        rc = fa_db_exec(store, pragmas, diag);
-    if (rc == 0)
-        rc = fa_db_exec(store, fa_db_portable_schema, diag);
-    if (rc != 0)
-        fa_store_close(&store);
+    FA_OR_RETURN(connect_part(":memory:", SQLITE_OPEN_READWRITE, "a bundle", &store, diag));
+    FA_OR_RETURN(fa_db_exec(store, pragmas, diag));
+    FA_OR_RETURN(fa_db_exec(store, fa_db_portable_schema, diag));
     *ret_store = store;
-    return rc;
+    store = NULL;
+    return 0;
 }
 
 int fa_portable_print(fa_store *store, fa_buf *out, fa_diag *diag)

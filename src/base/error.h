@@ -8,6 +8,9 @@
 
 #include "fa_types.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 /* The size of the character that `text` begins with, as UTF-8, and its code; 0: it is none, or is overlong, a surrogate
  * or beyond the last. Reads no byte behind one that does not belong to the character. */
 size_t fa_utf8_at(const char *text, size_t left, uint32_t *ret_code);
@@ -40,6 +43,16 @@ int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
         if (code_of_call != 0)           \
             return code_of_call;         \
     } while (0)
+
+/* A local that the destructor, which takes its address, ends with its scope: FA_ENDS(fa_buf_free) fa_buf text = {0}. What is
+ * given away is first made what the destructor leaves alone. */
+#define FA_ENDS(destructor) __attribute__((cleanup(destructor)))
+static inline void fa_free_at(void *pointer) /* what the pointer at this address points to */
+{
+    void *at;
+    memcpy(&at, pointer, sizeof at);
+    free(at);
+}
 
 const char *fa_error_text(int code);
 /* "FA_EINVAL"; NULL for a number that is no code. */

@@ -395,6 +395,11 @@ char *fa_json_print(const cJSON *json)
     return out.data;
 }
 
+void fa_json_end(cJSON **json)
+{
+    cJSON_Delete(*json);
+}
+
 char *fa_json_finish(cJSON *json)
 {
     char *text = fa_json_print(json);

@@ -84,6 +84,8 @@ bool fa_json_is_whole(const cJSON *json);
 /* In one line; the caller frees it. NULL: out of memory, now or while it was made. A number
  * is as fa_digits() has it, or null when it is not finite. */
 char *fa_json_print(const cJSON *json);
+/* For FA_ENDS; NULL is allowed. */
+void fa_json_end(cJSON **json);
 /* Prints it, and deletes it. NULL as the document is out of memory. */
 char *fa_json_finish(cJSON *json);
 

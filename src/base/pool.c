@@ -68,19 +68,16 @@ static int check_frame(const struct frame *frame, fa_diag *diag)
 static int decode_body(const char *body, size_t json_size, size_t blob_size,
                        fa_message *ret_message, fa_diag *diag)
 {
-    fa_message message = {.blob_size = blob_size};
-    int rc = fa_json_parse(body, json_size, "message", &message.json, diag);
-    if (rc == 0 && !cJSON_IsObject(message.json))
-        rc = fa_fail(diag, FA_ECORRUPT, "message is not a JSON object");
-    if (rc == 0 && blob_size != 0 && (message.blob = malloc(blob_size)) == NULL)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a message of %zu bytes", blob_size);
-    if (rc != 0) {
-        fa_message_free(&message);
-        return rc;
-    }
+    FA_ENDS(fa_message_free) fa_message message = {.blob_size = blob_size};
+    FA_OR_RETURN(fa_json_parse(body, json_size, "message", &message.json, diag));
+    if (!cJSON_IsObject(message.json))
+        return fa_fail(diag, FA_ECORRUPT, "message is not a JSON object");
+    if (blob_size != 0 && (message.blob = malloc(blob_size)) == NULL)
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a message of %zu bytes", blob_size);
     if (blob_size != 0)
         memcpy(message.blob, body + json_size, blob_size);
     *ret_message = message;
+    message = (fa_message){0};
     return 0;
 }
 

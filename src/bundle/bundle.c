@@ -526,18 +526,17 @@ static int write_signature(const fa_buf *bytes, const char *path, const fa_secre
                            fa_diag *diag)
 {
     char beside[FA_STORE_PATH_MAX];
-    fa_buf text = {0};
-    int rc = fa_bundle_signature_path(path, beside, diag);
-    if (rc == 0 && secret != NULL) {
+    FA_ENDS(fa_buf_free) fa_buf text = {0};
+    FA_OR_RETURN(fa_bundle_signature_path(path, beside, diag));
+    if (secret != NULL) {
         fa_sign(secret, bytes->data, bytes->size, "a bundle of fa-tune", &text);
-        rc = text.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for a signature")
-                         : fa_output_write(beside, text.data, text.size, diag);
-        fa_buf_free(&text);
-    } else if (rc == 0 && unlink(beside) != 0 && errno != ENOENT) {
-        rc = fa_fail(diag, FA_EIO, "cannot remove %s, the signature of an earlier bundle: %s",
-                     beside, strerror(errno));
+        FA_OR_RETURN(fa_have(!text.failed, "a signature", diag));
+        return fa_output_write(beside, text.data, text.size, diag);
     }
-    return rc;
+    return unlink(beside) == 0 || errno == ENOENT
+               ? 0
+               : fa_fail(diag, FA_EIO, "cannot remove %s, the signature of an earlier bundle: %s",
+                         beside, strerror(errno));
 }
 
 int fa_bundle_write(fa_store *part, const char *path, const fa_secret_key *secret,
@@ -545,27 +544,22 @@ int fa_bundle_write(fa_store *part, const char *path, const fa_secret_key *secre
 {
     fa_public_key key;
     int64_t winners = 0, cubins = 0;
-    fa_buf out = {0};
-    int rc = fa_portable_count(part, &winners, &cubins, diag);
-    if (rc != 0)
-        return rc;
+    FA_ENDS(fa_buf_free) fa_buf out = {0};
+    FA_OR_RETURN(fa_portable_count(part, &winners, &cubins, diag));
     if (winners == 0)
         return fa_fail(diag, FA_ENOTFOUND, "no winner to put into %s", path);
     if (winners > FA_BUNDLE_WINNERS_MAX)
         return fa_fail(diag, FA_EINVAL, "a bundle holds at most %d winners: export fewer",
                        FA_BUNDLE_WINNERS_MAX);
-    if ((rc = fa_portable_print(part, &out, diag)) == 0)
-        fa_bundle_seal(&out);
-    if (rc == 0 && out.failed)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a bundle");
-    if (rc == 0 && out.size > FA_BUNDLE_BYTES_MAX)
-        rc = fa_fail(diag, FA_EINVAL, "the bundle would have %zu bytes: %d is the most", out.size,
-                     FA_BUNDLE_BYTES_MAX);
-    if (rc == 0)
-        rc = fa_output_write(path, out.data, out.size, diag);
-    if (rc == 0)
-        rc = write_signature(&out, path, secret, diag);
-    if (rc == 0 && ret_info != NULL) {
+    FA_OR_RETURN(fa_portable_print(part, &out, diag));
+    fa_bundle_seal(&out);
+    FA_OR_RETURN(fa_have(!out.failed, "a bundle", diag));
+    if (out.size > FA_BUNDLE_BYTES_MAX)
+        return fa_fail(diag, FA_EINVAL, "the bundle would have %zu bytes: %d is the most", out.size,
+                       FA_BUNDLE_BYTES_MAX);
+    FA_OR_RETURN(fa_output_write(path, out.data, out.size, diag));
+    FA_OR_RETURN(write_signature(&out, path, secret, diag));
+    if (ret_info != NULL) {
         *ret_info = (fa_bundle_info){.version = FA_STORE_SCHEMA,
                                      .bytes = (int64_t)out.size,
                                      .winners = (int32_t)winners,
@@ -576,6 +570,5 @@ int fa_bundle_write(fa_store *part, const char *path, const fa_secret_key *secre
             fa_base64(&key, sizeof key, ret_info->key, sizeof ret_info->key);
         }
     }
-    fa_buf_free(&out);
-    return rc;
+    return 0;
 }

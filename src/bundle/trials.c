@@ -113,7 +113,8 @@ static int read_trial(const cJSON *json, fa_list *list, fa_diag *diag)
                              .trial = {.status = FA_STATUS_MEASURED, .blocks_per_sm = -1}};
     fa_trial *trial = &record.trial;
     const char *seed = NULL;
-    char *environment = NULL, *clocks = NULL;
+    FA_ENDS(fa_free_at) char *environment = NULL;
+    FA_ENDS(fa_free_at) char *clocks = NULL;
     FA_OR_RETURN(fa_struct_from_json(json, fa_timed_members, trial, "trials", diag));
     if (!fa_trial_is_timed(trial) ||
         !read_samples(fa_json_member(json, "samples_us"), samples, &record.sample_count))
@@ -130,8 +131,6 @@ static int read_trial(const cJSON *json, fa_list *list, fa_diag *diag)
     record.clocks = clocks;
     if (rc == 0)
         fa_trials_add(list, &record);
-    free(environment);
-    free(clocks);
     return rc == 0 ? 0 : fa_fail(diag, rc, "out of memory for evidence");
 }
 

@@ -327,17 +327,13 @@ static int check_grid(const cli_options *o, fa_diag *diag)
 
 int cli_grid_make(const cli_options *options, cli_grid *ret_grid, fa_diag *diag)
 {
-    lists *l = calloc(1, sizeof *l);
+    FA_ENDS(fa_free_at) lists *l = calloc(1, sizeof *l);
     *ret_grid = (cli_grid){0};
-    int rc = l == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for a grid")
-                       : check_grid(options, diag);
-    if (rc == 0)
-        rc = read_lists(options, l, diag);
-    if (rc == 0 && options->sweep.plan != NULL)
-        rc = read_plan(options->sweep.plan, l, ret_grid, diag);
-    else if (rc == 0)
-        rc = multiply(l, ret_grid, diag);
-    free(l);
+    FA_OR_RETURN(fa_have(l != NULL, "a grid", diag));
+    FA_OR_RETURN(check_grid(options, diag));
+    FA_OR_RETURN(read_lists(options, l, diag));
+    int rc = options->sweep.plan != NULL ? read_plan(options->sweep.plan, l, ret_grid, diag)
+                                         : multiply(l, ret_grid, diag);
     if (rc != 0)
         cli_grid_free(ret_grid);
     return rc;

@@ -441,28 +441,24 @@ static int put_open(cli_run *run, const fa_sweep *sweep)
 
 static int stop_sweep(cli_run *run, const char *typed)
 {
-    fa_sweep *sweep = NULL;
+    FA_ENDS(fa_free_at) fa_sweep *sweep = NULL;
     size_t count = 0, found = 0, at = 0;
-    int rc = fa_list_sweeps(run->tuner, &sweep, &count, &run->diag);
+    FA_OR_RETURN(fa_list_sweeps(run->tuner, &sweep, &count, &run->diag));
     for (size_t i = 0; i < count; i++)
         if (strncmp(sweep[i].key, typed, strlen(typed)) == 0)
             found++, at = i;
-    if (rc == 0 && found == 1)
-        rc = fa_stop_sweep(run->tuner, sweep[at].key, &run->diag);
-    else if (rc == 0 && found > 1)
-        rc = cli_refuse("--stop", typed, "one sweep's key, but begins several: give more of it",
-                        NULL, &run->diag);
-    else if (rc == 0) {
-        cli_refuse("--stop", typed, "the key of a sweep in this queue", NULL, &run->diag);
-        rc = FA_ENOTFOUND;
-    }
-    free(sweep);
-    return rc;
+    if (found == 1)
+        return fa_stop_sweep(run->tuner, sweep[at].key, &run->diag);
+    if (found > 1)
+        return cli_refuse("--stop", typed, "one sweep's key, but begins several: give more of it",
+                          NULL, &run->diag);
+    cli_refuse("--stop", typed, "the key of a sweep in this queue", NULL, &run->diag);
+    return FA_ENOTFOUND;
 }
 
 int cli_queue(cli_run *run)
 {
-    fa_sweep *sweep = NULL;
+    FA_ENDS(fa_free_at) fa_sweep *sweep = NULL;
     size_t count = 0;
     char *text = NULL;
     const char *stop = run->options->fleet.stop;
@@ -483,6 +479,5 @@ int cli_queue(cli_run *run)
         cli_text_count(&run->out, "", (int64_t)count, "sweep");
         cli_text_store(run, " in the queue of ");
     }
-    free(sweep);
     return rc;
 }

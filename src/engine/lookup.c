@@ -159,8 +159,9 @@ int fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answ
 static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_answer,
                        fa_cubin_record *ret_cubin, fa_diag *diag)
 {
-    fa_winner_record winner = {0};
-    fa_cubin_record own = {0}, other = {0};
+    FA_ENDS(fa_winner_record_free) fa_winner_record winner = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record own = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record other = {0};
     fa_answer answer;
     int rc = fa_store_winner_get(tuner->store, &target->scope, &winner, &own, diag);
     if (rc != 0 && rc != FA_ENOTFOUND)
@@ -169,20 +170,16 @@ static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_
     bool taken = (none || fa_origin_trust(winner.origin) > fa_origin_trust(FA_ORIGIN_IMPORTED)) &&
                  tuner->system->find(tuner, target, &answer, &other) == 0 &&
                  (none || fa_origin_trust(answer.origin) < fa_origin_trust(winner.origin));
-    rc = taken  ? 0
-         : none ? fa_fail(diag, rc, "no winner is stored for this problem on %s", target->gpu.name)
-                : fa_records_answer(&winner, &target->gpu, &answer, diag);
-    if (rc == 0)
-        *ret_answer = answer;
+    if (none && !taken)
+        return fa_fail(diag, rc, "no winner is stored for this problem on %s", target->gpu.name);
+    FA_OR_RETURN(taken ? 0 : fa_records_answer(&winner, &target->gpu, &answer, diag));
+    *ret_answer = answer;
     fa_cubin_record *chosen = taken ? &other : &own;
-    if (rc == 0 && ret_cubin != NULL) {
+    if (ret_cubin != NULL) {
         *ret_cubin = *chosen;
         *chosen = (fa_cubin_record){0};
     }
-    fa_winner_record_free(&winner);
-    fa_cubin_record_free(&own);
-    fa_cubin_record_free(&other);
-    return rc;
+    return 0;
 }
 
 int fa_records_elsewhere(fa_tuner *tuner, const fa_target *target, fa_elsewhere *ret_elsewhere,
@@ -193,14 +190,13 @@ int fa_records_elsewhere(fa_tuner *tuner, const fa_target *target, fa_elsewhere 
     fa_list list = {0};
     size_t count = 0;
     int sm = 0, nearest = INT_MAX;
-    int rc = fa_store_winners(tuner->store, &scope->problem, &rows, &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++)
+    FA_OR_RETURN(fa_store_winners(tuner->store, &scope->problem, &rows, &count, diag));
+    for (size_t i = 0; i < count; i++)
         fa_winners_add(&list, &rows[i]);
     free(rows);
-    if (rc == 0)
-        tuner->system->list(tuner, &scope->problem, &list);
-    rc = fa_winners_end(&list, rc, &rows, &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
+    tuner->system->list(tuner, &scope->problem, &list);
+    FA_OR_RETURN(fa_winners_end(&list, 0, &rows, &count, diag));
+    for (size_t i = 0; i < count; i++) {
         const fa_scope *other = &rows[i].scope;
         if (!fa_origin_is_timed(rows[i].origin) || strcmp(other->silicon, scope->silicon) == 0 ||
             !fa_problem_equal(&other->problem, &scope->problem) ||
@@ -216,9 +212,8 @@ int fa_records_elsewhere(fa_tuner *tuner, const fa_target *target, fa_elsewhere 
             memcpy(ret_elsewhere->gpu, rows[i].gpu_name, sizeof ret_elsewhere->gpu);
         }
     }
-    if (rc == 0)
-        free(rows);
-    return rc;
+    free(rows);
+    return 0;
 }
 
 int fa_records_cubin(fa_tuner *tuner, const char *key, fa_cubin_record *ret_cubin, fa_diag *diag)
@@ -623,9 +618,8 @@ int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_
                          fa_diag *diag)
 {
     char folder[FA_STORE_PATH_MAX] = "";
-    int rc = fa_bundle_open(path, false, ret_bundle, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_bundle_open(path, false, ret_bundle, diag));
+    int rc = 0;
     const fa_bundle_info *info = fa_bundle_get_info(*ret_bundle);
     if (trusted != NULL && info->is_signed && !info->trusted) {
         fa_own_config(FA_TRUSTED_FOLDER, folder, sizeof folder);

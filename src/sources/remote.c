@@ -325,7 +325,7 @@ static bool is_for(const fa_gpu *asked, const fa_gpu *told)
 static int ask_kernel(fa_tuner *tuner, const fa_request *request, const fa_gpu *gpu,
                       fa_answer *ret_answer, fa_diag *diag)
 {
-    char *body = NULL;
+    FA_ENDS(fa_free_at) char *body = NULL;
     fa_http_reply reply = {0};
     fa_answer answer;
     fa_diag why = {{0}};
@@ -339,15 +339,11 @@ static int ask_kernel(fa_tuner *tuner, const fa_request *request, const fa_gpu *
         snprintf(asking.strategy, sizeof asking.strategy, "%s", request->strategy);
     if (request->same_bits[0] == 0)
         memcpy(asking.request.same_bits, tuner->options.same_bits, sizeof request->same_bits);
-    int rc = fa_ask_write(&asking, &body, diag);
+    FA_OR_RETURN(fa_ask_write(&asking, &body, diag));
     const fa_http_call call = {
         .target = "/v1/kernel", .body = body, .quiet_ms = QUIET_MS, .request = request};
-    if (rc == 0)
-        rc = ask(tuner, &call, &reply, diag);
-    free(body);
-    if (rc != 0)
-        return rc;
-    rc = fa_kernel_read(reply.body.data, reply.body.size, &answer, &why);
+    FA_OR_RETURN(ask(tuner, &call, &reply, diag));
+    int rc = fa_kernel_read(reply.body.data, reply.body.size, &answer, &why);
     fa_buf_free(&reply.body);
     const fa_problem settled = fa_fields_settle(&request->problem);
     const fa_problem asked = fa_problem_exact(&settled);
@@ -402,9 +398,7 @@ static int get_cubin(fa_tuner *tuner, const char *key, void **ret_bytes, size_t 
     if (!fa_is_sha256(key))
         return fa_fail(diag, FA_EINVAL, "\"%.64s\" is no cubin's key", key);
     snprintf(target, sizeof target, "/v1/cubins/%.64s", key);
-    const int rc = ask(tuner, &call, &reply, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(ask(tuner, &call, &reply, diag));
     fa_sha256(reply.body.data, reply.body.size, hash);
     if (reply.body.size == 0 || strcmp(hash, reply.etag) != 0) {
         fa_buf_free(&reply.body);

@@ -372,20 +372,17 @@ static int add_line(struct making *making, fa_line *line, fa_diag *diag)
     complete_answer(making, line, &trial);
     const fa_build *build = &making->build[line->build];
     const fa_family *family = tuner->families.family[line->candidate.family];
-    fa_winner_record winner;
+    FA_ENDS(fa_winner_record_free) fa_winner_record winner = {0};
     fa_scope scope = {.problem = fa_problem_bucket(&answer->problem)};
     fa_gpu_silicon(&answer->gpu, scope.silicon);
     snprintf(scope.templates, sizeof scope.templates, "%s",
              fa_templates_hash(tuner->templates, fa_operation_of(&answer->problem)));
     snprintf(scope.policy, sizeof scope.policy, "%s", FA_MEASURE_POLICY);
-    int rc = fa_records_winner(answer, &scope, &winner, diag);
+    FA_OR_RETURN(fa_records_winner(answer, &scope, &winner, diag));
     snprintf(winner.entry, sizeof winner.entry, "%s", family->launch[0].entry);
-    if (rc == 0 && line->trials > 0)
-        rc = fa_trials_join(line->trial, line->trials, &winner.evidence, diag);
-    if (rc == 0)
-        rc = fa_bundle_add(making->lines->part, &winner, build->cubin, build->size, diag);
-    fa_winner_record_free(&winner);
-    return rc;
+    if (line->trials > 0)
+        FA_OR_RETURN(fa_trials_join(line->trial, line->trials, &winner.evidence, diag));
+    return fa_bundle_add(making->lines->part, &winner, build->cubin, build->size, diag);
 }
 
 static int make_lines(struct making *making, fa_diag *diag)
@@ -456,19 +453,16 @@ static size_t choose_trials(fa_study_trial *record, size_t count)
 
 int fa_bundle_add_trials(fa_store *store, fa_winner_record *winner, fa_diag *diag)
 {
-    fa_study_trial *record = NULL;
+    FA_ENDS(fa_free_at) fa_study_trial *record = NULL;
     size_t count = 0;
     if (winner->evidence == NULL)
         return 0;
-    int rc = fa_trials_from_evidence(winner->evidence, &record, &count, diag);
-    if (rc == 0 && count == 0) { /* not imported */
-        rc = fa_store_trials(store, &winner->scope, &record, &count, diag);
-        count = rc == 0 ? choose_trials(record, count) : 0;
+    FA_OR_RETURN(fa_trials_from_evidence(winner->evidence, &record, &count, diag));
+    if (count == 0) { /* not imported */
+        FA_OR_RETURN(fa_store_trials(store, &winner->scope, &record, &count, diag));
+        count = choose_trials(record, count);
     }
-    if (rc == 0 && count > 0)
-        rc = fa_trials_join(record, count, &winner->evidence, diag);
-    free(record);
-    return rc;
+    return count > 0 ? fa_trials_join(record, count, &winner->evidence, diag) : 0;
 }
 
 /* ---- exporting ------------------------------------------------------------------------------*/
@@ -516,23 +510,20 @@ static int export_one(fa_tuner *tuner, fa_store *from, const fa_export_options *
 static int export_stored(fa_tuner *tuner, fa_store *from, const fa_export_options *options,
                          fa_store **ret_part, int32_t *skipped, fa_diag *diag)
 {
-    fa_winner_record *rows = NULL;
+    FA_ENDS(fa_free_at) fa_winner_record *rows = NULL;
     size_t count = 0;
     FA_OR_RETURN(fa_portable_new(ret_part, diag));
-    int rc = fa_store_winners_by_cubin(from, &rows, &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = export_one(tuner, from, options, *ret_part, &rows[i], skipped, diag);
-    free(rows);
-    if (rc != 0)
-        fa_store_close(ret_part);
-    return rc;
+    FA_OR_RETURN(fa_store_winners_by_cubin(from, &rows, &count, diag));
+    for (size_t i = 0; i < count; i++)
+        FA_OR_RETURN(export_one(tuner, from, options, *ret_part, &rows[i], skipped, diag));
+    return 0;
 }
 
 int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info *ret_info,
               fa_diag *diag)
 {
     fa_diag reason = {{0}};
-    fa_lines lines = {0};
+    FA_ENDS(fa_lines_free) fa_lines lines = {0};
     fa_secret_key secret = {.algorithm = {0}};
     char signature[FA_STORE_PATH_MAX];
     int32_t skipped = 0;
@@ -569,7 +560,6 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
         ret_info->baselines = (int32_t)lines.baselines;
     }
     explicit_bzero(&secret, sizeof secret);
-    fa_lines_free(&lines);
     return rc;
 }
 
@@ -591,11 +581,10 @@ struct importing {
 static int has_other_bytes(fa_store *store, const fa_cubin_record *cubin, bool *ret_other,
                            fa_diag *diag)
 {
-    fa_cubin_record stored = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record stored = {0};
     int rc = fa_store_cubin_get(store, cubin->key, &stored, diag);
     *ret_other = rc == 0 && (stored.size != cubin->size ||
                              memcmp(stored.bytes, cubin->bytes, cubin->size) != 0);
-    fa_cubin_record_free(&stored);
     return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
@@ -604,14 +593,10 @@ static int has_other_bytes(fa_store *store, const fa_cubin_record *cubin, bool *
 static int weigh_here(fa_store *store, const fa_winner_record *winner, fa_bundle_change *ret_change,
                       fa_diag *diag)
 {
-    fa_winner_record stored = {0};
-    fa_cubin_record cubin = {0};
-    *ret_change = FA_BUNDLE_ADDED;
+    FA_ENDS(fa_winner_record_free) fa_winner_record stored = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
     int rc = fa_store_winner_get(store, &winner->scope, &stored, &cubin, diag);
-    if (rc == 0)
-        *ret_change = fa_bundle_weigh(&stored, winner);
-    fa_cubin_record_free(&cubin);
-    fa_winner_record_free(&stored);
+    *ret_change = rc == 0 ? fa_bundle_weigh(&stored, winner) : FA_BUNDLE_ADDED;
     return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
 }
 
@@ -622,64 +607,54 @@ static int take_one(struct importing *importing, const fa_winner_record *winner,
     fa_store *store = importing->tuner->store;
     fa_answer answer;
     fa_bundle_change change = FA_BUNDLE_KEPT;
-    fa_winner_record here;
-    int rc = fa_bundle_check_cubin(winner, cubin->bytes, cubin->size, diag);
-    if (rc == 0)
-        rc = fa_records_answer(winner, NULL, &answer, diag);
-    if (rc == 0 && strcmp(cubin->key, importing->cubin_key) != 0) {
+    FA_ENDS(fa_winner_record_free) fa_winner_record here = {0};
+    FA_OR_RETURN(fa_bundle_check_cubin(winner, cubin->bytes, cubin->size, diag));
+    FA_OR_RETURN(fa_records_answer(winner, NULL, &answer, diag));
+    if (strcmp(cubin->key, importing->cubin_key) != 0) {
         memcpy(importing->cubin_key, cubin->key, sizeof importing->cubin_key);
         importing->put = false;
-        rc = has_other_bytes(store, cubin, &importing->other_bytes, diag);
+        FA_OR_RETURN(has_other_bytes(store, cubin, &importing->other_bytes, diag));
     }
-    if (rc != 0)
-        return rc;
     info->unserved +=
         !fa_templates_match(fa_templates_for(importing->tuner, &winner->scope.problem),
                             &winner->scope.problem, winner->scope.templates) ||
         !FA_POLICY_IS_OURS(winner->scope.policy);
-    rc = copy_winner(winner, &here, diag);
-    if (rc == 0 && !importing->own)
-        rc = fa_bundle_adopt(&here, info->trusted ? info->key : "unsigned", diag);
+    FA_OR_RETURN(copy_winner(winner, &here, diag));
+    if (!importing->own)
+        FA_OR_RETURN(fa_bundle_adopt(&here, info->trusted ? info->key : "unsigned", diag));
     /* The proof of an imported winner is believed if its signer is trusted and the store has the very bytes that were
      * proved; the store keeps the bytes that it has. Other winners are proved here before their first launch. */
     if (!(info->trusted || importing->own) || importing->other_bytes)
         here.driver_version = 0;
-    if (rc == 0 && !importing->dry_run)
-        rc = fa_store_winner_hold(store, &here.scope, diag);
-    if (rc == 0)
-        rc = weigh_here(store, &here, &change, diag);
-    const bool better = change == FA_BUNDLE_ADDED || change == FA_BUNDLE_REPLACED;
-    if (rc == 0 && better && !importing->dry_run && !importing->put) {
-        rc = fa_store_cubin_put(store, cubin, diag);
-        importing->put = rc == 0;
+    if (!importing->dry_run)
+        FA_OR_RETURN(fa_store_winner_hold(store, &here.scope, diag));
+    FA_OR_RETURN(weigh_here(store, &here, &change, diag));
+    if ((change == FA_BUNDLE_ADDED || change == FA_BUNDLE_REPLACED) && !importing->dry_run) {
+        FA_OR_RETURN(importing->put ? 0 : fa_store_cubin_put(store, cubin, diag));
+        importing->put = true;
+        FA_OR_RETURN(fa_store_winner_put(store, &here, NULL, true, NULL, diag));
     }
-    if (rc == 0 && better && !importing->dry_run)
-        rc = fa_store_winner_put(store, &here, NULL, true, NULL, diag);
-    fa_winner_record_free(&here);
     info->added += change == FA_BUNDLE_ADDED;
     info->replaced += change == FA_BUNDLE_REPLACED;
     info->kept += change == FA_BUNDLE_KEPT;
     info->same += change == FA_BUNDLE_SAME;
-    return rc;
+    return 0;
 }
 
 static int take_all(struct importing *importing, fa_diag *diag)
 {
-    fa_winner_record *rows = NULL;
-    fa_cubin_record cubin = {0};
+    FA_ENDS(fa_free_at) fa_winner_record *rows = NULL;
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
     size_t count = 0;
     importing->info =
         *fa_bundle_get_info(importing->bundle); /* counts anew: a change may be tried again */
     importing->cubin_key[0] = 0;
-    int rc = fa_bundle_winners(importing->bundle, &rows, &count, diag);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = fa_bundle_cubin_of(importing->bundle, &rows[i], &cubin, diag);
-        if (rc == 0)
-            rc = take_one(importing, &rows[i], &cubin, diag);
+    FA_OR_RETURN(fa_bundle_winners(importing->bundle, &rows, &count, diag));
+    for (size_t i = 0; i < count; i++) {
+        FA_OR_RETURN(fa_bundle_cubin_of(importing->bundle, &rows[i], &cubin, diag));
+        FA_OR_RETURN(take_one(importing, &rows[i], &cubin, diag));
     }
-    fa_cubin_record_free(&cubin);
-    free(rows);
-    return rc;
+    return 0;
 }
 
 static int import_bundle(struct importing *importing, fa_bundle_info *ret_info, fa_diag *diag)
@@ -703,13 +678,11 @@ static int import_bundle(struct importing *importing, fa_bundle_info *ret_info, 
 static int import_lines(fa_tuner *tuner, const fa_import_options *options, fa_bundle_info *ret_info,
                         fa_diag *diag)
 {
-    fa_lines lines;
+    FA_ENDS(fa_lines_free) fa_lines lines = {0};
     struct importing importing = {.tuner = tuner, .dry_run = options->dry_run};
     fa_bundle_info info = {0};
     int rc = read_and_make(tuner, options, &lines, diag);
-    if (rc != 0)
-        return rc;
-    if (lines.part != NULL)
+    if (rc == 0 && lines.part != NULL)
         rc = fa_bundle_of(&lines.part, options->file, &importing.bundle, diag);
     if (rc == 0 && importing.bundle != NULL)
         rc = import_bundle(&importing, &info, diag);
@@ -723,7 +696,6 @@ static int import_lines(fa_tuner *tuner, const fa_import_options *options, fa_bu
     info.from_lines = true;
     if (rc == 0 && ret_info != NULL)
         *ret_info = info;
-    fa_lines_free(&lines);
     return rc;
 }
 

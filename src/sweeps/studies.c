@@ -168,16 +168,15 @@ enum { WAIT_MS = 10000 };
 static int forget_studies(fa_tuner *tuner, fa_study *studies, size_t *count, bool dry_run,
                           fa_forgotten *ret_forgotten, fa_diag *diag)
 {
-    fa_scope_row *row = NULL;
+    FA_ENDS(fa_free_at) fa_scope_row *row = NULL;
     size_t rows = 0, left = 0;
     if (count == NULL)
         return fa_store_forget(tuner->store, &(fa_forget_scopes){.dry_run = dry_run}, ret_forgotten,
                                diag);
-    int rc = fa_store_scopes(tuner->store, &row, &rows, diag);
-    int64_t *ids = rc == 0 ? calloc(*count + 1, sizeof *ids) : NULL;
-    if (rc == 0 && ids == NULL)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for %zu studies", *count);
-    for (size_t i = 0; rc == 0 && i < *count; i++)
+    FA_OR_RETURN(fa_store_scopes(tuner->store, &row, &rows, diag));
+    FA_ENDS(fa_free_at) int64_t *ids = calloc(*count + 1, sizeof *ids);
+    FA_OR_RETURN(fa_have(ids != NULL, "a list of studies", diag));
+    for (size_t i = 0; i < *count; i++)
         for (size_t k = 0; k < rows; k++)
             if (row[k].id == studies[i].id && row[k].trials == studies[i].trials &&
                 row[k].unix_time == studies[i].unix_time) { /* as it was listed */
@@ -188,12 +187,8 @@ static int forget_studies(fa_tuner *tuner, fa_study *studies, size_t *count, boo
                 break;
             }
     *count = left;
-    if (rc == 0)
-        rc = fa_store_forget(tuner->store, &(fa_forget_scopes){ids, left, dry_run}, ret_forgotten,
-                             diag);
-    free(ids);
-    free(row);
-    return rc;
+    return fa_store_forget(tuner->store, &(fa_forget_scopes){ids, left, dry_run}, ret_forgotten,
+                           diag);
 }
 
 static int forget_alone(fa_tuner *tuner, fa_study *studies, size_t *count,

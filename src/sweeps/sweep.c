@@ -69,12 +69,11 @@ static void key_of(const fa_sweep_request *request, char ret_key[65])
 static int read_ask(const char *text, fa_ask *ret_ask, fa_diag *diag)
 {
     static const char where[] = "a queued item's request";
-    cJSON *json = NULL;
+    FA_ENDS(fa_json_end) cJSON *json = NULL;
     fa_ask ask = {.request.effort = FA_EFFORT_MEASURE};
     int rc = fa_json_parse(text, strlen(text), where, &json, diag);
     if (rc == 0)
         rc = fa_struct_from_json(json, fa_each_members, &ask, where, diag);
-    cJSON_Delete(json);
     ask.request.strategy = ask.strategy[0] != 0 ? ask.strategy : NULL;
     if (rc == 0)
         rc = fa_search_check(&ask.request.strategy, ask.request.evaluations, ask.request.seconds,
@@ -220,24 +219,18 @@ static int add_sweep(fa_tuner *tuner, const fa_sweep *sweep, cJSON *sweeps, fa_d
 
 int fa_queue_write(fa_tuner *tuner, char **ret_text, fa_diag *diag)
 {
-    fa_sweep *sweep = NULL;
+    FA_ENDS(fa_free_at) fa_sweep *sweep = NULL;
     size_t count = 0;
     FA_OR_RETURN(fa_expect(ret_text != NULL, "ret_text", diag));
-    int rc = fa_list_sweeps(tuner, &sweep, &count, diag);
-    if (rc != 0)
-        return rc;
-    cJSON *json = cJSON_CreateObject(), *sweeps = fa_json_add_array(json, "sweeps");
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = add_sweep(tuner, &sweep[i], sweeps, diag);
-    free(sweep);
-    char *text = fa_json_finish(json);
-    if (rc == 0 && text == NULL)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a queue");
-    if (rc == 0)
-        *ret_text = text;
-    else
-        free(text);
-    return rc;
+    FA_OR_RETURN(fa_list_sweeps(tuner, &sweep, &count, diag));
+    FA_ENDS(fa_json_end) cJSON *json = cJSON_CreateObject();
+    cJSON *sweeps = fa_json_add_array(json, "sweeps");
+    for (size_t i = 0; i < count; i++)
+        FA_OR_RETURN(add_sweep(tuner, &sweep[i], sweeps, diag));
+    char *text = fa_json_print(json);
+    FA_OR_RETURN(fa_have(text != NULL, "a queue", diag));
+    *ret_text = text;
+    return 0;
 }
 
 enum {

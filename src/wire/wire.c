@@ -66,21 +66,19 @@ static int write_struct(const fa_member *members, const void *data, char **ret_t
 static int read_struct(const char *text, size_t size, size_t limit, const char *where,
                        const fa_member *members, bool strict, void *ret, fa_diag *diag)
 {
-    cJSON *json = NULL;
+    FA_ENDS(fa_json_end) cJSON *json = NULL;
     if (text == NULL)
         return fa_fail(diag, FA_EINVAL, "%s: there is no text", where);
     if (size > limit)
         return fa_fail(diag, FA_EINVAL, "%s: has %zu bytes, %zu is the most", where, size, limit);
-    int rc = fa_json_parse(text, size, where, &json, diag);
-    if (rc == 0 && !cJSON_IsObject(json))
-        rc = fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
-    if (rc == 0 && !clean_json(json, false))
-        rc = fa_fail(diag, FA_EINVAL, "%s: a text in it has control bytes or is not UTF-8", where);
-    if (rc == 0)
-        rc = strict ? fa_struct_from_strict_json(json, members, ret, where, diag)
-                    : fa_struct_from_json(json, members, ret, where, diag);
-    cJSON_Delete(json);
-    return rc;
+    FA_OR_RETURN(fa_json_parse(text, size, where, &json, diag));
+    if (!cJSON_IsObject(json))
+        return fa_fail(diag, FA_EINVAL, "%s: must be a JSON object", where);
+    if (!clean_json(json, false))
+        return fa_fail(diag, FA_EINVAL, "%s: a text in it has control bytes or is not UTF-8",
+                       where);
+    return strict ? fa_struct_from_strict_json(json, members, ret, where, diag)
+                  : fa_struct_from_json(json, members, ret, where, diag);
 }
 
 bool fa_is_sha256(const char *text)

@@ -309,9 +309,7 @@ int fa_compile_worker_try(const char *worker_path, const fa_nvrtc_location *nvrt
     fa_loop loop = {0};
     struct trying trying = {.rc = FA_EWORKER, .diag = diag};
     fa_compile_setup setup = {.loop = &loop, .worker_path = worker_path, .nvrtc = nvrtc};
-    int rc = start_child(&setup, &events, &trying, &trying.child, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(start_child(&setup, &events, &trying, &trying.child, diag));
     fa_child_deadline(trying.child, PATIENCE_MS);
     fa_loop_run(&loop);
     fa_loop_close(&loop);

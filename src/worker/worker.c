@@ -278,24 +278,18 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
     fa_problem cases[FA_BENCH_CASES];
     const fa_operation *operation;
     const cJSON *unusual = fa_json_member(message->json, "operation");
-    char *content = unusual != NULL ? fa_json_print(unusual) : NULL;
+    FA_ENDS(fa_free_at) char *content = unusual != NULL ? fa_json_print(unusual) : NULL;
     const char *text = "";
-    int rc = unusual == NULL ? 0
-             : content != NULL
-                 ? fa_operation_register(content, strlen(content), "message", &operation, diag)
-                 : fa_fail(diag, FA_ENOMEM, "out of memory for an operation");
-    free(content);
-    if (rc == 0)
-        rc = fa_problem_from_json(fa_json_member(message->json, "problem"), false, "*", &problem,
-                                  diag);
     int64_t memory = 0;
-    if (rc == 0)
-        rc = fa_json_text_needed(message->json, "seed", &text, "message", diag);
-    if (rc == 0)
-        rc = fa_json_int(message->json, "memory", 0, (int64_t)1 << 53, &memory, "message", diag);
+    FA_OR_RETURN(fa_have(unusual == NULL || content != NULL, "an operation", diag));
+    if (content != NULL)
+        FA_OR_RETURN(fa_operation_register(content, strlen(content), "message", &operation, diag));
+    FA_OR_RETURN(
+        fa_problem_from_json(fa_json_member(message->json, "problem"), false, "*", &problem, diag));
+    FA_OR_RETURN(fa_json_text_needed(message->json, "seed", &text, "message", diag));
+    FA_OR_RETURN(
+        fa_json_int(message->json, "memory", 0, (int64_t)1 << 53, &memory, "message", diag));
     uint64_t seed = strtoull(text, NULL, 10);
-    if (rc != 0)
-        return rc;
     for (int i = 0; i < MAX_KERNELS && m->bench != NULL; i++)
         if (m->kernel[i] != NULL)
             fa_bench_unload(m->bench, &m->kernel[i]);
@@ -304,7 +298,7 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
     m->case_count = fa_bench_cases(&problem, seed, cases);
     const char *data = fa_json_string(message->json, "data");
     if (data != NULL)
-        rc = fa_case_data_open(data, &m->data, diag);
+        FA_OR_RETURN(fa_case_data_open(data, &m->data, diag));
     fa_launch_shape answer[FA_BENCH_CASES];
     const size_t shapes = cJSON_IsTrue(fa_json_member(message->json, "answer"))
                               ? (size_t)m->case_count * sizeof *answer
@@ -323,7 +317,7 @@ static int open_problem(struct measurer *m, const fa_message *message, fa_diag *
                                   (size_t)memory,
                                   shapes > 0 ? answer : NULL,
                                   .twice = cJSON_IsTrue(fa_json_member(message->json, "twice"))};
-    return rc != 0 ? rc : fa_bench_open(m->driver, &setup, &m->bench, diag);
+    return fa_bench_open(m->driver, &setup, &m->bench, diag);
 }
 
 static int read_candidate(const struct measurer *m, const fa_message *message,
