@@ -133,10 +133,8 @@ struct Shared {
 
 // With a user's mask the tiles of K in shared memory have notes of which steps they are, beside them; without, nothing stands here.
 #if MASK_SNIPPET
-#define WRITE_NOTE(slot) if (full == kKFull) Kind::write_note(shared, slot, source, step)
 #define READ_NOTE(feed) feed.note = note_of(feed.shared, feed.k_ring.slot);   // while products are under way
 #else
-#define WRITE_NOTE(slot)
 #define READ_NOTE(feed)
 #endif
 
@@ -157,7 +155,6 @@ FA_DEVICE void fetch_tile(const typename Kind::Params &p, const Shared &shared, 
                           u32 empty, Ring &ring, const typename Kind::Source &source, int step) {
     const auto place = Kind::locate(p, source, step);
     barrier_wait(shared.barrier(empty + ring.slot), ring.parity ^ 1);
-    WRITE_NOTE(ring.slot);
     const u32 barrier = shared.barrier(full + ring.slot);
     barrier_expect(barrier, kCount * kSlab * kN * 2);
 #pragma unroll

@@ -7,7 +7,7 @@
  * registers move between them. A family with a let SPLITS, of either kind, cuts the keys into so many parts. In any other family all
  * warps are taken to do the same, with mma.sync. Of every family the model reads, where the manifest has them, the
  * tunables or lets BLOCK_M, BLOCK_N, D_TILE, STAGES and MIN_BLOCKS; of warp-specialised ones PINGPONG,
- * PERSISTENT and PACKED_HEADS; of the last kind WARPS, WARPS_PER_SM and Q_IN_REGS.
+ * PERSISTENT (1 where they have none) and PACKED_HEADS; of the last kind WARPS, WARPS_PER_SM and Q_IN_REGS.
  *
  * Workload: some thousand predictions per tuning, each O(row tiles of one head). Unit: clocks of one SM, until the last step turns them into microseconds.
  */
@@ -412,7 +412,7 @@ static double specialised_us(const fa_candidate *candidate, const fa_problem *pr
                  rows = block_m / fmax(consumers, 1),
                  packed = at_least_1(candidate, "PACKED_HEADS", 1); /* heads of a tile */
     const double keys = at_least_1(candidate, "BLOCK_N", 64);
-    const bool persistent = fa_model_tunable(candidate, "PERSISTENT", 0) != 0;
+    const bool persistent = fa_model_tunable(candidate, "PERSISTENT", 1) != 0;
     const double of_head = ceil(mean.seq_q * packed / block_m), queries = block_m / packed;
     const double tiles = of_head * problem->batch * problem->heads_q / packed;
     const double launched = persistent ? fmin(fmax(candidate->trial.grid[0], 1), tiles) : tiles;
