@@ -74,13 +74,15 @@ FA_DEVICE float scale_of(float sum, float epsilon) { return reciprocal_root(sum 
 template <int kLanes> FA_DEVICE float sum_over(float x) {
     for (int mask = (kLanes < 32 ? kLanes : 32) / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
     if constexpr (kLanes > 32) {
-        constexpr u32 kWarps = kLanes / 32;
+        constexpr u32 kWarps = kLanes / 32, kEach = kWarps < 4 ? kWarps : 4;   // sums that a thread reads in one access
         const u32 warp = threadIdx.x / 32;
         float *sums = (float *)shared_memory;
         if (threadIdx.x % 32 == 0) sums[warp] = x;
         block_sync();
-        x = sums[(kLanes == FA_THREADS ? 0 : warp / kWarps * kWarps) + threadIdx.x % kWarps];
-        for (int mask = (int)kWarps / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
+        sums += (kLanes == FA_THREADS ? 0 : warp / kWarps * kWarps) + threadIdx.x % (kWarps / kEach) * kEach;
+        x = sums[0] + sums[1];
+        if constexpr (kEach == 4) x += sums[2] + sums[3];
+        for (int mask = (int)(kWarps / kEach) / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
     }
     return x;
 }
