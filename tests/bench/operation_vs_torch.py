@@ -3,7 +3,7 @@
 """Kernels of gemm or rms_norm in shapes of language models: fa_tune's beside PyTorch's.
 
 gemm: beside cuBLAS, through torch.nn.functional.linear. rms_norm: beside torch.nn.functional.rms_norm, and torch.compile of it.
-Each row: all in turn, three rounds of medians of 15 with the L2 cache flushed, and after the timing the whole of the outputs, which were NaN
+Each row: medians of 45, launch by launch in turn, with the L2 cache flushed, and after the timing the whole of the outputs, which were NaN
 before, against PyTorch's. Needs the installed wheel and PyTorch on a GPU.
 
     python3 tests/bench/operation_vs_torch.py gemm|rms_norm [--dtype fp16] [--out FILE]"""

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention's backward pass through PyTorch's autograd: fa_tune's beside FlashAttention-2's, cuDNN's and FlashAttention-4's.
 
-Each row: the ways in turn, three rounds of medians of 15 with the L2 cache flushed, and after the timing our gradients against the peers',
+Each row: medians of 45, launch by launch in turn, with the L2 cache flushed, and after the timing our gradients against the peers',
 whole. Needs the installed wheel and PyTorch on a GPU. FA_PEERS names a folder with the package flash-attn-4 and what it needs. What refuses
 a row has no time in it. "matmul" is torch.mm of 8192 x 8192 in bf16 after the row, in TFLOP/s; "attained" is ours, which counts the five
 products of the gradients.
@@ -96,30 +96,27 @@ def first(told):
     return told[0] if isinstance(told, tuple) else told
 
 
-def median_us(function, cache, count=15):
-    """Median time on the GPU: L2 flushed, and a sleep in front that hides the host's part of the launches."""
-    times = []
-    for _ in range(count + 3):
-        cache.zero_()
-        torch.cuda._sleep(2_000_000)  # clocks: a millisecond
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        function()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3)
-    return sorted(times[3:])[count // 2]
+def one_us(function, cache):
+    """Time on the GPU of a call: L2 flushed, and a sleep in front that hides the host's part of the launches."""
+    cache.zero_()
+    torch.cuda._sleep(2_000_000)  # clocks: a millisecond
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    function()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) * 1e3
 
 
-def in_turn(ways, cache):
-    """The middle of three medians of each way, by its name: the ways in turn, three rounds."""
-    rounds = [{name: median_us(way, cache) for name, way in ways.items()} for _ in range(3)]
-    return {name: sorted(one[name] for one in rounds)[1] for name in ways}
+def in_turn(ways, cache, count=45):
+    """The median time of each way, by its name: launch by launch in turn, so that what the card does meanwhile is every way's alike."""
+    rounds = [{name: one_us(way, cache) for name, way in ways.items()} for _ in range(count + 3)]
+    return {name: statistics.median(one[name] for one in rounds[3:]) for name in ways}
 
 
 def matmul_tflops(cache, n=8192):
     a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    return 2e-6 * n ** 3 / median_us(lambda: torch.mm(a, b), cache)
+    return 2e-6 * n ** 3 / in_turn({"mm": lambda: torch.mm(a, b)}, cache, 15)["mm"]
 
 
 def attained_tflops(batch, heads, seq, dim, dim_v, causal, us):
