@@ -145,7 +145,7 @@ CALLS |= {
     "[%0], [%1, {%3, %4, %5, %5}], [%2], %6, %7;": "tensor_load_to_all",
     "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;": "tensor_load_to_all",
     "mov.u32 %0, %cluster_ctarank;": "cluster_rank",
-    "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;": "cluster_barrier",
+    **{"barrier.cluster.arrive.%s; barrier.cluster.wait.acquire;" % order: "cluster_barrier" for order in ("relaxed", "release")},
     "mapa.shared::cluster.u32 %0, %1, %2;": "place_in_block",
     "ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];": "load_from_block",
     "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }": "byte_arrive_in_block",

@@ -61,7 +61,8 @@ FA_DEVICE u32 cluster_rank() {
     if (kCluster > 1) asm("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
     return rank;
 }
-// All threads of the cluster have come.
+// All threads of the cluster have come; the first form says nothing of memory but of barriers that were initialised, and needs no fence.
+FA_DEVICE void cluster_meet() { asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;" ::: "memory"); }
 FA_DEVICE void cluster_sync() { asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory"); }
 
 // What a cluster has to do, in order: slices [first, last) of 64 columns of K of a tile. First parts of the tiles that are cut, the same
@@ -112,6 +113,9 @@ FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *a, const fa
             ring.advance();
         }
     }
+    if constexpr (kSharing > 1)   // until the other blocks have given back all slots: they arrive at nothing of a block that has ended
+#pragma unroll 1
+        for (u32 i = 0; i < kStages; ++i, ring.advance()) barrier_wait(empty(base, ring.slot), ring.parity ^ 1);
 }
 
 struct Consumer {
@@ -189,15 +193,16 @@ struct Consumer {
         if (work.split > 0 || !answer([=] { return all_others_came(counter); })) {
             each_vector(parts, tile, work.split, [](float *to, const float *x) { store_floats(to, {x[0], x[1], x[2], x[3]}); });
             if (!answer([=] { return arrives_last(counter, SPLITS); })) return false;
-            if (work.split > 0)
+            if (work.split > 1)
                 each_vector(parts, tile, 0, [](const float *from, float *x) {
                     float y[4];
                     load_floats(y, from);
                     x[0] = y[0], x[1] = y[1], x[2] = y[2], x[3] = y[3];
                 });
         }
+        // The second part's own sums stay where they are: they are the first ones to be added to the first part's.
 #pragma unroll 1
-        for (u32 split = 1; split < SPLITS; split++)
+        for (u32 split = work.split == 1 ? 0 : 1; split < SPLITS; split += split == 0 ? 2 : 1)
             each_vector(parts, tile, split, [](const float *from, float *x) {
                 float y[4];
                 load_floats(y, from);
@@ -295,7 +300,7 @@ gemm_sm90a(const __grid_constant__ fa_gemm_params p, const __grid_constant__ fa_
     }
     if (threadIdx.x == kWarp) tma_prefetch_map(&b), tma_prefetch_map(&a), tma_prefetch_map(&c);
     warp_sync();   // what follows is known to be uniform
-    if constexpr (kCluster > 1) cluster_sync();
+    if constexpr (kCluster > 1) cluster_meet();
     else if (warp == 0) named_arrive(0, kThreads);
     else named_sync(0, kThreads);
     if (warp < 4) {
@@ -317,5 +322,5 @@ gemm_sm90a(const __grid_constant__ fa_gemm_params p, const __grid_constant__ fa_
         }
         if (threadIdx.x % kGroup == 0) tma_store_wait_read<0>();   // shared memory is gone when the block is
     }
-    if (kCluster > 1) cluster_sync();   // nothing is under way to a block that has ended
+    if (kAlong > 1) cluster_sync();   // nobody reads of a block that has ended
 }
