@@ -277,24 +277,18 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
 int fa_templates_of(const char *folder, const fa_template_text *files, int count,
                     const fa_compiled_with *with, fa_templates **ret_templates, fa_diag *diag)
 {
-    fa_templates *templates = NULL;
-    int rc = fa_templates_open(NULL, &templates, diag);
-    char *kept = rc == 0 ? strdup(folder) : NULL;
-    if (rc == 0 && kept == NULL)
-        rc = fa_fail(diag, FA_ENOMEM, "templates: out of memory");
-    if (kept != NULL)
-        templates->folder[templates->folders++] = kept;
-    for (int i = 0; i < count && rc == 0; i++)
-        rc = put_file(templates, kept, strdup(files[i].name), strdup(files[i].text),
-                      strlen(files[i].text), diag);
-    if (rc != 0) {
-        fa_templates_close(&templates);
-        return rc;
-    }
+    FA_ENDS(fa_templates_close) fa_templates *templates = NULL;
+    FA_OR_RETURN(fa_templates_open(NULL, &templates, diag));
+    char *kept = templates->folder[templates->folders++] = strdup(folder);
+    FA_OR_RETURN(fa_have(kept != NULL, "templates", diag));
+    for (int i = 0; i < count; i++)
+        FA_OR_RETURN(put_file(templates, kept, strdup(files[i].name), strdup(files[i].text),
+                              strlen(files[i].text), diag));
     templates->with = with;
     templates->builtin = false;
     hash_files(templates);
     *ret_templates = templates;
+    templates = NULL;
     return 0;
 }
 

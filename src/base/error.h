@@ -8,6 +8,7 @@
 
 #include "fa_types.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,13 @@ static inline void fa_free_at(void *pointer) /* what the pointer at this address
     void *at;
     memcpy(&at, pointer, sizeof at);
     free(at);
+}
+/* The mutex, from here to the end of the scope. */
+#define FA_HOLDS(mutex) \
+    FA_ENDS(fa_unlock_at) pthread_mutex_t *held = (pthread_mutex_lock(mutex), (mutex))
+static inline void fa_unlock_at(pthread_mutex_t **mutex)
+{
+    pthread_mutex_unlock(*mutex);
 }
 
 const char *fa_error_text(int code);

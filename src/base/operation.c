@@ -501,9 +501,10 @@ static const char *difference(const fa_operation *one, const fa_operation *other
     return NULL;
 }
 
-static int add_locked(fa_operation *operation, const char *where,
-                      const fa_operation **ret_operation, fa_diag *diag)
+int fa_operation_add(fa_operation *operation, const char *where, const fa_operation **ret_operation,
+                     fa_diag *diag)
 {
+    FA_HOLDS(&mutex);
     char name[FA_NAME_MAX + 80];
     snprintf(name, sizeof name, "%s%s%s", operation->name, is_specified(operation) ? "@" : "",
              operation->specification);
@@ -566,15 +567,6 @@ int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_d
     int rc = fa_fail(diag, FA_ENOTSUP, "operation \"%.40s\" is not known: use %s", name,
                      list.data != NULL ? list.data : "another");
     fa_buf_free(&list);
-    return rc;
-}
-
-int fa_operation_add(fa_operation *operation, const char *where, const fa_operation **ret_operation,
-                     fa_diag *diag)
-{
-    pthread_mutex_lock(&mutex);
-    int rc = add_locked(operation, where, ret_operation, diag);
-    pthread_mutex_unlock(&mutex);
     return rc;
 }
 

@@ -34,30 +34,26 @@ static atomic_int entry_count;
 
 static int keep(const struct entry *wanted, int32_t *ret_value, fa_diag *diag)
 {
-    int rc = 0, index = -1;
-    pthread_mutex_lock(&mutex);
+    FA_HOLDS(&mutex);
     const int count = atomic_load_explicit(&entry_count, memory_order_relaxed);
-    for (int i = 0; i < count && index < 0; i++)
-        if (entry[i]->is_text == wanted->is_text && strcmp(entry[i]->text, wanted->text) == 0)
-            index = i;
-    const size_t size = offsetof(struct entry, text) + strlen(wanted->text) + 1;
-    struct entry *kept = index < 0 && count < ENTRIES_MAX ? malloc(size) : NULL;
-    if (kept != NULL) {
-        memcpy(kept, wanted, size);
-        entry[index = count] = kept;
+    int index = 0;
+    while (index < count && (entry[index]->is_text != wanted->is_text ||
+                             strcmp(entry[index]->text, wanted->text) != 0))
+        index++;
+    if (index == ENTRIES_MAX)
+        return fa_fail(diag, FA_EINVAL,
+                       "this process knows %d texts and fractions already: use whole numbers, or "
+                       "start it anew",
+                       count);
+    if (index == count) {
+        const size_t size = offsetof(struct entry, text) + strlen(wanted->text) + 1;
+        struct entry *kept = malloc(size);
+        FA_OR_RETURN(fa_have(kept != NULL, "a value", diag));
+        entry[index] = memcpy(kept, wanted, size);
         atomic_store_explicit(&entry_count, count + 1, memory_order_release);
-    } else if (index < 0) {
-        rc = count < ENTRIES_MAX
-                 ? fa_fail(diag, FA_ENOMEM, "out of memory for a value")
-                 : fa_fail(diag, FA_EINVAL,
-                           "this process knows %d texts and fractions already: use whole numbers, "
-                           "or start it anew",
-                           count);
     }
-    pthread_mutex_unlock(&mutex);
-    if (rc == 0)
-        *ret_value = -1 - index;
-    return rc;
+    *ret_value = -1 - index;
+    return 0;
 }
 
 static int keep_text(const char *text, int size, int32_t *ret_value, fa_diag *diag)

@@ -475,21 +475,18 @@ int fa_bundle_cubin_of(fa_bundle *bundle, const fa_winner_record *winner, fa_cub
 int fa_bundle_find(fa_bundle *bundle, const fa_scope *scope, fa_winner_record *ret_winner,
                    fa_cubin_record *ret_cubin, fa_diag *diag)
 {
-    fa_winner_record winner = {0};
-    fa_cubin_record cubin = {0};
+    FA_ENDS(fa_winner_record_free) fa_winner_record winner = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
     int rc = fa_store_winner_get(bundle->store, scope, &winner, &cubin, diag);
-    if (rc == 0)
-        rc = check_winner(&winner, diag);
-    if (rc == 0) {
-        drop_log(&cubin);
-        describe_cubin(&winner, &cubin);
-        *ret_winner = winner;
-        *ret_cubin = cubin;
-        return 0;
-    }
-    fa_winner_record_free(&winner);
-    fa_cubin_record_free(&cubin);
-    return rc == FA_EINVAL ? FA_ECORRUPT : rc;
+    if (rc != 0 || (rc = check_winner(&winner, diag)) != 0)
+        return rc == FA_EINVAL ? FA_ECORRUPT : rc;
+    drop_log(&cubin);
+    describe_cubin(&winner, &cubin);
+    *ret_winner = winner;
+    *ret_cubin = cubin;
+    winner.evidence = NULL;
+    cubin = (fa_cubin_record){0};
+    return 0;
 }
 
 /* ---- writing --------------------------------------------------------------------------------*/

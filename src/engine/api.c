@@ -116,10 +116,9 @@ static int take_driver(fa_tuner *tuner, fa_driver **ret_driver, fa_diag *diag)
     *ret_driver = atomic_load_explicit(&tuner->launch_driver, memory_order_acquire);
     if (*ret_driver != NULL)
         return 0;
-    pthread_mutex_lock(&tuner->work);
+    FA_HOLDS(&tuner->work);
     int rc = fa_tuner_driver(tuner, diag);
     *ret_driver = tuner->driver;
-    pthread_mutex_unlock(&tuner->work);
     return rc;
 }
 
@@ -284,16 +283,13 @@ int fa_problem_write(const fa_problem *problem, char **ret_text, fa_diag *diag)
 
 int fa_problem_read(const char *text, size_t size, fa_problem *ret_problem, fa_diag *diag)
 {
-    cJSON *json = NULL;
+    FA_ENDS(fa_json_end) cJSON *json = NULL;
     fa_problem problem = {0};
     FA_OR_RETURN(fa_expect(text != NULL && ret_problem != NULL, "text or ret_problem", diag));
-    int rc = fa_json_parse(text, size, "problem", &json, diag);
-    if (rc == 0)
-        rc = fa_problem_from_json(json, true, NULL, &problem, diag);
-    cJSON_Delete(json);
-    if (rc == 0)
-        *ret_problem = problem;
-    return rc;
+    FA_OR_RETURN(fa_json_parse(text, size, "problem", &json, diag));
+    FA_OR_RETURN(fa_problem_from_json(json, true, NULL, &problem, diag));
+    *ret_problem = problem;
+    return 0;
 }
 
 /* ---- values of other tuners in the store, and who makes one that is missing --------------------*/
@@ -334,19 +330,19 @@ int fa_list_kept(fa_tuner *tuner, const char *key, bool hold, fa_kept **ret_kept
         FA_OR_RETURN(check_key(key, name, diag));
     fa_kept *kept = NULL;
     size_t count = 0;
-    pthread_mutex_lock(&tuner->work);
+    FA_HOLDS(&tuner->work);
     if (key != NULL && !hold)
         fa_tuner_let_go(tuner, name);
-    int rc = fa_store_kept(tuner->store, key, &kept, &count, diag);
-    if (rc == 0 && count == 0 && key != NULL && hold &&
-        (rc = take_hold(tuner, name, diag)) == 0) { /* or it was kept meanwhile */
-        rc = fa_store_kept(tuner->store, key, &kept, &count, diag);
+    FA_OR_RETURN(fa_store_kept(tuner->store, key, &kept, &count, diag));
+    if (count == 0 && key != NULL && hold) {
+        FA_OR_RETURN(take_hold(tuner, name, diag));
+        const int rc = fa_store_kept(tuner->store, key, &kept, &count, diag); /* meanwhile */
         if (rc != 0 || count > 0)
             fa_tuner_let_go(tuner, name);
+        FA_OR_RETURN(rc);
     }
-    pthread_mutex_unlock(&tuner->work);
-    if (rc != 0 || (key != NULL && count == 0))
-        return rc != 0 ? rc : FA_ENOTFOUND;
+    if (key != NULL && count == 0)
+        return FA_ENOTFOUND;
     *ret_kept = kept;
     *ret_count = count;
     return 0;
@@ -361,12 +357,11 @@ int fa_keep(fa_tuner *tuner, const fa_kept *value, fa_diag *diag)
                                                    value->gpu != NULL && value->made != NULL)),
         "value, or a text of it,", diag));
     FA_OR_RETURN(check_key(value->key, name, diag));
-    pthread_mutex_lock(&tuner->work);
+    FA_HOLDS(&tuner->work);
     int rc = fa_store_is_absent(tuner->store) && value->bytes == NULL
                  ? 0
                  : fa_store_kept_put(tuner->store, value, diag);
     fa_tuner_let_go(tuner, name);
-    pthread_mutex_unlock(&tuner->work);
     return rc;
 }
 
@@ -529,16 +524,12 @@ int fa_configs_rank(fa_tuner *tuner, const fa_request *request, const fa_answer 
                     fa_diag *diag)
 {
     fa_target target;
-    fa_lookup found = {.count = 0};
-    pthread_mutex_lock(&tuner->work);
-    int rc = fa_target_resolve(tuner, request, &target, diag);
-    if (rc == 0 && winner == NULL && fa_look(tuner, &target, false, &found, NULL) == 0)
+    FA_ENDS(fa_lookup_free) fa_lookup found = {.count = 0};
+    FA_HOLDS(&tuner->work);
+    FA_OR_RETURN(fa_target_resolve(tuner, request, &target, diag));
+    if (winner == NULL && fa_look(tuner, &target, false, &found, NULL) == 0)
         winner = &found.answer;
-    if (rc == 0)
-        rc = fa_configs_read(tuner, &target, winner, rest, ret_rows, ret_count, ret_space, diag);
-    pthread_mutex_unlock(&tuner->work);
-    fa_lookup_free(&found);
-    return rc;
+    return fa_configs_read(tuner, &target, winner, rest, ret_rows, ret_count, ret_space, diag);
 }
 
 int fa_explain(fa_tuner *tuner, const fa_request *request, fa_study_trial **ret_configs,

@@ -105,37 +105,31 @@ static int load_cubin(const struct asking *asking, const fa_answer *answer,
                       const fa_cubin_record *cubin, fa_loaded **ret_loaded, fa_diag *diag)
 {
     fa_tuner *tuner = asking->tuner;
-    fa_loaded *loaded = *ret_loaded =
-        fa_kernel_table_loaded(&tuner->kernels, asking->context, answer);
-    if (loaded != NULL)
+    FA_ENDS(fa_loaded_free) fa_loaded *loaded = NULL;
+    *ret_loaded = fa_kernel_table_loaded(&tuner->kernels, asking->context, answer);
+    if (*ret_loaded != NULL)
         return 0;
     FA_OR_RETURN(fa_have((loaded = calloc(1, sizeof *loaded)) != NULL, "a kernel", diag));
     loaded->call.launcher = fa_op_of(asking->problem)->proof->launcher;
     loaded->call.driver = tuner->driver;
     fa_cubin_entry entry = {cubin->bytes, cubin->size, answer->entry, .workspace = false,
                             .counters = false};
-    int rc;
-    if ((rc = find_composed(tuner, &asking->target.asked, answer, &loaded->composed, diag)) != 0 ||
-        (rc = fa_driver_current_device(tuner->driver, &loaded->ordinal, diag)) != 0 ||
-        (rc = fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag)) !=
-            0 ||
-        (rc = fa_module_function(loaded->module, answer->entry, answer->trial.smem_bytes,
-                                 &loaded->call.function, diag)) != 0)
-        goto done;
+    FA_OR_RETURN(find_composed(tuner, &asking->target.asked, answer, &loaded->composed, diag));
+    FA_OR_RETURN(fa_driver_current_device(tuner->driver, &loaded->ordinal, diag));
+    FA_OR_RETURN(fa_module_load(tuner->driver, cubin->bytes, cubin->size, &loaded->module, diag));
+    FA_OR_RETURN(fa_module_function(loaded->module, answer->entry, answer->trial.smem_bytes,
+                                    &loaded->call.function, diag));
     entry.workspace = loaded->composed != NULL && loaded->composed->workspace != NULL;
     entry.counters = loaded->composed != NULL && loaded->composed->counters != NULL;
-    rc = loaded->call.launcher->load(loaded->module, &asking->target.asked, &entry,
-                                     &loaded->call.shared, diag);
-    if (rc == 0 && loaded->composed != NULL) /* now: a capture may ask for the next length */
-        rc = fa_kernel_table_memory(&tuner->kernels, tuner->driver, asking->context,
-                                    &loaded->memory, diag);
-done:
-    if (rc == 0)
-        fa_kernel_table_keep(&tuner->kernels, asking->context, answer, loaded);
-    else
-        fa_loaded_free(&loaded);
+    FA_OR_RETURN(loaded->call.launcher->load(loaded->module, &asking->target.asked, &entry,
+                                             &loaded->call.shared, diag));
+    if (loaded->composed != NULL) /* now: a capture may ask for the next length */
+        FA_OR_RETURN(fa_kernel_table_memory(&tuner->kernels, tuner->driver, asking->context,
+                                            &loaded->memory, diag));
+    fa_kernel_table_keep(&tuner->kernels, asking->context, answer, loaded);
     *ret_loaded = loaded;
-    return rc;
+    loaded = NULL;
+    return 0;
 }
 
 /* Loads an answer's cubin in the current context and publishes its kernel, unless another thread has done so
@@ -309,14 +303,10 @@ int fa_get_near_kernel(fa_tuner *tuner, const fa_problem *problem, const fa_kern
     if (rc != FA_ENOTFOUND)
         return rc;
     struct asking asking = {.tuner = tuner, .problem = problem, .effort = FA_EFFORT_CACHED};
-    pthread_mutex_lock(&tuner->work);
-    rc = resolve(&asking, diag);
-    if (rc == 0)
-        rc = fa_look_among_loaded(tuner, &asking.target, asking.context, &answer, diag);
-    if (rc == 0)
-        rc = load_kernel(&asking, &answer, &loaded, ret_kernel, diag);
-    pthread_mutex_unlock(&tuner->work);
-    return rc;
+    FA_HOLDS(&tuner->work);
+    FA_OR_RETURN(resolve(&asking, diag));
+    FA_OR_RETURN(fa_look_among_loaded(tuner, &asking.target, asking.context, &answer, diag));
+    return load_kernel(&asking, &answer, &loaded, ret_kernel, diag);
 }
 
 /* The kernel of a problem that is not loaded: a source's, else what is stored or tuned here. */
@@ -332,18 +322,14 @@ static int get_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effo
         rc = ask_service(&asking, ret_kernel, diag);
     if (rc != FA_SOURCE_NONE)
         return rc;
-    pthread_mutex_lock(&tuner->work);
-    rc = resolve(&asking, diag);
-    if (rc == 0) {
-        /* Another thread may have made it while this one waited. */
-        const fa_kernel *kernel = find_loaded(tuner, problem, asking.context, effort);
-        if (kernel == NULL)
-            rc = make_kernel(&asking, &kernel, diag);
-        if (rc == 0)
-            *ret_kernel = kernel;
-    }
-    pthread_mutex_unlock(&tuner->work);
-    return rc;
+    FA_HOLDS(&tuner->work);
+    FA_OR_RETURN(resolve(&asking, diag));
+    /* Another thread may have made it while this one waited. */
+    const fa_kernel *kernel = find_loaded(tuner, problem, asking.context, effort);
+    if (kernel == NULL)
+        FA_OR_RETURN(make_kernel(&asking, &kernel, diag));
+    *ret_kernel = kernel;
+    return 0;
 }
 
 int fa_get_best_kernel(fa_tuner *tuner, const fa_problem *problem, fa_effort effort,

@@ -334,9 +334,8 @@ const char *fa_store_location(const fa_tuner *tuner)
 
 void fa_tuner_ignore_system(fa_tuner *tuner, bool ignore)
 {
-    pthread_mutex_lock(&tuner->work);
+    FA_HOLDS(&tuner->work);
     tuner->ignore_system = ignore;
-    pthread_mutex_unlock(&tuner->work);
 }
 
 int fa_copy_sized(void *ret, size_t size, const void *given, const char *why, fa_diag *diag)

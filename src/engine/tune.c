@@ -81,60 +81,52 @@ static bool find_made(fa_tuning *tuning, bool again, int64_t since, fa_answer *r
     return true;
 }
 
+static void end_tuning(fa_tuning **tuning)
+{
+    fa_lookup_free(&(*tuning)->known);
+    fa_job_free(&(*tuning)->job);
+    fa_case_data_close(&(*tuning)->data);
+}
+
 int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
 {
     fa_tuner *tuner = tuning->tuner;
     const fa_request *request = tuning->request;
     const fa_target *target = &tuning->target;
-    fa_lock *key_lock = NULL, *gpu_lock = NULL, *tunes_lock = NULL;
+    FA_ENDS(fa_lock_release) fa_lock *key_lock = NULL, *gpu_lock = NULL, *tunes_lock = NULL;
+    FA_ENDS(end_tuning) fa_tuning *ended = tuning; /* before the locks are released */
     char key[FA_HASH_HEX];
-    bool waited = false, found = false;
+    bool waited = false;
     bool again = is_again(request);
     int64_t since = (int64_t)time(NULL);
-    int rc = 0;
-    if (fa_store_is_read_only(tuner->store)) {
-        rc = fa_fail(diag, FA_EREADONLY,
-                     "the store %s cannot be written, so a tune could not be kept: set "
-                     "FA_TUNE_STORE to a file that can",
-                     tuner->store_path);
-        goto done;
-    }
+    if (fa_store_is_read_only(tuner->store))
+        return fa_fail(diag, FA_EREADONLY,
+                       "the store %s cannot be written, so a tune could not be kept: set "
+                       "FA_TUNE_STORE to a file that can",
+                       tuner->store_path);
     fa_scope_key(&target->scope, key);
     for (bool asked = false;; asked = true) {
-        rc = fa_request_wait(tuner, request, key, &key_lock, &waited, diag);
-        if (rc != 0)
-            goto done;
+        FA_OR_RETURN(fa_request_wait(tuner, request, key, &key_lock, &waited, diag));
         const fa_answer known = tuning->known.answer;
         const bool sure = waited || asked || !tuning->known.looked;
         /* Another host may have tuned it between a look and the lock. */
-        found = (waited || (!again && (sure || fa_tuner_is_on_server(tuner)))) &&
-                find_made(tuning, again, since, ret_answer) &&
-                (sure || known.unix_time != ret_answer->unix_time ||
-                 strcmp(known.cubin_key, ret_answer->cubin_key) != 0);
-        if (found)
-            goto done;
+        if ((waited || (!again && (sure || fa_tuner_is_on_server(tuner)))) &&
+            find_made(tuning, again, since, ret_answer) &&
+            (sure || known.unix_time != ret_answer->unix_time ||
+             strcmp(known.cubin_key, ret_answer->cubin_key) != 0))
+            return 0;
         if (asked || !fa_job_asks_caller(target))
             break;
         fa_lock_release(&key_lock); /* the caller's function may tune */
-        if ((rc = fa_job_ask_caller(tuner, target, false, &tuning->data, diag)) != 0)
-            goto done;
+        FA_OR_RETURN(fa_job_ask_caller(tuner, target, false, &tuning->data, diag));
     }
     /* Two tunes on one GPU would time each other. */
     if (target->gpu.present)
-        rc = fa_request_wait(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag);
-    if (rc == 0)
-        rc = fa_request_wait(tuner, request, FA_TUNES_LOCK, &tunes_lock, NULL, diag);
-    if (rc == 0 && (rc = fa_request_turn(tuner, request, diag)) == 0) {
-        rc = run_plan(tuning, ret_answer, diag);
-        pthread_mutex_unlock(&tuner->tuning);
-    }
-done:
-    fa_lookup_free(&tuning->known);
-    fa_job_free(&tuning->job);
-    fa_case_data_close(&tuning->data);
-    fa_lock_release(&tunes_lock);
-    fa_lock_release(&gpu_lock);
-    fa_lock_release(&key_lock);
+        FA_OR_RETURN(fa_request_wait(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag));
+    FA_OR_RETURN(fa_request_wait(tuner, request, FA_TUNES_LOCK, &tunes_lock, NULL, diag));
+    FA_OR_RETURN(fa_request_turn(tuner, request, diag));
+    const int rc = run_plan(tuning, ret_answer, diag);
+    pthread_mutex_unlock(&tuner->tuning);
     return rc;
 }
 
@@ -227,7 +219,7 @@ int fa_tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, f
 int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag)
 {
     int rc = FA_EIO;
-    pthread_mutex_lock(&tuner->work);
+    FA_HOLDS(&tuner->work);
     for (int tries = 0; tries < 2 && rc == FA_EIO && (tries == 0 || fa_store_is_lost(tuner->store));
          tries++) {
         fa_tuning tuning = {.tuner = tuner, .request = request};
@@ -235,7 +227,6 @@ int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answ
         fa_lookup_free(&tuning.known);
         fa_job_free(&tuning.job);
     }
-    pthread_mutex_unlock(&tuner->work);
     return rc;
 }
 
@@ -247,16 +238,13 @@ int fa_find(fa_tuner *tuner, const fa_request *request, fa_found *ret_found, fa_
                                  diag));
     fa_tuning tuning = {.tuner = tuner, .request = &known};
     fa_found found = {.size = sizeof found};
-    pthread_mutex_lock(&tuner->work);
-    int rc = fa_target_resolve(tuner, &known, &tuning.target, diag);
-    if (rc == 0) {
-        found.gpu = tuning.target.gpu;
-        rc = look_up(&tuning, &found.answered, diag);
-        found.answer = tuning.known.answer;
-        found.answer.size = sizeof found.answer;
-        fa_lookup_free(&tuning.known);
-    }
-    pthread_mutex_unlock(&tuner->work);
+    FA_HOLDS(&tuner->work);
+    FA_OR_RETURN(fa_target_resolve(tuner, &known, &tuning.target, diag));
+    found.gpu = tuning.target.gpu;
+    int rc = look_up(&tuning, &found.answered, diag);
+    found.answer = tuning.known.answer;
+    found.answer.size = sizeof found.answer;
+    fa_lookup_free(&tuning.known);
     if (rc == 0)
         *ret_found = found;
     return rc;
@@ -313,7 +301,6 @@ static int begin_turn(fa_tuner *tuner, const fa_request *request, const fa_targe
 {
     static const uint64_t CACHED_WAIT_NS = 5000000000;
     fa_request waiting = *request;
-    *turn = (struct turn){0};
     int rc = fa_job_ask_caller(tuner, target, true, &turn->data, diag);
     if (rc != 0 || fa_store_is_read_only(tuner->store))
         return rc;
@@ -357,18 +344,15 @@ bool fa_reproof_launches_so(fa_tuner *tuner, const fa_target *target, const fa_a
 int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, const fa_request *request,
                      const fa_answer *answer, const fa_cubin_record *cubin, fa_diag *diag)
 {
-    struct turn turn;
+    FA_ENDS(end_turn) struct turn turn = {0};
     fa_answer end;
     if (!fa_reproof_launches_so(tuner, target, answer))
         return fa_fail(diag, FA_ENOKERNEL,
                        "the templates here do not launch %s so: they must be the "
                        "server's (FA_TUNE_TEMPLATES)",
                        answer->trial.config.family);
-    int rc = begin_turn(tuner, request, target, NULL, &turn, diag);
-    if (rc == 0)
-        rc = prove(tuner, request, target, &answer->trial.config, cubin, turn.data, 0, &end, diag);
-    end_turn(&turn);
-    return rc;
+    FA_OR_RETURN(begin_turn(tuner, request, target, NULL, &turn, diag));
+    return prove(tuner, request, target, &answer->trial.config, cubin, turn.data, 0, &end, diag);
 }
 
 /* Keeps a mark in the store; in the session where the store cannot be written, or where it is no verdict: then a proof ran
@@ -422,23 +406,19 @@ int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, const fa_request
                       fa_lookup *found, fa_diag *diag)
 {
     fa_answer *answer = &found->answer;
-    struct turn turn;
+    FA_ENDS(end_turn) struct turn turn = {0};
     fa_verification mark;
     char key[FA_HASH_HEX];
     int now = fa_driver_version(tuner->driver);
     fa_scope_key(&found->scope, key);
-    int rc = begin_turn(tuner, request, target, key, &turn, diag);
+    FA_OR_RETURN(begin_turn(tuner, request, target, key, &turn, diag));
     /* Another process may have done it while this one waited. */
-    bool known =
-        rc == 0 && fa_reproof_mark(tuner, answer->cubin_key, target->scope.silicon, now, &mark);
-    if (known && mark.passed)
-        answer->driver_version = now;
-    else if (known)
-        rc = fa_fail(diag, FA_ENOKERNEL, "%s", mark.reason);
-    else if (rc == 0)
-        rc = verify_locked(tuner, target, request, turn.data, found, diag);
-    end_turn(&turn);
-    return rc;
+    if (!fa_reproof_mark(tuner, answer->cubin_key, target->scope.silicon, now, &mark))
+        return verify_locked(tuner, target, request, turn.data, found, diag);
+    if (!mark.passed)
+        return fa_fail(diag, FA_ENOKERNEL, "%s", mark.reason);
+    answer->driver_version = now;
+    return 0;
 }
 
 /* ---- for a profiler --------------------------------------------------------------------------*/
@@ -448,7 +428,6 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
     enum { LAUNCHES_MAX = 1000000 };
     fa_study_trial *config = NULL;
     size_t count = 0, ranked = 0;
-    struct turn turn = {0};
     fa_target target;
     fa_answer end;
     fa_explained space;
@@ -474,15 +453,12 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
         return fa_fail(diag, FA_ENOTFOUND, "there is no config %d: `fa-tune explain` lists %zu",
                        rank, ranked);
     known.effort = FA_EFFORT_PREDICT; /* waits for the GPU, however long */
-    pthread_mutex_lock(&tuner->work);
-    int rc = fa_target_resolve(tuner, &known, &target, diag);
-    if (rc == 0)
-        rc = begin_turn(tuner, &known, &target, NULL, &turn, diag);
-    if (rc == 0)
-        rc = prove(tuner, &known, &target, &chosen, NULL, turn.data, launches, &end, diag);
-    end_turn(&turn);
-    pthread_mutex_unlock(&tuner->work);
-    if (rc == 0 && ret_trial != NULL)
+    FA_HOLDS(&tuner->work);
+    FA_ENDS(end_turn) struct turn turn = {0};
+    FA_OR_RETURN(fa_target_resolve(tuner, &known, &target, diag));
+    FA_OR_RETURN(begin_turn(tuner, &known, &target, NULL, &turn, diag));
+    FA_OR_RETURN(prove(tuner, &known, &target, &chosen, NULL, turn.data, launches, &end, diag));
+    if (ret_trial != NULL)
         *ret_trial = end.trial;
-    return rc;
+    return 0;
 }

@@ -200,20 +200,19 @@ static void unload(fa_driver *driver)
 
 int fa_driver_open(fa_driver **ret_driver, fa_diag *diag)
 {
-    int rc = 0;
+    int rc;
     /* before the lock, which a thread of the parent may hold for ever */
     FA_RETURN_IF_FORKED(diag);
-    pthread_mutex_lock(&open_lock);
+    FA_HOLDS(&open_lock);
     if (opened.references == 0 &&
         ((rc = load_library(&opened, diag)) != 0 || (rc = check_version(&opened, diag)) != 0 ||
-         (rc = initialise(&opened, diag)) != 0))
+         (rc = initialise(&opened, diag)) != 0)) {
         unload(&opened);
-    if (rc == 0) {
-        opened.references++;
-        *ret_driver = &opened;
+        return rc;
     }
-    pthread_mutex_unlock(&open_lock);
-    return rc;
+    opened.references++;
+    *ret_driver = &opened;
+    return 0;
 }
 
 void fa_driver_close(fa_driver **driver)
@@ -223,10 +222,9 @@ void fa_driver_close(fa_driver **driver)
     *driver = NULL;
     if (fa_driver_forked())
         return;
-    pthread_mutex_lock(&open_lock);
+    FA_HOLDS(&open_lock);
     if (--opened.references == 0)
         unload(&opened);
-    pthread_mutex_unlock(&open_lock);
 }
 
 int fa_driver_version(const fa_driver *driver)

@@ -384,11 +384,10 @@ void fa_stream_memory_leave(const fa_stream_lease *lease)
     struct fa_stream_owner *owner = lease->lent;
     if (owner == NULL)
         return;
-    pthread_mutex_lock(&owner->memory->lock);
+    FA_HOLDS(&owner->memory->lock);
     /* Where the event cannot be recorded, no other stream ever gets the memory. */
     if (owner->memory->driver->event_record(owner->used, lease->stream) == CU_OK)
         owner->launching--;
-    pthread_mutex_unlock(&owner->memory->lock);
 }
 
 /* ---- create and free ------------------------------------------------------------------------*/

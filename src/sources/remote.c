@@ -261,11 +261,10 @@ static int do_without(fa_tuner *tuner, int64_t pause_ms, const char *why)
     atomic_store(&server->gone, true);
     atomic_store(&server->paused_until_ms, now_ms() + pause_ms);
     if (!atomic_exchange(&server->noted, true)) {
-        pthread_mutex_lock(&tuner->work); /* notes come one at a time */
+        FA_HOLDS(&tuner->work); /* notes come one at a time */
         fa_note(tuner,
                 "the server %s cannot be used: %s; using the store %s and this machine instead",
                 server->address.shown, why, tuner->store_path);
-        pthread_mutex_unlock(&tuner->work);
     }
     return FA_SOURCE_NONE;
 }

@@ -117,8 +117,8 @@ static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_
     const fa_system *system = opened(tuner);
     for (size_t i = 0; system != NULL && i < system->count; i++) {
         fa_diag diag = {{0}};
-        fa_winner_record winner = {0};
-        fa_cubin_record cubin = {0};
+        FA_ENDS(fa_winner_record_free) fa_winner_record winner = {0};
+        FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
         int rc = fa_bundle_find(system->bundle[i], &target->scope, &winner, &cubin, &diag);
         if (rc == 0)
             rc = fa_bundle_check_cubin(&winner, cubin.bytes, cubin.size, &diag);
@@ -128,10 +128,7 @@ static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_
             ret_answer->from_system = true;
         }
         if (rc == 0 && ret_cubin != NULL)
-            *ret_cubin = cubin;
-        else
-            fa_cubin_record_free(&cubin);
-        fa_winner_record_free(&winner);
+            *ret_cubin = cubin, cubin = (fa_cubin_record){0};
         if (rc == 0)
             return 0;
         if (rc == FA_ENOTFOUND)

@@ -661,14 +661,13 @@ static int import_bundle(struct importing *importing, fa_bundle_info *ret_info, 
 {
     fa_tuner *tuner = importing->tuner;
     int rc;
-    pthread_mutex_lock(&tuner->work);
+    FA_HOLDS(&tuner->work);
     if (importing->dry_run)
         rc = take_all(importing, diag);
     else if (fa_store_is_read_only(tuner->store))
         rc = fa_fail(diag, FA_EREADONLY, "the store %s cannot be written", tuner->store_path);
     else
         rc = FA_CHANGED(tuner->store, diag, take_all(importing, diag));
-    pthread_mutex_unlock(&tuner->work);
     if (rc == 0 && ret_info != NULL)
         *ret_info = importing->info;
     return rc;

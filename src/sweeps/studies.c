@@ -196,9 +196,8 @@ static int forget_alone(fa_tuner *tuner, fa_study *studies, size_t *count,
 {
     fa_lock *lock = NULL;
     const size_t listed = count != NULL ? *count : 0;
-    int rc = fa_callback_check(diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_callback_check(diag));
+    int rc;
     const uint64_t until = fa_clock_ns() + (uint64_t)WAIT_MS * 1000000;
     while ((rc = fa_store_lock(tuner->store, FA_TUNES_LOCK, false, &lock, diag)) == FA_EBUSY &&
            fa_clock_ns() < until) {
@@ -231,11 +230,10 @@ int fa_forget(fa_tuner *tuner, fa_study *studies, size_t *count, bool dry_run,
               fa_forgotten *ret_forgotten, fa_diag *diag)
 {
     fa_forgotten forgotten = {0};
-    int rc = fa_tuner_check_with(tuner, count == NULL || *count == 0 || studies != NULL, "studies",
-                                 diag);
-    if (rc != 0)
-        return rc;
-    pthread_mutex_lock(&tuner->work);
+    int rc;
+    FA_OR_RETURN(fa_tuner_check_with(tuner, count == NULL || *count == 0 || studies != NULL,
+                                     "studies", diag));
+    FA_HOLDS(&tuner->work);
     /* Where there is no store there is nothing to forget. */
     if (dry_run || fa_store_is_absent(tuner->store))
         rc = forget_studies(tuner, studies, count, true, &forgotten, diag);
@@ -244,7 +242,6 @@ int fa_forget(fa_tuner *tuner, fa_study *studies, size_t *count, bool dry_run,
                      tuner->store_path);
     else
         rc = forget_alone(tuner, studies, count, &forgotten, diag);
-    pthread_mutex_unlock(&tuner->work);
     if (rc == 0 && ret_forgotten != NULL)
         *ret_forgotten = forgotten;
     return rc;

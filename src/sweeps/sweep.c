@@ -530,11 +530,10 @@ static int run_entered_sweep(struct runner *r, fa_diag *diag)
     fa_sweep_state state = rc != 0           ? FA_SWEEP_STOPPED
                            : r->budget_spent ? FA_SWEEP_BUDGET_SPENT
                                              : FA_SWEEP_DONE;
-    pthread_mutex_lock(&tuner->work);
+    FA_HOLDS(&tuner->work);
     int kept = fa_store_sweep_set_state(tuner->store, now->key, state, rc == 0 ? diag : NULL);
     if (kept == 0)
         kept = fa_store_sweep_read(tuner->store, now->key, now, rc == 0 ? diag : NULL);
-    pthread_mutex_unlock(&tuner->work);
     return rc != 0 ? rc : kept;
 }
 

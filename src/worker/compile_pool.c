@@ -331,24 +331,20 @@ static struct {
 static int try_once(void *context, const fa_nvrtc_location *nvrtc, fa_diag *diag)
 {
     const char *worker_path = context;
-    int rc = 1;
-    pthread_mutex_lock(&trials.lock);
-    for (int i = 0; i < trials.count && rc > 0; i++)
+    FA_HOLDS(&trials.lock);
+    for (int i = 0; i < trials.count; i++)
         if (strcmp(trials.at[i].nvrtc.library, nvrtc->library) == 0 &&
             strcmp(trials.at[i].nvrtc.identity, nvrtc->identity) == 0) {
-            rc = trials.at[i].rc;
             *diag = trials.at[i].diag;
+            return trials.at[i].rc;
         }
-    if (rc > 0) {
-        rc = fa_compile_worker_try(worker_path, nvrtc, diag);
-        const bool passes = rc == FA_ENOMEM || rc == FA_ETIMEOUT || rc == FA_EWORKER;
-        if (trials.count < 8 && !passes) {
-            trials.at[trials.count].nvrtc = *nvrtc;
-            trials.at[trials.count].rc = rc;
-            trials.at[trials.count++].diag = *diag;
-        }
+    const int rc = fa_compile_worker_try(worker_path, nvrtc, diag);
+    const bool passes = rc == FA_ENOMEM || rc == FA_ETIMEOUT || rc == FA_EWORKER;
+    if (trials.count < 8 && !passes) {
+        trials.at[trials.count].nvrtc = *nvrtc;
+        trials.at[trials.count].rc = rc;
+        trials.at[trials.count++].diag = *diag;
     }
-    pthread_mutex_unlock(&trials.lock);
     return rc;
 }
 

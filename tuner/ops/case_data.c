@@ -91,11 +91,9 @@ int fa_spec_set_cases(const fa_operation *operation, fa_case_function *function,
 fa_case_function *fa_spec_cases_of(const fa_operation *operation, void **ret_context)
 {
     const fa_spec *spec = operation->spec;
-    pthread_mutex_lock(&mutex);
-    fa_case_function *function = spec != NULL ? spec->cases : NULL;
+    FA_HOLDS(&mutex);
     *ret_context = spec != NULL ? spec->cases_context : NULL;
-    pthread_mutex_unlock(&mutex);
-    return function;
+    return spec != NULL ? spec->cases : NULL;
 }
 
 /* ---- one case --------------------------------------------------------------------------------*/
