@@ -206,8 +206,9 @@ def _check(q, k, v, block_mask, kernel_options, tensors):
         raise _Theirs("one batch of keys for several of queries")
     if block_mask[-3:-1] != (module._LARGE_SPARSE_BLOCK_SIZE,) * 2 and _mark(block_mask[-1]) is None:
         raise _Theirs("a BlockMask that create_block_mask() did not make, or that was changed since: its lists may say more than its function")
-    if not all(isinstance(x, int) or isinstance(x, torch.Tensor) and x.device == q.device and x.dtype in TYPES and x.dim() <= 4 for x in tensors):
-        raise _Theirs("a captured value is neither a number nor a tensor on the GPU of up to four dimensions and of a type that fa_tune reads")
+    if not all(isinstance(x, int) or isinstance(x, torch.Tensor) and (x.device == q.device or x.device.type == "cpu" and x.dim() == 0) and
+               x.dtype in TYPES and x.dim() <= 4 for x in tensors):
+        raise _Theirs("a captured value is neither a number nor a tensor on the GPU (without dimensions, also on the CPU) of up to four dimensions and of a type that fa_tune reads")
     if any(size is None for x in (q, k, v) for size in map(_hint, x.shape)):
         raise _Theirs("a size is known to the GPU alone")
     if _hint(q.shape[2]) < 128 and _hint(k.shape[2]) > _hint(q.shape[2]):
@@ -225,6 +226,13 @@ def _problem(dtype, q, k, v, words, wanted=()):
     return {name: value for name, value in fields.items() if value}
 
 
+def _here(x, device):
+    """A tensor without dimensions on the CPU comes to the GPU, without a copy that the host waits for where its value is known."""
+    if x.device == device:
+        return x
+    return torch.full((), x.item(), dtype=x.dtype, device=device) if type(x) is torch.Tensor and not x.requires_grad else x.to(device)
+
+
 def _words(q, k, scale, score_mod, mask_mod, tensors):
     """Arguments of fa_tune.attention()."""
     sizes = zip("bhqk", (*q.shape[:3], k.shape[2]))
@@ -239,9 +247,10 @@ def _words(q, k, scale, score_mod, mask_mod, tensors):
     if position != "q" and mask in ("(%s >= k)" % position, "(k <= %s)" % position):
         mask, causal = None, "top-left"
     score, mask, buffers, softcap = _mods.traced(score, mask, {**buffers, **more})
-    if len(buffers or ()) > 8 or any(x.device != q.device for x in (buffers or {}).values() if isinstance(x, torch.Tensor)):
-        raise _Theirs("they read more than 8 tensors, or one that they have made on the CPU")
-    return {"scale": scale, "score": score, "mask": mask, "buffers": buffers, "softcap": softcap, "causal": causal}
+    if len(buffers or ()) > 8:
+        raise _Theirs("they read more than 8 tensors")
+    held = {name: _here(x, q.device) if isinstance(x, torch.Tensor) else x for name, x in (buffers or {}).items()}
+    return {"scale": scale, "score": score, "mask": mask, "buffers": held or None, "softcap": softcap, "causal": causal}
 
 
 def _prepared(q, k, v, score_mod, block_mask, scale, kernel_options, *held):
