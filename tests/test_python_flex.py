@@ -146,7 +146,7 @@ def functions_are_texts_that_say_the_same():
     def made(slope, by, document):
         def keyword(s, b, h, q, k, *, factor=by):
             return s * factor + slope[h]
-        module, one = Module(), torch.tensor(by)
+        module, one, table = Module(), torch.tensor(by), torch.randn(48 + int(by * 8))
         module.slope, module.by = torch.nn.Parameter(slope), by
         scores = [keyword, module.score, lambda s, b, h, q, k, by=by: s - torch.exp2(-(h + 1) * 8.0 / HEADS) * (q - k) * by,
                   lambda s, b, h, q, k: torch.where(q >= k, s, -float("inf")), lambda s, b, h, q, k: s.masked_fill(q < k, -1e4) + torch.relu(s),
@@ -154,6 +154,7 @@ def functions_are_texts_that_say_the_same():
                   lambda s, b, h, q, k: s * torch.sigmoid(s) + torch.log1p((q - k).abs()), lambda s, b, h, q, k: s - 1e3 * (q < k) + s.type(torch.float32),
                   lambda s, b, h, q, k: s + (q / 3).int() + torch.clamp(k - q, -4, 4) + torch.zeros_like(s), lambda s, b, h, q, k: s * one.item() + (one * 2).to(s.dtype),
                   lambda s, b, h, q, k: s * one + slope[1] * F.relu(s) + torch.where(q < k, F.silu(s), torch.tensor(-1.0)) + torch.round((q - k) / 2) + torch.sign(k - q),
+                  lambda s, b, h, q, k: s + table[k - q + len(table) // 2] + table[-1] * table.shape[0],
                   lambda s, b, h, q, k: torch.add(F.softplus(s), F.elu(s), alpha=2) + F.logsigmoid(s) + torch.fmod(k - q, 3) + torch.div(k - q, 3, rounding_mode="trunc")]
         masks = [lambda b, h, q, k: (document[b, q] == document[b, k]) ^ (q >= k), lambda b, h, q, k: torch.logical_or(q - k < by * 9, document[b, k].bool()),
                  lambda b, h, q, k: torch.logical_xor((q ^ k) < 9, torch.ceil(q / 3) > k),
@@ -275,10 +276,9 @@ def a_block_mask_is_honoured_as_it_is():
             made.append([call(*x, block_mask=seen, enable_gqa=True) for seen in (by_hand, changed)])
         for got, wanted in zip(*made):
             assert torch.equal(got, wanted)
-        for more in ({"score_mod": lambda s, *_: torch.erf(s)}, {"kernel_options": {"BACKEND": "TRITON"}}):
-            call(*x, **more, enable_gqa=True)
-        call(*(t.float() for t in x), enable_gqa=True)
-        call(*tensors(64, 192), enable_gqa=True)  # few queries
+        for y, more in ((x, {"score_mod": lambda s, *_: torch.erf(s)}), (x, {"kernel_options": {"BACKEND": "TRITON"}}), ([t.float() for t in x], {}),
+                        (tensors(64, 192), {})):  # few queries
+            call(*y, **more, enable_gqa=True)
     tap.equal(CALLS, [])
     compiled = torch.compile(theirs.flex_attention)
     for on in (False, True):
@@ -332,8 +332,7 @@ def masks_of_transformers_are_read_by_kernels():
     llama = lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**small))  # noqa: E731
     cases = [
         (llama, {}, {causal}), (llama, {"attention_mask": left}, {(None, spans, False)}), (llama, {"attention_mask": right}, {(None, spans, False)}),
-        (llama, {"attention_mask": holes}, {("score + added[b][h][q][k]", None, False)}),
-        (llama, {"attention_mask": added}, {("score + added[b][h][q][k]", None, False)}),
+        *((llama, {"attention_mask": mask}, {("score + added[b][h][q][k]", None, False)}) for mask in (holes, added)),
         (lambda: transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(**text)), {}, {(None, spans, False), causal}),
         (lambda: transformers.Gemma3ForConditionalGeneration(transformers.Gemma3Config(
             text_config=text, vision_config=image, mm_tokens_per_image=4, image_token_index=99)), {"token_type_ids": image_at}, {(None, spans, False)}),

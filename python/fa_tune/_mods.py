@@ -165,7 +165,7 @@ def _made(tensor, trace):
     if any(leaf is tensor for leaf in trace.leaves):
         return None
     if any(leaf is base for leaf in trace.leaves) and base.is_contiguous():
-        ahead = tensor.storage_offset() - base.storage_offset()
+        trace.has_sized, ahead = True, tensor.storage_offset() - base.storage_offset()
         for size in reversed(base.shape):
             at, ahead = [ahead % size, *at], ahead // size
         return _load(base, tuple(at), trace)
@@ -326,10 +326,12 @@ def _modes():
     from torch.overrides import TorchFunctionMode
 
     class Mode(TorchFunctionMode):
-        has_read = False  # a tensor's value, which may be another in the next call
+        has_read = has_sized = False  # a tensor's value, or its sizes, which may be others in the next call
 
         def __torch_function__(self, func, _, args=(), kwargs=None):
-            self.has_read |= getattr(func, "__name__", "").strip("_") in ("item", "tolist", "numpy", "float", "int", "bool", "index", "contains")
+            name = getattr(func, "__name__", "").strip("_")
+            self.has_read |= name in ("item", "tolist", "numpy", "float", "int", "bool", "index", "contains")
+            self.has_sized |= name in ("get", "size", "len", "numel", "nelement", "stride") and args[0].dim() > 0
             flat = [x for a in args for x in (a if isinstance(a, (tuple, list)) else (a,))]
             if any(isinstance(x, (_Expr, _Part)) for x in flat + list((kwargs or {}).values())):
                 return _called(func, args, kwargs or {})
@@ -426,7 +428,7 @@ class _Trace:
         self.leaves, self.prefix, self.lifted = leaves, prefix, lifted
         self.used = {}     # by name: which leaf, or a tensor that is none
         self.made = {}     # by the id of a function what stands for it
-        self.next, self.has_read = 0, False
+        self.next, self.has_read, self.has_sized = 0, False, False
 
     @staticmethod
     def index(text, _):
@@ -502,15 +504,15 @@ def _run(function, what, leaves, lifted):
     else:
         with mode:
             result = _wrap(made(*arguments), trace)
-        trace.has_read = mode.has_read
+        trace.has_read, trace.has_sized = mode.has_read, trace.has_sized or mode.has_sized
     if what == "mask":
         result = result.bool()
     return result.text, trace
 
 
 def _trace(function, what, leaves):
-    """The text, and for each name in it the captured leaf that it is, or a tensor that is none; whether numbers are constants in it, None:
-    and values of tensors, so that it is not kept."""
+    """The text, and for each name in it the captured leaf that it is, or a tensor that is none; whether numbers, and sizes of tensors,
+    are constants in it; None: values of tensors are, so that it is not kept."""
     text, trace = _run(function, what, leaves, False)
     if trace.has_read:
         return text, trace.used, None
@@ -518,12 +520,12 @@ def _trace(function, what, leaves):
         return text, {}, True  # causal or a window, whose kernels are there
     numbers = [leaf for leaf in leaves if isinstance(leaf, (int, float))]
     if not numbers:
-        return text, trace.used, False
+        return text, trace.used, trace.has_sized
     try:
         lifted, its = _run(function, what, leaves, True)
     except Exception:  # pylint: disable=broad-exception-caught  # of what numbers alone can do: with them it went well
         return text, trace.used, True
-    return (text, trace.used, True) if len(its.used) > 8 else (lifted, its.used, False)
+    return (text, trace.used, True) if len(its.used) > 8 else (lifted, its.used, its.has_sized)
 
 
 # Functions whose captured values are tensors, numbers and what never changes, by what they are and the number of their code, which is kept
@@ -589,6 +591,10 @@ def _look_flat(function, what):
         return None
 
 
+def _constants(leaves):
+    return tuple(leaf if isinstance(leaf, (int, float)) else tuple(leaf.shape) for leaf in leaves)
+
+
 def _traced(function, what, buffers):
     if function is None or isinstance(function, str):
         return function
@@ -601,7 +607,7 @@ def _traced(function, what, buffers):
     key = tuple(kinds)
     found = _kept.get(key)
     if found is _CONSTANT:
-        key += tuple(leaf for leaf in leaves if isinstance(leaf, (int, float)))
+        key += _constants(leaves)
         found = _kept.get(key)
     if found is None:
         try:
@@ -614,9 +620,9 @@ def _traced(function, what, buffers):
         if constant is not None and all(isinstance(leaf, int) for leaf in used.values()) and not any(type(kind) is object for kind in kinds):
             if constant:
                 _kept[tuple(kinds)] = _CONSTANT
-                key = tuple(kinds) + tuple(leaf for leaf in leaves if isinstance(leaf, (int, float)))
+                key = tuple(kinds) + _constants(leaves)
             _kept[key] = found
-            if not constant or not any(isinstance(leaf, (int, float)) for leaf in leaves):
+            if not constant or not leaves:
                 _keep_flat(function, what, found, leaves)
     return _bind(*found, leaves, buffers)
 
