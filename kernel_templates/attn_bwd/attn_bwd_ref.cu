@@ -233,7 +233,8 @@ FA_DEVICE void load_row_sums(const fa_attn_bwd_params &p, i64 b, i64 h, i64 firs
     const float sum = multiply_row(rows_of(p.o, p.o_strides, b, h, first, p.seq_q, HEAD_DIM_V),
                                    rows_of(p.d_o, p.d_o_strides, b, h, first, p.seq_q, HEAD_DIM_V), row, threadIdx.x % 2 * 8, 16);
     tile_delta[row] = sum + shuffle_xor(sum, 1) - d_lse_of(p, b, h, first + row);
-    tile_lse[row] = first + row < p.seq_q ? p.lse[b * p.lse_strides.batch + h * p.lse_strides.head + first + row] : 0.0f;
+    const float lse = first + row < p.seq_q ? p.lse[b * p.lse_strides.batch + h * p.lse_strides.head + first + row] : 0.0f;
+    tile_lse[row] = lse > neg_infinity() ? lse : -neg_infinity();   // of scores of -inf alone, too, no weight
 }
 
 // ---- gradients, and O ------------------------------------------------------------------------------------------
