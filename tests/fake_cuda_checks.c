@@ -44,7 +44,9 @@ static uint64_t drawn_bits(const struct fa_check_values *v, int element, uint64_
     uint64_t z = fa_random(v->seed, i), bits;
     struct fake_build build = {.bf16 = element == BF16};
     int sum = (int)(z & 127) + (int)(z >> 16 & 127) + (int)(z >> 32 & 127) + (int)(z >> 48 & 127);
-    double x = v->scale > 0 ? (double)(normal_number(v->seed, i) * v->scale) : (sum - 254) / 64.0;
+    double x = v->span > 1    ? (double)(v->from + (int64_t)(z % v->span))
+               : v->scale > 0 ? (double)(normal_number(v->seed, i) * v->scale)
+                              : (sum - 254) / 64.0;
     if (element == E4M3 || element == E5M2)
         return fp8_bits(v->scale > 0 ? (float)x : (float)((sum - 254) / 32) / 2, element == E4M3);
     if (element >= INT8 && element < E4M3)

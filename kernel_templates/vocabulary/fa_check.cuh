@@ -88,7 +88,8 @@ static __device__ inline u64 drawn_bits(const fa_check_values &v, int element, u
         return (u64)value << unused >> unused;
     }
     const bool e4m3 = element == 12, e5m2 = element == 13;
-    const float x = v.scale > 0.0f ? (float)(sum - 2 * 65535) * (1.7320508f / 65536.0f) * v.scale
+    const float x = v.span > 1     ? (float)(v.from + (long long)(z - divided(z, v.span) * v.span))
+                    : v.scale > 0.0f ? (float)(sum - 2 * 65535) * (1.7320508f / 65536.0f) * v.scale
                     : e4m3 || e5m2 ? (float)((sum - 254) / 32) / 2.0f
                                    : (float)(sum - 254) / 64.0f;
     if (element == 3 || element == 15) return (u64)__double_as_longlong((double)x);

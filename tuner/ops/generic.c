@@ -503,6 +503,7 @@ int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_ca
         }
         keep_groups(operation, problem, &p);
         shrink_case(operation, problem, &p);
+        fa_case_keep_domain(problem, &p);
         if (elements_of(&p) <= RAGGED_ELEMENTS)
             ret_case[count++] = p;
     }

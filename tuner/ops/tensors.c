@@ -673,6 +673,33 @@ static void take_all(struct reader *r)
 }
 
 /* Those of a proof are as long as the problem needs, a caller's of any length. */
+static bool is_partial(const fa_problem *problem)
+{
+    static const char *const texts[] = {"score", "mask"}, *const words[] = {"log", "sqrt", "**"};
+    bool is = false;
+    for (int i = 0; i < 6; i++) {
+        const char *text = fa_operand_text(problem, texts[i / 3]);
+        is = is || (text != NULL && strstr(text, words[i % 3]) != NULL);
+    }
+    return is;
+}
+
+void fa_case_keep_positive(const fa_problem *problem, bool is_real, fa_tensor *buffer)
+{
+    if (is_real && is_partial(problem))
+        buffer->from = 1, buffer->span = 4;
+}
+
+void fa_case_keep_domain(const fa_problem *problem, fa_problem *drawn)
+{
+    const fa_operation *operation = fa_operation_of(problem);
+    const int q = fa_operation_field_index(operation, "seq_q"),
+              k = fa_operation_field_index(operation, "seq_k");
+    if (q >= 0 && k >= 0 && drawn->value[k] > 0 && drawn->value[q] > drawn->value[k] &&
+        problem->value[q] <= problem->value[k] && is_partial(problem))
+        drawn->value[q] = drawn->value[k];
+}
+
 static void add_buffers(struct reader *r)
 {
     fa_tensor_list *list = r->list;
@@ -695,6 +722,7 @@ static void add_buffers(struct reader *r)
         fa_element_find(i >= count ? "fp32" : is->type->name, &tensor->element);
         tensor->output = tensor->summed = i >= count;
         tensor->elements = is->elements, tensor->span = is->span, tensor->runs = is->span > 0;
+        fa_case_keep_positive(r->problem, i < count && is->type->real, tensor);
     }
 }
 

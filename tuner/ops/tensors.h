@@ -189,4 +189,9 @@ int fa_tensors_arguments(const fa_problem *problem, const fa_tensor_list *list, 
 size_t fa_tensors_params(const fa_problem *problem, const fa_tensor_list *list,
                          const fa_tensor_values *values, unsigned char ret_params[FA_PARAMS_MAX]);
 
+/* Where a score or mask has a logarithm, a root or a power, which some negative numbers lack: the elements of a real buffer are 1 to 4,
+ * and no query of a drawn case stands before the first key unless queries of the problem do. */
+void fa_case_keep_positive(const fa_problem *problem, bool is_real, fa_tensor *buffer);
+void fa_case_keep_domain(const fa_problem *problem, fa_problem *drawn);
+
 #endif

@@ -250,6 +250,7 @@ int fa_attn_cases(const fa_problem *problem, uint64_t seed, fa_attn_case ret_cas
         p.heads_kv = rows[i].heads_kv;
         p.seq_q = rows[i].seq_q - (int32_t)((random & 0xffff) % (uint64_t)(rows[i].jitter_q + 1));
         p.seq_k = rows[i].seq_k - (int32_t)((random >> 32) % (uint64_t)(rows[i].jitter_k + 1));
+        fa_case_keep_domain(problem, &p);
         p.layout = rows[i].layout;
         p.want_lse = rows[i].lse;
         p.mean_q = p.mean_k = 0;
@@ -342,6 +343,7 @@ static bool set_buffers(const fa_attn_case *what, struct fa_proof_case *c)
                               .elements = plan[i].elements,
                               .span = plan[i].span,
                               .runs = plan[i].span > 0};
+        fa_case_keep_positive(&what->problem, plan[i].type->real, tensor);
         fa_element_find(plan[i].type->name, &tensor->element);
         fits = fits && fa_proof_lay(tensor, plan[i].extent, plan[i].stride, 0, &c->of[BUFFERS + i]);
         c->of[BUFFERS + i].scale = 1;
