@@ -140,8 +140,7 @@ def functions_are_texts_that_say_the_same():
     scores, held = torch.randn(BATCH, HEADS, 24, 24), {"slope": torch.rand(HEADS), "by": 0.5, "document": torch.randint(0, 3, (BATCH, 24))}
 
     class Module(torch.nn.Module):
-        def score(self, s, b, h, q, k):
-            return s + self.slope[h] * self.by
+        score = lambda self, s, b, h, q, k: s + self.slope[h] * self.by  # noqa: E731
 
     def made(slope, by, document):
         def keyword(s, b, h, q, k, *, factor=by):
@@ -229,8 +228,7 @@ def they_have_gradients():
             assert made[0].transpose(1, 2).is_contiguous() == swapped  # in the order of q
             for weight in (0, 1):
                 loss = [(o ** 2).sum() + weight * lse.sum() for o, lse in ((made[0].float(), made[1]), right)]
-                more = {"retain_graph": True, "materialize_grads": True}
-                for got, wanted in zip(torch.autograd.grad(loss[0], x, **more), torch.autograd.grad(loss[1], exact, **more)):
+                for got, wanted in zip(*(torch.autograd.grad(one, of, retain_graph=True, materialize_grads=True) for one, of in zip(loss, (x, exact)))):
                     close(got.float(), wanted, (way, swapped, weight))
             tap.equal(CALLS.count("backward"), 2)
     with torch.no_grad():
