@@ -83,6 +83,7 @@ CALLS = {
     "atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;": "count_and_wrap",
     "atom.relaxed.gpu.global.add.u32 %0, [%1], 1;": "count",
     "red.relaxed.gpu.global.add.f32 [%0], %1;": "add_global",
+    "red.relaxed.gpu.global.add.v4.f32 [%0], {%1,%2,%3,%4};": "add_global",
     "red.relaxed.gpu.global.add.u64 [%0], %1;": "add_global",
     "red.release.gpu.global.add.u32 [%0], %1;": "add_global",
     "st.release.gpu.global.u32 [%0], %1;": "store_global",

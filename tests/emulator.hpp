@@ -141,10 +141,11 @@ template <class T> void load_global(T &x, T &y, const void *from) { load(global(
 template <class T> void load_global(T &x, T &y, T &z, T &w, const void *from) { load(global(from, 16, false), x, y, z, w); }
 void load_acquire(u32 &x, const u32 *from);
 void load_global_if(float &x, float &y, float &z, float &w, const float *from, u32 there);
-template <class T> void add_global(T *to, T x) {
+template <class T, class... Rest> void add_global(T *to, T x, Rest... rest) {
     T before;
     load(global(to, sizeof before, false), before);
     store(global(to, sizeof before, true), before + x);
+    if constexpr (sizeof...(rest) > 0) add_global(to + 1, rest...);
 }
 inline void count(u32 &before, u32 *to) {
     load(global(to, 4, false), before);

@@ -35,7 +35,7 @@ def hopper_bytes(m, d, dv, varlen=0):
 def hopper_more(case):
     """Beside hopper_bytes(): the lists of a mask, and sums of diagonals."""
     lists = case.flags.get("MASK_SNIPPET", 0) > case.flags["DETERMINISTIC"] + case.flags["VARLEN"]
-    return 256 * max(lists, case.config[0] == 80 and not case.flags["VARLEN"]) + (64 * (case.config[0] + 16) if case.flags.get("D_BUFFERS") else 0)
+    return 256 * max(lists, (case.config[0] == 80 or case.splits * getattr(case, "rows", 1) > 1) and not case.flags["VARLEN"]) + (64 * (case.config[0] + 16) if case.flags.get("D_BUFFERS") else 0)
 
 
 def wide_bytes(stages, d, dv):
@@ -345,13 +345,13 @@ def blocks_wait_for_one_another_s_sums_of_dq():
 def the_parts_of_a_group_are_summed():
     """Five heads of queries, or the tiles of one, in three parts; each step of the sum left out, and what tells parts apart."""
     heads, rows = ("head / kParts * group", "0u"), (("first + count * part / (int)kParts", "first"), ("if (kOfRows) key_tiles *= kParts;", ""))
-    for words, flags, more in (([1, 10, 2, 70, 260], {"CAUSAL": 1}, (heads,)), ([1, 2, 2, 330, 260], {"CAUSAL": 1}, rows),
-                               ([4, 10, 2, 70, 140], {"CAUSAL": 1, "VARLEN": 1}, (heads, ("own.key_tiles * heads_kv + head * tiles_of_keys(own.seq_k)", "head * tiles_of_keys(own.seq_k)"),))):
+    added, apart = (("store_floats(sums_of_keys(p, workspace) + 4 * i, zeros);", ""), ("add_part(dv, sums_at(true));", "")), (
+        ("other < kCount", "other < kCount - 1"), ("x[i + e] + y[e]", "y[e]"), ("(u32)job.head % kParts", "0u"))
+    for words, flags, more in (([1, 10, 2, 70, 260], {"CAUSAL": 1}, (heads, *added)), ([1, 2, 2, 330, 260], {"CAUSAL": 1}, (*rows, *apart)),
+                               ([4, 10, 2, 70, 140], {"CAUSAL": 1, "VARLEN": 1, "DETERMINISTIC": 1}, (heads, *apart, ("own.key_tiles * heads_kv + head * tiles_of_keys(own.seq_k)", "head * tiles_of_keys(own.seq_k)")))):
         case = narrow(PassingCase(random.Random(2)), 64, words, **flags)
-        case.splits, case.rows = (1, 3) if more == rows else (3, 1)
-        find_each(case, (("other < kParts", "other < kParts - 1"), ("x[i + e] + y[e]", "y[e]"), ("!uniform(last)", "uniform(last)"),
-                         ("i < (i64)all_key_tiles(p) * kArrivals", "false"),
-                         ("(u32)job.head % kParts", "0u"), *more), HOPPER)
+        case.splits, case.rows = (1, 3) if rows[0] in more else (3, 1)
+        find_each(case, (("!uniform(last)", "uniform(last)"), ("i < (i64)all_key_tiles(p) * kArrivals", "false"), *more), HOPPER)
 
 
 def a_hopper_kernel_that_is_wrong_is_found():
@@ -367,8 +367,7 @@ def find_in_some_order(case, changes, kernel, before=()):
 
 def narrow_wide(words, **flags):
     case = WideCase(random.Random(1))
-    case.d = case.dv = 64
-    case.splits, case.tiles, case.config, case.dq, case.flags = 1, [64, 64], (64, 64, 2, 0), (64, 1), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1} | flags
+    case.d, case.dv, case.splits, case.tiles, case.config, case.dq, case.flags = 64, 64, 1, [64, 64], (64, 64, 2, 0), (64, 1), dict.fromkeys(case.flags, 0) | {"ALIGNED": 1} | flags
     case.words = [*words, -1, -1, 0, 384, wide_bytes(2, 64, 64), 5, 0, wide_dq_bytes(64, 1, 64, 64)]
     return case
 
@@ -403,8 +402,7 @@ def a_wide_kernel_that_is_wrong_is_found():
 
 def plain_case(**flags):
     case = Case(random.Random(1))
-    case.d = case.dv = 64
-    case.config = (64, 64, 2, 4)
+    case.d, case.dv, case.config = 64, 64, (64, 64, 2, 4)
     case.flags = dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1} | flags
     case.words = [1, 2, 1, 100, 80, -1, -1, 0, 128, shared_bytes(64, 64, 2, 64, 64), 5, 0]
     return case

@@ -47,7 +47,7 @@ static_assert(kD <= 128 && kDv <= 128, "the heads do not fit their tiles");
 #if SKIPS
 constexpr bool kKeeps = true;   // a consumer's warp keeps its job's numbers in shared memory while it multiplies
 #else
-constexpr bool kKeeps = kVarlen || kM == 80;
+constexpr bool kKeeps = kVarlen || kM == 80 || kParts > 1;
 #endif
 constexpr int kKeptBytes = 32;   // of a consumer's warp (keep_job)
 constexpr int kKBytes = kN * kD * 2, kVBytes = kN * kDv * 2, kQBytes = kM * kD * 2, kDoBytes = kM * kDv * 2;
@@ -128,8 +128,10 @@ struct alignas(16) Ranked {
 FA_DEVICE Ranked *ranking_of(const fa_attn_bwd_params &p, void *workspace) {
     return (Ranked *)(maps_of(p, workspace) + maps_in(p) + 1);
 }
-// SPLITS > 1: the sums of dK and dV of each part of each tile of keys; behind all of them the tiles' counters, one of each warp.
+// SPLITS > 1: the sums of dK and dV of each tile of keys, of each part of it where they are few or DETERMINISTIC=1; behind all of them the tiles'
+// counters, one of each warp.
 constexpr int kPartFloats = kN * (kWidth + kWidthV), kArrivals = kGroups * 4;
+constexpr u32 kSums = kDeterministic || SPLITS <= 2 ? kParts : 1;   // of a tile of keys
 FA_DEVICE u32 all_key_tiles(const fa_attn_bwd_params &p) {
     const u32 tiles = kVarlen ? opaque((u32)p.seq_k) / kN + opaque((u32)p.batch) : ((opaque((u32)p.seq_k) + kN - 1) / kN) * opaque((u32)p.batch);
     return tiles * opaque((u32)p.heads_kv);
@@ -139,7 +141,7 @@ FA_DEVICE float *sums_of_keys(const fa_attn_bwd_params &p, void *workspace) {
     return (float *)(ranking_of(p, workspace) + opaque((u32)p.batch) + 1);
 }
 FA_DEVICE u32 *arrivals_of(const fa_attn_bwd_params &p, void *workspace) {
-    return (u32 *)(sums_of_keys(p, workspace) + (kParts == 1 ? 0 : (i64)all_key_tiles(p) * kParts * kPartFloats));
+    return (u32 *)(sums_of_keys(p, workspace) + (kParts == 1 ? 0 : (i64)all_key_tiles(p) * kSums * kPartFloats));
 }
 FA_DEVICE void *behind_ranking(const fa_attn_bwd_params &p, void *workspace) {
     return arrivals_of(p, workspace) + (kParts == 1 ? 0 : (i64)all_key_tiles(p) * kArrivals);
@@ -1230,13 +1232,20 @@ struct Consumer {
     }
     // Whether it has the sums of all parts of its keys then: the last one has. `tile`: of keys, among all.
     __device__ __forceinline__ bool join(void *workspace, u32 tile, u32 part) {
-        float *of_dk = sums_of_keys(p, workspace) + (i64)tile * kParts * kPartFloats + (group * 4 + warp) * (kWidth / 2 * kWarp);
-        float *of_dv = sums_of_keys(p, workspace) + (i64)tile * kParts * kPartFloats + kN * kWidth + (group * 4 + warp) * (kWidthV / 2 * kWarp);
-        put_part(dk, of_dk, kPartFloats, part);
-        put_part(dv, of_dv, kPartFloats, part);
+        const auto sums_at = [&](bool of_v) {   // computed from what is at hand again
+            return sums_of_keys(p, workspace) + (i64)opaque(tile) * kSums * kPartFloats + (of_v ? kN * kWidth : 0) +
+                   (opaque(group) * 4 + warp) * ((of_v ? kWidthV : kWidth) / 2 * kWarp);
+        };
+        if constexpr (kSums == 1) {
+            add_part(dk, sums_at(false));
+            add_part(dv, sums_at(true));
+        } else {
+            put_part(dk, sums_at(false), kPartFloats, part);
+            put_part(dv, sums_at(true), kPartFloats, part);
+        }
         if (!comes_last(arrivals_of(p, workspace) + (i64)tile * kArrivals + group * 4 + warp)) return false;
-        add_parts(dk, of_dk, kPartFloats);
-        add_parts(dv, of_dv, kPartFloats);
+        add_parts<kSums>(dk, sums_at(false), kPartFloats);
+        add_parts<kSums>(dv, sums_at(true), kPartFloats);
         return true;
     }
     // rank: of the job's sequence (VARLEN=1).
@@ -1329,6 +1338,11 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
     if constexpr (kParts > 1)
         for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i < (i64)all_key_tiles(p) * kArrivals; i += (i64)gridDim.x * kSideThreads)
             arrivals_of(p, workspace)[i] = 0;
+    if constexpr (kParts > 1 && kSums == 1) {
+        const float zeros[4] = {};
+        for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i < (i64)all_key_tiles(p) * (kPartFloats / 4); i += (i64)gridDim.x * kSideThreads)
+            store_floats(sums_of_keys(p, workspace) + 4 * i, zeros);
+    }
 #if SKIPS
     list_tiles<Listed>(p, workspace);
 #endif

@@ -126,7 +126,8 @@ FA_DEVICE u32 find_in_turn(u32 turn, u32 tiles, u32 heads) {
 
 // SPLITS jobs share a tile of keys: each has a part of the heads of queries of its group. Or ROW_PARTS jobs, where each head of queries has
 // keys of its own: each has a part of the tiles of queries. A job's "head of keys" is such a part of one.
-// Each part writes its sums of dK and dV to the workspace; the one that ends last adds them, in the order of the parts, and stores them.
+// Each part writes its sums of dK and dV to the workspace, and the one that ends last adds them, in the order of the parts, and stores them; or
+// each adds its own to sums that the first launch cleared, so that the last one does not read those of all.
 constexpr bool kOfRows = ROW_PARTS > 1;
 constexpr u32 kParts = kOfRows ? ROW_PARTS : SPLITS;
 static_assert(ROW_PARTS == 1 || SPLITS == 1, "parts of either kind");
@@ -150,11 +151,19 @@ FA_DEVICE bool comes_last(u32 *counter) {
     warp_sync();   // what lane 0 has acquired is there for all
     return true;
 }
-// The sums of all parts.
-template <int kFloats> FA_DEVICE void add_parts(float (&x)[kFloats], const float *sums, i64 apart) {
+// A part's sums are added to those of all parts.
+template <int kFloats> FA_DEVICE void add_part(const float (&x)[kFloats], float *sums) {
+    sums += threadIdx.x % kWarp * 4;
+#pragma unroll
+    for (int i = 0; i < kFloats; i += 4)
+        asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1,%2,%3,%4};"
+                     :: "l"(sums + i * (int)kWarp), "f"(x[i]), "f"(x[i + 1]), "f"(x[i + 2]), "f"(x[i + 3]) : "memory");
+}
+// The sums of kCount parts.
+template <u32 kCount = kParts, int kFloats> FA_DEVICE void add_parts(float (&x)[kFloats], const float *sums, i64 apart) {
     sums += threadIdx.x % kWarp * 4;
 #pragma unroll 1
-    for (u32 other = 0; other < kParts; ++other, sums += apart) {
+    for (u32 other = 0; other < kCount; ++other, sums += apart) {
 #pragma unroll
         for (int i = 0; i < kFloats; i += 4) {
             float y[4];
