@@ -503,7 +503,8 @@ FA_DEVICE void take_keys(KeyWarp &w, const Job<OfKeys> &job, float (&dk)[kD / 2]
             for (int i = 0; i < 8; ++i)
                 dp[8 * j + i] = to_float<kBf16>((u16)(weights[i / 2] >> i % 2 * 16)) * (dp[8 * j + i] AS_KEPT - rows[i / 4 * 2 + i % 2]);
         }
-        warp_sync();   // all lanes have read delta
+        async_proxy_fence();   // the copy engine writes the next delta there
+        warp_sync();           // all lanes have read it
         w.release(kTileVEmpty, w.step);
     };
     const auto pass = [&] {
