@@ -75,23 +75,23 @@ FA_DEVICE Places places_of(const fa_attn_serving_params &p, const Work &work) {
 }
 
 // What tiles see of steps, counted from key 0, by a mask: a byte, 0: nothing, 1: something, 2: all that fields let them see; and of each score, as lanes have
-// them, a bit. MASK_LISTS has a bit for each place that the mask names: b, h, hk first.
+// them, a bit. MASK_LISTS has a bit for each place that the mask names: b, h, hk first, and one above 65,535 if what it reads are bytes.
 struct Lists {
     enum { kMade = MASK_LISTS != 0, kByBatch = MASK_LISTS % 2 != 0 || VARLEN_Q != 0 || LENGTHS_K != 0, kByHead = MASK_LISTS / 2 % 4 != 0 };
-    enum { kOfLane = (kN + 127) / 128, kOfTile = kM * 2 * kOfLane };   // words: in their low halves are a lane's first row's keys, in turn
-    u64 *const bits;
+    enum { kOfRow = (kN + 127) / 128 * 4, kOfTile = kM * kOfRow };   // words
+    u32 *const bits;
     const u32 tiles, steps, heads, planes;   // of a plane's tile; planes by head and by sequence
 
     __device__ __forceinline__ explicit Lists(const fa_attn_serving_params &p)
-        : bits((u64 *)p.workspace), tiles((u32)(p.dense.seq_q + kM - 1) / kM), steps((u32)(p.dense.seq_k + kN - 1) / kN),
+        : bits((u32 *)p.workspace), tiles((u32)(p.dense.seq_q + kM - 1) / kM), steps((u32)(p.dense.seq_k + kN - 1) / kN),
           heads(kByHead ? p.dense.heads_q : 1), planes(kMade ? heads * (kByBatch ? p.dense.batch : 1) : 0) {}
     __device__ __forceinline__ i64 all() const { return (i64)planes * tiles * steps; }
-    __device__ __forceinline__ i64 bytes() const { return all() * (kOfTile * 8 + 1); }
+    __device__ __forceinline__ i64 bytes() const { return all() * (kOfTile * 4 + 1); }
     __device__ __forceinline__ unsigned char *sees() const { return (unsigned char *)(bits + all() * kOfTile); }
     __device__ __forceinline__ i64 first_of(const Work &w) const {
-        return ((i64)((kByBatch ? w.batch : 0) * heads + (kByHead ? w.head : 0)) * tiles + (u32)w.row0 / kM) * steps;
+        return ((i64)((kByBatch ? w.batch : 0) * heads + (kByHead ? w.head : 0)) * tiles + (u32)w.row0 / kM) * steps + (u32)w.key0 / kN;
     }
-    __device__ __forceinline__ u64 *of_lane(i64 at, int row) const { return bits + at * kOfTile + (row / 16 * kWarp + threadIdx.x % kWarp) * kOfLane; }
+    __device__ __forceinline__ u32 *of_row(i64 at, int row) const { return bits + at * kOfTile + row * kOfRow; }
 };
 
 #if PIECE_STAGES
@@ -399,7 +399,7 @@ class Dealer {
         const int begin = first_key(p, sequence, find_row(p.dense, w.row0).query);
         const int end = end_key(p, sequence, (end_row < w.len_q ? end_row : w.len_q) - 1);
 #if MASK_LISTS
-        w.key0 = 0;
+        w.key0 = begin / kN * kN;
 #elif DROPOUT
         w.key0 = PAGED != 0 ? begin / kBox * kBox : begin / 16 * 16;   // bits are of 16 keys
 #else
@@ -1047,12 +1047,18 @@ struct Serving {
         if (own.whole) return;
 #if MASK_LISTS
         const Lists lists(p);
-        u64 bits[Lists::kOfLane];
+        const u32 *its = lists.of_row(lists.first_of(work) + own.place, row), lane_key = threadIdx.x % 4 * 2;
+        int bits[2][Lists::kOfRow];
 #pragma unroll
-        for (int i = 0; i < Lists::kOfLane; ++i) bits[i] = lists.of_lane(lists.first_of(work) + own.place, row)[i];
+        for (int i = 0; i < 2 * Lists::kOfRow; i += 4) {
+            int (&of)[Lists::kOfRow] = bits[i / Lists::kOfRow];
+            const int at = i % Lists::kOfRow;
+            asm volatile("ld.global.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(of[at]), "=r"(of[at + 1]), "=r"(of[at + 2]), "=r"(of[at + 3])
+                         : "l"(its + i / Lists::kOfRow * 8 * Lists::kOfRow + at) : "memory");
+        }
 #pragma unroll
         for (int i = 0; i < kScores; ++i)
-            if ((bits[i / 64] >> (i % 4 / 2 * 32 + i / 4 % 16 * 2 + i % 2) & 1) == 0) s[i] = neg_infinity();
+            if (((u32)bits[i % 4 / 2][i / 16] >> lane_key >> (i / 4 % 4 * 8 + i % 2) & 1) == 0) s[i] = neg_infinity();
 #elif MASK_FETCHES
         asm volatile("" : "+r"(row), "+r"(key));   // addresses are not to be kept from step to step
         const Seen sees(p, work, row, key);
@@ -1161,40 +1167,105 @@ struct Serving {
 };
 
 #if MASK_LISTS
-// By a warp: what the queries from `row` to `last` see of the keys from `key` on. What there is not is read as the last that there is.
-FA_DEVICE int look_at_all(const Places &places, int row, int last, int key, int last_key, u64 *to) {
-    constexpr int kWords = (kN + 31) / 32;
+#if MASK_LISTS > 65535
+// What a mask reads of 32 keys of a row of bytes, for a thread: whether they lie together, all of them, and each of them.
+enum Reading { kAsk, kRead, kUse };
+template <Reading kMode> struct ByteReads {
+    const fa_attn_buffer_params *buffers;
+    u32 *raw;
+    bool *together = nullptr;
+    __device__ __forceinline__ auto operator[](int which) const {
+        if constexpr (kMode == kUse) return buffers[which];
+        else return SnippetSilent{0, 0.0f};
+    }
+    template <class T, bool kColumn, class K, class... I> __device__ __forceinline__ int of_key(int which, K k, I... index) const {
+        const int ahead = k.real.ahead;
+        if constexpr (kMode == kUse) return (int)(raw[ahead / 4] >> ahead % 4 * 8 & 255);
+        const fa_attn_buffer_params &is = buffers[which];
+        constexpr int kLast = sizeof...(I);
+        i64 row = k.whole;
+        int d = 0;
+        ((row += is.stride[d] * snippet_held(index, is.last[d]), ++d), ...);
+        const unsigned char *at = (const unsigned char *)is.at + row;
+        if constexpr (kMode == kAsk) {
+            *together = is.stride[kLast] == 1 && k.whole >= 0 && k.whole + 31 <= is.last[kLast] && (u64)at % 16 == 0;
+        } else {
+            for (int i = 0; i < 8; i += 4)
+                asm volatile("ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(raw[i]), "=r"(raw[i + 1]), "=r"(raw[i + 2]), "=r"(raw[i + 3]) : "l"(at + i * 4));
+        }
+        return 0;
+    }
+};
+template <Reading kMode> struct SnippetFetches<ByteReads<kMode>> { enum { is = 1 }; };
+template <Reading kMode> FA_DEVICE bool read_key(const Places &places, int q, int key, int ahead, u32 (&raw)[8], bool *together = nullptr) {
+    return is_visible(places, query_place(q), key_place(key, (float)key, ahead), ByteReads<kMode>{places.buffers, raw, together});
+}
+#endif
+// By a warp: what the queries from `row` to `last` see of the keys from `key` to `last_key`. A word is of a row's 32 keys; lanes have those behind one another.
+FA_DEVICE int look_at_all(const Places &places, int row, int last, int key, int last_key, u32 *to) {
+    constexpr int kWords = (kN + 31) / 32, kOfLane = 4;
     const int lane = (int)(threadIdx.x % kWarp);
-    u32 any = 0, all = ~0u, of_row[8];
+    u32 some = 0, hidden = 0;
+    const auto query_of = [&](int i) { return row + i / kWords; };
+    const auto key_of = [&](int i) { return key + i % kWords * 32; };
+    const auto keep = [&](int i, u32 word) {
+        const int keys = last_key + 1 - key_of(i);
+        const u32 there = query_of(i) > last || keys <= 0 ? 0 : keys < 32 ? (1u << keys) - 1 : ~0u;
+        some |= word & there, hidden |= ~word & there;
+        if (i < kM * kWords) to[i / kWords * Lists::kOfRow + i % kWords] = word;
+    };
+    const int queries = last + 1 - row, end = (queries < kM ? queries : kM) * kWords;
+    int made = 0;
+#if MASK_LISTS > 65535
+    bool together = true, is = false;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        u32 x = lane / 4 == i ? ~0u : 0;
-        asm volatile("" : "+r"(x));   // is kept
-        of_row[i] = x;
+    for (int i = 0; i < kM; i += kWarp) {
+        u32 none[8];
+        read_key<kAsk>(places, row + i + lane, key_of(kWords - 1), 0, none, &is);
+        together = together && is;
     }
+    if (!warp_any(!together)) {
+        constexpr int kAtOnce = kWarp * kOfLane;   // words of which some are under way while others are made
+        const auto read = [&](u32 (&raw)[kOfLane][8], int first) {
+#pragma unroll
+            for (int j = 0; j < kOfLane; ++j) read_key<kRead>(places, query_of(first + j * kWarp + lane), key_of(first + j * kWarp + lane), 0, raw[j]);
+        };
+        const auto make = [&](u32 (&raw)[kOfLane][8], int first) {
 #pragma unroll 1
-    for (; row <= last; row += 16, to += kWarp * Lists::kOfLane) {
-        u32 mine[2][Lists::kOfLane * 4] = {};
+            for (int i = first + lane; i < first + kAtOnce; i += kWarp) {
+                u32 word = 0;
 #pragma unroll
-        for (int i = 0; i < 16 * kWords; ++i) {
-            const int q = row + i / kWords, k = key + i % kWords * 32 + lane;
-            const bool is = is_visible(places, query_place(q < last ? q : last), query_place(k < last_key ? k : last_key));
-            mine[i / kWords / 8][i % kWords] |= warp_ballot(is) & of_row[i / kWords % 8];
-        }
+                for (int e = 0; e < 32; ++e) word |= read_key<kUse>(places, query_of(i), key_of(i), e, raw[0]) ? 1u << e : 0;
+                keep(i, word);
 #pragma unroll
-        for (int i = 0; i < 2 * kWords; ++i) any |= mine[i / kWords][i % kWords], all &= mine[i / kWords][i % kWords];
+                for (int j = 1; j < kOfLane; ++j)   // the text stands here once
 #pragma unroll
-        for (int i = 0; i < Lists::kOfLane; ++i) {
-            u32 own[2] = {};
-#pragma unroll
-            for (int j = 0; j < 8; ++j) {   // two bits of each byte come together
-                const u32 x = mine[j / 4][i * 4 + j % 4] >> lane % 4 * 2 & 0x03030303;
-                own[j / 4] |= ((x | x >> 6 | x >> 12 | x >> 18) & 0xff) << j % 4 * 8;
+                    for (int e = 0; e < 8; ++e) raw[j - 1][e] = raw[j][e];
             }
-            to[i] = (u64)own[1] << 32 | own[0];
+        };
+        u32 even[kOfLane][8], odd[kOfLane][8];
+        read(even, 0);
+#pragma unroll 1
+        for (int first = 0; first < end; first += 2 * kAtOnce) {
+            if (first + kAtOnce < end) read(odd, first + kAtOnce);
+            make(even, first);
+            if (first + 2 * kAtOnce < end) read(even, first + 2 * kAtOnce);
+            if (first + kAtOnce < end) make(odd, first + kAtOnce);
         }
+        made = end;
     }
-    return !warp_any(any != 0) ? 0 : warp_any(all != ~0u) ? 1 : 2;
+#endif
+#pragma unroll 1
+    for (int i = made; i < end; i += kWarp) {
+        u32 word = 0;
+#pragma unroll 16
+        for (int j = 0; j < kWarp; ++j) {
+            const u32 all = warp_ballot(is_visible(places, query_place(query_of(i + j)), query_place(key_of(i + j) + lane)));
+            word = lane == j ? all : word;
+        }
+        keep(i + lane, word);
+    }
+    return !warp_any(some != 0) ? 0 : warp_any(hidden != 0) ? 1 : 2;
 }
 // By all warps of the first launch.
 FA_DEVICE void make_lists(const fa_attn_serving_params &p) {
@@ -1213,7 +1284,7 @@ FA_DEVICE void make_lists(const fa_attn_serving_params &p) {
             const int end = end_key(p, s, last), last_key = (key + kN < end ? key + kN : end) - 1;
             if (key <= last_key && first_key(p, s, work.row0) <= last_key) {
                 const SnippetSpan<int> span = SeenSteps<kN>::look(places, work.row0 + s.offset, last + s.offset, key);
-                sees = uniform(span.high) == 0 ? 0 : uniform(span.low) != 0 ? 2 : look_at_all(places, work.row0 + s.offset, last + s.offset, key, last_key, lists.of_lane(i, 0));
+                sees = uniform(span.high) == 0 ? 0 : uniform(span.low) != 0 ? 2 : look_at_all(places, work.row0 + s.offset, last + s.offset, key, last_key, lists.of_row(i, 0));
             }
         }
         if (threadIdx.x % kWarp == 0) lists.sees()[i] = (unsigned char)sees;

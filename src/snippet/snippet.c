@@ -316,8 +316,8 @@ static void print(const fa_snippet *s, fa_buf *out, fa_snippet_reads *reads)
         const node *n = &s->node[i];
         const int kind = is_buffer(n) && n->type != TENSOR ? fetches_of(s, n, at) : 0;
         const int bytes = kind > 0 ? s->buffer[n->whole].type->bytes : 1;
-        if (kind > most && bytes > 1 && bytes * kind <= 8) /* of bytes and wide rows it is none */
-            most = kind, fetched = i;
+        if (kind > most && bytes * kind <= 8 && (bytes > 1 || (s->mask && kind > 1)))
+            most = kind, fetched = i, by |= (bytes == 1) << FA_NAMES; /* of wide rows it is none */
         pairs |= kind == 2, by |= n->op == OP_NAME ? 1 << n->at[0] : 0;
     }
     const int bytes = most > 0 ? s->buffer[s->node[fetched].whole].type->bytes : 0;
