@@ -10,7 +10,7 @@ import random
 import emulate
 import tap
 
-REFERENCE, WHOLE, SPLIT, HOPPER, CUT, PAIR, ALONG = range(7)  # CUT: Hopper's with tiles in parts; PAIR, ALONG: with clusters
+REFERENCE, WHOLE, SPLIT, HOPPER, CUT, THIRD, PAIR, ALONG = range(8)  # CUT, THIRD: Hopper's with tiles in two and three parts; PAIR, ALONG: with clusters
 FILES = ["gemm_reference.cu", "gemm_sm80.cu", "gemm_splitk_sm80.cu", "gemm_sm90a.cu"]
 # BLOCK_M, BLOCK_N, BLOCK_K, STAGES, WARPS_M, WARPS_N; Hopper's kernel has no use for the last two
 CONFIGS = {WHOLE: [(64, 64, 32, 3, 2, 2), (64, 128, 64, 3, 1, 4), (128, 64, 32, 5, 4, 2), (128, 128, 32, 4, 2, 2), (256, 64, 32, 3, 4, 2)],
@@ -21,7 +21,7 @@ CONFIGS = {WHOLE: [(64, 64, 32, 3, 2, 2), (64, 128, 64, 3, 1, 4), (128, 64, 32, 
 class Case:
     def __init__(self, kernel, dice):
         self.kernel = kernel
-        self.bf16, self.splits = dice.choice([0, 1]), dice.choice({SPLIT: [2, 4], HOPPER: [1, 2, 3]}.get(kernel, [1]))
+        self.bf16, self.splits = dice.choice([0, 1]), dice.choice({SPLIT: [2, 4], HOPPER: [1, 2, 3, 4]}.get(kernel, [1]))
         self.config = dice.choice(CONFIGS[kernel]) if kernel != REFERENCE else (64, 64, 32, 3, 2, 2)
         self.group_m = dice.choice([1, 2, 8])
         self.cluster = dice.choice([(1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 2), (1, 1, 8)][:7 if self.splits == 1 else 5] if kernel == HOPPER else [(1, 1, 1)])
@@ -73,7 +73,7 @@ def a_kernel_that_is_wrong_is_found():
                             (SPLIT, (("begin_of(p, blockIdx.y + 1)", "p.k"), ("split < SPLITS", "split < SPLITS - 1"), ("sum[i][j][e] += x[e]", "sum[i][j][e] = x[e]"))), (REFERENCE, (("column + at < columns", "true"),)),
                             (CUT, (("x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] += y[3];", "x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] = y[3];"), ("last = (split + 1) * slices / SPLITS;", "last = (split + 1) * slices / SPLITS - split;"),
                                    ("if (came != SPLITS - 1) return false;", "if (came != SPLITS - 2) return false;"), ("arrives_last(counter, SPLITS)", "arrives_last(counter, SPLITS + 1)"), ("return tile < tiles;", "return tile + 1 < tiles;"))),
-                            (PAIR, (("barrier_init(empty(base, slot), kConsumers * kSharing);", "barrier_init(empty(base, slot), kConsumers);"), ("i < kStages", "false"))),
+                            (THIRD, (("x[0] += sum[0]", "x[0] = sum[0]"),)), (PAIR, (("barrier_init(empty(base, slot), kConsumers * kSharing);", "barrier_init(empty(base, slot), kConsumers);"), ("i < kStages", "false"))),
                             (ALONG, (("x[e] = along == 0 ? y[e] : x[e] + y[e];", "x[e] = y[e];"), ("first = cluster_rank() * part, last = first + part;", "first = 0, last = part;"), ("named_sync(1, kGroups * kGroup);", ""),
                                      ("if (kAlong > 1) cluster_sync();", ""))),
                             (HOPPER, (("barrier_wait(empty(base, ring.slot), ring.parity ^ 1);", ""), ("wgmma_wait<1>();", "wgmma_wait<2>();"),
@@ -81,9 +81,9 @@ def a_kernel_that_is_wrong_is_found():
                                       ("barrier_init(empty(base, slot), kConsumers * kSharing);", "barrier_init(empty(base, slot), kConsumers - 1);"),
                                       ("if (threadIdx.x % kGroup == 0) tma_store_wait_read<0>();", ""), ("piece ^= 1;", "")))):
         case = Case(min(kernel, HOPPER), dice)
-        case.splits, case.cluster = {CUT: 2, SPLIT: case.splits}.get(kernel, 1), {PAIR: (2, 1, 1), ALONG: (1, 1, 2)}.get(kernel, (1, 1, 1))
+        case.splits, case.cluster = {CUT: 2, THIRD: 3, SPLIT: case.splits}.get(kernel, 1), {PAIR: (2, 1, 1), ALONG: (1, 1, 2)}.get(kernel, (1, 1, 1))
         case.m, case.n, case.k, case.gap, case.group_m, case.seed = 130, 136, 328, 8, 2, 2
-        case.config = {WHOLE: (64, 64, 32, 3, 2, 2), SPLIT: (32, 64, 64, 4, 2, 2), REFERENCE: case.config, CUT: (64, 128, 64, 3, 0, 0)}.get(kernel, (128, 128, 64, 4, 0, 0))
+        case.config = {WHOLE: (64, 64, 32, 3, 2, 2), SPLIT: (32, 64, 64, 4, 2, 2), REFERENCE: case.config, CUT: (64, 128, 64, 3, 0, 0), THIRD: (64, 128, 64, 3, 0, 0)}.get(kernel, (128, 128, 64, 4, 0, 0))
         for change in range(len(changes) + 1):
             done = proved(case, changes=changes, change=change)
             assert done.returncode == (change > 0), (change, done)

@@ -32,6 +32,8 @@ static_assert((kDown > 1) + (kAcross > 1) + (kAlong > 1) <= 1 && (kAlong == 1 ||
 static_assert(kAlong == 1 || kM * kN * 4 <= kStages * (kM + kN) * 128, "sums pass through the ring");
 using Place = PlaceOf<kM * kDown, kN * kAcross>;   // of a cluster
 static_assert(FA_THREADS == kThreads, "the manifest differs");
+// Do registers hold the sums of a third or fourth part beside those that are added? Else its own are read again, too.
+constexpr bool kStay = SPLITS > 2 && kParts * kM / 2 <= (kGroups == 3 ? 44 : 64);
 constexpr u32 kWarp = 32, kGroup = 128, kRowBytes = 128, kConsumers = kGroups * 4;   // warps
 constexpr u32 kPiece = kGroups == 3 ? 16 : 32, kPieceBytes = kPiece * kRowBytes, kBox = kM % 16 == 0 ? 16 : 8;   // rows of C; that are stored at once
 constexpr u32 kBBytes = kN * kRowBytes, kSlotBytes = kBBytes + kM * kRowBytes;
@@ -185,6 +187,19 @@ struct Consumer {
         asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(room) : "memory");
         return x != 0;
     }
+    // This thread's sums behind those of the kBefore parts before it, which are added in their order.
+    template <int kBefore> __device__ __forceinline__ void add_behind(float *parts, u32 tile) {
+        each_vector(parts, tile, 0, [](const float *from, float *x) {
+            float sum[4], y[4];
+            load_floats(sum, from);
+#pragma unroll
+            for (int i = 1; i < kBefore; ++i) {
+                load_floats(y, from + i * (kN * kM));
+                sum[0] += y[0], sum[1] += y[1], sum[2] += y[2], sum[3] += y[3];
+            }
+            x[0] += sum[0], x[1] += sum[1], x[2] += sum[2], x[3] += sum[3];
+        });
+    }
     // Whether this group has the sums of all of K now; else they are in the workspace, and another block adds them up: the last one
     // to come, in the order of K.
     __device__ __forceinline__ bool join(const Work &work, float *parts, u32 *counters) {
@@ -193,16 +208,20 @@ struct Consumer {
         if (work.split > 0 || !answer([=] { return all_others_came(counter); })) {
             each_vector(parts, tile, work.split, [](float *to, const float *x) { store_floats(to, {x[0], x[1], x[2], x[3]}); });
             if (!answer([=] { return arrives_last(counter, SPLITS); })) return false;
-            if (work.split > 1)
-                each_vector(parts, tile, 0, [](const float *from, float *x) {
-                    float y[4];
-                    load_floats(y, from);
-                    x[0] = y[0], x[1] = y[1], x[2] = y[2], x[3] = y[3];
-                });
+        }
+        if constexpr (kStay) {
+            if (work.split == 2) add_behind<2>(parts, tile);
+            if (SPLITS > 3 && work.split == 3) add_behind<3>(parts, tile);
+        } else if (SPLITS > 2 && work.split > 1) {
+            each_vector(parts, tile, 0, [](const float *from, float *x) {
+                float y[4];
+                load_floats(y, from);
+                x[0] = y[0], x[1] = y[1], x[2] = y[2], x[3] = y[3];
+            });
         }
         // The second part's own sums stay where they are: they are the first ones to be added to the first part's.
 #pragma unroll 1
-        for (u32 split = work.split == 1 ? 0 : 1; split < SPLITS; split += split == 0 ? 2 : 1)
+        for (u32 split = work.split == 1 ? 0 : kStay && work.split > 1 ? work.split + 1 : 1; split < SPLITS; split += split == 0 ? 2 : 1)
             each_vector(parts, tile, split, [](const float *from, float *x) {
                 float y[4];
                 load_floats(y, from);
