@@ -121,11 +121,10 @@ static void quote(const char *text, char ret_line[400])
     size_t size = strnlen(text, 399);
     while (size > 0 && isspace((unsigned char)text[size - 1]))
         size--;
-    char *clean = as_utf8(text, size);
+    FA_ENDS(fa_free_at) char *clean = as_utf8(text, size);
     for (char *c = clean; c != NULL && *c != 0; c++)
         *c = *c == '\n' || *c == '\t' ? ' ' : *c;
     snprintf(ret_line, 400, "%s", clean != NULL ? clean : "out of memory");
-    free(clean);
 }
 
 /* The sentence of libpq's last error on the connection, which is given up when it is lost. */
@@ -491,7 +490,7 @@ static int postgres_prepare(fa_store *store, fa_statement *statement, fa_diag *d
 {
     struct fa_postgres *postgres = store->postgres;
     struct prepared *prepared = calloc(1, sizeof *prepared);
-    char *own = own_sql(statement->sql);
+    FA_ENDS(fa_free_at) char *own = own_sql(statement->sql);
     PGresult *result = NULL;
     int rc = 0;
     if (prepared == NULL || own == NULL)
@@ -505,7 +504,6 @@ static int postgres_prepare(fa_store *store, fa_statement *statement, fa_diag *d
                          fa_pq.sendPrepare(postgres->connection, prepared->name, own, 0, NULL),
                          &result, diag);
     }
-    free(own);
     if (rc != 0) {
         free(prepared);
         return rc;

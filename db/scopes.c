@@ -39,14 +39,13 @@ void fa_db_problem_read(fa_query *query, fa_problem *ret_problem)
     char key[FA_PROBLEM_KEY_MAX], key_now[FA_PROBLEM_KEY_MAX];
     fa_read_copy(query, key, sizeof key);
     fa_problem problem = {0};
-    cJSON *json = fa_read_json(query, 4096);
+    FA_ENDS(fa_json_end) cJSON *json = fa_read_json(query, 4096);
     int rc = json != NULL ? fa_problem_from_json(json, false, "*", &problem, NULL) : 0;
     if (json != NULL && rc == 0)
         fa_problem_key(&problem, key_now);
     if (json != NULL && (rc != 0 || strcmp(key, key_now) != 0))
         fa_read_fail(query,
                      rc == FA_ENOTSUP || is_of_a_directory(json) ? FA_EVERSION : FA_ECORRUPT);
-    cJSON_Delete(json);
     *ret_problem = problem;
 }
 
@@ -109,10 +108,9 @@ void fa_db_trial_read(fa_query *query, fa_trial *ret_trial)
     fa_trial trial = {0};
     char key[FA_HASH_HEX], key_now[FA_HASH_HEX];
     fa_read_copy(query, key, sizeof key);
-    cJSON *json = fa_read_json(query, 4096);
+    FA_ENDS(fa_json_end) cJSON *json = fa_read_json(query, 4096);
     if (json != NULL && fa_config_from_json(json, &trial.config, NULL) != 0)
         fa_read_fail(query, FA_ECORRUPT);
-    cJSON_Delete(json);
     key_of(&trial.config, key_now);
     if (strcmp(key, key_now) != 0)
         fa_read_fail(query, FA_ECORRUPT);

@@ -765,15 +765,13 @@ static int print_schema(fa_store *store, fa_buf *out, fa_diag *diag)
 static int check_tables(fa_store *store, fa_diag *diag)
 {
     fa_store *made = NULL;
-    fa_buf ours = {0}, theirs = {0};
+    FA_ENDS(fa_buf_free) fa_buf ours = {0}, theirs = {0};
     int rc;
     if ((rc = fa_portable_new(&made, diag)) == 0 && (rc = print_schema(made, &ours, diag)) == 0 &&
         (rc = print_schema(store, &theirs, diag)) == 0 &&
         (ours.size != theirs.size || memcmp(ours.data, theirs.data, ours.size) != 0))
         rc = fa_fail(diag, FA_ECORRUPT, "store %s: its tables are not those of a bundle",
                      store->path);
-    fa_buf_free(&ours);
-    fa_buf_free(&theirs);
     fa_store_close(&made);
     return rc;
 }

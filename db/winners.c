@@ -86,9 +86,8 @@ static int get_cubin(fa_store *store, const char *key, fa_cubin_record *ret_reco
 /* A cubin that is stored and sound stays: its proof is about its very bytes. */
 static int put_cubin(fa_store *store, const fa_cubin_record *record, fa_diag *diag)
 {
-    fa_cubin_record earlier = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record earlier = {0};
     int rc = get_cubin(store, record->key, &earlier, diag);
-    fa_cubin_record_free(&earlier);
     if (rc == 0)
         return 0;
     if (rc == FA_ECORRUPT && !store->damaged)

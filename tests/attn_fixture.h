@@ -84,12 +84,11 @@ static inline int fixture_compile(const struct fixture *f, fa_buf *source, const
                                   const fa_gpu *gpu, fa_buf *ret_cubin, fa_diag *diag)
 {
     char architecture[16];
-    fa_buf log = {0};
+    FA_ENDS(fa_buf_free) fa_buf log = {0};
     fa_render_architecture(family, gpu, architecture, sizeof architecture);
     const fa_compile_request request =
         fixture_request(f, family != NULL ? "candidate.cu" : "reference.cu", source, architecture);
     int rc = fa_nvrtc_compile(&request, ret_cubin, &log, diag);
-    fa_buf_free(&log);
     fa_buf_free(source);
     return rc;
 }

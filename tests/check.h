@@ -10,7 +10,7 @@
 #ifndef FA_TESTS_CHECK_H
 #define FA_TESTS_CHECK_H
 
-#include "fa_types.h"
+#include "error.h"
 
 #include <ftw.h>
 #include <math.h>

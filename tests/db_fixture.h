@@ -216,10 +216,10 @@ static inline int db_put_winner(fa_store *store, int32_t seq, uint32_t n, fa_ori
 /* Whether the scope's winner is n with the very bytes of n. */
 static inline bool db_winner_is(fa_store *store, int32_t seq, uint32_t n, fa_diag *diag)
 {
-    unsigned char *bytes = malloc(DB_CUBIN_SIZE);
+    FA_ENDS(fa_free_at) unsigned char *bytes = malloc(DB_CUBIN_SIZE);
     fa_scope scope = db_scope(seq);
-    fa_winner_record winner = {0};
-    fa_cubin_record cubin = {0};
+    FA_ENDS(fa_winner_record_free) fa_winner_record winner = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
     bool good = false;
     if (bytes != NULL && fa_store_winner_get(store, &scope, &winner, &cubin, diag) == 0) {
         fa_cubin_record expected = db_cubin(n, bytes);
@@ -227,9 +227,6 @@ static inline bool db_winner_is(fa_store *store, int32_t seq, uint32_t n, fa_dia
                memcmp(cubin.bytes, bytes, cubin.size) == 0 &&
                winner.trial.config.tunable[1].value == (int32_t)n;
     }
-    fa_winner_record_free(&winner);
-    fa_cubin_record_free(&cubin);
-    free(bytes);
     return good;
 }
 

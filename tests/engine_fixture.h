@@ -12,8 +12,8 @@
 #include "buf.h"
 #include "driver.h"
 #include "fa_tune.h"
+#include "json.h"
 
-#include <cJSON.h>
 #include <dirent.h>
 #include <signal.h>
 #include <spawn.h>
@@ -72,15 +72,12 @@ static inline bool fixture_change_manifest(const engine_fixture *f, const char *
     snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", from);
     if (fa_buf_read_file(&text, path, 1 << 20) != 0)
         return false;
-    cJSON *manifest = cJSON_Parse(text.data);
+    FA_ENDS(fa_json_end) cJSON *manifest = cJSON_Parse(text.data);
     fa_buf_free(&text);
     change(manifest);
-    char *changed = cJSON_Print(manifest);
+    FA_ENDS(fa_free_at) char *changed = cJSON_Print(manifest);
     snprintf(path, sizeof path, "%s/attn_fwd_sm80.json", f->templates);
-    bool ok = changed != NULL && write_text(path, changed);
-    free(changed);
-    cJSON_Delete(manifest);
-    return ok;
+    return changed != NULL && write_text(path, changed);
 }
 
 static inline fa_options fixture_options(const engine_fixture *f)
@@ -293,11 +290,10 @@ static inline void fixture_free_tensors(const engine_fixture *f, fa_device_ptr t
 static inline bool fixture_output(const engine_fixture *f, fa_device_ptr output, size_t size,
                                   size_t ones, fa_diag *diag)
 {
-    uint16_t *out = malloc(size);
+    FA_ENDS(fa_free_at) uint16_t *out = malloc(size);
     bool right = out != NULL && fa_copy_from_device(f->driver, out, output, size, diag) == 0;
     for (size_t i = 0; right && i < size / 2; i++)
         right = out[i] == (i < ones ? 0x3c00 : 0xffff);
-    free(out);
     return right;
 }
 
@@ -376,11 +372,10 @@ static inline fa_study_trial *fixture_explain(fa_tuner *tuner, const fa_request 
 static inline int fixture_ended(fa_tuner *tuner, const fa_request *request, fa_status status)
 {
     int count;
-    fa_study_trial *row = fixture_explain(tuner, request, &count);
+    FA_ENDS(fa_free_at) fa_study_trial *row = fixture_explain(tuner, request, &count);
     int found = count < 0 ? -1 : 0;
     for (int i = 0; i < count; i++)
         found += row[i].trial.status == status;
-    free(row);
     return found;
 }
 
@@ -388,10 +383,9 @@ static inline int fixture_ended(fa_tuner *tuner, const fa_request *request, fa_s
 static inline int fixture_reasons(fa_tuner *tuner, const fa_request *request, const char *part)
 {
     int count, found = 0;
-    fa_study_trial *row = fixture_explain(tuner, request, &count);
+    FA_ENDS(fa_free_at) fa_study_trial *row = fixture_explain(tuner, request, &count);
     for (int i = 0; i < count; i++)
         found += strstr(row[i].trial.reason, part) != NULL;
-    free(row);
     return found;
 }
 

@@ -14,7 +14,7 @@ static const char wanted[] = "{\"text\":\"a\",\"number\":1.5,\"known\":null,\"fl
 
 static char *make(void)
 {
-    cJSON *json = cJSON_CreateObject();
+    FA_ENDS(fa_json_end) cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "text", "a");
     fa_json_add_text(json, "left out", NULL);
     fa_json_add_number(json, "number", 1.5);
@@ -29,7 +29,6 @@ static char *make(void)
     fa_json_add(fa_json_add_object(json, "object"), "none", cJSON_CreateNull());
     fa_json_add(json, "item", cJSON_CreateString("b"));
     char *text = fa_json_print(json);
-    cJSON_Delete(json);
     return text;
 }
 
@@ -77,20 +76,17 @@ TEST(a_number_has_the_fewest_digits_that_read_back)
         {-INFINITY, "null"},
     };
     cJSON *list = cJSON_CreateArray(), *read;
-    fa_buf text = {0};
+    FA_ENDS(fa_buf_free) fa_buf text = {0};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         fa_json_push(list, cJSON_CreateNumber(numbers[i].value));
         fa_buf_printf(&text, "%c%s", i == 0 ? '[' : ',', numbers[i].text);
     }
     fa_buf_text(&text, "]");
-    char *first = fa_json_print(list);
+    FA_ENDS(fa_free_at) char *first = fa_json_print(list);
     CHECK_TEXT(first, text.data);
     CHECK_INT(fa_json_parse(first, strlen(first), "", &read, NULL), 0);
-    char *second = fa_json_print(read);
+    FA_ENDS(fa_free_at) char *second = fa_json_print(read);
     CHECK_TEXT(second, first);
-    free(first);
-    free(second);
-    fa_buf_free(&text);
     cJSON_Delete(list);
     cJSON_Delete(read);
 }
@@ -101,9 +97,8 @@ TEST(a_document_is_printed_as_it_was_read)
                                "\"\\\"\\\\\":\"\\b\\f\\n\\r\\t\\u0001\\u001f/\u00e9\"}";
     cJSON *read;
     CHECK_INT(fa_json_parse(text, sizeof text - 1, "", &read, NULL), 0);
-    char *line = fa_json_print(read);
+    FA_ENDS(fa_free_at) char *line = fa_json_print(read);
     CHECK_TEXT(line, text);
-    free(line);
     cJSON_Delete(read);
 }
 

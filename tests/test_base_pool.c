@@ -7,6 +7,7 @@
 #include "check.h"
 #include "failing_allocator.h"
 
+#include "json.h"
 #include "pool.h"
 
 #include <sched.h>
@@ -130,11 +131,10 @@ static int converse_late(const char *verb, const void *blob, size_t size, int ti
     fa_diag diag;
     *seen = (struct seen){0};
     int rc = fa_child_start(&loop, self, arguments, nothing, &events, seen, &seen->child, &diag);
-    cJSON *json = cJSON_CreateObject();
+    FA_ENDS(fa_json_end) cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "do", verb);
     if (rc == 0)
         rc = fa_child_send(seen->child, json, blob, size, timeout_ms, &diag);
-    cJSON_Delete(json);
     siginfo_t info;
     if (held_up && (waitid(P_ALL, 0, &info, WEXITED | WNOWAIT) != 0 ||
                     usleep(2000 * (useconds_t)timeout_ms) != 0))
@@ -156,10 +156,9 @@ TEST(a_child_answers_with_a_large_blob)
 {
     struct seen seen;
     size_t size = 5 << 20;
-    char *blob = malloc(size);
+    FA_ENDS(fa_free_at) char *blob = malloc(size);
     memset(blob, 'x', size);
     CHECK_INT(converse("echo", blob, size, 30000, &seen), 0);
-    free(blob);
     CHECK_INT(seen.messages, 1);
     CHECK_INT(seen.blob_size, size);
 }
@@ -317,7 +316,7 @@ TEST(children_beyond_the_limit_of_descriptors_are_heard)
     fa_loop loop = {0};
     char *const arguments[] = {self, "child", NULL};
     fa_diag diag;
-    cJSON *json = cJSON_CreateObject();
+    FA_ENDS(fa_json_end) cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "do", "echo");
     int rc = getrlimit(RLIMIT_NOFILE, &before);
     for (int i = 0; i < 2 && rc == 0; i++) {
@@ -325,7 +324,6 @@ TEST(children_beyond_the_limit_of_descriptors_are_heard)
         if (rc == 0)
             rc = fa_child_send(seen[i].child, json, NULL, 0, 30000, &diag);
     }
-    cJSON_Delete(json);
     one = (struct rlimit){1, before.rlim_max};
     if (rc == 0)
         rc = setrlimit(RLIMIT_NOFILE, &one);
@@ -371,13 +369,12 @@ TEST(want_of_descriptors_is_not_told_as_want_of_memory)
 
 TEST(frames_are_taken_only_when_whole_and_lengths_are_bounded)
 {
-    fa_buf buf = {0};
+    FA_ENDS(fa_buf_free) fa_buf buf = {0};
     fa_message message = {0};
     fa_diag diag;
     size_t used;
-    cJSON *json = cJSON_Parse("{\"a\":1}");
+    FA_ENDS(fa_json_end) cJSON *json = cJSON_Parse("{\"a\":1}");
     CHECK_OK(fa_message_encode(json, "blob", 4, &buf, &diag), diag);
-    cJSON_Delete(json);
     for (size_t n = 0; n < buf.size; n++) {
         CHECK_OK(fa_message_decode(buf.data, n, &message, &used, &diag), diag);
         CHECK_INT(used, 0);
@@ -389,7 +386,6 @@ TEST(frames_are_taken_only_when_whole_and_lengths_are_bounded)
     buf.data[15] = 0x7f; /* a blob of 2^62 bytes */
     CHECK_FAILS(fa_message_decode(buf.data, buf.size, &message, &used, &diag), FA_ECORRUPT,
                 "too large");
-    fa_buf_free(&buf);
 }
 
 int main(int argc, char **argv)

@@ -30,12 +30,11 @@ TEST(work_and_traffic_are_the_sums_that_the_file_lists)
 
 static int parse_problem(const char *text, fa_diag *diag)
 {
-    cJSON *json = NULL;
+    FA_ENDS(fa_json_end) cJSON *json = NULL;
     fa_problem problem = plain;
     int rc = fa_json_parse(text, strlen(text), "test", &json, diag);
     if (rc == 0)
         rc = fa_problem_from_json(json, false, "*", &problem, diag);
-    cJSON_Delete(json);
     return rc;
 }
 
@@ -59,12 +58,11 @@ TEST(more_keys_than_any_document_needs_are_refused)
 {
     fa_diag diag;
     cJSON *json = NULL;
-    fa_buf many = {0};
+    FA_ENDS(fa_buf_free) fa_buf many = {0};
     for (int i = 0; i <= 1024; i++)
         fa_buf_printf(&many, "%c\"k%d\":0", i == 0 ? '{' : ',', i);
     fa_buf_text(&many, "}");
     int rc = fa_json_parse(many.data, many.size, "test", &json, &diag);
-    fa_buf_free(&many);
     CHECK_FAILS(rc, FA_EINVAL, "1024 keys");
     CHECK(json == NULL);
 }
@@ -189,14 +187,13 @@ TEST(keys_and_json_of_attention_are_those_of_earlier_stores)
                     "aligned=0");
     fa_problem_shape(&p, key);
     CHECK_TEXT(key, "attn_fwd bf16 causal=top-left bshd d=96 b=2 hq=12 hkv=4 lse=1 aligned=0");
-    cJSON *json = fa_problem_to_json(&p);
+    FA_ENDS(fa_json_end) cJSON *json = fa_problem_to_json(&p);
     char *text = cJSON_PrintUnformatted(json);
     CHECK_TEXT(text,
                "{\"operation\":\"attn_fwd\",\"dtype\":\"bf16\",\"causal\":\"top-left\","
                "\"layout\":\"bshd\",\"head_dim\":96,\"batch\":2,\"heads_q\":12,\"heads_kv\":4,"
                "\"seq_q\":17,\"seq_k\":1023,\"lse\":true,\"unaligned\":true}");
     cJSON_free(text);
-    cJSON_Delete(json);
 }
 
 #define MEMBER(name) {#name, offsetof(fa_problem, name)},
@@ -240,7 +237,7 @@ TEST(callers_set_and_get_fields_by_their_names)
     const fa_operation *sum = NULL;
     fa_problem p, back;
     fa_diag diag;
-    char *json = NULL;
+    FA_ENDS(fa_free_at) char *json = NULL;
     fa_field_info info = {.size = sizeof info};
     CHECK_OK(fa_operation_register(row_sum, strlen(row_sum), "test", &sum, &diag), diag);
     CHECK_OK(fa_find_operation("row_sum", &sum, &diag), diag);
@@ -253,7 +250,6 @@ TEST(callers_set_and_get_fields_by_their_names)
                      "\"mean\":true}");
     CHECK_OK(fa_problem_read(json, strlen(json), &back, &diag), diag);
     CHECK(fa_problem_equal(&p, &back));
-    free(json);
     CHECK_INT(fa_operation_field(sum, 0, &info), 0);
     CHECK_TEXT(info.choices[1], "fp32");
     CHECK_INT(fa_operation_field(sum, 4, &info), FA_ENOTFOUND);
@@ -367,7 +363,7 @@ TEST(what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways)
 {
     fa_problem p = plain, back = {0};
     char key[FA_PROBLEM_KEY_MAX];
-    fa_buf words = {0};
+    FA_ENDS(fa_buf_free) fa_buf words = {0};
     fa_diag diag;
     p.lengths_k = FA_LENGTHS_SEQUSED;
     p.page = 64;
@@ -382,10 +378,8 @@ TEST(what_serving_asks_for_joins_the_key_and_the_json_and_goes_both_ways)
     CHECK(strstr(key, "mk=") == NULL);
     fa_problem_words(&words, &p, " ", false);
     CHECK_HAS(words.data, "lengths of keys seqused");
-    fa_buf_free(&words);
-    cJSON *json = fa_problem_to_json(&p);
+    FA_ENDS(fa_json_end) cJSON *json = fa_problem_to_json(&p);
     CHECK_OK(fa_problem_from_json(json, true, NULL, &back, &diag), diag);
-    cJSON_Delete(json);
     CHECK(fa_problem_equal(&p, &back));
     p.mean_k = p.seq_k + 1;
     CHECK_FAILS(fa_problem_check(&p, &diag), FA_EINVAL, ": use at most seq_k, which is ");

@@ -44,8 +44,8 @@ static bool write_bundle(const char *path, const fa_secret_key *secret)
 static int read_whole(const char *path)
 {
     fa_bundle *bundle = NULL;
-    fa_winner_record *row = NULL;
-    fa_cubin_record cubin = {0};
+    FA_ENDS(fa_free_at) fa_winner_record *row = NULL;
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
     size_t count = 0;
     int rc = fa_bundle_open(path, false, &bundle, &diag);
     if (rc == 0)
@@ -57,8 +57,6 @@ static int read_whole(const char *path)
         if (rc == 0 && strcmp(row[i].cubin_key, cubin.key) != 0)
             rc = 1;
     }
-    fa_cubin_record_free(&cubin);
-    free(row);
     fa_bundle_close(&bundle);
     return rc;
 }
@@ -130,10 +128,9 @@ DB_TEST(the_same_content_gives_the_same_bytes)
 
 static size_t count_like(fa_bundle *bundle, const fa_problem *like)
 {
-    fa_winner_record *row = NULL;
+    FA_ENDS(fa_free_at) fa_winner_record *row = NULL;
     size_t count = 0;
     int rc = fa_bundle_winners_like(bundle, like, &row, &count);
-    free(row);
     return rc == 0 ? count : SIZE_MAX;
 }
 
@@ -372,14 +369,13 @@ DB_TEST(a_signed_bundle_is_held_to_its_signature)
 /* ---- what has its hash and cannot be --------------------------------------------------------*/
 static void check_forgery(const char *sql, const char *sentence)
 {
-    fa_buf bytes = {0};
+    FA_ENDS(fa_buf_free) fa_buf bytes = {0};
     CHECK(forge(sql, &bytes));
     diag.text[0] = 0;
     int rc = read_bytes(&bytes);
     if (rc != FA_ECORRUPT)
         printf("# %s: %d\n", sql, rc);
     CHECK_FAILS(rc, FA_ECORRUPT, sentence);
-    fa_buf_free(&bytes);
 }
 
 DB_TEST(other_tables_than_ours_are_refused_though_their_hash_is_right)
@@ -453,10 +449,9 @@ DB_TEST(rows_that_lie_are_refused_though_their_hash_is_right)
          "INSERT INTO winner SELECT * FROM many",
          "1 to 20000 of each can be"},
     };
-    fa_buf bytes = {0}; /* one that changes nothing is taken */
+    FA_ENDS(fa_buf_free) fa_buf bytes = {0}; /* one that changes nothing is taken */
     CHECK(forge("UPDATE winner SET driver_version = driver_version + 1", &bytes));
     CHECK_OK(read_bytes(&bytes), diag);
-    fa_buf_free(&bytes);
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++)
         check_forgery(lies[i].sql, lies[i].sentence);
     char key[FA_HASH_HEX], sql[200];

@@ -60,9 +60,9 @@ DB_STORE_TEST(a_failed_mark_deletes_that_winner_and_no_other)
 
 DB_STORE_TEST(winners_like_one_differ_in_lengths_and_silicon_alone)
 {
-    unsigned char *bytes = malloc(DB_CUBIN_SIZE);
+    FA_ENDS(fa_free_at) unsigned char *bytes = malloc(DB_CUBIN_SIZE);
     fa_cubin_record cubin = db_cubin(1, bytes);
-    fa_winner_record *row = NULL;
+    FA_ENDS(fa_free_at) fa_winner_record *row = NULL;
     size_t count = 0;
     int elsewhere = 0;
     CHECK(bytes != NULL);
@@ -87,6 +87,4 @@ DB_STORE_TEST(winners_like_one_differ_in_lengths_and_silicon_alone)
         elsewhere += strcmp(row[i].scope.silicon, scope.silicon) != 0;
     CHECK_INT(count, 3);
     CHECK_INT(elsewhere, 1);
-    free(row);
-    free(bytes);
 }

@@ -115,12 +115,11 @@ static void check_trials(uint32_t killed)
     CHECK(store != NULL);
     struct census census = {0};
     fa_scope scope = db_scope(TRIAL_SEQ);
-    fa_study_trial *record = NULL;
+    FA_ENDS(fa_free_at) fa_study_trial *record = NULL;
     size_t count = 0;
     CHECK_OK(fa_store_trials(store, &scope, &record, &count, &diag), diag);
     for (size_t i = 0; i < count; i++)
         count_trial(&census, &record[i]);
-    free(record);
     uint32_t expected = 0;
     for (uint32_t n = 0; n < reported; n++)
         expected += stored[n];

@@ -28,13 +28,12 @@ struct told {
 static struct told listed(void)
 {
     struct told told = {.count = -1};
-    fa_baseline *row = NULL;
+    FA_ENDS(fa_free_at) fa_baseline *row = NULL;
     size_t count = 0;
     if (fa_store_baselines(store, &row, &count, &diag) == 0)
         told.count = (int)count;
     if (count > 0)
         memcpy(told.baseline, row, (count < 4 ? count : 4) * sizeof *row);
-    free(row);
     return told;
 }
 
@@ -128,7 +127,7 @@ DB_STORE_TEST(scopes_tell_their_trials_and_the_fastest_come_first)
         CHECK_OK(fa_store_trial_put(store, &scope, &put, &diag), diag);
     }
     CHECK_OK(db_put_winner(store, 7, 1, FA_ORIGIN_MEASURED, NULL, &diag), diag);
-    fa_scope_row *row = NULL;
+    FA_ENDS(fa_free_at) fa_scope_row *row = NULL;
     size_t count = 0;
     CHECK_OK(fa_store_scopes(store, &row, &count, &diag), diag);
     CHECK_INT(count, 2);
@@ -138,7 +137,6 @@ DB_STORE_TEST(scopes_tell_their_trials_and_the_fastest_come_first)
         CHECK_INT(row[i].trials, tried ? 6 : 0); /* configs */
         CHECK(row[i].unix_time > 0);
     }
-    free(row);
     static const int32_t fastest[2][2] = {{5, 2},
                                           /* 2 by its newest time */ {3, 6}}; /* by the model's */
     for (int i = 0; i < 2; i++) {
@@ -193,14 +191,13 @@ static int64_t count_rows(const char *sql)
 static int forget(fa_store *from, const fa_scope *scope, bool dry_run, fa_forgotten *ret,
                   fa_diag *why)
 {
-    fa_scope_row *row = NULL;
+    FA_ENDS(fa_free_at) fa_scope_row *row = NULL;
     size_t count = 0;
     int64_t id = -1;
     int rc = fa_store_scopes(from, &row, &count, why);
     for (size_t i = 0; scope != NULL && i < count; i++)
         if (row[i].unread == NULL && fa_problem_equal(&row[i].scope.problem, &scope->problem))
             id = row[i].id;
-    free(row);
     return rc != 0
                ? rc
                : fa_store_forget(from, &(fa_forget_scopes){scope != NULL ? &id : NULL, 1, dry_run},
@@ -233,14 +230,13 @@ DB_STORE_TEST(what_is_forgotten_takes_the_cubins_that_nothing_else_refers_to)
     CHECK_INT(COUNT("cubin") + COUNT("verification"), 2);
     CHECK_INT(COUNT("baseline"), 1);
     CHECK(db_tamper("UPDATE scope SET problem = '{}'")); /* only another version could read it */
-    fa_scope_row *row = NULL;
+    FA_ENDS(fa_free_at) fa_scope_row *row = NULL;
     size_t rows = 0;
     CHECK_OK(fa_store_scopes(store, &row, &rows, &diag), diag);
     CHECK_INT(rows, 1);
     CHECK_TEXT(row->unread, "{}");
     CHECK(row->gpu != NULL && row->scope.silicon[0] != 0);
     CHECK_OK(fa_store_forget(store, &(fa_forget_scopes){&row->id, 1, true}, &would, &diag), diag);
-    free(row);
     CHECK_INT(would.winners, 1);
     CHECK_OK(forget(store, NULL, false, &did, &diag), diag);
     CHECK_INT(did.winners, 1);

@@ -50,11 +50,10 @@ DB_TEST(eight_processes_make_and_write_one_store_and_nothing_is_lost)
     CHECK_INT(bad, 0);
     fa_store *store = db_open(&diag);
     CHECK(store != NULL);
-    fa_study_trial *trial = NULL;
+    FA_ENDS(fa_free_at) fa_study_trial *trial = NULL;
     size_t trials = 0;
     fa_scope shared = db_scope(4096);
     CHECK_OK(fa_store_trials(store, &shared, &trial, &trials, &diag), diag);
-    free(trial);
     CHECK_INT(trials, WRITERS * WRITES);
     for (int w = 0; w < WRITERS; w++)
         for (int i = 0; i < WRITES; i += 4)

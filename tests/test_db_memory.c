@@ -18,36 +18,32 @@ typedef int step_under_test(fa_store *store);
 static int look_up(fa_store *store)
 {
     fa_scope scope = db_scope(2);
-    fa_winner_record winner = {0};
-    fa_cubin_record cubin = {0};
+    FA_ENDS(fa_winner_record_free) fa_winner_record winner = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
     int rc = fa_store_winner_get(store, &scope, &winner, &cubin, NULL);
     if (rc == 0)
         rc = cubin.size != DB_CUBIN_SIZE || winner.trial.config.tunable[1].value != 2;
-    fa_winner_record_free(&winner);
-    fa_cubin_record_free(&cubin);
     return rc;
 }
 
 static int list_winners(fa_store *store)
 {
-    fa_winner_record *row = NULL;
+    FA_ENDS(fa_free_at) fa_winner_record *row = NULL;
     size_t count = 0;
     int rc = fa_store_winners(store, NULL, &row, &count, NULL);
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = row[i].trial.config.count != 3 || row[i].evidence == NULL;
-    free(row);
     return rc != 0 ? rc : count != ROWS;
 }
 
 static int list_trials(fa_store *store)
 {
     fa_scope scope = db_scope(1);
-    fa_study_trial *row = NULL;
+    FA_ENDS(fa_free_at) fa_study_trial *row = NULL;
     size_t count = 0;
     int rc = fa_store_trials(store, &scope, &row, &count, NULL);
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = row[i].sample_count != DB_SAMPLES;
-    free(row);
     return rc != 0 ? rc : count != ROWS;
 }
 

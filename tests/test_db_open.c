@@ -194,7 +194,7 @@ DB_TEST(a_store_that_was_emptied_while_it_was_open_is_made_anew_by_the_next_call
     CHECK_OK(fa_store_open(db_path, FA_STORE_READ_ONLY, NULL, &reader, NULL, &diag), diag);
     CHECK_INT(truncate(db_path, 0), 0);
     fa_scope scope = db_scope(1);
-    fa_winner_record winner = {0};
+    FA_ENDS(fa_winner_record_free) fa_winner_record winner = {0};
     for (int i = 0; i < 2; i++) { /* whoever may not write says so each time */
         CHECK_FAILS(fa_store_winner_get(reader, &scope, &winner, NULL, &diag), FA_ENOTFOUND,
                     "is empty");
@@ -204,7 +204,6 @@ DB_TEST(a_store_that_was_emptied_while_it_was_open_is_made_anew_by_the_next_call
     CHECK_OK(db_put_winner(store, 1, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK(db_winner_is(store, 1, 3, &diag));
     CHECK_INT(fa_store_winner_get(reader, &scope, &winner, NULL, &diag), 0);
-    fa_winner_record_free(&winner);
     fa_store_close(&store);
     fa_store_close(&reader);
 }
@@ -321,7 +320,7 @@ DB_TEST(a_store_with_any_bytes_changed_never_serves_what_was_not_stored)
     fa_store_close(&store);
     fa_buf good;
     CHECK_INT(fa_buf_read_file(&good, db_path, 1 << 26), 0);
-    unsigned char *bad = malloc(good.size);
+    FA_ENDS(fa_free_at) unsigned char *bad = malloc(good.size);
     CHECK(bad != NULL);
     for (uint32_t round = 0; round < 300; round++) {
         memcpy(bad, good.data, good.size);
@@ -336,7 +335,6 @@ DB_TEST(a_store_with_any_bytes_changed_never_serves_what_was_not_stored)
         CHECK(check_write_file(db_path, bad, size));
         CHECK_INT(use_damaged(), 0);
     }
-    free(bad);
     fa_buf_free(&good);
 }
 

@@ -73,14 +73,13 @@ struct seen {
 static struct seen items_of(char letter)
 {
     struct seen seen = {.count = -1};
-    fa_sweep_item *row = NULL;
+    FA_ENDS(fa_free_at) fa_sweep_item *row = NULL;
     size_t count = 0;
     if (fa_store_sweep_items(store, a_sweep(letter).key, &row, &count, &diag) == 0)
         seen.count = (int)count;
     for (size_t i = 0; i < count; i++)
         if (row[i].index < ITEMS)
             seen.item[row[i].index] = row[i];
-    free(row);
     return seen;
 }
 

@@ -151,7 +151,7 @@ DB_STORE_TEST(a_winner_whose_cubin_is_gone_says_so_and_gives_way)
     CHECK_OK(db_put_winner(store, 512, 3, FA_ORIGIN_MEASURED, NULL, &diag), diag);
     CHECK(db_tamper("UPDATE cubin SET bytes = " DB_BYTES("0102")));
     fa_scope scope = db_scope(512);
-    fa_winner_record winner = {0};
+    FA_ENDS(fa_winner_record_free) fa_winner_record winner = {0};
     fa_cubin_record cubin = {0};
     for (int i = 0; i < 2; i++) { /* corrupt, then missing */
         CHECK_FAILS(fa_store_winner_get(store, &scope, &winner, &cubin, &diag), FA_ECORRUPT,
@@ -159,7 +159,6 @@ DB_STORE_TEST(a_winner_whose_cubin_is_gone_says_so_and_gives_way)
     }
     /* What was learned is still there for who asks without the cubin. */
     CHECK_OK(fa_store_winner_get(store, &scope, &winner, NULL, &diag), diag);
-    fa_winner_record_free(&winner);
     bool kept = true;
     CHECK_OK(db_put_winner(store, 512, 4, FA_ORIGIN_PREDICTED, &kept, &diag), diag);
     CHECK(!kept && db_winner_is(store, 512, 4, &diag));
@@ -181,11 +180,10 @@ DB_STORE_TEST(a_winner_without_its_cubin_is_refused_and_nothing_of_it_stays)
 /* *ret_newest: the lengths of the first, where there is one. */
 static int count_winners(int32_t *ret_newest)
 {
-    fa_winner_record *row = NULL;
+    FA_ENDS(fa_free_at) fa_winner_record *row = NULL;
     size_t count = 0;
     int rc = fa_store_winners(store, NULL, &row, &count, &diag);
     *ret_newest = count > 0 ? row->scope.problem.seq_q : 0;
-    free(row);
     return rc == 0 ? (int)count : rc;
 }
 

@@ -29,12 +29,11 @@ static void see_trial(struct seen *seen, const fa_study_trial *record)
 
 static int look(const fa_scope *scope, struct seen *seen)
 {
-    fa_study_trial *record = NULL;
+    FA_ENDS(fa_free_at) fa_study_trial *record = NULL;
     size_t count = 0;
     int rc = fa_store_trials(store, scope, &record, &count, &diag);
     for (size_t i = 0; i < count; i++)
         see_trial(seen, &record[i]);
-    free(record);
     return rc;
 }
 

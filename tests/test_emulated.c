@@ -163,10 +163,8 @@ static int problem_in(const char *fields, fa_problem *ret_problem)
              "{%s, 'batch': 2, 'heads_q': 4, 'heads_kv': 2, 'seq_k': 150, 'lse': true}", fields);
     for (char *at = text; (at = strchr(at, '\'')) != NULL;)
         *at = '"';
-    cJSON *json = cJSON_Parse(text);
-    int rc = fa_problem_from_json(json, false, "*", ret_problem, &diag);
-    cJSON_Delete(json);
-    return rc;
+    FA_ENDS(fa_json_end) cJSON *json = cJSON_Parse(text);
+    return fa_problem_from_json(json, false, "*", ret_problem, &diag);
 }
 
 /* Heads beyond 256, whose output's columns two warps share: configs of both families, of chips with little shared
@@ -364,7 +362,7 @@ static int run_filled(const char *family, const fa_problem *p, uint64_t pick,
     fa_candidate candidate;
     fa_module *module = NULL;
     fa_function function = NULL;
-    fa_buf cubin = {0};
+    FA_ENDS(fa_buf_free) fa_buf cubin = {0};
     int rc =
         filled ? fixture_pick(&world.fixture, family, p, &world.gpu, false, pick, &candidate, &diag)
                : FA_ENOMEM;
@@ -376,7 +374,6 @@ static int run_filled(const char *family, const fa_problem *p, uint64_t pick,
         rc = fa_module_function(module, "attn_fwd", candidate.trial.smem_bytes, &function, &diag);
     if (rc == 0)
         rc = launch_batch(p, &candidate, function, recycled, b);
-    fa_buf_free(&cubin);
     free(b->k);
     free(b->v);
     fa_module_unload(&module);
@@ -486,9 +483,8 @@ static int count_unnoticed(const fa_problem *problem, const char *config_text,
     /* Tensors of problems of 152 keys are as long as their places: for the copy engine. */
     fa_attn_case what = fa_attn_case_make(problem, 1, 2, problem->seq_k != 152);
     what.all_rows = true;
-    cJSON *json = cJSON_Parse(config_text);
+    FA_ENDS(fa_json_end) cJSON *json = cJSON_Parse(config_text);
     int rc = fa_config_from_json(json, &config, &diag);
-    cJSON_Delete(json);
     if (rc == 0)
         rc = fa_space_one(&(fa_task){&world.fixture.families, problem, &world.gpu}, &config,
                           &candidate, &diag);

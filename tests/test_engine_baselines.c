@@ -45,12 +45,11 @@ struct seen {
 static struct seen seen_now(void)
 {
     struct seen seen = {0};
-    fa_baseline *baseline = NULL;
+    FA_ENDS(fa_free_at) fa_baseline *baseline = NULL;
     size_t count = 0;
     seen.count = fa_list_baselines(tuner, &baseline, &count, NULL) == 0 ? (int)count : -1;
     if (count > 0)
         seen.last = baseline[count - 1];
-    free(baseline);
     return seen;
 }
 
@@ -180,13 +179,12 @@ OWN_TEST(a_baseline_concerns_the_same_computation_on_the_same_gpu_type)
 /* What a look for the key returns, and whether the value is this one. */
 static int look(fa_tuner *by, const char *key, bool hold, const char *value)
 {
-    fa_kept *kept = NULL;
+    FA_ENDS(fa_free_at) fa_kept *kept = NULL;
     size_t count = 0;
     int rc = fa_list_kept(by, key, hold, &kept, &count, &diag);
     if (rc == 0 && (count != 1 || kept->size != (int64_t)strlen(value) ||
                     memcmp(kept->bytes, value, strlen(value)) != 0))
         rc = 1;
-    free(kept);
     return rc;
 }
 

@@ -66,10 +66,9 @@ static bool same_file(const char *path, const fa_buf *before)
 
 static int winners_in(fa_tuner *tuner)
 {
-    fa_answer *answer = NULL;
+    FA_ENDS(fa_free_at) fa_answer *answer = NULL;
     size_t count = 0;
     fa_list_winners(tuner, &answer, &count, NULL);
-    free(answer);
     return (int)count;
 }
 
@@ -139,14 +138,13 @@ static bool read_evidence(fa_buf *ret_evidence)
 {
     fa_bundle *opened = NULL;
     *ret_evidence = (fa_buf){0};
-    fa_winner_record *row = NULL;
+    FA_ENDS(fa_free_at) fa_winner_record *row = NULL;
     size_t count = 0;
     bool good = fa_bundle_open(bundle, false, &opened, &diag) == 0 &&
                 fa_bundle_read(opened, &diag) == 0 &&
                 fa_bundle_winners(opened, &row, &count, &diag) == 0;
     for (size_t i = 0; i < count; i++)
         fa_buf_text(ret_evidence, row[i].evidence);
-    free(row);
     fa_bundle_close(&opened);
     return good;
 }
@@ -273,13 +271,12 @@ ENGINE_TEST(a_cubin_that_is_not_what_its_winner_says_is_refused)
 
 static fa_gpu gpu_shown(void)
 {
-    fa_bundle_item *item = NULL;
+    FA_ENDS(fa_free_at) fa_bundle_item *item = NULL;
     size_t count = 0;
     fa_gpu gpu = {.sm_count = -1};
     fa_bundle_inspect(bundle, &item, &count, NULL, &diag);
     if (count > 0)
         gpu = item->answer->gpu;
-    free(item);
     return gpu;
 }
 
@@ -387,7 +384,7 @@ ENGINE_TEST(a_signed_proof_holds_only_for_the_bytes_that_it_was_about)
 {
     fa_secret_key secret;
     struct made made;
-    fa_winner_record left = {0};
+    FA_ENDS(fa_winner_record_free) fa_winner_record left = {0};
     CHECK(take_made(&f, &made));
     CHECK_OK(fa_keys_secret(NULL, &secret, &diag), diag);
     signing = &secret;
@@ -405,7 +402,6 @@ ENGINE_TEST(a_signed_proof_holds_only_for_the_bytes_that_it_was_about)
     CHECK_OK(fa_store_winner_get(f.tuner->store, &made.winner.scope, &left, NULL, &diag), diag);
     CHECK_INT(left.origin, FA_ORIGIN_IMPORTED);
     CHECK_INT(left.driver_version, 0);
-    fa_winner_record_free(&left);
     free_made(&made);
 }
 
@@ -457,7 +453,7 @@ ENGINE_TEST(a_system_bundle_answers_from_where_it_lies_and_the_own_store_comes_f
 {
     const fa_kernel *kernel;
     char list[1000];
-    void *bytes = NULL;
+    FA_ENDS(fa_free_at) void *bytes = NULL;
     size_t size;
     CHECK(open_place(&f));
     CHECK_OK(export_all(&f, false), diag);
@@ -468,7 +464,6 @@ ENGINE_TEST(a_system_bundle_answers_from_where_it_lies_and_the_own_store_comes_f
     CHECK_INT(fa_kernel_answer(kernel)->origin, FA_ORIGIN_IMPORTED);
     CHECK(fa_kernel_answer(kernel)->driver_version > 0);
     CHECK_OK(fa_answer_cubin(f.tuner, fa_kernel_answer(kernel), &bytes, &size, &diag), diag);
-    free(bytes);
     CHECK_INT(winners_in(f.tuner), 0); /* nothing was imported */
     CHECK_TEXT(noted, "");
     CHECK_OK(fa_get_best_kernel(f.tuner, &small_problem, FA_EFFORT_PATIENT, &kernel, &diag), diag);
@@ -507,7 +502,7 @@ ENGINE_TEST(a_system_bundle_that_others_can_write_or_that_is_damaged_is_noted_an
 /* Where one is not, an import says "predicted" in place of its time: see system/README.md. */
 ENGINE_TEST(measured_winners_that_are_shipped_are_of_these_templates)
 {
-    fa_lines lines = {0};
+    FA_ENDS(fa_lines_free) fa_lines lines = {0};
     fa_tuner *tuner = NULL;
     int found[2] = {0}; /* by whether they hold */
     CHECK(fixture_open(&f, NULL));
@@ -520,7 +515,6 @@ ENGINE_TEST(measured_winners_that_are_shipped_are_of_these_templates)
     for (size_t i = 0; i < lines.count; i++)
         if (lines.line[i].answer.origin == FA_ORIGIN_MEASURED)
             found[fa_record_holds(tuner, &lines.line[i].answer)]++;
-    fa_lines_free(&lines);
     fa_close(&tuner);
     CHECK(found[0] == 0 && found[1] > 0);
 }

@@ -214,13 +214,12 @@ ENGINE_TEST(a_config_with_another_ones_code_is_not_tried_twice)
     CHECK(fixture_restart(&f, "time * 90"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
     fa_request request = small_request(NULL, FA_EFFORT_CACHED);
-    fa_study_trial *row = fixture_explain(f.tuner, &request, &count);
+    FA_ENDS(fa_free_at) fa_study_trial *row = fixture_explain(f.tuner, &request, &count);
     for (int i = 0; i < count; i++) {
         measured += row[i].trial.status == FA_STATUS_MEASURED;
         equal += row[i].trial.status == FA_STATUS_MEASURED &&
                  strstr(row[i].trial.reason, "the same code as") != NULL;
     }
-    free(row);
     printf("# %d measured, %d of them by another's code\n", measured, equal);
     CHECK_INT(answer.failed, 0); /* a hint of 3 makes one spill, which is pruned */
     CHECK_INT(measured, answer.clean);

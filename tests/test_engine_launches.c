@@ -402,7 +402,7 @@ ENGINE_TEST(a_kernel_of_ones_own_is_loaded_from_its_file_and_launched)
     enum { N = 64 };
     char path[512], name[96], again[96];
     float host[N], a = 3;
-    fa_buf text = {0}, source = {0};
+    FA_ENDS(fa_buf_free) fa_buf text = {0}, source = {0};
     const fa_operation *axpy = NULL, *same = NULL;
     const fa_kernel *kernel = NULL;
     fa_device_ptr at[2] = {0};
@@ -420,8 +420,6 @@ ENGINE_TEST(a_kernel_of_ones_own_is_loaded_from_its_file_and_launched)
     CHECK_OK(fa_spec_name(axpy, name, sizeof name, &diag), diag);
     CHECK_OK(fa_spec_name(same, again, sizeof again, &diag), diag);
     CHECK_TEXT(again, name);
-    fa_buf_free(&text);
-    fa_buf_free(&source);
     CHECK_INT(fa_make_problem(axpy, &problem), 0);
     CHECK_OK(fa_set_field(&problem, "n", "64", &diag), diag);
     CHECK_OK(fa_get_best_kernel(f.tuner, &problem, FA_EFFORT_MEASURE, &kernel, &diag), diag);

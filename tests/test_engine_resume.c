@@ -28,7 +28,7 @@ static struct ends count_ends(engine_fixture *f)
     struct ends ends = {0};
     fa_request request = small_request(NULL, FA_EFFORT_CACHED);
     int count;
-    fa_study_trial *row = fixture_explain(f->tuner, &request, &count);
+    FA_ENDS(fa_free_at) fa_study_trial *row = fixture_explain(f->tuner, &request, &count);
     for (int i = 0; i < count; i++) {
         const fa_trial *trial = &row[i].trial;
         ends.measured += trial->status == FA_STATUS_MEASURED;
@@ -37,7 +37,6 @@ static struct ends count_ends(engine_fixture *f)
         ends.crashed += trial->status == FA_STATUS_CRASHED;
         ends.timed_out += trial->status == FA_STATUS_TIMEOUT;
     }
-    free(row);
     ends.measured -= count < 0;
     return ends;
 }

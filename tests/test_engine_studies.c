@@ -33,7 +33,7 @@ static void keep_config(struct seen *into, const fa_trial *trial)
 static int look(fa_tuner *tuner)
 {
     fa_study *study = NULL;
-    fa_study_trial *trial = NULL;
+    FA_ENDS(fa_free_at) fa_study_trial *trial = NULL;
     size_t studies = 0, trials = 0;
     memset(&seen, 0, sizeof seen);
     int rc = fa_list_studies(tuner, &study, &studies, &diag);
@@ -56,7 +56,6 @@ static int look(fa_tuner *tuner)
             (trial[i].sample_count > 0 && !(trial[i].samples_us[trial[i].sample_count - 1] > 0)) ||
             (trial[i].tried && strstr(trial[i].environment, "nvrtc") == NULL);
     }
-    free(trial);
     return rc;
 }
 
@@ -89,10 +88,9 @@ TEST(a_tuned_problem_comes_back_whole_in_the_order_of_explain)
     CHECK(seen.samples >= seen.ranked);
     memset(&explained, 0, sizeof explained);
     int count;
-    fa_study_trial *row = fixture_explain(fixture.tuner, &request, &count);
+    FA_ENDS(fa_free_at) fa_study_trial *row = fixture_explain(fixture.tuner, &request, &count);
     for (int i = 0; i < count; i++)
         keep_config(&explained, &row[i].trial);
-    free(row);
     CHECK_INT(explained.trials, seen.trials);
     for (int i = 0; i < seen.trials && i < TRIALS_MAX; i++)
         CHECK_TEXT(seen.config[i], explained.config[i]);

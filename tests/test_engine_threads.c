@@ -28,12 +28,11 @@ static fa_problem problem_of(int i)
 /* How many were timed; -1: they cannot be listed. */
 static int count_winners(fa_tuner *tuner, fa_diag *diag)
 {
-    fa_answer *answer = NULL;
+    FA_ENDS(fa_free_at) fa_answer *answer = NULL;
     size_t count = 0;
     int timed = fa_list_winners(tuner, &answer, &count, diag) == 0 ? 0 : -1;
     for (size_t i = 0; i < count; i++)
         timed += answer[i].trial.median_us > 0;
-    free(answer);
     return timed;
 }
 

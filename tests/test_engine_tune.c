@@ -63,12 +63,11 @@ ENGINE_TEST(configs_of_one_source_are_compiled_once)
     f.tuner->options.seed = 5;
     CHECK_OK(tune(&f, &request, &answer, &diag), diag);
     CHECK_OK(fa_target_resolve(f.tuner, &request, &target, &diag), diag);
-    fa_study_trial *record = NULL;
+    FA_ENDS(fa_free_at) fa_study_trial *record = NULL;
     size_t count = 0;
     CHECK_OK(fa_store_trials(f.tuner->store, &target.scope, &record, &count, &diag), diag);
     for (size_t i = 0; i < count; i++)
         note_cubin(&cubins, &record[i]);
-    free(record);
     printf("# %d configs on %d cubins\n", cubins.trials, cubins.keys);
     CHECK_INT(cubins.trials, 3);
     CHECK(cubins.keys < cubins.trials && cubins.keys > 0);

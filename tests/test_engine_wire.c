@@ -61,10 +61,9 @@ static int again_ask(const char *text, size_t size, char **ret_text, fa_diag *di
 static int again_answer(const char *text, size_t size, char **ret_text, fa_diag *diag)
 {
     fa_answer read;
-    char *reply = NULL;
+    FA_ENDS(fa_free_at) char *reply = NULL;
     const int length = asprintf(&reply, "{\"answer\":%.*s}", (int)size, text);
     const int rc = fa_kernel_read(reply, (size_t)length, &read, diag);
-    free(reply);
     return rc != 0 || ret_text == NULL ? rc : fa_answer_write(&read, ret_text, diag);
 }
 
@@ -220,7 +219,7 @@ static void one_text_gives_this(const char *text, int rc, const char *sentence)
 {
     fa_ask one;
     fa_sweep_ask many = {.items = NULL};
-    char *asked = quoted(text, "");
+    FA_ENDS(fa_free_at) char *asked = quoted(text, "");
     fa_diag diag = {{0}};
     const bool sweep = strstr(text, "'items'") != NULL;
     CHECK_INT(sweep ? fa_sweep_ask_read(asked, strlen(asked), &many, &diag)
@@ -234,7 +233,6 @@ static void one_text_gives_this(const char *text, int rc, const char *sentence)
                   : many.request.count == 1 && many.request.each.strategy != NULL &&
                         many.request.plan == many.plan && many.request.items == many.items);
     free(many.items);
-    free(asked);
 }
 
 TEST(asks_are_read_by_their_rules)
@@ -253,7 +251,7 @@ TEST(asks_are_read_by_their_rules)
                         "item 2: ask: an item must be an object");
     one_text_gives_this("{'items':[]}", FA_EINVAL, "1 to 10000");
     one_text_gives_this("{'items':[{" FOUR "}],'budget':{'euros':1}}", FA_EINVAL, "euros");
-    char *huge = malloc(FA_SWEEP_ASK_TEXT_MAX + 2);
+    FA_ENDS(fa_free_at) char *huge = malloc(FA_SWEEP_ASK_TEXT_MAX + 2);
     fa_ask one;
     fa_sweep_ask many;
     fa_diag diag = {{0}};
@@ -263,7 +261,6 @@ TEST(asks_are_read_by_their_rules)
                 "16384 is the most");
     CHECK_FAILS(fa_sweep_ask_read(huge, FA_SWEEP_ASK_TEXT_MAX + 1, &many, &diag), FA_EINVAL,
                 "is the most");
-    free(huge);
 }
 
 TEST(sentences_are_cleaned_and_codes_of_later_versions_read)

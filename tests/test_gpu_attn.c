@@ -45,13 +45,12 @@ static void check_reference(const fa_problem *p, const fa_attn_case *c, uint64_t
                             double *worst, double *worst_lse)
 {
     fa_bench *prover = NULL;
-    fa_buf reference = {0};
+    FA_ENDS(fa_buf_free) fa_buf reference = {0};
     double e = NAN, e_lse = NAN;
     CHECK_OK(fixture_reference(&world.fixture, p, &world.gpu, &reference, &diag), diag);
     CHECK_OK(open_prover(c, &reference, seed, &prover), diag);
     CHECK_OK(error_of(c, prover, &e, &e_lse), diag);
     fa_bench_close(&prover);
-    fa_buf_free(&reference);
     printf("# case %d: %.3f %.3f\n", (int)seed, e, e_lse);
     CHECK(e <= 1);
     CHECK(e_lse <= 1);
@@ -147,7 +146,7 @@ static const char *family_for(const fa_problem *problem)
 static void check_default(const char *family, fa_attn_case *c, uint32_t blocks, bool *ret_too_large)
 {
     fa_candidate candidate;
-    fa_buf cubin = {0}, reference = {0};
+    FA_ENDS(fa_buf_free) fa_buf cubin = {0}, reference = {0};
     fa_proof proof = {0};
     c->all_rows = true;
     int rc = build_default(family, &c->problem, &candidate, &cubin, &reference);
@@ -155,8 +154,6 @@ static void check_default(const char *family, fa_attn_case *c, uint32_t blocks, 
         candidate.trial.grid[0] = blocks;
     if (rc == 0)
         rc = prove(c, &reference, &cubin, &candidate, 3, &proof);
-    fa_buf_free(&cubin);
-    fa_buf_free(&reference);
     if (ret_too_large != NULL && (*ret_too_large = rc == FA_ENOMEM))
         return;
     CHECK_OK(rc, diag);
@@ -230,7 +227,7 @@ TEST_WITHIN(unless_left_out, tensors_beyond_2_31_elements_are_addressed_right)
 TEST_WITHIN(unless_left_out, a_kernel_that_computes_something_else_is_rejected)
 {
     fa_candidate plain, causal;
-    fa_buf cubin = {0}, other = {0}, reference = {0}, unused = {0};
+    FA_ENDS(fa_buf_free) fa_buf cubin = {0}, other = {0}, reference = {0}, unused = {0};
     fa_proof proof = {0};
     fa_problem p = problem_of(FA_FP16, FA_CAUSAL_NONE, 64, 2, 4, 2, 200, 230), q = p;
     fa_attn_case c = fa_attn_case_packed(&p);
@@ -248,10 +245,6 @@ TEST_WITHIN(unless_left_out, a_kernel_that_computes_something_else_is_rejected)
     plain.trial.grid[0]++;
     CHECK_OK(prove(&c, &reference, &cubin, &plain, 1, &proof), diag);
     CHECK(proof.passed);
-    fa_buf_free(&cubin);
-    fa_buf_free(&other);
-    fa_buf_free(&reference);
-    fa_buf_free(&unused);
 }
 
 /* Scores to +-1e4 over thousands of keys: what each tile adds to a row's error must not add up while

@@ -28,10 +28,8 @@ static unsigned char *copied(const void *of, size_t size)
 
 static int read_copy(const void *of, size_t size, const char *entry)
 {
-    unsigned char *copy = copied(of, size);
-    int rc = fa_cubin_read(copy, size, entry, &info, &diag);
-    free(copy);
-    return rc;
+    FA_ENDS(fa_free_at) unsigned char *copy = copied(of, size);
+    return fa_cubin_read(copy, size, entry, &info, &diag);
 }
 
 /* Of one that is made so. */
@@ -116,7 +114,7 @@ static uint32_t random_below(uint32_t limit)
 /* Any damage gives success or a code of the contract, in bounds (fuzz_cubin does it to those made here). */
 static bool survives_damage(const char *of, size_t size, const char *entry, int rounds)
 {
-    char *copy = malloc(size);
+    FA_ENDS(fa_free_at) char *copy = malloc(size);
     bool ok = copy != NULL;
     for (int i = 0; ok && i < rounds; i++) {
         memcpy(copy, of, size);
@@ -129,7 +127,6 @@ static bool survives_damage(const char *of, size_t size, const char *entry, int 
                            info.static_smem_bytes >= 0 && info.max_threads <= 1024
                      : rc == FA_ECORRUPT || rc == FA_ENOTFOUND;
     }
-    free(copy);
     return ok;
 }
 
@@ -172,10 +169,8 @@ static uint32_t boxes[6];
 
 static int constant_copy(const void *of, size_t size)
 {
-    unsigned char *copy = copied(of, size);
-    int rc = fa_cubin_constant(copy, size, "fa_attn_boxes_wanted", boxes, sizeof boxes, &diag);
-    free(copy);
-    return rc;
+    FA_ENDS(fa_free_at) unsigned char *copy = copied(of, size);
+    return fa_cubin_constant(copy, size, "fa_attn_boxes_wanted", boxes, sizeof boxes, &diag);
 }
 
 TEST(a_constant_is_read_by_its_name)
@@ -294,7 +289,7 @@ TEST(real_cubins_of_every_architecture_are_read)
     } rows[] = {{"sm_75", 75}, {"sm_80", 80}, {"sm_86", 86}, {"sm_89", 89},
                 {"sm_90", 90}, {"sm_90a", 90}, {"sm_100a", 100}, {"sm_120", 120}};
     fa_nvrtc_location location;
-    fa_buf cubin = {0}, log = {0};
+    FA_ENDS(fa_buf_free) fa_buf cubin = {0}, log = {0};
     if (fa_nvrtc_locate(&location, &diag) != 0)
         SKIP("no NVRTC");
     CHECK_OK(fa_nvrtc_open(&location, &diag), diag);
@@ -323,8 +318,6 @@ TEST(real_cubins_of_every_architecture_are_read)
         CHECK_INT(info.max_threads, 0);
         CHECK(survives_damage(cubin.data, cubin.size, "clean", 2000));
     }
-    fa_buf_free(&cubin);
-    fa_buf_free(&log);
 }
 
 /* What a compiler was told beside the code, as in NVRTC's cubins of two hints. */

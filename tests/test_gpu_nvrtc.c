@@ -166,18 +166,16 @@ TEST(damaged_notes_are_survived)
 /* A copy, as a library of its own. */
 static bool copy_fake(const char *name)
 {
-    fa_buf bytes = {0};
-    bool ok = fa_buf_read_file(&bytes, getenv("FA_TEST_FAKE_NVRTC"), 1 << 24) == 0 &&
-              write_file(name, bytes.data, bytes.size);
-    fa_buf_free(&bytes);
-    return ok;
+    FA_ENDS(fa_buf_free) fa_buf bytes = {0};
+    return fa_buf_read_file(&bytes, getenv("FA_TEST_FAKE_NVRTC"), 1 << 24) == 0 &&
+           write_file(name, bytes.data, bytes.size);
 }
 
 /* Opens a made-up NVRTC of that version and has it compile something with these options; NULL: with ours alone. */
 static int compile_with(const char *version, const char *option, const char *architecture)
 {
     fa_nvrtc_location location;
-    fa_buf code = {0}, log = {0};
+    FA_ENDS(fa_buf_free) fa_buf code = {0}, log = {0};
     char library[64], builtins[64];
     fa_compile_request request = {.source = "", .name = "a.cu", .architecture = architecture};
     if (option != NULL) {
@@ -192,8 +190,6 @@ static int compile_with(const char *version, const char *option, const char *arc
         rc = fa_nvrtc_open(&location, &diag);
     if (rc == 0)
         rc = fa_nvrtc_compile(&request, &code, &log, &diag);
-    fa_buf_free(&code);
-    fa_buf_free(&log);
     remove(path_of(library));
     remove(path_of(builtins));
     return rc;
@@ -271,7 +267,7 @@ static int choose(int sm, fa_nvrtc_location *ret, fa_buf *passed)
 TEST(a_compiler_that_does_not_compile_is_passed_over)
 {
     fa_nvrtc_location location;
-    fa_buf passed = {0};
+    FA_ENDS(fa_buf_free) fa_buf passed = {0};
     CHECK(make_two("12.4"));
     CHECK_OK(choose(0, &location, &passed), diag);
     CHECK_INT(location.major, 13);
@@ -295,13 +291,12 @@ TEST(a_compiler_that_does_not_compile_is_passed_over)
     int rc = choose(0, &location, &passed);
     setenv("FA_TUNE_WORKER", worker, 1);
     CHECK_INT(rc, FA_EWORKER); /* NVRTC is not to blame */
-    fa_buf_free(&passed);
 }
 
 TEST(a_compiler_that_does_not_know_the_gpu_gives_way_to_one_that_does)
 {
     fa_nvrtc_location location;
-    fa_buf passed = {0};
+    FA_ENDS(fa_buf_free) fa_buf passed = {0};
     CHECK(make_two("12.8") && mkdir(path_of(in_place("%d/lib64", "")), 0755) == 0);
     CHECK(copy_fake(in_place("%d/lib64/libnvrtc.so.12", "")) &&
           copy_fake(in_place("%d/lib64/libnvrtc-builtins.so.12.4", "")));
@@ -312,7 +307,6 @@ TEST(a_compiler_that_does_not_know_the_gpu_gives_way_to_one_that_does)
     CHECK_HAS(passed.data, "/lib64/libnvrtc.so.12: the GPU needs NVRTC 12.8 or newer");
     CHECK_OK(choose(107, &location, &passed), diag); /* none knows it: the compile says so */
     CHECK_INT(location.minor, 4);
-    fa_buf_free(&passed);
 }
 
 /* ---- the real one ----------------------------------------------------------------------------*/
@@ -351,13 +345,12 @@ TEST(in_memory_headers_compile_to_identical_cubins)
     CHECK_OK(compile(clean, "sm_89"), diag);
     CHECK(cubin.size > 1000 && memcmp(cubin.data, ELFMAG, SELFMAG) == 0);
     CHECK_INT(compile_log.size, 0);
-    char *first = malloc(cubin.size);
+    FA_ENDS(fa_free_at) char *first = malloc(cubin.size);
     size_t size = cubin.size;
     CHECK(first != NULL);
     memcpy(first, cubin.data, size);
     int rc = compile(clean, "sm_89");
     bool same = cubin.size == size && memcmp(first, cubin.data, size) == 0;
-    free(first);
     CHECK_OK(rc, diag);
     CHECK(same);
 }

@@ -53,7 +53,7 @@ static const char *write_script(void)
 
 static int find_config(int kind, fa_candidate *ret_candidate)
 {
-    fa_space space = {0};
+    FA_ENDS(fa_space_free) fa_space space = {0};
     int rc = fa_space_enumerate(&(fa_task){&world.fixture.families, &world.problem, &world.gpu},
                                 &space, &diag);
     bool found = false;
@@ -67,7 +67,6 @@ static int find_config(int kind, fa_candidate *ret_candidate)
         if (found)
             *ret_candidate = *c;
     }
-    fa_space_free(&space);
     return rc != 0 ? rc : found ? 0 : fa_fail(&diag, FA_ENOTFOUND, "no such config");
 }
 
@@ -76,7 +75,7 @@ static int load_kind(int kind)
     fa_candidate candidate;
     fa_bench_candidate load = {.entry = {"attn_fwd"}};
     fa_problem cases[FA_BENCH_CASES];
-    fa_buf cubin = {0};
+    FA_ENDS(fa_buf_free) fa_buf cubin = {0};
     int rc = find_config(kind, &candidate);
     if (rc == 0)
         rc = fixture_build(&world.fixture, &candidate, &world.problem, &world.gpu, &cubin, &diag);
@@ -90,7 +89,6 @@ static int load_kind(int kind)
     load.size = cubin.size;
     if (rc == 0)
         rc = fa_bench_load(world.bench, &load, &world.kernel[kind], &diag);
-    fa_buf_free(&cubin);
     return rc;
 }
 
@@ -104,7 +102,7 @@ static int open_with(const fa_problem *problem, const fa_buf *reference, size_t 
 
 TEST(a_bench_opens_and_loads_candidates)
 {
-    fa_buf reference = {0};
+    FA_ENDS(fa_buf_free) fa_buf reference = {0};
     const char *script = write_script();
     world.missing = "no bench: see the first of these tests";
     if (getenv("FA_TEST_FAKE_CUDA") == NULL)
@@ -122,7 +120,6 @@ TEST(a_bench_opens_and_loads_candidates)
     CHECK_OK(fixture_reference(&world.fixture, &world.problem, &world.gpu, &reference, &diag),
              diag);
     CHECK_OK(open_with(&world.problem, &reference, 0, &world.bench), diag);
-    fa_buf_free(&reference);
     for (int i = 0; i < KINDS; i++)
         CHECK_OK(load_kind(i), diag);
     world.missing = NULL;
@@ -233,7 +230,7 @@ static int open_sampled(fa_bench **ret_prover, fa_module **ret_module, fa_bench_
     problem.batch = problem.heads_q = problem.heads_kv = 1;
     problem.seq_q = problem.seq_k = 1024;
     fa_attn_case sampled = fa_attn_case_packed(&problem);
-    fa_buf reference = {0}, cubin = {0};
+    FA_ENDS(fa_buf_free) fa_buf reference = {0}, cubin = {0};
     fa_candidate candidate;
     sampled.once = true;
     int rc = fixture_reference(&world.fixture, &problem, &world.gpu, &reference, &diag);
@@ -254,8 +251,6 @@ static int open_sampled(fa_bench **ret_prover, fa_module **ret_module, fa_bench_
     if (rc == 0)
         rc = fa_module_function(*ret_module, "attn_fwd", candidate.trial.smem_bytes,
                                 &kernel->function[0], &diag);
-    fa_buf_free(&reference);
-    fa_buf_free(&cubin);
     return rc;
 }
 
@@ -296,7 +291,7 @@ BENCH_TEST(late_rows_of_a_causal_problem_are_not_held_to_what_its_first_rows_cos
 BENCH_TEST(tensors_and_workspaces_are_held_to_a_budget)
 {
     enum { MIB = 1 << 20 };
-    fa_buf reference = {0};
+    FA_ENDS(fa_buf_free) fa_buf reference = {0};
     fa_bench *bench = NULL;
     fa_device_ptr others = 0;
     size_t available = 0, total = 0, need = 0;
@@ -320,7 +315,6 @@ BENCH_TEST(tensors_and_workspaces_are_held_to_a_budget)
              diag); /* more than half, as asked */
     fa_bench_close(&bench);
     fa_device_free(world.driver, &others);
-    fa_buf_free(&reference);
 }
 
 /* A mask of documents shows and hides whole tiles of what is timed; other cases are drawn at random. */
@@ -328,7 +322,7 @@ BENCH_TEST(integers_of_a_mask_that_is_timed_stand_in_runs)
 {
     enum { LENGTH = 5000 };
     fa_problem problem = some_problem();
-    fa_buf reference = {0};
+    FA_ENDS(fa_buf_free) fa_buf reference = {0};
     fa_bench *bench = NULL;
     int changes = 0;
     problem.seq_k = LENGTH;
@@ -343,7 +337,6 @@ BENCH_TEST(integers_of_a_mask_that_is_timed_stand_in_runs)
         changes += doc[i] != doc[i - 1];
     CHECK(changes > 2 && changes <= LENGTH / 384 && bench->at[1].of[last].host == NULL);
     fa_bench_close(&bench);
-    fa_buf_free(&reference);
 }
 
 BENCH_TEST(the_bench_is_closed)

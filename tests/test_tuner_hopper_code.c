@@ -41,7 +41,7 @@ static int build(const char *family, int32_t head_dim, fa_causal causal, bool so
     struct fixture f;
     fa_candidate candidate;
     fa_gpu gpu;
-    fa_buf source = {0};
+    FA_ENDS(fa_buf_free) fa_buf source = {0};
     fa_problem problem = {.head_dim = head_dim,
                           .causal = causal,
                           .batch = 4,
@@ -68,7 +68,6 @@ static int build(const char *family, int32_t head_dim, fa_causal causal, bool so
     if (rc == 0)
         rc = fa_cubin_read(k->cubin.data, k->cubin.size, "attn_fwd", &k->info, diag);
     k->threads = candidate.trial.threads;
-    fa_buf_free(&source);
     fixture_close(&f);
     return rc;
 }

@@ -85,7 +85,7 @@ TEST(boxes_survive_the_real_compiler_on_every_architecture)
     static const char *const architectures[] = {"sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a",
                                                 "sm_120"};
     struct fixture f = {0};
-    fa_buf source = {0}, cubin = {0}, log = {0};
+    FA_ENDS(fa_buf_free) fa_buf source = {0}, cubin = {0}, log = {0};
     if (fixture_nvrtc(&diag) != 0)
         SKIP("NVRTC is missing");
     CHECK_OK(fixture_open(&f, &diag), diag);
@@ -103,9 +103,6 @@ TEST(boxes_survive_the_real_compiler_on_every_architecture)
         CHECK(!serving);
         CHECK(memcmp(&boxes, &expected, sizeof boxes) == 0);
     }
-    fa_buf_free(&source);
-    fa_buf_free(&cubin);
-    fa_buf_free(&log);
     fixture_close(&f);
 }
 

@@ -104,12 +104,11 @@ OWN_TEST(the_prologue_defines_everything_and_changes_nothing_else)
 OWN_TEST(configs_that_differ_at_run_time_only_have_one_source)
 {
     static const char lets[] = "\"ROW\": \"HEAD_DIM * 2\", \"TWICE\": \"2 * BLOCK_N\"";
-    fa_buf other = {0};
+    FA_ENDS(fa_buf_free) fa_buf other = {0};
     CHECK_OK(render_parts(lets, ", \"run_time\": [\"BLOCK_N\"]", "x\n", "", ""), diag);
     const fa_candidate *at = space.candidate; /* 64 x 32, 64 x 64, 64 x 128, 128 x 32 ... */
     CHECK_OK(fa_render(f.templates, &task, &at[1], &other, &diag), diag);
     CHECK_TEXT(other.data, source.data);
-    fa_buf_free(&other);
     CHECK(fa_render_is_same(&f.families, &at[0], &at[1]));
     CHECK(!fa_render_is_same(&f.families, &at[0], &at[3]));
     CHECK_TEXT(source.data,

@@ -112,7 +112,7 @@ TEST(a_file_of_a_directory_changes_the_closure_of_its_operation_by_every_byte)
 
 static int read_numbered(const char *grid, int number, const fa_operation **ret_operation)
 {
-    fa_buf text = {0};
+    FA_ENDS(fa_buf_free) fa_buf text = {0};
     fa_buf_printf(
         &text,
         "{\"kernel\":\"set\",\"sizes\":{\"n\":%d},\"tune\":{\"B\":[64]},\"block\":\"B\","
@@ -123,7 +123,6 @@ static int read_numbered(const char *grid, int number, const fa_operation **ret_
                                               "__global__ void set(float *y, int n) { y[0] = n; }",
                                               ret_operation, &diag)
                                : FA_ENOMEM;
-    fa_buf_free(&text);
     return rc;
 }
 

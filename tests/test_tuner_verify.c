@@ -282,10 +282,9 @@ TEST(ragged_cases_of_an_operation_are_problems_like_it_and_small)
     static const char text[] =
         "{\"operation\": \"attn_bwd\", \"head_dim\": 128, \"batch\": 2, \"heads_q\": 12,"
         " \"heads_kv\": 3, \"seq_q\": 512, \"seq_k\": 700}";
-    cJSON *json = cJSON_Parse(text);
+    FA_ENDS(fa_json_end) cJSON *json = cJSON_Parse(text);
     fa_problem problem = {.head_dim = 0}, at[FA_BENCH_CASES];
     int rc = fa_problem_from_json(json, true, NULL, &problem, &diag);
-    cJSON_Delete(json);
     CHECK_OK(rc, diag);
     const fa_operation *operation = fa_operation_of(&problem);
     int heads = fa_operation_field_index(operation, "heads_q");

@@ -585,7 +585,7 @@ static int load_file(const fa_templates *templates, const fa_template_file *file
                      const char *operation, fa_family_list *list, fa_diag *diag)
 {
     fa_diag own;
-    cJSON *json = NULL;
+    FA_ENDS(fa_json_end) cJSON *json = NULL;
     const fa_operation *its_operation = NULL;
     struct fa_spec_reading from = {.where = file->name, .diag = diag != NULL ? diag : &own};
     snprintf(from.name, sizeof from.name, "%.*s", (int)(strlen(file->name) - strlen(".json")),
@@ -602,7 +602,6 @@ static int load_file(const fa_templates *templates, const fa_template_file *file
         fa_spec_locate(file->name, from.name, file->text, false, from.diag);
         rc = FA_EMANIFEST;
     }
-    cJSON_Delete(json);
     return rc == FA_ENOTSUP ? 0 : rc;
 }
 

@@ -383,12 +383,11 @@ void fa_prover_load(fa_bench *b, fa_cubin_entry entry, fa_bench_kernel *kernel)
 static bool are_words(fa_bench *b, fa_device_ptr from, size_t bytes, uint16_t value)
 {
     bool same = true;
-    uint16_t *word = malloc(bytes + 1);
+    FA_ENDS(fa_free_at) uint16_t *word = malloc(bytes + 1);
     FA_TRY(b, fa_have(word != NULL, "a fence", b->diag));
     fa_bench_download(b, word, from, bytes);
     for (size_t i = 0; b->rc == 0 && i < bytes / 2 && same; i++)
         same = word[i] == value;
-    free(word);
     return same;
 }
 

@@ -168,22 +168,20 @@ static int fail_none_holds(const fa_point *point, int64_t passed, fa_diag *diag)
     const uint64_t given = given_that_matters(f);
     char a[FA_COMMAS_MAX], b[FA_COMMAS_MAX];
     const char *rule = f->constraint_count == 1 ? f->constraint[0].why : "restrictions";
-    fa_buf with = {0};
+    FA_ENDS(fa_buf_free) fa_buf with = {0};
     for (int i = 0; i < f->given.count; i++)
         if ((given >> i & 1) != 0)
             fa_buf_printf(&with, "%s%s %lld", with.size == 0 ? " with " : ", ", f->given.name[i],
                           (long long)point->value[i].integer);
     const char *sizes = with.data != NULL ? with.data : "";
     const char *the = f->constraint_count == 1 ? "" : "the ";
-    int rc = passed == all
-                 ? fa_fail(diag, FA_ENOKERNEL, "%s: restrictions: no config holds to %s\"%s\"%s",
-                           f->name, the, rule, sizes)
-                 : fa_fail(diag, FA_ENOKERNEL,
-                           "%s: no config was found that holds to the \"restrictions\"%s "
-                           "(gave up after %s of %s): name one as \"default\"",
-                           f->name, sizes, fa_commas(passed, a), fa_commas(all, b));
-    fa_buf_free(&with);
-    return rc;
+    return passed == all
+               ? fa_fail(diag, FA_ENOKERNEL, "%s: restrictions: no config holds to %s\"%s\"%s",
+                         f->name, the, rule, sizes)
+               : fa_fail(diag, FA_ENOKERNEL,
+                         "%s: no config was found that holds to the \"restrictions\"%s "
+                         "(gave up after %s of %s): name one as \"default\"",
+                         f->name, sizes, fa_commas(passed, a), fa_commas(all, b));
 }
 
 /* The default config is what the manifest presets or, where a specification's breaks a restriction there, the first that holds. */

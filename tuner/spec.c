@@ -236,8 +236,8 @@ static void make_spec(struct fa_spec_reading *r, const fa_operation **ret_operat
 static void read_sources(struct fa_spec_reading *r, const char *source, const char *answer_source,
                          fa_buf *ret_before)
 {
-    struct fa_cut_text *texts = fa_includes_read_own(r, source, answer_source);
-    fa_buf macros = {0};
+    FA_ENDS(fa_free_at) struct fa_cut_text *texts = fa_includes_read_own(r, source, answer_source);
+    FA_ENDS(fa_buf_free) fa_buf macros = {0};
     fa_source_put_macros(r, &macros);
     if (r->rc == 0)
         fa_spec_memory(r, !macros.failed && fa_cut_read(texts, fa_usual, macros.data, r->keeps_host,
@@ -251,8 +251,6 @@ static void read_sources(struct fa_spec_reading *r, const char *source, const ch
         fa_includes_read(r);
     }
     fa_cut_free(&r->cut);
-    fa_buf_free(&macros);
-    free(texts);
 }
 
 /* answer_source: NULL where it is the same text's. */
@@ -264,7 +262,7 @@ static void read_texts(struct fa_spec_reading *r, const char *source, const char
         int most;
     } named[] = {{"tune", "tunables", FA_MAX_TUNABLES}, {"defines", "\"defines\"", FA_DEFINES_MAX}};
     const cJSON *macro;
-    fa_buf before = {0};
+    FA_ENDS(fa_buf_free) fa_buf before = {0};
     fa_hash hash;
     char files[FA_HASH_HEX];
     bool instances = false;
@@ -308,7 +306,6 @@ static void read_texts(struct fa_spec_reading *r, const char *source, const char
     }
     if (r->rc == 0)
         make_spec(r, ret_operation);
-    fa_buf_free(&before);
 }
 
 /* ---- files -----------------------------------------------------------------------------------*/

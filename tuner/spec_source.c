@@ -305,8 +305,8 @@ static const cJSON *find_change(const cJSON *json, const char *line, const char 
 
 void fa_source_guard(const cJSON *json, fa_buf *text)
 {
-    fa_buf out = {0};
-    char *code = fa_code_of(text->data, false);
+    FA_ENDS(fa_buf_free) fa_buf out = {0};
+    FA_ENDS(fa_free_at) char *code = fa_code_of(text->data, false);
     bool changed = false;
     for (const char *line = code != NULL ? code : "", *end; *line != 0; line = end) {
         bool defines, continues = line > code + 1 && line[-2] == '\\';
@@ -336,8 +336,6 @@ void fa_source_guard(const cJSON *json, fa_buf *text)
         *text = out;
         out = (fa_buf){0};
     }
-    fa_buf_free(&out);
-    free(code);
 }
 
 /* ---- macros that nothing reads ----------------------------------------------------------------*/
@@ -367,7 +365,7 @@ static void reach_texts(struct fa_spec_reading *r)
 {
     static const char *const looks[] = {"gridDim", "%nctaid", "atomic", "this_grid", "grid_group"};
     const cJSON *values, *value;
-    fa_buf used = {0};
+    FA_ENDS(fa_buf_free) fa_buf used = {0};
     bool grid_counts = false;
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
         grid_counts = grid_counts || fa_cut_has(r->cut, looks[i]);
@@ -380,7 +378,6 @@ static void reach_texts(struct fa_spec_reading *r)
                 fa_buf_printf(&used, " %s\n", value->valuestring);
     put_texts(&used, r->json, grid_counts);
     fa_spec_memory(r, !used.failed && fa_cut_reach(r->cut, used.data) == 0);
-    fa_buf_free(&used);
 }
 
 void fa_source_put_macros(struct fa_spec_reading *r, fa_buf *ret_text)

@@ -230,7 +230,7 @@ static int open_new(fa_buf *path, const char *wanted, unsigned mode)
 
 int fa_replace_file(const char *path, const void *bytes, size_t size, unsigned mode)
 {
-    fa_buf temporary = {0};
+    FA_ENDS(fa_buf_free) fa_buf temporary = {0};
     char directory[PATH_MAX];
     int fd = open_new(&temporary, path, mode);
     int failed = fd < 0 ? errno : 0;
@@ -249,7 +249,6 @@ int fa_replace_file(const char *path, const void *bytes, size_t size, unsigned m
         fsync(fd);
         close(fd);
     }
-    fa_buf_free(&temporary);
     return failed;
 }
 

@@ -518,12 +518,10 @@ static int read_choice(const cJSON *json, const fa_member *m, void *at, const ch
     const char *const *names = m->names;
     if (fa_name_find(names, text, at) == 0)
         return 0;
-    fa_buf list = {0};
+    FA_ENDS(fa_buf_free) fa_buf list = {0};
     fa_words_or(&list, names);
-    int rc = fa_fail(diag, FA_EINVAL, "%s: there is no %s \"%.40s\": use %s", where, m->key, text,
-                     list.data != NULL ? list.data : "another");
-    fa_buf_free(&list);
-    return rc;
+    return fa_fail(diag, FA_EINVAL, "%s: there is no %s \"%.40s\": use %s", where, m->key, text,
+                   list.data != NULL ? list.data : "another");
 }
 
 static int read_three(const cJSON *array, const fa_member *m, uint32_t three[3], const char *where,

@@ -558,16 +558,14 @@ int fa_operation_find(const char *name, const fa_operation **ret_operation, fa_d
         *ret_operation = found;
     if (at >= 0)
         return fa_have(found != NULL, "operations", diag);
-    fa_buf list = {0};
+    FA_ENDS(fa_buf_free) fa_buf list = {0};
     const char *known_name[FA_OPERATIONS_MAX + 1] = {NULL};
     for (int i = 0, count = count_known(); i < count; i++)
         if (find_index(name_at(i)) == i) /* by its name alone */
             known_name[names++] = name_at(i);
     fa_words_or(&list, known_name);
-    int rc = fa_fail(diag, FA_ENOTSUP, "operation \"%.40s\" is not known: use %s", name,
-                     list.data != NULL ? list.data : "another");
-    fa_buf_free(&list);
-    return rc;
+    return fa_fail(diag, FA_ENOTSUP, "operation \"%.40s\" is not known: use %s", name,
+                   list.data != NULL ? list.data : "another");
 }
 
 int fa_operation_register(const char *text, size_t size, const char *where,

@@ -117,7 +117,7 @@ int fa_own_token(const char *path, unsigned refused, size_t least, size_t room, 
                  fa_diag *diag)
 {
     struct stat st;
-    fa_buf text = {0};
+    FA_ENDS(fa_buf_free) fa_buf text = {0};
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     int rc = 0;
     if (fd < 0 || fstat(fd, &st) != 0 || fa_buf_read_fd(&text, fd, 4096) != 0)
@@ -141,6 +141,5 @@ int fa_own_token(const char *path, unsigned refused, size_t least, size_t room, 
         snprintf(ret_token, room, "%.*s", (int)size, text.data);
     if (text.data != NULL)
         explicit_bzero(text.data, text.size);
-    fa_buf_free(&text);
     return rc;
 }

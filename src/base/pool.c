@@ -100,7 +100,7 @@ int fa_message_decode(const void *bytes, size_t size, fa_message *ret_message, s
 
 int fa_message_write(int fd, cJSON *json, const void *blob, size_t blob_size, fa_diag *diag)
 {
-    fa_buf buf = {0};
+    FA_ENDS(fa_buf_free) fa_buf buf = {0};
     int rc = fa_message_encode(json, blob, blob_size, &buf, diag);
     cJSON_Delete(json);
     for (size_t done = 0; rc == 0 && done < buf.size;) {
@@ -110,7 +110,6 @@ int fa_message_write(int fd, cJSON *json, const void *blob, size_t blob_size, fa
         else if (errno != EINTR)
             rc = fa_fail(diag, FA_EIO, "writing a message: %s", strerror(errno));
     }
-    fa_buf_free(&buf);
     return rc;
 }
 

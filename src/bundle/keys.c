@@ -112,7 +112,7 @@ void fa_sign(const fa_secret_key *secret, const void *bytes, size_t size, const 
     unsigned char digest[HASH];
     char first[ENCODED_MAX], second[ENCODED_MAX];
     fa_signature made = {.signature.algorithm = "ED"};
-    fa_buf both = {0};
+    FA_ENDS(fa_buf_free) fa_buf both = {0};
     memcpy(made.signature.id, secret->id, sizeof secret->id);
     hash(bytes, size, digest);
     crypto_sign_detached(made.signature.bytes, NULL, digest, sizeof digest, secret->key);
@@ -126,7 +126,6 @@ void fa_sign(const fa_secret_key *secret, const void *bytes, size_t size, const 
     fa_buf_printf(out, UNTRUSTED "signature of fa-tune export\n%s\n" TRUSTED "%s\n%s\n", first,
                   comment, second);
     out->failed |= both.failed;
-    fa_buf_free(&both);
 }
 
 bool fa_signature_parse(char *text, fa_signature *ret_signature)
@@ -146,7 +145,7 @@ bool fa_signature_holds(const fa_signature *signature, const fa_public_key *key,
                         size_t size)
 {
     unsigned char digest[HASH];
-    fa_buf both = {0};
+    FA_ENDS(fa_buf_free) fa_buf both = {0};
     const unsigned char *first = signature->signature.bytes;
     if (signature->signature.algorithm[1] == 'D') {
         hash(bytes, size, digest);
@@ -155,11 +154,9 @@ bool fa_signature_holds(const fa_signature *signature, const fa_public_key *key,
     }
     fa_buf_append(&both, first, sizeof signature->signature.bytes);
     fa_buf_text(&both, signature->comment);
-    bool good = !both.failed && crypto_sign_verify_detached(first, bytes, size, key->key) == 0 &&
-                crypto_sign_verify_detached(signature->global, (const unsigned char *)both.data,
-                                            both.size, key->key) == 0;
-    fa_buf_free(&both);
-    return good;
+    return !both.failed && crypto_sign_verify_detached(first, bytes, size, key->key) == 0 &&
+           crypto_sign_verify_detached(signature->global, (const unsigned char *)both.data,
+                                       both.size, key->key) == 0;
 }
 
 /* ---- places ---------------------------------------------------------------------------------*/

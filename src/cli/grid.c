@@ -271,7 +271,7 @@ static int take_line(const cJSON *json, const lists *l, cli_grid *grid, fa_diag 
 
 static int read_plan(const char *path, const lists *l, cli_grid *grid, fa_diag *diag)
 {
-    fa_buf file = {0};
+    FA_ENDS(fa_buf_free) fa_buf file = {0};
     cJSON *json = NULL;
     int rc = fa_input_read(&file, path, PLAN_MAX, diag);
     fa_json_lines lines = {.at = file.data, .end = file.data + file.size};
@@ -280,7 +280,6 @@ static int read_plan(const char *path, const lists *l, cli_grid *grid, fa_diag *
         rc = take_line(json, l, grid, diag);
         cJSON_Delete(json);
     }
-    fa_buf_free(&file);
     if (rc != 0 && lines.line > 0)
         fa_fail_in(diag, rc, "line %d", lines.line);
     if (rc == 0 && grid->count == 0)

@@ -255,7 +255,7 @@ static cJSON *verb_json(const cli_verb *verb, const fa_operation *operation)
 {
     static cli_option_list list;
     cJSON *json = cJSON_CreateObject();
-    fa_buf operands = {0};
+    FA_ENDS(fa_buf_free) fa_buf operands = {0};
     put_operands(verb->groups, &operands);
     fa_json_add_text(json, "name", verb->name);
     fa_json_add_text(json, "summary", verb->summary);
@@ -267,7 +267,6 @@ static cJSON *verb_json(const cli_verb *verb, const fa_operation *operation)
         if (list.spec[i]->kind != KIND_HEADING)
             fa_json_push(options, option_json(list.spec[i], operation,
                                               (verb->groups & CLI_GROUP_SWEEP) != 0));
-    fa_buf_free(&operands);
     return json;
 }
 
@@ -298,14 +297,12 @@ static const cli_verb *find_verb(const char *name)
 /* Prints help; returns the exit status. */
 static int put_help(const cli_verb *verb, const fa_operation *operation)
 {
-    fa_buf out = {0};
+    FA_ENDS(fa_buf_free) fa_buf out = {0};
     if (verb != NULL)
         put_verb(verb, operation, &out);
     else
         put_overview(&out);
-    int status = cli_write(&out);
-    fa_buf_free(&out);
-    return status;
+    return cli_write(&out);
 }
 
 /* The daemon is a program of its own, so that this one loads no HTTP server; it reads these options again, which NULL ends

@@ -459,11 +459,9 @@ static int set_bytes(const cli_option_spec *spec, const char *text, int64_t *ret
 int cli_refuse_choice(const char *option, const char *text, const char *const *choices,
                       fa_diag *diag)
 {
-    fa_buf list = {0};
+    FA_ENDS(fa_buf_free) fa_buf list = {0};
     fa_words_or(&list, choices);
-    int rc = cli_refuse(option, text, list.data != NULL ? list.data : "known", choices, diag);
-    fa_buf_free(&list);
-    return rc;
+    return cli_refuse(option, text, list.data != NULL ? list.data : "known", choices, diag);
 }
 
 /* Every enum of the API is stored as 32 bits. */

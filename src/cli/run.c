@@ -224,15 +224,12 @@ int cli_check_gpu(cli_run *run)
 /* ---- the result -----------------------------------------------------------------------------*/
 int cli_json_write(cJSON *document)
 {
-    fa_buf out = {0};
-    char *text = fa_json_finish(document);
+    FA_ENDS(fa_buf_free) fa_buf out = {0};
+    FA_ENDS(fa_free_at) char *text = fa_json_finish(document);
     fa_buf_text(&out, text != NULL ? text : "");
     fa_buf_text(&out, "\n");
     out.failed |= text == NULL;
-    free(text);
-    int status = cli_write(&out);
-    fa_buf_free(&out);
-    return status;
+    return cli_write(&out);
 }
 
 int cli_print(cli_run *run)

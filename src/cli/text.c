@@ -122,11 +122,10 @@ void cli_text_heading(fa_buf *out, const fa_problem *problem, const fa_gpu *gpu)
 
 void cli_text_config(fa_buf *out, const fa_config *config)
 {
-    fa_buf words = {0};
+    FA_ENDS(fa_buf_free) fa_buf words = {0};
     fa_words_config(&words, config);
     cli_text_safe(out, words.data != NULL ? words.data : "");
     out->failed |= words.failed;
-    fa_buf_free(&words);
 }
 
 void cli_text_path(fa_buf *out, const char *path)

@@ -244,7 +244,7 @@ static int show_winners(cli_run *run)
     cJSON *array = fa_json_add_array(run->document, "winners");
     fa_buf *out = &run->out;
     cli_table table = {0};
-    fa_answer *answer = NULL;
+    FA_ENDS(fa_free_at) fa_answer *answer = NULL;
     size_t listed = 0, count = 0;
     int rc = fa_list_winners(run->tuner, &answer, &listed, &run->diag);
     for (size_t i = 0; i < listed; i++)
@@ -260,7 +260,6 @@ static int show_winners(cli_run *run)
         else
             print_winner(&table, &answer[i]);
     }
-    free(answer);
     cli_table_put(&table, "problem|GPU|origin|>time|made|config", out);
     cli_text_count(out, "", (int64_t)count, "winner");
     if (listed > count)

@@ -422,7 +422,7 @@ int cli_push(cli_run *run)
 static int put_open(cli_run *run, const fa_sweep *sweep)
 {
     fa_buf *out = &run->out;
-    fa_sweep_item *item = NULL;
+    FA_ENDS(fa_free_at) fa_sweep_item *item = NULL;
     size_t count = 0;
     int rc = fa_list_sweep_items(run->tuner, sweep->key, &item, &count, &run->diag);
     for (size_t i = 0; i < count; i++) {
@@ -435,7 +435,6 @@ static int put_open(cli_run *run, const fa_sweep *sweep)
         text_item(out, &item[i]);
         fa_buf_text(out, "\n");
     }
-    free(item);
     return rc;
 }
 

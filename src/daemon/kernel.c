@@ -169,11 +169,10 @@ static int report_progress(void *context, const fa_progress *progress)
         return atomic_load(&kernel->cancel);
     kernel->told_ms = now_ms;
     pthread_mutex_lock(&service->news_lock);
-    char *older = kernel->progress;
+    FA_ENDS(fa_free_at) char *older = kernel->progress;
     kernel->progress = text;
     kernel->is_news = true;
     pthread_mutex_unlock(&service->news_lock);
-    free(older);
     return atomic_load(&kernel->cancel);
 }
 

@@ -73,7 +73,7 @@ static int take_text(serve_work *work, int rc, char *text, const char *before, c
 /* ---- winners --------------------------------------------------------------------------------*/
 static int list_winners(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 {
-    fa_answer *answer = NULL;
+    FA_ENDS(fa_free_at) fa_answer *answer = NULL;
     size_t count = 0;
     fa_buf_text(&work->text, "{\"winners\":[");
     int rc = fa_list_winners(tuner, &answer, &count, diag);
@@ -82,7 +82,6 @@ static int list_winners(serve_work *work, fa_tuner *tuner, fa_diag *diag)
         rc = fa_answer_write(&answer[i], &text, diag);
         rc = take_text(work, rc, text, i > 0 ? "," : "", "");
     }
-    free(answer);
     fa_buf_text(&work->text, "]}");
     return rc;
 }
@@ -199,11 +198,10 @@ static void get_openapi(serve_service *service, serve_request *request)
 
 static int64_t resident_bytes(void)
 {
-    fa_buf text = {0};
+    FA_ENDS(fa_buf_free) fa_buf text = {0};
     long pages = 0;
     if (fa_buf_read_file(&text, "/proc/self/statm", 4096) == 0)
         sscanf(text.data, "%*s %ld", &pages);
-    fa_buf_free(&text);
     return (int64_t)pages * sysconf(_SC_PAGESIZE);
 }
 

@@ -439,7 +439,7 @@ static int add_rest(fa_tuner *tuner, const fa_target *target, fa_list *list,
     FA_OR_RETURN(fa_tuner_enumerate(tuner, &target->problem, &target->gpu, &space, diag));
     ret_space->configs = space.held > 0 ? space.held : space.count;
     ret_space->is_searched = space.held > 0;
-    int64_t *digests = calloc(tried + 1, sizeof *digests);
+    FA_ENDS(fa_free_at) int64_t *digests = calloc(tried + 1, sizeof *digests);
     int rc = digests == NULL || list->records.failed
                  ? fa_fail(diag, FA_ENOMEM, "out of memory after %zu configs", tried)
                  : 0;
@@ -464,7 +464,6 @@ static int add_rest(fa_tuner *tuner, const fa_target *target, fa_list *list,
                                       .is_default = candidate->is_default};
         fa_list_add(list, &added, sizeof added);
     }
-    free(digests);
     fa_space_free(&space);
     return rc;
 }

@@ -588,7 +588,7 @@ static int store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
                                  false, &kept, diag);
     /* Fills the answer as any later lookup would. If an earlier winner with a better origin stands, that
      * is the answer; a prediction gives way to what a source has. */
-    fa_lookup found = {.count = 0};
+    FA_ENDS(fa_lookup_free) fa_lookup found = {.count = 0};
     if (rc == 0)
         rc = fa_look(job->tuner, &job->target, false, &found, diag);
     free(winner.evidence);
@@ -596,7 +596,6 @@ static int store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
         *answer = found.answer;
         answer->from_store = kept;
     }
-    fa_lookup_free(&found);
     return rc;
 }
 

@@ -408,7 +408,7 @@ static void explain(const fa_target *target, fa_match *match)
         [FA_ORIGIN_PREDICTED] = "predicted by the model",
         [FA_ORIGIN_UNRANKED] = "the default config, unranked without a model"};
     fa_answer *answer = &match->answer;
-    fa_buf lengths = {0};
+    FA_ENDS(fa_buf_free) fa_buf lengths = {0};
     const bool same = fa_problem_equal(&match->scope.problem, &target->asked),
                timed = fa_origin_is_timed(answer->origin);
     const char *from = answer->origin != FA_ORIGIN_TRANSFERRED ? ""
@@ -424,7 +424,6 @@ static void explain(const fa_target *target, fa_match *match)
              timed && given != 0 && given != answer->contents
                  ? ", with other contents than those that are given"
                  : "");
-    fa_buf_free(&lengths);
     if (!same && timed)
         answer->origin = FA_ORIGIN_NEAREST;
     answer->problem = target->asked;
@@ -731,8 +730,8 @@ int fa_bundle_inspect(const char *file, fa_bundle_item **ret_items, size_t *ret_
     static const size_t pointers[] = {offsetof(fa_bundle_item, answer),
                                       offsetof(fa_bundle_item, evidence), SIZE_MAX};
     fa_bundle *bundle = NULL;
-    fa_winner_record *rows = NULL;
-    fa_cubin_record cubin = {0};
+    FA_ENDS(fa_free_at) fa_winner_record *rows = NULL;
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
     fa_list list = {0};
     fa_answer answer;
     fa_bundle_item item;
@@ -749,8 +748,6 @@ int fa_bundle_inspect(const char *file, fa_bundle_item **ret_items, size_t *ret_
         item.evidence = fa_list_keep_text(&list, rows[i].evidence);
         fa_list_add(&list, &item, sizeof item);
     }
-    fa_cubin_record_free(&cubin);
-    free(rows);
     rc = fa_list_end(&list, rc, pointers, ret_items, ret_count, diag);
     if (rc == 0 && ret_info != NULL)
         *ret_info = *fa_bundle_get_info(bundle);

@@ -156,14 +156,13 @@ static const char *option_or_environment(const char *option, const char *variabl
 static int usable_cores(void)
 {
     cpu_set_t set;
-    fa_buf quota = {0};
+    FA_ENDS(fa_buf_free) fa_buf quota = {0};
     long long used, period;
     int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     if (fa_buf_read_file(&quota, "/sys/fs/cgroup/cpu.max", 4096) == 0 &&
         sscanf(quota.data, "%lld %lld", &used, &period) == 2 && used > 0 && period > 0 &&
         (used + period - 1) / period < cores)
         cores = (int)((used + period - 1) / period);
-    fa_buf_free(&quota);
     return cores < 1 ? 1 : cores > FA_WORKERS_MAX ? FA_WORKERS_MAX : cores;
 }
 

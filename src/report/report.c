@@ -76,10 +76,9 @@ static const fa_member baseline_members[] = {
 
 static cJSON *problem_words(const void *problem)
 {
-    fa_buf words = {0};
+    FA_ENDS(fa_buf_free) fa_buf words = {0};
     fa_problem_words(&words, problem, " · ", false);
     cJSON *text = words.failed ? NULL : cJSON_CreateString(words.data);
-    fa_buf_free(&words);
     return text;
 }
 
@@ -104,7 +103,7 @@ static const fa_member study_members[] = {
 /* Appends JSON without its first `skip` and its last `less` bytes, and deletes it. */
 static void write_json(fa_buf *out, cJSON *json, size_t skip, size_t less)
 {
-    char *text = fa_json_finish(json);
+    FA_ENDS(fa_free_at) char *text = fa_json_finish(json);
     const char *end = text != NULL ? text + strlen(text) - less : NULL;
     out->failed |= text == NULL;
     for (const char *c = text != NULL ? text + skip : NULL; c < end;) {
@@ -119,7 +118,6 @@ static void write_json(fa_buf *out, cJSON *json, size_t skip, size_t less)
             fa_buf_append(out, c, size);
         c += size > 0 ? size : 1;
     }
-    free(text);
 }
 
 /* Seven digits of it, where it is of a usual size. */
@@ -407,7 +405,7 @@ static int write_problem(document *document, fa_tuner *tuner, size_t number, siz
                            .number = (uint32_t)number + 1,
                            .configs = cJSON_CreateArray(),
                            .space = cJSON_CreateArray()};
-    fa_study_trial *trial = NULL;
+    FA_ENDS(fa_free_at) fa_study_trial *trial = NULL;
     size_t trials = 0;
     int rc = fa_list_study_trials(tuner, c.study, &trial, &trials, diag);
     for (size_t i = 0; i < trials; i++) {
@@ -426,7 +424,6 @@ static int write_problem(document *document, fa_tuner *tuner, size_t number, siz
     fa_json_add(json, "outcomes", outcomes_json(&c));
     fa_json_add(json, "environments", environments_json(&c));
     free(c.outcome);
-    free(trial);
     if (document->is_short && json != NULL && c.configs != NULL && c.space != NULL) {
         shorten(json);
         shorten(c.configs);

@@ -96,7 +96,7 @@ static void check_compiler(struct doctor *d)
 {
     static const fa_nvrtc_location none = {.library = "/none", .builtins = "/none"};
     fa_diag diag;
-    fa_buf passed = {0};
+    FA_ENDS(fa_buf_free) fa_buf passed = {0};
     char path[FA_STORE_PATH_MAX];
     int worker = fa_options_worker(&d->options, path, &d->worker);
     if (worker == 0) {
@@ -122,7 +122,6 @@ static void check_compiler(struct doctor *d)
         report(d, FA_CHECK_OK, "nvrtc", "", "passed over: %.*s", length < 400 ? length : 400, line);
         line += length + (line[length] == '\n');
     }
-    fa_buf_free(&passed);
 }
 
 /* For kernels of one's own: the built-in ones include none. */

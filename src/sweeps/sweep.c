@@ -483,13 +483,12 @@ static int check_done_item(struct runner *r, const fa_sweep_item *item, fa_diag 
 
 static int check_done_items(struct runner *r, fa_diag *diag)
 {
-    fa_sweep_item *item = NULL;
+    FA_ENDS(fa_free_at) fa_sweep_item *item = NULL;
     size_t count = 0;
     int rc =
         FA_HELD(r->tuner, fa_store_sweep_items(r->tuner->store, r->sweep.key, &item, &count, diag));
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = check_done_item(r, &item[i], diag);
-    free(item);
     if (rc == 0)
         rc = FA_HELD(r->tuner, fa_store_sweep_read(r->tuner->store, r->sweep.key, &r->sweep, diag));
     return rc;

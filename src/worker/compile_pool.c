@@ -57,8 +57,8 @@ static void put_header(fa_buf *blob, const char *name, const char *text)
 static int send_headers(fa_child *child, const fa_templates *templates, fa_diag *diag)
 {
     const fa_compiled_with *with = templates != NULL ? templates->with : NULL;
-    fa_buf blob = {0};
-    cJSON *json = cJSON_CreateObject();
+    FA_ENDS(fa_buf_free) fa_buf blob = {0};
+    FA_ENDS(fa_json_end) cJSON *json = cJSON_CreateObject();
     fa_json_add_text(json, "do", "headers");
     for (int i = 0; templates != NULL && i < templates->count; i++) {
         const fa_template_file *file = &templates->file[i];
@@ -72,11 +72,8 @@ static int send_headers(fa_child *child, const fa_templates *templates, fa_diag 
     cJSON *options = with != NULL ? fa_json_add_array(json, "options") : NULL;
     for (int i = 0; with != NULL && i < with->option_count; i++)
         fa_json_push(options, cJSON_CreateString(with->option[i]));
-    int rc = blob.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for headers")
-                         : fa_child_send(child, json, blob.data, blob.size, START_TIMEOUT_MS, diag);
-    cJSON_Delete(json);
-    fa_buf_free(&blob);
-    return rc;
+    return blob.failed ? fa_fail(diag, FA_ENOMEM, "out of memory for headers")
+                       : fa_child_send(child, json, blob.data, blob.size, START_TIMEOUT_MS, diag);
 }
 
 /* ---- answers --------------------------------------------------------------------------------*/
@@ -209,7 +206,7 @@ static void give_task(fa_compile_pool *pool, struct fa_compile_worker *worker,
                       fa_compile_task *task)
 {
     fa_diag diag = {{0}};
-    cJSON *json = cJSON_CreateObject();
+    FA_ENDS(fa_json_end) cJSON *json = cJSON_CreateObject();
     worker->serial = pool->serials++ % INT32_MAX;
     worker->id = task->id;
     worker->busy = true;
@@ -220,7 +217,6 @@ static void give_task(fa_compile_pool *pool, struct fa_compile_worker *worker,
     fa_json_add_text(json, "architecture", task->architecture);
     fa_json_add_text(json, "source", task->source);
     int rc = fa_child_send(worker->child, json, NULL, 0, pool->setup.timeout_ms, &diag);
-    cJSON_Delete(json);
     free(task->source);
     if (rc != 0)
         pool->events->failed(pool->context, rc, diag.text);

@@ -141,7 +141,7 @@ static void take_headers(struct compiler *compiler, fa_message *message)
 static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
 {
     fa_diag diag = {{0}};
-    fa_buf cubin = {0}, log = {0};
+    FA_ENDS(fa_buf_free) fa_buf cubin = {0}, log = {0};
     int64_t id = 0;
     static const char *const keys[] = {"name", "architecture", "source"};
     enum { NAME, ARCHITECTURE, SOURCE, TEXTS };
@@ -174,8 +174,6 @@ static int answer_compile(struct compiler *compiler, int fd, const cJSON *json)
     fa_json_add_number(answer, "ms", (double)(fa_clock_ns() - start) / 1e6);
     fa_json_add_text(answer, "log", log.size != 0 ? log.data : "");
     rc = fa_message_write(fd, answer, cubin.data, rc == 0 ? cubin.size : 0, &diag);
-    fa_buf_free(&cubin);
-    fa_buf_free(&log);
     return rc;
 }
 
@@ -185,13 +183,11 @@ static int start_compiler(const fa_nvrtc_location *location, bool *ret_confined,
     FA_OR_RETURN(limit(diag));
     FA_OR_RETURN(fa_nvrtc_open(location, diag));
     /* The first compile opens what NVRTC loads lazily. */
-    fa_buf cubin = {0}, log = {0};
+    FA_ENDS(fa_buf_free) fa_buf cubin = {0}, log = {0};
     fa_compile_request warm = {.source = "extern \"C\" __global__ void k() {}",
                                .name = "warm.cu",
                                .architecture = "sm_80"};
     int rc = fa_nvrtc_compile(&warm, &cubin, &log, diag);
-    fa_buf_free(&cubin);
-    fa_buf_free(&log);
     return rc != 0 ? rc : confine(ret_confined, diag);
 }
 

@@ -109,7 +109,7 @@ struct one_case {
  * take it all. */
 static int fits_host(const fa_tensor_list *list, fa_diag *diag)
 {
-    fa_buf text = {0};
+    FA_ENDS(fa_buf_free) fa_buf text = {0};
     uint64_t bytes = 0, left_kib = UINT64_MAX;
     for (int t = 0; t < list->count; t++) {
         const fa_tensor *tensor = &list->at[t];
@@ -120,7 +120,6 @@ static int fits_host(const fa_tensor_list *list, fa_diag *diag)
         if (at != NULL)
             left_kib = strtoull(at + strlen("MemAvailable:"), NULL, 10);
     }
-    fa_buf_free(&text);
     return bytes >> 10 <= left_kib / 2
                ? 0
                : fa_fail(

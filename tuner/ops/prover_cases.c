@@ -178,14 +178,13 @@ static void upload(fa_bench *b, int64_t at, fa_device_ptr to, uint64_t bytes)
 {
     enum { PIECE = 4 << 20 };
     size_t size = 0;
-    char *piece = malloc(bytes < PIECE ? (size_t)bytes + 1 : PIECE);
+    FA_ENDS(fa_free_at) char *piece = malloc(bytes < PIECE ? (size_t)bytes + 1 : PIECE);
     FA_TRY(b, fa_have(piece != NULL, "the data of a proof", b->diag));
     for (uint64_t done = 0; b->rc == 0 && done < bytes; done += size) {
         size = bytes - done < PIECE ? (size_t)(bytes - done) : PIECE;
         FA_TRY(b, fa_case_data_read(b->data, at + (int64_t)done, piece, size, b->diag));
         fa_bench_upload(b, to + done, piece, size);
     }
-    free(piece);
 }
 
 /* ---- references ------------------------------------------------------------------------------*/

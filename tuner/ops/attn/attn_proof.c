@@ -585,7 +585,7 @@ static void refer(fa_bench *b, int index)
     void *fp32[] = {c->params, &c->rows, &count, &o->wanted, &c->of[LSE].wanted};
     void *plain[] = {c->params, &c->rows, &count, &c->room, &lowp_lse};
     const uint64_t work = (uint64_t)count * FA_PROVER_THREADS;
-    float *lowp = malloc(bytes + 1);
+    FA_ENDS(fa_free_at) float *lowp = malloc(bytes + 1);
     FA_TRY(b, fa_have(lowp != NULL, "the reference", b->diag));
     fa_bench_run_entry(b, "attn_ref_fp32", work, fp32);
     fa_bench_run_entry(b, "attn_ref_lowp", work, plain);
@@ -593,7 +593,6 @@ static void refer(fa_bench *b, int index)
     fa_proof_fetch(b, index, LSE);
     fa_bench_download(b, lowp, c->room, bytes);
     FA_TRY(b, set_tolerances(c, case_of(b, index), lowp, b->diag));
-    free(lowp);
 }
 
 const struct fa_proof_type fa_attn_proof = {.take_cases = take_cases,
