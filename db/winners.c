@@ -188,7 +188,7 @@ static int has_better(fa_store *store, int64_t scope_id, fa_origin origin, bool 
                       fa_diag *diag)
 {
     fa_winner_record earlier = {0};
-    fa_cubin_record cubin = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
     fa_query query = fa_db_prepare(
         store, diag, "SELECT " WINNER_COLUMNS " FROM winner WHERE scope_id = ?", fa_int(scope_id));
     int rc = fa_db_step(&query);
@@ -199,7 +199,6 @@ static int has_better(fa_store *store, int64_t scope_id, fa_origin origin, bool 
     if (rc != 1 || fa_origin_trust(earlier.origin) >= fa_origin_trust(origin))
         return rc < 0 ? rc : 0;
     rc = get_cubin(store, earlier.cubin_key, &cubin, diag);
-    fa_cubin_record_free(&cubin);
     *ret_better = rc == 0;
     return rc == FA_ENOTFOUND || (rc == FA_ECORRUPT && !store->damaged) ? 0 : rc;
 }

@@ -38,20 +38,17 @@ void fa_message_free(fa_message *message)
 int fa_message_encode(const cJSON *json, const void *blob, size_t blob_size, fa_buf *buf,
                       fa_diag *diag)
 {
-    char *text = fa_json_print(json);
+    FA_ENDS(fa_free_at) char *text = fa_json_print(json);
     FA_OR_RETURN(fa_have(text != NULL, "a message", diag));
     size_t length = strlen(text);
-    if (length > FA_FRAME_JSON_MAX || blob_size > FA_FRAME_BLOB_MAX) {
-        free(text);
+    if (length > FA_FRAME_JSON_MAX || blob_size > FA_FRAME_BLOB_MAX)
         return fa_fail(diag, FA_EINVAL, "message of %zu + %zu bytes is too large", length,
                        blob_size);
-    }
     struct frame frame = {.json = (uint32_t)length, .blob = blob_size};
     memcpy(frame.mark, mark, sizeof mark);
     fa_buf_append(buf, &frame, sizeof frame);
     fa_buf_append(buf, text, length);
     fa_buf_append(buf, blob, blob_size);
-    free(text);
     return fa_have(!buf->failed, "writing a message", diag);
 }
 
@@ -133,13 +130,10 @@ int fa_message_read(int fd, fa_message *ret_message, fa_diag *diag)
     FA_OR_RETURN(read_exactly(fd, &frame, sizeof frame, diag));
     FA_OR_RETURN(check_frame(&frame, diag));
     const size_t size = frame.json + frame.blob;
-    char *body = malloc(size + 1);
+    FA_ENDS(fa_free_at) char *body = malloc(size + 1);
     FA_OR_RETURN(fa_have(body != NULL, "a message", diag));
-    int rc = read_exactly(fd, body, size, diag);
-    if (rc == 0)
-        rc = decode_body(body, frame.json, frame.blob, ret_message, diag);
-    free(body);
-    return rc;
+    FA_OR_RETURN(read_exactly(fd, body, size, diag));
+    return decode_body(body, frame.json, frame.blob, ret_message, diag);
 }
 
 /* ---- the process at the other end of a socket ------------------------------------------------*/

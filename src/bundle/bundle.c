@@ -220,7 +220,7 @@ static int check_file(fa_bundle *bundle, int fd, fa_diag *diag)
     unsigned char header[FA_PORTABLE_HEADER], trailer[FA_BUNDLE_TRAILER], now[FA_HASH_BYTES];
     size_t size = (size_t)bundle->info.bytes, content = size - sizeof trailer;
     char signature[FA_STORE_PATH_MAX];
-    fa_buf text = {0};
+    FA_ENDS(fa_buf_free) fa_buf text = {0};
     int rc;
     if ((rc = read_at(bundle, fd, header, sizeof header, 0, diag)) != 0 ||
         (rc = read_at(bundle, fd, trailer, sizeof trailer, content, diag)) != 0 ||
@@ -244,7 +244,6 @@ static int check_file(fa_bundle *bundle, int fd, fa_diag *diag)
         return fa_fail(diag, rc == FA_EINVAL ? FA_ECORRUPT : rc, "signature %s cannot be read",
                        signature);
     rc = fa_verify(text.data, bytes, size, &bundle->info, diag);
-    fa_buf_free(&text);
     return rc == 0 ? 0 : fa_fail_in(diag, rc, "bundle %s", bundle->path);
 }
 
@@ -291,7 +290,7 @@ static int check_texts(const fa_winner_record *winner, fa_diag *diag)
     const char *const texts[] = {winner->scope.silicon, winner->scope.templates,
                                  winner->scope.policy,  winner->entry,
                                  winner->gpu_name,      winner->nvrtc};
-    cJSON *evidence = NULL;
+    FA_ENDS(fa_json_end) cJSON *evidence = NULL;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         for (const char *c = texts[i]; *c != 0; c++)
             if ((unsigned char)*c < 0x20 || *c == 0x7f)
@@ -306,11 +305,9 @@ static int check_texts(const fa_winner_record *winner, fa_diag *diag)
     if (size > FA_STORE_TEXT_MAX)
         return fa_fail(diag, FA_EINVAL, "its evidence has %zu bytes: %d is the most", size,
                        FA_STORE_TEXT_MAX);
-    int rc = fa_json_parse(winner->evidence, size, "evidence", &evidence, diag);
-    if (rc == 0 && !cJSON_IsObject(evidence))
-        rc = fa_fail(diag, FA_EINVAL, "its evidence must be an object");
-    cJSON_Delete(evidence);
-    return rc;
+    FA_OR_RETURN(fa_json_parse(winner->evidence, size, "evidence", &evidence, diag));
+    return cJSON_IsObject(evidence) ? 0
+                                    : fa_fail(diag, FA_EINVAL, "its evidence must be an object");
 }
 
 /* What is more than a row's own rules: a measured winner has the times and the trial to show for it; a

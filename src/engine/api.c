@@ -60,20 +60,17 @@ int fa_gpu_type(int32_t index, fa_gpu *ret_gpu, const char **ret_refused)
 
 int fa_gpu_find(const char *name, int32_t ordinal, fa_gpu *ret_gpu, fa_diag *diag)
 {
-    fa_driver *driver = NULL;
+    FA_ENDS(fa_driver_close) fa_driver *driver = NULL;
     FA_OR_RETURN(fa_expect(ret_gpu != NULL, "ret_gpu", diag));
     if (name != NULL)
         return fa_catalogue_find(name, ret_gpu, diag);
-    int rc = fa_driver_open(&driver, diag);
-    if (rc == 0)
-        rc = fa_driver_device(driver, ordinal, ret_gpu, diag);
-    fa_driver_close(&driver);
-    return rc;
+    FA_OR_RETURN(fa_driver_open(&driver, diag));
+    return fa_driver_device(driver, ordinal, ret_gpu, diag);
 }
 
 int fa_list_winners(fa_tuner *tuner, fa_answer **ret_answers, size_t *ret_count, fa_diag *diag)
 {
-    fa_winner_record *rows = NULL;
+    FA_ENDS(fa_free_at) fa_winner_record *rows = NULL;
     fa_list list = {0};
     fa_answer answer;
     size_t count = 0;
@@ -85,7 +82,6 @@ int fa_list_winners(fa_tuner *tuner, fa_answer **ret_answers, size_t *ret_count,
         if (rc == 0)
             fa_list_add(&list, &answer, sizeof answer);
     }
-    free(rows);
     return fa_list_end(&list, rc, NULL, ret_answers, ret_count, diag);
 }
 
@@ -375,14 +371,13 @@ static fa_study_trial *rows_of(fa_list *list)
 static int read_brought(fa_tuner *tuner, const fa_scope *scope, fa_study_trial **ret_record,
                         size_t *ret_count, fa_diag *diag)
 {
-    fa_winner_record winner = {0};
+    FA_ENDS(fa_winner_record_free) fa_winner_record winner = {0};
     int rc = fa_store_winner_get(tuner->store, scope, &winner, NULL, diag);
     if (rc != 0)
         return rc == FA_ENOTFOUND || rc == FA_ECORRUPT ? 0 : rc;
     rc = fa_trials_from_evidence(winner.evidence, ret_record, ret_count, diag);
     for (size_t i = 0; rc == 0 && i < *ret_count; i++)
         (*ret_record)[i].unix_time = winner.unix_time;
-    fa_winner_record_free(&winner);
     return rc;
 }
 
@@ -570,7 +565,7 @@ int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps, size
     };
     fa_request known;
     fa_target target;
-    fa_lookup found = {.count = 0};
+    FA_ENDS(fa_lookup_free) fa_lookup found = {.count = 0};
     fa_list list = {0};
     FA_OR_RETURN(fa_request_take(tuner, ret_steps != NULL && ret_count != NULL,
                                  "ret_steps or ret_count", request, &known, diag));
@@ -597,6 +592,5 @@ int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps, size
         if (missed)
             fa_list_add(&list, &none, sizeof none);
     }
-    fa_lookup_free(&found);
     return fa_list_end(&list, rc, NULL, ret_steps, ret_count, diag);
 }

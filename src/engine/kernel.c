@@ -202,15 +202,12 @@ static int load_tuned(const struct asking *asking, fa_tuning *tuning, const fa_k
                       fa_diag *diag)
 {
     fa_answer answer;
-    fa_cubin_record cubin = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
     FA_OR_RETURN(fa_tune_target(tuning, &answer, diag));
     if (answer.driver_version != fa_driver_version(asking->tuner->driver)) /* found meanwhile */
         return load_stored(asking, &tuning->known, ret_kernel, diag);
-    int rc = fa_records_cubin(asking->tuner, answer.cubin_key, &cubin, diag);
-    if (rc == 0)
-        rc = load_kernel(asking, &answer, &cubin, ret_kernel, diag);
-    fa_cubin_record_free(&cubin);
-    return rc;
+    FA_OR_RETURN(fa_records_cubin(asking->tuner, answer.cubin_key, &cubin, diag));
+    return load_kernel(asking, &answer, &cubin, ret_kernel, diag);
 }
 
 static int make_kernel(const struct asking *asking, const fa_kernel **ret_kernel, fa_diag *diag)
@@ -259,17 +256,13 @@ static int ask_service(struct asking *asking, const fa_kernel **ret_kernel, fa_d
 {
     fa_tuner *tuner = asking->tuner;
     fa_answer answer;
-    fa_cubin_record cubin = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
     fa_diag why = {{0}};
-    if (tuner->service == NULL)
-        return FA_SOURCE_NONE;
-    int rc = FA_HELD(tuner, resolve(asking, &why));
-    if (rc != 0)
+    if (tuner->service == NULL || FA_HELD(tuner, resolve(asking, &why)) != 0)
         return FA_SOURCE_NONE; /* the local way says what is wrong */
     FA_OR_RETURN(tuner->service->kernel(tuner, &asking->target, asking->problem, asking->effort,
                                         &answer, &cubin, diag));
-    rc = FA_HELD(tuner, load_foreign(asking, &answer, &cubin, ret_kernel, &why));
-    fa_cubin_record_free(&cubin);
+    const int rc = FA_HELD(tuner, load_foreign(asking, &answer, &cubin, ret_kernel, &why));
     if (rc == FA_EBUSY && asking->effort == FA_EFFORT_CACHED) /* no fault of the service's */
         return fa_fail(diag, FA_ENOTFOUND, "%s", why.text);
     return rc == 0 ? 0 : tuner->service->give_up(tuner, why.text);

@@ -84,7 +84,7 @@ char *fa_records_environment(const fa_gpu *gpu, int driver_version, const char *
 
 bool fa_records_tools(const char *environment, fa_tools *ret_tools)
 {
-    cJSON *json = NULL;
+    FA_ENDS(fa_json_end) cJSON *json = NULL;
     *ret_tools = (fa_tools){0};
     if (fa_json_parse(environment, strlen(environment), "environment", &json, NULL) != 0)
         return false;
@@ -93,7 +93,6 @@ bool fa_records_tools(const char *environment, fa_tools *ret_tools)
                      NULL) == 0 &&
         fa_json_int(json, "driver", 0, INT32_MAX, &ret_tools->driver, "environment", NULL) == 0;
     fa_json_int(json, "contents", 0, INT32_MAX, &ret_tools->contents, "environment", NULL);
-    cJSON_Delete(json);
     return known;
 }
 
@@ -128,12 +127,11 @@ int fa_records_answer(const fa_winner_record *winner, const fa_gpu *gpu, fa_answ
     answer.unix_time = winner->unix_time;
     if (strchr(winner->scope.policy, ',') != NULL)
         strcpy(answer.same_bits, "default");
-    cJSON *json;
+    FA_ENDS(fa_json_end) cJSON *json = NULL;
     FA_OR_RETURN(fa_json_parse_object(winner->evidence, "evidence", &json, diag));
     /* May be somebody else's or an older version's: what stands before a member that cannot be read is taken. */
     if (json != NULL)
         fa_struct_from_json(json, evidence_members, &answer, "evidence", NULL);
-    cJSON_Delete(json);
     /* A bundle's evidence may tell of another GPU than the one that the winner is stored for. */
     char silicon[FA_SILICON_MAX];
     fa_gpu_silicon(&answer.gpu, silicon);

@@ -194,7 +194,7 @@ static int read_reply(fa_buf *in, fa_http_reply *ret_reply, fa_diag *diag)
 int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http_reply *ret_reply,
                fa_diag *diag)
 {
-    fa_buf out = {0}, in = {0};
+    FA_ENDS(fa_buf_free) fa_buf out = {0}, in = {0};
     int fd = -1, rc = open_connection(address, &fd, diag);
     if (rc != 0)
         return rc;
@@ -216,11 +216,7 @@ int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http
     else
         rc = receive(fd, call, &in, diag);
     close(fd);
-    if (rc == 0)
-        rc = read_reply(&in, ret_reply, diag);
-    fa_buf_free(&out);
-    fa_buf_free(&in);
-    return rc;
+    return rc != 0 ? rc : read_reply(&in, ret_reply, diag);
 }
 
 enum {

@@ -233,8 +233,8 @@ static int take(const cJSON *json, const fa_import_options *source, fa_lines *li
 
 int fa_lines_read(const fa_import_options *source, fa_lines *ret_lines, fa_diag *diag)
 {
-    fa_buf text;
-    fa_lines lines = {0};
+    FA_ENDS(fa_buf_free) fa_buf text = {0};
+    FA_ENDS(fa_lines_free) fa_lines lines = {0};
     fa_diag why = {{0}};
     cJSON *json = NULL;
     int rc = fa_input_read(&text, source->file, FA_LINES_BYTES_MAX, diag);
@@ -251,19 +251,17 @@ int fa_lines_read(const fa_import_options *source, fa_lines *ret_lines, fa_diag 
         rc = take(json, source, &lines, &why);
         cJSON_Delete(json);
     }
-    fa_buf_free(&text);
     if (rc == FA_EINVAL) /* whoever names the file has asked rightly */
         rc = FA_ECORRUPT;
     if (rc != 0)
-        fa_fail(diag, rc, "%.256s, line %d: %s", source->file, whole ? 1 : at.line, why.text);
-    else if (lines.count + lines.baselines == 0)
-        rc = fa_fail(diag, FA_ENOTFOUND, "%s holds no winner that is asked for: nothing is written",
-                     source->file);
-    if (rc != 0)
-        fa_lines_free(&lines);
-    else
-        *ret_lines = lines;
-    return rc;
+        return fa_fail(diag, rc, "%.256s, line %d: %s", source->file, whole ? 1 : at.line,
+                       why.text);
+    if (lines.count + lines.baselines == 0)
+        return fa_fail(diag, FA_ENOTFOUND,
+                       "%s holds no winner that is asked for: nothing is written", source->file);
+    *ret_lines = lines;
+    lines = (fa_lines){0};
+    return 0;
 }
 
 /* ---- lines to winners -----------------------------------------------------------------------*/
@@ -415,21 +413,15 @@ static int make_lines(struct making *making, fa_diag *diag)
 static int read_and_make(fa_tuner *tuner, const fa_import_options *source, fa_lines *ret_lines,
                          fa_diag *diag)
 {
-    fa_lines lines = {0};
+    FA_ENDS(fa_lines_free) fa_lines lines = {0};
     struct making making = {.tuner = tuner, .lines = &lines, .source = source};
-    int rc = fa_lines_read(source, &lines, diag);
-    if (rc != 0)
-        return rc;
-    pthread_mutex_lock(&tuner->work);
-    if (lines.count > 0)
-        rc = make_lines(&making, diag);
-    pthread_mutex_unlock(&tuner->work);
+    FA_OR_RETURN(fa_lines_read(source, &lines, diag));
+    const int rc = FA_HELD(tuner, lines.count > 0 ? make_lines(&making, diag) : 0);
     fa_builds_free(making.build, making.builds);
-    if (rc != 0)
-        fa_lines_free(&lines);
-    else
-        *ret_lines = lines;
-    return rc;
+    FA_OR_RETURN(rc);
+    *ret_lines = lines;
+    lines = (fa_lines){0};
+    return 0;
 }
 
 /* ---- trials as evidence ---------------------------------------------------------------------*/

@@ -245,7 +245,7 @@ static void check_bundles(struct doctor *d)
 {
     fa_source *system = NULL;
     fa_list list = {0};
-    fa_winner_record *winner = NULL;
+    FA_ENDS(fa_free_at) fa_winner_record *winner = NULL;
     size_t count = 0;
     int32_t served = 0;
     if (d->templates == NULL)
@@ -262,7 +262,6 @@ static void check_bundles(struct doctor *d)
                "they were made for another fa-tune: install the bundle of this one",
                "%zu winner%s in system bundles, %d for these templates", count,
                count == 1 ? "" : "s", served);
-    free(winner);
     if (system != NULL)
         system->close(system);
 }
@@ -270,7 +269,7 @@ static void check_bundles(struct doctor *d)
 /* Reports nothing if no server is named. */
 static void check_server(struct doctor *d)
 {
-    fa_service *server = NULL;
+    FA_ENDS(fa_free_at) fa_service *server = NULL;
     fa_diag diag = {{0}};
     char text[400];
     if (fa_service_make(&d->options, &server, &diag) != 0)
@@ -285,7 +284,6 @@ static void check_server(struct doctor *d)
             "%s", diag.text);
     else
         report(d, FA_CHECK_OK, "server", "", "%s", text);
-    free(server);
 }
 
 int fa_doctor(const fa_options *options, fa_check **ret_checks, size_t *ret_count, fa_diag *diag)

@@ -93,14 +93,13 @@ static int enter_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_swee
     const char *strategy = request->each.strategy, *plan = request->plan;
     fa_ask ask = {.request = request->each};
     snprintf(ask.strategy, sizeof ask.strategy, "%s", strategy != NULL ? strategy : "");
-    char *how = fa_json_finish(fa_struct_to_json(fa_each_members, &ask));
+    FA_ENDS(fa_free_at) char *how = fa_json_finish(fa_struct_to_json(fa_each_members, &ask));
     FA_OR_RETURN(fa_have(how != NULL, "a sweep", diag));
     ret_sweep->budget = request->budget;
     snprintf(ret_sweep->plan, sizeof ret_sweep->plan, "%s", plan != NULL ? plan : "");
     const fa_sweep_entry entry = {ret_sweep, request->items, request->count, request->restart, how};
-    int rc = fa_store_sweep_enter(tuner->store, &entry, diag);
-    free(how);
-    return rc != 0 ? rc : fa_store_sweep_read(tuner->store, ret_sweep->key, ret_sweep, diag);
+    FA_OR_RETURN(fa_store_sweep_enter(tuner->store, &entry, diag));
+    return fa_store_sweep_read(tuner->store, ret_sweep->key, ret_sweep, diag);
 }
 
 /* The name under which items for a GPU are queued: the catalogue's, where it knows the GPU. */
@@ -135,7 +134,7 @@ static int enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sw
                          fa_diag *diag)
 {
     fa_sweep_request named = *request;
-    fa_sweep_item *items = calloc((size_t)request->count, sizeof *items);
+    FA_ENDS(fa_free_at) fa_sweep_item *items = calloc((size_t)request->count, sizeof *items);
     FA_OR_RETURN(fa_have(items != NULL, "a sweep", diag));
     int rc = fa_tuner_need_server(tuner, diag);
     for (int32_t i = 0; rc == 0 && i < request->count; i++) {
@@ -146,10 +145,7 @@ static int enqueue_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sw
     named.items = items;
     named.each.ordinal = 0;
     key_of(&named, ret_sweep->key);
-    if (rc == 0)
-        rc = enter_sweep(tuner, &named, ret_sweep, diag);
-    free(items);
-    return rc;
+    return rc != 0 ? rc : enter_sweep(tuner, &named, ret_sweep, diag);
 }
 
 static int no_such_sweep(const fa_tuner *tuner, const char *key, fa_diag *diag)
@@ -198,7 +194,7 @@ static const fa_member held_members[] = {
 
 static int add_sweep(fa_tuner *tuner, const fa_sweep *sweep, cJSON *sweeps, fa_diag *diag)
 {
-    fa_sweep_item *item = NULL;
+    FA_ENDS(fa_free_at) fa_sweep_item *item = NULL;
     size_t items = 0;
     int rc = fa_list_sweep_items(tuner, sweep->key, &item, &items, diag);
     if (rc != 0)
@@ -212,7 +208,6 @@ static int add_sweep(fa_tuner *tuner, const fa_sweep *sweep, cJSON *sweeps, fa_d
     for (size_t i = 0; i < items; i++)
         if (item[i].state == FA_ITEM_RUNNING)
             fa_json_push(held, fa_struct_to_json(held_members, &item[i]));
-    free(item);
     fa_json_push(sweeps, object);
     return 0;
 }
