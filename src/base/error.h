@@ -47,7 +47,7 @@ int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
 
 /* A local that the destructor, which takes its address, ends with its scope: FA_ENDS(fa_buf_free) fa_buf text = {0}. What is
  * given away is first made what the destructor leaves alone. */
-#define FA_ENDS(destructor) __attribute__((cleanup(destructor)))
+#define FA_ENDS(destructor) __attribute__((cleanup(destructor), unused))
 static inline void fa_free_at(void *pointer) /* what the pointer at this address points to */
 {
     void *at;
