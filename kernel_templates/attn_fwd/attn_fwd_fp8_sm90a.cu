@@ -6,7 +6,7 @@
 // Purpose: O = softmax(scale * Q K^T) V with online softmax, e4m3 in, fp16 or bf16 out. k_scale holds what scores are multiplied
 // by (the scale of keys times that of queries), v_scale that of values, for each sequence and key head.
 // Workload: a tile is BLOCK_M = 64 * GROUPS query rows of one head; each consumer owns 64 of them and walks the keys that the tile
-// can see, BLOCK_N at a time, from the last to the first. A block draws its tiles from p.counters, so that blocks end together however
+// can see, BLOCK_N at a time. A block draws its tiles from p.counters, so that blocks end together however
 // long those are; the first product of a tile is under way when the output of the one before is written.
 // Invariants:
 //  - wgmma takes e4m3 with K along the rows of both operands alone, so three warps of the producing warpgroup transpose each tile
@@ -34,7 +34,7 @@ constexpr int kSlabs = kD / kLine, kScores = kN / 2;
 constexpr int kChunks = CHUNKS, kColumns = kD / kChunks;                    // of the output: made at once
 constexpr bool kShared = SUMS_SHARED != 0;                                  // sums in fp32 lie in shared memory, else in registers
 constexpr u32 kGroups = kM / 64, kConverters = 3, kWarp = 32, kGroup = 128;
-constexpr bool kRagged = VARLEN_Q != 0 || LENGTHS_K != 0, kMasksLater = CAUSAL != 0 || WINDOW != 0;
+constexpr bool kRagged = VARLEN_Q != 0 || LENGTHS_K != 0;
 FA_DEVICE constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
 constexpr int kPage = PAGED != 0 ? PAGE_SIZE : 1;
 constexpr int kBox = PAGED != 0 ? common_divisor(kPage, kN) : kN, kBoxes = kN / kBox;   // keys of a box; boxes of a tile
@@ -82,7 +82,8 @@ FA_DEVICE u32 barrier_at(u32 base, u32 which) { return base + kBarriersAt + 8 * 
 struct Work {
     int row0, head, batch, kv_head;
     int len_q, len_k, first_q, first_k;    // of the sequence, where it has lengths of its own
-    int steps, key0;                       // of its keys, each BLOCK_N, step 0 begins at key0; steps < 0: there is no more work
+    int steps;                             // of its keys, each BLOCK_N; < 0: there is no more work
+    int begin;                             // the step that comes first; with a window, where step 0 begins
     float scale, bend;                     // what scores are multiplied by for exp2, and before it for a softcap
 };
 
@@ -93,7 +94,12 @@ FA_DEVICE Sequence sequence_of(const fa_attn_serving_params &p, const Work &w) {
     return s;
 }
 FA_DEVICE int first_query(const Work &w) { return VARLEN_Q != 0 ? w.first_q : 0; }
-FA_DEVICE int key_of_step(const Work &w, int step) { return (WINDOW != 0 ? w.key0 : 0) + step * kN; }
+// Steps come from the last to the first. Under a causal mask the last that all rows see whole comes first, so that a row's reference is of
+// many keys, or of all that it sees; those behind it come last, with negative numbers.
+constexpr bool kTurns = CAUSAL != 0 && WINDOW == 0;
+FA_DEVICE int key_of_step(const Work &w, int step) { return WINDOW != 0 ? w.begin + step * kN : (kTurns && step < 0 ? -step : step) * kN; }
+FA_DEVICE int first_step(const Work &w) { return kTurns ? w.begin : w.steps - 1; }
+FA_DEVICE int next_step(const Work &w, int step) { return kTurns && step == 0 ? -1 - w.begin : step - 1; }
 
 // The tiles of a block, of the thread that fetches: sequence by sequence where those have lengths of their own, else of all at
 // once. Where there is a causal mask they come in sections of heads whose keys and values fit in L2 together, from the last
@@ -155,8 +161,9 @@ class Dealer {
         const Sequence s = sequence_of(p, w);
         const int begin = WINDOW != 0 ? first_key(p, s, w.row0) : 0;
         const int end = end_key(p, s, (w.row0 + kM < s.len_q ? w.row0 + kM : s.len_q) - 1);
-        w.key0 = PAGED != 0 ? begin / kBox * kBox : begin;
-        w.steps = end > begin ? (end - (WINDOW != 0 ? w.key0 : 0) + kN - 1) / kN : 0;
+        if (WINDOW != 0) w.begin = PAGED != 0 ? begin / kBox * kBox : begin;
+        if (kTurns && end_key(p, s, w.row0) >= kN) w.begin = end_key(p, s, w.row0) / kN - 1;
+        w.steps = end > begin ? (end - key_of_step(w, 0) + kN - 1) / kN : 0;
         w.kv_head = w.head / (p.dense.heads_q / p.dense.heads_kv);
         w.scale = find_scale(p, w.batch, w.kv_head).exponent;
         if constexpr (SOFTCAP != 0) {
@@ -173,7 +180,7 @@ FA_DEVICE void store_record(u32 to, const Work &w) {
     };
     store(to, w.row0, w.head, w.batch, w.kv_head);
     store(to + 16, w.len_q, w.len_k, w.first_q, w.first_k);
-    store(to + 32, w.steps, w.key0, (int)float_to_bits(w.scale), (int)float_to_bits(w.bend));
+    store(to + 32, w.steps, w.begin, (int)float_to_bits(w.scale), (int)float_to_bits(w.bend));
 }
 // Of a record, what says where the tile lies, its sequence (kRagged) and its steps. kAlone: of the thread that stored it, else a whole
 // warp's. One lane reads, which lets the record go: racecheck does not follow a warp barrier that orders other lanes' reads.
@@ -248,13 +255,13 @@ FA_DEVICE void fetch(const fa_attn_serving_params &p, const fa_attn_tensor_maps 
         if (w.steps < 0) break;
         told.advance();
 #pragma unroll 1
-        for (int step = w.steps; step == w.steps || step > 0; --step) {
-            if (step > 0) {
+        for (int left = w.steps, step = first_step(w); left == w.steps || left > 0; --left, step = next_step(w, step)) {
+            if (left > 0) {
                 barrier_wait(barrier_at(base, kKEmpty + k.slot), k.parity ^ 1);
-                load_tile(p, &maps.k, base + k.slot * kTile, barrier_at(base, kKFull + k.slot), w, step - 1);
+                load_tile(p, &maps.k, base + k.slot * kTile, barrier_at(base, kKFull + k.slot), w, step);
                 k.advance();
             }
-            if (step == w.steps) {
+            if (left == w.steps) {
 #pragma unroll 1
                 for (u32 g = q.slot * kGroups; g < (q.slot + 1) * kGroups; ++g) {
                     barrier_wait(barrier_at(base, kQEmpty + g), q.parity ^ 1);
@@ -266,12 +273,12 @@ FA_DEVICE void fetch(const fa_attn_serving_params &p, const fa_attn_tensor_maps 
                 }
                 q.advance();
             }
-            if (step > 0) {
+            if (left > 0) {
                 barrier_wait(barrier_at(base, kRawEmpty + raw.slot), raw.parity ^ 1);
-                load_tile(p, &maps.v, base + kRawAt + raw.slot * kTile, barrier_at(base, kRawFull + raw.slot), w, step - 1);
+                load_tile(p, &maps.v, base + kRawAt + raw.slot * kTile, barrier_at(base, kRawFull + raw.slot), w, step);
                 raw.advance();
             }
-            if (step == (w.steps < 3 ? w.steps : w.steps - 2)) tell();
+            if (left == (w.steps < 3 ? w.steps : w.steps - 2)) tell();
         }
     }
 }
@@ -314,11 +321,11 @@ FA_DEVICE void convert(const fa_attn_serving_params &p, u32 base) {
         if (threadIdx.x % kWarp == 0) barrier_arrive(barrier_at(base, kToldEmpty + told.slot));
         if (w.steps < 0) return;
 #pragma unroll 1
-        for (int step = w.steps; step > 0; --step) {
+        for (int left = w.steps, step = first_step(w); left > 0; --left, step = next_step(w, step)) {
             barrier_wait(barrier_at(base, kRawFull + ring.slot), ring.parity);
             barrier_wait(barrier_at(base, kTurnedEmpty + ring.slot), ring.parity ^ 1);
             transpose_tile(base + kRawAt + ring.slot * kTile, base + kTurnedAt + ring.slot * kTile,
-                           sequence_of(p, w).len_k - key_of_step(w, step - 1));
+                           sequence_of(p, w).len_k - key_of_step(w, step));
             async_proxy_fence();
             warp_sync();   // all lanes have read and written
             if (threadIdx.x % kWarp == 0) {
@@ -641,7 +648,7 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
         own = find_own(p, w, group);
         if (w.steps >= 0) {
             q = feed.wait_q();
-            feed.skip(w.steps - own.steps);
+            if (!kTurns) feed.skip(w.steps - own.steps);
         }
         if (own.steps > 0) {
             const u64 k = feed.wait_k();
@@ -665,7 +672,7 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) total[i] = 0.0f;
         rows = new_rows();
-        const int from = WINDOW != 0 ? own.from : 0;
+        const int unseen = kTurns ? w.steps - own.steps : WINDOW != 0 ? own.from : 0;   // steps, which come last
         const float scale = w.scale;
         const auto recall = [&] {
             Work again = w;
@@ -678,27 +685,28 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
         if (own.steps > 0) {
             Weights weights;
             float shrink[2];
-            int step = own.steps - 1;
+            const int last = WINDOW != 0 ? own.from : kTurns && own.steps - 1 > w.begin ? 1 - own.steps : 0;
+            int step = kTurns ? w.begin : own.steps - 1;
             bool lost;
             feed.release_k();
-            if (step == from) feed.release_q();
+            if (step == last) feed.release_q();
             if (SOFTCAP != 0) bend(s, w.bend);
             if (is_masked(own, step)) mask(s, p, recall(), lane_row, lane_key, step);
             weigh(s, rows, shrink, scale, p.dense.batch, true, lost);
             if (kChunks == 1) pack_weights(weights, s);
             // Of a later step, whose scores are complete. Until the step that all rows see, some may have no reference yet.
             const auto weigh_step = [&](int step) {
-                bool lost, grown, first = kMasksLater && step >= own.clear_steps - 1;
+                bool lost, grown, first = WINDOW != 0 && step >= own.clear_steps - 1;
                 for (;; first = true) {
                     Wgmma<kN>::pin(s);
                     if (SOFTCAP != 0) bend(s, w.bend);
-                    if (kMasksLater && is_masked(own, step)) mask(s, p, recall(), lane_row, lane_key, step);
+                    if (WINDOW != 0 ? is_masked(own, step) : kTurns && step < 0) mask(s, p, recall(), lane_row, lane_key, step);
                     grown = weigh(s, rows, shrink, scale, p.dense.batch, first, lost);
                     if (!lost) break;
                     multiply_again(s, base + kQAt + feed.q_part() * kQPart, base + feed.k.slot * kTile);
                 }
                 feed.release_k();
-                if (step == from) feed.release_q();
+                if (step == last) feed.release_q();
                 return grown;
             };
             if constexpr (kChunks == 1) {
@@ -707,8 +715,8 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
                 int fresh = 0;   // steps in o
                 bool kept = false;
                 float reference[2];   // of sums in shared memory
-                while (step > from) {
-                    --step;
+                while (step != last) {
+                    step = next_step(w, step);
                     feed.turn_begin();
                     issue_qk(s, q, feed.wait_k());
                     issue_pv(o, weights, feed.wait_v(), 0, fresh > 0);
@@ -749,7 +757,7 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
                     constexpr int kFirst = kChunks == 2 && kN == 256 ? kN / 2 : kN;
                     pack_weights<0, kFirst>(weights, s);
                     const u64 v = feed.wait_v();
-                    if (step > from) feed.turn_begin();
+                    if (step != last) feed.turn_begin();
                     Output o[2];
                     Wgmma<kColumns>::pin(o[0]);
                     multiply_pv<0, kFirst>(o[0], weights, v, 0, false);
@@ -770,16 +778,16 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
                         add_chunk(total, o[chunk % 2], chunk);
                     }
                     feed.release_v();
-                    if (step == from) break;
-                    --step;
+                    if (step == last) break;
+                    step = next_step(w, step);
                     issue_qk(s, q, feed.wait_k());
                     feed.turn_end();
                     wgmma_wait<0>();
                     if (weigh_step(step)) scale_rows(total, shrink);
                 }
             }
-            feed.skip(from);
         }
+        feed.skip(unseen);
         complete = feed.told.slot;
         feed.told.advance();
         begin(true);
