@@ -126,15 +126,17 @@ def fp8_keeps_a_needle_and_a_dominant_key():
         raise Skip("queries of e4m3 are for sm_89 and newer")
     told, scales = [], dict.fromkeys(("q_descale", "k_descale", "v_descale"), torch.ones(1, 2, device="cuda"))
     for dim, keys in (128, 131071), (64, 131071), (256, 131071), (128, 1048575):
-        for kind, most in (("normal", 0), ("needle", 8.5), ("jump", 160), ("alone", 350), ("dominant", 15 * math.log(2)), ("alike", 0))[:6 if keys < 2 ** 20 - 1 else 2]:
+        for kind, most in (("normal", 0), ("needle", 8.5), ("cut", 8.5), ("jump", 160), ("alone", 350), ("dominant", 15 * math.log(2)), ("alike", 0))[:7 if keys < 2 ** 20 - 1 else 2]:
             torch.manual_seed(dim)
+            needle = keys - 59 if kind == "cut" else keys // 3   # cut: the last key that its query sees
+            hidden = torch.full((64, keys), -math.inf, device="cuda", dtype=torch.double).triu(keys - 63) if kind == "cut" else 0
             q, k, v = (torch.randn(rows, 2, dim, device="cuda") for rows in (64, keys + 65, keys + 65))
             k = k[:1].repeat(len(k), 1, 1) if kind == "alike" else k
             if kind == "dominant":     # of all queries, 2 ** 15 times the weight of a key of score 0
-                q, k[keys // 3] = q / 2 + 1, most * dim ** -0.5
+                q, k[needle] = q / 2 + 1, most * dim ** -0.5
             elif most:                 # of one query, 2 ** 12 or 2 ** 230 times the others'
                 k, v = k * 0.1, v * (kind != "alone")
-                k[keys // 3], v[keys // 3] = q[5] * most * dim ** -0.5, 4
+                k[needle], v[needle] = q[5] * most * dim ** -0.5, 4
             q, k, v = (x.to(torch.float8_e4m3fn) for x in (q, k, v))
             if kind == "alone":        # of all values, its are not 0; the last key is the same but for a number, which is e ** -4 of its weight
                 number = (q[5].float() * k[keys // 3].float() * dim ** -0.5 - 4).abs().argmin(1, keepdim=True)
@@ -142,11 +144,11 @@ def fp8_keeps_a_needle_and_a_dominant_key():
             k.view(torch.uint8)[keys:] = v.view(torch.uint8)[keys:] = 0x7F
             ends = torch.tensor([0, 64, keys], device="cuda", dtype=torch.int32)
             bare = torch.nn.functional.pad(q.view(torch.uint8), (0, 8)).view(q.dtype)[..., :dim]   # not aligned: for mma.sync, on Hopper, too
-            outputs = [fa_tune.attention_varlen(x, k, v, cu_seqlens_q=ends[:2], cu_seqlens_k=ends[::2].contiguous(), max_seqlen_q=64, max_seqlen_k=keys, **scales)
+            outputs = [fa_tune.attention_varlen(x, k, v, cu_seqlens_q=ends[:2], cu_seqlens_k=ends[::2].contiguous(), max_seqlen_q=64, max_seqlen_k=keys, causal=kind == "cut", **scales)
                        for x in ((q, bare) if dim == 128 and keys < 2 ** 20 - 1 else (q,))]
             for head in range(2):
                 left, right, values = (x[:keys, head].double() for x in (q, k, v))
-                weights = torch.exp((scores := left @ right.T * dim ** -0.5) - scores.amax(-1, keepdim=True))
+                weights = torch.exp((scores := left @ right.T * dim ** -0.5 + hidden) - scores.amax(-1, keepdim=True))
                 o64, rounded = ((w @ values / weights.sum(-1, keepdim=True)) for w in (weights, (weights * 256).to(q.dtype).double() / 256))
                 allowed, *errors = (float((x.bfloat16().double() - o64).abs().max()) for x in (rounded, *(o[:, head] for o in outputs)))
                 told += [error / max(allowed, 1e-9) for error in errors if kind != "alone"]

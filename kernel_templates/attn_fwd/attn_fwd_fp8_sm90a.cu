@@ -395,13 +395,43 @@ struct Feed {
 };
 
 // S = Q K^T, left under way.
-FA_DEVICE void issue_qk(Scores &s, u64 q, u64 k) {
+template <int kTo = kD> FA_DEVICE void issue_qk(Scores &s, u64 q, u64 k) {
     Wgmma<kN>::pin(s);
     wgmma_fence();
 #pragma unroll
-    for (int d = 0; d < kD; d += 32)
+    for (int d = 0; d < kTo; d += 32)
         WgmmaE4m3<kN>::multiply(s, q + (d / kLine * (64 * kLine) + d % kLine) / 16, k + (d / kLine * (kN * kLine) + d % kLine) / 16, d > 0);
     wgmma_commit();
+}
+
+// Of a first step's scores: what columns behind the first kExact add to them, kExact at a time and in fp32. A tensor core's sum of more
+// columns lacks too much of a score that decides a row.
+constexpr int kExact = 64, kFew = kN % 64 == 0 ? 64 : 32;
+FA_DEVICE void issue_columns(float (&sum)[kFew / 2], u64 q, u64 k, int n) {
+    const int key = n % (kN / kFew) * kFew, first = (n / (kN / kFew) + 1) * kExact;
+    Wgmma<kFew>::pin(sum);
+    wgmma_fence();
+#pragma unroll
+    for (int d = first; d < first + kExact; d += 32)
+        WgmmaE4m3<kFew>::multiply(sum, q + (d / kLine * (64 * kLine) + d % kLine) / 16, k + (d / kLine * (kN * kLine) + key * kLine + d % kLine) / 16, d > first);
+    wgmma_commit();
+}
+FA_DEVICE void add_columns(Scores &s, u64 q, u64 k) {
+    constexpr int kTimes = (kD / kExact - 1) * (kN / kFew);
+    float sum[2][kFew / 2];
+    if constexpr (kTimes > 0) issue_columns(sum[0], q, k, 0);
+#pragma unroll
+    for (int n = 0; n < kTimes; ++n) {
+        if (n + 1 < kTimes) {
+            issue_columns(sum[(n + 1) % 2], q, k, n + 1);
+            wgmma_wait<1>();
+        } else {
+            wgmma_wait<0>();
+        }
+        Wgmma<kFew>::pin(sum[n % 2]);
+#pragma unroll
+        for (int i = 0; i < kFew / 2; ++i) s[n % (kN / kFew) * (kFew / 2) + i] += sum[n % 2][i];
+    }
 }
 
 // O += P V of a chunk of columns and some keys.
@@ -653,11 +683,12 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
         if (own.steps > 0) {
             const u64 k = feed.wait_k();
             feed.turn_begin();
-            issue_qk(s, q, k);
+            issue_qk<kExact>(s, q, k);
             feed.turn_end();
             if (any) write();
             wgmma_wait<0>();
             Wgmma<kN>::pin(s);
+            add_columns(s, q, k);
         } else {
             if (any) write();
 #pragma unroll
