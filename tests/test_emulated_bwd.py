@@ -278,7 +278,7 @@ PASSING = (("clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, 
            ("if constexpr (kInPassing) round_rest(p, workspace, group);", ""),
            ("job < jobs.count", "job < jobs.count - 1"),
            ("other < jobs.count ? other : kNoJob", "other < jobs.count - 1 ? other : kNoJob"),
-           ("if (job >= ahead) return;", "if (job >= ahead - 1) return;"))
+           ("(head - first_head) * tiles + tile < parts.first * each", "(head - first_head) * tiles + tile + 1 < parts.first * each"))
 NEAR = tuple((*change, "with others") for change in (
     ("ahead = most + kAhead;", "ahead = most + (kLongestFirst ? 7 : 1);"), ("tiles < kLastJobs ? kLastJobs / tiles : 1", "tiles < 7 ? 7 / tiles : 1")))
 # Each wait, fence and arrival that keeps its shared memory in order, left out or too early.
@@ -322,7 +322,7 @@ def sums_of_dq_are_cleared_and_rounded_in_passing():
     case = narrow(PassingCase(dice), 96, [1, 12, 12, 8, 8], CAUSAL=1)
     find_each(case, PASSING, HOPPER, right=(*NEAR, *IN_ORDER))
     sequences = narrow(HopperSequencesCase(dice), 64, [9, 4, 2, 70, 110], CAUSAL=1, VARLEN=1, D_LSE=1)
-    find_each(sequences, (*DELTA, *PASSING, ("(i64)part.first_q + row", "row"), ("rank * heads_kv", "0"), ("tile / tiles", "0"), *APART), HOPPER, right=NEAR)
+    find_each(sequences, (*DELTA, *PASSING[:-1], ("if (job >= ahead) return;", "if (job >= ahead - 1) return;"), ("(i64)part.first_q + row", "row"), ("rank * heads_kv", "0"), ("tile / tiles", "0"), *APART), HOPPER, right=NEAR)
     for _ in range(2):
         case.draw_words(dice)
         case.words[3:5] = 200, 330

@@ -152,8 +152,8 @@ FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, u32 tile) 
 
 // DETERMINISTIC=0: the sums of dQ of a head of keys (of a sequence) have as many parts as the head has jobs. Job n clears the part of
 // job n + ahead and rounds that of job n - ahead, so that sums pass through the L2 cache once, while other blocks multiply. Jobs only wait
-// for jobs with smaller numbers: `ahead` is at least the number of a head's jobs, and more than run at a time. Blocks share what no job
-// clears when they begin, and what none rounds when all jobs have been taken.
+// for jobs with smaller numbers: `ahead` is at least the number of a head's jobs, and more than run at a time. The first launch clears what no
+// job clears; or blocks share it when they begin (VARLEN=1), and what none rounds when all jobs have been taken.
 // Parts of rows are of problems with few jobs: these share all sums of their head, but only at the beginning and at the end.
 constexpr bool kInPassing = !kDeterministic;
 #if MASK_SNIPPET
@@ -248,6 +248,25 @@ FA_DEVICE void prepare_map(const fa_attn_bwd_params &p, fa_tensor_map *map, cons
     make_map<kBf16>(map, shared_address(shared_memory) + which * sizeof(fa_tensor_map), shape_of(p, s, which, box));
 }
 
+// DETERMINISTIC=0, VARLEN=0: the parts of a head of keys that jobs clear or round, and how many of them no job clears.
+struct FirstParts {
+    u32 each, first;
+
+    __device__ __forceinline__ FirstParts(const fa_attn_bwd_params &p, void *workspace, u32 kv_head) {
+        const Jobs jobs(p, workspace);
+        const u32 before = kv_head * (each = tiles_of_keys(opaque((u32)p.seq_k)) * (kOfRows ? kParts : 1));
+        first = jobs.ahead > before ? jobs.ahead - before : 0;
+        first = first < each ? first : each;
+    }
+};
+// Whether no job clears the sums of dQ of a tile of a head of queries of all batches.
+FA_DEVICE bool is_cleared_first(const fa_attn_bwd_params &p, void *workspace, u32 head, u32 tile, u32 tiles) {
+    const u32 group = (u32)p.heads_q / (u32)p.heads_kv;
+    const u32 kv_head = kOfRows ? head : head / group * kParts + ((head % group + 1) * kParts - 1) / group, first_head = kOfRows ? head : first_head_of(kv_head, group);
+    const FirstParts parts(p, workspace, kv_head);
+    const u32 each = parts.each > 0 ? (tiles * heads_of(kv_head, group) + parts.each - 1) / parts.each : 1;
+    return (head - first_head) * tiles + tile < parts.first * each;
+}
 // The first launch's part of a tile of queries: whose turn it is first, zeros, LSE and delta.
 FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
     const i64 tiles = tiles_of_queries(p), block = blockIdx.x - map_blocks(p), head = block / tiles;
@@ -262,6 +281,7 @@ FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
         clears = turn >= ((u32)s.seq_k + kN - 1) / kN || tile < meets.first || tile >= meets.end;   // nobody adds
         if (threadIdx.x < kGroups) turns[threadIdx.x] = turn | kStores;
     }
+    if constexpr (kInPassing && !kVarlen) clears = is_cleared_first(p, workspace, (u32)head, (u32)tile, (u32)tiles);
     const float zeros[4] = {};
     if (clears)
 #pragma unroll 4
@@ -649,7 +669,7 @@ FA_DEVICE void clear_part(const fa_attn_bwd_params &p, void *workspace, const Pa
     if (threadIdx.x % kWarp == 0) count_up(&progress_of(p, workspace, part.kv_head)->cleared[half]);
 }
 constexpr bool kShort = kVarlen && kParts > 1;   // a draining warp lacks the register of a copy
-// The parts that no job clears: those of the first jobs, which round nothing.
+// VARLEN=1: the parts that no job clears: those of the first jobs, which round nothing.
 FA_DEVICE void clear_first(const fa_attn_bwd_params &p, void *workspace, u32 half) {
     u32 ahead = kShort ? 0 : Jobs(p, workspace).ahead;
 #pragma unroll 1
@@ -722,7 +742,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         if (told.number == kNoJob) return;
         if (turn == 0) named_arrive(kHalfEmpty + half, kGroup + kWarp);
         if constexpr (kInPassing) {
-            if (passing_of<kRounds>(p, workspace, shared, told.number).job == kNoJob) clear_first(p, workspace, kShort ? half : opaque(half));
+            if (kVarlen && passing_of<kRounds>(p, workspace, shared, told.number).job == kNoJob) clear_first(p, workspace, kShort ? half : opaque(half));
             clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), kShort ? half : opaque(half));
             warp_sync();   // no lane reads what was told after the first one has let it go
             told = read_job_together(shared, turn);
@@ -1334,7 +1354,7 @@ attn_bwd_prepare(const __grid_constant__ fa_attn_bwd_params p, void *workspace) 
     if (blockIdx.x == 0 && threadIdx.x <= kGroups) next_job_of(p, workspace)[threadIdx.x] = 0;
     if constexpr (kInPassing)
         for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i < (i64)p.batch * p.heads_kv * kParts * (int)(sizeof(Progress) / 4); i += (i64)gridDim.x * kSideThreads)
-            ((u32 *)progress_of(p, workspace, 0))[i] = 0;
+            ((u32 *)progress_of(p, workspace, 0))[i] = kVarlen || i % 4 >= kGroups ? 0 : FirstParts(p, workspace, (u32)(i / 4)).first;
     if constexpr (kParts > 1)
         for (i64 i = (i64)blockIdx.x * kSideThreads + threadIdx.x; i < (i64)all_key_tiles(p) * kArrivals; i += (i64)gridDim.x * kSideThreads)
             arrivals_of(p, workspace)[i] = 0;
