@@ -202,17 +202,17 @@ def call_of(said, operands):
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[()\[\]{}:]|[^"()\[\]{}:]+')
 
 
-def parts_of(text, at):
-    """What lies between the parenthesis at `at` and its end, cut at the colons that are in no bracket."""
+def parts_of(text):
+    """What lies between its first parenthesis and that one's end, cut at the colons that are in no bracket."""
     parts, depth = [""], 0
-    for token in TOKEN.finditer(text, at):
+    for token in TOKEN.finditer(text):
         word = token.group()
         if word in "([{":
             depth += 1
         elif word in ")]}":
             depth -= 1
             if depth == 0:
-                return parts, token.end()
+                return parts
         if word == ":" and depth == 1:
             parts.append("")
         elif depth > 1 or word != "(":
@@ -235,16 +235,15 @@ def operands_of(part):
     return found
 
 
-def translated(text):
-    result, at = [], 0
-    for statement in re.finditer(r"\basm\b(\s+volatile)?\s*(?=\()", text):
-        parts, end = parts_of(text, statement.end())
-        said = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', parts[0])).replace("\\n", " ")
-        said = re.sub(r"\s+", " ", said).strip()
-        operands = [operand for part in parts[1:3] for operand in operands_of(part)]
-        result += [text[at:statement.start()], call_of(said, operands)]
-        at = end
-    return "".join(result) + text[at:]
+# No operand has a semicolon, and texts of instructions are quoted.
+STATEMENT = re.compile(r'\basm\b(?:\s+volatile)?\s*(\((?:"(?:[^"\\]|\\.)*"|[^";]+)*);')
+
+
+@functools.cache  # kernels of a test have most of their statements in common
+def call_for(statement):
+    parts = parts_of(statement)
+    said = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', parts[0])).replace("\\n", " ")
+    return call_of(re.sub(r"\s+", " ", said).strip(), [operand for part in parts[1:3] for operand in operands_of(part)]) + ";"
 
 
 def for_the_cpu(compiler, folders, source, arch=800):
@@ -252,7 +251,7 @@ def for_the_cpu(compiler, folders, source, arch=800):
     text = subprocess.run([compiler, "-E", "-P", "-x", "c++", "-std=c++17", "-D__CUDACC__", "-D__CUDA_ARCH__=%d" % arch,
                            "-D__CUDACC_VER_MAJOR__=13", "-D__CUDACC_VER_MINOR__=0",
                            *folders, source], check=True, capture_output=True, text=True).stdout
-    return re.subn(r"extern\s+__shared__\s+[^;]*\b(\w+)\[\]\s*;", r"auto &\1 = emu::shared_memory;", translated(text))
+    return re.subn(r"extern\s+__shared__\s+[^;]*\b(\w+)\[\]\s*;", r"auto &\1 = emu::shared_memory;", STATEMENT.sub(lambda found: call_for(found.group(1)), text))
 
 
 def main():
