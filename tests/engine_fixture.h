@@ -123,6 +123,7 @@ static inline bool seed_store(const engine_fixture *f)
         fa_answer answer = {.size = sizeof answer};
         snprintf(maker.store, sizeof maker.store, "%s/seed-%d.db", getenv("FA_TEST_BUILD"),
                  (int)getpid());
+        unlink(maker.store); /* of an earlier process that had this number */
         if (!write_text(f->script, "no_device\n") || fixture_session(&maker, NULL) != 0)
             return false;
         int rc = tune_for(&maker, "L4", small_problem, FA_EFFORT_PATIENT, &answer, NULL);
