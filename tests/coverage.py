@@ -135,7 +135,7 @@ class Family(Column):
         return self.latent_bases() or sys.exit("%s serves no problem on sm_%d that differs in at most two fields from the default one" % (self.name, self.sm))
 
     def latent_bases(self):
-        return [base for base in [{**self.default, **LATENT}] if base.keys() == self.default.keys() and self.serves(base)]
+        return [base for base in ({**self.default, **LATENT, "kv_dtype": kind} for kind in (0, 2)) if base.keys() == self.default.keys() and self.serves(base)]
 
     def takes(self, field, value):
         name = field["name"]
@@ -214,8 +214,8 @@ def by_family(folder):
     operation, fields, manifests = read_operation(folder)
     families = [Family(operation["fields"], manifest, manifest["sm"]["min"]) for manifest in manifests]
     kind = os.path.basename(folder)
-    names = [family.name.replace(kind, "…", 1) for family in families]   # a line has at most 200 characters
-    lines = list(table({**operation, "title": "%s: %s…" % (operation["title"], kind)}, fields, names, families))
+    names = [family.name.removeprefix(kind + "_") for family in families]   # a line has at most 200 characters
+    lines = list(table({**operation, "title": "%s: %s_…" % (operation["title"], kind)}, fields, names, families))
     lines.insert(2, "| GPUs | %s |" % " | ".join(chips(manifest["sm"]["min"], manifest["sm"]["max"]).split("(")[1][:-1] for manifest in manifests))
     return lines
 

@@ -137,6 +137,7 @@ TEST(every_family_is_right_on_random_problems)
         {"attn_fwd_sm90a", {.bf16 = true}},
         {"attn_fwd_prefill_sm90a", {.bf16 = true, .serving = true}},
         {"attn_fwd_latent_sm90a", {.bf16 = true, .serving = true}},
+        {"attn_fwd_latent_bytes_sm90a", {.bf16 = true, .serving = true}},
         {"attn_fwd_latent_few_sm90", {.bf16 = true, .serving = true}},
         {"attn_fwd_fp8_sm90a", {.bf16 = true, .serving = true}},
         {"attn_fwd_fp8_sm89", {.bf16 = true, .serving = true}},
@@ -715,6 +716,14 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_latent_attention_is_found)
         {"async_proxy_fence();", ""},
         {"key < of.count", "true"},
         {NULL}};
+    static const struct change fetched[] = {
+        {"barrier_wait(shared.empty(step), parity_of(step) ^ 1);", ""},
+        {"barrier_wait(shared.full(step), parity_of(step));", ""},
+        {"barrier_wait(shared.taken(step), place_parity(step) ^ 1);", ""},
+        {"barrier_wait(shared.handed(step), place_parity(step));", ""},
+        {"named_sync(kAgreed, kGroup);", ""},
+        {"async_proxy_fence();", ""},
+        {NULL}};
     static const struct change few[] = {
         {"barrier_wait(full + stage * 8, parity);", ""},
         {"named_sync(kDone + group, kGroup);", ""},
@@ -726,6 +735,8 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_latent_attention_is_found)
     static const char config[] =
         "{\"family\": \"attn_fwd_latent_sm90a\", \"tunables\": {\"SPREAD\": 1,"
         " \"PART_STEPS\": 2, \"EVICT_FIRST\": 0}}";
+    static const char of_bytes[] =
+        "{\"family\": \"attn_fwd_latent_bytes_sm90a\", \"tunables\": {\"SPREAD\": 1, \"PART_STEPS\": 4}}";
     static const char of_few[] =
         "{\"family\": \"attn_fwd_latent_few_sm90\", \"tunables\": {\"GROUPS\": 3, \"SPREAD\": 1,"
         " \"PART_STEPS\": 2}}";
@@ -738,7 +749,9 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_latent_attention_is_found)
         CHECK_INT(count_unnoticed(&p, config, p.seq_k == 40 ? alone : changes), 0);
     p.kv_dtype = FA_KV_FP8_DS_MLA;
     for (p.seq_k = 200; p.seq_k <= 1000; p.seq_k *= 5)
-        CHECK_INT(count_unnoticed(&p, config, bytes) + count_unnoticed(&p, of_few, few), 0);
+        CHECK_INT(count_unnoticed(&p, config, bytes) + count_unnoticed(&p, of_bytes, fetched) +
+                      count_unnoticed(&p, of_few, few),
+                  0);
 }
 
 /* Packed rows of two consumers; parts that begin where pages do. */

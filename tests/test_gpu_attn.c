@@ -126,6 +126,7 @@ FAMILY_TEST(attn_fwd_prefill_sm80, 80, INT_MAX, .bf16 = true, .unaligned = true,
 FAMILY_TEST(attn_fwd_prefill_sm90a, 90, 90, .bf16 = true, .serving = true)
 FAMILY_TEST(attn_fwd_splitkv_sm90a, 90, 90, .bf16 = true, .serving = true)
 FAMILY_TEST(attn_fwd_latent_sm90a, 90, 90, .bf16 = true, .serving = true)
+FAMILY_TEST(attn_fwd_latent_bytes_sm90a, 90, 90, .bf16 = true, .serving = true)
 FAMILY_TEST(attn_fwd_latent_few_sm90, 90, 121, .bf16 = true, .serving = true)
 FAMILY_TEST(attn_fwd_fp8_sm90a, 90, 90, .bf16 = true, .serving = true)
 FAMILY_TEST(attn_fwd_fp8_sm89, 89, INT_MAX, .bf16 = true, .serving = true)
