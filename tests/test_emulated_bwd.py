@@ -442,7 +442,7 @@ def scores_and_masks_of_a_user_are_right():
 def held(case, room=4096, lists=0):
     while case.config[0] == 80:   # sums of diagonals do not fit beside its tiles
         case = type(case)(random.Random(case.words[10]))
-    case.flags |= {"SCORE_SNIPPET": 1, "MASK_SNIPPET": 1, "BUFFER_COUNT": 7, "D_BUFFERS": room, "MASK_LISTS": lists}
+    case.flags |= {"SCORE_SNIPPET": 1, "MASK_SNIPPET": 1, "BUFFER_COUNT": 7, "D_BUFFERS": room, "MASK_LISTS": lists, "MASK_NAMES": lists or 25}
     return case
 
 

@@ -53,9 +53,13 @@ struct ListedRow {
 #ifndef MASK_LISTS
 #define MASK_LISTS 0
 #endif
-// By a mask that reads a tensor of queries and keys no range says what is seen: its elements are looked at, by a block for each 32 tiles, once for all
-// heads and batches that the mask does not name; who walks counts a row's bits, for no block sees a whole one. MASK_LISTS has a bit for each place that it names: b, h, hk first.
-constexpr bool kLooksAtAll = MASK_LISTS != 0, kListsHeads = !kLooksAtAll || MASK_LISTS / 2 % 4 != 0, kListsBatches = !kLooksAtAll || MASK_LISTS % 2 != 0;
+#ifndef MASK_NAMES
+#define MASK_NAMES 7
+#endif
+// Lists are made once for all heads and batches that the mask does not name: MASK_NAMES has a bit for each place that it names, b, h, hk first.
+// By a mask that reads a tensor of queries and keys (MASK_LISTS) no range says what is seen: its elements are looked at, by a block for each 32
+// tiles; who walks counts a row's bits, for no block sees a whole one.
+constexpr bool kLooksAtAll = MASK_LISTS != 0, kListsHeads = MASK_NAMES / 2 % 4 != 0, kListsBatches = MASK_NAMES % 2 != 0;
 FA_DEVICE u32 batches_in_lists(const fa_attn_bwd_params &p) { return kListsBatches && !kVarlen ? opaque((u32)p.batch) : 1; }
 FA_DEVICE u32 heads_in_lists(const fa_attn_bwd_params &p) { return kListsHeads ? opaque((u32)p.heads_q) : 1; }
 

@@ -321,10 +321,10 @@ static void print(const fa_snippet *s, fa_buf *out, fa_snippet_reads *reads)
         pairs |= kind == 2, by |= n->op == OP_NAME ? 1 << n->at[0] : 0;
     }
     const int bytes = most > 0 ? s->buffer[s->node[fetched].whole].type->bytes : 0;
-    if (pairs && s->mask) {
-        reads->mask_lists = by;
-        fa_buf_printf(out, "#define MASK_LISTS %d\n", by);
-    } else if (most > 0) {
+    if (s->mask)
+        fa_buf_printf(out, "#define MASK_NAMES %d\n#define MASK_LISTS %d\n", by,
+                      reads->mask_lists = pairs ? by : 0);
+    if (most > 0 && !(pairs && s->mask)) {
         reads->fetch_bytes[s->mask] = bytes * (most == 2 ? 64 : 1);
         fa_buf_printf(out, "#define %s_FETCH_BYTES %d\n", s->mask ? "MASK" : "SCORE",
                       reads->fetch_bytes[s->mask]);
