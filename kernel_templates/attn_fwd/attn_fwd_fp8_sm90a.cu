@@ -406,7 +406,7 @@ template <int kTo = kD> FA_DEVICE void issue_qk(Scores &s, u64 q, u64 k) {
 
 // Of a first step's scores: what columns behind the first kExact add to them, kExact at a time and in fp32. A tensor core's sum of more
 // columns lacks too much of a score that decides a row.
-constexpr int kExact = 64, kFew = kN % 64 == 0 ? 64 : 32;
+constexpr int kExact = kD > 64 ? 32 : 64, kFew = kN % 64 == 0 ? 64 : 32;
 FA_DEVICE void issue_columns(float (&sum)[kFew / 2], u64 q, u64 k, int n) {
     const int key = n % (kN / kFew) * kFew, first = (n / (kN / kFew) + 1) * kExact;
     Wgmma<kFew>::pin(sum);
@@ -418,19 +418,21 @@ FA_DEVICE void issue_columns(float (&sum)[kFew / 2], u64 q, u64 k, int n) {
 }
 FA_DEVICE void add_columns(Scores &s, u64 q, u64 k) {
     constexpr int kTimes = (kD / kExact - 1) * (kN / kFew);
-    float sum[2][kFew / 2];
-    if constexpr (kTimes > 0) issue_columns(sum[0], q, k, 0);
+    constexpr int kSums = kN > 128 || kGroups > 2 ? 1 : 2;   // under way: registers
+    float sum[kSums][kFew / 2];
+    if constexpr (kSums == 2 && kTimes > 0) issue_columns(sum[0], q, k, 0);
 #pragma unroll
     for (int n = 0; n < kTimes; ++n) {
-        if (n + 1 < kTimes) {
-            issue_columns(sum[(n + 1) % 2], q, k, n + 1);
+        if (kSums == 1) issue_columns(sum[0], q, k, n);
+        if (kSums == 2 && n + 1 < kTimes) {
+            issue_columns(sum[(n + 1) % kSums], q, k, n + 1);
             wgmma_wait<1>();
         } else {
             wgmma_wait<0>();
         }
-        Wgmma<kFew>::pin(sum[n % 2]);
+        Wgmma<kFew>::pin(sum[n % kSums]);
 #pragma unroll
-        for (int i = 0; i < kFew / 2; ++i) s[n % (kN / kFew) * (kFew / 2) + i] += sum[n % 2][i];
+        for (int i = 0; i < kFew / 2; ++i) s[n % (kN / kFew) * (kFew / 2) + i] += sum[n % kSums][i];
     }
 }
 
