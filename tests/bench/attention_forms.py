@@ -7,7 +7,7 @@ that were NaN before. Needs the installed wheel and PyTorch on a GPU. FA_PEERS: 
 import sys
 
 import vllm_fa3
-from training_vs_torch import SDPA, fa_tune, in_turn, median_us, sdpa, torch  # with a store of their own
+from training_vs_torch import SDPA, fa_tune, in_turn, sdpa, torch  # with a store of their own
 
 KEYS = 8192
 FLUSH = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
@@ -22,8 +22,8 @@ def latent(batch, heads):
     lengths = torch.full((batch,), KEYS, device="cuda", dtype=torch.int32)
     q = torch.randn(batch, 1, heads, 576, device="cuda", dtype=torch.bfloat16)
     out = [q.new_full((batch, 1, heads, 512), float("nan")) for _ in range(2)]
-    us = [median_us(lambda: fa_tune.attention_decode(q, keys, v_dim=512, cache_seqlens=lengths, block_table=table, max_seqlen_k=KEYS, out=to), FLUSH)
-          for keys, to in zip((cache, rows), out)]
+    how = dict(v_dim=512, cache_seqlens=lengths, block_table=table, max_seqlen_k=KEYS)
+    us = in_turn({n: lambda keys=keys, to=to: fa_tune.attention_decode(q, keys, **how, out=to) for n, (keys, to) in enumerate(zip((cache, rows), out))}, FLUSH)
     keys = cache[table[-1].long()].view(KEYS, 576).float()
     right = torch.softmax(q[-1, 0].float() @ keys.T / 24, -1) @ keys[:, :512]
     print("B %d, %d heads: bf16 %.1f us, %.0f GB/s; fp8 %.1f us, %.0f GB/s, %.3f times as fast; errors %s" % (
