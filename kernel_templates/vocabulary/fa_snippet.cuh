@@ -97,6 +97,9 @@ template <class T> FA_DEVICE SnippetSpan<T> operator&(SnippetSpan<T> a, SnippetS
 }
 template <class T> FA_DEVICE SnippetSpan<int> operator<(SnippetSpan<T> a, SnippetSpan<T> b) { return {a.high < b.low, a.low < b.high}; }
 template <class T> FA_DEVICE SnippetSpan<int> operator<=(SnippetSpan<T> a, SnippetSpan<T> b) { return {a.high <= b.low, a.low <= b.high}; }
+FA_DEVICE SnippetSpan<int> operator<=(SnippetSpan<float> a, SnippetSpan<float> b) {   // NaN is not even up to infinity
+    return {snippet_has_bounds(a) && snippet_has_bounds(b) && a.high <= b.low, a.low <= b.high};
+}
 template <class T> FA_DEVICE SnippetSpan<int> operator>(SnippetSpan<T> a, SnippetSpan<T> b) { return b < a; }
 template <class T> FA_DEVICE SnippetSpan<int> operator>=(SnippetSpan<T> a, SnippetSpan<T> b) { return b <= a; }
 template <class T> FA_DEVICE SnippetSpan<int> operator==(SnippetSpan<T> a, SnippetSpan<T> b) {
@@ -136,6 +139,7 @@ FA_DEVICE SnippetLine operator*(SnippetLine a, float b) { return {a.at * b, a.st
 FA_DEVICE SnippetLine operator+(float a, SnippetLine b) { return b + a; }
 FA_DEVICE SnippetLine operator-(float a, SnippetLine b) { return -b + a; }
 FA_DEVICE SnippetLine operator*(float a, SnippetLine b) { return b * a; }
+FA_DEVICE float operator*(SnippetLine a, SnippetLine b) { return (float)a * (float)b; }
 SNIPPET_FAST(+)
 SNIPPET_FAST(-)
 SNIPPET_FAST(*)
@@ -175,8 +179,10 @@ template <class T> FA_DEVICE T snippet_rest(T a, T b) {
             if (times == snippet_floor_div(a.high, b.low)) return {a.low - times * b.low, a.high - times * b.low};
         }
         return {b.low < 0 ? b.low + 1 : 0, b.high > 0 ? b.high - 1 : 0};
-    } else if constexpr (SnippetKind<T>::span) return snippet_has_bounds(a) && snippet_has_bounds(b) && b.low > 0 ? snippet_around(0, b.high) : snippet_any_real();
-    else if constexpr (SnippetKind<T>::real) return a - b * snippet_floor(a / b);
+    } else if constexpr (SnippetKind<T>::span) {
+        const float room = snippet_upper(-a.low, a.high) * 1e-6f;   // of the multiple that is taken off
+        return snippet_has_bounds(a) && snippet_has_bounds(b) && b.low > 0 ? snippet_around(-room, b.high + room) : snippet_any_real();
+    } else if constexpr (SnippetKind<T>::real) return a - b * snippet_floor(a / b);
     else if (b == 0 || b == -1) return 0;
     else return a % b + (a % b != 0 && (a % b < 0) != (b < 0) ? b : 0);
 }
@@ -209,7 +215,7 @@ template <class A, class B> FA_DEVICE auto snippet_max(A a, B b) {
 template <class A> FA_DEVICE auto snippet_abs(A a) {
     if constexpr (SnippetKind<A>::count) return SnippetCount<float>{a.whole < 0 ? -a.whole : a.whole, snippet_magnitude((float)a.real)};
     else if constexpr (SnippetKind<A>::span)
-        return snippet_is_number(a) ? A{a.low > 0 ? a.low : a.high < 0 ? -a.high : 0, snippet_upper(-a.low, a.high)} : a;
+        return snippet_is_number(a) ? A{a.low > 0 ? a.low : a.high < 0 ? -a.high : 0, snippet_upper(-a.low, a.high)} : snippet_any_like(a);
     else if constexpr (SnippetKind<A>::real) return snippet_magnitude(a);
     else return a < 0 ? -a : a;
 }
