@@ -254,9 +254,9 @@ static cJSON *option_json(const cli_option_spec *spec, const fa_operation *opera
 static cJSON *verb_json(const cli_verb *verb, const fa_operation *operation)
 {
     static cli_option_list list;
-    cJSON *json = cJSON_CreateObject();
     FA_ENDS(fa_buf_free) fa_buf operands = {0};
     put_operands(verb->groups, &operands);
+    cJSON *json = operands.failed ? NULL : cJSON_CreateObject();
     fa_json_add_text(json, "name", verb->name);
     fa_json_add_text(json, "summary", verb->summary);
     fa_json_add_text(json, "details", verb->details);
