@@ -37,7 +37,7 @@ int fa_fail_in(fa_diag *diag, int code, const char *format, ...)
 /* Calls what has not failed before, and remembers its failure. */
 #define FA_TRY(of, call) ((of)->rc = (of)->rc != 0 ? (of)->rc : (call))
 
-/* Returns a call's code from the function where it is not 0; for calls that leave nothing to undo. */
+/* Returns a call's code from the function where it is not 0: what is to be undone then ends with its scope. */
 #define FA_OR_RETURN(call)               \
     do {                                 \
         const int code_of_call = (call); \

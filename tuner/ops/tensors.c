@@ -672,7 +672,6 @@ static void take_all(struct reader *r)
                "[%d] %s: no launch takes it", i, fa_tensors_name(list, list->argument[i]));
 }
 
-/* Those of a proof are as long as the problem needs, a caller's of any length. */
 static bool is_partial(const fa_problem *problem)
 {
     static const char *const texts[] = {"score", "mask"}, *const words[] = {"log", "sqrt", "**"};
@@ -700,6 +699,7 @@ void fa_case_keep_domain(const fa_problem *problem, fa_problem *drawn)
         drawn->value[q] = drawn->value[k];
 }
 
+/* Those of a proof are as long as the problem needs, a caller's of any length. */
 static void add_buffers(struct reader *r)
 {
     fa_tensor_list *list = r->list;
