@@ -566,7 +566,7 @@ TEST(scores_and_masks_of_a_user_are_right)
          {{"shares_pieces(p) ? 8 : 4", "shares_pieces(p) ? 7 : 4"},
           {"barrier_wait(pieces.full(slot), feed.piece_ring.parity);", ""},
           {"barrier_wait(pieces.empty(slot), parity ^ 1);", ""}}},
-        {"'seq_q': 104, 'seq_k': 280, 'heads_q': 2, 'window': true, 'window_left': 60, 'causal': 'bottom-right', 'buffers': 'm:u8[:,:,:] x:f32[:,:]', 'mask': 'm[b][q][k] > (k // 64 + h + b) % 3 * 9 - 9', 'score': 'score + x[q][k]'",
+        {"'seq_q': 104, 'seq_k': 280, 'heads_q': 2, 'window': true, 'window_left': 60, 'causal': 'bottom-right', 'buffers': 'm:u8[:,:,:] x:f32[:,:] y:i32[:]', 'mask': 'm[b][q][k] > (k // 64 + h + b) % 3 * 9 - 9 + y[k] % 2 * 90', 'score': 'score + x[q][k]'",
          1,
          {{"warp_any(hidden != 0) ? 1 : 2", "2"},
           {"kByHead ? w.head : 0", "0"},

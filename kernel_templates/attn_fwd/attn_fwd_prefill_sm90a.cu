@@ -1168,18 +1168,19 @@ struct Serving {
 
 #if MASK_LISTS
 #if MASK_LISTS > 65535
-// What a mask reads of 32 keys of a row of bytes, for a thread: whether they lie together, all of them, and each of them.
+// What a mask reads of 32 keys of a row of bytes, for a thread: whether they lie together, all of them, and each of them. Lanes have keys as
+// snippet_column() does not expect of a SnippetLine, so that places here are none.
 enum Reading { kAsk, kRead, kUse };
 template <Reading kMode> struct ByteReads {
     const fa_attn_buffer_params *buffers;
     u32 *raw;
-    bool *together = nullptr;
+    int ahead;   // of the first of those keys
+    bool *together;
     __device__ __forceinline__ auto operator[](int which) const {
         if constexpr (kMode == kUse) return buffers[which];
         else return SnippetSilent{0, 0.0f};
     }
     template <class T, bool kColumn, class K, class... I> __device__ __forceinline__ int of_key(int which, K k, I... index) const {
-        const int ahead = k.real.ahead;
         if constexpr (kMode == kUse) return (int)(raw[ahead / 4] >> ahead % 4 * 8 & 255);
         const fa_attn_buffer_params &is = buffers[which];
         constexpr int kLast = sizeof...(I);
@@ -1198,7 +1199,7 @@ template <Reading kMode> struct ByteReads {
 };
 template <Reading kMode> struct SnippetFetches<ByteReads<kMode>> { enum { is = 1 }; };
 template <Reading kMode> FA_DEVICE bool read_key(const Places &places, int q, int key, int ahead, u32 (&raw)[8], bool *together = nullptr) {
-    return is_visible(places, query_place(q), key_place(key, (float)key, ahead), ByteReads<kMode>{places.buffers, raw, together});
+    return is_visible(places, query_place(q), query_place(key + ahead), ByteReads<kMode>{places.buffers, raw, ahead, together});
 }
 #endif
 // By a warp: what the queries from `row` to `last` see of the keys from `key` to `last_key`. A word is of a row's 32 keys; lanes have those behind one another.
