@@ -145,7 +145,7 @@ def functions_are_texts_that_say_the_same():
     def made(slope, by, document):
         def keyword(s, b, h, q, k, *, factor=by):
             return s * factor + slope[h]
-        module, one, table = Module(), torch.tensor(by), torch.randn(48 + int(by * 8))
+        module, one, some, table = Module(), torch.tensor(by), torch.tensor(int(by * 20)), torch.randn(48 + int(by * 8))
         module.slope, module.by = torch.nn.Parameter(slope), by
         scores = [keyword, module.score, lambda s, b, h, q, k, by=by: s - torch.exp2(-(h + 1) * 8.0 / HEADS) * (q - k) * by,
                   lambda s, b, h, q, k: torch.where(q >= k, s, -float("inf")), lambda s, b, h, q, k: s.masked_fill(q < k, -1e4) + torch.relu(s),
@@ -156,13 +156,13 @@ def functions_are_texts_that_say_the_same():
                   lambda s, b, h, q, k: s + table[k - q + len(table) // 2] + table[-1] * table.shape[0],
                   lambda s, b, h, q, k: torch.add(F.softplus(s), F.elu(s), alpha=2) + F.logsigmoid(s) + torch.fmod(k - q, 3) + torch.div(k - q, 3, rounding_mode="trunc")]
         masks = [lambda b, h, q, k: (document[b, q] == document[b, k]) ^ (q >= k), lambda b, h, q, k: torch.logical_or(q - k < by * 9, document[b, k].bool()),
-                 lambda b, h, q, k: torch.logical_xor((q ^ k) < 9, torch.ceil(q / 3) > k),
+                 lambda b, h, q, k: torch.logical_xor((document[0, 0] | q ^ k) < some, torch.ceil(q / 3) > document[1, 2] // (k + 1)),
                  theirs.or_masks(lambda b, h, q, k: (q - k) % 3 == 0, lambda b, h, q, k: ~(k > q)), theirs.noop_mask]
         return [(score, None) for score in scores] + [(None, mask) for mask in masks]
     for _ in range(3):
         for i, (score, mask) in enumerate(made(**held)):
             bend, see, buffers, cap = _mods.traced(score, mask, None)
-            names = {**dict(zip("bhqk", at)), "score": scores, **(buffers or {})}
+            names = {**dict(zip("bhqk", at)), "score": scores, **{name: x for name, x in (buffers or {}).items() if not isinstance(x, torch.Tensor) or x.dim()}}
             got = cap * torch.tanh(scores / cap) if cap else value_of(ast.parse(bend or see, mode="eval").body, names)
             right = score(scores, *at) if score else mask(*at)
             close(*torch.broadcast_tensors(got.double(), right.double()), (i, bend, see))

@@ -295,7 +295,7 @@ _FUNCTIONS = {
     "full_like": lambda x, value, **__: _wrap(float(value) if x.kind == "float" else value, x.trace),
     "new_ones": lambda x, *_, dtype=None, **__: _wrap("bool" in str(dtype) or 1, x.trace),
     "new_zeros": lambda x, *_, dtype=None, **__: _wrap(0 if "bool" not in str(dtype) else False, x.trace),
-    **{name: _of_one(name) for name in ("tanh", "sqrt")},
+    **{name: _of_one(name) for name in ("tanh", "sqrt")}, **{name: _dunder("__%s__" % name) for name in ("and", "or", "xor", "lshift", "rshift", "floordiv")},
     **{name: _dunder("__%s__" % operator) for name, operator in {
         "plus": "add", "minus": "sub", "mul": "mul", "multiply": "mul", "true_divide": "truediv", "floor_divide": "floordiv", "remainder": "mod", "pow": "pow", "eq": "eq", "ne": "ne", "lt": "lt",
         "le": "le", "gt": "gt", "ge": "ge", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le",
@@ -633,8 +633,8 @@ def _bind(text, used, leaves, buffers):
         if name in buffers:
             raise ArgumentError("a buffer is named %s, as a function's captured ones are: give it another name" % name)
         x = leaves[leaf] if isinstance(leaf, int) else leaf
-        is_number = type(x).__name__ == "Tensor" and not x.shape and x.is_cpu and not x.requires_grad and x.dtype.itemsize <= 4
-        buffers[name] = x.item() if is_number else x
+        number = x.item() if type(x).__name__ == "Tensor" and not x.shape and x.is_cpu and not x.requires_grad else x
+        buffers[name] = number if isinstance(number, (int, float)) and _is_liftable(number) else x
     return text
 
 
