@@ -117,8 +117,8 @@ def a_measured_line_stays_measured_while_its_kernel_is_the_same():
         tap.equal((winner["answer"]["origin"], winner["answer"]["driver_version"], "trials" in winner), ("predicted", None, False))
         tap.equal((winner["answer"]["median_us"], winner["answer"]["config"]), (None, line["answer"]["config"]))
         line["answer"]["config"]["tunables"]["BLOCK_M"] = 77
-        write(place, [json.dumps(line), lines()[1]])
-        tap.has(place.run("import", "records.jsonl", "--dry-run").stdout, "1 left out: they no longer compile cleanly")
+        write(place, [json.dumps(line), lines()[1], lines()[1]])  # as of a store that is older than its templates
+        tap.has(place.run("import", "records.jsonl", "--dry-run").stdout, "2 left out: they no longer compile cleanly, or repeat")
 
 
 def explain_lists_what_an_imported_winner_brought_until_it_is_tuned_here():

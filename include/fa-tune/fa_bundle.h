@@ -53,7 +53,7 @@ typedef struct fa_bundle_info {
                          and served by none of its lookups */
     /* Of lines: */
     bool from_lines;   /* an import's file was one of lines, and no bundle */
-    int32_t failed;    /* winners whose config no longer compiles cleanly: left out */
+    int32_t failed;    /* winners left out: not cleanly compiled, or a problem and GPU's second */
     int32_t baselines; /* what others' kernels take for these problems */
     /* Of an export and of fa_push(): */
     int32_t skipped; /* winners whose cubin is gone from the store or is another's: noted, left out */

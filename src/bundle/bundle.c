@@ -497,8 +497,7 @@ int fa_bundle_add(fa_store *part, const fa_winner_record *winner, const void *cu
     int rc = fa_store_winner_get(part, &winner->scope, &there, NULL, diag);
     fa_winner_record_free(&there);
     if (rc != FA_ENOTFOUND)
-        return rc != 0 ? rc
-                       : fa_fail(diag, FA_EINVAL, "two winners of one problem and GPU in a bundle");
+        return rc != 0 ? rc : 1;
     rc = check_winner(&added, diag);
     if (rc != 0)
         return fa_fail_in(diag, rc, "a winner cannot be bundled");

@@ -139,7 +139,7 @@ int fa_bundle_cubin(fa_bundle *bundle, const char *key, fa_cubin_record *ret_cub
 
 /* ---- writing --------------------------------------------------------------------------------*/
 /* Into a store of fa_portable_new(): a cubin that has been added before is taken once. Refuses what no reader would
- * take. */
+ * take. 1: one of its problem and GPU has been added, and stays. */
 int fa_bundle_add(fa_store *part, const fa_winner_record *winner, const void *cubin, size_t size,
                   fa_diag *diag);
 /* In the order of adding, on which its bytes depend. Written beside `path`, flushed to disk, then renamed over it;

@@ -89,9 +89,9 @@ static const cli_verb verbs[] = {
      "  fa-tune import l4.fab\n"
      "  fa-tune import conv2d.cu conv2d.fab         of a kernel of your own\n"
      "  fa-tune import records.jsonl --gpu H200     compiled here, with trials\n\n"
-     "Records are the winners of `show --json`, one a line; --gpu and options of a problem filter them. A "
-     "bundle is imported whole or not at all. Of two winners of a problem the one with the more trusted "
-     "origin stays, then the narrower interval.\n",
+     "Records are the winners of `show --json`, one a line (of a problem and GPU the first counts); --gpu and "
+     "options of a problem filter them. A bundle is imported whole or not at all. Of two winners of a problem the "
+     "one with the more trusted origin stays, then the narrower interval.\n",
      cli_import, CLI_KNOWN_GPU | CLI_STOPS, NULL},
     {"keygen", CLI_GROUP_JSON, "make a key that signs bundles",
      "A pair in minisign's format; no file is overwritten. Prints the public half, which is in "

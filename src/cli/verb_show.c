@@ -68,7 +68,8 @@ static void put_bundle(fa_buf *out, const char *file, const fa_bundle_info *info
     if (info->skipped > 0)
         fa_buf_printf(out, "%d left out: their cubins are gone; tune again\n", info->skipped);
     if (info->failed > 0)
-        fa_buf_printf(out, "%d left out: they no longer compile cleanly\n", info->failed);
+        fa_buf_printf(out, "%d left out: they no longer compile cleanly, or repeat a problem\n",
+                      info->failed);
 }
 
 static void put_import(fa_buf *out, const char *file, const fa_bundle_info *info, bool dry_run)

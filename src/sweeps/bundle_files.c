@@ -380,7 +380,9 @@ static int add_line(struct making *making, fa_line *line, fa_diag *diag)
     snprintf(winner.entry, sizeof winner.entry, "%s", family->launch[0].entry);
     if (line->trials > 0)
         FA_OR_RETURN(fa_trials_join(line->trial, line->trials, &winner.evidence, diag));
-    return fa_bundle_add(making->lines->part, &winner, build->cubin, build->size, diag);
+    const int rc = fa_bundle_add(making->lines->part, &winner, build->cubin, build->size, diag);
+    making->lines->failed += rc > 0; /* `show --json` has the newest first */
+    return rc < 0 ? rc : 0;
 }
 
 static int make_lines(struct making *making, fa_diag *diag)
