@@ -674,11 +674,12 @@ static void take_all(struct reader *r)
 
 static bool is_partial(const fa_problem *problem)
 {
-    static const char *const texts[] = {"score", "mask"}, *const words[] = {"log", "sqrt", "**"};
+    static const char *const texts[] = {"score", "mask"};
+    static const char *const calls[] = {"log(", "log (", "sqrt(", "sqrt (", "**"};
     bool is = false;
-    for (int i = 0; i < 6; i++) {
-        const char *text = fa_operand_text(problem, texts[i / 3]);
-        is = is || (text != NULL && strstr(text, words[i % 3]) != NULL);
+    for (int i = 0; i < 10; i++) {
+        const char *text = fa_operand_text(problem, texts[i / 5]);
+        is = is || (text != NULL && strstr(text, calls[i % 5]) != NULL);
     }
     return is;
 }
