@@ -167,6 +167,8 @@ def functions_are_texts_that_say_the_same():
             right = score(scores, *at) if score else mask(*at)
             close(*torch.broadcast_tensors(got.double(), right.double()), (i, bend, see))
         held = {"slope": torch.rand(HEADS), "by": held["by"] + 0.25, "document": torch.randint(0, 3, (BATCH, 24))}
+    for call in (lambda s, *_: torch.round(s, decimals=1), lambda s, *_: s.squeeze(-1)):
+        tap.refused(_mods.NotSupported, "as it is called", lambda call=call: _mods.traced(call, None, None))
 
 
 # ---- calls ----------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ class _Expr:
 
     def __getattr__(self, name):
         if name in _FUNCTIONS and not name.startswith("_"):
-            return lambda *more, **named: _FUNCTIONS[name](self, *more, **named)
+            return lambda *more, **named: _applied(name, self, *more, **named)
         raise AttributeError("what score and mask are computed of has no %s" % name)
 
     __hash__ = None
@@ -303,6 +303,13 @@ _FUNCTIONS = {
 }
 
 
+def _applied(name, *args, **kwargs):
+    try:
+        return _FUNCTIONS[name](*args, **kwargs)
+    except TypeError as error:
+        raise NotSupported("a score or mask cannot be computed by torch's %s as it is called: %s" % (name, error)) from None
+
+
 def _called(func, args, kwargs):
     name = {"log_sigmoid": "logsigmoid"}.get(name := getattr(func, "__name__", "").strip("_"), name)
     if name == "getitem":
@@ -316,7 +323,7 @@ def _called(func, args, kwargs):
         return getattr(args[0], "to" if name == "type" else name)(*args[1:], **kwargs)
     if name not in _FUNCTIONS:
         raise NotSupported("a score or mask cannot be computed by torch's %s; there are %s" % (name, ", ".join(sorted(_FUNCTIONS))))
-    return _FUNCTIONS[name](*args, **kwargs)
+    return _applied(name, *args, **kwargs)
 
 
 def _modes():
