@@ -518,7 +518,9 @@ TEST(scores_and_masks_of_a_user_are_right)
         "{\"family\": \"attn_fwd_prefill_sm90a\", \"tunables\": {\"BLOCK_M\": 128, \"BLOCK_N\": 64,"
         " \"STAGES\": 2, \"Q_STAGES\": 2, \"PINGPONG\": 1, \"MIN_BLOCKS\": 1, \"PACK\": 0}}",
         "{\"family\": \"attn_fwd_fp8_sm89\", \"tunables\": {\"BLOCK_M\": 64, \"BLOCK_N\": 32,"
-        " \"STAGES\": 2, \"WARPS\": 4, \"Q_IN_REGS\": 0, \"MIN_BLOCKS\": 2}}"};
+        " \"STAGES\": 2, \"WARPS\": 4, \"Q_IN_REGS\": 0, \"MIN_BLOCKS\": 2}}",
+        "{\"family\": \"attn_fwd_prefill_sm90a\", \"tunables\": {\"BLOCK_M\": 192, \"BLOCK_N\": 80,"
+        " \"STAGES\": 2, \"Q_STAGES\": 1, \"PINGPONG\": 1, \"MIN_BLOCKS\": 1, \"PACK\": 0}}"};
     static const struct {
         const char *problem;
         int config;
@@ -574,6 +576,9 @@ TEST(scores_and_masks_of_a_user_are_right)
           {"sees != 0", "sees > 1"},
           {"raw[ahead / 4]", "~raw[ahead / 4]"},
           {"begin / kN * kN", "begin"}}},
+        {"'seq_q': 352, 'seq_k': 152, 'heads_q': 2, 'buffers': 'm:u8[:,:]', 'mask': 'm[q][k] > 0 or k == q + 200'",
+         3,
+         {{"q < last ? q : last", "q"}}},
         {"'seq_q': 140, 'causal': 'bottom-right', 'buffers': 'doc:i64[:,:]', 'mask': 'doc[b][q] == doc[b][k]'",
          1,
          {{"k.whole + reach <= is.last[kLast]", "true"}, {"!sees(i, held)", "false"}}},
@@ -602,7 +607,7 @@ TEST(scores_and_masks_of_a_user_are_right)
           {"cp_async_wait<kStages - 2>();", "cp_async_wait<kStages - 1>();"}}},
     };
     static const char *const families[] = {"attn_fwd_prefill_sm80", "attn_fwd_prefill_sm90a",
-                                           "attn_fwd_fp8_sm89"};
+                                           "attn_fwd_fp8_sm89", "attn_fwd_prefill_sm90a"};
     world.gpu.sm_count = 1; /* one block has all tiles */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fa_problem p = {.head_dim = 0};

@@ -1229,7 +1229,10 @@ FA_DEVICE int look_at_all(const Places &places, int row, int last, int key, int 
         constexpr int kAtOnce = kWarp * kOfLane;   // words of which some are under way while others are made
         const auto read = [&](u32 (&raw)[kOfLane][8], int first) {
 #pragma unroll
-            for (int j = 0; j < kOfLane; ++j) read_key<kRead>(places, query_of(first + j * kWarp + lane), key_of(first + j * kWarp + lane), 0, raw[j]);
+            for (int j = 0; j < kOfLane; ++j) {
+                const int i = first + j * kWarp + lane, q = query_of(i);
+                read_key<kRead>(places, q < last ? q : last, key_of(i), 0, raw[j]);   // not behind the tile, whose rows alone were looked at
+            }
         };
         const auto make = [&](u32 (&raw)[kOfLane][8], int first) {
 #pragma unroll 1
