@@ -20,6 +20,7 @@
 //    All warps of `score` agree on that, since each has other keys.
 #include "attn_serving_params.h"
 #include "fa_async.cuh"
+#include "fa_e4m3.cuh"
 #include "fa_mma.cuh"
 #include "fa_tma_device.cuh"
 #include "fa_wgmma.cuh"
@@ -105,24 +106,8 @@ FA_DEVICE int from_lane(int x, int lane) {
     asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane));
     return y;
 }
-FA_DEVICE u32 multiply_pair(u32 x, u32 y) {
-    u32 z;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(z) : "r"(x), "r"(y), "r"(0x80008000u));
-    return z;
-}
-template <u32 kBytesOf> FA_DEVICE u32 pick(u32 a, u32 b) {
-    u32 x;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(x) : "r"(a), "r"(b), "n"(kBytesOf));
-    return x;
-}
 
-// Two bytes of `four` as numbers of bf16 whose exponents are 120 less: a selector puts each below eight copies of its sign.
-constexpr u32 kEven = 0xa280, kOdd = 0xb391;
-template <u32 kBytesOf> FA_DEVICE u32 spread(u32 four) {
-    u32 x;
-    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(x) : "r"(four), "n"(kBytesOf));
-    return x << 4 & 0x87f087f0u;
-}
+constexpr u32 kEven = 0xa280, kOdd = 0xb391;   // selectors of bytes
 
 // ---- copies ----------------------------------------------------------------------------------------------------
 
@@ -186,7 +171,7 @@ FA_DEVICE void fetch_queries(const fa_attn_serving_params &p, const Shared &shar
         for (int i = 0; i < 8; ++i) {
             // Of 16 columns those of bytes 4 * t + {0, 2} are at 2 * t + {0, 1}, and of {1, 3} eight behind.
             const u32 c = chunk % 2 * 8 + i, at = chunk / 2 * 16 + (rope ? c : c % 2 * 8 + c / 4 * 2 + c / 2 % 2);
-            u32 pair = i % 2 == 0 ? pick<0x5410>(x[0][i / 2], x[1][i / 2]) : pick<0x7632>(x[0][i / 2], x[1][i / 2]);
+            u32 pair = i % 2 == 0 ? pick_bytes<0x5410>(x[0][i / 2], x[1][i / 2]) : pick_bytes<0x7632>(x[0][i / 2], x[1][i / 2]);
             if (rope) pair = multiply_pair(pair, kQueryBy);
             store_shared(shared.q() + at * 128 + ((lane / 4 ^ at % 8) << 4) + lane % 4 * 4, pair);
         }
@@ -246,8 +231,8 @@ FA_DEVICE void multiply_keys(Scores &s, const Shared &shared, int step, const Sc
         if (i < 15) ldmatrix_x4(four[(i + 1) % 2], at + (i + 1) * 32);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {   // j % 2: keys g, or g + 8; j / 2: which 16 columns
-            a[i % 2][j / 2 * 4 + j % 2] = multiply_pair(spread<kEven>(four[i % 2][j]), scales[i / 4][j % 2]);
-            a[i % 2][j / 2 * 4 + j % 2 + 2] = multiply_pair(spread<kOdd>(four[i % 2][j]), scales[i / 4][j % 2]);
+            a[i % 2][j / 2 * 4 + j % 2] = multiply_pair(spread_e4m3<kEven>(four[i % 2][j]), scales[i / 4][j % 2]);
+            a[i % 2][j / 2 * 4 + j % 2 + 2] = multiply_pair(spread_e4m3<kOdd>(four[i % 2][j]), scales[i / 4][j % 2]);
         }
         issue_32(s, a[i % 2], q + i * 256, true);
     }
@@ -334,7 +319,7 @@ FA_DEVICE void hand_over(const Shared &shared, const Scores &s, bool grown, int 
         scale[half] = scale_of(load_shared(shared.tile(step) + (own_key() + half * 8) * kRowBytes + kBytesOfRow + t * 4), (int)own_key() + half * 8 < count);
     const u32 other = float_to_bits(shuffle_xor(bits_to_float(odd ? scale[0] : scale[1]), 4));
     store_shared(shared.scales(step) + ((t * 2 + warp / 2) * 4 + lane / 8) * 16 + (warp % 2 * 2 + odd) * 4,
-                 odd ? pick<0x5410>(other, scale[1]) : pick<0x5410>(scale[0], other));
+                 odd ? pick_bytes<0x5410>(other, scale[1]) : pick_bytes<0x5410>(scale[0], other));
     if (threadIdx.x % kGroup == 0) store_shared(shared.grown(step), (u32)grown);
     async_proxy_fence();
     warp_sync();
@@ -443,8 +428,8 @@ FA_DEVICE void multiply_values(Output &o, const Shared &shared, int step, u32 ha
         if (i < 7) ldmatrix_x4_trans(four[(i + 1) % 2], at + (i + 1) / 4 * (32 * kRowBytes) + (i + 1) % 4 * 64);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {   // eight keys
-            a[i % 2][2 * j] = multiply_pair(spread<kEven>(four[i % 2][j]), scale[j]);
-            a[i % 2][2 * j + 1] = multiply_pair(spread<kOdd>(four[i % 2][j]), scale[j]);
+            a[i % 2][2 * j] = multiply_pair(spread_e4m3<kEven>(four[i % 2][j]), scale[j]);
+            a[i % 2][2 * j + 1] = multiply_pair(spread_e4m3<kOdd>(four[i % 2][j]), scale[j]);
         }
         issue_32(o[c], a[i % 2], probs + keys * 256, step > 0 || keys > 0);
     }
@@ -541,11 +526,7 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
 extern "C" __global__ void __launch_bounds__(HEAD_DIM_V / 4)
 attn_fwd_add(const __grid_constant__ fa_attn_serving_params p) {
     Work w;
-    const u32 row = blockIdx.y, column = threadIdx.x * 4;
-    const bool exists = find_work(w, p, blockIdx.x, 0, (u32)p.splits) && (int)row < w.rows && w.parts() > 1;
+    const bool exists = find_row(w, p);
     await_launches_before();
-    if (!exists) return;
-    float x[4];
-    const Total total = add_parts<16>(x, Partials(p, w, (u32)p.splits), row, column, w.parts());
-    store_final(p, w, x, total, row, column);
+    if (exists) add_row(p, w);
 }

@@ -437,11 +437,7 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
 extern "C" __global__ void __launch_bounds__(HEAD_DIM_V / 4)
 attn_fwd_add(const __grid_constant__ fa_attn_serving_params p) {
     Work w;
-    const u32 row = blockIdx.y, column = threadIdx.x * 4;
-    const bool exists = find_work(w, p, blockIdx.x, 0, (u32)p.splits) && (int)row < w.rows && w.parts() > 1;
+    const bool exists = find_row(w, p);
     await_launches_before();
-    if (!exists) return;
-    float x[4];
-    const Total total = add_parts<16>(x, Partials(p, w, (u32)p.splits), row, column, w.parts());
-    store_final(p, w, x, total, row, column);
+    if (exists) add_row(p, w);
 }

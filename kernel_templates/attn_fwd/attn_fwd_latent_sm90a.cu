@@ -26,6 +26,7 @@
 #include "attn_serving_params.h"
 #include "attn_tensor_maps.h"
 #include "fa_async.cuh"
+#include "fa_e4m3.cuh"
 #include "fa_tma.cuh"
 #include "fa_wgmma.cuh"
 
@@ -164,19 +165,8 @@ FA_DEVICE int from_lane(int x, int lane) {
     asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane));
     return y;
 }
-FA_DEVICE u32 multiply_pair(u32 x, u32 y) {
-    u32 z;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(z) : "r"(x), "r"(y), "r"(0x80008000u));
-    return z;
-}
 
-// Two numbers of `four` as those of bf16 whose exponents are 120 less: a selector puts each byte below eight copies of its sign.
-constexpr u32 kSigned01 = 0x9180, kSigned23 = 0xb3a2, kRaised = 0x7b807b80;   // 2^120 twice
-template <u32 kBytesOf> FA_DEVICE u32 spread(u32 four) {
-    u32 x;
-    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(x) : "r"(four), "n"(kBytesOf));
-    return x << 4 & 0x87f087f0u;
-}
+constexpr u32 kSigned01 = 0x9180, kSigned23 = 0xb3a2, kRaised = 0x7b807b80;   // selectors of bytes; 2^120 twice
 
 // Computed here: else the compiler keeps all multiples of a stride.
 FA_DEVICE const char *ahead(const char *from, i64 bytes) {
@@ -289,7 +279,7 @@ struct Widener {
             u32 y[8];
 #pragma unroll
             for (int j = 0; j < 8; ++j) {
-                const u32 four = held.bytes[i][j / 2], x = j % 2 == 0 ? spread<kSigned01>(four) : spread<kSigned23>(four);
+                const u32 four = held.bytes[i][j / 2], x = j % 2 == 0 ? spread_e4m3<kSigned01>(four) : spread_e4m3<kSigned23>(four);
                 y[j] = multiply_pair(kLarge ? multiply_pair(x, kRaised) : x, scales[i]);
             }
             store_shared(to, y[0], y[1], y[2], y[3]);
@@ -667,11 +657,7 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p AND_MAPS) {
 extern "C" __global__ void __launch_bounds__(DV_TILE / 4)
 attn_fwd_add(const __grid_constant__ fa_attn_serving_params p AND_MAPS) {
     Work w;
-    const u32 row = blockIdx.y, column = threadIdx.x * 4;
-    const bool exists = find_work(w, p, blockIdx.x, 0, (u32)p.splits) && (int)row < w.rows && column < HEAD_DIM_V && w.parts() > 1;
+    const bool exists = find_row(w, p);
     await_launches_before();
-    if (!exists) return;
-    float x[4];
-    const Total total = add_parts<16>(x, Partials(p, w, (u32)p.splits), row, column, w.parts());
-    store_final(p, w, x, total, row, column);
+    if (exists) add_row(p, w);
 }

@@ -134,6 +134,17 @@ FA_DEVICE Total add_parts(float (&x)[4], const Partials &partials, u32 row, u32 
     return total;
 }
 
+// For a launch of a block for each row of each unit, of a thread for four columns: whether a thread has some whose parts are to be added up.
+FA_DEVICE bool find_row(Work &w, const fa_attn_serving_params &p) {
+    return find_work(w, p, blockIdx.x, 0, (u32)p.splits) && (int)blockIdx.y < w.rows && threadIdx.x * 4 < HEAD_DIM_V && w.parts() > 1;
+}
+FA_DEVICE void add_row(const fa_attn_serving_params &p, const Work &w) {
+    const u32 row = blockIdx.y, column = threadIdx.x * 4;
+    float x[4];
+    const Total total = add_parts<16>(x, Partials(p, w, (u32)p.splits), row, column, w.parts());
+    store_final(p, w, x, total, row, column);
+}
+
 }  // namespace
 
 #endif

@@ -24,6 +24,19 @@ template <u32 kBytes> FA_DEVICE u32 pick_bytes(u32 a, u32 b) {
     return four;
 }
 
+// Two bytes of `four` as numbers of bf16 whose exponents are 120 less: a selector puts each below eight copies of its sign.
+template <u32 kBytes> FA_DEVICE u32 spread_e4m3(u32 four) {
+    u32 x;
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(x) : "r"(four), "n"(kBytes));
+    return x << 4 & 0x87f087f0u;
+}
+// Products of two pairs of bf16.
+FA_DEVICE u32 multiply_pair(u32 x, u32 y) {
+    u32 z;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(z) : "r"(x), "r"(y), "r"(0x80008000u));
+    return z;
+}
+
 // c += a * b of 16 x 32 and 32 x 8 numbers.
 FA_DEVICE void mma_16832_e4m3(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
