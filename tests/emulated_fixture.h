@@ -9,7 +9,7 @@
 #include "fake_cubin.h"
 #include "attn_tensor_maps.h"
 #include "gpu_attn_sweep.h"
-#include "operands.h"
+#include "snippet.h"
 
 #include <dlfcn.h>
 

@@ -5,7 +5,7 @@
 #ifndef FA_TESTS_SNIPPET_VALUES_H
 #define FA_TESTS_SNIPPET_VALUES_H
 
-#include "operands.h"
+#include "snippet.h"
 
 #include <math.h>
 #include <string.h>

@@ -15,25 +15,24 @@ BUDGET = {
     "src/base": 5312,
     "src/gpu": 3306,
     "src/code": 888,
-    "src/operands": 353,
-    "src/snippet": 466,
-    "src/fields": 110,
+    "src/snippet": 889,
     "db": 4996,
     "tuner": 11383,
     "src/worker": 1027,
     "src/bundle": 1252,
-    "src/engine": 6637,
+    "src/engine": 6636,
     "src/wire": 389,
     "src/sources": 749,
     "src/sweeps": 2003,
     "src/cli": 4380,
     "src/daemon": 1981,
     "src/report": 675,
-    "C": 47252,
-    "C files": 151,
-    "tests": 51772,
+    "C": 47211,
+    "C files": 147,
+    "tests": 51769,
     "public functions": 69,
 }
+MERGED = {"src/snippet"}  # these took other rooms in: their budgets count from then on
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
 
 
@@ -74,11 +73,12 @@ def no_budget_was_ever_lower():
         done = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=False)
         return done.stdout if done.returncode == 0 else ""
 
-    name = "tests/test_size.py"
+    name, same = "tests/test_size.py", True
     for commit in git("log", "--format=%H", "--", name).split():
         table = re.search(r"^BUDGET = (\{.*?^\})", git("show", commit + ":" + name), re.M | re.S)
         then = ast.literal_eval(table.group(1)) if table else {}
-        tap.equal({room: (BUDGET[room], then[room]) for room in BUDGET if BUDGET[room] > then.get(room, BUDGET[room])}, {})
+        same = same and then.keys() == BUDGET.keys()
+        tap.equal({room: (BUDGET[room], then[room]) for room in BUDGET if BUDGET[room] > then.get(room, BUDGET[room]) and (same or room not in MERGED)}, {})
 
 
 tap.main()

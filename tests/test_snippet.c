@@ -6,7 +6,6 @@
 
 #include "buf.h"
 #include "fa_problem.h"
-#include "fields.h"
 #include "snippet.h"
 #include "snippet_values.h"
 

@@ -10,7 +10,7 @@
 #include "kernel_table.h"
 
 #include "error.h"
-#include "fields.h"
+#include "snippet.h"
 #include "problem.h"
 
 #include <stdlib.h>

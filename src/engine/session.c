@@ -12,7 +12,6 @@
 #include "compile_pool.h"
 #include "error.h"
 #include "family.h"
-#include "fields.h"
 #include "own_place.h"
 #include "pool.h"
 #include "problem.h"

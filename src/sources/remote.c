@@ -5,7 +5,7 @@
 #include "catalogue.h"
 #include "driver.h"
 #include "error.h"
-#include "fields.h"
+#include "snippet.h"
 #include "hash.h"
 #include "own_place.h"
 #include "pool.h"

@@ -10,7 +10,7 @@
 #include "expr.h"
 #include "driver.h"
 #include "launches.h"
-#include "operands.h"
+#include "snippet.h"
 
 #include <string.h>
 

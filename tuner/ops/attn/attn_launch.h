@@ -13,7 +13,7 @@
 #include "attn_tensor_maps.h"
 #include "call.h"
 #include "manifest.h"
-#include "operands.h"
+#include "snippet.h"
 
 struct fa_attn_shared; /* below */
 

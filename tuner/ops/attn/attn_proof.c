@@ -8,7 +8,7 @@
 #include "attn_launch.h"
 #include "error.h"
 #include "hash.h"
-#include "operands.h"
+#include "snippet.h"
 #include "trial.h"
 
 #include <math.h>
