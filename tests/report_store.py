@@ -69,7 +69,7 @@ def rename_gpu(place, name):
 
 
 def scope_key(*parts):
-    """What db/scopes.c makes of a scope's texts."""
+    """What db/trials.c makes of a scope's texts."""
     digest = hashlib.blake2b(digest_size=32)
     for part in parts:
         digest.update(len(part.encode()).to_bytes(8, "little") + part.encode())
