@@ -46,12 +46,6 @@ typedef struct fa_launch_shape {
     double work[FA_WORKS]; /* all 0: not told */
 } fa_launch_shape;
 
-/* Of a config, or of sizes, that the launch is not for. */
-static inline bool fa_launch_is_left_out(const fa_launch_shape *launch)
-{
-    return launch->grid[0] == 0 && launch->grid[1] == 0 && launch->grid[2] == 0;
-}
-
 /* In the order in which they run, one behind the other on one stream. */
 typedef struct fa_launches {
     int32_t count;

@@ -18,6 +18,16 @@
 #include <string.h>
 
 /* ---- on the host -----------------------------------------------------------------------------*/
+/* fp32 at once: partial sums and references are looked at whole. */
+static double value_at(fa_element element, const void *at)
+{
+    float single;
+    if (element != FA_ELEMENT_FP32)
+        return fa_element_value(element, at);
+    memcpy(&single, at, sizeof single);
+    return (double)single;
+}
+
 /* Where element i lies. As fa_check.cuh. */
 static uint64_t place_of(const struct fa_check_tensor *t, uint64_t i)
 {
@@ -57,7 +67,7 @@ static void check_around(const struct fa_proof_case *c, int tensor, const unsign
         if (poisoned && !c->sampled)
             continue;
         const bool element = is_element(place, i);
-        const double x = c->sampled ? fa_element_value(t->element, at) : 0;
+        const double x = c->sampled ? value_at(t->element, at) : 0;
         if (element ? !poisoned && !isnan(x) && (!isinf(x) || (x < 0 && size == 4)) : poisoned)
             continue;
         v->passed = false;
@@ -84,7 +94,7 @@ static double magnitude_of(const fa_tensor *t, fa_element is, const unsigned cha
 {
     if (fa_element_numbers(t->element) == 1)
         return fabs(right);
-    double beside = fa_element_value(is, wanted + (i ^ 1) * fa_element_size(is));
+    double beside = value_at(is, wanted + (i ^ 1) * fa_element_size(is));
     return isfinite(beside) ? hypot(right, beside) : fabs(right);
 }
 
@@ -100,17 +110,17 @@ static void compare(const struct fa_proof_case *c, int tensor, const unsigned ch
     const unsigned numbers = (unsigned)fa_element_numbers(t->element);
     double worst = -1, largest = 0;
     for (uint64_t i = 0; i < of->count; i++) {
-        double right = fa_element_value(is, wanted + i * wanted_size);
+        double right = value_at(is, wanted + i * wanted_size);
         if (isfinite(right) && fabs(right) > largest)
             largest = fabs(right);
     }
     for (uint64_t i = 0, place = 0; i < of->count; i++, place++) {
         uint64_t at =
             c->sampled ? (uint64_t)c->row[i / of->columns] * of->columns + i % of->columns : i;
-        double right = fa_element_value(is, wanted + i * wanted_size), allowed;
+        double right = value_at(is, wanted + i * wanted_size), allowed;
         if (i % of->columns == 0) /* else it follows the one before */
             place = place_of(&of->place, at);
-        double got = fa_element_value(t->element, outputs + place * size);
+        double got = value_at(t->element, outputs + place * size);
         double error =
             fa_tolerance_error(&of->tolerance[i * (uint64_t)c->bands / of->count], largest, got,
                                right, magnitude_of(t, is, wanted, i, right), &allowed);
@@ -142,7 +152,7 @@ static double sum_of(const fa_tensor *t, fa_element is, unsigned part, const uns
     const unsigned numbers = (unsigned)fa_element_numbers(t->element);
     double sum = 0, magnitude = 0;
     for (uint64_t i = part; i < t->elements; i += numbers) {
-        double value = fa_element_value(is, at + i * size);
+        double value = value_at(is, at + i * size);
         sum += value;
         magnitude += fabs(value);
     }

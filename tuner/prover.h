@@ -147,27 +147,12 @@ struct fa_bench {
     const fa_launches *launches; /* at hand */
 };
 
-static inline void fa_bench_synchronize(fa_bench *b)
-{
-    FA_TRY(b, fa_stream_synchronize(b->driver, b->stream, b->diag));
-}
-
-static inline void fa_bench_upload(fa_bench *b, fa_device_ptr to, const void *from, size_t size)
-{
-    FA_TRY(b, fa_copy_to_device(b->driver, to, from, size, b->diag));
-}
-
-static inline void fa_bench_download(fa_bench *b, void *to, fa_device_ptr from, size_t size)
-{
-    FA_TRY(b, fa_copy_from_device(b->driver, to, from, size, b->diag));
-}
-
-static inline void fa_bench_zero(fa_bench *b, fa_device_ptr at, size_t size)
-{
-    FA_TRY(b, fa_fill8(b->driver, at, 0, size, b->stream, b->diag));
-}
-
 /* ---- ops/prover_cases.c ----------------------------------------------------------------------*/
+/* The stream of a bench: waits for it; copies to the device and back; zeros. */
+void fa_bench_synchronize(fa_bench *bench);
+void fa_bench_upload(fa_bench *bench, fa_device_ptr to, const void *from, size_t size);
+void fa_bench_download(fa_bench *bench, void *to, fa_device_ptr from, size_t size);
+void fa_bench_zero(fa_bench *bench, fa_device_ptr at, size_t size);
 /* Lays a tensor with these extents and strides, of which the last extent varies fastest in the order of elements, behind a
  * fence and `offset` elements. Strides nest, the last is 1, inputs' may be 0 (shared). False: it passes 2^60 elements. */
 bool fa_proof_lay(const fa_tensor *tensor, const uint64_t extent[4], const uint64_t stride[4],

@@ -29,6 +29,26 @@ static fa_device_ptr take(struct cursor *cursor, uint64_t count, uint64_t size)
     return start;
 }
 
+void fa_bench_synchronize(fa_bench *b)
+{
+    FA_TRY(b, fa_stream_synchronize(b->driver, b->stream, b->diag));
+}
+
+void fa_bench_upload(fa_bench *b, fa_device_ptr to, const void *from, size_t size)
+{
+    FA_TRY(b, fa_copy_to_device(b->driver, to, from, size, b->diag));
+}
+
+void fa_bench_download(fa_bench *b, void *to, fa_device_ptr from, size_t size)
+{
+    FA_TRY(b, fa_copy_from_device(b->driver, to, from, size, b->diag));
+}
+
+void fa_bench_zero(fa_bench *b, fa_device_ptr at, size_t size)
+{
+    FA_TRY(b, fa_fill8(b->driver, at, 0, size, b->stream, b->diag));
+}
+
 void fa_bench_run(fa_bench *b, fa_function function, uint64_t work, void **arguments)
 {
     uint64_t blocks = (work + FA_PROVER_THREADS - 1) / FA_PROVER_THREADS;

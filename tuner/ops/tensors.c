@@ -96,7 +96,7 @@ static double half_value(uint32_t bits)
     return (double)((bits & 0x8000) != 0 ? -magnitude : magnitude);
 }
 
-double fa_element_value_of_any(fa_element element, const void *at)
+double fa_element_value(fa_element element, const void *at)
 {
     uint64_t bits = 0;
     double wide;

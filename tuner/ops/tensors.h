@@ -151,16 +151,7 @@ bool fa_element_find(const char *name, fa_element *ret_element);
 int fa_element_numbers(fa_element element);
 size_t fa_element_size(fa_element element);
 bool fa_element_is_integer(fa_element element);
-double fa_element_value_of_any(fa_element element, const void *at);
-/* fp32 at once: partial sums and references are looked at whole. */
-static inline double fa_element_value(fa_element element, const void *at)
-{
-    float single;
-    if (element != FA_ELEMENT_FP32)
-        return fa_element_value_of_any(element, at);
-    memcpy(&single, at, sizeof single);
-    return (double)single;
-}
+double fa_element_value(fa_element element, const void *at);
 /* Of a value that the type holds exactly. */
 void fa_element_store(fa_element element, double value, void *at);
 
