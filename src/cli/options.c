@@ -118,18 +118,22 @@ static void add_field(cli_problem_options *options, const fa_operation *operatio
 }
 
 /* ---- what must be given ---------------------------------------------------------------------*/
+uint32_t cli_given(const cli_options *options)
+{
+    return options->given | options->given_also;
+}
+
 int cli_problem_complete(cli_options *options, fa_diag *diag)
 {
     const fa_operation *operation = fa_operation_of(&options->request.problem);
-    uint32_t given = cli_given(options);
     for (int i = 0; i < operation->field_count; i++) {
         const fa_field *f = &operation->field[i];
-        if ((f->required || f->also[0] != 0) && !(given >> i & 1))
+        if ((f->required || f->also[0] != 0) && !(cli_given(options) >> i & 1))
             return fa_fail(
                 diag, FA_EINVAL, "%s N is missing%s%s", f->also[0] != 0 ? f->also : f->option,
                 operation->example[0] != 0 ? ", as in fa-tune " : "", operation->example);
     }
-    fa_problem_fill(&options->request.problem, given);
+    fa_problem_fill(&options->request.problem, cli_given(options));
     return fa_problem_check(&options->request.problem, diag);
 }
 
@@ -208,13 +212,11 @@ static const char *const efforts[] = {"cached", "predict", "measure", "patient",
 #define ANY_VERB (1u << 31)
 enum { PROBLEM = CLI_GROUP_PROBLEM | CLI_GROUP_FILTER | CLI_GROUP_SWEEP };
 
-#define AT CLI_AT
-
 /* Rows of the kinds that most have. */
 #define IN(group) CLI_GROUP_##group
-#define NUMBER(name, groups, kind, member, low, high, value, help)          \
-    {                                                                       \
-        name, groups, KIND_##kind, AT(member), low, high, NULL, value, help \
+#define NUMBER(name, groups, kind, member, low, high, value, help)              \
+    {                                                                           \
+        name, groups, KIND_##kind, CLI_AT(member), low, high, NULL, value, help \
     }
 #define FLAG(name, groups, member, help) NUMBER(name, groups, FLAG, member, 0, 0, NULL, help)
 #define TEXT(name, groups, member, value, help) \
@@ -261,7 +263,7 @@ static const cli_option_spec specs[] = {
          "print the description of the API, as GET /openapi.json gives it"),
 
     {.kind = KIND_HEADING, .help = "Tuning"},
-    {"--effort", IN(EFFORT), KIND_CHOICE, AT(request.effort), 0, 0, efforts, "HOW",
+    {"--effort", IN(EFFORT), KIND_CHOICE, CLI_AT(request.effort), 0, 0, efforts, "HOW",
      "cached (only look it up), predict (compile and rank), measure (time kernels that are ready, else the whole "
      "space) or patient (time the whole space again); without it the whole space is timed once"},
     FLAG("--again", IN(EFFORT), request.again,
@@ -276,7 +278,7 @@ static const cli_option_spec specs[] = {
            "most GPU memory for a tune's tensors: 8G, 512M (half of what is free)"),
     NUMBER("--seed", IN(TUNE), SEED, seed, 0, ((int64_t)1 << 53) - 1, "N",
            "seed of the inputs (0: a new one, kept with each trial)"),
-    {"--strategy", IN(SEARCH) | IN(SWEEP), KIND_TEXT, AT(request.strategy), 0, 0, strategies,
+    {"--strategy", IN(SEARCH) | IN(SWEEP), KIND_TEXT, CLI_AT(request.strategy), 0, 0, strategies,
      "NAME", "exhaustive, random, surrogate or auto"},
 
     {.kind = KIND_HEADING, .help = "Budget"},
@@ -306,7 +308,7 @@ static const cli_option_spec specs[] = {
            "calls after the proof (1)"),
     FLAG("--why", IN(WHY), why, "explain which winner the problem gets, and why"),
     TEXT("--out", IN(REPORT), out, "FILE", "the file; else standard output"),
-    {"--format", IN(REPORT), KIND_CHOICE, AT(format), 0, 0, reports, "FORM",
+    {"--format", IN(REPORT), KIND_CHOICE, CLI_AT(format), 0, 0, reports, "FORM",
      "html, a page; json, its document; md or csv, a table of the problems (html)"},
     TEXT("--out", IN(EXPORT), bundle.out, "FILE", "the bundle to write, as in l4.fab"),
     TEXT("--key", IN(EXPORT), bundle.key, "FILE",

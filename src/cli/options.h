@@ -128,10 +128,7 @@ typedef struct cli_verb {
 } cli_verb;
 
 /* Bit i: field i of the problem was given, by whichever option. */
-static inline uint32_t cli_given(const cli_options *options)
-{
-    return options->given | options->given_also;
-}
+uint32_t cli_given(const cli_options *options);
 
 /* Whether an argument that stands first names a kernel specification: NAME.cu or NAME.json. */
 bool cli_names_specification(const char *argument);

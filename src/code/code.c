@@ -12,8 +12,41 @@
  */
 #include "code.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+bool fa_code_is_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+fa_code_word fa_code_word_at(const char *at)
+{
+    fa_code_word word = {at, 0};
+    while (fa_code_is_word(at[word.size]))
+        word.size++;
+    return word;
+}
+
+bool fa_code_is(fa_code_word word, const char *text)
+{
+    return strlen(text) == word.size && strncmp(word.at, text, word.size) == 0;
+}
+
+const char *fa_code_past_blanks(const char *at)
+{
+    for (at += strspn(at, " \t\f\v"); at[0] == '\\' && at[1] == '\n';)
+        at += 2 + strspn(at + 2, " \t\f\v");
+    return at;
+}
+
+fa_code_word fa_code_directive(const char *line)
+{
+    line = fa_code_past_blanks(line);
+    return *line == '#' ? fa_code_word_at(fa_code_past_blanks(line + 1)) : (fa_code_word){line, 0};
+}
 
 const char *fa_code_find(const char *text, const char *name)
 {
@@ -463,15 +496,11 @@ static struct head read_declaration(struct fa_cut *d, size_t file, size_t from, 
 static void blank_out(struct fa_cut *d, size_t file, size_t from, size_t to)
 {
     char *text = d->file[file].text, *code = d->file[file].code;
-    while (from < to && d->file[file].cut) {
-        if (code[from] == '#') {
-            from = line_end(code, from);
-            continue;
-        }
-        if (text[from] != '\n')
+    for (; from < to && d->file[file].cut; from++)
+        if (code[from] == '#')
+            from = line_end(code, from) - 1;
+        else if (text[from] != '\n')
             text[from] = code[from] = ' ';
-        from++;
-    }
 }
 
 static void leave_out(struct fa_cut *d, const struct part *part)
@@ -558,13 +587,11 @@ static void read_macros(struct fa_cut *d, size_t file)
 static long find_open(const char *code)
 {
     const size_t to = strlen(code);
-    size_t at = 0, end;
+    size_t at = 0, end = 1;
     long line = 1;
-    while ((at = next_token(code, at, to)) < to && strchr(")]}", code[at]) == NULL) {
+    while (end != 0 && (at = next_token(code, at, to)) < to && strchr(")]}", code[at]) == NULL) {
         end = strchr("([{", code[at]) != NULL ? find_close(code, at, to) : at + 1;
-        if (end == 0)
-            break;
-        at = end;
+        at = end != 0 ? end : at;
     }
     for (size_t i = 0; i < at; i++)
         line += code[i] == '\n';
