@@ -73,7 +73,7 @@ const cJSON *fa_spec_launch(struct fa_spec_reading *r, int launch);
 /* Makes r->json the document of the specification's operation (spec_reading.c). */
 void fa_spec_make_operation(struct fa_spec_reading *r);
 
-/* ---- spec_source.c --------------------------------------------------------------------------*/
+/* ---- the source -----------------------------------------------------------------------------*/
 /* The JSON object in the first comment, `fa-tune` before it; NULL: there is none. Its lines are counted from the file's. */
 char *fa_source_head(const char *text, fa_diag *diag);
 
