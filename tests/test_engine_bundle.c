@@ -6,7 +6,6 @@
 #include "engine_fixture.h"
 
 #include "bundle.h"
-#include "candidate.h"
 #include "bundle_files.h"
 #include "lookup.h"
 #include "store.h"

@@ -6,7 +6,7 @@
 #define CHECK_OWN_MAIN
 #include "engine_fixture.h"
 
-#include "candidate.h"
+#include "job.h"
 #include "model.h"
 #include "trial.h"
 #include "store.h"

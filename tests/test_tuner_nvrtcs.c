@@ -18,7 +18,7 @@
 #include <sys/random.h>
 #include <sys/wait.h>
 
-enum { VERSIONS_MAX = 64, DRAWN = 4, STACK_ALLOWED = 16 /* as candidate.c has it */ };
+enum { VERSIONS_MAX = 64, DRAWN = 4, STACK_ALLOWED = 16 /* as job.c has it */ };
 
 /* What families are for: every one serves some of it. */
 static const struct use {

@@ -15,7 +15,6 @@
 #include "fa_problem.h"
 
 #include "bundle.h"
-#include "candidate.h"
 #include "catalogue.h"
 #include "driver.h"
 #include "error.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the stages of a tune do to its state: settle, count, tell, write, end; and who is raced, and who wins.
+ * What the stages of a tune do to its state: settle, count, tell, write, end; the gates of a cubin that need no GPU; and who
+ * is raced, and who wins.
  *
  * A probe's time holds the clock of its own moment, which on a card at its power limit moves by
  * more than candidates differ, so probes only tell who is out of the question (PROBED). When many are left, a heat of a
@@ -24,6 +25,67 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A few bytes of stack cost little and the clock will tell; past that a config is all spills. */
+enum { STACK_ALLOWED = 16 };
+
+fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_candidate *candidate, const fa_cubin_info *info,
+                        const char *log, char *ret_reason, size_t size)
+{
+    const fa_trial *trial = &candidate->trial;
+    if (info->sm != gpu->sm) {
+        snprintf(ret_reason, size, "cubin is for sm_%d, not sm_%d", info->sm, gpu->sm);
+        return FA_STATUS_CUBIN;
+    }
+    if (info->static_smem_bytes != 0) {
+        snprintf(ret_reason, size, "%d B of static shared memory are outside the budget",
+                 info->static_smem_bytes);
+        return FA_STATUS_CUBIN;
+    }
+    if (info->max_threads != 0 && info->max_threads < trial->threads) {
+        snprintf(ret_reason, size, "cubin allows %d threads, the manifest launches %d",
+                 info->max_threads, trial->threads);
+        return FA_STATUS_CUBIN;
+    }
+    if (info->stack_bytes > STACK_ALLOWED) {
+        snprintf(ret_reason, size, "%d B of local memory per thread at %d registers",
+                 info->stack_bytes, info->registers);
+        return FA_STATUS_SPILLS;
+    }
+    const char *loss = log != NULL ? strstr(log, "(C75") : NULL;
+    if (loss != NULL) {
+        /* ptxas has compiled it, but not as it was meant: it waits between instructions of wgmma
+         * (C7510 and its neighbours; C7512: for want of registers) or ignores a register count. */
+        if (strstr(log, "wgmma.mma_async instructions are serialized") != NULL)
+            snprintf(ret_reason, size, "wgmma is serialised%s",
+                     strstr(log, "C7512") != NULL ? " because of too few registers (C7512)" : "");
+        else
+            snprintf(ret_reason, size, "the assembler gave something up: %.*s",
+                     (int)strcspn(loss, "\r\n"), loss);
+        return FA_STATUS_SPILLS;
+    }
+    const int32_t shared = trial->smem_bytes + trial->static_smem_bytes;
+    if (shared > gpu->smem_per_block) {
+        snprintf(ret_reason, size,
+                 "%d B of static and %d B of dynamic shared memory, and a block has at most %d B",
+                 trial->static_smem_bytes, trial->smem_bytes, gpu->smem_per_block);
+        return FA_STATUS_CUBIN;
+    }
+    const int resident = fa_model_occupancy(gpu, trial->threads, info->registers, shared);
+    const fa_launch_shape *first = &candidate->launches.at[0];
+    const int64_t blocks = (int64_t)first->grid[0] * first->grid[1] * first->grid[2];
+    if (resident < 1)
+        snprintf(ret_reason, size, "%d registers x %d threads do not fit an SM", info->registers,
+                 trial->threads);
+    else if ((first->how & FA_LAUNCH_COOPERATIVE) != 0 &&
+             blocks > (int64_t)resident * gpu->sm_count)
+        snprintf(ret_reason, size,
+                 "a cooperative grid of %lld blocks, and %lld are resident at once",
+                 (long long)blocks, (long long)resident * gpu->sm_count);
+    else
+        return FA_STATUS_COMPILED;
+    return FA_STATUS_REGISTERS;
+}
 
 void fa_job_end(fa_job *job, int rc)
 {

@@ -9,7 +9,7 @@
 #define FA_ENGINE_JOB_H
 
 #include "bench.h"
-#include "compile_pool.h"
+#include "cubin.h"
 #include "hash.h"
 #include "lookup.h"
 #include "nvrtc.h"
@@ -206,6 +206,9 @@ void fa_job_measure_advance(fa_job *job);
 bool fa_job_measure_done(const fa_job *job);
 
 /* ---- who is raced, and who wins (job.c) ---- */
+/* Why a cubin may not go on, or FA_STATUS_COMPILED. */
+fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_candidate *candidate, const fa_cubin_info *info,
+                        const char *log, char *ret_reason, size_t size);
 /* Chooses from the probes who is raced, and whether a heat comes first (measure.heat); 0: no config was measured. */
 int fa_job_choose_finalists(fa_job *job);
 /* Keeps of a heat's finalists those that may win. */

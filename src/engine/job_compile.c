@@ -14,8 +14,6 @@
 #include "job.h"
 
 #include "buf.h"
-#include "candidate.h"
-#include "cubin.h"
 #include "error.h"
 #include "hash.h"
 #include "manifest.h"

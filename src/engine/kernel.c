@@ -5,7 +5,6 @@
  * Workload: a lookup for every attention layer of every step, from any thread. Invariant:
  * a lookup that finds its kernel in the table (kernel_table.h) takes no lock and makes one driver call.
  */
-#include "candidate.h"
 #include "driver.h"
 #include "session.h"
 #include "kernel_table.h"

@@ -24,7 +24,6 @@
 #include "lookup.h"
 
 #include "buf.h"
-#include "candidate.h"
 #include "cubin.h"
 #include "error.h"
 #include "family.h"

@@ -9,9 +9,9 @@
 
 #include "buf.h"
 #include "catalogue.h"
-#include "compile_pool.h"
 #include "error.h"
 #include "family.h"
+#include "model.h"
 #include "own_place.h"
 #include "pool.h"
 #include "problem.h"
@@ -140,6 +140,66 @@ int fa_tuner_enumerate(fa_tuner *tuner, const fa_problem *problem, const fa_gpu 
     int rc = fa_space_enumerate(&task, ret_space, diag);
     pthread_mutex_lock(&tuner->work);
     return rc;
+}
+
+/* ---- a config of a target, without a tune ----------------------------------------------------*/
+int fa_render_candidate(const fa_tuner *tuner, const fa_task *task, const fa_candidate *candidate,
+                        const char *nvrtc_identity, fa_compile_task *ret, fa_diag *diag)
+{
+    const fa_templates *templates = fa_templates_for(tuner, task->problem);
+    const fa_family *family = candidate != NULL ? task->families->family[candidate->family] : NULL;
+    fa_buf source = {0};
+    char options[1024];
+    FA_OR_RETURN(candidate != NULL ? fa_render(templates, task, candidate, &source, diag)
+                                   : fa_render_reference(templates, task, &source, diag));
+    *ret = (fa_compile_task){.name = candidate != NULL ? "candidate.cu" : "reference.cu",
+                             .source = source.data}; /* the buffer's memory goes on as the source */
+    fa_render_architecture(family, task->gpu, ret->architecture, sizeof ret->architecture);
+    fa_nvrtc_options(ret->architecture, options, sizeof options);
+    fa_render_key(templates, ret->source, options, ret->architecture, nvrtc_identity, ret->key);
+    return 0;
+}
+
+int fa_target_candidate(fa_tuner *tuner, const fa_target *target, const fa_config *config,
+                        fa_candidate *ret_candidate, fa_diag *diag)
+{
+    FA_OR_RETURN(fa_tuner_families(tuner, diag));
+    fa_task task = fa_task_for(tuner, &target->asked, &target->gpu);
+    return fa_space_one(&task, config, ret_candidate, diag);
+}
+
+bool fa_target_predict(fa_tuner *tuner, const fa_target *target, fa_trial *trial)
+{
+    fa_candidate candidate;
+    if (fa_target_candidate(tuner, target, &trial->config, &candidate, NULL) != 0 ||
+        candidate.trial.status != FA_STATUS_PENDING)
+        return false;
+    candidate.trial.registers = trial->registers;
+    candidate.trial.static_smem_bytes = trial->static_smem_bytes;
+    fa_model_predict(&candidate, &target->asked, &target->gpu, &candidate.trial);
+    trial->predicted_us = candidate.trial.predicted_us;
+    trial->blocks_per_sm = candidate.trial.blocks_per_sm;
+    return true;
+}
+
+int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,
+                     fa_candidate *ret_candidate, fa_compile_task *ret, fa_diag *diag)
+{
+    fa_task task = fa_task_for(tuner, &record->problem, &record->gpu);
+    FA_OR_RETURN(fa_space_one(&task, &record->trial.config, ret_candidate, diag));
+    if (ret_candidate->trial.status != FA_STATUS_PENDING)
+        return fa_fail(diag, FA_ENOKERNEL, "%s", ret_candidate->trial.reason);
+    return fa_render_candidate(tuner, &task, ret_candidate, nvrtc, ret, diag);
+}
+
+bool fa_record_holds(fa_tuner *tuner, const fa_answer *record)
+{
+    fa_candidate candidate;
+    fa_compile_task task = {.source = NULL};
+    bool same = fa_record_render(tuner, record, record->nvrtc, &candidate, &task, NULL) == 0 &&
+                strcmp(task.key, record->cubin_key) == 0;
+    free(task.source);
+    return same;
 }
 
 /* ---- what options and environment say -------------------------------------------------------*/

@@ -6,6 +6,7 @@
 #ifndef FA_ENGINE_SESSION_H
 #define FA_ENGINE_SESSION_H
 
+#include "compile_pool.h"
 #include "driver.h"
 #include "fa_tune.h"
 #include "kernel_table.h"
@@ -181,6 +182,23 @@ void fa_target_problems(const fa_tuner *tuner, const fa_request *request, fa_pro
 /* Of the request only problem, gpu, ordinal, exact and same_bits count. `work` is held. */
 int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret_target,
                       fa_diag *diag);
+
+/* ---- a config of a target, without a tune ----------------------------------------------------*/
+/* Renders a candidate of the tuner's task, or with NULL the operation's answer, into *ret, whose source is the caller's to
+ * free. */
+int fa_render_candidate(const fa_tuner *tuner, const fa_task *task, const fa_candidate *candidate,
+                        const char *nvrtc_identity, fa_compile_task *ret, fa_diag *diag);
+/* What a config is in the space of the problem that is asked for; reads the families, unless they are there. */
+int fa_target_candidate(fa_tuner *tuner, const fa_target *target, const fa_config *config,
+                        fa_candidate *ret_candidate, fa_diag *diag);
+/* Sets the model's time of a config at the asked lengths, by the registers on record; false: it does not run there. */
+bool fa_target_predict(fa_tuner *tuner, const fa_target *target, fa_trial *trial);
+/* What a record's config is in today's space, and what it renders to with this NVRTC; the source is the caller's to free.
+ * FA_ENOKERNEL: the config is not of today's space. */
+int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,
+                     fa_candidate *ret_candidate, fa_compile_task *ret, fa_diag *diag);
+/* Whether the kernel that was measured is the one that its config means today. */
+bool fa_record_holds(fa_tuner *tuner, const fa_answer *record);
 
 enum {
     FA_SEARCH_EVALUATIONS =

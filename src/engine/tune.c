@@ -13,7 +13,6 @@
  *
  * Workload of proofs: one config, once for each driver. Invariant: nothing here is launched but in the measuring worker.
  */
-#include "candidate.h"
 #include "driver.h"
 #include "error.h"
 #include "hash.h"

@@ -1,145 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A candidate without a tune: its source and key, its compile, and the gates of its cubin that need no GPU; and a check of
- * kernels: an operation's answer and the default config of each family, compiled for a GPU that need not be here, and
- * compared with what the operation says that kernels take.
+ * Sources that are compiled by themselves; and a check of kernels: an operation's answer and the default config of each
+ * family, compiled for a GPU that need not be here, and compared with what the operation says that kernels take.
  *
  * Workload of a check: two or a few compiles, side by side. Nothing is looked up and nothing is stored.
  */
-#include "candidate.h"
+#include "builds.h"
 
 #include "buf.h"
+#include "cubin.h"
 #include "error.h"
 #include "family.h"
 #include "manifest.h"
-#include "model.h"
 #include "op.h"
 #include "spec.h"
-#include "store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A few bytes of stack cost little and the clock will tell; past that a config is all spills. */
-enum { STACK_ALLOWED = 16 };
-
-int fa_render_candidate(const fa_tuner *tuner, const fa_task *task, const fa_candidate *candidate,
-                        const char *nvrtc_identity, fa_compile_task *ret, fa_diag *diag)
-{
-    const fa_templates *templates = fa_templates_for(tuner, task->problem);
-    const fa_family *family = candidate != NULL ? task->families->family[candidate->family] : NULL;
-    fa_buf source = {0};
-    char options[1024];
-    FA_OR_RETURN(candidate != NULL ? fa_render(templates, task, candidate, &source, diag)
-                                   : fa_render_reference(templates, task, &source, diag));
-    *ret = (fa_compile_task){.name = candidate != NULL ? "candidate.cu" : "reference.cu",
-                             .source = source.data}; /* the buffer's memory goes on as the source */
-    fa_render_architecture(family, task->gpu, ret->architecture, sizeof ret->architecture);
-    fa_nvrtc_options(ret->architecture, options, sizeof options);
-    fa_render_key(templates, ret->source, options, ret->architecture, nvrtc_identity, ret->key);
-    return 0;
-}
-
-int fa_target_candidate(fa_tuner *tuner, const fa_target *target, const fa_config *config,
-                        fa_candidate *ret_candidate, fa_diag *diag)
-{
-    FA_OR_RETURN(fa_tuner_families(tuner, diag));
-    fa_task task = fa_task_for(tuner, &target->asked, &target->gpu);
-    return fa_space_one(&task, config, ret_candidate, diag);
-}
-
-bool fa_target_predict(fa_tuner *tuner, const fa_target *target, fa_trial *trial)
-{
-    fa_candidate candidate;
-    if (fa_target_candidate(tuner, target, &trial->config, &candidate, NULL) != 0 ||
-        candidate.trial.status != FA_STATUS_PENDING)
-        return false;
-    candidate.trial.registers = trial->registers;
-    candidate.trial.static_smem_bytes = trial->static_smem_bytes;
-    fa_model_predict(&candidate, &target->asked, &target->gpu, &candidate.trial);
-    trial->predicted_us = candidate.trial.predicted_us;
-    trial->blocks_per_sm = candidate.trial.blocks_per_sm;
-    return true;
-}
-
-fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_candidate *candidate, const fa_cubin_info *info,
-                        const char *log, char *ret_reason, size_t size)
-{
-    const fa_trial *trial = &candidate->trial;
-    if (info->sm != gpu->sm) {
-        snprintf(ret_reason, size, "cubin is for sm_%d, not sm_%d", info->sm, gpu->sm);
-        return FA_STATUS_CUBIN;
-    }
-    if (info->static_smem_bytes != 0) {
-        snprintf(ret_reason, size, "%d B of static shared memory are outside the budget",
-                 info->static_smem_bytes);
-        return FA_STATUS_CUBIN;
-    }
-    if (info->max_threads != 0 && info->max_threads < trial->threads) {
-        snprintf(ret_reason, size, "cubin allows %d threads, the manifest launches %d",
-                 info->max_threads, trial->threads);
-        return FA_STATUS_CUBIN;
-    }
-    if (info->stack_bytes > STACK_ALLOWED) {
-        snprintf(ret_reason, size, "%d B of local memory per thread at %d registers",
-                 info->stack_bytes, info->registers);
-        return FA_STATUS_SPILLS;
-    }
-    const char *loss = log != NULL ? strstr(log, "(C75") : NULL;
-    if (loss != NULL) {
-        /* ptxas has compiled it, but not as it was meant: it waits between instructions of wgmma
-         * (C7510 and its neighbours; C7512: for want of registers) or ignores a register count. */
-        if (strstr(log, "wgmma.mma_async instructions are serialized") != NULL)
-            snprintf(ret_reason, size, "wgmma is serialised%s",
-                     strstr(log, "C7512") != NULL ? " because of too few registers (C7512)" : "");
-        else
-            snprintf(ret_reason, size, "the assembler gave something up: %.*s",
-                     (int)strcspn(loss, "\r\n"), loss);
-        return FA_STATUS_SPILLS;
-    }
-    const int32_t shared = trial->smem_bytes + trial->static_smem_bytes;
-    if (shared > gpu->smem_per_block) {
-        snprintf(ret_reason, size,
-                 "%d B of static and %d B of dynamic shared memory, and a block has at most %d B",
-                 trial->static_smem_bytes, trial->smem_bytes, gpu->smem_per_block);
-        return FA_STATUS_CUBIN;
-    }
-    const int resident = fa_model_occupancy(gpu, trial->threads, info->registers, shared);
-    const fa_launch_shape *first = &candidate->launches.at[0];
-    const int64_t blocks = (int64_t)first->grid[0] * first->grid[1] * first->grid[2];
-    if (resident < 1)
-        snprintf(ret_reason, size, "%d registers x %d threads do not fit an SM", info->registers,
-                 trial->threads);
-    else if ((first->how & FA_LAUNCH_COOPERATIVE) != 0 &&
-             blocks > (int64_t)resident * gpu->sm_count)
-        snprintf(ret_reason, size,
-                 "a cooperative grid of %lld blocks, and %lld are resident at once",
-                 (long long)blocks, (long long)resident * gpu->sm_count);
-    else
-        return FA_STATUS_COMPILED;
-    return FA_STATUS_REGISTERS;
-}
-
-int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc,
-                     fa_candidate *ret_candidate, fa_compile_task *ret, fa_diag *diag)
-{
-    fa_task task = fa_task_for(tuner, &record->problem, &record->gpu);
-    FA_OR_RETURN(fa_space_one(&task, &record->trial.config, ret_candidate, diag));
-    if (ret_candidate->trial.status != FA_STATUS_PENDING)
-        return fa_fail(diag, FA_ENOKERNEL, "%s", ret_candidate->trial.reason);
-    return fa_render_candidate(tuner, &task, ret_candidate, nvrtc, ret, diag);
-}
-
-bool fa_record_holds(fa_tuner *tuner, const fa_answer *record)
-{
-    fa_candidate candidate;
-    fa_compile_task task = {.source = NULL};
-    bool same = fa_record_render(tuner, record, record->nvrtc, &candidate, &task, NULL) == 0 &&
-                strcmp(task.key, record->cubin_key) == 0;
-    free(task.source);
-    return same;
-}
 
 /* ---- compiling ------------------------------------------------------------------------------*/
 struct building {
