@@ -16,7 +16,7 @@
 #include "sqlite.h"
 
 #include "database.h"
-#include "own_place.h"
+#include "buf.h"
 #include "postgres.h"
 #include "statements.h"
 #include "store.h"

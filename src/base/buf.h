@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A growable byte buffer that is always NUL-terminated, so that it serves for text too.
+ * A growable byte buffer that is always NUL-terminated, so that it serves for text too; arrays, words and files.
  * An out-of-memory sets `failed` and turns later appends into no-ops: check once, at the end.
  */
 #ifndef FA_BASE_BUF_H
@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct stat;
 
 typedef struct fa_buf {
     char *data; /* NULL while empty */
@@ -113,5 +115,32 @@ bool fa_decimal_parse(const char *text, size_t length, double high, double *ret)
 /* Seconds above 0 and at most `high`, from a number and its unit, s, m, h or d. A number alone is of seconds, as for
  * sleep and timeout. */
 bool fa_duration_parse(const char *text, double high, double *ret_seconds);
+
+/* ---- where this library or program itself lies, the files that belong to it, and its user's keys -----------------*/
+/* Every answer is absolute, and the current folder has no part in it. */
+/* The directory of the file that this code was loaded from, links resolved; "" where it cannot be told. */
+void fa_own_directory(char *ret_path, size_t size);
+
+/* The program or data `name` beside that file, or where it is installed; the path may name no file. */
+void fa_own_file(const char *name, char *ret_path, size_t size);
+
+/* `file` ("/key", "" for the folder) in the folder of this user's keys; FA_ENOTFOUND: HOME is not set;
+ * FA_EINVAL: the path is too long. */
+int fa_own_config(const char *file, char *ret_path, size_t size);
+
+/* Files that are believed because of who can write them: keys, system bundles, stores. */
+/* That this user or root owns what was seen at `path`, and nobody else can write it; else FA_ESTORE. `what` begins the
+ * sentence ("system bundle"), `which` is what of it was seen ("the file"). */
+int fa_owned_check(const struct stat *st, const char *path, const char *what, const char *which,
+                   fa_diag *diag);
+/* Opens a regular file for reading that nobody but its owner can write, in a directory of which the
+ * same holds; owner of both is this user or root.
+ * FA_ENOTFOUND, FA_ESTORE (somebody else could have written it), FA_EIO. */
+int fa_owned_open(const char *path, const char *what, int *ret_fd, fa_diag *diag);
+
+/* Reads a token, one word of `least` to room - 1 printable bytes, from a file of this user's or root's that has none of the
+ * permissions `refused` (022: others can write). FA_EIO, FA_EUNTRUSTED, FA_EINVAL. */
+int fa_own_token(const char *path, unsigned refused, size_t least, size_t room, char *ret_token,
+                 fa_diag *diag);
 
 #endif

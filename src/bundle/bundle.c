@@ -13,7 +13,7 @@
 
 #include "database.h"
 #include "error.h"
-#include "own_place.h"
+#include "buf.h"
 #include "sqlite.h"
 
 #include <errno.h>

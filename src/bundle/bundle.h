@@ -111,7 +111,7 @@ enum {
 /* ---- reading --------------------------------------------------------------------------------*/
 typedef struct fa_bundle fa_bundle;
 
-/* Hash and signature. owned: a file that nobody but this user or root could have written (src/base/own_place.h), or it
+/* Hash and signature. owned: a file that nobody but this user or root could have written (src/base/buf.h), or it
  * is refused; neither its hash nor a signature is looked at. FA_ENOTFOUND, FA_EVERSION (another version), FA_ECORRUPT,
  * FA_EUNTRUSTED (the signature is wrong), FA_ESTORE (owner), FA_EIO. */
 int fa_bundle_open(const char *path, bool owned, fa_bundle **ret_bundle, fa_diag *diag);

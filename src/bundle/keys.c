@@ -7,7 +7,7 @@
 
 #include "error.h"
 #include "fa_types.h"
-#include "own_place.h"
+#include "buf.h"
 
 #include <dirent.h>
 #include <errno.h>

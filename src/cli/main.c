@@ -8,7 +8,6 @@
 #include "error.h"
 #include "json.h"
 #include "options.h"
-#include "own_place.h"
 #include "run.h"
 #include "text.h"
 #include "buf.h"

@@ -6,7 +6,7 @@
 #include "service.h"
 
 #include "error.h"
-#include "own_place.h"
+#include "buf.h"
 #include "report.h"
 
 #include <stdio.h>

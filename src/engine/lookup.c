@@ -28,7 +28,6 @@
 #include "error.h"
 #include "family.h"
 #include "model.h"
-#include "own_place.h"
 #include "problem.h"
 #include "trial.h"
 

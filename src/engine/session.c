@@ -12,7 +12,6 @@
 #include "error.h"
 #include "family.h"
 #include "model.h"
-#include "own_place.h"
 #include "pool.h"
 #include "problem.h"
 #include "search.h"

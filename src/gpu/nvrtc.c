@@ -24,7 +24,7 @@
 #include "driver.h"
 #include "error.h"
 #include "hash.h"
-#include "own_place.h"
+#include "buf.h"
 #include "places.h"
 
 #include <dlfcn.h>

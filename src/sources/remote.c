@@ -7,7 +7,6 @@
 #include "error.h"
 #include "snippet.h"
 #include "hash.h"
-#include "own_place.h"
 #include "pool.h"
 #include "problem.h"
 #include "session.h"

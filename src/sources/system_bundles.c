@@ -5,7 +5,7 @@
  * Workload: one lookup per problem and process, in a file of some thousand winners; the tables are looked at
  * once per session, then a lookup is that of a store.
  *
- * What is checked: nobody but this user or root can have written the file (src/base/own_place.h); hash and signature
+ * What is checked: nobody but this user or root can have written the file (src/base/buf.h); hash and signature
  * where it is signed; the tables; the winner's row, the hash of its cubin, and that the cubin is what its winner
  * says. A bundle that fails is noted and passed over.
  */
@@ -13,7 +13,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "own_place.h"
 #include "places.h"
 #include "lookup.h"
 
