@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A floor includes only floors below it: reads every #include of the C sources."""
+import ast
 import os
 import re
 import tempfile
@@ -134,6 +135,26 @@ def a_planted_violation_of_each_kind_is_found():
          "src/engine/rtc.c names nvrtcCompileProgram"),
     ]:
         tap.equal(planted(file, text), [finding])
+
+
+def names_that_programs_of_the_tests_take_of_each_other_exist():
+    """tests/bench/*.py need PyTorch and a GPU, so no test imports them."""
+    trees = {name[:-3]: ast.parse(tap.read(os.path.join(folder, name))) for folder in (os.path.join(ROOT, "tests"), os.path.join(ROOT, "tests", "bench"))
+             for name in os.listdir(folder) if name.endswith(".py") and not name.startswith("test_")}
+    has, missing, taken = {}, [], 0
+    for module, tree in trees.items():
+        plain = [node for top in tree.body if not isinstance(top, (ast.FunctionDef, ast.ClassDef)) for node in ast.walk(top)]
+        has[module] = {top.name for top in tree.body if isinstance(top, (ast.FunctionDef, ast.ClassDef))} | \
+            {node.id for node in plain if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)} | \
+            {alias.asname or alias.name for node in plain if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names}
+    for module, tree in trees.items():
+        called = {alias.asname or alias.name: alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names if alias.name in has}
+        uses = [(called[node.value.id], node.attr) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in called]
+        uses += [(node.module, alias.name) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module in has for alias in node.names]
+        taken += len(uses)
+        missing += ["%s takes %s of %s" % (module, name, other) for other, name in uses if name not in has[other] and name[:2] != "__"]
+    assert taken > 100, taken
+    tap.equal(missing, [])
 
 
 def every_test_is_listed_in_meson_build():

@@ -29,7 +29,7 @@ BUDGET = {
     "src/report": 675,
     "C": 47134,
     "C files": 141,
-    "tests": 51768,
+    "tests": 51763,
     "public functions": 69,
 }
 MERGED = {"src/snippet"}  # these took other rooms in: their budgets count from then on
